@@ -1,0 +1,119 @@
+package kintsugi
+
+import (
+	"fmt"
+	"math"
+)
+
+// ProtocolVersion is the version of the messages between processes. Processes of different versions
+// refuse one another when they connect.
+const ProtocolVersion = 1
+
+// Identifiers. They are never reused within a run, so that an address is never an identity.
+type (
+	// Line is a timeline of a run, from 1. A full restore starts a new one; messages of another line
+	// are refused, or late pushes of abandoned steps would count again.
+	Line uint64
+
+	// Fence grows with every new conductor, view and writer. Whoever has promised one refuses smaller ones.
+	Fence uint64
+
+	// Step counts optimizer steps of the whole model, from 1. Used as a version it names the parameters
+	// after that step; version 0 is the initialisation.
+	Step uint64
+
+	// ViewNumber counts views, from 1.
+	ViewNumber uint64
+
+	// Slot is a worker's place in a run, from 0. Gradients are summed in the order of slots.
+	Slot uint32
+
+	// Incarnation is one life of a process in its slot or server place. A later life has a larger number.
+	Incarnation uint64
+
+	// ServerID is a server's place in a run, from 0.
+	ServerID uint32
+
+	// ShardID numbers the shards of a model, from 0.
+	ShardID uint32
+
+	// ChunkID numbers the chunks of a model, from 0, in the order of the flat parameter vector.
+	ChunkID uint32
+)
+
+// PushID names one gradient. Everything random about a gradient (batch, dropout masks, stochastic
+// rounding) is a pure function of the run's seed, Slot, Version and Sequence, so that a worker that
+// dies and comes back computes the same one.
+type PushID struct {
+	Line        Line
+	Slot        Slot
+	Incarnation Incarnation
+	Version     Step   // of the parameters the gradient was computed on
+	Sequence    uint32 // numbers the gradients of one worker on one version, from 0
+}
+
+// String returns the id in the form used by logs and errors, such as "worker/2 version 41".
+func (p PushID) String() string {
+	s := fmt.Sprintf("worker/%d version %d", p.Slot, p.Version)
+	if p.Sequence > 0 {
+		s += fmt.Sprintf(" sequence %d", p.Sequence)
+	}
+	return s
+}
+
+// Compare orders pushes by (slot, version, sequence): the order in which a step sums its gradients.
+// Float addition is not associative, so the order is part of what a step means.
+func (p PushID) Compare(q PushID) int {
+	switch {
+	case p.Slot != q.Slot:
+		return compare(p.Slot, q.Slot)
+	case p.Version != q.Version:
+		return compare(p.Version, q.Version)
+	default:
+		return compare(p.Sequence, q.Sequence)
+	}
+}
+
+func compare[T ~uint32 | ~uint64](a, b T) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Member is one life of a server in its place.
+type Member struct {
+	Server      ServerID    `json:"server"`
+	Incarnation Incarnation `json:"incarnation"`
+	Address     string      `json:"address"` // host:port of its gRPC endpoint
+}
+
+// View is a numbered configuration of the servers: the unit in which membership changes.
+type View struct {
+	Number  ViewNumber `json:"number"`
+	Line    Line       `json:"line"`
+	Fence   Fence      `json:"fence"`
+	Servers []Member   `json:"servers"` // by ServerID
+
+	// Chains lists, per shard, the servers that hold it, head first.
+	Chains [][]ServerID `json:"chains"`
+
+	// Conductor is the server beside whose replica the conductor runs: the head of shard 0.
+	Conductor ServerID `json:"conductor"`
+
+	// Restore names the run manifest that Line starts from; empty: from the initialisation.
+	Restore     string `json:"restore,omitempty"`
+	RestoreStep Step   `json:"restore_step"`
+
+	// Reason says in words why this view replaced the one before.
+	Reason string `json:"reason"`
+}
+
+// Head returns the member that holds the head of shard s.
+func (v *View) Head(s ShardID) Member { return v.Servers[v.Chains[s][0]] }
+
+// Infinite is the staleness bound and the lead that bound nothing.
+const Infinite = math.MaxUint32

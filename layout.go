@@ -1,0 +1,159 @@
+package kintsugi
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+)
+
+// Limits of a chunk. They are part of the data: chunk boundaries are stored in checkpoints and
+// agreed between processes through Layout.Fingerprint.
+const (
+	MaxChunkValues = 64 << 10 // so that a chunk's operands stay in the cache while a step reads them
+	MinChunkValues = 16       // so that a tiny model does not drown in headers
+	chunksPerModel = 256      // so that a checkpoint of a fraction of the chunks has something to choose from
+)
+
+// Tensor describes one named array of parameters: dense, row-major float32.
+type Tensor struct {
+	Name  string `json:"name"`
+	Shape []int  `json:"shape"`
+}
+
+// Values returns the number of values in the tensor.
+func (t Tensor) Values() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// RowLen returns the number of values in one row: everything that shares a first index. The rows of
+// a vector are its single values.
+func (t Tensor) RowLen() int {
+	n := 1
+	for _, d := range t.Shape[1:] {
+		n *= d
+	}
+	return n
+}
+
+// Chunk is a run of values of one tensor, and the unit of transfer, checkpoint and arithmetic.
+type Chunk struct {
+	Tensor int // index into Layout.Tensors
+	Lo, Hi int // values [Lo, Hi) of the flat parameter vector
+}
+
+// Len returns the number of values in the chunk.
+func (c Chunk) Len() int { return c.Hi - c.Lo }
+
+// ChunkRange is the half-open range of chunks [Lo, Hi).
+type ChunkRange struct {
+	Lo ChunkID `json:"lo"`
+	Hi ChunkID `json:"hi"`
+}
+
+// Layout says where each tensor of a model lies in the flat parameter vector, and where the vector
+// is cut into chunks. It depends on the tensors alone, never on the number of servers: codecs, scales
+// and by-products are defined on chunks, and a checkpoint taken with two servers restores on three.
+//
+// A Layout is immutable and safe for concurrent use.
+type Layout struct {
+	Tensors []Tensor
+	Chunks  []Chunk
+	Values  int // length of the flat parameter vector
+}
+
+// NewLayout lays the tensors out one behind the other. A chunk holds whole rows of one tensor, at most
+// MaxChunkValues and at most 1/256 of the model (but never asks for fewer than MinChunkValues); a row
+// longer than that is cut.
+func NewLayout(tensors []Tensor) (*Layout, error) {
+	l := &Layout{Tensors: tensors}
+	seen := make(map[string]bool, len(tensors))
+	for _, t := range tensors {
+		if t.Name == "" || seen[t.Name] {
+			return nil, fmt.Errorf("layout: tensor name %q is empty or used twice", t.Name)
+		}
+		seen[t.Name] = true
+		if len(t.Shape) == 0 {
+			return nil, fmt.Errorf("layout: tensor %s has no shape", t.Name)
+		}
+		for _, d := range t.Shape {
+			if d <= 0 {
+				return nil, fmt.Errorf("layout: tensor %s has shape %v; every dimension must be positive", t.Name, t.Shape)
+			}
+		}
+		l.Values += t.Values()
+	}
+	if l.Values == 0 {
+		return nil, errors.New("layout: a model needs at least one tensor")
+	}
+	limit := min(MaxChunkValues, max(MinChunkValues, l.Values/chunksPerModel))
+	lo := 0
+	for i, t := range tensors {
+		row := t.RowLen()
+		size := limit // a row longer than a chunk is cut into pieces of the limit
+		if row <= limit {
+			size = limit / row * row
+		}
+		for end := lo + t.Values(); lo < end; {
+			n := min(size, end-lo)
+			if row > limit { // pieces never span two rows
+				rowEnd := end - (end-lo-1)/row*row
+				n = min(n, rowEnd-lo)
+			}
+			l.Chunks = append(l.Chunks, Chunk{Tensor: i, Lo: lo, Hi: lo + n})
+			lo += n
+		}
+	}
+	return l, nil
+}
+
+// Fingerprint identifies the layout: processes whose layouts differ refuse one another, and a
+// checkpoint of another model is refused.
+func (l *Layout) Fingerprint() uint64 {
+	h := fnv.New64a()
+	for _, t := range l.Tensors {
+		fmt.Fprintf(h, "%s%v;", t.Name, t.Shape)
+	}
+	return h.Sum64()
+}
+
+// Split cuts the model into n shards of consecutive chunks whose sizes are as even as whole chunks
+// allow. A shard is empty where there are more shards than chunks.
+func (l *Layout) Split(n int) []ChunkRange {
+	shards := make([]ChunkRange, n)
+	next := ChunkID(0)
+	for i := range shards {
+		shards[i].Lo = next
+		want := l.Values * (i + 1) / n
+		// The chunk that crosses the even cut goes where more of it lies.
+		for int(next) < len(l.Chunks) && (l.Chunks[next].Lo+l.Chunks[next].Hi)/2 < want {
+			next++
+		}
+		if i == n-1 {
+			next = ChunkID(len(l.Chunks))
+		}
+		shards[i].Hi = next
+	}
+	return shards
+}
+
+// Span returns the values [lo, hi) of the flat parameter vector that the chunks in r cover.
+func (l *Layout) Span(r ChunkRange) (lo, hi int) {
+	if r.Lo == r.Hi {
+		return 0, 0
+	}
+	return l.Chunks[r.Lo].Lo, l.Chunks[r.Hi-1].Hi
+}
+
+// TensorAt returns the name of the tensor that holds value i of the flat parameter vector.
+func (l *Layout) TensorAt(i int) string {
+	for _, t := range l.Tensors {
+		if i -= t.Values(); i < 0 {
+			return t.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,85 @@
+package kintsugi
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+var lenet = []Tensor{
+	{"conv1/w", []int{6, 1, 5, 5}}, {"conv1/b", []int{6}}, {"conv2/w", []int{16, 6, 5, 5}}, {"conv2/b", []int{16}},
+	{"fc1/w", []int{400, 120}}, {"fc1/b", []int{120}}, {"fc2/w", []int{120, 84}}, {"fc2/b", []int{84}},
+	{"fc3/w", []int{84, 10}}, {"fc3/b", []int{10}},
+}
+
+// Chunks tile the vector in order, never cross a tensor, hold whole rows unless one row is longer than
+// the limit, and stay under it.
+func TestChunksTileTheModel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	models := [][]Tensor{lenet, {{"x", []int{1}}}, {{"big", []int{3, 1 << 20}}, {"b", []int{7}}}}
+	for range 200 {
+		var m []Tensor
+		for i := range 1 + rng.IntN(6) {
+			m = append(m, Tensor{string(rune('a' + i)), []int{1 + rng.IntN(40), 1 + rng.IntN(90), 1 + rng.IntN(3)}[:1+rng.IntN(3)]})
+		}
+		models = append(models, m)
+	}
+	for _, m := range models {
+		l, err := NewLayout(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := min(MaxChunkValues, max(MinChunkValues, l.Values/256))
+		start := make([]int, len(m)+1)
+		for i, x := range m {
+			start[i+1] = start[i] + x.Values()
+		}
+		at := 0
+		for i, c := range l.Chunks {
+			if c.Lo != at || c.Len() < 1 || c.Len() > limit || c.Lo < start[c.Tensor] || c.Hi > start[c.Tensor+1] {
+				t.Fatalf("chunk %d = %+v does not follow %d in tensor %v under %d values", i, c, at, m[c.Tensor], limit)
+			}
+			row := m[c.Tensor].RowLen()
+			first, last := (c.Lo-start[c.Tensor])/row, (c.Hi-1-start[c.Tensor])/row
+			if whole := (c.Lo-start[c.Tensor])%row == 0 && (c.Hi-start[c.Tensor])%row == 0; !whole && (row <= limit || first != last) {
+				t.Fatalf("chunk %d = %+v cuts rows of %v", i, c, m[c.Tensor])
+			}
+			at = c.Hi
+		}
+		if at != l.Values {
+			t.Fatalf("chunks end at %d of %d values", at, l.Values)
+		}
+		for n := 1; n < 9; n++ {
+			next := ChunkID(0)
+			for _, r := range l.Split(n) {
+				lo, hi := l.Span(r)
+				if r.Lo != next || r.Hi < r.Lo || hi-lo > l.Values/n+2*limit {
+					t.Fatalf("%d shards: %v after chunk %d, %d of %d values", n, r, next, hi-lo, l.Values)
+				}
+				next = r.Hi
+			}
+			if int(next) != len(l.Chunks) {
+				t.Fatalf("%d shards end at chunk %d of %d", n, next, len(l.Chunks))
+			}
+		}
+	}
+}
+
+func TestLayoutRefusesBadTensors(t *testing.T) {
+	for _, m := range [][]Tensor{nil, {{"", []int{1}}}, {{"a", nil}}, {{"a", []int{0}}}, {{"a", []int{1}}, {"a", []int{2}}}} {
+		if l, err := NewLayout(m); err == nil {
+			t.Errorf("NewLayout(%v) = %v, want an error", m, l)
+		}
+	}
+}
+
+func TestTensorAt(t *testing.T) {
+	l, err := NewLayout(lenet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range map[int]string{0: "conv1/w", 149: "conv1/w", 150: "conv1/b", l.Values - 1: "fc3/b"} {
+		if got := l.TensorAt(i); got != want {
+			t.Errorf("value %d is in %q, want %q", i, got, want)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package kintsugi
+
+import "time"
+
+// The messages of the control plane. Tensors never travel in them: a push is named by its id, its
+// bytes go from the worker to the shards as frames (internal/transport).
+
+// Hello is a worker's first message to the conductor.
+type Hello struct {
+	Protocol    uint32 // ProtocolVersion
+	Model       uint64 // Layout.Fingerprint
+	Line        Line
+	Slot        Slot
+	Incarnation Incarnation
+}
+
+// Admitted answers Hello: the worker is a member from the commit after Step on.
+type Admitted struct {
+	Line Line
+	Step Step // newest released version
+}
+
+// Ticket tells the conductor that every head holds the bytes of a push. A worker repeats its open
+// ticket to each new conductor until the push is released or refused.
+type Ticket struct {
+	Push        PushID
+	Views       []ViewNumber // by shard: the view in which its head acknowledged
+	Loss        float64      // mean over the batch, before the step
+	Examples    uint32       // in the batch
+	SquaredNorm float64      // of the decoded gradient
+	Compute     time.Duration
+	Transfer    time.Duration // encode, send, and wait for all heads
+}
+
+// Weighted is a counted push and its weight in the step.
+type Weighted struct {
+	Push   PushID
+	Weight float32 // examples × staleness weight × clipping
+}
+
+// Countable says which pushes of a slot may still be counted: those of Incarnation on a version of at
+// least Oldest. Shards free and refuse everything else.
+type Countable struct {
+	Slot        Slot
+	Incarnation Incarnation
+	Oldest      Step
+}
+
+// Rule is what a step does with the scaled sum of its gradients. Values are stored in checkpoints and
+// sent between processes: never renumber.
+type Rule uint8
+
+// The rules.
+const (
+	RuleSGD      Rule = 1
+	RuleMomentum Rule = 2
+	RuleNesterov Rule = 3
+	RuleAdam     Rule = 4
+	RuleAdamW    Rule = 5
+	RuleAdd      Rule = 6 // parameters += sum: counts; exact codecs only
+	RuleAssign   Rule = 7 // parameters = the pushed rows, each of which has one owner
+)
+
+// Optimizer holds the rule of a step and its scalars, all computed by the conductor and rounded to
+// float32 once, so that every replica uses the same bits.
+type Optimizer struct {
+	Rule         Rule
+	LearningRate float32
+	Momentum     float32
+	Beta1, Beta2 float32
+	Epsilon      float32
+	WeightDecay  float32
+	Correction1  float32 // 1 − β₁ᵗ
+	Correction2  float32 // 1 − β₂ᵗ
+}
+
+// Commit is the decision which pushes make a step. Shards apply exactly that set, in the order of
+// Counted, which is ascending by PushID.Compare.
+type Commit struct {
+	Line      Line
+	Fence     Fence // under which this copy is sent
+	Decided   Fence // under which it was decided: a higher one replaces an unreleased step
+	Step      Step
+	Counted   []Weighted
+	Scale     float32 // multiplies the weighted sum: 1/Σweight for a mean
+	Optimizer Optimizer
+	Countable []Countable // by slot: the membership after this step
+	Want      Want        // by-products asked of the kernel
+}
+
+// Want says which by-products a commit asks for beyond ‖ḡ‖²: the others cost memory traffic.
+type Want uint8
+
+// By-products on demand (PROTOCOL §9).
+const (
+	WantDotDisplacement     Want = 1 << iota // ⟨ḡ, d₋₁⟩ with d₋₁ the displacement of the step before
+	WantSquaredDisplacement                  // ‖d‖² of this step
+)
+
+// Products are the by-products of a step on one chunk.
+type Products struct {
+	SquaredNorm         float64 // ‖ḡ‖² of the scaled sum
+	DotDisplacement     float64
+	SquaredDisplacement float64
+}
+
+// Take asks a shard to promise Fence and to report its state. A shard that has promised a higher one refuses.
+type Take struct {
+	Line  Line
+	View  ViewNumber
+	Fence Fence
+}
+
+// Taken answers Take.
+type Taken struct {
+	Shard    ShardID
+	Fence    Fence
+	Applied  Step
+	Released Step
+	Records  []Commit // of the steps after Released, at most two
+}
+
+// Stable says that a step is applied on the whole chain of a shard.
+type Stable struct {
+	Shard    ShardID
+	Fence    Fence // under which the commit was last sent
+	Step     Step
+	Products []Products // by chunk of the shard
+	Apply    time.Duration
+}
+
+// Released says that a step is stable on every shard: its version may be read, published and saved, and
+// its pushes may be freed.
+type Released struct {
+	Line    Line
+	Fence   Fence
+	Step    Step
+	Counted []PushID
+	Save    bool // shards save this version to the checkpoint
+}
+
+// Refused says that a push will never be counted, and why.
+type Refused struct {
+	Push   PushID
+	Step   Step // newest released version
+	Reason string
+}
+
+// Received says that a shard's head holds the verified bytes of a push.
+type Received struct {
+	Push  PushID
+	Shard ShardID
+	View  ViewNumber
+}
+
+// Saved says that a shard's part of the checkpoint of a step is durable, or why it is not.
+type Saved struct {
+	Shard    ShardID
+	Step     Step
+	Manifest string // name of the shard manifest
+	Bytes    uint64
+	Took     time.Duration
+	Err      string // empty: saved
+}
+
+// Done is the conductor's last message: the run is over.
+type Done struct {
+	Step   Step
+	Reason string
+}
+
+// StepEvent is what a watcher of the run learns of a released step.
+type StepEvent struct {
+	Line       Line
+	Step       Step
+	Time       time.Time
+	Loss       float64 // mean of the counted workers' losses, weighted by examples
+	Counted    []PushID
+	Workers    uint32 // members
+	Quota      uint32
+	Reason     string // of the quota, in words, when it changed
+	Staleness  uint32 // greatest among the counted
+	Late       uint32 // gradients refused since the step before
+	Examples   uint32
+	Norm       float64       // ‖ḡ‖ of the mean gradient
+	Wait       time.Duration // from the release before to the commit
+	Apply      time.Duration // from the commit to the release
+	Pushed     uint64        // bytes of gradients received since the step before
+	Pulled     uint64        // bytes of parameters sent since the step before
+	Checkpoint *CheckpointEvent
+}
+
+// CheckpointEvent tells of a run manifest that was published, or of a save that went wrong.
+type CheckpointEvent struct {
+	Line     Line
+	Step     Step
+	Manifest string
+	Bytes    uint64
+	Took     time.Duration
+	Err      string
+}
