@@ -2,6 +2,53 @@ package kintsugi
 
 import "time"
 
+// The message types by direction. The interfaces are sealed: a type switch over one of them is complete.
+type (
+	// WorkerMessage goes from a worker to the conductor: Hello, Ticket.
+	WorkerMessage interface{ workerMessage() }
+
+	// ConductorMessage goes from the conductor to a worker: Admitted, Released, Refused, Done.
+	ConductorMessage interface{ conductorMessage() }
+
+	// ControlMessage goes from the conductor to a shard's replica: Take, Members, Commit, Released, Done.
+	ControlMessage interface{ controlMessage() }
+
+	// ReplicaMessage goes from a replica to the conductor: Taken, MembersKnown, Stable, Saved.
+	ReplicaMessage interface{ replicaMessage() }
+
+	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, Done.
+	RunEvent interface{ runEvent() }
+
+	// HeadMessage goes from the head of a shard to a worker that pushes: Received, Refused.
+	HeadMessage interface{ headMessage() }
+)
+
+func (Hello) workerMessage()  {}
+func (Ticket) workerMessage() {}
+
+func (Admitted) conductorMessage() {}
+func (Released) conductorMessage() {}
+func (Refused) conductorMessage()  {}
+func (Done) conductorMessage()     {}
+
+func (Take) controlMessage()     {}
+func (Members) controlMessage()  {}
+func (Commit) controlMessage()   {}
+func (Released) controlMessage() {}
+func (Done) controlMessage()     {}
+
+func (Taken) replicaMessage()        {}
+func (MembersKnown) replicaMessage() {}
+func (Stable) replicaMessage()       {}
+func (Saved) replicaMessage()        {}
+
+func (StepEvent) runEvent()       {}
+func (CheckpointEvent) runEvent() {}
+func (Done) runEvent()            {}
+
+func (Received) headMessage() {}
+func (Refused) headMessage()  {}
+
 // The messages of the control plane. Tensors never travel in them: a push is named by its id, its
 // bytes go from the worker to the shards as frames (internal/transport).
 
@@ -104,6 +151,23 @@ type Products struct {
 	SquaredDisplacement float64
 }
 
+// Members tells a shard whose pushes are countable from here on. It follows, on the same ordered stream,
+// every commit that was decided before it, so that a shard never voids a push that a commit names.
+// A new incarnation is admitted once all shards have answered.
+type Members struct {
+	Line      Line
+	Fence     Fence
+	Change    uint64 // numbers the changes under one fence, from 1
+	Countable []Countable
+}
+
+// MembersKnown answers Members.
+type MembersKnown struct {
+	Shard  ShardID
+	Fence  Fence
+	Change uint64
+}
+
 // Take asks a shard to promise Fence and to report its state. A shard that has promised a higher one refuses.
 type Take struct {
 	Line  Line
@@ -127,6 +191,8 @@ type Stable struct {
 	Step     Step
 	Products []Products // by chunk of the shard
 	Apply    time.Duration
+	Pushed   uint64 // bytes of gradients received on this line so far
+	Pulled   uint64 // bytes of parameters sent on this line so far
 }
 
 // Released says that a step is stable on every shard: its version may be read, published and saved, and
@@ -171,23 +237,22 @@ type Done struct {
 
 // StepEvent is what a watcher of the run learns of a released step.
 type StepEvent struct {
-	Line       Line
-	Step       Step
-	Time       time.Time
-	Loss       float64 // mean of the counted workers' losses, weighted by examples
-	Counted    []PushID
-	Workers    uint32 // members
-	Quota      uint32
-	Reason     string // of the quota, in words, when it changed
-	Staleness  uint32 // greatest among the counted
-	Late       uint32 // gradients refused since the step before
-	Examples   uint32
-	Norm       float64       // ‖ḡ‖ of the mean gradient
-	Wait       time.Duration // from the release before to the commit
-	Apply      time.Duration // from the commit to the release
-	Pushed     uint64        // bytes of gradients received since the step before
-	Pulled     uint64        // bytes of parameters sent since the step before
-	Checkpoint *CheckpointEvent
+	Line      Line
+	Step      Step
+	Time      time.Time
+	Loss      float64 // mean of the counted workers' losses, weighted by examples
+	Counted   []PushID
+	Workers   uint32 // members
+	Quota     uint32
+	Reason    string // of the quota, in words, when it changed
+	Staleness uint32 // greatest among the counted
+	Late      uint32 // gradients refused since the step before
+	Examples  uint32
+	Norm      float64       // ‖ḡ‖ of the mean gradient
+	Wait      time.Duration // from the release before to the commit
+	Apply     time.Duration // from the commit to the release
+	Pushed    uint64        // bytes of gradients that all shards have received on this line
+	Pulled    uint64        // bytes of parameters that all shards have sent on this line
 }
 
 // CheckpointEvent tells of a run manifest that was published, or of a save that went wrong.
