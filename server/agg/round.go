@@ -1,0 +1,186 @@
+package agg
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Verdict is what becomes of a ticket when it arrives.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Open      Verdict = iota // may be counted in the step that is being gathered
+	Duplicate                // the same ticket is open already, or counted in the open step
+	Counted                  // a released step has counted it: tell the worker again
+	Refuse                   // will never be counted; the reason says why
+)
+
+// A Round gathers the tickets of one step after the other. It handles tickets, not tensors.
+type Round struct {
+	cfg      Config
+	released kintsugi.Step     // newest version a worker may hold
+	open     []kintsugi.Ticket // in order of arrival
+	counted  []kintsugi.PushID // of the step that is committed and not yet released; ascending; nil: none
+
+	// last is the newest gradient of each slot that a released step has counted. A worker sends its
+	// tickets in order, so whatever is not newer is a repetition: without this, a ticket repeated after
+	// its step would count twice where late gradients are applied.
+	last map[kintsugi.Slot]kintsugi.PushID
+}
+
+// NewRound returns a round that gathers step released+1. The caller has checked cfg.
+func NewRound(cfg Config, released kintsugi.Step) *Round {
+	return &Round{cfg: cfg, released: released, last: make(map[kintsugi.Slot]kintsugi.PushID)}
+}
+
+// Offer takes a ticket and says what becomes of it, with a reason if it is refused. The caller has
+// checked that the ticket is of the run's line and of a member's present incarnation.
+func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
+	if slices.Contains(r.counted, t.Push) {
+		return Duplicate, ""
+	}
+	if slices.ContainsFunc(r.open, func(o kintsugi.Ticket) bool { return o.Push == t.Push }) {
+		return Duplicate, ""
+	}
+	if last, ok := r.last[t.Push.Slot]; ok && last.Incarnation == t.Push.Incarnation && t.Push.Compare(last) <= 0 {
+		return Counted, ""
+	}
+	if t.Push.Version > r.released {
+		return Refuse, fmt.Sprintf("computed on version %d, which is not released; the newest is %d", t.Push.Version, r.released)
+	}
+	if reason := r.tooLate(t); reason != "" {
+		return Refuse, reason
+	}
+	if t.Examples == 0 || math.IsNaN(t.SquaredNorm) || math.IsInf(t.SquaredNorm, 0) || t.SquaredNorm < 0 {
+		return Refuse, fmt.Sprintf("ticket of %d examples with squared norm %v makes no sense", t.Examples, t.SquaredNorm)
+	}
+	r.open = append(r.open, t)
+	return Open, ""
+}
+
+// tooLate returns why t can no longer be counted, or "".
+func (r *Round) tooLate(t kintsugi.Ticket) string {
+	oldest := r.cfg.Oldest(r.released)
+	if t.Push.Version >= oldest {
+		return ""
+	}
+	return fmt.Sprintf("late: computed on version %d, the oldest that still counts is %d", t.Push.Version, oldest)
+}
+
+// Choice is one counted ticket with its weight in the step.
+type Choice struct {
+	Ticket kintsugi.Ticket
+	Weight float32
+}
+
+// A Decision is a step that the open tickets make.
+type Decision struct {
+	Choices []Choice // ascending by PushID.Compare
+	Scale   float32  // multiplies the weighted sum
+	Quota   int
+	Reason  string // of the quota, in words
+}
+
+// Decide returns the next step if the open tickets make one. members is the number of workers that are
+// in the run; it must be positive. The step is then open until Release: no further one is decided.
+func (r *Round) Decide(members int) (Decision, bool) {
+	if r.counted != nil || members < 1 {
+		return Decision{}, false
+	}
+	quota, reason := r.cfg.Quota, fmt.Sprintf("fixed quota %d", r.cfg.Quota)
+	if quota == 0 {
+		quota, reason = members, fmt.Sprintf("every one of %d members", members)
+	}
+	per := max(1, r.cfg.PerWorker)
+	var chosen []kintsugi.Ticket
+	taken := make(map[kintsugi.Slot]int, members)
+	for _, t := range r.open { // in order of arrival: the first quota of them make the step
+		if len(chosen) == quota {
+			break
+		}
+		if taken[t.Push.Slot] < per {
+			taken[t.Push.Slot]++
+			chosen = append(chosen, t)
+		}
+	}
+	if len(chosen) < quota {
+		return Decision{}, false
+	}
+	slices.SortFunc(chosen, func(a, b kintsugi.Ticket) int { return a.Push.Compare(b.Push) })
+	d := Decision{Quota: quota, Reason: reason}
+	total := 0.0
+	for _, t := range chosen {
+		w := r.cfg.weight(t.Examples, r.released-t.Push.Version)
+		total += float64(w)
+		d.Choices = append(d.Choices, Choice{Ticket: t, Weight: w})
+		r.counted = append(r.counted, t.Push)
+	}
+	d.Scale = r.scale(total)
+	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool { return slices.Contains(r.counted, t.Push) })
+	return d, true
+}
+
+// scale returns what multiplies the weighted sum of a step whose weights add up to total. A single
+// division rounded once to float32, so that every replica uses the same bits.
+func (r *Round) scale(total float64) float32 {
+	if r.cfg.Scale == Sum {
+		return 1
+	}
+	return float32(1 / total)
+}
+
+// Adopt takes over a step that a conductor before this one committed: its pushes count as counted.
+func (r *Round) Adopt(counted []kintsugi.Weighted) {
+	r.counted = []kintsugi.PushID{}
+	for _, w := range counted {
+		r.counted = append(r.counted, w.Push)
+	}
+}
+
+// Release ends the open step: step is the newest version now. It returns the open tickets that have
+// become too late, each with its reason.
+func (r *Round) Release(step kintsugi.Step) []kintsugi.Refused {
+	r.Remember(r.counted)
+	r.released, r.counted = step, nil
+	var late []kintsugi.Refused
+	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool {
+		reason := r.tooLate(t)
+		if reason != "" {
+			late = append(late, kintsugi.Refused{Push: t.Push, Step: step, Reason: reason})
+		}
+		return reason != ""
+	})
+	return late
+}
+
+// Leave forgets the open tickets of every incarnation of slot below next. A step that is committed
+// keeps what it counts: its bytes are already held by every head.
+func (r *Round) Leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
+	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool {
+		return t.Push.Slot == slot && t.Push.Incarnation < next
+	})
+}
+
+// Remember notes what a released step has counted, so that its tickets are known when they are repeated.
+func (r *Round) Remember(counted []kintsugi.PushID) {
+	for _, p := range counted {
+		r.last[p.Slot] = p
+	}
+}
+
+// Oldest returns the oldest version on which a gradient may have been computed to be counted once
+// step is released.
+func (c Config) Oldest(step kintsugi.Step) kintsugi.Step {
+	switch {
+	case c.Late == Drop:
+		return step
+	case c.Staleness == kintsugi.Infinite, kintsugi.Step(c.Staleness) >= step:
+		return 0
+	default:
+		return step - kintsugi.Step(c.Staleness)
+	}
+}

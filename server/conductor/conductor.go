@@ -1,0 +1,318 @@
+package conductor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// Config is what a conductor must know of its run.
+type Config struct {
+	Line   kintsugi.Line
+	View   kintsugi.ViewNumber
+	Fence  kintsugi.Fence
+	Model  uint64 // Layout.Fingerprint
+	Shards int
+	Slots  int // workers the run is made for: slots are [0, Slots)
+
+	Consistency agg.Config
+	Schedule    Schedule
+	Steps       kintsugi.Step // the run ends when this step is released
+	SaveEvery   kintsugi.Step // a checkpoint each so many steps; 0: only at the end
+
+	// StartGrace is how long the first step of this conductor waits for the workers that are missing,
+	// from the first one's admission. The steps before everyone is there would count other sets.
+	StartGrace time.Duration
+
+	// LeaveGrace is how long a worker whose stream broke stays a member: a connection may come back
+	// sooner than a process. A new incarnation of its slot ends the wait at once.
+	LeaveGrace time.Duration
+}
+
+// Ready lists what the conductor owes the world since the last call. The caller carries it out in field
+// order.
+type Ready struct {
+	ToShards  []ToShard
+	ToWorkers []ToWorker
+	Events    []kintsugi.RunEvent
+	Publish   []Publication // run manifests to publish; answer with Published
+}
+
+// ToShard is a message to the head of a shard. Messages to one shard must not overtake each other.
+type ToShard struct {
+	Shard   kintsugi.ShardID
+	Message kintsugi.ControlMessage
+}
+
+// ToWorker is a message to one incarnation of a worker; it is dropped if that one is gone.
+type ToWorker struct {
+	Slot        kintsugi.Slot
+	Incarnation kintsugi.Incarnation
+	Message     kintsugi.ConductorMessage
+}
+
+// Publication asks for a run manifest that names the shard manifests of a step, by shard.
+type Publication struct {
+	Step      kintsugi.Step
+	Manifests []string
+	Bytes     uint64
+	Took      time.Duration // of the slowest shard
+}
+
+// member is a worker that is in the run, or about to be.
+type member struct {
+	incarnation kintsugi.Incarnation
+	change      uint64    // the Members message that announced it
+	admitted    bool      // every shard knows it
+	gone        time.Time // when its stream broke; zero: connected
+}
+
+// Conductor decides one line of a run under one fence.
+type Conductor struct {
+	cfg   Config
+	round *agg.Round
+	ready Ready
+
+	taken    []*kintsugi.Taken // by shard; nil: has not answered yet
+	released kintsugi.Step
+	last     kintsugi.Released // what was released last, for shards and workers that missed it
+	open     *open             // the committed step that is not released yet
+
+	members map[kintsugi.Slot]*member
+	change  uint64   // number of the newest Members message
+	known   []uint64 // by shard: newest change it has answered
+	first   time.Time
+	started bool // every expected worker is in, or the grace is over
+
+	save saving
+	stop *stop
+	done bool
+
+	// For the next StepEvent.
+	lastRelease time.Time
+	late        uint32
+	reason      string
+}
+
+// open is a committed step.
+type open struct {
+	commit    kintsugi.Commit
+	tickets   []kintsugi.Ticket // as far as this conductor has seen them
+	quota     int
+	reason    string
+	stable    []*kintsugi.Stable // by shard
+	committed time.Time
+}
+
+type stop struct {
+	reason string
+	save   bool
+}
+
+// New returns a conductor that has yet to take its shards. now starts its clock.
+func New(cfg Config, now time.Time) (*Conductor, error) {
+	if cfg.Shards < 1 || cfg.Slots < 1 {
+		return nil, fmt.Errorf("%w: a run needs at least one shard and one worker, not %d and %d", kintsugi.ErrUsage, cfg.Shards, cfg.Slots)
+	}
+	if err := cfg.Consistency.Check(); err != nil {
+		return nil, err
+	}
+	return &Conductor{
+		cfg:         cfg,
+		taken:       make([]*kintsugi.Taken, cfg.Shards),
+		known:       make([]uint64, cfg.Shards),
+		members:     make(map[kintsugi.Slot]*member),
+		save:        saving{every: cfg.SaveEvery},
+		lastRelease: now,
+	}, nil
+}
+
+// Ready returns what the conductor owes the world, and forgets it.
+func (c *Conductor) Ready() Ready {
+	r := c.ready
+	c.ready = Ready{}
+	return r
+}
+
+// Released returns the newest released step.
+func (c *Conductor) Released() kintsugi.Step { return c.released }
+
+// Finished reports whether the run is over: Done has been sent.
+func (c *Conductor) Finished() bool { return c.done }
+
+// Stop ends the run after the step that is open, with a last checkpoint if save.
+func (c *Conductor) Stop(now time.Time, reason string, save bool) {
+	if c.stop == nil {
+		c.stop = &stop{reason: reason, save: save}
+	}
+	c.proceed(now)
+}
+
+// Tick lets time pass: grace periods end.
+func (c *Conductor) Tick(now time.Time) {
+	for _, slot := range c.slots() {
+		m := c.members[slot]
+		if !m.gone.IsZero() && now.Sub(m.gone) >= c.cfg.LeaveGrace {
+			delete(c.members, slot)
+			c.leave(slot, m.incarnation+1)
+		}
+	}
+	c.proceed(now)
+}
+
+// proceed does whatever has become possible: it decides the next step or ends the run.
+func (c *Conductor) proceed(now time.Time) {
+	if c.round == nil || c.done || c.open != nil {
+		return
+	}
+	if c.stop != nil || c.released >= c.cfg.Steps {
+		c.finish()
+		return
+	}
+	if !c.started && !c.start(now) {
+		return
+	}
+	if d, ok := c.round.Decide(c.admitted()); ok {
+		c.commit(now, d)
+	}
+}
+
+// start reports whether the first step of this conductor may be decided.
+func (c *Conductor) start(now time.Time) bool {
+	n := c.admitted()
+	c.started = n >= c.cfg.Slots || (n > 0 && now.Sub(c.first) >= c.cfg.StartGrace)
+	return c.started
+}
+
+// commit sends a decided step to every shard.
+func (c *Conductor) commit(now time.Time, d agg.Decision) {
+	step := c.released + 1
+	o := &open{
+		quota: d.Quota, reason: d.Reason, committed: now,
+		stable: make([]*kintsugi.Stable, c.cfg.Shards),
+		commit: kintsugi.Commit{
+			Line: c.cfg.Line, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,
+			Scale: d.Scale, Optimizer: c.cfg.Schedule.At(step), Countable: c.countable(step),
+		},
+	}
+	for _, choice := range d.Choices {
+		o.tickets = append(o.tickets, choice.Ticket)
+		o.commit.Counted = append(o.commit.Counted, kintsugi.Weighted{Push: choice.Ticket.Push, Weight: choice.Weight})
+	}
+	c.open = o
+	c.toAllShards(o.commit)
+}
+
+// release ends the open step: every shard is stable.
+func (c *Conductor) release(now time.Time) {
+	o := c.open
+	c.open = nil
+	c.released = o.commit.Step
+	rel := kintsugi.Released{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: c.released}
+	for _, w := range o.commit.Counted {
+		rel.Counted = append(rel.Counted, w.Push)
+	}
+	c.last = rel
+	rel.Save = c.save.due(c.released, c.released == c.cfg.Steps || (c.stop != nil && c.stop.save))
+	if rel.Save {
+		c.save.begin(c.released, c.cfg.Shards)
+	}
+	c.toAllShards(rel)
+	rel.Save = false
+	for _, slot := range c.slots() {
+		c.toWorker(slot, rel)
+	}
+	late := c.round.Release(c.released)
+	for _, r := range late {
+		c.refuse(r)
+	}
+	c.ready.Events = append(c.ready.Events, c.event(now, o))
+	c.late, c.lastRelease = 0, now
+	c.proceed(now)
+}
+
+// event tells of a released step.
+func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
+	e := kintsugi.StepEvent{
+		Line: c.cfg.Line, Step: o.commit.Step, Time: now,
+		Counted: c.last.Counted, Workers: uint32(c.admitted()), Quota: uint32(o.quota), Late: c.late,
+		Wait: o.committed.Sub(c.lastRelease), Apply: now.Sub(o.committed),
+	}
+	if o.reason != c.reason {
+		c.reason, e.Reason = o.reason, o.reason
+	}
+	loss := 0.0
+	for _, t := range o.tickets {
+		loss += t.Loss * float64(t.Examples)
+		e.Examples += t.Examples
+		e.Staleness = max(e.Staleness, uint32(o.commit.Step-1-t.Push.Version))
+	}
+	e.Loss = loss / float64(max(1, e.Examples))
+	norm := 0.0
+	for _, s := range o.stable {
+		for _, p := range s.Products {
+			norm += p.SquaredNorm
+		}
+		e.Pushed += s.Pushed
+		e.Pulled += s.Pulled
+	}
+	e.Norm = math.Sqrt(norm)
+	return e
+}
+
+// finish saves the newest version if the run asks for it, and says Done once that is published.
+func (c *Conductor) finish() {
+	wantSave := c.stop == nil || c.stop.save
+	if wantSave && c.save.newest != c.released+1 && c.save.step == nil {
+		c.save.begin(c.released, c.cfg.Shards)
+		rel := c.last
+		rel.Line, rel.Fence, rel.Step, rel.Save = c.cfg.Line, c.cfg.Fence, c.released, true
+		c.toAllShards(rel)
+	}
+	if c.save.step != nil {
+		return // its end calls proceed
+	}
+	c.done = true
+	d := kintsugi.Done{Step: c.released, Reason: "all steps are done"}
+	if c.stop != nil {
+		d.Reason = c.stop.reason
+	}
+	c.toAllShards(d)
+	for _, slot := range c.slots() {
+		c.toWorker(slot, d)
+	}
+	c.ready.Events = append(c.ready.Events, d)
+}
+
+// slots returns the members' slots in order, so that the same events give the same messages.
+func (c *Conductor) slots() []kintsugi.Slot {
+	slots := make([]kintsugi.Slot, 0, len(c.members))
+	for s := range c.members {
+		slots = append(slots, s)
+	}
+	slices.Sort(slots)
+	return slots
+}
+
+func (c *Conductor) toAllShards(m kintsugi.ControlMessage) {
+	for i := range c.cfg.Shards {
+		c.toShard(kintsugi.ShardID(i), m)
+	}
+}
+
+func (c *Conductor) toShard(s kintsugi.ShardID, m kintsugi.ControlMessage) {
+	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: m})
+}
+
+func (c *Conductor) toWorker(slot kintsugi.Slot, m kintsugi.ConductorMessage) {
+	c.ready.ToWorkers = append(c.ready.ToWorkers, ToWorker{Slot: slot, Incarnation: c.members[slot].incarnation, Message: m})
+}
+
+func (c *Conductor) refuse(r kintsugi.Refused) {
+	c.late++
+	c.ready.ToWorkers = append(c.ready.ToWorkers, ToWorker{Slot: r.Push.Slot, Incarnation: r.Push.Incarnation, Message: r})
+}

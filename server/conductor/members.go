@@ -1,0 +1,155 @@
+package conductor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// HandleHello begins or renews a worker's membership. An error refuses the worker; errors.Is tells it
+// whether another try helps (kintsugi.ErrStaleView) or not.
+func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
+	switch {
+	case h.Protocol != kintsugi.ProtocolVersion:
+		return fmt.Errorf("%w: worker/%d speaks protocol %d, this server %d; run the same release everywhere",
+			kintsugi.ErrOtherModel, h.Slot, h.Protocol, kintsugi.ProtocolVersion)
+	case h.Model != c.cfg.Model:
+		return fmt.Errorf("%w: worker/%d has a model with fingerprint %016x, this run's is %016x; start it with the run's configuration",
+			kintsugi.ErrOtherModel, h.Slot, h.Model, c.cfg.Model)
+	case h.Line != c.cfg.Line:
+		return fmt.Errorf("%w: worker/%d is on line %d, the run on line %d", kintsugi.ErrStaleView, h.Slot, h.Line, c.cfg.Line)
+	case int(h.Slot) >= c.cfg.Slots:
+		return fmt.Errorf("%w: there is no slot %d: the run is made for %d workers", kintsugi.ErrUsage, h.Slot, c.cfg.Slots)
+	}
+	m := c.members[h.Slot]
+	switch {
+	case m != nil && m.incarnation > h.Incarnation:
+		return fmt.Errorf("%w: incarnation %d of worker/%d has taken the place of %d", kintsugi.ErrFenced, m.incarnation, h.Slot, h.Incarnation)
+	case m != nil && m.incarnation == h.Incarnation: // the same life on a new stream
+		m.gone = time.Time{}
+		if m.admitted {
+			c.welcome(h.Slot)
+		}
+		return nil
+	}
+	c.leave(h.Slot, h.Incarnation)
+	c.change++
+	c.members[h.Slot] = &member{incarnation: h.Incarnation, change: c.change}
+	c.toAllShards(c.membersMessage())
+	c.proceed(now) // an earlier life may have been what the open step waited for
+	return nil
+}
+
+// WorkerGone says that the stream of a worker's incarnation broke.
+func (c *Conductor) WorkerGone(now time.Time, slot kintsugi.Slot, inc kintsugi.Incarnation) {
+	if m := c.members[slot]; m != nil && m.incarnation == inc && m.gone.IsZero() {
+		m.gone = now
+	}
+}
+
+// HandleTicket handles a worker's ticket. Tickets of lines and incarnations that are over are dropped:
+// nobody waits for the answer.
+func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
+	m := c.members[t.Push.Slot]
+	if c.round == nil || c.done || m == nil || !m.admitted || t.Push.Line != c.cfg.Line || t.Push.Incarnation != m.incarnation {
+		return
+	}
+	for _, v := range t.Views {
+		if v != c.cfg.View {
+			c.refuse(kintsugi.Refused{Push: t.Push, Step: c.released, Reason: fmt.Sprintf("received in view %d, the view is %d", v, c.cfg.View)})
+			return
+		}
+	}
+	switch verdict, reason := c.round.Offer(t); verdict {
+	case agg.Refuse:
+		c.refuse(kintsugi.Refused{Push: t.Push, Step: c.released, Reason: reason})
+	case agg.Counted:
+		c.toWorker(t.Push.Slot, kintsugi.Released{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: c.released, Counted: []kintsugi.PushID{t.Push}})
+	case agg.Duplicate:
+		c.adoptTicket(t)
+	case agg.Open:
+	}
+	c.proceed(now)
+}
+
+// adoptTicket remembers the ticket of a push that a conductor before this one counted in the open step:
+// its loss belongs in the step's event.
+func (c *Conductor) adoptTicket(t kintsugi.Ticket) {
+	if c.open == nil {
+		return
+	}
+	for _, have := range c.open.tickets {
+		if have.Push == t.Push {
+			return
+		}
+	}
+	for _, w := range c.open.commit.Counted {
+		if w.Push == t.Push {
+			c.open.tickets = append(c.open.tickets, t)
+		}
+	}
+}
+
+// admit makes members of the workers that every shard knows.
+func (c *Conductor) admit(now time.Time) {
+	for _, slot := range c.slots() {
+		m := c.members[slot]
+		if m.admitted || !c.everyShardKnows(m.change) {
+			continue
+		}
+		m.admitted = true
+		if c.first.IsZero() {
+			c.first = now
+		}
+		c.welcome(slot)
+	}
+	c.proceed(now)
+}
+
+func (c *Conductor) everyShardKnows(change uint64) bool {
+	for _, k := range c.known {
+		if k < change {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Conductor) welcome(slot kintsugi.Slot) {
+	c.toWorker(slot, kintsugi.Admitted{Line: c.cfg.Line, Step: c.released})
+	if c.done {
+		c.toWorker(slot, kintsugi.Done{Step: c.released, Reason: "the run is over"})
+	}
+}
+
+// leave forgets what the lives of slot before next have offered.
+func (c *Conductor) leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
+	if c.round != nil {
+		c.round.Leave(slot, next)
+	}
+}
+
+func (c *Conductor) admitted() int {
+	n := 0
+	for _, m := range c.members {
+		if m.admitted {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *Conductor) membersMessage() kintsugi.Members {
+	return kintsugi.Members{Line: c.cfg.Line, Fence: c.cfg.Fence, Change: c.change, Countable: c.countable(c.released)}
+}
+
+// countable lists whose pushes may be counted once step is released.
+func (c *Conductor) countable(step kintsugi.Step) []kintsugi.Countable {
+	var list []kintsugi.Countable
+	for _, slot := range c.slots() {
+		list = append(list, kintsugi.Countable{Slot: slot, Incarnation: c.members[slot].incarnation, Oldest: c.cfg.Consistency.Oldest(step)})
+	}
+	return list
+}

@@ -1,0 +1,73 @@
+package conductor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// saving follows the checkpoints of a run. At most one is under way: a slow store makes checkpoints
+// rarer, never steps slower.
+type saving struct {
+	every  kintsugi.Step
+	newest kintsugi.Step // 1 + the newest step a save was begun for; 0: none
+	step   *kintsugi.Step
+	shards []*kintsugi.Saved
+	late   bool // a step that should have been saved found another save under way
+}
+
+// due reports whether the version of a step that is released now should be saved.
+func (s *saving) due(step kintsugi.Step, last bool) bool {
+	if !last && (s.every == 0 || (step%s.every != 0 && !s.late)) {
+		return false
+	}
+	if s.step != nil {
+		s.late = !last // the last version is saved by finish, when this save has ended
+		return false
+	}
+	return true
+}
+
+func (s *saving) begin(step kintsugi.Step, shards int) {
+	s.step, s.newest, s.late = &step, step+1, false
+	s.shards = make([]*kintsugi.Saved, shards)
+}
+
+// handleSaved notes that a shard's part is durable. When all are, the run manifest may be published.
+func (c *Conductor) handleSaved(now time.Time, m kintsugi.Saved) {
+	if c.save.step == nil || *c.save.step != m.Step || c.save.shards[m.Shard] != nil {
+		return // an answer to an earlier conductor, or a repetition
+	}
+	c.save.shards[m.Shard] = &m
+	p := Publication{Step: m.Step}
+	failed := ""
+	for i, s := range c.save.shards {
+		if s == nil {
+			return
+		}
+		if s.Err != "" {
+			failed = fmt.Sprintf("shard %d: %s", i, s.Err)
+		}
+		p.Manifests = append(p.Manifests, s.Manifest)
+		p.Bytes += s.Bytes
+		p.Took = max(p.Took, s.Took)
+	}
+	if failed != "" {
+		c.Published(now, kintsugi.CheckpointEvent{Step: m.Step, Took: p.Took, Err: failed})
+		return
+	}
+	c.ready.Publish = append(c.ready.Publish, p)
+}
+
+// Published ends a save: the run manifest is durable, or e.Err says why it is not. Training goes on
+// either way; the next save is tried when it is due.
+func (c *Conductor) Published(now time.Time, e kintsugi.CheckpointEvent) {
+	if c.save.step == nil || *c.save.step != e.Step {
+		return
+	}
+	c.save.step = nil
+	e.Line = c.cfg.Line
+	c.ready.Events = append(c.ready.Events, e)
+	c.proceed(now)
+}

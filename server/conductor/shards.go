@@ -1,0 +1,132 @@
+package conductor
+
+import (
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// ShardConnected says that a new control stream to a shard is open: whatever was sent on the one
+// before may be lost.
+func (c *Conductor) ShardConnected(s kintsugi.ShardID) {
+	c.toShard(s, kintsugi.Take{Line: c.cfg.Line, View: c.cfg.View, Fence: c.cfg.Fence})
+}
+
+// HandleReplica handles a message of a shard's replica. Messages under another fence are of an earlier
+// conductor and are ignored.
+func (c *Conductor) HandleReplica(now time.Time, msg kintsugi.ReplicaMessage) {
+	switch m := msg.(type) {
+	case kintsugi.Taken:
+		if m.Fence == c.cfg.Fence && int(m.Shard) < c.cfg.Shards {
+			c.handleTaken(now, m)
+		}
+	case kintsugi.MembersKnown:
+		if m.Fence == c.cfg.Fence && int(m.Shard) < c.cfg.Shards {
+			c.known[m.Shard] = max(c.known[m.Shard], m.Change)
+			c.admit(now)
+		}
+	case kintsugi.Stable:
+		if m.Fence == c.cfg.Fence && int(m.Shard) < c.cfg.Shards {
+			c.handleStable(now, m)
+		}
+	case kintsugi.Saved:
+		if int(m.Shard) < c.cfg.Shards {
+			c.handleSaved(now, m)
+			c.proceed(now)
+		}
+	default:
+		panic("conductor: unknown replica message")
+	}
+}
+
+func (c *Conductor) handleTaken(now time.Time, m kintsugi.Taken) {
+	again := c.round != nil
+	c.taken[m.Shard] = &m
+	if again {
+		c.resend(m)
+		return
+	}
+	for _, t := range c.taken {
+		if t == nil {
+			return
+		}
+	}
+	c.takeOver(now)
+}
+
+// takeOver starts deciding: every shard has promised the fence. The shards' answers say where the run
+// stands: everything released anywhere is stable everywhere, and at most one step lies beyond it.
+func (c *Conductor) takeOver(now time.Time) {
+	var records []kintsugi.Commit
+	for _, t := range c.taken {
+		c.released = max(c.released, t.Released)
+		records = append(records, t.Records...)
+	}
+	c.round = agg.NewRound(c.cfg.Consistency, c.released)
+	c.last = kintsugi.Released{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: c.released}
+	var next *kintsugi.Commit
+	for _, r := range records {
+		if r.Step == c.released {
+			c.last.Counted = c.last.Counted[:0]
+			for _, w := range r.Counted {
+				c.last.Counted = append(c.last.Counted, w.Push)
+			}
+		}
+		if r.Step == c.released+1 && (next == nil || r.Decided > next.Decided) {
+			next = &r
+		}
+	}
+	c.round.Remember(c.last.Counted)
+	if next != nil {
+		commit := *next
+		commit.Fence = c.cfg.Fence
+		c.open = &open{
+			commit: commit, quota: len(commit.Counted), reason: "taken over from the conductor before",
+			stable: make([]*kintsugi.Stable, c.cfg.Shards), committed: now,
+		}
+		c.round.Adopt(commit.Counted)
+	}
+	c.lastRelease = now
+	for _, t := range c.taken {
+		c.resend(*t)
+	}
+	c.proceed(now)
+}
+
+// resend sends a shard whatever it may have missed. Everything is idempotent: a shard that has it
+// answers again.
+func (c *Conductor) resend(t kintsugi.Taken) {
+	if t.Released < c.released {
+		c.toShard(t.Shard, c.last)
+	}
+	if c.open != nil {
+		c.toShard(t.Shard, c.open.commit)
+	}
+	if c.change > 0 {
+		c.toShard(t.Shard, c.membersMessage())
+	}
+	if c.save.step != nil && c.save.shards[t.Shard] == nil {
+		rel := c.last
+		rel.Save = *c.save.step == c.released
+		if rel.Save {
+			c.toShard(t.Shard, rel)
+		} else {
+			c.handleSaved(c.lastRelease, kintsugi.Saved{Shard: t.Shard, Step: *c.save.step,
+				Err: "the control stream broke before the save was confirmed"})
+		}
+	}
+}
+
+func (c *Conductor) handleStable(now time.Time, m kintsugi.Stable) {
+	if c.open == nil || m.Step != c.open.commit.Step {
+		return
+	}
+	c.open.stable[m.Shard] = &m
+	for _, s := range c.open.stable {
+		if s == nil {
+			return
+		}
+	}
+	c.release(now)
+}

@@ -1,0 +1,307 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// MaxHeld bounds the pushes that a replica holds of one worker: two that are in flight under the credit
+// of unreleased pushes, and as many again for a reconnect.
+const MaxHeld = 4
+
+// Verdict is what becomes of a push when its first frame arrives.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Accept Verdict = iota // land its bytes, then report Complete
+	Have                  // its bytes are already held: acknowledge again
+	Refuse                // it can never be counted; the reason says why
+)
+
+// Ready lists what the replica owes the world, to be carried out in field order.
+type Ready struct {
+	Free    []kintsugi.PushID         // drop the bytes of these pushes
+	Publish *kintsugi.Step            // this applied version may be read from now on
+	Apply   *kintsugi.Commit          // start applying; report Applied when done
+	Save    *kintsugi.Step            // save this released version to the checkpoint, in the background
+	Replies []kintsugi.ReplicaMessage // to the conductor
+	Done    *kintsugi.Done            // the run is over
+}
+
+// Replica is the control state of one replica of a shard on one line.
+type Replica struct {
+	id       kintsugi.ShardID
+	line     kintsugi.Line
+	view     kintsugi.ViewNumber
+	promised kintsugi.Fence
+	released kintsugi.Step
+	applied  kintsugi.Step
+
+	open     *kintsugi.Commit // accepted and not applied yet
+	applying bool
+	records  []kintsugi.Commit // of the steps released and applied, at most two, ascending
+	answer   kintsugi.Stable   // of the applied step, kept for a repetition
+
+	countable map[kintsugi.Slot]kintsugi.Countable
+	held      map[kintsugi.PushID]bool // true: complete
+	ready     Ready
+}
+
+// New returns a replica whose version is already readable: the initialisation, or what was restored.
+func New(id kintsugi.ShardID, line kintsugi.Line, view kintsugi.ViewNumber, version kintsugi.Step) *Replica {
+	return &Replica{
+		id: id, line: line, view: view, released: version, applied: version,
+		countable: make(map[kintsugi.Slot]kintsugi.Countable),
+		held:      make(map[kintsugi.PushID]bool),
+	}
+}
+
+// Ready returns what the replica owes the world since the last call, and forgets it.
+func (r *Replica) Ready() Ready {
+	ready := r.ready
+	r.ready = Ready{}
+	return ready
+}
+
+// Released returns the newest version that may be read.
+func (r *Replica) Released() kintsugi.Step { return r.released }
+
+// Handle handles a message of a conductor. Messages of other lines and of smaller fences than the
+// promised one change nothing.
+func (r *Replica) Handle(msg kintsugi.ControlMessage) {
+	switch m := msg.(type) {
+	case kintsugi.Take:
+		r.take(m)
+	case kintsugi.Members:
+		if r.obeys(m.Line, m.Fence) {
+			r.setCountable(m.Countable)
+			r.reply(kintsugi.MembersKnown{Shard: r.id, Fence: m.Fence, Change: m.Change})
+		}
+	case kintsugi.Commit:
+		if r.obeys(m.Line, m.Fence) {
+			r.commit(m)
+		}
+	case kintsugi.Released:
+		if r.obeys(m.Line, m.Fence) {
+			r.release(m)
+		}
+	case kintsugi.Done:
+		r.ready.Done = &m
+	default:
+		panic("shard: unknown control message")
+	}
+}
+
+// obeys reports whether a message counts: the fence must be the promised one, so that a conductor
+// speaks only after it has taken the shard.
+func (r *Replica) obeys(line kintsugi.Line, fence kintsugi.Fence) bool {
+	return line == r.line && fence == r.promised
+}
+
+func (r *Replica) take(m kintsugi.Take) {
+	if m.Line != r.line || m.View != r.view || m.Fence < r.promised {
+		return
+	}
+	r.promised = m.Fence
+	t := kintsugi.Taken{Shard: r.id, Fence: m.Fence, Applied: r.applied, Released: r.released, Records: slices.Clone(r.records)}
+	if r.open != nil {
+		t.Records = append(t.Records, *r.open)
+	}
+	r.reply(t)
+}
+
+func (r *Replica) commit(m kintsugi.Commit) {
+	switch {
+	case m.Step != r.released+1:
+		return // released long ago, or a step whose predecessor this shard has not seen: Taken tells the conductor
+	case r.open != nil && r.open.Decided >= m.Decided:
+		r.open.Fence = m.Fence // the same decision under a later fence
+	case r.open == nil && r.applied == m.Step && r.answer.Step == m.Step && r.records[len(r.records)-1].Decided >= m.Decided:
+		r.answer.Fence = m.Fence
+		r.reply(r.answer)
+		return
+	default:
+		// A new step, or a higher deciding fence on one that is not released: it is applied from the
+		// released version, which is still whole, so nothing has to be undone.
+		if r.applied == m.Step {
+			r.applied--
+			r.records = r.records[:len(r.records)-1]
+		}
+		r.open = &m
+		r.setCountable(m.Countable)
+	}
+	r.start()
+}
+
+// start begins to apply the open commit once every push that it counts is here.
+func (r *Replica) start() {
+	if r.open == nil || r.applying {
+		return
+	}
+	for _, w := range r.open.Counted {
+		if !r.held[w.Push] {
+			return
+		}
+	}
+	r.applying = true
+	c := *r.open
+	r.ready.Apply = &c
+}
+
+// Applied says that the commit of Ready.Apply is applied on the whole chain. decided is the fence of
+// that commit: if another decision replaced it meanwhile, the step is applied again.
+func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, took time.Duration, pushed, pulled uint64) {
+	r.applying = false
+	if r.open == nil || r.open.Decided != decided {
+		r.start()
+		return
+	}
+	c := *r.open
+	r.open = nil
+	r.applied = c.Step
+	r.records = append(r.records, c)
+	if len(r.records) > 2 {
+		r.records = r.records[len(r.records)-2:]
+	}
+	r.answer = kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Products: products, Apply: took, Pushed: pushed, Pulled: pulled}
+	r.reply(r.answer)
+}
+
+func (r *Replica) release(m kintsugi.Released) {
+	switch m.Step {
+	case r.released: // a repetition, or the wish to save a version that is already readable
+	case r.released + 1:
+		if r.applied != m.Step {
+			return // never stable here: the conductor finds out when it takes the shard again
+		}
+		r.released = m.Step
+		for _, w := range r.records[len(r.records)-1].Counted {
+			r.free(w.Push)
+		}
+		r.sweep()
+		r.ready.Publish = &m.Step
+	default:
+		return
+	}
+	if m.Save {
+		r.ready.Save = &m.Step
+	}
+}
+
+// Saved reports the end of a save to the conductor.
+func (r *Replica) Saved(s kintsugi.Saved) { r.reply(s) }
+
+// Begin says what becomes of a push whose first frame has arrived.
+func (r *Replica) Begin(p kintsugi.PushID) (Verdict, string) {
+	if p.Line != r.line {
+		return Refuse, fmt.Sprintf("it is of line %d, this shard is on line %d", p.Line, r.line)
+	}
+	if complete, ok := r.held[p]; ok {
+		if complete {
+			return Have, ""
+		}
+		return Accept, "" // a reconnected worker sends it again from the start
+	}
+	if reason := r.uncountable(p); reason != "" {
+		return Refuse, reason
+	}
+	n := 0
+	for q := range r.held {
+		if q.Slot == p.Slot {
+			n++
+		}
+	}
+	if n >= MaxHeld {
+		return Refuse, fmt.Sprintf("%d pushes of worker/%d are held and not released; it must wait", n, p.Slot)
+	}
+	r.held[p] = false
+	return Accept, ""
+}
+
+// Complete says that all bytes of a push have landed and are verified. It reports whether the push is
+// still wanted; if not, the worker is told why.
+func (r *Replica) Complete(p kintsugi.PushID) (bool, string) {
+	if _, ok := r.held[p]; !ok {
+		if reason := r.uncountable(p); reason != "" {
+			return false, reason
+		}
+		return false, "it was freed while it arrived"
+	}
+	r.held[p] = true
+	r.start()
+	return true, ""
+}
+
+// Drop forgets a push that did not arrive whole or is not finite.
+func (r *Replica) Drop(p kintsugi.PushID) {
+	if complete, ok := r.held[p]; ok && !complete {
+		r.free(p)
+	}
+}
+
+// uncountable returns why a push can no longer be counted, or "".
+func (r *Replica) uncountable(p kintsugi.PushID) string {
+	if r.named(p) {
+		return ""
+	}
+	c, ok := r.countable[p.Slot]
+	switch {
+	case !ok:
+		return fmt.Sprintf("worker/%d is not a member", p.Slot)
+	case p.Incarnation != c.Incarnation:
+		return fmt.Sprintf("it is of incarnation %d of worker/%d, the member is incarnation %d", p.Incarnation, p.Slot, c.Incarnation)
+	case p.Version < c.Oldest:
+		return fmt.Sprintf("late: computed on version %d, the oldest that still counts is %d", p.Version, c.Oldest)
+	case p.Version > r.applied:
+		return fmt.Sprintf("computed on version %d, this shard has only reached %d", p.Version, r.applied)
+	}
+	return ""
+}
+
+// named reports whether the open or the unreleased applied commit counts p: such bytes must stay.
+func (r *Replica) named(p kintsugi.PushID) bool {
+	counts := func(c kintsugi.Commit) bool {
+		return slices.ContainsFunc(c.Counted, func(w kintsugi.Weighted) bool { return w.Push == p })
+	}
+	if r.open != nil && counts(*r.open) {
+		return true
+	}
+	return r.applied > r.released && len(r.records) > 0 && counts(r.records[len(r.records)-1])
+}
+
+// setCountable takes over the membership. Oldest is what counts after the open step, so pushes on older
+// versions are swept only when that is released.
+func (r *Replica) setCountable(list []kintsugi.Countable) {
+	clear(r.countable)
+	for _, c := range list {
+		r.countable[c.Slot] = c
+	}
+	r.sweep()
+}
+
+// sweep frees the pushes that can no longer be counted.
+func (r *Replica) sweep() {
+	var gone []kintsugi.PushID
+	for p := range r.held {
+		if r.uncountable(p) != "" {
+			gone = append(gone, p)
+		}
+	}
+	slices.SortFunc(gone, kintsugi.PushID.Compare)
+	for _, p := range gone {
+		r.free(p)
+	}
+}
+
+func (r *Replica) free(p kintsugi.PushID) {
+	if _, ok := r.held[p]; ok {
+		delete(r.held, p)
+		r.ready.Free = append(r.ready.Free, p)
+	}
+}
+
+func (r *Replica) reply(m kintsugi.ReplicaMessage) { r.ready.Replies = append(r.ready.Replies, m) }
