@@ -1,0 +1,78 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
+)
+
+// Peer is a connection to another process. It connects when the first stream is opened and reconnects
+// by itself. It is safe for concurrent use; streams are not.
+type Peer struct {
+	conn *grpc.ClientConn
+	addr string
+}
+
+// Dial returns a peer for addr (host:port). It does not wait for a connection.
+func Dial(addr string) (*Peer, error) {
+	conn, err := grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		grpc.WithReadBufferSize(128<<10),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
+		// A server that was killed is back in well under a second: do not sleep longer than that.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", addr, err)
+	}
+	return &Peer{conn: conn, addr: addr}, nil
+}
+
+// Close ends every stream of the peer.
+func (p *Peer) Close() error { return p.conn.Close() }
+
+// open opens a stream; it ends with ctx.
+func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(Out) any, recv func(func(any) error) (In, error)) (*Stream[Out, In], error) {
+	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	raw, err := p.conn.NewStream(ctx, desc, "/kintsugi.v1."+method)
+	if err != nil {
+		return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, fromWire(err))
+	}
+	return &Stream[Out, In]{raw: raw, encode: encode, recv: recv, close: raw.CloseSend}, nil
+}
+
+// Work opens a worker's membership.
+func (p *Peer) Work(ctx context.Context) (*WorkClient, error) {
+	return open(ctx, p, "Conductor/Work", encoder(workerTo), receiver[pb.ConductorMessage](conductorFrom))
+}
+
+// Watch follows a run.
+func (p *Peer) Watch(ctx context.Context) (*WatchClient, error) {
+	return open(ctx, p, "Conductor/Watch", encoder(watchTo), receiver[pb.RunEvent](eventFrom))
+}
+
+// Control opens the conductor's hold on the replicas of a server.
+func (p *Peer) Control(ctx context.Context) (*ControlClient, error) {
+	return open(ctx, p, "Replica/Control", controlEncode, receiver[pb.ReplicaMessage](replicaFrom))
+}
+
+// Push opens a stream for gradients.
+func (p *Peer) Push(ctx context.Context) (*PushClient, error) {
+	return open(ctx, p, "Data/Push", frameAsIs, receiver[pb.HeadMessage](headFrom))
+}
+
+// Read opens a stream for parameters.
+func (p *Peer) Read(ctx context.Context) (*ReadClient, error) {
+	return open(ctx, p, "Data/Read", encoder(readTo), recvFrame)
+}

@@ -1,0 +1,90 @@
+package transport
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// codec carries Frames raw and everything else as protobuf, so that standard clients can ask the health
+// service. Both sides set it explicitly; it is in no global registry.
+type codec struct{}
+
+// Name is the content-subtype of calls: application/grpc+kintsugi.
+func (codec) Name() string { return "kintsugi" }
+
+// Marshal hands a frame's payload over without copying it.
+func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	f, ok := v.(*Frame)
+	if !ok {
+		m, ok := v.(proto.Message)
+		if !ok {
+			return nil, fmt.Errorf("marshal %T: neither a frame nor a protobuf message", v)
+		}
+		b, err := proto.Marshal(m)
+		return mem.BufferSlice{mem.SliceBuffer(b)}, err
+	}
+	if len(f.Payload) > MaxPayloadBytes {
+		return nil, fmt.Errorf("marshal frame: %d bytes, at most %d are allowed", len(f.Payload), MaxPayloadBytes)
+	}
+	head := make([]byte, HeaderBytes)
+	f.Header.encode(head)
+	slices := mem.BufferSlice{mem.SliceBuffer(head)}
+	switch {
+	case len(f.Payload) == 0:
+		f.done()
+	case mem.IsBelowBufferPoolingThreshold(cap(f.Payload)):
+		// gRPC gives no completion signal for buffers this small.
+		slices = append(slices, mem.SliceBuffer(append([]byte(nil), f.Payload...)))
+		f.done()
+	default:
+		slices = append(slices, mem.NewBuffer(&f.Payload, completion{f}))
+	}
+	return slices, nil
+}
+
+func (f *Frame) done() {
+	if f.Done != nil {
+		f.Done()
+	}
+}
+
+// completion is the pool to which gRPC returns a payload when it has been written.
+type completion struct{ f *Frame }
+
+func (c completion) Get(int) *[]byte { panic("transport: completion is no source of buffers") }
+func (c completion) Put(*[]byte)     { c.f.done() }
+
+// Unmarshal keeps a reference to a frame's bytes instead of copying them; Frame.Release drops it.
+func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+	f, ok := v.(*Frame)
+	if !ok {
+		m, ok := v.(proto.Message)
+		if !ok {
+			return fmt.Errorf("unmarshal into %T: neither a frame nor a protobuf message", v)
+		}
+		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer buf.Free()
+		return proto.Unmarshal(buf.ReadOnlyData(), m)
+	}
+	var head [HeaderBytes]byte
+	n := 0
+	for _, b := range data {
+		if n += copy(head[n:], b.ReadOnlyData()); n == HeaderBytes {
+			break
+		}
+	}
+	h, err := decodeHeader(head[:n])
+	if err != nil {
+		return err
+	}
+	if got := data.Len() - HeaderBytes; got != int(h.Bytes) {
+		return fmt.Errorf("%w: frame carries %d bytes, header says %d", kintsugi.ErrCorrupt, got, h.Bytes)
+	}
+	data.Ref()
+	f.Header, f.data = h, data
+	return nil
+}

@@ -1,0 +1,193 @@
+package transport
+
+import (
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
+)
+
+// Each pair below translates one message; a field that is missing in one of them is found by
+// TestMessagesSurviveTheWire, which fills every field of every message.
+
+func each[A, B any](list []A, f func(A) B) []B {
+	if list == nil {
+		return nil
+	}
+	out := make([]B, len(list))
+	for i, v := range list {
+		out[i] = f(v)
+	}
+	return out
+}
+
+func pushTo(p kintsugi.PushID) *pb.PushID {
+	return &pb.PushID{Line: uint64(p.Line), Slot: uint32(p.Slot), Incarnation: uint64(p.Incarnation), Version: uint64(p.Version), Sequence: p.Sequence}
+}
+
+func pushFrom(p *pb.PushID) kintsugi.PushID {
+	return kintsugi.PushID{Line: kintsugi.Line(p.GetLine()), Slot: kintsugi.Slot(p.GetSlot()), Incarnation: kintsugi.Incarnation(p.GetIncarnation()),
+		Version: kintsugi.Step(p.GetVersion()), Sequence: p.GetSequence()}
+}
+
+func helloTo(m kintsugi.Hello) *pb.Hello {
+	return &pb.Hello{Protocol: m.Protocol, Model: m.Model, Line: uint64(m.Line), Slot: uint32(m.Slot), Incarnation: uint64(m.Incarnation)}
+}
+
+func helloFrom(m *pb.Hello) kintsugi.Hello {
+	return kintsugi.Hello{Protocol: m.Protocol, Model: m.Model, Line: kintsugi.Line(m.Line), Slot: kintsugi.Slot(m.Slot), Incarnation: kintsugi.Incarnation(m.Incarnation)}
+}
+
+func ticketTo(m kintsugi.Ticket) *pb.Ticket {
+	return &pb.Ticket{
+		Push: pushTo(m.Push), Views: each(m.Views, func(v kintsugi.ViewNumber) uint64 { return uint64(v) }),
+		Loss: m.Loss, Examples: m.Examples, SquaredNorm: m.SquaredNorm,
+		ComputeNanos: int64(m.Compute), TransferNanos: int64(m.Transfer),
+	}
+}
+
+func ticketFrom(m *pb.Ticket) kintsugi.Ticket {
+	return kintsugi.Ticket{
+		Push: pushFrom(m.Push), Views: each(m.Views, func(v uint64) kintsugi.ViewNumber { return kintsugi.ViewNumber(v) }),
+		Loss: m.Loss, Examples: m.Examples, SquaredNorm: m.SquaredNorm,
+		Compute: time.Duration(m.ComputeNanos), Transfer: time.Duration(m.TransferNanos),
+	}
+}
+
+func countableTo(c kintsugi.Countable) *pb.Countable {
+	return &pb.Countable{Slot: uint32(c.Slot), Incarnation: uint64(c.Incarnation), Oldest: uint64(c.Oldest)}
+}
+
+func countableFrom(c *pb.Countable) kintsugi.Countable {
+	return kintsugi.Countable{Slot: kintsugi.Slot(c.Slot), Incarnation: kintsugi.Incarnation(c.Incarnation), Oldest: kintsugi.Step(c.Oldest)}
+}
+
+func weightedTo(w kintsugi.Weighted) *pb.Weighted {
+	return &pb.Weighted{Push: pushTo(w.Push), Weight: w.Weight}
+}
+
+func weightedFrom(w *pb.Weighted) kintsugi.Weighted {
+	return kintsugi.Weighted{Push: pushFrom(w.Push), Weight: w.Weight}
+}
+
+func optimizerTo(o kintsugi.Optimizer) *pb.Optimizer {
+	return &pb.Optimizer{Rule: uint32(o.Rule), LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2,
+		Epsilon: o.Epsilon, WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2}
+}
+
+func optimizerFrom(o *pb.Optimizer) kintsugi.Optimizer {
+	return kintsugi.Optimizer{Rule: kintsugi.Rule(o.GetRule()), LearningRate: o.GetLearningRate(), Momentum: o.GetMomentum(), Beta1: o.GetBeta1(), Beta2: o.GetBeta2(),
+		Epsilon: o.GetEpsilon(), WeightDecay: o.GetWeightDecay(), Correction1: o.GetCorrection1(), Correction2: o.GetCorrection2()}
+}
+
+func commitTo(m kintsugi.Commit) *pb.Commit {
+	return &pb.Commit{
+		Line: uint64(m.Line), Fence: uint64(m.Fence), Decided: uint64(m.Decided), Step: uint64(m.Step),
+		Counted: each(m.Counted, weightedTo), Scale: m.Scale, Optimizer: optimizerTo(m.Optimizer),
+		Countable: each(m.Countable, countableTo), Want: uint32(m.Want),
+	}
+}
+
+func commitFrom(m *pb.Commit) kintsugi.Commit {
+	return kintsugi.Commit{
+		Line: kintsugi.Line(m.Line), Fence: kintsugi.Fence(m.Fence), Decided: kintsugi.Fence(m.Decided), Step: kintsugi.Step(m.Step),
+		Counted: each(m.Counted, weightedFrom), Scale: m.Scale, Optimizer: optimizerFrom(m.Optimizer),
+		Countable: each(m.Countable, countableFrom), Want: kintsugi.Want(m.Want),
+	}
+}
+
+func releasedTo(m kintsugi.Released) *pb.Released {
+	return &pb.Released{Line: uint64(m.Line), Fence: uint64(m.Fence), Step: uint64(m.Step), Counted: each(m.Counted, pushTo), Save: m.Save}
+}
+
+func releasedFrom(m *pb.Released) kintsugi.Released {
+	return kintsugi.Released{Line: kintsugi.Line(m.Line), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step), Counted: each(m.Counted, pushFrom), Save: m.Save}
+}
+
+func refusedTo(m kintsugi.Refused) *pb.Refused {
+	return &pb.Refused{Push: pushTo(m.Push), Step: uint64(m.Step), Reason: m.Reason}
+}
+
+func refusedFrom(m *pb.Refused) kintsugi.Refused {
+	return kintsugi.Refused{Push: pushFrom(m.Push), Step: kintsugi.Step(m.Step), Reason: m.Reason}
+}
+
+func doneTo(m kintsugi.Done) *pb.Done {
+	return &pb.Done{Step: uint64(m.Step), Reason: m.Reason}
+}
+
+func doneFrom(m *pb.Done) kintsugi.Done {
+	return kintsugi.Done{Step: kintsugi.Step(m.Step), Reason: m.Reason}
+}
+
+func stableTo(m kintsugi.Stable) *pb.Stable {
+	s := &pb.Stable{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Step: uint64(m.Step), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled}
+	extra := false
+	for _, p := range m.Products {
+		s.SquaredNorm = append(s.SquaredNorm, p.SquaredNorm)
+		s.DotDisplacement = append(s.DotDisplacement, p.DotDisplacement)
+		s.SquaredDisplacement = append(s.SquaredDisplacement, p.SquaredDisplacement)
+		extra = extra || p.DotDisplacement != 0 || p.SquaredDisplacement != 0
+	}
+	if !extra {
+		s.DotDisplacement, s.SquaredDisplacement = nil, nil
+	}
+	return s
+}
+
+func stableFrom(m *pb.Stable) kintsugi.Stable {
+	s := kintsugi.Stable{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step),
+		Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled}
+	for i, norm := range m.SquaredNorm {
+		p := kintsugi.Products{SquaredNorm: norm}
+		if i < len(m.DotDisplacement) {
+			p.DotDisplacement = m.DotDisplacement[i]
+		}
+		if i < len(m.SquaredDisplacement) {
+			p.SquaredDisplacement = m.SquaredDisplacement[i]
+		}
+		s.Products = append(s.Products, p)
+	}
+	return s
+}
+
+func savedTo(m kintsugi.Saved) *pb.Saved {
+	return &pb.Saved{Shard: uint32(m.Shard), Step: uint64(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, TookNanos: int64(m.Took), Err: m.Err}
+}
+
+func savedFrom(m *pb.Saved) kintsugi.Saved {
+	return kintsugi.Saved{Shard: kintsugi.ShardID(m.Shard), Step: kintsugi.Step(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, Took: time.Duration(m.TookNanos), Err: m.Err}
+}
+
+func takenTo(m kintsugi.Taken) *pb.Taken {
+	return &pb.Taken{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Applied: uint64(m.Applied), Released: uint64(m.Released), Records: each(m.Records, commitTo)}
+}
+
+func takenFrom(m *pb.Taken) kintsugi.Taken {
+	return kintsugi.Taken{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Applied: kintsugi.Step(m.Applied), Released: kintsugi.Step(m.Released),
+		Records: each(m.Records, commitFrom)}
+}
+
+func stepEventTo(m kintsugi.StepEvent) *pb.StepEvent {
+	return &pb.StepEvent{
+		Line: uint64(m.Line), Step: uint64(m.Step), TimeUnixNanos: m.Time.UnixNano(), Loss: m.Loss, Counted: each(m.Counted, pushTo),
+		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
+		WaitNanos: int64(m.Wait), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled,
+	}
+}
+
+func stepEventFrom(m *pb.StepEvent) kintsugi.StepEvent {
+	return kintsugi.StepEvent{
+		Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Time: time.Unix(0, m.TimeUnixNanos), Loss: m.Loss, Counted: each(m.Counted, pushFrom),
+		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
+		Wait: time.Duration(m.WaitNanos), Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled,
+	}
+}
+
+func checkpointTo(m kintsugi.CheckpointEvent) *pb.CheckpointEvent {
+	return &pb.CheckpointEvent{Line: uint64(m.Line), Step: uint64(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, TookNanos: int64(m.Took), Err: m.Err}
+}
+
+func checkpointFrom(m *pb.CheckpointEvent) kintsugi.CheckpointEvent {
+	return kintsugi.CheckpointEvent{Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, Took: time.Duration(m.TookNanos), Err: m.Err}
+}

@@ -1,0 +1,169 @@
+package transport
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Sizes of a frame.
+const (
+	HeaderBytes     = 64
+	MaxPayloadBytes = 1 << 20
+	targetBytes     = 512 << 10 // a frame is closed at the first chunk that reaches it
+	maxMessageBytes = HeaderBytes + MaxPayloadBytes
+	formatVersion   = 1
+	offsetHeaderCRC = 60
+)
+
+// Kind says what a frame's payload is.
+type Kind uint8
+
+// The kinds.
+const (
+	KindPush       Kind = 1 // chunks of a gradient
+	KindParameters Kind = 2 // chunks of a version of the parameters
+)
+
+// Codec says how values are encoded.
+type Codec uint8
+
+// The codecs.
+const (
+	CodecFP32 Codec = 0 // little-endian float32
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum returns the CRC32C of b.
+func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// Header describes the payload of a frame.
+type Header struct {
+	Kind   Kind
+	Codec  Codec
+	Shard  kintsugi.ShardID
+	Push   kintsugi.PushID     // of a parameters frame only Line and Version are set
+	Chunks kintsugi.ChunkRange // whole chunks, by their number in the model
+	Bytes  uint32              // of the payload
+	CRC    uint32              // CRC32C of the payload
+}
+
+// Frame is one message of the data plane.
+type Frame struct {
+	Header
+
+	// Payload is what a sender hands over; it must not change until Done, which is called exactly once
+	// unless sending fails first, from any goroutine.
+	Payload []byte
+	Done    func()
+
+	data mem.BufferSlice // what a receiver got: header and payload
+}
+
+// Release gives a received frame's memory back. The frame must not be used afterwards.
+func (f *Frame) Release() {
+	f.data.Free()
+	f.data = nil
+}
+
+// CopyTo copies the payload of a received frame into dst, which must have Header.Bytes bytes, and
+// checks it. A wrong checksum is an error that wraps kintsugi.ErrCorrupt; dst then holds garbage.
+func (f *Frame) CopyTo(dst []byte) error {
+	if len(dst) != int(f.Bytes) {
+		return fmt.Errorf("frame of chunks [%d, %d) has %d bytes, want %d", f.Chunks.Lo, f.Chunks.Hi, f.Bytes, len(dst))
+	}
+	skip, at, crc := HeaderBytes, 0, uint32(0)
+	for _, b := range f.data {
+		p := b.ReadOnlyData()
+		if skip >= len(p) {
+			skip -= len(p)
+			continue
+		}
+		p = p[skip:]
+		skip = 0
+		crc = crc32.Update(crc, castagnoli, p) // the bytes are in the cache for the copy that follows
+		at += copy(dst[at:], p)
+	}
+	if crc != f.CRC {
+		return fmt.Errorf("%w: frame of shard %d, chunks [%d, %d): CRC32C %08x, header says %08x",
+			kintsugi.ErrCorrupt, f.Shard, f.Chunks.Lo, f.Chunks.Hi, crc, f.CRC)
+	}
+	return nil
+}
+
+// encode writes the header of f in its 64 bytes.
+func (h *Header) encode(b []byte) {
+	le := binary.LittleEndian
+	le.PutUint16(b[0:], formatVersion)
+	b[2], b[3] = byte(h.Kind), byte(h.Codec)
+	le.PutUint32(b[4:], uint32(h.Shard))
+	le.PutUint64(b[8:], uint64(h.Push.Line))
+	le.PutUint64(b[16:], uint64(h.Push.Incarnation))
+	le.PutUint64(b[24:], uint64(h.Push.Version))
+	le.PutUint32(b[32:], uint32(h.Push.Slot))
+	le.PutUint32(b[36:], h.Push.Sequence)
+	le.PutUint32(b[40:], uint32(h.Chunks.Lo))
+	le.PutUint32(b[44:], uint32(h.Chunks.Hi))
+	le.PutUint32(b[48:], h.Bytes)
+	le.PutUint32(b[52:], h.CRC)
+	le.PutUint32(b[56:], 0)
+	le.PutUint32(b[offsetHeaderCRC:], Checksum(b[:offsetHeaderCRC]))
+}
+
+// decodeHeader reads and checks a header. Every error wraps kintsugi.ErrCorrupt, but for another format version,
+// which wraps kintsugi.ErrOtherModel.
+func decodeHeader(b []byte) (Header, error) {
+	le := binary.LittleEndian
+	if len(b) < HeaderBytes {
+		return Header{}, fmt.Errorf("%w: frame of %d bytes has no header", kintsugi.ErrCorrupt, len(b))
+	}
+	if got, want := Checksum(b[:offsetHeaderCRC]), le.Uint32(b[offsetHeaderCRC:]); got != want {
+		return Header{}, fmt.Errorf("%w: frame header has CRC32C %08x, says %08x", kintsugi.ErrCorrupt, got, want)
+	}
+	if v := le.Uint16(b[0:]); v != formatVersion {
+		return Header{}, fmt.Errorf("%w: frame format %d, this program reads %d", kintsugi.ErrOtherModel, v, formatVersion)
+	}
+	h := Header{
+		Kind: Kind(b[2]), Codec: Codec(b[3]), Shard: kintsugi.ShardID(le.Uint32(b[4:])),
+		Push: kintsugi.PushID{
+			Line: kintsugi.Line(le.Uint64(b[8:])), Incarnation: kintsugi.Incarnation(le.Uint64(b[16:])),
+			Version: kintsugi.Step(le.Uint64(b[24:])), Slot: kintsugi.Slot(le.Uint32(b[32:])), Sequence: le.Uint32(b[36:]),
+		},
+		Chunks: kintsugi.ChunkRange{Lo: kintsugi.ChunkID(le.Uint32(b[40:])), Hi: kintsugi.ChunkID(le.Uint32(b[44:]))},
+		Bytes:  le.Uint32(b[48:]), CRC: le.Uint32(b[52:]),
+	}
+	switch {
+	case h.Kind != KindPush && h.Kind != KindParameters:
+		return h, fmt.Errorf("%w: frame of unknown kind %d", kintsugi.ErrCorrupt, h.Kind)
+	case h.Codec != CodecFP32:
+		return h, fmt.Errorf("%w: frame of unknown codec %d", kintsugi.ErrCorrupt, h.Codec)
+	case h.Chunks.Lo >= h.Chunks.Hi:
+		return h, fmt.Errorf("%w: frame of the empty chunk range [%d, %d)", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
+	case h.Bytes > MaxPayloadBytes:
+		return h, fmt.Errorf("%w: frame of %d bytes, at most %d are allowed", kintsugi.ErrCorrupt, h.Bytes, MaxPayloadBytes)
+	case le.Uint32(b[56:]) != 0:
+		return h, fmt.Errorf("%w: reserved bytes of a frame header are not zero", kintsugi.ErrCorrupt)
+	}
+	return h, nil
+}
+
+// Frames cuts the chunks in r into the ranges that travel together: as many whole chunks as reach half
+// a MiB of float32, so that small chunks do not pay a header each and no frame exceeds 1 MiB.
+func Frames(l *kintsugi.Layout, r kintsugi.ChunkRange) []kintsugi.ChunkRange {
+	var frames []kintsugi.ChunkRange
+	for lo := r.Lo; lo < r.Hi; {
+		hi, bytes := lo, 0
+		for hi < r.Hi && bytes < targetBytes {
+			bytes += 4 * l.Chunks[hi].Len()
+			hi++
+		}
+		frames = append(frames, kintsugi.ChunkRange{Lo: lo, Hi: hi})
+		lo = hi
+	}
+	return frames
+}

@@ -1,0 +1,108 @@
+package transport
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
+)
+
+// Keep-alive: a peer that hangs, or whose host is gone, is noticed after pingEvery + pingTimeout. The
+// server must accept pings that often, or it would close healthy connections as too chatty.
+const (
+	pingEvery   = 5 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
+// Handler serves the streams of one process. Each method runs in its own goroutine and owns its stream
+// until it returns; the error it returns ends the stream and reaches the client.
+type Handler interface {
+	Work(*WorkServer) error
+	Watch(*WatchServer) error
+	Control(*ControlServer) error
+	Push(*PushServer) error
+	Read(*ReadServer) error
+}
+
+// Server is a gRPC server with the health service and our streams.
+type Server struct {
+	grpc     *grpc.Server
+	health   *health.Server
+	listener net.Listener
+}
+
+// Listen opens addr (host:port, port 0 for any free one). A port that is in use is an error that names it.
+func Listen(addr string) (net.Listener, error) {
+	lis, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; choose another address or stop the process that has it", addr, err)
+	}
+	return lis, nil
+}
+
+// NewServer returns a server for h on lis. Call Serve to start it and Stop to end it.
+func NewServer(lis net.Listener, h Handler) *Server {
+	g := grpc.NewServer(
+		grpc.ForceServerCodecV2(codec{}),
+		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.ReadBufferSize(128<<10),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
+	)
+	for _, d := range services {
+		g.RegisterService(d, h)
+	}
+	hs := health.NewServer()
+	healthpb.RegisterHealthServer(g, hs)
+	return &Server{grpc: g, health: hs, listener: lis}
+}
+
+// Serve accepts connections until Stop.
+func (s *Server) Serve() error { return s.grpc.Serve(s.listener) }
+
+// SetReady sets what the health service answers.
+func (s *Server) SetReady(ready bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if ready {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", status)
+}
+
+// Stop ends every stream and closes the listener. Handlers see their contexts end.
+func (s *Server) Stop() { s.grpc.Stop() }
+
+// Address is where the server listens.
+func (s *Server) Address() string { return s.listener.Addr().String() }
+
+// serve adapts a handler method to gRPC.
+func serve[Out, In any](name string, encode func(Out) any, recv func(func(any) error) (In, error), method func(Handler, *Stream[Out, In]) error) grpc.StreamDesc {
+	return grpc.StreamDesc{
+		StreamName: name, ServerStreams: true, ClientStreams: true,
+		Handler: func(srv any, raw grpc.ServerStream) error {
+			return toWire(method(srv.(Handler), &Stream[Out, In]{raw: raw, encode: encode, recv: recv}))
+		},
+	}
+}
+
+func describe(name string, streams ...grpc.StreamDesc) *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{ServiceName: "kintsugi.v1." + name, HandlerType: (*Handler)(nil), Streams: streams, Metadata: "kintsugi/v1/kintsugi.proto"}
+}
+
+// The services. They are described by hand because the tensor side of Data is no protobuf message.
+var services = []*grpc.ServiceDesc{
+	describe("Conductor",
+		serve("Work", encoder(conductorTo), receiver[pb.WorkerMessage](workerFrom), Handler.Work),
+		serve("Watch", encoder(eventTo), receiver[pb.WatchRequest](watchFrom), Handler.Watch)),
+	describe("Replica",
+		serve("Control", encoder(replicaTo), receiver[pb.ControlMessage](controlDecode), Handler.Control)),
+	describe("Data",
+		serve("Push", encoder(headTo), recvFrame, Handler.Push),
+		serve("Read", frameAsIs, receiver[pb.ReadRequest](readFrom), Handler.Read)),
+}

@@ -1,0 +1,72 @@
+package transport
+
+import (
+	"errors"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// conditions pairs the errors a caller can act on with the status codes that carry them. A code stands
+// for one condition only, so that errors.Is gives the same answer on both sides of the wire.
+var conditions = []struct {
+	err  error
+	code codes.Code
+}{
+	{kintsugi.ErrStaleView, codes.Aborted},
+	{kintsugi.ErrFenced, codes.AlreadyExists},
+	{kintsugi.ErrCorrupt, codes.DataLoss},
+	{kintsugi.ErrNotFinite, codes.OutOfRange},
+	{kintsugi.ErrOtherModel, codes.FailedPrecondition},
+	{kintsugi.ErrUsage, codes.InvalidArgument},
+}
+
+// toWire turns a handler's error into the status that names its condition.
+func toWire(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	for _, c := range conditions {
+		if errors.Is(err, c.err) {
+			return status.Error(c.code, err.Error())
+		}
+	}
+	return status.Error(codes.Unavailable, err.Error())
+}
+
+// fromWire turns a status back into an error that matches its condition.
+func fromWire(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	for _, c := range conditions {
+		if errors.Is(err, c.err) {
+			return err
+		}
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	for _, c := range conditions {
+		if s.Code() == c.code {
+			return &remoteError{condition: c.err, message: s.Message()}
+		}
+	}
+	return &remoteError{condition: err, message: s.Message()}
+}
+
+// remoteError is a condition that the other side reported, in its words.
+type remoteError struct {
+	condition error
+	message   string
+}
+
+func (e *remoteError) Error() string { return e.message }
+func (e *remoteError) Unwrap() error { return e.condition }

@@ -1,0 +1,126 @@
+package transport
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/kintsugi-ml/kintsugi"
+	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
+)
+
+// Stream is one side of a bidirectional stream. One goroutine may send while another receives; neither
+// Send nor Recv may be called from two at once. Errors that name a condition of package kintsugi match
+// it by errors.Is on the other side of the wire too.
+type Stream[Out, In any] struct {
+	raw interface {
+		SendMsg(any) error
+		RecvMsg(any) error
+		Context() context.Context
+	}
+	encode func(Out) any
+	recv   func(recv func(any) error) (In, error)
+	close  func() error
+}
+
+// Send sends a message. It blocks while flow control holds the stream back.
+func (s *Stream[Out, In]) Send(m Out) error { return fromWire(s.raw.SendMsg(s.encode(m))) }
+
+// Recv receives the next message; io.EOF means that the other side has ended the stream in order.
+func (s *Stream[Out, In]) Recv() (In, error) { return s.recv(s.raw.RecvMsg) }
+
+// Context ends when the stream does.
+func (s *Stream[Out, In]) Context() context.Context { return s.raw.Context() }
+
+// CloseSend tells the other side that nothing more will be sent. Only clients need it.
+func (s *Stream[Out, In]) CloseSend() error {
+	if s.close == nil {
+		return nil
+	}
+	return s.close()
+}
+
+// The streams, as clients and as servers see them.
+type (
+	WorkClient    = Stream[kintsugi.WorkerMessage, kintsugi.ConductorMessage]
+	WorkServer    = Stream[kintsugi.ConductorMessage, kintsugi.WorkerMessage]
+	WatchClient   = Stream[WatchRequest, kintsugi.RunEvent]
+	WatchServer   = Stream[kintsugi.RunEvent, WatchRequest]
+	ControlClient = Stream[Control, kintsugi.ReplicaMessage]
+	ControlServer = Stream[kintsugi.ReplicaMessage, Control]
+	PushClient    = Stream[*Frame, kintsugi.HeadMessage]
+	PushServer    = Stream[kintsugi.HeadMessage, *Frame]
+	ReadClient    = Stream[ReadRequest, *Frame]
+	ReadServer    = Stream[*Frame, ReadRequest]
+)
+
+// Control is a control message with the shard it is for.
+type Control struct {
+	Shard   kintsugi.ShardID
+	Message kintsugi.ControlMessage
+}
+
+// ReadRequest asks a shard for its newest released version, once that is at least AtLeast.
+type ReadRequest struct {
+	Line    kintsugi.Line
+	Shard   kintsugi.ShardID
+	AtLeast kintsugi.Step
+}
+
+// WatchRequest asks for the events of a run after a step of a line; zero values ask for all that are kept.
+type WatchRequest struct {
+	Line  kintsugi.Line
+	After kintsugi.Step
+}
+
+// receiver returns a Stream.recv that reads a protobuf message M and converts it.
+func receiver[M any, P interface {
+	*M
+	proto.Message
+}, In any](from func(P) (In, error)) func(func(any) error) (In, error) {
+	return func(recv func(any) error) (In, error) {
+		var none In
+		m := P(new(M))
+		if err := recv(m); err != nil {
+			return none, fromWire(err)
+		}
+		return from(m)
+	}
+}
+
+func recvFrame(recv func(any) error) (*Frame, error) {
+	f := new(Frame)
+	if err := recv(f); err != nil {
+		return nil, fromWire(err)
+	}
+	return f, nil
+}
+
+func encoder[In any, Out any](to func(In) Out) func(In) any {
+	return func(m In) any { return to(m) }
+}
+
+func frameAsIs(f *Frame) any { return f }
+
+func controlEncode(c Control) any { return controlTo(c.Shard, c.Message) }
+
+func controlDecode(m *pb.ControlMessage) (Control, error) {
+	s, msg, err := controlFrom(m)
+	return Control{Shard: s, Message: msg}, err
+}
+
+func readTo(r ReadRequest) *pb.ReadRequest {
+	return &pb.ReadRequest{Line: uint64(r.Line), Shard: uint32(r.Shard), AtLeast: uint64(r.AtLeast)}
+}
+
+func readFrom(r *pb.ReadRequest) (ReadRequest, error) {
+	return ReadRequest{Line: kintsugi.Line(r.Line), Shard: kintsugi.ShardID(r.Shard), AtLeast: kintsugi.Step(r.AtLeast)}, nil
+}
+
+func watchTo(r WatchRequest) *pb.WatchRequest {
+	return &pb.WatchRequest{Line: uint64(r.Line), After: uint64(r.After)}
+}
+
+func watchFrom(r *pb.WatchRequest) (WatchRequest, error) {
+	return WatchRequest{Line: kintsugi.Line(r.Line), After: kintsugi.Step(r.After)}, nil
+}
