@@ -1,0 +1,91 @@
+package kernels
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Device runs the operations on arrays in host memory. All devices return equal bits; they differ in
+// speed. A Device is safe for concurrent use; it keeps no memory of its callers.
+//
+// Lengths that do not fit and arrays that overlap against the rules are mistakes of the program and
+// panic, with the values. Errors are conditions of the world: a device that can be lost (a GPU) returns
+// one from any operation, after which what the operation writes is undefined. The devices of this package
+// cannot be lost; only their row operations return errors.
+type Device interface {
+	// Name returns the device's name in lower case, such as "avx512".
+	Name() string
+
+	// Step does one optimizer step on one chunk. It is ordered.
+	Step(s *Step) (Products, error)
+
+	// SquaredNorm returns ‖x‖². It is ordered: float64 sums in 16 lanes, as in Products.
+	SquaredNorm(x []float32) (float64, error)
+
+	// SquaredDistance returns ‖x − y‖² with differences rounded to float32, of arrays of equal length. It
+	// is ordered. x and y may overlap.
+	SquaredDistance(x, y []float32) (float64, error)
+
+	// Finite returns the index of the first NaN or infinity in x, or -1 if all values are finite. It is
+	// exact.
+	Finite(x []float32) (int, error)
+
+	// AddRows adds the rows of values, each of rowLen values, to the rows of dst that rows names, in
+	// order; a row may be named more than once. It is ordered. A row that dst does not have is an error,
+	// and then dst is unchanged. values has len(rows)·rowLen values and does not overlap dst.
+	AddRows(dst []float32, rowLen int, rows []int32, values []float32) error
+
+	// AssignRows is AddRows with assignment in place of addition: of a row named twice the last counts.
+	// It is exact.
+	AssignRows(dst []float32, rowLen int, rows []int32, values []float32) error
+}
+
+// Devices returns the devices that run on this machine, Host first and the fastest last.
+func Devices() []Device { return append([]Device{Host}, simd()...) }
+
+// Best returns the fastest device of this machine.
+func Best() Device { return best }
+
+var best = fastest()
+
+func fastest() Device {
+	all := Devices()
+	return all[len(all)-1]
+}
+
+// ByName returns the device of that name. A device that this machine or this build does not have is an
+// error that lists those it has.
+func ByName(name string) (Device, error) {
+	var have []string
+	for _, d := range Devices() {
+		if d.Name() == name {
+			return d, nil
+		}
+		have = append(have, d.Name())
+	}
+	return nil, fmt.Errorf("kernels: no device %q on this machine; it has %s", name, strings.Join(have, ", "))
+}
+
+// SquaredNorm returns ‖x‖² from the best device; see [Device].
+func SquaredNorm(x []float32) float64 {
+	n, _ := best.SquaredNorm(x) // devices of this package cannot be lost
+	return n
+}
+
+// SquaredDistance returns ‖x − y‖² from the best device; see [Device].
+func SquaredDistance(x, y []float32) float64 {
+	n, _ := best.SquaredDistance(x, y)
+	return n
+}
+
+// Finite returns the index of the first NaN or infinity in x, or -1, from the best device; see [Device].
+func Finite(x []float32) int {
+	i, _ := best.Finite(x)
+	return i
+}
+
+func checkPair(x, y []float32) {
+	if len(x) != len(y) {
+		panic(fmt.Sprintf("kernels: distance of %d and %d values", len(x), len(y)))
+	}
+}

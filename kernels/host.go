@@ -1,0 +1,223 @@
+package kernels
+
+import "math"
+
+// Host is the reference: plain Go, for any processor.
+var Host Device = host{}
+
+type host struct{}
+
+func (host) Name() string { return "host" }
+
+func (host) Step(s *Step) (Products, error) {
+	s.check()
+	var t sums
+	s.span(0, len(s.Params), &t)
+	return t.products(), nil
+}
+
+func (host) SquaredNorm(x []float32) (float64, error) {
+	var lane [lanes]float64
+	addSquares(&lane, x)
+	return fold(&lane), nil
+}
+
+func (host) SquaredDistance(x, y []float32) (float64, error) {
+	checkPair(x, y)
+	var lane [lanes]float64
+	addDistances(&lane, x, y)
+	return fold(&lane), nil
+}
+
+func (host) Finite(x []float32) (int, error) { return firstNotFinite(x), nil }
+
+func (host) AddRows(dst []float32, rowLen int, rows []int32, values []float32) error {
+	if err := checkRows(dst, rowLen, rows, values); err != nil {
+		return err
+	}
+	for i, r := range rows {
+		d, v := dst[int(r)*rowLen:][:rowLen], values[i*rowLen:][:rowLen]
+		for j := range d {
+			d[j] += v[j]
+		}
+	}
+	return nil
+}
+
+func (host) AssignRows(dst []float32, rowLen int, rows []int32, values []float32) error {
+	return assignRows(dst, rowLen, rows, values)
+}
+
+// firstNotFinite returns the index of the first NaN or infinity in x, or -1.
+func firstNotFinite(x []float32) int {
+	const exponent = 0x7f800000
+	for i, v := range x {
+		if math.Float32bits(v)&exponent == exponent {
+			return i
+		}
+	}
+	return -1
+}
+
+// tile is how many values go through the phases of a step at a time, so that the sum stays in the
+// first-level cache between them. A multiple of lanes, or the values would land in other lanes.
+const tile = 512
+
+// span does the step on values [lo, hi) and adds to t. lo is a multiple of lanes.
+func (s *Step) span(lo, hi int, t *sums) {
+	if lo == hi {
+		return
+	}
+	c := s.coefficients()
+	given := s.given()
+	var sum, moved [tile]float32
+	for ; lo < hi; lo += tile {
+		end := min(lo+tile, hi)
+		g := sum[:end-lo]
+		if given != nil {
+			g = given[lo:end]
+		} else {
+			s.sum(g, lo, c.scale)
+		}
+		if s.Update != nil {
+			copy(s.Update[lo:end], g)
+		}
+		addSquares(&t.squaredNorm, g)
+		params, next := s.Params[lo:end], s.Next[lo:end]
+		if s.WantDot { // before Next is written: it may be the memory of Previous
+			addDot(&t.dotDisplacement, g, params, s.Previous[lo:end])
+		}
+		if !s.WantDisplacement {
+			s.apply(&c, g, params, next, lo)
+			continue
+		}
+		w := moved[:end-lo] // Next may be the memory of Params, which the distance still needs
+		s.apply(&c, g, params, w, lo)
+		addDistances(&t.squaredDisplacement, w, params)
+		copy(next, w)
+	}
+}
+
+// sum sets g to the scaled sum of the operands' values from lo on.
+func (s *Step) sum(g []float32, lo int, scale float32) {
+	clear(g)
+	ops := s.Operands
+	for ; len(ops) >= 4; ops = ops[4:] { // four at a time: a quarter of the loads and stores of g
+		w0, w1, w2, w3 := ops[0].Weight, ops[1].Weight, ops[2].Weight, ops[3].Weight
+		x0, x1 := ops[0].Values[lo:][:len(g)], ops[1].Values[lo:][:len(g)]
+		x2, x3 := ops[2].Values[lo:][:len(g)], ops[3].Values[lo:][:len(g)]
+		for i := range g {
+			a := g[i] + float32(w0*x0[i])
+			a += float32(w1 * x1[i])
+			a += float32(w2 * x2[i])
+			g[i] = a + float32(w3*x3[i])
+		}
+	}
+	for j := range ops {
+		w, x := ops[j].Weight, ops[j].Values[lo:][:len(g)]
+		for i := range g {
+			g[i] += float32(w * x[i])
+		}
+	}
+	for i := range g {
+		g[i] *= scale
+	}
+}
+
+// apply sets next to the parameters after the rule, and the states from lo on. All slices but the states
+// have equal lengths; next may be params.
+func (s *Step) apply(c *coefficients, g, params, next []float32, lo int) {
+	var m, v, nextM, nextV []float32
+	if s.Rule.States() > 0 {
+		m, nextM = s.State[0][lo:][:len(g)], s.NextState[0][lo:][:len(g)]
+	}
+	if s.Rule.States() > 1 {
+		v, nextV = s.State[1][lo:][:len(g)], s.NextState[1][lo:][:len(g)]
+	}
+	switch s.Rule {
+	case SGD:
+		sgd(c, g, params, next)
+	case Momentum:
+		momentum(c, g, params, next, m, nextM)
+	case Nesterov:
+		nesterov(c, g, params, next, m, nextM)
+	case Adam:
+		adam(c, g, params, next, m, nextM, v, nextV)
+	case AdamW:
+		adamW(c, g, params, next, m, nextM, v, nextV)
+	case Add:
+		for i, w := range params {
+			next[i] = w + g[i]
+		}
+	case Assign:
+		copy(next, g)
+	}
+}
+
+func sgd(c *coefficients, g, params, next []float32) {
+	g, next = g[:len(params)], next[:len(params)]
+	for i, w := range params {
+		h := g[i] + float32(c.decay*w)
+		next[i] = w - float32(c.rate*h)
+	}
+}
+
+func momentum(c *coefficients, g, params, next, m, nextM []float32) {
+	g, next = g[:len(params)], next[:len(params)]
+	m, nextM = m[:len(params)], nextM[:len(params)]
+	for i, w := range params {
+		h := g[i] + float32(c.decay*w)
+		m1 := float32(c.momentum*m[i]) + h
+		nextM[i] = m1
+		next[i] = w - float32(c.rate*m1)
+	}
+}
+
+func nesterov(c *coefficients, g, params, next, m, nextM []float32) {
+	g, next = g[:len(params)], next[:len(params)]
+	m, nextM = m[:len(params)], nextM[:len(params)]
+	for i, w := range params {
+		h := g[i] + float32(c.decay*w)
+		m1 := float32(c.momentum*m[i]) + h
+		nextM[i] = m1
+		h += float32(c.momentum * m1)
+		next[i] = w - float32(c.rate*h)
+	}
+}
+
+func adam(c *coefficients, g, params, next, m, nextM, v, nextV []float32) {
+	g, next = g[:len(params)], next[:len(params)]
+	m, nextM, v, nextV = m[:len(params)], nextM[:len(params)], v[:len(params)], nextV[:len(params)]
+	for i, w := range params {
+		h := g[i] + float32(c.decay*w)
+		m1, v1 := c.moments(h, m[i], v[i])
+		nextM[i], nextV[i] = m1, v1
+		next[i] = w - c.adamStep(m1, v1)
+	}
+}
+
+func adamW(c *coefficients, g, params, next, m, nextM, v, nextV []float32) {
+	g, next = g[:len(params)], next[:len(params)]
+	m, nextM, v, nextV = m[:len(params)], nextM[:len(params)], v[:len(params)], nextV[:len(params)]
+	for i, w := range params {
+		m1, v1 := c.moments(g[i], m[i], v[i])
+		nextM[i], nextV[i] = m1, v1
+		next[i] = float32(c.weightKept*w) - c.adamStep(m1, v1)
+	}
+}
+
+// moments returns Adam's state after the gradient h.
+func (c *coefficients) moments(h, m, v float32) (m1, v1 float32) {
+	m1 = float32(c.beta1*m) + float32(c.rest1*h)
+	v1 = float32(c.beta2*v) + float32(c.rest2*float32(h*h))
+	return m1, v1
+}
+
+// adamStep returns what Adam subtracts from the parameter.
+func (c *coefficients) adamStep(m, v float32) float32 {
+	return float32(c.alpha*m) / (float32(sqrt(v)*c.rho) + c.epsilon)
+}
+
+// sqrt is correctly rounded: float64 has more than twice the digits of float32, so that rounding twice
+// does no harm, and compilers use the float32 instruction.
+func sqrt(x float32) float32 { return float32(math.Sqrt(float64(x))) }

@@ -1,0 +1,179 @@
+//go:build cgo && (amd64 || arm64)
+
+package kernels
+
+/*
+#cgo CFLAGS: -std=c11 -O3 -Wall -Wextra
+#cgo noescape kin_run
+#cgo nocallback kin_run
+#cgo noescape kin_squares
+#cgo nocallback kin_squares
+#cgo noescape kin_distances
+#cgo nocallback kin_distances
+#cgo noescape kin_finite
+#cgo nocallback kin_finite
+#cgo noescape kin_add_rows
+#cgo nocallback kin_add_rows
+#include "simd.h"
+*/
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// instructions is a Device that runs vector instructions, in C. The C code does whole groups of 16
+// values, so that it has each formula once and no masks; up to 15 values at the end are left to the Go
+// code, which has the same bits.
+type instructions struct {
+	name string
+	set  C.int
+}
+
+// simd lists the devices beside Host, the fastest last.
+func simd() []Device {
+	var all []Device
+	can := C.kin_detect()
+	for _, d := range []instructions{{"neon", C.kin_neon}, {"avx2", C.kin_avx2}, {"avx512", C.kin_avx512}} {
+		if can&(1<<d.set) != 0 {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+func (d instructions) Name() string { return d.name }
+
+func (d instructions) Step(s *Step) (Products, error) {
+	s.check()
+	whole := len(s.Params) / lanes * lanes
+	var t sums
+	if whole > 0 {
+		d.run(s, whole, &t)
+	}
+	s.span(whole, len(s.Params), &t)
+	return t.products(), nil
+}
+
+// run does the step on the first n values, n > 0 and a multiple of lanes, and sets t.
+func (d instructions) run(s *Step, n int, t *sums) {
+	c := s.coefficients()
+	a := C.kin_step{
+		params: pointer(s.Params), previous: pointer(s.Previous), next: pointer(s.Next),
+		state0: pointer(s.State[0]), state1: pointer(s.State[1]),
+		next_state0: pointer(s.NextState[0]), next_state1: pointer(s.NextState[1]),
+		sums: (*C.double)(unsafe.Pointer(t)), n: C.size_t(n), rule: C.int(s.Rule),
+		scale: C.float(c.scale), rate: C.float(c.rate), momentum: C.float(c.momentum), decay: C.float(c.decay),
+		beta1: C.float(c.beta1), rest1: C.float(c.rest1), beta2: C.float(c.beta2), rest2: C.float(c.rest2),
+		alpha: C.float(c.alpha), rho: C.float(c.rho), epsilon: C.float(c.epsilon), weight_kept: C.float(c.weightKept),
+	}
+	if s.WantDot {
+		a.want_dot = 1
+	}
+	if s.WantDisplacement {
+		a.want_displacement = 1
+	}
+	if given := s.given(); given != nil {
+		a.from = pointer(given)
+		if s.Update != nil {
+			copy(s.Update[:n], given)
+		}
+		C.kin_run(d.set, a)
+		return
+	}
+	a.update = pointer(s.Update)
+	operands := s.Operands
+	if len(operands) > C.kin_max_operands {
+		sum, done := s.Update, func() {}
+		if sum == nil {
+			sum, done = scratch(n)
+		}
+		defer done()
+		operands = d.sumFirst(&a, operands, sum)
+	}
+	setOperands(&a, operands)
+	C.kin_run(d.set, a)
+}
+
+// sumFirst sums operands, as many as one call takes at a time, until one call takes what is left, which it
+// returns. It leaves a to go on from the sum.
+func (d instructions) sumFirst(a *C.kin_step, operands []Operand, sum []float32) []Operand {
+	final := *a
+	a.rule, a.update = C.kin_sum, pointer(sum)
+	for len(operands) > C.kin_max_operands {
+		setOperands(a, operands[:C.kin_max_operands])
+		C.kin_run(d.set, *a)
+		a.start = pointer(sum)
+		operands = operands[C.kin_max_operands:]
+	}
+	a.rule, a.update = final.rule, final.update
+	return operands
+}
+
+func setOperands(a *C.kin_step, operands []Operand) {
+	a.operands = C.int(len(operands))
+	for j := range operands {
+		a.operand[j] = pointer(operands[j].Values)
+		a.weight[j] = C.float(operands[j].Weight)
+	}
+}
+
+// pointer returns where x starts, or nil. The result keeps x alive and may be an argument of a C function,
+// on its own or in a struct passed by value: the memory of x holds no pointers.
+func pointer(x []float32) *C.float { return (*C.float)(unsafe.SliceData(x)) }
+
+var scratches = sync.Pool{New: func() any { return new([]float32) }}
+
+// scratch lends an array of n values with unspecified contents, until done is called.
+func scratch(n int) (x []float32, done func()) {
+	p := scratches.Get().(*[]float32)
+	if cap(*p) < n {
+		*p = make([]float32, n)
+	}
+	return (*p)[:n], func() { scratches.Put(p) }
+}
+
+func (d instructions) SquaredNorm(x []float32) (float64, error) {
+	whole := len(x) / lanes * lanes
+	var lane [lanes]float64
+	if whole > 0 {
+		C.kin_squares(d.set, pointer(x), C.size_t(whole), (*C.double)(&lane[0]))
+	}
+	addSquares(&lane, x[whole:])
+	return fold(&lane), nil
+}
+
+func (d instructions) SquaredDistance(x, y []float32) (float64, error) {
+	checkPair(x, y)
+	whole := len(x) / lanes * lanes
+	var lane [lanes]float64
+	if whole > 0 {
+		C.kin_distances(d.set, pointer(x), pointer(y), C.size_t(whole), (*C.double)(&lane[0]))
+	}
+	addDistances(&lane, x[whole:], y[whole:])
+	return fold(&lane), nil
+}
+
+func (d instructions) Finite(x []float32) (int, error) {
+	at, whole := 0, len(x)/lanes*lanes
+	if whole > 0 {
+		at = int(C.kin_finite(d.set, pointer(x), C.size_t(whole)))
+	}
+	if i := firstNotFinite(x[at:]); i >= 0 {
+		return at + i, nil
+	}
+	return -1, nil
+}
+
+func (d instructions) AddRows(dst []float32, rowLen int, rows []int32, values []float32) error {
+	if err := checkRows(dst, rowLen, rows, values); err != nil || len(rows) == 0 {
+		return err
+	}
+	C.kin_add_rows(d.set, pointer(dst), C.size_t(rowLen), (*C.int32_t)(&rows[0]), C.size_t(len(rows)), pointer(values))
+	return nil
+}
+
+func (d instructions) AssignRows(dst []float32, rowLen int, rows []int32, values []float32) error {
+	return assignRows(dst, rowLen, rows, values)
+}

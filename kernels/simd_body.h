@@ -1,0 +1,233 @@
+// The operations, once for all instruction sets. The file that includes this one defines
+//
+//	NAME(f)                 the exported name of f
+//	V, WIDTH                a vector of WIDTH floats: 4, 8 or 16
+//	v_load v_store v_set    unaligned loads and stores, all lanes alike
+//	v_add v_sub v_mul v_div v_sqrt
+//	D                       a vector of WIDTH/2 doubles
+//	d_load d_store d_add d_mul
+//	d_low d_high            the halves of a V, as D
+//
+// and has turned contraction off. The formulas are those of doc.go. Arrays may be the same where step.go
+// allows it, but never overlap in part: a vector is loaded whole before it is stored.
+
+enum { doubles = WIDTH / 2, lane_vectors = kin_lanes / doubles };
+
+// add_products adds a·b to lanes 2u and 2u+1 of vectors: those of element u·WIDTH on.
+static inline void add_products(D *lane, int u, V a, V b) {
+	lane[2 * u] = d_add(lane[2 * u], d_mul(d_low(a), d_low(b)));
+	lane[2 * u + 1] = d_add(lane[2 * u + 1], d_mul(d_high(a), d_high(b)));
+}
+
+static inline void load_lanes(D *lane, const double *from) {
+	for (int u = 0; u < lane_vectors; u++)
+		lane[u] = d_load(from + u * doubles);
+}
+
+static inline void store_lanes(double *to, const D *lane) {
+	for (int u = 0; u < lane_vectors; u++)
+		d_store(to + u * doubles, lane[u]);
+}
+
+static void add_squares(double *sum, const float *x, size_t n) {
+	D lane[lane_vectors];
+	load_lanes(lane, sum);
+	for (size_t i = 0; i < n; i += kin_lanes)
+		for (int u = 0; u < lane_vectors / 2; u++) {
+			V v = v_load(x + i + u * WIDTH);
+			add_products(lane, u, v, v);
+		}
+	store_lanes(sum, lane);
+}
+
+static void add_distances(double *sum, const float *x, const float *y, size_t n) {
+	D lane[lane_vectors];
+	load_lanes(lane, sum);
+	for (size_t i = 0; i < n; i += kin_lanes)
+		for (int u = 0; u < lane_vectors / 2; u++) {
+			V d = v_sub(v_load(x + i + u * WIDTH), v_load(y + i + u * WIDTH));
+			add_products(lane, u, d, d);
+		}
+	store_lanes(sum, lane);
+}
+
+static void add_dot(double *sum, const float *g, const float *x, const float *y, size_t n) {
+	D lane[lane_vectors];
+	load_lanes(lane, sum);
+	for (size_t i = 0; i < n; i += kin_lanes)
+		for (int u = 0; u < lane_vectors / 2; u++) {
+			V d = v_sub(v_load(x + i + u * WIDTH), v_load(y + i + u * WIDTH));
+			add_products(lane, u, v_load(g + i + u * WIDTH), d);
+		}
+	store_lanes(sum, lane);
+}
+
+// sum_vectors sums count vectors at value at. With a constant count the sums stay in registers, and
+// additions of different vectors need not wait for one another.
+static inline __attribute__((always_inline)) void sum_vectors(const kin_step *s, size_t at, float *g, const int count) {
+	V a[4];
+	for (int u = 0; u < count; u++)
+		a[u] = s->start ? v_load(s->start + at + u * WIDTH) : v_set(0);
+	for (int j = 0; j < s->operands; j++) {
+		V w = v_set(s->weight[j]);
+		const float *x = s->operand[j] + at;
+		for (int u = 0; u < count; u++)
+			a[u] = v_add(a[u], v_mul(w, v_load(x + u * WIDTH)));
+	}
+	for (int u = 0; u < count; u++)
+		v_store(g + u * WIDTH, s->rule == kin_sum ? a[u] : v_mul(a[u], v_set(s->scale)));
+}
+
+static void sum_tile(const kin_step *s, size_t at, float *g, size_t n) {
+	size_t i = 0;
+	for (; i + 4 * WIDTH <= n; i += 4 * WIDTH)
+		sum_vectors(s, at + i, g + i, 4);
+	for (; i < n; i += WIDTH)
+		sum_vectors(s, at + i, g + i, 1);
+}
+
+// decayed is h = g + λ·w.
+static inline V decayed(const kin_step *s, const float *g, V w) {
+	return v_add(v_load(g), v_mul(v_set(s->decay), w));
+}
+
+static void sgd(const kin_step *s, const float *g, const float *params, float *next, size_t n) {
+	for (size_t i = 0; i < n; i += WIDTH) {
+		V w = v_load(params + i);
+		v_store(next + i, v_sub(w, v_mul(v_set(s->rate), decayed(s, g + i, w))));
+	}
+}
+
+// momentum_rule is Momentum and, with the look ahead, Nesterov. m and next_m belong to g's first value.
+static inline __attribute__((always_inline)) void momentum_rule(const kin_step *s, const float *g, const float *params,
+		float *next, const float *m, float *next_m, size_t n, const int ahead) {
+	V mu = v_set(s->momentum);
+	for (size_t i = 0; i < n; i += WIDTH) {
+		V w = v_load(params + i);
+		V h = decayed(s, g + i, w);
+		V m1 = v_add(v_mul(mu, v_load(m + i)), h);
+		v_store(next_m + i, m1);
+		V d = ahead ? v_add(h, v_mul(mu, m1)) : m1;
+		v_store(next + i, v_sub(w, v_mul(v_set(s->rate), d)));
+	}
+}
+
+// adam_rule is Adam and, decoupled, AdamW. States belong to g's first value.
+static inline __attribute__((always_inline)) void adam_rule(const kin_step *s, const float *g, const float *params, float *next,
+		const float *m, float *next_m, const float *v, float *next_v, size_t n, const int decoupled) {
+	for (size_t i = 0; i < n; i += WIDTH) {
+		V w = v_load(params + i);
+		V h = decoupled ? v_load(g + i) : decayed(s, g + i, w);
+		V m1 = v_add(v_mul(v_set(s->beta1), v_load(m + i)), v_mul(v_set(s->rest1), h));
+		V v1 = v_add(v_mul(v_set(s->beta2), v_load(v + i)), v_mul(v_set(s->rest2), v_mul(h, h)));
+		v_store(next_m + i, m1);
+		v_store(next_v + i, v1);
+		V below = v_add(v_mul(v_sqrt(v1), v_set(s->rho)), v_set(s->epsilon));
+		V kept = decoupled ? v_mul(v_set(s->weight_kept), w) : w;
+		v_store(next + i, v_sub(kept, v_div(v_mul(v_set(s->alpha), m1), below)));
+	}
+}
+
+static void add_rule(const float *g, const float *params, float *next, size_t n) {
+	for (size_t i = 0; i < n; i += WIDTH)
+		v_store(next + i, v_add(v_load(params + i), v_load(g + i)));
+}
+
+static void copy_tile(float *to, const float *from, size_t n) {
+	for (size_t i = 0; i < n; i += WIDTH)
+		v_store(to + i, v_load(from + i));
+}
+
+// apply writes the parameters after the rule to next, and the states from at on.
+static void apply(const kin_step *s, size_t at, const float *g, const float *params, float *next, size_t n) {
+	size_t first = s->state0 ? at : 0, second = s->state1 ? at : 0; // NULL plus a number has no meaning
+	const float *m = s->state0 + first, *v = s->state1 + second;
+	float *next_m = s->next_state0 + first, *next_v = s->next_state1 + second;
+	switch (s->rule) {
+	case kin_sgd:
+		sgd(s, g, params, next, n);
+		break;
+	case kin_momentum:
+		momentum_rule(s, g, params, next, m, next_m, n, 0);
+		break;
+	case kin_nesterov:
+		momentum_rule(s, g, params, next, m, next_m, n, 1);
+		break;
+	case kin_adam:
+		adam_rule(s, g, params, next, m, next_m, v, next_v, n, 0);
+		break;
+	case kin_adamw:
+		adam_rule(s, g, params, next, m, next_m, v, next_v, n, 1);
+		break;
+	case kin_add:
+		add_rule(g, params, next, n);
+		break;
+	case kin_assign:
+		copy_tile(next, g, n);
+		break;
+	}
+}
+
+// run takes a tile at a time through the phases, in the order of span in host.go: the sum and, where a
+// distance needs them both, the new parameters stay in the first-level cache.
+void NAME(run)(const kin_step *s) {
+	float sum[kin_tile], moved[kin_tile];
+	for (size_t at = 0; at < s->n; at += kin_tile) {
+		size_t n = s->n - at < kin_tile ? s->n - at : kin_tile;
+		const float *g = s->from ? s->from + at : sum;
+		if (!s->from) {
+			float *to = s->update ? s->update + at : sum;
+			sum_tile(s, at, to, n);
+			g = to;
+		}
+		if (s->rule == kin_sum)
+			continue;
+		const float *params = s->params + at;
+		float *next = s->next + at;
+		add_squares(s->sums, g, n);
+		if (s->want_dot) // before next is written: it may be previous
+			add_dot(s->sums + kin_lanes, g, params, s->previous + at, n);
+		if (!s->want_displacement) {
+			apply(s, at, g, params, next, n);
+			continue;
+		}
+		apply(s, at, g, params, moved, n); // next may be params, which the distance still needs
+		add_distances(s->sums + 2 * kin_lanes, moved, params, n);
+		copy_tile(next, moved, n);
+	}
+}
+
+void NAME(squares)(const float *x, size_t n, double *lane) { add_squares(lane, x, n); }
+
+void NAME(distances)(const float *x, const float *y, size_t n, double *lane) { add_distances(lane, x, y, n); }
+
+// finite multiplies by 0, which is NaN for NaN and infinities and ±0 for all else, and lets a NaN stick in a sum.
+size_t NAME(finite)(const float *x, size_t n) {
+	for (size_t at = 0; at < n; at += kin_tile) {
+		size_t end = n - at < kin_tile ? n : at + kin_tile;
+		V sticky[kin_lanes / WIDTH];
+		for (int u = 0; u < kin_lanes / WIDTH; u++)
+			sticky[u] = v_set(0);
+		for (size_t i = at; i < end; i += kin_lanes)
+			for (int u = 0; u < kin_lanes / WIDTH; u++)
+				sticky[u] = v_add(sticky[u], v_mul(v_load(x + i + u * WIDTH), v_set(0)));
+		float lane[kin_lanes];
+		for (int u = 0; u < kin_lanes / WIDTH; u++)
+			v_store(lane + u * WIDTH, sticky[u]);
+		for (int j = 0; j < kin_lanes; j++)
+			if (lane[j] != lane[j])
+				return at;
+	}
+	return n;
+}
+
+void NAME(add_rows)(float *dst, size_t row_len, const int32_t *rows, size_t n, const float *values) {
+	for (size_t r = 0; r < n; r++, values += row_len) {
+		float *d = dst + (size_t)rows[r] * row_len;
+		size_t i = 0;
+		for (; i + WIDTH <= row_len; i += WIDTH)
+			v_store(d + i, v_add(v_load(d + i), v_load(values + i)));
+		for (; i < row_len; i++)
+			d[i] += values[i];
+	}
+}

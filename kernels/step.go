@@ -1,0 +1,214 @@
+package kernels
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Rule is what a step does with the scaled sum of its operands. The values are those of kintsugi.Rule and
+// are stored in checkpoints: never renumber.
+type Rule uint8
+
+// The rules; the package comment has their formulas.
+const (
+	SGD      Rule = 1
+	Momentum Rule = 2
+	Nesterov Rule = 3
+	Adam     Rule = 4
+	AdamW    Rule = 5
+	Add      Rule = 6
+	Assign   Rule = 7
+)
+
+// States returns how many arrays of optimizer state the rule keeps, each as long as the parameters and
+// zero at first.
+func (r Rule) States() int {
+	switch r {
+	case Momentum, Nesterov:
+		return 1
+	case Adam, AdamW:
+		return 2
+	}
+	return 0
+}
+
+// String returns the rule's name in lower case, such as "adamw".
+func (r Rule) String() string {
+	names := [...]string{SGD: "sgd", Momentum: "momentum", Nesterov: "nesterov", Adam: "adam", AdamW: "adamw", Add: "add", Assign: "assign"}
+	if int(r) < len(names) && names[r] != "" {
+		return names[r]
+	}
+	return fmt.Sprintf("rule %d", uint8(r))
+}
+
+// Scalars are the numbers of an optimizer step. A rule uses those its formula names.
+type Scalars struct {
+	LearningRate float32
+	Momentum     float32
+	Beta1, Beta2 float32
+	Epsilon      float32
+	WeightDecay  float32
+	Correction1  float32 // 1 − β₁ᵗ
+	Correction2  float32 // 1 − β₂ᵗ
+}
+
+// Operand is one gradient of a step on one chunk.
+type Operand struct {
+	Weight float32
+	Values []float32
+}
+
+// Step is one optimizer step on one chunk of n values. All slices have n values; where it says nil, no
+// others are allowed. [Device].Step uses the memory until it returns and keeps none of it.
+//
+// The step writes Next, NextState and Update. Next may be the same slice as Params or as Previous, and
+// NextState[i] the same as State[i]; apart from that nothing that is written may overlap anything else.
+type Step struct {
+	Rule    Rule
+	Scalars Scalars
+
+	// Operands are summed in this order. There may be any number of them, none included: then the sum is
+	// +0. Assign takes exactly one.
+	Operands []Operand
+	Scale    float32 // multiplies the sum
+
+	// From replaces Operands and Scale: the scaled sum itself, as a step wrote it to Update. A step that
+	// starts From an update has the same bits as the one that made it.
+	From []float32
+
+	Params []float32 // before the step
+	Next   []float32 // after it
+
+	// State and NextState hold the rule's arrays of state before and after the step: the first
+	// Rule.States() of them, the others nil.
+	State, NextState [2][]float32
+
+	// Update, unless nil, receives the scaled sum. It is nil in a step that has From.
+	Update []float32
+
+	// Previous holds the parameters one version before Params; only WantDot needs it.
+	Previous []float32
+
+	WantDot          bool // ask for Products.DotDisplacement, which reads Previous
+	WantDisplacement bool // ask for Products.SquaredDisplacement
+}
+
+// Products are by-products of a step on one chunk. Displacements are differences of parameters rounded to
+// float32; products of two float32 are exact in float64, and sums are as the package comment says.
+type Products struct {
+	SquaredNorm         float64 // ‖g‖² of the scaled sum
+	DotDisplacement     float64 // ⟨g, Params − Previous⟩, or 0 if not asked for
+	SquaredDisplacement float64 // ‖Next − Params‖², or 0 if not asked for
+}
+
+// given returns the scaled sum where the step has it already, else nil.
+func (s *Step) given() []float32 {
+	if s.From == nil && s.Rule == Assign {
+		return s.Operands[0].Values
+	}
+	return s.From
+}
+
+// check panics, with the values, on a step that breaks the rules of Step. It would otherwise write past
+// the end of an array: the C code has no bounds checks.
+func (s *Step) check() {
+	if s.Rule < SGD || s.Rule > Assign {
+		panic(fmt.Sprintf("kernels: step with %v", s.Rule))
+	}
+	if s.From != nil && (s.Operands != nil || s.Update != nil) {
+		panic(fmt.Sprintf("kernels: step From an update has %d operands and Update of %d values; both must be nil", len(s.Operands), len(s.Update)))
+	}
+	if s.From == nil && s.Rule == Assign && len(s.Operands) != 1 {
+		panic(fmt.Sprintf("kernels: assign of %d operands; it takes one", len(s.Operands)))
+	}
+	n := len(s.Params)
+	for j := range s.Operands {
+		if len(s.Operands[j].Values) != n {
+			panic(fmt.Sprintf("kernels: step on %d values: operand %d has %d", n, j, len(s.Operands[j].Values)))
+		}
+	}
+	s.checkLen("Next", s.Next, true)
+	s.checkLen("From", s.From, s.From != nil)
+	s.checkLen("Update", s.Update, s.Update != nil)
+	s.checkLen("Previous", s.Previous, s.WantDot || s.Previous != nil)
+	for j := range s.State {
+		s.checkLen("State", s.State[j], j < s.Rule.States())
+		s.checkLen("NextState", s.NextState[j], j < s.Rule.States())
+	}
+	if n > 0 {
+		s.checkOverlap()
+	}
+}
+
+func (s *Step) checkLen(name string, x []float32, used bool) {
+	want := 0
+	if used {
+		want = len(s.Params)
+	}
+	if len(x) != want {
+		panic(fmt.Sprintf("kernels: %v step on %d values: %s has %d, want %d", s.Rule, len(s.Params), name, len(x), want))
+	}
+}
+
+// checkOverlap panics if something that is written overlaps anything it may not: a pooled buffer in use
+// twice would otherwise show as a replica that differs in a few values.
+func (s *Step) checkOverlap() {
+	written := [...]struct {
+		name     string
+		x        []float32
+		twin     []float32 // may be the same slice
+		previous bool      // so may Previous
+	}{
+		{"Next", s.Next, s.Params, true},
+		{"NextState[0]", s.NextState[0], s.State[0], false},
+		{"NextState[1]", s.NextState[1], s.State[1], false},
+		{"Update", s.Update, nil, false},
+	}
+	read := [...][]float32{s.Params, s.State[0], s.State[1], s.From}
+	for i := range written {
+		w := &written[i]
+		if len(w.x) == 0 {
+			continue
+		}
+		bad := overlap(w.x, s.Previous) && !(w.previous && same(w.x, s.Previous))
+		for _, r := range read {
+			bad = bad || overlap(w.x, r) && !(same(w.x, r) && same(w.x, w.twin))
+		}
+		for j := range s.Operands {
+			bad = bad || overlap(w.x, s.Operands[j].Values)
+		}
+		for j := range i {
+			bad = bad || overlap(w.x, written[j].x)
+		}
+		if bad {
+			panic(fmt.Sprintf("kernels: %v step: %s overlaps another array of the step", s.Rule, w.name))
+		}
+	}
+}
+
+// overlap says whether x and y share memory.
+func overlap(x, y []float32) bool {
+	a, b := uintptr(unsafe.Pointer(unsafe.SliceData(x))), uintptr(unsafe.Pointer(unsafe.SliceData(y)))
+	const size = unsafe.Sizeof(float32(0))
+	return len(x) > 0 && len(y) > 0 && a < b+uintptr(len(y))*size && b < a+uintptr(len(x))*size
+}
+
+// same says whether x and y, of equal length, are the same memory.
+func same(x, y []float32) bool { return unsafe.SliceData(x) == unsafe.SliceData(y) }
+
+// coefficients are a step's scalars as the formulas use them, each rounded to float32 once.
+type coefficients struct {
+	scale, rate, momentum, decay    float32 // Scale, η, μ, λ
+	beta1, rest1, beta2, rest2      float32 // β₁, 1−β₁, β₂, 1−β₂
+	alpha, rho, epsilon, weightKept float32 // η/Correction1, 1/√Correction2, ε, 1−η·λ
+}
+
+func (s *Step) coefficients() coefficients {
+	x := &s.Scalars
+	return coefficients{
+		scale: s.Scale, rate: x.LearningRate, momentum: x.Momentum, decay: x.WeightDecay,
+		beta1: x.Beta1, rest1: 1 - x.Beta1, beta2: x.Beta2, rest2: 1 - x.Beta2,
+		alpha: x.LearningRate / x.Correction1, rho: 1 / sqrt(x.Correction2), epsilon: x.Epsilon,
+		weightKept: 1 - float32(x.LearningRate*x.WeightDecay),
+	}
+}

@@ -1,0 +1,50 @@
+package kernels
+
+// lanes is the number of float64 partial sums of a by-product. It is part of the contract: with another
+// number the by-products have other bits. 16 fills two of the widest vectors, so that additions, which
+// must wait for one another within a lane, keep up with memory.
+const lanes = 16
+
+// sums holds the lanes of a step's three by-products.
+type sums struct {
+	squaredNorm, dotDisplacement, squaredDisplacement [lanes]float64
+}
+
+func (t *sums) products() Products {
+	return Products{fold(&t.squaredNorm), fold(&t.dotDisplacement), fold(&t.squaredDisplacement)}
+}
+
+// fold adds the lanes up by the tree l[i] += l[i+8], then +4, +2, +1.
+func fold(lane *[lanes]float64) float64 {
+	l := *lane
+	for w := lanes / 2; w > 0; w /= 2 {
+		for i := range w {
+			l[i] += l[i+w]
+		}
+	}
+	return l[0]
+}
+
+// addSquares adds x[i]² to lane i mod 16. Element 0 of x is in lane 0, as in the functions below.
+func addSquares(lane *[lanes]float64, x []float32) {
+	for i, v := range x {
+		lane[i%lanes] += float64(float64(v) * float64(v))
+	}
+}
+
+// addDot adds g[i]·(x[i] − y[i]).
+func addDot(lane *[lanes]float64, g, x, y []float32) {
+	x, y = x[:len(g)], y[:len(g)]
+	for i, v := range g {
+		lane[i%lanes] += float64(float64(v) * float64(x[i]-y[i]))
+	}
+}
+
+// addDistances adds (x[i] − y[i])².
+func addDistances(lane *[lanes]float64, x, y []float32) {
+	y = y[:len(x)]
+	for i, v := range x {
+		d := float64(v - y[i])
+		lane[i%lanes] += float64(d * d)
+	}
+}
