@@ -316,3 +316,6 @@ func (c *Conductor) refuse(r kintsugi.Refused) {
 	c.late++
 	c.ready.ToWorkers = append(c.ready.ToWorkers, ToWorker{Slot: r.Push.Slot, Incarnation: r.Push.Incarnation, Message: r})
 }
+
+// Fence returns the fence under which the conductor decides.
+func (c *Conductor) Fence() kintsugi.Fence { return c.cfg.Fence }
