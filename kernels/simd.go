@@ -1,9 +1,9 @@
-//go:build cgo && (amd64 || arm64)
+//go:build cgo && (amd64 || arm64) && !windows
 
 package kernels
 
 /*
-#cgo CFLAGS: -std=c11 -O3 -Wall -Wextra
+#cgo CFLAGS: -std=c11 -O3
 #cgo noescape kin_run
 #cgo nocallback kin_run
 #cgo noescape kin_squares
@@ -53,7 +53,7 @@ func (d instructions) Step(s *Step) (Products, error) {
 		d.run(s, whole, &t)
 	}
 	s.span(whole, len(s.Params), &t)
-	return t.products(), nil
+	return t.products(s), nil
 }
 
 // run does the step on the first n values, n > 0 and a multiple of lanes, and adds to t.
