@@ -40,3 +40,14 @@ func checkVector(name string, n, inc, length int) {
 		panic(fmt.Sprintf("blas: vector %s has %d values with increment %d but holds only %d", name, n, inc, length))
 	}
 }
+
+// checkGemv checks y = op(A)·x for an m×n matrix A.
+func checkGemv(t gonumblas.Transpose, m, n, lenA, lda, lenX, incX, lenY, incY int) {
+	checkMatrix("A", gonumblas.NoTrans, m, n, lenA, lda)
+	rows, cols := m, n
+	if t != gonumblas.NoTrans {
+		rows, cols = n, m
+	}
+	checkVector("x", cols, incX, lenX)
+	checkVector("y", rows, incY, lenY)
+}

@@ -124,17 +124,6 @@ func (l *loaded) Dgemm(tA, tB gonumblas.Transpose, m, n, k int, alpha float64, a
 		f64(a), C.int(lda), f64(b), C.int(ldb), C.double(beta), f64(c), C.int(ldc))
 }
 
-// checkGemv checks y = op(A)·x for an m×n matrix A.
-func checkGemv(t gonumblas.Transpose, m, n, lenA, lda, lenX, incX, lenY, incY int) {
-	checkMatrix("A", gonumblas.NoTrans, m, n, lenA, lda)
-	rows, cols := m, n
-	if t != gonumblas.NoTrans {
-		rows, cols = n, m
-	}
-	checkVector("x", cols, incX, lenX)
-	checkVector("y", rows, incY, lenY)
-}
-
 // Sgemv computes y = alpha·op(A)·x + beta·y for an m×n matrix A.
 func (l *loaded) Sgemv(tA gonumblas.Transpose, m, n int, alpha float32, a []float32, lda int, x []float32, incX int, beta float32, y []float32, incY int) {
 	checkGemv(tA, m, n, len(a), lda, len(x), incX, len(y), incY)
