@@ -18,11 +18,14 @@ type convStage struct {
 	z  []float32 // the plain result of an image, or its gradient: [filters, positions]
 	at []uint8   // of the batch: see poolStage
 
-	// An unfolded image holds, for each position, the channels·kernel² values its results are computed
-	// from: in columns as [depth, positions] for the forward product, in rows as [positions, depth] for
-	// the backward ones. Padding is never written and stays 0. rows and drows, the gradient of rows, are
-	// allocated by the first backward.
-	columns, rows, drows []float32
+	// An unfolded image: for each position the channels·kernel² values that its results are computed
+	// from, as [depth, positions]. Padding is never written and stays 0.
+	columns []float32
+
+	// The gradient of an unfolded image, as [positions, depth]; allocated by the first backward that
+	// needs it. In this order z is the left factor of the product, of which pooling and ReLU leave one
+	// value in eight: gonum skips zeros on the left.
+	rows []float32
 }
 
 func newConvStage(conv Conv2D, in, plain Shape, relu bool, pool, batch int) *convStage {
@@ -46,7 +49,7 @@ func (s *convStage) forward(y []float32, in [][]float32) {
 	lib := gorgonia.WhichBLAS()
 	positions, area := s.positions(), s.out.Height*s.out.Width
 	for i := range len(x) / s.in.Values() {
-		s.unfoldColumns(x[i*s.in.Values():][:s.in.Values()])
+		s.unfold(x[i*s.in.Values():][:s.in.Values()])
 		lib.Sgemm(blas.NoTrans, blas.NoTrans, s.conv.Filters, positions, s.depth(), 1,
 			w, s.depth(), s.columns, positions, 0, s.z, positions)
 		image := y[i*s.out.Values():][:s.out.Values()]
@@ -72,25 +75,20 @@ func (s *convStage) backward(d, in [][]float32, y, dy []float32) {
 	clear(dw)
 	clear(db)
 	clear(dx)
-	if s.rows == nil {
+	if dx != nil && s.rows == nil {
 		s.rows = make([]float32, len(s.columns))
-		if dx != nil {
-			s.drows = make([]float32, len(s.columns))
-		}
 	}
 	lib := gorgonia.WhichBLAS()
 	positions, n, depth := s.positions(), s.in.Values(), s.depth()
 	for i := range len(x) / n {
 		s.plainGradient(i, db, y, dy)
-		s.unfoldRows(x[i*n:][:n])
-		// Both products have z as their left factor, of which pooling and ReLU leave about one value
-		// in eight: gonum skips the zeros.
-		lib.Sgemm(blas.NoTrans, blas.NoTrans, s.conv.Filters, depth, positions, 1, s.z, positions, s.rows, depth, 1, dw, depth)
+		s.unfold(x[i*n:][:n])
+		lib.Sgemm(blas.NoTrans, blas.Trans, s.conv.Filters, depth, positions, 1, s.z, positions, s.columns, positions, 1, dw, depth)
 		if dx == nil {
 			continue
 		}
-		lib.Sgemm(blas.Trans, blas.NoTrans, positions, depth, s.conv.Filters, 1, s.z, positions, w, depth, 0, s.drows, depth)
-		s.foldRows(dx[i*n:][:n])
+		lib.Sgemm(blas.Trans, blas.NoTrans, positions, depth, s.conv.Filters, 1, s.z, positions, w, depth, 0, s.rows, depth)
+		s.fold(dx[i*n:][:n])
 	}
 }
 
@@ -127,8 +125,8 @@ func (s *convStage) span(k, length, out int) (lo, hi int) {
 	return min(out, max(0, s.conv.Pad-k)), max(0, min(out, length+s.conv.Pad-k))
 }
 
-// unfoldColumns overwrites columns with the values of an image that each result is computed from.
-func (s *convStage) unfoldColumns(image []float32) {
+// unfold overwrites columns with the values of an image that each result is computed from.
+func (s *convStage) unfold(image []float32) {
 	k, width, out := s.conv.Kernel, s.in.Width, s.plain.Width
 	for r := range s.depth() {
 		c, ky, kx := r/(k*k), r/k%k, r%k
@@ -142,42 +140,26 @@ func (s *convStage) unfoldColumns(image []float32) {
 	}
 }
 
-// eachSegment calls do for each run of values that lie side by side in the image and in rows: those of
-// one channel and one row of the kernel at one position.
-func (s *convStage) eachSegment(do func(row, image, n int)) {
-	k, width, depth := s.conv.Kernel, s.in.Width, s.depth()
+// fold adds rows to the image from whose values they would be unfolded.
+func (s *convStage) fold(image []float32) {
+	k, pad, width, depth := s.conv.Kernel, s.conv.Pad, s.in.Width, s.depth()
 	for y := range s.plain.Height {
-		above, below := max(0, s.conv.Pad-y), min(k, s.in.Height+s.conv.Pad-y)
+		above, below := max(0, pad-y), min(k, s.in.Height+pad-y) // rows of the kernel that are inside
 		for c := range s.in.Channels {
 			for ky := above; ky < below; ky++ {
-				line := (c*s.in.Height+y+ky-s.conv.Pad)*width - s.conv.Pad
-				row := y*s.plain.Width*depth + (c*k+ky)*k
+				line := image[(c*s.in.Height+y+ky-pad)*width:][:width]
+				row := s.rows[y*s.plain.Width*depth+(c*k+ky)*k:]
 				for x := range s.plain.Width {
-					if lo, hi := max(0, s.conv.Pad-x), min(k, width+s.conv.Pad-x); lo < hi {
-						do(row+x*depth+lo, line+x+lo, hi-lo)
+					left, right := max(0, pad-x), min(k, width+pad-x)
+					if left >= right {
+						continue
+					}
+					to, from := line[x-pad+left:x-pad+right], row[x*depth+left:x*depth+right]
+					for j, v := range from {
+						to[j] += v
 					}
 				}
 			}
 		}
 	}
-}
-
-// unfoldRows overwrites rows with the values of an image that each result is computed from.
-func (s *convStage) unfoldRows(image []float32) {
-	s.eachSegment(func(row, at, n int) {
-		from := image[at:][:n]
-		for j, v := range from {
-			s.rows[row+j] = v
-		}
-	})
-}
-
-// foldRows adds drows to the image from whose values unfoldRows takes them.
-func (s *convStage) foldRows(image []float32) {
-	s.eachSegment(func(row, at, n int) {
-		to, from := image[at:][:n], s.drows[row:][:n]
-		for j, v := range from {
-			to[j] += v
-		}
-	})
 }
