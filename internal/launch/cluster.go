@@ -78,6 +78,7 @@ type ProcessEvent struct {
 	Exit        Exit          // of ProcessDied, ProcessFinished and ProcessGivenUp
 	Held        bool          // of ProcessDied: a fault keeps the place empty until it ends
 	Pause       time.Duration // of ProcessDied, unless held: until the next life starts
+	KilledAt    time.Time     // of ProcessDied: when a fault's SIGKILL was sent; zero if it died otherwise
 }
 
 // PlaceStatus is what there is to know of one place.
@@ -169,7 +170,7 @@ func (c *Cluster) Kill(part Part, hold bool) error {
 		if !p.running() {
 			return nil
 		}
-		p.injected = true
+		p.killedAt = time.Now()
 		c.observe(p, ProcessEvent{Kind: ProcessKilled})
 		return p.signal(syscall.SIGKILL)
 	})
@@ -384,10 +385,10 @@ func (c *Cluster) ended(end lifeEnd) {
 	if !p.running() {
 		return // given up by the stop, and here it is after all
 	}
-	end.exit.Injected = p.injected && end.exit.Signal != ""
+	end.exit.Injected = !p.killedAt.IsZero() && end.exit.Signal != ""
 	p.end(end.exit)
 	c.judge(p, end.exit)
-	p.cmd, p.paused, p.injected = nil, false, false
+	p.cmd, p.paused, p.killedAt = nil, false, time.Time{}
 }
 
 func (c *Cluster) judge(p *place, exit Exit) {
@@ -407,7 +408,7 @@ func (c *Cluster) judge(p *place, exit Exit) {
 		c.observe(p, ProcessEvent{Kind: ProcessFinished, Exit: exit})
 	case Restart:
 		p.due = time.Now().Add(v.Pause)
-		c.observe(p, ProcessEvent{Kind: ProcessDied, Exit: exit, Held: p.held, Pause: v.Pause})
+		c.observe(p, ProcessEvent{Kind: ProcessDied, Exit: exit, Held: p.held, Pause: v.Pause, KilledAt: p.killedAt})
 	case GiveUp:
 		p.over, p.held = true, false
 		c.observe(p, ProcessEvent{Kind: ProcessGivenUp, Exit: exit})

@@ -30,7 +30,7 @@ type place struct {
 	held     bool      // a fault keeps the place empty
 	over     bool      // no life will follow: finished, or given up
 	paused   bool
-	injected bool // this life was killed by a fault
+	killedAt time.Time // when a fault killed this life; zero: it did not
 }
 
 // lifeEnd tells the owner that the process of a place has ended.
