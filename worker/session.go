@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -22,7 +21,7 @@ type session struct {
 	cancel context.CancelFunc
 	cfg    *Config
 	view   kintsugi.View
-	peers  []*transport.Peer
+	peers  peers
 	work   *transport.WorkClient
 	inbox  chan kintsugi.ConductorMessage
 	broken chan error // holds the first error of a receiver
@@ -32,46 +31,28 @@ type session struct {
 
 // shardStreams are the streams to the head of one shard that has chunks.
 type shardStreams struct {
-	id     kintsugi.ShardID
-	chunks kintsugi.ChunkRange
-	frames []kintsugi.ChunkRange
-	push   *transport.PushClient
-	read   *transport.ReadClient
+	push *transport.PushClient
+	source
 }
 
 // connect opens every stream of a session.
 func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, error) {
-	s := &session{cfg: cfg, view: view, inbox: make(chan kintsugi.ConductorMessage, messageQueue), broken: make(chan error, 1)}
+	s := &session{cfg: cfg, view: view, peers: make(peers), inbox: make(chan kintsugi.ConductorMessage, messageQueue), broken: make(chan error, 1)}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	byServer := make(map[kintsugi.ServerID]*transport.Peer)
-	peer := func(m kintsugi.Member) (*transport.Peer, error) {
-		if p := byServer[m.Server]; p != nil {
-			return p, nil
-		}
-		p, err := transport.Dial(m.Address)
-		if err == nil {
-			byServer[m.Server] = p
-			s.peers = append(s.peers, p)
-		}
-		return p, err
-	}
-	if err := s.open(peer); err != nil {
+	if err := s.open(); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *session) open(peer func(kintsugi.Member) (*transport.Peer, error)) error {
-	for i, chunks := range s.cfg.Layout.Split(len(s.view.Chains)) {
-		if chunks.Lo == chunks.Hi {
-			continue
-		}
-		p, err := peer(s.view.Head(kintsugi.ShardID(i)))
+func (s *session) open() error {
+	for _, src := range sources(s.cfg.Layout, s.view) {
+		p, err := s.peers.to(s.view.Head(src.id))
 		if err != nil {
 			return err
 		}
-		x := &shardStreams{id: kintsugi.ShardID(i), chunks: chunks, frames: transport.Frames(s.cfg.Layout, chunks)}
+		x := &shardStreams{source: src}
 		if x.push, err = p.Push(s.ctx); err != nil {
 			return err
 		}
@@ -80,7 +61,7 @@ func (s *session) open(peer func(kintsugi.Member) (*transport.Peer, error)) erro
 		}
 		s.shards = append(s.shards, x)
 	}
-	p, err := peer(s.view.Servers[s.view.Conductor])
+	p, err := s.peers.to(s.view.Servers[s.view.Conductor])
 	if err != nil {
 		return err
 	}
@@ -91,9 +72,7 @@ func (s *session) open(peer func(kintsugi.Member) (*transport.Peer, error)) erro
 // close ends every stream.
 func (s *session) close() {
 	s.cancel()
-	for _, p := range s.peers {
-		_ = p.Close() // its streams end; there is nothing left to lose
-	}
+	s.peers.close()
 }
 
 // join says hello and waits to be admitted. It returns the newest released version.
@@ -159,22 +138,11 @@ func (s *session) views() []kintsugi.ViewNumber {
 	return slices.Repeat([]kintsugi.ViewNumber{s.view.Number}, len(s.shards))
 }
 
-// onShards runs f for every shard at once and returns the first error.
-func (s *session) onShards(f func(i int, x *shardStreams) error) error {
-	errs := make([]error, len(s.shards))
-	var wg sync.WaitGroup
-	for i, x := range s.shards {
-		wg.Go(func() { errs[i] = f(i, x) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
 // push sends a gradient to every head and waits until each has received or refused it. A refusal by any
 // of them is returned: the push will never be counted.
 func (s *session) push(id kintsugi.PushID, grads []float32) (*kintsugi.Refused, error) {
 	var refused atomic.Pointer[kintsugi.Refused]
-	err := s.onShards(func(_ int, x *shardStreams) error {
+	err := atOnce(s.shards, func(_ int, x *shardStreams) error {
 		if err := s.send(x, id, grads); err != nil {
 			if _, status := x.push.Recv(); status != nil {
 				err = status
@@ -233,57 +201,12 @@ func (s *session) idle() bool { return s.sent.n.Load() == 0 }
 
 // read lands one version of at least atLeast, the same from all shards, in params.
 func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
-	have := make([]kintsugi.Step, len(s.shards))
-	got := make([]bool, len(s.shards))
-	for {
-		err := s.onShards(func(i int, x *shardStreams) (err error) {
-			if got[i] && have[i] >= atLeast {
-				return nil
-			}
-			have[i], err = s.readShard(x, params, atLeast)
-			got[i] = true
-			return err
-		})
-		if err != nil {
-			return 0, s.cause(err)
-		}
-		// Shards are at most a step apart. Whoever answered with less is asked for the newest again.
-		newest := slices.Max(have)
-		if slices.Min(have) == newest {
-			return newest, nil
-		}
-		atLeast = newest
+	from := make([]*source, len(s.shards))
+	for i, x := range s.shards {
+		from[i] = &x.source
 	}
-}
-
-// readShard asks one shard and lands its answer.
-func (s *session) readShard(x *shardStreams, params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
-	if err := x.read.Send(transport.ReadRequest{Line: s.view.Line, Shard: x.id, AtLeast: atLeast}); err != nil {
-		if _, status := x.read.Recv(); status != nil {
-			err = status
-		}
-		return 0, fmt.Errorf("read shard %d: %w", x.id, err)
-	}
-	version := kintsugi.Step(0)
-	for i, want := range x.frames {
-		f, err := x.read.Recv()
-		if err != nil {
-			return 0, fmt.Errorf("read shard %d: %w", x.id, err)
-		}
-		if f.Kind != transport.KindParameters || f.Shard != x.id || f.Chunks != want || f.Push.Line != s.view.Line || (i > 0 && f.Push.Version != version) {
-			f.Release()
-			return 0, fmt.Errorf("%w: shard %d answered a read with chunks [%d, %d) of version %d, want [%d, %d)",
-				kintsugi.ErrCorrupt, x.id, f.Chunks.Lo, f.Chunks.Hi, f.Push.Version, want.Lo, want.Hi)
-		}
-		version = f.Push.Version
-		lo, hi := s.cfg.Layout.Span(want)
-		err = f.CopyTo(kernels.Bytes(params[lo:hi]))
-		f.Release()
-		if err != nil {
-			return 0, fmt.Errorf("read shard %d: %w", x.id, err)
-		}
-	}
-	return version, nil
+	v, err := read(from, params, atLeast)
+	return v, s.cause(err)
 }
 
 // next waits for what becomes of a push whose ticket is sent, and reads the version to go on with.

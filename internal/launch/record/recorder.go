@@ -191,14 +191,8 @@ func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 	return recoveries
 }
 
-// Step adds a released step, and its checkpoint if it tells of one, at the times that they carry.
-func (r *Recorder) Step(e kintsugi.StepEvent) []*Recovery {
-	recoveries := r.Record(e.Time, StepOf(e))
-	if e.Checkpoint != nil {
-		r.Record(e.Time, CheckpointOf(*e.Checkpoint))
-	}
-	return recoveries
-}
+// Step adds a released step at the time that it carries.
+func (r *Recorder) Step(e kintsugi.StepEvent) []*Recovery { return r.Record(e.Time, StepOf(e)) }
 
 func (r *Recorder) write(e Event) {
 	line, err := appendEvent(r.line[:0], e)

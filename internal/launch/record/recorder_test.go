@@ -55,9 +55,8 @@ func TestWhatIsRecordedIsReadBack(t *testing.T) {
 	for i := 4; i <= 6; i++ {
 		r.Step(released(2, i, float64(i)+3))
 	}
-	ev := released(2, 7, 10)
-	ev.Checkpoint = &kintsugi.CheckpointEvent{Line: 2, Step: 7, Manifest: "m7", Bytes: 99, Took: time.Second}
-	r.Step(ev)
+	r.Step(released(2, 7, 10))
+	r.Record(at(10), CheckpointOf(kintsugi.CheckpointEvent{Line: 2, Step: 7, Manifest: "m7", Bytes: 99, Took: time.Second}))
 	r.Record(at(10), &Evaluation{Line: 2, Step: 7, Loss: 0.1, Accuracy: 0.9, Examples: 100})
 	r.Record(at(10), &Fault{Action: "kill", Part: "server/0", Fault: "kill server/0 at step 5"})
 	r.Record(at(10), &Partial{Part: "server/0", Chunks: 3, OldestStep: 2, ReworkSteps: Unknown()})
