@@ -1,0 +1,106 @@
+package report
+
+import (
+	"math"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// maxMarks bounds the failures that are drawn one by one; the table lists more.
+const maxMarks = 400
+
+func (s *story) failures() []record.FailureCost {
+	return s.run.Summary.Failures[:min(maxMarks, len(s.run.Summary.Failures))]
+}
+
+// labels places texts over a panel so that none covers another: those without room are left out, and
+// can be read in the table.
+type labels struct{ end float64 }
+
+func (l *labels) add(f *figure, class string, x, y float64, text string) {
+	width := 6.4 * float64(len(text))
+	if x < l.end {
+		return
+	}
+	if x+width > figureWidth {
+		f.text(class+" end", x-5, y, text)
+		l.end = figureWidth
+		return
+	}
+	f.text(class, x+5, y, text)
+	l.end = x + width + 14
+}
+
+// failuresOverSteps marks the step at which each failure struck, and tints the steps that were done again.
+func (s *story) failuresOverSteps(f *figure, top, bottom float64) {
+	first := f.bottom-top > 200 // labels stand in the large panel only
+	var l labels
+	for _, c := range s.failures() {
+		x := f.x.at(float64(c.Step))
+		if c.LostSteps > 0 {
+			from := f.x.at(float64(c.RestoredStep))
+			to := f.x.at(float64(c.RestoredStep + c.LostSteps))
+			f.rect("again", from, top, to-from, bottom-top)
+			x = to
+		}
+		f.line(failureClass(c), x, top, x, bottom)
+		if first {
+			l.add(f, "mark", x, top+12, failureLabel(c))
+		}
+	}
+}
+
+// outagesOverTime shades the time between each failure and the first step after it, and marks the
+// moment at which the run was whole again.
+func (s *story) outagesOverTime(f *figure, top, bottom float64) {
+	first := f.bottom-top > 150
+	var l labels
+	for _, c := range s.failures() {
+		from, to := f.x.at(c.Seconds), f.x.to
+		if c.RecoverySeconds.Known() {
+			to = f.x.at(c.Seconds + float64(c.RecoverySeconds))
+		}
+		f.rect("outage", from, top, max(1, to-from), bottom-top)
+		if c.CaughtUpSeconds.Known() && c.LostSteps > 0 {
+			whole := f.x.at(c.Seconds + float64(c.CaughtUpSeconds))
+			f.rect("again", to, top, whole-to, bottom-top)
+			f.line("mended", whole, top, whole, bottom)
+		} else if c.RecoverySeconds.Known() {
+			f.line("mended", to, top, to, bottom)
+		}
+		f.line("failure", from, top, from, bottom)
+		if first {
+			l.add(f, "mark", from, top+12, failureLabel(c))
+		}
+	}
+}
+
+// failureClass tells a failure that was mended from one that was not.
+func failureClass(c record.FailureCost) string {
+	if c.CaughtUpSeconds.Known() {
+		return "mended"
+	}
+	return "failure"
+}
+
+func failureLabel(c record.FailureCost) string {
+	switch {
+	case c.LostSteps > 0:
+		return c.Part + ", " + plural(c.LostSteps, "step") + " again"
+	case c.RecoverySeconds.Known():
+		return c.Part + ", " + seconds(float64(c.RecoverySeconds))
+	}
+	return c.Part
+}
+
+// endOf returns the last moment that a run tells of.
+func endOf(run *record.Run) float64 {
+	end := run.Summary.WallSeconds
+	if n := len(run.Steps); n > 0 {
+		end = max(end, run.Steps[n-1].Seconds)
+	}
+	if math.IsNaN(end) || end <= 0 {
+		return 1
+	}
+	return end
+}
