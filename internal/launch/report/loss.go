@@ -3,6 +3,7 @@ package report
 import (
 	"html/template"
 	"math"
+	"strconv"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
@@ -59,7 +60,7 @@ func (s *story) lossOverSteps() template.HTML {
 	step := func(i int) float64 { return float64(steps[i].Step) }
 	s.drawLoss(p, step, s.survivors())
 	s.checkpointMarks(p, func(c record.Checkpoint) float64 { return float64(c.Step) })
-	s.accuracyPanel(f, func(e record.Evaluation) float64 { return float64(e.Step) })
+	s.accuracyPanel(f, nil, func(e record.Evaluation) float64 { return float64(e.Step) })
 	return f.svg("loss over steps")
 }
 
@@ -77,27 +78,30 @@ func (s *story) drawLoss(p *panel, x func(i int) float64, base []int) {
 			p.path("single", p.place(raw.mean))
 		}
 		p.path("curve loss", p.place(mean))
-		for _, piece := range s.runs() {
-			if piece.kind == kept {
-				continue
-			}
-			class := "curve lost"
-			if piece.kind == mended {
-				class = "curve gold"
-			}
-			points := thin(piece.hi-piece.lo, 80, x(piece.lo), x(piece.hi-1)+1e-9,
-				func(j int) float64 { return x(piece.lo + j) }, func(j int) float64 { return s.smooth[piece.lo+j] }).mean
-			p.path(class, p.place(points))
-		}
+		s.drawPieces(p, x, mended, "curve gold")
+		s.drawPieces(p, x, lostSteps, "curve lost")
 	})
 	if n := len(mean); n > 0 {
-		p.label("loss", mean[n-1].y, digits(mean[n-1].y))
+		p.label("loss", mean[n-1].y, digits(float64(s.run.Summary.FinalLoss)))
 	}
 	p.track("loss", "", 4, 1, mean)
 }
 
-// accuracyPanel adds the evaluations, if there are any with an accuracy.
-func (s *story) accuracyPanel(f *figure, x func(record.Evaluation) float64) {
+// drawPieces draws all pieces of the history of one kind.
+func (s *story) drawPieces(p *panel, x func(i int) float64, k kind, class string) {
+	for _, piece := range s.runs() {
+		if piece.kind != k {
+			continue
+		}
+		points := thin(piece.hi-piece.lo, 80, x(piece.lo), x(piece.hi-1)+1e-9,
+			func(j int) float64 { return x(piece.lo + j) }, func(j int) float64 { return s.smooth[piece.lo+j] }).mean
+		p.path(class, p.place(points))
+	}
+}
+
+// accuracyPanel adds the evaluations, if there are any with an accuracy. The curve is interrupted in
+// the spans of x in which there was nothing to measure.
+func (s *story) accuracyPanel(f *figure, spans [][2]float64, x func(record.Evaluation) float64) {
 	var points []point
 	lo, hi := 1.0, 0.0
 	for _, e := range s.run.Evaluations {
@@ -112,14 +116,14 @@ func (s *story) accuracyPanel(f *figure, x func(record.Evaluation) float64) {
 	p := f.panel("accuracy", 110)
 	margin := max(0.02, 0.06*(hi-lo))
 	p.scaleY(newScale(max(0, lo-margin), min(1, hi+margin), 0, 0), func(s scale) []tick {
-		return s.linearTicks(4, func(v float64) string { return digits(math.Round(v*1e4)/100) + " %" })
+		return s.linearTicks(4, func(v float64) string { return strconv.FormatFloat(math.Round(v*1e3)/10, 'f', -1, 64) + " %" })
 	})
 	if len(points) > curvePoints {
 		points = thin(len(points), curvePoints, p.x.lo, p.x.hi,
 			func(i int) float64 { return points[i].x }, func(i int) float64 { return points[i].y }).mean
 	}
 	placed := p.place(points)
-	p.path("curve accuracy", placed)
+	p.path("curve accuracy", p.place(breakGaps(points, spans)))
 	if len(points) <= 60 {
 		for _, at := range placed {
 			p.circle("dot accuracy", at.x, at.y, 2.5)

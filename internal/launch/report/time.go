@@ -3,6 +3,7 @@ package report
 import (
 	"html/template"
 	"math"
+	"strconv"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
@@ -17,7 +18,7 @@ func (s *story) overTime() template.HTML {
 	p.scaleY(s.lossScale(), lossTicks)
 	s.drawLossOverTime(p)
 	s.checkpointMarks(p, func(c record.Checkpoint) float64 { return c.Seconds })
-	s.accuracyPanel(f, func(e record.Evaluation) float64 { return e.Seconds })
+	s.accuracyPanel(f, s.outages(), func(e record.Evaluation) float64 { return e.Seconds })
 	s.throughputPanel(f)
 	return f.svg("loss, accuracy and steps per second over time")
 }
@@ -41,7 +42,7 @@ func (s *story) drawLossOverTime(p *panel) {
 		}
 	})
 	if n := len(tracked); n > 0 {
-		p.label("loss", tracked[n-1].y, digits(tracked[n-1].y))
+		p.label("loss", tracked[n-1].y, digits(float64(s.run.Summary.FinalLoss)))
 	}
 	p.track("loss", "", 4, 1, tracked)
 }
@@ -117,5 +118,5 @@ func digits3(x float64) string {
 	if x >= 100 {
 		return count(int(math.Round(x)))
 	}
-	return digits(math.Round(x*10) / 10)
+	return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64)
 }
