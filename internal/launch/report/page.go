@@ -180,7 +180,7 @@ func tiles(s record.Summary) []tile {
 	}
 	return append(ts,
 		tile{"time", seconds(s.WallSeconds), ""},
-		tile{"samples per second", digits3(s.SamplesPerSecond), ""},
+		tile{"samples/s", digits3(s.SamplesPerSecond), ""},
 		split("pushed", size(s.BytesPushed)),
 		split("pulled", size(s.BytesPulled)),
 		split("checkpoints, "+count(s.Checkpoints), size(s.CheckpointBytes)),

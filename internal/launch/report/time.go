@@ -47,11 +47,12 @@ func (s *story) drawLossOverTime(p *panel) {
 	p.track("loss", "", 4, 1, tracked)
 }
 
-// outages returns the times in which no step could be released, [from, to).
+// outages returns the times in which no step could be released, [from, to), as far as they are long
+// enough to be seen.
 func (s *story) outages() [][2]float64 {
 	var spans [][2]float64
 	for _, c := range s.failures() {
-		if c.RecoverySeconds.Known() {
+		if float64(c.RecoverySeconds) > 0.01*endOf(s.run) {
 			spans = append(spans, [2]float64{c.Seconds, c.Seconds + float64(c.RecoverySeconds)})
 		}
 	}
