@@ -13,22 +13,21 @@ func (s *story) failures() []record.FailureCost {
 	return s.run.Summary.Failures[:min(maxMarks, len(s.run.Summary.Failures))]
 }
 
-// labels places texts over a panel so that none covers another: those without room are left out, and
-// can be read in the table.
+// labels places texts in the line above a panel, where no curve runs, so that none covers another:
+// those without room are left out, and can be read in the table.
 type labels struct{ end float64 }
 
-func (l *labels) add(f *figure, class string, x, y float64, text string) {
-	width := 6.4 * float64(len(text))
-	if x < l.end {
+// afterName is where the first label may begin: behind the name of the panel.
+const afterName = plotLeft + 48
+
+func (l *labels) add(f *figure, x, y float64, text string) {
+	width := 6.3 * float64(len(text))
+	left := min(x, figureWidth-width)
+	if left < max(l.end, afterName) {
 		return
 	}
-	if x+width > figureWidth {
-		f.text(class+" end", x-5, y, text)
-		l.end = figureWidth
-		return
-	}
-	f.text(class, x+5, y, text)
-	l.end = x + width + 14
+	f.text("mark", left, y, text)
+	l.end = left + width + 14
 }
 
 // failuresOverSteps marks the step at which each failure struck, and tints the steps that were done again.
@@ -45,7 +44,7 @@ func (s *story) failuresOverSteps(f *figure, top, bottom float64) {
 		}
 		f.line(failureClass(c), x, top, x, bottom)
 		if first {
-			l.add(f, "mark", x, top+12, failureLabel(c))
+			l.add(f, x, top-9, failureLabel(c))
 		}
 	}
 }
@@ -70,7 +69,7 @@ func (s *story) outagesOverTime(f *figure, top, bottom float64) {
 		}
 		f.line("failure", from, top, from, bottom)
 		if first {
-			l.add(f, "mark", from, top+12, failureLabel(c))
+			l.add(f, from, top-9, failureLabel(c))
 		}
 	}
 }

@@ -93,9 +93,9 @@ func (s scale) stepTicks(n int) []tick {
 	}
 	return whole.linearTicks(n, func(v float64) string {
 		switch {
-		case v >= 1e6 && math.Mod(v, 1e5) == 0:
+		case v > 0 && s.hi >= 1e7:
 			return strconv.FormatFloat(v/1e6, 'f', -1, 64) + "M"
-		case v >= 1e4 && math.Mod(v, 100) == 0:
+		case v > 0 && s.hi >= 1e4:
 			return strconv.FormatFloat(v/1e3, 'f', -1, 64) + "k"
 		}
 		return count(int(math.Round(v)))
