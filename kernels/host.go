@@ -13,7 +13,7 @@ func (host) Step(s *Step) (Products, error) {
 	s.check()
 	var t sums
 	s.span(0, len(s.Params), &t)
-	return t.products(), nil
+	return t.products(s), nil
 }
 
 func (host) SquaredNorm(x []float32) (float64, error) {

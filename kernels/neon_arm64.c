@@ -1,4 +1,4 @@
-//go:build cgo
+//go:build cgo && !windows
 
 // Contraction is off twice, here and by -std=c11: gcc fuses a product and a sum even of intrinsics.
 #if defined(__clang__)

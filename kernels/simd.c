@@ -1,4 +1,4 @@
-//go:build cgo && (amd64 || arm64)
+//go:build cgo && (amd64 || arm64) && !windows
 
 #include "simd.h"
 
@@ -17,7 +17,7 @@ int kin_detect(void) {
 #endif
 }
 
-void kin_run(int isa, kin_step s) { DISPATCH(isa, run(&s)); }
+void kin_run(int isa, kin_step s, double *sums) { DISPATCH(isa, run(&s, sums)); }
 
 void kin_squares(int isa, const float *x, size_t n, double *lane) { DISPATCH(isa, squares(x, n, lane)); }
 

@@ -1,9 +1,9 @@
-//go:build cgo && (amd64 || arm64)
+//go:build cgo && (amd64 || arm64) && !windows
 
 package kernels
 
 /*
-#cgo CFLAGS: -std=c11 -O3 -Wall -Wextra
+#cgo CFLAGS: -std=c11 -O3
 #cgo noescape kin_run
 #cgo nocallback kin_run
 #cgo noescape kin_squares
@@ -53,17 +53,17 @@ func (d instructions) Step(s *Step) (Products, error) {
 		d.run(s, whole, &t)
 	}
 	s.span(whole, len(s.Params), &t)
-	return t.products(), nil
+	return t.products(s), nil
 }
 
-// run does the step on the first n values, n > 0 and a multiple of lanes, and sets t.
+// run does the step on the first n values, n > 0 and a multiple of lanes, and adds to t.
 func (d instructions) run(s *Step, n int, t *sums) {
 	c := s.coefficients()
 	a := C.kin_step{
 		params: pointer(s.Params), previous: pointer(s.Previous), next: pointer(s.Next),
 		state0: pointer(s.State[0]), state1: pointer(s.State[1]),
 		next_state0: pointer(s.NextState[0]), next_state1: pointer(s.NextState[1]),
-		sums: (*C.double)(unsafe.Pointer(t)), n: C.size_t(n), rule: C.int(s.Rule),
+		n: C.size_t(n), rule: C.int(s.Rule),
 		scale: C.float(c.scale), rate: C.float(c.rate), momentum: C.float(c.momentum), decay: C.float(c.decay),
 		beta1: C.float(c.beta1), rest1: C.float(c.rest1), beta2: C.float(c.beta2), rest2: C.float(c.rest2),
 		alpha: C.float(c.alpha), rho: C.float(c.rho), epsilon: C.float(c.epsilon), weight_kept: C.float(c.weightKept),
@@ -79,7 +79,7 @@ func (d instructions) run(s *Step, n int, t *sums) {
 		if s.Update != nil {
 			copy(s.Update[:n], given)
 		}
-		C.kin_run(d.set, a)
+		C.kin_run(d.set, a, lanesOf(t))
 		return
 	}
 	a.update = pointer(s.Update)
@@ -93,7 +93,7 @@ func (d instructions) run(s *Step, n int, t *sums) {
 		operands = d.sumFirst(&a, operands, sum)
 	}
 	setOperands(&a, operands)
-	C.kin_run(d.set, a)
+	C.kin_run(d.set, a, lanesOf(t))
 }
 
 // sumFirst sums operands, as many as one call takes at a time, until one call takes what is left, which it
@@ -103,7 +103,7 @@ func (d instructions) sumFirst(a *C.kin_step, operands []Operand, sum []float32)
 	a.rule, a.update = C.kin_sum, pointer(sum)
 	for len(operands) > C.kin_max_operands {
 		setOperands(a, operands[:C.kin_max_operands])
-		C.kin_run(d.set, *a)
+		C.kin_run(d.set, *a, nil)
 		a.start = pointer(sum)
 		operands = operands[C.kin_max_operands:]
 	}
@@ -122,6 +122,9 @@ func setOperands(a *C.kin_step, operands []Operand) {
 // pointer returns where x starts, or nil. The result keeps x alive and may be an argument of a C function,
 // on its own or in a struct passed by value: the memory of x holds no pointers.
 func pointer(x []float32) *C.float { return (*C.float)(unsafe.SliceData(x)) }
+
+// lanesOf returns the lanes of t, one by-product after the other.
+func lanesOf(t *sums) *C.double { return (*C.double)(unsafe.Pointer(t)) }
 
 var scratches = sync.Pool{New: func() any { return new([]float32) }}
 

@@ -27,7 +27,6 @@ typedef struct {
 	const float *params, *previous;
 	const float *state0, *state1;
 	float *next, *next_state0, *next_state1, *update; // update may be NULL
-	double *sums;                                     // 3 × kin_lanes: see sums in sums.go
 	size_t n;                                         // a multiple of kin_lanes
 	int operands, rule, want_dot, want_displacement;
 
@@ -38,8 +37,8 @@ typedef struct {
 // kin_detect returns the instruction sets that this processor and operating system can run, as bits 1 << k.
 int kin_detect(void);
 
-// kin_run does a step. It adds to no lane: it sets all of sums, except for the rule kin_sum.
-void kin_run(int isa, kin_step s);
+// kin_run does a step and adds its by-products to sums: 3 × kin_lanes, as in sums.go. The rule kin_sum has none.
+void kin_run(int isa, kin_step s, double *sums);
 
 // kin_squares sets 16 lanes to the sums of x[i]²; n is a multiple of 16.
 void kin_squares(int isa, const float *x, size_t n, double *lane);
@@ -54,7 +53,7 @@ size_t kin_finite(int isa, const float *x, size_t n);
 void kin_add_rows(int isa, float *dst, size_t row_len, const int32_t *rows, size_t n, const float *values);
 
 #define KIN_DECLARE(isa) \
-	void isa##_run(const kin_step *s); \
+	void isa##_run(const kin_step *s, double *sums); \
 	void isa##_squares(const float *x, size_t n, double *lane); \
 	void isa##_distances(const float *x, const float *y, size_t n, double *lane); \
 	size_t isa##_finite(const float *x, size_t n); \

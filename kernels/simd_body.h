@@ -170,7 +170,7 @@ static void apply(const kin_step *s, size_t at, const float *g, const float *par
 
 // run takes a tile at a time through the phases, in the order of span in host.go: the sum and, where a
 // distance needs them both, the new parameters stay in the first-level cache.
-void NAME(run)(const kin_step *s) {
+void NAME(run)(const kin_step *s, double *sums) {
 	float sum[kin_tile], moved[kin_tile];
 	for (size_t at = 0; at < s->n; at += kin_tile) {
 		size_t n = s->n - at < kin_tile ? s->n - at : kin_tile;
@@ -184,15 +184,15 @@ void NAME(run)(const kin_step *s) {
 			continue;
 		const float *params = s->params + at;
 		float *next = s->next + at;
-		add_squares(s->sums, g, n);
+		add_squares(sums, g, n);
 		if (s->want_dot) // before next is written: it may be previous
-			add_dot(s->sums + kin_lanes, g, params, s->previous + at, n);
+			add_dot(sums + kin_lanes, g, params, s->previous + at, n);
 		if (!s->want_displacement) {
 			apply(s, at, g, params, next, n);
 			continue;
 		}
 		apply(s, at, g, params, moved, n); // next may be params, which the distance still needs
-		add_distances(s->sums + 2 * kin_lanes, moved, params, n);
+		add_distances(sums + 2 * kin_lanes, moved, params, n);
 		copy_tile(next, moved, n);
 	}
 }

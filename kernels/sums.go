@@ -10,8 +10,16 @@ type sums struct {
 	squaredNorm, dotDisplacement, squaredDisplacement [lanes]float64
 }
 
-func (t *sums) products() Products {
-	return Products{fold(&t.squaredNorm), fold(&t.dotDisplacement), fold(&t.squaredDisplacement)}
+// products folds the lanes of the by-products that s asks for.
+func (t *sums) products(s *Step) Products {
+	p := Products{SquaredNorm: fold(&t.squaredNorm)}
+	if s.WantDot {
+		p.DotDisplacement = fold(&t.dotDisplacement)
+	}
+	if s.WantDisplacement {
+		p.SquaredDisplacement = fold(&t.squaredDisplacement)
+	}
+	return p
 }
 
 // fold adds the lanes up by the tree l[i] += l[i+8], then +4, +2, +1.

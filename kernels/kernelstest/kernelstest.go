@@ -11,10 +11,13 @@
 package kernelstest
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
@@ -46,10 +49,11 @@ func testSizes(t *testing.T, d kernels.Device) {
 		for n := range 71 {
 			compare(t, d, shape{rule: rule, n: n, operands: 3, seed: uint64(n), update: n%2 == 0, dot: n%3 == 0, displacement: n%5 < 2})
 		}
-		for _, n := range []int{511, 512, 513, 1023, 1024, 1040, bulk, 65536, 65536 + 13} {
+		for _, n := range []int{511, 512, 513, 1023, 1024, 1040, bulk} {
 			compare(t, d, shape{rule: rule, n: n, operands: 2, seed: uint64(n), update: true, dot: true, displacement: true})
 		}
 	}
+	compare(t, d, shape{rule: kernels.Adam, n: 65536 + 13, operands: 4, dot: true, displacement: true}) // the largest chunks there are
 }
 
 func testOperands(t *testing.T, d kernels.Device) {
@@ -206,7 +210,10 @@ type shape struct {
 	update, dot, displacement bool
 }
 
-func (s shape) String() string { return fmt.Sprintf("%+v", struct{ shape }{s}) }
+func (s shape) String() string {
+	type fields shape // without this method
+	return fmt.Sprintf("%+v", fields(s))
+}
 
 // built is a step and everything it may touch.
 type built struct {
@@ -222,6 +229,8 @@ type array struct {
 	n    int
 }
 
+func (a *array) values() []float32 { return a.all[a.lo:][:a.n:a.n] }
+
 const guards = 24
 
 // guard is a NaN that no operation makes.
@@ -232,7 +241,7 @@ func (b *built) array(name string, rng *rand.Rand, s shape) []float32 {
 	for i := range a.all {
 		a.all[i] = guard
 	}
-	x := a.all[a.lo:][:a.n:a.n]
+	x := a.values()
 	for i := range x {
 		x[i] = value(rng, s.kind)
 	}
@@ -290,7 +299,7 @@ func compare(t *testing.T, d kernels.Device, s shape) {
 	got, want := s.build(), s.build()
 	gotProducts, wantProducts := step(t, d, got), step(t, kernels.Host, want)
 	for i := range got.arrays {
-		s.same(t, d, got.arrays[i].name, got.arrays[i].all, want.arrays[i].all)
+		s.same(t, d, got.arrays[i].name, got.arrays[i].values(), want.arrays[i].values())
 	}
 	s.sameProducts(t, d, gotProducts, wantProducts)
 }
@@ -300,7 +309,7 @@ func step(t *testing.T, d kernels.Device, b *built) kernels.Products {
 	t.Helper()
 	before := make([][]float32, len(b.arrays))
 	for i, a := range b.arrays {
-		before[i] = append([]float32(nil), a.all...)
+		before[i] = slices.Clone(a.all)
 	}
 	p, err := d.Step(&b.Step)
 	if err != nil {
@@ -311,6 +320,9 @@ func step(t *testing.T, d kernels.Device, b *built) kernels.Products {
 			b.Update != nil && &a.all[a.lo] == &b.Update[0] ||
 			b.NextState[0] != nil && &a.all[a.lo] == &b.NextState[0][0] ||
 			b.NextState[1] != nil && &a.all[a.lo] == &b.NextState[1][0])
+		if bytes.Equal(raw(a.all), raw(before[i])) {
+			continue
+		}
 		for j := range a.all {
 			inside := j >= a.lo && j < a.lo+a.n
 			if math.Float32bits(a.all[j]) != math.Float32bits(before[i][j]) && !(inside && written) {
@@ -324,6 +336,9 @@ func step(t *testing.T, d kernels.Device, b *built) kernels.Products {
 // same fails the test unless got and want have equal bits, or, where the step computed them, are both NaN.
 func (s shape) same(t *testing.T, d kernels.Device, name string, got, want []float32) {
 	t.Helper()
+	if bytes.Equal(raw(got), raw(want)) {
+		return
+	}
 	for i := range want {
 		if !equal(got[i], want[i]) && (s.rule == kernels.Assign || !bothNaN(float64(got[i]), float64(want[i]))) {
 			t.Fatalf("%s: %v: %s at %d of %d is %x, host has %x", d.Name(), s, name, i, len(want), math.Float32bits(got[i]), math.Float32bits(want[i]))
@@ -341,6 +356,11 @@ func (s shape) sameProducts(t *testing.T, d kernels.Device, got, want kernels.Pr
 	check("SquaredNorm", got.SquaredNorm, want.SquaredNorm)
 	check("DotDisplacement", got.DotDisplacement, want.DotDisplacement)
 	check("SquaredDisplacement", got.SquaredDisplacement, want.SquaredDisplacement)
+}
+
+// raw views x as bytes: comparing those takes no time, even under the race detector.
+func raw(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
 func equal(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) }

@@ -96,6 +96,8 @@ type Conductor struct {
 	lastRelease time.Time
 	late        uint32
 	reason      string
+
+	pushed, pulled uint64 // bytes on this line up to the event before
 }
 
 // open is a committed step.
@@ -260,6 +262,8 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 		e.Pushed += s.Pushed
 		e.Pulled += s.Pulled
 	}
+	e.Pushed, c.pushed = e.Pushed-c.pushed, e.Pushed
+	e.Pulled, c.pulled = e.Pulled-c.pulled, e.Pulled
 	e.Norm = math.Sqrt(norm)
 	return e
 }
@@ -316,3 +320,6 @@ func (c *Conductor) refuse(r kintsugi.Refused) {
 	c.late++
 	c.ready.ToWorkers = append(c.ready.ToWorkers, ToWorker{Slot: r.Push.Slot, Incarnation: r.Push.Incarnation, Message: r})
 }
+
+// Fence returns the fence under which the conductor decides.
+func (c *Conductor) Fence() kintsugi.Fence { return c.cfg.Fence }

@@ -35,6 +35,7 @@ type Ready struct {
 // Replica is the control state of one replica of a shard on one line.
 type Replica struct {
 	id       kintsugi.ShardID
+	empty    bool // the shard has no chunks
 	line     kintsugi.Line
 	view     kintsugi.ViewNumber
 	promised kintsugi.Fence
@@ -51,10 +52,11 @@ type Replica struct {
 	ready     Ready
 }
 
-// New returns a replica whose version is already readable: the initialisation, or what was restored.
-func New(id kintsugi.ShardID, line kintsugi.Line, view kintsugi.ViewNumber, version kintsugi.Step) *Replica {
+// New returns a replica of a shard of so many chunks whose version is already readable: the
+// initialisation, or what was restored. A shard without chunks gets no pushes and waits for none.
+func New(id kintsugi.ShardID, chunks int, line kintsugi.Line, view kintsugi.ViewNumber, version kintsugi.Step) *Replica {
 	return &Replica{
-		id: id, line: line, view: view, released: version, applied: version,
+		id: id, empty: chunks == 0, line: line, view: view, released: version, applied: version,
 		countable: make(map[kintsugi.Slot]kintsugi.Countable),
 		held:      make(map[kintsugi.PushID]bool),
 	}
@@ -143,7 +145,7 @@ func (r *Replica) start() {
 		return
 	}
 	for _, w := range r.open.Counted {
-		if !r.held[w.Push] {
+		if !r.held[w.Push] && !r.empty {
 			return
 		}
 	}

@@ -1,0 +1,435 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// ErrStopped means that the cluster has been stopped, or is stopping. Nothing was done.
+var ErrStopped = errors.New("the cluster has stopped")
+
+// Spec describes the processes that fill one place, one after the other.
+type Spec struct {
+	Part Part
+	Args []string // without the name of the program
+	Env  []string // "NAME=value", added to the environment of the launcher
+}
+
+// Config tunes a Cluster. Zero fields mean the defaults given here.
+type Config struct {
+	// Binary is the program to start. Default: this program, also when its file has been replaced or
+	// removed since, so that a restarted process is never of another version than its peers.
+	Binary string
+
+	// Logs is the folder for what the processes print, in one file per place such as server-0.log.
+	// It is created. Required.
+	Logs string
+
+	Restart RestartPolicy
+
+	// Grace is how long a process has to end after SIGTERM before it is killed. Default 10s.
+	Grace time.Duration
+
+	// Observe, if set, is told what happens, in order, by the goroutine that owns the processes. It
+	// must return soon and must not call the Cluster.
+	Observe func(ProcessEvent)
+}
+
+// ProcessEventKind is what happened to a process.
+type ProcessEventKind uint8
+
+// The kinds of process event.
+const (
+	ProcessStarted  ProcessEventKind = iota + 1
+	ProcessKilled                    // SIGKILL was sent because a fault said so; ProcessDied follows
+	ProcessPaused                    // SIGSTOP was sent
+	ProcessResumed                   // SIGCONT was sent
+	ProcessDied                      // it ended, and the next life starts after Pause, or when the hold ends
+	ProcessFinished                  // it ended with status 0, or because the cluster stops
+	ProcessGivenUp                   // it ended and will not be started again: the run cannot go on
+)
+
+// String returns the kind as a verb, such as "started".
+func (k ProcessEventKind) String() string {
+	names := [...]string{"none", "started", "killed", "paused", "resumed", "died", "finished", "given up"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return "event"
+}
+
+// ProcessEvent tells what happened to a process.
+type ProcessEvent struct {
+	Time        time.Time
+	Kind        ProcessEventKind
+	Part        Part
+	Incarnation int // lives of this place, from 1
+	PID         int
+	Exit        Exit          // of ProcessDied, ProcessFinished and ProcessGivenUp
+	Held        bool          // of ProcessDied: a fault keeps the place empty until it ends
+	Pause       time.Duration // of ProcessDied, unless held: until the next life starts
+	KilledAt    time.Time     // of ProcessDied: when a fault's SIGKILL was sent; zero if it died otherwise
+}
+
+// PlaceStatus is what there is to know of one place.
+type PlaceStatus struct {
+	Part        Part
+	Running     bool
+	Paused      bool
+	Held        bool
+	Incarnation int
+	PID         int // 0 if not running
+}
+
+// Cluster is a set of child processes: it starts them, starts those again that die, and ends them all.
+//
+// Every child leads a process group of its own, so that Ctrl-C on a terminal reaches the launcher
+// alone, which then stops the children in order; and it dies with the launcher (PR_SET_PDEATHSIG),
+// however that ends. Linux sends that signal when the thread that started the child ends, not the
+// process: so all children are started by one goroutine that is locked to its thread and lives as
+// long as any of them.
+//
+// Limitation: processes that a child starts die with it, but not with a launcher that is killed.
+//
+// All methods are safe for concurrent use, except from Config.Observe.
+type Cluster struct {
+	cfg      Config
+	inbox    chan func()   // unbuffered: a caller waits until the owner has time; closed by nobody
+	exits    chan lifeEnd  // one receive per life; closed by nobody
+	done     chan struct{} // closed by run when every process has ended
+	failed   chan error    // room for the one error, so that run never waits for a reader
+	progress atomic.Bool   // a step was released since the last death
+
+	// The rest belongs to the goroutine of run.
+	places   []*place
+	stopping *stopping
+	stopErr  error // read by others after done
+}
+
+// New returns a running cluster without processes. The caller must call Stop.
+func New(cfg Config) (*Cluster, error) {
+	if cfg.Binary == "" {
+		cfg.Binary = "/proc/self/exe"
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 10 * time.Second
+	}
+	logs, err := filepath.Abs(cfg.Logs)
+	if err != nil {
+		return nil, fmt.Errorf("folder for logs: %w", err)
+	}
+	cfg.Logs = logs
+	if err := os.MkdirAll(cfg.Logs, 0o777); err != nil {
+		return nil, fmt.Errorf("folder for logs: %w; choose a folder that can be written", err)
+	}
+	c := &Cluster{
+		cfg:    cfg,
+		inbox:  make(chan func()),
+		exits:  make(chan lifeEnd),
+		done:   make(chan struct{}),
+		failed: make(chan error, 1),
+	}
+	go c.run()
+	return c, nil
+}
+
+// Start fills a new place with its first process. It returns once the process runs, which does not
+// mean that it is ready.
+func (c *Cluster) Start(spec Spec) error {
+	return c.call(func() error {
+		if c.find(spec.Part) != nil {
+			return fmt.Errorf("start %s: it has been started before", spec.Part)
+		}
+		p, err := newPlace(spec, c.cfg)
+		if err != nil {
+			return fmt.Errorf("start %s: %w", spec.Part, err)
+		}
+		if err := c.startLife(p); err != nil {
+			return fmt.Errorf("start %s: %w", spec.Part, errors.Join(err, p.log.Close()))
+		}
+		c.places = append(c.places, p)
+		return nil
+	})
+}
+
+// Kill sends SIGKILL to the process of a place. With hold the place stays empty until Release; else
+// the next life starts as after any death. A place that is empty already can still be held.
+func (c *Cluster) Kill(part Part, hold bool) error {
+	return c.with("kill", part, func(p *place) error {
+		p.held = p.held || hold && !p.over
+		if !p.running() {
+			return nil
+		}
+		p.killedAt = time.Now()
+		c.observe(p, ProcessEvent{Kind: ProcessKilled})
+		return p.signal(syscall.SIGKILL)
+	})
+}
+
+// Release ends a hold: the next life starts at once.
+func (c *Cluster) Release(part Part) error {
+	return c.with("start", part, func(p *place) error {
+		if p.held {
+			p.held = false
+			p.due = time.Now()
+		}
+		return nil
+	})
+}
+
+// Pause stops the process of a place (SIGSTOP) until Resume; a process that is not there is not
+// paused. It keeps its memory and connections and does not answer.
+func (c *Cluster) Pause(part Part) error {
+	return c.with("pause", part, func(p *place) error {
+		if !p.running() || p.paused {
+			return nil
+		}
+		p.paused = true
+		c.observe(p, ProcessEvent{Kind: ProcessPaused})
+		return p.signal(syscall.SIGSTOP)
+	})
+}
+
+// Resume lets a paused process go on (SIGCONT).
+func (c *Cluster) Resume(part Part) error {
+	return c.with("resume", part, func(p *place) error {
+		if !p.running() || !p.paused {
+			return nil
+		}
+		p.paused = false
+		c.observe(p, ProcessEvent{Kind: ProcessResumed})
+		return p.signal(syscall.SIGCONT)
+	})
+}
+
+// Progressed tells the cluster that a step was released: see Restarts.Progressed. It costs nothing.
+func (c *Cluster) Progressed() { c.progress.Store(true) }
+
+// Failed returns a channel that yields at most one error: why the run cannot go on, with the end of
+// the log of the process that is to blame. The error wraps kintsugi.ErrUsage if that process was
+// started wrongly. The other processes run on until Stop.
+func (c *Cluster) Failed() <-chan error { return c.failed }
+
+// Status returns the status of every place, in the order of their start; nil once stopped.
+func (c *Cluster) Status() []PlaceStatus {
+	var all []PlaceStatus
+	err := c.call(func() error {
+		for _, p := range c.places {
+			all = append(all, p.status())
+		}
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return all
+}
+
+// Stop ends all processes: workers, then servers, then the coordinator, each role with SIGTERM and,
+// after the grace, SIGKILL. It returns when all have ended; when ctx ends first, they are all killed
+// at once. Later calls wait for the first. The error names processes that not even SIGKILL ended.
+func (c *Cluster) Stop(ctx context.Context) error {
+	_ = c.call(func() error { // ErrStopped: it stops already, and done tells when it has
+		c.beginStop(time.Now())
+		return nil
+	})
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		c.send(c.killAll)
+		<-c.done
+	}
+	return c.stopErr
+}
+
+// send hands f to the goroutine that owns the processes, and reports whether that still runs.
+func (c *Cluster) send(f func()) bool {
+	select {
+	case c.inbox <- f:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// call runs f on the owning goroutine and returns its error, or ErrStopped.
+func (c *Cluster) call(f func() error) error {
+	answer := make(chan error, 1) // the owner never waits for the caller
+	sent := c.send(func() {
+		if c.stopping != nil {
+			answer <- ErrStopped
+			return
+		}
+		answer <- f()
+	})
+	if !sent {
+		return ErrStopped
+	}
+	return <-answer
+}
+
+func (c *Cluster) with(verb string, part Part, f func(*place) error) error {
+	return c.call(func() error {
+		p := c.find(part)
+		if p == nil {
+			return fmt.Errorf("%s %s: the cluster has no such part: %w", verb, part, kintsugi.ErrUsage)
+		}
+		if err := f(p); err != nil {
+			return fmt.Errorf("%s %s: %w", verb, part, err)
+		}
+		return nil
+	})
+}
+
+func (c *Cluster) find(part Part) *place {
+	i := slices.IndexFunc(c.places, func(p *place) bool { return p.spec.Part == part })
+	if i < 0 {
+		return nil
+	}
+	return c.places[i]
+}
+
+// run owns the processes. Its thread is their parent as far as PR_SET_PDEATHSIG goes, so it never
+// gives the thread back: the runtime ends it with the goroutine.
+func (c *Cluster) run() {
+	runtime.LockOSThread()
+	defer close(c.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case f := <-c.inbox:
+			f()
+		case end := <-c.exits:
+			c.ended(end)
+		case <-timer.C:
+		}
+		now := time.Now()
+		c.startDue(now)
+		if c.stopping != nil && c.advanceStop(now) {
+			for _, p := range c.places {
+				c.stopErr = errors.Join(c.stopErr, p.log.Close())
+			}
+			return
+		}
+		if next, ok := c.nextMoment(); ok {
+			timer.Reset(time.Until(next))
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+func (c *Cluster) nextMoment() (next time.Time, ok bool) {
+	if c.stopping != nil {
+		return c.stopping.deadline, true
+	}
+	for _, p := range c.places {
+		if p.due.IsZero() || p.held || p.running() {
+			continue
+		}
+		if !ok || p.due.Before(next) {
+			next, ok = p.due, true
+		}
+	}
+	return next, ok
+}
+
+// startDue starts the next life of every place whose pause is over.
+func (c *Cluster) startDue(now time.Time) {
+	if c.stopping != nil {
+		return
+	}
+	for _, p := range c.places {
+		if p.running() || p.held || p.due.IsZero() || p.due.After(now) {
+			continue
+		}
+		p.due = time.Time{}
+		if err := c.startLife(p); err != nil {
+			// No memory, no more processes allowed: it may pass, so it counts like a death.
+			p.writeLog("could not be started: %v", err)
+			c.judge(p, Exit{Status: 1})
+		}
+	}
+}
+
+func (c *Cluster) startLife(p *place) error {
+	if err := p.start(c.cfg.Binary); err != nil {
+		return err
+	}
+	c.observe(p, ProcessEvent{Kind: ProcessStarted})
+	cmd := p.cmd
+	go func() {
+		_ = cmd.Wait() // ProcessState says it better
+		select {
+		case c.exits <- lifeEnd{p, exitOf(cmd)}:
+		case <-c.done: // it outlived even SIGKILL and its owner
+		}
+	}()
+	return nil
+}
+
+// ended books the end of a life and decides what follows.
+func (c *Cluster) ended(end lifeEnd) {
+	p := end.place
+	if !p.running() {
+		return // given up by the stop, and here it is after all
+	}
+	end.exit.Injected = !p.killedAt.IsZero() && end.exit.Signal != ""
+	p.end(end.exit)
+	c.judge(p, end.exit)
+	p.cmd, p.paused, p.killedAt = nil, false, time.Time{}
+}
+
+func (c *Cluster) judge(p *place, exit Exit) {
+	if c.progress.Swap(false) {
+		for _, q := range c.places {
+			q.restarts.Progressed()
+		}
+	}
+	if c.stopping != nil {
+		c.observe(p, ProcessEvent{Kind: ProcessFinished, Exit: exit})
+		return
+	}
+	v := p.restarts.Exited(time.Since(p.born), exit)
+	switch v.Kind {
+	case Finished:
+		p.over, p.held = true, false
+		c.observe(p, ProcessEvent{Kind: ProcessFinished, Exit: exit})
+	case Restart:
+		p.due = time.Now().Add(v.Pause)
+		c.observe(p, ProcessEvent{Kind: ProcessDied, Exit: exit, Held: p.held, Pause: v.Pause, KilledAt: p.killedAt})
+	case GiveUp:
+		p.over, p.held = true, false
+		c.observe(p, ProcessEvent{Kind: ProcessGivenUp, Exit: exit})
+		err := fmt.Errorf("%s: %s; %s", p.spec.Part, v.Reason, p.tail())
+		if exit.Status == exitUsage {
+			err = fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+		}
+		select {
+		case c.failed <- err:
+		default: // the first failure is the one to tell; those that follow are often its echo
+		}
+	}
+}
+
+func (c *Cluster) observe(p *place, e ProcessEvent) {
+	if c.cfg.Observe == nil {
+		return
+	}
+	e.Time, e.Part, e.Incarnation = time.Now(), p.spec.Part, p.incarnation
+	if p.cmd != nil {
+		e.PID = p.cmd.Process.Pid
+	}
+	c.cfg.Observe(e)
+}

@@ -1,0 +1,273 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// faultGrammar is the grammar by example: what the error of a fault that cannot be read ends with.
+const faultGrammar = `write faults like
+    kill server/0 at step 500 for 5s
+    kill worker/1 at 20s
+    kill coordinator at step 30
+    pause server/1 at step 300 for 3s
+    slow worker/2 x5 from step 100 to step 300`
+
+// FaultError says where in a fault the reader stopped, and why. It wraps kintsugi.ErrUsage.
+type FaultError struct {
+	Text   string // the whole fault
+	Offset int    // in bytes: where the word begins that was not understood, or len(Text) at the end
+	Reason string
+}
+
+// Error returns several lines: the reason, the fault with the place marked, and the grammar by example.
+func (e *FaultError) Error() string {
+	// One column per rune, or a tab or a broken byte would move the mark.
+	shown := func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if r == utf8.RuneError || !unicode.IsPrint(r) {
+				return '·'
+			}
+			return r
+		}, s)
+	}
+	indent := strings.Repeat(" ", utf8.RuneCountInString(e.Text[:e.Offset]))
+	return fmt.Sprintf("fault: character %d: %s\n    %s\n    %s^\n%s",
+		utf8.RuneCountInString(e.Text[:e.Offset])+1, e.Reason, shown(e.Text), indent, faultGrammar)
+}
+
+// Unwrap returns kintsugi.ErrUsage.
+func (e *FaultError) Unwrap() error { return kintsugi.ErrUsage }
+
+// ParseFault reads a fault:
+//
+//	kill PART at MOMENT [for DURATION]
+//	pause PART at MOMENT for DURATION
+//	slow worker/N xFACTOR from MOMENT [to MOMENT]
+//
+// PART is server/N, worker/N or coordinator; MOMENT is "step N" or a time since the start such as 20s;
+// DURATION is a number with a unit (ms, s, m, h). The error is a *FaultError.
+func ParseFault(text string) (Fault, error) {
+	r := &faultReader{text: text}
+	r.next()
+	f, err := r.fault()
+	if err != nil {
+		return Fault{}, &FaultError{Text: text, Offset: r.at, Reason: err.Error()}
+	}
+	return f, nil
+}
+
+// ParseFaults reads one fault per text.
+func ParseFaults(texts []string) ([]Fault, error) {
+	faults := make([]Fault, 0, len(texts))
+	for _, t := range texts {
+		f, err := ParseFault(t)
+		if err != nil {
+			return nil, err
+		}
+		faults = append(faults, f)
+	}
+	return faults, nil
+}
+
+// faultReader walks over the words of a fault. An error always concerns the current word.
+type faultReader struct {
+	text string
+	at   int    // offset of the current word
+	word string // "" at the end
+	rest int    // offset behind the current word
+}
+
+func (r *faultReader) next() {
+	isSpace := unicode.IsSpace
+	r.at = len(r.text)
+	if i := strings.IndexFunc(r.text[r.rest:], func(c rune) bool { return !isSpace(c) }); i >= 0 {
+		r.at = r.rest + i
+	}
+	r.rest = len(r.text)
+	if i := strings.IndexFunc(r.text[r.at:], isSpace); i >= 0 {
+		r.rest = r.at + i
+	}
+	r.word = r.text[r.at:r.rest]
+}
+
+// want returns an error that names what should stand where the current word is.
+func (r *faultReader) want(what string) error {
+	if r.word == "" {
+		return fmt.Errorf("the fault ends here; want %s", what)
+	}
+	return fmt.Errorf("want %s, not %q", what, r.word)
+}
+
+func (r *faultReader) keyword(w string) error {
+	if r.word != w {
+		return r.want(strconv.Quote(w))
+	}
+	r.next()
+	return nil
+}
+
+func (r *faultReader) fault() (f Fault, err error) {
+	switch r.word {
+	case "kill":
+		f.Kind = Kill
+	case "pause":
+		f.Kind = Pause
+	case "slow":
+		f.Kind = Slow
+	default:
+		return f, r.want(`"kill", "pause" or "slow"`)
+	}
+	r.next()
+	if f.Part, err = r.part(); err != nil {
+		return f, err
+	}
+	if f.Kind == Slow && f.Part.Role != Worker {
+		return f, fmt.Errorf("only a worker can be slowed, not %s; pause it instead", f.Part)
+	}
+	r.next()
+	if f.Kind == Slow {
+		err = r.slow(&f)
+	} else {
+		err = r.killOrPause(&f)
+	}
+	if err != nil {
+		return f, err
+	}
+	if r.word != "" {
+		return f, fmt.Errorf("the fault is complete before %q", r.word)
+	}
+	return f, nil
+}
+
+func (r *faultReader) killOrPause(f *Fault) (err error) {
+	if err = r.keyword("at"); err != nil {
+		return err
+	}
+	if f.At, err = r.moment(); err != nil {
+		return err
+	}
+	if f.Kind == Kill && r.word == "" {
+		return nil
+	}
+	if err = r.keyword("for"); err != nil {
+		return err
+	}
+	f.For, err = r.duration("a duration such as 5s")
+	return err
+}
+
+func (r *faultReader) slow(f *Fault) (err error) {
+	if f.Factor, err = r.factor(); err != nil {
+		return err
+	}
+	if err = r.keyword("from"); err != nil {
+		return err
+	}
+	if f.At, err = r.moment(); err != nil {
+		return err
+	}
+	if r.word == "" {
+		return nil
+	}
+	if err = r.keyword("to"); err != nil {
+		return err
+	}
+	start := r.at
+	if f.Until, err = r.moment(); err != nil {
+		return err
+	}
+	sameUnit := (f.At.Step > 0) == (f.Until.Step > 0)
+	if sameUnit && (f.Until.Step < f.At.Step || f.Until.Elapsed < f.At.Elapsed || f.Until == f.At) {
+		r.at = start
+		return fmt.Errorf("it ends at %s, which is not after %s", f.Until, f.At)
+	}
+	return nil
+}
+
+func (r *faultReader) part() (Part, error) {
+	const what = "server/N, worker/N or coordinator"
+	if r.word == "coordinator" {
+		return Part{Role: Coordinator}, nil
+	}
+	role, index, found := strings.Cut(r.word, "/")
+	var p Part
+	switch role {
+	case "server":
+		p.Role = Server
+	case "worker":
+		p.Role = Worker
+	case "coordinator":
+		return p, errors.New("there is one coordinator; write it without a number")
+	default:
+		return p, r.want(what)
+	}
+	if !found {
+		return p, fmt.Errorf("%s needs a number; write %s/0 for the first", role, role)
+	}
+	n, err := strconv.ParseUint(index, 10, 31)
+	if err != nil {
+		return p, fmt.Errorf("%q is not the number of a %s; write %s/0 for the first", index, role, role)
+	}
+	p.Index = int(n)
+	return p, nil
+}
+
+func (r *faultReader) moment() (m Moment, err error) {
+	if r.word != "step" {
+		m.Elapsed, err = r.duration(`"step N" or a time such as 20s`)
+		return m, err
+	}
+	r.next()
+	n, err := strconv.ParseUint(r.word, 10, 63)
+	if err != nil {
+		return m, r.want("the number of a step")
+	}
+	if n == 0 {
+		return m, errors.New("steps are counted from 1")
+	}
+	m.Step = kintsugi.Step(n)
+	r.next()
+	return m, nil
+}
+
+// duration reads a positive duration; what says what else may stand in its place.
+func (r *faultReader) duration(what string) (time.Duration, error) {
+	if _, err := strconv.ParseFloat(r.word, 64); err == nil && strings.ContainsAny(r.word[:1], "0123456789.") {
+		return 0, fmt.Errorf("%s has no unit; write %ss or %sms", r.word, r.word, r.word)
+	}
+	d, err := time.ParseDuration(r.word)
+	if err != nil {
+		return 0, r.want(what)
+	}
+	if d <= 0 {
+		return 0, fmt.Errorf("a time must be positive, and %s is not", r.word)
+	}
+	r.next()
+	return d, nil
+}
+
+func (r *faultReader) factor() (float64, error) {
+	const what = "a factor such as x5"
+	digits, found := strings.CutPrefix(r.word, "x")
+	if !found {
+		return 0, r.want(what)
+	}
+	x, err := strconv.ParseFloat(digits, 64)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0, r.want(what)
+	}
+	if x <= 1 {
+		return 0, fmt.Errorf("a slow worker takes longer: the factor must be above 1, and %s is not", r.word)
+	}
+	r.next()
+	return x, nil
+}

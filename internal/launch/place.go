@@ -1,0 +1,128 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// place is where the processes of one part live, one after the other. It belongs to the goroutine of
+// Cluster.run.
+type place struct {
+	spec     Spec
+	restarts Restarts
+	born     time.Time // of the place: the zero of restarts' time
+	log      *os.File  // opened for append: the launcher's lines and the process's never overwrite one another
+	logPath  string
+
+	cmd         *exec.Cmd // nil between two lives
+	incarnation int
+	since       time.Time
+	logStart    int64 // where the current life begins in log
+
+	due      time.Time // when the next life starts; zero: never, or it runs
+	held     bool      // a fault keeps the place empty
+	over     bool      // no life will follow: finished, or given up
+	paused   bool
+	killedAt time.Time // when a fault killed this life; zero: it did not
+}
+
+// lifeEnd tells the owner that the process of a place has ended.
+type lifeEnd struct {
+	place *place
+	exit  Exit
+}
+
+func newPlace(spec Spec, cfg Config) (*place, error) {
+	path := filepath.Join(cfg.Logs, spec.Part.logName()+".log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("open its log: %w", err)
+	}
+	return &place{spec: spec, restarts: Restarts{Policy: cfg.Restart}, born: time.Now(), log: log, logPath: path}, nil
+}
+
+func (p *place) running() bool { return p.cmd != nil }
+
+func (p *place) status() PlaceStatus {
+	s := PlaceStatus{Part: p.spec.Part, Running: p.running(), Paused: p.paused, Held: p.held, Incarnation: p.incarnation}
+	if p.running() {
+		s.PID = p.cmd.Process.Pid
+	}
+	return s
+}
+
+// start begins the next life. It must be called on the thread that outlives the process.
+func (p *place) start(binary string) error {
+	if end, err := p.log.Seek(0, 2); err == nil {
+		p.logStart = end
+	}
+	p.writeLog("incarnation %d: kintsugi %s", p.incarnation+1, strings.Join(p.spec.Args, " "))
+	cmd := exec.Command(binary, p.spec.Args...)
+	cmd.Args[0] = "kintsugi"
+	cmd.Env = append(os.Environ(), p.spec.Env...)
+	cmd.Stdout, cmd.Stderr = p.log, p.log // the file itself: no goroutine of ours stands between
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.cmd = cmd
+	p.incarnation++
+	p.since = time.Now()
+	p.restarts.Started(p.since.Sub(p.born))
+	return nil
+}
+
+// end books the end of a life, and ends what the process may have left in its group.
+func (p *place) end(exit Exit) {
+	_ = p.signal(syscall.SIGKILL) // usually nobody is left, and that is what the error would say
+	p.writeLog("incarnation %d ended after %s: %s", p.incarnation, time.Since(p.since).Round(time.Millisecond), exit)
+}
+
+// signal sends sig to the process and whatever it has started.
+func (p *place) signal(sig syscall.Signal) error {
+	err := syscall.Kill(-p.cmd.Process.Pid, sig)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil // it ended a moment ago, and its exit is on its way
+	}
+	return err
+}
+
+// writeLog adds a line of the launcher to the log. A disk that is full must not end the run: the line is lost.
+func (p *place) writeLog(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.log, "=== %s %s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), p.spec.Part, fmt.Sprintf(format, args...))
+}
+
+// tail returns the end of what the last life printed, ready to stand at the end of an error.
+func (p *place) tail() string {
+	const maxBytes, maxLines = 8 << 10, 20
+	end, err := p.log.Seek(0, 2)
+	if err != nil {
+		return "its log is " + p.logPath
+	}
+	from := max(p.logStart, end-maxBytes)
+	text := make([]byte, end-from)
+	n, _ := p.log.ReadAt(text, from) // what could be read is what there is to show
+	lines := bytes.Split(bytes.TrimRight(text[:n], "\n"), []byte("\n"))
+	lines = lines[max(0, len(lines)-maxLines):]
+	var b strings.Builder
+	fmt.Fprintf(&b, "the end of %s:", p.logPath)
+	for _, l := range lines {
+		fmt.Fprintf(&b, "\n    | %s", bytes.ToValidUTF8(l, []byte("?")))
+	}
+	return b.String()
+}
+
+func exitOf(cmd *exec.Cmd) Exit {
+	state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ok && state.Signaled() {
+		return Exit{Status: -1, Signal: state.Signal().String()}
+	}
+	return Exit{Status: cmd.ProcessState.ExitCode()}
+}

@@ -1,0 +1,306 @@
+package record
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// FailureCost is what one failure cost.
+type FailureCost struct {
+	Part     string  `json:"part"`
+	Cause    string  `json:"cause"`
+	Injected bool    `json:"injected"`
+	Seconds  float64 `json:"seconds"` // when it began
+	Step     uint64  `json:"step"`    // newest released step then
+
+	// RecoverySeconds is the time from the failure to the release of the first step that was also
+	// committed after it. A step that was committed before may be released in between; it does not
+	// show that anybody has taken the place of the dead. Null: no step followed.
+	RecoverySeconds Number `json:"recovery_seconds"`
+
+	// LostSteps are the released steps that a restore took back, all charged to the first server
+	// failure that had not recovered, so that the costs of failures add up to the run's rework.
+	LostSteps    uint64 `json:"lost_steps"`
+	RestoredStep uint64 `json:"restored_step"` // where the restore went back to; 0 without one
+
+	// CaughtUpSeconds is the time from the failure until the newest step before it was released again.
+	// Equal to RecoverySeconds if no step was lost. Null: not reached.
+	CaughtUpSeconds Number `json:"caught_up_seconds"`
+
+	// PartialChunks and PartialRework tell of a partial recovery: chunks that came back older than
+	// the others, and the estimated steps to make up for it (null: none, or not estimated).
+	PartialChunks int    `json:"partial_chunks"`
+	PartialRework Number `json:"partial_rework_steps"`
+}
+
+// Restore is a full restore: a new line began at a step before the newest released one, or at it.
+type Restore struct {
+	Seconds      float64 `json:"seconds"`
+	Line         uint64  `json:"line"` // the new one
+	RestoredStep uint64  `json:"restored_step"`
+	LostSteps    uint64  `json:"lost_steps"`
+}
+
+// Summary is the content of summary.json: what a run came to.
+type Summary struct {
+	Format int    `json:"format"`
+	Reason string `json:"reason"` // why the run ended; empty: its launcher died, or it goes on
+
+	Steps            uint64  `json:"steps"`          // newest released step
+	FinalLoss        Number  `json:"final_loss"`     // mean over the last 20 released steps
+	FinalAccuracy    Number  `json:"final_accuracy"` // of the last evaluation, in [0, 1]; null without one
+	WallSeconds      float64 `json:"wall_seconds"`
+	SamplesPerSecond float64 `json:"samples_per_second"` // examples of all released steps, redone ones included
+
+	Failures        []FailureCost `json:"failures"`
+	RecoverySeconds []Number      `json:"recovery_seconds"` // by failure
+	Restores        []Restore     `json:"restores"`
+	ReworkSteps     uint64        `json:"rework_steps"`   // steps released twice, all restores together
+	ReworkSeconds   float64       `json:"rework_seconds"` // spent on them: each from the release before, but for the first of a line
+	OutageSeconds   float64       `json:"outage_seconds"` // in which at least one failure waited for recovery
+
+	LateGradients   uint64 `json:"late_gradients"`
+	BytesPushed     uint64 `json:"bytes_pushed"`
+	BytesPulled     uint64 `json:"bytes_pulled"`
+	Checkpoints     int    `json:"checkpoints"`
+	CheckpointBytes uint64 `json:"checkpoint_bytes"`
+	FailedSaves     int    `json:"failed_saves"`
+
+	Config string `json:"config"` // config.yaml
+}
+
+// finalLossSteps is how many steps final_loss is the mean of: the loss of one batch is mostly noise.
+const finalLossSteps = 20
+
+// Account turns the events of a run into costs. It is pure: events in, in the order in which they
+// were recorded, numbers out. The zero Account is ready. It is not safe for concurrent use.
+type Account struct {
+	costs    []FailureCost
+	seen     []float64 // by cost: when the process was certainly gone
+	debts    []debt
+	restores []Restore
+
+	line, newest uint64    // of the newest released step
+	highest      uint64    // step ever released, on any line
+	released     float64   // when the newest step was; negative: none on this line yet
+	seconds      float64   // of the last event
+	losses       []float64 // of the last steps
+	accuracy     Number
+	evaluated    bool
+	examples     uint64
+	outageFrom   float64 // begin of the current outage
+	out          bool
+	total        Summary // the sums
+}
+
+// debt is rework in progress: the line must reach step to be where the run was.
+type debt struct {
+	step uint64
+	cost int // index of the failure it is charged to
+}
+
+// Add books an event. It returns the recoveries that the event completes, ready to be recorded behind
+// it. Recovery events themselves change nothing.
+func (a *Account) Add(e Event) []*Recovery {
+	a.seconds = max(a.seconds, e.at().Seconds)
+	switch e := e.(type) {
+	case *Step:
+		return a.step(e)
+	case *Failure:
+		a.failure(e)
+	case *View:
+		if e.Line > a.line && a.line > 0 {
+			a.restore(e.Seconds, e.Line, e.RestoredStep)
+		}
+	case *Checkpoint:
+		if e.Error != "" {
+			a.total.FailedSaves++
+			break
+		}
+		a.total.Checkpoints++
+		a.total.CheckpointBytes += e.Bytes
+	case *Evaluation:
+		a.accuracy, a.evaluated = e.Accuracy, true
+	case *Partial:
+		a.partial(e)
+	}
+	return nil
+}
+
+// Newest returns the newest released step, 0 before the first.
+func (a *Account) Newest() uint64 { return a.newest }
+
+func (a *Account) failure(e *Failure) {
+	if !a.out {
+		a.out, a.outageFrom = true, e.Seconds
+	}
+	a.costs = append(a.costs, FailureCost{Part: e.Part, Cause: e.Cause, Injected: e.Injected, Seconds: e.Seconds, Step: e.Step,
+		RecoverySeconds: Unknown(), CaughtUpSeconds: Unknown(), PartialRework: Unknown()})
+	a.seen = append(a.seen, max(e.Seconds, e.SeenSeconds))
+}
+
+// restore books that line began at the restored step.
+func (a *Account) restore(seconds float64, line, restored uint64) {
+	lost := uint64(0)
+	if a.newest > restored {
+		lost = a.newest - restored
+	}
+	a.restores = append(a.restores, Restore{Seconds: seconds, Line: line, RestoredStep: restored, LostSteps: lost})
+	a.total.ReworkSteps += lost
+	i := a.culprit()
+	if i >= 0 {
+		c := &a.costs[i]
+		if c.RecoverySeconds.Known() {
+			// A step was committed before the death was complete; the restore shows that it was no recovery.
+			c.RecoverySeconds, c.CaughtUpSeconds = Unknown(), Unknown()
+			if !a.out {
+				a.out, a.outageFrom = true, seconds
+			}
+		}
+		c.LostSteps += lost
+		c.RestoredStep = restored
+	}
+	if lost > 0 && i >= 0 {
+		a.debts = append(a.debts, debt{step: a.newest, cost: i})
+	}
+	a.line, a.newest, a.released = line, restored, -1
+}
+
+// culprit returns the failure that a restore is charged to: the first server failure that waits for
+// recovery; else any that waits; else the newest server failure since the last restore; else none (-1).
+func (a *Account) culprit() int {
+	waits := func(c FailureCost) bool { return !c.RecoverySeconds.Known() }
+	isServer := func(c FailureCost) bool { return strings.HasPrefix(c.Part, "server/") }
+	if i := slices.IndexFunc(a.costs, func(c FailureCost) bool { return waits(c) && isServer(c) }); i >= 0 {
+		return i
+	}
+	if i := slices.IndexFunc(a.costs, waits); i >= 0 {
+		return i
+	}
+	since := 0.0
+	if n := len(a.restores); n > 1 {
+		since = a.restores[n-2].Seconds
+	}
+	for i, c := range slices.Backward(a.costs) {
+		if isServer(c) && c.Seconds >= since {
+			return i
+		}
+	}
+	return -1
+}
+
+func (a *Account) partial(e *Partial) {
+	for i, c := range slices.Backward(a.costs) {
+		if c.Part == e.Part {
+			a.costs[i].PartialChunks += e.Chunks
+			if e.ReworkSteps.Known() {
+				a.costs[i].PartialRework = e.ReworkSteps
+			}
+			return
+		}
+	}
+}
+
+func (a *Account) step(e *Step) (done []*Recovery) {
+	switch {
+	case e.Line < a.line:
+		return nil // a straggler of a line that a restore has ended: its steps do not exist any more
+	case e.Line > a.line && a.line > 0:
+		a.restore(e.Seconds, e.Line, e.Step-1) // the view was not seen; the line tells enough
+	}
+	if e.Step <= a.highest && a.released >= 0 {
+		a.total.ReworkSeconds += e.Seconds - a.released
+	}
+	a.line, a.newest, a.released = e.Line, max(a.newest, e.Step), e.Seconds
+	a.highest = max(a.highest, e.Step)
+	a.sum(e)
+
+	committed := e.Seconds - e.ApplySeconds
+	waiting := 0
+	for i := range a.costs {
+		c := &a.costs[i]
+		if c.RecoverySeconds.Known() {
+			continue
+		}
+		if committed < a.seen[i] {
+			waiting++
+			continue
+		}
+		c.RecoverySeconds = Number(round(e.Seconds - c.Seconds))
+		if c.LostSteps == 0 {
+			c.CaughtUpSeconds = c.RecoverySeconds
+		}
+		done = append(done, a.recovery(e.Seconds, c))
+	}
+	if a.out && waiting == 0 {
+		a.out = false
+		a.total.OutageSeconds += e.Seconds - a.outageFrom
+	}
+	return append(done, a.repay(e)...)
+}
+
+// repay ends the rework that e completes.
+func (a *Account) repay(e *Step) (done []*Recovery) {
+	a.debts = slices.DeleteFunc(a.debts, func(d debt) bool {
+		if e.Step < d.step {
+			return false
+		}
+		c := &a.costs[d.cost]
+		c.CaughtUpSeconds = Number(round(e.Seconds - c.Seconds))
+		done = append(done, a.recovery(e.Seconds, c))
+		return true
+	})
+	return done
+}
+
+func (a *Account) recovery(seconds float64, c *FailureCost) *Recovery {
+	return &Recovery{At: At{seconds}, Part: c.Part, FailureSeconds: c.Seconds, RecoverySeconds: float64(c.RecoverySeconds),
+		RestoredStep: c.RestoredStep, LostSteps: c.LostSteps, CaughtUpSeconds: c.CaughtUpSeconds}
+}
+
+func (a *Account) sum(e *Step) {
+	if e.Loss.Known() {
+		if len(a.losses) == finalLossSteps {
+			a.losses = slices.Delete(a.losses, 0, 1)
+		}
+		a.losses = append(a.losses, float64(e.Loss))
+	}
+	a.examples += uint64(e.Examples)
+	a.total.LateGradients += uint64(e.Late)
+	a.total.BytesPushed += e.PushedBytes
+	a.total.BytesPulled += e.PulledBytes
+}
+
+// Summary returns the totals up to the last event. The caller owns it. Format, Reason and Config are
+// left to the caller.
+func (a *Account) Summary() Summary {
+	s := a.total
+	s.Steps = a.newest
+	s.WallSeconds = round(a.seconds)
+	s.FinalLoss, s.FinalAccuracy = Unknown(), Unknown()
+	if n := len(a.losses); n > 0 {
+		sum := 0.0
+		for _, l := range a.losses {
+			sum += l
+		}
+		s.FinalLoss = Number(sum / float64(n))
+	}
+	if a.evaluated {
+		s.FinalAccuracy = a.accuracy
+	}
+	if a.seconds > 0 {
+		s.SamplesPerSecond = math.Round(float64(a.examples)/a.seconds*1e3) / 1e3
+	}
+	if a.out {
+		s.OutageSeconds += a.seconds - a.outageFrom
+	}
+	s.OutageSeconds, s.ReworkSeconds = round(s.OutageSeconds), round(s.ReworkSeconds)
+	s.Failures = append([]FailureCost{}, a.costs...) // empty, never null
+	s.Restores = append([]Restore{}, a.restores...)
+	s.RecoverySeconds = make([]Number, len(a.costs))
+	for i, c := range a.costs {
+		s.RecoverySeconds[i] = c.RecoverySeconds
+	}
+	return s
+}

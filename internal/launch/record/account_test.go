@@ -1,0 +1,186 @@
+package record
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// steps returns the events of steps [lo, hi] on a line, one per second, released at from, from+1, …;
+// each was committed a tenth of a second before.
+func steps(line, lo, hi uint64, from float64) []Event {
+	var es []Event
+	for s := lo; s <= hi; s++ {
+		es = append(es, &Step{At: At{from + float64(s-lo)}, Line: line, Step: s, Loss: Number(s), ApplySeconds: 0.1,
+			Examples: 10, PushedBytes: 3, PulledBytes: 2, Late: 1, Counted: []uint32{0, 1}})
+	}
+	return es
+}
+
+func tally(es ...[]Event) *Account {
+	a := &Account{}
+	for _, e := range slices.Concat(es...) {
+		a.Add(e)
+	}
+	return a
+}
+
+func fails(part string, at, seen float64, step uint64) []Event {
+	return []Event{&Failure{At: At{at}, SeenSeconds: seen, Part: part, Cause: "killed by a fault", Injected: true, Step: step}}
+}
+
+func TestAFullRestoreCostsItsOutageAndItsRework(t *testing.T) {
+	s := tally(
+		steps(1, 1, 10, 1),                // steps 1 to 10 at 1 s to 10 s
+		fails("server/0", 10.5, 10.6, 10), // killed after step 10
+		[]Event{&View{At: At{14}, Line: 2, RestoredStep: 6}},
+		steps(2, 7, 12, 15), // step 7 again at 15 s, step 10 again at 18 s
+	).Summary()
+	if len(s.Failures) != 1 {
+		t.Fatalf("%d failures, want 1", len(s.Failures))
+	}
+	want := FailureCost{Part: "server/0", Cause: "killed by a fault", Injected: true, Seconds: 10.5, Step: 10,
+		RecoverySeconds: 4.5, LostSteps: 4, RestoredStep: 6, CaughtUpSeconds: 7.5}
+	got := s.Failures[0]
+	if got.PartialRework.Known() {
+		t.Errorf("partial rework %v, want none", got.PartialRework)
+	}
+	got.PartialRework = 0
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if s.ReworkSteps != 4 || s.ReworkSeconds != 3 || s.OutageSeconds != 4.5 || s.Steps != 12 {
+		t.Errorf("rework %d steps, %v s; outage %v s; %d steps; want 4, 3, 4.5, 12", s.ReworkSteps, s.ReworkSeconds, s.OutageSeconds, s.Steps)
+	}
+	if len(s.RecoverySeconds) != 1 || s.RecoverySeconds[0] != 4.5 {
+		t.Errorf("recovery_seconds %v, want [4.5]", s.RecoverySeconds)
+	}
+}
+
+func TestARestoreIsKnownByItsLineWhenTheViewWasNotSeen(t *testing.T) {
+	s := tally(steps(1, 1, 10, 1), fails("server/1", 10.5, 0, 10), steps(2, 7, 7, 15)).Summary()
+	if c := s.Failures[0]; c.LostSteps != 4 || c.RestoredStep != 6 || c.RecoverySeconds != 4.5 || c.CaughtUpSeconds.Known() {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestAStepCommittedBeforeADeathIsNoRecovery(t *testing.T) {
+	s := tally(
+		steps(1, 1, 10, 1),
+		fails("server/0", 10.95, 0, 10),
+		steps(1, 11, 11, 11),   // committed at 10.9 s, by those that were alive then
+		steps(1, 12, 13, 13.5), // the chain has been mended
+	).Summary()
+	if c := s.Failures[0]; c.RecoverySeconds != 2.55 || c.LostSteps != 0 || c.CaughtUpSeconds != 2.55 {
+		t.Errorf("got %+v, want recovery after 2.55 s", c)
+	}
+}
+
+func TestAStepCommittedWhileTheProcessWasDyingIsNoRecovery(t *testing.T) {
+	s := tally(steps(1, 1, 10, 1), fails("server/0", 10.5, 11.2, 10), steps(1, 11, 11, 11.1), steps(1, 12, 12, 14)).Summary()
+	if c := s.Failures[0]; c.RecoverySeconds != 3.5 {
+		t.Errorf("recovery after %v s, want 3.5", c.RecoverySeconds)
+	}
+}
+
+func TestARestoreTakesBackARecoveryThatWasNone(t *testing.T) {
+	// A step slipped through before the survivors noticed; then everything went back.
+	s := tally(steps(1, 1, 10, 1), fails("server/0", 10.5, 0, 10), steps(1, 11, 11, 11), steps(2, 7, 12, 15)).Summary()
+	if c := s.Failures[0]; c.RecoverySeconds != 4.5 || c.LostSteps != 5 || c.CaughtUpSeconds != 8.5 {
+		t.Errorf("got %+v, want recovery after 4.5 s, 5 lost steps, caught up after 8.5 s", c)
+	}
+}
+
+func TestARestoreIsChargedToTheServerThatDied(t *testing.T) {
+	s := tally(
+		steps(1, 1, 10, 1),
+		fails("worker/3", 10.2, 0, 10), fails("server/0", 10.5, 0, 10), fails("server/1", 10.6, 0, 10),
+		steps(2, 7, 12, 15),
+	).Summary()
+	for i, want := range []uint64{0, 4, 0} {
+		if s.Failures[i].LostSteps != want {
+			t.Errorf("%s lost %d steps, want %d", s.Failures[i].Part, s.Failures[i].LostSteps, want)
+		}
+	}
+	if s.ReworkSteps != 4 || s.OutageSeconds != 4.8 {
+		t.Errorf("rework %d steps, outage %v s; want 4 and 4.8: failures at one time share their outage", s.ReworkSteps, s.OutageSeconds)
+	}
+}
+
+func TestRecoveriesAreToldWhenStepsGoOnAndWhenTheyHaveCaughtUp(t *testing.T) {
+	a := tally(steps(1, 1, 10, 1), fails("server/0", 10.5, 0, 10))
+	var told []*Recovery
+	var at []float64
+	for _, e := range steps(2, 7, 12, 15) {
+		for _, r := range a.Add(e) {
+			told, at = append(told, r), append(at, r.Seconds)
+		}
+	}
+	if !slices.Equal(at, []float64{15, 18}) {
+		t.Fatalf("told at %v, want at 15 s and 18 s", at)
+	}
+	if told[0].CaughtUpSeconds.Known() || told[1].CaughtUpSeconds != 7.5 || told[1].LostSteps != 4 {
+		t.Errorf("told %+v and %+v", told[0], told[1])
+	}
+}
+
+func TestAFailureThatNothingFollowedHasNoRecovery(t *testing.T) {
+	s := tally(steps(1, 1, 3, 1), fails("server/0", 4, 0, 3), []Event{&Note{At: At{9}}}).Summary()
+	if s.Failures[0].RecoverySeconds.Known() || s.OutageSeconds != 5 {
+		t.Errorf("recovery %v, outage %v s; want none and 5", s.Failures[0].RecoverySeconds, s.OutageSeconds)
+	}
+}
+
+func TestSumsCountEveryReleasedStep(t *testing.T) {
+	s := tally(steps(1, 1, 40, 1), []Event{
+		&Checkpoint{Bytes: 7}, &Checkpoint{Bytes: 5}, &Checkpoint{Bytes: 99, Error: "disk full"},
+		&Evaluation{Accuracy: 0.5}, &Evaluation{Accuracy: 0.75},
+	}).Summary()
+	if s.BytesPushed != 120 || s.BytesPulled != 80 || s.LateGradients != 40 || s.CheckpointBytes != 12 || s.Checkpoints != 2 || s.FailedSaves != 1 {
+		t.Errorf("sums: %+v", s)
+	}
+	if s.FinalLoss != 30.5 || s.FinalAccuracy != 0.75 || s.SamplesPerSecond != 10 || s.WallSeconds != 40 {
+		t.Errorf("final loss %v (mean of 21…40), accuracy %v, %v samples/s, %v s; want 30.5, 0.75, 10, 40",
+			s.FinalLoss, s.FinalAccuracy, s.SamplesPerSecond, s.WallSeconds)
+	}
+}
+
+// The slow, obvious version keeps the history of the current line as a list and cuts it on a restore.
+func TestReworkIsWhatRestoresCutOffTheHistory(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		a := &Account{}
+		var history []uint64
+		line, now := uint64(1), 0.0
+		cut, failures := uint64(0), 0
+		for range 200 {
+			now += rng.Float64()
+			switch {
+			case len(history) > 3 && rng.IntN(20) == 0:
+				back := rng.IntN(min(len(history), 12))
+				cut += uint64(back)
+				history = history[:len(history)-back]
+				line++
+				failures++
+				a.Add(&Failure{At: At{now}, Part: "server/0", Step: a.Newest()})
+				now += rng.Float64()
+				a.Add(&View{At: At{now}, Line: line, RestoredStep: uint64(len(history))})
+			default:
+				history = append(history, uint64(len(history)+1))
+				a.Add(&Step{At: At{now}, Line: line, Step: history[len(history)-1]})
+			}
+		}
+		s := a.Summary()
+		charged := uint64(0)
+		for _, c := range s.Failures {
+			charged += c.LostSteps
+			if c.RecoverySeconds.Known() && c.CaughtUpSeconds.Known() && c.CaughtUpSeconds < c.RecoverySeconds {
+				t.Fatalf("seed %d: %+v caught up before it recovered", seed, c)
+			}
+		}
+		if s.ReworkSteps != cut || charged != cut || s.Steps != uint64(len(history)) || len(s.Failures) != failures {
+			t.Fatalf("seed %d: rework %d, charged %d, step %d, %d failures; want %d, %d, %d, %d",
+				seed, s.ReworkSteps, charged, s.Steps, len(s.Failures), cut, cut, len(history), failures)
+		}
+	}
+}

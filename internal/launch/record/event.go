@@ -1,0 +1,278 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Format is the version of events.jsonl and summary.json that this package writes. Readers refuse
+// later ones.
+const Format = 1
+
+// Number is a float64 that may be NaN or infinite: JSON has no word for those, so it is null there,
+// and NaN when it is read again.
+type Number float64
+
+// MarshalJSON implements json.Marshaler.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if !n.Known() {
+		return []byte("null"), nil
+	}
+	return strconv.AppendFloat(nil, float64(n), 'g', -1, 64), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *Number) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*n = Number(math.NaN())
+		return nil
+	}
+	return json.Unmarshal(text, (*float64)(n))
+}
+
+// Known reports whether n is a finite number.
+func (n Number) Known() bool { return !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) }
+
+// Unknown is the Number of what was not measured.
+func Unknown() Number { return Number(math.NaN()) }
+
+// At is when something happened. Every event begins with it.
+type At struct {
+	// Seconds since the run started, by the clock of the launcher's machine. While a run that is
+	// resumed did not run, no time passes.
+	Seconds float64 `json:"seconds"`
+}
+
+func (a *At) at() *At { return a }
+
+// Event is one line of events.jsonl: a pointer to one of the structs below.
+type Event interface {
+	kind() string
+	at() *At
+}
+
+// Header (kind "run") says what is being trained. It is the first line, and appears again where a run
+// is resumed.
+type Header struct {
+	At
+	Format      int       `json:"format"`
+	Start       time.Time `json:"start"`
+	Model       string    `json:"model"`
+	Parameters  int       `json:"parameters"`
+	Data        string    `json:"data"`
+	Consistency string    `json:"consistency"`
+	Recovery    string    `json:"recovery"`
+	Codec       string    `json:"codec"`
+	Device      string    `json:"device"`
+	Servers     int       `json:"servers"`
+	Workers     int       `json:"workers"`
+	Replicas    int       `json:"replicas"`
+	Steps       uint64    `json:"steps"` // asked for
+	Version     string    `json:"version"`
+	Resumed     bool      `json:"resumed,omitempty"`
+}
+
+// Step (kind "step") is a released step.
+type Step struct {
+	At
+	Line         uint64   `json:"line"`
+	Step         uint64   `json:"step"`
+	Loss         Number   `json:"loss"`    // mean of the counted gradients' losses, weighted by examples
+	Counted      []uint32 `json:"counted"` // slots, one per counted gradient, ascending
+	Workers      uint32   `json:"workers"` // members
+	Quota        uint32   `json:"quota"`
+	Reason       string   `json:"reason,omitempty"` // of the quota, when it changed
+	Staleness    uint32   `json:"staleness_steps"`  // greatest among the counted
+	Late         uint32   `json:"late_gradients"`   // refused since the step before
+	Examples     uint32   `json:"examples"`
+	Norm         Number   `json:"gradient_norm"`
+	WaitSeconds  float64  `json:"wait_seconds"`  // from the release before to the commit
+	ApplySeconds float64  `json:"apply_seconds"` // from the commit to the release
+	PushedBytes  uint64   `json:"pushed_bytes"`  // since the step before
+	PulledBytes  uint64   `json:"pulled_bytes"`  // since the step before
+}
+
+// Failure (kind "failure") is the death of a process, or its absence otherwise. Its time is when it
+// began: when the signal was sent, if a fault sent one, else when the death was seen.
+type Failure struct {
+	At
+	Part        string `json:"part"`  // such as "server/0"
+	Cause       string `json:"cause"` // in words
+	Incarnation int    `json:"incarnation"`
+	Injected    bool   `json:"injected"` // a fault asked for it
+
+	// SeenSeconds is when the process was certainly gone. Between the signal and this moment it may
+	// still have taken part in a step, which is then no sign of recovery. Zero: at Seconds.
+	SeenSeconds float64 `json:"seen_seconds,omitempty"`
+
+	// Step is the newest released step at that time; a Recorder fills it in.
+	Step uint64 `json:"step"`
+}
+
+// Recovery (kind "recovery") says what a failure cost, twice: when steps go on, and again when the
+// steps that were lost have been made up for, if any were. A Recorder adds it.
+type Recovery struct {
+	At
+	Part            string  `json:"part"`
+	FailureSeconds  float64 `json:"failure_seconds"` // when the failure began
+	RecoverySeconds float64 `json:"recovery_seconds"`
+	RestoredStep    uint64  `json:"restored_step"`
+	LostSteps       uint64  `json:"lost_steps"`
+	CaughtUpSeconds Number  `json:"caught_up_seconds"` // null: not yet
+}
+
+// View (kind "view") is a new configuration of the servers.
+type View struct {
+	At
+	Number       uint64   `json:"number"`
+	Line         uint64   `json:"line"`
+	Fence        uint64   `json:"fence"`
+	Servers      []string `json:"servers"` // by place: "server/0 incarnation 2"
+	Conductor    uint32   `json:"conductor"`
+	Restore      string   `json:"restore,omitempty"` // manifest that the line starts from
+	RestoredStep uint64   `json:"restored_step"`
+	Reason       string   `json:"reason"`
+}
+
+// Checkpoint (kind "checkpoint") is a published run manifest, or a save that went wrong.
+type Checkpoint struct {
+	At
+	Line        uint64  `json:"line"`
+	Step        uint64  `json:"step"`
+	Manifest    string  `json:"manifest"`
+	Bytes       uint64  `json:"bytes"`
+	TookSeconds float64 `json:"took_seconds"`
+	Error       string  `json:"error,omitempty"`
+}
+
+// Partial (kind "partial") is a partial recovery: lost chunks came back at an older value while the
+// others stayed, so no step was lost but some progress was.
+type Partial struct {
+	At
+	Part        string `json:"part"`
+	Chunks      int    `json:"chunks"` // restored
+	OldestStep  uint64 `json:"oldest_step"`
+	ReworkSteps Number `json:"rework_steps"` // estimated; null if not
+}
+
+// Evaluation (kind "evaluation") measures a version on data that is not trained on.
+type Evaluation struct {
+	At
+	Line     uint64 `json:"line"`
+	Step     uint64 `json:"step"`
+	Loss     Number `json:"loss"`
+	Accuracy Number `json:"accuracy"` // in [0, 1]; null if the model has none
+	Examples int    `json:"examples"`
+}
+
+// Fault (kind "fault") is an action of the fault injector.
+type Fault struct {
+	At
+	Action string `json:"action"` // kill, start, pause, resume, slow, unslow
+	Part   string `json:"part"`
+	Fault  string `json:"fault"` // the fault that asked for it, as --fault takes it
+	Error  string `json:"error,omitempty"`
+}
+
+// Note (kind "note") is anything else that a reader of the report should know.
+type Note struct {
+	At
+	Level string `json:"level"` // info, warn, error
+	Text  string `json:"text"`
+}
+
+func (*Header) kind() string     { return "run" }
+func (*Step) kind() string       { return "step" }
+func (*Failure) kind() string    { return "failure" }
+func (*Recovery) kind() string   { return "recovery" }
+func (*View) kind() string       { return "view" }
+func (*Checkpoint) kind() string { return "checkpoint" }
+func (*Partial) kind() string    { return "partial" }
+func (*Evaluation) kind() string { return "evaluation" }
+func (*Fault) kind() string      { return "fault" }
+func (*Note) kind() string       { return "note" }
+
+// newEvent returns an empty event of the kind, or nil if this version knows no such kind.
+func newEvent(kind string) Event {
+	for _, e := range []Event{&Header{}, &Step{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Evaluation{}, &Fault{}, &Note{}} {
+		if e.kind() == kind {
+			return e
+		}
+	}
+	return nil
+}
+
+// appendEvent appends the line of e, with its newline.
+func appendEvent(b []byte, e Event) ([]byte, error) {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return b, fmt.Errorf("encode %s event: %w", e.kind(), err)
+	}
+	b = append(b, `{"kind":"`...)
+	b = append(b, e.kind()...)
+	b = append(b, `",`...)
+	b = append(b, text[1:]...) // every event has at least its seconds, so a comma is right
+	return append(b, '\n'), nil
+}
+
+// parseEvent reads one line. The event is nil for a kind that this version does not know.
+func parseEvent(line []byte) (Event, error) {
+	var head struct {
+		Kind string `json:"kind"`
+	}
+	const prefix = `{"kind":"`
+	if end := bytes.IndexByte(line[min(len(prefix), len(line)):], '"'); bytes.HasPrefix(line, []byte(prefix)) && end >= 0 {
+		head.Kind = string(line[len(prefix) : len(prefix)+end]) // as we write it: saves reading the line twice
+	} else if err := json.Unmarshal(line, &head); err != nil {
+		return nil, err
+	}
+	e := newEvent(head.Kind)
+	if e == nil {
+		return nil, nil
+	}
+	if err := json.Unmarshal(line, e); err != nil {
+		return nil, fmt.Errorf("%s event: %w", head.Kind, err)
+	}
+	return e, nil
+}
+
+// StepOf returns the event of a released step. Its time is left to the Recorder.
+func StepOf(e kintsugi.StepEvent) *Step {
+	s := &Step{
+		Line: uint64(e.Line), Step: uint64(e.Step), Loss: Number(e.Loss),
+		Counted: make([]uint32, len(e.Counted)),
+		Workers: e.Workers, Quota: e.Quota, Reason: e.Reason,
+		Staleness: e.Staleness, Late: e.Late, Examples: e.Examples, Norm: Number(e.Norm),
+		WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds()),
+		PushedBytes: e.Pushed, PulledBytes: e.Pulled,
+	}
+	for i, p := range e.Counted {
+		s.Counted[i] = uint32(p.Slot)
+	}
+	return s
+}
+
+// CheckpointOf returns the event of a checkpoint. Its time is left to the Recorder.
+func CheckpointOf(e kintsugi.CheckpointEvent) *Checkpoint {
+	return &Checkpoint{Line: uint64(e.Line), Step: uint64(e.Step), Manifest: e.Manifest, Bytes: e.Bytes,
+		TookSeconds: round(e.Took.Seconds()), Error: e.Err}
+}
+
+// ViewOf returns the event of a view. Its time is left to the Recorder.
+func ViewOf(v kintsugi.View) *View {
+	e := &View{Number: uint64(v.Number), Line: uint64(v.Line), Fence: uint64(v.Fence), Servers: make([]string, len(v.Servers)),
+		Conductor: uint32(v.Conductor), Restore: v.Restore, RestoredStep: uint64(v.RestoreStep), Reason: v.Reason}
+	for i, m := range v.Servers {
+		e.Servers[i] = fmt.Sprintf("server/%d incarnation %d", m.Server, m.Incarnation)
+	}
+	return e
+}
+
+// round cuts a time in seconds to microseconds: the rest is noise, and costs bytes in every line.
+func round(seconds float64) float64 { return math.Round(seconds*1e6) / 1e6 }

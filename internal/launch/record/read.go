@@ -1,0 +1,173 @@
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Run is a run as its directory tells it. The events of each kind are in the order of the file.
+type Run struct {
+	Dir         string
+	Header      Header // the first
+	Config      []byte // nil if the file is gone
+	Steps       []Step
+	Failures    []Failure
+	Recoveries  []Recovery
+	Views       []View
+	Checkpoints []Checkpoint
+	Partials    []Partial
+	Evaluations []Evaluation
+	Faults      []Fault
+	Notes       []Note
+
+	// Summary is summary.json if the run ended, else what the events add up to.
+	Summary Summary
+
+	// Skipped counts lines that could not be read: a hole that a full disk left, or a torn end.
+	Skipped int
+
+	whole   int64 // bytes of the events up to the last whole line
+	account *Account
+}
+
+// maxLine bounds a line of events: a step that counted 100,000 gradients is well below.
+const maxLine = 4 << 20
+
+// ReadRun reads the run in dir. A run that is still going on, or whose launcher died, can be read as
+// well. Lines that are torn or of a kind from a later version are skipped. A format of a later version
+// wraps kintsugi.ErrOtherModel, a directory without events kintsugi.ErrUsage.
+func ReadRun(dir string) (*Run, error) {
+	f, err := os.Open(filepath.Join(dir, eventsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read run %q: it holds no %s; name the directory that --out named: %w", dir, eventsFile, kintsugi.ErrUsage)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read run: %w", err)
+	}
+	run := &Run{Dir: dir, account: &Account{}}
+	err = errors.Join(run.readEvents(f), f.Close())
+	if err != nil {
+		return nil, fmt.Errorf("read run %q: %w", dir, err)
+	}
+	if run.Config, err = os.ReadFile(filepath.Join(dir, configFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read run %q: %w", dir, err)
+	}
+	if err := run.readSummary(); err != nil {
+		return nil, fmt.Errorf("read run %q: %w", dir, err)
+	}
+	return run, nil
+}
+
+// NewRun returns the run that the events make, as if they had been recorded: for tests and for runs
+// that exist only in memory, such as simulated ones.
+func NewRun(events []Event, config []byte) *Run {
+	run := &Run{Config: config, account: &Account{}}
+	for _, e := range events {
+		if f, ok := e.(*Failure); ok && f.Step == 0 {
+			f.Step = run.account.Newest()
+		}
+		for _, d := range run.add(e) {
+			run.Recoveries = append(run.Recoveries, *d)
+		}
+	}
+	run.Summary = run.account.Summary()
+	run.Summary.Format, run.Summary.Config = Format, string(config)
+	return run
+}
+
+func (run *Run) readEvents(f io.Reader) error {
+	in := bufio.NewReaderSize(f, 64<<10)
+	for {
+		line, err := readLine(in)
+		if errors.Is(err, io.EOF) {
+			if len(line) > 0 {
+				run.Skipped++ // without its newline it may be cut anywhere, also where it still parses
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		run.whole += int64(len(line))
+		e, err := parseEvent(bytes.TrimSpace(line))
+		if err != nil {
+			run.Skipped++
+			continue
+		}
+		if e == nil {
+			continue
+		}
+		if h, ok := e.(*Header); ok && h.Format > Format {
+			return fmt.Errorf("its format is %d and this version reads up to %d; use a newer kintsugi: %w", h.Format, Format, kintsugi.ErrOtherModel)
+		}
+		run.add(e)
+	}
+}
+
+// readLine returns the next line with its newline.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+		if len(line) > maxLine {
+			return nil, fmt.Errorf("%s has a line above %d bytes: %w", eventsFile, maxLine, kintsugi.ErrCorrupt)
+		}
+	}
+}
+
+func (run *Run) add(e Event) []*Recovery {
+	switch e := e.(type) {
+	case *Header:
+		if run.Header.Format == 0 {
+			run.Header = *e
+		}
+	case *Step:
+		run.Steps = append(run.Steps, *e)
+	case *Failure:
+		run.Failures = append(run.Failures, *e)
+	case *Recovery:
+		run.Recoveries = append(run.Recoveries, *e)
+	case *View:
+		run.Views = append(run.Views, *e)
+	case *Checkpoint:
+		run.Checkpoints = append(run.Checkpoints, *e)
+	case *Partial:
+		run.Partials = append(run.Partials, *e)
+	case *Evaluation:
+		run.Evaluations = append(run.Evaluations, *e)
+	case *Fault:
+		run.Faults = append(run.Faults, *e)
+	case *Note:
+		run.Notes = append(run.Notes, *e)
+	}
+	return run.account.Add(e)
+}
+
+func (run *Run) readSummary() error {
+	text, err := os.ReadFile(filepath.Join(run.Dir, summaryFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		run.Summary = run.account.Summary()
+		run.Summary.Format, run.Summary.Config = Format, string(run.Config)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &run.Summary); err != nil {
+		return fmt.Errorf("%s: %w; remove it, and it is computed from %s", summaryFile, err, eventsFile)
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package record
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// The files of a run directory.
+const (
+	configFile  = "config.yaml"
+	eventsFile  = "events.jsonl"
+	summaryFile = "summary.json"
+	ReportFile  = "report.html" // drawn by the package report
+)
+
+// LogsDir is where the processes of the run in dir print to.
+func LogsDir(dir string) string { return filepath.Join(dir, "logs") }
+
+// ControlDir is where the launcher of the run in dir leaves word for the workers.
+func ControlDir(dir string) string { return filepath.Join(dir, "control") }
+
+// flushSeconds is how much of a run a launcher that is killed may take with it: between two flushes
+// of the events. Failures and other rare events are flushed at once.
+const flushSeconds = 1
+
+// Recorder writes the events of a run to its directory, adds those that follow from them, and counts
+// what failures cost.
+//
+// A disk that is full does not end a run: the first error is kept for Err and Finish, the events
+// that could not be written are missing from the file, and the accounting goes on.
+//
+// A Recorder is safe for concurrent use.
+type Recorder struct {
+	dir    string
+	config []byte
+
+	mu      sync.Mutex // guards what follows
+	file    *os.File
+	w       *bufio.Writer
+	start   time.Time // the moment of second zero
+	flushed float64
+	line    []byte // reused
+	account Account
+	err     error
+}
+
+// Create makes the run directory dir, which must not exist or be empty, and records its settings and
+// its header. The caller must call Finish.
+//
+// A directory in use wraps kintsugi.ErrUsage and says how to go on.
+func Create(dir string, config []byte, h Header) (*Recorder, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, cannotWrite(dir, err)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, cannotWrite(dir, err)
+	}
+	if len(names) > 0 {
+		return nil, inUse(dir, names)
+	}
+	// Exclusive: of two launchers that saw the folder empty, one goes on.
+	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, cannotWrite(dir, err)
+	}
+	if err := lock(f, dir); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if err := os.WriteFile(filepath.Join(dir, configFile), config, 0o666); err != nil {
+		return nil, errors.Join(cannotWrite(dir, err), f.Close())
+	}
+	r := &Recorder{dir: dir, config: config, file: f, w: bufio.NewWriterSize(f, 64<<10), start: h.Start}
+	h.Format = Format
+	r.Record(h.Start, &h)
+	return r, r.Err()
+}
+
+// Resume goes on with the run in dir: events are added behind those that are there, time goes on
+// where it stopped, and the costs so far count. It also returns the run so far.
+func Resume(dir string, h Header) (*Recorder, *Run, error) {
+	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_APPEND|os.O_RDWR, 0o666)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("run directory %q holds no run to resume (it has no %s); start a new one without --resume: %w", dir, eventsFile, kintsugi.ErrUsage)
+	}
+	if err != nil {
+		return nil, nil, cannotWrite(dir, err)
+	}
+	if err := lock(f, dir); err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	run, r, err := resume(f, dir, h)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return r, run, nil
+}
+
+func resume(f *os.File, dir string, h Header) (*Run, *Recorder, error) {
+	run, err := ReadRun(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := f.Truncate(run.whole); err != nil { // a line that a crash cut off would spoil the next
+		return nil, nil, cannotWrite(dir, err)
+	}
+	// It told of the run as it ended before, and would hide what follows if this launcher dies.
+	if err := os.Remove(filepath.Join(dir, summaryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, cannotWrite(dir, err)
+	}
+	begin := h.Start.Add(-time.Duration(run.account.seconds * float64(time.Second)))
+	r := &Recorder{dir: dir, config: run.Config, file: f, w: bufio.NewWriterSize(f, 64<<10), start: begin, account: *run.account}
+	h.Format, h.Resumed = Format, true
+	r.Record(h.Start, &h)
+	return run, r, r.Err()
+}
+
+func lock(f *os.File, dir string) error {
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("run directory %q: another process is writing to it (%w); wait for it or choose another with --out", dir, err)
+	}
+	return nil
+}
+
+func cannotWrite(dir string, err error) error {
+	return fmt.Errorf("run directory %q: %w; choose another with --out", dir, err)
+}
+
+func inUse(dir string, names []os.DirEntry) error {
+	shown := make([]string, 0, 3)
+	isRun := false
+	for i, n := range names {
+		isRun = isRun || n.Name() == eventsFile
+		if i < 3 {
+			shown = append(shown, n.Name())
+		}
+	}
+	if len(names) > 3 {
+		shown = append(shown, "…")
+	}
+	hint := "choose another with --out"
+	if isRun {
+		hint = "go on with this run with --resume, or choose another with --out"
+	}
+	return fmt.Errorf("run directory %q is not empty (it holds %s): %s: %w", dir, strings.Join(shown, ", "), hint, kintsugi.ErrUsage)
+}
+
+// Dir returns the run directory.
+func (r *Recorder) Dir() string { return r.dir }
+
+// Seconds returns the time of the run at t, as events carry it.
+func (r *Recorder) Seconds(t time.Time) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.secondsAt(t)
+}
+
+func (r *Recorder) secondsAt(t time.Time) float64 { return round(max(0, t.Sub(r.start).Seconds())) }
+
+// Record adds an event that happened at time t, and the recoveries that follow from it, which it
+// returns. It sets the event's time, and the step of a Failure; the caller may not use the event again.
+func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.at().Seconds = r.secondsAt(t)
+	if f, ok := e.(*Failure); ok {
+		f.Step = r.account.Newest()
+	}
+	recoveries := r.account.Add(e)
+	r.write(e)
+	for _, d := range recoveries {
+		r.write(d)
+	}
+	_, isStep := e.(*Step)
+	if now := e.at().Seconds; !isStep || len(recoveries) > 0 || now-r.flushed >= flushSeconds {
+		r.flushed = now
+		r.keep(r.w.Flush())
+	}
+	return recoveries
+}
+
+// Step adds a released step at the time that it carries.
+func (r *Recorder) Step(e kintsugi.StepEvent) []*Recovery { return r.Record(e.Time, StepOf(e)) }
+
+func (r *Recorder) write(e Event) {
+	line, err := appendEvent(r.line[:0], e)
+	if err == nil {
+		r.line = line
+		_, err = r.w.Write(line)
+	}
+	r.keep(err)
+}
+
+// keep keeps the first error, and lets the writer try again. What fails may pass (a disk that is
+// full), but bufio refuses everything after an error. The events in its buffer are lost, and half a
+// line may be left in the file: readers skip what they cannot read.
+func (r *Recorder) keep(err error) {
+	if err == nil {
+		return
+	}
+	r.w.Reset(r.file)
+	if r.err == nil {
+		r.err = fmt.Errorf("record events: %w; the run goes on, and its record has a hole", err)
+	}
+}
+
+// Err returns the first error of writing, nil while all is well.
+func (r *Recorder) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// Summary returns the totals so far.
+func (r *Recorder) Summary() Summary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.account.Summary()
+	s.Format, s.Config = Format, string(r.config)
+	return s
+}
+
+// Finish ends the record at time t: it writes summary.json and closes the events. The reason says why
+// the run ended. The error is the first of the whole record; the Summary is good in any case.
+func (r *Recorder) Finish(t time.Time, reason string) (Summary, error) {
+	r.Record(t, &Note{Level: "info", Text: "the run ended: " + reason})
+	s := r.Summary()
+	s.Reason = reason
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keep(r.w.Flush())
+	r.keep(r.file.Sync())
+	r.keep(r.file.Close()) // and with it goes the lock
+	r.keep(writeSummary(r.dir, s))
+	return s, r.err
+}
+
+func writeSummary(dir string, s Summary) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", summaryFile, err)
+	}
+	return WriteFile(filepath.Join(dir, summaryFile), func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
+}
+
+// WriteFile writes a file of a run directory as a whole: whoever opens path meanwhile, or after a
+// crash, sees the old content or the new.
+func WriteFile(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp*")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f.Chmod(0o644), write(f), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

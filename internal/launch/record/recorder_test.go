@@ -1,0 +1,255 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+var begin = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+func at(seconds float64) time.Time {
+	return begin.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func create(t *testing.T, dir string) *Recorder {
+	t.Helper()
+	r, err := Create(dir, []byte("workers: 2\n"), Header{Start: begin, Model: "lenet", Workers: 2})
+	must(t, err)
+	return r
+}
+
+// released is a step as a watcher of a run sees it.
+func released(line, step int, seconds float64) kintsugi.StepEvent {
+	return kintsugi.StepEvent{
+		Line: kintsugi.Line(line), Step: kintsugi.Step(step), Time: at(seconds), Loss: 1 / float64(step),
+		Counted: []kintsugi.PushID{{Slot: 0}, {Slot: 1}}, Workers: 2, Quota: 2, Examples: 64, Norm: math.NaN(),
+		Apply: time.Millisecond, Pushed: 1000, Pulled: 2000,
+	}
+}
+
+func TestWhatIsRecordedIsReadBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "runs", "demo")
+	r := create(t, dir)
+	for i := 1; i <= 5; i++ {
+		r.Step(released(1, i, float64(i)))
+	}
+	r.Record(at(5.5), &Failure{Part: "server/0", Cause: "killed by a fault", Incarnation: 1, Injected: true})
+	r.Record(at(6), ViewOf(kintsugi.View{Number: 2, Line: 2, RestoreStep: 3, Reason: "server/0 died",
+		Servers: []kintsugi.Member{{Server: 0, Incarnation: 2}}}))
+	for i := 4; i <= 6; i++ {
+		r.Step(released(2, i, float64(i)+3))
+	}
+	r.Step(released(2, 7, 10))
+	r.Record(at(10), CheckpointOf(kintsugi.CheckpointEvent{Line: 2, Step: 7, Manifest: "m7", Bytes: 99, Took: time.Second}))
+	r.Record(at(10), &Evaluation{Line: 2, Step: 7, Loss: 0.1, Accuracy: 0.9, Examples: 100})
+	r.Record(at(10), &Fault{Action: "kill", Part: "server/0", Fault: "kill server/0 at step 5"})
+	r.Record(at(10), &Partial{Part: "server/0", Chunks: 3, OldestStep: 2, ReworkSteps: Unknown()})
+	summary, err := r.Finish(at(11), "done")
+	must(t, err)
+
+	run, err := ReadRun(dir)
+	must(t, err)
+	if len(run.Steps) != 9 || len(run.Failures) != 1 || len(run.Views) != 1 || len(run.Checkpoints) != 1 || len(run.Recoveries) != 2 ||
+		len(run.Evaluations) != 1 || len(run.Faults) != 1 || len(run.Partials) != 1 || len(run.Notes) != 1 || run.Skipped != 0 {
+		t.Errorf("read %+v", run)
+	}
+	if f := run.Failures[0]; f.Step != 5 || f.Seconds != 5.5 {
+		t.Errorf("failure %+v, want step 5 at 5.5 s", f)
+	}
+	if run.Header.Model != "lenet" || run.Header.Format != Format || !run.Header.Start.Equal(begin) || string(run.Config) != "workers: 2\n" {
+		t.Errorf("header %+v, config %q", run.Header, run.Config)
+	}
+	if s := run.Steps[0]; s.Norm.Known() || s.Loss != 1 || !reflect.DeepEqual(s.Counted, []uint32{0, 1}) || s.ApplySeconds != 0.001 {
+		t.Errorf("first step %+v", s)
+	}
+	if got := asJSON(t, run.Summary); got != asJSON(t, summary) {
+		t.Errorf("summary read back as\n%s\nwant\n%s", got, asJSON(t, summary))
+	}
+
+	// Without the summary, the events alone give the same numbers.
+	must(t, os.Remove(filepath.Join(dir, "summary.json")))
+	run, err = ReadRun(dir)
+	must(t, err)
+	run.Summary.Reason = "done"
+	if got := asJSON(t, run.Summary); got != asJSON(t, summary) {
+		t.Errorf("summary from the events\n%s\nwant\n%s", got, asJSON(t, summary))
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.MarshalIndent(v, "", " ")
+	must(t, err)
+	return string(text)
+}
+
+func TestSummaryHasItsPromisedFields(t *testing.T) {
+	var fields map[string]any
+	must(t, json.Unmarshal([]byte(asJSON(t, (&Account{}).Summary())), &fields))
+	for _, name := range []string{"steps", "final_loss", "final_accuracy", "wall_seconds", "samples_per_second", "failures",
+		"rework_steps", "recovery_seconds", "bytes_pushed", "bytes_pulled", "checkpoint_bytes", "config"} {
+		if _, found := fields[name]; !found {
+			t.Errorf("summary.json has no %s", name)
+		}
+	}
+	if fields["failures"] == nil || fields["recovery_seconds"] == nil {
+		t.Error("empty lists are null; want []")
+	}
+}
+
+func TestADirectoryInUseIsRefusedWithAWayOut(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o666))
+	_, err := Create(dir, nil, Header{})
+	if !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "thesis.tex") || !strings.Contains(err.Error(), "--out") {
+		t.Errorf("got %v", err)
+	}
+	if strings.Contains(err.Error(), "--resume") {
+		t.Errorf("a folder that holds no run cannot be resumed: %v", err)
+	}
+
+	dir = filepath.Join(t.TempDir(), "run")
+	r := create(t, dir)
+	if _, err := Create(dir, nil, Header{}); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "--resume") {
+		t.Errorf("got %v", err)
+	}
+	if _, _, err := Resume(dir, Header{Start: begin}); err == nil || !strings.Contains(err.Error(), "another process is writing") {
+		t.Errorf("resume of a run that goes on: %v", err)
+	}
+	_, err = r.Finish(at(1), "done")
+	must(t, err)
+}
+
+func TestADirectoryThatCannotBeWrittenIsSaidToBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o666))
+	if _, err := Create(filepath.Join(file, "run"), nil, Header{}); err == nil || !strings.Contains(err.Error(), "not a directory") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAResumedRunGoesOnWhereItStopped(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	r := create(t, dir)
+	r.Step(released(1, 1, 1))
+	r.Step(released(1, 2, 2))
+	_, err := r.Finish(at(3), "interrupted")
+	must(t, err)
+	// The launcher dies while it writes a line.
+	f, err := os.OpenFile(filepath.Join(dir, "events.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.WriteString(`{"kind":"step","seconds":3,"li`)
+	must(t, err)
+	must(t, f.Close())
+
+	r, before, err := Resume(dir, Header{Start: at(1000)})
+	must(t, err)
+	if len(before.Steps) != 2 || before.Skipped != 1 {
+		t.Errorf("before: %d steps, %d lines skipped; want 2 and 1", len(before.Steps), before.Skipped)
+	}
+	r.Step(released(2, 3, 1001))
+	s, err := r.Finish(at(1001), "done")
+	must(t, err)
+	if s.Steps != 3 || s.WallSeconds != 4 || s.BytesPushed != 3000 {
+		t.Errorf("summary: step %d, %v s, %d bytes pushed; want 3, 4, 3000", s.Steps, s.WallSeconds, s.BytesPushed)
+	}
+	run, err := ReadRun(dir)
+	must(t, err)
+	if len(run.Steps) != 3 || run.Steps[2].Seconds != 4 || run.Skipped != 0 || run.Header.Resumed {
+		t.Errorf("read %d steps, the last at %v s, %d lines skipped", len(run.Steps), run.Steps[2].Seconds, run.Skipped)
+	}
+}
+
+func TestResumeNeedsARun(t *testing.T) {
+	if _, _, err := Resume(t.TempDir(), Header{}); !errors.Is(err, kintsugi.ErrUsage) {
+		t.Errorf("got %v, want ErrUsage", err)
+	}
+	if _, err := ReadRun(t.TempDir()); !errors.Is(err, kintsugi.ErrUsage) {
+		t.Errorf("got %v, want ErrUsage", err)
+	}
+}
+
+func TestLinesOfLaterVersionsAreSkippedAndLaterFormatsRefused(t *testing.T) {
+	dir := t.TempDir()
+	events := filepath.Join(dir, "events.jsonl")
+	must(t, os.WriteFile(events, []byte(`{"kind":"run","seconds":0,"format":1}
+{"kind":"omen","seconds":1}
+{"seconds":2,"line":1,"step":1,"loss":0.5,"kind":"step","colour":"gold"}
+not json
+`), 0o666))
+	run, err := ReadRun(dir)
+	must(t, err)
+	if len(run.Steps) != 1 || run.Steps[0].Loss != 0.5 || run.Skipped != 1 {
+		t.Errorf("read %d steps, skipped %d; want 1 and 1", len(run.Steps), run.Skipped)
+	}
+	must(t, os.WriteFile(events, []byte(`{"kind":"run","seconds":0,"format":2}`+"\n"), 0o666))
+	if _, err := ReadRun(dir); !errors.Is(err, kintsugi.ErrOtherModel) {
+		t.Errorf("format 2: %v, want ErrOtherModel", err)
+	}
+}
+
+func TestAFullDiskDoesNotEndTheAccounting(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	r := create(t, dir)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this machine has no /dev/full")
+	}
+	good := r.file
+	r.file = full
+	r.w.Reset(full)
+	r.Step(released(1, 1, 1))
+	r.Step(released(1, 2, 3)) // more than a second later: flushed
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("error %v, want no space left", err)
+	}
+	r.file = good // somebody made room
+	r.w.Reset(good)
+	must(t, full.Close())
+	r.Step(released(1, 3, 5))
+	s, err := r.Finish(at(6), "done")
+	if err == nil || s.Steps != 3 || s.BytesPushed != 3000 {
+		t.Errorf("step %d, %d bytes, error %v; want 3, 3000 and the first error", s.Steps, s.BytesPushed, err)
+	}
+	run, err := ReadRun(dir)
+	must(t, err)
+	if n := len(run.Steps); n != 1 || run.Steps[n-1].Step != 3 {
+		t.Errorf("read %d steps; want the one that was written after there was room", n)
+	}
+}
+
+// Whatever a file holds, reading it gives a run or an error.
+func FuzzParseEvent(f *testing.F) {
+	f.Add([]byte(`{"kind":"step","seconds":1,"loss":null,"counted":[0,1]}`))
+	f.Add([]byte(`{"kind":"`))
+	f.Add([]byte(`{"kind":"run","seconds":1e999}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		e, err := parseEvent(line)
+		if err != nil || e == nil {
+			return
+		}
+		text, err := appendEvent(nil, e)
+		if err != nil {
+			t.Fatalf("%q was read and cannot be written: %v", line, err)
+		}
+		if _, err := parseEvent(text[:len(text)-1]); err != nil {
+			t.Fatalf("%q was read, written as %q, and not read again: %v", line, text, err)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package launch
+
+import (
+	"fmt"
+	"time"
+)
+
+// RestartPolicy tunes when a dead process is started again. Zero fields mean the defaults given here.
+type RestartPolicy struct {
+	// First is the pause before the first restart. Short, because most deaths are single and a run
+	// waits for the process. Default 50ms.
+	First time.Duration
+
+	// Longest bounds the pause, which doubles with every death in a row. Default 5s.
+	Longest time.Duration
+
+	// Healthy is how long a life must last to count as one that worked: the next pause is First
+	// again. Default 10s.
+	Healthy time.Duration
+
+	// Deaths within Window, without any progress of the run in between, end the run: whatever is
+	// wrong does not mend itself. Defaults 5 and 10s.
+	Deaths int
+	Window time.Duration
+}
+
+// withDefaults returns p with the zero fields set.
+func (p RestartPolicy) withDefaults() RestartPolicy {
+	if p.First == 0 {
+		p.First = 50 * time.Millisecond
+	}
+	if p.Longest == 0 {
+		p.Longest = 5 * time.Second
+	}
+	if p.Healthy == 0 {
+		p.Healthy = 10 * time.Second
+	}
+	if p.Deaths == 0 {
+		p.Deaths = 5
+	}
+	if p.Window == 0 {
+		p.Window = 10 * time.Second
+	}
+	return p
+}
+
+// Statuses with which a process tells its launcher what to do; any other means that it died.
+const (
+	exitDone      = 0
+	exitUsage     = 2
+	exitPreempted = 75 // start me again
+)
+
+// Exit says how a process ended.
+type Exit struct {
+	Status   int    // exit status; -1 if a signal ended it
+	Signal   string // name of the signal; "" if the process ended by itself
+	Injected bool   // the launcher killed it because a fault said so
+}
+
+// String returns the exit in words, such as "exit status 1" or "killed by a fault".
+func (e Exit) String() string {
+	switch {
+	case e.Injected:
+		return "killed by a fault"
+	case e.Signal != "":
+		return "signal: " + e.Signal
+	case e.Status == exitPreempted:
+		return "preempted (exit status 75)"
+	}
+	return fmt.Sprintf("exit status %d", e.Status)
+}
+
+// VerdictKind is what becomes of a place whose process has ended.
+type VerdictKind uint8
+
+// The verdicts.
+const (
+	Restart  VerdictKind = iota + 1 // start the next life after the pause
+	Finished                        // its work is done; leave it
+	GiveUp                          // starting it again does not help: end the run
+)
+
+// Verdict is the answer to an exit.
+type Verdict struct {
+	Kind   VerdictKind
+	Pause  time.Duration // of Restart
+	Reason string        // of GiveUp, in words
+}
+
+// Restarts decides, for one place, what follows the end of a process. It holds no clock: now is the
+// time since any fixed moment, and must not go backwards. The zero value has the default policy.
+type Restarts struct {
+	Policy RestartPolicy
+
+	started time.Duration
+	inRow   int             // deaths since the last healthy life
+	recent  []time.Duration // deaths within the window and since the last progress, oldest first
+}
+
+// Started says that a life begins.
+func (r *Restarts) Started(now time.Duration) { r.started = now }
+
+// Progressed says that the run got on: whatever kills processes now and then does not stop it, so no
+// earlier death counts towards giving up.
+func (r *Restarts) Progressed() { r.recent = r.recent[:0] }
+
+// Exited decides what follows the end of the current life. Deaths by a fault are what the user asked
+// for: they neither lengthen the pause nor count towards giving up.
+func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
+	p := r.Policy.withDefaults()
+	if now-r.started >= p.Healthy {
+		r.inRow = 0
+	}
+	switch {
+	case e.Injected, e.Status == exitPreempted:
+		return Verdict{Kind: Restart, Pause: p.First}
+	case e.Signal == "" && e.Status == exitDone:
+		return Verdict{Kind: Finished}
+	case e.Signal == "" && e.Status == exitUsage:
+		return Verdict{Kind: GiveUp, Reason: "it was started with a wrong flag or setting (exit status 2)"}
+	}
+	for len(r.recent) > 0 && now-r.recent[0] > p.Window {
+		r.recent = r.recent[1:]
+	}
+	r.recent = append(r.recent, now)
+	if len(r.recent) >= p.Deaths {
+		return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times within %s without a step in between, the last time with %s",
+			len(r.recent), trimDuration((now - r.recent[0]).Round(100*time.Millisecond)), e)}
+	}
+	pause := p.Longest
+	if shift := r.inRow; shift < 30 { // beyond that, doubling would overflow
+		pause = min(p.Longest, p.First<<shift)
+	}
+	r.inRow++
+	return Verdict{Kind: Restart, Pause: pause}
+}

@@ -1,0 +1,96 @@
+package launch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestPausesBetweenRestartsDoubleUpToTheLongest(t *testing.T) {
+	r := Restarts{Policy: RestartPolicy{First: time.Second, Longest: 5 * time.Second, Healthy: time.Hour}}
+	now := time.Duration(0)
+	var got []time.Duration
+	for range 6 {
+		r.Started(now)
+		now += 20 * time.Second // longer than the window, so that the run is never given up
+		v := r.Exited(now, Exit{Status: 1})
+		if v.Kind != Restart {
+			t.Fatalf("verdict %v, want a restart", v)
+		}
+		got = append(got, v.Pause)
+	}
+	s := time.Second
+	if want := []time.Duration{s, 2 * s, 4 * s, 5 * s, 5 * s, 5 * s}; !slices.Equal(got, want) {
+		t.Errorf("pauses %v, want %v", got, want)
+	}
+}
+
+func TestAHealthyLifeMakesTheNextRestartQuickAgain(t *testing.T) {
+	var r Restarts
+	r.Started(0)
+	first := r.Exited(time.Second, Exit{Status: 1}).Pause
+	r.Started(2 * time.Second)
+	if second := r.Exited(3*time.Second, Exit{Status: 1}).Pause; second != 2*first {
+		t.Errorf("second pause %v, want %v", second, 2*first)
+	}
+	r.Started(4 * time.Second)
+	if third := r.Exited(14*time.Second, Exit{Signal: "segmentation fault", Status: -1}).Pause; third != first {
+		t.Errorf("pause after a life of 10s is %v, want %v", third, first)
+	}
+}
+
+func TestDeathsByFaultsNeverEndTheRun(t *testing.T) {
+	var r Restarts
+	for i := range 100 {
+		now := time.Duration(i) * time.Millisecond
+		r.Started(now)
+		if v := r.Exited(now, Exit{Status: -1, Signal: "killed", Injected: true}); v.Kind != Restart || v.Pause != 50*time.Millisecond {
+			t.Fatalf("death %d: %+v, want a quick restart", i, v)
+		}
+	}
+}
+
+func TestFiveDeathsInTenSecondsWithoutProgressEndTheRun(t *testing.T) {
+	var r Restarts
+	for i := range 4 {
+		if v := r.Exited(time.Duration(i)*2*time.Second, Exit{Status: 1}); v.Kind != Restart {
+			t.Fatalf("death %d: %+v, want a restart", i, v)
+		}
+	}
+	v := r.Exited(8*time.Second, Exit{Status: 1})
+	if v.Kind != GiveUp || !strings.Contains(v.Reason, "died 5 times within 8s") || !strings.Contains(v.Reason, "exit status 1") {
+		t.Errorf("fifth death: %+v", v)
+	}
+}
+
+func TestProgressBetweenDeathsKeepsTheRunAlive(t *testing.T) {
+	var r Restarts
+	for i := range 50 {
+		if i%4 == 3 {
+			r.Progressed()
+		}
+		if v := r.Exited(time.Duration(i)*100*time.Millisecond, Exit{Status: 1}); v.Kind != Restart {
+			t.Fatalf("death %d: %+v, want a restart", i, v)
+		}
+	}
+}
+
+func TestStatusesTellTheLauncherWhatToDo(t *testing.T) {
+	tests := []struct {
+		exit Exit
+		want VerdictKind
+	}{
+		{Exit{Status: 0}, Finished},
+		{Exit{Status: 1}, Restart},
+		{Exit{Status: 2}, GiveUp},
+		{Exit{Status: 75}, Restart},
+		{Exit{Status: -1, Signal: "killed"}, Restart},
+	}
+	for _, tt := range tests {
+		var r Restarts
+		if v := r.Exited(time.Second, tt.exit); v.Kind != tt.want {
+			t.Errorf("%s: got %+v, want kind %d", tt.exit, v, tt.want)
+		}
+	}
+}

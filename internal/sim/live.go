@@ -1,0 +1,335 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+// LiveConfig describes a cluster. Zero fields mean: bsp, the host device, one thread, no checkpoints but
+// the last, SGD.
+type LiveConfig struct {
+	Servers, Workers int
+	Layout           *kintsugi.Layout
+	Init             func(params []float32)
+	Gradient         worker.Gradient
+	Consistency      agg.Config
+	Schedule         conductor.Schedule
+	Steps, SaveEvery kintsugi.Step
+	Device           kernels.Device
+	Threads          int
+	Log              io.Writer
+}
+
+// Live is a cluster of real shells. Its methods are safe for concurrent use.
+type Live struct {
+	cfg    LiveConfig
+	ctx    context.Context
+	cancel context.CancelFunc
+	log    *slog.Logger
+	wg     sync.WaitGroup
+
+	mu          sync.Mutex
+	view        kintsugi.View
+	fence       kintsugi.Fence
+	incarnation kintsugi.Incarnation
+	servers     []*liveServer
+	workers     []*liveWorker
+	store       map[string]map[kintsugi.ShardID]server.Shard // run manifests: what they name
+	parts       map[string]server.Shard                      // shard manifests
+	newest      string
+	done        chan kintsugi.Done
+	errs        []error
+}
+
+type liveServer struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+	views  chan kintsugi.View
+	server *server.Server
+	member kintsugi.Member
+}
+
+type liveWorker struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+	views  chan kintsugi.View
+}
+
+// StartLive starts a cluster. Call Close in the end.
+func StartLive(ctx context.Context, cfg LiveConfig) (*Live, error) {
+	if cfg.Device == nil {
+		cfg.Device = kernels.Host
+	}
+	if cfg.Schedule.Rule == 0 {
+		cfg.Schedule.Rule = kintsugi.RuleSGD
+	}
+	if cfg.Log == nil {
+		cfg.Log = io.Discard
+	}
+	l := &Live{
+		cfg: cfg, log: slog.New(slog.NewTextHandler(cfg.Log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		store: make(map[string]map[kintsugi.ShardID]server.Shard), parts: make(map[string]server.Shard),
+		done: make(chan kintsugi.Done, 1),
+	}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	l.servers = make([]*liveServer, cfg.Servers)
+	l.workers = make([]*liveWorker, cfg.Workers)
+	for i := range cfg.Servers {
+		if err := l.StartServer(i); err != nil {
+			l.Close()
+			return nil, err
+		}
+	}
+	l.NewView("first view")
+	for i := range cfg.Workers {
+		l.StartWorker(i)
+	}
+	return l, nil
+}
+
+// StartServer starts server i as a new incarnation. It serves nothing until NewView.
+func (l *Live) StartServer(i int) error {
+	lis, err := transport.Listen("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.incarnation++
+	m := kintsugi.Member{Server: kintsugi.ServerID(i), Incarnation: l.incarnation, Address: lis.Addr().String()}
+	s := server.New(server.Config{
+		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
+		Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
+		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
+		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence,
+		Done: func(d kintsugi.Done) { l.done <- d },
+		Log:  l.log.With("server", i),
+	})
+	ctx, cancel := context.WithCancel(l.ctx)
+	x := &liveServer{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16), server: s, member: m}
+	l.servers[i] = x
+	l.wg.Go(func() {
+		defer close(x.ended)
+		l.note(s.Run(ctx, lis, x.views))
+	})
+	return nil
+}
+
+// KillServer ends server i as a crash would: its streams break, its state is gone.
+func (l *Live) KillServer(i int) {
+	x := l.servers[i]
+	x.cancel()
+	<-x.ended
+}
+
+// StartWorker starts the worker of slot i as a new incarnation.
+func (l *Live) StartWorker(i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.incarnation++
+	ctx, cancel := context.WithCancel(l.ctx)
+	x := &liveWorker{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16)}
+	l.workers[i] = x
+	x.views <- l.view
+	cfg := worker.Config{
+		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
+		Prefetch: l.cfg.Consistency.Late == agg.Drop, Log: l.log.With("worker", i),
+	}
+	l.wg.Go(func() {
+		defer close(x.ended)
+		if err := worker.Run(ctx, cfg, x.views); !errors.Is(err, context.Canceled) {
+			l.note(err)
+		}
+	})
+}
+
+// KillWorker ends the worker of slot i.
+func (l *Live) KillWorker(i int) {
+	x := l.workers[i]
+	x.cancel()
+	<-x.ended
+}
+
+// NewView makes a view of the servers as they are now. Every view but the first starts a new line from
+// the newest checkpoint, as the coordinator does when a shard is lost.
+func (l *Live) NewView(reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fence++
+	v := kintsugi.View{Number: l.view.Number + 1, Line: l.view.Line + 1, Fence: l.fence, Restore: l.newest, Reason: reason}
+	for i, s := range l.servers {
+		v.Servers = append(v.Servers, s.member)
+		v.Chains = append(v.Chains, []kintsugi.ServerID{kintsugi.ServerID(i)})
+	}
+	for _, s := range l.store[l.newest] {
+		v.RestoreStep = s.Step
+	}
+	l.view = v
+	for _, s := range l.servers {
+		s.views <- v
+	}
+	for _, w := range l.workers {
+		if w != nil {
+			w.views <- v
+		}
+	}
+}
+
+// View returns the newest view.
+func (l *Live) View() kintsugi.View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.view
+}
+
+// Wait waits until the run is over and returns how it ended.
+func (l *Live) Wait() (kintsugi.Done, error) {
+	select {
+	case d := <-l.done:
+		return d, l.err()
+	case <-l.ctx.Done():
+		return kintsugi.Done{}, errors.Join(l.ctx.Err(), l.err())
+	}
+}
+
+// Stop asks the conductor to end the run.
+func (l *Live) Stop(reason string, save bool) {
+	for _, s := range l.servers {
+		s.server.Stop(reason, save)
+	}
+}
+
+// Watch follows the run's events of the present view until ctx ends or f returns false.
+func (l *Live) Watch(ctx context.Context, f func(kintsugi.RunEvent) bool) error {
+	v := l.View()
+	p, err := transport.Dial(v.Servers[v.Conductor].Address)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	stream, err := p.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(transport.WatchRequest{}); err != nil {
+		return err
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if !f(e) {
+			return nil
+		}
+	}
+}
+
+// Params returns the parameters of the newest checkpoint and its step.
+func (l *Live) Params() ([]float32, kintsugi.Step) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	params := make([]float32, l.cfg.Layout.Values)
+	step := kintsugi.Step(0)
+	for _, s := range l.store[l.newest] {
+		lo, _ := l.cfg.Layout.Span(s.Chunks)
+		copy(params[lo:], s.Params)
+		step = s.Step
+	}
+	return params, step
+}
+
+// Close kills everything and waits for it.
+func (l *Live) Close() {
+	l.cancel()
+	l.wg.Wait()
+}
+
+func (l *Live) note(err error) {
+	if err == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errs = append(l.errs, err)
+}
+
+func (l *Live) err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(l.errs...)
+}
+
+func (l *Live) load(_ context.Context, v kintsugi.View, s *server.Shard) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lo, hi := l.cfg.Layout.Span(s.Chunks)
+	if v.Restore == "" {
+		all := make([]float32, l.cfg.Layout.Values)
+		if l.cfg.Init != nil {
+			l.cfg.Init(all)
+		}
+		copy(s.Params, all[lo:hi])
+		return nil
+	}
+	for _, saved := range l.store[v.Restore] {
+		from, to := l.cfg.Layout.Span(saved.Chunks)
+		a, b := max(lo, from), min(hi, to)
+		if a >= b {
+			continue
+		}
+		copy(s.Params[a-lo:b-lo], saved.Params[a-from:b-from])
+		for i := range s.State {
+			copy(s.State[i][a-lo:b-lo], saved.State[i][a-from:b-from])
+		}
+		s.Step = saved.Step
+	}
+	return nil
+}
+
+func (l *Live) save(_ context.Context, v kintsugi.View, s server.Shard) (string, uint64, error) {
+	s.Params = slices.Clone(s.Params)
+	state := make([][]float32, len(s.State))
+	for i := range s.State {
+		state[i] = slices.Clone(s.State[i])
+	}
+	s.State = state
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := fmt.Sprintf("%d-%d-%d", v.Line, s.Step, s.ID)
+	l.parts[name] = s
+	return name, uint64(4 * len(s.Params)), nil
+}
+
+func (l *Live) publish(_ context.Context, c server.Checkpoint) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := fmt.Sprintf("%020d-%020d", c.Line, c.Step)
+	l.store[name] = make(map[kintsugi.ShardID]server.Shard)
+	for i, m := range c.Manifests {
+		l.store[name][kintsugi.ShardID(i)] = l.parts[m]
+	}
+	l.newest = max(l.newest, name)
+	return name, nil
+}
+
+func (l *Live) nextFence(_ context.Context, after kintsugi.Fence) (kintsugi.Fence, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fence = max(l.fence, after) + 1
+	return l.fence, nil
+}

@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+func layout(t testing.TB) *kintsugi.Layout {
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a/w", Shape: []int{300, 40}}, {Name: "a/b", Shape: []int{40}}, {Name: "c", Shape: []int{3, 777}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// noisy is the gradient of ‖w − 1‖²/2 with noise that is a pure function of the push id, so rough that
+// any gradient counted twice, or left out, or summed in another order shows in the bits.
+func noisy(_ context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+	h := uint64(id.Slot)*0x9e3779b97f4a7c15 ^ uint64(id.Version)*0xbf58476d1ce4e5b9 ^ uint64(id.Sequence)*0x94d049bb133111eb
+	loss := 0.0
+	for i, p := range params {
+		h ^= h << 13
+		h ^= h >> 7
+		h ^= h << 17
+		d := p - 1
+		loss += float64(d) * float64(d)
+		grads[i] = d + (float32(h>>40)/(1<<23) - 1)
+	}
+	return loss / 2, 32, nil
+}
+
+func base(t testing.TB) LiveConfig {
+	return LiveConfig{
+		Servers: 1, Workers: 4, Layout: layout(t), Gradient: noisy, Steps: 60, SaveEvery: 10,
+		Schedule: conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.01},
+	}
+}
+
+// run runs a cluster to its end, with storm beside it, and returns the parameters it published last.
+func run(t *testing.T, cfg LiveConfig, storm func(*Live)) []float32 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	cfg.Log = t.Output()
+	l, err := StartLive(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if storm != nil {
+		storm(l)
+	}
+	d, err := l.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, step := l.Params()
+	if d.Step != cfg.Steps || step != cfg.Steps {
+		t.Fatalf("run ended at step %d, the last checkpoint is of step %d, want %d", d.Step, step, cfg.Steps)
+	}
+	return params
+}
+
+// until waits for the release of a step in the present view.
+func until(t *testing.T, l *Live, step kintsugi.Step) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		reached := false
+		_ = l.Watch(ctx, func(e kintsugi.RunEvent) bool {
+			s, ok := e.(kintsugi.StepEvent)
+			reached = reached || ok && s.Step >= step
+			return !reached
+		})
+		if reached {
+			return
+		}
+	}
+	t.Fatalf("step %d was not reached", step)
+}
+
+// With every gradient counted, the number of servers, threads and devices does not change one bit.
+func TestShardsThreadsAndDevicesDoNotChangeTheModel(t *testing.T) {
+	want := run(t, base(t), nil)
+	for _, servers := range []int{1, 2, 3, 7} {
+		for _, d := range kernels.Devices() {
+			cfg := base(t)
+			cfg.Servers, cfg.Device, cfg.Threads = servers, d, 1+servers%3
+			if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
+				t.Errorf("%d servers on %s with %d threads end with another model", servers, d.Name(), cfg.Threads)
+			}
+		}
+	}
+}
+
+func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
+
+// A server that dies takes its shard with it; the run goes on from the checkpoint and ends with the bits
+// of a run in which nothing happened.
+func TestServerCrashDoesNotChangeTheModel(t *testing.T) {
+	want := run(t, base(t), nil)
+	for _, victim := range []int{0, 1} {
+		for _, every := range []kintsugi.Step{1, 10} {
+			cfg := base(t)
+			cfg.Servers, cfg.SaveEvery = 2, every
+			got := run(t, cfg, func(l *Live) {
+				until(t, l, 33)
+				l.KillServer(victim)
+				if err := l.StartServer(victim); err != nil {
+					t.Fatal(err)
+				}
+				l.NewView("a server came back")
+			})
+			if !slices.EqualFunc(got, want, sameBits) {
+				t.Errorf("killing server %d with a checkpoint every %d steps changed the model", victim, every)
+			}
+		}
+	}
+}
+
+// A worker that dies and comes back, and others that go on meanwhile, end the run.
+func TestWorkerCrashEndsNothing(t *testing.T) {
+	cfg := base(t)
+	cfg.Servers, cfg.Steps = 2, 200
+	run(t, cfg, func(l *Live) {
+		until(t, l, 20)
+		l.KillWorker(2)
+		until(t, l, 40)
+		l.StartWorker(2)
+	})
+}
+
+// Without waiting for anyone, each step counts one gradient, and the model still comes near the optimum.
+func TestAsyncConverges(t *testing.T) {
+	cfg := base(t)
+	cfg.Servers, cfg.Steps = 2, 1500
+	cfg.Schedule = conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.01}
+	cfg.Consistency, _ = agg.Preset("async")
+	params := run(t, cfg, nil)
+	sum := 0.0
+	for _, p := range params {
+		sum += float64(p)
+	}
+	if mean := sum / float64(len(params)); math.Abs(mean-1) > 0.05 {
+		t.Errorf("mean parameter is %v after %d steps, want about 1", mean, cfg.Steps)
+	}
+}
+
+// Stop ends the run after the open step, with a checkpoint of the newest version.
+func TestStopSavesTheNewestVersion(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cfg := base(t)
+	cfg.Servers, cfg.Steps, cfg.SaveEvery, cfg.Log = 2, 1_000_000, 0, t.Output()
+	l, err := StartLive(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	until(t, l, 25)
+	l.Stop("interrupted", true)
+	d, err := l.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, step := l.Params(); step != d.Step || step < 25 || d.Reason != "interrupted" {
+		t.Errorf("ended with %+v and a checkpoint of step %d", d, step)
+	}
+}

@@ -1,0 +1,104 @@
+package ckpt
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Arrays are the values of one chunk: slices of equal length, one value per value of the chunk.
+type Arrays struct {
+	Params []float32
+	State  [2][]float32 // of the optimizer; nil where the rule keeps none
+}
+
+// StateArrays returns how many arrays of optimizer state a rule keeps: the velocity, or the two moments.
+func StateArrays(rule kintsugi.Rule) (int, error) {
+	switch rule {
+	case kintsugi.RuleSGD, kintsugi.RuleAdd, kintsugi.RuleAssign:
+		return 0, nil
+	case kintsugi.RuleMomentum, kintsugi.RuleNesterov:
+		return 1, nil
+	case kintsugi.RuleAdam, kintsugi.RuleAdamW:
+		return 2, nil
+	}
+	return 0, fmt.Errorf("rule %d is none of the rules of a step", rule)
+}
+
+// Flat holds the chunks of a range one behind the other. Its methods Load and Place save it and restore it.
+type Flat struct {
+	Layout *kintsugi.Layout
+	Range  kintsugi.ChunkRange
+	Arrays          // over the values of Range: length hi − lo of Layout.Span
+	Steps  []uint64 // optimizer steps each chunk has taken, by chunk of Range
+
+	// Saved says, by chunk of Range, the version of the values. Place sets it.
+	Saved []kintsugi.Step
+}
+
+// NewFlat returns zeros for the chunks of r and the state arrays of a rule.
+func NewFlat(layout *kintsugi.Layout, r kintsugi.ChunkRange, rule kintsugi.Rule) (*Flat, error) {
+	n, err := StateArrays(rule)
+	if err != nil {
+		return nil, err
+	}
+	lo, hi := layout.Span(r)
+	f := &Flat{
+		Layout: layout,
+		Range:  r,
+		Arrays: Arrays{Params: make([]float32, hi-lo)},
+		Steps:  make([]uint64, r.Hi-r.Lo),
+		Saved:  make([]kintsugi.Step, r.Hi-r.Lo),
+	}
+	for i := range n {
+		f.State[i] = make([]float32, hi-lo)
+	}
+	return f, nil
+}
+
+// Chunk returns the part of the arrays that holds one chunk of Range; it shares their memory.
+func (f *Flat) Chunk(id kintsugi.ChunkID) Arrays {
+	base := f.Layout.Chunks[f.Range.Lo].Lo
+	c := f.Layout.Chunks[id]
+	a := Arrays{Params: f.Params[c.Lo-base : c.Hi-base]}
+	for i, s := range f.State {
+		if s != nil {
+			a.State[i] = s[c.Lo-base : c.Hi-base]
+		}
+	}
+	return a
+}
+
+// Load is a Snapshot.Load.
+func (f *Flat) Load(id kintsugi.ChunkID) (Arrays, uint64) {
+	return f.Chunk(id), f.Steps[id-f.Range.Lo]
+}
+
+// Place is a Place: where a restore puts the chunk.
+func (f *Flat) Place(c ChunkInfo) (Arrays, error) {
+	f.Steps[c.Chunk-f.Range.Lo] = c.Optimizer
+	f.Saved[c.Chunk-f.Range.Lo] = c.Step
+	return f.Chunk(c.Chunk), nil
+}
+
+// appendFloats appends the values as little-endian float32.
+func appendFloats(dst []byte, values []float32) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, 4*len(values))[:n+4*len(values)]
+	out := dst[n:]
+	for i, v := range values {
+		binary.LittleEndian.PutUint32(out[4*i:4*i+4], math.Float32bits(v))
+	}
+	return dst
+}
+
+// decodeFloats sets all of dst from len(dst) little-endian float32.
+func decodeFloats(dst []float32, src []byte) {
+	src = src[:4*len(dst)]
+	for i := range dst {
+		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i : 4*i+4]))
+	}
+}

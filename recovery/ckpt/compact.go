@@ -1,0 +1,239 @@
+package ckpt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+// DefaultKeep is how many full checkpoints Compact keeps: the newest, and one to fall back to when a disk
+// turns out to have damaged it.
+const DefaultKeep = 2
+
+// CompactReport says what Compact did.
+type CompactReport struct {
+	Kept    []string // run manifests of whole checkpoints, newest first
+	Removed []string // files, in the order of their removal
+	Freed   int64    // bytes in them
+}
+
+// Compact removes what nobody needs. It keeps
+//
+//   - the newest keep full checkpoints that Read accepts (0: DefaultKeep) and everything they name,
+//   - run manifests that are newer than the oldest of those, even damaged ones,
+//   - shard manifests of the newest checkpoint's step or later that are complete (one may be about
+//     to become part of a full checkpoint) or among the newest keep of their shard, and all they name,
+//   - segments and temporary files that may belong to a save in progress.
+//
+// Only one process may compact a directory, the one that publishes run manifests; Writers may go on
+// saving meanwhile. A crash leaves files that the next Compact removes; no published manifest ever names
+// a file that is gone.
+func Compact(fsys vfs.FS, dir string, keep int) (CompactReport, error) {
+	if keep <= 0 {
+		keep = DefaultKeep
+	}
+	c := compactor{fs: fsys, dir: dir, keep: keep, needed: map[string]bool{}, newest: map[owner][]fileName{}}
+	if err := c.compact(); err != nil {
+		return c.report, fmt.Errorf("compact %s: %w", dir, err)
+	}
+	return c.report, nil
+}
+
+// owner is a shard on a line: whoever saves it saves one step after the other.
+type owner struct {
+	line  kintsugi.Line
+	shard kintsugi.ShardID
+}
+
+func (n fileName) owner() owner { return owner{n.Line, n.Shard} }
+
+type compactor struct {
+	fs     vfs.FS
+	dir    string
+	keep   int
+	report CompactReport
+
+	run    fileName             // newest whole checkpoint; zero: none
+	needed map[string]bool      // files, relative to dir
+	newest map[owner][]fileName // readable shard manifests, newest first
+}
+
+func (c *compactor) compact() error {
+	oldRuns, err := c.chooseRuns()
+	if err != nil {
+		return err
+	}
+	oldShards, err := c.chooseShards()
+	if err != nil {
+		return err
+	}
+	oldSegments, err := c.chooseSegments()
+	if err != nil {
+		return err
+	}
+	oldTemporary, err := c.chooseTemporary()
+	if err != nil {
+		return err
+	}
+	if len(oldRuns)+len(oldShards)+len(oldSegments)+len(oldTemporary) == 0 {
+		return nil
+	}
+	// A manifest that we see may not be durable yet: its publisher may have died before the last sync.
+	// What it replaces must not go before that.
+	for _, folder := range []string{segmentDir, shardDir, runDir} {
+		if err := c.fs.SyncDir(path.Join(c.dir, folder)); err != nil {
+			return err
+		}
+	}
+	// Names go before what they name, and durably so, or a crash would bring back a manifest of
+	// files that are gone.
+	if err := c.remove(runDir, oldRuns); err != nil {
+		return err
+	}
+	if err := c.remove(shardDir, oldShards); err != nil {
+		return err
+	}
+	if err := c.remove(segmentDir, oldSegments); err != nil {
+		return err
+	}
+	return c.remove(tmpDir, oldTemporary)
+}
+
+// chooseRuns returns the run manifests to remove, and marks what the others need.
+func (c *compactor) chooseRuns() (old []string, err error) {
+	names, err := List(c.fs, c.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if len(c.report.Kept) == c.keep {
+			old = append(old, name)
+			continue
+		}
+		b, err := readAll(c.fs, c.dir, name, maxManifest)
+		var m *RunManifest
+		if err == nil {
+			m, err = decodeRun(name, b)
+		}
+		if m != nil { // even if what it names is damaged: somebody may want to look at the rest
+			for _, ref := range m.Shards {
+				c.needed[ref.File] = true
+			}
+			_, err = Read(c.fs, c.dir, name)
+		}
+		switch {
+		case err == nil:
+			if len(c.report.Kept) == 0 {
+				c.run = m.name()
+			}
+			c.report.Kept = append(c.report.Kept, name)
+		case !errors.Is(err, kintsugi.ErrCorrupt):
+			return nil, err
+		}
+	}
+	return old, nil
+}
+
+// chooseShards returns the shard manifests to remove, and marks the segments that the others need.
+func (c *compactor) chooseShards() (old []string, err error) {
+	names, err := listNames(c.fs, c.dir, shardDir, parseShardName)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range slices.Backward(names) {
+		file := path.Join(shardDir, n.shard())
+		m, _, err := ReadShard(c.fs, c.dir, file)
+		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
+			return nil, err
+		}
+		newer := len(c.newest[n.owner()])
+		keep := c.needed[file]
+		switch {
+		case n.before(c.run):
+			// Only a full checkpoint can need it.
+		case m == nil:
+			keep = keep || newer == 0
+		default:
+			keep = keep || m.Complete() || newer < c.keep
+		}
+		if m != nil {
+			c.newest[n.owner()] = append(c.newest[n.owner()], n)
+		}
+		if !keep {
+			old = append(old, file)
+			continue
+		}
+		c.needed[path.Join(segmentDir, n.shard())] = true // if m is damaged this much is known
+		if m != nil {
+			for _, s := range m.Segments {
+				c.needed[s.File] = true
+			}
+		}
+	}
+	return old, nil
+}
+
+// over reports whether no save can be in progress that will still publish something of this name and
+// matter: a full checkpoint of a later step exists, or its own shard has published a later save.
+func (c *compactor) over(n fileName) bool {
+	if n.before(c.run) {
+		return true
+	}
+	newest := c.newest[n.owner()]
+	return len(newest) > 0 && n.compare(newest[0]) < 0
+}
+
+func (c *compactor) chooseSegments() (old []string, err error) {
+	names, err := listNames(c.fs, c.dir, segmentDir, parseShardName)
+	for _, n := range names {
+		if file := path.Join(segmentDir, n.shard()); !c.needed[file] && c.over(n) {
+			old = append(old, file)
+		}
+	}
+	return old, err
+}
+
+func (c *compactor) chooseTemporary() (old []string, err error) {
+	files, err := listFolder(c.fs, c.dir, tmpDir)
+	for _, f := range files {
+		folder, name, _ := strings.Cut(f, "-")
+		name, _, _ = strings.Cut(name, ".")
+		n, ok := parseIn(folder, path.Join(folder, name))
+		if !ok {
+			continue // not ours
+		}
+		if folder == runDir && n.before(c.run) || folder == shardDir && c.over(n) {
+			old = append(old, path.Join(tmpDir, f))
+		}
+	}
+	return old, err
+}
+
+// remove removes files of one folder, durably.
+func (c *compactor) remove(folder string, files []string) error {
+	for _, file := range files {
+		name := path.Join(c.dir, file)
+		info, err := c.fs.Stat(name)
+		if err == nil {
+			err = c.fs.Remove(name)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // its writer was done with it and removed it first
+		}
+		if err != nil {
+			return err
+		}
+		c.report.Removed = append(c.report.Removed, file)
+		c.report.Freed += info.Size
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	return c.fs.SyncDir(path.Join(c.dir, folder))
+}

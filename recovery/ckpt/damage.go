@@ -1,0 +1,74 @@
+package ckpt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"syscall"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// ErrNoCheckpoint means that a directory holds no whole checkpoint. Start from the initialisation.
+var ErrNoCheckpoint = errors.New("no checkpoint")
+
+// ErrPublished means that a manifest of that name exists with other content: another writer was first.
+// Its checkpoint counts; this one was not published.
+var ErrPublished = errors.New("already published with other content")
+
+// Damage says which bytes of a checkpoint are wrong. It is kintsugi.ErrCorrupt; another checkpoint, or
+// another value of the chunk, may be whole.
+type Damage struct {
+	File   string // relative to the checkpoint's directory
+	Offset int64  // byte in the file where the wrong part begins; -1: the file as a whole
+	Chunk  int64  // kintsugi.ChunkID; -1: not in a chunk
+	Tensor string // that the chunk belongs to; empty: unknown, or not in a chunk
+	Err    error  // what is wrong
+}
+
+// Error says what is wrong and where.
+func (d *Damage) Error() string {
+	s := d.File
+	if d.Offset >= 0 {
+		s += fmt.Sprintf(", offset %d", d.Offset)
+	}
+	if d.Chunk >= 0 {
+		s += fmt.Sprintf(", chunk %d", d.Chunk)
+	}
+	if d.Tensor != "" {
+		s += " of " + d.Tensor
+	}
+	return s + ": " + d.Err.Error()
+}
+
+// Unwrap makes the damage both kintsugi.ErrCorrupt and its cause, such as fs.ErrNotExist.
+func (d *Damage) Unwrap() []error { return []error{kintsugi.ErrCorrupt, d.Err} }
+
+// damaged reports bytes of a file that are wrong.
+func damaged(file string, offset int64, format string, args ...any) error {
+	return &Damage{File: file, Offset: offset, Chunk: -1, Err: fmt.Errorf(format, args...)}
+}
+
+// unreadable turns the error of reading a published file into damage where the bytes are gone for good:
+// the file is missing, shorter than it was, or on a part of the disk that cannot be read. Everything else
+// (no permission, no such host) may pass, and falling back to an older checkpoint would lose work.
+func unreadable(file string, offset int64, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return damaged(file, -1, "%w", fs.ErrNotExist)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return damaged(file, offset, "the file ends early: %w", io.ErrUnexpectedEOF)
+	case errors.Is(err, syscall.EIO):
+		return damaged(file, offset, "%w", syscall.EIO)
+	}
+	return err
+}
+
+// newer refuses bytes of a format version that this program does not know.
+func newer(file string, version int) error {
+	return fmt.Errorf("%s: format version %d, this program reads version %d: use a newer kintsugi: %w",
+		file, version, FormatVersion, kintsugi.ErrOtherModel)
+}

@@ -1,0 +1,90 @@
+package ckpt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+// makeFolders creates the folders of a checkpoint.
+func makeFolders(fsys vfs.FS, dir string) error {
+	for _, folder := range []string{segmentDir, shardDir, runDir, tmpDir} {
+		if err := fsys.MkdirAll(path.Join(dir, folder)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish makes content appear under folder/name, durably and at once, or not at all. If the name exists
+// with the same bytes the work is done already; with other bytes the error is ErrPublished.
+//
+// A rename would be atomic as well, but would replace what another writer published. A link refuses.
+func publish(fsys vfs.FS, dir, folder, name string, content []byte) error {
+	target := path.Join(dir, folder, name)
+	tmp, err := writeTemporary(fsys, path.Join(dir, tmpDir, folder+"-"+name), content)
+	if err != nil {
+		return err
+	}
+	// What is left in tmp by a crash or by an error here is removed by Compact.
+	defer fsys.Remove(tmp)
+
+	if err := fsys.Link(tmp, target); errors.Is(err, fs.ErrExist) {
+		was, err := readAll(fsys, dir, path.Join(folder, name), maxManifest)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(was, content) {
+			return fmt.Errorf("%s: %w", target, ErrPublished)
+		}
+	} else if err != nil {
+		return err
+	}
+	// Until here the name may be lost in a crash, even if it was another process that made it.
+	return fsys.SyncDir(path.Join(dir, folder))
+}
+
+// writeTemporary writes a synced file under a name that begins with prefix and returns the name.
+func writeTemporary(fsys vfs.FS, prefix string, content []byte) (string, error) {
+	f, name, err := createFirst(fsys, func(i uint32) string { return fmt.Sprintf("%s.%d", prefix, i) })
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		_ = fsys.Remove(name) // the first error counts
+		return "", err
+	}
+	return name, nil
+}
+
+// createFirst creates the first file of name(0), name(1), … that does not exist.
+func createFirst(fsys vfs.FS, name func(uint32) string) (vfs.File, string, error) {
+	const tries = 10000 // more than a process will ever be restarted at one step
+	for i := range uint32(tries) {
+		f, err := fsys.Create(name(i))
+		if !errors.Is(err, fs.ErrExist) {
+			return f, name(i), err
+		}
+	}
+	return nil, "", fmt.Errorf("%s and %d more exist: remove what crashed saves left", name(0), tries-1)
+}
+
+// listFolder returns the names in a folder, sorted. A folder that does not exist is empty.
+func listFolder(fsys vfs.FS, dir, folder string) ([]string, error) {
+	names, err := fsys.List(path.Join(dir, folder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return names, err
+}

@@ -1,0 +1,219 @@
+package ckpt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// FormatVersion is the version of all files of a checkpoint. Files of a newer version are refused.
+const FormatVersion = 1
+
+const (
+	// align is where records and their payloads begin: on a cache line, and on the boundary that the
+	// widest vector loads want, so that a reader may map a segment and compute on it in place.
+	align = 64
+
+	headerBytes = 64
+
+	kindChunk = 1 // a record of chunk values
+	codecRaw  = 0 // float32, little endian
+
+	maxArrays  = 3 // parameters and two arrays of state
+	maxPayload = maxArrays * 4 * kintsugi.MaxChunkValues
+)
+
+var (
+	segmentMagic = [4]byte{'K', 'I', 'N', 'S'}
+	recordMagic  = [4]byte{'K', 'I', 'N', 'R'}
+	castagnoli   = crc32.MakeTable(crc32.Castagnoli)
+)
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// padded returns n rounded up to the alignment of records.
+func padded(n int) int { return (n + align - 1) / align * align }
+
+// segmentHeader is the first 64 bytes of a segment.
+type segmentHeader struct {
+	Name        fileName
+	Fingerprint uint64 // of the layout
+	Range       kintsugi.ChunkRange
+}
+
+func (h segmentHeader) append(dst []byte) []byte {
+	n := len(dst)
+	dst = append(dst, segmentMagic[:]...)
+	dst = binary.LittleEndian.AppendUint16(dst, FormatVersion)
+	dst = binary.LittleEndian.AppendUint16(dst, 0)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Name.Line))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Name.Step))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Name.Fence))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.Name.Shard))
+	dst = binary.LittleEndian.AppendUint32(dst, h.Name.Attempt)
+	dst = binary.LittleEndian.AppendUint64(dst, h.Fingerprint)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.Range.Lo))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.Range.Hi))
+	dst = binary.LittleEndian.AppendUint32(dst, 0)
+	return binary.LittleEndian.AppendUint32(dst, checksum(dst[n:]))
+}
+
+// versionError says that a header is whole, but of a version this program does not know.
+type versionError int
+
+func (v versionError) Error() string { return fmt.Sprintf("format version %d", int(v)) }
+
+// checkHeader checks what every header has in every version: magic, version, checksum.
+func checkHeader(b []byte, magic [4]byte) error {
+	if len(b) < headerBytes {
+		return fmt.Errorf("%d bytes, a header has %d", len(b), headerBytes)
+	}
+	if !bytes.Equal(b[:4], magic[:]) {
+		return fmt.Errorf("begins with %q, want %q", b[:4], magic[:])
+	}
+	want := binary.LittleEndian.Uint32(b[60:])
+	if got := checksum(b[:60]); got != want {
+		return fmt.Errorf("header has CRC32C %08x, its field says %08x", got, want)
+	}
+	if v := binary.LittleEndian.Uint16(b[4:]); v != FormatVersion {
+		return versionError(v)
+	}
+	return nil
+}
+
+func parseSegmentHeader(b []byte) (segmentHeader, error) {
+	if err := checkHeader(b, segmentMagic); err != nil {
+		return segmentHeader{}, err
+	}
+	le := binary.LittleEndian
+	h := segmentHeader{
+		Name: fileName{
+			Line:    kintsugi.Line(le.Uint64(b[8:])),
+			Step:    kintsugi.Step(le.Uint64(b[16:])),
+			Fence:   kintsugi.Fence(le.Uint64(b[24:])),
+			Shard:   kintsugi.ShardID(le.Uint32(b[32:])),
+			Attempt: le.Uint32(b[36:]),
+		},
+		Fingerprint: le.Uint64(b[40:]),
+		Range: kintsugi.ChunkRange{
+			Lo: kintsugi.ChunkID(le.Uint32(b[48:])),
+			Hi: kintsugi.ChunkID(le.Uint32(b[52:])),
+		},
+	}
+	// One encoding only: reserved bytes are zero.
+	if !bytes.Equal(h.append(nil), b[:headerBytes]) {
+		return segmentHeader{}, errors.New("reserved bytes of the segment header are not zero")
+	}
+	return h, nil
+}
+
+// recordHeader is the 64 bytes before the payload of a chunk.
+type recordHeader struct {
+	Chunk      kintsugi.ChunkID
+	Values     int // in each array
+	Line       kintsugi.Line
+	Step       kintsugi.Step
+	Optimizer  uint64 // optimizer steps the chunk has taken
+	Arrays     int    // of state, behind the parameters
+	Rule       kintsugi.Rule
+	Offset     int64  // of this header in its segment, so that a block from elsewhere is noticed
+	PayloadCRC uint32 // CRC32C of the payload, without its padding
+}
+
+// payload returns the length of the payload in bytes, without padding.
+func (h recordHeader) payload() int { return 4 * h.Values * (1 + h.Arrays) }
+
+// bytes returns the length of the record in bytes, padding included.
+func (h recordHeader) bytes() int { return headerBytes + padded(h.payload()) }
+
+// put encodes the header into the first 64 bytes of dst.
+func (h recordHeader) put(dst []byte) {
+	le := binary.LittleEndian
+	clear(dst[:headerBytes])
+	copy(dst, recordMagic[:])
+	le.PutUint16(dst[4:], FormatVersion)
+	dst[6] = kindChunk
+	dst[7] = codecRaw
+	le.PutUint32(dst[8:], uint32(h.Chunk))
+	le.PutUint32(dst[12:], uint32(h.Values))
+	le.PutUint64(dst[16:], uint64(h.Line))
+	le.PutUint64(dst[24:], uint64(h.Step))
+	le.PutUint64(dst[32:], h.Optimizer)
+	dst[40] = byte(h.Arrays)
+	dst[41] = byte(h.Rule)
+	le.PutUint32(dst[44:], uint32(h.payload()))
+	le.PutUint64(dst[48:], uint64(h.Offset))
+	le.PutUint32(dst[56:], h.PayloadCRC)
+	le.PutUint32(dst[60:], checksum(dst[:60]))
+}
+
+// parseRecordHeader decodes a header and checks it against itself, so that the length it states can be
+// trusted with memory: at most maxPayload.
+func parseRecordHeader(b []byte) (recordHeader, error) {
+	if err := checkHeader(b, recordMagic); err != nil {
+		return recordHeader{}, err
+	}
+	if b[6] != kindChunk {
+		return recordHeader{}, fmt.Errorf("record of kind %d; version %d has kind %d only", b[6], FormatVersion, kindChunk)
+	}
+	if b[7] != codecRaw {
+		return recordHeader{}, fmt.Errorf("codec %d; version %d has codec %d only", b[7], FormatVersion, codecRaw)
+	}
+	le := binary.LittleEndian
+	values, arrays := le.Uint32(b[12:]), b[40]
+	if values == 0 || values > kintsugi.MaxChunkValues || arrays > maxArrays-1 {
+		return recordHeader{}, fmt.Errorf("%d values and %d state arrays; a chunk has 1 to %d values and at most %d arrays",
+			values, arrays, kintsugi.MaxChunkValues, maxArrays-1)
+	}
+	h := recordHeader{
+		Chunk:      kintsugi.ChunkID(le.Uint32(b[8:])),
+		Values:     int(values),
+		Line:       kintsugi.Line(le.Uint64(b[16:])),
+		Step:       kintsugi.Step(le.Uint64(b[24:])),
+		Optimizer:  le.Uint64(b[32:]),
+		Arrays:     int(arrays),
+		Rule:       kintsugi.Rule(b[41]),
+		Offset:     int64(le.Uint64(b[48:])),
+		PayloadCRC: le.Uint32(b[56:]),
+	}
+	if n, err := StateArrays(h.Rule); err != nil || n != h.Arrays {
+		return recordHeader{}, fmt.Errorf("rule %d with %d state arrays", h.Rule, h.Arrays)
+	}
+	var again [headerBytes]byte
+	h.put(again[:])
+	if !bytes.Equal(again[:], b[:headerBytes]) {
+		return recordHeader{}, errors.New("payload length or reserved bytes do not agree with the rest of the header")
+	}
+	return h, nil
+}
+
+// appendRecord appends a whole record; only h.PayloadCRC is computed here.
+func appendRecord(dst []byte, h recordHeader, a Arrays) ([]byte, recordHeader) {
+	start := len(dst)
+	dst = append(dst, make([]byte, headerBytes)...)
+	dst = appendFloats(dst, a.Params)
+	for _, s := range a.State[:h.Arrays] {
+		dst = appendFloats(dst, s)
+	}
+	h.PayloadCRC = checksum(dst[start+headerBytes:])
+	h.put(dst[start:])
+	return append(dst, make([]byte, start+h.bytes()-len(dst))...), h
+}
+
+// checkRecord checks the payload and the padding of a record whose header is h. b is the whole record.
+func checkRecord(b []byte, h recordHeader) error {
+	end := headerBytes + h.payload()
+	if got := checksum(b[headerBytes:end]); got != h.PayloadCRC {
+		return fmt.Errorf("values have CRC32C %08x, their header says %08x", got, h.PayloadCRC)
+	}
+	for _, p := range b[end:h.bytes()] {
+		if p != 0 {
+			return errors.New("padding is not zero")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,344 @@
+package ckpt
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+const runFormat = "kintsugi run manifest"
+
+// RunManifest names the shard manifests that together are the whole model at one step. It is immutable
+// once published, and a full checkpoint exists as soon as it is.
+type RunManifest struct {
+	Format      string            `json:"format"`
+	Version     int               `json:"version"`
+	Line        kintsugi.Line     `json:"line"`
+	Step        kintsugi.Step     `json:"step"`
+	Fence       kintsugi.Fence    `json:"fence"` // of whoever published it
+	Created     time.Time         `json:"created"`
+	Model       string            `json:"model"` // its name, for people: Tensors decide what fits
+	Seed        uint64            `json:"seed"`
+	Rule        kintsugi.Rule     `json:"rule"`
+	Fingerprint Fingerprint       `json:"fingerprint"` // of the layout of Tensors
+	Notes       map[string]string `json:"notes"`       // whatever a run wants to find again; any keys
+	Tensors     []kintsugi.Tensor `json:"tensors"`
+
+	// Invariant: Shards ascend by number from 0, and their ranges follow one another from chunk 0.
+	Shards []ShardRef `json:"shards"`
+}
+
+// Name returns the name of the manifest, relative to the checkpoint's directory.
+func (m *RunManifest) Name() string { return path.Join(runDir, m.name().run()) }
+
+func (m *RunManifest) name() fileName {
+	return fileName{Line: m.Line, Step: m.Step, Fence: m.Fence}
+}
+
+func (m *RunManifest) encode() ([]byte, error) {
+	var j jsonLines
+	j.field("format", m.Format)
+	j.field("version", m.Version)
+	j.field("line", m.Line)
+	j.field("step", m.Step)
+	j.field("fence", m.Fence)
+	j.field("created", m.Created)
+	j.field("model", m.Model)
+	j.field("seed", m.Seed)
+	j.field("rule", m.Rule)
+	j.field("fingerprint", m.Fingerprint)
+	j.field("notes", m.Notes)
+	writeList(&j, "tensors", m.Tensors)
+	writeList(&j, "shards", m.Shards)
+	return j.seal()
+}
+
+func decodeRun(file string, b []byte) (*RunManifest, error) {
+	m := new(RunManifest)
+	if err := decodeManifest(file, runFormat, b, m); err != nil {
+		return nil, err
+	}
+	if err := m.check(); err != nil {
+		return nil, damaged(file, 0, "%w", err)
+	}
+	if file != m.Name() {
+		return nil, damaged(file, 0, "this is the content of %s", m.Name())
+	}
+	if again, err := m.encode(); err != nil || !bytes.Equal(again, b) {
+		return nil, damaged(file, 0, "the content is not written as manifests are")
+	}
+	return m, nil
+}
+
+// maxValues bounds the parameters of a model, far above any, so that sizes fit into an int.
+const maxValues = 1 << 48
+
+// check tests the invariants, and bounds every number that a reader multiplies or allocates by.
+func (m *RunManifest) check() error {
+	if _, err := StateArrays(m.Rule); err != nil {
+		return err
+	}
+	if err := checkTensors(m.Tensors); err != nil {
+		return err
+	}
+	if f := fingerprint(m.Tensors); m.Fingerprint != f {
+		return fmt.Errorf("fingerprint %016x, the tensors have %016x", m.Fingerprint, f)
+	}
+	next := kintsugi.ChunkID(0)
+	for i, s := range m.Shards {
+		name, ok := parseIn(shardDir, s.File)
+		switch {
+		case !ok:
+			return fmt.Errorf("%q is no name of a shard manifest", s.File)
+		case int(s.Shard) != i || name.Shard != s.Shard:
+			return fmt.Errorf("shard %d (%s) in place of shard %d", s.Shard, s.File, i)
+		case name.Line != m.Line || name.Step != m.Step:
+			return fmt.Errorf("shard manifest %s is of another line or step", s.File)
+		case s.Lo != next || s.Hi < s.Lo:
+			return fmt.Errorf("shard %d has chunks [%d, %d), want [%d, …)", s.Shard, s.Lo, s.Hi, next)
+		}
+		next = s.Hi
+	}
+	if next == 0 {
+		return errors.New("there are no chunks in it")
+	}
+	return nil
+}
+
+// checkTensors checks what kintsugi.NewLayout checks, and that the sizes can be multiplied.
+func checkTensors(tensors []kintsugi.Tensor) error {
+	values := 0
+	for i, t := range tensors {
+		if t.Name == "" || !utf8.ValidString(t.Name) || len(t.Shape) == 0 {
+			return fmt.Errorf("tensor %d has name %q and shape %v; it needs a name in UTF-8 and a shape", i, t.Name, t.Shape)
+		}
+		n := 1
+		for _, d := range t.Shape {
+			if d <= 0 || d > maxValues/n {
+				return fmt.Errorf("tensor %s has shape %v", t.Name, t.Shape)
+			}
+			n *= d
+		}
+		if values += n; values > maxValues {
+			return fmt.Errorf("more than %d values", maxValues)
+		}
+	}
+	if values == 0 {
+		return errors.New("there are no tensors in it")
+	}
+	return nil
+}
+
+func fingerprint(tensors []kintsugi.Tensor) Fingerprint {
+	return Fingerprint((&kintsugi.Layout{Tensors: tensors}).Fingerprint())
+}
+
+// Fits says why the checkpoint is not one of the given model: the first tensor that differs. The error
+// is kintsugi.ErrOtherModel.
+func (m *RunManifest) Fits(layout *kintsugi.Layout) error {
+	for i := range max(len(m.Tensors), len(layout.Tensors)) {
+		switch {
+		case i >= len(layout.Tensors):
+			return fmt.Errorf("checkpoint %s holds tensor %s %v, which the model does not have: %w",
+				m.Name(), m.Tensors[i].Name, m.Tensors[i].Shape, kintsugi.ErrOtherModel)
+		case i >= len(m.Tensors):
+			return fmt.Errorf("checkpoint %s lacks tensor %s %v of the model: %w",
+				m.Name(), layout.Tensors[i].Name, layout.Tensors[i].Shape, kintsugi.ErrOtherModel)
+		}
+		have, want := m.Tensors[i], layout.Tensors[i]
+		if have.Name != want.Name || !slices.Equal(have.Shape, want.Shape) {
+			return fmt.Errorf("checkpoint %s of model %q has tensor %d as %s %v, the model has %s %v: %w",
+				m.Name(), m.Model, i, have.Name, have.Shape, want.Name, want.Shape, kintsugi.ErrOtherModel)
+		}
+	}
+	return nil
+}
+
+// PublishRun makes a full checkpoint exist. m holds Line, Step, Fence, Created, Model, Seed, Rule, Tensors
+// and Notes; shards are the files of the shard manifests (ShardRef.File, kintsugi.Saved.Manifest), in any
+// order. The rest of m is filled in.
+//
+// Each shard manifest is read again, and nothing is published unless all of them are complete, of this
+// line, step, rule and model, and cover the model once: what is published can be restored.
+//
+// The error is ErrPublished if the name exists with other content. After an error of the disk the
+// manifest may have been published or not; call PublishRun again with the same m to find out.
+func PublishRun(fsys vfs.FS, dir string, m *RunManifest, shards []string) error {
+	m.Format, m.Version = runFormat, FormatVersion
+	m.Created = m.Created.UTC().Round(0)
+	m.Fingerprint = fingerprint(m.Tensors)
+	m.Shards = nil
+	if m.Notes == nil {
+		m.Notes = map[string]string{}
+	}
+	describe := func(err error) error {
+		return fmt.Errorf("publish checkpoint of line %d step %d: %w", m.Line, m.Step, err)
+	}
+	for _, file := range shards {
+		s, ref, err := ReadShard(fsys, dir, file)
+		if err == nil {
+			err = m.accepts(s)
+		}
+		if err == nil {
+			err = s.checkSegments(fsys, dir)
+		}
+		if err != nil {
+			return describe(err)
+		}
+		m.Shards = append(m.Shards, ref)
+	}
+	slices.SortFunc(m.Shards, func(a, b ShardRef) int { return cmp.Compare(a.Shard, b.Shard) })
+	if err := m.check(); err != nil {
+		return describe(err)
+	}
+	layout, err := kintsugi.NewLayout(m.Tensors)
+	if err != nil {
+		return describe(err)
+	}
+	if last := m.Shards[len(m.Shards)-1].Hi; int(last) != len(layout.Chunks) {
+		return describe(fmt.Errorf("the shards hold %d chunks, the model has %d", last, len(layout.Chunks)))
+	}
+	content, err := m.encode()
+	if err == nil {
+		// What cannot be read back (a note that is not UTF-8, a year with five digits) must not be published.
+		_, err = decodeRun(m.Name(), content)
+	}
+	if err == nil {
+		err = makeFolders(fsys, dir)
+	}
+	if err == nil {
+		// A server that died between link and sync has left a name that is there but not durable.
+		err = fsys.SyncDir(path.Join(dir, shardDir))
+	}
+	if err == nil {
+		err = publish(fsys, dir, runDir, m.name().run(), content)
+	}
+	if err != nil {
+		return describe(err)
+	}
+	return nil
+}
+
+// accepts says why a shard manifest cannot be part of the checkpoint.
+func (m *RunManifest) accepts(s *ShardManifest) error {
+	switch {
+	case s.Line != m.Line || s.Step != m.Step:
+		return fmt.Errorf("%s is of line %d step %d", s.File(), s.Line, s.Step)
+	case s.Rule != m.Rule:
+		return fmt.Errorf("%s has rule %d, the run has rule %d", s.File(), s.Rule, m.Rule)
+	case s.Fingerprint != m.Fingerprint:
+		return fmt.Errorf("%s has fingerprint %016x, the model has %016x: %w",
+			s.File(), s.Fingerprint, m.Fingerprint, kintsugi.ErrOtherModel)
+	case !s.Complete():
+		return fmt.Errorf("%s does not hold all chunks [%d, %d) at step %d: save the whole shard", s.File(), s.Lo, s.Hi, s.Step)
+	}
+	return nil
+}
+
+// Read reads the run manifest of that name (RunManifest.Name) and looks at what it names: shard
+// manifests by their checksums, segments by their sizes. It does not read the chunks: Verify does.
+// Errors are kintsugi.ErrCorrupt (damaged or missing), kintsugi.ErrOtherModel (newer format).
+func Read(fsys vfs.FS, dir, name string) (*RunManifest, error) {
+	m, _, err := readRun(fsys, dir, name)
+	return m, err
+}
+
+// readRun is Read, and returns the shard manifests too.
+func readRun(fsys vfs.FS, dir, name string) (*RunManifest, []*ShardManifest, error) {
+	if _, ok := parseIn(runDir, name); !ok {
+		return nil, nil, fmt.Errorf("%q is no name of a run manifest: %w", name, kintsugi.ErrUsage)
+	}
+	b, err := readAll(fsys, dir, name, maxManifest)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := decodeRun(name, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	var shards []*ShardManifest
+	for _, ref := range m.Shards {
+		s, err := m.readShard(fsys, dir, ref)
+		if err == nil {
+			err = s.checkSegments(fsys, dir)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		shards = append(shards, s)
+	}
+	return m, shards, nil
+}
+
+// readShard reads a shard manifest and checks that it is the one that m was published with.
+func (m *RunManifest) readShard(fsys vfs.FS, dir string, ref ShardRef) (*ShardManifest, error) {
+	s, got, err := ReadShard(fsys, dir, ref.File)
+	if err != nil {
+		return nil, err
+	}
+	if got != ref {
+		return nil, damaged(ref.File, 0, "%d bytes with CRC32C %08x, %s says %d bytes with %08x",
+			got.Bytes, got.CRC, m.Name(), ref.Bytes, ref.CRC)
+	}
+	if err := m.accepts(s); err != nil {
+		return nil, damaged(ref.File, 0, "%w", err)
+	}
+	return s, nil
+}
+
+// List returns the names of all run manifests, newest first. It does not read them.
+func List(fsys vfs.FS, dir string) ([]string, error) {
+	names, err := listNames(fsys, dir, runDir, parseRunName)
+	if err != nil {
+		return nil, fmt.Errorf("list checkpoints in %s: %w", dir, err)
+	}
+	files := make([]string, 0, len(names))
+	for _, n := range slices.Backward(names) {
+		files = append(files, path.Join(runDir, n.run()))
+	}
+	return files, nil
+}
+
+// listNames returns the names in a folder that parse, ascending. A folder that does not exist is empty.
+// Other files are none of ours, and left alone.
+func listNames(fsys vfs.FS, dir, folder string, parse func(string) (fileName, bool)) ([]fileName, error) {
+	files, err := listFolder(fsys, dir, folder)
+	var names []fileName
+	for _, f := range files {
+		if n, ok := parse(f); ok {
+			names = append(names, n)
+		}
+	}
+	slices.SortFunc(names, fileName.compare)
+	return names, err
+}
+
+// Newest returns the newest whole checkpoint: the greatest (line, step, fence) that Read accepts. What
+// it skipped on the way is newer and damaged: tell the user. The error is ErrNoCheckpoint if there is
+// none. A checkpoint of a newer format, or one that cannot be read for now (no permission, say), is an
+// error: to go on from an older one would silently lose work.
+func Newest(fsys vfs.FS, dir string) (m *RunManifest, skipped []error, err error) {
+	names, err := List(fsys, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		m, err := Read(fsys, dir, name)
+		switch {
+		case err == nil:
+			return m, skipped, nil
+		case !errors.Is(err, kintsugi.ErrCorrupt):
+			return nil, skipped, fmt.Errorf("read checkpoint %s: %w", name, err)
+		}
+		skipped = append(skipped, fmt.Errorf("skip checkpoint %s: %w", name, err))
+	}
+	return nil, skipped, fmt.Errorf("%s: %w", dir, ErrNoCheckpoint)
+}

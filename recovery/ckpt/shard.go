@@ -1,0 +1,215 @@
+package ckpt
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+const shardFormat = "kintsugi shard manifest"
+
+// Segment names a file of chunks.
+type Segment struct {
+	File  string `json:"file"`  // relative to the checkpoint's directory
+	Bytes int64  `json:"bytes"` // all of it
+}
+
+// Entry says where the value of one chunk lies.
+type Entry struct {
+	Chunk   kintsugi.ChunkID `json:"chunk"`
+	Step    kintsugi.Step    `json:"step"`    // version of the value
+	Segment int              `json:"segment"` // index into ShardManifest.Segments
+	Offset  int64            `json:"offset"`  // of the record in its segment
+	Bytes   int64            `json:"bytes"`   // length of the record: header, payload, padding
+	CRC     Sum              `json:"crc"`     // of the payload
+}
+
+// ShardManifest says where the newest saved value of each chunk of one shard lies, as of one save. It is
+// immutable once published.
+type ShardManifest struct {
+	Format      string           `json:"format"`
+	Version     int              `json:"version"`
+	Line        kintsugi.Line    `json:"line"`
+	Step        kintsugi.Step    `json:"step"`
+	Fence       kintsugi.Fence   `json:"fence"`
+	Shard       kintsugi.ShardID `json:"shard"`
+	Attempt     uint32           `json:"attempt"`
+	Fingerprint Fingerprint      `json:"fingerprint"`
+	Rule        kintsugi.Rule    `json:"rule"`
+
+	// Lo and Hi are the chunks [Lo, Hi) of the shard.
+	Lo kintsugi.ChunkID `json:"lo"`
+	Hi kintsugi.ChunkID `json:"hi"`
+
+	// Invariant: Segments ascend by name and end with the one written by this save; each of the
+	// others holds at least one of Chunks.
+	Segments []Segment `json:"segments"`
+
+	// Invariant: Chunks ascend by number and lie in [Lo, Hi). A chunk that was never saved is absent.
+	Chunks []Entry `json:"chunks"`
+}
+
+func (m *ShardManifest) name() fileName {
+	return fileName{Line: m.Line, Step: m.Step, Fence: m.Fence, Shard: m.Shard, Attempt: m.Attempt}
+}
+
+// File returns the name of the manifest, relative to the checkpoint's directory.
+func (m *ShardManifest) File() string { return path.Join(shardDir, m.name().shard()) }
+
+// Complete reports whether the manifest holds all chunks of its shard at its step: only such manifests
+// make a full checkpoint.
+func (m *ShardManifest) Complete() bool {
+	for _, e := range m.Chunks {
+		if e.Step != m.Step {
+			return false
+		}
+	}
+	return len(m.Chunks) == int(m.Hi-m.Lo)
+}
+
+// Bytes returns the sizes of all segments it names, and of the records in them that are its chunks.
+func (m *ShardManifest) Bytes() (stored, live int64) {
+	for _, s := range m.Segments {
+		stored += s.Bytes
+	}
+	for _, e := range m.Chunks {
+		live += e.Bytes
+	}
+	return stored, live
+}
+
+func (m *ShardManifest) encode() ([]byte, error) {
+	var j jsonLines
+	j.field("format", m.Format)
+	j.field("version", m.Version)
+	j.field("line", m.Line)
+	j.field("step", m.Step)
+	j.field("fence", m.Fence)
+	j.field("shard", m.Shard)
+	j.field("attempt", m.Attempt)
+	j.field("fingerprint", m.Fingerprint)
+	j.field("rule", m.Rule)
+	j.field("lo", m.Lo)
+	j.field("hi", m.Hi)
+	writeList(&j, "segments", m.Segments)
+	writeList(&j, "chunks", m.Chunks)
+	return j.seal()
+}
+
+// decodeShard decodes and checks a shard manifest that was read from file.
+func decodeShard(file string, b []byte) (*ShardManifest, error) {
+	m := new(ShardManifest)
+	if err := decodeManifest(file, shardFormat, b, m); err != nil {
+		return nil, err
+	}
+	if err := m.check(); err != nil {
+		return nil, damaged(file, 0, "%w", err)
+	}
+	if file != m.File() {
+		return nil, damaged(file, 0, "this is the content of %s", m.File())
+	}
+	if again, err := m.encode(); err != nil || !bytes.Equal(again, b) {
+		return nil, damaged(file, 0, "the content is not written as manifests are")
+	}
+	return m, nil
+}
+
+// check tests the invariants, and bounds every number that a reader multiplies or allocates by.
+func (m *ShardManifest) check() error {
+	if _, err := StateArrays(m.Rule); err != nil {
+		return err
+	}
+	if m.Lo > m.Hi {
+		return fmt.Errorf("chunks [%d, %d) are no range", m.Lo, m.Hi)
+	}
+	used := make([]bool, len(m.Segments))
+	if err := m.checkChunks(used); err != nil {
+		return err
+	}
+	last := fileName{}
+	for i, s := range m.Segments {
+		name, ok := parseIn(segmentDir, s.File)
+		switch {
+		case !ok:
+			return fmt.Errorf("%q is no name of a segment", s.File)
+		case name.Line != m.Line || name.Shard != m.Shard:
+			return fmt.Errorf("segment %s belongs to line %d shard %d", s.File, name.Line, name.Shard)
+		case i > 0 && name.compare(last) <= 0:
+			return fmt.Errorf("segment %s is out of order", s.File)
+		case s.Bytes < headerBytes || s.Bytes%align != 0:
+			return fmt.Errorf("segment %s of %d bytes", s.File, s.Bytes)
+		case !used[i] && i < len(m.Segments)-1:
+			return fmt.Errorf("segment %s holds none of the chunks", s.File)
+		}
+		last = name
+	}
+	if len(m.Segments) == 0 || last != m.name() {
+		return fmt.Errorf("the last segment is not the one of this save")
+	}
+	return nil
+}
+
+func (m *ShardManifest) checkChunks(used []bool) error {
+	for i, e := range m.Chunks {
+		switch {
+		case e.Chunk < m.Lo || e.Chunk >= m.Hi || i > 0 && e.Chunk <= m.Chunks[i-1].Chunk:
+			return fmt.Errorf("chunk %d is out of order, or not in [%d, %d)", e.Chunk, m.Lo, m.Hi)
+		case e.Step > m.Step:
+			return fmt.Errorf("chunk %d of step %d in a manifest of step %d", e.Chunk, e.Step, m.Step)
+		case e.Segment < 0 || e.Segment >= len(m.Segments):
+			return fmt.Errorf("chunk %d in segment %d of %d", e.Chunk, e.Segment, len(m.Segments))
+		case e.Offset < headerBytes || e.Offset%align != 0,
+			e.Bytes <= headerBytes || e.Bytes%align != 0 || e.Bytes > headerBytes+maxPayload,
+			e.Offset > m.Segments[e.Segment].Bytes-e.Bytes:
+			return fmt.Errorf("chunk %d at offset %d with %d bytes of a segment of %d",
+				e.Chunk, e.Offset, e.Bytes, m.Segments[e.Segment].Bytes)
+		}
+		used[e.Segment] = true
+	}
+	return nil
+}
+
+// ShardRef names a published shard manifest and repeats what a run manifest must know of it.
+type ShardRef struct {
+	Shard kintsugi.ShardID `json:"shard"`
+	Lo    kintsugi.ChunkID `json:"lo"`
+	Hi    kintsugi.ChunkID `json:"hi"`
+	File  string           `json:"file"`  // relative to the checkpoint's directory
+	Bytes int64            `json:"bytes"` // of the manifest
+	CRC   Sum              `json:"crc"`   // of the manifest, all of it
+}
+
+// ReadShard reads a published shard manifest, whose file is relative to dir. It does not look at the
+// segments. Errors are kintsugi.ErrCorrupt (damaged or missing), kintsugi.ErrOtherModel (newer format).
+func ReadShard(fsys vfs.FS, dir, file string) (*ShardManifest, ShardRef, error) {
+	if _, ok := parseIn(shardDir, file); !ok {
+		return nil, ShardRef{}, fmt.Errorf("%q is no name of a shard manifest: %w", file, kintsugi.ErrUsage)
+	}
+	b, err := readAll(fsys, dir, file, maxManifest)
+	if err != nil {
+		return nil, ShardRef{}, err
+	}
+	m, err := decodeShard(file, b)
+	if err != nil {
+		return nil, ShardRef{}, err
+	}
+	return m, ShardRef{Shard: m.Shard, Lo: m.Lo, Hi: m.Hi, File: file, Bytes: int64(len(b)), CRC: Sum(checksum(b))}, nil
+}
+
+// checkSegments checks that the segments are there and have their size. It does not read them.
+func (m *ShardManifest) checkSegments(fsys vfs.FS, dir string) error {
+	for _, s := range m.Segments {
+		info, err := fsys.Stat(path.Join(dir, s.File))
+		if err != nil {
+			return unreadable(s.File, -1, err)
+		}
+		if info.Directory || info.Size != s.Bytes {
+			return damaged(s.File, min(info.Size, s.Bytes), "%d bytes (directory: %t), %s says %d",
+				info.Size, info.Directory, m.File(), s.Bytes)
+		}
+	}
+	return nil
+}

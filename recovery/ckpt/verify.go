@@ -1,0 +1,415 @@
+package ckpt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+// Report is what Verify found.
+type Report struct {
+	// Checkpoints are the full checkpoints, newest first.
+	Checkpoints []CheckpointReport
+
+	// Damage lists everything that is wrong in a published file, each place once. Each is a *Damage.
+	Damage []error
+
+	// Unpublished are files that belong to no checkpoint: what a crash left, a save in progress,
+	// or files of somebody else. They were not read.
+	Unpublished []string
+
+	Files int   // published files that were read
+	Bytes int64 // in them
+}
+
+// CheckpointReport is what Verify found in one full checkpoint.
+type CheckpointReport struct {
+	Name     string       // of the run manifest
+	Manifest *RunManifest // nil: it cannot be read
+	Damage   []error      // in any of its files; empty: every byte is right
+}
+
+// Verify reads every byte of every published file of a checkpoint directory and compares it with the
+// checksum, or the one value, that it must have. Damage of any kind is in the report; the error is for
+// what kept Verify from looking: the context, a disk that refuses for now, a newer format.
+//
+// progress, if not nil, is called now and then with the bytes read of segments and the bytes there are.
+func Verify(ctx context.Context, fsys vfs.FS, dir string, progress func(done, total int64)) (Report, error) {
+	v := verifier{
+		fs: fsys, dir: dir, progress: progress,
+		shards:   map[string]*ShardManifest{},
+		sums:     map[string]ShardRef{},
+		segments: map[string]*segmentUse{},
+		wrong:    map[string][]error{},
+		tensors:  map[Fingerprint][]kintsugi.Tensor{},
+	}
+	if progress == nil {
+		v.progress = func(int64, int64) {}
+	}
+	if err := v.verify(ctx); err != nil {
+		return Report{}, fmt.Errorf("verify %s: %w", dir, err)
+	}
+	return v.report, nil
+}
+
+type verifier struct {
+	fs       vfs.FS
+	dir      string
+	progress func(done, total int64)
+	report   Report
+
+	runs     []*RunManifest                    // by report.Checkpoints; nil where it cannot be read
+	shards   map[string]*ShardManifest         // by file, those that can be read
+	sums     map[string]ShardRef               // by file, those that can be read
+	segments map[string]*segmentUse            // by file, those that manifests name
+	tensors  map[Fingerprint][]kintsugi.Tensor // of run manifests, to name them in damage
+	wrong    map[string][]error                // by file
+
+	done, total int64 // bytes of segments
+}
+
+// segmentUse is what manifests say of one segment.
+type segmentUse struct {
+	bytes       int64
+	fingerprint Fingerprint
+	entries     []located // ascending by offset; several manifests name the same record
+}
+
+// note records damage; any other error is returned.
+func (v *verifier) note(file string, err error) error {
+	if err == nil || !errors.Is(err, kintsugi.ErrCorrupt) {
+		return err
+	}
+	v.wrong[file] = append(v.wrong[file], err)
+	v.report.Damage = append(v.report.Damage, err)
+	return nil
+}
+
+func (v *verifier) verify(ctx context.Context) error {
+	for _, step := range []func() error{v.readRuns, v.readShards, v.checkRefs, v.findSegments} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	for _, use := range v.segments {
+		v.total += use.bytes
+	}
+	for _, file := range slices.Sorted(maps.Keys(v.segments)) {
+		if err := v.readSegment(ctx, file, v.segments[file]); err != nil {
+			return err
+		}
+	}
+	v.conclude()
+	return v.findUnpublished()
+}
+
+func (v *verifier) readRuns() error {
+	names, err := List(v.fs, v.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		b, err := readAll(v.fs, v.dir, name, maxManifest)
+		var m *RunManifest
+		if err == nil {
+			v.report.Files++
+			v.report.Bytes += int64(len(b))
+			m, err = decodeRun(name, b)
+		}
+		if err := v.note(name, err); err != nil {
+			return err
+		}
+		v.runs = append(v.runs, m)
+		v.report.Checkpoints = append(v.report.Checkpoints, CheckpointReport{Name: name, Manifest: m})
+		if m != nil {
+			v.tensors[m.Fingerprint] = m.Tensors
+		}
+	}
+	return nil
+}
+
+func (v *verifier) readShards() error {
+	names, err := listNames(v.fs, v.dir, shardDir, parseShardName)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		file := path.Join(shardDir, n.shard())
+		m, ref, err := ReadShard(v.fs, v.dir, file)
+		if err := v.note(file, err); err != nil {
+			return err
+		}
+		if m != nil {
+			v.report.Files++
+			v.report.Bytes += ref.Bytes
+			v.shards[file], v.sums[file] = m, ref
+		}
+	}
+	return nil
+}
+
+// checkRefs compares run manifests with the shard manifests that they name.
+func (v *verifier) checkRefs() error {
+	for _, m := range v.runs {
+		if m == nil {
+			continue
+		}
+		for _, ref := range m.Shards {
+			if v.shards[ref.File] == nil && v.wrong[ref.File] != nil {
+				continue // noted when it was read
+			}
+			if v.sums[ref.File] == ref && m.accepts(v.shards[ref.File]) == nil {
+				continue
+			}
+			_, err := m.readShard(v.fs, v.dir, ref) // says what is wrong
+			if err := v.note(ref.File, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// findSegments collects what all shard manifests say of segments.
+func (v *verifier) findSegments() error {
+	for _, file := range slices.Sorted(maps.Keys(v.shards)) {
+		m := v.shards[file]
+		for _, s := range m.Segments {
+			use := v.segments[s.File]
+			if use == nil {
+				use = &segmentUse{bytes: s.Bytes, fingerprint: m.Fingerprint}
+				v.segments[s.File] = use
+			}
+			if use.bytes != s.Bytes || use.fingerprint != m.Fingerprint {
+				err := damaged(m.File(), 0, "another manifest says that %s has %d bytes and fingerprint %016x, not %d and %016x",
+					s.File, use.bytes, uint64(use.fingerprint), s.Bytes, uint64(m.Fingerprint))
+				if err := v.note(m.File(), err); err != nil {
+					return err
+				}
+			}
+		}
+		for _, l := range m.locate(kintsugi.ChunkRange{Lo: m.Lo, Hi: m.Hi}) {
+			l.Segment = 0
+			use := v.segments[l.file]
+			use.entries = append(use.entries, l)
+		}
+	}
+	for _, use := range v.segments {
+		slices.SortFunc(use.entries, func(a, b located) int { return cmp.Compare(a.Offset, b.Offset) })
+		use.entries = slices.Compact(use.entries)
+	}
+	return nil
+}
+
+// readSegment walks all records of a segment, whether a manifest still names them or not.
+func (v *verifier) readSegment(ctx context.Context, file string, use *segmentUse) error {
+	name := path.Join(v.dir, file)
+	info, err := v.fs.Stat(name)
+	if err == nil && (info.Directory || info.Size != use.bytes) {
+		err = damaged(file, min(info.Size, use.bytes), "%d bytes (directory: %t), its manifest says %d", info.Size, info.Directory, use.bytes)
+		if info.Directory {
+			return v.note(file, err)
+		}
+		if err := v.note(file, err); err != nil {
+			return err
+		}
+		err = nil
+	}
+	if err != nil {
+		return v.note(file, unreadable(file, -1, err))
+	}
+	f, err := v.fs.Open(name)
+	if err != nil {
+		return v.note(file, unreadable(file, -1, err))
+	}
+	defer f.Close() // read only: nothing can be lost
+	v.report.Files++
+	v.report.Bytes += info.Size
+	if err := v.note(file, checkSegmentHeader(f, file, use)); err != nil {
+		return err
+	}
+	w := walk{v: v, f: f, file: file, use: use, next: use.entries, layout: v.layout(use.fingerprint)}
+	for pos := int64(headerBytes); pos < use.bytes; {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		after, err := w.record(pos)
+		if err != nil {
+			return err
+		}
+		v.done += after - pos
+		v.progress(v.done, v.total)
+		pos = after
+	}
+	v.done += headerBytes
+	v.progress(v.done, v.total)
+	return nil
+}
+
+// layout returns the layout with that fingerprint, so that damage can name the tensor; nil: unknown.
+func (v *verifier) layout(f Fingerprint) *kintsugi.Layout {
+	layout, err := kintsugi.NewLayout(v.tensors[f])
+	if err != nil {
+		return nil
+	}
+	return layout
+}
+
+func checkSegmentHeader(f vfs.File, file string, use *segmentUse) error {
+	var b [headerBytes]byte
+	if err := readFull(f, b[:], 0); err != nil {
+		return unreadable(file, 0, err)
+	}
+	h, err := parseSegmentHeader(b[:])
+	if v, ok := errors.AsType[versionError](err); ok {
+		return newer(file, int(v))
+	}
+	if err != nil {
+		return damaged(file, 0, "%w", err)
+	}
+	if want, _ := parseIn(segmentDir, file); h.Name != want || h.Fingerprint != uint64(use.fingerprint) {
+		return damaged(file, 0, "this is the header of %s/%s with fingerprint %016x", segmentDir, h.Name.shard(), h.Fingerprint)
+	}
+	return nil
+}
+
+// walk goes through the records of one segment.
+type walk struct {
+	v      *verifier
+	f      vfs.File
+	file   string
+	use    *segmentUse
+	layout *kintsugi.Layout
+	next   []located // entries not reached yet
+	buffer []byte
+}
+
+// record verifies the record at pos and returns where the next one begins. Where a header is damaged that
+// is the next place that a manifest names, so that one wrong byte does not hide others.
+func (w *walk) record(pos int64) (after int64, err error) {
+	for len(w.next) > 0 && w.next[0].Offset < pos {
+		err := damaged(w.file, w.next[0].Offset, "a manifest names a record in the middle of another")
+		if err := w.note(w.next[0].Chunk, err); err != nil {
+			return 0, err
+		}
+		w.next = w.next[1:]
+	}
+	b, h, err := w.read(pos)
+	if err != nil {
+		after = w.use.bytes
+		chunk := int64(-1)
+		for _, l := range w.next {
+			if l.Offset == pos {
+				chunk = int64(l.Chunk)
+			}
+			if l.Offset > pos {
+				after = l.Offset
+				break
+			}
+		}
+		for len(w.next) > 0 && w.next[0].Offset == pos {
+			w.next = w.next[1:]
+		}
+		if chunk < 0 {
+			return after, w.v.note(w.file, err)
+		}
+		return after, w.note(kintsugi.ChunkID(chunk), err)
+	}
+	named := false
+	for ; len(w.next) > 0 && w.next[0].Offset == pos; w.next = w.next[1:] {
+		named = true
+		_, err := w.next[0].check(b)
+		if err := w.note(h.Chunk, err); err != nil {
+			return 0, err
+		}
+	}
+	if !named { // a newer save has the chunk, but the file belongs to the checkpoint
+		if err := checkRecord(b, h); err != nil {
+			if err := w.note(h.Chunk, damaged(w.file, pos, "%w", err)); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return pos + int64(h.bytes()), nil
+}
+
+// read returns the bytes and the header of the record at pos.
+func (w *walk) read(pos int64) ([]byte, recordHeader, error) {
+	w.buffer = slices.Grow(w.buffer[:0], headerBytes+maxPayload)[:headerBytes]
+	if err := readFull(w.f, w.buffer, pos); err != nil {
+		return nil, recordHeader{}, unreadable(w.file, pos, err)
+	}
+	h, err := parseRecordHeader(w.buffer)
+	if v, ok := errors.AsType[versionError](err); ok {
+		return nil, h, newer(w.file, int(v))
+	}
+	if err == nil && h.Offset != pos {
+		err = fmt.Errorf("the record there was written at offset %d", h.Offset)
+	}
+	if name, _ := parseIn(segmentDir, w.file); err == nil && (h.Line != name.Line || h.Step != name.Step) {
+		err = fmt.Errorf("the record there is of line %d step %d", h.Line, h.Step)
+	}
+	if err != nil {
+		return nil, h, damaged(w.file, pos, "%w", err)
+	}
+	b := w.buffer[:h.bytes()]
+	if err := readFull(w.f, b[headerBytes:], pos+headerBytes); err != nil {
+		return nil, h, unreadable(w.file, pos, err)
+	}
+	return b, h, nil
+}
+
+// note records damage of a chunk, with the tensor's name where that is known.
+func (w *walk) note(chunk kintsugi.ChunkID, err error) error {
+	if d, ok := errors.AsType[*Damage](err); ok {
+		d.Chunk = int64(chunk)
+		if w.layout != nil && int(chunk) < len(w.layout.Chunks) {
+			d.Tensor = w.layout.Tensors[w.layout.Chunks[chunk].Tensor].Name
+		}
+	}
+	return w.v.note(w.file, err)
+}
+
+// conclude says of each checkpoint what is wrong in its files.
+func (v *verifier) conclude() {
+	for i := range v.report.Checkpoints {
+		c := &v.report.Checkpoints[i]
+		c.Damage = append(c.Damage, v.wrong[c.Name]...)
+		if c.Manifest == nil {
+			continue
+		}
+		for _, ref := range c.Manifest.Shards {
+			c.Damage = append(c.Damage, v.wrong[ref.File]...)
+			if s := v.shards[ref.File]; s != nil {
+				for _, segment := range s.Segments {
+					c.Damage = append(c.Damage, v.wrong[segment.File]...)
+				}
+			}
+		}
+	}
+}
+
+func (v *verifier) findUnpublished() error {
+	for _, folder := range []string{runDir, shardDir, segmentDir, tmpDir} {
+		names, err := listFolder(v.fs, v.dir, folder)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			file := path.Join(folder, name)
+			_, isRun := parseIn(runDir, file)
+			_, isShard := parseIn(shardDir, file)
+			if !isRun && !isShard && v.segments[file] == nil {
+				v.report.Unpublished = append(v.report.Unpublished, file)
+			}
+		}
+	}
+	return nil
+}

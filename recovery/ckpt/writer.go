@@ -1,0 +1,340 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+// WriterConfig says whose chunks a Writer saves. All fields are needed; Shard and Range may be zero.
+type WriterConfig struct {
+	Layout *kintsugi.Layout
+	Rule   kintsugi.Rule
+	Shard  kintsugi.ShardID
+	Range  kintsugi.ChunkRange // the chunks of the shard
+	Line   kintsugi.Line
+	Fence  kintsugi.Fence // of the view in which this process holds the shard
+}
+
+// Writer saves one shard. It has one owner; several Writers, in several processes, may save into one
+// directory at the same time, even the same shard: each has files of its own.
+type Writer struct {
+	fs  vfs.FS
+	dir string
+	cfg WriterConfig
+
+	arrays      int // of state, by cfg.Rule
+	fingerprint Fingerprint
+
+	// newest is the shard manifest that the next save starts from; nil: there is none. What it names
+	// holds the newest saved value of each chunk.
+	newest *ShardManifest
+
+	buffer []byte // Invariant: empty between saves; kept so that saves do not allocate
+}
+
+// flushBytes is how much is handed to the file system at once: large enough that system calls do not
+// matter, small enough to stay in the cache between encoding and checksum. A guess.
+const flushBytes = 1 << 20
+
+// OpenWriter returns a Writer for a shard. It continues the running checkpoint of the shard on its line:
+// chunks that it does not save keep the value that an earlier Writer saved. A damaged shard manifest is
+// passed over for the one before. The error is kintsugi.ErrFenced if a Writer with a larger fence has saved
+// this shard on this line.
+func OpenWriter(fsys vfs.FS, dir string, c WriterConfig) (*Writer, error) {
+	arrays, err := StateArrays(c.Rule)
+	if err != nil {
+		return nil, fmt.Errorf("open checkpoint writer: %w: %w", err, kintsugi.ErrUsage)
+	}
+	if c.Layout == nil || c.Range.Lo > c.Range.Hi || int(c.Range.Hi) > len(c.Layout.Chunks) {
+		return nil, fmt.Errorf("open checkpoint writer: chunks [%d, %d) are not in the layout: %w",
+			c.Range.Lo, c.Range.Hi, kintsugi.ErrUsage)
+	}
+	w := &Writer{fs: fsys, dir: dir, cfg: c, arrays: arrays, fingerprint: Fingerprint(c.Layout.Fingerprint())}
+	describe := func(err error) error {
+		return fmt.Errorf("open checkpoint writer for shard %d in %s: %w", c.Shard, dir, err)
+	}
+	if err := makeFolders(fsys, dir); err != nil {
+		return nil, describe(err)
+	}
+	names, err := listNames(fsys, dir, shardDir, parseShardName)
+	if err != nil {
+		return nil, describe(err)
+	}
+	names = slices.DeleteFunc(names, func(n fileName) bool { return n.Line != c.Line || n.Shard != c.Shard })
+	for _, n := range names {
+		if n.Fence > c.Fence {
+			return nil, describe(fmt.Errorf("a writer with fence %d has saved at step %d, this one has %d: %w",
+				n.Fence, n.Step, c.Fence, kintsugi.ErrFenced))
+		}
+	}
+	for _, n := range slices.Backward(names) {
+		m, _, err := ReadShard(fsys, dir, path.Join(shardDir, n.shard()))
+		if err == nil {
+			err = m.checkSegments(fsys, dir)
+		}
+		if errors.Is(err, kintsugi.ErrCorrupt) {
+			continue // Verify and RestoreRunning say so; a save of all chunks heals it
+		}
+		if err != nil {
+			return nil, describe(err)
+		}
+		if m.Fingerprint == w.fingerprint && m.Rule == c.Rule && m.Lo == c.Range.Lo && m.Hi == c.Range.Hi {
+			w.newest = m
+			break
+		}
+	}
+	return w, nil
+}
+
+// Snapshot is what a Writer saves: chunks of one version, which must be released.
+type Snapshot struct {
+	Step kintsugi.Step
+
+	// Chunks are the chunks to save, ascending; nil: all of the shard. Only a save of all of them can
+	// be part of a full checkpoint.
+	Chunks []kintsugi.ChunkID
+
+	// Load returns the values of a chunk and the optimizer steps it has taken. Save reads the values
+	// before it calls Load again, and does not keep them.
+	Load func(kintsugi.ChunkID) (values Arrays, optimizer uint64)
+}
+
+// SaveReport says what a save has done.
+type SaveReport struct {
+	ShardRef
+	Complete bool  // the manifest may be part of a full checkpoint
+	Written  int64 // bytes of the segment and the manifest
+	Stored   int64 // bytes of all segments that the running checkpoint of the shard needs now
+	Live     int64 // bytes of its chunks among Stored
+}
+
+// Save appends the chunks to a new segment, syncs it, and publishes a shard manifest that names the
+// newest value of every chunk of the shard. When it returns without error the save is durable. It blocks
+// for as long as the disk takes.
+//
+// After an error nothing was published (or, if the very last sync failed, possibly everything: that is
+// harmless); the Writer may be used again, with the same step or a later one.
+func (w *Writer) Save(ctx context.Context, s Snapshot) (SaveReport, error) {
+	report, err := w.save(ctx, s)
+	if err != nil {
+		return SaveReport{}, fmt.Errorf("save step %d of shard %d in %s: %w", s.Step, w.cfg.Shard, w.dir, err)
+	}
+	return report, nil
+}
+
+func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
+	chunks, err := w.selected(s)
+	if err != nil {
+		return SaveReport{}, err
+	}
+	name := fileName{Line: w.cfg.Line, Step: s.Step, Fence: w.cfg.Fence, Shard: w.cfg.Shard}
+	first := uint32(0)
+	if n := w.newest; n != nil && n.Step == s.Step && n.Fence == w.cfg.Fence {
+		first = n.Attempt + 1 // names ascend, even if Compact made an earlier one free again
+	}
+	f, file, err := createFirst(w.fs, func(i uint32) string {
+		name.Attempt = first + i
+		return path.Join(w.dir, segmentDir, name.shard())
+	})
+	if err != nil {
+		return SaveReport{}, err
+	}
+	entries, size, err := w.writeSegment(ctx, f, name, s, chunks)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = w.fs.SyncDir(path.Join(w.dir, segmentDir))
+	}
+	if err != nil {
+		_ = w.fs.Remove(file) // no manifest names it; Compact would remove it later
+		return SaveReport{}, err
+	}
+	m := w.merge(name, Segment{File: path.Join(segmentDir, name.shard()), Bytes: size}, entries)
+	if err := m.check(); err != nil {
+		return SaveReport{}, err
+	}
+	content, err := m.encode()
+	if err != nil {
+		return SaveReport{}, err
+	}
+	if err := publish(w.fs, w.dir, shardDir, name.shard(), content); err != nil {
+		return SaveReport{}, err
+	}
+	w.newest = m
+	r := SaveReport{
+		ShardRef: ShardRef{
+			Shard: m.Shard, Lo: m.Lo, Hi: m.Hi,
+			File: m.File(), Bytes: int64(len(content)), CRC: Sum(checksum(content)),
+		},
+		Complete: m.Complete(),
+		Written:  size + int64(len(content)),
+	}
+	r.Stored, r.Live = m.Bytes()
+	return r, nil
+}
+
+// selected checks the snapshot and returns the chunks to save.
+func (w *Writer) selected(s Snapshot) ([]kintsugi.ChunkID, error) {
+	if w.newest != nil && s.Step < w.newest.Step {
+		return nil, fmt.Errorf("step %d of this line is saved already: %w", w.newest.Step, kintsugi.ErrUsage)
+	}
+	if s.Chunks == nil {
+		all := make([]kintsugi.ChunkID, 0, w.cfg.Range.Hi-w.cfg.Range.Lo)
+		for id := w.cfg.Range.Lo; id < w.cfg.Range.Hi; id++ {
+			all = append(all, id)
+		}
+		return all, nil
+	}
+	for i, id := range s.Chunks {
+		if id < w.cfg.Range.Lo || id >= w.cfg.Range.Hi || i > 0 && id <= s.Chunks[i-1] {
+			return nil, fmt.Errorf("chunk %d is out of order, or not in [%d, %d): %w",
+				id, w.cfg.Range.Lo, w.cfg.Range.Hi, kintsugi.ErrUsage)
+		}
+	}
+	return s.Chunks, nil
+}
+
+// writeSegment writes and syncs a whole segment. It returns where the chunks lie, with Segment zero,
+// and the length of the file.
+func (w *Writer) writeSegment(ctx context.Context, f vfs.File, name fileName, s Snapshot, chunks []kintsugi.ChunkID) (entries []Entry, size int64, err error) {
+	if w.buffer == nil {
+		w.buffer = make([]byte, 0, flushBytes+headerBytes+maxPayload)
+	}
+	defer func() { w.buffer = w.buffer[:0] }()
+	flush := func() error {
+		n, err := f.Write(w.buffer)
+		size += int64(n)
+		w.buffer = w.buffer[:0]
+		return err
+	}
+	w.buffer = segmentHeader{Name: name, Fingerprint: uint64(w.fingerprint), Range: w.cfg.Range}.append(w.buffer)
+	entries = make([]Entry, 0, len(chunks))
+	for _, id := range chunks {
+		values, optimizer := s.Load(id)
+		if err := w.fits(id, values); err != nil {
+			return nil, 0, err
+		}
+		h := recordHeader{
+			Chunk:     id,
+			Values:    len(values.Params),
+			Line:      w.cfg.Line,
+			Step:      s.Step,
+			Optimizer: optimizer,
+			Arrays:    w.arrays,
+			Rule:      w.cfg.Rule,
+			Offset:    size + int64(len(w.buffer)),
+		}
+		w.buffer, h = appendRecord(w.buffer, h, values)
+		entries = append(entries, Entry{
+			Chunk: id, Step: s.Step, Offset: h.Offset, Bytes: int64(h.bytes()), CRC: Sum(h.PayloadCRC),
+		})
+		if len(w.buffer) < flushBytes {
+			continue
+		}
+		if err := context.Cause(ctx); err != nil {
+			return nil, 0, err
+		}
+		if err := flush(); err != nil {
+			return nil, 0, err
+		}
+	}
+	if err := flush(); err != nil {
+		return nil, 0, err
+	}
+	return entries, size, f.Sync()
+}
+
+// fits says why values are not those of a chunk.
+func (w *Writer) fits(id kintsugi.ChunkID, values Arrays) error {
+	want := w.cfg.Layout.Chunks[id].Len()
+	if len(values.Params) != want {
+		return fmt.Errorf("chunk %d has %d values, the snapshot gives %d: %w", id, want, len(values.Params), kintsugi.ErrUsage)
+	}
+	for i, s := range values.State {
+		if i < w.arrays && len(s) != want {
+			return fmt.Errorf("chunk %d has %d values, the snapshot gives %d of state array %d: %w", id, want, len(s), i, kintsugi.ErrUsage)
+		}
+	}
+	return nil
+}
+
+// merge returns the manifest that names what was just saved, and what earlier saves hold of the rest.
+func (w *Writer) merge(name fileName, own Segment, saved []Entry) *ShardManifest {
+	m := &ShardManifest{
+		Format:      shardFormat,
+		Version:     FormatVersion,
+		Line:        name.Line,
+		Step:        name.Step,
+		Fence:       name.Fence,
+		Shard:       name.Shard,
+		Attempt:     name.Attempt,
+		Fingerprint: w.fingerprint,
+		Rule:        w.cfg.Rule,
+		Lo:          w.cfg.Range.Lo,
+		Hi:          w.cfg.Range.Hi,
+	}
+	lies := make(map[kintsugi.ChunkID]Entry, m.Hi-m.Lo)
+	files := map[string]Segment{own.File: own}
+	in := make(map[kintsugi.ChunkID]string, m.Hi-m.Lo)
+	if w.newest != nil {
+		for _, e := range w.newest.Chunks {
+			lies[e.Chunk], in[e.Chunk] = e, w.newest.Segments[e.Segment].File
+		}
+		for _, s := range w.newest.Segments {
+			files[s.File] = s
+		}
+	}
+	for _, e := range saved {
+		lies[e.Chunk], in[e.Chunk] = e, own.File
+	}
+	needed := map[string]bool{own.File: true}
+	for _, file := range in {
+		needed[file] = true
+	}
+	index := make(map[string]int, len(needed))
+	for file, s := range files {
+		if needed[file] {
+			m.Segments = append(m.Segments, s)
+		}
+	}
+	slices.SortFunc(m.Segments, func(a, b Segment) int { return strings.Compare(a.File, b.File) })
+	for i, s := range m.Segments {
+		index[s.File] = i
+	}
+	for id := m.Lo; id < m.Hi; id++ {
+		if e, ok := lies[id]; ok {
+			e.Segment = index[in[id]]
+			m.Chunks = append(m.Chunks, e)
+		}
+	}
+	return m
+}
+
+// Cold returns the chunks, ascending, that the next save must include so that the running checkpoint
+// needs at most limit bytes of segments besides what that save writes; nil: it does so already. A segment stays as long as one chunk in
+// it was not saved again, so a planner that only saves what moves would fill the disk with the dead rest.
+func (w *Writer) Cold(limit int64) []kintsugi.ChunkID {
+	if w.newest == nil {
+		return nil
+	}
+	stored, _ := w.newest.Bytes()
+	oldest := 0 // segments before it must go
+	for ; oldest < len(w.newest.Segments) && stored > limit; oldest++ {
+		stored -= w.newest.Segments[oldest].Bytes
+	}
+	var cold []kintsugi.ChunkID
+	for _, e := range w.newest.Chunks {
+		if e.Segment < oldest {
+			cold = append(cold, e.Chunk)
+		}
+	}
+	return cold
+}

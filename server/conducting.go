@@ -1,0 +1,319 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+const (
+	tickEvery   = 50 * time.Millisecond // resolution of the conductor's grace periods
+	redialAfter = 50 * time.Millisecond // between two tries to reach a shard
+	keptEvents  = 1 << 16               // for watchers that connect late
+)
+
+// conducting is the shell of the conductor: the loop's goroutine owns the core and the table of workers.
+type conducting struct {
+	loop
+	cfg  *Config
+	view kintsugi.View
+	log  *slog.Logger
+
+	core    *conductor.Conductor
+	shards  []*outbox[kintsugi.ControlMessage] // by shard; nil: not connected
+	workers map[kintsugi.Slot]*workerStream
+	events  eventLog
+	work    sync.WaitGroup
+	over    bool
+}
+
+type workerStream struct {
+	incarnation kintsugi.Incarnation
+	out         *outbox[kintsugi.ConductorMessage]
+}
+
+// newConducting takes a fence of its own: a conductor that was here before must not be believed.
+func newConducting(ctx context.Context, cfg *Config, v kintsugi.View) (*conducting, error) {
+	fence, err := cfg.NextFence(ctx, v.Fence)
+	if err != nil {
+		return nil, fmt.Errorf("take a fence for the conductor: %w", err)
+	}
+	grace := cfg.StartGrace
+	if v.Line > 1 {
+		grace = cfg.RejoinGrace
+	}
+	core, err := conductor.New(conductor.Config{
+		Line: v.Line, View: v.Number, Fence: fence, Model: cfg.Layout.Fingerprint(), Shards: len(v.Chains), Slots: cfg.Slots,
+		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Steps: cfg.Steps, SaveEvery: cfg.SaveEvery,
+		StartGrace: grace, LeaveGrace: cfg.LeaveGrace,
+	}, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return &conducting{
+		loop: newLoop(ctx), cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core,
+		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
+		workers: make(map[kintsugi.Slot]*workerStream),
+		events:  eventLog{changed: make(chan struct{})},
+	}, nil
+}
+
+func (c *conducting) run() {
+	for i := range c.shards {
+		c.work.Go(func() { c.hold(kintsugi.ShardID(i)) })
+	}
+	c.work.Go(func() {
+		tick := time.NewTicker(tickEvery)
+		defer tick.Stop()
+		for c.ctx.Err() == nil {
+			select {
+			case <-c.ctx.Done():
+			case <-tick.C:
+				c.post(func() { c.core.Tick(time.Now()) })
+			}
+		}
+	})
+	c.loop.run(c.perform)
+	c.work.Wait()
+}
+
+func (c *conducting) stop(reason string, save bool) {
+	c.post(func() { c.core.Stop(time.Now(), reason, save) })
+}
+
+// perform carries out what the core owes.
+func (c *conducting) perform() {
+	ready := c.core.Ready()
+	for _, m := range ready.ToShards {
+		if out := c.shards[m.Shard]; out != nil {
+			out.put(m.Message)
+		}
+	}
+	for _, m := range ready.ToWorkers {
+		if w := c.workers[m.Slot]; w != nil && w.incarnation == m.Incarnation {
+			w.out.put(m.Message)
+		}
+	}
+	c.events.add(ready.Events)
+	for _, p := range ready.Publish {
+		c.publish(p)
+	}
+	if c.core.Finished() && !c.over {
+		c.over = true
+		c.cfg.Done(ready.Events[len(ready.Events)-1].(kintsugi.Done))
+	}
+}
+
+// publish publishes a run manifest off the loop: a slow store must not stop steps.
+func (c *conducting) publish(p conductor.Publication) {
+	fence := c.core.Fence()
+	c.work.Go(func() {
+		start := time.Now()
+		name, err := c.cfg.Publish(c.ctx, Checkpoint{Line: c.view.Line, Step: p.Step, Fence: fence, Manifests: p.Manifests})
+		e := kintsugi.CheckpointEvent{Step: p.Step, Manifest: name, Bytes: p.Bytes, Took: p.Took + time.Since(start)}
+		if err != nil {
+			e.Err = err.Error()
+			c.log.Error("publish checkpoint", "step", p.Step, "err", err)
+		}
+		c.post(func() { c.core.Published(time.Now(), e) })
+	})
+}
+
+// hold keeps a control stream to a shard open.
+func (c *conducting) hold(id kintsugi.ShardID) {
+	for c.ctx.Err() == nil {
+		if err := c.control(id); err != nil && c.ctx.Err() == nil {
+			c.log.Debug("control stream", "shard", id, "err", err)
+			select {
+			case <-c.ctx.Done():
+			case <-time.After(redialAfter):
+			}
+		}
+	}
+}
+
+func (c *conducting) control(id kintsugi.ShardID) error {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	peer, err := transport.Dial(c.view.Head(id).Address)
+	if err != nil {
+		return err
+	}
+	defer peer.Close()
+	stream, err := peer.Control(ctx)
+	if err != nil {
+		return err
+	}
+	out := newOutbox[kintsugi.ControlMessage]()
+	defer func() {
+		_ = c.do(func() {
+			if c.shards[id] == out {
+				c.shards[id] = nil
+			}
+		})
+	}()
+	if !c.post(func() { c.shards[id] = out; c.core.ShardConnected(id) }) {
+		return errStopped
+	}
+	go func() {
+		send := func(m kintsugi.ControlMessage) error { return stream.Send(transport.Control{Shard: id, Message: m}) }
+		if out.drain(ctx, send) != nil {
+			cancel()
+		}
+	}()
+	for {
+		m, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if !c.post(func() { c.core.HandleReplica(time.Now(), m) }) {
+			return errStopped
+		}
+	}
+}
+
+// Work is one worker's membership.
+func (s *Server) Work(stream *transport.WorkServer) error {
+	c, t, err := s.conducting(stream.Context())
+	if err != nil {
+		return err
+	}
+	return t.during(func() error { return c.serve(stream) })
+}
+
+func (s *Server) conducting(ctx context.Context) (*conducting, *tenure, error) {
+	t, err := s.serving(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t.conductor == nil {
+		return nil, nil, fmt.Errorf("%w: the conductor of view %d runs on server/%d", kintsugi.ErrStaleView, t.view.Number, t.view.Conductor)
+	}
+	return t.conductor, t, nil
+}
+
+func (c *conducting) serve(stream *transport.WorkServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	hello, ok := first.(kintsugi.Hello)
+	if !ok {
+		return fmt.Errorf("%w: a worker must say hello first, not %T", kintsugi.ErrOtherModel, first)
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	out := newOutbox[kintsugi.ConductorMessage]()
+	var refused error
+	err = c.do(func() {
+		if refused = c.core.HandleHello(time.Now(), hello); refused == nil {
+			c.workers[hello.Slot] = &workerStream{incarnation: hello.Incarnation, out: out}
+		}
+	})
+	if err = errors.Join(err, refused); err != nil {
+		return err
+	}
+	defer c.post(func() {
+		if w := c.workers[hello.Slot]; w != nil && w.out == out {
+			delete(c.workers, hello.Slot)
+			c.core.WorkerGone(time.Now(), hello.Slot, hello.Incarnation)
+		}
+	})
+	go func() {
+		if out.drain(ctx, stream.Send) != nil {
+			cancel()
+		}
+	}()
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		ticket, ok := m.(kintsugi.Ticket)
+		if !ok || ticket.Push.Slot != hello.Slot {
+			return fmt.Errorf("%w: worker/%d sent %T for another slot or a second hello", kintsugi.ErrUsage, hello.Slot, m)
+		}
+		if !c.post(func() { c.core.HandleTicket(time.Now(), ticket) }) {
+			return errStopped
+		}
+	}
+}
+
+// Watch follows the events of the run.
+func (s *Server) Watch(stream *transport.WatchServer) error {
+	c, t, err := s.conducting(stream.Context())
+	if err != nil {
+		return err
+	}
+	return t.during(func() error {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		at := 0
+		for {
+			var batch []kintsugi.RunEvent
+			var changed <-chan struct{}
+			batch, at, changed = c.events.from(at)
+			for _, e := range batch {
+				if step, ok := e.(kintsugi.StepEvent); ok && step.Line == req.Line && step.Step <= req.After {
+					continue
+				}
+				if err := stream.Send(e); err != nil {
+					return err
+				}
+			}
+			if len(batch) > 0 {
+				continue
+			}
+			select {
+			case <-changed:
+			case <-stream.Context().Done():
+				return stream.Context().Err()
+			}
+		}
+	})
+}
+
+// eventLog keeps the newest events for watchers.
+type eventLog struct {
+	mu      sync.Mutex
+	dropped int
+	kept    []kintsugi.RunEvent
+	changed chan struct{}
+}
+
+func (l *eventLog) add(events []kintsugi.RunEvent) {
+	if len(events) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = append(l.kept, events...)
+	if extra := len(l.kept) - keptEvents; extra > keptEvents/4 { // rarely, so that it costs nothing per event
+		l.kept = append([]kintsugi.RunEvent(nil), l.kept[extra:]...)
+		l.dropped += extra
+	}
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// from returns the events from number at on, the number to ask for next, and a channel that is closed
+// when there are more.
+func (l *eventLog) from(at int) ([]kintsugi.RunEvent, int, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lo := max(0, at-l.dropped)
+	return l.kept[lo:len(l.kept):len(l.kept)], l.dropped + len(l.kept), l.changed
+}

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// loop is a goroutine that owns a state: everything that touches the state is a closure in its inbox.
+type loop struct {
+	ctx   context.Context
+	inbox chan func()
+	ended chan struct{} // closed when run has returned: no closure runs any more
+}
+
+// errStopped means that the owner of the state has ended; the view it served is over.
+var errStopped = errors.New("the view it served is over")
+
+// newLoop returns a loop that ends with ctx. The inbox is short: senders wait while the owner is behind.
+func newLoop(ctx context.Context) loop {
+	return loop{ctx: ctx, inbox: make(chan func(), 64), ended: make(chan struct{})}
+}
+
+// run executes closures, and after after each of them, until the loop's context ends.
+func (l loop) run(after func()) {
+	defer close(l.ended)
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case f := <-l.inbox:
+			f()
+			after()
+		}
+	}
+}
+
+// post hands f to the owner and does not wait for it. It reports false if the owner has ended.
+func (l loop) post(f func()) bool {
+	select {
+	case l.inbox <- f:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+// do hands f to the owner and waits until it has run, or until it never will: either way the caller may
+// then look at what f writes.
+func (l loop) do(f func()) error {
+	done := make(chan struct{})
+	if !l.post(func() { f(); close(done) }) {
+		return errStopped
+	}
+	select {
+	case <-done:
+		return nil
+	case <-l.ended:
+		return errStopped
+	}
+}
+
+// outbox is a queue of messages to one stream. Put never blocks, so that a slow peer cannot hold up the
+// owner of a state; a peer that falls maxOutbox messages behind loses its stream and connects again.
+type outbox[T any] struct {
+	mu     sync.Mutex
+	queue  []T
+	closed bool
+	wake   chan struct{} // holds one token when there is something to take
+}
+
+const maxOutbox = 4096
+
+var errSlowPeer = errors.New("the peer is too slow: its queue of messages is full")
+
+func newOutbox[T any]() *outbox[T] { return &outbox[T]{wake: make(chan struct{}, 1)} }
+
+// put appends m.
+func (o *outbox[T]) put(m T) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) >= maxOutbox {
+		o.closed = true
+		o.queue = nil
+	}
+	if !o.closed {
+		o.queue = append(o.queue, m)
+	}
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drain sends what is put, in order, until ctx ends, send fails or the peer is too slow.
+func (o *outbox[T]) drain(ctx context.Context, send func(T) error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-o.wake:
+		}
+		o.mu.Lock()
+		batch, closed := o.queue, o.closed
+		o.queue = nil
+		o.mu.Unlock()
+		for _, m := range batch {
+			if err := send(m); err != nil {
+				return err
+			}
+		}
+		if closed {
+			return errSlowPeer
+		}
+	}
+}

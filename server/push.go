@@ -1,0 +1,162 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+// Push lands a worker's gradients. It answers Received once a push is whole and verified, and Refused
+// once for a push that cannot be counted.
+func (s *Server) Push(stream *transport.PushServer) error {
+	t, err := s.serving(stream.Context())
+	if err != nil {
+		return err
+	}
+	answers := newOutbox[kintsugi.HeadMessage]()
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	sent := make(chan error, 1)
+	go func() { sent <- answers.drain(ctx, stream.Send) }()
+	return t.during(func() error {
+		in := landing{tenure: t, answers: answers}
+		for {
+			f, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			err = in.land(f)
+			f.Release()
+			if err != nil {
+				return err
+			}
+			select {
+			case err := <-sent:
+				return err
+			default:
+			}
+		}
+	})
+}
+
+// landing is the state of one push stream.
+type landing struct {
+	tenure  *tenure
+	answers *outbox[kintsugi.HeadMessage]
+
+	// The push that is arriving, so that only its first frame costs a word with the replica.
+	shard   kintsugi.ShardID
+	push    kintsugi.PushID
+	buffer  *held // nil: its frames are dropped, it is held already or refused
+	started bool
+}
+
+// land takes one frame. An error ends the stream: the peer is broken or the bytes were damaged.
+func (in *landing) land(f *transport.Frame) error {
+	r, err := in.tenure.replica(f.Shard)
+	if err != nil {
+		return err
+	}
+	if f.Kind != transport.KindPush || f.Chunks.Lo < r.chunks.Lo || f.Chunks.Hi > r.chunks.Hi {
+		return fmt.Errorf("%w: frame of kind %d with chunks [%d, %d) does not belong to a push to shard %d, chunks [%d, %d)",
+			kintsugi.ErrCorrupt, f.Kind, f.Chunks.Lo, f.Chunks.Hi, f.Shard, r.chunks.Lo, r.chunks.Hi)
+	}
+	if !in.started || in.shard != f.Shard || in.push != f.Push {
+		if err := in.begin(r, f); err != nil {
+			return err
+		}
+	}
+	if in.buffer == nil {
+		return nil
+	}
+	lo, hi := r.cfg.Layout.Span(f.Chunks)
+	if err := f.CopyTo(kernels.Bytes(in.buffer.values[lo-r.lo : hi-r.lo])); err != nil {
+		_ = r.do(func() { r.drop(f.Push, in.buffer) })
+		return err
+	}
+	r.pushed.Add(uint64(f.Bytes) + transport.HeaderBytes)
+	for c := f.Chunks.Lo; c < f.Chunks.Hi; c++ {
+		if i := c - r.chunks.Lo; !in.buffer.have[i] {
+			in.buffer.have[i] = true
+			in.buffer.left--
+		}
+	}
+	if in.buffer.left > 0 {
+		return nil
+	}
+	return in.complete(r, f.Push)
+}
+
+// begin asks the replica what becomes of a push.
+func (in *landing) begin(r *replica, f *transport.Frame) error {
+	in.started, in.shard, in.push, in.buffer = true, f.Shard, f.Push, nil
+	return r.do(func() {
+		switch verdict, reason := r.core.Begin(f.Push); verdict {
+		case shard.Accept:
+			in.buffer = r.landingBuffer()
+			r.held[f.Push] = in.buffer
+		case shard.Have:
+			in.answers.put(kintsugi.Received{Push: f.Push, Shard: r.id, View: r.view.Number})
+		case shard.Refuse:
+			in.answers.put(kintsugi.Refused{Push: f.Push, Step: r.core.Released(), Reason: reason})
+		}
+	})
+}
+
+// complete verifies a push that has landed and hands it to the replica. Finiteness is checked here, on
+// the stream's goroutine: it costs one pass over bytes that are still in the cache for small shards.
+func (in *landing) complete(r *replica, p kintsugi.PushID) error {
+	buffer := in.buffer
+	in.buffer = nil
+	bad, err := r.cfg.Device.Finite(buffer.values)
+	if err != nil {
+		return fmt.Errorf("scan gradient of %v: %w", p, err)
+	}
+	return r.do(func() {
+		if bad >= 0 {
+			reason := fmt.Sprintf("%v: tensor %s holds %v", kintsugi.ErrNotFinite, r.cfg.Layout.TensorAt(r.lo+bad), buffer.values[bad])
+			r.log.Warn("gradient refused", "push", p.String(), "reason", reason)
+			r.drop(p, buffer)
+			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: reason})
+			return
+		}
+		if r.held[p] != buffer {
+			return // a later stream of the same worker has begun the push again
+		}
+		if ok, reason := r.core.Complete(p); !ok {
+			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: reason})
+			return
+		}
+		in.answers.put(kintsugi.Received{Push: p, Shard: r.id, View: r.view.Number})
+	})
+}
+
+// drop forgets a push whose bytes were refused, unless a later stream has begun it again.
+func (r *replica) drop(p kintsugi.PushID, buffer *held) {
+	if r.held[p] == buffer {
+		r.core.Drop(p)
+	}
+}
+
+// landingBuffer returns a buffer for one push. Only buffers of complete pushes are used again: a stream
+// may still be writing to one that was freed half full.
+func (r *replica) landingBuffer() *held {
+	n := int(r.chunks.Hi - r.chunks.Lo)
+	if k := len(r.spare); k > 0 {
+		h := r.spare[k-1]
+		r.spare = r.spare[:k-1]
+		clear(h.have)
+		h.left = n
+		return h
+	}
+	return &held{values: make([]float32, r.values), have: make([]bool, n), left: n}
+}

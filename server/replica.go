@@ -1,0 +1,219 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+// replica is the shell of one shard: the core decides, the loop's goroutine owns the core and the table
+// of held pushes.
+type replica struct {
+	loop
+	cfg    *Config
+	view   kintsugi.View
+	id     kintsugi.ShardID
+	chunks kintsugi.ChunkRange
+	lo     int // first value of the shard in the flat vector
+	values int
+	log    *slog.Logger
+	fail   func(error) // ends the process's service
+
+	core     *shard.Replica
+	held     map[kintsugi.PushID]*held
+	spare    []*held // buffers of freed pushes
+	replies  *outbox[kintsugi.ReplicaMessage]
+	versions *versions
+	work     sync.WaitGroup // apply and save
+
+	pushed, pulled atomic.Uint64 // bytes, for the run's events
+}
+
+// held is the landing buffer of one push. It belongs to the goroutine of the stream it arrives on until
+// it is complete, and to the replica from then on.
+type held struct {
+	values []float32
+	have   []bool // by chunk of the shard
+	left   int    // chunks that have not landed
+}
+
+// newReplica loads the version that the view starts from.
+func newReplica(ctx context.Context, cfg *Config, fail func(error), v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange) (*replica, error) {
+	lo, hi := cfg.Layout.Span(chunks)
+	rule := cfg.Schedule.Rule
+	r := &replica{
+		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chunks: chunks, lo: lo, values: hi - lo,
+		log:      cfg.Log.With("shard", id),
+		fail:     fail,
+		held:     make(map[kintsugi.PushID]*held),
+		versions: newVersions(cfg.Layout, chunks, kernels.Rule(rule).States()),
+	}
+	first := r.versions.take(v.RestoreStep)
+	s := Shard{ID: id, Chunks: chunks, Line: v.Line, Step: v.RestoreStep, Rule: rule, Params: first.params, State: first.arrays(rule)}
+	if err := cfg.Load(ctx, v, &s); err != nil {
+		return nil, fmt.Errorf("load shard %d: %w", id, err)
+	}
+	first.step = s.Step
+	r.versions.publish(first)
+	r.core = shard.New(id, int(chunks.Hi-chunks.Lo), v.Line, v.Number, s.Step)
+	return r, nil
+}
+
+// arrays returns the arrays of optimizer state that rule has.
+func (x *version) arrays(rule kintsugi.Rule) [][]float32 {
+	return x.state[:kernels.Rule(rule).States()]
+}
+
+func (r *replica) run() {
+	r.loop.run(r.perform)
+	r.work.Wait()
+}
+
+// perform carries out what the core owes.
+func (r *replica) perform() {
+	ready := r.core.Ready()
+	for _, p := range ready.Free {
+		if h := r.held[p]; h != nil && h.left == 0 && len(r.spare) < 2*r.cfg.Slots {
+			r.spare = append(r.spare, h)
+		}
+		delete(r.held, p)
+	}
+	if ready.Publish != nil {
+		r.versions.publish(nil)
+	}
+	if ready.Apply != nil {
+		r.apply(*ready.Apply)
+	}
+	if ready.Save != nil {
+		r.save(*ready.Save)
+	}
+	for _, m := range ready.Replies {
+		if r.replies != nil {
+			r.replies.put(m)
+		}
+	}
+	if ready.Done != nil {
+		r.log.Info("run is over", "step", ready.Done.Step, "reason", ready.Done.Reason)
+	}
+}
+
+// apply runs the fused kernel over the shard's chunks, off the loop: gradients of the next step may
+// land meanwhile.
+func (r *replica) apply(c kintsugi.Commit) {
+	start := time.Now()
+	operands := make([]kernels.Operand, len(c.Counted))
+	for i, w := range c.Counted {
+		operands[i].Weight = w.Weight
+		if h := r.held[w.Push]; h != nil { // nil: a shard without chunks
+			operands[i].Values = h.values
+		}
+	}
+	src, _ := r.versions.pin(0, 1)
+	dst := r.versions.take(c.Step)
+	r.work.Go(func() {
+		products, err := r.step(c, src, dst, operands)
+		r.versions.unpin(src)
+		if err != nil { // the device is lost, and with it this process: recovery does the rest
+			r.versions.discard(dst)
+			r.fail(fmt.Errorf("apply step %d to shard %d: %w", c.Step, r.id, err))
+			return
+		}
+		took := time.Since(start)
+		r.post(func() {
+			r.versions.applied(dst)
+			r.core.Applied(c.Decided, products, took, r.pushed.Load(), r.pulled.Load())
+		})
+	})
+}
+
+// step applies c to src, writing dst, and returns the by-products of each chunk. Threads take chunks in
+// turn; what a chunk becomes does not depend on which thread has it.
+func (r *replica) step(c kintsugi.Commit, src, dst *version, operands []kernels.Operand) ([]kintsugi.Products, error) {
+	products := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo)
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	for range min(r.cfg.Threads, len(products)) {
+		wg.Go(func() {
+			k := newKernelStep(c, operands)
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(products) || failed.Load() != nil {
+					return
+				}
+				chunk := r.cfg.Layout.Chunks[int(r.chunks.Lo)+i]
+				p, err := k.run(r.cfg.Device, src, dst, operands, chunk.Lo-r.lo, chunk.Hi-r.lo)
+				if err != nil {
+					failed.Store(&err)
+					return
+				}
+				products[i] = p
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return nil, *err
+	}
+	return products, nil
+}
+
+// kernelStep is one thread's kernel arguments, reused from chunk to chunk.
+type kernelStep struct{ kernels.Step }
+
+func newKernelStep(c kintsugi.Commit, operands []kernels.Operand) *kernelStep {
+	o := c.Optimizer
+	return &kernelStep{kernels.Step{
+		Rule: kernels.Rule(o.Rule),
+		Scalars: kernels.Scalars{
+			LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
+			WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2,
+		},
+		Operands:         make([]kernels.Operand, len(operands)),
+		Scale:            c.Scale,
+		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0,
+	}}
+}
+
+func (k *kernelStep) run(d kernels.Device, src, dst *version, operands []kernels.Operand, lo, hi int) (kintsugi.Products, error) {
+	for i, o := range operands {
+		k.Operands[i] = kernels.Operand{Weight: o.Weight, Values: o.Values[lo:hi]}
+	}
+	k.Params, k.Next = src.params[lo:hi], dst.params[lo:hi]
+	for i := range k.Rule.States() {
+		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]
+	}
+	p, err := d.Step(&k.Step)
+	return kintsugi.Products{SquaredNorm: p.SquaredNorm, DotDisplacement: p.DotDisplacement, SquaredDisplacement: p.SquaredDisplacement}, err
+}
+
+// save writes the released version to the checkpoint in the background: steps go on.
+func (r *replica) save(step kintsugi.Step) {
+	x, _ := r.versions.pin(step, 1)
+	if x == nil || x.step != step {
+		if x != nil {
+			r.versions.unpin(x)
+		}
+		r.core.Saved(kintsugi.Saved{Shard: r.id, Step: step, Err: fmt.Sprintf("version %d is not here any more", step)})
+		return
+	}
+	r.work.Go(func() {
+		start := time.Now()
+		s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: step, Rule: r.cfg.Schedule.Rule, Params: x.params, State: x.arrays(r.cfg.Schedule.Rule)}
+		name, bytes, err := r.cfg.Save(r.ctx, r.view, s)
+		r.versions.unpin(x)
+		m := kintsugi.Saved{Shard: r.id, Step: step, Manifest: name, Bytes: bytes, Took: time.Since(start)}
+		if err != nil {
+			m.Err = err.Error()
+			r.log.Error("save", "step", step, "err", err)
+		}
+		r.post(func() { r.core.Saved(m) })
+	})
+}

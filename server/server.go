@@ -1,0 +1,260 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+// Shard is the state of one shard at one version. Slices are owned by the server; whoever is handed a
+// Shard uses them until the call returns.
+type Shard struct {
+	ID     kintsugi.ShardID
+	Chunks kintsugi.ChunkRange
+	Line   kintsugi.Line
+	Step   kintsugi.Step
+	Rule   kintsugi.Rule
+	Params []float32   // the values of Chunks, in the order of the flat vector
+	State  [][]float32 // the rule's arrays of optimizer state, each as long as Params
+}
+
+// Checkpoint names the parts of a checkpoint that is to be published.
+type Checkpoint struct {
+	Line      kintsugi.Line
+	Step      kintsugi.Step
+	Fence     kintsugi.Fence
+	Manifests []string // by shard
+}
+
+// Config is what a server must know. All fields but Log are required; functions may be called from
+// several goroutines at once.
+type Config struct {
+	ID          kintsugi.ServerID
+	Incarnation kintsugi.Incarnation
+	Layout      *kintsugi.Layout
+	Device      kernels.Device
+	Threads     int // that run kernels; the result does not depend on it
+
+	Slots       int
+	Consistency agg.Config
+	Schedule    conductor.Schedule
+	Steps       kintsugi.Step
+	SaveEvery   kintsugi.Step
+	StartGrace  time.Duration // for the first line; later lines wait RejoinGrace
+	RejoinGrace time.Duration
+	LeaveGrace  time.Duration
+
+	// Load fills s with the version that the view starts from and sets s.Step. s.Params and s.State are
+	// allocated; State holds zeros.
+	Load func(ctx context.Context, v kintsugi.View, s *Shard) error
+
+	// Save makes a version of a shard durable and returns its manifest and size in bytes.
+	Save func(ctx context.Context, v kintsugi.View, s Shard) (manifest string, bytes uint64, err error)
+
+	// Publish publishes a run manifest and returns its name.
+	Publish func(ctx context.Context, c Checkpoint) (name string, err error)
+
+	// NextFence returns a fence larger than any before, and larger than after.
+	NextFence func(ctx context.Context, after kintsugi.Fence) (kintsugi.Fence, error)
+
+	// Done is called once when the run is over.
+	Done func(kintsugi.Done)
+
+	Log *slog.Logger // nil: slog.Default
+}
+
+// Server holds the replicas that the current view assigns to it, and the conductor if it is the
+// conductor's place.
+type Server struct {
+	cfg Config
+
+	mu     sync.Mutex
+	tenure *tenure       // nil: no view yet
+	change chan struct{} // closed when tenure changes
+	stop   *stopRequest
+
+	failed chan error // holds one
+}
+
+type stopRequest struct {
+	reason string
+	save   bool
+}
+
+// tenure is what a server holds in one view. Everything in it ends with its context.
+type tenure struct {
+	view      kintsugi.View
+	ctx       context.Context
+	cancel    context.CancelFunc
+	replicas  map[kintsugi.ShardID]*replica
+	conductor *conducting // nil: it is somewhere else
+	wg        sync.WaitGroup
+}
+
+// New returns a server that holds nothing yet.
+func New(cfg Config) *Server {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	cfg.Threads = max(1, cfg.Threads)
+	return &Server{cfg: cfg, change: make(chan struct{}), failed: make(chan error, 1)}
+}
+
+// fail makes Run return err; only the first one counts.
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// Run serves on lis and follows views until ctx ends, which is no error, or until a view cannot be
+// entered, which is one: the process should end and start again.
+func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsugi.View) error {
+	g := transport.NewServer(lis, s)
+	served := make(chan error, 1)
+	go func() { served <- g.Serve() }()
+	defer func() {
+		s.leave()
+		g.Stop()
+		<-served
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			served <- nil
+			return fmt.Errorf("serve on %s: %w", g.Address(), err)
+		case err := <-s.failed:
+			return err
+		case v, ok := <-views:
+			if !ok {
+				return errors.New("the watch of views has ended")
+			}
+			g.SetReady(false)
+			if err := s.enter(ctx, v); err != nil {
+				return fmt.Errorf("enter view %d: %w", v.Number, err)
+			}
+			g.SetReady(true)
+		}
+	}
+}
+
+// Stop asks the conductor, if it is here, now or later, to end the run.
+func (s *Server) Stop(reason string, save bool) {
+	s.mu.Lock()
+	s.stop = &stopRequest{reason, save}
+	t := s.tenure
+	s.mu.Unlock()
+	if t != nil && t.conductor != nil {
+		t.conductor.stop(reason, save)
+	}
+}
+
+// enter leaves the view before and takes up what v assigns to this server.
+func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
+	s.leave()
+	if int(s.cfg.ID) >= len(v.Servers) || v.Servers[s.cfg.ID].Incarnation != s.cfg.Incarnation {
+		// A view of an earlier life of this server: the coordinator will make another one.
+		s.cfg.Log.Info("not a member of the view", "view", v.Number)
+		return nil
+	}
+	t := &tenure{view: v, replicas: make(map[kintsugi.ShardID]*replica)}
+	t.ctx, t.cancel = context.WithCancel(ctx)
+	for i, chunks := range s.cfg.Layout.Split(len(v.Chains)) {
+		id := kintsugi.ShardID(i)
+		if v.Chains[id][0] != s.cfg.ID {
+			continue
+		}
+		r, err := newReplica(t.ctx, &s.cfg, s.fail, v, id, chunks)
+		if err != nil {
+			t.cancel()
+			return err
+		}
+		t.replicas[id] = r
+		t.wg.Go(r.run)
+	}
+	if v.Conductor == s.cfg.ID {
+		c, err := newConducting(t.ctx, &s.cfg, v)
+		if err != nil {
+			t.cancel()
+			t.wg.Wait()
+			return err
+		}
+		t.conductor = c
+		t.wg.Go(c.run)
+	}
+	s.mu.Lock()
+	s.tenure = t
+	stop := s.stop
+	close(s.change)
+	s.change = make(chan struct{})
+	s.mu.Unlock()
+	if stop != nil && t.conductor != nil {
+		t.conductor.stop(stop.reason, stop.save)
+	}
+	s.cfg.Log.Info("entered view", "view", v.Number, "line", v.Line, "step", v.RestoreStep, "shards", len(t.replicas), "conductor", t.conductor != nil)
+	return nil
+}
+
+// leave ends the tenure and waits for everything in it.
+func (s *Server) leave() {
+	s.mu.Lock()
+	t := s.tenure
+	s.tenure = nil
+	s.mu.Unlock()
+	if t != nil {
+		t.cancel()
+		t.wg.Wait()
+	}
+}
+
+// serving returns the tenure, waiting for one for a moment: clients learn of a view as soon as servers do.
+func (s *Server) serving(ctx context.Context) (*tenure, error) {
+	for {
+		s.mu.Lock()
+		t, change := s.tenure, s.change
+		s.mu.Unlock()
+		if t != nil {
+			return t, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-change:
+		}
+	}
+}
+
+// replica returns the replica of a shard that this server heads.
+func (t *tenure) replica(id kintsugi.ShardID) (*replica, error) {
+	r := t.replicas[id]
+	if r == nil {
+		return nil, fmt.Errorf("%w: this server does not hold shard %d in view %d", kintsugi.ErrStaleView, id, t.view.Number)
+	}
+	return r, nil
+}
+
+// during runs f, which blocks on a stream, until it ends or the tenure does. Ending the handler ends the
+// stream, and with it f.
+func (t *tenure) during(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-t.ctx.Done():
+		return fmt.Errorf("%w: view %d is over", kintsugi.ErrStaleView, t.view.Number)
+	}
+}

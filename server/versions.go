@@ -1,0 +1,145 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// version is one complete version of a shard: parameters and optimizer state. It is written once, before
+// it is published, and never again while someone reads it.
+type version struct {
+	step   kintsugi.Step
+	params []float32
+	state  [2][]float32 // as many arrays as the rule has, each as long as params
+	pins   int          // guarded by versions.mu
+	live   bool         // current, next or being written; guarded by versions.mu
+
+	encode sync.Once
+	frames []frame
+}
+
+// frame is one encoded range of chunks of a version.
+type frame struct {
+	chunks kintsugi.ChunkRange
+	bytes  []byte
+	crc    uint32
+}
+
+// versions holds the versions of one shard: the released one, which is read, and the one after it.
+type versions struct {
+	layout *kintsugi.Layout
+	chunks kintsugi.ChunkRange
+	states int
+
+	mu      sync.Mutex
+	current *version // released
+	next    *version // applied and not released; nil: none
+	free    []*version
+	changed chan struct{} // closed when current changes
+}
+
+func newVersions(l *kintsugi.Layout, chunks kintsugi.ChunkRange, states int) *versions {
+	return &versions{layout: l, chunks: chunks, states: states, changed: make(chan struct{})}
+}
+
+// take returns a version to write. Its contents are left over from an earlier one.
+func (v *versions) take(step kintsugi.Step) *version {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var x *version
+	if n := len(v.free); n > 0 {
+		x = v.free[n-1]
+		v.free = v.free[:n-1]
+		*x = version{params: x.params, state: x.state}
+	} else {
+		lo, hi := v.layout.Span(v.chunks)
+		x = &version{params: make([]float32, hi-lo)}
+		for i := range v.states {
+			x.state[i] = make([]float32, hi-lo)
+		}
+	}
+	x.step, x.live = step, true
+	return x
+}
+
+// applied keeps x as the version after the current one, in place of an earlier try at the same step.
+func (v *versions) applied(x *version) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.retire(v.next)
+	v.next = x
+}
+
+// discard gives back a version that was not written to the end.
+func (v *versions) discard(x *version) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.retire(x)
+}
+
+// publish makes the next version the current one, or x if this is the first.
+func (v *versions) publish(x *version) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if x == nil {
+		x, v.next = v.next, nil
+	}
+	v.retire(v.current)
+	v.current = x
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// retire gives x back once its readers are done with it; until then it is theirs.
+func (v *versions) retire(x *version) {
+	if x == nil {
+		return
+	}
+	x.live = false
+	if x.pins == 0 {
+		v.free = append(v.free, x)
+	}
+}
+
+// pin returns the current version if it is at least atLeast, pinned n times; otherwise a channel that is
+// closed when it is time to look again.
+func (v *versions) pin(atLeast kintsugi.Step, n int) (*version, <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.current == nil || v.current.step < atLeast {
+		return nil, v.changed
+	}
+	v.current.pins += n
+	return v.current, nil
+}
+
+func (v *versions) unpin(x *version) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if x.pins--; x.pins == 0 && !x.live {
+		v.free = append(v.free, x)
+	}
+}
+
+// encoded returns the frames of x, encoded and checksummed once, whatever the number of readers.
+func (v *versions) encoded(x *version) []frame {
+	x.encode.Do(func() {
+		base, _ := v.layout.Span(v.chunks)
+		for _, r := range transport.Frames(v.layout, v.chunks) {
+			lo, hi := v.layout.Span(r)
+			b := kernels.Bytes(x.params[lo-base : hi-base])
+			x.frames = append(x.frames, frame{chunks: r, bytes: b, crc: transport.Checksum(b)})
+		}
+	})
+	return x.frames
+}
+
+// pinAgain adds a pin to a version that the caller has pinned.
+func (v *versions) pinAgain(x *version) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	x.pins++
+}

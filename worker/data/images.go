@@ -1,0 +1,112 @@
+package data
+
+import (
+	"fmt"
+	"math"
+)
+
+// Images is a list of labelled images of one shape.
+//
+// Invariant: len(Pixels) == N*Channels*Height*Width, len(Labels) == N, and each label is below Classes.
+type Images struct {
+	N, Channels, Height, Width int
+
+	// Classes is the number of classes of the whole set: the training half and the test half of a set
+	// have the same, even if one of them lacks a class.
+	Classes int
+
+	Pixels []byte  // [N, Channels, Height, Width], row-major; 0 is background
+	Labels []uint8 // [N]
+}
+
+// Values returns the number of pixels of one image, over all channels.
+func (im *Images) Values() int { return im.Channels * im.Height * im.Width }
+
+// Shape returns the shape of one image: channels, height, width.
+func (im *Images) Shape() [3]int { return [3]int{im.Channels, im.Height, im.Width} }
+
+// Fill writes the images at indices to x, normalised to (pixel/255 - mean) / std, and their labels to y.
+// x is [len(indices), Channels, Height, Width], row-major. Both slices may be longer; the rest is left
+// alone. An index may repeat.
+//
+// Fill allocates nothing, keeps no slice, and is safe for concurrent use as long as nobody writes to im.
+// Its result is exact: equal bits on every machine. It panics if x or y is too short or an index is
+// outside [0, N).
+func (im *Images) Fill(x []float32, y []int32, indices []int, mean, std float32) {
+	size := im.Values()
+	if len(x) < len(indices)*size || len(y) < len(indices) {
+		panic(fmt.Sprintf("data: fill %d images of %d values into %d values and %d labels",
+			len(indices), size, len(x), len(y)))
+	}
+	// A byte has 256 values, so a table replaces a division per pixel, and its entries are the same bits
+	// that a division per pixel would give.
+	var table [256]float32
+	for p := range table {
+		table[p] = (float32(p)/255 - mean) / std
+	}
+	for i, k := range indices {
+		if k < 0 || k >= im.N {
+			panic(fmt.Sprintf("data: image %d of %d", k, im.N))
+		}
+		src := im.Pixels[k*size : (k+1)*size]
+		dst := x[i*size : (i+1)*size]
+		for j, p := range src {
+			dst[j] = table[p]
+		}
+		y[i] = int32(im.Labels[k])
+	}
+}
+
+// Head returns the first n images, or all of them if there are fewer. The result shares memory with im.
+func (im *Images) Head(n int) *Images {
+	n = max(0, min(n, im.N))
+	head := *im
+	head.N, head.Pixels, head.Labels = n, im.Pixels[:n*im.Values()], im.Labels[:n]
+	return &head
+}
+
+// Set is a named data set.
+type Set struct {
+	Name  string
+	Train *Images
+	Test  *Images
+
+	// Mean and Std are the mean and the standard deviation of the training pixels / 255, the arguments
+	// of [Images.Fill] for both halves. Std is 1 if all training pixels are equal.
+	Mean, Std float32
+}
+
+// newSet joins two halves of one shape, and measures the training half.
+func newSet(name string, train, test *Images) *Set {
+	classes := max(train.Classes, test.Classes)
+	train.Classes, test.Classes = classes, classes
+	mean, std := moments(train.Pixels)
+	return &Set{Name: name, Train: train, Test: test, Mean: mean, Std: std}
+}
+
+// moments returns the mean and the standard deviation of pixels / 255. The sums run over the 256 values
+// a byte can have: the order of the pixels cannot change a bit of the result.
+func moments(pixels []byte) (mean, std float32) {
+	if len(pixels) == 0 {
+		return 0, 1
+	}
+	var count [256]uint64
+	for _, p := range pixels {
+		count[p]++
+	}
+	var sum uint64
+	for p, c := range count {
+		sum += uint64(p) * c
+	}
+	n := float64(len(pixels))
+	m := float64(sum) / (255 * n)
+	var squares float64
+	for p, c := range count {
+		d := float64(p)/255 - m
+		squares += float64(float64(d*d) * float64(c))
+	}
+	if squares == 0 {
+		return float32(m), 1
+	}
+	return float32(m), float32(math.Sqrt(squares / n))
+}

@@ -1,0 +1,33 @@
+package model_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/kernels/blas"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+)
+
+// TestMain runs the tests on the reference.
+func TestMain(m *testing.M) {
+	impl, err := blas.Open("gonum", 1)
+	if err != nil {
+		panic(err)
+	}
+	model.UseBLAS(impl)
+	os.Exit(m.Run())
+}
+
+// onEachBLAS runs test with each BLAS the machine has, and then returns to the reference.
+func onEachBLAS(t *testing.T, test func(t *testing.T)) {
+	for _, name := range []string{"openblas", "mkl", "gonum"} {
+		t.Run(name, func(t *testing.T) {
+			impl, err := blas.Open(name, 1)
+			if err != nil {
+				t.Skip(err)
+			}
+			model.UseBLAS(impl)
+			test(t)
+		})
+	}
+}

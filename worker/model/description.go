@@ -1,0 +1,179 @@
+package model
+
+import (
+	"fmt"
+
+	kintsugi "github.com/kintsugi-ml/kintsugi"
+)
+
+// Input says what a model is trained on.
+type Input struct {
+	Channels, Height, Width int
+	Classes                 int
+}
+
+// Features returns the number of values of one example.
+func (in Input) Features() int { return in.Channels * in.Height * in.Width }
+
+// Shape is what flows between layers, for one example: channels × height × width, row-major. A vector
+// has height and width 1.
+type Shape struct{ Channels, Height, Width int }
+
+// Values returns the number of values.
+func (s Shape) Values() int { return s.Channels * s.Height * s.Width }
+
+// String returns the shape as C×H×W.
+func (s Shape) String() string { return fmt.Sprintf("%d×%d×%d", s.Channels, s.Height, s.Width) }
+
+// Layer is one of Dense, Conv2D, MaxPool, ReLU, Dropout and Flatten. An engine switches over these.
+type Layer interface{ layer() }
+
+// Dense computes y = x·w + b of all values of its input. Its tensors are w [inputs, Out] and b [Out].
+type Dense struct {
+	Name string
+	Out  int
+}
+
+// Conv2D correlates its input with Filters square kernels at stride 1, around Pad zeros on each side.
+// Its tensors are w [Filters, channels, Kernel, Kernel] and b [Filters].
+type Conv2D struct {
+	Name        string
+	Filters     int
+	Kernel, Pad int
+}
+
+// MaxPool takes the largest of each Size×Size window; windows do not overlap, and rows and columns that
+// do not fill one are left out. Of equal values the first, in row-major order, gets the gradient.
+type MaxPool struct{ Size int }
+
+// ReLU replaces negative values by 0. Its derivative at 0 is 0.
+type ReLU struct{}
+
+// Dropout multiplies by the mask that DropoutMask draws while a gradient is computed, and does nothing
+// in an evaluation.
+type Dropout struct{ Rate float32 }
+
+// Flatten makes a vector of an image. It moves nothing: channels, rows and columns keep their order.
+type Flatten struct{}
+
+func (Dense) layer()   {}
+func (Conv2D) layer()  {}
+func (MaxPool) layer() {}
+func (ReLU) layer()    {}
+func (Dropout) layer() {}
+func (Flatten) layer() {}
+
+// Defaults are settings that train a model to the accuracy one expects of it, for the mean of about
+// four workers' gradients. They are where a run starts, not a claim to be optimal.
+type Defaults struct {
+	Batch        int // examples per gradient
+	LearningRate float32
+	Momentum     float32
+}
+
+// Description says what a model is, apart from what executes it. It is immutable and safe for
+// concurrent use.
+type Description struct {
+	Name     string
+	Input    Input
+	Layers   []Layer
+	Shapes   []Shape // Shapes[i] enters layer i; the last one leaves the last layer
+	Defaults Defaults
+
+	// Quadratic is set for "qp", which has no layers and no data.
+	Quadratic *Quadratic
+
+	tensors []kintsugi.Tensor
+	limits  []float64 // by tensor: initialised uniformly in ±limit
+	values  int
+}
+
+// Describe checks that the layers fit the input and one another and end in one value per class: the
+// logits, whose softmax cross-entropy is the loss. An image that is too small, or a layer without
+// sense, is a kintsugi.ErrUsage.
+func Describe(name string, in Input, defaults Defaults, layers ...Layer) (*Description, error) {
+	if in.Channels <= 0 || in.Height <= 0 || in.Width <= 0 {
+		return nil, fmt.Errorf("%w: model %s: an input of %d×%d×%d; channels, height and width must be positive",
+			kintsugi.ErrUsage, name, in.Channels, in.Height, in.Width)
+	}
+	if in.Classes < 2 {
+		return nil, fmt.Errorf("%w: model %s: %d classes; a classifier needs at least two", kintsugi.ErrUsage, name, in.Classes)
+	}
+	d := &Description{Name: name, Input: in, Layers: layers, Defaults: defaults}
+	shape := Shape{in.Channels, in.Height, in.Width}
+	d.Shapes = append(d.Shapes, shape)
+	for i, l := range layers {
+		out, err := d.add(l, shape)
+		if err != nil {
+			return nil, fmt.Errorf("%w: model %s on images of %v: layer %d: %w", kintsugi.ErrUsage, name, d.Shapes[0], i+1, err)
+		}
+		shape = out
+		d.Shapes = append(d.Shapes, shape)
+	}
+	if shape.Values() != in.Classes {
+		return nil, fmt.Errorf("%w: model %s ends in %v values; %d classes need %d", kintsugi.ErrUsage, name, shape, in.Classes, in.Classes)
+	}
+	if _, err := kintsugi.NewLayout(d.tensors); err != nil {
+		return nil, fmt.Errorf("%w: model %s: %w", kintsugi.ErrUsage, name, err)
+	}
+	d.initLimits()
+	return d, nil
+}
+
+// add appends a layer's tensors and returns its output's shape.
+func (d *Description) add(l Layer, in Shape) (Shape, error) {
+	switch l := l.(type) {
+	case Dense:
+		if l.Out <= 0 {
+			return Shape{}, fmt.Errorf("dense %s has %d outputs", l.Name, l.Out)
+		}
+		d.addTensors(l.Name, l.Out, in.Values(), l.Out)
+		return Shape{l.Out, 1, 1}, nil
+	case Conv2D:
+		if l.Filters <= 0 || l.Kernel <= 0 || l.Pad < 0 {
+			return Shape{}, fmt.Errorf("convolution %s has %d filters of %d×%d with padding %d", l.Name, l.Filters, l.Kernel, l.Kernel, l.Pad)
+		}
+		out := Shape{l.Filters, in.Height + 2*l.Pad - l.Kernel + 1, in.Width + 2*l.Pad - l.Kernel + 1}
+		if out.Height <= 0 || out.Width <= 0 {
+			return Shape{}, fmt.Errorf("convolution %s of %d×%d with padding %d does not fit its input of %v; the image is too small for this model",
+				l.Name, l.Kernel, l.Kernel, l.Pad, in)
+		}
+		d.addTensors(l.Name, l.Filters, l.Filters, in.Channels, l.Kernel, l.Kernel)
+		return out, nil
+	case MaxPool:
+		if l.Size <= 0 || l.Size > 15 { // engines keep the place of the largest value in a byte
+			return Shape{}, fmt.Errorf("pooling over windows of %d×%d; 1 to 15 is possible", l.Size, l.Size)
+		}
+		out := Shape{in.Channels, in.Height / l.Size, in.Width / l.Size}
+		if out.Height == 0 || out.Width == 0 {
+			return Shape{}, fmt.Errorf("pooling over windows of %d×%d does not fit its input of %v; the image is too small for this model", l.Size, l.Size, in)
+		}
+		return out, nil
+	case ReLU:
+		return in, nil
+	case Dropout:
+		if !(l.Rate >= 0 && l.Rate < 1) {
+			return Shape{}, fmt.Errorf("dropout of rate %g; it must be in [0, 1)", l.Rate)
+		}
+		return in, nil
+	case Flatten:
+		return Shape{in.Values(), 1, 1}, nil
+	default:
+		return Shape{}, fmt.Errorf("no such layer: %T", l)
+	}
+}
+
+// addTensors adds a weight of the given shape and its bias.
+func (d *Description) addTensors(name string, bias int, shape ...int) {
+	for _, t := range []kintsugi.Tensor{{Name: name + "/w", Shape: shape}, {Name: name + "/b", Shape: []int{bias}}} {
+		d.tensors = append(d.tensors, t)
+		d.values += t.Values()
+	}
+}
+
+// Tensors lists the parameters in the order of the flat vector: for each layer its weight, then its
+// bias. The caller must not change it.
+func (d *Description) Tensors() []kintsugi.Tensor { return d.tensors }
+
+// Values returns the number of parameters.
+func (d *Description) Values() int { return d.values }

@@ -1,0 +1,112 @@
+package model
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+
+	kintsugi "github.com/kintsugi-ml/kintsugi"
+)
+
+// Random numbers here are drawn by counting: number i of a stream is a hash of the stream and i. No
+// draw depends on another, so masks and parameters are the same wherever and in whatever order they are
+// computed, and a GPU can draw the same ones.
+
+// mix is the finaliser of SplitMix64, a bijection in which each bit of x changes about half of the result.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// weyl is SplitMix64's increment: consecutive counters are far apart before they are mixed.
+const weyl = 0x9e3779b97f4a7c15
+
+// stream returns the stream of a seed for one purpose.
+func stream(seed uint64, purpose uint64) uint64 { return mix(mix(seed+weyl) + purpose*weyl) }
+
+// draw returns number i of a stream.
+func draw(stream, i uint64) uint64 { return mix(stream + (i+1)*weyl) }
+
+// uniform returns number i of a stream as a float64 in [0, 1), a multiple of 2⁻⁵³.
+func uniform(stream, i uint64) float64 { return float64(draw(stream, i)>>11) * 0x1p-53 }
+
+// named returns a stream for a purpose with a name.
+func named(seed uint64, name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return stream(seed, h.Sum64())
+}
+
+// initLimits chooses the ranges of the initial weights: He's √(6/inputs) before a ReLU, so that the
+// variance survives it; Glorot's √(6/(inputs+outputs)) elsewhere. Biases start at 0.
+func (d *Description) initLimits() {
+	i := 0
+	for at, l := range d.Layers {
+		var in, out int
+		switch l := l.(type) {
+		case Dense:
+			in, out = d.Shapes[at].Values(), l.Out
+		case Conv2D:
+			in, out = d.Shapes[at].Channels*l.Kernel*l.Kernel, l.Filters*l.Kernel*l.Kernel
+		default:
+			continue
+		}
+		limit := math.Sqrt(6 / float64(in+out))
+		// A ReLU on the logits would be He's case too, but there larger weights only mean larger wrong answers.
+		last := i+2 == len(d.tensors)
+		if !last && at+1 < len(d.Layers) && d.Layers[at+1] == (ReLU{}) {
+			limit = math.Sqrt(6 / float64(in))
+		}
+		d.limits = append(d.limits, limit, 0)
+		i += 2
+	}
+}
+
+// Init overwrites params with the initial parameters of a seed. Each tensor has its own stream of random
+// numbers, named after it: no tensor's values depend on what comes before it. params must have Values()
+// values.
+func (d *Description) Init(seed uint64, params []float32) error {
+	if err := d.checkVectors(params, nil); err != nil {
+		return fmt.Errorf("initialise: %w", err)
+	}
+	if d.Quadratic != nil {
+		d.Quadratic.init(seed, params)
+		return nil
+	}
+	for i, t := range d.tensors {
+		initTensor(t, named(seed, t.Name), d.limits[i], params[:t.Values()])
+		params = params[t.Values():]
+	}
+	return nil
+}
+
+func initTensor(t kintsugi.Tensor, stream uint64, limit float64, params []float32) {
+	for j := range params {
+		params[j] = float32((2*uniform(stream, uint64(j)) - 1) * limit)
+	}
+}
+
+// dropoutPurpose keeps the streams of masks apart from those of other uses of the same seed.
+const dropoutPurpose = 0x6472_6f70_0000_0000
+
+// DropoutMask overwrites mask with the factors of a Dropout layer for consecutive examples, features
+// values each, of which the first is example number first of its batch: 0 with probability rate, else
+// 1/(1−rate), so that the expectation is unchanged. layer is the index in Description.Layers. All
+// engines use it, so that they drop the same values.
+func DropoutMask(mask []float32, seed uint64, layer int, rate float32, first, features int) {
+	key := stream(seed, dropoutPurpose+uint64(layer))
+	keep := 1 / (1 - rate)
+	// A draw below the threshold drops. 32 bits of each half are enough to tell rates apart by 2⁻³².
+	threshold := uint64(float64(rate) * (1 << 32))
+	at := uint64(first) * uint64(features)
+	for i := range mask {
+		n := at + uint64(i)
+		half := draw(key, n>>1) >> (32 * (n & 1)) & math.MaxUint32
+		if half < threshold {
+			mask[i] = 0
+		} else {
+			mask[i] = keep
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package model
+
+import "math"
+
+// lossStage is the softmax cross-entropy of logits, the first input, for one-hot targets, the second.
+// Rows without a target are padding and count for nothing. It is one operation, because Gorgonia takes
+// SoftMax and LogSoftMax of one node for the same and returns the wrong one.
+type lossStage struct {
+	classes int
+	mean    float64 // 1 / examples of the batch; set before each run
+	sum     float64 // of the losses of the last run's rows, not yet divided
+	p       []float64
+}
+
+func (s *lossStage) forward(y []float32, in [][]float32) {
+	logits, targets := in[0], in[1]
+	s.sum = 0
+	for lo := 0; lo < len(logits); lo += s.classes {
+		row, target := logits[lo:lo+s.classes], targets[lo:lo+s.classes]
+		if class := oneHot(target); class >= 0 {
+			s.sum += crossEntropy(row, class, s.p)
+		}
+	}
+	y[0] = float32(s.sum * s.mean)
+}
+
+func (s *lossStage) backward(d, in [][]float32, _, dy []float32) {
+	logits, targets := in[0], in[1]
+	scale := s.mean * float64(dy[0])
+	for lo := 0; lo < len(logits); lo += s.classes {
+		row, dz := logits[lo:lo+s.classes], d[0][lo:lo+s.classes]
+		class := oneHot(targets[lo : lo+s.classes])
+		if class < 0 {
+			clear(dz)
+			continue
+		}
+		crossEntropy(row, class, s.p)
+		s.p[class]--
+		for j, p := range s.p {
+			dz[j] = float32(p * scale)
+		}
+	}
+}
+
+// oneHot returns the class of a target, or −1.
+func oneHot(target []float32) int {
+	for j, t := range target {
+		if t != 0 {
+			return j
+		}
+	}
+	return -1
+}
+
+// crossEntropy returns −log softmax(logits)[class] and overwrites p with softmax(logits). It computes in
+// float64: ten exponentials per example cost nothing, and a confident answer loses no digits.
+func crossEntropy(logits []float32, class int, p []float64) float64 {
+	largest := math.Inf(-1)
+	for _, z := range logits {
+		largest = max(largest, float64(z)) // max keeps NaN
+	}
+	sum := 0.0
+	for j, z := range logits {
+		p[j] = math.Exp(float64(z) - largest)
+		sum += p[j]
+	}
+	for j := range p {
+		p[j] /= sum
+	}
+	return math.Log(sum) + largest - float64(logits[class])
+}

@@ -1,0 +1,240 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// Gradient computes gradients. params and grads have Layout.Values values; grads is overwritten and
+// params is not changed. The result is a pure function of params and id.Slot, id.Version and
+// id.Sequence. Gradient returns the mean loss over the batch, before the step, and the number of examples.
+type Gradient func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (loss float64, examples int, err error)
+
+// Config is what a worker must know. All fields but those with a default are required.
+type Config struct {
+	Slot        kintsugi.Slot
+	Incarnation kintsugi.Incarnation
+	Layout      *kintsugi.Layout
+	Device      kernels.Device // norms and scans
+	Gradient    Gradient
+
+	// Prefetch asks for the next version before the conductor has said what became of the push. Right
+	// where every step counts every worker; elsewhere it would fetch versions that lack the own gradient.
+	Prefetch bool
+
+	// Slow multiplies the time a gradient takes, for experiments with stragglers. Default: 1.
+	Slow func() float64
+
+	Log *slog.Logger // nil: slog.Default
+}
+
+const (
+	retryAfter   = 50 * time.Millisecond // between two tries to enter the same view
+	retryLimit   = 2 * time.Second       // the pause grows up to this
+	messageQueue = 64                    // conductor messages that wait while a gradient is computed
+)
+
+// Run works until the run is over, which returns nil, or ctx ends, or an error that another try would
+// meet again: another model, a gradient that is not finite, a newer life of this slot.
+func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Slow == nil {
+		cfg.Slow = func() float64 { return 1 }
+	}
+	w := &worker{cfg: cfg, params: make([]float32, cfg.Layout.Values), grads: make([]float32, cfg.Layout.Values)}
+	var view kintsugi.View
+	pause := retryAfter
+	retry := make(<-chan time.Time) // nothing to retry before the first view
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case v, ok := <-views:
+			if !ok {
+				return errors.New("the watch of views has ended")
+			}
+			view, pause = v, retryAfter
+		case <-retry:
+		}
+		next, done, err := w.follow(ctx, view, views)
+		switch {
+		case done:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case fatal(err):
+			return err
+		case next != nil:
+			cfg.Log.Debug("view replaced", "view", next.Number)
+			view, pause, retry = *next, retryAfter, immediately()
+		default:
+			cfg.Log.Debug("session ended", "view", view.Number, "err", err, "again_in", pause)
+			retry = time.After(pause)
+			pause = min(2*pause, retryLimit)
+		}
+	}
+}
+
+func immediately() <-chan time.Time {
+	c := make(chan time.Time, 1)
+	c <- time.Time{}
+	return c
+}
+
+// fatal reports whether a worker that tries again would meet err again.
+func fatal(err error) bool {
+	for _, f := range []error{kintsugi.ErrOtherModel, kintsugi.ErrNotFinite, kintsugi.ErrFenced, kintsugi.ErrUsage, errGradient} {
+		if errors.Is(err, f) {
+			return true
+		}
+	}
+	return false
+}
+
+var errGradient = errors.New("gradient")
+
+// worker is what outlives a session.
+type worker struct {
+	cfg    Config
+	params []float32
+	grads  []float32
+}
+
+// follow works in one view until the run is over, the session breaks or another view comes, which it
+// returns.
+func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan kintsugi.View) (next *kintsugi.View, done bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		done bool
+		err  error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		done, err := w.session(ctx, view)
+		ended <- result{done, err}
+	}()
+	for {
+		select {
+		case r := <-ended:
+			return next, r.done, r.err
+		case v, ok := <-views:
+			if !ok {
+				views = nil
+				continue
+			}
+			next = &v
+			cancel() // the session ends as soon as its gradient does
+		}
+	}
+}
+
+// session joins the run as view describes it and works.
+func (w *worker) session(ctx context.Context, view kintsugi.View) (done bool, err error) {
+	s, err := connect(ctx, &w.cfg, view)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		s.close()
+		w.renew(s)
+	}()
+	version, err := s.join()
+	if err != nil {
+		return false, err
+	}
+	if version, err = s.read(w.params, version); err != nil {
+		return false, err
+	}
+	w.cfg.Log.Info("working", "view", view.Number, "line", view.Line, "version", version)
+	for {
+		version, err = w.turn(ctx, s, version)
+		if errors.Is(err, errDone) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// turn computes and pushes one gradient on version and returns the version that comes next.
+func (w *worker) turn(ctx context.Context, s *session, version kintsugi.Step) (kintsugi.Step, error) {
+	w.renew(s)
+	id := kintsugi.PushID{Line: s.view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
+	start := time.Now()
+	loss, examples, err := w.cfg.Gradient(ctx, w.params, w.grads, id)
+	if err != nil {
+		return 0, fmt.Errorf("%w of %v: %w", errGradient, id, err)
+	}
+	if err := w.finite(id); err != nil {
+		return 0, err
+	}
+	if err := w.straggle(ctx, time.Since(start)); err != nil {
+		return 0, err
+	}
+	computed := time.Now()
+	norm, err := w.cfg.Device.SquaredNorm(w.grads)
+	if err != nil {
+		return 0, fmt.Errorf("%w of %v: norm: %w", errGradient, id, err)
+	}
+	refused, err := s.push(id, w.grads)
+	if err != nil {
+		return 0, err
+	}
+	if refused != nil {
+		return s.afterRefusal(w.params, *refused)
+	}
+	ticket := kintsugi.Ticket{
+		Push: id, Views: s.views(), Loss: loss, Examples: uint32(examples), SquaredNorm: norm,
+		Compute: computed.Sub(start), Transfer: time.Since(computed),
+	}
+	if err := s.work.Send(ticket); err != nil {
+		return 0, err
+	}
+	return s.next(w.params, id, w.cfg.Prefetch)
+}
+
+// renew takes another gradient array if gRPC may still be sending from this one. Between turns that is
+// rare: whoever has received the bytes was sent them.
+func (w *worker) renew(s *session) {
+	if !s.idle() {
+		w.grads = make([]float32, len(w.grads))
+	}
+}
+
+// finite returns an error that names the tensor if the gradient holds NaN or Inf: it must not leave the
+// worker, and since it is a pure function of what the worker has, computing it again does not help.
+func (w *worker) finite(id kintsugi.PushID) error {
+	i, err := w.cfg.Device.Finite(w.grads)
+	if err != nil {
+		return fmt.Errorf("%w of %v: scan: %w", errGradient, id, err)
+	}
+	if i >= 0 {
+		return fmt.Errorf("%w: gradient of %v: tensor %s holds %v; lower the learning rate or look at the data",
+			kintsugi.ErrNotFinite, id, w.cfg.Layout.TensorAt(i), w.grads[i])
+	}
+	return nil
+}
+
+// straggle makes a gradient that took d take Slow times as long.
+func (w *worker) straggle(ctx context.Context, d time.Duration) error {
+	factor := w.cfg.Slow()
+	if factor <= 1 {
+		return nil
+	}
+	select {
+	case <-time.After(time.Duration(float64(d) * (factor - 1))):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
