@@ -22,7 +22,7 @@ MAKEFLAGS     += --no-print-directory
 
 # A tree without git, or one that belongs to someone else, has no commit that we could know.
 commit = $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-stamp  = -X main.version=$(VERSION) -X main.commit=$(commit)
+stamp  = -X main.release=$(VERSION) -X main.commit=$(commit)
 
 .PHONY: help
 help: ## list the targets

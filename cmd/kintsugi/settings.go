@@ -245,3 +245,6 @@ func (s *settings) saveEvery() kintsugi.Step {
 	}
 	return kintsugi.Step(s.CheckpointEvery)
 }
+
+// newFlagSet returns an empty set of flags that reports errors instead of ending the process.
+func newFlagSet(name string) *pflag.FlagSet { return pflag.NewFlagSet(name, pflag.ContinueOnError) }
