@@ -1,0 +1,149 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Client reaches the keys of one run.
+type Client struct {
+	etcd   *clientv3.Client
+	prefix string // "/kintsugi/<run>/"
+}
+
+// DialOption changes a default of Dial.
+type DialOption func(*dialing)
+
+type dialing struct {
+	timeout time.Duration
+	tls     *tls.Config
+}
+
+// WithTimeout bounds how long Dial waits for an answer. Default 5 s.
+func WithTimeout(d time.Duration) DialOption { return func(o *dialing) { o.timeout = d } }
+
+// WithTLS makes the client prove who it is and check who answers. Default: plain TCP, which is for loopback
+// and private networks: whoever reaches the etcd can end the run.
+func WithTLS(c *tls.Config) DialOption { return func(o *dialing) { o.tls = c } }
+
+// runName keeps the keys of one run from lying inside those of another.
+var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// Dial returns a client for the keys of run once one of the endpoints (host:port) has answered. The name is
+// of letters, digits, dot, dash and underscore; another one is an ErrUsage, as is a list without endpoints.
+func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOption) (*Client, error) {
+	o := dialing{timeout: 5 * time.Second}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if !runName.MatchString(run) {
+		return nil, fmt.Errorf("%w: run name %q: use up to 63 letters, digits, dots, dashes and underscores", kintsugi.ErrUsage, run)
+	}
+	if len(endpoints) == 0 {
+		return nil, fmt.Errorf("%w: no etcd endpoint given", kintsugi.ErrUsage)
+	}
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints:            endpoints,
+		DialTimeout:          time.Second,      // the library waits so long, and a second, for the first answer to a lease
+		DialKeepAliveTime:    10 * time.Second, // notices an etcd whose host is gone without a word
+		DialKeepAliveTimeout: 5 * time.Second,
+		PermitWithoutStream:  true,
+		TLS:                  o.tls,
+		Logger:               zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			// gRPC's own pause grows to two minutes: an etcd that is back would not be noticed before the leases lapse.
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+			MinConnectTimeout: 2 * time.Second,
+		})},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: etcd endpoints %s: %w", kintsugi.ErrUsage, strings.Join(endpoints, ", "), err)
+	}
+	client := &Client{etcd: c, prefix: "/kintsugi/" + run + "/"}
+	bounded, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	if _, err := c.Get(bounded, client.prefix, clientv3.WithCountOnly()); err != nil {
+		c.Close()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("reach etcd at %s: %w", strings.Join(endpoints, ", "), context.Cause(ctx))
+		}
+		return nil, fmt.Errorf("etcd at %s did not answer within %v: check that it runs, that the address is right and that no firewall is between: %w",
+			strings.Join(endpoints, ", "), o.timeout, err)
+	}
+	return client, nil
+}
+
+// Close hangs up. Close what the client has handed out first: registrations and leaderships cannot tell etcd
+// of their end afterwards, and others learn of it only when the leases lapse.
+func (c *Client) Close() error { return c.etcd.Close() }
+
+// conflicts bounds how often a transaction that lost a race is tried again at once. Losing means that
+// somebody else got on, so more than a few in a row mean that something is wrong.
+const conflicts = 100
+
+// errConflict means that a transaction lost its race every time.
+var errConflict = errors.New("others changed the key each time")
+
+// get returns the value of a key, its modification revision, and whether it is there.
+func (c *Client) get(ctx context.Context, key string) (value []byte, revision int64, found bool, err error) {
+	r, err := c.etcd.Get(ctx, c.prefix+key)
+	if err != nil || len(r.Kvs) == 0 {
+		return nil, 0, false, err
+	}
+	return r.Kvs[0].Value, r.Kvs[0].ModRevision, true, nil
+}
+
+// unchanged is the condition that a key is as it was read: revision 0 means absent.
+func (c *Client) unchanged(key string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(c.prefix+key), "=", revision)
+}
+
+// put is the operation that stores v as JSON. It panics where v has no JSON form: every v is a type of ours.
+func (c *Client) put(key string, v any, opts ...clientv3.OpOption) clientv3.Op {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("etcd: %T has no JSON form: %v", v, err))
+	}
+	return clientv3.OpPut(c.prefix+key, string(b), opts...)
+}
+
+// decode parses the value of a key. A value that somebody else wrote there is ErrCorrupt.
+func decode[T any](key string, b []byte) (T, error) {
+	var v T
+	if err := json.Unmarshal(b, &v); err != nil {
+		return v, fmt.Errorf("etcd key %s: %w: %w", key, kintsugi.ErrCorrupt, err)
+	}
+	return v, nil
+}
+
+// pause waits before another attempt, for some 100 ms and less than 200 ms, so that the processes of a run
+// do not all ask at the same instant. It reports whether ctx still lives.
+func pause(ctx context.Context) bool {
+	t := time.NewTimer(100*time.Millisecond + rand.N(100*time.Millisecond))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// seconds returns d as a lease wants it: whole seconds, rounded up, at least one.
+func seconds(d time.Duration) int64 {
+	return max(1, int64((d+time.Second-1)/time.Second))
+}

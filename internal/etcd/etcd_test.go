@@ -1,0 +1,610 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// limit bounds every test: what is waited for comes within milliseconds, or a few seconds where a lease must lapse.
+const limit = 30 * time.Second
+
+// bench is an etcd that a test may kill and start again, and its folder.
+type bench struct {
+	*Embedded
+	dir string
+}
+
+func startEtcd(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{dir: t.TempDir()}
+	b.start(t)
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func (b *bench) start(t *testing.T) {
+	t.Helper()
+	e, err := Embed(within(t), b.dir, Options{UnsafeNoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Embedded = e
+}
+
+func (b *bench) dial(t *testing.T) *Client {
+	t.Helper()
+	c, err := Dial(within(t), []string{b.Endpoint()}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// await receives until want accepts, and fails when the channel or the time ends before.
+func await[T any](t *testing.T, ch <-chan T, what string, want func(T) bool) T {
+	t.Helper()
+	var newest any = "nothing"
+	timeout := time.After(limit)
+	for {
+		select {
+		case v, ok := <-ch:
+			if !ok {
+				t.Fatalf("waiting for %s: the channel was closed; newest was %+v", what, newest)
+			}
+			if want(v) {
+				return v
+			}
+			newest = v
+		case <-timeout:
+			t.Fatalf("waited %v for %s; newest was %+v", limit, what, newest)
+		}
+	}
+}
+
+func register(t *testing.T, c *Client, k Kind, index uint32, ttl time.Duration) *Registration {
+	t.Helper()
+	r, err := c.Register(t.Context(), k, index, map[string]string{"address": fmt.Sprintf("host%d:1", index)}, ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(context.Background()) })
+	return r
+}
+
+// present returns what want() of await needs: that exactly these "kind/index@incarnation" are there.
+func present(want ...string) func([]Member) bool {
+	return func(ms []Member) bool { return slices.Equal(names(ms), want) }
+}
+
+func names(ms []Member) []string {
+	var got []string
+	for _, m := range ms {
+		got = append(got, fmt.Sprintf("%v@%d", m, m.Incarnation))
+	}
+	return got
+}
+
+func TestAnEmbeddedEtcdComesBackAtTheSameEndpointWithItsKeys(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	if f, err := c.NextFence(within(t), 41); err != nil || f != 42 {
+		t.Fatalf("fence %d, %v; want 42", f, err)
+	}
+	first := b.Endpoint()
+	b.Close()
+	b.start(t)
+	if b.Endpoint() != first {
+		t.Errorf("endpoint %s, was %s", b.Endpoint(), first)
+	}
+	if f, err := c.NextFence(within(t), 0); err != nil || f != 43 {
+		t.Errorf("fence %d, %v; want 43", f, err)
+	}
+}
+
+func TestAnEmbeddedEtcdTakesAnotherPortWhenItsOwnIsTaken(t *testing.T) {
+	b := startEtcd(t)
+	b.Close()
+	squatter, err := net.Listen("tcp", b.Endpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer squatter.Close()
+	first := b.Endpoint()
+	b.start(t)
+	if b.Endpoint() == first {
+		t.Errorf("endpoint %s belongs to somebody else", first)
+	}
+	b.dial(t)
+
+	_, port, _ := net.SplitHostPort(first)
+	var taken int
+	fmt.Sscan(port, &taken)
+	if e, err := Embed(within(t), t.TempDir(), Options{Port: taken, UnsafeNoFsync: true}); err == nil {
+		e.Close()
+		t.Errorf("a port that was asked for and is taken was replaced by %s", e.Endpoint())
+	}
+}
+
+func TestAFolderThatCannotBeUsedIsAnError(t *testing.T) {
+	if e, err := Embed(within(t), "/dev/null/etcd", Options{}); err == nil {
+		e.Close()
+		t.Error("started in /dev/null")
+	}
+}
+
+func TestDialingNobodyNamesTheEndpointWithinTheTimeout(t *testing.T) {
+	nobody, err := net.Listen("tcp", "127.0.0.1:0") // accepts and never answers: worse than refusing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nobody.Close()
+	endpoint := nobody.Addr().String()
+	begin := time.Now()
+	_, err = Dial(t.Context(), []string{endpoint}, "test", WithTimeout(200*time.Millisecond))
+	if err == nil || !strings.Contains(err.Error(), endpoint) {
+		t.Errorf("error %v does not name %s", err, endpoint)
+	}
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+func TestARunNameThatCouldReachIntoAnotherRunIsRefused(t *testing.T) {
+	for _, name := range []string{"", "a/b", "..", "-x", "a b", strings.Repeat("a", 64)} {
+		if _, err := Dial(t.Context(), []string{"127.0.0.1:1"}, name); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("run name %q: %v, want ErrUsage", name, err)
+		}
+	}
+	if _, err := Dial(t.Context(), nil, "run"); !errors.Is(err, kintsugi.ErrUsage) {
+		t.Errorf("no endpoints: %v, want ErrUsage", err)
+	}
+}
+
+func TestRunsDoNotSeeOneAnother(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	other, err := Dial(within(t), []string{b.Endpoint()}, "test2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
+	register(t, c, Server, 0, time.Minute)
+	if ms, err := other.Members(within(t), Server); err != nil || len(ms) != 0 {
+		t.Errorf("run test2 sees %v, %v", ms, err)
+	}
+}
+
+func TestEachLifeOfAPlaceHasALargerIncarnationThanTheOneBefore(t *testing.T) {
+	c := startEtcd(t).dial(t)
+	var before kintsugi.Incarnation
+	for range 3 {
+		r := register(t, c, Worker, 4, time.Minute)
+		if r.Incarnation() <= before {
+			t.Errorf("incarnation %d follows %d", r.Incarnation(), before)
+		}
+		before = r.Incarnation()
+		if err := r.Close(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		if ms, _ := c.Members(within(t), Worker); len(ms) != 0 {
+			t.Errorf("%v is there after Close", ms)
+		}
+	}
+}
+
+func TestALaterLifeTakesThePlaceAtOnceAndTheEarlierOneLearnsOfIt(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	members := c.WatchMembers(within(t), Server)
+	old := register(t, c, Server, 1, time.Minute)
+	await(t, members, "the first life", present("server/1@1"))
+	register(t, b.dial(t), Server, 1, time.Minute)
+	await(t, members, "the second life", present("server/1@2"))
+	await(t, old.Changes(), "superseded", func(s Status) bool { return s.State == Superseded })
+	if err := old.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+	if ms, _ := c.Members(within(t), Server); !present("server/1@2")(ms) {
+		t.Errorf("after the ghost's Close: %v", names(ms))
+	}
+}
+
+func TestConcurrentRegistrationsOfOnePlaceGetDifferentIncarnations(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	const n = 8
+	got := make([]kintsugi.Incarnation, n)
+	var all sync.WaitGroup
+	for i := range got {
+		all.Go(func() {
+			r, err := c.Register(t.Context(), Worker, 0, nil, time.Minute)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got[i] = r.Incarnation()
+			r.Close(context.Background())
+		})
+	}
+	all.Wait()
+	slices.Sort(got)
+	if len(slices.Compact(got)) != n {
+		t.Errorf("incarnations %v", got)
+	}
+}
+
+func TestADeadProcessLeavesItsPlaceAfterItsLease(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	dying, err := Dial(within(t), []string{b.Endpoint()}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := c.WatchMembers(within(t), Server)
+	ctx, kill := context.WithCancel(t.Context())
+	if _, err := dying.Register(ctx, Server, 0, nil, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	await(t, members, "its place filled", present("server/0@1"))
+	begin := time.Now()
+	kill() // no Close: nobody tells etcd
+	dying.Close()
+	await(t, members, "its place empty", present())
+	t.Logf("a lease of 1s lapsed after %v", time.Since(begin).Round(time.Millisecond))
+}
+
+func TestARegistrationSurvivesARestartOfEtcdWithoutALapse(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	members := c.WatchMembers(within(t), Server)
+	r := register(t, c, Server, 0, 2*time.Second)
+	since := await(t, members, "its place filled", present("server/0@1"))[0].Since
+	b.Close()
+	b.start(t)
+	// The next fence is taken after etcd is back; a registration on its own then lasts longer than its lease.
+	if _, err := c.NextFence(within(t), 0); err != nil {
+		t.Fatal(err)
+	}
+	later := time.After(3 * time.Second)
+	for open := true; open; {
+		select {
+		case ms := <-members:
+			if !present("server/0@1")(ms) || ms[0].Since != since {
+				t.Errorf("members became %v", ms)
+			}
+		case s := <-r.Changes():
+			if s != (Status{State: Held}) {
+				t.Errorf("status became %+v", s)
+			}
+		case <-later:
+			open = false
+		}
+	}
+}
+
+func TestARegistrationWhoseLeaseIsLostTakesUpItsPlaceAsTheSameLife(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	members := c.WatchMembers(within(t), Server)
+	r := register(t, c, Server, 0, time.Second)
+	before := await(t, members, "its place filled", present("server/0@1"))
+	// Revoking the lease by hand is what a lapse looks like to everybody.
+	leases, err := c.etcd.Leases(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leases.Leases {
+		if _, err := c.etcd.Revoke(within(t), l.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, r.Changes(), "a lapse", func(s Status) bool { return s == Status{State: Held, Lapses: 1} })
+	after := await(t, members, "its place filled again", func(ms []Member) bool {
+		return present("server/0@1")(ms) && ms[0].Since != before[0].Since
+	})
+	if after[0].Since <= before[0].Since || r.Incarnation() != 1 {
+		t.Errorf("incarnation %d since revision %d, was since %d", r.Incarnation(), after[0].Since, before[0].Since)
+	}
+}
+
+func TestARegistrationIsSilentDuringAnOutageAndHeldAfterIt(t *testing.T) {
+	b := startEtcd(t)
+	r := register(t, b.dial(t), Worker, 0, time.Second)
+	b.Close()
+	await(t, r.Changes(), "silence", func(s Status) bool { return s.State == Silent })
+	b.start(t)
+	await(t, r.Changes(), "the place held", func(s Status) bool { return s.State == Held })
+	if ms, err := b.dial(t).Members(within(t), Worker); err != nil || !present("worker/0@1")(ms) {
+		t.Errorf("members %v, %v", names(ms), err)
+	}
+}
+
+func TestClosingDuringAnOutageEndsWithItsContext(t *testing.T) {
+	b := startEtcd(t)
+	r := register(t, b.dial(t), Worker, 0, time.Minute)
+	b.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := r.Close(ctx); err == nil {
+		t.Error("closed without etcd")
+	}
+}
+
+func view(number kintsugi.ViewNumber, fence kintsugi.Fence) kintsugi.View {
+	return kintsugi.View{Number: number, Line: 1, Fence: fence, Reason: "a test"}
+}
+
+func TestAViewIsReplacedOnlyByWhoKnowsItAndUnderALargerFence(t *testing.T) {
+	c := startEtcd(t).dial(t)
+	ctx := within(t)
+	put := func(previous kintsugi.ViewNumber, v kintsugi.View, want error) {
+		t.Helper()
+		if _, err := c.PutView(ctx, previous, v); !errors.Is(err, want) {
+			t.Errorf("view %d after %d under fence %d: %v, want %v", v.Number, previous, v.Fence, err, want)
+		}
+	}
+	if v, rev, err := c.View(ctx); v != nil || rev != 0 || err != nil {
+		t.Errorf("before the first view: %v, %d, %v", v, rev, err)
+	}
+	put(1, view(2, 9), kintsugi.ErrStaleView)
+	put(0, view(1, 5), nil)
+	put(0, view(2, 6), kintsugi.ErrStaleView)
+	if f, err := c.NextFence(ctx, 0); err != nil || f != 6 {
+		t.Errorf("fence %d, %v; want 6: the view has taken 5", f, err)
+	}
+	put(1, view(2, 5), kintsugi.ErrFenced)
+	put(1, view(2, 6), nil) // the one that was handed out
+	if v, _, err := c.View(ctx); err != nil || v.Number != 2 || v.Fence != 6 {
+		t.Errorf("view %+v, %v", v, err)
+	}
+}
+
+func TestFencesGrowWhoeverTakesThem(t *testing.T) {
+	b := startEtcd(t)
+	clients := []*Client{b.dial(t), b.dial(t)}
+	const each = 20
+	got := make([][]kintsugi.Fence, len(clients))
+	var all sync.WaitGroup
+	for i, c := range clients {
+		all.Go(func() {
+			for n := range each {
+				f, err := c.NextFence(t.Context(), kintsugi.Fence(3*n))
+				if err != nil {
+					t.Error(err)
+				}
+				got[i] = append(got[i], f)
+			}
+		})
+	}
+	all.Wait()
+	for i, fences := range got {
+		for n, f := range fences {
+			if n > 0 && f <= fences[n-1] || f <= kintsugi.Fence(3*n) {
+				t.Errorf("client %d: fence %d at %d, after %v", i, f, n, fences[:n])
+			}
+		}
+	}
+	everyone := slices.Sorted(slices.Values(slices.Concat(got...)))
+	if len(slices.Compact(everyone)) != each*len(clients) {
+		t.Errorf("a fence was handed out twice: %v", got)
+	}
+}
+
+func TestAViewWatcherSeesTheCurrentViewFirstAndNeverAnOlderOne(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	ctx := within(t)
+	if _, err := c.PutView(ctx, 0, view(3, 1)); err != nil {
+		t.Fatal(err)
+	}
+	watching, stop := context.WithCancel(ctx)
+	views := c.WatchView(watching)
+	if v := await(t, views, "the current view", func(kintsugi.View) bool { return true }); v.Number != 3 {
+		t.Errorf("first view %d, want 3", v.Number)
+	}
+	// Somebody restores an old backup, or writes nonsense.
+	old, _ := json.Marshal(view(2, 1))
+	for _, bad := range []string{string(old), "not a view"} {
+		if _, err := c.etcd.Put(ctx, c.prefix+viewKey, bad); err != nil {
+			t.Fatal(err)
+		}
+	}
+	current, _ := json.Marshal(view(4, 2))
+	if _, err := c.etcd.Put(ctx, c.prefix+viewKey, string(current)); err != nil {
+		t.Fatal(err)
+	}
+	if v := await(t, views, "view 4", func(kintsugi.View) bool { return true }); v.Number != 4 {
+		t.Errorf("view %d after view 3, want 4", v.Number)
+	}
+	stop()
+	for v := range views {
+		t.Errorf("view %d after the end", v.Number)
+	}
+}
+
+func TestAWatcherSurvivesRestartsAndCompaction(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	ctx := within(t)
+	views := c.WatchView(ctx)
+	if _, err := c.PutView(ctx, 0, view(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, views, "view 1", func(v kintsugi.View) bool { return v.Number == 1 })
+	b.Close()
+	b.start(t)
+	// Another client writes and compacts before the watcher is back, as far as it is quick enough.
+	other := b.dial(t)
+	for n := kintsugi.ViewNumber(1); n < 5; n++ {
+		rev, err := other.PutView(ctx, n, view(n+1, kintsugi.Fence(n+1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.etcd.Compact(ctx, int64(rev)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, views, "view 5", func(v kintsugi.View) bool { return v.Number == 5 })
+}
+
+func TestAWatchFromACompactedRevisionEndsSoThatItCanBeginAgain(t *testing.T) {
+	c := startEtcd(t).dial(t)
+	ctx := within(t)
+	var rev Revision
+	for n := range kintsugi.ViewNumber(3) {
+		var err error
+		if rev, err = c.PutView(ctx, n, view(n+1, kintsugi.Fence(n+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.etcd.Compact(ctx, int64(rev)); err != nil {
+		t.Fatal(err)
+	}
+	c.watch(ctx, viewKey, []clientv3.OpOption{clientv3.WithRev(int64(rev) - 1)}, func([]*clientv3.Event) {
+		t.Error("an event came from a compacted revision")
+	})
+	if ctx.Err() != nil {
+		t.Error("the watch did not end by itself")
+	}
+}
+
+func TestStopIsSeenByEverybodyAndDoneIsSaidOnce(t *testing.T) {
+	b := startEtcd(t)
+	c, other := b.dial(t), b.dial(t)
+	ctx := within(t)
+	early := other.WatchStop(ctx)
+	want := Stop{Checkpoint: true, Reason: "interrupted"}
+	if err := c.PutStop(ctx, want); err != nil {
+		t.Fatal(err)
+	}
+	await(t, early, "the request", func(s Stop) bool { return s == want })
+	await(t, other.WatchStop(ctx), "the request, seen late", func(s Stop) bool { return s == want })
+
+	first, err := c.PutDone(ctx, kintsugi.Done{Step: 7, Reason: "all steps"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := other.PutDone(ctx, kintsugi.Done{Step: 8, Reason: "too late"})
+	if err != nil || first != second {
+		t.Errorf("%+v after %+v, %v", second, first, err)
+	}
+	await(t, other.WatchDone(ctx), "the last word", func(d kintsugi.Done) bool { return d == first })
+
+	if err := c.Reopen(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := c.PutDone(ctx, kintsugi.Done{Step: 9}); err != nil || d.Step != 9 {
+		t.Errorf("after Reopen: %+v, %v", d, err)
+	}
+}
+
+func TestTheNextCandidateLeadsWhenTheLeaderResigns(t *testing.T) {
+	b := startEtcd(t)
+	first, err := b.dial(t).Campaign(within(t), "first", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type result struct {
+		lead *Leadership
+		err  error
+	}
+	second := make(chan result, 1)
+	c := b.dial(t)
+	go func() {
+		l, err := c.Campaign(t.Context(), "second", time.Minute)
+		second <- result{l, err}
+	}()
+	if _, err := first.PutView(within(t), 0, view(1, 1)); err != nil {
+		t.Error(err)
+	}
+	if err := first.Resign(); err != nil {
+		t.Fatal(err)
+	}
+	r := await(t, second, "the second candidate", func(result) bool { return true })
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	defer r.lead.Resign()
+	if _, err := first.PutView(within(t), 1, view(2, 2)); !errors.Is(err, kintsugi.ErrFenced) {
+		t.Errorf("a view of the leader that resigned: %v, want ErrFenced", err)
+	}
+	if _, err := r.lead.PutView(within(t), 1, view(2, 2)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADeadLeaderIsReplacedAfterItsLease(t *testing.T) {
+	b := startEtcd(t)
+	dying, err := Dial(within(t), []string{b.Endpoint()}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dying.Campaign(within(t), "dying", time.Second); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	dying.Close()
+	l, err := b.dial(t).Campaign(within(t), "next", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("with a lease of 1s the next coordinator led after %v", time.Since(begin).Round(time.Millisecond))
+	l.Resign()
+}
+
+func TestALeaderThatEtcdForgetsLearnsOfIt(t *testing.T) {
+	b := startEtcd(t)
+	l, err := b.dial(t).Campaign(within(t), "first", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	select {
+	case <-l.Lost():
+	case <-time.After(limit):
+		t.Errorf("it still believes that it leads after %v", limit)
+	}
+}
+
+func TestACampaignEndsWithItsContextEvenWhileEtcdIsAway(t *testing.T) {
+	b := startEtcd(t)
+	l, err := b.dial(t).Campaign(within(t), "first", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Resign()
+	c := b.dial(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Campaign(ctx, "second", time.Minute)
+		ended <- err
+	}()
+	b.Close()
+	cancel()
+	if err := await(t, ended, "the end", func(error) bool { return true }); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+}

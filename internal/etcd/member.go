@@ -1,0 +1,118 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Kind says what a process is for.
+type Kind string
+
+// The kinds.
+const (
+	Server Kind = "server"
+	Worker Kind = "worker"
+)
+
+// Member is one life of a process that is present.
+type Member struct {
+	Kind        Kind
+	Index       uint32 // kintsugi.ServerID or kintsugi.Slot
+	Incarnation kintsugi.Incarnation
+
+	// Since is when the place began to be filled without a gap. A life that was away and came back has a
+	// larger one than before.
+	Since Revision
+
+	// Value is what the process said of itself when it registered, in JSON.
+	Value json.RawMessage
+}
+
+// String returns the member's name in logs and errors, such as "server/0".
+func (m Member) String() string { return fmt.Sprintf("%s/%d", m.Kind, m.Index) }
+
+// record is the stored form of a member.
+type record struct {
+	Incarnation kintsugi.Incarnation `json:"incarnation"`
+	Value       json.RawMessage      `json:"value"`
+}
+
+func lifeKey(k Kind, index uint32) string   { return fmt.Sprintf("life/%s/%d", k, index) }
+func memberKey(k Kind, index uint32) string { return fmt.Sprintf("member/%s/%d", k, index) }
+
+// parseMember returns the member that kv describes; false for what nobody of ours has written.
+func (c *Client) parseMember(kv *mvccpb.KeyValue) (Member, bool) {
+	kind, number, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), c.prefix+"member/"), "/")
+	index, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return Member{}, false
+	}
+	m := Member{Kind: Kind(kind), Index: uint32(index), Since: Revision(kv.CreateRevision)}
+	r, err := decode[record](memberKey(m.Kind, m.Index), kv.Value)
+	m.Incarnation, m.Value = r.Incarnation, r.Value
+	return m, err == nil
+}
+
+// Members returns who is present of a kind, by index.
+func (c *Client) Members(ctx context.Context, k Kind) ([]Member, error) {
+	r, err := c.etcd.Get(ctx, c.prefix+"member/"+string(k)+"/", clientv3.WithPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("list %ss: %w", k, err)
+	}
+	return c.parseMembers(r.Kvs), nil
+}
+
+func (c *Client) parseMembers(kvs []*mvccpb.KeyValue) []Member {
+	var members []Member
+	for _, kv := range kvs {
+		if m, ok := c.parseMember(kv); ok {
+			members = append(members, m)
+		}
+	}
+	slices.SortFunc(members, func(a, b Member) int { return int(int64(a.Index) - int64(b.Index)) })
+	return members
+}
+
+// WatchMembers returns a channel with everybody present of a kind, by index: at once, and again after each
+// change. It holds the newest list only; who left and came back in between shows by its incarnation or by
+// Since. The reader owns the list. The channel is closed when ctx ends.
+func (c *Client) WatchMembers(ctx context.Context, k Kind) <-chan []Member {
+	out := newLatest[[]Member]()
+	present := make(map[string]*mvccpb.KeyValue)
+	send := func() {
+		kvs := make([]*mvccpb.KeyValue, 0, len(present))
+		for _, kv := range present {
+			kvs = append(kvs, kv)
+		}
+		out.send(c.parseMembers(kvs))
+	}
+	go func() {
+		defer close(out)
+		c.follow(ctx, "member/"+string(k)+"/", true, func(kvs []*mvccpb.KeyValue) {
+			clear(present)
+			for _, kv := range kvs {
+				present[string(kv.Key)] = kv
+			}
+			send()
+		}, func(events []*clientv3.Event) {
+			for _, e := range events {
+				if e.Type == clientv3.EventTypeDelete {
+					delete(present, string(e.Kv.Key))
+				} else {
+					present[string(e.Kv.Key)] = e.Kv
+				}
+			}
+			send()
+		})
+	}()
+	return out
+}

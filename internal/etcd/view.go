@@ -1,0 +1,134 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+const (
+	viewKey  = "view"
+	fenceKey = "fence"
+)
+
+// Revision is etcd's count of changes. Of two facts, the one with the larger revision is the later.
+type Revision int64
+
+// View returns the current view and the revision at which it was put; nil and 0 where there is none yet.
+func (c *Client) View(ctx context.Context) (*kintsugi.View, Revision, error) {
+	b, rev, found, err := c.get(ctx, viewKey)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read view: %w", err)
+	}
+	if !found {
+		return nil, 0, nil
+	}
+	v, err := decode[kintsugi.View](viewKey, b)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read view: %w", err)
+	}
+	return &v, Revision(rev), nil
+}
+
+// WatchView returns a channel with the current view, at once if there is one, and with each later one. It
+// holds the newest only and never goes back to an older number. It is closed when ctx ends.
+func (c *Client) WatchView(ctx context.Context) <-chan kintsugi.View {
+	var newest kintsugi.ViewNumber
+	return watchValue(ctx, c, viewKey, func(v kintsugi.View) bool {
+		if v.Number <= newest {
+			return false
+		}
+		newest = v.Number
+		return true
+	})
+}
+
+// PutView replaces the view whose number is previous (0: there is none yet) by v, whose fence becomes the
+// largest handed out. It returns the revision of the change.
+//
+// Nothing changes and the error is ErrStaleView when another view counts by now: read it and decide again.
+// It is ErrFenced when somebody has taken a larger fence than v's: take a new one and put v under it.
+// Where the answer was lost the view may have been put all the same; a second PutView then says ErrStaleView.
+func (c *Client) PutView(ctx context.Context, previous kintsugi.ViewNumber, v kintsugi.View) (Revision, error) {
+	return c.putView(ctx, previous, v)
+}
+
+// putView is PutView under further conditions; when they fail the error is ErrFenced.
+func (c *Client) putView(ctx context.Context, previous kintsugi.ViewNumber, v kintsugi.View, conditions ...clientv3.Cmp) (Revision, error) {
+	if v.Number <= previous {
+		panic(fmt.Sprintf("etcd: view %d cannot replace view %d", v.Number, previous))
+	}
+	for range conflicts {
+		var number kintsugi.ViewNumber
+		current, viewRev, err := c.View(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("put view %d: %w", v.Number, err)
+		}
+		if current != nil {
+			number = current.Number
+		}
+		if number != previous {
+			return 0, fmt.Errorf("put view %d after view %d: view %d counts by now: %w", v.Number, previous, number, kintsugi.ErrStaleView)
+		}
+		fence, fenceRev, err := c.readFence(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("put view %d: %w", v.Number, err)
+		}
+		if fence > v.Fence {
+			return 0, fmt.Errorf("put view %d under fence %d: fence %d has been taken: %w", v.Number, v.Fence, fence, kintsugi.ErrFenced)
+		}
+		r, err := c.etcd.Txn(ctx).
+			If(append(conditions, c.unchanged(viewKey, int64(viewRev)), c.unchanged(fenceKey, fenceRev))...).
+			Then(c.put(viewKey, v), c.put(fenceKey, v.Fence)).
+			Commit()
+		if err != nil {
+			return 0, fmt.Errorf("put view %d: %w", v.Number, err)
+		}
+		if r.Succeeded {
+			return Revision(r.Header.Revision), nil
+		}
+		if len(conditions) > 0 {
+			held, err := c.etcd.Txn(ctx).If(conditions...).Commit()
+			if err != nil {
+				return 0, fmt.Errorf("put view %d: %w", v.Number, err)
+			}
+			if !held.Succeeded {
+				return 0, fmt.Errorf("put view %d: another coordinator leads: %w", v.Number, kintsugi.ErrFenced)
+			}
+		}
+	}
+	return 0, fmt.Errorf("put view %d: %w", v.Number, errConflict)
+}
+
+// NextFence hands out a fence that is larger than atLeast and than every one before: give the largest that
+// the shards reached and the newest manifest know of, which may be ahead of etcd.
+func (c *Client) NextFence(ctx context.Context, atLeast kintsugi.Fence) (kintsugi.Fence, error) {
+	for range conflicts {
+		largest, rev, err := c.readFence(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("take a fence: %w", err)
+		}
+		next := 1 + max(largest, atLeast)
+		r, err := c.etcd.Txn(ctx).If(c.unchanged(fenceKey, rev)).Then(c.put(fenceKey, next)).Commit()
+		if err != nil {
+			return 0, fmt.Errorf("take a fence: %w", err) // if it was taken all the same, a number is left out: no harm
+		}
+		if r.Succeeded {
+			return next, nil
+		}
+	}
+	return 0, fmt.Errorf("take a fence: %w", errConflict)
+}
+
+// readFence returns the largest fence handed out, 0 where there was none, and the revision of its key.
+func (c *Client) readFence(ctx context.Context) (kintsugi.Fence, int64, error) {
+	b, rev, found, err := c.get(ctx, fenceKey)
+	if err != nil || !found {
+		return 0, 0, err
+	}
+	f, err := decode[kintsugi.Fence](fenceKey, b)
+	return f, rev, err
+}
