@@ -62,6 +62,8 @@ const portFile = "port"
 //
 // It belongs in the launcher, never in a process that a fault may kill: leases and views live as long as
 // it does. Only one process at a time may use dir; a second one waits for the first, until ctx ends.
+//
+// Limitation: a start that fails on a damaged database may leave a goroutine and a port behind.
 func Embed(ctx context.Context, dir string, opt Options) (*Embedded, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
@@ -98,6 +100,9 @@ func lastPort(dir string) int {
 	return port
 }
 
+// errGaveUp means that etcd met a condition that would have ended its process.
+var errGaveUp = errors.New("etcd gave up")
+
 // start runs one attempt on the given client port; 0 lets the kernel choose, without a window in which
 // another process could take the port.
 func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, error) {
@@ -112,9 +117,15 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 	}
 	started := make(chan result, 1)
 	go func() {
-		// etcd ends a start that it cannot survive by a fatal log entry, which ends this goroutine.
-		r := result{err: errors.New("it stopped itself")}
-		defer func() { started <- r }()
+		// etcd ends a start that it cannot survive by a fatal log entry, which ends this goroutine, or by a
+		// panic, sometimes in what it deferred.
+		r := result{err: errGaveUp}
+		defer func() {
+			if p := recover(); p != nil {
+				r = result{err: fmt.Errorf("%w: %v", errGaveUp, p)}
+			}
+			started <- r
+		}()
 		r.etcd, r.err = embed.StartEtcd(cfg)
 	}()
 	abandon := func() {
@@ -129,6 +140,8 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 	var r result
 	select {
 	case r = <-started:
+	case r.err = <-failed: // in another goroutine of etcd, for which the start now waits in vain
+		abandon()
 	case <-ctx.Done():
 		abandon()
 		return nil, fmt.Errorf("not started in time, does another process use the folder? %w", context.Cause(ctx))
@@ -136,11 +149,13 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 	if r.err != nil {
 		end()
 		select {
-		case why := <-failed:
-			return nil, fmt.Errorf("%w; if the folder is damaged, remove it and resume from the newest checkpoint", why)
+		case r.err = <-failed: // closer to the cause
 		default:
-			return nil, r.err
 		}
+		if errors.Is(r.err, errGaveUp) {
+			r.err = fmt.Errorf("%w; if the folder is damaged, remove it and resume from the newest checkpoint", r.err)
+		}
+		return nil, r.err
 	}
 	e := &Embedded{etcd: r.etcd, endpoint: r.etcd.Clients[0].Addr().String(), end: end, failed: failed}
 	select {
