@@ -109,8 +109,8 @@ type look struct {
 // the unseen fonts: hard enough that a linear model stays well behind, easy enough that a convolutional
 // one is nearly right within the minute of a demonstration. As they are, softmax regression reaches 0.906
 // after 1,500 steps (rate 0.01), LeNet 0.988 after 750 and 0.9955 after 1,500 (rate 0.05).
-func newLook(s *stream) *look {
-	l := &look{
+func newLook(s *stream) look {
+	l := look{
 		shiftX: s.uniform(-1.25, 1.25),
 		shiftY: s.uniform(-1.25, 1.25),
 		height: s.uniform(16, 21),

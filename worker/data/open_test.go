@@ -166,8 +166,10 @@ func TestPublishedSetsReadAsPublished(t *testing.T) {
 			[10]int{1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000}, "[9 0 0 3 0 2 7 2 5 5]",
 		},
 	} {
-		if err := Verify(c.name, dir); err != nil {
-			t.Error(err)
+		for _, place := range []string{dir, filepath.Join(dir, map[string]string{"mnist": "mnist", "fashion": "fashion-mnist"}[c.name])} {
+			if err := Verify(c.name, place); err != nil {
+				t.Error(err)
+			}
 		}
 		s, err := Open(c.name, dir)
 		if err != nil {
