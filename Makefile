@@ -21,7 +21,7 @@ SHELL         := /bin/bash
 MAKEFLAGS     += --no-print-directory
 
 # Empty where git cannot say; the program then says "unknown".
-commit = $(shell git rev-parse --short=12 HEAD 2>/dev/null )
+commit = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 stamp  = -X main.release=$(VERSION) -X main.commit=$(commit)
 
 .PHONY: help

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels/blas"
@@ -50,10 +51,10 @@ func describe(s *settings) (*problem, error) {
 		s.Batch = d.Batch
 	}
 	if s.LearningRate == 0 {
-		s.LearningRate = float64(d.LearningRate)
+		s.LearningRate = decimal(d.LearningRate)
 	}
 	if s.Momentum < 0 {
-		s.Momentum = float64(d.Momentum)
+		s.Momentum = decimal(d.Momentum)
 	}
 	if s.Optimizer == "" {
 		s.Optimizer = "sgd"
@@ -65,6 +66,15 @@ func describe(s *settings) (*problem, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// decimal returns the float64 that reads as x does: 0.05, not 0.05000000074505806.
+func decimal(x float32) float64 {
+	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64)
+	if err != nil {
+		return float64(x)
+	}
+	return d
 }
 
 // open opens the data set, if the model has one and it is not open already.

@@ -67,7 +67,7 @@ func rerunCommand() *cobra.Command {
 		Example: "  kintsugi rerun runs/mnist --out runs/mnist-again",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t := &training{}
-			t.register(pflag.NewFlagSet("rerun", pflag.ContinueOnError))
+			t.register(newFlagSet("rerun"))
 			file := filepath.Join(args[0], configFile)
 			if _, err := os.Stat(file); err != nil {
 				return fmt.Errorf("%w: %s is not a run folder: %w", kintsugi.ErrUsage, args[0], err)
