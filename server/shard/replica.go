@@ -73,29 +73,35 @@ func (r *Replica) Ready() Ready {
 func (r *Replica) Released() kintsugi.Step { return r.released }
 
 // Handle handles a message of a conductor. Messages of other lines and of smaller fences than the
-// promised one change nothing.
-func (r *Replica) Handle(msg kintsugi.ControlMessage) {
+// promised one change nothing; Handle reports false for them. The stream of a Take that counts is where
+// the answers go from then on: were it that of any Take, a superseded conductor that connects again would
+// get the answers that the present one waits for.
+func (r *Replica) Handle(msg kintsugi.ControlMessage) bool {
 	switch m := msg.(type) {
 	case kintsugi.Take:
-		r.take(m)
+		return r.take(m)
 	case kintsugi.Members:
-		if r.obeys(m.Line, m.Fence) {
-			r.setCountable(m.Countable)
-			r.reply(kintsugi.MembersKnown{Shard: r.id, Fence: m.Fence, Change: m.Change})
+		if !r.obeys(m.Line, m.Fence) {
+			return false
 		}
+		r.setCountable(m.Countable)
+		r.reply(kintsugi.MembersKnown{Shard: r.id, Fence: m.Fence, Change: m.Change})
 	case kintsugi.Commit:
-		if r.obeys(m.Line, m.Fence) {
-			r.commit(m)
+		if !r.obeys(m.Line, m.Fence) {
+			return false
 		}
+		r.commit(m)
 	case kintsugi.Released:
-		if r.obeys(m.Line, m.Fence) {
-			r.release(m)
+		if !r.obeys(m.Line, m.Fence) {
+			return false
 		}
+		r.release(m)
 	case kintsugi.Done:
 		r.ready.Done = &m
 	default:
 		panic("shard: unknown control message")
 	}
+	return true
 }
 
 // obeys reports whether a message counts: the fence must be the promised one, so that a conductor
@@ -104,9 +110,9 @@ func (r *Replica) obeys(line kintsugi.Line, fence kintsugi.Fence) bool {
 	return line == r.line && fence == r.promised
 }
 
-func (r *Replica) take(m kintsugi.Take) {
+func (r *Replica) take(m kintsugi.Take) bool {
 	if m.Line != r.line || m.View != r.view || m.Fence < r.promised {
-		return
+		return false
 	}
 	r.promised = m.Fence
 	t := kintsugi.Taken{Shard: r.id, Fence: m.Fence, Applied: r.applied, Released: r.released, Records: slices.Clone(r.records)}
@@ -114,6 +120,7 @@ func (r *Replica) take(m kintsugi.Take) {
 		t.Records = append(t.Records, *r.open)
 	}
 	r.reply(t)
+	return true
 }
 
 func (r *Replica) commit(m kintsugi.Commit) {
