@@ -77,7 +77,7 @@ type Conductor struct {
 	round *agg.Round
 	ready Ready
 
-	taken    []*kintsugi.Taken // by shard; nil: has not answered yet
+	taken    []*kintsugi.Taken // by shard; nil: has not answered yet on its present stream
 	released kintsugi.Step
 	last     kintsugi.Released // what was released last, for shards and workers that missed it
 	open     *open             // the committed step that is not released yet
@@ -281,15 +281,19 @@ func (c *Conductor) finish() {
 		return // its end calls proceed
 	}
 	c.done = true
-	d := kintsugi.Done{Step: c.released, Reason: "all steps are done"}
-	if c.stop != nil {
-		d.Reason = c.stop.reason
-	}
+	d := c.doneMessage()
 	c.toAllShards(d)
 	for _, slot := range c.slots() {
 		c.toWorker(slot, d)
 	}
 	c.ready.Events = append(c.ready.Events, d)
+}
+
+func (c *Conductor) doneMessage() kintsugi.Done {
+	if c.stop != nil {
+		return kintsugi.Done{Step: c.released, Reason: c.stop.reason}
+	}
+	return kintsugi.Done{Step: c.released, Reason: "all steps are done"}
 }
 
 // slots returns the members' slots in order, so that the same events give the same messages.
@@ -308,7 +312,11 @@ func (c *Conductor) toAllShards(m kintsugi.ControlMessage) {
 	}
 }
 
+// toShard sends a message to a shard once it and the run are taken; resend makes up for what is dropped.
 func (c *Conductor) toShard(s kintsugi.ShardID, m kintsugi.ControlMessage) {
+	if c.round == nil || c.taken[s] == nil {
+		return
+	}
 	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: m})
 }
 

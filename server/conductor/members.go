@@ -120,7 +120,7 @@ func (c *Conductor) everyShardKnows(change uint64) bool {
 func (c *Conductor) welcome(slot kintsugi.Slot) {
 	c.toWorker(slot, kintsugi.Admitted{Line: c.cfg.Line, Step: c.released})
 	if c.done {
-		c.toWorker(slot, kintsugi.Done{Step: c.released, Reason: "the run is over"})
+		c.toWorker(slot, c.doneMessage())
 	}
 }
 

@@ -55,9 +55,8 @@ type bench struct {
 }
 
 type move struct {
-	what  string
-	fault bool
-	do    func()
+	what string
+	do   func()
 }
 
 // moves lists what can happen next, in an order that depends on the state alone.
@@ -101,9 +100,6 @@ func (b *bench) moves() []move {
 	}
 	for _, h := range b.hands {
 		all = append(all, b.handMoves(h)...)
-	}
-	if b.faults > 0 {
-		all = append(all, b.faultMoves()...)
 	}
 	return all
 }
@@ -236,7 +232,7 @@ func (b *bench) endSession(h *hand) {
 func (b *bench) faultMoves() []move {
 	var all []move
 	add := func(do func(), format string, args ...any) {
-		all = append(all, move{what: fmt.Sprintf(format, args...), fault: true, do: func() { b.faults--; do() }})
+		all = append(all, move{what: fmt.Sprintf(format, args...), do: do})
 	}
 	for _, s := range b.seats {
 		for i, l := range s.links {
@@ -301,10 +297,15 @@ func drawBench(t *rapid.T, faults int) *bench {
 	return b
 }
 
-// wander makes n moves, drawn from those that are possible.
+// wander makes n moves, drawn from those that are possible. Faults come now and then, so that the run
+// gets somewhere between them.
 func (b *bench) wander(t *rapid.T, n int) {
 	for range n {
 		all := b.moves()
+		if b.faults > 0 && (len(all) == 0 || rapid.IntRange(0, 9).Draw(t, "luck") == 0) {
+			all = b.faultMoves()
+			b.faults--
+		}
 		if len(all) == 0 {
 			return
 		}

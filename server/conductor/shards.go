@@ -8,9 +8,12 @@ import (
 )
 
 // ShardConnected says that a new control stream to a shard is open: whatever was sent on the one
-// before may be lost.
+// before may be lost. Until the shard has answered Take it is told nothing else, nor before every shard has
+// answered the first: members that overtook a commit would void the pushes that the commit names.
 func (c *Conductor) ShardConnected(s kintsugi.ShardID) {
-	c.toShard(s, kintsugi.Take{Line: c.cfg.Line, View: c.cfg.View, Fence: c.cfg.Fence})
+	c.taken[s] = nil
+	take := kintsugi.Take{Line: c.cfg.Line, View: c.cfg.View, Fence: c.cfg.Fence}
+	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: take})
 }
 
 // HandleReplica handles a message of a shard's replica. Messages under another fence are of an earlier
@@ -41,9 +44,8 @@ func (c *Conductor) HandleReplica(now time.Time, msg kintsugi.ReplicaMessage) {
 }
 
 func (c *Conductor) handleTaken(now time.Time, m kintsugi.Taken) {
-	again := c.round != nil
 	c.taken[m.Shard] = &m
-	if again {
+	if c.round != nil {
 		c.resend(m)
 		return
 	}
@@ -115,6 +117,9 @@ func (c *Conductor) resend(t kintsugi.Taken) {
 			c.handleSaved(c.lastRelease, kintsugi.Saved{Shard: t.Shard, Step: *c.save.step,
 				Err: "the control stream broke before the save was confirmed"})
 		}
+	}
+	if c.done {
+		c.toShard(t.Shard, c.doneMessage())
 	}
 }
 
