@@ -66,8 +66,9 @@ type Publication struct {
 // member is a worker that is in the run, or about to be.
 type member struct {
 	incarnation kintsugi.Incarnation
-	change      uint64    // the Members message that announced it
-	admitted    bool      // every shard knows it
+	change      uint64    // the Members message that followed its newest hello
+	admitted    bool      // every shard has known it
+	greeted     bool      // every shard knows of its newest hello
 	gone        time.Time // when its stream broke; zero: connected
 }
 
@@ -83,8 +84,9 @@ type Conductor struct {
 	open     *open             // the committed step that is not released yet
 
 	members map[kintsugi.Slot]*member
-	change  uint64   // number of the newest Members message
-	known   []uint64 // by shard: newest change it has answered
+	lives   map[kintsugi.Slot]kintsugi.Incarnation // newest that has said hello, whether or not it has left
+	change  uint64                                 // number of the newest Members message
+	known   []uint64                               // by shard: newest change it has answered
 	first   time.Time
 	started bool // every expected worker is in, or the grace is over
 
@@ -128,6 +130,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 		taken:       make([]*kintsugi.Taken, cfg.Shards),
 		known:       make([]uint64, cfg.Shards),
 		members:     make(map[kintsugi.Slot]*member),
+		lives:       make(map[kintsugi.Slot]kintsugi.Incarnation),
 		save:        saving{every: cfg.SaveEvery},
 		lastRelease: now,
 	}, nil

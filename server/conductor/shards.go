@@ -89,6 +89,9 @@ func (c *Conductor) takeOver(now time.Time) {
 		}
 		c.round.Adopt(commit.Counted)
 	}
+	for _, slot := range c.slots() {
+		c.round.Begin(slot)
+	}
 	c.lastRelease = now
 	for _, t := range c.taken {
 		c.resend(*t)

@@ -300,6 +300,9 @@ func (r *replica) perform() {
 		if int(*ready.Save) != len(r.steps) {
 			w.t.Fatalf("shard %d is to save version %d and stands at %d", r.id, *ready.Save, len(r.steps))
 		}
+		if slices.Contains(r.saving, *ready.Save) {
+			w.t.Fatalf("shard %d is to save version %d twice at once", r.id, *ready.Save)
+		}
 		r.saving = append(r.saving, *ready.Save)
 	}
 	for _, m := range ready.Replies {

@@ -49,7 +49,11 @@ type Replica struct {
 
 	countable map[kintsugi.Slot]kintsugi.Countable
 	held      map[kintsugi.PushID]bool // true: complete
-	ready     Ready
+
+	saving map[kintsugi.Step]bool // saves under way
+	saved  *kintsugi.Saved        // the newest that went well, kept for a repetition
+
+	ready Ready
 }
 
 // New returns a replica of a shard of so many chunks whose version is already readable: the
@@ -59,6 +63,7 @@ func New(id kintsugi.ShardID, chunks int, line kintsugi.Line, view kintsugi.View
 		id: id, empty: chunks == 0, line: line, view: view, released: version, applied: version,
 		countable: make(map[kintsugi.Slot]kintsugi.Countable),
 		held:      make(map[kintsugi.PushID]bool),
+		saving:    make(map[kintsugi.Step]bool),
 	}
 }
 
@@ -197,12 +202,31 @@ func (r *Replica) release(m kintsugi.Released) {
 		return
 	}
 	if m.Save {
-		r.ready.Save = &m.Step
+		r.save(m.Step)
 	}
 }
 
-// Saved reports the end of a save to the conductor.
-func (r *Replica) Saved(s kintsugi.Saved) { r.reply(s) }
+// save asks for a save once, however often the wish arrives: two writers of one version would get into
+// each other's way.
+func (r *Replica) save(step kintsugi.Step) {
+	switch {
+	case r.saving[step]: // its end will be told to whoever is conductor then
+	case r.saved != nil && r.saved.Step == step:
+		r.reply(*r.saved)
+	default:
+		r.saving[step] = true
+		r.ready.Save = &step
+	}
+}
+
+// Saved reports the end of the save of s.Step to the conductor.
+func (r *Replica) Saved(s kintsugi.Saved) {
+	delete(r.saving, s.Step)
+	if s.Err == "" {
+		r.saved = &s
+	}
+	r.reply(s)
+}
 
 // Begin says what becomes of a push whose first frame has arrived.
 func (r *Replica) Begin(p kintsugi.PushID) (Verdict, string) {
