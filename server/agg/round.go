@@ -115,7 +115,7 @@ func (r *Round) Decide(members int) (Decision, bool) {
 	}
 	quota, reason := r.cfg.Quota, fmt.Sprintf("fixed quota %d", r.cfg.Quota)
 	if quota == 0 {
-		quota, reason = members, fmt.Sprintf("every one of %d members", members)
+		quota, reason = members, fmt.Sprintf("all members (%d)", members)
 	}
 	per := max(1, r.cfg.PerWorker)
 	var chosen []kintsugi.Ticket

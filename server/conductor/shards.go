@@ -84,7 +84,7 @@ func (c *Conductor) takeOver(now time.Time) {
 		commit := *next
 		commit.Fence = c.cfg.Fence
 		c.open = &open{
-			commit: commit, quota: len(commit.Counted), reason: "taken over from the conductor before",
+			commit: commit, quota: len(commit.Counted), reason: "what the conductor before has decided",
 			stable: make([]*kintsugi.Stable, c.cfg.Shards), committed: now,
 		}
 		c.round.Adopt(commit.Counted)
@@ -112,14 +112,9 @@ func (c *Conductor) resend(t kintsugi.Taken) {
 		c.toShard(t.Shard, c.membersMessage())
 	}
 	if c.save.step != nil && c.save.shards[t.Shard] == nil {
-		rel := c.last
-		rel.Save = *c.save.step == c.released
-		if rel.Save {
-			c.toShard(t.Shard, rel)
-		} else {
-			c.handleSaved(c.lastRelease, kintsugi.Saved{Shard: t.Shard, Step: *c.save.step,
-				Err: "the control stream broke before the save was confirmed"})
-		}
+		wish := c.last // of an older step than the newest, it only asks what became of the save
+		wish.Step, wish.Save = *c.save.step, true
+		c.toShard(t.Shard, wish)
 	}
 	if c.done {
 		c.toShard(t.Shard, c.doneMessage())

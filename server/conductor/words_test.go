@@ -61,13 +61,13 @@ func describe(message any) string {
 func describeStep(e kintsugi.StepEvent) string {
 	s := fmt.Sprintf("step %d counts %s", e.Step, list(e.Counted))
 	if e.Reason != "" {
-		s += fmt.Sprintf(" (%s)", e.Reason)
+		s += fmt.Sprintf("; waited for %s", e.Reason)
 	}
 	if e.Staleness > 0 {
 		s += fmt.Sprintf(", staleness %d", e.Staleness)
 	}
 	if e.Late > 0 {
-		s += fmt.Sprintf(", late since the step before: %d", e.Late)
+		s += fmt.Sprintf(", refused since the step before: %d", e.Late)
 	}
 	return s
 }

@@ -186,9 +186,9 @@ func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, 
 }
 
 func (r *Replica) release(m kintsugi.Released) {
-	switch m.Step {
-	case r.released: // a repetition, or the wish to save a version that is already readable
-	case r.released + 1:
+	switch {
+	case m.Step <= r.released: // a repetition, or the wish to save a version that is already readable
+	case m.Step == r.released+1:
 		if r.applied != m.Step {
 			return // never stable here: the conductor finds out when it takes the shard again
 		}
@@ -213,6 +213,8 @@ func (r *Replica) save(step kintsugi.Step) {
 	case r.saving[step]: // its end will be told to whoever is conductor then
 	case r.saved != nil && r.saved.Step == step:
 		r.reply(*r.saved)
+	case step != r.released:
+		r.reply(kintsugi.Saved{Shard: r.id, Step: step, Err: fmt.Sprintf("version %d is not here any more, the newest is %d", step, r.released)})
 	default:
 		r.saving[step] = true
 		r.ready.Save = &step
