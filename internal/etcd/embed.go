@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
-	"google.golang.org/grpc"
 )
 
 // Options tunes an embedded etcd. Zero fields mean the defaults given here.
@@ -33,7 +32,8 @@ type Options struct {
 	// UnsafeNoFsync answers a write before it is on disk. Whatever etcd has answered still survives the death
 	// of every process, since the kernel holds it; it does not survive a crash of the machine or a loss of
 	// power, after which the folder may not open again and the run goes on from its newest checkpoint with an
-	// empty etcd. A write then costs about a tenth. For tests, and for runs whose machine is all they have.
+	// empty etcd. A write then takes a fraction of a millisecond whatever the disk. For tests, and for runs
+	// whose machine is all they have. Default: every write is synced.
 	UnsafeNoFsync bool
 }
 
@@ -42,7 +42,6 @@ type Options struct {
 type Embedded struct {
 	etcd     *embed.Etcd
 	endpoint string
-	end      context.CancelFunc // ends the streams of all clients
 	failed   <-chan error
 	close    sync.Once
 }
@@ -62,6 +61,8 @@ const portFile = "port"
 //
 // It belongs in the launcher, never in a process that a fault may kill: leases and views live as long as
 // it does. Only one process at a time may use dir; a second one waits for the first, until ctx ends.
+//
+// Limitation: a start that fails on a damaged database may leave a goroutine and a port behind.
 func Embed(ctx context.Context, dir string, opt Options) (*Embedded, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
@@ -98,12 +99,14 @@ func lastPort(dir string) int {
 	return port
 }
 
+// errGaveUp means that etcd met a condition that would have ended its process.
+var errGaveUp = errors.New("etcd gave up")
+
 // start runs one attempt on the given client port; 0 lets the kernel choose, without a window in which
 // another process could take the port.
 func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, error) {
 	failed := make(chan error, 1) // the first fatal condition is the one to tell; later ones are dropped
-	streams, end := context.WithCancel(context.Background())
-	cfg := config(dir, port, opt, streams)
+	cfg := config(dir, port, opt)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(opt.Log, failed))
 
 	type result struct {
@@ -112,13 +115,18 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 	}
 	started := make(chan result, 1)
 	go func() {
-		// etcd ends a start that it cannot survive by a fatal log entry, which ends this goroutine.
-		r := result{err: errors.New("it stopped itself")}
-		defer func() { started <- r }()
+		// etcd ends a start that it cannot survive by a fatal log entry, which ends this goroutine, or by a
+		// panic, sometimes in what it deferred.
+		r := result{err: errGaveUp}
+		defer func() {
+			if p := recover(); p != nil {
+				r = result{err: fmt.Errorf("%w: %v", errGaveUp, p)}
+			}
+			started <- r
+		}()
 		r.etcd, r.err = embed.StartEtcd(cfg)
 	}()
 	abandon := func() {
-		end()
 		go func() { // a start cannot be interrupted; whatever it still brings is closed
 			if r := <-started; r.err == nil {
 				r.etcd.Close()
@@ -129,20 +137,23 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 	var r result
 	select {
 	case r = <-started:
+	case r.err = <-failed: // in another goroutine of etcd, for which the start now waits in vain
+		abandon()
 	case <-ctx.Done():
 		abandon()
 		return nil, fmt.Errorf("not started in time, does another process use the folder? %w", context.Cause(ctx))
 	}
 	if r.err != nil {
-		end()
 		select {
-		case why := <-failed:
-			return nil, fmt.Errorf("%w; if the folder is damaged, remove it and resume from the newest checkpoint", why)
+		case r.err = <-failed: // closer to the cause
 		default:
-			return nil, r.err
 		}
+		if errors.Is(r.err, errGaveUp) {
+			r.err = fmt.Errorf("%w; if the folder is damaged, remove it and resume from the newest checkpoint", r.err)
+		}
+		return nil, r.err
 	}
-	e := &Embedded{etcd: r.etcd, endpoint: r.etcd.Clients[0].Addr().String(), end: end, failed: failed}
+	e := &Embedded{etcd: r.etcd, endpoint: r.etcd.Clients[0].Addr().String(), failed: failed}
 	select {
 	case <-r.etcd.Server.ReadyNotify():
 		return e, nil
@@ -156,7 +167,7 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 }
 
 // config returns the settings of a single node for a few hundred small keys.
-func config(dir string, port int, opt Options, streams context.Context) *embed.Config {
+func config(dir string, port int, opt Options) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = "kintsugi"
 	cfg.Dir = filepath.Join(dir, "data")
@@ -174,25 +185,8 @@ func config(dir string, port int, opt Options, streams context.Context) *embed.C
 	// The node has no peers: nobody ever dials what it advertises to them, which must stay the same.
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = loopback(0), loopback(1)
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-
-	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainStreamInterceptor(
-		func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-			ctx, cancel := context.WithCancel(s.Context())
-			defer cancel()
-			defer context.AfterFunc(streams, cancel)()
-			return handle(srv, stream{s, ctx})
-		})}
 	return cfg
 }
-
-// stream is a server stream that ends when the embedded etcd closes. etcd itself waits some five seconds
-// for its clients to hang up, and a watch never does.
-type stream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s stream) Context() context.Context { return s.ctx }
 
 // Endpoint returns the host:port at which clients reach the etcd.
 func (e *Embedded) Endpoint() string { return e.endpoint }
@@ -207,7 +201,6 @@ const closeLimit = 5 * time.Second
 // Close stops the etcd. What it holds stays in its folder for the next Embed. Close may be called twice.
 func (e *Embedded) Close() {
 	e.close.Do(func() {
-		e.end()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

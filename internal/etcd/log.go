@@ -70,7 +70,7 @@ func attrs(fields []zapcore.Field) []any {
 type last struct{ failed chan<- error }
 
 func (l last) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
-	err := fmt.Errorf("etcd gave up: %s", e.Message)
+	err := fmt.Errorf("%w: %s", errGaveUp, e.Message)
 	for _, f := range fields {
 		if cause, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
 			err = fmt.Errorf("%w: %w", err, cause)

@@ -30,16 +30,34 @@ func opened(f *os.File, err error) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return &osFile{f: f}, nil
 }
 
-// osFile narrows *os.File to File, so that nobody reaches Truncate, Seek or WriteAt by assertion.
-type osFile struct{ f *os.File }
+// writebackBytes is how much is written before the disk is asked to start. Without it the kernel collects
+// everything until Sync, and the disk is idle while the next bytes are computed.
+const writebackBytes = 8 << 20
 
-func (o osFile) Write(p []byte) (int, error)                { return o.f.Write(p) }
-func (o osFile) ReadAt(p []byte, offset int64) (int, error) { return o.f.ReadAt(p, offset) }
-func (o osFile) Sync() error                                { return o.f.Sync() }
-func (o osFile) Close() error                               { return o.f.Close() }
+// osFile narrows *os.File to File, so that nobody reaches Truncate, Seek or WriteAt by assertion.
+type osFile struct {
+	f       *os.File
+	written int64 // since the file was opened
+	started int64 // of these, handed to the disk
+}
+
+func (o *osFile) Write(p []byte) (int, error) {
+	n, err := o.f.Write(p)
+	o.written += int64(n)
+	if o.written-o.started >= writebackBytes {
+		// Right for files that were opened empty; for others a useless hint, and harmless.
+		startWriteback(o.f, o.started, o.written-o.started)
+		o.started = o.written
+	}
+	return n, err
+}
+
+func (o *osFile) ReadAt(p []byte, offset int64) (int, error) { return o.f.ReadAt(p, offset) }
+func (o *osFile) Sync() error                                { return o.f.Sync() }
+func (o *osFile) Close() error                               { return o.f.Close() }
 
 // Link implements FS. It needs a file system with hard links.
 func (OS) Link(oldName, newName string) error { return os.Link(oldName, newName) }

@@ -11,7 +11,7 @@ import (
 )
 
 // Implementation is a BLAS, and knows what it is called: String gives the library, its version and its
-// number of threads, such as "OpenBLAS 0.3.21 (SkylakeX), 1 thread".
+// number of threads, such as "OpenBLAS 0.3.21, 1 thread".
 //
 // All methods are safe for concurrent use. Like gonum's they panic on dimensions that do not fit their
 // slices, because that is a mistake in the program and not a condition of the world.

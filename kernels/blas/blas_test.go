@@ -94,7 +94,7 @@ func near(t *testing.T, impl Implementation, what string, got, want []float64, b
 }
 
 // TestVectorOperationsAgreeWithGonum covers what a library overrides besides products, with strides of
-// both signs (but for the outer products: gonum's float64 one reads out of bounds with negative ones).
+// both signs (but for the outer products: gonum's is wrong with negative ones).
 func TestVectorOperationsAgreeWithGonum(t *testing.T) {
 	reference := serial{}
 	for _, impl := range opened(t) {

@@ -142,12 +142,12 @@ func TestDamagedNewestFallsBackAndSaysSo(t *testing.T) {
 			return m.Name(), fsys.Edit(inDir(m.Name()), func(b []byte) []byte { return nil })
 		},
 	}
-	for name, break_ := range damage {
+	for name, spoil := range damage {
 		fsys := vfs.NewMem()
 		tr := mustTrainer(t, fsys, layout, rule, 2, 1, 1)
 		want := model(t, layout, rule, 1)
 		old := tr.mustSave(t, 10, want)
-		file, err := break_(tr.mustSave(t, 20, model(t, layout, rule, 2)), fsys)
+		file, err := spoil(tr.mustSave(t, 20, model(t, layout, rule, 2)), fsys)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,8 +33,8 @@ func smallLayout(t testing.TB) *kintsugi.Layout {
 	)
 }
 
-// model is a whole model at one step. Its values are a pure function of line, step and place, so that
-// any two versions differ everywhere.
+// model is a whole model whose values are a pure function of the seed, so that two versions differ
+// everywhere.
 func model(t testing.TB, layout *kintsugi.Layout, rule kintsugi.Rule, seed uint64) *Flat {
 	t.Helper()
 	f, err := NewFlat(layout, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}, rule)

@@ -73,6 +73,7 @@ type verifier struct {
 	wrong    map[string][]error                // by file
 
 	done, total int64 // bytes of segments
+	buffer      []byte
 }
 
 // segmentUse is what manifests say of one segment.
@@ -288,7 +289,6 @@ type walk struct {
 	use    *segmentUse
 	layout *kintsugi.Layout
 	next   []located // entries not reached yet
-	buffer []byte
 }
 
 // record verifies the record at pos and returns where the next one begins. Where a header is damaged that
@@ -342,11 +342,11 @@ func (w *walk) record(pos int64) (after int64, err error) {
 
 // read returns the bytes and the header of the record at pos.
 func (w *walk) read(pos int64) ([]byte, recordHeader, error) {
-	w.buffer = slices.Grow(w.buffer[:0], headerBytes+maxPayload)[:headerBytes]
-	if err := readFull(w.f, w.buffer, pos); err != nil {
+	var header [headerBytes]byte
+	if err := readFull(w.f, header[:], pos); err != nil {
 		return nil, recordHeader{}, unreadable(w.file, pos, err)
 	}
-	h, err := parseRecordHeader(w.buffer)
+	h, err := parseRecordHeader(header[:])
 	if v, ok := errors.AsType[versionError](err); ok {
 		return nil, h, newer(w.file, int(v))
 	}
@@ -359,7 +359,9 @@ func (w *walk) read(pos int64) ([]byte, recordHeader, error) {
 	if err != nil {
 		return nil, h, damaged(w.file, pos, "%w", err)
 	}
-	b := w.buffer[:h.bytes()]
+	w.v.buffer = slices.Grow(w.v.buffer[:0], h.bytes())
+	b := w.v.buffer[:h.bytes()]
+	copy(b, header[:])
 	if err := readFull(w.f, b[headerBytes:], pos+headerBytes); err != nil {
 		return nil, h, unreadable(w.file, pos, err)
 	}

@@ -205,8 +205,10 @@ func (w *Writer) selected(s Snapshot) ([]kintsugi.ChunkID, error) {
 // writeSegment writes and syncs a whole segment. It returns where the chunks lie, with Segment zero,
 // and the length of the file.
 func (w *Writer) writeSegment(ctx context.Context, f vfs.File, name fileName, s Snapshot, chunks []kintsugi.ChunkID) (entries []Entry, size int64, err error) {
-	if w.buffer == nil {
-		w.buffer = make([]byte, 0, flushBytes+headerBytes+maxPayload)
+	if w.buffer == nil { // all of a small shard; else room for one record after the last check of the length
+		lo, hi := w.cfg.Layout.Span(w.cfg.Range)
+		all := headerBytes + 4*(hi-lo)*(1+w.arrays) + 2*align*int(w.cfg.Range.Hi-w.cfg.Range.Lo)
+		w.buffer = make([]byte, 0, min(all, flushBytes+headerBytes+maxPayload))
 	}
 	defer func() { w.buffer = w.buffer[:0] }()
 	flush := func() error {

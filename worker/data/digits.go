@@ -2,7 +2,6 @@ package data
 
 import (
 	"fmt"
-	"math"
 	"runtime"
 	"sync"
 
@@ -111,13 +110,13 @@ type look struct {
 // that a convolutional one is nearly perfect within the minute of a demonstration.
 func newLook(s *stream) *look {
 	l := &look{
-		shiftX: s.uniform(-2, 2),
-		shiftY: s.uniform(-2, 2),
+		shiftX: s.uniform(-1.5, 1.5),
+		shiftY: s.uniform(-1.5, 1.5),
 		height: s.uniform(16, 21),
 		stroke: s.uniform(-0.5, 0.5),
 		soft:   s.uniform(1, 1.8),
-		ink:    s.uniform(0.6, 1),
-		noise:  s.uniform(0.02, 0.1),
+		ink:    s.uniform(0.5, 1),
+		noise:  s.uniform(0.02, 0.18),
 	}
 	// A rotation by the angle whose half has the tangent t, without a sine: its last bit differs between
 	// machines. t in [-0.14, 0.14] is up to 16 degrees.
@@ -128,7 +127,7 @@ func newLook(s *stream) *look {
 	wide := s.uniform(0.8, 1.25)
 	l.a, l.b = cos/wide, (sin+shear)/wide
 	l.c, l.d = -sin, cos
-	l.bend.fill(s, 1.6)
+	l.bend.fill(s, 1.8)
 	return l
 }
 
@@ -138,14 +137,17 @@ func draw(dst *[side * side]byte, digit *field, s *stream) {
 	var dx, dy [side * side]float64
 	l.bend.spread(&dx, &dy)
 	const middle = float64(side-1) / 2
+	// Pixels of the image to entries of the field.
+	zoom := fieldScale / l.height
+	a, b, c, d := float64(l.a*zoom), float64(l.b*zoom), float64(l.c*zoom), float64(l.d*zoom)
+	edge, bright, grain := 1/l.soft, 255*l.ink, 255*l.noise
 	for i := range dst {
 		x := float64(i%side) - middle - l.shiftX + dx[i]
 		y := float64(i/side) - middle - l.shiftY + dy[i]
-		u := (float64(l.a*x) + float64(l.b*y)) / l.height
-		v := (float64(l.c*x) + float64(l.d*y)) / l.height
-		outside := float64(float64(digit.at(float32(u), float32(v)))*l.height) - l.stroke
-		ink := max(0, min(1, 0.5-outside/l.soft))
-		value := float64(l.ink*ink) + float64(l.noise*s.bell())
-		dst[i] = byte(math.Floor(255*max(0, min(1, value)) + 0.5))
+		distance := digit.at(float64(a*x)+float64(b*y)+fieldMiddle, float64(c*x)+float64(d*y)+fieldMiddle)
+		outside := float64(distance*l.height) - l.stroke
+		ink := clamp(0.5-float64(outside*edge), 1)
+		value := float64(bright*ink) + float64(grain*s.bell())
+		dst[i] = byte(clamp(value+0.5, 255))
 	}
 }

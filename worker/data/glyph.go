@@ -11,17 +11,21 @@ import (
 // heights, negative inside. Reading it at a bent grid of points draws the bent glyph, and adding a
 // constant makes the stroke thinner or bolder, both for one look-up per pixel.
 const (
-	fieldSide  = 64   // entries along one side
-	fieldReach = 0.75 // the grid covers [-fieldReach, fieldReach] in both directions, in digit heights
-	fieldScale = (fieldSide - 1) / (2 * fieldReach)
+	fieldSide   = 64                                 // entries along one side
+	fieldReach  = 0.75                               // the grid covers [-fieldReach, fieldReach] in both directions, in digit heights
+	fieldScale  = (fieldSide - 1) / (2 * fieldReach) // entries per digit height
+	fieldMiddle = float64(fieldSide-1) / 2
 )
 
-type field [fieldSide * fieldSide]float32
+type field [fieldSide * fieldSide]float64
 
 type point struct{ x, y float64 }
 
-// line is a straight piece of an outline.
-type line struct{ a, b point }
+// line is a straight piece of an outline: from a to b, which is a+d.
+type line struct {
+	a, b, d point
+	inverse float64 // of the square of its length
+}
 
 // newField returns the distance field of r in the font f, the digit centred and one unit high. y grows
 // downwards, as in the images.
@@ -39,7 +43,7 @@ func newField(f *sfnt.Font, buffer *sfnt.Buffer, r rune) (*field, error) {
 	fd := new(field)
 	for i := range fd {
 		p := point{float64(i%fieldSide)/fieldScale - fieldReach, float64(i/fieldSide)/fieldScale - fieldReach}
-		fd[i] = float32(distance(outline, p))
+		fd[i] = distance(outline, p)
 	}
 	return fd, nil
 }
@@ -48,14 +52,13 @@ func newField(f *sfnt.Font, buffer *sfnt.Buffer, r rune) (*field, error) {
 // curves, so that four lines each stay within a hundredth of a pixel.
 const curvePieces = 4
 
-// flatten turns an outline into lines, in font units. It closes open contours.
-func flatten(segments sfnt.Segments) []line {
-	var lines []line
-	var at, start point
+// flatten turns an outline into a list of closed contours, each a list of corners in font units.
+func flatten(segments sfnt.Segments) [][]point {
+	var contours [][]point
+	var at point
 	to := func(p point) {
-		if p != at {
-			lines = append(lines, line{at, p})
-		}
+		last := len(contours) - 1
+		contours[last] = append(contours[last], p)
 		at = p
 	}
 	for _, s := range segments {
@@ -66,8 +69,8 @@ func flatten(segments sfnt.Segments) []line {
 		from := at
 		switch s.Op {
 		case sfnt.SegmentOpMoveTo:
-			to(start)
-			at, start = arg[0], arg[0]
+			contours = append(contours, nil)
+			to(arg[0])
 		case sfnt.SegmentOpLineTo:
 			to(arg[0])
 		case sfnt.SegmentOpQuadTo:
@@ -83,25 +86,37 @@ func flatten(segments sfnt.Segments) []line {
 			}
 		}
 	}
-	to(start)
-	return lines
+	return contours
 }
 
 func between(a, b point, t float64) point {
 	return point{a.x + float64((b.x-a.x)*t), a.y + float64((b.y-a.y)*t)}
 }
 
-// centre moves an outline so that the middle of its bounding box is the origin, and scales it to height 1.
-func centre(lines []line) []line {
+// centre returns the lines of the contours, moved so that the middle of their bounding box is the origin,
+// and scaled to height 1.
+func centre(contours [][]point) []line {
 	lo, hi := point{math.Inf(1), math.Inf(1)}, point{math.Inf(-1), math.Inf(-1)}
-	for _, l := range lines {
-		lo = point{min(lo.x, l.a.x), min(lo.y, l.a.y)}
-		hi = point{max(hi.x, l.a.x), max(hi.y, l.a.y)}
+	for _, contour := range contours {
+		for _, p := range contour {
+			lo = point{min(lo.x, p.x), min(lo.y, p.y)}
+			hi = point{max(hi.x, p.x), max(hi.y, p.y)}
+		}
 	}
 	middle, height := point{(lo.x + hi.x) / 2, (lo.y + hi.y) / 2}, hi.y-lo.y
 	move := func(p point) point { return point{(p.x - middle.x) / height, (p.y - middle.y) / height} }
-	for i, l := range lines {
-		lines[i] = line{move(l.a), move(l.b)}
+	var lines []line
+	for _, contour := range contours {
+		a := move(contour[len(contour)-1])
+		for _, p := range contour {
+			b := move(p)
+			d := point{b.x - a.x, b.y - a.y}
+			// A contour may close itself with a line of no length.
+			if square := float64(d.x*d.x) + float64(d.y*d.y); square > 0 {
+				lines = append(lines, line{a, b, d, 1 / square})
+			}
+			a = b
+		}
 	}
 	return lines
 }
@@ -109,19 +124,21 @@ func centre(lines []line) []line {
 // distance returns the distance of p to the nearest line, negative if the outline winds around p.
 func distance(outline []line, p point) float64 {
 	nearest, winding := math.Inf(1), 0
-	for _, l := range outline {
-		dx, dy := l.b.x-l.a.x, l.b.y-l.a.y
+	for i := range outline {
+		l := &outline[i]
 		px, py := p.x-l.a.x, p.y-l.a.y
-		t := (float64(px*dx) + float64(py*dy)) / (float64(dx*dx) + float64(dy*dy))
-		t = max(0, min(1, t))
-		qx, qy := px-float64(t*dx), py-float64(t*dy)
-		nearest = min(nearest, float64(qx*qx)+float64(qy*qy))
-
-		side := float64(dx*py) - float64(dy*px)
-		if l.a.y <= p.y && p.y < l.b.y && side > 0 {
-			winding++
+		t := clamp(float64((float64(px*l.d.x)+float64(py*l.d.y))*l.inverse), 1)
+		qx, qy := px-float64(t*l.d.x), py-float64(t*l.d.y)
+		if square := float64(qx*qx) + float64(qy*qy); square < nearest {
+			nearest = square
 		}
-		if l.b.y <= p.y && p.y < l.a.y && side < 0 {
+		// A ray to the right of p crosses the line if one end is above the ray, the other is not, and the
+		// line is to the right of p. An end exactly on the ray counts for one of its two lines.
+		side := float64(l.d.x*py) - float64(l.d.y*px)
+		switch {
+		case l.a.y <= p.y && p.y < l.b.y && side > 0:
+			winding++
+		case l.b.y <= p.y && p.y < l.a.y && side < 0:
 			winding--
 		}
 	}
@@ -131,19 +148,30 @@ func distance(outline []line, p point) float64 {
 	return math.Sqrt(nearest)
 }
 
-// at reads the field between its entries, linearly. Outside the grid it returns the value at the border,
-// which is far from the outline.
-func (f *field) at(x, y float32) float32 {
-	const last = fieldSide - 1
-	x = max(0, min(last-0x1p-10, float32((x+fieldReach)*fieldScale)))
-	y = max(0, min(last-0x1p-10, float32((y+fieldReach)*fieldScale)))
+// at reads the field between its entries, linearly, at a place counted in entries. Outside the grid it
+// returns the value at the border, which is far from the outline.
+func (f *field) at(x, y float64) float64 {
+	const last = fieldSide - 1 - 0x1p-10 // so that there is always an entry to the right and below
+	x, y = clamp(x, last), clamp(y, last)
 	i, j := int(x), int(y)
-	x, y = x-float32(i), y-float32(j)
+	x, y = x-float64(i), y-float64(j)
 	k := j*fieldSide + i
-	a, b, c, d := f[k], f[k+1], f[k+fieldSide], f[k+fieldSide+1]
-	top := a + float32(x*(b-a))
-	bottom := c + float32(x*(d-c))
-	return top + float32(y*(bottom-top))
+	near, below := f[k:k+2:k+2], f[k+fieldSide:k+fieldSide+2:k+fieldSide+2]
+	top := near[0] + float64(x*(near[1]-near[0]))
+	bottom := below[0] + float64(x*(below[1]-below[0]))
+	return top + float64(y*(bottom-top))
+}
+
+// clamp returns x limited to [0, high]. Unlike the built-in min and max it need not mind NaN and the sign
+// of zero, which makes drawing a third faster.
+func clamp(x, high float64) float64 {
+	if x < 0 {
+		return 0
+	}
+	if x > high {
+		return high
+	}
+	return x
 }
 
 // newFields returns the fields of the ten digits in the font of a TrueType file.

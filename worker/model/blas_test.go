@@ -18,10 +18,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// onEachBLAS runs test with each BLAS the machine has, and then returns to the reference.
+// onEachBLAS runs test with each BLAS the machine has, the reference last, so that it stays in use. With
+// -short it is the only one.
 func onEachBLAS(t *testing.T, test func(t *testing.T)) {
 	for _, name := range []string{"openblas", "mkl", "gonum"} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name != "gonum" {
+				t.Skip("-short")
+			}
 			impl, err := blas.Open(name, 1)
 			if err != nil {
 				t.Skip(err)

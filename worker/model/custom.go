@@ -25,9 +25,11 @@ type Custom struct {
 // initialises the parameters.
 //
 // Gorgonia's Dropout and other operations that draw from a global generator break the contract that a
-// gradient is a function of its arguments. An operation that panics while the graph runs ends the
-// process, since Gorgonia runs it on a goroutine of its own.
-
+// gradient is a function of its arguments.
+//
+// Limitation: a panic is returned as an error while the graph is built. While it runs, an operation that
+// panics ends the process, since Gorgonia runs it on a goroutine of its own; the layers of this package
+// recover there.
 func FromGorgonia(c Custom, batch int) (Model, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("%w: model %s: a batch of %d examples; it needs at least one", kintsugi.ErrUsage, c.Name, batch)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -246,6 +247,29 @@ func TestNaNInTheParametersReachesTheGradient(t *testing.T) {
 		}
 		if !math.IsNaN(loss) || !slices.ContainsFunc(grads, func(g float32) bool { return g != g }) {
 			t.Errorf("%s: parameters with NaN give loss %v", name, loss)
+		}
+	}
+}
+
+// TestTheReferenceGivesTheSameBitsForAnyGOMAXPROCS compares gradients of a network whose products are large
+// enough for gonum, left alone, to compute them on several goroutines.
+func TestTheReferenceGivesTheSameBitsForAnyGOMAXPROCS(t *testing.T) {
+	d := lookup(t, "lenet", digits)
+	m, params, b := open(t, d, 16), initial(t, d, 1), modeltest.RandomBatch(digits, 16, 1)
+	gradient := func(procs int) []float32 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+		grads := make([]float32, d.Values())
+		if _, err := m.Gradient(params, grads, b); err != nil {
+			t.Fatal(err)
+		}
+		return grads
+	}
+	want := gradient(1)
+	for _, procs := range []int{2, 5} {
+		for i, g := range gradient(procs) {
+			if math.Float32bits(g) != math.Float32bits(want[i]) {
+				t.Fatalf("gradient %d is %g with GOMAXPROCS 1 and %g with %d", i, want[i], g, procs)
+			}
 		}
 	}
 }

@@ -60,6 +60,13 @@ func checkBits(t testing.TB, m model.Model, params []float32, b model.Batch) (gr
 	if i := slices.IndexFunc(grads, func(g float32) bool { return g != g }); i >= 0 {
 		t.Fatalf("gradient %d of %d was not overwritten, or is NaN", i, len(grads))
 	}
+	untouched := func() {
+		t.Helper()
+		if !sameBits(params, before) || !sameBits(b.X, beforeX) || !slices.Equal(b.Y, beforeY) {
+			t.Error("the parameters or the batch were written to")
+		}
+	}
+	untouched()
 	// Other parameters in another buffer, another batch, an evaluation: none may leave a trace.
 	elsewhere := full(len(params)+1, 0.01)[1:]
 	other := b
@@ -80,9 +87,7 @@ func checkBits(t testing.TB, m model.Model, params []float32, b model.Batch) (gr
 			}
 		}
 	}
-	if !sameBits(params, before) || !sameBits(b.X, beforeX) || !slices.Equal(b.Y, beforeY) {
-		t.Error("the parameters or the batch were written to")
-	}
+	untouched()
 	return grads, loss
 }
 

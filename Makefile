@@ -1,0 +1,92 @@
+# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, built
+# from source by the go command. A C compiler is used where there is one; CGO_ENABLED=0 works too.
+GO      := go
+TOOL    := $(GO) tool -modfile=tools/go.mod
+VERSION := 0.1.0-dev
+
+# What `train` does besides training: it kills a server. Any flags of `kintsugi train` may be put here.
+TRAIN ?= --fault "kill server/0 at step 500 for 2s"
+OUT   ?= runs/$(shell date +%Y%m%d-%H%M%S)
+
+# What the test targets run on, and with which flags: make test PKG=./server/... TESTFLAGS='-short -v'
+PKG       ?= ./...
+TESTFLAGS ?=
+# How long `fuzz` stays with each target, and how often `soak` and `bench` repeat.
+TIME  ?= 10s
+COUNT ?= 10
+
+SHELL         := /bin/bash
+.SHELLFLAGS   := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS     += --no-print-directory
+
+# A tree without git, or one that belongs to someone else, has no commit that we could know.
+commit = $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+stamp  = -X main.release=$(VERSION) -X main.commit=$(commit)
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## build bin/kintsugi
+	$(GO) build -buildvcs=false -trimpath -ldflags '$(stamp)' -o bin/kintsugi ./cmd/kintsugi
+
+.PHONY: train
+train: build ## train on this machine and survive the death of a server (TRAIN=flags OUT=folder)
+	bin/kintsugi train $(TRAIN) --out $(OUT)
+
+.PHONY: test
+test: ## run all tests (PKG=packages TESTFLAGS=flags, here and below)
+	$(GO) test -timeout 10m $(TESTFLAGS) $(PKG)
+
+.PHONY: race
+race: ## run all tests under the race detector; needs a C compiler
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m $(TESTFLAGS) $(PKG)
+
+.PHONY: nocgo
+nocgo: ## build and test as on a machine without a C compiler
+	CGO_ENABLED=0 $(GO) build -buildvcs=false $(PKG)
+	CGO_ENABLED=0 $(GO) test -timeout 10m $(TESTFLAGS) $(PKG)
+
+.PHONY: lint
+lint: ## check format, vet (amd64, arm64, no cgo), the rules of internal/lint, staticcheck
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	CGO_ENABLED=0 $(GO) vet ./...
+	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...
+	$(GO) test -count=1 ./internal/lint
+	$(TOOL) staticcheck ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target in turn (TIME=10s each)
+	@.ci/fuzz $(TIME) $(PKG)
+
+.PHONY: bench
+bench: ## run the benchmarks; `go tool -modfile=tools/go.mod benchstat OLD NEW` compares two outputs
+	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m $(TESTFLAGS) $(PKG)
+
+.PHONY: soak
+soak: ## repeat the tests in random order to find the ones that fail now and then (COUNT=10)
+	$(GO) test -count $(COUNT) -shuffle on -timeout 120m $(TESTFLAGS) $(PKG)
+
+.PHONY: proto
+proto: ## check proto/ and regenerate its Go code; the first run builds buf, about two minutes
+	$(TOOL) buf lint proto
+	$(TOOL) buf generate proto --template proto/buf.gen.yaml
+
+.PHONY: proto-check
+proto-check: ## fail unless the Go code in proto/ is what `make proto` makes
+	$(TOOL) buf lint proto
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	$(TOOL) buf generate proto --template proto/buf.gen.yaml --output "$$dir"; \
+	diff -r -x '*.proto' -x '*.yaml' proto "$$dir/proto" || { echo "proto/ is out of date: run make proto"; exit 1; }
+
+.PHONY: ci
+ci: ## do what the continuous integration does
+	.ci/run
+
+.PHONY: clean
+clean: ## remove what `build` made; runs/ holds your results and stays
+	rm -rf bin

@@ -1,0 +1,175 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+// Question: what does distribution cost? The same gradients per step, with the same batches and the same
+// optimizer, once by a cluster of processes with a parameter server, once by a loop in one process that
+// uses as many threads as there are cores and never copies a parameter. The claim that could be false:
+// the cluster makes at least half the steps per second of the loop.
+
+// TrainConfig says what TrainOverhead measures.
+type TrainConfig struct {
+	Model     string
+	Workers   int
+	Servers   int
+	Steps     int // of one measurement
+	Rounds    int // interleaved measurements of both
+	Binary    string
+	Flags     []string // for train, besides the ones above
+	Layout    *kintsugi.Layout
+	Init      func(params []float32) error
+	Gradients []worker.Gradient // one per thread of the loop
+	Step      kernels.Step      // rule and scalars of the loop's optimizer
+	Progress  io.Writer
+}
+
+// TrainRow is one result: medians over the rounds.
+type TrainRow struct {
+	Name               string  `json:"name"`
+	Model              string  `json:"model"`
+	Parameters         int     `json:"parameters"`
+	Workers            int     `json:"workers"`
+	Servers            int     `json:"servers"`
+	Threads            int     `json:"loop_threads"`
+	Rounds             int     `json:"rounds"`
+	TrainStepsPerSec   float64 `json:"train_steps_per_s"`
+	LoopStepsPerSecond float64 `json:"loop_steps_per_s"`
+	Ratio              float64 `json:"ratio"` // median of the rounds' train / loop
+	RatioMin           float64 `json:"ratio_min"`
+	RatioMax           float64 `json:"ratio_max"`
+}
+
+// TrainOverhead runs both in turn and compares them round by round.
+func TrainOverhead(ctx context.Context, cfg TrainConfig) (TrainRow, error) {
+	row := TrainRow{
+		Name: "train/" + cfg.Model, Model: cfg.Model, Parameters: cfg.Layout.Values, Workers: cfg.Workers, Servers: cfg.Servers,
+		Threads: len(cfg.Gradients), Rounds: cfg.Rounds,
+	}
+	var train, loop, ratio []float64
+	for i := range cfg.Rounds {
+		a, err := cfg.cluster(ctx)
+		if err != nil {
+			return row, err
+		}
+		b, err := cfg.loop(ctx)
+		if err != nil {
+			return row, err
+		}
+		fmt.Fprintf(cfg.Progress, "%s round %d of %d: train %.1f steps/s, loop %.1f steps/s, ratio %.2f\n", cfg.Model, i+1, cfg.Rounds, a, b, a/b)
+		train, loop, ratio = append(train, a), append(loop, b), append(ratio, a/b)
+	}
+	row.TrainStepsPerSec, row.LoopStepsPerSecond, row.Ratio = median(train), median(loop), median(ratio)
+	row.RatioMin, row.RatioMax = slices.Min(ratio), slices.Max(ratio)
+	return row, nil
+}
+
+func median(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
+}
+
+// warmUp is the share of a cluster's steps that is not measured: processes are still starting.
+const warmUp = 0.2
+
+// cluster runs kintsugi train and returns its steps per second after the warm-up, from the times at
+// which the conductor released the steps.
+func (cfg *TrainConfig) cluster(ctx context.Context) (float64, error) {
+	dir, err := os.MkdirTemp("", "kintsugi-bench-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	out := filepath.Join(dir, "run")
+	args := append([]string{"train", "--model", cfg.Model, "--workers", strconv.Itoa(cfg.Workers), "--servers", strconv.Itoa(cfg.Servers),
+		"--steps", strconv.Itoa(cfg.Steps), "--eval-every", strconv.Itoa(2 * cfg.Steps), "--out", out, "--log-level", "error"}, cfg.Flags...)
+	if text, err := exec.CommandContext(ctx, cfg.Binary, args...).CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("run %s train: %w\n%s", cfg.Binary, err, text)
+	}
+	run, err := record.ReadRun(out)
+	if err != nil {
+		return 0, err
+	}
+	first := int(warmUp * float64(len(run.Steps)))
+	if len(run.Steps)-first < 2 {
+		return 0, fmt.Errorf("the run in %s has %d steps, too few to measure", out, len(run.Steps))
+	}
+	a, b := run.Steps[first], run.Steps[len(run.Steps)-1]
+	return float64(len(run.Steps)-1-first) / (b.Seconds - a.Seconds), nil
+}
+
+// loop makes the same steps in this process and returns its steps per second.
+func (cfg *TrainConfig) loop(ctx context.Context) (float64, error) {
+	n := cfg.Layout.Values
+	params := make([]float32, n)
+	if err := cfg.Init(params); err != nil {
+		return 0, err
+	}
+	step := cfg.Step
+	step.Params, step.Next = params, params
+	for i := range step.Rule.States() {
+		step.State[i] = make([]float32, n)
+		step.NextState[i] = step.State[i]
+	}
+	step.Operands = make([]kernels.Operand, cfg.Workers)
+	for i := range step.Operands {
+		step.Operands[i] = kernels.Operand{Weight: 1, Values: make([]float32, n)}
+	}
+	step.Scale = 1 / float32(cfg.Workers)
+	var start time.Time
+	warm := int(warmUp * float64(cfg.Steps))
+	for v := range cfg.Steps {
+		if v == warm {
+			start = time.Now()
+		}
+		if err := cfg.gradients(ctx, params, step.Operands, kintsugi.Step(v)); err != nil {
+			return 0, err
+		}
+		if _, err := kernels.Best().Step(&step); err != nil {
+			return 0, err
+		}
+	}
+	return float64(cfg.Steps-warm) / time.Since(start).Seconds(), nil
+}
+
+// gradients computes one gradient per worker, over the loop's threads.
+func (cfg *TrainConfig) gradients(ctx context.Context, params []float32, into []kernels.Operand, v kintsugi.Step) error {
+	errs := make([]error, len(cfg.Gradients))
+	slots := make(chan int, len(into))
+	for i := range into {
+		slots <- i
+	}
+	close(slots)
+	var wg sync.WaitGroup
+	for t, gradient := range cfg.Gradients {
+		wg.Go(func() {
+			for i := range slots {
+				if _, _, err := gradient(ctx, params, into[i].Values, kintsugi.PushID{Slot: kintsugi.Slot(i), Version: v}); err != nil {
+					errs[t] = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+func benchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "bench", Short: "Measure the system on this machine", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	b := &benchTrain{}
+	train := &cobra.Command{
+		Use: "train", Short: "Compare train with a loop in one process over the same model", Args: noArgs,
+		Example: "  kintsugi bench train --models mlp,lenet --rounds 5 --format json",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return b.command(cmd) },
+	}
+	f := train.Flags()
+	f.StringSliceVar(&b.models, "models", []string{"mlp", "lenet"}, "models to measure")
+	f.IntVar(&b.workers, "workers", 4, "workers, and gradients of each step of the loop")
+	f.IntVar(&b.servers, "servers", 2, "servers")
+	f.IntVar(&b.steps, "steps", 300, "steps of one measurement")
+	f.IntVar(&b.rounds, "rounds", 5, "interleaved measurements of both")
+	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
+	f.StringVar(&b.blas, "blas", "auto", "matrix library of both")
+	cmd.AddCommand(train)
+	return cmd
+}
+
+type benchTrain struct {
+	models                          []string
+	workers, servers, steps, rounds int
+	format, blas                    string
+}
+
+func (b *benchTrain) command(cmd *cobra.Command) error {
+	if b.workers < 1 || b.servers < 1 || b.steps < 10 || b.rounds < 1 {
+		return fmt.Errorf("%w: bench train needs at least one worker, one server, one round and 10 steps", kintsugi.ErrUsage)
+	}
+	var rows []bench.TrainRow
+	for _, m := range b.models {
+		row, err := b.measure(cmd.Context(), m, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+	}
+	return b.print(cmd.OutOrStdout(), rows)
+}
+
+func (b *benchTrain) measure(ctx context.Context, name string, progress io.Writer) (bench.TrainRow, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return bench.TrainRow{}, err
+	}
+	t := &training{}
+	t.register(newFlagSet("bench"))
+	t.Model, t.Workers, t.Servers, t.BLAS = name, b.workers, b.servers, b.blas
+	if err := t.check(); err != nil {
+		return bench.TrainRow{}, err
+	}
+	if _, err := useBLAS(&t.settings); err != nil {
+		return bench.TrainRow{}, err
+	}
+	prob, err := describe(&t.settings)
+	if err != nil {
+		return bench.TrainRow{}, err
+	}
+	if err := prob.open(&t.settings); err != nil {
+		return bench.TrainRow{}, err
+	}
+	schedule, err := t.schedule()
+	if err != nil {
+		return bench.TrainRow{}, err
+	}
+	o := schedule.At(1)
+	cfg := bench.TrainConfig{
+		Model: name, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary, Flags: []string{"--blas", b.blas},
+		Layout: prob.layout, Init: func(p []float32) error { return prob.desc.Init(t.Seed, p) }, Progress: progress,
+		Step: kernels.Step{Rule: kernels.Rule(o.Rule), Scalars: kernels.Scalars{
+			LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
+			Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2,
+		}},
+	}
+	for range min(b.workers, runtime.NumCPU()) {
+		var g worker.Gradient
+		g, m, err := prob.compute(&t.settings)
+		if err != nil {
+			return bench.TrainRow{}, err
+		}
+		defer m.Close()
+		cfg.Gradients = append(cfg.Gradients, g)
+	}
+	return bench.TrainOverhead(ctx, cfg)
+}
+
+func (b *benchTrain) print(w io.Writer, rows []bench.TrainRow) error {
+	switch b.format {
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(rows)
+	case "benchfmt":
+		for _, r := range rows {
+			name := strings.ReplaceAll(strings.ReplaceAll(r.Name, ":", "_"), " ", "_")
+			fmt.Fprintf(w, "Benchmark%s%s %d %.2f train-steps/s %.2f loop-steps/s %.3f ratio\n", strings.ToUpper(name[:1]), name[1:], r.Rounds, r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Ratio)
+		}
+		return nil
+	case "text":
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "MODEL\tPARAMETERS\tWORKERS\tSERVERS\tTRAIN steps/s\tLOOP steps/s\tLOOP THREADS\tRATIO (min, max)")
+		for _, r := range rows {
+			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%.2f (%.2f, %.2f)\n", r.Model, r.Parameters, r.Workers, r.Servers,
+				r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Threads, r.Ratio, r.RatioMin, r.RatioMax)
+		}
+		return t.Flush()
+	}
+	return fmt.Errorf("%w: --format %q is unknown; use text, json or benchfmt", kintsugi.ErrUsage, b.format)
+}

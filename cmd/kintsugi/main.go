@@ -1,0 +1,114 @@
+// Command kintsugi trains machine-learning models on a parameter server that survives failures.
+//
+// See README.md for what it does, and "kintsugi COMMAND --help" for one example of each command.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Exit statuses.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitPreempted   = 75 // start me again
+	exitInterrupted = 130
+)
+
+// errInterrupted and errPreempted end a run that was stopped by a signal, after its last checkpoint.
+var (
+	errInterrupted = errors.New("interrupted")
+	errPreempted   = errors.New("preempted: start it again with --resume")
+)
+
+func main() {
+	root := newRoot(os.Stdout, os.Stderr)
+	os.Exit(status(root.Execute(), os.Stderr))
+}
+
+// status reports err to the person who started the command and returns the exit status.
+func status(err error, stderr io.Writer) int {
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
+	case errors.Is(err, errPreempted):
+		fmt.Fprintln(stderr, "kintsugi:", err)
+		return exitPreempted
+	case errors.Is(err, kintsugi.ErrUsage):
+		fmt.Fprintln(stderr, "kintsugi:", err)
+		return exitUsage
+	default:
+		fmt.Fprintln(stderr, "kintsugi:", err)
+		return exitFailed
+	}
+}
+
+func newRoot(stdout, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kintsugi",
+		Short:         "Train models on a parameter server that survives failures",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: %w; see %s --help", kintsugi.ErrUsage, err, cmd.CommandPath())
+	})
+	root.AddCommand(trainCommand(), rerunCommand(), serverCommand(), workerCommand(), coordinatorCommand(),
+		checkpointCommand(), dataCommand(), reportCommand(), benchCommand(), versionCommand())
+	return root
+}
+
+// noArgs refuses arguments that are no flags.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%w: unexpected argument %q; see %s --help", kintsugi.ErrUsage, args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// oneArg asks for exactly one argument, called what.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%w: %s takes one %s, not %d arguments; see %s --help", kintsugi.ErrUsage, cmd.CommandPath(), what, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// newLog returns the log of a process: text on a terminal, JSON elsewhere.
+func newLog(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("%w: --log-level %q: use debug, info, warn or error", kintsugi.ErrUsage, level)
+	}
+	opts := &slog.HandlerOptions{Level: l}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	}
+	return slog.New(slog.NewJSONHandler(w, opts)), nil
+}
+
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}

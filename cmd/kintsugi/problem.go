@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels/blas"
+	"github.com/kintsugi-ml/kintsugi/worker"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+)
+
+// problem is a model and the data it is trained on.
+type problem struct {
+	desc   *model.Description
+	layout *kintsugi.Layout
+	set    *data.Set // nil: not opened, or a model without data
+}
+
+// describe resolves the settings that depend on the model and the data, without opening the data where
+// --input says what they look like.
+func describe(s *settings) (*problem, error) {
+	p := &problem{}
+	var in model.Input
+	switch {
+	case s.Model == "qp":
+	case s.Input != "":
+		if _, err := fmt.Sscanf(s.Input, "%dx%dx%dx%d", &in.Channels, &in.Height, &in.Width, &in.Classes); err != nil {
+			return nil, fmt.Errorf("%w: --input %q: use CHANNELSxHEIGHTxWIDTHxCLASSES such as 1x28x28x10", kintsugi.ErrUsage, s.Input)
+		}
+	default:
+		if err := p.open(s); err != nil {
+			return nil, err
+		}
+		im := p.set.Train
+		in = model.Input{Channels: im.Channels, Height: im.Height, Width: im.Width, Classes: im.Classes}
+		s.Input = fmt.Sprintf("%dx%dx%dx%d", in.Channels, in.Height, in.Width, in.Classes)
+	}
+	desc, err := model.Lookup(s.Model, in)
+	if err != nil {
+		return nil, err
+	}
+	p.desc = desc
+	if p.layout, err = kintsugi.NewLayout(desc.Tensors()); err != nil {
+		return nil, err
+	}
+	d := desc.Defaults
+	if s.Batch == 0 {
+		s.Batch = d.Batch
+	}
+	if s.LearningRate == 0 {
+		s.LearningRate = decimal(d.LearningRate)
+	}
+	if s.Momentum < 0 {
+		s.Momentum = decimal(d.Momentum)
+	}
+	if s.Optimizer == "" {
+		s.Optimizer = "sgd"
+		if s.Momentum > 0 {
+			s.Optimizer = "momentum"
+		}
+	}
+	if _, err := s.schedule(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// decimal returns the float64 that reads as x does: 0.05, not 0.05000000074505806.
+func decimal(x float32) float64 {
+	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64)
+	if err != nil {
+		return float64(x)
+	}
+	return d
+}
+
+// open opens the data set, if the model has one and it is not open already.
+func (p *problem) open(s *settings) error {
+	if p.set != nil || s.Model == "qp" {
+		return nil
+	}
+	set, err := data.Open(s.Data, s.DataDir)
+	p.set = set
+	return err
+}
+
+// compute returns the gradient function of a worker, which samples, fills and computes. The caller
+// closes the model.
+func (p *problem) compute(s *settings) (worker.Gradient, model.Model, error) {
+	m, err := model.New(p.desc, s.Batch)
+	if err != nil {
+		return nil, nil, err
+	}
+	sampler := data.Sampler{N: 1, Batch: s.Batch, Slots: s.Workers, Seed: s.Seed}
+	b := model.Batch{N: s.Batch}
+	if p.set != nil {
+		sampler.N = p.set.Train.N
+		b.X = make([]float32, s.Batch*p.set.Train.Values())
+		b.Y = make([]int32, s.Batch)
+	}
+	var indices []int
+	return func(_ context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+		if p.set != nil {
+			indices = sampler.Indices(indices, id.Slot, id.Version, id.Sequence)
+			p.set.Train.Fill(b.X, b.Y, indices, p.set.Mean, p.set.Std)
+		}
+		b.Seed = sampler.Seed64(id.Slot, id.Version, id.Sequence)
+		loss, err := m.Gradient(params, grads, b)
+		return loss, b.N, err
+	}, m, nil
+}
+
+// useBLAS opens the matrix library of the settings and makes the models use it.
+func useBLAS(s *settings) (blas.Implementation, error) {
+	impl, err := blas.Open(s.BLAS, s.BLASThreads)
+	if err != nil {
+		return nil, fmt.Errorf("--blas: %w", err)
+	}
+	model.UseBLAS(impl)
+	return impl, nil
+}
+
+// evaluator measures parameters on the test set.
+type evaluator struct {
+	m   model.Model
+	set *data.Set
+	x   []float32
+	y   []int32
+}
+
+const evaluationBatch = 250
+
+// evaluator returns nil for a model without data.
+func (p *problem) evaluator(s *settings) (*evaluator, error) {
+	if p.set == nil {
+		return nil, nil
+	}
+	m, err := model.New(p.desc, s.Batch)
+	if err != nil {
+		return nil, err
+	}
+	n := min(evaluationBatch, p.set.Test.N)
+	return &evaluator{m: m, set: p.set, x: make([]float32, n*p.set.Test.Values()), y: make([]int32, n)}, nil
+}
+
+// evaluate returns the mean loss and the share of the test set that is classified right.
+func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accuracy float64, err error) {
+	test := e.set.Test
+	indices := make([]int, 0, len(e.y))
+	right := 0
+	for lo := 0; lo < test.N; lo += len(e.y) {
+		if err := ctx.Err(); err != nil {
+			return 0, 0, err
+		}
+		n := min(len(e.y), test.N-lo)
+		indices = indices[:0]
+		for i := range n {
+			indices = append(indices, lo+i)
+		}
+		b := model.Batch{N: n, X: e.x[:n*test.Values()], Y: e.y[:n]}
+		test.Fill(b.X, b.Y, indices, e.set.Mean, e.set.Std)
+		l, c, err := e.m.Evaluate(params, b)
+		if err != nil {
+			return 0, 0, err
+		}
+		loss += l * float64(n)
+		right += c
+	}
+	return loss / float64(test.N), float64(right) / float64(test.N), nil
+}
+
+func (e *evaluator) close() error { return e.m.Close() }

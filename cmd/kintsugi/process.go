@@ -1,0 +1,387 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+	"github.com/kintsugi-ml/kintsugi/recovery/roster"
+	"github.com/kintsugi-ml/kintsugi/server"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+// lease is how long after its death a process that nobody replaces is still believed to live.
+const lease = 5 * time.Second
+
+// Grace periods of the conductor: guesses, generous where waiting costs little.
+const (
+	startGrace  = 60 * time.Second // for workers to be there at the start: they may be opening data
+	rejoinGrace = 5 * time.Second  // for workers to come back after a restore
+	leaveGrace  = time.Second      // for a worker's broken stream to come back
+)
+
+// process is one role of a cluster.
+type process struct {
+	settings
+	Config  string
+	Etcd    []string
+	Run     string
+	Store   string
+	Index   int
+	Listen  string
+	Control string
+
+	flags *pflag.FlagSet
+	log   *slog.Logger
+}
+
+// register adds the flags that all roles share.
+func (p *process) register(f *pflag.FlagSet) {
+	p.settings.register(f)
+	f.StringVar(&p.Config, "config", "", "YAML file of settings; flags win over it")
+	f.StringSliceVar(&p.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
+	f.StringVar(&p.Run, "run", "default", "name of the run in etcd")
+	f.StringVar(&p.Store, "store", "checkpoints", "folder of the checkpoint, the same for all servers and the coordinator")
+	p.flags = f
+}
+
+// roleCommand returns the command of a role whose work is done by run.
+func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet), run func(context.Context, *process) error) *cobra.Command {
+	p := &process{}
+	cmd := &cobra.Command{
+		Use: use, Short: short, Example: example, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := load(p.flags, p.Config); err != nil {
+				return err
+			}
+			if err := p.check(); err != nil {
+				return err
+			}
+			var err error
+			if p.log, err = newLog(os.Stderr, p.LogLevel); err != nil {
+				return err
+			}
+			ctx, cancel := untilSignal(cmd.Context())
+			defer cancel()
+			return run(ctx, p)
+		},
+	}
+	p.register(cmd.Flags())
+	if more != nil {
+		more(p, cmd.Flags())
+	}
+	return cmd
+}
+
+func withIndex(what string) func(*process, *pflag.FlagSet) {
+	return func(p *process, f *pflag.FlagSet) {
+		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0")
+		if what == "server" {
+			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
+		} else {
+			f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this worker")
+		}
+	}
+}
+
+func serverCommand() *cobra.Command {
+	return roleCommand("server", "Hold a shard of the parameters",
+		"  kintsugi server --config run.yaml --index 0 --listen 10.0.0.5:7070 --etcd 10.0.0.2:2379 --store /mnt/shared/run1",
+		withIndex("server"), runServer)
+}
+
+func workerCommand() *cobra.Command {
+	return roleCommand("worker", "Compute gradients",
+		"  kintsugi worker --config run.yaml --index 3 --etcd 10.0.0.2:2379",
+		withIndex("worker"), runWorker)
+}
+
+func coordinatorCommand() *cobra.Command {
+	return roleCommand("coordinator", "Decide which server holds which shard",
+		"  kintsugi coordinator --config run.yaml --etcd 10.0.0.2:2379 --store /mnt/shared/run1",
+		nil, runCoordinator)
+}
+
+// serverValue is what a server tells the coordinator of itself.
+type serverValue struct {
+	Address string `json:"address"`
+}
+
+// place checks --index against the number of places.
+func (p *process) place(what string, n int) error {
+	if p.Index < 0 || p.Index >= n {
+		return fmt.Errorf("%w: --index %d: the run has %d %ss, numbered from 0", kintsugi.ErrUsage, p.Index, n, what)
+	}
+	return nil
+}
+
+func runServer(ctx context.Context, p *process) error {
+	if err := p.place("server", p.Servers); err != nil {
+		return err
+	}
+	prob, err := describe(&p.settings)
+	if err != nil {
+		return err
+	}
+	consistency, err := agg.Preset(p.Consistency)
+	if err != nil {
+		return err
+	}
+	schedule, err := p.schedule()
+	if err != nil {
+		return err
+	}
+	device, err := p.kernelDevice()
+	if err != nil {
+		return err
+	}
+	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	lis, err := transport.Listen(p.Listen)
+	if err != nil {
+		return err
+	}
+	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), serverValue{Address: lis.Addr().String()}, lease)
+	if err != nil {
+		return errors.Join(err, lis.Close())
+	}
+	defer leave(place)
+	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log}
+	s := server.New(server.Config{
+		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
+		Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
+		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
+		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence,
+		Done: func(d kintsugi.Done) {
+			if _, err := client.PutDone(ctx, d); err != nil {
+				p.log.Error("say that the run is over", "err", err)
+			}
+		},
+		Log: p.log,
+	})
+	go func() {
+		for stop := range client.WatchStop(ctx) {
+			s.Stop(stop.Reason, stop.Checkpoint)
+		}
+	}()
+	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", device.Name())
+	return s.Run(ctx, lis, client.WatchView(ctx))
+}
+
+// leave gives a place back so that nobody waits for the lease.
+func leave(r *etcd.Registration) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = r.Close(ctx) // the lease ends what this cannot
+}
+
+func runWorker(ctx context.Context, p *process) error {
+	if err := p.place("worker", p.Workers); err != nil {
+		return err
+	}
+	lib, err := useBLAS(&p.settings)
+	if err != nil {
+		return err
+	}
+	prob, err := describe(&p.settings)
+	if err != nil {
+		return err
+	}
+	if err := prob.open(&p.settings); err != nil {
+		return err
+	}
+	device, err := p.kernelDevice()
+	if err != nil {
+		return err
+	}
+	gradient, m, err := prob.compute(&p.settings)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	place, err := client.Register(ctx, etcd.Worker, uint32(p.Index), struct{}{}, lease)
+	if err != nil {
+		return err
+	}
+	defer leave(place)
+	slow := func() float64 { return 1 }
+	if p.Control != "" {
+		slow = func() float64 {
+			factor, err := launch.SlowFactor(p.Control, p.Index)
+			if err != nil {
+				p.log.Warn("read the slow factor", "err", err)
+				return 1
+			}
+			return factor
+		}
+	}
+	consistency, err := agg.Preset(p.Consistency)
+	if err != nil {
+		return err
+	}
+	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "blas", lib.String(), "kernels", device.Name())
+	err = worker.Run(ctx, worker.Config{
+		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
+		Gradient: gradient, Prefetch: consistency.Late == agg.Drop, Slow: slow, Log: p.log,
+	}, client.WatchView(ctx))
+	if errors.Is(err, context.Canceled) {
+		return nil // asked to leave
+	}
+	return err
+}
+
+func runCoordinator(ctx context.Context, p *process) error {
+	prob, err := describe(&p.settings)
+	if err != nil {
+		return err
+	}
+	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log}
+	c, err := recovery.NewCoordinator(recovery.Config{
+		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: p.Replicas, LapsesForgiven: true}, Newest: store.newest, Log: p.log,
+	})
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// checkpoints wires the checkpoint to the functions that servers and the coordinator ask for.
+type checkpoints struct {
+	settings *settings
+	problem  *problem
+	fs       vfs.FS
+	dir      string
+	log      *slog.Logger
+}
+
+// load fills a shard with what the view starts from.
+func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard) error {
+	lo, hi := c.problem.layout.Span(s.Chunks)
+	if v.Restore == "" {
+		all := make([]float32, c.problem.layout.Values)
+		if err := c.problem.desc.Init(c.settings.Seed, all); err != nil {
+			return err
+		}
+		copy(s.Params, all[lo:hi])
+		return nil
+	}
+	m, err := ckpt.Read(c.fs, c.dir, v.Restore)
+	if err != nil {
+		return err
+	}
+	if m.Rule != s.Rule {
+		return fmt.Errorf("%w: %s was saved with optimizer rule %d, the run has rule %d", kintsugi.ErrOtherModel, v.Restore, m.Rule, s.Rule)
+	}
+	flat := c.flat(s)
+	if err := ckpt.Restore(ctx, c.fs, c.dir, m, c.problem.layout, s.Chunks, flat.Place); err != nil {
+		return fmt.Errorf("restore %s: %w", v.Restore, err)
+	}
+	s.Step = m.Step
+	return nil
+}
+
+// flat returns a view of a shard's arrays as chunks; it copies nothing.
+func (c *checkpoints) flat(s *server.Shard) *ckpt.Flat {
+	n := int(s.Chunks.Hi - s.Chunks.Lo)
+	f := &ckpt.Flat{Layout: c.problem.layout, Range: s.Chunks, Steps: make([]uint64, n), Saved: make([]kintsugi.Step, n)}
+	f.Params = s.Params
+	copy(f.State[:], s.State)
+	for i := range f.Steps {
+		f.Steps[i] = uint64(s.Step)
+	}
+	return f
+}
+
+// save makes a shard's version durable. The writer is opened for each save: a full save reads nothing of
+// the ones before.
+func (c *checkpoints) save(ctx context.Context, v kintsugi.View, s server.Shard) (string, uint64, error) {
+	w, err := ckpt.OpenWriter(c.fs, c.dir, ckpt.WriterConfig{
+		Layout: c.problem.layout, Rule: s.Rule, Shard: s.ID, Range: s.Chunks, Line: s.Line, Fence: v.Fence,
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	report, err := w.Save(ctx, ckpt.Snapshot{Step: s.Step, Load: c.flat(&s).Load})
+	return report.File, uint64(report.Written), err
+}
+
+// publish publishes a run manifest and removes what older ones alone needed.
+func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, error) {
+	m := &ckpt.RunManifest{
+		Line: cp.Line, Step: cp.Step, Fence: cp.Fence, Created: time.Now(), Model: c.settings.Model, Seed: c.settings.Seed,
+		Tensors: c.problem.layout.Tensors,
+	}
+	schedule, err := c.settings.schedule()
+	if err != nil {
+		return "", err
+	}
+	m.Rule = schedule.Rule
+	if err := ckpt.PublishRun(c.fs, c.dir, m, cp.Manifests); err != nil {
+		return "", err
+	}
+	if _, err := ckpt.Compact(c.fs, c.dir, ckpt.DefaultKeep); err != nil {
+		c.log.Warn("the checkpoint is published, but older ones were not removed", "err", err)
+	}
+	return m.Name(), nil
+}
+
+// newest finds the checkpoint that a new line starts from: the newest one of which every byte that a
+// restore needs is right. Reading it all costs one pass, and finds damage here, where there is another
+// checkpoint to fall back to, and not on a server, which would only die of it.
+func (c *checkpoints) newest(ctx context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
+	names, err := ckpt.List(c.fs, c.dir)
+	if err != nil {
+		return "", 0, 0, err
+	}
+	for _, name := range names {
+		m, err := c.verify(ctx, name)
+		switch {
+		case err == nil:
+			return name, m.Step, m.Line, nil
+		case !errors.Is(err, kintsugi.ErrCorrupt):
+			return "", 0, 0, fmt.Errorf("checkpoint %s in %s: %w", name, c.dir, err)
+		}
+		c.log.Warn("passed over a damaged checkpoint", "manifest", name, "err", err)
+	}
+	return "", 0, 0, nil
+}
+
+func (c *checkpoints) verify(ctx context.Context, name string) (*ckpt.RunManifest, error) {
+	m, err := ckpt.Read(c.fs, c.dir, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Fits(c.problem.layout); err != nil {
+		return nil, err
+	}
+	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(c.problem.layout.Chunks))}
+	nowhere := func(ckpt.ChunkInfo) (ckpt.Arrays, error) { return ckpt.Arrays{}, nil }
+	return m, ckpt.Restore(ctx, c.fs, c.dir, m, c.problem.layout, all, nowhere)
+}

@@ -1,0 +1,473 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+// run is one run of the local cluster, from the first process to the report.
+type run struct {
+	*training
+	problem *problem
+	faults  []launch.Fault
+	rec     *record.Recorder
+	stdout  io.Writer
+	blas    string
+
+	log     *slog.Logger
+	display *launch.Display
+	client  *etcd.Client
+	cluster *launch.Cluster
+	inject  *launch.Injector
+	start   time.Time
+
+	mu    sync.Mutex // guards the fields below
+	meter *launch.Meter
+	view  kintsugi.View
+	step  kintsugi.Step // newest released
+
+	evaluations chan kintsugi.Step // holds one: the newest step that wants to be evaluated
+}
+
+// main runs the cluster and reports.
+func (r *run) main(ctx context.Context) error {
+	r.start = time.Now()
+	r.evaluations = make(chan kintsugi.Step, 1)
+	r.meter = launch.NewMeter(r.start, kintsugi.Step(r.Steps), r.Workers)
+	r.display = launch.NewDisplay(os.Stderr, nil)
+	log, err := newLog(os.Stderr, r.LogLevel)
+	if err != nil {
+		return err
+	}
+	r.log = log
+	r.display.SetLog(log)
+	done, err := r.train(ctx)
+	if err == nil {
+		err = r.final(ctx, done)
+	}
+	reason := done.Reason
+	if err != nil {
+		reason = err.Error()
+	}
+	r.mu.Lock()
+	r.display.Close(r.meter.At(time.Now()))
+	r.mu.Unlock()
+	summary, recErr := r.rec.Finish(time.Now(), reason)
+	page, drawErr := report.Draw(r.rec.Dir())
+	r.print(summary, done, page)
+	switch {
+	case err != nil:
+		return err
+	case recErr != nil || drawErr != nil:
+		return errors.Join(recErr, drawErr)
+	case done.Reason == errInterrupted.Error():
+		return errInterrupted
+	case done.Reason == errPreempted.Error():
+		return errPreempted
+	}
+	return nil
+}
+
+// train starts the cluster and waits until the run is over.
+func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	name, endpoints, closeEtcd, err := r.startEtcd(ctx)
+	if err != nil {
+		return kintsugi.Done{}, err
+	}
+	defer closeEtcd()
+	if r.client, err = etcd.Dial(ctx, endpoints, name); err != nil {
+		return kintsugi.Done{}, err
+	}
+	defer r.client.Close()
+	if err := r.client.Reopen(ctx); err != nil {
+		return kintsugi.Done{}, err
+	}
+	r.cluster, err = launch.New(launch.Config{Logs: record.LogsDir(r.Out), Observe: r.observe})
+	if err != nil {
+		return kintsugi.Done{}, err
+	}
+	defer r.stopCluster()
+	killed := make(chan error, 1)
+	go r.signals(ctx, killed)
+
+	r.inject = launch.NewInjector(launch.NewSchedule(r.faults), r.cluster, launch.SlowFiles(record.ControlDir(r.Out)), r.injected)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel() // before Wait
+	wg.Go(func() {
+		for _, f := range r.inject.Run(ctx, r.start) {
+			r.note("warn", fmt.Sprintf("the run was over before %q", f))
+		}
+	})
+	wg.Go(func() { r.follow(ctx) })
+	wg.Go(func() { r.evaluate(ctx) })
+	wg.Go(func() { r.progress(ctx) })
+	if err := r.startProcesses(name, endpoints); err != nil {
+		return kintsugi.Done{}, err
+	}
+	select {
+	case d, ok := <-r.client.WatchDone(ctx):
+		if !ok {
+			return d, ctx.Err()
+		}
+		return d, nil
+	case err := <-r.cluster.Failed():
+		return kintsugi.Done{}, err
+	case err := <-killed:
+		return kintsugi.Done{}, err
+	}
+}
+
+// startEtcd returns the name of the run and where its etcd is.
+func (r *run) startEtcd(ctx context.Context) (name string, endpoints []string, closer func(), err error) {
+	if len(r.Etcd) > 0 {
+		return filepath.Base(r.Out), r.Etcd, func() {}, nil
+	}
+	// A resumed run starts with an empty etcd: its truth is the checkpoint.
+	dir := filepath.Join(r.Out, "etcd")
+	if err := os.RemoveAll(dir); err != nil {
+		return "", nil, nil, fmt.Errorf("clear %s: %w", dir, err)
+	}
+	e, err := etcd.Embed(ctx, dir, etcd.Options{UnsafeNoFsync: true})
+	if err != nil {
+		return "", nil, nil, err
+	}
+	return "local", []string{e.Endpoint()}, e.Close, nil
+}
+
+// startProcesses fills every place of the cluster.
+func (r *run) startProcesses(name string, endpoints []string) error {
+	common := []string{
+		"--config", filepath.Join(r.Out, "processes.yaml"), "--etcd", strings.Join(endpoints, ","), "--run", name,
+	}
+	store := []string{"--store", filepath.Join(r.Out, checkpointsDir)}
+	if err := record.WriteFile(filepath.Join(r.Out, "processes.yaml"), func(w io.Writer) error {
+		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "fault", "eval-every"))
+		return err
+	}); err != nil {
+		return fmt.Errorf("write the settings of the processes: %w", err)
+	}
+	start := func(role launch.Role, i int, args ...string) error {
+		return r.cluster.Start(launch.Spec{Part: launch.Part{Role: role, Index: i}, Args: append([]string{role.String()}, append(args, common...)...)})
+	}
+	if err := start(launch.Coordinator, 0, store...); err != nil {
+		return err
+	}
+	for i := range r.Servers {
+		if err := start(launch.Server, i, append([]string{"--index", strconv.Itoa(i)}, store...)...); err != nil {
+			return err
+		}
+	}
+	for i := range r.Workers {
+		if err := start(launch.Worker, i, "--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const checkpointsDir = "checkpoints"
+
+// stopCluster ends every process, and kills those that do not end by themselves.
+func (r *run) stopCluster() {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	if err := r.cluster.Stop(ctx); err != nil {
+		r.log.Error("stop the cluster", "err", err)
+	}
+}
+
+// signals ends the run in order at the first signal and at once at the second.
+func (r *run) signals(ctx context.Context, killed chan<- error) {
+	c := make(chan os.Signal, 2)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(c)
+	var first error
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-c:
+			if first != nil {
+				killed <- first
+				return
+			}
+			first = errInterrupted
+			if s == syscall.SIGTERM {
+				first = errPreempted
+			}
+			r.note("info", fmt.Sprintf("%v: ending the run after a last checkpoint; once more kills it", s))
+			if err := r.client.PutStop(ctx, etcd.Stop{Checkpoint: true, Reason: first.Error()}); err != nil {
+				killed <- errors.Join(first, err)
+				return
+			}
+		}
+	}
+}
+
+// observe books what happens to processes.
+func (r *run) observe(e launch.ProcessEvent) {
+	r.mu.Lock()
+	r.meter.Process(e)
+	r.mu.Unlock()
+	if e.Kind != launch.ProcessDied && e.Kind != launch.ProcessGivenUp {
+		return
+	}
+	at := e.Time
+	if !e.KilledAt.IsZero() {
+		at = e.KilledAt
+	}
+	r.rec.Record(at, &record.Failure{Part: e.Part.String(), Cause: e.Exit.String(), Incarnation: e.Incarnation, Injected: e.Exit.Injected})
+	r.log.Warn("process died", "part", e.Part.String(), "incarnation", e.Incarnation, "cause", e.Exit.String())
+}
+
+// injected books what a fault did.
+func (r *run) injected(a launch.Action, err error) {
+	f := &record.Fault{Action: a.Kind.String(), Part: a.Part.String(), Fault: a.Fault.String()}
+	if err != nil {
+		f.Error = err.Error()
+	}
+	r.rec.Record(time.Now(), f)
+	r.log.Info("fault", "action", f.Action, "part", f.Part, "err", f.Error)
+}
+
+func (r *run) note(level, text string) {
+	r.rec.Record(time.Now(), &record.Note{Level: level, Text: text})
+	r.log.Info(text)
+}
+
+// follow watches the conductor of each view.
+func (r *run) follow(ctx context.Context) {
+	views := r.client.WatchView(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	stop := func() {}
+	for v := range views {
+		stop()
+		r.mu.Lock()
+		r.view = v
+		r.mu.Unlock()
+		r.rec.Record(time.Now(), record.ViewOf(v))
+		r.log.Info("view", "number", v.Number, "line", v.Line, "from_step", v.RestoreStep, "reason", v.Reason)
+		var watching context.Context
+		watching, stop = context.WithCancel(ctx)
+		wg.Go(func() { r.watch(watching, v) })
+	}
+	stop()
+}
+
+// watch books the events of one line until ctx ends, through broken streams.
+func (r *run) watch(ctx context.Context, v kintsugi.View) {
+	seen := transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
+	for ctx.Err() == nil {
+		_ = r.watchOnce(ctx, v, &seen) // the server died or is not there yet: the next view or try will do
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.WatchRequest) error {
+	peer, err := transport.Dial(v.Servers[v.Conductor].Address)
+	if err != nil {
+		return err
+	}
+	defer peer.Close()
+	stream, err := peer.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(*seen); err != nil {
+		return err
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		switch e := e.(type) {
+		case kintsugi.StepEvent:
+			seen.After = e.Step
+			r.released(e)
+		case kintsugi.CheckpointEvent:
+			r.rec.Record(time.Now(), record.CheckpointOf(e))
+			if e.Err != "" {
+				r.log.Error("checkpoint", "step", e.Step, "err", e.Err)
+			}
+		case kintsugi.Done:
+			return nil
+		}
+	}
+}
+
+// released books a step.
+func (r *run) released(e kintsugi.StepEvent) {
+	for _, recovery := range r.rec.Step(e) {
+		r.log.Info("recovered", "part", recovery.Part, "seconds", recovery.RecoverySeconds, "lost_steps", recovery.LostSteps)
+	}
+	r.cluster.Progressed()
+	r.inject.Released(e.Step)
+	r.mu.Lock()
+	r.meter.Step(e)
+	r.step = e.Step
+	r.mu.Unlock()
+	if uint64(e.Step)%r.EvalEvery == 0 && uint64(e.Step) < r.Steps {
+		select {
+		case r.evaluations <- e.Step:
+		default: // the one before is not done: this version is skipped
+		}
+	}
+}
+
+// evaluate measures versions on the test set, off the step path.
+func (r *run) evaluate(ctx context.Context) {
+	ev, err := r.problem.evaluator(&r.settings)
+	if err != nil {
+		r.note("error", fmt.Sprintf("no evaluations: %v", err))
+		return
+	}
+	if ev == nil {
+		return
+	}
+	defer ev.close()
+	params := make([]float32, r.problem.layout.Values)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.evaluations:
+		}
+		r.mu.Lock()
+		v := r.view
+		r.mu.Unlock()
+		step, err := worker.Pull(ctx, r.problem.layout, v, params)
+		if err != nil {
+			continue // the view changes
+		}
+		loss, accuracy, err := ev.evaluate(ctx, params)
+		if err != nil {
+			continue
+		}
+		r.evaluated(v.Line, step, loss, accuracy)
+	}
+}
+
+func (r *run) evaluated(line kintsugi.Line, step kintsugi.Step, loss, accuracy float64) {
+	r.rec.Record(time.Now(), &record.Evaluation{
+		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: r.problem.set.Test.N,
+	})
+	r.mu.Lock()
+	r.meter.Evaluated(accuracy)
+	r.mu.Unlock()
+}
+
+// progress shows how far the run is.
+func (r *run) progress(ctx context.Context) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			r.mu.Lock()
+			p := r.meter.At(now)
+			r.mu.Unlock()
+			r.display.Show(now, p)
+		}
+	}
+}
+
+// final evaluates what the run leaves behind: its last checkpoint, read back from disk.
+func (r *run) final(ctx context.Context, done kintsugi.Done) error {
+	dir := filepath.Join(r.Out, checkpointsDir)
+	m, _, err := ckpt.Newest(vfs.OS{}, dir)
+	if err != nil {
+		return fmt.Errorf("read the last checkpoint: %w", err)
+	}
+	if m.Step != done.Step {
+		return fmt.Errorf("the run ended at step %d, but its last checkpoint is of step %d; see the checkpoint events in %s", done.Step, m.Step, r.Out)
+	}
+	params, err := readParams(ctx, r.problem.layout, dir, m)
+	if err != nil {
+		return err
+	}
+	ev, err := r.problem.evaluator(&r.settings)
+	if err != nil || ev == nil {
+		return err
+	}
+	defer ev.close()
+	loss, accuracy, err := ev.evaluate(ctx, params)
+	if err != nil {
+		return fmt.Errorf("evaluate the last checkpoint: %w", err)
+	}
+	r.evaluated(m.Line, m.Step, loss, accuracy)
+	return nil
+}
+
+// readParams reads the parameters of a checkpoint.
+func readParams(ctx context.Context, l *kintsugi.Layout, dir string, m *ckpt.RunManifest) ([]float32, error) {
+	params := make([]float32, l.Values)
+	place := func(c ckpt.ChunkInfo) (ckpt.Arrays, error) {
+		chunk := l.Chunks[c.Chunk]
+		return ckpt.Arrays{Params: params[chunk.Lo:chunk.Hi]}, nil
+	}
+	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}
+	return params, ckpt.Restore(ctx, vfs.OS{}, dir, m, l, all, place)
+}
+
+// print tells what the run came to.
+func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
+	w := r.stdout
+	fmt.Fprintf(w, "%s on %s: %d steps in %.1f s, %.0f examples/s", r.Model, r.Data, s.Steps, s.WallSeconds, s.SamplesPerSecond)
+	if s.FinalLoss.Known() {
+		fmt.Fprintf(w, ", loss %.4f", s.FinalLoss)
+	}
+	if s.FinalAccuracy.Known() {
+		fmt.Fprintf(w, ", test accuracy %.4f", s.FinalAccuracy)
+	}
+	fmt.Fprintln(w)
+	for _, f := range s.Failures {
+		fmt.Fprintf(w, "%s died at step %d (%s)", f.Part, f.Step, f.Cause)
+		if f.RecoverySeconds.Known() {
+			fmt.Fprintf(w, ": next step after %.2f s", f.RecoverySeconds)
+		}
+		if f.LostSteps > 0 {
+			fmt.Fprintf(w, ", back to step %d, %d steps lost", f.RestoredStep, f.LostSteps)
+			if f.CaughtUpSeconds.Known() {
+				fmt.Fprintf(w, ", made up for after %.2f s", f.CaughtUpSeconds)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	if done.Reason != "" && uint64(done.Step) < r.Steps {
+		fmt.Fprintf(w, "ended early at step %d: %s; go on with: kintsugi train --resume %s\n", done.Step, done.Reason, r.Out)
+	}
+	if page != "" {
+		fmt.Fprintf(w, "report: %s\n", page)
+	}
+}

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+// settings are everything that decides what a run computes and how. Each is a flag, a key of the
+// configuration file and a key of the run directory's config.yaml, under one name.
+type settings struct {
+	Model   string
+	Data    string
+	DataDir string
+	Input   string // channels x height x width x classes; empty: as the data say
+
+	Workers  int
+	Servers  int
+	Replicas int
+
+	Consistency  string
+	Optimizer    string
+	LearningRate float64
+	Decay        string
+	Momentum     float64
+	WeightDecay  float64
+	Batch        int
+	Steps        uint64
+	Seed         uint64
+
+	Recovery        string
+	CheckpointEvery uint64
+	Codec           string
+
+	Device      string
+	Kernels     string
+	BLAS        string
+	BLASThreads int
+	Threads     int
+
+	LogLevel string
+}
+
+// register adds a flag for every setting.
+func (s *settings) register(f *pflag.FlagSet) {
+	f.StringVar(&s.Model, "model", "lenet", "what to train: mlr, mlp, lenet, cnn, cnn:relu-logits or qp")
+	f.StringVar(&s.Data, "data", "digits", "data set: digits (generated), mnist, fashion or idx (any folder of IDX files)")
+	f.StringVar(&s.DataDir, "data-dir", "", "folder that holds the data set (default $KINTSUGI_DATA)")
+	f.StringVar(&s.Input, "input", "", "image shape and classes as CxHxWxK; empty: as the data say")
+	f.IntVar(&s.Workers, "workers", 4, "workers that compute gradients")
+	f.IntVar(&s.Servers, "servers", 2, "servers, each with one shard of the parameters")
+	f.IntVar(&s.Replicas, "replicas", 1, "replicas of each shard")
+	f.StringVar(&s.Consistency, "consistency", "bsp", "who is counted in a step: "+strings.Join(agg.Presets(), " or "))
+	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam or adamw (default: sgd or momentum, as the model suggests)")
+	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
+	f.StringVar(&s.Decay, "decay", "cosine", "how the learning rate goes down over the run: "+strings.Join(conductor.DecayNames(), ", "))
+	f.Float64Var(&s.Momentum, "momentum", -1, "momentum (default: as the model suggests)")
+	f.Float64Var(&s.WeightDecay, "weight-decay", 0, "weight decay")
+	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
+	f.Uint64Var(&s.Steps, "steps", 1200, "steps of the run")
+	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
+	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (from the newest one) or none (from the start)")
+	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two checkpoints")
+	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: fp32")
+	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
+	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
+	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto, openblas, mkl or gonum (the reference)")
+	f.IntVar(&s.BLASThreads, "blas-threads", 1, "threads of the matrix library in each worker")
+	f.IntVar(&s.Threads, "threads", 0, "threads of each server's kernels (default: cores / servers); the result does not depend on it")
+	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
+}
+
+func kernelNames() []string {
+	var names []string
+	for _, d := range kernels.Devices() {
+		names = append(names, d.Name())
+	}
+	return names
+}
+
+// load fills the flags that the command line does not set: from the file, if there is one, else from
+// the environment, else they keep their defaults.
+func load(f *pflag.FlagSet, file string) error {
+	if file != "" {
+		if err := loadFile(f, file); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	f.VisitAll(func(flag *pflag.Flag) {
+		name := "KINTSUGI_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+		if flag.Name == "data-dir" {
+			name = "KINTSUGI_DATA"
+		}
+		value := os.Getenv(name)
+		if flag.Changed || value == "" {
+			return
+		}
+		if err := f.Set(flag.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("%w: $%s: %w", kintsugi.ErrUsage, name, err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// loadFile sets flags from a YAML file of flag names. Unknown names are errors with their line.
+func loadFile(f *pflag.FlagSet, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("%w: --config: %w", kintsugi.ErrUsage, err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return fmt.Errorf("%w: --config %s: %w", kintsugi.ErrUsage, file, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil // an empty file
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return fmt.Errorf("%w: --config %s: it must list settings as \"name: value\"", kintsugi.ErrUsage, file)
+	}
+	for i := 0; i < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		flag := f.Lookup(key.Value)
+		if flag == nil || flag.Name == "config" || flag.Name == "help" {
+			return fmt.Errorf("%w: --config %s, line %d: there is no setting %q", kintsugi.ErrUsage, file, key.Line, key.Value)
+		}
+		if flag.Changed {
+			continue // the command line wins
+		}
+		values := []string{value.Value}
+		if value.Kind == yaml.SequenceNode {
+			values = values[:0]
+			for _, v := range value.Content {
+				values = append(values, v.Value)
+			}
+		}
+		for _, v := range values {
+			if err := f.Set(flag.Name, v); err != nil {
+				return fmt.Errorf("%w: --config %s, line %d: %s: %w", kintsugi.ErrUsage, file, value.Line, key.Value, err)
+			}
+		}
+	}
+	return nil
+}
+
+// dump writes the present value of every flag in skip's complement as YAML that loadFile reads.
+func dump(f *pflag.FlagSet, skip ...string) []byte {
+	var b strings.Builder
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Hidden || flag.Name == "help" || flag.Name == "config" || slices.Contains(skip, flag.Name) {
+			return
+		}
+		node := yaml.Node{Kind: yaml.ScalarNode, Value: flag.Value.String()}
+		if s, ok := flag.Value.(pflag.SliceValue); ok {
+			node = yaml.Node{Kind: yaml.SequenceNode}
+			for _, v := range s.GetSlice() {
+				node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: v})
+			}
+		}
+		text, err := yaml.Marshal(map[string]*yaml.Node{flag.Name: &node})
+		if err != nil {
+			panic(fmt.Sprintf("kintsugi: dump %s: %v", flag.Name, err)) // scalars and lists of them always encode
+		}
+		b.Write(text)
+	})
+	return []byte(b.String())
+}
+
+// check returns a usage error for settings that no run can have.
+func (s *settings) check() error {
+	type rule struct {
+		bad    bool
+		reason string
+	}
+	rules := []rule{
+		{s.Workers < 1, fmt.Sprintf("--workers %d: a run needs at least one", s.Workers)},
+		{s.Workers > 4096, fmt.Sprintf("--workers %d: at most 4096", s.Workers)},
+		{s.Servers < 1, fmt.Sprintf("--servers %d: a run needs at least one", s.Servers)},
+		{s.Servers > 1024, fmt.Sprintf("--servers %d: at most 1024", s.Servers)},
+		{s.Replicas != 1, fmt.Sprintf("--replicas %d: this release keeps one replica of each shard", s.Replicas)},
+		{s.Steps < 1, "--steps 0: a run needs at least one"},
+		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
+		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
+		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},
+		{s.Momentum >= 1, fmt.Sprintf("--momentum %v must be below 1", s.Momentum)},
+		{s.Codec != "fp32", fmt.Sprintf("--codec %q is unknown; use fp32", s.Codec)},
+		{s.Recovery != "checkpoint" && s.Recovery != "none", fmt.Sprintf("--recovery %q is unknown; use checkpoint or none", s.Recovery)},
+		{s.Recovery == "checkpoint" && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
+		{s.Device != "auto" && s.Device != "cpu", fmt.Sprintf("--device %q: this binary computes on the cpu only; use auto or cpu", s.Device)},
+		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
+	}
+	for _, r := range rules {
+		if r.bad {
+			return fmt.Errorf("%w: %s", kintsugi.ErrUsage, r.reason)
+		}
+	}
+	if _, err := agg.Preset(s.Consistency); err != nil {
+		return err
+	}
+	_, err := s.kernelDevice()
+	return err
+}
+
+// kernelDevice returns what runs the server's kernels and the worker's norms.
+func (s *settings) kernelDevice() (kernels.Device, error) {
+	if s.Kernels == "auto" {
+		return kernels.Best(), nil
+	}
+	d, err := kernels.ByName(s.Kernels)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --kernels: %w", kintsugi.ErrUsage, err)
+	}
+	return d, nil
+}
+
+// kernelThreads returns how many threads run a server's kernels.
+func (s *settings) kernelThreads() int {
+	if s.Threads > 0 {
+		return s.Threads
+	}
+	return max(1, runtime.NumCPU()/s.Servers)
+}
+
+// schedule returns the optimizer of every step. The settings are resolved.
+func (s *settings) schedule() (conductor.Schedule, error) {
+	rule, err := conductor.ParseRule(s.Optimizer)
+	if err != nil {
+		return conductor.Schedule{}, err
+	}
+	decay, err := conductor.ParseDecay(s.Decay)
+	return conductor.Schedule{
+		Rule: rule, LearningRate: s.LearningRate, Momentum: s.Momentum, WeightDecay: s.WeightDecay, Decay: decay, Steps: kintsugi.Step(s.Steps),
+	}, err
+}
+
+// saveEvery returns the steps between two checkpoints, 0 for none but the last.
+func (s *settings) saveEvery() kintsugi.Step {
+	if s.Recovery == "none" {
+		return 0
+	}
+	return kintsugi.Step(s.CheckpointEvery)
+}
+
+// newFlagSet returns an empty set of flags that reports errors instead of ending the process.
+func newFlagSet(name string) *pflag.FlagSet { return pflag.NewFlagSet(name, pflag.ContinueOnError) }

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// training is the train command: a cluster of real processes on this machine.
+type training struct {
+	settings
+	Config    string
+	Out       string
+	Resume    string
+	Faults    []string
+	EvalEvery uint64
+	Etcd      []string
+
+	flags *pflag.FlagSet
+}
+
+func (t *training) register(f *pflag.FlagSet) {
+	t.settings.register(f)
+	f.StringVar(&t.Config, "config", "", "YAML file of settings; flags win over it")
+	f.StringVar(&t.Out, "out", "", "folder for everything the run writes (default runs/MODEL-DATA-TIME)")
+	f.StringVar(&t.Resume, "resume", "", "go on with the run in this folder, from its newest checkpoint")
+	f.StringArrayVar(&t.Faults, "fault", nil, `what to do to which part, such as "kill server/0 at step 500 for 5s"; may be repeated`)
+	f.Uint64Var(&t.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set (default: a tenth of --steps)")
+	f.StringSliceVar(&t.Etcd, "etcd", nil, "addresses of an etcd to use instead of one inside this process")
+	t.flags = f
+}
+
+const trainExample = `  kintsugi train
+  kintsugi train --model mlp --data mnist --data-dir ~/mnist --workers 4 --servers 2 --steps 1500 --out runs/mnist
+  kintsugi train --fault "kill server/0 at step 500 for 5s" --fault "slow worker/2 x5 from step 100"
+  kintsugi train --resume runs/mnist --steps 3000`
+
+func trainCommand() *cobra.Command {
+	t := &training{}
+	cmd := &cobra.Command{
+		Use: "train", Short: "Train a model on a local cluster, through failures", Example: trainExample, Args: noArgs,
+		Long: "Train starts a coordinator, servers and workers as processes of this binary, does to them what --fault\n" +
+			"says, and writes the run's events, checkpoints, logs and report to a folder. Ctrl-C ends the run after a\n" +
+			"last checkpoint; a second Ctrl-C kills it.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.command(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	t.register(cmd.Flags())
+	return cmd
+}
+
+func rerunCommand() *cobra.Command {
+	out := ""
+	cmd := &cobra.Command{
+		Use: "rerun DIR", Short: "Repeat a run with the settings and seeds of its folder", Args: oneArg("run folder"),
+		Example: "  kintsugi rerun runs/mnist --out runs/mnist-again",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t := &training{}
+			t.register(newFlagSet("rerun"))
+			file := filepath.Join(args[0], configFile)
+			if _, err := os.Stat(file); err != nil {
+				return fmt.Errorf("%w: %s is not a run folder: %w", kintsugi.ErrUsage, args[0], err)
+			}
+			if err := loadFile(t.flags, file); err != nil {
+				return err
+			}
+			t.Out = out
+			return t.command(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "folder for the new run (default runs/MODEL-DATA-TIME)")
+	return cmd
+}
+
+const configFile = "config.yaml"
+
+// command prepares a run, runs it and tells how it ended.
+func (t *training) command(ctx context.Context, stdout io.Writer) error {
+	resumed := t.Resume != ""
+	if resumed {
+		if t.Out != "" || t.Config != "" {
+			return fmt.Errorf("%w: --resume DIR goes on in DIR with its settings; leave --out and --config away", kintsugi.ErrUsage)
+		}
+		t.Out, t.Config = t.Resume, filepath.Join(t.Resume, configFile)
+		if _, err := os.Stat(t.Config); err != nil {
+			return fmt.Errorf("%w: --resume %s: not a run folder: %w", kintsugi.ErrUsage, t.Resume, err)
+		}
+	}
+	if err := load(t.flags, t.Config); err != nil {
+		return err
+	}
+	if err := t.settings.check(); err != nil {
+		return err
+	}
+	faults, err := launch.ParseFaults(t.Faults)
+	if err != nil {
+		return err
+	}
+	for _, f := range faults {
+		if err := f.Check(t.Servers, t.Workers); err != nil {
+			return err
+		}
+	}
+	if _, err := newLog(io.Discard, t.LogLevel); err != nil {
+		return err
+	}
+	if err := absolute(&t.DataDir); err != nil {
+		return err
+	}
+	lib, err := useBLAS(&t.settings)
+	if err != nil {
+		return err
+	}
+	prob, err := describe(&t.settings)
+	if err != nil {
+		return err
+	}
+	if err := prob.open(&t.settings); err != nil {
+		return err
+	}
+	if t.EvalEvery == 0 {
+		t.EvalEvery = max(1, t.Steps/10)
+	}
+	if t.Out == "" {
+		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s-%s", t.Model, t.Data, time.Now().Format("20060102-150405")))
+	}
+	if err := absolute(&t.Out); err != nil {
+		return err
+	}
+	rec, err := t.record(resumed, prob)
+	if err != nil {
+		return err
+	}
+	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String()}
+	return r.main(ctx)
+}
+
+// record opens the run directory.
+func (t *training) record(resumed bool, p *problem) (*record.Recorder, error) {
+	h := record.Header{
+		Format: record.Format, Start: time.Now(), Model: t.Model, Parameters: p.layout.Values, Data: t.Data,
+		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec,
+		Device:  fmt.Sprintf("cpu (%s/%s, %d cores)", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+		Servers: t.Servers, Workers: t.Workers, Replicas: t.Replicas, Steps: t.Steps, Version: version().Commit, Resumed: resumed,
+	}
+	config := dump(t.flags, "out", "resume", "etcd")
+	if !resumed {
+		return record.Create(t.Out, config, h)
+	}
+	rec, _, err := record.Resume(t.Out, h)
+	if err != nil {
+		return nil, err
+	}
+	if err := record.WriteFile(filepath.Join(t.Out, configFile), func(w io.Writer) error {
+		_, err := w.Write(config)
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("write the settings: %w", err)
+	}
+	return rec, nil
+}
+
+// absolute makes a path absolute, for the child processes' sake and for messages.
+func absolute(path *string) error {
+	if *path == "" {
+		return nil
+	}
+	abs, err := filepath.Abs(*path)
+	if err != nil {
+		return errors.Join(kintsugi.ErrUsage, err)
+	}
+	*path = abs
+	return nil
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/blas"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+)
+
+// release and commit are set by the linker (Makefile).
+var (
+	release = "devel"
+	commit  = ""
+)
+
+// about says what this binary is.
+type about struct{ Release, Commit string }
+
+func version() about {
+	a := about{Release: release, Commit: commit}
+	if a.Commit == "" {
+		a.Commit = "unknown"
+		if info, ok := debug.ReadBuildInfo(); ok {
+			for _, s := range info.Settings {
+				if s.Key == "vcs.revision" {
+					a.Commit = s.Value
+				}
+			}
+		}
+	}
+	return a
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Say what this binary is and what it found on this machine", Args: noArgs, Example: "  kintsugi version",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a := version()
+			w := cmd.OutOrStdout()
+			fmt.Fprintf(w, "kintsugi %s, commit %s, %s %s/%s\n", a.Release, a.Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintf(w, "protocol %d, checkpoint format %d\n", kintsugi.ProtocolVersion, ckpt.FormatVersion)
+			lib, err := blas.Open("auto", 1)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "blas: %s\n", lib)
+			fmt.Fprintf(w, "kernels: %s (of %v)\n", kernels.Best().Name(), kernelNames())
+			return nil
+		},
+	}
+}

@@ -1,0 +1,91 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+func TestAFatalEntryEndsItsGoroutineAndNotTheProcess(t *testing.T) {
+	cause := errors.New("no space left on device")
+	for _, write := range []func(*zap.Logger){
+		func(l *zap.Logger) { l.Fatal("cannot save", zap.Error(cause)) },
+		func(l *zap.Logger) { l.With(zap.Int("member", 1)).Panic("cannot save", zap.Error(cause)) },
+	} {
+		var b bytes.Buffer
+		failed := make(chan error, 1)
+		l := bridge(slog.New(slog.NewTextHandler(&b, nil)), failed)
+		l.Info("chatter is for the debug level")
+		l.Warn("slow disk", zap.Duration("took", time.Second))
+		var writer sync.WaitGroup
+		reached := false
+		writer.Go(func() {
+			write(l)
+			reached = true
+		})
+		writer.Wait()
+		if reached {
+			t.Error("the goroutine went on after it gave up")
+		}
+		if err := <-failed; !errors.Is(err, cause) || !strings.Contains(err.Error(), "cannot save") {
+			t.Errorf("failed with %v", err)
+		}
+		log := b.String()
+		if strings.Contains(log, "chatter") || !strings.Contains(log, "slow disk") || !strings.Contains(log, "took=1s") {
+			t.Errorf("log:\n%s", log)
+		}
+	}
+}
+
+func TestADamagedFolderIsAnErrorThatSaysWhatToDo(t *testing.T) {
+	for _, damage := range []string{"*.wal", "db"} {
+		b := startEtcd(t)
+		if _, err := b.dial(t).NextFence(within(t), 0); err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+		err := filepath.WalkDir(b.dir, func(path string, d fs.DirEntry, err error) error {
+			if ok, _ := filepath.Match(damage, filepath.Base(path)); ok && err == nil {
+				return os.WriteFile(path, bytes.Repeat([]byte("kintsugi"), 8192), 0o600)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		child := exec.CommandContext(within(t), os.Args[0])
+		child.Env = append(os.Environ(), damagedFolder+"="+b.dir)
+		out, err := child.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: the process died of it: %v\n%s", damage, err, out)
+		}
+		if !strings.Contains(string(out), b.dir) || !strings.Contains(string(out), "resume from the newest checkpoint") {
+			t.Errorf("%s: %s", damage, out)
+		}
+	}
+}
+
+func TestASecondEtcdInAFolderGivesUpWithItsContext(t *testing.T) {
+	b := startEtcd(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	e, err := Embed(ctx, b.dir, Options{UnsafeNoFsync: true})
+	if err == nil {
+		e.Close()
+		t.Fatal("two etcds share a folder")
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another process") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,152 @@
+package report
+
+import (
+	"html/template"
+	"math"
+	"strconv"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// lossScale chooses the y axis of the loss: by its moving average and most of the single values, so
+// that one wild batch does not flatten the curve; logarithmic when the loss falls by more than 30.
+func (s *story) lossScale() scale {
+	raw := make([]float64, len(s.run.Steps))
+	for i, e := range s.run.Steps {
+		raw[i] = float64(e.Loss)
+	}
+	lo, hi, ok := between(s.smooth, 0)
+	if !ok {
+		return newScale(0, 1, 0, 0)
+	}
+	if rawLo, rawHi, ok := between(raw, 0.01); ok {
+		lo, hi = min(lo, rawLo), max(hi, rawHi)
+	}
+	if lo > 0 && hi/lo > 30 {
+		s := newScale(lo/1.1, hi*1.1, 0, 0)
+		s.log = true
+		return s
+	}
+	if lo > 0 && lo < 0.35*hi {
+		lo = 0
+	}
+	margin := 0.04 * (hi - lo)
+	if lo != 0 {
+		lo -= margin
+	}
+	return newScale(lo, hi+margin, 0, 0)
+}
+
+func lossTicks(s scale) []tick {
+	if s.log {
+		return s.logTicks()
+	}
+	return s.linearTicks(5, nil)
+}
+
+// lossOverSteps draws the loss by step: the steps that were lost as a second line over the same
+// steps, those that were done again in gold.
+func (s *story) lossOverSteps() template.HTML {
+	steps := s.run.Steps
+	highest := 1.0
+	for _, e := range steps {
+		highest = max(highest, float64(e.Step))
+	}
+	f := &figure{name: "steps", unit: "step", x: newScale(0, highest, plotLeft, plotRight), bottom: 16}
+	f.ticks = f.x.stepTicks(10)
+	f.marks = s.failuresOverSteps
+	p := f.panel("loss", 290)
+	p.scaleY(s.lossScale(), lossTicks)
+	step := func(i int) float64 { return float64(steps[i].Step) }
+	s.drawLoss(p, step, s.survivors())
+	s.checkpointMarks(p, func(c record.Checkpoint) float64 { return float64(c.Step) })
+	s.accuracyPanel(f, nil, func(e record.Evaluation) float64 { return float64(e.Step) })
+	return f.svg("loss over steps")
+}
+
+// drawLoss draws the single losses as a shade, the moving average of the surviving steps as a curve,
+// and the lost and mended pieces over it.
+func (s *story) drawLoss(p *panel, x func(i int) float64, base []int) {
+	steps := s.run.Steps
+	raw := thin(len(base), curvePoints, p.x.lo, p.x.hi,
+		func(j int) float64 { return x(base[j]) }, func(j int) float64 { return float64(steps[base[j]].Loss) })
+	mean := thin(len(base), curvePoints, p.x.lo, p.x.hi,
+		func(j int) float64 { return x(base[j]) }, func(j int) float64 { return s.smooth[base[j]] }).mean
+	p.clip(func() {
+		p.area("shade", p.place(raw.high), p.place(raw.low))
+		if len(base) <= curvePoints {
+			p.path("single", p.place(raw.mean))
+		}
+		p.path("curve loss", p.place(mean))
+		s.drawPieces(p, x, mended, "curve gold")
+		s.drawPieces(p, x, lostSteps, "curve lost")
+	})
+	if n := len(mean); n > 0 {
+		p.label("loss", mean[n-1].y, digits(float64(s.run.Summary.FinalLoss)))
+	}
+	p.track("loss", "", 4, 1, mean)
+}
+
+// drawPieces draws all pieces of the history of one kind.
+func (s *story) drawPieces(p *panel, x func(i int) float64, k kind, class string) {
+	for _, piece := range s.runs() {
+		if piece.kind != k {
+			continue
+		}
+		points := thin(piece.hi-piece.lo, 80, x(piece.lo), x(piece.hi-1)+1e-9,
+			func(j int) float64 { return x(piece.lo + j) }, func(j int) float64 { return s.smooth[piece.lo+j] }).mean
+		p.path(class, p.place(points))
+	}
+}
+
+// accuracyPanel adds the evaluations, if there are any with an accuracy. The curve is interrupted in
+// the spans of x in which there was nothing to measure.
+func (s *story) accuracyPanel(f *figure, spans [][2]float64, x func(record.Evaluation) float64) {
+	var points []point
+	lo, hi := 1.0, 0.0
+	for _, e := range s.run.Evaluations {
+		if e.Accuracy.Known() {
+			points = append(points, point{x(e), float64(e.Accuracy)})
+			lo, hi = min(lo, float64(e.Accuracy)), max(hi, float64(e.Accuracy))
+		}
+	}
+	if len(points) == 0 {
+		return
+	}
+	p := f.panel("accuracy", 110)
+	margin := max(0.02, 0.06*(hi-lo))
+	p.scaleY(newScale(max(0, lo-margin), min(1, hi+margin), 0, 0), func(s scale) []tick {
+		return s.linearTicks(4, func(v float64) string { return strconv.FormatFloat(math.Round(v*1e3)/10, 'f', -1, 64) + " %" })
+	})
+	if len(points) > curvePoints {
+		points = thin(len(points), curvePoints, p.x.lo, p.x.hi,
+			func(i int) float64 { return points[i].x }, func(i int) float64 { return points[i].y }).mean
+	}
+	placed := p.place(points)
+	p.path("curve accuracy", p.place(breakGaps(points, spans)))
+	if len(points) <= 60 {
+		for _, at := range placed {
+			p.circle("dot accuracy", at.x, at.y, 2.5)
+		}
+	}
+	last := points[len(points)-1].y
+	p.label("accuracy", last, percent(last))
+	p.track("accuracy", " %", 1, 100, points)
+}
+
+// checkpointMarks puts a small diamond on the axis for each checkpoint, as far as they can be told apart.
+func (s *story) checkpointMarks(p *panel, x func(record.Checkpoint) float64) {
+	last := math.Inf(-1)
+	for _, c := range s.run.Checkpoints {
+		at := p.x.at(x(c))
+		if at-last < 5 && at >= last {
+			continue
+		}
+		last = at
+		class, text := "checkpoint", "checkpoint of step "+count(c.Step)+", "+size(c.Bytes)
+		if c.Error != "" {
+			class, text = "checkpoint bad", "checkpoint of step "+count(c.Step)+" went wrong: "+c.Error
+		}
+		p.WriteString(`<path class="` + class + `" d="M` + px(at) + " " + px(p.bottom-8) + `l4 4l-4 4l-4-4z">` + title(text) + `</path>`)
+	}
+}

@@ -1,0 +1,105 @@
+package report
+
+import (
+	"math"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// maxMarks bounds the failures that are drawn one by one; the table lists more.
+const maxMarks = 400
+
+func (s *story) failures() []record.FailureCost {
+	return s.run.Summary.Failures[:min(maxMarks, len(s.run.Summary.Failures))]
+}
+
+// labels places texts in the line above a panel, where no curve runs, so that none covers another:
+// those without room are left out, and can be read in the table.
+type labels struct{ end float64 }
+
+// afterName is where the first label may begin: behind the name of the panel.
+const afterName = plotLeft + 48
+
+func (l *labels) add(f *figure, x, y float64, text string) {
+	width := 6.3 * float64(len(text))
+	left := min(x, figureWidth-width)
+	if left < max(l.end, afterName) {
+		return
+	}
+	f.text("mark", left, y, text)
+	l.end = left + width + 14
+}
+
+// failuresOverSteps marks the step at which each failure struck, and tints the steps that were done again.
+func (s *story) failuresOverSteps(f *figure, top, bottom float64) {
+	first := f.bottom-top > 200 // labels stand in the large panel only
+	var l labels
+	for _, c := range s.failures() {
+		x := f.x.at(float64(c.Step))
+		if c.LostSteps > 0 {
+			from := f.x.at(float64(c.RestoredStep))
+			to := f.x.at(float64(c.RestoredStep + c.LostSteps))
+			f.rect("again", from, top, to-from, bottom-top)
+			x = to
+		}
+		f.line(failureClass(c), x, top, x, bottom)
+		if first {
+			l.add(f, x, top-9, failureLabel(c))
+		}
+	}
+}
+
+// outagesOverTime shades the time between each failure and the first step after it, and marks the
+// moment at which the run was whole again.
+func (s *story) outagesOverTime(f *figure, top, bottom float64) {
+	first := f.bottom-top > 150
+	var l labels
+	for _, c := range s.failures() {
+		from, to := f.x.at(c.Seconds), f.x.to
+		if c.RecoverySeconds.Known() {
+			to = f.x.at(c.Seconds + float64(c.RecoverySeconds))
+		}
+		f.rect("outage", from, top, max(1, to-from), bottom-top)
+		if c.CaughtUpSeconds.Known() && c.LostSteps > 0 {
+			whole := f.x.at(c.Seconds + float64(c.CaughtUpSeconds))
+			f.rect("again", to, top, whole-to, bottom-top)
+			f.line("mended", whole, top, whole, bottom)
+		} else if c.RecoverySeconds.Known() {
+			f.line("mended", to, top, to, bottom)
+		}
+		f.line("failure", from, top, from, bottom)
+		if first {
+			l.add(f, from, top-9, failureLabel(c))
+		}
+	}
+}
+
+// failureClass tells a failure that was mended from one that was not.
+func failureClass(c record.FailureCost) string {
+	if c.CaughtUpSeconds.Known() {
+		return "mended"
+	}
+	return "failure"
+}
+
+func failureLabel(c record.FailureCost) string {
+	switch {
+	case c.LostSteps > 0:
+		return c.Part + ", " + plural(c.LostSteps, "step") + " again"
+	case c.RecoverySeconds.Known():
+		return c.Part + ", " + seconds(float64(c.RecoverySeconds))
+	}
+	return c.Part
+}
+
+// endOf returns the last moment that a run tells of.
+func endOf(run *record.Run) float64 {
+	end := run.Summary.WallSeconds
+	if n := len(run.Steps); n > 0 {
+		end = max(end, run.Steps[n-1].Seconds)
+	}
+	if math.IsNaN(end) || end <= 0 {
+		return 1
+	}
+	return end
+}

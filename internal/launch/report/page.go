@@ -1,0 +1,221 @@
+package report
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+//go:embed page.html style.css pointer.js
+var files embed.FS
+
+// maxTableRows bounds the table of failures.
+const maxTableRows = 100
+
+// page is what page.html is filled with.
+type page struct {
+	Style  template.CSS
+	Script template.JS
+
+	Title    string
+	Subtitle []string
+	Verdict  string // what failures cost, in a sentence
+	Tiles    []tile
+	Failures []failureRow
+	More     int // failures that the table leaves out
+	Steps    template.HTML
+	Time     template.HTML
+	Counted  template.HTML
+	Legend   bool // something was lost and done again
+	Settings []setting
+	Config   string // where it cannot be shown as a table
+	Notes    []note
+	Footer   []string
+}
+
+type tile struct{ Label, Value, Unit string }
+
+type failureRow struct {
+	When, Step, What, Cause        string
+	Recovery, Back, Lost, CaughtUp string
+	Mended                         bool
+}
+
+type note struct{ When, Level, Text string }
+
+// Draw reads the run in dir and writes its report.html, as a whole or not at all. It returns the path.
+func Draw(dir string) (string, error) {
+	run, err := record.ReadRun(dir)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, record.ReportFile)
+	if err := record.WriteFile(path, func(w io.Writer) error { return Write(w, run) }); err != nil {
+		return "", fmt.Errorf("draw report of %q: %w", dir, err)
+	}
+	return path, nil
+}
+
+// Write writes the page of a run. It does not change the run.
+func Write(w io.Writer, run *record.Run) error {
+	t, err := template.ParseFS(files, "page.html")
+	if err != nil {
+		return err
+	}
+	style, err := files.ReadFile("style.css")
+	if err != nil {
+		return err
+	}
+	script, err := files.ReadFile("pointer.js")
+	if err != nil {
+		return err
+	}
+	p := newPage(run)
+	p.Style, p.Script = template.CSS(style), template.JS(script)
+	return t.Execute(w, p)
+}
+
+func newPage(run *record.Run) *page {
+	h, s := run.Header, run.Summary
+	p := &page{Title: heading(h), Subtitle: subtitle(h), Verdict: verdict(s), Tiles: tiles(s)}
+	p.Legend = s.ReworkSteps > 0
+	for i, c := range s.Failures {
+		if i == maxTableRows {
+			p.More = len(s.Failures) - maxTableRows
+			break
+		}
+		p.Failures = append(p.Failures, rowOf(c))
+	}
+	if len(run.Steps) > 0 {
+		story := tell(run)
+		p.Steps, p.Time, p.Counted = story.lossOverSteps(), story.overTime(), story.whoCounted()
+	}
+	config := string(run.Config)
+	if config == "" {
+		config = s.Config
+	}
+	if p.Settings = settings(config); p.Settings == nil {
+		p.Config = config
+	}
+	for _, n := range run.Notes {
+		if n.Level != "info" {
+			p.Notes = append(p.Notes, note{seconds(n.Seconds), n.Level, n.Text})
+		}
+	}
+	p.Footer = footer(run)
+	return p
+}
+
+func heading(h record.Header) string {
+	switch {
+	case h.Model != "" && h.Data != "":
+		return h.Model + " on " + h.Data
+	case h.Model != "":
+		return h.Model
+	}
+	return "a run without a name"
+}
+
+func subtitle(h record.Header) []string {
+	var parts []string
+	add := func(shown bool, text string) {
+		if shown {
+			parts = append(parts, text)
+		}
+	}
+	add(h.Parameters > 0, plural(h.Parameters, "parameter"))
+	add(h.Workers > 0, plural(h.Workers, "worker"))
+	add(h.Servers > 0, plural(h.Servers, "server"))
+	add(h.Replicas > 1, count(h.Replicas)+" replicas")
+	add(h.Consistency != "", h.Consistency)
+	add(h.Recovery != "", "recovery "+h.Recovery)
+	add(h.Codec != "", "codec "+h.Codec)
+	add(h.Device != "", h.Device)
+	add(!h.Start.IsZero(), h.Start.UTC().Format("2 January 2006, 15:04 UTC"))
+	return parts
+}
+
+// verdict says in a sentence what failures cost.
+func verdict(s record.Summary) string {
+	n := len(s.Failures)
+	if n == 0 {
+		return "Nothing failed."
+	}
+	unmended := 0
+	for _, c := range s.Failures {
+		if !c.CaughtUpSeconds.Known() {
+			unmended++
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s cost %s without a step", plural(n, "failure"), seconds(s.OutageSeconds))
+	if s.ReworkSteps > 0 {
+		fmt.Fprintf(&b, " and %s of doing %s again", seconds(s.ReworkSeconds), plural(s.ReworkSteps, "step"))
+	} else {
+		b.WriteString("; no step was lost")
+	}
+	if s.WallSeconds > 0 {
+		fmt.Fprintf(&b, ": %s of the run", percent((s.OutageSeconds+s.ReworkSeconds)/s.WallSeconds))
+	}
+	b.WriteString(".")
+	if unmended > 0 {
+		fmt.Fprintf(&b, " %s not mended when it ended.", map[bool]string{true: "One was", false: count(unmended) + " were"}[unmended == 1])
+	}
+	return b.String()
+}
+
+func tiles(s record.Summary) []tile {
+	split := func(label, text string) tile {
+		value, unit, _ := strings.Cut(text, " ")
+		return tile{label, value, unit}
+	}
+	ts := []tile{{"steps", count(s.Steps), ""}, {"final loss", digits(float64(s.FinalLoss)), ""}}
+	if s.FinalAccuracy.Known() {
+		ts = append(ts, split("final accuracy", percent(float64(s.FinalAccuracy))))
+	}
+	return append(ts,
+		tile{"time", seconds(s.WallSeconds), ""},
+		tile{"samples/s", digits3(s.SamplesPerSecond), ""},
+		split("pushed", size(s.BytesPushed)),
+		split("pulled", size(s.BytesPulled)),
+		split("checkpoints, "+count(s.Checkpoints), size(s.CheckpointBytes)),
+	)
+}
+
+func rowOf(c record.FailureCost) failureRow {
+	r := failureRow{When: seconds(c.Seconds), Step: count(c.Step), What: c.Part, Cause: c.Cause,
+		Recovery: seconds(float64(c.RecoverySeconds)), Back: none, Lost: "0", CaughtUp: seconds(float64(c.CaughtUpSeconds)),
+		Mended: c.CaughtUpSeconds.Known()}
+	if c.LostSteps > 0 {
+		r.Back, r.Lost = "step "+count(c.RestoredStep), count(c.LostSteps)
+	}
+	if c.PartialChunks > 0 {
+		r.Back = plural(c.PartialChunks, "chunk")
+		if c.PartialRework.Known() {
+			r.Lost = "≈ " + digits3(float64(c.PartialRework))
+		}
+	}
+	return r
+}
+
+func footer(run *record.Run) []string {
+	var parts []string
+	if run.Header.Version != "" {
+		parts = append(parts, "kintsugi "+run.Header.Version)
+	}
+	if run.Summary.Reason != "" {
+		parts = append(parts, "ended: "+run.Summary.Reason)
+	} else {
+		parts = append(parts, "not ended when this page was drawn")
+	}
+	parts = append(parts, plural(len(run.Steps), "released step"))
+	if run.Skipped > 0 {
+		parts = append(parts, plural(run.Skipped, "line")+" of the record could not be read")
+	}
+	return parts
+}

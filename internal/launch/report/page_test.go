@@ -1,0 +1,182 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+var keep = flag.String("keep", "", "write the demo page to this file, to look at it")
+
+func draw(t *testing.T, run *record.Run) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Write(&b, run); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// wellFormed checks every SVG of the page as XML, which is stricter than a browser.
+func wellFormed(t *testing.T, page string) {
+	t.Helper()
+	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1) {
+		d := xml.NewDecoder(strings.NewReader(svg))
+		for {
+			_, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%v in %.300s", err, svg)
+			}
+		}
+	}
+	for _, bad := range []string{"NaN", "Inf", "%!"} {
+		if strings.Contains(page, bad) {
+			i := strings.Index(page, bad)
+			t.Errorf("the page holds %q: %s", bad, page[max(0, i-80):min(len(page), i+40)])
+		}
+	}
+}
+
+func TestTheDemoRunTellsWhatItsFailuresCost(t *testing.T) {
+	page := draw(t, record.NewRun(demo(600, 1)))
+	if *keep != "" {
+		if err := os.WriteFile(*keep, []byte(page), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wellFormed(t, page)
+	for _, want := range []string{
+		"lenet on digits", "3 failures cost 4.72 s without a step and 2.55 s of doing 42 steps again: 16.0 % of the run.",
+		`class="curve lost"`, `class="curve gold"`, `class="outage"`, `class="again"`, `class="mended"`, `class="checkpoint"`,
+		"server/0, 42 steps again", "worker/5", "optimizer.learning-rate", "prefers-color-scheme: dark",
+		"step 108", "worker/5 is 4.0 times slower than the median",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not hold %q", want)
+		}
+	}
+}
+
+func TestThePageNeedsNoNetwork(t *testing.T) {
+	page := draw(t, record.NewRun(demo(300, 2)))
+	for _, bad := range []string{"http:", "https:", "//cdn", "@import", "url(http", " src=", "<link"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page holds %q", bad)
+		}
+	}
+}
+
+func TestALongRunMakesASmallPage(t *testing.T) {
+	run := record.NewRun(demo(100_000, 3))
+	start := time.Now()
+	page := draw(t, run)
+	t.Logf("%d steps: %d bytes in %v", len(run.Steps), len(page), time.Since(start))
+	if len(page) > 1_500_000 {
+		t.Errorf("the page has %d bytes, want less than 1.5 MB", len(page))
+	}
+	wellFormed(t, page)
+}
+
+func TestTextFromOutsideIsEscaped(t *testing.T) {
+	const evil = `<script>alert("x")</script>' onload="y`
+	events, _ := demo(100, 4)
+	events[0].(*record.Header).Model = evil
+	events = append(events,
+		&record.Failure{At: record.At{Seconds: 40}, Part: evil, Cause: evil},
+		&record.Checkpoint{At: record.At{Seconds: 41}, Step: 100, Error: evil},
+		&record.Note{Level: evil, Text: evil})
+	for _, config := range []string{"model: " + evil + "\n", "{" + evil + "}"} {
+		page := draw(t, record.NewRun(events, []byte(config)))
+		if strings.Contains(page, "<script>alert") || strings.Contains(page, `onload="y`) {
+			t.Errorf("text from outside became markup")
+		}
+		wellFormed(t, page)
+	}
+}
+
+func TestStrangeRunsCanBeDrawn(t *testing.T) {
+	unknown := record.Unknown()
+	tests := map[string][]record.Event{
+		"no events": nil,
+		"no steps":  {&record.Header{Format: 1, Model: "lenet"}, &record.Failure{Part: "server/0"}},
+		"one step":  {&record.Step{Line: 1, Step: 1, Loss: 1, Counted: []uint32{0}, Workers: 1, Quota: 1}},
+		"no losses": {&record.Step{Line: 1, Step: 1, Loss: unknown}, &record.Step{At: record.At{Seconds: 1}, Line: 1, Step: 2, Loss: unknown}},
+		"constant loss": {&record.Step{At: record.At{Seconds: 1}, Line: 1, Step: 1, Loss: 3},
+			&record.Step{At: record.At{Seconds: 2}, Line: 1, Step: 2, Loss: 3}},
+		"infinite loss": {&record.Step{At: record.At{Seconds: 1}, Line: 1, Step: 1, Loss: record.Number(math.Inf(1))},
+			&record.Step{At: record.At{Seconds: 2}, Line: 1, Step: 2, Loss: 1e300}, &record.Step{At: record.At{Seconds: 3}, Line: 1, Step: 3, Loss: -1e300}},
+		"same time":  {&record.Step{Line: 1, Step: 1, Loss: 2}, &record.Step{Line: 1, Step: 2, Loss: 1}},
+		"large slot": {&record.Step{Line: 1, Step: 1, Loss: 2, Counted: []uint32{500}, Workers: 3}},
+	}
+	for name, events := range tests {
+		t.Run(name, func(t *testing.T) {
+			wellFormed(t, draw(t, record.NewRun(events, nil)))
+		})
+	}
+}
+
+func TestDrawWritesThePageIntoTheRunDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	start := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	r, err := record.Create(dir, []byte("model: lenet\n"), record.Header{Start: start, Model: "lenet"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Record(start.Add(time.Second), &record.Step{Line: 1, Step: 1, Loss: 0.5})
+	if _, err := r.Finish(start.Add(2*time.Second), "done"); err != nil {
+		t.Fatal(err)
+	}
+	path, err := Draw(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(path)
+	if err != nil || path != filepath.Join(dir, "report.html") || !strings.Contains(string(page), "ended: done") {
+		t.Errorf("%s: %v, %d bytes", path, err, len(page))
+	}
+}
+
+func TestWhatWasLostAndWhatWasDoneAgainIsKnownByStep(t *testing.T) {
+	var events []record.Event
+	add := func(line uint64, lo, hi uint64) {
+		for s := lo; s <= hi; s++ {
+			events = append(events, &record.Step{Line: line, Step: s, Loss: record.Number(s)})
+		}
+	}
+	add(1, 1, 5)
+	add(2, 3, 6) // back to 2
+	add(3, 5, 7) // back to 4
+	s := tell(record.NewRun(events, nil))
+	var b strings.Builder
+	for _, p := range s.runs() {
+		fmt.Fprintf(&b, "%d…%d %s; ", s.run.Steps[p.lo].Step, s.run.Steps[p.hi-1].Step, [...]string{"kept", "lost", "again"}[p.kind])
+	}
+	want := "1…2 kept; 3…5 lost; 3…4 again; 5…6 lost; 5…6 again; 7…7 kept; "
+	if b.String() != want {
+		t.Errorf("got  %s\nwant %s", b.String(), want)
+	}
+	for i, at := range s.survivors() {
+		if got := s.run.Steps[at].Step; got != uint64(i+1) {
+			t.Errorf("survivor %d is step %d", i+1, got)
+		}
+	}
+	// Equal losses on equal histories give equal averages, whatever was lost in between.
+	if s.smooth[5] != s.smooth[2] || s.smooth[6] != s.smooth[3] {
+		t.Errorf("averages %v: the redone steps 3 and 4 differ from the lost ones", s.smooth)
+	}
+}

@@ -1,0 +1,150 @@
+package report
+
+import (
+	"math"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// story is a run seen as one history: which of its steps count in the end, which were lost, and
+// which were done again.
+type story struct {
+	run    *record.Run
+	smooth []float64 // by step event: moving average of the loss over the history that led to it
+	lost   []bool    // by step event: a restore took the step back
+	redone []bool    // by step event: the step had been released before
+}
+
+// tell reads the history. A restore continues the moving average from the step that it went back to,
+// so that the curve of the redone steps starts where the lost ones started.
+func tell(run *record.Run) *story {
+	n := len(run.Steps)
+	s := &story{run: run, smooth: make([]float64, n), lost: make([]bool, n), redone: make([]bool, n)}
+	weight := 1 / (1 + float64(n)/150) // so that the curve is equally calm at any length
+	var history []int
+	highest := uint64(0)
+	for i, e := range run.Steps {
+		for len(history) > 0 && run.Steps[history[len(history)-1]].Step >= e.Step {
+			s.lost[history[len(history)-1]] = true
+			history = history[:len(history)-1]
+		}
+		before := math.NaN()
+		if len(history) > 0 {
+			before = s.smooth[history[len(history)-1]]
+		}
+		s.smooth[i] = blend(before, float64(e.Loss), weight)
+		s.redone[i] = e.Step <= highest
+		highest = max(highest, e.Step)
+		history = append(history, i)
+	}
+	return s
+}
+
+// blend moves an average towards a value; either may be missing.
+func blend(average, value, weight float64) float64 {
+	switch {
+	case math.IsNaN(value) || math.IsInf(value, 0):
+		return average
+	case math.IsNaN(average):
+		return value
+	}
+	return average + weight*(value-average)
+}
+
+// kind is what became of a step.
+type kind uint8
+
+const (
+	kept kind = iota
+	lostSteps
+	mended
+)
+
+func (s *story) kindOf(i int) kind {
+	switch {
+	case s.lost[i]:
+		return lostSteps
+	case s.redone[i]:
+		return mended
+	}
+	return kept
+}
+
+// runs cuts the step events into maximal pieces [lo, hi) of one kind and one line, in order.
+func (s *story) runs() (pieces []piece) {
+	for lo := 0; lo < len(s.run.Steps); {
+		hi := lo + 1
+		for hi < len(s.run.Steps) && s.kindOf(hi) == s.kindOf(lo) && s.run.Steps[hi].Line == s.run.Steps[lo].Line {
+			hi++
+		}
+		pieces = append(pieces, piece{lo, hi, s.kindOf(lo)})
+		lo = hi
+	}
+	return pieces
+}
+
+type piece struct {
+	lo, hi int
+	kind   kind
+}
+
+// survivors returns the indices of the steps that count in the end: ascending by step.
+func (s *story) survivors() []int {
+	var is []int
+	for i := range s.run.Steps {
+		if !s.lost[i] {
+			is = append(is, i)
+		}
+	}
+	return is
+}
+
+// envelope is a curve of many values cut into buckets of x: mean, least and greatest of each.
+type envelope struct{ mean, low, high []point }
+
+// thin cuts n values into at most limit buckets of equal width over [lo, hi]. Values that are NaN are
+// left out, and so are buckets without any.
+func thin(n, limit int, lo, hi float64, x, y func(i int) float64) envelope {
+	type bucket struct {
+		sumX, sumY, low, high float64
+		n                     int
+	}
+	buckets := make([]bucket, limit)
+	for i := range n {
+		v := y(i)
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			continue
+		}
+		b := &buckets[max(0, min(limit-1, int((x(i)-lo)/(hi-lo)*float64(limit))))]
+		if b.n == 0 {
+			b.low, b.high = v, v
+		}
+		b.low, b.high = min(b.low, v), max(b.high, v)
+		b.sumX += x(i)
+		b.sumY += v
+		b.n++
+	}
+	var e envelope
+	for _, b := range buckets {
+		if b.n == 0 {
+			continue
+		}
+		at := b.sumX / float64(b.n)
+		e.mean = append(e.mean, point{at, b.sumY / float64(b.n)})
+		e.low = append(e.low, point{at, b.low})
+		e.high = append(e.high, point{at, b.high})
+	}
+	return e
+}
+
+// between returns the quantiles q and 1−q of the finite values, and false if there are none.
+func between(values []float64, q float64) (lo, hi float64, ok bool) {
+	finite := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+	if len(finite) == 0 {
+		return 0, 0, false
+	}
+	slices.Sort(finite)
+	cut := int(q * float64(len(finite)-1))
+	return finite[cut], finite[len(finite)-1-cut], true
+}

@@ -1,0 +1,96 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// none stands where there is no number.
+const none = "–"
+
+// count writes a whole number with separators: 61,706.
+func count[T ~int | ~uint64](n T) string {
+	s := strconv.FormatInt(int64(n), 10)
+	sign := ""
+	if strings.HasPrefix(s, "-") {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// digits writes a number with about four significant digits, without an exponent where one can do
+// without.
+func digits(x float64) string {
+	a := math.Abs(x)
+	switch {
+	case math.IsNaN(x) || math.IsInf(x, 0):
+		return none
+	case a == 0:
+		return "0"
+	case a >= 1e7 || a < 1e-4:
+		return strconv.FormatFloat(x, 'e', 2, 64)
+	case a >= 1000:
+		return count(int(math.Round(x)))
+	}
+	places := 3 - int(math.Floor(math.Log10(a)))
+	return strconv.FormatFloat(x, 'f', max(0, min(places, 6)), 64)
+}
+
+// percent writes a fraction as a percentage.
+func percent(x float64) string {
+	if math.IsNaN(x) {
+		return none
+	}
+	return strconv.FormatFloat(100*x, 'f', 1, 64) + " %"
+}
+
+// seconds writes a time.
+func seconds(s float64) string {
+	switch {
+	case math.IsNaN(s):
+		return none
+	case s < 0:
+		return "-" + seconds(-s)
+	case s == 0:
+		return "0 s"
+	case s < 0.9995:
+		return strconv.FormatFloat(1000*s, 'f', 0, 64) + " ms"
+	case s < 10:
+		return strconv.FormatFloat(s, 'f', 2, 64) + " s"
+	case s < 59.95:
+		return strconv.FormatFloat(s, 'f', 1, 64) + " s"
+	case s < 3600:
+		whole := int(math.Round(s))
+		return strings.TrimSuffix(fmt.Sprintf("%d min %d s", whole/60, whole%60), " 0 s")
+	}
+	minutes := int(math.Round(s / 60))
+	return strings.TrimSuffix(fmt.Sprintf("%d h %d min", minutes/60, minutes%60), " 0 min")
+}
+
+// size writes a number of bytes in decimal units, as disks and networks are sold.
+func size(n uint64) string {
+	x := float64(n)
+	for _, unit := range []string{"B", "kB", "MB", "GB", "TB"} {
+		if x < 999.5 || unit == "TB" {
+			if unit == "B" || x >= 99.5 {
+				return strconv.FormatFloat(x, 'f', 0, 64) + " " + unit
+			}
+			return strconv.FormatFloat(x, 'f', 1, 64) + " " + unit
+		}
+		x /= 1000
+	}
+	return ""
+}
+
+// plural writes a number of things: "1 failure", "2 failures".
+func plural[T ~int | ~uint64](n T, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return count(n) + " " + thing + "s"
+}

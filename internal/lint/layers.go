@@ -1,0 +1,147 @@
+package lint
+
+import "strings"
+
+// An entry of the table puts packages into a layer.
+type entry struct {
+	layer int
+	path  string // relative to the module; "" is the root package. With a final /... the folders below belong to it
+	why   string
+}
+
+// The architecture. A package imports packages of lower layers, and those of its own entry. Test files
+// may reach further, but not across the three roles.
+//
+// A new package needs a line here: decide what it may know before writing it. Do not move a package up
+// to make an import pass; ask first why it needs to know that.
+var table = []entry{
+	{6, "cmd/kintsugi/...", "puts the parts together, so it knows all of them; nothing imports it"},
+	{5, "bench/...", "asks questions about the whole system; only the command that runs them imports it"},
+
+	{4, "internal/launch/...", "a cluster of real processes: starts every role, so it stands above them"},
+	{4, "internal/sim/...", "a cluster under virtual time: runs the same cores, so it stands above them"},
+
+	{3, "worker", "a shell: one role of a run. Roles meet in messages, or a change to one becomes a change to all"},
+	{3, "server", "a shell: one role of a run"},
+	{3, "recovery", "a shell: one role of a run"},
+
+	{2, "server/shard", "pure: a replica's decisions, built on agg and chain"},
+	{2, "server/conductor", "pure: the decisions of a run, built on agg and dbw"},
+	{2, "internal/transport/...", "carries the messages; knows no role, so that each role can be tested without it"},
+	{2, "internal/etcd/...", "keeps views and leases; knows no role"},
+	{2, "worker/engine/...", "executes a described model on a device; a model is described without knowing its engine"},
+	{2, "cuda/...", "the same contract as kernels on a GPU; chosen in cmd/kintsugi, so that no other package needs one"},
+
+	{1, "server/agg", "pure: who is counted"},
+	{1, "server/dbw", "pure: how many to wait for"},
+	{1, "server/chain", "pure: what a replica owes its neighbours"},
+	{1, "recovery/roster", "pure: who is in the next view"},
+	{1, "recovery/scar", "pure: which chunks to save"},
+	{1, "recovery/ledger", "pure: what a failure costs"},
+	{1, "recovery/ckpt/...", "the checkpoint's format and files, of use without a cluster"},
+	{1, "kernels/compress/...", "codecs: arithmetic on arrays"},
+	{1, "kernels/blas/...", "matrix products: arithmetic on arrays"},
+	{1, "kernels/nn/...", "layers of networks: arithmetic on arrays"},
+	{1, "kernels/kernelstest", "the contract of kernels as a test; every device imports it, so it knows none"},
+	{1, "worker/data/...", "reads examples; knows no model"},
+	{1, "worker/model/...", "describes models; knows no server, so that a model can be tried alone"},
+
+	{0, "", "the vocabulary: what everyone knows can know no one"},
+	{0, "kernels", "arithmetic on arrays: slices in, slices out"},
+	{0, "proto/...", "the wire contract, generated"},
+	{0, "internal/vfs/...", "files, with crashes on demand; of use to anyone"},
+	{0, "internal/script/...", "reads the scripts of tests; of use to anyone"},
+	{0, "internal/shm", "memory shared between processes: the one other place for unsafe"},
+	{0, "internal/lint", "reads source text; must not depend on what it judges"},
+	{0, "internal/deps", "keeps pinned modules in go.mod until the code that needs them is there; then it goes"},
+}
+
+// extra lists the imports within a layer that are right all the same.
+var extra = []struct{ from, to, why string }{
+	{"recovery/ckpt", "kernels/compress", "a chunk on disk may be stored in a codec of the wire"},
+}
+
+// The roles, and the packages below them, never import one another: not even the pure ones. What two
+// roles both need is a noun, and nouns live in the root package.
+var roles = []string{"worker", "server", "recovery"}
+
+// lookup returns the entry of a folder, or nil.
+func lookup(folder string) *entry {
+	var best *entry
+	for i := range table {
+		e := &table[i]
+		base, tree := strings.CutSuffix(e.path, "/...")
+		if folder != base && !(tree && within(folder, base)) {
+			continue
+		}
+		if best == nil || len(e.path) > len(best.path) {
+			best = e
+		}
+	}
+	return best
+}
+
+// within reports whether folder is base or lies below it.
+func within(folder, base string) bool {
+	return folder == base || base != "" && strings.HasPrefix(folder, base+"/")
+}
+
+// ours returns the folder of an import of this module.
+func ours(module, importPath string) (folder string, ok bool) {
+	if importPath == module {
+		return "", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+// name returns the name of a folder in messages.
+func name(folder string) string {
+	if folder == "" {
+		return "the root package"
+	}
+	return folder
+}
+
+func role(folder string) string {
+	for _, r := range roles {
+		if within(folder, r) {
+			return r
+		}
+	}
+	return ""
+}
+
+func checkLayers(r *report, module string, f *file) {
+	from := lookup(f.folder)
+	for _, i := range f.imports {
+		folder, ok := ours(module, i.path)
+		if !ok {
+			continue
+		}
+		if a, b := role(f.folder), role(folder); a != "" && b != "" && a != b {
+			r.at(i.pos, "roles", "%s imports %s, but %s and %s never import one another: they meet in the "+
+				"messages of the root package. Send what is needed in a message, or take it as a function value "+
+				"that cmd/kintsugi fills in; a test of both belongs in internal/sim or internal/launch",
+				name(f.folder), name(folder), a, b)
+			continue
+		}
+		to := lookup(folder)
+		if from == nil || to == nil || from == to || f.test || allowed(f.folder, folder) {
+			continue // a package without an entry is reported once, by its folder
+		}
+		if to.layer >= from.layer {
+			r.at(i.pos, "layers", "%s (layer %d) imports %s (layer %d: %s). Imports go down: move what both need "+
+				"to a lower layer, or let a higher one pass it in as a value or a function",
+				name(f.folder), from.layer, name(folder), to.layer, to.why)
+		}
+	}
+}
+
+func allowed(from, to string) bool {
+	for _, e := range extra {
+		if within(from, e.from) && within(to, e.to) {
+			return true
+		}
+	}
+	return false
+}

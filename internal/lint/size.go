@@ -1,0 +1,86 @@
+package lint
+
+import (
+	"go/ast"
+	"path"
+	"slices"
+)
+
+// Limits on length. A file or function that grows past them does more than one thing: compose it out of
+// smaller ones. They are generous, so that no one has to cut a thought in two to meet them.
+const (
+	maxFileLines     = 800 // of source in any language
+	maxFunctionLines = 80  // of Go, a table counted as one line
+	maxTestLines     = 120 // the same for functions in test files, which tell a story from start to end
+)
+
+// Names that say nothing of what is inside; such files grow for ever.
+var emptyNames = []string{"util.go", "utils.go", "common.go", "misc.go", "helper.go", "helpers.go", "types.go", "consts.go"}
+
+func checkSize(r *report, f *file) {
+	if f.generated {
+		return
+	}
+	if n := len(f.lines); n > maxFileLines {
+		r.line(0, "size", "the file has %d lines, the limit is %d: give each idea in it a file of its own, or move "+
+			"a table into testdata", n, maxFileLines)
+	}
+	if slices.Contains(emptyNames, path.Base(f.path)) {
+		r.line(0, "names", "a file is named by the noun inside it, and %s says none: move each part beside what it serves",
+			path.Base(f.path))
+	}
+	if f.syntax == nil {
+		return
+	}
+	limit := maxFunctionLines
+	if f.test {
+		limit = maxTestLines
+	}
+	for _, d := range f.syntax.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		if n := f.lineCount(fn) - f.tableLines(fn); n > limit {
+			r.at(fn.Pos(), "size", "function %s has %d lines (tables not counted), the limit is %d: name its parts and "+
+				"make each a function", fn.Name.Name, n, limit)
+		}
+	}
+}
+
+// lineCount returns the number of lines that n covers.
+func (f *file) lineCount(n ast.Node) int {
+	return f.fset.Position(n.End()).Line - f.fset.Position(n.Pos()).Line + 1
+}
+
+// tableLines returns the number of lines in n that are inside literals of arrays, slices and maps: data,
+// not code. A literal that holds a function is code.
+func (f *file) tableLines(n ast.Node) int {
+	lines := 0
+	ast.Inspect(n, func(n ast.Node) bool {
+		lit, ok := n.(*ast.CompositeLit)
+		if !ok {
+			return true
+		}
+		switch lit.Type.(type) {
+		case *ast.ArrayType, *ast.MapType:
+		default:
+			return true
+		}
+		if holdsFunction(lit) {
+			return true
+		}
+		lines += f.lineCount(lit) - 1
+		return false
+	})
+	return lines
+}
+
+func holdsFunction(n ast.Node) (found bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		_, ok := n.(*ast.FuncLit)
+		found = found || ok
+		return !found
+	})
+	return found
+}

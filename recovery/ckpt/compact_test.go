@@ -1,0 +1,175 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+func TestCompactKeepsTheNewestFullCheckpoints(t *testing.T) {
+	layout := smallLayout(t)
+	for keep, want := range map[int][]kintsugi.Step{0: {50, 40}, 1: {50}, 3: {50, 40, 30}, 9: {50, 40, 30, 20, 10}} {
+		fsys := vfs.NewMem()
+		tr := mustTrainer(t, fsys, layout, kintsugi.RuleSGD, 2, 1, 1)
+		for step := kintsugi.Step(10); step <= 50; step += 10 {
+			tr.mustSave(t, step, model(t, layout, kintsugi.RuleSGD, uint64(step)))
+		}
+		before := fsys.Walk(testDir)
+		r, err := Compact(fsys, testDir, keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept []kintsugi.Step
+		for _, name := range r.Kept {
+			m, err := Read(fsys, testDir, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, m.Step)
+			if got, err := restoreAll(fsys, m, layout, kintsugi.RuleSGD); err != nil || !same(got, model(t, layout, kintsugi.RuleSGD, uint64(m.Step))) {
+				t.Errorf("keep %d: step %d does not restore: %v", keep, m.Step, err)
+			}
+		}
+		if !slices.Equal(kept, want) {
+			t.Errorf("keep %d: kept steps %v, want %v", keep, kept, want)
+		}
+		if after := fsys.Walk(testDir); len(after) != 5*len(want) || len(before)-len(after) != len(r.Removed) {
+			t.Errorf("keep %d: %d files are left, %d removed of %d", keep, len(after), len(r.Removed), len(before))
+		}
+		if again, err := Compact(fsys, testDir, keep); err != nil || len(again.Removed) > 0 {
+			t.Errorf("keep %d: the second time removes %v, error %v", keep, again.Removed, err)
+		}
+	}
+}
+
+// What is damaged is no reason to remove what is not.
+func TestCompactDoesNotCountDamagedCheckpoints(t *testing.T) {
+	layout := smallLayout(t)
+	fsys := vfs.NewMem()
+	tr := mustTrainer(t, fsys, layout, kintsugi.RuleSGD, 2, 1, 1)
+	for step := kintsugi.Step(10); step <= 40; step += 10 {
+		m := tr.mustSave(t, step, model(t, layout, kintsugi.RuleSGD, uint64(step)))
+		if step >= 30 {
+			if err := fsys.Edit(inDir(m.Shards[0].File), func(b []byte) []byte { return b[1:] }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := Compact(fsys, testDir, 1); err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := Newest(fsys, testDir)
+	if err != nil || m.Step != 20 {
+		t.Fatalf("newest is %v, error %v", m, err)
+	}
+	if got, err := restoreAll(fsys, m, layout, kintsugi.RuleSGD); err != nil || !same(got, model(t, layout, kintsugi.RuleSGD, 20)) {
+		t.Errorf("step 20 does not restore: %v", err)
+	}
+	if left, err := List(fsys, testDir); err != nil || len(left) != 3 {
+		t.Errorf("run manifests left: %v, error %v", left, err)
+	}
+}
+
+// Another process compacts at each moment of a save; the save must come to a good end.
+func TestCompactLeavesSavesInProgressAlone(t *testing.T) {
+	layout := smallLayout(t)
+	for n := 0; ; n++ {
+		mem := vfs.NewMem()
+		tr := mustTrainer(t, mem, layout, kintsugi.RuleSGD, 3, 1, 1)
+		tr.mustSave(t, 10, model(t, layout, kintsugi.RuleSGD, 10))
+		inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault {
+			if op.N == n {
+				if _, err := Compact(mem, testDir, 1); err != nil {
+					t.Fatalf("compact before %v: %v", op, err)
+				}
+			}
+			return vfs.Fault{}
+		})
+		want := model(t, layout, kintsugi.RuleSGD, 20)
+		var files []string
+		for i, w := range tr.writers {
+			w.fs = inj
+			// The first shards are ahead: they save more while the last is still busy with step 20.
+			r, err := w.Save(context.Background(), Snapshot{Step: 20, Load: want.Load})
+			if err != nil {
+				t.Fatalf("compact before operation %d: %v", n, err)
+			}
+			files = append(files, r.File)
+			for step := kintsugi.Step(21); i == 0 && step < 25; step++ {
+				s := Snapshot{Step: step, Chunks: []kintsugi.ChunkID{0}, Load: want.Load}
+				if _, err := w.Save(context.Background(), s); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		tr.fs = inj
+		m, err := tr.publish(20, files)
+		if err != nil {
+			t.Fatalf("compact before operation %d: %v", n, err)
+		}
+		if got, err := restoreAll(mem, m, layout, kintsugi.RuleSGD); err != nil || !same(got, want) {
+			t.Fatalf("compact before operation %d: the checkpoint does not restore: %v", n, err)
+		}
+		if r := mustVerify(t, mem); len(r.Damage) > 0 {
+			t.Fatalf("compact before operation %d: %v", n, r.Damage)
+		}
+		if inj.Operations() <= n {
+			return
+		}
+	}
+}
+
+func TestAnOldLineGoesWithItsLastFullCheckpoint(t *testing.T) {
+	layout := smallLayout(t)
+	fsys := vfs.NewMem()
+	tr := mustTrainer(t, fsys, layout, kintsugi.RuleSGD, 4, 1, 1)
+	tr.mustSave(t, 10, model(t, layout, kintsugi.RuleSGD, 10))
+	old := tr.mustSave(t, 20, model(t, layout, kintsugi.RuleSGD, 20))
+	// Line 2 begins at step 10 with fewer shards.
+	second := mustTrainer(t, fsys, layout, kintsugi.RuleSGD, 2, 2, 2)
+	if _, err := second.writers[0].Save(context.Background(), Snapshot{Step: 11, Chunks: []kintsugi.ChunkID{0}, Load: model(t, layout, kintsugi.RuleSGD, 1).Load}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Compact(fsys, testDir, 1); err != nil {
+		t.Fatal(err)
+	}
+	if m, _, err := Newest(fsys, testDir); err != nil || m.Name() != old.Name() {
+		t.Fatalf("line 2 has no full checkpoint yet, but the newest is %v, error %v", m, err)
+	}
+	second.mustSave(t, 12, model(t, layout, kintsugi.RuleSGD, 12))
+	if _, err := Compact(fsys, testDir, 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range fsys.Walk(testDir) {
+		n, ok := parseShardName(path.Base(name))
+		if ok && n.Line == 1 {
+			t.Errorf("%s of line 1 is left", name)
+		}
+	}
+	if _, err := Read(fsys, testDir, old.Name()); !errors.Is(err, kintsugi.ErrCorrupt) {
+		t.Errorf("the checkpoint of line 1 can still be read: %v", err)
+	}
+}
+
+func TestForeignFilesAreLeftAlone(t *testing.T) {
+	fsys := twoSaves(t)
+	foreign := []string{"manifest/README", "segment/backup.tar", "tmp/mine", "shard/1-2-3-4-5"}
+	for _, name := range foreign {
+		if _, err := fsys.Create(inDir(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Compact(fsys, testDir, 1); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(foreign)
+	r := mustVerify(t, fsys)
+	if slices.Sort(r.Unpublished); !slices.Equal(r.Unpublished, foreign) || len(r.Damage) > 0 {
+		t.Errorf("verify: %+v", r)
+	}
+}

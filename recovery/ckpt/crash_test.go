@@ -1,0 +1,183 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+// story is what happens until the machine goes down: full checkpoints, saves of a few chunks between
+// them, compaction that keeps one. It calls published after each full checkpoint that is durable.
+func story(tr *trainer, models map[kintsugi.Step]*Flat, published func(kintsugi.Step)) error {
+	for _, step := range []kintsugi.Step{10, 20, 30} {
+		if _, err := tr.save(step, models[step]); err != nil {
+			return err
+		}
+		published(step)
+		if _, err := Compact(tr.fs, testDir, 1); err != nil {
+			return err
+		}
+		part := models[step+5]
+		for _, w := range tr.writers {
+			s := Snapshot{Step: step + 5, Chunks: []kintsugi.ChunkID{w.cfg.Range.Lo + 1}, Load: part.Load}
+			if _, err := w.Save(context.Background(), s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func storyModels(t *testing.T, layout *kintsugi.Layout) map[kintsugi.Step]*Flat {
+	models := map[kintsugi.Step]*Flat{}
+	for step := kintsugi.Step(10); step <= 40; step += 5 {
+		models[step] = model(t, layout, kintsugi.RuleMomentum, uint64(step))
+	}
+	return models
+}
+
+// A crash after any operation, on a disk that loses any part of what was not synced, leaves the old
+// checkpoint or the new one, whole; never an older one than the last that was published.
+func TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint(t *testing.T) {
+	layout := smallLayout(t)
+	models := storyModels(t, layout)
+	seeds := 6
+	if testing.Short() {
+		seeds = 2
+	}
+	for n := 0; ; n++ {
+		operations := 0
+		for seed := -1; seed < seeds; seed++ {
+			mem := vfs.NewMem()
+			inj := vfs.NewInjector(mem, vfs.CrashAfter(n))
+			durable, trying := kintsugi.Step(0), kintsugi.Step(10)
+			tr, err := openTrainer(inj, layout, kintsugi.RuleMomentum, 2, 1, 1)
+			if err == nil {
+				err = story(tr, models, func(s kintsugi.Step) { durable, trying = s, s+10 })
+			}
+			if operations = inj.Operations(); err != nil && !errors.Is(err, vfs.ErrCrashed) {
+				t.Fatalf("operation %d: %v", n, err)
+			}
+			var rng *rand.Rand // of the first round: a disk that loses all it may
+			if seed >= 0 {
+				rng = rand.New(rand.NewPCG(uint64(seed), uint64(n)))
+			}
+			disk := mem.Crash(rng)
+			if err := checkAfterCrash(t, disk, layout, models, durable, trying); err != nil {
+				t.Fatalf("crash after operation %d, seed %d: %v", n, seed, err)
+			}
+			if err := goOnAfterCrash(disk, layout, models[40]); err != nil {
+				t.Fatalf("crash after operation %d, seed %d, going on: %v", n, seed, err)
+			}
+		}
+		if operations <= n {
+			if n < 150 {
+				t.Fatalf("the story takes %d operations: the test tests too little", n)
+			}
+			return
+		}
+	}
+}
+
+func checkAfterCrash(t *testing.T, disk *vfs.Mem, layout *kintsugi.Layout, models map[kintsugi.Step]*Flat, durable, trying kintsugi.Step) error {
+	m, skipped, err := Newest(disk, testDir)
+	if errors.Is(err, ErrNoCheckpoint) && durable == 0 && len(skipped) == 0 {
+		return nil
+	}
+	if err != nil || len(skipped) > 0 {
+		return fmt.Errorf("newest: skipped %v, error %w", skipped, err)
+	}
+	if m.Step != durable && m.Step != trying {
+		return fmt.Errorf("the newest is of step %d; step %d is durable", m.Step, durable)
+	}
+	got, err := restoreAll(disk, m, layout, kintsugi.RuleMomentum)
+	if err != nil {
+		return err
+	}
+	if !same(got, models[m.Step]) {
+		return fmt.Errorf("step %d is not what was saved", m.Step)
+	}
+	if r := mustVerify(t, disk); len(r.Damage) > 0 {
+		return fmt.Errorf("verify: %v", r.Damage)
+	}
+	// Partial recovery finds for each chunk a value at least as new as the full checkpoint.
+	running, err := NewFlat(layout, got.Range, kintsugi.RuleMomentum)
+	if err != nil {
+		return err
+	}
+	report, err := RestoreRunning(context.Background(), disk, testDir, 1, layout, got.Range, running.Place)
+	if err != nil || len(report.Missing)+len(report.Skipped) > 0 {
+		return fmt.Errorf("running checkpoint: %+v, error %w", report, err)
+	}
+	for id, step := range running.Saved {
+		id := kintsugi.ChunkID(id)
+		if step < m.Step || !sameBits(running.Chunk(id).Params, models[step].Chunk(id).Params) {
+			return fmt.Errorf("chunk %d comes from step %d, or is not what was saved then", id, step)
+		}
+	}
+	return nil
+}
+
+// goOnAfterCrash starts new writers on what is left and makes the next checkpoint. Then nothing that
+// the crash left is still there.
+func goOnAfterCrash(disk *vfs.Mem, layout *kintsugi.Layout, f *Flat) error {
+	tr, err := openTrainer(disk, layout, kintsugi.RuleMomentum, 2, 1, 2)
+	if err != nil {
+		return err
+	}
+	if _, err := tr.save(40, f); err != nil {
+		return err
+	}
+	if _, err := Compact(disk, testDir, 1); err != nil {
+		return err
+	}
+	m, _, err := Newest(disk, testDir)
+	if err != nil || m.Step != 40 {
+		return fmt.Errorf("newest is %v, error %w", m, err)
+	}
+	if got, err := restoreAll(disk, m, layout, kintsugi.RuleMomentum); err != nil || !same(got, f) {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if files := disk.Walk(testDir); len(files) != 5 { // a run manifest, two shard manifests, two segments
+		return fmt.Errorf("files that nobody needs: %v", files)
+	}
+	return nil
+}
+
+// A publisher that dies between link and sync leaves a manifest that is there, but not durable. Compact
+// must not take that for a reason to remove what is.
+func TestCompactDoesNotTrustAManifestThatIsNotDurable(t *testing.T) {
+	layout := smallLayout(t)
+	models := storyModels(t, layout)
+	for n := 0; ; n++ {
+		mem := vfs.NewMem()
+		tr := mustTrainer(t, mem, layout, kintsugi.RuleMomentum, 2, 1, 1)
+		tr.mustSave(t, 10, models[10])
+		process := vfs.NewInjector(mem, vfs.CrashAfter(n)) // only the process dies
+		for _, w := range tr.writers {
+			w.fs = process
+		}
+		tr.fs = process
+		_, err := tr.save(20, models[20])
+		for c := 0; ; c++ {
+			// The machine goes down during the compaction of another process.
+			other := vfs.NewInjector(mem, vfs.CrashAfter(c))
+			_, compactErr := Compact(other, testDir, 1)
+			if compactErr == nil {
+				break
+			}
+		}
+		disk := mem.Crash(nil)
+		if err := checkAfterCrash(t, disk, layout, models, 10, 20); err != nil {
+			t.Fatalf("the process died after operation %d: %v", n, err)
+		}
+		if err == nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package ckpt
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+var update = flag.Bool("update", false, "write testdata again; only together with a new FormatVersion")
+
+// sample is the checkpoint in testdata: two shards, momentum, a full checkpoint at step 3 and a save of
+// one chunk at step 4. Value i is i/4, its velocity −i; chunk c has taken 100+c optimizer steps.
+func sample(t *testing.T) (*kintsugi.Layout, *Flat) {
+	layout := mustLayout(t,
+		kintsugi.Tensor{Name: "weight", Shape: []int{4, 9}},
+		kintsugi.Tensor{Name: "bias", Shape: []int{3}},
+	)
+	f, err := NewFlat(layout, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}, kintsugi.RuleMomentum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.Params {
+		f.Params[i], f.State[0][i] = float32(i)/4, -float32(i)
+	}
+	for c := range f.Steps {
+		f.Steps[c] = 100 + uint64(c)
+	}
+	return layout, f
+}
+
+func writeSample(t *testing.T, fsys vfs.FS, dir string) {
+	t.Helper()
+	layout, f := sample(t)
+	m := &RunManifest{
+		Line: 2, Step: 3, Fence: 4, Rule: kintsugi.RuleMomentum, Model: "sample", Seed: math.MaxUint64,
+		Created: time.Date(2026, 2, 3, 4, 5, 6, 700, time.FixedZone("", 3600)),
+		Tensors: layout.Tensors, Notes: map[string]string{"data": "none", "a<b": "\"quoted\""},
+	}
+	var files []string
+	var first *Writer
+	for i, r := range layout.Split(2) {
+		w, err := OpenWriter(fsys, dir, WriterConfig{
+			Layout: layout, Rule: m.Rule, Shard: kintsugi.ShardID(i), Range: r, Line: m.Line, Fence: m.Fence,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := w.Save(context.Background(), Snapshot{Step: m.Step, Load: f.Load})
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, report.File)
+		if i == 0 {
+			first = w
+		}
+	}
+	if err := PublishRun(fsys, dir, m, files); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Save(context.Background(), Snapshot{Step: 4, Chunks: []kintsugi.ChunkID{1}, Load: f.Load}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Version 1 must stay readable, and must stay what this program writes as long as the version is 1.
+func TestSampleOfVersion1IsReadAndWrittenAgain(t *testing.T) {
+	dir := filepath.Join("testdata", fmt.Sprintf("v%d", FormatVersion))
+	if *update {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		writeSample(t, vfs.OS{}, dir)
+	}
+	mem := vfs.NewMem()
+	writeSample(t, mem, "run")
+	for _, name := range mem.Walk("run") {
+		want, err := readAll(mem, ".", name, maxManifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(dir, name[len("run/"):]))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is written differently now (read: %v): the format has drifted, it needs a new version", name, err)
+		}
+	}
+
+	layout, want := sample(t)
+	m, skipped, err := Newest(vfs.OS{}, dir)
+	if err != nil || len(skipped) > 0 {
+		t.Fatalf("newest: %v, skipped %v", err, skipped)
+	}
+	if m.Line != 2 || m.Step != 3 || m.Seed != math.MaxUint64 || m.Notes["a<b"] != "\"quoted\"" {
+		t.Errorf("run manifest: %+v", m)
+	}
+	got, _ := NewFlat(layout, want.Range, kintsugi.RuleMomentum)
+	if err := Restore(context.Background(), vfs.OS{}, dir, m, layout, got.Range, got.Place); err != nil || !same(got, want) {
+		t.Errorf("restore: %v, or other values", err)
+	}
+	report, err := RestoreRunning(context.Background(), vfs.OS{}, dir, 2, layout, got.Range, got.Place)
+	if err != nil || len(report.Missing)+len(report.Skipped) > 0 || got.Saved[1] != 4 || got.Saved[0] != 3 {
+		t.Errorf("running checkpoint: %+v, error %v, from steps %v", report, err, got.Saved)
+	}
+	if r, err := Verify(context.Background(), vfs.OS{}, dir, nil); err != nil || len(r.Damage) > 0 {
+		t.Errorf("verify: %v, error %v", r.Damage, err)
+	}
+}

@@ -1,0 +1,317 @@
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/recovery/roster"
+)
+
+// Newest returns the newest full checkpoint that can be restored: the name of its run manifest, its step,
+// and the line on which it was saved. An empty name without an error means that there is none. It may block
+// until ctx ends.
+type Newest func(ctx context.Context) (manifest string, step kintsugi.Step, line kintsugi.Line, err error)
+
+// NoCheckpoints is the Newest of a run that saves none.
+func NoCheckpoints(context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
+	return "", 0, 0, nil
+}
+
+// Config tunes a Coordinator. Zero fields mean the defaults given here.
+type Config struct {
+	// Etcd reaches the run's keys. It stays the caller's, who closes it after Run.
+	Etcd *etcd.Client
+
+	// ID names this coordinator to whoever looks into etcd. Default: host and process.
+	ID string
+
+	// Roster says what the run wants of its servers, and what its first view starts from.
+	Roster roster.Config
+
+	// Newest finds the checkpoint that a new line starts from. Required: say NoCheckpoints for a run that
+	// saves none, since forgetting it would throw every step away at the first failure.
+	Newest Newest
+
+	// Lease is how long after its death a coordinator that leads is replaced by the next. It is rounded up
+	// to whole seconds. Default 5 s, a guess: training goes on meanwhile.
+	Lease time.Duration
+
+	// Retry is the pause before the store or etcd is asked again. Default 1 s.
+	Retry time.Duration
+
+	// Patience bounds one question to the store or to etcd. Default 30 s.
+	Patience time.Duration
+
+	// Log receives each decision with its reason, once. Default: nothing is logged.
+	Log *slog.Logger
+}
+
+// Coordinator decides on the views of a run as long as it leads.
+type Coordinator struct {
+	cfg    Config
+	reason string // logged last
+}
+
+// NewCoordinator returns a coordinator that does nothing before Run. Settings that make no sense are an ErrUsage.
+func NewCoordinator(cfg Config) (*Coordinator, error) {
+	if cfg.Etcd == nil || cfg.Newest == nil {
+		return nil, fmt.Errorf("%w: a coordinator needs an etcd and a way to find checkpoints", kintsugi.ErrUsage)
+	}
+	if _, err := roster.New(cfg.Roster); err != nil {
+		return nil, err
+	}
+	if cfg.ID == "" {
+		host, _ := os.Hostname()
+		cfg.ID = fmt.Sprintf("%s/%d", host, os.Getpid())
+	}
+	setDefault(&cfg.Lease, 5*time.Second)
+	setDefault(&cfg.Retry, time.Second)
+	setDefault(&cfg.Patience, 30*time.Second)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	return &Coordinator{cfg: cfg}, nil
+}
+
+func setDefault(d *time.Duration, to time.Duration) {
+	if *d <= 0 {
+		*d = to
+	}
+}
+
+// Run campaigns, leads, and campaigns again when the leadership is lost, until ctx ends: nothing that
+// happens to etcd, to the store or to servers ends it before. It returns nil, and the next coordinator leads
+// at once. Call it once.
+func (c *Coordinator) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		lead, err := c.cfg.Etcd.Campaign(ctx, c.cfg.ID, c.cfg.Lease)
+		if err != nil {
+			c.trouble(ctx, err)
+			c.rest(ctx)
+			continue
+		}
+		c.cfg.Log.Info("this coordinator leads", "id", c.cfg.ID)
+		err = c.lead(ctx, lead)
+		if bye := lead.Resign(); err == nil {
+			err = bye
+		}
+		if err != nil {
+			c.trouble(ctx, err)
+			c.rest(ctx)
+		}
+	}
+	return nil
+}
+
+// trouble logs an error once as long as it is the same; the end of the run is none.
+func (c *Coordinator) trouble(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		c.say(slog.LevelWarn, err.Error())
+	}
+}
+
+// say logs a reason, unless it was the last that was logged.
+func (c *Coordinator) say(level slog.Level, reason string, args ...any) {
+	if reason != c.reason {
+		c.reason = reason
+		c.cfg.Log.Log(context.Background(), level, reason, args...)
+	}
+}
+
+// rest waits for the pause before another attempt, or for the end of ctx.
+func (c *Coordinator) rest(ctx context.Context) {
+	t := time.NewTimer(c.cfg.Retry)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// tenure is what a coordinator knows while it leads. Its loop owns it.
+type tenure struct {
+	*Coordinator
+	lead    *etcd.Leadership
+	state   *roster.State
+	present map[uint32]etcd.Member
+	view    *kintsugi.View // that counts
+}
+
+// errLost means that somebody else may lead by now.
+var errLost = errors.New("the leadership was lost: campaigning again")
+
+// lead decides until ctx ends or the leadership is lost. The state begins anew with each leadership, from
+// what etcd holds: what the one before remembered may be old.
+func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	state, err := roster.New(c.cfg.Roster)
+	if err != nil {
+		return err
+	}
+	t := &tenure{Coordinator: c, lead: lead, state: state, present: make(map[uint32]etcd.Member)}
+	if err := t.readView(ctx); err != nil {
+		return err
+	}
+	members := c.cfg.Etcd.WatchMembers(ctx, etcd.Server)
+	select { // who is present must be known before the first decision, or everybody would seem away
+	case <-ctx.Done():
+		return nil
+	case <-lead.Lost():
+		return errLost
+	case ms := <-members:
+		t.note(ms)
+	}
+	for {
+		again, err := t.decide(ctx)
+		if err != nil {
+			return err
+		}
+		var timer <-chan time.Time // nil: only an event brings a new decision
+		if again > 0 {
+			timer = time.After(again)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lead.Lost():
+			return errLost
+		case <-timer:
+		case ms, ok := <-members:
+			if !ok {
+				return nil // ctx has ended
+			}
+			t.note(ms)
+		}
+	}
+}
+
+// readView tells the state which view counts.
+func (t *tenure) readView(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
+	defer cancel()
+	v, at, err := t.cfg.Etcd.View(ctx)
+	if err != nil {
+		return err
+	}
+	t.view = v
+	t.state.Handle(time.Now(), roster.Viewed{View: v, At: int64(at)})
+	return nil
+}
+
+// note tells the state what has changed among the servers.
+func (t *tenure) note(ms []etcd.Member) {
+	now := time.Now()
+	left := t.present
+	t.present = make(map[uint32]etcd.Member, len(ms))
+	for _, m := range ms {
+		was, known := left[m.Index]
+		delete(left, m.Index)
+		t.present[m.Index] = m
+		if known && was.Incarnation == m.Incarnation && was.Since == m.Since {
+			continue
+		}
+		address, err := addressOf(m)
+		if err != nil {
+			// Its place counts as empty: nobody could reach it.
+			t.cfg.Log.Warn("a server registered without an address", "server", m.String(), "error", err)
+			t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(m.Index)})
+			continue
+		}
+		t.state.Handle(now, roster.Joined{
+			Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation, Address: address},
+			Since:  int64(m.Since),
+		})
+	}
+	for index := range left {
+		t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(index)})
+	}
+}
+
+// addressOf returns the address at which a server says it can be reached.
+func addressOf(m etcd.Member) (string, error) {
+	var v struct {
+		Address string `json:"address"`
+	}
+	if err := json.Unmarshal(m.Value, &v); err != nil {
+		return "", err
+	}
+	if v.Address == "" {
+		return "", errors.New(`its value has no "address"`)
+	}
+	return v.Address, nil
+}
+
+// decide carries out what the state decides. It returns after which time to decide again, 0 for only after an
+// event, or an error when the leadership is over.
+func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
+	now := time.Now()
+	d := t.state.Decide(now)
+	if d.Ask {
+		found, err := t.lookUp(ctx)
+		if err != nil {
+			t.trouble(ctx, fmt.Errorf("%s: %w", d.Reason, err))
+			return t.cfg.Retry, nil
+		}
+		t.state.Handle(now, found)
+		d = t.state.Decide(now)
+	}
+	if d.View == nil {
+		t.say(slog.LevelInfo, d.Reason)
+		if !d.Again.IsZero() {
+			again = max(time.Until(d.Again), time.Millisecond)
+		}
+		return again, nil
+	}
+	return t.put(ctx, *d.View)
+}
+
+// lookUp asks what a new view must know. The fence is taken last, so that it is the newest of all.
+func (t *tenure) lookUp(ctx context.Context) (roster.Found, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
+	defer cancel()
+	manifest, step, line, err := t.cfg.Newest(ctx)
+	if err != nil {
+		return roster.Found{}, fmt.Errorf("find the newest checkpoint: %w", err)
+	}
+	var fence kintsugi.Fence
+	if t.view != nil {
+		fence = t.view.Fence
+	}
+	if fence, err = t.cfg.Etcd.NextFence(ctx, fence); err != nil {
+		return roster.Found{}, err
+	}
+	return roster.Found{Newest: roster.Checkpoint{Manifest: manifest, Step: step, Line: line}, Fence: fence}, nil
+}
+
+// put makes v the view that counts.
+func (t *tenure) put(ctx context.Context, v kintsugi.View) (again time.Duration, err error) {
+	var previous kintsugi.ViewNumber
+	if t.view != nil {
+		previous = t.view.Number
+	}
+	bounded, cancel := context.WithTimeout(ctx, t.cfg.Patience)
+	defer cancel()
+	at, err := t.lead.PutView(bounded, previous, v)
+	if err != nil {
+		// Whether the answer was lost or somebody was faster: etcd knows which view counts. If it is
+		// another coordinator's, Lost says so, too, and this one cannot put anything any more.
+		t.trouble(ctx, err)
+		if err := t.readView(ctx); err != nil {
+			t.trouble(ctx, err)
+		}
+		return t.cfg.Retry, nil
+	}
+	t.view = &v
+	t.state.Handle(time.Now(), roster.Viewed{View: &v, At: int64(at)})
+	t.say(slog.LevelInfo, v.Reason, "view", v.Number, "line", v.Line, "fence", v.Fence, "restore", v.Restore)
+	return time.Nanosecond, nil // to say that it stands, and to see who has come and gone since
+}

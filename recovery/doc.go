@@ -1,0 +1,36 @@
+// Package recovery keeps a run alive when its processes die: it decides who serves, and from which step.
+//
+// The Coordinator is the shell around the pure core recovery/roster: it watches who is present, asks which
+// checkpoint is newest, and puts the views that the core decides on. Any number of coordinators may run; one of them
+// leads. What a coordinator must not forget lies in etcd, so its death loses nothing.
+//
+// # What a run survives
+//
+// The first column is what happens, the second what holds in this release, the third where it is shown. A row
+// that says "later" names what a later release brings; until then the second column is all there is.
+//
+//	happens                    holds                                                  shown by
+//	-------                    -----                                                  --------
+//	a server dies              when it is back, a new view on a new line: all         TestAServerThatDiesIsRestoredFromTheNewestCheckpoint,
+//	                           shards restore the newest full checkpoint, and the     roster: checkpoint.txt
+//	                           steps since then are computed again
+//	  with replicas            later: no committed step is lost
+//	  only its chunks restored later: the other shards keep their steps
+//	a server hangs until its   as if it had died, unless Config.LapsesForgiven        roster: lapse.txt
+//	lease lapses
+//	every server dies          the same, in one view                                  roster: checkpoint.txt
+//	every process dies         a new start goes on from the view in etcd, or where    TestARestartedCoordinatorContinuesFromTheViewInEtcd,
+//	                           etcd is gone from the newest checkpoint                roster: nothing_saved.txt
+//	the coordinator dies       training goes on in the current view; the next         TestTheNextCoordinatorTakesOverAndSeesWhatItMissed
+//	                           coordinator sees what it missed
+//	etcd dies and is back      training goes on in the current view; leases live      TestTheCoordinatorOutlivesARestartOfEtcd,
+//	                           on, and a failover waits                               etcd: TestARegistrationSurvivesARestartOfEtcdWithoutALapse
+//	two coordinators believe   only the one whose candidacy etcd still knows puts     etcd: TestTheNextCandidateLeadsWhenTheLeaderResigns
+//	that they lead             a view
+//	two lives of one place     only the later one counts, and the earlier one         etcd: TestALaterLifeTakesThePlaceAtOnceAndTheEarlierOneLearnsOfIt
+//	                           learns of it
+//	the store is away          no new view, loudly, until it answers: a view that     TestAFailoverWaitsForTheStore
+//	                           names an old checkpoint would throw steps away
+//
+// Workers are no part of a view: the conductor admits them and lets them go (package server).
+package recovery

@@ -1,0 +1,343 @@
+package roster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Config says what a run wants of its servers. Zero fields mean the defaults given here.
+type Config struct {
+	// Servers is their number, at least 1: as many as there are shards.
+	Servers int
+
+	// Replicas is the length of each shard's chain, at most Servers. Default 1.
+	Replicas int
+
+	// ResumeFrom is the checkpoint that the very first view starts from. Default: the newest one that is
+	// found; where there is none, the initialisation.
+	ResumeFrom Checkpoint
+
+	// Hold is how long a view in which nobody of the view before takes part waits after the last of them was
+	// seen: the time to live of a server's lease plus the bound on clocks, where two lives of one place can
+	// run at once. Default 0, for where a place's old life is dead before the next one starts: the launcher
+	// and a StatefulSet see to that.
+	Hold time.Duration
+
+	// LapsesForgiven lets a view stand when a server that was away comes back as the same incarnation: it
+	// has its state, and nobody else took its place. Default: its absence counts as a loss.
+	LapsesForgiven bool
+}
+
+// Checkpoint is a full checkpoint that can be restored. The zero Checkpoint means that there is none.
+type Checkpoint struct {
+	Manifest string // name of the run manifest
+	Step     kintsugi.Step
+	Line     kintsugi.Line // on which it was saved
+}
+
+// Event is something that the shell has learned. The types below are all there are.
+type Event interface{ event() }
+
+// Joined says that a life of a server is present. Since is the revision since which its place has been
+// filled without a gap.
+type Joined struct {
+	Member kintsugi.Member
+	Since  int64
+}
+
+// Left says that a place is empty: the lease lapsed, or the server said good-bye.
+type Left struct{ Server kintsugi.ServerID }
+
+// Viewed says which view counts and the revision at which it was put; nil: there is none yet. The shell says
+// it first of all, and after each view that it has put or read.
+type Viewed struct {
+	View *kintsugi.View
+	At   int64
+}
+
+// Found answers a Decision that asks. It counts for the next Decide only: what is newest does not stay newest.
+type Found struct {
+	Newest Checkpoint
+	Fence  kintsugi.Fence // taken for the view to come
+}
+
+func (Joined) event() {}
+func (Left) event()   {}
+func (Viewed) event() {}
+func (Found) event()  {}
+
+// Decision is what to do, and why.
+type Decision struct {
+	// View is to be put in place of the one that counts; nil: nothing to put. The caller owns it.
+	View *kintsugi.View
+
+	// Ask means that a new view is due: look up what Found holds, Handle it and Decide again.
+	Ask bool
+
+	// Again, where it is not zero, is when to Decide again even if nothing happens.
+	Again time.Time
+
+	// Reason is a sentence for the log. It is never empty, and stays the same while nothing changes.
+	Reason string
+}
+
+// State is what a coordinator knows. It is a plain value machine: the same events at the same times give the
+// same decisions. Not safe for concurrent use.
+type State struct {
+	cfg     Config
+	present map[kintsugi.ServerID]Joined
+	found   *Found
+
+	view     *kintsugi.View
+	viewedAt int64     // revision of view
+	lastSeen time.Time // when a member of view was last known to be there
+}
+
+// New returns the state of a coordinator that knows nothing yet. Numbers that make no sense are an ErrUsage.
+func New(cfg Config) (*State, error) {
+	if cfg.Replicas == 0 {
+		cfg.Replicas = 1
+	}
+	if cfg.Servers < 1 {
+		return nil, fmt.Errorf("%w: a run needs at least one server, not %d", kintsugi.ErrUsage, cfg.Servers)
+	}
+	if cfg.Replicas < 1 || cfg.Replicas > cfg.Servers {
+		return nil, fmt.Errorf("%w: %d replicas on %d servers: choose 1 to %d", kintsugi.ErrUsage, cfg.Replicas, cfg.Servers, cfg.Servers)
+	}
+	return &State{cfg: cfg, present: make(map[kintsugi.ServerID]Joined)}, nil
+}
+
+// Handle takes note of an event that happened by now.
+func (s *State) Handle(now time.Time, e Event) {
+	switch e := e.(type) {
+	case Joined:
+		s.saw(now, e.Member.Server)
+		s.present[e.Member.Server] = e
+	case Left:
+		s.saw(now, e.Server)
+		delete(s.present, e.Server)
+	case Viewed:
+		s.view, s.viewedAt, s.lastSeen = e.View, e.At, now
+	case Found:
+		s.found = &e
+	default:
+		panic(fmt.Sprintf("roster: unknown event %T", e))
+	}
+}
+
+// saw notes that the life that filled a place so far was there until now, if the view names it.
+func (s *State) saw(now time.Time, id kintsugi.ServerID) {
+	if j, ok := s.present[id]; ok && s.fate(j) == kept {
+		s.lastSeen = now
+	}
+}
+
+// fate is what has become of a server's replica since the view was put.
+type fate int
+
+const (
+	kept     fate = iota // the view names this life, and it has not been away
+	lapsed               // the view names this life, but it has been away
+	replaced             // the view names another life: what that one held is gone
+)
+
+func (s *State) fate(j Joined) fate {
+	id := int(j.Member.Server)
+	switch {
+	case s.view == nil || id >= len(s.view.Servers) || s.view.Servers[id].Incarnation != j.Member.Incarnation:
+		return replaced
+	case j.Since > s.viewedAt && !s.cfg.LapsesForgiven:
+		return lapsed
+	}
+	return kept
+}
+
+// Decide says what is to be done at now.
+func (s *State) Decide(now time.Time) Decision {
+	found := s.found
+	s.found = nil
+	if absent := s.absent(); len(absent) > 0 {
+		return Decision{Reason: s.waiting(absent)}
+	}
+	why := s.whyNew()
+	if why == "" {
+		return Decision{Reason: fmt.Sprintf("view %d stands: everybody it names is present", s.view.Number)}
+	}
+	if until := s.lastSeen.Add(s.cfg.Hold); s.view != nil && !s.anyKept() && now.Before(until) {
+		return Decision{Again: until, Reason: fmt.Sprintf(
+			"%s; nobody of view %d is left, and its leases must lapse before the next one starts", why, s.view.Number)}
+	}
+	if found == nil {
+		return Decision{Ask: true, Reason: why + "; looking for the newest checkpoint"}
+	}
+	v := s.next(*found, why)
+	return Decision{View: v, Reason: v.Reason}
+}
+
+// absent returns the servers that the run wants and that are not there, ascending.
+func (s *State) absent() []kintsugi.ServerID {
+	var ids []kintsugi.ServerID
+	for id := range kintsugi.ServerID(s.cfg.Servers) {
+		if _, ok := s.present[id]; !ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (s *State) anyKept() bool {
+	for id := range kintsugi.ServerID(s.cfg.Servers) {
+		if s.fate(s.present[id]) == kept {
+			return true
+		}
+	}
+	return false
+}
+
+// next builds the view that follows. All servers are present.
+//
+// Every loss starts a new line, whatever the number of replicas. Limitation: with Replicas above 1 a chain
+// that has lost one replica could go on with the others.
+func (s *State) next(found Found, why string) *kintsugi.View {
+	v := &kintsugi.View{Number: 1, Fence: found.Fence}
+	from := found.Newest
+	line := found.Newest.Line
+	if s.view == nil {
+		if s.cfg.ResumeFrom.Manifest != "" {
+			from = s.cfg.ResumeFrom
+		}
+		line = max(line, from.Line)
+	} else {
+		v.Number = s.view.Number + 1
+		v.Fence = max(v.Fence, s.view.Fence+1)
+		line = max(line, s.view.Line)
+		if from.Manifest == "" { // nothing was saved since the line began: it begins again, where it did
+			from = Checkpoint{Manifest: s.view.Restore, Step: s.view.RestoreStep}
+		}
+	}
+	v.Line = line + 1
+	v.Restore, v.RestoreStep = from.Manifest, from.Step
+	if from.Manifest == "" {
+		v.Reason = why + ": all shards start from the initialisation"
+	} else {
+		v.Reason = fmt.Sprintf("%s: all shards restore step %d", why, from.Step)
+	}
+	for id := range kintsugi.ServerID(s.cfg.Servers) {
+		v.Servers = append(v.Servers, s.present[id].Member)
+	}
+	v.Chains = chains(s.cfg.Servers, s.cfg.Replicas)
+	v.Conductor = v.Chains[0][0]
+	return v
+}
+
+// chains returns who holds each shard: shard i has its head on server i and its successors on the servers
+// after it, around the ring, so that every server has the same load.
+func chains(servers, replicas int) [][]kintsugi.ServerID {
+	all := make([][]kintsugi.ServerID, servers)
+	for i := range all {
+		for r := range replicas {
+			all[i] = append(all[i], kintsugi.ServerID((i+r)%servers))
+		}
+	}
+	return all
+}
+
+// whyNew says why the view that counts cannot go on; empty: it can. All servers are present.
+func (s *State) whyNew() string {
+	n := s.cfg.Servers
+	if s.view == nil {
+		return everybody(n) + " registered"
+	}
+	if len(s.view.Servers) != n {
+		return fmt.Sprintf("the run has %s now, view %d has %d", count(n, "server"), s.view.Number, len(s.view.Servers))
+	}
+	if !slices.EqualFunc(s.view.Chains, chains(n, s.cfg.Replicas), slices.Equal) {
+		return fmt.Sprintf("each shard has %s now, view %d places them otherwise", count(s.cfg.Replicas, "replica"), s.view.Number)
+	}
+	var back, away []string
+	for id := range kintsugi.ServerID(n) {
+		j := s.present[id]
+		switch s.fate(j) {
+		case replaced:
+			back = append(back, fmt.Sprintf("server/%d came back as incarnation %d", id, j.Member.Incarnation))
+		case lapsed:
+			away = append(away, fmt.Sprintf("server/%d was away and is back as incarnation %d", id, j.Member.Incarnation))
+		}
+	}
+	lost := slices.Concat(back, away)
+	switch {
+	case len(lost) == 0:
+		return ""
+	case len(back) == 0:
+		return enumerate(lost) + "; what went on meanwhile is unknown"
+	case len(lost) == 1:
+		return lost[0] + "; its shard is lost"
+	}
+	return enumerate(lost) + "; their shards are lost"
+}
+
+// waiting says for whom a view has to wait.
+func (s *State) waiting(absent []kintsugi.ServerID) string {
+	names := make([]string, len(absent))
+	for i, id := range absent {
+		names[i] = fmt.Sprintf("server/%d", id)
+	}
+	is, them := "is", "it"
+	if len(absent) > 1 {
+		is, them = "are", "them"
+	}
+	if s.view == nil {
+		return fmt.Sprintf("waiting for %s: %d of %s registered", enumerate(names), s.cfg.Servers-len(absent), count(s.cfg.Servers, "server")) + s.unwanted()
+	}
+	if had := len(s.view.Servers); int(absent[0]) >= had { // those that the view names are all there
+		return fmt.Sprintf("waiting for %s: the run has %s now, view %d has %d", enumerate(names), count(s.cfg.Servers, "server"), s.view.Number, had) + s.unwanted()
+	}
+	return fmt.Sprintf("%s %s away: view %d waits for %s", enumerate(names), is, s.view.Number, them) + s.unwanted()
+}
+
+// unwanted names who registered in a place that the run does not have: the likely reason why another is
+// missing. Empty where there is nobody.
+func (s *State) unwanted() string {
+	var names []string
+	for id := range s.present {
+		if int(id) >= s.cfg.Servers {
+			names = append(names, fmt.Sprintf("server/%d", id))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("; there is no place for %s", enumerate(names))
+}
+
+// enumerate joins phrases to "a, b and c". Of many it gives the first and a count: a reason is one line.
+func enumerate(phrases []string) string {
+	const most = 4
+	n := len(phrases)
+	switch {
+	case n == 1:
+		return phrases[0]
+	case n <= most:
+		return strings.Join(phrases[:n-1], ", ") + " and " + phrases[n-1]
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(phrases[:most-1], ", "), n-most+1)
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func everybody(n int) string {
+	if n == 1 {
+		return "the server has"
+	}
+	return fmt.Sprintf("all %d servers have", n)
+}

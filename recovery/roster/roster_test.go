@@ -1,0 +1,349 @@
+package roster
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/script"
+)
+
+var update = flag.Bool("update", false, "rewrite the outputs in testdata")
+
+// world is what surrounds a State in a test: etcd, the store of checkpoints, and a clock.
+type world struct {
+	cfg      Config
+	state    *State
+	now      time.Time
+	revision int64
+	fence    kintsugi.Fence
+	newest   Checkpoint
+	present  map[kintsugi.ServerID]Joined
+	view     *kintsugi.View
+	viewedAt int64
+}
+
+func newWorld(t testing.TB, cfg Config) *world {
+	w := &world{cfg: cfg, now: time.Unix(0, 0), present: make(map[kintsugi.ServerID]Joined)}
+	w.restart(t)
+	return w
+}
+
+// restart replaces the coordinator by one that knows only what etcd holds.
+func (w *world) restart(t testing.TB) {
+	t.Helper()
+	var err error
+	if w.state, err = New(w.cfg); err != nil {
+		t.Fatal(err)
+	}
+	w.state.Handle(w.now, Viewed{View: w.view, At: w.viewedAt})
+	for id := range w.present {
+		w.state.Handle(w.now, w.present[id])
+	}
+}
+
+func (w *world) join(id kintsugi.ServerID, n kintsugi.Incarnation) {
+	w.revision++
+	j := Joined{Member: kintsugi.Member{Server: id, Incarnation: n, Address: fmt.Sprintf("host%d:%d", id, n)}, Since: w.revision}
+	if old, ok := w.present[id]; ok {
+		j.Since = old.Since // the new life takes the place over without a gap
+	}
+	w.present[id] = j
+	w.state.Handle(w.now, j)
+}
+
+func (w *world) leave(id kintsugi.ServerID) {
+	w.revision++
+	delete(w.present, id)
+	w.state.Handle(w.now, Left{Server: id})
+}
+
+// decide does what a shell does: it answers, puts the view and tells of it.
+func (w *world) decide() Decision {
+	d := w.state.Decide(w.now)
+	if d.Ask {
+		w.fence++
+		w.state.Handle(w.now, Found{Newest: w.newest, Fence: w.fence})
+		d = w.state.Decide(w.now)
+	}
+	if d.View != nil {
+		w.revision++
+		w.view, w.viewedAt = d.View, w.revision
+		w.state.Handle(w.now, Viewed{View: d.View, At: w.revision})
+	}
+	return d
+}
+
+func describe(d Decision, now func(time.Time) string) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, d.Reason)
+	if !d.Again.IsZero() {
+		fmt.Fprintf(&b, "decide again at %s\n", now(d.Again))
+	}
+	if v := d.View; v != nil {
+		fmt.Fprintf(&b, "view %d: line %d, fence %d", v.Number, v.Line, v.Fence)
+		if v.Restore != "" {
+			fmt.Fprintf(&b, ", restore %s", v.Restore)
+		}
+		fmt.Fprintf(&b, "\n  servers")
+		for _, m := range v.Servers {
+			fmt.Fprintf(&b, " %d@%d", m.Server, m.Incarnation)
+		}
+		fmt.Fprintf(&b, ", chains %v, conductor server/%d\n", v.Chains, v.Conductor)
+	}
+	return b.String()
+}
+
+// command carries out one line of a script.
+func (w *world) command(t testing.TB, line string) string {
+	t.Helper()
+	var id kintsugi.ServerID
+	var n kintsugi.Incarnation
+	var in string
+	scan := func(format string, into ...any) bool {
+		got, err := fmt.Sscanf(line, format, into...)
+		return err == nil && got == len(into)
+	}
+	start := time.Unix(0, 0)
+	switch {
+	case scan("join server/%d incarnation %d", &id, &n):
+		w.join(id, n)
+	case scan("leave server/%d", &id):
+		w.leave(id)
+	case scan("after %s", &in):
+		d, err := time.ParseDuration(in)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		w.now = w.now.Add(d)
+	case scan("checkpoint %s step %d line %d", &w.newest.Manifest, &w.newest.Step, &w.newest.Line):
+	case scan("fence %d", &w.fence):
+	case line == "restart":
+		w.restart(t)
+	case line == "decide":
+		return describe(w.decide(), func(at time.Time) string { return at.Sub(start).String() })
+	case strings.HasPrefix(line, "run "):
+		*w = *newWorld(t, parseConfig(t, line))
+	case strings.HasPrefix(line, "coordinator "): // another one, with other settings, for the same run
+		w.cfg = parseConfig(t, line)
+		w.restart(t)
+	default:
+		t.Fatalf("unknown command %q", line)
+	}
+	return ""
+}
+
+// parseConfig reads "run servers 2 replicas 1 hold 5s resume manifest/400 400 3 forgive".
+func parseConfig(t testing.TB, line string) Config {
+	t.Helper()
+	var cfg Config
+	words := strings.Fields(line)[1:]
+	next := func(into any) {
+		if len(words) == 0 {
+			t.Fatalf("%q ends too early", line)
+		}
+		if _, err := fmt.Sscan(words[0], into); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		words = words[1:]
+	}
+	for len(words) > 0 {
+		var key, in string
+		next(&key)
+		switch key {
+		case "servers":
+			next(&cfg.Servers)
+		case "replicas":
+			next(&cfg.Replicas)
+		case "hold":
+			next(&in)
+			cfg.Hold, _ = time.ParseDuration(in)
+		case "resume":
+			next(&cfg.ResumeFrom.Manifest)
+			next(&cfg.ResumeFrom.Step)
+			next(&cfg.ResumeFrom.Line)
+		case "forgive":
+			cfg.LapsesForgiven = true
+		default:
+			t.Fatalf("unknown word %q in %q", key, line)
+		}
+	}
+	return cfg
+}
+
+func TestTheStoriesComeTrue(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			var w world
+			script.Run(t, path, *update, func(line string) string { return w.command(t, line) })
+		})
+	}
+}
+
+func TestNumbersThatMakeNoSenseAreRefused(t *testing.T) {
+	for _, cfg := range []Config{{}, {Servers: -1}, {Servers: 2, Replicas: 3}, {Servers: 2, Replicas: -1}} {
+		if _, err := New(cfg); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("%+v: %v, want ErrUsage", cfg, err)
+		}
+	}
+}
+
+func TestEveryServerHasTheSameLoadAndEveryShardDifferentServers(t *testing.T) {
+	for servers := 1; servers <= 6; servers++ {
+		for replicas := 1; replicas <= servers; replicas++ {
+			load := make([]int, servers)
+			for shard, chain := range chains(servers, replicas) {
+				if chain[0] != kintsugi.ServerID(shard) {
+					t.Errorf("%d servers, %d replicas: shard %d has its head on server %d", servers, replicas, shard, chain[0])
+				}
+				if distinct := slices.Compact(slices.Sorted(slices.Values(chain))); len(distinct) != replicas {
+					t.Errorf("%d servers, %d replicas: shard %d is on %v", servers, replicas, shard, chain)
+				}
+				for _, id := range chain {
+					load[id]++
+				}
+			}
+			if slices.Min(load) != replicas || slices.Max(load) != replicas {
+				t.Errorf("%d servers, %d replicas: load %v", servers, replicas, load)
+			}
+		}
+	}
+}
+
+// storm lets random things happen to a world and calls check after each decision, with the view before.
+func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View, d Decision)) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	cfg := Config{Servers: 1 + rng.IntN(4), LapsesForgiven: rng.IntN(2) == 0, Hold: time.Duration(rng.IntN(3)) * time.Second}
+	cfg.Replicas = 1 + rng.IntN(cfg.Servers)
+	w := newWorld(t, cfg)
+	lives := make(map[kintsugi.ServerID]kintsugi.Incarnation)
+	for range 200 {
+		id := kintsugi.ServerID(rng.IntN(cfg.Servers + 1)) // one place too many
+		switch rng.IntN(8) {
+		case 0, 1, 2:
+			lives[id]++
+			w.join(id, lives[id])
+		case 3:
+			w.leave(id)
+		case 4: // away, and back as the same life
+			if _, ok := w.present[id]; ok {
+				w.leave(id)
+				if rng.IntN(2) == 0 {
+					w.decide()
+				}
+				w.join(id, lives[id])
+			}
+		case 5:
+			if w.view != nil {
+				w.newest = Checkpoint{Manifest: fmt.Sprintf("m%d", w.revision), Step: w.newest.Step + 1, Line: w.view.Line}
+			}
+		case 6:
+			w.now = w.now.Add(time.Second)
+			w.fence += kintsugi.Fence(rng.IntN(3)) // a conductor takes some
+		case 7:
+			w.restart(t)
+		}
+		before := w.view
+		check(w, before, w.decide())
+		if t.Failed() {
+			t.Fatalf("replay: seed %d, %+v", seed, cfg)
+		}
+	}
+}
+
+func TestViewsFencesAndLinesGrowAndNameOnlyWhoIsPresent(t *testing.T) {
+	views := 0
+	for seed := range uint64(300) {
+		storm(t, seed, func(w *world, before *kintsugi.View, d Decision) {
+			if d.Reason == "" || d.Ask {
+				t.Errorf("an answered decision asks again, or gives no reason: %+v", d)
+			}
+			v := d.View
+			if v == nil {
+				return
+			}
+			views++
+			if before != nil && (v.Number <= before.Number || v.Line <= before.Line || v.Fence <= before.Fence) {
+				t.Errorf("after %+v comes %+v", before, v)
+			}
+			if v.Fence < w.fence || w.newest.Manifest != "" && (v.Line <= w.newest.Line || v.Restore != w.newest.Manifest) {
+				t.Errorf("fence %d, newest %+v, but %+v", w.fence, w.newest, v)
+			}
+			if len(v.Servers) != w.cfg.Servers || v.Conductor != v.Chains[0][0] {
+				t.Errorf("%+v", v)
+			}
+			for i, m := range v.Servers {
+				if j, ok := w.present[kintsugi.ServerID(i)]; !ok || j.Member != m {
+					t.Errorf("view %d names %+v in place %d, present is %+v", v.Number, m, i, j)
+				}
+			}
+		})
+	}
+	if views < 1000 {
+		t.Errorf("only %d views in all: the storm is too calm to prove anything", views)
+	}
+}
+
+// The obvious version: a view is due when everybody is there and somebody is not as the view has it.
+func TestAViewIsPutExactlyWhenEverybodyIsThereAndSomebodyIsNotAsItSays(t *testing.T) {
+	for seed := range uint64(300) {
+		storm(t, seed, func(w *world, before *kintsugi.View, d Decision) {
+			if w.cfg.Hold > 0 {
+				return // may also wait
+			}
+			due := before == nil
+			for id := range kintsugi.ServerID(w.cfg.Servers) {
+				j, ok := w.present[id]
+				if !ok {
+					if d.View != nil {
+						t.Errorf("a view without server/%d", id)
+					}
+					return
+				}
+				if before != nil {
+					due = due || before.Servers[id].Incarnation != j.Member.Incarnation
+				}
+			}
+			if due && d.View == nil {
+				t.Errorf("no view although one is due: %s", d.Reason)
+			}
+			if !due && d.View != nil && w.cfg.LapsesForgiven {
+				t.Errorf("a view although nobody was lost: %s", d.Reason)
+			}
+		})
+	}
+}
+
+func TestTheSameEventsGiveTheSameDecisions(t *testing.T) {
+	for seed := range uint64(50) {
+		var first, second []Decision
+		storm(t, seed, func(_ *world, _ *kintsugi.View, d Decision) { first = append(first, d) })
+		storm(t, seed, func(_ *world, _ *kintsugi.View, d Decision) { second = append(second, d) })
+		if !reflect.DeepEqual(first, second) {
+			t.Fatalf("seed %d: two runs differ", seed)
+		}
+	}
+}
+
+func TestAnAnswerCountsForOneDecisionOnly(t *testing.T) {
+	w := newWorld(t, Config{Servers: 2})
+	w.join(0, 1)
+	w.state.Handle(w.now, Found{Newest: Checkpoint{Manifest: "old", Step: 1, Line: 1}, Fence: 1})
+	w.state.Decide(w.now) // waits for server/1
+	w.join(1, 1)
+	if d := w.state.Decide(w.now); !d.Ask {
+		t.Errorf("decided on an old answer: %+v", d)
+	}
+}

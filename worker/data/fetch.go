@@ -1,0 +1,234 @@
+package data
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Options of [Fetch]. The zero value is ready to use.
+type Options struct {
+	// BaseURL replaces the publisher's address: the files are at BaseURL + "/" + name. A mirror needs no
+	// trust, because the checksums are those of the publisher.
+	BaseURL string
+
+	// Progress, if not nil, is called on the goroutine of Fetch: with done = 0 when a file begins, as bytes arrive,
+	// and with done = total when it is complete, also for a file that was there already.
+	Progress func(file string, done, total int64)
+
+	// Stall is how long a server may send nothing before Fetch gives up. 0 means one minute.
+	Stall time.Duration
+}
+
+// Fetch downloads a data set into a folder of its own in dir, where [Open] with the same dir finds it. dir
+// is made if need be. Files that are there and right are kept; others are replaced.
+//
+// A file gets its name only after its size and its SHA-256 have proved right and it is on disk, so that a
+// download that is interrupted leaves nothing behind that could be taken for data. Wrong bytes are an error
+// that wraps [kintsugi.ErrCorrupt]. Fetch blocks until all is done or ctx is; it starts no download over
+// and resumes none.
+func Fetch(ctx context.Context, name, dir string, options Options) error {
+	s, err := findDownload(name)
+	if err != nil {
+		return err
+	}
+	if dir == "" {
+		return fmt.Errorf("%w: fetch needs a folder to put data set %q in: pass --data-dir or set KINTSUGI_DATA", kintsugi.ErrUsage, name)
+	}
+	d := download{options: options, url: s.url, dir: filepath.Join(dir, s.folder)}
+	if options.BaseURL != "" {
+		d.url = strings.TrimSuffix(options.BaseURL, "/") + "/"
+	}
+	if d.options.Progress == nil {
+		d.options.Progress = func(string, int64, int64) {}
+	}
+	if d.options.Stall == 0 {
+		d.options.Stall = time.Minute
+	}
+	if err := os.MkdirAll(d.dir, 0o777); err != nil {
+		return fmt.Errorf("make data folder: %w", err)
+	}
+	for _, f := range s.files {
+		if err := d.fetch(ctx, f); err != nil {
+			return fmt.Errorf("fetch %s: %w", d.url+f.name, err)
+		}
+	}
+	return nil
+}
+
+// Verify reads the files that [Fetch] puts in dir and compares their sizes and checksums with those of the
+// publisher. It returns nil if all are right, an error that wraps [fs.ErrNotExist] if one is missing, and
+// one that wraps [kintsugi.ErrCorrupt] if one is wrong.
+func Verify(name, dir string) error {
+	s, err := findDownload(name)
+	if err != nil {
+		return err
+	}
+	for _, f := range s.files {
+		path := filepath.Join(dir, s.folder, f.name)
+		if err := f.verify(path); err != nil {
+			return fmt.Errorf("verify data set %q: %w%s", name, err, s.advice(dir))
+		}
+	}
+	return nil
+}
+
+// verify compares the file at path with what the publisher made.
+func (f file) verify(path string) error {
+	r, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	hash := sha256.New()
+	n, err := io.Copy(hash, io.LimitReader(r, f.bytes+1))
+	if err != nil {
+		return err
+	}
+	if err := f.check(n, hash.Sum(nil)); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// check compares the size and the checksum of bytes with those of the publisher. n may stop at bytes+1.
+func (f file) check(n int64, sum []byte) error {
+	switch got := hex.EncodeToString(sum); {
+	case n > f.bytes:
+		return corrupt("it is longer than the %d bytes expected", f.bytes)
+	case n < f.bytes:
+		return corrupt("it has %d bytes, expected %d", n, f.bytes)
+	case got != f.sha256:
+		return corrupt("its SHA-256 is %s, expected %s", got, f.sha256)
+	}
+	return nil
+}
+
+// download is one call of Fetch.
+type download struct {
+	options Options
+	url     string // ends in a slash
+	dir     string
+}
+
+func (d *download) fetch(ctx context.Context, f file) (err error) {
+	path := filepath.Join(d.dir, f.name)
+	if f.verify(path) == nil {
+		d.options.Progress(f.name, f.bytes, f.bytes)
+		return nil
+	}
+	t, err := os.CreateTemp(d.dir, "."+f.name+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// After the rename there is nothing left by this name.
+		if gone := os.Remove(t.Name()); err == nil && !errors.Is(gone, fs.ErrNotExist) {
+			err = gone
+		}
+	}()
+	err = d.receive(ctx, f, t)
+	if err == nil {
+		err = t.Sync()
+	}
+	if closing := t.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return err
+	}
+	// Temporary files are private; data is as readable as the folder it is in.
+	if err := os.Chmod(t.Name(), 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(t.Name(), path); err != nil {
+		return err
+	}
+	if err := syncDir(d.dir); err != nil {
+		return err
+	}
+	d.options.Progress(f.name, f.bytes, f.bytes)
+	return nil
+}
+
+// syncDir makes the names in a folder durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if closing := f.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// receive copies one file from the server to w and checks it.
+func (d *download) receive(ctx context.Context, f file, w io.Writer) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := fmt.Errorf("the server sent nothing for %v; try again, or another address", d.options.Stall)
+	watch := time.AfterFunc(d.options.Stall, func() { cancel(stalled) })
+	defer watch.Stop()
+
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+f.name, nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+	}
+	// Without this the client asks for gzip and undoes it, and the checksum would be that of other bytes.
+	request.Header.Set("Accept-Encoding", "identity")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return cause(ctx, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the server answered %s; try again later, or another address", response.Status)
+	}
+	d.options.Progress(f.name, 0, f.bytes)
+	hash := sha256.New()
+	buffer := make([]byte, 64<<10)
+	for done := int64(0); ; {
+		n, err := response.Body.Read(buffer)
+		watch.Reset(d.options.Stall)
+		done += int64(n)
+		if _, err := w.Write(buffer[:n]); err != nil {
+			return err
+		}
+		hash.Write(buffer[:n])
+		switch {
+		case done > f.bytes || err == io.EOF:
+			if err := f.check(done, hash.Sum(nil)); err != nil {
+				return fmt.Errorf("%w: the download was removed; try again, or another address", err)
+			}
+			return nil
+		case err == io.ErrUnexpectedEOF:
+			return corrupt("the connection closed after %d of %d bytes; try again", done, f.bytes)
+		case err != nil:
+			return cause(ctx, err)
+		}
+		if done < f.bytes && n > 0 {
+			d.options.Progress(f.name, done, f.bytes)
+		}
+	}
+}
+
+// cause returns why ctx ended, if it did: "context canceled" would not say that the server stalled.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
