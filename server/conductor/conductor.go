@@ -125,6 +125,10 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 	if err := cfg.Consistency.Check(); err != nil {
 		return nil, err
 	}
+	if per := max(1, cfg.Consistency.PerWorker); (cfg.Consistency.Quota-1)/per >= cfg.Slots { // quota > per × slots, without overflow
+		return nil, fmt.Errorf("%w: a quota of %d can never be met: there are %d workers, and a step counts at most %d gradients of each",
+			kintsugi.ErrUsage, cfg.Consistency.Quota, cfg.Slots, per)
+	}
 	return &Conductor{
 		cfg:         cfg,
 		taken:       make([]*kintsugi.Taken, cfg.Shards),
