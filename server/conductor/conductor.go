@@ -319,9 +319,9 @@ func (c *Conductor) toAllShards(m kintsugi.ControlMessage) {
 	}
 }
 
-// toShard sends a message to a shard once it and the run are taken; resend makes up for what is dropped.
+// toShard sends a message to a shard that is taken; for another one, resend makes up for it.
 func (c *Conductor) toShard(s kintsugi.ShardID, m kintsugi.ControlMessage) {
-	if c.round == nil || c.taken[s] == nil {
+	if c.taken[s] == nil {
 		return
 	}
 	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: m})

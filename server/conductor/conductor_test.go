@@ -229,6 +229,25 @@ func TestTicketsOfAnotherViewAreRefusedAndThoseOfTheDeadAreDropped(t *testing.T)
 	}
 }
 
+func TestAnswersUnderAnotherFenceDoNotCount(t *testing.T) {
+	w, s := start(t, conductor.Config{Slots: 1, Steps: 9})
+	w.gradient(w.join(s, 0, 1), 0)
+	w.deliver(s)
+	for _, m := range []kintsugi.ReplicaMessage{
+		kintsugi.Stable{Shard: 0, Fence: 9, Step: 1}, // sent again under that of another conductor
+		kintsugi.Stable{Shard: 0, Fence: 1, Step: 2},
+		kintsugi.Stable{Shard: 5, Fence: 1, Step: 1},
+		kintsugi.Taken{Shard: 0, Fence: 9, Released: 7},
+		kintsugi.MembersKnown{Shard: 5, Fence: 1, Change: 1},
+		kintsugi.Saved{Shard: 5},
+	} {
+		s.HandleReplica(w.now, m)
+		if ready := s.Ready(); s.Released() != 0 || len(ready.ToShards)+len(ready.ToWorkers)+len(ready.Events) > 0 {
+			t.Errorf("%T%+v leads to %+v", m, m, ready)
+		}
+	}
+}
+
 func TestAStepEventSaysWhatTheStepWas(t *testing.T) {
 	w, s := start(t, conductor.Config{Slots: 2, Steps: 9, Consistency: agg.Config{Quota: 1, Late: agg.Apply, Staleness: 4}})
 	a, b := w.join(s, 0, 1), w.join(s, 1, 1)
