@@ -85,6 +85,9 @@ func newWorld(t tester, cfg conductor.Config, chunks []int) *world {
 			core: shard.New(kintsugi.ShardID(i), n, cfg.Line, cfg.View, 0),
 		})
 	}
+	for _, r := range w.replica {
+		r.core.Hold(cfg.Consistency.Held())
+	}
 	return w
 }
 
