@@ -212,7 +212,7 @@ func (s *settings) check() error {
 		err = consistency.Check(s.Workers)
 	}
 	if err != nil {
-		return fmt.Errorf("--consistency: %w", err)
+		return err
 	}
 	_, err = s.kernelDevice()
 	return err

@@ -6,9 +6,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A member's clock counts its tickets: the gradients it has finished, whether they were counted, dropped or
-// thrown away. It must not count only what is counted, or a worker whose gradients are all late would hold
-// everybody for ever.
+// A member's clock counts its tickets: the gradients it has finished and every shard has held, whether they are
+// counted or too late. The slowest may always go on, and while the others wait for it no step makes its gradient
+// late; so its clock moves, whatever the quota is, and nobody waits for ever. A gradient that its worker has
+// thrown away does not count: the worker goes on without an answer, so that nothing could hold it.
 //
 // The conductor keeps the lead by silence. A worker begins a gradient when it hears that it is admitted, or
 // what became of its push; whoever is more than the lead ahead of the slowest does not hear it yet. So there is
@@ -17,13 +18,11 @@ import (
 // there on.
 
 // tick counts a ticket. A worker sends its tickets in order, so whatever is not newer is a repetition.
-func (m *member) tick(p kintsugi.PushID) bool {
-	if m.clock > m.joined && p.Compare(m.newest) <= 0 {
-		return false
+func (m *member) tick(p kintsugi.PushID) {
+	if m.clock == m.joined || p.Compare(m.newest) > 0 {
+		m.newest = p
+		m.clock++
 	}
-	m.newest = p
-	m.clock++
-	return true
 }
 
 // slowest returns the smallest clock of the admitted members but one, which may be nil. With nobody else

@@ -69,14 +69,11 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 			return
 		}
 	}
-	first := m.tick(t.Push)
 	if len(t.Views) == 0 { // thrown away: no shard holds it, and the worker has gone on
-		if first {
-			c.late++
-		}
-		c.proceed(now)
+		c.late++
 		return
 	}
+	m.tick(t.Push)
 	switch verdict, reason := c.round.Offer(t); verdict {
 	case agg.Refuse:
 		c.refuse(kintsugi.Refused{Push: t.Push, Step: c.released, Reason: reason})
