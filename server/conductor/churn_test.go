@@ -47,7 +47,7 @@ func churn(t *testing.T, preset string, steps kintsugi.Step, seed uint64) {
 			t.Fatalf("seed %d: no end in sight:\n%s", seed, b.picture())
 		}
 		slot := kintsugi.Slot(random.IntN(slots))
-		switch luck := random.IntN(200); {
+		switch luck := random.IntN(80); {
 		case luck == 0 && b.leave(slot):
 			leaves++
 		case luck < 3 && b.join(slot, lives):
@@ -65,7 +65,7 @@ func churn(t *testing.T, preset string, steps kintsugi.Step, seed uint64) {
 	if n := len(b.replica[0].steps); n != int(steps) {
 		t.Errorf("the run ends after %d steps", n)
 	}
-	if joins < int(steps)/20 || leaves < int(steps)/20 {
+	if joins < int(steps)/25 || leaves < int(steps)/25 {
 		t.Errorf("only %d joined and %d left", joins, leaves)
 	}
 	t.Logf("%d joined, %d left: %s", joins, leaves, fmt.Sprint(lives))
