@@ -20,8 +20,8 @@ SHELL         := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS     += --no-print-directory
 
-# A tree without git, or one that belongs to someone else, has no commit that we could know.
-commit = $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+# Empty where git cannot say; the program then says "unknown".
+commit = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 stamp  = -X main.release=$(VERSION) -X main.commit=$(commit)
 
 .PHONY: help

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -37,8 +38,82 @@ func benchCommand() *cobra.Command {
 	f.IntVar(&b.rounds, "rounds", 5, "interleaved measurements of both")
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
 	f.StringVar(&b.blas, "blas", "auto", "matrix library of both")
-	cmd.AddCommand(train)
+	cmd.AddCommand(train, benchAccuracyCommand())
 	return cmd
+}
+
+func benchAccuracyCommand() *cobra.Command {
+	cfg, format := bench.AccuracyConfig{}, ""
+	cmd := &cobra.Command{
+		Use: "accuracy [-- FLAGS OF TRAIN]", Short: "Train models with several seeds and print their test accuracy",
+		Example: "  kintsugi bench accuracy --models lenet,mlr --seeds 5\n  kintsugi bench accuracy --models mlp --seeds 3 -- --data mnist --steps 1500",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cfg.Seeds < 1 {
+				return fmt.Errorf("%w: --seeds %d: at least one", kintsugi.ErrUsage, cfg.Seeds)
+			}
+			var err error
+			if cfg.Binary, err = os.Executable(); err != nil {
+				return err
+			}
+			cfg.Flags, cfg.Progress = args, cmd.ErrOrStderr()
+			rows, err := bench.Accuracy(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			return printRows(cmd.OutOrStdout(), format, rows, accuracyTable, accuracyLine)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&cfg.Models, "models", []string{"lenet", "mlr"}, "models to train")
+	f.IntVar(&cfg.Seeds, "seeds", 5, "runs of each model")
+	f.StringVar(&format, "format", "text", "text, json or benchfmt")
+	return cmd
+}
+
+const accuracyTable = "MODEL\tSEEDS\tSTEPS\tACCURACY, MEAN\tDEVIATION\tMIN\tSECONDS A RUN"
+
+func accuracyLine(r bench.AccuracyRow) (text, benchfmt string) {
+	return fmt.Sprintf("%s\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.1f", r.Model, r.Seeds, r.Steps, r.Mean, r.Deviation, slices.Min(r.Accuracy), r.Seconds),
+		fmt.Sprintf("%s %d %.4f accuracy %.1f s", benchName(r.Name), r.Seeds, r.Mean, r.Seconds)
+}
+
+const trainTable = "MODEL\tPARAMETERS\tWORKERS\tSERVERS\tTRAIN steps/s\tLOOP steps/s\tLOOP THREADS\tRATIO (min, max)"
+
+func trainLine(r bench.TrainRow) (text, benchfmt string) {
+	return fmt.Sprintf("%s\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%.2f (%.2f, %.2f)", r.Model, r.Parameters, r.Workers, r.Servers,
+			r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Threads, r.Ratio, r.RatioMin, r.RatioMax),
+		fmt.Sprintf("%s %d %.2f train-steps/s %.2f loop-steps/s %.3f ratio", benchName(r.Name), r.Rounds, r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Ratio)
+}
+
+// benchName makes a name that benchstat takes.
+func benchName(name string) string {
+	name = strings.NewReplacer(":", "_", " ", "_").Replace(name)
+	return "Benchmark" + strings.ToUpper(name[:1]) + name[1:]
+}
+
+// printRows prints results as a table, as JSON or in the format of Go benchmarks.
+func printRows[R any](w io.Writer, format string, rows []R, header string, line func(R) (text, benchfmt string)) error {
+	switch format {
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(rows)
+	case "benchfmt":
+		for _, r := range rows {
+			_, b := line(r)
+			fmt.Fprintln(w, b)
+		}
+		return nil
+	case "text":
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, header)
+		for _, r := range rows {
+			text, _ := line(r)
+			fmt.Fprintln(t, text)
+		}
+		return t.Flush()
+	}
+	return fmt.Errorf("%w: --format %q is unknown; use text, json or benchfmt", kintsugi.ErrUsage, format)
 }
 
 type benchTrain struct {
@@ -59,7 +134,7 @@ func (b *benchTrain) command(cmd *cobra.Command) error {
 		}
 		rows = append(rows, row)
 	}
-	return b.print(cmd.OutOrStdout(), rows)
+	return printRows(cmd.OutOrStdout(), b.format, rows, trainTable, trainLine)
 }
 
 func (b *benchTrain) measure(ctx context.Context, name string, progress io.Writer) (bench.TrainRow, error) {
@@ -106,28 +181,4 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 		cfg.Gradients = append(cfg.Gradients, g)
 	}
 	return bench.TrainOverhead(ctx, cfg)
-}
-
-func (b *benchTrain) print(w io.Writer, rows []bench.TrainRow) error {
-	switch b.format {
-	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(rows)
-	case "benchfmt":
-		for _, r := range rows {
-			name := strings.ReplaceAll(strings.ReplaceAll(r.Name, ":", "_"), " ", "_")
-			fmt.Fprintf(w, "Benchmark%s%s %d %.2f train-steps/s %.2f loop-steps/s %.3f ratio\n", strings.ToUpper(name[:1]), name[1:], r.Rounds, r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Ratio)
-		}
-		return nil
-	case "text":
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "MODEL\tPARAMETERS\tWORKERS\tSERVERS\tTRAIN steps/s\tLOOP steps/s\tLOOP THREADS\tRATIO (min, max)")
-		for _, r := range rows {
-			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%.2f (%.2f, %.2f)\n", r.Model, r.Parameters, r.Workers, r.Servers,
-				r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Threads, r.Ratio, r.RatioMin, r.RatioMax)
-		}
-		return t.Flush()
-	}
-	return fmt.Errorf("%w: --format %q is unknown; use text, json or benchfmt", kintsugi.ErrUsage, b.format)
 }

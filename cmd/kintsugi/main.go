@@ -95,18 +95,21 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// newLog returns the log of a process: text on a terminal, JSON elsewhere.
-func newLog(w io.Writer, level string) (*slog.Logger, error) {
+// newLog returns the log of a process on w: text for people at a terminal, JSON for programs.
+func newLog(w io.Writer, level string, text bool) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("%w: --log-level %q: use debug, info, warn or error", kintsugi.ErrUsage, level)
 	}
 	opts := &slog.HandlerOptions{Level: l}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if text {
 		return slog.New(slog.NewTextHandler(w, opts)), nil
 	}
 	return slog.New(slog.NewJSONHandler(w, opts)), nil
 }
+
+// onTerminal reports whether standard error is a terminal.
+func onTerminal() bool { return term.IsTerminal(int(os.Stderr.Fd())) }
 
 // untilSignal returns a context that ends at the first SIGINT or SIGTERM.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels/blas"
@@ -18,13 +20,17 @@ type problem struct {
 	set    *data.Set // nil: not opened, or a model without data
 }
 
+// withoutData reports whether a model is a function to minimise and not something to fit to data.
+func withoutData(name string) bool { return name == "qp" || strings.HasPrefix(name, "qp:") }
+
 // describe resolves the settings that depend on the model and the data, without opening the data where
 // --input says what they look like.
 func describe(s *settings) (*problem, error) {
 	p := &problem{}
 	var in model.Input
 	switch {
-	case s.Model == "qp":
+	case withoutData(s.Model):
+		s.Data = "none"
 	case s.Input != "":
 		if _, err := fmt.Sscanf(s.Input, "%dx%dx%dx%d", &in.Channels, &in.Height, &in.Width, &in.Classes); err != nil {
 			return nil, fmt.Errorf("%w: --input %q: use CHANNELSxHEIGHTxWIDTHxCLASSES such as 1x28x28x10", kintsugi.ErrUsage, s.Input)
@@ -50,10 +56,10 @@ func describe(s *settings) (*problem, error) {
 		s.Batch = d.Batch
 	}
 	if s.LearningRate == 0 {
-		s.LearningRate = float64(d.LearningRate)
+		s.LearningRate = decimal(d.LearningRate)
 	}
 	if s.Momentum < 0 {
-		s.Momentum = float64(d.Momentum)
+		s.Momentum = decimal(d.Momentum)
 	}
 	if s.Optimizer == "" {
 		s.Optimizer = "sgd"
@@ -67,9 +73,18 @@ func describe(s *settings) (*problem, error) {
 	return p, nil
 }
 
+// decimal returns the float64 that reads as x does: 0.05, not 0.05000000074505806.
+func decimal(x float32) float64 {
+	d, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'g', -1, 32), 64)
+	if err != nil {
+		return float64(x)
+	}
+	return d
+}
+
 // open opens the data set, if the model has one and it is not open already.
 func (p *problem) open(s *settings) error {
-	if p.set != nil || s.Model == "qp" {
+	if p.set != nil || withoutData(s.Model) {
 		return nil
 	}
 	set, err := data.Open(s.Data, s.DataDir)

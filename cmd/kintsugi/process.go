@@ -72,7 +72,7 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 				return err
 			}
 			var err error
-			if p.log, err = newLog(os.Stderr, p.LogLevel); err != nil {
+			if p.log, err = newLog(os.Stderr, p.LogLevel, onTerminal()); err != nil {
 				return err
 			}
 			ctx, cancel := untilSignal(cmd.Context())

@@ -56,7 +56,7 @@ func (r *run) main(ctx context.Context) error {
 	r.evaluations = make(chan kintsugi.Step, 1)
 	r.meter = launch.NewMeter(r.start, kintsugi.Step(r.Steps), r.Workers)
 	r.display = launch.NewDisplay(os.Stderr, nil)
-	log, err := newLog(os.Stderr, r.LogLevel)
+	log, err := newLog(r.display, r.LogLevel, onTerminal()) // above the line that shows the progress
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,8 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 // startEtcd returns the name of the run and where its etcd is.
 func (r *run) startEtcd(ctx context.Context) (name string, endpoints []string, closer func(), err error) {
 	if len(r.Etcd) > 0 {
-		return filepath.Base(r.Out), r.Etcd, func() {}, nil
+		// A name that was never used: views of an earlier run must not be taken for this one's.
+		return fmt.Sprintf("%s-%d", filepath.Base(r.Out), r.start.UnixNano()), r.Etcd, func() {}, nil
 	}
 	// A resumed run starts with an empty etcd: its truth is the checkpoint.
 	dir := filepath.Join(r.Out, "etcd")
@@ -233,6 +234,9 @@ func (r *run) observe(e launch.ProcessEvent) {
 	r.mu.Lock()
 	r.meter.Process(e)
 	r.mu.Unlock()
+	if e.Kind == launch.ProcessPaused {
+		r.rec.Record(e.Time, &record.Failure{Part: e.Part.String(), Cause: "paused by a fault", Incarnation: e.Incarnation, Injected: true})
+	}
 	if e.Kind != launch.ProcessDied && e.Kind != launch.ProcessGivenUp {
 		return
 	}
@@ -240,7 +244,9 @@ func (r *run) observe(e launch.ProcessEvent) {
 	if !e.KilledAt.IsZero() {
 		at = e.KilledAt
 	}
-	r.rec.Record(at, &record.Failure{Part: e.Part.String(), Cause: e.Exit.String(), Incarnation: e.Incarnation, Injected: e.Exit.Injected})
+	r.rec.Record(at, &record.Failure{
+		Part: e.Part.String(), Cause: e.Exit.String(), Incarnation: e.Incarnation, Injected: e.Exit.Injected, SeenSeconds: r.rec.Seconds(e.Time),
+	})
 	r.log.Warn("process died", "part", e.Part.String(), "incarnation", e.Incarnation, "cause", e.Exit.String())
 }
 
@@ -327,7 +333,11 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.Wa
 // released books a step.
 func (r *run) released(e kintsugi.StepEvent) {
 	for _, recovery := range r.rec.Step(e) {
-		r.log.Info("recovered", "part", recovery.Part, "seconds", recovery.RecoverySeconds, "lost_steps", recovery.LostSteps)
+		if recovery.CaughtUpSeconds.Known() {
+			r.log.Info("lost steps are made up for", "part", recovery.Part, "lost_steps", recovery.LostSteps, "seconds", recovery.CaughtUpSeconds)
+		} else {
+			r.log.Info("steps go on", "part", recovery.Part, "seconds", recovery.RecoverySeconds, "lost_steps", recovery.LostSteps)
+		}
 	}
 	r.cluster.Progressed()
 	r.inject.Released(e.Step)
@@ -452,7 +462,7 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 	}
 	fmt.Fprintln(w)
 	for _, f := range s.Failures {
-		fmt.Fprintf(w, "%s died at step %d (%s)", f.Part, f.Step, f.Cause)
+		fmt.Fprintf(w, "%s failed at step %d (%s)", f.Part, f.Step, f.Cause)
 		if f.RecoverySeconds.Known() {
 			fmt.Fprintf(w, ": next step after %.2f s", f.RecoverySeconds)
 		}

@@ -32,6 +32,7 @@ type settings struct {
 	Consistency  string
 	Optimizer    string
 	LearningRate float64
+	Decay        string
 	Momentum     float64
 	WeightDecay  float64
 	Batch        int
@@ -63,10 +64,11 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Consistency, "consistency", "bsp", "who is counted in a step: "+strings.Join(agg.Presets(), " or "))
 	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam or adamw (default: sgd or momentum, as the model suggests)")
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
+	f.StringVar(&s.Decay, "decay", "cosine", "how the learning rate goes down over the run: "+strings.Join(conductor.DecayNames(), ", "))
 	f.Float64Var(&s.Momentum, "momentum", -1, "momentum (default: as the model suggests)")
 	f.Float64Var(&s.WeightDecay, "weight-decay", 0, "weight decay")
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
-	f.Uint64Var(&s.Steps, "steps", 1200, "steps of the run")
+	f.Uint64Var(&s.Steps, "steps", 1000, "steps of the run")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
 	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (from the newest one) or none (from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two checkpoints")
@@ -235,7 +237,13 @@ func (s *settings) kernelThreads() int {
 // schedule returns the optimizer of every step. The settings are resolved.
 func (s *settings) schedule() (conductor.Schedule, error) {
 	rule, err := conductor.ParseRule(s.Optimizer)
-	return conductor.Schedule{Rule: rule, LearningRate: s.LearningRate, Momentum: s.Momentum, WeightDecay: s.WeightDecay}, err
+	if err != nil {
+		return conductor.Schedule{}, err
+	}
+	decay, err := conductor.ParseDecay(s.Decay)
+	return conductor.Schedule{
+		Rule: rule, LearningRate: s.LearningRate, Momentum: s.Momentum, WeightDecay: s.WeightDecay, Decay: decay, Steps: kintsugi.Step(s.Steps),
+	}, err
 }
 
 // saveEvery returns the steps between two checkpoints, 0 for none but the last.

@@ -112,7 +112,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 			return err
 		}
 	}
-	if _, err := newLog(io.Discard, t.LogLevel); err != nil {
+	if _, err := newLog(io.Discard, t.LogLevel, false); err != nil {
 		return err
 	}
 	if err := absolute(&t.DataDir); err != nil {

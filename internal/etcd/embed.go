@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
-	"google.golang.org/grpc"
 )
 
 // Options tunes an embedded etcd. Zero fields mean the defaults given here.
@@ -33,7 +32,8 @@ type Options struct {
 	// UnsafeNoFsync answers a write before it is on disk. Whatever etcd has answered still survives the death
 	// of every process, since the kernel holds it; it does not survive a crash of the machine or a loss of
 	// power, after which the folder may not open again and the run goes on from its newest checkpoint with an
-	// empty etcd. A write then costs about a tenth. For tests, and for runs whose machine is all they have.
+	// empty etcd. A write then takes a fraction of a millisecond whatever the disk. For tests, and for runs
+	// whose machine is all they have. Default: every write is synced.
 	UnsafeNoFsync bool
 }
 
@@ -42,7 +42,6 @@ type Options struct {
 type Embedded struct {
 	etcd     *embed.Etcd
 	endpoint string
-	end      context.CancelFunc // ends the streams of all clients
 	failed   <-chan error
 	close    sync.Once
 }
@@ -107,8 +106,7 @@ var errGaveUp = errors.New("etcd gave up")
 // another process could take the port.
 func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, error) {
 	failed := make(chan error, 1) // the first fatal condition is the one to tell; later ones are dropped
-	streams, end := context.WithCancel(context.Background())
-	cfg := config(dir, port, opt, streams)
+	cfg := config(dir, port, opt)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(opt.Log, failed))
 
 	type result struct {
@@ -129,7 +127,6 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 		r.etcd, r.err = embed.StartEtcd(cfg)
 	}()
 	abandon := func() {
-		end()
 		go func() { // a start cannot be interrupted; whatever it still brings is closed
 			if r := <-started; r.err == nil {
 				r.etcd.Close()
@@ -147,7 +144,6 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 		return nil, fmt.Errorf("not started in time, does another process use the folder? %w", context.Cause(ctx))
 	}
 	if r.err != nil {
-		end()
 		select {
 		case r.err = <-failed: // closer to the cause
 		default:
@@ -157,7 +153,7 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 		}
 		return nil, r.err
 	}
-	e := &Embedded{etcd: r.etcd, endpoint: r.etcd.Clients[0].Addr().String(), end: end, failed: failed}
+	e := &Embedded{etcd: r.etcd, endpoint: r.etcd.Clients[0].Addr().String(), failed: failed}
 	select {
 	case <-r.etcd.Server.ReadyNotify():
 		return e, nil
@@ -171,7 +167,7 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 }
 
 // config returns the settings of a single node for a few hundred small keys.
-func config(dir string, port int, opt Options, streams context.Context) *embed.Config {
+func config(dir string, port int, opt Options) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = "kintsugi"
 	cfg.Dir = filepath.Join(dir, "data")
@@ -189,25 +185,8 @@ func config(dir string, port int, opt Options, streams context.Context) *embed.C
 	// The node has no peers: nobody ever dials what it advertises to them, which must stay the same.
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = loopback(0), loopback(1)
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-
-	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainStreamInterceptor(
-		func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-			ctx, cancel := context.WithCancel(s.Context())
-			defer cancel()
-			defer context.AfterFunc(streams, cancel)()
-			return handle(srv, stream{s, ctx})
-		})}
 	return cfg
 }
-
-// stream is a server stream that ends when the embedded etcd closes. etcd itself waits some five seconds
-// for its clients to hang up, and a watch never does.
-type stream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s stream) Context() context.Context { return s.ctx }
 
 // Endpoint returns the host:port at which clients reach the etcd.
 func (e *Embedded) Endpoint() string { return e.endpoint }
@@ -222,7 +201,6 @@ const closeLimit = 5 * time.Second
 // Close stops the etcd. What it holds stays in its folder for the next Embed. Close may be called twice.
 func (e *Embedded) Close() {
 	e.close.Do(func() {
-		e.end()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

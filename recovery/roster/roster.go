@@ -293,6 +293,9 @@ func (s *State) waiting(absent []kintsugi.ServerID) string {
 	if s.view == nil {
 		return fmt.Sprintf("waiting for %s: %d of %s registered", enumerate(names), s.cfg.Servers-len(absent), count(s.cfg.Servers, "server")) + s.unwanted()
 	}
+	if had := len(s.view.Servers); int(absent[0]) >= had { // those that the view names are all there
+		return fmt.Sprintf("waiting for %s: the run has %s now, view %d has %d", enumerate(names), count(s.cfg.Servers, "server"), s.view.Number, had) + s.unwanted()
+	}
 	return fmt.Sprintf("%s %s away: view %d waits for %s", enumerate(names), is, s.view.Number, them) + s.unwanted()
 }
 

@@ -16,6 +16,50 @@ type Schedule struct {
 	Beta1, Beta2 float64
 	Epsilon      float64
 	WeightDecay  float64
+
+	// Decay lowers the learning rate over the Steps of the run. A constant rate leaves the parameters
+	// jumping about the optimum to the last step.
+	Decay Decay
+	Steps kintsugi.Step
+}
+
+// Decay is how the learning rate goes down over a run.
+type Decay uint8
+
+// The decays. Step t of T, from 1, has the learning rate times
+const (
+	Constant Decay = iota // 1
+	Linear                // 1 − (t−1)/T
+	Cosine                // ½ + ½·cos(π·(t−1)/T)
+)
+
+// ParseDecay returns the decay with the given name. An unknown name is a usage error.
+func ParseDecay(name string) (Decay, error) {
+	for i, n := range DecayNames() {
+		if n == name {
+			return Decay(i), nil
+		}
+	}
+	return 0, fmt.Errorf("%w: learning-rate decay %q is unknown; use constant, linear or cosine", kintsugi.ErrUsage, name)
+}
+
+// DecayNames lists the names that ParseDecay knows.
+func DecayNames() []string { return []string{"constant", "linear", "cosine"} }
+
+// rate returns the learning rate of a step.
+func (s Schedule) rate(step kintsugi.Step) float64 {
+	if s.Steps == 0 || step == 0 {
+		return s.LearningRate
+	}
+	x := min(1, float64(step-1)/float64(s.Steps))
+	switch s.Decay {
+	case Linear:
+		return s.LearningRate * (1 - x)
+	case Cosine:
+		return s.LearningRate * (0.5 + 0.5*math.Cos(math.Pi*x))
+	default:
+		return s.LearningRate
+	}
 }
 
 // ParseRule returns the rule with the given name. An unknown name is a usage error.
@@ -38,7 +82,7 @@ func (s Schedule) At(step kintsugi.Step) kintsugi.Optimizer {
 	beta1, beta2, eps := orDefault(s.Beta1, 0.9), orDefault(s.Beta2, 0.999), orDefault(s.Epsilon, 1e-8)
 	return kintsugi.Optimizer{
 		Rule:         s.Rule,
-		LearningRate: float32(s.LearningRate),
+		LearningRate: float32(s.rate(step)),
 		Momentum:     float32(s.Momentum),
 		Beta1:        float32(beta1),
 		Beta2:        float32(beta2),

@@ -103,7 +103,8 @@ func find(name string) (*source, error) {
 		}
 		names = append(names, sources[i].info.Name)
 	}
-	return nil, fmt.Errorf("%w: there is no data set %q; there are: %s", kintsugi.ErrUsage, name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("%w: there is no data set %q; there are: %s",
+		kintsugi.ErrUsage, name, strings.Join(names, ", "))
 }
 
 // findDownload returns a source that has files to download.
@@ -113,9 +114,11 @@ func findDownload(name string) (*source, error) {
 	case err != nil:
 		return nil, err
 	case s.info.Builtin:
-		return nil, fmt.Errorf("%w: data set %q is generated: there is nothing to download", kintsugi.ErrUsage, name)
+		return nil, fmt.Errorf("%w: data set %q is generated: there is nothing to download",
+			kintsugi.ErrUsage, name)
 	case len(s.files) == 0:
-		return nil, fmt.Errorf("%w: data set %q is a folder of your own files: there is nothing to download", kintsugi.ErrUsage, name)
+		return nil, fmt.Errorf("%w: data set %q is a folder of your own files: there is nothing to download",
+			kintsugi.ErrUsage, name)
 	}
 	return s, nil
 }

@@ -105,18 +105,19 @@ type look struct {
 	noise      float64 // standard deviation of the noise, in [0, 1]
 }
 
-// The strengths below were tuned by training softmax regression and LeNet for 1,500 steps of 128 examples
-// (momentum 0.9): the set has to be hard enough that the linear model stays well behind, and easy enough
-// that a convolutional one is nearly perfect within the minute of a demonstration.
-func newLook(s *stream) *look {
-	l := &look{
-		shiftX: s.uniform(-1.5, 1.5),
-		shiftY: s.uniform(-1.5, 1.5),
+// The strengths below were tuned by training on the set with batches of 128 and momentum 0.9, and testing on
+// the unseen fonts: hard enough that a linear model stays well behind, easy enough that a convolutional
+// one is nearly right within the minute of a demonstration. As they are, softmax regression reaches 0.906
+// after 1,500 steps (rate 0.01), LeNet 0.988 after 750 and 0.9955 after 1,500 (rate 0.05).
+func newLook(s *stream) look {
+	l := look{
+		shiftX: s.uniform(-1.25, 1.25),
+		shiftY: s.uniform(-1.25, 1.25),
 		height: s.uniform(16, 21),
-		stroke: s.uniform(-0.5, 0.5),
+		stroke: s.uniform(-0.3, 0.6),
 		soft:   s.uniform(1, 1.8),
-		ink:    s.uniform(0.5, 1),
-		noise:  s.uniform(0.02, 0.18),
+		ink:    s.uniform(0.45, 1),
+		noise:  s.uniform(0.02, 0.2),
 	}
 	// A rotation by the angle whose half has the tangent t, without a sine: its last bit differs between
 	// machines. t in [-0.14, 0.14] is up to 16 degrees.
@@ -127,7 +128,7 @@ func newLook(s *stream) *look {
 	wide := s.uniform(0.8, 1.25)
 	l.a, l.b = cos/wide, (sin+shear)/wide
 	l.c, l.d = -sin, cos
-	l.bend.fill(s, 1.8)
+	l.bend.fill(s, 1.9)
 	return l
 }
 

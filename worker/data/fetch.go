@@ -23,8 +23,8 @@ type Options struct {
 	// trust, because the checksums are those of the publisher.
 	BaseURL string
 
-	// Progress, if not nil, is called on the goroutine of Fetch: with done = 0 when a file begins, as bytes arrive,
-	// and with done = total when it is complete, also for a file that was there already.
+	// Progress, if not nil, is called on the goroutine of Fetch: with done = 0 when a file begins, as bytes
+	// arrive, and once with done = total when it is complete, also for a file that was there already.
 	Progress func(file string, done, total int64)
 
 	// Stall is how long a server may send nothing before Fetch gives up. 0 means one minute.
@@ -44,7 +44,8 @@ func Fetch(ctx context.Context, name, dir string, options Options) error {
 		return err
 	}
 	if dir == "" {
-		return fmt.Errorf("%w: fetch needs a folder to put data set %q in: pass --data-dir or set KINTSUGI_DATA", kintsugi.ErrUsage, name)
+		return fmt.Errorf("%w: fetch needs a folder to put data set %q in: pass --data-dir or set KINTSUGI_DATA",
+			kintsugi.ErrUsage, name)
 	}
 	d := download{options: options, url: s.url, dir: filepath.Join(dir, s.folder)}
 	if options.BaseURL != "" {
@@ -67,17 +68,21 @@ func Fetch(ctx context.Context, name, dir string, options Options) error {
 	return nil
 }
 
-// Verify reads the files that [Fetch] puts in dir and compares their sizes and checksums with those of the
-// publisher. It returns nil if all are right, an error that wraps [fs.ErrNotExist] if one is missing, and
-// one that wraps [kintsugi.ErrCorrupt] if one is wrong.
+// Verify reads the files that [Fetch] put in the set's folder in dir, or those in dir itself if there is no
+// such folder, and compares their sizes and checksums with those of the publisher. It returns nil if all
+// are right, an error that wraps [fs.ErrNotExist] if one is missing, and one that wraps
+// [kintsugi.ErrCorrupt] if one is wrong.
 func Verify(name, dir string) error {
 	s, err := findDownload(name)
 	if err != nil {
 		return err
 	}
+	place := filepath.Join(dir, s.folder)
+	if _, err := os.Stat(place); errors.Is(err, fs.ErrNotExist) {
+		place = dir
+	}
 	for _, f := range s.files {
-		path := filepath.Join(dir, s.folder, f.name)
-		if err := f.verify(path); err != nil {
+		if err := f.verify(filepath.Join(place, f.name)); err != nil {
 			return fmt.Errorf("verify data set %q: %w%s", name, err, s.advice(dir))
 		}
 	}

@@ -103,7 +103,7 @@ func centre(contours [][]point) []line {
 			hi = point{max(hi.x, p.x), max(hi.y, p.y)}
 		}
 	}
-	middle, height := point{(lo.x + hi.x) / 2, (lo.y + hi.y) / 2}, hi.y-lo.y
+	middle, height := point{float64((lo.x + hi.x) / 2), float64((lo.y + hi.y) / 2)}, hi.y-lo.y
 	move := func(p point) point { return point{(p.x - middle.x) / height, (p.y - middle.y) / height} }
 	var lines []line
 	for _, contour := range contours {

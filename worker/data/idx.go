@@ -73,7 +73,8 @@ func readArray(path string, magics ...uint32) (a array, err error) {
 		return array{}, fmt.Errorf("open data file: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return array{}, fmt.Errorf("%w: %s is not a file; name the folder that holds the IDX files", kintsugi.ErrUsage, path)
+		return array{}, fmt.Errorf("%w: %s is not a file; name the folder that holds the IDX files",
+			kintsugi.ErrUsage, path)
 	}
 	a, err = decode(f, info.Size(), magics...)
 	if err != nil {
@@ -114,15 +115,16 @@ func decodePlain(r io.Reader, size, limit int64, magics []uint32) (array, error)
 		return array{}, err
 	}
 	if most := limit - int64(4+4*len(a.dims)); total > most {
-		return array{}, corrupt("the header declares the shape %v, but the file of %d bytes can hold only %d bytes of it: "+
-			"it is truncated; copy or fetch it again", a.dims, size, max(0, most))
+		return array{}, corrupt("the header declares the shape %v, but the file of %d bytes can hold only %d bytes "+
+			"of it: it is truncated; copy or fetch it again", a.dims, size, max(0, most))
 	}
 	// The header is believed only as far as the file bears it out: memory doubles as bytes arrive.
 	a.values = make([]byte, min(total, 16*size))
 	for done := 0; ; {
 		n, err := io.ReadFull(r, a.values[done:])
 		if done += n; err != nil {
-			return array{}, short(err, "the header declares the shape %v, %d bytes, but it ends after %d of them", a.dims, total, done)
+			return array{}, short(err, "the header declares the shape %v, %d bytes, but it ends after %d of them",
+				a.dims, total, done)
 		}
 		if int64(done) == total {
 			break

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+func newTestVersions(t *testing.T) *versions {
+	t.Helper()
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{100}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newVersions(l, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}, 1)
+}
+
+// write makes the next version and publishes it, as a step does.
+func write(v *versions, step kintsugi.Step) *version {
+	x := v.take(step)
+	for i := range x.params {
+		x.params[i] = float32(step)
+	}
+	v.applied(x)
+	v.publish(nil)
+	return x
+}
+
+func first(v *versions) {
+	x := v.take(0)
+	v.publish(x)
+}
+
+// Two buffers are enough while nobody reads across a step.
+func TestTwoBuffersTakeTurns(t *testing.T) {
+	v := newTestVersions(t)
+	first(v)
+	seen := make(map[*version]bool)
+	for step := range kintsugi.Step(10) {
+		seen[write(v, step+1)] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("ten steps used %d buffers, want 2", len(seen))
+	}
+}
+
+// What a reader has pinned keeps its values, however many steps go by, and the steps go by.
+func TestAPinnedVersionIsNeverWritten(t *testing.T) {
+	v := newTestVersions(t)
+	first(v)
+	write(v, 1)
+	x, _ := v.pin(1, 1)
+	for step := kintsugi.Step(2); step < 20; step++ {
+		write(v, step)
+		if x.step != 1 || x.params[0] != 1 || x.params[99] != 1 {
+			t.Fatalf("at step %d the pinned version 1 reads as version %d with values %v … %v", step, x.step, x.params[0], x.params[99])
+		}
+	}
+	v.unpin(x)
+	if n := len(v.free); n != 2 {
+		t.Errorf("%d buffers are free when the reader is done, want 2", n)
+	}
+}
+
+// A reader that waits for a version is woken when it is published, not when it is applied.
+func TestAnAppliedVersionIsNotReadable(t *testing.T) {
+	v := newTestVersions(t)
+	first(v)
+	x, changed := v.pin(1, 1)
+	if x != nil {
+		t.Fatal("version 1 can be read before it exists")
+	}
+	v.applied(v.take(1))
+	select {
+	case <-changed:
+		t.Fatal("a reader is woken by a version that is not released")
+	default:
+	}
+	if x, _ := v.pin(1, 1); x != nil {
+		t.Fatal("version 1 can be read before it is released")
+	}
+	v.publish(nil)
+	<-changed
+	if x, _ := v.pin(1, 1); x == nil || x.step != 1 {
+		t.Fatal("version 1 is released and cannot be read")
+	}
+}
+
+// A step that is applied again, because another decision replaced it, takes the place of the first try.
+func TestASecondTryReplacesTheFirst(t *testing.T) {
+	v := newTestVersions(t)
+	first(v)
+	a, b := v.take(1), v.take(1)
+	v.applied(a)
+	v.applied(b)
+	v.publish(nil)
+	if x, _ := v.pin(1, 1); x != b {
+		t.Error("the first try at step 1 was published, want the second")
+	}
+}
+
+// Frames are encoded once for each version and cover it.
+func TestFramesAreEncodedOnce(t *testing.T) {
+	v := newTestVersions(t)
+	first(v)
+	x := write(v, 1)
+	a, b := v.encoded(x), v.encoded(x)
+	if len(a) == 0 || &a[0] != &b[0] {
+		t.Fatal("frames of one version were encoded twice")
+	}
+	bytes := 0
+	for _, f := range a {
+		bytes += len(f.bytes)
+	}
+	if bytes != 4*len(x.params) {
+		t.Errorf("frames hold %d bytes of %d", bytes, 4*len(x.params))
+	}
+	if y := write(v, 2); &v.encoded(y)[0] == &a[0] {
+		t.Error("version 2 has the frames of version 1")
+	}
+}
