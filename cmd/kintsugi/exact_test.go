@@ -64,7 +64,9 @@ func TestAPauseLosesNothing(t *testing.T) {
 
 func TestASlowWorkerMakesStepsSlowerAndNothingElse(t *testing.T) {
 	dir, want := newDir(t), newDir(t)
-	flags := func(dir string) []string { return append(quadratic(60, "--out", dir), "--model", "qp:dimension=100000,noise=0.1") }
+	flags := func(dir string) []string {
+		return append(quadratic(60, "--out", dir), "--model", "qp:dimension=100000,noise=0.1")
+	}
 	must(t, flags(want)...)
 	must(t, append(flags(dir), "--fault", "slow worker/1 x8 from step 20 to step 50")...)
 	sameBits(t, dir, want)

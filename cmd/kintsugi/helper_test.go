@@ -52,7 +52,7 @@ type result struct {
 	stdout, stderr string
 }
 
-// start starts kintsugi with args and, the first of them that begin with KINTSUGI_, as environment. The
+// start starts kintsugi with args; those in front that begin with KINTSUGI_ are its environment. The
 // process is killed when the test ends or its patience does.
 func start(t *testing.T, args ...string) *childProcess {
 	t.Helper()
