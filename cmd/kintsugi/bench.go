@@ -21,7 +21,7 @@ import (
 
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Measure the system on this machine", Args: noArgs,
+		Use: "bench", Short: "Measure the system on this machine", Args: noArgs, Example: "  kintsugi bench train --models mlp",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	b := &benchTrain{}
