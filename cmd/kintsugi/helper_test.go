@@ -56,6 +56,12 @@ type result struct {
 // process is killed when the test ends or its patience does.
 func start(t *testing.T, args ...string) *childProcess {
 	t.Helper()
+	return startIn(t, t.TempDir(), args...) // what it writes without being asked to must not lie in the source
+}
+
+// startIn is start in a folder.
+func startIn(t *testing.T, dir string, args ...string) *childProcess {
+	t.Helper()
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KINTSUGI_") })
 	env = append(env, beKintsugi+"=1")
 	for len(args) > 0 && strings.HasPrefix(args[0], "KINTSUGI_") {
@@ -64,8 +70,7 @@ func start(t *testing.T, args ...string) *childProcess {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	p := &childProcess{t: t, cmd: exec.CommandContext(ctx, "/proc/self/exe", args...), patience: ctx, ended: make(chan struct{})}
 	p.cmd.Args[0], p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = "kintsugi", env, &p.stdout, &p.stderr
-	p.cmd.Dir = t.TempDir() // what a command writes without being asked to must not lie in the source
-	p.cmd.WaitDelay = time.Second
+	p.cmd.Dir, p.cmd.WaitDelay = dir, time.Second
 	if err := p.cmd.Start(); err != nil {
 		cancel()
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func (t *training) resumable(p *problem) error {
 		return fmt.Errorf("--resume %s: %w", t.Resume, err)
 	}
 	if err := m.Fits(p.layout); err != nil {
-		return fmt.Errorf("%w: --resume %s: its checkpoint is of model %s, not %s: %w", kintsugi.ErrUsage, t.Resume, m.Model, t.Model, err)
+		return fmt.Errorf("%w: --resume %s: %w", kintsugi.ErrUsage, t.Resume, err)
 	}
 	schedule, err := t.schedule()
 	if err != nil {

@@ -270,7 +270,7 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 	w := r.stdout
 	fmt.Fprintf(w, "%s on %s: %d steps in %.1f s, %.0f examples/s", r.Model, r.Data, s.Steps, s.WallSeconds, s.SamplesPerSecond)
 	if s.FinalLoss.Known() {
-		fmt.Fprintf(w, ", loss %.4f", s.FinalLoss)
+		fmt.Fprintf(w, ", loss %.5g", s.FinalLoss)
 	}
 	if s.FinalAccuracy.Known() {
 		fmt.Fprintf(w, ", test accuracy %.4f", s.FinalAccuracy)
