@@ -71,6 +71,7 @@ var mistakes = []mistake{
 	{"resume-nowhere", exitUsage, "train --resume nowhere"},
 	{"resume-other-model", exitUsage, "train --resume run --model qp:dimension=7"},
 	{"resume-other-optimizer", exitUsage, "train --resume run --optimizer adam"},
+	{"resume-fewer-steps", exitUsage, "train --resume run --steps 10"},
 	{"resume-elsewhere", exitUsage, "train --resume run --out other"},
 	{"rerun-no-run", exitUsage, "rerun empty"},
 	{"report-no-run", exitUsage, "report empty"},
