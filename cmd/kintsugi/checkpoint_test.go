@@ -49,6 +49,7 @@ func TestVerifyFindsAFlippedByteAnywhereAndListNamesTheSteps(t *testing.T) {
 }
 
 func TestAResumedRunPassesOverADamagedCheckpoint(t *testing.T) {
+	onlyLong(t)
 	dir, want := newDir(t), newDir(t)
 	must(t, quadratic(100, "--decay", "constant", "--out", dir)...)
 	must(t, "train", "--resume", dir, "--steps", "120")

@@ -18,6 +18,9 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 		{syscall.SIGTERM, exitPreempted, "kintsugi: preempted: start it again with --resume"},
 	} {
 		t.Run(c.signal.String(), func(t *testing.T) {
+			if c.signal == syscall.SIGTERM {
+				onlyLong(t)
+			}
 			dir, want := newDir(t), newDir(t)
 			must(t, quadratic(500, "--out", want)...)
 			p := start(t, quadratic(500, "--checkpoint-every", "20", "--out", dir)...)
@@ -89,6 +92,7 @@ func TestAResumedRunDoesNotRepeatItsFaults(t *testing.T) {
 }
 
 func TestARunGoesOnOnAnotherNumberOfServers(t *testing.T) {
+	onlyLong(t)
 	dir, want := newDir(t), newDir(t)
 	flags := []string{"--decay", "constant", "--optimizer", "adam", "--learning-rate", "0.01"}
 	must(t, quadratic(120, append(flags, "--out", want)...)...)
@@ -98,6 +102,7 @@ func TestARunGoesOnOnAnotherNumberOfServers(t *testing.T) {
 }
 
 func TestTwoRunsShareAnEtcdButNotAFolder(t *testing.T) {
+	onlyLong(t)
 	dir, other := newDir(t), newDir(t)
 	p := start(t, quadratic(1000, "--checkpoint-every", "20", "--out", dir)...)
 	p.reaches(dir, 20)
@@ -121,6 +126,7 @@ func TestTwoRunsShareAnEtcdButNotAFolder(t *testing.T) {
 }
 
 func TestThereIsNothingToResumeInARunThatIsOver(t *testing.T) {
+	onlyLong(t)
 	dir := newDir(t)
 	must(t, quadratic(50, "--out", dir)...)
 	must(t, "train", "--resume", dir) // nothing is left to do

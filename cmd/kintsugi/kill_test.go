@@ -51,9 +51,7 @@ func TestKillsEndInTheSameLoss(t *testing.T) {
 }
 
 func TestKillsThatMeetEndInTheSameParameters(t *testing.T) {
-	if testing.Short() {
-		t.Skip("each case is a run of its own")
-	}
+	onlyLong(t)
 	want := newDir(t)
 	must(t, quadratic(200, "--out", want)...)
 	for name, faults := range map[string][]string{
