@@ -181,7 +181,7 @@ type Taken struct {
 	Fence    Fence
 	Applied  Step
 	Released Step
-	Records  []Commit // of the steps after Released, at most two
+	Records  []Commit // of the newest steps that are applied or open, ascending, at most three
 }
 
 // Stable says that a step is applied on the whole chain of a shard.

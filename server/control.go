@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// Control is the conductor's hold on the replicas of this server. The newest stream to a replica gets
-// its answers; the conductor asks again whatever was lost with the one before.
+// Control is the conductor's hold on the replicas of this server. The newest stream that has taken a
+// replica gets its answers; the conductor asks again whatever was lost with the one before.
 func (s *Server) Control(stream *transport.ControlServer) error {
 	t, err := s.serving(stream.Context())
 	if err != nil {
@@ -38,10 +38,10 @@ func (s *Server) Control(stream *transport.ControlServer) error {
 				return err
 			}
 			err = r.do(func() {
-				if _, ok := m.Message.(kintsugi.Take); ok {
+				counts := r.core.Handle(m.Message)
+				if _, ok := m.Message.(kintsugi.Take); ok && counts {
 					r.replies = out
 				}
-				r.core.Handle(m.Message)
 			})
 			if err != nil {
 				return err

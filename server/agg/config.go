@@ -37,6 +37,8 @@ type Config struct {
 	Staleness uint32
 
 	// Discount makes a late gradient's weight 1/(1+τ) for staleness τ; otherwise it weighs as a fresh one.
+	// A mean divides by the sum of the weights, so it says what a gradient counts beside the others of its
+	// step; to damp gradients that are steps of their own, take Sum.
 	Discount bool
 
 	// Lead is how many of its own gradients a worker may be ahead of the slowest live one.

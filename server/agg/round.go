@@ -30,11 +30,33 @@ type Round struct {
 	// tickets in order, so whatever is not newer is a repetition: without this, a ticket repeated after
 	// its step would count twice where late gradients are applied.
 	last map[kintsugi.Slot]kintsugi.PushID
+
+	floor map[kintsugi.Slot]kintsugi.Step // set by Begin
 }
 
 // NewRound returns a round that gathers step released+1. The caller has checked cfg.
 func NewRound(cfg Config, released kintsugi.Step) *Round {
-	return &Round{cfg: cfg, released: released, last: make(map[kintsugi.Slot]kintsugi.PushID)}
+	return &Round{cfg: cfg, released: released, last: make(map[kintsugi.Slot]kintsugi.PushID), floor: make(map[kintsugi.Slot]kintsugi.Step)}
+}
+
+// Begin says that the worker in slot starts from the newest version: of what it has pushed on older ones,
+// only its open tickets may still be counted. The rest was interrupted, or what became of it is known to
+// a conductor before this one alone; where late gradients are applied it would otherwise be held, or
+// countable a second time, for ever.
+func (r *Round) Begin(slot kintsugi.Slot) {
+	floor := r.released
+	for _, t := range r.open {
+		if t.Push.Slot == slot {
+			floor = min(floor, t.Push.Version)
+		}
+	}
+	r.floor[slot] = floor
+}
+
+// Oldest returns the oldest version on which a gradient of slot may have been computed to be counted once
+// step is released.
+func (r *Round) Oldest(slot kintsugi.Slot, step kintsugi.Step) kintsugi.Step {
+	return max(r.cfg.Oldest(step), r.floor[slot])
 }
 
 // Offer takes a ticket and says what becomes of it, with a reason if it is refused. The caller has
@@ -64,7 +86,7 @@ func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 
 // tooLate returns why t can no longer be counted, or "".
 func (r *Round) tooLate(t kintsugi.Ticket) string {
-	oldest := r.cfg.Oldest(r.released)
+	oldest := r.Oldest(t.Push.Slot, r.released)
 	if t.Push.Version >= oldest {
 		return ""
 	}
@@ -93,7 +115,7 @@ func (r *Round) Decide(members int) (Decision, bool) {
 	}
 	quota, reason := r.cfg.Quota, fmt.Sprintf("fixed quota %d", r.cfg.Quota)
 	if quota == 0 {
-		quota, reason = members, fmt.Sprintf("every one of %d members", members)
+		quota, reason = members, fmt.Sprintf("all members (%d)", members)
 	}
 	per := max(1, r.cfg.PerWorker)
 	var chosen []kintsugi.Ticket

@@ -66,8 +66,9 @@ type Publication struct {
 // member is a worker that is in the run, or about to be.
 type member struct {
 	incarnation kintsugi.Incarnation
-	change      uint64    // the Members message that announced it
-	admitted    bool      // every shard knows it
+	change      uint64    // the Members message that followed its newest hello
+	admitted    bool      // every shard has known it
+	greeted     bool      // every shard knows of its newest hello
 	gone        time.Time // when its stream broke; zero: connected
 }
 
@@ -77,14 +78,15 @@ type Conductor struct {
 	round *agg.Round
 	ready Ready
 
-	taken    []*kintsugi.Taken // by shard; nil: has not answered yet
+	taken    []*kintsugi.Taken // by shard; nil: has not answered yet on its present stream
 	released kintsugi.Step
 	last     kintsugi.Released // what was released last, for shards and workers that missed it
 	open     *open             // the committed step that is not released yet
 
 	members map[kintsugi.Slot]*member
-	change  uint64   // number of the newest Members message
-	known   []uint64 // by shard: newest change it has answered
+	lives   map[kintsugi.Slot]kintsugi.Incarnation // newest that has said hello, whether or not it has left
+	change  uint64                                 // number of the newest Members message
+	known   []uint64                               // by shard: newest change it has answered
 	first   time.Time
 	started bool // every expected worker is in, or the grace is over
 
@@ -128,6 +130,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 		taken:       make([]*kintsugi.Taken, cfg.Shards),
 		known:       make([]uint64, cfg.Shards),
 		members:     make(map[kintsugi.Slot]*member),
+		lives:       make(map[kintsugi.Slot]kintsugi.Incarnation),
 		save:        saving{every: cfg.SaveEvery},
 		lastRelease: now,
 	}, nil
@@ -281,15 +284,19 @@ func (c *Conductor) finish() {
 		return // its end calls proceed
 	}
 	c.done = true
-	d := kintsugi.Done{Step: c.released, Reason: "all steps are done"}
-	if c.stop != nil {
-		d.Reason = c.stop.reason
-	}
+	d := c.doneMessage()
 	c.toAllShards(d)
 	for _, slot := range c.slots() {
 		c.toWorker(slot, d)
 	}
 	c.ready.Events = append(c.ready.Events, d)
+}
+
+func (c *Conductor) doneMessage() kintsugi.Done {
+	if c.stop != nil {
+		return kintsugi.Done{Step: c.released, Reason: c.stop.reason}
+	}
+	return kintsugi.Done{Step: c.released, Reason: "all steps are done"}
 }
 
 // slots returns the members' slots in order, so that the same events give the same messages.
@@ -308,7 +315,11 @@ func (c *Conductor) toAllShards(m kintsugi.ControlMessage) {
 	}
 }
 
+// toShard sends a message to a shard once it and the run are taken; resend makes up for what is dropped.
 func (c *Conductor) toShard(s kintsugi.ShardID, m kintsugi.ControlMessage) {
+	if c.round == nil || c.taken[s] == nil {
+		return
+	}
 	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: m})
 }
 

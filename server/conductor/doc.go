@@ -26,4 +26,7 @@
 // A worker is a member when every shard has promised to void the pushes of its slot's earlier lives.
 // The promise travels on the same ordered stream as commits: a shard never voids a push that a commit
 // names, and a push of an earlier life never counts once a later one is admitted.
+//
+// A worker whose stream broke says hello again and starts from the newest version: what it pushed before
+// and has no open ticket for is void, on the shards as well.
 package conductor

@@ -23,21 +23,28 @@ func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
 	case int(h.Slot) >= c.cfg.Slots:
 		return fmt.Errorf("%w: there is no slot %d: the run is made for %d workers", kintsugi.ErrUsage, h.Slot, c.cfg.Slots)
 	}
+	if newest := c.lives[h.Slot]; newest > h.Incarnation {
+		return fmt.Errorf("%w: incarnation %d of worker/%d has taken the place of %d", kintsugi.ErrFenced, newest, h.Slot, h.Incarnation)
+	}
+	c.lives[h.Slot] = h.Incarnation
 	m := c.members[h.Slot]
-	switch {
-	case m != nil && m.incarnation > h.Incarnation:
-		return fmt.Errorf("%w: incarnation %d of worker/%d has taken the place of %d", kintsugi.ErrFenced, m.incarnation, h.Slot, h.Incarnation)
-	case m != nil && m.incarnation == h.Incarnation: // the same life on a new stream
-		m.gone = time.Time{}
-		if m.admitted {
-			c.welcome(h.Slot)
-		}
+	if m == nil || m.incarnation != h.Incarnation {
+		c.leave(h.Slot, h.Incarnation)
+		m = &member{incarnation: h.Incarnation}
+		c.members[h.Slot] = m
+	}
+	m.gone = time.Time{}
+	c.change++
+	m.change, m.greeted = c.change, false
+	if c.done { // nothing will be counted any more, so that no shard need know, and some may have gone
+		m.greeted = true
+		c.welcome(h.Slot)
 		return nil
 	}
-	c.leave(h.Slot, h.Incarnation)
-	c.change++
-	c.members[h.Slot] = &member{incarnation: h.Incarnation, change: c.change}
-	c.toAllShards(c.membersMessage())
+	if c.round != nil { // otherwise taking over does the same
+		c.round.Begin(h.Slot)
+		c.toAllShards(c.membersMessage())
+	}
 	c.proceed(now) // an earlier life may have been what the open step waited for
 	return nil
 }
@@ -92,14 +99,14 @@ func (c *Conductor) adoptTicket(t kintsugi.Ticket) {
 	}
 }
 
-// admit makes members of the workers that every shard knows.
+// admit makes members of the workers that every shard knows, and answers their hello.
 func (c *Conductor) admit(now time.Time) {
 	for _, slot := range c.slots() {
 		m := c.members[slot]
-		if m.admitted || !c.everyShardKnows(m.change) {
+		if m.greeted || !c.everyShardKnows(m.change) {
 			continue
 		}
-		m.admitted = true
+		m.admitted, m.greeted = true, true
 		if c.first.IsZero() {
 			c.first = now
 		}
@@ -120,7 +127,7 @@ func (c *Conductor) everyShardKnows(change uint64) bool {
 func (c *Conductor) welcome(slot kintsugi.Slot) {
 	c.toWorker(slot, kintsugi.Admitted{Line: c.cfg.Line, Step: c.released})
 	if c.done {
-		c.toWorker(slot, kintsugi.Done{Step: c.released, Reason: "the run is over"})
+		c.toWorker(slot, c.doneMessage())
 	}
 }
 
@@ -149,7 +156,7 @@ func (c *Conductor) membersMessage() kintsugi.Members {
 func (c *Conductor) countable(step kintsugi.Step) []kintsugi.Countable {
 	var list []kintsugi.Countable
 	for _, slot := range c.slots() {
-		list = append(list, kintsugi.Countable{Slot: slot, Incarnation: c.members[slot].incarnation, Oldest: c.cfg.Consistency.Oldest(step)})
+		list = append(list, kintsugi.Countable{Slot: slot, Incarnation: c.members[slot].incarnation, Oldest: c.round.Oldest(slot, step)})
 	}
 	return list
 }

@@ -8,9 +8,12 @@ import (
 )
 
 // ShardConnected says that a new control stream to a shard is open: whatever was sent on the one
-// before may be lost.
+// before may be lost. Until the shard has answered Take it is told nothing else, nor before every shard has
+// answered the first: members that overtook a commit would void the pushes that the commit names.
 func (c *Conductor) ShardConnected(s kintsugi.ShardID) {
-	c.toShard(s, kintsugi.Take{Line: c.cfg.Line, View: c.cfg.View, Fence: c.cfg.Fence})
+	c.taken[s] = nil
+	take := kintsugi.Take{Line: c.cfg.Line, View: c.cfg.View, Fence: c.cfg.Fence}
+	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: take})
 }
 
 // HandleReplica handles a message of a shard's replica. Messages under another fence are of an earlier
@@ -41,9 +44,8 @@ func (c *Conductor) HandleReplica(now time.Time, msg kintsugi.ReplicaMessage) {
 }
 
 func (c *Conductor) handleTaken(now time.Time, m kintsugi.Taken) {
-	again := c.round != nil
 	c.taken[m.Shard] = &m
-	if again {
+	if c.round != nil {
 		c.resend(m)
 		return
 	}
@@ -82,10 +84,13 @@ func (c *Conductor) takeOver(now time.Time) {
 		commit := *next
 		commit.Fence = c.cfg.Fence
 		c.open = &open{
-			commit: commit, quota: len(commit.Counted), reason: "taken over from the conductor before",
+			commit: commit, quota: len(commit.Counted), reason: "what the conductor before has decided",
 			stable: make([]*kintsugi.Stable, c.cfg.Shards), committed: now,
 		}
 		c.round.Adopt(commit.Counted)
+	}
+	for _, slot := range c.slots() {
+		c.round.Begin(slot)
 	}
 	c.lastRelease = now
 	for _, t := range c.taken {
@@ -107,14 +112,12 @@ func (c *Conductor) resend(t kintsugi.Taken) {
 		c.toShard(t.Shard, c.membersMessage())
 	}
 	if c.save.step != nil && c.save.shards[t.Shard] == nil {
-		rel := c.last
-		rel.Save = *c.save.step == c.released
-		if rel.Save {
-			c.toShard(t.Shard, rel)
-		} else {
-			c.handleSaved(c.lastRelease, kintsugi.Saved{Shard: t.Shard, Step: *c.save.step,
-				Err: "the control stream broke before the save was confirmed"})
-		}
+		wish := c.last // of an older step than the newest, it only asks what became of the save
+		wish.Step, wish.Save = *c.save.step, true
+		c.toShard(t.Shard, wish)
+	}
+	if c.done {
+		c.toShard(t.Shard, c.doneMessage())
 	}
 }
 

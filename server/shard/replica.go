@@ -49,7 +49,11 @@ type Replica struct {
 
 	countable map[kintsugi.Slot]kintsugi.Countable
 	held      map[kintsugi.PushID]bool // true: complete
-	ready     Ready
+
+	saving map[kintsugi.Step]bool // saves under way
+	saved  *kintsugi.Saved        // the newest that went well, kept for a repetition
+
+	ready Ready
 }
 
 // New returns a replica of a shard of so many chunks whose version is already readable: the
@@ -59,6 +63,7 @@ func New(id kintsugi.ShardID, chunks int, line kintsugi.Line, view kintsugi.View
 		id: id, empty: chunks == 0, line: line, view: view, released: version, applied: version,
 		countable: make(map[kintsugi.Slot]kintsugi.Countable),
 		held:      make(map[kintsugi.PushID]bool),
+		saving:    make(map[kintsugi.Step]bool),
 	}
 }
 
@@ -73,29 +78,35 @@ func (r *Replica) Ready() Ready {
 func (r *Replica) Released() kintsugi.Step { return r.released }
 
 // Handle handles a message of a conductor. Messages of other lines and of smaller fences than the
-// promised one change nothing.
-func (r *Replica) Handle(msg kintsugi.ControlMessage) {
+// promised one change nothing; Handle reports false for them. The stream of a Take that counts is where
+// the answers go from then on: were it that of any Take, a superseded conductor that connects again would
+// get the answers that the present one waits for.
+func (r *Replica) Handle(msg kintsugi.ControlMessage) bool {
 	switch m := msg.(type) {
 	case kintsugi.Take:
-		r.take(m)
+		return r.take(m)
 	case kintsugi.Members:
-		if r.obeys(m.Line, m.Fence) {
-			r.setCountable(m.Countable)
-			r.reply(kintsugi.MembersKnown{Shard: r.id, Fence: m.Fence, Change: m.Change})
+		if !r.obeys(m.Line, m.Fence) {
+			return false
 		}
+		r.setCountable(m.Countable)
+		r.reply(kintsugi.MembersKnown{Shard: r.id, Fence: m.Fence, Change: m.Change})
 	case kintsugi.Commit:
-		if r.obeys(m.Line, m.Fence) {
-			r.commit(m)
+		if !r.obeys(m.Line, m.Fence) {
+			return false
 		}
+		r.commit(m)
 	case kintsugi.Released:
-		if r.obeys(m.Line, m.Fence) {
-			r.release(m)
+		if !r.obeys(m.Line, m.Fence) {
+			return false
 		}
+		r.release(m)
 	case kintsugi.Done:
 		r.ready.Done = &m
 	default:
 		panic("shard: unknown control message")
 	}
+	return true
 }
 
 // obeys reports whether a message counts: the fence must be the promised one, so that a conductor
@@ -104,9 +115,9 @@ func (r *Replica) obeys(line kintsugi.Line, fence kintsugi.Fence) bool {
 	return line == r.line && fence == r.promised
 }
 
-func (r *Replica) take(m kintsugi.Take) {
+func (r *Replica) take(m kintsugi.Take) bool {
 	if m.Line != r.line || m.View != r.view || m.Fence < r.promised {
-		return
+		return false
 	}
 	r.promised = m.Fence
 	t := kintsugi.Taken{Shard: r.id, Fence: m.Fence, Applied: r.applied, Released: r.released, Records: slices.Clone(r.records)}
@@ -114,6 +125,7 @@ func (r *Replica) take(m kintsugi.Take) {
 		t.Records = append(t.Records, *r.open)
 	}
 	r.reply(t)
+	return true
 }
 
 func (r *Replica) commit(m kintsugi.Commit) {
@@ -174,9 +186,9 @@ func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, 
 }
 
 func (r *Replica) release(m kintsugi.Released) {
-	switch m.Step {
-	case r.released: // a repetition, or the wish to save a version that is already readable
-	case r.released + 1:
+	switch {
+	case m.Step <= r.released: // a repetition, or the wish to save a version that is already readable
+	case m.Step == r.released+1:
 		if r.applied != m.Step {
 			return // never stable here: the conductor finds out when it takes the shard again
 		}
@@ -190,12 +202,33 @@ func (r *Replica) release(m kintsugi.Released) {
 		return
 	}
 	if m.Save {
-		r.ready.Save = &m.Step
+		r.save(m.Step)
 	}
 }
 
-// Saved reports the end of a save to the conductor.
-func (r *Replica) Saved(s kintsugi.Saved) { r.reply(s) }
+// save asks for a save once, however often the wish arrives: two writers of one version would get into
+// each other's way.
+func (r *Replica) save(step kintsugi.Step) {
+	switch {
+	case r.saving[step]: // its end will be told to whoever is conductor then
+	case r.saved != nil && r.saved.Step == step:
+		r.reply(*r.saved)
+	case step != r.released:
+		r.reply(kintsugi.Saved{Shard: r.id, Step: step, Err: fmt.Sprintf("version %d is not here any more, the newest is %d", step, r.released)})
+	default:
+		r.saving[step] = true
+		r.ready.Save = &step
+	}
+}
+
+// Saved reports the end of the save of s.Step to the conductor.
+func (r *Replica) Saved(s kintsugi.Saved) {
+	delete(r.saving, s.Step)
+	if s.Err == "" {
+		r.saved = &s
+	}
+	r.reply(s)
+}
 
 // Begin says what becomes of a push whose first frame has arrived.
 func (r *Replica) Begin(p kintsugi.PushID) (Verdict, string) {

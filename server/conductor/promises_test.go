@@ -1,0 +1,84 @@
+package conductor_test
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// content is what a step does to a version: equal strings mean equal bits.
+func content(c kintsugi.Commit) string {
+	return fmt.Sprintf("%d: %+v, scale %x, %+v", c.Step, c.Counted, c.Scale, c.Optimizer)
+}
+
+// checkCommit checks what a conductor sends to one shard: every push of the step is held there, unless
+// the step is over. A conductor that has lost the shard to another may be wrong: the shard ignores it.
+func (w *world) checkCommit(s *seat, i int, c kintsugi.Commit) {
+	w.t.Helper()
+	if !slices.IsSortedFunc(c.Counted, func(a, b kintsugi.Weighted) int { return a.Push.Compare(b.Push) }) {
+		w.t.Fatalf("step %d counts %v: not ascending", c.Step, c.Counted)
+	}
+	if len(c.Counted) == 0 {
+		w.t.Fatalf("step %d counts nothing", c.Step)
+	}
+	for _, r := range w.replica {
+		if r.promised != s.Fence() {
+			return
+		}
+	}
+	r := w.replica[i]
+	for _, p := range c.Counted {
+		if !r.empty && !r.held[p.Push] && int(c.Step) > len(r.steps) {
+			w.t.Fatalf("conductor %d commits %v in step %d, which shard %d does not hold", s.Fence(), p.Push, c.Step, i)
+		}
+	}
+}
+
+// check checks the promises of the replicas against one another.
+func (w *world) check() {
+	w.t.Helper()
+	longest := w.replica[0]
+	lo, hi := longest.reached(), longest.reached()
+	for _, r := range w.replica {
+		if len(r.steps) > len(longest.steps) {
+			longest = r
+		}
+		lo, hi = min(lo, r.reached()), max(hi, r.reached())
+	}
+	if hi > lo+1 {
+		w.t.Fatalf("one shard has applied step %d, another only step %d", hi, lo)
+	}
+	if lo < len(longest.steps) {
+		w.t.Fatalf("shard %d has released step %d, another shard has only applied %d", longest.id, len(longest.steps), lo)
+	}
+	for _, r := range w.replica {
+		for i, c := range r.steps {
+			if got, want := content(c), content(longest.steps[i]); got != want {
+				w.t.Fatalf("step %d is\n%s on shard %d and\n%s on shard %d", i+1, got, r.id, want, longest.id)
+			}
+		}
+	}
+}
+
+// reached returns the step that the replica has applied.
+func (r *replica) reached() int {
+	if r.applied != nil {
+		return len(r.steps) + 1
+	}
+	return len(r.steps)
+}
+
+// checkCounted checks that no push is counted twice in the whole history.
+func (w *world) checkCounted() {
+	w.t.Helper()
+	seen := make(map[kintsugi.PushID]kintsugi.Step)
+	for _, c := range w.replica[0].steps {
+		for _, p := range c.Counted {
+			if before, ok := seen[p.Push]; ok {
+				w.t.Fatalf("%v of incarnation %d is counted in step %d and in step %d", p.Push, p.Push.Incarnation, before, c.Step)
+			}
+			seen[p.Push] = c.Step
+		}
+	}
+}
