@@ -186,7 +186,27 @@ func (s *Server) Work(stream *transport.WorkServer) error {
 	if err != nil {
 		return err
 	}
-	return t.during(func() error { return c.serve(stream) })
+	var hello kintsugi.Hello
+	err = t.during(func() (err error) {
+		hello, err = greeting(stream)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return c.serve(t, stream, hello)
+}
+
+func greeting(stream *transport.WorkServer) (kintsugi.Hello, error) {
+	first, err := stream.Recv()
+	if err != nil {
+		return kintsugi.Hello{}, err
+	}
+	hello, ok := first.(kintsugi.Hello)
+	if !ok {
+		return hello, fmt.Errorf("%w: a worker must say hello first, not %T", kintsugi.ErrOtherModel, first)
+	}
+	return hello, nil
 }
 
 func (s *Server) conducting(ctx context.Context) (*conducting, *tenure, error) {
@@ -200,23 +220,19 @@ func (s *Server) conducting(ctx context.Context) (*conducting, *tenure, error) {
 	return t.conductor, t, nil
 }
 
-func (c *conducting) serve(stream *transport.WorkServer) error {
-	first, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	hello, ok := first.(kintsugi.Hello)
-	if !ok {
-		return fmt.Errorf("%w: a worker must say hello first, not %T", kintsugi.ErrOtherModel, first)
-	}
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
+// serve carries a worker's membership. A newer stream of the same slot ends it: a worker that was taken
+// for dead and is not must hear that its place is taken, or it would compute in vain for ever.
+func (c *conducting) serve(t *tenure, stream *transport.WorkServer, hello kintsugi.Hello) error {
 	out := newOutbox[kintsugi.ConductorMessage]()
 	var refused error
-	err = c.do(func() {
-		if refused = c.core.HandleHello(time.Now(), hello); refused == nil {
-			c.workers[hello.Slot] = &workerStream{incarnation: hello.Incarnation, out: out}
+	err := c.do(func() {
+		if refused = c.core.HandleHello(time.Now(), hello); refused != nil {
+			return
 		}
+		if old := c.workers[hello.Slot]; old != nil {
+			old.out.end(old.replacedBy(hello))
+		}
+		c.workers[hello.Slot] = &workerStream{incarnation: hello.Incarnation, out: out}
 	})
 	if err = errors.Join(err, refused); err != nil {
 		return err
@@ -227,27 +243,31 @@ func (c *conducting) serve(stream *transport.WorkServer) error {
 			c.core.WorkerGone(time.Now(), hello.Slot, hello.Incarnation)
 		}
 	})
-	go func() {
-		if out.drain(ctx, stream.Send) != nil {
-			cancel()
+	return converse(stream.Context(), t, out, stream.Send, func() error {
+		for {
+			m, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			ticket, ok := m.(kintsugi.Ticket)
+			if !ok || ticket.Push.Slot != hello.Slot {
+				return fmt.Errorf("%w: worker/%d sent %T for another slot or a second hello", kintsugi.ErrUsage, hello.Slot, m)
+			}
+			if !c.post(func() { c.core.HandleTicket(time.Now(), ticket) }) {
+				return errStopped
+			}
 		}
-	}()
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		ticket, ok := m.(kintsugi.Ticket)
-		if !ok || ticket.Push.Slot != hello.Slot {
-			return fmt.Errorf("%w: worker/%d sent %T for another slot or a second hello", kintsugi.ErrUsage, hello.Slot, m)
-		}
-		if !c.post(func() { c.core.HandleTicket(time.Now(), ticket) }) {
-			return errStopped
-		}
+	})
+}
+
+func (w *workerStream) replacedBy(h kintsugi.Hello) error {
+	if h.Incarnation == w.incarnation {
+		return fmt.Errorf("worker/%d has connected again", h.Slot)
 	}
+	return fmt.Errorf("%w: incarnation %d of worker/%d has taken the place of %d", kintsugi.ErrFenced, h.Incarnation, h.Slot, w.incarnation)
 }
 
 // Watch follows the events of the run.

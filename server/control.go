@@ -1,8 +1,8 @@
 package server
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -16,15 +16,8 @@ func (s *Server) Control(stream *transport.ControlServer) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
 	out := newOutbox[kintsugi.ReplicaMessage]()
-	go func() {
-		if out.drain(ctx, stream.Send) != nil {
-			cancel()
-		}
-	}()
-	return t.during(func() error {
+	return converse(stream.Context(), t, out, stream.Send, func() error {
 		for {
 			m, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
@@ -36,6 +29,11 @@ func (s *Server) Control(stream *transport.ControlServer) error {
 			r, err := t.replica(m.Shard)
 			if err != nil {
 				return err
+			}
+			if c, ok := m.Message.(kintsugi.Commit); ok && c.Optimizer.Rule != r.cfg.Schedule.Rule {
+				// The arrays of optimizer state were made for our rule: another one would index what is not there.
+				return fmt.Errorf("%w: the conductor commits with rule %d, this server is configured for rule %d; run the same configuration everywhere",
+					kintsugi.ErrOtherModel, c.Optimizer.Rule, r.cfg.Schedule.Rule)
 			}
 			err = r.do(func() {
 				counts := r.core.Handle(m.Message)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,11 +19,7 @@ func (s *Server) Push(stream *transport.PushServer) error {
 		return err
 	}
 	answers := newOutbox[kintsugi.HeadMessage]()
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	sent := make(chan error, 1)
-	go func() { sent <- answers.drain(ctx, stream.Send) }()
-	return t.during(func() error {
+	return converse(stream.Context(), t, answers, stream.Send, func() error {
 		in := landing{tenure: t, answers: answers}
 		for {
 			f, err := stream.Recv()
@@ -38,11 +33,6 @@ func (s *Server) Push(stream *transport.PushServer) error {
 			f.Release()
 			if err != nil {
 				return err
-			}
-			select {
-			case err := <-sent:
-				return err
-			default:
 			}
 		}
 	})
@@ -70,7 +60,9 @@ func (in *landing) land(f *transport.Frame) error {
 		return fmt.Errorf("%w: frame of kind %d with chunks [%d, %d) does not belong to a push to shard %d, chunks [%d, %d)",
 			kintsugi.ErrCorrupt, f.Kind, f.Chunks.Lo, f.Chunks.Hi, f.Shard, r.chunks.Lo, r.chunks.Hi)
 	}
-	if !in.started || in.shard != f.Shard || in.push != f.Push {
+	// A push that is over and starts again from its first chunk wants its answer again.
+	again := in.buffer == nil && f.Chunks.Lo == r.chunks.Lo
+	if !in.started || in.shard != f.Shard || in.push != f.Push || again {
 		if err := in.begin(r, f); err != nil {
 			return err
 		}
@@ -122,6 +114,10 @@ func (in *landing) complete(r *replica, p kintsugi.PushID) error {
 		return fmt.Errorf("scan gradient of %v: %w", p, err)
 	}
 	return r.do(func() {
+		if h := r.held[p]; h != nil && h != buffer {
+			return // a later stream of the same worker has begun the push again, and gets the answer
+		}
+		buffer.landed = true
 		if bad >= 0 {
 			reason := fmt.Sprintf("%v: tensor %s holds %v", kintsugi.ErrNotFinite, r.cfg.Layout.TensorAt(r.lo+bad), buffer.values[bad])
 			r.log.Warn("gradient refused", "push", p.String(), "reason", reason)
@@ -129,9 +125,7 @@ func (in *landing) complete(r *replica, p kintsugi.PushID) error {
 			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: reason})
 			return
 		}
-		if r.held[p] != buffer {
-			return // a later stream of the same worker has begun the push again
-		}
+		// If it was freed while it arrived, the worker must hear of it: it waits for an answer.
 		if ok, reason := r.core.Complete(p); !ok {
 			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: reason})
 			return
@@ -147,15 +141,15 @@ func (r *replica) drop(p kintsugi.PushID, buffer *held) {
 	}
 }
 
-// landingBuffer returns a buffer for one push. Only buffers of complete pushes are used again: a stream
-// may still be writing to one that was freed half full.
+// landingBuffer returns a buffer for one push. Only buffers that have landed are used again: a stream may
+// still be writing to one that was freed before, or scanning it.
 func (r *replica) landingBuffer() *held {
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	if k := len(r.spare); k > 0 {
 		h := r.spare[k-1]
 		r.spare = r.spare[:k-1]
 		clear(h.have)
-		h.left = n
+		h.left, h.landed = n, false
 		return h
 	}
 	return &held{values: make([]float32, r.values), have: make([]bool, n), left: n}

@@ -31,6 +31,7 @@ type replica struct {
 	spare    []*held // buffers of freed pushes
 	replies  *outbox[kintsugi.ReplicaMessage]
 	versions *versions
+	applying bool           // the kernel may be reading held pushes, even of a commit that was replaced
 	work     sync.WaitGroup // apply and save
 
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
@@ -42,6 +43,7 @@ type held struct {
 	values []float32
 	have   []bool // by chunk of the shard
 	left   int    // chunks that have not landed
+	landed bool   // the stream is done with it; owned by the replica throughout
 }
 
 // newReplica loads the version that the view starts from.
@@ -80,7 +82,7 @@ func (r *replica) run() {
 func (r *replica) perform() {
 	ready := r.core.Ready()
 	for _, p := range ready.Free {
-		if h := r.held[p]; h != nil && h.left == 0 && len(r.spare) < 2*r.cfg.Slots {
+		if h := r.held[p]; h != nil && h.landed && !r.applying && len(r.spare) < 2*r.cfg.Slots {
 			r.spare = append(r.spare, h)
 		}
 		delete(r.held, p)
@@ -117,6 +119,7 @@ func (r *replica) apply(c kintsugi.Commit) {
 	}
 	src, _ := r.versions.pin(0, 1)
 	dst := r.versions.take(c.Step)
+	r.applying = true
 	r.work.Go(func() {
 		products, err := r.step(c, src, dst, operands)
 		r.versions.unpin(src)
@@ -127,6 +130,7 @@ func (r *replica) apply(c kintsugi.Commit) {
 		}
 		took := time.Since(start)
 		r.post(func() {
+			r.applying = false
 			r.versions.applied(dst)
 			r.core.Applied(c.Decided, products, took, r.pushed.Load(), r.pulled.Load())
 		})

@@ -143,7 +143,9 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsug
 				return errors.New("the watch of views has ended")
 			}
 			g.SetReady(false)
-			if err := s.enter(ctx, v); err != nil {
+			if err := s.enter(ctx, v); ctx.Err() != nil {
+				return nil // whatever was being loaded was interrupted
+			} else if err != nil {
 				return fmt.Errorf("enter view %d: %w", v.Number, err)
 			}
 			g.SetReady(true)
@@ -180,6 +182,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		r, err := newReplica(t.ctx, &s.cfg, s.fail, v, id, chunks)
 		if err != nil {
 			t.cancel()
+			t.wg.Wait()
 			return err
 		}
 		t.replicas[id] = r
@@ -255,6 +258,10 @@ func (t *tenure) during(f func() error) error {
 	case err := <-done:
 		return err
 	case <-t.ctx.Done():
-		return fmt.Errorf("%w: view %d is over", kintsugi.ErrStaleView, t.view.Number)
+		return t.over()
 	}
+}
+
+func (t *tenure) over() error {
+	return fmt.Errorf("%w: view %d is over", kintsugi.ErrStaleView, t.view.Number)
 }

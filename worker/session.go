@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -17,16 +19,15 @@ var errDone = errors.New("the run is over")
 
 // session is a worker's set of streams in one view. Its methods are called by one goroutine.
 type session struct {
-	ctx    context.Context
-	cancel context.CancelFunc
+	ctx    context.Context // its cause is the first error of any stream
+	cancel context.CancelCauseFunc
 	cfg    *Config
 	view   kintsugi.View
 	peers  peers
 	work   *transport.WorkClient
-	inbox  chan kintsugi.ConductorMessage
-	broken chan error // holds the first error of a receiver
 	shards []*shardStreams
 	sent   pending
+	await  awaited
 }
 
 // shardStreams are the streams to the head of one shard that has chunks.
@@ -37,8 +38,8 @@ type shardStreams struct {
 
 // connect opens every stream of a session.
 func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, error) {
-	s := &session{cfg: cfg, view: view, peers: make(peers), inbox: make(chan kintsugi.ConductorMessage, messageQueue), broken: make(chan error, 1)}
-	s.ctx, s.cancel = context.WithCancel(ctx)
+	s := &session{cfg: cfg, view: view, peers: make(peers)}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	if err := s.open(); err != nil {
 		s.close()
 		return nil, err
@@ -71,7 +72,7 @@ func (s *session) open() error {
 
 // close ends every stream.
 func (s *session) close() {
-	s.cancel()
+	s.cancel(nil)
 	s.peers.close()
 }
 
@@ -99,38 +100,65 @@ func (s *session) join() (kintsugi.Step, error) {
 	}
 }
 
-// listen moves the conductor's messages to the inbox until the stream ends.
+// listen takes the conductor's messages until the stream ends. It never waits for the goroutine that
+// computes: the releases of a fast run would pile up behind one slow gradient until the conductor gives
+// the stream up.
 func (s *session) listen() {
 	for {
 		m, err := s.work.Recv()
 		if err != nil {
-			s.fail(fmt.Errorf("conductor: %w", err))
+			s.cancel(fmt.Errorf("conductor: %w", err))
 			return
 		}
-		select {
-		case s.inbox <- m:
-		case <-s.ctx.Done():
+		switch m := m.(type) {
+		case kintsugi.Released:
+			s.await.settle(func(id kintsugi.PushID) bool { return slices.Contains(m.Counted, id) }, outcome{step: m.Step})
+		case kintsugi.Refused:
+			s.await.settle(func(id kintsugi.PushID) bool { return m.Push == id }, outcome{step: m.Step, refused: &m})
+		case kintsugi.Done:
+			s.cancel(errDone)
 			return
 		}
 	}
-}
-
-// fail ends the session with its first error.
-func (s *session) fail(err error) {
-	select {
-	case s.broken <- err:
-	default:
-	}
-	s.cancel()
 }
 
 // cause returns the error that ended the session, or err.
 func (s *session) cause(err error) error {
-	select {
-	case first := <-s.broken:
+	if first := context.Cause(s.ctx); first != nil {
 		return first
-	default:
-		return err
+	}
+	return err
+}
+
+// outcome is what became of a push: released, or refused if the field says so. step is the newest
+// version that the conductor knew of.
+type outcome struct {
+	step    kintsugi.Step
+	refused *kintsugi.Refused
+}
+
+// awaited is the push whose ticket is out. The conductor's messages of any other one are of no use.
+type awaited struct {
+	mu     sync.Mutex
+	id     kintsugi.PushID
+	answer chan outcome // holds one; nil: none is awaited
+}
+
+// expect begins to wait for what becomes of id. It is called before the ticket is sent.
+func (a *awaited) expect(id kintsugi.PushID) <-chan outcome {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.id, a.answer = id, make(chan outcome, 1)
+	return a.answer
+}
+
+// settle answers whoever waits for a push that concerns; only the first answer counts.
+func (a *awaited) settle(concerns func(kintsugi.PushID) bool, o outcome) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.answer != nil && concerns(a.id) {
+		a.answer <- o
+		a.answer = nil
 	}
 }
 
@@ -144,8 +172,10 @@ func (s *session) push(id kintsugi.PushID, grads []float32) (*kintsugi.Refused, 
 	var refused atomic.Pointer[kintsugi.Refused]
 	err := atOnce(s.shards, func(_ int, x *shardStreams) error {
 		if err := s.send(x, id, grads); err != nil {
-			if _, status := x.push.Recv(); status != nil {
-				err = status
+			for status := error(nil); status == nil; { // past the answers that came before the end
+				if _, status = x.push.Recv(); status != nil {
+					err = status
+				}
 			}
 			return fmt.Errorf("push %v to shard %d: %w", id, x.id, err)
 		}
@@ -209,15 +239,22 @@ func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, 
 	return v, s.cause(err)
 }
 
-// next waits for what becomes of a push whose ticket is sent, and reads the version to go on with.
-func (s *session) next(params []float32, id kintsugi.PushID, prefetch bool) (kintsugi.Step, error) {
-	if !prefetch {
-		step, err := s.outcome(id)
-		if err != nil {
-			return 0, err
-		}
-		return s.read(params, step)
+// ticket sends the ticket of a push that every head has, waits for what becomes of it, and reads the
+// version to go on with.
+func (s *session) ticket(t kintsugi.Ticket, params []float32, prefetch bool) (kintsugi.Step, error) {
+	answer := s.await.expect(t.Push)
+	// After io.EOF the stream has ended, and listen learns why: that is what outcome returns.
+	if err := s.work.Send(t); err != nil && !errors.Is(err, io.EOF) {
+		return 0, s.cause(err)
 	}
+	if !prefetch {
+		return s.outcome(answer, params)
+	}
+	return s.prefetch(t.Push, answer, params)
+}
+
+// prefetch asks for the version after the one of a push while the push is still open.
+func (s *session) prefetch(id kintsugi.PushID, out <-chan outcome, params []float32) (kintsugi.Step, error) {
 	type answer struct {
 		version kintsugi.Step
 		err     error
@@ -227,48 +264,47 @@ func (s *session) next(params []float32, id kintsugi.PushID, prefetch bool) (kin
 		v, err := s.read(params, id.Version+1)
 		read <- answer{v, err}
 	}()
-	step, err := s.outcome(id)
-	if err != nil {
-		s.cancel() // ends the read, which must not write params after we return
-		<-read
-		return 0, err
+	var o outcome
+	select {
+	case o = <-out:
+		if o.refused != nil && o.refused.Step <= id.Version {
+			s.cancel(refusal(*o.refused)) // there is no newer version to wait for
+		}
+	case <-s.ctx.Done(): // ends the read too
 	}
-	a := <-read
-	if a.err != nil || a.version >= step {
+	a := <-read // it writes params, so it must have ended before we return
+	if s.ctx.Err() != nil {
+		return 0, s.cause(s.ctx.Err())
+	}
+	if a.err != nil || a.version >= o.step {
 		return a.version, a.err
 	}
-	return s.read(params, step)
+	return s.read(params, o.step)
 }
 
-// outcome waits until the conductor has released or refused a push and returns the newest version it
-// knows of.
-func (s *session) outcome(id kintsugi.PushID) (kintsugi.Step, error) {
-	for {
-		select {
-		case m := <-s.inbox:
-			switch m := m.(type) {
-			case kintsugi.Released:
-				if slices.Contains(m.Counted, id) {
-					return m.Step, nil
-				}
-			case kintsugi.Refused:
-				if m.Push == id {
-					return m.Step, nil
-				}
-			case kintsugi.Done:
-				return 0, errDone
-			}
-		case <-s.ctx.Done():
-			return 0, s.cause(s.ctx.Err())
+// outcome waits until the conductor has released or refused a push, and reads the newest version that
+// the conductor knew of then.
+func (s *session) outcome(out <-chan outcome, params []float32) (kintsugi.Step, error) {
+	select {
+	case o := <-out:
+		if o.refused != nil {
+			return s.afterRefusal(params, *o.refused)
 		}
+		return s.read(params, o.step)
+	case <-s.ctx.Done():
+		return 0, s.cause(s.ctx.Err())
 	}
 }
 
 // afterRefusal goes on with a newer version if there is one; otherwise the refusal ends the session.
 func (s *session) afterRefusal(params []float32, r kintsugi.Refused) (kintsugi.Step, error) {
 	if r.Step <= r.Push.Version {
-		return 0, fmt.Errorf("push %v was refused: %s", r.Push, r.Reason)
+		return 0, refusal(r)
 	}
 	s.cfg.Log.Debug("push refused", "push", r.Push.String(), "reason", r.Reason)
 	return s.read(params, r.Step)
+}
+
+func refusal(r kintsugi.Refused) error {
+	return fmt.Errorf("push %v was refused: %s", r.Push, r.Reason)
 }

@@ -13,7 +13,8 @@ import (
 
 // Gradient computes gradients. params and grads have Layout.Values values; grads is overwritten and
 // params is not changed. The result is a pure function of params and id.Slot, id.Version and
-// id.Sequence. Gradient returns the mean loss over the batch, before the step, and the number of examples.
+// id.Sequence. Gradient returns the mean loss over the batch, before the step, and the number of examples,
+// at least one. When ctx ends, nobody waits for the gradient any more: it may return early, with any error.
 type Gradient func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (loss float64, examples int, err error)
 
 // Config is what a worker must know. All fields but those with a default are required.
@@ -35,9 +36,8 @@ type Config struct {
 }
 
 const (
-	retryAfter   = 50 * time.Millisecond // between two tries to enter the same view
-	retryLimit   = 2 * time.Second       // the pause grows up to this
-	messageQueue = 64                    // conductor messages that wait while a gradient is computed
+	retryAfter = 50 * time.Millisecond // between two tries to enter the same view
+	retryLimit = 2 * time.Second       // the pause grows up to this
 )
 
 // Run works until the run is over, which returns nil, or ctx ends, or an error that another try would
@@ -64,9 +64,9 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 			view, pause = v, retryAfter
 		case <-retry:
 		}
-		next, done, err := w.follow(ctx, view, views)
+		next, err := w.follow(ctx, view, views)
 		switch {
-		case done:
+		case errors.Is(err, errDone):
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -108,24 +108,17 @@ type worker struct {
 	grads  []float32
 }
 
-// follow works in one view until the run is over, the session breaks or another view comes, which it
-// returns.
-func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan kintsugi.View) (next *kintsugi.View, done bool, err error) {
+// follow works in one view until the run is over (errDone), the session breaks or another view comes,
+// which it returns.
+func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan kintsugi.View) (next *kintsugi.View, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type result struct {
-		done bool
-		err  error
-	}
-	ended := make(chan result, 1)
-	go func() {
-		done, err := w.session(ctx, view)
-		ended <- result{done, err}
-	}()
+	ended := make(chan error, 1)
+	go func() { ended <- w.session(ctx, view) }()
 	for {
 		select {
-		case r := <-ended:
-			return next, r.done, r.err
+		case err := <-ended:
+			return next, err
 		case v, ok := <-views:
 			if !ok {
 				views = nil
@@ -137,11 +130,11 @@ func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan ki
 	}
 }
 
-// session joins the run as view describes it and works.
-func (w *worker) session(ctx context.Context, view kintsugi.View) (done bool, err error) {
+// session joins the run as view describes it and works. It never returns nil.
+func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	s, err := connect(ctx, &w.cfg, view)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() {
 		s.close()
@@ -149,37 +142,36 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) (done bool, er
 	}()
 	version, err := s.join()
 	if err != nil {
-		return false, err
+		return err
 	}
 	if version, err = s.read(w.params, version); err != nil {
-		return false, err
+		return err
 	}
 	w.cfg.Log.Info("working", "view", view.Number, "line", view.Line, "version", version)
 	for {
-		version, err = w.turn(ctx, s, version)
-		if errors.Is(err, errDone) {
-			return true, nil
-		}
-		if err != nil {
-			return false, err
+		if version, err = w.turn(s, version); err != nil {
+			return err
 		}
 	}
 }
 
 // turn computes and pushes one gradient on version and returns the version that comes next.
-func (w *worker) turn(ctx context.Context, s *session, version kintsugi.Step) (kintsugi.Step, error) {
+func (w *worker) turn(s *session, version kintsugi.Step) (kintsugi.Step, error) {
 	w.renew(s)
 	id := kintsugi.PushID{Line: s.view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
 	start := time.Now()
-	loss, examples, err := w.cfg.Gradient(ctx, w.params, w.grads, id)
+	loss, examples, err := w.cfg.Gradient(s.ctx, w.params, w.grads, id)
+	if s.ctx.Err() != nil {
+		return 0, s.cause(err) // a gradient that gave up because nobody waits for it is not at fault
+	}
 	if err != nil {
 		return 0, fmt.Errorf("%w of %v: %w", errGradient, id, err)
 	}
 	if err := w.finite(id); err != nil {
 		return 0, err
 	}
-	if err := w.straggle(ctx, time.Since(start)); err != nil {
-		return 0, err
+	if err := w.straggle(s.ctx, time.Since(start)); err != nil {
+		return 0, s.cause(err)
 	}
 	computed := time.Now()
 	norm, err := w.cfg.Device.SquaredNorm(w.grads)
@@ -197,10 +189,7 @@ func (w *worker) turn(ctx context.Context, s *session, version kintsugi.Step) (k
 		Push: id, Views: s.views(), Loss: loss, Examples: uint32(examples), SquaredNorm: norm,
 		Compute: computed.Sub(start), Transfer: time.Since(computed),
 	}
-	if err := s.work.Send(ticket); err != nil {
-		return 0, err
-	}
-	return s.next(w.params, id, w.cfg.Prefetch)
+	return s.ticket(ticket, w.params, w.cfg.Prefetch)
 }
 
 // renew takes another gradient array if gRPC may still be sending from this one. Between turns that is

@@ -21,18 +21,21 @@ type Peer struct {
 }
 
 // Dial returns a peer for addr (host:port). It does not wait for a connection.
-func Dial(addr string) (*Peer, error) {
-	conn, err := grpc.NewClient("passthrough:///"+addr,
+func Dial(addr string) (*Peer, error) { return dial(addr) }
+
+func dial(addr string, more ...grpc.DialOption) (*Peer, error) {
+	conn, err := grpc.NewClient("passthrough:///"+addr, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxMessageBytes)),
-		grpc.WithReadBufferSize(128<<10),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
+		grpc.WithReadBufferSize(readBufferBytes),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: clientPingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
+		grpc.WithNoProxy(), // processes of a run reach one another directly, whatever the environment says of the web
 		// A server that was killed is back in well under a second: do not sleep longer than that.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
 		}),
-	)
+	}, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}

@@ -58,7 +58,9 @@ type completion struct{ f *Frame }
 func (c completion) Get(int) *[]byte { panic("transport: completion is no source of buffers") }
 func (c completion) Put(*[]byte)     { c.f.done() }
 
-// Unmarshal keeps a reference to a frame's bytes instead of copying them; Frame.Release drops it.
+// Unmarshal keeps a reference to a frame's bytes instead of copying them; Frame.Release drops it. What is
+// wrong with a frame is kept in it for recvFrame: gRPC turns an error of Unmarshal into text, and with it
+// the receiver would lose whether the bytes are damaged or the sender is of another release.
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*Frame)
 	if !ok {
@@ -77,14 +79,14 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 			break
 		}
 	}
-	h, err := decodeHeader(head[:n])
-	if err != nil {
-		return err
+	if f.Header, f.err = decodeHeader(head[:n]); f.err != nil {
+		return nil
 	}
-	if got := data.Len() - HeaderBytes; got != int(h.Bytes) {
-		return fmt.Errorf("%w: frame carries %d bytes, header says %d", kintsugi.ErrCorrupt, got, h.Bytes)
+	if got := data.Len() - HeaderBytes; got != int(f.Bytes) {
+		f.err = fmt.Errorf("%w: frame carries %d bytes, header says %d", kintsugi.ErrCorrupt, got, f.Bytes)
+		return nil
 	}
 	data.Ref()
-	f.Header, f.data = h, data
+	f.data = data
 	return nil
 }

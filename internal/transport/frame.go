@@ -57,12 +57,16 @@ type Header struct {
 type Frame struct {
 	Header
 
-	// Payload is what a sender hands over; it must not change until Done, which is called exactly once
-	// unless sending fails first, from any goroutine.
+	// Payload is what a sender hands over. It must not change until Done, which is called at most once,
+	// from any goroutine: once the bytes have been written, or are given up. A client's first 256 KiB on
+	// a stream are kept, to be sent again elsewhere, until the server answers or more is sent. After
+	// Send has failed, or the connection was lost, Done may never come, and the memory is gRPC's for
+	// good: leave it to the garbage collector.
 	Payload []byte
 	Done    func()
 
 	data mem.BufferSlice // what a receiver got: header and payload
+	err  error           // why it is no frame
 }
 
 // Release gives a received frame's memory back. The frame must not be used afterwards.
@@ -71,11 +75,11 @@ func (f *Frame) Release() {
 	f.data = nil
 }
 
-// CopyTo copies the payload of a received frame into dst, which must have Header.Bytes bytes, and
-// checks it. A wrong checksum is an error that wraps kintsugi.ErrCorrupt; dst then holds garbage.
+// CopyTo copies the payload of a received frame into dst, the bytes of its chunks, and checks it. Another
+// length and a wrong checksum are errors that wrap kintsugi.ErrCorrupt; dst then holds garbage.
 func (f *Frame) CopyTo(dst []byte) error {
 	if len(dst) != int(f.Bytes) {
-		return fmt.Errorf("frame of chunks [%d, %d) has %d bytes, want %d", f.Chunks.Lo, f.Chunks.Hi, f.Bytes, len(dst))
+		return fmt.Errorf("%w: frame of chunks [%d, %d) has %d bytes, want %d", kintsugi.ErrCorrupt, f.Chunks.Lo, f.Chunks.Hi, f.Bytes, len(dst))
 	}
 	skip, at, crc := HeaderBytes, 0, uint32(0)
 	for _, b := range f.data {
@@ -116,7 +120,8 @@ func (h *Header) encode(b []byte) {
 }
 
 // decodeHeader reads and checks a header. Every error wraps kintsugi.ErrCorrupt, but for another format version,
-// which wraps kintsugi.ErrOtherModel.
+// which wraps kintsugi.ErrOtherModel. Every version keeps its number and the header's checksum where they
+// are, so that an old program can tell a newer one from damage.
 func decodeHeader(b []byte) (Header, error) {
 	le := binary.LittleEndian
 	if len(b) < HeaderBytes {

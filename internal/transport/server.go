@@ -13,11 +13,21 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// Keep-alive: a peer that hangs, or whose host is gone, is noticed after pingEvery + pingTimeout. The
-// server must accept pings that often, or it would close healthy connections as too chatty.
+// Keep-alive: a client that hangs, or whose host is gone, is noticed after serverPingEvery + pingTimeout,
+// a server after clientPingEvery + pingTimeout: gRPC lets a client ping no more often. The server must
+// accept the pings of its clients, or it would close healthy connections as too chatty.
 const (
-	pingEvery   = 5 * time.Second
-	pingTimeout = 5 * time.Second
+	serverPingEvery = 5 * time.Second
+	clientPingEvery = 10 * time.Second
+	pingTimeout     = 5 * time.Second
+)
+
+// Limits of a connection. A peer holds a stream of each kind for each shard, so that a thousand are
+// plenty; gRPC's own limits are four billion streams and 16 MiB of request headers.
+const (
+	maxStreams      = 1024
+	maxHeaderBytes  = 16 << 10
+	readBufferBytes = 128 << 10 // larger than gRPC's 32 KiB: fewer system calls for each frame
 )
 
 // Handler serves the streams of one process. Each method runs in its own goroutine and owns its stream
@@ -51,9 +61,11 @@ func NewServer(lis net.Listener, h Handler) *Server {
 	g := grpc.NewServer(
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
-		grpc.ReadBufferSize(128<<10),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.ReadBufferSize(readBufferBytes),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPingEvery, Timeout: pingTimeout}),
 	)
 	for _, d := range services {
 		g.RegisterService(d, h)
@@ -75,7 +87,8 @@ func (s *Server) SetReady(ready bool) {
 	s.health.SetServingStatus("", status)
 }
 
-// Stop ends every stream and closes the listener. Handlers see their contexts end.
+// Stop ends every stream and closes the listener. Handlers see their contexts end; Stop does not wait
+// for them to return.
 func (s *Server) Stop() { s.grpc.Stop() }
 
 // Address is where the server listens.

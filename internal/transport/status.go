@@ -24,9 +24,10 @@ var conditions = []struct {
 	{kintsugi.ErrUsage, codes.InvalidArgument},
 }
 
-// toWire turns a handler's error into the status that names its condition.
+// toWire turns a handler's error into the status that names its condition. Only io.EOF itself is the
+// orderly end of a stream: an error that wraps it tells of something else that ended too soon.
 func toWire(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
+	if err == nil || err == io.EOF {
 		return nil
 	}
 	if _, ok := status.FromError(err); ok {

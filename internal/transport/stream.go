@@ -93,6 +93,9 @@ func recvFrame(recv func(any) error) (*Frame, error) {
 	if err := recv(f); err != nil {
 		return nil, fromWire(err)
 	}
+	if f.err != nil {
+		return nil, f.err
+	}
 	return f, nil
 }
 

@@ -1,0 +1,88 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// A gradient function that gives up when its context ends is doing its duty: a worker whose view was
+// replaced in the middle of a gradient goes on in the next one.
+func TestAGradientThatIsInterruptedEndsNothing(t *testing.T) {
+	want := run(t, base(t), nil)
+	var holding atomic.Bool
+	held := make(chan struct{}, 1)
+	cfg := base(t)
+	cfg.Gradient = func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+		if id.Version == 20 && id.Slot == 1 && holding.CompareAndSwap(false, true) {
+			held <- struct{}{}
+			<-ctx.Done()
+			return 0, 0, ctx.Err()
+		}
+		return noisy(ctx, params, grads, id)
+	}
+	got := run(t, cfg, func(l *Live) {
+		select {
+		case <-held:
+			l.NewView("someone wants one")
+		case <-l.ctx.Done():
+		}
+	})
+	if !slices.EqualFunc(got, want, sameBits) {
+		t.Error("a gradient that was interrupted changed the model")
+	}
+}
+
+// A ticket that is refused on the newest version does not end or hang the worker: it asks again.
+func TestARefusedTicketIsTriedAgain(t *testing.T) {
+	want := run(t, base(t), nil)
+	for _, sharded := range []int{1, 2} {
+		var once atomic.Bool
+		cfg := base(t)
+		cfg.Servers = sharded
+		cfg.Gradient = func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+			loss, examples, err := noisy(ctx, params, grads, id)
+			if id.Version == 20 && id.Slot == 1 && once.CompareAndSwap(false, true) {
+				examples = 0 // which the conductor refuses
+			}
+			return loss, examples, err
+		}
+		if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
+			t.Error("a ticket that was refused changed the model")
+		}
+	}
+}
+
+// Workers end when the run does, even one that is computing: nobody waits for its gradient any more.
+func TestDoneEndsAWorkerInTheMiddleOfAGradient(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cfg := base(t)
+	cfg.Consistency.Quota, cfg.Log = 3, t.Output()
+	interrupted := make(chan struct{})
+	cfg.Gradient = func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+		if id.Slot == 3 {
+			<-ctx.Done()
+			close(interrupted)
+			return 0, 0, ctx.Err()
+		}
+		return noisy(ctx, params, grads, id)
+	}
+	l, err := StartLive(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := l.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	<-l.workers[3].ended
+	<-interrupted
+	if err := l.err(); err != nil {
+		t.Error(err)
+	}
+}

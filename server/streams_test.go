@@ -1,0 +1,289 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+// one is a server that holds everything, and its clients, which do what no worker of ours would.
+type one struct {
+	*testing.T
+	ctx    context.Context
+	layout *kintsugi.Layout
+	peer   *transport.Peer
+	frames []kintsugi.ChunkRange
+}
+
+func start(t *testing.T) *one {
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{200_000}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis, err := transport.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server.New(server.Config{
+		Incarnation: 1, Layout: l, Device: kernels.Host, Slots: 2, Consistency: agg.Config{Quota: 1}, Steps: 1000,
+		Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 1}, StartGrace: time.Minute, LeaveGrace: time.Minute,
+		Load:      func(context.Context, kintsugi.View, *server.Shard) error { return nil },
+		NextFence: func(_ context.Context, after kintsugi.Fence) (kintsugi.Fence, error) { return after + 1, nil },
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	views := make(chan kintsugi.View, 1)
+	views <- kintsugi.View{Number: 1, Line: 1, Fence: 1, Chains: [][]kintsugi.ServerID{{0}},
+		Servers: []kintsugi.Member{{Incarnation: 1, Address: lis.Addr().String()}}}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, lis, views) }()
+	p, err := transport.Dial(lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Close()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+	return &one{T: t, ctx: ctx, layout: l, peer: p, frames: transport.Frames(l, l.Split(1)[0])}
+}
+
+func ok[S any](t *one) func(S, error) S {
+	return func(s S, err error) S {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+func (t *one) push() *transport.PushClient { return ok[*transport.PushClient](t)(t.peer.Push(t.ctx)) }
+
+// join makes an incarnation of a slot a member.
+func (t *one) join(slot kintsugi.Slot, inc kintsugi.Incarnation) *transport.WorkClient {
+	t.Helper()
+	w := ok[*transport.WorkClient](t)(t.peer.Work(t.ctx))
+	err := w.Send(kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Model: t.layout.Fingerprint(), Line: 1, Slot: slot, Incarnation: inc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, isAdmitted := ok[kintsugi.ConductorMessage](t)(w.Recv()).(kintsugi.Admitted); !isAdmitted {
+		t.Fatalf("hello was answered with %+v", m)
+	}
+	return w
+}
+
+func id(slot kintsugi.Slot) kintsugi.PushID {
+	return kintsugi.PushID{Line: 1, Slot: slot, Incarnation: 1}
+}
+
+// send sends some frames of a gradient whose values are all v.
+func (t *one) send(s *transport.PushClient, p kintsugi.PushID, v float32, frames ...kintsugi.ChunkRange) {
+	t.Helper()
+	for _, r := range frames {
+		lo, hi := t.layout.Span(r)
+		values := make([]float32, hi-lo)
+		for i := range values {
+			values[i] = v
+		}
+		b := kernels.Bytes(values)
+		h := transport.Header{Kind: transport.KindPush, Push: p, Chunks: r, Bytes: uint32(len(b)), CRC: transport.Checksum(b)}
+		if err := s.Send(&transport.Frame{Header: h, Payload: b}); err != nil {
+			_, err = s.Recv()
+			t.Fatal(err)
+		}
+	}
+}
+
+func (t *one) wantReceived(s *transport.PushClient, p kintsugi.PushID) {
+	t.Helper()
+	if m, got := ok[kintsugi.HeadMessage](t)(s.Recv()).(kintsugi.Received); !got || m.Push != p {
+		t.Fatalf("got %+v, want that %v is received", m, p)
+	}
+}
+
+func (t *one) wantRefused(s *transport.PushClient, p kintsugi.PushID) {
+	t.Helper()
+	m := ok[kintsugi.HeadMessage](t)(s.Recv())
+	if r, got := m.(kintsugi.Refused); !got || r.Push != p || r.Reason == "" {
+		t.Fatalf("got %+v, want that %v is refused with a reason", m, p)
+	}
+}
+
+// A straggler whose push is swept while it arrives hears of it: it waits for an answer of every head.
+func TestAPushThatIsTooLateIsAnswered(t *testing.T) {
+	c := start(t)
+	fast, _ := c.join(0, 1), c.join(1, 1)
+	late := c.push()
+	c.send(late, id(1), 1, c.frames[0])
+
+	early := c.push()
+	c.send(early, id(0), 1, c.frames...)
+	c.wantReceived(early, id(0))
+	if err := fast.Send(kintsugi.Ticket{Push: id(0), Views: []kintsugi.ViewNumber{1}, Examples: 1, SquaredNorm: 1}); err != nil {
+		c.Fatal(err)
+	}
+	read := ok[*transport.ReadClient](c)(c.peer.Read(c.ctx))
+	if err := read.Send(transport.ReadRequest{Line: 1, AtLeast: 1}); err != nil {
+		c.Fatal(err)
+	}
+	f := ok[*transport.Frame](c)(read.Recv()) // so the step is released, and what was late for it swept
+	f.Release()
+
+	c.send(late, id(1), 1, c.frames[1:]...)
+	c.wantRefused(late, id(1))
+	c.send(late, id(1), 1, c.frames...) // again, on the same stream
+	c.wantRefused(late, id(1))
+}
+
+// A push is answered each time it is sent whole, so that a worker may always ask by sending it again.
+func TestARepeatedPushIsAnsweredAgain(t *testing.T) {
+	c := start(t)
+	c.join(0, 1)
+	s := c.push()
+	for range 3 {
+		c.send(s, id(0), 1, c.frames...)
+		c.wantReceived(s, id(0))
+	}
+	again := c.push()
+	c.send(again, id(0), 1, c.frames...)
+	c.wantReceived(again, id(0))
+}
+
+// A client that has sent everything and says so still gets its answers.
+func TestAnswersOutliveTheRequests(t *testing.T) {
+	c := start(t)
+	c.join(0, 1)
+	s := c.push()
+	c.send(s, id(0), 1, c.frames...)
+	if err := s.CloseSend(); err != nil {
+		c.Fatal(err)
+	}
+	c.wantReceived(s, id(0))
+	if m, err := s.Recv(); err != io.EOF {
+		c.Errorf("got %+v, %v, want the end of the stream", m, err)
+	}
+}
+
+// Damaged bytes end the stream with the reason, are not held, and may be sent again.
+func TestDamagedBytesAreNotHeld(t *testing.T) {
+	c := start(t)
+	c.join(0, 1)
+	s := c.push()
+	lo, hi := c.layout.Span(c.frames[0])
+	h := transport.Header{Kind: transport.KindPush, Push: id(0), Chunks: c.frames[0], Bytes: uint32(4 * (hi - lo)), CRC: 1}
+	if err := s.Send(&transport.Frame{Header: h, Payload: make([]byte, h.Bytes)}); err != nil {
+		c.Fatal(err)
+	}
+	if _, err := s.Recv(); !errors.Is(err, kintsugi.ErrCorrupt) {
+		c.Errorf("got %v, want %v", err, kintsugi.ErrCorrupt)
+	}
+	s = c.push()
+	c.send(s, id(0), 1, c.frames...)
+	c.wantReceived(s, id(0))
+}
+
+func TestAGradientThatIsNotFiniteIsRefused(t *testing.T) {
+	c := start(t)
+	c.join(0, 1)
+	s := c.push()
+	c.send(s, id(0), float32(math.NaN()), c.frames...)
+	c.wantRefused(s, id(0))
+	c.send(s, id(0), 1, c.frames...)
+	c.wantReceived(s, id(0))
+}
+
+// Frames that belong nowhere end their stream; they never reach memory, and the server lives.
+func TestFramesThatBelongNowhereAreRefused(t *testing.T) {
+	c := start(t)
+	c.join(0, 1)
+	chunks := kintsugi.ChunkID(len(c.layout.Chunks))
+	for _, x := range []struct {
+		name   string
+		header transport.Header
+		want   error
+	}{
+		{"a shard that is not here", transport.Header{Kind: transport.KindPush, Shard: 9, Chunks: c.frames[0]}, kintsugi.ErrStaleView},
+		{"chunks beyond the model", transport.Header{Kind: transport.KindPush, Chunks: kintsugi.ChunkRange{Lo: chunks, Hi: chunks + 1}}, kintsugi.ErrCorrupt},
+		{"chunks without end", transport.Header{Kind: transport.KindPush, Chunks: kintsugi.ChunkRange{Hi: math.MaxUint32}}, kintsugi.ErrCorrupt},
+		{"parameters", transport.Header{Kind: transport.KindParameters, Chunks: c.frames[0]}, kintsugi.ErrCorrupt},
+		{"too few bytes", transport.Header{Kind: transport.KindPush, Chunks: c.frames[0]}, kintsugi.ErrCorrupt},
+	} {
+		s := c.push()
+		x.header.Push, x.header.Bytes = id(0), 8
+		if err := s.Send(&transport.Frame{Header: x.header, Payload: make([]byte, 8)}); err != nil {
+			c.Fatal(err)
+		}
+		if m, err := s.Recv(); !errors.Is(err, x.want) {
+			c.Errorf("%s: got %+v, %v, want %v", x.name, m, err, x.want)
+		}
+	}
+	s := c.push()
+	c.send(s, id(0), 1, c.frames...)
+	c.wantReceived(s, id(0))
+}
+
+// A worker whose place is taken is told, or it would compute in vain for ever.
+func TestANewIncarnationFencesTheOldOne(t *testing.T) {
+	c := start(t)
+	old := c.join(0, 1)
+	c.join(0, 2)
+	if m, err := old.Recv(); !errors.Is(err, kintsugi.ErrFenced) {
+		c.Errorf("the old one got %+v, %v, want %v", m, err, kintsugi.ErrFenced)
+	}
+	again := ok[*transport.WorkClient](c)(c.peer.Work(c.ctx))
+	hello := kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Model: c.layout.Fingerprint(), Line: 1, Incarnation: 1}
+	if err := again.Send(hello); err != nil {
+		c.Fatal(err)
+	}
+	if m, err := again.Recv(); !errors.Is(err, kintsugi.ErrFenced) {
+		c.Errorf("another try got %+v, %v, want %v", m, err, kintsugi.ErrFenced)
+	}
+}
+
+// A worker that connects again takes its place over; that is no reason to stop.
+func TestTheSameIncarnationMayConnectAgain(t *testing.T) {
+	c := start(t)
+	old := c.join(0, 1)
+	c.join(0, 1)
+	if m, err := old.Recv(); err == nil || errors.Is(err, kintsugi.ErrFenced) {
+		c.Errorf("the stream before got %+v, %v", m, err)
+	}
+}
+
+// A conductor that was configured otherwise must not make a server index state that it does not have.
+func TestACommitWithAnotherRuleIsRefused(t *testing.T) {
+	c := start(t)
+	s := ok[*transport.ControlClient](c)(c.peer.Control(c.ctx))
+	for _, m := range []kintsugi.ControlMessage{
+		kintsugi.Take{Line: 1, View: 1, Fence: 99},
+		kintsugi.Commit{Line: 1, Fence: 99, Decided: 99, Step: 1, Optimizer: kintsugi.Optimizer{Rule: kintsugi.RuleAdam}},
+	} {
+		if err := s.Send(transport.Control{Message: m}); err != nil {
+			c.Fatal(err)
+		}
+	}
+	for {
+		_, err := s.Recv()
+		if err == nil {
+			continue // Taken
+		}
+		if !errors.Is(err, kintsugi.ErrOtherModel) {
+			c.Errorf("got %v, want %v", err, kintsugi.ErrOtherModel)
+		}
+		return
+	}
+}
