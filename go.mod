@@ -17,6 +17,7 @@ require (
 	google.golang.org/protobuf v1.36.12
 	gorgonia.org/gorgonia v0.9.18
 	gorgonia.org/tensor v0.9.24
+	pgregory.net/rapid v1.3.0
 )
 
 require (

@@ -21,7 +21,7 @@ import (
 
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Measure the system on this machine", Args: noArgs,
+		Use: "bench", Short: "Measure the system on this machine", Args: noArgs, Example: "  kintsugi bench train --models mlp",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	b := &benchTrain{}
@@ -51,7 +51,10 @@ func benchAccuracyCommand() *cobra.Command {
 			if cfg.Seeds < 1 {
 				return fmt.Errorf("%w: --seeds %d: at least one", kintsugi.ErrUsage, cfg.Seeds)
 			}
-			var err error
+			err := checkFormat(format)
+			if err != nil {
+				return err
+			}
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
@@ -91,6 +94,14 @@ func benchName(name string) string {
 	return "Benchmark" + strings.ToUpper(name[:1]) + name[1:]
 }
 
+// checkFormat refuses a format that printRows does not know, before minutes of measuring.
+func checkFormat(format string) error {
+	if !slices.Contains([]string{"text", "json", "benchfmt"}, format) {
+		return fmt.Errorf("%w: --format %q is unknown; use text, json or benchfmt", kintsugi.ErrUsage, format)
+	}
+	return nil
+}
+
 // printRows prints results as a table, as JSON or in the format of Go benchmarks.
 func printRows[R any](w io.Writer, format string, rows []R, header string, line func(R) (text, benchfmt string)) error {
 	switch format {
@@ -104,7 +115,7 @@ func printRows[R any](w io.Writer, format string, rows []R, header string, line 
 			fmt.Fprintln(w, b)
 		}
 		return nil
-	case "text":
+	default:
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, header)
 		for _, r := range rows {
@@ -113,7 +124,6 @@ func printRows[R any](w io.Writer, format string, rows []R, header string, line 
 		}
 		return t.Flush()
 	}
-	return fmt.Errorf("%w: --format %q is unknown; use text, json or benchfmt", kintsugi.ErrUsage, format)
 }
 
 type benchTrain struct {
@@ -125,6 +135,9 @@ type benchTrain struct {
 func (b *benchTrain) command(cmd *cobra.Command) error {
 	if b.workers < 1 || b.servers < 1 || b.steps < 10 || b.rounds < 1 {
 		return fmt.Errorf("%w: bench train needs at least one worker, one server, one round and 10 steps", kintsugi.ErrUsage)
+	}
+	if err := checkFormat(b.format); err != nil {
+		return err
 	}
 	var rows []bench.TrainRow
 	for _, m := range b.models {

@@ -68,7 +68,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Float64Var(&s.Momentum, "momentum", -1, "momentum (default: as the model suggests)")
 	f.Float64Var(&s.WeightDecay, "weight-decay", 0, "weight decay")
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
-	f.Uint64Var(&s.Steps, "steps", 1200, "steps of the run")
+	f.Uint64Var(&s.Steps, "steps", 1000, "steps of the run")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
 	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (from the newest one) or none (from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two checkpoints")

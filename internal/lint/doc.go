@@ -6,8 +6,8 @@
 // where it is written and not in a review.
 //
 // The rules read source text: every .go file outside testdata is parsed, whatever its build tags say, so
-// that code for another machine or for a GPU is held to them too. Nothing is type-checked; a rule that
-// would need types belongs in staticcheck.
+// that code for another machine or for a GPU is held to them too, and links between pages are followed.
+// Nothing is type-checked; a rule that would need types belongs in staticcheck.
 //
 // Every finding says what to do instead. A rule that stands in the way of better code is changed here,
 // in a commit of its own that says why, and not worked around.

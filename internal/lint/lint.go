@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"go/token"
+	"path"
 	"slices"
 )
 
@@ -33,6 +34,10 @@ func Check(root string) ([]Finding, error) {
 	r := &report{}
 	for _, f := range t.files {
 		r.file = f
+		if path.Ext(f.path) == ".md" {
+			checkLinks(r, root, f)
+			continue
+		}
 		checkSize(r, f)
 		checkWords(r, f)
 		if f.syntax == nil || f.generated {

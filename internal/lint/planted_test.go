@@ -286,6 +286,13 @@ package recovery
 // Package main is planted.
 package main
 `},
+	{"links between pages lead somewhere", `
+-- README.md --
+See [a](docs/a.md), [its part](docs/a.md#part), [here](#below), [there](https://example.org/x.md),
+![gone](docs/gone.svg) // want links: the link leads to docs/gone.svg
+-- docs/a.md --
+Back to [the start](../README.md) or [nowhere](../docs/b.md#part). // want links: leads to docs/b.md
+`},
 	{"a file is named by its noun", `
 -- worker/utils.go want names: move each part beside what it serves --
 // Package worker is planted.

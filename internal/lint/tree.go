@@ -41,8 +41,9 @@ type imported struct {
 	pos  token.Pos
 }
 
-// Kinds of source that are read. Everything but Go is held only to the rules on text.
-var extensions = []string{".go", ".c", ".h", ".cu", ".cuh", ".s", ".proto"}
+// Kinds of source that are read. Everything but Go is held only to the rules on text, and pages only to
+// that on links.
+var extensions = []string{".go", ".c", ".h", ".cu", ".cuh", ".s", ".proto", ".md"}
 
 // load reads the tree at root. It leaves out what the go command leaves out (testdata, vendor, names
 // with a leading dot or underscore, nested modules) and what the Makefile makes.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/kintsugi-ml/kintsugi"
 )
 
@@ -85,4 +87,19 @@ func TestDoneEndsAWorkerInTheMiddleOfAGradient(t *testing.T) {
 	if err := l.err(); err != nil {
 		t.Error(err)
 	}
+}
+
+// Servers and workers that have ended leave nothing running: streams, loops, saves, connections.
+func TestNothingRunsOnAfterACluster(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	cfg := base(t)
+	cfg.Servers, cfg.SaveEvery = 2, 1
+	run(t, cfg, func(l *Live) {
+		until(t, l, 10)
+		l.KillWorker(1)
+		l.StartWorker(1)
+		until(t, l, 20)
+		l.NewView("someone wants one")
+	})
+	goleak.VerifyNone(t, before)
 }

@@ -40,7 +40,7 @@ func TestTheHeaderIsWhatTheDocumentSays(t *testing.T) {
 	for _, offset := range []int{0x04, 0x08, 0x10, 0x18, 0x20, 0x24, 0x28, 0x2c, 0x30, 0x34} {
 		want[offset] = byte(offset) // each field holds its own offset
 	}
-	want[0], want[2] = 1, 1 // version, kind
+	want[0], want[2] = 1, 1                         // version, kind
 	copy(want[60:], []byte{0x3c, 0x06, 0xd3, 0x25}) // computed bit by bit, by another program
 	if !bytes.Equal(got, want) {
 		t.Errorf("got  % x\nwant % x", got, want)

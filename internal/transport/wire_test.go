@@ -321,7 +321,7 @@ func TestStandardClientsCanAskForHealth(t *testing.T) {
 }
 
 // A worker that computes for long says nothing for long. Neither side takes that for death, or the pings
-// in between for chatter.
+// in between for chatter. (The server's come first, so that the client hardly ever has to ping.)
 func TestIdleStreamsStayOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, stop := inMemory(t, handler{push: landAll}, nil)
@@ -445,7 +445,7 @@ func TestStreamsOfAKilledPeerEndPromptly(t *testing.T) {
 			t.Error("a stream to a dead peer ended without an error")
 		}
 	}
-	if took := time.Since(start); took > 2*time.Second {
+	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("that took %v", took)
 	}
 }

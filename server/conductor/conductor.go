@@ -125,6 +125,10 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 	if err := cfg.Consistency.Check(); err != nil {
 		return nil, err
 	}
+	if per := max(1, cfg.Consistency.PerWorker); (cfg.Consistency.Quota-1)/per >= cfg.Slots { // quota > per × slots, without overflow
+		return nil, fmt.Errorf("%w: a quota of %d can never be met: there are %d workers, and a step counts at most %d gradients of each",
+			kintsugi.ErrUsage, cfg.Consistency.Quota, cfg.Slots, per)
+	}
 	return &Conductor{
 		cfg:         cfg,
 		taken:       make([]*kintsugi.Taken, cfg.Shards),
@@ -315,9 +319,9 @@ func (c *Conductor) toAllShards(m kintsugi.ControlMessage) {
 	}
 }
 
-// toShard sends a message to a shard once it and the run are taken; resend makes up for what is dropped.
+// toShard sends a message to a shard that is taken; for another one, resend makes up for it.
 func (c *Conductor) toShard(s kintsugi.ShardID, m kintsugi.ControlMessage) {
-	if c.round == nil || c.taken[s] == nil {
+	if c.taken[s] == nil {
 		return
 	}
 	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: m})

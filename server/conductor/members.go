@@ -41,7 +41,7 @@ func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
 		c.welcome(h.Slot)
 		return nil
 	}
-	if c.round != nil { // otherwise taking over does the same
+	if c.round != nil { // otherwise taking over does the same, after it has repeated the open commit
 		c.round.Begin(h.Slot)
 		c.toAllShards(c.membersMessage())
 	}

@@ -21,9 +21,10 @@ type hand struct {
 	incarnation kintsugi.Incarnation
 	wire        *wire
 	doing       doing
-	atLeast     kintsugi.Step   // reading: a version of at least this
-	push        kintsugi.PushID // pushing, waiting
-	landing     []landing       // by shard
+	atLeast     kintsugi.Step    // reading: a version of at least this
+	push        kintsugi.PushID  // pushing, waiting
+	landing     []landing        // by shard
+	ticket      *kintsugi.Ticket // the newest of this session
 	finished    bool
 	counted     int // releases that named one of its pushes
 }
@@ -145,10 +146,11 @@ func (b *bench) handMoves(h *hand) []move {
 		if whole {
 			add("sends its ticket", func() {
 				h.doing = waiting
-				h.wire.up = append(h.wire.up, kintsugi.Ticket{
+				h.ticket = &kintsugi.Ticket{
 					Push: h.push, Views: slices.Repeat([]kintsugi.ViewNumber{b.cfg.View}, len(b.replica)),
 					Loss: 1, Examples: 8, SquaredNorm: 1,
-				})
+				}
+				h.wire.up = append(h.wire.up, *h.ticket)
 			})
 		}
 	case joining, waiting:
@@ -225,7 +227,7 @@ func (b *bench) endSession(h *hand) {
 	if h.wire != nil {
 		h.wire.cut, h.wire.down = true, nil
 	}
-	h.wire, h.doing = nil, away
+	h.wire, h.doing, h.ticket = nil, away, nil
 }
 
 // faultMoves lists what can go wrong next.
@@ -246,12 +248,8 @@ func (b *bench) faultMoves() []move {
 			add(func() { b.endSession(h) }, "the streams of worker/%d break", h.slot)
 			add(func() { b.endSession(h); h.incarnation++ }, "worker/%d restarts", h.slot)
 		}
-		if h.doing == waiting {
-			add(func() {
-				if x := h.wire.up; len(x) > 0 {
-					h.wire.up = append(x, x[len(x)-1])
-				}
-			}, "the ticket of worker/%d is doubled", h.slot)
+		if h.ticket != nil {
+			add(func() { h.wire.up = append(h.wire.up, *h.ticket) }, "worker/%d sends its ticket again", h.slot)
 		}
 	}
 	for _, x := range b.wires {
@@ -262,6 +260,11 @@ func (b *bench) faultMoves() []move {
 	for _, r := range b.replica {
 		if len(r.saving) > 0 {
 			add(func() { r.save("disk full") }, "shard %d does not save", r.id)
+		}
+	}
+	for _, s := range b.seats {
+		if len(s.publishing) > 0 {
+			add(func() { b.publish(s, "the store is away") }, "conductor %d does not publish", s.Fence())
 		}
 	}
 	add(func() { b.tick(time.Second) }, "a second passes")
@@ -280,6 +283,7 @@ func drawBench(t *rapid.T, faults int) *bench {
 		{Quota: 1, Late: agg.Apply, Staleness: kintsugi.Infinite, PerWorker: 1 << 30},
 		{Quota: 1, Late: agg.Apply, Staleness: 2, Discount: true},
 		{Quota: workers, Late: agg.Apply, Staleness: 1, Scale: agg.Sum},
+		{Quota: workers, Late: agg.Apply, Staleness: kintsugi.Infinite, PerWorker: 1 << 30},
 	}).Draw(t, "consistency")
 	cfg := conductor.Config{
 		Line: 2, View: 5, Model: 7, Slots: workers, Consistency: consistency,

@@ -211,6 +211,11 @@ func (s *stage) streamCommand(line, at string) bool {
 	switch {
 	case scan(line, "stream to shard %d breaks", &i):
 		s.cut(s.seat(at), i)
+	case scan(line, "stream to shard %d opens and its answers wait", &i):
+		s.open(s.seat(at), i)
+		s.seat(at).links[i].upWaits = true
+	case scan(line, "answers of shard %d flow", &i):
+		s.seat(at).links[i].upWaits = false
 	case scan(line, "stream to shard %d opens", &i):
 		s.open(s.seat(at), i)
 	case scan(line, "orders to shard %d wait", &i):

@@ -25,6 +25,7 @@ type world struct {
 	replica []*replica
 	seats   []*seat
 	wires   []*wire
+	told    map[kintsugi.Step][]kintsugi.PushID // what step events have said
 	say     func(format string, args ...any)
 }
 
@@ -35,8 +36,6 @@ type seat struct {
 	publishing []conductor.Publication
 	told       kintsugi.Step // newest released step of its events
 	done       *kintsugi.Done
-	losses     []float64 // of its step events
-	saves      []kintsugi.CheckpointEvent
 }
 
 // link is a control stream.
@@ -79,7 +78,7 @@ type replica struct {
 }
 
 func newWorld(t tester, cfg conductor.Config, chunks []int) *world {
-	w := &world{t: t, cfg: cfg, now: time.Unix(1000, 0), say: func(string, ...any) {}}
+	w := &world{t: t, cfg: cfg, now: time.Unix(1000, 0), told: make(map[kintsugi.Step][]kintsugi.PushID), say: func(string, ...any) {}}
 	for i, n := range chunks {
 		w.replica = append(w.replica, &replica{
 			world: w, id: i, empty: n == 0, held: make(map[kintsugi.PushID]bool),
@@ -149,9 +148,10 @@ func (w *world) perform(s *seat) {
 				w.t.Fatalf("conductor %d tells of step %d after step %d", s.Fence(), e.Step, s.told)
 			}
 			s.told = e.Step
-			s.losses = append(s.losses, e.Loss)
-		case kintsugi.CheckpointEvent:
-			s.saves = append(s.saves, e)
+			if before, ok := w.told[e.Step]; ok && !slices.Equal(before, e.Counted) {
+				w.t.Fatalf("conductor %d says that step %d counts %v, one before it said %v", s.Fence(), e.Step, e.Counted, before)
+			}
+			w.told[e.Step] = e.Counted
 		case kintsugi.Done:
 			if s.done != nil {
 				w.t.Fatalf("conductor %d says done twice", s.Fence())

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+func TestParametersDoNotDependOnHowTheRunIsSpread(t *testing.T) {
+	data := writeImages(t, 300, 28)
+	lenet := func(t *testing.T, flags ...string) string {
+		t.Helper()
+		dir := newDir(t)
+		must(t, append([]string{
+			"train", "--model", "lenet", "--data", "idx", "--data-dir", data, "--blas", "gonum", "--batch", "6", "--steps", "20",
+			"--workers", "2", "--out", dir,
+		}, flags...)...)
+		return dir
+	}
+	want := lenet(t, "--servers", "1", "--threads", "1", "--kernels", "host")
+	type variant struct {
+		name  string
+		flags []string
+	}
+	variants := []variant{
+		{"two servers", []string{"--servers", "2"}},
+		{"a server killed", []string{"--servers", "2", "--checkpoint-every", "1", "--fault", "kill server/1 at step 8"}},
+	}
+	if !testing.Short() {
+		variants = append(variants,
+			variant{"three servers", []string{"--servers", "3"}},
+			variant{"two threads", []string{"--servers", "1", "--threads", "2"}},
+			variant{"a conductor killed", []string{"--servers", "3", "--checkpoint-every", "1", "--fault", "kill server/0 at step 12"}},
+		)
+		for _, d := range kernels.Devices() {
+			variants = append(variants, variant{"kernels " + d.Name(), []string{"--servers", "2", "--threads", "2", "--kernels", d.Name()}})
+		}
+	}
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) { sameBits(t, lenet(t, v.flags...), want) })
+	}
+}
+
+func TestARerunEndsWithTheSameParameters(t *testing.T) {
+	dir, again := newDir(t), newDir(t)
+	must(t, quadratic(100, "--seed", "7", "--learning-rate", "0.3", "--optimizer", "momentum", "--momentum", "0.5", "--out", dir)...)
+	must(t, "rerun", dir, "--out", again)
+	sameBits(t, again, dir)
+	if a, b := readRun(t, again), readRun(t, dir); string(a.Config) != string(b.Config) {
+		t.Errorf("the settings are\n%s; want\n%s", a.Config, b.Config)
+	}
+}
+
+func TestAPauseLosesNothing(t *testing.T) {
+	dir, want := newDir(t), newDir(t)
+	must(t, quadratic(200, "--out", want)...)
+	must(t, quadratic(200, "--out", dir, "--fault", "pause server/1 at step 50 for 1s")...)
+	r := readRun(t, dir)
+	if len(r.Views) != 1 || r.Summary.ReworkSteps != 0 || r.Summary.WallSeconds < 1 {
+		t.Errorf("%d views, %d steps done again, %.2f s; want 1, 0 and more than a second", len(r.Views), r.Summary.ReworkSteps, r.Summary.WallSeconds)
+	}
+	sameBits(t, dir, want)
+}
+
+func TestASlowWorkerMakesStepsSlowerAndNothingElse(t *testing.T) {
+	dir, want := newDir(t), newDir(t)
+	flags := func(dir string) []string {
+		return append(quadratic(60, "--out", dir), "--model", "qp:dimension=100000,noise=0.1")
+	}
+	must(t, flags(want)...)
+	must(t, append(flags(dir), "--fault", "slow worker/1 x8 from step 20 to step 50")...)
+	sameBits(t, dir, want)
+	r := readRun(t, dir)
+	var seconds [2]float64 // that steps waited for gradients: before the fault, and in it
+	for _, s := range r.Steps {
+		switch {
+		case s.Step > 2 && s.Step <= 18:
+			seconds[0] += s.WaitSeconds / 16
+		case s.Step > 24 && s.Step <= 48:
+			seconds[1] += s.WaitSeconds / 24
+		}
+	}
+	if seconds[1] < 2*seconds[0] {
+		t.Errorf("a step waits %.2g s, and %.2g s while worker/1 is slow; want at least twice as long", seconds[0], seconds[1])
+	}
+	if len(r.Faults) != 2 || r.Faults[0].Action != "slow" || r.Faults[1].Action != "unslow" {
+		t.Errorf("faults %+v; want slow and unslow", r.Faults)
+	}
+}

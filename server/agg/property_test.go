@@ -1,0 +1,175 @@
+package agg_test
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// slow is Round as one would write it on paper: it remembers everything that has ever happened and
+// searches it.
+type slow struct {
+	cfg      agg.Config
+	released kintsugi.Step
+	arrived  []kintsugi.Ticket // every ticket that was open at any time
+	counted  map[kintsugi.PushID]bool
+	refused  map[kintsugi.PushID]bool
+	open     []kintsugi.PushID // the committed step
+}
+
+func (s *slow) pending() []kintsugi.Ticket {
+	var p []kintsugi.Ticket
+	for _, t := range s.arrived {
+		if !s.counted[t.Push] && !s.refused[t.Push] && !slices.Contains(s.open, t.Push) {
+			p = append(p, t)
+		}
+	}
+	return p
+}
+
+func (s *slow) offer(t kintsugi.Ticket) agg.Verdict {
+	switch {
+	case s.counted[t.Push]:
+		return agg.Counted
+	case s.refused[t.Push]:
+		return agg.Refuse
+	case slices.ContainsFunc(s.arrived, func(a kintsugi.Ticket) bool { return a.Push == t.Push }):
+		return agg.Duplicate
+	case t.Push.Version > s.released || t.Push.Version < s.cfg.Oldest(s.released):
+		s.refused[t.Push] = t.Push.Version <= s.released // one of the future may come again
+		return agg.Refuse
+	}
+	s.arrived = append(s.arrived, t)
+	return agg.Open
+}
+
+func (s *slow) decide(members int) []kintsugi.PushID {
+	quota := s.cfg.Quota
+	if quota == 0 {
+		quota = members
+	}
+	var chosen []kintsugi.PushID
+	for _, t := range s.pending() {
+		same := 0
+		for _, c := range chosen {
+			if c.Slot == t.Push.Slot {
+				same++
+			}
+		}
+		if same < max(1, s.cfg.PerWorker) && len(chosen) < quota {
+			chosen = append(chosen, t.Push)
+		}
+	}
+	if len(s.open) > 0 || len(chosen) < quota {
+		return nil
+	}
+	slices.SortFunc(chosen, kintsugi.PushID.Compare)
+	s.open = chosen
+	return chosen
+}
+
+func (s *slow) release() {
+	s.released++
+	for _, p := range s.open {
+		s.counted[p] = true
+	}
+	s.open = nil
+	for _, t := range s.pending() {
+		if t.Push.Version < s.cfg.Oldest(s.released) {
+			s.refused[t.Push] = true
+		}
+	}
+}
+
+// Workers send tickets in order, each as often as they like.
+func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		workers := rapid.IntRange(1, 4).Draw(t, "workers")
+		cfg := agg.Config{
+			Quota: rapid.IntRange(0, workers).Draw(t, "quota"), PerWorker: rapid.SampledFrom([]int{0, 2, math.MaxInt}).Draw(t, "per worker"),
+			Late: agg.Late(rapid.IntRange(0, 1).Draw(t, "late")), Staleness: rapid.SampledFrom([]uint32{0, 1, 3, kintsugi.Infinite}).Draw(t, "staleness"),
+		}
+		fast, ref := agg.NewRound(cfg, 0), &slow{cfg: cfg, counted: make(map[kintsugi.PushID]bool), refused: make(map[kintsugi.PushID]bool)}
+		sent := make([][]kintsugi.Ticket, workers)
+		for range 80 {
+			switch slot := rapid.IntRange(0, workers-1).Draw(t, "slot"); rapid.IntRange(0, 3).Draw(t, "event") {
+			case 0: // a new gradient on a version that is not older than that of the one before
+				next := ticket(kintsugi.Slot(slot), 0, 0)
+				oldest := kintsugi.Step(0)
+				if n := len(sent[slot]); n > 0 {
+					oldest = sent[slot][n-1].Push.Version
+					next.Push.Sequence = sent[slot][n-1].Push.Sequence + 1
+				}
+				next.Push.Version = kintsugi.Step(rapid.Uint64Range(uint64(oldest), uint64(ref.released)).Draw(t, "version"))
+				sent[slot] = append(sent[slot], next)
+				offer(t, fast, ref, next)
+			case 1: // a repetition
+				if n := len(sent[slot]); n > 0 {
+					offer(t, fast, ref, sent[slot][rapid.IntRange(0, n-1).Draw(t, "which")])
+				}
+			case 2:
+				d, _ := fast.Decide(workers)
+				if got, want := pushes(d), ref.decide(workers); !slices.Equal(got, want) {
+					t.Fatalf("decided %v, want %v", got, want)
+				}
+			case 3:
+				if len(ref.open) > 0 {
+					ref.release()
+					for _, r := range fast.Release(ref.released) {
+						if !ref.refused[r.Push] {
+							t.Fatalf("%v is refused on release: %s", r.Push, r.Reason)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// offer compares the verdicts. A ticket that was refused, and whose worker has been counted on a newer one
+// since, may be called over in either way: the worker asks for neither any more.
+func offer(t *rapid.T, fast *agg.Round, ref *slow, x kintsugi.Ticket) {
+	got, reason := fast.Offer(x)
+	want := ref.offer(x)
+	if got == agg.Counted && want == agg.Refuse {
+		for p := range ref.counted {
+			if p.Slot == x.Push.Slot && p.Compare(x.Push) > 0 {
+				return
+			}
+		}
+	}
+	if got != want {
+		t.Fatalf("%v has verdict %d (%s), want %d", x.Push, got, reason, want)
+	}
+}
+
+func TestTheOrderOfArrivalDoesNotChangeAStepOfAllMembers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 8).Draw(t, "members")
+		tickets := make([]kintsugi.Ticket, n)
+		for i := range tickets {
+			tickets[i] = ticket(kintsugi.Slot(i), 0, 0)
+			tickets[i].Examples = uint32(rapid.IntRange(1, 1000).Draw(t, "examples"))
+		}
+		decide := func(order []kintsugi.Ticket) agg.Decision {
+			r := agg.NewRound(agg.Config{}, 0)
+			for _, x := range order {
+				r.Offer(x)
+			}
+			d, ok := r.Decide(n)
+			if !ok {
+				t.Fatalf("%d tickets of %d members make no step", len(order), n)
+			}
+			return d
+		}
+		if got, want := decide(rapid.Permutation(tickets).Draw(t, "order")), decide(tickets); !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %+v, in order of slots %+v", got, want)
+		}
+	})
+}

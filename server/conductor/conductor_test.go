@@ -1,0 +1,296 @@
+package conductor_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+func TestNewRefusesRunsThatCannotGoOn(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  conductor.Config
+		ok   bool
+	}{
+		{"one shard, one worker", conductor.Config{Shards: 1, Slots: 1}, true},
+		{"no shard", conductor.Config{Slots: 1}, false},
+		{"no worker", conductor.Config{Shards: 1}, false},
+		{"a negative quota", conductor.Config{Shards: 1, Slots: 1, Consistency: agg.Config{Quota: -1}}, false},
+		{"a quota of all workers", conductor.Config{Shards: 1, Slots: 3, Consistency: agg.Config{Quota: 3}}, true},
+		{"a quota of more workers than there are", conductor.Config{Shards: 1, Slots: 3, Consistency: agg.Config{Quota: 4}}, false},
+		{"as many gradients as two workers may add", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Quota: 6, PerWorker: 3}}, true},
+		{"one more", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Quota: 7, PerWorker: 3}}, false},
+		{"any number of each", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Quota: 1 << 20, PerWorker: math.MaxInt}}, true},
+	} {
+		_, err := conductor.New(c.cfg, time.Unix(0, 0))
+		if (err == nil) != c.ok || (err != nil && !errors.Is(err, kintsugi.ErrUsage)) {
+			t.Errorf("%s: got %v", c.name, err)
+		}
+	}
+}
+
+func TestTheScheduleCorrectsTheBiasOfEachStep(t *testing.T) {
+	adam := conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.001}
+	for _, step := range []kintsugi.Step{1, 2, 10, 1000, 1 << 40} {
+		b1, b2 := 1.0, 1.0 // βᵗ as a product, which is how the paper reads
+		for range min(step, 100000) {
+			b1, b2 = b1*0.9, b2*0.999
+		}
+		o := adam.At(step)
+		for _, c := range []struct {
+			name      string
+			got, want float32
+		}{{"1 − β₁ᵗ", o.Correction1, float32(1 - b1)}, {"1 − β₂ᵗ", o.Correction2, float32(1 - b2)}} {
+			if math.Abs(float64(c.got)-float64(c.want)) > 1e-7*float64(c.want) { // the product rounds t times
+				t.Errorf("step %d: %s is %v, want %v", step, c.name, c.got, c.want)
+			}
+		}
+	}
+	if o := adam.At(1); o.Correction1 != float32(1-0.9) || o.Correction2 != float32(1-0.999) {
+		t.Errorf("step 1: corrections %v and %v, want 1−β exactly", o.Correction1, o.Correction2)
+	}
+}
+
+func TestTheScheduleRoundsEachScalarOnceAndKnowsTheUsualDefaults(t *testing.T) {
+	usual := conductor.Schedule{Rule: kintsugi.RuleAdamW, LearningRate: 0.1, WeightDecay: 0.01}.At(3)
+	if want := (kintsugi.Optimizer{
+		Rule: kintsugi.RuleAdamW, LearningRate: 0.1, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01,
+		Correction1: usual.Correction1, Correction2: usual.Correction2,
+	}); usual != want {
+		t.Errorf("got %+v, want %+v", usual, want)
+	}
+	own := conductor.Schedule{Rule: kintsugi.RuleNesterov, LearningRate: 1, Momentum: 0.5, Beta1: 0.25, Beta2: 0.5, Epsilon: 0.125}.At(2)
+	if want := (kintsugi.Optimizer{
+		Rule: kintsugi.RuleNesterov, LearningRate: 1, Momentum: 0.5, Beta1: 0.25, Beta2: 0.5, Epsilon: 0.125,
+		Correction1: 1 - 0.25*0.25, Correction2: 0.75,
+	}); own != want {
+		t.Errorf("got %+v, want %+v", own, want)
+	}
+}
+
+func TestRulesHaveNames(t *testing.T) {
+	for name, want := range map[string]kintsugi.Rule{
+		"sgd": kintsugi.RuleSGD, "momentum": kintsugi.RuleMomentum, "nesterov": kintsugi.RuleNesterov,
+		"adam": kintsugi.RuleAdam, "adamw": kintsugi.RuleAdamW,
+	} {
+		if got, err := conductor.ParseRule(name); got != want || err != nil {
+			t.Errorf("ParseRule(%q) = %d, %v, want %d", name, got, err, want)
+		}
+	}
+	if _, err := conductor.ParseRule("rmsprop"); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "adamw") {
+		t.Errorf("an unknown rule gives %v, want a usage error that names the others", err)
+	}
+}
+
+// start returns a run of one shard in which nobody has joined.
+func start(t *testing.T, cfg conductor.Config) (*world, *seat) {
+	t.Helper()
+	cfg.Line, cfg.View, cfg.Model = 3, 4, 0xabc
+	w := newWorld(t, cfg, []int{1})
+	s := w.newConductor(1)
+	w.open(s, 0)
+	w.deliver(s)
+	return w, s
+}
+
+// deliver moves every control message.
+func (w *world) deliver(s *seat) {
+	w.t.Helper()
+	for l := s.links[0]; len(l.down)+len(l.up) > 0; {
+		for len(l.down) > 0 {
+			w.toShard(l)
+		}
+		for len(l.up) > 0 {
+			w.fromShard(l)
+		}
+	}
+}
+
+// join brings a worker into the run and drops what it is told.
+func (w *world) join(s *seat, slot kintsugi.Slot, n kintsugi.Incarnation) *wire {
+	w.t.Helper()
+	x := w.connect(s, slot, n)
+	w.fromWorker(x)
+	w.deliver(s)
+	x.down = nil
+	return x
+}
+
+// gradient pushes a gradient and sends its ticket.
+func (w *world) gradient(x *wire, version kintsugi.Step) {
+	w.t.Helper()
+	p := kintsugi.PushID{Line: w.cfg.Line, Slot: x.slot, Incarnation: x.incarnation, Version: version}
+	if refusal := w.replica[0].push(p); refusal != "" {
+		w.t.Fatalf("push %v: %s", p, refusal)
+	}
+	x.up = append(x.up, kintsugi.Ticket{Push: p, Views: []kintsugi.ViewNumber{w.cfg.View}, Loss: 2, Examples: 8, SquaredNorm: 1})
+	w.fromWorker(x)
+}
+
+func TestHelloIsRefusedWithTheReasonAndWhetherAnotherTryHelps(t *testing.T) {
+	w, s := start(t, conductor.Config{Slots: 2, Steps: 9})
+	w.join(s, 1, 5)
+	good := kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Model: 0xabc, Line: 3, Slot: 0, Incarnation: 1}
+	for _, c := range []struct {
+		name   string
+		change func(*kintsugi.Hello)
+		want   error
+		says   []string
+	}{
+		{"another protocol", func(h *kintsugi.Hello) { h.Protocol++ }, kintsugi.ErrOtherModel, []string{"worker/0", "same release"}},
+		{"another model", func(h *kintsugi.Hello) { h.Model = 0xdef }, kintsugi.ErrOtherModel, []string{"0000000000000def", "0000000000000abc"}},
+		{"a line that is over", func(h *kintsugi.Hello) { h.Line = 2 }, kintsugi.ErrStaleView, []string{"line 2", "line 3"}},
+		{"a slot that is not there", func(h *kintsugi.Hello) { h.Slot = 2 }, kintsugi.ErrUsage, []string{"no slot 2", "2 workers"}},
+		{"a life that is over", func(h *kintsugi.Hello) { h.Slot, h.Incarnation = 1, 4 }, kintsugi.ErrFenced, []string{"incarnation 5 of worker/1"}},
+		{"nothing wrong", func(*kintsugi.Hello) {}, nil, nil},
+	} {
+		h := good
+		c.change(&h)
+		err := s.HandleHello(w.now, h)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", c.name, err, c.want)
+		}
+		for _, word := range c.says {
+			if err == nil || !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %v does not say %q", c.name, err, word)
+			}
+		}
+	}
+}
+
+func TestALifeStaysOverWhenTheOneAfterItHasLeft(t *testing.T) {
+	w, s := start(t, conductor.Config{Slots: 1, Steps: 9, LeaveGrace: time.Second})
+	w.hangUp(w.join(s, 0, 2))
+	w.tick(time.Minute)
+	if x := w.join(s, 0, 1); !errors.Is(x.refused, kintsugi.ErrFenced) {
+		t.Errorf("incarnation 1 gets %v, want it fenced", x.refused)
+	}
+}
+
+func TestTheFirstStepWaitsForTheWorkersThatAreMissing(t *testing.T) {
+	w, s := start(t, conductor.Config{Slots: 2, Steps: 9, StartGrace: 10 * time.Second})
+	x := w.join(s, 0, 1)
+	w.gradient(x, 0)
+	w.tick(10*time.Second - 1)
+	if w.deliver(s); w.replica[0].applying != nil {
+		t.Fatal("a step is decided before the grace is over")
+	}
+	w.tick(1)
+	if w.deliver(s); w.replica[0].applying == nil {
+		t.Fatal("no step is decided when the grace is over")
+	}
+}
+
+func TestTheFirstStepStartsAtOnceWhenAllAreThere(t *testing.T) {
+	w, s := start(t, conductor.Config{Slots: 2, Steps: 9, StartGrace: time.Hour})
+	all := []*wire{w.join(s, 0, 1), w.join(s, 1, 1)}
+	for _, x := range all {
+		w.gradient(x, 0)
+	}
+	if w.deliver(s); w.replica[0].applying == nil {
+		t.Fatal("no step is decided though everyone is there")
+	}
+}
+
+func TestTicketsOfAnotherViewAreRefusedAndThoseOfTheDeadAreDropped(t *testing.T) {
+	w, s := start(t, conductor.Config{Slots: 1, Steps: 9, Consistency: agg.Config{Quota: 1}})
+	x := w.join(s, 0, 2)
+	good := kintsugi.Ticket{
+		Push: kintsugi.PushID{Line: 3, Slot: 0, Incarnation: 2}, Views: []kintsugi.ViewNumber{4}, Examples: 8, SquaredNorm: 1,
+	}
+	for _, c := range []struct {
+		name    string
+		change  func(*kintsugi.Ticket)
+		answers int
+	}{
+		{"another view", func(k *kintsugi.Ticket) { k.Views = []kintsugi.ViewNumber{3} }, 1},
+		{"another line", func(k *kintsugi.Ticket) { k.Push.Line = 2 }, 0},
+		{"an earlier life", func(k *kintsugi.Ticket) { k.Push.Incarnation = 1 }, 0},
+		{"a stranger", func(k *kintsugi.Ticket) { k.Push.Slot = 7 }, 0},
+	} {
+		k := good
+		c.change(&k)
+		x.down = nil
+		s.HandleTicket(w.now, k)
+		w.perform(s)
+		if len(x.down) != c.answers {
+			t.Errorf("%s: answered with %v, want %d answers", c.name, x.down, c.answers)
+		}
+		if w.deliver(s); w.replica[0].applying != nil {
+			t.Fatalf("%s: the ticket is counted", c.name)
+		}
+	}
+}
+
+func TestAnswersUnderAnotherFenceDoNotCount(t *testing.T) {
+	w, s := start(t, conductor.Config{Slots: 1, Steps: 9})
+	w.gradient(w.join(s, 0, 1), 0)
+	w.deliver(s)
+	for _, m := range []kintsugi.ReplicaMessage{
+		kintsugi.Stable{Shard: 0, Fence: 9, Step: 1}, // sent again under that of another conductor
+		kintsugi.Stable{Shard: 0, Fence: 1, Step: 2},
+		kintsugi.Stable{Shard: 5, Fence: 1, Step: 1},
+		kintsugi.Taken{Shard: 0, Fence: 9, Released: 7},
+		kintsugi.MembersKnown{Shard: 5, Fence: 1, Change: 1},
+		kintsugi.Saved{Shard: 5},
+	} {
+		s.HandleReplica(w.now, m)
+		if ready := s.Ready(); s.Released() != 0 || len(ready.ToShards)+len(ready.ToWorkers)+len(ready.Events) > 0 {
+			t.Errorf("%T%+v leads to %+v", m, m, ready)
+		}
+	}
+}
+
+func TestAStepEventSaysWhatTheStepWas(t *testing.T) {
+	w, s := start(t, conductor.Config{Slots: 2, Steps: 9, Consistency: agg.Config{Quota: 1, Late: agg.Apply, Staleness: 4}})
+	a, b := w.join(s, 0, 1), w.join(s, 1, 1)
+	start := w.now
+	w.now = w.now.Add(3 * time.Second)
+	w.gradient(a, 0)
+	w.deliver(s)
+	w.gradient(b, 0) // counted next, one step late
+	w.now = w.now.Add(time.Second)
+	w.replica[0].apply()
+	stable := w.replica[0].answers.up[0]
+	w.replica[0].answers.up = nil
+	s.HandleReplica(w.now, stable)
+	events := s.Ready().Events
+	if len(events) != 1 {
+		t.Fatalf("got %d events, want one", len(events))
+	}
+	got := events[0].(kintsugi.StepEvent)
+	if got.Line != 3 || got.Step != 1 || got.Loss != 2 || got.Workers != 2 || got.Quota != 1 || got.Staleness != 0 ||
+		got.Examples != 8 || got.Norm != 2 || got.Reason != "fixed quota 1" || !slices.Equal(got.Counted, []kintsugi.PushID{{Line: 3, Incarnation: 1}}) {
+		t.Errorf("got %+v", got)
+	}
+	if got.Wait != 3*time.Second || got.Apply != time.Second || got.Time != start.Add(4*time.Second) {
+		t.Errorf("wait %v, apply %v, at %v; want 3s, 1s, %v", got.Wait, got.Apply, got.Time, start.Add(4*time.Second))
+	}
+}
+
+func TestAStepThatIsTakenOverGetsItsLossFromRepeatedTickets(t *testing.T) {
+	w, first := start(t, conductor.Config{Slots: 2, Steps: 9})
+	for _, x := range []*wire{w.join(first, 0, 1), w.join(first, 1, 1)} {
+		w.gradient(x, 0)
+	}
+	w.deliver(first)
+	second := w.newConductor(2)
+	w.open(second, 0)
+	w.deliver(second)
+	x := w.join(second, 0, 1)
+	w.gradient(x, 0)
+	w.gradient(x, 0)
+	w.replica[0].apply()
+	second.HandleReplica(w.now, second.links[0].up[0])
+	got := second.Ready().Events[0].(kintsugi.StepEvent)
+	if got.Step != 1 || got.Loss != 2 || got.Examples != 8 || len(got.Counted) != 2 {
+		t.Errorf("got step %d, loss %v of %d examples, counted %v; want step 1, loss 2 of 8, two pushes", got.Step, got.Loss, got.Examples, got.Counted)
+	}
+}

@@ -1,0 +1,325 @@
+package shard_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+func push(slot kintsugi.Slot, version kintsugi.Step) kintsugi.PushID {
+	return kintsugi.PushID{Line: 1, Slot: slot, Incarnation: 1, Version: version}
+}
+
+// members counts the first life of slots 0 and 1 on versions of at least oldest.
+func members(oldest kintsugi.Step) []kintsugi.Countable {
+	return []kintsugi.Countable{{Slot: 0, Incarnation: 1, Oldest: oldest}, {Slot: 1, Incarnation: 1, Oldest: oldest}}
+}
+
+func commit(fence, decided kintsugi.Fence, step kintsugi.Step, counted ...kintsugi.PushID) kintsugi.Commit {
+	c := kintsugi.Commit{Line: 1, Fence: fence, Decided: decided, Step: step, Scale: 1, Countable: members(step)}
+	for _, p := range counted {
+		c.Counted = append(c.Counted, kintsugi.Weighted{Push: p, Weight: 1})
+	}
+	return c
+}
+
+// taken returns a replica at version 0 that has promised fence 1 and knows its members.
+func taken(t *testing.T) *shard.Replica {
+	t.Helper()
+	r := shard.New(3, 2, 1, 1, 0)
+	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 1})
+	r.Handle(kintsugi.Members{Line: 1, Fence: 1, Change: 1, Countable: members(0)})
+	r.Ready()
+	return r
+}
+
+func hold(t *testing.T, r *shard.Replica, pushes ...kintsugi.PushID) {
+	t.Helper()
+	for _, p := range pushes {
+		if v, reason := r.Begin(p); v != shard.Accept {
+			t.Fatalf("begin %v: verdict %d, %s", p, v, reason)
+		}
+		if ok, reason := r.Complete(p); !ok {
+			t.Fatalf("complete %v: %s", p, reason)
+		}
+	}
+}
+
+// step takes a replica through a step that counts slot 0.
+func step(t *testing.T, r *shard.Replica, n kintsugi.Step) {
+	t.Helper()
+	hold(t, r, push(0, n-1))
+	r.Handle(commit(1, 1, n, push(0, n-1)))
+	r.Applied(1, nil, 0, 0, 0)
+	r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: n})
+	if ready := r.Ready(); r.Released() != n || ready.Publish == nil || *ready.Publish != n {
+		t.Fatalf("step %d is not released: %+v", n, ready)
+	}
+}
+
+func TestAPushIsRefusedWithItsReason(t *testing.T) {
+	other := func(change func(*kintsugi.PushID)) kintsugi.PushID {
+		p := push(0, 2)
+		change(&p)
+		return p
+	}
+	r := taken(t)
+	step(t, r, 1)
+	step(t, r, 2)
+	for _, c := range []struct {
+		name string
+		push kintsugi.PushID
+		says string // "": accepted
+	}{
+		{"countable", push(0, 2), ""},
+		{"again, half landed", push(0, 2), ""},
+		{"another line", other(func(p *kintsugi.PushID) { p.Line = 2 }), "line 2"},
+		{"a stranger", push(7, 2), "worker/7 is not a member"},
+		{"another life", other(func(p *kintsugi.PushID) { p.Incarnation = 2 }), "the member is incarnation 1"},
+		{"late", push(1, 1), "late: computed on version 1, the oldest that still counts is 2"},
+		{"of the future", push(1, 3), "only reached 2"},
+	} {
+		v, reason := r.Begin(c.push)
+		if (v == shard.Accept) != (c.says == "") || !strings.Contains(reason, c.says) {
+			t.Errorf("%s: verdict %d, %q; want %q", c.name, v, reason, c.says)
+		}
+	}
+}
+
+func TestARepeatedPushIsHeldOnce(t *testing.T) {
+	r := taken(t)
+	hold(t, r, push(0, 0))
+	if v, _ := r.Begin(push(0, 0)); v != shard.Have {
+		t.Errorf("a push that is held has verdict %d, want %d", v, shard.Have)
+	}
+	r.Drop(push(0, 0)) // a second stream breaks: what is whole stays
+	if v, _ := r.Begin(push(0, 0)); v != shard.Have {
+		t.Errorf("after a broken repetition it has verdict %d, want %d", v, shard.Have)
+	}
+	r.Begin(push(1, 0))
+	r.Drop(push(1, 0))
+	if ready := r.Ready(); !slices.Equal(ready.Free, []kintsugi.PushID{push(1, 0)}) {
+		t.Errorf("frees %v, want the push that broke", ready.Free)
+	}
+}
+
+func TestABrokenWorkerCannotFillTheMemory(t *testing.T) {
+	r := taken(t)
+	for i := range uint32(shard.MaxHeld) {
+		p := push(0, 0)
+		p.Sequence = i
+		hold(t, r, p)
+	}
+	p := push(0, 0)
+	p.Sequence = shard.MaxHeld
+	if v, reason := r.Begin(p); v != shard.Refuse || !strings.Contains(reason, "it must wait") {
+		t.Errorf("one push too many has verdict %d, %q", v, reason)
+	}
+	hold(t, r, push(1, 0)) // the others are not concerned
+}
+
+func TestAPushThatIsVoidedWhileItLandsIsRefusedInTheEnd(t *testing.T) {
+	r := taken(t)
+	r.Begin(push(1, 0))
+	next := []kintsugi.Countable{{Slot: 0, Incarnation: 1}, {Slot: 1, Incarnation: 2}}
+	r.Handle(kintsugi.Members{Line: 1, Fence: 1, Change: 2, Countable: next})
+	if ready := r.Ready(); !slices.Equal(ready.Free, []kintsugi.PushID{push(1, 0)}) {
+		t.Errorf("frees %v, want what the dead worker has sent", ready.Free)
+	}
+	if ok, reason := r.Complete(push(1, 0)); ok || !strings.Contains(reason, "incarnation 2") {
+		t.Errorf("its last frame gets %v, %q", ok, reason)
+	}
+}
+
+func TestACommitWaitsForThePushesThatItCounts(t *testing.T) {
+	r := taken(t)
+	hold(t, r, push(0, 0))
+	r.Begin(push(1, 0))
+	r.Handle(commit(1, 1, 1, push(0, 0), push(1, 0)))
+	if r.Ready().Apply != nil {
+		t.Fatal("it is applied before a push that it counts has landed")
+	}
+	if ok, reason := r.Complete(push(1, 0)); !ok {
+		t.Fatalf("the push is refused: %s", reason)
+	}
+	if c := r.Ready().Apply; c == nil || c.Step != 1 {
+		t.Fatalf("it is not applied when everything is here: %+v", c)
+	}
+}
+
+func TestAShardWithoutChunksWaitsForNoPush(t *testing.T) {
+	r := shard.New(0, 0, 1, 1, 0)
+	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 1})
+	r.Handle(commit(1, 1, 1, push(0, 0)))
+	if r.Ready().Apply == nil {
+		t.Error("the commit is not applied")
+	}
+}
+
+func TestASupersededConductorChangesNothing(t *testing.T) {
+	r := taken(t)
+	hold(t, r, push(0, 0))
+	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 2})
+	r.Ready()
+	for _, m := range []kintsugi.ControlMessage{
+		kintsugi.Take{Line: 1, View: 1, Fence: 1},
+		kintsugi.Members{Line: 1, Fence: 1, Change: 9},
+		commit(1, 1, 1, push(0, 0)),
+		kintsugi.Released{Line: 1, Fence: 1, Step: 0, Save: true},
+		kintsugi.Members{Line: 1, Fence: 3, Change: 1}, // nor does one that has not taken the shard yet
+		kintsugi.Take{Line: 2, View: 1, Fence: 9},
+		kintsugi.Take{Line: 1, View: 2, Fence: 9},
+	} {
+		if r.Handle(m) {
+			t.Errorf("%T%+v counts", m, m)
+		}
+		if ready := r.Ready(); !reflect.DeepEqual(ready, shard.Ready{}) {
+			t.Errorf("%T%+v leads to %+v", m, m, ready)
+		}
+	}
+	if !r.Handle(commit(2, 2, 1, push(0, 0))) || r.Ready().Apply == nil {
+		t.Error("the present conductor is not obeyed")
+	}
+}
+
+func TestARepeatedCommitIsAppliedOnceAndAnsweredUnderTheLastFence(t *testing.T) {
+	r := taken(t)
+	hold(t, r, push(0, 0))
+	r.Handle(commit(1, 1, 1, push(0, 0)))
+	r.Handle(commit(1, 1, 1, push(0, 0)))
+	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 2})
+	r.Ready()
+	products := []kintsugi.Products{{SquaredNorm: 1}, {SquaredNorm: 2}}
+	r.Applied(1, products, 5, 6, 7)
+	want := kintsugi.Stable{Shard: 3, Fence: 1, Step: 1, Products: products, Apply: 5, Pushed: 6, Pulled: 7}
+	if got := r.Ready().Replies; !reflect.DeepEqual(got, []kintsugi.ReplicaMessage{want}) {
+		t.Errorf("answers %+v, want %+v", got, want)
+	}
+	r.Handle(commit(2, 1, 1, push(0, 0)))
+	want.Fence = 2
+	if ready := r.Ready(); ready.Apply != nil || !reflect.DeepEqual(ready.Replies, []kintsugi.ReplicaMessage{want}) {
+		t.Errorf("the repetition leads to %+v, want the kept answer %+v", ready, want)
+	}
+}
+
+// A higher deciding fence replaces a step that is not released: the step is applied again, from the released
+// version, whether the first decision was applied, is being applied, or waits for a push.
+func TestAHigherDecisionReplacesAnUnreleasedStep(t *testing.T) {
+	for _, state := range []string{"waiting", "applying", "applied"} {
+		r := taken(t)
+		hold(t, r, push(1, 0))
+		if state == "waiting" {
+			r.Begin(push(0, 0))
+		} else {
+			hold(t, r, push(0, 0))
+		}
+		r.Handle(commit(1, 1, 1, push(0, 0), push(1, 0)))
+		if state == "applied" {
+			r.Applied(1, nil, 0, 0, 0)
+		}
+		r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 2})
+		r.Ready()
+		r.Handle(commit(2, 2, 1, push(1, 0)))
+		if state == "applying" {
+			if r.Ready().Apply != nil {
+				t.Fatal("two kernels run at once")
+			}
+			r.Applied(1, nil, 0, 0, 0)
+		}
+		ready := r.Ready()
+		if ready.Apply == nil || ready.Apply.Decided != 2 || len(ready.Replies) > 0 {
+			t.Fatalf("%s: the second decision leads to %+v", state, ready)
+		}
+		r.Applied(2, nil, 0, 0, 0)
+		r.Handle(kintsugi.Released{Line: 1, Fence: 2, Step: 1})
+		if ready := r.Ready(); ready.Publish == nil || !slices.Contains(ready.Free, push(1, 0)) {
+			t.Errorf("%s: its release leads to %+v", state, ready)
+		}
+		r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 3})
+		answer := r.Ready().Replies[0].(kintsugi.Taken)
+		if n := len(answer.Records); n != 1 || answer.Records[0].Decided != 2 || answer.Released != 1 || answer.Applied != 1 {
+			t.Errorf("%s: it is taken with %+v, want the second decision alone", state, answer)
+		}
+	}
+}
+
+func TestAStepOutOfTurnIsNotApplied(t *testing.T) {
+	r := taken(t)
+	step(t, r, 1)
+	hold(t, r, push(0, 1))
+	for _, n := range []kintsugi.Step{1, 3} {
+		r.Handle(commit(1, 1, n, push(0, 1)))
+		r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: n})
+		if ready := r.Ready(); ready.Apply != nil || ready.Publish != nil || r.Released() != 1 {
+			t.Errorf("step %d after step 1 leads to %+v", n, ready)
+		}
+	}
+}
+
+func TestTakenTellsTheNewestSteps(t *testing.T) {
+	r := taken(t)
+	for n := range kintsugi.Step(3) {
+		step(t, r, n+1)
+	}
+	hold(t, r, push(0, 3))
+	r.Begin(push(1, 3))
+	r.Handle(commit(1, 1, 4, push(0, 3), push(1, 3)))
+	r.Ready()
+	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 2})
+	got := r.Ready().Replies[0].(kintsugi.Taken)
+	var steps []kintsugi.Step
+	for _, c := range got.Records {
+		steps = append(steps, c.Step)
+	}
+	if got.Applied != 3 || got.Released != 3 || !slices.Equal(steps, []kintsugi.Step{2, 3, 4}) {
+		t.Errorf("applied %d, released %d, records of %v; want 3, 3, [2 3 4]", got.Applied, got.Released, steps)
+	}
+}
+
+func TestAVersionIsSavedOnceAndItsEndIsToldAsOftenAsAsked(t *testing.T) {
+	wish := kintsugi.Released{Line: 1, Fence: 1, Step: 0, Save: true}
+	r := taken(t)
+	r.Handle(wish)
+	if s := r.Ready().Save; s == nil || *s != 0 {
+		t.Fatalf("save is %v, want version 0", s)
+	}
+	r.Handle(wish)
+	if ready := r.Ready(); ready.Save != nil || len(ready.Replies) > 0 {
+		t.Errorf("asked again it owes %+v, want nothing: it is at it", ready)
+	}
+	failed := kintsugi.Saved{Shard: 3, Err: "disk full"}
+	r.Saved(failed)
+	if got := r.Ready().Replies; !reflect.DeepEqual(got, []kintsugi.ReplicaMessage{failed}) {
+		t.Errorf("answers %v, want %v", got, failed)
+	}
+	r.Handle(wish)
+	if r.Ready().Save == nil {
+		t.Error("a save that failed is not tried again")
+	}
+	saved := kintsugi.Saved{Shard: 3, Manifest: "shard-3"}
+	r.Saved(saved)
+	r.Ready()
+	step(t, r, 1)
+	r.Handle(wish)
+	if ready := r.Ready(); ready.Save != nil || !reflect.DeepEqual(ready.Replies, []kintsugi.ReplicaMessage{saved}) {
+		t.Errorf("asked later it owes %+v, want the kept answer", ready)
+	}
+	step(t, r, 2)
+	wish.Step = 1
+	r.Handle(wish)
+	if got := r.Ready().Replies; len(got) != 1 || !strings.Contains(got[0].(kintsugi.Saved).Err, "not here any more") {
+		t.Errorf("asked for a version that is gone it says %+v", got)
+	}
+}
+
+func TestDoneIsPassedOn(t *testing.T) {
+	r := taken(t)
+	r.Handle(kintsugi.Done{Step: 4, Reason: "all steps are done"})
+	if d := r.Ready().Done; d == nil || d.Step != 4 {
+		t.Errorf("got %v", d)
+	}
+}
