@@ -32,6 +32,7 @@ type Cluster struct {
 
 	faults    [faultKinds]int
 	finished  kintsugi.ViewNumber // the newest view whose conductor has said that the run is over; 0: none
+	stopped   bool                // the run has been asked to stop
 	refused   map[kintsugi.PushID]bool
 	violation *Violation
 }
@@ -78,6 +79,9 @@ func Run(cfg Config) (Result, error) {
 		c.startWorker(i)
 	}
 	c.scheduleFault()
+	if cfg.StopAfter > 0 {
+		c.after(nil, cfg.StopAfter, c.stopRun)
+	}
 	deadline := cfg.Storm + cfg.patience()
 	for c.violation == nil && !c.over() {
 		if !c.step() {
@@ -97,6 +101,20 @@ func Run(cfg Config) (Result, error) {
 		return c.result(), c.violation
 	}
 	return c.result(), nil
+}
+
+// stopRun asks every conductor, those to come too, to end the run after the open step.
+func (c *Cluster) stopRun() {
+	c.say("the run is asked to stop")
+	c.stopped = true
+	for _, s := range c.servers {
+		if s.tenure != nil && s.tenure.conductor != nil {
+			s.tenure.conductor.stopRun()
+		}
+	}
+	for _, x := range c.promoted {
+		x.stopRun()
+	}
 }
 
 func newCluster(cfg Config) (*Cluster, error) {

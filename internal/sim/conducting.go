@@ -66,6 +66,14 @@ func (x *conducting) run() {
 		x.hold(kintsugi.ShardID(i))
 	}
 	x.tick()
+	x.stopRun()
+}
+
+// stopRun ends the run if it has been asked to stop.
+func (x *conducting) stopRun() {
+	if x.c.stopped && !x.p.dead {
+		x.core.Stop(x.c.wall(), "interrupted", true)
+	}
 	x.perform()
 }
 

@@ -23,6 +23,8 @@ type Config struct {
 	FaultEvery time.Duration // mean time between two of them
 	Storm      time.Duration // faults happen until then
 
+	StopAfter time.Duration // the run is asked to stop then, with a last checkpoint; 0: never
+
 	Jitter     time.Duration // mean time on the way of a message, beside 50 µs
 	Compute    time.Duration // mean time of a gradient
 	Straggler  int           // worker 0 takes this many times as long; 0 and 1: as the others
@@ -104,17 +106,20 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 		c.Steps = kintsugi.Step(pick(5, 60))
 	}
 	c.Consistency = drawConsistency(rng, c.Workers)
+	turn := c.Compute + 5*c.Jitter + 2*c.Kernel // of a step, about
+	c.Storm = time.Duration(c.Steps)*turn*time.Duration(pick(1, 4)) + time.Duration(pick(0, 10))*time.Second
+	c.FaultEvery = time.Duration(float64(turn) * math.Exp(rng.Float64()*4) / 3) // about 0.05 to 3 in a step
 	for f := range faultKinds {
 		if rng.IntN(3) > 0 { // a run that meets every fault never gets to the rare orders of a few
 			c.Faults |= 1 << f
 		}
 	}
+	if rng.IntN(6) == 0 {
+		c.StopAfter = time.Duration(rng.Int64N(int64(c.Storm)))
+	}
 	if seed >= EveryFault {
 		c.Faults = AllFaults
 	}
-	turn := c.Compute + 5*c.Jitter + 2*c.Kernel // of a step, about
-	c.Storm = time.Duration(c.Steps)*turn*time.Duration(pick(1, 4)) + time.Duration(pick(0, 10))*time.Second
-	c.FaultEvery = time.Duration(float64(turn) * math.Exp(rng.Float64()*4) / 3) // about 0.05 to 3 in a step
 	return c
 }
 

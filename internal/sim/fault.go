@@ -27,12 +27,13 @@ const (
 	StoreFull                    // nothing can be written for a while
 	StoreBad                     // the store fails for a while, reading and writing
 	Repeat                       // pushes and tickets are sent twice
+	Damage                       // a frame of a push arrives with other bytes than it was sent with
 	faultKinds
 )
 
 var faultNames = [faultKinds]string{
 	"cut", "partition", "pause", "kill-server", "kill-worker", "kill-coordinator", "twin", "promote",
-	"registry-away", "store-slow", "store-full", "store-bad", "repeat",
+	"registry-away", "store-slow", "store-full", "store-bad", "repeat", "damage",
 }
 
 // String returns the name of a fault.
@@ -44,7 +45,7 @@ type FaultSet uint32
 // AllFaults holds every fault, NetworkFaults those that lose no process and no state.
 const (
 	AllFaults     FaultSet = 1<<faultKinds - 1
-	NetworkFaults FaultSet = 1<<Cut | 1<<Partition | 1<<Pause | 1<<Repeat
+	NetworkFaults FaultSet = 1<<Cut | 1<<Partition | 1<<Pause | 1<<Repeat | 1<<Damage
 )
 
 // Has reports whether f is in the set.
@@ -119,7 +120,7 @@ func (c *Cluster) inflict(f Fault) {
 		c.store.full = c.now + c.spell()
 	case StoreBad:
 		c.store.bad = c.now + c.spell()
-	case Repeat: // happens where workers send
+	case Repeat, Damage: // happen where workers send
 	}
 }
 

@@ -220,7 +220,11 @@ func (s *session) sendPush() {
 
 func (s *session) frames(i int, e *end) {
 	for id := s.c.shards[i].Lo; id < s.c.shards[i].Hi; id++ {
-		e.send(&frame{shard: kintsugi.ShardID(i), push: s.push, chunk: id, value: s.grads[id]})
+		f := &frame{shard: kintsugi.ShardID(i), push: s.push, chunk: id, value: s.grads[id]}
+		if s.c.cfg.Faults.Has(Damage) && s.c.storming() && s.c.chance(0.005) {
+			f.value, f.damaged = ^f.value, true
+		}
+		e.send(f)
 	}
 }
 

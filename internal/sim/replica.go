@@ -13,6 +13,8 @@ type frame struct {
 	push  kintsugi.PushID
 	chunk kintsugi.ChunkID
 	value uint64
+
+	damaged bool // its checksum does not match
 }
 
 // readRequest asks for a released version of at least atLeast.
@@ -238,6 +240,15 @@ func (in *landing) land(f *frame) {
 		in.begin(f.push)
 	}
 	if in.buffer == nil {
+		return
+	}
+	if f.damaged {
+		if in.r.held[f.push] == in.buffer { // no later stream has begun it again
+			in.r.core.Drop(f.push)
+			in.r.perform()
+		}
+		in.buffer = nil
+		in.e.close(kintsugi.ErrCorrupt)
 		return
 	}
 	i := f.chunk - in.r.chunks.Lo

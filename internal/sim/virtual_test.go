@@ -131,7 +131,7 @@ func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
 		cfg := Draw(seed, steps())
 		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
 		cfg.LeaveGrace, cfg.StartGrace, cfg.LapsesForgiven = time.Hour, time.Hour, true
-		cfg.Faults = 0
+		cfg.Faults, cfg.StopAfter = 0, 0
 		calm, err := Run(cfg)
 		if err != nil {
 			t.Fatal(err)
