@@ -189,18 +189,11 @@ func (c *Cluster) kill(p *proc, why string) {
 // over reports whether the run has ended for everyone. Once the conductor of the view that counts has said
 // that it is over, whoever started the processes ends what a later failure would start again.
 func (c *Cluster) over() bool {
-	if c.finished == 0 {
-		return false
-	}
-	if c.finished != c.registry.view.Number {
-		return true
-	}
+	everybody := true
 	for _, h := range c.workers {
-		if !h.finished {
-			return false
-		}
+		everybody = everybody && h.finished
 	}
-	return true
+	return everybody || (c.finished != 0 && c.finished != c.registry.view.Number)
 }
 
 func (c *Cluster) storming() bool { return c.now < c.cfg.Storm }

@@ -33,7 +33,7 @@ type Config struct {
 	// RejoinGrace is StartGrace for every line but the first.
 	RejoinGrace    time.Duration
 	LeaveGrace     time.Duration
-	Hold           time.Duration
+	Hold           time.Duration // as roster.Config.Hold
 	LapsesForgiven bool
 
 	Trace io.Writer // nil: none
@@ -99,9 +99,6 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 		StartGrace: 3 * time.Second, RejoinGrace: time.Second, LeaveGrace: time.Duration(pick(50, 1000)) * time.Millisecond,
 		LapsesForgiven: rng.IntN(2) == 0,
 	}
-	if rng.IntN(2) == 0 {
-		c.Hold = leaseTime + time.Second
-	}
 	if steps == 0 {
 		c.Steps = kintsugi.Step(pick(5, 60))
 	}
@@ -119,6 +116,9 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 	}
 	if seed >= EveryFault {
 		c.Faults = AllFaults
+	}
+	if c.Faults.Has(Twin) || rng.IntN(4) == 0 {
+		c.Hold = leaseTime + time.Second // two lives of one place can run at once only where the next view waits
 	}
 	return c
 }
