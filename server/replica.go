@@ -65,6 +65,7 @@ func newReplica(ctx context.Context, cfg *Config, fail func(error), v kintsugi.V
 	first.step = s.Step
 	r.versions.publish(first)
 	r.core = shard.New(id, int(chunks.Hi-chunks.Lo), v.Line, v.Number, s.Step)
+	r.core.Hold(cfg.Consistency.Held())
 	return r, nil
 }
 

@@ -262,7 +262,7 @@ func runWorker(ctx context.Context, p *process) error {
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "blas", lib.String(), "kernels", device.Name())
 	err = worker.Run(ctx, worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Prefetch: consistency.Late == agg.Drop, Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Gradient: gradient, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}, client.WatchView(ctx))
 	if errors.Is(err, context.Canceled) {
 		return nil // asked to leave
