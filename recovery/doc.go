@@ -32,5 +32,25 @@
 //	the store is away          no new view, loudly, until it answers: a view that     TestAFailoverWaitsForTheStore
 //	                           names an old checkpoint would throw steps away
 //
-// Workers are no part of a view: the conductor admits them and lets them go (package server).
+// Workers are no part of a view: the conductor admits them and lets them go (package server). What else a run
+// survives:
+//
+//	happens                    holds                                                  shown by
+//	-------                    -----                                                  --------
+//	a worker dies              training goes on; its uncounted gradient is lost,      sim: TestWorkerCrashEndsNothing,
+//	                           nothing else                                           conductor: worker.txt
+//	a killed server, bsp       the model ends with the bits of a calm run             sim: TestServerCrashDoesNotChangeTheModel
+//	the network delays,        each push is counted at most once, all shards apply    conductor: TestAfterFaultsEveryRunFinishesAndCountsEachPushOnce,
+//	doubles, cuts              the same sets, and the run goes on                     stream.txt, tickets.txt
+//	a byte on the wire is      it is noticed and never held; the worker sends it      transport: TestAFlippedPayloadBitIsCorrupt,
+//	wrong                      again                                                  server: TestDamagedBytesAreNotHeld
+//	a byte on disk is wrong    it is named and never placed; the newest checkpoint    ckpt: TestVerifyNoticesEveryWrongByteAndNamesTheFile,
+//	                           that is whole is used                                  TestCorruptValuesAreNeverPlaced
+//	a crash while saving       the old checkpoint or the new one, whole               ckpt: TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint
+//	a gradient holds NaN       refused at the worker, and at the server, by the       server: TestAGradientThatIsNotFiniteIsRefused
+//	or Inf                     name of its tensor
+//	a peer is broken or        limits on sizes and counts before allocation; a clear  transport: TestServersRefuseOversizedMessages,
+//	hostile                    error, and the server lives. Later: mutual TLS         server: TestABrokenWorkerCannotFillTheMemory
+//	the disk is full, or the   training goes on, the event says so                    conductor: save.txt, flaky.txt,
+//	store is away                                                                     ckpt: TestSaveCanBeTriedAgainAfterAnError
 package recovery

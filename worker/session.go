@@ -158,6 +158,7 @@ func (s *session) send(x *shardStreams, id kintsugi.PushID, grads []float32) err
 		if err != nil {
 			return err
 		}
+		s.cfg.Enter(Pushing)
 	}
 	return nil
 }
@@ -176,6 +177,7 @@ func (s *session) idle() bool { return s.sent.n.Load() == 0 }
 
 // read lands one version of at least atLeast, the same from all shards, in params.
 func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
+	s.cfg.Enter(Pulling)
 	from := make([]*source, len(s.shards))
 	for i, x := range s.shards {
 		from[i] = &x.source
@@ -195,6 +197,7 @@ func (s *session) ticket(t kintsugi.Ticket) error {
 	if err != nil {
 		return s.cause(err)
 	}
+	s.cfg.Enter(Waiting)
 	return nil
 }
 

@@ -61,6 +61,7 @@ func (w *worker) compute(s *session, id kintsugi.PushID) (kintsugi.Ticket, error
 		w.ahead.begin(s, id.Version)
 		defer w.ahead.end()
 	}
+	w.cfg.Enter(Computing)
 	loss, examples, err := w.cfg.Gradient(ctx, w.params, w.grads, id)
 	if s.ctx.Err() != nil {
 		return t, s.cause(err) // a gradient that gave up because nobody waits for it is not at fault

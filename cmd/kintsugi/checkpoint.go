@@ -18,7 +18,7 @@ import (
 
 func checkpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "checkpoint", Short: "Look at the checkpoints of a run", Args: noArgs,
+		Use: "checkpoint", Short: "Look at the checkpoints of a run", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{

@@ -12,7 +12,7 @@ import (
 
 func dataCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "data", Short: "List, download and verify data sets", Args: noArgs,
+		Use: "data", Short: "List, download and verify data sets", Args: noArgs, Example: "  kintsugi data list",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	dir, base := "", ""

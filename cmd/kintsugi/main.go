@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,9 @@ func status(err error, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "kintsugi:", err)
 		return exitPreempted
 	case errors.Is(err, kintsugi.ErrUsage):
-		fmt.Fprintln(stderr, "kintsugi:", err)
+		// The status says that it is about usage; the sentence reads better without the mark.
+		text := strings.TrimSuffix(strings.ReplaceAll(err.Error(), kintsugi.ErrUsage.Error()+": ", ""), ": "+kintsugi.ErrUsage.Error())
+		fmt.Fprintln(stderr, "kintsugi:", text)
 		return exitUsage
 	default:
 		fmt.Fprintln(stderr, "kintsugi:", err)
@@ -79,6 +82,14 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 
 // noArgs refuses arguments that are no flags.
 func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && cmd.HasSubCommands() {
+		hint := ""
+		cmd.SuggestionsMinimumDistance = 2 // letters to change: cobra's own default, which its exported method does not know
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = fmt.Sprintf("did you mean %s? ", strings.Join(near, " or "))
+		}
+		return fmt.Errorf("%w: there is no command %q; %ssee %s --help", kintsugi.ErrUsage, cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
+	}
 	if len(args) > 0 {
 		return fmt.Errorf("%w: unexpected argument %q; see %s --help", kintsugi.ErrUsage, args[0], cmd.CommandPath())
 	}

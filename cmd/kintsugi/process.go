@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery"
-	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -92,9 +92,8 @@ func withIndex(what string) func(*process, *pflag.FlagSet) {
 		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0")
 		if what == "server" {
 			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
-		} else {
-			f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this worker")
 		}
+		f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this "+what)
 	}
 }
 
@@ -149,6 +148,10 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	enter, err := p.deaths(launch.Server)
+	if err != nil {
+		return err
+	}
 	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
 	if err != nil {
 		return err
@@ -174,7 +177,8 @@ func runServer(ctx context.Context, p *process) error {
 				p.log.Error("say that the run is over", "err", err)
 			}
 		},
-		Log: p.log,
+		Enter: func(s server.State) { enter(string(s)) },
+		Log:   p.log,
 	})
 	go func() {
 		for stop := range client.WatchStop(ctx) {
@@ -190,6 +194,16 @@ func leave(r *etcd.Registration) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = r.Close(ctx) // the lease ends what this cannot
+}
+
+// deaths arms what a fault has ordered for this process, if there is a launcher.
+func (p *process) deaths(role launch.Role) (enter func(state string), err error) {
+	if p.Control == "" {
+		return func(string) {}, nil
+	}
+	return launch.Deaths(p.Control, launch.Part{Role: role, Index: p.Index}, func() error {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	})
 }
 
 func runWorker(ctx context.Context, p *process) error {
@@ -208,6 +222,10 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	device, err := p.kernelDevice()
+	if err != nil {
+		return err
+	}
+	enter, err := p.deaths(launch.Worker)
 	if err != nil {
 		return err
 	}
@@ -244,7 +262,7 @@ func runWorker(ctx context.Context, p *process) error {
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "blas", lib.String(), "kernels", device.Name())
 	err = worker.Run(ctx, worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Pace: consistency.Pace(), Slow: slow, Log: p.log,
+		Gradient: gradient, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}, client.WatchView(ctx))
 	if errors.Is(err, context.Canceled) {
 		return nil // asked to leave
@@ -270,118 +288,4 @@ func runCoordinator(ctx context.Context, p *process) error {
 		return err
 	}
 	return c.Run(ctx)
-}
-
-// checkpoints wires the checkpoint to the functions that servers and the coordinator ask for.
-type checkpoints struct {
-	settings *settings
-	problem  *problem
-	fs       vfs.FS
-	dir      string
-	log      *slog.Logger
-}
-
-// load fills a shard with what the view starts from.
-func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard) error {
-	lo, hi := c.problem.layout.Span(s.Chunks)
-	if v.Restore == "" {
-		all := make([]float32, c.problem.layout.Values)
-		if err := c.problem.desc.Init(c.settings.Seed, all); err != nil {
-			return err
-		}
-		copy(s.Params, all[lo:hi])
-		return nil
-	}
-	m, err := ckpt.Read(c.fs, c.dir, v.Restore)
-	if err != nil {
-		return err
-	}
-	if m.Rule != s.Rule {
-		return fmt.Errorf("%w: %s was saved with optimizer rule %d, the run has rule %d", kintsugi.ErrOtherModel, v.Restore, m.Rule, s.Rule)
-	}
-	flat := c.flat(s)
-	if err := ckpt.Restore(ctx, c.fs, c.dir, m, c.problem.layout, s.Chunks, flat.Place); err != nil {
-		return fmt.Errorf("restore %s: %w", v.Restore, err)
-	}
-	s.Step = m.Step
-	return nil
-}
-
-// flat returns a view of a shard's arrays as chunks; it copies nothing.
-func (c *checkpoints) flat(s *server.Shard) *ckpt.Flat {
-	n := int(s.Chunks.Hi - s.Chunks.Lo)
-	f := &ckpt.Flat{Layout: c.problem.layout, Range: s.Chunks, Steps: make([]uint64, n), Saved: make([]kintsugi.Step, n)}
-	f.Params = s.Params
-	copy(f.State[:], s.State)
-	for i := range f.Steps {
-		f.Steps[i] = uint64(s.Step)
-	}
-	return f
-}
-
-// save makes a shard's version durable. The writer is opened for each save: a full save reads nothing of
-// the ones before.
-func (c *checkpoints) save(ctx context.Context, v kintsugi.View, s server.Shard) (string, uint64, error) {
-	w, err := ckpt.OpenWriter(c.fs, c.dir, ckpt.WriterConfig{
-		Layout: c.problem.layout, Rule: s.Rule, Shard: s.ID, Range: s.Chunks, Line: s.Line, Fence: v.Fence,
-	})
-	if err != nil {
-		return "", 0, err
-	}
-	report, err := w.Save(ctx, ckpt.Snapshot{Step: s.Step, Load: c.flat(&s).Load})
-	return report.File, uint64(report.Written), err
-}
-
-// publish publishes a run manifest and removes what older ones alone needed.
-func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, error) {
-	m := &ckpt.RunManifest{
-		Line: cp.Line, Step: cp.Step, Fence: cp.Fence, Created: time.Now(), Model: c.settings.Model, Seed: c.settings.Seed,
-		Tensors: c.problem.layout.Tensors,
-	}
-	schedule, err := c.settings.schedule()
-	if err != nil {
-		return "", err
-	}
-	m.Rule = schedule.Rule
-	if err := ckpt.PublishRun(c.fs, c.dir, m, cp.Manifests); err != nil {
-		return "", err
-	}
-	if _, err := ckpt.Compact(c.fs, c.dir, ckpt.DefaultKeep); err != nil {
-		c.log.Warn("the checkpoint is published, but older ones were not removed", "err", err)
-	}
-	return m.Name(), nil
-}
-
-// newest finds the checkpoint that a new line starts from: the newest one of which every byte that a
-// restore needs is right. Reading it all costs one pass, and finds damage here, where there is another
-// checkpoint to fall back to, and not on a server, which would only die of it.
-func (c *checkpoints) newest(ctx context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
-	names, err := ckpt.List(c.fs, c.dir)
-	if err != nil {
-		return "", 0, 0, err
-	}
-	for _, name := range names {
-		m, err := c.verify(ctx, name)
-		switch {
-		case err == nil:
-			return name, m.Step, m.Line, nil
-		case !errors.Is(err, kintsugi.ErrCorrupt):
-			return "", 0, 0, fmt.Errorf("checkpoint %s in %s: %w", name, c.dir, err)
-		}
-		c.log.Warn("passed over a damaged checkpoint", "manifest", name, "err", err)
-	}
-	return "", 0, 0, nil
-}
-
-func (c *checkpoints) verify(ctx context.Context, name string) (*ckpt.RunManifest, error) {
-	m, err := ckpt.Read(c.fs, c.dir, name)
-	if err != nil {
-		return nil, err
-	}
-	if err := m.Fits(c.problem.layout); err != nil {
-		return nil, err
-	}
-	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(c.problem.layout.Chunks))}
-	nowhere := func(ckpt.ChunkInfo) (ckpt.Arrays, error) { return ckpt.Arrays{}, nil }
-	return m, ckpt.Restore(ctx, c.fs, c.dir, m, c.problem.layout, all, nowhere)
 }

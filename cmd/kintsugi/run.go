@@ -20,10 +20,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
-	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
-	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
 // run is one run of the local cluster, from the first process to the report.
@@ -174,11 +172,14 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	start := func(role launch.Role, i int, args ...string) error {
 		return r.cluster.Start(launch.Spec{Part: launch.Part{Role: role, Index: i}, Args: append([]string{role.String()}, append(args, common...)...)})
 	}
+	if err := launch.OrderDeaths(record.ControlDir(r.Out), r.faults); err != nil {
+		return err
+	}
 	if err := start(launch.Coordinator, 0, store...); err != nil {
 		return err
 	}
 	for i := range r.Servers {
-		if err := start(launch.Server, i, append([]string{"--index", strconv.Itoa(i)}, store...)...); err != nil {
+		if err := start(launch.Server, i, append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)}, store...)...); err != nil {
 			return err
 		}
 	}
@@ -229,189 +230,6 @@ func (r *run) signals(ctx context.Context, killed chan<- error) {
 	}
 }
 
-// observe books what happens to processes.
-func (r *run) observe(e launch.ProcessEvent) {
-	r.mu.Lock()
-	r.meter.Process(e)
-	r.mu.Unlock()
-	if e.Kind == launch.ProcessPaused {
-		r.rec.Record(e.Time, &record.Failure{Part: e.Part.String(), Cause: "paused by a fault", Incarnation: e.Incarnation, Injected: true})
-	}
-	if e.Kind != launch.ProcessDied && e.Kind != launch.ProcessGivenUp {
-		return
-	}
-	at := e.Time
-	if !e.KilledAt.IsZero() {
-		at = e.KilledAt
-	}
-	r.rec.Record(at, &record.Failure{
-		Part: e.Part.String(), Cause: e.Exit.String(), Incarnation: e.Incarnation, Injected: e.Exit.Injected, SeenSeconds: r.rec.Seconds(e.Time),
-	})
-	r.log.Warn("process died", "part", e.Part.String(), "incarnation", e.Incarnation, "cause", e.Exit.String())
-}
-
-// injected books what a fault did.
-func (r *run) injected(a launch.Action, err error) {
-	f := &record.Fault{Action: a.Kind.String(), Part: a.Part.String(), Fault: a.Fault.String()}
-	if err != nil {
-		f.Error = err.Error()
-	}
-	r.rec.Record(time.Now(), f)
-	r.log.Info("fault", "action", f.Action, "part", f.Part, "err", f.Error)
-}
-
-func (r *run) note(level, text string) {
-	r.rec.Record(time.Now(), &record.Note{Level: level, Text: text})
-	r.log.Info(text)
-}
-
-// follow watches the conductor of each view.
-func (r *run) follow(ctx context.Context) {
-	views := r.client.WatchView(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	stop := func() {}
-	for v := range views {
-		stop()
-		r.mu.Lock()
-		r.view = v
-		r.mu.Unlock()
-		r.rec.Record(time.Now(), record.ViewOf(v))
-		r.log.Info("view", "number", v.Number, "line", v.Line, "from_step", v.RestoreStep, "reason", v.Reason)
-		var watching context.Context
-		watching, stop = context.WithCancel(ctx)
-		wg.Go(func() { r.watch(watching, v) })
-	}
-	stop()
-}
-
-// watch books the events of one line until ctx ends, through broken streams.
-func (r *run) watch(ctx context.Context, v kintsugi.View) {
-	seen := transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
-	for ctx.Err() == nil {
-		_ = r.watchOnce(ctx, v, &seen) // the server died or is not there yet: the next view or try will do
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.WatchRequest) error {
-	peer, err := transport.Dial(v.Servers[v.Conductor].Address)
-	if err != nil {
-		return err
-	}
-	defer peer.Close()
-	stream, err := peer.Watch(ctx)
-	if err != nil {
-		return err
-	}
-	if err := stream.Send(*seen); err != nil {
-		return err
-	}
-	for {
-		e, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		switch e := e.(type) {
-		case kintsugi.StepEvent:
-			seen.After = e.Step
-			r.released(e)
-		case kintsugi.CheckpointEvent:
-			r.rec.Record(time.Now(), record.CheckpointOf(e))
-			if e.Err != "" {
-				r.log.Error("checkpoint", "step", e.Step, "err", e.Err)
-			}
-		case kintsugi.Done:
-			return nil
-		}
-	}
-}
-
-// released books a step.
-func (r *run) released(e kintsugi.StepEvent) {
-	for _, recovery := range r.rec.Step(e) {
-		if recovery.CaughtUpSeconds.Known() {
-			r.log.Info("lost steps are made up for", "part", recovery.Part, "lost_steps", recovery.LostSteps, "seconds", recovery.CaughtUpSeconds)
-		} else {
-			r.log.Info("steps go on", "part", recovery.Part, "seconds", recovery.RecoverySeconds, "lost_steps", recovery.LostSteps)
-		}
-	}
-	r.cluster.Progressed()
-	r.inject.Released(e.Step)
-	r.mu.Lock()
-	r.meter.Step(e)
-	r.step = e.Step
-	r.mu.Unlock()
-	if uint64(e.Step)%r.EvalEvery == 0 && uint64(e.Step) < r.Steps {
-		select {
-		case r.evaluations <- e.Step:
-		default: // the one before is not done: this version is skipped
-		}
-	}
-}
-
-// evaluate measures versions on the test set, off the step path.
-func (r *run) evaluate(ctx context.Context) {
-	ev, err := r.problem.evaluator(&r.settings)
-	if err != nil {
-		r.note("error", fmt.Sprintf("no evaluations: %v", err))
-		return
-	}
-	if ev == nil {
-		return
-	}
-	defer ev.close()
-	params := make([]float32, r.problem.layout.Values)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.evaluations:
-		}
-		r.mu.Lock()
-		v := r.view
-		r.mu.Unlock()
-		step, err := worker.Pull(ctx, r.problem.layout, v, params)
-		if err != nil {
-			continue // the view changes
-		}
-		loss, accuracy, err := ev.evaluate(ctx, params)
-		if err != nil {
-			continue
-		}
-		r.evaluated(v.Line, step, loss, accuracy)
-	}
-}
-
-func (r *run) evaluated(line kintsugi.Line, step kintsugi.Step, loss, accuracy float64) {
-	r.rec.Record(time.Now(), &record.Evaluation{
-		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: r.problem.set.Test.N,
-	})
-	r.mu.Lock()
-	r.meter.Evaluated(accuracy)
-	r.mu.Unlock()
-}
-
-// progress shows how far the run is.
-func (r *run) progress(ctx context.Context) {
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			r.mu.Lock()
-			p := r.meter.At(now)
-			r.mu.Unlock()
-			r.display.Show(now, p)
-		}
-	}
-}
-
 // final evaluates what the run leaves behind: its last checkpoint, read back from disk.
 func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 	dir := filepath.Join(r.Out, checkpointsDir)
@@ -455,7 +273,7 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 	w := r.stdout
 	fmt.Fprintf(w, "%s on %s: %d steps in %.1f s, %.0f examples/s", r.Model, r.Data, s.Steps, s.WallSeconds, s.SamplesPerSecond)
 	if s.FinalLoss.Known() {
-		fmt.Fprintf(w, ", loss %.4f", s.FinalLoss)
+		fmt.Fprintf(w, ", loss %.5g", s.FinalLoss)
 	}
 	if s.FinalAccuracy.Known() {
 		fmt.Fprintf(w, ", test accuracy %.4f", s.FinalAccuracy)

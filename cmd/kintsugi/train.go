@@ -87,7 +87,7 @@ const configFile = "config.yaml"
 
 // command prepares a run, runs it and tells how it ended.
 func (t *training) command(ctx context.Context, stdout io.Writer) error {
-	resumed := t.Resume != ""
+	resumed, newFaults := t.Resume != "", t.flags.Changed("fault")
 	if resumed {
 		if t.Out != "" || t.Config != "" {
 			return fmt.Errorf("%w: --resume DIR goes on in DIR with its settings; leave --out and --config away", kintsugi.ErrUsage)
@@ -138,16 +138,24 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err := absolute(&t.Out); err != nil {
 		return err
 	}
-	rec, err := t.record(resumed, prob)
+	if resumed {
+		if err := t.resumable(ctx, prob); err != nil {
+			return err
+		}
+	}
+	rec, earlier, err := t.record(resumed, prob)
 	if err != nil {
 		return err
+	}
+	if !newFaults {
+		faults = remaining(faults, earlier)
 	}
 	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String()}
 	return r.main(ctx)
 }
 
-// record opens the run directory.
-func (t *training) record(resumed bool, p *problem) (*record.Recorder, error) {
+// record opens the run directory, and returns the faults of the run's earlier part.
+func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.Fault, error) {
 	h := record.Header{
 		Format: record.Format, Start: time.Now(), Model: t.Model, Parameters: p.layout.Values, Data: t.Data,
 		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec,
@@ -156,19 +164,23 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, error) {
 	}
 	config := dump(t.flags, "out", "resume", "etcd")
 	if !resumed {
-		return record.Create(t.Out, config, h)
+		rec, err := record.Create(t.Out, config, h)
+		return rec, nil, err
 	}
-	rec, _, err := record.Resume(t.Out, h)
+	rec, earlier, err := record.Resume(t.Out, h)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if err := forgetControl(t.Out); err != nil {
+		return nil, nil, err
 	}
 	if err := record.WriteFile(filepath.Join(t.Out, configFile), func(w io.Writer) error {
 		_, err := w.Write(config)
 		return err
 	}); err != nil {
-		return nil, fmt.Errorf("write the settings: %w", err)
+		return nil, nil, fmt.Errorf("write the settings: %w", err)
 	}
-	return rec, nil
+	return rec, earlier.Faults, nil
 }
 
 // absolute makes a path absolute, for the child processes' sake and for messages.

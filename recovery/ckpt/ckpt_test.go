@@ -424,11 +424,10 @@ func TestSaveCanBeTriedAgainAfterAnError(t *testing.T) {
 		if tr == nil {
 			tr = mustTrainer(t, inj, layout, kintsugi.RuleAdam, 1, 1, 1)
 		}
-		m, err := tr.save(20, want)
-		if err != nil && !errors.Is(err, ErrPublished) {
+		if _, err := tr.save(20, want); err != nil && !errors.Is(err, ErrPublished) {
 			t.Fatalf("operation %d failed, and so does the second try: %v", n, err)
 		}
-		m, _, err = Newest(mem, testDir)
+		m, _, err := Newest(mem, testDir)
 		if err != nil || m.Step != 20 {
 			t.Fatalf("operation %d failed: newest is %v, error %v", n, m, err)
 		}

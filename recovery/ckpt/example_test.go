@@ -37,7 +37,7 @@ func Example() {
 		manifests = append(manifests, saved.File)
 	}
 
-	// The coordinator makes the checkpoint exist.
+	// The conductor makes the checkpoint exist.
 	err := ckpt.PublishRun(fsys, dir, &ckpt.RunManifest{
 		Line: 1, Step: 500, Fence: 1, Rule: kintsugi.RuleSGD, Tensors: layout.Tensors,
 	}, manifests)

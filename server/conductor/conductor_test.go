@@ -275,3 +275,23 @@ func TestAStepEventSaysWhatTheStepWas(t *testing.T) {
 		t.Errorf("wait %v, apply %v, at %v; want 3s, 1s, %v", got.Wait, got.Apply, got.Time, start.Add(4*time.Second))
 	}
 }
+
+func TestAStepThatIsTakenOverGetsItsLossFromRepeatedTickets(t *testing.T) {
+	w, first := start(t, conductor.Config{Slots: 2, Steps: 9})
+	for _, x := range []*wire{w.join(first, 0, 1), w.join(first, 1, 1)} {
+		w.gradient(x, 0)
+	}
+	w.deliver(first)
+	second := w.newConductor(2)
+	w.open(second, 0)
+	w.deliver(second)
+	x := w.join(second, 0, 1)
+	w.gradient(x, 0)
+	w.gradient(x, 0)
+	w.replica[0].apply()
+	second.HandleReplica(w.now, second.links[0].up[0])
+	got := second.Ready().Events[0].(kintsugi.StepEvent)
+	if got.Step != 1 || got.Loss != 2 || got.Examples != 8 || len(got.Counted) != 2 {
+		t.Errorf("got step %d, loss %v of %d examples, counted %v; want step 1, loss 2 of 8, two pushes", got.Step, got.Loss, got.Examples, got.Counted)
+	}
+}

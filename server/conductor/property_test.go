@@ -294,6 +294,11 @@ func (b *bench) faultMoves() []move {
 			add(func() { r.save("disk full") }, "shard %d does not save", r.id)
 		}
 	}
+	for _, s := range b.seats {
+		if len(s.publishing) > 0 {
+			add(func() { b.publish(s, "the store is away") }, "conductor %d does not publish", s.Fence())
+		}
+	}
 	add(func() { b.tick(time.Second) }, "a second passes")
 	if len(b.seats) < 3 {
 		add(func() { b.chosen = b.newConductor(b.chosen.Fence() + 3) }, "another conductor comes")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -124,6 +125,9 @@ func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: the folder %s does not exist; check --data-dir and KINTSUGI_DATA", kintsugi.ErrUsage, dir)
+	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil, fmt.Errorf("%w: %s is a file; name the folder that holds it", kintsugi.ErrUsage, dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list data folder: %w", err)

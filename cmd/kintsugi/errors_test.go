@@ -1,0 +1,254 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files of testdata/errors")
+
+// A mistake is a command that must fail, and the name of the golden file of what it says.
+type mistake struct {
+	name   string
+	status int
+	args   string // split at spaces; "_" stands for a space within one
+}
+
+var mistakes = []mistake{
+	{"command-unknown", exitUsage, "trian"},
+	{"command-unknown-sub", exitUsage, "checkpoint frobnicate run"},
+	{"flag-unknown", exitUsage, "train --frobnicate"},
+	{"flag-malformed", exitUsage, "train --steps many"},
+	{"argument-unexpected", exitUsage, "train run"},
+	{"argument-missing", exitUsage, "rerun"},
+	{"model-unknown", exitUsage, "train --model vgg"},
+	{"model-option", exitUsage, "train --model qp:size=3"},
+	{"model-too-large-for-images", exitUsage, "train --model lenet --data idx --data-dir small"},
+	{"consistency-unknown", exitUsage, "train --model qp --consistency eventual"},
+	{"codec-unknown", exitUsage, "train --model qp --codec zip"},
+	{"optimizer-unknown", exitUsage, "train --model qp --optimizer adagrad"},
+	{"decay-unknown", exitUsage, "train --model qp --decay sawtooth"},
+	{"recovery-unknown", exitUsage, "train --model qp --recovery prayer"},
+	{"blas-unknown", exitUsage, "train --model qp --blas cublas"},
+	{"device-unknown", exitUsage, "train --model qp --device tpu"},
+	{"log-level-unknown", exitUsage, "train --model qp --log-level loud"},
+	{"input-malformed", exitUsage, "train --model mlr --input 28x28"},
+	{"workers-none", exitUsage, "train --model qp --workers 0"},
+	{"servers-too-many", exitUsage, "train --model qp --servers 5000"},
+	{"steps-none", exitUsage, "train --model qp --steps 0"},
+	{"momentum-too-large", exitUsage, "train --model qp --momentum 1.5"},
+	{"config-missing", exitUsage, "train --config nowhere.yaml"},
+	{"config-key", exitUsage, "train --config key.yaml"},
+	{"config-value", exitUsage, "train --config value.yaml"},
+	{"config-broken", exitUsage, "train --config broken.yaml"},
+	{"config-list", exitUsage, "train --config list.yaml"},
+	{"environment-value", exitUsage, "KINTSUGI_STEPS=many kintsugi train --model qp"},
+	{"data-unknown", exitUsage, "train --data imagenet"},
+	{"data-dir-unset", exitUsage, "train --data mnist"},
+	{"data-dir-missing", exitUsage, "train --data mnist --data-dir nowhere"},
+	{"data-dir-empty", exitUsage, "train --data idx --data-dir empty"},
+	{"data-dir-is-file", exitUsage, "train --data idx --data-dir file"},
+	{"data-truncated", exitFailed, "train --data idx --data-dir truncated"},
+	{"data-magic", exitFailed, "train --data idx --data-dir magic"},
+	{"data-counts", exitFailed, "train --data idx --data-dir counts"},
+	{"data-gzip", exitFailed, "train --data idx --data-dir gzip"},
+	{"data-web-page", exitFailed, "train --data idx --data-dir page"},
+	{"data-verify", exitFailed, "data verify mnist --data-dir empty"},
+	{"data-fetch-unknown", exitUsage, "data fetch imagenet"},
+	{"out-in-use", exitUsage, "train --model qp --out run"},
+	{"out-below-file", exitFailed, "train --model qp --out file/run"},
+	{"fault-part", exitUsage, "train --model qp --fault kill_server/7_at_step_5"},
+	{"fault-malformed", exitUsage, "train --model qp --fault kill_server/0_step_5"},
+	{"resume-no-run", exitUsage, "train --resume empty"},
+	{"resume-nowhere", exitUsage, "train --resume nowhere"},
+	{"resume-other-model", exitUsage, "train --resume run --model qp:dimension=7"},
+	{"resume-other-optimizer", exitUsage, "train --resume run --optimizer adam"},
+	{"resume-fewer-steps", exitUsage, "train --resume run --steps 10"},
+	{"resume-elsewhere", exitUsage, "train --resume run --out other"},
+	{"rerun-no-run", exitUsage, "rerun empty"},
+	{"report-no-run", exitUsage, "report empty"},
+	{"checkpoint-list-nothing", exitUsage, "checkpoint list empty"},
+	{"checkpoint-verify-nothing", exitUsage, "checkpoint verify empty"},
+	{"checkpoint-list-none-yet", exitFailed, "checkpoint list begun"},
+	{"server-index", exitUsage, "server --model qp --index 2"},
+	{"worker-index", exitUsage, "worker --model qp --index -1"},
+	{"bench-format", exitUsage, "bench train --format xml"},
+	{"bench-accuracy-format", exitUsage, "bench accuracy --format xml"},
+}
+
+func TestEveryMistakeIsNamedAndNothingIsLost(t *testing.T) {
+	dir := mistakesDir(t)
+	before := tree(t, dir)
+	for _, m := range mistakes {
+		t.Run(m.name, func(t *testing.T) {
+			args := strings.Fields(m.args)
+			for i, a := range args {
+				if !strings.HasPrefix(a, "KINTSUGI_") {
+					args[i] = strings.ReplaceAll(a, "_", " ")
+				}
+			}
+			r := startIn(t, dir, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "kintsugi" })...).wait()
+			if r.status != m.status || r.stdout != "" {
+				t.Errorf("exit status %d, output %q; want %d and nothing", r.status, r.stdout, m.status)
+			}
+			line := strings.Join(args, " ")
+			if !strings.HasPrefix(line, "KINTSUGI_") {
+				line = "kintsugi " + line
+			}
+			golden(t, m.name, fmt.Sprintf("$ %s\nexit status %d\n%s", line, r.status, strings.ReplaceAll(r.stderr, dir, "DIR")))
+		})
+	}
+	if after := tree(t, dir); !maps.Equal(after, before) {
+		for path := range after {
+			if after[path] != before[path] {
+				t.Errorf("%s has been written", path)
+			}
+		}
+		for path := range before {
+			if _, there := after[path]; !there {
+				t.Errorf("%s is gone", path)
+			}
+		}
+	}
+}
+
+// golden compares a text with its golden file, or writes that.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", "errors", name+".txt")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, file, []byte(got))
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; to write it: go test ./cmd/kintsugi -run %s -update", err, t.Name())
+	}
+	if got != string(want) {
+		t.Errorf("it says\n%s\nwant\n%s", got, want)
+	}
+}
+
+// mistakesDir makes the folder that the mistakes are made in.
+func mistakesDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	path := func(name ...string) string { return filepath.Join(append([]string{dir}, name...)...) }
+	must(t, quadratic(20, "--model", "qp:dimension=50", "--out", path("run"))...)
+	for _, d := range []string{"empty", "begun/checkpoints/manifest"} {
+		if err := os.MkdirAll(path(d), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{
+		"file":        "a file",
+		"key.yaml":    "model: qp\nstesp: 5\n",
+		"value.yaml":  "model: qp\n\nsteps: many\n",
+		"broken.yaml": "model: [qp\n",
+		"list.yaml":   "- model\n- qp\n",
+	} {
+		writeFile(t, path(name), []byte(text))
+	}
+	set := tree(t, writeImages(t, 30, 4))
+	for name, change := range map[string]func(map[string][]byte){
+		"small":     func(map[string][]byte) {},
+		"truncated": func(f map[string][]byte) { f[trainImages] = f[trainImages][:100] },
+		"magic":     func(f map[string][]byte) { f[trainImages][3] = 7 },
+		"counts":    func(f map[string][]byte) { f[trainLabels] = append(idxHeader(0x801, 29), make([]byte, 29)...) },
+		"gzip":      func(f map[string][]byte) { f[trainImages] = append([]byte{0x1f, 0x8b}, f[trainImages]...) },
+		"page":      func(f map[string][]byte) { f[testImages] = []byte("<html>moved</html>") },
+	} {
+		files := map[string][]byte{}
+		for file, content := range set {
+			files[filepath.Base(file)] = []byte(content)
+		}
+		change(files)
+		if err := os.Mkdir(path(name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for file, content := range files {
+			writeFile(t, path(name, file), content)
+		}
+	}
+	return dir
+}
+
+func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
+	onlyLong(t)
+	// A port that nobody serves: it was free a moment ago.
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := lis.Addr().String()
+	if err := lis.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := newDir(t)
+	var running []*childProcess
+	for _, args := range [][]string{{"server"}, {"worker"}, {"coordinator"}, {"train", "--out", dir}} {
+		running = append(running, start(t, append(args, "--model", "qp", "--etcd", address)...))
+	}
+	for _, p := range running {
+		r := p.wait()
+		if r.status != exitFailed || !strings.Contains(r.stderr, "etcd at "+address+" did not answer within 5s: check that it runs") {
+			t.Errorf("%q ended with status %d: %s", p.cmd.Args[1], r.status, r.stderr)
+		}
+	}
+	noOrphans(t, dir)
+}
+
+func TestStrangersDoNotDisturbARun(t *testing.T) {
+	onlyLong(t)
+	dir := newDir(t)
+	p := start(t, quadratic(700, "--checkpoint-every", "20", "--out", dir)...)
+	p.reaches(dir, 20)
+	endpoint := etcdOf(t, dir)
+	config := []string{"--config", filepath.Join(dir, "processes.yaml"), "--etcd", endpoint, "--run", "local"}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	address := lis.Addr().String()
+	taken := start(t, append([]string{"server", "--index", "0", "--listen", address, "--store", filepath.Join(dir, checkpointsDir)}, config...)...)
+	stranger := start(t, append([]string{"worker", "--index", "1", "--model", "qp:dimension=7"}, config...)...)
+	if r := taken.wait(); r.status != exitFailed || !strings.Contains(r.stderr, address) || !strings.Contains(r.stderr, "address already in use") {
+		t.Errorf("the server whose port is in use ended with status %d:\n%s", r.status, r.stderr)
+	}
+	if r := stranger.wait(); r.status != exitFailed || !strings.Contains(r.stderr, "another model") {
+		t.Errorf("the worker of another model ended with status %d:\n%s", r.status, r.stderr)
+	}
+	if r := p.wait(); r.status != exitDone {
+		t.Fatalf("the run ended with status %d:\n%s", r.status, r.stderr)
+	}
+	if s := readRun(t, dir).Summary; s.Steps != 700 || len(s.Failures) != 0 {
+		t.Errorf("%d steps, failures %+v; want 700 and none", s.Steps, s.Failures)
+	}
+	noOrphans(t, dir)
+}
+
+var etcdFlag = regexp.MustCompile(`--etcd (\S+)`)
+
+// etcdOf returns the address of the etcd of a running train, from the arguments of its processes.
+func etcdOf(t *testing.T, dir string) string {
+	t.Helper()
+	for _, args := range leftOf(t, dir) {
+		if m := etcdFlag.FindStringSubmatch(args); m != nil {
+			return m[1]
+		}
+	}
+	t.Fatal("no process of the run names an etcd")
+	return ""
+}

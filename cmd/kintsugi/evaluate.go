@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/worker"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+)
+
+// evaluator measures parameters on the test set.
+type evaluator struct {
+	m   model.Model
+	set *data.Set
+	x   []float32
+	y   []int32
+}
+
+const evaluationBatch = 250
+
+// evaluator returns nil for a model without data.
+func (p *problem) evaluator(s *settings) (*evaluator, error) {
+	if p.set == nil {
+		return nil, nil
+	}
+	m, err := model.New(p.desc, s.Batch)
+	if err != nil {
+		return nil, err
+	}
+	n := min(evaluationBatch, p.set.Test.N)
+	return &evaluator{m: m, set: p.set, x: make([]float32, n*p.set.Test.Values()), y: make([]int32, n)}, nil
+}
+
+// evaluate returns the mean loss and the share of the test set that is classified right.
+func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accuracy float64, err error) {
+	test := e.set.Test
+	indices := make([]int, 0, len(e.y))
+	right := 0
+	for lo := 0; lo < test.N; lo += len(e.y) {
+		if err := ctx.Err(); err != nil {
+			return 0, 0, err
+		}
+		n := min(len(e.y), test.N-lo)
+		indices = indices[:0]
+		for i := range n {
+			indices = append(indices, lo+i)
+		}
+		b := model.Batch{N: n, X: e.x[:n*test.Values()], Y: e.y[:n]}
+		test.Fill(b.X, b.Y, indices, e.set.Mean, e.set.Std)
+		l, c, err := e.m.Evaluate(params, b)
+		if err != nil {
+			return 0, 0, err
+		}
+		loss += l * float64(n)
+		right += c
+	}
+	return loss / float64(test.N), float64(right) / float64(test.N), nil
+}
+
+func (e *evaluator) close() error { return e.m.Close() }
+
+// evaluate measures versions on the test set, off the step path.
+func (r *run) evaluate(ctx context.Context) {
+	ev, err := r.problem.evaluator(&r.settings)
+	if err != nil {
+		r.note("error", fmt.Sprintf("no evaluations: %v", err))
+		return
+	}
+	if ev == nil {
+		return
+	}
+	defer ev.close()
+	params := make([]float32, r.problem.layout.Values)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.evaluations:
+		}
+		r.mu.Lock()
+		v := r.view
+		r.mu.Unlock()
+		step, err := worker.Pull(ctx, r.problem.layout, v, params)
+		if err != nil {
+			continue // the view changes
+		}
+		loss, accuracy, err := ev.evaluate(ctx, params)
+		if err != nil {
+			continue
+		}
+		r.evaluated(v.Line, step, loss, accuracy)
+	}
+}
+
+func (r *run) evaluated(line kintsugi.Line, step kintsugi.Step, loss, accuracy float64) {
+	r.rec.Record(time.Now(), &record.Evaluation{
+		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: r.problem.set.Test.N,
+	})
+	r.mu.Lock()
+	r.meter.Evaluated(accuracy)
+	r.mu.Unlock()
+}

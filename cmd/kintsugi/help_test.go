@@ -1,0 +1,98 @@
+package main
+
+import (
+	"io"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// commands returns every command of the program below the root.
+func commands(c *cobra.Command) []*cobra.Command {
+	var all []*cobra.Command
+	for _, sub := range c.Commands() {
+		all = append(append(all, sub), commands(sub)...)
+	}
+	return all
+}
+
+func TestEveryCommandHasAnExampleAndTheExamplesParse(t *testing.T) {
+	for _, c := range commands(newRoot(io.Discard, io.Discard)) {
+		path := c.CommandPath()
+		if c.Example == "" {
+			t.Errorf("%s has no example", path)
+		}
+		for line := range strings.Lines(c.Example) {
+			args, ok := words(strings.TrimSpace(line))
+			if !ok || len(args) == 0 || args[0] != "kintsugi" {
+				t.Errorf("%s: the example %q is no command line", path, line)
+				continue
+			}
+			found, rest, err := newRoot(io.Discard, io.Discard).Find(args[1:]) // a new one: flags remember
+			if err != nil || !strings.HasPrefix(found.CommandPath(), path) {
+				t.Errorf("%s: the example %q is of %s: %v", path, line, found.CommandPath(), err)
+				continue
+			}
+			if err := found.ParseFlags(rest); err != nil {
+				t.Errorf("%s: the example %q: %v", path, line, err)
+			}
+			if err := found.ValidateArgs(found.Flags().Args()); err != nil {
+				t.Errorf("%s: the example %q: %v", path, line, err)
+			}
+		}
+	}
+	for _, args := range []string{"train", "server", "checkpoint verify", "bench train"} {
+		if out := must(t, append(strings.Fields(args), "--help")...); !strings.Contains(out, "Examples:\n  kintsugi "+args) {
+			t.Errorf("%s --help shows no example:\n%s", args, out)
+		}
+	}
+}
+
+// words splits a line as a shell does, as far as double quotes go.
+func words(line string) (args []string, ok bool) {
+	for i, part := range strings.Split(line, `"`) {
+		if i%2 == 0 {
+			args = append(args, strings.Fields(part)...)
+		} else {
+			args = append(args, part)
+		}
+	}
+	return args, strings.Count(line, `"`)%2 == 0
+}
+
+func TestVersionSaysWhatThisIs(t *testing.T) {
+	out := must(t, "version")
+	for _, want := range []string{
+		`(?m)^kintsugi \S+, commit \S+, go\S+ linux/`, `(?m)^protocol \d+, checkpoint format \d+$`, `(?m)^blas: \S+`, `(?m)^kernels: \S+ \(of \[host`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("version says\n%s\nwant a line like %s", out, want)
+		}
+	}
+}
+
+func TestCompletionIsAScriptThatKnowsTheFlags(t *testing.T) {
+	script := must(t, "completion", "bash")
+	if bash, err := exec.LookPath("bash"); err == nil {
+		cmd := exec.Command(bash, "-n")
+		cmd.Stdin = strings.NewReader(script)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("bash does not take the script: %v\n%s", err, out)
+		}
+	}
+	if !strings.Contains(script, "kintsugi") {
+		t.Errorf("the script does not name the program:\n%s", script)
+	}
+	for want, args := range map[string][]string{
+		"train":         {"tr"},
+		"--consistency": {"train", "--consis"},
+		"verify":        {"checkpoint", "ver"},
+	} {
+		if out := must(t, append([]string{"__complete"}, args...)...); !strings.HasPrefix(out, want) {
+			t.Errorf("%q completes to %q; want %s", args, out, want)
+		}
+	}
+}

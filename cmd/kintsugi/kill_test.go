@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+// killSteps are the steps of the runs that are killed in the middle: about a second.
+const killSteps = 300
+
+// seeds are those of the undisturbed runs.
+const seeds = 10
+
+func TestKillsEndInTheSameLoss(t *testing.T) {
+	if testing.Short() {
+		for _, part := range []string{"server/1", "worker/1", "coordinator"} {
+			killed(t, 1, part, killSteps/2)
+		}
+		return
+	}
+	var undisturbed [seeds]string // run folders, by seed - 1
+	sum, squares := 0.0, 0.0
+	for i := range undisturbed {
+		dir := newDir(t)
+		must(t, quadratic(killSteps, "--seed", fmt.Sprint(i+1), "--out", dir)...)
+		undisturbed[i] = dir
+		loss := float64(readRun(t, dir).Summary.FinalLoss)
+		sum += loss
+		squares += loss * loss
+	}
+	mean := sum / seeds
+	deviation := math.Sqrt((squares - sum*mean) / (seeds - 1))
+	t.Logf("undisturbed: loss %.5f, standard deviation %.5f", mean, deviation)
+	seed := 0
+	for _, part := range []string{"server/0", "worker/1", "coordinator"} {
+		for _, step := range []int{15, killSteps / 2, killSteps * 5 / 6} {
+			seed++
+			t.Run(fmt.Sprintf("%s at step %d", part, step), func(t *testing.T) {
+				dir := killed(t, seed, part, step)
+				loss := float64(readRun(t, dir).Summary.FinalLoss)
+				if !(math.Abs(loss-mean) <= 3*deviation) {
+					t.Errorf("loss %.5f; want %.5f ± 3 × %.5f", loss, mean, deviation)
+				}
+				if part != "worker/1" {
+					sameBits(t, dir, undisturbed[seed-1])
+				}
+			})
+		}
+	}
+}
+
+func TestKillsThatMeetEndInTheSameParameters(t *testing.T) {
+	onlyLong(t)
+	want := newDir(t)
+	must(t, quadratic(200, "--out", want)...)
+	for name, faults := range map[string][]string{
+		"both servers at once":          {"kill server/0 at step 100", "kill server/1 at step 100"},
+		"again before it has caught up": {"kill server/1 at step 60", "kill server/1 at step 61", "kill server/0 at step 62"},
+		"while the place stays empty":   {"kill server/0 at step 60 for 1s", "kill server/1 at step 60"},
+		"before the first step":         {"kill server/1 at 100ms", "kill coordinator at 150ms"},
+		"at the last step":              {"kill server/1 at step 199"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := newDir(t)
+			args := quadratic(200, "--out", dir)
+			for _, f := range faults {
+				args = append(args, "--fault", f)
+			}
+			must(t, args...)
+			sameBits(t, dir, want)
+			noOrphans(t, dir)
+		})
+	}
+}
+
+// killed trains with one process killed at a step, checks that all steps were done nevertheless, and
+// returns the folder of the run.
+func killed(t *testing.T, seed int, part string, step int) string {
+	t.Helper()
+	dir := newDir(t)
+	must(t, quadratic(killSteps, "--seed", fmt.Sprint(seed), "--out", dir, "--fault", fmt.Sprintf("kill %s at step %d", part, step))...)
+	s := readRun(t, dir).Summary
+	if s.Steps != killSteps || len(s.Failures) != 1 || s.Failures[0].Part != part || !s.Failures[0].Injected {
+		t.Errorf("%d of %d steps, failures %+v; want one of %s", s.Steps, killSteps, s.Failures, part)
+	}
+	noOrphans(t, dir)
+	return dir
+}

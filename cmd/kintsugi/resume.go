@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+)
+
+// resumable checks that the settings suit the checkpoints of the run in t.Out, and that one of them can be
+// restored. The servers would find out as well, but only after the settings of the run had been replaced by
+// those that do not fit; and where all checkpoints are damaged they would begin again, which is for the
+// user to decide.
+func (t *training) resumable(ctx context.Context, p *problem) error {
+	dir := filepath.Join(t.Out, checkpointsDir)
+	m, _, err := ckpt.Newest(vfs.OS{}, dir)
+	if err == nil {
+		err = t.fits(m, p)
+	}
+	if err != nil && !errors.Is(err, ckpt.ErrNoCheckpoint) {
+		return fmt.Errorf("--resume %s: %w", t.Resume, err)
+	}
+	// The coordinator will say what it passes over, as it looks again.
+	store := checkpoints{settings: &t.settings, problem: p, fs: vfs.OS{}, dir: dir, log: slog.New(slog.DiscardHandler)}
+	name, _, _, err := store.newest(ctx)
+	if err != nil {
+		return fmt.Errorf("--resume %s: %w", t.Resume, err)
+	}
+	all, err := ckpt.List(vfs.OS{}, dir)
+	if err != nil {
+		return fmt.Errorf("--resume %s: %w", t.Resume, err)
+	}
+	if name == "" && len(all) > 0 { // with no manifest it ended before its first checkpoint, and begins again
+		return fmt.Errorf("--resume %s: %w: every checkpoint is damaged, see kintsugi checkpoint verify; to begin again, use kintsugi rerun",
+			t.Resume, kintsugi.ErrCorrupt)
+	}
+	return nil
+}
+
+// fits checks that the settings can go on with a checkpoint.
+func (t *training) fits(m *ckpt.RunManifest, p *problem) error {
+	if err := m.Fits(p.layout); err != nil {
+		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+	}
+	schedule, err := t.schedule()
+	if err != nil {
+		return err
+	}
+	if m.Rule != schedule.Rule {
+		return fmt.Errorf("%w: its checkpoint holds the state of another optimizer than %s; leave --optimizer away", kintsugi.ErrUsage, t.Optimizer)
+	}
+	if uint64(m.Step) > t.Steps {
+		return fmt.Errorf("%w: --steps %d: it has done %d already", kintsugi.ErrUsage, t.Steps, m.Step)
+	}
+	return nil
+}
+
+// remaining returns the faults that an earlier part of a run has not carried out. A worker that was
+// slowed down and not sped up again is still to be slow.
+func remaining(faults []launch.Fault, earlier []record.Fault) []launch.Fault {
+	ends := map[launch.FaultKind]launch.ActionKind{launch.Kill: launch.ActKill, launch.Pause: launch.ActPause, launch.Slow: launch.ActUnslow}
+	return slices.DeleteFunc(slices.Clone(faults), func(f launch.Fault) bool {
+		return slices.ContainsFunc(earlier, func(e record.Fault) bool { return e.Fault == f.String() && e.Action == ends[f.Kind].String() })
+	})
+}
+
+// forgetControl removes what an earlier part of the run left for the workers: the faults that still hold
+// are carried out again.
+func forgetControl(dir string) error {
+	if err := os.RemoveAll(record.ControlDir(dir)); err != nil {
+		return fmt.Errorf("clear the word to the workers: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestFlagsWinOverTheFileAndTheFileOverTheEnvironment(t *testing.T) {
+	dir := newDir(t)
+	file := filepath.Join(t.TempDir(), "settings.yaml")
+	writeFile(t, file, []byte("model: qp\nblas: gonum\nseed: 6\nbatch: 3\nfault:\n  - slow worker/0 x2 from step 9\n"))
+	must(t, "KINTSUGI_STEPS=4", "KINTSUGI_SEED=5", "KINTSUGI_BATCH=2", "KINTSUGI_CHECKPOINT_EVERY=3",
+		"train", "--config", file, "--batch", "4", "--out", dir)
+	config := "\n" + string(readRun(t, dir).Config)
+	for _, want := range []string{
+		"steps: 4",            // environment, over 1200
+		"checkpoint-every: 3", // environment
+		"seed: 6",             // file, over environment
+		"batch: 4",            // flag, over both
+		"servers: 2",          // default
+		"fault:\n    - slow worker/0 x2 from step 9",
+	} {
+		if !strings.Contains(config, "\n"+want+"\n") {
+			t.Errorf("the settings of the run are%s\nwant %q", config, want)
+		}
+	}
+	if s := readRun(t, dir).Summary; s.Steps != 4 {
+		t.Errorf("%d steps; want 4", s.Steps)
+	}
+}
+
+func TestTheEnvironmentSaysWhereTheDataAre(t *testing.T) {
+	data := writeImages(t, 60, 6)
+	train := []string{"train", "--model", "mlr", "--data", "idx", "--blas", "gonum", "--steps", "3", "--workers", "1", "--servers", "1"}
+	dir := newDir(t)
+	must(t, append([]string{"KINTSUGI_DATA=" + data}, append(train, "--out", dir)...)...)
+	if config := string(readRun(t, dir).Config); !strings.Contains(config, "\ndata-dir: "+data+"\n") || !strings.Contains(config, "\ninput: 1x6x6x3\n") {
+		t.Errorf("the settings of the run are\n%s\nwant the folder %s and its shape", config, data)
+	}
+	dir = newDir(t)
+	must(t, append([]string{"KINTSUGI_DATA=/nowhere"}, append(train, "--data-dir", data, "--out", dir)...)...) // the flag wins
+	// A run that is repeated or goes on has the folder in its settings.
+	must(t, "train", "--resume", dir, "--steps", "5")
+	must(t, "KINTSUGI_DATA=/nowhere", "rerun", dir, "--out", newDir(t))
+}
