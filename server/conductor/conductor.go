@@ -94,6 +94,7 @@ type Conductor struct {
 	known   []uint64                               // by shard: newest change it has answered
 	first   time.Time
 	started bool // every expected worker is in, or the grace is over
+	decided bool // it has decided a step itself
 
 	save saving
 	stop *stop
@@ -204,6 +205,7 @@ func (c *Conductor) start(now time.Time) bool {
 
 // commit sends a decided step to every shard.
 func (c *Conductor) commit(now time.Time, d agg.Decision) {
+	c.decided = true
 	step := c.released + 1
 	o := &open{
 		quota: d.Quota, reason: d.Reason, committed: now,

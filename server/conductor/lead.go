@@ -38,9 +38,13 @@ func (c *Conductor) slowest(but *member) uint64 {
 }
 
 // join starts the clock of a member that is being admitted: at the minimum, or it would hold all others
-// until it has made up for gradients that nobody asked of it.
+// until it has made up for gradients that nobody asked of it. Before the first decision nobody has anything to
+// make up for: there the order in which workers happen to arrive gives none of them a lead.
 func (c *Conductor) join(m *member) {
-	m.clock = c.slowest(m)
+	m.clock = 0
+	if c.decided {
+		m.clock = c.slowest(m)
+	}
 	m.joined = m.clock
 }
 

@@ -10,13 +10,14 @@ import (
 // sent, and who may hear what lets it go on.
 type clocks struct {
 	members map[kintsugi.Slot]*clock
+	decided bool // the conductor has decided a step
 	done    bool
 }
 
 type clock struct {
 	incarnation kintsugi.Incarnation
 	admitted    bool
-	tickets     int // on top of those of the slowest when it was admitted
+	tickets     int // on top of those of the slowest when it was admitted, if a step was decided before
 	seen        map[kintsugi.PushID]bool
 	gone        time.Time
 }
@@ -74,7 +75,10 @@ func (k *clocks) sent(w *world, s *seat, x kintsugi.ConductorMessage, slot kints
 		return
 	case kintsugi.Admitted:
 		if !m.admitted {
-			m.admitted, m.tickets = true, k.slowest(m)
+			m.admitted, m.tickets = true, 0
+			if k.decided {
+				m.tickets = k.slowest(m)
+			}
 		}
 	case kintsugi.Released:
 		own := false

@@ -147,6 +147,11 @@ func (w *world) perform(s *seat) {
 			x.down = append(x.down, m.Message)
 		}
 	}
+	for _, m := range ready.ToShards { // what is decided follows who is admitted
+		if c, ok := m.Message.(kintsugi.Commit); ok && c.Decided == s.Fence() {
+			s.clocks.decided = true
+		}
+	}
 	for _, e := range ready.Events {
 		switch e := e.(type) {
 		case kintsugi.StepEvent:
