@@ -53,7 +53,6 @@ const (
 	appliedTwice         // a repeated commit is applied again
 	overwritePinned      // a version's buffer is used again while it is read
 	mixedVersions        // a worker takes what it gets from each shard
-	newestStream         // the conductor's stream that a shard heard of last gets its answers
 	earlyRelease         // the first shard's answer counts for all
 )
 

@@ -54,7 +54,6 @@ type replica struct {
 	replies  []*end // of the open streams that have taken it under the promised fence
 	versions versions
 	applying bool
-	saving   int
 
 	// What the checkers know of it.
 	promised kintsugi.Fence   // largest that a Take has brought
@@ -105,7 +104,7 @@ func (r *replica) control(e *end, s sealed) {
 		if take.Fence > r.promised {
 			r.replies, r.promised = nil, take.Fence
 		}
-		r.replies = slices.DeleteFunc(r.replies, func(x *end) bool { return x == e || x.closed || r.c.cfg.plant == newestStream })
+		r.replies = slices.DeleteFunc(r.replies, func(x *end) bool { return x == e || x.closed })
 		r.replies = append(r.replies, e)
 	}
 	ready := r.core.Ready()
@@ -187,12 +186,10 @@ func (r *replica) save(step kintsugi.Step) {
 		return
 	}
 	x.pins++
-	r.saving++
 	took := r.c.store.took()
 	r.c.after(r.t.server.proc, took, func() {
 		p := &part{line: r.t.view.Line, step: step, shard: r.id, chunks: r.chunks, values: append([]uint64(nil), x.values...)}
 		r.versions.unpin(x)
-		r.saving--
 		if r.t.over {
 			return
 		}
