@@ -71,7 +71,7 @@ type Admitted struct {
 // ticket to each new conductor until the push is released or refused.
 type Ticket struct {
 	Push        PushID
-	Views       []ViewNumber // by shard: the view in which its head acknowledged
+	Views       []ViewNumber // by shard: the view in which its head acknowledged; none: the worker threw the gradient away
 	Loss        float64      // mean over the batch, before the step
 	Examples    uint32       // in the batch
 	SquaredNorm float64      // of the decoded gradient
@@ -129,7 +129,7 @@ type Commit struct {
 	Decided   Fence // under which it was decided: a higher one replaces an unreleased step
 	Step      Step
 	Counted   []Weighted
-	Scale     float32 // multiplies the weighted sum: 1/Σweight for a mean
+	Scale     float32 // multiplies the weighted sum: 1/Σexamples for a mean
 	Optimizer Optimizer
 	Countable []Countable // by slot: the membership after this step
 	Want      Want        // by-products asked of the kernel

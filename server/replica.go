@@ -65,6 +65,7 @@ func newReplica(ctx context.Context, cfg *Config, fail func(error), v kintsugi.V
 	first.step = s.Step
 	r.versions.publish(first)
 	r.core = shard.New(id, int(chunks.Hi-chunks.Lo), v.Line, v.Number, s.Step)
+	r.core.Hold(cfg.Consistency.Held())
 	return r, nil
 }
 
@@ -89,6 +90,7 @@ func (r *replica) perform() {
 	}
 	if ready.Publish != nil {
 		r.versions.publish(nil)
+		r.cfg.Enter(Publishing)
 	}
 	if ready.Apply != nil {
 		r.apply(*ready.Apply)
@@ -121,6 +123,7 @@ func (r *replica) apply(c kintsugi.Commit) {
 	dst := r.versions.take(c.Step)
 	r.applying = true
 	r.work.Go(func() {
+		r.cfg.Enter(Committing)
 		products, err := r.step(c, src, dst, operands)
 		r.versions.unpin(src)
 		if err != nil { // the device is lost, and with it this process: recovery does the rest
@@ -209,6 +212,7 @@ func (r *replica) save(step kintsugi.Step) {
 		return
 	}
 	r.work.Go(func() {
+		r.cfg.Enter(Saving)
 		start := time.Now()
 		s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: step, Rule: r.cfg.Schedule.Rule, Params: x.params, State: x.arrays(r.cfg.Schedule.Rule)}
 		name, bytes, err := r.cfg.Save(r.ctx, r.view, s)

@@ -4,6 +4,23 @@
 // it holds, sends the bytes to the head of every shard, and, when all heads have them, a ticket to the
 // conductor. It goes on when the conductor says what became of the push.
 //
+// # Pace
+//
+// How a worker keeps in step with the others is its Pace. It begins another gradient when it has credit: fewer
+// pushes than that whose fate it does not know. On a version that it has pushed a gradient on already, the
+// next one has the next sequence number, and so another batch. What it may do when newer parameters appear
+// while it computes:
+//
+//   - interrupt: as soon as the gradient can no longer be counted its context ends, and the worker reads the
+//     newest version. A model that cannot stop inside a batch finishes it for nothing.
+//   - wait: newer versions are fetched into a second buffer beside the gradient, and when that is finished
+//     the worker goes on with the newest at once.
+//   - pull: when the gradient is finished, the worker asks.
+//
+// A gradient that is known to be too old is thrown away, never pushed, in all three; the conductor gets a ticket
+// without views, so that the effort is counted as late. A worker needs no permission to begin but what it
+// waits for anyway: an answer to its hello, or to its push. A conductor that wants to hold it back is silent.
+//
 // # What survives
 //
 // A gradient is a pure function of the parameters and its push id. So a worker that loses a connection

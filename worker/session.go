@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -27,7 +26,7 @@ type session struct {
 	work   *transport.WorkClient
 	shards []*shardStreams
 	sent   pending
-	await  awaited
+	news   *news
 }
 
 // shardStreams are the streams to the head of one shard that has chunks.
@@ -38,7 +37,7 @@ type shardStreams struct {
 
 // connect opens every stream of a session.
 func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, error) {
-	s := &session{cfg: cfg, view: view, peers: make(peers)}
+	s := &session{cfg: cfg, view: view, peers: make(peers), news: newNews()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	if err := s.open(); err != nil {
 		s.close()
@@ -100,66 +99,12 @@ func (s *session) join() (kintsugi.Step, error) {
 	}
 }
 
-// listen takes the conductor's messages until the stream ends. It never waits for the goroutine that
-// computes: the releases of a fast run would pile up behind one slow gradient until the conductor gives
-// the stream up.
-func (s *session) listen() {
-	for {
-		m, err := s.work.Recv()
-		if err != nil {
-			s.cancel(fmt.Errorf("conductor: %w", err))
-			return
-		}
-		switch m := m.(type) {
-		case kintsugi.Released:
-			s.await.settle(func(id kintsugi.PushID) bool { return slices.Contains(m.Counted, id) }, outcome{step: m.Step})
-		case kintsugi.Refused:
-			s.await.settle(func(id kintsugi.PushID) bool { return m.Push == id }, outcome{step: m.Step, refused: &m})
-		case kintsugi.Done:
-			s.cancel(errDone)
-			return
-		}
-	}
-}
-
 // cause returns the error that ended the session, or err.
 func (s *session) cause(err error) error {
 	if first := context.Cause(s.ctx); first != nil {
 		return first
 	}
 	return err
-}
-
-// outcome is what became of a push: released, or refused if the field says so. step is the newest
-// version that the conductor knew of.
-type outcome struct {
-	step    kintsugi.Step
-	refused *kintsugi.Refused
-}
-
-// awaited is the push whose ticket is out. The conductor's messages of any other one are of no use.
-type awaited struct {
-	mu     sync.Mutex
-	id     kintsugi.PushID
-	answer chan outcome // holds one; nil: none is awaited
-}
-
-// expect begins to wait for what becomes of id. It is called before the ticket is sent.
-func (a *awaited) expect(id kintsugi.PushID) <-chan outcome {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.id, a.answer = id, make(chan outcome, 1)
-	return a.answer
-}
-
-// settle answers whoever waits for a push that concerns; only the first answer counts.
-func (a *awaited) settle(concerns func(kintsugi.PushID) bool, o outcome) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.answer != nil && concerns(a.id) {
-		a.answer <- o
-		a.answer = nil
-	}
 }
 
 func (s *session) views() []kintsugi.ViewNumber {
@@ -213,6 +158,7 @@ func (s *session) send(x *shardStreams, id kintsugi.PushID, grads []float32) err
 		if err != nil {
 			return err
 		}
+		s.cfg.Enter(Pushing)
 	}
 	return nil
 }
@@ -231,6 +177,7 @@ func (s *session) idle() bool { return s.sent.n.Load() == 0 }
 
 // read lands one version of at least atLeast, the same from all shards, in params.
 func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
+	s.cfg.Enter(Pulling)
 	from := make([]*source, len(s.shards))
 	for i, x := range s.shards {
 		from[i] = &x.source
@@ -239,70 +186,45 @@ func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, 
 	return v, s.cause(err)
 }
 
-// ticket sends the ticket of a push that every head has, waits for what becomes of it, and reads the
-// version to go on with.
-func (s *session) ticket(t kintsugi.Ticket, params []float32, prefetch bool) (kintsugi.Step, error) {
-	answer := s.await.expect(t.Push)
-	// After io.EOF the stream has ended, and listen learns why: that is what outcome returns.
-	if err := s.work.Send(t); err != nil && !errors.Is(err, io.EOF) {
-		return 0, s.cause(err)
+// ticket sends the ticket of a push that every head has, or, without views, word of a gradient that was thrown
+// away: the conductor counts those too.
+func (s *session) ticket(t kintsugi.Ticket) error {
+	// After io.EOF the stream has ended, and listen learns why: that is what cause returns.
+	err := s.work.Send(t)
+	if errors.Is(err, io.EOF) {
+		<-s.ctx.Done()
 	}
-	if !prefetch {
-		return s.outcome(answer, params)
+	if err != nil {
+		return s.cause(err)
 	}
-	return s.prefetch(t.Push, answer, params)
+	s.cfg.Enter(Waiting)
+	return nil
 }
 
-// prefetch asks for the version after the one of a push while the push is still open.
-func (s *session) prefetch(id kintsugi.PushID, out <-chan outcome, params []float32) (kintsugi.Step, error) {
+// prefetch asks for the version after version while a push on it is open, waits for what becomes of the push,
+// and returns the version that params hold then: one that the push is counted in, if it is.
+func (s *session) prefetch(version kintsugi.Step, params []float32) (kintsugi.Step, error) {
 	type answer struct {
 		version kintsugi.Step
 		err     error
 	}
 	read := make(chan answer, 1)
 	go func() {
-		v, err := s.read(params, id.Version+1)
+		v, err := s.read(params, version+1)
 		read <- answer{v, err}
 	}()
-	var o outcome
-	select {
-	case o = <-out:
-		if o.refused != nil && o.refused.Step <= id.Version {
-			s.cancel(refusal(*o.refused)) // there is no newer version to wait for
-		}
-	case <-s.ctx.Done(): // ends the read too
+	l, err := s.await(1)
+	if err != nil {
+		s.cancel(err) // ends the read too, if there is no newer version to wait for
 	}
 	a := <-read // it writes params, so it must have ended before we return
 	if s.ctx.Err() != nil {
 		return 0, s.cause(s.ctx.Err())
 	}
-	if a.err != nil || a.version >= o.step {
+	if a.err != nil || a.version >= l.newest {
 		return a.version, a.err
 	}
-	return s.read(params, o.step)
-}
-
-// outcome waits until the conductor has released or refused a push, and reads the newest version that
-// the conductor knew of then.
-func (s *session) outcome(out <-chan outcome, params []float32) (kintsugi.Step, error) {
-	select {
-	case o := <-out:
-		if o.refused != nil {
-			return s.afterRefusal(params, *o.refused)
-		}
-		return s.read(params, o.step)
-	case <-s.ctx.Done():
-		return 0, s.cause(s.ctx.Err())
-	}
-}
-
-// afterRefusal goes on with a newer version if there is one; otherwise the refusal ends the session.
-func (s *session) afterRefusal(params []float32, r kintsugi.Refused) (kintsugi.Step, error) {
-	if r.Step <= r.Push.Version {
-		return 0, refusal(r)
-	}
-	s.cfg.Log.Debug("push refused", "push", r.Push.String(), "reason", r.Reason)
-	return s.read(params, r.Step)
+	return s.read(params, l.newest)
 }
 
 func refusal(r kintsugi.Refused) error {

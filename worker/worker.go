@@ -25,12 +25,16 @@ type Config struct {
 	Device      kernels.Device // norms and scans
 	Gradient    Gradient
 
-	// Prefetch asks for the next version before the conductor has said what became of the push. Right
-	// where every step counts every worker; elsewhere it would fetch versions that lack the own gradient.
-	Prefetch bool
+	// Pace is how the worker keeps in step with the run. The zero value is that of synchronous steps, without
+	// Prefetch.
+	Pace kintsugi.Pace
 
 	// Slow multiplies the time a gradient takes, for experiments with stragglers. Default: 1.
 	Slow func() float64
+
+	// Enter, if set, is told by whoever enters a state, before it goes on, so that a test can end the
+	// process there. It may be called from several goroutines at once.
+	Enter func(State)
 
 	Log *slog.Logger // nil: slog.Default
 }
@@ -46,6 +50,10 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	if cfg.Enter == nil {
+		cfg.Enter = func(State) {}
+	}
+	cfg.Pace.Credit = max(1, cfg.Pace.Credit)
 	if cfg.Slow == nil {
 		cfg.Slow = func() float64 { return 1 }
 	}
@@ -106,6 +114,7 @@ type worker struct {
 	cfg    Config
 	params []float32
 	grads  []float32
+	ahead  ahead // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
 }
 
 // follow works in one view until the run is over (errDone), the session breaks or another view comes,
@@ -148,48 +157,12 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 		return err
 	}
 	w.cfg.Log.Info("working", "view", view.Number, "line", view.Line, "version", version)
+	id := kintsugi.PushID{Line: view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
 	for {
-		if version, err = w.turn(s, version); err != nil {
+		if id, err = w.turn(s, id); err != nil {
 			return err
 		}
 	}
-}
-
-// turn computes and pushes one gradient on version and returns the version that comes next.
-func (w *worker) turn(s *session, version kintsugi.Step) (kintsugi.Step, error) {
-	w.renew(s)
-	id := kintsugi.PushID{Line: s.view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
-	start := time.Now()
-	loss, examples, err := w.cfg.Gradient(s.ctx, w.params, w.grads, id)
-	if s.ctx.Err() != nil {
-		return 0, s.cause(err) // a gradient that gave up because nobody waits for it is not at fault
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%w of %v: %w", errGradient, id, err)
-	}
-	if err := w.finite(id); err != nil {
-		return 0, err
-	}
-	if err := w.straggle(s.ctx, time.Since(start)); err != nil {
-		return 0, s.cause(err)
-	}
-	computed := time.Now()
-	norm, err := w.cfg.Device.SquaredNorm(w.grads)
-	if err != nil {
-		return 0, fmt.Errorf("%w of %v: norm: %w", errGradient, id, err)
-	}
-	refused, err := s.push(id, w.grads)
-	if err != nil {
-		return 0, err
-	}
-	if refused != nil {
-		return s.afterRefusal(w.params, *refused)
-	}
-	ticket := kintsugi.Ticket{
-		Push: id, Views: s.views(), Loss: loss, Examples: uint32(examples), SquaredNorm: norm,
-		Compute: computed.Sub(start), Transfer: time.Since(computed),
-	}
-	return s.ticket(ticket, w.params, w.cfg.Prefetch)
 }
 
 // renew takes another gradient array if gRPC may still be sending from this one. Between turns that is

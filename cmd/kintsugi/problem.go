@@ -107,10 +107,13 @@ func (p *problem) compute(s *settings) (worker.Gradient, model.Model, error) {
 		b.Y = make([]int32, s.Batch)
 	}
 	var indices []int
-	return func(_ context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 		if p.set != nil {
 			indices = sampler.Indices(indices, id.Slot, id.Version, id.Sequence)
 			p.set.Train.Fill(b.X, b.Y, indices, p.set.Mean, p.set.Std)
+		}
+		if err := ctx.Err(); err != nil { // nobody waits; a batch that has begun is computed to its end
+			return 0, 0, err
 		}
 		b.Seed = sampler.Seed64(id.Slot, id.Version, id.Sequence)
 		loss, err := m.Gradient(params, grads, b)

@@ -31,6 +31,7 @@ type LiveConfig struct {
 	Steps, SaveEvery kintsugi.Step
 	Device           kernels.Device
 	Threads          int
+	Slow             map[kintsugi.Slot]func() float64 // worker.Config.Slow
 	Log              io.Writer
 }
 
@@ -147,7 +148,7 @@ func (l *Live) StartWorker(i int) {
 	x.views <- l.view
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
-		Prefetch: l.cfg.Consistency.Late == agg.Drop, Log: l.log.With("worker", i),
+		Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
 	}
 	l.wg.Go(func() {
 		defer close(x.ended)

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
 // A gradient function that gives up when its context ends is doing its duty: a worker whose view was
@@ -64,7 +65,8 @@ func TestDoneEndsAWorkerInTheMiddleOfAGradient(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	cfg := base(t)
-	cfg.Consistency.Quota, cfg.Log = 3, t.Output()
+	cfg.Consistency = agg.Config{Quota: 3, Lead: kintsugi.Infinite, Busy: kintsugi.Pull}
+	cfg.Log = t.Output()
 	interrupted := make(chan struct{})
 	cfg.Gradient = func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 		if id.Slot == 3 {

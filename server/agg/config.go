@@ -2,8 +2,6 @@ package agg
 
 import (
 	"fmt"
-	"math"
-	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -23,59 +21,137 @@ type Late uint8
 // The rules for late gradients.
 const (
 	Drop  Late = iota // only gradients on the newest version count
-	Apply             // a late gradient counts with Config.Weight(staleness)
+	Apply             // a late gradient counts, with the weight that Discount gives it
 )
 
-// Config holds the knobs of consistency. The zero value is bsp: wait for every member, drop nothing.
+// Config holds the knobs of consistency. The zero value is bsp: a step counts one gradient of each member,
+// all on the newest version, and nobody is ahead of anybody.
 type Config struct {
-	// Quota is the number of gradients a step waits for; 0 means one of each member.
+	// Quota is the number of gradients a step waits for; 0 means one of each member but Backup of them. Where
+	// the members cannot have as many, because each may have only PerWorker, the step waits for what they can.
 	Quota int
+
+	// Backup is the number of members that a step with Quota 0 does not wait for. At least one gradient
+	// makes a step, however few the members are.
+	Backup int
 
 	// Late and Staleness bound how many steps old the parameters of a counted gradient may be. With
 	// Drop only fresh gradients count, whatever Staleness says. kintsugi.Infinite bounds nothing.
 	Late      Late
 	Staleness uint32
 
-	// Discount makes a late gradient's weight 1/(1+τ) for staleness τ; otherwise it weighs as a fresh one.
-	// A mean divides by the sum of the weights, so it says what a gradient counts beside the others of its
-	// step; to damp gradients that are steps of their own, take Sum.
+	// Discount makes a late gradient's weight 1/(1+τ) of a fresh one's for staleness τ. A step is not made up
+	// for what it takes off: a mean divides by the examples, not by the weights.
 	Discount bool
 
-	// Lead is how many of its own gradients a worker may be ahead of the slowest live one.
-	// kintsugi.Infinite bounds nothing; 0 means kintsugi.Infinite, since a step waits by its quota.
+	// Lead is how many of its own gradients a worker may have finished more than the slowest live one and
+	// still begin another. kintsugi.Infinite bounds nothing; with 0 all go in lock step.
 	Lead uint32
 
 	// PerWorker is the number of gradients of one worker that one step may count; 0 means 1.
 	PerWorker int
 
+	// Credit is the number of pushes a worker may have that are neither released nor refused; 0 means 1:
+	// it waits for what becomes of each before it goes on. It takes more to have several gradients of one
+	// worker in a step. With a bounded Lead it must be 1: what a worker waits for is what holds it back.
+	Credit int
+
 	// Scale is mean or sum.
 	Scale Scale
+
+	// Busy is what a worker does about newer parameters while it computes.
+	Busy kintsugi.Busy
 }
 
-// Preset returns the configuration with the given name: "bsp" or "async". An unknown name is a usage error.
-func Preset(name string) (Config, error) {
-	switch name {
-	case "bsp":
-		return Config{}, nil
-	case "async":
-		return Config{Quota: 1, Late: Apply, Staleness: kintsugi.Infinite, PerWorker: math.MaxInt}, nil
+// Check returns a usage error for values that mean nothing in a run of so many workers.
+func (c Config) Check(workers int) error {
+	rules := []struct {
+		bad    bool
+		reason string
+	}{
+		{c.Quota < 0 || c.Backup < 0 || c.PerWorker < 0 || c.Credit < 0,
+			fmt.Sprintf("quota %d, backup workers %d, limit %d and credit %d must not be negative", c.Quota, c.Backup, c.PerWorker, c.Credit)},
+		{c.Backup >= workers,
+			fmt.Sprintf("%d backup workers of %d leave nobody to wait for; use at most %d", c.Backup, workers, workers-1)},
+		{c.Quota > 0 && c.Backup > 0,
+			fmt.Sprintf("a quota of %d gradients and %d backup workers contradict each other; use one of them", c.Quota, c.Backup)},
+		{c.Quota > workers*c.limit(),
+			fmt.Sprintf("a quota of %d gradients: %d workers cannot have more than %d in one step", c.Quota, workers, workers*c.limit())},
+		{c.Leads() != kintsugi.Infinite && c.credit() > 1,
+			fmt.Sprintf("a lead of %d cannot be kept with a credit of %d pushes; leave one of them out", c.Lead, c.Credit)},
+		{c.Credit > 1 && c.bound() == 0 && c.limit() == 1,
+			fmt.Sprintf("a credit of %d pushes is of no use where a step counts one fresh gradient of each worker; raise the limit or the staleness", c.Credit)},
+		{c.Busy > kintsugi.Pull, fmt.Sprintf("there is no way %d of a busy worker", c.Busy)},
 	}
-	return Config{}, fmt.Errorf("%w: consistency %q is unknown; use one of %s", kintsugi.ErrUsage, name, strings.Join(Presets(), ", "))
-}
-
-// Presets lists the names that Preset knows.
-func Presets() []string { return []string{"bsp", "async"} }
-
-// Check returns a usage error for values that mean nothing.
-func (c Config) Check() error {
-	if c.Quota < 0 || c.PerWorker < 0 {
-		return fmt.Errorf("%w: quota %d and gradients per worker %d must not be negative", kintsugi.ErrUsage, c.Quota, c.PerWorker)
-	}
-	if c.Lead != 0 && c.Lead != kintsugi.Infinite {
-		return fmt.Errorf("%w: a lead of %d is not supported; leave it unbounded", kintsugi.ErrUsage, c.Lead)
+	for _, r := range rules {
+		if r.bad {
+			return fmt.Errorf("%w: consistency: %s", kintsugi.ErrUsage, r.reason)
+		}
 	}
 	return nil
 }
+
+func (c Config) credit() int { return max(1, c.Credit) }
+
+// limit returns how many gradients of one worker a step can be sure to get: it never has more than its credit.
+func (c Config) limit() int { return min(max(1, c.PerWorker), c.credit()) }
+
+// quota returns how many gradients the next step waits for, and why, in words.
+func (c Config) quota(members int) (int, string) {
+	most := c.limit() * members
+	switch {
+	case c.Quota == 0 && c.Backup == 0:
+		return members, fmt.Sprintf("all members (%d)", members)
+	case c.Quota == 0 && members <= c.Backup:
+		return 1, fmt.Sprintf("one of %d members: no more than the %d backup workers are left", members, c.Backup)
+	case c.Quota == 0:
+		return members - c.Backup, fmt.Sprintf("%d of %d members", members-c.Backup, members)
+	case c.Quota > most:
+		return most, fmt.Sprintf("all that %d members can have (%d of a quota of %d)", members, most, c.Quota)
+	default:
+		return c.Quota, fmt.Sprintf("fixed quota %d", c.Quota)
+	}
+}
+
+// Leads returns the lead that has to be kept, kintsugi.Infinite for none. Where a step waits for a fresh
+// gradient of every member nobody can be ahead, and there is nothing to keep.
+func (c Config) Leads() uint32 {
+	if c.Quota == 0 && c.Backup == 0 && c.bound() == 0 {
+		return kintsugi.Infinite
+	}
+	return c.Lead
+}
+
+// bound returns how many steps old the parameters of a counted gradient may be.
+func (c Config) bound() uint32 {
+	if c.Late == Drop {
+		return 0
+	}
+	return c.Staleness
+}
+
+// Oldest returns the oldest version on which a gradient may have been computed to be counted once
+// step is released.
+func (c Config) Oldest(step kintsugi.Step) kintsugi.Step {
+	s := c.bound()
+	if s == kintsugi.Infinite || kintsugi.Step(s) >= step {
+		return 0
+	}
+	return step - kintsugi.Step(s)
+}
+
+// Pace returns what the workers of the run must know.
+func (c Config) Pace() kintsugi.Pace {
+	return kintsugi.Pace{
+		Staleness: c.bound(), Credit: c.credit(), Busy: c.Busy,
+		// A push on version v is counted in step v+1 or too late for it, so version v+1 comes next in any case.
+		Prefetch: c.bound() == 0 && c.credit() == 1,
+	}
+}
+
+// Held returns how many pushes of one worker a shard must be ready to hold: its credit, and as many again
+// for what a broken connection left behind; never fewer than four.
+func (c Config) Held() int { return 2 * max(2, c.credit()) }
 
 // weight returns the weight of a gradient with staleness tau. A gradient is the mean over its examples,
 // so a mean of gradients weighs each by its examples, while a sum takes them as they are.
@@ -88,4 +164,13 @@ func (c Config) weight(examples uint32, tau kintsugi.Step) float32 {
 		w /= 1 + float64(tau)
 	}
 	return float32(w)
+}
+
+// scale returns what multiplies the weighted sum of a step of so many examples: a single division, rounded
+// once to float32, so that every replica uses the same bits.
+func (c Config) scale(examples uint64) float32 {
+	if c.Scale == Sum {
+		return 1
+	}
+	return float32(1 / float64(examples))
 }

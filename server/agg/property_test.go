@@ -50,9 +50,9 @@ func (s *slow) offer(t kintsugi.Ticket) agg.Verdict {
 }
 
 func (s *slow) decide(members int) []kintsugi.PushID {
-	quota := s.cfg.Quota
-	if quota == 0 {
-		quota = members
+	quota := min(s.cfg.Quota, members*min(max(1, s.cfg.PerWorker), max(1, s.cfg.Credit)))
+	if s.cfg.Quota == 0 {
+		quota = max(1, members-s.cfg.Backup)
 	}
 	var chosen []kintsugi.PushID
 	for _, t := range s.pending() {
@@ -94,6 +94,12 @@ func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
 		cfg := agg.Config{
 			Quota: rapid.IntRange(0, workers).Draw(t, "quota"), PerWorker: rapid.SampledFrom([]int{0, 2, math.MaxInt}).Draw(t, "per worker"),
 			Late: agg.Late(rapid.IntRange(0, 1).Draw(t, "late")), Staleness: rapid.SampledFrom([]uint32{0, 1, 3, kintsugi.Infinite}).Draw(t, "staleness"),
+			Credit: rapid.IntRange(0, 3).Draw(t, "credit"), Lead: kintsugi.Infinite,
+		}
+		if cfg.Quota == 0 {
+			cfg.Backup = rapid.IntRange(0, workers-1).Draw(t, "backup")
+		} else {
+			cfg.Quota += rapid.IntRange(0, 4).Draw(t, "more than there are workers")
 		}
 		fast, ref := agg.NewRound(cfg, 0), &slow{cfg: cfg, counted: make(map[kintsugi.PushID]bool), refused: make(map[kintsugi.PushID]bool)}
 		sent := make([][]kintsugi.Ticket, workers)
@@ -114,8 +120,9 @@ func TestARoundDecidesAsTheSlowOneDoes(t *testing.T) {
 					offer(t, fast, ref, sent[slot][rapid.IntRange(0, n-1).Draw(t, "which")])
 				}
 			case 2:
-				d, _ := fast.Decide(workers)
-				if got, want := pushes(d), ref.decide(workers); !slices.Equal(got, want) {
+				members := rapid.IntRange(1, workers).Draw(t, "members")
+				d, _ := fast.Decide(members)
+				if got, want := pushes(d), ref.decide(members); !slices.Equal(got, want) {
 					t.Fatalf("decided %v, want %v", got, want)
 				}
 			case 3:

@@ -102,7 +102,7 @@ type Choice struct {
 // A Decision is a step that the open tickets make.
 type Decision struct {
 	Choices []Choice // ascending by PushID.Compare
-	Scale   float32  // multiplies the weighted sum
+	Scale   float32  // multiplies the weighted sum: 1 for a sum, 1/examples for a mean
 	Quota   int
 	Reason  string // of the quota, in words
 }
@@ -113,10 +113,7 @@ func (r *Round) Decide(members int) (Decision, bool) {
 	if r.counted != nil || members < 1 {
 		return Decision{}, false
 	}
-	quota, reason := r.cfg.Quota, fmt.Sprintf("fixed quota %d", r.cfg.Quota)
-	if quota == 0 {
-		quota, reason = members, fmt.Sprintf("all members (%d)", members)
-	}
+	quota, reason := r.cfg.quota(members)
 	per := max(1, r.cfg.PerWorker)
 	var chosen []kintsugi.Ticket
 	taken := make(map[kintsugi.Slot]int, members)
@@ -134,25 +131,15 @@ func (r *Round) Decide(members int) (Decision, bool) {
 	}
 	slices.SortFunc(chosen, func(a, b kintsugi.Ticket) int { return a.Push.Compare(b.Push) })
 	d := Decision{Quota: quota, Reason: reason}
-	total := 0.0
+	examples := uint64(0)
 	for _, t := range chosen {
-		w := r.cfg.weight(t.Examples, r.released-t.Push.Version)
-		total += float64(w)
-		d.Choices = append(d.Choices, Choice{Ticket: t, Weight: w})
+		examples += uint64(t.Examples)
+		d.Choices = append(d.Choices, Choice{Ticket: t, Weight: r.cfg.weight(t.Examples, r.released-t.Push.Version)})
 		r.counted = append(r.counted, t.Push)
 	}
-	d.Scale = r.scale(total)
+	d.Scale = r.cfg.scale(examples)
 	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool { return slices.Contains(r.counted, t.Push) })
 	return d, true
-}
-
-// scale returns what multiplies the weighted sum of a step whose weights add up to total. A single
-// division rounded once to float32, so that every replica uses the same bits.
-func (r *Round) scale(total float64) float32 {
-	if r.cfg.Scale == Sum {
-		return 1
-	}
-	return float32(1 / total)
 }
 
 // Adopt takes over a step that a conductor before this one committed: its pushes count as counted.
@@ -191,18 +178,5 @@ func (r *Round) Leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
 func (r *Round) Remember(counted []kintsugi.PushID) {
 	for _, p := range counted {
 		r.last[p.Slot] = p
-	}
-}
-
-// Oldest returns the oldest version on which a gradient may have been computed to be counted once
-// step is released.
-func (c Config) Oldest(step kintsugi.Step) kintsugi.Step {
-	switch {
-	case c.Late == Drop:
-		return step
-	case c.Staleness == kintsugi.Infinite, kintsugi.Step(c.Staleness) >= step:
-		return 0
-	default:
-		return step - kintsugi.Step(c.Staleness)
 	}
 }

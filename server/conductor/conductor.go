@@ -70,6 +70,11 @@ type member struct {
 	admitted    bool      // every shard has known it
 	greeted     bool      // every shard knows of its newest hello
 	gone        time.Time // when its stream broke; zero: connected
+
+	clock  uint64          // tickets it has sent, on top of joined
+	joined uint64          // the clock at which it was admitted
+	newest kintsugi.PushID // of its newest ticket, once clock > joined
+	held   []kintsugi.ConductorMessage
 }
 
 // Conductor decides one line of a run under one fence.
@@ -122,12 +127,8 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 	if cfg.Shards < 1 || cfg.Slots < 1 {
 		return nil, fmt.Errorf("%w: a run needs at least one shard and one worker, not %d and %d", kintsugi.ErrUsage, cfg.Shards, cfg.Slots)
 	}
-	if err := cfg.Consistency.Check(); err != nil {
+	if err := cfg.Consistency.Check(cfg.Slots); err != nil {
 		return nil, err
-	}
-	if per := max(1, cfg.Consistency.PerWorker); (cfg.Consistency.Quota-1)/per >= cfg.Slots { // quota > per × slots, without overflow
-		return nil, fmt.Errorf("%w: a quota of %d can never be met: there are %d workers, and a step counts at most %d gradients of each",
-			kintsugi.ErrUsage, cfg.Consistency.Quota, cfg.Slots, per)
 	}
 	return &Conductor{
 		cfg:         cfg,
@@ -173,9 +174,13 @@ func (c *Conductor) Tick(now time.Time) {
 	c.proceed(now)
 }
 
-// proceed does whatever has become possible: it decides the next step or ends the run.
+// proceed does whatever has become possible: it lets workers go on, decides the next step or ends the run.
 func (c *Conductor) proceed(now time.Time) {
-	if c.round == nil || c.done || c.open != nil {
+	if c.round == nil || c.done {
+		return
+	}
+	c.resume()
+	if c.open != nil {
 		return
 	}
 	if c.stop != nil || c.released >= c.cfg.Steps {
@@ -233,7 +238,7 @@ func (c *Conductor) release(now time.Time) {
 	c.toAllShards(rel)
 	rel.Save = false
 	for _, slot := range c.slots() {
-		c.toWorker(slot, rel)
+		c.tellReleased(slot, rel)
 	}
 	late := c.round.Release(c.released)
 	for _, r := range late {
@@ -331,8 +336,14 @@ func (c *Conductor) toWorker(slot kintsugi.Slot, m kintsugi.ConductorMessage) {
 	c.ready.ToWorkers = append(c.ready.ToWorkers, ToWorker{Slot: slot, Incarnation: c.members[slot].incarnation, Message: m})
 }
 
+// refuse tells a worker that its push will never be counted. It counts as late whether or not the worker is
+// there to hear it.
 func (c *Conductor) refuse(r kintsugi.Refused) {
 	c.late++
+	if m := c.members[r.Push.Slot]; m != nil && m.incarnation == r.Push.Incarnation {
+		c.tell(r.Push.Slot, r)
+		return
+	}
 	c.ready.ToWorkers = append(c.ready.ToWorkers, ToWorker{Slot: r.Push.Slot, Incarnation: r.Push.Incarnation, Message: r})
 }
 

@@ -25,9 +25,10 @@ func TestNewRefusesRunsThatCannotGoOn(t *testing.T) {
 		{"a negative quota", conductor.Config{Shards: 1, Slots: 1, Consistency: agg.Config{Quota: -1}}, false},
 		{"a quota of all workers", conductor.Config{Shards: 1, Slots: 3, Consistency: agg.Config{Quota: 3}}, true},
 		{"a quota of more workers than there are", conductor.Config{Shards: 1, Slots: 3, Consistency: agg.Config{Quota: 4}}, false},
-		{"as many gradients as two workers may add", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Quota: 6, PerWorker: 3}}, true},
-		{"one more", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Quota: 7, PerWorker: 3}}, false},
-		{"any number of each", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Quota: 1 << 20, PerWorker: math.MaxInt}}, true},
+		{"as many gradients as two workers may add", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Quota: 6, PerWorker: 3, Credit: 3, Lead: kintsugi.Infinite}}, true},
+		{"one more", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Quota: 7, PerWorker: 3, Credit: 3, Lead: kintsugi.Infinite}}, false},
+		{"any number of each", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Quota: 1 << 20, PerWorker: 1 << 20, Credit: 1 << 20, Lead: kintsugi.Infinite}}, true},
+		{"no worker to wait for", conductor.Config{Shards: 1, Slots: 2, Consistency: agg.Config{Backup: 2}}, false},
 	} {
 		_, err := conductor.New(c.cfg, time.Unix(0, 0))
 		if (err == nil) != c.ok || (err != nil && !errors.Is(err, kintsugi.ErrUsage)) {

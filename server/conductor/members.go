@@ -34,7 +34,7 @@ func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
 		m = &member{incarnation: h.Incarnation}
 		c.members[h.Slot] = m
 	}
-	m.gone = time.Time{}
+	m.gone, m.held = time.Time{}, nil // it awaits nothing of the stream before
 	c.change++
 	m.change, m.greeted = c.change, false
 	if c.done { // nothing will be counted any more, so that no shard need know, and some may have gone
@@ -70,11 +70,16 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 			return
 		}
 	}
+	if len(t.Views) == 0 { // thrown away: no shard holds it, and the worker has gone on
+		c.late++
+		return
+	}
+	m.tick(t.Push)
 	switch verdict, reason := c.round.Offer(t); verdict {
 	case agg.Refuse:
 		c.refuse(kintsugi.Refused{Push: t.Push, Step: c.released, Reason: reason})
 	case agg.Counted:
-		c.toWorker(t.Push.Slot, kintsugi.Released{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: c.released, Counted: []kintsugi.PushID{t.Push}})
+		c.tell(t.Push.Slot, kintsugi.Released{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: c.released, Counted: []kintsugi.PushID{t.Push}})
 	case agg.Duplicate:
 		c.adoptTicket(t)
 	case agg.Open:
@@ -109,6 +114,9 @@ func (c *Conductor) admit(now time.Time) {
 		if m.greeted || !c.everyShardKnows(m.change) || c.countsEarlierLife(slot, m.incarnation) {
 			continue
 		}
+		if !m.admitted {
+			c.join(m)
+		}
 		m.admitted, m.greeted = true, true
 		if c.first.IsZero() {
 			c.first = now
@@ -135,7 +143,7 @@ func (c *Conductor) everyShardKnows(change uint64) bool {
 }
 
 func (c *Conductor) welcome(slot kintsugi.Slot) {
-	c.toWorker(slot, kintsugi.Admitted{Line: c.cfg.Line, Step: c.released})
+	c.tell(slot, kintsugi.Admitted{Line: c.cfg.Line, Step: c.released})
 	if c.done {
 		c.toWorker(slot, c.doneMessage())
 	}

@@ -22,6 +22,15 @@ func (w *world) checkCommit(s *seat, i int, c kintsugi.Commit) {
 	if len(c.Counted) == 0 {
 		w.t.Fatalf("step %d counts nothing", c.Step)
 	}
+	of := make(map[kintsugi.Slot]int)
+	for _, p := range c.Counted {
+		if of[p.Push.Slot]++; of[p.Push.Slot] > max(1, w.cfg.Consistency.PerWorker) {
+			w.t.Fatalf("step %d counts %d gradients of worker/%d", c.Step, of[p.Push.Slot], p.Push.Slot)
+		}
+		if p.Push.Version < w.cfg.Consistency.Oldest(c.Step-1) || p.Push.Version >= c.Step {
+			w.t.Fatalf("step %d counts %v", c.Step, p.Push)
+		}
+	}
 	for _, r := range w.replica {
 		if r.promised != s.Fence() {
 			return
@@ -52,13 +61,16 @@ func (w *world) check() {
 	if lo < len(longest.steps) {
 		w.t.Fatalf("shard %d has released step %d, another shard has only applied %d", longest.id, len(longest.steps), lo)
 	}
+	common := len(longest.steps)
 	for _, r := range w.replica {
-		for i, c := range r.steps {
-			if got, want := content(c), content(longest.steps[i]); got != want {
+		for i := w.agreed; i < len(r.steps); i++ {
+			if got, want := content(r.steps[i]), content(longest.steps[i]); got != want {
 				w.t.Fatalf("step %d is\n%s on shard %d and\n%s on shard %d", i+1, got, r.id, want, longest.id)
 			}
 		}
+		common = min(common, len(r.steps))
 	}
+	w.agreed = common
 }
 
 // reached returns the step that the replica has applied.

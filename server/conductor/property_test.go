@@ -15,16 +15,18 @@ import (
 )
 
 // hand is a worker as its shell behaves: it says hello, reads the newest version, pushes to every shard,
-// sends the ticket and waits. Whatever breaks begins a new session.
+// sends the ticket and waits until it has credit for another. Whatever breaks begins a new session.
 type hand struct {
 	slot        kintsugi.Slot
 	incarnation kintsugi.Incarnation
 	wire        *wire
 	doing       doing
-	atLeast     kintsugi.Step    // reading: a version of at least this
-	push        kintsugi.PushID  // pushing, waiting
-	landing     []landing        // by shard
-	ticket      *kintsugi.Ticket // the newest of this session
+	atLeast     kintsugi.Step     // reading: a version of at least this
+	push        kintsugi.PushID   // pushing, waiting
+	landing     []landing         // by shard
+	ticket      *kintsugi.Ticket  // the newest of this session
+	open        []kintsugi.PushID // of this session, whose fate it does not know
+	known       kintsugi.Step     // newest version that this session has heard of
 	finished    bool
 	counted     int // releases that named one of its pushes
 }
@@ -135,6 +137,9 @@ func (b *bench) handMoves(h *hand) []move {
 			})
 		}
 	case pushing:
+		if h.known > 0 && h.push.Version < b.cfg.Consistency.Oldest(h.known) {
+			add("throws its gradient away", func() { b.throwAway(h, h.known) })
+		}
 		whole := true
 		for i, r := range b.replica {
 			if r.empty || h.landing[i] == received {
@@ -151,6 +156,8 @@ func (b *bench) handMoves(h *hand) []move {
 					Loss: 1, Examples: 8, SquaredNorm: 1,
 				}
 				h.wire.up = append(h.wire.up, *h.ticket)
+				h.open = append(h.open, h.push)
+				b.goOn(h)
 			})
 		}
 	case joining, waiting:
@@ -187,10 +194,29 @@ func (b *bench) land(h *hand, i int) {
 		return
 	}
 	if r.core.Released() > h.push.Version {
-		h.doing, h.atLeast = reading, r.core.Released()
+		b.throwAway(h, r.core.Released())
 	} else {
 		b.endSession(h)
 	}
+}
+
+// throwAway tells the conductor of a gradient that is not pushed, and reads the newest version.
+func (b *bench) throwAway(h *hand, newest kintsugi.Step) {
+	h.wire.up = append(h.wire.up, kintsugi.Ticket{Push: h.push})
+	h.doing, h.atLeast = reading, newest
+}
+
+// goOn begins another gradient if the worker waits and has credit: on a newer version if it knows of one.
+func (b *bench) goOn(h *hand) {
+	if h.doing != waiting || len(h.open) >= b.cfg.Consistency.Pace().Credit {
+		return
+	}
+	if h.known > h.push.Version {
+		h.doing, h.atLeast = reading, h.known
+		return
+	}
+	h.push.Sequence++
+	h.doing, h.landing = pushing, make([]landing, len(b.replica))
 }
 
 // hear handles a message of the conductor.
@@ -201,14 +227,19 @@ func (b *bench) hear(h *hand, m kintsugi.ConductorMessage) {
 			h.doing, h.atLeast = reading, m.Step
 		}
 	case kintsugi.Released:
-		if slices.Contains(m.Counted, h.push) && h.doing == waiting {
-			h.doing, h.atLeast = reading, m.Step
+		h.known = max(h.known, m.Step)
+		h.open = slices.DeleteFunc(h.open, func(p kintsugi.PushID) bool {
+			if !slices.Contains(m.Counted, p) {
+				return false
+			}
 			h.counted++
-		}
+			return true
+		})
+		b.goOn(h)
 	case kintsugi.Refused:
-		if m.Push == h.push && h.doing == waiting {
-			h.doing, h.atLeast = reading, m.Step
-		}
+		h.known = max(h.known, m.Step)
+		h.open = slices.DeleteFunc(h.open, func(p kintsugi.PushID) bool { return p == m.Push })
+		b.goOn(h)
 	case kintsugi.Done:
 		h.finished = true
 	}
@@ -216,7 +247,7 @@ func (b *bench) hear(h *hand, m kintsugi.ConductorMessage) {
 
 func (b *bench) turnedAway(h *hand) {
 	err := h.wire.refused
-	h.wire, h.doing = nil, away
+	h.wire, h.doing, h.open, h.known = nil, away, nil, 0
 	if !errors.Is(err, kintsugi.ErrFenced) {
 		b.t.Fatalf("worker/%d is turned away: %v", h.slot, err)
 	}
@@ -228,6 +259,7 @@ func (b *bench) endSession(h *hand) {
 		h.wire.cut, h.wire.down = true, nil
 	}
 	h.wire, h.doing, h.ticket = nil, away, nil
+	h.open, h.known = nil, 0
 }
 
 // faultMoves lists what can go wrong next.
@@ -280,7 +312,14 @@ func drawBench(t *rapid.T, faults int) *bench {
 	consistency := rapid.SampledFrom([]agg.Config{
 		{},
 		{Quota: max(1, workers-1)},
-		{Quota: 1, Late: agg.Apply, Staleness: kintsugi.Infinite, PerWorker: 1 << 30},
+		{Quota: max(1, workers-1), Lead: kintsugi.Infinite},
+		{Backup: workers - 1, Lead: kintsugi.Infinite},
+		{Quota: 1, Late: agg.Apply, Staleness: kintsugi.Infinite, PerWorker: 1 << 30, Lead: kintsugi.Infinite},
+		{Quota: 1, Late: agg.Apply, Staleness: kintsugi.Infinite, PerWorker: 1 << 30, Lead: kintsugi.Infinite, Credit: 2},
+		{Quota: 1, Late: agg.Apply, Staleness: kintsugi.Infinite, Lead: 1},
+		{Quota: 1, Late: agg.Apply, Staleness: kintsugi.Infinite, Lead: 2},
+		{Quota: 3, PerWorker: 3, Credit: 3, Lead: kintsugi.Infinite},
+		{Quota: 2, PerWorker: 2, Credit: 3, Late: agg.Apply, Staleness: 1, Lead: kintsugi.Infinite},
 		{Quota: 1, Late: agg.Apply, Staleness: 2, Discount: true},
 		{Quota: workers, Late: agg.Apply, Staleness: 1, Scale: agg.Sum},
 		{Quota: workers, Late: agg.Apply, Staleness: kintsugi.Infinite, PerWorker: 1 << 30},

@@ -92,7 +92,13 @@ func (s *stage) run(line string) {
 		case "save":
 			cfg.SaveEvery = kintsugi.Step(next())
 		case "quota":
-			cfg.Consistency.Quota = next()
+			cfg.Consistency.Quota, cfg.Consistency.Lead = next(), kintsugi.Infinite
+		case "consistency":
+			var err error
+			if cfg.Consistency, err = agg.Preset(words[1]); err != nil {
+				s.t.Fatalf("%q: %v", line, err)
+			}
+			words = words[2:]
 		case "async":
 			cfg.Consistency, _ = agg.Preset("async")
 			cfg.Consistency.Discount = true
@@ -165,44 +171,47 @@ func (s *stage) workerCommand(line, at string) bool {
 	var slot kintsugi.Slot
 	var version kintsugi.Step
 	var shard int
+	var sequence uint32
 	n := kintsugi.Incarnation(1)
 	switch {
 	case scan(line, "worker %d joins", &slot), scan(line, "worker %d joins as incarnation %d", &slot, &n):
 		s.hands[slot] = s.connect(s.seat(at), slot, n)
 	case scan(line, "worker %d hangs up", &slot):
 		s.hangUp(s.hands[slot])
-	case scan(line, "worker %d computes on version %d", &slot, &version):
+	case scan(line, "worker %d computes on version %d", &slot, &version),
+		scan(line, "worker %d computes on version %d sequence %d", &slot, &version, &sequence):
 		for i := range s.replica {
-			s.push(slot, version, i)
+			s.push(s.id(slot, version, sequence), i)
 		}
-		s.ticket(slot, version)
+		s.ticket(s.id(slot, version, sequence), len(s.replica))
 	case scan(line, "worker %d pushes version %d to shard %d", &slot, &version, &shard):
-		s.push(slot, version, shard)
+		s.push(s.id(slot, version, 0), shard)
 	case scan(line, "worker %d sends the ticket of version %d", &slot, &version):
-		s.ticket(slot, version)
+		s.ticket(s.id(slot, version, 0), len(s.replica))
+	case scan(line, "worker %d throws version %d away", &slot, &version):
+		s.ticket(s.id(slot, version, 0), 0)
 	default:
 		return false
 	}
 	return true
 }
 
-func (s *stage) id(slot kintsugi.Slot, version kintsugi.Step) kintsugi.PushID {
-	return kintsugi.PushID{Line: 1, Slot: slot, Incarnation: s.hands[slot].incarnation, Version: version}
+func (s *stage) id(slot kintsugi.Slot, version kintsugi.Step, sequence uint32) kintsugi.PushID {
+	return kintsugi.PushID{Line: 1, Slot: slot, Incarnation: s.hands[slot].incarnation, Version: version, Sequence: sequence}
 }
 
-func (s *stage) push(slot kintsugi.Slot, version kintsugi.Step, i int) {
-	p := s.id(slot, version)
+func (s *stage) push(p kintsugi.PushID, i int) {
 	if refusal := s.replica[i].push(p); refusal != "" {
-		s.say("shard %d to worker/%d: version %d is refused: %s", i, slot, version, refusal)
+		s.say("shard %d to worker/%d: %s is refused: %s", i, p.Slot, gradient(p), refusal)
 		return
 	}
 	s.say("shard %d: holds %v", i, p)
 }
 
-func (s *stage) ticket(slot kintsugi.Slot, version kintsugi.Step) {
-	x := s.hands[slot]
+func (s *stage) ticket(p kintsugi.PushID, shards int) {
+	x := s.hands[p.Slot]
 	x.up = append(x.up, kintsugi.Ticket{
-		Push: s.id(slot, version), Views: slices.Repeat([]kintsugi.ViewNumber{1}, len(s.replica)), Loss: 1, Examples: 8, SquaredNorm: 1,
+		Push: p, Views: slices.Repeat([]kintsugi.ViewNumber{1}, shards), Loss: 1, Examples: 8, SquaredNorm: 1,
 	})
 }
 

@@ -13,11 +13,14 @@ func describe(message any) string {
 	case kintsugi.Hello:
 		return fmt.Sprintf("hello, incarnation %d", m.Incarnation)
 	case kintsugi.Ticket:
-		return fmt.Sprintf("ticket of version %d", m.Push.Version)
+		if len(m.Views) == 0 {
+			return fmt.Sprintf("has thrown %s away", gradient(m.Push))
+		}
+		return "ticket of " + gradient(m.Push)
 	case kintsugi.Admitted:
 		return fmt.Sprintf("admitted at version %d", m.Step)
 	case kintsugi.Refused:
-		return fmt.Sprintf("version %d is refused: %s", m.Push.Version, m.Reason)
+		return fmt.Sprintf("%s is refused: %s", gradient(m.Push), m.Reason)
 	case kintsugi.Take:
 		return fmt.Sprintf("take, fence %d", m.Fence)
 	case kintsugi.Taken:
@@ -56,6 +59,14 @@ func describe(message any) string {
 		return fmt.Sprintf("checkpoint of step %d is %s, %d bytes", m.Step, m.Manifest, m.Bytes)
 	}
 	panic(fmt.Sprintf("a %T has no words", message))
+}
+
+// gradient names a gradient where it is known whose it is.
+func gradient(p kintsugi.PushID) string {
+	if p.Sequence > 0 {
+		return fmt.Sprintf("version %d sequence %d", p.Version, p.Sequence)
+	}
+	return fmt.Sprintf("version %d", p.Version)
 }
 
 func describeStep(e kintsugi.StepEvent) string {

@@ -25,6 +25,7 @@ type world struct {
 	replica []*replica
 	seats   []*seat
 	wires   []*wire
+	agreed  int                                 // steps that have been compared on all shards
 	told    map[kintsugi.Step][]kintsugi.PushID // what step events have said
 	say     func(format string, args ...any)
 }
@@ -34,6 +35,7 @@ type seat struct {
 	*conductor.Conductor
 	links      []*link // by shard; nil: broken
 	publishing []conductor.Publication
+	clocks     clocks
 	told       kintsugi.Step // newest released step of its events
 	done       *kintsugi.Done
 }
@@ -85,6 +87,9 @@ func newWorld(t tester, cfg conductor.Config, chunks []int) *world {
 			core: shard.New(kintsugi.ShardID(i), n, cfg.Line, cfg.View, 0),
 		})
 	}
+	for _, r := range w.replica {
+		r.core.Hold(cfg.Consistency.Held())
+	}
 	return w
 }
 
@@ -97,7 +102,7 @@ func (w *world) newConductor(fence kintsugi.Fence) *seat {
 	if err != nil {
 		w.t.Fatalf("new conductor: %v", err)
 	}
-	s := &seat{Conductor: core, links: make([]*link, len(w.replica))}
+	s := &seat{Conductor: core, links: make([]*link, len(w.replica)), clocks: clocks{members: make(map[kintsugi.Slot]*clock)}}
 	w.seats = append(w.seats, s)
 	return s
 }
@@ -137,6 +142,7 @@ func (w *world) perform(s *seat) {
 		}
 	}
 	for _, m := range ready.ToWorkers {
+		s.clocks.sent(w, s, m.Message, m.Slot, m.Incarnation)
 		if x := w.wire(s, m.Slot); x != nil && x.incarnation == m.Incarnation && !x.cut {
 			x.down = append(x.down, m.Message)
 		}
@@ -185,6 +191,7 @@ func (w *world) connect(s *seat, slot kintsugi.Slot, n kintsugi.Incarnation) *wi
 func (w *world) hangUp(x *wire) {
 	x.cut, x.over, x.up = true, true, nil
 	if w.wire(x.seat, x.slot) == x {
+		x.seat.clocks.hangUp(x.slot, x.incarnation, w.now)
 		x.seat.WorkerGone(w.now, x.slot, x.incarnation)
 		w.perform(x.seat)
 	}
@@ -224,8 +231,11 @@ func (w *world) fromWorker(x *wire) {
 		if x.refused = x.seat.HandleHello(w.now, m); x.refused != nil {
 			w.say("conductor %d to worker/%d: %v", x.seat.Fence(), x.slot, x.refused)
 			x.cut, x.over = true, true
+		} else {
+			x.seat.clocks.hello(x.slot, x.incarnation)
 		}
 	case kintsugi.Ticket:
+		x.seat.clocks.ticket(m)
 		x.seat.HandleTicket(w.now, m)
 	}
 	w.perform(x.seat)
@@ -257,6 +267,7 @@ func (w *world) publish(s *seat, failure string) {
 func (w *world) tick(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, s := range w.seats {
+		s.clocks.pass(w.now, w.cfg.LeaveGrace)
 		s.Tick(w.now)
 		w.perform(s)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// MaxHeld bounds the pushes that a replica holds of one worker: two that are in flight under the credit
-// of unreleased pushes, and as many again for a reconnect.
+// MaxHeld bounds the pushes that a replica holds of one worker, unless Hold says otherwise: two that are in
+// flight, and as many again for what a broken connection left behind.
 const MaxHeld = 4
 
 // Verdict is what becomes of a push when its first frame arrives.
@@ -49,6 +49,7 @@ type Replica struct {
 
 	countable map[kintsugi.Slot]kintsugi.Countable
 	held      map[kintsugi.PushID]bool // true: complete
+	most      int                      // pushes of one worker
 
 	saving map[kintsugi.Step]bool // saves under way
 	saved  *kintsugi.Saved        // the newest that went well, kept for a repetition
@@ -63,9 +64,14 @@ func New(id kintsugi.ShardID, chunks int, line kintsugi.Line, view kintsugi.View
 		id: id, empty: chunks == 0, line: line, view: view, released: version, applied: version,
 		countable: make(map[kintsugi.Slot]kintsugi.Countable),
 		held:      make(map[kintsugi.PushID]bool),
+		most:      MaxHeld,
 		saving:    make(map[kintsugi.Step]bool),
 	}
 }
+
+// Hold sets how many pushes of one worker the replica holds before it refuses more: at least the credit of
+// the run's workers, or they would be refused what they may send. It is called before the first push.
+func (r *Replica) Hold(most int) { r.most = most }
 
 // Ready returns what the replica owes the world since the last call, and forgets it.
 func (r *Replica) Ready() Ready {
@@ -253,7 +259,7 @@ func (r *Replica) Begin(p kintsugi.PushID) (Verdict, string) {
 			n++
 		}
 	}
-	if n >= MaxHeld {
+	if n >= r.most {
 		return Refuse, fmt.Sprintf("%d pushes of worker/%d are held and not released; it must wait", n, p.Slot)
 	}
 	r.held[p] = false

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -61,6 +62,8 @@ type Summary struct {
 	OutageSeconds   float64       `json:"outage_seconds"` // in which at least one failure waited for recovery
 
 	LateGradients   uint64 `json:"late_gradients"`
+	StalenessP50    uint64 `json:"staleness_p50"` // steps: half of the counted gradients were at most so old
+	StalenessP99    uint64 `json:"staleness_p99"`
 	BytesPushed     uint64 `json:"bytes_pushed"`
 	BytesPulled     uint64 `json:"bytes_pulled"`
 	Checkpoints     int    `json:"checkpoints"`
@@ -89,7 +92,8 @@ type Account struct {
 	accuracy     Number
 	evaluated    bool
 	examples     uint64
-	outageFrom   float64 // begin of the current outage
+	staleness    map[uint32]uint64 // counted gradients by staleness
+	outageFrom   float64           // begin of the current outage
 	out          bool
 	total        Summary // the sums
 }
@@ -268,6 +272,16 @@ func (a *Account) sum(e *Step) {
 	}
 	a.examples += uint64(e.Examples)
 	a.total.LateGradients += uint64(e.Late)
+	if a.staleness == nil {
+		a.staleness = make(map[uint32]uint64)
+	}
+	for i := range e.Counted {
+		tau := uint32(0)
+		if i < len(e.Stalenesses) {
+			tau = e.Stalenesses[i]
+		}
+		a.staleness[tau]++
+	}
 	a.total.BytesPushed += e.PushedBytes
 	a.total.BytesPulled += e.PulledBytes
 }
@@ -295,6 +309,7 @@ func (a *Account) Summary() Summary {
 	if a.out {
 		s.OutageSeconds += a.seconds - a.outageFrom
 	}
+	s.StalenessP50, s.StalenessP99 = a.quantile(50), a.quantile(99)
 	s.OutageSeconds, s.ReworkSeconds = round(s.OutageSeconds), round(s.ReworkSeconds)
 	s.Failures = append([]FailureCost{}, a.costs...) // empty, never null
 	s.Restores = append([]Restore{}, a.restores...)
@@ -303,4 +318,19 @@ func (a *Account) Summary() Summary {
 		s.RecoverySeconds[i] = c.RecoverySeconds
 	}
 	return s
+}
+
+// quantile returns the smallest staleness that percent of the counted gradients do not exceed; 0 without any.
+func (a *Account) quantile(percent uint64) uint64 {
+	total := uint64(0)
+	for _, n := range a.staleness {
+		total += n
+	}
+	below := uint64(0)
+	for _, tau := range slices.Sorted(maps.Keys(a.staleness)) {
+		if below += a.staleness[tau]; below*100 >= total*percent {
+			return uint64(tau)
+		}
+	}
+	return 0
 }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
 )
 
 // steps returns the events of steps [lo, hi] on a line, one per second, released at from, from+1, …;
@@ -182,5 +184,26 @@ func TestReworkIsWhatRestoresCutOffTheHistory(t *testing.T) {
 			t.Fatalf("seed %d: rework %d, charged %d, step %d, %d failures; want %d, %d, %d, %d",
 				seed, s.ReworkSteps, charged, s.Steps, len(s.Failures), cut, cut, len(history), failures)
 		}
+	}
+}
+
+// A step's line lists the staleness of each gradient it counts, and only if one is not fresh.
+func TestTheSummaryTellsHowOldTheCountedGradientsWere(t *testing.T) {
+	if s := tally().Summary(); s.StalenessP50 != 0 || s.StalenessP99 != 0 {
+		t.Errorf("without a step: %d and %d", s.StalenessP50, s.StalenessP99)
+	}
+	if s := tally(steps(1, 1, 10, 1)).Summary(); s.StalenessP50 != 0 || s.StalenessP99 != 0 {
+		t.Errorf("of fresh gradients: %d and %d", s.StalenessP50, s.StalenessP99)
+	}
+	a := &Account{}
+	for i := range uint64(100) { // stalenesses 0 to 99, two gradients to a step
+		e := kintsugi.StepEvent{Line: 1, Step: kintsugi.Step(i + 200), Staleness: uint32(i)}
+		for slot, tau := range []uint64{i, 99 - i} {
+			e.Counted = append(e.Counted, kintsugi.PushID{Slot: kintsugi.Slot(slot), Version: kintsugi.Step(i + 199 - tau)})
+		}
+		a.Add(StepOf(e))
+	}
+	if s := a.Summary(); s.StalenessP50 != 49 || s.StalenessP99 != 98 {
+		t.Errorf("half of the gradients were at most %d steps old, 99%% at most %d; want 49 and 98", s.StalenessP50, s.StalenessP99)
 	}
 }

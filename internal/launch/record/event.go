@@ -87,9 +87,10 @@ type Step struct {
 	Counted      []uint32 `json:"counted"` // slots, one per counted gradient, ascending
 	Workers      uint32   `json:"workers"` // members
 	Quota        uint32   `json:"quota"`
-	Reason       string   `json:"reason,omitempty"` // of the quota, when it changed
-	Staleness    uint32   `json:"staleness_steps"`  // greatest among the counted
-	Late         uint32   `json:"late_gradients"`   // refused since the step before
+	Reason       string   `json:"reason,omitempty"`         // of the quota, when it changed
+	Staleness    uint32   `json:"staleness_steps"`          // greatest among the counted
+	Stalenesses  []uint32 `json:"staleness_each,omitempty"` // of each counted gradient; none: all are fresh
+	Late         uint32   `json:"late_gradients"`           // refused since the step before
 	Examples     uint32   `json:"examples"`
 	Norm         Number   `json:"gradient_norm"`
 	WaitSeconds  float64  `json:"wait_seconds"`  // from the release before to the commit
@@ -252,8 +253,15 @@ func StepOf(e kintsugi.StepEvent) *Step {
 		WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds()),
 		PushedBytes: e.Pushed, PulledBytes: e.Pulled,
 	}
+	each := make([]uint32, len(e.Counted))
 	for i, p := range e.Counted {
 		s.Counted[i] = uint32(p.Slot)
+		if p.Version < e.Step {
+			each[i] = uint32(e.Step - 1 - p.Version)
+		}
+	}
+	if e.Staleness > 0 { // a line of a synchronous run says nothing of it
+		s.Stalenesses = each
 	}
 	return s
 }

@@ -1,0 +1,30 @@
+package kintsugi
+
+// Busy says what a worker does about newer parameters while it computes on older ones.
+type Busy uint8
+
+// The ways of a busy worker.
+const (
+	Interrupt Busy = iota // gives up a gradient as soon as it can no longer be counted, and takes the newest parameters
+	Wait                  // finishes its gradient while newer parameters are fetched beside it, and goes on with the newest
+	Pull                  // finishes its gradient, then asks for the newest parameters
+)
+
+// Pace is what a worker must know of a run's consistency to keep in step. The zero value is that of
+// synchronous steps, one gradient at a time.
+type Pace struct {
+	// Staleness is how many steps old the parameters of a counted gradient may be; Infinite bounds nothing.
+	// A worker throws older gradients away instead of sending them.
+	Staleness uint32
+
+	// Credit is how many pushes a worker may have of which it has not heard what became; it goes on computing
+	// while it has fewer. 0 means 1.
+	Credit int
+
+	// Busy is what the worker does about newer parameters while it computes.
+	Busy Busy
+
+	// Prefetch asks for the next version before it is known what became of a push. Right where that takes the
+	// next version anyway; elsewhere it would fetch versions that lack the own gradient. Needs a credit of 1.
+	Prefetch bool
+}

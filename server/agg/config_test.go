@@ -1,0 +1,175 @@
+package agg
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+func TestEachPresetIsItsPointInTheSpaceOfKnobs(t *testing.T) {
+	const inf = kintsugi.Infinite
+	for text, want := range map[string]Config{
+		"bsp":                        {},
+		"bsp:sum,pull":               {Scale: Sum, Busy: kintsugi.Pull},
+		"backup:0":                   {Lead: inf},
+		"backup:3":                   {Backup: 3, Lead: inf},
+		"backup:1,wait":              {Backup: 1, Lead: inf, Busy: kintsugi.Wait},
+		"backup:1,staleness=2":       {Backup: 1, Lead: inf, Late: Apply, Staleness: 2},
+		"async":                      {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32},
+		"async:discount":             {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32, Discount: true},
+		"async:staleness=8,credit=2": {Quota: 1, Late: Apply, Staleness: 8, Lead: inf, PerWorker: math.MaxInt32, Credit: 2},
+		"async:drop":                 {Quota: 1, Lead: inf, PerWorker: math.MaxInt32},
+		"ssp:0":                      {Quota: 1, Late: Apply, Staleness: inf, PerWorker: math.MaxInt32},
+		"ssp:3,discount,sum":         {Quota: 1, Late: Apply, Staleness: inf, Lead: 3, PerWorker: math.MaxInt32, Discount: true, Scale: Sum},
+		"ssp:3,lead=inf":             {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32},
+		"rennala:8":                  {Quota: 8, Lead: inf, PerWorker: 8, Credit: 8},
+		"rennala:8,limit=2,credit=3": {Quota: 8, Lead: inf, PerWorker: 2, Credit: 3},
+	} {
+		got, err := Preset(text)
+		if err != nil || got != want {
+			t.Errorf("%s is %+v (%v), want %+v", text, got, err, want)
+		}
+		if err := got.Check(8); err != nil {
+			t.Errorf("%s does not fit a run of 8 workers: %v", text, err)
+		}
+	}
+}
+
+func TestEveryListedFormIsRead(t *testing.T) {
+	for _, form := range Presets() {
+		text := strings.TrimRight(form, "BSK")
+		if text != form {
+			text += "2"
+		}
+		if _, err := Preset(text); err != nil {
+			t.Errorf("%s as %s: %v", form, text, err)
+		}
+		for _, o := range Options() {
+			sep := ":"
+			if text != form {
+				sep = ","
+			}
+			if _, err := Preset(text + sep + strings.Replace(o, "N", "2", 1)); err != nil {
+				t.Errorf("%s with %s: %v", text, o, err)
+			}
+		}
+	}
+}
+
+func TestAWrongPresetIsAUsageErrorThatSaysHowItIsWritten(t *testing.T) {
+	for text, says := range map[string]string{
+		"":                  "bsp, backup:B, async, ssp:S, rennala:K",
+		"bps":               "bsp, backup:B, async, ssp:S, rennala:K",
+		"backup":            "write backup:B with a whole number B from 0",
+		"backup:":           "write backup:B",
+		"backup:-1":         "write backup:B",
+		"backup:inf":        "write backup:B",
+		"ssp:three":         "write ssp:S",
+		"ssp:99999999999":   "write ssp:S",
+		"rennala:0":         "write rennala:K with a whole number K from 1",
+		"bsp:3":             `"3" is no option; use bsp with any of mean, sum`,
+		"async:":            `"" is no option`,
+		"async:discount=1":  `"discount=1" is no option`,
+		"async:staleness":   `"staleness" is no option; use async with any of`,
+		"async:credit=0":    `"credit=0" is no option`,
+		"async:credit=inf":  `"credit=inf" is no option`,
+		"ssp:3,,sum":        `"" is no option`,
+		"backup:1,lead=-1":  `"lead=-1" is no option`,
+		"backup:1 ,pull":    "write backup:B",
+		"rennala:4,limit=x": `"limit=x" is no option`,
+	} {
+		_, err := Preset(text)
+		if !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v\nwant a usage error that says %q", text, err, says)
+		}
+	}
+}
+
+func TestKnobsThatContradictEachOtherAreAUsageError(t *testing.T) {
+	const inf = kintsugi.Infinite
+	for _, c := range []struct {
+		cfg  Config
+		says string
+	}{
+		{Config{Quota: -1}, "must not be negative"},
+		{Config{Backup: 4}, "4 backup workers of 4 leave nobody to wait for; use at most 3"},
+		{Config{Quota: 2, Backup: 1}, "contradict"},
+		{Config{Quota: 5, Lead: inf}, "4 workers cannot have more than 4 in one step"},
+		{Config{Quota: 9, Lead: inf, PerWorker: 8, Credit: 2}, "4 workers cannot have more than 8 in one step"},
+		{Config{Quota: 1, Late: Apply, Staleness: inf, Lead: 3, Credit: 2}, "a lead of 3 cannot be kept with a credit of 2"},
+		{Config{Lead: inf, Credit: 2}, "of no use"},
+		{Config{Busy: 9}, "way 9"},
+	} {
+		if err := c.cfg.Check(4); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v\nwant a usage error that says %q", c.cfg, err, c.says)
+		}
+	}
+}
+
+func TestTheQuotaFollowsTheMembers(t *testing.T) {
+	for _, c := range []struct {
+		preset  string
+		members int
+		quota   int
+		reason  string
+	}{
+		{"bsp", 4, 4, "all members (4)"},
+		{"bsp", 1, 1, "all members (1)"},
+		{"backup:1", 4, 3, "3 of 4 members"},
+		{"backup:1", 2, 1, "1 of 2 members"},
+		{"backup:1", 1, 1, "one of 1 members: no more than the 1 backup workers are left"},
+		{"async", 4, 1, "fixed quota 1"},
+		{"ssp:2", 4, 1, "fixed quota 1"},
+		{"rennala:8", 1, 8, "fixed quota 8"},
+		{"rennala:8,limit=2", 4, 8, "fixed quota 8"},
+		{"rennala:8,limit=2", 3, 6, "all that 3 members can have (6 of a quota of 8)"},
+	} {
+		cfg, err := Preset(c.preset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if quota, reason := cfg.quota(c.members); quota != c.quota || reason != c.reason {
+			t.Errorf("%s with %d members waits for %d: %s\nwant %d: %s", c.preset, c.members, quota, reason, c.quota, c.reason)
+		}
+	}
+}
+
+// A gradient is the mean over its examples. So a mean divides by the examples, whatever the weights are: a
+// late gradient that is a step of its own is damped, and two fresh ones weigh as their examples do.
+func TestTheDiscountDampsAStep(t *testing.T) {
+	for _, c := range []struct {
+		cfg         Config
+		fresh, late float32 // weights of 8 examples at staleness 0, of 16 at staleness 3
+		scale       float32
+	}{
+		{Config{}, 8, 16, 1.0 / 24},
+		{Config{Discount: true}, 8, 4, 1.0 / 24},
+		{Config{Scale: Sum}, 1, 1, 1},
+		{Config{Scale: Sum, Discount: true}, 1, 0.25, 1},
+	} {
+		if fresh, late, scale := c.cfg.weight(8, 0), c.cfg.weight(16, 3), c.cfg.scale(24); fresh != c.fresh || late != c.late || scale != c.scale {
+			t.Errorf("%+v: weights %v and %v, scale %v; want %v, %v, %v", c.cfg, fresh, late, scale, c.fresh, c.late, c.scale)
+		}
+	}
+}
+
+func TestThePaceTellsWorkersWhatTheyMustKnow(t *testing.T) {
+	for text, want := range map[string]kintsugi.Pace{
+		"bsp":           {Credit: 1, Prefetch: true},
+		"backup:1,wait": {Credit: 1, Prefetch: true, Busy: kintsugi.Wait},
+		"async":         {Credit: 1, Staleness: kintsugi.Infinite},
+		"ssp:4":         {Credit: 1, Staleness: kintsugi.Infinite},
+		"rennala:6":     {Credit: 6},
+	} {
+		cfg, err := Preset(text)
+		if err != nil || cfg.Pace() != want {
+			t.Errorf("%s: %+v (%v), want %+v", text, cfg.Pace(), err, want)
+		}
+		if held := cfg.Held(); held < 4 || held < 2*want.Credit {
+			t.Errorf("%s: shards hold %d pushes of a worker with a credit of %d", text, held, want.Credit)
+		}
+	}
+}

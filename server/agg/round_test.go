@@ -1,0 +1,148 @@
+package agg_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// drawPreset draws a preset that fits a run of so many workers.
+func drawPreset(t *rapid.T, workers int) agg.Config {
+	var fit []agg.Config
+	for _, text := range []string{
+		"bsp", "backup:0", "backup:1", "backup:2", "async", "async:discount", "async:staleness=2", "async:credit=3", "async:drop",
+		"ssp:0", "ssp:2", "ssp:2,discount,sum", "rennala:1", "rennala:5", "rennala:5,limit=2", "backup:1,staleness=1,discount",
+	} {
+		if c, err := agg.Preset(text); err == nil && c.Check(workers) == nil {
+			fit = append(fit, c)
+		}
+	}
+	return rapid.SampledFrom(fit).Draw(t, "preset")
+}
+
+// Workers that behave (each computes on the newest version as many gradients as it has credit for) make
+// step after step in any order, and no step counts more or older gradients than its preset allows.
+func TestEveryPresetMakesStepsWithinItsBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		workers := rapid.IntRange(1, 4).Draw(t, "workers")
+		cfg := drawPreset(t, workers)
+		r := agg.NewRound(cfg, 0)
+		released := kintsugi.Step(0)
+		next := make([]kintsugi.PushID, workers)
+		for slot := range next {
+			next[slot] = ticket(kintsugi.Slot(slot), 0, 0).Push
+		}
+		unsettled := make(map[kintsugi.PushID]bool)
+		for range 30 {
+			d, ok := r.Decide(workers)
+			for ; !ok; d, ok = r.Decide(workers) {
+				slot := drawWithCredit(t, next, unsettled, cfg.Pace().Credit)
+				x := ticket(kintsugi.Slot(slot), 0, 0)
+				x.Push = next[slot]
+				next[slot].Sequence++
+				if v, _ := r.Offer(x); v == agg.Open {
+					unsettled[x.Push] = true
+				} else if v != agg.Refuse {
+					t.Fatalf("%v has verdict %d", x.Push, v)
+				}
+				if next[slot].Version < released && rapid.Bool().Draw(t, "reads") {
+					next[slot].Version, next[slot].Sequence = released, 0
+				}
+			}
+			released++
+			checkBounds(t, cfg, d, released)
+			for _, p := range pushes(d) {
+				delete(unsettled, p)
+			}
+			for _, late := range r.Release(released) {
+				delete(unsettled, late.Push)
+			}
+			for slot := range next { // whoever is told of a release and could not be counted reads the newest
+				if next[slot].Version < cfg.Oldest(released) {
+					next[slot].Version, next[slot].Sequence = released, 0
+				}
+			}
+		}
+	})
+}
+
+// drawWithCredit draws a worker that has credit. There is one, or the preset makes no further step.
+func drawWithCredit(t *rapid.T, next []kintsugi.PushID, unsettled map[kintsugi.PushID]bool, credit int) int {
+	var able []int
+	for slot := range next {
+		n := 0
+		for p := range unsettled {
+			if p.Slot == kintsugi.Slot(slot) {
+				n++
+			}
+		}
+		if n < credit {
+			able = append(able, slot)
+		}
+	}
+	if len(able) == 0 {
+		t.Fatalf("every worker waits and there is no step")
+	}
+	return rapid.SampledFrom(able).Draw(t, "slot")
+}
+
+func checkBounds(t *rapid.T, cfg agg.Config, d agg.Decision, step kintsugi.Step) {
+	if len(d.Choices) != d.Quota || d.Reason == "" {
+		t.Fatalf("step %d counts %d gradients of a quota of %d because of %q", step, len(d.Choices), d.Quota, d.Reason)
+	}
+	of := make(map[kintsugi.Slot]int)
+	for i, c := range d.Choices {
+		p := c.Ticket.Push
+		if of[p.Slot]++; of[p.Slot] > max(1, cfg.PerWorker) {
+			t.Fatalf("step %d counts %d gradients of worker/%d", step, of[p.Slot], p.Slot)
+		}
+		if p.Version < cfg.Oldest(step-1) || p.Version >= step {
+			t.Fatalf("step %d counts a gradient on version %d", step, p.Version)
+		}
+		if i > 0 && d.Choices[i-1].Ticket.Push.Compare(p) >= 0 {
+			t.Fatalf("step %d counts %v out of order", step, pushes(d))
+		}
+		if !(c.Weight > 0) {
+			t.Fatalf("%v weighs %v", p, c.Weight)
+		}
+	}
+}
+
+// A worker with several open tickets that leaves takes all of them; its next life starts again, and says
+// again what it computes again.
+func TestAWorkerOfRennalaThatComesBackIsCountedOnce(t *testing.T) {
+	cfg, err := agg.Preset("rennala:4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := agg.NewRound(cfg, 0)
+	again := func(slot kintsugi.Slot, inc kintsugi.Incarnation, seq uint32) kintsugi.Ticket {
+		x := ticket(slot, 0, seq)
+		x.Push.Incarnation = inc
+		return x
+	}
+	for seq := range uint32(3) {
+		r.Offer(again(0, 1, seq))
+	}
+	r.Leave(0, 2)
+	r.Begin(0)
+	for _, x := range []kintsugi.Ticket{again(0, 2, 0), again(1, 1, 0), again(1, 1, 1)} {
+		if v, reason := r.Offer(x); v != agg.Open {
+			t.Fatalf("%v has verdict %d: %s", x.Push, v, reason)
+		}
+	}
+	if d, ok := r.Decide(2); ok {
+		t.Fatalf("a step counts %v", pushes(d))
+	}
+	if v, _ := r.Offer(again(0, 2, 0)); v != agg.Duplicate {
+		t.Fatalf("computed again after a broken stream, it has verdict %d", v)
+	}
+	r.Offer(again(0, 2, 1))
+	d, ok := r.Decide(2)
+	if !ok || len(d.Choices) != 4 || d.Choices[0].Ticket.Push.Incarnation != 2 || d.Choices[1].Ticket.Push.Incarnation != 2 {
+		t.Fatalf("the step counts %+v", d.Choices)
+	}
+}

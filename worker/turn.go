@@ -1,0 +1,140 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// turn computes the gradient that id names, pushes it if it can still be counted, and returns the id of
+// the gradient that comes next; the parameters that it is to be computed on are in place then.
+func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
+	w.renew(s)
+	start := time.Now()
+	t, err := w.compute(s, id)
+	if err != nil {
+		return id, err
+	}
+	if w.tooOld(s, id) {
+		return w.throwAway(s, t)
+	}
+	computed := time.Now()
+	if t.SquaredNorm, err = w.cfg.Device.SquaredNorm(w.grads); err != nil {
+		return id, fmt.Errorf("%w of %v: norm: %w", errGradient, id, err)
+	}
+	refused, err := s.push(id, w.grads)
+	if err != nil {
+		return id, err
+	}
+	if refused != nil {
+		if refused.Step <= id.Version {
+			return id, refusal(*refused)
+		}
+		w.cfg.Log.Debug("push refused", "push", id.String(), "reason", refused.Reason)
+		s.news.reached(refused.Step)
+		return w.throwAway(s, t)
+	}
+	t.Views, t.Compute, t.Transfer = s.views(), computed.Sub(start), time.Since(computed)
+	s.news.expect(id)
+	if err := s.ticket(t); err != nil {
+		return id, err
+	}
+	return w.next(s, id)
+}
+
+// compute computes the gradient that id names into w.grads and returns the beginning of its ticket. A gradient
+// that was given up because newer parameters made it useless returns no error: it is too old to be pushed.
+func (w *worker) compute(s *session, id kintsugi.PushID) (kintsugi.Ticket, error) {
+	start := time.Now()
+	t := kintsugi.Ticket{Push: id}
+	ctx := s.ctx
+	switch limit, bounded := w.useless(id); {
+	case w.cfg.Pace.Busy == kintsugi.Interrupt && bounded:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		s.news.interrupt(limit, cancel)
+		defer s.news.interrupt(0, nil)
+	case w.cfg.Pace.Busy == kintsugi.Wait:
+		w.ahead.begin(s, id.Version)
+		defer w.ahead.end()
+	}
+	w.cfg.Enter(Computing)
+	loss, examples, err := w.cfg.Gradient(ctx, w.params, w.grads, id)
+	if s.ctx.Err() != nil {
+		return t, s.cause(err) // a gradient that gave up because nobody waits for it is not at fault
+	}
+	if ctx.Err() == nil {
+		if err != nil {
+			return t, fmt.Errorf("%w of %v: %w", errGradient, id, err)
+		}
+		if err := w.finite(id); err != nil {
+			return t, err
+		}
+		_ = w.straggle(ctx, time.Since(start)) // what ends it is looked at below
+	}
+	if s.ctx.Err() != nil {
+		return t, s.cause(s.ctx.Err())
+	}
+	t.Compute = time.Since(start)
+	if ctx.Err() == nil {
+		t.Loss, t.Examples = loss, uint32(examples)
+	}
+	return t, nil
+}
+
+// useless returns the version whose release makes the gradient that id names useless, and false if none does.
+func (w *worker) useless(id kintsugi.PushID) (kintsugi.Step, bool) {
+	return id.Version + kintsugi.Step(w.cfg.Pace.Staleness) + 1, w.cfg.Pace.Staleness != kintsugi.Infinite
+}
+
+// tooOld reports whether it is known that the gradient that id names can no longer be counted.
+func (w *worker) tooOld(s *session, id kintsugi.PushID) bool {
+	limit, bounded := w.useless(id)
+	return bounded && s.news.look().newest >= limit
+}
+
+// throwAway goes on with the newest parameters instead of pushing a gradient. The conductor hears of it, since
+// it has been an effort all the same: it is late, and the worker's clock moves on.
+func (w *worker) throwAway(s *session, t kintsugi.Ticket) (kintsugi.PushID, error) {
+	if err := s.ticket(t); err != nil {
+		return t.Push, err
+	}
+	return w.read(s, t.Push, s.news.look().newest)
+}
+
+// next waits until the worker has credit for another gradient after the one that id names, and returns which
+// that is: another one on the same parameters, unless there are newer ones.
+func (w *worker) next(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
+	if w.cfg.Pace.Prefetch {
+		version, err := s.prefetch(id.Version, w.params)
+		return after(id, version), err
+	}
+	l, err := s.await(w.cfg.Pace.Credit)
+	if err != nil {
+		return id, err
+	}
+	if l.newest > id.Version {
+		return w.read(s, id, l.newest)
+	}
+	id.Sequence++
+	return id, nil
+}
+
+// read puts a version of at least atLeast in place and returns the id of the first gradient on it.
+func (w *worker) read(s *session, id kintsugi.PushID, atLeast kintsugi.Step) (kintsugi.PushID, error) {
+	if version, ok := w.ahead.take(atLeast); ok {
+		w.params, w.ahead.params = w.ahead.params, w.params
+		return after(id, version), nil
+	}
+	version, err := s.read(w.params, atLeast)
+	return after(id, version), err
+}
+
+// after returns the id of the first gradient on a version by the worker of id.
+func after(id kintsugi.PushID, version kintsugi.Step) kintsugi.PushID {
+	id.Version, id.Sequence = version, 0
+	return id
+}
