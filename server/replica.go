@@ -28,8 +28,8 @@ type replica struct {
 
 	core     *shard.Replica
 	held     map[kintsugi.PushID]*held
-	spare    []*held // buffers of freed pushes
-	replies  *outbox[kintsugi.ReplicaMessage]
+	spare    []*held                            // buffers of freed pushes
+	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken it under the promised fence
 	versions *versions
 	applying bool           // the kernel may be reading held pushes, even of a commit that was replaced
 	work     sync.WaitGroup // apply and save
@@ -99,8 +99,8 @@ func (r *replica) perform() {
 		r.save(*ready.Save)
 	}
 	for _, m := range ready.Replies {
-		if r.replies != nil {
-			r.replies.put(m)
+		for _, out := range r.replies {
+			out.put(m)
 		}
 	}
 	if ready.Done != nil {

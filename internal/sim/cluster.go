@@ -49,7 +49,7 @@ type Violation struct {
 func (v *Violation) Error() string {
 	replay := fmt.Sprintf("make sim SEED=%d STEPS=%d", v.Config.Seed, v.Config.drawn)
 	if drawn := Draw(v.Config.Seed, v.Config.drawn); drawn != v.Config.bare() {
-		replay = "the test that changed what the seed draws"
+		replay = "run the test that changed what this seed draws"
 	}
 	return fmt.Sprintf("%s: %s\nat %v of a run with %v\nreplay: %s", v.Promise, v.Text, v.At, v.Config, replay)
 }

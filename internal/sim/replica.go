@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
@@ -50,10 +51,9 @@ type replica struct {
 	core     *shard.Replica
 	held     map[kintsugi.PushID]*held
 	spare    []*held
-	replies  *end
+	replies  []*end // of the open streams that have taken it under the promised fence
 	versions versions
 	applying bool
-	saving   int
 
 	// What the checkers know of it.
 	promised kintsugi.Fence   // largest that a Take has brought
@@ -101,7 +101,11 @@ func (r *replica) control(e *end, s sealed) {
 	}
 	counts := r.core.Handle(m)
 	if take, ok := m.(kintsugi.Take); ok && counts {
-		r.replies, r.promised = e, max(r.promised, take.Fence)
+		if take.Fence > r.promised {
+			r.replies, r.promised = nil, take.Fence
+		}
+		r.replies = slices.DeleteFunc(r.replies, func(x *end) bool { return x == e || x.closed })
+		r.replies = append(r.replies, e)
 	}
 	ready := r.core.Ready()
 	r.c.checkObeys(r, s, ready)
@@ -131,8 +135,8 @@ func (r *replica) carryOut(ready shard.Ready) {
 		r.save(*ready.Save)
 	}
 	for _, m := range ready.Replies {
-		if r.replies != nil {
-			r.replies.send(m)
+		for _, e := range r.replies {
+			e.send(m)
 		}
 	}
 }
@@ -182,12 +186,10 @@ func (r *replica) save(step kintsugi.Step) {
 		return
 	}
 	x.pins++
-	r.saving++
 	took := r.c.store.took()
 	r.c.after(r.t.server.proc, took, func() {
 		p := &part{line: r.t.view.Line, step: step, shard: r.id, chunks: r.chunks, values: append([]uint64(nil), x.values...)}
 		r.versions.unpin(x)
-		r.saving--
 		if r.t.over {
 			return
 		}

@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -91,7 +90,7 @@ func (s *serverLife) enter() {
 		return // a view of an earlier life: the coordinator will make another one
 	}
 	s.busy = true
-	s.c.after(s.proc, s.c.registryAndStore(), func() {
+	s.c.after(s.proc, s.c.store.took(), func() {
 		t := &tenure{server: s, view: v, replicas: make([]*replica, len(v.Chains))}
 		for i := range v.Chains {
 			if v.Chains[i][0] != s.member.Server {
@@ -118,9 +117,6 @@ func (s *serverLife) enter() {
 		})
 	})
 }
-
-// registryAndStore draws how long it takes to load a shard.
-func (c *Cluster) registryAndStore() time.Duration { return c.store.took() }
 
 // takeFence asks for a fence that is larger than any before.
 func (c *Cluster) takeFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence, error)) {

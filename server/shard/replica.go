@@ -83,10 +83,13 @@ func (r *Replica) Ready() Ready {
 // Released returns the newest version that may be read.
 func (r *Replica) Released() kintsugi.Step { return r.released }
 
+// Promised returns the largest fence that the replica has promised; 0: none yet.
+func (r *Replica) Promised() kintsugi.Fence { return r.promised }
+
 // Handle handles a message of a conductor. Messages of other lines and of smaller fences than the
-// promised one change nothing; Handle reports false for them. The stream of a Take that counts is where
-// the answers go from then on: were it that of any Take, a superseded conductor that connects again would
-// get the answers that the present one waits for.
+// promised one change nothing; Handle reports false for them. The streams of the Takes that count under
+// the promised fence are where the answers go: were it those of any Take, a superseded conductor that
+// connects again would get the answers that the present one waits for.
 func (r *Replica) Handle(msg kintsugi.ControlMessage) bool {
 	switch m := msg.(type) {
 	case kintsugi.Take:
