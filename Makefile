@@ -67,8 +67,18 @@ fuzz: ## run every fuzz target in turn (TIME=10s each)
 bench: ## run the benchmarks; `go tool -modfile=tools/go.mod benchstat OLD NEW` compares two outputs
 	$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 60m $(TESTFLAGS) $(PKG)
 
+# What `sim` replays, and how many seeds `soak` runs. STEPS=0: as many steps as the seed draws.
+SEED  ?= 1
+STEPS ?= 0
+SEEDS ?= 50000
+
+.PHONY: sim
+sim: ## replay one simulated run, event by event (SEED=1 STEPS=0)
+	$(GO) test ./internal/sim -count 1 -v -run '^TestReplay$$' -args -seed $(SEED) -steps $(STEPS)
+
 .PHONY: soak
-soak: ## repeat the tests in random order to find the ones that fail now and then (COUNT=10)
+soak: ## simulate many seeds (SEEDS=50000), then repeat the tests in random order (COUNT=10)
+	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestSoak$$' -args -seeds $(SEEDS) -result testdata/soak.txt
 	$(GO) test -count $(COUNT) -shuffle on -timeout 120m $(TESTFLAGS) $(PKG)
 
 .PHONY: proto

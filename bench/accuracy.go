@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
@@ -59,17 +56,7 @@ func Accuracy(ctx context.Context, cfg AccuracyConfig) ([]AccuracyRow, error) {
 }
 
 func (cfg *AccuracyConfig) run(ctx context.Context, model string, seed int) (record.Summary, error) {
-	dir, err := os.MkdirTemp("", "kintsugi-bench-")
-	if err != nil {
-		return record.Summary{}, err
-	}
-	defer os.RemoveAll(dir)
-	out := filepath.Join(dir, "run")
-	args := append([]string{"train", "--model", model, "--seed", strconv.Itoa(seed), "--out", out, "--log-level", "error"}, cfg.Flags...)
-	if text, err := exec.CommandContext(ctx, cfg.Binary, args...).CombinedOutput(); err != nil {
-		return record.Summary{}, fmt.Errorf("run %s train: %w\n%s", cfg.Binary, err, text)
-	}
-	run, err := record.ReadRun(out)
+	run, err := runTrain(ctx, cfg.Binary, append([]string{"--model", model, "--seed", strconv.Itoa(seed)}, cfg.Flags...))
 	if err != nil {
 		return record.Summary{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,27 +91,32 @@ const warmUp = 0.2
 // cluster runs kintsugi train and returns its steps per second after the warm-up, from the times at
 // which the conductor released the steps.
 func (cfg *TrainConfig) cluster(ctx context.Context) (float64, error) {
-	dir, err := os.MkdirTemp("", "kintsugi-bench-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	out := filepath.Join(dir, "run")
-	args := append([]string{"train", "--model", cfg.Model, "--workers", strconv.Itoa(cfg.Workers), "--servers", strconv.Itoa(cfg.Servers),
-		"--steps", strconv.Itoa(cfg.Steps), "--eval-every", strconv.Itoa(2 * cfg.Steps), "--out", out, "--log-level", "error"}, cfg.Flags...)
-	if text, err := exec.CommandContext(ctx, cfg.Binary, args...).CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("run %s train: %w\n%s", cfg.Binary, err, text)
-	}
-	run, err := record.ReadRun(out)
+	run, err := runTrain(ctx, cfg.Binary, append([]string{"--model", cfg.Model, "--workers", strconv.Itoa(cfg.Workers),
+		"--servers", strconv.Itoa(cfg.Servers), "--steps", strconv.Itoa(cfg.Steps), "--eval-every", strconv.Itoa(2 * cfg.Steps)}, cfg.Flags...))
 	if err != nil {
 		return 0, err
 	}
 	first := int(warmUp * float64(len(run.Steps)))
 	if len(run.Steps)-first < 2 {
-		return 0, fmt.Errorf("the run in %s has %d steps, too few to measure", out, len(run.Steps))
+		return 0, fmt.Errorf("a run of %d steps is too short to measure", len(run.Steps))
 	}
 	a, b := run.Steps[first], run.Steps[len(run.Steps)-1]
 	return float64(len(run.Steps)-1-first) / (b.Seconds - a.Seconds), nil
+}
+
+// runTrain runs kintsugi train with the given flags in a folder of its own and returns what it recorded.
+func runTrain(ctx context.Context, binary string, flags []string) (*record.Run, error) {
+	dir, err := os.MkdirTemp("", "kintsugi-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	out := filepath.Join(dir, "run")
+	args := append([]string{"train", "--out", out, "--log-level", "error"}, flags...)
+	if text, err := exec.CommandContext(ctx, binary, args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s %s: %w\n%s", binary, strings.Join(args, " "), err, text)
+	}
+	return record.ReadRun(out)
 }
 
 // loop makes the same steps in this process and returns its steps per second.

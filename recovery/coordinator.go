@@ -16,8 +16,8 @@ import (
 )
 
 // Newest returns the newest full checkpoint that can be restored: the name of its run manifest, its step,
-// and the line on which it was saved. An empty name without an error means that there is none. It may block
-// until ctx ends.
+// and the greatest line on which anything was saved, damaged or unfinished as it may be: the line to come is
+// greater. An empty name without an error means that there is none. It may block until ctx ends.
 type Newest func(ctx context.Context) (manifest string, step kintsugi.Step, line kintsugi.Line, err error)
 
 // NoCheckpoints is the Newest of a run that saves none.

@@ -116,6 +116,7 @@ func (c *conducting) perform() {
 func (c *conducting) publish(p conductor.Publication) {
 	fence := c.core.Fence()
 	c.work.Go(func() {
+		c.cfg.Enter(Naming)
 		start := time.Now()
 		name, err := c.cfg.Publish(c.ctx, Checkpoint{Line: c.view.Line, Step: p.Step, Fence: fence, Manifests: p.Manifests})
 		e := kintsugi.CheckpointEvent{Step: p.Step, Manifest: name, Bytes: p.Bytes, Took: p.Took + time.Since(start)}

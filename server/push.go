@@ -94,6 +94,7 @@ func (in *landing) begin(r *replica, f *transport.Frame) error {
 	return r.do(func() {
 		switch verdict, reason := r.core.Begin(f.Push); verdict {
 		case shard.Accept:
+			r.cfg.Enter(Pushing)
 			in.buffer = r.landingBuffer()
 			r.held[f.Push] = in.buffer
 		case shard.Have:

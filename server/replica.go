@@ -89,6 +89,7 @@ func (r *replica) perform() {
 	}
 	if ready.Publish != nil {
 		r.versions.publish(nil)
+		r.cfg.Enter(Publishing)
 	}
 	if ready.Apply != nil {
 		r.apply(*ready.Apply)
@@ -121,6 +122,7 @@ func (r *replica) apply(c kintsugi.Commit) {
 	dst := r.versions.take(c.Step)
 	r.applying = true
 	r.work.Go(func() {
+		r.cfg.Enter(Committing)
 		products, err := r.step(c, src, dst, operands)
 		r.versions.unpin(src)
 		if err != nil { // the device is lost, and with it this process: recovery does the rest
@@ -209,6 +211,7 @@ func (r *replica) save(step kintsugi.Step) {
 		return
 	}
 	r.work.Go(func() {
+		r.cfg.Enter(Saving)
 		start := time.Now()
 		s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: step, Rule: r.cfg.Schedule.Rule, Params: x.params, State: x.arrays(r.cfg.Schedule.Rule)}
 		name, bytes, err := r.cfg.Save(r.ctx, r.view, s)

@@ -70,6 +70,10 @@ type Config struct {
 	// Done is called once when the run is over.
 	Done func(kintsugi.Done)
 
+	// Enter, if set, is told by whoever enters a state, before it goes on, so that a test can end the
+	// process there. It may be called from several goroutines at once.
+	Enter func(State)
+
 	Log *slog.Logger // nil: slog.Default
 }
 
@@ -105,6 +109,9 @@ type tenure struct {
 func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
+	}
+	if cfg.Enter == nil {
+		cfg.Enter = func(State) {}
 	}
 	cfg.Threads = max(1, cfg.Threads)
 	return &Server{cfg: cfg, change: make(chan struct{}), failed: make(chan error, 1)}

@@ -213,6 +213,7 @@ func (s *session) send(x *shardStreams, id kintsugi.PushID, grads []float32) err
 		if err != nil {
 			return err
 		}
+		s.cfg.Enter(Pushing)
 	}
 	return nil
 }
@@ -231,6 +232,7 @@ func (s *session) idle() bool { return s.sent.n.Load() == 0 }
 
 // read lands one version of at least atLeast, the same from all shards, in params.
 func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
+	s.cfg.Enter(Pulling)
 	from := make([]*source, len(s.shards))
 	for i, x := range s.shards {
 		from[i] = &x.source
@@ -247,6 +249,7 @@ func (s *session) ticket(t kintsugi.Ticket, params []float32, prefetch bool) (ki
 	if err := s.work.Send(t); err != nil && !errors.Is(err, io.EOF) {
 		return 0, s.cause(err)
 	}
+	s.cfg.Enter(Waiting)
 	if !prefetch {
 		return s.outcome(answer, params)
 	}

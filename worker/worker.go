@@ -32,6 +32,10 @@ type Config struct {
 	// Slow multiplies the time a gradient takes, for experiments with stragglers. Default: 1.
 	Slow func() float64
 
+	// Enter, if set, is told by whoever enters a state, before it goes on, so that a test can end the
+	// process there. It may be called from several goroutines at once.
+	Enter func(State)
+
 	Log *slog.Logger // nil: slog.Default
 }
 
@@ -45,6 +49,9 @@ const (
 func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
+	}
+	if cfg.Enter == nil {
+		cfg.Enter = func(State) {}
 	}
 	if cfg.Slow == nil {
 		cfg.Slow = func() float64 { return 1 }
@@ -159,6 +166,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 func (w *worker) turn(s *session, version kintsugi.Step) (kintsugi.Step, error) {
 	w.renew(s)
 	id := kintsugi.PushID{Line: s.view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
+	w.cfg.Enter(Computing)
 	start := time.Now()
 	loss, examples, err := w.cfg.Gradient(s.ctx, w.params, w.grads, id)
 	if s.ctx.Err() != nil {

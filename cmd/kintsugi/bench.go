@@ -38,7 +38,7 @@ func benchCommand() *cobra.Command {
 	f.IntVar(&b.rounds, "rounds", 5, "interleaved measurements of both")
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
 	f.StringVar(&b.blas, "blas", "auto", "matrix library of both")
-	cmd.AddCommand(train, benchAccuracyCommand())
+	cmd.AddCommand(train, benchAccuracyCommand(), benchKillsCommand())
 	return cmd
 }
 
@@ -78,6 +78,53 @@ const accuracyTable = "MODEL\tSEEDS\tSTEPS\tACCURACY, MEAN\tDEVIATION\tMIN\tSECO
 func accuracyLine(r bench.AccuracyRow) (text, benchfmt string) {
 	return fmt.Sprintf("%s\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.1f", r.Model, r.Seeds, r.Steps, r.Mean, r.Deviation, slices.Min(r.Accuracy), r.Seconds),
 		fmt.Sprintf("%s %d %.4f accuracy %.1f s", benchName(r.Name), r.Seeds, r.Mean, r.Seconds)
+}
+
+func benchKillsCommand() *cobra.Command {
+	cfg, format := bench.KillsConfig{}, ""
+	cmd := &cobra.Command{
+		Use: "kills [-- FLAGS OF TRAIN]", Short: "Kill a process in every state and compare the runs with calm ones",
+		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cfg.Kills < 1 || cfg.Calm < 2 || cfg.Servers < 1 || cfg.Workers < 1 || cfg.Steps < 100 {
+				return fmt.Errorf("%w: bench kills needs a kill, two calm runs, a server, a worker and 100 steps", kintsugi.ErrUsage)
+			}
+			var err error
+			if cfg.Binary, err = os.Executable(); err != nil {
+				return err
+			}
+			cfg.Flags, cfg.Progress = append([]string{"--model", "mlr", "--checkpoint-every", "20"}, args...), cmd.ErrOrStderr()
+			rows, err := bench.Kills(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if err := printRows(cmd.OutOrStdout(), format, rows, killsTable, killsLine); err != nil {
+				return err
+			}
+			for _, r := range rows {
+				if !r.OK {
+					return fmt.Errorf("%s, seed %d, ended with loss %v; calm runs end with %v ± %v", r.Fault, r.Seed, r.Loss, r.Mean, r.Allowed)
+				}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&cfg.Kills, "kills", 20, "runs with a kill; 20 hit every state twice")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the choice of victims")
+	f.IntVar(&cfg.Calm, "calm", 10, "undisturbed runs to compare with")
+	f.IntVar(&cfg.Servers, "servers", 2, "servers")
+	f.IntVar(&cfg.Workers, "workers", 4, "workers")
+	f.IntVar(&cfg.Steps, "steps", 200, "steps of each run")
+	f.StringVar(&format, "format", "text", "text, json or benchfmt")
+	return cmd
+}
+
+const killsTable = "SEED\tPART\tSTATE\tAT STEP\tNEXT STEP AFTER\tSTEPS LOST\tFINAL LOSS\tCALM MEAN ± 3 SD\tOK"
+
+func killsLine(r bench.KillsRow) (text, benchfmt string) {
+	return fmt.Sprintf("%d\t%s\t%s\t%d\t%.2f s\t%d\t%.5f\t%.5f ± %.5f\t%v", r.Seed, r.Part, r.State, r.Step, r.Recovery, r.Lost, r.Loss, r.Mean, r.Allowed, r.OK),
+		fmt.Sprintf("%s/%s/%s 1 %.3f s-to-next-step %d lost-steps", benchName(r.Name), strings.ReplaceAll(r.Part, "/", "-"), r.State, r.Recovery, r.Lost)
 }
 
 const trainTable = "MODEL\tPARAMETERS\tWORKERS\tSERVERS\tTRAIN steps/s\tLOOP steps/s\tLOOP THREADS\tRATIO (min, max)"

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
 func TestVerifyFindsAFlippedByteAnywhereAndListNamesTheSteps(t *testing.T) {
@@ -46,24 +49,53 @@ func TestVerifyFindsAFlippedByteAnywhereAndListNamesTheSteps(t *testing.T) {
 }
 
 func TestAResumedRunPassesOverADamagedCheckpoint(t *testing.T) {
+	onlyLong(t)
 	dir, want := newDir(t), newDir(t)
-	must(t, quadratic(100, "--out", want)...)
-	must(t, quadratic(100, "--checkpoint-every", "10", "--out", dir)...)
-	// Damage the values of the newest one; its manifests are right.
-	segments, err := filepath.Glob(filepath.Join(dir, checkpointsDir, "segment", "*"))
-	if err != nil || len(segments) == 0 {
-		t.Fatal(segments, err)
-	}
-	newest := slices.Max(segments)
-	damaged := []byte(tree(t, newest)[newest])
-	damaged[len(damaged)/2] ^= 1
-	writeFile(t, newest, damaged)
+	must(t, quadratic(100, "--decay", "constant", "--out", dir)...)
+	must(t, "train", "--resume", dir, "--steps", "120")
+	damage(t, dir, 1) // that of step 120, on line 2; step 100, on line 1, is whole
 	must(t, "train", "--resume", dir)
 	r := readRun(t, dir)
-	if last := r.Views[len(r.Views)-1]; last.RestoredStep == 0 || last.RestoredStep >= 100 {
-		t.Errorf("it went on from step %d; want the checkpoint before the damaged one of step 100", last.RestoredStep)
+	if last := r.Views[len(r.Views)-1]; last.RestoredStep != 100 || last.Line != 3 {
+		t.Errorf("it went on from step %d on line %d; want 100, on line 3: line 2 is used up", last.RestoredStep, last.Line)
 	}
+	must(t, quadratic(120, "--decay", "constant", "--out", want)...)
 	sameBits(t, dir, want)
+}
+
+func TestARunWhoseCheckpointsAreAllDamagedIsNotStartedOver(t *testing.T) {
+	dir := newDir(t)
+	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)
+	damage(t, dir, 99)
+	before := tree(t, dir)
+	if r := kin(t, "train", "--resume", dir); r.status != exitFailed || !strings.Contains(r.stderr, "is damaged") {
+		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+	}
+	if !maps.Equal(tree(t, dir), before) {
+		t.Error("the run has been changed")
+	}
+}
+
+// damage changes a byte among the values of every shard in the newest n checkpoints; manifests stay right.
+func damage(t *testing.T, dir string, n int) {
+	t.Helper()
+	dir = filepath.Join(dir, checkpointsDir)
+	names, err := ckpt.List(vfs.OS{}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names[:min(n, len(names))] {
+		step := strings.Join(strings.Split(filepath.Base(name), "-")[:2], "-")
+		segments, err := filepath.Glob(filepath.Join(dir, "segment", step+"-*"))
+		if err != nil || len(segments) == 0 {
+			t.Fatal(segments, err)
+		}
+		for _, segment := range segments {
+			damaged := []byte(tree(t, segment)[segment])
+			damaged[len(damaged)/2] ^= 1
+			writeFile(t, segment, damaged)
+		}
+	}
 }
 
 func TestAGradientThatIsNotFiniteEndsTheRunAndIsNamed(t *testing.T) {

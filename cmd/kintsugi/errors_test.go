@@ -71,6 +71,7 @@ var mistakes = []mistake{
 	{"resume-nowhere", exitUsage, "train --resume nowhere"},
 	{"resume-other-model", exitUsage, "train --resume run --model qp:dimension=7"},
 	{"resume-other-optimizer", exitUsage, "train --resume run --optimizer adam"},
+	{"resume-fewer-steps", exitUsage, "train --resume run --steps 10"},
 	{"resume-elsewhere", exitUsage, "train --resume run --out other"},
 	{"rerun-no-run", exitUsage, "rerun empty"},
 	{"report-no-run", exitUsage, "report empty"},
@@ -184,9 +185,7 @@ func mistakesDir(t *testing.T) string {
 }
 
 func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for five seconds")
-	}
+	onlyLong(t)
 	// A port that nobody serves: it was free a moment ago.
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -211,6 +210,7 @@ func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
 }
 
 func TestStrangersDoNotDisturbARun(t *testing.T) {
+	onlyLong(t)
 	dir := newDir(t)
 	p := start(t, quadratic(700, "--checkpoint-every", "20", "--out", dir)...)
 	p.reaches(dir, 20)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -42,6 +43,7 @@ func TestParametersDoNotDependOnHowTheRunIsSpread(t *testing.T) {
 }
 
 func TestARerunEndsWithTheSameParameters(t *testing.T) {
+	onlyLong(t)
 	dir, again := newDir(t), newDir(t)
 	must(t, quadratic(100, "--seed", "7", "--learning-rate", "0.3", "--optimizer", "momentum", "--momentum", "0.5", "--out", dir)...)
 	must(t, "rerun", dir, "--out", again)
@@ -63,25 +65,29 @@ func TestAPauseLosesNothing(t *testing.T) {
 }
 
 func TestASlowWorkerMakesStepsSlowerAndNothingElse(t *testing.T) {
+	onlyLong(t)
 	dir, want := newDir(t), newDir(t)
 	flags := func(dir string) []string {
 		return append(quadratic(60, "--out", dir), "--model", "qp:dimension=100000,noise=0.1")
 	}
 	must(t, flags(want)...)
-	must(t, append(flags(dir), "--fault", "slow worker/1 x8 from step 20 to step 50")...)
+	must(t, append(flags(dir), "--fault", "slow worker/1 x40 from step 30 to step 45")...)
 	sameBits(t, dir, want)
 	r := readRun(t, dir)
-	var seconds [2]float64 // that steps waited for gradients: before the fault, and in it
+	var before, in []float64 // seconds that each step waited for its gradients
 	for _, s := range r.Steps {
 		switch {
-		case s.Step > 2 && s.Step <= 18:
-			seconds[0] += s.WaitSeconds / 16
-		case s.Step > 24 && s.Step <= 48:
-			seconds[1] += s.WaitSeconds / 24
+		case s.Step > 2 && s.Step <= 30:
+			before = append(before, s.WaitSeconds)
+		case s.Step > 35 && s.Step <= 45: // the worker learns of the fault a moment after its step
+			in = append(in, s.WaitSeconds)
 		}
 	}
-	if seconds[1] < 2*seconds[0] {
-		t.Errorf("a step waits %.2g s, and %.2g s while worker/1 is slow; want at least twice as long", seconds[0], seconds[1])
+	slices.Sort(before)
+	slices.Sort(in)
+	// Medians: whatever else the machine does makes single steps wait as well.
+	if usual, slow := before[len(before)/2], in[len(in)/2]; slow < 2*usual {
+		t.Errorf("a step waits %.2g s, and %.2g s while worker/1 is slow; want at least twice as long", usual, slow)
 	}
 	if len(r.Faults) != 2 || r.Faults[0].Action != "slow" || r.Faults[1].Action != "unslow" {
 		t.Errorf("faults %+v; want slow and unslow", r.Faults)

@@ -119,6 +119,14 @@ func must(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
+// onlyLong skips a test of several runs that others cover in part.
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes seconds; run it without -short")
+	}
+}
+
 // quadratic are the flags of a run that needs no data and computes the same everywhere: milliseconds a
 // step, so that a test can meet it in the middle.
 func quadratic(steps int, more ...string) []string {

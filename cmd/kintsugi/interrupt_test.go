@@ -18,6 +18,9 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 		{syscall.SIGTERM, exitPreempted, "kintsugi: preempted: start it again with --resume"},
 	} {
 		t.Run(c.signal.String(), func(t *testing.T) {
+			if c.signal == syscall.SIGTERM {
+				onlyLong(t)
+			}
 			dir, want := newDir(t), newDir(t)
 			must(t, quadratic(500, "--out", want)...)
 			p := start(t, quadratic(500, "--checkpoint-every", "20", "--out", dir)...)
@@ -88,7 +91,42 @@ func TestAResumedRunDoesNotRepeatItsFaults(t *testing.T) {
 	}
 }
 
+func TestARunGoesOnOnAnotherNumberOfServers(t *testing.T) {
+	onlyLong(t)
+	dir, want := newDir(t), newDir(t)
+	flags := []string{"--decay", "constant", "--optimizer", "adam", "--learning-rate", "0.01"}
+	must(t, quadratic(120, append(flags, "--out", want)...)...)
+	must(t, quadratic(60, append(flags, "--out", dir)...)...)
+	must(t, "train", "--resume", dir, "--servers", "3", "--steps", "120")
+	sameBits(t, dir, want)
+}
+
+func TestTwoRunsShareAnEtcdButNotAFolder(t *testing.T) {
+	onlyLong(t)
+	dir, other := newDir(t), newDir(t)
+	p := start(t, quadratic(1000, "--checkpoint-every", "20", "--out", dir)...)
+	p.reaches(dir, 20)
+	for _, second := range [][]string{{"train", "--resume", dir}, quadratic(20, "--out", dir)} {
+		if r := kin(t, second...); r.status == exitDone || !strings.Contains(r.stderr, dir) {
+			t.Errorf("%q ended with status %d:\n%s", second, r.status, r.stderr)
+		}
+	}
+	must(t, quadratic(60, "--model", "qp:dimension=100", "--etcd", etcdOf(t, dir), "--out", other)...)
+	if s := readRun(t, other).Summary; s.Steps != 60 {
+		t.Errorf("the other run did %d steps; want 60", s.Steps)
+	}
+	noOrphans(t, other)
+	p.signal(syscall.SIGINT)
+	if r := p.wait(); r.status != exitInterrupted {
+		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+	}
+	if s := readRun(t, dir).Summary; len(s.Failures) != 0 {
+		t.Errorf("failures %+v; want none", s.Failures)
+	}
+}
+
 func TestThereIsNothingToResumeInARunThatIsOver(t *testing.T) {
+	onlyLong(t)
 	dir := newDir(t)
 	must(t, quadratic(50, "--out", dir)...)
 	must(t, "train", "--resume", dir) // nothing is left to do

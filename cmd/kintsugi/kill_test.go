@@ -50,6 +50,30 @@ func TestKillsEndInTheSameLoss(t *testing.T) {
 	}
 }
 
+func TestKillsThatMeetEndInTheSameParameters(t *testing.T) {
+	onlyLong(t)
+	want := newDir(t)
+	must(t, quadratic(200, "--out", want)...)
+	for name, faults := range map[string][]string{
+		"both servers at once":          {"kill server/0 at step 100", "kill server/1 at step 100"},
+		"again before it has caught up": {"kill server/1 at step 60", "kill server/1 at step 61", "kill server/0 at step 62"},
+		"while the place stays empty":   {"kill server/0 at step 60 for 1s", "kill server/1 at step 60"},
+		"before the first step":         {"kill server/1 at 100ms", "kill coordinator at 150ms"},
+		"at the last step":              {"kill server/1 at step 199"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := newDir(t)
+			args := quadratic(200, "--out", dir)
+			for _, f := range faults {
+				args = append(args, "--fault", f)
+			}
+			must(t, args...)
+			sameBits(t, dir, want)
+			noOrphans(t, dir)
+		})
+	}
+}
+
 // killed trains with one process killed at a step, checks that all steps were done nevertheless, and
 // returns the folder of the run.
 func killed(t *testing.T, seed int, part string, step int) string {

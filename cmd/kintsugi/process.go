@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,9 +92,8 @@ func withIndex(what string) func(*process, *pflag.FlagSet) {
 		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0")
 		if what == "server" {
 			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
-		} else {
-			f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this worker")
 		}
+		f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this "+what)
 	}
 }
 
@@ -148,6 +148,10 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	enter, err := p.deaths(launch.Server)
+	if err != nil {
+		return err
+	}
 	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
 	if err != nil {
 		return err
@@ -173,7 +177,8 @@ func runServer(ctx context.Context, p *process) error {
 				p.log.Error("say that the run is over", "err", err)
 			}
 		},
-		Log: p.log,
+		Enter: func(s server.State) { enter(string(s)) },
+		Log:   p.log,
 	})
 	go func() {
 		for stop := range client.WatchStop(ctx) {
@@ -189,6 +194,16 @@ func leave(r *etcd.Registration) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = r.Close(ctx) // the lease ends what this cannot
+}
+
+// deaths arms what a fault has ordered for this process, if there is a launcher.
+func (p *process) deaths(role launch.Role) (enter func(state string), err error) {
+	if p.Control == "" {
+		return func(string) {}, nil
+	}
+	return launch.Deaths(p.Control, launch.Part{Role: role, Index: p.Index}, func() error {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	})
 }
 
 func runWorker(ctx context.Context, p *process) error {
@@ -207,6 +222,10 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	device, err := p.kernelDevice()
+	if err != nil {
+		return err
+	}
+	enter, err := p.deaths(launch.Worker)
 	if err != nil {
 		return err
 	}
@@ -243,7 +262,7 @@ func runWorker(ctx context.Context, p *process) error {
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "blas", lib.String(), "kernels", device.Name())
 	err = worker.Run(ctx, worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Prefetch: consistency.Late == agg.Drop, Slow: slow, Log: p.log,
+		Gradient: gradient, Prefetch: consistency.Late == agg.Drop, Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}, client.WatchView(ctx))
 	if errors.Is(err, context.Canceled) {
 		return nil // asked to leave

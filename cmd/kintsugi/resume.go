@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,26 +16,50 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
-// resumable checks that the settings suit the newest checkpoint of the run in t.Out. The servers would
-// find out as well, but only after the settings of the run had been replaced by those that do not fit.
-func (t *training) resumable(p *problem) error {
-	m, _, err := ckpt.Newest(vfs.OS{}, filepath.Join(t.Out, checkpointsDir))
-	if errors.Is(err, ckpt.ErrNoCheckpoint) {
-		return nil // it ended before its first one, and begins again
+// resumable checks that the settings suit the checkpoints of the run in t.Out, and that one of them can be
+// restored. The servers would find out as well, but only after the settings of the run had been replaced by
+// those that do not fit; and where all checkpoints are damaged they would begin again, which is for the
+// user to decide.
+func (t *training) resumable(ctx context.Context, p *problem) error {
+	dir := filepath.Join(t.Out, checkpointsDir)
+	m, _, err := ckpt.Newest(vfs.OS{}, dir)
+	if err == nil {
+		err = t.fits(m, p)
 	}
+	if err != nil && !errors.Is(err, ckpt.ErrNoCheckpoint) {
+		return fmt.Errorf("--resume %s: %w", t.Resume, err)
+	}
+	// The coordinator will say what it passes over, as it looks again.
+	store := checkpoints{settings: &t.settings, problem: p, fs: vfs.OS{}, dir: dir, log: slog.New(slog.DiscardHandler)}
+	name, _, _, err := store.newest(ctx)
 	if err != nil {
 		return fmt.Errorf("--resume %s: %w", t.Resume, err)
 	}
+	all, err := ckpt.List(vfs.OS{}, dir)
+	if err != nil {
+		return fmt.Errorf("--resume %s: %w", t.Resume, err)
+	}
+	if name == "" && len(all) > 0 { // with no manifest it ended before its first checkpoint, and begins again
+		return fmt.Errorf("--resume %s: %w: every checkpoint is damaged, see kintsugi checkpoint verify; to begin again, use kintsugi rerun",
+			t.Resume, kintsugi.ErrCorrupt)
+	}
+	return nil
+}
+
+// fits checks that the settings can go on with a checkpoint.
+func (t *training) fits(m *ckpt.RunManifest, p *problem) error {
 	if err := m.Fits(p.layout); err != nil {
-		return fmt.Errorf("%w: --resume %s: %w", kintsugi.ErrUsage, t.Resume, err)
+		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
 	}
 	schedule, err := t.schedule()
 	if err != nil {
 		return err
 	}
 	if m.Rule != schedule.Rule {
-		return fmt.Errorf("%w: --resume %s: its checkpoint holds the state of another optimizer than %s; leave --optimizer away",
-			kintsugi.ErrUsage, t.Resume, t.Optimizer)
+		return fmt.Errorf("%w: its checkpoint holds the state of another optimizer than %s; leave --optimizer away", kintsugi.ErrUsage, t.Optimizer)
+	}
+	if uint64(m.Step) > t.Steps {
+		return fmt.Errorf("%w: --steps %d: it has done %d already", kintsugi.ErrUsage, t.Steps, m.Step)
 	}
 	return nil
 }

@@ -172,11 +172,14 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	start := func(role launch.Role, i int, args ...string) error {
 		return r.cluster.Start(launch.Spec{Part: launch.Part{Role: role, Index: i}, Args: append([]string{role.String()}, append(args, common...)...)})
 	}
+	if err := launch.OrderDeaths(record.ControlDir(r.Out), r.faults); err != nil {
+		return err
+	}
 	if err := start(launch.Coordinator, 0, store...); err != nil {
 		return err
 	}
 	for i := range r.Servers {
-		if err := start(launch.Server, i, append([]string{"--index", strconv.Itoa(i)}, store...)...); err != nil {
+		if err := start(launch.Server, i, append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)}, store...)...); err != nil {
 			return err
 		}
 	}

@@ -95,9 +95,14 @@ func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, 
 
 // newest finds the checkpoint that a new line starts from: the newest one of which every byte that a
 // restore needs is right. Reading it all costs one pass, and finds damage here, where there is another
-// checkpoint to fall back to, and not on a server, which would only die of it.
+// checkpoint to fall back to, and not on a server, which would only die of it. Where every checkpoint is
+// damaged there is none; launchers that go on with a run look before (resumable).
 func (c *checkpoints) newest(ctx context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
 	names, err := ckpt.List(c.fs, c.dir)
+	if err != nil {
+		return "", 0, 0, err
+	}
+	line, err := ckpt.LastLine(c.fs, c.dir)
 	if err != nil {
 		return "", 0, 0, err
 	}
@@ -105,13 +110,13 @@ func (c *checkpoints) newest(ctx context.Context) (string, kintsugi.Step, kintsu
 		m, err := c.verify(ctx, name)
 		switch {
 		case err == nil:
-			return name, m.Step, m.Line, nil
+			return name, m.Step, line, nil
 		case !errors.Is(err, kintsugi.ErrCorrupt):
 			return "", 0, 0, fmt.Errorf("checkpoint %s in %s: %w", name, c.dir, err)
 		}
 		c.log.Warn("passed over a damaged checkpoint", "manifest", name, "err", err)
 	}
-	return "", 0, 0, nil
+	return "", 0, line, nil
 }
 
 func (c *checkpoints) verify(ctx context.Context, name string) (*ckpt.RunManifest, error) {

@@ -139,7 +139,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	if resumed {
-		if err := t.resumable(prob); err != nil {
+		if err := t.resumable(ctx, prob); err != nil {
 			return err
 		}
 	}

@@ -50,11 +50,16 @@ func (p Part) String() string {
 // logName is the part in the name of a file.
 func (p Part) logName() string { return fmt.Sprintf("%s-%d", p.Role, p.Index) }
 
-// Moment is a point of a run: a released step, or a time since the start. Exactly one is set; the
-// zero Moment means never.
+// Moment is a point of a run: a released step, a time since the start, or the nth time that the part
+// enters a state. Exactly one is set; the zero Moment means never.
 type Moment struct {
 	Step    kintsugi.Step
 	Elapsed time.Duration
+
+	// State and Times are known to the process alone: it is told of them when it starts (DieFile), and no
+	// Schedule reaches them.
+	State string
+	Times int // from 1
 }
 
 // Reached reports whether a run that has released step, elapsed after its start, is past m.
@@ -68,9 +73,11 @@ func (m Moment) Reached(step kintsugi.Step, elapsed time.Duration) bool {
 	return false
 }
 
-// String returns the moment as faults spell it, such as "step 500" or "20s"; "" for never.
+// String returns the moment as faults spell it, such as "step 500", "20s" or "saving 3"; "" for never.
 func (m Moment) String() string {
 	switch {
+	case m.State != "":
+		return fmt.Sprintf("%s %d", m.State, m.Times)
 	case m.Step > 0:
 		return fmt.Sprintf("step %d", m.Step)
 	case m.Elapsed > 0:
@@ -128,6 +135,10 @@ func (f Fault) String() string {
 		if f.Until != (Moment{}) {
 			fmt.Fprintf(&b, " to %s", f.Until)
 		}
+		return b.String()
+	}
+	if f.At.State != "" {
+		fmt.Fprintf(&b, " when %s", f.At)
 		return b.String()
 	}
 	fmt.Fprintf(&b, " at %s", f.At)

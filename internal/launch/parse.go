@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ const faultGrammar = `write faults like
     kill server/0 at step 500 for 5s
     kill worker/1 at 20s
     kill coordinator at step 30
+    kill server/0 when saving 3
     pause server/1 at step 300 for 3s
     slow worker/2 x5 from step 100 to step 300`
 
@@ -50,11 +52,13 @@ func (e *FaultError) Unwrap() error { return kintsugi.ErrUsage }
 // ParseFault reads a fault:
 //
 //	kill PART at MOMENT [for DURATION]
+//	kill server/N|worker/N when STATE [TIMES]
 //	pause PART at MOMENT for DURATION
 //	slow worker/N xFACTOR from MOMENT [to MOMENT]
 //
 // PART is server/N, worker/N or coordinator; MOMENT is "step N" or a time since the start such as 20s;
-// DURATION is a number with a unit (ms, s, m, h). The error is a *FaultError.
+// DURATION is a number with a unit (ms, s, m, h). STATE is one of ServerStates or WorkerStates: the process
+// kills itself when it enters it for the TIMES-th time, 1 if it is not said. The error is a *FaultError.
 func ParseFault(text string) (Fault, error) {
 	r := &faultReader{text: text}
 	r.next()
@@ -149,6 +153,11 @@ func (r *faultReader) fault() (f Fault, err error) {
 }
 
 func (r *faultReader) killOrPause(f *Fault) (err error) {
+	if f.Kind == Kill && r.word == "when" {
+		r.next()
+		f.At, err = r.state(f.Part.Role)
+		return err
+	}
 	if err = r.keyword("at"); err != nil {
 		return err
 	}
@@ -235,6 +244,27 @@ func (r *faultReader) moment() (m Moment, err error) {
 		return m, errors.New("steps are counted from 1")
 	}
 	m.Step = kintsugi.Step(n)
+	r.next()
+	return m, nil
+}
+
+// state reads a state of a part and how often it is entered.
+func (r *faultReader) state(role Role) (m Moment, err error) {
+	known := map[Role][]string{Server: ServerStates(), Worker: WorkerStates()}[role]
+	if len(known) == 0 {
+		return m, errors.New("only servers and workers have states; write at and a moment")
+	}
+	if !slices.Contains(known, r.word) {
+		return m, r.want("a state of a " + role.String() + ": " + strings.Join(known, ", "))
+	}
+	m.State, m.Times = r.word, 1
+	r.next()
+	if r.word == "" {
+		return m, nil
+	}
+	if m.Times, err = strconv.Atoi(r.word); err != nil || m.Times < 1 {
+		return m, r.want("how often the state is entered, from 1")
+	}
 	r.next()
 	return m, nil
 }

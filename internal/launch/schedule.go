@@ -188,7 +188,7 @@ func (s *Schedule) Next() (time.Duration, bool) {
 func (s *Schedule) Unreached() []Fault {
 	var left []Fault
 	for i, f := range s.faults {
-		if s.state[i] == waiting {
+		if s.state[i] == waiting && f.At.State == "" { // whether a part entered a state is not known here
 			left = append(left, f)
 		}
 	}

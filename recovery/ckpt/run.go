@@ -307,6 +307,25 @@ func List(fsys vfs.FS, dir string) ([]string, error) {
 	return files, nil
 }
 
+// LastLine returns the greatest line that any file belongs to, 0 if there is none. It counts what is
+// damaged or was never published as well: a new line must be greater, or its saves meet those files under
+// the names they need.
+func LastLine(fsys vfs.FS, dir string) (kintsugi.Line, error) {
+	var last kintsugi.Line
+	for folder, parse := range map[string]func(string) (fileName, bool){
+		runDir: parseRunName, shardDir: parseShardName, segmentDir: parseShardName,
+	} {
+		names, err := listNames(fsys, dir, folder, parse)
+		if err != nil {
+			return 0, fmt.Errorf("list checkpoints in %s: %w", dir, err)
+		}
+		if len(names) > 0 {
+			last = max(last, names[len(names)-1].Line)
+		}
+	}
+	return last, nil
+}
+
 // listNames returns the names in a folder that parse, ascending. A folder that does not exist is empty.
 // Other files are none of ours, and left alone.
 func listNames(fsys vfs.FS, dir, folder string, parse func(string) (fileName, bool)) ([]fileName, error) {

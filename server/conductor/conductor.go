@@ -241,7 +241,7 @@ func (c *Conductor) release(now time.Time) {
 	}
 	c.ready.Events = append(c.ready.Events, c.event(now, o))
 	c.late, c.lastRelease = 0, now
-	c.proceed(now)
+	c.admit(now) // whoever waited for this step; then the next one
 }
 
 // event tells of a released step.

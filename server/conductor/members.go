@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -99,11 +100,13 @@ func (c *Conductor) adoptTicket(t kintsugi.Ticket) {
 	}
 }
 
-// admit makes members of the workers that every shard knows, and answers their hello.
+// admit makes members of the workers that every shard knows, and answers their hello. A new life of a
+// worker whose earlier one has a gradient in the open step waits for its release: on the version before it
+// would compute the same gradient, and where late ones are applied that would count a second time.
 func (c *Conductor) admit(now time.Time) {
 	for _, slot := range c.slots() {
 		m := c.members[slot]
-		if m.greeted || !c.everyShardKnows(m.change) {
+		if m.greeted || !c.everyShardKnows(m.change) || c.countsEarlierLife(slot, m.incarnation) {
 			continue
 		}
 		m.admitted, m.greeted = true, true
@@ -113,6 +116,13 @@ func (c *Conductor) admit(now time.Time) {
 		c.welcome(slot)
 	}
 	c.proceed(now)
+}
+
+// countsEarlierLife reports whether the open step counts a gradient of a life of slot before inc.
+func (c *Conductor) countsEarlierLife(slot kintsugi.Slot, inc kintsugi.Incarnation) bool {
+	return c.open != nil && slices.ContainsFunc(c.open.commit.Counted, func(w kintsugi.Weighted) bool {
+		return w.Push.Slot == slot && w.Push.Incarnation < inc
+	})
 }
 
 func (c *Conductor) everyShardKnows(change uint64) bool {

@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// Question: does it matter where a process dies? Every state of a server and of a worker is hit, and the
+// coordinator at random steps. The claim that could be false: every run makes all its steps, exits with 0,
+// and ends with a loss that undisturbed runs of other seeds would end with: mean ± 3 standard deviations.
+
+// KillsConfig says what Kills measures.
+type KillsConfig struct {
+	Kills            int
+	Seed             uint64 // of the choice of victims and occasions
+	Calm             int    // undisturbed runs that say what is usual
+	Servers, Workers int
+	Steps            int
+	Binary           string
+	Flags            []string // for train, besides the ones above
+	Progress         io.Writer
+}
+
+// KillsRow is one run with a kill.
+type KillsRow struct {
+	Name     string  `json:"name"`
+	Seed     uint64  `json:"seed"` // of the run
+	Fault    string  `json:"fault"`
+	Part     string  `json:"part"`
+	State    string  `json:"state"`
+	Step     uint64  `json:"step"`             // newest released step when it died
+	Recovery float64 `json:"recovery_seconds"` // until the next step
+	Lost     uint64  `json:"lost_steps"`
+	Steps    uint64  `json:"steps"`
+	Loss     float64 `json:"final_loss"`
+	Mean     float64 `json:"calm_mean"`
+	Allowed  float64 `json:"allowed_deviation"` // 3 standard deviations of the calm runs
+	OK       bool    `json:"ok"`
+}
+
+// Kills runs the calm runs, then the others. A run that does not end in order is an error, one whose loss
+// is unusual a row that is not OK.
+func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
+	var calm []float64
+	for seed := range cfg.Calm {
+		s, err := cfg.run(ctx, uint64(seed+1), "")
+		if err != nil {
+			return nil, err
+		}
+		calm = append(calm, float64(s.FinalLoss))
+		fmt.Fprintf(cfg.Progress, "calm run %d of %d: loss %.5f\n", seed+1, cfg.Calm, float64(s.FinalLoss))
+	}
+	mean, deviation := meanDeviation(calm)
+	var rows []KillsRow
+	for i, row := range cfg.victims() {
+		row.Mean, row.Allowed = mean, 3*deviation
+		s, err := cfg.run(ctx, row.Seed, row.Fault)
+		if err != nil {
+			return rows, fmt.Errorf("%s, seed %d: %w", row.Fault, row.Seed, err)
+		}
+		row.Steps, row.Loss = s.Steps, float64(s.FinalLoss)
+		for _, f := range s.Failures {
+			row.Step, row.Recovery, row.Lost = f.Step, float64(f.RecoverySeconds), f.LostSteps
+		}
+		row.OK = row.Steps == uint64(cfg.Steps) && len(s.Failures) > 0 && row.Loss >= mean-row.Allowed && row.Loss <= mean+row.Allowed
+		fmt.Fprintf(cfg.Progress, "%d of %d, seed %d: %s: at step %d, next step after %.2f s, loss %.5f, ok %v\n",
+			i+1, cfg.Kills, row.Seed, row.Fault, row.Step, row.Recovery, row.Loss, row.OK)
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// victims goes through all states of servers and workers in turn, and the coordinator, and draws who is
+// hit and on which occasion.
+func (cfg *KillsConfig) victims() []KillsRow {
+	rng := rand.New(rand.NewPCG(cfg.Seed, 1))
+	type target struct {
+		role  launch.Role
+		state string
+	}
+	var targets []target
+	for _, s := range launch.ServerStates() {
+		targets = append(targets, target{launch.Server, s})
+	}
+	for _, s := range launch.WorkerStates() {
+		targets = append(targets, target{launch.Worker, s})
+	}
+	targets = append(targets, target{role: launch.Coordinator})
+	var rows []KillsRow
+	for i := range cfg.Kills {
+		t := targets[i%len(targets)]
+		f := launch.Fault{Kind: launch.Kill, Part: launch.Part{Role: t.role}}
+		switch t.role {
+		case launch.Server:
+			f.Part.Index = rng.IntN(cfg.Servers)
+		case launch.Worker:
+			f.Part.Index = rng.IntN(cfg.Workers)
+		}
+		row := KillsRow{Name: "kills", Seed: 1000 + cfg.Seed*10_000 + uint64(i), State: t.state}
+		switch t.state {
+		case "":
+			f.At.Step = kintsugi.Step(1 + rng.IntN(cfg.Steps*3/4))
+			row.State = "idle"
+		case "saving":
+			f.At.State, f.At.Times = t.state, 1+rng.IntN(4)
+		case "naming":
+			f.Part.Index = 0 // only the conductor names checkpoints
+			f.At.State, f.At.Times = t.state, 1+rng.IntN(4)
+		default:
+			f.At.State, f.At.Times = t.state, 1+rng.IntN(cfg.Steps*3/4)
+		}
+		row.Fault, row.Part = f.String(), f.Part.String()
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (record.Summary, error) {
+	args := append([]string{"--seed", strconv.FormatUint(seed, 10), "--steps", strconv.Itoa(cfg.Steps),
+		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", strconv.Itoa(2 * cfg.Steps)}, cfg.Flags...)
+	if fault != "" {
+		args = append(args, "--fault", fault)
+	}
+	run, err := runTrain(ctx, cfg.Binary, args)
+	if err != nil {
+		return record.Summary{}, err
+	}
+	return run.Summary, nil
+}

@@ -1,0 +1,98 @@
+package sim
+
+import "time"
+
+// proc is one life of a process: what happens to it stops with its death and waits while it is paused.
+type proc struct {
+	name    string
+	id      int
+	dead    bool
+	paused  time.Duration // nothing happens to it before this instant
+	streams []*stream
+	accept  func(e *end, first any) // takes a stream that somebody opened; first says for what
+}
+
+// event is something that will happen to a process, or to the world where on is nil.
+type event struct {
+	at  time.Duration
+	seq uint64 // of equal instants the earlier made comes first, so that a seed gives one order
+	on  *proc
+	do  func()
+}
+
+// clock is virtual time: a heap of events. Nothing waits; the clock jumps to whatever is next.
+type clock struct {
+	now    time.Duration
+	seq    uint64
+	heap   []event
+	events int // that have happened
+}
+
+// after makes do happen to p once d has passed.
+func (c *clock) after(p *proc, d time.Duration, do func()) {
+	c.at(p, c.now+d, do)
+}
+
+func (c *clock) at(p *proc, t time.Duration, do func()) {
+	c.seq++
+	c.push(event{at: max(t, c.now), seq: c.seq, on: p, do: do})
+}
+
+// step lets the next event happen. It reports false when there is none.
+func (c *clock) step() bool {
+	if len(c.heap) == 0 {
+		return false
+	}
+	e := c.pop()
+	c.now = e.at
+	if e.on != nil {
+		if e.on.dead {
+			return true
+		}
+		if e.on.paused > c.now { // it happens when the process goes on, in the order in which it came
+			c.at(e.on, e.on.paused, e.do)
+			return true
+		}
+	}
+	c.events++
+	e.do()
+	return true
+}
+
+func (e event) before(o event) bool {
+	return e.at < o.at || (e.at == o.at && e.seq < o.seq)
+}
+
+func (c *clock) push(e event) {
+	c.heap = append(c.heap, e)
+	i := len(c.heap) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if !c.heap[i].before(c.heap[up]) {
+			return
+		}
+		c.heap[i], c.heap[up] = c.heap[up], c.heap[i]
+		i = up
+	}
+}
+
+func (c *clock) pop() event {
+	top := c.heap[0]
+	last := len(c.heap) - 1
+	c.heap[0] = c.heap[last]
+	c.heap[last] = event{}
+	c.heap = c.heap[:last]
+	for i := 0; ; {
+		least := i
+		for k := 2*i + 1; k <= 2*i+2 && k < last; k++ {
+			if c.heap[k].before(c.heap[least]) {
+				least = k
+			}
+		}
+		if least == i {
+			return top
+		}
+		c.heap[i], c.heap[least] = c.heap[least], c.heap[i]
+		i = least
+	}
+}

@@ -1,0 +1,274 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Cluster is a run under virtual time: every core of the product, one after the other in the order in which
+// a seed lets things happen.
+type Cluster struct {
+	clock
+	cfg      Config
+	rng      *rand.Rand
+	layout   *kintsugi.Layout
+	shards   []kintsugi.ChunkRange
+	registry registry
+	store    store
+	oracle   *oracle
+
+	procs        int
+	incarnation  kintsugi.Incarnation
+	lives        map[kintsugi.Incarnation]*serverLife
+	servers      []*serverLife // by id: the newest life
+	workers      []*hand       // by slot: the newest life
+	coordinator  *overseer
+	coordinators int
+	promoted     []*conducting // conductors beside the one that the view names
+	blocked      map[[2]int]time.Duration
+
+	faults    [faultKinds]int
+	finished  kintsugi.ViewNumber // the newest view whose conductor has said that the run is over; 0: none
+	stopped   bool                // the run has been asked to stop
+	refused   map[kintsugi.PushID]bool
+	violation *Violation
+}
+
+// Violation is a promise that was broken.
+type Violation struct {
+	Promise string // its name
+	Text    string
+	At      time.Duration // virtual
+	Config  Config
+}
+
+// Error says what broke and how to see it again.
+func (v *Violation) Error() string {
+	replay := fmt.Sprintf("make sim SEED=%d STEPS=%d", v.Config.Seed, v.Config.drawn)
+	if drawn := Draw(v.Config.Seed, v.Config.drawn); drawn != v.Config.bare() {
+		replay = "the test that changed what the seed draws"
+	}
+	return fmt.Sprintf("%s: %s\nat %v of a run with %v\nreplay: %s", v.Promise, v.Text, v.At, v.Config, replay)
+}
+
+// Result is what a run that kept its promises came to.
+type Result struct {
+	Steps   []kintsugi.Commit // of the last line, without those before its restore
+	Base    kintsugi.Step     // that it was restored from
+	Params  []uint64          // of the last version
+	Lines   int
+	Virtual time.Duration
+	Events  int
+	Faults  [faultKinds]int
+}
+
+// Run runs a cluster to its end. The error is a *Violation.
+func Run(cfg Config) (Result, error) {
+	c, err := newCluster(cfg)
+	if err != nil {
+		return Result{}, err
+	}
+	c.startCoordinator()
+	for i := range c.servers {
+		c.startServer(i)
+	}
+	for i := range c.workers {
+		c.startWorker(i)
+	}
+	c.scheduleFault()
+	if cfg.StopAfter > 0 {
+		c.after(nil, cfg.StopAfter, c.stopRun)
+	}
+	deadline := cfg.Storm + cfg.patience()
+	for c.violation == nil && !c.over() {
+		if !c.step() {
+			c.fail(movesOn, "nothing will ever happen again\n%s", c.picture())
+		}
+		if c.now > deadline {
+			c.fail(movesOn, "not over %v after the last fault\n%s", cfg.patience(), c.picture())
+		}
+		if c.events > 200_000+20_000*int(cfg.Steps) {
+			c.fail(movesOn, "%d events and no end\n%s", c.events, c.picture())
+		}
+	}
+	if c.violation == nil {
+		c.checkEnd()
+	}
+	if c.violation != nil {
+		return c.result(), c.violation
+	}
+	return c.result(), nil
+}
+
+// stopRun asks every conductor, those to come too, to end the run after the open step.
+func (c *Cluster) stopRun() {
+	c.say("the run is asked to stop")
+	c.stopped = true
+	for _, s := range c.servers {
+		if s.tenure != nil && s.tenure.conductor != nil {
+			s.tenure.conductor.stopRun()
+		}
+	}
+	for _, x := range c.promoted {
+		x.stopRun()
+	}
+}
+
+func newCluster(cfg Config) (*Cluster, error) {
+	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{cfg.Chunks * kintsugi.MinChunkValues}}})
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6b696e)), layout: layout, shards: layout.Split(cfg.Servers),
+		oracle:  newOracle(len(layout.Chunks)),
+		lives:   make(map[kintsugi.Incarnation]*serverLife),
+		servers: make([]*serverLife, cfg.Servers), workers: make([]*hand, cfg.Workers),
+		blocked: make(map[[2]int]time.Duration), refused: make(map[kintsugi.PushID]bool),
+	}
+	c.registry = registry{c: c, places: make([]place, cfg.Servers)}
+	c.store = store{c: c, parts: make(map[string]*part)}
+	return c, nil
+}
+
+// wall is the time that the cores are told.
+func (c *Cluster) wall() time.Time { return time.Unix(1_000_000, 0).Add(c.now) }
+
+func (c *Cluster) newProc(name string) *proc {
+	c.procs++
+	return &proc{name: name, id: c.procs, accept: func(e *end, _ any) { e.close(errOver) }}
+}
+
+// kill ends a process at once: its streams break, its state is gone. What the cluster needs of it is started
+// again after a while.
+func (c *Cluster) kill(p *proc, why string) {
+	if p.dead {
+		return
+	}
+	c.say("%s dies: %s", p.name, why)
+	p.dead = true
+	for _, s := range p.streams {
+		c.breakStream(s)
+	}
+	p.streams = nil
+	back := 2*time.Millisecond + c.spell()
+	for i, s := range c.servers {
+		if s.proc == p {
+			if s.tenure != nil {
+				s.tenure.over = true
+			}
+			c.after(nil, back, func() {
+				if c.servers[i] == s {
+					c.startServer(i)
+				}
+			})
+		}
+	}
+	for i, h := range c.workers {
+		if h.proc == p {
+			c.after(nil, back, func() {
+				if c.workers[i] == h {
+					c.startWorker(i)
+				}
+			})
+		}
+	}
+	if c.coordinator.proc == p {
+		c.after(nil, back, c.startCoordinator)
+	}
+	for _, x := range c.promoted {
+		if x.p == p && c.registry.acting.proc == p {
+			c.after(nil, back, func() { c.promote() })
+		}
+	}
+}
+
+// over reports whether the run has ended for everyone. Once the conductor of the view that counts has said
+// that it is over, whoever started the processes ends what a later failure would start again.
+func (c *Cluster) over() bool {
+	if c.finished == 0 {
+		return false
+	}
+	if c.finished != c.registry.view.Number {
+		return true
+	}
+	for _, h := range c.workers {
+		if !h.finished {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Cluster) storming() bool { return c.now < c.cfg.Storm }
+
+// say writes a line of the trace.
+func (c *Cluster) say(format string, args ...any) {
+	if c.cfg.Trace != nil {
+		fmt.Fprintf(c.cfg.Trace, "%12v  %s\n", c.now, fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *Cluster) fail(promise, format string, args ...any) {
+	if c.violation != nil {
+		return
+	}
+	c.violation = &Violation{Promise: promise, Text: fmt.Sprintf(format, args...), At: c.now, Config: c.cfg}
+	c.say("BROKEN: %s: %s", promise, c.violation.Text)
+}
+
+func (c *Cluster) result() Result {
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults}
+	if v := c.registry.view; v != nil {
+		r.Lines = int(v.Line)
+		if h := c.oracle.lines[v.Line]; h != nil {
+			r.Steps, r.Base, r.Params = h.steps, h.base, h.versions[len(h.versions)-1]
+		}
+	}
+	return r
+}
+
+// picture says where everyone stands.
+func (c *Cluster) picture() string {
+	s := ""
+	if v := c.registry.view; v != nil {
+		s += fmt.Sprintf("view %d line %d: %s\n", v.Number, v.Line, v.Reason)
+	}
+	for _, x := range c.servers {
+		s += fmt.Sprintf("%s dead=%v seen=%d", x.name, x.dead, x.seen)
+		if t := x.tenure; t != nil {
+			s += fmt.Sprintf(" serves view %d", t.view.Number)
+			for _, r := range t.replicas {
+				if r != nil {
+					s += fmt.Sprintf("; shard %d released %d applied %d promised %d holds %d", r.id, r.released, r.reached, r.promised, len(r.held))
+				}
+			}
+			if x := t.conductor; x != nil {
+				s += fmt.Sprintf("; conducts under %d: released %d finished %v", x.fence, x.core.Released(), x.core.Finished())
+			}
+		}
+		s += "\n"
+	}
+	for _, x := range c.promoted {
+		s += fmt.Sprintf("%s dead=%v over=%v conducts under %d: released %d finished %v\n", x.p.name, x.p.dead, x.over, x.fence, x.core.Released(), x.core.Finished())
+	}
+	for _, h := range c.workers {
+		s += fmt.Sprintf("%s dead=%v finished=%v", h.name, h.dead, h.finished)
+		if x := h.session; x != nil {
+			s += fmt.Sprintf(" session: joined=%v awaiting=%v push=%v silent=%v over=%v", x.joined, x.awaiting, x.push, x.silent, x.over)
+		}
+		s += "\n"
+	}
+	return s
+}
+
+func (c *Cluster) computeTime(slot kintsugi.Slot) time.Duration {
+	d := c.between(c.cfg.Compute/2, 2*c.cfg.Compute)
+	if slot == 0 && c.cfg.Straggler > 1 {
+		d *= time.Duration(c.cfg.Straggler)
+	}
+	return d
+}

@@ -1,0 +1,236 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+const (
+	conductorTick = 50 * time.Millisecond
+	redialAfter   = 50 * time.Millisecond
+)
+
+var errTaken = fmt.Errorf("the worker has connected again")
+
+// conducting is the shell of the conductor core: its streams to the shards and the table of workers.
+type conducting struct {
+	c       *Cluster
+	p       *proc
+	view    *kintsugi.View
+	fence   kintsugi.Fence
+	core    *conductor.Conductor
+	shards  []*end          // by shard; nil: not connected
+	workers []*workerStream // by slot; nil: none
+	calls   []*end          // streams of workers
+	over    bool
+
+	// What the checkers know of it.
+	commits map[kintsugi.Step]kintsugi.Commit // newest that was sent
+	told    kintsugi.Step
+	done    bool
+}
+
+type workerStream struct {
+	e           *end
+	incarnation kintsugi.Incarnation
+}
+
+func newConducting(c *Cluster, p *proc, v *kintsugi.View, fence kintsugi.Fence) *conducting {
+	grace := c.cfg.StartGrace
+	if v.Line > 1 {
+		grace = c.cfg.RejoinGrace
+	}
+	core, err := conductor.New(conductor.Config{
+		Line: v.Line, View: v.Number, Fence: fence, Model: c.layout.Fingerprint(), Shards: len(v.Chains), Slots: c.cfg.Workers,
+		Consistency: c.cfg.Consistency, Schedule: c.cfg.schedule(), Steps: c.cfg.Steps, SaveEvery: c.cfg.SaveEvery,
+		StartGrace: grace, LeaveGrace: c.cfg.LeaveGrace,
+	}, c.wall())
+	if err != nil {
+		c.fail(notAtFault, "new conductor: %v", err)
+	}
+	return &conducting{
+		c: c, p: p, view: v, fence: fence, core: core,
+		shards: make([]*end, len(v.Chains)), workers: make([]*workerStream, c.cfg.Workers),
+		commits: make(map[kintsugi.Step]kintsugi.Commit),
+	}
+}
+
+// run opens the control streams and begins to tick.
+func (x *conducting) run() {
+	x.c.say("%s conducts view %d under fence %d", x.p.name, x.view.Number, x.fence)
+	for i := range x.shards {
+		x.hold(kintsugi.ShardID(i))
+	}
+	x.tick()
+	x.stopRun()
+}
+
+// stopRun ends the run if it has been asked to stop.
+func (x *conducting) stopRun() {
+	if x.c.stopped && !x.p.dead {
+		x.core.Stop(x.c.wall(), "interrupted", true)
+	}
+	x.perform()
+}
+
+func (x *conducting) tick() {
+	if x.over {
+		return
+	}
+	x.core.Tick(x.c.wall())
+	x.perform()
+	x.c.after(x.p, conductorTick, x.tick)
+}
+
+// hold keeps a control stream to a shard open.
+func (x *conducting) hold(id kintsugi.ShardID) {
+	if x.over {
+		return
+	}
+	to := x.c.lives[x.view.Head(id).Incarnation]
+	var e *end
+	e = x.c.open(x.p, to.proc, controlCall{id}, func(m any) {
+		x.answered(m.(kintsugi.ReplicaMessage))
+	}, func(error) {
+		if x.shards[id] == e {
+			x.shards[id] = nil
+		}
+		x.c.after(x.p, redialAfter, func() { x.hold(id) })
+	})
+	x.shards[id] = e
+	x.core.ShardConnected(id)
+	x.perform()
+}
+
+func (x *conducting) answered(m kintsugi.ReplicaMessage) {
+	x.core.HandleReplica(x.c.wall(), m)
+	if s, ok := m.(kintsugi.Stable); ok && x.c.cfg.plant == earlyRelease {
+		for i := range x.shards {
+			s.Shard = kintsugi.ShardID(i)
+			x.core.HandleReplica(x.c.wall(), s)
+		}
+	}
+	x.perform()
+}
+
+// stop ends everything: the view is over, or the process is about to go.
+func (x *conducting) stop() {
+	x.over = true
+	for _, e := range x.shards {
+		e.close(errOver)
+	}
+	for _, e := range x.calls {
+		e.close(errOver)
+	}
+}
+
+// welcome takes a worker's stream: a hello, then tickets.
+func (x *conducting) welcome(e *end) {
+	if x.over {
+		e.close(errOver)
+		return
+	}
+	x.calls = append(x.calls, e)
+	e.hear = func(m any) { x.greet(e, m.(kintsugi.Hello)) }
+	e.pump()
+}
+
+func (x *conducting) greet(e *end, h kintsugi.Hello) {
+	err := x.core.HandleHello(x.c.wall(), h)
+	if err != nil {
+		x.c.say("%s refuses worker/%d@%d: %v", x.p.name, h.Slot, h.Incarnation, err)
+		e.close(err)
+		x.perform()
+		return
+	}
+	if old := x.workers[h.Slot]; old != nil {
+		if old.incarnation == h.Incarnation {
+			old.e.close(errTaken)
+		} else {
+			old.e.close(fmt.Errorf("%w: worker/%d has a later life", kintsugi.ErrFenced, h.Slot))
+		}
+	}
+	w := &workerStream{e: e, incarnation: h.Incarnation}
+	x.workers[h.Slot] = w
+	e.hear = func(m any) {
+		t := m.(kintsugi.Ticket)
+		x.c.say("%s hears the ticket of %v@%d", x.p.name, t.Push, t.Push.Incarnation)
+		x.core.HandleTicket(x.c.wall(), t)
+		x.perform()
+	}
+	e.broke = func(error) {
+		if x.workers[h.Slot] == w {
+			x.workers[h.Slot] = nil
+			x.core.WorkerGone(x.c.wall(), h.Slot, h.Incarnation)
+			x.perform()
+		}
+	}
+	x.perform()
+	e.pump()
+}
+
+// perform carries out what the core owes, in field order.
+func (x *conducting) perform() {
+	if x.over {
+		return
+	}
+	ready := x.core.Ready()
+	for _, m := range ready.ToShards {
+		if c, ok := m.Message.(kintsugi.Commit); ok {
+			x.c.checkCommit(x, c)
+			x.commits[c.Step] = c
+		}
+		if e := x.shards[m.Shard]; e != nil {
+			e.send(sealed{x, m.Message})
+		}
+	}
+	for _, e := range ready.Events { // before the workers hear of it, as the checkers see it
+		x.note(e)
+	}
+	for _, m := range ready.ToWorkers {
+		if w := x.workers[m.Slot]; w != nil && w.incarnation == m.Incarnation {
+			w.e.send(m.Message)
+		}
+	}
+	for _, p := range ready.Publish {
+		x.publish(p)
+	}
+}
+
+// note hands an event of the run to the checkers.
+func (x *conducting) note(e kintsugi.RunEvent) {
+	switch e := e.(type) {
+	case kintsugi.StepEvent:
+		x.c.say("%s releases step %d of line %d: %v", x.p.name, e.Step, e.Line, e.Counted)
+		x.c.checkStep(x, e)
+	case kintsugi.CheckpointEvent:
+		x.c.say("%s: checkpoint of step %d: %s", x.p.name, e.Step, orOK(e.Err))
+	case kintsugi.Done:
+		x.c.say("%s: done at step %d: %s", x.p.name, e.Step, e.Reason)
+		x.c.checkDone(x, e)
+	}
+}
+
+// publish publishes a run manifest beside everything else.
+func (x *conducting) publish(p conductor.Publication) {
+	m := &manifest{line: x.view.Line, step: p.Step, fence: x.fence, parts: p.Manifests}
+	x.c.after(x.p, x.c.store.took(), func() {
+		if x.over { // the process lives on, but its context has ended
+			return
+		}
+		err := x.c.store.publish(m)
+		e := kintsugi.CheckpointEvent{Step: p.Step, Manifest: m.name, Bytes: p.Bytes, Took: p.Took}
+		if err != nil {
+			e.Err = err.Error()
+			if errors.Is(err, errPublished) {
+				x.c.fail(wholeManifest, "%s publishes %s again with other parts", x.p.name, m.name)
+			}
+		}
+		x.core.Published(x.c.wall(), e)
+		x.perform()
+	})
+}

@@ -1,0 +1,140 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+// Config describes a run under virtual time. The same Config gives the same run, to the last event.
+type Config struct {
+	Seed                     uint64
+	Servers, Workers, Chunks int
+	Steps, SaveEvery         kintsugi.Step
+	Consistency              agg.Config
+
+	Faults     FaultSet
+	FaultEvery time.Duration // mean time between two of them
+	Storm      time.Duration // faults happen until then
+
+	StopAfter time.Duration // the run is asked to stop then, with a last checkpoint; 0: never
+
+	Jitter     time.Duration // mean time on the way of a message, beside 50 µs
+	Compute    time.Duration // mean time of a gradient
+	Straggler  int           // worker 0 takes this many times as long; 0 and 1: as the others
+	Kernel     time.Duration // mean time of a step on a shard
+	StartGrace time.Duration
+	// RejoinGrace is StartGrace for every line but the first.
+	RejoinGrace    time.Duration
+	LeaveGrace     time.Duration
+	Hold           time.Duration
+	LapsesForgiven bool
+
+	Trace io.Writer // nil: none
+
+	plant bug
+	drawn kintsugi.Step // what Draw was given
+}
+
+// bug is one that a test plants into the simulated shells, to see that a checker finds it.
+type bug uint8
+
+const (
+	noBug            bug = iota
+	forgottenFence       // a shard obeys whoever speaks
+	unrepeatedTicket     // a worker that connects again does not repeat its ticket
+	earlyFree            // a push's buffer is used again while the kernel reads it
+	appliedTwice         // a repeated commit is applied again
+	overwritePinned      // a version's buffer is used again while it is read
+	mixedVersions        // a worker takes what it gets from each shard
+	earlyRelease         // the first shard's answer counts for all
+)
+
+// schedule is one of which every step has scalars of its own.
+func (c Config) schedule() conductor.Schedule {
+	return conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.1, Decay: conductor.Linear, Steps: c.Steps}
+}
+
+// bare returns c without what watches it.
+func (c Config) bare() Config {
+	c.Trace = nil
+	return c
+}
+
+// prefetches says whether workers ask for the next version before they know what became of their push.
+func (c Config) prefetches() bool { return c.Consistency.Late == agg.Drop }
+
+// patience is how long after the last fault a run may take to end.
+func (c Config) patience() time.Duration {
+	turn := (c.Compute*time.Duration(max(1, c.Straggler)) + 20*c.Jitter + 4*c.Kernel) * 4
+	return time.Minute + c.Hold + c.StartGrace + c.RejoinGrace + time.Duration(c.Steps)*turn
+}
+
+// String says in a line what kind of run it is.
+func (c Config) String() string {
+	return fmt.Sprintf("%d servers, %d workers, %d chunks, %d steps, a checkpoint each %d, %+v, faults %v", c.Servers, c.Workers, c.Chunks, c.Steps, c.SaveEvery, c.Consistency, c.Faults)
+}
+
+// EveryFault is the first of the seeds whose runs meet every fault; the runs before meet some.
+const EveryFault = 1 << 32
+
+// Draw returns the run of a seed: its shape, its knobs and which faults it meets. steps 0 draws their number.
+func Draw(seed uint64, steps kintsugi.Step) Config {
+	rng := rand.New(rand.NewPCG(seed, 0x647261))
+	pick := func(lo, hi int) int { return lo + rng.IntN(hi-lo+1) }
+	c := Config{
+		Seed: seed, drawn: steps, Steps: steps,
+		Servers: pick(1, 4), Workers: pick(1, 5), Chunks: pick(1, 6),
+		SaveEvery:  kintsugi.Step(pick(0, 12)),
+		Jitter:     time.Duration(math.Exp(rng.Float64()*5)*50) * time.Microsecond, // 50 µs to 7 ms
+		Compute:    time.Duration(pick(1, 40)) * time.Millisecond,
+		Straggler:  max(1, pick(-3, 6)),
+		Kernel:     time.Duration(pick(100, 4000)) * time.Microsecond,
+		StartGrace: 3 * time.Second, RejoinGrace: time.Second, LeaveGrace: time.Duration(pick(50, 1000)) * time.Millisecond,
+		LapsesForgiven: rng.IntN(2) == 0,
+	}
+	if rng.IntN(2) == 0 {
+		c.Hold = leaseTime + time.Second
+	}
+	if steps == 0 {
+		c.Steps = kintsugi.Step(pick(5, 60))
+	}
+	c.Consistency = drawConsistency(rng, c.Workers)
+	turn := c.Compute + 5*c.Jitter + 2*c.Kernel // of a step, about
+	c.Storm = time.Duration(c.Steps)*turn*time.Duration(pick(1, 4)) + time.Duration(pick(0, 10))*time.Second
+	c.FaultEvery = time.Duration(float64(turn) * math.Exp(rng.Float64()*4) / 3) // about 0.05 to 3 in a step
+	for f := range faultKinds {
+		if rng.IntN(3) > 0 { // a run that meets every fault never gets to the rare orders of a few
+			c.Faults |= 1 << f
+		}
+	}
+	if rng.IntN(6) == 0 {
+		c.StopAfter = time.Duration(rng.Int64N(int64(c.Storm)))
+	}
+	if seed >= EveryFault {
+		c.Faults = AllFaults
+	}
+	return c
+}
+
+// drawConsistency draws the knobs of counting.
+func drawConsistency(rng *rand.Rand, workers int) agg.Config {
+	switch rng.IntN(6) {
+	case 0, 1:
+		return agg.Config{Lead: kintsugi.Infinite}
+	case 2:
+		return agg.Config{Quota: max(1, workers-1), Lead: kintsugi.Infinite}
+	case 3:
+		return agg.Config{Quota: 1, Late: agg.Apply, Staleness: kintsugi.Infinite, PerWorker: math.MaxInt, Lead: kintsugi.Infinite}
+	case 4:
+		return agg.Config{Quota: 1 + rng.IntN(workers), Late: agg.Apply, Staleness: uint32(1 + rng.IntN(4)), Discount: true, Lead: kintsugi.Infinite}
+	default:
+		return agg.Config{Quota: workers, Late: agg.Apply, Staleness: 1, Scale: agg.Sum, Lead: kintsugi.Infinite}
+	}
+}

@@ -1,0 +1,376 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+const (
+	retryAfter = 50 * time.Millisecond
+	retryLimit = 2 * time.Second
+)
+
+// hand is one life of a worker's process: the shell of package worker as a state machine.
+type hand struct {
+	*proc
+	c           *Cluster
+	slot        kintsugi.Slot
+	incarnation kintsugi.Incarnation
+	view        *kintsugi.View // that it follows
+	conductor   *proc          // who conducts it, as far as it knows
+	pause       time.Duration  // before the next try
+	session     *session       // nil: none
+	tries       int            // numbers the sessions
+	params      []uint64
+	finished    bool
+	sent        kintsugi.PushID // newest ticket, for a planted bug
+}
+
+func (c *Cluster) startWorker(slot int) {
+	c.incarnation++
+	h := &hand{
+		proc: c.newProc(fmt.Sprintf("worker/%d@%d", slot, c.incarnation)), c: c,
+		slot: kintsugi.Slot(slot), incarnation: c.incarnation, pause: retryAfter, params: make([]uint64, len(c.layout.Chunks)),
+	}
+	c.workers[slot] = h
+	c.say("%s starts", h.name)
+	c.registry.observe(h.proc, h.look)
+}
+
+// look follows the view that counts and whoever conducts it.
+func (h *hand) look() {
+	v, by := h.c.registry.view, h.c.registry.conductor()
+	if v == nil || h.finished || (h.view != nil && v.Number == h.view.Number && by == h.conductor) {
+		return
+	}
+	h.view, h.conductor, h.pause = v, by, retryAfter
+	if s := h.session; s != nil {
+		s.close()
+	}
+	h.join()
+}
+
+// join begins a session.
+func (h *hand) join() {
+	h.tries++
+	s := &session{h: h, c: h.c, view: h.view, line: h.view.Line}
+	h.session = s
+	s.connect()
+}
+
+// again tries again after a pause, unless another session has begun meanwhile.
+func (h *hand) again(err error) {
+	h.session = nil
+	h.c.say("%s: session ended: %v", h.name, err)
+	for _, fatal := range []error{kintsugi.ErrOtherModel, kintsugi.ErrFenced, kintsugi.ErrUsage} {
+		if errors.Is(err, fatal) {
+			h.c.checkTurnedAway(h, err)
+			h.c.kill(h.proc, err.Error())
+			return
+		}
+	}
+	try := h.tries
+	h.c.after(h.proc, h.pause, func() {
+		if h.tries == try && !h.finished {
+			h.join()
+		}
+	})
+	h.pause = min(2*h.pause, retryLimit)
+}
+
+// session is a worker's set of streams in one view.
+type session struct {
+	h      *hand
+	c      *Cluster
+	view   *kintsugi.View
+	line   kintsugi.Line
+	work   *end
+	pushes []*end // by shard; nil: it has no chunks
+	reads  []*end
+	over   bool
+	joined bool
+
+	// A read that is under way.
+	reading *reading
+
+	// The push that is under way.
+	push     kintsugi.PushID
+	grads    []uint64
+	silent   []bool // by shard: its head has not answered
+	refused  *kintsugi.Refused
+	awaiting bool // its ticket is out
+	settled  *outcome
+	ahead    *kintsugi.Step // version that was read before the outcome was known
+	prefetch bool           // such a read is under way
+}
+
+// outcome is what became of a push.
+type outcome struct {
+	step    kintsugi.Step
+	refused *kintsugi.Refused
+}
+
+func (s *session) connect() {
+	guard := func(f func(any)) func(any) {
+		return func(m any) {
+			if !s.over {
+				f(m)
+			} else {
+				drop(m)
+			}
+		}
+	}
+	h := s.h
+	s.pushes, s.reads = make([]*end, len(s.view.Chains)), make([]*end, len(s.view.Chains))
+	for i := range s.view.Chains {
+		id := kintsugi.ShardID(i)
+		if s.c.shards[i].Lo == s.c.shards[i].Hi {
+			continue
+		}
+		to := s.c.lives[s.view.Head(id).Incarnation]
+		s.pushes[i] = s.c.open(h.proc, to.proc, pushCall{id}, guard(func(m any) { s.headSays(i, m) }), s.fail)
+		s.reads[i] = s.c.open(h.proc, to.proc, readCall{id}, guard(func(m any) { s.arrived(i, m.(*answerFrame)) }), s.fail)
+	}
+	s.work = s.c.open(h.proc, h.conductor, workCall{}, guard(func(m any) { s.conductorSays(m.(kintsugi.ConductorMessage)) }), s.fail)
+	s.work.send(kintsugi.Hello{
+		Protocol: kintsugi.ProtocolVersion, Model: s.c.layout.Fingerprint(), Line: s.line, Slot: h.slot, Incarnation: h.incarnation,
+	})
+}
+
+// fail ends the session with an error of any of its streams.
+func (s *session) fail(err error) {
+	if s.over {
+		return
+	}
+	s.close()
+	s.h.again(err)
+}
+
+func (s *session) close() {
+	s.over = true
+	s.work.close(errCut)
+	for i := range s.pushes {
+		s.pushes[i].close(errCut)
+		s.reads[i].close(errCut)
+	}
+}
+
+// conductorSays handles a message of the conductor.
+func (s *session) conductorSays(m kintsugi.ConductorMessage) {
+	switch m := m.(type) {
+	case kintsugi.Admitted:
+		if !s.joined {
+			s.joined = true
+			s.read(m.Step, s.turn)
+		}
+	case kintsugi.Released:
+		for _, id := range m.Counted {
+			if id == s.push && s.awaiting {
+				s.c.checkToldCounted(s.h, m, id)
+				s.settle(outcome{step: m.Step})
+				return
+			}
+		}
+	case kintsugi.Refused:
+		s.c.checkToldRefused(m)
+		if m.Push == s.push && s.awaiting {
+			s.settle(outcome{step: m.Step, refused: &m})
+		}
+	case kintsugi.Done:
+		s.h.finished = true
+		s.close()
+	}
+}
+
+// turn computes one gradient on a version and pushes it.
+func (s *session) turn(v kintsugi.Step) {
+	h := s.h
+	s.push = kintsugi.PushID{Line: s.line, Slot: h.slot, Incarnation: h.incarnation, Version: v}
+	s.settled, s.ahead, s.refused, s.awaiting = nil, nil, nil, false
+	s.c.after(h.proc, s.c.computeTime(h.slot), func() {
+		if s.over {
+			return
+		}
+		sum := digest(h.params)
+		s.grads = make([]uint64, len(h.params))
+		for i := range s.grads {
+			s.grads[i] = gradientOf(s.push, kintsugi.ChunkID(i), sum)
+		}
+		s.sendPush()
+	})
+}
+
+func (s *session) sendPush() {
+	s.silent = make([]bool, len(s.pushes))
+	for i, e := range s.pushes {
+		if e == nil {
+			continue
+		}
+		s.silent[i] = true
+		s.frames(i, e)
+		if s.c.cfg.Faults.Has(Repeat) && s.c.storming() && s.c.chance(0.05) {
+			s.frames(i, e) // whoever counts a push by its frames counts this one twice
+		}
+	}
+}
+
+func (s *session) frames(i int, e *end) {
+	for id := s.c.shards[i].Lo; id < s.c.shards[i].Hi; id++ {
+		f := &frame{shard: kintsugi.ShardID(i), push: s.push, chunk: id, value: s.grads[id]}
+		if s.c.cfg.Faults.Has(Damage) && s.c.storming() && s.c.chance(0.005) {
+			f.value, f.damaged = ^f.value, true
+		}
+		e.send(f)
+	}
+}
+
+// headSays handles an answer to a push. A head gives one for each time it is sent; the first counts.
+func (s *session) headSays(i int, m any) {
+	var id kintsugi.PushID
+	switch m := m.(type) {
+	case kintsugi.Received:
+		id = m.Push
+		s.c.checkReceived(m)
+	case kintsugi.Refused:
+		id = m.Push
+		if id == s.push {
+			s.refused = &m
+		}
+	}
+	if id != s.push || !s.silent[i] {
+		return
+	}
+	if s.silent[i] = false; slices.Contains(s.silent, true) {
+		return
+	}
+	if s.refused != nil {
+		s.afterRefusal(*s.refused)
+		return
+	}
+	s.sendTicket()
+}
+
+func (s *session) sendTicket() {
+	s.awaiting = true
+	views := make([]kintsugi.ViewNumber, len(s.view.Chains))
+	for i := range views {
+		views[i] = s.view.Number
+	}
+	t := kintsugi.Ticket{
+		Push: s.push, Views: views, Loss: 1, Examples: examplesOf(s.push), SquaredNorm: 1,
+	}
+	if s.c.cfg.plant != unrepeatedTicket || s.h.sent != s.push {
+		s.work.send(t)
+	}
+	s.h.sent = s.push
+	if s.c.cfg.Faults.Has(Repeat) && s.c.storming() && s.c.chance(0.05) {
+		s.work.send(t)
+	}
+	if s.c.cfg.prefetches() {
+		s.prefetch = true
+		s.read(s.push.Version+1, func(v kintsugi.Step) {
+			s.prefetch, s.ahead = false, &v
+			s.goOn()
+		})
+	}
+}
+
+func (s *session) settle(o outcome) {
+	if s.settled == nil {
+		s.settled = &o
+		s.goOn()
+	}
+}
+
+// goOn reads the version to go on with once it is known what became of the push.
+func (s *session) goOn() {
+	o := s.settled
+	if o == nil {
+		return
+	}
+	if o.refused != nil && o.step <= s.push.Version {
+		s.fail(fmt.Errorf("push %v was refused: %s", s.push, o.refused.Reason))
+		return
+	}
+	switch {
+	case s.prefetch:
+	case s.ahead != nil && *s.ahead >= o.step:
+		s.awaiting = false
+		s.turn(*s.ahead)
+	default:
+		s.awaiting = false
+		s.read(o.step, s.turn)
+	}
+}
+
+func (s *session) afterRefusal(r kintsugi.Refused) {
+	if r.Step <= r.Push.Version {
+		s.fail(fmt.Errorf("push %v was refused: %s", r.Push, r.Reason))
+		return
+	}
+	s.read(r.Step, s.turn)
+}
+
+// reading assembles one version from all shards.
+type reading struct {
+	atLeast kintsugi.Step
+	have    []kintsugi.Step
+	left    []int // frames of the present answer that have not come
+	then    func(kintsugi.Step)
+}
+
+func (s *session) read(atLeast kintsugi.Step, then func(kintsugi.Step)) {
+	s.reading = &reading{
+		atLeast: atLeast, then: then,
+		have: make([]kintsugi.Step, len(s.reads)), left: make([]int, len(s.reads)),
+	}
+	for i := range s.reads {
+		s.ask(i)
+	}
+}
+
+func (s *session) ask(i int) {
+	if e := s.reads[i]; e != nil {
+		s.reading.left[i] = int(s.c.shards[i].Hi - s.c.shards[i].Lo)
+		e.send(readRequest{line: s.line, atLeast: s.reading.atLeast})
+	}
+}
+
+// arrived lands one chunk. When every shard has answered, those that gave an older version than the newest
+// are asked again.
+func (s *session) arrived(i int, f *answerFrame) {
+	s.h.params[f.chunk] = f.value()
+	line, version := f.line, f.version
+	f.done()
+	r := s.reading
+	n := int(s.c.shards[i].Hi - s.c.shards[i].Lo)
+	if line != s.line || (r.left[i] < n && version != r.have[i]) {
+		s.c.fail(oneVersion, "%s is sent version %d of line %d amid version %d of line %d", s.h.name, version, line, r.have[i], s.line)
+		return
+	}
+	r.have[i] = version
+	r.left[i]--
+	newest := kintsugi.Step(0)
+	for k := range r.left {
+		if r.left[k] > 0 {
+			return
+		}
+		newest = max(newest, r.have[k])
+	}
+	whole := true
+	r.atLeast = newest
+	for k := range r.have {
+		if s.reads[k] != nil && r.have[k] < newest && s.c.cfg.plant != mixedVersions {
+			whole = false
+			s.ask(k)
+		}
+	}
+	if whole {
+		s.c.checkRead(s.h, line, newest)
+		r.then(newest)
+	}
+}

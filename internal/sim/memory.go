@@ -1,0 +1,83 @@
+package sim
+
+import "github.com/kintsugi-ml/kintsugi"
+
+// version is one buffer with a version of a shard. Buffers are used again, so whoever writes one too early
+// destroys what somebody reads.
+type version struct {
+	step   kintsugi.Step
+	values []uint64 // by chunk of the shard
+	pins   int
+	live   bool // current, next or being written
+}
+
+// versions holds the buffers of one shard as package server does: the released one, which is read, and the
+// one after it.
+type versions struct {
+	n             int
+	current, next *version
+	free          []*version
+	waiting       []reader
+	overwrite     bool // a planted bug: buffers are used again while they are pinned
+}
+
+// reader waits for a version.
+type reader struct {
+	atLeast kintsugi.Step
+	give    func(*version)
+}
+
+func (v *versions) take(step kintsugi.Step) *version {
+	x := &version{values: make([]uint64, v.n)}
+	if n := len(v.free); n > 0 {
+		x = v.free[n-1]
+		v.free = v.free[:n-1]
+	}
+	x.step, x.live = step, true
+	return x
+}
+
+func (v *versions) applied(x *version) {
+	v.retire(v.next)
+	v.next = x
+}
+
+// publish makes the next version the current one, or x if this is the first.
+func (v *versions) publish(x *version) {
+	if x == nil {
+		x, v.next = v.next, nil
+	}
+	v.retire(v.current)
+	v.current = x
+	waiting := v.waiting
+	v.waiting = nil
+	for _, r := range waiting {
+		v.read(r.atLeast, r.give)
+	}
+}
+
+func (v *versions) retire(x *version) {
+	if x == nil {
+		return
+	}
+	x.live = false
+	if x.pins == 0 || v.overwrite {
+		v.free = append(v.free, x)
+	}
+}
+
+// read gives the current version, pinned once, as soon as it is at least atLeast.
+func (v *versions) read(atLeast kintsugi.Step, give func(*version)) {
+	if v.current.step < atLeast {
+		v.waiting = append(v.waiting, reader{atLeast, give})
+		return
+	}
+	v.current.pins++
+	give(v.current)
+}
+
+func (v *versions) unpin(x *version) {
+	if x.pins--; x.pins == 0 && !x.live && !v.overwrite {
+		v.free = append(v.free, x)
+	}
+}

@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Arithmetic of the simulation. A chunk is one uint64, and every operation mixes bits, so that a gradient
+// that is left out, counted twice, weighed otherwise, summed in another order or computed on other
+// parameters shows in every version after it. What takes floats and kernels in a run is exact here.
+
+func mix(h, x uint64) uint64 {
+	h ^= x + 0x9e3779b97f4a7c15 + h<<6 + h>>2
+	h *= 0xff51afd7ed558ccd
+	return h ^ h>>33
+}
+
+// digest sums a whole version up.
+func digest(params []uint64) uint64 {
+	h := uint64(len(params))
+	for _, p := range params {
+		h = mix(h, p)
+	}
+	return h
+}
+
+// gradientOf returns one chunk of the gradient that id names on parameters with the given digest: a pure
+// function of slot, version and sequence, as the protocol asks.
+func gradientOf(id kintsugi.PushID, chunk kintsugi.ChunkID, params uint64) uint64 {
+	h := mix(params, uint64(id.Slot)<<32|uint64(id.Sequence))
+	return mix(mix(h, uint64(id.Version)), uint64(chunk))
+}
+
+// stepOf returns what a step makes of one chunk. gradients lie in the order of c.Counted.
+func stepOf(value uint64, c *kintsugi.Commit, gradient func(i int) uint64) uint64 {
+	o := c.Optimizer
+	h := mix(value, uint64(math.Float32bits(c.Scale))<<32|uint64(math.Float32bits(o.LearningRate)))
+	h = mix(h, uint64(math.Float32bits(o.Correction1))<<32|uint64(math.Float32bits(o.Correction2)))
+	for i, w := range c.Counted {
+		h = mix(mix(h, uint64(math.Float32bits(w.Weight))), gradient(i))
+	}
+	return h
+}
+
+// examplesOf is how many examples the batch of a push has.
+func examplesOf(id kintsugi.PushID) uint32 { return 8 + uint32(id.Slot)%3 }
+
+// oracle knows what every released version of every line must be: it computes the steps that were counted,
+// one after the other, on whole vectors.
+type oracle struct {
+	initial []uint64
+	lines   map[kintsugi.Line]*history
+}
+
+// history is what a line has released.
+type history struct {
+	base     kintsugi.Step
+	versions [][]uint64        // from base on
+	digests  []uint64          // of the versions
+	steps    []kintsugi.Commit // from base+1 on
+	counted  map[kintsugi.PushID]kintsugi.Step
+	batches  map[batch]kintsugi.Step
+}
+
+// batch is what a gradient was computed from: two lives of a worker compute the same one.
+type batch struct {
+	slot     kintsugi.Slot
+	version  kintsugi.Step
+	sequence uint32
+}
+
+func newOracle(chunks int) *oracle {
+	o := &oracle{lines: make(map[kintsugi.Line]*history)}
+	for i := range chunks {
+		o.initial = append(o.initial, mix(1, uint64(i)))
+	}
+	return o
+}
+
+// begin starts a line from a checkpoint, or from the initialisation.
+func (o *oracle) begin(line kintsugi.Line, base kintsugi.Step, values []uint64) {
+	o.lines[line] = &history{
+		base: base, versions: [][]uint64{values}, digests: []uint64{digest(values)},
+		counted: make(map[kintsugi.PushID]kintsugi.Step), batches: make(map[batch]kintsugi.Step),
+	}
+}
+
+// version returns a version of a line, or nil if it was never released.
+func (o *oracle) version(line kintsugi.Line, step kintsugi.Step) []uint64 {
+	h := o.lines[line]
+	if h == nil || step < h.base || int(step-h.base) >= len(h.versions) {
+		return nil
+	}
+	return h.versions[step-h.base]
+}
+
+func (h *history) newest() kintsugi.Step { return h.base + kintsugi.Step(len(h.steps)) }
+
+// release computes the next step of a line.
+func (h *history) release(c kintsugi.Commit) {
+	now := h.versions[len(h.versions)-1]
+	next := make([]uint64, len(now))
+	for i, v := range now {
+		next[i] = stepOf(v, &c, func(k int) uint64 {
+			id := c.Counted[k].Push
+			return gradientOf(id, kintsugi.ChunkID(i), h.digests[id.Version-h.base])
+		})
+	}
+	h.versions = append(h.versions, next)
+	h.digests = append(h.digests, digest(next))
+	h.steps = append(h.steps, c)
+	for _, w := range c.Counted {
+		h.counted[w.Push] = c.Step
+		h.batches[batch{w.Push.Slot, w.Push.Version, w.Push.Sequence}] = c.Step
+	}
+}
+
+// same reports whether two commits do the same to a version.
+func same(a, b kintsugi.Commit) bool {
+	return a.Step == b.Step && a.Scale == b.Scale && a.Optimizer == b.Optimizer && slices.Equal(a.Counted, b.Counted)
+}

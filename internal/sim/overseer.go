@@ -1,0 +1,160 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/roster"
+)
+
+const coordinatorRetry = 200 * time.Millisecond
+
+// overseer is one life of a coordinator: the shell of package recovery under virtual time. What it knows
+// begins anew with each leadership.
+type overseer struct {
+	*proc
+	c       *Cluster
+	state   *roster.State
+	leads   bool
+	present []roster.Joined // by server; Since 0: away
+	view    *kintsugi.View
+	again   int // numbers the timers, so that only the newest counts
+	busy    bool
+}
+
+func (c *Cluster) startCoordinator() {
+	c.coordinators++
+	o := &overseer{proc: c.newProc(fmt.Sprintf("coordinator@%d", c.coordinators)), c: c}
+	c.coordinator = o
+	o.campaign()
+	c.registry.observe(o.proc, o.look)
+}
+
+// campaign tries to lead, and once it does renews the leadership for as long as it lives.
+func (o *overseer) campaign() {
+	won := false
+	o.c.registry.call(o.proc, func() error { won = o.c.registry.campaign(o.proc); return nil }, func(err error) {
+		o.c.after(o.proc, leaseTime/4, o.campaign)
+		switch {
+		case err == nil && won && !o.leads:
+			o.lead()
+		case err == nil && !won && o.leads:
+			o.c.say("%s has lost the leadership", o.name)
+			o.leads = false
+		}
+	})
+}
+
+func (o *overseer) lead() {
+	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold})
+	if err != nil {
+		o.c.fail(notAtFault, "new roster: %v", err)
+		return
+	}
+	o.c.say("%s leads", o.name)
+	o.leads, o.busy, o.state, o.present = true, true, state, make([]roster.Joined, o.c.cfg.Servers)
+	o.readView()
+}
+
+// readView tells the state which view counts, and goes on with who is present.
+func (o *overseer) readView() {
+	var v *kintsugi.View
+	var at int64
+	o.busy = true
+	o.c.registry.call(o.proc, func() error { v, at = o.c.registry.view, o.c.registry.viewAt; return nil }, func(err error) {
+		if err != nil {
+			o.c.after(o.proc, coordinatorRetry, o.readView)
+			return
+		}
+		o.view, o.busy = v, false
+		o.state.Handle(o.c.wall(), roster.Viewed{View: v, At: at})
+		o.look()
+	})
+}
+
+// look notes who has come and gone, and decides.
+func (o *overseer) look() {
+	if !o.leads || o.busy {
+		return
+	}
+	now := o.c.wall()
+	for i, p := range o.c.registry.places {
+		switch {
+		case p.life == nil && o.present[i].Since != 0:
+			o.present[i] = roster.Joined{}
+			o.state.Handle(now, roster.Left{Server: kintsugi.ServerID(i)})
+		case p.life != nil && (o.present[i].Since != p.since || o.present[i].Member != p.life.member):
+			o.present[i] = roster.Joined{Member: p.life.member, Since: p.since}
+			o.state.Handle(now, o.present[i])
+		}
+	}
+	o.decide()
+}
+
+func (o *overseer) decide() {
+	if !o.leads || o.busy || o.dead {
+		return
+	}
+	d := o.state.Decide(o.c.wall())
+	switch {
+	case d.View != nil:
+		o.put(*d.View)
+	case d.Ask:
+		o.lookUp()
+	case !d.Again.IsZero():
+		o.later(d.Again.Sub(o.c.wall()))
+	}
+}
+
+func (o *overseer) later(d time.Duration) {
+	o.again++
+	n := o.again
+	o.c.after(o.proc, max(d, time.Millisecond), func() {
+		if n == o.again {
+			o.decide()
+		}
+	})
+}
+
+// lookUp asks what a new view must know; the fence last, so that it is the newest of all.
+func (o *overseer) lookUp() {
+	o.busy = true
+	o.c.after(o.proc, o.c.store.took(), func() {
+		newest, err := o.c.store.newest()
+		if err != nil {
+			o.busy = false
+			o.later(coordinatorRetry)
+			return
+		}
+		v := o.view
+		if v == nil {
+			v = &kintsugi.View{}
+		}
+		o.c.takeFence(o.proc, v, func(fence kintsugi.Fence, err error) {
+			if o.busy = false; err != nil {
+				o.later(coordinatorRetry)
+				return
+			}
+			o.state.Handle(o.c.wall(), roster.Found{Newest: newest, Fence: fence})
+			o.decide()
+		})
+	})
+}
+
+// put makes v the view that counts. Whether that went well is read from the registry where it is not sure.
+func (o *overseer) put(v kintsugi.View) {
+	var before kintsugi.ViewNumber
+	if o.view != nil {
+		before = o.view.Number
+	}
+	o.busy = true
+	o.c.registry.call(o.proc, func() error { return o.c.registry.put(o.proc, before, v) }, func(err error) {
+		if errors.Is(err, errNotLeader) {
+			o.leads, o.busy = false, false
+			return
+		}
+		o.readView()
+	})
+}

@@ -1,0 +1,330 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+// frame is one chunk of a push.
+type frame struct {
+	shard kintsugi.ShardID
+	push  kintsugi.PushID
+	chunk kintsugi.ChunkID
+	value uint64
+
+	damaged bool // its checksum does not match
+}
+
+// readRequest asks for a released version of at least atLeast.
+type readRequest struct {
+	line    kintsugi.Line
+	atLeast kintsugi.Step
+}
+
+// answerFrame is one chunk of a version. Its value is the version's own memory until it has arrived.
+type answerFrame struct {
+	line    kintsugi.Line
+	version kintsugi.Step
+	chunk   kintsugi.ChunkID
+	r       *replica
+	from    *version
+}
+
+func (f *answerFrame) value() uint64 { return f.from.values[f.chunk-f.r.chunks.Lo] }
+func (f *answerFrame) done()         { f.r.versions.unpin(f.from) }
+
+// sealed is a control message with the conductor that sent it.
+type sealed struct {
+	from    *conducting
+	message kintsugi.ControlMessage
+}
+
+// replica is the shell of one shard in one view.
+type replica struct {
+	t        *tenure
+	c        *Cluster
+	id       kintsugi.ShardID
+	chunks   kintsugi.ChunkRange
+	core     *shard.Replica
+	held     map[kintsugi.PushID]*held
+	spare    []*held
+	replies  *end
+	versions versions
+	applying bool
+	saving   int
+
+	// What the checkers know of it.
+	promised kintsugi.Fence   // largest that a Take has brought
+	pending  *kintsugi.Commit // that is being applied
+	newest   *kintsugi.Commit // applied last
+	released kintsugi.Step
+	reached  kintsugi.Step // applied
+}
+
+// held is the landing buffer of one push.
+type held struct {
+	values []uint64
+	have   []bool
+	left   int
+	landed bool
+}
+
+func newReplica(t *tenure, id kintsugi.ShardID, values []uint64, step kintsugi.Step) *replica {
+	chunks := t.server.c.shards[id]
+	n := int(chunks.Hi - chunks.Lo)
+	r := &replica{
+		t: t, c: t.server.c, id: id, chunks: chunks, held: make(map[kintsugi.PushID]*held),
+		core:     shard.New(id, n, t.view.Line, t.view.Number, step),
+		versions: versions{n: n, overwrite: t.server.c.cfg.plant == overwritePinned},
+		released: step, reached: step,
+	}
+	first := r.versions.take(step)
+	copy(first.values, values)
+	r.versions.publish(first)
+	r.c.checkLoaded(r, first)
+	return r
+}
+
+// control hands a conductor's message to the core.
+func (r *replica) control(e *end, s sealed) {
+	m := s.message
+	if r.c.cfg.plant == forgottenFence {
+		m = withFence(m, r.promised)
+	}
+	if c, ok := m.(kintsugi.Commit); ok && r.c.cfg.plant == appliedTwice && c.Step == r.reached && r.newest != nil && !r.applying && r.versions.next != nil {
+		x := r.versions.next
+		for i := range x.values {
+			x.values[i] = stepOf(x.values[i], &c, func(int) uint64 { return 0 })
+		}
+	}
+	counts := r.core.Handle(m)
+	if take, ok := m.(kintsugi.Take); ok && counts {
+		r.replies, r.promised = e, max(r.promised, take.Fence)
+	}
+	ready := r.core.Ready()
+	r.c.checkObeys(r, s, ready)
+	r.carryOut(ready)
+}
+
+func (r *replica) perform() { r.carryOut(r.core.Ready()) }
+
+// carryOut does what the core owes, in field order.
+func (r *replica) carryOut(ready shard.Ready) {
+	for _, p := range ready.Free {
+		r.c.checkFree(r, p, ready.Publish)
+		if h := r.held[p]; h != nil && h.landed && !r.applying {
+			r.spare = append(r.spare, h)
+		}
+		delete(r.held, p)
+	}
+	if ready.Publish != nil {
+		r.c.say("%s: version %d of shard %d may be read", r.t.server.name, *ready.Publish, r.id)
+		r.c.checkPublish(r, *ready.Publish)
+		r.versions.publish(nil)
+	}
+	if ready.Apply != nil {
+		r.apply(*ready.Apply)
+	}
+	if ready.Save != nil {
+		r.save(*ready.Save)
+	}
+	for _, m := range ready.Replies {
+		if r.replies != nil {
+			r.replies.send(m)
+		}
+	}
+}
+
+// apply runs the kernel beside everything else: what it reads must stay as it is until it has ended.
+func (r *replica) apply(c kintsugi.Commit) {
+	operands := make([]*held, len(c.Counted))
+	for i, w := range c.Counted {
+		operands[i] = r.held[w.Push]
+		r.c.checkOperand(r, w.Push, operands[i])
+	}
+	src := r.versions.current
+	src.pins++
+	dst := r.versions.take(c.Step)
+	r.applying, r.pending = true, &c
+	if r.c.cfg.plant == earlyFree {
+		for _, h := range operands {
+			if h != nil {
+				r.spare = append(r.spare, h)
+			}
+		}
+	}
+	took := r.c.between(r.c.cfg.Kernel/2, 2*r.c.cfg.Kernel)
+	r.c.after(r.t.server.proc, took, func() {
+		if r.t.over || r.c.violation != nil {
+			return
+		}
+		for i := range dst.values {
+			dst.values[i] = stepOf(src.values[i], &c, func(k int) uint64 { return operands[k].values[i] })
+		}
+		r.versions.unpin(src)
+		r.applying = false
+		r.versions.applied(dst)
+		r.newest, r.reached, r.pending = &c, c.Step, nil
+		r.c.say("%s: shard %d has applied step %d", r.t.server.name, r.id, c.Step)
+		r.core.Applied(c.Decided, make([]kintsugi.Products, len(dst.values)), took, 0, 0)
+		r.perform()
+		r.c.checkApart(r)
+	})
+}
+
+// save writes the released version to the store in the background.
+func (r *replica) save(step kintsugi.Step) {
+	x := r.versions.current
+	if x.step != step {
+		r.core.Saved(kintsugi.Saved{Shard: r.id, Step: step, Err: fmt.Sprintf("version %d is not here any more", step)})
+		return
+	}
+	x.pins++
+	r.saving++
+	took := r.c.store.took()
+	r.c.after(r.t.server.proc, took, func() {
+		p := &part{line: r.t.view.Line, step: step, shard: r.id, chunks: r.chunks, values: append([]uint64(nil), x.values...)}
+		r.versions.unpin(x)
+		r.saving--
+		if r.t.over {
+			return
+		}
+		m := kintsugi.Saved{Shard: r.id, Step: step, Bytes: 8, Took: took}
+		name, err := r.c.store.write(p, r.t.view.Fence)
+		if m.Manifest = name; err != nil {
+			m.Err = err.Error()
+		}
+		r.c.say("%s: shard %d has saved step %d: %s", r.t.server.name, r.id, step, orOK(m.Err))
+		r.core.Saved(m)
+		r.perform()
+	})
+}
+
+func orOK(s string) string {
+	if s == "" {
+		return "well"
+	}
+	return s
+}
+
+// answer sends a version as soon as one is new enough.
+func (r *replica) answer(e *end, q readRequest) {
+	if q.line != r.t.view.Line {
+		e.close(errOver)
+		return
+	}
+	r.versions.read(q.atLeast, func(x *version) {
+		for i := range x.values {
+			x.pins++
+			e.send(&answerFrame{line: r.t.view.Line, version: x.step, chunk: r.chunks.Lo + kintsugi.ChunkID(i), r: r, from: x})
+		}
+		r.versions.unpin(x)
+	})
+}
+
+// landing is the state of one push stream.
+type landing struct {
+	r       *replica
+	e       *end
+	push    kintsugi.PushID
+	buffer  *held // nil: its frames are dropped, it is held already or refused
+	started bool
+}
+
+// land takes one frame.
+func (in *landing) land(f *frame) {
+	again := in.buffer == nil && f.chunk == in.r.chunks.Lo
+	if !in.started || in.push != f.push || again {
+		in.begin(f.push)
+	}
+	if in.buffer == nil {
+		return
+	}
+	if f.damaged {
+		if in.r.held[f.push] == in.buffer { // no later stream has begun it again
+			in.r.core.Drop(f.push)
+			in.r.perform()
+		}
+		in.buffer = nil
+		in.e.close(kintsugi.ErrCorrupt)
+		return
+	}
+	i := f.chunk - in.r.chunks.Lo
+	in.buffer.values[i] = f.value
+	if !in.buffer.have[i] {
+		in.buffer.have[i] = true
+		in.buffer.left--
+	}
+	if in.buffer.left == 0 {
+		in.complete()
+	}
+}
+
+func (in *landing) begin(p kintsugi.PushID) {
+	r := in.r
+	in.started, in.push, in.buffer = true, p, nil
+	switch verdict, reason := r.core.Begin(p); verdict {
+	case shard.Accept:
+		in.buffer = r.landingBuffer()
+		r.held[p] = in.buffer
+	case shard.Have:
+		in.received(p)
+	case shard.Refuse:
+		in.refused(p, reason)
+	}
+	r.perform()
+}
+
+func (in *landing) complete() {
+	r, p, buffer := in.r, in.push, in.buffer
+	in.buffer = nil
+	if h := r.held[p]; h != nil && h != buffer {
+		return // a later stream of the same worker has begun the push again, and gets the answer
+	}
+	buffer.landed = true
+	if ok, reason := r.core.Complete(p); !ok {
+		in.refused(p, reason)
+	} else {
+		in.received(p)
+	}
+	r.perform()
+}
+
+func (in *landing) received(p kintsugi.PushID) {
+	in.e.send(kintsugi.Received{Push: p, Shard: in.r.id, View: in.r.t.view.Number})
+}
+
+func (in *landing) refused(p kintsugi.PushID, reason string) {
+	in.e.send(kintsugi.Refused{Push: p, Step: in.r.core.Released(), Reason: reason})
+}
+
+// landingBuffer returns a buffer for one push, one that was used before if there is one.
+func (r *replica) landingBuffer() *held {
+	n := int(r.chunks.Hi - r.chunks.Lo)
+	if k := len(r.spare); k > 0 {
+		h := r.spare[k-1]
+		r.spare = r.spare[:k-1]
+		clear(h.have)
+		h.left, h.landed = n, false
+		return h
+	}
+	return &held{values: make([]uint64, n), have: make([]bool, n), left: n}
+}
+
+// withFence returns m as if it had been sent under another fence.
+func withFence(m kintsugi.ControlMessage, f kintsugi.Fence) kintsugi.ControlMessage {
+	switch m := m.(type) {
+	case kintsugi.Members:
+		m.Fence = f
+		return m
+	case kintsugi.Commit:
+		m.Fence = f
+		return m
+	case kintsugi.Released:
+		m.Fence = f
+		return m
+	}
+	return m
+}

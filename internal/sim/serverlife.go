@@ -1,0 +1,222 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+var errOver = fmt.Errorf("%w: the view is over", kintsugi.ErrStaleView)
+
+// What the first message of a stream asks for.
+type (
+	controlCall struct{ shard kintsugi.ShardID }
+	pushCall    struct{ shard kintsugi.ShardID }
+	readCall    struct{ shard kintsugi.ShardID }
+	workCall    struct{}
+)
+
+// serverLife is one life of a server's process: the shell of package server under virtual time.
+type serverLife struct {
+	*proc
+	c       *Cluster
+	member  kintsugi.Member
+	tenure  *tenure
+	queued  *kintsugi.View // the newest view that is known and not entered
+	seen    kintsugi.ViewNumber
+	busy    bool // entering a view
+	waiting []call
+}
+
+// call is a stream that waits for a view.
+type call struct {
+	e     *end
+	first any
+}
+
+// tenure is what a server holds in one view.
+type tenure struct {
+	server    *serverLife
+	view      *kintsugi.View
+	replicas  []*replica // by shard; nil: not here
+	conductor *conducting
+	streams   []*end
+	over      bool
+}
+
+func (c *Cluster) startServer(id int) {
+	c.incarnation++
+	m := kintsugi.Member{Server: kintsugi.ServerID(id), Incarnation: c.incarnation, Address: fmt.Sprintf("life-%d", c.incarnation)}
+	s := &serverLife{proc: c.newProc(fmt.Sprintf("server/%d@%d", id, c.incarnation)), c: c, member: m}
+	s.accept = s.take
+	c.servers[id] = s
+	c.lives[c.incarnation] = s
+	c.say("%s starts", s.name)
+	s.stayRegistered()
+	c.registry.observe(s.proc, s.look)
+}
+
+// stayRegistered keeps the server's lease, and ends the process when a later life has its place.
+func (s *serverLife) stayRegistered() {
+	s.c.registry.call(s.proc, func() error { return s.c.registry.register(s) }, func(err error) {
+		if errors.Is(err, kintsugi.ErrFenced) {
+			s.c.kill(s.proc, "a later life has its place")
+			return
+		}
+		s.c.after(s.proc, leaseTime/3, s.stayRegistered)
+	})
+}
+
+// look follows the view that counts.
+func (s *serverLife) look() {
+	v := s.c.registry.view
+	if v == nil || v.Number <= s.seen {
+		return
+	}
+	s.seen, s.queued = v.Number, v
+	s.enter()
+}
+
+// enter leaves the view before and takes up what the queued one assigns to this server.
+func (s *serverLife) enter() {
+	if s.busy || s.queued == nil {
+		return
+	}
+	v := s.queued
+	s.queued = nil
+	s.leave()
+	if v.Servers[s.member.Server].Incarnation != s.member.Incarnation {
+		return // a view of an earlier life: the coordinator will make another one
+	}
+	s.busy = true
+	s.c.after(s.proc, s.c.registryAndStore(), func() {
+		t := &tenure{server: s, view: v, replicas: make([]*replica, len(v.Chains))}
+		for i := range v.Chains {
+			if v.Chains[i][0] != s.member.Server {
+				continue
+			}
+			values, step, err := s.c.store.read(v, s.c.shards[i])
+			if err != nil {
+				s.c.kill(s.proc, "it cannot load its shard: "+err.Error())
+				return
+			}
+			t.replicas[i] = newReplica(t, kintsugi.ShardID(i), values, step)
+		}
+		if v.Conductor != s.member.Server {
+			s.serve(t)
+			return
+		}
+		s.c.takeFence(s.proc, v, func(fence kintsugi.Fence, err error) {
+			if err != nil {
+				s.c.kill(s.proc, "it gets no fence: "+err.Error())
+				return
+			}
+			t.conductor = newConducting(s.c, s.proc, v, fence)
+			s.serve(t)
+		})
+	})
+}
+
+// registryAndStore draws how long it takes to load a shard.
+func (c *Cluster) registryAndStore() time.Duration { return c.store.took() }
+
+// takeFence asks for a fence that is larger than any before.
+func (c *Cluster) takeFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence, error)) {
+	var fence kintsugi.Fence
+	c.registry.call(p, func() error { fence = c.registry.nextFence(v.Fence); return nil }, func(err error) { then(fence, err) })
+}
+
+// serve begins a tenure and takes the streams that have waited for it.
+func (s *serverLife) serve(t *tenure) {
+	s.busy, s.tenure = false, t
+	s.c.say("%s serves view %d: line %d from step %d", s.name, t.view.Number, t.view.Line, t.view.RestoreStep)
+	if t.conductor != nil {
+		t.conductor.run()
+	}
+	waiting := s.waiting
+	s.waiting = nil
+	for _, x := range waiting {
+		s.take(x.e, x.first)
+	}
+	s.enter()
+}
+
+// leave ends the tenure and everything in it.
+func (s *serverLife) leave() {
+	t := s.tenure
+	if t == nil {
+		return
+	}
+	s.tenure, t.over = nil, true
+	if t.conductor != nil {
+		t.conductor.stop()
+	}
+	for _, e := range t.streams {
+		e.close(errOver)
+	}
+}
+
+// take serves a stream as soon as there is a view.
+func (s *serverLife) take(e *end, first any) {
+	t := s.tenure
+	if t == nil {
+		s.waiting = append(s.waiting, call{e, first})
+		return
+	}
+	t.track(e)
+	if _, ok := first.(workCall); ok {
+		if t.conductor == nil {
+			e.close(errOver)
+			return
+		}
+		t.conductor.welcome(e)
+		return
+	}
+	r := t.replica(first)
+	if r == nil {
+		e.close(errOver)
+		return
+	}
+	switch first.(type) {
+	case controlCall:
+		e.hear = func(m any) { r.control(e, m.(sealed)) }
+	case pushCall:
+		in := &landing{r: r, e: e}
+		e.hear = func(m any) { in.land(m.(*frame)) }
+	case readCall:
+		e.hear = func(m any) { r.answer(e, m.(readRequest)) }
+	}
+	e.pump()
+}
+
+// track remembers an open stream, so that it ends with the tenure.
+func (t *tenure) track(e *end) {
+	if len(t.streams) == cap(t.streams) {
+		open := t.streams[:0]
+		for _, x := range t.streams {
+			if !x.closed {
+				open = append(open, x)
+			}
+		}
+		t.streams = open
+	}
+	t.streams = append(t.streams, e)
+}
+
+func (t *tenure) replica(first any) *replica {
+	id := kintsugi.ShardID(0)
+	switch x := first.(type) {
+	case controlCall:
+		id = x.shard
+	case pushCall:
+		id = x.shard
+	case readCall:
+		id = x.shard
+	}
+	if int(id) >= len(t.replicas) {
+		return nil
+	}
+	return t.replicas[id]
+}

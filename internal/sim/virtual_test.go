@@ -1,0 +1,231 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+var (
+	seedFlag  = flag.Int64("seed", -1, "replay this seed, verbosely")
+	stepsFlag = flag.Uint64("steps", 0, "steps of each simulated run; 0: as the seed draws")
+	seedsFlag = flag.Uint64("seeds", 0, "how many seeds TestSoak runs")
+	fromFlag  = flag.Uint64("from", 1_000_000, "the first seed of TestSoak")
+	soakFlag  = flag.String("result", "", "a file to which TestSoak adds its result")
+)
+
+func steps() kintsugi.Step { return kintsugi.Step(*stepsFlag) }
+
+// Whatever goes wrong, no promise is broken, and when nothing more goes wrong the run ends.
+func TestNoSeedBreaksAPromise(t *testing.T) {
+	n := uint64(400)
+	if testing.Short() {
+		n = 100
+	}
+	for seed := range n {
+		if _, err := Run(Draw(seed, steps())); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Long runs with every fault on.
+func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
+	n := uint64(25)
+	if *seedsFlag > 0 {
+		n = *seedsFlag
+	}
+	for i := range n {
+		if _, err := Run(Draw(EveryFault+i, 200)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Seeds that once failed are kept in testdata/seeds.txt with what they found.
+func TestSeedsThatOnceFailedStayWell(t *testing.T) {
+	f, err := os.Open("testdata/seeds.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		var seed uint64
+		var steps kintsugi.Step
+		if _, err := fmt.Sscan(line, &seed, &steps); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		if _, err := Run(Draw(seed, steps)); err != nil {
+			t.Errorf("%s\n%v", line, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReplay shows a seed: make sim SEED=… STEPS=…
+func TestReplay(t *testing.T) {
+	if *seedFlag < 0 {
+		t.Skip("give -seed")
+	}
+	cfg := Draw(uint64(*seedFlag), steps())
+	cfg.Trace = os.Stdout
+	fmt.Printf("seed %d: %v\n", cfg.Seed, cfg)
+	r, err := Run(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Printf("well: %d lines, %d steps on the last, %v of virtual time, %d events, faults %v\n", r.Lines, len(r.Steps), r.Virtual, r.Events, r.Faults)
+}
+
+// A seed is worth nothing if it does not give the same run again.
+func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
+	for seed := range uint64(20) {
+		var a, b bytes.Buffer
+		for _, out := range []*bytes.Buffer{&a, &b} {
+			cfg := Draw(seed, steps())
+			cfg.Trace = out
+			if _, err := Run(cfg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a.Len() == 0 || !bytes.Equal(a.Bytes(), b.Bytes()) {
+			t.Fatalf("two runs of seed %d differ: %s", seed, firstDifference(a.String(), b.String()))
+		}
+	}
+}
+
+func firstDifference(a, b string) string {
+	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			return fmt.Sprintf("line %d is\n%s\nand\n%s", i+1, x[i], y[i])
+		}
+	}
+	return fmt.Sprintf("%d lines and %d lines", len(x), len(y))
+}
+
+// With every worker counted in every step, a network that fails and processes that stand still cost time
+// and not one bit; neither does the number of servers. The calm run is the oracle.
+func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
+	for seed := range uint64(60) {
+		cfg := Draw(seed, steps())
+		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
+		cfg.LeaveGrace, cfg.StartGrace, cfg.LapsesForgiven = time.Hour, time.Hour, true
+		cfg.Faults, cfg.StopAfter = 0, 0
+		calm, err := Run(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, servers := range []int{cfg.Servers, 1 + cfg.Servers%4} {
+			stormy := cfg
+			stormy.Servers, stormy.Faults = servers, NetworkFaults
+			got, err := Run(stormy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Lines != 1 {
+				t.Fatalf("seed %d: the network alone starts %d lines", seed, got.Lines)
+			}
+			if !slices.EqualFunc(calm.Steps, got.Steps, sameGradients) || !slices.Equal(calm.Params, got.Params) {
+				t.Errorf("seed %d with %d servers: faults of the network change the model", seed, servers)
+			}
+		}
+	}
+}
+
+// sameGradients compares what two steps of two runs count: incarnations differ from run to run.
+func sameGradients(a, b kintsugi.Commit) bool {
+	return a.Step == b.Step && slices.EqualFunc(a.Counted, b.Counted, func(v, w kintsugi.Weighted) bool {
+		return v.Weight == w.Weight && v.Push.Compare(w.Push) == 0
+	})
+}
+
+// Faults that the drawing never makes, or that never strike, find nothing.
+func TestEveryFaultStrikes(t *testing.T) {
+	var struck [faultKinds]int
+	lines, longest := 0, 0
+	for seed := range uint64(60) {
+		r, err := Run(Draw(seed, steps()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for f, n := range r.Faults {
+			struck[f] += n
+		}
+		lines, longest = lines+r.Lines, max(longest, r.Lines)
+	}
+	for f, n := range struck {
+		if n == 0 {
+			t.Errorf("%v never strikes", Fault(f))
+		}
+	}
+	if longest < 3 {
+		t.Errorf("no run starts more than %d lines", longest)
+	}
+}
+
+// TestSoak runs -seeds of them on all cores: make soak
+func TestSoak(t *testing.T) {
+	if *seedsFlag == 0 {
+		t.Skip("give -seeds")
+	}
+	start := time.Now()
+	var next, events, virtual, failed atomic.Int64
+	rate := func(n int64) float64 { return float64(n) / time.Since(start).Seconds() }
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for {
+				n := next.Add(1)
+				if n > int64(*seedsFlag) || failed.Load() > 20 {
+					return
+				}
+				r, err := Run(Draw(*fromFlag+uint64(n)-1, steps()))
+				if err != nil {
+					failed.Add(1)
+					t.Error(err)
+				}
+				events.Add(int64(r.Events))
+				virtual.Add(int64(r.Virtual))
+				if n%5000 == 0 {
+					fmt.Printf("%d of %d seeds, %.0f seeds/s, %d failed\n", n, *seedsFlag, rate(n), failed.Load())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	result := fmt.Sprintf("seeds %d to %d, steps %d: %d failed; %.0f s on %d cores, %.0f seeds/s, %.1f M events, %.0f hours of virtual time\n",
+		*fromFlag, *fromFlag+*seedsFlag-1, *stepsFlag, failed.Load(), time.Since(start).Seconds(), runtime.GOMAXPROCS(0), rate(int64(*seedsFlag)),
+		float64(events.Load())/1e6, time.Duration(virtual.Load()).Hours())
+	fmt.Print(result)
+	if *soakFlag == "" {
+		return
+	}
+	f, err := os.OpenFile(*soakFlag, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = f.WriteString(result)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,17 @@
+package server
+
+// State is what a part of a server is doing at a moment: the moments at which a crash means something
+// else. Config.Enter is told of each.
+type State string
+
+// The states.
+const (
+	Pushing    State = "pushing"    // the first bytes of a gradient have arrived
+	Committing State = "committing" // a commit is being applied
+	Publishing State = "publishing" // a version has become readable, and nobody knows yet
+	Saving     State = "saving"     // a version is being written to the checkpoint
+	Naming     State = "naming"     // every shard is saved, and the run manifest is not published yet
+)
+
+// States lists them.
+func States() []State { return []State{Pushing, Committing, Publishing, Saving, Naming} }
