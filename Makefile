@@ -49,6 +49,17 @@ nocgo: ## build and test as on a machine without a C compiler
 	CGO_ENABLED=0 $(GO) build -buildvcs=false $(PKG)
 	CGO_ENABLED=0 $(GO) test -timeout 10m $(TESTFLAGS) $(PKG)
 
+.PHONY: exact
+exact: ## check that builds for old and new processors and without C give equal bits (TESTFLAGS=-short)
+	@.ci/exact $(TESTFLAGS)
+
+# Leaks are not looked for: the table of a loaded matrix library is meant to live as long as the process.
+.PHONY: asan
+asan: ## test the C code under AddressSanitizer; needs a C compiler that has it
+	@echo 'int main(void) { return 0; }' | $$($(GO) env CC) -fsanitize=address -x c - -o /dev/null || \
+	{ echo "asan: $$($(GO) env CC) cannot build with -fsanitize=address: install a C compiler and its libasan"; exit 1; }
+	CGO_ENABLED=1 ASAN_OPTIONS=detect_leaks=0 $(GO) test -asan -count 1 -timeout 20m $(TESTFLAGS) ./kernels/...
+
 .PHONY: lint
 lint: ## check format, vet (amd64, arm64, no cgo), the rules of internal/lint, staticcheck
 	@unformatted=$$(gofmt -l .); \

@@ -243,17 +243,6 @@ func TestSquaredNormAndDistanceAreThoseOfTheLanes(t *testing.T) {
 	}
 }
 
-func TestStepsDoNotAllocate(t *testing.T) {
-	for _, d := range kernels.Devices() {
-		for _, k := range []int{4, 64} {
-			s := newStep(kernels.AdamW, 1000, k, rand.New(rand.NewPCG(1, 1)), false)
-			if n := testing.AllocsPerRun(100, func() { d.Step(s) }); n > 0 {
-				t.Errorf("%s: a step of %d operands allocates %v times", d.Name(), k, n)
-			}
-		}
-	}
-}
-
 func TestDevicesHaveNames(t *testing.T) {
 	for _, d := range kernels.Devices() {
 		if got, err := kernels.ByName(d.Name()); err != nil || got != d {

@@ -6,7 +6,7 @@
 // where it is written and not in a review.
 //
 // The rules read source text: every .go file outside testdata is parsed, whatever its build tags say, so
-// that code for another machine or for a GPU is held to them too, and links between pages are followed.
+// that code for another machine or for a GPU is held to them too. In pages, links are followed and the tests that are named must exist.
 // Nothing is type-checked; a rule that would need types belongs in staticcheck.
 //
 // Every finding says what to do instead. A rule that stands in the way of better code is changed here,

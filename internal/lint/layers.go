@@ -16,6 +16,7 @@ type entry struct {
 // to make an import pass; ask first why it needs to know that.
 var table = []entry{
 	{6, "cmd/kintsugi/...", "puts the parts together, so it knows all of them; nothing imports it"},
+	{6, "examples/...", "programs as a stranger would write them, so they may use all that is public; nothing imports them"},
 	{5, "bench/...", "asks questions about the whole system; only the command that runs them imports it"},
 
 	{4, "internal/launch/...", "a cluster of real processes: starts every role, so it stands above them"},

@@ -50,6 +50,7 @@ func Check(root string) ([]Finding, error) {
 		checkErrorText(r, f)
 	}
 	checkFolders(r, t)
+	checkNamedTests(r, t)
 	slices.SortStableFunc(r.findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
 	})

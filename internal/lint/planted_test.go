@@ -286,6 +286,18 @@ package recovery
 // Package main is planted.
 package main
 `},
+	{"a test that is named exists", `
+-- docs/a.md --
+Shown by TestAWayThatIsThere, TestX
+and *TestAWayThatIsGone*. // want tests: there is no TestAWayThatIsGone
+-- kernels/doc.go --
+// Package kernels is planted: TestAWayThatIsThere, TestAnotherThatIsGone. // want tests: TestAnotherThatIsGone
+package kernels
+-- kernels/a_test.go --
+package kernels
+import "testing"
+func TestAWayThatIsThere(t *testing.T) {}
+`},
 	{"links between pages lead somewhere", `
 -- README.md --
 See [a](docs/a.md), [its part](docs/a.md#part), [here](#below), [there](https://example.org/x.md),

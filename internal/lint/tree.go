@@ -42,7 +42,7 @@ type imported struct {
 }
 
 // Kinds of source that are read. Everything but Go is held only to the rules on text, and pages only to
-// that on links.
+// those on links and on the names of tests.
 var extensions = []string{".go", ".c", ".h", ".cu", ".cuh", ".s", ".proto", ".md"}
 
 // load reads the tree at root. It leaves out what the go command leaves out (testdata, vendor, names

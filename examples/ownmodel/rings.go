@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+)
+
+const (
+	ringExamples = 600
+	ringBatch    = 20
+	hidden       = 16
+)
+
+// rings tells the points of an inner ring from those of an outer one, which no straight line can: a
+// network with one hidden layer, written as a Gorgonia graph.
+func rings() (job, error) {
+	c := model.Custom{
+		Name:  "rings",
+		Input: model.Input{Channels: 1, Height: 1, Width: 2, Classes: 2}, // two numbers in, two classes out
+		Tensors: []kintsugi.Tensor{
+			{Name: "hidden/w", Shape: []int{2, hidden}}, {Name: "hidden/b", Shape: []int{1, hidden}},
+			{Name: "out/w", Shape: []int{hidden, 2}}, {Name: "out/b", Shape: []int{1, 2}},
+		},
+		Logits: logits,
+	}
+	layout, err := kintsugi.NewLayout(c.Tensors)
+	if err != nil {
+		return job{}, err
+	}
+	x, y := ringPoints()
+	return job{
+		name:     "two rings",
+		layout:   layout,
+		start:    ringStart,
+		gradient: func() (worker.Gradient, func() error, error) { return ringGradient(c, x, y) },
+		rate:     0.05,
+		steps:    100,
+		judge:    func(params []float32) (string, error) { return ringAccuracy(c, params, x, y) },
+	}, nil
+}
+
+// logits builds the graph; the loss and the derivatives are added to it by FromGorgonia. x has a row for
+// each example and the shape (batch, channels, height, width); params come in the order of Tensors.
+func logits(x *gorgonia.Node, params []*gorgonia.Node) (*gorgonia.Node, error) {
+	x, err := gorgonia.Reshape(x, tensor.Shape{x.Shape()[0], 2})
+	if err != nil {
+		return nil, err
+	}
+	h, err := affine(x, params[0], params[1])
+	if err != nil {
+		return nil, err
+	}
+	if h, err = gorgonia.Rectify(h); err != nil {
+		return nil, err
+	}
+	return affine(h, params[2], params[3])
+}
+
+// affine is x·w + b, with the row b added to each row.
+func affine(x, w, b *gorgonia.Node) (*gorgonia.Node, error) {
+	z, err := gorgonia.Mul(x, w)
+	if err != nil {
+		return nil, err
+	}
+	return gorgonia.BroadcastAdd(z, b, nil, []byte{0})
+}
+
+// ringStart draws the weights, and leaves the biases at zero.
+func ringStart(params []float32) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	hiddenW, outW := params[:2*hidden], params[3*hidden:5*hidden]
+	for i := range hiddenW {
+		hiddenW[i] = 2*rng.Float32() - 1
+	}
+	for i := range outW {
+		outW[i] = (2*rng.Float32() - 1) / 4 // 1/√hidden
+	}
+}
+
+// ringGradient returns the gradient function of one worker. A model works for one goroutine, so that each
+// worker gets its own.
+func ringGradient(c model.Custom, x []float32, y []int32) (worker.Gradient, func() error, error) {
+	m, err := model.FromGorgonia(c, ringBatch)
+	if err != nil {
+		return nil, nil, err
+	}
+	sampler := data.Sampler{N: len(y), Batch: ringBatch, Slots: workers, Seed: 1}
+	var chosen []int
+	b := model.Batch{X: make([]float32, 2*ringBatch), Y: make([]int32, ringBatch), N: ringBatch}
+	gradient := func(_ context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+		chosen = sampler.Indices(chosen, id.Slot, id.Version, id.Sequence)
+		for j, i := range chosen {
+			copy(b.X[2*j:], x[2*i:2*i+2])
+			b.Y[j] = y[i]
+		}
+		loss, err := m.Gradient(params, grads, b)
+		return loss, b.N, err
+	}
+	return gradient, m.Close, nil
+}
+
+// ringAccuracy says how many of all points the parameters tell right.
+func ringAccuracy(c model.Custom, params, x []float32, y []int32) (string, error) {
+	m, err := model.FromGorgonia(c, len(y))
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	loss, correct, err := m.Evaluate(params, model.Batch{X: x, Y: y, N: len(y)})
+	return fmt.Sprintf("%d of %d points right, loss %.4f", correct, len(y), loss), err
+}
+
+// ringPoints draws the examples: points about 1 from the middle are of class 0, about 2 of class 1.
+func ringPoints() (x []float32, y []int32) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for i := range ringExamples {
+		class := i % 2
+		radius, angle := float64(1+class)+0.15*rng.NormFloat64(), 2*math.Pi*rng.Float64()
+		x = append(x, float32(radius*math.Cos(angle)), float32(radius*math.Sin(angle)))
+		y = append(y, int32(class))
+	}
+	return x, y
+}
