@@ -13,6 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
@@ -91,8 +92,8 @@ func train(ctx context.Context, j job, kill kintsugi.Step) (result, error) {
 func (c *cluster) work(ctx context.Context, slot int, gradient worker.Gradient) error {
 	return worker.Run(ctx, worker.Config{
 		Slot: kintsugi.Slot(slot), Incarnation: 1, Layout: c.job.layout, Device: kernels.Best(), Gradient: gradient,
-		Prefetch: true, // every step counts every worker, so that nothing is fetched in vain
-		Log:      slog.New(slog.DiscardHandler),
+		Pace: agg.Config{}.Pace(),
+		Log:  slog.New(slog.DiscardHandler),
 	}, c.views[slot])
 }
 
