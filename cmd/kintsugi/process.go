@@ -260,14 +260,32 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "blas", lib.String(), "kernels", device.Name())
-	err = worker.Run(ctx, worker.Config{
+	cfg := worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
 		Gradient: gradient, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
-	}, client.WatchView(ctx))
-	if errors.Is(err, context.Canceled) {
-		return nil // asked to leave
 	}
-	return err
+	for {
+		err := worker.Run(ctx, cfg, client.WatchView(ctx))
+		if errors.Is(err, context.Canceled) {
+			return nil // asked to leave
+		}
+		if err != nil || runIsOver(ctx, client) {
+			return err
+		}
+		p.log.Warn("a conductor said that the run is over, but the run did not end: it was one of the past")
+	}
+}
+
+// doneWithin is how long after a conductor's last word etcd has it too, if the word counts.
+const doneWithin = 5 * time.Second
+
+// runIsOver reports whether the run has ended for all to see. A conductor that was replaced and does not
+// know it may say so as well; a worker that believed it would be missing on the line that goes on.
+func runIsOver(ctx context.Context, client *etcd.Client) bool {
+	ctx, cancel := context.WithTimeout(ctx, doneWithin)
+	defer cancel()
+	_, ok := <-client.WatchDone(ctx)
+	return ok
 }
 
 func runCoordinator(ctx context.Context, p *process) error {
