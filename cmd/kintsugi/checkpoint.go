@@ -59,6 +59,9 @@ func listCheckpoints(w io.Writer, path string) error {
 	fmt.Fprintln(t, "STEP\tLINE\tSHARDS\tMODEL\tCREATED\tMANIFEST")
 	for _, name := range names {
 		m, err := ckpt.Read(vfs.OS{}, dir, name)
+		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
+			return err
+		}
 		if err != nil {
 			fmt.Fprintf(t, "damaged\t\t\t\t\t%s: %v\n", name, err)
 			continue

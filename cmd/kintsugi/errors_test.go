@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"net"
 	"os"
@@ -72,6 +74,10 @@ var mistakes = []mistake{
 	{"resume-other-model", exitUsage, "train --resume run --model qp:dimension=7"},
 	{"resume-other-optimizer", exitUsage, "train --resume run --optimizer adam"},
 	{"resume-fewer-steps", exitUsage, "train --resume run --steps 10"},
+	{"resume-flipped-byte", exitFailed, "train --resume flipped"},
+	{"resume-missing-chunks", exitFailed, "train --resume lost"},
+	{"resume-newer-format", exitFailed, "train --resume newer"},
+	{"checkpoint-list-newer-format", exitFailed, "checkpoint list newer"},
 	{"resume-elsewhere", exitUsage, "train --resume run --out other"},
 	{"rerun-no-run", exitUsage, "rerun empty"},
 	{"report-no-run", exitUsage, "report empty"},
@@ -140,6 +146,13 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// reseal gives a manifest that was changed the checksum of what it holds now, in its last line.
+func reseal(manifest []byte) []byte {
+	body := manifest[:bytes.LastIndexByte(manifest[:len(manifest)-1], '\n')+1]
+	word := manifest[len(body) : len(manifest)-len("00000000\n")]
+	return fmt.Appendf(slices.Clone(body), "%s%08x\n", word, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+}
+
 // mistakesDir makes the folder that the mistakes are made in.
 func mistakesDir(t *testing.T) string {
 	t.Helper()
@@ -159,6 +172,39 @@ func mistakesDir(t *testing.T) string {
 		"list.yaml":   "- model\n- qp\n",
 	} {
 		writeFile(t, path(name), []byte(text))
+	}
+	for name, change := range map[string]func(file string, content []byte) []byte{
+		"flipped": func(file string, content []byte) []byte {
+			if strings.Contains(file, "/segment/") {
+				content[len(content)/2] ^= 1
+			}
+			return content
+		},
+		"lost": func(file string, content []byte) []byte {
+			if strings.Contains(file, "/segment/") {
+				return nil
+			}
+			return content
+		},
+		"newer": func(file string, content []byte) []byte {
+			if strings.Contains(file, "/manifest/") {
+				return reseal(bytes.Replace(content, []byte(`"version": 1`), []byte(`"version": 2`), 1))
+			}
+			return content
+		},
+	} {
+		for file, content := range tree(t, path("run")) {
+			rel, err := filepath.Rel(path("run"), file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := change(file, []byte(content)); text != nil {
+				if err := os.MkdirAll(filepath.Dir(path(name, rel)), 0o777); err != nil {
+					t.Fatal(err)
+				}
+				writeFile(t, path(name, rel), text)
+			}
+		}
 	}
 	set := tree(t, writeImages(t, 30, 4))
 	for name, change := range map[string]func(map[string][]byte){

@@ -120,6 +120,11 @@ func loadFile(f *pflag.FlagSet, file string) error {
 	if err != nil {
 		return fmt.Errorf("%w: --config: %w", kintsugi.ErrUsage, err)
 	}
+	return loadText(f, file, text)
+}
+
+// loadText is loadFile for the text of a file.
+func loadText(f *pflag.FlagSet, file string, text []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return fmt.Errorf("%w: --config %s: %w", kintsugi.ErrUsage, file, err)

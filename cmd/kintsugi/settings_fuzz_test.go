@@ -1,0 +1,38 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Whatever a configuration file holds, it sets flags or is a usage error; and what a run writes down of its
+// settings reads back as the same settings.
+func FuzzConfig(f *testing.F) {
+	for _, text := range []string{
+		"", "steps: 5\n", "steps: many\n", "fault: [kill server/0 at step 5, slow worker/1 x2 from 3s]\n", "a: &x [*x]\n",
+		"- steps\n", "steps: {a: b}\n", "model: !!binary aGk=\n", "? [a]\n: b\n", "learning-rate: 1e-3\nlearning-rate: 2\n", "config: self.yaml\n",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		first := &training{}
+		first.register(newFlagSet("fuzz"))
+		if err := loadText(first.flags, "run.yaml", []byte(text)); err != nil {
+			if !errors.Is(err, kintsugi.ErrUsage) {
+				t.Fatalf("%q: %v is no usage error", text, err)
+			}
+			return
+		}
+		written := dump(first.flags)
+		second := &training{}
+		second.register(newFlagSet("fuzz"))
+		if err := loadText(second.flags, "run.yaml", written); err != nil {
+			t.Fatalf("%q was read, but not what was written of it, %q: %v", text, written, err)
+		}
+		if again := dump(second.flags); string(again) != string(written) {
+			t.Fatalf("%q is written as %q and, read again, as %q", text, written, again)
+		}
+	})
+}
