@@ -88,8 +88,9 @@ sim: ## replay one simulated run, event by event (SEED=1 STEPS=0)
 	$(GO) test ./internal/sim -count 1 -v -run '^TestReplay$$' -args -seed $(SEED) -steps $(STEPS)
 
 .PHONY: soak
-soak: ## simulate many seeds (SEEDS=50000), then repeat the tests in random order (COUNT=10)
+soak: build ## simulate many seeds (SEEDS=50000), kill 100 processes in every state, then repeat the tests in random order (COUNT=10)
 	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestSoak$$' -args -seeds $(SEEDS) -result testdata/soak.txt
+	bin/kintsugi bench kills --kills 100 --seed 2
 	$(GO) test -count $(COUNT) -shuffle on -timeout 120m $(TESTFLAGS) $(PKG)
 
 .PHONY: proto

@@ -29,6 +29,7 @@ type LiveConfig struct {
 	Consistency      agg.Config
 	Schedule         conductor.Schedule
 	Steps, SaveEvery kintsugi.Step
+	SaveErr          func(kintsugi.ShardID, kintsugi.Step) error // what the store answers instead of saving; nil: it saves
 	Device           kernels.Device
 	Threads          int
 	Slow             map[kintsugi.Slot]func() float64 // worker.Config.Slow
@@ -303,6 +304,11 @@ func (l *Live) load(_ context.Context, v kintsugi.View, s *server.Shard) error {
 }
 
 func (l *Live) save(_ context.Context, v kintsugi.View, s server.Shard) (string, uint64, error) {
+	if l.cfg.SaveErr != nil {
+		if err := l.cfg.SaveErr(s.ID, s.Step); err != nil {
+			return "", 0, err
+		}
+	}
 	s.Params = slices.Clone(s.Params)
 	state := make([][]float32, len(s.State))
 	for i := range s.State {

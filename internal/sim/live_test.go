@@ -2,8 +2,11 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -174,5 +177,45 @@ func TestStopSavesTheNewestVersion(t *testing.T) {
 	}
 	if _, step := l.Params(); step != d.Step || step < 25 || d.Reason != "interrupted" {
 		t.Errorf("ended with %+v and a checkpoint of step %d", d, step)
+	}
+}
+
+// A disk that is full, or fails, on one server stops no step. The run's events say what went wrong, and the
+// next checkpoint is published as soon as the disk takes one.
+func TestADiskThatFailsStopsNoStep(t *testing.T) {
+	cfg := base(t)
+	cfg.Servers = 2
+	cfg.SaveErr = func(shard kintsugi.ShardID, step kintsugi.Step) error {
+		switch {
+		case shard == 1 && step <= 20:
+			return fmt.Errorf("write segment: %w", syscall.ENOSPC)
+		case shard == 0 && step == 30:
+			return fmt.Errorf("write segment: %w", syscall.EIO)
+		}
+		return nil
+	}
+	want := run(t, base(t), nil)
+	var failed, published []kintsugi.Step
+	got := run(t, cfg, func(l *Live) {
+		_ = l.Watch(t.Context(), func(e kintsugi.RunEvent) bool {
+			c, ok := e.(kintsugi.CheckpointEvent)
+			switch {
+			case ok && c.Err != "":
+				failed = append(failed, c.Step)
+				if !strings.Contains(c.Err, "write segment: ") {
+					t.Errorf("the event of step %d says %q", c.Step, c.Err)
+				}
+			case ok:
+				published = append(published, c.Step)
+			}
+			_, done := e.(kintsugi.Done)
+			return !done
+		})
+	})
+	if !slices.EqualFunc(got, want, sameBits) {
+		t.Error("a failing disk changed the model")
+	}
+	if len(failed) == 0 || len(published) == 0 || slices.Contains(failed, cfg.Steps) || published[len(published)-1] != cfg.Steps {
+		t.Errorf("checkpoints of steps %v failed, of %v were published", failed, published)
 	}
 }
