@@ -99,12 +99,9 @@ func load(f *pflag.FlagSet, file string) error {
 	}
 	var errs []error
 	f.VisitAll(func(flag *pflag.Flag) {
-		name := "KINTSUGI_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-		if flag.Name == "data-dir" {
-			name = "KINTSUGI_DATA"
-		}
+		name := environment(flag.Name)
 		value := os.Getenv(name)
-		if flag.Changed || value == "" {
+		if flag.Changed || name == "" || value == "" {
 			return
 		}
 		if err := f.Set(flag.Name, value); err != nil {
@@ -112,6 +109,18 @@ func load(f *pflag.FlagSet, file string) error {
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// environment returns the variable that holds the default of a flag, or "" for none: KINTSUGI_DATA is where
+// the data are, so it cannot be which.
+func environment(flag string) string {
+	switch flag {
+	case "data":
+		return ""
+	case "data-dir":
+		return "KINTSUGI_DATA"
+	}
+	return "KINTSUGI_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // loadFile sets flags from a YAML file of flag names. Unknown names are errors with their line.

@@ -40,7 +40,15 @@ func TestTheEnvironmentSaysWhereTheDataAre(t *testing.T) {
 	}
 	dir = newDir(t)
 	must(t, append([]string{"KINTSUGI_DATA=/nowhere"}, append(train, "--data-dir", data, "--out", dir)...)...) // the flag wins
+	// It says where, not which: the default data set needs no folder.
+	dir = newDir(t)
+	must(t, "KINTSUGI_DATA="+data, "train", "--model", "mlr", "--blas", "gonum", "--steps", "3", "--workers", "1", "--servers", "1", "--out", dir)
+	if config := string(readRun(t, dir).Config); !strings.Contains(config, "\ndata: digits\n") {
+		t.Errorf("the settings of the run are\n%s\nwant the digits", config)
+	}
 	// A run that is repeated or goes on has the folder in its settings.
+	dir = newDir(t)
+	must(t, append(train, "--data-dir", data, "--out", dir)...)
 	must(t, "train", "--resume", dir, "--steps", "5")
 	must(t, "KINTSUGI_DATA=/nowhere", "rerun", dir, "--out", newDir(t))
 }
