@@ -44,7 +44,10 @@ func TestNoSeedBreaksAPromise(t *testing.T) {
 
 // Long runs with every fault on.
 func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
-	n := uint64(25)
+	n := uint64(500)
+	if testing.Short() {
+		n = 25
+	}
 	if *seedsFlag > 0 {
 		n = *seedsFlag
 	}
