@@ -19,6 +19,10 @@ type Device interface {
 	// Step does one optimizer step on one chunk. It is ordered.
 	Step(s *Step) (Products, error)
 
+	// Decode sets dst to the values of one chunk's payload, which [Check] has accepted. It is ordered; where
+	// nothing is computed (FP32, BF16, FP16, Sign, Sparse16, Sparse32) that means exact.
+	Decode(dst []float32, e Encoding, data []byte) error
+
 	// SquaredNorm returns ‖x‖². It is ordered: float64 sums in 16 lanes, as in Products.
 	SquaredNorm(x []float32) (float64, error)
 

@@ -70,6 +70,8 @@ func (s *Step) span(lo, hi int, t *sums) {
 	}
 	c := s.coefficients()
 	given := s.given()
+	sums, done := newSummer(s, lo)
+	defer done()
 	var sum, moved [tile]float32
 	for ; lo < hi; lo += tile {
 		end := min(lo+tile, hi)
@@ -77,7 +79,7 @@ func (s *Step) span(lo, hi int, t *sums) {
 		if given != nil {
 			g = given[lo:end]
 		} else {
-			s.sum(g, lo, c.scale)
+			sums.tile(g, lo)
 		}
 		if s.Update != nil {
 			copy(s.Update[lo:end], g)
@@ -95,32 +97,6 @@ func (s *Step) span(lo, hi int, t *sums) {
 		s.apply(&c, g, params, w, lo)
 		addDistances(&t.squaredDisplacement, w, params)
 		copy(next, w)
-	}
-}
-
-// sum sets g to the scaled sum of the operands' values from lo on.
-func (s *Step) sum(g []float32, lo int, scale float32) {
-	clear(g)
-	ops := s.Operands
-	for ; len(ops) >= 4; ops = ops[4:] { // four at a time: a quarter of the loads and stores of g
-		w0, w1, w2, w3 := ops[0].Weight, ops[1].Weight, ops[2].Weight, ops[3].Weight
-		x0, x1 := ops[0].Values[lo:][:len(g)], ops[1].Values[lo:][:len(g)]
-		x2, x3 := ops[2].Values[lo:][:len(g)], ops[3].Values[lo:][:len(g)]
-		for i := range g {
-			a := g[i] + float32(w0*x0[i])
-			a += float32(w1 * x1[i])
-			a += float32(w2 * x2[i])
-			g[i] = a + float32(w3*x3[i])
-		}
-	}
-	for j := range ops {
-		w, x := ops[j].Weight, ops[j].Values[lo:][:len(g)]
-		for i := range g {
-			g[i] += float32(w * x[i])
-		}
-	}
-	for i := range g {
-		g[i] *= scale
 	}
 }
 

@@ -46,6 +46,9 @@ func simd() []Device {
 func (d instructions) Name() string { return d.name }
 
 func (d instructions) Step(s *Step) (Products, error) {
+	if s.encoded() {
+		return Host.Step(s)
+	}
 	s.check()
 	whole := len(s.Params) / lanes * lanes
 	var t sums
@@ -135,6 +138,10 @@ func scratch(n int) (x []float32, done func()) {
 		*p = make([]float32, n)
 	}
 	return (*p)[:n], func() { scratches.Put(p) }
+}
+
+func (d instructions) Decode(dst []float32, e Encoding, data []byte) error {
+	return Host.Decode(dst, e, data)
 }
 
 func (d instructions) SquaredNorm(x []float32) (float64, error) {

@@ -52,10 +52,16 @@ type Scalars struct {
 	Correction2  float32 // 1 − β₂ᵗ
 }
 
-// Operand is one gradient of a step on one chunk.
+// Operand is one gradient of a step on one chunk, as it was sent. A step with encoded operands has the bits of
+// the same step with the decoded values.
 type Operand struct {
-	Weight float32
-	Values []float32
+	Weight float32 // finite
+
+	// Values are the gradient where Encoding is FP32; else Data is its payload, of exactly one chunk, which
+	// [Check] has accepted. The other one is nil.
+	Values   []float32
+	Encoding Encoding
+	Data     []byte
 }
 
 // Step is one optimizer step on one chunk of n values. All slices have n values; where it says nil, no
@@ -103,10 +109,20 @@ type Products struct {
 
 // given returns the scaled sum where the step has it already, else nil.
 func (s *Step) given() []float32 {
-	if s.From == nil && s.Rule == Assign {
+	if s.From == nil && s.Rule == Assign && s.Operands[0].Encoding == FP32 {
 		return s.Operands[0].Values
 	}
 	return s.From
+}
+
+// encoded says whether an operand is not an array of float32.
+func (s *Step) encoded() bool {
+	for j := range s.Operands {
+		if s.Operands[j].Encoding != FP32 {
+			return true
+		}
+	}
+	return false
 }
 
 // check panics, with the values, on a step that breaks the rules of Step. It would otherwise write past
@@ -123,9 +139,7 @@ func (s *Step) check() {
 	}
 	n := len(s.Params)
 	for j := range s.Operands {
-		if len(s.Operands[j].Values) != n {
-			panic(fmt.Sprintf("kernels: step on %d values: operand %d has %d", n, j, len(s.Operands[j].Values)))
-		}
+		s.Operands[j].check(j, n)
 	}
 	s.checkLen("Next", s.Next, true)
 	s.checkLen("From", s.From, s.From != nil)
@@ -138,6 +152,20 @@ func (s *Step) check() {
 	if n > 0 {
 		s.checkOverlap()
 	}
+}
+
+// check panics unless the operand, number j, is of n values.
+func (o *Operand) check(j, n int) {
+	if o.Encoding == FP32 {
+		if len(o.Values) != n || o.Data != nil {
+			panic(fmt.Sprintf("kernels: step on %d values: operand %d has %d, and %d bytes", n, j, len(o.Values), len(o.Data)))
+		}
+		return
+	}
+	if o.Values != nil {
+		panic(fmt.Sprintf("kernels: step on %d values: operand %d in %v has %d as well", n, j, o.Encoding, len(o.Values)))
+	}
+	checkPayload(o.Encoding, n, o.Data)
 }
 
 func (s *Step) checkLen(name string, x []float32, used bool) {
@@ -175,7 +203,8 @@ func (s *Step) checkOverlap() {
 			bad = bad || overlap(w.x, r) && !(same(w.x, r) && same(w.x, w.twin))
 		}
 		for j := range s.Operands {
-			bad = bad || overlap(w.x, s.Operands[j].Values)
+			o := &s.Operands[j]
+			bad = bad || overlap(w.x, o.Values) || overlap(w.x, o.Data)
 		}
 		for j := range i {
 			bad = bad || overlap(w.x, written[j].x)
@@ -187,10 +216,10 @@ func (s *Step) checkOverlap() {
 }
 
 // overlap says whether x and y share memory.
-func overlap(x, y []float32) bool {
+func overlap[X, Y float32 | byte](x []X, y []Y) bool {
 	a, b := uintptr(unsafe.Pointer(unsafe.SliceData(x))), uintptr(unsafe.Pointer(unsafe.SliceData(y)))
-	const size = unsafe.Sizeof(float32(0))
-	return len(x) > 0 && len(y) > 0 && a < b+uintptr(len(y))*size && b < a+uintptr(len(x))*size
+	var xSize, ySize = unsafe.Sizeof(*new(X)), unsafe.Sizeof(*new(Y))
+	return len(x) > 0 && len(y) > 0 && a < b+uintptr(len(y))*ySize && b < a+uintptr(len(x))*xSize
 }
 
 // same says whether x and y, of equal length, are the same memory.

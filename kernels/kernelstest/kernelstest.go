@@ -30,6 +30,8 @@ func Run(t *testing.T, d kernels.Device) {
 	t.Run("in place and beside", func(t *testing.T) { testPlaces(t, d) })
 	t.Run("unaligned arrays", func(t *testing.T) { testOffsets(t, d) })
 	t.Run("from an update", func(t *testing.T) { testFrom(t, d) })
+	t.Run("payloads", func(t *testing.T) { testDecode(t, d) })
+	t.Run("encoded operands", func(t *testing.T) { testEncoded(t, d) })
 	t.Run("norms and distances", func(t *testing.T) { testNorms(t, d) })
 	t.Run("finite", func(t *testing.T) { testFinite(t, d) })
 	t.Run("rows", func(t *testing.T) { testRows(t, d) })
@@ -122,9 +124,16 @@ func testFrom(t *testing.T, d kernels.Device) {
 func testMistakes(t *testing.T, d kernels.Device) {
 	long := make([]float32, 64)
 	mistakes := map[string]func(s *kernels.Step){
-		"no rule":                        func(s *kernels.Step) { s.Rule = 0 },
-		"unknown rule":                   func(s *kernels.Step) { s.Rule = 8 },
-		"short operand":                  func(s *kernels.Step) { s.Operands[1].Values = s.Operands[1].Values[1:] },
+		"no rule":                    func(s *kernels.Step) { s.Rule = 0 },
+		"unknown rule":               func(s *kernels.Step) { s.Rule = 8 },
+		"short operand":              func(s *kernels.Step) { s.Operands[1].Values = s.Operands[1].Values[1:] },
+		"values and data":            func(s *kernels.Step) { s.Operands[1].Data = []byte{1} },
+		"values of an encoding":      func(s *kernels.Step) { s.Operands[1].Encoding = kernels.BF16 },
+		"a payload that is too long": func(s *kernels.Step) { s.Operands[1] = kernels.Operand{Encoding: kernels.BF16, Data: make([]byte, 65)} },
+		"an unknown encoding":        func(s *kernels.Step) { s.Operands[1] = kernels.Operand{Encoding: 8, Data: make([]byte, 64)} },
+		"Next is a payload": func(s *kernels.Step) {
+			s.Operands[1] = kernels.Operand{Encoding: kernels.BF16, Data: kernels.Bytes(s.Next)[3:67]}
+		},
 		"short Next":                     func(s *kernels.Step) { s.Next = s.Next[1:] },
 		"short Update":                   func(s *kernels.Step) { s.Update = s.Update[1:] },
 		"no state":                       func(s *kernels.Step) { s.State[1] = nil },

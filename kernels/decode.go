@@ -1,0 +1,152 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+func float32At(data []byte, i int) float32 {
+	return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+}
+
+func bf16At(data []byte, i int) float32 {
+	return math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*i:])) << 16)
+}
+
+func fp16At(data []byte, i int) float32 { return fromFP16(binary.LittleEndian.Uint16(data[2*i:])) }
+
+// fromFP16 returns the value of a finite number in half precision, which float32 holds exactly.
+func fromFP16(h uint16) float32 {
+	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
+	if exponent == 0 { // zero and what is below the normal numbers
+		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
+	}
+	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
+}
+
+// checkPayload panics unless data is as long as the payload of n values in e. What is inside has been checked.
+func checkPayload(e Encoding, n int, data []byte) {
+	if size, err := e.measure(n, data); err != nil || size != len(data) {
+		panic(fmt.Sprintf("kernels: %d bytes for %d values in %v: want %d, error %v", len(data), n, e, size, err))
+	}
+}
+
+func (host) Decode(dst []float32, e Encoding, data []byte) error {
+	checkPayload(e, len(dst), data)
+	if e.sparse() {
+		clear(dst)
+		c := cursorOf(e, len(dst), data)
+		c.assign(dst, 0)
+		return nil
+	}
+	decode(dst, e, data, len(dst), 0)
+	return nil
+}
+
+// decode sets dst to the values from lo on of a dense payload of n values. lo is a multiple of lanes.
+func decode(dst []float32, e Encoding, data []byte, n, lo int) {
+	switch e {
+	case FP32:
+		data = data[4*lo:]
+		for i := range dst {
+			dst[i] = float32At(data, i)
+		}
+	case BF16:
+		data = data[2*lo:]
+		for i := range dst {
+			dst[i] = bf16At(data, i)
+		}
+	case FP16:
+		data = data[2*lo:]
+		for i := range dst {
+			dst[i] = fp16At(data, i)
+		}
+	case Int8:
+		q := data[4*blocks(n):][lo:]
+		for i := range dst {
+			dst[i] = float32(float32At(data, (lo+i)/block) * float32(int8(q[i])))
+		}
+	case Sign:
+		bits := data[4*blocks(n):]
+		for i := range dst {
+			at := lo + i
+			negative := uint32(bits[at/8]>>(at%8)) << 31
+			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*(at/block):]) | negative)
+		}
+	case LowRank:
+		f, _, _ := parseLowRank(n, data) // checkPayload has seen the error
+		f.decode(dst, lo)
+	}
+}
+
+// decode sets dst to the values from lo on.
+func (f *factors) decode(dst []float32, lo int) {
+	for i := range dst {
+		row, col := (lo+i)/f.cols, (lo+i)%f.cols
+		var v float32
+		for r := range f.rank {
+			v += float32(float32At(f.p, row*f.rank+r) * float32At(f.q, col*f.rank+r))
+		}
+		dst[i] = v
+	}
+}
+
+// cursor goes through a sparse payload, entry by entry.
+type cursor struct {
+	entries     // those not yet passed
+	next    int // the index of the first of them, or math.MaxInt
+}
+
+func cursorOf(e Encoding, n int, data []byte) cursor {
+	s, _, _ := parseSparse(e, n, data) // checkPayload has seen the error
+	c := cursor{entries: s, next: -1}
+	c.gap()
+	return c
+}
+
+// gap moves next on to the entry whose gap comes first.
+func (c *cursor) gap() {
+	gap, size := uvarint(c.gaps)
+	if size == 0 {
+		c.next = math.MaxInt
+		return
+	}
+	c.gaps = c.gaps[size:]
+	c.next += 1 + gap
+}
+
+// pass goes on to the next entry.
+func (c *cursor) pass() {
+	c.values = c.values[c.width:]
+	c.gap()
+}
+
+// seek passes the entries before lo.
+func (c *cursor) seek(lo int) {
+	for c.next < lo {
+		c.pass()
+	}
+}
+
+func (c *cursor) value() float32 {
+	if c.width == 2 {
+		return bf16At(c.values, 0)
+	}
+	return float32At(c.values, 0)
+}
+
+// assign sets the values in dst that the payload names; dst starts at value lo.
+func (c *cursor) assign(dst []float32, lo int) {
+	for ; c.next < lo+len(dst); c.pass() {
+		dst[c.next-lo] = c.value()
+	}
+}
+
+// add adds the values, weighted, to g, which starts at value lo. The values that are not named are +0, and a sum
+// that started from +0 is never −0: adding them would not change it.
+func (c *cursor) add(g []float32, lo int, weight float32) {
+	for ; c.next < lo+len(g); c.pass() {
+		g[c.next-lo] += float32(weight * c.value())
+	}
+}
