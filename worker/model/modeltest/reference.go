@@ -56,29 +56,13 @@ func forward(d *model.Description, params, x []float64, i int, seed uint64, trai
 		y := make([]float64, out.Values())
 		switch l := l.(type) {
 		case model.Dense:
-			n := in.Values() * l.Out
-			w, b := params[:n], params[n:n+l.Out]
-			params = params[n+l.Out:]
-			for j := range y {
-				y[j] = b[j]
-				for k, v := range x {
-					y[j] += v * w[k*l.Out+j]
-				}
-			}
+			params = multiply(y, x, params, in.Values(), l.Out)
 		case model.Conv2D:
 			n := l.Filters * in.Channels * l.Kernel * l.Kernel
 			convolve(y, x, params[:n], params[n:n+l.Filters], l, in, out)
 			params = params[n+l.Filters:]
 		case model.MaxPool:
-			for j := range y {
-				c, row, column := j/(out.Height*out.Width), j/out.Width%out.Height, j%out.Width
-				y[j] = math.Inf(-1)
-				for r := range l.Size {
-					for s := range l.Size {
-						y[j] = math.Max(y[j], x[(c*in.Height+row*l.Size+r)*in.Width+column*l.Size+s])
-					}
-				}
-			}
+			pool(y, x, l.Size, in, out)
 		case model.ReLU:
 			for j := range y {
 				y[j] = math.Max(0, x[j])
@@ -117,14 +101,7 @@ func forward(d *model.Description, params, x []float64, i int, seed uint64, trai
 				y[j] = tokens[int(x[j/l.Width])*l.Width+j%l.Width] + positions[j]
 			}
 		case model.Linear:
-			w, b := params[:in.Width*l.Out], params[in.Width*l.Out:]
-			params = b[l.Out:]
-			for j := range y {
-				y[j] = b[j%l.Out]
-				for k, v := range x[j/l.Out*in.Width:][:in.Width] {
-					y[j] += v * w[k*l.Out+j%l.Out]
-				}
-			}
+			params = multiply(y, x, params, in.Width, l.Out)
 		case model.LayerNorm:
 			w, b := params[:in.Width], params[in.Width:2*in.Width]
 			params = params[2*in.Width:]
@@ -137,6 +114,31 @@ func forward(d *model.Description, params, x []float64, i int, seed uint64, trai
 		x = y
 	}
 	return x
+}
+
+// multiply sets each row of y, of outputs values, to that of x, of inputs values, times w plus b, the first of
+// params, and returns the others.
+func multiply(y, x, params []float64, inputs, outputs int) []float64 {
+	w, b := params[:inputs*outputs], params[inputs*outputs:]
+	for j := range y {
+		y[j] = b[j%outputs]
+		for k, v := range x[j/outputs*inputs:][:inputs] {
+			y[j] += v * w[k*outputs+j%outputs]
+		}
+	}
+	return b[outputs:]
+}
+
+func pool(y, x []float64, size int, in, out model.Shape) {
+	for j := range y {
+		c, row, column := j/(out.Height*out.Width), j/out.Width%out.Height, j%out.Width
+		y[j] = math.Inf(-1)
+		for r := range size {
+			for s := range size {
+				y[j] = math.Max(y[j], x[(c*in.Height+row*size+r)*in.Width+column*size+s])
+			}
+		}
+	}
 }
 
 func convolve(y, x, w, b []float64, l model.Conv2D, in, out model.Shape) {
