@@ -24,13 +24,14 @@ type Implementation interface {
 }
 
 // Names lists what Open knows.
-func Names() []string { return []string{"auto", "gonum", "openblas", "mkl"} }
+func Names() []string { return []string{"auto", "mkl", "openblas", "builtin", "gonum"} }
 
 // errNotFound means that the machine has no such library; "auto" goes on to the next.
 var errNotFound = errors.New("not found")
 
-// Open returns the BLAS called name with the given number of threads: "gonum", "openblas", "mkl", or
-// "auto", the first of OpenBLAS, MKL and gonum that the machine has. Fewer than 1 thread means 1:
+// Open returns the BLAS called name with the given number of threads: "mkl", "openblas", "builtin" (in plain Go
+// where the processor or the binary has no SIMD), "gonum", or "auto", the first of MKL, OpenBLAS and builtin
+// that the machine has. Fewer than 1 thread means 1:
 // several workers on one host are faster with one thread each than with threads that compete.
 //
 // The number of threads is a setting of the loaded library and so of the whole process: the last Open
@@ -41,6 +42,8 @@ func Open(name string, threads int) (Implementation, error) {
 	switch name {
 	case "gonum":
 		return openGonum(threads), nil
+	case "builtin":
+		return openBuiltin(threads), nil
 	case "openblas", "mkl":
 		impl, err := openLibrary(libraries[name], threads)
 		if err != nil {
@@ -48,7 +51,7 @@ func Open(name string, threads int) (Implementation, error) {
 		}
 		return impl, nil
 	case "auto":
-		for _, name := range []string{"openblas", "mkl"} {
+		for _, name := range []string{"mkl", "openblas"} {
 			impl, err := openLibrary(libraries[name], threads)
 			if err == nil {
 				return impl, nil
@@ -56,10 +59,10 @@ func Open(name string, threads int) (Implementation, error) {
 			if !errors.Is(err, errNotFound) {
 				// Installed and broken: training still works, but silently losing a factor of
 				// five is worse than a line that says why.
-				return nil, fmt.Errorf("open BLAS %s: %w (name gonum to go without it)", name, err)
+				return nil, fmt.Errorf("open BLAS %s: %w (name builtin to go without it)", name, err)
 			}
 		}
-		return openGonum(threads), nil
+		return openBuiltin(threads), nil
 	default:
 		return nil, fmt.Errorf("%w: no BLAS is called %q; know %s", kintsugi.ErrUsage, name, strings.Join(Names(), ", "))
 	}

@@ -17,6 +17,9 @@ import (
 func opened(t *testing.T) []Implementation {
 	t.Helper()
 	all := []Implementation{serial{}, parallel{}}
+	for _, level := range builtinLevels() {
+		all = append(all, &builtin{level: level, threads: 1})
+	}
 	for _, name := range []string{"openblas", "mkl"} {
 		impl, err := Open(name, 1)
 		if err != nil {

@@ -1,0 +1,14 @@
+//go:build !cgo || !(amd64 || arm64) || windows
+
+package blas
+
+import gonumblas "gonum.org/v1/gonum/blas"
+
+// builtinLevels returns what this machine can run, the fastest last.
+func builtinLevels() []int { return []int{plainGo} }
+
+func levelName(int) string { return "Go" }
+
+func simdGemm(int, gonumblas.Transpose, gonumblas.Transpose, int, int, int, float32, []float32, int, []float32, int, float32, []float32, int) {
+	panic("blas: this binary has no SIMD")
+}

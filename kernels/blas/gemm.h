@@ -1,0 +1,48 @@
+// The built-in matrix product. One implementation for each instruction set, generated from gemm_body.h, and
+// all of them with the same bits: see builtin.go.
+#ifndef KIN_GEMM_H
+#define KIN_GEMM_H
+
+#include <stddef.h>
+
+#ifdef __FAST_MATH__
+#error "the built-in product promises equal bits: remove -ffast-math and -Ofast from CGO_CFLAGS"
+#endif
+
+enum { kin_gemm_avx2 = 1, kin_gemm_avx512 = 2, kin_gemm_neon = 3 };
+
+// The blocks in which operands are copied. kin_gemm_depth decides where a sum over k is rounded into C, and so is
+// the same for all instruction sets; the others decide nothing but speed.
+enum {
+	kin_gemm_depth = 256,  // values of k: a panel of B, 32 columns, is 32 KiB and stays in the first-level cache
+	kin_gemm_rows = 144,   // of A: 144 KiB, for the second-level cache; a multiple of every tile's rows
+	kin_gemm_cols = 1024,  // of B: 1 MiB; a multiple of every tile's columns
+};
+
+// kin_gemm_arena is the number of floats that a call needs for copies, of which 16 are for beginning at a line of the cache.
+enum { kin_gemm_arena = kin_gemm_depth * (kin_gemm_rows + kin_gemm_cols) + 16 };
+
+// kin_gemm_detect returns the instruction sets that this processor and operating system can run, as bits 1 << k.
+int kin_gemm_detect(void);
+
+// kin_sgemm computes C = alpha·op(A)·op(B) + beta·C of row-major matrices; m, n, k are positive and alpha is not 0.
+void kin_sgemm(int isa, int trans_a, int trans_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+	const float *b, size_t ldb, float beta, float *c, size_t ldc, float *arena);
+
+// A product by the places of its values: element (i, l) of op(A) is a[i·a_row + l·a_step], (l, j) of op(B) is
+// b[l·b_row + j·b_step], and one of each pair of strides is 1.
+typedef struct {
+	size_t m, n, k;
+	const float *a, *b;
+	size_t a_row, a_step, b_row, b_step;
+	float *c;
+	size_t ldc;
+	float alpha, beta;
+	float *arena;
+} kin_product;
+
+void kin_gemm_avx2_run(const kin_product *p);
+void kin_gemm_avx512_run(const kin_product *p);
+void kin_gemm_neon_run(const kin_product *p);
+
+#endif

@@ -1,0 +1,241 @@
+// The blocked product, once for all instruction sets. The file that includes this one defines
+//
+//	NAME(f)                    the exported name of f
+//	V, WIDTH                   a vector of WIDTH floats: 4, 8 or 16
+//	TILE_ROWS                  the most rows of C that are summed at once; divides kin_gemm_rows
+//	v_load v_store v_set       unaligned loads and stores, all lanes alike
+//	v_mul, v_fma(a, b, c)      a·b, and a·b + c rounded once
+//	M, v_mask(n)               what selects the first n lanes, 1 ≤ n ≤ WIDTH
+//	v_load_part v_store_part   of these lanes; a load fills the others with 0, and touches no memory beyond
+//	LOADS_PARTS                0 if B is never loaded in part, 1 if a load of a part is as fast as any, else 2
+//	Q, q_load q_store q_turn   four floats; the transpose of four times four
+//
+// Every element of C is one chain of v_fma over l, upwards from +0, for each kin_gemm_depth values of l, and each chain is
+// added as alpha·chain + beta·C, with beta = 1 after the first. No choice below (which operand is copied,
+// which way a tile is cut) changes that, so none changes a bit.
+
+enum { VECTORS = 2, PANEL = VECTORS * WIDTH };
+
+// block is what the tiles of one block of C have in common.
+typedef struct {
+	size_t depth, a_row, a_step, b_row, ldc;
+	float alpha, beta;
+} block;
+
+typedef void (*tile_function)(const block *t, const float *a, const float *b, float *c, size_t cols);
+
+// tile adds rows × cols elements of C, in vectors vectors. With strided set, neighbours in a row of A are neighbours in
+// memory and rows are a_row apart; else neighbours in a column are. With part set, the last vector of B is loaded in part.
+// All four are constants, so that the sums stay in registers.
+static inline __attribute__((always_inline)) void tile(const int rows, const int vectors, const int strided, const int part,
+		const block *t, const float *a, const float *b, float *c, size_t cols) {
+	V sum[TILE_ROWS][VECTORS];
+	const M mask = v_mask(cols - (size_t)(vectors - 1) * WIDTH);
+#pragma GCC unroll 16
+	for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+		for (int v = 0; v < vectors; v++)
+			sum[i][v] = v_set(0);
+	// Three rows to a pointer: their offsets fit into an address, and twelve pointers would not fit into registers.
+	const size_t row = t->a_row, step = t->a_step, b_row = t->b_row;
+	const float *from[(TILE_ROWS + 2) / 3];
+#pragma GCC unroll 4
+	for (int g = 0; g < (rows + 2) / 3; g++)
+		from[g] = a + 3 * (size_t)g * row;
+	for (size_t l = t->depth; l > 0; l--) {
+		V x[VECTORS];
+#pragma GCC unroll 2
+		for (int v = 0; v < vectors; v++)
+			x[v] = part && v == vectors - 1 ? v_load_part(b + v * WIDTH, mask) : v_load(b + v * WIDTH);
+#pragma GCC unroll 16
+		for (int i = 0; i < rows; i++) {
+			V y = v_set(strided ? from[i / 3][(size_t)(i % 3) * row] : a[i]);
+#pragma GCC unroll 2
+			for (int v = 0; v < vectors; v++)
+				sum[i][v] = v_fma(y, x[v], sum[i][v]);
+		}
+		b += b_row;
+		a += step;
+		if (strided)
+#pragma GCC unroll 4
+			for (int g = 0; g < (rows + 2) / 3; g++)
+				from[g]++;
+	}
+	const V alpha = v_set(t->alpha), beta = v_set(t->beta);
+	const int keep = t->beta != 0, whole = cols == (size_t)vectors * WIDTH;
+#pragma GCC unroll 16
+	for (int i = 0; i < rows; i++, c += t->ldc)
+#pragma GCC unroll 2
+		for (int v = 0; v < vectors; v++) {
+			float *to = c + v * WIDTH;
+			V s = v_mul(alpha, sum[i][v]);
+			if (v < vectors - 1 || whole) {
+				if (keep)
+					s = v_fma(alpha, sum[i][v], v_mul(beta, v_load(to)));
+				v_store(to, s);
+			} else {
+				if (keep)
+					s = v_fma(alpha, sum[i][v], v_mul(beta, v_load_part(to, mask)));
+				v_store_part(to, mask, s);
+			}
+		}
+}
+
+
+#define TILE(rows, vectors, strided, part) \
+	static void tile_##rows##_##vectors##_##strided##_##part(const block *t, const float *a, const float *b, float *c, size_t cols) { \
+		tile(rows, vectors, strided, part, t, a, b, c, cols); \
+	}
+#define TILES_WHOLE(rows) TILE(rows, 1, 0, 0) TILE(rows, 2, 0, 0) TILE(rows, 1, 1, 0) TILE(rows, 2, 1, 0)
+#define TILES_PART(rows) TILE(rows, 1, 0, 1) TILE(rows, 2, 0, 1) TILE(rows, 1, 1, 1) TILE(rows, 2, 1, 1)
+#define ENTRY(rows, part) { { tile_##rows##_1_0_##part, tile_##rows##_2_0_##part }, { tile_##rows##_1_1_##part, tile_##rows##_2_1_##part } },
+#define ENTRY_WHOLE(rows) ENTRY(rows, 0)
+#define ENTRY_PART(rows) ENTRY(rows, 1)
+#if TILE_ROWS == 12
+#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#else
+#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#endif
+
+// By rows − 1, strided, vectors − 1.
+#if LOADS_PARTS != 1
+EACH(TILES_WHOLE)
+static const tile_function tiles_whole[TILE_ROWS][2][VECTORS] = { EACH(ENTRY_WHOLE) };
+#endif
+#if LOADS_PARTS != 0
+EACH(TILES_PART)
+static const tile_function tiles_part[TILE_ROWS][2][VECTORS] = { EACH(ENTRY_PART) };
+#endif
+#if LOADS_PARTS == 1
+#define tiles_whole tiles_part
+#elif LOADS_PARTS == 0
+#define tiles_part tiles_whole
+#endif
+
+static inline size_t least(size_t x, size_t y) { return x < y ? x : y; }
+
+// turn copies the transpose of rows × cols values.
+static void turn(float *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t cols) {
+	size_t i = 0;
+	for (; i + 4 <= rows; i += 4) {
+		const float *r = from + i * from_row;
+		size_t j = 0;
+		for (; j + 4 <= cols; j += 4) {
+			Q q[4] = { q_load(r + j), q_load(r + from_row + j), q_load(r + 2 * from_row + j), q_load(r + 3 * from_row + j) };
+			q_turn(q);
+			for (int u = 0; u < 4; u++)
+				q_store(to + (j + u) * to_row + i, q[u]);
+		}
+		for (; j < cols; j++)
+			for (size_t u = 0; u < 4; u++)
+				to[j * to_row + i + u] = r[u * from_row + j];
+	}
+	for (; i < rows; i++)
+		for (size_t j = 0; j < cols; j++)
+			to[j * to_row + i] = from[i * from_row + j];
+}
+
+// copy_b copies depth × cols values of op(B) to panels of PANEL columns, one after the other and each row by row. The last
+// panel has the vectors it needs, filled up with 0.
+static void copy_b(float *to, const kin_product *p, size_t l, size_t depth, size_t j, size_t cols) {
+	for (size_t done = 0; done < cols; done += PANEL, to += depth * PANEL) {
+		const float *from = p->b + l * p->b_row + (j + done) * p->b_step;
+		size_t n = least(PANEL, cols - done), width = (n + WIDTH - 1) / WIDTH * WIDTH;
+		if (p->b_step != 1) {
+			turn(to, width, from, p->b_step, n, depth);
+			for (size_t r = 0; r < depth && n < width; r++)
+				for (size_t i = n; i < width; i++)
+					to[r * width + i] = 0;
+			continue;
+		}
+		const M mask = v_mask(n - (width - WIDTH));
+		for (size_t r = 0; r < depth; r++, from += p->b_row) {
+			if (width == PANEL)
+				v_store(to + r * width, v_load(from));
+			v_store(to + (r + 1) * width - WIDTH, v_load_part(from + width - WIDTH, mask));
+		}
+	}
+}
+
+// cut divides rows among the fewest tiles, as evenly as possible: each has the quotient, the first of them one more.
+typedef struct {
+	size_t tiles, quotient, more;
+} cut;
+
+static cut cut_rows(size_t rows) {
+	size_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+	return (cut){ tiles, rows / tiles, rows % tiles };
+}
+
+// copy_a copies rows × depth values of op(A), tile after tile and each column by column.
+static void copy_a(float *to, const kin_product *p, size_t i, size_t rows, size_t l, size_t depth) {
+	const cut c = cut_rows(rows);
+	const float *from = p->a + i * p->a_row + l * p->a_step;
+	for (size_t t = 0; t < c.tiles; t++) {
+		size_t h = c.quotient + (t < c.more);
+		if (p->a_step == 1)
+			turn(to, h, from, p->a_row, h, depth);
+		else
+			for (size_t r = 0; r < depth; r++)
+				for (size_t u = 0; u < h; u++)
+					to[r * h + u] = from[r * p->a_step + u];
+		from += h * p->a_row;
+		to += h * depth;
+	}
+}
+
+// rows_of_c computes rows × cols elements of C from depth values each. b holds panels, if copied, or is part of op(B).
+static void rows_of_c(const kin_product *p, const block *shape, const float *a, size_t rows, int a_copied, const float *b, int b_copied,
+		float *c, size_t cols) {
+	block t = *shape;
+	const cut cuts = cut_rows(rows);
+	for (size_t done = 0; done < cols; done += PANEL) {
+		size_t n = least(PANEL, cols - done), vectors = (n + WIDTH - 1) / WIDTH;
+		int part = !b_copied && n % WIDTH != 0;
+		t.b_row = b_copied ? vectors * WIDTH : p->b_row;
+		const float *panel = b + done * (b_copied ? t.depth : 1), *from = a;
+		float *to = c + done;
+		for (size_t i = 0; i < cuts.tiles; i++) {
+			size_t h = cuts.quotient + (i < cuts.more);
+			t.a_row = a_copied ? 1 : p->a_row;
+			t.a_step = a_copied ? h : p->a_step;
+			int strided = t.a_row != 1;
+			(part ? tiles_part : tiles_whole)[h - 1][strided][vectors - 1](&t, from, panel, to, n);
+			from += h * (a_copied ? t.depth : p->a_row);
+			to += h * t.ldc;
+		}
+	}
+}
+
+// What is used often enough is copied, so that the tiles read it in order: B by more than copy_b_rows rows of A, A by more
+// than copy_a_cols columns of B.
+enum { copy_b_rows = 48, copy_a_cols = 192 };
+
+void NAME(run)(const kin_product *p) {
+	const int a_copied = p->n > copy_a_cols;
+	const int b_copied = p->b_step != 1 || p->m > copy_b_rows || (LOADS_PARTS == 0 && p->n % WIDTH != 0);
+	float *arena_a = p->arena, *arena_b = p->arena + kin_gemm_depth * kin_gemm_rows;
+	// Blocks of rows as even as tiles allow.
+	size_t blocks = (p->m + kin_gemm_rows - 1) / kin_gemm_rows;
+	size_t height = ((p->m + blocks - 1) / blocks + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+	for (size_t j = 0; j < p->n; j += kin_gemm_cols) {
+		size_t cols = least(kin_gemm_cols, p->n - j);
+		for (size_t l = 0; l < p->k; l += kin_gemm_depth) {
+			block t = { .depth = least(kin_gemm_depth, p->k - l), .ldc = p->ldc, .alpha = p->alpha, .beta = l == 0 ? p->beta : 1 };
+			const float *b = p->b + l * p->b_row + j;
+			if (b_copied) {
+				copy_b(arena_b, p, l, t.depth, j, cols);
+				b = arena_b;
+			}
+			for (size_t i = 0; i < p->m; i += height) {
+				size_t rows = least(height, p->m - i);
+				const float *a = p->a + i * p->a_row + l * p->a_step;
+				if (a_copied) {
+					copy_a(arena_a, p, i, rows, l, t.depth);
+					a = arena_a;
+				}
+				rows_of_c(p, &t, a, rows, a_copied, b, b_copied, p->c + i * p->ldc + j, cols);
+			}
+		}
+	}
+}
