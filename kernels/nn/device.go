@@ -21,6 +21,15 @@ type Device interface {
 
 	// AddRowSums adds rows rows of x, as long as sum, to sum, in order.
 	AddRowSums(sum, x []float32, rows int)
+
+	// ConvForward and ConvBackward compute a convolution and its gradient.
+	ConvForward(c *Conv, a *ConvForward)
+	ConvBackward(c *Conv, a *ConvBackward)
+
+	// PoolForward overwrites y with the largest value of each window of x, and at with its place in it,
+	// row·Size+column. PoolBackward overwrites dx with the gradient for x, given dy, the one for y.
+	PoolForward(q Pool, y []float32, at []uint8, x []float32)
+	PoolBackward(q Pool, dx []float32, at []uint8, dy []float32)
 }
 
 // Devices returns the devices that run on this machine, Host first and the fastest last.

@@ -126,6 +126,19 @@ func (b *builder) next() (layer, error) {
 		b.needed = true
 		w, bias := b.tensor(in.Values()*l.Out), b.tensor(l.Out)
 		return newDense(w, bias, in.Values(), l.Out, b.follows(model.ReLU{}), needed), nil
+	case model.Conv2D:
+		b.needed = true
+		w, bias := b.tensor(l.Filters*in.Channels*l.Kernel*l.Kernel), b.tensor(l.Filters)
+		relu, pool := b.follows(model.ReLU{}), 1
+		if b.at < len(b.d.Layers) {
+			if q, ok := b.d.Layers[b.at].(model.MaxPool); ok {
+				pool = q.Size
+				b.at++
+			}
+		}
+		return newConv(w, bias, in, l, relu, pool, needed), nil
+	case model.MaxPool:
+		return newPooling(in, l.Size, needed), nil
 	case model.ReLU:
 		return newReLU(in.Values(), needed), nil
 	case model.Dropout:
