@@ -17,6 +17,7 @@ type assembly struct {
 	x      *gorgonia.Node
 	params []*gorgonia.Node // those not used yet
 	masks  []maskInput
+	forks  []branch // those not joined yet
 
 	// needed says that a layer before has parameters. The gradient for the images themselves, which the
 	// first layer could compute, is a third of its work and nobody asks for it.
@@ -71,6 +72,8 @@ func (a *assembly) next() error {
 	case Flatten:
 		// Dense reads its input's values in order whatever its shape: nothing to do.
 		return nil
+	case Embedding, Linear, LayerNorm, Attention, GELU, Fork, Join:
+		return a.nextSequence(l, in, name)
 	default:
 		return fmt.Errorf("no such layer: %T", l)
 	}

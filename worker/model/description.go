@@ -6,14 +6,33 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// Input says what a model is trained on.
+// Input says what a model is trained on: images, each of one of Classes classes; or, if Sequence is set,
+// sequences of Width tokens below Classes, each position of which is labelled with the token that follows.
+// A sequence has one channel and height 1.
 type Input struct {
 	Channels, Height, Width int
 	Classes                 int
+	Sequence                bool
 }
 
 // Features returns the number of values of one example.
 func (in Input) Features() int { return in.Channels * in.Height * in.Width }
+
+// Labels returns the number of labels of one example: one, or one for each position of a sequence.
+func (in Input) Labels() int {
+	if in.Sequence {
+		return in.Width
+	}
+	return 1
+}
+
+// kind names the examples.
+func (in Input) kind() string {
+	if in.Sequence {
+		return "sequences"
+	}
+	return "images"
+}
 
 // Shape is what flows between layers, for one example: channels × height × width, row-major. A vector
 // has height and width 1.
@@ -25,7 +44,8 @@ func (s Shape) Values() int { return s.Channels * s.Height * s.Width }
 // String returns the shape as C×H×W.
 func (s Shape) String() string { return fmt.Sprintf("%d×%d×%d", s.Channels, s.Height, s.Width) }
 
-// Layer is one of Dense, Conv2D, MaxPool, ReLU, Dropout and Flatten. An engine switches over these.
+// Layer is one of Dense, Conv2D, MaxPool, ReLU, Dropout and Flatten, or one of those for sequences: Embedding,
+// Linear, LayerNorm, Attention, GELU, Fork and Join. An engine switches over these.
 type Layer interface{ layer() }
 
 // Dense computes y = x·w + b of all values of its input. Its tensors are w [inputs, Out] and b [Out].
@@ -69,6 +89,7 @@ type Defaults struct {
 	Batch        int // examples per gradient
 	LearningRate float32
 	Momentum     float32
+	Optimizer    string // "" means momentum, or sgd where Momentum is 0
 }
 
 // Description says what a model is, apart from what executes it. It is immutable and safe for
@@ -84,12 +105,15 @@ type Description struct {
 	Quadratic *Quadratic
 
 	tensors []kintsugi.Tensor
-	limits  []float64 // by tensor: initialised uniformly in ±limit
+	initial []interval // by tensor
 	values  int
 }
 
-// Describe checks that the layers fit the input and one another and end in one value per class: the
-// logits, whose softmax cross-entropy is the loss. An image that is too small, or a layer without
+// interval is what a tensor's initial values are drawn from, uniformly: centre ± limit.
+type interval struct{ limit, centre float64 }
+
+// Describe checks that the layers fit the input and one another and end in one value per class, for a
+// sequence in a row of them for each position: the logits, whose softmax cross-entropy is the loss. An image that is too small, or a layer without
 // sense, is a kintsugi.ErrUsage.
 func Describe(name string, in Input, defaults Defaults, layers ...Layer) (*Description, error) {
 	if in.Channels <= 0 || in.Height <= 0 || in.Width <= 0 {
@@ -99,29 +123,42 @@ func Describe(name string, in Input, defaults Defaults, layers ...Layer) (*Descr
 	if in.Classes < 2 {
 		return nil, fmt.Errorf("%w: model %s: %d classes; a classifier needs at least two", kintsugi.ErrUsage, name, in.Classes)
 	}
+	if in.Sequence && (in.Channels != 1 || in.Height != 1) {
+		return nil, fmt.Errorf("%w: model %s: a sequence of %d×%d×%d; it has one channel and height 1",
+			kintsugi.ErrUsage, name, in.Channels, in.Height, in.Width)
+	}
 	d := &Description{Name: name, Input: in, Layers: layers, Defaults: defaults}
 	shape := Shape{in.Channels, in.Height, in.Width}
 	d.Shapes = append(d.Shapes, shape)
 	for i, l := range layers {
 		out, err := d.add(l, shape)
 		if err != nil {
-			return nil, fmt.Errorf("%w: model %s on images of %v: layer %d: %w", kintsugi.ErrUsage, name, d.Shapes[0], i+1, err)
+			return nil, fmt.Errorf("%w: model %s on %s of %v: layer %d: %w", kintsugi.ErrUsage, name, in.kind(), d.Shapes[0], i+1, err)
 		}
 		shape = out
 		d.Shapes = append(d.Shapes, shape)
 	}
-	if shape.Values() != in.Classes {
+	if want := (Shape{1, in.Width, in.Classes}); in.Sequence && shape != want {
+		return nil, fmt.Errorf("%w: model %s ends in %v values; a sequence of %d tokens of %d kinds needs %v", kintsugi.ErrUsage, name, shape, in.Width, in.Classes, want)
+	}
+	if !in.Sequence && shape.Values() != in.Classes {
 		return nil, fmt.Errorf("%w: model %s ends in %v values; %d classes need %d", kintsugi.ErrUsage, name, shape, in.Classes, in.Classes)
+	}
+	if err := d.checkBlocks(); err != nil {
+		return nil, err
 	}
 	if _, err := kintsugi.NewLayout(d.tensors); err != nil {
 		return nil, fmt.Errorf("%w: model %s: %w", kintsugi.ErrUsage, name, err)
 	}
-	d.initLimits()
+	d.chooseInitial()
 	return d, nil
 }
 
 // add appends a layer's tensors and returns its output's shape.
 func (d *Description) add(l Layer, in Shape) (Shape, error) {
+	if _, first := l.(Embedding); d.Input.Sequence && len(d.Shapes) == 1 && !first {
+		return Shape{}, fmt.Errorf("%T computes with the numbers of tokens; the first layer for sequences is an embedding", l)
+	}
 	switch l := l.(type) {
 	case Dense:
 		if l.Out <= 0 {
@@ -158,6 +195,8 @@ func (d *Description) add(l Layer, in Shape) (Shape, error) {
 		return in, nil
 	case Flatten:
 		return Shape{in.Values(), 1, 1}, nil
+	case Embedding, Linear, LayerNorm, Attention, GELU, Fork, Join:
+		return d.addSequence(l, in)
 	default:
 		return Shape{}, fmt.Errorf("no such layer: %T", l)
 	}
@@ -165,14 +204,18 @@ func (d *Description) add(l Layer, in Shape) (Shape, error) {
 
 // addTensors adds a weight of the given shape and its bias.
 func (d *Description) addTensors(name string, bias int, shape ...int) {
-	for _, t := range []kintsugi.Tensor{{Name: name + "/w", Shape: shape}, {Name: name + "/b", Shape: []int{bias}}} {
-		d.tensors = append(d.tensors, t)
-		d.values += t.Values()
-	}
+	d.addTensor(name+"/w", shape...)
+	d.addTensor(name+"/b", bias)
 }
 
-// Tensors lists the parameters in the order of the flat vector: for each layer its weight, then its
-// bias. The caller must not change it.
+func (d *Description) addTensor(name string, shape ...int) {
+	t := kintsugi.Tensor{Name: name, Shape: shape}
+	d.tensors = append(d.tensors, t)
+	d.values += t.Values()
+}
+
+// Tensors lists the parameters in the order of the flat vector: for each layer that has any two tensors,
+// its weight and its bias or its two tables. The caller must not change it.
 func (d *Description) Tensors() []kintsugi.Tensor { return d.tensors }
 
 // Values returns the number of parameters.

@@ -68,7 +68,8 @@ type network struct {
 	*machine
 	batch   int
 	x       []float32 // batch × features
-	targets []float32 // batch × classes, one-hot; rows of zeros are padding
+	labels  int       // of an example
+	targets []float32 // batch × labels × classes, one-hot; rows of zeros are padding
 	masks   []maskInput
 	loss    *lossStage
 	logits  *gorgonia.Value // of the last run; nil when training
@@ -79,7 +80,8 @@ func (e *executor) build(batch int, train bool) (*network, error) {
 	n := &network{
 		batch:   batch,
 		x:       make([]float32, batch*in.Features()),
-		targets: make([]float32, batch*in.Classes),
+		labels:  in.Labels(),
+		targets: make([]float32, batch*in.Labels()*in.Classes),
 		loss:    &lossStage{classes: in.Classes, p: make([]float64, in.Classes)},
 	}
 	var err error
@@ -89,7 +91,7 @@ func (e *executor) build(batch int, train bool) (*network, error) {
 		if err != nil {
 			return nil, err
 		}
-		if want := (tensor.Shape{batch, in.Classes}); !logits.Shape().Eq(want) {
+		if want := (tensor.Shape{batch, in.Labels() * in.Classes}); !logits.Shape().Eq(want) {
 			return nil, fmt.Errorf("%w: the logits have shape %v; want %v", kintsugi.ErrUsage, logits.Shape(), want)
 		}
 		n.masks = masks
@@ -99,7 +101,7 @@ func (e *executor) build(batch int, train bool) (*network, error) {
 			gorgonia.Read(logits, n.logits)
 			return nil, nil
 		}
-		targets := input(g, "targets", n.targets, batch, in.Classes)
+		targets := input(g, "targets", n.targets, batch, in.Labels()*in.Classes)
 		return applyStage("loss", n.loss, tensor.ScalarShape(), []bool{true, false}, logits, targets)
 	})
 	if err != nil {
@@ -120,7 +122,7 @@ func (n *network) fill(b Batch, lo, hi int) {
 	clear(n.x[copy(n.x, b.X[lo*features:hi*features]):])
 	clear(n.targets)
 	classes := n.loss.classes
-	for i, y := range b.Y[lo:hi] {
+	for i, y := range b.Y[lo*n.labels : hi*n.labels] {
 		n.targets[i*classes+int(y)] = 1
 	}
 	for _, m := range n.masks {
@@ -128,7 +130,7 @@ func (n *network) fill(b Batch, lo, hi int) {
 		DropoutMask(m.values[:used], b.Seed, m.layer, m.rate, lo, m.features)
 		clear(m.values[used:])
 	}
-	n.loss.mean = 1 / float64(b.N)
+	n.loss.mean = 1 / float64(len(b.Y))
 }
 
 var errClosed = errors.New("the model is closed")
@@ -165,7 +167,7 @@ func (e *executor) Gradient(params, grads []float32, b Batch) (float64, error) {
 			}
 		}
 	}
-	return sum / float64(b.N), nil
+	return sum / float64(len(b.Y)), nil
 }
 
 // Evaluate implements Model. Of equal largest logits the first is the answer.
@@ -188,7 +190,7 @@ func (e *executor) Evaluate(params []float32, b Batch) (float64, int, error) {
 			return 0, 0, fmt.Errorf("evaluate model %s: %w", e.d.Name, err)
 		}
 		logits := (*n.logits).Data().([]float32)
-		for i, y := range b.Y[lo:hi] {
+		for i, y := range b.Y[lo*n.labels : hi*n.labels] {
 			row := logits[i*n.loss.classes:][:n.loss.classes]
 			sum += crossEntropy(row, int(y), n.loss.p)
 			if largest(row) == int(y) {
@@ -196,7 +198,7 @@ func (e *executor) Evaluate(params []float32, b Batch) (float64, int, error) {
 			}
 		}
 	}
-	return sum / float64(b.N), correct, nil
+	return sum / float64(len(b.Y)), correct, nil
 }
 
 func (e *executor) check(params, grads []float32, b Batch) error {

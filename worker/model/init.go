@@ -38,10 +38,11 @@ func named(seed uint64, name string) uint64 {
 	return stream(seed, h.Sum64())
 }
 
-// initLimits chooses the ranges of the initial weights: He's √(6/inputs) before a ReLU, so that the
-// variance survives it; Glorot's √(6/(inputs+outputs)) elsewhere. Biases start at 0.
-func (d *Description) initLimits() {
-	i := 0
+// chooseInitial chooses what the initial weights are drawn from: He's √(6/inputs) before a ReLU or a GELU, so that
+// the variance survives it; Glorot's √(6/(inputs+outputs)) elsewhere. What is added to a residual stream n times
+// is smaller by √n, so that the sum starts as large as the stream (Radford et al. 2019). Embeddings start small,
+// the weights of a normalisation at 1, biases at 0.
+func (d *Description) chooseInitial() {
 	for at, l := range d.Layers {
 		var in, out int
 		switch l := l.(type) {
@@ -49,17 +50,29 @@ func (d *Description) initLimits() {
 			in, out = d.Shapes[at].Values(), l.Out
 		case Conv2D:
 			in, out = d.Shapes[at].Channels*l.Kernel*l.Kernel, l.Filters*l.Kernel*l.Kernel
+		case Linear:
+			in, out = d.Shapes[at].Width, l.Out
+		case Embedding:
+			d.initial = append(d.initial, interval{limit: embeddingLimit}, interval{limit: embeddingLimit})
+			continue
+		case LayerNorm:
+			d.initial = append(d.initial, interval{centre: 1}, interval{})
+			continue
 		default:
 			continue
 		}
 		limit := math.Sqrt(6 / float64(in+out))
 		// A ReLU on the logits would be He's case too, but there larger weights only mean larger wrong answers.
-		last := i+2 == len(d.tensors)
-		if !last && at+1 < len(d.Layers) && d.Layers[at+1] == (ReLU{}) {
-			limit = math.Sqrt(6 / float64(in))
+		last := len(d.initial)+2 == len(d.tensors)
+		if !last && at+1 < len(d.Layers) {
+			switch d.Layers[at+1].(type) {
+			case ReLU, GELU:
+				limit = math.Sqrt(6 / float64(in))
+			case Join:
+				limit /= math.Sqrt(float64(d.joins()))
+			}
 		}
-		d.limits = append(d.limits, limit, 0)
-		i += 2
+		d.initial = append(d.initial, interval{limit: limit}, interval{})
 	}
 }
 
@@ -75,15 +88,19 @@ func (d *Description) Init(seed uint64, params []float32) error {
 		return nil
 	}
 	for i, t := range d.tensors {
-		initTensor(t, named(seed, t.Name), d.limits[i], params[:t.Values()])
+		initTensor(t, named(seed, t.Name), d.initial[i], params[:t.Values()])
 		params = params[t.Values():]
 	}
 	return nil
 }
 
-func initTensor(t kintsugi.Tensor, stream uint64, limit float64, params []float32) {
+func initTensor(t kintsugi.Tensor, stream uint64, in interval, params []float32) {
 	for j := range params {
-		params[j] = float32((2*uniform(stream, uint64(j)) - 1) * limit)
+		v := (2*uniform(stream, uint64(j)) - 1) * in.limit
+		if in.centre != 0 {
+			v += in.centre
+		}
+		params[j] = float32(v)
 	}
 }
 

@@ -23,6 +23,7 @@ var builtins = []builtin{
 	{"lenet", Defaults{Batch: 32, LearningRate: 0.02, Momentum: 0.9}, lenet},
 	{"cnn", Defaults{Batch: 32, LearningRate: 0.02, Momentum: 0.9}, cnn},
 	{"cnn:relu-logits", Defaults{Batch: 32, LearningRate: 0.02, Momentum: 0.9}, cnnReLULogits},
+	{"charlm", Defaults{Batch: 16, LearningRate: 0.001, Optimizer: "adam"}, charlm},
 }
 
 func mlr(classes int) []Layer { return []Layer{Flatten{}, Dense{"fc1", classes}} }
@@ -47,6 +48,18 @@ func cnn(classes int) []Layer {
 	}
 }
 
+func charlm(classes int) []Layer {
+	const width, heads, blocks = 128, 4, 2
+	layers := []Layer{Embedding{"embedding", width}}
+	for i := range blocks {
+		name := fmt.Sprintf("block%d/", i+1)
+		layers = append(layers,
+			Fork{}, LayerNorm{name + "norm1"}, Linear{name + "qkv", 3 * width}, Attention{heads}, Linear{name + "out", width}, Join{},
+			Fork{}, LayerNorm{name + "norm2"}, Linear{name + "fc1", 4 * width}, GELU{}, Linear{name + "fc2", width}, Join{})
+	}
+	return append(layers, LayerNorm{"norm"}, Linear{"head", classes})
+}
+
 func cnnReLULogits(classes int) []Layer { return append(cnn(classes), ReLU{}) }
 
 // Names lists the built-in models.
@@ -58,13 +71,17 @@ func Names() []string {
 	return append(names, "qp")
 }
 
-// Lookup describes the built-in model called name for the given images and classes:
+// ForSequences reports whether a built-in model takes sequences, and not images.
+func ForSequences(name string) bool { return name == "charlm" }
+
+// Lookup describes the built-in model called name for the given images or sequences and classes:
 //
 //	mlr              softmax regression
 //	mlp              perceptron with 256 and 128 hidden units
 //	lenet            two 5×5 convolutions, three dense layers
 //	cnn              two 3×3 convolutions, 512 hidden units, dropout
 //	cnn:relu-logits  the same with a ReLU on the logits
+//	charlm           a transformer that predicts the next character: 2 blocks of 128 values, 4 heads
 //	qp               a quadratic; takes no data, and options such as qp:dimension=1000,condition=100
 //
 // An unknown name, a wrong option or an image that is too small is a kintsugi.ErrUsage.

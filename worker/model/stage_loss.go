@@ -7,7 +7,7 @@ import "math"
 // SoftMax and LogSoftMax of one node for the same and returns the wrong one.
 type lossStage struct {
 	classes int
-	mean    float64 // 1 / examples of the batch; set before each run
+	mean    float64 // 1 / labels of the batch; set before each run
 	sum     float64 // of the losses of the last run's rows, not yet divided
 	p       []float64
 }

@@ -197,6 +197,16 @@ func checkUsage(t testing.TB, m model.Model, params []float32, b model.Batch) {
 	refused("a class that does not exist", err)
 	_, _, err = m.Evaluate(params, wrong)
 	refused("a class that does not exist, in an evaluation", err)
+	if len(b.Y) == b.N {
+		return
+	}
+	for _, token := range []float32{-1, 0.5, 1 << 30, float32(math.NaN())} {
+		wrong = b
+		wrong.X = slices.Clone(b.X)
+		wrong.X[len(b.X)-1] = token
+		_, err = m.Gradient(params, grads, wrong)
+		refused("a token that does not exist", err)
+	}
 }
 
 func fullClasses(n int, v int32) []int32 {
@@ -210,9 +220,11 @@ func fullClasses(n int, v int32) []int32 {
 // RandomBatch returns n examples of noise that fit in, a function of seed: enough to test arithmetic.
 func RandomBatch(in model.Input, n int, seed uint64) model.Batch {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	b := model.Batch{X: make([]float32, n*in.Features()), Y: make([]int32, n), N: n, Seed: seed}
+	b := model.Batch{X: make([]float32, n*in.Features()), Y: make([]int32, n*in.Labels()), N: n, Seed: seed}
 	for i := range b.X {
-		b.X[i] = rng.Float32()
+		if b.X[i] = rng.Float32(); in.Sequence {
+			b.X[i] = float32(rng.IntN(in.Classes))
+		}
 	}
 	for i := range b.Y {
 		b.Y[i] = int32(rng.IntN(in.Classes))

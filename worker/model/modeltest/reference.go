@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/kintsugi-ml/kintsugi/worker/model"
@@ -22,24 +23,34 @@ func Reference(d *model.Description) Oracle {
 				x[j] = float64(b.X[i*features+j])
 			}
 			logits := forward(d, params, x, i, b.Seed, training)
-			class, best, total := int(b.Y[i]), 0, 0.0
-			for j, z := range logits {
-				total += math.Exp(z - logits[class])
-				if z > logits[best] {
-					best = j
+			labels := d.Input.Labels()
+			for k, class := range b.Y[i*labels : (i+1)*labels] {
+				loss, right := judge(logits[k*d.Input.Classes:][:d.Input.Classes], int(class))
+				sum += loss
+				if right {
+					correct++
 				}
 			}
-			sum += math.Log(total)
-			if best == class {
-				correct++
-			}
 		}
-		return sum / float64(b.N), correct
+		return sum / float64(len(b.Y)), correct
 	}
+}
+
+// judge returns the cross-entropy of logits, and whether the first of their largest is class.
+func judge(logits []float64, class int) (loss float64, right bool) {
+	best, total := 0, 0.0
+	for j, z := range logits {
+		total += math.Exp(z - logits[class])
+		if z > logits[best] {
+			best = j
+		}
+	}
+	return math.Log(total), best == class
 }
 
 // forward returns the logits of example number i.
 func forward(d *model.Description, params, x []float64, i int, seed uint64, training bool) []float64 {
+	var forks [][]float64
 	for at, l := range d.Layers {
 		in, out := d.Shapes[at], d.Shapes[at+1]
 		y := make([]float64, out.Values())
@@ -83,6 +94,45 @@ func forward(d *model.Description, params, x []float64, i int, seed uint64, trai
 			}
 		case model.Flatten:
 			copy(y, x)
+		case model.Fork:
+			copy(y, x)
+			forks = append(forks, x)
+		case model.Join:
+			for j, v := range forks[len(forks)-1] {
+				y[j] = x[j] + v
+			}
+			forks = forks[:len(forks)-1]
+		case model.GELU:
+			for j, v := range x {
+				y[j] = v / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v)))
+			}
+		case model.Attention:
+			for h := range l.Heads {
+				attend(y, x, h, l.Heads, out)
+			}
+		case model.Embedding:
+			tokens, positions := params[:d.Input.Classes*l.Width], params[d.Input.Classes*l.Width:]
+			params = positions[in.Width*l.Width:]
+			for j := range y {
+				y[j] = tokens[int(x[j/l.Width])*l.Width+j%l.Width] + positions[j]
+			}
+		case model.Linear:
+			w, b := params[:in.Width*l.Out], params[in.Width*l.Out:]
+			params = b[l.Out:]
+			for j := range y {
+				y[j] = b[j%l.Out]
+				for k, v := range x[j/l.Out*in.Width:][:in.Width] {
+					y[j] += v * w[k*l.Out+j%l.Out]
+				}
+			}
+		case model.LayerNorm:
+			w, b := params[:in.Width], params[in.Width:2*in.Width]
+			params = params[2*in.Width:]
+			for lo := 0; lo < len(y); lo += in.Width {
+				normalise(y[lo:lo+in.Width], x[lo:lo+in.Width], w, b)
+			}
+		default:
+			panic(fmt.Sprintf("modeltest: no definition of %T", l))
 		}
 		x = y
 	}
@@ -101,6 +151,42 @@ func convolve(y, x, w, b []float64, l model.Conv2D, in, out model.Shape) {
 						y[j] += x[(c*in.Height+iy)*in.Width+ix] * w[((f*in.Channels+c)*l.Kernel+r)*l.Kernel+s]
 					}
 				}
+			}
+		}
+	}
+}
+
+func normalise(y, x, w, b []float64) {
+	n, mean, variance := float64(len(x)), 0.0, 0.0
+	for _, v := range x {
+		mean += v / n
+	}
+	for _, v := range x {
+		variance += (v - mean) * (v - mean) / n
+	}
+	for j, v := range x {
+		y[j] = (v-mean)/math.Sqrt(variance+model.LayerNormEpsilon)*w[j] + b[j]
+	}
+}
+
+// attend computes head h of an Attention: rows of x are queries, keys and values.
+func attend(y, x []float64, h, heads int, out model.Shape) {
+	size := out.Width / heads
+	at := func(t, part, j int) float64 { return x[t*3*out.Width+part*out.Width+h*size+j] }
+	for t := range out.Height {
+		var p []float64
+		total := 0.0
+		for s := range t + 1 {
+			score := 0.0
+			for j := range size {
+				score += at(t, 0, j) * at(s, 1, j) / math.Sqrt(float64(size))
+			}
+			p = append(p, math.Exp(score))
+			total += math.Exp(score)
+		}
+		for j := range size {
+			for s := range p {
+				y[t*out.Width+h*size+j] += p[s] / total * at(s, 2, j)
 			}
 		}
 	}
