@@ -16,6 +16,7 @@ import (
 type evaluator struct {
 	m   model.Model
 	set *data.Set
+	n   int // examples of one call of the model
 	x   []float32
 	y   []int32
 }
@@ -31,26 +32,27 @@ func (p *problem) evaluator(s *settings) (*evaluator, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := min(evaluationBatch, p.set.Test.N)
-	return &evaluator{m: m, set: p.set, x: make([]float32, n*p.set.Test.Values()), y: make([]int32, n)}, nil
+	test := p.set.Test
+	n := min(evaluationBatch, test.Len())
+	return &evaluator{m: m, set: p.set, n: n, x: make([]float32, n*test.Values()), y: make([]int32, n*test.Labels())}, nil
 }
 
-// evaluate returns the mean loss and the share of the test set that is classified right.
+// evaluate returns the mean loss and the share of the test set's labels that are given right.
 func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accuracy float64, err error) {
 	test := e.set.Test
-	indices := make([]int, 0, len(e.y))
+	indices := make([]int, 0, e.n)
 	right := 0
-	for lo := 0; lo < test.N; lo += len(e.y) {
+	for lo := 0; lo < test.Len(); lo += e.n {
 		if err := ctx.Err(); err != nil {
 			return 0, 0, err
 		}
-		n := min(len(e.y), test.N-lo)
+		n := min(e.n, test.Len()-lo)
 		indices = indices[:0]
 		for i := range n {
 			indices = append(indices, lo+i)
 		}
-		b := model.Batch{N: n, X: e.x[:n*test.Values()], Y: e.y[:n]}
-		test.Fill(b.X, b.Y, indices, e.set.Mean, e.set.Std)
+		b := model.Batch{N: n, X: e.x[:n*test.Values()], Y: e.y[:n*test.Labels()]}
+		test.Fill(b.X, b.Y, indices)
 		l, c, err := e.m.Evaluate(params, b)
 		if err != nil {
 			return 0, 0, err
@@ -58,7 +60,8 @@ func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accur
 		loss += l * float64(n)
 		right += c
 	}
-	return loss / float64(test.N), float64(right) / float64(test.N), nil
+	n := float64(test.Len())
+	return loss / n, float64(right) / (n * float64(test.Labels())), nil
 }
 
 func (e *evaluator) close() error { return e.m.Close() }
@@ -98,7 +101,7 @@ func (r *run) evaluate(ctx context.Context) {
 
 func (r *run) evaluated(line kintsugi.Line, step kintsugi.Step, loss, accuracy float64) {
 	r.rec.Record(time.Now(), &record.Evaluation{
-		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: r.problem.set.Test.N,
+		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: r.problem.set.Test.Len(),
 	})
 	r.mu.Lock()
 	r.meter.Evaluated(accuracy)

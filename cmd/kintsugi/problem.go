@@ -32,16 +32,16 @@ func describe(s *settings) (*problem, error) {
 	case withoutData(s.Model):
 		s.Data = "none"
 	case s.Input != "":
-		if _, err := fmt.Sscanf(s.Input, "%dx%dx%dx%d", &in.Channels, &in.Height, &in.Width, &in.Classes); err != nil {
-			return nil, fmt.Errorf("%w: --input %q: use CHANNELSxHEIGHTxWIDTHxCLASSES such as 1x28x28x10", kintsugi.ErrUsage, s.Input)
+		var err error
+		if in, err = parseInput(s.Input); err != nil {
+			return nil, err
 		}
 	default:
 		if err := p.open(s); err != nil {
 			return nil, err
 		}
-		im := p.set.Train
-		in = model.Input{Channels: im.Channels, Height: im.Height, Width: im.Width, Classes: im.Classes}
-		s.Input = fmt.Sprintf("%dx%dx%dx%d", in.Channels, in.Height, in.Width, in.Classes)
+		in = inputOf(p.set)
+		s.Input = formatInput(in)
 	}
 	desc, err := model.Lookup(s.Model, in)
 	if err != nil {
@@ -61,16 +61,46 @@ func describe(s *settings) (*problem, error) {
 	if s.Momentum < 0 {
 		s.Momentum = decimal(d.Momentum)
 	}
-	if s.Optimizer == "" {
+	switch {
+	case s.Optimizer != "":
+	case d.Optimizer != "":
+		s.Optimizer = d.Optimizer
+	case s.Momentum > 0:
+		s.Optimizer = "momentum"
+	default:
 		s.Optimizer = "sgd"
-		if s.Momentum > 0 {
-			s.Optimizer = "momentum"
-		}
 	}
 	if _, err := s.schedule(); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// parseInput reads --input.
+func parseInput(text string) (in model.Input, err error) {
+	if strings.Count(text, "x") == 1 {
+		in = model.Input{Channels: 1, Height: 1, Sequence: true}
+		_, err = fmt.Sscanf(text, "%dx%d", &in.Width, &in.Classes)
+	} else {
+		_, err = fmt.Sscanf(text, "%dx%dx%dx%d", &in.Channels, &in.Height, &in.Width, &in.Classes)
+	}
+	if err != nil || formatInput(in) != text {
+		return in, fmt.Errorf("%w: --input %q: use CHANNELSxHEIGHTxWIDTHxCLASSES such as 1x28x28x10, or for sequences POSITIONSxTOKENS such as 64x65",
+			kintsugi.ErrUsage, text)
+	}
+	return in, nil
+}
+
+func formatInput(in model.Input) string {
+	if in.Sequence {
+		return fmt.Sprintf("%dx%d", in.Width, in.Classes)
+	}
+	return fmt.Sprintf("%dx%dx%dx%d", in.Channels, in.Height, in.Width, in.Classes)
+}
+
+// inputOf says what a model of a data set takes.
+func inputOf(set *data.Set) model.Input {
+	return model.Input{Channels: set.Shape[0], Height: set.Shape[1], Width: set.Shape[2], Classes: set.Classes, Sequence: set.Sequence}
 }
 
 // decimal returns the float64 that reads as x does: 0.05, not 0.05000000074505806.
@@ -87,6 +117,12 @@ func (p *problem) open(s *settings) error {
 	if p.set != nil || withoutData(s.Model) {
 		return nil
 	}
+	if s.Data == "" {
+		s.Data = "digits"
+		if model.ForSequences(s.Model) {
+			s.Data = "text"
+		}
+	}
 	set, err := data.Open(s.Data, s.DataDir)
 	p.set = set
 	return err
@@ -102,15 +138,15 @@ func (p *problem) compute(s *settings) (worker.Gradient, model.Model, error) {
 	sampler := data.Sampler{N: 1, Batch: s.Batch, Slots: s.Workers, Seed: s.Seed}
 	b := model.Batch{N: s.Batch}
 	if p.set != nil {
-		sampler.N = p.set.Train.N
+		sampler.N = p.set.Train.Len()
 		b.X = make([]float32, s.Batch*p.set.Train.Values())
-		b.Y = make([]int32, s.Batch)
+		b.Y = make([]int32, s.Batch*p.set.Train.Labels())
 	}
 	var indices []int
 	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 		if p.set != nil {
 			indices = sampler.Indices(indices, id.Slot, id.Version, id.Sequence)
-			p.set.Train.Fill(b.X, b.Y, indices, p.set.Mean, p.set.Std)
+			p.set.Train.Fill(b.X, b.Y, indices)
 		}
 		if err := ctx.Err(); err != nil { // nobody waits; a batch that has begun is computed to its end
 			return 0, 0, err

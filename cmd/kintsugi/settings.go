@@ -23,7 +23,7 @@ type settings struct {
 	Model   string
 	Data    string
 	DataDir string
-	Input   string // channels x height x width x classes; empty: as the data say
+	Input   string // channels x height x width x classes, or positions x tokens; empty: as the data say
 
 	Workers  int
 	Servers  int
@@ -54,15 +54,15 @@ type settings struct {
 
 // register adds a flag for every setting.
 func (s *settings) register(f *pflag.FlagSet) {
-	f.StringVar(&s.Model, "model", "lenet", "what to train: mlr, mlp, lenet, cnn, cnn:relu-logits or qp")
-	f.StringVar(&s.Data, "data", "digits", "data set: digits (generated), mnist, fashion or idx (any folder of IDX files)")
+	f.StringVar(&s.Model, "model", "lenet", "what to train: mlr, mlp, lenet, cnn, cnn:relu-logits, charlm or qp")
+	f.StringVar(&s.Data, "data", "", "data set: digits (generated), mnist, fashion or idx (any folder of IDX files); for charlm text (generated) or shakespeare (default: the generated one)")
 	f.StringVar(&s.DataDir, "data-dir", "", "folder that holds the data set (default $KINTSUGI_DATA)")
-	f.StringVar(&s.Input, "input", "", "image shape and classes as CxHxWxK; empty: as the data say")
+	f.StringVar(&s.Input, "input", "", "image shape and classes as CxHxWxK, or length and alphabet of a sequence as TxK; empty: as the data say")
 	f.IntVar(&s.Workers, "workers", 4, "workers that compute gradients")
 	f.IntVar(&s.Servers, "servers", 2, "servers, each with one shard of the parameters")
 	f.IntVar(&s.Replicas, "replicas", 1, "replicas of each shard")
 	f.StringVar(&s.Consistency, "consistency", "bsp", "who is counted in a step: "+strings.Join(agg.Presets(), ", ")+"; options after a colon or a comma, such as async:discount")
-	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam or adamw (default: sgd or momentum, as the model suggests)")
+	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam or adamw (default: as the model suggests)")
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
 	f.StringVar(&s.Decay, "decay", "cosine", "how the learning rate goes down over the run: "+strings.Join(conductor.DecayNames(), ", "))
 	f.Float64Var(&s.Momentum, "momentum", -1, "momentum (default: as the model suggests)")

@@ -13,10 +13,11 @@ type Info struct {
 	Description string
 	Bytes       int64  // to download; 0 if there is nothing to download
 	Licence     string // of the data, as commonly stated
+	Text        bool   // sequences of characters; else images
 	Builtin     bool   // generated, so that it needs neither a folder nor a network
 }
 
-// List returns the data sets that [Open] knows, the one that needs no files first.
+// List returns the data sets that [Open] knows, those that need no files first.
 func List() []Info {
 	var list []Info
 	for _, s := range sources {
@@ -57,6 +58,15 @@ var sources = []source{
 	},
 	{
 		info: Info{
+			Name:        "text",
+			Description: "1,000,000 characters of generated sentences, 28 different",
+			Licence:     "none needed",
+			Text:        true,
+			Builtin:     true,
+		},
+	},
+	{
+		info: Info{
 			Name:        "mnist",
 			Description: "60,000 + 10,000 handwritten digits, 28x28, 10 classes",
 			Licence:     "CC BY-SA 3.0",
@@ -83,6 +93,19 @@ var sources = []source{
 			{"train-labels-idx1-ubyte.gz", 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"},
 			{"t10k-images-idx3-ubyte.gz", 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"},
 			{"t10k-labels-idx1-ubyte.gz", 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"},
+		},
+	},
+	{
+		info: Info{
+			Name:        "shakespeare",
+			Description: "1,115,394 characters of Shakespeare's plays, 65 different (tiny-shakespeare)",
+			Licence:     "public domain",
+			Text:        true,
+		},
+		folder: "tinyshakespeare",
+		url:    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",
+		files: []file{
+			{"input.txt", 1115394, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
 		},
 	},
 	{

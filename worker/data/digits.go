@@ -34,14 +34,14 @@ const side = 28
 //
 // The images are a function of the seed and of nothing else, on every machine and for good: image i is
 // the same however many there are. It panics if a number is below 1.
-func Digits(seed uint64, train, test int) *Set {
+func Digits(seed uint64, train, test int) *ImageSet {
 	if train < 1 || test < 1 {
 		panic(fmt.Sprintf("data: %d training and %d test digits", train, test))
 	}
 	seen := mustFonts(goregular.TTF, goitalic.TTF, gobold.TTF, gobolditalic.TTF,
 		gomono.TTF, gomonobold.TTF, gomonobolditalic.TTF)
 	unseen := mustFonts(gomedium.TTF, gomediumitalic.TTF, gomonoitalic.TTF)
-	return newSet("digits",
+	return newImageSet("digits",
 		drawAll(seen, train, hash(forDigits, seed, 0)),
 		drawAll(unseen, test, hash(forDigits, seed, 1)))
 }

@@ -11,7 +11,7 @@ import (
 // The default digits are frozen: accuracies in documents and checkpoints of runs refer to these bytes. A
 // difference on one kind of processor only means that a product and a sum were fused somewhere.
 func TestDigitsAreFrozen(t *testing.T) {
-	s, err := Open("digits", "")
+	s, err := openImages("digits", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 // Package data holds the examples a run trains on and decides which of them form the batch of a gradient.
 //
-// A [Set] is a training and a test half of labelled images: the generated digits that need no file, or
-// files in the IDX format of MNIST. [Open] makes one from a name and a folder, [Fetch] downloads the
-// public ones and checks them, [List] describes them.
+// A [Set] is a training and a test half of examples: labelled images or windows of a text, generated, so that
+// no file is needed, or read from files, in the IDX format of MNIST or as plain text. [Open] makes
+// one from a name and a folder, [Fetch] downloads the public ones and checks them, [List] describes them.
 //
 // Which examples a gradient sees is never state. A [Sampler] computes the batch from (seed, slot,
 // version, sequence), so that a worker that dies and comes back, or another that takes over its slot,

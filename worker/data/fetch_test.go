@@ -195,7 +195,7 @@ func TestFetchNamesTheAddressAndMakesTheFolder(t *testing.T) {
 }
 
 func TestOnlyPublishedSetsAreFetchedAndVerified(t *testing.T) {
-	for _, name := range []string{"digits", "idx", "imagenet"} {
+	for _, name := range []string{"digits", "text", "idx", "imagenet"} {
 		if err := Fetch(t.Context(), name, t.TempDir(), Options{}); !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("fetch %s: %v, want ErrUsage", name, err)
 		}

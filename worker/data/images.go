@@ -65,8 +65,8 @@ func (im *Images) Head(n int) *Images {
 	return &head
 }
 
-// Set is a named data set.
-type Set struct {
+// ImageSet is a named set of images.
+type ImageSet struct {
 	Name  string
 	Train *Images
 	Test  *Images
@@ -76,12 +76,33 @@ type Set struct {
 	Mean, Std float32
 }
 
-// newSet joins two halves of one shape, and measures the training half.
-func newSet(name string, train, test *Images) *Set {
+// newImageSet joins two halves of one shape, and measures the training half.
+func newImageSet(name string, train, test *Images) *ImageSet {
 	classes := max(train.Classes, test.Classes)
 	train.Classes, test.Classes = classes, classes
 	mean, std := moments(train.Pixels)
-	return &Set{Name: name, Train: train, Test: test, Mean: mean, Std: std}
+	return &ImageSet{Name: name, Train: train, Test: test, Mean: mean, Std: std}
+}
+
+// Set returns the set as examples with normalised pixels.
+func (s *ImageSet) Set() *Set {
+	return &Set{
+		Name: s.Name, Shape: s.Train.Shape(), Classes: s.Train.Classes,
+		Train: normalised{s.Train, s.Mean, s.Std}, Test: normalised{s.Test, s.Mean, s.Std},
+	}
+}
+
+// normalised is images as examples.
+type normalised struct {
+	*Images
+	mean, std float32
+}
+
+func (n normalised) Len() int    { return n.N }
+func (n normalised) Labels() int { return 1 }
+
+func (n normalised) Fill(x []float32, y []int32, indices []int) {
+	n.Images.Fill(x, y, indices, n.mean, n.std)
 }
 
 // moments returns the mean and the standard deviation of pixels / 255. The sums run over the 256 values

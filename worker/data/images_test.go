@@ -49,7 +49,7 @@ func TestFillIsTheFormulaToTheBit(t *testing.T) {
 // With the moments of a set, its training half has mean 0 and variance 1.
 func TestMomentsNormaliseTheTrainingHalf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	s := newSet("random", randomImages(rng, 50, 2, 9, 8, 3), randomImages(rng, 5, 2, 9, 8, 5))
+	s := newImageSet("random", randomImages(rng, 50, 2, 9, 8, 3), randomImages(rng, 5, 2, 9, 8, 5))
 	if s.Train.Classes != 5 || s.Test.Classes != 5 {
 		t.Errorf("classes %d and %d, want 5 in both halves", s.Train.Classes, s.Test.Classes)
 	}
@@ -72,7 +72,7 @@ func TestMomentsNormaliseTheTrainingHalf(t *testing.T) {
 
 func TestImagesOfOneColourDoNotDivideByZero(t *testing.T) {
 	im := &Images{N: 2, Channels: 1, Height: 2, Width: 2, Classes: 1, Pixels: slices.Repeat([]byte{51}, 8), Labels: []uint8{0, 0}}
-	s := newSet("grey", im, im)
+	s := newImageSet("grey", im, im)
 	if s.Mean != 0.2 || s.Std != 1 {
 		t.Errorf("mean %v and deviation %v, want 0.2 and 1", s.Mean, s.Std)
 	}

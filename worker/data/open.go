@@ -15,7 +15,8 @@ import (
 
 // Open returns a data set by its name: one of those that [List] describes.
 //
-//	digits          generated; dir is not used
+//	digits, text    generated; dir is not used
+//	shakespeare     the file as published, in dir or in the folder that Fetch made in dir
 //	mnist, fashion  the four files as published, compressed or not, in dir or in the folder that Fetch made in dir
 //	idx             four IDX files in dir, named as those of MNIST or with "train" or "test" (or "t10k"), and
 //	                "images" or "labels", in their names
@@ -27,9 +28,6 @@ func Open(name, dir string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.info.Builtin {
-		return Digits(DigitsSeed, DigitsTrain, DigitsTest), nil
-	}
 	set, err := s.open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("data set %q: %w", name, err)
@@ -38,10 +36,26 @@ func Open(name, dir string) (*Set, error) {
 }
 
 func (s *source) open(dir string) (*Set, error) {
-	if dir == "" {
+	switch {
+	case s.info.Builtin && s.info.Text:
+		text, _ := generateText(TextSeed, TextBytes)
+		return newTextSet(s.info.Name, text)
+	case s.info.Builtin:
+		return Digits(DigitsSeed, DigitsTrain, DigitsTest).Set(), nil
+	case dir == "":
 		return nil, fmt.Errorf("%w: it is read from a folder, and none is set: pass --data-dir or set KINTSUGI_DATA%s",
 			kintsugi.ErrUsage, s.advice(""))
+	case s.info.Text:
+		return s.openText(dir)
 	}
+	set, err := s.openImages(dir)
+	if err != nil {
+		return nil, err
+	}
+	return set.Set(), nil
+}
+
+func (s *source) openImages(dir string) (*ImageSet, error) {
 	paths, err := s.locate(dir)
 	if err != nil {
 		return nil, err
@@ -58,7 +72,7 @@ func (s *source) open(dir string) (*Set, error) {
 		return nil, corrupt("the images of %s have the shape %v but those of %s have %v: they are not of one set",
 			paths[0], train.Shape(), paths[2], test.Shape())
 	}
-	return newSet(s.info.Name, train, test), nil
+	return newImageSet(s.info.Name, train, test), nil
 }
 
 // advice says how to come by the files. It ends a sentence.
@@ -193,7 +207,7 @@ func (s *source) checkIdentity(paths [4]string) error {
 		}
 		for k := range sources {
 			other := &sources[k]
-			if other != s && len(other.files) > 0 && info.Size() == other.files[i].bytes {
+			if other != s && len(other.files) == len(paths) && info.Size() == other.files[i].bytes {
 				return fmt.Errorf("%w: %s is the file of data set %q; use that name, or another folder%s",
 					kintsugi.ErrUsage, paths[i], other.info.Name, s.advice(""))
 			}

@@ -32,6 +32,7 @@ const (
 	forPermutation = 1 + iota
 	forGradient
 	forDigits
+	forText
 )
 
 // Indices writes the examples of one gradient over dst, growing it if its capacity is short, and returns

@@ -1,0 +1,116 @@
+package data
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Text is a list of windows of a text: characters, each labelled with the one that follows. A character is
+// a byte, and its token is its place in the alphabet.
+//
+// Invariant: each token is below Classes, and there are more than Window of them.
+type Text struct {
+	Tokens  []uint8
+	Classes int // characters of the alphabet
+	Window  int // characters of an example
+	Stride  int // between the beginnings of two examples
+}
+
+// Window is the number of characters of an example of the text sets that [Open] returns.
+const Window = 64
+
+// Len returns the number of windows: all that end one character before the text or earlier.
+func (t *Text) Len() int { return (len(t.Tokens)-1-t.Window)/t.Stride + 1 }
+
+// Values returns the number of characters of a window.
+func (t *Text) Values() int { return t.Window }
+
+// Labels returns the same: each character has a successor.
+func (t *Text) Labels() int { return t.Window }
+
+// Fill writes the windows at indices to x and, for each character, the one that follows to y: both are
+// [len(indices), Window], row-major. Tokens in x are exact in float32. For the rest see [Examples].
+func (t *Text) Fill(x []float32, y []int32, indices []int) {
+	n := t.Window
+	if len(x) < len(indices)*n || len(y) < len(indices)*n {
+		panic(fmt.Sprintf("data: fill %d windows of %d characters into %d values and %d labels", len(indices), n, len(x), len(y)))
+	}
+	for i, k := range indices {
+		if k < 0 || k >= t.Len() {
+			panic(fmt.Sprintf("data: window %d of %d", k, t.Len()))
+		}
+		from := t.Tokens[k*t.Stride:][:n+1]
+		x, y := x[i*n:][:n], y[i*n:][:n]
+		for j := range x {
+			x[j], y[j] = float32(from[j]), int32(from[j+1])
+		}
+	}
+}
+
+// newTextSet makes a set of a text: nine tenths to train on, in windows that begin at each character, and the
+// rest to test on, in windows that do not overlap. The alphabet is the bytes of the first part in ascending order;
+// a byte that only the second has cannot be predicted and is left out.
+func newTextSet(name string, text []byte) (*Set, error) {
+	cut := len(text) / 10 * 9
+	var place [256]int
+	for _, c := range text[:cut] {
+		place[c] = 1
+	}
+	classes := 0
+	for c := range place {
+		if place[c]--; place[c] == 0 {
+			place[c] = classes
+			classes++
+		}
+	}
+	tokens := func(part []byte) []uint8 {
+		list := make([]uint8, 0, len(part))
+		for _, c := range part {
+			if place[c] >= 0 {
+				list = append(list, uint8(place[c]))
+			}
+		}
+		return list
+	}
+	train, test := tokens(text[:cut]), tokens(text[cut:])
+	if len(test) <= Window || classes < 2 {
+		return nil, corrupt("a text of %d bytes, %d different, is too short: a tenth of it is to be tested on, in windows of %d", len(text), classes, Window)
+	}
+	return &Set{
+		Name: name, Shape: [3]int{1, 1, Window}, Classes: classes, Sequence: true,
+		Train: &Text{Tokens: train, Classes: classes, Window: Window, Stride: 1},
+		Test:  &Text{Tokens: test, Classes: classes, Window: Window, Stride: Window},
+	}, nil
+}
+
+// openText reads the one file of a text set from dir, or from the set's own folder in dir.
+func (s *source) openText(dir string) (*Set, error) {
+	names, err := list(dir)
+	if err != nil {
+		return nil, err
+	}
+	file, place := s.files[0].name, dir
+	if slices.Contains(names, s.folder) {
+		place = filepath.Join(dir, s.folder)
+		if names, err = list(place); err != nil {
+			return nil, err
+		}
+	}
+	if !slices.Contains(names, file) {
+		return nil, fmt.Errorf("%w: %s: there is no %s%s", kintsugi.ErrUsage, place, file, s.advice(dir))
+	}
+	path := filepath.Join(place, file)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("open data file: %w", err)
+	}
+	set, err := newTextSet(s.info.Name, text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return set, nil
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	kintsugi "github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels/blas"
+	"github.com/kintsugi-ml/kintsugi/kernels/nn"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+)
+
+// Options say what computes. The zero value is one thread with what the machine has.
+type Options struct {
+	// Threads that compute one gradient. The result does not depend on it. Default: 1.
+	Threads int
+
+	// BLAS computes matrix products; it must be opened with one thread, since the engine has its own. Default:
+	// blas.Open("auto", 1).
+	BLAS blas.Gemm
+
+	// Device runs all else. Default: nn.Best().
+	Device nn.Device
+
+	// Ready, if set, is told during a gradient that its values [lo, hi) are final: layer by layer, the last one
+	// first. It is called by the goroutine that called Gradient. A gradient that ends with an error may have
+	// reported some; values that were not reported then are of no use.
+	Ready func(lo, hi int)
+}
+
+// Engine executes a description. It implements model.Model.
+type Engine struct {
+	d      *model.Description
+	layers chain
+	loss   *loss
+	pass   pass
+	closed bool
+}
+
+var _ model.Model = (*Engine)(nil)
+
+// pieceExamples is how many examples are computed at a time at most: results of all layers are kept for as many.
+const pieceExamples = 256
+
+// New returns an engine for d. A description without layers, such as that of "qp", is a kintsugi.ErrUsage: model.New
+// executes it.
+func New(d *model.Description, o Options) (*Engine, error) {
+	if d.Quadratic != nil || len(d.Layers) == 0 {
+		return nil, fmt.Errorf("%w: model %s has no layers for an engine to execute", kintsugi.ErrUsage, d.Name)
+	}
+	if o.BLAS == nil {
+		impl, err := blas.Open("auto", 1)
+		if err != nil {
+			return nil, fmt.Errorf("engine of model %s: %w", d.Name, err)
+		}
+		o.BLAS = blas.GemmOf(impl)
+	}
+	if o.Device == nil {
+		o.Device = nn.Best()
+	}
+	layers, err := build(d)
+	if err != nil {
+		return nil, fmt.Errorf("engine of model %s: %w", d.Name, err)
+	}
+	e := &Engine{d: d, layers: layers, loss: newLoss(d.Input.Classes)}
+	e.pass = pass{pool: newPool(o.Threads), blas: o.BLAS, dev: o.Device, final: o.Ready}
+	return e, nil
+}
+
+// String says what computes, such as "avx512, OpenBLAS 0.3.21, 1 thread; 2 threads".
+func (e *Engine) String() string {
+	return fmt.Sprintf("%s, %s; engine threads: %d", e.pass.dev.Name(), e.pass.blas, e.pass.threads)
+}
+
+// Tensors implements model.Model.
+func (e *Engine) Tensors() []kintsugi.Tensor { return e.d.Tensors() }
+
+// Gradient implements model.Model.
+func (e *Engine) Gradient(params, grads []float32, b model.Batch) (float64, error) {
+	return e.GradientContext(context.Background(), params, grads, b)
+}
+
+// GradientContext is Gradient for someone who may stop waiting: when ctx ends it returns ctx's error within the time of
+// one layer's computation on 256 examples, and grads holds nothing of use. The engine remains usable.
+func (e *Engine) GradientContext(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {
+	if e.closed {
+		return 0, fmt.Errorf("gradient: %w", errClosed)
+	}
+	if err := e.d.CheckGradient(params, grads, b); err != nil {
+		return 0, err
+	}
+	rows := len(b.Y) // one for each example, or several
+	e.pass.train = true
+	sum, _, err := e.pieces(ctx, params, grads, b, 1/float64(rows))
+	if err != nil {
+		return 0, err
+	}
+	return sum / float64(rows), nil
+}
+
+// Evaluate implements model.Model.
+func (e *Engine) Evaluate(params []float32, b model.Batch) (float64, int, error) {
+	if e.closed {
+		return 0, 0, fmt.Errorf("evaluate: %w", errClosed)
+	}
+	if err := e.d.CheckEvaluate(params, b); err != nil {
+		return 0, 0, err
+	}
+	e.pass.train = false
+	sum, correct, err := e.pieces(context.Background(), params, nil, b, 0)
+	return sum / float64(len(b.Y)), correct, err
+}
+
+var errClosed = errors.New("the model is closed")
+
+// pieces computes a batch, one piece after the other, and returns the sum of the losses and the right answers. scale
+// is the weight of one loss in the gradient.
+func (e *Engine) pieces(ctx context.Context, params, grads []float32, b model.Batch, scale float64) (sum float64, correct int, err error) {
+	p := &e.pass
+	p.ctx, p.params, p.grads, p.seed = ctx, params, grads, b.Seed
+	defer func() { p.ctx, p.params, p.grads, p.labels = nil, nil, nil, nil }()
+	features, labels := len(b.X)/b.N, len(b.Y)/b.N
+	for lo := 0; lo < b.N; lo += pieceExamples {
+		hi := min(b.N, lo+pieceExamples)
+		p.first, p.n, p.more, p.last = lo, hi-lo, lo > 0, hi == b.N
+		p.labels = b.Y[lo*labels : hi*labels]
+		logits := e.layers.forward(p, b.X[lo*features:hi*features])
+		if err := ctx.Err(); err != nil {
+			return 0, 0, fmt.Errorf("gradient of model %s: %w", e.d.Name, err)
+		}
+		s, c, d := e.loss.compute(p, logits, scale)
+		sum, correct = sum+s, correct+c
+		if grads == nil {
+			continue
+		}
+		e.layers.backward(p, d)
+		if err := ctx.Err(); err != nil {
+			return 0, 0, fmt.Errorf("gradient of model %s: %w", e.d.Name, err)
+		}
+	}
+	return sum, correct, nil
+}
+
+// Close ends the engine's threads and frees its memory.
+func (e *Engine) Close() error {
+	if !e.closed {
+		e.closed = true
+		e.pass.close()
+		e.layers, e.loss = nil, nil
+	}
+	return nil
+}

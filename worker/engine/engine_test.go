@@ -1,0 +1,274 @@
+package engine_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/kernels/blas"
+	"github.com/kintsugi-ml/kintsugi/kernels/nn"
+	"github.com/kintsugi-ml/kintsugi/worker/engine"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
+)
+
+var (
+	digits = model.Input{Channels: 1, Height: 28, Width: 28, Classes: 10}
+	small  = model.Input{Channels: 3, Height: 13, Width: 15, Classes: 5}
+)
+
+// initial returns a description's parameters, with biases moved off 0, where a ReLU has its kink.
+func initial(t testing.TB, d *model.Description, seed uint64) []float32 {
+	t.Helper()
+	params := make([]float32, d.Values())
+	if err := d.Init(seed, params); err != nil {
+		t.Fatal(err)
+	}
+	for i := range params {
+		params[i] += (float32(i%7) - 3.5) * 0.003
+	}
+	return params
+}
+
+func lookup(t testing.TB, name string, in model.Input) *model.Description {
+	t.Helper()
+	d, err := model.Lookup(name, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func open(t testing.TB, d *model.Description, o engine.Options) *engine.Engine {
+	t.Helper()
+	e, err := engine.New(d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func openBLAS(t testing.TB, name string) blas.Gemm {
+	t.Helper()
+	impl, err := blas.Open(name, 1)
+	if err != nil {
+		t.Skip(err)
+	}
+	return blas.GemmOf(impl)
+}
+
+// onEach runs test with each device on the reference BLAS, and with the fastest device on each library.
+func onEach(t *testing.T, test func(t *testing.T, o engine.Options)) {
+	for _, dev := range nn.Devices() {
+		t.Run(dev.Name(), func(t *testing.T) { test(t, engine.Options{Device: dev, BLAS: openBLAS(t, "gonum")}) })
+	}
+	for _, name := range []string{"openblas", "mkl"} {
+		t.Run(name, func(t *testing.T) { test(t, engine.Options{BLAS: openBLAS(t, name), Threads: 2}) })
+	}
+}
+
+// TestBuiltinsComputeTheGradientOfTheirDescription covers each model on small images of odd size.
+func TestBuiltinsComputeTheGradientOfTheirDescription(t *testing.T) {
+	onEach(t, func(t *testing.T, o engine.Options) {
+		for _, name := range []string{"mlr", "mlp", "lenet", "cnn", "cnn:relu-logits"} {
+			t.Run(name, func(t *testing.T) {
+				d := lookup(t, name, model.Input{Channels: 2, Height: 12, Width: 13, Classes: 5})
+				modeltest.Check(t, open(t, d, o), modeltest.Reference(d), initial(t, d, 1),
+					modeltest.RandomBatch(d.Input, 3, 1), modeltest.RandomBatch(d.Input, 1, 2), modeltest.RandomBatch(d.Input, 9, 3))
+			})
+		}
+	})
+}
+
+// TestAnyOrderOfLayersIsComputed covers the combinations that the built-in models do not have.
+func TestAnyOrderOfLayersIsComputed(t *testing.T) {
+	conv := func(name string, filters, kernel, pad int) model.Layer {
+		return model.Conv2D{Name: name, Filters: filters, Kernel: kernel, Pad: pad}
+	}
+	square := small
+	square.Height, square.Width = 15, 15
+	onEach(t, func(t *testing.T, o engine.Options) {
+		for name, c := range map[string]struct {
+			in     model.Input
+			layers []model.Layer
+		}{
+			"pool and relu before any parameter": {small, []model.Layer{model.MaxPool{Size: 2}, model.ReLU{}, conv("a", 2, 3, 0), model.Dense{Name: "b", Out: 5}}},
+			"pool of 3 without relu":             {small, []model.Layer{conv("a", 3, 2, 1), model.MaxPool{Size: 3}, conv("b", 2, 3, 2), model.Dense{Name: "c", Out: 5}}},
+			"relu after pool":                    {small, []model.Layer{conv("a", 3, 2, 0), model.MaxPool{Size: 2}, model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "c", Out: 5}}},
+			"pool of 2 without relu":             {small, []model.Layer{conv("a", 3, 3, 1), model.MaxPool{Size: 2}, conv("b", 11, 3, 1), model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "c", Out: 5}}},
+			"dropout on images and twice":        {small, []model.Layer{model.Dropout{Rate: 0.2}, conv("a", 3, 3, 1), model.ReLU{}, model.Dropout{Rate: 0.5}, model.Dense{Name: "b", Out: 7}, model.Dropout{Rate: 0.1}, model.Dense{Name: "c", Out: 5}}},
+			"one filter":                         {small, []model.Layer{conv("a", 1, 3, 1), model.ReLU{}, conv("b", 1, 1, 0), model.Dense{Name: "c", Out: 5}}},
+			"kernel and padding over the border": {small, []model.Layer{conv("a", 2, 5, 6), conv("b", 2, 13, 0), model.Dense{Name: "c", Out: 5}}},
+			"padding wider than the kernel":      {small, []model.Layer{conv("z", 2, 3, 1), conv("a", 2, 2, 4), model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "c", Out: 5}}},
+			"convolution to logits":              {square, []model.Layer{conv("a", 4, 3, 1), conv("b", 5, 13, 0), model.MaxPool{Size: 3}, model.Flatten{}}},
+			"two relus":                          {small, []model.Layer{model.Dense{Name: "a", Out: 9}, model.ReLU{}, model.ReLU{}, model.Dense{Name: "b", Out: 5}}},
+			"many filters":                       {small, []model.Layer{conv("a", 25, 3, 1), model.ReLU{}, conv("b", 18, 3, 0), model.ReLU{}, model.MaxPool{Size: 4}, model.Dense{Name: "c", Out: 5}}},
+			"dense in parts":                     {small, []model.Layer{model.Dense{Name: "a", Out: 301}, model.ReLU{}, model.Dense{Name: "b", Out: 450}, model.Dense{Name: "c", Out: 5}}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				d, err := model.Describe("test", c.in, model.Defaults{}, c.layers...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				modeltest.Check(t, open(t, d, o), modeltest.Reference(d), initial(t, d, 2), modeltest.RandomBatch(d.Input, 2, 1), modeltest.RandomBatch(d.Input, 9, 2))
+			})
+		}
+	})
+}
+
+// TestThreadsDoNotChangeBits compares gradients of batches of one piece and of two.
+func TestThreadsDoNotChangeBits(t *testing.T) {
+	for _, lib := range []string{"gonum", "openblas"} {
+		for _, name := range []string{"mlp", "lenet", "cnn"} {
+			t.Run(lib+"/"+name, func(t *testing.T) {
+				gemm := openBLAS(t, lib)
+				d := lookup(t, name, digits)
+				params := initial(t, d, 1)
+				for _, n := range []int{64, 270} {
+					if n > 64 && (testing.Short() || lib == "gonum") {
+						continue
+					}
+					b := modeltest.RandomBatch(digits, n, 5)
+					var want []float32
+					var wantLoss float64
+					for _, threads := range []int{1, 2, 3, 2} {
+						e := open(t, d, engine.Options{Threads: threads, BLAS: gemm})
+						grads := make([]float32, d.Values())
+						loss, err := e.Gradient(params, grads, b)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if want == nil {
+							want, wantLoss = grads, loss
+						}
+						if math.Float64bits(loss) != math.Float64bits(wantLoss) {
+							t.Errorf("%d examples, %d threads: loss %v; with 1 thread %v", n, threads, loss, wantLoss)
+						}
+						if i := differs(grads, want); i >= 0 {
+							t.Fatalf("%d examples, %d threads: gradient %d is %g; with 1 thread %g", n, threads, i, grads[i], want[i])
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// differs returns the first index at which the bits of a and b differ, or -1.
+func differs(a, b []float32) int {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// distance returns ‖a − b‖ / ‖b‖.
+func distance(a, b []float32) float64 {
+	diff, norm := 0.0, 0.0
+	for i := range a {
+		d := float64(a[i]) - float64(b[i])
+		diff += d * d
+		norm += float64(b[i]) * float64(b[i])
+	}
+	return math.Sqrt(diff / norm)
+}
+
+// TestTheEngineAgreesWithGorgonia compares whole gradients of the models at their real size.
+func TestTheEngineAgreesWithGorgonia(t *testing.T) {
+	impl, err := blas.Open("gonum", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model.UseBLAS(impl)
+	for _, name := range []string{"mlr", "mlp", "lenet", "cnn", "cnn:relu-logits"} {
+		d := lookup(t, name, digits)
+		params, b := initial(t, d, 3), modeltest.RandomBatch(digits, 16, 3)
+		m, err := model.New(d, b.N)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([]float32, d.Values())
+		wantLoss, err := m.Gradient(params, want, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		onEach(t, func(t *testing.T, o engine.Options) {
+			got := make([]float32, d.Values())
+			loss, err := open(t, d, o).Gradient(params, got, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e := distance(got, want); !(e <= 1e-5) {
+				t.Errorf("%s: the gradients are %.2g apart, relatively; want at most 1e-5", name, e)
+			}
+			if !(math.Abs(loss-wantLoss) <= 1e-5*wantLoss) {
+				t.Errorf("%s: loss %v, Gorgonia's %v", name, loss, wantLoss)
+			}
+		})
+	}
+}
+
+// TestReadyReportsEachValueOnceLastLayerFirst checks that what is reported is final.
+func TestReadyReportsEachValueOnceLastLayerFirst(t *testing.T) {
+	d := lookup(t, "lenet", digits)
+	grads := make([]float32, d.Values())
+	early := make([]float32, d.Values())
+	var spans [][2]int
+	e := open(t, d, engine.Options{Ready: func(lo, hi int) {
+		spans = append(spans, [2]int{lo, hi})
+		copy(early[lo:hi], grads[lo:hi])
+	}})
+	for _, n := range []int{3, 300} {
+		spans = nil
+		if _, err := e.Gradient(initial(t, d, 1), grads, modeltest.RandomBatch(digits, n, 1)); err != nil {
+			t.Fatal(err)
+		}
+		end := d.Values()
+		for _, s := range spans {
+			if s[1] != end {
+				t.Fatalf("%d examples: spans %v; want them to meet, from the end to 0", n, spans)
+			}
+			end = s[0]
+		}
+		if end != 0 || len(spans) != 5 {
+			t.Fatalf("%d examples: spans %v; want one for each of five layers, from the end to 0", n, spans)
+		}
+		if !slices.Equal(early, grads) {
+			t.Errorf("%d examples: a value changed after it was reported", n)
+		}
+	}
+}
+
+func TestAStepAllocatesNothing(t *testing.T) {
+	for _, name := range []string{"mlp", "lenet", "cnn"} {
+		for _, threads := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s/%d", name, threads), func(t *testing.T) {
+				d := lookup(t, name, digits)
+				e := open(t, d, engine.Options{Threads: threads, BLAS: openBLAS(t, "openblas")})
+				params, grads, b := initial(t, d, 1), make([]float32, d.Values()), modeltest.RandomBatch(digits, 20, 1)
+				step := func() {
+					if _, err := e.Gradient(params, grads, b); err != nil {
+						t.Fatal(err)
+					}
+					b.N = 17 // a smaller batch fits into what is there
+					b.X, b.Y = b.X[:17*digits.Features()], b.Y[:17]
+				}
+				step()
+				if n := testing.AllocsPerRun(5, step); n != 0 {
+					t.Errorf("a step allocates %v times; want never", n)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,31 @@
+package model
+
+import (
+	"fmt"
+
+	kintsugi "github.com/kintsugi-ml/kintsugi"
+)
+
+// CheckGradient reports, as a kintsugi.ErrUsage, arguments of Model.Gradient that do not fit. Engines call it before
+// they compute, because a wrong class or length would index memory.
+func (d *Description) CheckGradient(params, grads []float32, b Batch) error {
+	if grads == nil {
+		return fmt.Errorf("gradient: %w: model %s has no room for the gradient", kintsugi.ErrUsage, d.Name)
+	}
+	return d.check("gradient", params, grads, b)
+}
+
+// CheckEvaluate is CheckGradient for Model.Evaluate.
+func (d *Description) CheckEvaluate(params []float32, b Batch) error {
+	return d.check("evaluate", params, nil, b)
+}
+
+func (d *Description) check(what string, params, grads []float32, b Batch) error {
+	if err := d.checkVectors(params, grads); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if err := d.checkBatch(b); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
