@@ -102,25 +102,23 @@ INLINE void int8_as(const kin_feed *f, const int carry, const int residual, cons
 			y[j] = fed(f, at + j * WIDTH, carry);
 			most = i_max(most, magnitude(y[j]));
 		}
-		V scale = v_div(v_set(largest(most)), v_set(127)); // of vectors: a scalar division is as slow
-		scale = v_min(scale, v_set(0x1.020406p+121f)); // the largest whose product with 127 is finite
-		float s[WIDTH];
-		v_store(s, scale);
-		V inverse = v_div(v_set(1), scale);
-		if (s[0] < 0x1p-126f) {
-			s[0] = 0;
-			scale = inverse = v_set(0);
-		}
-		__builtin_memcpy(f->scales + at / kin_block * 4, s, 4);
+		float scale = largest(most) / 127, inverse = 0;
+		if (scale > 0x1.020406p+121f) // the largest whose product with 127 is finite
+			scale = 0x1.020406p+121f;
+		if (scale < 0x1p-126f)
+			scale = 0;
+		else
+			inverse = 1 / scale;
+		__builtin_memcpy(f->scales + at / kin_block * 4, &scale, 4);
 		for (int j = 0; j < vectors; j++) {
 			size_t i = at + j * WIDTH;
-			V v = v_mul(y[j], inverse);
+			V v = v_mul(y[j], v_set(inverse));
 			if (stochastic)
 				v = round_at_random(v, noise(f, i_add(i_set((int)i), i_count)));
 			I q = i_round(v);
 			i_put8(f->codes + i, q);
 			if (residual)
-				v_store(f->residual + i, v_sub(y[j], v_mul(scale, v_from(q))));
+				v_store(f->residual + i, v_sub(y[j], v_mul(v_set(scale), v_from(q))));
 		}
 	}
 }
