@@ -38,6 +38,7 @@ typedef __m256d D;
 #define d_high(v) _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1))
 
 typedef __m256i I;
+#define i_load(p) _mm256_loadu_si256((const void *)(p))
 #define i_store(p, v) _mm256_storeu_si256((void *)(p), v)
 #define i_set(x) _mm256_set1_epi32(x)
 #define i_count _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)
@@ -69,22 +70,23 @@ typedef __m128i H;
 #define h_put(p, h) _mm_storeu_si128((void *)(p), h)
 
 // Without an instruction that compresses: vectors without a hit are skipped, others appended without branches.
-static inline size_t collect_vector(V y, size_t i, uint32_t least, uint32_t *index, uint32_t *bits) {
-	I below = _mm256_cmpgt_epi32(i_set((int)least), i_and(i_of(y), i_set(0x7fffffff)));
-	unsigned hits = ~v_signs(v_of(below)) & 0xff;
+static inline size_t append(I index, I bits, uint32_t least, uint32_t span, uint32_t *to_index, uint32_t *to_bits) {
+	I above = _mm256_sub_epi32(i_and(bits, i_set(0x7fffffff)), i_set((int)least));
+	unsigned hits = v_signs(v_of(_mm256_cmpeq_epi32(above, _mm256_min_epu32(above, i_set((int)span)))));
 	if (hits == 0)
 		return 0;
-	uint32_t b[WIDTH];
-	i_store(b, i_of(y));
+	uint32_t i[WIDTH], b[WIDTH];
+	i_store(i, index);
+	i_store(b, bits);
 	size_t found = 0;
 	for (int j = 0; j < WIDTH; j++) {
-		index[found] = (uint32_t)(i + j);
-		bits[found] = b[j];
+		to_index[found] = i[j];
+		to_bits[found] = b[j];
 		found += hits >> j & 1;
 	}
 	return found;
 }
-#define COLLECT(y, i, least, index, bits) collect_vector(y, i, least, index, bits)
+#define APPEND append
 
 #include "simd_encode_body.h"
 

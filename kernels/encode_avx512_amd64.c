@@ -38,6 +38,7 @@ typedef __m512d D;
 #define d_high(v) _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)))
 
 typedef __m512i I;
+#define i_load(p) _mm512_loadu_si512(p)
 #define i_store(p, v) _mm512_storeu_si512(p, v)
 #define i_set(x) _mm512_set1_epi32(x)
 #define i_count _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
@@ -63,14 +64,14 @@ typedef __m256i H;
 #define h_put(p, h) _mm256_storeu_si256((void *)(p), h)
 
 // Compressed in a register and stored whole: a compressing store costs some processors a hundred cycles.
-static inline size_t collect_vector(V y, size_t i, uint32_t least, uint32_t *index, uint32_t *bits) {
-	I b = i_of(y);
-	__mmask16 m = _mm512_cmpge_epi32_mask(i_and(b, i_set(0x7fffffff)), i_set((int)least));
-	i_store(index, _mm512_maskz_compress_epi32(m, i_add(i_set((int)i), i_count)));
-	i_store(bits, _mm512_maskz_compress_epi32(m, b));
-	return (size_t)__builtin_popcount(m);
+static inline size_t append(I index, I bits, uint32_t least, uint32_t span, uint32_t *to_index, uint32_t *to_bits) {
+	I above = _mm512_sub_epi32(i_and(bits, i_set(0x7fffffff)), i_set((int)least));
+	__mmask16 hits = _mm512_cmple_epu32_mask(above, i_set((int)span));
+	i_store(to_index, _mm512_maskz_compress_epi32(hits, index));
+	i_store(to_bits, _mm512_maskz_compress_epi32(hits, bits));
+	return (size_t)__builtin_popcount(hits);
 }
-#define COLLECT(y, i, least, index, bits) collect_vector(y, i, least, index, bits)
+#define APPEND append
 
 #include "simd_encode_body.h"
 

@@ -35,7 +35,8 @@ typedef float64x2_t D;
 #define d_high(v) vcvt_high_f64_f32(v)
 
 typedef int32x4_t I;
-#define i_store(p, v) vst1q_s32(p, v)
+#define i_load(p) vreinterpretq_s32_u32(vld1q_u32(p))
+#define i_store(p, v) vst1q_s32((int32_t *)(p), v)
 #define i_set(x) vdupq_n_s32(x)
 #define i_of(v) vreinterpretq_s32_f32(v)
 #define v_of(i) vreinterpretq_f32_s32(i)
@@ -78,22 +79,24 @@ typedef float16x4_t H;
 
 static inline void h_put(uint8_t *to, H h) { memcpy(to, &h, 8); }
 
-static inline size_t collect_vector(V y, size_t i, uint32_t least, uint32_t *index, uint32_t *bits) {
-	uint32x4_t b = vreinterpretq_u32_f32(y);
-	uint32x4_t hit = vshrq_n_u32(vcgeq_u32(vandq_u32(b, vdupq_n_u32(0x7fffffff)), vdupq_n_u32(least)), 31);
-	if (vmaxvq_u32(hit) == 0)
+// Without an instruction that compresses: vectors without a hit are skipped, others appended without branches.
+static inline size_t append(I index, I bits, uint32_t least, uint32_t span, uint32_t *to_index, uint32_t *to_bits) {
+	uint32x4_t above = vreinterpretq_u32_s32(vsubq_s32(i_and(bits, i_set(0x7fffffff)), i_set((int)least)));
+	uint32x4_t hits = vshrq_n_u32(vcleq_u32(above, vdupq_n_u32(span)), 31);
+	if (vmaxvq_u32(hits) == 0)
 		return 0;
-	uint32_t value[WIDTH], is[WIDTH];
-	vst1q_u32(value, b);
-	vst1q_u32(is, hit);
+	uint32_t i[WIDTH], b[WIDTH], hit[WIDTH];
+	vst1q_u32(i, vreinterpretq_u32_s32(index));
+	vst1q_u32(b, vreinterpretq_u32_s32(bits));
+	vst1q_u32(hit, hits);
 	size_t found = 0;
 	for (int j = 0; j < WIDTH; j++) {
-		index[found] = (uint32_t)(i + j);
-		bits[found] = value[j];
-		found += is[j];
+		to_index[found] = i[j];
+		to_bits[found] = b[j];
+		found += hit[j];
 	}
 	return found;
 }
-#define COLLECT(y, i, least, index, bits) collect_vector(y, i, least, index, bits)
+#define APPEND append
 
 #include "simd_encode_body.h"

@@ -36,9 +36,10 @@ void kin_encode(int isa, int to, kin_feed f) {
 
 enum { sample_size = 1024, sampled_from = 8 * sample_size, buckets = 1024, tables = 4 };
 
-// kth returns the k-th largest of the n words of m, 0 < k <= n, all at least base, and how many of the k
-// largest are equal to it. It finds the bucket that has it, keeps only that one's words, and looks closer.
-static uint32_t kth(uint32_t *m, size_t n, size_t k, uint32_t base, size_t *ties) {
+// kth returns the k-th largest of the n words of m, 0 < k <= n, all at least base; how many there are of it; and
+// how many of these are among the k largest. It finds the bucket that has it, keeps only that one's words,
+// and looks closer.
+static uint32_t kth(int isa, uint32_t *m, size_t n, size_t k, uint32_t base, size_t *equal, size_t *ties) {
 	uint32_t most = base;
 	for (size_t i = 0; i < n; i++)
 		most = m[i] > most ? m[i] : most;
@@ -60,16 +61,11 @@ static uint32_t kth(uint32_t *m, size_t n, size_t k, uint32_t base, size_t *ties
 		uint32_t b = range >> shift;
 		for (; count[0][b] < k; b--)
 			k -= count[0][b];
-		size_t left = 0;
-		for (i = 0; i < n; i++) {
-			uint32_t v = m[i];
-			m[left] = v;
-			left += (v - base) >> shift == b;
-		}
-		n = left;
 		base += b << shift;
 		range = ((uint32_t)1 << shift) - 1;
+		n = DISPATCH(isa, keep(m, m, n, base, range));
 	}
+	*equal = n;
 	*ties = k;
 	return base;
 }
@@ -82,7 +78,7 @@ static uint32_t bits_at(const kin_feed *f, size_t i) {
 }
 
 // enough returns a magnitude that probably at least k values reach, and not many more.
-static uint32_t enough(const kin_feed *f, size_t k, uint32_t *work) {
+static uint32_t enough(int isa, const kin_feed *f, size_t k, uint32_t *work) {
 	if (f->n < sampled_from)
 		return 0;
 	size_t expected = sample_size * k / f->n, deviation = 0;
@@ -96,8 +92,8 @@ static uint32_t enough(const kin_feed *f, size_t k, uint32_t *work) {
 		size_t within = ((uint64_t)((uint32_t)i * 0x9e3779b9u) * stride) >> 32;
 		work[i] = bits_at(f, i * stride + within) & 0x7fffffff;
 	}
-	size_t ties;
-	return kth(work, sample_size, rank, 0, &ties);
+	size_t equal, ties;
+	return kth(isa, work, sample_size, rank, 0, &equal, &ties);
 }
 
 // collect is that of simd_encode_body.h for any n.
@@ -116,10 +112,23 @@ static size_t collect(int isa, const kin_feed *f, uint32_t least, uint32_t *inde
 	return found;
 }
 
+// keep_first_ties keeps the k words whose magnitude is above least, or is least and among the first ties such.
+static void keep_first_ties(uint32_t *index, uint32_t *bits, size_t k, uint32_t least, size_t ties) {
+	size_t kept = 0;
+	for (size_t i = 0; kept < k; i++) {
+		uint32_t m = bits[i] & 0x7fffffff;
+		size_t tie = m == least && ties > 0;
+		index[kept] = index[i];
+		bits[kept] = bits[i];
+		kept += (m > least) | tie;
+		ties -= tie;
+	}
+}
+
 void kin_select(int isa, kin_feed f, size_t k, int32_t *index, float *value) {
 	size_t room = f.n + kin_select_slack;
 	uint32_t *at = (uint32_t *)(void *)f.scales, *bits = at + room, *work = bits + room;
-	uint32_t least = enough(&f, k, work);
+	uint32_t least = enough(isa, &f, k, work);
 	size_t found = collect(isa, &f, least, at, bits);
 	if (found < k) {
 		kin_feed again = f;
@@ -132,18 +141,15 @@ void kin_select(int isa, kin_feed f, size_t k, int32_t *index, float *value) {
 	}
 	for (size_t i = 0; i < found; i++)
 		work[i] = bits[i] & 0x7fffffff;
-	size_t ties;
-	least = kth(work, found, k, least, &ties);
-	size_t j = 0;
-	for (size_t i = 0; j < k; i++) { // the lanes beyond the k-th would be written past the end
-		uint32_t m = bits[i] & 0x7fffffff;
-		size_t tie = m == least && ties > 0;
-		index[j] = (int32_t)at[i];
-		memcpy(value + j, bits + i, sizeof *bits);
-		j += (m > least) | tie;
-		ties -= tie;
-	}
+	size_t equal, ties;
+	least = kth(isa, work, found, k, least, &equal, &ties);
+	if (equal == ties)
+		DISPATCH(isa, keep(at, bits, found, least, 0x7fffffff - least));
+	else
+		keep_first_ties(at, bits, k, least, ties);
+	memcpy(index, at, k * sizeof *index);
+	memcpy(value, bits, k * sizeof *value);
 	if (f.residual)
-		for (j = 0; j < k; j++)
+		for (size_t j = 0; j < k; j++)
 			f.residual[index[j]] = 0;
 }

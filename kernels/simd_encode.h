@@ -33,7 +33,8 @@ void kin_select(int isa, kin_feed f, size_t k, int32_t *index, float *value);
 	void isa##_to_int8(const kin_feed *f); \
 	void isa##_to_int8_stochastic(const kin_feed *f); \
 	void isa##_to_sign(const kin_feed *f); \
-	size_t isa##_collect(const kin_feed *f, uint32_t least, uint32_t *index, uint32_t *bits);
+	size_t isa##_collect(const kin_feed *f, uint32_t least, uint32_t *index, uint32_t *bits); \
+	size_t isa##_keep(uint32_t *index, uint32_t *bits, size_t n, uint32_t least, uint32_t span);
 
 KIN_DECLARE_ENCODERS(kin_avx2)
 KIN_DECLARE_ENCODERS(kin_avx512)

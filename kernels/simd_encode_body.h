@@ -12,7 +12,9 @@
 //	v_less(a, b)                 1 where a < b, else 0
 //	v_signs(v)                   the signs as bits of an unsigned int, lane 0 lowest
 //	H, h_round h_value h_put     a vector of FP16
-//	COLLECT(…)                   see collect
+//	APPEND(index, bits, least, span, to_index, to_bits)
+//	                             store the lanes whose magnitude is in [least, least + span], in order, in up
+//	                             to WIDTH words, and return how many there are
 //
 // and has turned contraction off. A vector is read whole before the residual is written over it.
 
@@ -167,7 +169,7 @@ INLINE void collect_as(const kin_feed *f, const int carry, const int residual, u
 		V y = fed(f, i, carry);
 		if (residual)
 			v_store(f->residual + i, y);
-		found += COLLECT(y, i, least, index + found, bits + found);
+		found += APPEND(i_add(i_set((int)i), i_count), i_of(y), least, 0x7fffffff - least, index + found, bits + found);
 	}
 	*count = found;
 }
@@ -176,4 +178,18 @@ size_t NAME(collect)(const kin_feed *f, uint32_t least, uint32_t *index, uint32_
 	size_t count;
 	EACH(collect_as, f, least, index, bits, &count);
 	return count;
+}
+
+// keep keeps the words, in order and in place, whose magnitude is in [least, least + span], and returns how many
+// there are. What it writes past those it has read. index may be bits.
+size_t NAME(keep)(uint32_t *index, uint32_t *bits, size_t n, uint32_t least, uint32_t span) {
+	size_t kept = 0, i = 0;
+	for (; i + WIDTH <= n; i += WIDTH)
+		kept += APPEND(i_load(index + i), i_load(bits + i), least, span, index + kept, bits + kept);
+	for (; i < n; i++) {
+		index[kept] = index[i];
+		bits[kept] = bits[i];
+		kept += (bits[i] & 0x7fffffff) - least <= span;
+	}
+	return kept;
 }
