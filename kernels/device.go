@@ -42,6 +42,40 @@ type Device interface {
 	// AssignRows is AddRows with assignment in place of addition: of a row named twice the last counts.
 	// It is exact.
 	AssignRows(dst []float32, rowLen int, rows []int32, values []float32) error
+
+	Encoder
+}
+
+// Encoder writes payloads: see [Encoding] for their bytes. What is encoded is y = x + carry, rounded to
+// float32, or y = x where carry is nil. Unless residual is nil, residual[i] = y[i] − d[i], rounded to float32,
+// where d is what the payload decodes to: what error feedback carries into the next gradient. It is written
+// in the same pass. All three have the same length. residual may be the same slice as x or as carry; apart
+// from that nothing that is written may overlap anything else, and dst has the exact size of the payload.
+//
+// All operations are ordered where y is finite. Where it is not, the payload has its size and no more is said
+// about it: a caller looks for such values first, with Finite.
+type Encoder interface {
+	// EncodeBF16 and EncodeFP16 round to nearest even; beyond the largest finite number they write that.
+	// dst has 2n bytes.
+	EncodeBF16(dst []byte, x, carry, residual []float32) error
+	EncodeFP16(dst []byte, x, carry, residual []float32) error
+
+	// EncodeInt8 rounds y/scale to nearest even, where scale is the largest magnitude of the block over
+	// 127. A block whose scale is not a normal number is sent as zeros. dst has Int8Bytes(n) bytes.
+	EncodeInt8(dst []byte, x, carry, residual []float32) error
+
+	// EncodeInt8Stochastic is EncodeInt8 but rounds up or down at random, so that the mean of what is
+	// decoded is y. The random numbers are a function of seed and of the place of a value in x.
+	EncodeInt8Stochastic(dst []byte, x, carry, residual []float32, seed uint64) error
+
+	// EncodeSign keeps the signs, that of −0 included, and the mean magnitude of each block. dst has
+	// SignBytes(n) bytes.
+	EncodeSign(dst []byte, x, carry, residual []float32) error
+
+	// Select finds the len(index) values of y that are largest in magnitude, and writes where they are,
+	// ascending, and the values. Of equal magnitudes the lower index wins. What was selected is +0 in
+	// residual, what was not is y there. 0 < len(index) = len(value) ≤ len(x).
+	Select(index []int32, value, x, carry, residual []float32) error
 }
 
 // Devices returns the devices that run on this machine, Host first and the fastest last.

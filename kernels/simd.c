@@ -11,7 +11,7 @@
 int kin_detect(void) {
 #if defined(__x86_64__)
 	__builtin_cpu_init();
-	return (__builtin_cpu_supports("avx2") ? 1 << kin_avx2 : 0) | (__builtin_cpu_supports("avx512f") ? 1 << kin_avx512 : 0);
+	return (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") ? 1 << kin_avx2 : 0) | (__builtin_cpu_supports("avx512f") ? 1 << kin_avx512 : 0);
 #else
 	return 1 << kin_neon; // part of every arm64
 #endif

@@ -18,10 +18,7 @@ package kernels
 */
 import "C"
 
-import (
-	"sync"
-	"unsafe"
-)
+import "unsafe"
 
 // instructions is a Device that runs vector instructions, in C. The C code does whole groups of 16
 // values, so that it has each formula once and no masks; up to 15 values at the end are left to the Go
@@ -128,17 +125,6 @@ func pointer(x []float32) *C.float { return (*C.float)(unsafe.SliceData(x)) }
 
 // lanesOf returns the lanes of t, one by-product after the other.
 func lanesOf(t *sums) *C.double { return (*C.double)(unsafe.Pointer(t)) }
-
-var scratches = sync.Pool{New: func() any { return new([]float32) }}
-
-// scratch lends an array of n values with unspecified contents, until done is called.
-func scratch(n int) (x []float32, done func()) {
-	p := scratches.Get().(*[]float32)
-	if cap(*p) < n {
-		*p = make([]float32, n)
-	}
-	return (*p)[:n], func() { scratches.Put(p) }
-}
 
 func (d instructions) Decode(dst []float32, e Encoding, data []byte) error {
 	return Host.Decode(dst, e, data)

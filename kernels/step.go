@@ -216,7 +216,7 @@ func (s *Step) checkOverlap() {
 }
 
 // overlap says whether x and y share memory.
-func overlap[X, Y float32 | byte](x []X, y []Y) bool {
+func overlap[X, Y float32 | byte | int32](x []X, y []Y) bool {
 	a, b := uintptr(unsafe.Pointer(unsafe.SliceData(x))), uintptr(unsafe.Pointer(unsafe.SliceData(y)))
 	var xSize, ySize = unsafe.Sizeof(*new(X)), unsafe.Sizeof(*new(Y))
 	return len(x) > 0 && len(y) > 0 && a < b+uintptr(len(y))*ySize && b < a+uintptr(len(x))*xSize

@@ -35,6 +35,9 @@ func Run(t *testing.T, d kernels.Device) {
 	t.Run("norms and distances", func(t *testing.T) { testNorms(t, d) })
 	t.Run("finite", func(t *testing.T) { testFinite(t, d) })
 	t.Run("rows", func(t *testing.T) { testRows(t, d) })
+	t.Run("encoders", func(t *testing.T) { testEncoders(t, d) })
+	t.Run("selection", func(t *testing.T) { testSelect(t, d) })
+	t.Run("sparse payloads", func(t *testing.T) { testSparse(t, d) })
 	t.Run("mistakes panic", func(t *testing.T) { testMistakes(t, d) })
 }
 

@@ -1,0 +1,197 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"sync"
+)
+
+// selectLargest is Select where y stands in residual already, or, if that is nil, in y.
+func selectLargest(index []int32, value, y []float32) {
+	least, ties := kthMagnitude(y, len(index))
+	j := 0
+	for i, v := range y {
+		m := magnitude(v)
+		if m < least || m == least && ties == 0 {
+			continue
+		}
+		if m == least {
+			ties--
+		}
+		index[j], value[j] = int32(i), v
+		j++
+	}
+}
+
+// magnitude orders finite values as |v| does.
+func magnitude(v float32) uint32 { return math.Float32bits(v) & 0x7fffffff }
+
+// kthMagnitude returns the k-th largest magnitude in y, 0 < k ≤ len(y), and how many of the k largest have it.
+// It looks at 11, 10 and 10 bits in turn, each time among those that share the bits before.
+func kthMagnitude(y []float32, k int) (least uint32, ties int) {
+	known := 31 // bits of the magnitude from here up are those of least
+	for _, width := range [...]int{11, 10, 10} {
+		var count [1 << 11]int32
+		shift := known - width
+		for _, v := range y {
+			if m := magnitude(v); m>>known == least>>known {
+				count[m>>shift&(1<<width-1)]++
+			}
+		}
+		b := 1<<width - 1
+		for int(count[b]) < k {
+			k -= int(count[b])
+			b--
+		}
+		least |= uint32(b) << shift
+		known = shift
+	}
+	return least, k
+}
+
+func (host) Select(index []int32, value, x, carry, residual []float32) error {
+	checkSelect(index, value, x, carry, residual)
+	y, done := fedArray(x, carry, residual)
+	defer done()
+	selectLargest(index, value, y)
+	take(index, residual)
+	return nil
+}
+
+// fedArray returns y = x + carry as an array, which is residual unless that is nil.
+func fedArray(x, carry, residual []float32) (y []float32, done func()) {
+	done = func() {}
+	switch {
+	case residual != nil:
+		y = residual
+	case carry == nil:
+		return x, done
+	default:
+		y, done = scratch(len(x))
+	}
+	if carry == nil {
+		copy(y, x)
+		return y, done
+	}
+	for i := range y {
+		y[i] = x[i] + carry[i]
+	}
+	return y, done
+}
+
+// take clears the values of residual that were selected.
+func take(index []int32, residual []float32) {
+	if residual == nil {
+		return
+	}
+	for _, i := range index {
+		residual[i] = 0
+	}
+}
+
+func checkSelect(index []int32, value, x, carry, residual []float32) {
+	if len(index) < 1 || len(index) > len(x) || len(value) != len(index) || len(x) > math.MaxInt32 {
+		panic(fmt.Sprintf("kernels: selection of %d indices and %d values out of %d", len(index), len(value), len(x)))
+	}
+	checkFed("selection", x, carry, residual)
+	for _, f := range [][]float32{x, carry, residual} {
+		if overlap(index, f) || overlap(value, f) {
+			panic("kernels: selection: what is written overlaps what is read")
+		}
+	}
+}
+
+// MaxSparseBytes bounds the size of a payload of k out of n values in Sparse32, and so in Sparse16.
+func MaxSparseBytes(n, k int) int {
+	gap := uvarintBytes(uint32(n))
+	return uvarintBytes(uint32(k)) + uvarintBytes(uint32(k*gap)) + k*(4+gap)
+}
+
+// AppendSparse appends to dst the payload, in encoding e, Sparse16 or Sparse32, of the k values that d.Select
+// selects of x + carry, 0 < k ≤ len(x). residual is that of Select, but of a selected value it keeps
+// what rounding to BF16 loses. Errors are those of the device; then dst is returned as it was.
+func AppendSparse(d Device, dst []byte, e Encoding, k int, x, carry, residual []float32) ([]byte, error) {
+	if e != Sparse16 && e != Sparse32 {
+		panic(fmt.Sprintf("kernels: sparse payload in encoding %d", e))
+	}
+	s := selections.Get().(*selection)
+	defer selections.Put(s)
+	s.resize(k)
+	if err := d.Select(s.index, s.value, x, carry, residual); err != nil {
+		return dst, err
+	}
+	before, gaps := len(dst), s.gaps()
+	dst = binary.AppendUvarint(dst, uint64(k))
+	dst = binary.AppendUvarint(dst, uint64(gaps))
+	at, size := len(dst), 4*k
+	if e == Sparse16 {
+		size = 2 * k
+	}
+	dst = append(dst, make([]byte, size+gaps)...)
+	if e == Sparse32 {
+		for j, v := range s.value {
+			binary.LittleEndian.PutUint32(dst[at+4*j:], math.Float32bits(v))
+		}
+	} else if err := s.round(d, dst[at:at+size], residual); err != nil {
+		return dst[:before], err
+	}
+	s.putGaps(dst[at+size:])
+	return dst, nil
+}
+
+// selection is what Select found, between two calls.
+type selection struct {
+	index []int32
+	value []float32
+}
+
+var selections = sync.Pool{New: func() any { return new(selection) }}
+
+func (s *selection) resize(k int) {
+	if cap(s.index) < k {
+		s.index, s.value = make([]int32, k), make([]float32, k)
+	}
+	s.index, s.value = s.index[:k], s.value[:k]
+}
+
+// round writes the values in BF16 and adds what that loses to residual.
+func (s *selection) round(d Device, dst []byte, residual []float32) error {
+	if residual == nil {
+		return d.EncodeBF16(dst, s.value, nil, nil)
+	}
+	if err := d.EncodeBF16(dst, s.value, nil, s.value); err != nil {
+		return err
+	}
+	for j, i := range s.index {
+		residual[i] = s.value[j]
+	}
+	return nil
+}
+
+// gaps returns how many bytes putGaps writes.
+func (s *selection) gaps() int {
+	n, next := 0, int32(0)
+	for _, i := range s.index {
+		n += uvarintBytes(uint32(i - next))
+		next = i + 1
+	}
+	return n
+}
+
+func (s *selection) putGaps(dst []byte) {
+	at, next := 0, int32(0)
+	for _, i := range s.index {
+		if gap := uint32(i - next); gap < 0x80 {
+			dst[at] = byte(gap)
+			at++
+		} else {
+			at += binary.PutUvarint(dst[at:], uint64(gap))
+		}
+		next = i + 1
+	}
+}
+
+// uvarintBytes returns the size of v as a uvarint.
+func uvarintBytes(v uint32) int { return (bits.Len32(v|1) + 6) / 7 }
