@@ -110,8 +110,8 @@ func MaxSparseBytes(n, k int) int {
 }
 
 // AppendSparse appends to dst the payload, in encoding e, Sparse16 or Sparse32, of the k values that d.Select
-// selects of x + carry, 0 < k ≤ len(x). residual is that of Select, but of a selected value it keeps
-// what rounding to BF16 loses. Errors are those of the device; then dst is returned as it was.
+// selects of x + carry, 0 < k ≤ len(x), but for zeros among them, which no payload needs to name. residual
+// is that of Select, but of a selected value it keeps what rounding to BF16 loses. Errors are those of the device; then dst is returned as it was.
 func AppendSparse(d Device, dst []byte, e Encoding, k int, x, carry, residual []float32) ([]byte, error) {
 	if e != Sparse16 && e != Sparse32 {
 		panic(fmt.Sprintf("kernels: sparse payload in encoding %d", e))
@@ -122,6 +122,7 @@ func AppendSparse(d Device, dst []byte, e Encoding, k int, x, carry, residual []
 	if err := d.Select(s.index, s.value, x, carry, residual); err != nil {
 		return dst, err
 	}
+	k = s.dropZeros()
 	before, gaps := len(dst), s.gaps()
 	dst = binary.AppendUvarint(dst, uint64(k))
 	dst = binary.AppendUvarint(dst, uint64(gaps))
@@ -154,6 +155,19 @@ func (s *selection) resize(k int) {
 		s.index, s.value = make([]int32, k), make([]float32, k)
 	}
 	s.index, s.value = s.index[:k], s.value[:k]
+}
+
+// dropZeros forgets values that are zero, and returns how many are left.
+func (s *selection) dropZeros() int {
+	n := 0
+	for j, v := range s.value {
+		if v != 0 {
+			s.index[n], s.value[n] = s.index[j], v
+			n++
+		}
+	}
+	s.resize(n)
+	return n
 }
 
 // round writes the values in BF16 and adds what that loses to residual.
