@@ -3,6 +3,7 @@ module github.com/kintsugi-ml/kintsugi
 go 1.26.0
 
 require (
+	github.com/klauspost/compress v1.20.3
 	github.com/spf13/cobra v1.10.2
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -20,10 +21,7 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require (
-	github.com/klauspost/compress v1.20.3 // indirect
-	go4.org/unsafe/assume-no-moving-gc v0.0.0-20231121144256-b99613f794b6 // indirect
-)
+require go4.org/unsafe/assume-no-moving-gc v0.0.0-20231121144256-b99613f794b6 // indirect
 
 require (
 	github.com/apache/arrow/go/arrow v0.0.0-20211112161151-bc219186db40 // indirect

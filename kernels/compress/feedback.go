@@ -1,0 +1,276 @@
+package compress
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// Feedback encodes the gradients of one worker and keeps the residual of the whole model: what its codec has left
+// out so far and is still to be sent.
+//
+// A push takes the residual with it, so that no two carry the same mass. It is open from its first Encode or
+// Flush to Counted or Dropped, of which one follows for each push, in any order of pushes:
+//
+//	Encode   sends gradient + residual, and keeps what was taken and what was left out, the candidate
+//	Counted  residual += candidate
+//	Dropped  residual += what was taken
+//
+// The residual and each open push hold memory of the size of the model, the push twice if there was a residual
+// to take; with one push open at a time nothing is copied. Codecs that ask for no feedback hold none.
+//
+// Chunks of one push may be encoded at once. Everything else is safe for concurrent use but for
+// Counted and Dropped of a push that is still being encoded.
+type Feedback struct {
+	codec  *codec
+	layout *kintsugi.Layout
+	rowLen []int // by tensor
+	seed   uint64
+
+	mu       sync.Mutex
+	residual []float32 // nil: zero
+	open     map[kintsugi.PushID]*openPush
+	free     [][]float32
+	counts   FeedbackCounts
+}
+
+// openPush is what must be kept until it is known whether a push was counted.
+type openPush struct {
+	taken     []float32 // nil: nothing
+	candidate []float32 // of the chunks that were encoded
+	encoded   []bool    // by chunk
+}
+
+// FeedbackCounts says what became of the pushes that are no longer open.
+type FeedbackCounts struct {
+	Adopted  uint64  // counted: their candidates were adopted
+	Returned uint64  // dropped: what they took came back
+	GivenUp  uint64  // times that a residual was given up, by Drop
+	Lost     float64 // the sum of the norms of the residuals given up
+}
+
+// NewFeedback returns the error feedback of a worker that encodes models of this layout with codec. The
+// seed is the run's: what a stochastic codec draws depends on it, the slot, version and sequence of a push,
+// and the chunk.
+func NewFeedback(c Codec, layout *kintsugi.Layout, seed uint64) *Feedback {
+	f := &Feedback{codec: c.(*codec), layout: layout, seed: seed, open: make(map[kintsugi.PushID]*openPush)}
+	for _, t := range layout.Tensors {
+		f.rowLen = append(f.rowLen, t.RowLen())
+	}
+	return f
+}
+
+// Codec returns the codec that Encode encodes with.
+func (f *Feedback) Codec() Codec { return f.codec }
+
+// Encode appends to dst the payload of one chunk of push id: grads, its gradient, and the residual. grads has
+// the chunk's length and is not kept. As long as the push is open, the same call appends the same bytes.
+func (f *Feedback) Encode(dst []byte, id kintsugi.PushID, chunk kintsugi.ChunkID, grads []float32) []byte {
+	return f.encode(f.codec, dst, id, chunk, grads)
+}
+
+// Flush is Encode as float32, which leaves nothing out: the last push of a worker that leaves, or of a run.
+// Its frames have the encoding kernels.FP32, whatever the codec.
+func (f *Feedback) Flush(dst []byte, id kintsugi.PushID, chunk kintsugi.ChunkID, grads []float32) []byte {
+	return f.encode(fp32{}, dst, id, chunk, grads)
+}
+
+func (f *Feedback) encode(e encoder, dst []byte, id kintsugi.PushID, chunk kintsugi.ChunkID, grads []float32) []byte {
+	c := f.layout.Chunks[chunk]
+	if len(grads) != c.Len() {
+		panic(fmt.Sprintf("compress: %d values for chunk %d, which has %d", len(grads), chunk, c.Len()))
+	}
+	rowLen, seed := f.rowLen[c.Tensor], seedOf(f.seed, id, chunk)
+	if !f.codec.Feedback() {
+		return e.encode(dst, grads, nil, nil, rowLen, seed)
+	}
+	p := f.push(id)
+	var carry []float32
+	if p.taken != nil {
+		carry = p.taken[c.Lo:c.Hi]
+	}
+	dst = e.encode(dst, grads, carry, p.candidate[c.Lo:c.Hi], rowLen, seed)
+	p.encoded[chunk] = true
+	return dst
+}
+
+// push returns the open push of that id; a new one takes the residual.
+func (f *Feedback) push(id kintsugi.PushID) *openPush {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.open[id]
+	if p == nil {
+		p = &openPush{taken: f.residual, candidate: f.array(), encoded: make([]bool, len(f.layout.Chunks))}
+		f.residual = nil
+		f.open[id] = p
+	}
+	return p
+}
+
+// Counted adopts the candidate of a push that was counted. A push that is not open was closed before, which is no
+// mistake: news may be repeated.
+func (f *Feedback) Counted(id kintsugi.PushID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.open[id]
+	if p == nil {
+		return
+	}
+	delete(f.open, id)
+	f.counts.Adopted++
+	for i, c := range f.layout.Chunks { // a chunk that was never encoded has sent nothing
+		switch {
+		case p.encoded[i]:
+		case p.taken == nil:
+			clear(p.candidate[c.Lo:c.Hi])
+		default:
+			copy(p.candidate[c.Lo:c.Hi], p.taken[c.Lo:c.Hi])
+		}
+	}
+	f.put(p.candidate)
+	f.release(p.taken)
+}
+
+// Dropped takes back what a push has taken that will never be counted: it was late, refused or interrupted. A
+// push that is not open was closed before.
+func (f *Feedback) Dropped(id kintsugi.PushID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.open[id]
+	if p == nil {
+		return
+	}
+	delete(f.open, id)
+	f.counts.Returned++
+	if p.taken != nil {
+		f.put(p.taken)
+	}
+	f.release(p.candidate)
+}
+
+// Norm returns ‖r‖ of the residual r as it would be if all open pushes were dropped: what is lost if the
+// worker dies now.
+func (f *Feedback) Norm() float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.norm()
+}
+
+func (f *Feedback) norm() float64 {
+	sum := f.array()
+	defer f.release(sum)
+	f.all(sum)
+	return math.Sqrt(kernels.SquaredNorm(sum))
+}
+
+// Drop gives the residual up, with what open pushes have taken, and returns its norm. Later news of those
+// pushes changes nothing. It is for a new line, whose model the residual does not belong to.
+func (f *Feedback) Drop() float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lost := f.norm()
+	f.counts.GivenUp++
+	f.counts.Lost += lost
+	f.forget()
+	return lost
+}
+
+// Save sets dst, of the length of the model, to the residual as it would be if all open pushes were dropped: at
+// a checkpoint, open means not counted in it.
+func (f *Feedback) Save(dst []float32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checkLen(dst)
+	f.all(dst)
+}
+
+// Restore replaces the residual by a saved one. Later news of pushes that were open changes nothing.
+func (f *Feedback) Restore(saved []float32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checkLen(saved)
+	f.forget()
+	if f.codec.Feedback() {
+		f.residual = f.array()
+		copy(f.residual, saved)
+	}
+}
+
+// Counts returns what became of the pushes so far.
+func (f *Feedback) Counts() FeedbackCounts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts
+}
+
+func (f *Feedback) checkLen(x []float32) {
+	if len(x) != f.layout.Values {
+		panic(fmt.Sprintf("compress: a residual of %d values for a model of %d", len(x), f.layout.Values))
+	}
+}
+
+// all sets sum to the residual and what open pushes have taken.
+func (f *Feedback) all(sum []float32) {
+	clear(sum)
+	copy(sum, f.residual)
+	for _, p := range f.open {
+		if p.taken != nil {
+			add(sum, sum, p.taken)
+		}
+	}
+}
+
+func (f *Feedback) forget() {
+	f.release(f.residual)
+	f.residual = nil
+	for id, p := range f.open {
+		f.release(p.taken)
+		f.release(p.candidate)
+		delete(f.open, id)
+	}
+}
+
+// put adds x to the residual. x belongs to it then.
+func (f *Feedback) put(x []float32) {
+	if f.residual == nil {
+		f.residual = x
+		return
+	}
+	add(f.residual, f.residual, x)
+	f.release(x)
+}
+
+// array returns memory of the size of the model. Its values are arbitrary.
+func (f *Feedback) array() []float32 {
+	if n := len(f.free); n > 0 {
+		x := f.free[n-1]
+		f.free = f.free[:n-1]
+		return x
+	}
+	return make([]float32, f.layout.Values)
+}
+
+func (f *Feedback) release(x []float32) {
+	if x != nil {
+		f.free = append(f.free, x)
+	}
+}
+
+// seedOf is a function of everything that tells one encoding of a run from another, and of nothing else: not
+// of the incarnation, so that a worker that comes back encodes the same gradient to the same bytes.
+func seedOf(seed uint64, id kintsugi.PushID, chunk kintsugi.ChunkID) uint64 {
+	for _, w := range []uint64{uint64(id.Slot), uint64(id.Version), uint64(id.Sequence), uint64(chunk)} {
+		seed = mix(seed + 0x9e3779b97f4a7c15 ^ mix(w+1))
+	}
+	return seed
+}
+
+// mix is the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
