@@ -21,3 +21,23 @@ func TestStepsDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+func TestEncodersDoNotAllocate(t *testing.T) {
+	const n = 5000
+	x, residual := values(rand.New(rand.NewPCG(1, 1)), n, false), make([]float32, n)
+	dst, index, value := make([]byte, 4*n), make([]int32, 50), make([]float32, 50)
+	for _, d := range kernels.Devices() {
+		for name, f := range map[string]func(){
+			"EncodeBF16":           func() { d.EncodeBF16(dst[:2*n], x, residual, residual) },
+			"EncodeInt8Stochastic": func() { d.EncodeInt8Stochastic(dst[:kernels.Int8Bytes(n)], x, residual, residual, 1) },
+			"EncodeSign":           func() { d.EncodeSign(dst[:kernels.SignBytes(n)], x, residual, residual) },
+			"Select":               func() { d.Select(index, value, x, residual, residual) },
+			"Select without":       func() { d.Select(index, value, x, residual, nil) },
+			"AppendSparse":         func() { kernels.AppendSparse(d, dst[:0], kernels.Sparse16, 50, x, residual, residual) },
+		} {
+			if count := testing.AllocsPerRun(100, f); count > 0 {
+				t.Errorf("%s: %s allocates %v times", d.Name(), name, count)
+			}
+		}
+	}
+}

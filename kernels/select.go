@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// selectLargest is Select where y stands in residual already, or, if that is nil, in y.
+// selectLargest is Select of y as it stands.
 func selectLargest(index []int32, value, y []float32) {
 	least, ties := kthMagnitude(y, len(index))
 	j := 0
@@ -53,32 +53,25 @@ func kthMagnitude(y []float32, k int) (least uint32, ties int) {
 
 func (host) Select(index []int32, value, x, carry, residual []float32) error {
 	checkSelect(index, value, x, carry, residual)
-	y, done := fedArray(x, carry, residual)
-	defer done()
-	selectLargest(index, value, y)
-	take(index, residual)
-	return nil
-}
-
-// fedArray returns y = x + carry as an array, which is residual unless that is nil.
-func fedArray(x, carry, residual []float32) (y []float32, done func()) {
-	done = func() {}
+	y := residual
 	switch {
-	case residual != nil:
-		y = residual
-	case carry == nil:
-		return x, done
-	default:
-		y, done = scratch(len(x))
+	case residual == nil && carry == nil:
+		y = x
+	case residual == nil:
+		p := borrow(len(x))
+		defer scratches.Put(p)
+		y = *p
 	}
 	if carry == nil {
 		copy(y, x)
-		return y, done
+	} else {
+		for i := range y {
+			y[i] = x[i] + carry[i]
+		}
 	}
-	for i := range y {
-		y[i] = x[i] + carry[i]
-	}
-	return y, done
+	selectLargest(index, value, y)
+	take(index, residual)
+	return nil
 }
 
 // take clears the values of residual that were selected.

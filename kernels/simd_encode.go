@@ -81,14 +81,14 @@ func (d instructions) encodeBlocks(to C.int, dst []byte, x, carry, residual []fl
 func (d instructions) Select(index []int32, value, x, carry, residual []float32) error {
 	checkSelect(index, value, x, carry, residual)
 	if carry != nil && residual == nil {
-		var done func()
-		residual, done = scratch(len(x))
-		defer done()
+		p := borrow(len(x))
+		defer scratches.Put(p)
+		residual = *p
 	}
-	work, done := scratch(3 * (len(x) + C.kin_select_slack))
-	defer done()
+	work := borrow(3 * (len(x) + C.kin_select_slack))
+	defer scratches.Put(work)
 	f := feedOf(x, carry, residual, len(x))
-	f.scales = (*C.uint8_t)(unsafe.Pointer(pointer(work)))
+	f.scales = (*C.uint8_t)(unsafe.Pointer(pointer(*work)))
 	C.kin_select(d.set, f, C.size_t(len(index)), (*C.int32_t)(&index[0]), pointer(value))
 	return nil
 }

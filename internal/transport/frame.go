@@ -3,11 +3,11 @@ package transport
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
 	"google.golang.org/grpc/mem"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 // Sizes of a frame.
@@ -37,10 +37,8 @@ const (
 	CodecFP32 Codec = 0 // little-endian float32
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Checksum returns the CRC32C of b.
-func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+func Checksum(b []byte) uint32 { return kernels.CRC32C(0, b) }
 
 // Header describes the payload of a frame.
 type Header struct {
@@ -90,8 +88,8 @@ func (f *Frame) CopyTo(dst []byte) error {
 		}
 		p = p[skip:]
 		skip = 0
-		crc = crc32.Update(crc, castagnoli, p) // the bytes are in the cache for the copy that follows
-		at += copy(dst[at:], p)
+		crc = kernels.CopyCRC32C(crc, dst[at:at+len(p)], p) // it fits: Unmarshal has compared the lengths
+		at += len(p)
 	}
 	if crc != f.CRC {
 		return fmt.Errorf("%w: frame of shard %d, chunks [%d, %d): CRC32C %08x, header says %08x",

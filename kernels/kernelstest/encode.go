@@ -132,16 +132,34 @@ func obviousSign(y []float32) []byte {
 
 func finite(v float32) bool { return !math.IsInf(float64(v), 0) && !math.IsNaN(float64(v)) }
 
-// finiteKinds are kinds of values that are all finite, and so is the sum of two.
-const finiteKinds = zeros + 2
+// Kinds of values beside those of a step. The values of an encoder are all finite, and so is x + carry.
+const (
+	few         = zeros + 1 + iota // few different values: ties, and halfway between two codes
+	edges                          // about one of the numbers where an encoding changes its ways
+	finiteKinds
+)
 
-func finiteValue(rng *rand.Rand, kind int) float32 {
-	if kind == zeros+1 { // few different values: ties, and halfway between two codes
-		return float32(rng.IntN(9)-4) * 0.25
-	}
-	for {
-		if v := value(rng, kind); v > -1.7e38 && v < 1.7e38 {
-			return v
+var edgeValues = []float32{
+	math.MaxFloat32, math.Float32frombits(0x7f7f0000), math.Float32frombits(0x7f7f8000), // the largest BF16, and what rounds to it
+	65504, 65520, 65536, 0x1p-14, 0x1p-24, 0x1p-25, // the same of FP16, and its smallest
+	127 * 0x1p-126, 127 * 0x1p-127, math.SmallestNonzeroFloat32, // the smallest scales of Int8, and below
+}
+
+// drawer returns how to draw values of the kind.
+func drawer(rng *rand.Rand, kind int) func() float32 {
+	edge := edgeValues[rng.IntN(len(edgeValues))]
+	return func() float32 {
+		switch kind {
+		case few:
+			return float32(rng.IntN(9)-4) * 0.25
+		case edges:
+			v := [...]float32{edge, math.Nextafter32(edge, 0), -math.Nextafter32(edge, 1), rng.Float32() * edge}[rng.IntN(4)]
+			return v * float32(1-2*rng.IntN(2))
+		}
+		for {
+			if v := value(rng, kind); v > -1.7e38 && v < 1.7e38 {
+				return v
+			}
 		}
 	}
 }
@@ -166,20 +184,22 @@ type fed struct {
 
 func newFed(rng *rand.Rand, n, offset, kind, place int) *fed {
 	f := &fed{y: make([]float32, n)}
-	array := func(name string) []float32 {
-		x := f.array(name, rng, shape{n: n, offset: offset})
+	array := func(name string, kind int) []float32 {
+		x, draw := f.array(name, rng, shape{n: n, offset: offset}), drawer(rng, kind)
 		for i := range x {
-			x[i] = finiteValue(rng, kind)
+			x[i] = draw()
 		}
 		return x
 	}
-	f.x = array("x")
+	f.x = array("x", kind)
 	if place == carried || place == both || place == onCarry || place == onValues {
-		f.carry = array("carry")
+		if f.carry = array("carry", kind); kind == edges {
+			clear(f.carry) // or the sum would not be one
+		}
 	}
 	switch place {
 	case lossy, both:
-		f.residual = array("residual")
+		f.residual = array("residual", kind)
 	case onCarry:
 		f.residual = f.carry
 	case onValues, onlyOnValues:
@@ -295,20 +315,19 @@ func testSelect(t *testing.T, d kernels.Device) {
 	}
 	for place, k := range []int{66, 656, 6554, 30000, 1, 65535, 65536} { // these are sampled first
 		testSelection(t, d, newFed(rng, 65536, 0, ordinary, place), k)
-		testSelection(t, d, newFed(rng, 8192+11, 0, zeros+1, place), 1+k/8)
+		testSelection(t, d, newFed(rng, 8192+11, 0, few, place), 1+k/8)
 		testSelection(t, d, misleading(rng, 20000, place), 1+k/4)
 	}
 }
 
-// misleading draws values of which one in a thousand is far larger than the others, at the start or at the end: a
-// sample says too little about them.
+// misleading draws values of which those that the C code samples are far larger than the others, so that too few
+// reach what it takes for the k-th.
 func misleading(rng *rand.Rand, n, place int) *fed {
 	f := newFed(rng, n, 0, ordinary, place)
-	for i := range n / 1000 {
-		at := i
-		if place%2 == 1 {
-			at = n - 1 - i
-		}
+	const samples = 1024
+	for i := range uint64(samples) {
+		stride := uint64(n / samples)
+		at := i*stride + uint64(uint32(i*0x9e3779b9))*stride>>32
 		f.x[at] *= 1e6
 		f.y[at] = f.x[at]
 		if f.carry != nil {

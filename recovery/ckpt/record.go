@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 // FormatVersion is the version of all files of a checkpoint. Files of a newer version are refused.
@@ -30,10 +30,9 @@ const (
 var (
 	segmentMagic = [4]byte{'K', 'I', 'N', 'S'}
 	recordMagic  = [4]byte{'K', 'I', 'N', 'R'}
-	castagnoli   = crc32.MakeTable(crc32.Castagnoli)
 )
 
-func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+func checksum(b []byte) uint32 { return kernels.CRC32C(0, b) }
 
 // padded returns n rounded up to the alignment of records.
 func padded(n int) int { return (n + align - 1) / align * align }

@@ -1,0 +1,37 @@
+package kernels
+
+import (
+	"fmt"
+	"hash/crc32"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CRC32C returns the CRC32C of what crc is the checksum of, followed by b: crc32.Update with the polynomial of
+// Castagnoli. Where the processor multiplies without carry in wide vectors it is several times as fast.
+func CRC32C(crc uint32, b []byte) uint32 {
+	if len(b) >= foldedFrom && canFold {
+		whole := len(b) / 64 * 64
+		crc = fold64(crc, b[:whole])
+		b = b[whole:]
+	}
+	return crc32.Update(crc, castagnoli, b)
+}
+
+// CopyCRC32C copies src to dst and returns CRC32C(crc, src), in one pass. Both have the same length and do not
+// overlap.
+func CopyCRC32C(crc uint32, dst, src []byte) uint32 {
+	if len(dst) != len(src) || overlap(dst, src) {
+		panic(fmt.Sprintf("kernels: copy of %d bytes to %d, which must be as many and elsewhere", len(src), len(dst)))
+	}
+	if len(src) >= foldedFrom && canFold {
+		whole := len(src) / 64 * 64
+		crc = copyFold64(crc, dst[:whole], src[:whole])
+		dst, src = dst[whole:], src[whole:]
+	}
+	copy(dst, src)
+	return crc32.Update(crc, castagnoli, src)
+}
+
+// foldedFrom is from how many bytes on folding pays for the call of C; at least 256.
+const foldedFrom = 1024

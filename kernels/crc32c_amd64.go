@@ -1,0 +1,23 @@
+//go:build cgo && amd64 && !windows
+
+package kernels
+
+/*
+#cgo noescape kin_crc32c
+#cgo nocallback kin_crc32c
+#cgo noescape kin_copy_crc32c
+#cgo nocallback kin_copy_crc32c
+#include "crc32c.h"
+*/
+import "C"
+
+var canFold = C.kin_crc32c_detect() != 0
+
+// fold64 is CRC32C of whole times 64 bytes, at least 256.
+func fold64(crc uint32, b []byte) uint32 {
+	return uint32(C.kin_crc32c(C.uint32_t(crc), bytePointer(b), C.size_t(len(b))))
+}
+
+func copyFold64(crc uint32, dst, src []byte) uint32 {
+	return uint32(C.kin_copy_crc32c(C.uint32_t(crc), bytePointer(dst), bytePointer(src), C.size_t(len(src))))
+}
