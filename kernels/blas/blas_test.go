@@ -53,9 +53,13 @@ func wide(s []float32) []float64 {
 // TestProductsAgreeWithTheDefinition compares each product, in both precisions and all transpositions,
 // with three loops in float64.
 func TestProductsAgreeWithTheDefinition(t *testing.T) {
+	trials := 60
+	if testing.Short() {
+		trials = 12
+	}
 	for _, impl := range opened(t) {
 		rng := rand.New(rand.NewPCG(1, 2))
-		for trial := range 60 {
+		for trial := range trials {
 			m, n, k := rng.IntN(90), rng.IntN(260), rng.IntN(90)
 			tA, tB := gonumblas.NoTrans, gonumblas.NoTrans
 			rowsA, colsA, rowsB, colsB := m, k, k, n
