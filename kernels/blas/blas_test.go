@@ -237,6 +237,11 @@ func TestOpenNamesWhatItFound(t *testing.T) {
 	if _, err = Open("atlas", 1); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "openblas") {
 		t.Errorf("Open(atlas): %v, want a usage error that lists the names", err)
 	}
+	for name, want := range map[string]bool{"OpenBLAS 0.3.21 (Prescott), 1 thread": len(builtinLevels()) > 1, "OpenBLAS 0.3.21 (SkylakeX), 1 thread": false, "MKL": false} {
+		if outdated(name) != want {
+			t.Errorf("outdated(%q) is %v", name, !want)
+		}
+	}
 	absent := library{kind: kindOpenBLAS, files: []string{"libkintsugi-has-no-such.so"}, install: "install it"}
 	if _, err = openLibrary(absent, 1); !errors.Is(err, errNotFound) || !errors.Is(err, kintsugi.ErrUsage) {
 		t.Errorf("a library that is not installed: %v, want a usage error", err)
