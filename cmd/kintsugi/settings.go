@@ -75,7 +75,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: fp32")
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
-	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto, openblas, mkl or gonum (the reference)")
+	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto (the first of mkl, openblas and builtin that is there), mkl, openblas, builtin, gonum (the reference)")
 	f.IntVar(&s.BLASThreads, "blas-threads", 1, "threads of the matrix library in each worker")
 	f.IntVar(&s.Threads, "threads", 0, "threads of each server's kernels (default: cores / servers); the result does not depend on it")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")

@@ -31,7 +31,7 @@ var errNotFound = errors.New("not found")
 
 // Open returns the BLAS called name with the given number of threads: "mkl", "openblas", "builtin" (in plain Go
 // where the processor or the binary has no SIMD), "gonum", or "auto", the first of MKL, OpenBLAS and builtin
-// that the machine has. Fewer than 1 thread means 1:
+// that the machine has, but for an OpenBLAS that does not know the processor. Fewer than 1 thread means 1:
 // several workers on one host are faster with one thread each than with threads that compete.
 //
 // The number of threads is a setting of the loaded library and so of the whole process: the last Open
@@ -53,6 +53,9 @@ func Open(name string, threads int) (Implementation, error) {
 	case "auto":
 		for _, name := range []string{"mkl", "openblas"} {
 			impl, err := openLibrary(libraries[name], threads)
+			if err == nil && outdated(impl.String()) {
+				continue
+			}
 			if err == nil {
 				return impl, nil
 			}
@@ -66,6 +69,21 @@ func Open(name string, threads int) (Implementation, error) {
 	default:
 		return nil, fmt.Errorf("%w: no BLAS is called %q; know %s", kintsugi.ErrUsage, name, strings.Join(Names(), ", "))
 	}
+}
+
+// outdated reports whether a library runs kernels for processors without FMA, by its name, on a machine that has it. An
+// OpenBLAS that is older than the processor does that, at a quarter of builtin's rate; OPENBLAS_CORETYPE=SkylakeX
+// (or Haswell) in the environment tells it better.
+func outdated(name string) bool {
+	if len(builtinLevels()) == 1 {
+		return false
+	}
+	for _, core := range []string{"Prescott", "Core2", "Penryn", "Nehalem", "Atom", "Sandybridge", "Barcelona", "Bobcat"} {
+		if strings.Contains(name, "("+core+")") {
+			return true
+		}
+	}
+	return false
 }
 
 // library says how to find one.

@@ -53,9 +53,13 @@ func wide(s []float32) []float64 {
 // TestProductsAgreeWithTheDefinition compares each product, in both precisions and all transpositions,
 // with three loops in float64.
 func TestProductsAgreeWithTheDefinition(t *testing.T) {
+	trials := 60
+	if testing.Short() {
+		trials = 12
+	}
 	for _, impl := range opened(t) {
 		rng := rand.New(rand.NewPCG(1, 2))
-		for trial := range 60 {
+		for trial := range trials {
 			m, n, k := rng.IntN(90), rng.IntN(260), rng.IntN(90)
 			tA, tB := gonumblas.NoTrans, gonumblas.NoTrans
 			rowsA, colsA, rowsB, colsB := m, k, k, n
@@ -232,6 +236,11 @@ func TestOpenNamesWhatItFound(t *testing.T) {
 	}
 	if _, err = Open("atlas", 1); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "openblas") {
 		t.Errorf("Open(atlas): %v, want a usage error that lists the names", err)
+	}
+	for name, want := range map[string]bool{"OpenBLAS 0.3.21 (Prescott), 1 thread": len(builtinLevels()) > 1, "OpenBLAS 0.3.21 (SkylakeX), 1 thread": false, "MKL": false} {
+		if outdated(name) != want {
+			t.Errorf("outdated(%q) is %v", name, !want)
+		}
 	}
 	absent := library{kind: kindOpenBLAS, files: []string{"libkintsugi-has-no-such.so"}, install: "install it"}
 	if _, err = openLibrary(absent, 1); !errors.Is(err, errNotFound) || !errors.Is(err, kintsugi.ErrUsage) {

@@ -14,6 +14,10 @@ import (
 // SIMD, a product and the sum it is added to are rounded once (FMA), as are alpha·chain and what it is added to;
 // in plain Go each is rounded. So there are two results: one of every instruction set, one of plain Go, and
 // neither depends on threads, addresses, strides or what lies in the operands.
+//
+// With SIMD, A·Bᵀ of few and long rows, as the gradient of a convolution's filters is, has 16 chains for
+// each element: chain u adds the products of k = u, u + 16 and so on, and the chains are added by halves, u and u + 8
+// first. Nothing needs to be copied then.
 type builtin struct {
 	serial
 	level   int // an instruction set of gemm.h, or plainGo
@@ -21,6 +25,11 @@ type builtin struct {
 }
 
 const plainGo = 0
+
+// longRows decides about bits, and so knows neither the instruction set nor the part that a thread computes.
+func longRows(tA, tB gonumblas.Transpose, m, n, k int) bool {
+	return tA == gonumblas.NoTrans && tB != gonumblas.NoTrans && m*n <= 1024 && k >= 384
+}
 
 // openBuiltin returns the fastest that this machine has.
 func openBuiltin(threads int) *builtin {
@@ -47,9 +56,10 @@ func (g *builtin) Sgemm(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, 
 		}
 		return
 	}
+	dots := longRows(tA, tB, m, n, k)
 	parts := min(g.threads, m*n*k/perThread)
 	if parts <= 1 {
-		g.part(tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+		g.part(tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, dots)
 		return
 	}
 	var wg sync.WaitGroup
@@ -58,9 +68,9 @@ func (g *builtin) Sgemm(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, 
 	for lo := 0; lo < max(m, n); lo += step {
 		wg.Go(func() {
 			if m > n {
-				g.part(tA, tB, min(step, m-lo), n, k, alpha, a[at(tA, lo, 0, lda):], lda, b, ldb, beta, c[lo*ldc:], ldc)
+				g.part(tA, tB, min(step, m-lo), n, k, alpha, a[at(tA, lo, 0, lda):], lda, b, ldb, beta, c[lo*ldc:], ldc, dots)
 			} else {
-				g.part(tA, tB, m, min(step, n-lo), k, alpha, a, lda, b[at(tB, 0, lo, ldb):], ldb, beta, c[lo:], ldc)
+				g.part(tA, tB, m, min(step, n-lo), k, alpha, a, lda, b[at(tB, 0, lo, ldb):], ldb, beta, c[lo:], ldc, dots)
 			}
 		})
 	}
@@ -68,12 +78,12 @@ func (g *builtin) Sgemm(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, 
 }
 
 // part computes a product, or a part of one, on the calling goroutine.
-func (g *builtin) part(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
+func (g *builtin) part(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int, dots bool) {
 	if g.level == plainGo {
 		plainGemm(tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 		return
 	}
-	simdGemm(g.level, tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+	simdGemm(g.level, tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, dots)
 }
 
 // scaleRow multiplies by beta, and by 0 makes 0 of anything.
@@ -95,7 +105,7 @@ type arenas struct {
 }
 
 // arenaSize is kin_gemm_arena of gemm.h.
-const arenaSize = 256*(144+1024) + 16
+const arenaSize = 256*(288+512) + 16
 
 func (p *arenas) get() *[arenaSize]float32 {
 	p.mu.Lock()

@@ -9,6 +9,6 @@ func builtinLevels() []int { return []int{plainGo} }
 
 func levelName(int) string { return "Go" }
 
-func simdGemm(int, gonumblas.Transpose, gonumblas.Transpose, int, int, int, float32, []float32, int, []float32, int, float32, []float32, int) {
+func simdGemm(int, gonumblas.Transpose, gonumblas.Transpose, int, int, int, float32, []float32, int, []float32, int, float32, []float32, int, bool) {
 	panic("blas: this binary has no SIMD")
 }

@@ -35,10 +35,10 @@ func levelName(level int) string {
 // The compiler refuses this file when the two sizes differ.
 var _ = [1]struct{}{}[C.kin_gemm_arena-arenaSize]
 
-func simdGemm(level int, tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
+func simdGemm(level int, tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int, dots bool) {
 	arena := builtinArenas.get()
 	C.kin_sgemm(C.int(level), cbool(tA != gonumblas.NoTrans), cbool(tB != gonumblas.NoTrans), C.size_t(m), C.size_t(n), C.size_t(k),
-		C.float(alpha), cfloats(a), C.size_t(lda), cfloats(b), C.size_t(ldb), C.float(beta), cfloats(c), C.size_t(ldc), cfloats(arena[:]))
+		C.float(alpha), cfloats(a), C.size_t(lda), cfloats(b), C.size_t(ldb), C.float(beta), cfloats(c), C.size_t(ldc), cfloats(arena[:]), cbool(dots))
 	builtinArenas.put(arena)
 }
 

@@ -21,7 +21,8 @@ struct kin_blas {
 // lacks a function. message receives why, cut to size bytes.
 int kin_blas_load(struct kin_blas *b, const char *file, char *message, int size);
 
-// kin_blas_openblas and kin_blas_mkl set the threads of the library in b and write its version.
+// kin_blas_openblas and kin_blas_mkl set the threads of the library in b and write its version,
+// OpenBLAS also the processor whose kernels it runs: "OpenBLAS 0.3.21 (SkylakeX)".
 void kin_blas_openblas(const struct kin_blas *b, int threads, char *version, int size);
 void kin_blas_mkl(const struct kin_blas *b, int threads, char *version, int size);
 

@@ -43,13 +43,18 @@ int kin_blas_load(struct kin_blas *b, const char *file, char *message, int size)
 void kin_blas_openblas(const struct kin_blas *b, int threads, char *version, int size) {
 	void (*set_threads)(int);
 	char *(*config)(void);
+	char *(*corename)(void);
 	if (find(b->handle, "openblas_set_num_threads", &set_threads)) set_threads(threads);
 	snprintf(version, (size_t)size, "OpenBLAS");
 	if (find(b->handle, "openblas_get_config", &config)) snprintf(version, (size_t)size, "%s", config());
-	// The config is "OpenBLAS 0.3.21 NO_LAPACKE ... Prescott MAX_THREADS=64". The core in it is wrong for
-	// processors newer than the table it comes from (the kernels are the right ones), hence only the version.
+	// The config is "OpenBLAS 0.3.21 NO_LAPACKE ... Prescott MAX_THREADS=64"; the version is enough. Whose kernels
+	// it runs is said by another function.
 	char *space = strchr(version, ' ');
 	if (space != NULL && (space = strchr(space + 1, ' ')) != NULL) *space = 0;
+	if (find(b->handle, "openblas_get_corename", &corename)) {
+		size_t used = strlen(version);
+		snprintf(version + used, (size_t)size - used, " (%s)", corename());
+	}
 }
 
 void kin_blas_mkl(const struct kin_blas *b, int threads, char *version, int size) {

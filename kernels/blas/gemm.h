@@ -15,9 +15,11 @@ enum { kin_gemm_avx2 = 1, kin_gemm_avx512 = 2, kin_gemm_neon = 3 };
 // the same for all instruction sets; the others decide nothing but speed.
 enum {
 	kin_gemm_depth = 256,  // values of k: a panel of B, 32 columns, is 32 KiB and stays in the first-level cache
-	kin_gemm_rows = 144,   // of A: 144 KiB, for the second-level cache; a multiple of every tile's rows
-	kin_gemm_cols = 1024,  // of B: 1 MiB; a multiple of every tile's columns
+	kin_gemm_rows = 288,   // of A: 288 KiB, which with as many rows of C stay in the second-level cache; a multiple of every tile's rows
+	kin_gemm_cols = 512,   // of B: 512 KiB; a multiple of every tile's columns
 };
+
+enum { kin_gemm_lanes = 16 }; // of a sum of dots
 
 // kin_gemm_arena is the number of floats that a call needs for copies, of which 16 are for beginning at a line of the cache.
 enum { kin_gemm_arena = kin_gemm_depth * (kin_gemm_rows + kin_gemm_cols) + 16 };
@@ -26,8 +28,9 @@ enum { kin_gemm_arena = kin_gemm_depth * (kin_gemm_rows + kin_gemm_cols) + 16 };
 int kin_gemm_detect(void);
 
 // kin_sgemm computes C = alpha·op(A)·op(B) + beta·C of row-major matrices; m, n, k are positive and alpha is not 0.
+// With dots set, which needs trans_b and not trans_a, each element is the dot product of two rows: dots of gemm_body.h.
 void kin_sgemm(int isa, int trans_a, int trans_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
-	const float *b, size_t ldb, float beta, float *c, size_t ldc, float *arena);
+	const float *b, size_t ldb, float beta, float *c, size_t ldc, float *arena, int dots);
 
 // A product by the places of its values: element (i, l) of op(A) is a[i·a_row + l·a_step], (l, j) of op(B) is
 // b[l·b_row + j·b_step], and one of each pair of strides is 1.
@@ -39,6 +42,7 @@ typedef struct {
 	size_t ldc;
 	float alpha, beta;
 	float *arena;
+	int dots;
 } kin_product;
 
 void kin_gemm_avx2_run(const kin_product *p);

@@ -15,6 +15,7 @@
 #define NAME(f) kin_gemm_avx2_##f
 #define TILE_ROWS 6
 #define LOADS_PARTS 2
+#define DOTS 2
 
 typedef __m256 V;
 enum { WIDTH = 8 };
@@ -31,7 +32,9 @@ static inline M v_mask(size_t n) {
 #define v_load_part(p, mask) _mm256_maskload_ps(p, mask)
 #define v_store_part(p, mask, v) _mm256_maskstore_ps(p, mask, v)
 
-#include "gemm_turn_amd64.h"
+#include "gemm_amd64.h"
+
+static inline float v_total(const V *v) { return total_of_8(_mm256_add_ps(v[0], v[1])); }
 
 #include "gemm_body.h"
 

@@ -15,6 +15,7 @@
 #define NAME(f) kin_gemm_avx512_##f
 #define TILE_ROWS 12
 #define LOADS_PARTS 1
+#define DOTS 4
 
 typedef __m512 V;
 enum { WIDTH = 16 };
@@ -29,7 +30,12 @@ typedef __mmask16 M;
 #define v_load_part(p, mask) _mm512_maskz_loadu_ps(mask, p)
 #define v_store_part(p, mask, v) _mm512_mask_storeu_ps(p, mask, v)
 
-#include "gemm_turn_amd64.h"
+#include "gemm_amd64.h"
+
+static inline float v_total(const V *v) {
+	__m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v[0]), 1));
+	return total_of_8(_mm256_add_ps(_mm512_castps512_ps256(v[0]), high));
+}
 
 #include "gemm_body.h"
 

@@ -8,9 +8,11 @@
 //	M, v_mask(n)               what selects the first n lanes, 1 ≤ n ≤ WIDTH
 //	v_load_part v_store_part   of these lanes; a load fills the others with 0, and touches no memory beyond
 //	LOADS_PARTS                0 if B is never loaded in part, 1 if a load of a part is as fast as any, else 2
+//	DOTS                       the side of a square of dot products that are computed at once: 2 or 4
+//	v_total(v)                 the sum of 16 lanes in LANES vectors, by halves: u and u + 8, then u + 4, u + 2, u + 1
 //	Q, q_load q_store q_turn   four floats; the transpose of four times four
 //
-// Every element of C is one chain of v_fma over l, upwards from +0, for each kin_gemm_depth values of l, and each chain is
+// Every element of C, but those of dots, is one chain of v_fma over l, upwards from +0, for each kin_gemm_depth values of l, and each chain is
 // added as alpha·chain + beta·C, with beta = 1 after the first. No choice below (which operand is copied,
 // which way a tile is cut) changes that, so none changes a bit.
 
@@ -142,10 +144,9 @@ static void copy_b(float *to, const kin_product *p, size_t l, size_t depth, size
 		const float *from = p->b + l * p->b_row + (j + done) * p->b_step;
 		size_t n = least(PANEL, cols - done), width = (n + WIDTH - 1) / WIDTH * WIDTH;
 		if (p->b_step != 1) {
+			for (size_t r = 1; r <= depth && n < width; r++)
+				v_store(to + r * width - WIDTH, v_set(0));
 			turn(to, width, from, p->b_step, n, depth);
-			for (size_t r = 0; r < depth && n < width; r++)
-				for (size_t i = n; i < width; i++)
-					to[r * width + i] = 0;
 			continue;
 		}
 		const M mask = v_mask(n - (width - WIDTH));
@@ -211,7 +212,7 @@ static void rows_of_c(const kin_product *p, const block *shape, const float *a, 
 // than copy_a_cols columns of B.
 enum { copy_b_rows = 48, copy_a_cols = 192 };
 
-void NAME(run)(const kin_product *p) {
+static void product(const kin_product *p) {
 	const int a_copied = p->n > copy_a_cols;
 	const int b_copied = p->b_step != 1 || p->m > copy_b_rows || (LOADS_PARTS == 0 && p->n % WIDTH != 0);
 	float *arena_a = p->arena, *arena_b = p->arena + kin_gemm_depth * kin_gemm_rows;
@@ -238,4 +239,97 @@ void NAME(run)(const kin_product *p) {
 			}
 		}
 	}
+}
+
+// turned computes Cᵀ = op(B)ᵀ·op(A)ᵀ in the place for copies of A, and writes it to C.
+static void turned(const kin_product *p) {
+	float *to = p->arena;
+	kin_product q = {
+		.m = p->n, .n = p->m, .k = p->k, .a = p->b, .b = p->a, .c = to, .ldc = p->m, .alpha = p->alpha, .beta = p->beta, .arena = p->arena,
+		.a_row = p->b_step, .a_step = p->b_row, .b_row = p->a_step, .b_step = p->a_row,
+	};
+	if (p->beta != 0)
+		turn(to, p->m, p->c, p->ldc, p->m, p->n);
+	product(&q);
+	turn(p->c, p->ldc, to, p->m, p->n, p->m);
+}
+
+// turning_helps estimates whether a product with few rows is faster as its transpose, because what is then copied, or
+// transposed, is less. Per value of k, in half cycles: a value that is transposed takes one, and so does a vector that
+// is multiplied by one value of the other operand.
+static int turning_helps(const kin_product *p) {
+	if (p->b_step == 1 || p->m > copy_a_cols || p->m * p->n > kin_gemm_depth * kin_gemm_rows)
+		return 0;
+	size_t straight = p->n + (p->n + WIDTH - 1) / WIDTH * p->m;
+	size_t across = (p->a_step == 1 ? p->m : 0) + (p->m + WIDTH - 1) / WIDTH * p->n;
+	size_t results = p->m * p->n * (p->beta != 0 ? 2 : 1);
+	return across * p->k + results < straight * p->k;
+}
+
+enum { LANES = kin_gemm_lanes / WIDTH };
+
+// dots computes rows × cols elements of A·Bᵀ in 16 chains each: lane u has the products of l = u, u + 16 and so on, as if rows
+// were filled up with 0, and the lanes are added by halves. Nothing is copied, and a row is read in order.
+static inline __attribute__((always_inline)) void dots(const int rows, const int cols, const kin_product *p, size_t i, size_t j) {
+	V sum[DOTS][DOTS][LANES];
+#pragma GCC unroll 4
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+		for (int s = 0; s < cols; s++)
+#pragma GCC unroll 4
+			for (int u = 0; u < LANES; u++)
+				sum[r][s][u] = v_set(0);
+	const float *a = p->a + i * p->a_row, *b = p->b + j * p->b_step;
+	for (size_t l = 0; l < p->k; l += kin_gemm_lanes, a += kin_gemm_lanes, b += kin_gemm_lanes) {
+		const size_t left = p->k - l;
+#pragma GCC unroll 4
+		for (int u = 0; u < LANES; u++) {
+			V x[DOTS];
+			const size_t n = left > (size_t)u * WIDTH ? least(left - u * WIDTH, WIDTH) : 0;
+			const M mask = v_mask(n);
+#pragma GCC unroll 4
+			for (int s = 0; s < cols; s++)
+				x[s] = n == WIDTH ? v_load(b + s * p->b_step + u * WIDTH) : v_load_part(b + s * p->b_step + u * WIDTH, mask);
+#pragma GCC unroll 4
+			for (int r = 0; r < rows; r++) {
+				V y = n == WIDTH ? v_load(a + r * p->a_row + u * WIDTH) : v_load_part(a + r * p->a_row + u * WIDTH, mask);
+#pragma GCC unroll 4
+				for (int s = 0; s < cols; s++)
+					sum[r][s][u] = v_fma(y, x[s], sum[r][s][u]);
+			}
+		}
+	}
+#pragma GCC unroll 4
+	for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+		for (int s = 0; s < cols; s++) {
+			float *to = p->c + (i + r) * p->ldc + j + s, total = v_total(sum[r][s]);
+			*to = p->beta == 0 ? p->alpha * total : __builtin_fmaf(p->alpha, total, p->beta * *to);
+		}
+}
+
+static void square_of_dots(const kin_product *p, size_t i, size_t j) { dots(DOTS, DOTS, p, i, j); }
+static void row_of_dots(const kin_product *p, size_t i, size_t j) { dots(1, DOTS, p, i, j); }
+static void column_of_dots(const kin_product *p, size_t i, size_t j) { dots(DOTS, 1, p, i, j); }
+static void one_dot(const kin_product *p, size_t i, size_t j) { dots(1, 1, p, i, j); }
+
+static void all_dots(const kin_product *p) {
+	for (size_t i = 0; i < p->m;) {
+		const int tall = p->m - i >= DOTS;
+		for (size_t j = 0; j < p->n;) {
+			const int wide = p->n - j >= DOTS;
+			(tall ? wide ? square_of_dots : column_of_dots : wide ? row_of_dots : one_dot)(p, i, j);
+			j += wide ? DOTS : 1;
+		}
+		i += tall ? DOTS : 1;
+	}
+}
+
+void NAME(run)(const kin_product *p) {
+	if (p->dots)
+		all_dots(p);
+	else if (turning_helps(p))
+		turned(p);
+	else
+		product(p);
 }

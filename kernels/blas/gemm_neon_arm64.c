@@ -13,6 +13,7 @@
 #define NAME(f) kin_gemm_neon_##f
 #define TILE_ROWS 12
 #define LOADS_PARTS 0
+#define DOTS 2
 
 typedef float32x4_t V;
 enum { WIDTH = 4 };
@@ -47,6 +48,12 @@ static inline void q_turn(Q *q) {
 	q[1] = vcombine_f32(vget_low_f32(low.val[1]), vget_low_f32(high.val[1]));
 	q[2] = vcombine_f32(vget_high_f32(low.val[0]), vget_high_f32(high.val[0]));
 	q[3] = vcombine_f32(vget_high_f32(low.val[1]), vget_high_f32(high.val[1]));
+}
+
+static inline float v_total(const V *v) {
+	V s = vaddq_f32(vaddq_f32(v[0], v[2]), vaddq_f32(v[1], v[3]));
+	float32x2_t h = vadd_f32(vget_low_f32(s), vget_high_f32(s));
+	return vget_lane_f32(h, 0) + vget_lane_f32(h, 1);
 }
 
 #include "gemm_body.h"

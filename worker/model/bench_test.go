@@ -10,7 +10,7 @@ import (
 
 // BenchmarkGradient asks what a gradient of 32 images of 28×28 costs on one thread.
 func BenchmarkGradient(b *testing.B) {
-	for _, lib := range []string{"gonum", "openblas"} {
+	for _, lib := range []string{"gonum", "builtin", "openblas"} {
 		for _, name := range []string{"mlr", "mlp", "lenet", "cnn"} {
 			b.Run(lib+"/"+name, func(b *testing.B) {
 				impl, err := blas.Open(lib, 1)

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // onEachBLAS runs test with each BLAS the machine has, the reference last, so that it stays in use. With
 // -short it is the only one.
 func onEachBLAS(t *testing.T, test func(t *testing.T)) {
-	for _, name := range []string{"openblas", "mkl", "gonum"} {
+	for _, name := range []string{"openblas", "mkl", "builtin", "gonum"} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name != "gonum" {
 				t.Skip("-short")
