@@ -11,13 +11,17 @@
 int kin_detect(void) {
 #if defined(__x86_64__)
 	__builtin_cpu_init();
-	return (__builtin_cpu_supports("avx2") ? 1 << kin_avx2 : 0) | (__builtin_cpu_supports("avx512f") ? 1 << kin_avx512 : 0);
+	return (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") ? 1 << kin_avx2 : 0) | (__builtin_cpu_supports("avx512f") ? 1 << kin_avx512 : 0);
 #else
 	return 1 << kin_neon; // part of every arm64
 #endif
 }
 
 void kin_run(int isa, kin_step s, double *sums) { DISPATCH(isa, run(&s, sums)); }
+
+void kin_decode(int isa, float *dst, int encoding, const uint8_t *data, size_t values, size_t n) {
+	DISPATCH(isa, decode(dst, encoding, data, values, n));
+}
 
 void kin_squares(int isa, const float *x, size_t n, double *lane) { DISPATCH(isa, squares(x, n, lane)); }
 
