@@ -106,6 +106,7 @@ const (
 	RuleAdamW    Rule = 5
 	RuleAdd      Rule = 6 // parameters += sum: counts; exact codecs only
 	RuleAssign   Rule = 7 // parameters = the pushed rows, each of which has one owner
+	RuleAdagrad  Rule = 8
 )
 
 // Optimizer holds the rule of a step and its scalars, all computed by the conductor and rounded to

@@ -3,10 +3,10 @@
 // Contraction is off twice, here and by -std=c11: gcc 12 fuses a product and a sum even of intrinsics.
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
 #pragma GCC optimize("fp-contract=off")
-#pragma GCC target("avx2")
+#pragma GCC target("avx2,f16c")
 #endif
 
 #include <immintrin.h>
@@ -33,6 +33,35 @@ typedef __m256d D;
 #define d_mul(a, b) _mm256_mul_pd(a, b)
 #define d_low(v) _mm256_cvtps_pd(_mm256_castps256_ps128(v))
 #define d_high(v) _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1))
+
+#define v_load_bf16(p) \
+	_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(p))), 16))
+#define v_load_fp16(p) _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p)))
+#define v_load_int8(p) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p))))
+
+static inline V v_flip(V v, const uint8_t *bits, size_t i) {
+	const __m256i place = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+	__m256i flip = _mm256_sllv_epi32(_mm256_set1_epi32(bits[i / 8]), place);
+	return _mm256_xor_ps(v, _mm256_castsi256_ps(_mm256_and_si256(flip, _mm256_set1_epi32(INT32_MIN))));
+}
+
+static inline V v_gather(const uint8_t *p, size_t stride) {
+	const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+	return _mm256_i32gather_ps((const void *)p, _mm256_mullo_epi32(lane, _mm256_set1_epi32((int)stride)), 4);
+}
+
+static inline void v_store_bf16(uint8_t *p, V v) {
+	const __m256i infinity = _mm256_set1_epi32(0x7f800000);
+	__m256i u = _mm256_castps_si256(v), a = _mm256_and_si256(u, _mm256_set1_epi32(INT32_MAX));
+	__m256i odd = _mm256_and_si256(_mm256_srli_epi32(a, 16), _mm256_set1_epi32(1));
+	__m256i r = _mm256_add_epi32(a, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+	r = _mm256_min_epi32(r, _mm256_set1_epi32(0x7f7fffff));
+	r = _mm256_blendv_epi8(r, infinity, _mm256_cmpeq_epi32(a, infinity));
+	r = _mm256_or_si256(r, _mm256_andnot_si256(_mm256_set1_epi32(INT32_MAX), u));
+	r = _mm256_blendv_epi8(r, _mm256_set1_epi32(0x7fc00000), _mm256_cmpgt_epi32(a, infinity));
+	r = _mm256_srli_epi32(r, 16);
+	_mm_storeu_si128((void *)p, _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1)));
+}
 
 #include "simd_body.h"
 

@@ -44,10 +44,15 @@
 //	          w' = w − (α·m') / (√v'·ρ + ε)
 //	AdamW     h = g,          m' and v' as above
 //	          w' = δ·w − (α·m') / (√v'·ρ + ε)
+//	Adagrad   h = g + λ·w     m' = m + h·h    w' = w − (η·h) / (√m' + ε)
 //	Add       w' = w + g
 //	Assign    w' = g, where g is the value of the one operand, neither weighted nor scaled
 //
 // with η LearningRate, λ WeightDecay, μ Momentum, ε Epsilon, and, each computed once per step in float32,
 // 1−β₁, 1−β₂, α = η / Correction1, ρ = 1 / √Correction2, δ = 1 − η·λ. Momentum and Nesterov are those of
-// PyTorch without dampening; so is Adam up to rounding (ρ saves a division for each element).
+// PyTorch without dampening; so is Adam up to rounding (ρ saves a division for each element), and Adagrad.
+//
+// Operands may be payloads: [Encoding] lists the formats. They are decoded tile by tile on the way into the sum,
+// and never written to memory. Broadcast is Next in BF16: to nearest even, a finite value beyond the range to the
+// largest finite one, infinities kept, every NaN 0x7fc0.
 package kernels

@@ -1,6 +1,9 @@
 package kernels
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // Host is the reference: plain Go, for any processor.
 var Host Device = host{}
@@ -89,15 +92,42 @@ func (s *Step) span(lo, hi int, t *sums) {
 		if s.WantDot { // before Next is written: it may be the memory of Previous
 			addDot(&t.dotDisplacement, g, params, s.Previous[lo:end])
 		}
-		if !s.WantDisplacement {
+		if s.WantDisplacement {
+			w := moved[:end-lo] // Next may be the memory of Params, which the distance still needs
+			s.apply(&c, g, params, w, lo)
+			addDistances(&t.squaredDisplacement, w, params)
+			copy(next, w)
+		} else {
 			s.apply(&c, g, params, next, lo)
-			continue
 		}
-		w := moved[:end-lo] // Next may be the memory of Params, which the distance still needs
-		s.apply(&c, g, params, w, lo)
-		addDistances(&t.squaredDisplacement, w, params)
-		copy(next, w)
+		if s.WantSaved {
+			addDistances(&t.squaredDistanceSaved, next, s.Saved[lo:end])
+		}
+		if s.Broadcast != nil {
+			broadcast(s.Broadcast[2*lo:2*end], next)
+		}
 	}
+}
+
+// broadcast writes x in BF16.
+func broadcast(dst []byte, x []float32) {
+	for i, v := range x {
+		binary.LittleEndian.PutUint16(dst[2*i:], toBF16(math.Float32bits(v)))
+	}
+}
+
+// toBF16 returns the upper half of the number with bits u, rounded to nearest even. What is finite stays
+// finite, and there is one NaN.
+func toBF16(u uint32) uint16 {
+	const infinity, largest = 0x7f800000, 0x7f7f
+	sign, u := uint16(u>>16)&0x8000, u&^(1<<31)
+	switch {
+	case u > infinity:
+		return 0x7fc0
+	case u == infinity:
+		return sign | infinity>>16
+	}
+	return sign | min(uint16((u+0x7fff+u>>16&1)>>16), largest)
 }
 
 // apply sets next to the parameters after the rule, and the states from lo on. All slices but the states
@@ -121,6 +151,8 @@ func (s *Step) apply(c *coefficients, g, params, next []float32, lo int) {
 		adam(c, g, params, next, m, nextM, v, nextV)
 	case AdamW:
 		adamW(c, g, params, next, m, nextM, v, nextV)
+	case Adagrad:
+		adagrad(c, g, params, next, m, nextM)
 	case Add:
 		for i, w := range params {
 			next[i] = w + g[i]
@@ -179,6 +211,17 @@ func adamW(c *coefficients, g, params, next, m, nextM, v, nextV []float32) {
 		m1, v1 := c.moments(g[i], m[i], v[i])
 		nextM[i], nextV[i] = m1, v1
 		next[i] = float32(c.weightKept*w) - c.adamStep(m1, v1)
+	}
+}
+
+func adagrad(c *coefficients, g, params, next, m, nextM []float32) {
+	g, next = g[:len(params)], next[:len(params)]
+	m, nextM = m[:len(params)], nextM[:len(params)]
+	for i, w := range params {
+		h := g[i] + float32(c.decay*w)
+		m1 := m[i] + float32(h*h)
+		nextM[i] = m1
+		next[i] = w - float32(c.rate*h)/(sqrt(m1)+c.epsilon)
 	}
 }
 

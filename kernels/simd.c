@@ -19,6 +19,10 @@ int kin_detect(void) {
 
 void kin_run(int isa, kin_step s, double *sums) { DISPATCH(isa, run(&s, sums)); }
 
+void kin_decode(int isa, float *dst, int encoding, const uint8_t *data, size_t values, size_t n) {
+	DISPATCH(isa, decode(dst, encoding, data, values, n));
+}
+
 void kin_squares(int isa, const float *x, size_t n, double *lane) { DISPATCH(isa, squares(x, n, lane)); }
 
 void kin_distances(int isa, const float *x, const float *y, size_t n, double *lane) {

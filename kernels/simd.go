@@ -6,6 +6,8 @@ package kernels
 #cgo CFLAGS: -std=c11 -O3
 #cgo noescape kin_run
 #cgo nocallback kin_run
+#cgo noescape kin_decode
+#cgo nocallback kin_decode
 #cgo noescape kin_squares
 #cgo nocallback kin_squares
 #cgo noescape kin_distances
@@ -43,9 +45,6 @@ func simd() []Device {
 func (d instructions) Name() string { return d.name }
 
 func (d instructions) Step(s *Step) (Products, error) {
-	if s.encoded() {
-		return Host.Step(s)
-	}
 	s.check()
 	whole := len(s.Params) / lanes * lanes
 	var t sums
@@ -63,7 +62,7 @@ func (d instructions) run(s *Step, n int, t *sums) {
 		params: pointer(s.Params), previous: pointer(s.Previous), next: pointer(s.Next),
 		state0: pointer(s.State[0]), state1: pointer(s.State[1]),
 		next_state0: pointer(s.NextState[0]), next_state1: pointer(s.NextState[1]),
-		n: C.size_t(n), rule: C.int(s.Rule),
+		values: C.size_t(len(s.Params)), n: C.size_t(n), rule: C.int(s.Rule),
 		scale: C.float(c.scale), rate: C.float(c.rate), momentum: C.float(c.momentum), decay: C.float(c.decay),
 		beta1: C.float(c.beta1), rest1: C.float(c.rest1), beta2: C.float(c.beta2), rest2: C.float(c.rest2),
 		alpha: C.float(c.alpha), rho: C.float(c.rho), epsilon: C.float(c.epsilon), weight_kept: C.float(c.weightKept),
@@ -74,7 +73,18 @@ func (d instructions) run(s *Step, n int, t *sums) {
 	if s.WantDisplacement {
 		a.want_displacement = 1
 	}
-	if given := s.given(); given != nil {
+	if s.WantSaved {
+		a.saved = pointer(s.Saved)
+	}
+	a.broadcast = bytePointer(s.Broadcast)
+	given := s.given()
+	if given == nil && s.Rule == Assign {
+		decoded, done := scratch(len(s.Params))
+		defer done()
+		d.Decode(decoded, s.Operands[0].Encoding, s.Operands[0].Data)
+		given = decoded
+	}
+	if given != nil {
 		a.from = pointer(given)
 		if s.Update != nil {
 			copy(s.Update[:n], given)
@@ -114,8 +124,13 @@ func (d instructions) sumFirst(a *C.kin_step, operands []Operand, sum []float32)
 func setOperands(a *C.kin_step, operands []Operand) {
 	a.operands = C.int(len(operands))
 	for j := range operands {
-		a.operand[j] = pointer(operands[j].Values)
-		a.weight[j] = C.float(operands[j].Weight)
+		o := &operands[j]
+		a.operand[j] = bytePointer(o.Data)
+		if o.Encoding == FP32 {
+			a.operand[j] = (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(o.Values)))
+		}
+		a.weight[j] = C.float(o.Weight)
+		a.encoding[j] = C.uint8_t(o.Encoding)
 	}
 }
 
@@ -123,11 +138,20 @@ func setOperands(a *C.kin_step, operands []Operand) {
 // on its own or in a struct passed by value: the memory of x holds no pointers.
 func pointer(x []float32) *C.float { return (*C.float)(unsafe.SliceData(x)) }
 
+func bytePointer(x []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(x)) }
+
 // lanesOf returns the lanes of t, one by-product after the other.
 func lanesOf(t *sums) *C.double { return (*C.double)(unsafe.Pointer(t)) }
 
 func (d instructions) Decode(dst []float32, e Encoding, data []byte) error {
-	return Host.Decode(dst, e, data)
+	whole := len(dst) / lanes * lanes
+	if e.sparse() || whole == 0 {
+		return Host.Decode(dst, e, data)
+	}
+	checkPayload(e, len(dst), data)
+	C.kin_decode(d.set, pointer(dst), C.int(e), bytePointer(data), C.size_t(len(dst)), C.size_t(whole))
+	decode(dst[whole:], e, data, len(dst), whole)
+	return nil
 }
 
 func (d instructions) SquaredNorm(x []float32) (float64, error) {

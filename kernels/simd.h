@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __FAST_MATH__
 #error "kernels promises equal bits on every machine: remove -ffast-math and -Ofast from CGO_CFLAGS"
@@ -15,19 +16,28 @@ enum { kin_avx2 = 1, kin_avx512 = 2, kin_neon = 3 };
 enum { kin_max_operands = 64, kin_lanes = 16, kin_tile = 512 };
 
 // The rules of step.go, and the scaled or unscaled sum alone, written to update.
-enum { kin_sum = 0, kin_sgd, kin_momentum, kin_nesterov, kin_adam, kin_adamw, kin_add, kin_assign };
+enum { kin_sum = 0, kin_sgd, kin_momentum, kin_nesterov, kin_adam, kin_adamw, kin_add, kin_assign, kin_adagrad };
+
+// The encodings of encoding.go: those from kin_sparse16 on have no place where value i must be.
+enum { kin_fp32 = 0, kin_bf16, kin_fp16, kin_int8, kin_sign, kin_sparse16, kin_sparse32, kin_low_rank };
+
+enum { kin_block = 256 }; // values that share a scale
 
 // kin_step is passed by value. Go pointers in an argument need no pinning, but pointers in memory that an
 // argument points to do, which costs more than the copy (64 operands: 107 ns against 4600 ns).
 typedef struct {
-	const float *operand[kin_max_operands];
+	const uint8_t *operand[kin_max_operands]; // the payload; of kin_fp32 the values, aligned
 	float weight[kin_max_operands];
+	uint8_t encoding[kin_max_operands];
 	const float *start; // a sum to go on from, or NULL: +0
 	const float *from;  // the scaled sum itself, or NULL
 	const float *params, *previous;
+	const float *saved; // or NULL
 	const float *state0, *state1;
 	float *next, *next_state0, *next_state1, *update; // update may be NULL
-	size_t n;                                         // a multiple of kin_lanes
+	uint8_t *broadcast;                               // or NULL
+	size_t values;                                    // of the chunk and the payloads
+	size_t n;                                         // those to do, a multiple of kin_lanes
 	int operands, rule, want_dot, want_displacement;
 
 	// The coefficients of step.go.
@@ -37,8 +47,12 @@ typedef struct {
 // kin_detect returns the instruction sets that this processor and operating system can run, as bits 1 << k.
 int kin_detect(void);
 
-// kin_run does a step and adds its by-products to sums: 3 × kin_lanes, as in sums.go. The rule kin_sum has none.
+// kin_run does a step and adds its by-products to sums: 4 × kin_lanes, as in sums.go. The rule kin_sum has none.
 void kin_run(int isa, kin_step s, double *sums);
+
+// kin_decode sets dst to the first n values of a payload of so many values, unless it is sparse; n is a multiple of
+// kin_lanes.
+void kin_decode(int isa, float *dst, int encoding, const uint8_t *data, size_t values, size_t n);
 
 // kin_squares sets 16 lanes to the sums of x[i]²; n is a multiple of 16.
 void kin_squares(int isa, const float *x, size_t n, double *lane);
@@ -54,6 +68,7 @@ void kin_add_rows(int isa, float *dst, size_t row_len, const int32_t *rows, size
 
 #define KIN_DECLARE(isa) \
 	void isa##_run(const kin_step *s, double *sums); \
+	void isa##_decode(float *dst, int encoding, const uint8_t *data, size_t values, size_t n); \
 	void isa##_squares(const float *x, size_t n, double *lane); \
 	void isa##_distances(const float *x, const float *y, size_t n, double *lane); \
 	size_t isa##_finite(const float *x, size_t n); \

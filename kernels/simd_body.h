@@ -7,7 +7,9 @@
 //	D                       a vector of WIDTH/2 doubles
 //	d_load d_store d_add d_mul
 //	d_low d_high            the halves of a V, as D
+//	v_store_bf16            what the step broadcasts: see doc.go
 //
+// and what simd_decode_body.h asks for,
 // and has turned contraction off. The formulas are those of doc.go. Arrays may be the same where step.go
 // allows it, but never overlap in part: a vector is loaded whole before it is stored.
 
@@ -62,29 +64,8 @@ static void add_dot(double *sum, const float *g, const float *x, const float *y,
 	store_lanes(sum, lane);
 }
 
-// sum_vectors sums count vectors at value at. With a constant count the sums stay in registers, and
-// additions of different vectors need not wait for one another.
-static inline __attribute__((always_inline)) void sum_vectors(const kin_step *s, size_t at, float *g, const int count) {
-	V a[4];
-	for (int u = 0; u < count; u++)
-		a[u] = s->start ? v_load(s->start + at + u * WIDTH) : v_set(0);
-	for (int j = 0; j < s->operands; j++) {
-		V w = v_set(s->weight[j]);
-		const float *x = s->operand[j] + at;
-		for (int u = 0; u < count; u++)
-			a[u] = v_add(a[u], v_mul(w, v_load(x + u * WIDTH)));
-	}
-	for (int u = 0; u < count; u++)
-		v_store(g + u * WIDTH, s->rule == kin_sum ? a[u] : v_mul(a[u], v_set(s->scale)));
-}
-
-static void sum_tile(const kin_step *s, size_t at, float *g, size_t n) {
-	size_t i = 0;
-	for (; i + 4 * WIDTH <= n; i += 4 * WIDTH)
-		sum_vectors(s, at + i, g + i, 4);
-	for (; i < n; i += WIDTH)
-		sum_vectors(s, at + i, g + i, 1);
-}
+#include "simd_decode_body.h"
+#include "simd_sum_body.h"
 
 // decayed is h = g + λ·w.
 static inline V decayed(const kin_step *s, const float *g, V w) {
@@ -128,6 +109,17 @@ static inline __attribute__((always_inline)) void adam_rule(const kin_step *s, c
 	}
 }
 
+static void adagrad(const kin_step *s, const float *g, const float *params, float *next, const float *m, float *next_m, size_t n) {
+	for (size_t i = 0; i < n; i += WIDTH) {
+		V w = v_load(params + i);
+		V h = decayed(s, g + i, w);
+		V m1 = v_add(v_load(m + i), v_mul(h, h));
+		v_store(next_m + i, m1);
+		V below = v_add(v_sqrt(m1), v_set(s->epsilon));
+		v_store(next + i, v_sub(w, v_div(v_mul(v_set(s->rate), h), below)));
+	}
+}
+
 static void add_rule(const float *g, const float *params, float *next, size_t n) {
 	for (size_t i = 0; i < n; i += WIDTH)
 		v_store(next + i, v_add(v_load(params + i), v_load(g + i)));
@@ -159,6 +151,9 @@ static void apply(const kin_step *s, size_t at, const float *g, const float *par
 	case kin_adamw:
 		adam_rule(s, g, params, next, m, next_m, v, next_v, n, 1);
 		break;
+	case kin_adagrad:
+		adagrad(s, g, params, next, m, next_m, n);
+		break;
 	case kin_add:
 		add_rule(g, params, next, n);
 		break;
@@ -172,12 +167,15 @@ static void apply(const kin_step *s, size_t at, const float *g, const float *par
 // distance needs them both, the new parameters stay in the first-level cache.
 void NAME(run)(const kin_step *s, double *sums) {
 	float sum[kin_tile], moved[kin_tile];
+	prepared payload[kin_max_operands];
+	for (int j = 0; j < s->operands; j++)
+		prepare(payload + j, s->encoding[j], s->operand[j]);
 	for (size_t at = 0; at < s->n; at += kin_tile) {
 		size_t n = s->n - at < kin_tile ? s->n - at : kin_tile;
 		const float *g = s->from ? s->from + at : sum;
 		if (!s->from) {
 			float *to = s->update ? s->update + at : sum;
-			sum_tile(s, at, to, n);
+			sum_tile(s, payload, at, to, n);
 			g = to;
 		}
 		if (s->rule == kin_sum)
@@ -187,13 +185,18 @@ void NAME(run)(const kin_step *s, double *sums) {
 		add_squares(sums, g, n);
 		if (s->want_dot) // before next is written: it may be previous
 			add_dot(sums + kin_lanes, g, params, s->previous + at, n);
-		if (!s->want_displacement) {
+		if (s->want_displacement) {
+			apply(s, at, g, params, moved, n); // next may be params, which the distance still needs
+			add_distances(sums + 2 * kin_lanes, moved, params, n);
+			copy_tile(next, moved, n);
+		} else {
 			apply(s, at, g, params, next, n);
-			continue;
 		}
-		apply(s, at, g, params, moved, n); // next may be params, which the distance still needs
-		add_distances(sums + 2 * kin_lanes, moved, params, n);
-		copy_tile(next, moved, n);
+		if (s->saved)
+			add_distances(sums + 3 * kin_lanes, next, s->saved + at, n);
+		if (s->broadcast)
+			for (size_t i = 0; i < n; i += WIDTH)
+				v_store_bf16(s->broadcast + 2 * (at + i), v_load(next + i));
 	}
 }
 

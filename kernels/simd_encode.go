@@ -13,8 +13,6 @@ import "C"
 
 import "unsafe"
 
-func bytePointer(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }
-
 func feedOf(x, carry, residual []float32, n int) C.kin_feed {
 	return C.kin_feed{x: pointer(x), carry: pointer(carry), residual: pointer(residual), n: C.size_t(n)}
 }

@@ -4,8 +4,6 @@
 
 #include "simd.h"
 
-enum { kin_block = 256 };
-
 enum { kin_to_bf16 = 0, kin_to_fp16, kin_to_int8, kin_to_int8_stochastic, kin_to_sign };
 
 // kin_feed is what is encoded, n values, and where. Passed by value for the reason that kin_step is.

@@ -18,13 +18,14 @@ const (
 	AdamW    Rule = 5
 	Add      Rule = 6
 	Assign   Rule = 7
+	Adagrad  Rule = 8
 )
 
 // States returns how many arrays of optimizer state the rule keeps, each as long as the parameters and
 // zero at first.
 func (r Rule) States() int {
 	switch r {
-	case Momentum, Nesterov:
+	case Momentum, Nesterov, Adagrad:
 		return 1
 	case Adam, AdamW:
 		return 2
@@ -34,7 +35,7 @@ func (r Rule) States() int {
 
 // String returns the rule's name in lower case, such as "adamw".
 func (r Rule) String() string {
-	names := [...]string{SGD: "sgd", Momentum: "momentum", Nesterov: "nesterov", Adam: "adam", AdamW: "adamw", Add: "add", Assign: "assign"}
+	names := [...]string{SGD: "sgd", Momentum: "momentum", Nesterov: "nesterov", Adam: "adam", AdamW: "adamw", Add: "add", Assign: "assign", Adagrad: "adagrad"}
 	if int(r) < len(names) && names[r] != "" {
 		return names[r]
 	}
@@ -67,7 +68,7 @@ type Operand struct {
 // Step is one optimizer step on one chunk of n values. All slices have n values; where it says nil, no
 // others are allowed. [Device].Step uses the memory until it returns and keeps none of it.
 //
-// The step writes Next, NextState and Update. Next may be the same slice as Params or as Previous, and
+// The step writes Next, NextState, Update and Broadcast. Next may be the same slice as Params or as Previous, and
 // NextState[i] the same as State[i]; apart from that nothing that is written may overlap anything else.
 type Step struct {
 	Rule    Rule
@@ -95,8 +96,15 @@ type Step struct {
 	// Previous holds the parameters one version before Params; only WantDot needs it.
 	Previous []float32
 
+	// Saved holds parameters that were saved; only WantSaved needs it.
+	Saved []float32
+
+	// Broadcast, unless nil, receives Next in BF16: 2n bytes. See the package comment for the rounding.
+	Broadcast []byte
+
 	WantDot          bool // ask for Products.DotDisplacement, which reads Previous
 	WantDisplacement bool // ask for Products.SquaredDisplacement
+	WantSaved        bool // ask for Products.SquaredDistanceSaved, which reads Saved
 }
 
 // Products are by-products of a step on one chunk. Displacements are differences of parameters rounded to
@@ -105,6 +113,8 @@ type Products struct {
 	SquaredNorm         float64 // ‖g‖² of the scaled sum
 	DotDisplacement     float64 // ⟨g, Params − Previous⟩, or 0 if not asked for
 	SquaredDisplacement float64 // ‖Next − Params‖², or 0 if not asked for
+
+	SquaredDistanceSaved float64 // ‖Next − Saved‖², or 0 if not asked for
 }
 
 // given returns the scaled sum where the step has it already, else nil.
@@ -128,7 +138,7 @@ func (s *Step) encoded() bool {
 // check panics, with the values, on a step that breaks the rules of Step. It would otherwise write past
 // the end of an array: the C code has no bounds checks.
 func (s *Step) check() {
-	if s.Rule < SGD || s.Rule > Assign {
+	if s.Rule < SGD || s.Rule > Adagrad {
 		panic(fmt.Sprintf("kernels: step with %v", s.Rule))
 	}
 	if s.From != nil && (s.Operands != nil || s.Update != nil) {
@@ -145,6 +155,10 @@ func (s *Step) check() {
 	s.checkLen("From", s.From, s.From != nil)
 	s.checkLen("Update", s.Update, s.Update != nil)
 	s.checkLen("Previous", s.Previous, s.WantDot || s.Previous != nil)
+	s.checkLen("Saved", s.Saved, s.WantSaved || s.Saved != nil)
+	if s.Broadcast != nil && len(s.Broadcast) != 2*n {
+		panic(fmt.Sprintf("kernels: %v step on %d values: Broadcast has %d bytes", s.Rule, n, len(s.Broadcast)))
+	}
 	for j := range s.State {
 		s.checkLen("State", s.State[j], j < s.Rule.States())
 		s.checkLen("NextState", s.NextState[j], j < s.Rule.States())
@@ -192,13 +206,13 @@ func (s *Step) checkOverlap() {
 		{"NextState[1]", s.NextState[1], s.State[1], false},
 		{"Update", s.Update, nil, false},
 	}
-	read := [...][]float32{s.Params, s.State[0], s.State[1], s.From}
+	read := [...][]float32{s.Params, s.State[0], s.State[1], s.From, s.Saved}
 	for i := range written {
 		w := &written[i]
 		if len(w.x) == 0 {
 			continue
 		}
-		bad := overlap(w.x, s.Previous) && !(w.previous && same(w.x, s.Previous))
+		bad := overlap(w.x, s.Broadcast) || overlap(w.x, s.Previous) && !(w.previous && same(w.x, s.Previous))
 		for _, r := range read {
 			bad = bad || overlap(w.x, r) && !(same(w.x, r) && same(w.x, w.twin))
 		}
@@ -212,6 +226,16 @@ func (s *Step) checkOverlap() {
 		if bad {
 			panic(fmt.Sprintf("kernels: %v step: %s overlaps another array of the step", s.Rule, w.name))
 		}
+	}
+	bad := overlap(s.Broadcast, s.Previous)
+	for _, r := range read {
+		bad = bad || overlap(s.Broadcast, r)
+	}
+	for j := range s.Operands {
+		bad = bad || overlap(s.Broadcast, s.Operands[j].Values) || overlap(s.Broadcast, s.Operands[j].Data)
+	}
+	if bad {
+		panic(fmt.Sprintf("kernels: %v step: Broadcast overlaps another array of the step", s.Rule))
 	}
 }
 

@@ -61,6 +61,9 @@ func obvious(s *kernels.Step, g float32, e element) element {
 	case kernels.AdamW:
 		moments(g)
 		e.w = sub(mul(sub(1, mul(c.LearningRate, c.WeightDecay)), e.w), quotient())
+	case kernels.Adagrad:
+		e.m = add(e.m, mul(h, h))
+		e.w = sub(e.w, div(mul(c.LearningRate, h), add(root(e.m), c.Epsilon)))
 	case kernels.Add:
 		e.w = add(e.w, g)
 	case kernels.Assign:
@@ -103,8 +106,9 @@ func newStep(rule kernels.Rule, n, operands int, rng *rand.Rand, odd bool) *kern
 			LearningRate: 0.017, Momentum: 0.91, Beta1: 0.88, Beta2: 0.997, Epsilon: 1e-7, WeightDecay: 0.013,
 			Correction1: 0.41, Correction2: 0.013,
 		},
-		Params: values(rng, n, odd), Next: make([]float32, n), Update: make([]float32, n), Previous: values(rng, n, odd),
-		WantDot: true, WantDisplacement: true,
+		Params: values(rng, n, odd), Next: make([]float32, n), Update: make([]float32, n), Previous: values(rng, n, odd), Saved: values(rng, n, odd),
+		Broadcast: make([]byte, 2*n),
+		WantDot:   true, WantDisplacement: true, WantSaved: true,
 	}
 	for range operands {
 		s.Operands = append(s.Operands, kernels.Operand{Weight: rng.Float32() * 3, Values: values(rng, n, odd)})
@@ -119,13 +123,42 @@ func sameBits(x, y float32) bool {
 	return math.Float32bits(x) == math.Float32bits(y) || x != x && y != y
 }
 
+// nearest says whether b is x in bf16: no neighbour is nearer, and of two equally near ones it is the even one.
+func nearest(x, b float32) bool {
+	bits := math.Float32bits(b)
+	if x != x {
+		return bits == 0x7fc00000
+	}
+	if math.IsInf(float64(x), 0) {
+		return sameBits(x, b) && bits&0xffff == 0
+	}
+	if bits&0xffff != 0 || math.IsInf(float64(b), 0) || math.Signbit(float64(x)) != math.Signbit(float64(b)) {
+		return false
+	}
+	distance := math.Abs(float64(x) - float64(b))
+	for _, step := range []uint32{1 << 16, ^uint32(0xffff)} {
+		if bits<<1 == 0 && step != 1<<16 {
+			continue // nothing is nearer to zero
+		}
+		other := math.Float32frombits(bits + step)
+		if math.IsInf(float64(other), 0) {
+			continue
+		}
+		d := math.Abs(float64(x) - float64(other))
+		if d < distance || d == distance && bits>>16&1 == 1 {
+			return false
+		}
+	}
+	return true
+}
+
 func sameBits64(x, y float64) bool {
 	return math.Float64bits(x) == math.Float64bits(y) || x != x && y != y
 }
 
 func TestHostDoesTheOperationsOfTheFormulasInTheirOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	for rule := kernels.SGD; rule <= kernels.Assign; rule++ {
+	for rule := kernels.SGD; rule <= kernels.Adagrad; rule++ {
 		for _, n := range []int{0, 1, 15, 16, 17, 31, 512, 513, 1600} {
 			for _, k := range []int{0, 1, 2, 3, 4, 5, 8, 11, 65} {
 				if rule == kernels.Assign {
@@ -154,7 +187,7 @@ func checkObvious(t *testing.T, s *kernels.Step, products kernels.Products) {
 		}
 		g := scaledSum(s, i)
 		e = obvious(s, g, e)
-		ok := sameBits(s.Next[i], e.w) && sameBits(s.Update[i], g)
+		ok := sameBits(s.Next[i], e.w) && sameBits(s.Update[i], g) && nearest(s.Next[i], math.Float32frombits(uint32(s.Broadcast[2*i])<<16|uint32(s.Broadcast[2*i+1])<<24))
 		for j, want := range []float32{e.m, e.v}[:s.Rule.States()] {
 			ok = ok && sameBits(s.NextState[j][i], want)
 		}
@@ -172,7 +205,11 @@ func checkObvious(t *testing.T, s *kernels.Step, products kernels.Products) {
 			return d * d
 		}),
 	}
-	if !sameBits64(products.SquaredNorm, want.SquaredNorm) || !sameBits64(products.DotDisplacement, want.DotDisplacement) ||
+	want.SquaredDistanceSaved = laneSum(n, func(i int) float64 {
+		d := float64(sub(s.Next[i], s.Saved[i]))
+		return d * d
+	})
+	if !sameBits64(products.SquaredDistanceSaved, want.SquaredDistanceSaved) || !sameBits64(products.SquaredNorm, want.SquaredNorm) || !sameBits64(products.DotDisplacement, want.DotDisplacement) ||
 		!sameBits64(products.SquaredDisplacement, want.SquaredDisplacement) {
 		t.Fatalf("%v of %d values: products %+v, want %+v", s.Rule, n, products, want)
 	}
@@ -181,7 +218,7 @@ func checkObvious(t *testing.T, s *kernels.Step, products kernels.Products) {
 // The rules are the ones people know, as PyTorch writes them, up to rounding.
 func TestRulesFollowTheTextbook(t *testing.T) {
 	const steps, rate, mu, beta1, beta2, epsilon, decay = 40, 0.05, 0.9, 0.9, 0.99, 1e-8, 0.1
-	for rule := kernels.SGD; rule <= kernels.AdamW; rule++ {
+	for _, rule := range []kernels.Rule{kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Adagrad} {
 		w, m, v := 1.0, 0.0, 0.0 // of the textbook
 		params := []float32{1}
 		var state [2][]float32
@@ -201,6 +238,9 @@ func TestRulesFollowTheTextbook(t *testing.T) {
 			case kernels.Nesterov:
 				m = mu*m + h
 				w -= rate * (h + mu*m)
+			case kernels.Adagrad:
+				m += h * h
+				w -= rate * h / (math.Sqrt(m) + epsilon)
 			case kernels.AdamW:
 				w *= 1 - rate*decay
 				h = g

@@ -5,9 +5,9 @@ package kernels
 // must wait for one another within a lane, keep up with memory.
 const lanes = 16
 
-// sums holds the lanes of a step's three by-products.
+// sums holds the lanes of a step's four by-products.
 type sums struct {
-	squaredNorm, dotDisplacement, squaredDisplacement [lanes]float64
+	squaredNorm, dotDisplacement, squaredDisplacement, squaredDistanceSaved [lanes]float64
 }
 
 // products folds the lanes of the by-products that s asks for.
@@ -18,6 +18,9 @@ func (t *sums) products(s *Step) Products {
 	}
 	if s.WantDisplacement {
 		p.SquaredDisplacement = fold(&t.squaredDisplacement)
+	}
+	if s.WantSaved {
+		p.SquaredDistanceSaved = fold(&t.squaredDistanceSaved)
 	}
 	return p
 }

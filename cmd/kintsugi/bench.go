@@ -39,7 +39,7 @@ func benchCommand() *cobra.Command {
 	f.IntVar(&b.rounds, "rounds", 5, "interleaved measurements of both")
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
 	f.StringVar(&b.blas, "blas", "auto", "matrix library of both")
-	cmd.AddCommand(train, benchAccuracyCommand(), benchKillsCommand(), benchConsistencyCommand())
+	cmd.AddCommand(train, benchKernelsCommand(), benchAccuracyCommand(), benchKillsCommand(), benchConsistencyCommand())
 	return cmd
 }
 
@@ -181,9 +181,12 @@ func trainLine(r bench.TrainRow) (text, benchfmt string) {
 
 // benchName makes a name that benchstat takes.
 func benchName(name string) string {
-	name = strings.NewReplacer(":", "_", " ", "_").Replace(name)
+	name = benchValue(name)
 	return "Benchmark" + strings.ToUpper(name[:1]) + name[1:]
 }
+
+// benchValue makes a word of text, as names of Go benchmarks need.
+func benchValue(text string) string { return strings.NewReplacer(":", "_", " ", "_").Replace(text) }
 
 // checkFormat refuses a format that printRows does not know, before minutes of measuring.
 func checkFormat(format string) error {

@@ -62,7 +62,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.Servers, "servers", 2, "servers, each with one shard of the parameters")
 	f.IntVar(&s.Replicas, "replicas", 1, "replicas of each shard")
 	f.StringVar(&s.Consistency, "consistency", "bsp", "who is counted in a step: "+strings.Join(agg.Presets(), ", ")+"; options after a colon or a comma, such as async:discount")
-	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam or adamw (default: as the model suggests)")
+	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam, adamw or adagrad (default: as the model suggests)")
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
 	f.StringVar(&s.Decay, "decay", "cosine", "how the learning rate goes down over the run: "+strings.Join(conductor.DecayNames(), ", "))
 	f.Float64Var(&s.Momentum, "momentum", -1, "momentum (default: as the model suggests)")

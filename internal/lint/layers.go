@@ -43,6 +43,7 @@ var table = []entry{
 	{1, "kernels/compress/...", "codecs: arithmetic on arrays"},
 	{1, "kernels/blas/...", "matrix products: arithmetic on arrays"},
 	{1, "kernels/nn/...", "layers of networks: arithmetic on arrays"},
+	{1, "kernels/stream", "moves memory: the bound of what does arithmetic on arrays"},
 	{1, "kernels/kernelstest", "the contract of kernels as a test; every device imports it, so it knows none"},
 	{1, "worker/data/...", "reads examples; knows no model"},
 	{1, "worker/model/...", "describes models; knows no server, so that a model can be tried alone"},

@@ -20,6 +20,7 @@ var recorded = map[kintsugi.Rule]string{
 	kintsugi.RuleNesterov: "0d87bd6fbecf96dc",
 	kintsugi.RuleAdam:     "dc97a8656e1ca4ed",
 	kintsugi.RuleAdamW:    "22878e1cd1427140",
+	kintsugi.RuleAdagrad:  "04848b559b8e81bc",
 }
 
 func TestRecordedPushesGiveTheRecordedModel(t *testing.T) {

@@ -43,7 +43,7 @@ func Run(t *testing.T, d kernels.Device) {
 
 // Rules lists the rules.
 var Rules = []kernels.Rule{
-	kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Add, kernels.Assign,
+	kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Add, kernels.Assign, kernels.Adagrad,
 }
 
 // bulk is a size with several tiles, a last one that is not full, and a rest that fills no vector.
@@ -52,13 +52,13 @@ const bulk = 3*512 + 3*64 + 16 + 7
 func testSizes(t *testing.T, d kernels.Device) {
 	for _, rule := range Rules {
 		for n := range 71 {
-			compare(t, d, shape{rule: rule, n: n, operands: 3, seed: uint64(n), update: n%2 == 0, dot: n%3 == 0, displacement: n%5 < 2})
+			compare(t, d, shape{rule: rule, n: n, operands: 3, seed: uint64(n), update: n%2 == 0, dot: n%3 == 0, displacement: n%5 < 2, saved: n%7 < 4, broadcast: n%4 < 2})
 		}
 		for _, n := range []int{511, 512, 513, 1023, 1024, 1040, bulk} {
-			compare(t, d, shape{rule: rule, n: n, operands: 2, seed: uint64(n), update: true, dot: true, displacement: true})
+			compare(t, d, shape{rule: rule, n: n, operands: 2, seed: uint64(n), update: true, dot: true, displacement: true, saved: true, broadcast: true})
 		}
 	}
-	compare(t, d, shape{rule: kernels.Adam, n: 65536 + 13, operands: 4, dot: true, displacement: true}) // the largest chunks there are
+	compare(t, d, shape{rule: kernels.Adam, n: 65536 + 13, operands: 4, dot: true, displacement: true, saved: true, broadcast: true}) // the largest chunks there are
 }
 
 func testOperands(t *testing.T, d kernels.Device) {
@@ -78,7 +78,7 @@ func testValues(t *testing.T, d kernels.Device) {
 	for _, rule := range Rules {
 		for v := range kinds {
 			for seed := range uint64(8) {
-				compare(t, d, shape{rule: rule, n: bulk, operands: 1 + int(seed), seed: seed, kind: v, dot: true, displacement: true, update: true})
+				compare(t, d, shape{rule: rule, n: bulk, operands: 1 + int(seed), seed: seed, kind: v, dot: true, displacement: true, update: true, saved: true, broadcast: true})
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func testPlaces(t *testing.T, d kernels.Device) {
 		for p := range places {
 			for flags := range 8 {
 				for _, n := range []int{5, 16, bulk} {
-					compare(t, d, shape{rule: rule, n: n, operands: 4, seed: 7, place: p, update: flags&1 > 0, dot: flags&2 > 0, displacement: flags&4 > 0})
+					compare(t, d, shape{rule: rule, n: n, operands: 4, seed: 7, place: p, update: flags&1 > 0, dot: flags&2 > 0, displacement: flags&4 > 0, saved: flags&1 == 0, broadcast: flags&4 == 0})
 				}
 			}
 		}
@@ -110,12 +110,13 @@ func testFrom(t *testing.T, d kernels.Device) {
 	for _, rule := range Rules {
 		for kind := range kinds {
 			for _, n := range []int{1, 15, 16, 100, bulk} {
-				s := shape{rule: rule, n: n, operands: 9, seed: uint64(n), kind: kind, update: true, dot: true, displacement: true}
+				s := shape{rule: rule, n: n, operands: 9, seed: uint64(n), kind: kind, update: true, dot: true, displacement: true, saved: true, broadcast: true}
 				first, second := s.build(), s.build()
 				want := step(t, d, first)
 				second.From, second.Operands, second.Update, second.Scale = first.Update, nil, nil, 0
 				got := step(t, d, second)
 				s.same(t, d, "Next", second.Next, first.Next)
+				s.same(t, d, "Broadcast", broadcast(second), broadcast(first))
 				s.same(t, d, "NextState[0]", second.NextState[0], first.NextState[0])
 				s.same(t, d, "NextState[1]", second.NextState[1], first.NextState[1])
 				s.sameProducts(t, d, got, want)
@@ -128,7 +129,7 @@ func testMistakes(t *testing.T, d kernels.Device) {
 	long := make([]float32, 64)
 	mistakes := map[string]func(s *kernels.Step){
 		"no rule":                    func(s *kernels.Step) { s.Rule = 0 },
-		"unknown rule":               func(s *kernels.Step) { s.Rule = 8 },
+		"unknown rule":               func(s *kernels.Step) { s.Rule = 9 },
 		"short operand":              func(s *kernels.Step) { s.Operands[1].Values = s.Operands[1].Values[1:] },
 		"values and data":            func(s *kernels.Step) { s.Operands[1].Data = []byte{1} },
 		"values of an encoding":      func(s *kernels.Step) { s.Operands[1].Encoding = kernels.BF16 },
@@ -150,6 +151,11 @@ func testMistakes(t *testing.T, d kernels.Device) {
 		"Next is an operand":             func(s *kernels.Step) { s.Next = s.Operands[0].Values },
 		"Update is an operand":           func(s *kernels.Step) { s.Update = s.Operands[0].Values },
 		"Update is Params":               func(s *kernels.Step) { s.Update = s.Params },
+		"short Broadcast":                func(s *kernels.Step) { s.Broadcast = make([]byte, 63) },
+		"Broadcast is an operand":        func(s *kernels.Step) { s.Broadcast = kernels.Bytes(s.Operands[0].Values)[:64] },
+		"Broadcast is in Next":           func(s *kernels.Step) { s.Broadcast = kernels.Bytes(s.Next)[60:124] },
+		"distance without Saved":         func(s *kernels.Step) { s.WantSaved = true },
+		"Saved is Next":                  func(s *kernels.Step) { s.Saved = s.Next },
 		"Next is Update":                 func(s *kernels.Step) { s.Update = s.Next },
 		"new states are one array":       func(s *kernels.Step) { s.NextState[1] = s.NextState[0] },
 		"states are swapped":             func(s *kernels.Step) { s.NextState[0], s.NextState[1] = s.State[1], s.State[0] },
@@ -220,6 +226,7 @@ type shape struct {
 	seed                      uint64
 	kind, place               int
 	update, dot, displacement bool
+	saved, broadcast          bool
 }
 
 func (s shape) String() string {
@@ -302,6 +309,13 @@ func (s shape) build() *built {
 	if s.update {
 		b.Update = b.array("Update", rng, s)
 	}
+	if s.saved {
+		b.WantSaved, b.Saved = true, b.array("Saved", rng, s)
+	}
+	if s.broadcast {
+		s.n = (s.n + 1) / 2
+		b.Broadcast = kernels.Bytes(b.array("Broadcast", rng, s))[:2*len(b.Params)]
+	}
 	return b
 }
 
@@ -329,7 +343,7 @@ func step(t *testing.T, d kernels.Device, b *built) kernels.Products {
 	}
 	for i, a := range b.arrays {
 		written := a.n > 0 && (&a.all[a.lo] == &b.Next[0] ||
-			b.Update != nil && &a.all[a.lo] == &b.Update[0] ||
+			b.Update != nil && &a.all[a.lo] == &b.Update[0] || a.name == "Broadcast" ||
 			b.NextState[0] != nil && &a.all[a.lo] == &b.NextState[0][0] ||
 			b.NextState[1] != nil && &a.all[a.lo] == &b.NextState[1][0])
 		if bytes.Equal(raw(a.all), raw(before[i])) {
@@ -343,6 +357,15 @@ func step(t *testing.T, d kernels.Device, b *built) kernels.Products {
 		}
 	}
 	return p
+}
+
+// broadcast returns what b broadcast, as numbers.
+func broadcast(b *built) []float32 {
+	x := make([]float32, len(b.Params))
+	for i := range x {
+		x[i] = math.Float32frombits(uint32(b.Broadcast[2*i])<<16 | uint32(b.Broadcast[2*i+1])<<24)
+	}
+	return x
 }
 
 // same fails the test unless got and want have equal bits, or, where the step computed them, are both NaN.
@@ -367,6 +390,7 @@ func (s shape) sameProducts(t *testing.T, d kernels.Device, got, want kernels.Pr
 	}
 	check("SquaredNorm", got.SquaredNorm, want.SquaredNorm)
 	check("DotDisplacement", got.DotDisplacement, want.DotDisplacement)
+	check("SquaredDistanceSaved", got.SquaredDistanceSaved, want.SquaredDistanceSaved)
 	check("SquaredDisplacement", got.SquaredDisplacement, want.SquaredDisplacement)
 }
 

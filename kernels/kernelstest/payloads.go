@@ -140,7 +140,7 @@ func lowRank(rng *rand.Rand, n int) []byte {
 
 // encodedSizes are lengths of chunks about each border there is: of lanes, blocks and tiles.
 func encodedSizes() []int {
-	sizes := []int{127, 128, 255, 256, 257, 271, 511, 512, 513, 1024 + 256 + 40, bulk, 5003, 65536, 70000}
+	sizes := []int{127, 128, 255, 256, 257, 271, 511, 512, 513, 1024 + 256 + 40, bulk}
 	for n := range 40 {
 		sizes = append(sizes, n)
 	}
@@ -215,7 +215,7 @@ func testEncoded(t *testing.T, d kernels.Device) {
 			turn++
 			s := shape{
 				rule: Rules[turn%len(Rules)], n: n, operands: 1 + turn%9, seed: uint64(turn), place: turn % places,
-				update: turn%2 == 0, dot: turn%3 == 0, displacement: turn%5 == 0,
+				update: turn%2 == 0, dot: turn%3 == 0, displacement: turn%5 == 0, saved: turn%4 == 0, broadcast: turn%3 == 1,
 			}
 			if turn%11 == 0 {
 				s.operands = 60 + turn%90
@@ -225,6 +225,9 @@ func testEncoded(t *testing.T, d kernels.Device) {
 			}
 			compareEncoded(t, d, s, mix)
 		}
+	}
+	for i, e := range Encodings { // the largest chunks there are, and larger
+		compareEncoded(t, d, shape{rule: Rules[i], n: 65536 + 4464*(i%2), operands: 2, seed: uint64(i)}, []kernels.Encoding{e})
 	}
 	for _, rule := range Rules { // every encoding with every rule
 		for _, e := range Encodings {

@@ -15,12 +15,13 @@ type Arrays struct {
 	State  [2][]float32 // of the optimizer; nil where the rule keeps none
 }
 
-// StateArrays returns how many arrays of optimizer state a rule keeps: the velocity, or the two moments.
+// StateArrays returns how many arrays of optimizer state a rule keeps: the velocity or the
+// sum of squares, or the two moments.
 func StateArrays(rule kintsugi.Rule) (int, error) {
 	switch rule {
 	case kintsugi.RuleSGD, kintsugi.RuleAdd, kintsugi.RuleAssign:
 		return 0, nil
-	case kintsugi.RuleMomentum, kintsugi.RuleNesterov:
+	case kintsugi.RuleMomentum, kintsugi.RuleNesterov, kintsugi.RuleAdagrad:
 		return 1, nil
 	case kintsugi.RuleAdam, kintsugi.RuleAdamW:
 		return 2, nil

@@ -79,7 +79,7 @@ func TestTheScheduleRoundsEachScalarOnceAndKnowsTheUsualDefaults(t *testing.T) {
 func TestRulesHaveNames(t *testing.T) {
 	for name, want := range map[string]kintsugi.Rule{
 		"sgd": kintsugi.RuleSGD, "momentum": kintsugi.RuleMomentum, "nesterov": kintsugi.RuleNesterov,
-		"adam": kintsugi.RuleAdam, "adamw": kintsugi.RuleAdamW,
+		"adam": kintsugi.RuleAdam, "adamw": kintsugi.RuleAdamW, "adagrad": kintsugi.RuleAdagrad,
 	} {
 		if got, err := conductor.ParseRule(name); got != want || err != nil {
 			t.Errorf("ParseRule(%q) = %d, %v, want %d", name, got, err, want)

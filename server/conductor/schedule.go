@@ -8,7 +8,7 @@ import (
 )
 
 // Schedule gives the optimizer of each step. Zero fields mean no momentum, no decay and the usual
-// β₁ = 0.9, β₂ = 0.999, ε = 1e-8 for Adam.
+// β₁ = 0.9, β₂ = 0.999, ε = 1e-8 for Adam and Adagrad.
 type Schedule struct {
 	Rule         kintsugi.Rule
 	LearningRate float64
@@ -69,12 +69,12 @@ func ParseRule(name string) (kintsugi.Rule, error) {
 			return rule, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: optimizer %q is unknown; use sgd, momentum, nesterov, adam or adamw", kintsugi.ErrUsage, name)
+	return 0, fmt.Errorf("%w: optimizer %q is unknown; use sgd, momentum, nesterov, adam, adamw or adagrad", kintsugi.ErrUsage, name)
 }
 
 var ruleNames = map[kintsugi.Rule]string{
 	kintsugi.RuleSGD: "sgd", kintsugi.RuleMomentum: "momentum", kintsugi.RuleNesterov: "nesterov",
-	kintsugi.RuleAdam: "adam", kintsugi.RuleAdamW: "adamw",
+	kintsugi.RuleAdam: "adam", kintsugi.RuleAdamW: "adamw", kintsugi.RuleAdagrad: "adagrad",
 }
 
 // At returns the optimizer of a step, from 1, with every scalar rounded to float32 once.

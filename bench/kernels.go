@@ -1,0 +1,339 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// KernelsConfig says what [Kernels] measures.
+type KernelsConfig struct {
+	Device  kernels.Device
+	Sizes   []int // bytes of all arrays of an operation together, whatever its number of arrays
+	K       []int // gradients of a step
+	Threads []int
+	Pairs   int           // rounds; see Interleave
+	AtLeast time.Duration // of one measurement
+
+	Progress io.Writer
+}
+
+// dtypes are how the gradients of the fused steps are written.
+var dtypes = []string{"fp32", "bf16", "fp16", "int8", "sign", "topk:0.01", "topk:0.1"}
+
+// Kernels asks how close the kernels come to the memory of the machine, and what it is worth to sum in one pass.
+// For each size and number of threads it measures the machine's bounds, then each operation beside loops that do
+// nothing but move the same bytes (its bound), a fused step of k gradients beside one that adds each gradient to an
+// accumulator as it arrives and runs the optimizer afterwards, and steps of encoded gradients beside one of float32.
+// Each comparison is interleaved; its baseline could win.
+func Kernels(ctx context.Context, cfg KernelsConfig) ([]Row, error) {
+	var rows []Row
+	for _, size := range cfg.Sizes {
+		for _, threads := range cfg.Threads {
+			b := kernelsBench{cfg: &cfg, arena: newArena(size, threads)}
+			for _, group := range b.groups() {
+				fmt.Fprintf(cfg.Progress, "%s, %d bytes, %d threads\n", group.name, size, threads)
+				b.reset()
+				timed, shown := group.build()
+				got, err := Interleave(ctx, cfg.Pairs, cfg.AtLeast, timed)
+				if err != nil {
+					return nil, err
+				}
+				rows = append(rows, got[:shown]...)
+			}
+		}
+	}
+	return rows, nil
+}
+
+// kernelsBench holds what the operations of one size share.
+type kernelsBench struct {
+	cfg *KernelsConfig
+	*arena
+}
+
+// group is a set of operations that are compared: those that are shown, and after them their bounds.
+type group struct {
+	name  string
+	build func() (timed []*Timed, shown int)
+}
+
+func (b *kernelsBench) groups() []group {
+	all := []group{{"bounds", func() ([]*Timed, int) {
+		timed := b.bounds(b.threads, b.cfg.K)
+		return timed, len(timed)
+	}}}
+	for _, k := range b.cfg.K {
+		all = append(all, group{fmt.Sprintf("sgd of %d", k), func() ([]*Timed, int) { return b.arrivals(k) }})
+	}
+	k := b.cfg.K[len(b.cfg.K)/2]
+	return append(all,
+		group{fmt.Sprintf("momentum of %d", k), func() ([]*Timed, int) { return b.encodings(kernels.Momentum, k, dtypes[:1]) }},
+		group{fmt.Sprintf("adam of %d", k), func() ([]*Timed, int) { return b.encodings(kernels.Adam, k, dtypes) }},
+		group{"scans", b.scans},
+	)
+}
+
+// arrivals compares the fused step with one in order of arrival.
+func (b *kernelsBench) arrivals(k int) ([]*Timed, int) {
+	m := b.model(kernels.SGD, b.values(k+2))
+	operands := b.operands("fp32", k, m.values)
+	fused, bound := b.fused(m, "fp32", operands)
+	arrival := b.arrival(m, operands)
+	fused.Over = arrival
+	return append([]*Timed{fused, arrival}, bound...), 2
+}
+
+// encodings compares fused steps of gradients in the dtypes with the first of them.
+func (b *kernelsBench) encodings(rule kernels.Rule, k int, dtypes []string) ([]*Timed, int) {
+	m := b.model(rule, b.values(k+2+2*rule.States()))
+	var shown, bounds []*Timed
+	for i, dtype := range dtypes {
+		fused, bound := b.fused(m, dtype, b.operands(dtype, k, m.values))
+		if i > 0 {
+			fused.Over = shown[0]
+		}
+		shown, bounds = append(shown, fused), append(bounds, bound...)
+	}
+	return append(shown, bounds...), len(shown)
+}
+
+// model is what a step reads and writes besides its operands.
+type model struct {
+	rule             kernels.Rule
+	values           int
+	params, next     []float32
+	state, nextState [2][]float32
+}
+
+func (b *kernelsBench) model(rule kernels.Rule, values int) *model {
+	m := &model{rule: rule, values: values, params: b.filled(values), next: b.filled(values)}
+	for i := range rule.States() {
+		m.state[i], m.nextState[i] = b.filled(values), b.filled(values)
+		for j, v := range m.state[i] {
+			m.state[i][j] = v * v // second moments are not negative
+		}
+	}
+	return m
+}
+
+// filled takes an array of ordinary numbers.
+func (b *kernelsBench) filled(n int) []float32 {
+	x := b.take(n)
+	rng := rand.New(rand.NewPCG(1, uint64(b.used)))
+	head := x[:min(n, chunkValues)]
+	for i := range head {
+		head[i] = float32(rng.NormFloat64())
+	}
+	for at := len(head); at < n; at += len(head) {
+		copy(x[at:], head)
+	}
+	return x
+}
+
+// operands returns the operands of each chunk.
+func (b *kernelsBench) operands(dtype string, k, values int) [][]kernels.Operand {
+	n := b.chunk(values)
+	chunks := make([][]kernels.Operand, values/n)
+	for j := range k {
+		weight := 1 + float32(j)/8
+		if dtype == "fp32" {
+			x := b.filled(values)
+			for c := range chunks {
+				chunks[c] = append(chunks[c], kernels.Operand{Weight: weight, Values: x[c*n:][:n]})
+			}
+			continue
+		}
+		e, p := payload(dtype, n, uint64(j))
+		x := b.takeBytes(len(p) * len(chunks))
+		for c := range chunks {
+			data := x[c*len(p):][:len(p):len(p)]
+			copy(data, p)
+			chunks[c] = append(chunks[c], kernels.Operand{Weight: weight, Encoding: e, Data: data})
+		}
+	}
+	return chunks
+}
+
+// fused returns the step in one pass, and the loops that move as much.
+func (b *kernelsBench) fused(m *model, dtype string, operands [][]kernels.Operand) (fused *Timed, bound []*Timed) {
+	n := b.chunk(m.values)
+	steps := make([]kernels.Step, len(operands))
+	mv := &moved{values: m.values, reads: make([][][]byte, len(operands)), writes: make([][][]byte, len(operands))}
+	for c := range steps {
+		cut := func(x []float32) []float32 { return x[c*n:][:n:n] }
+		s := b.step(m.rule, operands[c])
+		s.Params, s.Next = cut(m.params), cut(m.next)
+		mv.reads[c] = append(mv.reads[c], kernels.Bytes(s.Params))
+		mv.writes[c] = append(mv.writes[c], kernels.Bytes(s.Next))
+		for i := range m.rule.States() {
+			s.State[i], s.NextState[i] = cut(m.state[i]), cut(m.nextState[i])
+			mv.reads[c] = append(mv.reads[c], kernels.Bytes(s.State[i]))
+			mv.writes[c] = append(mv.writes[c], kernels.Bytes(s.NextState[i]))
+		}
+		for _, o := range operands[c] {
+			if o.Data == nil {
+				o.Data = kernels.Bytes(o.Values)
+			}
+			mv.reads[c] = append(mv.reads[c], o.Data)
+		}
+		steps[c] = s
+	}
+	bound = mv.bound(m.rule.String(), b.threads)
+	bytes := mv.bytes()
+	return &Timed{
+		Row:   b.row(m.rule.String(), "fused", dtype, len(operands[0]), m.values, bytes),
+		Run:   func(times int) { spread(b.threads, len(steps), times, func(c int) { b.cfg.Device.Step(&steps[c]) }) },
+		Bound: Fastest(bytes, bound...),
+	}, bound
+}
+
+func (b *kernelsBench) row(name, variant, dtype string, k, values int, bytes int64) Row {
+	return Row{
+		Name: name, Device: b.cfg.Device.Name(), Variant: variant, K: k, DType: dtype, Threads: b.threads,
+		Elements: values, Bytes: bytes,
+	}
+}
+
+func (b *kernelsBench) step(rule kernels.Rule, operands []kernels.Operand) kernels.Step {
+	return kernels.Step{
+		Rule: rule, Operands: operands, Scale: 1 / float32(len(operands)),
+		Scalars: kernels.Scalars{
+			LearningRate: 0.01, Momentum: 0.9, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 1e-4,
+			Correction1: 0.1, Correction2: 0.001,
+		},
+	}
+}
+
+// arrival returns the same step as servers do that add up what arrives: the first gradient is copied to an
+// accumulator, each further one is added to it over the whole model, and then the optimizer runs. Each of these
+// passes uses the same vector instructions as the fused step.
+func (b *kernelsBench) arrival(m *model, operands [][]kernels.Operand) *Timed {
+	n, k, chunks := b.chunk(m.values), len(operands[0]), len(operands)
+	sum := b.filled(m.values)
+	steps := make([]kernels.Step, chunks)
+	for c := range steps {
+		acc := sum[c*n:][:n:n]
+		s := b.step(m.rule, []kernels.Operand{{Weight: 1, Values: acc}})
+		s.Scale = 1 / float32(k)
+		s.Params, s.Next = m.params[c*n:][:n:n], m.next[c*n:][:n:n]
+		steps[c] = s
+	}
+	first := []int32{0}
+	run := func(thread int) {
+		lo, hi := chunks*thread/b.threads, chunks*(thread+1)/b.threads
+		for j := range k {
+			for c := lo; c < hi; c++ {
+				if acc := sum[c*n:][:n]; j == 0 {
+					copy(acc, operands[c][j].Values)
+				} else {
+					b.cfg.Device.AddRows(acc, n, first, operands[c][j].Values)
+				}
+			}
+		}
+		for c := lo; c < hi; c++ {
+			b.cfg.Device.Step(&steps[c])
+		}
+	}
+	passes := int64(2 + 3*(k-1) + 3) // arrays read or written: by the copy, the additions, the optimizer
+	return &Timed{
+		Row: b.row(m.rule.String(), "in order of arrival", "fp32", k, m.values, passes*4*int64(m.values)),
+		Run: func(times int) { spread(b.threads, b.threads, times, run) },
+	}
+}
+
+// scans are the operations that read arrays and return a number.
+func (b *kernelsBench) scans() ([]*Timed, int) {
+	values := b.values(2)
+	n := b.chunk(values)
+	x, y := b.filled(values), b.filled(values)
+	d := b.cfg.Device
+	var shown, bounds []*Timed
+	for _, scan := range []struct {
+		name   string
+		arrays [][]float32
+		run    func(x, y []float32)
+	}{
+		{"squared norm", [][]float32{x}, func(x, _ []float32) { d.SquaredNorm(x) }},
+		{"finite", [][]float32{x}, func(x, _ []float32) { d.Finite(x) }},
+		{"squared distance", [][]float32{x, y}, func(x, y []float32) { d.SquaredDistance(x, y) }},
+	} {
+		m := &moved{values: values}
+		for _, array := range scan.arrays {
+			b.move(&m.reads, kernels.Bytes(array), values)
+		}
+		bound := m.bound(scan.name, b.threads)
+		bytes := m.bytes()
+		shown = append(shown, &Timed{
+			Row: b.row(scan.name, "scan", "fp32", len(scan.arrays), values, bytes),
+			Run: func(times int) {
+				spread(b.threads, values/n, times, func(c int) { scan.run(x[c*n:][:n], y[c*n:][:n]) })
+			},
+			Bound: Fastest(bytes, bound...),
+		})
+		bounds = append(bounds, bound...)
+	}
+	return append(shown, bounds...), len(shown)
+}
+
+// payload returns a payload of n values. What the values are makes no difference to the time; where they are does,
+// and it is drawn.
+func payload(dtype string, n int, seed uint64) (kernels.Encoding, []byte) {
+	rng := rand.New(rand.NewPCG(seed, uint64(n)))
+	var p []byte
+	switch dtype {
+	case "bf16":
+		for range n {
+			p = binary.LittleEndian.AppendUint16(p, bf16(rng))
+		}
+		return kernels.BF16, p
+	case "fp16":
+		for range n {
+			p = binary.LittleEndian.AppendUint16(p, uint16(rng.Uint32())&^(1<<14)) // of magnitude less than 2
+		}
+		return kernels.FP16, p
+	case "int8", "sign":
+		for range (n + 255) / 256 {
+			p = binary.LittleEndian.AppendUint32(p, math.Float32bits(float32(0.01*(1+rng.Float64()))))
+		}
+		if dtype == "sign" {
+			for range n / 8 {
+				p = append(p, byte(rng.Uint32()))
+			}
+			return kernels.Sign, p
+		}
+		for range n {
+			p = append(p, byte(rng.IntN(255)-127))
+		}
+		return kernels.Int8, p
+	}
+	var density float64
+	if _, err := fmt.Sscanf(dtype, "topk:%g", &density); err != nil {
+		panic("bench: no payload of " + dtype)
+	}
+	return kernels.Sparse16, sparsePayload(rng, n, max(1, int(density*float64(n))))
+}
+
+func bf16(rng *rand.Rand) uint16 { return uint16(math.Float32bits(float32(rng.NormFloat64())) >> 16) }
+
+// sparsePayload names k of n values.
+func sparsePayload(rng *rand.Rand, n, k int) []byte {
+	var values, gaps []byte
+	previous := -1
+	at := rng.Perm(n)[:k]
+	slices.Sort(at)
+	for _, i := range at {
+		values = binary.LittleEndian.AppendUint16(values, bf16(rng))
+		gaps = binary.AppendUvarint(gaps, uint64(i-previous-1))
+		previous = i
+	}
+	p := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(k)), uint64(len(gaps)))
+	return append(append(p, values...), gaps...)
+}

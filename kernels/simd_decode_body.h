@@ -1,0 +1,152 @@
+// Payloads of encoded gradients, for all instruction sets: included by simd_body.h, whose V and WIDTH it uses, and
+//
+//	v_load_bf16 v_load_fp16 v_load_int8    WIDTH numbers of memory without alignment, as float
+//	v_flip(v, bits, i)                     v with the signs flipped where bits i, i+1, … of memory are set
+//	v_gather(p, stride)                    floats at p[0], p[stride], p[2·stride], …
+//
+// The formats are those of encoding.go. What is read here, Check has accepted.
+
+// prepared is what a step keeps of a payload from tile to tile.
+typedef union {
+	struct {
+		const uint8_t *values, *gaps, *end; // of the entries not yet passed
+		size_t next;                        // index of the first of them, or SIZE_MAX
+	} sparse;
+	struct {
+		const uint8_t *p, *q;
+		size_t cols, rank;
+	} factors;
+} prepared;
+
+static inline float float_at(const uint8_t *data) {
+	float x;
+	memcpy(&x, data, sizeof x);
+	return x;
+}
+
+static inline size_t uvarint(const uint8_t **data) {
+	size_t v = *(*data)++;
+	if (v < 0x80)
+		return v;
+	v &= 0x7f;
+	for (int shift = 7;; shift += 7) {
+		size_t b = *(*data)++;
+		v |= (b & 0x7f) << shift;
+		if (b < 0x80)
+			return v;
+	}
+}
+
+static inline size_t scale_bytes(size_t values) { return (values + kin_block - 1) / kin_block * sizeof(float); }
+
+// load decodes the vector at value i of a dense payload. With a constant encoding one case is left of it.
+static inline __attribute__((always_inline)) V load(const int encoding, const uint8_t *data, size_t values, size_t i) {
+	switch (encoding) {
+	case kin_bf16:
+		return v_load_bf16(data + 2 * i);
+	case kin_fp16:
+		return v_load_fp16(data + 2 * i);
+	case kin_int8:
+		return v_mul(v_set(float_at(data + i / kin_block * 4)), v_load_int8(data + scale_bytes(values) + i));
+	case kin_sign:
+		return v_flip(v_set(float_at(data + i / kin_block * 4)), data + scale_bytes(values), i);
+	default:
+		return v_load((const float *)data + i);
+	}
+}
+
+static inline void next_gap(prepared *x, size_t previous) {
+	x->sparse.next = x->sparse.gaps == x->sparse.end ? SIZE_MAX : previous + 1 + uvarint(&x->sparse.gaps);
+}
+
+static void prepare(prepared *x, int encoding, const uint8_t *data) {
+	if (encoding == kin_sparse16 || encoding == kin_sparse32) {
+		size_t count = uvarint(&data), gaps = uvarint(&data);
+		x->sparse.values = data;
+		x->sparse.gaps = data + count * (encoding == kin_sparse16 ? 2 : 4);
+		x->sparse.end = x->sparse.gaps + gaps;
+		next_gap(x, (size_t)-1);
+	} else if (encoding == kin_low_rank) {
+		size_t rows = uvarint(&data);
+		x->factors.cols = uvarint(&data);
+		x->factors.rank = uvarint(&data);
+		x->factors.p = data;
+		x->factors.q = data + rows * x->factors.rank * sizeof(float);
+	}
+}
+
+// scatter adds the entries in [at, at + n), weighted, to g, which starts at value at.
+static inline __attribute__((always_inline)) void scatter(prepared *x, float weight, float *g, size_t at, size_t n, const int encoding) {
+	const uint8_t *values = x->sparse.values;
+	while (x->sparse.next - at < n) { // next is never before at
+		uint32_t bits = 0;
+		if (encoding == kin_sparse16) {
+			memcpy((char *)&bits + 2, values, 2); // the upper half: machines are little-endian here
+			values += 2;
+		} else {
+			memcpy(&bits, values, 4);
+			values += 4;
+		}
+		float v;
+		memcpy(&v, &bits, sizeof v);
+		g[x->sparse.next - at] += weight * v;
+		next_gap(x, x->sparse.next);
+	}
+	x->sparse.values = values;
+}
+
+// row_of decodes n values of one row, from the column whose factors are at q on.
+static inline __attribute__((always_inline)) void row_of(const uint8_t *p, const uint8_t *q, size_t rank, float *to, size_t n) {
+	size_t i = 0;
+	for (; i + WIDTH <= n; i += WIDTH) {
+		V a = v_set(0);
+		for (size_t r = 0; r < rank; r++)
+			a = v_add(a, v_mul(v_set(float_at(p + 4 * r)), v_gather(q + 4 * (i * rank + r), rank)));
+		v_store(to + i, a);
+	}
+	for (; i < n; i++) {
+		float a = 0;
+		for (size_t r = 0; r < rank; r++)
+			a += float_at(p + 4 * r) * float_at(q + 4 * (i * rank + r));
+		to[i] = a;
+	}
+}
+
+static void low_rank_tile(const prepared *x, float *to, size_t at, size_t n) {
+	size_t cols = x->factors.cols, rank = x->factors.rank, row = at / cols, col = at % cols;
+	while (n > 0) {
+		size_t m = cols - col < n ? cols - col : n;
+		row_of(x->factors.p + 4 * row * rank, x->factors.q + 4 * col * rank, rank, to, m);
+		to += m, n -= m, row++, col = 0;
+	}
+}
+
+static inline __attribute__((always_inline)) void decode_all(float *dst, const uint8_t *data, size_t values, size_t n, const int encoding) {
+	for (size_t i = 0; i < n; i += WIDTH)
+		v_store(dst + i, load(encoding, data, values, i));
+}
+
+void NAME(decode)(float *dst, int encoding, const uint8_t *data, size_t values, size_t n) {
+	prepared x;
+	switch (encoding) {
+	case kin_fp32:
+		memcpy(dst, data, n * sizeof *dst);
+		break;
+	case kin_bf16:
+		decode_all(dst, data, values, n, kin_bf16);
+		break;
+	case kin_fp16:
+		decode_all(dst, data, values, n, kin_fp16);
+		break;
+	case kin_int8:
+		decode_all(dst, data, values, n, kin_int8);
+		break;
+	case kin_sign:
+		decode_all(dst, data, values, n, kin_sign);
+		break;
+	case kin_low_rank:
+		prepare(&x, encoding, data);
+		low_rank_tile(&x, dst, 0, n);
+		break;
+	}
+}

@@ -1,0 +1,22 @@
+// Package stream reads and writes memory and does nothing else. That is the bound of a kernel: one that touches
+// the same arrays cannot be faster than a loop which only touches them.
+package stream
+
+import "fmt"
+
+// Max is how many arrays one Move takes.
+const Max = 80
+
+const grain = 64 // bytes: where one part of an array may end and the next begin
+
+// Move reads all bytes of reads and writes all bytes of writes, part by part: the first part of
+// every array, then the second, as a kernel goes through arrays in tiles. past asks for stores that go past the
+// caches where the processor has them. What is written is unspecified.
+//
+// It panics on more than Max arrays or fewer than one part.
+func Move(parts int, reads, writes [][]byte, past bool) {
+	if parts < 1 || len(reads)+len(writes) > Max {
+		panic(fmt.Sprintf("stream: %d arrays in %d parts", len(reads)+len(writes), parts))
+	}
+	move(parts, reads, writes, past)
+}
