@@ -10,12 +10,26 @@
 #endif
 
 #include <immintrin.h>
+#include <string.h>
 
 #include "nn.h"
 
 #define NAME(f) kin_nn_avx512_##f
 
+typedef __m512 V;
+enum { WIDTH = 16 };
+#define ROWS 8
+#define v_load(p) _mm512_loadu_ps(p)
+#define v_store(p, v) _mm512_storeu_ps(p, v)
+#define v_set(x) _mm512_set1_ps(x)
+#define v_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define v_sum(v) _mm512_reduce_add_ps(v)
+#define COLS(m) ((m) > 6 ? 3 : 4)
+#define TAPS(m) ((m) > 6 ? 3 : 4)
+
 #include "nn_body.h"
+
+#include "conv_body.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop
