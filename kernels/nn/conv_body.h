@@ -8,7 +8,7 @@
 //	ROWS                           channels of a tile of a correlation, filters of one of weights
 //	COLS(m)                        vectors of a tile with m channels, such that it stays in registers
 //	TAPS(m)                        the same for a tile of weights with m filters
-//	POOL2, UNPOOL2                 if it has rows of 2×2 windows in vector code
+//	POOL2                          if it has pool2 and unpool2, for windows of 2×2, in vector code
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -150,6 +150,7 @@ static void weights(const kin_nn_conv *c, float *dw, const float *frames, const 
 	}
 }
 
+// pool_rows overwrites y and at with the largest values of the windows of a plane and their places.
 static void pool_rows(float *y, uint8_t *at, const float *plane, size_t stride, size_t size, size_t rows, size_t cols) {
 	for (size_t r = 0; r < rows; r++, y += cols, at += cols)
 		for (size_t j = 0; j < cols; j++) {
@@ -167,29 +168,39 @@ static void pool_rows(float *y, uint8_t *at, const float *plane, size_t stride, 
 		}
 }
 
+// finish adds bias to n pooled values and rectifies them, noting in at where the result is 0 for good.
+static void finish(float *restrict y, uint8_t *restrict at, size_t n, float bias, int relu) {
+	for (size_t j = 0; j < n; j++)
+		y[j] += bias;
+	if (!relu)
+		return;
+	for (size_t j = 0; j < n; j++)
+		at[j] = y[j] <= 0 ? kin_nn_blocked : at[j];
+	for (size_t j = 0; j < n; j++)
+		y[j] = rectified(y[j]);
+}
+
 #ifndef POOL2
-static void pool2_row(float *y, uint8_t *at, const float *top, const float *bottom, size_t cols) {
-	for (size_t j = 0; j < cols; j++) {
-		float a = top[2 * j], b = top[2 * j + 1], c = bottom[2 * j], d = bottom[2 * j + 1];
-		int place = b > a;
-		float best = b > a ? b : a;
-		place = c > best ? 2 : place;
-		best = c > best ? c : best;
-		place = d > best ? 3 : place;
-		y[j] = d > best ? d : best;
-		at[j] = (uint8_t)place;
-	}
+static void pool2(float *y, uint8_t *at, const float *plane, size_t stride, size_t rows, size_t cols, float bias, int relu) {
+	pool_rows(y, at, plane, stride, 2, rows, cols);
+	finish(y, at, rows * cols, bias, relu);
 }
 #endif
 
-// pool overwrites y and at with the largest values of the windows of a plane and their places.
-static void pool(float *y, uint8_t *at, const float *plane, size_t stride, size_t size, size_t rows, size_t cols) {
-	if (size != 2) {
-		pool_rows(y, at, plane, stride, size, rows, cols);
+// pool sets y to the largest values of the windows of a plane, plus bias, rectified, and at to their places.
+static void pool(const kin_nn_conv *c, float *y, uint8_t *at, const float *plane, float bias) {
+	size_t n = c->out_rows * c->out_cols;
+	if (c->pool == 2) {
+		pool2(y, at, plane, c->stride, c->out_rows, c->out_cols, bias, c->relu != 0);
 		return;
 	}
-	for (size_t r = 0; r < rows; r++, plane += 2 * stride)
-		pool2_row(y + r * cols, at + r * cols, plane, plane + stride, cols);
+	if (c->pool == 1) {
+		memset(at, 0, n);
+		for (size_t r = 0; r < c->out_rows; r++)
+			memcpy(y + r * c->out_cols, plane + r * c->stride, c->out_cols * sizeof(float));
+	} else
+		pool_rows(y, at, plane, c->stride, c->pool, c->out_rows, c->out_cols);
+	finish(y, at, n, bias, c->relu != 0);
 }
 
 static void unpool_rows(float *plane, const uint8_t *at, const float *dy, size_t stride, size_t size, size_t rows, size_t cols) {
@@ -200,40 +211,6 @@ static void unpool_rows(float *plane, const uint8_t *at, const float *dy, size_t
 				for (size_t b = 0; b < size; b++)
 					window[a * stride + b] = at[j] == a * size + b ? dy[j] : 0;
 		}
-}
-
-#ifndef UNPOOL2
-static void unpool2_row(float *top, float *bottom, const uint8_t *at, const float *dy, size_t cols) {
-	for (size_t j = 0; j < cols; j++) {
-		float v = dy[j];
-		int place = at[j];
-		top[2 * j] = place == 0 ? v : 0;
-		top[2 * j + 1] = place == 1 ? v : 0;
-		bottom[2 * j] = place == 2 ? v : 0;
-		bottom[2 * j + 1] = place == 3 ? v : 0;
-	}
-}
-#endif
-
-static void unpool(float *plane, const uint8_t *at, const float *dy, size_t stride, size_t size, size_t rows, size_t cols) {
-	if (size != 2) {
-		unpool_rows(plane, at, dy, stride, size, rows, cols);
-		return;
-	}
-	for (size_t r = 0; r < rows; r++, plane += 2 * stride)
-		unpool2_row(plane, plane + stride, at + r * cols, dy + r * cols, cols);
-}
-
-// finish adds bias to n pooled values and rectifies them, noting in at where the result is 0 for good.
-static void finish(float *y, uint8_t *at, size_t n, float bias, int relu) {
-	for (size_t j = 0; j < n; j++)
-		y[j] += bias;
-	if (!relu)
-		return;
-	for (size_t j = 0; j < n; j++)
-		at[j] = y[j] <= 0 ? kin_nn_blocked : at[j];
-	for (size_t j = 0; j < n; j++)
-		y[j] = rectified(y[j]);
 }
 
 // passed returns the sum of the values of dy that pass, in 16 lanes.
@@ -251,6 +228,21 @@ static float passed(const uint8_t *at, const float *dy, size_t n) {
 	return sum;
 }
 
+#ifndef POOL2
+static float unpool2(float *plane, const uint8_t *at, const float *dy, size_t stride, size_t rows, size_t cols) {
+	unpool_rows(plane, at, dy, stride, 2, rows, cols);
+	return passed(at, dy, rows * cols);
+}
+#endif
+
+// unpool sets the windows of a plane to dy where at says, to 0 elsewhere, and returns the sum of what it set.
+static float unpool(const kin_nn_conv *c, float *plane, const uint8_t *at, const float *dy) {
+	if (c->pool == 2)
+		return unpool2(plane, at, dy, c->stride, c->out_rows, c->out_cols);
+	unpool_rows(plane, at, dy, c->stride, c->pool, c->out_rows, c->out_cols);
+	return passed(at, dy, c->out_rows * c->out_cols);
+}
+
 void NAME(conv_forward)(const kin_nn_conv *c, kin_nn_conv_forward a) {
 	size_t area = c->out_rows * c->out_cols;
 	for (size_t i = 0; i < c->n; i++, a.frames += c->frame) {
@@ -258,10 +250,8 @@ void NAME(conv_forward)(const kin_nn_conv *c, kin_nn_conv_forward a) {
 			for (size_t r = 0; r < c->height; r++, a.x += c->width)
 				memcpy(a.frames + ch * c->plane + (r + c->pad) * c->stride + c->pad, a.x, c->width * sizeof(float));
 		correlate(a.scratch, c->z_plane, a.frames, c->tap, c->taps, a.weights, c->filters, c->positions);
-		for (size_t f = 0; f < c->filters; f++, a.y += area, a.at += area) {
-			pool(a.y, a.at, a.scratch + f * c->z_plane, c->stride, c->pool, c->out_rows, c->out_cols);
-			finish(a.y, a.at, area, a.bias[f], c->relu);
-		}
+		for (size_t f = 0; f < c->filters; f++, a.y += area, a.at += area)
+			pool(c, a.y, a.at, a.scratch + f * c->z_plane, a.bias[f]);
 	}
 }
 
@@ -270,10 +260,8 @@ void NAME(conv_backward)(const kin_nn_conv *c, kin_nn_conv_backward a) {
 	float *dx = a.scratch, *dz = a.scratch + c->channels * c->dx_plane;
 	memset(a.db, 0, c->filters * sizeof(float));
 	for (size_t i = 0; i < c->n; i++)
-		for (size_t f = 0; f < c->filters; f++, a.dy += area, a.at += area) {
-			unpool(dz + i * c->dz + f * c->dz_plane + c->lead, a.at, a.dy, c->stride, c->pool, c->out_rows, c->out_cols);
-			a.db[f] += passed(a.at, a.dy, area);
-		}
+		for (size_t f = 0; f < c->filters; f++, a.dy += area, a.at += area)
+			a.db[f] += unpool(c, dz + i * c->dz + f * c->dz_plane + c->lead, a.at, a.dy);
 	weights(c, a.dw, a.frames, dz + c->lead);
 	if (!a.dx)
 		return;

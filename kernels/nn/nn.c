@@ -13,7 +13,7 @@ int kin_nn_detect(void) {
 	__builtin_cpu_init();
 	int fma = __builtin_cpu_supports("fma");
 	return (fma && __builtin_cpu_supports("avx2") ? 1 << kin_nn_avx2 : 0) |
-		(fma && __builtin_cpu_supports("avx512f") ? 1 << kin_nn_avx512 : 0);
+		(fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") ? 1 << kin_nn_avx512 : 0);
 #else
 	return 1 << kin_nn_neon; // part of every arm64
 #endif

@@ -34,6 +34,8 @@ static inline float v_sum(__m256 v) {
 
 #include "nn_body.h"
 
+#define POOL2
+#include "pool_avx2_amd64.h"
 #include "conv_body.h"
 
 #if defined(__clang__)

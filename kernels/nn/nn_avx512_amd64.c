@@ -3,10 +3,10 @@
 // Contraction is off: where a product and a sum are to be one operation, the source says so.
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
-#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx2,fma"))), apply_to = function)
 #else
 #pragma GCC optimize("fp-contract=off")
-#pragma GCC target("avx512f,avx2,fma")
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx2,fma")
 #endif
 
 #include <immintrin.h>
@@ -29,6 +29,8 @@ enum { WIDTH = 16 };
 
 #include "nn_body.h"
 
+#define POOL2
+#include "pool_avx512_amd64.h"
 #include "conv_body.h"
 
 #if defined(__clang__)
