@@ -13,7 +13,7 @@ int kin_nn_detect(void) {
 	__builtin_cpu_init();
 	int fma = __builtin_cpu_supports("fma");
 	return (fma && __builtin_cpu_supports("avx2") ? 1 << kin_nn_avx2 : 0) |
-		(fma && __builtin_cpu_supports("avx512f") ? 1 << kin_nn_avx512 : 0);
+		(fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") ? 1 << kin_nn_avx512 : 0);
 #else
 	return 1 << kin_nn_neon; // part of every arm64
 #endif
@@ -33,4 +33,16 @@ void kin_nn_multiply(int isa, float *z, const float *x, const float *y, size_t n
 
 void kin_nn_add_row_sums(int isa, float *sum, const float *x, size_t n, size_t rows) {
 	DISPATCH(isa, add_row_sums(sum, x, n, rows));
+}
+
+void kin_nn_conv_run_forward(int isa, kin_nn_conv c, kin_nn_conv_forward a) { DISPATCH(isa, conv_forward(&c, a)); }
+
+void kin_nn_conv_run_backward(int isa, kin_nn_conv c, kin_nn_conv_backward a) { DISPATCH(isa, conv_backward(&c, a)); }
+
+void kin_nn_pool_forward(int isa, size_t planes, size_t height, size_t width, size_t size, float *y, uint8_t *at, const float *x) {
+	DISPATCH(isa, pool_forward(planes, height, width, size, y, at, x));
+}
+
+void kin_nn_pool_backward(int isa, size_t planes, size_t height, size_t width, size_t size, float *dx, const uint8_t *at, const float *dy) {
+	DISPATCH(isa, pool_backward(planes, height, width, size, dx, at, dy));
 }
