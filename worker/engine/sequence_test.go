@@ -92,12 +92,49 @@ func TestCharlmIsWhatGorgoniaComputes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	diff, norm := 0.0, 0.0
-	for i, w := range want {
-		diff += math.Pow(float64(got[i]-w), 2)
-		norm += math.Pow(float64(w), 2)
+	if e := distance(got, want); !(e <= 1e-5) || math.Abs(loss-wantLoss) > 1e-6 {
+		t.Errorf("gradients differ by %.2g, relatively; losses are %v and %v", e, loss, wantLoss)
 	}
-	if relative := math.Sqrt(diff / norm); relative > 1e-5 || math.Abs(loss-wantLoss) > 1e-6 {
-		t.Errorf("gradients differ by %.2g, relatively; losses are %v and %v", relative, loss, wantLoss)
+}
+
+// TestCharlmIsOneFunctionOfItsArguments has batches of one piece and of two: neither threads nor what was computed before
+// change a bit, values are reported when they are final, and no step allocates.
+func TestCharlmIsOneFunctionOfItsArguments(t *testing.T) {
+	in := model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}
+	d := lookup(t, "charlm", in)
+	params := initial(t, d, 1)
+	batches := []model.Batch{modeltest.RandomBatch(in, 17, 5), modeltest.RandomBatch(in, 5, 6)}
+	var want [2][]float32
+	for _, threads := range []int{1, 2, 3} {
+		grads, early := make([]float32, d.Values()), make([]float32, d.Values())
+		end := 0
+		e := open(t, d, engine.Options{Threads: threads, Ready: func(lo, hi int) {
+			if hi != end {
+				t.Fatalf("values %d to %d follow on %d", lo, hi, end)
+			}
+			copy(early[lo:hi], grads[lo:hi])
+			end = lo
+		}})
+		gradient := func(b model.Batch) {
+			end = len(grads)
+			if _, err := e.Gradient(params, grads, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, b := range batches {
+			gradient(b)
+			if end != 0 || differs(early, grads) >= 0 {
+				t.Errorf("%d threads: values changed after they were reported, or %d never were", threads, end)
+			}
+			if want[i] == nil {
+				want[i] = append(want[i], grads...)
+			}
+			if at := differs(grads, want[i]); at >= 0 {
+				t.Fatalf("%d threads, %d examples: gradient %d is %g; with 1 thread %g", threads, b.N, at, grads[at], want[i][at])
+			}
+		}
+		if n := testing.AllocsPerRun(1, func() { gradient(batches[1]) }); n != 0 {
+			t.Errorf("%d threads: a step allocates %v times; want never", threads, n)
+		}
 	}
 }
