@@ -6,6 +6,8 @@ type Device interface {
 	// Name returns the device's name in lower case, such as "avx512".
 	Name() string
 
+	Sequences
+
 	// AddBias adds bias to each of rows rows of y, which begin stride values apart and are as long as bias, and
 	// then, if relu, replaces what is not positive by +0. NaN stays.
 	AddBias(y []float32, stride, rows int, bias []float32, relu bool)

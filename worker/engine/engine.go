@@ -40,8 +40,14 @@ type Engine struct {
 
 var _ model.Model = (*Engine)(nil)
 
-// pieceExamples is how many examples are computed at a time at most: results of all layers are kept for as many.
-const pieceExamples = 256
+// pieceOf returns how many examples are computed at a time at most, 256 or as many as have 1024 labels: results of all
+// layers are kept for as many.
+func pieceOf(in model.Input) int {
+	if labels := in.Labels(); labels > 1 {
+		return max(1, 1024/labels)
+	}
+	return 256
+}
 
 // New returns an engine for d. A description without layers, such as that of "qp", is a kintsugi.ErrUsage: model.New
 // executes it.
@@ -82,7 +88,7 @@ func (e *Engine) Gradient(params, grads []float32, b model.Batch) (float64, erro
 }
 
 // GradientContext is Gradient for someone who may stop waiting: when ctx ends it returns ctx's error within the time of
-// one layer's computation on 256 examples, and grads holds nothing of use. The engine remains usable.
+// one layer's computation on one piece of the batch, and grads holds nothing of use. The engine remains usable.
 func (e *Engine) GradientContext(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {
 	if e.closed {
 		return 0, fmt.Errorf("gradient: %w", errClosed)
@@ -121,8 +127,9 @@ func (e *Engine) pieces(ctx context.Context, params, grads []float32, b model.Ba
 	p.ctx, p.params, p.grads, p.seed = ctx, params, grads, b.Seed
 	defer func() { p.ctx, p.params, p.grads, p.labels = nil, nil, nil, nil }()
 	features, labels := len(b.X)/b.N, len(b.Y)/b.N
-	for lo := 0; lo < b.N; lo += pieceExamples {
-		hi := min(b.N, lo+pieceExamples)
+	piece := pieceOf(e.d.Input)
+	for lo := 0; lo < b.N; lo += piece {
+		hi := min(b.N, lo+piece)
 		p.first, p.n, p.more, p.last = lo, hi-lo, lo > 0, hi == b.N
 		p.labels = b.Y[lo*labels : hi*labels]
 		logits := e.layers.forward(p, b.X[lo*features:hi*features])

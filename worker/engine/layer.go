@@ -148,6 +148,8 @@ func (b *builder) next() (layer, error) {
 		return newDropout(i, l.Rate, in.Values(), needed), nil
 	case model.Flatten:
 		return nil, nil // rows hold an image's values in order already
+	case model.Embedding, model.Linear, model.LayerNorm, model.Attention, model.GELU, model.Fork:
+		return b.nextSequence(i, needed)
 	default:
 		return nil, fmt.Errorf("no such layer: %T", l)
 	}
