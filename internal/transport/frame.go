@@ -9,6 +9,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
 // Sizes of a frame.
@@ -43,17 +44,19 @@ const (
 // The bounds of what a codec may name.
 const (
 	lastEncoding = kernels.LowRank
-	lastStage    = 2
+	lastStage    = compress.Huff0
 )
 
 // CodecOf returns the codec of an encoding and a lossless stage.
-func CodecOf(e kernels.Encoding, stage uint8) Codec { return Codec(e) | Codec(stage)<<encodingBits }
+func CodecOf(e kernels.Encoding, stage compress.Stage) Codec {
+	return Codec(e) | Codec(stage)<<encodingBits
+}
 
 // Encoding returns how each chunk is encoded.
 func (c Codec) Encoding() kernels.Encoding { return kernels.Encoding(c & (1<<encodingBits - 1)) }
 
-// Stage returns the lossless stage; 0: none.
-func (c Codec) Stage() uint8 { return uint8(c >> encodingBits) }
+// Stage returns the lossless stage.
+func (c Codec) Stage() compress.Stage { return compress.Stage(c >> encodingBits) }
 
 // known reports whether this program can read the codec.
 func (c Codec) known() bool { return c.Encoding() <= lastEncoding && c.Stage() <= lastStage }
