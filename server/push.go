@@ -48,6 +48,8 @@ type landing struct {
 	push    kintsugi.PushID
 	buffer  *held // nil: its frames are dropped, it is held already or refused
 	started bool
+
+	packed, unpacked []byte // a frame before and after its lossless stage is undone
 }
 
 // land takes one frame. An error ends the stream: the peer is broken or the bytes were damaged.
@@ -70,22 +72,34 @@ func (in *landing) land(f *transport.Frame) error {
 	if in.buffer == nil {
 		return nil
 	}
-	lo, hi := r.cfg.Layout.Span(f.Chunks)
-	if err := f.CopyTo(kernels.Bytes(in.buffer.values[lo-r.lo : hi-r.lo])); err != nil {
+	err = in.take(r, f)
+	var cannot refusal
+	if err != nil && !errors.As(err, &cannot) {
 		_ = r.do(func() { r.drop(f.Push, in.buffer) })
 		return err
 	}
 	r.pushed.Add(uint64(f.Bytes) + transport.HeaderBytes)
-	for c := f.Chunks.Lo; c < f.Chunks.Hi; c++ {
-		if i := c - r.chunks.Lo; !in.buffer.have[i] {
-			in.buffer.have[i] = true
-			in.buffer.left--
-		}
-	}
-	if in.buffer.left > 0 {
+	if err == nil && in.buffer.left > 0 {
 		return nil
 	}
-	return in.complete(r, f.Push)
+	return in.end(r, f.Push, err)
+}
+
+// take lands a frame's chunks in the buffer. Bytes that are what the worker sent and yet cannot be counted are a
+// refusal; any other error says that bytes are damaged.
+func (in *landing) take(r *replica, f *transport.Frame) error {
+	if e := f.Codec.Encoding(); !exact(e) && exactOnly(r.cfg.Schedule.Rule) {
+		return refusal{fmt.Errorf("rule %v takes exact gradients only, not %v; use the codec fp32", kernels.Rule(r.cfg.Schedule.Rule), e)}
+	}
+	known, err := in.buffer.knows(r, f.Chunks)
+	switch {
+	case known || err != nil:
+		return err
+	case f.Codec.Encoding() == kernels.FP32:
+		return in.landValues(r, f)
+	default:
+		return in.landPayloads(r, f)
+	}
 }
 
 // begin asks the replica what becomes of a push.
@@ -105,25 +119,19 @@ func (in *landing) begin(r *replica, f *transport.Frame) error {
 	})
 }
 
-// complete verifies a push that has landed and hands it to the replica. Finiteness is checked here, on
-// the stream's goroutine: it costs one pass over bytes that are still in the cache for small shards.
-func (in *landing) complete(r *replica, p kintsugi.PushID) error {
+// end hands a push that has landed whole, or that cannot be counted because of bad, to the replica.
+func (in *landing) end(r *replica, p kintsugi.PushID, bad error) error {
 	buffer := in.buffer
 	in.buffer = nil
-	bad, err := r.cfg.Device.Finite(buffer.values)
-	if err != nil {
-		return fmt.Errorf("scan gradient of %v: %w", p, err)
-	}
 	return r.do(func() {
 		if h := r.held[p]; h != nil && h != buffer {
 			return // a later stream of the same worker has begun the push again, and gets the answer
 		}
 		buffer.landed = true
-		if bad >= 0 {
-			reason := fmt.Sprintf("%v: tensor %s holds %v", kintsugi.ErrNotFinite, r.cfg.Layout.TensorAt(r.lo+bad), buffer.values[bad])
-			r.log.Warn("gradient refused", "push", p.String(), "reason", reason)
+		if bad != nil {
+			r.log.Warn("gradient refused", "push", p.String(), "reason", bad)
 			r.drop(p, buffer)
-			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: reason})
+			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: bad.Error()})
 			return
 		}
 		// If it was freed while it arrived, the worker must hear of it: it waits for an answer.
@@ -143,15 +151,15 @@ func (r *replica) drop(p kintsugi.PushID, buffer *held) {
 }
 
 // landingBuffer returns a buffer for one push. Only buffers that have landed are used again: a stream may
-// still be writing to one that was freed before, or scanning it.
+// still be writing to one that was freed before, or checking it.
 func (r *replica) landingBuffer() *held {
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	if k := len(r.spare); k > 0 {
 		h := r.spare[k-1]
 		r.spare = r.spare[:k-1]
-		clear(h.have)
-		h.left, h.landed = n, false
+		clear(h.chunks)
+		h.left, h.used, h.landed = n, 0, false
 		return h
 	}
-	return &held{values: make([]float32, r.values), have: make([]bool, n), left: n}
+	return &held{chunks: make([]landedChunk, n), left: n}
 }

@@ -58,7 +58,7 @@ func (r *replica) answer(stream *transport.ReadServer, atLeast kintsugi.Step) er
 		r.pulled.Add(uint64(len(f.bytes)) + transport.HeaderBytes)
 		err := stream.Send(&transport.Frame{
 			Header: transport.Header{
-				Kind: transport.KindParameters, Codec: transport.CodecFP32, Shard: r.id, Chunks: f.chunks,
+				Kind: transport.KindParameters, Shard: r.id, Chunks: f.chunks,
 				Push:  kintsugi.PushID{Line: r.view.Line, Version: x.step},
 				Bytes: uint32(len(f.bytes)), CRC: f.crc,
 			},

@@ -37,15 +37,6 @@ type replica struct {
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
 }
 
-// held is the landing buffer of one push. It belongs to the goroutine of the stream it arrives on until
-// it is complete, and to the replica from then on.
-type held struct {
-	values []float32
-	have   []bool // by chunk of the shard
-	left   int    // chunks that have not landed
-	landed bool   // the stream is done with it; owned by the replica throughout
-}
-
 // newReplica loads the version that the view starts from.
 func newReplica(ctx context.Context, cfg *Config, fail func(error), v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange) (*replica, error) {
 	lo, hi := cfg.Layout.Span(chunks)
@@ -112,19 +103,16 @@ func (r *replica) perform() {
 // land meanwhile.
 func (r *replica) apply(c kintsugi.Commit) {
 	start := time.Now()
-	operands := make([]kernels.Operand, len(c.Counted))
+	counted := make([]*held, len(c.Counted))
 	for i, w := range c.Counted {
-		operands[i].Weight = w.Weight
-		if h := r.held[w.Push]; h != nil { // nil: a shard without chunks
-			operands[i].Values = h.values
-		}
+		counted[i] = r.held[w.Push] // nil: a shard without chunks
 	}
 	src, _ := r.versions.pin(0, 1)
 	dst := r.versions.take(c.Step)
 	r.applying = true
 	r.work.Go(func() {
 		r.cfg.Enter(Committing)
-		products, err := r.step(c, src, dst, operands)
+		products, err := r.step(c, src, dst, counted)
 		r.versions.unpin(src)
 		if err != nil { // the device is lost, and with it this process: recovery does the rest
 			r.versions.discard(dst)
@@ -142,21 +130,25 @@ func (r *replica) apply(c kintsugi.Commit) {
 
 // step applies c to src, writing dst, and returns the by-products of each chunk. Threads take chunks in
 // turn; what a chunk becomes does not depend on which thread has it.
-func (r *replica) step(c kintsugi.Commit, src, dst *version, operands []kernels.Operand) ([]kintsugi.Products, error) {
+func (r *replica) step(c kintsugi.Commit, src, dst *version, counted []*held) ([]kintsugi.Products, error) {
 	products := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo)
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	for range min(r.cfg.Threads, len(products)) {
 		wg.Go(func() {
-			k := newKernelStep(c, operands)
+			k := newKernelStep(c)
 			for {
 				i := int(next.Add(1)) - 1
 				if i >= len(products) || failed.Load() != nil {
 					return
 				}
 				chunk := r.cfg.Layout.Chunks[int(r.chunks.Lo)+i]
-				p, err := k.run(r.cfg.Device, src, dst, operands, chunk.Lo-r.lo, chunk.Hi-r.lo)
+				lo, hi := chunk.Lo-r.lo, chunk.Hi-r.lo
+				for j, h := range counted {
+					k.Operands[j] = h.operand(i, lo, hi, c.Counted[j].Weight)
+				}
+				p, err := k.run(r.cfg.Device, src, dst, lo, hi)
 				if err != nil {
 					failed.Store(&err)
 					return
@@ -175,7 +167,7 @@ func (r *replica) step(c kintsugi.Commit, src, dst *version, operands []kernels.
 // kernelStep is one thread's kernel arguments, reused from chunk to chunk.
 type kernelStep struct{ kernels.Step }
 
-func newKernelStep(c kintsugi.Commit, operands []kernels.Operand) *kernelStep {
+func newKernelStep(c kintsugi.Commit) *kernelStep {
 	o := c.Optimizer
 	return &kernelStep{kernels.Step{
 		Rule: kernels.Rule(o.Rule),
@@ -183,16 +175,14 @@ func newKernelStep(c kintsugi.Commit, operands []kernels.Operand) *kernelStep {
 			LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
 			WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2,
 		},
-		Operands:         make([]kernels.Operand, len(operands)),
+		Operands:         make([]kernels.Operand, len(c.Counted)),
 		Scale:            c.Scale,
 		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0,
 	}}
 }
 
-func (k *kernelStep) run(d kernels.Device, src, dst *version, operands []kernels.Operand, lo, hi int) (kintsugi.Products, error) {
-	for i, o := range operands {
-		k.Operands[i] = kernels.Operand{Weight: o.Weight, Values: o.Values[lo:hi]}
-	}
+// run does the step on the values [lo, hi) of the shard; the operands are set.
+func (k *kernelStep) run(d kernels.Device, src, dst *version, lo, hi int) (kintsugi.Products, error) {
 	k.Params, k.Next = src.params[lo:hi], dst.params[lo:hi]
 	for i := range k.Rule.States() {
 		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]

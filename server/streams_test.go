@@ -25,7 +25,10 @@ type one struct {
 	frames []kintsugi.ChunkRange
 }
 
-func start(t *testing.T) *one {
+func start(t *testing.T) *one { return startWith(t, kintsugi.RuleSGD) }
+
+// startWith is start with a step rule.
+func startWith(t *testing.T, rule kintsugi.Rule) *one {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{200_000}}})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +39,7 @@ func start(t *testing.T) *one {
 	}
 	s := server.New(server.Config{
 		Incarnation: 1, Layout: l, Device: kernels.Host, Slots: 2, Consistency: agg.Config{Quota: 1}, Steps: 1000,
-		Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 1}, StartGrace: time.Minute, LeaveGrace: time.Minute,
+		Schedule: conductor.Schedule{Rule: rule, LearningRate: 1}, StartGrace: time.Minute, LeaveGrace: time.Minute,
 		Load:      func(context.Context, kintsugi.View, *server.Shard) error { return nil },
 		NextFence: func(_ context.Context, after kintsugi.Fence) (kintsugi.Fence, error) { return after + 1, nil },
 	})

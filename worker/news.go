@@ -13,6 +13,7 @@ type news struct {
 	mu       sync.Mutex
 	newest   kintsugi.Step            // greatest version known to be released
 	open     map[kintsugi.PushID]bool // pushes whose tickets are out
+	fates    []fate                   // of pushes whose tickets were out, not yet taken
 	hopeless *kintsugi.Refused        // a push that was refused although there was nothing newer
 	changed  chan struct{}            // closed, and replaced, when any of the above changes
 
@@ -37,7 +38,7 @@ func (n *news) released(step kintsugi.Step, counted []kintsugi.PushID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, id := range counted {
-		delete(n.open, id)
+		n.close(id, true)
 	}
 	n.reach(step)
 }
@@ -48,9 +49,32 @@ func (n *news) refused(r kintsugi.Refused) {
 	defer n.mu.Unlock()
 	if n.open[r.Push] && r.Step <= r.Push.Version {
 		n.hopeless = &r
+		delete(n.open, r.Push) // no fate: the next session sends it again
 	}
-	delete(n.open, r.Push)
+	n.close(r.Push, false)
 	n.reach(r.Step)
+}
+
+// fate says what became of a push.
+type fate struct {
+	push    kintsugi.PushID
+	counted bool
+}
+
+func (n *news) close(id kintsugi.PushID, counted bool) {
+	if n.open[id] {
+		delete(n.open, id)
+		n.fates = append(n.fates, fate{id, counted})
+	}
+}
+
+// settled returns what became of pushes since the last call.
+func (n *news) settled() []fate {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f := n.fates
+	n.fates = nil
+	return f
 }
 
 // reached notes that a version is known to be released, from whoever said so.

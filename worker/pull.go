@@ -18,6 +18,7 @@ type source struct {
 	layout *kintsugi.Layout
 	line   kintsugi.Line
 	id     kintsugi.ShardID
+	chunks kintsugi.ChunkRange
 	frames []kintsugi.ChunkRange
 	read   *transport.ReadClient
 }
@@ -27,7 +28,7 @@ func sources(l *kintsugi.Layout, v kintsugi.View) []source {
 	var list []source
 	for i, chunks := range l.Split(len(v.Chains)) {
 		if chunks.Lo < chunks.Hi {
-			list = append(list, source{layout: l, line: v.Line, id: kintsugi.ShardID(i), frames: transport.Frames(l, chunks)})
+			list = append(list, source{layout: l, line: v.Line, id: kintsugi.ShardID(i), chunks: chunks, frames: transport.Frames(l, chunks)})
 		}
 	}
 	return list
@@ -124,7 +125,7 @@ func (x *source) answer(params []float32, atLeast kintsugi.Step) (kintsugi.Step,
 		if err != nil {
 			return 0, fmt.Errorf("read shard %d: %w", x.id, err)
 		}
-		if f.Kind != transport.KindParameters || f.Shard != x.id || f.Chunks != want || f.Push.Line != x.line || (i > 0 && f.Push.Version != version) {
+		if f.Kind != transport.KindParameters || f.Codec != 0 || f.Shard != x.id || f.Chunks != want || f.Push.Line != x.line || (i > 0 && f.Push.Version != version) {
 			f.Release()
 			return 0, fmt.Errorf("%w: shard %d answered a read with chunks [%d, %d) of version %d, want [%d, %d)",
 				kintsugi.ErrCorrupt, x.id, f.Chunks.Lo, f.Chunks.Hi, f.Push.Version, want.Lo, want.Hi)

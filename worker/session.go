@@ -31,7 +31,8 @@ type session struct {
 
 // shardStreams are the streams to the head of one shard that has chunks.
 type shardStreams struct {
-	push *transport.PushClient
+	push   *transport.PushClient
+	pushes []kintsugi.ChunkRange // that travel together
 	source
 }
 
@@ -52,7 +53,7 @@ func (s *session) open() error {
 		if err != nil {
 			return err
 		}
-		x := &shardStreams{source: src}
+		x := &shardStreams{source: src, pushes: cut(s.cfg, src.chunks)}
 		if x.push, err = p.Push(s.ctx); err != nil {
 			return err
 		}
@@ -111,12 +112,14 @@ func (s *session) views() []kintsugi.ViewNumber {
 	return slices.Repeat([]kintsugi.ViewNumber{s.view.Number}, len(s.shards))
 }
 
-// push sends a gradient to every head and waits until each has received or refused it. A refusal by any
-// of them is returned: the push will never be counted.
-func (s *session) push(id kintsugi.PushID, grads []float32) (*kintsugi.Refused, error) {
+// push sends a gradient to every head, by send for each of them, and waits until each has received or
+// refused it. A refusal by any of them is returned: the push will never be counted.
+func (s *session) push(id kintsugi.PushID, send func(i int, x *shardStreams) error) (*kintsugi.Refused, error) {
 	var refused atomic.Pointer[kintsugi.Refused]
-	err := atOnce(s.shards, func(_ int, x *shardStreams) error {
-		if err := s.send(x, id, grads); err != nil {
+	err := atOnce(s.shards, func(i int, x *shardStreams) error {
+		if err := send(i, x); errors.Is(err, errGradient) {
+			return err
+		} else if err != nil {
 			for status := error(nil); status == nil; { // past the answers that came before the end
 				if _, status = x.push.Recv(); status != nil {
 					err = status
@@ -145,21 +148,25 @@ func (s *session) push(id kintsugi.PushID, grads []float32) (*kintsugi.Refused, 
 	return refused.Load(), s.cause(err)
 }
 
-// send sends one shard's part of a gradient.
-func (s *session) send(x *shardStreams, id kintsugi.PushID, grads []float32) error {
-	for _, r := range x.frames {
+// sendValues sends one shard's part of a gradient as float32.
+func (s *session) sendValues(x *shardStreams, id kintsugi.PushID, grads []float32) error {
+	for _, r := range x.pushes {
 		lo, hi := s.cfg.Layout.Span(r)
 		b := kernels.Bytes(grads[lo:hi])
-		done := s.sent.add()
-		err := x.push.Send(&transport.Frame{
-			Header:  transport.Header{Kind: transport.KindPush, Codec: transport.CodecFP32, Shard: x.id, Push: id, Chunks: r, Bytes: uint32(len(b)), CRC: transport.Checksum(b)},
-			Payload: b, Done: done,
-		})
-		if err != nil {
+		h := transport.Header{Kind: transport.KindPush, Shard: x.id, Push: id, Chunks: r, Bytes: uint32(len(b)), CRC: transport.Checksum(b)}
+		if err := s.send(x, h, b, &s.sent); err != nil {
 			return err
 		}
-		s.cfg.Enter(Pushing)
 	}
+	return nil
+}
+
+// send sends one frame.
+func (s *session) send(x *shardStreams, h transport.Header, payload []byte, sent *pending) error {
+	if err := x.push.Send(&transport.Frame{Header: h, Payload: payload, Done: sent.add()}); err != nil {
+		return err
+	}
+	s.cfg.Enter(Pushing)
 	return nil
 }
 

@@ -12,19 +12,21 @@ import (
 // the gradient that comes next; the parameters that it is to be computed on are in place then.
 func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	w.renew(s)
+	w.settle(s, id.Version)
+	t, again := w.kept(id)
+	if !again {
+		start := time.Now()
+		var err error
+		if t, err = w.compute(s, id); err != nil {
+			return id, err
+		}
+		if w.tooOld(s, id) {
+			return w.throwAway(s, t)
+		}
+		t.Compute = time.Since(start)
+	}
 	start := time.Now()
-	t, err := w.compute(s, id)
-	if err != nil {
-		return id, err
-	}
-	if w.tooOld(s, id) {
-		return w.throwAway(s, t)
-	}
-	computed := time.Now()
-	if t.SquaredNorm, err = w.cfg.Device.SquaredNorm(w.grads); err != nil {
-		return id, fmt.Errorf("%w of %v: norm: %w", errGradient, id, err)
-	}
-	refused, err := s.push(id, w.grads)
+	refused, err := w.push(s, &t)
 	if err != nil {
 		return id, err
 	}
@@ -34,11 +36,11 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 		}
 		w.cfg.Log.Debug("push refused", "push", id.String(), "reason", refused.Reason)
 		s.news.reached(refused.Step)
+		w.dropped(id)
 		return w.throwAway(s, t)
 	}
-	t.Views, t.Compute, t.Transfer = s.views(), computed.Sub(start), time.Since(computed)
-	s.news.expect(id)
-	if err := s.ticket(t); err != nil {
+	t.Views, t.Transfer = s.views(), time.Since(start)
+	if err := w.ask(s, t); err != nil {
 		return id, err
 	}
 	return w.next(s, id)
@@ -99,6 +101,7 @@ func (w *worker) tooOld(s *session, id kintsugi.PushID) bool {
 // throwAway goes on with the newest parameters instead of pushing a gradient. The conductor hears of it, since
 // it has been an effort all the same: it is late, and the worker's clock moves on.
 func (w *worker) throwAway(s *session, t kintsugi.Ticket) (kintsugi.PushID, error) {
+	t.Views = nil
 	if err := s.ticket(t); err != nil {
 		return t.Push, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
 // Gradient computes gradients. params and grads have Layout.Values values; grads is overwritten and
@@ -24,6 +25,12 @@ type Config struct {
 	Layout      *kintsugi.Layout
 	Device      kernels.Device // norms and scans
 	Gradient    Gradient
+
+	// Codec is how gradients travel; nil, or fp32: from the memory they were computed in. What a lossy one
+	// leaves out is added to later gradients, see package compress. Seed is that of the run: codecs that draw
+	// random numbers repeat with it.
+	Codec compress.Codec
+	Seed  uint64
 
 	// Pace is how the worker keeps in step with the run. The zero value is that of synchronous steps, without
 	// Prefetch.
@@ -57,7 +64,13 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Slow == nil {
 		cfg.Slow = func() float64 { return 1 }
 	}
+	if cfg.Codec != nil && cfg.Codec.Name() == "fp32" {
+		cfg.Codec = nil
+	}
 	w := &worker{cfg: cfg, params: make([]float32, cfg.Layout.Values), grads: make([]float32, cfg.Layout.Values)}
+	if cfg.Codec != nil {
+		w.encoder = newEncoder(&w.cfg)
+	}
 	var view kintsugi.View
 	pause := retryAfter
 	retry := make(<-chan time.Time) // nothing to retry before the first view
@@ -84,6 +97,9 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 			cfg.Log.Debug("view replaced", "view", next.Number)
 			view, pause, retry = *next, retryAfter, immediately()
 		default:
+			if w.worked {
+				pause = retryAfter
+			}
 			cfg.Log.Debug("session ended", "view", view.Number, "err", err, "again_in", pause)
 			retry = time.After(pause)
 			pause = min(2*pause, retryLimit)
@@ -115,6 +131,9 @@ type worker struct {
 	params []float32
 	grads  []float32
 	ahead  ahead // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
+
+	worked  bool     // the session has done a turn: its end is no reason to pause for long
+	encoder *encoder // nil: gradients travel as float32
 }
 
 // follow works in one view until the run is over (errDone), the session breaks or another view comes,
@@ -141,6 +160,7 @@ func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan ki
 
 // session joins the run as view describes it and works. It never returns nil.
 func (w *worker) session(ctx context.Context, view kintsugi.View) error {
+	w.worked = false
 	s, err := connect(ctx, &w.cfg, view)
 	if err != nil {
 		return err
@@ -148,6 +168,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	defer func() {
 		s.close()
 		w.renew(s)
+		w.settle(s, 0)
 	}()
 	version, err := s.join()
 	if err != nil {
@@ -158,10 +179,14 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	}
 	w.cfg.Log.Info("working", "view", view.Number, "line", view.Line, "version", version)
 	id := kintsugi.PushID{Line: view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
+	if id, err = w.resume(s, id); err != nil {
+		return err
+	}
 	for {
 		if id, err = w.turn(s, id); err != nil {
 			return err
 		}
+		w.worked = true
 	}
 }
 

@@ -36,6 +36,7 @@ var mistakes = []mistake{
 	{"model-too-large-for-images", exitUsage, "train --model lenet --data idx --data-dir small"},
 	{"consistency-unknown", exitUsage, "train --model qp --consistency eventual"},
 	{"codec-unknown", exitUsage, "train --model qp --codec zip"},
+	{"codec-density", exitUsage, "train --model qp --codec topk:2"},
 	{"optimizer-unknown", exitUsage, "train --model qp --optimizer rmsprop"},
 	{"decay-unknown", exitUsage, "train --model qp --decay sawtooth"},
 	{"recovery-unknown", exitUsage, "train --model qp --recovery prayer"},

@@ -17,6 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/recovery"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 	"github.com/kintsugi-ml/kintsugi/server"
@@ -259,10 +260,14 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "blas", lib.String(), "kernels", device.Name())
+	codec, err := compress.Parse(p.Codec)
+	if err != nil {
+		return err
+	}
+	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "blas", lib.String(), "kernels", device.Name(), "codec", codec.Name())
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Gradient: gradient, Codec: codec, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
@@ -72,7 +73,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
 	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (from the newest one) or none (from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two checkpoints")
-	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: fp32")
+	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: "+codecForms())
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
 	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto (the first of mkl, openblas and builtin that is there), mkl, openblas, builtin, gonum (the reference)")
@@ -210,7 +211,6 @@ func (s *settings) check() error {
 		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
 		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},
 		{s.Momentum >= 1, fmt.Sprintf("--momentum %v must be below 1", s.Momentum)},
-		{s.Codec != "fp32", fmt.Sprintf("--codec %q is unknown; use fp32", s.Codec)},
 		{s.Recovery != "checkpoint" && s.Recovery != "none", fmt.Sprintf("--recovery %q is unknown; use checkpoint or none", s.Recovery)},
 		{s.Recovery == "checkpoint" && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Device != "auto" && s.Device != "cpu", fmt.Sprintf("--device %q: this binary computes on the cpu only; use auto or cpu", s.Device)},
@@ -221,6 +221,9 @@ func (s *settings) check() error {
 			return fmt.Errorf("%w: %s", kintsugi.ErrUsage, r.reason)
 		}
 	}
+	if _, err := compress.Parse(s.Codec); err != nil {
+		return err
+	}
 	consistency, err := agg.Preset(s.Consistency)
 	if err == nil {
 		err = consistency.Check(s.Workers)
@@ -230,6 +233,11 @@ func (s *settings) check() error {
 	}
 	_, err = s.kernelDevice()
 	return err
+}
+
+// codecForms says what a codec may be.
+func codecForms() string {
+	return strings.Join(compress.Specs(), ", ") + "; then -nofeedback, to forget what a lossy one leaves out; then +s2, +huff0 or +auto, to pack it without loss"
 }
 
 // kernelDevice returns what runs the server's kernels and the worker's norms.

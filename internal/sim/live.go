@@ -13,6 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
@@ -32,7 +33,10 @@ type LiveConfig struct {
 	SaveErr          func(kintsugi.ShardID, kintsugi.Step) error // what the store answers instead of saving; nil: it saves
 	Device           kernels.Device
 	Threads          int
-	Slow             map[kintsugi.Slot]func() float64 // worker.Config.Slow
+	Slow             map[kintsugi.Slot]func() float64   // worker.Config.Slow
+	Codec            func(kintsugi.Slot) compress.Codec // worker.Config.Codec; nil: none
+	Seed             uint64                             // worker.Config.Seed
+	Through          func(address string) string        // where workers reach a server; nil: at its address
 	Log              io.Writer
 }
 
@@ -146,10 +150,13 @@ func (l *Live) StartWorker(i int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	x := &liveWorker{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16)}
 	l.workers[i] = x
-	x.views <- l.view
+	x.views <- l.forWorkers(l.view)
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
-		Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
+		Seed: l.cfg.Seed, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
+	}
+	if l.cfg.Codec != nil {
+		cfg.Codec = l.cfg.Codec(cfg.Slot)
 	}
 	l.wg.Go(func() {
 		defer close(x.ended)
@@ -186,9 +193,21 @@ func (l *Live) NewView(reason string) {
 	}
 	for _, w := range l.workers {
 		if w != nil {
-			w.views <- v
+			w.views <- l.forWorkers(v)
 		}
 	}
+}
+
+// forWorkers returns a view as workers are told it.
+func (l *Live) forWorkers(v kintsugi.View) kintsugi.View {
+	if l.cfg.Through == nil {
+		return v
+	}
+	v.Servers = slices.Clone(v.Servers)
+	for i := range v.Servers {
+		v.Servers[i].Address = l.cfg.Through(v.Servers[i].Address)
+	}
+	return v
 }
 
 // View returns the newest view.

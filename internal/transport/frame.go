@@ -8,6 +8,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
 // Sizes of a frame.
@@ -15,6 +16,7 @@ const (
 	HeaderBytes     = 64
 	MaxPayloadBytes = 1 << 20
 	targetBytes     = 512 << 10 // a frame is closed at the first chunk that reaches it
+	targetValues    = 1 << 20   // or this, where few bytes stand for many values
 	maxMessageBytes = HeaderBytes + MaxPayloadBytes
 	formatVersion   = 1
 	offsetHeaderCRC = 60
@@ -29,13 +31,34 @@ const (
 	KindParameters Kind = 2 // chunks of a version of the parameters
 )
 
-// Codec says how values are encoded.
+// Codec says how a payload is encoded: each chunk by a kernels.Encoding, and what that gives by a lossless
+// stage, or none. The stages are those of package compress.
 type Codec uint8
 
-// The codecs.
 const (
-	CodecFP32 Codec = 0 // little-endian float32
+	encodingBits = 4
+	stageBits    = 2
 )
+
+// The bounds of what a codec may name.
+const (
+	lastEncoding = kernels.LowRank
+	lastStage    = compress.Huff0
+)
+
+// CodecOf returns the codec of an encoding and a lossless stage.
+func CodecOf(e kernels.Encoding, stage compress.Stage) Codec {
+	return Codec(e) | Codec(stage)<<encodingBits
+}
+
+// Encoding returns how each chunk is encoded.
+func (c Codec) Encoding() kernels.Encoding { return kernels.Encoding(c & (1<<encodingBits - 1)) }
+
+// Stage returns the lossless stage.
+func (c Codec) Stage() compress.Stage { return compress.Stage(c >> encodingBits) }
+
+// known reports whether this program can read the codec.
+func (c Codec) known() bool { return c.Encoding() <= lastEncoding && c.Stage() <= lastStage }
 
 // Checksum returns the CRC32C of b.
 func Checksum(b []byte) uint32 { return kernels.CRC32C(0, b) }
@@ -143,7 +166,7 @@ func decodeHeader(b []byte) (Header, error) {
 	switch {
 	case h.Kind != KindPush && h.Kind != KindParameters:
 		return h, fmt.Errorf("%w: frame of unknown kind %d", kintsugi.ErrCorrupt, h.Kind)
-	case h.Codec != CodecFP32:
+	case !h.Codec.known():
 		return h, fmt.Errorf("%w: frame of unknown codec %d", kintsugi.ErrCorrupt, h.Codec)
 	case h.Chunks.Lo >= h.Chunks.Hi:
 		return h, fmt.Errorf("%w: frame of the empty chunk range [%d, %d)", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
@@ -158,11 +181,19 @@ func decodeHeader(b []byte) (Header, error) {
 // Frames cuts the chunks in r into the ranges that travel together: as many whole chunks as reach half
 // a MiB of float32, so that small chunks do not pay a header each and no frame exceeds 1 MiB.
 func Frames(l *kintsugi.Layout, r kintsugi.ChunkRange) []kintsugi.ChunkRange {
+	return FramesOf(l, r, func(c kintsugi.Chunk) int { return 4 * c.Len() })
+}
+
+// FramesOf is Frames for chunks that are encoded: bytes returns the most that a chunk takes, which is less
+// than half of what a frame may have. A frame ends with the first chunk that makes it half a MiB or a Mi of
+// values: a frame is encoded as a whole before it is sent, and few bytes may stand for many values.
+func FramesOf(l *kintsugi.Layout, r kintsugi.ChunkRange, bytes func(kintsugi.Chunk) int) []kintsugi.ChunkRange {
 	var frames []kintsugi.ChunkRange
 	for lo := r.Lo; lo < r.Hi; {
-		hi, bytes := lo, 0
-		for hi < r.Hi && bytes < targetBytes {
-			bytes += 4 * l.Chunks[hi].Len()
+		hi, size, values := lo, 0, 0
+		for hi < r.Hi && size < targetBytes && values < targetValues {
+			size += bytes(l.Chunks[hi])
+			values += l.Chunks[hi].Len()
 			hi++
 		}
 		frames = append(frames, kintsugi.ChunkRange{Lo: lo, Hi: hi})

@@ -12,11 +12,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 func fullHeader(t *testing.T) Header {
 	h := full(t, Header{})[0]
-	h.Kind, h.Codec, h.Bytes = KindParameters, CodecFP32, MaxPayloadBytes
+	h.Kind, h.Codec, h.Bytes = KindParameters, CodecOf(kernels.Sparse16, 2), MaxPayloadBytes
 	h.Chunks.Hi = h.Chunks.Lo + 1
 	return h
 }
@@ -68,7 +69,10 @@ func TestHeadersThatMakeNoSenseAreRefused(t *testing.T) {
 	}{
 		{"kind 0", func(h *Header) { h.Kind = 0 }},
 		{"kind 3", func(h *Header) { h.Kind = 3 }},
-		{"codec 1", func(h *Header) { h.Codec = 1 }},
+		{"an encoding that is not known", func(h *Header) { h.Codec = CodecOf(kernels.LowRank+1, 0) }},
+		{"a lossless stage that is not known", func(h *Header) { h.Codec = CodecOf(kernels.FP32, 3) }},
+		{"bit 6 of the codec", func(h *Header) { h.Codec |= 1 << 6 }},
+		{"bit 7 of the codec", func(h *Header) { h.Codec |= 1 << 7 }},
 		{"no chunks", func(h *Header) { h.Chunks.Hi = h.Chunks.Lo }},
 		{"chunks backwards", func(h *Header) { h.Chunks.Hi = h.Chunks.Lo - 1 }},
 		{"too large", func(h *Header) { h.Bytes = MaxPayloadBytes + 1 }},
@@ -211,26 +215,41 @@ func TestFramesCoverTheirShard(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, shard := range l.Split(rapid.IntRange(1, 9).Draw(t, "shards")) {
-			next := shard.Lo
-			frames := Frames(l, shard)
-			for i, f := range frames {
-				lo, hi := l.Span(f)
-				bytes := 4 * (hi - lo)
-				switch {
-				case f.Lo != next || f.Lo >= f.Hi:
-					t.Fatalf("frame [%d, %d) follows chunk %d", f.Lo, f.Hi, next)
-				case bytes > MaxPayloadBytes:
-					t.Fatalf("frame [%d, %d) has %d bytes", f.Lo, f.Hi, bytes)
-				case bytes < targetBytes && i < len(frames)-1:
-					t.Fatalf("frame [%d, %d) of %d bytes pays for a header of its own", f.Lo, f.Hi, bytes)
-				}
-				next = f.Hi
-			}
-			if next != shard.Hi {
-				t.Fatalf("frames end at chunk %d, the shard [%d, %d) does not", next, shard.Lo, shard.Hi)
-			}
+			coverIt(t, l, shard, Frames(l, shard), func(n int) int { return 4 * n })
+			size := rapid.SampledFrom([]func(n int) int{
+				func(n int) int { return n + 4 },       // int8
+				func(n int) int { return n/100*6 + 7 }, // one in a hundred
+				func(n int) int { return 5*n + 6 },     // every value with its index: more than float32
+			}).Draw(t, "size")
+			coverIt(t, l, shard, FramesOf(l, shard, func(c kintsugi.Chunk) int { return size(c.Len()) }), size)
 		}
 	})
+}
+
+// coverIt checks the frames of a shard where n values take size(n) bytes.
+func coverIt(t *rapid.T, l *kintsugi.Layout, shard kintsugi.ChunkRange, frames []kintsugi.ChunkRange, size func(n int) int) {
+	next := shard.Lo
+	for i, f := range frames {
+		bytes, values := 0, 0
+		for _, c := range l.Chunks[f.Lo:f.Hi] {
+			bytes += size(c.Len())
+			values += c.Len()
+		}
+		switch {
+		case f.Lo != next || f.Lo >= f.Hi:
+			t.Fatalf("frame [%d, %d) follows chunk %d", f.Lo, f.Hi, next)
+		case bytes > MaxPayloadBytes:
+			t.Fatalf("frame [%d, %d) has %d bytes", f.Lo, f.Hi, bytes)
+		case values >= targetValues+kintsugi.MaxChunkValues:
+			t.Fatalf("frame [%d, %d) stands for %d values", f.Lo, f.Hi, values)
+		case bytes < targetBytes && values < targetValues && i < len(frames)-1:
+			t.Fatalf("frame [%d, %d) of %d bytes pays for a header of its own", f.Lo, f.Hi, bytes)
+		}
+		next = f.Hi
+	}
+	if next != shard.Hi {
+		t.Fatalf("frames end at chunk %d, the shard [%d, %d) does not", next, shard.Lo, shard.Hi)
+	}
 }
 
 // FuzzFrame: no bytes, cut anywhere, make the decoder panic; what it accepts has the length it says.

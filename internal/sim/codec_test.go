@@ -1,0 +1,279 @@
+package sim
+
+import (
+	"context"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// specs are codecs of every encoding and every lossless stage.
+var specs = []string{"fp32+s2", "bf16+huff0", "fp16+auto", "int8", "int8:stochastic", "sign+s2", "topk:0.05", "topk:0.02:fp32+auto", "powersgd:2"}
+
+func parse(t testing.TB, spec string) compress.Codec {
+	t.Helper()
+	c, err := compress.Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// withCodecs gives the slots of a run codecs in turn.
+func withCodecs(t testing.TB, cfg LiveConfig, specs ...string) LiveConfig {
+	cfg.Seed = 7
+	cfg.Codec = func(s kintsugi.Slot) compress.Codec { return parse(t, specs[int(s)%len(specs)]) }
+	return cfg
+}
+
+// loop trains as cfg says in one goroutine: it decodes what every worker sends, and steps on float32.
+func loop(t *testing.T, cfg LiveConfig) []float32 {
+	t.Helper()
+	l := cfg.Layout
+	params, state := make([]float32, l.Values), [2][]float32{make([]float32, l.Values), make([]float32, l.Values)}
+	grads := make([]float32, l.Values)
+	feedback := make([]*compress.Feedback, cfg.Workers)
+	for w := range feedback {
+		feedback[w] = compress.NewFeedback(cfg.Codec(kintsugi.Slot(w)), l, cfg.Seed)
+	}
+	for v := range cfg.Steps {
+		step := kernels.Step{Scale: 1 / float32(32*cfg.Workers), Params: params, Next: params, State: state, NextState: state}
+		for w, f := range feedback {
+			id := kintsugi.PushID{Line: 1, Slot: kintsugi.Slot(w), Version: v}
+			if _, _, err := cfg.Gradient(t.Context(), params, grads, id); err != nil {
+				t.Fatal(err)
+			}
+			decoded := make([]float32, l.Values)
+			for i, c := range l.Chunks {
+				payload := f.Encode(nil, id, kintsugi.ChunkID(i), grads[c.Lo:c.Hi])
+				if err := kernels.Host.Decode(decoded[c.Lo:c.Hi], f.Codec().Encoding(), payload); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.Counted(id)
+			step.Operands = append(step.Operands, kernels.Operand{Weight: 32, Values: decoded})
+		}
+		o := cfg.Schedule.At(v + 1)
+		step.Rule = kernels.Rule(o.Rule)
+		step.Scalars = kernels.Scalars{LearningRate: o.LearningRate, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2}
+		if _, err := kernels.Host.Step(&step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return params
+}
+
+// A cluster whose workers encode ends with the bits of a loop that decodes everything to float32 first: on any
+// number of servers and threads, on any device, each worker with a codec of its own.
+func TestEncodedGradientsGiveTheModelOfDecodedOnes(t *testing.T) {
+	runs := [][]string{{"int8", "sign+s2", "topk:0.05", "bf16+huff0"}}
+	if !testing.Short() {
+		for _, s := range specs {
+			runs = append(runs, []string{s})
+		}
+	}
+	for i, codecs := range runs {
+		cfg := withCodecs(t, base(t), codecs...)
+		cfg.Steps, cfg.Servers, cfg.Threads = 30, 1+i%3, 1+i%2
+		devices := kernels.Devices()
+		cfg.Device = devices[i%len(devices)]
+		want := loop(t, cfg)
+		if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
+			t.Errorf("%s on %d servers ends with another model than a loop", strings.Join(codecs, ", "), cfg.Servers)
+		}
+	}
+}
+
+// Nearly all of a sparse gradient is never sent, and the events say so.
+func TestEventsCountTheBytesOnTheWire(t *testing.T) {
+	pushed := func(spec string) (bytes uint64) {
+		cfg := withCodecs(t, base(t), spec)
+		cfg.Steps = 20
+		run(t, cfg, func(l *Live) {
+			_ = l.Watch(t.Context(), func(e kintsugi.RunEvent) bool {
+				if s, ok := e.(kintsugi.StepEvent); ok {
+					bytes += s.Pushed
+				}
+				_, done := e.(kintsugi.Done)
+				return !done
+			})
+		})
+		return bytes
+	}
+	cfg := base(t)
+	frames := len(transport.Frames(cfg.Layout, cfg.Layout.Split(1)[0]))
+	if got, want := pushed("fp32"), uint64(20*cfg.Workers*(4*cfg.Layout.Values+frames*transport.HeaderBytes)); got != want {
+		t.Errorf("fp32: %d bytes, want %d", got, want)
+	}
+	if got, most := pushed("topk:0.01"), uint64(20*cfg.Workers*4*cfg.Layout.Values/25); got > most {
+		t.Errorf("topk:0.01: %d bytes, want at most %d", got, most)
+	}
+}
+
+// A codec that keeps nothing back makes gradients that are a function of their id: a rollback computes the same.
+func TestServerCrashDoesNotChangeTheModelOfACodecWithoutFeedback(t *testing.T) {
+	base := withCodecs(t, base(t), "int8:stochastic-nofeedback", "topk:0.3-nofeedback+s2")
+	base.Servers = 2
+	want := run(t, base, nil)
+	got := run(t, base, func(l *Live) {
+		until(t, l, 33)
+		l.KillServer(1)
+		if err := l.StartServer(1); err != nil {
+			t.Fatal(err)
+		}
+		l.NewView("a server came back")
+	})
+	if !slices.EqualFunc(got, want, sameBits) {
+		t.Error("killing a server changed the model")
+	}
+}
+
+// With feedback a rollback loses the residuals, and no more: the run ends, with a model as good.
+func TestRunsWithFeedbackOutliveCrashes(t *testing.T) {
+	cfg := withCodecs(t, base(t), "topk:0.05", "sign", "int8")
+	cfg.Servers, cfg.Steps = 2, 250
+	cfg.Schedule.LearningRate = 0.03
+	params := run(t, cfg, func(l *Live) {
+		until(t, l, 50)
+		l.KillServer(0)
+		if err := l.StartServer(0); err != nil {
+			t.Fatal(err)
+		}
+		l.NewView("a server came back")
+		until(t, l, 120)
+		l.KillWorker(1)
+		until(t, l, 140)
+		l.StartWorker(1)
+	})
+	if off := distance(params); off > 0.1 {
+		t.Errorf("the mean parameter is %v away from the optimum", off)
+	}
+}
+
+// distance returns how far the mean parameter is from the optimum of noisy, which is 1.
+func distance(params []float32) float64 {
+	sum := 0.0
+	for _, p := range params {
+		sum += float64(p)
+	}
+	return math.Abs(sum/float64(len(params)) - 1)
+}
+
+// Several pushes of a worker may be open, dropped and counted in any order.
+func TestAsyncConvergesWithFeedback(t *testing.T) {
+	for _, preset := range []string{"async", "rennala:4", "backup:1"} {
+		cfg := withCodecs(t, base(t), "topk:0.1", "int8")
+		cfg.Servers, cfg.Steps = 2, 250
+		cfg.Schedule.Rule, cfg.Schedule.LearningRate = kintsugi.RuleSGD, 0.04
+		var err error
+		if cfg.Consistency, err = agg.Preset(preset); err != nil {
+			t.Fatal(err)
+		}
+		if off := distance(run(t, cfg, nil)); off > 0.1 {
+			t.Errorf("%s: the mean parameter is %v away from the optimum", preset, off)
+		}
+	}
+}
+
+// proxy passes connections on, and can cut them.
+type proxy struct {
+	net.Listener
+	mu   sync.Mutex
+	open map[net.Conn]bool
+	cuts int
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{Listener: lis, open: make(map[net.Conn]bool)}
+	t.Cleanup(func() { _ = lis.Close(); p.cut() })
+	go func() {
+		for {
+			a, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			b, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = a.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.open[a], p.open[b] = true, true
+			p.mu.Unlock()
+			go pass(a, b)
+			go pass(b, a)
+		}
+	}()
+	return p
+}
+
+func pass(from, to net.Conn) {
+	_, _ = io.Copy(to, from)
+	_, _ = from.Close(), to.Close()
+}
+
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.open {
+		_ = c.Close()
+		delete(p.open, c)
+		p.cuts++
+	}
+}
+
+// Connections that are cut at any moment change nothing: what was sent is sent again, what was counted meanwhile
+// is learnt, and each residual is adopted once.
+func TestCutConnectionsDoNotChangeAModelWithFeedback(t *testing.T) {
+	base := withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic")
+	base.Servers = 2
+	want := run(t, base, nil)
+	var mu sync.Mutex
+	proxies := make(map[string]*proxy)
+	var gradients atomic.Int64
+	cfg := base
+	cfg.Through = func(address string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if proxies[address] == nil {
+			proxies[address] = newProxy(t, address)
+		}
+		return proxies[address].Addr().String()
+	}
+	cfg.Gradient = func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+		if gradients.Add(1)%37 == 0 { // while some have pushed, and others have not
+			mu.Lock()
+			for _, p := range proxies {
+				p.cut()
+			}
+			mu.Unlock()
+		}
+		return noisy(ctx, params, grads, id)
+	}
+	got := run(t, cfg, nil)
+	cuts := 0
+	for _, p := range proxies {
+		cuts += p.cuts
+	}
+	if cuts == 0 {
+		t.Fatal("no connection was cut")
+	}
+	if !slices.EqualFunc(got, want, sameBits) {
+		t.Errorf("%d cuts changed the model", cuts)
+	}
+}

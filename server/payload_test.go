@@ -1,0 +1,137 @@
+package server_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+)
+
+// encoded returns the frames of a gradient whose values are all v.
+func (t *one) encoded(spec string, p kintsugi.PushID, v float32) []*transport.Frame {
+	t.Helper()
+	c := ok[compress.Codec](t)(compress.Parse(spec))
+	var frames []*transport.Frame
+	for _, r := range t.frames {
+		var payload []byte
+		for _, chunk := range t.layout.Chunks[r.Lo:r.Hi] {
+			x := make([]float32, chunk.Len())
+			for i := range x {
+				x[i] = v
+			}
+			payload = c.Encode(payload, x, nil, 1, 0)
+		}
+		packed, stage := c.Pack(nil, payload)
+		if stage != compress.Plain {
+			payload = packed
+		}
+		frames = append(frames, frameWith(p, r, transport.CodecOf(c.Encoding(), stage), payload))
+	}
+	return frames
+}
+
+func frameWith(p kintsugi.PushID, r kintsugi.ChunkRange, c transport.Codec, payload []byte) *transport.Frame {
+	return &transport.Frame{Payload: payload, Header: transport.Header{
+		Kind: transport.KindPush, Codec: c, Push: p, Chunks: r, Bytes: uint32(len(payload)), CRC: transport.Checksum(payload),
+	}}
+}
+
+func (t *one) sendFrames(s *transport.PushClient, frames ...*transport.Frame) {
+	t.Helper()
+	for _, f := range frames {
+		if err := s.Send(f); err != nil {
+			_, err = s.Recv()
+			t.Fatal(err)
+		}
+	}
+}
+
+// Whatever the codec, and whichever frames come twice, a push is received once it is whole.
+func TestEncodedPushesAreReceived(t *testing.T) {
+	c := start(t)
+	s := c.push()
+	for i, spec := range []string{"fp32+s2", "bf16+huff0", "fp16", "int8+s2", "sign", "topk:0.01", "topk:0.5:fp32+auto", "powersgd:1"} {
+		p := id(0)
+		p.Incarnation = kintsugi.Incarnation(i + 1) // or the shard would hold too many pushes of one worker
+		c.join(p.Slot, p.Incarnation)
+		frames := c.encoded(spec, p, 1.5)
+		c.sendFrames(s, frames[0], frames[0])
+		c.sendFrames(s, frames[1:]...)
+		c.wantReceived(s, p)
+		c.sendFrames(s, frames...)
+		c.wantReceived(s, p)
+	}
+}
+
+// A payload that the kernel must not see is refused with the tensor's name, and may be sent again.
+func TestAPayloadThatIsWrongIsRefusedByTheNameOfItsTensor(t *testing.T) {
+	c := start(t)
+	c.join(0, 1)
+	s := c.push()
+	for name, spoil := range map[string]func(f *transport.Frame){
+		"a scale that is NaN": func(f *transport.Frame) {
+			binary.LittleEndian.PutUint32(f.Payload, math.Float32bits(float32(math.NaN())))
+		},
+		"bytes too few":  func(f *transport.Frame) { f.Payload = f.Payload[:len(f.Payload)-1] },
+		"bytes too many": func(f *transport.Frame) { f.Payload = append(f.Payload, 0) },
+		"no bytes":       func(f *transport.Frame) { f.Payload = nil },
+	} {
+		frames := c.encoded("int8", id(0), 1)
+		spoil(frames[0])
+		frames[0] = frameWith(id(0), frames[0].Chunks, frames[0].Codec, frames[0].Payload)
+		c.sendFrames(s, frames...)
+		m := ok[kintsugi.HeadMessage](c)(s.Recv())
+		if r, refused := m.(kintsugi.Refused); !refused || !strings.Contains(r.Reason, "tensor w") {
+			c.Fatalf("%s: got %+v, want a refusal that names the tensor", name, m)
+		}
+	}
+	c.sendFrames(s, c.encoded("int8", id(0), 1)...)
+	c.wantReceived(s, id(0))
+}
+
+// Frames that share a chunk but are not equal come from no worker of ours.
+func TestFramesThatOverlapAreCorrupt(t *testing.T) {
+	c := start(t)
+	c.join(0, 1)
+	s := c.push()
+	f := c.encoded("sign", id(0), 1)[0]
+	chunk := c.layout.Chunks[0].Len()
+	first := frameWith(id(0), kintsugi.ChunkRange{Hi: 1}, f.Codec, f.Payload[:(chunk+255)/256*4+(chunk+7)/8])
+	c.sendFrames(s, first, f)
+	if m, err := s.Recv(); !errors.Is(err, kintsugi.ErrCorrupt) {
+		c.Errorf("got %+v, %v, want %v", m, err, kintsugi.ErrCorrupt)
+	}
+}
+
+// A lossless stage that gives more than the chunks can take is refused before memory is taken for it.
+func TestAFrameThatUnpacksToTooMuchIsCorrupt(t *testing.T) {
+	c := start(t)
+	c.join(0, 1)
+	bomb := binary.AppendUvarint(nil, 1<<31) // the length of a block of s2
+	for _, e := range []kernels.Encoding{kernels.FP32, kernels.Sparse16} {
+		s := c.push()
+		c.sendFrames(s, frameWith(id(0), c.frames[0], transport.CodecOf(e, compress.S2), bomb))
+		if m, err := s.Recv(); !errors.Is(err, kintsugi.ErrCorrupt) {
+			c.Errorf("%v: got %+v, %v, want %v", e, m, err, kintsugi.ErrCorrupt)
+		}
+	}
+}
+
+// Counts are exact or worthless.
+func TestRulesThatNeedExactGradientsRefuseOthers(t *testing.T) {
+	for _, rule := range []kintsugi.Rule{kintsugi.RuleAdd, kintsugi.RuleAssign} {
+		c := startWith(t, rule)
+		c.join(0, 1)
+		s := c.push()
+		c.sendFrames(s, c.encoded("int8", id(0), 1)...)
+		c.wantRefused(s, id(0))
+		c.sendFrames(s, c.encoded("fp32+s2", id(0), 1)...)
+		c.wantReceived(s, id(0))
+	}
+}

@@ -1,0 +1,219 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+)
+
+// message is an encoded gradient: the bytes that its id stands for until it is known what became of it. They
+// are kept, not made again: what earlier gradients left out is in them.
+type message struct {
+	ticket kintsugi.Ticket
+	asked  bool       // the ticket is out, so every head holds the bytes
+	parts  [][]parcel // by shard that has chunks
+	norms  []float64  // by chunk, of what the servers will read
+	sent   pending
+}
+
+// parcel is one frame of a message.
+type parcel struct {
+	header  transport.Header
+	payload []byte // raw or packed
+
+	raw, packed []byte // before and after the lossless stage
+	decoded     []float32
+}
+
+// encoder makes messages, and keeps those whose fate is not known. It outlives sessions, and belongs to the
+// goroutine that computes.
+type encoder struct {
+	cfg      *Config
+	feedback *compress.Feedback
+	line     kintsugi.Line
+	open     map[kintsugi.PushID]*message
+	spare    []*message
+}
+
+func newEncoder(cfg *Config) *encoder {
+	return &encoder{cfg: cfg, feedback: compress.NewFeedback(cfg.Codec, cfg.Layout, cfg.Seed), open: make(map[kintsugi.PushID]*message)}
+}
+
+// cut returns the ranges of a shard's chunks that travel together.
+func cut(cfg *Config, chunks kintsugi.ChunkRange) []kintsugi.ChunkRange {
+	if cfg.Codec == nil {
+		return transport.Frames(cfg.Layout, chunks)
+	}
+	return transport.FramesOf(cfg.Layout, chunks, func(c kintsugi.Chunk) int {
+		return cfg.Codec.MaxBytes(c.Len(), cfg.Layout.Tensors[c.Tensor].RowLen())
+	})
+}
+
+// push sends the gradient of a ticket to every head, or, where this worker has sent it before and does not know
+// what became of it, the same bytes again. It sets the ticket's norm: that of what the servers will read.
+func (e *encoder) push(s *session, t *kintsugi.Ticket, grads []float32) (*kintsugi.Refused, error) {
+	m := e.open[t.Push]
+	send := e.resend
+	if m == nil {
+		m = e.begin(*t, s)
+		send = e.encode
+	}
+	refused, err := s.push(t.Push, func(i int, x *shardStreams) error { return send(m, s, i, x, grads) })
+	if err == nil {
+		m.ticket.SquaredNorm = m.norm()
+		t.SquaredNorm = m.ticket.SquaredNorm
+	}
+	return refused, err
+}
+
+// begin starts the message of a gradient.
+func (e *encoder) begin(t kintsugi.Ticket, s *session) *message {
+	m := &message{norms: make([]float64, len(e.cfg.Layout.Chunks))}
+	if n := len(e.spare); n > 0 {
+		m, e.spare = e.spare[n-1], e.spare[:n-1]
+	}
+	m.ticket, m.asked = t, false
+	m.parts = resize(m.parts, len(s.shards))
+	for i, x := range s.shards {
+		m.parts[i] = resize(m.parts[i], len(x.pushes))
+	}
+	e.open[t.Push] = m
+	return m
+}
+
+// encode makes part i of a message, for shard x, and sends each frame as soon as it is there. A message is made to its end
+// even if nobody takes it any more: it may be sent again.
+func (e *encoder) encode(m *message, s *session, i int, x *shardStreams, grads []float32) error {
+	var lost error
+	for j, r := range x.pushes {
+		p := &m.parts[i][j]
+		if err := e.fill(m, p, r, grads); err != nil {
+			return err
+		}
+		p.header.Shard = x.id
+		if lost == nil {
+			lost = s.send(x, p.header, p.payload, &m.sent)
+		}
+	}
+	return lost
+}
+
+// resend sends part i of a message as it was sent before.
+func (e *encoder) resend(m *message, s *session, i int, x *shardStreams, _ []float32) error {
+	for j := range m.parts[i] {
+		p := &m.parts[i][j]
+		if err := s.send(x, p.header, p.payload, &m.sent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill encodes the chunks of one frame.
+func (e *encoder) fill(m *message, p *parcel, r kintsugi.ChunkRange, grads []float32) error {
+	codec, id := e.cfg.Codec, m.ticket.Push
+	p.raw = p.raw[:0]
+	for i := r.Lo; i < r.Hi; i++ {
+		c := e.cfg.Layout.Chunks[i]
+		at := len(p.raw)
+		p.raw = e.feedback.Encode(p.raw, id, i, grads[c.Lo:c.Hi])
+		p.decoded = resize(p.decoded, c.Len())
+		var err error
+		if m.norms[i], err = e.decodedNorm(p.decoded, p.raw[at:]); err != nil {
+			return fmt.Errorf("%w of %v: tensor %s encoded with %s: %w; lower the learning rate or look at the data",
+				errGradient, id, e.cfg.Layout.TensorAt(c.Lo), codec.Name(), err)
+		}
+	}
+	stage := compress.Plain
+	p.payload = p.raw
+	if p.packed, stage = codec.Pack(p.packed[:0], p.raw); stage != compress.Plain {
+		p.payload = p.packed
+	}
+	p.header = transport.Header{
+		Kind: transport.KindPush, Codec: transport.CodecOf(codec.Encoding(), stage), Push: id, Chunks: r,
+		Bytes: uint32(len(p.payload)), CRC: transport.Checksum(p.payload),
+	}
+	return nil
+}
+
+// decodedNorm returns the squared norm of what a payload is decoded to, in the memory of values. A gradient is
+// finite when it gets here; with the residual added it may not be.
+func (e *encoder) decodedNorm(values []float32, payload []byte) (float64, error) {
+	if _, err := kernels.Check(e.cfg.Codec.Encoding(), len(values), payload); err != nil {
+		return 0, err
+	}
+	if err := e.cfg.Device.Decode(values, e.cfg.Codec.Encoding(), payload); err != nil {
+		return 0, err
+	}
+	return e.cfg.Device.SquaredNorm(values)
+}
+
+// norm returns the squared norm of what a message is decoded to.
+func (m *message) norm() float64 {
+	sum := 0.0
+	for _, n := range m.norms {
+		sum += n
+	}
+	return sum
+}
+
+// settle adopts or takes back what the encoding of a push has left out.
+func (e *encoder) settle(f fate) {
+	m := e.open[f.push]
+	if m == nil {
+		return
+	}
+	delete(e.open, f.push)
+	if f.counted {
+		e.feedback.Counted(f.push)
+	} else {
+		e.feedback.Dropped(f.push)
+	}
+	if m.sent.n.Load() == 0 { // else gRPC may be reading it
+		e.spare = append(e.spare, m)
+	}
+}
+
+// join takes the encoder to a session that has joined and read a version. It returns the tickets to repeat, in
+// order: of pushes that every head has, and that may have been counted while nobody listened. In another view the
+// heads may be others; there a push on this very version is sent again, by the turn that would compute it.
+func (e *encoder) join(v kintsugi.View, version kintsugi.Step) []kintsugi.Ticket {
+	if e.line != v.Line {
+		e.enter(v.Line)
+	}
+	var repeat []kintsugi.Ticket
+	for id, m := range e.open {
+		m.asked = m.asked && (m.ticket.Views[0] == v.Number || id.Version < version)
+		if m.asked {
+			repeat = append(repeat, m.ticket)
+		}
+	}
+	slices.SortFunc(repeat, func(a, b kintsugi.Ticket) int { return a.Push.Compare(b.Push) })
+	return repeat
+}
+
+// pass gives up the pushes on versions before this one that some head never had: nobody can have counted them.
+func (e *encoder) pass(version kintsugi.Step) {
+	for id, m := range e.open {
+		if !m.asked && id.Version < version {
+			e.settle(fate{push: id})
+		}
+	}
+}
+
+// enter begins a line. What earlier gradients left out belongs to the parameters of the line before: it is lost.
+func (e *encoder) enter(line kintsugi.Line) {
+	if e.line != 0 {
+		open, lost := len(e.open), e.feedback.Drop()
+		e.cfg.Log.Warn("residual dropped: the run went back to a checkpoint", "line", line, "norm", lost, "open_pushes", open)
+	}
+	clear(e.open)
+	e.line = line
+}
+
+// resize returns a slice of n elements that keeps as many of those of x, and their memory, as fit.
+func resize[T any](x []T, n int) []T { return slices.Grow(x[:0], n)[:n] }

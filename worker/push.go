@@ -1,0 +1,83 @@
+package worker
+
+import (
+	"fmt"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// The pushes of a worker. Without a codec nothing is kept of them: a gradient that has to be sent again is
+// computed again, to the same bits. With one its encoder keeps the bytes.
+
+// push sends the gradient of a ticket to every head, and sets the ticket's norm.
+func (w *worker) push(s *session, t *kintsugi.Ticket) (*kintsugi.Refused, error) {
+	if w.encoder != nil {
+		return w.encoder.push(s, t, w.grads)
+	}
+	var err error
+	if t.SquaredNorm, err = w.cfg.Device.SquaredNorm(w.grads); err != nil {
+		return nil, fmt.Errorf("%w of %v: norm: %w", errGradient, t.Push, err)
+	}
+	return s.push(t.Push, func(_ int, x *shardStreams) error { return s.sendValues(x, t.Push, w.grads) })
+}
+
+// kept returns the ticket of a push that was sent in an earlier session and is to be sent again as it is.
+func (w *worker) kept(id kintsugi.PushID) (kintsugi.Ticket, bool) {
+	if w.encoder != nil {
+		if m := w.encoder.open[id]; m != nil {
+			return m.ticket, true
+		}
+	}
+	return kintsugi.Ticket{}, false
+}
+
+// ask sends the ticket of a push that every head has.
+func (w *worker) ask(s *session, t kintsugi.Ticket) error {
+	if w.encoder != nil {
+		m := w.encoder.open[t.Push]
+		m.ticket, m.asked = t, true
+	}
+	s.news.expect(t.Push)
+	return s.ticket(t)
+}
+
+// dropped notes that a head has refused a push: it will never be counted.
+func (w *worker) dropped(id kintsugi.PushID) {
+	if w.encoder != nil {
+		w.encoder.settle(fate{push: id})
+	}
+}
+
+// settle takes in what the session has heard of pushes, before a gradient on a version.
+func (w *worker) settle(s *session, version kintsugi.Step) {
+	fates := s.news.settled()
+	if w.encoder == nil {
+		return
+	}
+	for _, f := range fates {
+		w.encoder.settle(f)
+	}
+	w.encoder.pass(version)
+}
+
+// resume asks what became of the pushes of the session before, and returns the id of the gradient that comes
+// next. It is not begun without the credit for it: a worker with a credit of one waits for the residual.
+func (w *worker) resume(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
+	if w.encoder == nil {
+		return id, nil
+	}
+	pushed := false
+	for _, t := range w.encoder.join(s.view, id.Version) {
+		if err := w.ask(s, t); err != nil {
+			return id, err
+		}
+		if t.Push.Version == id.Version {
+			id, pushed = t.Push, true
+		}
+	}
+	if pushed {
+		return w.next(s, id)
+	}
+	_, err := s.await(w.cfg.Pace.Credit)
+	return id, err
+}
