@@ -209,7 +209,7 @@ type Released struct {
 // Refused says that a push will never be counted, and why.
 type Refused struct {
 	Push   PushID
-	Step   Step // newest released version
+	Step   Step // the worker goes on with a version at least as new, which is released or will be
 	Reason string
 }
 

@@ -114,7 +114,7 @@ func (in *landing) begin(r *replica, f *transport.Frame) error {
 		case shard.Have:
 			in.answers.put(kintsugi.Received{Push: f.Push, Shard: r.id, View: r.view.Number})
 		case shard.Refuse:
-			in.answers.put(kintsugi.Refused{Push: f.Push, Step: r.core.Released(), Reason: reason})
+			in.answers.put(kintsugi.Refused{Push: f.Push, Step: r.core.Awaited(f.Push), Reason: reason})
 		}
 	})
 }
@@ -136,7 +136,7 @@ func (in *landing) end(r *replica, p kintsugi.PushID, bad error) error {
 		}
 		// If it was freed while it arrived, the worker must hear of it: it waits for an answer.
 		if ok, reason := r.core.Complete(p); !ok {
-			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: reason})
+			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Awaited(p), Reason: reason})
 			return
 		}
 		in.answers.put(kintsugi.Received{Push: p, Shard: r.id, View: r.view.Number})

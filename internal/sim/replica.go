@@ -299,7 +299,7 @@ func (in *landing) received(p kintsugi.PushID) {
 }
 
 func (in *landing) refused(p kintsugi.PushID, reason string) {
-	in.e.send(kintsugi.Refused{Push: p, Step: in.r.core.Released(), Reason: reason})
+	in.e.send(kintsugi.Refused{Push: p, Step: in.r.core.Awaited(p), Reason: reason})
 }
 
 // landingBuffer returns a buffer for one push, one that was used before if there is one.

@@ -280,6 +280,15 @@ func (r *Replica) Complete(p kintsugi.PushID) (bool, string) {
 	return true, ""
 }
 
+// Awaited returns the version that the worker of a refused push must wait for. Where the push was late that may be
+// one whose commit is here but which is not released yet.
+func (r *Replica) Awaited(p kintsugi.PushID) kintsugi.Step {
+	if c, ok := r.countable[p.Slot]; ok && c.Incarnation == p.Incarnation {
+		return max(r.released, c.Oldest)
+	}
+	return r.released
+}
+
 // Drop forgets a push that did not arrive whole or is not finite.
 func (r *Replica) Drop(p kintsugi.PushID) {
 	if complete, ok := r.held[p]; ok && !complete {

@@ -90,6 +90,23 @@ func TestAPushIsRefusedWithItsReason(t *testing.T) {
 	}
 }
 
+// A push may be late for a step that is decided and not yet released. Were its worker told to go on with the newest
+// released version, it would find the one that it computed on.
+func TestALatePushWaitsForTheVersionThatMadeItLate(t *testing.T) {
+	r := taken(t)
+	hold(t, r, push(0, 0))
+	r.Handle(commit(1, 1, 1, push(0, 0)))
+	if v, reason := r.Begin(push(1, 0)); v != shard.Refuse || !strings.Contains(reason, "late") {
+		t.Fatalf("a push for a step that is decided has verdict %d, %q", v, reason)
+	}
+	if got := r.Awaited(push(1, 0)); r.Released() != 0 || got != 1 {
+		t.Errorf("released is %d; its worker waits for version %d, want 1", r.Released(), got)
+	}
+	if got := r.Awaited(push(7, 0)); got != 0 {
+		t.Errorf("a stranger waits for version %d, want 0", got)
+	}
+}
+
 func TestARepeatedPushIsHeldOnce(t *testing.T) {
 	r := taken(t)
 	hold(t, r, push(0, 0))
