@@ -1,6 +1,13 @@
 package compress
 
-import "testing"
+import (
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
 
 // One chunk, with feedback as a worker does it; bytes are those of its float32.
 func BenchmarkEncode(b *testing.B) {
@@ -48,14 +55,29 @@ func BenchmarkPack(b *testing.B) {
 	}
 }
 
-// What deciding takes, of one frame: compare with the encoding of its two chunks.
+// What deciding takes, in parts of the time that a frame takes to encode and check-sum, which is what a worker does
+// with it besides sending: the two are timed in turns.
 func BenchmarkChoose(b *testing.B) {
-	for _, spec := range []string{"fp32", "bf16", "int8"} {
-		c, payload := frame(b, spec, 0)
+	for _, spec := range []string{"bf16", "int8", "topk:0.01"} {
 		b.Run(spec, func(b *testing.B) {
+			const n = 65536
+			c, x, carry, residual := mustParse(b, spec), drawn(0, n, 1), drawn(0, n, 2), make([]float32, n)
+			var encoding, choosing []time.Duration
+			var payload []byte
+			var sums uint32
 			for range b.N {
+				start := time.Now()
+				payload = c.encode(payload[:0], x, carry, residual, 64, 1)
+				payload = c.encode(payload, x, carry, residual, 64, 2)
+				sums += kernels.CRC32C(0, payload)
+				encoded := time.Now()
 				choose(payload, c.Encoding())
+				encoding, choosing = append(encoding, encoded.Sub(start)), append(choosing, time.Since(encoded))
 			}
+			runtime.KeepAlive(sums)
+			slices.Sort(encoding)
+			slices.Sort(choosing)
+			b.ReportMetric(100*float64(choosing[b.N/2])/float64(encoding[b.N/2]), "%")
 		})
 	}
 }

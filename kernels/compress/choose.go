@@ -19,7 +19,8 @@ const (
 
 // choose returns the stage that promises to make the payload smallest, from words spread evenly over it. s2 saves
 // about as much of it as is words of zeros; a Huffman code brings each byte of the plane down to the entropy
-// of the plane. It takes about a microsecond, whatever the frame's size.
+// of the plane. It takes less than a microsecond, whatever the frame's size: about 2 % of the fastest encoding
+// (BenchmarkChoose).
 func choose(payload []byte, e kernels.Encoding) Stage {
 	if len(payload) < leastBytes {
 		return Plain

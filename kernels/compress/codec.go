@@ -27,8 +27,8 @@ type Codec interface {
 	// Encode appends the payload of x, one chunk of a tensor with rows of rowLen values, to dst and returns
 	// the extended slice. If residual is not nil it is set to x − decoded(payload), of float32 differences;
 	// it does not overlap x. The seed makes codecs that draw random numbers repeat: the same x and seed
-	// give the same bytes on every machine. x is finite; the payload of other values is refused by
-	// kernels.Check.
+	// give the same bytes on every machine. x is finite, see kernels.Finite: NaN and infinities may be encoded as
+	// numbers that look like others.
 	Encode(dst []byte, x, residual []float32, rowLen int, seed uint64) []byte
 
 	// Pack packs the payload of a whole frame, which holds any number of chunks, by the codec's lossless

@@ -3,6 +3,7 @@ package compress
 import (
 	"bytes"
 	"fmt"
+	"hash/crc32"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -239,7 +240,7 @@ func TestShapesOfPowerSGD(t *testing.T) {
 }
 
 // Two iterations come close to the best approximation, which is that of the singular value decomposition:
-// where each singular value is about 0.8 of the one before, within 15 % of its error.
+// where each singular value is about 0.8 of the one before, within a fifth of its error.
 func TestPowerSGDIsCloseToTheBestApproximation(t *testing.T) {
 	const rows, cols = 64, 96
 	for _, rank := range []int{1, 2, 4} {
@@ -274,7 +275,7 @@ func TestPowerSGDIsCloseToTheBestApproximation(t *testing.T) {
 			powerSGD{rank}.encode(nil, x, nil, residual, cols, seed)
 			total += kernels.SquaredNorm(residual) / seeds
 		}
-		if math.Sqrt(total/best) > 1.15 {
+		if math.Sqrt(total/best) > 1.2 {
 			t.Errorf("rank %d: the error is %.3f times that of the best approximation", rank, math.Sqrt(total/best))
 		}
 	}
@@ -300,5 +301,21 @@ func TestExactCodecsKeepEveryBit(t *testing.T) {
 	c, x := mustParse(t, "fp32"), drawn(4, 1000, 1)
 	if !c.Exact() || !bytes.Equal(c.Encode(nil, x, nil, 1, 0), kernels.Bytes(x)) {
 		t.Error("fp32 does not send the memory as it is")
+	}
+}
+
+// Every build and every machine encodes to the same bytes, PowerSGD included: a product that was fused with a
+// sum would change them.
+func TestRecordedPayloads(t *testing.T) {
+	for spec, want := range map[string]uint32{
+		"int8": 0xef8cb1f6, "int8:stochastic": 0x8fc5fc37, "sign": 0xed0896b3, "topk:0.1": 0xe6b17a74, "powersgd:3": 0x5bc7c4b2,
+	} {
+		x := make([]float32, 4096)
+		for i := range x {
+			x[i] = float32(int32(mix(uint64(i)))) * 0x1p-31 * float32(1+i%7) // no functions that differ between machines
+		}
+		if got := crc32.ChecksumIEEE(mustParse(t, spec).Encode(nil, x, nil, 64, 5)); got != want {
+			t.Errorf("%s: the payload has the CRC %#x, recorded is %#x", spec, got, want)
+		}
 	}
 }

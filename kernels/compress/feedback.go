@@ -2,7 +2,9 @@ package compress
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -160,10 +162,14 @@ func (f *Feedback) Norm() float64 {
 }
 
 func (f *Feedback) norm() float64 {
-	sum := f.array()
-	defer f.release(sum)
-	f.all(sum)
-	return math.Sqrt(kernels.SquaredNorm(sum))
+	var part [4096]float32 // not an array of the model's size, which would stay
+	squared := 0.0
+	for lo := 0; lo < f.layout.Values; lo += len(part) {
+		sum := part[:min(len(part), f.layout.Values-lo)]
+		f.all(sum, lo)
+		squared += kernels.SquaredNorm(sum)
+	}
+	return math.Sqrt(squared)
 }
 
 // Drop gives the residual up, with what open pushes have taken, and returns its norm. Later news of those
@@ -184,7 +190,7 @@ func (f *Feedback) Save(dst []float32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.checkLen(dst)
-	f.all(dst)
+	f.all(dst, 0)
 }
 
 // Restore replaces the residual by a saved one. Later news of pushes that were open changes nothing.
@@ -212,13 +218,15 @@ func (f *Feedback) checkLen(x []float32) {
 	}
 }
 
-// all sets sum to the residual and what open pushes have taken.
-func (f *Feedback) all(sum []float32) {
+// all sets sum to the residual and what open pushes have taken, from value lo on, in the order of the pushes.
+func (f *Feedback) all(sum []float32, lo int) {
 	clear(sum)
-	copy(sum, f.residual)
-	for _, p := range f.open {
-		if p.taken != nil {
-			add(sum, sum, p.taken)
+	if f.residual != nil {
+		copy(sum, f.residual[lo:])
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(f.open), kintsugi.PushID.Compare) { // in any order the bits would differ
+		if p := f.open[id]; p.taken != nil {
+			add(sum, sum, p.taken[lo:])
 		}
 	}
 }
