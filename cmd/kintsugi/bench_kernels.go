@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
@@ -29,21 +30,26 @@ func benchKernelsCommand() *cobra.Command {
 		Example: "  kintsugi bench kernels\n  kintsugi bench kernels --device avx2 --sizes 256 --k 4 --threads 1 --format json\n  kintsugi bench kernels --check",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return b.command(cmd) },
 	}
+	f := cmd.Flags()
+	f.StringVar(&b.device, "device", "auto", "auto, or a device by name: host, avx2, avx512, neon")
+	f.IntSliceVar(&b.k, "k", []int{2, 4, 8}, "gradients of a step")
+	b.register(f)
+	return cmd
+}
+
+// register registers the flags of everything that is measured in rounds.
+func (b *benchKernels) register(f *pflag.FlagSet) {
 	threads := []int{1}
 	if n := runtime.NumCPU(); n > 1 {
 		threads = append(threads, 2)
 	}
-	f := cmd.Flags()
-	f.StringVar(&b.device, "device", "auto", "auto, or a device by name: host, avx2, avx512, neon")
 	f.IntSliceVar(&b.sizes, "sizes", []int{1, 1024}, "MiB of all arrays of an operation: in the cache, and not")
-	f.IntSliceVar(&b.k, "k", []int{2, 4, 8}, "gradients of a step")
 	f.IntSliceVar(&b.threads, "threads", threads, "threads")
 	f.IntVar(&b.pairs, "pairs", 20, "interleaved rounds")
 	f.DurationVar(&b.atLeast, "at-least", 10*time.Millisecond, "length of one measurement")
 	f.BoolVar(&b.quick, "quick", false, "a few seconds: less memory, one thread, few rounds")
 	f.BoolVar(&b.check, "check", false, "fail if a goal is missed by more than a fifth; see docs/performance.md")
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
-	return cmd
 }
 
 func (b *benchKernels) command(cmd *cobra.Command) error {

@@ -134,8 +134,8 @@ func finite(v float32) bool { return !math.IsInf(float64(v), 0) && !math.IsNaN(f
 
 // Kinds of values beside those of a step. The values of an encoder are all finite, and so is x + carry.
 const (
-	few         = zeros + 1 + iota // few different values: ties, and halfway between two codes
-	edges                          // about one of the numbers where an encoding changes its ways
+	few   = zeros + 1 + iota // few different values: ties, and halfway between two codes
+	edges                    // about one of the numbers where an encoding changes its ways
 	finiteKinds
 )
 
