@@ -128,7 +128,7 @@ func (p *problem) open(s *settings) error {
 	return err
 }
 
-// compute returns the gradient function of a worker, which samples, fills and computes. The caller
+// compute returns the gradient function of a worker, which takes a batch and computes. The caller
 // closes the model.
 func (p *problem) compute(s *settings) (worker.Gradient, model.Model, error) {
 	m, err := model.New(p.desc, s.Batch)
@@ -137,16 +137,14 @@ func (p *problem) compute(s *settings) (worker.Gradient, model.Model, error) {
 	}
 	sampler := data.Sampler{N: 1, Batch: s.Batch, Slots: s.Workers, Seed: s.Seed}
 	b := model.Batch{N: s.Batch}
+	var loader *data.Loader
 	if p.set != nil {
 		sampler.N = p.set.Train.Len()
-		b.X = make([]float32, s.Batch*p.set.Train.Values())
-		b.Y = make([]int32, s.Batch*p.set.Train.Labels())
+		loader = data.NewLoader(sampler, p.set.Train)
 	}
-	var indices []int
 	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
-		if p.set != nil {
-			indices = sampler.Indices(indices, id.Slot, id.Version, id.Sequence)
-			p.set.Train.Fill(b.X, b.Y, indices)
+		if loader != nil {
+			b.X, b.Y = loader.Batch(id.Slot, id.Version, id.Sequence)
 		}
 		if err := ctx.Err(); err != nil { // nobody waits; a batch that has begun is computed to its end
 			return 0, 0, err

@@ -3,6 +3,7 @@ package blas
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 
 	kintsugi "github.com/kintsugi-ml/kintsugi"
@@ -65,7 +66,10 @@ func Open(name string, threads int) (Implementation, error) {
 				return nil, fmt.Errorf("open BLAS %s: %w (name builtin to go without it)", name, err)
 			}
 		}
-		return openBuiltin(threads), nil
+		if impl := openBuiltin(threads); impl.level != plainGo || runtime.GOARCH != "amd64" {
+			return impl, nil
+		}
+		return openGonum(threads), nil // an amd64 without AVX2: gonum has assembly for it
 	default:
 		return nil, fmt.Errorf("%w: no BLAS is called %q; know %s", kintsugi.ErrUsage, name, strings.Join(Names(), ", "))
 	}

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	gonumblas "gonum.org/v1/gonum/blas"
+
+	"github.com/kintsugi-ml/kintsugi/kernels/blas/tile"
 )
 
 // builtin computes products by itself, and the rest of BLAS as the reference does.
@@ -20,11 +22,23 @@ import (
 // first. Nothing needs to be copied then.
 type builtin struct {
 	serial
-	level   int // an instruction set of gemm.h, or plainGo
+	level   int // an instruction set of gemm.h, or a level without C
 	threads int
 }
 
-const plainGo = 0
+// The levels without C.
+const (
+	plainGo  = 0
+	assembly = 8 // package tile
+)
+
+// goLevels returns those that this machine can run, the fastest last.
+func goLevels() []int {
+	if tile.Have {
+		return []int{plainGo, assembly}
+	}
+	return []int{plainGo}
+}
 
 // longRows decides about bits, and so knows neither the instruction set nor the part that a thread computes.
 func longRows(tA, tB gonumblas.Transpose, m, n, k int) bool {
@@ -79,8 +93,12 @@ func (g *builtin) Sgemm(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, 
 
 // part computes a product, or a part of one, on the calling goroutine.
 func (g *builtin) part(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int, dots bool) {
-	if g.level == plainGo {
-		plainGemm(tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+	switch {
+	case g.level == assembly && dots:
+		goDots(tilings[assembly], m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+		return
+	case g.level == assembly || g.level == plainGo:
+		goGemm(tilings[g.level], tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 		return
 	}
 	simdGemm(g.level, tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, dots)

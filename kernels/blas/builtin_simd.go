@@ -19,7 +19,7 @@ var detected = sync.OnceValue(func() int { return int(C.kin_gemm_detect()) })
 
 // builtinLevels returns what this machine can run, the fastest last.
 func builtinLevels() []int {
-	levels := []int{plainGo}
+	levels := goLevels()
 	for _, level := range []int{C.kin_gemm_avx2, C.kin_gemm_avx512, C.kin_gemm_neon} {
 		if detected()&(1<<level) != 0 {
 			levels = append(levels, level)
@@ -29,7 +29,7 @@ func builtinLevels() []int {
 }
 
 func levelName(level int) string {
-	return [...]string{plainGo: "Go", C.kin_gemm_avx2: "AVX2", C.kin_gemm_avx512: "AVX-512", C.kin_gemm_neon: "NEON"}[level]
+	return [...]string{plainGo: "Go", assembly: "AVX2 without C", C.kin_gemm_avx2: "AVX2", C.kin_gemm_avx512: "AVX-512", C.kin_gemm_neon: "NEON"}[level]
 }
 
 // The compiler refuses this file when the two sizes differ.

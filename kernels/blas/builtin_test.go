@@ -10,22 +10,6 @@ import (
 	gonumblas "gonum.org/v1/gonum/blas"
 )
 
-// fma32 returns a·b + c rounded once. The product is exact in float64; the sum is rounded to odd there, so
-// that rounding it again to float32 gives what rounding the exact sum gives.
-func fma32(a, b, c float32) float32 {
-	x, y := float64(a)*float64(b), float64(c)
-	sum := x + y
-	if math.IsNaN(sum) || math.IsInf(sum, 0) {
-		return float32(sum)
-	}
-	part := sum - x
-	missing := float64(x-float64(sum-part)) + float64(y-part)
-	if missing != 0 && math.Float64bits(sum)&1 == 0 {
-		sum = math.Nextafter(sum, math.Copysign(math.Inf(1), missing))
-	}
-	return float32(sum)
-}
-
 // a task is a product with all its operands.
 type task struct {
 	tA, tB        gonumblas.Transpose

@@ -6,8 +6,8 @@
 // everywhere.
 //
 // Where there is none, or one that does not know the processor, "builtin" computes: blocked products of our own in C, with
-// AVX-512, AVX2 or NEON, and in plain Go without a C compiler. For the products of small models it is faster than
-// OpenBLAS, since it reads operands where they lie.
+// AVX-512, AVX2 or NEON; without a C compiler in Go's assembler (package tile) on amd64 with AVX2, else in plain Go. For the
+// products of small models it is faster than OpenBLAS, since it reads operands where they lie.
 //
 // # Bits
 //

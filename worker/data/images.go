@@ -1,6 +1,7 @@
 package data
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 )
@@ -50,6 +51,12 @@ func (im *Images) Fill(x []float32, y []int32, indices []int, mean, std float32)
 		}
 		src := im.Pixels[k*size : (k+1)*size]
 		dst := x[i*size : (i+1)*size]
+		// Eight pixels to a read: a loop over bytes takes twice the time.
+		for ; len(src) >= 8 && len(dst) >= 8; src, dst = src[8:], dst[8:] {
+			p := binary.LittleEndian.Uint64(src)
+			dst[0], dst[1], dst[2], dst[3] = table[byte(p)], table[byte(p>>8)], table[byte(p>>16)], table[byte(p>>24)]
+			dst[4], dst[5], dst[6], dst[7] = table[byte(p>>32)], table[byte(p>>40)], table[byte(p>>48)], table[byte(p>>56)]
+		}
 		for j, p := range src {
 			dst[j] = table[p]
 		}
