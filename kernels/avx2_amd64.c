@@ -19,6 +19,8 @@ typedef __m256 V;
 enum { WIDTH = 8 };
 #define v_load(p) _mm256_loadu_ps(p)
 #define v_store(p, v) _mm256_storeu_ps(p, v)
+#define v_stream(p, v) _mm256_stream_ps(p, v)
+#define v_fence() _mm_sfence()
 #define v_set(x) _mm256_set1_ps(x)
 #define v_add(a, b) _mm256_add_ps(a, b)
 #define v_sub(a, b) _mm256_sub_ps(a, b)
@@ -31,6 +33,7 @@ typedef __m256d D;
 #define d_store(p, v) _mm256_storeu_pd(p, v)
 #define d_add(a, b) _mm256_add_pd(a, b)
 #define d_mul(a, b) _mm256_mul_pd(a, b)
+#define d_from(p) _mm256_cvtps_pd(_mm_loadu_ps(p))
 #define d_low(v) _mm256_cvtps_pd(_mm256_castps256_ps128(v))
 #define d_high(v) _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1))
 

@@ -63,9 +63,12 @@ func decode(dst []float32, e Encoding, data []byte, n, lo int) {
 			dst[i] = fp16At(data, i)
 		}
 	case Int8:
-		q := data[4*blocks(n):][lo:]
-		for i := range dst {
-			dst[i] = float32(float32At(data, (lo+i)/block) * float32(int8(q[i])))
+		q := data[4*blocks(n):][lo:][:len(dst)]
+		for at := 0; at < len(dst); at += block { // lo starts a block, or dst lies within one
+			scale := float32At(data, (lo+at)/block)
+			for i := at; i < min(at+block, len(dst)); i++ {
+				dst[i] = float32(scale * float32(int8(q[i])))
+			}
 		}
 	case Sign:
 		bits := data[4*blocks(n):]

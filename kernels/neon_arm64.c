@@ -17,6 +17,8 @@ typedef float32x4_t V;
 enum { WIDTH = 4 };
 #define v_load(p) vld1q_f32(p)
 #define v_store(p, v) vst1q_f32(p, v)
+#define v_stream(p, v) vst1q_f32(p, v) // arm64 has no such stores that pay
+#define v_fence() (void)0
 #define v_set(x) vdupq_n_f32(x)
 #define v_add(a, b) vaddq_f32(a, b)
 #define v_sub(a, b) vsubq_f32(a, b)
@@ -29,6 +31,7 @@ typedef float64x2_t D;
 #define d_store(p, v) vst1q_f64(p, v)
 #define d_add(a, b) vaddq_f64(a, b)
 #define d_mul(a, b) vmulq_f64(a, b)
+#define d_from(p) vcvt_f64_f32(vld1_f32(p))
 #define d_low(v) vcvt_f64_f32(vget_low_f32(v))
 #define d_high(v) vcvt_high_f64_f32(v)
 

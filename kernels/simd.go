@@ -73,6 +73,9 @@ func (d instructions) run(s *Step, n int, t *sums) {
 	if s.WantDisplacement {
 		a.want_displacement = 1
 	}
+	if s.Streaming {
+		a.past = 1
+	}
 	if s.WantSaved {
 		a.saved = pointer(s.Saved)
 	}

@@ -38,7 +38,7 @@ typedef struct {
 	uint8_t *broadcast;                               // or NULL
 	size_t values;                                    // of the chunk and the payloads
 	size_t n;                                         // those to do, a multiple of kin_lanes
-	int operands, rule, want_dot, want_displacement;
+	int operands, rule, want_dot, want_displacement, past;
 
 	// The coefficients of step.go.
 	float scale, rate, momentum, decay, beta1, rest1, beta2, rest2, alpha, rho, epsilon, weight_kept;

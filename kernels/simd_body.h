@@ -3,10 +3,12 @@
 //	NAME(f)                 the exported name of f
 //	V, WIDTH                a vector of WIDTH floats: 4, 8 or 16
 //	v_load v_store v_set    unaligned loads and stores, all lanes alike
+//	v_stream v_fence        aligned stores past the caches, and what makes others see them
 //	v_add v_sub v_mul v_div v_sqrt
 //	D                       a vector of WIDTH/2 doubles
 //	d_load d_store d_add d_mul
 //	d_low d_high            the halves of a V, as D
+//	d_from                  WIDTH/2 floats of memory, as D
 //	v_store_bf16            what the step broadcasts: see doc.go
 //
 // and what simd_decode_body.h asks for,
@@ -19,6 +21,14 @@ enum { doubles = WIDTH / 2, lane_vectors = kin_lanes / doubles };
 static inline void add_products(D *lane, int u, V a, V b) {
 	lane[2 * u] = d_add(lane[2 * u], d_mul(d_low(a), d_low(b)));
 	lane[2 * u + 1] = d_add(lane[2 * u + 1], d_mul(d_high(a), d_high(b)));
+}
+
+// add_squares_at adds the squares of the vector at x to the same lanes. It converts from memory: to take a register's
+// halves apart costs more.
+static inline void add_squares_at(D *lane, int u, const float *x) {
+	D low = d_from(x), high = d_from(x + WIDTH / 2);
+	lane[2 * u] = d_add(lane[2 * u], d_mul(low, low));
+	lane[2 * u + 1] = d_add(lane[2 * u + 1], d_mul(high, high));
 }
 
 static inline void load_lanes(D *lane, const double *from) {
@@ -35,10 +45,8 @@ static void add_squares(double *sum, const float *x, size_t n) {
 	D lane[lane_vectors];
 	load_lanes(lane, sum);
 	for (size_t i = 0; i < n; i += kin_lanes)
-		for (int u = 0; u < lane_vectors / 2; u++) {
-			V v = v_load(x + i + u * WIDTH);
-			add_products(lane, u, v, v);
-		}
+		for (int u = 0; u < lane_vectors / 2; u++)
+			add_squares_at(lane, u, x + i + u * WIDTH);
 	store_lanes(sum, lane);
 }
 
@@ -67,137 +75,159 @@ static void add_dot(double *sum, const float *g, const float *x, const float *y,
 #include "simd_decode_body.h"
 #include "simd_sum_body.h"
 
+// places says which arrays are written past the caches.
+typedef struct {
+	int next, state;
+} places;
+
+// put stores v, past the caches where asked; p is then aligned to a vector. Compilers move the question out of the loops.
+static inline __attribute__((always_inline)) void put(float *p, V v, int past) {
+	if (past)
+		v_stream(p, v);
+	else
+		v_store(p, v);
+}
+
 // decayed is h = g + λ·w.
 static inline V decayed(const kin_step *s, const float *g, V w) {
 	return v_add(v_load(g), v_mul(v_set(s->decay), w));
 }
 
-static void sgd(const kin_step *s, const float *g, const float *params, float *next, size_t n) {
+static void sgd(const kin_step *s, const float *g, const float *params, float *next, size_t n, places past) {
 	for (size_t i = 0; i < n; i += WIDTH) {
 		V w = v_load(params + i);
-		v_store(next + i, v_sub(w, v_mul(v_set(s->rate), decayed(s, g + i, w))));
+		put(next + i, v_sub(w, v_mul(v_set(s->rate), decayed(s, g + i, w))), past.next);
 	}
 }
 
 // momentum_rule is Momentum and, with the look ahead, Nesterov. m and next_m belong to g's first value.
 static inline __attribute__((always_inline)) void momentum_rule(const kin_step *s, const float *g, const float *params,
-		float *next, const float *m, float *next_m, size_t n, const int ahead) {
+		float *next, const float *m, float *next_m, size_t n, places past, const int ahead) {
 	V mu = v_set(s->momentum);
 	for (size_t i = 0; i < n; i += WIDTH) {
 		V w = v_load(params + i);
 		V h = decayed(s, g + i, w);
 		V m1 = v_add(v_mul(mu, v_load(m + i)), h);
-		v_store(next_m + i, m1);
+		put(next_m + i, m1, past.state);
 		V d = ahead ? v_add(h, v_mul(mu, m1)) : m1;
-		v_store(next + i, v_sub(w, v_mul(v_set(s->rate), d)));
+		put(next + i, v_sub(w, v_mul(v_set(s->rate), d)), past.next);
 	}
 }
 
 // adam_rule is Adam and, decoupled, AdamW. States belong to g's first value.
 static inline __attribute__((always_inline)) void adam_rule(const kin_step *s, const float *g, const float *params, float *next,
-		const float *m, float *next_m, const float *v, float *next_v, size_t n, const int decoupled) {
+		const float *m, float *next_m, const float *v, float *next_v, size_t n, places past, const int decoupled) {
 	for (size_t i = 0; i < n; i += WIDTH) {
 		V w = v_load(params + i);
 		V h = decoupled ? v_load(g + i) : decayed(s, g + i, w);
 		V m1 = v_add(v_mul(v_set(s->beta1), v_load(m + i)), v_mul(v_set(s->rest1), h));
 		V v1 = v_add(v_mul(v_set(s->beta2), v_load(v + i)), v_mul(v_set(s->rest2), v_mul(h, h)));
-		v_store(next_m + i, m1);
-		v_store(next_v + i, v1);
+		put(next_m + i, m1, past.state);
+		put(next_v + i, v1, past.state);
 		V below = v_add(v_mul(v_sqrt(v1), v_set(s->rho)), v_set(s->epsilon));
 		V kept = decoupled ? v_mul(v_set(s->weight_kept), w) : w;
-		v_store(next + i, v_sub(kept, v_div(v_mul(v_set(s->alpha), m1), below)));
+		put(next + i, v_sub(kept, v_div(v_mul(v_set(s->alpha), m1), below)), past.next);
 	}
 }
 
-static void adagrad(const kin_step *s, const float *g, const float *params, float *next, const float *m, float *next_m, size_t n) {
+static void adagrad(const kin_step *s, const float *g, const float *params, float *next, const float *m, float *next_m, size_t n,
+		places past) {
 	for (size_t i = 0; i < n; i += WIDTH) {
 		V w = v_load(params + i);
 		V h = decayed(s, g + i, w);
 		V m1 = v_add(v_load(m + i), v_mul(h, h));
-		v_store(next_m + i, m1);
+		put(next_m + i, m1, past.state);
 		V below = v_add(v_sqrt(m1), v_set(s->epsilon));
-		v_store(next + i, v_sub(w, v_div(v_mul(v_set(s->rate), h), below)));
+		put(next + i, v_sub(w, v_div(v_mul(v_set(s->rate), h), below)), past.next);
 	}
 }
 
-static void add_rule(const float *g, const float *params, float *next, size_t n) {
+static void add_rule(const float *g, const float *params, float *next, size_t n, places past) {
 	for (size_t i = 0; i < n; i += WIDTH)
-		v_store(next + i, v_add(v_load(params + i), v_load(g + i)));
+		put(next + i, v_add(v_load(params + i), v_load(g + i)), past.next);
 }
 
-static void copy_tile(float *to, const float *from, size_t n) {
+static void copy_tile(float *to, const float *from, size_t n, int past) {
 	for (size_t i = 0; i < n; i += WIDTH)
-		v_store(to + i, v_load(from + i));
+		put(to + i, v_load(from + i), past);
 }
 
 // apply writes the parameters after the rule to next, and the states from at on.
-static void apply(const kin_step *s, size_t at, const float *g, const float *params, float *next, size_t n) {
+static void apply(const kin_step *s, size_t at, const float *g, const float *params, float *next, size_t n, places past) {
 	size_t first = s->state0 ? at : 0, second = s->state1 ? at : 0; // NULL plus a number has no meaning
 	const float *m = s->state0 + first, *v = s->state1 + second;
 	float *next_m = s->next_state0 + first, *next_v = s->next_state1 + second;
 	switch (s->rule) {
 	case kin_sgd:
-		sgd(s, g, params, next, n);
+		sgd(s, g, params, next, n, past);
 		break;
 	case kin_momentum:
-		momentum_rule(s, g, params, next, m, next_m, n, 0);
+		momentum_rule(s, g, params, next, m, next_m, n, past, 0);
 		break;
 	case kin_nesterov:
-		momentum_rule(s, g, params, next, m, next_m, n, 1);
+		momentum_rule(s, g, params, next, m, next_m, n, past, 1);
 		break;
 	case kin_adam:
-		adam_rule(s, g, params, next, m, next_m, v, next_v, n, 0);
+		adam_rule(s, g, params, next, m, next_m, v, next_v, n, past, 0);
 		break;
 	case kin_adamw:
-		adam_rule(s, g, params, next, m, next_m, v, next_v, n, 1);
+		adam_rule(s, g, params, next, m, next_m, v, next_v, n, past, 1);
 		break;
 	case kin_adagrad:
-		adagrad(s, g, params, next, m, next_m, n);
+		adagrad(s, g, params, next, m, next_m, n, past);
 		break;
 	case kin_add:
-		add_rule(g, params, next, n);
+		add_rule(g, params, next, n, past);
 		break;
 	case kin_assign:
-		copy_tile(next, g, n);
+		copy_tile(next, g, n, past.next);
 		break;
 	}
 }
 
-// run takes a tile at a time through the phases, in the order of span in host.go: the sum and, where a
-// distance needs them both, the new parameters stay in the first-level cache.
+// aligned says whether arrays, NULL among them, may be written past the caches.
+static inline int aligned(const void *a, const void *b, const void *c) {
+	return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % sizeof(V) == 0;
+}
+
+// run takes a tile at a time through the phases, in the order of span in host.go: the sum and, where they are
+// needed again, the new parameters stay in the first-level cache.
 void NAME(run)(const kin_step *s, double *sums) {
 	float sum[kin_tile], moved[kin_tile];
 	prepared payload[kin_max_operands];
 	for (int j = 0; j < s->operands; j++)
 		prepare(payload + j, s->encoding[j], s->operand[j]);
+	const int past = s->past && aligned(s->next, s->next_state0, s->next_state1);
+	const int again = s->want_displacement || (past && (s->saved || s->broadcast));
 	for (size_t at = 0; at < s->n; at += kin_tile) {
 		size_t n = s->n - at < kin_tile ? s->n - at : kin_tile;
 		const float *g = s->from ? s->from + at : sum;
-		if (!s->from) {
+		if (s->from) {
+			add_squares(sums, g, n);
+		} else {
 			float *to = s->update ? s->update + at : sum;
-			sum_tile(s, payload, at, to, n);
+			sum_tile(s, payload, at, to, n, s->rule == kin_sum ? NULL : sums);
 			g = to;
 		}
 		if (s->rule == kin_sum)
 			continue;
 		const float *params = s->params + at;
-		float *next = s->next + at;
-		add_squares(sums, g, n);
+		float *next = s->next + at, *w = again ? moved : next; // next may be params, which the distance still needs
 		if (s->want_dot) // before next is written: it may be previous
 			add_dot(sums + kin_lanes, g, params, s->previous + at, n);
-		if (s->want_displacement) {
-			apply(s, at, g, params, moved, n); // next may be params, which the distance still needs
-			add_distances(sums + 2 * kin_lanes, moved, params, n);
-			copy_tile(next, moved, n);
-		} else {
-			apply(s, at, g, params, next, n);
-		}
+		apply(s, at, g, params, w, n, (places){.next = past && !again, .state = past});
+		if (s->want_displacement)
+			add_distances(sums + 2 * kin_lanes, w, params, n);
 		if (s->saved)
-			add_distances(sums + 3 * kin_lanes, next, s->saved + at, n);
+			add_distances(sums + 3 * kin_lanes, w, s->saved + at, n);
 		if (s->broadcast)
 			for (size_t i = 0; i < n; i += WIDTH)
-				v_store_bf16(s->broadcast + 2 * (at + i), v_load(next + i));
+				v_store_bf16(s->broadcast + 2 * (at + i), v_load(w + i));
+		if (again)
+			copy_tile(next, moved, n, past);
 	}
+	if (past)
+		v_fence(); // such stores may be seen later than those that follow
 }
 
 void NAME(squares)(const float *x, size_t n, double *lane) { add_squares(lane, x, n); }

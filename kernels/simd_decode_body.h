@@ -24,17 +24,20 @@ static inline float float_at(const uint8_t *data) {
 	return x;
 }
 
-static inline size_t uvarint(const uint8_t **data) {
-	size_t v = *(*data)++;
-	if (v < 0x80)
-		return v;
-	v &= 0x7f;
-	for (int shift = 7;; shift += 7) {
-		size_t b = *(*data)++;
-		v |= (b & 0x7f) << shift;
-		if (b < 0x80)
-			return v;
+// uvarint returns the number at data and sets next to what follows it. Most numbers have one byte.
+static inline size_t uvarint(const uint8_t *data, const uint8_t **next) {
+	size_t v = *data++;
+	if (__builtin_expect(v >= 0x80, 0)) {
+		v &= 0x7f;
+		for (int shift = 7;; shift += 7) {
+			size_t b = *data++;
+			v |= (b & 0x7f) << shift;
+			if (b < 0x80)
+				break;
+		}
 	}
+	*next = data;
+	return v;
 }
 
 static inline size_t scale_bytes(size_t values) { return (values + kin_block - 1) / kin_block * sizeof(float); }
@@ -55,21 +58,17 @@ static inline __attribute__((always_inline)) V load(const int encoding, const ui
 	}
 }
 
-static inline void next_gap(prepared *x, size_t previous) {
-	x->sparse.next = x->sparse.gaps == x->sparse.end ? SIZE_MAX : previous + 1 + uvarint(&x->sparse.gaps);
-}
-
 static void prepare(prepared *x, int encoding, const uint8_t *data) {
 	if (encoding == kin_sparse16 || encoding == kin_sparse32) {
-		size_t count = uvarint(&data), gaps = uvarint(&data);
+		size_t count = uvarint(data, &data), gaps = uvarint(data, &data);
 		x->sparse.values = data;
 		x->sparse.gaps = data + count * (encoding == kin_sparse16 ? 2 : 4);
 		x->sparse.end = x->sparse.gaps + gaps;
-		next_gap(x, (size_t)-1);
+		x->sparse.next = gaps ? uvarint(x->sparse.gaps, &x->sparse.gaps) : SIZE_MAX;
 	} else if (encoding == kin_low_rank) {
-		size_t rows = uvarint(&data);
-		x->factors.cols = uvarint(&data);
-		x->factors.rank = uvarint(&data);
+		size_t rows = uvarint(data, &data);
+		x->factors.cols = uvarint(data, &data);
+		x->factors.rank = uvarint(data, &data);
 		x->factors.p = data;
 		x->factors.q = data + rows * x->factors.rank * sizeof(float);
 	}
@@ -77,11 +76,14 @@ static void prepare(prepared *x, int encoding, const uint8_t *data) {
 
 // scatter adds the entries in [at, at + n), weighted, to g, which starts at value at.
 static inline __attribute__((always_inline)) void scatter(prepared *x, float weight, float *g, size_t at, size_t n, const int encoding) {
-	const uint8_t *values = x->sparse.values;
-	while (x->sparse.next - at < n) { // next is never before at
+	const uint8_t *values = x->sparse.values, *gaps = x->sparse.gaps, *end = x->sparse.end;
+	size_t next = x->sparse.next;
+	while (next - at < n) { // next is never before at
 		uint32_t bits = 0;
 		if (encoding == kin_sparse16) {
-			memcpy((char *)&bits + 2, values, 2); // the upper half: machines are little-endian here
+			uint16_t half;
+			memcpy(&half, values, sizeof half);
+			bits = (uint32_t)half << 16;
 			values += 2;
 		} else {
 			memcpy(&bits, values, 4);
@@ -89,10 +91,16 @@ static inline __attribute__((always_inline)) void scatter(prepared *x, float wei
 		}
 		float v;
 		memcpy(&v, &bits, sizeof v);
-		g[x->sparse.next - at] += weight * v;
-		next_gap(x, x->sparse.next);
+		g[next - at] += weight * v;
+		if (gaps == end) {
+			next = SIZE_MAX;
+			break;
+		}
+		next += 1 + uvarint(gaps, &gaps);
 	}
 	x->sparse.values = values;
+	x->sparse.gaps = gaps;
+	x->sparse.next = next;
 }
 
 // row_of decodes n values of one row, from the column whose factors are at q on.

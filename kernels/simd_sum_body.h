@@ -1,10 +1,11 @@
 // The sum of a step's operands over a tile, for all instruction sets: included by simd_body.h.
 
 // sum_vectors adds operands [lo, hi), all in one dense encoding, at value at: to g where something is in it, else
-// to the start of the sum. With a constant count the sums stay in registers, and additions of different vectors
-// need not wait for one another.
+// to the start of the sum. Where that is the whole sum, it is scaled and its squares go to the lanes: between the
+// additions of the sum those of the lanes, each of which waits for the one before, cost nothing. With a
+// constant count the sums stay in registers, and additions of different vectors need not wait for one another.
 static inline __attribute__((always_inline)) void sum_vectors(const kin_step *s, size_t at, float *g, int lo, int hi,
-		int filled, int scaled, const int encoding, const int count) {
+		int filled, D *lane, const int encoding, const int count) {
 	const float *from = filled ? g : s->start ? s->start + at : NULL;
 	V a[4];
 	for (int u = 0; u < count; u++)
@@ -15,16 +16,32 @@ static inline __attribute__((always_inline)) void sum_vectors(const kin_step *s,
 			a[u] = v_add(a[u], v_mul(w, load(encoding, s->operand[j], s->values, at + u * WIDTH)));
 	}
 	for (int u = 0; u < count; u++)
-		v_store(g + u * WIDTH, scaled ? v_mul(a[u], v_set(s->scale)) : a[u]);
+		v_store(g + u * WIDTH, lane ? v_mul(a[u], v_set(s->scale)) : a[u]);
+	if (lane)
+		for (int u = 0; u < count; u++)
+			add_squares_at(lane, u % (kin_lanes / WIDTH), g + u * WIDTH);
 }
 
-static inline __attribute__((always_inline)) void sum_dense(const kin_step *s, size_t at, float *g, size_t n, int lo, int hi,
-		int filled, int scaled, const int encoding) {
+static inline __attribute__((always_inline)) void sum_groups(const kin_step *s, size_t at, float *g, size_t n, int lo, int hi,
+		int filled, D *lane, const int encoding) {
 	size_t i = 0;
 	for (; i + 4 * WIDTH <= n; i += 4 * WIDTH)
-		sum_vectors(s, at + i, g + i, lo, hi, filled, scaled, encoding, 4);
-	for (; i < n; i += WIDTH)
-		sum_vectors(s, at + i, g + i, lo, hi, filled, scaled, encoding, 1);
+		sum_vectors(s, at + i, g + i, lo, hi, filled, lane, encoding, 4);
+	for (; i < n; i += kin_lanes)
+		sum_vectors(s, at + i, g + i, lo, hi, filled, lane, encoding, kin_lanes / WIDTH);
+}
+
+// sum_dense is sum_groups over a tile; sums are those of the squares, or NULL where more operands follow.
+static inline __attribute__((always_inline)) void sum_dense(const kin_step *s, size_t at, float *g, size_t n, int lo, int hi,
+		int filled, double *sums, const int encoding) {
+	if (!sums) {
+		sum_groups(s, at, g, n, lo, hi, filled, NULL, encoding);
+		return;
+	}
+	D lane[lane_vectors];
+	load_lanes(lane, sums);
+	sum_groups(s, at, g, n, lo, hi, filled, lane, encoding);
+	store_lanes(sums, lane);
 }
 
 static void add_weighted(float *g, float weight, const float *x, size_t n) {
@@ -48,12 +65,12 @@ static void sum_one(const kin_step *s, prepared *x, size_t at, float *g, size_t 
 	}
 }
 
-// sum_tile sets g to the sum of the operands' values from at on, scaled unless the rule is kin_sum. Runs of
-// operands in one dense encoding are summed in registers; the others are added to g one by one.
-static void sum_tile(const kin_step *s, prepared *x, size_t at, float *g, size_t n) {
-	const int scale = s->rule != kin_sum;
+// sum_tile sets g to the sum of the operands' values from at on. Unless sums is NULL, g is then scaled and its squares
+// are added to sums. Runs of operands in one dense encoding are summed in registers; the others are added to g
+// one by one.
+static void sum_tile(const kin_step *s, prepared *x, size_t at, float *g, size_t n, double *sums) {
 	if (s->operands == 0 || s->encoding[0] >= kin_sparse16) // an empty run puts the start of the sum into g
-		sum_dense(s, at, g, n, 0, 0, 0, scale && s->operands == 0, kin_fp32);
+		sum_dense(s, at, g, n, 0, 0, 0, s->operands == 0 ? sums : NULL, kin_fp32);
 	for (int j = 0, end; j < s->operands; j = end) {
 		const int encoding = s->encoding[j];
 		end = j + 1;
@@ -63,26 +80,29 @@ static void sum_tile(const kin_step *s, prepared *x, size_t at, float *g, size_t
 		}
 		while (end < s->operands && s->encoding[end] == encoding)
 			end++;
-		const int filled = j > 0, scaled = scale && end == s->operands;
+		const int filled = j > 0;
+		double *squares = end == s->operands ? sums : NULL;
 		switch (encoding) {
 		case kin_fp32:
-			sum_dense(s, at, g, n, j, end, filled, scaled, kin_fp32);
+			sum_dense(s, at, g, n, j, end, filled, squares, kin_fp32);
 			break;
 		case kin_bf16:
-			sum_dense(s, at, g, n, j, end, filled, scaled, kin_bf16);
+			sum_dense(s, at, g, n, j, end, filled, squares, kin_bf16);
 			break;
 		case kin_fp16:
-			sum_dense(s, at, g, n, j, end, filled, scaled, kin_fp16);
+			sum_dense(s, at, g, n, j, end, filled, squares, kin_fp16);
 			break;
 		case kin_int8:
-			sum_dense(s, at, g, n, j, end, filled, scaled, kin_int8);
+			sum_dense(s, at, g, n, j, end, filled, squares, kin_int8);
 			break;
 		case kin_sign:
-			sum_dense(s, at, g, n, j, end, filled, scaled, kin_sign);
+			sum_dense(s, at, g, n, j, end, filled, squares, kin_sign);
 			break;
 		}
 	}
-	if (scale && s->operands > 0 && s->encoding[s->operands - 1] >= kin_sparse16)
+	if (sums && s->operands > 0 && s->encoding[s->operands - 1] >= kin_sparse16) {
 		for (size_t i = 0; i < n; i += WIDTH)
 			v_store(g + i, v_mul(v_load(g + i), v_set(s->scale)));
+		add_squares(sums, g, n);
+	}
 }

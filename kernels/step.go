@@ -102,6 +102,11 @@ type Step struct {
 	// Broadcast, unless nil, receives Next in BF16: 2n bytes. See the package comment for the rounding.
 	Broadcast []byte
 
+	// Streaming says that the arrays of the model are larger than the caches, so that Next and NextState will not
+	// be in them when they are read again: they are written past the caches where they are aligned to a cache
+	// line, which saves reading each line first. It changes no bits.
+	Streaming bool
+
 	WantDot          bool // ask for Products.DotDisplacement, which reads Previous
 	WantDisplacement bool // ask for Products.SquaredDisplacement
 	WantSaved        bool // ask for Products.SquaredDistanceSaved, which reads Saved

@@ -257,6 +257,9 @@ var guard = math.Float32frombits(0x7fabcdef)
 
 func (b *built) array(name string, rng *rand.Rand, s shape) []float32 {
 	a := array{name: name, all: make([]float32, guards+s.offset+s.n+guards), lo: guards + s.offset, n: s.n}
+	for s.offset%16 == 0 && uintptr(unsafe.Pointer(&a.all[a.lo]))%64 != 0 {
+		a.lo--
+	}
 	for i := range a.all {
 		a.all[i] = guard
 	}
@@ -276,7 +279,8 @@ func (s shape) build() *built {
 			LearningRate: 0.013, Momentum: 0.9, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.021,
 			Correction1: 0.271, Correction2: 0.002996,
 		},
-		Scale: 1 / float32(s.operands+2),
+		Scale:     1 / float32(s.operands+2),
+		Streaming: s.seed%2 == 0,
 	}}
 	operands := s.operands
 	if s.rule == kernels.Assign {

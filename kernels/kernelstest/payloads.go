@@ -226,6 +226,18 @@ func testEncoded(t *testing.T, d kernels.Device) {
 			compareEncoded(t, d, s, mix)
 		}
 	}
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range 24 { // drawn
+		n := rng.IntN(1 << rng.IntN(14))
+		mix := make([]kernels.Encoding, 1+rng.IntN(5))
+		for i := range mix {
+			mix[i] = Encodings[rng.IntN(len(Encodings))]
+		}
+		compareEncoded(t, d, shape{
+			rule: Rules[rng.IntN(len(Rules))], n: n, operands: rng.IntN(12), offset: rng.IntN(17), seed: rng.Uint64(), place: rng.IntN(places),
+			update: rng.IntN(2) == 0, dot: rng.IntN(2) == 0, displacement: rng.IntN(2) == 0, saved: rng.IntN(2) == 0, broadcast: rng.IntN(2) == 0,
+		}, mix)
+	}
 	for i, e := range Encodings { // the largest chunks there are, and larger
 		compareEncoded(t, d, shape{rule: Rules[i], n: 65536 + 4464*(i%2), operands: 2, seed: uint64(i)}, []kernels.Encoding{e})
 	}
