@@ -40,6 +40,7 @@ var mistakes = []mistake{
 	{"optimizer-unknown", exitUsage, "train --model qp --optimizer rmsprop"},
 	{"decay-unknown", exitUsage, "train --model qp --decay sawtooth"},
 	{"recovery-unknown", exitUsage, "train --model qp --recovery prayer"},
+	{"engine-unknown", exitUsage, "train --engine jax"},
 	{"blas-unknown", exitUsage, "train --model qp --blas cublas"},
 	{"device-unknown", exitUsage, "train --model qp --device tpu"},
 	{"log-level-unknown", exitUsage, "train --model qp --log-level loud"},

@@ -28,7 +28,7 @@ func (p *problem) evaluator(s *settings) (*evaluator, error) {
 	if p.set == nil {
 		return nil, nil
 	}
-	m, err := model.New(p.desc, s.Batch)
+	m, err := p.model(s, s.BLASThreads)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/blas"
 	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
+	"github.com/kintsugi-ml/kintsugi/worker/engine"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
@@ -131,10 +132,11 @@ func (p *problem) open(s *settings) error {
 // compute returns the gradient function of a worker, which takes a batch and computes. The caller
 // closes the model.
 func (p *problem) compute(s *settings) (worker.Gradient, model.Model, error) {
-	m, err := model.New(p.desc, s.Batch)
+	m, err := p.model(s, s.BLASThreads)
 	if err != nil {
 		return nil, nil, err
 	}
+	gradient := interruptible(m)
 	sampler := data.Sampler{N: 1, Batch: s.Batch, Slots: s.Workers, Seed: s.Seed}
 	b := model.Batch{N: s.Batch}
 	var loader *data.Loader
@@ -146,21 +148,56 @@ func (p *problem) compute(s *settings) (worker.Gradient, model.Model, error) {
 		if loader != nil {
 			b.X, b.Y = loader.Batch(id.Slot, id.Version, id.Sequence)
 		}
-		if err := ctx.Err(); err != nil { // nobody waits; a batch that has begun is computed to its end
-			return 0, 0, err
-		}
 		b.Seed = sampler.Seed64(id.Slot, id.Version, id.Sequence)
-		loss, err := m.Gradient(params, grads, b)
+		loss, err := gradient(ctx, params, grads, b)
 		return loss, b.N, err
 	}, m, nil
 }
 
-// useBLAS opens the matrix library of the settings and makes the models use it.
-func useBLAS(s *settings) (blas.Implementation, error) {
-	impl, err := blas.Open(s.BLAS, s.BLASThreads)
+// model returns what executes the model, with so many threads of its own if it has any.
+func (p *problem) model(s *settings, threads int) (model.Model, error) {
+	if p.desc.Quadratic != nil || s.Engine == "gorgonia" {
+		return model.New(p.desc, s.Batch)
+	}
+	lib, err := openBLAS(s)
+	if err != nil {
+		return nil, err
+	}
+	return engine.New(p.desc, engine.Options{Threads: threads, BLAS: blas.GemmOf(lib)})
+}
+
+// interruptible returns m's gradient as a function that ends early with its context, where the model can, and else
+// looks at the context before it begins.
+func interruptible(m model.Model) func(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {
+	if e, ok := m.(*engine.Engine); ok {
+		return e.GradientContext
+	}
+	return func(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return m.Gradient(params, grads, b)
+	}
+}
+
+// openBLAS opens the matrix library of the settings, with one thread for an engine that has its own.
+func openBLAS(s *settings) (blas.Implementation, error) {
+	threads := 1
+	if s.Engine == "gorgonia" {
+		threads = s.BLASThreads
+	}
+	impl, err := blas.Open(s.BLAS, threads)
 	if err != nil {
 		return nil, fmt.Errorf("--blas: %w", err)
 	}
-	model.UseBLAS(impl)
 	return impl, nil
+}
+
+// useBLAS opens the matrix library of the settings and makes the models use it.
+func useBLAS(s *settings) (blas.Implementation, error) {
+	impl, err := openBLAS(s)
+	if err == nil {
+		model.UseBLAS(impl)
+	}
+	return impl, err
 }

@@ -264,7 +264,7 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "blas", lib.String(), "kernels", device.Name(), "codec", codec.Name())
+	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "blas", lib.String(), "kernels", device.Name(), "codec", codec.Name())
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
 		Gradient: gradient, Codec: codec, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,

@@ -46,6 +46,7 @@ type settings struct {
 
 	Device      string
 	Kernels     string
+	Engine      string
 	BLAS        string
 	BLASThreads int
 	Threads     int
@@ -76,8 +77,9 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: "+codecForms())
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
+	f.StringVar(&s.Engine, "engine", "native", "what executes the model in workers and evaluations: native or gorgonia")
 	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto (the first of mkl, openblas and builtin that is there), mkl, openblas, builtin, gonum (the reference)")
-	f.IntVar(&s.BLASThreads, "blas-threads", 1, "threads of the matrix library in each worker")
+	f.IntVar(&s.BLASThreads, "blas-threads", 1, "threads of the native engine, or of gorgonia's matrix library, in each worker; the native engine's result does not depend on it")
 	f.IntVar(&s.Threads, "threads", 0, "threads of each server's kernels (default: cores / servers); the result does not depend on it")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -214,6 +216,7 @@ func (s *settings) check() error {
 		{s.Recovery != "checkpoint" && s.Recovery != "none", fmt.Sprintf("--recovery %q is unknown; use checkpoint or none", s.Recovery)},
 		{s.Recovery == "checkpoint" && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Device != "auto" && s.Device != "cpu", fmt.Sprintf("--device %q: this binary computes on the cpu only; use auto or cpu", s.Device)},
+		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
 		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
 	}
 	for _, r := range rules {

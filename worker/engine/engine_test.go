@@ -1,11 +1,14 @@
 package engine_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
 
+	kintsugi "github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels/blas"
 	"github.com/kintsugi-ml/kintsugi/kernels/nn"
 	"github.com/kintsugi-ml/kintsugi/worker/engine"
@@ -63,27 +66,71 @@ func openBLAS(t testing.TB, name string) blas.Gemm {
 	return blas.GemmOf(impl)
 }
 
-// onEach runs test with each device on the reference BLAS, and with the fastest device on each library.
-func onEach(t *testing.T, test func(t *testing.T, o engine.Options)) {
+// variants are each device on the reference BLAS, the first of them Host, and the fastest device on each library.
+func variants(t *testing.T) []engine.Options {
+	var all []engine.Options
 	for _, dev := range nn.Devices() {
-		t.Run(dev.Name(), func(t *testing.T) { test(t, engine.Options{Device: dev, BLAS: openBLAS(t, "gonum")}) })
+		all = append(all, engine.Options{Device: dev, BLAS: openBLAS(t, "gonum")})
 	}
-	for _, name := range []string{"openblas", "mkl"} {
-		t.Run(name, func(t *testing.T) { test(t, engine.Options{BLAS: openBLAS(t, name), Threads: 2}) })
+	for _, name := range []string{"builtin", "openblas", "mkl"} {
+		impl, err := blas.Open(name, 1)
+		if err != nil {
+			t.Logf("not tested: %v", err)
+			continue
+		}
+		all = append(all, engine.Options{BLAS: blas.GemmOf(impl), Threads: 2})
+	}
+	return all
+}
+
+// onEach runs test with each variant.
+func onEach(t *testing.T, test func(t *testing.T, o engine.Options)) {
+	for _, o := range variants(t) {
+		name := o.BLAS.String()
+		if o.Device != nil {
+			name = o.Device.Name()
+		}
+		t.Run(name, func(t *testing.T) { test(t, o) })
+	}
+}
+
+// check holds every variant to the contract of a model, the first to the oracle, and the others to the first.
+func check(t *testing.T, d *model.Description, params []float32, batches ...model.Batch) {
+	t.Helper()
+	var want [][]float32
+	for i, o := range variants(t) {
+		e := open(t, d, o)
+		if i == 0 {
+			modeltest.Check(t, e, modeltest.Reference(d), params, batches...)
+		} else {
+			modeltest.Check(t, e, nil, params, batches...)
+		}
+		for j, b := range batches {
+			grads := make([]float32, len(params))
+			if _, err := e.Gradient(params, grads, b); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				want = append(want, grads)
+			} else if far := distance(grads, want[j]); !(far <= 1e-6) {
+				t.Errorf("%s: the gradient of %d examples is %.2g from Host's, relatively; want at most 1e-6", e, b.N, far)
+			}
+		}
 	}
 }
 
 // TestBuiltinsComputeTheGradientOfTheirDescription covers each model on small images of odd size.
 func TestBuiltinsComputeTheGradientOfTheirDescription(t *testing.T) {
-	onEach(t, func(t *testing.T, o engine.Options) {
-		for _, name := range []string{"mlr", "mlp", "lenet", "cnn", "cnn:relu-logits"} {
-			t.Run(name, func(t *testing.T) {
-				d := lookup(t, name, model.Input{Channels: 2, Height: 12, Width: 13, Classes: 5})
-				modeltest.Check(t, open(t, d, o), modeltest.Reference(d), initial(t, d, 1),
-					modeltest.RandomBatch(d.Input, 3, 1), modeltest.RandomBatch(d.Input, 1, 2), modeltest.RandomBatch(d.Input, 9, 3))
-			})
-		}
-	})
+	for _, name := range []string{"mlr", "mlp", "lenet", "cnn", "cnn:relu-logits"} {
+		t.Run(name, func(t *testing.T) {
+			in := model.Input{Channels: 2, Height: 6, Width: 9, Classes: 5}
+			if name == "lenet" {
+				in.Height, in.Width = 12, 13 // the smallest it takes
+			}
+			d := lookup(t, name, in)
+			check(t, d, initial(t, d, 1), modeltest.RandomBatch(d.Input, 3, 1), modeltest.RandomBatch(d.Input, 1, 2), modeltest.RandomBatch(d.Input, 9, 3))
+		})
+	}
 }
 
 // TestAnyOrderOfLayersIsComputed covers the combinations that the built-in models do not have.
@@ -91,47 +138,46 @@ func TestAnyOrderOfLayersIsComputed(t *testing.T) {
 	conv := func(name string, filters, kernel, pad int) model.Layer {
 		return model.Conv2D{Name: name, Filters: filters, Kernel: kernel, Pad: pad}
 	}
-	square := small
+	square, tiny := small, small
+	tiny.Channels, tiny.Height, tiny.Width = 2, 9, 10
 	square.Height, square.Width = 15, 15
-	onEach(t, func(t *testing.T, o engine.Options) {
-		for name, c := range map[string]struct {
-			in     model.Input
-			layers []model.Layer
-		}{
-			"pool and relu before any parameter": {small, []model.Layer{model.MaxPool{Size: 2}, model.ReLU{}, conv("a", 2, 3, 0), model.Dense{Name: "b", Out: 5}}},
-			"pool of 3 without relu":             {small, []model.Layer{conv("a", 3, 2, 1), model.MaxPool{Size: 3}, conv("b", 2, 3, 2), model.Dense{Name: "c", Out: 5}}},
-			"relu after pool":                    {small, []model.Layer{conv("a", 3, 2, 0), model.MaxPool{Size: 2}, model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "c", Out: 5}}},
-			"pool of 2 without relu":             {small, []model.Layer{conv("a", 3, 3, 1), model.MaxPool{Size: 2}, conv("b", 11, 3, 1), model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "c", Out: 5}}},
-			"dropout on images and twice":        {small, []model.Layer{model.Dropout{Rate: 0.2}, conv("a", 3, 3, 1), model.ReLU{}, model.Dropout{Rate: 0.5}, model.Dense{Name: "b", Out: 7}, model.Dropout{Rate: 0.1}, model.Dense{Name: "c", Out: 5}}},
-			"one filter":                         {small, []model.Layer{conv("a", 1, 3, 1), model.ReLU{}, conv("b", 1, 1, 0), model.Dense{Name: "c", Out: 5}}},
-			"kernel and padding over the border": {small, []model.Layer{conv("a", 2, 5, 6), conv("b", 2, 13, 0), model.Dense{Name: "c", Out: 5}}},
-			"padding wider than the kernel":      {small, []model.Layer{conv("z", 2, 3, 1), conv("a", 2, 2, 4), model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "c", Out: 5}}},
-			"convolution to logits":              {square, []model.Layer{conv("a", 4, 3, 1), conv("b", 5, 13, 0), model.MaxPool{Size: 3}, model.Flatten{}}},
-			"two relus":                          {small, []model.Layer{model.Dense{Name: "a", Out: 9}, model.ReLU{}, model.ReLU{}, model.Dense{Name: "b", Out: 5}}},
-			"many filters":                       {small, []model.Layer{conv("a", 25, 3, 1), model.ReLU{}, conv("b", 18, 3, 0), model.ReLU{}, model.MaxPool{Size: 4}, model.Dense{Name: "c", Out: 5}}},
-			"dense in parts":                     {small, []model.Layer{model.Dense{Name: "a", Out: 301}, model.ReLU{}, model.Dense{Name: "b", Out: 450}, model.Dense{Name: "c", Out: 5}}},
-		} {
-			t.Run(name, func(t *testing.T) {
-				d, err := model.Describe("test", c.in, model.Defaults{}, c.layers...)
-				if err != nil {
-					t.Fatal(err)
-				}
-				modeltest.Check(t, open(t, d, o), modeltest.Reference(d), initial(t, d, 2), modeltest.RandomBatch(d.Input, 2, 1), modeltest.RandomBatch(d.Input, 9, 2))
-			})
-		}
-	})
+	for name, c := range map[string]struct {
+		in     model.Input
+		layers []model.Layer
+	}{
+		"pool and relu before any parameter": {small, []model.Layer{model.MaxPool{Size: 2}, model.ReLU{}, conv("a", 2, 3, 0), model.Dense{Name: "b", Out: 5}}},
+		"pool of 3 without relu":             {small, []model.Layer{conv("a", 3, 2, 1), model.MaxPool{Size: 3}, conv("b", 2, 3, 2), model.Dense{Name: "c", Out: 5}}},
+		"relu after pool":                    {small, []model.Layer{conv("a", 3, 2, 0), model.MaxPool{Size: 2}, model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "c", Out: 5}}},
+		"pool of 2 without relu":             {small, []model.Layer{conv("a", 3, 3, 1), model.MaxPool{Size: 2}, conv("b", 11, 3, 1), model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "c", Out: 5}}},
+		"dropout on images and twice":        {small, []model.Layer{model.Dropout{Rate: 0.2}, conv("a", 3, 3, 1), model.ReLU{}, model.Dropout{Rate: 0.5}, model.Dense{Name: "b", Out: 7}, model.Dropout{Rate: 0.1}, model.Dense{Name: "c", Out: 5}}},
+		"one filter":                         {small, []model.Layer{conv("a", 1, 3, 1), model.ReLU{}, conv("b", 1, 1, 0), model.Dense{Name: "c", Out: 5}}},
+		"kernel and padding over the border": {small, []model.Layer{conv("a", 2, 5, 6), conv("b", 2, 13, 0), model.Dense{Name: "c", Out: 5}}},
+		"padding wider than the kernel":      {small, []model.Layer{conv("z", 2, 3, 1), conv("a", 2, 2, 4), model.ReLU{}, model.MaxPool{Size: 2}, model.Dense{Name: "c", Out: 5}}},
+		"convolution to logits":              {square, []model.Layer{conv("a", 4, 3, 1), conv("b", 5, 13, 0), model.MaxPool{Size: 3}, model.Flatten{}}},
+		"two relus":                          {small, []model.Layer{model.Dense{Name: "a", Out: 9}, model.ReLU{}, model.ReLU{}, model.Dense{Name: "b", Out: 5}}},
+		"many filters":                       {tiny, []model.Layer{conv("a", 25, 3, 1), model.ReLU{}, conv("b", 18, 3, 0), model.ReLU{}, model.MaxPool{Size: 4}, model.Dense{Name: "c", Out: 5}}},
+		"dense in parts":                     {tiny, []model.Layer{model.Dense{Name: "a", Out: 301}, model.ReLU{}, model.Dense{Name: "b", Out: 450}, model.Dense{Name: "c", Out: 5}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := model.Describe("test", c.in, model.Defaults{}, c.layers...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(t, d, initial(t, d, 2), modeltest.RandomBatch(d.Input, 2, 1), modeltest.RandomBatch(d.Input, 9, 2))
+		})
+	}
 }
 
 // TestThreadsDoNotChangeBits compares gradients of batches of one piece and of two.
 func TestThreadsDoNotChangeBits(t *testing.T) {
-	for _, lib := range []string{"gonum", "openblas"} {
+	for _, lib := range []string{"builtin", "openblas"} {
 		for _, name := range []string{"mlp", "lenet", "cnn"} {
 			t.Run(lib+"/"+name, func(t *testing.T) {
 				gemm := openBLAS(t, lib)
 				d := lookup(t, name, digits)
 				params := initial(t, d, 1)
 				for _, n := range []int{64, 270} {
-					if n > 64 && (testing.Short() || lib == "gonum") {
+					if n > 64 && (testing.Short() || lib == "openblas") {
 						continue
 					}
 					b := modeltest.RandomBatch(digits, n, 5)
@@ -203,19 +249,20 @@ func TestTheEngineAgreesWithGorgonia(t *testing.T) {
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
 		}
-		onEach(t, func(t *testing.T, o engine.Options) {
+		for _, o := range variants(t) {
+			e := open(t, d, o)
 			got := make([]float32, d.Values())
-			loss, err := open(t, d, o).Gradient(params, got, b)
+			loss, err := e.Gradient(params, got, b)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e := distance(got, want); !(e <= 1e-5) {
-				t.Errorf("%s: the gradients are %.2g apart, relatively; want at most 1e-5", name, e)
+			if far := distance(got, want); !(far <= 1e-5) {
+				t.Errorf("%s, %s: the gradients are %.2g apart, relatively; want at most 1e-5", name, e, far)
 			}
 			if !(math.Abs(loss-wantLoss) <= 1e-5*wantLoss) {
-				t.Errorf("%s: loss %v, Gorgonia's %v", name, loss, wantLoss)
+				t.Errorf("%s, %s: loss %v, Gorgonia's %v", name, e, loss, wantLoss)
 			}
-		})
+		}
 	}
 }
 
@@ -255,7 +302,7 @@ func TestAStepAllocatesNothing(t *testing.T) {
 		for _, threads := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%s/%d", name, threads), func(t *testing.T) {
 				d := lookup(t, name, digits)
-				e := open(t, d, engine.Options{Threads: threads, BLAS: openBLAS(t, "openblas")})
+				e := open(t, d, engine.Options{Threads: threads, BLAS: openBLAS(t, "builtin")})
 				params, grads, b := initial(t, d, 1), make([]float32, d.Values()), modeltest.RandomBatch(digits, 20, 1)
 				step := func() {
 					if _, err := e.Gradient(params, grads, b); err != nil {
@@ -269,6 +316,116 @@ func TestAStepAllocatesNothing(t *testing.T) {
 					t.Errorf("a step allocates %v times; want never", n)
 				}
 			})
+		}
+	}
+}
+
+// TestTheEngineTrainsAsGorgoniaDoes makes fifty steps with each. Rounding differs from the first on, so that the losses
+// drift apart; in fifty steps they do so by about 1e-6.
+func TestTheEngineTrainsAsGorgoniaDoes(t *testing.T) {
+	const steps, bound = 50, 1e-4
+	impl, err := blas.Open("gonum", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model.UseBLAS(impl)
+	d := lookup(t, "lenet", digits)
+	reference, err := model.New(d, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reference.Close()
+	train := func(m model.Model) (loss float64) {
+		params, grads := initial(t, d, 1), make([]float32, d.Values())
+		for i := range steps {
+			var err error
+			if loss, err = m.Gradient(params, grads, modeltest.RandomBatch(digits, 8, uint64(i%3))); err != nil {
+				t.Fatal(err)
+			}
+			for j, g := range grads {
+				params[j] -= 0.05 * g
+			}
+		}
+		return loss
+	}
+	want := train(reference)
+	if first, err := reference.Gradient(initial(t, d, 1), make([]float32, d.Values()), modeltest.RandomBatch(digits, 8, 0)); err != nil || want > 0.9*first {
+		t.Fatalf("Gorgonia's loss goes from %v to %v, %v; want it to fall", first, want, err)
+	}
+	for _, o := range []engine.Options{{}, {Device: nn.Host, BLAS: openBLAS(t, "gonum")}} {
+		e := open(t, d, o)
+		if got := train(e); !(math.Abs(got-want) <= bound*want) {
+			t.Errorf("%s: after %d steps the loss is %v, Gorgonia's %v; want them within %g, relatively", e, steps, got, want, bound)
+		}
+	}
+}
+
+// TestAGradientThatNobodyWaitsForEnds cancels in the middle of a gradient, when the last layer is reported.
+func TestAGradientThatNobodyWaitsForEnds(t *testing.T) {
+	d := lookup(t, "lenet", digits)
+	params, b := initial(t, d, 1), modeltest.RandomBatch(digits, 300, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	reports := 0
+	e := open(t, d, engine.Options{Threads: 2, Ready: func(int, int) { reports++; cancel() }})
+	want, got := make([]float32, d.Values()), make([]float32, d.Values())
+	if _, err := e.GradientContext(ctx, params, got, b); !errors.Is(err, context.Canceled) || reports != 1 {
+		t.Errorf("error %v after %d layers; want %v after one", err, reports, context.Canceled)
+	}
+	if _, err := e.GradientContext(ctx, params, got, b); !errors.Is(err, context.Canceled) || reports != 1 {
+		t.Errorf("error %v after %d layers; want %v before any", err, reports, context.Canceled)
+	}
+	if _, err := open(t, d, engine.Options{}).Gradient(params, want, b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Gradient(params, got, b); err != nil {
+		t.Fatal(err)
+	}
+	if i := differs(got, want); i >= 0 {
+		t.Errorf("after an interruption gradient %d is %g; want %g", i, got[i], want[i])
+	}
+}
+
+func TestAnEngineSaysWhatItCannotDo(t *testing.T) {
+	if _, err := engine.New(lookup(t, "qp", model.Input{}), engine.Options{}); !errors.Is(err, kintsugi.ErrUsage) {
+		t.Errorf("an engine for a model without layers: %v; want a usage error", err)
+	}
+	d := lookup(t, "mlr", digits)
+	e := open(t, d, engine.Options{})
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := modeltest.RandomBatch(digits, 1, 1)
+	if _, err := e.Gradient(initial(t, d, 1), make([]float32, d.Values()), b); err == nil {
+		t.Error("a closed engine computes a gradient")
+	}
+	if _, _, err := e.Evaluate(initial(t, d, 1), b); err == nil {
+		t.Error("a closed engine evaluates")
+	}
+}
+
+// TestValuesThatAreNotFiniteLeaveNoTrace computes with NaN between two gradients: padding and scratch must not keep it.
+func TestValuesThatAreNotFiniteLeaveNoTrace(t *testing.T) {
+	d := lookup(t, "lenet", digits)
+	for _, o := range variants(t) {
+		e := open(t, d, o)
+		params, b := initial(t, d, 1), modeltest.RandomBatch(digits, 9, 1)
+		want, got := make([]float32, d.Values()), make([]float32, d.Values())
+		if _, err := e.Gradient(params, want, b); err != nil {
+			t.Fatal(err)
+		}
+		bad := slices.Clone(params)
+		for i := range bad {
+			bad[i] = float32(math.NaN())
+		}
+		loss, err := e.Gradient(bad, got, modeltest.RandomBatch(digits, 17, 1))
+		if err != nil || !math.IsNaN(loss) || !slices.ContainsFunc(got, func(g float32) bool { return g != g }) {
+			t.Errorf("%s: parameters of NaN give loss %v and error %v; want NaN, in the gradient too", e, loss, err)
+		}
+		if _, err := e.Gradient(params, got, b); err != nil {
+			t.Fatal(err)
+		}
+		if i := differs(got, want); i >= 0 {
+			t.Errorf("%s: after a gradient with NaN, gradient %d is %g; want %g", e, i, got[i], want[i])
 		}
 	}
 }

@@ -302,3 +302,15 @@ func Example() {
 	// 0.313
 	// 0.195
 }
+
+func TestGradientFLOPsCountsEachProductOnceForwardAndTwiceBackward(t *testing.T) {
+	for name, want := range map[string]float64{
+		"mlr":   2 * 2 * 7840,
+		"mlp":   2 * (2*200704 + 3*(32768+1280)),
+		"lenet": 2 * (2*784*6*25 + 3*(100*16*150+400*120+120*84+84*10)),
+	} {
+		if got := lookup(t, name, digits).GradientFLOPs(); got != want {
+			t.Errorf("%s: %v operations, want %v", name, got, want)
+		}
+	}
+}
