@@ -275,6 +275,9 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 	if s.FinalLoss.Known() {
 		fmt.Fprintf(w, ", loss %.5g", s.FinalLoss)
 	}
+	if s.FinalTestLoss.Known() && r.problem.desc.Input.Sequence {
+		fmt.Fprintf(w, ", %.4f nats a character on the test part", s.FinalTestLoss)
+	}
 	if s.FinalAccuracy.Known() {
 		fmt.Fprintf(w, ", test accuracy %.4f", s.FinalAccuracy)
 	}

@@ -1,9 +1,11 @@
 package engine_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
+	"github.com/kintsugi-ml/kintsugi/kernels/nn"
 	"github.com/kintsugi-ml/kintsugi/worker/engine"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
@@ -135,6 +137,25 @@ func TestCharlmIsOneFunctionOfItsArguments(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(1, func() { gradient(batches[1]) }); n != 0 {
 			t.Errorf("%d threads: a step allocates %v times; want never", threads, n)
+		}
+	}
+}
+
+// BenchmarkCharlm asks what a gradient of 8 sequences costs on one thread and on two, on each device.
+func BenchmarkCharlm(b *testing.B) {
+	in := model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}
+	for _, dev := range nn.Devices() {
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/threads=%d", dev.Name(), threads), func(b *testing.B) {
+				d := lookup(b, "charlm", in)
+				e := open(b, d, engine.Options{Device: dev, Threads: threads})
+				params, grads, batch := initial(b, d, 1), make([]float32, d.Values()), modeltest.RandomBatch(in, 8, 1)
+				for b.Loop() {
+					if _, err := e.Gradient(params, grads, batch); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
 		}
 	}
 }

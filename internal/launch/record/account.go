@@ -48,9 +48,10 @@ type Summary struct {
 	Format int    `json:"format"`
 	Reason string `json:"reason"` // why the run ended; empty: its launcher died, or it goes on
 
-	Steps            uint64  `json:"steps"`          // newest released step
-	FinalLoss        Number  `json:"final_loss"`     // mean over the last 20 released steps
-	FinalAccuracy    Number  `json:"final_accuracy"` // of the last evaluation, in [0, 1]; null without one
+	Steps            uint64  `json:"steps"`           // newest released step
+	FinalLoss        Number  `json:"final_loss"`      // mean over the last 20 released steps
+	FinalTestLoss    Number  `json:"final_test_loss"` // of the last evaluation, mean over the labels of the test half; null without one
+	FinalAccuracy    Number  `json:"final_accuracy"`  // of the last evaluation, in [0, 1]; null without one
 	WallSeconds      float64 `json:"wall_seconds"`
 	SamplesPerSecond float64 `json:"samples_per_second"` // examples of all released steps, redone ones included
 
@@ -90,6 +91,7 @@ type Account struct {
 	seconds      float64   // of the last event
 	losses       []float64 // of the last steps
 	accuracy     Number
+	testLoss     Number
 	evaluated    bool
 	examples     uint64
 	staleness    map[uint32]uint64 // counted gradients by staleness
@@ -125,7 +127,7 @@ func (a *Account) Add(e Event) []*Recovery {
 		a.total.Checkpoints++
 		a.total.CheckpointBytes += e.Bytes
 	case *Evaluation:
-		a.accuracy, a.evaluated = e.Accuracy, true
+		a.testLoss, a.accuracy, a.evaluated = e.Loss, e.Accuracy, true
 	case *Partial:
 		a.partial(e)
 	}
@@ -292,7 +294,7 @@ func (a *Account) Summary() Summary {
 	s := a.total
 	s.Steps = a.newest
 	s.WallSeconds = round(a.seconds)
-	s.FinalLoss, s.FinalAccuracy = Unknown(), Unknown()
+	s.FinalLoss, s.FinalTestLoss, s.FinalAccuracy = Unknown(), Unknown(), Unknown()
 	if n := len(a.losses); n > 0 {
 		sum := 0.0
 		for _, l := range a.losses {
@@ -301,7 +303,7 @@ func (a *Account) Summary() Summary {
 		s.FinalLoss = Number(sum / float64(n))
 	}
 	if a.evaluated {
-		s.FinalAccuracy = a.accuracy
+		s.FinalTestLoss, s.FinalAccuracy = a.testLoss, a.accuracy
 	}
 	if a.seconds > 0 {
 		s.SamplesPerSecond = math.Round(float64(a.examples)/a.seconds*1e3) / 1e3

@@ -136,14 +136,14 @@ func TestAFailureThatNothingFollowedHasNoRecovery(t *testing.T) {
 func TestSumsCountEveryReleasedStep(t *testing.T) {
 	s := tally(steps(1, 1, 40, 1), []Event{
 		&Checkpoint{Bytes: 7}, &Checkpoint{Bytes: 5}, &Checkpoint{Bytes: 99, Error: "disk full"},
-		&Evaluation{Accuracy: 0.5}, &Evaluation{Accuracy: 0.75},
+		&Evaluation{Loss: 2, Accuracy: 0.5}, &Evaluation{Loss: 1.5, Accuracy: 0.75},
 	}).Summary()
 	if s.BytesPushed != 120 || s.BytesPulled != 80 || s.LateGradients != 40 || s.CheckpointBytes != 12 || s.Checkpoints != 2 || s.FailedSaves != 1 {
 		t.Errorf("sums: %+v", s)
 	}
-	if s.FinalLoss != 30.5 || s.FinalAccuracy != 0.75 || s.SamplesPerSecond != 10 || s.WallSeconds != 40 {
-		t.Errorf("final loss %v (mean of 21…40), accuracy %v, %v samples/s, %v s; want 30.5, 0.75, 10, 40",
-			s.FinalLoss, s.FinalAccuracy, s.SamplesPerSecond, s.WallSeconds)
+	if s.FinalLoss != 30.5 || s.FinalTestLoss != 1.5 || s.FinalAccuracy != 0.75 || s.SamplesPerSecond != 10 || s.WallSeconds != 40 {
+		t.Errorf("final loss %v (mean of 21…40), on the test half %v, accuracy %v, %v samples/s, %v s; want 30.5, 1.5, 0.75, 10, 40",
+			s.FinalLoss, s.FinalTestLoss, s.FinalAccuracy, s.SamplesPerSecond, s.WallSeconds)
 	}
 }
 

@@ -102,7 +102,7 @@ func asJSON(t *testing.T, v any) string {
 func TestSummaryHasItsPromisedFields(t *testing.T) {
 	var fields map[string]any
 	must(t, json.Unmarshal([]byte(asJSON(t, (&Account{}).Summary())), &fields))
-	for _, name := range []string{"steps", "final_loss", "final_accuracy", "wall_seconds", "samples_per_second", "failures",
+	for _, name := range []string{"steps", "final_loss", "final_test_loss", "final_accuracy", "wall_seconds", "samples_per_second", "failures",
 		"rework_steps", "recovery_seconds", "bytes_pushed", "bytes_pulled", "checkpoint_bytes", "config"} {
 		if _, found := fields[name]; !found {
 			t.Errorf("summary.json has no %s", name)
