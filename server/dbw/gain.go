@@ -157,7 +157,9 @@ func (s *secant) rate(o kintsugi.Optimizer) float64 {
 }
 
 // scales reports whether a rule scales each parameter.
-func scales(r kintsugi.Rule) bool { return r == kintsugi.RuleAdam || r == kintsugi.RuleAdamW }
+func scales(r kintsugi.Rule) bool {
+	return r == kintsugi.RuleAdam || r == kintsugi.RuleAdamW || r == kintsugi.RuleAdagrad
+}
 
 // persistence returns which part of a displacement goes on in the next step.
 func persistence(o kintsugi.Optimizer) float64 {
