@@ -48,6 +48,7 @@ func newReplica(ctx context.Context, cfg *Config, fail func(error), v kintsugi.V
 		held:     make(map[kintsugi.PushID]*held),
 		versions: newVersions(cfg.Layout, chunks, kernels.Rule(rule).States()),
 	}
+	r.versions.keep = cfg.Consistency.Controller != ""
 	first := r.versions.take(v.RestoreStep)
 	s := Shard{ID: id, Chunks: chunks, Line: v.Line, Step: v.RestoreStep, Rule: rule, Params: first.params, State: first.arrays(rule)}
 	if err := cfg.Load(ctx, v, &s); err != nil {
@@ -108,12 +109,19 @@ func (r *replica) apply(c kintsugi.Commit) {
 		counted[i] = r.held[w.Push] // nil: a shard without chunks
 	}
 	src, _ := r.versions.pin(0, 1)
+	var before *version
+	if c.Want&kintsugi.WantDotDisplacement != 0 {
+		before = r.versions.pinPrevious()
+	}
 	dst := r.versions.take(c.Step)
 	r.applying = true
 	r.work.Go(func() {
 		r.cfg.Enter(Committing)
-		products, err := r.step(c, src, dst, counted)
+		products, err := r.step(c, before, src, dst, counted)
 		r.versions.unpin(src)
+		if before != nil {
+			r.versions.unpin(before)
+		}
 		if err != nil { // the device is lost, and with it this process: recovery does the rest
 			r.versions.discard(dst)
 			r.fail(fmt.Errorf("apply step %d to shard %d: %w", c.Step, r.id, err))
@@ -128,9 +136,10 @@ func (r *replica) apply(c kintsugi.Commit) {
 	})
 }
 
-// step applies c to src, writing dst, and returns the by-products of each chunk. Threads take chunks in
-// turn; what a chunk becomes does not depend on which thread has it.
-func (r *replica) step(c kintsugi.Commit, src, dst *version, counted []*held) ([]kintsugi.Products, error) {
+// step applies c to src, writing dst, and returns the by-products of each chunk. before is the version before src,
+// nil if it is not known or not needed. Threads take chunks in turn; what a chunk becomes does not depend on which
+// thread has it.
+func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held) ([]kintsugi.Products, error) {
 	products := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo)
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
@@ -148,7 +157,7 @@ func (r *replica) step(c kintsugi.Commit, src, dst *version, counted []*held) ([
 				for j, h := range counted {
 					k.Operands[j] = h.operand(i, lo, hi, c.Counted[j].Weight)
 				}
-				p, err := k.run(r.cfg.Device, src, dst, lo, hi)
+				p, err := k.run(r.cfg.Device, before, src, dst, lo, hi)
 				if err != nil {
 					failed.Store(&err)
 					return
@@ -182,7 +191,10 @@ func newKernelStep(c kintsugi.Commit) *kernelStep {
 }
 
 // run does the step on the values [lo, hi) of the shard; the operands are set.
-func (k *kernelStep) run(d kernels.Device, src, dst *version, lo, hi int) (kintsugi.Products, error) {
+func (k *kernelStep) run(d kernels.Device, before, src, dst *version, lo, hi int) (kintsugi.Products, error) {
+	if k.WantDot = before != nil; k.WantDot {
+		k.Previous = before.params[lo:hi]
+	}
 	k.Params, k.Next = src.params[lo:hi], dst.params[lo:hi]
 	for i := range k.Rule.States() {
 		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]

@@ -28,17 +28,20 @@ type frame struct {
 	crc    uint32
 }
 
-// versions holds the versions of one shard: the released one, which is read, and the one after it.
+// versions holds the versions of one shard: the released one, which is read, and the one after it. Where steps
+// are asked for products with the displacement of the step before, also the one before it.
 type versions struct {
 	layout *kintsugi.Layout
 	chunks kintsugi.ChunkRange
 	states int
+	keep   bool // keep the version before the current one; set before the first is published
 
-	mu      sync.Mutex
-	current *version // released
-	next    *version // applied and not released; nil: none
-	free    []*version
-	changed chan struct{} // closed when current changes
+	mu       sync.Mutex
+	previous *version // nil: none, or not kept
+	current  *version // released
+	next     *version // applied and not released; nil: none
+	free     []*version
+	changed  chan struct{} // closed when current changes
 }
 
 func newVersions(l *kintsugi.Layout, chunks kintsugi.ChunkRange, states int) *versions {
@@ -87,7 +90,12 @@ func (v *versions) publish(x *version) {
 	if x == nil {
 		x, v.next = v.next, nil
 	}
-	v.retire(v.current)
+	if v.keep {
+		v.retire(v.previous)
+		v.previous = v.current
+	} else {
+		v.retire(v.current)
+	}
 	v.current = x
 	close(v.changed)
 	v.changed = make(chan struct{})
@@ -114,6 +122,17 @@ func (v *versions) pin(atLeast kintsugi.Step, n int) (*version, <-chan struct{})
 	}
 	v.current.pins += n
 	return v.current, nil
+}
+
+// pinPrevious returns the version before the current one, pinned; nil if it is not kept.
+func (v *versions) pinPrevious() *version {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.previous == nil || v.previous.step+1 != v.current.step {
+		return nil
+	}
+	v.previous.pins++
+	return v.previous
 }
 
 func (v *versions) unpin(x *version) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 func newTestVersions(t *testing.T) *versions {
@@ -117,5 +118,64 @@ func TestFramesAreEncodedOnce(t *testing.T) {
 	}
 	if y := write(v, 2); &v.encoded(y)[0] == &a[0] {
 		t.Error("version 2 has the frames of version 1")
+	}
+}
+
+// The version before the current one is kept where it is asked for, for one step, at the cost of one buffer.
+func TestTheVersionBeforeIsKept(t *testing.T) {
+	v := newTestVersions(t)
+	v.keep = true
+	first(v)
+	if x := v.pinPrevious(); x != nil {
+		t.Fatalf("before the first step there is a version %d", x.step)
+	}
+	seen := make(map[*version]bool)
+	for step := kintsugi.Step(1); step < 10; step++ {
+		seen[write(v, step)] = true
+		x := v.pinPrevious()
+		if x == nil || x.step != step-1 || x.params[0] != float32(step-1) {
+			t.Fatalf("after step %d the version before is %+v", step, x)
+		}
+		v.unpin(x)
+	}
+	if len(seen) != 3 {
+		t.Errorf("nine steps used %d buffers, want 3", len(seen))
+	}
+}
+
+// The products that a commit asks for are those of the two versions before the step.
+func TestAStepHasTheProductsThatAreAskedFor(t *testing.T) {
+	v := newTestVersions(t)
+	n := 100
+	version := func(x float32) *version {
+		y := v.take(0)
+		for i := range y.params {
+			y.params[i] = x * float32(i)
+		}
+		return y
+	}
+	before, src, dst := version(1), version(0.75), version(0)
+	values := make([]float32, n)
+	var norm, dot, moved float64
+	for i := range values {
+		values[i] = 0.5
+		norm += 0.25
+		dot += 0.5 * -0.25 * float64(i)
+		moved += 0.125 * 0.125
+	}
+	c := kintsugi.Commit{
+		Counted: make([]kintsugi.Weighted, 1), Scale: 1, Optimizer: kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.25},
+		Want: kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement,
+	}
+	k := newKernelStep(c)
+	k.Operands[0] = kernels.Operand{Weight: 1, Values: values}
+	got, err := k.run(kernels.Best(), before, src, dst, 0, n)
+	if want := (kintsugi.Products{SquaredNorm: norm, DotDisplacement: dot, SquaredDisplacement: moved}); err != nil || got != want {
+		t.Errorf("products %+v (%v), want %+v", got, err, want)
+	}
+	k.Operands[0] = kernels.Operand{Weight: 1, Values: values}
+	got, err = k.run(kernels.Best(), nil, src, dst, 0, n)
+	if err != nil || got.DotDisplacement != 0 {
+		t.Errorf("without the version before: %+v (%v)", got, err)
 	}
 }

@@ -103,6 +103,9 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 		c.Steps = kintsugi.Step(pick(5, 60))
 	}
 	c.Consistency = drawConsistency(rng, c.Workers)
+	if choose := rand.New(rand.NewPCG(seed, 0x646277)); c.Consistency.Late == agg.Drop && choose.IntN(2) == 0 { // a source of its own: the other draws stay what they were
+		c.Consistency = agg.Config{Lead: kintsugi.Infinite, Controller: []string{"dbw", "dbw:joint", "dbw:paper", "bdbw", "adasync:1"}[choose.IntN(5)]}
+	}
 	turn := c.Compute + 5*c.Jitter + 2*c.Kernel // of a step, about
 	c.Storm = time.Duration(c.Steps)*turn*time.Duration(pick(1, 4)) + time.Duration(pick(0, 10))*time.Second
 	c.FaultEvery = time.Duration(float64(turn) * math.Exp(rng.Float64()*4) / 3) // about 0.05 to 3 in a step

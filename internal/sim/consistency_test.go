@@ -104,6 +104,12 @@ func TestEveryPresetConverges(t *testing.T) {
 		{"async:discount", 0.05, 400},
 		{"ssp:0", 0.05, 200},
 		{"ssp:2", 0.05, 200},
+		{"dbw", 0.1, 60},
+		{"dbw:wait", 0.1, 60},
+		{"dbw:joint", 0.1, 80},
+		{"dbw:paper,pull", 0.1, 60},
+		{"bdbw", 0.1, 60},
+		{"adasync:2", 0.1, 60},
 		{"rennala:6", 0.1, 60},
 		{"rennala:6,limit=2,credit=3,wait", 0.1, 60},
 	} {
@@ -171,6 +177,8 @@ func TestWhoWaitsForAStraggler(t *testing.T) {
 		{"ssp:0", 1, 3},
 		{"ssp:4", 5, 15},
 		{"backup:1", 0, 40},
+		{"dbw", 0, 40},
+		{"dbw:wait", 0, 40},
 		{"async", 0, 40},
 		{"rennala:4", 0, 40},
 	} {

@@ -31,6 +31,10 @@ type Config struct {
 	// the members cannot have as many, because each may have only PerWorker, the step waits for what they can.
 	Quota int
 
+	// Controller names the rule that chooses the quota before every step, in the words of package server/dbw;
+	// empty: none. It decides in place of Quota and Backup, which are 0 then; see Round.Choose.
+	Controller string
+
 	// Backup is the number of members that a step with Quota 0 does not wait for. At least one gradient
 	// makes a step, however few the members are.
 	Backup int
@@ -75,6 +79,12 @@ func (c Config) Check(workers int) error {
 			fmt.Sprintf("%d backup workers of %d leave nobody to wait for; use at most %d", c.Backup, workers, workers-1)},
 		{c.Quota > 0 && c.Backup > 0,
 			fmt.Sprintf("a quota of %d gradients and %d backup workers contradict each other; use one of them", c.Quota, c.Backup)},
+		{c.Controller != "" && (c.Quota > 0 || c.Backup > 0),
+			fmt.Sprintf("%s chooses the quota; a quota of %d and %d backup workers contradict it", c.Controller, c.Quota, c.Backup)},
+		{c.Controller != "" && (c.limit() > 1 || c.bound() > 0),
+			fmt.Sprintf("%s counts one fresh gradient of each worker; leave out staleness, limit and credit", c.Controller)},
+		{c.Controller != "" && c.Scale == Sum,
+			fmt.Sprintf("%s chooses how many gradients a mean has; with a sum the quota would change the learning rate too", c.Controller)},
 		{c.Quota > workers*c.limit(),
 			fmt.Sprintf("a quota of %d gradients: %d workers cannot have more than %d in one step", c.Quota, workers, workers*c.limit())},
 		{c.Leads() != kintsugi.Infinite && c.credit() > 1,
@@ -100,6 +110,8 @@ func (c Config) limit() int { return min(max(1, c.PerWorker), c.credit()) }
 func (c Config) quota(members int) (int, string) {
 	most := c.limit() * members
 	switch {
+	case c.Controller != "":
+		return members, fmt.Sprintf("all members (%d) until %s has chosen", members, c.Controller)
 	case c.Quota == 0 && c.Backup == 0:
 		return members, fmt.Sprintf("all members (%d)", members)
 	case c.Quota == 0 && members <= c.Backup:
@@ -116,7 +128,7 @@ func (c Config) quota(members int) (int, string) {
 // Leads returns the lead that has to be kept, kintsugi.Infinite for none. Where a step waits for a fresh
 // gradient of every member nobody can be ahead, and there is nothing to keep.
 func (c Config) Leads() uint32 {
-	if c.Quota == 0 && c.Backup == 0 && c.bound() == 0 {
+	if c.Quota == 0 && c.Backup == 0 && c.Controller == "" && c.bound() == 0 {
 		return kintsugi.Infinite
 	}
 	return c.Lead

@@ -26,6 +26,13 @@ func TestEachPresetIsItsPointInTheSpaceOfKnobs(t *testing.T) {
 		"ssp:3,discount,sum":         {Quota: 1, Late: Apply, Staleness: inf, Lead: 3, PerWorker: math.MaxInt32, Discount: true, Scale: Sum},
 		"ssp:3,lead=inf":             {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32},
 		"rennala:8":                  {Quota: 8, Lead: inf, PerWorker: 8, Credit: 8},
+		"dbw":                        {Controller: "dbw", Lead: inf},
+		"dbw:paper,wait":             {Controller: "dbw:paper", Lead: inf, Busy: kintsugi.Wait},
+		"dbw:joint":                  {Controller: "dbw:joint", Lead: inf},
+		"bdbw:pull":                  {Controller: "bdbw", Lead: inf, Busy: kintsugi.Pull},
+		"adasync":                    {Controller: "adasync:1", Lead: inf},
+		"adasync:wait":               {Controller: "adasync:1", Lead: inf, Busy: kintsugi.Wait},
+		"adasync:4,wait":             {Controller: "adasync:4", Lead: inf, Busy: kintsugi.Wait},
 		"rennala:8,limit=2,credit=3": {Quota: 8, Lead: inf, PerWorker: 2, Credit: 3},
 	} {
 		got, err := Preset(text)
@@ -49,7 +56,7 @@ func TestEveryListedFormIsRead(t *testing.T) {
 		}
 		for _, o := range Options() {
 			sep := ":"
-			if text != form {
+			if strings.Contains(text, ":") {
 				sep = ","
 			}
 			if _, err := Preset(text + sep + strings.Replace(o, "N", "2", 1)); err != nil {
@@ -80,6 +87,9 @@ func TestAWrongPresetIsAUsageErrorThatSaysHowItIsWritten(t *testing.T) {
 		"backup:1,lead=-1":  `"lead=-1" is no option`,
 		"backup:1 ,pull":    "write backup:B",
 		"rennala:4,limit=x": `"limit=x" is no option`,
+		"dbw:4":             `"4" is no option; use dbw`,
+		"bsp:paper":         `"paper" is no option`,
+		"adasync:0":         "write adasync:K with a whole number K from 1",
 	} {
 		_, err := Preset(text)
 		if !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), says) {
@@ -101,6 +111,9 @@ func TestKnobsThatContradictEachOtherAreAUsageError(t *testing.T) {
 		{Config{Quota: 9, Lead: inf, PerWorker: 8, Credit: 2}, "4 workers cannot have more than 8 in one step"},
 		{Config{Quota: 1, Late: Apply, Staleness: inf, Lead: 3, Credit: 2}, "a lead of 3 cannot be kept with a credit of 2"},
 		{Config{Lead: inf, Credit: 2}, "of no use"},
+		{Config{Controller: "dbw", Backup: 1}, "dbw chooses the quota"},
+		{Config{Controller: "dbw", Late: Apply, Staleness: 2, Lead: inf}, "one fresh gradient"},
+		{Config{Controller: "bdbw", Scale: Sum, Lead: inf}, "with a sum the quota would change the learning rate"},
 		{Config{Busy: 9}, "way 9"},
 	} {
 		if err := c.cfg.Check(4); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), c.says) {

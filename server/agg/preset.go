@@ -3,6 +3,7 @@ package agg
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,8 +13,10 @@ import (
 // A preset is a named point in the space of Config.
 type preset struct {
 	name  string
-	param string // letter of its number, "" if it takes none
-	least uint32 // smallest number that makes sense
+	param string   // letter of its number, "" if it takes none
+	usual uint32   // the number where none is written; 0: it must be
+	kinds []string // words that may come first, each another rule of the same family
+	least uint32   // smallest number that makes sense
 	make  func(n uint32) Config
 }
 
@@ -30,6 +33,14 @@ var presets = []preset{
 		// One worker alone must be able to make the step.
 		return Config{Quota: int(k), Lead: kintsugi.Infinite, PerWorker: int(k), Credit: int(k)}
 	}},
+	{name: "dbw", kinds: []string{"paper", "joint"}, make: func(uint32) Config { return chosenBy("dbw") }},
+	{name: "bdbw", make: func(uint32) Config { return chosenBy("bdbw") }},
+	{name: "adasync", param: "K", least: 1, usual: 1, make: func(k uint32) Config { return chosenBy(fmt.Sprintf("adasync:%d", k)) }},
+}
+
+// chosenBy returns the configuration in which a controller chooses the quota.
+func chosenBy(controller string) Config {
+	return Config{Controller: controller, Lead: kintsugi.Infinite}
 }
 
 // maxParam bounds the number of a preset and of an option: far above any use, far below an overflow.
@@ -47,7 +58,13 @@ func (p preset) form() string {
 func Presets() []string {
 	var forms []string
 	for _, p := range presets {
+		if p.usual > 0 {
+			forms = append(forms, p.name)
+		}
 		forms = append(forms, p.form())
+		for _, k := range p.kinds {
+			forms = append(forms, p.name+":"+k)
+		}
 	}
 	return forms
 }
@@ -107,12 +124,15 @@ func Preset(text string) (Config, error) {
 
 // read makes the configuration of p from the words after its name.
 func (p preset) read(text string, words []string) (Config, error) {
-	n := uint32(0)
-	if p.param != "" {
-		ok := len(words) > 0
-		if ok {
-			n, ok = number(words[0])
-		}
+	n := p.usual
+	first := ""
+	if len(words) > 0 {
+		first = words[0]
+	}
+	kind := slices.Contains(p.kinds, first)
+	if _, numeral := number(first); p.param != "" && (numeral || p.usual == 0) {
+		var ok bool
+		n, ok = number(first)
 		if !ok || n < p.least || n == kintsugi.Infinite {
 			return Config{}, fmt.Errorf("%w: consistency %q: write %s with a whole number %s from %d to %d, such as %s:%d",
 				kintsugi.ErrUsage, text, p.form(), p.param, p.least, maxParam, p.name, p.least+1)
@@ -120,6 +140,10 @@ func (p preset) read(text string, words []string) (Config, error) {
 		words = words[1:]
 	}
 	c := p.make(n)
+	if kind {
+		c.Controller += ":" + first
+		words = words[1:]
+	}
 	for _, w := range words {
 		if !c.option(w) {
 			return Config{}, fmt.Errorf("%w: consistency %q: %q is no option; use %s with any of %s",

@@ -32,6 +32,9 @@ type Round struct {
 	last map[kintsugi.Slot]kintsugi.PushID
 
 	floor map[kintsugi.Slot]kintsugi.Step // set by Begin
+
+	chosen int    // quota of the next step by Choose; 0: that of the configuration
+	reason string // of chosen
 }
 
 // NewRound returns a round that gathers step released+1. The caller has checked cfg.
@@ -114,6 +117,12 @@ func (r *Round) Decide(members int) (Decision, bool) {
 		return Decision{}, false
 	}
 	quota, reason := r.cfg.quota(members)
+	if r.chosen > 0 {
+		quota, reason = min(r.chosen, members*r.cfg.limit()), r.reason
+	}
+	if len(r.open) < quota {
+		return Decision{}, false
+	}
 	per := max(1, r.cfg.PerWorker)
 	var chosen []kintsugi.Ticket
 	taken := make(map[kintsugi.Slot]int, members)
@@ -142,6 +151,13 @@ func (r *Round) Decide(members int) (Decision, bool) {
 	return d, true
 }
 
+// Choose sets the quota of the next step alone, with its reason in words. Until it is called the quota is that
+// of the configuration. A step that is committed already is not changed.
+func (r *Round) Choose(quota int, reason string) { r.chosen, r.reason = max(1, quota), reason }
+
+// Waiting returns how many open tickets there are, all of which may be counted.
+func (r *Round) Waiting() int { return len(r.open) }
+
 // Adopt takes over a step that a conductor before this one committed: its pushes count as counted.
 func (r *Round) Adopt(counted []kintsugi.Weighted) {
 	r.counted = []kintsugi.PushID{}
@@ -154,7 +170,7 @@ func (r *Round) Adopt(counted []kintsugi.Weighted) {
 // become too late, each with its reason.
 func (r *Round) Release(step kintsugi.Step) []kintsugi.Refused {
 	r.Remember(r.counted)
-	r.released, r.counted = step, nil
+	r.released, r.counted, r.chosen = step, nil, 0
 	var late []kintsugi.Refused
 	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool {
 		reason := r.tooLate(t)

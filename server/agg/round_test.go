@@ -15,6 +15,7 @@ func drawPreset(t *rapid.T, workers int) agg.Config {
 	for _, text := range []string{
 		"bsp", "backup:0", "backup:1", "backup:2", "async", "async:discount", "async:staleness=2", "async:credit=3", "async:drop",
 		"ssp:0", "ssp:2", "ssp:2,discount,sum", "rennala:1", "rennala:5", "rennala:5,limit=2", "backup:1,staleness=1,discount",
+		"dbw", "adasync:2",
 	} {
 		if c, err := agg.Preset(text); err == nil && c.Check(workers) == nil {
 			fit = append(fit, c)
@@ -37,6 +38,9 @@ func TestEveryPresetMakesStepsWithinItsBounds(t *testing.T) {
 		}
 		unsettled := make(map[kintsugi.PushID]bool)
 		for range 30 {
+			if cfg.Controller != "" {
+				r.Choose(rapid.IntRange(1, workers+1).Draw(t, "quota"), "drawn")
+			}
 			d, ok := r.Decide(workers)
 			for ; !ok; d, ok = r.Decide(workers) {
 				slot := drawWithCredit(t, next, unsettled, cfg.Pace().Credit)
@@ -144,5 +148,40 @@ func TestAWorkerOfRennalaThatComesBackIsCountedOnce(t *testing.T) {
 	d, ok := r.Decide(2)
 	if !ok || len(d.Choices) != 4 || d.Choices[0].Ticket.Push.Incarnation != 2 || d.Choices[1].Ticket.Push.Incarnation != 2 {
 		t.Fatalf("the step counts %+v", d.Choices)
+	}
+}
+
+// A quota that is chosen holds for one step, and for no more gradients than the members can have.
+func TestAChosenQuotaHoldsForOneStep(t *testing.T) {
+	r := agg.NewRound(agg.Config{Controller: "dbw", Lead: kintsugi.Infinite}, 0)
+	r.Choose(2, "two will do")
+	for slot := range kintsugi.Slot(2) {
+		if _, ok := r.Decide(3); ok {
+			t.Fatalf("a step of %d gradients", slot)
+		}
+		r.Offer(ticket(slot, 0, 0))
+	}
+	if d, ok := r.Decide(3); !ok || d.Quota != 2 || d.Reason != "two will do" {
+		t.Fatalf("the step is %+v, %v", d, ok)
+	}
+	r.Release(1)
+	r.Offer(ticket(0, 1, 0))
+	r.Offer(ticket(1, 1, 0))
+	if d, ok := r.Decide(3); ok {
+		t.Errorf("without a choice two of three make the step %+v", d)
+	}
+	r.Choose(1, "one is enough after all")
+	if r.Waiting() != 2 {
+		t.Errorf("%d tickets wait, want 2", r.Waiting())
+	}
+	if d, ok := r.Decide(3); !ok || d.Quota != 1 {
+		t.Errorf("the step is %+v, %v", d, ok)
+	}
+	r.Release(2)
+	r.Choose(9, "more than there are")
+	r.Offer(ticket(0, 2, 0))
+	r.Offer(ticket(1, 2, 0))
+	if d, ok := r.Decide(2); !ok || d.Quota != 2 {
+		t.Errorf("of two members the step is %+v, %v", d, ok)
 	}
 }

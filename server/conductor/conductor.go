@@ -83,6 +83,8 @@ type Conductor struct {
 	round *agg.Round
 	ready Ready
 
+	steering *steering // chooses quotas; nil: the configuration does
+
 	taken    []*kintsugi.Taken // by shard; nil: has not answered yet on its present stream
 	released kintsugi.Step
 	last     kintsugi.Released // what was released last, for shards and workers that missed it
@@ -131,8 +133,13 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 	if err := cfg.Consistency.Check(cfg.Slots); err != nil {
 		return nil, err
 	}
+	steering, err := newSteering(cfg.Consistency, now)
+	if err != nil {
+		return nil, err
+	}
 	return &Conductor{
 		cfg:         cfg,
+		steering:    steering,
 		taken:       make([]*kintsugi.Taken, cfg.Shards),
 		known:       make([]uint64, cfg.Shards),
 		members:     make(map[kintsugi.Slot]*member),
@@ -191,6 +198,7 @@ func (c *Conductor) proceed(now time.Time) {
 	if !c.started && !c.start(now) {
 		return
 	}
+	c.ask(now)
 	if d, ok := c.round.Decide(c.admitted()); ok {
 		c.commit(now, d)
 	}
@@ -219,6 +227,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 		o.tickets = append(o.tickets, choice.Ticket)
 		o.commit.Counted = append(o.commit.Counted, kintsugi.Weighted{Push: choice.Ticket.Push, Weight: choice.Weight})
 	}
+	c.steering.commit(now, &o.commit)
 	c.open = o
 	c.toAllShards(o.commit)
 }
@@ -228,6 +237,7 @@ func (c *Conductor) release(now time.Time) {
 	o := c.open
 	c.open = nil
 	c.released = o.commit.Step
+	c.steering.released(now, o)
 	rel := kintsugi.Released{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: c.released}
 	for _, w := range o.commit.Counted {
 		rel.Counted = append(rel.Counted, w.Push)

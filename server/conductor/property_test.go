@@ -323,6 +323,8 @@ func drawBench(t *rapid.T, faults int) *bench {
 		{Quota: 1, Late: agg.Apply, Staleness: 2, Discount: true},
 		{Quota: workers, Late: agg.Apply, Staleness: 1, Scale: agg.Sum},
 		{Quota: workers, Late: agg.Apply, Staleness: kintsugi.Infinite, PerWorker: 1 << 30},
+		{Controller: "dbw", Lead: kintsugi.Infinite},
+		{Controller: "adasync:2", Lead: kintsugi.Infinite},
 	}).Draw(t, "consistency")
 	cfg := conductor.Config{
 		Line: 2, View: 5, Model: 7, Slots: workers, Consistency: consistency,

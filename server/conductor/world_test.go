@@ -338,7 +338,11 @@ func (r *replica) apply() {
 	c := r.applying
 	r.applying, r.applied = nil, c
 	r.world.say("shard %d: has applied step %d", r.id, c.Step)
-	r.core.Applied(c.Decided, []kintsugi.Products{{SquaredNorm: 4}}, time.Millisecond, 0, 0)
+	p := kintsugi.Products{SquaredNorm: 4}
+	if c.Want != 0 {
+		p.DotDisplacement, p.SquaredDisplacement = -0.1, 0.04
+	}
+	r.core.Applied(c.Decided, []kintsugi.Products{p}, time.Millisecond, 0, 0)
 	r.perform()
 }
 

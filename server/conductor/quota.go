@@ -1,0 +1,109 @@
+package conductor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/dbw"
+)
+
+// steering tells a controller of the run and asks it for quotas. A conductor that takes over begins with one that
+// knows nothing: what an earlier one has learnt is worth less than the certainty that nothing is believed that no
+// shard has said. Nil steers nothing: the quota is that of the configuration.
+type steering struct {
+	controller dbw.Controller
+	origin     time.Time
+
+	asked  bool          // for the step after version
+	after  kintsugi.Step // version
+	since  time.Time     // when it was asked
+	choice dbw.Choice
+	early  []dbw.Arrival // tickets that came before the first question
+}
+
+// newSteering returns the steering of a configuration, nil if it has no controller.
+func newSteering(cfg agg.Config, now time.Time) (*steering, error) {
+	if cfg.Controller == "" {
+		return nil, nil
+	}
+	c, err := dbw.New(cfg.Controller, cfg.Busy)
+	return &steering{controller: c, origin: now, choice: dbw.Choice{Rate: 1}}, err
+}
+
+func (s *steering) seconds(t time.Time) float64 { return t.Sub(s.origin).Seconds() }
+
+// ask has the quota of the step after the released version chosen, once, and again when those that came are all that
+// is worth waiting for.
+func (c *Conductor) ask(now time.Time) {
+	s := c.steering
+	if s == nil || c.admitted() == 0 {
+		return
+	}
+	if !s.asked || s.after != c.released {
+		s.asked, s.after, s.since = true, c.released, now
+		s.choice = s.controller.Choose(dbw.Release{
+			Version: c.released, At: s.seconds(now), Members: c.admitted(), Optimizer: c.cfg.Schedule.At(c.released + 1),
+		})
+		c.round.Choose(s.choice.Quota, s.choice.Reason)
+		for _, a := range s.early {
+			s.controller.Arrived(a)
+		}
+		s.early = nil
+		return
+	}
+	patience := time.Duration(s.choice.Patience * float64(time.Second))
+	if have := c.round.Waiting(); patience > 0 && have > 0 && have < s.choice.Quota && now.Sub(s.since) >= patience {
+		c.round.Choose(have, fmt.Sprintf("%d of a quota of %d: the others have not come in %v, expected were %.3g s",
+			have, s.choice.Quota, patience.Round(time.Millisecond), s.choice.Expected))
+	}
+}
+
+// arrived tells the controller of a finished gradient. One that was given up has no examples.
+func (s *steering) arrived(now time.Time, t kintsugi.Ticket) {
+	if s == nil || t.Examples == 0 {
+		return
+	}
+	a := dbw.Arrival{Slot: t.Push.Slot, Version: t.Push.Version, At: s.seconds(now)}
+	if !s.asked {
+		a.At = max(0, a.At)
+		s.early = append(s.early, a)
+		return
+	}
+	s.controller.Arrived(a)
+}
+
+// commit has the choice shape a commit: the learning rate, and what the kernel is to tell of it.
+func (s *steering) commit(now time.Time, c *kintsugi.Commit) {
+	if s == nil {
+		return
+	}
+	s.controller.Committed(s.seconds(now))
+	c.Want = s.choice.Want
+	if s.choice.Rate != 1 {
+		c.Optimizer.LearningRate = float32(float64(c.Optimizer.LearningRate) * s.choice.Rate)
+	}
+}
+
+// released tells the controller what a step came to. Of a step whose tickets a conductor before this one has seen
+// nothing can be said.
+func (s *steering) released(now time.Time, o *open) {
+	if s == nil || len(o.tickets) != len(o.commit.Counted) {
+		return
+	}
+	const both = kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement
+	out := dbw.Outcome{Step: o.commit.Step, At: s.seconds(now), Optimizer: o.commit.Optimizer, Measured: o.commit.Want&both == both}
+	for i, t := range o.tickets {
+		share := float64(o.commit.Counted[i].Weight) * float64(o.commit.Scale)
+		out.Gradients = append(out.Gradients, dbw.Gradient{Share: share, SquaredNorm: t.SquaredNorm, Loss: t.Loss})
+	}
+	for _, stable := range o.stable {
+		for _, p := range stable.Products {
+			out.SquaredNorm += p.SquaredNorm
+			out.Dot += p.DotDisplacement
+			out.SquaredDisplacement += p.SquaredDisplacement
+		}
+	}
+	s.controller.Released(out)
+}

@@ -1,0 +1,173 @@
+package dbw
+
+import (
+	"math"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Estimate is what is known of the gradient: all of the counted, decoded ones, in float64.
+type Estimate struct {
+	Variance  float64 // V̂: total variance of one worker's gradient
+	Square    float64 // Ŝ: ‖∇F‖²
+	Curvature float64 // L̂: of the loss along the way the parameters go
+	Rate      float64 // η: effective learning rate, how far a gradient moves the parameters in the end
+	Progress  float64 // decrease of the loss per step, measured; 0: not
+	Horizon   float64 // steps over which the gain is looked at; 0: one
+}
+
+// Gain returns the decrease of the loss that a step with quota k is expected to bring. Looking one step
+// ahead, that is the paper's bound
+//
+//	G(k) = (η − Lη²/2)·S − (Lη²/2)·V/k.
+//
+// Over a horizon of H steps it is G(k) = R − Φ/(k·H), with the measured progress R and the height of the noise
+// floor Φ/k = ηV/(2(2 − ηL)·k), to which a run with quota k rises once and no further: what noise adds to the
+// loss in one step, later steps take off again, so that counting it in each would make every quota too large.
+func (e Estimate) Gain(k int) float64 {
+	if e.Horizon == 0 {
+		half := e.Curvature * e.Rate * e.Rate / 2
+		return (e.Rate-half)*e.Square - half*e.Variance/float64(k)
+	}
+	return e.Progress - e.floor()/(float64(k)*e.Horizon)
+}
+
+// floor returns Φ. Near the edge of stability, where ηL reaches 2, it is cut off.
+func (e Estimate) floor() float64 {
+	return e.Rate * e.Variance / (2 * max(edge, 2-e.Rate*max(0, e.Curvature)))
+}
+
+const edge = 0.1
+
+// moments estimates V̂ and Ŝ.
+type moments struct {
+	variance, square average
+	sinceVariance    int // steps of one gradient, which say nothing of the variance
+}
+
+// add takes a step and returns its Ŝ, which may be negative: cut off at zero it would be biased.
+func (m *moments) add(o Outcome) (square float64, ok bool) {
+	k := float64(len(o.Gradients))
+	if len(o.Gradients) == 0 || !finite(o.SquaredNorm) {
+		return 0, false
+	}
+	total := 0.0
+	for _, g := range o.Gradients {
+		total += g.Share * g.SquaredNorm
+	}
+	if !finite(total) {
+		return 0, false
+	}
+	v := m.variance.value()
+	if k > 1 {
+		v = (total - o.SquaredNorm) * k / (k - 1)
+		m.variance.add(v)
+		m.sinceVariance = 0
+	} else {
+		m.sinceVariance++
+	}
+	square = o.SquaredNorm - v/k
+	m.square.add(square)
+	return square, true
+}
+
+// secant estimates the curvature along the displacement d of the step before, and the progress:
+//
+//	L̂ = (⟨ḡ₊, d⟩ − ⟨∇F, d⟩) / ‖d‖², numerator and denominator summed over the window,
+//	R̂ = −(⟨ḡ₊, d⟩ + ⟨∇F, d⟩) / 2, the trapezoid between the two ends of d.
+//
+// ⟨ḡ₊, d⟩ is a by-product of the kernel, and unbiased since ḡ₊ was drawn after d. ⟨ḡ, d⟩ is not, since d holds the
+// noise of ḡ. In d = β·d₋₁ − (1−β)·η·ḡ the noise sits in the second term alone, so
+//
+//	⟨∇F, d⟩ = β·⟨ḡ, d₋₁⟩ − (1−β)·η·Ŝ,
+//
+// with β = 0 for plain SGD, the momentum for momentum, β₁ for Adam; and η the effective rate, how far a gradient
+// moves the parameters in all the steps that it has part in. Neither needs a loss.
+//
+// Limitation: rules that scale each parameter have no one rate. It is measured by how far they go, which is near
+// enough for the progress, but not for the curvature, a small difference of two such terms: theirs is left 0, and
+// the noise floor is then that of a rate far from the edge of stability.
+type secant struct {
+	rise, path average // of L̂: numerator and denominator
+	progress   progress
+	slope      float64 // ⟨∇F, d⟩ of the step before
+	squared    float64 // ‖d‖² of the step before
+	step       kintsugi.Step
+	pending    bool
+	moved      average // ‖d‖²
+	spread     average // what it would be at rate 1: their ratio is the square of the rate
+}
+
+func newSecant(memory float64) secant {
+	return secant{rise: newAverage(memory), path: newAverage(memory), moved: newAverage(memory), spread: newAverage(memory)}
+}
+
+// add takes a step, with its Ŝ and the present V̂.
+func (s *secant) add(o Outcome, square, variance float64) {
+	follows := s.pending && o.Step == s.step+1 && o.Measured && finite(o.Dot)
+	before := 0.0
+	if follows {
+		before = o.Dot
+		if !scales(o.Optimizer.Rule) {
+			s.rise.add(o.Dot - s.slope)
+			s.path.add(s.squared)
+		}
+		s.progress.add(-(o.Dot + s.slope) / 2)
+	}
+	if s.pending = o.Measured && finite(o.SquaredDisplacement); !s.pending {
+		return
+	}
+	beta := persistence(o.Optimizer)
+	s.measure(o, square, variance)
+	s.slope = beta*before - (1-beta)*s.rate(o.Optimizer)*square
+	s.squared, s.step = o.SquaredDisplacement, o.Step
+}
+
+// curvature returns L̂, 0 before anything is known.
+func (s *secant) curvature() float64 {
+	if path := s.path.value(); path > 0 {
+		return s.rise.value() / path
+	}
+	return 0
+}
+
+// known reports whether there is any estimate.
+func (s *secant) known() bool { return s.progress.steps > 0 }
+
+// measure notes how far a step has gone, for rules that scale each parameter: they have no rate of their own.
+func (s *secant) measure(o Outcome, square, variance float64) {
+	beta := persistence(o.Optimizer)
+	unit := max(0, square) + variance/float64(len(o.Gradients))*(1-beta)/(1+beta)
+	if lr := float64(o.Optimizer.LearningRate); lr > 0 {
+		s.moved.add(o.SquaredDisplacement / (lr * lr))
+		s.spread.add(unit)
+	}
+}
+
+// rate returns the effective learning rate.
+func (s *secant) rate(o kintsugi.Optimizer) float64 {
+	lr := float64(o.LearningRate)
+	if !scales(o.Rule) {
+		return lr / (1 - persistence(o))
+	}
+	if s.spread.value() <= 0 {
+		return 0
+	}
+	return lr * math.Sqrt(s.moved.value()/s.spread.value())
+}
+
+// scales reports whether a rule scales each parameter.
+func scales(r kintsugi.Rule) bool {
+	return r == kintsugi.RuleAdam || r == kintsugi.RuleAdamW || r == kintsugi.RuleAdagrad
+}
+
+// persistence returns which part of a displacement goes on in the next step.
+func persistence(o kintsugi.Optimizer) float64 {
+	switch o.Rule {
+	case kintsugi.RuleMomentum, kintsugi.RuleNesterov:
+		return float64(o.Momentum)
+	case kintsugi.RuleAdam, kintsugi.RuleAdamW:
+		return float64(o.Beta1)
+	}
+	return 0
+}
