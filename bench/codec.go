@@ -18,12 +18,12 @@ type CodecRow struct {
 	GradientGBPerS float64 `json:"gradient_gb_per_s"`         // of the gradient's float32, so that codecs compare; of a checksum, what is summed
 }
 
-// Codecs asks what it costs to make a gradient smaller, beside loops that do nothing but move the same bytes. For
+// CodecSpeed asks what it costs to make a gradient smaller, beside loops that do nothing but move the same bytes. For
 // each size and number of threads, with the device and in the rounds of cfg, and for each codec: encoding alone;
 // encoding as a worker does it, with the residual of the push before; decoding; the check of a payload that
 // arrived; and for top-k the selection alone. Then the checksum of a frame beside that of the standard library.
 // What cfg says about gradients of a step is not used.
-func Codecs(ctx context.Context, cfg KernelsConfig, codecs []compress.Codec) ([]CodecRow, error) {
+func CodecSpeed(ctx context.Context, cfg KernelsConfig, codecs []compress.Codec) ([]CodecRow, error) {
 	var rows []CodecRow
 	for _, size := range cfg.Sizes {
 		for _, threads := range cfg.Threads {

@@ -27,7 +27,7 @@ func benchCodecCommand() *cobra.Command {
 				}
 				codecs = append(codecs, c)
 			}
-			rows, err := bench.Codecs(cmd.Context(), cfg, codecs)
+			rows, err := bench.CodecSpeed(cmd.Context(), cfg, codecs)
 			if err != nil {
 				return err
 			}
