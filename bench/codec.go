@@ -244,8 +244,3 @@ func (b *codecBench) checksums() (timed []*Timed, shown int) {
 	}
 	return append(timed, bounds...), len(timed)
 }
-
-// CheckCodecs is CheckKernels for the rows of [Codecs].
-func CheckCodecs(rows []CodecRow) error {
-	return nil
-}

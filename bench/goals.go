@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 // Check returns a usage error where the configuration asks for nothing, or for more than there is.
@@ -46,6 +47,32 @@ func CheckKernels(rows []Row) error {
 		case r.Name == "adam" && (r.DType == "int8" || r.DType == "bf16") && !inCache:
 			least(r, "the fraction of the bound", r.Fraction, 0.75)
 			least(r, "the ratio to fp32", r.Ratio, 1)
+		}
+	}
+	return errors.Join(missed...)
+}
+
+// CheckCodecs is CheckKernels for rows of [Codecs].
+func CheckCodecs(rows []CodecRow) error {
+	var missed []error
+	least := func(r CodecRow, what string, got, goal float64) {
+		if got < 0.8*goal {
+			missed = append(missed, fmt.Errorf("%s of %s, %s, %d values, %d threads: %s is %.2f; the goal is %.2f", r.Name, r.DType, r.Variant, r.Elements, r.Threads, what, got, goal))
+		}
+	}
+	encode := map[string]float64{"bf16": 0.8, "int8": 0.6, "sign": 0.6}
+	for _, r := range rows {
+		inCache := 4*r.Elements < 4<<20
+		switch {
+		case r.Name == "crc32c" && r.Variant == "folded" && inCache && kernels.FoldsCRC32C():
+			least(r, "the ratio to hash/crc32", r.Ratio, 2)
+		case inCache:
+		case r.Name == "encode" && r.Variant == "feedback":
+			least(r, "the fraction of the bound", r.Fraction, encode[r.DType])
+		case r.Name == "select" && r.Variant == "alone": // 4 GB/s where a core reads 12
+			least(r, "the fraction of the bound", r.Fraction, 0.33)
+		case r.Name == "select": // 1.5 GB/s of the gradient, three times as much with the residuals
+			least(r, "the fraction of the bound", r.Fraction, 0.3)
 		}
 	}
 	return errors.Join(missed...)

@@ -18,6 +18,9 @@ func CRC32C(crc uint32, b []byte) uint32 {
 	return crc32.Update(crc, castagnoli, b)
 }
 
+// FoldsCRC32C says whether CRC32C is faster than the standard library on this machine.
+func FoldsCRC32C() bool { return canFold }
+
 // CopyCRC32C copies src to dst and returns CRC32C(crc, src), in one pass. Both have the same length and do not
 // overlap.
 func CopyCRC32C(crc uint32, dst, src []byte) uint32 {

@@ -116,6 +116,16 @@ func meanMagnitude(y []float32) float32 {
 	return float32(fold(&lane) / float64(len(y)))
 }
 
+// Streaming returns d for models that do not fit in the caches: with the same bits, its encoders write a residual past
+// the caches where it is another array than what is carried, for it will not be in them when it is needed. In
+// the caches that would cost time.
+func Streaming(d Device) Device {
+	if s, ok := d.(interface{ streaming() Device }); ok {
+		return s.streaming()
+	}
+	return d
+}
+
 func (host) EncodeBF16(dst []byte, x, carry, residual []float32) error {
 	checkEncode("BF16", dst, 2*len(x), x, carry, residual)
 	encodeBF16(dst, x, carry, residual, 0)

@@ -19,6 +19,8 @@ typedef __m256 V;
 enum { WIDTH = 8 };
 #define v_load(p) _mm256_loadu_ps(p)
 #define v_store(p, v) _mm256_storeu_ps(p, v)
+#define v_stream(p, v) _mm256_stream_ps(p, v)
+#define v_fence() _mm_sfence()
 #define v_set(x) _mm256_set1_ps(x)
 #define v_add(a, b) _mm256_add_ps(a, b)
 #define v_sub(a, b) _mm256_sub_ps(a, b)

@@ -19,6 +19,8 @@ typedef __m512 V;
 enum { WIDTH = 16 };
 #define v_load(p) _mm512_loadu_ps(p)
 #define v_store(p, v) _mm512_storeu_ps(p, v)
+#define v_stream(p, v) _mm512_stream_ps(p, v)
+#define v_fence() _mm_sfence()
 #define v_set(x) _mm512_set1_ps(x)
 #define v_add(a, b) _mm512_add_ps(a, b)
 #define v_sub(a, b) _mm512_sub_ps(a, b)

@@ -18,6 +18,8 @@ typedef float32x4_t V;
 enum { WIDTH = 4 };
 #define v_load(p) vld1q_f32(p)
 #define v_store(p, v) vst1q_f32(p, v)
+#define v_stream(p, v) vst1q_f32(p, v) // there is no such store for one vector
+#define v_fence() ((void)0)
 #define v_set(x) vdupq_n_f32(x)
 #define v_add(a, b) vaddq_f32(a, b)
 #define v_sub(a, b) vsubq_f32(a, b)

@@ -28,13 +28,14 @@ import "unsafe"
 type instructions struct {
 	name string
 	set  C.int
+	past bool // encoders write residuals past the caches
 }
 
 // simd lists the devices beside Host, the fastest last.
 func simd() []Device {
 	var all []Device
 	can := C.kin_detect()
-	for _, d := range []instructions{{"neon", C.kin_neon}, {"avx2", C.kin_avx2}, {"avx512", C.kin_avx512}} {
+	for _, d := range []instructions{{name: "neon", set: C.kin_neon}, {name: "avx2", set: C.kin_avx2}, {name: "avx512", set: C.kin_avx512}} {
 		if can&(1<<d.set) != 0 {
 			all = append(all, d)
 		}

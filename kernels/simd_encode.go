@@ -13,8 +13,17 @@ import "C"
 
 import "unsafe"
 
-func feedOf(x, carry, residual []float32, n int) C.kin_feed {
-	return C.kin_feed{x: pointer(x), carry: pointer(carry), residual: pointer(residual), n: C.size_t(n)}
+func (d instructions) feed(x, carry, residual []float32, n int) C.kin_feed {
+	f := C.kin_feed{x: pointer(x), carry: pointer(carry), residual: pointer(residual), n: C.size_t(n)}
+	if d.past && pointer(residual) != pointer(carry) && pointer(residual) != pointer(x) {
+		f.past = 1
+	}
+	return f
+}
+
+func (d instructions) streaming() Device {
+	d.past = true
+	return d
 }
 
 func (d instructions) EncodeBF16(dst []byte, x, carry, residual []float32) error {
@@ -35,7 +44,7 @@ func (d instructions) EncodeFP16(dst []byte, x, carry, residual []float32) error
 func (d instructions) encodeCodes(to C.int, dst []byte, x, carry, residual []float32) int {
 	whole := len(x) / lanes * lanes
 	if whole > 0 {
-		f := feedOf(x, carry, residual, whole)
+		f := d.feed(x, carry, residual, whole)
 		f.codes = bytePointer(dst)
 		C.kin_encode(d.set, to, f)
 	}
@@ -68,7 +77,7 @@ func (d instructions) EncodeSign(dst []byte, x, carry, residual []float32) error
 func (d instructions) encodeBlocks(to C.int, dst []byte, x, carry, residual []float32, k key) int {
 	whole := len(x) / block * block
 	if whole > 0 {
-		f := feedOf(x, carry, residual, whole)
+		f := d.feed(x, carry, residual, whole)
 		f.scales, f.codes = bytePointer(dst), bytePointer(dst[4*blocks(len(x)):])
 		f.a, f.b = C.uint32_t(k.a), C.uint32_t(k.b)
 		C.kin_encode(d.set, to, f)
@@ -85,7 +94,8 @@ func (d instructions) Select(index []int32, value, x, carry, residual []float32)
 	}
 	work := borrow(3 * (len(x) + C.kin_select_slack))
 	defer scratches.Put(work)
-	f := feedOf(x, carry, residual, len(x))
+	f := d.feed(x, carry, residual, len(x))
+	f.past = 0 // what is selected is cleared in it soon after
 	f.scales = (*C.uint8_t)(unsafe.Pointer(pointer(*work)))
 	C.kin_select(d.set, f, C.size_t(len(index)), (*C.int32_t)(&index[0]), pointer(value))
 	return nil

@@ -14,6 +14,7 @@ typedef struct {
 	uint8_t *codes;
 	size_t n;      // BF16, FP16: a multiple of kin_lanes; Int8, Sign: of kin_block
 	uint32_t a, b; // the key of random rounding
+	int past;      // write the residual past the caches, where it is aligned and something is carried
 } kin_feed;
 
 // kin_encode writes the payload of f in the encoding to, and its residual.

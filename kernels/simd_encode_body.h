@@ -2,6 +2,7 @@
 // The file that includes this one defines, beside the names that simd_body.h needs,
 //
 //	I                            a vector of WIDTH 32-bit integers
+//	v_stream v_fence             an aligned store past the caches, and what makes others see them
 //	i_load i_store i_set i_count unaligned loads and stores; all lanes alike; 0, 1, 2, …
 //	i_of v_of                    the bits of a V as I, and back
 //	i_add i_sub i_mul i_and i_or i_xor i_shl i_shr      shr shifts in zeros
@@ -22,18 +23,31 @@ enum { vectors = kin_block / WIDTH };
 
 #define INLINE static inline __attribute__((always_inline))
 
-// EACH calls a function for all four kinds of feed, with constants that take the branches out of its loops.
+// What becomes of the residual. kept_past writes it past the caches.
+enum { forgotten, kept, kept_past };
+
+// EACH calls a function for each kind of feed, with constants that take the branches out of its loops.
 #define EACH(function, f, ...) \
 	do { \
-		if (f->carry && f->residual) \
-			function(f, 1, 1, ##__VA_ARGS__); \
+		if (f->past && f->carry && f->residual && ((uintptr_t)f->residual % sizeof(V)) == 0) { \
+			function(f, 1, kept_past, ##__VA_ARGS__); \
+			v_fence(); \
+		} else if (f->carry && f->residual) \
+			function(f, 1, kept, ##__VA_ARGS__); \
 		else if (f->carry) \
-			function(f, 1, 0, ##__VA_ARGS__); \
+			function(f, 1, forgotten, ##__VA_ARGS__); \
 		else if (f->residual) \
-			function(f, 0, 1, ##__VA_ARGS__); \
+			function(f, 0, kept, ##__VA_ARGS__); \
 		else \
-			function(f, 0, 0, ##__VA_ARGS__); \
+			function(f, 0, forgotten, ##__VA_ARGS__); \
 	} while (0)
+
+INLINE void keep_loss(const kin_feed *f, size_t i, V loss, const int residual) {
+	if (residual == kept_past)
+		v_stream(f->residual + i, loss);
+	else if (residual == kept)
+		v_store(f->residual + i, loss);
+}
 
 INLINE V fed(const kin_feed *f, size_t i, const int carry) {
 	V x = v_load(f->x + i);
@@ -50,8 +64,7 @@ INLINE void bf16_as(const kin_feed *f, const int carry, const int residual) {
 		m = i_add(i_add(m, i_set(0x7fff)), i_and(i_shr(m, 16), i_set(1)));
 		I b = i_or(i_shr(sign_bit(y), 16), i_shr(m, 16));
 		i_put16(f->codes + 2 * i, b);
-		if (residual)
-			v_store(f->residual + i, v_sub(y, v_of(i_shl(b, 16))));
+		keep_loss(f, i, v_sub(y, v_of(i_shl(b, 16))), residual);
 	}
 }
 
@@ -62,8 +75,7 @@ INLINE void fp16_as(const kin_feed *f, const int carry, const int residual) {
 		V y = fed(f, i, carry);
 		H h = h_round(v_of(i_or(sign_bit(y), i_min(magnitude(y), i_set(0x477fe000)))));
 		h_put(f->codes + 2 * i, h);
-		if (residual)
-			v_store(f->residual + i, v_sub(y, h_value(h)));
+		keep_loss(f, i, v_sub(y, h_value(h)), residual);
 	}
 }
 
@@ -119,8 +131,7 @@ INLINE void int8_as(const kin_feed *f, const int carry, const int residual, cons
 				v = round_at_random(v, noise(f, i_add(i_set((int)i), i_count)));
 			I q = i_round(v);
 			i_put8(f->codes + i, q);
-			if (residual)
-				v_store(f->residual + i, v_sub(y[j], v_mul(v_set(scale), v_from(q))));
+			keep_loss(f, i, v_sub(y[j], v_mul(v_set(scale), v_from(q))), residual);
 		}
 	}
 }
@@ -155,7 +166,7 @@ INLINE void sign_as(const kin_feed *f, const int carry, const int residual) {
 		__builtin_memcpy(f->codes + at / 8, word, kin_block / 8);
 		if (residual)
 			for (int j = 0; j < vectors; j++)
-				v_store(f->residual + at + j * WIDTH, v_sub(y[j], v_of(i_or(i_of(v_set(mean)), sign_bit(y[j])))));
+				keep_loss(f, at + j * WIDTH, v_sub(y[j], v_of(i_or(i_of(v_set(mean)), sign_bit(y[j])))), residual);
 	}
 }
 
@@ -167,8 +178,7 @@ INLINE void collect_as(const kin_feed *f, const int carry, const int residual, u
 	size_t found = 0;
 	for (size_t i = 0; i < f->n; i += WIDTH) {
 		V y = fed(f, i, carry);
-		if (residual)
-			v_store(f->residual + i, y);
+		keep_loss(f, i, y, residual);
 		found += APPEND(i_add(i_set((int)i), i_count), i_of(y), least, 0x7fffffff - least, index + found, bits + found);
 	}
 	*count = found;

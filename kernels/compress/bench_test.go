@@ -19,7 +19,7 @@ func BenchmarkEncode(b *testing.B) {
 			b.SetBytes(4 * n)
 			b.ReportAllocs()
 			for i := range b.N {
-				dst = c.encode(dst[:0], x, carry, residual, 1024, uint64(i))
+				dst = c.encode(device, dst[:0], x, carry, residual, 1024, uint64(i))
 			}
 		})
 	}
@@ -67,8 +67,8 @@ func BenchmarkChoose(b *testing.B) {
 			var sums uint32
 			for range b.N {
 				start := time.Now()
-				payload = c.encode(payload[:0], x, carry, residual, 64, 1)
-				payload = c.encode(payload, x, carry, residual, 64, 2)
+				payload = c.encode(device, payload[:0], x, carry, residual, 64, 1)
+				payload = c.encode(device, payload, x, carry, residual, 64, 2)
 				sums += kernels.CRC32C(0, payload)
 				encoded := time.Now()
 				choose(payload, c.Encoding())

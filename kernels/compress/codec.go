@@ -36,8 +36,8 @@ type Codec interface {
 	// payload travels as it is.
 	Pack(dst, payload []byte) ([]byte, Stage)
 
-	// encode is Encode of x + carry, where carry may be nil.
-	encode(dst []byte, x, carry, residual []float32, rowLen int, seed uint64) []byte
+	// encode is Encode of x + carry on a device, where carry may be nil.
+	encode(d kernels.Device, dst []byte, x, carry, residual []float32, rowLen int, seed uint64) []byte
 }
 
 // An encoder writes payloads of one encoding.
@@ -45,9 +45,9 @@ type encoder interface {
 	encoding() kernels.Encoding
 	maxBytes(n, rowLen int) int
 
-	// encode appends the payload of x + carry to dst. carry and residual may be nil; all that are not have equal
+	// encode appends the payload of x + carry to dst, on a device of package kernels. carry and residual may be nil; all that are not have equal
 	// lengths and do not overlap.
-	encode(dst []byte, x, carry, residual []float32, rowLen int, seed uint64) []byte
+	encode(d kernels.Device, dst []byte, x, carry, residual []float32, rowLen int, seed uint64) []byte
 }
 
 // codec is an encoder with everything else that a spec says.
@@ -65,7 +65,7 @@ func (c *codec) Feedback() bool             { return !c.Exact() && !c.noFeedback
 func (c *codec) MaxBytes(n, rowLen int) int { return c.maxBytes(n, rowLen) }
 
 func (c *codec) Encode(dst []byte, x, residual []float32, rowLen int, seed uint64) []byte {
-	return c.encode(dst, x, nil, residual, rowLen, seed)
+	return c.encode(device, dst, x, nil, residual, rowLen, seed)
 }
 
 func (c *codec) Pack(dst, payload []byte) ([]byte, Stage) {

@@ -110,7 +110,7 @@ func TestWhatIsCarriedIsAddedFirst(t *testing.T) {
 				sum[i] = x[i] + carry[i]
 			}
 			got, want := make([]float32, s.n), make([]float32, s.n)
-			if !bytes.Equal(c.encode(nil, x, carry, got, s.rowLen, 5), c.encode(nil, sum, nil, want, s.rowLen, 5)) || !sameBits(got, want) {
+			if !bytes.Equal(c.encode(device, nil, x, carry, got, s.rowLen, 5), c.encode(device, nil, sum, nil, want, s.rowLen, 5)) || !sameBits(got, want) {
 				t.Errorf("%s: %d values with a carry are encoded otherwise than their sum", spec, s.n)
 			}
 		}
@@ -272,7 +272,7 @@ func TestPowerSGDIsCloseToTheBestApproximation(t *testing.T) {
 		residual, total := make([]float32, len(x)), 0.0
 		const seeds = 20
 		for seed := range uint64(seeds) {
-			powerSGD{rank}.encode(nil, x, nil, residual, cols, seed)
+			powerSGD{rank}.encode(device, nil, x, nil, residual, cols, seed)
 			total += kernels.SquaredNorm(residual) / seeds
 		}
 		if math.Sqrt(total/best) > 1.2 {
@@ -291,7 +291,7 @@ func TestPowerSGDKeepsMatricesOfItsRank(t *testing.T) {
 		x[i] = u[i/cols] * v[i%cols]
 	}
 	residual := make([]float32, len(x))
-	powerSGD{2}.encode(nil, x, nil, residual, cols, 1)
+	powerSGD{2}.encode(device, nil, x, nil, residual, cols, 1)
 	if off := math.Sqrt(kernels.SquaredNorm(residual) / kernels.SquaredNorm(x)); off > 4*0x1p-23 {
 		t.Errorf("a matrix of rank 1 is off by %g of its norm", off)
 	}

@@ -17,7 +17,7 @@ type fp32 struct{}
 func (fp32) encoding() kernels.Encoding { return kernels.FP32 }
 func (fp32) maxBytes(n, _ int) int      { return 4 * n }
 
-func (fp32) encode(dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
+func (fp32) encode(_ kernels.Device, dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
 	if residual != nil {
 		clear(residual)
 	}
@@ -37,12 +37,12 @@ type halves struct{ format kernels.Encoding }
 func (h halves) encoding() kernels.Encoding { return h.format }
 func (halves) maxBytes(n, _ int) int        { return 2 * n }
 
-func (h halves) encode(dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
+func (h halves) encode(d kernels.Device, dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
 	dst, to := extend(dst, 2*len(x))
 	if h.format == kernels.FP16 {
-		device.EncodeFP16(to, x, carry, residual)
+		d.EncodeFP16(to, x, carry, residual)
 	} else {
-		device.EncodeBF16(to, x, carry, residual)
+		d.EncodeBF16(to, x, carry, residual)
 	}
 	return dst
 }
@@ -54,12 +54,12 @@ type int8Blocks struct{ stochastic bool }
 func (int8Blocks) encoding() kernels.Encoding { return kernels.Int8 }
 func (int8Blocks) maxBytes(n, _ int) int      { return kernels.Int8Bytes(n) }
 
-func (e int8Blocks) encode(dst []byte, x, carry, residual []float32, _ int, seed uint64) []byte {
+func (e int8Blocks) encode(d kernels.Device, dst []byte, x, carry, residual []float32, _ int, seed uint64) []byte {
 	dst, to := extend(dst, kernels.Int8Bytes(len(x)))
 	if e.stochastic {
-		device.EncodeInt8Stochastic(to, x, carry, residual, seed)
+		d.EncodeInt8Stochastic(to, x, carry, residual, seed)
 	} else {
-		device.EncodeInt8(to, x, carry, residual)
+		d.EncodeInt8(to, x, carry, residual)
 	}
 	return dst
 }
@@ -70,8 +70,8 @@ type signs struct{}
 func (signs) encoding() kernels.Encoding { return kernels.Sign }
 func (signs) maxBytes(n, _ int) int      { return kernels.SignBytes(n) }
 
-func (signs) encode(dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
+func (signs) encode(d kernels.Device, dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
 	dst, to := extend(dst, kernels.SignBytes(len(x)))
-	device.EncodeSign(to, x, carry, residual)
+	d.EncodeSign(to, x, carry, residual)
 	return dst
 }

@@ -31,6 +31,7 @@ type Feedback struct {
 	layout *kintsugi.Layout
 	rowLen []int // by tensor
 	seed   uint64
+	device kernels.Device
 
 	mu       sync.Mutex
 	residual []float32 // nil: zero
@@ -38,6 +39,9 @@ type Feedback struct {
 	free     [][]float32
 	counts   FeedbackCounts
 }
+
+// cacheBytes is what the caches of a core hold at most, or so: beyond it a candidate is written past them.
+const cacheBytes = 16 << 20
 
 // openPush is what must be kept until it is known whether a push was counted.
 type openPush struct {
@@ -58,7 +62,10 @@ type FeedbackCounts struct {
 // seed is the run's: what a stochastic codec draws depends on it, the slot, version and sequence of a push,
 // and the chunk.
 func NewFeedback(c Codec, layout *kintsugi.Layout, seed uint64) *Feedback {
-	f := &Feedback{codec: c.(*codec), layout: layout, seed: seed, open: make(map[kintsugi.PushID]*openPush)}
+	f := &Feedback{codec: c.(*codec), layout: layout, seed: seed, device: device, open: make(map[kintsugi.PushID]*openPush)}
+	if 3*4*layout.Values > cacheBytes { // gradient, residual and candidate
+		f.device = kernels.Streaming(device)
+	}
 	for _, t := range layout.Tensors {
 		f.rowLen = append(f.rowLen, t.RowLen())
 	}
@@ -87,14 +94,14 @@ func (f *Feedback) encode(e encoder, dst []byte, id kintsugi.PushID, chunk kints
 	}
 	rowLen, seed := f.rowLen[c.Tensor], seedOf(f.seed, id, chunk)
 	if !f.codec.Feedback() {
-		return e.encode(dst, grads, nil, nil, rowLen, seed)
+		return e.encode(f.device, dst, grads, nil, nil, rowLen, seed)
 	}
 	p := f.push(id)
 	var carry []float32
 	if p.taken != nil {
 		carry = p.taken[c.Lo:c.Hi]
 	}
-	dst = e.encode(dst, grads, carry, p.candidate[c.Lo:c.Hi], rowLen, seed)
+	dst = e.encode(f.device, dst, grads, carry, p.candidate[c.Lo:c.Hi], rowLen, seed)
 	p.encoded[chunk] = true
 	return dst
 }

@@ -62,7 +62,7 @@ type factors struct {
 
 var factorsPool = sync.Pool{New: func() any { return new(factors) }}
 
-func (p powerSGD) encode(dst []byte, x, carry, residual []float32, rowLen int, seed uint64) []byte {
+func (p powerSGD) encode(d kernels.Device, dst []byte, x, carry, residual []float32, rowLen int, seed uint64) []byte {
 	rows, cols, rank := p.shape(len(x), rowLen)
 	start := len(dst)
 	dst = binary.AppendUvarint(dst, uint64(rows))
@@ -85,7 +85,7 @@ func (p powerSGD) encode(dst []byte, x, carry, residual []float32, rowLen int, s
 	dst = appendFactor(dst, f.q, cols, rank)
 	if residual != nil {
 		f.sum = resize(f.sum, len(x))
-		device.Decode(f.sum, kernels.LowRank, dst[start:])
+		d.Decode(f.sum, kernels.LowRank, dst[start:])
 		for i, v := range f.sum {
 			residual[i] -= v
 		}

@@ -30,7 +30,7 @@ func (t topK) maxBytes(n, _ int) int {
 	return 2*binary.MaxVarintLen32 + k*(width+1) + min(2*k, n/128+n/16384)
 }
 
-func (t topK) encode(dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
-	dst, _ = kernels.AppendSparse(device, dst, t.values, t.count(len(x)), x, carry, residual)
+func (t topK) encode(d kernels.Device, dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
+	dst, _ = kernels.AppendSparse(d, dst, t.values, t.count(len(x)), x, carry, residual)
 	return dst
 }

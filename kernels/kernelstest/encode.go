@@ -253,6 +253,7 @@ func testEncoders(t *testing.T, d kernels.Device) {
 			}
 		}
 		e.test(t, d, newFed(rng, 65536, 1, ordinary, onCarry))
+		e.test(t, d, newFed(rng, 20011, 64/4-guards%16, ordinary, both)) // on a cache line
 		e.test(t, d, newFed(rng, 70001, 0, bits, plain))
 	}
 }
