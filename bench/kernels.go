@@ -25,10 +25,6 @@ type KernelsConfig struct {
 	Progress io.Writer
 }
 
-// cacheBytes is where steps begin to write past the caches: more than the fast caches of a core, less than any
-// model that does not fit in the last one.
-const cacheBytes = 16 << 20
-
 // dtypes are how the gradients of the fused steps are written.
 var dtypes = []string{"fp32", "bf16", "fp16", "int8", "sign", "topk:0.01", "topk:0.1"}
 
@@ -208,7 +204,7 @@ func (b *kernelsBench) row(name, variant, dtype string, k, values int, bytes int
 
 func (b *kernelsBench) step(rule kernels.Rule, operands []kernels.Operand) kernels.Step {
 	return kernels.Step{
-		Rule: rule, Operands: operands, Scale: 1 / float32(len(operands)), Streaming: b.size > cacheBytes,
+		Rule: rule, Operands: operands, Scale: 1 / float32(len(operands)), Streaming: kernels.Streams(b.size),
 		Scalars: kernels.Scalars{
 			LearningRate: 0.01, Momentum: 0.9, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 1e-4,
 			Correction1: 0.1, Correction2: 0.001,
