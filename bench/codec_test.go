@@ -26,7 +26,7 @@ func TestCodecsMoveTheBytesThatTheyShould(t *testing.T) {
 		}
 		codecs = append(codecs, c)
 	}
-	rows, err := Codecs(t.Context(), KernelsConfig{Device: kernels.Best(), Sizes: []int{1 << 20}, Threads: []int{1, 2}, Pairs: 1, Progress: io.Discard}, codecs)
+	rows, err := CodecSpeed(t.Context(), KernelsConfig{Device: kernels.Best(), Sizes: []int{1 << 20}, Threads: []int{1, 2}, Pairs: 1, Progress: io.Discard}, codecs)
 	if err != nil {
 		t.Fatal(err)
 	}

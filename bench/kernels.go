@@ -2,15 +2,13 @@ package bench
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
 // KernelsConfig says what [Kernels] measures.
@@ -24,10 +22,6 @@ type KernelsConfig struct {
 
 	Progress io.Writer
 }
-
-// cacheBytes is where steps begin to write past the caches: more than the fast caches of a core, less than any
-// model that does not fit in the last one.
-const cacheBytes = 16 << 20
 
 // dtypes are how the gradients of the fused steps are written.
 var dtypes = []string{"fp32", "bf16", "fp16", "int8", "sign", "topk:0.01", "topk:0.1"}
@@ -131,36 +125,47 @@ func (b *kernelsBench) model(rule kernels.Rule, values int) *model {
 // filled takes an array of ordinary numbers.
 func (b *kernelsBench) filled(n int) []float32 {
 	x := b.take(n)
-	rng := rand.New(rand.NewPCG(1, uint64(b.used)))
 	head := x[:min(n, chunkValues)]
-	for i := range head {
-		head[i] = float32(rng.NormFloat64())
-	}
+	copy(head, values(len(head), uint64(b.used)))
 	for at := len(head); at < n; at += len(head) {
 		copy(x[at:], head)
 	}
 	return x
 }
 
-// operands returns the operands of each chunk.
-func (b *kernelsBench) operands(dtype string, k, values int) [][]kernels.Operand {
-	n := b.chunk(values)
-	chunks := make([][]kernels.Operand, values/n)
+// values draws ordinary numbers.
+func values(n int, seed uint64) []float32 {
+	rng := rand.New(rand.NewPCG(1, seed))
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	return x
+}
+
+// operands returns the operands of each chunk of a model with so many values.
+func (b *kernelsBench) operands(dtype string, k, length int) [][]kernels.Operand {
+	n := b.chunk(length)
+	chunks := make([][]kernels.Operand, length/n)
 	for j := range k {
 		weight := 1 + float32(j)/8
 		if dtype == "fp32" {
-			x := b.filled(values)
+			x := b.filled(length)
 			for c := range chunks {
 				chunks[c] = append(chunks[c], kernels.Operand{Weight: weight, Values: x[c*n:][:n]})
 			}
 			continue
 		}
-		e, p := payload(dtype, n, uint64(j))
+		codec, err := compress.Parse(dtype)
+		if err != nil {
+			panic(err) // dtypes are constants
+		}
+		p := codec.Encode(nil, values(n, uint64(j)), nil, n, uint64(j))
 		x := b.takeBytes(len(p) * len(chunks))
 		for c := range chunks {
 			data := x[c*len(p):][:len(p):len(p)]
 			copy(data, p)
-			chunks[c] = append(chunks[c], kernels.Operand{Weight: weight, Encoding: e, Data: data})
+			chunks[c] = append(chunks[c], kernels.Operand{Weight: weight, Encoding: codec.Encoding(), Data: data})
 		}
 	}
 	return chunks
@@ -208,7 +213,7 @@ func (b *kernelsBench) row(name, variant, dtype string, k, values int, bytes int
 
 func (b *kernelsBench) step(rule kernels.Rule, operands []kernels.Operand) kernels.Step {
 	return kernels.Step{
-		Rule: rule, Operands: operands, Scale: 1 / float32(len(operands)), Streaming: b.size > cacheBytes,
+		Rule: rule, Operands: operands, Scale: 1 / float32(len(operands)), Streaming: kernels.Streams(b.size),
 		Scalars: kernels.Scalars{
 			LearningRate: 0.01, Momentum: 0.9, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 1e-4,
 			Correction1: 0.1, Correction2: 0.001,
@@ -285,59 +290,4 @@ func (b *kernelsBench) scans() ([]*Timed, int) {
 		bounds = append(bounds, bound...)
 	}
 	return append(shown, bounds...), len(shown)
-}
-
-// payload returns a payload of n values. What the values are makes no difference to the time; where they are does,
-// and it is drawn.
-func payload(dtype string, n int, seed uint64) (kernels.Encoding, []byte) {
-	rng := rand.New(rand.NewPCG(seed, uint64(n)))
-	var p []byte
-	switch dtype {
-	case "bf16":
-		for range n {
-			p = binary.LittleEndian.AppendUint16(p, bf16(rng))
-		}
-		return kernels.BF16, p
-	case "fp16":
-		for range n {
-			p = binary.LittleEndian.AppendUint16(p, uint16(rng.Uint32())&^(1<<14)) // of magnitude less than 2
-		}
-		return kernels.FP16, p
-	case "int8", "sign":
-		for range (n + 255) / 256 {
-			p = binary.LittleEndian.AppendUint32(p, math.Float32bits(float32(0.01*(1+rng.Float64()))))
-		}
-		if dtype == "sign" {
-			for range n / 8 {
-				p = append(p, byte(rng.Uint32()))
-			}
-			return kernels.Sign, p
-		}
-		for range n {
-			p = append(p, byte(rng.IntN(255)-127))
-		}
-		return kernels.Int8, p
-	}
-	var density float64
-	if _, err := fmt.Sscanf(dtype, "topk:%g", &density); err != nil {
-		panic("bench: no payload of " + dtype)
-	}
-	return kernels.Sparse16, sparsePayload(rng, n, max(1, int(density*float64(n))))
-}
-
-func bf16(rng *rand.Rand) uint16 { return uint16(math.Float32bits(float32(rng.NormFloat64())) >> 16) }
-
-// sparsePayload names k of n values.
-func sparsePayload(rng *rand.Rand, n, k int) []byte {
-	var values, gaps []byte
-	previous := -1
-	at := rng.Perm(n)[:k]
-	slices.Sort(at)
-	for _, i := range at {
-		values = binary.LittleEndian.AppendUint16(values, bf16(rng))
-		gaps = binary.AppendUvarint(gaps, uint64(i-previous-1))
-		previous = i
-	}
-	p := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(k)), uint64(len(gaps)))
-	return append(append(p, values...), gaps...)
 }

@@ -112,22 +112,19 @@ func (s *Step) span(lo, hi int, t *sums) {
 // broadcast writes x in BF16.
 func broadcast(dst []byte, x []float32) {
 	for i, v := range x {
-		binary.LittleEndian.PutUint16(dst[2*i:], toBF16(math.Float32bits(v)))
+		binary.LittleEndian.PutUint16(dst[2*i:], toBF16(v))
 	}
 }
 
-// toBF16 returns the upper half of the number with bits u, rounded to nearest even. What is finite stays
-// finite, and there is one NaN.
-func toBF16(u uint32) uint16 {
-	const infinity, largest = 0x7f800000, 0x7f7f
-	sign, u := uint16(u>>16)&0x8000, u&^(1<<31)
+// toBF16 returns v in BF16, infinities and NaN among them.
+func toBF16(v float32) uint16 {
 	switch {
-	case u > infinity:
+	case v != v:
 		return 0x7fc0
-	case u == infinity:
-		return sign | infinity>>16
+	case math.IsInf(float64(v), 0):
+		return uint16(math.Float32bits(v) >> 16)
 	}
-	return sign | min(uint16((u+0x7fff+u>>16&1)>>16), largest)
+	return roundBF16(v)
 }
 
 // apply sets next to the parameters after the rule, and the states from lo on. All slices but the states

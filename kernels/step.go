@@ -122,6 +122,11 @@ type Products struct {
 	SquaredDistanceSaved float64 // ‖Next − Saved‖², or 0 if not asked for
 }
 
+// Streams says whether steps on a model should be Streaming: bytes are those of all arrays that one step of the model
+// reads and writes. From some way above the size of a core's own cache on, copies past the caches were the
+// faster ones on the machine of bench/results.
+func Streams(bytes int) bool { return bytes > 16<<20 }
+
 // given returns the scaled sum where the step has it already, else nil.
 func (s *Step) given() []float32 {
 	if s.From == nil && s.Rule == Assign && s.Operands[0].Encoding == FP32 {

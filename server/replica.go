@@ -147,6 +147,7 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 	for range min(r.cfg.Threads, len(products)) {
 		wg.Go(func() {
 			k := newKernelStep(c)
+			k.Streaming = kernels.Streams(4 * r.values * (len(counted) + 2*(1+k.Rule.States())))
 			for {
 				i := int(next.Add(1)) - 1
 				if i >= len(products) || failed.Load() != nil {
