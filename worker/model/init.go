@@ -40,8 +40,8 @@ func named(seed uint64, name string) uint64 {
 
 // chooseInitial chooses what the initial weights are drawn from: He's √(6/inputs) before a ReLU or a GELU, so that
 // the variance survives it; Glorot's √(6/(inputs+outputs)) elsewhere. What is added to a residual stream n times
-// is smaller by √n, so that the sum starts as large as the stream (Radford et al. 2019). Embeddings, and the
-// Linear that gives the logits, start small, the weights of a normalisation at 1, biases at 0.
+// is smaller by √n, so that the sum starts as large as the stream (Radford et al. 2019). Embeddings and
+// the Linear that gives the logits have ranges of their own; the weights of a normalisation start at 1, biases at 0.
 func (d *Description) chooseInitial() {
 	for at, l := range d.Layers {
 		var in, out int
@@ -65,7 +65,7 @@ func (d *Description) chooseInitial() {
 		// A ReLU on the logits would be He's case too, but there larger weights only mean larger wrong answers.
 		last := len(d.initial)+2 == len(d.tensors)
 		if _, linear := l.(Linear); linear && last {
-			limit = embeddingLimit
+			limit = logitsLimit
 		}
 		if !last && at+1 < len(d.Layers) {
 			switch d.Layers[at+1].(type) {

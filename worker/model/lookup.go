@@ -74,6 +74,17 @@ func Names() []string {
 // ForSequences reports whether a built-in model takes sequences, and not images.
 func ForSequences(name string) bool { return name == "charlm" }
 
+// wrongInput says what a model takes and what it was given.
+func wrongInput(name string, in Input) error {
+	var fit []string
+	for _, b := range builtins {
+		if ForSequences(b.name) == in.Sequence {
+			fit = append(fit, b.name)
+		}
+	}
+	return fmt.Errorf("%w: model %s is not for %s; those that are: %s", kintsugi.ErrUsage, name, in.kind(), strings.Join(fit, ", "))
+}
+
 // Lookup describes the built-in model called name for the given images or sequences and classes:
 //
 //	mlr              softmax regression
@@ -88,6 +99,9 @@ func ForSequences(name string) bool { return name == "charlm" }
 func Lookup(name string, in Input) (*Description, error) {
 	for _, b := range builtins {
 		if b.name == name {
+			if in.Sequence != ForSequences(name) {
+				return nil, wrongInput(name, in)
+			}
 			return Describe(name, in, b.defaults, b.layers(in.Classes)...)
 		}
 	}

@@ -147,5 +147,9 @@ func (d *Description) joins() int {
 	return n
 }
 
-// embeddingLimit gives initial embeddings a standard deviation of 0.02.
-var embeddingLimit = 0.02 * math.Sqrt(3)
+// The ranges of initial embeddings, whose standard deviation is 0.2, and of the weights that give logits, 0.02. With
+// embeddings of 0.02 the stream is what the blocks add and hardly the tokens, and 200 steps end 0.15 nats higher.
+var (
+	embeddingLimit = 0.2 * math.Sqrt(3)
+	logitsLimit    = 0.02 * math.Sqrt(3)
+)

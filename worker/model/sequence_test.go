@@ -136,3 +136,12 @@ func TestCharlmIsOfTheSizeThatIsStated(t *testing.T) {
 		}
 	}
 }
+
+func TestAModelSaysWhatItIsFor(t *testing.T) {
+	for name, in := range map[string]model.Input{"lenet": tokens, "charlm": {Channels: 1, Height: 28, Width: 28, Classes: 10}} {
+		other := map[string]string{"lenet": "not for sequences; those that are: charlm", "charlm": "not for images; those that are: mlr"}[name]
+		if _, err := model.Lookup(name, in); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), other) {
+			t.Errorf("%s: %v; want a usage error that says %q", name, err, other)
+		}
+	}
+}
