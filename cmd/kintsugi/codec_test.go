@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -25,7 +26,7 @@ func TestEncodedGradientsTrainThroughAKill(t *testing.T) {
 		if first := r.Steps[0].Loss; !(s.FinalLoss < 0.8*first) {
 			t.Errorf("%s: the loss went from %v to %v", spec, first, s.FinalLoss)
 		}
-		if page := tree(t, dir)["report.html"]; r.Header.Codec != spec || !strings.Contains(page, spec) {
+		if page := tree(t, dir)[filepath.Join(dir, "report.html")]; r.Header.Codec != spec || !strings.Contains(page, spec) {
 			t.Errorf("the report of a run with %s does not say so", spec)
 		}
 		noOrphans(t, dir)
