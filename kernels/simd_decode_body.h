@@ -58,6 +58,16 @@ static inline __attribute__((always_inline)) V load(const int encoding, const ui
 	}
 }
 
+// fetch asks for the cache lines of n values of a dense payload from value i on, which may lie past its end.
+static inline __attribute__((always_inline)) void fetch(const int encoding, const uint8_t *data, size_t values, size_t i, size_t n) {
+	const size_t width = encoding == kin_fp32 ? 4 : encoding == kin_int8 ? 1 : 2;
+	const uintptr_t first = (uintptr_t)data + (encoding == kin_int8 ? scale_bytes(values) : 0) + width * i;
+	if (encoding == kin_sign)
+		return; // a tile is one line
+	for (size_t at = 0; at < width * n; at += 64)
+		__builtin_prefetch((const void *)(first + at));
+}
+
 static void prepare(prepared *x, int encoding, const uint8_t *data) {
 	if (encoding == kin_sparse16 || encoding == kin_sparse32) {
 		size_t count = uvarint(data, &data), gaps = uvarint(data, &data);

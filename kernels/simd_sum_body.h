@@ -12,6 +12,7 @@ static inline __attribute__((always_inline)) void sum_vectors(const kin_step *s,
 		a[u] = from ? v_load(from + u * WIDTH) : v_set(0);
 	for (int j = lo; j < hi; j++) {
 		V w = v_set(s->weight[j]);
+		fetch(encoding, s->operand[j], s->values, at + kin_tile, count * WIDTH); // for the next tile, while this one is worked on
 		for (int u = 0; u < count; u++)
 			a[u] = v_add(a[u], v_mul(w, load(encoding, s->operand[j], s->values, at + u * WIDTH)));
 	}
