@@ -30,7 +30,11 @@ static inline __attribute__((always_inline)) void move(const str_arrays *a) {
 	for (size_t part = 0; part < a->parts; part++) {
 		for (int j = 0; j < a->reads; j++) {
 			const uint8_t *p = a->at[j] + border(a->bytes[j], part, a->parts), *end = a->at[j] + border(a->bytes[j], part + 1, a->parts);
+			const uintptr_t next = (uintptr_t)(end - p); // from here to the same place of the next part
 			for (; end - p >= 4 * str_grain; p += 4 * str_grain) {
+				if (a->ahead)
+					for (int i = 0; i < 4; i++)
+						__builtin_prefetch((const void *)((uintptr_t)p + next + i * str_grain));
 				s0 ^= *(const V *)p;
 				s1 ^= *(const V *)(p + str_grain);
 				s2 ^= *(const V *)(p + 2 * str_grain);

@@ -9,14 +9,22 @@ const Max = 80
 
 const grain = 64 // bytes: where one part of an array may end and the next begin
 
+// Way says how to move, where the processor has several ways; without, with either or with both.
+type Way uint8
+
+// The ways.
+const (
+	Past  Way = 1 << iota // store past the caches
+	Ahead                 // ask for the next part of an array while this one is read
+)
+
 // Move reads all bytes of reads and writes all bytes of writes, part by part: the first part of
-// every array, then the second, as a kernel goes through arrays in tiles. past asks for stores that go past the
-// caches where the processor has them. What is written is unspecified.
+// every array, then the second, as a kernel goes through arrays in tiles. What is written is unspecified.
 //
 // It panics on more than Max arrays or fewer than one part.
-func Move(parts int, reads, writes [][]byte, past bool) {
+func Move(parts int, reads, writes [][]byte, way Way) {
 	if parts < 1 || len(reads)+len(writes) > Max {
 		panic(fmt.Sprintf("stream: %d arrays in %d parts", len(reads)+len(writes), parts))
 	}
-	move(parts, reads, writes, past)
+	move(parts, reads, writes, way)
 }

@@ -8,7 +8,7 @@ enum { str_max = 80, str_grain = 64 };
 typedef struct {
 	uint8_t *at[str_max];
 	size_t bytes[str_max];
-	int reads, writes, past;
+	int reads, writes, past, ahead;
 	size_t parts;
 } str_arrays;
 

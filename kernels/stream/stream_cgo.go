@@ -12,11 +12,9 @@ import "C"
 
 import "unsafe"
 
-func move(parts int, reads, writes [][]byte, past bool) {
+func move(parts int, reads, writes [][]byte, way Way) {
 	a := C.str_arrays{reads: C.int(len(reads)), writes: C.int(len(writes)), parts: C.size_t(parts)}
-	if past {
-		a.past = 1
-	}
+	a.past, a.ahead = C.int(way&Past), C.int(way&Ahead)
 	for i, x := range reads {
 		a.at[i], a.bytes[i] = (*C.uint8_t)(unsafe.SliceData(x)), C.size_t(len(x))
 	}

@@ -7,7 +7,7 @@ import "encoding/binary"
 // read keeps the loop that only reads from being nothing.
 var read uint64
 
-func move(parts int, reads, writes [][]byte, _ bool) {
+func move(parts int, reads, writes [][]byte, _ Way) {
 	var sum uint64
 	for part := range parts {
 		for _, x := range reads {

@@ -12,7 +12,7 @@ func TestMoveWritesAllOfWhatItIsGiven(t *testing.T) {
 	for _, n := range []int{0, 1, 63, 64, 65, 1000, 4096 + 17} {
 		for _, parts := range []int{1, 2, 7, 100} {
 			for offset := range 17 {
-				for _, past := range []bool{false, true} {
+				for way := range stream.Past | stream.Ahead + 1 {
 					memory := make([]byte, n+128)
 					for i := range memory {
 						memory[i] = guard
@@ -22,7 +22,7 @@ func TestMoveWritesAllOfWhatItIsGiven(t *testing.T) {
 						source[i] = 0x5a
 					}
 					// One byte of the sum differs from the guard wherever it is written.
-					stream.Move(parts, [][]byte{source[:1:1], source[:n/3]}, [][]byte{memory[offset:][:n:n]}, past)
+					stream.Move(parts, [][]byte{source[:1:1], source[:n/3]}, [][]byte{memory[offset:][:n:n]}, way)
 					for i, v := range memory {
 						inside := i >= offset && i < offset+n
 						if !inside && v != guard {
