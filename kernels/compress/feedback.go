@@ -40,9 +40,6 @@ type Feedback struct {
 	counts   FeedbackCounts
 }
 
-// cacheBytes is what the caches of a core hold at most, or so: beyond it a candidate is written past them.
-const cacheBytes = 16 << 20
-
 // openPush is what must be kept until it is known whether a push was counted.
 type openPush struct {
 	taken     []float32 // nil: nothing
@@ -63,7 +60,7 @@ type FeedbackCounts struct {
 // and the chunk.
 func NewFeedback(c Codec, layout *kintsugi.Layout, seed uint64) *Feedback {
 	f := &Feedback{codec: c.(*codec), layout: layout, seed: seed, device: device, open: make(map[kintsugi.PushID]*openPush)}
-	if 3*4*layout.Values > cacheBytes { // gradient, residual and candidate
+	if kernels.Streams(3 * 4 * layout.Values) { // gradient, residual and candidate
 		f.device = kernels.Streaming(device)
 	}
 	for _, t := range layout.Tensors {

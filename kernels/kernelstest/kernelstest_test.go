@@ -13,12 +13,6 @@ func TestDevicesKeepTheContract(t *testing.T) {
 	}
 }
 
-func TestStreamingDevicesEncodeTheSame(t *testing.T) {
-	for _, d := range kernels.Devices() {
-		t.Run(d.Name(), func(t *testing.T) { testEncoders(t, kernels.Streaming(d)) })
-	}
-}
-
 // Commits carry the numbers of kintsugi.Rule to the kernel, and checkpoints store them.
 func TestRulesHaveTheNumbersOfTheMessages(t *testing.T) {
 	for theirs, ours := range map[kintsugi.Rule]kernels.Rule{
