@@ -90,7 +90,11 @@ func geometries(rng *rand.Rand) []*Conv {
 		NewConv(2, 3, 40, 7, 3, 1, 1, true), NewConv(1, 4, 4, 1, 1, 0, 1, false), NewConv(2, 3, 3, 2, 2, 4, 3, false),
 		NewConv(1, 70, 70, 2, 3, 1, 2, true), NewConv(1, 6, 6, 33, 1, 0, 2, true),
 	}
-	for len(all) < 60 {
+	drawn := 60
+	if testing.Short() {
+		drawn = 20
+	}
+	for len(all) < drawn {
 		k, pad := 1+rng.IntN(5), rng.IntN(5)
 		h, w := 1+rng.IntN(20), 1+rng.IntN(40)
 		pool := 1 + rng.IntN(4)
