@@ -22,7 +22,8 @@ type AccuracyConfig struct {
 	Progress io.Writer
 }
 
-// AccuracyRow is one model: the test accuracy of each seed, their mean and standard deviation.
+// AccuracyRow is one model: the test accuracy of each seed, their mean and standard deviation, and the mean of the
+// losses on the test half, for a model of text in nats a character.
 type AccuracyRow struct {
 	Name      string    `json:"name"`
 	Model     string    `json:"model"`
@@ -30,6 +31,7 @@ type AccuracyRow struct {
 	Accuracy  []float64 `json:"accuracy"`
 	Mean      float64   `json:"mean"`
 	Deviation float64   `json:"deviation"` // sample standard deviation
+	Loss      float64   `json:"test_loss"` // mean over the seeds
 	Seconds   float64   `json:"seconds"`   // mean wall clock of a run
 	Steps     uint64    `json:"steps"`
 }
@@ -46,6 +48,7 @@ func Accuracy(ctx context.Context, cfg AccuracyConfig) ([]AccuracyRow, error) {
 			}
 			fmt.Fprintf(cfg.Progress, "%s seed %d: %.4f after %d steps and %.1f s\n", m, seed+1, float64(s.FinalAccuracy), s.Steps, s.WallSeconds)
 			row.Accuracy = append(row.Accuracy, float64(s.FinalAccuracy))
+			row.Loss += float64(s.FinalTestLoss) / float64(cfg.Seeds)
 			row.Seconds += s.WallSeconds / float64(cfg.Seeds)
 			row.Steps = s.Steps
 		}

@@ -74,11 +74,11 @@ func benchAccuracyCommand() *cobra.Command {
 	return cmd
 }
 
-const accuracyTable = "MODEL\tSEEDS\tSTEPS\tACCURACY, MEAN\tDEVIATION\tMIN\tSECONDS A RUN"
+const accuracyTable = "MODEL\tSEEDS\tSTEPS\tACCURACY, MEAN\tDEVIATION\tMIN\tTEST LOSS, MEAN\tSECONDS A RUN"
 
 func accuracyLine(r bench.AccuracyRow) (text, benchfmt string) {
-	return fmt.Sprintf("%s\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.1f", r.Model, r.Seeds, r.Steps, r.Mean, r.Deviation, slices.Min(r.Accuracy), r.Seconds),
-		fmt.Sprintf("%s %d %.4f accuracy %.1f s", benchName(r.Name), r.Seeds, r.Mean, r.Seconds)
+	return fmt.Sprintf("%s\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.1f", r.Model, r.Seeds, r.Steps, r.Mean, r.Deviation, slices.Min(r.Accuracy), r.Loss, r.Seconds),
+		fmt.Sprintf("%s %d %.4f accuracy %.4f test-loss %.1f s", benchName(r.Name), r.Seeds, r.Mean, r.Loss, r.Seconds)
 }
 
 func benchKillsCommand() *cobra.Command {

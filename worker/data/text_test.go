@@ -132,6 +132,33 @@ func TestTextSetsAreOpenedAndRefused(t *testing.T) {
 	}
 }
 
+// FuzzTextSet: whatever a file holds, it is refused or every window is filled with tokens of the alphabet.
+func FuzzTextSet(f *testing.F) {
+	f.Add([]byte(""))
+	f.Add(bytes.Repeat([]byte("ab"), 330))
+	f.Add(append(bytes.Repeat([]byte("xyz"), 300), bytes.Repeat([]byte{0, 255, 'x'}, 100)...))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := newTextSet("fuzz", text)
+		if err != nil {
+			if !errors.Is(err, kintsugi.ErrCorrupt) {
+				t.Errorf("%v, want ErrCorrupt", err)
+			}
+			return
+		}
+		x, y := make([]float32, Window), make([]int32, Window)
+		for _, half := range []Examples{s.Train, s.Test} {
+			for k := range half.Len() {
+				half.Fill(x, y, []int{k})
+				for j := range x {
+					if x[j] < 0 || int(x[j]) >= s.Classes || y[j] < 0 || int(y[j]) >= s.Classes {
+						t.Fatalf("window %d, character %d: token %v before %d of %d", k, j, x[j], y[j], s.Classes)
+					}
+				}
+			}
+		}
+	})
+}
+
 func TestThePublishedPlaysReadAsPublished(t *testing.T) {
 	dir := os.Getenv("KINTSUGI_DATA")
 	if dir == "" {

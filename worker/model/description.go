@@ -89,7 +89,7 @@ type Defaults struct {
 	Batch        int // examples per gradient
 	LearningRate float32
 	Momentum     float32
-	Optimizer    string // "" means momentum, or sgd where Momentum is 0
+	Optimizer    string // by its name; "" means momentum, or sgd where Momentum is 0
 }
 
 // Description says what a model is, apart from what executes it. It is immutable and safe for
