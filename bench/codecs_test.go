@@ -58,7 +58,7 @@ func TestSimulatedWorkersDoWhatAClusterDoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		trainee, _ := p.Open(3)
-		trainer, err := newCodecsTrainer(&CodecsConfig{Workers: 3}, &p, codec, 3, trainee)
+		trainer, err := newCodecsTrainer(&CodecsConfig{Workers: 3}, &codecsRun{problem: &p, codec: codec, schedule: p.Schedule, seed: 3}, trainee)
 		if err != nil {
 			t.Fatal(err)
 		}

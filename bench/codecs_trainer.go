@@ -22,16 +22,16 @@ type codecsTrainer struct {
 	bytes    uint64 // pushed so far
 }
 
-func newCodecsTrainer(cfg *CodecsConfig, p *CodecsProblem, codec compress.Codec, seed uint64, t CodecsTrainee) (*codecsTrainer, error) {
-	l := p.Layout
-	c := &codecsTrainer{trainee: t, schedule: p.Schedule, layout: l, params: make([]float32, l.Values)}
+func newCodecsTrainer(cfg *CodecsConfig, r *codecsRun, t CodecsTrainee) (*codecsTrainer, error) {
+	l, codec := r.problem.Layout, r.codec
+	c := &codecsTrainer{trainee: t, schedule: r.schedule, layout: l, params: make([]float32, l.Values)}
 	c.frames = transport.FramesOf(l, l.Split(1)[0], func(k kintsugi.Chunk) int { return codec.MaxBytes(k.Len(), l.Tensors[k.Tensor].RowLen()) })
-	for i := range kernels.Rule(p.Schedule.Rule).States() {
+	for i := range kernels.Rule(r.schedule.Rule).States() {
 		c.state[i] = make([]float32, l.Values)
 	}
 	for range cfg.Workers {
 		c.workers = append(c.workers, &codecsWorker{
-			feedback: compress.NewFeedback(codec, l, seed), grads: make([]float32, l.Values),
+			feedback: compress.NewFeedback(codec, l, r.seed), grads: make([]float32, l.Values),
 			frames: make([][]byte, len(c.frames)), payloads: make([][]byte, len(l.Chunks)),
 		})
 	}

@@ -21,6 +21,14 @@
 // without views, so that the effort is counted as late. A worker needs no permission to begin but what it
 // waits for anyway: an answer to its hello, or to its push. A conductor that wants to hold it back is silent.
 //
+// # Codecs
+//
+// With a codec the gradient is encoded frame by frame, each sent while the next is encoded, with what earlier ones left out
+// (package compress). The worker adopts the new residual when the conductor says that the push was counted, and takes
+// the old one back when it was refused. Until then it keeps the bytes, which are not a function of the id any
+// more. A worker that connects again on the same line repeats the tickets that are out, waits for the answers
+// as it would have, and sends again what some head may not have; on another line it begins without a residual.
+//
 // # What survives
 //
 // A gradient is a pure function of the parameters and its push id. So a worker that loses a connection

@@ -57,7 +57,7 @@ func reproduceCodecsCommand() *cobra.Command {
 	f.StringVar(&r.dataDir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
 	f.StringSliceVar(&r.codecs, "codecs", codecsCompared, "codecs to compare")
 	f.IntVar(&r.seeds, "seeds", 5, "runs with each codec")
-	f.Uint64Var(&r.steps, "steps", 1000, "steps of each run")
+	f.Uint64Var(&r.steps, "steps", 2000, "steps of each run")
 	f.BoolVar(&r.quick, "quick", false, "digits, one seed and few steps: under a minute, to see that it works")
 	f.StringVar(&r.blas, "blas", "auto", "matrix library")
 	f.StringVar(&r.out, "out", "", "folder for table.json and report.html (default runs/codecs-TIME)")
@@ -202,11 +202,11 @@ func (r *reproduceCodecs) write(cmd *cobra.Command, rows []bench.CodecsRow) erro
 	return err
 }
 
-const codecsTable = "MODEL\tDATA\tCODEC\tACCURACY ± SD\tPOINTS ABOVE FP32 ± SE\tPUSHED A RUN\tSMALLER BY\tSEEDS\tSTEPS"
+const codecsTable = "MODEL\tDATA\tCODEC\tACCURACY ± SD\tPOINTS ABOVE FP32 ± SE\tPUSHED A RUN\tSMALLER BY\tSEEDS\tSTEPS\tRATE\tMOMENTUM"
 
 func codecsLine(r bench.CodecsRow) (text, benchfmt string) {
 	smaller := float64(r.FP32Bytes) / float64(r.BytesPushed)
-	return fmt.Sprintf("%s\t%s\t%s\t%.4f ± %.4f\t%+.2f ± %.2f\t%s\t%.1f\t%d\t%d", r.Model, r.Data, r.Codec, r.Mean, r.Deviation, r.Points, r.PointsError,
-			bench.Bytes(float64(r.BytesPushed)), smaller, r.Seeds, r.Steps),
+	return fmt.Sprintf("%s\t%s\t%s\t%.4f ± %.4f\t%+.2f ± %.2f\t%s\t%.1f\t%d\t%d\t%.3g\t%.3g", r.Model, r.Data, r.Codec, r.Mean, r.Deviation, r.Points, r.PointsError,
+			bench.Bytes(float64(r.BytesPushed)), smaller, r.Seeds, r.Steps, r.LearningRate, r.Momentum),
 		fmt.Sprintf("%s %d %.4f accuracy %.3f points-above-fp32 %d pushed-bytes", benchName(r.Name), r.Seeds, r.Mean, r.Points, r.BytesPushed)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
 // training is the train command: a cluster of real processes on this machine.
@@ -156,9 +157,13 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 
 // record opens the run directory, and returns the faults of the run's earlier part.
 func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.Fault, error) {
+	codec, err := compress.Parse(t.Codec)
+	if err != nil {
+		return nil, nil, err
+	}
 	h := record.Header{
 		Format: record.Format, Start: time.Now(), Model: t.Model, Parameters: p.layout.Values, Data: t.Data,
-		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec,
+		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec, Feedback: codec.Feedback(),
 		Device:  fmt.Sprintf("cpu (%s/%s, %d cores)", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
 		Servers: t.Servers, Workers: t.Workers, Replicas: t.Replicas, Steps: t.Steps, Version: version().Commit, Resumed: resumed,
 	}

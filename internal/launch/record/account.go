@@ -71,6 +71,10 @@ type Summary struct {
 	CheckpointBytes uint64 `json:"checkpoint_bytes"`
 	FailedSaves     int    `json:"failed_saves"`
 
+	// ResidualsLost counts what error feedback kept and lost: the residual of a worker that died, and those
+	// of all workers at a restore, since they belong to parameters that are no more.
+	ResidualsLost int `json:"residuals_lost"`
+
 	Config string `json:"config"` // config.yaml
 }
 
@@ -97,6 +101,7 @@ type Account struct {
 	staleness    map[uint32]uint64 // counted gradients by staleness
 	outageFrom   float64           // begin of the current outage
 	out          bool
+	residuals    int     // that the workers keep: none, or one each
 	total        Summary // the sums
 }
 
@@ -111,6 +116,11 @@ type debt struct {
 func (a *Account) Add(e Event) []*Recovery {
 	a.seconds = max(a.seconds, e.at().Seconds)
 	switch e := e.(type) {
+	case *Header:
+		a.residuals = 0
+		if e.Feedback {
+			a.residuals = e.Workers
+		}
 	case *Step:
 		return a.step(e)
 	case *Failure:
@@ -144,6 +154,9 @@ func (a *Account) failure(e *Failure) {
 	a.costs = append(a.costs, FailureCost{Part: e.Part, Cause: e.Cause, Injected: e.Injected, Seconds: e.Seconds, Step: e.Step,
 		RecoverySeconds: Unknown(), CaughtUpSeconds: Unknown(), PartialRework: Unknown()})
 	a.seen = append(a.seen, max(e.Seconds, e.SeenSeconds))
+	if a.residuals > 0 && strings.HasPrefix(e.Part, "worker/") {
+		a.total.ResidualsLost++
+	}
 }
 
 // restore books that line began at the restored step.
@@ -154,6 +167,7 @@ func (a *Account) restore(seconds float64, line, restored uint64) {
 	}
 	a.restores = append(a.restores, Restore{Seconds: seconds, Line: line, RestoredStep: restored, LostSteps: lost})
 	a.total.ReworkSteps += lost
+	a.total.ResidualsLost += a.residuals
 	i := a.culprit()
 	if i >= 0 {
 		c := &a.costs[i]

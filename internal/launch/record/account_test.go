@@ -147,6 +147,20 @@ func TestSumsCountEveryReleasedStep(t *testing.T) {
 	}
 }
 
+// A codec that keeps what it leaves out loses it with its worker, and with its line.
+func TestResidualsAreLostWithTheirWorkerAndTheirLine(t *testing.T) {
+	for _, c := range []struct {
+		feedback bool
+		want     int
+	}{{false, 0}, {true, 1 + 4}} {
+		s := tally([]Event{&Header{Workers: 4, Feedback: c.feedback}}, steps(1, 1, 10, 1), fails("worker/2", 11, 0, 10), fails("server/0", 12, 0, 10),
+			[]Event{&View{At: At{14}, Line: 2, RestoredStep: 6}}, steps(2, 7, 12, 15)).Summary()
+		if s.ResidualsLost != c.want {
+			t.Errorf("feedback %v: %d residuals lost, want %d", c.feedback, s.ResidualsLost, c.want)
+		}
+	}
+}
+
 // The slow, obvious version keeps the history of the current line as a list and cuts it on a restore.
 func TestReworkIsWhatRestoresCutOffTheHistory(t *testing.T) {
 	for seed := range uint64(200) {

@@ -69,6 +69,7 @@ type Header struct {
 	Consistency string    `json:"consistency"`
 	Recovery    string    `json:"recovery"`
 	Codec       string    `json:"codec"`
+	Feedback    bool      `json:"error_feedback"` // the workers keep what the codec leaves out
 	Device      string    `json:"device"`
 	Servers     int       `json:"servers"`
 	Workers     int       `json:"workers"`

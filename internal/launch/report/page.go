@@ -163,6 +163,9 @@ func verdict(s record.Summary) string {
 		fmt.Fprintf(&b, ": %s of the run", percent((s.OutageSeconds+s.ReworkSeconds)/s.WallSeconds))
 	}
 	b.WriteString(".")
+	if s.ResidualsLost > 0 {
+		fmt.Fprintf(&b, " Lost: %s of error feedback.", plural(s.ResidualsLost, "residual"))
+	}
 	if unmended > 0 {
 		fmt.Fprintf(&b, " %s not mended when it ended.", map[bool]string{true: "One was", false: count(unmended) + " were"}[unmended == 1])
 	}
