@@ -135,16 +135,6 @@ func (s *Step) given() []float32 {
 	return s.From
 }
 
-// encoded says whether an operand is not an array of float32.
-func (s *Step) encoded() bool {
-	for j := range s.Operands {
-		if s.Operands[j].Encoding != FP32 {
-			return true
-		}
-	}
-	return false
-}
-
 // check panics, with the values, on a step that breaks the rules of Step. It would otherwise write past
 // the end of an array: the C code has no bounds checks.
 func (s *Step) check() {

@@ -7,8 +7,6 @@ import "fmt"
 // Max is how many arrays one Move takes.
 const Max = 80
 
-const grain = 64 // bytes: where one part of an array may end and the next begin
-
 // Way says how to move, where the processor has several ways; without, with either or with both.
 type Way uint8
 

@@ -4,6 +4,8 @@ package stream
 
 import "encoding/binary"
 
+const grain = 64 // bytes: where one part of an array may end and the next begin
+
 // read keeps the loop that only reads from being nothing.
 var read uint64
 
