@@ -20,10 +20,11 @@ type pool struct {
 func newPool(threads int) *pool {
 	p := &pool{threads: max(1, threads)}
 	if p.threads > 1 {
-		p.wake = make(chan int, p.threads)
+		wake := make(chan int, p.threads)
+		p.wake = wake
 		for range p.threads - 1 {
 			go func() {
-				for lane := range p.wake {
+				for lane := range wake {
 					p.work(lane)
 					p.helping.Done()
 				}

@@ -2,7 +2,7 @@
 //
 // A Description says what a model is: its layers, the shapes of its tensors, how they are initialised.
 // A Model computes: the gradient of a batch, and how good parameters are. New executes a description
-// with Gorgonia; other engines can execute the same description, and modeltest.Check holds all of them
+// with Gorgonia; package worker/engine executes the same description natively, and modeltest.Check holds all engines
 // to one contract, whose oracle is a slow forward pass in float64.
 //
 // # Contract

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Times one gradient of the models of `kintsugi bench engine` with PyTorch, and prints rows in its JSON format.
+
+PyTorch is no dependency of this project: where it is not installed the script says so and ends with status 2.
+
+    python3 bench/torch_step.py --models mlp,lenet,cnn --threads 1,2 --batch 64
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    print("torch_step.py: PyTorch is not installed; install it (pip install torch) to compare with it", file=sys.stderr)
+    sys.exit(2)
+
+MODELS = {
+    "mlp": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)
+    ),
+    "lenet": lambda: nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    ),
+    "cnn": lambda: nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(1568, 512), nn.ReLU(), nn.Dropout(0.25), nn.Linear(512, 10),
+    ),
+}
+
+# Operations of the products in one example's gradient, as model.GradientFLOPs counts them.
+FLOPS = {
+    "mlp": 2 * (2 * 200704 + 3 * (32768 + 1280)),
+    "lenet": 2 * (2 * 784 * 6 * 25 + 3 * (100 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10)),
+    "cnn": 2 * (2 * 784 * 16 * 9 + 3 * (196 * 32 * 144 + 1568 * 512 + 512 * 10)),
+}
+
+EDGE = 1024  # of the square product that says what the machine can do
+
+
+def measure(run, at_least):
+    """Returns the seconds of one call, over as many calls as take at_least seconds."""
+    times, start = 0, time.perf_counter()
+    while time.perf_counter() - start < at_least:
+        run()
+        times += 1
+    return (time.perf_counter() - start) / times
+
+
+def row(name, threads, batch, rounds, at_least):
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    net, loss = MODELS[name](), nn.CrossEntropyLoss()
+    x, y = torch.rand(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
+    a, b = torch.rand(EDGE, EDGE), torch.rand(EDGE, EDGE)
+
+    def step():
+        net.zero_grad(set_to_none=False)
+        loss(net(x), y).backward()
+
+    def product():
+        torch.mm(a, b)
+
+    step(), product()
+    steps, rates = [], []
+    for _ in range(rounds):
+        steps.append(measure(step, at_least))
+        rates.append(2 * EDGE**3 / measure(product, at_least))
+    flops = FLOPS[name] * batch
+    low, middle, high = statistics.quantiles(steps, n=4, method="inclusive")
+    return {
+        "name": f"engine/{name}/torch/threads={threads}", "model": name, "variant": f"torch {torch.__version__}",
+        "device": "cpu", "dtype": "fp32", "threads": threads, "batch": batch,
+        "ms_per_step": middle * 1e3, "ms_low": low * 1e3, "ms_high": high * 1e3,
+        "gflop_per_s": flops / middle / 1e9, "sgemm_gflop_per_s": statistics.median(rates) / 1e9,
+        "fraction_of_sgemm": statistics.median(flops / s / r for s, r in zip(steps, rates)), "times_gorgonia": 0,
+    }
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--models", default="mlp,lenet,cnn")
+    p.add_argument("--threads", default="1,2")
+    p.add_argument("--batch", type=int, default=64)
+    p.add_argument("--rounds", type=int, default=11)
+    p.add_argument("--at-least", type=float, default=0.1, help="seconds of one measurement")
+    a = p.parse_args()
+    unknown = [m for m in a.models.split(",") if m not in MODELS]
+    if unknown or a.rounds < 2:
+        p.error(f"models are {', '.join(MODELS)}; rounds are at least 2")
+    rows = [row(m, int(t), a.batch, a.rounds, a.at_least) for m in a.models.split(",") for t in a.threads.split(",")]
+    json.dump(rows, sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main()
