@@ -50,7 +50,6 @@ var mistakes = []mistake{
 	{"model-of-text-on-images", exitUsage, "train --model charlm --data digits"},
 	{"workers-none", exitUsage, "train --model qp --workers 0"},
 	{"servers-too-many", exitUsage, "train --model qp --servers 5000"},
-	{"steps-none", exitUsage, "train --model qp --steps 0"},
 	{"momentum-too-large", exitUsage, "train --model qp --momentum 1.5"},
 	{"config-missing", exitUsage, "train --config nowhere.yaml"},
 	{"config-key", exitUsage, "train --config key.yaml"},

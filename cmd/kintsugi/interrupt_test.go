@@ -67,6 +67,7 @@ func TestNoProcessOutlivesItsLauncher(t *testing.T) {
 	dir := newDir(t)
 	p := start(t, quadratic(100000, "--checkpoint-every", "20", "--out", dir)...)
 	p.reaches(dir, 20)
+	eventually(t, "a checkpoint is published", func() bool { return len(readRun(t, dir).Checkpoints) > 0 })
 	if n := len(leftOf(t, dir)); n != 6 { // launcher, coordinator, two servers, two workers
 		t.Errorf("%d processes run; want 6", n)
 	}

@@ -56,6 +56,9 @@ func describe(s *settings) (*problem, error) {
 	if s.Batch == 0 {
 		s.Batch = d.Batch
 	}
+	if s.Steps == 0 {
+		s.Steps = uint64(d.Steps)
+	}
 	if s.LearningRate == 0 {
 		s.LearningRate = decimal(d.LearningRate)
 	}

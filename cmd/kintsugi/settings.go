@@ -70,7 +70,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Float64Var(&s.Momentum, "momentum", -1, "momentum (default: as the model suggests)")
 	f.Float64Var(&s.WeightDecay, "weight-decay", 0, "weight decay")
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
-	f.Uint64Var(&s.Steps, "steps", 1000, "steps of the run")
+	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
 	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (from the newest one) or none (from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two checkpoints")
@@ -208,7 +208,6 @@ func (s *settings) check() error {
 		{s.Servers < 1, fmt.Sprintf("--servers %d: a run needs at least one", s.Servers)},
 		{s.Servers > 1024, fmt.Sprintf("--servers %d: at most 1024", s.Servers)},
 		{s.Replicas != 1, fmt.Sprintf("--replicas %d: this release keeps one replica of each shard", s.Replicas)},
-		{s.Steps < 1, "--steps 0: a run needs at least one"},
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
 		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
 		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},

@@ -87,6 +87,7 @@ func (Flatten) layer() {}
 // four workers' gradients. They are where a run starts, not a claim to be optimal.
 type Defaults struct {
 	Batch        int // examples per gradient
+	Steps        int
 	LearningRate float32
 	Momentum     float32
 	Optimizer    string // by its name; "" means momentum, or sgd where Momentum is 0

@@ -18,12 +18,12 @@ type builtin struct {
 // accuracy` says what they reach. The convolutional models have the smaller rate because with 0.05 one seed in a few
 // ends with dead units and never learns.
 var builtins = []builtin{
-	{"mlr", Defaults{Batch: 32, LearningRate: 0.05, Momentum: 0.9}, mlr},
-	{"mlp", Defaults{Batch: 32, LearningRate: 0.05, Momentum: 0.9}, mlp},
-	{"lenet", Defaults{Batch: 32, LearningRate: 0.02, Momentum: 0.9}, lenet},
-	{"cnn", Defaults{Batch: 32, LearningRate: 0.02, Momentum: 0.9}, cnn},
-	{"cnn:relu-logits", Defaults{Batch: 32, LearningRate: 0.02, Momentum: 0.9}, cnnReLULogits},
-	{"charlm", Defaults{Batch: 8, LearningRate: 0.003, Momentum: 0.9, Optimizer: "adam"}, charlm},
+	{"mlr", Defaults{Batch: 32, Steps: 1000, LearningRate: 0.05, Momentum: 0.9}, mlr},
+	{"mlp", Defaults{Batch: 32, Steps: 1000, LearningRate: 0.05, Momentum: 0.9}, mlp},
+	{"lenet", Defaults{Batch: 32, Steps: 1000, LearningRate: 0.02, Momentum: 0.9}, lenet},
+	{"cnn", Defaults{Batch: 32, Steps: 3000, LearningRate: 0.02, Momentum: 0.9}, cnn},
+	{"cnn:relu-logits", Defaults{Batch: 32, Steps: 3000, LearningRate: 0.02, Momentum: 0.9}, cnnReLULogits},
+	{"charlm", Defaults{Batch: 8, Steps: 1000, LearningRate: 0.003, Momentum: 0.9, Optimizer: "adam"}, charlm},
 }
 
 func mlr(classes int) []Layer { return []Layer{Flatten{}, Dense{"fc1", classes}} }

@@ -38,7 +38,7 @@ func (q Quadratic) Describe() (*Description, error) {
 	}
 	return &Description{
 		Name:      "qp",
-		Defaults:  Defaults{Batch: 1, LearningRate: 0.5},
+		Defaults:  Defaults{Batch: 1, Steps: 1000, LearningRate: 0.5},
 		Quadratic: &q,
 		tensors:   []kintsugi.Tensor{{Name: "x", Shape: []int{q.Dimension}}},
 		values:    q.Dimension,
