@@ -35,6 +35,8 @@ var mistakes = []mistake{
 	{"model-option", exitUsage, "train --model qp:size=3"},
 	{"model-too-large-for-images", exitUsage, "train --model lenet --data idx --data-dir small"},
 	{"consistency-unknown", exitUsage, "train --model qp --consistency eventual"},
+	{"simulate-times", exitUsage, "simulate --times normal:1"},
+	{"simulate-slow", exitUsage, "simulate --slow x5"},
 	{"codec-unknown", exitUsage, "train --model qp --codec zip"},
 	{"codec-density", exitUsage, "train --model qp --codec topk:2"},
 	{"optimizer-unknown", exitUsage, "train --model qp --optimizer rmsprop"},

@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
+	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
@@ -11,29 +14,42 @@ import (
 // that a gradient takes microseconds, and convex, so that the truth about it can be computed. It is immutable
 // and safe for concurrent use.
 type Softmax struct {
-	inputs, classes int // inputs include the constant 1
-	n               int
-	x               []float32 // [n, inputs]
-	used            []uint16  // for each example the inputs that are not zero
-	from            []int32   // where those of example i begin; n+1 of them
-	y               []uint8
+	batch  int
+	inputs int // the constant 1 included
+	n      int
+	x      []float32 // [n, inputs]
+	used   []uint16  // for each example the inputs that are not zero
+	from   []int32   // where those of example i begin; n+1 of them
+	y      []uint8
 }
 
-// NewSoftmax returns the model of the first n images, whose sides are divided by pool.
-func NewSoftmax(im *data.Images, n, pool int) *Softmax {
-	im = im.Head(n)
-	h, w := im.Height/pool, im.Width/pool
-	s := &Softmax{inputs: h*w*im.Channels + 1, classes: im.Classes, n: im.N, y: im.Labels}
-	s.x = make([]float32, s.n*s.inputs)
-	s.from = make([]int32, s.n+1)
-	for i := range s.n {
+// NewSoftmax returns the model of the first n training images of a set, whose sides are divided by pool, with
+// gradients of batches of so many examples. A set that holds no images of at most ten classes is a usage error.
+func NewSoftmax(set *data.Set, n, pool, batch int) (*Softmax, error) {
+	n = min(n, set.Train.Len())
+	channels, height, width := set.Shape[0], set.Shape[1], set.Shape[2]
+	if set.Sequence || set.Train.Labels() != 1 || set.Classes > classes || height < pool || width < pool {
+		return nil, fmt.Errorf("%w: softmax regression needs images of at most %d classes, and %s has none", kintsugi.ErrUsage, classes, set.Name)
+	}
+	h, w := height/pool, width/pool
+	s := &Softmax{batch: batch, inputs: h*w*channels + 1, n: n, y: make([]uint8, n), from: make([]int32, n+1)}
+	s.x = make([]float32, n*s.inputs)
+	pixels, labels, indices := make([]float32, n*set.Train.Values()), make([]int32, n), make([]int, n)
+	for i := range indices {
+		indices[i] = i
+	}
+	set.Train.Fill(pixels, labels, indices)
+	low, high := slices.Min(pixels), slices.Max(pixels)
+	scale := 1 / (max(high-low, 1e-6) * float32(pool*pool)) // the background becomes 0, and is left out below
+	for i := range n {
+		s.y[i] = uint8(labels[i])
 		row := s.x[i*s.inputs : (i+1)*s.inputs]
 		row[len(row)-1] = 1
-		for c := range im.Channels {
+		image := pixels[i*set.Train.Values():]
+		for c := range channels {
 			for r := range h * pool {
 				for q := range w * pool {
-					p := im.Pixels[((i*im.Channels+c)*im.Height+r)*im.Width+q]
-					row[(c*h+r/pool)*w+q/pool] += float32(p) / float32(255*pool*pool)
+					row[(c*h+r/pool)*w+q/pool] += float32((image[(c*height+r)*width+q] - low) * scale)
 				}
 			}
 		}
@@ -44,24 +60,37 @@ func NewSoftmax(im *data.Images, n, pool int) *Softmax {
 		}
 		s.from[i+1] = int32(len(s.used))
 	}
-	return s
+	return s, nil
 }
 
-// Values returns the number of parameters.
-func (s *Softmax) Values() int { return s.inputs * s.classes }
+// classes is how many the model tells apart. A set with fewer leaves the last ones unused.
+const classes = 10
 
-// Gradient sets grads to the mean gradient over a batch that the source draws, and returns its mean loss.
-func (s *Softmax) Gradient(params, grads []float32, batch int, source *rand.Rand) float64 {
+// Values implements Problem.
+func (s *Softmax) Values() int { return s.inputs * classes }
+
+// WithBatch returns the same model with another batch size.
+func (s *Softmax) WithBatch(batch int) *Softmax {
+	other := *s
+	other.batch = batch
+	return &other
+}
+
+// Init implements Problem: zero is as good as any other start of a convex model.
+func (s *Softmax) Init(params []float32) { clear(params) }
+
+// Gradient implements Problem: the mean over a batch of examples drawn with replacement.
+func (s *Softmax) Gradient(params, grads []float32, source *rand.Rand) float64 {
 	clear(grads)
 	loss := 0.0
-	for range batch {
+	for range s.batch {
 		loss += s.add(params, grads, source.IntN(s.n))
 	}
-	scale := 1 / float32(batch)
+	scale := 1 / float32(s.batch)
 	for i := range grads {
 		grads[i] *= scale
 	}
-	return loss / float64(batch)
+	return loss / float64(s.batch)
 }
 
 // Full sets grads to the gradient over all examples, and returns the loss.
@@ -78,41 +107,81 @@ func (s *Softmax) Full(params, grads []float32) float64 {
 	return loss / float64(s.n)
 }
 
-// Loss returns the loss over all examples.
+// Moments returns the truth about gradients at params: the square of the whole gradient, and the total variance of one
+// batch's. It overwrites grads.
+func (s *Softmax) Moments(params, grads []float32) (square, variance float64) {
+	s.Full(params, grads)
+	for _, g := range grads {
+		square += float64(g) * float64(g)
+	}
+	each := 0.0
+	var p [classes]float32
+	for i := range s.n {
+		s.forward(params, i, &p)
+		p[s.y[i]]--
+		var x, e float64
+		for _, v := range s.x[i*s.inputs : (i+1)*s.inputs] {
+			x += float64(v) * float64(v)
+		}
+		for _, v := range p {
+			e += float64(v) * float64(v)
+		}
+		each += x * e // the gradient of an example is an outer product
+	}
+	return square, (each/float64(s.n) - square) / float64(s.batch)
+}
+
+// Loss implements Problem: the mean over all examples.
 func (s *Softmax) Loss(params []float32) float64 {
 	loss := 0.0
-	var p [16]float32
+	var p [classes]float32
 	for i := range s.n {
-		loss += s.forward(params, i, p[:s.classes])
+		loss += s.forward(params, i, &p)
 	}
 	return loss / float64(s.n)
 }
 
-// add adds the gradient of an example and returns its loss.
+// add adds the gradient of an example and returns its loss. The loops over classes are written out: they are where a
+// simulation spends its time.
 func (s *Softmax) add(params, grads []float32, i int) float64 {
-	var p [16]float32
-	loss := s.forward(params, i, p[:s.classes])
+	var p [classes]float32
+	loss := s.forward(params, i, &p)
 	p[s.y[i]]--
 	x := s.x[i*s.inputs : (i+1)*s.inputs]
 	for _, j := range s.used[s.from[i]:s.from[i+1]] {
-		v, g := x[j], grads[int(j)*s.classes:][:s.classes]
-		for c := range g {
-			g[c] += float32(v * p[c])
-		}
+		v, g := x[j], (*[classes]float32)(grads[int(j)*classes:])
+		g[0] += float32(v * p[0])
+		g[1] += float32(v * p[1])
+		g[2] += float32(v * p[2])
+		g[3] += float32(v * p[3])
+		g[4] += float32(v * p[4])
+		g[5] += float32(v * p[5])
+		g[6] += float32(v * p[6])
+		g[7] += float32(v * p[7])
+		g[8] += float32(v * p[8])
+		g[9] += float32(v * p[9])
 	}
 	return loss
 }
 
 // forward sets p to the probabilities of the classes of an example and returns its loss.
-func (s *Softmax) forward(params []float32, i int, p []float32) float64 {
-	clear(p)
+func (s *Softmax) forward(params []float32, i int, p *[classes]float32) float64 {
+	var p0, p1, p2, p3, p4, p5, p6, p7, p8, p9 float32
 	x := s.x[i*s.inputs : (i+1)*s.inputs]
 	for _, j := range s.used[s.from[i]:s.from[i+1]] {
-		v, w := x[j], params[int(j)*s.classes:][:s.classes]
-		for c := range w {
-			p[c] += float32(v * w[c])
-		}
+		v, w := x[j], (*[classes]float32)(params[int(j)*classes:])
+		p0 += float32(v * w[0])
+		p1 += float32(v * w[1])
+		p2 += float32(v * w[2])
+		p3 += float32(v * w[3])
+		p4 += float32(v * w[4])
+		p5 += float32(v * w[5])
+		p6 += float32(v * w[6])
+		p7 += float32(v * w[7])
+		p8 += float32(v * w[8])
+		p9 += float32(v * w[9])
 	}
+	*p = [classes]float32{p0, p1, p2, p3, p4, p5, p6, p7, p8, p9}
 	most := p[0]
 	for _, v := range p {
 		most = max(most, v)

@@ -22,9 +22,10 @@ const (
 // A Round gathers the tickets of one step after the other. It handles tickets, not tensors.
 type Round struct {
 	cfg      Config
-	released kintsugi.Step     // newest version a worker may hold
-	open     []kintsugi.Ticket // in order of arrival
-	counted  []kintsugi.PushID // of the step that is committed and not yet released; ascending; nil: none
+	released kintsugi.Step            // newest version a worker may hold
+	open     []kintsugi.Ticket        // in order of arrival
+	counted  []kintsugi.PushID        // of the step that is committed and not yet released; ascending; nil: none
+	known    map[kintsugi.PushID]bool // what is open (false) or counted by the committed step (true)
 
 	// last is the newest gradient of each slot that a released step has counted. A worker sends its
 	// tickets in order, so whatever is not newer is a repetition: without this, a ticket repeated after
@@ -39,7 +40,10 @@ type Round struct {
 
 // NewRound returns a round that gathers step released+1. The caller has checked cfg.
 func NewRound(cfg Config, released kintsugi.Step) *Round {
-	return &Round{cfg: cfg, released: released, last: make(map[kintsugi.Slot]kintsugi.PushID), floor: make(map[kintsugi.Slot]kintsugi.Step)}
+	return &Round{
+		cfg: cfg, released: released, known: make(map[kintsugi.PushID]bool),
+		last: make(map[kintsugi.Slot]kintsugi.PushID), floor: make(map[kintsugi.Slot]kintsugi.Step),
+	}
 }
 
 // Begin says that the worker in slot starts from the newest version: of what it has pushed on older ones,
@@ -65,10 +69,7 @@ func (r *Round) Oldest(slot kintsugi.Slot, step kintsugi.Step) kintsugi.Step {
 // Offer takes a ticket and says what becomes of it, with a reason if it is refused. The caller has
 // checked that the ticket is of the run's line and of a member's present incarnation.
 func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
-	if slices.Contains(r.counted, t.Push) {
-		return Duplicate, ""
-	}
-	if slices.ContainsFunc(r.open, func(o kintsugi.Ticket) bool { return o.Push == t.Push }) {
+	if _, known := r.known[t.Push]; known {
 		return Duplicate, ""
 	}
 	if last, ok := r.last[t.Push.Slot]; ok && last.Incarnation == t.Push.Incarnation && t.Push.Compare(last) <= 0 {
@@ -84,6 +85,7 @@ func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 		return Refuse, fmt.Sprintf("ticket of %d examples with squared norm %v makes no sense", t.Examples, t.SquaredNorm)
 	}
 	r.open = append(r.open, t)
+	r.known[t.Push] = false
 	return Open, ""
 }
 
@@ -145,9 +147,10 @@ func (r *Round) Decide(members int) (Decision, bool) {
 		examples += uint64(t.Examples)
 		d.Choices = append(d.Choices, Choice{Ticket: t, Weight: r.cfg.weight(t.Examples, r.released-t.Push.Version)})
 		r.counted = append(r.counted, t.Push)
+		r.known[t.Push] = true
 	}
 	d.Scale = r.cfg.scale(examples)
-	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool { return slices.Contains(r.counted, t.Push) })
+	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool { return r.known[t.Push] })
 	return d, true
 }
 
@@ -163,6 +166,7 @@ func (r *Round) Adopt(counted []kintsugi.Weighted) {
 	r.counted = []kintsugi.PushID{}
 	for _, w := range counted {
 		r.counted = append(r.counted, w.Push)
+		r.known[w.Push] = true
 	}
 }
 
@@ -170,11 +174,15 @@ func (r *Round) Adopt(counted []kintsugi.Weighted) {
 // become too late, each with its reason.
 func (r *Round) Release(step kintsugi.Step) []kintsugi.Refused {
 	r.Remember(r.counted)
+	for _, p := range r.counted {
+		delete(r.known, p)
+	}
 	r.released, r.counted, r.chosen = step, nil, 0
 	var late []kintsugi.Refused
 	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool {
 		reason := r.tooLate(t)
 		if reason != "" {
+			delete(r.known, t.Push)
 			late = append(late, kintsugi.Refused{Push: t.Push, Step: step, Reason: reason})
 		}
 		return reason != ""
@@ -186,7 +194,11 @@ func (r *Round) Release(step kintsugi.Step) []kintsugi.Refused {
 // keeps what it counts: its bytes are already held by every head.
 func (r *Round) Leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
 	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool {
-		return t.Push.Slot == slot && t.Push.Incarnation < next
+		gone := t.Push.Slot == slot && t.Push.Incarnation < next
+		if gone {
+			delete(r.known, t.Push)
+		}
+		return gone
 	})
 }
 

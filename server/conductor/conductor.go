@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -91,6 +92,9 @@ type Conductor struct {
 	open     *open             // the committed step that is not released yet
 
 	members map[kintsugi.Slot]*member
+	order   []kintsugi.Slot // of members, ascending; nil: not known
+	count   int             // of admitted members; −1: not known
+	waiting int             // messages that members are kept waiting for, at least
 	lives   map[kintsugi.Slot]kintsugi.Incarnation // newest that has said hello, whether or not it has left
 	change  uint64                                 // number of the newest Members message
 	known   []uint64                               // by shard: newest change it has answered
@@ -140,6 +144,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 	return &Conductor{
 		cfg:         cfg,
 		steering:    steering,
+		count:       -1,
 		taken:       make([]*kintsugi.Taken, cfg.Shards),
 		known:       make([]uint64, cfg.Shards),
 		members:     make(map[kintsugi.Slot]*member),
@@ -176,6 +181,7 @@ func (c *Conductor) Tick(now time.Time) {
 		m := c.members[slot]
 		if !m.gone.IsZero() && now.Sub(m.gone) >= c.cfg.LeaveGrace {
 			delete(c.members, slot)
+			c.changed()
 			c.leave(slot, m.incarnation+1)
 		}
 	}
@@ -321,14 +327,16 @@ func (c *Conductor) doneMessage() kintsugi.Done {
 }
 
 // slots returns the members' slots in order, so that the same events give the same messages.
+// The caller must not change the result.
 func (c *Conductor) slots() []kintsugi.Slot {
-	slots := make([]kintsugi.Slot, 0, len(c.members))
-	for s := range c.members {
-		slots = append(slots, s)
+	if c.order == nil {
+		c.order = slices.Sorted(maps.Keys(c.members))
 	}
-	slices.Sort(slots)
-	return slots
+	return c.order
 }
+
+// changed says that members have come, gone or been admitted.
+func (c *Conductor) changed() { c.order, c.count = nil, -1 }
 
 func (c *Conductor) toAllShards(m kintsugi.ControlMessage) {
 	for i := range c.cfg.Shards {

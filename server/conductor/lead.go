@@ -64,6 +64,7 @@ func (c *Conductor) tell(slot kintsugi.Slot, msg kintsugi.ConductorMessage) {
 	same := func(kept kintsugi.ConductorMessage) bool { return about(kept) == about(msg) }
 	if !slices.ContainsFunc(m.held, same) { // a worker that asks again and again is told once
 		m.held = append(m.held, msg)
+		c.waiting++
 	}
 }
 
@@ -80,9 +81,17 @@ func about(msg kintsugi.ConductorMessage) kintsugi.PushID {
 
 // resume tells the members what was kept from them, as far as the slowest has caught up.
 func (c *Conductor) resume() {
+	if c.waiting == 0 { // with thousands of members, asking each after every ticket is what a step would cost
+		return
+	}
+	c.waiting = 0
 	for _, slot := range c.slots() {
 		m := c.members[slot]
-		if len(m.held) == 0 || c.ahead(m) {
+		if len(m.held) == 0 {
+			continue
+		}
+		if c.ahead(m) {
+			c.waiting += len(m.held)
 			continue
 		}
 		for _, msg := range m.held {

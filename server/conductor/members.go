@@ -33,6 +33,7 @@ func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
 		c.leave(h.Slot, h.Incarnation)
 		m = &member{incarnation: h.Incarnation}
 		c.members[h.Slot] = m
+		c.changed()
 	}
 	m.gone, m.held = time.Time{}, nil // it awaits nothing of the stream before
 	c.change++
@@ -119,6 +120,7 @@ func (c *Conductor) admit(now time.Time) {
 			c.join(m)
 		}
 		m.admitted, m.greeted = true, true
+		c.changed()
 		if c.first.IsZero() {
 			c.first = now
 		}
@@ -158,13 +160,15 @@ func (c *Conductor) leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
 }
 
 func (c *Conductor) admitted() int {
-	n := 0
-	for _, m := range c.members {
-		if m.admitted {
-			n++
+	if c.count < 0 {
+		c.count = 0
+		for _, m := range c.members {
+			if m.admitted {
+				c.count++
+			}
 		}
 	}
-	return n
+	return c.count
 }
 
 func (c *Conductor) membersMessage() kintsugi.Members {

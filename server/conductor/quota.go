@@ -60,6 +60,14 @@ func (c *Conductor) ask(now time.Time) {
 	}
 }
 
+// Choice returns what the controller has chosen for the newest step; zero if there is no controller.
+func (c *Conductor) Choice() dbw.Choice {
+	if c.steering == nil {
+		return dbw.Choice{}
+	}
+	return c.steering.choice
+}
+
 // arrived tells the controller of a finished gradient. One that was given up has no examples.
 func (s *steering) arrived(now time.Time, t kintsugi.Ticket) {
 	if s == nil || t.Examples == 0 {

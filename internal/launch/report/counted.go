@@ -142,4 +142,22 @@ func (s *story) quotaPanel(f *figure, base []int) {
 		p.label("loss", quota[n-1].y, digits3(quota[n-1].y))
 	}
 	p.track("quota", "", 1, 1, quota)
+	s.reasons(p, base)
+}
+
+// reasonMarks is how many steps of the quota panel say why they waited for as many as they did.
+const reasonMarks = 100
+
+// reasons marks steps with the reason of their quota, which a browser shows when the pointer rests on the mark.
+func (s *story) reasons(p *panel, base []int) {
+	next := 0
+	for j, i := range base {
+		e := s.run.Steps[i]
+		if e.Reason == "" || j < next {
+			continue
+		}
+		next = j + max(1, len(base)/reasonMarks)
+		fmt.Fprintf(p, `<circle class="dot reason" cx="%s" cy="%s" r="2.5">%s</circle>`,
+			px(p.x.at(float64(e.Step))), px(p.y.at(float64(e.Quota))), title(fmt.Sprintf("step %d: %s", e.Step, e.Reason)))
+	}
 }

@@ -180,3 +180,19 @@ func TestWhatWasLostAndWhatWasDoneAgainIsKnownByStep(t *testing.T) {
 		t.Errorf("averages %v: the redone steps 3 and 4 differ from the lost ones", s.smooth)
 	}
 }
+
+// A quota that changes says why: not at every step, but at enough of them, and as text.
+func TestTheQuotaSaysItsReasons(t *testing.T) {
+	events, config := demo(600, 1)
+	for _, e := range events {
+		if s, ok := e.(*record.Step); ok {
+			s.Reason = fmt.Sprintf("%d of <%d>", s.Quota, s.Workers)
+		}
+	}
+	page := draw(t, record.NewRun(events, config))
+	wellFormed(t, page)
+	marks := strings.Count(page, `class="dot reason"`)
+	if marks < reasonMarks/2 || marks > reasonMarks+1 || !strings.Contains(page, "of &lt;6&gt;") {
+		t.Errorf("%d marks for reasons", marks)
+	}
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+)
+
+// simulation is what the command simulate is asked for.
+type simulation struct {
+	workers              int
+	consistency          string
+	model                string
+	optimizer            string
+	rate, momentum       float64
+	batch                int
+	steps                uint64
+	target               float64
+	seed                 uint64
+	times, trace         string
+	mean, apply, rebirth time.Duration
+	mtbf                 time.Duration
+	slow                 []string
+	out                  string
+	dataDir              string
+}
+
+func simulateCommand() *cobra.Command {
+	s := &simulation{}
+	cmd := &cobra.Command{
+		Use: "simulate", Short: "Train under virtual time with workers as slow as you say", Args: noArgs,
+		Example: "  kintsugi simulate --workers 16 --times exp:1 --consistency dbw\n" +
+			"  kintsugi simulate --workers 10000 --consistency dbw,wait --mtbf 4h --slow \"x5 for half from 100s\"",
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.command(cmd) },
+	}
+	f := cmd.Flags()
+	f.IntVar(&s.workers, "workers", 16, "workers")
+	f.StringVar(&s.consistency, "consistency", "dbw", "who is counted in a step, as for train")
+	f.StringVar(&s.model, "model", "noisy", "what to train: noisy (a quadratic, for any number of workers), digits or mnist (softmax regression on images of 7x7)")
+	f.StringVar(&s.optimizer, "optimizer", "sgd", "sgd, momentum, nesterov, adam, adamw or adagrad")
+	f.Float64Var(&s.rate, "learning-rate", 0.2, "learning rate")
+	f.Float64Var(&s.momentum, "momentum", 0.9, "momentum, where the optimizer has one")
+	f.IntVar(&s.batch, "batch", 16, "examples of one gradient of digits and mnist")
+	f.Uint64Var(&s.steps, "steps", 1000, "steps of the run")
+	f.Float64Var(&s.target, "target", 0, "end the run when the loss is this small; 0: go on to the last step")
+	f.Uint64Var(&s.seed, "seed", 1, "seed of everything random")
+	f.StringVar(&s.times, "times", "exp:0.5", "how the time of a gradient is distributed: constant, exp:ALPHA (1 - ALPHA + ALPHA times an exponential), pareto:SHAPE or lognormal:SIGMA")
+	f.StringVar(&s.trace, "trace", "", "a file of recorded times instead: a JSON object with \"slot\" and \"seconds\" in each line")
+	f.DurationVar(&s.mean, "mean", time.Second, "mean time of a gradient")
+	f.DurationVar(&s.apply, "apply", 10*time.Millisecond, "time of a step on the servers")
+	f.DurationVar(&s.mtbf, "mtbf", 0, "mean time until a worker dies; 0: none does")
+	f.DurationVar(&s.rebirth, "rebirth", 30*time.Second, "time until a worker that died is back")
+	f.StringArrayVar(&s.slow, "slow", nil, "some are slower for a while, such as \"x5 for half from 100s until 200s\"; may be given more than once")
+	f.StringVar(&s.out, "out", "", "a folder for events.jsonl, summary.json and report.html; empty: none")
+	f.StringVar(&s.dataDir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
+	return cmd
+}
+
+// training returns what the flags ask for.
+func (s *simulation) training() (sim.Training, error) {
+	c := sim.Training{
+		Seed: s.seed, Workers: s.workers, Steps: kintsugi.Step(s.steps), Apply: s.apply.Seconds(), Ask: 0.05 * s.mean.Seconds(),
+		Lifetime: s.mtbf.Seconds(), Rebirth: s.rebirth.Seconds(),
+	}
+	if s.workers < 1 || s.workers > 100_000 || s.steps < 1 || s.batch < 1 || s.apply < 0 || s.mtbf < 0 || s.rebirth <= 0 || !(s.rate > 0) {
+		return c, fmt.Errorf("%w: simulate needs 1 to 100000 workers, a step, a batch, a learning rate and times that are not negative", kintsugi.ErrUsage)
+	}
+	var err error
+	if c.Consistency, err = agg.Preset(s.consistency); err != nil {
+		return c, err
+	}
+	if err := c.Consistency.Check(s.workers); err != nil {
+		return c, err
+	}
+	rule, err := conductor.ParseRule(s.optimizer)
+	if err != nil {
+		return c, err
+	}
+	c.Schedule = conductor.Schedule{Rule: rule, LearningRate: s.rate, Momentum: s.momentum}
+	if c.Times, err = s.workerTimes(); err != nil {
+		return c, err
+	}
+	for _, text := range s.slow {
+		slow, err := sim.ParseSlowdown(text, s.workers)
+		if err != nil {
+			return c, err
+		}
+		c.Slow = append(c.Slow, slow)
+	}
+	c.Problem, err = s.problem()
+	return c, err
+}
+
+func (s *simulation) workerTimes() (sim.Times, error) {
+	if s.trace == "" {
+		return sim.ParseTimes(s.times, s.mean.Seconds())
+	}
+	f, err := os.Open(s.trace)
+	if err != nil {
+		return sim.Times{}, fmt.Errorf("%w: --trace: %w", kintsugi.ErrUsage, err)
+	}
+	defer f.Close()
+	return sim.ReadTimes(f)
+}
+
+func (s *simulation) problem() (sim.Problem, error) {
+	if s.model == "noisy" {
+		return sim.NewNoisy(16, 0.3), nil
+	}
+	if s.model != "digits" && s.model != "mnist" {
+		return nil, fmt.Errorf("%w: --model %q is unknown; use noisy, digits or mnist", kintsugi.ErrUsage, s.model)
+	}
+	dir := s.dataDir
+	if dir == "" {
+		dir = os.Getenv("KINTSUGI_DATA")
+	}
+	set, err := data.Open(s.model, dir)
+	if err != nil {
+		return nil, err
+	}
+	return sim.NewSoftmax(set, 2000, 4, s.batch)
+}
+
+func (s *simulation) command(cmd *cobra.Command) error {
+	cfg, err := s.training()
+	if err != nil {
+		return err
+	}
+	rec, err := s.recorder()
+	if err != nil {
+		return err
+	}
+	quotas, started := 0.0, time.Now()
+	loss := 0.0
+	var last time.Time
+	cfg.Each = func(e kintsugi.StepEvent, params []float32) bool {
+		quotas += float64(e.Quota)
+		last = e.Time
+		if rec != nil {
+			rec.Step(e)
+		}
+		if s.target > 0 || e.Step == cfg.Steps {
+			loss = cfg.Problem.Loss(params)
+		}
+		return cmd.Context().Err() == nil && (s.target == 0 || loss > s.target)
+	}
+	r, err := sim.Train(cfg)
+	if err != nil {
+		return err
+	}
+	if err := cmd.Context().Err(); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s, %d workers, times %v: %d steps in %.1f virtual seconds, loss %.4g, mean quota %.1f, %d gradients counted, %d late, %d deaths (%.1f s)\n",
+		s.consistency, s.workers, cfg.Times, r.Steps, r.Seconds, loss, quotas/max(1, float64(r.Steps)), r.Counted, r.Late, r.Deaths, time.Since(started).Seconds())
+	if rec == nil {
+		return nil
+	}
+	return s.finish(cmd.OutOrStdout(), rec, last)
+}
+
+// recorder begins the run directory, if one is wanted. Virtual time begins where the simulator's clock does.
+func (s *simulation) recorder() (*record.Recorder, error) {
+	if s.out == "" {
+		return nil, nil
+	}
+	config := "simulated: true\nseed: " + strconv.FormatUint(s.seed, 10) + "\n"
+	return record.Create(s.out, []byte(config), record.Header{
+		Start: sim.Epoch(), Model: s.model, Data: s.model, Consistency: s.consistency, Recovery: "none", Codec: "fp32", Device: "virtual time",
+		Servers: 1, Workers: s.workers, Replicas: 1, Steps: s.steps, Version: release,
+	})
+}
+
+func (s *simulation) finish(w io.Writer, rec *record.Recorder, at time.Time) error {
+	if _, err := rec.Finish(at, "simulated"); err != nil {
+		return err
+	}
+	page, err := report.Draw(rec.Dir())
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "report: %s\n", page)
+	return err
+}

@@ -1,0 +1,151 @@
+package sim
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Times draws how many seconds a worker takes for a gradient and its push. It is safe for concurrent use.
+type Times struct {
+	spec   string
+	draw   func(rng *rand.Rand) float64 // mean 1
+	mean   float64                      // seconds
+	traces [][]float64                  // by slot modulo their number: recorded seconds; nil: drawn
+}
+
+// TimesForms lists the forms that ParseTimes reads.
+func TimesForms() []string {
+	return []string{"constant", "exp:ALPHA", "pareto:SHAPE", "lognormal:SIGMA"}
+}
+
+// ParseTimes reads a distribution whose mean is so many seconds: "exp:A" is 1 − A + A·Exp, "pareto:S" has
+// the tail x⁻ˢ (S above 1), "lognormal:S" is the exponential of a normal of deviation S. Anything else is a usage
+// error.
+func ParseTimes(spec string, mean float64) (Times, error) {
+	name, text, _ := strings.Cut(spec, ":")
+	x, err := strconv.ParseFloat(text, 64)
+	t := Times{spec: spec, mean: mean}
+	switch {
+	case !(mean > 0) || math.IsInf(mean, 0):
+		return t, fmt.Errorf("%w: a gradient cannot take %v seconds; it must be a positive number", kintsugi.ErrUsage, mean)
+	case spec == "constant":
+		t.draw = func(*rand.Rand) float64 { return 1 }
+	case name == "exp" && err == nil && x >= 0 && x <= 1:
+		t.draw = func(rng *rand.Rand) float64 { return 1 - x + x*rng.ExpFloat64() }
+	case name == "pareto" && err == nil && x > 1 && !math.IsInf(x, 0):
+		least := (x - 1) / x
+		t.draw = func(rng *rand.Rand) float64 { return least * math.Pow(1-rng.Float64(), -1/x) }
+	case name == "lognormal" && err == nil && x >= 0 && x < 10:
+		t.draw = func(rng *rand.Rand) float64 { return math.Exp(x*rng.NormFloat64() - x*x/2) }
+	default:
+		return t, fmt.Errorf("%w: times %q are unknown; use one of %s, with ALPHA from 0 to 1, SHAPE above 1, SIGMA from 0",
+			kintsugi.ErrUsage, spec, strings.Join(TimesForms(), ", "))
+	}
+	return t, nil
+}
+
+// ReadTimes reads recorded times, one JSON object a line with "slot" and "seconds". Each worker takes the times of the
+// slot with its number, modulo that of slots, in a random rotation, over and over.
+func ReadTimes(r io.Reader) (Times, error) {
+	t := Times{spec: "recorded"}
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, 1<<20)
+	n := 0
+	for line := 1; in.Scan(); line++ {
+		if strings.TrimSpace(in.Text()) == "" {
+			continue
+		}
+		var x struct {
+			Slot    *int    `json:"slot"`
+			Seconds float64 `json:"seconds"`
+		}
+		if err := json.Unmarshal(in.Bytes(), &x); err != nil {
+			return t, fmt.Errorf("%w: times, line %d: %w", kintsugi.ErrUsage, line, err)
+		}
+		if x.Slot == nil || *x.Slot < 0 || *x.Slot > 1<<20 || !(x.Seconds > 0) || math.IsInf(x.Seconds, 0) {
+			return t, fmt.Errorf("%w: times, line %d: it needs a \"slot\" from 0 and positive \"seconds\"", kintsugi.ErrUsage, line)
+		}
+		for len(t.traces) <= *x.Slot {
+			t.traces = append(t.traces, nil)
+		}
+		t.traces[*x.Slot] = append(t.traces[*x.Slot], x.Seconds)
+		n++
+	}
+	if err := in.Err(); err != nil {
+		return t, fmt.Errorf("times: %w", err)
+	}
+	for slot, s := range t.traces {
+		if len(s) == 0 {
+			return t, fmt.Errorf("%w: times: there are none of slot %d, below the largest one", kintsugi.ErrUsage, slot)
+		}
+	}
+	if n == 0 {
+		return t, fmt.Errorf("%w: times: there are none", kintsugi.ErrUsage)
+	}
+	return t, nil
+}
+
+// String says where the times come from.
+func (t Times) String() string { return t.spec }
+
+// of returns what the next gradient of slot takes; count is how many it has begun before.
+func (t Times) of(slot, count int, offset uint64, rng *rand.Rand) float64 {
+	if t.traces != nil {
+		s := t.traces[slot%len(t.traces)]
+		return s[(offset+uint64(count))%uint64(len(s))]
+	}
+	return t.mean * t.draw(rng)
+}
+
+// Slowdown makes some workers slower for a while.
+type Slowdown struct {
+	Factor      float64
+	First, Last int     // slots
+	From, Until float64 // seconds; Until 0: to the end
+}
+
+// ParseSlowdown reads "xFACTOR for SHARE from SECONDSs" and then, if wanted, "until SECONDSs": SHARE is "half",
+// "all" or a percentage such as "25%" of the workers, those with the smallest slots. Anything else is a usage error.
+func ParseSlowdown(text string, workers int) (Slowdown, error) {
+	bad := fmt.Errorf("%w: slowdown %q: write it as \"x5 for half from 100s\" or \"x3 for 25%% from 10s until 60s\"", kintsugi.ErrUsage, text)
+	w := strings.Fields(text)
+	if (len(w) != 5 && len(w) != 7) || w[1] != "for" || w[3] != "from" || (len(w) == 7 && w[5] != "until") {
+		return Slowdown{}, bad
+	}
+	number := func(s, prefix, suffix string) (float64, bool) {
+		x, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimPrefix(s, prefix), suffix), 64)
+		return x, err == nil && strings.HasPrefix(s, prefix) && strings.HasSuffix(s, suffix) && x >= 0 && !math.IsInf(x, 0)
+	}
+	share, ok1 := map[string]float64{"half": 50, "all": 100}[w[2]], true
+	if share == 0 {
+		share, ok1 = number(w[2], "", "%")
+	}
+	s := Slowdown{Last: int(math.Ceil(share/100*float64(workers))) - 1}
+	var ok2, ok3 bool
+	ok4 := true
+	s.Factor, ok2 = number(w[0], "x", "")
+	s.From, ok3 = number(w[4], "", "s")
+	if len(w) == 7 {
+		s.Until, ok4 = number(w[6], "", "s")
+	}
+	if !ok1 || !ok2 || !ok3 || !ok4 || s.Factor <= 0 || share > 100 {
+		return Slowdown{}, bad
+	}
+	return s, nil
+}
+
+// factor returns how many times longer a gradient takes that slot begins at a time.
+func (s Slowdown) factor(slot int, at float64) float64 {
+	if slot < s.First || slot > s.Last || at < s.From || (s.Until > 0 && at >= s.Until) {
+		return 1
+	}
+	return s.Factor
+}

@@ -1,0 +1,171 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// born begins a life of the worker in slot.
+func (h *theatre) born(slot int) {
+	w := &h.hands[slot]
+	w.incarnation++
+	w.alive, w.working = true, false
+	w.life++
+	err := h.core.HandleHello(h.clock(), kintsugi.Hello{
+		Protocol: kintsugi.ProtocolVersion, Model: 1, Line: simLine, Slot: kintsugi.Slot(slot), Incarnation: w.incarnation,
+	})
+	if err != nil {
+		h.err = err
+		return
+	}
+	if h.Lifetime > 0 {
+		incarnation := w.incarnation
+		h.after(h.Lifetime*h.rng.ExpFloat64(), -1, func() {
+			if w.incarnation == incarnation {
+				h.die(slot)
+			}
+		})
+	}
+}
+
+// die ends a life; the next begins later.
+func (h *theatre) die(slot int) {
+	w := &h.hands[slot]
+	w.alive = false
+	w.life++
+	h.result.Deaths++
+	h.core.WorkerGone(h.clock(), kintsugi.Slot(slot), w.incarnation)
+	h.after(h.Rebirth, slot, func() { h.born(slot) })
+}
+
+// toWorker handles a message of the conductor.
+func (h *theatre) toWorker(slot int, m kintsugi.ConductorMessage) {
+	w := &h.hands[slot]
+	switch m := m.(type) {
+	case kintsugi.Admitted:
+		h.read(slot, m.Step)
+	case kintsugi.Released:
+		h.hears(slot, m)
+	case kintsugi.Refused:
+		h.free(m.Push)
+		if !w.working {
+			h.read(slot, h.newest(m.Step))
+		}
+	}
+}
+
+// newest returns the newest version that may be read, step or a later one.
+func (h *theatre) newest(step kintsugi.Step) kintsugi.Step { return max(step, h.released) }
+
+// hears is what a worker does about a release: whoever waits goes on, and whoever is at a gradient that it makes
+// useless gives that up, if that is its way.
+func (h *theatre) hears(slot int, m kintsugi.Released) {
+	w := &h.hands[slot]
+	pace := h.Consistency.Pace()
+	switch {
+	case w.working:
+		if pace.Busy == kintsugi.Interrupt && pace.Staleness != kintsugi.Infinite && m.Step > w.version+kintsugi.Step(pace.Staleness) {
+			h.core.HandleTicket(h.clock(), kintsugi.Ticket{Push: h.id(slot)}) // given up
+			h.read(slot, m.Step)
+		}
+	case w.settled(kintsugi.Slot(slot), m.Counted) || h.credit(w):
+		h.read(slot, h.newest(m.Step))
+	}
+}
+
+// settled reports whether a release counts the push that the worker waits for.
+func (w *trainee) settled(slot kintsugi.Slot, counted []kintsugi.PushID) bool {
+	lo, hi := 0, len(counted) // ascending by slot
+	for lo < hi {
+		if mid := (lo + hi) / 2; counted[mid].Slot < slot {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo < len(counted) && counted[lo].Slot == slot
+}
+
+// credit reports whether a worker may push once more without hearing what became of its pushes.
+func (h *theatre) credit(w *trainee) bool { return len(w.pushed) < h.Consistency.Pace().Credit }
+
+func (h *theatre) id(slot int) kintsugi.PushID {
+	w := &h.hands[slot]
+	return kintsugi.PushID{Line: simLine, Slot: kintsugi.Slot(slot), Incarnation: w.incarnation, Version: w.version, Sequence: w.sequence}
+}
+
+// read begins a gradient on a version.
+func (h *theatre) read(slot int, version kintsugi.Step) {
+	w := &h.hands[slot]
+	if version != w.version || w.begun == 0 {
+		w.version, w.sequence = version, 0
+	} else {
+		w.sequence++
+	}
+	h.begin(slot)
+}
+
+func (h *theatre) begin(slot int) {
+	w := &h.hands[slot]
+	w.life++
+	w.working = true
+	took := h.Times.of(slot, w.begun, w.offset, h.rng)
+	for _, s := range h.Slow {
+		took *= s.factor(slot, h.now)
+	}
+	w.begun++
+	if h.Consistency.Busy == kintsugi.Pull {
+		took += h.Ask
+	}
+	if h.Consistency.Pace().Staleness > 0 {
+		h.compute(slot)
+	}
+	h.after(took, slot, func() { h.finish(slot) })
+}
+
+// compute computes the gradient that a worker is at on the newest version. Where late gradients count that is
+// when it is begun; else when it is finished, and then it is still the newest or need not be computed at all.
+func (h *theatre) compute(slot int) {
+	w := &h.hands[slot]
+	if n := len(h.spare); n > 0 {
+		w.grads, h.spare = h.spare[n-1], h.spare[:n-1]
+	} else {
+		w.grads = make([]float32, len(h.params))
+	}
+	id := h.id(slot)
+	place := uint64(slot)
+	if h.Ranked {
+		place = uint64(h.arrived)
+	}
+	h.arrived++
+	source := rand.New(rand.NewPCG(h.Seed^place<<40, uint64(id.Version)<<16|uint64(id.Sequence)))
+	w.loss = h.Problem.Gradient(h.params, w.grads, source)
+}
+
+// finish ends a gradient: it is pushed, or thrown away if it can no longer be counted.
+func (h *theatre) finish(slot int) {
+	w := &h.hands[slot]
+	w.working = false
+	id := h.id(slot)
+	pace := h.Consistency.Pace()
+	t := kintsugi.Ticket{Push: id, Examples: 1}
+	if pace.Staleness != kintsugi.Infinite && h.released > w.version+kintsugi.Step(pace.Staleness) {
+		h.core.HandleTicket(h.clock(), t)
+		h.read(slot, h.released)
+		return
+	}
+	if pace.Staleness == 0 {
+		h.compute(slot)
+	}
+	t.Loss = w.loss
+	for _, v := range w.grads {
+		t.SquaredNorm += float64(v) * float64(v)
+	}
+	t.Views = []kintsugi.ViewNumber{1}
+	w.pushed[id] = w.grads
+	h.core.HandleTicket(h.clock(), t)
+	if !w.working && h.credit(w) {
+		h.read(slot, h.released)
+	}
+}

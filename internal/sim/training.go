@@ -1,0 +1,283 @@
+package sim
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/server/dbw"
+)
+
+// Training describes a run that computes real gradients under virtual time: the conductor's core as it is, one
+// shard without delay, and workers that take as long as is drawn. Nothing goes wrong in it but that workers are
+// slow and die; that is what Run is for. The same Training gives the same run, to the bit.
+type Training struct {
+	Seed        uint64
+	Workers     int
+	Consistency agg.Config
+	Schedule    conductor.Schedule
+	Steps       kintsugi.Step
+	Problem     Problem
+
+	Times Times
+	Slow  []Slowdown
+	Apply float64 // seconds from a commit to its release
+	Ask   float64 // seconds that Pull takes to ask for the newest version
+
+	// Lifetime is the mean number of seconds until a worker dies, exponentially distributed; it comes back after
+	// Rebirth seconds. 0: nobody dies.
+	Lifetime, Rebirth float64
+
+	// Ranked gives gradients their batches by the order in which they arrive, not by slot. All batches are drawn alike, so
+	// that this changes no distribution; but with a fixed quota the model then depends on the quota and the
+	// seed alone, and not on the times.
+	Ranked bool
+
+	// Chosen, if set, is told of what a controller has chosen for a step that is released, before Each.
+	Chosen func(dbw.Choice)
+
+	// Each is told of every released step: its event, and the parameters of its version, which it must not keep.
+	// The run ends when it returns false.
+	Each func(e kintsugi.StepEvent, params []float32) bool
+}
+
+// Trained is what a Training came to.
+type Trained struct {
+	Steps   kintsugi.Step
+	Seconds float64 // virtual
+	Deaths  int
+	Late    int // gradients that were refused, thrown away or given up
+	Counted int
+	Params  []float32
+}
+
+// theatre is a Training under way.
+type theatre struct {
+	*Training
+	rng      *rand.Rand
+	core     *conductor.Conductor
+	now      float64
+	events   agenda
+	order    uint64
+	hands    []trainee
+	released kintsugi.Step
+	arrived  int // gradients pushed on the newest version
+	device   kernels.Device
+	spare    [][]float32
+
+	params, next, before []float32
+	state, nextState     [2][]float32
+	chosen               dbw.Choice // of the step that is committed
+	result               Trained
+	over                 bool
+	err                  error
+}
+
+// trainee is a worker of a Training.
+type trainee struct {
+	incarnation kintsugi.Incarnation
+	alive       bool
+	version     kintsugi.Step // it computes on, or has pushed on
+	sequence    uint32
+	working     bool
+	life        uint64 // changes whenever what it was at is given up
+	begun       int
+	offset      uint64 // where it begins in a recorded trace
+	grads       []float32
+	loss        float64
+	pushed      map[kintsugi.PushID][]float32
+}
+
+// happening is something at a time.
+type happening struct {
+	at    float64
+	order uint64
+	slot  int
+	life  uint64
+	what  func()
+}
+
+type agenda []happening
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at < a[j].at || (a[i].at == a[j].at && a[i].order < a[j].order)
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(x any)   { *a = append(*a, x.(happening)) }
+func (a *agenda) Pop() any {
+	old := *a
+	x := old[len(old)-1]
+	*a = old[:len(old)-1]
+	return x
+}
+
+const simLine, simFence = 1, 1
+
+// Train runs a Training to its end.
+func Train(cfg Training) (Trained, error) {
+	n := cfg.Problem.Values()
+	h := &theatre{
+		Training: &cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x747261696e)), hands: make([]trainee, cfg.Workers), device: kernels.Best(),
+		params: make([]float32, n), next: make([]float32, n), before: make([]float32, n),
+	}
+	for i := range kernels.Rule(cfg.Schedule.Rule).States() {
+		h.state[i], h.nextState[i] = make([]float32, n), make([]float32, n)
+	}
+	cfg.Problem.Init(h.params)
+	var err error
+	h.core, err = conductor.New(conductor.Config{
+		Line: simLine, View: 1, Fence: simFence, Model: 1, Shards: 1, Slots: cfg.Workers, Consistency: cfg.Consistency,
+		Schedule: cfg.Schedule, Steps: cfg.Steps, StartGrace: time.Hour, LeaveGrace: time.Second,
+	}, h.clock())
+	if err != nil {
+		return Trained{}, err
+	}
+	for slot := range h.hands {
+		h.hands[slot] = trainee{pushed: make(map[kintsugi.PushID][]float32), offset: h.rng.Uint64N(1 << 40)}
+		h.born(slot)
+	}
+	h.core.ShardConnected(0)
+	h.perform()
+	if cfg.Consistency.Controller != "" || cfg.Lifetime > 0 {
+		h.tick()
+	}
+	for !h.over && h.err == nil && len(h.events) > 0 {
+		e := heap.Pop(&h.events).(happening)
+		if e.slot >= 0 && h.hands[e.slot].life != e.life {
+			continue
+		}
+		h.now = e.at
+		e.what()
+		h.perform()
+	}
+	h.result.Seconds, h.result.Params = h.now, h.params
+	return h.result, h.err
+}
+
+func (h *theatre) clock() time.Time {
+	return Epoch().Add(time.Duration(h.now * float64(time.Second)))
+}
+
+// Epoch returns the moment at which virtual time begins.
+func Epoch() time.Time { return time.Unix(1_000_000, 0) }
+
+// after does something later. Of a worker, unless it has given up by then what it is at; slot −1: in any case.
+func (h *theatre) after(seconds float64, slot int, what func()) {
+	h.order++
+	e := happening{at: h.now + seconds, order: h.order, slot: slot, what: what}
+	if slot >= 0 {
+		e.life = h.hands[slot].life
+	}
+	heap.Push(&h.events, e)
+}
+
+// tick lets the conductor notice time.
+func (h *theatre) tick() {
+	h.core.Tick(h.clock())
+	h.after(conductorTick.Seconds(), -1, h.tick)
+}
+
+// perform carries out what the core owes.
+func (h *theatre) perform() {
+	for !h.over && h.err == nil {
+		ready := h.core.Ready()
+		if len(ready.ToShards)+len(ready.ToWorkers)+len(ready.Events)+len(ready.Publish) == 0 {
+			return
+		}
+		for _, m := range ready.ToShards {
+			h.toShard(m.Message)
+		}
+		for _, e := range ready.Events {
+			h.note(e)
+		}
+		for _, m := range ready.ToWorkers {
+			if w := &h.hands[m.Slot]; w.alive && w.incarnation == m.Incarnation {
+				h.toWorker(int(m.Slot), m.Message)
+			}
+		}
+		for _, p := range ready.Publish {
+			h.core.Published(h.clock(), kintsugi.CheckpointEvent{Step: p.Step})
+		}
+	}
+}
+
+func (h *theatre) note(e kintsugi.RunEvent) {
+	switch e := e.(type) {
+	case kintsugi.StepEvent:
+		h.result.Steps = e.Step
+		if h.Chosen != nil {
+			h.Chosen(h.chosen)
+		}
+		h.result.Late += int(e.Late)
+		h.result.Counted += len(e.Counted)
+		if h.Each != nil && !h.Each(e, h.params) {
+			h.over = true
+		}
+	case kintsugi.Done:
+		h.over = true
+	}
+}
+
+// toShard is the one shard.
+func (h *theatre) toShard(m kintsugi.ControlMessage) {
+	answer := func(m kintsugi.ReplicaMessage) { h.core.HandleReplica(h.clock(), m) }
+	switch m := m.(type) {
+	case kintsugi.Take:
+		answer(kintsugi.Taken{Fence: simFence})
+	case kintsugi.Members:
+		answer(kintsugi.MembersKnown{Fence: simFence, Change: m.Change})
+	case kintsugi.Commit:
+		h.chosen = h.core.Choice()
+		h.after(h.Apply, -1, func() { h.apply(m) })
+	case kintsugi.Released:
+		h.released, h.arrived = m.Step, 0
+		for _, p := range m.Counted {
+			h.free(p)
+		}
+		if m.Save {
+			answer(kintsugi.Saved{Step: m.Step, Manifest: "none"})
+		}
+	}
+}
+
+func (h *theatre) free(p kintsugi.PushID) {
+	pushed := h.hands[p.Slot].pushed
+	if g := pushed[p]; g != nil {
+		h.spare = append(h.spare, g)
+		delete(pushed, p)
+	}
+}
+
+// apply does a step, with the kernel of the real shards.
+func (h *theatre) apply(c kintsugi.Commit) {
+	o := c.Optimizer
+	s := kernels.Step{
+		Rule: kernels.Rule(o.Rule), Scale: c.Scale, Params: h.params, Next: h.next, State: h.state, NextState: h.nextState,
+		Scalars: kernels.Scalars{
+			LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
+			WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2,
+		},
+		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0, WantDot: c.Step > 1 && c.Want&kintsugi.WantDotDisplacement != 0,
+	}
+	if s.WantDot {
+		s.Previous = h.before
+	}
+	for _, w := range c.Counted {
+		s.Operands = append(s.Operands, kernels.Operand{Weight: w.Weight, Values: h.hands[w.Push.Slot].pushed[w.Push]})
+	}
+	p, err := h.device.Step(&s)
+	if err != nil {
+		h.err = err
+		return
+	}
+	h.before, h.params, h.next = h.params, h.next, h.before
+	h.state, h.nextState = h.nextState, h.state
+	h.core.HandleReplica(h.clock(), kintsugi.Stable{Fence: simFence, Step: c.Step, Products: []kintsugi.Products{{
+		SquaredNorm: p.SquaredNorm, DotDisplacement: p.DotDisplacement, SquaredDisplacement: p.SquaredDisplacement,
+	}}})
+}

@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+)
+
+func training(t *testing.T, preset string, workers int, steps kintsugi.Step) Training {
+	t.Helper()
+	c, err := agg.Preset(preset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times, err := ParseTimes("exp:0.5", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Training{
+		Seed: 1, Workers: workers, Consistency: c, Steps: steps, Times: times, Problem: NewNoisy(16, 0.3), Apply: 0.01,
+		Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.2},
+	}
+}
+
+func TestEveryPresetTrainsUnderVirtualTime(t *testing.T) {
+	for _, preset := range []string{
+		"bsp", "backup:2", "backup:2,wait", "backup:2,pull", "async", "async:discount,credit=2", "ssp:2", "rennala:6",
+		"dbw", "dbw:wait", "dbw:pull", "dbw:joint", "dbw:paper", "bdbw", "adasync:2",
+	} {
+		for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleAdam} {
+			cfg := training(t, preset, 8, 300)
+			cfg.Schedule = conductor.Schedule{Rule: rule, LearningRate: map[kintsugi.Rule]float64{1: 0.05, 2: 0.01, 4: 0.01}[rule], Momentum: 0.8}
+			cfg.Lifetime, cfg.Rebirth = 40, 3
+			begin := cfg.Problem.Loss(slices.Repeat([]float32{1}, 16))
+			r, err := Train(cfg)
+			if err != nil || r.Steps != 300 {
+				t.Errorf("%s, %v: %d steps, %v", preset, rule, r.Steps, err)
+				continue
+			}
+			if end := cfg.Problem.Loss(r.Params); !(end < 0.25*begin) {
+				t.Errorf("%s, %v: the loss goes from %v to %v", preset, rule, begin, end)
+			}
+			if r.Deaths == 0 {
+				t.Errorf("%s, %v: nobody died in %v s", preset, rule, r.Seconds)
+			}
+		}
+	}
+}
+
+func TestATrainingReplaysToTheBit(t *testing.T) {
+	run := func() ([]kintsugi.StepEvent, Trained) {
+		cfg := training(t, "dbw:wait", 16, 200)
+		cfg.Lifetime, cfg.Rebirth = 50, 2
+		var events []kintsugi.StepEvent
+		cfg.Each = func(e kintsugi.StepEvent, _ []float32) bool { events = append(events, e); return true }
+		r, err := Train(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return events, r
+	}
+	e1, r1 := run()
+	e2, r2 := run()
+	for i := range e1 {
+		if e1[i].Reason != e2[i].Reason || !slices.Equal(e1[i].Counted, e2[i].Counted) || !e1[i].Time.Equal(e2[i].Time) {
+			t.Fatalf("step %d: %+v and then %+v", i, e1[i], e2[i])
+		}
+	}
+	for i, x := range r1.Params {
+		if math.Float32bits(x) != math.Float32bits(r2.Params[i]) {
+			t.Fatalf("parameter %d is %v and then %v", i, x, r2.Params[i])
+		}
+	}
+}
+
+// Where everybody takes the same time dbw waits for all, and takes no longer than bsp.
+func TestDBWWithoutStragglersIsBSP(t *testing.T) {
+	seconds := func(preset string) float64 {
+		cfg := training(t, preset, 16, 200)
+		cfg.Times, _ = ParseTimes("constant", 1)
+		r, err := Train(cfg)
+		if err != nil || r.Steps != 200 {
+			t.Fatalf("%s: %d steps, %v", preset, r.Steps, err)
+		}
+		return r.Seconds
+	}
+	if dbw, bsp := seconds("dbw:wait"), seconds("bsp:wait"); dbw > bsp*1.001 {
+		t.Errorf("200 steps take %v s, those of bsp %v s", dbw, bsp)
+	}
+}
+
+// Half of the workers become five times slower. dbw goes on with the others within some steps, and takes the slow ones
+// back when they recover.
+func TestDBWFollowsASlowdown(t *testing.T) {
+	for _, preset := range []string{"dbw", "dbw:wait"} {
+		cfg := training(t, preset, 16, 100000)
+		cfg.Times, _ = ParseTimes("exp:0.05", 1)
+		cfg.Problem = NewNoisy(16, 2)
+		cfg.Schedule.LearningRate = 0.02
+		cfg.Slow = []Slowdown{{Factor: 5, Last: 7, From: 100, Until: 200}}
+		var quotas [3][]int
+		cfg.Each = func(e kintsugi.StepEvent, _ []float32) bool {
+			at := e.Time.Sub(Epoch()).Seconds()
+			switch {
+			case at > 60 && at < 100:
+				quotas[0] = append(quotas[0], int(e.Quota))
+			case at > 120 && at < 200:
+				quotas[1] = append(quotas[1], int(e.Quota))
+			case at > 400:
+				quotas[2] = append(quotas[2], int(e.Quota))
+			}
+			return at < 450
+		}
+		if _, err := Train(cfg); err != nil {
+			t.Fatal(err)
+		}
+		var middle [3]int
+		for i, q := range quotas {
+			slices.Sort(q)
+			middle[i] = q[len(q)/2]
+		}
+		if middle[0] < 9 || middle[1] > 8 || middle[2] < 12 {
+			t.Errorf("%s: median quotas before, during and after: %v", preset, middle)
+		}
+	}
+}
+
+func TestTimesHaveTheirMean(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, spec := range []string{"constant", "exp:0", "exp:0.5", "exp:1", "pareto:3", "lognormal:0.5"} {
+		times, err := ParseTimes(spec, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for i := range 200000 {
+			x := times.of(0, i, 0, rng)
+			if !(x > 0) {
+				t.Fatalf("%s draws %v", spec, x)
+			}
+			sum += x
+		}
+		if mean := sum / 200000; math.Abs(mean-2) > 0.03 {
+			t.Errorf("%s has the mean %v, want 2", spec, mean)
+		}
+	}
+	for _, spec := range []string{"", "exp", "exp:2", "exp:-1", "pareto:1", "pareto:x", "normal:1", "lognormal:NaN"} {
+		if _, err := ParseTimes(spec, 1); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("%q: %v", spec, err)
+		}
+	}
+}
+
+func TestRecordedTimesAreRepeated(t *testing.T) {
+	times, err := ReadTimes(strings.NewReader(`{"slot":0,"seconds":1}
+{"slot":1,"seconds":5}
+
+{"slot":0,"seconds":2}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{1, 2, 1, 2} {
+		if got := times.of(2, i, 0, nil); got != want {
+			t.Errorf("gradient %d of slot 2 takes %v, want %v", i, got, want)
+		}
+	}
+	for _, bad := range []string{"", "{", `{"slot":1,"seconds":1}`, `{"seconds":1}`, `{"slot":0,"seconds":0}`, `{"slot":-1,"seconds":1}`} {
+		if _, err := ReadTimes(strings.NewReader(bad)); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestSlowdownsAreRead(t *testing.T) {
+	for text, want := range map[string]Slowdown{
+		"x5 for half from 100s":            {Factor: 5, Last: 7, From: 100},
+		"x1.5 for 25% from 1.5s until 60s": {Factor: 1.5, Last: 3, From: 1.5, Until: 60},
+		"x2 for all from 0s":               {Factor: 2, Last: 15},
+	} {
+		if got, err := ParseSlowdown(text, 16); err != nil || got != want {
+			t.Errorf("%q is %+v (%v), want %+v", text, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "x5", "5 for half from 1s", "x5 for some from 1s", "x5 for half from 1", "x0 for half from 1s", "x5 for 120% from 1s", "x5 for half from 1s until"} {
+		if _, err := ParseSlowdown(bad, 16); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// The gradient of the whole set is the mean of those of batches, and the derivative of the loss.
+func TestSoftmaxGradients(t *testing.T) {
+	s, err := NewSoftmax(data.Digits(1, 60, 1).Set(), 60, 7, 4000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	params, full, batch := make([]float32, s.Values()), make([]float32, s.Values()), make([]float32, s.Values())
+	for i := range params {
+		params[i] = float32(rng.NormFloat64())
+	}
+	loss := s.Full(params, full)
+	if math.Abs(loss-s.Loss(params)) > 1e-9 {
+		t.Errorf("loss %v beside the gradient, %v alone", loss, s.Loss(params))
+	}
+	s.Gradient(params, batch, rng)
+	for i, g := range full {
+		if math.Abs(float64(g-batch[i])) > 0.05 {
+			t.Errorf("component %d: %v of all, %v of a large batch", i, g, batch[i])
+		}
+		if i%5 > 0 {
+			continue
+		}
+		const step = 1e-2
+		p := slices.Clone(params)
+		p[i] += step
+		up := s.Loss(p)
+		p[i] -= 2 * step
+		if d := (up - s.Loss(p)) / (2 * step); math.Abs(d-float64(g)) > 1e-3 {
+			t.Errorf("component %d: %v, by differences %v", i, g, d)
+		}
+	}
+}
