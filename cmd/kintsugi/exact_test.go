@@ -31,6 +31,7 @@ func TestParametersDoNotDependOnHowTheRunIsSpread(t *testing.T) {
 		variants = append(variants,
 			variant{"three servers", []string{"--servers", "3"}},
 			variant{"two threads", []string{"--servers", "1", "--threads", "2"}},
+			variant{"two threads of an engine", []string{"--blas-threads", "2"}},
 			variant{"a conductor killed", []string{"--servers", "3", "--checkpoint-every", "1", "--fault", "kill server/0 at step 12"}},
 		)
 		for _, d := range kernels.Devices() {

@@ -106,15 +106,14 @@ func geometries(rng *rand.Rand) []*Conv {
 	return all
 }
 
-// conv runs a convolution forward and backward on arrays that are guarded.
+// convRun runs a convolution forward and backward on arrays that are guarded.
 type convRun struct {
 	*Conv
-	n             int
-	x, w, bias    []float32
-	forward       ConvForward
-	backward      ConvBackward
-	guards        []func() bool
-	forwardFrames []float32
+	n          int
+	x, w, bias []float32
+	forward    ConvForward
+	backward   ConvBackward
+	guards     []func() bool
 }
 
 func newConvRun(rng *rand.Rand, c *Conv, n int, dx bool) *convRun {
