@@ -1,59 +1,18 @@
 package bench
 
 import (
-	"embed"
-	"encoding/json"
 	"fmt"
-	"html/template"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
-	"time"
-
-	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
-
-// Experiment says what was repeated, where and when.
-type Experiment struct {
-	Command string    `json:"command"`
-	Commit  string    `json:"commit"`
-	Machine string    `json:"machine"`
-	Time    time.Time `json:"time"`
-}
-
-//go:embed codecs.html
-var pages embed.FS
 
 // WriteCodecs writes table.json and report.html to a folder and returns the path of the page.
 func WriteCodecs(dir string, about Experiment, rows []CodecsRow) (page string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("write the experiment: %w", err)
-	}
-	text, err := json.MarshalIndent(struct {
+	table := struct {
 		Experiment
 		Rows []CodecsRow `json:"rows"`
-	}{about, rows}, "", "  ")
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "table.json"), append(text, '\n'), 0o644); err != nil {
-		return "", fmt.Errorf("write the experiment: %w", err)
-	}
-	t, err := template.ParseFS(pages, "codecs.html")
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	if err := t.Execute(&b, codecsPage(about, rows)); err != nil {
-		return "", err
-	}
-	page = filepath.Join(dir, record.ReportFile)
-	if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
-		return "", fmt.Errorf("write the experiment: %w", err)
-	}
-	return page, nil
+	}{about, rows}
+	return writeExperiment(dir, "codecs.html", table, codecsPage(about, rows))
 }
 
 // codecsView is what codecs.html is filled with.

@@ -23,7 +23,7 @@ func reproduceCommand() *cobra.Command {
 		Use: "reproduce", Short: "Repeat an experiment and draw what came out", Args: noArgs, Example: "  kintsugi reproduce codecs --quick",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(reproduceCodecsCommand(), reproduceDBWCommand())
+	cmd.AddCommand(reproduceCodecsCommand(), reproduceDBWCommand(), reproduceScarCommand())
 	return cmd
 }
 
@@ -186,20 +186,26 @@ func (p *problem) trainee(s *settings) (bench.CodecsTrainee, error) {
 
 // write writes the files of the experiment.
 func (r *reproduceCodecs) write(cmd *cobra.Command, rows []bench.CodecsRow) error {
-	if r.out == "" {
-		r.out = filepath.Join("runs", "codecs-"+time.Now().Format("20060102-150405"))
-	}
-	v := version()
-	about := bench.Experiment{
-		Command: "kintsugi " + strings.Join(os.Args[1:], " "), Commit: v.Commit, Time: time.Now().UTC(),
-		Machine: fmt.Sprintf("%s/%s, %d cores, kernels %s, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), kernels.Best().Name(), runtime.Version()),
-	}
-	page, err := bench.WriteCodecs(r.out, about, rows)
+	dir, about := experiment("codecs", r.out)
+	page, err := bench.WriteCodecs(dir, about, rows)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", page)
 	return err
+}
+
+// experiment returns the folder that the files of an experiment go to, one of its own unless out names one, and what
+// they say about it.
+func experiment(name, out string) (dir string, about bench.Experiment) {
+	if out == "" {
+		out = filepath.Join("runs", name+"-"+time.Now().Format("20060102-150405"))
+	}
+	v := version()
+	return out, bench.Experiment{
+		Command: "kintsugi " + strings.Join(os.Args[1:], " "), Commit: v.Commit, Time: time.Now().UTC(),
+		Machine: fmt.Sprintf("%s/%s, %d cores, kernels %s, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), kernels.Best().Name(), runtime.Version()),
+	}
 }
 
 const codecsTable = "MODEL\tDATA\tCODEC\tACCURACY ± SD\tPOINTS ABOVE FP32 ± SE\tPUSHED A RUN\tSMALLER BY\tSEEDS\tSTEPS\tRATE\tMOMENTUM"

@@ -1,0 +1,53 @@
+package bench
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// Experiment says what was repeated, where and when.
+type Experiment struct {
+	Command string    `json:"command"`
+	Commit  string    `json:"commit"`
+	Machine string    `json:"machine"`
+	Time    time.Time `json:"time"`
+}
+
+//go:embed codecs.html scar.html
+var pages embed.FS
+
+// writeExperiment writes table.json and report.html, from the template of that name, to a folder and returns the path of
+// the page.
+func writeExperiment(dir, name string, table, view any) (page string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("write the experiment: %w", err)
+	}
+	text, err := json.MarshalIndent(table, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "table.json"), append(text, '\n'), 0o644); err != nil {
+		return "", fmt.Errorf("write the experiment: %w", err)
+	}
+	t, err := template.ParseFS(pages, name)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	if err := t.Execute(&b, view); err != nil {
+		return "", err
+	}
+	page = filepath.Join(dir, record.ReportFile)
+	if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
+		return "", fmt.Errorf("write the experiment: %w", err)
+	}
+	return page, nil
+}

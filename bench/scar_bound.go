@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
+)
+
+// ScarBound is what perturbations of a quadratic cost, beside what they may cost at most.
+type ScarBound struct {
+	Perturbations int     `json:"perturbations"`
+	Undisturbed   float64 `json:"undisturbed"` // steps until within epsilon of x*
+	Contraction   float64 `json:"contraction"`
+
+	// Perturbations that cost more than the published bound, and by how many steps the worst of them; and those that cost
+	// more than the posterior bound, which cannot be.
+	AbovePaper     int     `json:"above_paper"`
+	WorstAbove     float64 `json:"worst_above_paper"`
+	AbovePosterior int     `json:"above_posterior"`
+	MeanCost       float64 `json:"mean_cost"`
+	MeanPaper      float64 `json:"mean_paper_bound"`
+	MeanPosterior  float64 `json:"mean_posterior_bound"`
+
+	Points []ScarPoint `json:"points"` // some of them
+	Lost   []ScarNorm  `json:"lost"`
+}
+
+// ScarPoint is a perturbation: its size as the bound sees it, c^−T·‖δ‖/‖x⁰−x*‖, and the steps that it cost.
+type ScarPoint struct {
+	Size float64 `json:"size"`
+	Cost float64 `json:"cost"`
+}
+
+// ScarNorm compares the mean of ‖δ′‖² with p‖δ‖², when a random share p of equal blocks goes back and the rest does not.
+type ScarNorm struct {
+	Share  float64 `json:"share"`
+	Ratio  float64 `json:"ratio"`  // of the mean to p‖δ‖²
+	Sigmas float64 `json:"sigmas"` // how many standard errors that is from 1
+}
+
+// BoundScar perturbs gradient descent on a quadratic of 20 values so many times: at random steps, in random directions, and
+// by random sizes over three orders of magnitude; a quarter of them straight away from the optimum.
+func BoundScar(perturbations int, seed uint64) ScarBound {
+	const values, shown = 20, 400
+	rng := rand.New(rand.NewPCG(seed, 20))
+	shrink, start := make([]float64, values), make([]float64, values)
+	b := ScarBound{Perturbations: perturbations}
+	for i := range shrink {
+		shrink[i], start[i] = 0.95-0.5*float64(i)/(values-1), rng.NormFloat64()
+		b.Contraction = math.Max(b.Contraction, shrink[i])
+	}
+	epsilon := 1e-3
+	b.Undisturbed = float64(descend(append([]float64(nil), start...), shrink, epsilon))
+	x, delta := make([]float64, values), make([]float64, values)
+	for n := range perturbations {
+		at := rng.IntN(int(b.Undisturbed))
+		for i := range x {
+			x[i] = start[i] * math.Pow(shrink[i], float64(at))
+			delta[i] = rng.NormFloat64()
+			if n%4 == 0 {
+				delta[i] = x[i]
+			}
+		}
+		distance := norm(x)
+		scale := math.Pow(10, 3*rng.Float64()-2) / norm(delta)
+		for i := range x {
+			delta[i] *= scale
+			x[i] += delta[i]
+		}
+		p := ledger.Perturbed{Step: float64(at), Norm: norm(delta)}
+		paper := ledger.PaperBound(b.Contraction, norm(start), p)
+		posterior := ledger.PosteriorBound(b.Contraction, epsilon, b.Undisturbed, distance, p)
+		cost := float64(at+descend(x, shrink, epsilon)) - b.Undisturbed
+		b.add(cost, paper, posterior)
+		if n < shown {
+			b.Points = append(b.Points, ScarPoint{Size: math.Expm1(-paper * math.Log(b.Contraction)), Cost: cost})
+		}
+	}
+	for _, share := range []float64{0.25, 0.5, 0.75} {
+		b.Lost = append(b.Lost, scarNorm(rng, share, perturbations))
+	}
+	return b
+}
+
+func (b *ScarBound) add(cost, paper, posterior float64) {
+	n := float64(b.Perturbations)
+	b.MeanCost, b.MeanPaper, b.MeanPosterior = b.MeanCost+cost/n, b.MeanPaper+paper/n, b.MeanPosterior+posterior/n
+	if cost > paper+1 { // both count whole steps
+		b.AbovePaper++
+		b.WorstAbove = math.Max(b.WorstAbove, cost-paper)
+	}
+	if cost > posterior {
+		b.AbovePosterior++
+	}
+}
+
+// scarNorm draws the lost blocks of one uneven δ again and again.
+func scarNorm(rng *rand.Rand, share float64, draws int) ScarNorm {
+	squares, all := make([]float64, 64), 0.0
+	for i := range squares {
+		squares[i] = math.Exp(2 * rng.NormFloat64())
+		all += squares[i]
+	}
+	ratios := make([]float64, draws)
+	for d := range ratios {
+		for _, i := range rng.Perm(len(squares))[:int(share*float64(len(squares)))] {
+			ratios[d] += squares[i] / (share * all)
+		}
+	}
+	mean, deviation := meanDeviation(ratios)
+	return ScarNorm{Share: share, Ratio: mean, Sigmas: (mean - 1) / deviation * math.Sqrt(float64(draws))}
+}
+
+// scarBoundView is the figure of the bounds.
+type scarBoundView struct {
+	Text  string
+	X, Y  []codecsTick
+	Marks []scarBoundMark
+	Curve string
+}
+
+type scarBoundMark struct {
+	X, Y  float64
+	Above bool
+}
+
+func newScarBoundView(b *ScarBound) *scarBoundView {
+	if b == nil {
+		return nil
+	}
+	v := &scarBoundView{Text: fmt.Sprintf("%d perturbations of gradient descent on a quadratic of 20 values, which contracts by %.2f a step and is undisturbed after %.0f steps. "+
+		"%d of them (%.1f %%) cost over a step more than the published bound, the worst %.1f steps more; %d cost more than the posterior bound. On average they cost %.1f steps, "+
+		"the bounds say %.1f and %.1f. The mean of ‖δ′‖² over p‖δ‖², when a random share p is lost:", b.Perturbations, b.Contraction, b.Undisturbed, b.AbovePaper,
+		100*float64(b.AbovePaper)/float64(b.Perturbations), b.WorstAbove, b.AbovePosterior, b.MeanCost, b.MeanPaper, b.MeanPosterior)}
+	for _, l := range b.Lost {
+		v.Text += fmt.Sprintf(" %.4f for %s (%+.1f σ)", l.Ratio, Share(l.Share), l.Sigmas)
+	}
+	v.Text += "."
+	lo, hi, most, least := math.Inf(1), 0.0, 0.0, 0.0
+	bound := func(size float64) float64 { return math.Log1p(size) / -math.Log(b.Contraction) }
+	for _, p := range b.Points {
+		lo, hi, most, least = math.Min(lo, p.Size), math.Max(hi, p.Size), math.Max(most, math.Max(p.Cost, bound(p.Size))), math.Min(least, p.Cost)
+	}
+	x := logScale(lo/1.2, hi*1.2, plotLeft, plotRight)
+	y := func(steps float64) float64 { return plotBottom + (steps-least)/(most-least)*(plotTop-plotBottom) }
+	for _, t := range ticks(lo/1.2, hi*1.2, []float64{1}) {
+		v.X = append(v.X, codecsTick{x(t), fmt.Sprintf("%.4g", t)})
+	}
+	for steps := math.Ceil(least/20) * 20; steps <= most; steps += 20 {
+		v.Y = append(v.Y, codecsTick{y(steps), fmt.Sprintf("%+.0f", steps)})
+	}
+	for _, p := range b.Points {
+		v.Marks = append(v.Marks, scarBoundMark{x(p.Size), y(p.Cost), p.Cost > bound(p.Size)+1})
+	}
+	for i := range 101 {
+		size := lo * math.Pow(hi/lo, float64(i)/100)
+		v.Curve += fmt.Sprintf("%c%.1f %.1f", "ML"[min(i, 1)], x(size), y(bound(size)))
+	}
+	return v
+}
+
+func norm(x []float64) float64 {
+	s := 0.0
+	for _, v := range x {
+		s += v * v
+	}
+	return math.Sqrt(s)
+}
+
+// descend returns after how many steps x is within epsilon of the optimum, 0.
+func descend(x, shrink []float64, epsilon float64) (steps int) {
+	for ; norm(x) >= epsilon; steps++ {
+		for i := range x {
+			x[i] *= shrink[i]
+		}
+	}
+	return steps
+}

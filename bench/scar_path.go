@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"sort"
+)
+
+// scarPath is an undisturbed run, with its state after every step.
+type scarPath struct {
+	blocks         []ScarBlock
+	values, arrays int
+	states         [][]float32 // by version
+	loss           []float64   // by version
+	least          []float64   // the smallest loss until a version
+	target         float64     // a run has ended when its loss is this low
+	end            float64     // when that is on this path, in steps
+}
+
+// scarPatience is how many times as long as the whole path a run may take to come back.
+const scarPatience = 3
+
+func newScarPath(p ScarProblem, seed uint64) (*scarPath, error) {
+	w, err := p.Open(seed)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = w.Close() }()
+	path := &scarPath{}
+	path.blocks, path.values, path.arrays = w.Blocks()
+	x := make([]float32, path.values*path.arrays)
+	if err := w.Init(x); err != nil {
+		return nil, err
+	}
+	for version := 0; ; version++ {
+		loss, err := w.Loss(x)
+		if err != nil {
+			return nil, err
+		}
+		path.states = append(path.states, append([]float32(nil), x...))
+		path.loss = append(path.loss, loss)
+		least := loss
+		if version > 0 {
+			least = math.Min(least, path.least[version-1])
+		}
+		path.least = append(path.least, least)
+		if version == p.Steps {
+			break
+		}
+		if err := w.Step(x, version); err != nil {
+			return nil, err
+		}
+	}
+	return path, path.aim()
+}
+
+// aim sets the target: the mean loss of the last twentieth of the path, so that the noise of one batch does not decide.
+func (p *scarPath) aim() error {
+	tail := p.loss[len(p.loss)-max(1, len(p.loss)/20):]
+	for _, l := range tail {
+		p.target += l / float64(len(tail))
+	}
+	if !(p.target < p.loss[0]) {
+		return fmt.Errorf("the loss goes from %g to %g in %d steps", p.loss[0], p.target, p.last())
+	}
+	for v := 1; ; v++ {
+		if p.loss[v] <= p.target {
+			p.end = crossingAt(v-1, p.loss[v-1], v, p.loss[v], p.target)
+			return nil
+		}
+	}
+}
+
+// last returns the last version.
+func (p *scarPath) last() int { return len(p.states) - 1 }
+
+// bytes returns those of a state.
+func (p *scarPath) bytes() int64 { return 4 * int64(p.values) * int64(p.arrays) }
+
+// crossingAt returns where the line from (a, la) to (b, lb), la > target ≥ lb, meets the target.
+func crossingAt(a int, la float64, b int, lb, target float64) float64 {
+	return float64(a) + float64(b-a)*(la-target)/(la-lb)
+}
+
+// rework runs on from a state, and returns by how many steps the target is reached later than on the path, negative if
+// earlier. It overwrites x. ok is false if it is not reached in a long time. The loss is computed at each step near the target
+// and less often far from it, where a quarter of the steps that the path would still need are made at once; if those
+// turn out to have been too many, they are made again one by one.
+func (p *scarPath) rework(w ScarWorkload, x []float32, version int) (steps float64, ok bool, err error) {
+	before, err := w.Loss(x)
+	if err != nil {
+		return 0, false, err
+	}
+	if before <= p.target {
+		return float64(version) - p.end, true, nil
+	}
+	kept := make([]float32, len(x))
+	for end, careful := version+scarPatience*p.last(), false; version < end; {
+		stride := 1
+		if !careful {
+			stride = max(1, int(p.left(before)/4))
+			copy(kept, x)
+		}
+		for i := range stride {
+			if err := w.Step(x, version+i); err != nil {
+				return 0, false, err
+			}
+		}
+		loss, err := w.Loss(x)
+		if err != nil {
+			return 0, false, err
+		}
+		if loss <= p.target && stride > 1 {
+			copy(x, kept)
+			careful = true
+			continue
+		}
+		if loss <= p.target {
+			return crossingAt(version, before, version+1, loss, p.target) - p.end, true, nil
+		}
+		if math.IsNaN(loss) {
+			return 0, false, nil
+		}
+		before, version = loss, version+stride
+	}
+	return 0, false, nil
+}
+
+// left returns how many steps the path needs from where its loss is that low.
+func (p *scarPath) left(loss float64) float64 {
+	at := sort.Search(len(p.least), func(v int) bool { return p.least[v] <= loss })
+	return p.end - float64(at)
+}

@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// rows puts the jobs' trials together.
+func (cfg *ScarConfig) rows(p ScarProblem, jobs []*scarJob) []ScarRow {
+	var rows []ScarRow
+	for i, lost := range cfg.Lost {
+		for _, period := range cfg.Periods {
+			pick := func(strategy string) (c scarCell) {
+				n := 0
+				c.rework = make([][]float64, 1)
+				for _, j := range jobs {
+					if j.period != period || j.strategy != strategy {
+						continue
+					}
+					n++
+					c.bytes += j.cell.bytes
+					if j.cell.missing != "" {
+						c.missing = j.cell.missing
+					} else {
+						c.rework[0] = append(c.rework[0], j.cell.rework[i]...)
+					}
+				}
+				c.bytes /= float64(max(1, n))
+				return c
+			}
+			full, replica := pick("full"), pick("replica")
+			path := jobs[0].path
+			for _, s := range cfg.Strategies {
+				r := ScarRow{
+					Name: fmt.Sprintf("scar/%s/%s/lost=%g/C=%d/%s", p.Name, p.Data, lost, period, s), Workload: p.Name, Data: p.Data,
+					Values: path.values, Blocks: len(path.blocks), Steps: path.last(), Lost: lost, Period: period, Strategy: s, Paper: scarPaper(lost, s),
+				}
+				r.fill(pick(s), full, replica)
+				rows = append(rows, r)
+			}
+		}
+	}
+	return rows
+}
+
+// fill computes the figures of a cell beside the baseline and the replica, which had the same failures.
+func (r *ScarRow) fill(cell, full, replica scarCell) {
+	if r.Missing = cell.missing; r.Missing != "" {
+		return
+	}
+	rework := cell.rework[0]
+	r.Trials, r.Bytes = len(rework), cell.bytes
+	r.Rework, _ = meanDeviation(rework)
+	if baseline := full.rework[0]; full.missing == "" && len(baseline) == len(rework) {
+		r.Baseline, _ = meanDeviation(baseline)
+		r.Reduction = reduction(rework, baseline, nil)
+		r.Low, r.High = bootstrap(rework, baseline)
+		for i := range rework {
+			if rework[i] > baseline[i] {
+				r.Worse += 1 / float64(len(rework))
+			}
+		}
+		if least := replica.rework[0]; replica.missing == "" && len(least) == len(rework) {
+			mean, _ := meanDeviation(least)
+			r.Avoidable = (r.Baseline - r.Rework) / (r.Baseline - mean)
+		}
+	}
+}
+
+// reduction returns 1 − Σrework/Σbaseline over the trials at indices, or over all of them.
+func reduction(rework, baseline []float64, indices []int) float64 {
+	var a, b float64
+	if indices == nil {
+		for i := range rework {
+			a, b = a+rework[i], b+baseline[i]
+		}
+		return 1 - a/b
+	}
+	for _, i := range indices {
+		a, b = a+rework[i], b+baseline[i]
+	}
+	return 1 - a/b
+}
+
+// bootstrap returns the 95 % interval of the reduction: trials are drawn again with their baselines.
+func bootstrap(rework, baseline []float64) (low, high float64) {
+	const draws = 2000
+	rng := rand.New(rand.NewPCG(1, 2))
+	list, indices := make([]float64, draws), make([]int, len(rework))
+	for d := range list {
+		for i := range indices {
+			indices[i] = rng.IntN(len(indices))
+		}
+		list[d] = reduction(rework, baseline, indices)
+	}
+	slices.Sort(list)
+	at := func(p float64) float64 { return list[int(math.Round(p*(draws-1)))] }
+	return at(0.025), at(0.975)
+}
+
+// scarPaper returns the reduction that Qiao et al. (2019) state, over their models: of partial recovery alone, and of what
+// they call SCAR, with eighths chosen by priority, when half of the parameters are lost.
+func scarPaper(lost float64, strategy string) string {
+	switch {
+	case strategy == "partial" && lost == 0.25:
+		return "59–89 %"
+	case strategy == "partial" && lost == 0.5:
+		return "31–62 %"
+	case strategy == "partial" && lost == 0.75:
+		return "12–42 %"
+	case strings.HasPrefix(strategy, "priority:1/8") && lost == 0.5:
+		return "78–95 %"
+	}
+	return ""
+}

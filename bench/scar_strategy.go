@@ -1,0 +1,264 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/recovery/scar"
+)
+
+// ScarStrategies lists what can be compared. All but replica save the bytes of one model in C steps.
+//
+//	full            all blocks every C steps, and after a failure all go back: the baseline
+//	partial         all blocks every C steps, and what was lost goes back
+//	CHOICE:r        a share r every r·C steps, chosen as package scar does; what was lost goes back
+//	adaptive        by priority, r from how uneven the blocks move; goes back to whichever loss is lower: what was lost
+//	                is taken from the running checkpoint, or everything is
+//	shadow:CODEC    a copy elsewhere is sent x − copy, encoded, by priority, each step; what an encoding left out
+//	                is in the next difference. It holds no optimizer's state, where an error would be divided by
+//	                another: that begins with zeros where it was lost
+//	replica         a copy that is one step behind, at the bytes of a model in each step
+var ScarStrategies = []string{
+	"full", "partial", "priority:1/2", "priority:1/4", "priority:1/8", "roundrobin:1/8", "random:1/8", "threshold:1/8",
+	"adaptive", "shadow:int8", "shadow:sign", "replica",
+}
+
+// scarKeeper keeps what a failure is recovered from.
+type scarKeeper interface {
+	// save is told the state after each step.
+	save(state []float32, version int) error
+
+	// restore changes the state of a version to what training goes on from, as the version that it returns.
+	restore(x []float32, version int, lost []int) (int, error)
+
+	bytes() int64 // saved so far
+}
+
+// CheckScarStrategy says why there is no strategy of that name, as a kintsugi.ErrUsage.
+func CheckScarStrategy(strategy string) error {
+	one := &scarPath{blocks: []ScarBlock{{0, 1}}, values: 1, arrays: 1, states: [][]float32{{0}}}
+	_, err := newScarKeeper(strategy, one, nil, 8)
+	return err
+}
+
+// newScarKeeper returns nil if the strategy makes no sense for the workload, and a kintsugi.ErrUsage if there is none of that name.
+func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) (scarKeeper, error) {
+	base := scarCopy{path: path, saved: slices.Clone(path.states[0])}
+	distancer, _ := w.(scarDistancer)
+	name, argument, _ := strings.Cut(strategy, ":")
+	switch name {
+	case "full", "partial":
+		return &scarFull{scarCopy: base, period: period, back: name == "full"}, nil
+	case "replica":
+		return &scarFull{scarCopy: base, period: 1}, nil
+	case "shadow":
+		if distancer != nil {
+			return nil, nil
+		}
+		codec, err := compress.Parse(argument)
+		if err != nil {
+			return nil, err
+		}
+		return newScarPlanned(base, w, period, 1/float64(period), scar.Priority, codec)
+	case "adaptive":
+		p, err := newScarPlanned(base, w, period, 1/float64(period), scar.Priority, nil)
+		if err != nil {
+			return nil, err
+		}
+		return &scarAdaptive{scarPlanned: p, workload: w, period: period}, nil
+	}
+	choice, err := scar.ParseChoice(name)
+	if err != nil || choice.String() == "mostused" || choice.String() == "recentlyused" {
+		return nil, fmt.Errorf("%w: no strategy is called %q; know %s", kintsugi.ErrUsage, strategy, strings.Join(ScarStrategies, ", "))
+	}
+	var over float64
+	if _, err := fmt.Sscanf(argument, "1/%g", &over); err != nil || !(over >= 1) {
+		return nil, fmt.Errorf("%w: strategy %q: want a fraction such as %s:1/8", kintsugi.ErrUsage, strategy, name)
+	}
+	return newScarPlanned(base, w, period, 1/over, choice, nil)
+}
+
+// scarCopy is a copy of a state, of which blocks are restored.
+type scarCopy struct {
+	path  *scarPath
+	saved []float32
+	spent int64
+}
+
+func (c *scarCopy) bytes() int64 { return c.spent }
+
+func (c *scarCopy) restore(x []float32, version int, lost []int) (int, error) {
+	for _, b := range lost {
+		c.path.each(b, func(lo, hi int) { copy(x[lo:hi], c.saved[lo:hi]) })
+	}
+	return version, nil
+}
+
+// each calls f with a block's range in each array of a state.
+func (p *scarPath) each(block int, f func(lo, hi int)) {
+	b := p.blocks[block]
+	for a := range p.arrays {
+		f(a*p.values+b.Lo, a*p.values+b.Hi)
+	}
+}
+
+// scarFull saves everything every period steps.
+type scarFull struct {
+	scarCopy
+	period, version int
+	back            bool // everything goes back with what was lost
+}
+
+func (f *scarFull) save(state []float32, version int) error {
+	if version > 0 && version%f.period == 0 {
+		f.version = version
+		copy(f.saved, state)
+		f.spent += f.path.bytes()
+	}
+	return nil
+}
+
+func (f *scarFull) restore(x []float32, version int, lost []int) (int, error) {
+	if f.back {
+		copy(x, f.saved)
+		return f.version, nil
+	}
+	return f.scarCopy.restore(x, version, lost)
+}
+
+// scarPlanned saves what a planner chooses: values, or encoded differences to the copy.
+type scarPlanned struct {
+	scarCopy
+	planner   *scar.Planner
+	choice    scar.Choice
+	distance  func(b ScarBlock, x, saved []float32) float64
+	distances []float64
+	codec     compress.Codec // nil: values
+	diff      []float32
+	payload   []byte
+}
+
+func newScarPlanned(base scarCopy, w ScarWorkload, period int, fraction float64, choice scar.Choice, codec compress.Codec) (*scarPlanned, error) {
+	p := &scarPlanned{scarCopy: base, choice: choice, codec: codec, distances: make([]float64, len(base.path.blocks))}
+	p.distance = func(b ScarBlock, x, saved []float32) float64 {
+		return kernels.SquaredDistance(x[b.Lo:b.Hi], saved[b.Lo:b.Hi])
+	}
+	if d, ok := w.(scarDistancer); ok {
+		p.distance = d.Distance
+	}
+	cfg := scar.Config{Period: kintsugi.Step(period), Fraction: fraction, Choice: choice, Seed: 1}
+	plain := int64(0)
+	for _, b := range base.path.blocks {
+		n := b.Hi - b.Lo
+		size := 4 * n
+		if codec != nil {
+			size = codec.MaxBytes(n, n)
+			p.diff = make([]float32, max(n, len(p.diff)))
+			clear(p.saved[base.path.values:])
+		}
+		arrays := base.path.arrays
+		plain += int64(4 * n * arrays)
+		if codec != nil {
+			arrays = 1
+		}
+		cfg.Bytes = append(cfg.Bytes, int64(size*arrays))
+	}
+	if codec != nil { // the bytes of a model of values buy so many models of differences
+		encoded := int64(0)
+		for _, b := range cfg.Bytes {
+			encoded += b
+		}
+		cfg.Period = kintsugi.Step(max(1, math.Ceil(float64(period)*float64(encoded)/float64(plain))))
+		cfg.Fraction = 1 / float64(cfg.Period)
+	}
+	var err error
+	p.planner, err = scar.New(cfg)
+	return p, err
+}
+
+func (p *scarPlanned) save(state []float32, version int) error {
+	step := kintsugi.Step(version)
+	if !p.planner.Due(step) {
+		return nil
+	}
+	if p.choice.NeedsDistances() {
+		for i, b := range p.path.blocks {
+			p.distances[i] = p.distance(b, state, p.saved)
+		}
+	}
+	plan := p.planner.Plan(step, p.distances)
+	p.spent += plan.Bytes
+	var err error
+	for _, c := range plan.Chunks {
+		if p.codec == nil {
+			p.path.each(int(c), func(lo, hi int) { copy(p.saved[lo:hi], state[lo:hi]) })
+			continue
+		}
+		b := p.path.blocks[c]
+		if err = p.follow(p.saved[b.Lo:b.Hi], state[b.Lo:b.Hi]); err != nil {
+			break
+		}
+	}
+	p.planner.Done(plan, true)
+	return err
+}
+
+// follow moves the copy by the decoded difference.
+func (p *scarPlanned) follow(saved, x []float32) error {
+	d := p.diff[:len(x)]
+	for i := range d {
+		d[i] = x[i] - saved[i]
+	}
+	p.payload = p.codec.Encode(p.payload[:0], d, nil, len(d), 0)
+	if err := kernels.Best().Decode(d, p.codec.Encoding(), p.payload); err != nil {
+		return err
+	}
+	for i := range d {
+		saved[i] += d[i]
+	}
+	return nil
+}
+
+// scarAdaptive chooses the fraction and what goes back.
+type scarAdaptive struct {
+	*scarPlanned
+	workload ScarWorkload
+	period   int
+}
+
+func (a *scarAdaptive) save(state []float32, version int) error {
+	if version > 0 && version%a.period == 0 { // before the save, or there would be no distances
+		for i, b := range a.path.blocks {
+			a.distances[i] = a.distance(b, state, a.saved)
+		}
+		// Failures and costs for which the period is right. That a save costs 1/64 of what all bytes cost is an assumption.
+		_, fraction, _ := scar.Adapt(scar.Conditions{
+			FailureEvery: float64(a.period) * float64(a.period) / 2, ReworkPerAge: 0.5, ModelCost: 1, SaveCost: 1.0 / 64,
+			Uneven: a.planner.Uneven(kintsugi.Step(version), a.distances),
+		}, kintsugi.Step(a.period))
+		if err := a.planner.Set(kintsugi.Step(a.period), fraction); err != nil {
+			return err
+		}
+	}
+	return a.scarPlanned.save(state, version)
+}
+
+func (a *scarAdaptive) restore(x []float32, version int, lost []int) (int, error) {
+	if _, err := a.scarPlanned.restore(x, version, lost); err != nil {
+		return 0, err
+	}
+	part, err := a.workload.Loss(x)
+	if err != nil {
+		return 0, err
+	}
+	if all, err := a.workload.Loss(a.saved); err != nil || part <= all || math.IsNaN(all) {
+		return version, err
+	}
+	copy(x, a.saved)
+	return version, nil
+}

@@ -1,0 +1,307 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+)
+
+// decay is an algorithm whose every number is known: value i shrinks by a factor in each step.
+type decay struct {
+	shrink []float32
+	size   int // of a block
+}
+
+func (d decay) Blocks() (blocks []ScarBlock, values, arrays int) {
+	for lo := 0; lo < len(d.shrink); lo += d.size {
+		blocks = append(blocks, ScarBlock{lo, min(lo+d.size, len(d.shrink))})
+	}
+	return blocks, len(d.shrink), 1
+}
+
+func (d decay) Init(x []float32) error {
+	for i := range x {
+		x[i] = 1 + float32(i%7)
+	}
+	return nil
+}
+
+func (d decay) Step(x []float32, _ int) error {
+	for i := range x {
+		x[i] *= d.shrink[i]
+	}
+	return nil
+}
+
+func (d decay) Loss(x []float32) (float64, error) {
+	return kernels.SquaredDistance(x, make([]float32, len(x))), nil
+}
+func (decay) Close() error { return nil }
+
+func decaying(steps int, shrink func(i int) float32) ScarProblem {
+	d := decay{size: 4}
+	for i := range 240 {
+		d.shrink = append(d.shrink, shrink(i))
+	}
+	return ScarProblem{Name: "decay", Data: "none", Steps: steps, Open: func(uint64) (ScarWorkload, error) { return d, nil }}
+}
+
+func scarPathOf(t *testing.T, p ScarProblem) (*scarPath, ScarWorkload) {
+	t.Helper()
+	path, err := newScarPath(p, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := p.Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	return path, w
+}
+
+// A state of the path that is k steps older or younger costs k steps more or less: fractions and signs are kept.
+func TestReworkIsHowFarAStateIsBehind(t *testing.T) {
+	path, w := scarPathOf(t, decaying(200, func(int) float32 { return 0.97 }))
+	for _, c := range []struct{ state, as int }{{100, 100}, {60, 100}, {0, 190}, {130, 100}, {100, 99}} {
+		got, ok, err := path.rework(w, slices.Clone(path.states[c.state]), c.as)
+		if want := float64(c.as - c.state); err != nil || !ok || math.Abs(got-want) > 1e-6 {
+			t.Errorf("the state of step %d as that of step %d costs %g steps (%v, %v), want %g", c.state, c.as, got, ok, err, want)
+		}
+	}
+	half := slices.Clone(path.states[100]) // between two steps
+	for i := range half {
+		half[i] *= float32(math.Sqrt(0.97))
+	}
+	if got, ok, err := path.rework(w, half, 100); err != nil || !ok || math.Abs(got+0.5) > 0.01 {
+		t.Errorf("half a step ahead costs %g steps (%v, %v)", got, ok, err)
+	}
+	half[0] = float32(math.NaN())
+	if _, ok, err := path.rework(w, half, 100); ok || err != nil {
+		t.Errorf("what does not come back is said to (%v)", err)
+	}
+}
+
+// Looking at the loss less often far from the target changes nothing.
+func TestStridesChangeNothing(t *testing.T) {
+	path, w := scarPathOf(t, decaying(300, func(i int) float32 { return 0.9 + 0.09*float32(i)/240 }))
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 40 {
+		at := rng.IntN(int(path.end))
+		x := slices.Clone(path.states[at])
+		for i := range x {
+			if rng.IntN(3) == 0 {
+				x[i] = path.states[at/2][i]
+			}
+		}
+		want, y := 0.0, slices.Clone(x)
+		before, _ := w.Loss(y)
+		for version := at; ; version++ {
+			_ = w.Step(y, version)
+			loss, _ := w.Loss(y)
+			if loss <= path.target {
+				want = crossingAt(version, before, version+1, loss, path.target) - path.end
+				break
+			}
+			before = loss
+		}
+		if got, ok, err := path.rework(w, x, at); err != nil || !ok || got != want {
+			t.Fatalf("from step %d: %g (%v, %v), step by step %g", at, got, ok, err, want)
+		}
+	}
+}
+
+// The baseline is not computed: it is the steps back, since they are repeated to the bit. So is it for every workload.
+func TestStepsAreRepeatedToTheBit(t *testing.T) {
+	set := data.Digits(1, 500, 1).Set()
+	for _, name := range ScarWorkloads {
+		p, err := ScarProblemOf(name, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Steps = 12
+		path, w := scarPathOf(t, p)
+		for _, at := range []int{7, 3, 11, 0} {
+			x := slices.Clone(path.states[at])
+			if err := w.Step(x, at); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.EqualFunc(x, path.states[at+1], func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
+				t.Errorf("%s: step %d makes something else when it is repeated", name, at+1)
+			}
+		}
+	}
+}
+
+func scarRows(t *testing.T, p ScarProblem, lost []float64, periods []int, trials int, strategies ...string) []ScarRow {
+	t.Helper()
+	rows, err := Scar(t.Context(), ScarConfig{Problems: []ScarProblem{p}, Lost: lost, Periods: periods, Strategies: strategies, Trials: trials, Seeds: 2, Threads: 2, Progress: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+func find(t *testing.T, rows []ScarRow, lost float64, period int, strategy string) ScarRow {
+	t.Helper()
+	i := slices.IndexFunc(rows, func(r ScarRow) bool { return r.Lost == lost && r.Period == period && r.Strategy == strategy })
+	if i < 0 {
+		t.Fatalf("no row of %s, %g lost, C = %d", strategy, lost, period)
+	}
+	return rows[i]
+}
+
+// The claims, where blocks move unevenly: each strategy of the list costs less than the one behind it; nobody saves more
+// bytes than the baseline; and whoever loses all goes back as far as the baseline does.
+func TestPartialRecoveryCostsLess(t *testing.T) {
+	rows := scarRows(t, decaying(110, func(i int) float32 { return 0.98 - 0.4*float32(i/4%60)/60 }), []float64{0.5, 1}, []int{8, 16, 64}, 60, ScarStrategies...)
+	for _, period := range []int{8, 16} {
+		order := []string{"replica", "shadow:int8", "priority:1/8", "partial", "full"}
+		for i := range order[1:] {
+			if a, b := find(t, rows, 0.5, period, order[i]), find(t, rows, 0.5, period, order[i+1]); !(a.Rework < b.Rework) {
+				t.Errorf("C = %d: %s costs %.2f steps, %s %.2f", period, a.Strategy, a.Rework, b.Strategy, b.Rework)
+			}
+		}
+		for _, s := range []string{"adaptive", "threshold:1/8"} {
+			if a, b := find(t, rows, 0.5, period, s), find(t, rows, 0.5, period, "partial"); !(a.Rework < b.Rework) {
+				t.Errorf("C = %d: %s costs %.2f steps, partial %.2f", period, s, a.Rework, b.Rework)
+			}
+		}
+		if a, b := find(t, rows, 0.5, period, "roundrobin:1/8"), find(t, rows, 0.5, period, "random:1/8"); !(a.Rework < b.Rework) {
+			t.Errorf("C = %d: in turn %.2f steps, at random %.2f", period, a.Rework, b.Rework)
+		}
+		all, full := find(t, rows, 1, period, "partial"), find(t, rows, 1, period, "full")
+		if math.Abs(all.Rework-full.Rework) > 1e-3 || math.Abs(full.Rework-float64(period+1)/2) > float64(period)/4 {
+			t.Errorf("C = %d: all lost costs %.3f steps, the baseline %.3f, want about %g", period, all.Rework, full.Rework, float64(period+1)/2)
+		}
+		for _, r := range rows {
+			if r.Period == period && r.Strategy != "replica" && !(r.Bytes > 0 && r.Bytes <= 1.001) {
+				t.Errorf("%s saves the bytes of %.3f models in C steps", r.Strategy, r.Bytes)
+			}
+			if r.Period == period && (r.Trials != 60 || r.Low > r.Reduction || r.High < r.Reduction || r.Missing != "") {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	if r := find(t, rows, 0.5, 64, "priority:1/8"); r.Missing == "" || r.Trials != 0 {
+		t.Errorf("110 steps are fewer than 6·64: %+v", r)
+	}
+}
+
+// Real models are disturbed and come back.
+func TestScarOnRealModels(t *testing.T) {
+	set := data.Digits(1, 600, 1).Set()
+	for _, name := range ScarWorkloads {
+		p, err := ScarProblemOf(name, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Steps = 48
+		rows := scarRows(t, p, []float64{0.5}, []int{8}, 4, "full", "priority:1/8", "adaptive", "shadow:int8", "shadow:sign", "replica")
+		for _, r := range rows {
+			if r.Missing != "" || r.Trials != 4 || math.IsNaN(r.Reduction) {
+				t.Errorf("%+v", r)
+			}
+		}
+		if full, replica := find(t, rows, 0.5, 8, "full"), find(t, rows, 0.5, 8, "replica"); full.Rework < 1 || !(replica.Rework < full.Rework) {
+			t.Errorf("%s: the baseline costs %.2f steps, a replica %.2f", name, full.Rework, replica.Rework)
+		}
+	}
+}
+
+// No perturbation costs more than the posterior bound; some cost more than the published one; and a random share of the
+// blocks is that share of ‖δ‖².
+func TestBounds(t *testing.T) {
+	b := BoundScar(10000, 7)
+	if b.AbovePosterior != 0 || b.AbovePaper < 100 || b.WorstAbove < 2 || len(b.Points) == 0 || !(b.MeanCost < b.MeanPosterior) {
+		t.Errorf("%+v", b)
+	}
+	for _, l := range b.Lost {
+		if math.Abs(l.Sigmas) > 3 || math.Abs(l.Ratio-1) > 0.02 {
+			t.Errorf("a share of %g: ‖δ′‖² is %.4f of what is expected, %+.1f σ", l.Share, l.Ratio, l.Sigmas)
+		}
+	}
+}
+
+// The interval holds the true reduction in about 95 of 100 experiments.
+func TestTheBootstrapIntervalHolds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	holds := 0
+	const experiments, truth = 200, 0.7
+	for range experiments {
+		var rework, baseline []float64
+		for range 60 {
+			b := 1 + 15*rng.Float64()
+			baseline = append(baseline, b)
+			rework = append(rework, (1-truth)*b*2*rng.Float64())
+		}
+		if low, high := bootstrap(rework, baseline); low <= truth && truth <= high {
+			holds++
+		}
+	}
+	if holds < 0.88*experiments || holds == experiments {
+		t.Errorf("%d of %d intervals hold the truth", holds, experiments)
+	}
+	if r := reduction([]float64{-1, 3}, []float64{4, 4}, nil); r != 0.75 {
+		t.Errorf("reduction %g: a failure that saves a step counts as such", r)
+	}
+}
+
+func TestScarIsWritten(t *testing.T) {
+	rows := scarRows(t, decaying(60, func(i int) float32 { return 0.98 - 0.002*float32(i%60) }), []float64{0.25, 0.5}, []int{8, 16}, 4, ScarStrategies...)
+	b := BoundScar(500, 1)
+	dir := t.TempDir()
+	page, err := WriteScar(dir, Experiment{Command: "kintsugi reproduce scar <b>", Time: time.Unix(0, 0)}, rows, &b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	partial := find(t, rows, 0.5, 8, "partial")
+	for file, want := range map[string][]string{
+		page: {"decay: 1/4 lost", "decay: 1/2 lost", "&lt;b&gt;", `class="curve"`, "n/a", "posterior bound", "31–62 %",
+			fmt.Sprintf("%.0f %% (%.0f–%.0f)", 100*partial.Reduction, 100*partial.Low, 100*partial.High)},
+		filepath.Join(dir, "table.json"): {`"strategy": "priority:1/8"`, `"reduction_low"`, `"above_posterior": 0`},
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			if !strings.Contains(string(text), w) {
+				t.Errorf("%s lacks %q", file, w)
+			}
+		}
+		if strings.Contains(string(text), "NaN") {
+			t.Errorf("%s has a number that is none", file)
+		}
+	}
+}
+
+func TestStrategiesAndWorkloadsThatDoNotExist(t *testing.T) {
+	for _, s := range []string{"best", "priority", "priority:2", "shadow:zip", "mostused:1/8", ""} {
+		if err := CheckScarStrategy(s); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("strategy %q: %v", s, err)
+		}
+	}
+	for _, s := range ScarStrategies {
+		if err := CheckScarStrategy(s); err != nil {
+			t.Errorf("strategy %q: %v", s, err)
+		}
+	}
+	for _, name := range []string{"gan", "mlr"} { // mlr without images
+		if _, err := ScarProblemOf(name, nil); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("workload %q: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	"github.com/kintsugi-ml/kintsugi/worker/engine"
+	models "github.com/kintsugi-ml/kintsugi/worker/model"
+)
+
+// ScarWorkloads lists the algorithms that ScarProblemOf knows.
+//
+//	qp    gradient descent on a quadratic of 1024 values, condition 50
+//	mlr   softmax regression, SGD; a block is the weights of one pixel
+//	cnn   two convolutions and two dense layers, Adam
+var ScarWorkloads = []string{"qp", "mlr", "cnn"}
+
+// ScarNeedsImages reports whether a workload learns a set of images.
+func ScarNeedsImages(name string) bool { return name == "mlr" || name == "cnn" }
+
+// ScarProblemOf returns a workload on a set of images, which only mlr and cnn look at.
+func ScarProblemOf(name string, set *data.Set) (ScarProblem, error) {
+	const steps = 400
+	switch name {
+	case "qp":
+		d, err := models.Quadratic{Dimension: 1024, Condition: 50}.Describe()
+		if err != nil {
+			return ScarProblem{}, err
+		}
+		schedule := conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 1, Steps: steps}
+		return ScarProblem{Name: name, Data: "none", Steps: steps, Open: func(seed uint64) (ScarWorkload, error) {
+			m, err := models.New(d, 1)
+			return &scarModel{desc: d, model: m, schedule: schedule, seed: seed}, err
+		}}, err
+	case "mlr":
+		return scarImages(name, set, steps, 400, conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.05, Steps: steps},
+			func(classes int) []models.Layer {
+				return []models.Layer{models.Flatten{}, models.Dense{Name: "fc", Out: classes}}
+			})
+	case "cnn":
+		return scarImages(name, set, steps, 64, conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.001, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Steps: steps},
+			scarCNN)
+	}
+	return ScarProblem{}, fmt.Errorf("%w: no workload is called %q; know %s", kintsugi.ErrUsage, name, strings.Join(ScarWorkloads, ", "))
+}
+
+func scarCNN(classes int) []models.Layer {
+	return []models.Layer{
+		models.Conv2D{Name: "conv1", Filters: 6, Kernel: 3, Pad: 1}, models.ReLU{}, models.MaxPool{Size: 2},
+		models.Conv2D{Name: "conv2", Filters: 12, Kernel: 3, Pad: 1}, models.ReLU{}, models.MaxPool{Size: 2},
+		models.Flatten{}, models.Dense{Name: "fc1", Out: 32}, models.ReLU{}, models.Dense{Name: "fc2", Out: classes},
+	}
+}
+
+// Examples of a set that are trained on, and those of them whose loss is looked at. Images are made half as wide and high,
+// which makes a step four times as short and a model no less of one.
+const scarExamples, scarJudged = 4000, 1000
+
+// scarImages returns a classifier of images.
+func scarImages(name string, set *data.Set, steps, batch int, schedule conductor.Schedule, layers func(classes int) []models.Layer) (ScarProblem, error) {
+	if set == nil || set.Sequence {
+		return ScarProblem{}, fmt.Errorf("%w: workload %s needs images", kintsugi.ErrUsage, name)
+	}
+	images := halve(set, min(scarExamples, set.Train.Len()))
+	judged := min(scarJudged, images.n)
+	in := models.Input{Channels: set.Shape[0], Height: images.height, Width: images.width, Classes: set.Classes}
+	d, err := models.Describe(name, in, models.Defaults{}, layers(set.Classes)...)
+	return ScarProblem{Name: name, Data: set.Name, Steps: steps, Open: func(seed uint64) (ScarWorkload, error) {
+		m, err := engine.New(d, engine.Options{})
+		return &scarModel{
+			desc: d, model: m, schedule: schedule, seed: seed, images: images, sampler: data.Sampler{N: images.n, Batch: batch, Slots: 1, Seed: seed},
+			judged: models.Batch{X: images.x[:judged*images.values], Y: images.y[:judged], N: judged},
+		}, err
+	}}, err
+}
+
+// scarPictures is images in memory.
+type scarPictures struct {
+	n, height, width, values int
+	x                        []float32
+	y                        []int32
+}
+
+// halve returns the first n training images, each pixel the mean of four.
+func halve(set *data.Set, n int) *scarPictures {
+	c, h, w := set.Shape[0], set.Shape[1], set.Shape[2]
+	p := &scarPictures{n: n, height: h / 2, width: w / 2, values: c * (h / 2) * (w / 2), y: make([]int32, n)}
+	full := make([]float32, c*h*w)
+	for i := range n {
+		set.Train.Fill(full, p.y[i:i+1], []int{i})
+		for ch := range c {
+			for row := range p.height {
+				for col := range p.width {
+					at := (ch*h+2*row)*w + 2*col
+					p.x = append(p.x, (full[at]+full[at+1]+full[at+w]+full[at+w+1])/4)
+				}
+			}
+		}
+	}
+	return p
+}
+
+// scarModel trains a described model with one worker's gradients.
+type scarModel struct {
+	desc     *models.Description
+	model    models.Model
+	schedule conductor.Schedule
+	seed     uint64
+	images   *scarPictures
+	sampler  data.Sampler
+	judged   models.Batch
+
+	indices []int
+	batch   models.Batch
+	grads   []float32
+}
+
+func (m *scarModel) Blocks() (blocks []ScarBlock, values, arrays int) {
+	l, err := kintsugi.NewLayout(m.desc.Tensors())
+	if err != nil {
+		panic(err) // Describe has accepted the tensors
+	}
+	for _, c := range l.Chunks {
+		blocks = append(blocks, ScarBlock{c.Lo, c.Hi})
+	}
+	return blocks, l.Values, 1 + kernels.Rule(m.schedule.Rule).States()
+}
+
+func (m *scarModel) Init(state []float32) error {
+	clear(state)
+	return m.desc.Init(m.seed, state[:m.desc.Values()])
+}
+
+func (m *scarModel) Step(state []float32, version int) error {
+	n := m.desc.Values()
+	if m.grads == nil {
+		m.grads = make([]float32, n)
+	}
+	m.batch.N = 1
+	m.batch.Seed = m.seed<<32 + uint64(version)
+	if m.images != nil {
+		m.fill(version)
+	}
+	if _, err := m.model.Gradient(state[:n], m.grads, m.batch); err != nil {
+		return err
+	}
+	o := m.schedule.At(kintsugi.Step(version) + 1)
+	step := kernels.Step{
+		Rule: kernels.Rule(o.Rule), Scale: 1, Operands: []kernels.Operand{{Weight: 1, Values: m.grads}}, Params: state[:n], Next: state[:n],
+		Scalars: kernels.Scalars{LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
+			Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2},
+	}
+	for s := range step.Rule.States() {
+		step.State[s] = state[(s+1)*n : (s+2)*n]
+		step.NextState[s] = step.State[s]
+	}
+	_, err := kernels.Best().Step(&step)
+	return err
+}
+
+// fill makes the batch of a version.
+func (m *scarModel) fill(version int) {
+	m.indices = m.sampler.Indices(m.indices, 0, kintsugi.Step(version), 0)
+	v := m.images.values
+	m.batch.X, m.batch.Y, m.batch.N = m.batch.X[:0], m.batch.Y[:0], len(m.indices)
+	for _, i := range m.indices {
+		m.batch.X = append(m.batch.X, m.images.x[i*v:(i+1)*v]...)
+		m.batch.Y = append(m.batch.Y, m.images.y[i])
+	}
+}
+
+func (m *scarModel) Loss(state []float32) (float64, error) {
+	loss, _, err := m.model.Evaluate(state[:m.desc.Values()], m.judged)
+	return loss, err
+}
+
+func (m *scarModel) Close() error { return m.model.Close() }

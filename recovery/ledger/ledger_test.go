@@ -1,0 +1,257 @@
+package ledger
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// quadratic is gradient descent on ½Σλz²: everything that a ledger estimates is known.
+type quadratic struct {
+	lambda, z []float64
+	rate      float64
+}
+
+func newQuadratic(rng *rand.Rand, n int) *quadratic {
+	q := &quadratic{rate: 0.1}
+	for range n {
+		q.lambda, q.z = append(q.lambda, 0.1+0.9*rng.Float64()), append(q.z, rng.NormFloat64())
+	}
+	return q
+}
+
+func (q *quadratic) loss(z []float64) (f float64) {
+	for i, v := range z {
+		f += q.lambda[i] * v * v / 2
+	}
+	return f
+}
+
+// step goes on, and returns what a run would tell of the step: its gradient is that before it.
+func (q *quadratic) step(at int, last []float64) Step {
+	s := Step{Step: kintsugi.Step(at), Loss: q.loss(q.z), Seconds: 0.25}
+	for i, z := range q.z {
+		g := q.lambda[i] * z
+		s.SquaredNorm += g * g
+		if last != nil {
+			d := z - last[i]
+			s.Dot += g * d
+			s.LastDot += q.lambda[i] * last[i] * d
+			s.SquaredDisplacement += d * d
+		}
+		q.z[i] -= q.rate * g
+	}
+	return s
+}
+
+func dot(a, b []float64) (s float64) {
+	for i := range a {
+		s += a[i] * b[i]
+	}
+	return s
+}
+
+// Going back by some steps is predicted to cost about as many.
+func TestGoingBackCostsTheStepsItGoesBack(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 20 {
+		q := newQuadratic(rng, 30)
+		l := New(4)
+		var path [][]float64
+		for at := 1; at <= 200; at++ { // late, where the loss falls by a few hundredths in a step
+			var last []float64
+			if at > 1 {
+				last = path[len(path)-1]
+			}
+			path = append(path, append([]float64(nil), q.z...))
+			l.Observe(q.step(at, last))
+		}
+		for _, back := range []int{1, 2, 4} {
+			now, then := path[len(path)-1], path[len(path)-1-back]
+			delta, gradient := make([]float64, len(now)), make([]float64, len(now))
+			for i := range now {
+				delta[i], gradient[i] = then[i]-now[i], q.lambda[i]*now[i]
+			}
+			p := Perturbation{Dot: dot(gradient, delta), Squared: dot(delta, delta)}
+			if got, ok := l.Rework(p); !ok || math.Abs(got-float64(back)) > 0.35*float64(back) {
+				t.Errorf("%d steps back are predicted to cost %.2f (%v)", back, got, ok)
+			}
+		}
+		// The curvature lies between the smallest and the largest, and c is that of a slow mode.
+		if c := l.Curvature(); c < 0.1 || c > 1 {
+			t.Errorf("curvature %g of modes between 0.1 and 1", c)
+		}
+		if c, ok := l.Contraction(); !ok || c < 1-q.rate || c > 1-0.1*q.rate {
+			t.Errorf("contraction %g (%v) of modes between %g and %g", c, ok, 1-q.rate, 1-0.1*q.rate)
+		}
+	}
+}
+
+// trend has the slope of the line fitted with the same weights by the definition, and its standard error shrinks.
+func TestATrendIsWeightedLeastSquares(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for range 50 {
+		r := trend{halfLife: 5 + 20*rng.Float64()}
+		var at, y []float64
+		for now := 1000.0; len(at) < 60; now += float64(1 + rng.IntN(3)) {
+			at, y = append(at, now), append(y, 3-0.01*now+0.05*rng.NormFloat64())
+			r.add(now, y[len(y)-1])
+		}
+		r.add(1e9, math.NaN()) // is not booked
+		var w, wt, wy, wtt, wty float64
+		for i := range at {
+			f, x := math.Exp2((at[i]-at[len(at)-1])/r.halfLife), at[i]-1000
+			w, wt, wy, wtt, wty = w+f, wt+f*x, wy+f*y[i], wtt+f*x*x, wty+f*x*y[i]
+		}
+		want := (w*wty - wt*wy) / (w*wtt - wt*wt)
+		got, deviation, ok := r.slope()
+		if !ok || math.Abs(got-want) > 1e-9 || math.Abs(got+0.01) > 5*deviation || deviation <= 0 {
+			t.Fatalf("slope %g ± %g (%v), want %g", got, deviation, ok, want)
+		}
+	}
+}
+
+// Without a fall of the loss nothing is paid back.
+func TestNoDecreaseNoEstimate(t *testing.T) {
+	l := New(20)
+	if _, ok := l.Rework(Perturbation{Squared: 1}); ok {
+		t.Error("an empty ledger has an estimate")
+	}
+	rng := rand.New(rand.NewPCG(3, 3))
+	for at := 1; at <= 200; at++ {
+		l.Observe(Step{Step: kintsugi.Step(at), Loss: 1 + 0.0005*float64(at) + 0.1*rng.NormFloat64(), SquaredNorm: 1, Dot: 1, SquaredDisplacement: 1})
+	}
+	if _, ok := l.Rework(Perturbation{Squared: 1}); ok {
+		t.Error("the loss rises, and there is an estimate")
+	}
+	if c := l.Cost(Server{Restored: Perturbation{Squared: 4}}); c.Known || !strings.Contains(c.Why, "does not fall") {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestFailuresCalibrate(t *testing.T) {
+	l := falling(100)
+	before, _ := l.Rework(Perturbation{Squared: 1})
+	rng := rand.New(rand.NewPCG(4, 4))
+	for range 200 {
+		predicted := 1 + 10*rng.Float64()
+		l.Failure(predicted, 0.5*predicted+rng.NormFloat64())
+	}
+	l.Failure(math.Inf(1), 1) // is not booked
+	after, _ := l.Rework(Perturbation{Squared: 1})
+	if factor, n := l.Calibration(); n != 200 || math.Abs(factor-0.5) > 0.05 || math.Abs(after/before-factor) > 1e-12 {
+		t.Errorf("calibrated by %g after %d failures: %g before, %g after", factor, n, before, after)
+	}
+	l.Failure(1, -1e6)
+	if factor, _ := l.Calibration(); factor != 0 {
+		t.Errorf("factor %g", factor)
+	}
+}
+
+// falling returns a ledger of a run whose loss falls by 0.1 a step, whose gradient shrinks by 0.9 and whose curvature is 2.
+func falling(steps int) *Ledger {
+	l := New(20)
+	for at := 1; at <= steps; at++ {
+		l.Observe(Step{Step: kintsugi.Step(at), Loss: -0.1 * float64(at), Seconds: 0.5, SquaredNorm: math.Pow(0.9, 2*float64(at)),
+			Dot: 3, LastDot: 1, SquaredDisplacement: 1})
+	}
+	return l
+}
+
+func TestTheCostOfAServer(t *testing.T) {
+	l := falling(300)
+	for name, c := range map[string]struct {
+		server         Server
+		steps, seconds float64
+	}{
+		"restored": {Server{Restored: Perturbation{Dot: 0.3, Squared: 0.7}, Outage: 2}, 10, 7},
+		"replica":  {Server{Restored: Perturbation{Dot: 0.3, Squared: 0.7}, Replica: true, Outage: 2}, 0, 2},
+		"back":     {Server{Back: true, Age: 12, Outage: 1}, 12, 7},
+		"better":   {Server{Restored: Perturbation{Dot: -0.3}}, -3, -1.5},
+	} {
+		got := l.Cost(c.server)
+		if !got.Known || math.Abs(got.Steps-c.steps) > 1e-6 || math.Abs(got.Seconds-c.seconds) > 1e-6 || got.Why == "" {
+			t.Errorf("%s: %+v, want %g steps and %g seconds", name, got, c.steps, c.seconds)
+		}
+	}
+}
+
+// What recurs settles at a floor, however long it recurs.
+func TestWhatRecursIsAFloor(t *testing.T) {
+	l := falling(300)
+	if d, steps, ok := l.Floor(); d != 0 || steps != 0 || !ok {
+		t.Errorf("nothing recurs: %g, %g, %v", d, steps, ok)
+	}
+	for range 1000 {
+		l.Recur(Quantised, 0.1)
+		l.Recur(Dropped, 0.2)
+		l.Recur(Stale, math.NaN())
+	}
+	distance, steps, ok := l.Floor()
+	if want := 0.9 * 0.3 / 0.1; !ok || math.Abs(distance/want-1) > 1e-3 || math.Abs(steps/(want*want/0.1)-1) > 1e-2 {
+		t.Errorf("floor %g, %g steps (%v), want %g", distance, steps, ok, want)
+	}
+	// The definition: perturb a contraction in the worst direction for ever.
+	x := 0.0
+	for range 2000 {
+		x = 0.9 * (x + 0.3)
+	}
+	if math.Abs(x/FloorDistance(0.9, 0.3)-1) > 1e-9 {
+		t.Errorf("floor %g, want %g", FloorDistance(0.9, 0.3), x)
+	}
+}
+
+func TestDroppedGradientsAreAPerturbation(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	const counted, all, trials = 3, 8, 20000
+	sum := 0.0
+	for range trials {
+		part, whole := 0.0, 0.0
+		for i := range all {
+			g := 2 * rng.NormFloat64() // variance 4
+			whole += g / all
+			if i < counted {
+				part += g / counted
+			}
+		}
+		sum += 0.01 * (part - whole) * (part - whole) / trials
+	}
+	if want := DroppedNorm(0.1, 4, counted, all); math.Abs(math.Sqrt(sum)/want-1) > 0.05 {
+		t.Errorf("DroppedNorm = %g, measured %g", want, math.Sqrt(sum))
+	}
+	if DroppedNorm(0.1, 4, 8, 8) != 0 {
+		t.Error("nothing is dropped")
+	}
+}
+
+// PaperBound is its formula where that can be computed, and finite where it overflows.
+func TestPaperBoundIsTheFormula(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range 300 {
+		c, start := 0.5+0.49*rng.Float64(), 10*rng.Float64()
+		var list []Perturbed
+		sum := 0.0
+		for range 1 + rng.IntN(4) {
+			p := Perturbed{Step: float64(rng.IntN(40)), Norm: 5 * rng.Float64()}
+			list, sum = append(list, p), sum+math.Pow(c, -p.Step)*p.Norm
+		}
+		if got, want := PaperBound(c, start, list...), math.Log(1+sum/start)/math.Log(1/c); math.Abs(got-want) > 1e-6*want {
+			t.Fatalf("PaperBound(%g, %g, %v) = %g, want %g", c, start, list, got, want)
+		}
+	}
+	if got := PaperBound(0.5, 1, Perturbed{Step: 5000, Norm: 1}); math.Abs(got-5000) > 1e-6 {
+		t.Errorf("after 5000 steps: %g", got)
+	}
+	if got := PaperBound(0.5, 1, Perturbed{Step: 3}); got != 0 {
+		t.Errorf("nothing was perturbed: %g", got)
+	}
+}
+
+func TestNamesOfKinds(t *testing.T) {
+	if Dropped.String() != "dropped gradients" || kinds.String() != "Kind(4)" {
+		t.Errorf("%v, %v", Dropped, kinds)
+	}
+}
