@@ -33,7 +33,7 @@ func training(t *testing.T, preset string, workers int, steps kintsugi.Step) Tra
 func TestEveryPresetTrainsUnderVirtualTime(t *testing.T) {
 	for _, preset := range []string{
 		"bsp", "backup:2", "backup:2,wait", "backup:2,pull", "async", "async:discount,credit=2", "ssp:2", "rennala:6",
-		"dbw", "dbw:wait", "dbw:pull", "dbw:joint", "dbw:paper", "bdbw", "adasync:2",
+		"dbw", "dbw:wait", "dbw:pull", "dbw:wait,knee=8", "dbw:joint", "dbw:paper", "bdbw", "adasync:2",
 	} {
 		for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleAdam} {
 			cfg := training(t, preset, 8, 300)
@@ -227,6 +227,18 @@ func TestSoftmaxGradients(t *testing.T) {
 		p[i] -= 2 * step
 		if d := (up - s.Loss(p)) / (2 * step); math.Abs(d-float64(g)) > 1e-3 {
 			t.Errorf("component %d: %v, by differences %v", i, g, d)
+		}
+	}
+}
+
+// A step that counts half of the knee's gradients has half of the learning rate.
+func TestTheKneeLowersTheRateOfASmallStep(t *testing.T) {
+	for preset, want := range map[string]float32{"backup:2": 0.5, "backup:2,knee=4": 0.75, "backup:2,knee=2": 0.5} {
+		cfg := training(t, preset, 4, 1)
+		cfg.Problem, cfg.Schedule.LearningRate = Noisy{Lambda: []float32{1}}, 0.5
+		r, err := Train(cfg)
+		if err != nil || r.Params[0] != want {
+			t.Errorf("%s: the parameter goes from 1 to %v (%v), want %v", preset, r.Params, err, want)
 		}
 	}
 }

@@ -63,6 +63,11 @@ type Config struct {
 	// Scale is mean or sum.
 	Scale Scale
 
+	// Knee lowers the learning rate of a step that counts fewer gradients than that, in proportion: m of them have
+	// min(1, m/Knee) of the schedule's. 0: the number of gradients changes nothing. As many as there are workers is
+	// the linear rule; fewer, where a larger mean allows no larger rate any more, the rule of the knee.
+	Knee int
+
 	// Busy is what a worker does about newer parameters while it computes.
 	Busy kintsugi.Busy
 }
@@ -73,8 +78,8 @@ func (c Config) Check(workers int) error {
 		bad    bool
 		reason string
 	}{
-		{c.Quota < 0 || c.Backup < 0 || c.PerWorker < 0 || c.Credit < 0,
-			fmt.Sprintf("quota %d, backup workers %d, limit %d and credit %d must not be negative", c.Quota, c.Backup, c.PerWorker, c.Credit)},
+		{c.Quota < 0 || c.Backup < 0 || c.PerWorker < 0 || c.Credit < 0 || c.Knee < 0,
+			fmt.Sprintf("quota %d, backup workers %d, limit %d, credit %d and knee %d must not be negative", c.Quota, c.Backup, c.PerWorker, c.Credit, c.Knee)},
 		{c.Backup >= workers,
 			fmt.Sprintf("%d backup workers of %d leave nobody to wait for; use at most %d", c.Backup, workers, workers-1)},
 		{c.Quota > 0 && c.Backup > 0,
@@ -150,6 +155,14 @@ func (c Config) Oldest(step kintsugi.Step) kintsugi.Step {
 		return 0
 	}
 	return step - kintsugi.Step(s)
+}
+
+// RatePart returns which part of the schedule's learning rate a step has that counts so many gradients.
+func (c Config) RatePart(counted int) float64 {
+	if c.Knee == 0 {
+		return 1
+	}
+	return min(1, float64(counted)/float64(c.Knee))
 }
 
 // Pace returns what the workers of the run must know.

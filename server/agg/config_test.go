@@ -33,6 +33,7 @@ func TestEachPresetIsItsPointInTheSpaceOfKnobs(t *testing.T) {
 		"adasync":                    {Controller: "adasync:1", Lead: inf},
 		"adasync:wait":               {Controller: "adasync:1", Lead: inf, Busy: kintsugi.Wait},
 		"adasync:4,wait":             {Controller: "adasync:4", Lead: inf, Busy: kintsugi.Wait},
+		"backup:2,knee=8":            {Backup: 2, Lead: inf, Knee: 8},
 		"rennala:8,limit=2,credit=3": {Quota: 8, Lead: inf, PerWorker: 2, Credit: 3},
 	} {
 		got, err := Preset(text)
@@ -183,6 +184,17 @@ func TestThePaceTellsWorkersWhatTheyMustKnow(t *testing.T) {
 		}
 		if held := cfg.Held(); held < 4 || held < 2*want.Credit {
 			t.Errorf("%s: shards hold %d pushes of a worker with a credit of %d", text, held, want.Credit)
+		}
+	}
+}
+
+func TestTheKneeLowersTheRateInProportion(t *testing.T) {
+	for _, c := range []struct {
+		knee, counted int
+		want          float64
+	}{{0, 1, 1}, {4, 1, 0.25}, {4, 3, 0.75}, {4, 4, 1}, {4, 9, 1}} {
+		if got := (Config{Knee: c.knee}).RatePart(c.counted); got != c.want {
+			t.Errorf("%d gradients with the knee at %d have %v of the rate, want %v", c.counted, c.knee, got, c.want)
 		}
 	}
 }

@@ -85,6 +85,7 @@ var options = []option{
 	{"lead", true, func(c *Config, n uint32) { c.Lead = n }},
 	{"limit", true, func(c *Config, n uint32) { c.PerWorker = int(n) }},
 	{"credit", true, func(c *Config, n uint32) { c.Credit = int(n) }},
+	{"knee", true, func(c *Config, n uint32) { c.Knee = int(n) }},
 	{"interrupt", false, func(c *Config, _ uint32) { c.Busy = kintsugi.Interrupt }},
 	{"wait", false, func(c *Config, _ uint32) { c.Busy = kintsugi.Wait }},
 	{"pull", false, func(c *Config, _ uint32) { c.Busy = kintsugi.Pull }},

@@ -92,9 +92,9 @@ type Conductor struct {
 	open     *open             // the committed step that is not released yet
 
 	members map[kintsugi.Slot]*member
-	order   []kintsugi.Slot // of members, ascending; nil: not known
-	count   int             // of admitted members; −1: not known
-	waiting int             // messages that members are kept waiting for, at least
+	order   []kintsugi.Slot                        // of members, ascending; nil: not known
+	count   int                                    // of admitted members; −1: not known
+	waiting int                                    // messages that members are kept waiting for, at least
 	lives   map[kintsugi.Slot]kintsugi.Incarnation // newest that has said hello, whether or not it has left
 	change  uint64                                 // number of the newest Members message
 	known   []uint64                               // by shard: newest change it has answered
@@ -233,7 +233,10 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 		o.tickets = append(o.tickets, choice.Ticket)
 		o.commit.Counted = append(o.commit.Counted, kintsugi.Weighted{Push: choice.Ticket.Push, Weight: choice.Weight})
 	}
-	c.steering.commit(now, &o.commit)
+	part := c.steering.commit(now, &o.commit) * c.cfg.Consistency.RatePart(len(o.commit.Counted))
+	if rate := &o.commit.Optimizer.LearningRate; part != 1 {
+		*rate = float32(float64(*rate) * part)
+	}
 	c.open = o
 	c.toAllShards(o.commit)
 }

@@ -45,6 +45,7 @@ func (c *Conductor) ask(now time.Time) {
 		s.asked, s.after, s.since = true, c.released, now
 		s.choice = s.controller.Choose(dbw.Release{
 			Version: c.released, At: s.seconds(now), Members: c.admitted(), Optimizer: c.cfg.Schedule.At(c.released + 1),
+			Part: c.cfg.Consistency.RatePart,
 		})
 		c.round.Choose(s.choice.Quota, s.choice.Reason)
 		for _, a := range s.early {
@@ -82,16 +83,15 @@ func (s *steering) arrived(now time.Time, t kintsugi.Ticket) {
 	s.controller.Arrived(a)
 }
 
-// commit has the choice shape a commit: the learning rate, and what the kernel is to tell of it.
-func (s *steering) commit(now time.Time, c *kintsugi.Commit) {
+// commit has the choice shape a commit: what the kernel is to tell of it, and which part of the learning rate it
+// has, which is returned.
+func (s *steering) commit(now time.Time, c *kintsugi.Commit) float64 {
 	if s == nil {
-		return
+		return 1
 	}
 	s.controller.Committed(s.seconds(now))
 	c.Want = s.choice.Want
-	if s.choice.Rate != 1 {
-		c.Optimizer.LearningRate = float32(float64(c.Optimizer.LearningRate) * s.choice.Rate)
-	}
+	return s.choice.Rate
 }
 
 // released tells the controller what a step came to. Of a step whose tickets a conductor before this one has seen

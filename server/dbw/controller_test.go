@@ -116,6 +116,23 @@ func TestASlowdownIsFollowed(t *testing.T) {
 	}
 }
 
+// Where few gradients have a small learning rate, few are worth less.
+func TestARateInProportionAsksForMoreGradients(t *testing.T) {
+	for _, name := range []string{"dbw", "dbw:joint", "dbw:paper"} {
+		quotas := func(part func(int) float64) int {
+			w := newWorld(8, 16, 20)
+			w.part = part
+			w.took = func(int) float64 { return 0.5 + 0.5*w.rng.ExpFloat64() }
+			w.run(controller(t, name, w.busy), 80)
+			return middle(w.quotas[20:])
+		}
+		constant, linear := quotas(nil), quotas(func(k int) float64 { return float64(k) / 16 })
+		if linear <= constant {
+			t.Errorf("%s: the median quota is %d with the linear rule, %d without", name, linear, constant)
+		}
+	}
+}
+
 func middle(x []int) int {
 	x = slices.Sorted(slices.Values(x))
 	return x[len(x)/2]

@@ -35,8 +35,10 @@ type Release struct {
 	At      float64
 	Members int // of the run, at least one
 
-	// Optimizer is that of the next step, by its schedule.
+	// Optimizer is that of the next step, by its schedule. Part is which part of its learning rate a step has that counts
+	// k gradients; nil: all of it.
 	Optimizer kintsugi.Optimizer
+	Part      func(k int) float64
 }
 
 // Arrival is a gradient that a worker has finished.
@@ -44,6 +46,14 @@ type Arrival struct {
 	Slot    kintsugi.Slot
 	Version kintsugi.Step // of the parameters it was computed on
 	At      float64
+}
+
+// part returns which part of the learning rate a step has that counts k gradients.
+func (r *Release) part(k int) float64 {
+	if r.Part == nil {
+		return 1
+	}
+	return r.Part(k)
 }
 
 // Outcome is what a released step came to. All norms and products are of decoded messages, summed over

@@ -67,6 +67,7 @@ func (d *dynamic) Choose(r Release) Choice {
 func (d *dynamic) choose(r Release) Choice {
 	n := r.Members
 	e := d.estimate(r.Optimizer)
+	d.secant.full = float64(r.Optimizer.LearningRate)
 	switch {
 	case n == 1:
 		return d.chosen(r, 1, "the only member")
@@ -77,11 +78,12 @@ func (d *dynamic) choose(r Release) Choice {
 		return d.chosen(r, n, fmt.Sprintf("all %d, to see how slow the slow ones are", n))
 	}
 	rate := 1.0
-	k := d.best(n, func(k int) float64 { return e.Gain(k) / d.expect(k) })
+	k := d.best(n, func(k int) float64 { return e.At(r.part(k)).Gain(k) / d.expect(k) })
 	if d.joint {
-		k, rate = d.bestPair(e, n)
-		e.Rate, e.Progress = e.Rate*rate, e.Progress*rate
+		k, rate = d.bestPair(r, e)
 	}
+	all := e.At(rate * r.part(n))
+	e = e.At(rate * r.part(k))
 	c := Choice{}
 	switch gain := e.Gain(k); {
 	case gain <= 0:
@@ -91,7 +93,7 @@ func (d *dynamic) choose(r Release) Choice {
 	case k == n:
 		c = d.chosen(r, n, fmt.Sprintf("all %d: %.2g in %.2g s", n, gain, d.expect(n)))
 	default:
-		c = d.chosen(r, k, fmt.Sprintf("%d of %d: %.2g in %.2g s, all %.2g in %.2g s", k, n, gain, d.expect(k), e.Gain(n), d.expect(n)))
+		c = d.chosen(r, k, fmt.Sprintf("%d of %d: %.2g in %.2g s, all %.2g in %.2g s", k, n, gain, d.expect(k), all.Gain(n), d.expect(n)))
 	}
 	c.Estimate, c.Rate = e, rate
 	return c
@@ -118,14 +120,13 @@ func (d *dynamic) explores(r Release) bool {
 
 // bestPair returns the quota and the part of the learning rate that gain most per second together. Progress
 // grows with the rate, and so does the floor, faster.
-func (d *dynamic) bestPair(e Estimate, n int) (quota int, rate float64) {
-	quota, rate = n, 1
+func (d *dynamic) bestPair(r Release, e Estimate) (quota int, rate float64) {
+	quota, rate = r.Members, 1
 	most := math.Inf(-1)
 	for part := 1.0; part >= leastRate; part /= math.Sqrt2 {
-		p := e
-		p.Rate, p.Progress = e.Rate*part, e.Progress*part
-		k := d.best(n, func(k int) float64 { return p.Gain(k) / d.expect(k) })
-		if v := p.Gain(k) / d.expect(k); v > most {
+		value := func(k int) float64 { return e.At(part*r.part(k)).Gain(k) / d.expect(k) }
+		k := d.best(r.Members, value)
+		if v := value(k); v > most {
 			quota, rate, most = k, part, v
 		}
 	}

@@ -12,7 +12,7 @@ type Estimate struct {
 	Square    float64 // Ŝ: ‖∇F‖²
 	Curvature float64 // L̂: of the loss along the way the parameters go
 	Rate      float64 // η: effective learning rate, how far a gradient moves the parameters in the end
-	Progress  float64 // decrease of the loss per step, measured; 0: not
+	Progress  float64 // decrease of the loss per step at that rate, measured; 0: not
 	Horizon   float64 // steps over which the gain is looked at; 0: one
 }
 
@@ -30,6 +30,13 @@ func (e Estimate) Gain(k int) float64 {
 		return (e.Rate-half)*e.Square - half*e.Variance/float64(k)
 	}
 	return e.Progress - e.floor()/(float64(k)*e.Horizon)
+}
+
+// At returns the estimate for a part of the learning rate: progress is in proportion to it.
+func (e Estimate) At(part float64) Estimate {
+	e.Rate *= part
+	e.Progress *= part
+	return e
 }
 
 // floor returns Φ. Near the edge of stability, where ηL reaches 2, it is cut off.
@@ -94,6 +101,8 @@ type secant struct {
 	squared    float64 // ‖d‖² of the step before
 	step       kintsugi.Step
 	pending    bool
+	full       float64 // learning rate of the newest schedule, of which a step may have had a part
+	part       float64 // that the step before has had
 	moved      average // ‖d‖²
 	spread     average // what it would be at rate 1: their ratio is the square of the rate
 }
@@ -112,7 +121,7 @@ func (s *secant) add(o Outcome, square, variance float64) {
 			s.rise.add(o.Dot - s.slope)
 			s.path.add(s.squared)
 		}
-		s.progress.add(-(o.Dot + s.slope) / 2)
+		s.progress.add(-(o.Dot + s.slope) / 2 / max(1e-6, s.part))
 	}
 	if s.pending = o.Measured && finite(o.SquaredDisplacement); !s.pending {
 		return
@@ -120,7 +129,10 @@ func (s *secant) add(o Outcome, square, variance float64) {
 	beta := persistence(o.Optimizer)
 	s.measure(o, square, variance)
 	s.slope = beta*before - (1-beta)*s.rate(o.Optimizer)*square
-	s.squared, s.step = o.SquaredDisplacement, o.Step
+	s.squared, s.step, s.part = o.SquaredDisplacement, o.Step, 1
+	if s.full > 0 {
+		s.part = float64(o.Optimizer.LearningRate) / s.full
+	}
 }
 
 // curvature returns L̂, 0 before anything is known.

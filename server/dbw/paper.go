@@ -52,7 +52,8 @@ func (p *paper) Choose(r Release) Choice {
 		return p.chosen(r, n, fmt.Sprintf("all %d: nothing is known yet", n))
 	}
 	e := Estimate{Variance: max(0, p.moments.variance.value()), Square: max(0, p.moments.square.value()), Curvature: p.curvature.mean.value(), Rate: float64(r.Optimizer.LearningRate) / (1 - persistence(r.Optimizer))}
-	k := p.best(n, func(k int) float64 { return e.Gain(k) / p.expect(k) })
+	k := p.best(n, func(k int) float64 { return e.At(r.part(k)).Gain(k) / p.expect(k) })
+	e = e.At(r.part(k))
 	reason := fmt.Sprintf("%d of %d: gains %.3g in %.3g s", k, n, e.Gain(k), p.expect(k))
 	if e.Gain(k) <= 0 {
 		k, reason = n, fmt.Sprintf("all %d: no quota gains anything", n)

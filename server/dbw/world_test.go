@@ -17,10 +17,11 @@ type world struct {
 	took    func(slot int) float64 // seconds of a gradient
 	apply   float64
 	rule    kintsugi.Optimizer
-	lambda  []float64 // curvature of each coordinate
-	sigma   []float64 // standard deviation of one gradient's noise
-	x, m, d []float64 // parameters, momentum, newest displacement
-	state   []float64 // second moments of Adam
+	part    func(k int) float64 // of the learning rate
+	lambda  []float64           // curvature of each coordinate
+	sigma   []float64           // standard deviation of one gradient's noise
+	x, m, d []float64           // parameters, momentum, newest displacement
+	state   []float64           // second moments of Adam
 
 	now     float64
 	step    kintsugi.Step
@@ -74,7 +75,7 @@ func (w *world) gradient(sum []float64) float64 {
 // run goes on for so many steps.
 func (w *world) run(c dbw.Controller, steps int) {
 	for range steps {
-		w.last = c.Choose(dbw.Release{Version: w.step, At: w.now, Members: w.n, Optimizer: w.rule})
+		w.last = c.Choose(dbw.Release{Version: w.step, At: w.now, Members: w.n, Optimizer: w.rule, Part: w.part})
 		w.quotas = append(w.quotas, w.last.Quota)
 		mean, o := w.gather(c)
 		c.Committed(w.now)
@@ -130,6 +131,9 @@ func (w *world) gather(c dbw.Controller) ([]float64, dbw.Outcome) {
 // move applies a step.
 func (w *world) move(mean []float64, o *dbw.Outcome) {
 	eta, mu := float64(w.rule.LearningRate)*w.last.Rate, float64(w.rule.Momentum)
+	if w.part != nil {
+		eta *= w.part(len(o.Gradients))
+	}
 	o.Optimizer.LearningRate = float32(eta)
 	for i, g := range mean {
 		o.SquaredNorm += g * g
