@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -59,6 +60,12 @@ type ScarBlock struct{ Lo, Hi int }
 // scarDistancer is a workload whose values are not at a Euclidean distance.
 type scarDistancer interface {
 	Distance(b ScarBlock, x, saved []float32) float64
+}
+
+// scarToucher is a workload whose steps change some blocks only.
+type scarToucher interface {
+	// Touched calls touch for each change of a block in the step that makes version + 1.
+	Touched(version int, touch func(block int))
 }
 
 // ScarRow is one strategy under one kind of failure.
@@ -178,8 +185,8 @@ func (cfg *ScarConfig) all(ctx context.Context, p ScarProblem, jobs []*scarJob) 
 // run walks along the path with what the strategy keeps, and recovers from each failure on the way.
 func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error {
 	j.cell.rework = make([][]float64, len(lost))
-	if j.path.last() < 6*j.period {
-		j.cell.missing = fmt.Sprintf("%d steps are fewer than 6·C", j.path.last())
+	if j.path.end < float64(6*j.period) {
+		j.cell.missing = fmt.Sprintf("the undisturbed run ends after %.0f steps, fewer than 6·C", j.path.end)
 		return nil
 	}
 	w, err := p.Open(uint64(j.seed + 1))
@@ -188,12 +195,12 @@ func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error 
 	}
 	defer func() { _ = w.Close() }() // it holds nothing that could be lost
 	keeper, err := newScarKeeper(j.strategy, j.path, w, j.period)
+	if no := scarMismatch(""); errors.As(err, &no) {
+		j.cell.missing = no.Error()
+		return nil
+	}
 	if err != nil {
 		return err
-	}
-	if keeper == nil {
-		j.cell.missing = "values of this model are no numbers to send differences of"
-		return nil
 	}
 	for i := range lost {
 		j.cell.rework[i] = make([]float64, len(j.trials))

@@ -55,7 +55,7 @@ func (r *reproduceScar) shorten(f *pflag.FlagSet) {
 		return
 	}
 	if !f.Changed("trials") {
-		r.trials = 10
+		r.trials = 6
 	}
 	if !f.Changed("seeds") {
 		r.seeds = 1
