@@ -2,12 +2,16 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
 )
 
 // Question: how many steps does the loss of a server cost, and how many of them need not be lost? A training run loses a
@@ -61,6 +65,12 @@ type scarDistancer interface {
 	Distance(b ScarBlock, x, saved []float32) float64
 }
 
+// scarToucher is a workload whose steps change some blocks only.
+type scarToucher interface {
+	// Touched calls touch for each change of a block in the step that makes version + 1.
+	Touched(version int, touch func(block int))
+}
+
 // ScarRow is one strategy under one kind of failure.
 type ScarRow struct {
 	Name     string  `json:"name"`
@@ -80,6 +90,7 @@ type ScarRow struct {
 	Reduction float64 `json:"reduction"`         // 1 − Σrework/Σbaseline
 	Low       float64 `json:"reduction_low"`     // bootstrap 95 % interval
 	High      float64 `json:"reduction_high"`    //
+	Predicted float64 `json:"predicted_rework"`  // steps, mean: by the ledger, from the loss right after the recovery
 	Avoidable float64 `json:"avoidable_share"`   // of what a replica avoids
 	Worse     float64 `json:"worse"`             // share of trials that cost more than the baseline
 	Paper     string  `json:"paper,omitempty"`   // the published reduction
@@ -94,9 +105,10 @@ type scarTrial struct {
 
 // scarCell is what one strategy made of the trials with one period.
 type scarCell struct {
-	bytes   float64
-	rework  [][]float64 // by share lost, by trial
-	missing string
+	bytes     float64
+	rework    [][]float64 // by share lost, by trial
+	predicted [][]float64
+	missing   string
 }
 
 // Scar measures all strategies.
@@ -177,9 +189,9 @@ func (cfg *ScarConfig) all(ctx context.Context, p ScarProblem, jobs []*scarJob) 
 
 // run walks along the path with what the strategy keeps, and recovers from each failure on the way.
 func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error {
-	j.cell.rework = make([][]float64, len(lost))
-	if j.path.last() < 6*j.period {
-		j.cell.missing = fmt.Sprintf("%d steps are fewer than 6·C", j.path.last())
+	j.cell.rework, j.cell.predicted = make([][]float64, len(lost)), make([][]float64, len(lost))
+	if j.path.end < float64(6*j.period) {
+		j.cell.missing = fmt.Sprintf("the undisturbed run ends after %.0f steps, fewer than 6·C", j.path.end)
 		return nil
 	}
 	w, err := p.Open(uint64(j.seed + 1))
@@ -188,18 +200,20 @@ func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error 
 	}
 	defer func() { _ = w.Close() }() // it holds nothing that could be lost
 	keeper, err := newScarKeeper(j.strategy, j.path, w, j.period)
+	if no := scarMismatch(""); errors.As(err, &no) {
+		j.cell.missing = no.Error()
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	if keeper == nil {
-		j.cell.missing = "values of this model are no numbers to send differences of"
-		return nil
-	}
 	for i := range lost {
-		j.cell.rework[i] = make([]float64, len(j.trials))
+		j.cell.rework[i], j.cell.predicted[i] = make([]float64, len(j.trials)), make([]float64, len(j.trials))
 	}
+	book := ledger.New(10)
 	x := make([]float32, len(j.path.states[0]))
 	for version, state := range j.path.states {
+		book.Observe(ledger.Step{Step: kintsugi.Step(version), Loss: j.path.loss[version]})
 		for t, trial := range j.trials {
 			if trial.failed != version {
 				continue
@@ -213,6 +227,11 @@ func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error 
 				if err != nil {
 					return err
 				}
+				loss, err := w.Loss(x)
+				if err != nil {
+					return err
+				}
+				j.cell.predicted[i][t], _ = book.Predict(ledger.Perturbation{Dot: loss - j.path.loss[version]})
 				rework, ok := 0.0, true // what goes back to a version repeats its steps, to the bit
 				if back == version {
 					if rework, ok, err = j.path.rework(w, x, back); err != nil {

@@ -48,8 +48,8 @@ type scarTableCell struct {
 	Text string
 }
 
-// scarColours are those of codecs and two more, by place in ScarStrategies.
-var scarColours = append(slices.Clone(codecsColours), "#8c6bb1", "#e6ab02")
+// scarColours are those of codecs and four more, by place in ScarStrategies.
+var scarColours = append(slices.Clone(codecsColours), "#8c6bb1", "#e6ab02", "#1b9e77", "#a6761d")
 
 func scarPage(about Experiment, rows []ScarRow, bound *ScarBound) scarView {
 	v := scarView{About: about, Bound: newScarBoundView(bound)}
@@ -101,7 +101,7 @@ func newScarPanel(rows []ScarRow) scarPanel {
 			colour := scarColours[max(0, slices.Index(ScarStrategies, r.Strategy))%len(scarColours)]
 			p.Lines = append(p.Lines, scarLine{Strategy: r.Strategy, Colour: colour, Paper: r.Paper})
 		}
-		p.Lines[at].add(r, x(r.Period)+(float64(at)-5.5)*5, y)
+		p.Lines[at].add(r, x(r.Period)+(float64(at)-6.5)*5, y)
 	}
 	return p
 }

@@ -15,7 +15,7 @@ func (cfg *ScarConfig) rows(p ScarProblem, jobs []*scarJob) []ScarRow {
 		for _, period := range cfg.Periods {
 			pick := func(strategy string) (c scarCell) {
 				n := 0
-				c.rework = make([][]float64, 1)
+				c.rework, c.predicted = make([][]float64, 1), make([][]float64, 1)
 				for _, j := range jobs {
 					if j.period != period || j.strategy != strategy {
 						continue
@@ -26,6 +26,7 @@ func (cfg *ScarConfig) rows(p ScarProblem, jobs []*scarJob) []ScarRow {
 						c.missing = j.cell.missing
 					} else {
 						c.rework[0] = append(c.rework[0], j.cell.rework[i]...)
+						c.predicted[0] = append(c.predicted[0], j.cell.predicted[i]...)
 					}
 				}
 				c.bytes /= float64(max(1, n))
@@ -54,6 +55,7 @@ func (r *ScarRow) fill(cell, full, replica scarCell) {
 	rework := cell.rework[0]
 	r.Trials, r.Bytes = len(rework), cell.bytes
 	r.Rework, _ = meanDeviation(rework)
+	r.Predicted, _ = meanDeviation(cell.predicted[0])
 	if baseline := full.rework[0]; full.missing == "" && len(baseline) == len(rework) {
 		r.Baseline, _ = meanDeviation(baseline)
 		r.Reduction = reduction(rework, baseline, nil)

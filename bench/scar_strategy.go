@@ -16,16 +16,17 @@ import (
 //
 //	full            all blocks every C steps, and after a failure all go back: the baseline
 //	partial         all blocks every C steps, and what was lost goes back
-//	CHOICE:r        a share r every r·C steps, chosen as package scar does; what was lost goes back
+//	CHOICE:r        a share r every r·C steps, chosen as package scar does; what was lost goes back. Accesses are
+//	                counted where steps change some blocks only
 //	adaptive        by priority, r from how uneven the blocks move; goes back to whichever loss is lower: what was lost
 //	                is taken from the running checkpoint, or everything is
 //	shadow:CODEC    a copy elsewhere is sent x − copy, encoded, by priority, each step; what an encoding left out
-//	                is in the next difference. It holds no optimizer's state, where an error would be divided by
-//	                another: that begins with zeros where it was lost
+//	                is in the next difference. An optimizer's state goes with it as bf16, since small errors in it may
+//	                be divided by one another
 //	replica         a copy that is one step behind, at the bytes of a model in each step
 var ScarStrategies = []string{
 	"full", "partial", "priority:1/2", "priority:1/4", "priority:1/8", "roundrobin:1/8", "random:1/8", "threshold:1/8",
-	"adaptive", "shadow:int8", "shadow:sign", "replica",
+	"mostused:1/8", "recentlyused:1/8", "adaptive", "shadow:int8", "shadow:sign", "replica",
 }
 
 // scarKeeper keeps what a failure is recovered from.
@@ -46,7 +47,13 @@ func CheckScarStrategy(strategy string) error {
 	return err
 }
 
-// newScarKeeper returns nil if the strategy makes no sense for the workload, and a kintsugi.ErrUsage if there is none of that name.
+// scarMismatch says why a strategy makes no sense for a workload.
+type scarMismatch string
+
+func (m scarMismatch) Error() string { return string(m) }
+
+// newScarKeeper returns a scarMismatch if the strategy makes no sense for the workload, and a kintsugi.ErrUsage if there is
+// none of that name.
 func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) (scarKeeper, error) {
 	base := scarCopy{path: path, saved: slices.Clone(path.states[0])}
 	distancer, _ := w.(scarDistancer)
@@ -58,7 +65,7 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 		return &scarFull{scarCopy: base, period: 1}, nil
 	case "shadow":
 		if distancer != nil {
-			return nil, nil
+			return nil, scarMismatch("differences of its values mean nothing")
 		}
 		codec, err := compress.Parse(argument)
 		if err != nil {
@@ -73,14 +80,26 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 		return &scarAdaptive{scarPlanned: p, workload: w, period: period}, nil
 	}
 	choice, err := scar.ParseChoice(name)
-	if err != nil || choice.String() == "mostused" || choice.String() == "recentlyused" {
+	if err != nil {
 		return nil, fmt.Errorf("%w: no strategy is called %q; know %s", kintsugi.ErrUsage, strategy, strings.Join(ScarStrategies, ", "))
 	}
 	var over float64
 	if _, err := fmt.Sscanf(argument, "1/%g", &over); err != nil || !(over >= 1) {
 		return nil, fmt.Errorf("%w: strategy %q: want a fraction such as %s:1/8", kintsugi.ErrUsage, strategy, name)
 	}
-	return newScarPlanned(base, w, period, 1/over, choice, nil)
+	toucher, touches := w.(scarToucher)
+	counts := choice == scar.MostUsed || choice == scar.RecentlyUsed
+	if counts && !touches && w != nil {
+		return nil, scarMismatch("each of its steps changes all blocks")
+	}
+	p, err := newScarPlanned(base, w, period, 1/over, choice, nil)
+	if err != nil {
+		return nil, err
+	}
+	if counts {
+		p.toucher = toucher
+	}
+	return p, nil
 }
 
 // scarCopy is a copy of a state, of which blocks are restored.
@@ -139,6 +158,7 @@ type scarPlanned struct {
 	distance  func(b ScarBlock, x, saved []float32) float64
 	distances []float64
 	codec     compress.Codec // nil: values
+	toucher   scarToucher    // nil: nobody counts accesses
 	diff      []float32
 	payload   []byte
 }
@@ -152,27 +172,22 @@ func newScarPlanned(base scarCopy, w ScarWorkload, period int, fraction float64,
 		p.distance = d.Distance
 	}
 	cfg := scar.Config{Period: kintsugi.Step(period), Fraction: fraction, Choice: choice, Seed: 1}
-	plain := int64(0)
+	if !choice.NeedsDistances() { // else blocks that are seldom changed are never saved
+		cfg.MaxAge = kintsugi.Step(4 * period)
+	}
+	var plain, encoded int64
 	for _, b := range base.path.blocks {
 		n := b.Hi - b.Lo
-		size := 4 * n
+		size := 4 * n * base.path.arrays
+		plain += int64(size)
 		if codec != nil {
-			size = codec.MaxBytes(n, n)
+			size = codec.MaxBytes(n, n) + 2*n*(base.path.arrays-1)
 			p.diff = make([]float32, max(n, len(p.diff)))
-			clear(p.saved[base.path.values:])
 		}
-		arrays := base.path.arrays
-		plain += int64(4 * n * arrays)
-		if codec != nil {
-			arrays = 1
-		}
-		cfg.Bytes = append(cfg.Bytes, int64(size*arrays))
+		encoded += int64(size)
+		cfg.Bytes = append(cfg.Bytes, int64(size))
 	}
-	if codec != nil { // the bytes of a model of values buy so many models of differences
-		encoded := int64(0)
-		for _, b := range cfg.Bytes {
-			encoded += b
-		}
+	if codec != nil { // so many models of differences have the bytes of a model of values
 		cfg.Period = kintsugi.Step(max(1, math.Ceil(float64(period)*float64(encoded)/float64(plain))))
 		cfg.Fraction = 1 / float64(cfg.Period)
 	}
@@ -183,6 +198,9 @@ func newScarPlanned(base scarCopy, w ScarWorkload, period int, fraction float64,
 
 func (p *scarPlanned) save(state []float32, version int) error {
 	step := kintsugi.Step(version)
+	if p.toucher != nil && version > 0 {
+		p.toucher.Touched(version-1, func(block int) { p.planner.Accessed(kintsugi.ChunkID(block), 1) })
+	}
 	if !p.planner.Due(step) {
 		return nil
 	}
@@ -199,8 +217,7 @@ func (p *scarPlanned) save(state []float32, version int) error {
 			p.path.each(int(c), func(lo, hi int) { copy(p.saved[lo:hi], state[lo:hi]) })
 			continue
 		}
-		b := p.path.blocks[c]
-		if err = p.follow(p.saved[b.Lo:b.Hi], state[b.Lo:b.Hi]); err != nil {
+		if err = p.follow(int(c), state); err != nil {
 			break
 		}
 	}
@@ -208,21 +225,31 @@ func (p *scarPlanned) save(state []float32, version int) error {
 	return err
 }
 
-// follow moves the copy by the decoded difference.
-func (p *scarPlanned) follow(saved, x []float32) error {
-	d := p.diff[:len(x)]
-	for i := range d {
-		d[i] = x[i] - saved[i]
-	}
-	p.payload = p.codec.Encode(p.payload[:0], d, nil, len(d), 0)
-	if err := kernels.Best().Decode(d, p.codec.Encoding(), p.payload); err != nil {
-		return err
-	}
-	for i := range d {
-		saved[i] += d[i]
-	}
-	return nil
+// follow moves the copy of a block by the decoded difference, and copies an optimizer's state as bf16.
+func (p *scarPlanned) follow(block int, state []float32) (err error) {
+	p.path.each(block, func(lo, hi int) {
+		codec, saved, d := scarHalf, p.saved[lo:hi], p.diff[:hi-lo]
+		if lo < p.path.values { // parameters
+			codec = p.codec
+		} else {
+			clear(saved)
+		}
+		for i := range d {
+			d[i] = state[lo+i] - saved[i]
+		}
+		p.payload = codec.Encode(p.payload[:0], d, nil, len(d), 0)
+		if e := kernels.Best().Decode(d, codec.Encoding(), p.payload); e != nil {
+			err = e
+		}
+		for i := range d {
+			saved[i] += d[i]
+		}
+	})
+	return err
 }
+
+// scarHalf has two bytes for a value.
+var scarHalf, _ = compress.Parse("bf16")
 
 // scarAdaptive chooses the fraction and what goes back.
 type scarAdaptive struct {

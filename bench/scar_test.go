@@ -48,6 +48,12 @@ func (d decay) Step(x []float32, _ int) error {
 func (d decay) Loss(x []float32) (float64, error) {
 	return kernels.SquaredDistance(x, make([]float32, len(x))), nil
 }
+func (d decay) Touched(_ int, touch func(block int)) {
+	for lo := 0; lo < len(d.shrink); lo += d.size {
+		touch(lo / d.size)
+	}
+}
+
 func (decay) Close() error { return nil }
 
 func decaying(steps int, shrink func(i int) float32) ScarProblem {
@@ -147,7 +153,7 @@ func TestStepsAreRepeatedToTheBit(t *testing.T) {
 
 func scarRows(t *testing.T, p ScarProblem, lost []float64, periods []int, trials int, strategies ...string) []ScarRow {
 	t.Helper()
-	rows, err := Scar(t.Context(), ScarConfig{Problems: []ScarProblem{p}, Lost: lost, Periods: periods, Strategies: strategies, Trials: trials, Seeds: 2, Threads: 2, Progress: io.Discard})
+	rows, err := Scar(t.Context(), ScarConfig{Problems: []ScarProblem{p}, Lost: lost, Periods: periods, Strategies: strategies, Trials: trials, Seeds: 1 + trials/40, Threads: 2, Progress: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,6 +196,10 @@ func TestPartialRecoveryCostsLess(t *testing.T) {
 			if r.Period == period && r.Strategy != "replica" && !(r.Bytes > 0 && r.Bytes <= 1.001) {
 				t.Errorf("%s saves the bytes of %.3f models in C steps", r.Strategy, r.Bytes)
 			}
+			// Except where blocks are so old that what they lift the loss by is paid back faster than the loss falls.
+			if r.Period == period && r.Rework > 0.3 && r.Strategy != "random:1/8" && !(r.Predicted > 0.4*r.Rework && r.Predicted < 2.5*r.Rework) {
+				t.Errorf("%s, %g lost, C = %d: the ledger predicts %.2f steps, it costs %.2f", r.Strategy, r.Lost, r.Period, r.Predicted, r.Rework)
+			}
 			if r.Period == period && (r.Trials != 60 || r.Low > r.Reduction || r.High < r.Reduction || r.Missing != "") {
 				t.Errorf("%+v", r)
 			}
@@ -208,10 +218,16 @@ func TestScarOnRealModels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Steps = 48
-		rows := scarRows(t, p, []float64{0.5}, []int{8}, 4, "full", "priority:1/8", "adaptive", "shadow:int8", "shadow:sign", "replica")
+		p.Steps = 54
+		rows := scarRows(t, p, []float64{0.5}, []int{8}, 2, "full", "priority:1/8", "mostused:1/8", "adaptive", "shadow:int8", "shadow:sign", "replica")
 		for _, r := range rows {
-			if r.Missing != "" || r.Trials != 4 || math.IsNaN(r.Reduction) {
+			if name == "lda" && strings.HasPrefix(r.Strategy, "shadow") || name != "mf" && r.Strategy == "mostused:1/8" {
+				if r.Missing == "" {
+					t.Errorf("%+v", r)
+				}
+				continue
+			}
+			if r.Missing != "" || r.Trials != 2 || math.IsNaN(r.Reduction) {
 				t.Errorf("%+v", r)
 			}
 		}
@@ -289,7 +305,7 @@ func TestScarIsWritten(t *testing.T) {
 }
 
 func TestStrategiesAndWorkloadsThatDoNotExist(t *testing.T) {
-	for _, s := range []string{"best", "priority", "priority:2", "shadow:zip", "mostused:1/8", ""} {
+	for _, s := range []string{"best", "priority", "priority:2", "shadow:zip", "used:1/8", ""} {
 		if err := CheckScarStrategy(s); !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("strategy %q: %v", s, err)
 		}

@@ -17,7 +17,9 @@ import (
 //	qp    gradient descent on a quadratic of 1024 values, condition 50
 //	mlr   softmax regression, SGD; a block is the weights of one pixel
 //	cnn   two convolutions and two dense layers, Adam
-var ScarWorkloads = []string{"qp", "mlr", "cnn"}
+//	mf    factors of a matrix of ratings, SGD; few rows have most of the ratings
+//	lda   topics of documents, collapsed Gibbs sampling
+var ScarWorkloads = []string{"qp", "mlr", "cnn", "mf", "lda"}
 
 // ScarNeedsImages reports whether a workload learns a set of images.
 func ScarNeedsImages(name string) bool { return name == "mlr" || name == "cnn" }
@@ -44,6 +46,10 @@ func ScarProblemOf(name string, set *data.Set) (ScarProblem, error) {
 	case "cnn":
 		return scarImages(name, set, steps, 64, conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.001, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Steps: steps},
 			scarCNN)
+	case "mf":
+		return ScarProblem{Name: name, Data: "generated", Steps: steps, Open: func(seed uint64) (ScarWorkload, error) { return newScarFactors(seed) }}, nil
+	case "lda":
+		return ScarProblem{Name: name, Data: "generated", Steps: 56, Open: func(seed uint64) (ScarWorkload, error) { return newScarTopics(seed), nil }}, nil
 	}
 	return ScarProblem{}, fmt.Errorf("%w: no workload is called %q; know %s", kintsugi.ErrUsage, name, strings.Join(ScarWorkloads, ", "))
 }

@@ -55,7 +55,7 @@ func (r *reproduceScar) shorten(f *pflag.FlagSet) {
 		return
 	}
 	if !f.Changed("trials") {
-		r.trials = 10
+		r.trials = 6
 	}
 	if !f.Changed("seeds") {
 		r.seeds = 1
@@ -148,14 +148,14 @@ func parseShare(text string) (share float64, ok bool) {
 	return share, err == nil && share > 0 && share <= 1
 }
 
-const scarTable = "WORKLOAD\tDATA\tLOST\tC\tSTRATEGY\tREWORK\tOF BASELINE\tREDUCTION (95 %)\tOF AVOIDABLE\tWORSE\tBYTES\tTRIALS\tPUBLISHED"
+const scarTable = "WORKLOAD\tDATA\tLOST\tC\tSTRATEGY\tREWORK\tPREDICTED\tOF BASELINE\tREDUCTION (95 %)\tOF AVOIDABLE\tWORSE\tBYTES\tTRIALS\tPUBLISHED"
 
 func scarLine(r bench.ScarRow) (text, benchfmt string) {
 	head := fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t", r.Workload, r.Data, bench.Share(r.Lost), r.Period, r.Strategy)
 	if r.Missing != "" {
 		return head + "n/a: " + r.Missing, ""
 	}
-	return head + fmt.Sprintf("%.2f\t%.2f\t%.1f %% (%.1f–%.1f)\t%.2f\t%.2f\t%.2f\t%d\t%s", r.Rework, r.Baseline, 100*r.Reduction, 100*r.Low, 100*r.High,
+	return head + fmt.Sprintf("%.2f\t%.2f\t%.2f\t%.1f %% (%.1f–%.1f)\t%.2f\t%.2f\t%.2f\t%d\t%s", r.Rework, r.Predicted, r.Baseline, 100*r.Reduction, 100*r.Low, 100*r.High,
 			r.Avoidable, r.Worse, r.Bytes, r.Trials, r.Paper),
 		fmt.Sprintf("%s %d %.3f rework-steps %.3f baseline-steps %.4f reduction", benchName(r.Name), r.Trials, r.Rework, r.Baseline, r.Reduction)
 }

@@ -6,6 +6,7 @@
 //
 //	rework(δ) = (⟨ḡ, δ⟩ + L̂‖δ‖²/2) / (decrease of the loss per step)
 //
+// or, for a perturbation that multiplies the loss, the logarithm of that over the share by which a step lowers it.
 // The gradient ḡ, the curvature L̂ along the way of the parameters and the decrease are measured while the run goes on. The
 // estimate is calibrated by what failures really cost. Perturbations that recur in every step have no sum: a run that
 // contracts by c in each step settles at a distance of cΔ/(1 − c) from where it would be, the floor.

@@ -124,14 +124,23 @@ func (l *Ledger) Rework(p Perturbation) (steps float64, ok bool) {
 	return steps * factor, ok
 }
 
-// Predict is Rework before the calibration.
+// Predict is Rework before the calibration. A loss that is positive falls by a share of itself in each step, so what
+// raises it by a factor costs the logarithm of that; for small perturbations this is their increase over Decrease.
 func (l *Ledger) Predict(p Perturbation) (steps float64, ok bool) {
 	decrease, ok := l.Decrease()
 	if !ok {
 		return 0, false
 	}
-	return (p.Dot + l.Curvature()*p.Squared/2) / decrease, true
+	increase := p.Dot + l.Curvature()*p.Squared/2
+	if l.negative {
+		return increase / decrease, true
+	}
+	slope, _, _ := l.logLoss.slope()
+	return math.Log1p(max(increase/math.Exp(l.logLoss.now(slope)), lowest-1)) / -slope, true
 }
+
+// lowest is the share of the loss below which no prediction says it would fall.
+const lowest = 1e-3
 
 // Failure books what a failure has cost, beside what Predict said of it.
 func (l *Ledger) Failure(predicted, measured float64) {
