@@ -3,7 +3,7 @@
 
 PyTorch is no dependency of this project: where it is not installed the script says so and ends with status 2.
 
-    python3 bench/torch_step.py --models mlp,lenet,cnn --threads 1,2 --batch 64
+    python3 bench/torch_step.py --models mlp,lenet,cnn,charlm --threads 1,2 --batch 64
 """
 
 import argparse
@@ -15,9 +15,39 @@ import time
 try:
     import torch
     from torch import nn
+    from torch.nn import functional
 except ImportError:
     print("torch_step.py: PyTorch is not installed; install it (pip install torch) to compare with it", file=sys.stderr)
     sys.exit(2)
+
+TOKENS, LENGTH, WIDTH, HEADS = 65, 64, 128, 4  # of charlm
+
+
+class Block(nn.Module):
+    """A block of charlm: attention, then two dense layers, each behind a norm and beside a shortcut."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.fc1, self.fc2 = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).flatten(2))
+        return x + self.fc2(functional.gelu(self.fc1(self.norm2(x)), approximate="tanh"))
+
+
+class CharLM(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(TOKENS, WIDTH), nn.Parameter(0.2 * torch.rand(LENGTH, WIDTH))
+        self.rest = nn.Sequential(Block(), Block(), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, TOKENS))
+
+    def forward(self, x):
+        return self.rest(self.tokens(x) + self.places).flatten(0, 1)
+
 
 MODELS = {
     "mlp": lambda: nn.Sequential(
@@ -33,6 +63,7 @@ MODELS = {
         nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(1568, 512), nn.ReLU(), nn.Dropout(0.25), nn.Linear(512, 10),
     ),
+    "charlm": CharLM,
 }
 
 # Operations of the products in one example's gradient, as model.GradientFLOPs counts them.
@@ -40,6 +71,7 @@ FLOPS = {
     "mlp": 2 * (2 * 200704 + 3 * (32768 + 1280)),
     "lenet": 2 * (2 * 784 * 6 * 25 + 3 * (100 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10)),
     "cnn": 2 * (2 * 784 * 16 * 9 + 3 * (196 * 32 * 144 + 1568 * 512 + 512 * 10)),
+    "charlm": 2 * 3 * LENGTH * (2 * (12 * WIDTH * WIDTH + WIDTH * (LENGTH + 1)) + WIDTH * TOKENS),
 }
 
 EDGE = 1024  # of the square product that says what the machine can do
@@ -58,7 +90,10 @@ def row(name, threads, batch, rounds, at_least):
     torch.set_num_threads(threads)
     torch.manual_seed(1)
     net, loss = MODELS[name](), nn.CrossEntropyLoss()
-    x, y = torch.rand(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
+    if name == "charlm":
+        x, y = torch.randint(0, TOKENS, (batch, LENGTH)), torch.randint(0, TOKENS, (batch * LENGTH,))
+    else:
+        x, y = torch.rand(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
     a, b = torch.rand(EDGE, EDGE), torch.rand(EDGE, EDGE)
 
     def step():
@@ -86,7 +121,7 @@ def row(name, threads, batch, rounds, at_least):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--models", default="mlp,lenet,cnn")
+    p.add_argument("--models", default="mlp,lenet,cnn,charlm")
     p.add_argument("--threads", default="1,2")
     p.add_argument("--batch", type=int, default=64)
     p.add_argument("--rounds", type=int, default=11)
