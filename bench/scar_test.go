@@ -248,7 +248,11 @@ func TestFailuresAreEven(t *testing.T) {
 // Real models are disturbed and come back.
 func TestScarOnRealModels(t *testing.T) {
 	set := data.Digits(1, 600, 1).Set()
-	for _, name := range ScarWorkloads {
+	workloads := ScarWorkloads
+	if testing.Short() {
+		workloads = []string{"mlr", "mf"}
+	}
+	for _, name := range workloads {
 		p, err := ScarProblemOf(name, set)
 		if err != nil {
 			t.Fatal(err)
@@ -321,7 +325,7 @@ func TestScarIsWritten(t *testing.T) {
 	partial := find(t, rows, 0.5, 8, "partial")
 	for file, want := range map[string][]string{
 		page: {"decay: 1/4 lost", "decay: 1/2 lost", "&lt;b&gt;", `class="curve"`, "n/a", "posterior bound", "31–62 %",
-			fmt.Sprintf("%.0f %% (%.0f–%.0f)", 100*partial.Reduction, 100*partial.Low, 100*partial.High)},
+			fmt.Sprintf("%.0f %% (%.0f to %.0f)", 100*partial.Reduction, 100*partial.Low, 100*partial.High)},
 		filepath.Join(dir, "table.json"): {`"strategy": "priority:1/8"`, `"reduction_low"`, `"above_posterior": 0`},
 	} {
 		text, err := os.ReadFile(file)
