@@ -26,9 +26,10 @@ import (
 // ScarConfig says what Scar measures.
 type ScarConfig struct {
 	Problems   []ScarProblem
-	Lost       []float64 // shares of the model's blocks that a failure takes, drawn evenly
+	Lost       []float64 // shares of the model's blocks that a failure takes
 	Periods    []int     // C: the bytes of one model are saved in C steps
 	Strategies []string  // see ScarStrategies
+	Contiguous bool      // what is lost is a run of blocks, as with shards that are parts of layers, and not any blocks
 	Trials     int       // for each cell, over all seeds
 	Seeds      int       // undisturbed paths
 	Threads    int       // jobs at the same time; no figure depends on it
@@ -144,7 +145,7 @@ func (cfg *ScarConfig) problem(ctx context.Context, p ScarProblem) ([]ScarRow, e
 		fmt.Fprintf(cfg.Progress, "%s on %s, seed %d: %d steps, %d values in %d blocks; the loss falls from %.4g to %.4g at step %.2f\n",
 			p.Name, p.Data, seed+1, p.Steps, path.values, len(path.blocks), path.loss[0], path.target, path.end)
 		for _, period := range cfg.Periods {
-			trials := path.trials(period, cfg.Trials*(seed+1)/cfg.Seeds-cfg.Trials*seed/cfg.Seeds, uint64(seed))
+			trials := path.trials(period, cfg.Trials*(seed+1)/cfg.Seeds-cfg.Trials*seed/cfg.Seeds, uint64(seed), cfg.Contiguous)
 			for _, s := range cfg.Strategies {
 				jobs = append(jobs, &scarJob{seed: seed, path: path, period: period, strategy: s, trials: trials})
 			}
@@ -259,12 +260,17 @@ func (t scarTrial) lost(share float64) []int {
 }
 
 // trials draws failures, evenly from step 2C to the end of the path.
-func (p *scarPath) trials(period, n int, seed uint64) []scarTrial {
+func (p *scarPath) trials(period, n int, seed uint64, contiguous bool) []scarTrial {
 	rng := rand.New(rand.NewPCG(seed, uint64(period)))
 	list := make([]scarTrial, n)
 	for i := range list {
 		last := max(2*period+1, int(math.Ceil(p.end)))
 		list[i] = scarTrial{failed: 2*period + rng.IntN(last-2*period), order: rng.Perm(len(p.blocks))}
+		if order := list[i].order; contiguous {
+			for b, first := 0, order[0]; b < len(order); b++ {
+				order[b] = (first + b) % len(order)
+			}
+		}
 	}
 	return list
 }

@@ -67,7 +67,7 @@ func scarPage(about Experiment, rows []ScarRow, bound *ScarBound) scarView {
 	return v
 }
 
-// newScarPanel draws the reduction over the period. What is worse than the baseline by more than a tenth lies on the lower edge.
+// newScarPanel draws the reduction over the period. What costs 1.4 times the baseline or more lies on the lower edge.
 func newScarPanel(rows []ScarRow) scarPanel {
 	first := rows[0]
 	p := scarPanel{Title: fmt.Sprintf("%s: %s lost", first.Workload, Share(first.Lost)),
@@ -79,7 +79,7 @@ func newScarPanel(rows []ScarRow) scarPanel {
 			periods = append(periods, r.Period)
 		}
 		if r.Missing == "" {
-			least = max(-1, min(least, math.Floor(r.Low*5)/5))
+			least = max(-0.4, min(least, math.Floor(r.Low*5)/5))
 		}
 	}
 	x := func(period int) float64 {
@@ -91,8 +91,8 @@ func newScarPanel(rows []ScarRow) scarPanel {
 	for _, c := range periods {
 		p.Periods = append(p.Periods, codecsTick{x(c), fmt.Sprintf("C = %d", c)})
 	}
-	for v := least; v < 1.01; v += 0.2 {
-		p.Y = append(p.Y, codecsTick{y(v), fmt.Sprintf("%.0f %%", 100*v)})
+	for percent := int(math.Round(100 * least)); percent <= 100; percent += 20 {
+		p.Y = append(p.Y, codecsTick{y(float64(percent) / 100), fmt.Sprintf("%d %%", percent)})
 	}
 	for _, r := range rows {
 		at := slices.IndexFunc(p.Lines, func(l scarLine) bool { return l.Strategy == r.Strategy })
@@ -101,7 +101,7 @@ func newScarPanel(rows []ScarRow) scarPanel {
 			colour := scarColours[max(0, slices.Index(ScarStrategies, r.Strategy))%len(scarColours)]
 			p.Lines = append(p.Lines, scarLine{Strategy: r.Strategy, Colour: colour, Paper: r.Paper})
 		}
-		p.Lines[at].add(r, x(r.Period)+(float64(at)-6.5)*5, y)
+		p.Lines[at].add(r, x(r.Period)+(float64(at)-6.5)*9, y)
 	}
 	return p
 }
@@ -113,7 +113,7 @@ func (l *scarLine) add(r ScarRow, x float64, y func(float64) float64) {
 	}
 	text := fmt.Sprintf("%.1f steps", r.Rework)
 	if r.Strategy != "full" {
-		text = fmt.Sprintf("%.0f %% (%.0f–%.0f)", 100*r.Reduction, 100*r.Low, 100*r.High)
+		text = fmt.Sprintf("%.0f %% (%.0f to %.0f)", 100*r.Reduction, 100*r.Low, 100*r.High)
 		l.Marks = append(l.Marks, scarMark{x, y(r.Reduction), y(r.Low), y(r.High), fmt.Sprintf("%s, C = %d: %s", r.Strategy, r.Period, text)})
 		l.Path += fmt.Sprintf("%c%.1f %.1f", "ML"[min(len(l.Path), 1)], x, y(r.Reduction))
 	}

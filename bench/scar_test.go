@@ -210,10 +210,49 @@ func TestPartialRecoveryCostsLess(t *testing.T) {
 	}
 }
 
+// Failures are drawn evenly from [2C, end), and take any blocks or neighbours.
+func TestFailuresAreEven(t *testing.T) {
+	path, _ := scarPathOf(t, decaying(100, func(int) float32 { return 0.97 }))
+	for _, contiguous := range []bool{false, true} {
+		trials := path.trials(8, 4000, 1, contiguous)
+		steps, blocks, neighbours := make([]int, 101), make([]int, 60), 0
+		for _, f := range trials {
+			lost := f.lost(0.25)
+			if len(lost) != 15 || f.failed < 16 || float64(f.failed) >= path.end {
+				t.Fatalf("%d blocks at step %d of %.2f", len(lost), f.failed, path.end)
+			}
+			steps[f.failed]++
+			for i, b := range lost {
+				blocks[b]++
+				if i > 0 && b == (lost[i-1]+1)%60 {
+					neighbours++
+				}
+			}
+		}
+		for _, n := range steps[16:int(path.end)] {
+			if n < 20 || n > 90 {
+				t.Errorf("a step fails %d times, on average %.0f", n, 4000/(path.end-16))
+			}
+		}
+		for b, n := range blocks {
+			if math.Abs(float64(n)-1000) > 5*math.Sqrt(750) {
+				t.Errorf("block %d is lost %d times of 4000, want about 1000", b, n)
+			}
+		}
+		if all := neighbours == 14*len(trials); all != contiguous {
+			t.Errorf("contiguous %v: %d neighbours are lost", contiguous, neighbours)
+		}
+	}
+}
+
 // Real models are disturbed and come back.
 func TestScarOnRealModels(t *testing.T) {
 	set := data.Digits(1, 600, 1).Set()
-	for _, name := range ScarWorkloads {
+	workloads := ScarWorkloads
+	if testing.Short() {
+		workloads = []string{"mlr", "mf"}
+	}
+	for _, name := range workloads {
 		p, err := ScarProblemOf(name, set)
 		if err != nil {
 			t.Fatal(err)
@@ -286,7 +325,7 @@ func TestScarIsWritten(t *testing.T) {
 	partial := find(t, rows, 0.5, 8, "partial")
 	for file, want := range map[string][]string{
 		page: {"decay: 1/4 lost", "decay: 1/2 lost", "&lt;b&gt;", `class="curve"`, "n/a", "posterior bound", "31–62 %",
-			fmt.Sprintf("%.0f %% (%.0f–%.0f)", 100*partial.Reduction, 100*partial.Low, 100*partial.High)},
+			fmt.Sprintf("%.0f %% (%.0f to %.0f)", 100*partial.Reduction, 100*partial.Low, 100*partial.High)},
 		filepath.Join(dir, "table.json"): {`"strategy": "priority:1/8"`, `"reduction_low"`, `"above_posterior": 0`},
 	} {
 		text, err := os.ReadFile(file)

@@ -21,7 +21,7 @@ type reproduceScar struct {
 	data, dataDir, out          string
 	periods                     []int
 	trials, seeds               int
-	quick                       bool
+	quick, contiguous           bool
 	format                      string
 }
 
@@ -40,6 +40,7 @@ func reproduceScarCommand() *cobra.Command {
 	f.StringVar(&r.dataDir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
 	f.StringSliceVar(&r.strategies, "strategies", bench.ScarStrategies, "strategies to compare; full is the baseline")
 	f.StringSliceVar(&r.lost, "lost", []string{"1/4", "1/2", "3/4"}, "shares of the model that a failure takes")
+	f.BoolVar(&r.contiguous, "contiguous", false, "lose blocks that follow one another, not any")
 	f.IntSliceVar(&r.periods, "periods", []int{8, 16, 32, 64}, "steps in which the bytes of one model are saved")
 	f.IntVar(&r.trials, "trials", 100, "failures for each figure")
 	f.IntVar(&r.seeds, "seeds", 4, "undisturbed runs that they are spread over")
@@ -97,7 +98,7 @@ func (r *reproduceScar) command(cmd *cobra.Command) error {
 
 // config checks the settings, and opens what the workloads need.
 func (r *reproduceScar) config() (bench.ScarConfig, error) {
-	cfg := bench.ScarConfig{Periods: r.periods, Strategies: r.strategies, Trials: r.trials, Seeds: r.seeds, Threads: runtime.NumCPU()}
+	cfg := bench.ScarConfig{Periods: r.periods, Strategies: r.strategies, Contiguous: r.contiguous, Trials: r.trials, Seeds: r.seeds, Threads: runtime.NumCPU()}
 	usage := func(format string, args ...any) (bench.ScarConfig, error) {
 		return cfg, fmt.Errorf("%w: reproduce scar: %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
 	}
@@ -155,7 +156,7 @@ func scarLine(r bench.ScarRow) (text, benchfmt string) {
 	if r.Missing != "" {
 		return head + "n/a: " + r.Missing, ""
 	}
-	return head + fmt.Sprintf("%.2f\t%.2f\t%.2f\t%.1f %% (%.1f–%.1f)\t%.2f\t%.2f\t%.2f\t%d\t%s", r.Rework, r.Predicted, r.Baseline, 100*r.Reduction, 100*r.Low, 100*r.High,
+	return head + fmt.Sprintf("%.2f\t%.2f\t%.2f\t%.1f %% (%.1f to %.1f)\t%.2f\t%.2f\t%.2f\t%d\t%s", r.Rework, r.Predicted, r.Baseline, 100*r.Reduction, 100*r.Low, 100*r.High,
 			r.Avoidable, r.Worse, r.Bytes, r.Trials, r.Paper),
 		fmt.Sprintf("%s %d %.3f rework-steps %.3f baseline-steps %.4f reduction", benchName(r.Name), r.Trials, r.Rework, r.Baseline, r.Reduction)
 }
