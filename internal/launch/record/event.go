@@ -168,7 +168,7 @@ type Partial struct {
 	Chunks      int    `json:"chunks"`       // restored
 	OldestStep  uint64 `json:"oldest_step"`
 	MeanAge     Number `json:"mean_age_steps"` // of the chunks; null: there are none
-	ReworkSteps Number `json:"rework_steps"` // estimated; null if not
+	ReworkSteps Number `json:"rework_steps"`   // estimated; null if not
 }
 
 // Evaluation (kind "evaluation") measures a version on data that is not trained on.
