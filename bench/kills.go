@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -24,6 +25,7 @@ type KillsConfig struct {
 	Servers, Workers int
 	Steps            int
 	Binary           string
+	Recovery         string   // train's --recovery
 	Flags            []string // for train, besides the ones above
 	Progress         io.Writer
 }
@@ -77,6 +79,17 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	return rows, nil
 }
 
+// Recoveries returns two quantiles of the seconds from a kill to the next step: half of the kills took at most p50.
+func Recoveries(rows []KillsRow) (p50, p99 float64) {
+	var took []float64
+	for _, r := range rows {
+		took = append(took, r.Recovery)
+	}
+	slices.Sort(took)
+	at := func(percent int) float64 { return took[max(0, (len(took)*percent+99)/100-1)] }
+	return at(50), at(99)
+}
+
 // victims goes through all states of servers and workers in turn, and the coordinator, and draws who is
 // hit and on which occasion.
 func (cfg *KillsConfig) victims() []KillsRow {
@@ -124,7 +137,8 @@ func (cfg *KillsConfig) victims() []KillsRow {
 
 func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (record.Summary, error) {
 	args := append([]string{"--seed", strconv.FormatUint(seed, 10), "--steps", strconv.Itoa(cfg.Steps),
-		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", strconv.Itoa(2 * cfg.Steps)}, cfg.Flags...)
+		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", strconv.Itoa(2 * cfg.Steps),
+		"--recovery", cfg.Recovery}, cfg.Flags...)
 	if fault != "" {
 		args = append(args, "--fault", fault)
 	}

@@ -30,7 +30,7 @@ type LiveConfig struct {
 	Consistency      agg.Config
 	Schedule         conductor.Schedule
 	Steps, SaveEvery kintsugi.Step
-	RunEvery         kintsugi.Step // a quarter of the chunks is saved for the running checkpoint each so many steps
+	RunEvery         kintsugi.Step                               // a quarter of the chunks is saved for the running checkpoint each so many steps
 	SaveErr          func(kintsugi.ShardID, kintsugi.Step) error // what the store answers instead of saving; nil: it saves
 	Device           kernels.Device
 	Threads          int
