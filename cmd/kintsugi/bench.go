@@ -94,6 +94,9 @@ func benchKillsCommand() *cobra.Command {
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
+			if _, cfg.Partial, err = parseScar(cfg.Recovery); err != nil {
+				return err
+			}
 			cfg.Flags, cfg.Progress = append([]string{"--model", "mlr", "--checkpoint-every", "20"}, args...), cmd.ErrOrStderr()
 			rows, err := bench.Kills(cmd.Context(), cfg)
 			if err != nil {
@@ -106,7 +109,7 @@ func benchKillsCommand() *cobra.Command {
 			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s\n", p50, p99)
 			for _, r := range rows {
 				if !r.OK {
-					return fmt.Errorf("%s, seed %d, ended with loss %v; calm runs end with %v ± %v", r.Fault, r.Seed, r.Loss, r.Mean, r.Allowed)
+					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost and loss %v; calm runs end with %v ± %v", r.Fault, r.Seed, r.Steps, r.Lost, r.Loss, r.Mean, r.Allowed)
 				}
 			}
 			return nil
