@@ -34,7 +34,8 @@ type replica struct {
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
 	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
 	applying bool            // the kernel may be reading held pushes, even of a commit that was replaced
-	work     sync.WaitGroup  // apply and save
+	work     sync.WaitGroup  // apply
+	saves    *sync.WaitGroup // of the server
 
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
 }
@@ -47,7 +48,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	r := &replica{
 		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
-		fail: s.fail,
+		fail: s.fail, saves: &s.saves,
 		held: make(map[kintsugi.PushID]*held),
 	}
 	if old := s.keeps(v, id, chunks); old != nil {
@@ -288,7 +289,7 @@ func (r *replica) save(step kintsugi.Step) {
 		r.core.Saved(kintsugi.Saved{Shard: r.id, Step: step, Err: fmt.Sprintf("version %d is not here any more", step)})
 		return
 	}
-	r.work.Go(func() {
+	r.saves.Go(func() {
 		r.cfg.Enter(Saving)
 		start := time.Now()
 		name, bytes, err := r.cfg.Save(r.ctx, r.view, r.shard(x))
@@ -305,7 +306,7 @@ func (r *replica) save(step kintsugi.Step) {
 // saveRunning saves chunks of the released version for the running checkpoint in the background.
 func (r *replica) saveRunning(step kintsugi.Step) {
 	x, _ := r.versions.pin(step, 1)
-	r.work.Go(func() {
+	r.saves.Go(func() {
 		r.cfg.Enter(Saving)
 		start := time.Now()
 		s, err := r.cfg.SaveRunning(r.ctx, r.view, r.shard(x))

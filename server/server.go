@@ -76,8 +76,8 @@ type Config struct {
 	// the versions. It is called for a shard that was lost, in a view that Keeps. Required if a view does.
 	LoadRunning func(ctx context.Context, v kintsugi.View, s *Shard) (saved []kintsugi.Step, err error)
 
-	// SaveRunning chooses chunks of s and makes them durable. It is not called again for a shard before it has
-	// returned, and steps go on meanwhile. Required if RunEvery is set.
+	// SaveRunning chooses chunks of s and makes them durable. In one view it is not called again for a
+	// shard before it has returned; steps, and the next view, go on meanwhile. Required if RunEvery is set.
 	SaveRunning func(ctx context.Context, v kintsugi.View, s Shard) (RunningSave, error)
 
 	// Save makes a version of a shard durable and returns its manifest and size in bytes.
@@ -110,7 +110,8 @@ type Server struct {
 	change chan struct{} // closed when tenure changes
 	stop   *stopRequest
 
-	failed chan error // holds one
+	failed chan error     // holds one
+	saves  sync.WaitGroup // under way, of tenures that are over too: a slow store must not hold up the next view
 }
 
 type stopRequest struct {
@@ -158,6 +159,7 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsug
 		s.leave()
 		g.Stop()
 		<-served
+		s.saves.Wait()
 	}()
 	for {
 		select {
@@ -222,7 +224,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		t.wg.Go(r.run)
 	}
 	if v.Conductor == s.cfg.ID {
-		c, err := newConducting(t.ctx, &s.cfg, v)
+		c, err := s.newConducting(t.ctx, v)
 		if err != nil {
 			t.cancel()
 			t.wg.Wait()

@@ -29,10 +29,11 @@ type FailureCost struct {
 	// Equal to RecoverySeconds if no step was lost. Null: not reached.
 	CaughtUpSeconds Number `json:"caught_up_seconds"`
 
-	// PartialChunks and PartialRework tell of a partial recovery: chunks that came back older than
-	// the others, and the estimated steps to make up for it (null: none, or not estimated).
-	PartialChunks int    `json:"partial_chunks"`
-	PartialRework Number `json:"partial_rework_steps"`
+	// PartialChunks, PartialAge and PartialRework tell of a partial recovery: chunks that came back older than
+	// the others, by how many steps on average, and the estimated steps to make up for it (null: none, or not estimated).
+	PartialChunks int     `json:"partial_chunks"`
+	PartialAge    float64 `json:"partial_age_steps"`
+	PartialRework Number  `json:"partial_rework_steps"`
 }
 
 // Restore is a full restore: a new line began at a step before the newest released one, or at it.
@@ -236,6 +237,10 @@ func (a *Account) culprit() int {
 func (a *Account) partial(e *Partial) {
 	for i, c := range slices.Backward(a.costs) {
 		if c.Part == e.Part {
+			if e.MeanAge.Known() && e.Chunks > 0 {
+				all := c.PartialAge*float64(c.PartialChunks) + float64(e.MeanAge)*float64(e.Chunks)
+				a.costs[i].PartialAge = math.Round(all/float64(c.PartialChunks+e.Chunks)*1e3) / 1e3
+			}
 			a.costs[i].PartialChunks += e.Chunks
 			if e.ReworkSteps.Known() {
 				a.costs[i].PartialRework = e.ReworkSteps
