@@ -104,7 +104,12 @@ type View struct {
 	// Conductor is the server beside whose replica the conductor runs: the head of shard 0.
 	Conductor ServerID `json:"conductor"`
 
-	// Restore names the run manifest that Line starts from; empty: from the initialisation.
+	// Keeps is the first of the lines whose state in memory is the state of Line too: Line begins with a partial
+	// restore, at the step where the shards stand that outlived the line before. 0: all shards start from Restore.
+	Keeps Line `json:"keeps,omitempty"`
+
+	// Restore names the run manifest that Line starts from; empty: from the initialisation. If Line keeps an earlier
+	// one, it is where those chunks of lost shards come from that were not saved since.
 	Restore     string `json:"restore,omitempty"`
 	RestoreStep Step   `json:"restore_step"`
 

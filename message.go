@@ -10,13 +10,13 @@ type (
 	// ConductorMessage goes from the conductor to a worker: Admitted, Released, Refused, Done.
 	ConductorMessage interface{ conductorMessage() }
 
-	// ControlMessage goes from the conductor to a shard's replica: Take, Members, Commit, Released, Done.
+	// ControlMessage goes from the conductor to a shard's replica: Take, Adopt, Members, Commit, Released, Done.
 	ControlMessage interface{ controlMessage() }
 
 	// ReplicaMessage goes from a replica to the conductor: Taken, MembersKnown, Stable, Saved.
 	ReplicaMessage interface{ replicaMessage() }
 
-	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, Done.
+	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, PartialEvent, Done.
 	RunEvent interface{ runEvent() }
 
 	// HeadMessage goes from the head of a shard to a worker that pushes: Received, Refused.
@@ -32,6 +32,7 @@ func (Refused) conductorMessage()  {}
 func (Done) conductorMessage()     {}
 
 func (Take) controlMessage()     {}
+func (Adopt) controlMessage()    {}
 func (Members) controlMessage()  {}
 func (Commit) controlMessage()   {}
 func (Released) controlMessage() {}
@@ -44,6 +45,7 @@ func (Saved) replicaMessage()        {}
 
 func (StepEvent) runEvent()       {}
 func (CheckpointEvent) runEvent() {}
+func (PartialEvent) runEvent()    {}
 func (Done) runEvent()            {}
 
 func (Received) headMessage() {}
@@ -176,13 +178,33 @@ type Take struct {
 	Fence Fence
 }
 
-// Taken answers Take.
+// Taken answers Take, and Adopt.
 type Taken struct {
 	Shard    ShardID
 	Fence    Fence
 	Applied  Step
 	Released Step
 	Records  []Commit // of the newest steps that are applied or open, ascending, at most three
+	Standing Standing
+	Saved    []Step // Lost: by chunk of the shard, the version of the values that came back
+}
+
+// Standing is where a shard has its state from when a line begins.
+type Standing uint8
+
+// The standings. On a line that begins with a partial restore (View.Keeps) a shard waits for Adopt with what it has.
+const (
+	Settled Standing = iota // it stands at a step of the line
+	Kept                    // it has outlived the line before, and stands where that one ended
+	Lost                    // its chunks came back from the running checkpoint, of whatever steps
+)
+
+// Adopt tells the shards of a line that begins with a partial restore at which step it begins: the newest that every
+// shard that was kept has applied. A shard makes what it has the version of that step, and answers as to Take.
+type Adopt struct {
+	Line  Line
+	Fence Fence
+	Step  Step
 }
 
 // Stable says that a step is applied on the whole chain of a shard.
@@ -224,6 +246,8 @@ type Received struct {
 type Saved struct {
 	Shard    ShardID
 	Step     Step
+	Running  bool   // some chunks for the running checkpoint, not all for a full one
+	Chunks   uint32 // how many, if Running
 	Manifest string // name of the shard manifest
 	Bytes    uint64
 	Took     time.Duration
@@ -256,12 +280,27 @@ type StepEvent struct {
 	Pulled    uint64        // bytes of parameters that all shards have sent on this line
 }
 
-// CheckpointEvent tells of a run manifest that was published, or of a save that went wrong.
+// CheckpointEvent tells of a run manifest that was published, or, if Running, of chunks of one shard that were saved
+// for the running checkpoint; or of a save that went wrong.
 type CheckpointEvent struct {
 	Line     Line
 	Step     Step
+	Running  bool
+	Shard    ShardID // if Running
+	Chunks   uint32  // if Running
 	Manifest string
 	Bytes    uint64
 	Took     time.Duration
 	Err      string
+}
+
+// PartialEvent tells of a shard that was lost and whose chunks came back from the running checkpoint, while the other
+// shards kept theirs.
+type PartialEvent struct {
+	Line   Line // that begins with it
+	Step   Step // at which it was adopted
+	Shard  ShardID
+	Chunks uint32
+	Oldest Step   // version of the oldest chunk that came back
+	Age    uint64 // steps between Step and the versions of the chunks, summed up
 }

@@ -32,6 +32,7 @@ type conducting struct {
 	workers map[kintsugi.Slot]*workerStream
 	events  eventLog
 	work    sync.WaitGroup
+	saves   *sync.WaitGroup // of the server
 	over    bool
 }
 
@@ -41,7 +42,8 @@ type workerStream struct {
 }
 
 // newConducting takes a fence of its own: a conductor that was here before must not be believed.
-func newConducting(ctx context.Context, cfg *Config, v kintsugi.View) (*conducting, error) {
+func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conducting, error) {
+	cfg := &s.cfg
 	fence, err := cfg.NextFence(ctx, v.Fence)
 	if err != nil {
 		return nil, fmt.Errorf("take a fence for the conductor: %w", err)
@@ -59,7 +61,7 @@ func newConducting(ctx context.Context, cfg *Config, v kintsugi.View) (*conducti
 		return nil, err
 	}
 	return &conducting{
-		loop: newLoop(ctx), cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core,
+		loop: newLoop(ctx), cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves,
 		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
 		workers: make(map[kintsugi.Slot]*workerStream),
 		events:  eventLog{changed: make(chan struct{})},
@@ -115,7 +117,7 @@ func (c *conducting) perform() {
 // publish publishes a run manifest off the loop: a slow store must not stop steps.
 func (c *conducting) publish(p conductor.Publication) {
 	fence := c.core.Fence()
-	c.work.Go(func() {
+	c.saves.Go(func() {
 		c.cfg.Enter(Naming)
 		start := time.Now()
 		name, err := c.cfg.Publish(c.ctx, Checkpoint{Line: c.view.Line, Step: p.Step, Fence: fence, Manifests: p.Manifests})

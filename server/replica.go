@@ -31,34 +31,99 @@ type replica struct {
 	spare    []*held                            // buffers of freed pushes
 	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken it under the promised fence
 	versions *versions
-	applying bool           // the kernel may be reading held pushes, even of a commit that was replaced
-	work     sync.WaitGroup // apply and save
+	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
+	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
+	applying bool            // the kernel may be reading held pushes, even of a commit that was replaced
+	work     sync.WaitGroup  // apply
+	saves    *sync.WaitGroup // of the server
 
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
 }
 
-// newReplica loads the version that the view starts from.
-func newReplica(ctx context.Context, cfg *Config, fail func(error), v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange) (*replica, error) {
+// newReplica returns the replica of a shard: the one of the view before, if the line of v keeps it, else one with the
+// version that the view starts from.
+func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange) (*replica, error) {
+	cfg := &s.cfg
 	lo, hi := cfg.Layout.Span(chunks)
-	rule := cfg.Schedule.Rule
 	r := &replica{
 		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chunks: chunks, lo: lo, values: hi - lo,
-		log:      cfg.Log.With("shard", id),
-		fail:     fail,
-		held:     make(map[kintsugi.PushID]*held),
-		versions: newVersions(cfg.Layout, chunks, kernels.Rule(rule).States()),
+		log:  cfg.Log.With("shard", id),
+		fail: s.fail, saves: &s.saves,
+		held: make(map[kintsugi.PushID]*held),
 	}
+	if old := s.keeps(v, id, chunks); old != nil {
+		r.versions, r.lag, r.taken = old.versions, old.lag, old.taken
+		r.versions.wait()
+		r.core = old.core.Continue(v.Line, v.Number)
+		return r, nil
+	}
+	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
-	first := r.versions.take(v.RestoreStep)
-	s := Shard{ID: id, Chunks: chunks, Line: v.Line, Step: v.RestoreStep, Rule: rule, Params: first.params, State: first.arrays(rule)}
-	if err := cfg.Load(ctx, v, &s); err != nil {
+	if err := r.load(ctx); err != nil {
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
-	first.step = s.Step
-	r.versions.publish(first)
-	r.core = shard.New(id, int(chunks.Hi-chunks.Lo), v.Line, v.Number, s.Step)
 	r.core.Hold(cfg.Consistency.Held())
+	r.core.SaveRunning(cfg.RunEvery)
 	return r, nil
+}
+
+// load gets the version that the view starts from; in one that keeps an earlier line, what was saved of this shard.
+func (r *replica) load(ctx context.Context) error {
+	rule := r.cfg.Schedule.Rule
+	x := r.versions.take(r.view.RestoreStep)
+	s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: r.view.RestoreStep, Rule: rule, Params: x.params, State: x.arrays(rule)}
+	n := int(r.chunks.Hi - r.chunks.Lo)
+	if r.view.Keeps == 0 {
+		if err := r.cfg.Load(ctx, r.view, &s); err != nil {
+			return err
+		}
+		x.step = s.Step
+		r.versions.publish(x)
+		r.core = shard.New(r.id, n, r.view.Line, r.view.Number, s.Step)
+		r.fallBehind(s.Step, s.Taken)
+		return nil
+	}
+	saved, err := r.cfg.LoadRunning(ctx, r.view, &s)
+	if err != nil {
+		return err
+	}
+	r.versions.waiting = []*version{x}
+	r.taken = s.Taken
+	r.core = shard.New(r.id, n, r.view.Line, r.view.Number, 0)
+	r.core.Lose(saved)
+	return nil
+}
+
+// fallBehind notes how many steps fewer than step each chunk has taken.
+func (r *replica) fallBehind(step kintsugi.Step, taken []uint64) {
+	r.lag, r.taken = nil, nil
+	for i, n := range taken {
+		if n >= uint64(step) {
+			continue
+		}
+		if r.lag == nil {
+			r.lag = make([]kintsugi.Step, len(taken))
+		}
+		r.lag[i] = step - kintsugi.Step(n)
+	}
+}
+
+// adopt begins the line: what waited is the version of step.
+func (r *replica) adopt(step kintsugi.Step) {
+	if r.taken != nil {
+		r.fallBehind(step, r.taken)
+	}
+	r.versions.adopt(step)
+}
+
+// shard returns a version as those who save it see it.
+func (r *replica) shard(x *version) Shard {
+	rule := r.cfg.Schedule.Rule
+	s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: x.step, Rule: rule, Params: x.params, State: x.arrays(rule)}
+	for _, lag := range r.lag {
+		s.Taken = append(s.Taken, uint64(x.step-lag))
+	}
+	return s
 }
 
 // arrays returns the arrays of optimizer state that rule has.
@@ -80,6 +145,9 @@ func (r *replica) perform() {
 		}
 		delete(r.held, p)
 	}
+	if ready.Adopt != nil {
+		r.adopt(*ready.Adopt)
+	}
 	if ready.Publish != nil {
 		r.versions.publish(nil)
 		r.cfg.Enter(Publishing)
@@ -89,6 +157,9 @@ func (r *replica) perform() {
 	}
 	if ready.Save != nil {
 		r.save(*ready.Save)
+	}
+	if ready.Run != nil {
+		r.saveRunning(*ready.Run)
 	}
 	for _, m := range ready.Replies {
 		for _, out := range r.replies {
@@ -155,6 +226,10 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 				}
 				chunk := r.cfg.Layout.Chunks[int(r.chunks.Lo)+i]
 				lo, hi := chunk.Lo-r.lo, chunk.Hi-r.lo
+				if r.lag != nil {
+					o := r.cfg.Schedule.At(c.Step - r.lag[i])
+					k.Scalars.Correction1, k.Scalars.Correction2 = o.Correction1, o.Correction2
+				}
 				for j, h := range counted {
 					k.Operands[j] = h.operand(i, lo, hi, c.Counted[j].Weight)
 				}
@@ -214,11 +289,10 @@ func (r *replica) save(step kintsugi.Step) {
 		r.core.Saved(kintsugi.Saved{Shard: r.id, Step: step, Err: fmt.Sprintf("version %d is not here any more", step)})
 		return
 	}
-	r.work.Go(func() {
+	r.saves.Go(func() {
 		r.cfg.Enter(Saving)
 		start := time.Now()
-		s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: step, Rule: r.cfg.Schedule.Rule, Params: x.params, State: x.arrays(r.cfg.Schedule.Rule)}
-		name, bytes, err := r.cfg.Save(r.ctx, r.view, s)
+		name, bytes, err := r.cfg.Save(r.ctx, r.view, r.shard(x))
 		r.versions.unpin(x)
 		m := kintsugi.Saved{Shard: r.id, Step: step, Manifest: name, Bytes: bytes, Took: time.Since(start)}
 		if err != nil {
@@ -226,5 +300,22 @@ func (r *replica) save(step kintsugi.Step) {
 			r.log.Error("save", "step", step, "err", err)
 		}
 		r.post(func() { r.core.Saved(m) })
+	})
+}
+
+// saveRunning saves chunks of the released version for the running checkpoint in the background.
+func (r *replica) saveRunning(step kintsugi.Step) {
+	x, _ := r.versions.pin(step, 1)
+	r.saves.Go(func() {
+		r.cfg.Enter(Saving)
+		start := time.Now()
+		s, err := r.cfg.SaveRunning(r.ctx, r.view, r.shard(x))
+		r.versions.unpin(x)
+		m := kintsugi.Saved{Shard: r.id, Step: step, Running: true, Manifest: s.Manifest, Chunks: uint32(s.Chunks), Bytes: s.Bytes, Took: time.Since(start)}
+		if err != nil {
+			m.Err = err.Error()
+			r.log.Error("save for the running checkpoint", "step", step, "err", err)
+		}
+		r.post(func() { r.core.Ran(m) })
 	})
 }

@@ -26,6 +26,17 @@ type Shard struct {
 	Rule   kintsugi.Rule
 	Params []float32   // the values of Chunks, in the order of the flat vector
 	State  [][]float32 // the rule's arrays of optimizer state, each as long as Params
+
+	// Taken are the optimizer steps that each of Chunks has taken; nil: Step, all of them. They are fewer for chunks
+	// that came back from the running checkpoint.
+	Taken []uint64
+}
+
+// RunningSave says what a save for the running checkpoint has done.
+type RunningSave struct {
+	Manifest string // name of the shard manifest
+	Chunks   int    // 0: nothing was worth saving
+	Bytes    uint64
 }
 
 // Checkpoint names the parts of a checkpoint that is to be published.
@@ -54,9 +65,20 @@ type Config struct {
 	RejoinGrace time.Duration
 	LeaveGrace  time.Duration
 
-	// Load fills s with the version that the view starts from and sets s.Step. s.Params and s.State are
-	// allocated; State holds zeros.
+	// RunEvery is the number of steps between two saves for the running checkpoint; 0: there are none.
+	RunEvery kintsugi.Step
+
+	// Load fills s with the version that the view starts from and sets s.Step, and s.Taken if they differ. s.Params
+	// and s.State are allocated; State holds zeros.
 	Load func(ctx context.Context, v kintsugi.View, s *Shard) error
+
+	// LoadRunning fills s with the newest saved values of its chunks, of whatever versions, sets s.Taken, and returns
+	// the versions. It is called for a shard that was lost, in a view that Keeps. Required if a view does.
+	LoadRunning func(ctx context.Context, v kintsugi.View, s *Shard) (saved []kintsugi.Step, err error)
+
+	// SaveRunning chooses chunks of s and makes them durable. In one view it is not called again for a
+	// shard before it has returned; steps, and the next view, go on meanwhile. Required if RunEvery is set.
+	SaveRunning func(ctx context.Context, v kintsugi.View, s Shard) (RunningSave, error)
 
 	// Save makes a version of a shard durable and returns its manifest and size in bytes.
 	Save func(ctx context.Context, v kintsugi.View, s Shard) (manifest string, bytes uint64, err error)
@@ -84,10 +106,12 @@ type Server struct {
 
 	mu     sync.Mutex
 	tenure *tenure       // nil: no view yet
+	left   *tenure       // the one before, as long as there is none; its shards may go on in the next
 	change chan struct{} // closed when tenure changes
 	stop   *stopRequest
 
-	failed chan error // holds one
+	failed chan error     // holds one
+	saves  sync.WaitGroup // under way, of tenures that are over too: a slow store must not hold up the next view
 }
 
 type stopRequest struct {
@@ -135,6 +159,7 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsug
 		s.leave()
 		g.Stop()
 		<-served
+		s.saves.Wait()
 	}()
 	for {
 		select {
@@ -174,6 +199,9 @@ func (s *Server) Stop(reason string, save bool) {
 // enter leaves the view before and takes up what v assigns to this server.
 func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	s.leave()
+	if v.Keeps == 0 {
+		s.left = nil // before its memory is needed again
+	}
 	if int(s.cfg.ID) >= len(v.Servers) || v.Servers[s.cfg.ID].Incarnation != s.cfg.Incarnation {
 		// A view of an earlier life of this server: the coordinator will make another one.
 		s.cfg.Log.Info("not a member of the view", "view", v.Number)
@@ -186,7 +214,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		if v.Chains[id][0] != s.cfg.ID {
 			continue
 		}
-		r, err := newReplica(t.ctx, &s.cfg, s.fail, v, id, chunks)
+		r, err := s.newReplica(t.ctx, v, id, chunks)
 		if err != nil {
 			t.cancel()
 			t.wg.Wait()
@@ -196,7 +224,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		t.wg.Go(r.run)
 	}
 	if v.Conductor == s.cfg.ID {
-		c, err := newConducting(t.ctx, &s.cfg, v)
+		c, err := s.newConducting(t.ctx, v)
 		if err != nil {
 			t.cancel()
 			t.wg.Wait()
@@ -206,7 +234,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		t.wg.Go(c.run)
 	}
 	s.mu.Lock()
-	s.tenure = t
+	s.tenure, s.left = t, nil
 	stop := s.stop
 	close(s.change)
 	s.change = make(chan struct{})
@@ -227,7 +255,20 @@ func (s *Server) leave() {
 	if t != nil {
 		t.cancel()
 		t.wg.Wait()
+		s.left = t
 	}
+}
+
+// keeps returns the replica of a shard whose state is that of the line of v; nil: the shard must be loaded.
+func (s *Server) keeps(v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange) *replica {
+	t := s.left
+	if t == nil || v.Keeps == 0 || t.view.Line < v.Keeps || t.view.Line >= v.Line {
+		return nil
+	}
+	if r := t.replicas[id]; r != nil && r.chunks == chunks {
+		return r
+	}
+	return nil
 }
 
 // serving returns the tenure, waiting for one for a moment: clients learn of a view as soon as servers do.

@@ -37,9 +37,10 @@ type versions struct {
 	keep   bool // keep the version before the current one; set before the first is published
 
 	mu       sync.Mutex
-	previous *version // nil: none, or not kept
-	current  *version // released
-	next     *version // applied and not released; nil: none
+	previous *version   // nil: none, or not kept
+	current  *version   // released
+	next     *version   // applied and not released; nil: none
+	waiting  []*version // what a line begins with whose first step is not known yet; there is no current one then
 	free     []*version
 	changed  chan struct{} // closed when current changes
 }
@@ -99,6 +100,39 @@ func (v *versions) publish(x *version) {
 	v.current = x
 	close(v.changed)
 	v.changed = make(chan struct{})
+}
+
+// wait takes what can be read away until adopt says which version it is: the line before is over.
+func (v *versions) wait() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, x := range []*version{v.current, v.next} {
+		if x != nil {
+			v.waiting = append(v.waiting, x)
+		}
+	}
+	v.retire(v.previous)
+	v.previous, v.current, v.next = nil, nil, nil
+}
+
+// adopt makes the waiting version of a step the current one; if there is none of it, the only one that there is,
+// which was put together from several.
+func (v *versions) adopt(step kintsugi.Step) {
+	v.mu.Lock()
+	x := v.waiting[0]
+	for _, y := range v.waiting[1:] {
+		if y.step == step {
+			x = y
+		}
+	}
+	for _, y := range v.waiting {
+		if y != x {
+			v.retire(y)
+		}
+	}
+	x.step, v.waiting = step, nil
+	v.mu.Unlock()
+	v.publish(x)
 }
 
 // retire gives x back once its readers are done with it; until then it is theirs.

@@ -182,7 +182,11 @@ func (e *encoder) settle(f fate) {
 // order: of pushes that every head has, and that may have been counted while nobody listened. In another view the
 // heads may be others; there a push on this very version is sent again, by the turn that would compute it.
 func (e *encoder) join(v kintsugi.View, version kintsugi.Step) []kintsugi.Ticket {
-	if e.line != v.Line {
+	switch {
+	case e.line == v.Line:
+	case v.Keeps != 0 && e.line >= v.Keeps:
+		e.goOn(v.Line, version)
+	default:
 		e.enter(v.Line)
 	}
 	var repeat []kintsugi.Ticket
@@ -203,6 +207,16 @@ func (e *encoder) pass(version kintsugi.Step) {
 			e.settle(fate{push: id})
 		}
 	}
+}
+
+// goOn goes on with a line that begins where the one before ended. The residual is of the parameters that were kept, and
+// stays. Nobody is left to say what became of the open pushes: those that every head had are taken for counted where
+// the line is past the step that could count them, so that what they have brought is not sent a second time.
+func (e *encoder) goOn(line kintsugi.Line, version kintsugi.Step) {
+	for id, m := range e.open {
+		e.settle(fate{push: id, counted: m.asked && id.Version < version})
+	}
+	e.line = line
 }
 
 // enter begins a line. What earlier gradients left out belongs to the parameters of the line before: it is lost.

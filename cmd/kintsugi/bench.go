@@ -85,13 +85,16 @@ func benchKillsCommand() *cobra.Command {
 	cfg, format := bench.KillsConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "kills [-- FLAGS OF TRAIN]", Short: "Kill a process in every state and compare the runs with calm ones",
-		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
+		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 30 --recovery scar\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Kills < 1 || cfg.Calm < 2 || cfg.Servers < 1 || cfg.Workers < 1 || cfg.Steps < 100 {
 				return fmt.Errorf("%w: bench kills needs a kill, two calm runs, a server, a worker and 100 steps", kintsugi.ErrUsage)
 			}
 			var err error
 			if cfg.Binary, err = os.Executable(); err != nil {
+				return err
+			}
+			if _, cfg.Partial, err = parseScar(cfg.Recovery); err != nil {
 				return err
 			}
 			cfg.Flags, cfg.Progress = append([]string{"--model", "mlr", "--checkpoint-every", "20"}, args...), cmd.ErrOrStderr()
@@ -102,9 +105,11 @@ func benchKillsCommand() *cobra.Command {
 			if err := printRows(cmd.OutOrStdout(), format, rows, killsTable, killsLine); err != nil {
 				return err
 			}
+			p50, p99 := bench.Recoveries(rows)
+			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s\n", p50, p99)
 			for _, r := range rows {
 				if !r.OK {
-					return fmt.Errorf("%s, seed %d, ended with loss %v; calm runs end with %v ± %v", r.Fault, r.Seed, r.Loss, r.Mean, r.Allowed)
+					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost and loss %v; calm runs end with %v ± %v", r.Fault, r.Seed, r.Steps, r.Lost, r.Loss, r.Mean, r.Allowed)
 				}
 			}
 			return nil
@@ -112,6 +117,7 @@ func benchKillsCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&cfg.Kills, "kills", 20, "runs with a kill; 20 hit every state twice")
+	f.StringVar(&cfg.Recovery, "recovery", "checkpoint", "how lost shards come back, as train's --recovery")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the choice of victims")
 	f.IntVar(&cfg.Calm, "calm", 10, "undisturbed runs to compare with")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers")

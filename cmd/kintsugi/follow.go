@@ -103,6 +103,10 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.Wa
 		case kintsugi.StepEvent:
 			seen.After = e.Step
 			r.released(e)
+		case kintsugi.PartialEvent:
+			p := record.PartialOf(e)
+			r.log.Info("a shard came back as it was saved last", "part", p.Part, "chunks", p.Chunks, "adopted_at_step", p.AdoptedStep, "oldest_step", p.OldestStep, "mean_age_steps", p.MeanAge)
+			r.rec.Record(time.Now(), p)
 		case kintsugi.CheckpointEvent:
 			r.rec.Record(time.Now(), record.CheckpointOf(e))
 			if e.Err != "" {

@@ -287,6 +287,9 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 		if f.RecoverySeconds.Known() {
 			fmt.Fprintf(w, ": next step after %.2f s", f.RecoverySeconds)
 		}
+		if f.PartialChunks > 0 {
+			fmt.Fprintf(w, ", %d chunks came back, %.3g steps old", f.PartialChunks, f.PartialAge)
+		}
 		if f.LostSteps > 0 {
 			fmt.Fprintf(w, ", back to step %d, %d steps lost", f.RestoredStep, f.LostSteps)
 			if f.CaughtUpSeconds.Known() {

@@ -72,8 +72,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
-	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (from the newest one) or none (from the start)")
-	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two checkpoints")
+	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last) or none (all, from the start)")
+	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
 	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: "+codecForms())
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
@@ -198,6 +198,10 @@ func dump(f *pflag.FlagSet, skip ...string) []byte {
 
 // check returns a usage error for settings that no run can have.
 func (s *settings) check() error {
+	_, partial, err := parseScar(s.Recovery)
+	if err != nil {
+		return err
+	}
 	type rule struct {
 		bad    bool
 		reason string
@@ -212,8 +216,8 @@ func (s *settings) check() error {
 		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
 		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},
 		{s.Momentum >= 1, fmt.Sprintf("--momentum %v must be below 1", s.Momentum)},
-		{s.Recovery != "checkpoint" && s.Recovery != "none", fmt.Sprintf("--recovery %q is unknown; use checkpoint or none", s.Recovery)},
-		{s.Recovery == "checkpoint" && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
+		{s.Recovery != "checkpoint" && s.Recovery != "none" && !partial, fmt.Sprintf("--recovery %q is unknown; use checkpoint, %s or none", s.Recovery, scarForms)},
+		{s.Recovery != "none" && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Device != "auto" && s.Device != "cpu", fmt.Sprintf("--device %q: this binary computes on the cpu only; use auto or cpu", s.Device)},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
 		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
@@ -280,6 +284,14 @@ func (s *settings) saveEvery() kintsugi.Step {
 		return 0
 	}
 	return kintsugi.Step(s.CheckpointEvery)
+}
+
+// runEvery returns the steps between two saves for the running checkpoint, 0 if there is none.
+func (s *settings) runEvery() kintsugi.Step {
+	if k := s.scar(); k != nil {
+		return k.every()
+	}
+	return 0
 }
 
 // newFlagSet returns an empty set of flags that reports errors instead of ending the process.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/server"
 )
@@ -20,56 +22,67 @@ type checkpoints struct {
 	fs       vfs.FS
 	dir      string
 	log      *slog.Logger
+	device   kernels.Device // measures distances; only needed for a running checkpoint
+
+	mu         sync.Mutex
+	running    map[kintsugi.ShardID]*running // nil where there is no running checkpoint
+	tidied     kintsugi.Step                 // period in which the checkpoint was tidied up last
+	compacting sync.Mutex
 }
 
 // load fills a shard with what the view starts from.
 func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard) error {
+	flat, err := c.base(ctx, v, s)
+	if err != nil {
+		return err
+	}
+	s.Step, s.Taken = v.RestoreStep, flat.Steps
+	return c.remember(s, flat.Saved)
+}
+
+// base fills a shard with the full checkpoint that the view names, or with the initialisation.
+func (c *checkpoints) base(ctx context.Context, v kintsugi.View, s *server.Shard) (*ckpt.Flat, error) {
+	flat := c.flat(s)
 	lo, hi := c.problem.layout.Span(s.Chunks)
 	if v.Restore == "" {
 		all := make([]float32, c.problem.layout.Values)
 		if err := c.problem.desc.Init(c.settings.Seed, all); err != nil {
-			return err
+			return nil, err
 		}
 		copy(s.Params, all[lo:hi])
-		return nil
+		return flat, nil
 	}
 	m, err := ckpt.Read(c.fs, c.dir, v.Restore)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if m.Rule != s.Rule {
-		return fmt.Errorf("%w: %s was saved with optimizer rule %d, the run has rule %d", kintsugi.ErrOtherModel, v.Restore, m.Rule, s.Rule)
+		return nil, fmt.Errorf("%w: %s was saved with optimizer rule %d, the run has rule %d", kintsugi.ErrOtherModel, v.Restore, m.Rule, s.Rule)
 	}
-	flat := c.flat(s)
 	if err := ckpt.Restore(ctx, c.fs, c.dir, m, c.problem.layout, s.Chunks, flat.Place); err != nil {
-		return fmt.Errorf("restore %s: %w", v.Restore, err)
+		return nil, fmt.Errorf("restore %s: %w", v.Restore, err)
 	}
-	s.Step = m.Step
-	return nil
+	return flat, nil
 }
 
 // flat returns a view of a shard's arrays as chunks; it copies nothing.
 func (c *checkpoints) flat(s *server.Shard) *ckpt.Flat {
 	n := int(s.Chunks.Hi - s.Chunks.Lo)
-	f := &ckpt.Flat{Layout: c.problem.layout, Range: s.Chunks, Steps: make([]uint64, n), Saved: make([]kintsugi.Step, n)}
+	f := &ckpt.Flat{Layout: c.problem.layout, Range: s.Chunks, Steps: s.Taken, Saved: make([]kintsugi.Step, n)}
 	f.Params = s.Params
 	copy(f.State[:], s.State)
-	for i := range f.Steps {
-		f.Steps[i] = uint64(s.Step)
+	if f.Steps == nil {
+		f.Steps = make([]uint64, n)
+		for i := range f.Steps {
+			f.Steps[i] = uint64(s.Step)
+		}
 	}
 	return f
 }
 
-// save makes a shard's version durable. The writer is opened for each save: a full save reads nothing of
-// the ones before.
+// save makes a shard's version durable.
 func (c *checkpoints) save(ctx context.Context, v kintsugi.View, s server.Shard) (string, uint64, error) {
-	w, err := ckpt.OpenWriter(c.fs, c.dir, ckpt.WriterConfig{
-		Layout: c.problem.layout, Rule: s.Rule, Shard: s.ID, Range: s.Chunks, Line: s.Line, Fence: v.Fence,
-	})
-	if err != nil {
-		return "", 0, err
-	}
-	report, err := w.Save(ctx, ckpt.Snapshot{Step: s.Step, Load: c.flat(&s).Load})
+	report, err := c.saveAll(ctx, v, &s)
 	return report.File, uint64(report.Written), err
 }
 
@@ -87,7 +100,7 @@ func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, 
 	if err := ckpt.PublishRun(c.fs, c.dir, m, cp.Manifests); err != nil {
 		return "", err
 	}
-	if _, err := ckpt.Compact(c.fs, c.dir, ckpt.DefaultKeep); err != nil {
+	if err := c.compact(); err != nil {
 		c.log.Warn("the checkpoint is published, but older ones were not removed", "err", err)
 	}
 	return m.Name(), nil

@@ -24,6 +24,9 @@ const (
 	heldBytes      = "a push is held until its step is released"
 	obeysKnobs     = "a step counts what the knobs allow"
 	viewsGrow      = "views, lines and fences only grow"
+	untouched      = "a partial restore leaves what survives as it is"
+	asSaved        = "what a partial restore gives back was saved"
+	notRewound     = "a partial restore takes no step back"
 	notAtFault     = "no error where the world is at fault"
 )
 
@@ -43,6 +46,9 @@ func (c *Cluster) checkView(v kintsugi.View) {
 			return
 		}
 		base = c.oracle.version(m.line, m.step)
+	}
+	if v.Keeps != 0 { // it begins when its shards have agreed on where
+		return
 	}
 	c.oracle.begin(v.Line, v.RestoreStep, base)
 }
@@ -220,7 +226,7 @@ func (c *Cluster) checkApart(r *replica) {
 			continue
 		}
 		for _, o := range s.tenure.replicas {
-			if o != nil && (o.reached > r.reached+1 || r.reached > o.reached+1 || o.released > r.reached || r.released > o.reached) {
+			if o != nil && o.standing == kintsugi.Settled && r.standing == kintsugi.Settled && (o.reached > r.reached+1 || r.reached > o.reached+1 || o.released > r.reached || r.released > o.reached) {
 				c.fail(oneStepApart, "shard %d has applied %d and released %d, shard %d %d and %d", r.id, r.reached, r.released, o.id, o.reached, o.released)
 			}
 		}

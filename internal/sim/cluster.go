@@ -34,6 +34,7 @@ type Cluster struct {
 	finished  kintsugi.ViewNumber // the newest view whose conductor has said that the run is over; 0: none
 	stopped   bool                // the run has been asked to stop
 	refused   map[kintsugi.PushID]bool
+	partials  int // shards that came back alone
 	violation *Violation
 }
 
@@ -63,6 +64,8 @@ type Result struct {
 	Virtual time.Duration
 	Events  int
 	Faults  [faultKinds]int
+
+	Partials int // shards that came back alone while others were kept
 }
 
 // Run runs a cluster to its end. The error is a *Violation.
@@ -130,7 +133,7 @@ func newCluster(cfg Config) (*Cluster, error) {
 		blocked: make(map[[2]int]time.Duration), refused: make(map[kintsugi.PushID]bool),
 	}
 	c.registry = registry{c: c, places: make([]place, cfg.Servers)}
-	c.store = store{c: c, parts: make(map[string]*part)}
+	c.store = store{c: c, parts: make(map[string]*part), saved: make(map[kintsugi.ChunkID][]savedChunk)}
 	return c, nil
 }
 
@@ -214,7 +217,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials}
 	if v := c.registry.view; v != nil {
 		r.Lines = int(v.Line)
 		if h := c.oracle.lines[v.Line]; h != nil {

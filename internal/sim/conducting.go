@@ -209,6 +209,9 @@ func (x *conducting) note(e kintsugi.RunEvent) {
 		x.c.checkStep(x, e)
 	case kintsugi.CheckpointEvent:
 		x.c.say("%s: checkpoint of step %d: %s", x.p.name, e.Step, orOK(e.Err))
+	case kintsugi.PartialEvent:
+		x.c.say("%s: shard %d came back alone, at step %d, the oldest chunk of %d", x.p.name, e.Shard, e.Step, e.Oldest)
+		x.c.checkPartial(x, e)
 	case kintsugi.Done:
 		x.c.say("%s: done at step %d: %s", x.p.name, e.Step, e.Reason)
 		x.c.checkDone(x, e)

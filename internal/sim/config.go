@@ -17,6 +17,8 @@ type Config struct {
 	Seed                     uint64
 	Servers, Workers, Chunks int
 	Steps, SaveEvery         kintsugi.Step
+	RunEvery                 kintsugi.Step // steps between two saves for the running checkpoint; 0: none
+	Partial                  bool          // as roster.Config.Partial
 	Consistency              agg.Config
 
 	Faults     FaultSet
@@ -54,6 +56,7 @@ const (
 	overwritePinned      // a version's buffer is used again while it is read
 	mixedVersions        // a worker takes what it gets from each shard
 	earlyRelease         // the first shard's answer counts for all
+	touchedSurvivor      // a shard that is kept restores its chunks as well
 )
 
 // schedule is one of which every step has scalars of its own.
@@ -78,7 +81,8 @@ func (c Config) patience() time.Duration {
 
 // String says in a line what kind of run it is.
 func (c Config) String() string {
-	return fmt.Sprintf("%d servers, %d workers, %d chunks, %d steps, a checkpoint each %d, %+v, faults %v", c.Servers, c.Workers, c.Chunks, c.Steps, c.SaveEvery, c.Consistency, c.Faults)
+	return fmt.Sprintf("%d servers, %d workers, %d chunks, %d steps, a checkpoint each %d, %+v, partial restores %v, some chunks saved each %d, faults %v",
+		c.Servers, c.Workers, c.Chunks, c.Steps, c.SaveEvery, c.Consistency, c.Partial, c.RunEvery, c.Faults)
 }
 
 // EveryFault is the first of the seeds whose runs meet every fault; the runs before meet some.
@@ -105,6 +109,9 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 	c.Consistency = drawConsistency(rng, c.Workers)
 	if choose := rand.New(rand.NewPCG(seed, 0x646277)); c.Consistency.Late == agg.Drop && choose.IntN(2) == 0 { // a source of its own: the other draws stay what they were
 		c.Consistency = agg.Config{Lead: kintsugi.Infinite, Controller: []string{"dbw", "dbw:joint", "dbw:paper", "bdbw", "adasync:1"}[choose.IntN(5)]}
+	}
+	if choose := rand.New(rand.NewPCG(seed, 0x73636172)); choose.IntN(3) == 0 { // a source of its own, again
+		c.Partial, c.RunEvery = true, kintsugi.Step(choose.IntN(8))
 	}
 	turn := c.Compute + 5*c.Jitter + 2*c.Kernel // of a step, about
 	c.Storm = time.Duration(c.Steps)*turn*time.Duration(pick(1, 4)) + time.Duration(pick(0, 10))*time.Second

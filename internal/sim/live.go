@@ -30,6 +30,7 @@ type LiveConfig struct {
 	Consistency      agg.Config
 	Schedule         conductor.Schedule
 	Steps, SaveEvery kintsugi.Step
+	RunEvery         kintsugi.Step                               // a quarter of the chunks is saved for the running checkpoint each so many steps
 	SaveErr          func(kintsugi.ShardID, kintsugi.Step) error // what the store answers instead of saving; nil: it saves
 	Device           kernels.Device
 	Threads          int
@@ -57,6 +58,7 @@ type Live struct {
 	store       map[string]map[kintsugi.ShardID]server.Shard // run manifests: what they name
 	parts       map[string]server.Shard                      // shard manifests
 	newest      string
+	running     map[kintsugi.ChunkID]liveChunk // the running checkpoint
 	done        chan kintsugi.Done
 	errs        []error
 }
@@ -89,7 +91,7 @@ func StartLive(ctx context.Context, cfg LiveConfig) (*Live, error) {
 	l := &Live{
 		cfg: cfg, log: slog.New(slog.NewTextHandler(cfg.Log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		store: make(map[string]map[kintsugi.ShardID]server.Shard), parts: make(map[string]server.Shard),
-		done: make(chan kintsugi.Done, 1),
+		done: make(chan kintsugi.Done, 1), running: make(map[kintsugi.ChunkID]liveChunk),
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.servers = make([]*liveServer, cfg.Servers)
@@ -121,6 +123,7 @@ func (l *Live) StartServer(i int) error {
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
 		Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
+		RunEvery: l.cfg.RunEvery, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence,
 		Done: func(d kintsugi.Done) { l.done <- d },
 		Log:  l.log.With("server", i),
@@ -175,11 +178,17 @@ func (l *Live) KillWorker(i int) {
 
 // NewView makes a view of the servers as they are now. Every view but the first starts a new line from
 // the newest checkpoint, as the coordinator does when a shard is lost.
-func (l *Live) NewView(reason string) {
+func (l *Live) NewView(reason string) { l.newView(reason, 0) }
+
+// NewPartialView makes one whose line goes on with what servers have in memory, as the coordinator does when
+// it restores only what was lost.
+func (l *Live) NewPartialView(reason string) { l.newView(reason, 1) }
+
+func (l *Live) newView(reason string, keeps kintsugi.Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fence++
-	v := kintsugi.View{Number: l.view.Number + 1, Line: l.view.Line + 1, Fence: l.fence, Restore: l.newest, Reason: reason}
+	v := kintsugi.View{Number: l.view.Number + 1, Line: l.view.Line + 1, Fence: l.fence, Keeps: keeps, Restore: l.newest, Reason: reason}
 	for i, s := range l.servers {
 		v.Servers = append(v.Servers, s.member)
 		v.Chains = append(v.Chains, []kintsugi.ServerID{kintsugi.ServerID(i)})

@@ -16,6 +16,7 @@ type version struct {
 type versions struct {
 	n             int
 	current, next *version
+	aside         []*version // what a line begins with whose first step is not known yet; there is no current one then
 	free          []*version
 	waiting       []reader
 	overwrite     bool // a planted bug: buffers are used again while they are pinned
@@ -56,6 +57,33 @@ func (v *versions) publish(x *version) {
 	}
 }
 
+// wait takes what can be read away until adopt says which version it is.
+func (v *versions) wait() {
+	for _, x := range []*version{v.current, v.next} {
+		if x != nil {
+			v.aside = append(v.aside, x)
+		}
+	}
+	v.current, v.next, v.waiting = nil, nil, nil
+}
+
+// adopt makes the version of a step that waits the current one; where there is none of it, the only one there is.
+func (v *versions) adopt(step kintsugi.Step) {
+	x := v.aside[0]
+	for _, y := range v.aside[1:] {
+		if y.step == step {
+			x = y
+		}
+	}
+	for _, y := range v.aside {
+		if y != x {
+			v.retire(y)
+		}
+	}
+	x.step, v.aside = step, nil
+	v.publish(x)
+}
+
 func (v *versions) retire(x *version) {
 	if x == nil {
 		return
@@ -68,7 +96,7 @@ func (v *versions) retire(x *version) {
 
 // read gives the current version, pinned once, as soon as it is at least atLeast.
 func (v *versions) read(atLeast kintsugi.Step, give func(*version)) {
-	if v.current.step < atLeast {
+	if v.current == nil || v.current.step < atLeast {
 		v.waiting = append(v.waiting, reader{atLeast, give})
 		return
 	}

@@ -52,6 +52,7 @@ func examplesOf(id kintsugi.PushID) uint32 { return 8 + uint32(id.Slot)%3 }
 type oracle struct {
 	initial []uint64
 	lines   map[kintsugi.Line]*history
+	begun   map[kintsugi.Line]*beginning
 }
 
 // history is what a line has released.
@@ -64,6 +65,15 @@ type history struct {
 	batches  map[batch]kintsugi.Step
 }
 
+// beginning is a line that keeps an earlier one and has not begun on every shard.
+type beginning struct {
+	kept   *history // of the line before
+	step   kintsugi.Step
+	values []uint64 // as far as shards have adopted them
+	have   map[kintsugi.ShardID]bool
+	saved  map[kintsugi.ShardID][]kintsugi.Step // of those that came back
+}
+
 // batch is what a gradient was computed from: two lives of a worker compute the same one.
 type batch struct {
 	slot     kintsugi.Slot
@@ -72,7 +82,7 @@ type batch struct {
 }
 
 func newOracle(chunks int) *oracle {
-	o := &oracle{lines: make(map[kintsugi.Line]*history)}
+	o := &oracle{lines: make(map[kintsugi.Line]*history), begun: make(map[kintsugi.Line]*beginning)}
 	for i := range chunks {
 		o.initial = append(o.initial, mix(1, uint64(i)))
 	}

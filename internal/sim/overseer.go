@@ -48,7 +48,7 @@ func (o *overseer) campaign() {
 }
 
 func (o *overseer) lead() {
-	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold})
+	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial})
 	if err != nil {
 		o.c.fail(notAtFault, "new roster: %v", err)
 		return

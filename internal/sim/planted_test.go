@@ -13,6 +13,7 @@ var planted = []struct {
 	{"a released version overwritten while pinned", overwritePinned},
 	{"a reader that mixes versions", mixedVersions},
 	{"a release before every shard is stable", earlyRelease},
+	{"a partial restore of a shard that was kept", touchedSurvivor},
 }
 
 // A simulator that finds nothing may be blind: each of these bugs is found within 500 seeds.

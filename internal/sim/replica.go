@@ -52,7 +52,7 @@ type replica struct {
 	held     map[kintsugi.PushID]*held
 	spare    []*held
 	replies  []*end // of the open streams that have taken it under the promised fence
-	versions versions
+	versions *versions
 	applying bool
 
 	// What the checkers know of it.
@@ -61,6 +61,9 @@ type replica struct {
 	newest   *kintsugi.Commit // applied last
 	released kintsugi.Step
 	reached  kintsugi.Step // applied
+	standing kintsugi.Standing
+	from     []kintsugi.Step // Lost: the versions of its chunks
+	origin   kintsugi.Line   // Kept: on which it came to what it has
 }
 
 // held is the landing buffer of one push.
@@ -72,19 +75,66 @@ type held struct {
 }
 
 func newReplica(t *tenure, id kintsugi.ShardID, values []uint64, step kintsugi.Step) *replica {
-	chunks := t.server.c.shards[id]
-	n := int(chunks.Hi - chunks.Lo)
-	r := &replica{
-		t: t, c: t.server.c, id: id, chunks: chunks, held: make(map[kintsugi.PushID]*held),
-		core:     shard.New(id, n, t.view.Line, t.view.Number, step),
-		versions: versions{n: n, overwrite: t.server.c.cfg.plant == overwritePinned},
-		released: step, reached: step,
-	}
+	r := emptyReplica(t, id, step)
 	first := r.versions.take(step)
 	copy(first.values, values)
 	r.versions.publish(first)
 	r.c.checkLoaded(r, first)
 	return r
+}
+
+func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step) *replica {
+	chunks := t.server.c.shards[id]
+	n := int(chunks.Hi - chunks.Lo)
+	r := &replica{
+		t: t, c: t.server.c, id: id, chunks: chunks, held: make(map[kintsugi.PushID]*held),
+		core:     shard.New(id, n, t.view.Line, t.view.Number, step),
+		versions: &versions{n: n, overwrite: t.server.c.cfg.plant == overwritePinned},
+		released: step, reached: step,
+	}
+	r.core.SaveRunning(r.c.cfg.RunEvery)
+	return r
+}
+
+// lostReplica returns the replica of a shard whose chunks came back from the running checkpoint.
+func lostReplica(t *tenure, id kintsugi.ShardID, values []uint64, saved []kintsugi.Step) *replica {
+	r := emptyReplica(t, id, 0)
+	first := r.versions.take(0)
+	copy(first.values, values)
+	r.versions.aside = []*version{first}
+	r.core.Lose(saved)
+	r.standing, r.from = kintsugi.Lost, saved
+	return r
+}
+
+// continued returns the replica that goes on with what old has, which has left its view.
+func continued(t *tenure, old *replica) *replica {
+	r := &replica{
+		t: t, c: old.c, id: old.id, chunks: old.chunks, held: make(map[kintsugi.PushID]*held),
+		core: old.core.Continue(t.view.Line, t.view.Number), versions: old.versions,
+		released: old.released, reached: old.reached, newest: old.newest, standing: old.standing, from: old.from,
+		origin: old.origin,
+	}
+	if r.standing == kintsugi.Settled {
+		r.standing, r.origin = kintsugi.Kept, old.t.view.Line
+	}
+	r.versions.wait()
+	if r.c.cfg.plant == touchedSurvivor && r.standing == kintsugi.Kept {
+		if values, _, err := r.c.store.readRunning(t.view, r.chunks); err == nil {
+			for _, x := range r.versions.aside {
+				copy(x.values, values)
+			}
+		}
+	}
+	return r
+}
+
+// adopt begins the line with what the replica has.
+func (r *replica) adopt(step kintsugi.Step) {
+	r.versions.adopt(step)
+	r.c.say("%s: shard %d begins line %d at step %d (%d)", r.t.server.name, r.id, r.t.view.Line, step, r.standing)
+	r.c.checkAdopted(r, step)
+	r.released, r.reached, r.standing, r.newest = step, step, kintsugi.Settled, nil
 }
 
 // control hands a conductor's message to the core.
@@ -123,6 +173,9 @@ func (r *replica) carryOut(ready shard.Ready) {
 		}
 		delete(r.held, p)
 	}
+	if ready.Adopt != nil {
+		r.adopt(*ready.Adopt)
+	}
 	if ready.Publish != nil {
 		r.c.say("%s: version %d of shard %d may be read", r.t.server.name, *ready.Publish, r.id)
 		r.c.checkPublish(r, *ready.Publish)
@@ -133,6 +186,9 @@ func (r *replica) carryOut(ready shard.Ready) {
 	}
 	if ready.Save != nil {
 		r.save(*ready.Save)
+	}
+	if ready.Run != nil {
+		r.saveRunning(*ready.Run)
 	}
 	for _, m := range ready.Replies {
 		for _, e := range r.replies {
@@ -200,6 +256,35 @@ func (r *replica) save(step kintsugi.Step) {
 		}
 		r.c.say("%s: shard %d has saved step %d: %s", r.t.server.name, r.id, step, orOK(m.Err))
 		r.core.Saved(m)
+		r.perform()
+	})
+}
+
+// saveRunning writes some chunks of the released version in the background, one after the other: whoever chooses
+// them, any may be chosen, and a crash comes between any two.
+func (r *replica) saveRunning(step kintsugi.Step) {
+	x := r.versions.current
+	x.pins++
+	var chosen []int
+	for i := range x.values {
+		if r.c.chance(0.5) {
+			chosen = append(chosen, i)
+		}
+	}
+	r.c.after(r.t.server.proc, r.c.store.took(), func() {
+		m := kintsugi.Saved{Shard: r.id, Step: step, Running: true}
+		for _, i := range chosen {
+			if err := r.c.store.writeChunk(r.chunks.Lo+kintsugi.ChunkID(i), savedChunk{r.t.view.Line, step, x.values[i]}); err != nil {
+				m.Err = err.Error()
+				break
+			}
+			m.Chunks++
+		}
+		r.versions.unpin(x)
+		if r.t.over {
+			return
+		}
+		r.core.Ran(m)
 		r.perform()
 	})
 }

@@ -23,6 +23,7 @@ type serverLife struct {
 	c       *Cluster
 	member  kintsugi.Member
 	tenure  *tenure
+	left    *tenure        // the one before, as long as there is none
 	queued  *kintsugi.View // the newest view that is known and not entered
 	seen    kintsugi.ViewNumber
 	busy    bool // entering a view
@@ -96,12 +97,12 @@ func (s *serverLife) enter() {
 			if v.Chains[i][0] != s.member.Server {
 				continue
 			}
-			values, step, err := s.c.store.read(v, s.c.shards[i])
+			r, err := t.hold(kintsugi.ShardID(i))
 			if err != nil {
 				s.c.kill(s.proc, "it cannot load its shard: "+err.Error())
 				return
 			}
-			t.replicas[i] = newReplica(t, kintsugi.ShardID(i), values, step)
+			t.replicas[i] = r
 		}
 		if v.Conductor != s.member.Server {
 			s.serve(t)
@@ -118,6 +119,28 @@ func (s *serverLife) enter() {
 	})
 }
 
+// hold returns the replica of a shard: the one that the server had before, if the line goes on with it, else one that
+// is loaded.
+func (t *tenure) hold(id kintsugi.ShardID) (*replica, error) {
+	s, v := t.server, t.view
+	chunks := s.c.shards[id]
+	if left := s.left; left != nil && v.Keeps != 0 && left.view.Line >= v.Keeps && left.view.Line < v.Line && left.replicas[id] != nil {
+		return continued(t, left.replicas[id]), nil
+	}
+	if v.Keeps != 0 {
+		values, saved, err := s.c.store.readRunning(v, chunks)
+		if err != nil {
+			return nil, err
+		}
+		return lostReplica(t, id, values, saved), nil
+	}
+	values, step, err := s.c.store.read(v, chunks)
+	if err != nil {
+		return nil, err
+	}
+	return newReplica(t, id, values, step), nil
+}
+
 // takeFence asks for a fence that is larger than any before.
 func (c *Cluster) takeFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence, error)) {
 	var fence kintsugi.Fence
@@ -126,7 +149,7 @@ func (c *Cluster) takeFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence,
 
 // serve begins a tenure and takes the streams that have waited for it.
 func (s *serverLife) serve(t *tenure) {
-	s.busy, s.tenure = false, t
+	s.busy, s.tenure, s.left = false, t, nil
 	s.c.say("%s serves view %d: line %d from step %d", s.name, t.view.Number, t.view.Line, t.view.RestoreStep)
 	if t.conductor != nil {
 		t.conductor.run()
@@ -145,7 +168,7 @@ func (s *serverLife) leave() {
 	if t == nil {
 		return
 	}
-	s.tenure, t.over = nil, true
+	s.tenure, s.left, t.over = nil, t, true
 	if t.conductor != nil {
 		t.conductor.stop()
 	}

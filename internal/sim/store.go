@@ -24,7 +24,8 @@ type store struct {
 	full  time.Duration
 	bad   time.Duration
 	parts map[string]*part
-	runs  []*manifest // ascending by (line, step, fence)
+	saved map[kintsugi.ChunkID][]savedChunk // in the order in which they were saved
+	runs  []*manifest                       // ascending by (line, step, fence)
 }
 
 // part is one shard's version in a checkpoint.
@@ -34,6 +35,13 @@ type part struct {
 	shard  kintsugi.ShardID
 	chunks kintsugi.ChunkRange
 	values []uint64
+}
+
+// savedChunk is a chunk in the running checkpoint. A part holds such chunks as well.
+type savedChunk struct {
+	line  kintsugi.Line
+	step  kintsugi.Step
+	value uint64
 }
 
 // manifest is a run manifest.
@@ -76,6 +84,10 @@ func (s *store) write(x *part, fence kintsugi.Fence) (string, error) {
 		name := fmt.Sprintf("%d-%d-%d-%d-%d", x.line, x.step, fence, x.shard, attempt)
 		if s.parts[name] == nil {
 			s.parts[name] = x
+			for i, value := range x.values {
+				id := x.chunks.Lo + kintsugi.ChunkID(i)
+				s.saved[id] = append(s.saved[id], savedChunk{x.line, x.step, value})
+			}
 			return name, nil
 		}
 	}
@@ -109,6 +121,44 @@ func (s *store) newest() (roster.Checkpoint, error) {
 	}
 	m := s.runs[len(s.runs)-1]
 	return roster.Checkpoint{Manifest: m.name, Step: m.step, Line: m.line}, nil
+}
+
+// writeChunk makes one chunk durable.
+func (s *store) writeChunk(id kintsugi.ChunkID, x savedChunk) error {
+	if err := s.writeError(); err != nil {
+		return err
+	}
+	s.saved[id] = append(s.saved[id], x)
+	return nil
+}
+
+// readRunning returns the newest values of a range of chunks that were saved on the lines that a view keeps, or those
+// that the first of them began with, and the versions that they are of.
+func (s *store) readRunning(v *kintsugi.View, chunks kintsugi.ChunkRange) (values []uint64, saved []kintsugi.Step, err error) {
+	values, step, err := s.read(v, chunks)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.bad > s.c.now {
+		return nil, nil, errStore
+	}
+	saved = slices.Repeat([]kintsugi.Step{step}, len(values))
+	for i := range values {
+		if x := s.newestOf(v, chunks.Lo+kintsugi.ChunkID(i)); x != nil && x.step >= step {
+			values[i], saved[i] = x.value, x.step
+		}
+	}
+	return values, saved, nil
+}
+
+// newestOf returns the newest saved value of a chunk on the lines that a view keeps; nil: there is none.
+func (s *store) newestOf(v *kintsugi.View, id kintsugi.ChunkID) (newest *savedChunk) {
+	for _, x := range s.saved[id] {
+		if v.Keeps <= x.line && x.line < v.Line && (newest == nil || cmp.Or(cmp.Compare(x.line, newest.line), cmp.Compare(x.step, newest.step)) >= 0) {
+			newest = &x
+		}
+	}
+	return newest
 }
 
 func (s *store) run(name string) *manifest {

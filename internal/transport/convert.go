@@ -152,20 +152,23 @@ func stableFrom(m *pb.Stable) kintsugi.Stable {
 }
 
 func savedTo(m kintsugi.Saved) *pb.Saved {
-	return &pb.Saved{Shard: uint32(m.Shard), Step: uint64(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, TookNanos: int64(m.Took), Err: m.Err}
+	return &pb.Saved{Shard: uint32(m.Shard), Step: uint64(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, TookNanos: int64(m.Took), Err: m.Err,
+		Running: m.Running, Chunks: m.Chunks}
 }
 
 func savedFrom(m *pb.Saved) kintsugi.Saved {
-	return kintsugi.Saved{Shard: kintsugi.ShardID(m.Shard), Step: kintsugi.Step(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, Took: time.Duration(m.TookNanos), Err: m.Err}
+	return kintsugi.Saved{Shard: kintsugi.ShardID(m.Shard), Step: kintsugi.Step(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, Took: time.Duration(m.TookNanos), Err: m.Err,
+		Running: m.Running, Chunks: m.Chunks}
 }
 
 func takenTo(m kintsugi.Taken) *pb.Taken {
-	return &pb.Taken{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Applied: uint64(m.Applied), Released: uint64(m.Released), Records: each(m.Records, commitTo)}
+	return &pb.Taken{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Applied: uint64(m.Applied), Released: uint64(m.Released), Records: each(m.Records, commitTo),
+		Standing: uint32(m.Standing), Saved: each(m.Saved, func(s kintsugi.Step) uint64 { return uint64(s) })}
 }
 
 func takenFrom(m *pb.Taken) kintsugi.Taken {
 	return kintsugi.Taken{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Applied: kintsugi.Step(m.Applied), Released: kintsugi.Step(m.Released),
-		Records: each(m.Records, commitFrom)}
+		Records: each(m.Records, commitFrom), Standing: kintsugi.Standing(m.Standing), Saved: each(m.Saved, func(s uint64) kintsugi.Step { return kintsugi.Step(s) })}
 }
 
 func stepEventTo(m kintsugi.StepEvent) *pb.StepEvent {
@@ -185,9 +188,28 @@ func stepEventFrom(m *pb.StepEvent) kintsugi.StepEvent {
 }
 
 func checkpointTo(m kintsugi.CheckpointEvent) *pb.CheckpointEvent {
-	return &pb.CheckpointEvent{Line: uint64(m.Line), Step: uint64(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, TookNanos: int64(m.Took), Err: m.Err}
+	return &pb.CheckpointEvent{Line: uint64(m.Line), Step: uint64(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, TookNanos: int64(m.Took), Err: m.Err,
+		Running: m.Running, Shard: uint32(m.Shard), Chunks: m.Chunks}
 }
 
 func checkpointFrom(m *pb.CheckpointEvent) kintsugi.CheckpointEvent {
-	return kintsugi.CheckpointEvent{Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, Took: time.Duration(m.TookNanos), Err: m.Err}
+	return kintsugi.CheckpointEvent{Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, Took: time.Duration(m.TookNanos), Err: m.Err,
+		Running: m.Running, Shard: kintsugi.ShardID(m.Shard), Chunks: m.Chunks}
+}
+
+func adoptTo(m kintsugi.Adopt) *pb.Adopt {
+	return &pb.Adopt{Line: uint64(m.Line), Fence: uint64(m.Fence), Step: uint64(m.Step)}
+}
+
+func adoptFrom(m *pb.Adopt) kintsugi.Adopt {
+	return kintsugi.Adopt{Line: kintsugi.Line(m.Line), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step)}
+}
+
+func partialTo(m kintsugi.PartialEvent) *pb.PartialEvent {
+	return &pb.PartialEvent{Line: uint64(m.Line), Step: uint64(m.Step), Shard: uint32(m.Shard), Chunks: m.Chunks, Oldest: uint64(m.Oldest), Age: m.Age}
+}
+
+func partialFrom(m *pb.PartialEvent) kintsugi.PartialEvent {
+	return kintsugi.PartialEvent{Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Shard: kintsugi.ShardID(m.Shard), Chunks: m.Chunks,
+		Oldest: kintsugi.Step(m.Oldest), Age: m.Age}
 }

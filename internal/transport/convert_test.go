@@ -70,9 +70,9 @@ func full[M any](t *testing.T, like ...M) []M {
 var (
 	workerMessages    = []kintsugi.WorkerMessage{kintsugi.Hello{}, kintsugi.Ticket{}}
 	conductorMessages = []kintsugi.ConductorMessage{kintsugi.Admitted{}, kintsugi.Released{}, kintsugi.Refused{}, kintsugi.Done{}}
-	controlMessages   = []kintsugi.ControlMessage{kintsugi.Take{}, kintsugi.Members{}, kintsugi.Commit{}, kintsugi.Released{}, kintsugi.Done{}}
+	controlMessages   = []kintsugi.ControlMessage{kintsugi.Take{}, kintsugi.Adopt{}, kintsugi.Members{}, kintsugi.Commit{}, kintsugi.Released{}, kintsugi.Done{}}
 	replicaMessages   = []kintsugi.ReplicaMessage{kintsugi.Taken{}, kintsugi.MembersKnown{}, kintsugi.Stable{}, kintsugi.Saved{}}
-	runEvents         = []kintsugi.RunEvent{kintsugi.StepEvent{Time: time.Unix(0, 0)}, kintsugi.CheckpointEvent{}, kintsugi.Done{}}
+	runEvents         = []kintsugi.RunEvent{kintsugi.StepEvent{Time: time.Unix(0, 0)}, kintsugi.CheckpointEvent{}, kintsugi.PartialEvent{}, kintsugi.Done{}}
 	headMessages      = []kintsugi.HeadMessage{kintsugi.Received{}, kintsugi.Refused{}}
 )
 

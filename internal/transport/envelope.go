@@ -72,6 +72,8 @@ func controlTo(s kintsugi.ShardID, m kintsugi.ControlMessage) *pb.ControlMessage
 		e.Kind = &pb.ControlMessage_Released{Released: releasedTo(m)}
 	case kintsugi.Done:
 		e.Kind = &pb.ControlMessage_Done{Done: doneTo(m)}
+	case kintsugi.Adopt:
+		e.Kind = &pb.ControlMessage_Adopt{Adopt: adoptTo(m)}
 	default:
 		panic(fmt.Sprintf("transport: control message %T", m))
 	}
@@ -92,6 +94,8 @@ func controlFrom(e *pb.ControlMessage) (kintsugi.ShardID, kintsugi.ControlMessag
 		return s, releasedFrom(k.Released), nil
 	case *pb.ControlMessage_Done:
 		return s, doneFrom(k.Done), nil
+	case *pb.ControlMessage_Adopt:
+		return s, adoptFrom(k.Adopt), nil
 	}
 	return s, nil, errUnknown
 }
@@ -154,6 +158,8 @@ func eventTo(m kintsugi.RunEvent) *pb.RunEvent {
 		return &pb.RunEvent{Kind: &pb.RunEvent_Checkpoint{Checkpoint: checkpointTo(m)}}
 	case kintsugi.Done:
 		return &pb.RunEvent{Kind: &pb.RunEvent_Done{Done: doneTo(m)}}
+	case kintsugi.PartialEvent:
+		return &pb.RunEvent{Kind: &pb.RunEvent_Partial{Partial: partialTo(m)}}
 	}
 	panic(fmt.Sprintf("transport: run event %T", m))
 }
@@ -166,6 +172,8 @@ func eventFrom(e *pb.RunEvent) (kintsugi.RunEvent, error) {
 		return checkpointFrom(k.Checkpoint), nil
 	case *pb.RunEvent_Done:
 		return doneFrom(k.Done), nil
+	case *pb.RunEvent_Partial:
+		return partialFrom(k.Partial), nil
 	}
 	return nil, errUnknown
 }

@@ -95,31 +95,35 @@ func restore(ctx context.Context, fsys vfs.FS, dir string, m *RunManifest, layou
 
 // RunningReport says what RestoreRunning found.
 type RunningReport struct {
-	// Missing are the chunks that were never saved on the line, or of which no saved value is whole.
+	// Missing are the chunks that were never saved on these lines, or of which no saved value is whole.
 	Missing []kintsugi.ChunkID
 
 	// Skipped says what was damaged and passed over for an older value.
 	Skipped []error
 }
 
-// RestoreRunning reads the newest saved value of each chunk in want, of whatever step on the line: what
+// Lines are the lines [First, Last]. After a partial restore a run goes on, on a new line, with what it has in memory:
+// what was saved on the lines before is as good then as what was saved on the newest, only older.
+type Lines struct{ First, Last kintsugi.Line }
+
+// RestoreRunning reads the newest saved value of each chunk in want, of whatever step on the lines: what
 // partial recovery gives back after a loss. Values that are damaged are passed over for older ones.
 // Each chunk is placed at most once.
 //
 // Errors are kintsugi.ErrOtherModel, those of the disk that may pass, and what place returns.
-func RestoreRunning(ctx context.Context, fsys vfs.FS, dir string, line kintsugi.Line, layout *kintsugi.Layout, want kintsugi.ChunkRange, place Place) (RunningReport, error) {
-	report, err := restoreRunning(ctx, fsys, dir, line, layout, want, place)
+func RestoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, want kintsugi.ChunkRange, place Place) (RunningReport, error) {
+	report, err := restoreRunning(ctx, fsys, dir, lines, layout, want, place)
 	if err != nil {
-		return report, fmt.Errorf("restore the newest chunks of line %d in %s: %w", line, dir, err)
+		return report, fmt.Errorf("restore the newest chunks of lines %d to %d in %s: %w", lines.First, lines.Last, dir, err)
 	}
 	return report, nil
 }
 
-func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, line kintsugi.Line, layout *kintsugi.Layout, want kintsugi.ChunkRange, place Place) (report RunningReport, err error) {
+func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, want kintsugi.ChunkRange, place Place) (report RunningReport, err error) {
 	if err := inLayout(layout, want); err != nil {
 		return report, err
 	}
-	saved, skipped, err := savedValues(fsys, dir, line, layout, want)
+	saved, skipped, err := savedValues(fsys, dir, lines, layout, want)
 	report.Skipped = skipped
 	if err != nil {
 		return report, err
@@ -155,15 +159,15 @@ func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, line kintsugi.
 	return report, nil
 }
 
-// savedValues returns, by chunk of want, all values that shard manifests of the line name, newest first.
-func savedValues(fsys vfs.FS, dir string, line kintsugi.Line, layout *kintsugi.Layout, want kintsugi.ChunkRange) (saved [][]located, skipped []error, err error) {
+// savedValues returns, by chunk of want, all values that shard manifests of the lines name, newest first.
+func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, want kintsugi.ChunkRange) (saved [][]located, skipped []error, err error) {
 	names, err := listNames(fsys, dir, shardDir, parseShardName)
 	if err != nil {
 		return nil, nil, err
 	}
 	saved = make([][]located, want.Hi-want.Lo)
 	for _, n := range slices.Backward(names) {
-		if n.Line != line {
+		if n.Line < lines.First || n.Line > lines.Last {
 			continue
 		}
 		m, _, err := ReadShard(fsys, dir, path.Join(shardDir, n.shard()))
@@ -188,7 +192,7 @@ func savedValues(fsys vfs.FS, dir string, line kintsugi.Line, layout *kintsugi.L
 	}
 	for _, values := range saved {
 		// A manifest with a greater name may still name an older value of a chunk.
-		slices.SortStableFunc(values, func(a, b located) int { return cmp.Compare(b.Step, a.Step) })
+		slices.SortStableFunc(values, func(a, b located) int { return cmp.Or(cmp.Compare(b.line, a.line), cmp.Compare(b.Step, a.Step)) })
 	}
 	return saved, skipped, nil
 }

@@ -105,7 +105,7 @@ func TestSampleOfVersion1IsReadAndWrittenAgain(t *testing.T) {
 	if err := Restore(context.Background(), vfs.OS{}, dir, m, layout, got.Range, got.Place); err != nil || !same(got, want) {
 		t.Errorf("restore: %v, or other values", err)
 	}
-	report, err := RestoreRunning(context.Background(), vfs.OS{}, dir, 2, layout, got.Range, got.Place)
+	report, err := RestoreRunning(context.Background(), vfs.OS{}, dir, Lines{2, 2}, layout, got.Range, got.Place)
 	if err != nil || len(report.Missing)+len(report.Skipped) > 0 || got.Saved[1] != 4 || got.Saved[0] != 3 {
 		t.Errorf("running checkpoint: %+v, error %v, from steps %v", report, err, got.Saved)
 	}

@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +21,10 @@ type Config struct {
 	// ResumeFrom is the checkpoint that the very first view starts from. Default: the newest one that is
 	// found; where there is none, the initialisation.
 	ResumeFrom Checkpoint
+
+	// Partial restores only the shards that were lost, as long as one server outlives the view: the line that follows
+	// keeps what the others have in memory. Default: every loss takes all shards back to one full checkpoint.
+	Partial bool
 
 	// Hold is how long a view in which nobody of the view before takes part waits after the last of them was
 	// seen: the time to live of a server's lease plus the bound on clocks, where two lives of one place can
@@ -198,10 +203,26 @@ func (s *State) anyKept() bool {
 	return false
 }
 
+// keeps returns the first line whose state in memory the next one goes on with; 0: all shards are restored. A server
+// that was away and is back in the same life has its state: without its shard nobody has made a step.
+func (s *State) keeps() kintsugi.Line {
+	v := s.view
+	if !s.cfg.Partial || v == nil || len(v.Servers) != s.cfg.Servers || !slices.EqualFunc(v.Chains, chains(s.cfg.Servers, s.cfg.Replicas), slices.Equal) {
+		return 0
+	}
+	for id := range kintsugi.ServerID(s.cfg.Servers) {
+		if s.fate(s.present[id]) != replaced {
+			return cmp.Or(v.Keeps, v.Line)
+		}
+	}
+	return 0
+}
+
 // next builds the view that follows. All servers are present.
 //
-// Every loss starts a new line, whatever the number of replicas. Limitation: with Replicas above 1 a chain
-// that has lost one replica could go on with the others.
+// Every loss starts a new line, whatever the number of replicas, and after a partial restore too: a version of the line
+// before has other parameters than the one of the same number that is put together now, and gradients on it must not
+// count. Limitation: with Replicas above 1 a chain that has lost one replica could go on with the others.
 func (s *State) next(found Found, why string) *kintsugi.View {
 	v := &kintsugi.View{Number: 1, Fence: found.Fence}
 	from := found.Newest
@@ -221,9 +242,13 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 	}
 	v.Line = line + 1
 	v.Restore, v.RestoreStep = from.Manifest, from.Step
-	if from.Manifest == "" {
+	v.Keeps = s.keeps()
+	switch {
+	case v.Keeps != 0:
+		v.Reason = why + ": what is lost comes back as it was saved last, the rest stays as it is"
+	case from.Manifest == "":
 		v.Reason = why + ": all shards start from the initialisation"
-	} else {
+	default:
 		v.Reason = fmt.Sprintf("%s: all shards restore step %d", why, from.Step)
 	}
 	for id := range kintsugi.ServerID(s.cfg.Servers) {

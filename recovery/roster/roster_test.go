@@ -93,6 +93,9 @@ func describe(d Decision, now func(time.Time) string) string {
 		if v.Restore != "" {
 			fmt.Fprintf(&b, ", restore %s", v.Restore)
 		}
+		if v.Keeps != 0 {
+			fmt.Fprintf(&b, ", keeps what servers have of lines from %d on", v.Keeps)
+		}
 		fmt.Fprintf(&b, "\n  servers")
 		for _, m := range v.Servers {
 			fmt.Fprintf(&b, " %d@%d", m.Server, m.Incarnation)
@@ -170,6 +173,8 @@ func parseConfig(t testing.TB, line string) Config {
 			next(&cfg.ResumeFrom.Manifest)
 			next(&cfg.ResumeFrom.Step)
 			next(&cfg.ResumeFrom.Line)
+		case "partial":
+			cfg.Partial = true
 		case "forgive":
 			cfg.LapsesForgiven = true
 		default:
@@ -226,6 +231,7 @@ func TestEveryServerHasTheSameLoadAndEveryShardDifferentServers(t *testing.T) {
 func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View, d Decision)) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	cfg := Config{Servers: 1 + rng.IntN(4), LapsesForgiven: rng.IntN(2) == 0, Hold: time.Duration(rng.IntN(3)) * time.Second}
+	cfg.Partial = seed%2 == 1
 	cfg.Replicas = 1 + rng.IntN(cfg.Servers)
 	w := newWorld(t, cfg)
 	lives := make(map[kintsugi.ServerID]kintsugi.Incarnation)
@@ -323,6 +329,39 @@ func TestAViewIsPutExactlyWhenEverybodyIsThereAndSomebodyIsNotAsItSays(t *testin
 				t.Errorf("a view although nobody was lost: %s", d.Reason)
 			}
 		})
+	}
+}
+
+// A line keeps an earlier one exactly where somebody lives whom the view before names; and then all that were kept
+// since the line that restored everything.
+func TestALineKeepsTheOneBeforeWhereAServerOutlivesIt(t *testing.T) {
+	keeping, again := 0, 0
+	for seed := range uint64(300) {
+		storm(t, seed, func(w *world, before *kintsugi.View, d Decision) {
+			v := d.View
+			if v == nil {
+				return
+			}
+			want := kintsugi.Line(0)
+			if before != nil && w.cfg.Partial {
+				for i, m := range before.Servers {
+					if v.Servers[i].Incarnation != m.Incarnation {
+						continue
+					}
+					if want = before.Line; before.Keeps != 0 {
+						want = before.Keeps
+						again++
+					}
+					keeping++
+				}
+			}
+			if v.Keeps != want {
+				t.Errorf("after %+v comes %+v, which keeps line %d, want %d", before, v, v.Keeps, want)
+			}
+		})
+	}
+	if keeping < 100 || again < 100 {
+		t.Errorf("only %d lines keep one, %d more than one: the storm proves nothing", keeping, again)
 	}
 }
 

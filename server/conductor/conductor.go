@@ -98,6 +98,8 @@ type Conductor struct {
 	lives   map[kintsugi.Slot]kintsugi.Incarnation // newest that has said hello, whether or not it has left
 	change  uint64                                 // number of the newest Members message
 	known   []uint64                               // by shard: newest change it has answered
+	begins  *kintsugi.Step                         // where a line that keeps an earlier one begins; nil: not known, or another line
+	lost    map[kintsugi.ShardID][]kintsugi.Step   // by shard that was lost: the versions of its chunks
 	first   time.Time
 	started bool // every expected worker is in, or the grace is over
 	decided bool // it has decided a step itself
@@ -149,6 +151,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 		known:       make([]uint64, cfg.Shards),
 		members:     make(map[kintsugi.Slot]*member),
 		lives:       make(map[kintsugi.Slot]kintsugi.Incarnation),
+		lost:        make(map[kintsugi.ShardID][]kintsugi.Step),
 		save:        saving{every: cfg.SaveEvery},
 		lastRelease: now,
 	}, nil

@@ -36,6 +36,12 @@ func (s *saving) begin(step kintsugi.Step, shards int) {
 
 // handleSaved notes that a shard's part is durable. When all are, the run manifest may be published.
 func (c *Conductor) handleSaved(now time.Time, m kintsugi.Saved) {
+	if m.Running {
+		c.ready.Events = append(c.ready.Events, kintsugi.CheckpointEvent{
+			Line: c.cfg.Line, Step: m.Step, Running: true, Shard: m.Shard, Chunks: m.Chunks, Manifest: m.Manifest, Bytes: m.Bytes, Took: m.Took, Err: m.Err,
+		})
+		return
+	}
 	if c.save.step == nil || *c.save.step != m.Step || c.save.shards[m.Shard] != nil {
 		return // an answer to an earlier conductor, or a repetition
 	}

@@ -54,7 +54,9 @@ func (c *Conductor) handleTaken(now time.Time, m kintsugi.Taken) {
 			return
 		}
 	}
-	c.takeOver(now)
+	if c.adopted(m) {
+		c.takeOver(now)
+	}
 }
 
 // takeOver starts deciding: every shard has promised the fence. The shards' answers say where the run

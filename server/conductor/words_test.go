@@ -29,6 +29,8 @@ func describe(message any) string {
 			s += fmt.Sprintf(", record of step %d", c.Step)
 		}
 		return s
+	case kintsugi.Adopt:
+		return fmt.Sprintf("the line begins at step %d", m.Step)
 	case kintsugi.Members:
 		return fmt.Sprintf("members (change %d): %s", m.Change, countable(m.Countable))
 	case kintsugi.MembersKnown:

@@ -25,9 +25,11 @@ const (
 // Ready lists what the replica owes the world, to be carried out in field order.
 type Ready struct {
 	Free    []kintsugi.PushID         // drop the bytes of these pushes
+	Adopt   *kintsugi.Step            // what the replica waited with is this version from now on, and may be read
 	Publish *kintsugi.Step            // this applied version may be read from now on
 	Apply   *kintsugi.Commit          // start applying; report Applied when done
 	Save    *kintsugi.Step            // save this released version to the checkpoint, in the background
+	Run     *kintsugi.Step            // save some chunks of this one for the running checkpoint; report Ran
 	Replies []kintsugi.ReplicaMessage // to the conductor
 	Done    *kintsugi.Done            // the run is over
 }
@@ -42,6 +44,9 @@ type Replica struct {
 	released kintsugi.Step
 	applied  kintsugi.Step
 
+	standing kintsugi.Standing
+	lost     []kintsugi.Step // Lost: by chunk, the version that came back
+
 	open     *kintsugi.Commit // accepted and not applied yet
 	applying bool
 	records  []kintsugi.Commit // of the steps released and applied, at most two, ascending
@@ -53,6 +58,10 @@ type Replica struct {
 
 	saving map[kintsugi.Step]bool // saves under way
 	saved  *kintsugi.Saved        // the newest that went well, kept for a repetition
+
+	interval kintsugi.Step // between two saves for the running checkpoint; 0: there are none
+	running  bool          // one is under way
+	due      bool          // one was due meanwhile
 
 	ready Ready
 }
@@ -112,6 +121,11 @@ func (r *Replica) Handle(msg kintsugi.ControlMessage) bool {
 		r.release(m)
 	case kintsugi.Done:
 		r.ready.Done = &m
+	case kintsugi.Adopt:
+		if !r.obeys(m.Line, m.Fence) {
+			return false
+		}
+		r.adopt(m.Step)
 	default:
 		panic("shard: unknown control message")
 	}
@@ -129,16 +143,26 @@ func (r *Replica) take(m kintsugi.Take) bool {
 		return false
 	}
 	r.promised = m.Fence
-	t := kintsugi.Taken{Shard: r.id, Fence: m.Fence, Applied: r.applied, Released: r.released, Records: slices.Clone(r.records)}
+	r.reply(r.state())
+	return true
+}
+
+// state is what a conductor must know.
+func (r *Replica) state() kintsugi.Taken {
+	t := kintsugi.Taken{
+		Shard: r.id, Fence: r.promised, Applied: r.applied, Released: r.released, Records: slices.Clone(r.records),
+		Standing: r.standing, Saved: r.lost,
+	}
 	if r.open != nil {
 		t.Records = append(t.Records, *r.open)
 	}
-	r.reply(t)
-	return true
+	return t
 }
 
 func (r *Replica) commit(m kintsugi.Commit) {
 	switch {
+	case r.standing != kintsugi.Settled:
+		return // the line has not begun here
 	case m.Step != r.released+1:
 		return // released long ago, or a step whose predecessor this shard has not seen: Taken tells the conductor
 	case r.open != nil && r.open.Decided >= m.Decided:
@@ -196,6 +220,8 @@ func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, 
 
 func (r *Replica) release(m kintsugi.Released) {
 	switch {
+	case r.standing != kintsugi.Settled:
+		return
 	case m.Step <= r.released: // a repetition, or the wish to save a version that is already readable
 	case m.Step == r.released+1:
 		if r.applied != m.Step {
@@ -207,6 +233,7 @@ func (r *Replica) release(m kintsugi.Released) {
 		}
 		r.sweep()
 		r.ready.Publish = &m.Step
+		r.run()
 	default:
 		return
 	}

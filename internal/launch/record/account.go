@@ -29,10 +29,11 @@ type FailureCost struct {
 	// Equal to RecoverySeconds if no step was lost. Null: not reached.
 	CaughtUpSeconds Number `json:"caught_up_seconds"`
 
-	// PartialChunks and PartialRework tell of a partial recovery: chunks that came back older than
-	// the others, and the estimated steps to make up for it (null: none, or not estimated).
-	PartialChunks int    `json:"partial_chunks"`
-	PartialRework Number `json:"partial_rework_steps"`
+	// PartialChunks, PartialAge and PartialRework tell of a partial recovery: chunks that came back older than
+	// the others, by how many steps on average, and the estimated steps to make up for it (null: none, or not estimated).
+	PartialChunks int     `json:"partial_chunks"`
+	PartialAge    float64 `json:"partial_age_steps"`
+	PartialRework Number  `json:"partial_rework_steps"`
 }
 
 // Restore is a full restore: a new line began at a step before the newest released one, or at it.
@@ -69,6 +70,7 @@ type Summary struct {
 	BytesPulled     uint64 `json:"bytes_pulled"`
 	Checkpoints     int    `json:"checkpoints"`
 	CheckpointBytes uint64 `json:"checkpoint_bytes"`
+	RunningSaves    int    `json:"running_saves"` // of some chunks of one shard
 	FailedSaves     int    `json:"failed_saves"`
 
 	// ResidualsLost counts what error feedback kept and lost: the residual of a worker that died, and those
@@ -127,6 +129,10 @@ func (a *Account) Add(e Event) []*Recovery {
 		a.failure(e)
 	case *View:
 		if e.Line > a.line && a.line > 0 {
+			if e.Keeps != 0 {
+				a.goOn(e.Seconds, e.Line)
+				break
+			}
 			a.restore(e.Seconds, e.Line, e.RestoredStep)
 		}
 	case *Checkpoint:
@@ -134,8 +140,12 @@ func (a *Account) Add(e Event) []*Recovery {
 			a.total.FailedSaves++
 			break
 		}
-		a.total.Checkpoints++
 		a.total.CheckpointBytes += e.Bytes
+		if e.Running {
+			a.total.RunningSaves++
+		} else {
+			a.total.Checkpoints++
+		}
 	case *Evaluation:
 		a.testLoss, a.accuracy, a.evaluated = e.Loss, e.Accuracy, true
 	case *Partial:
@@ -168,23 +178,37 @@ func (a *Account) restore(seconds float64, line, restored uint64) {
 	a.restores = append(a.restores, Restore{Seconds: seconds, Line: line, RestoredStep: restored, LostSteps: lost})
 	a.total.ReworkSteps += lost
 	a.total.ResidualsLost += a.residuals
-	i := a.culprit()
+	i := a.waitAgain(seconds)
 	if i >= 0 {
-		c := &a.costs[i]
-		if c.RecoverySeconds.Known() {
-			// A step was committed before the death was complete; the restore shows that it was no recovery.
-			c.RecoverySeconds, c.CaughtUpSeconds = Unknown(), Unknown()
-			if !a.out {
-				a.out, a.outageFrom = true, seconds
-			}
-		}
-		c.LostSteps += lost
-		c.RestoredStep = restored
+		a.costs[i].LostSteps += lost
+		a.costs[i].RestoredStep = restored
 	}
 	if lost > 0 && i >= 0 {
 		a.debts = append(a.debts, debt{step: a.newest, cost: i})
 	}
 	a.line, a.newest, a.released = line, restored, -1
+}
+
+// waitAgain returns the failure that a new line is charged to, or -1. If a step was committed before the death was
+// complete, the line shows that it was no recovery.
+func (a *Account) waitAgain(seconds float64) int {
+	i := a.culprit()
+	if i < 0 {
+		return i
+	}
+	if c := &a.costs[i]; c.RecoverySeconds.Known() {
+		c.RecoverySeconds, c.CaughtUpSeconds = Unknown(), Unknown()
+		if !a.out {
+			a.out, a.outageFrom = true, seconds
+		}
+	}
+	return i
+}
+
+// goOn books a line that begins where the one before ended: no step is lost.
+func (a *Account) goOn(seconds float64, line uint64) {
+	a.waitAgain(seconds)
+	a.line, a.released = line, -1
 }
 
 // culprit returns the failure that a restore is charged to: the first server failure that waits for
@@ -213,6 +237,10 @@ func (a *Account) culprit() int {
 func (a *Account) partial(e *Partial) {
 	for i, c := range slices.Backward(a.costs) {
 		if c.Part == e.Part {
+			if e.MeanAge.Known() && e.Chunks > 0 {
+				all := c.PartialAge*float64(c.PartialChunks) + float64(e.MeanAge)*float64(e.Chunks)
+				a.costs[i].PartialAge = math.Round(all/float64(c.PartialChunks+e.Chunks)*1e3) / 1e3
+			}
 			a.costs[i].PartialChunks += e.Chunks
 			if e.ReworkSteps.Known() {
 				a.costs[i].PartialRework = e.ReworkSteps

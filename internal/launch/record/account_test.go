@@ -31,6 +31,48 @@ func fails(part string, at, seen float64, step uint64) []Event {
 	return []Event{&Failure{At: At{at}, SeenSeconds: seen, Part: part, Cause: "killed by a fault", Injected: true, Step: step}}
 }
 
+func TestAPartialRestoreTakesNoStepBack(t *testing.T) {
+	s := tally(
+		steps(1, 1, 10, 1),                // steps 1 to 10 at 1 s to 10 s
+		fails("server/1", 10.2, 10.4, 10), // killed after step 10
+		[]Event{
+			&View{At: At{11}, Line: 2, Keeps: 1, RestoredStep: 6}, // where a chunk comes from that was not saved since
+			&Partial{At: At{11.5}, Part: "server/1", Line: 2, AdoptedStep: 10, Chunks: 3, OldestStep: 6, MeanAge: 2},
+		},
+		steps(2, 11, 14, 12), // step 11 at 12 s
+	).Summary()
+	want := FailureCost{Part: "server/1", Cause: "killed by a fault", Injected: true, Seconds: 10.2, Step: 10,
+		RecoverySeconds: 1.8, CaughtUpSeconds: 1.8, PartialChunks: 3, PartialAge: 2}
+	got := s.Failures[0]
+	if got.PartialRework = 0; len(s.Failures) != 1 || got != want {
+		t.Errorf("got  %+v\nwant %+v", s.Failures, want)
+	}
+	if len(s.Restores) > 0 || s.ReworkSteps > 0 || s.ReworkSeconds > 0 || s.OutageSeconds != 1.8 || s.Steps != 14 {
+		t.Errorf("restores %+v, rework %d steps, %v s, outage %v s, %d steps; want none, 0, 0, 1.8, 14", s.Restores, s.ReworkSteps, s.ReworkSeconds, s.OutageSeconds, s.Steps)
+	}
+}
+
+// A step that was committed before the server was quite dead is no sign that anybody has taken its place.
+func TestAStepBeforeAPartialRestoreIsNoRecovery(t *testing.T) {
+	s := tally(
+		steps(1, 1, 3, 1),
+		fails("server/1", 3, 3, 3),
+		steps(1, 4, 4, 5),
+		[]Event{&View{At: At{6}, Line: 2, Keeps: 1}},
+		steps(2, 5, 6, 8),
+	).Summary()
+	if f := s.Failures[0]; f.RecoverySeconds != 5 || f.LostSteps > 0 {
+		t.Errorf("%+v; want the recovery at 8 s", f)
+	}
+}
+
+func TestSavesOfSomeChunksAreNoCheckpoints(t *testing.T) {
+	s := tally([]Event{&Checkpoint{Bytes: 100}, &Checkpoint{Bytes: 10, Running: true}, &Checkpoint{Bytes: 5, Running: true}, &Checkpoint{Running: true, Error: "full"}}).Summary()
+	if s.Checkpoints != 1 || s.RunningSaves != 2 || s.CheckpointBytes != 115 || s.FailedSaves != 1 {
+		t.Errorf("%d checkpoints, %d running saves, %d bytes, %d failed; want 1, 2, 115, 1", s.Checkpoints, s.RunningSaves, s.CheckpointBytes, s.FailedSaves)
+	}
+}
+
 func TestAFullRestoreCostsItsOutageAndItsRework(t *testing.T) {
 	s := tally(
 		steps(1, 1, 10, 1),                // steps 1 to 10 at 1 s to 10 s

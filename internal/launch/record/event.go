@@ -137,16 +137,21 @@ type View struct {
 	Fence        uint64   `json:"fence"`
 	Servers      []string `json:"servers"` // by place: "server/0 incarnation 2"
 	Conductor    uint32   `json:"conductor"`
+	Keeps        uint64   `json:"keeps,omitempty"`   // the line goes on with what servers have in memory of lines from this one on
 	Restore      string   `json:"restore,omitempty"` // manifest that the line starts from
 	RestoredStep uint64   `json:"restored_step"`
 	Reason       string   `json:"reason"`
 }
 
-// Checkpoint (kind "checkpoint") is a published run manifest, or a save that went wrong.
+// Checkpoint (kind "checkpoint") is a published run manifest, or chunks of one shard that were saved for the running
+// checkpoint, or a save that went wrong.
 type Checkpoint struct {
 	At
 	Line        uint64  `json:"line"`
 	Step        uint64  `json:"step"`
+	Running     bool    `json:"running,omitempty"` // of the running checkpoint
+	Shard       uint32  `json:"shard,omitempty"`   // if running
+	Chunks      uint32  `json:"chunks,omitempty"`  // if running
 	Manifest    string  `json:"manifest"`
 	Bytes       uint64  `json:"bytes"`
 	TookSeconds float64 `json:"took_seconds"`
@@ -158,9 +163,12 @@ type Checkpoint struct {
 type Partial struct {
 	At
 	Part        string `json:"part"`
-	Chunks      int    `json:"chunks"` // restored
+	Line        uint64 `json:"line"`         // that begins with it
+	AdoptedStep uint64 `json:"adopted_step"` // at which the line begins
+	Chunks      int    `json:"chunks"`       // restored
 	OldestStep  uint64 `json:"oldest_step"`
-	ReworkSteps Number `json:"rework_steps"` // estimated; null if not
+	MeanAge     Number `json:"mean_age_steps"` // of the chunks; null: there are none
+	ReworkSteps Number `json:"rework_steps"`   // estimated; null if not
 }
 
 // Evaluation (kind "evaluation") measures a version on data that is not trained on.
@@ -270,13 +278,20 @@ func StepOf(e kintsugi.StepEvent) *Step {
 // CheckpointOf returns the event of a checkpoint. Its time is left to the Recorder.
 func CheckpointOf(e kintsugi.CheckpointEvent) *Checkpoint {
 	return &Checkpoint{Line: uint64(e.Line), Step: uint64(e.Step), Manifest: e.Manifest, Bytes: e.Bytes,
-		TookSeconds: round(e.Took.Seconds()), Error: e.Err}
+		TookSeconds: round(e.Took.Seconds()), Error: e.Err, Running: e.Running, Shard: uint32(e.Shard), Chunks: e.Chunks}
+}
+
+// PartialOf returns the event of a shard that came back from the running checkpoint. Its time is left to the
+// Recorder. With one replica shard i is what server i holds.
+func PartialOf(e kintsugi.PartialEvent) *Partial {
+	return &Partial{Part: fmt.Sprintf("server/%d", e.Shard), Line: uint64(e.Line), AdoptedStep: uint64(e.Step), Chunks: int(e.Chunks),
+		OldestStep: uint64(e.Oldest), MeanAge: Number(float64(e.Age) / float64(e.Chunks)), ReworkSteps: Unknown()}
 }
 
 // ViewOf returns the event of a view. Its time is left to the Recorder.
 func ViewOf(v kintsugi.View) *View {
 	e := &View{Number: uint64(v.Number), Line: uint64(v.Line), Fence: uint64(v.Fence), Servers: make([]string, len(v.Servers)),
-		Conductor: uint32(v.Conductor), Restore: v.Restore, RestoredStep: uint64(v.RestoreStep), Reason: v.Reason}
+		Conductor: uint32(v.Conductor), Keeps: uint64(v.Keeps), Restore: v.Restore, RestoredStep: uint64(v.RestoreStep), Reason: v.Reason}
 	for i, m := range v.Servers {
 		e.Servers[i] = fmt.Sprintf("server/%d incarnation %d", m.Server, m.Incarnation)
 	}

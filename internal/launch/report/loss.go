@@ -134,11 +134,14 @@ func (s *story) accuracyPanel(f *figure, spans [][2]float64, x func(record.Evalu
 	p.track("accuracy", " %", 1, 100, points)
 }
 
-// checkpointMarks puts a small diamond on the axis for each checkpoint, as far as they can be told apart.
+// checkpointMarks puts a small diamond on the axis for each full checkpoint and each save that failed, as far as they can be told apart.
 func (s *story) checkpointMarks(p *panel, x func(record.Checkpoint) float64) {
 	last := math.Inf(-1)
 	for _, c := range s.run.Checkpoints {
 		at := p.x.at(x(c))
+		if c.Running && c.Error == "" { // every few steps: they would hide the others
+			continue
+		}
 		if at-last < 5 && at >= last {
 			continue
 		}

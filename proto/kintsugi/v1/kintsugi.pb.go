@@ -312,6 +312,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Commit
 	//	*ControlMessage_Released
 	//	*ControlMessage_Done
+	//	*ControlMessage_Adopt
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -406,6 +407,15 @@ func (x *ControlMessage) GetDone() *Done {
 	return nil
 }
 
+func (x *ControlMessage) GetAdopt() *Adopt {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Adopt); ok {
+			return x.Adopt
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -430,6 +440,10 @@ type ControlMessage_Done struct {
 	Done *Done `protobuf:"bytes,6,opt,name=done,proto3,oneof"`
 }
 
+type ControlMessage_Adopt struct {
+	Adopt *Adopt `protobuf:"bytes,7,opt,name=adopt,proto3,oneof"`
+}
+
 func (*ControlMessage_Take) isControlMessage_Kind() {}
 
 func (*ControlMessage_Members) isControlMessage_Kind() {}
@@ -439,6 +453,8 @@ func (*ControlMessage_Commit) isControlMessage_Kind() {}
 func (*ControlMessage_Released) isControlMessage_Kind() {}
 
 func (*ControlMessage_Done) isControlMessage_Kind() {}
+
+func (*ControlMessage_Adopt) isControlMessage_Kind() {}
 
 type ReplicaMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -643,6 +659,7 @@ type RunEvent struct {
 	//	*RunEvent_Step
 	//	*RunEvent_Checkpoint
 	//	*RunEvent_Done
+	//	*RunEvent_Partial
 	Kind          isRunEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -712,6 +729,15 @@ func (x *RunEvent) GetDone() *Done {
 	return nil
 }
 
+func (x *RunEvent) GetPartial() *PartialEvent {
+	if x != nil {
+		if x, ok := x.Kind.(*RunEvent_Partial); ok {
+			return x.Partial
+		}
+	}
+	return nil
+}
+
 type isRunEvent_Kind interface {
 	isRunEvent_Kind()
 }
@@ -728,11 +754,17 @@ type RunEvent_Done struct {
 	Done *Done `protobuf:"bytes,3,opt,name=done,proto3,oneof"`
 }
 
+type RunEvent_Partial struct {
+	Partial *PartialEvent `protobuf:"bytes,4,opt,name=partial,proto3,oneof"`
+}
+
 func (*RunEvent_Step) isRunEvent_Kind() {}
 
 func (*RunEvent_Checkpoint) isRunEvent_Kind() {}
 
 func (*RunEvent_Done) isRunEvent_Kind() {}
+
+func (*RunEvent_Partial) isRunEvent_Kind() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1477,6 +1509,8 @@ type Taken struct {
 	Applied       uint64                 `protobuf:"varint,3,opt,name=applied,proto3" json:"applied,omitempty"`
 	Released      uint64                 `protobuf:"varint,4,opt,name=released,proto3" json:"released,omitempty"`
 	Records       []*Commit              `protobuf:"bytes,5,rep,name=records,proto3" json:"records,omitempty"`
+	Standing      uint32                 `protobuf:"varint,6,opt,name=standing,proto3" json:"standing,omitempty"`
+	Saved         []uint64               `protobuf:"varint,7,rep,packed,name=saved,proto3" json:"saved,omitempty"` // by chunk, if standing is lost
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1546,6 +1580,80 @@ func (x *Taken) GetRecords() []*Commit {
 	return nil
 }
 
+func (x *Taken) GetStanding() uint32 {
+	if x != nil {
+		return x.Standing
+	}
+	return 0
+}
+
+func (x *Taken) GetSaved() []uint64 {
+	if x != nil {
+		return x.Saved
+	}
+	return nil
+}
+
+type Adopt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
+	Fence         uint64                 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Adopt) Reset() {
+	*x = Adopt{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Adopt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Adopt) ProtoMessage() {}
+
+func (x *Adopt) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Adopt.ProtoReflect.Descriptor instead.
+func (*Adopt) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Adopt) GetLine() uint64 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *Adopt) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *Adopt) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
 // Products are packed by chunk; the last two are empty unless the commit asked for them.
 type Stable struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
@@ -1564,7 +1672,7 @@ type Stable struct {
 
 func (x *Stable) Reset() {
 	*x = Stable{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1684,7 @@ func (x *Stable) String() string {
 func (*Stable) ProtoMessage() {}
 
 func (x *Stable) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1697,7 @@ func (x *Stable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stable.ProtoReflect.Descriptor instead.
 func (*Stable) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Stable) GetShard() uint32 {
@@ -1668,7 +1776,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +1788,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +1801,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Released) GetLine() uint64 {
@@ -1742,7 +1850,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +1862,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +1875,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Refused) GetPush() *PushID {
@@ -1802,7 +1910,7 @@ type Received struct {
 
 func (x *Received) Reset() {
 	*x = Received{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1922,7 @@ func (x *Received) String() string {
 func (*Received) ProtoMessage() {}
 
 func (x *Received) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1935,7 @@ func (x *Received) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Received.ProtoReflect.Descriptor instead.
 func (*Received) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Received) GetPush() *PushID {
@@ -1859,13 +1967,15 @@ type Saved struct {
 	Bytes         uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	TookNanos     int64                  `protobuf:"varint,5,opt,name=took_nanos,json=tookNanos,proto3" json:"took_nanos,omitempty"`
 	Err           string                 `protobuf:"bytes,6,opt,name=err,proto3" json:"err,omitempty"`
+	Running       bool                   `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
+	Chunks        uint32                 `protobuf:"varint,8,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1987,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2000,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Saved) GetShard() uint32 {
@@ -1935,6 +2045,20 @@ func (x *Saved) GetErr() string {
 	return ""
 }
 
+func (x *Saved) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *Saved) GetChunks() uint32 {
+	if x != nil {
+		return x.Chunks
+	}
+	return 0
+}
+
 type Done struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Step          uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
@@ -1945,7 +2069,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2081,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2094,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Done) GetStep() uint64 {
@@ -1998,7 +2122,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2134,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2147,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadRequest) GetLine() uint64 {
@@ -2057,7 +2181,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2069,7 +2193,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2082,7 +2206,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchRequest) GetLine() uint64 {
@@ -2123,7 +2247,7 @@ type StepEvent struct {
 
 func (x *StepEvent) Reset() {
 	*x = StepEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2259,7 @@ func (x *StepEvent) String() string {
 func (*StepEvent) ProtoMessage() {}
 
 func (x *StepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2272,7 @@ func (x *StepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepEvent.ProtoReflect.Descriptor instead.
 func (*StepEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StepEvent) GetLine() uint64 {
@@ -2271,13 +2395,16 @@ type CheckpointEvent struct {
 	Bytes         uint64                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	TookNanos     int64                  `protobuf:"varint,5,opt,name=took_nanos,json=tookNanos,proto3" json:"took_nanos,omitempty"`
 	Err           string                 `protobuf:"bytes,6,opt,name=err,proto3" json:"err,omitempty"`
+	Running       bool                   `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
+	Shard         uint32                 `protobuf:"varint,8,opt,name=shard,proto3" json:"shard,omitempty"`
+	Chunks        uint32                 `protobuf:"varint,9,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckpointEvent) Reset() {
 	*x = CheckpointEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2416,7 @@ func (x *CheckpointEvent) String() string {
 func (*CheckpointEvent) ProtoMessage() {}
 
 func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2429,7 @@ func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointEvent.ProtoReflect.Descriptor instead.
 func (*CheckpointEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CheckpointEvent) GetLine() uint64 {
@@ -2347,6 +2474,111 @@ func (x *CheckpointEvent) GetErr() string {
 	return ""
 }
 
+func (x *CheckpointEvent) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+func (x *CheckpointEvent) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *CheckpointEvent) GetChunks() uint32 {
+	if x != nil {
+		return x.Chunks
+	}
+	return 0
+}
+
+type PartialEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
+	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Shard         uint32                 `protobuf:"varint,3,opt,name=shard,proto3" json:"shard,omitempty"`
+	Chunks        uint32                 `protobuf:"varint,4,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	Oldest        uint64                 `protobuf:"varint,5,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	Age           uint64                 `protobuf:"varint,6,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartialEvent) Reset() {
+	*x = PartialEvent{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartialEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartialEvent) ProtoMessage() {}
+
+func (x *PartialEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartialEvent.ProtoReflect.Descriptor instead.
+func (*PartialEvent) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *PartialEvent) GetLine() uint64 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *PartialEvent) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *PartialEvent) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *PartialEvent) GetChunks() uint32 {
+	if x != nil {
+		return x.Chunks
+	}
+	return 0
+}
+
+func (x *PartialEvent) GetOldest() uint64 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+func (x *PartialEvent) GetAge() uint64 {
+	if x != nil {
+		return x.Age
+	}
+	return 0
+}
+
 var File_kintsugi_v1_kintsugi_proto protoreflect.FileDescriptor
 
 const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
@@ -2367,14 +2599,15 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\breleased\x18\x02 \x01(\v2\x15.kintsugi.v1.ReleasedH\x00R\breleased\x120\n" +
 	"\arefused\x18\x03 \x01(\v2\x14.kintsugi.v1.RefusedH\x00R\arefused\x12'\n" +
 	"\x04done\x18\x04 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04doneB\x06\n" +
-	"\x04kind\"\x96\x02\n" +
+	"\x04kind\"\xc2\x02\n" +
 	"\x0eControlMessage\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12'\n" +
 	"\x04take\x18\x02 \x01(\v2\x11.kintsugi.v1.TakeH\x00R\x04take\x120\n" +
 	"\amembers\x18\x03 \x01(\v2\x14.kintsugi.v1.MembersH\x00R\amembers\x12-\n" +
 	"\x06commit\x18\x04 \x01(\v2\x13.kintsugi.v1.CommitH\x00R\x06commit\x123\n" +
 	"\breleased\x18\x05 \x01(\v2\x15.kintsugi.v1.ReleasedH\x00R\breleased\x12'\n" +
-	"\x04done\x18\x06 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04doneB\x06\n" +
+	"\x04done\x18\x06 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04done\x12*\n" +
+	"\x05adopt\x18\a \x01(\v2\x12.kintsugi.v1.AdoptH\x00R\x05adoptB\x06\n" +
 	"\x04kind\"\xe1\x01\n" +
 	"\x0eReplicaMessage\x12*\n" +
 	"\x05taken\x18\x01 \x01(\v2\x12.kintsugi.v1.TakenH\x00R\x05taken\x12@\n" +
@@ -2385,13 +2618,14 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\vHeadMessage\x123\n" +
 	"\breceived\x18\x01 \x01(\v2\x15.kintsugi.v1.ReceivedH\x00R\breceived\x120\n" +
 	"\arefused\x18\x02 \x01(\v2\x14.kintsugi.v1.RefusedH\x00R\arefusedB\x06\n" +
-	"\x04kind\"\xa9\x01\n" +
+	"\x04kind\"\xe0\x01\n" +
 	"\bRunEvent\x12,\n" +
 	"\x04step\x18\x01 \x01(\v2\x16.kintsugi.v1.StepEventH\x00R\x04step\x12>\n" +
 	"\n" +
 	"checkpoint\x18\x02 \x01(\v2\x1c.kintsugi.v1.CheckpointEventH\x00R\n" +
 	"checkpoint\x12'\n" +
-	"\x04done\x18\x03 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04doneB\x06\n" +
+	"\x04done\x18\x03 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04done\x125\n" +
+	"\apartial\x18\x04 \x01(\v2\x19.kintsugi.v1.PartialEventH\x00R\apartialB\x06\n" +
 	"\x04kind\"\x83\x01\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x14\n" +
@@ -2449,13 +2683,19 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04Take\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +
-	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\x98\x01\n" +
+	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\xca\x01\n" +
 	"\x05Taken\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x18\n" +
 	"\aapplied\x18\x03 \x01(\x04R\aapplied\x12\x1a\n" +
 	"\breleased\x18\x04 \x01(\x04R\breleased\x12-\n" +
-	"\arecords\x18\x05 \x03(\v2\x13.kintsugi.v1.CommitR\arecords\"\x9a\x02\n" +
+	"\arecords\x18\x05 \x03(\v2\x13.kintsugi.v1.CommitR\arecords\x12\x1a\n" +
+	"\bstanding\x18\x06 \x01(\rR\bstanding\x12\x14\n" +
+	"\x05saved\x18\a \x03(\x04R\x05saved\"E\n" +
+	"\x05Adopt\x12\x12\n" +
+	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
+	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\"\x9a\x02\n" +
 	"\x06Stable\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
@@ -2480,7 +2720,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\bReceived\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x12\n" +
-	"\x04view\x18\x03 \x01(\x04R\x04view\"\x94\x01\n" +
+	"\x04view\x18\x03 \x01(\x04R\x04view\"\xc6\x01\n" +
 	"\x05Saved\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
@@ -2488,7 +2728,9 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x1d\n" +
 	"\n" +
 	"took_nanos\x18\x05 \x01(\x03R\ttookNanos\x12\x10\n" +
-	"\x03err\x18\x06 \x01(\tR\x03err\"2\n" +
+	"\x03err\x18\x06 \x01(\tR\x03err\x12\x18\n" +
+	"\arunning\x18\a \x01(\bR\arunning\x12\x16\n" +
+	"\x06chunks\x18\b \x01(\rR\x06chunks\"2\n" +
 	"\x04Done\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"R\n" +
@@ -2518,7 +2760,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\vapply_nanos\x18\x0e \x01(\x03R\n" +
 	"applyNanos\x12\x16\n" +
 	"\x06pushed\x18\x0f \x01(\x04R\x06pushed\x12\x16\n" +
-	"\x06pulled\x18\x10 \x01(\x04R\x06pulled\"\x9c\x01\n" +
+	"\x06pulled\x18\x10 \x01(\x04R\x06pulled\"\xe4\x01\n" +
 	"\x0fCheckpointEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
@@ -2526,7 +2768,17 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x1d\n" +
 	"\n" +
 	"took_nanos\x18\x05 \x01(\x03R\ttookNanos\x12\x10\n" +
-	"\x03err\x18\x06 \x01(\tR\x03err2\x8f\x01\n" +
+	"\x03err\x18\x06 \x01(\tR\x03err\x12\x18\n" +
+	"\arunning\x18\a \x01(\bR\arunning\x12\x14\n" +
+	"\x05shard\x18\b \x01(\rR\x05shard\x12\x16\n" +
+	"\x06chunks\x18\t \x01(\rR\x06chunks\"\x8e\x01\n" +
+	"\fPartialEvent\x12\x12\n" +
+	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x14\n" +
+	"\x05shard\x18\x03 \x01(\rR\x05shard\x12\x16\n" +
+	"\x06chunks\x18\x04 \x01(\rR\x06chunks\x12\x16\n" +
+	"\x06oldest\x18\x05 \x01(\x04R\x06oldest\x12\x10\n" +
+	"\x03age\x18\x06 \x01(\x04R\x03age2\x8f\x01\n" +
 	"\tConductor\x12E\n" +
 	"\x04Work\x12\x1a.kintsugi.v1.WorkerMessage\x1a\x1d.kintsugi.v1.ConductorMessage(\x010\x01\x12;\n" +
 	"\x05Watch\x12\x19.kintsugi.v1.WatchRequest\x1a\x15.kintsugi.v1.RunEvent0\x012R\n" +
@@ -2545,7 +2797,7 @@ func file_kintsugi_v1_kintsugi_proto_rawDescGZIP() []byte {
 	return file_kintsugi_v1_kintsugi_proto_rawDescData
 }
 
-var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*PushID)(nil),           // 0: kintsugi.v1.PushID
 	(*WorkerMessage)(nil),    // 1: kintsugi.v1.WorkerMessage
@@ -2565,60 +2817,64 @@ var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*MembersKnown)(nil),     // 15: kintsugi.v1.MembersKnown
 	(*Take)(nil),             // 16: kintsugi.v1.Take
 	(*Taken)(nil),            // 17: kintsugi.v1.Taken
-	(*Stable)(nil),           // 18: kintsugi.v1.Stable
-	(*Released)(nil),         // 19: kintsugi.v1.Released
-	(*Refused)(nil),          // 20: kintsugi.v1.Refused
-	(*Received)(nil),         // 21: kintsugi.v1.Received
-	(*Saved)(nil),            // 22: kintsugi.v1.Saved
-	(*Done)(nil),             // 23: kintsugi.v1.Done
-	(*ReadRequest)(nil),      // 24: kintsugi.v1.ReadRequest
-	(*WatchRequest)(nil),     // 25: kintsugi.v1.WatchRequest
-	(*StepEvent)(nil),        // 26: kintsugi.v1.StepEvent
-	(*CheckpointEvent)(nil),  // 27: kintsugi.v1.CheckpointEvent
+	(*Adopt)(nil),            // 18: kintsugi.v1.Adopt
+	(*Stable)(nil),           // 19: kintsugi.v1.Stable
+	(*Released)(nil),         // 20: kintsugi.v1.Released
+	(*Refused)(nil),          // 21: kintsugi.v1.Refused
+	(*Received)(nil),         // 22: kintsugi.v1.Received
+	(*Saved)(nil),            // 23: kintsugi.v1.Saved
+	(*Done)(nil),             // 24: kintsugi.v1.Done
+	(*ReadRequest)(nil),      // 25: kintsugi.v1.ReadRequest
+	(*WatchRequest)(nil),     // 26: kintsugi.v1.WatchRequest
+	(*StepEvent)(nil),        // 27: kintsugi.v1.StepEvent
+	(*CheckpointEvent)(nil),  // 28: kintsugi.v1.CheckpointEvent
+	(*PartialEvent)(nil),     // 29: kintsugi.v1.PartialEvent
 }
 var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	7,  // 0: kintsugi.v1.WorkerMessage.hello:type_name -> kintsugi.v1.Hello
 	9,  // 1: kintsugi.v1.WorkerMessage.ticket:type_name -> kintsugi.v1.Ticket
 	8,  // 2: kintsugi.v1.ConductorMessage.admitted:type_name -> kintsugi.v1.Admitted
-	19, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
-	20, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
-	23, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
+	20, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
+	21, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
+	24, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
 	16, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
 	14, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
 	13, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
-	19, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
-	23, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
-	17, // 11: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
-	15, // 12: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
-	18, // 13: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
-	22, // 14: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
-	21, // 15: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
-	20, // 16: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
-	26, // 17: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
-	27, // 18: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
-	23, // 19: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
-	0,  // 20: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
-	0,  // 21: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
-	10, // 22: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
-	12, // 23: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
-	11, // 24: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
-	11, // 25: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
-	13, // 26: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
-	0,  // 27: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
-	0,  // 28: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
-	0,  // 29: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
-	0,  // 30: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	1,  // 31: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	25, // 32: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 33: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 34: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	6,  // 35: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 36: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	34, // [34:37] is the sub-list for method output_type
-	31, // [31:34] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	20, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
+	24, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
+	18, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
+	17, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
+	15, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
+	19, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
+	23, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
+	22, // 16: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
+	21, // 17: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
+	27, // 18: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
+	28, // 19: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
+	24, // 20: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
+	29, // 21: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
+	0,  // 22: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
+	0,  // 23: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
+	10, // 24: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
+	12, // 25: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
+	11, // 26: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
+	11, // 27: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
+	13, // 28: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
+	0,  // 29: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
+	0,  // 30: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
+	0,  // 31: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
+	0,  // 32: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
+	1,  // 33: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	26, // 34: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 35: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 36: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	6,  // 37: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 38: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	36, // [36:39] is the sub-list for method output_type
+	33, // [33:36] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }
@@ -2642,6 +2898,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 		(*ControlMessage_Commit)(nil),
 		(*ControlMessage_Released)(nil),
 		(*ControlMessage_Done)(nil),
+		(*ControlMessage_Adopt)(nil),
 	}
 	file_kintsugi_v1_kintsugi_proto_msgTypes[4].OneofWrappers = []any{
 		(*ReplicaMessage_Taken)(nil),
@@ -2657,6 +2914,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 		(*RunEvent_Step)(nil),
 		(*RunEvent_Checkpoint)(nil),
 		(*RunEvent_Done)(nil),
+		(*RunEvent_Partial)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2664,7 +2922,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kintsugi_v1_kintsugi_proto_rawDesc), len(file_kintsugi_v1_kintsugi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

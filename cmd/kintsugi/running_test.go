@@ -1,0 +1,205 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
+)
+
+// shelf is the checkpoint of a run of one server, whose shard it moves.
+type shelf struct {
+	t     *testing.T
+	store *checkpoints
+	view  kintsugi.View
+	shard server.Shard
+}
+
+// newShelf begins a run with these knobs.
+func newShelf(t *testing.T, fs vfs.FS, recovery string) *shelf {
+	t.Helper()
+	s := &settings{}
+	s.register(newFlagSet("test"))
+	s.Model, s.Recovery, s.Optimizer = "qp:dimension=4000", recovery, "momentum"
+	p, err := describe(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &shelf{t: t, store: &checkpoints{settings: s, problem: p, fs: fs, dir: "store", device: kernels.Host, log: slog.New(slog.NewTextHandler(io.Discard, nil))}}
+	x.view = kintsugi.View{Number: 1, Line: 1, Fence: 1}
+	x.shard = x.blank()
+	if err := x.store.load(t.Context(), x.view, &x.shard); err != nil {
+		t.Fatal(err)
+	}
+	x.shard.Taken = nil // from here on all chunks take every step
+	return x
+}
+
+// blank returns an empty shard of all chunks.
+func (x *shelf) blank() server.Shard {
+	n := x.store.problem.layout.Values
+	chunks := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(x.store.problem.layout.Chunks))}
+	return server.Shard{Chunks: chunks, Line: 1, Rule: kintsugi.RuleMomentum, Params: make([]float32, n), State: [][]float32{make([]float32, n)}}
+}
+
+// move makes the version of a step: it adds to the values of some chunks.
+func (x *shelf) move(step kintsugi.Step, by float32, chunks ...kintsugi.ChunkID) {
+	x.shard.Step = step
+	for _, id := range chunks {
+		c := x.store.problem.layout.Chunks[id]
+		for i := c.Lo; i < c.Hi; i++ {
+			x.shard.Params[i] += by
+			x.shard.State[0][i] = float32(step)
+		}
+	}
+}
+
+func (x *shelf) save() server.RunningSave {
+	x.t.Helper()
+	s, err := x.store.saveRunning(x.t.Context(), x.view, x.shard)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return s
+}
+
+// back returns the shard as another server would get it back on the next line, and the versions of its chunks.
+func (x *shelf) back() (server.Shard, []kintsugi.Step) {
+	x.t.Helper()
+	other := &checkpoints{settings: x.store.settings, problem: x.store.problem, fs: x.store.fs, dir: x.store.dir, device: kernels.Host, log: x.store.log}
+	s := x.blank()
+	s.Line = 2
+	saved, err := other.loadRunning(x.t.Context(), kintsugi.View{Number: 2, Line: 2, Fence: 2, Keeps: 1}, &s)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return s, saved
+}
+
+func TestWhatMovesMostIsSavedFirstAndComesBack(t *testing.T) {
+	x := newShelf(t, vfs.NewMem(), "scar:1/8,16")
+	initial := slices.Clone(x.shard.Params)
+	if s := x.save(); s.Chunks != 0 {
+		t.Errorf("nothing has moved, and %d chunks are saved", s.Chunks)
+	}
+	x.move(2, 0.25, 5, 100, 7)
+	x.move(2, 0.5, 9)
+	if s := x.save(); s.Chunks != 4 || s.Bytes == 0 || s.Manifest == "" {
+		t.Errorf("4 chunks have moved: %+v", s)
+	}
+	x.move(3, 1, 9)
+	got, saved := x.back()
+	for i, step := range saved {
+		c := x.store.problem.layout.Chunks[i]
+		want, state := initial[c.Lo], float32(0)
+		if slices.Contains([]int{5, 100, 7, 9}, i) {
+			want, state = initial[c.Lo]+0.25, 2
+		}
+		if i == 9 {
+			want = initial[c.Lo] + 0.5
+		}
+		if float32(step) != state || got.Taken[i] != uint64(state) || got.Params[c.Lo] != want || got.State[0][c.Lo] != state {
+			t.Errorf("chunk %d comes back as version %d after %d steps, value %v and state %v; want %v and %v", i, step, got.Taken[i], got.Params[c.Lo], got.State[0][c.Lo], want, state)
+		}
+	}
+}
+
+// An eighth of the bytes in an eighth of the period: what moved less waits, and nothing waits for ever.
+func TestARunningCheckpointTakesTheBytesOfAFullOneInAPeriod(t *testing.T) {
+	x := newShelf(t, vfs.NewMem(), "scar:1/8,16")
+	n := len(x.store.problem.layout.Chunks)
+	all := make([]kintsugi.ChunkID, n)
+	for i := range all {
+		all[i] = kintsugi.ChunkID(i)
+	}
+	chunks := 0
+	const periods = 6
+	for step := kintsugi.Step(1); step <= periods*16; step++ {
+		x.move(step, 0.001, all...)
+		x.move(step, 1, all[:n/8]...) // these always move furthest
+		if step%2 == 0 {
+			chunks += x.save().Chunks
+		}
+	}
+	if most := periods * n; chunks > most || chunks < most-n/8-1 {
+		t.Errorf("%d chunks are saved in %d periods, there are %d", chunks, periods, n)
+	}
+	_, saved := x.back()
+	if oldest := slices.Min(saved); x.shard.Step-oldest > (ages+1)*16+2*2 {
+		t.Errorf("a chunk is of version %d at step %d", oldest, x.shard.Step)
+	}
+	if files := x.count("segment"); files > 4*8*(ages+2) {
+		t.Errorf("%d segments are kept", files)
+	}
+}
+
+func (x *shelf) count(folder string) int {
+	x.t.Helper()
+	names, err := x.store.fs.List("store/" + folder)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return len(names)
+}
+
+// A store that fails is said, and what could not be saved goes first when it answers again.
+func TestASaveThatFailsIsMadeUpFor(t *testing.T) {
+	disk := &flaky{FS: vfs.NewMem()}
+	x := newShelf(t, disk, "scar:1/8,16")
+	disk.broken = true
+	x.move(2, 1, 3)
+	if _, err := x.store.saveRunning(t.Context(), x.view, x.shard); !errors.Is(err, errDisk) {
+		t.Fatalf("the disk fails: %v", err)
+	}
+	disk.broken = false
+	x.shard.Step = 4
+	x.save()
+	if _, saved := x.back(); saved[3] != 4 {
+		t.Errorf("chunk 3 comes back as version %d", saved[3])
+	}
+}
+
+// A full save is the newest of every chunk, and the distances begin again at it.
+func TestAFullSaveIsPartOfTheRunningCheckpoint(t *testing.T) {
+	x := newShelf(t, vfs.NewMem(), "scar:1/8,16")
+	x.move(2, 1, 3, 4)
+	if _, _, err := x.store.save(t.Context(), x.view, x.shard); err != nil {
+		t.Fatal(err)
+	}
+	if s := x.save(); s.Chunks != 0 {
+		t.Errorf("everything is saved, and %d chunks are saved again", s.Chunks)
+	}
+	x.move(4, 1, 4)
+	x.save()
+	_, saved := x.back()
+	for i, step := range saved {
+		want := kintsugi.Step(2)
+		if i == 4 {
+			want = 4
+		}
+		if step != want {
+			t.Errorf("chunk %d comes back as version %d, want %d", i, step, want)
+		}
+	}
+}
+
+var errDisk = errors.New("the disk is broken")
+
+// flaky is a disk on which, while it is broken, no file can be created.
+type flaky struct {
+	vfs.FS
+	broken bool
+}
+
+func (f *flaky) Create(name string) (vfs.File, error) {
+	if f.broken {
+		return nil, errDisk
+	}
+	return f.FS.Create(name)
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+func TestPartialRecoveryIsSetByAFractionAndAPeriod(t *testing.T) {
+	for text, want := range map[string]scarKnobs{
+		"scar":          {0.125, 16},
+		"scar:1/8":      {0.125, 16},
+		"scar:0.25":     {0.25, 16},
+		"scar,64":       {0.125, 64},
+		"scar:1/2,8":    {0.5, 8},
+		"scar:1,1":      {1, 1},
+		"scar:1/3,1000": {1.0 / 3, 1000},
+	} {
+		if got, ok, err := parseScar(text); got != want || !ok || err != nil {
+			t.Errorf("%s: %+v, %v, %v; want %+v", text, got, ok, err, want)
+		}
+	}
+	for _, text := range []string{"scar:", "scar:0", "scar:2", "scar:1/0", "scar:-1", "scar:NaN", "scar:1/8,0", "scar:1/8,", "scar,131072", "scar:1/8,x"} {
+		if _, ok, err := parseScar(text); !ok || !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("%s: %v, %v; want a usage error", text, ok, err)
+		}
+	}
+	for _, text := range []string{"checkpoint", "none", "scarf", ""} {
+		if _, ok, err := parseScar(text); ok || err != nil {
+			t.Errorf("%s: %v, %v; it is another word", text, ok, err)
+		}
+	}
+}
+
+func TestSavesAreDueEveryFractionOfThePeriod(t *testing.T) {
+	for _, c := range []struct {
+		knobs scarKnobs
+		want  kintsugi.Step
+	}{{scarKnobs{0.125, 16}, 2}, {scarKnobs{0.125, 1}, 1}, {scarKnobs{1, 50}, 50}, {scarKnobs{0.25, 10}, 3}} {
+		if got := c.knobs.every(); got != c.want {
+			t.Errorf("%+v: every %d steps, want %d", c.knobs, got, c.want)
+		}
+	}
+}
+
+// One of four servers is killed, then the one that the conductor runs on: no step is taken back, the others keep what
+// they have, and the run ends where undisturbed ones do.
+func TestOnlyTheLostShardComesBack(t *testing.T) {
+	scar := []string{"--servers", "4", "--recovery", "scar:1/4,8", "--seed", "3"}
+	calm := newDir(t)
+	must(t, quadratic(killSteps, append(scar, "--out", calm)...)...)
+	if got := readRun(t, calm).Summary; got.RunningSaves == 0 || got.FailedSaves > 0 || len(got.Failures) > 0 {
+		t.Errorf("%d saves for the running checkpoint, %d failed, failures %+v", got.RunningSaves, got.FailedSaves, got.Failures)
+	}
+	dir := newDir(t)
+	must(t, quadratic(killSteps, append(scar, "--out", dir, "--fault", "kill server/2 at step 100", "--fault", "kill server/0 at step 200")...)...)
+	noOrphans(t, dir)
+	run := readRun(t, dir)
+	s := run.Summary
+	if s.Steps != killSteps || s.ReworkSteps != 0 || len(s.Restores) > 0 || len(s.Failures) != 2 {
+		t.Fatalf("%d steps, %d of them twice, restores %+v, failures %+v", s.Steps, s.ReworkSteps, s.Restores, s.Failures)
+	}
+	for i, part := range []string{"server/2", "server/0"} {
+		f := s.Failures[i]
+		if f.Part != part || f.LostSteps > 0 || f.PartialChunks == 0 || !f.RecoverySeconds.Known() {
+			t.Errorf("failure %d is %+v; want chunks of %s alone to come back", i, f, part)
+		}
+	}
+	// How old the chunks are that come back is a matter of the disk; that they are no beginning is not.
+	begin, want := float64(readRun(t, calm).Steps[0].Loss), float64(readRun(t, calm).Summary.FinalLoss)
+	if got := float64(s.FinalLoss); !(got-want < (begin-want)/20) {
+		t.Errorf("the run ends with loss %v, the calm one began with %v and ended with %v", got, begin, want)
+	}
+	must(t, "checkpoint", "verify", dir)
+}

@@ -1,0 +1,87 @@
+package conductor
+
+import (
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// A line that begins with a partial restore begins where the shards stand that outlived the line before. Nobody else
+// knows where that is, for the conductor of that line may be what died.
+
+// adopted reports whether every shard stands on the line. Those that do not yet are told at which step it begins. m is
+// the newest answer.
+func (c *Conductor) adopted(m kintsugi.Taken) bool {
+	waits := func(t *kintsugi.Taken) bool { return t.Standing != kintsugi.Settled }
+	first := c.begins == nil
+	if first {
+		if !slices.ContainsFunc(c.taken, waits) {
+			return true
+		}
+		step := c.beginning()
+		c.begins = &step
+	}
+	all := true
+	for i, t := range c.taken {
+		if !waits(t) {
+			continue
+		}
+		all = false
+		if t.Standing == kintsugi.Lost {
+			c.lost[t.Shard] = t.Saved
+		}
+		if first || t.Shard == m.Shard { // the others have been told, and will answer
+			c.toShard(kintsugi.ShardID(i), kintsugi.Adopt{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: *c.begins})
+		}
+	}
+	if all {
+		c.tellLost()
+	}
+	return all
+}
+
+// beginning returns the step at which the line begins: where it has begun already, if a conductor before this one has
+// begun it. Else the newest that every kept shard has applied, which takes nothing back: what was released anywhere is
+// applied everywhere, and where one shard has gone a step further, that was not released, and the shard still has the
+// version before. Where no shard was kept, it is the newest version of what came back.
+func (c *Conductor) beginning() kintsugi.Step {
+	var settled, kept, newest *kintsugi.Step
+	for _, t := range c.taken {
+		switch t.Standing {
+		case kintsugi.Settled:
+			settled = &t.Released
+		case kintsugi.Kept:
+			if kept == nil || t.Applied < *kept {
+				kept = &t.Applied
+			}
+		case kintsugi.Lost:
+			for _, s := range t.Saved {
+				if newest == nil || s > *newest {
+					newest = &s
+				}
+			}
+		}
+	}
+	for _, step := range []*kintsugi.Step{settled, kept, newest} {
+		if step != nil {
+			return *step
+		}
+	}
+	return 0
+}
+
+// tellLost tells of each shard that was lost and has come back.
+func (c *Conductor) tellLost() {
+	for i := range c.taken {
+		saved, ok := c.lost[kintsugi.ShardID(i)]
+		if !ok {
+			continue
+		}
+		e := kintsugi.PartialEvent{Line: c.cfg.Line, Step: *c.begins, Shard: kintsugi.ShardID(i), Chunks: uint32(len(saved)), Oldest: *c.begins}
+		for _, s := range saved {
+			e.Oldest = min(e.Oldest, s)
+			e.Age += uint64(*c.begins - min(s, *c.begins))
+		}
+		c.ready.Events = append(c.ready.Events, e)
+	}
+}

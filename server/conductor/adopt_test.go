@@ -1,0 +1,116 @@
+package conductor_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+func TestALineBeginsWhereTheKeptShardsStand(t *testing.T) {
+	kept := func(applied, released kintsugi.Step) kintsugi.Taken {
+		return kintsugi.Taken{Applied: applied, Released: released, Standing: kintsugi.Kept}
+	}
+	lost := func(saved ...kintsugi.Step) kintsugi.Taken {
+		return kintsugi.Taken{Standing: kintsugi.Lost, Saved: saved}
+	}
+	settled := func(at kintsugi.Step) kintsugi.Taken { return kintsugi.Taken{Applied: at, Released: at} }
+	for _, c := range []struct {
+		name  string
+		taken []kintsugi.Taken
+		want  kintsugi.Step
+		told  []kintsugi.PartialEvent
+	}{
+		{"nobody was lost", []kintsugi.Taken{kept(7, 7), kept(7, 7)}, 7, nil},
+		{"one was lost", []kintsugi.Taken{kept(7, 7), lost(5, 3)}, 7, []kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 1, Chunks: 2, Oldest: 3, Age: 6}}},
+		{"the conductor's own was lost, and all others have applied the open step", []kintsugi.Taken{lost(4), kept(8, 7), kept(8, 7)}, 8,
+			[]kintsugi.PartialEvent{{Line: 2, Step: 8, Chunks: 1, Oldest: 4, Age: 4}}},
+		{"some know that the newest step is released", []kintsugi.Taken{kept(8, 8), lost(8), kept(8, 7)}, 8, []kintsugi.PartialEvent{{Line: 2, Step: 8, Shard: 1, Chunks: 1, Oldest: 8}}},
+		{"only some have applied the open step", []kintsugi.Taken{kept(8, 7), kept(7, 7), lost()}, 7, []kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 2, Oldest: 7}}},
+		{"a conductor before has begun the line", []kintsugi.Taken{kept(8, 7), settled(7), lost(1)}, 7, []kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 2, Chunks: 1, Oldest: 1, Age: 6}}},
+		{"nobody was kept after all", []kintsugi.Taken{lost(3, 6), lost(5)}, 6, []kintsugi.PartialEvent{
+			{Line: 2, Step: 6, Chunks: 2, Oldest: 3, Age: 3}, {Line: 2, Step: 6, Shard: 1, Chunks: 1, Oldest: 5, Age: 1}}},
+		{"nothing was ever saved", []kintsugi.Taken{lost(0), lost(0)}, 0, []kintsugi.PartialEvent{{Line: 2, Chunks: 1}, {Line: 2, Shard: 1, Chunks: 1}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := time.Unix(0, 0)
+			x, err := conductor.New(conductor.Config{Line: 2, View: 2, Fence: 5, Shards: len(c.taken), Slots: 1, Steps: 100}, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			adopts := make([]int, len(c.taken))
+			var told []kintsugi.PartialEvent
+			read := func() {
+				t.Helper()
+				ready := x.Ready()
+				for _, m := range ready.ToShards {
+					switch m := m.Message.(type) {
+					case kintsugi.Adopt:
+						if m != (kintsugi.Adopt{Line: 2, Fence: 5, Step: c.want}) {
+							t.Errorf("%+v, want step %d", m, c.want)
+						}
+					case kintsugi.Take:
+						continue
+					default:
+						t.Errorf("%T before every shard has begun the line", m)
+					}
+					adopts[m.Shard]++
+				}
+				for _, e := range ready.Events {
+					told = append(told, e.(kintsugi.PartialEvent))
+				}
+			}
+			answer := func(i int, m kintsugi.Taken) {
+				m.Shard, m.Fence = kintsugi.ShardID(i), 5
+				x.HandleReplica(now, m)
+				read()
+			}
+			for i, m := range c.taken {
+				x.ShardConnected(kintsugi.ShardID(i))
+				answer(i, m)
+			}
+			last := len(c.taken) - 1
+			x.ShardConnected(kintsugi.ShardID(last)) // its stream breaks, and with it the word
+			read()
+			answer(last, c.taken[last])
+			for i, m := range c.taken {
+				want := 1
+				switch {
+				case m.Standing == kintsugi.Settled:
+					want = 0
+				case i == last:
+					want = 2
+				}
+				if adopts[i] != want {
+					t.Errorf("shard %d is told %d times where the line begins, want %d", i, adopts[i], want)
+				}
+			}
+			for i, m := range c.taken {
+				if m.Standing != kintsugi.Settled {
+					answer(i, settled(c.want))
+				}
+			}
+			if x.Released() != c.want || !slices.Equal(told, c.told) {
+				t.Errorf("the run goes on at step %d, want %d; it tells\n%+v, want\n%+v", x.Released(), c.want, told, c.told)
+			}
+		})
+	}
+}
+
+// A save of some chunks is told, and is no part of the save of a version.
+func TestASaveForTheRunningCheckpointIsToldAtOnce(t *testing.T) {
+	x, err := conductor.New(conductor.Config{Line: 2, Shards: 2, Slots: 1}, time.Unix(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, failure := range []string{"", "no space left"} {
+		x.HandleReplica(time.Unix(0, 0), kintsugi.Saved{Shard: 1, Step: 4, Running: true, Chunks: 3, Bytes: 12, Manifest: "m", Err: failure})
+		ready := x.Ready()
+		want := kintsugi.CheckpointEvent{Line: 2, Step: 4, Running: true, Shard: 1, Chunks: 3, Bytes: 12, Manifest: "m", Err: failure}
+		if len(ready.Publish) > 0 || len(ready.Events) != 1 || ready.Events[0] != kintsugi.RunEvent(want) {
+			t.Errorf("%+v, want %+v alone", ready, want)
+		}
+	}
+}

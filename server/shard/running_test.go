@@ -1,0 +1,153 @@
+package shard_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+// begun returns a replica that goes on with r on line 2, taken by the conductor there, and what it answered.
+func begun(t *testing.T, r *shard.Replica) (*shard.Replica, kintsugi.Taken) {
+	t.Helper()
+	next := r.Continue(2, 2)
+	return next, answer(t, next)
+}
+
+func answer(t *testing.T, r *shard.Replica) kintsugi.Taken {
+	t.Helper()
+	r.Handle(kintsugi.Take{Line: 2, View: 2, Fence: 5})
+	replies := r.Ready().Replies
+	if len(replies) != 1 {
+		t.Fatalf("%d answers to take", len(replies))
+	}
+	return replies[0].(kintsugi.Taken)
+}
+
+func TestAShardThatOutlivesItsLineBeginsTheNextWhereItIsTold(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		at   kintsugi.Step // adopted
+	}{{"the released version", 1}, {"the one that was applied and not released", 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			r := taken(t)
+			step(t, r, 1)
+			hold(t, r, push(0, 1))
+			r.Handle(commit(1, 1, 2, push(0, 1)))
+			r.Applied(1, nil, 0, 0, 0)
+			r, told := begun(t, r)
+			if want := (kintsugi.Taken{Shard: 3, Fence: 5, Applied: 2, Released: 1, Standing: kintsugi.Kept}); !reflect.DeepEqual(told, want) {
+				t.Fatalf("it answers %+v, want %+v", told, want)
+			}
+			r.Handle(kintsugi.Commit{Line: 2, Fence: 5, Decided: 5, Step: 2})
+			r.Handle(kintsugi.Released{Line: 2, Fence: 5, Step: 2, Save: true})
+			if ready := r.Ready(); ready.Apply != nil || ready.Publish != nil || ready.Save != nil {
+				t.Errorf("it does steps of a line that it has not begun: %+v", ready)
+			}
+			for range 2 { // the answer may be lost
+				r.Handle(kintsugi.Adopt{Line: 2, Fence: 5, Step: c.at})
+				ready := r.Ready()
+				want := kintsugi.Taken{Shard: 3, Fence: 5, Applied: c.at, Released: c.at}
+				if len(ready.Replies) != 1 || !reflect.DeepEqual(ready.Replies[0], kintsugi.ReplicaMessage(want)) {
+					t.Errorf("it answers %+v, want %+v", ready.Replies, want)
+				}
+			}
+			if r.Released() != c.at {
+				t.Errorf("version %d may be read, want %d", r.Released(), c.at)
+			}
+		})
+	}
+}
+
+func TestAShardIsToldWhereItsLineBeginsOnceAndByItsConductor(t *testing.T) {
+	r, _ := begun(t, taken(t))
+	if r.Handle(kintsugi.Adopt{Line: 2, Fence: 4}) || r.Handle(kintsugi.Adopt{Line: 1, Fence: 5}) {
+		t.Error("it obeys an earlier conductor, or one of another line")
+	}
+	r.Handle(kintsugi.Adopt{Line: 2, Fence: 5, Step: 7})
+	if ready := r.Ready(); ready.Adopt != nil || len(ready.Replies) > 0 {
+		t.Errorf("it stands at version 0 and begins at 7: %+v", ready)
+	}
+	r.Handle(kintsugi.Adopt{Line: 2, Fence: 5})
+	r.Handle(kintsugi.Adopt{Line: 2, Fence: 5})
+	if ready := r.Ready(); ready.Adopt == nil || *ready.Adopt != 0 {
+		t.Errorf("%+v", ready)
+	}
+	r.Handle(kintsugi.Adopt{Line: 2, Fence: 5})
+	if ready := r.Ready(); ready.Adopt != nil {
+		t.Error("it begins the line twice")
+	}
+}
+
+func TestALostShardSaysOfWhatVersionsItIsAndBeginsAnywhere(t *testing.T) {
+	saved := []kintsugi.Step{4, 6}
+	r := shard.New(3, 2, 2, 2, 0)
+	r.Lose(saved)
+	want := kintsugi.Taken{Shard: 3, Fence: 5, Standing: kintsugi.Lost, Saved: saved}
+	if told := answer(t, r); !reflect.DeepEqual(told, want) {
+		t.Fatalf("it answers %+v, want %+v", told, want)
+	}
+	// It waits, and the line is given up for the next one: it is as lost there.
+	again := r.Continue(3, 3)
+	again.Handle(kintsugi.Take{Line: 3, View: 3, Fence: 6})
+	if told := again.Ready().Replies[0].(kintsugi.Taken); told.Standing != kintsugi.Lost || !reflect.DeepEqual(told.Saved, saved) {
+		t.Errorf("on the next line it answers %+v", told)
+	}
+	again.Handle(kintsugi.Adopt{Line: 3, Fence: 6, Step: 9})
+	if ready := again.Ready(); ready.Adopt == nil || *ready.Adopt != 9 || again.Released() != 9 {
+		t.Errorf("%+v, released %d", ready, again.Released())
+	}
+}
+
+// Pushes of the line before name versions with other parameters.
+func TestPushesStayBehindOnTheirLine(t *testing.T) {
+	r := taken(t)
+	hold(t, r, push(0, 0))
+	r, _ = begun(t, r)
+	r.Handle(kintsugi.Adopt{Line: 2, Fence: 5})
+	r.Handle(kintsugi.Members{Line: 2, Fence: 5, Countable: members(0)})
+	if v, reason := r.Begin(push(0, 0)); v != shard.Refuse {
+		t.Errorf("a push of line 1: verdict %d, %s", v, reason)
+	}
+	own := push(0, 0)
+	own.Line = 2
+	if v, reason := r.Begin(own); v != shard.Accept {
+		t.Errorf("the same of line 2: verdict %d, %s", v, reason)
+	}
+}
+
+func TestSavesForTheRunningCheckpointNeverMeet(t *testing.T) {
+	r := taken(t)
+	r.SaveRunning(2)
+	asked := func(n kintsugi.Step) bool {
+		t.Helper()
+		hold(t, r, push(0, n-1))
+		r.Handle(commit(1, 1, n, push(0, n-1)))
+		r.Applied(1, nil, 0, 0, 0)
+		r.Ready()
+		r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: n})
+		run := r.Ready().Run
+		if run != nil && *run != n {
+			t.Errorf("version %d is to be saved when %d is released", *run, n)
+		}
+		return run != nil
+	}
+	var got []bool
+	for n := kintsugi.Step(1); n <= 5; n++ { // the save of step 2 takes long; that of 4 is due meanwhile
+		got = append(got, asked(n))
+	}
+	r.Ran(kintsugi.Saved{Shard: 3, Step: 2, Running: true, Chunks: 1})
+	if told := r.Ready().Replies; len(told) != 1 {
+		t.Errorf("it tells %+v of a save", told)
+	}
+	got = append(got, asked(6))
+	r.Ran(kintsugi.Saved{Shard: 3, Step: 6, Running: true})
+	if told := r.Ready().Replies; len(told) != 0 {
+		t.Errorf("nothing was worth saving, and it tells %+v", told)
+	}
+	got = append(got, asked(7), asked(8))
+	if want := []bool{false, true, false, false, false, true, false, true}; !reflect.DeepEqual(got, want) {
+		t.Errorf("saves are asked for at steps 1 to 8: %v, want %v", got, want)
+	}
+}
