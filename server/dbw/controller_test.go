@@ -95,6 +95,7 @@ func TestASlowdownIsFollowed(t *testing.T) {
 		for i := range w.sigma {
 			w.sigma[i] = 2 // noise, for which all that come cheaply are welcome
 		}
+		w.rule.LearningRate = 0.03
 		w.took = func(slot int) float64 {
 			if slot < 8 {
 				return slow * (1 + 0.02*w.rng.Float64())

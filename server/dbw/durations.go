@@ -246,23 +246,47 @@ func (d *durations) refit() {
 	}
 }
 
-// fillRow sets targets and weights of a row. What was never seen is hoped to be as fast as the slowest that
-// was: hope is tried, and then known.
+// reach returns the largest quota of which there are samples.
+func (d *durations) reach() int {
+	m := len(d.knots)
+	for j := m - 1; j >= 0; j-- {
+		for i := range m {
+			if d.wt[i*m+j] > tiny {
+				return d.knots[j]
+			}
+		}
+	}
+	return 1
+}
+
+// fillRow sets targets and weights of a row. What was never seen is hoped to be as fast as a straight line through what
+// was says, which for the slowest workers is hardly ever more than they take: hope is tried, and then known.
 func (d *durations) fillRow(y, w, sum, wt []float64) {
-	last := math.NaN()
+	first, last := -1, -1
 	for j := range y {
-		if wt[j] > tiny {
-			last = sum[j] / wt[j]
-			y[j], w[j] = last, max(hoped, wt[j])
+		if wt[j] <= tiny {
 			continue
 		}
-		y[j], w[j] = last, hoped
-	}
-	for j := len(y) - 1; j >= 0; j-- {
-		if math.IsNaN(y[j]) {
-			y[j] = last
+		y[j], w[j] = sum[j]/wt[j], max(hoped, wt[j])
+		if first < 0 {
+			first = j
 		}
-		last = y[j]
+		last = j
+	}
+	slope := 0.0
+	if last > first {
+		slope = max(0, (y[last]-y[first])/float64(d.knots[last]-d.knots[first]))
+	}
+	near := first
+	for j := range y {
+		switch {
+		case wt[j] > tiny:
+			near = j
+		case j < first:
+			y[j], w[j] = y[first], hoped
+		default:
+			y[j], w[j] = y[near]+slope*float64(d.knots[j]-d.knots[near]), hoped
+		}
 	}
 }
 

@@ -11,8 +11,10 @@ const (
 	timeMemory  = 30.0 // steps over which times are averaged
 	paperMemory = 5.0  // the paper's window
 	exploring   = 0.02 // greatest share of the time that looking at slow workers may take
+	alarmed     = 0.1  // the same when a change has been noticed, which may be an error
 	lossRose    = 1.01 // of the paper's guard
 	patient     = 4.0  // times as long as expected
+	warm        = 20   // steps before it is believed that no quota gains anything
 )
 
 // dynamic is DBW with the secant curvature and the gain over a horizon: it takes the quota with the largest
@@ -72,8 +74,7 @@ func (d *dynamic) choose(r Release) Choice {
 	case n == 1:
 		return d.chosen(r, 1, "the only member")
 	case !d.secant.known() || !d.durations.known():
-		k := max(2, (n+1)/2)
-		return d.chosen(r, k, fmt.Sprintf("%d of %d: to begin with, while nothing is known", k, n))
+		return d.chosen(r, firstQuota(n), fmt.Sprintf("%d of %d: to begin with, while nothing is known", firstQuota(n), n))
 	case d.explores(r):
 		return d.chosen(r, n, fmt.Sprintf("all %d, to see how slow the slow ones are", n))
 	}
@@ -82,10 +83,13 @@ func (d *dynamic) choose(r Release) Choice {
 	if d.joint {
 		k, rate = d.bestPair(r, e)
 	}
+	k = min(k, 2*d.durations.reach()) // beyond it there is only hope, which is tried step by step
 	all := e.At(rate * r.part(n))
 	e = e.At(rate * r.part(k))
 	c := Choice{}
 	switch gain := e.Gain(k); {
+	case gain <= 0 && d.secant.progress.steps < warm:
+		c = d.chosen(r, firstQuota(n), fmt.Sprintf("%d of %d: to begin with, while little is known", firstQuota(n), n))
 	case gain <= 0:
 		c = d.chosen(r, n, fmt.Sprintf("all %d: the gradient is too noisy for any other quota to gain", n))
 	case k == 1 && d.moments.sinceVariance >= gradMemory:
@@ -99,6 +103,10 @@ func (d *dynamic) choose(r Release) Choice {
 	return c
 }
 
+// firstQuota returns how many are waited for to begin with: enough to see how gradients differ, few enough not to wait for
+// the slow ones before anything is known of them.
+func firstQuota(n int) int { return max(2, n/4) }
+
 // explores reports whether it is time to wait for everybody once, because something has changed or nobody knows
 // any more how slow the slow ones are. It never takes more than a small share of the time. Where busy workers
 // are not interrupted, the slow ones are seen anyway.
@@ -110,7 +118,11 @@ func (d *dynamic) explores(r Release) bool {
 	if math.IsInf(t.full, -1) { // the share of time counts from here
 		t.full = r.At
 	}
-	if d.changed || (r.At-t.full)*exploring >= t.at(d.last, r.Members) {
+	share := exploring
+	if d.changed {
+		share = alarmed
+	}
+	if (r.At-t.full)*share >= t.at(d.last, r.Members) {
 		d.changed = false
 		t.full = r.At
 		return true

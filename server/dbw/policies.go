@@ -77,7 +77,7 @@ type timing struct {
 	began     float64 // of the present step
 	commit    float64
 	apply     average // seconds from a commit to the release
-	changed   bool    // a change was detected in the present step
+	changed   bool    // a change was detected, and nobody has looked at the slow ones since
 }
 
 func newTiming(memory float64, interrupt bool) timing {
@@ -101,7 +101,7 @@ func (t *timing) Arrived(a Arrival) { t.durations.arrive(a.Slot, a.Version, a.At
 func (t *timing) Committed(at float64) {
 	t.commit = at
 	if t.quota > 0 {
-		t.changed = t.durations.committed(t.quota, at)
+		t.changed = t.durations.committed(t.quota, at) || t.changed
 	}
 }
 

@@ -25,8 +25,8 @@ func (p *progress) value() float64 {
 		return 0
 	}
 	mean := p.sum / p.weight
-	variance := max(0, p.squares/p.weight-mean*mean)
-	return max(mean, benefit*math.Sqrt(variance*p.weights)/p.weight)
+	spread := p.squares / p.weight // about zero, so that a single value has one
+	return max(mean, benefit*math.Sqrt(spread*p.weights)/p.weight)
 }
 
 const (
