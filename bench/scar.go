@@ -208,42 +208,26 @@ func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error 
 	if err != nil {
 		return err
 	}
-	for i := range lost {
-		j.cell.rework[i], j.cell.predicted[i] = make([]float64, len(j.trials)), make([]float64, len(j.trials))
-	}
-	book := ledger.New(10)
-	x := make([]float32, len(j.path.states[0]))
+	r := scarRecovery{path: j.path, workload: w, keeper: keeper, book: ledger.New(10), x: make([]float32, len(j.path.states[0]))}
 	for version, state := range j.path.states {
-		book.Observe(ledger.Step{Step: kintsugi.Step(version), Loss: j.path.loss[version]})
-		for t, trial := range j.trials {
-			if trial.failed != version {
-				continue
-			}
+		r.book.Observe(ledger.Step{Step: kintsugi.Step(version), Loss: j.path.loss[version]})
+		for _, trial := range j.trials {
 			for i, share := range lost {
+				if trial.failed != version {
+					continue
+				}
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				copy(x, state)
-				back, err := keeper.restore(x, version, trial.lost(share))
+				rework, predicted, err := r.fail(version, trial.lost(share))
 				if err != nil {
 					return err
 				}
-				loss, err := w.Loss(x)
-				if err != nil {
-					return err
-				}
-				j.cell.predicted[i][t], _ = book.Predict(ledger.Perturbation{Dot: loss - j.path.loss[version]})
-				rework, ok := 0.0, true // what goes back to a version repeats its steps, to the bit
-				if back == version {
-					if rework, ok, err = j.path.rework(w, x, back); err != nil {
-						return err
-					}
-				}
-				if !ok {
+				if math.IsInf(rework, 1) {
 					j.cell.missing = fmt.Sprintf("after a failure at step %d it did not come back in %d steps", version, scarPatience*j.path.last())
 					return nil
 				}
-				j.cell.rework[i][t] = rework + float64(version-back)
+				j.cell.rework[i], j.cell.predicted[i] = append(j.cell.rework[i], rework), append(j.cell.predicted[i], predicted)
 			}
 		}
 		if err := keeper.save(state, version); err != nil {
@@ -252,6 +236,38 @@ func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error 
 	}
 	j.cell.bytes = float64(keeper.bytes()) * float64(j.period) / float64(j.path.last()) / float64(j.path.bytes())
 	return nil
+}
+
+// scarRecovery is what a failure is recovered with.
+type scarRecovery struct {
+	path     *scarPath
+	workload ScarWorkload
+	keeper   scarKeeper
+	book     *ledger.Ledger
+	x        []float32
+}
+
+// fail loses blocks at a version, recovers and runs on. rework is +Inf if that does not come to an end; predicted is what
+// the ledger says of the loss right after the recovery.
+func (r *scarRecovery) fail(version int, lost []int) (rework, predicted float64, err error) {
+	copy(r.x, r.path.states[version])
+	back, err := r.keeper.restore(r.x, version, lost)
+	if err != nil {
+		return 0, 0, err
+	}
+	loss, err := r.workload.Loss(r.x)
+	if err != nil {
+		return 0, 0, err
+	}
+	predicted, _ = r.book.Predict(ledger.Perturbation{Dot: loss - r.path.loss[version]})
+	if back < version { // it repeats its steps, to the bit
+		return float64(version - back), predicted, nil
+	}
+	rework, ok, err := r.path.rework(r.workload, r.x, version)
+	if !ok {
+		rework = math.Inf(1)
+	}
+	return rework, predicted, err
 }
 
 // lost returns the blocks that are lost.

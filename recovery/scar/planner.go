@@ -100,13 +100,18 @@ func (p *Planner) Due(step kintsugi.Step) bool {
 
 // Plan chooses what to save of a step's values. distances are those of all chunks to their saved values, squared, and
 // finite; they may be nil for a Choice that does not ask for them (NeedsDistances). A chunk at distance 0 costs nothing:
-// what is saved of it is current. The chosen chunks are not chosen again before Done.
+// what is saved of it is current. The chosen chunks are not chosen again before Done. Steps ascend: for one that is not
+// after the last plan's the plan is empty.
 func (p *Planner) Plan(step kintsugi.Step, distances []float64) Plan {
 	if n := len(p.cfg.Bytes); p.cfg.Choice.NeedsDistances() && len(distances) != n {
 		panic(fmt.Sprintf("scar: %d distances of %d chunks", len(distances), n))
 	}
+	plan := Plan{Step: step}
+	if step <= p.last {
+		return plan
+	}
 	period := int64(p.cfg.Period)
-	p.credit = min(2*p.total*period, p.credit+p.total*min(period, int64(step-p.last)))
+	p.credit = min(2*p.total*period, p.credit+p.total*int64(min(p.cfg.Period, step-p.last)))
 	p.last = step
 	if p.cfg.Choice.NeedsDistances() {
 		for c, d := range distances {
@@ -115,7 +120,6 @@ func (p *Planner) Plan(step kintsugi.Step, distances []float64) Plan {
 			}
 		}
 	}
-	plan := Plan{Step: step}
 	if p.cfg.Choice == Threshold {
 		p.scan(&plan, distances)
 		return plan

@@ -248,6 +248,9 @@ func TestAFailedSaveIsTriedFirst(t *testing.T) {
 	if second := p.Plan(4, []float64{1, 2, 30, 40}); !slices.Equal(second.Chunks, []kintsugi.ChunkID{1, 0}) {
 		t.Fatalf("chunks on their way are chosen again: %v", second)
 	}
+	if again := p.Plan(4, []float64{1, 2, 30, 40}); len(again.Chunks) > 0 || len(p.Plan(1, distances).Chunks) > 0 {
+		t.Fatalf("a step is planned twice: %v", again)
+	}
 	p.Done(first, false)
 	if p.SavedStep(3) != 0 {
 		t.Error("what failed is not saved")
