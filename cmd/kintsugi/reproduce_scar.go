@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -114,8 +112,8 @@ func (r *reproduceScar) config() (bench.ScarConfig, error) {
 		}
 	}
 	for _, text := range r.lost {
-		share, ok := parseShare(text)
-		if !ok {
+		share, err := parseFraction(text)
+		if err != nil || !(share > 0 && share <= 1) {
 			return usage("--lost %q: use a share such as 1/4 or 0.25", text)
 		}
 		cfg.Lost = append(cfg.Lost, share)
@@ -135,18 +133,6 @@ func (r *reproduceScar) config() (bench.ScarConfig, error) {
 		cfg.Problems = append(cfg.Problems, p)
 	}
 	return cfg, nil
-}
-
-// parseShare reads a number in (0, 1], such as 1/4 or 0.25.
-func parseShare(text string) (share float64, ok bool) {
-	over, under, fraction := strings.Cut(text, "/")
-	share, err := strconv.ParseFloat(over, 64)
-	if fraction && err == nil {
-		var d float64
-		d, err = strconv.ParseFloat(under, 64)
-		share /= d
-	}
-	return share, err == nil && share > 0 && share <= 1
 }
 
 const scarTable = "WORKLOAD\tDATA\tLOST\tC\tSTRATEGY\tREWORK\tPREDICTED\tOF BASELINE\tREDUCTION (95 %)\tOF AVOIDABLE\tWORSE\tBYTES\tTRIALS\tPUBLISHED"
