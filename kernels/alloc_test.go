@@ -1,6 +1,7 @@
-//go:build !asan
+//go:build !asan && !race
 
-// Not under AddressSanitizer, which allocates at each call of C.
+// Not under AddressSanitizer, which allocates at each call of C, nor under the race detector, with which a sync.Pool
+// forgets at random what it holds.
 
 package kernels_test
 
