@@ -15,7 +15,9 @@
 //	                           shards restore the newest full checkpoint, and the     roster: checkpoint.txt
 //	                           steps since then are computed again
 //	  with replicas            later: no committed step is lost
-//	  only its chunks restored later: the other shards keep their steps
+//	  Config.Roster.Partial    only its chunks go back, each to its newest saved       sim: TestAPartialRestoreIsTheLossOfTheLostChunksAlone,
+//	                           value; the others keep theirs, and no step is taken    TestNoSeedBreaksAPromise,
+//	                           back                                                   roster: partial.txt
 //	a server hangs until its   as if it had died, unless Config.LapsesForgiven        roster: lapse.txt
 //	lease lapses
 //	every server dies          the same, in one view                                  roster: checkpoint.txt

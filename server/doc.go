@@ -20,7 +20,8 @@
 // # What survives
 //
 // With one replica a shard lives in its process: a killed server's shard is gone, and the coordinator
-// starts a new line on which every shard restores the newest checkpoint. A broken connection loses
+// starts a new line on which every shard restores the newest checkpoint; or, in a view that keeps the lines before,
+// only that one, while the others begin the line with what they have. A broken connection loses
 // nothing: pushes, tickets, commits and releases are sent again and count once.
 //
 // # Who owns what

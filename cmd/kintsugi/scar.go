@@ -16,7 +16,7 @@ type scarKnobs struct {
 	period   kintsugi.Step // C: steps in which as many bytes are saved as the shard has
 }
 
-// The defaults: an eighth of the model is the smallest fraction of the paper, and the one that costs least there. With
+// The defaults: an eighth of the model is the fraction behind the best results of the paper. With
 // C = 16 a save is due every second step; half of C is then the age of a chunk where all move alike.
 const (
 	scarFraction = 1.0 / 8
