@@ -246,9 +246,10 @@ type Received struct {
 type Saved struct {
 	Shard    ShardID
 	Step     Step
-	Running  bool   // some chunks for the running checkpoint, not all for a full one
-	Chunks   uint32 // how many, if Running
-	Manifest string // name of the shard manifest
+	Running  bool    // some chunks for the running checkpoint, not all for a full one
+	Chunks   uint32  // how many, if Running
+	Distance float64 // if Running: ‖x − saved‖² of the shard, as far as this save has left it
+	Manifest string  // name of the shard manifest
 	Bytes    uint64
 	Took     time.Duration
 	Err      string // empty: saved
@@ -288,6 +289,7 @@ type CheckpointEvent struct {
 	Running  bool
 	Shard    ShardID // if Running
 	Chunks   uint32  // if Running
+	Distance float64 // if Running, as in Saved
 	Manifest string
 	Bytes    uint64
 	Took     time.Duration

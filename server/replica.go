@@ -311,7 +311,7 @@ func (r *replica) saveRunning(step kintsugi.Step) {
 		start := time.Now()
 		s, err := r.cfg.SaveRunning(r.ctx, r.view, r.shard(x))
 		r.versions.unpin(x)
-		m := kintsugi.Saved{Shard: r.id, Step: step, Running: true, Manifest: s.Manifest, Chunks: uint32(s.Chunks), Bytes: s.Bytes, Took: time.Since(start)}
+		m := kintsugi.Saved{Shard: r.id, Step: step, Running: true, Manifest: s.Manifest, Chunks: uint32(s.Chunks), Distance: s.Distance, Bytes: s.Bytes, Took: time.Since(start)}
 		if err != nil {
 			m.Err = err.Error()
 			r.log.Error("save for the running checkpoint", "step", step, "err", err)

@@ -37,6 +37,7 @@ type RunningSave struct {
 	Manifest string // name of the shard manifest
 	Chunks   int    // 0: nothing was worth saving
 	Bytes    uint64
+	Distance float64 // ‖x − saved‖² of the shard after it
 }
 
 // Checkpoint names the parts of a checkpoint that is to be published.

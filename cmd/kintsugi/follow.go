@@ -105,9 +105,15 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.Wa
 			r.released(e)
 		case kintsugi.PartialEvent:
 			p := record.PartialOf(e)
+			r.mu.Lock()
+			if d, ok := r.distances[e.Shard]; ok {
+				p.Distance = d
+			}
+			r.mu.Unlock()
 			r.log.Info("a shard came back as it was saved last", "part", p.Part, "chunks", p.Chunks, "adopted_at_step", p.AdoptedStep, "oldest_step", p.OldestStep, "mean_age_steps", p.MeanAge)
 			r.rec.Record(time.Now(), p)
 		case kintsugi.CheckpointEvent:
+			r.saved(e)
 			r.rec.Record(time.Now(), record.CheckpointOf(e))
 			if e.Err != "" {
 				r.log.Error("checkpoint", "step", e.Step, "err", e.Err)
@@ -115,6 +121,15 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.Wa
 		case kintsugi.Done:
 			return nil
 		}
+	}
+}
+
+// saved remembers how far a shard is from what a loss would bring back.
+func (r *run) saved(e kintsugi.CheckpointEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.Running && e.Err == "" {
+		r.distances[e.Shard] = record.Number(e.Distance)
 	}
 }
 

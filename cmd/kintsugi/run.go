@@ -45,6 +45,8 @@ type run struct {
 	view  kintsugi.View
 	step  kintsugi.Step // newest released
 
+	distances map[kintsugi.ShardID]record.Number // to the running checkpoint, as of its newest save
+
 	evaluations chan kintsugi.Step // holds one: the newest step that wants to be evaluated
 }
 

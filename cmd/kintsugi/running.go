@@ -99,10 +99,15 @@ func (c *checkpoints) saveRunning(ctx context.Context, v kintsugi.View, s server
 	c.tidy(&s)
 	lo, _ := c.problem.layout.Span(s.Chunks)
 	for _, id := range chunks {
+		distances[id-s.Chunks.Lo] = 0
 		x := c.problem.layout.Chunks[id]
 		copy(r.saved[x.Lo-lo:x.Hi-lo], s.Params[x.Lo-lo:x.Hi-lo])
 	}
-	return server.RunningSave{Manifest: report.File, Chunks: len(chunks), Bytes: uint64(report.Written)}, nil
+	left := 0.0
+	for _, d := range distances {
+		left += d
+	}
+	return server.RunningSave{Manifest: report.File, Chunks: len(chunks), Bytes: uint64(report.Written), Distance: left}, nil
 }
 
 // distances returns ‖x − saved‖² of each chunk of a shard.

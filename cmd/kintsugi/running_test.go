@@ -90,7 +90,7 @@ func TestWhatMovesMostIsSavedFirstAndComesBack(t *testing.T) {
 	}
 	x.move(2, 0.25, 5, 100, 7)
 	x.move(2, 0.5, 9)
-	if s := x.save(); s.Chunks != 4 || s.Bytes == 0 || s.Manifest == "" {
+	if s := x.save(); s.Chunks != 4 || s.Bytes == 0 || s.Manifest == "" || s.Distance != 0 {
 		t.Errorf("4 chunks have moved: %+v", s)
 	}
 	x.move(3, 1, 9)

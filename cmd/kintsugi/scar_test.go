@@ -61,6 +61,14 @@ func TestOnlyTheLostShardComesBack(t *testing.T) {
 	if s.Steps != killSteps || s.ReworkSteps != 0 || len(s.Restores) > 0 || len(s.Failures) != 2 {
 		t.Fatalf("%d steps, %d of them twice, restores %+v, failures %+v", s.Steps, s.ReworkSteps, s.Restores, s.Failures)
 	}
+	for _, p := range run.Partials {
+		if !p.Distance.Known() || p.OldestStep > p.AdoptedStep || !p.MeanAge.Known() {
+			t.Errorf("it is not known what came back: %+v", p)
+		}
+	}
+	if len(run.Partials) != 2 {
+		t.Errorf("%d shards came back, want 2", len(run.Partials))
+	}
 	for i, part := range []string{"server/2", "server/0"} {
 		f := s.Failures[i]
 		if f.Part != part || f.LostSteps > 0 || f.PartialChunks == 0 || !f.RecoverySeconds.Known() {

@@ -151,7 +151,8 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if !newFaults {
 		faults = remaining(faults, earlier)
 	}
-	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String()}
+	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String(),
+		distances: make(map[kintsugi.ShardID]record.Number)}
 	return r.main(ctx)
 }
 

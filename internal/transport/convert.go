@@ -153,12 +153,12 @@ func stableFrom(m *pb.Stable) kintsugi.Stable {
 
 func savedTo(m kintsugi.Saved) *pb.Saved {
 	return &pb.Saved{Shard: uint32(m.Shard), Step: uint64(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, TookNanos: int64(m.Took), Err: m.Err,
-		Running: m.Running, Chunks: m.Chunks}
+		Running: m.Running, Chunks: m.Chunks, Distance: m.Distance}
 }
 
 func savedFrom(m *pb.Saved) kintsugi.Saved {
 	return kintsugi.Saved{Shard: kintsugi.ShardID(m.Shard), Step: kintsugi.Step(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, Took: time.Duration(m.TookNanos), Err: m.Err,
-		Running: m.Running, Chunks: m.Chunks}
+		Running: m.Running, Chunks: m.Chunks, Distance: m.Distance}
 }
 
 func takenTo(m kintsugi.Taken) *pb.Taken {
@@ -189,12 +189,12 @@ func stepEventFrom(m *pb.StepEvent) kintsugi.StepEvent {
 
 func checkpointTo(m kintsugi.CheckpointEvent) *pb.CheckpointEvent {
 	return &pb.CheckpointEvent{Line: uint64(m.Line), Step: uint64(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, TookNanos: int64(m.Took), Err: m.Err,
-		Running: m.Running, Shard: uint32(m.Shard), Chunks: m.Chunks}
+		Running: m.Running, Shard: uint32(m.Shard), Chunks: m.Chunks, Distance: m.Distance}
 }
 
 func checkpointFrom(m *pb.CheckpointEvent) kintsugi.CheckpointEvent {
 	return kintsugi.CheckpointEvent{Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, Took: time.Duration(m.TookNanos), Err: m.Err,
-		Running: m.Running, Shard: kintsugi.ShardID(m.Shard), Chunks: m.Chunks}
+		Running: m.Running, Shard: kintsugi.ShardID(m.Shard), Chunks: m.Chunks, Distance: m.Distance}
 }
 
 func adoptTo(m kintsugi.Adopt) *pb.Adopt {

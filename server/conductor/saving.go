@@ -38,7 +38,7 @@ func (s *saving) begin(step kintsugi.Step, shards int) {
 func (c *Conductor) handleSaved(now time.Time, m kintsugi.Saved) {
 	if m.Running {
 		c.ready.Events = append(c.ready.Events, kintsugi.CheckpointEvent{
-			Line: c.cfg.Line, Step: m.Step, Running: true, Shard: m.Shard, Chunks: m.Chunks, Manifest: m.Manifest, Bytes: m.Bytes, Took: m.Took, Err: m.Err,
+			Line: c.cfg.Line, Step: m.Step, Running: true, Shard: m.Shard, Chunks: m.Chunks, Distance: m.Distance, Manifest: m.Manifest, Bytes: m.Bytes, Took: m.Took, Err: m.Err,
 		})
 		return
 	}

@@ -149,9 +149,10 @@ type Checkpoint struct {
 	At
 	Line        uint64  `json:"line"`
 	Step        uint64  `json:"step"`
-	Running     bool    `json:"running,omitempty"` // of the running checkpoint
-	Shard       uint32  `json:"shard,omitempty"`   // if running
-	Chunks      uint32  `json:"chunks,omitempty"`  // if running
+	Running     bool    `json:"running,omitempty"`  // of the running checkpoint
+	Shard       uint32  `json:"shard,omitempty"`    // if running
+	Chunks      uint32  `json:"chunks,omitempty"`   // if running
+	Distance    Number  `json:"distance,omitempty"` // if running: ‖x − saved‖² of the shard after it
 	Manifest    string  `json:"manifest"`
 	Bytes       uint64  `json:"bytes"`
 	TookSeconds float64 `json:"took_seconds"`
@@ -168,6 +169,7 @@ type Partial struct {
 	Chunks      int    `json:"chunks"`       // restored
 	OldestStep  uint64 `json:"oldest_step"`
 	MeanAge     Number `json:"mean_age_steps"` // of the chunks; null: there are none
+	Distance    Number `json:"distance"`       // ‖x − saved‖² of the shard when it was saved last; null: not known
 	ReworkSteps Number `json:"rework_steps"`   // estimated; null if not
 }
 
@@ -278,14 +280,14 @@ func StepOf(e kintsugi.StepEvent) *Step {
 // CheckpointOf returns the event of a checkpoint. Its time is left to the Recorder.
 func CheckpointOf(e kintsugi.CheckpointEvent) *Checkpoint {
 	return &Checkpoint{Line: uint64(e.Line), Step: uint64(e.Step), Manifest: e.Manifest, Bytes: e.Bytes,
-		TookSeconds: round(e.Took.Seconds()), Error: e.Err, Running: e.Running, Shard: uint32(e.Shard), Chunks: e.Chunks}
+		TookSeconds: round(e.Took.Seconds()), Error: e.Err, Running: e.Running, Shard: uint32(e.Shard), Chunks: e.Chunks, Distance: Number(e.Distance)}
 }
 
 // PartialOf returns the event of a shard that came back from the running checkpoint. Its time is left to the
 // Recorder. With one replica shard i is what server i holds.
 func PartialOf(e kintsugi.PartialEvent) *Partial {
 	return &Partial{Part: fmt.Sprintf("server/%d", e.Shard), Line: uint64(e.Line), AdoptedStep: uint64(e.Step), Chunks: int(e.Chunks),
-		OldestStep: uint64(e.Oldest), MeanAge: Number(float64(e.Age) / float64(e.Chunks)), ReworkSteps: Unknown()}
+		OldestStep: uint64(e.Oldest), MeanAge: Number(float64(e.Age) / float64(e.Chunks)), Distance: Unknown(), ReworkSteps: Unknown()}
 }
 
 // ViewOf returns the event of a view. Its time is left to the Recorder.

@@ -1969,6 +1969,7 @@ type Saved struct {
 	Err           string                 `protobuf:"bytes,6,opt,name=err,proto3" json:"err,omitempty"`
 	Running       bool                   `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
 	Chunks        uint32                 `protobuf:"varint,8,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	Distance      float64                `protobuf:"fixed64,9,opt,name=distance,proto3" json:"distance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2055,6 +2056,13 @@ func (x *Saved) GetRunning() bool {
 func (x *Saved) GetChunks() uint32 {
 	if x != nil {
 		return x.Chunks
+	}
+	return 0
+}
+
+func (x *Saved) GetDistance() float64 {
+	if x != nil {
+		return x.Distance
 	}
 	return 0
 }
@@ -2398,6 +2406,7 @@ type CheckpointEvent struct {
 	Running       bool                   `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
 	Shard         uint32                 `protobuf:"varint,8,opt,name=shard,proto3" json:"shard,omitempty"`
 	Chunks        uint32                 `protobuf:"varint,9,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	Distance      float64                `protobuf:"fixed64,10,opt,name=distance,proto3" json:"distance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2491,6 +2500,13 @@ func (x *CheckpointEvent) GetShard() uint32 {
 func (x *CheckpointEvent) GetChunks() uint32 {
 	if x != nil {
 		return x.Chunks
+	}
+	return 0
+}
+
+func (x *CheckpointEvent) GetDistance() float64 {
+	if x != nil {
+		return x.Distance
 	}
 	return 0
 }
@@ -2720,7 +2736,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\bReceived\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x12\n" +
-	"\x04view\x18\x03 \x01(\x04R\x04view\"\xc6\x01\n" +
+	"\x04view\x18\x03 \x01(\x04R\x04view\"\xe2\x01\n" +
 	"\x05Saved\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
@@ -2730,7 +2746,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"took_nanos\x18\x05 \x01(\x03R\ttookNanos\x12\x10\n" +
 	"\x03err\x18\x06 \x01(\tR\x03err\x12\x18\n" +
 	"\arunning\x18\a \x01(\bR\arunning\x12\x16\n" +
-	"\x06chunks\x18\b \x01(\rR\x06chunks\"2\n" +
+	"\x06chunks\x18\b \x01(\rR\x06chunks\x12\x1a\n" +
+	"\bdistance\x18\t \x01(\x01R\bdistance\"2\n" +
 	"\x04Done\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"R\n" +
@@ -2760,7 +2777,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\vapply_nanos\x18\x0e \x01(\x03R\n" +
 	"applyNanos\x12\x16\n" +
 	"\x06pushed\x18\x0f \x01(\x04R\x06pushed\x12\x16\n" +
-	"\x06pulled\x18\x10 \x01(\x04R\x06pulled\"\xe4\x01\n" +
+	"\x06pulled\x18\x10 \x01(\x04R\x06pulled\"\x80\x02\n" +
 	"\x0fCheckpointEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
@@ -2771,7 +2788,9 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x03err\x18\x06 \x01(\tR\x03err\x12\x18\n" +
 	"\arunning\x18\a \x01(\bR\arunning\x12\x14\n" +
 	"\x05shard\x18\b \x01(\rR\x05shard\x12\x16\n" +
-	"\x06chunks\x18\t \x01(\rR\x06chunks\"\x8e\x01\n" +
+	"\x06chunks\x18\t \x01(\rR\x06chunks\x12\x1a\n" +
+	"\bdistance\x18\n" +
+	" \x01(\x01R\bdistance\"\x8e\x01\n" +
 	"\fPartialEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x14\n" +
