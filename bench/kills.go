@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -88,10 +89,16 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 }
 
 // Recoveries returns two quantiles of the seconds from a kill to the next step: half of the kills took at most p50.
+// Kills after the last step do not count; NaN: there are no others.
 func Recoveries(rows []KillsRow) (p50, p99 float64) {
 	var took []float64
 	for _, r := range rows {
-		took = append(took, r.Recovery)
+		if !math.IsNaN(r.Recovery) {
+			took = append(took, r.Recovery)
+		}
+	}
+	if len(took) == 0 {
+		return math.NaN(), math.NaN()
 	}
 	slices.Sort(took)
 	at := func(percent int) float64 { return took[max(0, (len(took)*percent+99)/100-1)] }

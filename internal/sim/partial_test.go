@@ -1,15 +1,17 @@
 package sim
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
-	"context"
-
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
 // alone is a run of synchronous steps without servers: the arrays of the whole model, chunk by chunk.
@@ -136,6 +138,61 @@ func TestAPartialRestoreIsTheLossOfTheLostChunksAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What workers have left out of their gradients is of the parameters that were kept: a partial restore leaves it with
+// them, a full one does not.
+func TestResidualsOutliveAPartialRestore(t *testing.T) {
+	for _, partial := range []bool{true, false} {
+		codec, err := compress.Parse("topk:0.05")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log lines
+		cfg := base(t)
+		cfg.Servers, cfg.RunEvery, cfg.Codec = 2, 3, func(kintsugi.Slot) compress.Codec { return codec }
+		cfg.Log = &log
+		l, err := StartLive(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		until(t, l, 20)
+		l.KillServer(1)
+		if err := l.StartServer(1); err != nil {
+			t.Fatal(err)
+		}
+		if partial {
+			l.NewPartialView("a server was killed")
+		} else {
+			l.NewView("a server was killed")
+		}
+		if d, err := l.Wait(); err != nil || d.Step != cfg.Steps {
+			t.Fatalf("the run ended at step %d: %v", d.Step, err)
+		}
+		if dropped := log.contain("residual dropped"); dropped == partial {
+			t.Errorf("partial restore: %v; residuals dropped: %v", partial, dropped)
+		}
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
+	return len(p), nil
+}
+
+func (l *lines) contain(what string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Contains(l.text, []byte(what))
 }
 
 // partialEvent waits for what is told of a shard that came back.
