@@ -62,6 +62,8 @@ type Replica struct {
 	interval kintsugi.Step // between two saves for the running checkpoint; 0: there are none
 	running  bool          // one is under way
 	due      bool          // one was due meanwhile
+	pause    int           // after the newest failure: how many that are due are left out
+	skip     int           // of them, still to be left out
 
 	ready Ready
 }

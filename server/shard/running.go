@@ -42,6 +42,10 @@ func (r *Replica) run() {
 	if r.interval == 0 || r.empty || (r.released%r.interval != 0 && !r.due) {
 		return
 	}
+	if r.skip > 0 && !r.running {
+		r.skip, r.due = r.skip-1, false
+		return
+	}
 	if r.due = r.running; !r.running {
 		r.running = true
 		step := r.released
@@ -49,9 +53,19 @@ func (r *Replica) run() {
 	}
 }
 
-// Ran ends the save of Ready.Run. What it has saved, if it has saved anything or failed, is told to the conductor.
+// maxPause bounds how many saves are left out after a failure.
+const maxPause = 63
+
+// Ran ends the save of Ready.Run. What it has saved, if it has saved anything or failed, is told to the conductor. After
+// failures saves are tried more and more rarely: a store that is away for hours must not fill the logs.
 func (r *Replica) Ran(s kintsugi.Saved) {
 	r.running = false
+	if s.Err == "" {
+		r.pause, r.skip = 0, 0
+	} else {
+		r.pause = min(2*r.pause+1, maxPause)
+		r.skip = r.pause
+	}
 	if s.Chunks > 0 || s.Err != "" {
 		r.reply(s)
 	}

@@ -151,3 +151,30 @@ func TestSavesForTheRunningCheckpointNeverMeet(t *testing.T) {
 		t.Errorf("saves are asked for at steps 1 to 8: %v, want %v", got, want)
 	}
 }
+
+func TestAStoreThatFailsIsAskedMoreAndMoreRarely(t *testing.T) {
+	r := taken(t)
+	r.SaveRunning(1)
+	var asked []kintsugi.Step
+	for n := kintsugi.Step(1); n <= 300; n++ {
+		hold(t, r, push(0, n-1))
+		r.Handle(commit(1, 1, n, push(0, n-1)))
+		r.Applied(1, nil, 0, 0, 0)
+		r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: n})
+		if ready := r.Ready(); ready.Run != nil {
+			asked = append(asked, n)
+			m := kintsugi.Saved{Shard: 3, Step: n, Running: true, Err: "away"}
+			if n >= 247 { // it is back
+				m.Err, m.Chunks = "", 1
+			}
+			r.Ran(m)
+		}
+	}
+	want := []kintsugi.Step{1, 3, 7, 15, 31, 63, 127, 191, 255}
+	for n := kintsugi.Step(256); n <= 300; n++ {
+		want = append(want, n)
+	}
+	if !reflect.DeepEqual(asked, want) {
+		t.Errorf("saves are asked for at %v, want %v", asked, want)
+	}
+}
