@@ -23,6 +23,9 @@ type running struct {
 	// saved are the values of the shard as they were saved last: four bytes for each parameter. Distances to them
 	// decide what is saved next.
 	saved []float32
+
+	writer *ckpt.Writer // of the newest view in which it saved; nil: none, or a save went wrong
+	view   kintsugi.ViewNumber
 }
 
 // ages is the oldest that a saved chunk may become, in periods: rare enough that it takes little from what moves.
@@ -91,7 +94,7 @@ func (c *checkpoints) saveRunning(ctx context.Context, v kintsugi.View, s server
 		chunks = append(chunks, s.Chunks.Lo+i)
 	}
 	slices.Sort(chunks)
-	report, err := c.write(ctx, v, &s, chunks)
+	report, err := r.write(ctx, c, v, &s, chunks)
 	r.planner.Done(plan, err == nil)
 	if err != nil {
 		return server.RunningSave{}, err
@@ -128,27 +131,42 @@ func (c *checkpoints) distances(r *running, s *server.Shard) ([]float64, error) 
 	return list, nil
 }
 
-// write writes chunks of a shard, nil for all of them. The writer is opened for each save: it finds what other lives
-// of the shard have saved.
-func (c *checkpoints) write(ctx context.Context, v kintsugi.View, s *server.Shard, chunks []kintsugi.ChunkID) (ckpt.SaveReport, error) {
-	w, err := ckpt.OpenWriter(c.fs, c.dir, ckpt.WriterConfig{
+// open returns a writer for a shard: it finds what other lives of the shard have saved on the line.
+func (c *checkpoints) open(v kintsugi.View, s *server.Shard) (*ckpt.Writer, error) {
+	return ckpt.OpenWriter(c.fs, c.dir, ckpt.WriterConfig{
 		Layout: c.problem.layout, Rule: s.Rule, Shard: s.ID, Range: s.Chunks, Line: s.Line, Fence: v.Fence,
 	})
-	if err != nil {
-		return ckpt.SaveReport{}, err
+}
+
+// write writes chunks of a shard, nil for all of them. The writer is kept: it knows what it has saved, and opening it
+// reads that again.
+func (r *running) write(ctx context.Context, c *checkpoints, v kintsugi.View, s *server.Shard, chunks []kintsugi.ChunkID) (report ckpt.SaveReport, err error) {
+	if r.writer == nil || r.view != v.Number {
+		if r.writer, err = c.open(v, s); err != nil {
+			r.writer = nil
+			return report, err
+		}
+		r.view = v.Number
 	}
-	return w.Save(ctx, ckpt.Snapshot{Step: s.Step, Chunks: chunks, Load: c.flat(s).Load})
+	if report, err = r.writer.Save(ctx, ckpt.Snapshot{Step: s.Step, Chunks: chunks, Load: c.flat(s).Load}); err != nil {
+		r.writer = nil
+	}
+	return report, err
 }
 
 // saveAll writes all chunks of a shard: its part of a full checkpoint, and the newest values of the running one.
 func (c *checkpoints) saveAll(ctx context.Context, v kintsugi.View, s *server.Shard) (ckpt.SaveReport, error) {
 	r := c.runningOf(s.ID)
 	if r == nil {
-		return c.write(ctx, v, s, nil)
+		w, err := c.open(v, s)
+		if err != nil {
+			return ckpt.SaveReport{}, err
+		}
+		return w.Save(ctx, ckpt.Snapshot{Step: s.Step, Load: c.flat(s).Load})
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	report, err := c.write(ctx, v, s, nil)
+	report, err := r.write(ctx, c, v, s, nil)
 	if err == nil {
 		copy(r.saved, s.Params)
 		all := scar.Plan{Step: s.Step}

@@ -235,12 +235,14 @@ func (r *Replica) release(m kintsugi.Released) {
 		}
 		r.sweep()
 		r.ready.Publish = &m.Step
-		r.run()
 	default:
 		return
 	}
 	if m.Save {
 		r.save(m.Step)
+	}
+	if r.ready.Publish != nil {
+		r.run()
 	}
 }
 

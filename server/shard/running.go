@@ -37,16 +37,18 @@ func (r *Replica) adopt(step kintsugi.Step) {
 // SaveRunning has some chunks saved for the running checkpoint after every so many steps; 0: never.
 func (r *Replica) SaveRunning(interval kintsugi.Step) { r.interval = interval }
 
-// run asks for a save of chunks when it is due. One that takes longer than the interval delays the next, never a step.
+// run asks for a save of chunks when it is due. One that takes longer than the interval delays the next, never a step,
+// and so does a save of all chunks: it would find that its version is older than what was saved while it waited.
 func (r *Replica) run() {
 	if r.interval == 0 || r.empty || (r.released%r.interval != 0 && !r.due) {
 		return
 	}
-	if r.skip > 0 && !r.running {
+	busy := r.running || len(r.saving) > 0
+	if r.skip > 0 && !busy {
 		r.skip, r.due = r.skip-1, false
 		return
 	}
-	if r.due = r.running; !r.running {
+	if r.due = busy; !busy {
 		r.running = true
 		step := r.released
 		r.ready.Run = &step

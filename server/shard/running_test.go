@@ -178,3 +178,27 @@ func TestAStoreThatFailsIsAskedMoreAndMoreRarely(t *testing.T) {
 		t.Errorf("saves are asked for at %v, want %v", asked, want)
 	}
 }
+
+func TestChunksAreNotSavedBesideAFullSave(t *testing.T) {
+	r := taken(t)
+	r.SaveRunning(2)
+	released := func(n kintsugi.Step, save bool) shard.Ready {
+		hold(t, r, push(0, n-1))
+		r.Handle(commit(1, 1, n, push(0, n-1)))
+		r.Applied(1, nil, 0, 0, 0)
+		r.Ready()
+		r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: n, Save: save})
+		return r.Ready()
+	}
+	released(1, false)
+	if ready := released(2, true); ready.Save == nil || ready.Run != nil {
+		t.Errorf("at step 2: %+v", ready)
+	}
+	if ready := released(3, false); ready.Run != nil {
+		t.Errorf("at step 3, while version 2 is being saved: %+v", ready)
+	}
+	r.Saved(kintsugi.Saved{Shard: 3, Step: 2})
+	if ready := released(4, false); ready.Run == nil || *ready.Run != 4 {
+		t.Errorf("at step 4: %+v", ready)
+	}
+}
