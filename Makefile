@@ -80,8 +80,8 @@ bench: ## run the benchmarks; `go tool -modfile=tools/go.mod benchstat OLD NEW` 
 
 .PHONY: guard
 guard: build ## fail where kernels and codecs miss 0.8 of their goals (docs/performance.md); a minute, machine otherwise idle
-	bin/kintsugi bench kernels --check --sizes 1,512 --k 4 --threads 1,2 >/dev/null
-	bin/kintsugi bench codec --check --sizes 1,512 --codecs bf16,int8,sign,topk:0.001,topk:0.01,topk:0.1 --threads 1 >/dev/null
+	bin/kintsugi bench kernels --check --sizes 1,512 --k 4 --threads 1 >/dev/null
+	bin/kintsugi bench codec --check --sizes 1,512 --codecs bf16,int8,sign,topk:0.01 --threads 1 >/dev/null
 
 # What `sim` replays, and how many seeds `soak` runs. STEPS=0: as many steps as the seed draws.
 SEED  ?= 1
