@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -161,34 +160,16 @@ func Codecs(ctx context.Context, cfg CodecsConfig) ([]CodecsRow, error) {
 
 // all does the runs, several at a time.
 func (cfg *CodecsConfig) all(ctx context.Context, rows []CodecsRow, runs []*codecsRun) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	todo := make(chan *codecsRun, len(runs))
-	for _, r := range runs {
-		todo <- r
-	}
-	close(todo)
-	var wg sync.WaitGroup
-	var mu sync.Mutex // of done and Progress
-	done, start := 0, time.Now()
-	for range max(1, cfg.Threads) {
-		wg.Go(func() {
-			for r := range todo {
-				if err := cfg.run(ctx, r); err != nil {
-					cancel(fmt.Errorf("%s, seed %d: %w", rows[r.row].Name, r.seed, err))
-					return
-				}
-				mu.Lock()
-				done++
-				left := time.Duration(float64(time.Since(start)) / float64(done) * float64(len(runs)-done))
-				fmt.Fprintf(cfg.Progress, "%s on %s with %s, seed %d: %.4f, %s pushed (%d of %d, %v left)\n", r.problem.Model, r.problem.Data,
-					rows[r.row].Codec, r.seed, r.curve[len(r.curve)-1].Accuracy, Bytes(float64(r.bytes)), done, len(runs), left.Round(time.Second))
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
+	progress := newCountdown(cfg.Progress, len(runs))
+	return each(ctx, cfg.Threads, len(runs), func(ctx context.Context, i int) error {
+		r := runs[i]
+		if err := cfg.run(ctx, r); err != nil {
+			return fmt.Errorf("%s, seed %d: %w", rows[r.row].Name, r.seed, err)
+		}
+		progress.ended(fmt.Sprintf("%s on %s with %s, seed %d: %.4f, %s pushed", r.problem.Model, r.problem.Data,
+			rows[r.row].Codec, r.seed, r.curve[len(r.curve)-1].Accuracy, Bytes(float64(r.bytes))))
+		return nil
+	})
 }
 
 // run trains once.

@@ -139,38 +139,6 @@ type workload struct {
 
 const lossEvery = 4 // steps between two looks at the loss; between them it is a straight line
 
-// each runs f for 0 … n−1, some at a time, and returns the first error.
-func (s *sweep) each(n int, f func(i int) error) error {
-	var wg sync.WaitGroup
-	next := make(chan int)
-	errs := make([]error, s.cfg.Parallel)
-	for p := range s.cfg.Parallel {
-		wg.Go(func() {
-			for i := range next {
-				if err := f(i); err != nil && errs[p] == nil {
-					errs[p] = err
-				}
-			}
-		})
-	}
-	for i := range n {
-		if s.ctx.Err() == nil {
-			next <- i
-		}
-	}
-	close(next)
-	wg.Wait()
-	if err := s.ctx.Err(); err != nil {
-		return err
-	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // seeds are those to judge on, and then those to choose the fixed quota on.
 func (s *sweep) seed(i int) uint64 { return uint64(1 + i) }
 
@@ -183,7 +151,7 @@ func (s *sweep) workload(batch int, rate float64) (*workload, error) {
 	w := &workload{problem: s.model.WithBatch(batch), batch: batch, rate: rate, steps: make(map[int][]float64), scaled: make(map[int][]float64)}
 	n := s.cfg.Workers
 	ends := make([]float64, 2*s.cfg.Seeds)
-	err := s.each(s.cfg.Seeds, func(i int) error {
+	err := each(s.ctx, s.cfg.Parallel, s.cfg.Seeds, func(_ context.Context, i int) error {
 		r, err := sim.Train(sim.Training{
 			Seed: s.seed(s.cfg.Seeds + i), Workers: n, Consistency: agg.Config{Busy: kintsugi.Wait}, Schedule: schedule(rate), Steps: s.cfg.Steps,
 			Problem: w.problem, Times: constantTimes(), Ranked: true,
@@ -209,7 +177,7 @@ func (s *sweep) workload(batch int, rate float64) (*workload, error) {
 			}
 		}
 	}
-	return w, s.each(len(jobs), func(i int) error {
+	return w, each(s.ctx, s.cfg.Parallel, len(jobs), func(_ context.Context, i int) error {
 		j := jobs[i]
 		rate, limit, to := w.rate, 4*s.cfg.Steps, w.steps
 		if j.scaled {
@@ -329,7 +297,7 @@ func (s *sweep) best(steps map[int][]float64, alpha float64, busy kintsugi.Busy)
 // cells measures controllers on a workload, for each spread of times.
 func (s *sweep) cells(w *workload, busy kintsugi.Busy, alphas []float64, controllers []string) ([]DBWRow, error) {
 	rows := make([]DBWRow, len(alphas)*len(controllers))
-	err := s.each(len(rows), func(i int) (err error) {
+	err := each(s.ctx, s.cfg.Parallel, len(rows), func(_ context.Context, i int) (err error) {
 		alpha, controller := alphas[i/len(controllers)], controllers[i%len(controllers)]
 		r := DBWRow{
 			Name: fmt.Sprintf("dbw/%s/batch=%d/rate=%g/alpha=%g/%s", busyNames[busy], w.batch, w.rate, alpha, controller),

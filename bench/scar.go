@@ -7,8 +7,6 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"sync"
-	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
@@ -159,33 +157,15 @@ func (cfg *ScarConfig) problem(ctx context.Context, p ScarProblem) ([]ScarRow, e
 
 // all does the jobs, several at a time.
 func (cfg *ScarConfig) all(ctx context.Context, p ScarProblem, jobs []*scarJob) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	todo := make(chan *scarJob, len(jobs))
-	for _, j := range jobs {
-		todo <- j
-	}
-	close(todo)
-	var wg sync.WaitGroup
-	var mu sync.Mutex // of done and Progress
-	done, start := 0, time.Now()
-	for range max(1, cfg.Threads) {
-		wg.Go(func() {
-			for j := range todo {
-				if err := j.run(ctx, p, cfg.Lost); err != nil {
-					cancel(fmt.Errorf("%s, C = %d: %w", j.strategy, j.period, err))
-					return
-				}
-				mu.Lock()
-				done++
-				left := time.Duration(float64(time.Since(start)) / float64(done) * float64(len(jobs)-done))
-				fmt.Fprintf(cfg.Progress, "%s on %s: %s, C = %d, seed %d (%d of %d, %v left)\n", p.Name, p.Data, j.strategy, j.period, j.seed+1, done, len(jobs), left.Round(time.Second))
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
+	progress := newCountdown(cfg.Progress, len(jobs))
+	return each(ctx, cfg.Threads, len(jobs), func(ctx context.Context, i int) error {
+		j := jobs[i]
+		if err := j.run(ctx, p, cfg.Lost); err != nil {
+			return fmt.Errorf("%s, C = %d: %w", j.strategy, j.period, err)
+		}
+		progress.ended(fmt.Sprintf("%s on %s: %s, C = %d, seed %d", p.Name, p.Data, j.strategy, j.period, j.seed+1))
+		return nil
+	})
 }
 
 // run walks along the path with what the strategy keeps, and recovers from each failure on the way.

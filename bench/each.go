@@ -1,0 +1,53 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// each runs f for 0 … n−1, up to threads at the same time. After the first error, which it returns, and after ctx has
+// ended no more begin.
+func each(ctx context.Context, threads, n int, f func(ctx context.Context, i int) error) error {
+	g, running := errgroup.WithContext(ctx)
+	g.SetLimit(max(1, threads))
+	for i := 0; i < n && running.Err() == nil; i++ {
+		g.Go(func() error {
+			if err := running.Err(); err != nil {
+				return err
+			}
+			return f(running, i)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// countdown tells how many of a number of runs are done, and how long the others take at the same rate.
+type countdown struct {
+	to    io.Writer
+	of    int
+	start time.Time
+
+	mu   sync.Mutex
+	done int
+}
+
+func newCountdown(to io.Writer, of int) *countdown {
+	return &countdown{to: to, of: of, start: time.Now()}
+}
+
+// ended notes the end of a run that text describes.
+func (c *countdown) ended(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done++
+	left := time.Duration(float64(time.Since(c.start)) / float64(c.done) * float64(c.of-c.done))
+	fmt.Fprintf(c.to, "%s (%d of %d, %v left)\n", text, c.done, c.of, left.Round(time.Second))
+}
