@@ -21,7 +21,7 @@ type Experiment struct {
 	Time    time.Time `json:"time"`
 }
 
-//go:embed codecs.html scar.html
+//go:embed style.html codecs.html scar.html
 var pages embed.FS
 
 // writeExperiment writes table.json and report.html, from the template of that name, to a folder and returns the path of
@@ -37,7 +37,7 @@ func writeExperiment(dir, name string, table, view any) (page string, err error)
 	if err := os.WriteFile(filepath.Join(dir, "table.json"), append(text, '\n'), 0o644); err != nil {
 		return "", fmt.Errorf("write the experiment: %w", err)
 	}
-	t, err := template.ParseFS(pages, name)
+	t, err := template.ParseFS(pages, name, "style.html")
 	if err != nil {
 		return "", err
 	}
