@@ -77,7 +77,7 @@ func newCodecsPanel(rows []CodecsRow) codecsPanel {
 		}
 	}
 	x := logScale(lo/1.2, hi*1.2, plotLeft, plotRight)
-	y := logScale(least/1.15, min(1, most*1.1), plotBottom, plotTop)
+	y := logScale(least/1.15, min(1, most*1.1), plotTop, plotBottom)
 	for i, r := range rows {
 		c := codecsCurve{Row: r, Colour: codecsColours[i%len(codecsColours)], Pushed: Bytes(float64(r.BytesPushed)),
 			Smaller: float64(r.FP32Bytes) / float64(r.BytesPushed), Percent: 100 * r.Mean}

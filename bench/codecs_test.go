@@ -135,3 +135,13 @@ func TestCodecsAreCompared(t *testing.T) {
 		}
 	}
 }
+
+func TestMoreAccurateIsHigherOnThePage(t *testing.T) {
+	row := func(accuracy float64) CodecsRow {
+		return CodecsRow{Model: "mlp", Data: "digits", Codec: "fp32", BytesPushed: 1, FP32Bytes: 1, Curve: []CodecsMoment{{Step: 1, Bytes: 1e6, Accuracy: accuracy}}}
+	}
+	p := newCodecsPanel([]CodecsRow{row(0.8), row(0.9)})
+	if worse, better := p.Lines[0].Y, p.Lines[1].Y; !(better < worse) {
+		t.Errorf("0.9 is drawn at y = %v, 0.8 at %v; y grows downwards", better, worse)
+	}
+}
