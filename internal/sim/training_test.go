@@ -32,7 +32,7 @@ func training(t *testing.T, preset string, workers int, steps kintsugi.Step) Tra
 
 func TestEveryPresetTrainsUnderVirtualTime(t *testing.T) {
 	for _, preset := range []string{
-		"bsp", "backup:2", "backup:2,wait", "backup:2,pull", "async", "async:discount,credit=2", "ssp:2", "rennala:6",
+		"bsp", "backup:2", "backup:2,wait", "backup:2,pull", "async:constant", "async:constant,discount,credit=2", "ssp:2,constant", "rennala:6",
 		"dbw", "dbw:wait", "dbw:pull", "dbw:wait,knee=8", "dbw:joint", "dbw:paper", "bdbw", "adasync:2",
 	} {
 		for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleAdam} {

@@ -64,9 +64,14 @@ type Config struct {
 	Scale Scale
 
 	// Knee lowers the learning rate of a step that counts fewer gradients than that, in proportion: m of them have
-	// min(1, m/Knee) of the schedule's. 0: the number of gradients changes nothing. As many as there are workers is
-	// the linear rule; fewer, where a larger mean allows no larger rate any more, the rule of the knee.
+	// min(1, m/Knee) of the schedule's. 0: the number of gradients changes nothing. The knee is where a larger mean
+	// allows no larger rate any more.
 	Knee int
+
+	// Linear is a knee at the number of members, whatever it is when the step is made: a step that counts one gradient
+	// of n members has 1/n of the rate that their mean would have. Where every gradient is a step of its own, momentum
+	// adds up n stale ones in the time of one mean, and with the whole rate that diverges.
+	Linear bool
 
 	// Busy is what a worker does about newer parameters while it computes.
 	Busy kintsugi.Busy
@@ -157,12 +162,17 @@ func (c Config) Oldest(step kintsugi.Step) kintsugi.Step {
 	return step - kintsugi.Step(s)
 }
 
-// RatePart returns which part of the schedule's learning rate a step has that counts so many gradients.
-func (c Config) RatePart(counted int) float64 {
-	if c.Knee == 0 {
+// RatePart returns which part of the schedule's learning rate a step has that counts so many gradients in a run of so
+// many members.
+func (c Config) RatePart(counted, members int) float64 {
+	knee := c.Knee
+	if c.Linear {
+		knee = members
+	}
+	if knee == 0 {
 		return 1
 	}
-	return min(1, float64(counted)/float64(c.Knee))
+	return min(1, float64(counted)/float64(knee))
 }
 
 // Pace returns what the workers of the run must know.

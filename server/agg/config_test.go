@@ -18,13 +18,13 @@ func TestEachPresetIsItsPointInTheSpaceOfKnobs(t *testing.T) {
 		"backup:3":                   {Backup: 3, Lead: inf},
 		"backup:1,wait":              {Backup: 1, Lead: inf, Busy: kintsugi.Wait},
 		"backup:1,staleness=2":       {Backup: 1, Lead: inf, Late: Apply, Staleness: 2},
-		"async":                      {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32},
-		"async:discount":             {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32, Discount: true},
-		"async:staleness=8,credit=2": {Quota: 1, Late: Apply, Staleness: 8, Lead: inf, PerWorker: math.MaxInt32, Credit: 2},
-		"async:drop":                 {Quota: 1, Lead: inf, PerWorker: math.MaxInt32},
-		"ssp:0":                      {Quota: 1, Late: Apply, Staleness: inf, PerWorker: math.MaxInt32},
-		"ssp:3,discount,sum":         {Quota: 1, Late: Apply, Staleness: inf, Lead: 3, PerWorker: math.MaxInt32, Discount: true, Scale: Sum},
-		"ssp:3,lead=inf":             {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32},
+		"async":                      {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32, Linear: true},
+		"async:discount":             {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32, Linear: true, Discount: true},
+		"async:staleness=8,credit=2": {Quota: 1, Late: Apply, Staleness: 8, Lead: inf, PerWorker: math.MaxInt32, Linear: true, Credit: 2},
+		"async:drop":                 {Quota: 1, Lead: inf, PerWorker: math.MaxInt32, Linear: true},
+		"ssp:0":                      {Quota: 1, Late: Apply, Staleness: inf, PerWorker: math.MaxInt32, Linear: true},
+		"ssp:3,discount,sum":         {Quota: 1, Late: Apply, Staleness: inf, Lead: 3, PerWorker: math.MaxInt32, Linear: true, Discount: true, Scale: Sum},
+		"ssp:3,lead=inf":             {Quota: 1, Late: Apply, Staleness: inf, Lead: inf, PerWorker: math.MaxInt32, Linear: true},
 		"rennala:8":                  {Quota: 8, Lead: inf, PerWorker: 8, Credit: 8},
 		"dbw":                        {Controller: "dbw", Lead: inf},
 		"dbw:paper,wait":             {Controller: "dbw:paper", Lead: inf, Busy: kintsugi.Wait},
@@ -34,6 +34,9 @@ func TestEachPresetIsItsPointInTheSpaceOfKnobs(t *testing.T) {
 		"adasync:wait":               {Controller: "adasync:1", Lead: inf, Busy: kintsugi.Wait},
 		"adasync:4,wait":             {Controller: "adasync:4", Lead: inf, Busy: kintsugi.Wait},
 		"backup:2,knee=8":            {Backup: 2, Lead: inf, Knee: 8},
+		"backup:2,linear":            {Backup: 2, Lead: inf, Linear: true},
+		"ssp:3,knee=8":               {Quota: 1, Late: Apply, Staleness: inf, Lead: 3, PerWorker: math.MaxInt32, Knee: 8},
+		"ssp:3,constant":             {Quota: 1, Late: Apply, Staleness: inf, Lead: 3, PerWorker: math.MaxInt32},
 		"rennala:8,limit=2,credit=3": {Quota: 8, Lead: inf, PerWorker: 2, Credit: 3},
 	} {
 		got, err := Preset(text)
@@ -190,11 +193,16 @@ func TestThePaceTellsWorkersWhatTheyMustKnow(t *testing.T) {
 
 func TestTheKneeLowersTheRateInProportion(t *testing.T) {
 	for _, c := range []struct {
-		knee, counted int
-		want          float64
-	}{{0, 1, 1}, {4, 1, 0.25}, {4, 3, 0.75}, {4, 4, 1}, {4, 9, 1}} {
-		if got := (Config{Knee: c.knee}).RatePart(c.counted); got != c.want {
-			t.Errorf("%d gradients with the knee at %d have %v of the rate, want %v", c.counted, c.knee, got, c.want)
+		cfg              Config
+		counted, members int
+		want             float64
+	}{
+		{Config{}, 1, 4, 1},
+		{Config{Knee: 4}, 1, 8, 0.25}, {Config{Knee: 4}, 3, 8, 0.75}, {Config{Knee: 4}, 4, 8, 1}, {Config{Knee: 4}, 9, 9, 1},
+		{Config{Linear: true}, 1, 8, 0.125}, {Config{Linear: true}, 1, 1, 1}, {Config{Linear: true}, 3, 2, 1},
+	} {
+		if got := c.cfg.RatePart(c.counted, c.members); got != c.want {
+			t.Errorf("%+v: %d gradients of %d members have %v of the rate, want %v", c.cfg, c.counted, c.members, got, c.want)
 		}
 	}
 }

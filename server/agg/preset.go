@@ -24,10 +24,10 @@ var presets = []preset{
 	{name: "bsp", make: func(uint32) Config { return Config{} }},
 	{name: "backup", param: "B", make: func(b uint32) Config { return Config{Backup: int(b), Lead: kintsugi.Infinite} }},
 	{name: "async", make: func(uint32) Config {
-		return Config{Quota: 1, Late: Apply, Staleness: kintsugi.Infinite, Lead: kintsugi.Infinite, PerWorker: math.MaxInt32}
+		return Config{Quota: 1, Late: Apply, Staleness: kintsugi.Infinite, Lead: kintsugi.Infinite, PerWorker: math.MaxInt32, Linear: true}
 	}},
 	{name: "ssp", param: "S", make: func(s uint32) Config {
-		return Config{Quota: 1, Late: Apply, Staleness: kintsugi.Infinite, Lead: s, PerWorker: math.MaxInt32}
+		return Config{Quota: 1, Late: Apply, Staleness: kintsugi.Infinite, Lead: s, PerWorker: math.MaxInt32, Linear: true}
 	}},
 	{name: "rennala", param: "K", least: 1, make: func(k uint32) Config {
 		// One worker alone must be able to make the step.
@@ -85,7 +85,9 @@ var options = []option{
 	{"lead", true, func(c *Config, n uint32) { c.Lead = n }},
 	{"limit", true, func(c *Config, n uint32) { c.PerWorker = int(n) }},
 	{"credit", true, func(c *Config, n uint32) { c.Credit = int(n) }},
-	{"knee", true, func(c *Config, n uint32) { c.Knee = int(n) }},
+	{"knee", true, func(c *Config, n uint32) { c.Knee, c.Linear = int(n), false }},
+	{"linear", false, func(c *Config, _ uint32) { c.Knee, c.Linear = 0, true }},
+	{"constant", false, func(c *Config, _ uint32) { c.Knee, c.Linear = 0, false }},
 	{"interrupt", false, func(c *Config, _ uint32) { c.Busy = kintsugi.Interrupt }},
 	{"wait", false, func(c *Config, _ uint32) { c.Busy = kintsugi.Wait }},
 	{"pull", false, func(c *Config, _ uint32) { c.Busy = kintsugi.Pull }},

@@ -236,7 +236,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 		o.tickets = append(o.tickets, choice.Ticket)
 		o.commit.Counted = append(o.commit.Counted, kintsugi.Weighted{Push: choice.Ticket.Push, Weight: choice.Weight})
 	}
-	part := c.steering.commit(now, &o.commit) * c.cfg.Consistency.RatePart(len(o.commit.Counted))
+	part := c.steering.commit(now, &o.commit) * c.cfg.Consistency.RatePart(len(o.commit.Counted), c.admitted())
 	if rate := &o.commit.Optimizer.LearningRate; part != 1 {
 		*rate = float32(float64(*rate) * part)
 	}

@@ -45,7 +45,7 @@ func (c *Conductor) ask(now time.Time) {
 		s.asked, s.after, s.since = true, c.released, now
 		s.choice = s.controller.Choose(dbw.Release{
 			Version: c.released, At: s.seconds(now), Members: c.admitted(), Optimizer: c.cfg.Schedule.At(c.released + 1),
-			Part: c.cfg.Consistency.RatePart,
+			Part: func(counted int) float64 { return c.cfg.Consistency.RatePart(counted, c.admitted()) },
 		})
 		c.round.Choose(s.choice.Quota, s.choice.Reason)
 		for _, a := range s.early {
