@@ -1,41 +1,13 @@
 //go:build cgo && !windows
 
-// Contraction is off twice, here and by -std=c11: gcc 12 fuses a product and a sum even of intrinsics.
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#pragma clang attribute push(__attribute__((target("avx512f"))), apply_to = function)
-#else
-#pragma GCC optimize("fp-contract=off")
-#pragma GCC target("avx512f")
-#endif
-
-#include <immintrin.h>
-
+#include "avx512_amd64.h"
 #include "simd.h"
 
-#define NAME(f) kin_avx512_##f
-
-typedef __m512 V;
-enum { WIDTH = 16 };
-#define v_load(p) _mm512_loadu_ps(p)
-#define v_store(p, v) _mm512_storeu_ps(p, v)
-#define v_stream(p, v) _mm512_stream_ps(p, v)
-#define v_fence() _mm_sfence()
-#define v_set(x) _mm512_set1_ps(x)
-#define v_add(a, b) _mm512_add_ps(a, b)
-#define v_sub(a, b) _mm512_sub_ps(a, b)
-#define v_mul(a, b) _mm512_mul_ps(a, b)
-#define v_div(a, b) _mm512_div_ps(a, b)
 #define v_sqrt(a) _mm512_sqrt_ps(a)
 
-typedef __m512d D;
 #define d_load(p) _mm512_loadu_pd(p)
-#define d_store(p, v) _mm512_storeu_pd(p, v)
-#define d_add(a, b) _mm512_add_pd(a, b)
 #define d_mul(a, b) _mm512_mul_pd(a, b)
 #define d_from(p) _mm512_cvtps_pd(_mm256_loadu_ps(p))
-#define d_low(v) _mm512_cvtps_pd(_mm512_castps512_ps256(v))
-#define d_high(v) _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)))
 
 #define v_load_bf16(p) \
 	_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(p))), 16))

@@ -1,43 +1,15 @@
 //go:build cgo && !windows
 
-// Contraction is off twice, here and by -std=c11: gcc 12 fuses a product and a sum even of intrinsics.
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#pragma clang attribute push(__attribute__((target("avx512f,popcnt"))), apply_to = function)
-#else
-#pragma GCC optimize("fp-contract=off")
-#pragma GCC target("avx512f,popcnt")
-#endif
-
-#include <immintrin.h>
-
+#include "avx512_amd64.h"
 #include "simd_encode.h"
 
-#define NAME(f) kin_avx512_##f
-
-typedef __m512 V;
-enum { WIDTH = 16 };
-#define v_load(p) _mm512_loadu_ps(p)
-#define v_store(p, v) _mm512_storeu_ps(p, v)
-#define v_stream(p, v) _mm512_stream_ps(p, v)
-#define v_fence() _mm_sfence()
-#define v_set(x) _mm512_set1_ps(x)
-#define v_add(a, b) _mm512_add_ps(a, b)
-#define v_sub(a, b) _mm512_sub_ps(a, b)
-#define v_mul(a, b) _mm512_mul_ps(a, b)
-#define v_div(a, b) _mm512_div_ps(a, b)
 #define v_max(a, b) _mm512_max_ps(a, b)
 #define v_min(a, b) _mm512_min_ps(a, b)
 #define v_floor(a) _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)
 #define v_less(a, b) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), _mm512_set1_ps(1))
 #define v_signs(v) ((unsigned)_mm512_cmplt_epi32_mask(_mm512_castps_si512(v), _mm512_setzero_si512()))
 
-typedef __m512d D;
 #define d_zero _mm512_setzero_pd()
-#define d_store(p, v) _mm512_storeu_pd(p, v)
-#define d_add(a, b) _mm512_add_pd(a, b)
-#define d_low(v) _mm512_cvtps_pd(_mm512_castps512_ps256(v))
-#define d_high(v) _mm512_cvtps_pd(_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)))
 
 typedef __m512i I;
 #define i_load(p) _mm512_loadu_si512(p)
