@@ -89,16 +89,21 @@ type Member struct {
 	Server      ServerID    `json:"server"`
 	Incarnation Incarnation `json:"incarnation"`
 	Address     string      `json:"address"` // host:port of its gRPC endpoint
+
+	// Since is the view that took it into chains of a line that had begun: it caught up with those before it. 0: it
+	// has been there since the line began.
+	Since ViewNumber `json:"since,omitempty"`
 }
 
 // View is a numbered configuration of the servers: the unit in which membership changes.
 type View struct {
 	Number  ViewNumber `json:"number"`
-	Line    Line       `json:"line"`
+	Line    Line       `json:"line"` // that of the view before, if its steps go on
 	Fence   Fence      `json:"fence"`
 	Servers []Member   `json:"servers"` // by ServerID
 
-	// Chains lists, per shard, the servers that hold it, head first.
+	// Chains lists, per shard, the servers that hold it, head first. A server that is in none of them, because it
+	// died, keeps its place in Servers.
 	Chains [][]ServerID `json:"chains"`
 
 	// Conductor is the server beside whose replica the conductor runs: the head of shard 0.

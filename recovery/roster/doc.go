@@ -7,9 +7,16 @@
 // # The rules
 //
 // The first view is made when all servers have registered. It stands as long as everybody it names is
-// present in the same life. A server that is away holds the view up: with one replica nobody else has its
-// shard. When it is back as another incarnation, what it held is gone, and a full restore starts a new line:
-// on one line every step is committed once, and going back would commit some of them again.
+// present in the same life.
+//
+// With several replicas of each shard, whoever is gone leaves its chains at once and whoever comes joins them at their
+// ends, in views on the same line: nothing is lost, so nothing is restored and nobody is waited for. That needs a member of
+// the view before in each chain. A server that was away is one as long as no view without it was put: its chains have
+// waited for it.
+//
+// Where a shard has nobody left, and so for every loss with one replica, the view waits until all are there. What they
+// held is gone, and a full restore starts a new line: on one line every step is committed once, and going back would
+// commit some of them again.
 //
 // A decision depends on what is, not on how it came about: the view that counts, the lives that are present,
 // and the revisions at which the one was put and the others filled their places. So a coordinator that
@@ -17,8 +24,10 @@
 //
 // Invariants of the views of a run, in the order in which they are put:
 //
-//   - Number, Line and Fence grow strictly.
-//   - A view names, for each server, a life that was present when it was decided.
-//   - Shard i has its head on server i and its successors on the servers after it, around the ring; the
-//     conductor is the head of shard 0.
+//   - Number and Fence grow strictly, and Line unless the steps of the view before go on.
+//   - A view names, for each server in a chain, a life that was present when it was decided.
+//   - On a line, each chain begins with a server that was in it in the view before, as the same life, and those that
+//     stay keep their order.
+//   - When a line begins, shard i has its head on server i and its successors on the servers after it, around the ring;
+//     the conductor is the head of shard 0.
 package roster

@@ -57,6 +57,13 @@ type Joined struct {
 // Left says that a place is empty: the lease lapsed, or the server said good-bye.
 type Left struct{ Server kintsugi.ServerID }
 
+// Died says that a life has ended although its lease lives still. A life that is taken for dead and is not comes back
+// with Joined.
+type Died struct {
+	Server      kintsugi.ServerID
+	Incarnation kintsugi.Incarnation
+}
+
 // Viewed says which view counts and the revision at which it was put; nil: there is none yet. The shell says
 // it first of all, and after each view that it has put or read.
 type Viewed struct {
@@ -72,6 +79,7 @@ type Found struct {
 
 func (Joined) event() {}
 func (Left) event()   {}
+func (Died) event()   {}
 func (Viewed) event() {}
 func (Found) event()  {}
 
@@ -80,8 +88,10 @@ type Decision struct {
 	// View is to be put in place of the one that counts; nil: nothing to put. The caller owns it.
 	View *kintsugi.View
 
-	// Ask means that a new view is due: look up what Found holds, Handle it and Decide again.
-	Ask bool
+	// Ask means that a new view is due: look up what Found holds, Handle it and Decide again. Where FenceOnly is set, the
+	// view goes on with the line that is, and needs no checkpoint.
+	Ask       bool
+	FenceOnly bool
 
 	// Again, where it is not zero, is when to Decide again even if nothing happens.
 	Again time.Time
@@ -125,6 +135,11 @@ func (s *State) Handle(now time.Time, e Event) {
 	case Left:
 		s.saw(now, e.Server)
 		delete(s.present, e.Server)
+	case Died:
+		if j, ok := s.present[e.Server]; ok && j.Member.Incarnation == e.Incarnation {
+			s.saw(now, e.Server)
+			delete(s.present, e.Server)
+		}
 	case Viewed:
 		s.view, s.viewedAt, s.lastSeen = e.View, e.At, now
 	case Found:
@@ -165,6 +180,9 @@ func (s *State) fate(j Joined) fate {
 func (s *State) Decide(now time.Time) Decision {
 	found := s.found
 	s.found = nil
+	if d, ok := s.goOn(found); ok {
+		return d
+	}
 	if absent := s.absent(); len(absent) > 0 {
 		return Decision{Reason: s.waiting(absent)}
 	}
@@ -204,10 +222,11 @@ func (s *State) anyKept() bool {
 }
 
 // keeps returns the first line whose state in memory the next one goes on with; 0: all shards are restored. A server
-// that was away and is back in the same life has its state: without its shard nobody has made a step.
+// that was away and is back in the same life has its state: without its shard nobody has made a step. With chains a line
+// ends only when a shard has nobody left; then all shards are restored.
 func (s *State) keeps() kintsugi.Line {
 	v := s.view
-	if !s.cfg.Partial || v == nil || len(v.Servers) != s.cfg.Servers || !slices.EqualFunc(v.Chains, chains(s.cfg.Servers, s.cfg.Replicas), slices.Equal) {
+	if !s.cfg.Partial || s.cfg.Replicas > 1 || v == nil || len(v.Servers) != s.cfg.Servers || !s.placed(v.Chains) {
 		return 0
 	}
 	for id := range kintsugi.ServerID(s.cfg.Servers) {
@@ -220,9 +239,8 @@ func (s *State) keeps() kintsugi.Line {
 
 // next builds the view that follows. All servers are present.
 //
-// Every loss starts a new line, whatever the number of replicas, and after a partial restore too: a version of the line
-// before has other parameters than the one of the same number that is put together now, and gradients on it must not
-// count. Limitation: with Replicas above 1 a chain that has lost one replica could go on with the others.
+// A loss that chains cannot make up for starts a new line, after a partial restore too: a version of the line before has
+// other parameters than the one of the same number that is put together now, and gradients on it must not count.
 func (s *State) next(found Found, why string) *kintsugi.View {
 	v := &kintsugi.View{Number: 1, Fence: found.Fence}
 	from := found.Newest
@@ -280,7 +298,7 @@ func (s *State) whyNew() string {
 	if len(s.view.Servers) != n {
 		return fmt.Sprintf("the run has %s now, view %d has %d", count(n, "server"), s.view.Number, len(s.view.Servers))
 	}
-	if !slices.EqualFunc(s.view.Chains, chains(n, s.cfg.Replicas), slices.Equal) {
+	if !s.placed(s.view.Chains) {
 		return fmt.Sprintf("each shard has %s now, view %d places them otherwise", count(s.cfg.Replicas, "replica"), s.view.Number)
 	}
 	var back, away []string

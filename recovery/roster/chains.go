@@ -1,0 +1,132 @@
+package roster
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// A shard with several replicas outlives all of them but one: the next view goes on with the line, at the step where it
+// stands, and nothing is restored. Whoever is gone leaves its chains at once, and whoever comes, comes in at their ends:
+// a tail takes over what the one before it has, while steps go on without waiting for it.
+
+// goOn decides where the line that counts goes on. It reports false where there is none, or where a shard has nobody left.
+func (s *State) goOn(found *Found) (Decision, bool) {
+	if s.cfg.Replicas == 1 || s.view == nil || len(s.view.Servers) != s.cfg.Servers || !s.placed(s.view.Chains) {
+		return Decision{}, false
+	}
+	gone, come := s.moved()
+	next, ok := s.rechained(come)
+	switch {
+	case !ok:
+		return Decision{}, false
+	case len(gone)+len(come) == 0:
+		return Decision{Reason: s.stands()}, true
+	}
+	why := s.whyOn(gone, come)
+	if found == nil {
+		return Decision{Ask: true, FenceOnly: true, Reason: why}, true
+	}
+	v := *s.view
+	v.Number++
+	v.Fence = max(found.Fence, v.Fence+1)
+	v.Servers = slices.Clone(v.Servers)
+	for _, id := range come {
+		v.Servers[id] = s.present[id].Member
+		v.Servers[id].Since = v.Number
+	}
+	v.Chains, v.Conductor, v.Reason = next, next[0][0], why
+	return Decision{View: &v, Reason: why}, true
+}
+
+// moved returns the servers whose life in the view's chains is gone, and those that are present and in no chain of the
+// view, as this life; both ascending.
+func (s *State) moved() (gone, come []kintsugi.ServerID) {
+	for id := range kintsugi.ServerID(s.cfg.Servers) {
+		j, present := s.present[id]
+		lives := present && s.view.Servers[id].Incarnation == j.Member.Incarnation
+		in := inAny(s.view.Chains, id)
+		if in && !lives {
+			gone = append(gone, id)
+		}
+		if present && (!in || !lives) {
+			come = append(come, id)
+		}
+	}
+	return gone, come
+}
+
+// rechained returns the chains of the view without whoever is gone and with whoever has come, at their ends. It reports
+// false if a shard would be left to those that have come: they have nothing of it.
+func (s *State) rechained(come []kintsugi.ServerID) ([][]kintsugi.ServerID, bool) {
+	home := chains(s.cfg.Servers, s.cfg.Replicas)
+	next := make([][]kintsugi.ServerID, len(home))
+	for i, chain := range s.view.Chains {
+		for _, id := range chain {
+			if _, present := s.present[id]; present && !slices.Contains(come, id) {
+				next[i] = append(next[i], id)
+			}
+		}
+		if len(next[i]) == 0 {
+			return nil, false
+		}
+		for _, id := range home[i] {
+			if slices.Contains(come, id) {
+				next[i] = append(next[i], id)
+			}
+		}
+	}
+	return next, true
+}
+
+// placed reports whether chains are those of the configuration, in some order and as far as servers live: a server that
+// is in one of its chains is in all of them.
+func (s *State) placed(all [][]kintsugi.ServerID) bool {
+	home := chains(s.cfg.Servers, s.cfg.Replicas)
+	if len(all) != len(home) {
+		return false
+	}
+	for i, chain := range all {
+		for _, id := range chain {
+			if !slices.Contains(home[i], id) {
+				return false
+			}
+		}
+		for _, id := range home[i] {
+			if inAny(all, id) && !slices.Contains(chain, id) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func inAny(all [][]kintsugi.ServerID, id kintsugi.ServerID) bool {
+	return slices.ContainsFunc(all, func(chain []kintsugi.ServerID) bool { return slices.Contains(chain, id) })
+}
+
+// stands says that nothing is to be done, and who is missing.
+func (s *State) stands() string {
+	var away []string
+	for _, id := range s.absent() {
+		away = append(away, fmt.Sprintf("server/%d", id))
+	}
+	text := fmt.Sprintf("view %d stands: everybody it names is present", s.view.Number)
+	if len(away) > 0 {
+		text += "; it goes on without " + enumerate(away)
+	}
+	return text + s.unwanted()
+}
+
+// whyOn says in words what a view on the same line changes.
+func (s *State) whyOn(gone, come []kintsugi.ServerID) string {
+	var what []string
+	for _, id := range gone {
+		what = append(what, fmt.Sprintf("server/%d is gone", id))
+	}
+	for _, id := range come {
+		what = append(what, fmt.Sprintf("server/%d comes in as incarnation %d", id, s.present[id].Member.Incarnation))
+	}
+	return enumerate(what) + ": line " + fmt.Sprint(s.view.Line) + " goes on"
+}
