@@ -279,7 +279,30 @@ type StepEvent struct {
 	Apply     time.Duration // from the commit to the release
 	Pushed    uint64        // bytes of gradients that all shards have received on this line
 	Pulled    uint64        // bytes of parameters that all shards have sent on this line
+
+	// Times are what gradients took that have ended since the step before, in the order in which the conductor heard of
+	// them. A conductor that hears of very many at once leaves some out.
+	Times []GradientTime
 }
+
+// GradientTime is how long a worker was at one gradient.
+type GradientTime struct {
+	Slot     Slot
+	Compute  time.Duration // until the gradient was there, or given up
+	Transfer time.Duration // as in Ticket; 0 if it was not pushed
+	Fate     Fate
+}
+
+// Fate is what became of a gradient in the step for which it was computed. Values are sent between processes and stored
+// in records: never renumber.
+type Fate uint8
+
+// The fates.
+const (
+	InTime  Fate = 0 // it was counted, or may still be
+	Late    Fate = 1 // finished, and then refused or thrown away: others were enough
+	GivenUp Fate = 2 // not finished: it would have taken longer than it did
+)
 
 // CheckpointEvent tells of a run manifest that was published, or, if Running, of chunks of one shard that were saved
 // for the running checkpoint; or of a save that went wrong.

@@ -30,6 +30,7 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	if err != nil {
 		return id, err
 	}
+	t.Transfer = time.Since(start)
 	if refused != nil {
 		if refused.Step <= id.Version {
 			return id, refusal(*refused)
@@ -39,7 +40,7 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 		w.dropped(id)
 		return w.throwAway(s, t)
 	}
-	t.Views, t.Transfer = s.views(), time.Since(start)
+	t.Views = s.views()
 	if err := w.ask(s, t); err != nil {
 		return id, err
 	}

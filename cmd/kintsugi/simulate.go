@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,7 +59,7 @@ func simulateCommand() *cobra.Command {
 	f.Float64Var(&s.target, "target", 0, "end the run when the loss is this small; 0: go on to the last step")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of everything random")
 	f.StringVar(&s.times, "times", "exp:0.5", "how the time of a gradient is distributed: constant, exp:ALPHA (1 - ALPHA + ALPHA times an exponential), pareto:SHAPE or lognormal:SIGMA")
-	f.StringVar(&s.trace, "trace", "", "a file of recorded times instead: a JSON object with \"slot\" and \"seconds\" in each line")
+	f.StringVar(&s.trace, "trace", "", "recorded times instead: the folder of a run, or a file with a JSON object with \"slot\" and \"seconds\" in each line")
 	f.DurationVar(&s.mean, "mean", time.Second, "mean time of a gradient")
 	f.DurationVar(&s.apply, "apply", 10*time.Millisecond, "time of a step on the servers")
 	f.DurationVar(&s.mtbf, "mtbf", 0, "mean time until a worker dies; 0: none does")
@@ -107,12 +109,46 @@ func (s *simulation) workerTimes() (sim.Times, error) {
 	if s.trace == "" {
 		return sim.ParseTimes(s.times, s.mean.Seconds())
 	}
+	info, err := os.Stat(s.trace)
+	if err != nil {
+		return sim.Times{}, fmt.Errorf("%w: --trace: %w", kintsugi.ErrUsage, err)
+	}
+	if info.IsDir() {
+		run, err := record.ReadRun(s.trace)
+		if err != nil {
+			return sim.Times{}, err
+		}
+		return timesOf(run)
+	}
 	f, err := os.Open(s.trace)
 	if err != nil {
 		return sim.Times{}, fmt.Errorf("%w: --trace: %w", kintsugi.ErrUsage, err)
 	}
 	defer f.Close()
 	return sim.ReadTimes(f)
+}
+
+// timesOf returns what gradients took in a run. Slots in which none ended are left out, and the others move up.
+func timesOf(run *record.Run) (sim.Times, error) {
+	bySlot := make(map[uint32][]sim.Sample)
+	for _, step := range run.Steps {
+		for _, t := range step.Times {
+			if seconds := t.Seconds(); seconds > 0 {
+				bySlot[t.Slot] = append(bySlot[t.Slot], sim.Sample{Seconds: seconds, GivenUp: t.Fate == kintsugi.GivenUp})
+			}
+		}
+	}
+	if len(bySlot) == 0 {
+		return sim.Times{}, fmt.Errorf("%w: --trace: the run in %s has not recorded what gradients took", kintsugi.ErrUsage, run.Dir)
+	}
+	var samples []sim.Sample
+	for i, slot := range slices.Sorted(maps.Keys(bySlot)) {
+		for _, s := range bySlot[slot] {
+			s.Slot = i
+			samples = append(samples, s)
+		}
+	}
+	return sim.Recorded(samples)
 }
 
 func (s *simulation) problem() (sim.Problem, error) {

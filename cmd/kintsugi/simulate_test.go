@@ -3,6 +3,7 @@ package main
 import (
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
@@ -24,5 +25,18 @@ func TestASimulatedRunIsRecordedAndReplays(t *testing.T) {
 	}
 	if len(run.Steps) != 40 || run.Steps[0].Reason == "" || run.Steps[39].Seconds <= 0 {
 		t.Errorf("%d steps are recorded; the first waited for %q", len(run.Steps), run.Steps[0].Reason)
+	}
+}
+
+// The folder of a run is a trace: one worker that takes as long for each gradient as another one did is as long at all of
+// them, in whatever rotation.
+func TestARunIsATrace(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	args := []string{"simulate", "--workers", "1", "--steps", "40", "--consistency", "bsp", "--out", dir, "--times", "exp:1"}
+	seconds := regexp.MustCompile(`[0-9.]+ virtual seconds`)
+	first := must(t, args...)
+	second := must(t, "simulate", "--workers", "1", "--steps", "40", "--consistency", "bsp", "--trace", dir, "--seed", "9")
+	if a, b := seconds.FindString(first), seconds.FindString(second); a == "" || a != b || !strings.Contains(second, "times recorded:") {
+		t.Errorf("%q, and with its times %q", first, second)
 	}
 }

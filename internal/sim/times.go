@@ -1,10 +1,7 @@
 package sim
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -48,47 +45,6 @@ func ParseTimes(spec string, mean float64) (Times, error) {
 	default:
 		return t, fmt.Errorf("%w: times %q are unknown; use one of %s, with ALPHA from 0 to 1, SHAPE above 1, SIGMA from 0",
 			kintsugi.ErrUsage, spec, strings.Join(TimesForms(), ", "))
-	}
-	return t, nil
-}
-
-// ReadTimes reads recorded times, one JSON object a line with "slot" and "seconds". Each worker takes the times of the
-// slot with its number, modulo that of slots, in a random rotation, over and over.
-func ReadTimes(r io.Reader) (Times, error) {
-	t := Times{spec: "recorded"}
-	in := bufio.NewScanner(r)
-	in.Buffer(nil, 1<<20)
-	n := 0
-	for line := 1; in.Scan(); line++ {
-		if strings.TrimSpace(in.Text()) == "" {
-			continue
-		}
-		var x struct {
-			Slot    *int    `json:"slot"`
-			Seconds float64 `json:"seconds"`
-		}
-		if err := json.Unmarshal(in.Bytes(), &x); err != nil {
-			return t, fmt.Errorf("%w: times, line %d: %w", kintsugi.ErrUsage, line, err)
-		}
-		if x.Slot == nil || *x.Slot < 0 || *x.Slot > 1<<20 || !(x.Seconds > 0) || math.IsInf(x.Seconds, 0) {
-			return t, fmt.Errorf("%w: times, line %d: it needs a \"slot\" from 0 and positive \"seconds\"", kintsugi.ErrUsage, line)
-		}
-		for len(t.traces) <= *x.Slot {
-			t.traces = append(t.traces, nil)
-		}
-		t.traces[*x.Slot] = append(t.traces[*x.Slot], x.Seconds)
-		n++
-	}
-	if err := in.Err(); err != nil {
-		return t, fmt.Errorf("times: %w", err)
-	}
-	for slot, s := range t.traces {
-		if len(s) == 0 {
-			return t, fmt.Errorf("%w: times: there are none of slot %d, below the largest one", kintsugi.ErrUsage, slot)
-		}
-	}
-	if n == 0 {
-		return t, fmt.Errorf("%w: times: there are none", kintsugi.ErrUsage)
 	}
 	return t, nil
 }

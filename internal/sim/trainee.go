@@ -66,7 +66,7 @@ func (h *theatre) hears(slot int, m kintsugi.Released) {
 	switch {
 	case w.working:
 		if pace.Busy == kintsugi.Interrupt && pace.Staleness != kintsugi.Infinite && m.Step > w.version+kintsugi.Step(pace.Staleness) {
-			h.core.HandleTicket(h.clock(), kintsugi.Ticket{Push: h.id(slot)}) // given up
+			h.core.HandleTicket(h.clock(), kintsugi.Ticket{Push: h.id(slot), Compute: h.since(w.since)}) // given up
 			h.read(slot, m.Step)
 		}
 	case w.settled(kintsugi.Slot(slot), m.Counted) || h.credit(w):
@@ -109,7 +109,7 @@ func (h *theatre) read(slot int, version kintsugi.Step) {
 func (h *theatre) begin(slot int) {
 	w := &h.hands[slot]
 	w.life++
-	w.working = true
+	w.working, w.since = true, h.now
 	took := h.Times.of(slot, w.begun, w.offset, h.rng)
 	for _, s := range h.Slow {
 		took *= s.factor(slot, h.now)
@@ -149,7 +149,7 @@ func (h *theatre) finish(slot int) {
 	w.working = false
 	id := h.id(slot)
 	pace := h.Consistency.Pace()
-	t := kintsugi.Ticket{Push: id, Examples: 1}
+	t := kintsugi.Ticket{Push: id, Examples: 1, Compute: h.since(w.since)}
 	if pace.Staleness != kintsugi.Infinite && h.released > w.version+kintsugi.Step(pace.Staleness) {
 		h.core.HandleTicket(h.clock(), t)
 		h.read(slot, h.released)

@@ -86,7 +86,8 @@ type trainee struct {
 	working     bool
 	life        uint64 // changes whenever what it was at is given up
 	begun       int
-	offset      uint64 // where it begins in a recorded trace
+	since       float64 // when it has begun what it is at
+	offset      uint64  // where it begins in a recorded trace
 	grads       []float32
 	loss        float64
 	pushed      map[kintsugi.PushID][]float32
@@ -161,6 +162,11 @@ func Train(cfg Training) (Trained, error) {
 
 func (h *theatre) clock() time.Time {
 	return Epoch().Add(time.Duration(h.now * float64(time.Second)))
+}
+
+// since returns how long ago a time was.
+func (h *theatre) since(at float64) time.Duration {
+	return time.Duration((h.now - at) * float64(time.Second))
 }
 
 // Epoch returns the moment at which virtual time begins.

@@ -180,6 +180,33 @@ func TestRecordedTimesAreRepeated(t *testing.T) {
 	}
 }
 
+// What was given up would have taken longer: it takes what longer ones of the same worker took, in turn.
+func TestAGradientThatWasGivenUpTakesWhatALongerOneTook(t *testing.T) {
+	times, err := ReadTimes(strings.NewReader(`{"slot":0,"seconds":1,"given_up":true}
+{"slot":0,"seconds":5}
+{"slot":0,"seconds":0.5}
+{"slot":0,"seconds":2,"given_up":true}
+{"slot":0,"seconds":7}
+{"slot":0,"seconds":2,"given_up":true}
+{"slot":1,"seconds":9}
+{"slot":1,"seconds":9.5,"given_up":true}
+{"slot":2,"seconds":3,"given_up":true}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for slot, want := range [][]float64{{5, 5, 0.5, 7, 7, 5}, {9, 9.5}, {3}} {
+		for i, want := range want {
+			if got := times.of(slot, i, 0, nil); got != want {
+				t.Errorf("gradient %d of slot %d takes %v, want %v", i, slot, got, want)
+			}
+		}
+	}
+	if want := "recorded (of 2 gradients it is not known how long they would have taken)"; times.String() != want {
+		t.Errorf("the times are %q, want %q", times, want)
+	}
+}
+
 func TestSlowdownsAreRead(t *testing.T) {
 	for text, want := range map[string]Slowdown{
 		"x5 for half from 100s":            {Factor: 5, Last: 7, From: 100},

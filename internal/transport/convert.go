@@ -175,7 +175,7 @@ func stepEventTo(m kintsugi.StepEvent) *pb.StepEvent {
 	return &pb.StepEvent{
 		Line: uint64(m.Line), Step: uint64(m.Step), TimeUnixNanos: m.Time.UnixNano(), Loss: m.Loss, Counted: each(m.Counted, pushTo),
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
-		WaitNanos: int64(m.Wait), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled,
+		WaitNanos: int64(m.Wait), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeTo),
 	}
 }
 
@@ -183,8 +183,16 @@ func stepEventFrom(m *pb.StepEvent) kintsugi.StepEvent {
 	return kintsugi.StepEvent{
 		Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Time: time.Unix(0, m.TimeUnixNanos), Loss: m.Loss, Counted: each(m.Counted, pushFrom),
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
-		Wait: time.Duration(m.WaitNanos), Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled,
+		Wait: time.Duration(m.WaitNanos), Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeFrom),
 	}
+}
+
+func timeTo(t kintsugi.GradientTime) *pb.GradientTime {
+	return &pb.GradientTime{Slot: uint32(t.Slot), ComputeNanos: int64(t.Compute), TransferNanos: int64(t.Transfer), Fate: uint32(t.Fate)}
+}
+
+func timeFrom(t *pb.GradientTime) kintsugi.GradientTime {
+	return kintsugi.GradientTime{Slot: kintsugi.Slot(t.Slot), Compute: time.Duration(t.ComputeNanos), Transfer: time.Duration(t.TransferNanos), Fate: kintsugi.Fate(t.Fate)}
 }
 
 func checkpointTo(m kintsugi.CheckpointEvent) *pb.CheckpointEvent {

@@ -111,6 +111,7 @@ type Conductor struct {
 	// For the next StepEvent.
 	lastRelease time.Time
 	late        uint32
+	times       times
 	reason      string
 
 	pushed, pulled uint64 // bytes on this line up to the event before
@@ -266,6 +267,7 @@ func (c *Conductor) release(now time.Time) {
 	}
 	late := c.round.Release(c.released)
 	for _, r := range late {
+		c.times.late(r.Push)
 		c.refuse(r)
 	}
 	c.ready.Events = append(c.ready.Events, c.event(now, o))
@@ -278,7 +280,7 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 	e := kintsugi.StepEvent{
 		Line: c.cfg.Line, Step: o.commit.Step, Time: now,
 		Counted: c.last.Counted, Workers: uint32(c.admitted()), Quota: uint32(o.quota), Late: c.late,
-		Wait: o.committed.Sub(c.lastRelease), Apply: now.Sub(o.committed),
+		Wait: o.committed.Sub(c.lastRelease), Apply: now.Sub(o.committed), Times: c.times.take(),
 	}
 	if o.reason != c.reason {
 		c.reason, e.Reason = o.reason, o.reason

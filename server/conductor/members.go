@@ -74,17 +74,24 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 	c.steering.arrived(now, t)
 	if len(t.Views) == 0 { // thrown away: no shard holds it, and the worker has gone on
 		c.late++
+		if t.Examples == 0 {
+			c.note(t, kintsugi.GivenUp)
+		} else {
+			c.note(t, kintsugi.Late)
+		}
 		return
 	}
 	m.tick(t.Push)
 	switch verdict, reason := c.round.Offer(t); verdict {
 	case agg.Refuse:
+		c.note(t, kintsugi.Late)
 		c.refuse(kintsugi.Refused{Push: t.Push, Step: c.released, Reason: reason})
 	case agg.Counted:
 		c.tell(t.Push.Slot, kintsugi.Released{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: c.released, Counted: []kintsugi.PushID{t.Push}})
 	case agg.Duplicate:
 		c.adoptTicket(t)
 	case agg.Open:
+		c.note(t, kintsugi.InTime)
 	}
 	c.proceed(now)
 }

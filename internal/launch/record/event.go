@@ -98,6 +98,7 @@ type Step struct {
 	ApplySeconds float64  `json:"apply_seconds"` // from the commit to the release
 	PushedBytes  uint64   `json:"pushed_bytes"`  // since the step before
 	PulledBytes  uint64   `json:"pulled_bytes"`  // since the step before
+	Times        []Took   `json:"times,omitempty"`
 }
 
 // Failure (kind "failure") is the death of a process, or its absence otherwise. Its time is when it
@@ -262,7 +263,7 @@ func StepOf(e kintsugi.StepEvent) *Step {
 		Workers: e.Workers, Quota: e.Quota, Reason: e.Reason,
 		Staleness: e.Staleness, Late: e.Late, Examples: e.Examples, Norm: Number(e.Norm),
 		WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds()),
-		PushedBytes: e.Pushed, PulledBytes: e.Pulled,
+		PushedBytes: e.Pushed, PulledBytes: e.Pulled, Times: tookOf(e.Times),
 	}
 	each := make([]uint32, len(e.Counted))
 	for i, p := range e.Counted {

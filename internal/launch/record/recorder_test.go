@@ -46,8 +46,17 @@ func released(line, step int, seconds float64) kintsugi.StepEvent {
 func TestWhatIsRecordedIsReadBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "runs", "demo")
 	r := create(t, dir)
+	took := []kintsugi.GradientTime{
+		{Slot: 1, Compute: 1234 * time.Microsecond, Transfer: 56 * time.Microsecond},
+		{Slot: 0, Compute: time.Hour, Transfer: time.Second, Fate: kintsugi.Late},
+		{Slot: 1 << 31, Compute: 1999 * time.Nanosecond, Fate: kintsugi.GivenUp},
+	}
 	for i := 1; i <= 5; i++ {
-		r.Step(released(1, i, float64(i)))
+		e := released(1, i, float64(i))
+		if i == 2 {
+			e.Times = took
+		}
+		r.Step(e)
 	}
 	r.Record(at(5.5), &Failure{Part: "server/0", Cause: "killed by a fault", Incarnation: 1, Injected: true})
 	r.Record(at(6), ViewOf(kintsugi.View{Number: 2, Line: 2, RestoreStep: 3, Reason: "server/0 died",
@@ -78,6 +87,10 @@ func TestWhatIsRecordedIsReadBack(t *testing.T) {
 	if s := run.Steps[0]; s.Norm.Known() || s.Loss != 1 || !reflect.DeepEqual(s.Counted, []uint32{0, 1}) || s.ApplySeconds != 0.001 {
 		t.Errorf("first step %+v", s)
 	}
+	took[2].Compute = time.Microsecond // cut off
+	if got := run.Steps[1].Times; len(run.Steps[0].Times) > 0 || !reflect.DeepEqual(got, tookOf(took)) {
+		t.Errorf("times %+v, then %+v; want none, then %+v", run.Steps[0].Times, got, tookOf(took))
+	}
 	if got := asJSON(t, run.Summary); got != asJSON(t, summary) {
 		t.Errorf("summary read back as\n%s\nwant\n%s", got, asJSON(t, summary))
 	}
@@ -89,6 +102,22 @@ func TestWhatIsRecordedIsReadBack(t *testing.T) {
 	run.Summary.Reason = "done"
 	if got := asJSON(t, run.Summary); got != asJSON(t, summary) {
 		t.Errorf("summary from the events\n%s\nwant\n%s", got, asJSON(t, summary))
+	}
+}
+
+func TestTimesOfGradientsThatMakeNoSenseAreRefused(t *testing.T) {
+	for _, text := range []string{`[]`, `[1,2]`, `[-1,2,3]`, `[4294967296,2,3]`, `[1,-2,3]`, `[1,2,9223372036854775807]`, `[1,2,3,256]`, `[1,2.5,3]`, `{}`, `null`} {
+		var got Took
+		if err := got.UnmarshalJSON([]byte(text)); err == nil {
+			t.Errorf("%s is read as %+v", text, got)
+		}
+	}
+	var got Took
+	if err := got.UnmarshalJSON([]byte(`[7,1000,20,2,"later"]`)); err == nil {
+		t.Errorf("a text among the numbers is read as %+v", got)
+	}
+	if err := got.UnmarshalJSON([]byte(`[7,1000,20,2,99]`)); err != nil || got != (Took{7, time.Millisecond, 20 * time.Microsecond, kintsugi.GivenUp}) {
+		t.Errorf("what a later version added: %+v, %v", got, err)
 	}
 }
 

@@ -2249,6 +2249,7 @@ type StepEvent struct {
 	ApplyNanos    int64                  `protobuf:"varint,14,opt,name=apply_nanos,json=applyNanos,proto3" json:"apply_nanos,omitempty"`
 	Pushed        uint64                 `protobuf:"varint,15,opt,name=pushed,proto3" json:"pushed,omitempty"`
 	Pulled        uint64                 `protobuf:"varint,16,opt,name=pulled,proto3" json:"pulled,omitempty"`
+	Times         []*GradientTime        `protobuf:"bytes,17,rep,name=times,proto3" json:"times,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2395,6 +2396,81 @@ func (x *StepEvent) GetPulled() uint64 {
 	return 0
 }
 
+func (x *StepEvent) GetTimes() []*GradientTime {
+	if x != nil {
+		return x.Times
+	}
+	return nil
+}
+
+type GradientTime struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slot          uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	ComputeNanos  int64                  `protobuf:"varint,2,opt,name=compute_nanos,json=computeNanos,proto3" json:"compute_nanos,omitempty"`
+	TransferNanos int64                  `protobuf:"varint,3,opt,name=transfer_nanos,json=transferNanos,proto3" json:"transfer_nanos,omitempty"`
+	Fate          uint32                 `protobuf:"varint,4,opt,name=fate,proto3" json:"fate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GradientTime) Reset() {
+	*x = GradientTime{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GradientTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GradientTime) ProtoMessage() {}
+
+func (x *GradientTime) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GradientTime.ProtoReflect.Descriptor instead.
+func (*GradientTime) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *GradientTime) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *GradientTime) GetComputeNanos() int64 {
+	if x != nil {
+		return x.ComputeNanos
+	}
+	return 0
+}
+
+func (x *GradientTime) GetTransferNanos() int64 {
+	if x != nil {
+		return x.TransferNanos
+	}
+	return 0
+}
+
+func (x *GradientTime) GetFate() uint32 {
+	if x != nil {
+		return x.Fate
+	}
+	return 0
+}
+
 type CheckpointEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
@@ -2413,7 +2489,7 @@ type CheckpointEvent struct {
 
 func (x *CheckpointEvent) Reset() {
 	*x = CheckpointEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2501,7 @@ func (x *CheckpointEvent) String() string {
 func (*CheckpointEvent) ProtoMessage() {}
 
 func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2514,7 @@ func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointEvent.ProtoReflect.Descriptor instead.
 func (*CheckpointEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CheckpointEvent) GetLine() uint64 {
@@ -2525,7 +2601,7 @@ type PartialEvent struct {
 
 func (x *PartialEvent) Reset() {
 	*x = PartialEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2613,7 @@ func (x *PartialEvent) String() string {
 func (*PartialEvent) ProtoMessage() {}
 
 func (x *PartialEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2626,7 @@ func (x *PartialEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialEvent.ProtoReflect.Descriptor instead.
 func (*PartialEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PartialEvent) GetLine() uint64 {
@@ -2757,7 +2833,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\bat_least\x18\x03 \x01(\x04R\aatLeast\"8\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\x04R\x05after\"\xb8\x03\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"\xe9\x03\n" +
 	"\tStepEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12&\n" +
@@ -2777,7 +2853,13 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\vapply_nanos\x18\x0e \x01(\x03R\n" +
 	"applyNanos\x12\x16\n" +
 	"\x06pushed\x18\x0f \x01(\x04R\x06pushed\x12\x16\n" +
-	"\x06pulled\x18\x10 \x01(\x04R\x06pulled\"\x80\x02\n" +
+	"\x06pulled\x18\x10 \x01(\x04R\x06pulled\x12/\n" +
+	"\x05times\x18\x11 \x03(\v2\x19.kintsugi.v1.GradientTimeR\x05times\"\x82\x01\n" +
+	"\fGradientTime\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12#\n" +
+	"\rcompute_nanos\x18\x02 \x01(\x03R\fcomputeNanos\x12%\n" +
+	"\x0etransfer_nanos\x18\x03 \x01(\x03R\rtransferNanos\x12\x12\n" +
+	"\x04fate\x18\x04 \x01(\rR\x04fate\"\x80\x02\n" +
 	"\x0fCheckpointEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
@@ -2816,7 +2898,7 @@ func file_kintsugi_v1_kintsugi_proto_rawDescGZIP() []byte {
 	return file_kintsugi_v1_kintsugi_proto_rawDescData
 }
 
-var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*PushID)(nil),           // 0: kintsugi.v1.PushID
 	(*WorkerMessage)(nil),    // 1: kintsugi.v1.WorkerMessage
@@ -2846,8 +2928,9 @@ var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*ReadRequest)(nil),      // 25: kintsugi.v1.ReadRequest
 	(*WatchRequest)(nil),     // 26: kintsugi.v1.WatchRequest
 	(*StepEvent)(nil),        // 27: kintsugi.v1.StepEvent
-	(*CheckpointEvent)(nil),  // 28: kintsugi.v1.CheckpointEvent
-	(*PartialEvent)(nil),     // 29: kintsugi.v1.PartialEvent
+	(*GradientTime)(nil),     // 28: kintsugi.v1.GradientTime
+	(*CheckpointEvent)(nil),  // 29: kintsugi.v1.CheckpointEvent
+	(*PartialEvent)(nil),     // 30: kintsugi.v1.PartialEvent
 }
 var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	7,  // 0: kintsugi.v1.WorkerMessage.hello:type_name -> kintsugi.v1.Hello
@@ -2869,9 +2952,9 @@ var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	22, // 16: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
 	21, // 17: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
 	27, // 18: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
-	28, // 19: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
+	29, // 19: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
 	24, // 20: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
-	29, // 21: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
+	30, // 21: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
 	0,  // 22: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
 	0,  // 23: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
 	10, // 24: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
@@ -2883,17 +2966,18 @@ var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	0,  // 30: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
 	0,  // 31: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
 	0,  // 32: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	1,  // 33: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	26, // 34: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 35: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 36: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	6,  // 37: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 38: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	36, // [36:39] is the sub-list for method output_type
-	33, // [33:36] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	28, // 33: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
+	1,  // 34: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	26, // 35: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 36: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 37: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	6,  // 38: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 39: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	37, // [37:40] is the sub-list for method output_type
+	34, // [34:37] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }
@@ -2941,7 +3025,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kintsugi_v1_kintsugi_proto_rawDesc), len(file_kintsugi_v1_kintsugi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
