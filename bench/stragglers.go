@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// Question: what does one slow worker cost real processes on a real clock, with each way to count gradients? The claim
+// that could be false: with one of four workers five times slower, dbw makes at least three times the steps per second of bsp,
+// and is sooner at the same loss.
+//
+// The loss that has to be reached is, in each round, the highest that any of the round's runs ends with: all of them get
+// there, and in their own time. A loss is the mean over the counted gradients of the last 20 steps.
+//
+// What the figures say depends on the cores. Workers that share a core slow each other down, and a slow worker computes
+// before it waits: with fewer cores than workers a step of bsp takes five times what a gradient takes in a crowd, and one that
+// does not wait for it still shares its cores with the gradient that is given up. The column of the other workers'
+// computing time shows the crowd: nobody's gradient takes longer because of another's on a machine with a core for each.
+
+// StragglersConfig says what Stragglers measures.
+type StragglersConfig struct {
+	Presets          []string // the first is what the others are compared with
+	Fault            string   // of every run but the calm one
+	Workers, Servers int
+	Steps, Rounds    int
+	Binary           string
+	Flags            []string // for train, besides the ones above
+	Progress         io.Writer
+}
+
+// StragglersRow is one way of counting, over all rounds: medians, and ratios within a round with their range.
+type StragglersRow struct {
+	Name   string `json:"name"`
+	Preset string `json:"preset"`
+	Fault  string `json:"fault"` // empty: a calm run, for comparison
+	Rounds int    `json:"rounds"`
+
+	StepsPerSecond float64 `json:"steps_per_s"`
+	Ratio          float64 `json:"steps_ratio"` // to the first preset with the fault
+	RatioMin       float64 `json:"steps_ratio_min"`
+	RatioMax       float64 `json:"steps_ratio_max"`
+
+	Seconds  float64 `json:"seconds_to_loss"`
+	Speed    float64 `json:"loss_ratio"` // how many times sooner than the first preset
+	SpeedMin float64 `json:"loss_ratio_min"`
+	SpeedMax float64 `json:"loss_ratio_max"`
+
+	Quota     float64 `json:"mean_quota"`
+	Late      float64 `json:"late_per_step"`     // gradients that were finished and not counted
+	GivenUp   float64 `json:"given_up_per_step"` // gradients that were not finished
+	Computing float64 `json:"compute_ms"`        // median time of the gradients of the workers that nobody slowed
+	Accuracy  float64 `json:"final_accuracy"`
+}
+
+// straggled is what one run came to.
+type straggled struct {
+	rate, quota, late, given, computing, accuracy float64
+	times, losses                                 []float64 // by step: seconds since the first, and the smoothed loss
+}
+
+// Stragglers trains in turn with each preset, and with the first one in calm, in rounds.
+func Stragglers(ctx context.Context, cfg StragglersConfig) ([]StragglersRow, error) {
+	rows := []StragglersRow{{Name: "stragglers/calm/" + cfg.Presets[0], Preset: cfg.Presets[0], Rounds: cfg.Rounds}}
+	for _, p := range cfg.Presets {
+		rows = append(rows, StragglersRow{Name: "stragglers/" + p, Preset: p, Fault: cfg.Fault, Rounds: cfg.Rounds})
+	}
+	rounds := make([][]straggled, cfg.Rounds)
+	for i := range rounds {
+		rounds[i] = make([]straggled, len(rows))
+		for j := range rows {
+			if i%2 == 1 { // forward and backward in turn: a machine that slows down slows all of them
+				j = len(rows) - 1 - j
+			}
+			s, err := cfg.run(ctx, i, rows[j])
+			if err != nil {
+				return nil, err
+			}
+			rounds[i][j] = s
+			fmt.Fprintf(cfg.Progress, "round %d of %d, %s: %.1f steps/s, quota %.1f, accuracy %.4f\n", i+1, cfg.Rounds, rows[j].Name, s.rate, s.quota, s.accuracy)
+		}
+	}
+	for j := range rows {
+		rows[j].fill(rounds, j)
+	}
+	return rows, nil
+}
+
+func (cfg *StragglersConfig) run(ctx context.Context, round int, row StragglersRow) (straggled, error) {
+	flags := []string{
+		"--consistency", row.Preset, "--seed", strconv.Itoa(round + 1), "--workers", strconv.Itoa(cfg.Workers), "--servers", strconv.Itoa(cfg.Servers),
+		"--steps", strconv.Itoa(cfg.Steps), "--eval-every", strconv.Itoa(2 * cfg.Steps),
+	}
+	if row.Fault != "" {
+		flags = append(flags, "--fault", row.Fault)
+	}
+	run, err := runTrain(ctx, cfg.Binary, append(flags, cfg.Flags...))
+	if err != nil {
+		return straggled{}, err
+	}
+	if len(run.Steps) < 10 {
+		return straggled{}, fmt.Errorf("a run of %d steps is too short to measure", len(run.Steps))
+	}
+	return straggle(run), nil
+}
+
+// lossWindow is over how many steps a loss is averaged: as many as a summary's final loss.
+const lossWindow = 20
+
+// straggle takes from a run what is compared.
+func straggle(run *record.Run) straggled {
+	s := straggled{accuracy: float64(run.Summary.FinalAccuracy)}
+	slowed := make(map[uint32]bool)
+	for _, f := range run.Faults {
+		for slot := range uint32(run.Header.Workers) {
+			slowed[slot] = slowed[slot] || f.Part == fmt.Sprintf("worker/%d", slot)
+		}
+	}
+	var computing []float64
+	sum, n := 0.0, float64(len(run.Steps))
+	for i, e := range run.Steps {
+		s.quota += float64(e.Quota) / n
+		for _, t := range e.Times {
+			switch {
+			case t.Fate == kintsugi.GivenUp:
+				s.given += 1 / n
+				continue
+			case t.Fate == kintsugi.Late:
+				s.late += 1 / n
+			}
+			if !slowed[t.Slot] {
+				computing = append(computing, t.Compute.Seconds())
+			}
+		}
+		sum += float64(e.Loss)
+		if i >= lossWindow {
+			sum -= float64(run.Steps[i-lossWindow].Loss)
+		}
+		s.times = append(s.times, e.Seconds-run.Steps[0].Seconds)
+		s.losses = append(s.losses, sum/float64(min(i+1, lossWindow)))
+	}
+	first := int(warmUp * n)
+	s.rate = float64(len(run.Steps)-1-first) / (s.times[len(s.times)-1] - s.times[first])
+	if len(computing) > 0 {
+		s.computing = median(computing)
+	}
+	return s
+}
+
+// reaches returns when a run's loss is down to a target that it reaches.
+func (s *straggled) reaches(target float64) float64 {
+	i := slices.IndexFunc(s.losses, func(l float64) bool { return l <= target })
+	return s.times[max(1, i)]
+}
+
+// fill fills in row j from the rounds.
+func (r *StragglersRow) fill(rounds [][]straggled, j int) {
+	var rate, ratio, seconds, speed, quota, late, given, computing, accuracy []float64
+	for _, round := range rounds {
+		target := round[0].losses[len(round[0].losses)-1]
+		for _, s := range round {
+			target = max(target, s.losses[len(s.losses)-1])
+		}
+		s, base := round[j], round[1]
+		took := s.reaches(target)
+		rate, ratio = append(rate, s.rate), append(ratio, s.rate/base.rate)
+		seconds, speed = append(seconds, took), append(speed, base.reaches(target)/took)
+		quota, late, given = append(quota, s.quota), append(late, s.late), append(given, s.given)
+		computing, accuracy = append(computing, 1e3*s.computing), append(accuracy, s.accuracy)
+	}
+	r.StepsPerSecond, r.Ratio, r.RatioMin, r.RatioMax = median(rate), median(ratio), slices.Min(ratio), slices.Max(ratio)
+	r.Seconds, r.Speed, r.SpeedMin, r.SpeedMax = median(seconds), median(speed), slices.Min(speed), slices.Max(speed)
+	r.Quota, r.Late, r.GivenUp = median(quota), median(late), median(given)
+	r.Computing, r.Accuracy = median(computing), median(accuracy)
+}
