@@ -55,6 +55,46 @@ func TestEveryPresetTrainsUnderVirtualTime(t *testing.T) {
 	}
 }
 
+// blindly is a problem whose loss is not a number now and then, and infinite at other times. Its gradients are as they were.
+type blindly struct{ Problem }
+
+func (b blindly) Gradient(params, grads []float32, rng *rand.Rand) float64 {
+	loss := b.Problem.Gradient(params, grads, rng)
+	switch rng.IntN(4) {
+	case 0:
+		return math.NaN()
+	case 1:
+		return math.Inf(1)
+	}
+	return loss
+}
+
+// Losses steer some controllers. One that is not a number stops none of them, nor does a single worker, nor that now and then nobody
+// is there.
+func TestControllersOutliveLossesThatAreNoNumbersAndAbsence(t *testing.T) {
+	for _, preset := range []string{"dbw", "dbw:wait", "dbw:joint", "dbw:paper", "bdbw", "adasync:2"} {
+		for _, n := range []int{1, 3} {
+			cfg := training(t, preset, n, 200)
+			cfg.Problem = blindly{cfg.Problem}
+			cfg.Lifetime, cfg.Rebirth = 20, 15 // seconds, of which a step takes about one
+			alone := 0
+			cfg.Each = func(e kintsugi.StepEvent, _ []float32) bool {
+				if e.Quota < 1 || e.Quota > uint32(n) || len(e.Counted) != int(e.Quota) {
+					t.Fatalf("%s, %d workers: step %d has a quota of %d and counts %d", preset, n, e.Step, e.Quota, len(e.Counted))
+				}
+				if e.Workers == 1 {
+					alone++
+				}
+				return true
+			}
+			r, err := Train(cfg)
+			if err != nil || r.Steps != 200 || r.Deaths < 3 || alone == 0 {
+				t.Errorf("%s, %d workers: %d steps, %d deaths, %d steps of one worker (%v)", preset, n, r.Steps, r.Deaths, alone, err)
+			}
+		}
+	}
+}
+
 func TestATrainingReplaysToTheBit(t *testing.T) {
 	run := func() ([]kintsugi.StepEvent, Trained) {
 		cfg := training(t, "dbw:wait", 16, 200)
