@@ -49,7 +49,7 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		return nil, fmt.Errorf("take a fence for the conductor: %w", err)
 	}
 	grace := cfg.StartGrace
-	if v.Line > 1 {
+	if v.Line > 1 || v.Number > 1 {
 		grace = cfg.RejoinGrace
 	}
 	core, err := conductor.New(conductor.Config{

@@ -20,6 +20,8 @@ type replica struct {
 	cfg    *Config
 	view   kintsugi.View
 	id     kintsugi.ShardID
+	chain  []kintsugi.ServerID // that holds the shard in this view
+	at     int                 // place of this server in it; 0: the head
 	chunks kintsugi.ChunkRange
 	lo     int // first value of the shard in the flat vector
 	values int
@@ -30,6 +32,11 @@ type replica struct {
 	held     map[kintsugi.PushID]*held
 	spare    []*held                            // buffers of freed pushes
 	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken it under the promised fence
+	before   *outbox[kintsugi.FollowerMessage]  // to the replica before this one; nil: not connected, or the head
+	after    *after                             // nil: nobody follows, or not connected
+	sums     *sums
+	sum      *sum // of the step that was applied last, pinned; nil where nobody ever follows
+	given    *sum // that the next step is to be applied from, pinned; of a head: nil
 	versions *versions
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
 	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
@@ -40,16 +47,22 @@ type replica struct {
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
 }
 
-// newReplica returns the replica of a shard: the one of the view before, if the line of v keeps it, else one with the
-// version that the view starts from.
-func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange) (*replica, error) {
+// newReplica returns the replica of a shard, at a place in its chain: the one of the view before, if the line of v is the
+// same or keeps it; one that lacks everything, if the line goes on and this server has come in; else one with the version that
+// the view starts from.
+func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange, at int) (*replica, error) {
 	cfg := &s.cfg
 	lo, hi := cfg.Layout.Span(chunks)
 	r := &replica{
-		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chunks: chunks, lo: lo, values: hi - lo,
+		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
 		fail: s.fail, saves: &s.saves,
-		held: make(map[kintsugi.PushID]*held),
+		held: make(map[kintsugi.PushID]*held), sums: &sums{},
+	}
+	follows, followed := at > 0, at+1 < len(r.chain)
+	if old := s.goesOn(v, id); old != nil {
+		r.goOn(old, follows, followed)
+		return r, r.mayServe()
 	}
 	if old := s.keeps(v, id, chunks); old != nil {
 		r.versions, r.lag, r.taken = old.versions, old.lag, old.taken
@@ -59,12 +72,34 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	}
 	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
-	if err := r.load(ctx); err != nil {
+	if v.Servers[cfg.ID].Since != 0 {
+		r.core = shard.New(id, int(chunks.Hi-chunks.Lo), v.Line, v.Number, 0)
+		r.core.Lack()
+	} else if err := r.load(ctx); err != nil {
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
+	r.core.Place(follows, followed)
 	r.core.Hold(cfg.Consistency.Held())
 	r.core.SaveRunning(cfg.RunEvery)
-	return r, nil
+	return r, r.mayServe()
+}
+
+// goOn takes over what old has, whose view is over.
+func (r *replica) goOn(old *replica, follows, followed bool) {
+	r.versions, r.lag, r.taken, r.sums, r.sum = old.versions, old.lag, old.taken, old.sums, old.sum
+	r.core = old.core.GoOn(r.view.Number, follows, followed)
+	for _, p := range r.core.Holds() {
+		r.held[p] = old.held[p]
+	}
+}
+
+// mayServe returns an error for a replica that has become a head and may lack steps that were released: the shard is lost
+// here, and this process has to begin a new life, so that others see it.
+func (r *replica) mayServe() error {
+	if r.at == 0 && !r.core.Whole() {
+		return fmt.Errorf("shard %d: this server was catching up when those before it died; what it has is not whole", r.id)
+	}
+	return nil
 }
 
 // load gets the version that the view starts from; in one that keeps an earlier line, what was saved of this shard.
@@ -161,7 +196,13 @@ func (r *replica) perform() {
 	if ready.Run != nil {
 		r.saveRunning(*ready.Run)
 	}
+	for _, m := range ready.Down {
+		r.hand(m)
+	}
 	for _, m := range ready.Replies {
+		if up, ok := m.(kintsugi.FollowerMessage); ok && r.at > 0 && r.before != nil {
+			r.before.put(up)
+		}
 		for _, out := range r.replies {
 			out.put(m)
 		}
@@ -179,16 +220,28 @@ func (r *replica) apply(c kintsugi.Commit) {
 	for i, w := range c.Counted {
 		counted[i] = r.held[w.Push] // nil: a shard without chunks
 	}
+	var total *sum // nil: nobody asks for it
+	switch {
+	case r.at > 0:
+		if total = r.given; total == nil || total.step != c.Step || total.decided != c.Decided {
+			r.fail(fmt.Errorf("shard %d: the sum of step %d, decided under fence %d, is not here", r.id, c.Step, c.Decided))
+			return
+		}
+		r.given, counted = nil, nil
+	case r.cfg.Replicas > 1:
+		total = r.sums.take(r.values)
+		total.step, total.decided = c.Step, c.Decided
+	}
 	src, _ := r.versions.pin(0, 1)
 	var before *version
-	if c.Want&kintsugi.WantDotDisplacement != 0 {
+	if c.Want&kintsugi.WantDotDisplacement != 0 && r.at == 0 {
 		before = r.versions.pinPrevious()
 	}
 	dst := r.versions.take(c.Step)
 	r.applying = true
 	r.work.Go(func() {
 		r.cfg.Enter(Committing)
-		products, err := r.step(c, before, src, dst, counted)
+		products, err := r.step(c, before, src, dst, counted, total)
 		r.versions.unpin(src)
 		if before != nil {
 			r.versions.unpin(before)
@@ -202,22 +255,25 @@ func (r *replica) apply(c kintsugi.Commit) {
 		r.post(func() {
 			r.applying = false
 			r.versions.applied(dst)
+			r.sums.unpin(r.sum)
+			r.sum = total
 			r.core.Applied(c.Decided, products, took, r.pushed.Load(), r.pulled.Load())
 		})
 	})
 }
 
 // step applies c to src, writing dst, and returns the by-products of each chunk. before is the version before src,
-// nil if it is not known or not needed. Threads take chunks in turn; what a chunk becomes does not depend on which
+// nil if it is not known or not needed. total is the scaled sum: a replica that is no head has it and starts from it, a head
+// writes it, unless it is nil. Threads take chunks in turn; what a chunk becomes does not depend on which
 // thread has it.
-func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held) ([]kintsugi.Products, error) {
+func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held, total *sum) ([]kintsugi.Products, error) {
 	products := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo)
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	for range min(r.cfg.Threads, len(products)) {
 		wg.Go(func() {
-			k := newKernelStep(c)
+			k := newKernelStep(c, len(counted))
 			k.Streaming = kernels.Streams(4 * r.values * (len(counted) + 2*(1+k.Rule.States())))
 			for {
 				i := int(next.Add(1)) - 1
@@ -232,6 +288,9 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 				}
 				for j, h := range counted {
 					k.Operands[j] = h.operand(i, lo, hi, c.Counted[j].Weight)
+				}
+				if total != nil {
+					k.hand(total.values[lo:hi], r.at > 0)
 				}
 				p, err := k.run(r.cfg.Device, before, src, dst, lo, hi)
 				if err != nil {
@@ -252,7 +311,7 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 // kernelStep is one thread's kernel arguments, reused from chunk to chunk.
 type kernelStep struct{ kernels.Step }
 
-func newKernelStep(c kintsugi.Commit) *kernelStep {
+func newKernelStep(c kintsugi.Commit, operands int) *kernelStep {
 	o := c.Optimizer
 	return &kernelStep{kernels.Step{
 		Rule: kernels.Rule(o.Rule),
@@ -260,10 +319,19 @@ func newKernelStep(c kintsugi.Commit) *kernelStep {
 			LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
 			WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2,
 		},
-		Operands:         make([]kernels.Operand, len(c.Counted)),
+		Operands:         make([]kernels.Operand, operands),
 		Scale:            c.Scale,
 		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0,
 	}}
+}
+
+// hand has the step start from a given sum, or write it.
+func (k *kernelStep) hand(sum []float32, given bool) {
+	if given {
+		k.Operands, k.From = nil, sum
+	} else {
+		k.Update = sum
+	}
 }
 
 // run does the step on the values [lo, hi) of the shard; the operands are set.

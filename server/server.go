@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +58,7 @@ type Config struct {
 	Device      kernels.Device
 	Threads     int // that run kernels; the result does not depend on it
 
+	Replicas    int // of each shard in a view that is complete; 0: 1
 	Slots       int
 	Consistency agg.Config
 	Schedule    conductor.Schedule
@@ -200,7 +202,7 @@ func (s *Server) Stop(reason string, save bool) {
 // enter leaves the view before and takes up what v assigns to this server.
 func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	s.leave()
-	if v.Keeps == 0 {
+	if s.left != nil && v.Keeps == 0 && v.Line != s.left.view.Line {
 		s.left = nil // before its memory is needed again
 	}
 	if int(s.cfg.ID) >= len(v.Servers) || v.Servers[s.cfg.ID].Incarnation != s.cfg.Incarnation {
@@ -208,14 +210,20 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		s.cfg.Log.Info("not a member of the view", "view", v.Number)
 		return nil
 	}
+	if !slices.ContainsFunc(v.Chains, func(chain []kintsugi.ServerID) bool { return slices.Contains(chain, s.cfg.ID) }) {
+		s.left = nil // steps go on without this server: what it has is worth nothing any more
+		s.cfg.Log.Warn("taken out of the view; the next one takes this server in again", "view", v.Number)
+		return nil
+	}
 	t := &tenure{view: v, replicas: make(map[kintsugi.ShardID]*replica)}
 	t.ctx, t.cancel = context.WithCancel(ctx)
 	for i, chunks := range s.cfg.Layout.Split(len(v.Chains)) {
 		id := kintsugi.ShardID(i)
-		if v.Chains[id][0] != s.cfg.ID {
+		at := slices.Index(v.Chains[id], s.cfg.ID)
+		if at < 0 {
 			continue
 		}
-		r, err := s.newReplica(t.ctx, v, id, chunks)
+		r, err := s.newReplica(t.ctx, v, id, chunks, at)
 		if err != nil {
 			t.cancel()
 			t.wg.Wait()
@@ -223,6 +231,9 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		}
 		t.replicas[id] = r
 		t.wg.Go(r.run)
+		if at > 0 {
+			t.wg.Go(r.follow)
+		}
 	}
 	if v.Conductor == s.cfg.ID {
 		c, err := s.newConducting(t.ctx, v)
@@ -289,11 +300,19 @@ func (s *Server) serving(ctx context.Context) (*tenure, error) {
 	}
 }
 
+// goesOn returns the replica of a shard that stands on the line of v; nil: there is none.
+func (s *Server) goesOn(v kintsugi.View, id kintsugi.ShardID) *replica {
+	if t := s.left; t != nil && t.view.Line == v.Line && t.view.Number >= v.Servers[s.cfg.ID].Since {
+		return t.replicas[id]
+	}
+	return nil
+}
+
 // replica returns the replica of a shard that this server heads.
 func (t *tenure) replica(id kintsugi.ShardID) (*replica, error) {
 	r := t.replicas[id]
-	if r == nil {
-		return nil, fmt.Errorf("%w: this server does not hold shard %d in view %d", kintsugi.ErrStaleView, id, t.view.Number)
+	if r == nil || r.at > 0 {
+		return nil, fmt.Errorf("%w: this server does not head shard %d in view %d", kintsugi.ErrStaleView, id, t.view.Number)
 	}
 	return r, nil
 }

@@ -167,7 +167,7 @@ func TestAStepHasTheProductsThatAreAskedFor(t *testing.T) {
 		Counted: make([]kintsugi.Weighted, 1), Scale: 1, Optimizer: kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.25},
 		Want: kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement,
 	}
-	k := newKernelStep(c)
+	k := newKernelStep(c, len(c.Counted))
 	k.Operands[0] = kernels.Operand{Weight: 1, Values: values}
 	got, err := k.run(kernels.Best(), before, src, dst, 0, n)
 	if want := (kintsugi.Products{SquaredNorm: norm, DotDisplacement: dot, SquaredDisplacement: moved}); err != nil || got != want {

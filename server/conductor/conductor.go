@@ -229,7 +229,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 		quota: d.Quota, reason: d.Reason, committed: now,
 		stable: make([]*kintsugi.Stable, c.cfg.Shards),
 		commit: kintsugi.Commit{
-			Line: c.cfg.Line, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,
+			Line: c.cfg.Line, View: c.cfg.View, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,
 			Scale: d.Scale, Optimizer: c.cfg.Schedule.At(step), Countable: c.countable(step),
 		},
 	}

@@ -1,6 +1,7 @@
 package conductor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -82,7 +83,7 @@ func (c *Conductor) takeOver(now time.Time) {
 		}
 	}
 	c.round.Remember(c.last.Counted)
-	if next != nil {
+	if next != nil && !c.bytesAreGone(*next) {
 		commit := *next
 		commit.Fence = c.cfg.Fence
 		c.open = &open{
@@ -99,6 +100,15 @@ func (c *Conductor) takeOver(now time.Time) {
 		c.resend(*t)
 	}
 	c.proceed(now)
+}
+
+// bytesAreGone reports whether a step that is not released must be decided anew: it was decided in an earlier view, and a
+// shard does not know of it, whose head may have taken the bytes of its gradients along. Nobody has read its version, since it
+// was never applied on the whole chain of that shard; those who applied it go back.
+func (c *Conductor) bytesAreGone(next kintsugi.Commit) bool {
+	return next.View != c.cfg.View && slices.ContainsFunc(c.taken, func(t *kintsugi.Taken) bool {
+		return !slices.ContainsFunc(t.Records, func(r kintsugi.Commit) bool { return r.Step == next.Step && r.Decided == next.Decided })
+	})
 }
 
 // resend sends a shard whatever it may have missed. Everything is idempotent: a shard that has it

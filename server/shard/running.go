@@ -40,7 +40,7 @@ func (r *Replica) SaveRunning(interval kintsugi.Step) { r.interval = interval }
 // run asks for a save of chunks when it is due. One that takes longer than the interval delays the next, never a step,
 // and so does a save of all chunks: it would find that its version is older than what was saved while it waited.
 func (r *Replica) run() {
-	if r.interval == 0 || r.empty || (r.released%r.interval != 0 && !r.due) {
+	if r.interval == 0 || r.empty || r.follows || (r.released%r.interval != 0 && !r.due) {
 		return
 	}
 	busy := r.running || len(r.saving) > 0
