@@ -127,14 +127,7 @@ func (c *Coordinator) say(level slog.Level, reason string, args ...any) {
 }
 
 // rest waits for the pause before another attempt, or for the end of ctx.
-func (c *Coordinator) rest(ctx context.Context) {
-	t := time.NewTimer(c.cfg.Retry)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
+func (c *Coordinator) rest(ctx context.Context) { rest(ctx, c.cfg.Retry) }
 
 // tenure is what a coordinator knows while it leads. Its loop owns it.
 type tenure struct {
@@ -142,6 +135,7 @@ type tenure struct {
 	lead    *etcd.Leadership
 	state   *roster.State
 	present map[uint32]etcd.Member
+	pulses  *pulses        // of who is present; nil: leases say enough
 	view    *kintsugi.View // that counts
 }
 
@@ -158,6 +152,12 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 		return err
 	}
 	t := &tenure{Coordinator: c, lead: lead, state: state, present: make(map[uint32]etcd.Member)}
+	var signs chan sign // nil: none ever come
+	if c.cfg.Roster.Replicas > 1 {
+		t.pulses = newPulses()
+		defer t.pulses.close()
+		signs = t.pulses.signs
+	}
 	if err := t.readView(ctx); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	case <-lead.Lost():
 		return errLost
 	case ms := <-members:
-		t.note(ms)
+		t.note(ctx, ms)
 	}
 	for {
 		again, err := t.decide(ctx)
@@ -189,7 +189,9 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 			if !ok {
 				return nil // ctx has ended
 			}
-			t.note(ms)
+			t.note(ctx, ms)
+		case s := <-signs:
+			t.felt(s)
 		}
 	}
 }
@@ -208,7 +210,7 @@ func (t *tenure) readView(ctx context.Context) error {
 }
 
 // note tells the state what has changed among the servers.
-func (t *tenure) note(ms []etcd.Member) {
+func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 	now := time.Now()
 	left := t.present
 	t.present = make(map[uint32]etcd.Member, len(ms))
@@ -219,21 +221,45 @@ func (t *tenure) note(ms []etcd.Member) {
 		if known && was.Incarnation == m.Incarnation && was.Since == m.Since {
 			continue
 		}
-		address, err := addressOf(m)
+		j, err := joined(m)
 		if err != nil {
 			// Its place counts as empty: nobody could reach it.
 			t.cfg.Log.Warn("a server registered without an address", "server", m.String(), "error", err)
 			t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(m.Index)})
 			continue
 		}
-		t.state.Handle(now, roster.Joined{
-			Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation, Address: address},
-			Since:  int64(m.Since),
-		})
+		t.state.Handle(now, j)
+		if t.pulses != nil {
+			t.pulses.feel(ctx, j)
+		}
 	}
 	for index := range left {
 		t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(index)})
+		if t.pulses != nil {
+			t.pulses.end(kintsugi.ServerID(index))
+		}
 	}
+}
+
+// felt tells the state what the pulse of a server has changed to, if it is of its present life.
+func (t *tenure) felt(s sign) {
+	m, ok := t.present[uint32(s.server)]
+	if !ok || m.Incarnation != s.life {
+		return
+	}
+	if !s.alive {
+		t.state.Handle(time.Now(), roster.Died{Server: s.server, Incarnation: s.life})
+	} else if j, err := joined(m); err == nil {
+		t.state.Handle(time.Now(), j)
+	}
+}
+
+func joined(m etcd.Member) (roster.Joined, error) {
+	address, err := addressOf(m)
+	return roster.Joined{
+		Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation, Address: address},
+		Since:  int64(m.Since),
+	}, err
 }
 
 // addressOf returns the address at which a server says it can be reached.
@@ -256,7 +282,7 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 	now := time.Now()
 	d := t.state.Decide(now)
 	if d.Ask {
-		found, err := t.lookUp(ctx)
+		found, err := t.lookUp(ctx, d.FenceOnly)
 		if err != nil {
 			t.trouble(ctx, fmt.Errorf("%s: %w", d.Reason, err))
 			return t.cfg.Retry, nil
@@ -275,21 +301,20 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 }
 
 // lookUp asks what a new view must know. The fence is taken last, so that it is the newest of all.
-func (t *tenure) lookUp(ctx context.Context) (roster.Found, error) {
+func (t *tenure) lookUp(ctx context.Context, fenceOnly bool) (found roster.Found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
 	defer cancel()
-	manifest, step, line, err := t.cfg.Newest(ctx)
-	if err != nil {
-		return roster.Found{}, fmt.Errorf("find the newest checkpoint: %w", err)
+	if !fenceOnly {
+		n := &found.Newest
+		if n.Manifest, n.Step, n.Line, err = t.cfg.Newest(ctx); err != nil {
+			return found, fmt.Errorf("find the newest checkpoint: %w", err)
+		}
 	}
-	var fence kintsugi.Fence
 	if t.view != nil {
-		fence = t.view.Fence
+		found.Fence = t.view.Fence
 	}
-	if fence, err = t.cfg.Etcd.NextFence(ctx, fence); err != nil {
-		return roster.Found{}, err
-	}
-	return roster.Found{Newest: roster.Checkpoint{Manifest: manifest, Step: step, Line: line}, Fence: fence}, nil
+	found.Fence, err = t.cfg.Etcd.NextFence(ctx, found.Fence)
+	return found, err
 }
 
 // put makes v the view that counts.

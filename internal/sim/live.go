@@ -24,6 +24,7 @@ import (
 // the last, SGD.
 type LiveConfig struct {
 	Servers, Workers int
+	Replicas         int // of each shard; 0: 1
 	Layout           *kintsugi.Layout
 	Init             func(params []float32)
 	Gradient         worker.Gradient
@@ -91,7 +92,7 @@ func StartLive(ctx context.Context, cfg LiveConfig) (*Live, error) {
 	l := &Live{
 		cfg: cfg, log: slog.New(slog.NewTextHandler(cfg.Log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		store: make(map[string]map[kintsugi.ShardID]server.Shard), parts: make(map[string]server.Shard),
-		done: make(chan kintsugi.Done, 1), running: make(map[kintsugi.ChunkID]liveChunk),
+		done: make(chan kintsugi.Done, 16), running: make(map[kintsugi.ChunkID]liveChunk),
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.servers = make([]*liveServer, cfg.Servers)
@@ -121,7 +122,7 @@ func (l *Live) StartServer(i int) error {
 	m := kintsugi.Member{Server: kintsugi.ServerID(i), Incarnation: l.incarnation, Address: lis.Addr().String()}
 	s := server.New(server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
-		Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
+		Replicas: l.cfg.Replicas, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
 		RunEvery: l.cfg.RunEvery, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence,
@@ -191,11 +192,16 @@ func (l *Live) newView(reason string, keeps kintsugi.Line) {
 	v := kintsugi.View{Number: l.view.Number + 1, Line: l.view.Line + 1, Fence: l.fence, Keeps: keeps, Restore: l.newest, Reason: reason}
 	for i, s := range l.servers {
 		v.Servers = append(v.Servers, s.member)
-		v.Chains = append(v.Chains, []kintsugi.ServerID{kintsugi.ServerID(i)})
+		v.Chains = append(v.Chains, l.home(i))
 	}
 	for _, s := range l.store[l.newest] {
 		v.RestoreStep = s.Step
 	}
+	l.put(v)
+}
+
+// put tells everybody of a view. The caller holds the lock.
+func (l *Live) put(v kintsugi.View) {
 	l.view = v
 	for _, s := range l.servers {
 		s.views <- v
