@@ -170,7 +170,7 @@ func runServer(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log, device: device}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
-		Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
+		Replicas: p.replicas(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		RunEvery: p.runEvery(), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence,
@@ -306,7 +306,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	defer client.Close()
 	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log}
 	c, err := recovery.NewCoordinator(recovery.Config{
-		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: p.Replicas, LapsesForgiven: true, Partial: p.scar() != nil}, Newest: store.newest, Log: p.log,
+		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: p.replicas(), LapsesForgiven: true, Partial: p.scar() != nil}, Newest: store.newest, Log: p.log,
 	})
 	if err != nil {
 		return err

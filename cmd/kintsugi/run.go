@@ -20,6 +20,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
@@ -43,7 +44,8 @@ type run struct {
 	mu    sync.Mutex // guards the fields below
 	meter *launch.Meter
 	view  kintsugi.View
-	step  kintsugi.Step // newest released
+	seen  transport.WatchRequest // the newest step of the view's line that was told of
+	step  kintsugi.Step          // newest released
 
 	distances map[kintsugi.ShardID]record.Number // to the running checkpoint, as of its newest save
 
