@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -218,7 +219,7 @@ func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 		was, known := left[m.Index]
 		delete(left, m.Index)
 		t.present[m.Index] = m
-		if known && was.Incarnation == m.Incarnation && was.Since == m.Since {
+		if known && was.Incarnation == m.Incarnation && was.Since == m.Since && bytes.Equal(was.Value, m.Value) {
 			continue
 		}
 		j, err := joined(m)
@@ -254,26 +255,21 @@ func (t *tenure) felt(s sign) {
 	}
 }
 
+// joined returns what a registration says to the roster.
 func joined(m etcd.Member) (roster.Joined, error) {
-	address, err := addressOf(m)
-	return roster.Joined{
-		Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation, Address: address},
-		Since:  int64(m.Since),
-	}, err
-}
-
-// addressOf returns the address at which a server says it can be reached.
-func addressOf(m etcd.Member) (string, error) {
 	var v struct {
-		Address string `json:"address"`
+		Address string              `json:"address"`
+		Whole   kintsugi.ViewNumber `json:"whole"`
 	}
+	j := roster.Joined{Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation}, Since: int64(m.Since)}
 	if err := json.Unmarshal(m.Value, &v); err != nil {
-		return "", err
+		return j, err
 	}
 	if v.Address == "" {
-		return "", errors.New(`its value has no "address"`)
+		return j, errors.New(`its value has no "address"`)
 	}
-	return v.Address, nil
+	j.Member.Address, j.Whole = v.Address, v.Whole
+	return j, nil
 }
 
 // decide carries out what the state decides. It returns after which time to decide again, 0 for only after an

@@ -102,6 +102,9 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 		place()
 		obeyed = r.core.Obey(m)
 	})
+	if _, ok := m.(kintsugi.Joined); ok && obeyed {
+		r.joined()
+	}
 	if err == nil && !obeyed {
 		err = fmt.Errorf("%w: shard %d cannot do what the replica before says (%T)", kintsugi.ErrStaleView, r.id, m)
 	}

@@ -27,6 +27,7 @@ type replica struct {
 	values int
 	log    *slog.Logger
 	fail   func(error) // ends the process's service
+	joined func()      // has caught up
 
 	core     *shard.Replica
 	held     map[kintsugi.PushID]*held
@@ -56,7 +57,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	r := &replica{
 		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
-		fail: s.fail, saves: &s.saves,
+		fail: s.fail, saves: &s.saves, joined: func() {},
 		held: make(map[kintsugi.PushID]*held), sums: &sums{},
 	}
 	follows, followed := at > 0, at+1 < len(r.chain)

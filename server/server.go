@@ -92,6 +92,10 @@ type Config struct {
 	// NextFence returns a fence larger than any before, and larger than after.
 	NextFence func(ctx context.Context, after kintsugi.Fence) (kintsugi.Fence, error)
 
+	// Whole is called when this server, which was taken into chains in the view since, has caught up with all of them, and again
+	// if it returned an error: from then on the chains' other members may die. nil: nobody is told.
+	Whole func(ctx context.Context, since kintsugi.ViewNumber) error
+
 	// Done is called once when the run is over.
 	Done func(kintsugi.Done)
 
@@ -229,11 +233,11 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 			t.wg.Wait()
 			return err
 		}
+		if at > 0 {
+			r.joined = func() { s.caughtUp(t) }
+		}
 		t.replicas[id] = r
 		t.wg.Go(r.run)
-		if at > 0 {
-			t.wg.Go(r.follow)
-		}
 	}
 	if v.Conductor == s.cfg.ID {
 		c, err := s.newConducting(t.ctx, v)
@@ -244,6 +248,11 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		}
 		t.conductor = c
 		t.wg.Go(c.run)
+	}
+	for _, r := range t.replicas {
+		if r.at > 0 {
+			t.wg.Go(r.follow) // not before all are there: it asks the others whether they are whole
+		}
 	}
 	s.mu.Lock()
 	s.tenure, s.left = t, nil
@@ -256,6 +265,34 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	}
 	s.cfg.Log.Info("entered view", "view", v.Number, "line", v.Line, "step", v.RestoreStep, "shards", len(t.replicas), "conductor", t.conductor != nil)
 	return nil
+}
+
+// caughtUp tells the others when every replica of the tenure is whole.
+func (s *Server) caughtUp(t *tenure) {
+	for _, r := range t.replicas {
+		whole := false
+		if r.do(func() { whole = r.core.Whole() }) != nil || !whole {
+			return
+		}
+	}
+	since := t.view.Servers[s.cfg.ID].Since
+	s.cfg.Log.Info("this server has caught up", "view", t.view.Number, "since", since)
+	if s.cfg.Whole == nil || since == 0 {
+		return
+	}
+	t.wg.Go(func() {
+		for {
+			err := s.cfg.Whole(t.ctx, since)
+			if err == nil || t.ctx.Err() != nil {
+				return
+			}
+			s.cfg.Log.Warn("say that this server has caught up", "err", err)
+			select {
+			case <-t.ctx.Done():
+			case <-time.After(redialAfter):
+			}
+		}
+	})
 }
 
 // leave ends the tenure and waits for everything in it.

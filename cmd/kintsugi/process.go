@@ -118,7 +118,8 @@ func coordinatorCommand() *cobra.Command {
 
 // serverValue is what a server tells the coordinator of itself.
 type serverValue struct {
-	Address string `json:"address"`
+	Address string              `json:"address"`
+	Whole   kintsugi.ViewNumber `json:"whole,omitempty"` // see roster.Joined
 }
 
 // place checks --index against the number of places.
@@ -174,6 +175,9 @@ func runServer(ctx context.Context, p *process) error {
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		RunEvery: p.runEvery(), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence,
+		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
+			return place.Tell(ctx, serverValue{Address: lis.Addr().String(), Whole: since})
+		},
 		Done: func(d kintsugi.Done) {
 			if _, err := client.PutDone(ctx, d); err != nil {
 				p.log.Error("say that the run is over", "err", err)

@@ -25,10 +25,9 @@ func TestServersOfChainsDieAndTheModelIsTheSame(t *testing.T) {
 					t.Fatal(err)
 				}
 				l.GoOn("it came back")
-				until(t, l, 40)
+				l.CaughtUp(victim)
 				l.KillServer((victim + 1) % 3)
 				l.GoOn("its neighbour died")
-				until(t, l, 45)
 				if line := l.View().Line; line != 1 {
 					t.Errorf("it goes on on line %d", line)
 				}

@@ -70,6 +70,7 @@ type liveServer struct {
 	views  chan kintsugi.View
 	server *server.Server
 	member kintsugi.Member
+	whole  chan kintsugi.ViewNumber // views that took it in and in which it has caught up
 }
 
 type liveWorker struct {
@@ -120,17 +121,19 @@ func (l *Live) StartServer(i int) error {
 	defer l.mu.Unlock()
 	l.incarnation++
 	m := kintsugi.Member{Server: kintsugi.ServerID(i), Incarnation: l.incarnation, Address: lis.Addr().String()}
+	whole := make(chan kintsugi.ViewNumber, 16)
 	s := server.New(server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
 		Replicas: l.cfg.Replicas, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
 		RunEvery: l.cfg.RunEvery, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence,
-		Done: func(d kintsugi.Done) { l.done <- d },
-		Log:  l.log.With("server", i),
+		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },
+		Done:  func(d kintsugi.Done) { l.done <- d },
+		Log:   l.log.With("server", i),
 	})
 	ctx, cancel := context.WithCancel(l.ctx)
-	x := &liveServer{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16), server: s, member: m}
+	x := &liveServer{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16), server: s, member: m, whole: whole}
 	l.servers[i] = x
 	l.wg.Go(func() {
 		defer close(x.ended)

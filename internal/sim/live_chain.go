@@ -43,6 +43,23 @@ func (l *Live) GoOn(reason string) {
 	l.put(v)
 }
 
+// CaughtUp waits until server i has caught up with the chains into which the present view took it.
+func (l *Live) CaughtUp(i int) {
+	l.mu.Lock()
+	since, whole := l.view.Servers[i].Since, l.servers[i].whole
+	l.mu.Unlock()
+	for {
+		select {
+		case got := <-whole:
+			if got >= since {
+				return
+			}
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
 // home returns the chain of a shard as a line begins it.
 func (l *Live) home(shard int) (chain []kintsugi.ServerID) {
 	for r := range max(1, l.cfg.Replicas) {

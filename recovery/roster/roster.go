@@ -52,6 +52,10 @@ type Event interface{ event() }
 type Joined struct {
 	Member kintsugi.Member
 	Since  int64
+
+	// Whole is the newest view that took the server into chains and in which it has caught up with all of them, by its own
+	// word; 0: none. A server that a line began with needs no word.
+	Whole kintsugi.ViewNumber
 }
 
 // Left says that a place is empty: the lease lapsed, or the server said good-bye.

@@ -66,6 +66,17 @@ func (w *world) die(id kintsugi.ServerID) {
 	w.state.Handle(w.now, Died{Server: id, Incarnation: n})
 }
 
+// whole lets a server say that it has caught up in the view that counts.
+func (w *world) whole(id kintsugi.ServerID) {
+	j, ok := w.present[id]
+	if !ok || w.view == nil || int(id) >= len(w.view.Servers) || w.view.Servers[id].Incarnation != j.Member.Incarnation {
+		return
+	}
+	j.Whole = w.view.Servers[id].Since
+	w.present[id] = j
+	w.state.Handle(w.now, j)
+}
+
 func (w *world) leave(id kintsugi.ServerID) {
 	w.revision++
 	delete(w.present, id)
@@ -130,6 +141,8 @@ func (w *world) command(t testing.TB, line string) string {
 		w.join(id, n)
 	case scan("leave server/%d", &id):
 		w.leave(id)
+	case scan("whole server/%d", &id):
+		w.whole(id)
 	case scan("die server/%d", &id):
 		w.die(id)
 	case scan("after %s", &in):
@@ -276,6 +289,9 @@ func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View
 		case 7:
 			w.restart(t)
 		}
+		if rng.IntN(3) > 0 {
+			w.whole(kintsugi.ServerID(rng.IntN(cfg.Servers)))
+		}
 		before := w.view
 		check(w, before, w.decide())
 		if t.Failed() {
@@ -368,9 +384,13 @@ func TestALineGoesOnAsLongAsEachShardHasAReplicaLeft(t *testing.T) {
 				j, ok := w.present[id]
 				return ok && j.Member.Incarnation == before.Servers[id].Incarnation
 			}
+			whole := func(id kintsugi.ServerID) bool {
+				since := before.Servers[id].Since
+				return lives(id) && (since == 0 || w.present[id].Whole == since)
+			}
 			left, due := true, false
 			for _, chain := range before.Chains {
-				left = left && slices.ContainsFunc(chain, lives)
+				left = left && slices.ContainsFunc(chain, whole)
 			}
 			for id := range kintsugi.ServerID(w.cfg.Servers) {
 				in := slices.Contains(slices.Concat(before.Chains...), id)
