@@ -41,7 +41,7 @@ type workerStream struct {
 
 func newConducting(c *Cluster, p *proc, v *kintsugi.View, fence kintsugi.Fence) *conducting {
 	grace := c.cfg.StartGrace
-	if v.Line > 1 {
+	if v.Line > 1 || v.Number > 1 {
 		grace = c.cfg.RejoinGrace
 	}
 	core, err := conductor.New(conductor.Config{

@@ -48,7 +48,7 @@ func (o *overseer) campaign() {
 }
 
 func (o *overseer) lead() {
-	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial})
+	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, Replicas: o.c.cfg.Replicas, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial})
 	if err != nil {
 		o.c.fail(notAtFault, "new roster: %v", err)
 		return
@@ -85,8 +85,8 @@ func (o *overseer) look() {
 		case p.life == nil && o.present[i].Since != 0:
 			o.present[i] = roster.Joined{}
 			o.state.Handle(now, roster.Left{Server: kintsugi.ServerID(i)})
-		case p.life != nil && (o.present[i].Since != p.since || o.present[i].Member != p.life.member):
-			o.present[i] = roster.Joined{Member: p.life.member, Since: p.since}
+		case p.life != nil && (o.present[i] != (roster.Joined{Member: p.life.member, Since: p.since, Whole: p.whole})):
+			o.present[i] = roster.Joined{Member: p.life.member, Since: p.since, Whole: p.whole}
 			o.state.Handle(now, o.present[i])
 		}
 	}
@@ -102,7 +102,7 @@ func (o *overseer) decide() {
 	case d.View != nil:
 		o.put(*d.View)
 	case d.Ask:
-		o.lookUp()
+		o.lookUp(d.FenceOnly)
 	case !d.Again.IsZero():
 		o.later(d.Again.Sub(o.c.wall()))
 	}
@@ -113,14 +113,18 @@ func (o *overseer) later(d time.Duration) {
 	n := o.again
 	o.c.after(o.proc, max(d, time.Millisecond), func() {
 		if n == o.again {
-			o.decide()
+			o.look() // who has come meanwhile was not noted while it was busy
 		}
 	})
 }
 
 // lookUp asks what a new view must know; the fence last, so that it is the newest of all.
-func (o *overseer) lookUp() {
+func (o *overseer) lookUp(fenceOnly bool) {
 	o.busy = true
+	if fenceOnly {
+		o.take(roster.Checkpoint{})
+		return
+	}
 	o.c.after(o.proc, o.c.store.took(), func() {
 		newest, err := o.c.store.newest()
 		if err != nil {
@@ -128,18 +132,23 @@ func (o *overseer) lookUp() {
 			o.later(coordinatorRetry)
 			return
 		}
-		v := o.view
-		if v == nil {
-			v = &kintsugi.View{}
+		o.take(newest)
+	})
+}
+
+// take takes a fence for the view to come, and decides.
+func (o *overseer) take(newest roster.Checkpoint) {
+	v := o.view
+	if v == nil {
+		v = &kintsugi.View{}
+	}
+	o.c.takeFence(o.proc, v, func(fence kintsugi.Fence, err error) {
+		if o.busy = false; err != nil {
+			o.later(coordinatorRetry)
+			return
 		}
-		o.c.takeFence(o.proc, v, func(fence kintsugi.Fence, err error) {
-			if o.busy = false; err != nil {
-				o.later(coordinatorRetry)
-				return
-			}
-			o.state.Handle(o.c.wall(), roster.Found{Newest: newest, Fence: fence})
-			o.decide()
-		})
+		o.state.Handle(o.c.wall(), roster.Found{Newest: newest, Fence: fence})
+		o.look()
 	})
 }
 

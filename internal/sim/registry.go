@@ -22,6 +22,7 @@ type registry struct {
 	revision int64
 	places   []place
 	view     *kintsugi.View
+	before   *kintsugi.View // the one before view
 	viewAt   int64
 	fence    kintsugi.Fence
 	leader   *proc
@@ -36,6 +37,7 @@ type place struct {
 	newest kintsugi.Incarnation
 	since  int64
 	lease  time.Duration // until when
+	whole  kintsugi.ViewNumber
 }
 
 // acting is who conducts a view: the server it names, or whoever was promoted since.
@@ -112,7 +114,7 @@ func (r *registry) register(s *serverLife) error {
 	if p.life == s {
 		return nil
 	}
-	p.life, p.newest = s, s.member.Incarnation
+	p.life, p.newest, p.whole = s, s.member.Incarnation, s.whole
 	r.changed()
 	p.since = r.revision
 	return nil
@@ -154,6 +156,7 @@ func (r *registry) put(p *proc, before kintsugi.ViewNumber, v kintsugi.View) err
 	if (r.view == nil && before != 0) || (r.view != nil && r.view.Number != before) {
 		return errOtherView
 	}
+	r.before = r.view
 	r.view, r.acting = &v, acting{view: v.Number}
 	r.c.checkView(v)
 	r.changed()

@@ -133,7 +133,7 @@ func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
 		cfg := Draw(seed, steps())
 		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
 		cfg.LeaveGrace, cfg.StartGrace, cfg.LapsesForgiven = time.Hour, time.Hour, true
-		cfg.Faults, cfg.StopAfter = 0, 0
+		cfg.Faults, cfg.StopAfter, cfg.Replicas = 0, 0, 1 // a server of chains that stands still may be taken for dead
 		calm, err := Run(cfg)
 		if err != nil {
 			t.Fatal(err)
