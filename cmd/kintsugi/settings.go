@@ -57,7 +57,7 @@ type settings struct {
 // register adds a flag for every setting.
 func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Model, "model", "lenet", "what to train: mlr, mlp, lenet, cnn, cnn:relu-logits, charlm or qp")
-	f.StringVar(&s.Data, "data", "", "data set: digits (generated), mnist, fashion or idx (any folder of IDX files); for charlm text (generated) or shakespeare (default: the generated one)")
+	f.StringVar(&s.Data, "data", "", "data set: digits (generated), mnist, fashion, cifar10, cifar10-jpeg or idx (any folder of IDX files); for charlm text (generated) or shakespeare (default: the generated one)")
 	f.StringVar(&s.DataDir, "data-dir", "", "folder that holds the data set (default $KINTSUGI_DATA)")
 	f.StringVar(&s.Input, "input", "", "image shape and classes as CxHxWxK, or length and alphabet of a sequence as TxK; empty: as the data say")
 	f.IntVar(&s.Workers, "workers", 4, "workers that compute gradients")
