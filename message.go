@@ -16,7 +16,7 @@ type (
 	// ReplicaMessage goes from a replica to the conductor: Taken, MembersKnown, Stable, Saved.
 	ReplicaMessage interface{ replicaMessage() }
 
-	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, PartialEvent, Done.
+	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, PartialEvent, ExposureEvent, Done.
 	RunEvent interface{ runEvent() }
 
 	// HeadMessage goes from the head of a shard to a worker that pushes: Received, Refused.
@@ -46,6 +46,7 @@ func (Saved) replicaMessage()        {}
 func (StepEvent) runEvent()       {}
 func (CheckpointEvent) runEvent() {}
 func (PartialEvent) runEvent()    {}
+func (ExposureEvent) runEvent()   {}
 func (Done) runEvent()            {}
 
 func (Received) headMessage() {}
@@ -145,6 +146,7 @@ type Want uint8
 const (
 	WantDotDisplacement     Want = 1 << iota // ⟨ḡ, d₋₁⟩ with d₋₁ the displacement of the step before
 	WantSquaredDisplacement                  // ‖d‖² of this step
+	WantSaved                                // how far it has got from what is saved of it in the running checkpoint
 )
 
 // Products are the by-products of a step on one chunk.
@@ -152,6 +154,8 @@ type Products struct {
 	SquaredNorm         float64 // ‖ḡ‖² of the scaled sum
 	DotDisplacement     float64
 	SquaredDisplacement float64
+	SquaredSaved        float64 // ‖x − saved‖² after the step
+	DotSaved            float64 // ⟨ḡ, x − saved⟩ before it; 0 in a commit that wants ⟨ḡ, d₋₁⟩ as well
 }
 
 // Members tells a shard whose pushes are countable from here on. It follows, on the same ordered stream,
@@ -186,7 +190,7 @@ type Taken struct {
 	Released Step
 	Records  []Commit // of the newest steps that are applied or open, ascending, at most three
 	Standing Standing
-	Saved    []Step // Lost: by chunk of the shard, the version of the values that came back
+	Saved    []Step // by chunk of the shard, the version that is in the running checkpoint; Lost: what came back; none: there is none
 }
 
 // Standing is where a shard has its state from when a line begins.
@@ -226,6 +230,9 @@ type Released struct {
 	Step    Step
 	Counted []PushID
 	Save    bool // shards save this version to the checkpoint
+
+	// Run are the chunks of this shard, counted from its first, whose values of this version the running checkpoint takes.
+	Run []ChunkID
 }
 
 // Refused says that a push will never be counted, and why.
@@ -246,10 +253,9 @@ type Received struct {
 type Saved struct {
 	Shard    ShardID
 	Step     Step
-	Running  bool    // some chunks for the running checkpoint, not all for a full one
-	Chunks   uint32  // how many, if Running
-	Distance float64 // if Running: ‖x − saved‖² of the shard, as far as this save has left it
-	Manifest string  // name of the shard manifest
+	Running  bool   // some chunks for the running checkpoint, not all for a full one
+	Chunks   uint32 // how many, if Running
+	Manifest string // name of the shard manifest
 	Bytes    uint64
 	Took     time.Duration
 	Err      string // empty: saved
@@ -312,7 +318,7 @@ type CheckpointEvent struct {
 	Running  bool
 	Shard    ShardID // if Running
 	Chunks   uint32  // if Running
-	Distance float64 // if Running, as in Saved
+	Distance float64 // if Running: ‖x − saved‖² of the shard as far as this save has left it; NaN: not known
 	Manifest string
 	Bytes    uint64
 	Took     time.Duration
@@ -328,4 +334,20 @@ type PartialEvent struct {
 	Chunks uint32
 	Oldest Step   // version of the oldest chunk that came back
 	Age    uint64 // steps between Step and the versions of the chunks, summed up
+}
+
+// ExposureEvent tells what the loss of each shard would take back at a step: how far its values are from what is saved
+// of them in the running checkpoint.
+type ExposureEvent struct {
+	Line   Line
+	Step   Step
+	Shards []Exposure // by shard
+}
+
+// Exposure is that of one shard. A shard without chunks has none: the zero Exposure.
+type Exposure struct {
+	Squared float64 // ‖x − saved‖² after Step
+	Dot     float64 // ⟨ḡ, x − saved⟩ before it
+	Chunks  uint32
+	Age     uint64 // steps between Step and the versions that are saved, summed up
 }

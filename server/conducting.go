@@ -52,9 +52,15 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 	if v.Line > 1 {
 		grace = cfg.RejoinGrace
 	}
+	var planner conductor.Planner
+	if cfg.Planner != nil {
+		if planner, err = cfg.Planner(v); err != nil {
+			return nil, err
+		}
+	}
 	core, err := conductor.New(conductor.Config{
 		Line: v.Line, View: v.Number, Fence: fence, Model: cfg.Layout.Fingerprint(), Shards: len(v.Chains), Slots: cfg.Slots,
-		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Steps: cfg.Steps, SaveEvery: cfg.SaveEvery,
+		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Steps: cfg.Steps, SaveEvery: cfg.SaveEvery, Running: planner,
 		StartGrace: grace, LeaveGrace: cfg.LeaveGrace,
 	}, time.Now())
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type replica struct {
 	versions *versions
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
 	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
+	saved    *savedValues    // of the running checkpoint; nil: there is none
 	applying bool            // the kernel may be reading held pushes, even of a commit that was replaced
 	work     sync.WaitGroup  // apply
 	saves    *sync.WaitGroup // of the server
@@ -52,7 +54,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		held: make(map[kintsugi.PushID]*held),
 	}
 	if old := s.keeps(v, id, chunks); old != nil {
-		r.versions, r.lag, r.taken = old.versions, old.lag, old.taken
+		r.versions, r.lag, r.taken, r.saved = old.versions, old.lag, old.taken, old.saved
 		r.versions.wait()
 		r.core = old.core.Continue(v.Line, v.Number)
 		return r, nil
@@ -63,7 +65,6 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
 	r.core.Hold(cfg.Consistency.Held())
-	r.core.SaveRunning(cfg.RunEvery)
 	return r, nil
 }
 
@@ -81,6 +82,7 @@ func (r *replica) load(ctx context.Context) error {
 		r.versions.publish(x)
 		r.core = shard.New(r.id, n, r.view.Line, r.view.Number, s.Step)
 		r.fallBehind(s.Step, s.Taken)
+		r.holdSaved(s.Params, slices.Repeat([]kintsugi.Step{s.Step}, n))
 		return nil
 	}
 	saved, err := r.cfg.LoadRunning(ctx, r.view, &s)
@@ -90,6 +92,7 @@ func (r *replica) load(ctx context.Context) error {
 	r.versions.waiting = []*version{x}
 	r.taken = s.Taken
 	r.core = shard.New(r.id, n, r.view.Line, r.view.Number, 0)
+	r.holdSaved(s.Params, saved)
 	r.core.Lose(saved)
 	return nil
 }
@@ -212,6 +215,10 @@ func (r *replica) apply(c kintsugi.Commit) {
 // thread has it.
 func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held) ([]kintsugi.Products, error) {
 	products := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo)
+	saved := r.saved
+	if c.Want&kintsugi.WantSaved == 0 {
+		saved = nil
+	}
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -233,7 +240,7 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 				for j, h := range counted {
 					k.Operands[j] = h.operand(i, lo, hi, c.Counted[j].Weight)
 				}
-				p, err := k.run(r.cfg.Device, before, src, dst, lo, hi)
+				p, err := k.run(r.cfg.Device, before, src, dst, saved, lo, hi)
 				if err != nil {
 					failed.Store(&err)
 					return
@@ -266,17 +273,33 @@ func newKernelStep(c kintsugi.Commit) *kernelStep {
 	}}
 }
 
-// run does the step on the values [lo, hi) of the shard; the operands are set.
-func (k *kernelStep) run(d kernels.Device, before, src, dst *version, lo, hi int) (kintsugi.Products, error) {
-	if k.WantDot = before != nil; k.WantDot {
-		k.Previous = before.params[lo:hi]
+// run does the step on the values [lo, hi) of the shard; the operands are set. saved is nil unless the step is to
+// measure how far it gets from them.
+func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, lo, hi int) (kintsugi.Products, error) {
+	if saved != nil {
+		saved.mu.RLock()
+		defer saved.mu.RUnlock()
+		k.WantSaved, k.Saved = true, saved.values[lo:hi]
+	}
+	k.WantDot, k.Previous = false, nil
+	switch {
+	case before != nil:
+		k.WantDot, k.Previous = true, before.params[lo:hi]
+	case saved != nil: // the same product, with another displacement
+		k.WantDot, k.Previous = true, k.Saved
 	}
 	k.Params, k.Next = src.params[lo:hi], dst.params[lo:hi]
 	for i := range k.Rule.States() {
 		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]
 	}
 	p, err := d.Step(&k.Step)
-	return kintsugi.Products{SquaredNorm: p.SquaredNorm, DotDisplacement: p.DotDisplacement, SquaredDisplacement: p.SquaredDisplacement}, err
+	products := kintsugi.Products{SquaredNorm: p.SquaredNorm, SquaredDisplacement: p.SquaredDisplacement, SquaredSaved: p.SquaredDistanceSaved}
+	if before != nil {
+		products.DotDisplacement = p.DotDisplacement
+	} else {
+		products.DotSaved = p.DotDisplacement
+	}
+	return products, err
 }
 
 // save writes the released version to the checkpoint in the background: steps go on.
@@ -293,6 +316,9 @@ func (r *replica) save(step kintsugi.Step) {
 		r.cfg.Enter(Saving)
 		start := time.Now()
 		name, bytes, err := r.cfg.Save(r.ctx, r.view, r.shard(x))
+		if err == nil {
+			r.durable(x, r.all())
+		}
 		r.versions.unpin(x)
 		m := kintsugi.Saved{Shard: r.id, Step: step, Manifest: name, Bytes: bytes, Took: time.Since(start)}
 		if err != nil {
@@ -300,22 +326,5 @@ func (r *replica) save(step kintsugi.Step) {
 			r.log.Error("save", "step", step, "err", err)
 		}
 		r.post(func() { r.core.Saved(m) })
-	})
-}
-
-// saveRunning saves chunks of the released version for the running checkpoint in the background.
-func (r *replica) saveRunning(step kintsugi.Step) {
-	x, _ := r.versions.pin(step, 1)
-	r.saves.Go(func() {
-		r.cfg.Enter(Saving)
-		start := time.Now()
-		s, err := r.cfg.SaveRunning(r.ctx, r.view, r.shard(x))
-		r.versions.unpin(x)
-		m := kintsugi.Saved{Shard: r.id, Step: step, Running: true, Manifest: s.Manifest, Chunks: uint32(s.Chunks), Distance: s.Distance, Bytes: s.Bytes, Took: time.Since(start)}
-		if err != nil {
-			m.Err = err.Error()
-			r.log.Error("save for the running checkpoint", "step", step, "err", err)
-		}
-		r.post(func() { r.core.Ran(m) })
 	})
 }

@@ -32,14 +32,6 @@ type Shard struct {
 	Taken []uint64
 }
 
-// RunningSave says what a save for the running checkpoint has done.
-type RunningSave struct {
-	Manifest string // name of the shard manifest
-	Chunks   int    // 0: nothing was worth saving
-	Bytes    uint64
-	Distance float64 // ‖x − saved‖² of the shard after it
-}
-
 // Checkpoint names the parts of a checkpoint that is to be published.
 type Checkpoint struct {
 	Line      kintsugi.Line
@@ -66,8 +58,8 @@ type Config struct {
 	RejoinGrace time.Duration
 	LeaveGrace  time.Duration
 
-	// RunEvery is the number of steps between two saves for the running checkpoint; 0: there are none.
-	RunEvery kintsugi.Step
+	// Planner returns what plans the saves of the running checkpoint, for one view; nil: there is no running checkpoint.
+	Planner func(v kintsugi.View) (conductor.Planner, error)
 
 	// Load fills s with the version that the view starts from and sets s.Step, and s.Taken if they differ. s.Params
 	// and s.State are allocated; State holds zeros.
@@ -77,9 +69,9 @@ type Config struct {
 	// the versions. It is called for a shard that was lost, in a view that Keeps. Required if a view does.
 	LoadRunning func(ctx context.Context, v kintsugi.View, s *Shard) (saved []kintsugi.Step, err error)
 
-	// SaveRunning chooses chunks of s and makes them durable. In one view it is not called again for a
-	// shard before it has returned; steps, and the next view, go on meanwhile. Required if RunEvery is set.
-	SaveRunning func(ctx context.Context, v kintsugi.View, s Shard) (RunningSave, error)
+	// SaveRunning makes chunks of s durable, which ascend, and returns their manifest and size in bytes. In one view it is not called
+	// again for a shard before it has returned; steps, and the next view, go on meanwhile. Required if Planner is set.
+	SaveRunning func(ctx context.Context, v kintsugi.View, s Shard, chunks []kintsugi.ChunkID) (manifest string, bytes uint64, err error)
 
 	// Save makes a version of a shard durable and returns its manifest and size in bytes.
 	Save func(ctx context.Context, v kintsugi.View, s Shard) (manifest string, bytes uint64, err error)

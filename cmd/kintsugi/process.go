@@ -167,12 +167,12 @@ func runServer(ctx context.Context, p *process) error {
 		return errors.Join(err, lis.Close())
 	}
 	defer leave(place)
-	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log, device: device}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
 		Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
-		RunEvery: p.runEvery(), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
+		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence,
 		Done: func(d kintsugi.Done) {
 			if _, err := client.PutDone(ctx, d); err != nil {

@@ -286,13 +286,5 @@ func (s *settings) saveEvery() kintsugi.Step {
 	return kintsugi.Step(s.CheckpointEvery)
 }
 
-// runEvery returns the steps between two saves for the running checkpoint, 0 if there is none.
-func (s *settings) runEvery() kintsugi.Step {
-	if k := s.scar(); k != nil {
-		return k.every()
-	}
-	return 0
-}
-
 // newFlagSet returns an empty set of flags that reports errors instead of ending the process.
 func newFlagSet(name string) *pflag.FlagSet { return pflag.NewFlagSet(name, pflag.ContinueOnError) }

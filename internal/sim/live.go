@@ -123,7 +123,7 @@ func (l *Live) StartServer(i int) error {
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
 		Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
-		RunEvery: l.cfg.RunEvery, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
+		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence,
 		Done: func(d kintsugi.Done) { l.done <- d },
 		Log:  l.log.With("server", i),

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
@@ -92,7 +93,7 @@ func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step) *replica {
 		versions: &versions{n: n, overwrite: t.server.c.cfg.plant == overwritePinned},
 		released: step, reached: step,
 	}
-	r.core.SaveRunning(r.c.cfg.RunEvery)
+	r.core.Holds(slices.Repeat([]kintsugi.Step{step}, n))
 	return r
 }
 
@@ -260,21 +261,42 @@ func (r *replica) save(step kintsugi.Step) {
 	})
 }
 
-// saveRunning writes some chunks of the released version in the background, one after the other: whoever chooses
-// them, any may be chosen, and a crash comes between any two.
-func (r *replica) saveRunning(step kintsugi.Step) {
-	x := r.versions.current
-	x.pins++
-	var chosen []int
-	for i := range x.values {
-		if r.c.chance(0.5) {
-			chosen = append(chosen, i)
+// anyHalf plans to save any half of the chunks: whoever chooses them, any may be chosen.
+type anyHalf struct {
+	c     *Cluster
+	saved []kintsugi.Step
+}
+
+func (c *Cluster) planner() conductor.Planner {
+	if c.cfg.RunEvery == 0 {
+		return nil
+	}
+	return &anyHalf{c: c}
+}
+
+func (a *anyHalf) Begin(_ kintsugi.Step, saved []kintsugi.Step)      { a.saved = saved }
+func (a *anyHalf) Due(step kintsugi.Step) bool                       { return step%a.c.cfg.RunEvery == 0 }
+func (a *anyHalf) Observe(kintsugi.RunEvent)                         {}
+func (a *anyHalf) Done(kintsugi.Step, []kintsugi.ChunkID, bool)      {}
+func (a *anyHalf) Age(kintsugi.Step, kintsugi.ChunkID) kintsugi.Step { return 0 }
+
+func (a *anyHalf) Plan(kintsugi.Step, []float64) (chosen []kintsugi.ChunkID) {
+	for id := range a.saved {
+		if a.c.chance(0.5) {
+			chosen = append(chosen, kintsugi.ChunkID(id))
 		}
 	}
+	return chosen
+}
+
+// saveRunning writes chunks of the released version in the background, one after the other: a crash comes between any two.
+func (r *replica) saveRunning(run shard.Run) {
+	x, step := r.versions.current, run.Step
+	x.pins++
 	r.c.after(r.t.server.proc, r.c.store.took(), func() {
 		m := kintsugi.Saved{Shard: r.id, Step: step, Running: true}
-		for _, i := range chosen {
-			if err := r.c.store.writeChunk(r.chunks.Lo+kintsugi.ChunkID(i), savedChunk{r.t.view.Line, step, x.values[i]}); err != nil {
+		for _, i := range run.Chunks {
+			if err := r.c.store.writeChunk(r.chunks.Lo+i, savedChunk{r.t.view.Line, step, x.values[i]}); err != nil {
 				m.Err = err.Error()
 				break
 			}

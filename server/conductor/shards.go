@@ -12,6 +12,7 @@ import (
 // answered the first: members that overtook a commit would void the pushes that the commit names.
 func (c *Conductor) ShardConnected(s kintsugi.ShardID) {
 	c.taken[s] = nil
+	c.running.lose(s)
 	take := kintsugi.Take{Line: c.cfg.Line, View: c.cfg.View, Fence: c.cfg.Fence}
 	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: take})
 }
@@ -95,6 +96,7 @@ func (c *Conductor) takeOver(now time.Time) {
 		c.round.Begin(slot)
 	}
 	c.lastRelease = now
+	c.running.begin(c.released, c.taken)
 	for _, t := range c.taken {
 		c.resend(*t)
 	}

@@ -29,7 +29,7 @@ type Ready struct {
 	Publish *kintsugi.Step            // this applied version may be read from now on
 	Apply   *kintsugi.Commit          // start applying; report Applied when done
 	Save    *kintsugi.Step            // save this released version to the checkpoint, in the background
-	Run     *kintsugi.Step            // save some chunks of this one for the running checkpoint; report Ran
+	Run     *Run                      // save chunks of it for the running checkpoint; report Ran
 	Replies []kintsugi.ReplicaMessage // to the conductor
 	Done    *kintsugi.Done            // the run is over
 }
@@ -45,7 +45,7 @@ type Replica struct {
 	applied  kintsugi.Step
 
 	standing kintsugi.Standing
-	lost     []kintsugi.Step // Lost: by chunk, the version that came back
+	have     []kintsugi.Step // by chunk, the version that is in the running checkpoint; nil: there is none
 
 	open     *kintsugi.Commit // accepted and not applied yet
 	applying bool
@@ -59,11 +59,7 @@ type Replica struct {
 	saving map[kintsugi.Step]bool // saves under way
 	saved  *kintsugi.Saved        // the newest that went well, kept for a repetition
 
-	interval kintsugi.Step // between two saves for the running checkpoint; 0: there are none
-	running  bool          // one is under way
-	due      bool          // one was due meanwhile
-	pause    int           // after the newest failure: how many that are due are left out
-	skip     int           // of them, still to be left out
+	running *Run // the save for the running checkpoint that is under way; nil: none
 
 	ready Ready
 }
@@ -153,7 +149,7 @@ func (r *Replica) take(m kintsugi.Take) bool {
 func (r *Replica) state() kintsugi.Taken {
 	t := kintsugi.Taken{
 		Shard: r.id, Fence: r.promised, Applied: r.applied, Released: r.released, Records: slices.Clone(r.records),
-		Standing: r.standing, Saved: r.lost,
+		Standing: r.standing, Saved: slices.Clone(r.have),
 	}
 	if r.open != nil {
 		t.Records = append(t.Records, *r.open)
@@ -241,8 +237,8 @@ func (r *Replica) release(m kintsugi.Released) {
 	if m.Save {
 		r.save(m.Step)
 	}
-	if r.ready.Publish != nil {
-		r.run()
+	if r.ready.Publish != nil && len(m.Run) > 0 {
+		r.run(m)
 	}
 }
 
@@ -266,6 +262,9 @@ func (r *Replica) Saved(s kintsugi.Saved) {
 	delete(r.saving, s.Step)
 	if s.Err == "" {
 		r.saved = &s
+		for i := range r.have {
+			r.have[i] = max(r.have[i], s.Step)
+		}
 	}
 	r.reply(s)
 }
