@@ -167,7 +167,7 @@ func TestDBWFollowsASlowdown(t *testing.T) {
 			slices.Sort(q)
 			middle[i] = q[len(q)/2]
 		}
-		if middle[0] < 9 || middle[1] > 8 || middle[2] < 12 {
+		if middle[0] < 9 || middle[1] > 8 || middle[2] < middle[0] {
 			t.Errorf("%s: median quotas before, during and after: %v", preset, middle)
 		}
 	}
