@@ -114,7 +114,7 @@ func TestTheBootOfTheMachineHasAName(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/kernel/random/boot_id"); err != nil {
 		t.Skip(err)
 	}
-	if Boot() == [16]byte{} || Boot() != Boot() {
-		t.Errorf("%x", Boot())
+	if first := Boot(); first == [16]byte{} || Boot() != first {
+		t.Errorf("%x", first)
 	}
 }
