@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
@@ -31,6 +32,7 @@ type replica struct {
 	spare    []*held                            // buffers of freed pushes
 	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken it under the promised fence
 	versions *versions
+	outside  *shm.Memory     // the shard outside the process, nil: nowhere; used by whoever applies
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
 	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
 	applying bool            // the kernel may be reading held pushes, even of a commit that was replaced
@@ -51,6 +53,11 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		fail: s.fail, saves: &s.saves,
 		held: make(map[kintsugi.PushID]*held),
 	}
+	if old := s.continues(v, id); old != nil {
+		r.versions, r.lag, r.outside = old.versions, old.lag, old.outside
+		r.core = old.core.GoOn(v.Number)
+		return r, nil
+	}
 	if old := s.keeps(v, id, chunks); old != nil {
 		r.versions, r.lag, r.taken = old.versions, old.lag, old.taken
 		r.versions.wait()
@@ -59,7 +66,11 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	}
 	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
-	if err := r.load(ctx); err != nil {
+	load := r.load
+	if v.Continues {
+		load = r.recall
+	}
+	if err := load(ctx); err != nil {
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
 	r.core.Hold(cfg.Consistency.Held())
@@ -81,7 +92,7 @@ func (r *replica) load(ctx context.Context) error {
 		r.versions.publish(x)
 		r.core = shard.New(r.id, n, r.view.Line, r.view.Number, s.Step)
 		r.fallBehind(s.Step, s.Taken)
-		return nil
+		return r.begin(x)
 	}
 	saved, err := r.cfg.LoadRunning(ctx, r.view, &s)
 	if err != nil {
@@ -189,6 +200,10 @@ func (r *replica) apply(c kintsugi.Commit) {
 	r.work.Go(func() {
 		r.cfg.Enter(Committing)
 		products, err := r.step(c, before, src, dst, counted)
+		if err == nil && r.outside != nil {
+			answer := kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Products: products}
+			err = r.finish(dst, outsideRecord{commit: &c, answer: answer, lag: r.lag}, c.Decided)
+		}
 		r.versions.unpin(src)
 		if before != nil {
 			r.versions.unpin(before)
@@ -212,6 +227,10 @@ func (r *replica) apply(c kintsugi.Commit) {
 // thread has it.
 func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held) ([]kintsugi.Products, error) {
 	products := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo)
+	var outside [][]byte
+	if r.outside != nil {
+		outside = r.outside.Begin(uint64(src.step))
+	}
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -239,6 +258,7 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 					return
 				}
 				products[i] = p
+				dst.copyOut(outside, lo, hi) // while it is in the cache
 			}
 		})
 	}
