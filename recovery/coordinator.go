@@ -219,7 +219,7 @@ func (t *tenure) note(ms []etcd.Member) {
 		if known && was.Incarnation == m.Incarnation && was.Since == m.Since {
 			continue
 		}
-		address, err := addressOf(m)
+		value, err := valueOf(m)
 		if err != nil {
 			// Its place counts as empty: nobody could reach it.
 			t.cfg.Log.Warn("a server registered without an address", "server", m.String(), "error", err)
@@ -227,8 +227,9 @@ func (t *tenure) note(ms []etcd.Member) {
 			continue
 		}
 		t.state.Handle(now, roster.Joined{
-			Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation, Address: address},
+			Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation, Address: value.Address},
 			Since:  int64(m.Since),
+			Holds:  value.Holds,
 		})
 	}
 	for index := range left {
@@ -236,18 +237,20 @@ func (t *tenure) note(ms []etcd.Member) {
 	}
 }
 
-// addressOf returns the address at which a server says it can be reached.
-func addressOf(m etcd.Member) (string, error) {
-	var v struct {
-		Address string `json:"address"`
-	}
+// memberValue is what a server says of itself.
+type memberValue struct {
+	Address string        `json:"address"` // at which it can be reached
+	Holds   kintsugi.Line `json:"holds"`   // as roster.Joined
+}
+
+func valueOf(m etcd.Member) (v memberValue, err error) {
 	if err := json.Unmarshal(m.Value, &v); err != nil {
-		return "", err
+		return v, err
 	}
 	if v.Address == "" {
-		return "", errors.New(`its value has no "address"`)
+		return v, errors.New(`its value has no "address"`)
 	}
-	return v.Address, nil
+	return v, nil
 }
 
 // decide carries out what the state decides. It returns after which time to decide again, 0 for only after an
@@ -256,7 +259,7 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 	now := time.Now()
 	d := t.state.Decide(now)
 	if d.Ask {
-		found, err := t.lookUp(ctx)
+		found, err := t.lookUp(ctx, d.FenceOnly)
 		if err != nil {
 			t.trouble(ctx, fmt.Errorf("%s: %w", d.Reason, err))
 			return t.cfg.Retry, nil
@@ -275,21 +278,21 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 }
 
 // lookUp asks what a new view must know. The fence is taken last, so that it is the newest of all.
-func (t *tenure) lookUp(ctx context.Context) (roster.Found, error) {
+func (t *tenure) lookUp(ctx context.Context, fenceOnly bool) (found roster.Found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
 	defer cancel()
-	manifest, step, line, err := t.cfg.Newest(ctx)
-	if err != nil {
-		return roster.Found{}, fmt.Errorf("find the newest checkpoint: %w", err)
+	if found.FenceOnly = fenceOnly; !fenceOnly {
+		n := &found.Newest
+		if n.Manifest, n.Step, n.Line, err = t.cfg.Newest(ctx); err != nil {
+			return found, fmt.Errorf("find the newest checkpoint: %w", err)
+		}
 	}
 	var fence kintsugi.Fence
 	if t.view != nil {
 		fence = t.view.Fence
 	}
-	if fence, err = t.cfg.Etcd.NextFence(ctx, fence); err != nil {
-		return roster.Found{}, err
-	}
-	return roster.Found{Newest: roster.Checkpoint{Manifest: manifest, Step: step, Line: line}, Fence: fence}, nil
+	found.Fence, err = t.cfg.Etcd.NextFence(ctx, fence)
+	return found, err
 }
 
 // put makes v the view that counts.

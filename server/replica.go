@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
@@ -32,6 +33,7 @@ type replica struct {
 	spare    []*held                            // buffers of freed pushes
 	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken it under the promised fence
 	versions *versions
+	outside  *shm.Memory     // the shard outside the process, nil: nowhere; used by whoever applies
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
 	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
 	saved    *savedValues    // of the running checkpoint; nil: there is none
@@ -53,6 +55,11 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		fail: s.fail, saves: &s.saves,
 		held: make(map[kintsugi.PushID]*held),
 	}
+	if old := s.continues(v, id); old != nil {
+		r.versions, r.lag, r.outside, r.saved = old.versions, old.lag, old.outside, old.saved
+		r.core = old.core.GoOn(v.Number)
+		return r, nil
+	}
 	if old := s.keeps(v, id, chunks); old != nil {
 		r.versions, r.lag, r.taken, r.saved = old.versions, old.lag, old.taken, old.saved
 		r.versions.wait()
@@ -61,7 +68,11 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	}
 	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
-	if err := r.load(ctx); err != nil {
+	load := r.load
+	if v.Continues {
+		load = r.recall
+	}
+	if err := load(ctx); err != nil {
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
 	r.core.Hold(cfg.Consistency.Held())
@@ -83,7 +94,7 @@ func (r *replica) load(ctx context.Context) error {
 		r.core = shard.New(r.id, n, r.view.Line, r.view.Number, s.Step)
 		r.fallBehind(s.Step, s.Taken)
 		r.holdSaved(s.Params, slices.Repeat([]kintsugi.Step{s.Step}, n))
-		return nil
+		return r.begin(x)
 	}
 	saved, err := r.cfg.LoadRunning(ctx, r.view, &s)
 	if err != nil {
@@ -192,6 +203,10 @@ func (r *replica) apply(c kintsugi.Commit) {
 	r.work.Go(func() {
 		r.cfg.Enter(Committing)
 		products, err := r.step(c, before, src, dst, counted)
+		if err == nil && r.outside != nil {
+			answer := kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Products: products}
+			err = r.finish(dst, outsideRecord{commit: &c, answer: answer, lag: r.lag}, c.Decided)
+		}
 		r.versions.unpin(src)
 		if before != nil {
 			r.versions.unpin(before)
@@ -218,6 +233,10 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 	saved := r.saved
 	if c.Want&kintsugi.WantSaved == 0 {
 		saved = nil
+	}
+	var outside [][]byte
+	if r.outside != nil {
+		outside = r.outside.Begin(uint64(src.step))
 	}
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
@@ -246,6 +265,7 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 					return
 				}
 				products[i] = p
+				dst.copyOut(outside, lo, hi) // while it is in the cache
 			}
 		})
 	}

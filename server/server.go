@@ -73,6 +73,9 @@ type Config struct {
 	// again for a shard before it has returned; steps, and the next view, go on meanwhile. Required if Planner is set.
 	SaveRunning func(ctx context.Context, v kintsugi.View, s Shard, chunks []kintsugi.ChunkID) (manifest string, bytes uint64, err error)
 
+	// Outside keeps the shard of this server where it outlives the process; nil: nowhere. It stays the caller's, who closes it after Run.
+	Outside *Outside
+
 	// Save makes a version of a shard durable and returns its manifest and size in bytes.
 	Save func(ctx context.Context, v kintsugi.View, s Shard) (manifest string, bytes uint64, err error)
 
@@ -192,7 +195,7 @@ func (s *Server) Stop(reason string, save bool) {
 // enter leaves the view before and takes up what v assigns to this server.
 func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	s.leave()
-	if v.Keeps == 0 {
+	if v.Keeps == 0 && !v.Continues {
 		s.left = nil // before its memory is needed again
 	}
 	if int(s.cfg.ID) >= len(v.Servers) || v.Servers[s.cfg.ID].Incarnation != s.cfg.Incarnation {
@@ -250,6 +253,14 @@ func (s *Server) leave() {
 		t.wg.Wait()
 		s.left = t
 	}
+}
+
+// continues returns the replica of a shard that goes on in v as it is; nil: it is not here.
+func (s *Server) continues(v kintsugi.View, id kintsugi.ShardID) *replica {
+	if t := s.left; t != nil && v.Continues && t.view.Line == v.Line {
+		return t.replicas[id]
+	}
+	return nil
 }
 
 // keeps returns the replica of a shard whose state is that of the line of v; nil: the shard must be loaded.

@@ -72,6 +72,11 @@ func (r *run) follow(ctx context.Context) {
 // watch books the events of one line until ctx ends, through broken streams.
 func (r *run) watch(ctx context.Context, v kintsugi.View) {
 	seen := transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
+	if v.Continues { // the conductor may tell again of the newest step of the one before
+		r.mu.Lock()
+		seen.After = max(seen.After, r.step)
+		r.mu.Unlock()
+	}
 	for ctx.Err() == nil {
 		_ = r.watchOnce(ctx, v, &seen) // the server died or is not there yet: the next view or try will do
 		select {

@@ -45,6 +45,7 @@ type process struct {
 	Index   int
 	Listen  string
 	Control string
+	Outside string
 
 	flags *pflag.FlagSet
 	log   *slog.Logger
@@ -93,6 +94,7 @@ func withIndex(what string) func(*process, *pflag.FlagSet) {
 		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0")
 		if what == "server" {
 			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
+			f.StringVar(&p.Outside, "outside", "", "file in memory (/dev/shm) that keeps the shard when this process dies; empty: none")
 		}
 		f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this "+what)
 	}
@@ -118,7 +120,8 @@ func coordinatorCommand() *cobra.Command {
 
 // serverValue is what a server tells the coordinator of itself.
 type serverValue struct {
-	Address string `json:"address"`
+	Address string        `json:"address"`
+	Holds   kintsugi.Line `json:"holds,omitempty"` // the line whose state it has found outside of itself
 }
 
 // place checks --index against the number of places.
@@ -153,6 +156,13 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	outside, holds, err := p.outside(prob, schedule.Rule)
+	if err != nil {
+		return err
+	}
+	if outside != nil {
+		defer func() { _ = outside.Close() }() // the process ends, and the lock with it
+	}
 	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
 	if err != nil {
 		return err
@@ -162,7 +172,7 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), serverValue{Address: lis.Addr().String()}, lease)
+	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), serverValue{Address: lis.Addr().String(), Holds: holds}, lease)
 	if err != nil {
 		return errors.Join(err, lis.Close())
 	}
@@ -173,7 +183,7 @@ func runServer(ctx context.Context, p *process) error {
 		Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
-		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence,
+		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
 		Done: func(d kintsugi.Done) {
 			if _, err := client.PutDone(ctx, d); err != nil {
 				p.log.Error("say that the run is over", "err", err)
@@ -189,6 +199,22 @@ func runServer(ctx context.Context, p *process) error {
 	}()
 	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", device.Name())
 	return s.Run(ctx, lis, client.WatchView(ctx))
+}
+
+// outside opens the file that keeps the shard when this process dies, and says of which line it holds the state; nil if there is none.
+func (p *process) outside(prob *problem, rule kintsugi.Rule) (*server.Outside, kintsugi.Line, error) {
+	if p.Outside == "" {
+		return nil, 0, nil
+	}
+	o, err := server.OpenOutside(p.Outside, p.Run+" "+p.Store)
+	if err != nil {
+		return nil, 0, err
+	}
+	line, err := o.Holds(prob.layout, p.Servers, kintsugi.ShardID(p.Index), rule)
+	if err != nil { // the first life finds an empty file
+		p.log.Info("nothing to go on with outside this process: the shard comes from the checkpoint", "file", p.Outside, "why", err)
+	}
+	return o, line, nil
 }
 
 // leave gives a place back so that nobody waits for the lease.

@@ -38,6 +38,7 @@ type run struct {
 	client  *etcd.Client
 	cluster *launch.Cluster
 	inject  *launch.Injector
+	state   *launch.Outside // nil: servers keep nothing outside of themselves
 	start   time.Time
 
 	mu    sync.Mutex // guards the fields below
@@ -109,7 +110,17 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	if err != nil {
 		return kintsugi.Done{}, err
 	}
-	defer r.stopCluster()
+	if r.keepsOutside() {
+		if r.state, err = launch.NewOutside(r.Out); err != nil {
+			return kintsugi.Done{}, errors.Join(err, r.cluster.Stop(ctx))
+		}
+		defer func() {
+			if err := r.state.Remove(); err != nil {
+				r.log.Error("remove what servers kept outside of themselves", "err", err)
+			}
+		}()
+	}
+	defer r.stopCluster() // before the folder goes
 	killed := make(chan error, 1)
 	go r.signals(ctx, killed)
 
@@ -181,7 +192,11 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 		return err
 	}
 	for i := range r.Servers {
-		if err := start(launch.Server, i, append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)}, store...)...); err != nil {
+		args := append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)}, store...)
+		if r.state != nil {
+			args = append(args, "--outside", filepath.Join(r.state.Dir(), fmt.Sprintf("server-%d", i)))
+		}
+		if err := start(launch.Server, i, args...); err != nil {
 			return err
 		}
 	}

@@ -72,7 +72,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
-	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last) or none (all, from the start)")
+	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
 	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: "+codecForms())
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
@@ -202,6 +202,10 @@ func (s *settings) check() error {
 	if err != nil {
 		return err
 	}
+	outside, err := s.stateless()
+	if err != nil {
+		return err
+	}
 	type rule struct {
 		bad    bool
 		reason string
@@ -216,7 +220,7 @@ func (s *settings) check() error {
 		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
 		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},
 		{s.Momentum >= 1, fmt.Sprintf("--momentum %v must be below 1", s.Momentum)},
-		{s.Recovery != "checkpoint" && s.Recovery != "none" && !partial, fmt.Sprintf("--recovery %q is unknown; use checkpoint, %s or none", s.Recovery, scarForms)},
+		{s.Recovery != "checkpoint" && s.Recovery != "none" && !partial && !outside, fmt.Sprintf("--recovery %q is unknown; use checkpoint, %s, %s or none", s.Recovery, scarForms, statelessForms)},
 		{s.Recovery != "none" && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Device != "auto" && s.Device != "cpu", fmt.Sprintf("--device %q: this binary computes on the cpu only; use auto or cpu", s.Device)},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},

@@ -86,7 +86,7 @@ func (o *overseer) look() {
 			o.present[i] = roster.Joined{}
 			o.state.Handle(now, roster.Left{Server: kintsugi.ServerID(i)})
 		case p.life != nil && (o.present[i].Since != p.since || o.present[i].Member != p.life.member):
-			o.present[i] = roster.Joined{Member: p.life.member, Since: p.since}
+			o.present[i] = roster.Joined{Member: p.life.member, Since: p.since, Holds: p.life.holds}
 			o.state.Handle(now, o.present[i])
 		}
 	}
@@ -102,7 +102,7 @@ func (o *overseer) decide() {
 	case d.View != nil:
 		o.put(*d.View)
 	case d.Ask:
-		o.lookUp()
+		o.lookUp(d.FenceOnly)
 	case !d.Again.IsZero():
 		o.later(d.Again.Sub(o.c.wall()))
 	}
@@ -119,8 +119,12 @@ func (o *overseer) later(d time.Duration) {
 }
 
 // lookUp asks what a new view must know; the fence last, so that it is the newest of all.
-func (o *overseer) lookUp() {
+func (o *overseer) lookUp(fenceOnly bool) {
 	o.busy = true
+	if fenceOnly {
+		o.askFence(roster.Found{FenceOnly: true})
+		return
+	}
 	o.c.after(o.proc, o.c.store.took(), func() {
 		newest, err := o.c.store.newest()
 		if err != nil {
@@ -128,18 +132,24 @@ func (o *overseer) lookUp() {
 			o.later(coordinatorRetry)
 			return
 		}
-		v := o.view
-		if v == nil {
-			v = &kintsugi.View{}
+		o.askFence(roster.Found{Newest: newest})
+	})
+}
+
+// askFence completes what was found with a fence.
+func (o *overseer) askFence(found roster.Found) {
+	v := o.view
+	if v == nil {
+		v = &kintsugi.View{}
+	}
+	o.c.takeFence(o.proc, v, func(fence kintsugi.Fence, err error) {
+		if o.busy = false; err != nil {
+			o.later(coordinatorRetry)
+			return
 		}
-		o.c.takeFence(o.proc, v, func(fence kintsugi.Fence, err error) {
-			if o.busy = false; err != nil {
-				o.later(coordinatorRetry)
-				return
-			}
-			o.state.Handle(o.c.wall(), roster.Found{Newest: newest, Fence: fence})
-			o.decide()
-		})
+		found.Fence = fence
+		o.state.Handle(o.c.wall(), found)
+		o.decide()
 	})
 }
 

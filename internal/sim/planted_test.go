@@ -14,6 +14,7 @@ var planted = []struct {
 	{"a reader that mixes versions", mixedVersions},
 	{"a release before every shard is stable", earlyRelease},
 	{"a partial restore of a shard that was kept", touchedSurvivor},
+	{"a version outside that is given up before every shard is stable", earlyFlip},
 }
 
 // A simulator that finds nothing may be blind: each of these bugs is found within 500 seeds.

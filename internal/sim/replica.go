@@ -3,8 +3,10 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
@@ -54,12 +56,14 @@ type replica struct {
 	spare    []*held
 	replies  []*end // of the open streams that have taken it under the promised fence
 	versions *versions
+	outside  *shm.Memory // nil: it is nowhere but in the process
 	applying bool
 
 	// What the checkers know of it.
 	promised kintsugi.Fence   // largest that a Take has brought
 	pending  *kintsugi.Commit // that is being applied
 	newest   *kintsugi.Commit // applied last
+	heard    *kintsugi.Commit // obeyed last
 	released kintsugi.Step
 	reached  kintsugi.Step // applied
 	standing kintsugi.Standing
@@ -81,6 +85,7 @@ func newReplica(t *tenure, id kintsugi.ShardID, values []uint64, step kintsugi.S
 	copy(first.values, values)
 	r.versions.publish(first)
 	r.c.checkLoaded(r, first)
+	r.beginOutside(first)
 	return r
 }
 
@@ -151,6 +156,9 @@ func (r *replica) control(e *end, s sealed) {
 		}
 	}
 	counts := r.core.Handle(m)
+	if c, ok := m.(kintsugi.Commit); ok && counts {
+		r.heard = &c
+	}
 	if take, ok := m.(kintsugi.Take); ok && counts {
 		if take.Fence > r.promised {
 			r.replies, r.promised = nil, take.Fence
@@ -209,6 +217,9 @@ func (r *replica) apply(c kintsugi.Commit) {
 	src.pins++
 	dst := r.versions.take(c.Step)
 	r.applying, r.pending = true, &c
+	if r.outside != nil {
+		r.outside.Begin(uint64(src.step))
+	}
 	if r.c.cfg.plant == earlyFree {
 		for _, h := range operands {
 			if h != nil {
@@ -225,14 +236,22 @@ func (r *replica) apply(c kintsugi.Commit) {
 			dst.values[i] = stepOf(src.values[i], &c, func(k int) uint64 { return operands[k].values[i] })
 		}
 		r.versions.unpin(src)
-		r.applying = false
-		r.versions.applied(dst)
-		r.newest, r.reached, r.pending = &c, c.Step, nil
-		r.c.say("%s: shard %d has applied step %d", r.t.server.name, r.id, c.Step)
-		r.core.Applied(c.Decided, productsOf(&c, dst.values), took, 0, 0)
-		r.perform()
-		r.c.checkApart(r)
+		r.writeOutside(dst, &c, func() { r.appliedTo(dst, c, took) })
 	})
+}
+
+// appliedTo tells the core that a commit is applied.
+func (r *replica) appliedTo(dst *version, c kintsugi.Commit, took time.Duration) {
+	if r.t.over || r.c.violation != nil {
+		return
+	}
+	r.applying = false
+	r.versions.applied(dst)
+	r.newest, r.reached, r.pending = &c, c.Step, nil
+	r.c.say("%s: shard %d has applied step %d", r.t.server.name, r.id, c.Step)
+	r.core.Applied(c.Decided, productsOf(&c, dst.values), took, 0, 0)
+	r.perform()
+	r.c.checkApart(r)
 }
 
 // save writes the released version to the store in the background.

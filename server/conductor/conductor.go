@@ -26,6 +26,9 @@ type Config struct {
 	SaveEvery   kintsugi.Step // a checkpoint each so many steps; 0: only at the end
 	Running     Planner       // plans the saves of the running checkpoint; nil: there is none
 
+	// Continues says that the view goes on with the line of the one before, as kintsugi.View: what heads held of gradients may be gone.
+	Continues bool
+
 	// StartGrace is how long the first step of this conductor waits for the workers that are missing,
 	// from the first one's admission. The steps before everyone is there would count other sets.
 	StartGrace time.Duration

@@ -1,6 +1,7 @@
 package conductor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -83,6 +84,9 @@ func (c *Conductor) takeOver(now time.Time) {
 		}
 	}
 	c.round.Remember(c.last.Counted)
+	if next != nil && c.cfg.Continues && !c.everywhere(*next) {
+		next = nil // somebody lacks the gradients that it counts: the step is decided anew, and replaces it where it is applied
+	}
 	if next != nil {
 		commit := *next
 		commit.Fence = c.cfg.Fence
@@ -101,6 +105,13 @@ func (c *Conductor) takeOver(now time.Time) {
 		c.resend(*t)
 	}
 	c.proceed(now)
+}
+
+// everywhere reports whether every shard has applied a commit as it was decided.
+func (c *Conductor) everywhere(m kintsugi.Commit) bool {
+	return !slices.ContainsFunc(c.taken, func(t *kintsugi.Taken) bool {
+		return t.Applied < m.Step || !slices.ContainsFunc(t.Records, func(r kintsugi.Commit) bool { return r.Step == m.Step && r.Decided == m.Decided })
+	})
 }
 
 // resend sends a shard whatever it may have missed. Everything is idempotent: a shard that has it
