@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -152,6 +153,9 @@ func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
 	}
 	if err == nil {
 		err = w.fs.SyncDir(path.Join(w.dir, segmentDir))
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return SaveReport{}, err // where files appear when they are synced: this one is another writer's
 	}
 	if err != nil {
 		_ = w.fs.Remove(file) // no manifest names it; Compact would remove it later
