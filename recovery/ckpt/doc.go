@@ -8,6 +8,8 @@
 //	DIR/manifest/…   run manifests: the shard manifests that together are the whole model at one step
 //	DIR/tmp/…        manifests on their way to being published
 //
+// DIR is a folder of a file system, or a prefix in an object store (package object).
+//
 // A server saves its shard with a Writer; the conductor, told of all of them, makes the full checkpoint
 // exist with PublishRun. Each file is synced before another one names it, and a manifest appears under its
 // name in one atomic operation that fails if the name exists.

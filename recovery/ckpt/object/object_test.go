@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ func keys(t *testing.T, key string) {
 
 func openS3(t *testing.T, place string) object.Store {
 	t.Helper()
-	p, err := object.ParsePlace(place)
+	p, err := object.ParsePlace(place, object.AWS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,10 +46,14 @@ func openS3(t *testing.T, place string) object.Store {
 	return s
 }
 
-// stores are what FS must be the same on.
-func stores(t *testing.T) map[string]object.Store {
+// stores are what FS must be the same on. The last skips where there is no real server.
+func stores(t *testing.T) map[string]func(*testing.T) object.Store {
 	keys(t, objecttest.Key)
-	return map[string]object.Store{"memory": &object.Mem{}, "s3": openS3(t, objecttest.New(t).Place("x"))}
+	return map[string]func(*testing.T) object.Store{
+		"memory": func(*testing.T) object.Store { return &object.Mem{} },
+		"fake":   func(t *testing.T) object.Store { return openS3(t, objecttest.New(t).Place("x")) },
+		"real":   func(t *testing.T) object.Store { return openS3(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))("x")) },
+	}
 }
 
 func write(fsys vfs.FS, name string, pieces ...[]byte) error {
@@ -77,8 +82,9 @@ func random(n int) []byte {
 }
 
 func TestFilesOfAStoreAreThoseOfADisk(t *testing.T) {
-	for name, s := range stores(t) {
+	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {
+			s := open(t)
 			fsys := object.NewFS(t.Context(), s, quick)
 			if _, err := fsys.Open("run/a"); !errors.Is(err, fs.ErrNotExist) {
 				t.Fatalf("open what does not exist: %v", err)
@@ -128,8 +134,9 @@ func TestFilesOfAStoreAreThoseOfADisk(t *testing.T) {
 }
 
 func TestLargeObjectsGoInPartsAndComeBack(t *testing.T) {
-	for name, s := range stores(t) {
+	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {
+			s := open(t)
 			fsys := object.NewFS(t.Context(), s, quick)
 			for _, n := range []int{0, 1, object.PartBytes, object.PartBytes + 1, 2*object.PartBytes + 12345} {
 				want, file := random(n), fmt.Sprint("large/", n)
@@ -179,8 +186,9 @@ func TestReadsAnywhereAreThoseOfTheBytes(t *testing.T) {
 }
 
 func TestOfManyWhoCreateOneNameOneDoes(t *testing.T) {
-	for name, s := range stores(t) {
+	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {
+			s := open(t)
 			var all sync.WaitGroup
 			var won, lost atomic.Int32
 			for i := range 8 {
@@ -356,23 +364,21 @@ func TestAFileSystemEndsWithItsContext(t *testing.T) {
 }
 
 func TestPlaces(t *testing.T) {
-	t.Setenv("AWS_ENDPOINT_URL", "")
 	for s, want := range map[string]object.Place{
 		"s3://b":       {Bucket: "b", Endpoint: "s3.amazonaws.com"},
 		"s3://b/x//y/": {Bucket: "b", Prefix: "x/y", Endpoint: "s3.amazonaws.com"},
 		"s3://b/x?endpoint=http://h:1&region=eu-1": {Bucket: "b", Prefix: "x", Endpoint: "h:1", Plain: true, Region: "eu-1"},
 	} {
-		if got, err := object.ParsePlace(s); err != nil || got != want {
+		if got, err := object.ParsePlace(s, object.AWS); err != nil || got != want {
 			t.Errorf("%s is %+v, %v; want %+v", s, got, err, want)
 		}
 	}
 	for _, s := range []string{"", "run", "gs://b/x", "s3://", "s3:///x", "s3://key:hidden@b/x", "s3://b/x?secret=hidden", "s3://b?endpoint=h:1", "s3://b?endpoint=http://k:hidden@h", "s3://b/x#y", "s3://b/x?%zz"} {
-		if _, err := object.ParsePlace(s); !errors.Is(err, kintsugi.ErrUsage) || strings.Contains(err.Error(), "hidden") {
+		if _, err := object.ParsePlace(s, object.AWS); !errors.Is(err, kintsugi.ErrUsage) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%q: %v; want a usage error without what may be secret", s, err)
 		}
 	}
-	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-	if got, err := object.ParsePlace("s3://b"); err != nil || got.Endpoint != "127.0.0.1:9" || !got.Plain {
-		t.Errorf("%+v, %v; want the endpoint of the environment", got, err)
+	if got, err := object.ParsePlace("s3://b", "http://127.0.0.1:9"); err != nil || got.Endpoint != "127.0.0.1:9" || !got.Plain {
+		t.Errorf("%+v, %v; want the given endpoint", got, err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -33,9 +32,12 @@ type Place struct {
 // Scheme begins the name of a place in an object store.
 const Scheme = "s3://"
 
-// ParsePlace reads s3://bucket/prefix?endpoint=URL&region=NAME. Without an endpoint it is that of $AWS_ENDPOINT_URL, or
-// AWS. The error is kintsugi.ErrUsage; it never repeats what may be a password.
-func ParsePlace(s string) (Place, error) {
+// AWS is the endpoint of Amazon.
+const AWS = "https://s3.amazonaws.com"
+
+// ParsePlace reads s3://bucket/prefix?endpoint=URL&region=NAME, where endpoint is the one without it. The error is
+// kintsugi.ErrUsage; it never repeats what may be a password.
+func ParsePlace(s, endpoint string) (Place, error) {
 	usage := func(format string, args ...any) (Place, error) {
 		return Place{}, fmt.Errorf("%w: a store is a folder or s3://bucket/prefix?endpoint=https://host:port&region=name; %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
 	}
@@ -54,7 +56,6 @@ func ParsePlace(s string) (Place, error) {
 	if err != nil || u.Fragment != "" {
 		return usage("what follows the prefix cannot be read")
 	}
-	endpoint := os.Getenv("AWS_ENDPOINT_URL")
 	for name, values := range query {
 		switch name {
 		case "endpoint":
@@ -64,9 +65,6 @@ func ParsePlace(s string) (Place, error) {
 		default:
 			return usage("%q is no option", name)
 		}
-	}
-	if endpoint == "" {
-		endpoint = "https://s3.amazonaws.com"
 	}
 	e, err := url.Parse(endpoint)
 	if err != nil || e.Scheme != "http" && e.Scheme != "https" || e.Host == "" || e.User != nil || strings.Trim(e.Path, "/") != "" {
