@@ -33,9 +33,10 @@
 //
 // # Sizes
 //
-// Save holds one buffer of about a megabyte, whatever the size of the shard. Disk use is bounded: Compact
+// Save and Restore hold two buffers of a megabyte or two, whatever the size of the shard: one is written or read while
+// the other is encoded or verified. Disk use is bounded: Compact
 // keeps the newest n full checkpoints (2 unless told otherwise) and the newest values of each shard, and
 // what it removes is whole segments.
 //
-// The package decides nothing and starts no goroutines. docs/formats.md describes every byte.
+// The package decides nothing, and what it starts has ended when a call returns. docs/formats.md describes every byte.
 package ckpt
