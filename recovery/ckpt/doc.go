@@ -33,7 +33,7 @@
 //
 // # Sizes
 //
-// Save and Restore hold two buffers of a megabyte or two, whatever the size of the shard: one is written or read while
+// Save and Restore hold three or four buffers of a megabyte or two, whatever the size of the shard: one is written or read while
 // the other is encoded or verified. Disk use is bounded: Compact
 // keeps the newest n full checkpoints (2 unless told otherwise) and the newest values of each shard, and
 // what it removes is whole segments.

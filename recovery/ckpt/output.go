@@ -6,53 +6,62 @@ import "github.com/kintsugi-ml/kintsugi/internal/vfs"
 // matter, small enough to stay in the cache between encoding and writing. A guess.
 const flushBytes = 1 << 20
 
-// output writes a file from two buffers: one is filled while the other is written, so that checksums cost no
-// time where there is a second processor. A file that fits one buffer is written by its caller.
+// outputs is how many buffers an output has: one is filled, one is written, one waits, so that neither side stops where the
+// other is late.
+const outputs = 3
+
+// output writes a file from buffers of which one is filled while another is written, so that checksums cost no time where there
+// is a second processor. A file that fits one buffer is written by its caller.
 type output struct {
 	f      vfs.File
 	buffer []byte // the caller fills it, and calls flush when it has flushBytes or more
 	size   int64  // of the file, without the buffer
 
-	other   []byte      // free while nothing is written
-	written chan error  // one answer for each of writes; nil: nothing was handed over yet
-	writes  chan []byte // handed over
-	pending bool        // a buffer was handed over, and its answer was not taken
+	spare  [][]byte     // buffers that were not used yet
+	writes chan []byte  // to be written; nil: nothing was handed over yet
+	done   chan written // one for each of writes
+	behind int          // handed over, and not known to be written
 }
 
-// flush hands the buffer over, once the one before is written. After an error the file is abandoned.
+// written is a buffer that is free again, and what became of it.
+type written struct {
+	buffer []byte
+	err    error
+}
+
+// flush hands the buffer over. An error is that of an earlier one; the file is then abandoned.
 func (o *output) flush() error {
-	if o.written == nil {
-		o.written, o.writes = make(chan error, 1), make(chan []byte, 1)
+	if o.writes == nil {
+		o.writes, o.done = make(chan []byte, outputs), make(chan written, outputs)
 		go func() {
+			var failed error
 			for b := range o.writes {
-				_, err := o.f.Write(b)
-				o.written <- err
+				if failed == nil {
+					_, failed = o.f.Write(b)
+				}
+				o.done <- written{b[:0], failed}
 			}
 		}()
 	}
-	if err := o.wait(); err != nil {
-		return err
-	}
-	o.writes <- o.buffer
-	o.pending = true
 	o.size += int64(len(o.buffer))
-	o.buffer, o.other = o.other[:0], o.buffer
-	return nil
-}
-
-// wait waits for the buffer that is being written.
-func (o *output) wait() error {
-	if !o.pending {
+	o.writes <- o.buffer
+	o.behind++
+	if n := len(o.spare); n > 0 {
+		o.buffer, o.spare = o.spare[n-1][:0], o.spare[:n-1]
 		return nil
 	}
-	o.pending = false
-	return <-o.written
+	w := <-o.done
+	o.behind--
+	o.buffer = w.buffer
+	return w.err
 }
 
 // close writes what is left, unless there was an error before, and returns when nothing is being written any more.
 func (o *output) close(err error) error {
-	if last := o.wait(); err == nil {
-		err = last
+	for ; o.behind > 0; o.behind-- {
+		if w := <-o.done; err == nil {
+			err = w.err
+		}
 	}
 	if o.writes != nil {
 		close(o.writes)

@@ -15,7 +15,7 @@ import (
 )
 
 // windowBytes is how much of a segment is read at once, where chunks lie one behind the other. A guess:
-// large enough for the read-ahead of a disk, small enough for two to stay in the cache until they are verified.
+// large enough for the read-ahead of a disk, small enough for a few to stay in the cache until they are verified.
 const windowBytes = 1 << 20
 
 // reader reads chunks out of segments.
@@ -25,7 +25,7 @@ type reader struct {
 	layout *kintsugi.Layout
 	place  Place
 
-	buffers [2][]byte   // between files: kept, so that they are made once
+	buffers [4][]byte   // between files: kept, so that they are made once
 	free    chan []byte // while a file is read: those that hold nothing that is needed
 }
 
@@ -105,10 +105,10 @@ func (w *window) bytes() int {
 	return int(last.Offset + last.Bytes - w.list[0].Offset)
 }
 
-// fetch reads windows, one while the one before is verified. Each buffer goes back to r.free. The caller calls stop when it
+// fetch reads windows while those before are verified. Each buffer goes back to r.free. The caller calls stop when it
 // wants no more.
 func (r *reader) fetch(f vfs.File, windows []window) (next <-chan window, stop func()) {
-	read, enough := make(chan window), make(chan struct{})
+	read, enough := make(chan window, len(r.buffers)-2), make(chan struct{})
 	r.free = make(chan []byte, len(r.buffers))
 	for _, b := range r.buffers {
 		r.free <- b

@@ -37,7 +37,7 @@ type Writer struct {
 	// holds the newest saved value of each chunk.
 	newest *ShardManifest
 
-	buffers [2][]byte // of the output; kept so that saves do not allocate
+	buffers [][]byte // of the output; kept so that saves do not allocate
 }
 
 // OpenWriter returns a Writer for a shard. It continues the running checkpoint of the shard on its line:
@@ -205,13 +205,10 @@ func (w *Writer) selected(s Snapshot) ([]kintsugi.ChunkID, error) {
 // writeSegment writes and syncs a whole segment. It returns where the chunks lie, with Segment zero,
 // and the length of the file.
 func (w *Writer) writeSegment(ctx context.Context, f vfs.File, name fileName, s Snapshot, chunks []kintsugi.ChunkID) (entries []Entry, size int64, err error) {
-	all := w.bytes()
-	for i, b := range w.buffers { // one holds all of a small shard
-		if b == nil && (i == 0 || all > flushBytes) {
-			w.buffers[i] = make([]byte, 0, min(all, flushBytes+headerBytes+maxPayload))
-		}
+	for all := w.bytes(); len(w.buffers) == 0 || len(w.buffers) < outputs && all > flushBytes; { // one holds all of a small shard
+		w.buffers = append(w.buffers, make([]byte, 0, min(all, flushBytes+headerBytes+maxPayload)))
 	}
-	out := output{f: f, buffer: w.buffers[0][:0], other: w.buffers[1]}
+	out := output{f: f, buffer: w.buffers[0], spare: w.buffers[1:]}
 	entries, err = w.fill(ctx, &out, name, s, chunks)
 	if err := out.close(err); err != nil {
 		return nil, 0, err
