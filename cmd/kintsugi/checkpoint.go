@@ -14,18 +14,18 @@ import (
 
 func checkpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "checkpoint", Short: "Look at the checkpoints of a run", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",
+		Use: "checkpoint", Short: "Look at the checkpoints of a run, and use them", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
-		Use: "list PATH", Short: "List the full checkpoints of a run, newest first", Args: oneArg("run folder or checkpoint folder"),
+		Use: "list PATH", Short: "List the full checkpoints of a run, newest first", Args: oneArg("run folder, checkpoint folder or s3:// place"),
 		Example: "  kintsugi checkpoint list runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return listCheckpoints(cmd, args[0]) },
 	}, &cobra.Command{
-		Use: "verify PATH", Short: "Read every byte of every checkpoint and compare it with its checksum", Args: oneArg("run folder or checkpoint folder"),
+		Use: "verify PATH", Short: "Read every byte of every checkpoint and compare it with its checksum", Args: oneArg("run folder, checkpoint folder or s3:// place"),
 		Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return verifyCheckpoints(cmd, args[0]) },
-	})
+	}, checkpointShowCommand(), checkpointExportCommand(), checkpointRestoreCommand())
 	return cmd
 }
 

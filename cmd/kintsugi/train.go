@@ -140,13 +140,8 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if t.Out == "" {
 		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s-%s", t.Model, t.Data, time.Now().Format("20060102-150405")))
 	}
-	if err := absolute(&t.Out); err != nil {
+	if err := t.absolute(); err != nil {
 		return err
-	}
-	if !strings.HasPrefix(t.Store, object.Scheme) {
-		if err := absolute(&t.Store); err != nil {
-			return err
-		}
 	}
 	if resumed {
 		err = t.resumable(ctx, prob)
@@ -199,6 +194,16 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 		return nil, nil, fmt.Errorf("write the settings: %w", err)
 	}
 	return rec, earlier.Faults, nil
+}
+
+// absolute makes the folders that the run writes to absolute.
+func (t *training) absolute() error {
+	if !strings.HasPrefix(t.Store, object.Scheme) {
+		if err := absolute(&t.Store); err != nil {
+			return err
+		}
+	}
+	return absolute(&t.Out)
 }
 
 // absolute makes a path absolute, for the child processes' sake and for messages.
