@@ -1,5 +1,5 @@
-# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, built
-# from source by the go command. A C compiler is used where there is one; CGO_ENABLED=0 works too.
+# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, and the server
+# of `s3`: tools/s3.mod, built from source by the go command. A C compiler is used where there is one; CGO_ENABLED=0 works too.
 GO      := go
 TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION := 0.1.0-dev
@@ -26,7 +26,7 @@ stamp  = -X main.release=$(VERSION) -X main.commit=$(commit)
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
 build: ## build bin/kintsugi
@@ -82,6 +82,11 @@ bench: ## run the benchmarks; `go tool -modfile=tools/go.mod benchstat OLD NEW` 
 guard: build ## fail where kernels and codecs miss 0.8 of their goals (docs/performance.md); a minute, machine otherwise idle
 	bin/kintsugi bench kernels --check --sizes 1,512 --k 4 --threads 1 >/dev/null
 	bin/kintsugi bench codec --check --sizes 1,512 --codecs bf16,int8,sign,topk:0.01 --threads 1 >/dev/null
+
+.PHONY: s3
+s3: ## test checkpoints in a real S3 server, versitygw; the first run builds it, some minutes
+	server=$$($(GO) tool -modfile=tools/s3.mod -n versitygw); \
+	KINTSUGI_S3=$$server $(GO) test -count 1 -timeout 10m $(TESTFLAGS) -run 'Store|Disk|Large|OneName' ./recovery/ckpt/object ./cmd/kintsugi
 
 # What `sim` replays, and how many seeds `soak` runs. STEPS=0: as many steps as the seed draws.
 SEED  ?= 1

@@ -16,9 +16,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
-	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/recovery"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -57,7 +57,7 @@ func (p *process) register(f *pflag.FlagSet) {
 	f.StringVar(&p.Config, "config", "", "YAML file of settings; flags win over it")
 	f.StringSliceVar(&p.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
 	f.StringVar(&p.Run, "run", "default", "name of the run in etcd")
-	f.StringVar(&p.Store, "store", "checkpoints", "folder of the checkpoint, the same for all servers and the coordinator")
+	f.StringVar(&p.Store, "store", "checkpoints", "folder or s3://bucket/prefix?endpoint=URL of the checkpoint, the same for all servers and the coordinator; keys come from the environment")
 	p.flags = f
 }
 
@@ -102,7 +102,7 @@ func withIndex(what string) func(*process, *pflag.FlagSet) {
 
 func serverCommand() *cobra.Command {
 	return roleCommand("server", "Hold a shard of the parameters",
-		"  kintsugi server --config run.yaml --index 0 --listen 10.0.0.5:7070 --etcd 10.0.0.2:2379 --store /mnt/shared/run1",
+		"  kintsugi server --config run.yaml --index 0 --listen 10.0.0.5:7070 --etcd 10.0.0.2:2379 --store s3://models/run1",
 		withIndex("server"), runServer)
 }
 
@@ -114,7 +114,7 @@ func workerCommand() *cobra.Command {
 
 func coordinatorCommand() *cobra.Command {
 	return roleCommand("coordinator", "Decide which server holds which shard",
-		"  kintsugi coordinator --config run.yaml --etcd 10.0.0.2:2379 --store /mnt/shared/run1",
+		"  kintsugi coordinator --config run.yaml --etcd 10.0.0.2:2379 --store s3://models/run1",
 		nil, runCoordinator)
 }
 
@@ -152,6 +152,10 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	at, err := openPlace(ctx, p.Store)
+	if err != nil {
+		return err
+	}
 	enter, err := p.deaths(launch.Server)
 	if err != nil {
 		return err
@@ -177,7 +181,7 @@ func runServer(ctx context.Context, p *process) error {
 		return errors.Join(err, lis.Close())
 	}
 	defer leave(place)
-	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
 		Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
@@ -325,12 +329,21 @@ func runCoordinator(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	at, err := openPlace(ctx, p.Store)
+	if err != nil {
+		return err
+	}
+	if err := at.probe(); errors.Is(err, object.ErrAway) {
+		p.log.Warn("the store does not answer; the first view waits for it", "err", err)
+	} else if err != nil {
+		return err
+	}
 	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
 	c, err := recovery.NewCoordinator(recovery.Config{
 		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: p.Replicas, LapsesForgiven: true, Partial: p.scar() != nil}, Newest: store.newest, Log: p.log,
 	})

@@ -20,7 +20,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
-	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
@@ -41,10 +40,11 @@ type run struct {
 	state   *launch.Outside // nil: servers keep nothing outside of themselves
 	start   time.Time
 
-	mu    sync.Mutex // guards the fields below
-	meter *launch.Meter
-	view  kintsugi.View
-	step  kintsugi.Step // newest released
+	mu      sync.Mutex // guards the fields below
+	meter   *launch.Meter
+	view    kintsugi.View
+	step    kintsugi.Step // newest released
+	durable kintsugi.Step // of the newest full checkpoint that this part of the run has seen
 
 	distances map[kintsugi.ShardID]record.Number // to the running checkpoint, as of its newest save
 
@@ -175,9 +175,13 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	common := []string{
 		"--config", filepath.Join(r.Out, "processes.yaml"), "--etcd", strings.Join(endpoints, ","), "--run", name,
 	}
-	store := []string{"--store", filepath.Join(r.Out, checkpointsDir)}
+	where, err := r.store()
+	if err != nil {
+		return err
+	}
+	store := []string{"--store", where}
 	if err := record.WriteFile(filepath.Join(r.Out, "processes.yaml"), func(w io.Writer) error {
-		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "fault", "eval-every"))
+		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "store", "fault", "eval-every"))
 		return err
 	}); err != nil {
 		return fmt.Errorf("write the settings of the processes: %w", err)
@@ -249,15 +253,22 @@ func (r *run) signals(ctx context.Context, killed chan<- error) {
 
 // final evaluates what the run leaves behind: its last checkpoint, read back from disk.
 func (r *run) final(ctx context.Context, done kintsugi.Done) error {
-	dir := filepath.Join(r.Out, checkpointsDir)
-	m, _, err := ckpt.Newest(vfs.OS{}, dir)
+	where, err := r.store()
+	if err != nil {
+		return err
+	}
+	at, err := openPlace(ctx, where)
+	if err != nil {
+		return err
+	}
+	m, _, err := ckpt.Newest(at.fs, at.dir)
 	if err != nil {
 		return fmt.Errorf("read the last checkpoint: %w", err)
 	}
 	if m.Step != done.Step {
 		return fmt.Errorf("the run ended at step %d, but its last checkpoint is of step %d; see the checkpoint events in %s", done.Step, m.Step, r.Out)
 	}
-	params, err := readParams(ctx, r.problem.layout, dir, m)
+	params, err := readParams(ctx, r.problem.layout, at, m)
 	if err != nil {
 		return err
 	}
@@ -275,14 +286,14 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 }
 
 // readParams reads the parameters of a checkpoint.
-func readParams(ctx context.Context, l *kintsugi.Layout, dir string, m *ckpt.RunManifest) ([]float32, error) {
+func readParams(ctx context.Context, l *kintsugi.Layout, at place, m *ckpt.RunManifest) ([]float32, error) {
 	params := make([]float32, l.Values)
-	place := func(c ckpt.ChunkInfo) (ckpt.Arrays, error) {
+	to := func(c ckpt.ChunkInfo) (ckpt.Arrays, error) {
 		chunk := l.Chunks[c.Chunk]
 		return ckpt.Arrays{Params: params[chunk.Lo:chunk.Hi]}, nil
 	}
 	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}
-	return params, ckpt.Restore(ctx, vfs.OS{}, dir, m, l, all, place)
+	return params, ckpt.Restore(ctx, at.fs, at.dir, m, l, all, to)
 }
 
 // print tells what the run came to.
