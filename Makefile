@@ -70,8 +70,8 @@ lint: ## check format, vet (amd64, arm64, no cgo), the rules of internal/lint, s
 	$(GO) test -count=1 ./internal/lint
 	$(TOOL) staticcheck ./...
 
-# GPUs. The tag cuda adds them to a build on Linux with cgo; no part of CUDA is needed to build, and none to start.
-CUDA := -tags cuda
+# GPUs. The tag gpu adds them to a build on Linux with cgo; no part of CUDA is needed to build, and none to start.
+CUDA := -tags gpu
 # The packages whose tests need a GPU or the emulation of one.
 GPUTESTS := ./cuda
 

@@ -1,7 +1,7 @@
 // Package cuda runs the operations of package kernels on a GPU of NVIDIA's.
 //
 // The kernels are in cuda/kernel; this package stages what they read, launches them, and fetches what they wrote.
-// [Open] loads the driver when it is called: a program with the tag cuda starts on any machine, and one without it says
+// [Open] loads the driver when it is called: a program with the tag gpu starts on any machine, and one without it says
 // so. kernelstest holds [Device] to the contract, bit for bit: on a GPU where there is one, and on an emulation of the
 // driver where there is a C++ compiler.
 //

@@ -1,4 +1,4 @@
-//go:build !cuda
+//go:build !gpu
 
 package kernel
 
@@ -6,5 +6,5 @@ import "errors"
 
 // Image always fails in this build.
 func Image(family string) ([]byte, error) {
-	return nil, errors.New("no kernels of " + family + ": the program was built without -tags cuda")
+	return nil, errors.New("no kernels of " + family + ": the program was built without -tags gpu")
 }

@@ -1,6 +1,6 @@
 // Package driver calls the CUDA driver, which it loads when it is asked to.
 //
-// A program built with the tag cuda and cgo starts on any Linux machine: it links to no library of NVIDIA's, includes none
+// A program built with the tag gpu and cgo starts on any Linux machine: it links to no library of NVIDIA's, includes none
 // of its headers, and opens libcuda.so.1 in [Open]. Other builds have the same types, and Open says why it cannot.
 //
 // A [Context] may be used by any goroutine: each call makes it current on the thread that it runs on. Calls that take a

@@ -1,8 +1,8 @@
-//go:build cuda && cgo && linux
+//go:build gpu && cgo && linux
 
 // Command gen compiles the kernels to PTX and writes the manifest.
 //
-//	go run -tags cuda ./cuda/kernel/gen -nvrtc LIBRARY -ptxas PROGRAM [-out FOLDER]
+//	go run -tags gpu ./cuda/kernel/gen -nvrtc LIBRARY -ptxas PROGRAM [-out FOLDER]
 //
 // Both tools are parts of CUDA 12.8; no other part is needed.
 package main

@@ -1,4 +1,4 @@
-//go:build !(cuda && cgo && linux)
+//go:build !(gpu && cgo && linux)
 
 package main
 
@@ -8,6 +8,6 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "gen: built without -tags cuda")
+	fmt.Fprintln(os.Stderr, "gen: built without -tags gpu")
 	os.Exit(1)
 }
