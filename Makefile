@@ -70,6 +70,41 @@ lint: ## check format, vet (amd64, arm64, no cgo), the rules of internal/lint, s
 	$(GO) test -count=1 ./internal/lint
 	$(TOOL) staticcheck ./...
 
+# GPUs. The tag gpu adds them to a build on Linux with cgo; no part of CUDA is needed to build, and none to start.
+CUDA := -tags gpu
+# The packages whose tests need a GPU or the emulation of one.
+GPUTESTS := ./cuda
+
+.PHONY: cuda
+cuda: ## build bin/kintsugi for GPUs too; it starts on machines without one
+	$(GO) build $(CUDA) -buildvcs=false -trimpath -ldflags '$(stamp)' -o bin/kintsugi ./cmd/kintsugi
+
+.PHONY: vet-cuda
+vet-cuda: ## vet what only a build for GPUs has
+	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi
+	$(TOOL) staticcheck $(CUDA) ./cuda/...
+
+.PHONY: emu
+emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short: the CI's part; TESTFLAGS=-asan)
+	$(GO) test $(CUDA) -timeout 30m ./cuda/kernel $(TESTFLAGS)
+	ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 $(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) $(GPUTESTS)
+
+.PHONY: test-cuda
+test-cuda: ## test on the GPU of this machine; what skips for want of one fails
+	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) $(GPUTESTS) -args -real -must
+
+# The compiler and the assembler of kernels, both parts of CUDA 12.8.
+NVRTC ?= libnvrtc.so.12
+PTXAS ?= ptxas
+
+.PHONY: ptx
+ptx: ## make the PTX of the kernels anew (NVRTC=library PTXAS=program)
+	$(GO) run $(CUDA) ./cuda/kernel/gen -nvrtc $(NVRTC) -ptxas $(PTXAS)
+
+.PHONY: gpu-folder
+gpu-folder: ## build bin/gpu, a folder to carry to a machine that has a driver and nothing else
+	bench/gpu/build bin/gpu
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target in turn (TIME=10s each)
 	@.ci/fuzz $(TIME) $(PKG)
