@@ -39,7 +39,7 @@ func benchCommand() *cobra.Command {
 	f.IntVar(&b.rounds, "rounds", 5, "interleaved measurements of both")
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
 	f.StringVar(&b.blas, "blas", "auto", "matrix library of both")
-	cmd.AddCommand(train, benchKernelsCommand(), benchCodecCommand(), benchEngineCommand(), benchAccuracyCommand(), benchKillsCommand(), benchConsistencyCommand(), benchStragglersCommand())
+	cmd.AddCommand(train, benchKernelsCommand(), benchCodecCommand(), benchEngineCommand(), benchAccuracyCommand(), benchKillsCommand(), benchConsistencyCommand(), benchStragglersCommand(), benchAnytimeCommand())
 	return cmd
 }
 
