@@ -42,6 +42,7 @@ func benchCommand() *cobra.Command {
 	cmd.AddCommand(
 		train,
 		benchAccuracyCommand(),
+		benchAnytimeCommand(),
 		benchCheckpointCommand(),
 		benchCodecCommand(),
 		benchConsistencyCommand(),
