@@ -1,5 +1,5 @@
-# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, built
-# from source by the go command. A C compiler is used where there is one; CGO_ENABLED=0 works too.
+# Versions. Go and every module: go.mod. The tools of `lint`, `proto` and `bench`: tools/go.mod, and the server
+# of `s3`: tools/s3.mod, built from source by the go command. A C compiler is used where there is one; CGO_ENABLED=0 works too.
 GO      := go
 TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION := 0.1.0-dev
@@ -26,7 +26,7 @@ stamp  = -X main.release=$(VERSION) -X main.commit=$(commit)
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
 build: ## build bin/kintsugi
@@ -70,6 +70,41 @@ lint: ## check format, vet (amd64, arm64, no cgo), the rules of internal/lint, s
 	$(GO) test -count=1 ./internal/lint
 	$(TOOL) staticcheck ./...
 
+# GPUs. The tag gpu adds them to a build on Linux with cgo; no part of CUDA is needed to build, and none to start.
+CUDA := -tags gpu
+# The packages whose tests need a GPU or the emulation of one.
+GPUTESTS := ./cuda
+
+.PHONY: cuda
+cuda: ## build bin/kintsugi for GPUs too; it starts on machines without one
+	$(GO) build $(CUDA) -buildvcs=false -trimpath -ldflags '$(stamp)' -o bin/kintsugi ./cmd/kintsugi
+
+.PHONY: vet-cuda
+vet-cuda: ## vet what only a build for GPUs has
+	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi
+	$(TOOL) staticcheck $(CUDA) ./cuda/...
+
+.PHONY: emu
+emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short: the CI's part; TESTFLAGS=-asan)
+	$(GO) test $(CUDA) -timeout 30m ./cuda/kernel $(TESTFLAGS)
+	ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 $(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) $(GPUTESTS)
+
+.PHONY: test-cuda
+test-cuda: ## test on the GPU of this machine; what skips for want of one fails
+	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) $(GPUTESTS) -args -real -must
+
+# The compiler and the assembler of kernels, both parts of CUDA 12.8.
+NVRTC ?= libnvrtc.so.12
+PTXAS ?= ptxas
+
+.PHONY: ptx
+ptx: ## make the PTX of the kernels anew (NVRTC=library PTXAS=program)
+	$(GO) run $(CUDA) ./cuda/kernel/gen -nvrtc $(NVRTC) -ptxas $(PTXAS)
+
+.PHONY: gpu-folder
+gpu-folder: ## build bin/gpu, a folder to carry to a machine that has a driver and nothing else
+	bench/gpu/build bin/gpu
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target in turn (TIME=10s each)
 	@.ci/fuzz $(TIME) $(PKG)
@@ -82,6 +117,11 @@ bench: ## run the benchmarks; `go tool -modfile=tools/go.mod benchstat OLD NEW` 
 guard: build ## fail where kernels and codecs miss 0.8 of their goals (docs/performance.md); a minute, machine otherwise idle
 	bin/kintsugi bench kernels --check --sizes 1,512 --k 4 --threads 1 >/dev/null
 	bin/kintsugi bench codec --check --sizes 1,512 --codecs bf16,int8,sign,topk:0.01 --threads 1 >/dev/null
+
+.PHONY: s3
+s3: ## test checkpoints in a real S3 server, versitygw; the first run builds it, some minutes
+	server=$$($(GO) tool -modfile=tools/s3.mod -n versitygw); \
+	KINTSUGI_S3=$$server $(GO) test -count 1 -timeout 10m $(TESTFLAGS) -run 'Store|Disk|Large|OneName' ./recovery/ckpt/object ./cmd/kintsugi
 
 # What `sim` replays, and how many seeds `soak` runs. STEPS=0: as many steps as the seed draws.
 SEED  ?= 1

@@ -113,6 +113,10 @@ type View struct {
 	// restore, at the step where the shards stand that outlived the line before. 0: all shards start from Restore.
 	Keeps Line `json:"keeps,omitempty"`
 
+	// Continues says that Line is that of the view before: every shard goes on with what its server holds, in its memory or outside its
+	// process. What a head held of gradients may be gone with its process, so that a step that not every shard has applied is decided anew.
+	Continues bool `json:"continues,omitempty"`
+
 	// Restore names the run manifest that Line starts from; empty: from the initialisation. If Line keeps an earlier
 	// one, it is where those chunks of lost shards come from that were not saved since.
 	Restore     string `json:"restore,omitempty"`

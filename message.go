@@ -22,7 +22,7 @@ type (
 	// FollowerMessage goes from a replica to the one before it in its chain: Follow, Taken, Stable.
 	FollowerMessage interface{ followerMessage() }
 
-	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, PartialEvent, Done.
+	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, PartialEvent, ExposureEvent, Done.
 	RunEvent interface{ runEvent() }
 
 	// HeadMessage goes from the head of a shard to a worker that pushes: Received, Refused.
@@ -63,6 +63,7 @@ func (Stable) followerMessage() {}
 func (StepEvent) runEvent()       {}
 func (CheckpointEvent) runEvent() {}
 func (PartialEvent) runEvent()    {}
+func (ExposureEvent) runEvent()   {}
 func (Done) runEvent()            {}
 
 func (Received) headMessage() {}
@@ -145,7 +146,6 @@ type Optimizer struct {
 // Counted, which is ascending by PushID.Compare.
 type Commit struct {
 	Line      Line
-	View      ViewNumber // in which it was decided
 	Fence     Fence      // under which this copy is sent
 	Decided   Fence      // under which it was decided: a higher one replaces an unreleased step
 	Step      Step
@@ -163,6 +163,7 @@ type Want uint8
 const (
 	WantDotDisplacement     Want = 1 << iota // ⟨ḡ, d₋₁⟩ with d₋₁ the displacement of the step before
 	WantSquaredDisplacement                  // ‖d‖² of this step
+	WantSaved                                // how far it has got from what is saved of it in the running checkpoint
 )
 
 // Products are the by-products of a step on one chunk.
@@ -170,6 +171,8 @@ type Products struct {
 	SquaredNorm         float64 // ‖ḡ‖² of the scaled sum
 	DotDisplacement     float64
 	SquaredDisplacement float64
+	SquaredSaved        float64 // ‖x − saved‖² after the step
+	DotSaved            float64 // ⟨ḡ, x − saved⟩ before it; 0 in a commit that wants ⟨ḡ, d₋₁⟩ as well
 }
 
 // Members tells a shard whose pushes are countable from here on. It follows, on the same ordered stream,
@@ -204,7 +207,7 @@ type Taken struct {
 	Released Step
 	Records  []Commit // of the newest steps that are applied or open, ascending, at most three
 	Standing Standing
-	Saved    []Step // Lost: by chunk of the shard, the version of the values that came back
+	Saved    []Step // by chunk of the shard, the version that is in the running checkpoint; Lost: what came back; none: there is none
 }
 
 // Standing is where a shard has its state from when a line begins.
@@ -270,6 +273,9 @@ type Released struct {
 	Step    Step
 	Counted []PushID
 	Save    bool // shards save this version to the checkpoint
+
+	// Run are the chunks of this shard, counted from its first, whose values of this version the running checkpoint takes.
+	Run []ChunkID
 }
 
 // Refused says that a push will never be counted, and why.
@@ -290,10 +296,9 @@ type Received struct {
 type Saved struct {
 	Shard    ShardID
 	Step     Step
-	Running  bool    // some chunks for the running checkpoint, not all for a full one
-	Chunks   uint32  // how many, if Running
-	Distance float64 // if Running: ‖x − saved‖² of the shard, as far as this save has left it
-	Manifest string  // name of the shard manifest
+	Running  bool   // some chunks for the running checkpoint, not all for a full one
+	Chunks   uint32 // how many, if Running
+	Manifest string // name of the shard manifest
 	Bytes    uint64
 	Took     time.Duration
 	Err      string // empty: saved
@@ -356,7 +361,7 @@ type CheckpointEvent struct {
 	Running  bool
 	Shard    ShardID // if Running
 	Chunks   uint32  // if Running
-	Distance float64 // if Running, as in Saved
+	Distance float64 // if Running: ‖x − saved‖² of the shard as far as this save has left it; NaN: not known
 	Manifest string
 	Bytes    uint64
 	Took     time.Duration
@@ -372,4 +377,20 @@ type PartialEvent struct {
 	Chunks uint32
 	Oldest Step   // version of the oldest chunk that came back
 	Age    uint64 // steps between Step and the versions of the chunks, summed up
+}
+
+// ExposureEvent tells what the loss of each shard would take back at a step: how far its values are from what is saved
+// of them in the running checkpoint.
+type ExposureEvent struct {
+	Line   Line
+	Step   Step
+	Shards []Exposure // by shard
+}
+
+// Exposure is that of one shard. A shard without chunks has none: the zero Exposure.
+type Exposure struct {
+	Squared float64 // ‖x − saved‖² after Step
+	Dot     float64 // ⟨ḡ, x − saved⟩ before it
+	Chunks  uint32
+	Age     uint64 // steps between Step and the versions that are saved, summed up
 }

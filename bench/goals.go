@@ -58,6 +58,17 @@ func CheckKernels(rows []Row) error {
 	return errors.Join(missed...)
 }
 
+// CheckCheckpoint is CheckKernels for rows of [Checkpoint].
+func CheckCheckpoint(rows []Row) error {
+	var missed []error
+	for _, r := range rows {
+		if r.Variant != "from the cache" && r.BoundGBPerS > 0 && r.Fraction < 0.8*0.9 {
+			missed = append(missed, fmt.Errorf("%s, %s, of %d values: the fraction of the bound is %.2f; the goal is %.2f", r.Name, r.Variant, r.Elements, r.Fraction, 0.9))
+		}
+	}
+	return errors.Join(missed...)
+}
+
 // CheckCodecs is CheckKernels for rows of [CodecSpeed].
 func CheckCodecs(rows []CodecRow) error {
 	var missed []error

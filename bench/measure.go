@@ -39,6 +39,9 @@ type Row struct {
 type Timed struct {
 	Row // the labels and Bytes
 
+	// Before, unless nil, prepares for a measurement, unmeasured.
+	Before func()
+
 	// Run does the operation so many times.
 	Run func(times int)
 
@@ -76,7 +79,7 @@ func Fastest(bytes int64, operations ...*Timed) func(round int) float64 {
 func Interleave(ctx context.Context, rounds int, atLeast time.Duration, operations []*Timed) ([]Row, error) {
 	times := make([]int, len(operations))
 	for i, o := range operations {
-		o.Run(1)
+		o.measure(1)
 		once := o.measure(1)
 		times[i] = max(1, int(math.Ceil(atLeast.Seconds()/max(once, 1e-9))))
 		o.seconds = make([]float64, 0, rounds)
@@ -104,6 +107,9 @@ func Interleave(ctx context.Context, rounds int, atLeast time.Duration, operatio
 }
 
 func (t *Timed) measure(times int) float64 {
+	if t.Before != nil {
+		t.Before()
+	}
 	start := time.Now()
 	t.Run(times)
 	return time.Since(start).Seconds() / float64(times)

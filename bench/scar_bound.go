@@ -149,7 +149,7 @@ func newScarBoundView(b *ScarBound) *scarBoundView {
 		v.X = append(v.X, codecsTick{x(t), fmt.Sprintf("%.4g", t)})
 	}
 	for steps := math.Ceil(least/20) * 20; steps <= most; steps += 20 {
-		v.Y = append(v.Y, codecsTick{y(steps), fmt.Sprintf("%+.0f", steps)})
+		v.Y = append(v.Y, codecsTick{y(steps), whole(steps)})
 	}
 	for _, p := range b.Points {
 		v.Marks = append(v.Marks, scarBoundMark{x(p.Size), y(p.Cost), p.Cost > bound(p.Size)+1})

@@ -3,28 +3,34 @@ package bench
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
 )
 
 // The corpus of scarTopics, and the prior of its topics.
 const (
-	ldaDocuments, ldaWords, ldaTopics = 800, 600, 30
+	ldaDocuments, ldaWords, ldaTopics = 1200, 600, 30
 	ldaLength, ldaBlock               = 50, 4 // tokens of a document, documents of a block
 	ldaTokens                         = ldaDocuments * ldaLength
 	ldaAlpha, ldaBeta                 = 0.5, 0.1
+	ldaTurns                          = 16 // steps of a sweep
 )
 
-// scarTopics is latent Dirichlet allocation by collapsed Gibbs sampling; a step is a sweep. A state is the topic of each
+// scarTopics is latent Dirichlet allocation by collapsed Gibbs sampling. A step is the turn of every sixteenth block, as if so
+// many workers took turns; sixteen are a sweep. A state is the topic of each
 // token, document after document, from which all counts follow. So a block is some documents, and what is
 // lost of them are their assignments.
 type scarTopics struct {
 	seed  uint64
 	words []int // by token
 
+	counted []float32 // the state that the counts are of
 	byWord  [ldaWords][ldaTopics]float64
 	byDoc   [ldaDocuments][ldaTopics]float64
 	byTopic [ldaTopics]float64
+	rest    [ldaTopics]float64           // 1 over the tokens of a topic and the prior of all words
+	phi     [ldaWords][ldaTopics]float64 // scratch: p(word | topic), over the length of a document
 }
 
 // newScarTopics draws the corpus from planted topics.
@@ -60,9 +66,16 @@ func (t *scarTopics) Init(state []float32) error {
 	return nil
 }
 
-// count makes the counts that the assignments imply.
+// count makes the counts that the assignments imply, unless they are those of the step before.
 func (t *scarTopics) count(state []float32) {
+	if slices.Equal(t.counted, state) {
+		return
+	}
+	t.counted = append(t.counted[:0], state...)
 	t.byWord, t.byDoc, t.byTopic = [ldaWords][ldaTopics]float64{}, [ldaDocuments][ldaTopics]float64{}, [ldaTopics]float64{}
+	for k := range t.rest {
+		t.rest[k] = 1 / (ldaWords * ldaBeta)
+	}
 	for i, k := range state {
 		t.add(i, int(k), 1)
 	}
@@ -72,27 +85,31 @@ func (t *scarTopics) add(token, topic int, n float64) {
 	t.byWord[t.words[token]][topic] += n
 	t.byDoc[token/ldaLength][topic] += n
 	t.byTopic[topic] += n
+	t.rest[topic] = 1 / (t.byTopic[topic] + ldaWords*ldaBeta)
 }
 
-// Step draws the topic of each token given all others. A token takes one random number whatever the counts are, so that a
-// disturbed run draws what the undisturbed one does.
+// Step draws the topic of each token whose turn it is, given all others. A token takes one random number whatever the
+// counts are, so that a disturbed run draws what the undisturbed one does.
 func (t *scarTopics) Step(state []float32, version int) error {
 	t.count(state)
 	rng := rand.New(rand.NewPCG(t.seed, uint64(2+version)))
 	var upTo [ldaTopics]float64
 	for i := range state {
+		if i/(ldaBlock*ldaLength)%ldaTurns != version%ldaTurns {
+			continue
+		}
 		t.add(i, int(state[i]), -1)
 		word, doc := &t.byWord[t.words[i]], &t.byDoc[i/ldaLength]
 		sum := 0.0
 		for k := range upTo {
-			sum += (word[k] + ldaBeta) * (doc[k] + ldaAlpha) / (t.byTopic[k] + ldaWords*ldaBeta)
+			sum += (word[k] + ldaBeta) * (doc[k] + ldaAlpha) * t.rest[k]
 			upTo[k] = sum
 		}
 		at, topic := rng.Float64()*sum, 0
 		for topic < ldaTopics-1 && upTo[topic] <= at {
 			topic++
 		}
-		state[i] = float32(topic)
+		state[i], t.counted[i] = float32(topic), float32(topic)
 		t.add(i, topic, 1)
 	}
 	return nil
@@ -101,13 +118,24 @@ func (t *scarTopics) Step(state []float32, version int) error {
 // Loss is the mean of −log p(word | document) over all tokens.
 func (t *scarTopics) Loss(state []float32) (float64, error) {
 	t.count(state)
-	sum := 0.0
-	for i, w := range t.words {
-		p, doc := 0.0, &t.byDoc[i/ldaLength]
-		for k := range doc {
-			p += (doc[k] + ldaAlpha) / (ldaLength + ldaTopics*ldaAlpha) * (t.byWord[w][k] + ldaBeta) / (t.byTopic[k] + ldaWords*ldaBeta)
+	for w := range t.byWord {
+		for k := range t.rest {
+			t.phi[w][k] = (t.byWord[w][k] + ldaBeta) * t.rest[k] / (ldaLength + ldaTopics*ldaAlpha)
 		}
-		sum -= math.Log(p)
+	}
+	sum := 0.0
+	for d := range t.byDoc {
+		doc, all := &t.byDoc[d], 1.0
+		for i, w := range t.words[d*ldaLength : (d+1)*ldaLength] {
+			p, word := 0.0, &t.phi[w]
+			for k := range doc {
+				p += (doc[k] + ldaAlpha) * word[k]
+			}
+			if all *= p; i%25 == 24 { // the product of as many probabilities is no denormal yet
+				sum, all = sum-math.Log(all), 1
+			}
+		}
+		sum -= math.Log(all)
 	}
 	return sum / ldaTokens, nil
 }
@@ -123,6 +151,13 @@ func (t *scarTopics) Distance(b ScarBlock, x, saved []float32) (d float64) {
 		d += scar.TotalVariation(now[:], then[:])
 	}
 	return d
+}
+
+// Touched implements scarToucher.
+func (t *scarTopics) Touched(version int, touch func(block int)) {
+	for block := version % ldaTurns; block < ldaDocuments/ldaBlock; block += ldaTurns {
+		touch(block)
+	}
 }
 
 func (t *scarTopics) Close() error { return nil }

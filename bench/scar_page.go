@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // WriteScar writes table.json and report.html to a folder and returns the path of the page. bound may be nil.
@@ -101,7 +102,7 @@ func newScarPanel(rows []ScarRow) scarPanel {
 			colour := scarColours[max(0, slices.Index(ScarStrategies, r.Strategy))%len(scarColours)]
 			p.Lines = append(p.Lines, scarLine{Strategy: r.Strategy, Colour: colour, Paper: r.Paper})
 		}
-		p.Lines[at].add(r, x(r.Period)+(float64(at)-6.5)*9, y)
+		p.Lines[at].add(r, x(r.Period)+(float64(at)-7.5)*9, y)
 	}
 	return p
 }
@@ -113,12 +114,15 @@ func (l *scarLine) add(r ScarRow, x float64, y func(float64) float64) {
 	}
 	text := fmt.Sprintf("%.1f steps", r.Rework)
 	if r.Strategy != "full" {
-		text = fmt.Sprintf("%.0f %% (%.0f to %.0f)", 100*r.Reduction, 100*r.Low, 100*r.High)
+		text = fmt.Sprintf("%s %% (%s to %s)", whole(100*r.Reduction), whole(100*r.Low), whole(100*r.High))
 		l.Marks = append(l.Marks, scarMark{x, y(r.Reduction), y(r.Low), y(r.High), fmt.Sprintf("%s, C = %d: %s", r.Strategy, r.Period, text)})
 		l.Path += fmt.Sprintf("%c%.1f %.1f", "ML"[min(len(l.Path), 1)], x, y(r.Reduction))
 	}
 	l.Cells = append(l.Cells, scarTableCell{r, text})
 }
+
+// whole writes a number without a fraction; what rounds to zero has no sign.
+func whole(v float64) string { return strconv.Itoa(int(math.Round(v))) }
 
 // Share writes a share of a whole as people do.
 func Share(v float64) string {

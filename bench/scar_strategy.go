@@ -23,10 +23,13 @@ import (
 //	shadow:CODEC    a copy elsewhere is sent x − copy, encoded, by priority, each step; what an encoding left out
 //	                is in the next difference. An optimizer's state goes with it as bf16, since small errors in it may
 //	                be divided by one another
+//	coasting:CODEC  the same, and the copy goes on by itself: each of its blocks keeps the velocity that its differences
+//	                showed, and what is sent is the difference to where that has brought it
 //	replica         a copy that is one step behind, at the bytes of a model in each step
 var ScarStrategies = []string{
 	"full", "partial", "priority:1/2", "priority:1/4", "priority:1/8", "roundrobin:1/8", "random:1/8", "threshold:1/8",
-	"mostused:1/8", "recentlyused:1/8", "adaptive", "shadow:int8", "shadow:sign", "replica",
+	"mostused:1/8", "recentlyused:1/8", "adaptive", "shadow:int8", "shadow:sign",
+	"coasting:int8", "coasting:sign", "replica",
 }
 
 // scarKeeper keeps what a failure is recovered from.
@@ -63,7 +66,7 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 		return &scarFull{scarCopy: base, period: period, back: name == "full"}, nil
 	case "replica":
 		return &scarFull{scarCopy: base, period: 1}, nil
-	case "shadow":
+	case "shadow", "coasting":
 		if distancer != nil {
 			return nil, scarMismatch("differences of its values mean nothing")
 		}
@@ -71,7 +74,11 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 		if err != nil {
 			return nil, err
 		}
-		return newScarPlanned(base, w, period, 1/float64(period), scar.Priority, codec)
+		p, err := newScarPlanned(base, w, period, 1/float64(period), scar.Priority, codec)
+		if err != nil || name == "shadow" {
+			return p, err
+		}
+		return newScarCoasting(p), nil
 	case "adaptive":
 		p, err := newScarPlanned(base, w, period, 1/float64(period), scar.Priority, nil)
 		if err != nil {
@@ -287,5 +294,61 @@ func (a *scarAdaptive) restore(x []float32, version int, lost []int) (int, error
 		return version, err
 	}
 	copy(x, a.saved)
+	return version, nil
+}
+
+// scarCoasting is a shadow that moves between two differences.
+type scarCoasting struct {
+	*scarPlanned
+	velocity []float32 // of each parameter, in a step
+	at       []int     // by block: the version that its difference was sent of
+	now      int       // the version that the copy is of
+}
+
+func newScarCoasting(p *scarPlanned) *scarCoasting {
+	return &scarCoasting{scarPlanned: p, velocity: make([]float32, p.path.values), at: make([]int, len(p.path.blocks))}
+}
+
+// coast moves the copy to a version.
+func (c *scarCoasting) coast(version int) {
+	steps := float32(version - c.now)
+	for i, v := range c.velocity {
+		c.saved[i] += v * steps
+	}
+	c.now = version
+}
+
+// agility is how much of a difference is laid to the velocity: with all of it, the noise of single steps would drive the copy.
+const agility = 0.5
+
+func (c *scarCoasting) save(state []float32, version int) error {
+	c.coast(version)
+	was := slices.Clone(c.saved[:c.path.values])
+	if err := c.scarPlanned.save(state, version); err != nil {
+		return err
+	}
+	for i, b := range c.path.blocks {
+		if c.planner.SavedStep(kintsugi.ChunkID(i)) != kintsugi.Step(version) || c.at[i] == version {
+			continue
+		}
+		share := agility / float32(version-c.at[i])
+		for j := b.Lo; j < b.Hi; j++ {
+			c.velocity[j] += share * (c.saved[j] - was[j])
+		}
+		c.at[i] = version
+	}
+	return nil
+}
+
+func (c *scarCoasting) restore(x []float32, version int, lost []int) (int, error) {
+	steps := float32(version - c.now)
+	for _, b := range lost {
+		c.path.each(b, func(lo, hi int) {
+			copy(x[lo:hi], c.saved[lo:hi])
+			for i := lo; i < min(hi, c.path.values); i++ {
+				x[i] += c.velocity[i] * steps
+			}
+		})
+	}
 	return version, nil
 }

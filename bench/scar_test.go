@@ -174,7 +174,7 @@ func find(t *testing.T, rows []ScarRow, lost float64, period int, strategy strin
 func TestPartialRecoveryCostsLess(t *testing.T) {
 	rows := scarRows(t, decaying(110, func(i int) float32 { return 0.98 - 0.4*float32(i/4%60)/60 }), []float64{0.5, 1}, []int{8, 16, 64}, 60, ScarStrategies...)
 	for _, period := range []int{8, 16} {
-		order := []string{"replica", "shadow:int8", "priority:1/8", "partial", "full"}
+		order := []string{"coasting:int8", "replica", "shadow:int8", "priority:1/8", "partial", "full"}
 		for i := range order[1:] {
 			if a, b := find(t, rows, 0.5, period, order[i]), find(t, rows, 0.5, period, order[i+1]); !(a.Rework < b.Rework) {
 				t.Errorf("C = %d: %s costs %.2f steps, %s %.2f", period, a.Strategy, a.Rework, b.Strategy, b.Rework)
@@ -196,8 +196,8 @@ func TestPartialRecoveryCostsLess(t *testing.T) {
 			if r.Period == period && r.Strategy != "replica" && !(r.Bytes > 0 && r.Bytes <= 1.001) {
 				t.Errorf("%s saves the bytes of %.3f models in C steps", r.Strategy, r.Bytes)
 			}
-			// Except where blocks are so old that what they lift the loss by is paid back faster than the loss falls.
-			if r.Period == period && r.Rework > 0.3 && r.Strategy != "random:1/8" && !(r.Predicted > 0.4*r.Rework && r.Predicted < 2.5*r.Rework) {
+			// Except where what blocks lift the loss by is paid back faster than the loss falls: blocks that are very old, and noise.
+			if r.Period == period && r.Rework > 0.3 && r.Strategy != "random:1/8" && r.Strategy != "coasting:sign" && !(r.Predicted > 0.4*r.Rework && r.Predicted < 2.5*r.Rework) {
 				t.Errorf("%s, %g lost, C = %d: the ledger predicts %.2f steps, it costs %.2f", r.Strategy, r.Lost, r.Period, r.Predicted, r.Rework)
 			}
 			if r.Period == period && (r.Trials != 60 || r.Low > r.Reduction || r.High < r.Reduction || r.Missing != "") {
@@ -258,9 +258,10 @@ func TestScarOnRealModels(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.Steps = 54
-		rows := scarRows(t, p, []float64{0.5}, []int{8}, 2, "full", "priority:1/8", "mostused:1/8", "adaptive", "shadow:int8", "shadow:sign", "replica")
+		rows := scarRows(t, p, []float64{0.5}, []int{8}, 2, "full", "priority:1/8", "mostused:1/8", "adaptive", "shadow:int8", "shadow:sign", "coasting:int8", "replica")
 		for _, r := range rows {
-			if name == "lda" && strings.HasPrefix(r.Strategy, "shadow") || name != "mf" && r.Strategy == "mostused:1/8" {
+			encodes := strings.HasPrefix(r.Strategy, "shadow") || strings.HasPrefix(r.Strategy, "coasting")
+			if name == "lda" && encodes || name != "lda" && name != "mf" && r.Strategy == "mostused:1/8" {
 				if r.Missing == "" {
 					t.Errorf("%+v", r)
 				}

@@ -49,7 +49,7 @@ func ScarProblemOf(name string, set *data.Set) (ScarProblem, error) {
 	case "mf":
 		return ScarProblem{Name: name, Data: "generated", Steps: steps, Open: func(seed uint64) (ScarWorkload, error) { return newScarFactors(seed) }}, nil
 	case "lda":
-		return ScarProblem{Name: name, Data: "generated", Steps: 56, Open: func(seed uint64) (ScarWorkload, error) { return newScarTopics(seed), nil }}, nil
+		return ScarProblem{Name: name, Data: "generated", Steps: 440, Open: func(seed uint64) (ScarWorkload, error) { return newScarTopics(seed), nil }}, nil
 	}
 	return ScarProblem{}, fmt.Errorf("%w: no workload is called %q; know %s", kintsugi.ErrUsage, name, strings.Join(ScarWorkloads, ", "))
 }

@@ -259,6 +259,7 @@ func (t *tenure) felt(s sign) {
 func joined(m etcd.Member) (roster.Joined, error) {
 	var v struct {
 		Address string              `json:"address"`
+		Holds   kintsugi.Line       `json:"holds"`
 		Whole   kintsugi.ViewNumber `json:"whole"`
 	}
 	j := roster.Joined{Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation}, Since: int64(m.Since)}
@@ -268,7 +269,7 @@ func joined(m etcd.Member) (roster.Joined, error) {
 	if v.Address == "" {
 		return j, errors.New(`its value has no "address"`)
 	}
-	j.Member.Address, j.Whole = v.Address, v.Whole
+	j.Member.Address, j.Holds, j.Whole = v.Address, v.Holds, v.Whole
 	return j, nil
 }
 
@@ -300,7 +301,7 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 func (t *tenure) lookUp(ctx context.Context, fenceOnly bool) (found roster.Found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
 	defer cancel()
-	if !fenceOnly {
+	if found.FenceOnly = fenceOnly; !fenceOnly {
 		n := &found.Newest
 		if n.Manifest, n.Step, n.Line, err = t.cfg.Newest(ctx); err != nil {
 			return found, fmt.Errorf("find the newest checkpoint: %w", err)

@@ -54,5 +54,6 @@
 //	a peer is broken or        limits on sizes and counts before allocation; a clear  transport: TestServersRefuseOversizedMessages,
 //	hostile                    error, and the server lives. Later: mutual TLS         server: TestABrokenWorkerCannotFillTheMemory
 //	the disk is full, or the   training goes on, the event says so                    conductor: save.txt, flaky.txt,
-//	store is away                                                                     ckpt: TestSaveCanBeTriedAgainAfterAnError
+//	store is away                                                                     ckpt: TestSaveCanBeTriedAgainAfterAnError,
+//	                                                                                  TestALostAnswerChangesNothing
 package recovery

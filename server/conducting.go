@@ -49,13 +49,19 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		return nil, fmt.Errorf("take a fence for the conductor: %w", err)
 	}
 	grace := cfg.StartGrace
-	if v.Line > 1 || v.Number > 1 {
+	if v.Line > 1 || v.Continues {
 		grace = cfg.RejoinGrace
+	}
+	var planner conductor.Planner
+	if cfg.Planner != nil {
+		if planner, err = cfg.Planner(v); err != nil {
+			return nil, err
+		}
 	}
 	core, err := conductor.New(conductor.Config{
 		Line: v.Line, View: v.Number, Fence: fence, Model: cfg.Layout.Fingerprint(), Shards: len(v.Chains), Slots: cfg.Slots,
-		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Steps: cfg.Steps, SaveEvery: cfg.SaveEvery,
-		StartGrace: grace, LeaveGrace: cfg.LeaveGrace,
+		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Steps: cfg.Steps, SaveEvery: cfg.SaveEvery, Running: planner,
+		StartGrace: grace, LeaveGrace: cfg.LeaveGrace, Continues: v.Continues,
 	}, time.Now())
 	if err != nil {
 		return nil, err

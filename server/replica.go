@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
@@ -39,8 +41,10 @@ type replica struct {
 	sum      *sum // of the step that was applied last, pinned; nil where nobody ever follows
 	given    *sum // that the next step is to be applied from, pinned; of a head: nil
 	versions *versions
+	outside  *shm.Memory     // the shard outside the process, nil: nowhere; used by whoever applies
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
 	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
+	saved    *savedValues    // of the running checkpoint; nil: there is none
 	applying bool            // the kernel may be reading held pushes, even of a commit that was replaced
 	work     sync.WaitGroup  // apply
 	saves    *sync.WaitGroup // of the server
@@ -61,37 +65,39 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		held: make(map[kintsugi.PushID]*held), sums: &sums{},
 	}
 	follows, followed := at > 0, at+1 < len(r.chain)
-	if old := s.goesOn(v, id); old != nil {
-		r.goOn(old, follows, followed)
+	if old := s.continues(v, id); old != nil {
+		r.versions, r.lag, r.outside, r.saved, r.sums, r.sum = old.versions, old.lag, old.outside, old.saved, old.sums, old.sum
+		r.core = old.core.GoOn(v.Number, follows, followed)
 		return r, r.mayServe()
 	}
 	if old := s.keeps(v, id, chunks); old != nil {
-		r.versions, r.lag, r.taken = old.versions, old.lag, old.taken
+		r.versions, r.lag, r.taken, r.saved = old.versions, old.lag, old.taken, old.saved
 		r.versions.wait()
 		r.core = old.core.Continue(v.Line, v.Number)
 		return r, nil
 	}
 	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
-	if v.Servers[cfg.ID].Since != 0 {
-		r.core = shard.New(id, int(chunks.Hi-chunks.Lo), v.Line, v.Number, 0)
-		r.core.Lack()
-	} else if err := r.load(ctx); err != nil {
+	load := r.load
+	switch {
+	case v.Servers[cfg.ID].Since != 0:
+		load = r.lack
+	case v.Continues && cfg.Outside != nil:
+		load = r.recall
+	}
+	if err := load(ctx); err != nil {
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
 	r.core.Place(follows, followed)
 	r.core.Hold(cfg.Consistency.Held())
-	r.core.SaveRunning(cfg.RunEvery)
 	return r, r.mayServe()
 }
 
-// goOn takes over what old has, whose view is over.
-func (r *replica) goOn(old *replica, follows, followed bool) {
-	r.versions, r.lag, r.taken, r.sums, r.sum = old.versions, old.lag, old.taken, old.sums, old.sum
-	r.core = old.core.GoOn(r.view.Number, follows, followed)
-	for _, p := range r.core.Holds() {
-		r.held[p] = old.held[p]
-	}
+// lack waits for a snapshot: the line goes on, and this server has come in.
+func (r *replica) lack(context.Context) error {
+	r.core = shard.New(r.id, int(r.chunks.Hi-r.chunks.Lo), r.view.Line, r.view.Number, 0)
+	r.core.Lack()
+	return nil
 }
 
 // mayServe returns an error for a replica that has become a head and may lack steps that were released: the shard is lost
@@ -117,7 +123,8 @@ func (r *replica) load(ctx context.Context) error {
 		r.versions.publish(x)
 		r.core = shard.New(r.id, n, r.view.Line, r.view.Number, s.Step)
 		r.fallBehind(s.Step, s.Taken)
-		return nil
+		r.holdSaved(s.Params, slices.Repeat([]kintsugi.Step{s.Step}, n))
+		return r.begin(x)
 	}
 	saved, err := r.cfg.LoadRunning(ctx, r.view, &s)
 	if err != nil {
@@ -126,6 +133,7 @@ func (r *replica) load(ctx context.Context) error {
 	r.versions.waiting = []*version{x}
 	r.taken = s.Taken
 	r.core = shard.New(r.id, n, r.view.Line, r.view.Number, 0)
+	r.holdSaved(s.Params, saved)
 	r.core.Lose(saved)
 	return nil
 }
@@ -243,6 +251,10 @@ func (r *replica) apply(c kintsugi.Commit) {
 	r.work.Go(func() {
 		r.cfg.Enter(Committing)
 		products, err := r.step(c, before, src, dst, counted, total)
+		if err == nil && r.outside != nil {
+			answer := kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Decided: c.Decided, Products: products}
+			err = r.finish(dst, outsideRecord{commit: &c, answer: answer, lag: r.lag}, c.Decided)
+		}
 		r.versions.unpin(src)
 		if before != nil {
 			r.versions.unpin(before)
@@ -269,6 +281,14 @@ func (r *replica) apply(c kintsugi.Commit) {
 // thread has it.
 func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held, total *sum) ([]kintsugi.Products, error) {
 	products := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo)
+	saved := r.saved
+	if c.Want&kintsugi.WantSaved == 0 {
+		saved = nil
+	}
+	var outside [][]byte
+	if r.outside != nil {
+		outside = r.outside.Begin(uint64(src.step))
+	}
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -293,12 +313,13 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 				if total != nil {
 					k.hand(total.values[lo:hi], r.at > 0)
 				}
-				p, err := k.run(r.cfg.Device, before, src, dst, lo, hi)
+				p, err := k.run(r.cfg.Device, before, src, dst, saved, lo, hi)
 				if err != nil {
 					failed.Store(&err)
 					return
 				}
 				products[i] = p
+				dst.copyOut(outside, lo, hi) // while it is in the cache
 			}
 		})
 	}
@@ -335,17 +356,33 @@ func (k *kernelStep) hand(sum []float32, given bool) {
 	}
 }
 
-// run does the step on the values [lo, hi) of the shard; the operands are set.
-func (k *kernelStep) run(d kernels.Device, before, src, dst *version, lo, hi int) (kintsugi.Products, error) {
-	if k.WantDot = before != nil; k.WantDot {
-		k.Previous = before.params[lo:hi]
+// run does the step on the values [lo, hi) of the shard; the operands are set. saved is nil unless the step is to
+// measure how far it gets from them.
+func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, lo, hi int) (kintsugi.Products, error) {
+	if saved != nil {
+		saved.mu.RLock()
+		defer saved.mu.RUnlock()
+		k.WantSaved, k.Saved = true, saved.values[lo:hi]
+	}
+	k.WantDot, k.Previous = false, nil
+	switch {
+	case before != nil:
+		k.WantDot, k.Previous = true, before.params[lo:hi]
+	case saved != nil: // the same product, with another displacement
+		k.WantDot, k.Previous = true, k.Saved
 	}
 	k.Params, k.Next = src.params[lo:hi], dst.params[lo:hi]
 	for i := range k.Rule.States() {
 		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]
 	}
 	p, err := d.Step(&k.Step)
-	return kintsugi.Products{SquaredNorm: p.SquaredNorm, DotDisplacement: p.DotDisplacement, SquaredDisplacement: p.SquaredDisplacement}, err
+	products := kintsugi.Products{SquaredNorm: p.SquaredNorm, SquaredDisplacement: p.SquaredDisplacement, SquaredSaved: p.SquaredDistanceSaved}
+	if before != nil {
+		products.DotDisplacement = p.DotDisplacement
+	} else {
+		products.DotSaved = p.DotDisplacement
+	}
+	return products, err
 }
 
 // save writes the released version to the checkpoint in the background: steps go on.
@@ -362,6 +399,9 @@ func (r *replica) save(step kintsugi.Step) {
 		r.cfg.Enter(Saving)
 		start := time.Now()
 		name, bytes, err := r.cfg.Save(r.ctx, r.view, r.shard(x))
+		if err == nil {
+			r.durable(x, r.all())
+		}
 		r.versions.unpin(x)
 		m := kintsugi.Saved{Shard: r.id, Step: step, Manifest: name, Bytes: bytes, Took: time.Since(start)}
 		if err != nil {
@@ -369,22 +409,5 @@ func (r *replica) save(step kintsugi.Step) {
 			r.log.Error("save", "step", step, "err", err)
 		}
 		r.post(func() { r.core.Saved(m) })
-	})
-}
-
-// saveRunning saves chunks of the released version for the running checkpoint in the background.
-func (r *replica) saveRunning(step kintsugi.Step) {
-	x, _ := r.versions.pin(step, 1)
-	r.saves.Go(func() {
-		r.cfg.Enter(Saving)
-		start := time.Now()
-		s, err := r.cfg.SaveRunning(r.ctx, r.view, r.shard(x))
-		r.versions.unpin(x)
-		m := kintsugi.Saved{Shard: r.id, Step: step, Running: true, Manifest: s.Manifest, Chunks: uint32(s.Chunks), Distance: s.Distance, Bytes: s.Bytes, Took: time.Since(start)}
-		if err != nil {
-			m.Err = err.Error()
-			r.log.Error("save for the running checkpoint", "step", step, "err", err)
-		}
-		r.post(func() { r.core.Ran(m) })
 	})
 }

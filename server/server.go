@@ -33,14 +33,6 @@ type Shard struct {
 	Taken []uint64
 }
 
-// RunningSave says what a save for the running checkpoint has done.
-type RunningSave struct {
-	Manifest string // name of the shard manifest
-	Chunks   int    // 0: nothing was worth saving
-	Bytes    uint64
-	Distance float64 // ‖x − saved‖² of the shard after it
-}
-
 // Checkpoint names the parts of a checkpoint that is to be published.
 type Checkpoint struct {
 	Line      kintsugi.Line
@@ -68,8 +60,8 @@ type Config struct {
 	RejoinGrace time.Duration
 	LeaveGrace  time.Duration
 
-	// RunEvery is the number of steps between two saves for the running checkpoint; 0: there are none.
-	RunEvery kintsugi.Step
+	// Planner returns what plans the saves of the running checkpoint, for one view; nil: there is no running checkpoint.
+	Planner func(v kintsugi.View) (conductor.Planner, error)
 
 	// Load fills s with the version that the view starts from and sets s.Step, and s.Taken if they differ. s.Params
 	// and s.State are allocated; State holds zeros.
@@ -79,9 +71,12 @@ type Config struct {
 	// the versions. It is called for a shard that was lost, in a view that Keeps. Required if a view does.
 	LoadRunning func(ctx context.Context, v kintsugi.View, s *Shard) (saved []kintsugi.Step, err error)
 
-	// SaveRunning chooses chunks of s and makes them durable. In one view it is not called again for a
-	// shard before it has returned; steps, and the next view, go on meanwhile. Required if RunEvery is set.
-	SaveRunning func(ctx context.Context, v kintsugi.View, s Shard) (RunningSave, error)
+	// SaveRunning makes chunks of s durable, which ascend, and returns their manifest and size in bytes. In one view it is not called
+	// again for a shard before it has returned; steps, and the next view, go on meanwhile. Required if Planner is set.
+	SaveRunning func(ctx context.Context, v kintsugi.View, s Shard, chunks []kintsugi.ChunkID) (manifest string, bytes uint64, err error)
+
+	// Outside keeps the shard of this server where it outlives the process; nil: nowhere. It stays the caller's, who closes it after Run.
+	Outside *Outside
 
 	// Save makes a version of a shard durable and returns its manifest and size in bytes.
 	Save func(ctx context.Context, v kintsugi.View, s Shard) (manifest string, bytes uint64, err error)
@@ -206,7 +201,7 @@ func (s *Server) Stop(reason string, save bool) {
 // enter leaves the view before and takes up what v assigns to this server.
 func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	s.leave()
-	if s.left != nil && v.Keeps == 0 && v.Line != s.left.view.Line {
+	if v.Keeps == 0 && !v.Continues {
 		s.left = nil // before its memory is needed again
 	}
 	if int(s.cfg.ID) >= len(v.Servers) || v.Servers[s.cfg.ID].Incarnation != s.cfg.Incarnation {
@@ -308,6 +303,14 @@ func (s *Server) leave() {
 	}
 }
 
+// continues returns the replica of a shard that goes on in v as it is; nil: it is not here, or steps have gone on without it.
+func (s *Server) continues(v kintsugi.View, id kintsugi.ShardID) *replica {
+	if t := s.left; t != nil && v.Continues && t.view.Line == v.Line && t.view.Number >= v.Servers[s.cfg.ID].Since {
+		return t.replicas[id]
+	}
+	return nil
+}
+
 // keeps returns the replica of a shard whose state is that of the line of v; nil: the shard must be loaded.
 func (s *Server) keeps(v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange) *replica {
 	t := s.left
@@ -335,14 +338,6 @@ func (s *Server) serving(ctx context.Context) (*tenure, error) {
 		case <-change:
 		}
 	}
-}
-
-// goesOn returns the replica of a shard that stands on the line of v; nil: there is none.
-func (s *Server) goesOn(v kintsugi.View, id kintsugi.ShardID) *replica {
-	if t := s.left; t != nil && t.view.Line == v.Line && t.view.Number >= v.Servers[s.cfg.ID].Since {
-		return t.replicas[id]
-	}
-	return nil
 }
 
 // replica returns the replica of a shard that this server heads.

@@ -5,6 +5,8 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
 func newTestVersions(t *testing.T) *versions {
@@ -169,13 +171,58 @@ func TestAStepHasTheProductsThatAreAskedFor(t *testing.T) {
 	}
 	k := newKernelStep(c, len(c.Counted))
 	k.Operands[0] = kernels.Operand{Weight: 1, Values: values}
-	got, err := k.run(kernels.Best(), before, src, dst, 0, n)
+	got, err := k.run(kernels.Best(), before, src, dst, nil, 0, n)
 	if want := (kintsugi.Products{SquaredNorm: norm, DotDisplacement: dot, SquaredDisplacement: moved}); err != nil || got != want {
 		t.Errorf("products %+v (%v), want %+v", got, err, want)
 	}
 	k.Operands[0] = kernels.Operand{Weight: 1, Values: values}
-	got, err = k.run(kernels.Best(), nil, src, dst, 0, n)
+	got, err = k.run(kernels.Best(), nil, src, dst, nil, 0, n)
 	if err != nil || got.DotDisplacement != 0 {
 		t.Errorf("without the version before: %+v (%v)", got, err)
+	}
+}
+
+// In a step that wants to know, the kernel measures how far it gets from what is saved, and how that lies to the gradient;
+// what was saved since is not far.
+func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{3000}}, {Name: "b", Shape: []int{5}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{cfg: &Config{Layout: l, Device: kernels.Best(), Threads: 2, Planner: func(kintsugi.View) (conductor.Planner, error) { return nil, nil }},
+		chunks: kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}, values: l.Values, core: shard.New(0, len(l.Chunks), 1, 1, 0)}
+	src, dst := &version{params: make([]float32, l.Values)}, &version{params: make([]float32, l.Values)}
+	for i := range src.params {
+		src.params[i] = float32(i % 8)
+	}
+	r.holdSaved(make([]float32, l.Values), make([]kintsugi.Step, len(l.Chunks)))
+	r.durable(src, []kintsugi.ChunkID{0})
+	h := &held{chunks: make([]landedChunk, len(l.Chunks)), values: make([]float32, l.Values)}
+	for i := range h.values {
+		h.values[i] = 2
+	}
+	c := kintsugi.Commit{Step: 1, Counted: []kintsugi.Weighted{{Weight: 1}}, Scale: 1, Optimizer: kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.25}}
+	if products, err := r.step(c, nil, src, dst, []*held{h}, nil); err != nil || products[0].SquaredSaved != 0 || products[1].DotSaved != 0 {
+		t.Errorf("nobody has asked, and it measures %+v (%v)", products, err)
+	}
+	c.Want = kintsugi.WantSaved
+	products, err := r.step(c, nil, src, dst, []*held{h}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, chunk := range l.Chunks {
+		var squared, dot float64
+		for j := chunk.Lo; j < chunk.Hi; j++ {
+			saved := float32(0)
+			if i == 0 {
+				saved = src.params[j]
+			}
+			squared += float64(dst.params[j]-saved) * float64(dst.params[j]-saved)
+			dot += 2 * float64(src.params[j]-saved)
+		}
+		want := kintsugi.Products{SquaredNorm: 4 * float64(chunk.Len()), SquaredSaved: squared, DotSaved: dot}
+		if products[i] != want {
+			t.Errorf("chunk %d: %+v, want %+v", i, products[i], want)
+		}
 	}
 }

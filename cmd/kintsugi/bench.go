@@ -39,7 +39,18 @@ func benchCommand() *cobra.Command {
 	f.IntVar(&b.rounds, "rounds", 5, "interleaved measurements of both")
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
 	f.StringVar(&b.blas, "blas", "auto", "matrix library of both")
-	cmd.AddCommand(train, benchKernelsCommand(), benchCodecCommand(), benchEngineCommand(), benchAccuracyCommand(), benchKillsCommand(), benchConsistencyCommand(), benchStragglersCommand())
+	cmd.AddCommand(
+		train,
+		benchAccuracyCommand(),
+		benchAnytimeCommand(),
+		benchCheckpointCommand(),
+		benchCodecCommand(),
+		benchConsistencyCommand(),
+		benchEngineCommand(),
+		benchKernelsCommand(),
+		benchKillsCommand(),
+		benchStragglersCommand(),
+	)
 	return cmd
 }
 
@@ -85,7 +96,7 @@ func benchKillsCommand() *cobra.Command {
 	cfg, format := bench.KillsConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "kills [-- FLAGS OF TRAIN]", Short: "Kill a process in every state and compare the runs with calm ones",
-		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 30 --recovery scar\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
+		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 30 --recovery scar\n  kintsugi bench kills --kills 50 --recovery stateless\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Kills < 1 || cfg.Calm < 2 || cfg.Servers < 1 || cfg.Workers < 1 || cfg.Steps < 100 {
 				return fmt.Errorf("%w: bench kills needs a kill, two calm runs, a server, a worker and 100 steps", kintsugi.ErrUsage)
@@ -95,6 +106,9 @@ func benchKillsCommand() *cobra.Command {
 				return err
 			}
 			if _, cfg.Partial, err = parseScar(cfg.Recovery); err != nil {
+				return err
+			}
+			if cfg.Exact, err = (&settings{Recovery: cfg.Recovery}).stateless(); err != nil {
 				return err
 			}
 			cfg.Flags, cfg.Progress = append([]string{"--model", "mlr", "--checkpoint-every", "20"}, args...), cmd.ErrOrStderr()

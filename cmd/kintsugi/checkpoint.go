@@ -3,62 +3,48 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
 func checkpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "checkpoint", Short: "Look at the checkpoints of a run", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",
+		Use: "checkpoint", Short: "Look at the checkpoints of a run, and use them", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
-		Use: "list PATH", Short: "List the full checkpoints of a run, newest first", Args: oneArg("run folder or checkpoint folder"),
+		Use: "list PATH", Short: "List the full checkpoints of a run, newest first", Args: oneArg("run folder, checkpoint folder or s3:// place"),
 		Example: "  kintsugi checkpoint list runs/mnist",
-		RunE:    func(cmd *cobra.Command, args []string) error { return listCheckpoints(cmd.OutOrStdout(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return listCheckpoints(cmd, args[0]) },
 	}, &cobra.Command{
-		Use: "verify PATH", Short: "Read every byte of every checkpoint and compare it with its checksum", Args: oneArg("run folder or checkpoint folder"),
+		Use: "verify PATH", Short: "Read every byte of every checkpoint and compare it with its checksum", Args: oneArg("run folder, checkpoint folder or s3:// place"),
 		Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return verifyCheckpoints(cmd, args[0]) },
-	})
+	}, checkpointShowCommand(), checkpointExportCommand(), checkpointRestoreCommand())
 	return cmd
 }
 
-// checkpointDir returns the checkpoint folder that path names: itself, or that of a run.
-func checkpointDir(path string) (string, error) {
-	for _, dir := range []string{filepath.Join(path, checkpointsDir), path} {
-		if info, err := os.Stat(filepath.Join(dir, "manifest")); err == nil && info.IsDir() {
-			return dir, nil
-		}
-	}
-	return "", fmt.Errorf("%w: %s holds no checkpoints: neither it nor its folder %q has a folder \"manifest\"", kintsugi.ErrUsage, path, checkpointsDir)
-}
-
-func listCheckpoints(w io.Writer, path string) error {
-	dir, err := checkpointDir(path)
+func listCheckpoints(cmd *cobra.Command, path string) error {
+	at, err := openCheckpoints(cmd.Context(), path)
 	if err != nil {
 		return err
 	}
-	names, err := ckpt.List(vfs.OS{}, dir)
+	names, err := ckpt.List(at.fs, at.dir)
 	if err != nil {
 		return err
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("%s: %w", dir, ckpt.ErrNoCheckpoint)
+		return fmt.Errorf("%s: %w", at.name, ckpt.ErrNoCheckpoint)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "STEP\tLINE\tSHARDS\tMODEL\tCREATED\tMANIFEST")
 	for _, name := range names {
-		m, err := ckpt.Read(vfs.OS{}, dir, name)
+		m, err := ckpt.Read(at.fs, at.dir, name)
 		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
 			return err
 		}
@@ -72,11 +58,11 @@ func listCheckpoints(w io.Writer, path string) error {
 }
 
 func verifyCheckpoints(cmd *cobra.Command, path string) error {
-	dir, err := checkpointDir(path)
+	at, err := openCheckpoints(cmd.Context(), path)
 	if err != nil {
 		return err
 	}
-	report, err := ckpt.Verify(cmd.Context(), vfs.OS{}, dir, nil)
+	report, err := ckpt.Verify(cmd.Context(), at.fs, at.dir, nil)
 	if err != nil {
 		return err
 	}
@@ -93,7 +79,7 @@ func verifyCheckpoints(cmd *cobra.Command, path string) error {
 	}
 	fmt.Fprintf(w, "%d checkpoints, %d files, %d bytes read, %d damaged places\n", len(report.Checkpoints), report.Files, report.Bytes, len(report.Damage))
 	if len(report.Damage) > 0 {
-		return fmt.Errorf("%s: %w", dir, errors.Join(kintsugi.ErrCorrupt, report.Damage[0]))
+		return fmt.Errorf("%s: %w", at.name, errors.Join(kintsugi.ErrCorrupt, report.Damage[0]))
 	}
 	return nil
 }

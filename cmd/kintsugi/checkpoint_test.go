@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
@@ -112,5 +113,42 @@ func TestAGradientThatIsNotFiniteEndsTheRunAndIsNamed(t *testing.T) {
 	}
 	if s := readRun(t, dir).Summary; !strings.Contains(s.Reason, "not finite") {
 		t.Errorf("summary.json says %q", s.Reason)
+	}
+}
+
+func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
+	dir, again := newDir(t), newDir(t)
+	must(t, quadratic(60, "--decay", "constant", "--recovery", "scar", "--checkpoint-every", "20", "--optimizer", "adam", "--fault", "kill server/0 at step 59", "--out", dir)...)
+	for _, ext := range []string{".safetensors", ".npz"} {
+		out := filepath.Join(t.TempDir(), "x"+ext)
+		if said := must(t, "checkpoint", "export", dir, "--out", out, "--state"); !strings.Contains(said, "3 tensors of step 60") {
+			t.Errorf("export says %s", said)
+		}
+		text := tree(t, out)[out]
+		_, params := lastParams(t, dir)
+		if !strings.Contains(text, string(kernels.Bytes(params))) || !strings.Contains(text, `"step":"60"`) || !strings.Contains(text, "optimizer.1.x") {
+			t.Errorf("%s lacks the parameters, the step or the optimizer's state", out)
+		}
+		if r := kin(t, "checkpoint", "export", dir, "--out", out); r.status != exitUsage {
+			t.Errorf("a file that exists: exit status %d", r.status)
+		}
+	}
+	if out := must(t, "checkpoint", "show", dir); !strings.Contains(out, "age in steps") || !strings.Contains(out, "  x |") || strings.Contains(out, "\x1b") {
+		t.Errorf("show says\n%s", out)
+	}
+	if r := kin(t, "checkpoint", "restore", dir, "--out", again, "--step", "61"); r.status != exitUsage || !strings.Contains(r.stderr, "of steps 60") {
+		t.Errorf("a step that is not there: exit status %d:\n%s", r.status, r.stderr)
+	}
+	before := tree(t, dir)
+	must(t, "checkpoint", "restore", dir, "--out", again)
+	if !maps.Equal(tree(t, dir), before) {
+		t.Error("the run that was restored from has been changed")
+	}
+	sameBits(t, again, dir)
+	must(t, "train", "--resume", again, "--steps", "100")
+	must(t, "train", "--resume", dir, "--steps", "100")
+	sameBits(t, again, dir) // the optimizer's state came along, and the faults did not
+	if r := readRun(t, again); len(r.Summary.Failures) > 0 {
+		t.Errorf("failures: %+v", r.Summary.Failures)
 	}
 }

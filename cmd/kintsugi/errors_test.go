@@ -35,6 +35,7 @@ var mistakes = []mistake{
 	{"model-option", exitUsage, "train --model qp:size=3"},
 	{"model-too-large-for-images", exitUsage, "train --model lenet --data idx --data-dir small"},
 	{"consistency-unknown", exitUsage, "train --model qp --consistency eventual"},
+	{"tune-range", exitUsage, "tune lr --low 1 --high 0.1"},
 	{"simulate-times", exitUsage, "simulate --times normal:1"},
 	{"simulate-slow", exitUsage, "simulate --slow x5"},
 	{"codec-unknown", exitUsage, "train --model qp --codec zip"},

@@ -123,7 +123,10 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View) error {
 			r.saved(e)
 			r.rec.Record(time.Now(), record.CheckpointOf(e))
 			if e.Err != "" {
-				r.log.Error("checkpoint", "step", e.Step, "err", e.Err)
+				r.mu.Lock()
+				newest := r.durable
+				r.mu.Unlock()
+				r.log.Error("a checkpoint failed; training goes on, and a loss would go back further", "step", e.Step, "newest_checkpoint", newest, "err", e.Err)
 			}
 		case kintsugi.Done:
 			return nil
@@ -143,12 +146,16 @@ func (r *run) news(e kintsugi.StepEvent) bool {
 	return news
 }
 
-// saved remembers how far a shard is from what a loss would bring back.
+// saved remembers what a loss would bring back: the newest checkpoint, and how far a shard is from its running one.
 func (r *run) saved(e kintsugi.CheckpointEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.Running && e.Err == "" {
+	switch {
+	case e.Err != "":
+	case e.Running:
 		r.distances[e.Shard] = record.Number(e.Distance)
+	default:
+		r.durable = e.Step
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
@@ -152,8 +151,11 @@ func readRun(t *testing.T, dir string) *record.Run {
 // lastParams reads the parameters of the newest checkpoint of a run.
 func lastParams(t *testing.T, dir string) (kintsugi.Step, []float32) {
 	t.Helper()
-	dir = filepath.Join(dir, checkpointsDir)
-	m, _, err := ckpt.Newest(vfs.OS{}, dir)
+	at, err := openCheckpoints(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := ckpt.Newest(at.fs, at.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +163,7 @@ func lastParams(t *testing.T, dir string) (kintsugi.Step, []float32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	params, err := readParams(t.Context(), layout, dir, m)
+	params, err := readParams(t.Context(), layout, at, m)
 	if err != nil {
 		t.Fatal(err)
 	}

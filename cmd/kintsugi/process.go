@@ -16,9 +16,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
-	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/recovery"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -45,6 +45,7 @@ type process struct {
 	Index   int
 	Listen  string
 	Control string
+	Outside string
 
 	flags *pflag.FlagSet
 	log   *slog.Logger
@@ -56,7 +57,7 @@ func (p *process) register(f *pflag.FlagSet) {
 	f.StringVar(&p.Config, "config", "", "YAML file of settings; flags win over it")
 	f.StringSliceVar(&p.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
 	f.StringVar(&p.Run, "run", "default", "name of the run in etcd")
-	f.StringVar(&p.Store, "store", "checkpoints", "folder of the checkpoint, the same for all servers and the coordinator")
+	f.StringVar(&p.Store, "store", "checkpoints", "folder or s3://bucket/prefix?endpoint=URL of the checkpoint, the same for all servers and the coordinator; keys come from the environment")
 	p.flags = f
 }
 
@@ -93,6 +94,7 @@ func withIndex(what string) func(*process, *pflag.FlagSet) {
 		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0")
 		if what == "server" {
 			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
+			f.StringVar(&p.Outside, "outside", "", "file in memory (/dev/shm) that keeps the shard when this process dies; empty: none")
 		}
 		f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this "+what)
 	}
@@ -100,7 +102,7 @@ func withIndex(what string) func(*process, *pflag.FlagSet) {
 
 func serverCommand() *cobra.Command {
 	return roleCommand("server", "Hold a shard of the parameters",
-		"  kintsugi server --config run.yaml --index 0 --listen 10.0.0.5:7070 --etcd 10.0.0.2:2379 --store /mnt/shared/run1",
+		"  kintsugi server --config run.yaml --index 0 --listen 10.0.0.5:7070 --etcd 10.0.0.2:2379 --store s3://models/run1",
 		withIndex("server"), runServer)
 }
 
@@ -112,13 +114,14 @@ func workerCommand() *cobra.Command {
 
 func coordinatorCommand() *cobra.Command {
 	return roleCommand("coordinator", "Decide which server holds which shard",
-		"  kintsugi coordinator --config run.yaml --etcd 10.0.0.2:2379 --store /mnt/shared/run1",
+		"  kintsugi coordinator --config run.yaml --etcd 10.0.0.2:2379 --store s3://models/run1",
 		nil, runCoordinator)
 }
 
 // serverValue is what a server tells the coordinator of itself.
 type serverValue struct {
 	Address string              `json:"address"`
+	Holds   kintsugi.Line       `json:"holds,omitempty"` // the line whose state it has found outside of itself
 	Whole   kintsugi.ViewNumber `json:"whole,omitempty"` // see roster.Joined
 }
 
@@ -150,9 +153,20 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	at, err := openPlace(ctx, p.Store)
+	if err != nil {
+		return err
+	}
 	enter, err := p.deaths(launch.Server)
 	if err != nil {
 		return err
+	}
+	outside, holds, err := p.outside(prob, schedule.Rule)
+	if err != nil {
+		return err
+	}
+	if outside != nil {
+		defer func() { _ = outside.Close() }() // the process ends, and the lock with it
 	}
 	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
 	if err != nil {
@@ -163,20 +177,20 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), serverValue{Address: lis.Addr().String()}, lease)
+	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), serverValue{Address: lis.Addr().String(), Holds: holds}, lease)
 	if err != nil {
 		return errors.Join(err, lis.Close())
 	}
 	defer leave(place)
-	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log, device: device}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
 		Replicas: p.replicas(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
-		RunEvery: p.runEvery(), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
-		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence,
+		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
+		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
 		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
-			return place.Tell(ctx, serverValue{Address: lis.Addr().String(), Whole: since})
+			return place.Tell(ctx, serverValue{Address: lis.Addr().String(), Holds: holds, Whole: since})
 		},
 		Done: func(d kintsugi.Done) {
 			if _, err := client.PutDone(ctx, d); err != nil {
@@ -193,6 +207,22 @@ func runServer(ctx context.Context, p *process) error {
 	}()
 	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", device.Name())
 	return s.Run(ctx, lis, client.WatchView(ctx))
+}
+
+// outside opens the file that keeps the shard when this process dies, and says of which line it holds the state; nil if there is none.
+func (p *process) outside(prob *problem, rule kintsugi.Rule) (*server.Outside, kintsugi.Line, error) {
+	if p.Outside == "" {
+		return nil, 0, nil
+	}
+	o, err := server.OpenOutside(p.Outside, p.Run+" "+p.Store)
+	if err != nil {
+		return nil, 0, err
+	}
+	line, err := o.Holds(prob.layout, p.Servers, kintsugi.ShardID(p.Index), rule)
+	if err != nil { // the first life finds an empty file
+		p.log.Info("nothing to go on with outside this process: the shard comes from the checkpoint", "file", p.Outside, "why", err)
+	}
+	return o, line, nil
 }
 
 // leave gives a place back so that nobody waits for the lease.
@@ -303,12 +333,21 @@ func runCoordinator(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	at, err := openPlace(ctx, p.Store)
+	if err != nil {
+		return err
+	}
+	if err := at.probe(); errors.Is(err, object.ErrAway) {
+		p.log.Warn("the store does not answer; the first view waits for it", "err", err)
+	} else if err != nil {
+		return err
+	}
 	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	store := checkpoints{settings: &p.settings, problem: prob, fs: vfs.OS{}, dir: p.Store, log: p.log}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
 	c, err := recovery.NewCoordinator(recovery.Config{
 		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: p.replicas(), LapsesForgiven: true, Partial: p.scar() != nil}, Newest: store.newest, Log: p.log,
 	})

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
@@ -21,8 +19,15 @@ import (
 // those that do not fit; and where all checkpoints are damaged they would begin again, which is for the
 // user to decide.
 func (t *training) resumable(ctx context.Context, p *problem) error {
-	dir := filepath.Join(t.Out, checkpointsDir)
-	m, _, err := ckpt.Newest(vfs.OS{}, dir)
+	where, err := t.store()
+	if err != nil {
+		return err
+	}
+	at, err := openPlace(ctx, where)
+	if err != nil {
+		return err
+	}
+	m, _, err := ckpt.Newest(at.fs, at.dir)
 	if err == nil {
 		err = t.fits(m, p)
 	}
@@ -30,12 +35,12 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 		return fmt.Errorf("--resume %s: %w", t.Resume, err)
 	}
 	// The coordinator will say what it passes over, as it looks again.
-	store := checkpoints{settings: &t.settings, problem: p, fs: vfs.OS{}, dir: dir, log: slog.New(slog.DiscardHandler)}
+	store := checkpoints{settings: &t.settings, problem: p, fs: at.fs, dir: at.dir, log: slog.New(slog.DiscardHandler)}
 	name, _, _, err := store.newest(ctx)
 	if err != nil {
 		return fmt.Errorf("--resume %s: %w", t.Resume, err)
 	}
-	all, err := ckpt.List(vfs.OS{}, dir)
+	all, err := ckpt.List(at.fs, at.dir)
 	if err != nil {
 		return fmt.Errorf("--resume %s: %w", t.Resume, err)
 	}

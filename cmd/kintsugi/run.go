@@ -21,7 +21,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
-	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
@@ -39,13 +38,15 @@ type run struct {
 	client  *etcd.Client
 	cluster *launch.Cluster
 	inject  *launch.Injector
+	state   *launch.Outside // nil: servers keep nothing outside of themselves
 	start   time.Time
 
-	mu    sync.Mutex // guards the fields below
-	meter *launch.Meter
-	view  kintsugi.View
-	seen  transport.WatchRequest // the newest step of the view's line that was told of
-	step  kintsugi.Step          // newest released
+	mu      sync.Mutex // guards the fields below
+	meter   *launch.Meter
+	view    kintsugi.View
+	seen    transport.WatchRequest // the newest step of the view's line that was told of
+	step    kintsugi.Step          // newest released
+	durable kintsugi.Step          // of the newest full checkpoint that this part of the run has seen
 
 	distances map[kintsugi.ShardID]record.Number // to the running checkpoint, as of its newest save
 
@@ -111,7 +112,17 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	if err != nil {
 		return kintsugi.Done{}, err
 	}
-	defer r.stopCluster()
+	if r.keepsOutside() {
+		if r.state, err = launch.NewOutside(r.Out); err != nil {
+			return kintsugi.Done{}, errors.Join(err, r.cluster.Stop(ctx))
+		}
+		defer func() {
+			if err := r.state.Remove(); err != nil {
+				r.log.Error("remove what servers kept outside of themselves", "err", err)
+			}
+		}()
+	}
+	defer r.stopCluster() // before the folder goes
 	killed := make(chan error, 1)
 	go r.signals(ctx, killed)
 
@@ -166,9 +177,13 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	common := []string{
 		"--config", filepath.Join(r.Out, "processes.yaml"), "--etcd", strings.Join(endpoints, ","), "--run", name,
 	}
-	store := []string{"--store", filepath.Join(r.Out, checkpointsDir)}
+	where, err := r.store()
+	if err != nil {
+		return err
+	}
+	store := []string{"--store", where}
 	if err := record.WriteFile(filepath.Join(r.Out, "processes.yaml"), func(w io.Writer) error {
-		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "fault", "eval-every"))
+		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "store", "fault", "eval-every"))
 		return err
 	}); err != nil {
 		return fmt.Errorf("write the settings of the processes: %w", err)
@@ -183,7 +198,11 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 		return err
 	}
 	for i := range r.Servers {
-		if err := start(launch.Server, i, append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)}, store...)...); err != nil {
+		args := append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)}, store...)
+		if r.state != nil {
+			args = append(args, "--outside", filepath.Join(r.state.Dir(), fmt.Sprintf("server-%d", i)))
+		}
+		if err := start(launch.Server, i, args...); err != nil {
 			return err
 		}
 	}
@@ -236,15 +255,22 @@ func (r *run) signals(ctx context.Context, killed chan<- error) {
 
 // final evaluates what the run leaves behind: its last checkpoint, read back from disk.
 func (r *run) final(ctx context.Context, done kintsugi.Done) error {
-	dir := filepath.Join(r.Out, checkpointsDir)
-	m, _, err := ckpt.Newest(vfs.OS{}, dir)
+	where, err := r.store()
+	if err != nil {
+		return err
+	}
+	at, err := openPlace(ctx, where)
+	if err != nil {
+		return err
+	}
+	m, _, err := ckpt.Newest(at.fs, at.dir)
 	if err != nil {
 		return fmt.Errorf("read the last checkpoint: %w", err)
 	}
 	if m.Step != done.Step {
 		return fmt.Errorf("the run ended at step %d, but its last checkpoint is of step %d; see the checkpoint events in %s", done.Step, m.Step, r.Out)
 	}
-	params, err := readParams(ctx, r.problem.layout, dir, m)
+	params, err := readParams(ctx, r.problem.layout, at, m)
 	if err != nil {
 		return err
 	}
@@ -262,14 +288,14 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 }
 
 // readParams reads the parameters of a checkpoint.
-func readParams(ctx context.Context, l *kintsugi.Layout, dir string, m *ckpt.RunManifest) ([]float32, error) {
+func readParams(ctx context.Context, l *kintsugi.Layout, at place, m *ckpt.RunManifest) ([]float32, error) {
 	params := make([]float32, l.Values)
-	place := func(c ckpt.ChunkInfo) (ckpt.Arrays, error) {
+	to := func(c ckpt.ChunkInfo) (ckpt.Arrays, error) {
 		chunk := l.Chunks[c.Chunk]
 		return ckpt.Arrays{Params: params[chunk.Lo:chunk.Hi]}, nil
 	}
 	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}
-	return params, ckpt.Restore(ctx, vfs.OS{}, dir, m, l, all, place)
+	return params, ckpt.Restore(ctx, at.fs, at.dir, m, l, all, to)
 }
 
 // print tells what the run came to.

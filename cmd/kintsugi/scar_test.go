@@ -5,23 +5,30 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/scar"
 )
 
 func TestPartialRecoveryIsSetByAFractionAndAPeriod(t *testing.T) {
 	for text, want := range map[string]scarKnobs{
-		"scar":          {0.125, 16},
-		"scar:1/8":      {0.125, 16},
-		"scar:0.25":     {0.25, 16},
-		"scar,64":       {0.125, 64},
-		"scar:1/2,8":    {0.5, 8},
-		"scar:1,1":      {1, 1},
-		"scar:1/3,1000": {1.0 / 3, 1000},
+		"scar":                    {fraction: 0.125, period: 16},
+		"scar:1/8":                {fraction: 0.125, period: 16},
+		"scar:0.25":               {fraction: 0.25, period: 16},
+		"scar,64":                 {fraction: 0.125, period: 64},
+		"scar:1/2,8":              {fraction: 0.5, period: 8},
+		"scar:1,1":                {fraction: 1, period: 1},
+		"scar:1/3,1000":           {fraction: 1.0 / 3, period: 1000},
+		"scar:1/4,random":         {fraction: 0.25, period: 16, choice: scar.Random},
+		"scar,roundrobin":         {fraction: 0.125, period: 16, choice: scar.RoundRobin},
+		"scar:1/4,32,threshold":   {fraction: 0.25, period: 32, choice: scar.Threshold},
+		"scar:adaptive":           {fraction: 0.125, period: 16, adaptive: true},
+		"scar:adaptive,threshold": {fraction: 0.125, period: 16, adaptive: true, choice: scar.Threshold},
 	} {
 		if got, ok, err := parseScar(text); got != want || !ok || err != nil {
 			t.Errorf("%s: %+v, %v, %v; want %+v", text, got, ok, err, want)
 		}
 	}
-	for _, text := range []string{"scar:", "scar:0", "scar:2", "scar:1/0", "scar:-1", "scar:NaN", "scar:1/8,0", "scar:1/8,", "scar,131072", "scar:1/8,x"} {
+	for _, text := range []string{"scar:", "scar:0", "scar:2", "scar:1/0", "scar:-1", "scar:NaN", "scar:1/8,0", "scar:1/8,", "scar,131072", "scar:1/8,x",
+		"scar:1/8,16,", "scar:1/8,16,mostused", "scar:1/8,random,16", "scar:adaptive,16", "scar:1/8,16,random,2", "scar:1/8,adaptive"} {
 		if _, ok, err := parseScar(text); !ok || !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("%s: %v, %v; want a usage error", text, ok, err)
 		}
@@ -29,17 +36,6 @@ func TestPartialRecoveryIsSetByAFractionAndAPeriod(t *testing.T) {
 	for _, text := range []string{"checkpoint", "none", "scarf", ""} {
 		if _, ok, err := parseScar(text); ok || err != nil {
 			t.Errorf("%s: %v, %v; it is another word", text, ok, err)
-		}
-	}
-}
-
-func TestSavesAreDueEveryFractionOfThePeriod(t *testing.T) {
-	for _, c := range []struct {
-		knobs scarKnobs
-		want  kintsugi.Step
-	}{{scarKnobs{0.125, 16}, 2}, {scarKnobs{0.125, 1}, 1}, {scarKnobs{1, 50}, 50}, {scarKnobs{0.25, 10}, 3}} {
-		if got := c.knobs.every(); got != c.want {
-			t.Errorf("%+v: every %d steps, want %d", c.knobs, got, c.want)
 		}
 	}
 }

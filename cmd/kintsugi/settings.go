@@ -57,7 +57,7 @@ type settings struct {
 // register adds a flag for every setting.
 func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Model, "model", "lenet", "what to train: mlr, mlp, lenet, cnn, cnn:relu-logits, charlm or qp")
-	f.StringVar(&s.Data, "data", "", "data set: digits (generated), mnist, fashion or idx (any folder of IDX files); for charlm text (generated) or shakespeare (default: the generated one)")
+	f.StringVar(&s.Data, "data", "", "data set: digits (generated), mnist, fashion, cifar10, cifar10-jpeg or idx (any folder of IDX files); for charlm text (generated) or shakespeare (default: the generated one)")
 	f.StringVar(&s.DataDir, "data-dir", "", "folder that holds the data set (default $KINTSUGI_DATA)")
 	f.StringVar(&s.Input, "input", "", "image shape and classes as CxHxWxK, or length and alphabet of a sequence as TxK; empty: as the data say")
 	f.IntVar(&s.Workers, "workers", 4, "workers that compute gradients")
@@ -72,7 +72,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
-	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: chain (from its other replicas, and nothing is lost), checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last) or none (all, from the start)")
+	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: chain (from its other replicas, and nothing is lost), checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
 	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: "+codecForms())
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
@@ -202,6 +202,10 @@ func (s *settings) check() error {
 	if err != nil {
 		return err
 	}
+	outside, err := s.stateless()
+	if err != nil {
+		return err
+	}
 	type rule struct {
 		bad    bool
 		reason string
@@ -214,12 +218,12 @@ func (s *settings) check() error {
 		{s.Replicas < 0, fmt.Sprintf("--replicas %d: a shard needs at least one", s.Replicas)},
 		{s.replicas() > s.Servers, fmt.Sprintf("%d replicas of each shard on %d servers: use at least as many servers (--servers, --replicas)", s.replicas(), s.Servers)},
 		{s.Recovery == recoveryChain && s.replicas() < 2, "--recovery chain needs --replicas of at least 2"},
-		{partial && s.replicas() > 1, fmt.Sprintf("--recovery %s restores shards that are lost with their one replica; use --recovery chain for more", s.Recovery)},
+		{(partial || outside) && s.replicas() > 1, fmt.Sprintf("--recovery %s restores shards that are lost with their one replica; use --recovery chain for more", s.Recovery)},
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
 		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
 		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},
 		{s.Momentum >= 1, fmt.Sprintf("--momentum %v must be below 1", s.Momentum)},
-		{s.Recovery != recoveryChain && s.Recovery != "checkpoint" && s.Recovery != "none" && !partial, fmt.Sprintf("--recovery %q is unknown; use chain, checkpoint, %s or none", s.Recovery, scarForms)},
+		{s.Recovery != recoveryChain && s.Recovery != "checkpoint" && s.Recovery != "none" && !partial && !outside, fmt.Sprintf("--recovery %q is unknown; use chain, checkpoint, %s, %s or none", s.Recovery, scarForms, statelessForms)},
 		{s.Recovery != "none" && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Device != "auto" && s.Device != "cpu", fmt.Sprintf("--device %q: this binary computes on the cpu only; use auto or cpu", s.Device)},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
@@ -301,14 +305,6 @@ func (s *settings) saveEvery() kintsugi.Step {
 		return 0
 	}
 	return kintsugi.Step(s.CheckpointEvery)
-}
-
-// runEvery returns the steps between two saves for the running checkpoint, 0 if there is none.
-func (s *settings) runEvery() kintsugi.Step {
-	if k := s.scar(); k != nil {
-		return k.every()
-	}
-	return 0
 }
 
 // newFlagSet returns an empty set of flags that reports errors instead of ending the process.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
-	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/server"
 )
@@ -22,11 +21,10 @@ type checkpoints struct {
 	fs       vfs.FS
 	dir      string
 	log      *slog.Logger
-	device   kernels.Device // measures distances; only needed for a running checkpoint
 
 	mu         sync.Mutex
-	running    map[kintsugi.ShardID]*running // nil where there is no running checkpoint
-	tidied     kintsugi.Step                 // period in which the checkpoint was tidied up last
+	running    map[kintsugi.ShardID]*running
+	tidied     kintsugi.Step // period in which the checkpoint was tidied up last
 	compacting sync.Mutex
 }
 
@@ -37,7 +35,7 @@ func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard
 		return err
 	}
 	s.Step, s.Taken = v.RestoreStep, flat.Steps
-	return c.remember(s, flat.Saved)
+	return nil
 }
 
 // base fills a shard with the full checkpoint that the view names, or with the initialisation.
@@ -82,7 +80,7 @@ func (c *checkpoints) flat(s *server.Shard) *ckpt.Flat {
 
 // save makes a shard's version durable.
 func (c *checkpoints) save(ctx context.Context, v kintsugi.View, s server.Shard) (string, uint64, error) {
-	report, err := c.saveAll(ctx, v, &s)
+	report, err := c.write(ctx, v, &s, nil)
 	return report.File, uint64(report.Written), err
 }
 

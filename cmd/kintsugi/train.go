@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
 // training is the train command: a cluster of real processes on this machine.
@@ -27,6 +29,7 @@ type training struct {
 	Resume    string
 	Faults    []string
 	EvalEvery uint64
+	Store     string
 	Etcd      []string
 
 	flags *pflag.FlagSet
@@ -39,6 +42,7 @@ func (t *training) register(f *pflag.FlagSet) {
 	f.StringVar(&t.Resume, "resume", "", "go on with the run in this folder, from its newest checkpoint")
 	f.StringArrayVar(&t.Faults, "fault", nil, `what to do to which part, such as "kill server/0 at step 500 for 5s"; may be repeated`)
 	f.Uint64Var(&t.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set (default: a tenth of --steps)")
+	f.StringVar(&t.Store, "store", "", "folder or s3://bucket/prefix?endpoint=URL in which the run's checkpoints get a folder of the name of --out (default: the run's own folder); keys come from the environment")
 	f.StringSliceVar(&t.Etcd, "etcd", nil, "addresses of an etcd to use instead of one inside this process")
 	t.flags = f
 }
@@ -136,13 +140,16 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if t.Out == "" {
 		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s-%s", t.Model, t.Data, time.Now().Format("20060102-150405")))
 	}
-	if err := absolute(&t.Out); err != nil {
+	if err := t.absolute(); err != nil {
 		return err
 	}
 	if resumed {
-		if err := t.resumable(ctx, prob); err != nil {
-			return err
-		}
+		err = t.resumable(ctx, prob)
+	} else {
+		err = t.fresh(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	rec, earlier, err := t.record(resumed, prob)
 	if err != nil {
@@ -187,6 +194,16 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 		return nil, nil, fmt.Errorf("write the settings: %w", err)
 	}
 	return rec, earlier.Faults, nil
+}
+
+// absolute makes the folders that the run writes to absolute.
+func (t *training) absolute() error {
+	if !strings.HasPrefix(t.Store, object.Scheme) {
+		if err := absolute(&t.Store); err != nil {
+			return err
+		}
+	}
+	return absolute(&t.Out)
 }
 
 // absolute makes a path absolute, for the child processes' sake and for messages.

@@ -7,14 +7,14 @@ import (
 
 // RestartPolicy tunes when a dead process is started again. Zero fields mean the defaults given here.
 type RestartPolicy struct {
-	// First is the pause before the first restart. Short, because most deaths are single and a run
-	// waits for the process. Default 50ms.
+	// First is the pause before the second restart in a row. The first has none: most deaths are single, and a run waits for the
+	// process. Default 50ms.
 	First time.Duration
 
-	// Longest bounds the pause, which doubles with every death in a row. Default 5s.
+	// Longest bounds the pause, which doubles with every further death in a row. Default 5s.
 	Longest time.Duration
 
-	// Healthy is how long a life must last to count as one that worked: the next pause is First
+	// Healthy is how long a life must last to count as one that worked: the next restart has no pause
 	// again. Default 10s.
 	Healthy time.Duration
 
@@ -113,7 +113,9 @@ func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
 		r.inRow = 0
 	}
 	switch {
-	case e.Injected, e.Status == exitPreempted:
+	case e.Injected:
+		return Verdict{Kind: Restart}
+	case e.Status == exitPreempted:
 		return Verdict{Kind: Restart, Pause: p.First}
 	case e.Signal == "" && e.Status == exitDone:
 		return Verdict{Kind: Finished}
@@ -129,7 +131,9 @@ func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
 			len(r.recent), trimDuration((now - r.recent[0]).Round(100*time.Millisecond)), e)}
 	}
 	pause := p.Longest
-	if shift := r.inRow; shift < 30 { // beyond that, doubling would overflow
+	if shift := r.inRow - 1; shift < 0 {
+		pause = 0
+	} else if shift < 30 { // beyond that, doubling would overflow
 		pause = min(p.Longest, p.First<<shift)
 	}
 	r.inRow++

@@ -21,7 +21,7 @@ func TestPausesBetweenRestartsDoubleUpToTheLongest(t *testing.T) {
 		got = append(got, v.Pause)
 	}
 	s := time.Second
-	if want := []time.Duration{s, 2 * s, 4 * s, 5 * s, 5 * s, 5 * s}; !slices.Equal(got, want) {
+	if want := []time.Duration{0, s, 2 * s, 4 * s, 5 * s, 5 * s}; !slices.Equal(got, want) {
 		t.Errorf("pauses %v, want %v", got, want)
 	}
 }
@@ -31,8 +31,8 @@ func TestAHealthyLifeMakesTheNextRestartQuickAgain(t *testing.T) {
 	r.Started(0)
 	first := r.Exited(time.Second, Exit{Status: 1}).Pause
 	r.Started(2 * time.Second)
-	if second := r.Exited(3*time.Second, Exit{Status: 1}).Pause; second != 2*first {
-		t.Errorf("second pause %v, want %v", second, 2*first)
+	if second := r.Exited(3*time.Second, Exit{Status: 1}).Pause; first != 0 || second != 50*time.Millisecond {
+		t.Errorf("pauses of %v and %v, want none and 50ms", first, second)
 	}
 	r.Started(4 * time.Second)
 	if third := r.Exited(14*time.Second, Exit{Signal: "segmentation fault", Status: -1}).Pause; third != first {
@@ -45,8 +45,8 @@ func TestDeathsByFaultsNeverEndTheRun(t *testing.T) {
 	for i := range 100 {
 		now := time.Duration(i) * time.Millisecond
 		r.Started(now)
-		if v := r.Exited(now, Exit{Status: -1, Signal: "killed", Injected: true}); v.Kind != Restart || v.Pause != 50*time.Millisecond {
-			t.Fatalf("death %d: %+v, want a quick restart", i, v)
+		if v := r.Exited(now, Exit{Status: -1, Signal: "killed", Injected: true}); v.Kind != Restart || v.Pause != 0 {
+			t.Fatalf("death %d: %+v, want a restart at once", i, v)
 		}
 	}
 }

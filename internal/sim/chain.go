@@ -88,6 +88,9 @@ func (r *replica) obey(e *end, m handed) {
 
 // rollBack notes that a step is decided anew: what was applied of it is void.
 func (r *replica) rollBack(c kintsugi.Commit) {
+	if r.c.cfg.Replicas < 2 {
+		return
+	}
 	if r.reached == c.Step && r.released+1 == c.Step && r.newest != nil && c.Decided > r.newest.Decided {
 		r.newest, r.reached = nil, r.released
 	}
@@ -161,31 +164,6 @@ func withPromise(m kintsugi.ChainMessage, r *replica) kintsugi.ChainMessage {
 		return m
 	}
 	return m
-}
-
-// goesOn returns the replica of a shard that stands on the line of the view; nil: there is none.
-func (t *tenure) goesOn(id kintsugi.ShardID) *replica {
-	left := t.server.left
-	if left != nil && left.view.Line == t.view.Line && left.view.Number >= t.view.Servers[t.server.member.Server].Since {
-		return left.replicas[id]
-	}
-	return nil
-}
-
-// going returns the replica that goes on with what old has, in a later view of the same line.
-func going(t *tenure, old *replica, at int) *replica {
-	r := &replica{
-		t: t, c: old.c, id: old.id, chunks: old.chunks, chain: t.view.Chains[old.id], at: at, held: make(map[kintsugi.PushID]*held),
-		versions: old.versions, sum: old.sum, promised: old.promised, newest: old.newest, released: old.released, reached: old.reached,
-	}
-	r.core = old.core.GoOn(t.view.Number, at > 0, r.awaits())
-	for _, p := range r.core.Holds() {
-		r.held[p] = old.held[p]
-	}
-	if e := old.before; e != nil && r.c.cfg.plant == forgottenChain {
-		e.hear = func(m any) { r.obey(e, m.(handed)) }
-	}
-	return r
 }
 
 // awaits reports whether somebody comes after the replica.

@@ -13,7 +13,7 @@ import (
 func drawChain(seed uint64, replicas int) Config {
 	cfg := Draw(seed, steps())
 	cfg.Servers = max(cfg.Servers, replicas)
-	cfg.Replicas, cfg.Partial, cfg.Faults = replicas, false, AllFaults
+	cfg.Replicas, cfg.Partial, cfg.Outside, cfg.Faults = replicas, false, false, AllFaults
 	cfg.Hold = leaseTime + time.Second // for twins
 	return cfg
 }

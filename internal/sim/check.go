@@ -25,6 +25,7 @@ const (
 	obeysKnobs     = "a step counts what the knobs allow"
 	viewsGrow      = "views, lines and fences only grow"
 	untouched      = "a partial restore leaves what survives as it is"
+	foundWhole     = "what a server finds outside of itself is the newest step or the one before, whole"
 	asSaved        = "what a partial restore gives back was saved"
 	notRewound     = "a partial restore takes no step back"
 	notAtFault     = "no error where the world is at fault"
@@ -43,7 +44,7 @@ func (c *Cluster) checkView(v kintsugi.View) {
 		c.checkLineIsOver(*before)
 	}
 	for line := range c.oracle.lines {
-		if line >= v.Line {
+		if line > v.Line || line == v.Line && !v.Continues {
 			c.fail(viewsGrow, "view %d is on line %d after line %d", v.Number, v.Line, line)
 		}
 	}
@@ -55,6 +56,12 @@ func (c *Cluster) checkView(v kintsugi.View) {
 			return
 		}
 		base = c.oracle.version(m.line, m.step)
+	}
+	if v.Continues {
+		if c.oracle.lines[v.Line] == nil {
+			c.fail(viewsGrow, "view %d goes on with line %d, which has not begun", v.Number, v.Line)
+		}
+		return
 	}
 	if v.Keeps != 0 { // it begins when its shards have agreed on where
 		return
@@ -195,10 +202,13 @@ func (c *Cluster) checkFree(r *replica, p kintsugi.PushID, publish *kintsugi.Ste
 		if m == nil || m.Step <= r.released || (publish != nil && *publish >= m.Step) || r.versions.n == 0 {
 			return false
 		}
+		if h := r.heard; h != nil && h.Step == m.Step && h.Decided > m.Decided {
+			return false // the step was decided anew, and nobody needs what it counted before
+		}
 		return slices.ContainsFunc(m.Counted, func(w kintsugi.Weighted) bool { return w.Push == p })
 	}
-	if h := r.held[p]; r.c.cfg.Replicas > 1 && h != nil && h.left > 0 {
-		return // what a follower has applied is pushed to it again, once it is a head, and is not needed
+	if h := r.held[p]; h != nil && h.left > 0 {
+		return // sent again in a later view, and not whole: the step has had its bytes
 	}
 	if names(r.pending) || names(r.newest) {
 		c.fail(heldBytes, "shard %d frees %v@%d, which an unreleased step counts", r.id, p, p.Incarnation)

@@ -34,7 +34,9 @@ type Cluster struct {
 	finished  kintsugi.ViewNumber // the newest view whose conductor has said that the run is over; 0: none
 	stopped   bool                // the run has been asked to stop
 	refused   map[kintsugi.PushID]bool
-	partials  int // shards that came back alone
+	partials  int       // shards that came back alone
+	recalled  int       // shards that were found outside of their servers
+	outside   []outside // by server
 	violation *Violation
 }
 
@@ -67,6 +69,7 @@ type Result struct {
 	Faults  [faultKinds]int
 
 	Partials int // shards that came back alone while others were kept
+	Recalled int // shards that a new life of a server has found outside of itself
 }
 
 // Run runs a cluster to its end. The error is a *Violation.
@@ -138,6 +141,7 @@ func newCluster(cfg Config) (*Cluster, error) {
 		servers: make([]*serverLife, cfg.Servers), workers: make([]*hand, cfg.Workers),
 		blocked: make(map[[2]int]time.Duration), refused: make(map[kintsugi.PushID]bool),
 	}
+	c.outside = make([]outside, cfg.Servers)
 	c.registry = registry{c: c, places: make([]place, cfg.Servers)}
 	c.store = store{c: c, parts: make(map[string]*part), saved: make(map[kintsugi.ChunkID][]savedChunk)}
 	return c, nil
@@ -224,7 +228,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled}
 	if v := c.registry.view; v != nil {
 		r.Lines, r.Views = int(v.Line), int(v.Number)
 		if h := c.oracle.lines[v.Line]; h != nil {

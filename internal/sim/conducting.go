@@ -41,13 +41,13 @@ type workerStream struct {
 
 func newConducting(c *Cluster, p *proc, v *kintsugi.View, fence kintsugi.Fence) *conducting {
 	grace := c.cfg.StartGrace
-	if v.Line > 1 || v.Number > 1 {
+	if v.Line > 1 || v.Continues {
 		grace = c.cfg.RejoinGrace
 	}
 	core, err := conductor.New(conductor.Config{
 		Line: v.Line, View: v.Number, Fence: fence, Model: c.layout.Fingerprint(), Shards: len(v.Chains), Slots: c.cfg.Workers,
-		Consistency: c.cfg.Consistency, Schedule: c.cfg.schedule(), Steps: c.cfg.Steps, SaveEvery: c.cfg.SaveEvery,
-		StartGrace: grace, LeaveGrace: c.cfg.LeaveGrace,
+		Consistency: c.cfg.Consistency, Schedule: c.cfg.schedule(), Steps: c.cfg.Steps, SaveEvery: c.cfg.SaveEvery, Running: c.planner(),
+		StartGrace: grace, LeaveGrace: c.cfg.LeaveGrace, Continues: v.Continues,
 	}, c.wall())
 	if err != nil {
 		c.fail(notAtFault, "new conductor: %v", err)

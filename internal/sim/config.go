@@ -20,6 +20,7 @@ type Config struct {
 	Steps, SaveEvery         kintsugi.Step
 	RunEvery                 kintsugi.Step // steps between two saves for the running checkpoint; 0: none
 	Partial                  bool          // as roster.Config.Partial
+	Outside                  bool          // servers keep their shards outside of themselves
 	Consistency              agg.Config
 
 	Faults     FaultSet
@@ -63,6 +64,7 @@ const (
 	answersAlone         // a head answers for its shard without those behind it
 	updatedTwice         // a repeated update is applied again
 	halfWhole            // a replica that is catching up takes itself for whole
+	earlyFlip            // a shard gives up the version before outside of itself before every shard is stable
 )
 
 // schedule is one of which every step has scalars of its own.
@@ -87,8 +89,8 @@ func (c Config) patience() time.Duration {
 
 // String says in a line what kind of run it is.
 func (c Config) String() string {
-	return fmt.Sprintf("%d servers, %d replicas, %d workers, %d chunks, %d steps, a checkpoint each %d, %+v, partial restores %v, some chunks saved each %d, faults %v",
-		c.Servers, max(1, c.Replicas), c.Workers, c.Chunks, c.Steps, c.SaveEvery, c.Consistency, c.Partial, c.RunEvery, c.Faults)
+	return fmt.Sprintf("%d servers, %d replicas, %d workers, %d chunks, %d steps, a checkpoint each %d, %+v, partial restores %v, some chunks saved each %d, state outside servers %v, faults %v",
+		c.Servers, max(1, c.Replicas), c.Workers, c.Chunks, c.Steps, c.SaveEvery, c.Consistency, c.Partial, c.RunEvery, c.Outside, c.Faults)
 }
 
 // EveryFault is the first of the seeds whose runs meet every fault; the runs before meet some.
@@ -122,7 +124,10 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 	if choose := rand.New(rand.NewPCG(seed, 0x636861696e)); choose.IntN(3) == 0 && c.Servers > 1 { // and again
 		c.Replicas, c.Partial = 2+choose.IntN(c.Servers-1), false
 	}
-	turn := c.Compute + 5*c.Jitter + 2*c.Kernel // of a step, about
+	turn := c.Compute + 5*c.Jitter + 2*c.Kernel                                                               // of a step, about
+	if choose := rand.New(rand.NewPCG(seed, 0x73686d)); !c.Partial && c.Replicas < 2 && choose.IntN(2) == 0 { // a source of its own, again
+		c.Outside = true
+	}
 	c.Storm = time.Duration(c.Steps)*turn*time.Duration(pick(1, 4)) + time.Duration(pick(0, 10))*time.Second
 	c.FaultEvery = time.Duration(float64(turn) * math.Exp(rng.Float64()*4) / 3) // about 0.05 to 3 in a step
 	for f := range faultKinds {

@@ -111,7 +111,7 @@ func (c *Cluster) inflict(f Fault) {
 		c.kill(c.coordinator.proc, "killed")
 	case Twin:
 		i := c.rng.IntN(len(c.servers))
-		if s := c.servers[i]; !s.dead {
+		if s := c.servers[i]; !s.dead && !c.cfg.Outside { // with state outside, the lock on it keeps the second life out
 			s.paused = max(s.paused, c.now+c.spell())
 			c.startServer(i)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -40,6 +41,9 @@ type LiveConfig struct {
 	Seed             uint64                             // worker.Config.Seed
 	Through          func(address string) string        // where workers reach a server; nil: at its address
 	Log              io.Writer
+
+	// Outside is a folder in which servers keep their shards outside of themselves; empty: they do not.
+	Outside string
 }
 
 // Live is a cluster of real shells. Its methods are safe for concurrent use.
@@ -122,12 +126,16 @@ func (l *Live) StartServer(i int) error {
 	l.incarnation++
 	m := kintsugi.Member{Server: kintsugi.ServerID(i), Incarnation: l.incarnation, Address: lis.Addr().String()}
 	whole := make(chan kintsugi.ViewNumber, 16)
+	outside, err := l.outside(i)
+	if err != nil {
+		return errors.Join(err, lis.Close())
+	}
 	s := server.New(server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
 		Replicas: l.cfg.Replicas, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
-		RunEvery: l.cfg.RunEvery, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
-		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence,
+		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
+		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,
 		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },
 		Done:  func(d kintsugi.Done) { l.done <- d },
 		Log:   l.log.With("server", i),
@@ -138,8 +146,19 @@ func (l *Live) StartServer(i int) error {
 	l.wg.Go(func() {
 		defer close(x.ended)
 		l.note(s.Run(ctx, lis, x.views))
+		if outside != nil {
+			l.note(outside.Close())
+		}
 	})
 	return nil
+}
+
+// outside opens the file of server i, nil if there are none.
+func (l *Live) outside(i int) (*server.Outside, error) {
+	if l.cfg.Outside == "" {
+		return nil, nil
+	}
+	return server.OpenOutside(filepath.Join(l.cfg.Outside, fmt.Sprintf("server-%d", i)), "live")
 }
 
 // KillServer ends server i as a crash would: its streams break, its state is gone.
@@ -182,22 +201,29 @@ func (l *Live) KillWorker(i int) {
 
 // NewView makes a view of the servers as they are now. Every view but the first starts a new line from
 // the newest checkpoint, as the coordinator does when a shard is lost.
-func (l *Live) NewView(reason string) { l.newView(reason, 0) }
+func (l *Live) NewView(reason string) { l.newView(reason, 0, false) }
+
+// NewContinuedView makes one that goes on with the line, as the coordinator does when servers found their state outside of
+// themselves.
+func (l *Live) NewContinuedView(reason string) { l.newView(reason, 0, true) }
 
 // NewPartialView makes one whose line goes on with what servers have in memory, as the coordinator does when
 // it restores only what was lost.
-func (l *Live) NewPartialView(reason string) { l.newView(reason, 1) }
+func (l *Live) NewPartialView(reason string) { l.newView(reason, 1, false) }
 
-func (l *Live) newView(reason string, keeps kintsugi.Line) {
+func (l *Live) newView(reason string, keeps kintsugi.Line, continues bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fence++
 	v := kintsugi.View{Number: l.view.Number + 1, Line: l.view.Line + 1, Fence: l.fence, Keeps: keeps, Restore: l.newest, Reason: reason}
+	if continues {
+		v.Line, v.Restore, v.Continues = l.view.Line, l.view.Restore, true
+	}
 	for i, s := range l.servers {
 		v.Servers = append(v.Servers, s.member)
 		v.Chains = append(v.Chains, l.home(i))
 	}
-	for _, s := range l.store[l.newest] {
+	for _, s := range l.store[v.Restore] {
 		v.RestoreStep = s.Step
 	}
 	l.put(v)

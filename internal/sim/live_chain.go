@@ -14,7 +14,7 @@ func (l *Live) GoOn(reason string) {
 	v := l.view
 	v.Number++
 	l.fence++
-	v.Fence, v.Reason, v.Servers, v.Chains = l.fence, reason, slices.Clone(v.Servers), nil
+	v.Fence, v.Reason, v.Continues, v.Servers, v.Chains = l.fence, reason, true, slices.Clone(v.Servers), nil
 	alive := func(id kintsugi.ServerID) bool {
 		select {
 		case <-l.servers[id].ended:

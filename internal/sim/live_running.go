@@ -6,6 +6,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
 // liveChunk is a chunk in the running checkpoint of a Live cluster.
@@ -16,15 +17,47 @@ type liveChunk struct {
 	state  [][]float32
 }
 
-// saveRunning saves every fourth chunk, others each time.
-func (l *Live) saveRunning(_ context.Context, _ kintsugi.View, s server.Shard) (server.RunningSave, error) {
+// fourths plans to save every fourth chunk, others each time.
+type fourths struct {
+	every kintsugi.Step
+	saved []kintsugi.Step
+}
+
+func (f *fourths) Begin(_ kintsugi.Step, saved []kintsugi.Step) { f.saved = saved }
+func (f *fourths) Due(step kintsugi.Step) bool                  { return step%f.every == 0 }
+func (f *fourths) Observe(kintsugi.RunEvent)                    {}
+
+func (f *fourths) Plan(step kintsugi.Step, _ []float64) (chosen []kintsugi.ChunkID) {
+	for id := range f.saved {
+		if (kintsugi.Step(id)+step/f.every)%4 == 0 {
+			chosen = append(chosen, kintsugi.ChunkID(id))
+		}
+	}
+	return chosen
+}
+
+func (f *fourths) Done(step kintsugi.Step, chunks []kintsugi.ChunkID, durable bool) {
+	for _, id := range chunks {
+		if durable {
+			f.saved[id] = max(f.saved[id], step)
+		}
+	}
+}
+
+func (f *fourths) Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step { return step - f.saved[c] }
+
+func (l *Live) planner(kintsugi.View) (conductor.Planner, error) {
+	if l.cfg.RunEvery == 0 {
+		return nil, nil
+	}
+	return &fourths{every: l.cfg.RunEvery}, nil
+}
+
+func (l *Live) saveRunning(_ context.Context, _ kintsugi.View, s server.Shard, chunks []kintsugi.ChunkID) (string, uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	saved := server.RunningSave{Manifest: "running"}
-	for id := s.Chunks.Lo; id < s.Chunks.Hi; id++ {
-		if (kintsugi.Step(id)+s.Step/l.cfg.RunEvery)%4 != 0 {
-			continue
-		}
+	bytes := uint64(0)
+	for _, id := range chunks {
 		lo, hi := l.within(&s, id)
 		x := liveChunk{step: s.Step, taken: uint64(s.Step), params: slices.Clone(s.Params[lo:hi])}
 		if s.Taken != nil {
@@ -34,10 +67,9 @@ func (l *Live) saveRunning(_ context.Context, _ kintsugi.View, s server.Shard) (
 			x.state = append(x.state, slices.Clone(state[lo:hi]))
 		}
 		l.running[id] = x
-		saved.Chunks++
-		saved.Bytes += uint64(4 * len(x.params) * (1 + len(x.state)))
+		bytes += uint64(4 * len(x.params) * (1 + len(x.state)))
 	}
-	return saved, nil
+	return "running", bytes, nil
 }
 
 // loadRunning gives a lost shard back what was saved of it, or the initialisation.

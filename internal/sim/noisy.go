@@ -17,6 +17,15 @@ type Problem interface {
 	Loss(params []float32) float64
 }
 
+// Divisible is a Problem of which a part of a batch can be had.
+type Divisible interface {
+	Problem
+
+	// Part is Gradient for the first examples of a batch: share of them, rounded down. It returns the share that they are, 0 for
+	// none, and sets grads to their mean gradient.
+	Part(params, grads []float32, source *rand.Rand, share float64) float64
+}
+
 // Noisy is a quadratic ½·Σ λ·x² whose gradients have noise of the same deviation in each coordinate. It costs so
 // little that ten thousand workers can have gradients of their own.
 type Noisy struct {

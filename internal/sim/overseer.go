@@ -85,8 +85,8 @@ func (o *overseer) look() {
 		case p.life == nil && o.present[i].Since != 0:
 			o.present[i] = roster.Joined{}
 			o.state.Handle(now, roster.Left{Server: kintsugi.ServerID(i)})
-		case p.life != nil && (o.present[i] != (roster.Joined{Member: p.life.member, Since: p.since, Whole: p.whole})):
-			o.present[i] = roster.Joined{Member: p.life.member, Since: p.since, Whole: p.whole}
+		case p.life != nil && o.present[i] != p.joined():
+			o.present[i] = p.joined()
 			o.state.Handle(now, o.present[i])
 		}
 	}
@@ -122,7 +122,7 @@ func (o *overseer) later(d time.Duration) {
 func (o *overseer) lookUp(fenceOnly bool) {
 	o.busy = true
 	if fenceOnly {
-		o.take(roster.Checkpoint{})
+		o.askFence(roster.Found{FenceOnly: true})
 		return
 	}
 	o.c.after(o.proc, o.c.store.took(), func() {
@@ -132,12 +132,12 @@ func (o *overseer) lookUp(fenceOnly bool) {
 			o.later(coordinatorRetry)
 			return
 		}
-		o.take(newest)
+		o.askFence(roster.Found{Newest: newest})
 	})
 }
 
-// take takes a fence for the view to come, and decides.
-func (o *overseer) take(newest roster.Checkpoint) {
+// askFence completes what was found with a fence.
+func (o *overseer) askFence(found roster.Found) {
 	v := o.view
 	if v == nil {
 		v = &kintsugi.View{}
@@ -147,7 +147,8 @@ func (o *overseer) take(newest roster.Checkpoint) {
 			o.later(coordinatorRetry)
 			return
 		}
-		o.state.Handle(o.c.wall(), roster.Found{Newest: newest, Fence: fence})
+		found.Fence = fence
+		o.state.Handle(o.c.wall(), found)
 		o.look()
 	})
 }

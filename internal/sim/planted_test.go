@@ -18,6 +18,7 @@ var planted = []struct {
 	{"a removed head that answers for its shard", answersAlone},
 	{"an update applied twice", updatedTwice},
 	{"a replica that takes itself for whole too early", halfWhole},
+	{"a version outside that is given up before every shard is stable", earlyFlip},
 }
 
 // A simulator that finds nothing may be blind: each of these bugs is found within 500 seeds.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
 const (
@@ -38,6 +39,11 @@ type place struct {
 	since  int64
 	lease  time.Duration // until when
 	whole  kintsugi.ViewNumber
+}
+
+// joined is what a place that is filled says to the roster.
+func (p *place) joined() roster.Joined {
+	return roster.Joined{Member: p.life.member, Since: p.since, Holds: p.life.holds, Whole: p.whole}
 }
 
 // acting is who conducts a view: the server it names, or whoever was promoted since.

@@ -3,8 +3,11 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
@@ -59,12 +62,14 @@ type replica struct {
 	given    []uint64 // that the next step is applied from; of a head: nil
 	replies  []*end   // of the open streams that have taken it under the promised fence
 	versions *versions
+	outside  *shm.Memory // nil: it is nowhere but in the process
 	applying bool
 
 	// What the checkers know of it.
 	promised kintsugi.Fence   // largest that a Take has brought
 	pending  *kintsugi.Commit // that is being applied
 	newest   *kintsugi.Commit // applied last
+	heard    *kintsugi.Commit // obeyed last
 	released kintsugi.Step
 	reached  kintsugi.Step // applied
 	standing kintsugi.Standing
@@ -86,6 +91,7 @@ func newReplica(t *tenure, id kintsugi.ShardID, values []uint64, step kintsugi.S
 	copy(first.values, values)
 	r.versions.publish(first)
 	r.c.checkLoaded(r, first)
+	r.beginOutside(first)
 	return r
 }
 
@@ -100,7 +106,7 @@ func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step) *replica {
 	}
 	r.at = slices.Index(r.chain, t.server.member.Server)
 	r.core.Place(r.at > 0, r.awaits())
-	r.core.SaveRunning(r.c.cfg.RunEvery)
+	r.core.Holds(slices.Repeat([]kintsugi.Step{step}, n))
 	return r
 }
 
@@ -161,6 +167,9 @@ func (r *replica) control(e *end, s sealed) {
 		r.rollBack(c)
 	}
 	counts := r.core.Handle(m)
+	if c, ok := m.(kintsugi.Commit); ok && counts {
+		r.heard = &c
+	}
 	if take, ok := m.(kintsugi.Take); ok && counts {
 		if take.Fence > r.promised {
 			r.replies, r.promised = nil, take.Fence
@@ -229,6 +238,9 @@ func (r *replica) apply(c kintsugi.Commit) {
 	src.pins++
 	dst := r.versions.take(c.Step)
 	r.applying, r.pending = true, &c
+	if r.outside != nil {
+		r.outside.Begin(uint64(src.step))
+	}
 	if r.c.cfg.plant == earlyFree {
 		for _, h := range operands {
 			if h != nil {
@@ -252,14 +264,22 @@ func (r *replica) apply(c kintsugi.Commit) {
 		}
 		r.sum = sum
 		r.versions.unpin(src)
-		r.applying = false
-		r.versions.applied(dst)
-		r.newest, r.reached, r.pending = &c, c.Step, nil
-		r.c.say("%s: shard %d has applied step %d", r.t.server.name, r.id, c.Step)
-		r.core.Applied(c.Decided, productsOf(&c, dst.values), took, 0, 0)
-		r.perform()
-		r.c.checkApart(r)
+		r.writeOutside(dst, &c, func() { r.appliedTo(dst, c, took) })
 	})
+}
+
+// appliedTo tells the core that a commit is applied.
+func (r *replica) appliedTo(dst *version, c kintsugi.Commit, took time.Duration) {
+	if r.t.over || r.c.violation != nil {
+		return
+	}
+	r.applying = false
+	r.versions.applied(dst)
+	r.newest, r.reached, r.pending = &c, c.Step, nil
+	r.c.say("%s: shard %d has applied step %d", r.t.server.name, r.id, c.Step)
+	r.core.Applied(c.Decided, productsOf(&c, dst.values), took, 0, 0)
+	r.perform()
+	r.c.checkApart(r)
 }
 
 // save writes the released version to the store in the background.
@@ -288,21 +308,42 @@ func (r *replica) save(step kintsugi.Step) {
 	})
 }
 
-// saveRunning writes some chunks of the released version in the background, one after the other: whoever chooses
-// them, any may be chosen, and a crash comes between any two.
-func (r *replica) saveRunning(step kintsugi.Step) {
-	x := r.versions.current
-	x.pins++
-	var chosen []int
-	for i := range x.values {
-		if r.c.chance(0.5) {
-			chosen = append(chosen, i)
+// anyHalf plans to save any half of the chunks: whoever chooses them, any may be chosen.
+type anyHalf struct {
+	c     *Cluster
+	saved []kintsugi.Step
+}
+
+func (c *Cluster) planner() conductor.Planner {
+	if c.cfg.RunEvery == 0 {
+		return nil
+	}
+	return &anyHalf{c: c}
+}
+
+func (a *anyHalf) Begin(_ kintsugi.Step, saved []kintsugi.Step)      { a.saved = saved }
+func (a *anyHalf) Due(step kintsugi.Step) bool                       { return step%a.c.cfg.RunEvery == 0 }
+func (a *anyHalf) Observe(kintsugi.RunEvent)                         {}
+func (a *anyHalf) Done(kintsugi.Step, []kintsugi.ChunkID, bool)      {}
+func (a *anyHalf) Age(kintsugi.Step, kintsugi.ChunkID) kintsugi.Step { return 0 }
+
+func (a *anyHalf) Plan(kintsugi.Step, []float64) (chosen []kintsugi.ChunkID) {
+	for id := range a.saved {
+		if a.c.chance(0.5) {
+			chosen = append(chosen, kintsugi.ChunkID(id))
 		}
 	}
+	return chosen
+}
+
+// saveRunning writes chunks of the released version in the background, one after the other: a crash comes between any two.
+func (r *replica) saveRunning(run shard.Run) {
+	x, step := r.versions.current, run.Step
+	x.pins++
 	r.c.after(r.t.server.proc, r.c.store.took(), func() {
 		m := kintsugi.Saved{Shard: r.id, Step: step, Running: true}
-		for _, i := range chosen {
-			if err := r.c.store.writeChunk(r.chunks.Lo+kintsugi.ChunkID(i), savedChunk{r.t.view.Line, step, x.values[i]}); err != nil {
+		for _, i := range run.Chunks {
+			if err := r.c.store.writeChunk(r.chunks.Lo+i, savedChunk{r.t.view.Line, step, x.values[i]}); err != nil {
 				m.Err = err.Error()
 				break
 			}

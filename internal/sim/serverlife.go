@@ -24,6 +24,7 @@ type serverLife struct {
 	*proc
 	c       *Cluster
 	member  kintsugi.Member
+	holds   kintsugi.Line // of the state that it has found outside of itself
 	tenure  *tenure
 	left    *tenure        // the one before, as long as there is none
 	queued  *kintsugi.View // the newest view that is known and not entered
@@ -54,7 +55,7 @@ func (c *Cluster) startServer(id int) {
 	c.incarnation++
 	m := kintsugi.Member{Server: kintsugi.ServerID(id), Incarnation: c.incarnation, Address: fmt.Sprintf("life-%d", c.incarnation)}
 	s := &serverLife{proc: c.newProc(fmt.Sprintf("server/%d@%d", id, c.incarnation)), c: c, member: m}
-	s.accept = s.take
+	s.accept, s.holds = s.take, c.holds(m.Server)
 	c.servers[id] = s
 	c.lives[c.incarnation] = s
 	c.say("%s starts", s.name)
@@ -141,14 +142,20 @@ func (s *serverLife) enter() {
 func (t *tenure) hold(id kintsugi.ShardID, at int) (*replica, error) {
 	s, v := t.server, t.view
 	chunks := s.c.shards[id]
-	if old := t.goesOn(id); old != nil {
-		return going(t, old, at), nil
-	}
-	if v.Servers[s.member.Server].Since != 0 {
-		return lackingReplica(t, id), nil
-	}
+	since := v.Servers[s.member.Server].Since
 	if left := s.left; left != nil && v.Keeps != 0 && left.view.Line >= v.Keeps && left.view.Line < v.Line && left.replicas[id] != nil {
 		return continued(t, left.replicas[id]), nil
+	}
+	if v.Continues {
+		if left := s.left; left != nil && left.view.Line == v.Line && left.view.Number >= since && left.replicas[id] != nil {
+			return wentOn(t, left.replicas[id], at), nil
+		}
+		if since != 0 {
+			return lackingReplica(t, id), nil
+		}
+		if s.c.cfg.Outside {
+			return foundReplica(t, id)
+		}
 	}
 	if v.Keeps != 0 {
 		values, saved, err := s.c.store.readRunning(v, chunks)

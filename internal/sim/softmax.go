@@ -93,6 +93,16 @@ func (s *Softmax) Gradient(params, grads []float32, source *rand.Rand) float64 {
 	return loss / float64(s.batch)
 }
 
+// Part implements Divisible.
+func (s *Softmax) Part(params, grads []float32, source *rand.Rand, share float64) float64 {
+	part := int(share*float64(s.batch) + 1e-6) // what is done but for rounding is done
+	if part < 1 {
+		return 0
+	}
+	s.WithBatch(part).Gradient(params, grads, source)
+	return float64(part) / float64(s.batch)
+}
+
 // Full sets grads to the gradient over all examples, and returns the loss.
 func (s *Softmax) Full(params, grads []float32) float64 {
 	clear(grads)

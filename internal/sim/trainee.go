@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 // born begins a life of the worker in slot.
@@ -115,6 +116,7 @@ func (h *theatre) begin(slot int) {
 		took *= s.factor(slot, h.now)
 	}
 	w.begun++
+	w.took = took
 	if h.Consistency.Busy == kintsugi.Pull {
 		took += h.Ask
 	}
@@ -133,14 +135,35 @@ func (h *theatre) compute(slot int) {
 	} else {
 		w.grads = make([]float32, len(h.params))
 	}
+	w.loss = h.Problem.Gradient(h.params, w.grads, h.batch(slot))
+}
+
+// batch returns what draws the batch of the gradient that a worker is at.
+func (h *theatre) batch(slot int) *rand.Rand {
 	id := h.id(slot)
 	place := uint64(slot)
 	if h.Ranked {
 		place = uint64(h.arrived)
 	}
 	h.arrived++
-	source := rand.New(rand.NewPCG(h.Seed^place<<40, uint64(id.Version)<<16|uint64(id.Sequence)))
-	w.loss = h.Problem.Gradient(h.params, w.grads, source)
+	return rand.New(rand.NewPCG(h.Seed^place<<40, uint64(id.Version)<<16|uint64(id.Sequence)))
+}
+
+// partial returns what the workers have so far of gradients on a version, each with its examples in batches.
+func (h *theatre) partial(version kintsugi.Step) []kernels.Operand {
+	var list []kernels.Operand
+	for slot := range h.hands {
+		w := &h.hands[slot]
+		if !w.alive || !w.working || w.version != version {
+			continue
+		}
+		grads := make([]float32, len(h.params))
+		share := h.Problem.(Divisible).Part(h.params, grads, h.batch(slot), (h.now-w.since)/w.took)
+		if share > 0 {
+			list = append(list, kernels.Operand{Weight: float32(share), Values: grads})
+		}
+	}
+	return list
 }
 
 // finish ends a gradient: it is pushed, or thrown away if it can no longer be counted.

@@ -37,6 +37,11 @@ type Training struct {
 	// seed alone, and not on the times.
 	Ranked bool
 
+	// Anytime, if set, has a step count not only its quota of gradients, but also what workers have of theirs by then that are still
+	// at one on the same version, for as many examples as they have been through. Asking for these and getting them costs a step so
+	// many seconds; nothing else of it is free either in a cluster, but here. The Problem must be a Divisible.
+	Anytime *float64
+
 	// Chosen, if set, is told of what a controller has chosen for a step that is released, before Each.
 	Chosen func(dbw.Choice)
 
@@ -87,6 +92,7 @@ type trainee struct {
 	life        uint64 // changes whenever what it was at is given up
 	begun       int
 	since       float64 // when it has begun what it is at
+	took        float64 // how long that takes
 	offset      uint64  // where it begins in a recorded trace
 	grads       []float32
 	loss        float64
@@ -239,7 +245,13 @@ func (h *theatre) toShard(m kintsugi.ControlMessage) {
 		answer(kintsugi.MembersKnown{Fence: simFence, Change: m.Change})
 	case kintsugi.Commit:
 		h.chosen = h.core.Choice()
-		h.after(h.Apply, -1, func() { h.apply(m) })
+		took := h.Apply
+		var partial []kernels.Operand
+		if h.Anytime != nil {
+			took += *h.Anytime
+			partial = h.partial(m.Step - 1)
+		}
+		h.after(took, -1, func() { h.apply(m, partial) })
 	case kintsugi.Released:
 		h.released, h.arrived = m.Step, 0
 		for _, p := range m.Counted {
@@ -259,8 +271,8 @@ func (h *theatre) free(p kintsugi.PushID) {
 	}
 }
 
-// apply does a step, with the kernel of the real shards.
-func (h *theatre) apply(c kintsugi.Commit) {
+// apply does a step, with the kernel of the real shards. partial are gradients of parts of a batch that are counted too.
+func (h *theatre) apply(c kintsugi.Commit, partial []kernels.Operand) {
 	o := c.Optimizer
 	s := kernels.Step{
 		Rule: kernels.Rule(o.Rule), Scale: c.Scale, Params: h.params, Next: h.next, State: h.state, NextState: h.nextState,
@@ -275,6 +287,13 @@ func (h *theatre) apply(c kintsugi.Commit) {
 	}
 	for _, w := range c.Counted {
 		s.Operands = append(s.Operands, kernels.Operand{Weight: w.Weight, Values: h.hands[w.Push.Slot].pushed[w.Push]})
+	}
+	if len(partial) > 0 {
+		examples := 1 / float64(c.Scale)
+		for _, o := range partial {
+			examples += float64(o.Weight)
+		}
+		s.Operands, s.Scale = append(s.Operands, partial...), float32(1/examples)
 	}
 	p, err := h.device.Step(&s)
 	if err != nil {

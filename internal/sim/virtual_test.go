@@ -155,6 +155,33 @@ func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
 	}
 }
 
+// Servers that find their shards outside of themselves cost time as well, and not one bit, whatever else the network does; a line never ends.
+func TestServersThatFindTheirStateDoNotChangeTheModel(t *testing.T) {
+	found := 0
+	for seed := range uint64(120) {
+		cfg := Draw(seed, steps())
+		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
+		cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace, cfg.LapsesForgiven = time.Hour, time.Hour, time.Hour, true
+		cfg.Faults, cfg.StopAfter, cfg.Outside, cfg.Replicas, cfg.Partial, cfg.Hold = 0, 0, true, 1, false, 0
+		calm, err := Run(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Faults = NetworkFaults | 1<<KillServer | 1<<KillCoordinator
+		got, err := Run(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found += got.Recalled
+		if got.Lines > 1 && got.Base > 0 || !slices.EqualFunc(calm.Steps, got.Steps, sameGradients) || !slices.Equal(calm.Params, got.Params) {
+			t.Errorf("seed %d: killed servers change the model, on line %d", seed, got.Lines)
+		}
+	}
+	if found < 200 {
+		t.Errorf("shards were found %d times: that proves nothing", found)
+	}
+}
+
 // sameGradients compares what two steps of two runs count: incarnations differ from run to run.
 func sameGradients(a, b kintsugi.Commit) bool {
 	return a.Step == b.Step && slices.EqualFunc(a.Counted, b.Counted, func(v, w kintsugi.Weighted) bool {
@@ -165,7 +192,7 @@ func sameGradients(a, b kintsugi.Commit) bool {
 // Faults that the drawing never makes, or that never strike, find nothing.
 func TestEveryFaultStrikes(t *testing.T) {
 	var struck [faultKinds]int
-	lines, longest := 0, 0
+	lines, longest, recalled := 0, 0, 0
 	for seed := range uint64(60) {
 		r, err := Run(Draw(seed, steps()))
 		if err != nil {
@@ -174,12 +201,16 @@ func TestEveryFaultStrikes(t *testing.T) {
 		for f, n := range r.Faults {
 			struck[f] += n
 		}
+		recalled += r.Recalled
 		lines, longest = lines+r.Lines, max(longest, r.Lines)
 	}
 	for f, n := range struck {
 		if n == 0 {
 			t.Errorf("%v never strikes", Fault(f))
 		}
+	}
+	if recalled < 20 {
+		t.Errorf("servers find their shards outside of themselves %d times", recalled)
 	}
 	if longest < 3 {
 		t.Errorf("no run starts more than %d lines", longest)

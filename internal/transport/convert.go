@@ -84,7 +84,7 @@ func commitTo(m kintsugi.Commit) *pb.Commit {
 	return &pb.Commit{
 		Line: uint64(m.Line), Fence: uint64(m.Fence), Decided: uint64(m.Decided), Step: uint64(m.Step),
 		Counted: each(m.Counted, weightedTo), Scale: m.Scale, Optimizer: optimizerTo(m.Optimizer),
-		Countable: each(m.Countable, countableTo), Want: uint32(m.Want), View: uint64(m.View),
+		Countable: each(m.Countable, countableTo), Want: uint32(m.Want),
 	}
 }
 
@@ -92,16 +92,18 @@ func commitFrom(m *pb.Commit) kintsugi.Commit {
 	return kintsugi.Commit{
 		Line: kintsugi.Line(m.Line), Fence: kintsugi.Fence(m.Fence), Decided: kintsugi.Fence(m.Decided), Step: kintsugi.Step(m.Step),
 		Counted: each(m.Counted, weightedFrom), Scale: m.Scale, Optimizer: optimizerFrom(m.Optimizer),
-		Countable: each(m.Countable, countableFrom), Want: kintsugi.Want(m.Want), View: kintsugi.ViewNumber(m.View),
+		Countable: each(m.Countable, countableFrom), Want: kintsugi.Want(m.Want),
 	}
 }
 
 func releasedTo(m kintsugi.Released) *pb.Released {
-	return &pb.Released{Line: uint64(m.Line), Fence: uint64(m.Fence), Step: uint64(m.Step), Counted: each(m.Counted, pushTo), Save: m.Save}
+	return &pb.Released{Line: uint64(m.Line), Fence: uint64(m.Fence), Step: uint64(m.Step), Counted: each(m.Counted, pushTo), Save: m.Save,
+		Run: each(m.Run, func(c kintsugi.ChunkID) uint32 { return uint32(c) })}
 }
 
 func releasedFrom(m *pb.Released) kintsugi.Released {
-	return kintsugi.Released{Line: kintsugi.Line(m.Line), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step), Counted: each(m.Counted, pushFrom), Save: m.Save}
+	return kintsugi.Released{Line: kintsugi.Line(m.Line), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step), Counted: each(m.Counted, pushFrom), Save: m.Save,
+		Run: each(m.Run, func(c uint32) kintsugi.ChunkID { return kintsugi.ChunkID(c) })}
 }
 
 func refusedTo(m kintsugi.Refused) *pb.Refused {
@@ -122,15 +124,21 @@ func doneFrom(m *pb.Done) kintsugi.Done {
 
 func stableTo(m kintsugi.Stable) *pb.Stable {
 	s := &pb.Stable{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Step: uint64(m.Step), Decided: uint64(m.Decided), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled}
-	extra := false
+	var extra, saved bool
 	for _, p := range m.Products {
 		s.SquaredNorm = append(s.SquaredNorm, p.SquaredNorm)
 		s.DotDisplacement = append(s.DotDisplacement, p.DotDisplacement)
 		s.SquaredDisplacement = append(s.SquaredDisplacement, p.SquaredDisplacement)
+		s.SquaredSaved = append(s.SquaredSaved, p.SquaredSaved)
+		s.DotSaved = append(s.DotSaved, p.DotSaved)
 		extra = extra || p.DotDisplacement != 0 || p.SquaredDisplacement != 0
+		saved = saved || p.SquaredSaved != 0 || p.DotSaved != 0
 	}
 	if !extra {
 		s.DotDisplacement, s.SquaredDisplacement = nil, nil
+	}
+	if !saved {
+		s.SquaredSaved, s.DotSaved = nil, nil
 	}
 	return s
 }
@@ -146,6 +154,12 @@ func stableFrom(m *pb.Stable) kintsugi.Stable {
 		if i < len(m.SquaredDisplacement) {
 			p.SquaredDisplacement = m.SquaredDisplacement[i]
 		}
+		if i < len(m.SquaredSaved) {
+			p.SquaredSaved = m.SquaredSaved[i]
+		}
+		if i < len(m.DotSaved) {
+			p.DotSaved = m.DotSaved[i]
+		}
 		s.Products = append(s.Products, p)
 	}
 	return s
@@ -153,12 +167,12 @@ func stableFrom(m *pb.Stable) kintsugi.Stable {
 
 func savedTo(m kintsugi.Saved) *pb.Saved {
 	return &pb.Saved{Shard: uint32(m.Shard), Step: uint64(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, TookNanos: int64(m.Took), Err: m.Err,
-		Running: m.Running, Chunks: m.Chunks, Distance: m.Distance}
+		Running: m.Running, Chunks: m.Chunks}
 }
 
 func savedFrom(m *pb.Saved) kintsugi.Saved {
 	return kintsugi.Saved{Shard: kintsugi.ShardID(m.Shard), Step: kintsugi.Step(m.Step), Manifest: m.Manifest, Bytes: m.Bytes, Took: time.Duration(m.TookNanos), Err: m.Err,
-		Running: m.Running, Chunks: m.Chunks, Distance: m.Distance}
+		Running: m.Running, Chunks: m.Chunks}
 }
 
 func takenTo(m kintsugi.Taken) *pb.Taken {
@@ -246,4 +260,16 @@ func partialTo(m kintsugi.PartialEvent) *pb.PartialEvent {
 func partialFrom(m *pb.PartialEvent) kintsugi.PartialEvent {
 	return kintsugi.PartialEvent{Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Shard: kintsugi.ShardID(m.Shard), Chunks: m.Chunks,
 		Oldest: kintsugi.Step(m.Oldest), Age: m.Age}
+}
+
+func exposureTo(m kintsugi.ExposureEvent) *pb.ExposureEvent {
+	return &pb.ExposureEvent{Line: uint64(m.Line), Step: uint64(m.Step), Shards: each(m.Shards, func(x kintsugi.Exposure) *pb.Exposure {
+		return &pb.Exposure{Squared: x.Squared, Dot: x.Dot, Chunks: x.Chunks, Age: x.Age}
+	})}
+}
+
+func exposureFrom(m *pb.ExposureEvent) kintsugi.ExposureEvent {
+	return kintsugi.ExposureEvent{Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Shards: each(m.Shards, func(x *pb.Exposure) kintsugi.Exposure {
+		return kintsugi.Exposure{Squared: x.Squared, Dot: x.Dot, Chunks: x.Chunks, Age: x.Age}
+	})}
 }

@@ -72,9 +72,9 @@ var (
 	conductorMessages = []kintsugi.ConductorMessage{kintsugi.Admitted{}, kintsugi.Released{}, kintsugi.Refused{}, kintsugi.Done{}}
 	controlMessages   = []kintsugi.ControlMessage{kintsugi.Take{}, kintsugi.Adopt{}, kintsugi.Members{}, kintsugi.Commit{}, kintsugi.Released{}, kintsugi.Done{}}
 	replicaMessages   = []kintsugi.ReplicaMessage{kintsugi.Taken{}, kintsugi.MembersKnown{}, kintsugi.Stable{}, kintsugi.Saved{}}
-	runEvents         = []kintsugi.RunEvent{kintsugi.StepEvent{Time: time.Unix(0, 0)}, kintsugi.CheckpointEvent{}, kintsugi.PartialEvent{}, kintsugi.Done{}}
 	chainMessages     = []kintsugi.ChainMessage{kintsugi.Snapshot{}, kintsugi.Joined{}, kintsugi.Take{}, kintsugi.Update{}, kintsugi.Commit{}, kintsugi.Released{}}
 	followerMessages  = []kintsugi.FollowerMessage{kintsugi.Follow{}, kintsugi.Taken{}, kintsugi.Stable{}}
+	runEvents         = []kintsugi.RunEvent{kintsugi.StepEvent{Time: time.Unix(0, 0)}, kintsugi.CheckpointEvent{}, kintsugi.PartialEvent{}, kintsugi.ExposureEvent{}, kintsugi.Done{}}
 	headMessages      = []kintsugi.HeadMessage{kintsugi.Received{}, kintsugi.Refused{}}
 )
 
@@ -225,7 +225,7 @@ func TestNoMessageTypeIsForgotten(t *testing.T) {
 // Displacement products are left out where no chunk has any: they would double the largest message.
 func TestUnaskedProductsCostNothing(t *testing.T) {
 	m := kintsugi.Stable{Products: []kintsugi.Products{{SquaredNorm: 1}, {SquaredNorm: 2}}}
-	if x := stableTo(m); x.DotDisplacement != nil || x.SquaredDisplacement != nil {
+	if x := stableTo(m); x.DotDisplacement != nil || x.SquaredDisplacement != nil || x.SquaredSaved != nil || x.DotSaved != nil {
 		t.Errorf("sent %v", x)
 	}
 	if got := stableFrom(stableTo(m)); !reflect.DeepEqual(got, m) {

@@ -220,6 +220,8 @@ func eventTo(m kintsugi.RunEvent) *pb.RunEvent {
 		return &pb.RunEvent{Kind: &pb.RunEvent_Done{Done: doneTo(m)}}
 	case kintsugi.PartialEvent:
 		return &pb.RunEvent{Kind: &pb.RunEvent_Partial{Partial: partialTo(m)}}
+	case kintsugi.ExposureEvent:
+		return &pb.RunEvent{Kind: &pb.RunEvent_Exposure{Exposure: exposureTo(m)}}
 	}
 	panic(fmt.Sprintf("transport: run event %T", m))
 }
@@ -234,6 +236,8 @@ func eventFrom(e *pb.RunEvent) (kintsugi.RunEvent, error) {
 		return doneFrom(k.Done), nil
 	case *pb.RunEvent_Partial:
 		return partialFrom(k.Partial), nil
+	case *pb.RunEvent_Exposure:
+		return exposureFrom(k.Exposure), nil
 	}
 	return nil, errUnknown
 }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -9,28 +10,35 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// Record returns the frame that carries a message of a chain: it must not overtake the tensors that it speaks of, so it
-// travels among them.
-func Record(m kintsugi.ChainMessage) (*Frame, error) {
-	b, err := proto.Marshal(chainTo(m))
-	if err != nil {
-		return nil, fmt.Errorf("encode %T: %w", m, err)
+// MaxRecord bounds what AppendRecord appends for a commit of so many pushes, with so many countable workers, on so many chunks.
+func MaxRecord(pushes, workers, chunks int) int { return 1024 + 96*pushes + 64*workers + 48*chunks }
+
+// AppendRecord appends a commit and what was answered when it was applied: the two messages as they travel, each behind its length as a uvarint.
+func AppendRecord(b []byte, c kintsugi.Commit, s kintsugi.Stable) ([]byte, error) {
+	for _, m := range []proto.Message{commitTo(c), stableTo(s)} {
+		b = binary.AppendUvarint(b, uint64(proto.Size(m)))
+		var err error
+		if b, err = (proto.MarshalOptions{}).MarshalAppend(b, m); err != nil {
+			return b, fmt.Errorf("encode the record of step %d: %w", c.Step, err)
+		}
 	}
-	return &Frame{Header: Header{Kind: KindRecord, Bytes: uint32(len(b)), CRC: Checksum(b)}, Payload: b}, nil
+	return b, nil
 }
 
-// Message returns what a received record says.
-func (f *Frame) Message() (kintsugi.ChainMessage, error) {
-	if f.Kind != KindRecord {
-		return nil, fmt.Errorf("%w: frame of kind %d where a record is due", kintsugi.ErrCorrupt, f.Kind)
+// ReadRecord reads what AppendRecord has appended and returns what follows it. Anything else is ErrCorrupt.
+func ReadRecord(b []byte) (c kintsugi.Commit, s kintsugi.Stable, rest []byte, err error) {
+	var commit pb.Commit
+	var stable pb.Stable
+	for _, m := range []proto.Message{&commit, &stable} {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			return c, s, nil, fmt.Errorf("%w: the record of a step ends too early", kintsugi.ErrCorrupt)
+		}
+		b = b[size:]
+		if err := proto.Unmarshal(b[:n], m); err != nil {
+			return c, s, nil, fmt.Errorf("%w: the record of a step: %w", kintsugi.ErrCorrupt, err)
+		}
+		b = b[n:]
 	}
-	b := make([]byte, f.Bytes)
-	if err := f.CopyTo(b); err != nil {
-		return nil, err
-	}
-	m := new(pb.ChainMessage)
-	if err := proto.Unmarshal(b, m); err != nil {
-		return nil, fmt.Errorf("%w: record of %d bytes: %w", kintsugi.ErrCorrupt, len(b), err)
-	}
-	return chainFrom(m)
+	return commitFrom(&commit), stableFrom(&stable), b, nil
 }

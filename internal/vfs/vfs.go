@@ -57,3 +57,10 @@ type FS interface {
 	// Stat describes a file or a directory.
 	Stat(name string) (Info, error)
 }
+
+// Publisher is a file system on which a whole file appears under its name at once and durably, without a temporary
+// file, a sync and a link. Publish returns an error that is fs.ErrExist if the name exists. After any other error the
+// file may exist or not.
+type Publisher interface {
+	Publish(name string, content []byte) error
+}

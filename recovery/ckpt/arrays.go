@@ -1,10 +1,7 @@
 package ckpt
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
-	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -83,23 +80,4 @@ func (f *Flat) Place(c ChunkInfo) (Arrays, error) {
 	f.Steps[c.Chunk-f.Range.Lo] = c.Optimizer
 	f.Saved[c.Chunk-f.Range.Lo] = c.Step
 	return f.Chunk(c.Chunk), nil
-}
-
-// appendFloats appends the values as little-endian float32.
-func appendFloats(dst []byte, values []float32) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, 4*len(values))[:n+4*len(values)]
-	out := dst[n:]
-	for i, v := range values {
-		binary.LittleEndian.PutUint32(out[4*i:4*i+4], math.Float32bits(v))
-	}
-	return dst
-}
-
-// decodeFloats sets all of dst from len(dst) little-endian float32.
-func decodeFloats(dst []float32, src []byte) {
-	src = src[:4*len(dst)]
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i : 4*i+4]))
-	}
 }

@@ -8,6 +8,8 @@
 //	DIR/manifest/…   run manifests: the shard manifests that together are the whole model at one step
 //	DIR/tmp/…        manifests on their way to being published
 //
+// DIR is a folder of a file system, or a prefix in an object store (package object).
+//
 // A server saves its shard with a Writer; the conductor, told of all of them, makes the full checkpoint
 // exist with PublishRun. Each file is synced before another one names it, and a manifest appears under its
 // name in one atomic operation that fails if the name exists.
@@ -31,9 +33,10 @@
 //
 // # Sizes
 //
-// Save holds one buffer of about a megabyte, whatever the size of the shard. Disk use is bounded: Compact
+// Save and Restore hold three or four buffers of a megabyte or two, whatever the size of the shard: one is written or read while
+// the other is encoded or verified. Disk use is bounded: Compact
 // keeps the newest n full checkpoints (2 unless told otherwise) and the newest values of each shard, and
 // what it removes is whole segments.
 //
-// The package decides nothing and starts no goroutines. docs/formats.md describes every byte.
+// The package decides nothing, and what it starts has ended when a call returns. docs/formats.md describes every byte.
 package ckpt

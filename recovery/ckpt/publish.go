@@ -26,14 +26,8 @@ func makeFolders(fsys vfs.FS, dir string) error {
 // A rename would be atomic as well, but would replace what another writer published. A link refuses.
 func publish(fsys vfs.FS, dir, folder, name string, content []byte) error {
 	target := path.Join(dir, folder, name)
-	tmp, err := writeTemporary(fsys, path.Join(dir, tmpDir, folder+"-"+name), content)
-	if err != nil {
-		return err
-	}
-	// What is left in tmp by a crash or by an error here is removed by Compact.
-	defer fsys.Remove(tmp)
-
-	if err := fsys.Link(tmp, target); errors.Is(err, fs.ErrExist) {
+	err := appear(fsys, target, path.Join(dir, tmpDir, folder+"-"+name), content)
+	if errors.Is(err, fs.ErrExist) {
 		was, err := readAll(fsys, dir, path.Join(folder, name), maxManifest)
 		if err != nil {
 			return err
@@ -46,6 +40,20 @@ func publish(fsys vfs.FS, dir, folder, name string, content []byte) error {
 	}
 	// Until here the name may be lost in a crash, even if it was another process that made it.
 	return fsys.SyncDir(path.Join(dir, folder))
+}
+
+// appear makes content appear under the name target, or returns fs.ErrExist. Temporary files have the prefix tmp.
+func appear(fsys vfs.FS, target, tmp string, content []byte) error {
+	if p, ok := fsys.(vfs.Publisher); ok {
+		return p.Publish(target, content)
+	}
+	tmp, err := writeTemporary(fsys, tmp, content)
+	if err != nil {
+		return err
+	}
+	// What is left in tmp by a crash or by an error here is removed by Compact.
+	defer fsys.Remove(tmp)
+	return fsys.Link(tmp, target)
 }
 
 // writeTemporary writes a synced file under a name that begins with prefix and returns the name.

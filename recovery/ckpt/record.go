@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -193,14 +194,18 @@ func parseRecordHeader(b []byte) (recordHeader, error) {
 // appendRecord appends a whole record; only h.PayloadCRC is computed here.
 func appendRecord(dst []byte, h recordHeader, a Arrays) ([]byte, recordHeader) {
 	start := len(dst)
-	dst = append(dst, make([]byte, headerBytes)...)
-	dst = appendFloats(dst, a.Params)
-	for _, s := range a.State[:h.Arrays] {
-		dst = appendFloats(dst, s)
+	dst = slices.Grow(dst, h.bytes())[:start+h.bytes()]
+	to := dst[start+headerBytes:]
+	h.PayloadCRC = 0
+	arrays := [...][]float32{a.Params, a.State[0], a.State[1]}
+	for _, values := range arrays[:1+h.Arrays] {
+		b := kernels.Bytes(values)
+		h.PayloadCRC = kernels.CopyCRC32C(h.PayloadCRC, to[:len(b)], b)
+		to = to[len(b):]
 	}
-	h.PayloadCRC = checksum(dst[start+headerBytes:])
+	clear(to)
 	h.put(dst[start:])
-	return append(dst, make([]byte, start+h.bytes()-len(dst))...), h
+	return dst, h
 }
 
 // checkRecord checks the payload and the padding of a record whose header is h. b is the whole record.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -36,12 +37,8 @@ type Writer struct {
 	// holds the newest saved value of each chunk.
 	newest *ShardManifest
 
-	buffer []byte // Invariant: empty between saves; kept so that saves do not allocate
+	buffers [][]byte // of the output; kept so that saves do not allocate
 }
-
-// flushBytes is how much is handed to the file system at once: large enough that system calls do not
-// matter, small enough to stay in the cache between encoding and checksum. A guess.
-const flushBytes = 1 << 20
 
 // OpenWriter returns a Writer for a shard. It continues the running checkpoint of the shard on its line:
 // chunks that it does not save keep the value that an earlier Writer saved. A damaged shard manifest is
@@ -153,6 +150,9 @@ func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
 	if err == nil {
 		err = w.fs.SyncDir(path.Join(w.dir, segmentDir))
 	}
+	if errors.Is(err, fs.ErrExist) {
+		return SaveReport{}, err // where files appear when they are synced: this one is another writer's
+	}
 	if err != nil {
 		_ = w.fs.Remove(file) // no manifest names it; Compact would remove it later
 		return SaveReport{}, err
@@ -205,24 +205,31 @@ func (w *Writer) selected(s Snapshot) ([]kintsugi.ChunkID, error) {
 // writeSegment writes and syncs a whole segment. It returns where the chunks lie, with Segment zero,
 // and the length of the file.
 func (w *Writer) writeSegment(ctx context.Context, f vfs.File, name fileName, s Snapshot, chunks []kintsugi.ChunkID) (entries []Entry, size int64, err error) {
-	if w.buffer == nil { // all of a small shard; else room for one record after the last check of the length
-		lo, hi := w.cfg.Layout.Span(w.cfg.Range)
-		all := headerBytes + 4*(hi-lo)*(1+w.arrays) + 2*align*int(w.cfg.Range.Hi-w.cfg.Range.Lo)
-		w.buffer = make([]byte, 0, min(all, flushBytes+headerBytes+maxPayload))
+	for all := w.bytes(); len(w.buffers) == 0 || len(w.buffers) < outputs && all > flushBytes; { // one holds all of a small shard
+		w.buffers = append(w.buffers, make([]byte, 0, min(all, flushBytes+headerBytes+maxPayload)))
 	}
-	defer func() { w.buffer = w.buffer[:0] }()
-	flush := func() error {
-		n, err := f.Write(w.buffer)
-		size += int64(n)
-		w.buffer = w.buffer[:0]
-		return err
+	out := output{f: f, buffer: w.buffers[0], spare: w.buffers[1:]}
+	entries, err = w.fill(ctx, &out, name, s, chunks)
+	if err := out.close(err); err != nil {
+		return nil, 0, err
 	}
-	w.buffer = segmentHeader{Name: name, Fingerprint: uint64(w.fingerprint), Range: w.cfg.Range}.append(w.buffer)
-	entries = make([]Entry, 0, len(chunks))
+	return entries, out.size, f.Sync()
+}
+
+// bytes bounds the length of a segment with all chunks of the shard.
+func (w *Writer) bytes() int {
+	lo, hi := w.cfg.Layout.Span(w.cfg.Range)
+	return headerBytes + 4*(hi-lo)*(1+w.arrays) + 2*align*int(w.cfg.Range.Hi-w.cfg.Range.Lo)
+}
+
+// fill encodes a whole segment.
+func (w *Writer) fill(ctx context.Context, out *output, name fileName, s Snapshot, chunks []kintsugi.ChunkID) ([]Entry, error) {
+	out.buffer = segmentHeader{Name: name, Fingerprint: uint64(w.fingerprint), Range: w.cfg.Range}.append(out.buffer)
+	entries := make([]Entry, 0, len(chunks))
 	for _, id := range chunks {
 		values, optimizer := s.Load(id)
 		if err := w.fits(id, values); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		h := recordHeader{
 			Chunk:     id,
@@ -232,26 +239,23 @@ func (w *Writer) writeSegment(ctx context.Context, f vfs.File, name fileName, s 
 			Optimizer: optimizer,
 			Arrays:    w.arrays,
 			Rule:      w.cfg.Rule,
-			Offset:    size + int64(len(w.buffer)),
+			Offset:    out.size + int64(len(out.buffer)),
 		}
-		w.buffer, h = appendRecord(w.buffer, h, values)
+		out.buffer, h = appendRecord(out.buffer, h, values)
 		entries = append(entries, Entry{
 			Chunk: id, Step: s.Step, Offset: h.Offset, Bytes: int64(h.bytes()), CRC: Sum(h.PayloadCRC),
 		})
-		if len(w.buffer) < flushBytes {
+		if len(out.buffer) < flushBytes {
 			continue
 		}
 		if err := context.Cause(ctx); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		if err := flush(); err != nil {
-			return nil, 0, err
+		if err := out.flush(); err != nil {
+			return nil, err
 		}
 	}
-	if err := flush(); err != nil {
-		return nil, 0, err
-	}
-	return entries, size, f.Sync()
+	return entries, nil
 }
 
 // fits says why values are not those of a chunk.

@@ -36,7 +36,7 @@ func (s *State) goOn(found *Found) (Decision, bool) {
 		v.Servers[id] = s.present[id].Member
 		v.Servers[id].Since = v.Number
 	}
-	v.Chains, v.Conductor, v.Reason = next, next[0][0], why
+	v.Continues, v.Chains, v.Conductor, v.Reason = true, next, next[0][0], why
 	return Decision{View: &v, Reason: why}, true
 }
 

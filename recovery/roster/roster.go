@@ -56,6 +56,9 @@ type Joined struct {
 	// Whole is the newest view that took the server into chains and in which it has caught up with all of them, by its own
 	// word; 0: none. A server that a line began with needs no word.
 	Whole kintsugi.ViewNumber
+	// Holds is the line whose state this life has found outside its process: in the memory that the life before it kept there.
+	// 0: none.
+	Holds kintsugi.Line
 }
 
 // Left says that a place is empty: the lease lapsed, or the server said good-bye.
@@ -77,8 +80,9 @@ type Viewed struct {
 
 // Found answers a Decision that asks. It counts for the next Decide only: what is newest does not stay newest.
 type Found struct {
-	Newest Checkpoint
-	Fence  kintsugi.Fence // taken for the view to come
+	Newest    Checkpoint
+	Fence     kintsugi.Fence // taken for the view to come
+	FenceOnly bool           // as the Decision asked: Newest was not looked up
 }
 
 func (Joined) event() {}
@@ -198,7 +202,10 @@ func (s *State) Decide(now time.Time) Decision {
 		return Decision{Again: until, Reason: fmt.Sprintf(
 			"%s; nobody of view %d is left, and its leases must lapse before the next one starts", why, s.view.Number)}
 	}
-	if found == nil {
+	switch on := s.goesOn(); {
+	case on && found == nil:
+		return Decision{Ask: true, FenceOnly: true, Reason: why + "; the line goes on"}
+	case !on && (found == nil || found.FenceOnly):
 		return Decision{Ask: true, Reason: why + "; looking for the newest checkpoint"}
 	}
 	v := s.next(*found, why)
@@ -241,10 +248,32 @@ func (s *State) keeps() kintsugi.Line {
 	return 0
 }
 
+// goesOn reports whether the line of the view can go on in the next one: every server holds its shard still, in the memory of
+// its process or outside of it. All servers are present.
+func (s *State) goesOn() bool {
+	v := s.view
+	if s.cfg.Replicas > 1 || v == nil || v.Keeps != 0 || len(v.Servers) != s.cfg.Servers || !s.placed(v.Chains) {
+		return false
+	}
+	found := false // a lapse alone says nothing of what is held
+	for id := range kintsugi.ServerID(s.cfg.Servers) {
+		j := s.present[id]
+		if s.fate(j) != replaced {
+			continue
+		}
+		if j.Holds != v.Line {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
 // next builds the view that follows. All servers are present.
 //
-// A loss that chains cannot make up for starts a new line, after a partial restore too: a version of the line before has
-// other parameters than the one of the same number that is put together now, and gradients on it must not count.
+// A loss that neither chains nor what servers keep outside of themselves make up for starts a new line, after a partial restore too: a
+// version of the line before has other parameters than the one of the same number that is put together now, and gradients on
+// it must not count.
 func (s *State) next(found Found, why string) *kintsugi.View {
 	v := &kintsugi.View{Number: 1, Fence: found.Fence}
 	from := found.Newest
@@ -264,8 +293,14 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 	}
 	v.Line = line + 1
 	v.Restore, v.RestoreStep = from.Manifest, from.Step
-	v.Keeps = s.keeps()
+	if v.Continues = s.goesOn(); v.Continues {
+		v.Line, v.Restore, v.RestoreStep = s.view.Line, s.view.Restore, s.view.RestoreStep
+	} else {
+		v.Keeps = s.keeps()
+	}
 	switch {
+	case v.Continues:
+		v.Reason = why + ": the line goes on, no step is taken back"
 	case v.Keeps != 0:
 		v.Reason = why + ": what is lost comes back as it was saved last, the rest stays as it is"
 	case from.Manifest == "":
@@ -319,6 +354,8 @@ func (s *State) whyNew() string {
 	switch {
 	case len(lost) == 0:
 		return ""
+	case s.goesOn():
+		return enumerate(lost) + " and found what it held outside its process"
 	case len(back) == 0:
 		return enumerate(lost) + "; what went on meanwhile is unknown"
 	case len(lost) == 1:

@@ -50,9 +50,9 @@ func (w *world) restart(t testing.TB) {
 	}
 }
 
-func (w *world) join(id kintsugi.ServerID, n kintsugi.Incarnation) {
+func (w *world) join(id kintsugi.ServerID, n kintsugi.Incarnation, holds kintsugi.Line) {
 	w.revision++
-	j := Joined{Member: kintsugi.Member{Server: id, Incarnation: n, Address: fmt.Sprintf("host%d:%d", id, n)}, Since: w.revision}
+	j := Joined{Holds: holds, Member: kintsugi.Member{Server: id, Incarnation: n, Address: fmt.Sprintf("host%d:%d", id, n)}, Since: w.revision}
 	if old, ok := w.present[id]; ok {
 		j.Since = old.Since // the new life takes the place over without a gap
 	}
@@ -88,7 +88,11 @@ func (w *world) decide() Decision {
 	d := w.state.Decide(w.now)
 	if d.Ask {
 		w.fence++
-		w.state.Handle(w.now, Found{Newest: w.newest, Fence: w.fence})
+		found := Found{Fence: w.fence, FenceOnly: d.FenceOnly}
+		if !d.FenceOnly {
+			found.Newest = w.newest
+		}
+		w.state.Handle(w.now, found)
 		d = w.state.Decide(w.now)
 	}
 	if d.View != nil {
@@ -110,6 +114,9 @@ func describe(d Decision, now func(time.Time) string) string {
 		if v.Restore != "" {
 			fmt.Fprintf(&b, ", restore %s", v.Restore)
 		}
+		if v.Continues {
+			fmt.Fprint(&b, ", continues")
+		}
 		if v.Keeps != 0 {
 			fmt.Fprintf(&b, ", keeps what servers have of lines from %d on", v.Keeps)
 		}
@@ -130,6 +137,7 @@ func (w *world) command(t testing.TB, line string) string {
 	t.Helper()
 	var id kintsugi.ServerID
 	var n kintsugi.Incarnation
+	var holds kintsugi.Line
 	var in string
 	scan := func(format string, into ...any) bool {
 		got, err := fmt.Sscanf(line, format, into...)
@@ -137,8 +145,10 @@ func (w *world) command(t testing.TB, line string) string {
 	}
 	start := time.Unix(0, 0)
 	switch {
+	case scan("join server/%d incarnation %d holds line %d", &id, &n, &holds):
+		w.join(id, n, holds)
 	case scan("join server/%d incarnation %d", &id, &n):
-		w.join(id, n)
+		w.join(id, n, 0)
 	case scan("leave server/%d", &id):
 		w.leave(id)
 	case scan("whole server/%d", &id):
@@ -256,6 +266,7 @@ func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View
 	rng := rand.New(rand.NewPCG(seed, 0))
 	cfg := Config{Servers: 1 + rng.IntN(4), LapsesForgiven: rng.IntN(2) == 0, Hold: time.Duration(rng.IntN(3)) * time.Second}
 	cfg.Partial = seed%2 == 1
+	outside := seed%3 == 0
 	cfg.Replicas = 1 + rng.IntN(cfg.Servers)
 	w := newWorld(t, cfg)
 	lives := make(map[kintsugi.ServerID]kintsugi.Incarnation)
@@ -264,7 +275,11 @@ func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View
 		switch rng.IntN(8) {
 		case 0, 1, 2:
 			lives[id]++
-			w.join(id, lives[id])
+			holds := kintsugi.Line(0)
+			if w.view != nil && outside {
+				holds = w.view.Line - min(w.view.Line, kintsugi.Line(rng.IntN(2)))
+			}
+			w.join(id, lives[id], holds)
 		case 3:
 			if w.revision%2 == 0 {
 				w.leave(id)
@@ -277,7 +292,7 @@ func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View
 				if rng.IntN(2) == 0 {
 					w.decide()
 				}
-				w.join(id, lives[id])
+				w.join(id, lives[id], 0)
 			}
 		case 5:
 			if w.view != nil {
@@ -329,7 +344,7 @@ func TestViewsFencesAndLinesGrowAndNameOnlyWhoIsPresent(t *testing.T) {
 				}
 			}
 			if before != nil && v.Line == before.Line {
-				checkGoesOn(t, before, v)
+				checkGoesOn(t, w.cfg.Replicas, before, v)
 				return
 			}
 			if before != nil && v.Line < before.Line || w.newest.Manifest != "" && (v.Line <= w.newest.Line || v.Restore != w.newest.Manifest) {
@@ -347,8 +362,10 @@ func TestViewsFencesAndLinesGrowAndNameOnlyWhoIsPresent(t *testing.T) {
 
 // checkGoesOn checks a view on the line of the one before: it takes a shard to nobody who has nothing of it, and reorders
 // nobody.
-func checkGoesOn(t *testing.T, before, v *kintsugi.View) {
-	same := func(id kintsugi.ServerID) bool { return v.Servers[id].Incarnation == before.Servers[id].Incarnation }
+func checkGoesOn(t *testing.T, replicas int, before, v *kintsugi.View) {
+	same := func(id kintsugi.ServerID) bool { // with one replica, what its server holds outside its process
+		return replicas == 1 || v.Servers[id].Incarnation == before.Servers[id].Incarnation
+	}
 	if v.Restore != before.Restore || v.RestoreStep != before.RestoreStep || v.Keeps != before.Keeps {
 		t.Errorf("line %d begins elsewhere: after %+v comes %+v", v.Line, before, v)
 	}
@@ -457,7 +474,7 @@ func TestALineKeepsTheOneBeforeWhereAServerOutlivesIt(t *testing.T) {
 				return
 			}
 			want := kintsugi.Line(0)
-			if before != nil && w.cfg.Partial && w.cfg.Replicas == 1 {
+			if before != nil && w.cfg.Partial && w.cfg.Replicas == 1 && !v.Continues {
 				for i, m := range before.Servers {
 					if v.Servers[i].Incarnation != m.Incarnation {
 						continue
@@ -479,6 +496,54 @@ func TestALineKeepsTheOneBeforeWhereAServerOutlivesIt(t *testing.T) {
 	}
 }
 
+// A line goes on exactly where everybody whose process is another one holds the line's state outside of it.
+func TestALineGoesOnWhereEveryNewLifeHoldsItsState(t *testing.T) {
+	on := 0
+	for seed := range uint64(300) {
+		storm(t, seed, func(w *world, before *kintsugi.View, d Decision) {
+			v := d.View
+			if v == nil || before == nil || w.cfg.Replicas > 1 {
+				return
+			}
+			replaced, without := 0, 0
+			for i, m := range before.Servers {
+				if v.Servers[i].Incarnation != m.Incarnation {
+					replaced++
+					if w.present[kintsugi.ServerID(i)].Holds != before.Line {
+						without++
+					}
+				}
+			}
+			want := replaced > 0 && without == 0 && before.Keeps == 0
+			if v.Continues != want || want && (v.Line != before.Line || v.Keeps != 0 || v.Restore != before.Restore || v.RestoreStep != before.RestoreStep) {
+				t.Errorf("after %+v comes %+v", before, v)
+			}
+			if want {
+				on++
+			}
+		})
+	}
+	if on < 100 {
+		t.Errorf("only %d lines go on: the storm proves nothing", on)
+	}
+}
+
+// An answer without a checkpoint does not begin a line: it would begin it where the one before began, and lose its steps.
+func TestAnAnswerWithoutACheckpointBeginsNoLine(t *testing.T) {
+	w := newWorld(t, Config{Servers: 1})
+	w.join(0, 1, 0)
+	w.decide()
+	w.join(0, 2, 1)
+	if d := w.state.Decide(w.now); !d.Ask || !d.FenceOnly {
+		t.Fatalf("%+v", d)
+	}
+	w.join(0, 3, 0)
+	w.state.Handle(w.now, Found{Fence: 9, FenceOnly: true})
+	if d := w.state.Decide(w.now); !d.Ask || d.FenceOnly || d.View != nil {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestTheSameEventsGiveTheSameDecisions(t *testing.T) {
 	for seed := range uint64(50) {
 		var first, second []Decision
@@ -492,10 +557,10 @@ func TestTheSameEventsGiveTheSameDecisions(t *testing.T) {
 
 func TestAnAnswerCountsForOneDecisionOnly(t *testing.T) {
 	w := newWorld(t, Config{Servers: 2})
-	w.join(0, 1)
+	w.join(0, 1, 0)
 	w.state.Handle(w.now, Found{Newest: Checkpoint{Manifest: "old", Step: 1, Line: 1}, Fence: 1})
 	w.state.Decide(w.now) // waits for server/1
-	w.join(1, 1)
+	w.join(1, 1, 0)
 	if d := w.state.Decide(w.now); !d.Ask {
 		t.Errorf("decided on an old answer: %+v", d)
 	}

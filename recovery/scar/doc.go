@@ -16,7 +16,8 @@
 // The unit of a fraction is the byte. Every step earns 1/C of the bytes of the model, a plan spends what was earned,
 // and what it leaves is kept for the next one. So until step t at most t/C models have been planned, and less
 // by no more than one chunk, whatever the fraction is. A chunk that is larger than what is there is waited for; to
-// take smaller ones in its place would starve it. At most the bytes of two whole models are kept.
+// take smaller ones in its place would starve it. At most the bytes of one model and a chunk are kept,
+// and none from before a run goes on after a failure, so that no plan is a burst.
 //
 // # Age
 //

@@ -29,11 +29,12 @@ const (
 
 // Planner makes the plans of one run. One goroutine owns it.
 type Planner struct {
-	cfg    Config
-	total  int64
-	random *rand.Rand
+	cfg     Config
+	total   int64
+	largest int64 // bytes of a chunk
+	random  *rand.Rand
 
-	// What may be spent, times Period, so that nothing is rounded. Invariant: at least 0 and at most 2·total·Period.
+	// What may be spent, times Period, so that nothing is rounded. Invariant: at least 0 and at most most().
 	credit int64
 	last   kintsugi.Step // of the last plan
 
@@ -66,6 +67,7 @@ func New(cfg Config) (*Planner, error) {
 			return nil, fmt.Errorf("%w: partial checkpoints: chunk %d has %d bytes", kintsugi.ErrUsage, i, b)
 		}
 		p.total += b
+		p.largest = max(p.largest, b)
 	}
 	if n == 0 || cfg.Choice >= choices || cfg.Sample < 0 {
 		return nil, fmt.Errorf("%w: partial checkpoints: %d chunks, chosen by %v, every access in %d", kintsugi.ErrUsage, n, cfg.Choice, cfg.Sample)
@@ -91,6 +93,26 @@ func (p *Planner) Set(period kintsugi.Step, fraction float64) error {
 	return nil
 }
 
+// Begin makes the planner that of a run which stands at a step, with chunks that are saved with their values of the steps in
+// saved. Nothing is on its way, and nothing was earned: a run that goes on after a failure does not save at once what it
+// did not save meanwhile. It panics unless saved has every chunk.
+func (p *Planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
+	if len(saved) != len(p.saved) {
+		panic(fmt.Sprintf("scar: %d saved chunks of %d", len(saved), len(p.saved)))
+	}
+	copy(p.saved, saved)
+	clear(p.inFlight)
+	clear(p.retry)
+	p.last, p.credit = step, 0
+}
+
+// most is the credit that is kept: the bytes of the model, and of a chunk that is waited for. What a store did not take for
+// hours is not made up for in one plan.
+func (p *Planner) most() int64 { return (p.total + p.largest) * int64(p.cfg.Period) }
+
+// earn adds to the credit.
+func (p *Planner) earn(credit int64) { p.credit = min(p.most(), p.credit+credit) }
+
 // Due reports whether a plan should be made at a step.
 func (p *Planner) Due(step kintsugi.Step) bool {
 	interval := p.cfg.Fraction * float64(p.cfg.Period)
@@ -110,8 +132,7 @@ func (p *Planner) Plan(step kintsugi.Step, distances []float64) Plan {
 	if step <= p.last {
 		return plan
 	}
-	period := int64(p.cfg.Period)
-	p.credit = min(2*p.total*period, p.credit+p.total*int64(min(p.cfg.Period, step-p.last)))
+	p.earn(p.total * int64(min(p.cfg.Period, step-p.last)))
 	p.last = step
 	if p.cfg.Choice.NeedsDistances() {
 		for c, d := range distances {
@@ -141,9 +162,12 @@ func (p *Planner) Done(plan Plan, durable bool) {
 		}
 	}
 	if !durable {
-		p.credit = min(2*p.total*int64(p.cfg.Period), p.credit+plan.Bytes*int64(p.cfg.Period))
+		p.earn(plan.Bytes * int64(p.cfg.Period))
 	}
 }
+
+// Bytes returns those of a chunk when it is saved.
+func (p *Planner) Bytes(c kintsugi.ChunkID) int64 { return p.cfg.Bytes[c] }
 
 // SavedStep returns the step whose values are saved of a chunk.
 func (p *Planner) SavedStep(c kintsugi.ChunkID) kintsugi.Step { return p.saved[c] }

@@ -441,3 +441,38 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 		t.Errorf("ParseChoice: %v", err)
 	}
 }
+
+// A planner whose run goes on at a late step owes nothing to the steps before, and a store that was away for long is not
+// followed by a burst.
+func TestNoPlanIsABurst(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(seed)
+		p := planner(t, Config{Bytes: w.bytes, Period: 16, Fraction: 0.125})
+		saved := make([]kintsugi.Step, len(w.bytes))
+		saved[0] = 900
+		p.Begin(1000, saved)
+		if p.Due(1001) || !p.Due(1002) || p.SavedStep(0) != 900 {
+			t.Fatalf("begun at step 1000, saves are due at 1001: %v, at 1002: %v; chunk 0 is saved as of %d", p.Due(1001), p.Due(1002), p.SavedStep(0))
+		}
+		w.step()
+		first := p.Plan(1002, w.distances)
+		if most := w.total / 8; first.Bytes > most {
+			t.Errorf("the first plan after a restore has %d bytes, two steps earn %d", first.Bytes, most)
+		}
+		for step := kintsugi.Step(1004); step <= 3000; step += 2 { // nothing can be saved
+			p.Done(first, false)
+			first = p.Plan(step, w.distances)
+		}
+		p.Done(first, false)
+		sum := int64(0)
+		for range 3 {
+			w.step()
+			plan := p.Plan(p.last+1, w.distances)
+			w.save(p, plan)
+			sum += plan.Bytes
+		}
+		if most := w.total + w.largest + 3*w.total/16; sum > most {
+			t.Errorf("after a store was away for 2000 steps, %d bytes are saved in three steps; a model has %d", sum, w.total)
+		}
+	}
+}

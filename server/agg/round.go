@@ -72,7 +72,7 @@ func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 	if _, known := r.known[t.Push]; known {
 		return Duplicate, ""
 	}
-	if last, ok := r.last[t.Push.Slot]; ok && last.Incarnation == t.Push.Incarnation && t.Push.Compare(last) <= 0 {
+	if r.Released(t.Push) {
 		return Counted, ""
 	}
 	if t.Push.Version > r.released {
@@ -87,6 +87,12 @@ func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 	r.open = append(r.open, t)
 	r.known[t.Push] = false
 	return Open, ""
+}
+
+// Released reports whether a released step is known to have counted p, or a later push of its worker: what Offer calls Counted.
+func (r *Round) Released(p kintsugi.PushID) bool {
+	last, ok := r.last[p.Slot]
+	return ok && last.Incarnation == p.Incarnation && p.Compare(last) <= 0
 }
 
 // tooLate returns why t can no longer be counted, or "".

@@ -24,6 +24,10 @@ type Config struct {
 	Schedule    Schedule
 	Steps       kintsugi.Step // the run ends when this step is released
 	SaveEvery   kintsugi.Step // a checkpoint each so many steps; 0: only at the end
+	Running     Planner       // plans the saves of the running checkpoint; nil: there is none
+
+	// Continues says that the view goes on with the line of the one before, as kintsugi.View: what heads held of gradients may be gone.
+	Continues bool
 
 	// StartGrace is how long the first step of this conductor waits for the workers that are missing,
 	// from the first one's admission. The steps before everyone is there would count other sets.
@@ -104,9 +108,10 @@ type Conductor struct {
 	started bool // every expected worker is in, or the grace is over
 	decided bool // it has decided a step itself
 
-	save saving
-	stop *stop
-	done bool
+	save    saving
+	running *running // nil: there is no running checkpoint
+	stop    *stop
+	done    bool
 
 	// For the next StepEvent.
 	lastRelease time.Time
@@ -154,6 +159,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 		lives:       make(map[kintsugi.Slot]kintsugi.Incarnation),
 		lost:        make(map[kintsugi.ShardID][]kintsugi.Step),
 		save:        saving{every: cfg.SaveEvery},
+		running:     newRunning(cfg),
 		lastRelease: now,
 	}, nil
 }
@@ -229,7 +235,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 		quota: d.Quota, reason: d.Reason, committed: now,
 		stable: make([]*kintsugi.Stable, c.cfg.Shards),
 		commit: kintsugi.Commit{
-			Line: c.cfg.Line, View: c.cfg.View, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,
+			Line: c.cfg.Line, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,
 			Scale: d.Scale, Optimizer: c.cfg.Schedule.At(step), Countable: c.countable(step),
 		},
 	}
@@ -240,6 +246,9 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 	part := c.steering.commit(now, &o.commit) * c.cfg.Consistency.RatePart(len(o.commit.Counted), c.admitted())
 	if rate := &o.commit.Optimizer.LearningRate; part != 1 {
 		*rate = float32(float64(*rate) * part)
+	}
+	if c.save.step == nil && c.running.due(step) {
+		o.commit.Want |= kintsugi.WantSaved
 	}
 	c.open = o
 	c.toAllShards(o.commit)
@@ -260,7 +269,7 @@ func (c *Conductor) release(now time.Time) {
 	if rel.Save {
 		c.save.begin(c.released, c.cfg.Shards)
 	}
-	c.toAllShards(rel)
+	exposure := c.plan(o, rel)
 	rel.Save = false
 	for _, slot := range c.slots() {
 		c.tellReleased(slot, rel)
@@ -270,7 +279,10 @@ func (c *Conductor) release(now time.Time) {
 		c.times.late(r.Push)
 		c.refuse(r)
 	}
-	c.ready.Events = append(c.ready.Events, c.event(now, o))
+	e := c.event(now, o)
+	c.ready.Events = append(c.ready.Events, e)
+	c.ready.Events = append(c.ready.Events, exposure...)
+	c.running.observe(e)
 	c.late, c.lastRelease = 0, now
 	c.admit(now) // whoever waited for this step; then the next one
 }

@@ -37,11 +37,14 @@ func (s *saving) begin(step kintsugi.Step, shards int) {
 // handleSaved notes that a shard's part is durable. When all are, the run manifest may be published.
 func (c *Conductor) handleSaved(now time.Time, m kintsugi.Saved) {
 	if m.Running {
-		c.ready.Events = append(c.ready.Events, kintsugi.CheckpointEvent{
-			Line: c.cfg.Line, Step: m.Step, Running: true, Shard: m.Shard, Chunks: m.Chunks, Distance: m.Distance, Manifest: m.Manifest, Bytes: m.Bytes, Took: m.Took, Err: m.Err,
-		})
+		e := kintsugi.CheckpointEvent{
+			Line: c.cfg.Line, Step: m.Step, Running: true, Shard: m.Shard, Chunks: m.Chunks, Distance: c.running.saved(m), Manifest: m.Manifest, Bytes: m.Bytes, Took: m.Took, Err: m.Err,
+		}
+		c.ready.Events = append(c.ready.Events, e)
+		c.running.observe(e)
 		return
 	}
+	c.running.savedAll(m)
 	if c.save.step == nil || *c.save.step != m.Step || c.save.shards[m.Shard] != nil {
 		return // an answer to an earlier conductor, or a repetition
 	}

@@ -13,6 +13,7 @@ import (
 // answered the first: members that overtook a commit would void the pushes that the commit names.
 func (c *Conductor) ShardConnected(s kintsugi.ShardID) {
 	c.taken[s] = nil
+	c.running.lose(s)
 	take := kintsugi.Take{Line: c.cfg.Line, View: c.cfg.View, Fence: c.cfg.Fence}
 	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: take})
 }
@@ -83,7 +84,10 @@ func (c *Conductor) takeOver(now time.Time) {
 		}
 	}
 	c.round.Remember(c.last.Counted)
-	if next != nil && !c.bytesAreGone(*next) {
+	if next != nil && c.cfg.Continues && !c.everywhere(*next) {
+		next = nil // somebody lacks the gradients that it counts: the step is decided anew, and replaces it where it is applied
+	}
+	if next != nil {
 		commit := *next
 		commit.Fence = c.cfg.Fence
 		c.open = &open{
@@ -96,18 +100,17 @@ func (c *Conductor) takeOver(now time.Time) {
 		c.round.Begin(slot)
 	}
 	c.lastRelease = now
+	c.running.begin(c.released, c.taken)
 	for _, t := range c.taken {
 		c.resend(*t)
 	}
 	c.proceed(now)
 }
 
-// bytesAreGone reports whether a step that is not released must be decided anew: it was decided in an earlier view, and a
-// shard does not know of it, whose head may have taken the bytes of its gradients along. Nobody has read its version, since it
-// was never applied on the whole chain of that shard; those who applied it go back.
-func (c *Conductor) bytesAreGone(next kintsugi.Commit) bool {
-	return next.View != c.cfg.View && slices.ContainsFunc(c.taken, func(t *kintsugi.Taken) bool {
-		return !slices.ContainsFunc(t.Records, func(r kintsugi.Commit) bool { return r.Step == next.Step && r.Decided == next.Decided })
+// everywhere reports whether every shard has applied a commit as it was decided.
+func (c *Conductor) everywhere(m kintsugi.Commit) bool {
+	return !slices.ContainsFunc(c.taken, func(t *kintsugi.Taken) bool {
+		return t.Applied < m.Step || !slices.ContainsFunc(t.Records, func(r kintsugi.Commit) bool { return r.Step == m.Step && r.Decided == m.Decided })
 	})
 }
 

@@ -29,9 +29,8 @@ type durations struct {
 	filled    map[kintsugi.Slot]kintsugi.Step
 
 	grid  grid
-	seen  []int   // rows of the fit, as indices of knots
-	fresh bool    // the fit is that of the samples
-	full  float64 // when the newest step began in which everybody was seen; −∞: never
+	seen  []int // rows of the fit, as indices of knots
+	fresh bool  // the fit is that of the samples
 
 	change change
 }
@@ -53,7 +52,7 @@ const (
 )
 
 func newDurations(memory float64, interrupt bool) *durations {
-	return &durations{keep: 1 - 1/memory, interrupt: interrupt, full: math.Inf(-1), filled: make(map[kintsugi.Slot]kintsugi.Step)}
+	return &durations{keep: 1 - 1/memory, interrupt: interrupt, filled: make(map[kintsugi.Slot]kintsugi.Step)}
 }
 
 // knotsFor returns the quotas of which durations are kept: all of them, or with many members those near both
@@ -79,7 +78,7 @@ func (d *durations) resize(m int) {
 		return
 	}
 	old := *d
-	d.n, d.fresh, d.full = m, false, math.Inf(-1)
+	d.n, d.fresh = m, false
 	d.knots = knotsFor(m)
 	d.knotOf = make([]int, m+1)
 	for k := range d.knotOf {
@@ -186,9 +185,6 @@ func (d *durations) arrive(slot kintsugi.Slot, version kintsugi.Step, at float64
 		it := &d.open[i]
 		it.arrived++
 		d.add(it.h, it.arrived, at-it.released)
-		if it.arrived == d.n {
-			d.full = it.released
-		}
 	}
 }
 

@@ -10,11 +10,12 @@ import (
 const (
 	timeMemory  = 30.0 // steps over which times are averaged
 	paperMemory = 5.0  // the paper's window
-	exploring   = 0.02 // greatest share of the time that looking at slow workers may take
+	looking     = 0.01 // greatest share of the time that looking at slow workers may take
 	alarmed     = 0.1  // the same when a change has been noticed, which may be an error
+	worth       = 0.25 // of what more gradients could gain, the greatest part that looking may take
+	doubt       = 4.0  // times as much variance as was seen, if it was long ago
 	lossRose    = 1.01 // of the paper's guard
 	patient     = 4.0  // times as long as expected
-	warm        = 20   // steps before it is believed that no quota gains anything
 )
 
 // dynamic is DBW with the secant curvature and the gain over a horizon: it takes the quota with the largest
@@ -25,6 +26,8 @@ type dynamic struct {
 	joint   bool // it chooses the learning rate too
 	moments moments
 	secant  secant
+	looked  float64 // when workers were looked at that are not waited for
+	reach   int     // how far the newest look reached; 0: it reached all
 }
 
 func newDynamic(name string, interrupt bool) *dynamic {
@@ -74,9 +77,8 @@ func (d *dynamic) choose(r Release) Choice {
 	case n == 1:
 		return d.chosen(r, 1, "the only member")
 	case !d.secant.known() || !d.durations.known():
+		d.looked = r.At // the share of the time counts from here
 		return d.chosen(r, firstQuota(n), fmt.Sprintf("%d of %d: to begin with, while nothing is known", firstQuota(n), n))
-	case d.explores(r):
-		return d.chosen(r, n, fmt.Sprintf("all %d, to see how slow the slow ones are", n))
 	}
 	rate := 1.0
 	k := d.best(n, func(k int) float64 { return e.At(r.part(k)).Gain(k) / d.expect(k) })
@@ -85,19 +87,18 @@ func (d *dynamic) choose(r Release) Choice {
 	}
 	k = min(k, 2*d.durations.reach()) // beyond it there is only hope, which is tried step by step
 	all := e.At(rate * r.part(n))
+	look := d.looks(r, e, k)
 	e = e.At(rate * r.part(k))
 	c := Choice{}
-	switch gain := e.Gain(k); {
-	case gain <= 0 && d.secant.progress.steps < warm:
-		c = d.chosen(r, firstQuota(n), fmt.Sprintf("%d of %d: to begin with, while little is known", firstQuota(n), n))
-	case gain <= 0:
-		c = d.chosen(r, n, fmt.Sprintf("all %d: the gradient is too noisy for any other quota to gain", n))
-	case k == 1 && d.moments.sinceVariance >= gradMemory:
+	switch {
+	case look > k:
+		c = d.chosen(r, look, fmt.Sprintf("%d instead of %d, to see how slow the others are", look, k))
+	case k == 1 && d.doubts(r, e):
 		c = d.chosen(r, 2, "2 instead of 1, to see how much gradients differ")
 	case k == n:
-		c = d.chosen(r, n, fmt.Sprintf("all %d: %.2g in %.2g s", n, gain, d.expect(n)))
+		c = d.chosen(r, n, fmt.Sprintf("all %d: %.2g in %.2g s", n, e.Gain(n), d.expect(n)))
 	default:
-		c = d.chosen(r, k, fmt.Sprintf("%d of %d: %.2g in %.2g s, all %.2g in %.2g s", k, n, gain, d.expect(k), all.Gain(n), d.expect(n)))
+		c = d.chosen(r, k, fmt.Sprintf("%d of %d: %.2g in %.2g s, all %.2g in %.2g s", k, n, e.Gain(k), d.expect(k), all.Gain(n), d.expect(n)))
 	}
 	c.Estimate, c.Rate = e, rate
 	return c
@@ -105,29 +106,44 @@ func (d *dynamic) choose(r Release) Choice {
 
 // firstQuota returns how many are waited for to begin with: enough to see how gradients differ, few enough not to wait for
 // the slow ones before anything is known of them.
-func firstQuota(n int) int { return max(2, n/4) }
+func firstQuota(n int) int { return max(2, n/8) }
 
-// explores reports whether it is time to wait for everybody once, because something has changed or nobody knows
-// any more how slow the slow ones are. It never takes more than a small share of the time. Where busy workers
-// are not interrupted, the slow ones are seen anyway.
-func (d *dynamic) explores(r Release) bool {
-	t := d.durations
-	if !t.interrupt {
-		return false
+// looks returns a quota larger than k if it is time to see how slow the workers are that k does not wait for, else k. Only
+// interrupted workers have to be looked at: others finish, and are seen. The looks reach twice as far each time, to
+// all, and then begin anew. What they cost never exceeds a small share of the time, nor a part of what more
+// gradients could gain if they took no time.
+func (d *dynamic) looks(r Release, e Estimate, k int) int {
+	n := r.Members
+	if !d.durations.interrupt || k >= n {
+		d.looked, d.reach = r.At, 0
+		return k
 	}
-	if math.IsInf(t.full, -1) { // the share of time counts from here
-		t.full = r.At
-	}
-	share := exploring
+	d.reach = max(d.reach, k)
+	far := min(n, 2*d.reach)
+	gain := func(k int) float64 { return e.At(r.part(k)).Gain(k) }
+	share := looking
 	if d.changed {
 		share = alarmed
 	}
-	if (r.At-t.full)*share >= t.at(d.last, r.Members) {
-		d.changed = false
-		t.full = r.At
-		return true
+	share = min(share, worth*(gain(n)/gain(k)-1))
+	cost := d.expect(far) - d.expect(k)
+	if !((r.At-d.looked)*share >= cost) {
+		return k
 	}
-	return false
+	if d.looked, d.reach = r.At, far; far == n {
+		d.changed, d.reach = false, 0
+	}
+	return far
+}
+
+// doubts reports whether it is time to see again how much gradients differ, of which steps of one gradient say nothing:
+// when more noise than was seen would ask for more gradients.
+func (d *dynamic) doubts(r Release, e Estimate) bool {
+	if float64(d.moments.sinceVariance) < max(gradMemory, aheadShare*d.secant.progress.steps) {
+		return false
+	}
+	e.Variance *= doubt
+	return e.At(r.part(2)).Gain(2)/d.expect(2) > e.At(r.part(1)).Gain(1)/d.expect(1)
 }
 
 // bestPair returns the quota and the part of the learning rate that gain most per second together. Progress

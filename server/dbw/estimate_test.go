@@ -153,8 +153,11 @@ func TestGainOneStepAhead(t *testing.T) {
 		}
 	}
 	e.Horizon, e.Progress = 20, 1
-	if got, want := e.Gain(4), 1-8.0/(2*1.5)/(4*20); math.Abs(got-want) > 1e-12 {
+	if got, want := e.Gain(4), 20/(20+8.0/(2*1.5)/4); math.Abs(got-want) > 1e-12 {
 		t.Errorf("gain over 20 steps is %v, want %v", got, want)
+	}
+	if e.Progress = 0; e.Gain(4) != 0 {
+		t.Errorf("gain without progress is %v", e.Gain(4))
 	}
 }
 

@@ -21,15 +21,22 @@ type Estimate struct {
 //
 //	G(k) = (η − Lη²/2)·S − (Lη²/2)·V/k.
 //
-// Over a horizon of H steps it is G(k) = R − Φ/(k·H), with the measured progress R and the height of the noise
-// floor Φ/k = ηV/(2(2 − ηL)·k), to which a run with quota k rises once and no further: what noise adds to the
-// loss in one step, later steps take off again, so that counting it in each would make every quota too large.
+// Over a horizon of H steps it is
+//
+//	G(k) = R·H / (H + Φ/(k·R)),
+//
+// with the measured progress R and the height of the noise floor Φ/k = ηV/(2(2 − ηL)·k), to which a run with quota k
+// rises once and no further: what noise adds to the loss in one step, later steps take off again, so that counting it
+// in each would make every quota too large. Φ/(k·R) is how many steps more the run needs to make up for it.
 func (e Estimate) Gain(k int) float64 {
 	if e.Horizon == 0 {
 		half := e.Curvature * e.Rate * e.Rate / 2
 		return (e.Rate-half)*e.Square - half*e.Variance/float64(k)
 	}
-	return e.Progress - e.floor()/(float64(k)*e.Horizon)
+	if e.Progress <= 0 {
+		return 0 // and not a number divided by zero
+	}
+	return e.Progress / (1 + e.floor()/(float64(k)*e.Progress*e.Horizon))
 }
 
 // At returns the estimate for a part of the learning rate: progress is in proportion to it.

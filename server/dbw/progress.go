@@ -31,7 +31,7 @@ func (p *progress) value() float64 {
 
 const (
 	gradMemory  = 20.0    // steps over which gradients are averaged
-	windowShare = 1.0 / 3 // of all steps, the window of progress
+	windowShare = 1.0 / 6 // of all steps, the window of progress
 	aheadShare  = 0.25    // of all steps, how far ahead the gain looks
 	benefit     = 0.5     // standard errors of the doubt
 )

@@ -274,7 +274,7 @@ func (w *chains) enter() {
 	c := w.hosts[w.view.Conductor]
 	w.fence++
 	core, err := conductor.New(conductor.Config{
-		Line: 1, View: w.view.Number, Fence: w.fence, Shards: len(w.view.Chains), Slots: len(w.hands), Steps: w.steps,
+		Line: 1, View: w.view.Number, Continues: w.view.Number > 1, Fence: w.fence, Shards: len(w.view.Chains), Slots: len(w.hands), Steps: w.steps,
 		Consistency: agg.Config{Lead: kintsugi.Infinite}, Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 1},
 	}, w.clock)
 	if err != nil {
@@ -305,9 +305,6 @@ func (h *host) enter(v kintsugi.View) {
 		switch old := left[id]; {
 		case old != nil && last.Number >= v.Servers[h.id].Since:
 			n.core, n.now, n.next, n.sum = old.core.GoOn(v.Number, follows, after), old.now, old.next, old.sum
-			for _, p := range n.core.Holds() {
-				n.held[p] = old.held[p]
-			}
 		case v.Servers[h.id].Since == 0:
 			n.core = shard.New(id, 1, 1, v.Number, 0)
 			n.core.Place(follows, after)

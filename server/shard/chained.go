@@ -2,7 +2,6 @@ package shard
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server/chain"
@@ -20,38 +19,6 @@ func (r *Replica) Whole() bool { return !r.lacking }
 
 // Follows reports whether r obeys a replica before it and not the conductor.
 func (r *Replica) Follows() bool { return r.follows }
-
-// GoOn returns the replica that stands where r stands, in a later view of the same line. What was being applied has to be
-// begun again, and whoever pushes has to begin again. A head keeps the gradients that it holds whole: the open
-// step may count them. r is not used afterwards.
-func (r *Replica) GoOn(view kintsugi.ViewNumber, follows, after bool) *Replica {
-	next := New(r.id, 1, r.line, view, r.released)
-	next.empty, next.most, next.interval, next.lacking = r.empty, r.most, r.interval, r.lacking
-	next.promised, next.applied, next.records, next.answer = r.promised, r.applied, r.records, r.answer
-	next.Place(follows, after)
-	if follows || r.follows {
-		return next // an update that was not applied is sent again
-	}
-	next.open = r.open
-	for p, complete := range r.held {
-		if complete {
-			next.held[p] = true
-		}
-	}
-	return next
-}
-
-// Holds lists the pushes that r holds whole, in order.
-func (r *Replica) Holds() []kintsugi.PushID {
-	var list []kintsugi.PushID
-	for p, complete := range r.held {
-		if complete {
-			list = append(list, p)
-		}
-	}
-	slices.SortFunc(list, kintsugi.PushID.Compare)
-	return list
-}
 
 // decided returns the fence of the decision of the newest step that is applied here.
 func (r *Replica) decided() kintsugi.Fence { return r.decidedAt(r.applied) }

@@ -30,7 +30,7 @@ type Ready struct {
 	Publish *kintsugi.Step            // this applied version may be read from now on
 	Apply   *kintsugi.Commit          // start applying; report Applied when done
 	Save    *kintsugi.Step            // save this released version to the checkpoint, in the background
-	Run     *kintsugi.Step            // save some chunks of this one for the running checkpoint; report Ran
+	Run     *Run                      // save chunks of it for the running checkpoint; report Ran
 	Down    []kintsugi.ChainMessage   // to the replica after this one, if it is connected
 	Replies []kintsugi.ReplicaMessage // to the conductor; of a replica that is no head, to the one before it
 	Done    *kintsugi.Done            // the run is over
@@ -51,7 +51,7 @@ type Replica struct {
 	link    chain.Link
 
 	standing kintsugi.Standing
-	lost     []kintsugi.Step // Lost: by chunk, the version that came back
+	have     []kintsugi.Step // by chunk, the version that is in the running checkpoint; nil: there is none
 
 	open     *kintsugi.Commit // accepted and not applied yet
 	applying bool
@@ -65,11 +65,7 @@ type Replica struct {
 	saving map[kintsugi.Step]bool // saves under way
 	saved  *kintsugi.Saved        // the newest that went well, kept for a repetition
 
-	interval kintsugi.Step // between two saves for the running checkpoint; 0: there are none
-	running  bool          // one is under way
-	due      bool          // one was due meanwhile
-	pause    int           // after the newest failure: how many that are due are left out
-	skip     int           // of them, still to be left out
+	running *Run // the save for the running checkpoint that is under way; nil: none
 
 	ready Ready
 }
@@ -160,7 +156,7 @@ func (r *Replica) take(m kintsugi.Take) bool {
 func (r *Replica) state() kintsugi.Taken {
 	t := kintsugi.Taken{
 		Shard: r.id, Fence: r.promised, Applied: r.applied, Released: r.released, Records: slices.Clone(r.records),
-		Standing: r.standing, Saved: r.lost,
+		Standing: r.standing, Saved: slices.Clone(r.have),
 	}
 	if r.open != nil {
 		t.Records = append(t.Records, *r.open)
@@ -176,8 +172,8 @@ func (r *Replica) commit(m kintsugi.Commit) {
 		return // released long ago, or a step whose predecessor this shard has not seen: Taken tells the conductor
 	case r.open != nil && r.open.Decided >= m.Decided:
 		r.open.Fence = m.Fence // the same decision under a later fence
-	case r.open == nil && r.applied == m.Step && r.answer.Step == m.Step && r.answer.Decided >= m.Decided:
-		r.answer.Fence = m.Fence
+	case r.open == nil && r.applied == m.Step && r.answer.Step == m.Step && r.decided() >= m.Decided:
+		r.answer.Fence, r.answer.Decided = m.Fence, r.decided()
 		r.down(m)
 		r.reply(r.answer)
 		return
@@ -246,7 +242,7 @@ func (r *Replica) release(m kintsugi.Released) {
 		r.sweep()
 		r.ready.Publish = &m.Step
 		wish := m
-		wish.Save = false
+		wish.Save, wish.Run = false, nil // heads save
 		r.down(wish)
 	default:
 		return
@@ -254,8 +250,8 @@ func (r *Replica) release(m kintsugi.Released) {
 	if m.Save && !r.follows {
 		r.save(m.Step)
 	}
-	if r.ready.Publish != nil {
-		r.run()
+	if r.ready.Publish != nil && len(m.Run) > 0 && !r.follows {
+		r.run(m)
 	}
 }
 
@@ -279,6 +275,9 @@ func (r *Replica) Saved(s kintsugi.Saved) {
 	delete(r.saving, s.Step)
 	if s.Err == "" {
 		r.saved = &s
+		for i := range r.have {
+			r.have[i] = max(r.have[i], s.Step)
+		}
 	}
 	r.reply(s)
 }

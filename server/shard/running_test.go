@@ -117,88 +117,64 @@ func TestPushesStayBehindOnTheirLine(t *testing.T) {
 	}
 }
 
-func TestSavesForTheRunningCheckpointNeverMeet(t *testing.T) {
-	r := taken(t)
-	r.SaveRunning(2)
-	asked := func(n kintsugi.Step) bool {
-		t.Helper()
-		hold(t, r, push(0, n-1))
-		r.Handle(commit(1, 1, n, push(0, n-1)))
-		r.Applied(1, nil, 0, 0, 0)
-		r.Ready()
-		r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: n})
-		run := r.Ready().Run
-		if run != nil && *run != n {
-			t.Errorf("version %d is to be saved when %d is released", *run, n)
-		}
-		return run != nil
-	}
-	var got []bool
-	for n := kintsugi.Step(1); n <= 5; n++ { // the save of step 2 takes long; that of 4 is due meanwhile
-		got = append(got, asked(n))
-	}
-	r.Ran(kintsugi.Saved{Shard: 3, Step: 2, Running: true, Chunks: 1})
-	if told := r.Ready().Replies; len(told) != 1 {
-		t.Errorf("it tells %+v of a save", told)
-	}
-	got = append(got, asked(6))
-	r.Ran(kintsugi.Saved{Shard: 3, Step: 6, Running: true})
-	if told := r.Ready().Replies; len(told) != 0 {
-		t.Errorf("nothing was worth saving, and it tells %+v", told)
-	}
-	got = append(got, asked(7), asked(8))
-	if want := []bool{false, true, false, false, false, true, false, true}; !reflect.DeepEqual(got, want) {
-		t.Errorf("saves are asked for at steps 1 to 8: %v, want %v", got, want)
-	}
+// planned releases a step with the wish to save chunks, and returns what is owed then.
+func planned(t *testing.T, r *shard.Replica, n kintsugi.Step, save bool, chunks ...kintsugi.ChunkID) shard.Ready {
+	t.Helper()
+	hold(t, r, push(0, n-1))
+	r.Handle(commit(1, 1, n, push(0, n-1)))
+	r.Applied(1, nil, 0, 0, 0)
+	r.Ready()
+	r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: n, Save: save, Run: chunks})
+	return r.Ready()
 }
 
-func TestAStoreThatFailsIsAskedMoreAndMoreRarely(t *testing.T) {
+func TestChunksAreSavedAsTheConductorHasPlanned(t *testing.T) {
 	r := taken(t)
-	r.SaveRunning(1)
-	var asked []kintsugi.Step
-	for n := kintsugi.Step(1); n <= 300; n++ {
-		hold(t, r, push(0, n-1))
-		r.Handle(commit(1, 1, n, push(0, n-1)))
-		r.Applied(1, nil, 0, 0, 0)
-		r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: n})
-		if ready := r.Ready(); ready.Run != nil {
-			asked = append(asked, n)
-			m := kintsugi.Saved{Shard: 3, Step: n, Running: true, Err: "away"}
-			if n >= 247 { // it is back
-				m.Err, m.Chunks = "", 1
-			}
-			r.Ran(m)
-		}
+	r.Holds([]kintsugi.Step{0, 0, 0})
+	if ready := planned(t, r, 1, false); ready.Run != nil {
+		t.Errorf("nothing is planned: %+v", ready.Run)
 	}
-	want := []kintsugi.Step{1, 3, 7, 15, 31, 63, 127, 191, 255}
-	for n := kintsugi.Step(256); n <= 300; n++ {
-		want = append(want, n)
+	ready := planned(t, r, 2, false, 0, 2)
+	if want := (&shard.Run{Step: 2, Chunks: []kintsugi.ChunkID{0, 2}}); !reflect.DeepEqual(ready.Run, want) {
+		t.Fatalf("%+v, want %+v", ready.Run, want)
 	}
-	if !reflect.DeepEqual(asked, want) {
-		t.Errorf("saves are asked for at %v, want %v", asked, want)
+	r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: 2, Run: []kintsugi.ChunkID{0, 2}})
+	if ready := r.Ready(); ready.Run != nil {
+		t.Errorf("a repetition is saved again: %+v", ready.Run)
+	}
+	ready = planned(t, r, 3, false, 1) // of a conductor that has taken over: the save before is under way
+	if len(ready.Replies) != 1 || ready.Replies[0].(kintsugi.Saved).Err == "" || ready.Run != nil {
+		t.Errorf("two saves meet: %+v", ready)
+	}
+	done := kintsugi.Saved{Shard: 3, Step: 2, Running: true, Chunks: 2}
+	r.Ran(done)
+	if told := r.Ready().Replies; len(told) != 1 || told[0] != kintsugi.ReplicaMessage(done) {
+		t.Errorf("it tells %+v", told)
+	}
+	if ready := planned(t, r, 4, false, 1); ready.Run == nil {
+		t.Error("the save has ended, and the next is not made")
+	}
+	r.Ran(kintsugi.Saved{Shard: 3, Step: 4, Running: true, Chunks: 1, Err: "no space left"})
+	r.Ready()
+	if _, told := begun(t, r); !reflect.DeepEqual(told.Saved, []kintsugi.Step{2, 0, 2}) {
+		t.Errorf("versions %v are saved; want 2 of the first and the last chunk, and what it began with", told.Saved)
 	}
 }
 
 func TestChunksAreNotSavedBesideAFullSave(t *testing.T) {
 	r := taken(t)
-	r.SaveRunning(2)
-	released := func(n kintsugi.Step, save bool) shard.Ready {
-		hold(t, r, push(0, n-1))
-		r.Handle(commit(1, 1, n, push(0, n-1)))
-		r.Applied(1, nil, 0, 0, 0)
-		r.Ready()
-		r.Handle(kintsugi.Released{Line: 1, Fence: 1, Step: n, Save: save})
-		return r.Ready()
+	r.Holds([]kintsugi.Step{0, 0, 0})
+	if ready := planned(t, r, 1, true); ready.Save == nil || ready.Run != nil {
+		t.Errorf("at step 1: %+v", ready)
 	}
-	released(1, false)
-	if ready := released(2, true); ready.Save == nil || ready.Run != nil {
-		t.Errorf("at step 2: %+v", ready)
+	if ready := planned(t, r, 2, false, 1); ready.Run != nil || len(ready.Replies) != 1 || ready.Replies[0].(kintsugi.Saved).Err == "" {
+		t.Errorf("at step 2, while version 1 is being saved: %+v", ready)
 	}
-	if ready := released(3, false); ready.Run != nil {
-		t.Errorf("at step 3, while version 2 is being saved: %+v", ready)
+	r.Saved(kintsugi.Saved{Shard: 3, Step: 1})
+	if ready := planned(t, r, 3, false, 1); ready.Run == nil || ready.Run.Step != 3 {
+		t.Errorf("at step 3: %+v", ready)
 	}
-	r.Saved(kintsugi.Saved{Shard: 3, Step: 2})
-	if ready := released(4, false); ready.Run == nil || *ready.Run != 4 {
-		t.Errorf("at step 4: %+v", ready)
+	if _, told := begun(t, r); !reflect.DeepEqual(told.Saved, []kintsugi.Step{1, 1, 1}) {
+		t.Errorf("versions %v are saved, want all of 1", told.Saved)
 	}
 }

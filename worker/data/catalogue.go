@@ -36,6 +36,11 @@ type source struct {
 	folder string // in the data directory, where Fetch puts it
 	url    string // the files are at url + name
 	files  []file
+
+	// images reads the set from a data directory; nil: four IDX files, or a text. archive is the name of the one file that
+	// it reads first, if it does.
+	images  func(s *source, dir string) (*ImageSet, error)
+	archive string
 }
 
 // file is one file as its publisher made it.
@@ -45,7 +50,7 @@ type file struct {
 	sha256 string
 }
 
-// sources is read only. The two sets to download use the same names for their files, so that each needs a
+// sources is read only. The sets to download in IDX format use the same names for their files, so that each needs a
 // folder of its own.
 var sources = []source{
 	{
@@ -94,6 +99,28 @@ var sources = []source{
 			{"t10k-images-idx3-ubyte.gz", 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"},
 			{"t10k-labels-idx1-ubyte.gz", 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"},
 		},
+	},
+	{
+		info: Info{
+			Name:        "cifar10",
+			Description: "50,000 + 10,000 photographs of 10 kinds of things, 32x32 in colour (CIFAR-10, binary version)",
+			Licence:     "none stated; cite Krizhevsky (2009)",
+		},
+		folder: "cifar10",
+		url:    "https://www.cs.toronto.edu/~kriz/",
+		files: []file{
+			{"cifar-10-binary.tar.gz", 170052171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
+		},
+		images: openCIFAR, archive: "cifar-10-binary.tar.gz",
+	},
+	{
+		info: Info{
+			Name:        "cifar10-jpeg",
+			Description: "CIFAR-10, JPEG re-encoded: an archive cifar10-jpeg.tar.gz of files train/CLASS/NUMBER.jpg and test/CLASS/NUMBER.jpg",
+			Licence:     "none stated; cite Krizhevsky (2009)",
+		},
+		folder: "cifar10",
+		images: openCIFAR, archive: "cifar10-jpeg.tar.gz",
 	},
 	{
 		info: Info{

@@ -72,6 +72,14 @@ func (im *Images) Head(n int) *Images {
 	return &head
 }
 
+// split returns the first n images and the others. Both share memory with im.
+func (im *Images) split(n int) (first, rest *Images) {
+	first = im.Head(n)
+	after := *im
+	after.N, after.Pixels, after.Labels = im.N-first.N, im.Pixels[len(first.Pixels):], im.Labels[first.N:]
+	return first, &after
+}
+
 // ImageSet is a named set of images.
 type ImageSet struct {
 	Name  string

@@ -18,6 +18,9 @@ import (
 //	digits, text    generated; dir is not used
 //	shakespeare     the file as published, in dir or in the folder that Fetch made in dir
 //	mnist, fashion  the four files as published, compressed or not, in dir or in the folder that Fetch made in dir
+//	cifar10         the archive as published, or the *.bin files in it, compressed or not, in dir or in its folder cifar10
+//	cifar10-jpeg    cifar10-jpeg.tar.gz in dir or in its folder cifar10: JPEG files that are named train/CLASS/NUMBER.jpg
+//	                and test/CLASS/NUMBER.jpg; the first images are the first of each class
 //	idx             four IDX files in dir, named as those of MNIST or with "train" or "test" (or "t10k"), and
 //	                "images" or "labels", in their names
 //
@@ -48,14 +51,29 @@ func (s *source) open(dir string) (*Set, error) {
 	case s.info.Text:
 		return s.openText(dir)
 	}
-	set, err := s.openImages(dir)
+	read := s.images
+	if read == nil {
+		read = openIDX
+	}
+	set, err := read(s, dir)
 	if err != nil {
 		return nil, err
 	}
 	return set.Set(), nil
 }
 
-func (s *source) openImages(dir string) (*ImageSet, error) {
+// place returns the set's own folder in dir, or dir if there is none, and the names in it.
+func (s *source) place(dir string) (place string, names []string, err error) {
+	names, err = list(dir)
+	if err != nil || !slices.Contains(names, s.folder) {
+		return dir, names, err
+	}
+	place = filepath.Join(dir, s.folder)
+	names, err = list(place)
+	return place, names, err
+}
+
+func openIDX(s *source, dir string) (*ImageSet, error) {
 	paths, err := s.locate(dir)
 	if err != nil {
 		return nil, err

@@ -89,16 +89,10 @@ func newTextSet(name string, text []byte) (*Set, error) {
 
 // openText reads the one file of a text set from dir, or from the set's own folder in dir.
 func (s *source) openText(dir string) (*Set, error) {
-	names, err := list(dir)
+	file := s.files[0].name
+	place, names, err := s.place(dir)
 	if err != nil {
 		return nil, err
-	}
-	file, place := s.files[0].name, dir
-	if slices.Contains(names, s.folder) {
-		place = filepath.Join(dir, s.folder)
-		if names, err = list(place); err != nil {
-			return nil, err
-		}
 	}
 	if !slices.Contains(names, file) {
 		return nil, fmt.Errorf("%w: %s: there is no %s%s", kintsugi.ErrUsage, place, file, s.advice(dir))

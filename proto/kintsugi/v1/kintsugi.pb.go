@@ -907,6 +907,7 @@ type RunEvent struct {
 	//	*RunEvent_Checkpoint
 	//	*RunEvent_Done
 	//	*RunEvent_Partial
+	//	*RunEvent_Exposure
 	Kind          isRunEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -985,6 +986,15 @@ func (x *RunEvent) GetPartial() *PartialEvent {
 	return nil
 }
 
+func (x *RunEvent) GetExposure() *ExposureEvent {
+	if x != nil {
+		if x, ok := x.Kind.(*RunEvent_Exposure); ok {
+			return x.Exposure
+		}
+	}
+	return nil
+}
+
 type isRunEvent_Kind interface {
 	isRunEvent_Kind()
 }
@@ -1005,6 +1015,10 @@ type RunEvent_Partial struct {
 	Partial *PartialEvent `protobuf:"bytes,4,opt,name=partial,proto3,oneof"`
 }
 
+type RunEvent_Exposure struct {
+	Exposure *ExposureEvent `protobuf:"bytes,5,opt,name=exposure,proto3,oneof"`
+}
+
 func (*RunEvent_Step) isRunEvent_Kind() {}
 
 func (*RunEvent_Checkpoint) isRunEvent_Kind() {}
@@ -1012,6 +1026,8 @@ func (*RunEvent_Checkpoint) isRunEvent_Kind() {}
 func (*RunEvent_Done) isRunEvent_Kind() {}
 
 func (*RunEvent_Partial) isRunEvent_Kind() {}
+
+func (*RunEvent_Exposure) isRunEvent_Kind() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1464,7 +1480,6 @@ type Commit struct {
 	Optimizer     *Optimizer             `protobuf:"bytes,7,opt,name=optimizer,proto3" json:"optimizer,omitempty"`
 	Countable     []*Countable           `protobuf:"bytes,8,rep,name=countable,proto3" json:"countable,omitempty"`
 	Want          uint32                 `protobuf:"varint,9,opt,name=want,proto3" json:"want,omitempty"`
-	View          uint64                 `protobuf:"varint,10,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1558,13 +1573,6 @@ func (x *Commit) GetCountable() []*Countable {
 func (x *Commit) GetWant() uint32 {
 	if x != nil {
 		return x.Want
-	}
-	return 0
-}
-
-func (x *Commit) GetView() uint64 {
-	if x != nil {
-		return x.View
 	}
 	return 0
 }
@@ -1765,7 +1773,7 @@ type Taken struct {
 	Released      uint64                 `protobuf:"varint,4,opt,name=released,proto3" json:"released,omitempty"`
 	Records       []*Commit              `protobuf:"bytes,5,rep,name=records,proto3" json:"records,omitempty"`
 	Standing      uint32                 `protobuf:"varint,6,opt,name=standing,proto3" json:"standing,omitempty"`
-	Saved         []uint64               `protobuf:"varint,7,rep,packed,name=saved,proto3" json:"saved,omitempty"` // by chunk, if standing is lost
+	Saved         []uint64               `protobuf:"varint,7,rep,packed,name=saved,proto3" json:"saved,omitempty"` // by chunk, if there is a running checkpoint
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1909,7 +1917,7 @@ func (x *Adopt) GetStep() uint64 {
 	return 0
 }
 
-// Products are packed by chunk; the last two are empty unless the commit asked for them.
+// Products are packed by chunk; all but the first are empty unless the commit asked for them.
 type Stable struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Shard               uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -1921,7 +1929,9 @@ type Stable struct {
 	ApplyNanos          int64                  `protobuf:"varint,7,opt,name=apply_nanos,json=applyNanos,proto3" json:"apply_nanos,omitempty"`
 	Pushed              uint64                 `protobuf:"varint,8,opt,name=pushed,proto3" json:"pushed,omitempty"`
 	Pulled              uint64                 `protobuf:"varint,9,opt,name=pulled,proto3" json:"pulled,omitempty"`
-	Decided             uint64                 `protobuf:"varint,10,opt,name=decided,proto3" json:"decided,omitempty"`
+	SquaredSaved        []float64              `protobuf:"fixed64,10,rep,packed,name=squared_saved,json=squaredSaved,proto3" json:"squared_saved,omitempty"`
+	DotSaved            []float64              `protobuf:"fixed64,11,rep,packed,name=dot_saved,json=dotSaved,proto3" json:"dot_saved,omitempty"`
+	Decided             uint64                 `protobuf:"varint,12,opt,name=decided,proto3" json:"decided,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -2017,6 +2027,20 @@ func (x *Stable) GetPulled() uint64 {
 		return x.Pulled
 	}
 	return 0
+}
+
+func (x *Stable) GetSquaredSaved() []float64 {
+	if x != nil {
+		return x.SquaredSaved
+	}
+	return nil
+}
+
+func (x *Stable) GetDotSaved() []float64 {
+	if x != nil {
+		return x.DotSaved
+	}
+	return nil
 }
 
 func (x *Stable) GetDecided() uint64 {
@@ -2230,6 +2254,7 @@ type Released struct {
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Counted       []*PushID              `protobuf:"bytes,4,rep,name=counted,proto3" json:"counted,omitempty"`
 	Save          bool                   `protobuf:"varint,5,opt,name=save,proto3" json:"save,omitempty"`
+	Run           []uint32               `protobuf:"varint,6,rep,packed,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2297,6 +2322,13 @@ func (x *Released) GetSave() bool {
 		return x.Save
 	}
 	return false
+}
+
+func (x *Released) GetRun() []uint32 {
+	if x != nil {
+		return x.Run
+	}
+	return nil
 }
 
 type Refused struct {
@@ -2429,7 +2461,6 @@ type Saved struct {
 	Err           string                 `protobuf:"bytes,6,opt,name=err,proto3" json:"err,omitempty"`
 	Running       bool                   `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
 	Chunks        uint32                 `protobuf:"varint,8,opt,name=chunks,proto3" json:"chunks,omitempty"`
-	Distance      float64                `protobuf:"fixed64,9,opt,name=distance,proto3" json:"distance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2516,13 +2547,6 @@ func (x *Saved) GetRunning() bool {
 func (x *Saved) GetChunks() uint32 {
 	if x != nil {
 		return x.Chunks
-	}
-	return 0
-}
-
-func (x *Saved) GetDistance() float64 {
-	if x != nil {
-		return x.Distance
 	}
 	return 0
 }
@@ -3131,6 +3155,134 @@ func (x *PartialEvent) GetAge() uint64 {
 	return 0
 }
 
+type ExposureEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
+	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Shards        []*Exposure            `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExposureEvent) Reset() {
+	*x = ExposureEvent{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExposureEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExposureEvent) ProtoMessage() {}
+
+func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExposureEvent.ProtoReflect.Descriptor instead.
+func (*ExposureEvent) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ExposureEvent) GetLine() uint64 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *ExposureEvent) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *ExposureEvent) GetShards() []*Exposure {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+type Exposure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Squared       float64                `protobuf:"fixed64,1,opt,name=squared,proto3" json:"squared,omitempty"`
+	Dot           float64                `protobuf:"fixed64,2,opt,name=dot,proto3" json:"dot,omitempty"`
+	Chunks        uint32                 `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	Age           uint64                 `protobuf:"varint,4,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Exposure) Reset() {
+	*x = Exposure{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Exposure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Exposure) ProtoMessage() {}
+
+func (x *Exposure) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Exposure.ProtoReflect.Descriptor instead.
+func (*Exposure) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Exposure) GetSquared() float64 {
+	if x != nil {
+		return x.Squared
+	}
+	return 0
+}
+
+func (x *Exposure) GetDot() float64 {
+	if x != nil {
+		return x.Dot
+	}
+	return 0
+}
+
+func (x *Exposure) GetChunks() uint32 {
+	if x != nil {
+		return x.Chunks
+	}
+	return 0
+}
+
+func (x *Exposure) GetAge() uint64 {
+	if x != nil {
+		return x.Age
+	}
+	return 0
+}
+
 var File_kintsugi_v1_kintsugi_proto protoreflect.FileDescriptor
 
 const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
@@ -3183,14 +3335,15 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\vHeadMessage\x123\n" +
 	"\breceived\x18\x01 \x01(\v2\x15.kintsugi.v1.ReceivedH\x00R\breceived\x120\n" +
 	"\arefused\x18\x02 \x01(\v2\x14.kintsugi.v1.RefusedH\x00R\arefusedB\x06\n" +
-	"\x04kind\"\xe0\x01\n" +
+	"\x04kind\"\x9a\x02\n" +
 	"\bRunEvent\x12,\n" +
 	"\x04step\x18\x01 \x01(\v2\x16.kintsugi.v1.StepEventH\x00R\x04step\x12>\n" +
 	"\n" +
 	"checkpoint\x18\x02 \x01(\v2\x1c.kintsugi.v1.CheckpointEventH\x00R\n" +
 	"checkpoint\x12'\n" +
 	"\x04done\x18\x03 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04done\x125\n" +
-	"\apartial\x18\x04 \x01(\v2\x19.kintsugi.v1.PartialEventH\x00R\apartialB\x06\n" +
+	"\apartial\x18\x04 \x01(\v2\x19.kintsugi.v1.PartialEventH\x00R\apartial\x128\n" +
+	"\bexposure\x18\x05 \x01(\v2\x1a.kintsugi.v1.ExposureEventH\x00R\bexposureB\x06\n" +
 	"\x04kind\"\x83\x01\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x14\n" +
@@ -3225,7 +3378,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\aepsilon\x18\x06 \x01(\x02R\aepsilon\x12!\n" +
 	"\fweight_decay\x18\a \x01(\x02R\vweightDecay\x12 \n" +
 	"\vcorrection1\x18\b \x01(\x02R\vcorrection1\x12 \n" +
-	"\vcorrection2\x18\t \x01(\x02R\vcorrection2\"\xbb\x02\n" +
+	"\vcorrection2\x18\t \x01(\x02R\vcorrection2\"\xa7\x02\n" +
 	"\x06Commit\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x18\n" +
@@ -3235,9 +3388,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05scale\x18\x06 \x01(\x02R\x05scale\x124\n" +
 	"\toptimizer\x18\a \x01(\v2\x16.kintsugi.v1.OptimizerR\toptimizer\x124\n" +
 	"\tcountable\x18\b \x03(\v2\x16.kintsugi.v1.CountableR\tcountable\x12\x12\n" +
-	"\x04want\x18\t \x01(\rR\x04want\x12\x12\n" +
-	"\x04view\x18\n" +
-	" \x01(\x04R\x04view\"\x81\x01\n" +
+	"\x04want\x18\t \x01(\rR\x04want\"\x81\x01\n" +
 	"\aMembers\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x16\n" +
@@ -3262,7 +3413,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05Adopt\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\x04R\x04step\"\xb4\x02\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\"\xf6\x02\n" +
 	"\x06Stable\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
@@ -3273,9 +3424,11 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\vapply_nanos\x18\a \x01(\x03R\n" +
 	"applyNanos\x12\x16\n" +
 	"\x06pushed\x18\b \x01(\x04R\x06pushed\x12\x16\n" +
-	"\x06pulled\x18\t \x01(\x04R\x06pulled\x12\x18\n" +
-	"\adecided\x18\n" +
-	" \x01(\x04R\adecided\"\xc4\x01\n" +
+	"\x06pulled\x18\t \x01(\x04R\x06pulled\x12#\n" +
+	"\rsquared_saved\x18\n" +
+	" \x03(\x01R\fsquaredSaved\x12\x1b\n" +
+	"\tdot_saved\x18\v \x03(\x01R\bdotSaved\x12\x18\n" +
+	"\adecided\x18\f \x01(\x04R\adecided\"\xc4\x01\n" +
 	"\x06Follow\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +
@@ -3289,13 +3442,14 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12-\n" +
 	"\arecords\x18\x02 \x03(\v2\x13.kintsugi.v1.CommitR\arecords\x12\x14\n" +
 	"\x05taken\x18\x03 \x03(\x04R\x05taken\"\b\n" +
-	"\x06Joined\"\x8b\x01\n" +
+	"\x06Joined\"\x9d\x01\n" +
 	"\bReleased\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12-\n" +
 	"\acounted\x18\x04 \x03(\v2\x13.kintsugi.v1.PushIDR\acounted\x12\x12\n" +
-	"\x04save\x18\x05 \x01(\bR\x04save\"^\n" +
+	"\x04save\x18\x05 \x01(\bR\x04save\x12\x10\n" +
+	"\x03run\x18\x06 \x03(\rR\x03run\"^\n" +
 	"\aRefused\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x16\n" +
@@ -3303,7 +3457,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\bReceived\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x12\n" +
-	"\x04view\x18\x03 \x01(\x04R\x04view\"\xe2\x01\n" +
+	"\x04view\x18\x03 \x01(\x04R\x04view\"\xcc\x01\n" +
 	"\x05Saved\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
@@ -3313,8 +3467,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"took_nanos\x18\x05 \x01(\x03R\ttookNanos\x12\x10\n" +
 	"\x03err\x18\x06 \x01(\tR\x03err\x12\x18\n" +
 	"\arunning\x18\a \x01(\bR\arunning\x12\x16\n" +
-	"\x06chunks\x18\b \x01(\rR\x06chunks\x12\x1a\n" +
-	"\bdistance\x18\t \x01(\x01R\bdistance\"2\n" +
+	"\x06chunks\x18\b \x01(\rR\x06chunksJ\x04\b\t\x10\n" +
+	"\"2\n" +
 	"\x04Done\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"R\n" +
@@ -3370,7 +3524,16 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05shard\x18\x03 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06chunks\x18\x04 \x01(\rR\x06chunks\x12\x16\n" +
 	"\x06oldest\x18\x05 \x01(\x04R\x06oldest\x12\x10\n" +
-	"\x03age\x18\x06 \x01(\x04R\x03age2\x8f\x01\n" +
+	"\x03age\x18\x06 \x01(\x04R\x03age\"f\n" +
+	"\rExposureEvent\x12\x12\n" +
+	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\x12-\n" +
+	"\x06shards\x18\x03 \x03(\v2\x15.kintsugi.v1.ExposureR\x06shards\"`\n" +
+	"\bExposure\x12\x18\n" +
+	"\asquared\x18\x01 \x01(\x01R\asquared\x12\x10\n" +
+	"\x03dot\x18\x02 \x01(\x01R\x03dot\x12\x16\n" +
+	"\x06chunks\x18\x03 \x01(\rR\x06chunks\x12\x10\n" +
+	"\x03age\x18\x04 \x01(\x04R\x03age2\x8f\x01\n" +
 	"\tConductor\x12E\n" +
 	"\x04Work\x12\x1a.kintsugi.v1.WorkerMessage\x1a\x1d.kintsugi.v1.ConductorMessage(\x010\x01\x12;\n" +
 	"\x05Watch\x12\x19.kintsugi.v1.WatchRequest\x1a\x15.kintsugi.v1.RunEvent0\x012R\n" +
@@ -3389,7 +3552,7 @@ func file_kintsugi_v1_kintsugi_proto_rawDescGZIP() []byte {
 	return file_kintsugi_v1_kintsugi_proto_rawDescData
 }
 
-var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*PushID)(nil),           // 0: kintsugi.v1.PushID
 	(*WorkerMessage)(nil),    // 1: kintsugi.v1.WorkerMessage
@@ -3427,6 +3590,8 @@ var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*GradientTime)(nil),     // 33: kintsugi.v1.GradientTime
 	(*CheckpointEvent)(nil),  // 34: kintsugi.v1.CheckpointEvent
 	(*PartialEvent)(nil),     // 35: kintsugi.v1.PartialEvent
+	(*ExposureEvent)(nil),    // 36: kintsugi.v1.ExposureEvent
+	(*Exposure)(nil),         // 37: kintsugi.v1.Exposure
 }
 var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	9,  // 0: kintsugi.v1.WorkerMessage.hello:type_name -> kintsugi.v1.Hello
@@ -3460,30 +3625,32 @@ var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	34, // 28: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
 	29, // 29: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
 	35, // 30: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
-	0,  // 31: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
-	0,  // 32: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
-	12, // 33: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
-	14, // 34: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
-	13, // 35: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
-	13, // 36: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
-	15, // 37: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
-	15, // 38: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
-	0,  // 39: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
-	0,  // 40: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
-	0,  // 41: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
-	0,  // 42: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	33, // 43: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
-	1,  // 44: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	31, // 45: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 46: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 47: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	8,  // 48: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 49: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	47, // [47:50] is the sub-list for method output_type
-	44, // [44:47] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	36, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
+	0,  // 32: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
+	0,  // 33: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
+	12, // 34: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
+	14, // 35: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
+	13, // 36: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
+	13, // 37: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
+	15, // 38: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
+	15, // 39: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
+	0,  // 40: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
+	0,  // 41: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
+	0,  // 42: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
+	0,  // 43: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
+	33, // 44: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
+	37, // 45: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
+	1,  // 46: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	31, // 47: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 48: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 49: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	8,  // 50: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 51: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	49, // [49:52] is the sub-list for method output_type
+	46, // [46:49] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }
@@ -3537,6 +3704,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 		(*RunEvent_Checkpoint)(nil),
 		(*RunEvent_Done)(nil),
 		(*RunEvent_Partial)(nil),
+		(*RunEvent_Exposure)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3544,7 +3712,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kintsugi_v1_kintsugi_proto_rawDesc), len(file_kintsugi_v1_kintsugi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,0 +1,186 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+// Question: which learning rate does a model bear, and at which does it learn fastest? A range test: one pass over the data in
+// which the rate grows from step to step by the same factor, until the loss blows up. It was proposed by L. N. Smith,
+// "Cyclical Learning Rates for Training Neural Networks" (arXiv 1506.01186, §3.3), who takes for the largest useful rate the one at
+// which the curve stops to improve. Chosen is half of that one, but not more than an eighth of the rate at which a pass had diverged:
+// it takes a pass some steps to diverge, in which the rate grows on. The claim that could be false: on a quadratic whose largest
+// curvature is L, steps stay stable below 2/L, and 2(1 + β)/L with momentum β; the blow-up is found above that, and what is
+// chosen lies below.
+//
+// The rate at which the loss falls fastest, which others choose (the knee of C. Xu, G. Neglia and N. Sebastianelli, "Dynamic Backup
+// Workers for Parallel Machine Learning", arXiv 2004.14696), is in the table. It is no good choice here: what a pass can win it has
+// won most of when the rates are still small, so the steepest place says how many steps the pass had. With the defaults it is at
+// 0.00002 for lenet, whose loss begins high, and at 0.001 for mlr, which then ends far from done.
+//
+// A step is the mean of the gradients of all workers, as in a synchronous run: the rate is one for that many gradients.
+// The pass is short, and its rates grow while it learns; how fast it learns at one rate for long it cannot say.
+
+// RatesConfig says what Rates does.
+type RatesConfig struct {
+	Model, Data string
+	Layout      *kintsugi.Layout
+	Schedule    conductor.Schedule // of which the learning rate and the decay are not used
+	Workers     int                // gradients of a step
+	Low, High   float64            // learning rates
+	Steps       int
+	Seeds       int // passes, with the seeds 1, 2, …
+	Threads     int // passes at the same time
+
+	// Open returns what computes in one goroutine, for a pass with a seed.
+	Open     func(seed uint64) (RatesTrainee, error)
+	Progress io.Writer
+}
+
+// RatesTrainee computes for one pass.
+type RatesTrainee struct {
+	Init     func(params []float32) error
+	Gradient worker.Gradient
+	Close    func() error
+}
+
+// RatesRow is what a range test found.
+type RatesRow struct {
+	Name      string       `json:"name"`
+	Model     string       `json:"model"`
+	Data      string       `json:"data"`
+	Optimizer string       `json:"optimizer"`
+	Momentum  float64      `json:"momentum"`
+	Workers   int          `json:"workers"`
+	Examples  int          `json:"examples_of_a_step"`
+	Seeds     int          `json:"seeds"`
+	Steps     int          `json:"steps"`
+	Chosen    float64      `json:"learning_rate"`
+	Steepest  float64      `json:"steepest_rate"`       // where the loss falls fastest
+	Lowest    float64      `json:"lowest_loss_rate"`    // where it is lowest
+	BlowUp    float64      `json:"blow_up_rate"`        // where the first pass had diverged
+	Usual     float64      `json:"model_learning_rate"` // what train takes without being told
+	Rule      string       `json:"rule"`                // by which Chosen is chosen
+	Curve     []RatesPoint `json:"curve"`
+}
+
+// Rates makes a range test.
+func Rates(ctx context.Context, cfg RatesConfig) (RatesRow, error) {
+	row := RatesRow{
+		Name: "lr/" + cfg.Model + "/" + cfg.Data, Model: cfg.Model, Data: cfg.Data, Optimizer: kernels.Rule(cfg.Schedule.Rule).String(), Momentum: cfg.Schedule.Momentum,
+		Workers: cfg.Workers, Seeds: cfg.Seeds, Steps: cfg.Steps, Usual: cfg.Schedule.LearningRate, Rule: "half of the rate at which the loss is lowest, at most an eighth of where it blows up",
+	}
+	rates := make([]float64, cfg.Steps)
+	for i := range rates {
+		rates[i] = rangeRate(cfg.Low, cfg.High, i, cfg.Steps)
+	}
+	losses, diverged := make([][]float64, cfg.Seeds), make([]bool, cfg.Seeds)
+	examples := make([]int, cfg.Seeds)
+	progress := newCountdown(cfg.Progress, cfg.Seeds)
+	err := each(ctx, cfg.Threads, cfg.Seeds, func(ctx context.Context, s int) error {
+		p := ratesPass{cfg: &cfg, rates: rates}
+		if err := p.run(ctx, uint64(s+1)); err != nil {
+			return fmt.Errorf("seed %d: %w", s+1, err)
+		}
+		losses[s], diverged[s], examples[s] = p.losses, p.diverged, p.examples
+		text := fmt.Sprintf("seed %d: to the end, at %.3g", s+1, rates[len(p.losses)-1])
+		if p.diverged {
+			text = fmt.Sprintf("seed %d: diverged at %.3g", s+1, rates[len(p.losses)-1])
+		}
+		progress.ended(text)
+		return nil
+	})
+	if err != nil {
+		return row, err
+	}
+	f := findRates(rates, losses, diverged)
+	row.Chosen, row.Steepest, row.Lowest, row.BlowUp, row.Curve, row.Examples = f.Chosen, f.Steepest, f.Lowest, f.BlowUp, f.Points, examples[0]
+	if f.BlowUp == 0 {
+		return row, fmt.Errorf("%w: the loss has not blown up at learning rates of up to %.3g, so nothing is known of those above; raise the highest", kintsugi.ErrUsage, cfg.High)
+	}
+	if len(f.Points) < 2*trendWindow {
+		return row, fmt.Errorf("%w: the loss blew up after %d steps, at a learning rate of %.3g; begin with a smaller one than %.3g", kintsugi.ErrUsage, len(f.Points), f.BlowUp, cfg.Low)
+	}
+	return row, nil
+}
+
+// ratesPass is one pass.
+type ratesPass struct {
+	cfg      *RatesConfig
+	rates    []float64
+	losses   []float64
+	diverged bool
+	examples int // of a step
+}
+
+func (p *ratesPass) run(ctx context.Context, seed uint64) error {
+	t, err := p.cfg.Open(seed)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = t.Close() }() // it holds nothing that could be lost
+	n := p.cfg.Layout.Values
+	params := make([]float32, n)
+	if err := t.Init(params); err != nil {
+		return err
+	}
+	step := kernels.Step{Rule: kernels.Rule(p.cfg.Schedule.Rule), Params: params, Next: params, Operands: make([]kernels.Operand, p.cfg.Workers)}
+	for i := range step.Rule.States() {
+		step.State[i] = make([]float32, n)
+		step.NextState[i] = step.State[i]
+	}
+	for i := range step.Operands {
+		step.Operands[i].Values = make([]float32, n)
+	}
+	var seen trend
+	for i, rate := range p.rates {
+		loss, err := p.gradients(ctx, t.Gradient, &step, kintsugi.Step(i))
+		if err != nil {
+			return err
+		}
+		p.losses = append(p.losses, loss)
+		if p.diverged = seen.add(loss); p.diverged {
+			return nil
+		}
+		p.setRate(&step, rate, kintsugi.Step(i+1))
+		if _, err := kernels.Best().Step(&step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gradients computes the gradients of a step and returns their mean loss.
+func (p *ratesPass) gradients(ctx context.Context, gradient worker.Gradient, step *kernels.Step, version kintsugi.Step) (float64, error) {
+	loss := 0.0
+	p.examples = 0
+	for slot := range step.Operands {
+		o := &step.Operands[slot]
+		l, n, err := gradient(ctx, step.Params, o.Values, kintsugi.PushID{Line: 1, Slot: kintsugi.Slot(slot), Incarnation: 1, Version: version})
+		if err != nil {
+			return 0, err
+		}
+		loss += l * float64(n)
+		o.Weight = float32(n)
+		p.examples += n
+	}
+	return loss / float64(p.examples), nil
+}
+
+// setRate sets the scalars of a step with a learning rate.
+func (p *ratesPass) setRate(step *kernels.Step, rate float64, at kintsugi.Step) {
+	s := p.cfg.Schedule
+	s.LearningRate, s.Steps = rate, 0 // without decay
+	o := s.At(at)
+	step.Scale = float32(1 / float64(p.examples))
+	step.Scalars = kernels.Scalars{
+		LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
+		Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2,
+	}
+}

@@ -1,0 +1,136 @@
+package bench
+
+import "math"
+
+// The pure part of the learning-rate range test: when a pass has diverged, and what its losses say.
+
+// RatesPoint is one step of the range test: means over the seeds.
+type RatesPoint struct {
+	Rate   float64 `json:"learning_rate"`
+	Loss   float64 `json:"loss"`   // of the step's gradients, before the step
+	Smooth float64 `json:"smooth"` // of a straight line through the losses around it
+	Slope  float64 `json:"slope"`  // of that line, for each factor e of the rate
+}
+
+// RatesFound is what a range test comes to.
+type RatesFound struct {
+	Chosen   float64 // half of Lowest, but at most an eighth of BlowUp
+	Steepest float64 // the rate at which the loss falls fastest
+	Lowest   float64 // the rate at which it is lowest, before it rises
+	BlowUp   float64 // the smallest rate at which a pass had diverged; 0: none had
+	Points   []RatesPoint
+}
+
+// Rate returns the rate of step i of n, from lo to hi with equal factors.
+func rangeRate(lo, hi float64, i, n int) float64 {
+	return lo * math.Pow(hi/lo, float64(i)/float64(max(1, n-1)))
+}
+
+// trend notices that a pass has diverged: a loss is not finite, or a few in a row are back at more than half of what had been
+// won. A loss that has not fallen by more than chance has won nothing, so the noise counts too.
+type trend struct {
+	recent      [trendWindow]float64
+	n           int
+	first, best float64 // means of as many losses in a row: of the first, and of the lowest
+	last        float64
+	noise       float64 // sum of squared differences of neighbours
+}
+
+// trendWindow is how many losses in a row are looked at: in them a rate that grows by a few hundredths a step is nearly the same.
+const trendWindow = 5
+
+// add takes the next loss and reports whether the pass has diverged.
+func (t *trend) add(loss float64) bool {
+	if math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return true
+	}
+	d := loss - t.last
+	t.last = loss
+	t.recent[t.n%trendWindow] = loss
+	t.n++
+	if t.n < trendWindow {
+		if t.n > 1 {
+			t.noise += d * d
+		}
+		return false
+	}
+	mean := 0.0
+	for _, l := range t.recent {
+		mean += l / trendWindow
+	}
+	if t.n == trendWindow {
+		t.first, t.best = mean, mean
+	}
+	t.best = min(t.best, mean)
+	// Neighbours differ by √2 of the noise. The lowest of many means is some four deviations below where it would be without, and
+	// others are as far above: nine are no chance.
+	chance := 9 * math.Sqrt(t.noise/float64(t.n-1)/2/trendWindow)
+	if mean > t.best+max((t.first-t.best)/2, chance) {
+		return true
+	}
+	t.noise += d * d // after the question: a jump is no measure of itself
+	return false
+}
+
+// find reads the curve of a range test: losses[s][i] is the loss of seed s in step i, at rates[i]. A seed that has diverged ends
+// there, in which case diverged[s]; all are read up to the first that does.
+func findRates(rates []float64, losses [][]float64, diverged []bool) RatesFound {
+	var f RatesFound
+	n := len(rates)
+	for s, l := range losses {
+		if diverged[s] && len(l) <= n {
+			n = len(l) - 1 // the last loss is that of the divergence
+			f.BlowUp = rates[n]
+		}
+	}
+	for i := range n {
+		p := RatesPoint{Rate: rates[i]}
+		for _, l := range losses {
+			p.Loss += l[i] / float64(len(losses))
+		}
+		f.Points = append(f.Points, p)
+	}
+	smoothen(f.Points, max(3, len(rates)/ratesWindow))
+	lowest := 0
+	for i, p := range f.Points {
+		if p.Smooth < f.Points[lowest].Smooth {
+			lowest = i
+		}
+	}
+	steepest := 0
+	for i, p := range f.Points[:min(len(f.Points), lowest+1)] {
+		if p.Slope < f.Points[steepest].Slope {
+			steepest = i
+		}
+	}
+	if len(f.Points) > 0 {
+		f.Lowest, f.Steepest = f.Points[lowest].Rate, f.Points[steepest].Rate
+	}
+	f.Chosen = f.Lowest / 2
+	if f.BlowUp > 0 {
+		f.Chosen = min(f.Chosen, f.BlowUp/8)
+	}
+	return f
+}
+
+// ratesWindow is which part of the steps lies on either side of a point in the line through it.
+const ratesWindow = 16
+
+// smoothen sets Smooth and Slope: the least-squares line, over the logarithm of the rate, through the losses of up to half steps on
+// either side. Unlike a running average it is not late, which would make every rate too large.
+func smoothen(points []RatesPoint, half int) {
+	for i := range points {
+		lo, hi := max(0, i-half), min(len(points), i+half+1)
+		n, sx, sy, sxx, sxy := float64(hi-lo), 0.0, 0.0, 0.0, 0.0
+		at := math.Log(points[i].Rate)
+		for _, p := range points[lo:hi] {
+			x := math.Log(p.Rate) - at
+			sx, sy, sxx, sxy = sx+x, sy+p.Loss, sxx+x*x, sxy+x*p.Loss
+		}
+		points[i].Smooth, points[i].Slope = sy/n, 0
+		if d := n*sxx - sx*sx; d > 0 {
+			points[i].Slope = (n*sxy - sx*sy) / d
+			points[i].Smooth = (sy - points[i].Slope*sx) / n
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+)
+
+// restoring is the command that makes a run out of a checkpoint.
+type restoring struct {
+	out, store, config string
+	step               int64
+}
+
+func checkpointRestoreCommand() *cobra.Command {
+	r := &restoring{}
+	cmd := &cobra.Command{
+		Use: "restore PATH", Short: "Make a new run that goes on from a checkpoint", Args: oneArg("run folder, checkpoint folder or s3:// place"),
+		Long: "Restore reads a checkpoint, verifies every byte, and writes it as the first checkpoint of a new run folder, with the\n" +
+			"settings of the run that it is from and without its faults. Parameters, the optimizer's state and the step are those of the\n" +
+			"checkpoint, to the last bit; `kintsugi train --resume` goes on from there. Nothing in PATH is changed.",
+		Example: "  kintsugi checkpoint restore runs/mnist --out runs/again --step 500\n" +
+			"  kintsugi checkpoint restore s3://models/mnist --config runs/mnist/config.yaml --out runs/here\n" +
+			"  kintsugi checkpoint restore runs/mnist --out runs/there --store s3://models",
+		RunE: func(cmd *cobra.Command, args []string) error { return r.command(cmd, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.out, "out", "", "folder of the new run")
+	f.StringVar(&r.store, "store", "", "where its checkpoints go, as for train (default: its own folder)")
+	f.StringVar(&r.config, "config", "", "YAML file of settings (default: that of the run in PATH)")
+	f.Int64Var(&r.step, "step", -1, "step of the checkpoint; -1: the newest that is whole")
+	return cmd
+}
+
+func (r *restoring) command(cmd *cobra.Command, path string) error {
+	if r.out == "" {
+		return fmt.Errorf("%w: --out is needed: the folder of the new run", kintsugi.ErrUsage)
+	}
+	from, err := openCheckpoints(cmd.Context(), path)
+	if err != nil {
+		return err
+	}
+	m, err := from.choose(r.step)
+	if err != nil {
+		return err
+	}
+	t, prob, err := r.settings(path)
+	if err != nil {
+		return err
+	}
+	if err := t.fits(m, prob); err != nil {
+		return err
+	}
+	if err := t.fresh(cmd.Context()); err != nil {
+		return err
+	}
+	flat, err := from.whole(cmd, m)
+	if err != nil {
+		return err
+	}
+	rec, _, err := t.record(false, prob)
+	if err != nil {
+		return err
+	}
+	saved := t.seed(cmd.Context(), m, flat)
+	reason := fmt.Sprintf("it was restored from %s of %s", m.Name(), from.name)
+	if saved != nil {
+		reason = saved.Error()
+	}
+	if _, err := rec.Finish(time.Now(), reason); saved == nil {
+		saved = err
+	}
+	if saved == nil {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: step %d of %s; go on with: kintsugi train --resume %s\n", t.Out, m.Step, m.Model, t.Out)
+	}
+	return saved
+}
+
+// settings returns those of the new run.
+func (r *restoring) settings(path string) (*training, *problem, error) {
+	t := &training{}
+	t.register(newFlagSet("restore"))
+	config := cmp.Or(r.config, filepath.Join(path, configFile))
+	if _, err := os.Stat(config); err != nil {
+		return nil, nil, fmt.Errorf("%w: %s is no run folder: say with --config which settings the new run has: %w", kintsugi.ErrUsage, path, err)
+	}
+	if err := loadFile(t.flags, config); err != nil {
+		return nil, nil, err
+	}
+	if faults, ok := t.flags.Lookup("fault").Value.(pflag.SliceValue); ok {
+		if err := faults.Replace(nil); err != nil {
+			return nil, nil, err
+		}
+	}
+	t.Out, t.Store = r.out, r.store
+	if err := t.absolute(); err != nil {
+		return nil, nil, err
+	}
+	if err := t.check(); err != nil {
+		return nil, nil, err
+	}
+	prob, err := describe(&t.settings)
+	return t, prob, err
+}
+
+// seed writes a model as the first checkpoint of the run.
+func (t *training) seed(ctx context.Context, m *ckpt.RunManifest, flat *ckpt.Flat) error {
+	store, err := t.store()
+	if err != nil {
+		return err
+	}
+	to, err := openPlace(ctx, store)
+	if err != nil {
+		return err
+	}
+	w, err := ckpt.OpenWriter(to.fs, to.dir, ckpt.WriterConfig{Layout: flat.Layout, Rule: m.Rule, Range: flat.Range, Line: 1, Fence: 1})
+	if err != nil {
+		return err
+	}
+	report, err := w.Save(ctx, ckpt.Snapshot{Step: m.Step, Load: flat.Load})
+	if err != nil {
+		return err
+	}
+	return ckpt.PublishRun(to.fs, to.dir, &ckpt.RunManifest{
+		Line: 1, Step: m.Step, Fence: 1, Created: time.Now(), Model: m.Model, Seed: m.Seed, Rule: m.Rule, Tensors: m.Tensors,
+		Notes: map[string]string{"restored_from": m.Name()},
+	}, []string{report.File})
+}

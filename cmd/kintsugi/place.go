@@ -1,0 +1,136 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
+)
+
+// place is where checkpoints lie: a folder, on a disk or in an object store.
+type place struct {
+	fs   vfs.FS
+	dir  string
+	name string // as people write it
+}
+
+// openPlace returns what --store names; it sends nothing yet. An object store works until ctx ends.
+func openPlace(ctx context.Context, store string) (place, error) {
+	if !strings.HasPrefix(store, object.Scheme) {
+		return place{fs: vfs.OS{}, dir: store, name: store}, nil
+	}
+	where, err := object.ParsePlace(store, endpoint())
+	if err != nil {
+		return place{}, fmt.Errorf("--store: %w", err)
+	}
+	s3, err := object.OpenS3(where)
+	if err != nil {
+		return place{}, fmt.Errorf("--store: %w", err)
+	}
+	return place{fs: object.NewFS(ctx, s3, object.DefaultRetries()), dir: where.Prefix, name: store}, nil
+}
+
+// endpoint returns the object store of places that name none.
+func endpoint() string { return cmp.Or(os.Getenv("AWS_ENDPOINT_URL"), object.AWS) }
+
+// below returns the place of that name in a store.
+func below(store, name string) (string, error) {
+	if !strings.HasPrefix(store, object.Scheme) {
+		return filepath.Join(store, name), nil
+	}
+	if _, err := object.ParsePlace(store, endpoint()); err != nil {
+		return "", fmt.Errorf("--store: %w", err)
+	}
+	u, err := url.Parse(store)
+	if err != nil {
+		return "", err // ParsePlace has parsed it
+	}
+	return u.JoinPath(name).String(), nil
+}
+
+// probe finds out whether an object store can be used at all.
+func (p place) probe() error {
+	fsys, ok := p.fs.(*object.FS)
+	if !ok {
+		return nil
+	}
+	if err := fsys.Probe(p.dir); err != nil {
+		return fmt.Errorf("--store %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// store returns where the run's checkpoints lie: in its folder, or in --store under the folder's name.
+func (t *training) store() (string, error) {
+	if t.Store == "" {
+		return filepath.Join(t.Out, checkpointsDir), nil
+	}
+	return below(t.Store, filepath.Base(t.Out))
+}
+
+// fresh refuses a store that cannot be used, and one that holds the checkpoints of another run of that name: the new run would
+// go on from them.
+func (t *training) fresh(ctx context.Context) error {
+	if t.Store == "" {
+		return nil
+	}
+	store, err := t.store()
+	if err != nil {
+		return err
+	}
+	p, err := openPlace(ctx, store)
+	if err != nil {
+		return err
+	}
+	if err := p.probe(); err != nil {
+		return err
+	}
+	names, err := ckpt.List(p.fs, p.dir)
+	if err == nil && len(names) > 0 {
+		err = fmt.Errorf("%w: --store %s holds the checkpoints of another run: choose another --out, or go on with that one by --resume", kintsugi.ErrUsage, store)
+	}
+	return err
+}
+
+// openCheckpoints returns the checkpoints that a path names: a place, a folder, or a run whose checkpoints lie in either.
+func openCheckpoints(ctx context.Context, path string) (place, error) {
+	if strings.HasPrefix(path, object.Scheme) {
+		return openPlace(ctx, path)
+	}
+	t := &training{}
+	t.register(newFlagSet("checkpoint"))
+	config := filepath.Join(path, configFile)
+	if _, err := os.Stat(config); err == nil {
+		if err := loadFile(t.flags, config); err != nil {
+			return place{}, err
+		}
+		t.Out = path
+		if err := absolute(&t.Out); err != nil {
+			return place{}, err
+		}
+		store, err := t.store()
+		if err != nil {
+			return place{}, err
+		}
+		if t.Store != "" {
+			return openPlace(ctx, store)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return place{}, err
+	}
+	for _, dir := range []string{filepath.Join(path, checkpointsDir), path} {
+		if info, err := os.Stat(filepath.Join(dir, "manifest")); err == nil && info.IsDir() {
+			return openPlace(ctx, dir)
+		}
+	}
+	return place{}, fmt.Errorf("%w: %s holds no checkpoints: neither it nor its folder %q has a folder \"manifest\"", kintsugi.ErrUsage, path, checkpointsDir)
+}

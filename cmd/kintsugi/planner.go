@@ -1,0 +1,197 @@
+package main
+
+import (
+	"log/slog"
+	"math"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
+	"github.com/kintsugi-ml/kintsugi/recovery/scar"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+// ages is the oldest that a saved chunk may become, in periods: rare enough that it takes little from what moves.
+const ages = 4
+
+// planner plans the saves of the running checkpoint for the conductor of one view: one plan over the chunks of all
+// shards. Where --recovery says adaptive, it also learns what saves and failures cost, and sets fraction and period.
+type planner struct {
+	*scar.Planner
+	knobs scarKnobs
+	learn *learning // nil: fraction and period are fixed
+}
+
+// planner returns what makes the planner of a view, nil if there is no running checkpoint.
+func (p *process) planner(l *kintsugi.Layout) func(v kintsugi.View) (conductor.Planner, error) {
+	knobs := p.scar()
+	if knobs == nil {
+		return nil
+	}
+	return func(v kintsugi.View) (conductor.Planner, error) {
+		rule, err := conductor.ParseRule(p.Optimizer)
+		if err != nil {
+			return nil, err
+		}
+		return newPlanner(*knobs, l, kernels.Rule(rule), v, p.log)
+	}
+}
+
+func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsugi.View, log *slog.Logger) (*planner, error) {
+	cfg := scar.Config{Period: knobs.period, Fraction: knobs.fraction, Choice: knobs.choice, MaxAge: ages * knobs.period, Seed: uint64(v.Number)}
+	total := 0.0
+	for _, c := range l.Chunks {
+		b := int64(4 * (1 + rule.States()) * c.Len())
+		cfg.Bytes = append(cfg.Bytes, b)
+		total += float64(b)
+	}
+	inner, err := scar.New(cfg)
+	p := &planner{Planner: inner, knobs: knobs}
+	if knobs.adaptive {
+		p.learn = &learning{failures: float64(v.Line - 1), book: ledger.New(50), bytes: total, log: log}
+	}
+	return p, err
+}
+
+// Plan implements conductor.Planner.
+func (p *planner) Plan(step kintsugi.Step, distances []float64) []kintsugi.ChunkID {
+	if p.learn != nil && step >= p.learn.next {
+		p.learn.next = step + p.knobs.period
+		p.adapt(step, distances)
+	}
+	plan := p.Planner.Plan(step, distances)
+	if p.learn != nil && len(plan.Chunks) > 0 {
+		p.learn.begin(len(plan.Chunks))
+	}
+	return plan.Chunks
+}
+
+// Done implements conductor.Planner.
+func (p *planner) Done(step kintsugi.Step, chunks []kintsugi.ChunkID, durable bool) {
+	bytes := int64(0)
+	for _, c := range chunks {
+		bytes += p.Bytes(c)
+	}
+	p.Planner.Done(scar.Plan{Step: step, Chunks: chunks, Bytes: bytes}, durable)
+	if p.learn != nil {
+		p.learn.end(len(chunks))
+	}
+}
+
+// Age implements conductor.Planner.
+func (p *planner) Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step {
+	return step - min(step, p.SavedStep(c))
+}
+
+// Observe implements conductor.Planner.
+func (p *planner) Observe(e kintsugi.RunEvent) {
+	if p.learn != nil {
+		p.learn.observe(e)
+	}
+}
+
+// longest is the period that is chosen where failures are too rare to tell: what a run loses at most, about.
+const longest = 256
+
+// adapt sets period and fraction by what the run has measured so far.
+func (p *planner) adapt(step kintsugi.Step, distances []float64) {
+	c, ok := p.learn.conditions(step, p.knobs.period, p.knobs.fraction, p.Uneven(step, distances))
+	if !ok {
+		return
+	}
+	period, fraction, why := scar.Adapt(c, longest)
+	if err := p.Set(period, fraction); err != nil {
+		p.learn.log.Error("set how chunks are saved", "err", err)
+		return
+	}
+	if period != p.knobs.period || fraction != p.knobs.fraction {
+		p.learn.log.Info("chunks are saved by what failures and saves cost", "step", step, "fraction", fraction, "period_steps", period, "why", why)
+	}
+	p.knobs.period, p.knobs.fraction = period, fraction
+}
+
+// learning is what a conductor has measured of its view.
+type learning struct {
+	failures float64 // of the run before this view
+	book     *ledger.Ledger
+	bytes    float64 // of the model when it is saved
+	log      *slog.Logger
+	next     kintsugi.Step // from here on fraction and period are set again
+
+	flying     int     // chunks that are being saved
+	busy, idle average // seconds of a step while chunks are being saved, and while none are
+	saving     average // steps that a plan's saves last
+	lasts      float64 // of the present one, so far
+	written    float64 // bytes of it that are durable
+	took       float64 // seconds until they were
+	share      average // of the model that a plan saves
+	store      average // bytes that the store takes in a second, while it saves
+	rework     average // steps that the loss of a shard would cost
+}
+
+// average is a fading mean of about the last twenty values.
+type average struct{ sum, weight float64 }
+
+func (a *average) add(x float64) { a.sum, a.weight = 0.95*a.sum+x, 0.95*a.weight+1 }
+
+func (a *average) mean() float64 { return a.sum / max(a.weight, math.SmallestNonzeroFloat64) }
+
+func (l *learning) begin(chunks int) { l.flying, l.lasts, l.written, l.took = chunks, 0, 0, 0 }
+
+// end ends the save of chunks.
+func (l *learning) end(chunks int) { l.flying -= min(l.flying, chunks) }
+
+func (l *learning) observe(e kintsugi.RunEvent) {
+	switch e := e.(type) {
+	case kintsugi.StepEvent:
+		seconds := (e.Wait + e.Apply).Seconds()
+		l.book.Observe(ledger.Step{Step: e.Step, Loss: e.Loss, Seconds: seconds, SquaredNorm: e.Norm * e.Norm})
+		if l.flying > 0 {
+			l.busy.add(seconds)
+			l.lasts++
+		} else {
+			l.idle.add(seconds)
+		}
+	case kintsugi.CheckpointEvent:
+		l.written, l.took = l.written+float64(e.Bytes), max(l.took, e.Took.Seconds())
+		if l.flying == 0 && e.Running && e.Err == "" && l.took > 0 { // the last shard of a plan: all began at once
+			l.store.add(l.written / l.took)
+			l.share.add(l.written / l.bytes)
+			l.saving.add(l.lasts)
+		}
+	case kintsugi.ExposureEvent:
+		for _, s := range e.Shards {
+			if steps, ok := l.book.Rework(ledger.Perturbation{Dot: -s.Dot, Squared: s.Squared}); ok {
+				l.rework.add(steps)
+			}
+		}
+	}
+}
+
+// believed is how many steps without a failure a run is believed to make, before it has shown how many it makes.
+const believed = 1000
+
+// conditions returns what was measured at a step, while chunks were saved with a period and a fraction. ok is false
+// before there is enough of it.
+func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float64) (c scar.Conditions, ok bool) {
+	if l.busy.weight+l.idle.weight < 3 || l.rework.weight < 3 || l.share.weight < 3 {
+		return c, false
+	}
+	idle := l.idle.mean()
+	if l.idle.weight < 3 { // chunks are being saved all the time
+		idle = l.busy.mean()
+	}
+	second := 1 / max(idle, 1e-9) // in steps
+	// What saves take from steps: those beside a save last longer. How much of that goes with the bytes is not known where all
+	// saves are alike; half of it is as good a guess as any.
+	cost := l.saving.mean() * max(0, l.busy.mean()*second-1)
+	return scar.Conditions{
+		FailureEvery: (float64(step) + believed) / (l.failures + 1),
+		ReworkPerAge: max(1e-3, l.rework.mean()) / (float64(period) * (1 - uneven + uneven*fraction)),
+		Uneven:       uneven,
+		ModelCost:    cost / 2 / max(l.share.mean(), 1e-9),
+		SaveCost:     cost / 2,
+		Bytes:        int64(l.bytes),
+		BytesPerStep: l.store.mean() / second / 2, // the store may have others to serve
+	}, true
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// Servers that are killed find their shards in memory: no step is taken back, and the run has the bits of a calm one.
+func TestServersThatAreKilledTakeNoStepBack(t *testing.T) {
+	want := newDir(t)
+	must(t, quadratic(200, "--out", want)...)
+	for name, faults := range map[string][]string{
+		"one":                  {"kill server/1 at step 60"},
+		"the conductor's":      {"kill server/0 at step 60"},
+		"both at once":         {"kill server/0 at step 100", "kill server/1 at step 100"},
+		"again and again":      {"kill server/1 at step 60", "kill server/1 at step 61", "kill server/0 at step 62", "kill server/0 at step 90", "kill server/1 at step 120"},
+		"in the middle of one": {"kill server/1 when committing 50"},
+		"as it becomes known":  {"kill server/0 when publishing 50"},
+		"while gradients land": {"kill server/0 when pushing 90"},
+		"with the coordinator": {"kill coordinator at step 80", "kill server/1 at step 80"},
+	} {
+		if testing.Short() && name != "both at once" && name != "in the middle of one" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			dir := newDir(t)
+			args := quadratic(200, "--recovery", "stateless", "--out", dir)
+			for _, f := range faults {
+				args = append(args, "--fault", f)
+			}
+			must(t, args...)
+			sameBits(t, dir, want)
+			noOrphans(t, dir)
+			run := readRun(t, dir)
+			if run.Summary.ReworkSteps != 0 || len(run.Summary.Failures) == 0 {
+				t.Errorf("%d steps were done again, failures %+v", run.Summary.ReworkSteps, run.Summary.Failures)
+			}
+			nothingLeft(t, dir)
+		})
+	}
+}
+
+// nothingLeft checks that what servers kept outside of themselves is gone with the run.
+func nothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(record.LogsDir(dir), "server-*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no logs: %v", err)
+	}
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := strings.Fields(string(text))
+		i := slices.Index(words, "--outside")
+		if i < 0 {
+			t.Fatalf("%s: the server was started without a file", log)
+		}
+		if _, err := os.Stat(filepath.Dir(words[i+1])); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", words[i+1], err)
+		}
+	}
+}
+
+// A server and a worker that are killed together end nothing. The worker's next life is another: what its steps count is not what a calm run
+// counts.
+func TestAServerAndAWorkerKilledTogetherEndNothing(t *testing.T) {
+	onlyLong(t)
+	dir := newDir(t)
+	must(t, quadratic(200, "--recovery", "stateless", "--out", dir, "--fault", "kill server/0 at step 80", "--fault", "kill worker/1 at step 80")...)
+	if s := readRun(t, dir).Summary; s.Steps != 200 || s.ReworkSteps != 0 {
+		t.Errorf("%d steps, %d done again", s.Steps, s.ReworkSteps)
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
+)
+
+// keys gives the processes that are started from here on the keys of the store.
+func keys(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", objecttest.Key)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", objecttest.Secret)
+}
+
+func TestARunWhoseCheckpointsLieInAnObjectStore(t *testing.T) {
+	t.Run("fake", func(t *testing.T) { checkRunInAStore(t, objecttest.New(t).Place) })
+	t.Run("real", func(t *testing.T) { checkRunInAStore(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))) })
+}
+
+func checkRunInAStore(t *testing.T, placeOf func(prefix string) string) {
+	keys(t)
+	dir, want := filepath.Join(t.TempDir(), "first"), newDir(t)
+	store := placeOf("team")
+	must(t, quadratic(120, "--decay", "constant", "--checkpoint-every", "20", "--fault", "kill server/0 at step 50", "--store", store, "--out", dir)...)
+	if r := readRun(t, dir); len(r.Summary.Failures) != 1 {
+		t.Errorf("failures: %+v", r.Summary.Failures)
+	}
+	must(t, "train", "--resume", dir, "--steps", "150")
+	if out := must(t, "checkpoint", "verify", dir); !strings.HasSuffix(out, " 0 damaged places\n") {
+		t.Errorf("verify says\n%s", out)
+	}
+	place := strings.Replace(store, "/team?", "/team/first?", 1)
+	if a, b := must(t, "checkpoint", "list", dir), must(t, "checkpoint", "list", place); a != b || !strings.Contains(a, "\n150 ") {
+		t.Errorf("list of the run says\n%sand of its place\n%s", a, b)
+	}
+	must(t, quadratic(150, "--decay", "constant", "--out", want)...)
+	sameBits(t, dir, want)
+	if _, err := os.Stat(filepath.Join(dir, checkpointsDir)); err == nil {
+		t.Error("there is a folder of checkpoints beside the store")
+	}
+	for path, text := range tree(t, dir) {
+		if strings.Contains(text, objecttest.Secret) || strings.Contains(text, objecttest.Key) {
+			t.Errorf("%s holds the keys of the store", path)
+		}
+	}
+	// Another run of that name would go on from what is there.
+	other := filepath.Join(t.TempDir(), "first")
+	if r := kin(t, quadratic(20, "--store", store, "--out", other)...); r.status != exitUsage || !strings.Contains(r.stderr, "another run") {
+		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+	}
+}
+
+func TestAStoreThatIsFullForAWhileDoesNotStopTraining(t *testing.T) {
+	keys(t)
+	server := objecttest.New(t)
+	wrote := 0
+	server.Fail(func(_ int, r *http.Request) objecttest.Fault {
+		if r.Method == http.MethodPut {
+			wrote++
+		}
+		if r.Method == http.MethodPut && wrote > 10 && wrote <= 14 {
+			return objecttest.Fault{Status: http.StatusInsufficientStorage, Code: "XMinioStorageFull"}
+		}
+		return objecttest.Fault{}
+	})
+	dir := newDir(t)
+	r := kin(t, quadratic(300, "--checkpoint-every", "10", "--store", server.Place("x"), "--out", dir)...)
+	if r.status != exitDone || !strings.Contains(r.stderr, "is full") || !strings.Contains(r.stderr, "newest_checkpoint") {
+		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+	}
+	run := readRun(t, dir)
+	if run.Summary.Steps != 300 || run.Summary.FailedSaves == 0 || len(run.Summary.Failures) > 0 {
+		t.Errorf("steps %d, failed saves %d, failures %v", run.Summary.Steps, run.Summary.FailedSaves, run.Summary.Failures)
+	}
+	if step, _ := lastParams(t, dir); step != 300 {
+		t.Errorf("the newest checkpoint is of step %d", step)
+	}
+}
+
+func TestAStoreThatCannotBeUsedIsToldBeforeTheRun(t *testing.T) {
+	keys(t)
+	server := objecttest.New(t)
+	for what, c := range map[string]struct{ env, store, says string }{
+		"keys":     {"AWS_ACCESS_KEY_ID", server.Place("x"), "check AWS_ACCESS_KEY_ID"},
+		"bucket":   {"", strings.Replace(server.Place("x"), objecttest.Bucket, "nobody", 1), "bucket nobody"},
+		"password": {"", "s3://me:hidden@" + objecttest.Bucket, "keys do not belong"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if c.env != "" {
+				t.Setenv(c.env, "wrong")
+			}
+			dir := newDir(t)
+			r := kin(t, quadratic(20, "--store", c.store, "--out", dir)...)
+			if r.status == exitDone || !strings.Contains(r.stderr, c.says) || strings.Contains(r.stderr, "hidden") {
+				t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+			}
+			if _, err := os.Stat(dir); err == nil {
+				t.Error("the run folder was made")
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package cuda
+
+import (
+	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// decodeArgs is DecodeArgs of kernel/decode.cu.
+type decodeArgs struct {
+	operand operand
+	dst     driver.Ptr
+	n       uint64
+}
+
+// sparse is Sparse of kernel/sparse.cu.
+type sparse struct {
+	values, gaps driver.Ptr
+	gapBytes     uint64
+	dst          driver.Ptr
+	weight       float32
+	width        uint32
+}
+
+type sparseArgs struct{ payloads driver.Ptr }
+
+const decodeThreads = 256
+
+var decoders = map[kernels.Encoding]string{
+	kernels.FP32: "decode_fp32", kernels.BF16: "decode_bf16", kernels.FP16: "decode_fp16", kernels.Int8: "decode_int8",
+	kernels.Sign: "decode_sign", kernels.LowRank: "decode_low_rank",
+}
+
+// Decode implements kernels.Device.
+func (d *Device) Decode(dst []float32, e kernels.Encoding, data []byte) error {
+	kernels.CheckPayload(e, len(dst), data)
+	if len(dst) == 0 {
+		return nil
+	}
+	return d.do("decode", func(o *op) { o.decode(o.resultFloats(dst), len(dst), e, data) })
+}
+
+// decode queues the decoding of a payload of n values.
+func (o *op) decode(dst driver.Ptr, n int, e kernels.Encoding, data []byte) {
+	if e == kernels.Sparse16 || e == kernels.Sparse32 {
+		if o.err == nil {
+			o.fail(o.d.c.Fill(dst, 0, 4*n, o.d.stream))
+		}
+		o.scatter("sparse_assign", dst, n, e, data, 1)
+		return
+	}
+	args := decodeArgs{operand: o.payload(e, n, data), dst: dst, n: uint64(n)}
+	launch(o, "decode", decoders[e], line(ceil(n, 4*decodeThreads)), decodeThreads, &args)
+}
+
+// scatter queues a kernel that brings the entries of a sparse payload into the n values at dst.
+func (o *op) scatter(kernel string, dst driver.Ptr, n int, e kernels.Encoding, data []byte, weight float32) {
+	values, gaps := kernels.SparseParts(e, n, data)
+	if len(gaps) == 0 {
+		return
+	}
+	s := sparse{values: o.bytes(values), gaps: o.bytes(gaps), gapBytes: uint64(len(gaps)), dst: dst, weight: weight, width: 4}
+	if e == kernels.Sparse16 {
+		s.width = 2
+	}
+	launch(o, "sparse", kernel, line(1), decodeThreads, &sparseArgs{payloads: table(o, []sparse{s})})
+}

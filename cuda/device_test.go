@@ -1,0 +1,136 @@
+//go:build gpu && cgo && linux
+
+package cuda
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/cuda/internal/emulate"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
+)
+
+// openTest opens the GPU, or an emulation of it.
+func openTest(t testing.TB, edits ...emulate.Edit) *Device {
+	t.Helper()
+	d, err := Open(emulate.Library(t, edits...), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.in.apart, d.out.apart, d.scratch.apart = emulate.Sanitized, emulate.Sanitized, emulate.Sanitized
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func TestTheDeviceKeepsTheContract(t *testing.T) {
+	kernelstest.Run(t, openTest(t))
+}
+
+// The orders of threads under which mistakes show: the first warp as far as it goes, the last one, in turns.
+func TestTheDeviceKeepsTheContractUnderEverySchedule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a minute")
+	}
+	d := openTest(t)
+	for _, schedule := range []string{"0", "1", "2", "4"} {
+		t.Run(schedule, func(t *testing.T) {
+			t.Setenv(emulate.Schedule, schedule)
+			kernelstest.Run(t, d)
+		})
+	}
+}
+
+// More tiles than the scan's block has threads.
+func TestASelectionOfManyTiles(t *testing.T) {
+	if testing.Short() && !emulate.OnGPU() {
+		t.Skip("a million values on fibres")
+	}
+	if err := selectionDiffers(openTest(t), draw(rand.New(rand.NewPCG(3, 4)), 300*selectTile+5)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFaultLosesTheDevice(t *testing.T) {
+	library := emulate.Library(t)
+	if library == "" {
+		t.Skip("a fault of a real GPU cannot be asked for")
+	}
+	// A copy of the library: the fault stays in it.
+	b, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	library = t.TempDir() + "/libcuda.so"
+	if err := os.WriteFile(library, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(library, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := []float32{3, 4}
+	if n, err := d.SquaredNorm(x); err != nil || n != 25 {
+		t.Fatalf("norm before the fault: %v, %v", n, err)
+	}
+	t.Setenv(emulate.Fail, "700")
+	if _, err = d.SquaredNorm(x); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "CUDA_ERROR_ILLEGAL_ADDRESS") {
+		t.Fatalf("norm in the fault: error %v; want ErrLost with the driver's reason", err)
+	}
+	t.Setenv(emulate.Fail, "")
+	if _, err := d.Step(&kernels.Step{Rule: kernels.SGD, Params: x, Next: x}); !errors.Is(err, ErrLost) {
+		t.Fatalf("step after the fault: error %v; want ErrLost", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatalf("close after the fault: %v", err)
+	}
+}
+
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	library := emulate.Library(t)
+	if library == "" {
+		t.Skip("this is about other drivers than the machine's")
+	}
+	for _, c := range []struct{ library, name, value, want string }{
+		{"/no/such/libcuda.so.1", "", "", "no CUDA driver"},
+		{"libdl.so.2", "", "", "the driver is too old"},
+		{library, emulate.Devices, "0", "CUDA_ERROR"},
+		{library, emulate.Version, "11040", "the driver is of CUDA 11.4; 12.8 or newer is needed"},
+		{library, emulate.Major, "7", "compute capability 7.0; 8.0 or newer is needed"},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			if c.name != "" {
+				t.Setenv(c.name, c.value)
+			}
+			_, err := Open(c.library, 0)
+			if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v; want ErrUnavailable with %q", err, c.want)
+			}
+		})
+	}
+	if _, err := Open(library, 1); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "no device 1: the driver has 1") {
+		t.Errorf("second device of one: error %v", err)
+	}
+}
+
+func TestAClosedDeviceSaysSo(t *testing.T) {
+	d, err := Open(emulate.Library(t), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.SquaredNorm([]float32{1}); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("norm on a closed device: error %v", err)
+	}
+}

@@ -1,0 +1,101 @@
+// Package driver calls the CUDA driver, which it loads when it is asked to.
+//
+// A program built with the tag gpu and cgo starts on any Linux machine: it links to no library of NVIDIA's, includes none
+// of its headers, and opens libcuda.so.1 in [Open]. Other builds have the same types, and Open says why it cannot.
+//
+// A [Context] may be used by any goroutine: each call makes it current on the thread that it runs on. Calls that take a
+// [Stream] queue work and return; memory of the host that they name must be of HostAlloc and stay until the stream has
+// been synchronized.
+package driver
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Ptr is an address in a device's memory.
+type Ptr uint64
+
+// Handles of the driver.
+type (
+	Stream   uintptr
+	Event    uintptr
+	Module   uintptr
+	Function uintptr
+)
+
+// Context is one device. All methods but the first four return an [*Error] when the driver refuses.
+type Context interface {
+	Name() string
+	Multiprocessors() int
+	Memory() int64                  // bytes
+	Capability() (major, minor int) // such as 9, 0
+
+	Alloc(bytes int) (Ptr, error) // at a multiple of 256
+	Free(Ptr) error
+	HostAlloc(bytes int) ([]byte, error) // pinned, so that copies run beside the processor
+	HostFree([]byte) error
+
+	CopyIn(to Ptr, from []byte, s Stream) error
+	CopyOut(to []byte, from Ptr, s Stream) error
+	Copy(to, from Ptr, bytes int, s Stream) error
+	Fill(at Ptr, value byte, bytes int, s Stream) error
+
+	NewStream() (Stream, error)
+	CloseStream(Stream) error
+	Synchronize(Stream) error
+	Wait(s Stream, e Event) error // what s does from now on comes after e
+	NewEvent() (Event, error)
+	CloseEvent(Event) error
+	Record(Event, Stream) error
+	Elapsed(begin, end Event) (seconds float64, err error) // waits for end
+
+	Load(image []byte) (Module, error) // PTX that ends with a zero byte, or machine code
+	Function(m Module, name string) (Function, error)
+	Resources(f Function) (registers, localBytes, sharedBytes int, err error)
+	// Launch runs f on blocks of that many threads. args are the size bytes of its parameter, and are read before it
+	// returns.
+	Launch(f Function, blocks [3]int, threads int, s Stream, args unsafe.Pointer, size uintptr) error
+
+	Close() error
+}
+
+// Error is a refusal of the driver.
+type Error struct {
+	Code int
+	Name string // such as CUDA_ERROR_OUT_OF_MEMORY
+	Text string
+	Op   string // what was called
+}
+
+// Error says what was called and what the driver answered.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: %s (%d): %s", e.Op, e.Name, e.Code, e.Text)
+}
+
+// Codes of the driver that are looked at.
+const (
+	codeUncorrectable = 214
+	codeNVLink        = 220
+	firstFault        = 700
+	lastFault         = 719
+	codeMPS           = 809 // the daemon or the client has died
+	codeUnknown       = 999
+	tooManyResources  = 701 // a launch that cannot fit; the context lives
+	peerEnabled       = 704
+	peerDisabled      = 705
+	contextInUse      = 708
+	hostRegistered    = 712
+	hostUnregistered  = 713
+)
+
+// Fatal says whether the context is of no use after the error: what it held is lost, and every later call fails.
+func (e *Error) Fatal() bool {
+	switch e.Code {
+	case codeUncorrectable, codeNVLink, codeMPS, codeUnknown:
+		return true
+	case tooManyResources, peerEnabled, peerDisabled, contextInUse, hostRegistered, hostUnregistered:
+		return false
+	}
+	return e.Code >= firstFault && e.Code <= lastFault
+}

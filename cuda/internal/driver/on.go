@@ -1,0 +1,248 @@
+//go:build gpu && cgo && linux
+
+package driver
+
+// #cgo LDFLAGS: -ldl
+// #cgo noescape driver_launch
+// #cgo nocallback driver_launch
+// #include <stdlib.h>
+// #include "driver.h"
+import "C"
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// The oldest driver and device that the kernels run on: PTX of CUDA 12.8 for compute capability 8.0.
+const (
+	needVersion = 12080
+	needMajor   = 8
+)
+
+type context struct {
+	d       *C.driver
+	ordinal C.int
+	name    string
+	sms     int
+	memory  int64
+	major   int
+	minor   int
+}
+
+// load opens the library, "" meaning the driver's usual name, and initializes it.
+func load(library string) (*C.driver, error) {
+	if library == "" {
+		library = "libcuda.so.1"
+	}
+	d := (*C.driver)(C.calloc(1, C.sizeof_driver))
+	path := C.CString(library)
+	defer C.free(unsafe.Pointer(path))
+	runtime.LockOSThread() // the message is the thread's
+	defer runtime.UnlockOSThread()
+	if problem := C.driver_open(path, d); problem != nil {
+		err := fmt.Errorf("no CUDA driver: %s", C.GoString(problem))
+		C.free(unsafe.Pointer(d))
+		return nil, err
+	}
+	c := &context{d: d}
+	if err := c.check("cuInit", C.driver_init(d)); err != nil {
+		C.free(unsafe.Pointer(d))
+		return nil, fmt.Errorf("the CUDA driver does not start: %w", err)
+	}
+	return d, nil
+}
+
+// Count returns how many devices there are.
+func Count(library string) (int, error) {
+	d, err := load(library)
+	if err != nil {
+		return 0, err
+	}
+	defer C.free(unsafe.Pointer(d))
+	var n C.int
+	err = (&context{d: d}).check("cuDeviceGetCount", C.driver_count(d, &n))
+	return int(n), err
+}
+
+// Open opens a device, counted from 0, of the driver in the library; "" means libcuda.so.1. The error says what the
+// machine lacks.
+func Open(library string, ordinal int) (Context, error) {
+	d, err := load(library)
+	if err != nil {
+		return nil, err
+	}
+	c := &context{d: d, ordinal: C.int(ordinal)}
+	if err := c.open(ordinal); err != nil {
+		C.free(unsafe.Pointer(d))
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *context) open(ordinal int) error {
+	var version, count C.int
+	if err := c.check("cuDriverGetVersion", C.driver_version(c.d, &version)); err != nil {
+		return err
+	}
+	if version < needVersion {
+		return fmt.Errorf("the driver is of CUDA %d.%d; %d.%d or newer is needed", version/1000, version%1000/10, needVersion/1000, needVersion%1000/10)
+	}
+	if err := c.check("cuDeviceGetCount", C.driver_count(c.d, &count)); err != nil {
+		return err
+	}
+	if ordinal < 0 || ordinal >= int(count) {
+		return fmt.Errorf("no device %d: the driver has %d", ordinal, count)
+	}
+	var values [3]C.int
+	for i, attribute := range []C.int{C.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, C.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, C.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT} {
+		if err := c.check("cuDeviceGetAttribute", C.driver_attribute(c.d, c.ordinal, attribute, &values[i])); err != nil {
+			return err
+		}
+	}
+	c.major, c.minor, c.sms = int(values[0]), int(values[1]), int(values[2])
+	var name [128]C.char
+	var memory C.size_t
+	if err := c.check("cuDeviceGetName", C.driver_name(c.d, c.ordinal, &name[0], C.int(len(name)))); err != nil {
+		return err
+	}
+	if err := c.check("cuDeviceTotalMem", C.driver_memory(c.d, c.ordinal, &memory)); err != nil {
+		return err
+	}
+	c.name, c.memory = C.GoString(&name[0]), int64(memory)
+	if c.major < needMajor {
+		return fmt.Errorf("device %d, %s, has compute capability %d.%d; %d.0 or newer is needed", ordinal, c.name, c.major, c.minor, needMajor)
+	}
+	return c.check("cuDevicePrimaryCtxRetain", C.driver_retain(c.d, c.ordinal))
+}
+
+// check turns a code into an error.
+func (c *context) check(op string, code C.CUresult) error {
+	if code == C.CUDA_SUCCESS {
+		return nil
+	}
+	return &Error{Code: int(code), Name: C.GoString(C.driver_error_name(c.d, code)), Text: C.GoString(C.driver_error_text(c.d, code)), Op: op}
+}
+
+func (c *context) Name() string                   { return c.name }
+func (c *context) Multiprocessors() int           { return c.sms }
+func (c *context) Memory() int64                  { return c.memory }
+func (c *context) Capability() (major, minor int) { return c.major, c.minor }
+
+func (c *context) Alloc(bytes int) (Ptr, error) {
+	var at C.uint64_t
+	err := c.check(fmt.Sprintf("cuMemAlloc of %d bytes", bytes), C.driver_alloc(c.d, C.size_t(bytes), &at))
+	return Ptr(at), err
+}
+
+func (c *context) Free(at Ptr) error {
+	return c.check("cuMemFree", C.driver_free(c.d, C.uint64_t(at)))
+}
+
+func (c *context) HostAlloc(n int) ([]byte, error) {
+	var at unsafe.Pointer
+	if err := c.check(fmt.Sprintf("cuMemHostAlloc of %d bytes", n), C.driver_host_alloc(c.d, C.size_t(n), &at)); err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*byte)(at), n), nil
+}
+
+func (c *context) HostFree(memory []byte) error {
+	return c.check("cuMemFreeHost", C.driver_host_free(c.d, unsafe.Pointer(unsafe.SliceData(memory))))
+}
+
+func (c *context) CopyIn(to Ptr, from []byte, s Stream) error {
+	return c.check("cuMemcpyHtoDAsync", C.driver_copy_in(c.d, C.uint64_t(to), unsafe.Pointer(unsafe.SliceData(from)), C.size_t(len(from)), C.uintptr_t(s)))
+}
+
+func (c *context) CopyOut(to []byte, from Ptr, s Stream) error {
+	return c.check("cuMemcpyDtoHAsync", C.driver_copy_out(c.d, unsafe.Pointer(unsafe.SliceData(to)), C.uint64_t(from), C.size_t(len(to)), C.uintptr_t(s)))
+}
+
+func (c *context) Copy(to, from Ptr, n int, s Stream) error {
+	return c.check("cuMemcpyDtoDAsync", C.driver_copy(c.d, C.uint64_t(to), C.uint64_t(from), C.size_t(n), C.uintptr_t(s)))
+}
+
+func (c *context) Fill(at Ptr, value byte, n int, s Stream) error {
+	return c.check("cuMemsetD8Async", C.driver_fill(c.d, C.uint64_t(at), C.uchar(value), C.size_t(n), C.uintptr_t(s)))
+}
+
+func (c *context) NewStream() (Stream, error) {
+	var s C.uintptr_t
+	err := c.check("cuStreamCreate", C.driver_stream_create(c.d, &s))
+	return Stream(s), err
+}
+
+func (c *context) CloseStream(s Stream) error {
+	return c.check("cuStreamDestroy", C.driver_stream_destroy(c.d, C.uintptr_t(s)))
+}
+
+func (c *context) Synchronize(s Stream) error {
+	return c.check("cuStreamSynchronize", C.driver_synchronize(c.d, C.uintptr_t(s)))
+}
+
+func (c *context) Wait(s Stream, e Event) error {
+	return c.check("cuStreamWaitEvent", C.driver_stream_wait(c.d, C.uintptr_t(s), C.uintptr_t(e)))
+}
+
+func (c *context) NewEvent() (Event, error) {
+	var e C.uintptr_t
+	err := c.check("cuEventCreate", C.driver_event_create(c.d, &e))
+	return Event(e), err
+}
+
+func (c *context) CloseEvent(e Event) error {
+	return c.check("cuEventDestroy", C.driver_event_destroy(c.d, C.uintptr_t(e)))
+}
+
+func (c *context) Record(e Event, s Stream) error {
+	return c.check("cuEventRecord", C.driver_event_record(c.d, C.uintptr_t(e), C.uintptr_t(s)))
+}
+
+func (c *context) Elapsed(begin, end Event) (float64, error) {
+	var ms C.float
+	err := c.check("cuEventElapsedTime", C.driver_event_elapsed(c.d, C.uintptr_t(begin), C.uintptr_t(end), &ms))
+	return float64(ms) / 1000, err
+}
+
+func (c *context) Load(image []byte) (Module, error) {
+	var m C.uintptr_t
+	log := make([]byte, 8<<10)
+	err := c.check("cuModuleLoadData", C.driver_load(c.d, unsafe.Pointer(unsafe.SliceData(image)), &m, (*C.char)(unsafe.Pointer(&log[0])), C.size_t(len(log))))
+	if text, _, _ := bytes.Cut(log, []byte{0}); err != nil && len(text) > 0 {
+		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(text))
+	}
+	return Module(m), err
+}
+
+func (c *context) Function(m Module, name string) (Function, error) {
+	var f C.uintptr_t
+	s := C.CString(name)
+	defer C.free(unsafe.Pointer(s))
+	err := c.check("cuModuleGetFunction of "+name, C.driver_function(c.d, C.uintptr_t(m), s, &f))
+	return Function(f), err
+}
+
+func (c *context) Resources(f Function) (registers, localBytes, sharedBytes int, err error) {
+	var v [3]C.int
+	err = c.check("cuFuncGetAttribute", C.driver_resources(c.d, C.uintptr_t(f), &v[0]))
+	return int(v[0]), int(v[1]), int(v[2]), err
+}
+
+func (c *context) Launch(f Function, blocks [3]int, threads int, s Stream, args unsafe.Pointer, size uintptr) error {
+	return c.check("cuLaunchKernel", C.driver_launch(c.d, C.uintptr_t(f), C.uint(blocks[0]), C.uint(blocks[1]), C.uint(blocks[2]), C.uint(threads), C.uintptr_t(s), args, C.size_t(size)))
+}
+
+// Close gives the device back. The context must not be used afterwards.
+func (c *context) Close() error {
+	if c.d == nil {
+		return errors.New("close a device: it is closed already")
+	}
+	err := c.check("cuDevicePrimaryCtxRelease", C.driver_release(c.d, c.ordinal))
+	C.free(unsafe.Pointer(c.d))
+	c.d = nil
+	return err
+}

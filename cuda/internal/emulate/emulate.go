@@ -1,0 +1,197 @@
+// Package emulate builds the driver that runs the kernels on a processor, for tests. It gives them two flags, -real and
+// -must. A test that is built with -asan gets an emulation with AddressSanitizer.
+package emulate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var (
+	real = flag.Bool("real", false, "use the driver of this machine, and its GPU, in place of the emulation")
+	must = flag.Bool("must", false, "fail where something is missing, rather than skip")
+)
+
+// Variables of the environment that the emulation reads.
+const (
+	// Schedule is the order of threads; see kernel/emu/emu.h.
+	Schedule = "KINTSUGI_EMU_SCHEDULE"
+
+	// Fail is a driver's code that everything which waits returns from now on.
+	Fail = "KINTSUGI_EMU_FAIL"
+
+	// Devices, Version and Major are what the emulated driver says of itself.
+	Devices = "KINTSUGI_EMU_DEVICES"
+	Version = "KINTSUGI_EMU_VERSION"
+	Major   = "KINTSUGI_EMU_MAJOR"
+)
+
+// An Edit is a mistake that is put into a kernel: in a file of cuda/kernel, the text Old, which must be there, becomes New.
+type Edit struct{ File, Old, New string }
+
+// OnGPU says that the test runs on the machine's GPU, where nothing takes long.
+func OnGPU() bool { return *real }
+
+// Library returns the path of a driver for the test: "" for the machine's own with the flag -real, else the emulation's,
+// which it builds. Where it cannot, the test skips, or fails with the flag -must.
+func Library(t testing.TB, edits ...Edit) string {
+	t.Helper()
+	if *real {
+		if len(edits) > 0 {
+			t.Skip("the kernels of a GPU cannot be edited")
+		}
+		return ""
+	}
+	path, err := build(edits)
+	switch {
+	case errors.Is(err, exec.ErrNotFound) && !*must:
+		t.Skipf("the kernels are emulated with a C++ compiler, and there is none: %v", err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	return path
+}
+
+// build compiles the emulation, or finds what was compiled of the same text before.
+func build(edits []Edit) (string, error) {
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		return "", err
+	}
+	flags := []string{"-std=c++17", "-O1", "-g1", "-DKINTSUGI_EMU", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-Wno-parentheses", "-shared", "-fPIC", "-fvisibility=hidden"}
+	if Sanitized {
+		flags = append(flags, "-fsanitize=address")
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	files, err := sources(filepath.Join(root, "cuda"), edits)
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	fmt.Fprintln(hash, compiler, flags)
+	for _, f := range files {
+		fmt.Fprintln(hash, f.name, len(f.text), f.text)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	path := filepath.Join(cache, "kintsugi", "emulation-"+hex.EncodeToString(hash.Sum(nil)[:12])+".so")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	return path, compile(compiler, flags, files, path)
+}
+
+type source struct{ name, text string }
+
+// sources reads the kernels, the emulation and the driver's interface, relative to folder cuda.
+func sources(folder string, edits []Edit) ([]source, error) {
+	var files []source
+	for _, pattern := range []string{"kernel/*.cu", "kernel/*.cuh", "kernel/emu/*", "internal/driver/api.h"} {
+		paths, err := filepath.Glob(filepath.Join(folder, filepath.FromSlash(pattern)))
+		if err != nil || len(paths) == 0 {
+			return nil, fmt.Errorf("no %s below %s: %w", pattern, folder, os.ErrNotExist)
+		}
+		for _, p := range paths {
+			b, err := os.ReadFile(p)
+			if err != nil {
+				return nil, err
+			}
+			name, err := filepath.Rel(folder, p)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, source{filepath.ToSlash(name), string(b)})
+		}
+	}
+	for _, e := range edits {
+		if err := e.apply(files); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+func (e Edit) apply(files []source) error {
+	for i := range files {
+		if files[i].name == "kernel/"+e.File {
+			if strings.Count(files[i].text, e.Old) != 1 {
+				return fmt.Errorf("%q is %d times in %s; a mistake is put in one place", e.Old, strings.Count(files[i].text, e.Old), e.File)
+			}
+			files[i].text = strings.Replace(files[i].text, e.Old, e.New, 1)
+			return nil
+		}
+	}
+	return fmt.Errorf("no kernels in %s", e.File)
+}
+
+// compile writes the files to a folder of their own and compiles them to path.
+func compile(compiler string, flags []string, files []source, path string) error {
+	folder, err := os.MkdirTemp("", "kintsugi-emulation")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	var units []string
+	for _, f := range files {
+		at := filepath.Join(folder, filepath.FromSlash(f.name))
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(at, []byte(f.text), 0o644); err != nil {
+			return err
+		}
+		if strings.HasSuffix(f.name, ".cc") {
+			units = append(units, at)
+		}
+	}
+	made := filepath.Join(folder, "libcuda.so")
+	args := append(append(flags, "-I", filepath.Join(folder, "kernel"), "-o", made), units...)
+	if b, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("compile the emulation: %w: %s", err, b)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	// Tests of several packages may build at once: each puts a whole file there.
+	b, err := os.ReadFile(made)
+	if err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(path), "emulation")
+	if err != nil {
+		return err
+	}
+	_, err = temporary.Write(b)
+	if err := errors.Join(err, temporary.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), path)
+}
+
+// moduleRoot returns the folder of go.mod at or above the working folder, which in a test is the package's.
+func moduleRoot() (string, error) {
+	folder, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil {
+			return folder, nil
+		}
+		if folder == filepath.Dir(folder) {
+			return "", fmt.Errorf("no go.mod above the working folder: %w", os.ErrNotExist)
+		}
+		folder = filepath.Dir(folder)
+	}
+	return "", err
+}

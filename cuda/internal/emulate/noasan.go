@@ -1,0 +1,6 @@
+//go:build !asan
+
+package emulate
+
+// Sanitized says that the emulation is built with AddressSanitizer.
+const Sanitized = false

@@ -1,0 +1,3 @@
+// Package nvrtc compiles kernels to PTX with NVIDIA's run-time compiler, a library that it loads when it is asked to. It is
+// needed to change kernels, not to run them. In builds without the tag gpu it is empty.
+package nvrtc

@@ -1,0 +1,28 @@
+// Payloads of one chunk to values.
+#include "operand.cuh"
+
+struct DecodeArgs {
+	Operand operand;
+	f32 *dst;
+	u64 n;
+};
+
+enum { THREADS = 256 };
+
+template <int ENCODING> DEVICE void decode(const DecodeArgs &a) {
+	const u64 i = 4 * (BLOCK * THREADS + THREAD);
+	if (i >= a.n) return;
+	Raw<ENCODING> raw;
+	raw.load_from(a.operand, i, a.n);
+	Four x;
+#pragma unroll
+	for (int e = 0; e < 4; e++) x.v[e] = raw.value(e);
+	store(a.dst, i, a.n, x);
+}
+
+KERNEL_OF(decode_fp32, DecodeArgs, THREADS, decode<FP32>)
+KERNEL_OF(decode_bf16, DecodeArgs, THREADS, decode<BF16>)
+KERNEL_OF(decode_fp16, DecodeArgs, THREADS, decode<FP16>)
+KERNEL_OF(decode_int8, DecodeArgs, THREADS, decode<INT8>)
+KERNEL_OF(decode_sign, DecodeArgs, THREADS, decode<SIGN>)
+KERNEL_OF(decode_low_rank, DecodeArgs, THREADS, decode<LOW_RANK>)

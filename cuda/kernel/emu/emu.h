@@ -1,0 +1,142 @@
+// Runs the kernels on a processor: a fibre for each thread of a block, and blocks one after the other. Barriers, shuffles
+// and ballots are meetings: a fibre that comes to one waits until all that must be there have come, and one that can
+// never be complete is an error with the kernel's name. What a block shares is poisoned before each block.
+//
+// The order in which warps run is a schedule: 0 runs the first warp that can as far as it goes, 1 the last one, 2 takes
+// turns, others draw. A missing barrier shows under some of them.
+//
+// What this cannot show: races between blocks, what a real memory system reorders, and time.
+#pragma once
+
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#elif defined(__GNUC__)
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+namespace emu {
+
+struct Dim {
+	unsigned x, y, z;
+};
+
+struct Thread {
+	unsigned thread, lane, warp;
+};
+
+const Thread &self();
+Dim block();
+Dim grid();
+void *shared(size_t size);
+void barrier();
+// Exchanges bits with the lanes of the warp: returns the array of what all 32 gave.
+const uint64_t *meet(uint64_t bits);
+void meet_again();
+
+// Runs the kernel. Returns 0, or what it did wrong.
+const char *launch(Dim grid, Dim block, const std::function<void()> &kernel, unsigned schedule);
+
+struct Kernel {
+	const char *name;
+	void (*run)(const void *args);
+	size_t args;
+	unsigned threads;
+	const Kernel *next;
+	Kernel(const char *name, void (*run)(const void *), size_t args, unsigned threads);
+};
+const Kernel *find(const char *name);
+
+template <class T> uint64_t pack(T v) {
+	static_assert(sizeof v <= 8, "a shuffle moves eight bytes at most");
+	uint64_t b = 0;
+	memcpy(&b, &v, sizeof v);
+	return b;
+}
+
+template <class T> T unpack(uint64_t b) {
+	T v;
+	memcpy(&v, &b, sizeof v);
+	return v;
+}
+
+template <class T> T take(T v, int lane) {
+	const uint64_t *all = meet(pack(v));
+	T r = lane >= 0 && lane < 32 ? unpack<T>(all[lane]) : v;
+	meet_again();
+	return r;
+}
+
+} // namespace emu
+
+#define KERNEL(name, args, threads) \
+	static void name(const args &a); \
+	static emu::Kernel kernel_##name(#name, [](const void *p) { name(*(const args *)p); }, sizeof(args), threads); \
+	static void name(const args &a)
+#define KERNEL_CROWD(name, args, threads, blocks) KERNEL(name, args, threads)
+#define KERNEL_OF(name, args, threads, body) \
+	KERNEL(name, args, threads) { body(a); }
+#define DEVICE static inline
+#define DEVICE_MEMBER inline
+#define SHARED(type, name) type &name = *(type *)emu::shared(sizeof(type))
+
+#define IN_GLOBAL(p) ((void)(p))
+
+#define THREAD (emu::self().thread)
+#define BLOCK ((u64)emu::block().x)
+#define BLOCK_Y ((u64)emu::block().y)
+#define BLOCK_Z ((u64)emu::block().z)
+#define BLOCKS ((u64)emu::grid().x)
+
+DEVICE void sync() { emu::barrier(); }
+DEVICE void sync_warp() {
+	emu::meet(0);
+	emu::meet_again();
+}
+template <class T> DEVICE T shuffle(T v, int lane) { return emu::take(v, lane & 31); }
+template <class T> DEVICE T shuffle_down(T v, int by) { return emu::take(v, (int)emu::self().lane + by); }
+template <class T> DEVICE T shuffle_up(T v, int by) { return emu::take(v, (int)emu::self().lane - by); }
+template <class T> DEVICE T shuffle_xor(T v, int by) { return emu::take(v, (int)emu::self().lane ^ by); }
+DEVICE u32 ballot(bool p) {
+	const uint64_t *all = emu::meet(p);
+	u32 r = 0;
+	for (int l = 0; l < 32; l++) r |= (u32)all[l] << l;
+	emu::meet_again();
+	return r;
+}
+DEVICE u32 atomic_add(u32 *p, u32 v) {
+	u32 old = *p;
+	*p = old + v;
+	return old;
+}
+DEVICE u64 atomic_min(u64 *p, u64 v) {
+	u64 old = *p;
+	*p = old < v ? old : v;
+	return old;
+}
+
+DEVICE f32 mul(f32 a, f32 b) { return a * b; }
+DEVICE f32 add(f32 a, f32 b) { return a + b; }
+DEVICE f32 sub(f32 a, f32 b) { return a - b; }
+DEVICE f32 quotient(f32 a, f32 b) { return a / b; }
+DEVICE f32 root(f32 a) { return sqrtf(a); }
+DEVICE f32 fused(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
+DEVICE f64 add(f64 a, f64 b) { return a + b; }
+DEVICE f64 quotient(f64 a, f64 b) { return a / b; }
+DEVICE f64 add_product(f64 acc, f32 a, f32 b) {
+	f64 p = (f64)a * (f64)b;
+	return acc + p;
+}
+DEVICE f32 narrow(f64 a) { return (f32)a; }
+DEVICE u32 bits_of(f32 v) { return (u32)emu::pack(v); }
+DEVICE f32 from_bits(u32 b) { return emu::unpack<f32>(b); }
+DEVICE f32 floor_of(f32 v) { return floorf(v); }
+DEVICE f32 exp_of(f32 v) { return expf(v); }
+DEVICE f64 exp_of(f64 v) { return exp(v); }
+DEVICE f64 log_of(f64 v) { return log(v); }
+DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
+DEVICE int count_bits(u32 v) { return __builtin_popcount(v); }

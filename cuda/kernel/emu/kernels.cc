@@ -1,0 +1,29 @@
+// All kernels, each file in a namespace of its own: their names of constants meet otherwise.
+#include "../kdev.cuh"
+#include "../operand.cuh"
+
+#define UNIT(name) namespace name {
+UNIT(of_step)
+#include "../step.cu"
+}
+UNIT(of_decode)
+#include "../decode.cu"
+}
+UNIT(of_sparse)
+#include "../sparse.cu"
+}
+UNIT(of_norm)
+#include "../norm.cu"
+}
+UNIT(of_finite)
+#include "../finite.cu"
+}
+UNIT(of_rows)
+#include "../rows.cu"
+}
+UNIT(of_encode)
+#include "../encode.cu"
+}
+UNIT(of_select)
+#include "../select.cu"
+}

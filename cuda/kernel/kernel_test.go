@@ -1,0 +1,58 @@
+package kernel
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"testing"
+)
+
+// Whoever changes a kernel makes its PTX anew, or a GPU would run the old one.
+func TestThePTXIsOfTheseSources(t *testing.T) {
+	m, err := ReadManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]Family{}
+	for _, f := range m.Families {
+		made[f.Name] = f
+	}
+	if len(made) != len(Families()) {
+		t.Errorf("the manifest has %d families, there are %d: run make ptx", len(made), len(Families()))
+	}
+	for _, name := range Families() {
+		f := made[name]
+		if source, err := Hash(name); err != nil || source != f.Source {
+			t.Errorf("%s.ptx was made of other sources than %s.cu and the headers (error %v): run make ptx", name, name, err)
+		}
+		b, err := os.ReadFile(name + ".ptx")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != f.PTX {
+			t.Errorf("%s.ptx is not the one of the manifest: run make ptx", name)
+		}
+	}
+}
+
+// A spill is a trip to memory that no count of bytes has; too many registers leave too few threads to keep memory busy.
+func TestKernelsFitTheirRegisters(t *testing.T) {
+	m, err := ReadManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range m.Families {
+		for _, k := range f.Kernels {
+			if k.Spills > 0 {
+				t.Errorf("%s spills %d bytes", k.Name, k.Spills)
+			}
+			if limit := 128; k.Registers > limit {
+				t.Errorf("%s takes %d registers, at most %d", k.Name, k.Registers, limit)
+			}
+			if k.Shared > 48<<10 {
+				t.Errorf("%s takes %d bytes of shared memory, more than a block has without asking", k.Name, k.Shared)
+			}
+		}
+	}
+}

@@ -1,0 +1,46 @@
+// Squared norms and distances of chunks, a block for each: the sums are in 16 lanes, in order of the values.
+#include "kdev.cuh"
+
+struct Pair {
+	const f32 *x, *y; // y: 0 for a norm
+	u64 n;
+	f64 *result;
+};
+
+struct NormArgs {
+	const Pair *pairs;
+};
+
+enum { THREADS = 256, TILE = 4 * THREADS };
+
+struct alignas(16) Tiles {
+	f32 d[2][TILE];
+};
+
+KERNEL(norms, NormArgs, THREADS) {
+	SHARED(Tiles, tiles);
+	const Pair &p = a.pairs[BLOCK];
+	f64 lane = 0;
+	int turn = 0;
+	for (u64 lo = 0; lo < p.n; lo += TILE, turn ^= 1) {
+		const u64 i = lo + 4 * THREAD, rest = p.n - lo;
+		if (i < p.n) {
+			Four x = load(p.x, i, p.n);
+			if (p.y) {
+				const Four y = load(p.y, i, p.n);
+#pragma unroll
+				for (int e = 0; e < 4; e++) x.v[e] = sub(x.v[e], y.v[e]);
+			}
+			*(Four *)(tiles.d[turn] + 4 * THREAD) = x;
+		}
+		sync(); // the tile is full, and the one before it has been summed
+		if (THREAD < 16) {
+#pragma unroll 8
+			for (u64 j = THREAD; j < (rest < TILE ? rest : TILE); j += 16)
+				lane = add_product(lane, tiles.d[turn][j], tiles.d[turn][j]);
+		}
+	}
+	if (THREAD >= 32) return;
+	lane = fold(lane);
+	if (THREAD == 0) *p.result = lane;
+}

@@ -1,0 +1,154 @@
+//go:build gpu && cgo && linux
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/cuda/internal/emulate"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// What the emulation can find is shown by mistakes that it must find: each of these would corrupt results on a GPU.
+func TestPlantedMistakesAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("each mistake is compiled")
+	}
+	for name, e := range map[string]emulate.Edit{
+		"no barrier between a tile and its sums": {File: "step.cu", Old: "sync(); // the tile is full, and the one before it has been summed", New: ""},
+		"one tile where two are needed":          {File: "step.cu", Old: "turn ^= 1", New: "turn = 0"},
+		"memory that is used again too soon":     {File: "select.cu", Old: "tie = ties + before(mine_ties, sh.of_warp[1], all_ties)", New: "tie = ties + before(mine_ties, sh.of_warp[0], all_ties)"},
+		"half of a histogram is not cleared":     {File: "select.cu", Old: "for (u32 b = THREAD; b < BINS; b += THREADS)\n#pragma unroll\n		for (int c = 0; c < COPIES; c++) h.count", New: "for (u32 b = THREAD; b < BINS / 2; b += THREADS)\n#pragma unroll\n		for (int c = 0; c < COPIES; c++) h.count"},
+		"a fold that starts too low":             {File: "kdev.cuh", Old: "for (int w = 8; w > 0; w /= 2) lane", New: "for (int w = 4; w > 0; w /= 2) lane"},
+		"a shuffle in half a warp":               {File: "encode.cu", Old: "	sum = fold(sum);", New: "	if (lane < 16) sum = fold(sum);"},
+		"a barrier that some threads pass by":    {File: "norm.cu", Old: "		sync(); // the tile is full", New: "		if (i < p.n) sync(); // the tile is full"},
+		"a maximum that misses lanes":            {File: "encode.cu", Old: "for (int w = 16; w > 0; w /= 2) {\n		const u32 other = shuffle_xor(most, w);", New: "for (int w = 8; w > 0; w /= 2) {\n		const u32 other = shuffle_xor(most, w);"},
+		"a product that is fused with a sum":     {File: "step.cu", Old: "m = add(mul(a.beta1, m), mul(a.rest1, h));", New: "m = fused(a.beta1, m, mul(a.rest1, h));"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := openTest(t, e)
+			for _, schedule := range []string{"0", "1", "2", "3"} {
+				t.Setenv(emulate.Schedule, schedule)
+				if err := disagreement(d); err != nil {
+					t.Logf("schedule %s: %v", schedule, err)
+					d.lost = fmt.Errorf("a mistake was planted")
+					return
+				}
+			}
+			t.Error("the mistake was not found")
+		})
+	}
+	t.Run("none", func(t *testing.T) {
+		d := openTest(t)
+		for _, schedule := range []string{"0", "1", "2", "3"} {
+			t.Setenv(emulate.Schedule, schedule)
+			if err := disagreement(d); err != nil {
+				t.Errorf("schedule %s: %v", schedule, err)
+			}
+		}
+	})
+}
+
+// disagreement compares d with Host on arrays in which what is special is at every lane in turn.
+func disagreement(d *Device) error {
+	rng := rand.New(rand.NewPCG(1, 2))
+	const n = 5*1024 + 77
+	x, y, z := draw(rng, n), draw(rng, n), draw(rng, n)
+	for g := 0; g*256+g%256 < n; g++ {
+		x[g*256+(g*13+g/20)%256%min(256, n-g*256)] = 50
+	}
+	got, want := stepOf(x, y, z), stepOf(x, y, z)
+	gotProducts, err := d.Step(got)
+	if err != nil {
+		return err
+	}
+	wantProducts, _ := kernels.Host.Step(want)
+	if gotProducts != wantProducts || differ(got.Next, want.Next) || differ(got.NextState[0], want.NextState[0]) {
+		return fmt.Errorf("a step has other bits")
+	}
+	gotNorm, err := d.SquaredDistance(x, y)
+	if err != nil {
+		return err
+	}
+	if wantNorm, _ := kernels.Host.SquaredDistance(x, y); gotNorm != wantNorm {
+		return fmt.Errorf("a distance is %v, want %v", gotNorm, wantNorm)
+	}
+	if err := encodersDiffer(d, x, y); err != nil {
+		return err
+	}
+	return selectionDiffers(d, append(draw(rng, 20000), x...))
+}
+
+func draw(rng *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	return x
+}
+
+func differ(x, y []float32) bool {
+	return !slices.EqualFunc(x, y, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) })
+}
+
+func stepOf(x, y, z []float32) *kernels.Step {
+	n := len(x)
+	return &kernels.Step{
+		Rule: kernels.Adam, Scale: 0.3, Operands: []kernels.Operand{{Weight: 1, Values: x}, {Weight: 0.7, Values: y}},
+		Scalars: kernels.Scalars{LearningRate: 0.01, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, Correction1: 0.3, Correction2: 0.2},
+		Params:  slices.Clone(z), Next: make([]float32, n), Saved: slices.Clone(x), WantSaved: true, WantDisplacement: true, WantDot: true, Previous: slices.Clone(y),
+		State: [2][]float32{slices.Clone(y), squares(x)}, NextState: [2][]float32{make([]float32, n), make([]float32, n)},
+	}
+}
+
+// squares returns numbers that are not negative, as a second moment is.
+func squares(x []float32) []float32 {
+	y := make([]float32, len(x))
+	for i, v := range x {
+		y[i] = v * v
+	}
+	return y
+}
+
+func encodersDiffer(d *Device, x, carry []float32) error {
+	n := len(x) - 2 // so that a value past the end would be one of another array
+	for name, e := range map[string]struct {
+		size   int
+		encode func(kernels.Device, []byte, []float32, []float32, []float32) error
+	}{
+		"int8": {kernels.Int8Bytes(n), kernels.Device.EncodeInt8},
+		"sign": {kernels.SignBytes(n), kernels.Device.EncodeSign},
+		"bf16": {2 * n, kernels.Device.EncodeBF16},
+	} {
+		for _, c := range [][]float32{nil, carry[:n]} {
+			got, want := make([]byte, e.size), make([]byte, e.size)
+			gotLoss, wantLoss := make([]float32, n), make([]float32, n)
+			if err := e.encode(d, got, x[:n], c, gotLoss); err != nil {
+				return err
+			}
+			e.encode(kernels.Host, want, x[:n], c, wantLoss)
+			if !slices.Equal(got, want) || differ(gotLoss, wantLoss) {
+				return fmt.Errorf("%s has other bits", name)
+			}
+		}
+	}
+	return nil
+}
+
+func selectionDiffers(d *Device, x []float32) error {
+	const k = 700
+	index, wantIndex := make([]int32, k), make([]int32, k)
+	value, wantValue := make([]float32, k), make([]float32, k)
+	if err := d.Select(index, value, x, nil, nil); err != nil {
+		return err
+	}
+	kernels.Host.Select(wantIndex, wantValue, x, nil, nil)
+	if !slices.Equal(index, wantIndex) || differ(value, wantValue) {
+		return fmt.Errorf("other values were selected")
+	}
+	return nil
+}

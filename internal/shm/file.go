@@ -1,0 +1,93 @@
+package shm
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// File is a file whose bytes are mapped. Only one process has it at a time.
+type File struct {
+	f *os.File
+	b []byte
+}
+
+// OpenFile opens a file, or creates it empty, takes the kernel's lock on it and maps what it holds. A file that another process
+// has is an error: a place has one life at a time.
+func OpenFile(path string) (*File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the state outside the process: %w", err)
+	}
+	x := &File{f: f}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		err = fmt.Errorf("lock %s: %w; an earlier life of this server still has it: end that first", path, err)
+		return nil, errors.Join(err, f.Close())
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() > 0 {
+		err = x.mapped(int(info.Size()))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("map %s: %w", path, err), f.Close())
+	}
+	return x, nil
+}
+
+func (x *File) mapped(n int) (err error) {
+	x.b, err = syscall.Mmap(int(x.f.Fd()), 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	return err
+}
+
+// Bytes returns what the file holds, until Resize or Close.
+func (x *File) Bytes() []byte { return x.b }
+
+// Resize makes the file n bytes long, all of them taken from the device: what is not there is an error now, and not a signal when it is
+// written. Bytes that were handed out before must not be used any more. The contents may be lost.
+func (x *File) Resize(n int) error {
+	if len(x.b) == n {
+		return nil
+	}
+	err := x.unmap()
+	if err == nil {
+		err = x.f.Truncate(0)
+	}
+	if err == nil {
+		err = reserve(x.f, int64(n))
+	}
+	if err == nil {
+		err = x.mapped(n)
+	}
+	if err != nil {
+		return fmt.Errorf("take %d bytes for the state outside the process in %s: %w", n, x.f.Name(), err)
+	}
+	return nil
+}
+
+func (x *File) unmap() error {
+	if x.b == nil {
+		return nil
+	}
+	b := x.b
+	x.b = nil
+	return syscall.Munmap(b)
+}
+
+// Close unmaps the file and gives up the lock. The file stays.
+func (x *File) Close() error { return errors.Join(x.unmap(), x.f.Close()) }
+
+// Boot names the machine since it was started; zeros where that cannot be known.
+func Boot() (id [16]byte) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return id
+	}
+	b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(string(text)), "-", ""))
+	if err == nil {
+		copy(id[:], b)
+	}
+	return id
+}

@@ -1,0 +1,293 @@
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Header says whose state it is. Two headers that differ in anything but Line, Fence and Owner are of states that have
+// nothing to do with each other.
+type Header struct {
+	Model        uint64   // Layout.Fingerprint
+	Run          uint64   // of the run, from its name
+	Boot         [16]byte // of the machine since its start
+	Shard        uint32
+	Shards       uint32 // of the run: another number cuts the model otherwise
+	Values       uint64 // of the shard
+	Arrays       uint32 // of a version: the parameters and the rule's arrays, of Values each
+	Rule         uint32
+	RecordBytes  uint64 // room for the record of a version
+	Line         uint64 // that the state is of
+	Fence, Owner uint64 // of the view, and incarnation, that began it
+}
+
+// Version is one version of a shard. Its slices are the memory itself.
+type Version struct {
+	Step    uint64
+	Decided uint64   // fence of the commit that made it
+	Arrays  [][]byte // each of 4·Values bytes
+	Record  []byte   // what the caller kept with it
+}
+
+// ErrRefused means that memory holds nothing that can be used: it is foreign, torn or unfinished. What it would have given
+// comes from the checkpoint.
+var ErrRefused = errors.New("the state outside the process is refused")
+
+const (
+	formatVersion = 1
+	magic         = 0x00314d48534e494b // "KINSHM1\0"
+
+	headerBytes = 112  // up to its checksum
+	wordAt      = 128  // the word that switches, on a cache line of its own
+	slotAt      = 192  // of the first description
+	slotBytes   = 64   // of a description
+	arraysAt    = 4096 // of the first array
+	align       = 64   // of arrays and records
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Memory is the state of one shard in bytes that another process will look at. It is used by one goroutine, but for the arrays
+// between Begin and End.
+type Memory struct {
+	b       []byte
+	h       Header
+	writing int // place between Begin and End
+
+	stored func() // tests: called after each store of the protocol
+}
+
+func aligned(n uint64) uint64 { return (n + align - 1) &^ (align - 1) }
+
+func (h *Header) place() uint64 { return uint64(h.Arrays)*aligned(4*h.Values) + aligned(h.RecordBytes) }
+
+// Bytes returns how much memory a state needs.
+func (h *Header) Bytes() int { return int(arraysAt + 2*h.place()) }
+
+// Format makes b, of at least h.Bytes bytes, aligned to 8, hold no version of the state that h describes.
+func Format(b []byte, h Header) *Memory {
+	m := &Memory{b: b, h: h}
+	m.store(0) // whatever was here is over before anything is written
+	clear(b[slotAt : slotAt+2*slotBytes])
+	h.encode(b)
+	m.done()
+	return m
+}
+
+func (h *Header) encode(b []byte) {
+	le := binary.LittleEndian
+	le.PutUint64(b[0:], magic)
+	le.PutUint32(b[8:], formatVersion)
+	le.PutUint32(b[12:], h.Shard)
+	le.PutUint64(b[16:], h.Model)
+	le.PutUint64(b[24:], h.Run)
+	copy(b[32:48], h.Boot[:])
+	le.PutUint32(b[48:], h.Shards)
+	le.PutUint32(b[52:], h.Arrays)
+	le.PutUint64(b[56:], h.Values)
+	le.PutUint64(b[64:], h.RecordBytes)
+	le.PutUint64(b[72:], h.Line)
+	le.PutUint64(b[80:], h.Fence)
+	le.PutUint64(b[88:], h.Owner)
+	le.PutUint32(b[96:], h.Rule)
+	clear(b[100:headerBytes])
+	le.PutUint32(b[headerBytes:], crc32.Checksum(b[:headerBytes], castagnoli))
+}
+
+func decodeHeader(b []byte) (h Header, err error) {
+	le := binary.LittleEndian
+	switch {
+	case len(b) < arraysAt:
+		return h, fmt.Errorf("%w: it has %d bytes, a header alone has %d", ErrRefused, len(b), arraysAt)
+	case le.Uint64(b) != magic:
+		return h, fmt.Errorf("%w: it does not begin as such a file does", ErrRefused)
+	case le.Uint32(b[8:]) != formatVersion:
+		return h, fmt.Errorf("%w: it has format version %d, this program knows %d", ErrRefused, le.Uint32(b[8:]), formatVersion)
+	case le.Uint32(b[headerBytes:]) != crc32.Checksum(b[:headerBytes], castagnoli):
+		return h, fmt.Errorf("%w: its header does not match its checksum", ErrRefused)
+	}
+	h = Header{
+		Shard: le.Uint32(b[12:]), Model: le.Uint64(b[16:]), Run: le.Uint64(b[24:]), Shards: le.Uint32(b[48:]), Arrays: le.Uint32(b[52:]),
+		Values: le.Uint64(b[56:]), RecordBytes: le.Uint64(b[64:]), Line: le.Uint64(b[72:]), Fence: le.Uint64(b[80:]), Owner: le.Uint64(b[88:]),
+		Rule: le.Uint32(b[96:]),
+	}
+	copy(h.Boot[:], b[32:48])
+	const most = 1 << 40
+	if h.Values > most || h.Arrays > 16 || h.RecordBytes > most || uint64(len(b)) < arraysAt+2*h.place() {
+		return h, fmt.Errorf("%w: its header needs more than the %d bytes that it has", ErrRefused, len(b))
+	}
+	return h, nil
+}
+
+// Open returns the state in b, which must be that of want in everything but Line, Fence, Owner and RecordBytes, and its versions,
+// one or two, ascending. Anything else is ErrRefused, with the reason.
+func Open(b []byte, want Header) (*Memory, []Version, error) {
+	h, err := decodeHeader(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	same := want
+	same.Line, same.Fence, same.Owner, same.RecordBytes = h.Line, h.Fence, h.Owner, h.RecordBytes
+	if h != same {
+		return nil, nil, fmt.Errorf("%w: it is that of %v, not of %v", ErrRefused, h, want)
+	}
+	m := &Memory{b: b, h: h}
+	versions, err := m.versions()
+	return m, versions, err
+}
+
+// String names what is compared.
+func (h Header) String() string {
+	return fmt.Sprintf("run %016x, model %016x, boot %x, shard %d of %d with %d values in %d arrays, rule %d", h.Run, h.Model, h.Boot[:4], h.Shard, h.Shards, h.Values, h.Arrays, h.Rule)
+}
+
+// Header returns the header that was written.
+func (m *Memory) Header() Header { return m.h }
+
+// The word: the newer place in bit 0, in bit 1 whether the other one is whole too, in bit 2 that there is any, and in its upper half
+// the checksum of its lower half.
+const (
+	bothWhole = 2
+	anyWhole  = 4
+)
+
+func sealed(low uint32) uint64 {
+	var b [4]byte
+	binary.LittleEndian.PutUint32(b[:], low)
+	return uint64(low) | uint64(crc32.Checksum(b[:], castagnoli))<<32
+}
+
+func (m *Memory) word() *uint64 { return (*uint64)(unsafe.Pointer(&m.b[wordAt])) }
+
+// store switches. It is a release fence: whoever sees the word sees what was written before.
+func (m *Memory) store(low uint32) {
+	atomic.StoreUint64(m.word(), sealed(low))
+	m.done()
+}
+
+func (m *Memory) load() (uint32, error) {
+	w := atomic.LoadUint64(m.word())
+	low := uint32(w)
+	if sealed(low) != w || low > bothWhole|anyWhole|1 || low&anyWhole == 0 && low != 0 {
+		return 0, fmt.Errorf("%w: the word that names its versions is %016x", ErrRefused, w)
+	}
+	if low == 0 {
+		return 0, fmt.Errorf("%w: no version in it was finished", ErrRefused)
+	}
+	return low, nil
+}
+
+// done tells a test of a store.
+func (m *Memory) done() {
+	if m.stored != nil {
+		m.stored()
+	}
+}
+
+func (m *Memory) versions() ([]Version, error) {
+	low, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	newer := int(low & 1)
+	v, err := m.version(newer)
+	if err != nil || low&bothWhole == 0 {
+		return []Version{v}, err
+	}
+	older, err := m.version(1 - newer)
+	if err == nil && older.Step+1 != v.Step {
+		err = fmt.Errorf("%w: it holds steps %d and %d", ErrRefused, older.Step, v.Step)
+	}
+	return []Version{older, v}, err
+}
+
+// arrays returns the arrays of a place, and the room for its record.
+func (m *Memory) arrays(place int) (arrays [][]byte, record []byte) {
+	at := arraysAt + uint64(place)*m.h.place()
+	for range m.h.Arrays {
+		arrays = append(arrays, m.b[at:at+4*m.h.Values:at+4*m.h.Values])
+		at += aligned(4 * m.h.Values)
+	}
+	return arrays, m.b[at : at+m.h.RecordBytes : at+m.h.RecordBytes]
+}
+
+func (m *Memory) slot(place int) []byte {
+	return m.b[slotAt+place*slotBytes : slotAt+(place+1)*slotBytes]
+}
+
+func (m *Memory) version(place int) (v Version, err error) {
+	le, d := binary.LittleEndian, m.slot(place)
+	if le.Uint32(d[28:]) != crc32.Checksum(d[:28], castagnoli) {
+		return v, fmt.Errorf("%w: the description of a version does not match its checksum", ErrRefused)
+	}
+	v.Step, v.Decided = le.Uint64(d[0:]), le.Uint64(d[8:])
+	n := le.Uint64(d[16:])
+	arrays, record := m.arrays(place)
+	if n > uint64(len(record)) {
+		return v, fmt.Errorf("%w: the record of step %d has %d bytes, there is room for %d", ErrRefused, v.Step, n, len(record))
+	}
+	v.Arrays, v.Record = arrays, record[:n:n]
+	if le.Uint32(d[24:]) != crc32.Checksum(v.Record, castagnoli) {
+		return v, fmt.Errorf("%w: the record of step %d does not match its checksum", ErrRefused, v.Step)
+	}
+	return v, nil
+}
+
+// Begin gives up the place that does not hold the version of step keep, and returns its arrays, to be written before End. Where
+// no place holds that version, both are given up: what is written next is the first.
+func (m *Memory) Begin(keep uint64) [][]byte {
+	low, err := m.load()
+	stays := -1
+	if err == nil {
+		newer := int(low & 1)
+		for _, place := range []int{newer, 1 - newer} {
+			if whole := place == newer || low&bothWhole != 0; whole && m.step(place) == keep {
+				stays = place
+				break
+			}
+		}
+	}
+	if stays < 0 {
+		m.store(0)
+		m.writing = 0
+	} else {
+		m.store(anyWhole | uint32(stays))
+		m.writing = 1 - stays
+	}
+	arrays, _ := m.arrays(m.writing)
+	return arrays
+}
+
+func (m *Memory) step(place int) uint64 { return binary.LittleEndian.Uint64(m.slot(place)) }
+
+// End makes what was written since Begin the newest version. Every store to its arrays must happen before. A record that there
+// is no room for is an error, and the version does not count.
+func (m *Memory) End(step, decided uint64, record []byte) error {
+	_, room := m.arrays(m.writing)
+	if len(record) > len(room) {
+		return fmt.Errorf("the record of step %d has %d bytes, there is room for %d in the state outside the process", step, len(record), len(room))
+	}
+	copy(room, record)
+	m.done()
+	le, d := binary.LittleEndian, m.slot(m.writing)
+	le.PutUint64(d[0:], step)
+	m.done()
+	le.PutUint64(d[8:], decided)
+	m.done()
+	le.PutUint64(d[16:], uint64(len(record)))
+	le.PutUint32(d[24:], crc32.Checksum(record, castagnoli))
+	m.done()
+	le.PutUint32(d[28:], crc32.Checksum(d[:28], castagnoli))
+	m.done()
+	low, err := m.load()
+	if err != nil {
+		m.store(anyWhole | uint32(m.writing)) // the first
+	} else {
+		m.store(low&anyWhole | bothWhole | uint32(m.writing))
+	}
+	return nil
+}

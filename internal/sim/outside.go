@@ -1,0 +1,168 @@
+package sim
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+// outside is the file in which a server keeps its shard outside of itself: the real format, over bytes that no process owns. A chunk is
+// two values, and a record the number of a commit that is kept beside it.
+type outside struct {
+	bytes   []byte
+	records []record
+}
+
+type record struct {
+	commit kintsugi.Commit
+	answer kintsugi.Stable
+}
+
+var errNothing = errors.New("nothing of the line is held outside the process")
+
+func (c *Cluster) outsideHeader(id kintsugi.ShardID) shm.Header {
+	n := uint64(c.shards[id].Hi - c.shards[id].Lo)
+	return shm.Header{Model: c.layout.Fingerprint(), Shard: uint32(id), Shards: uint32(len(c.shards)), Values: 2 * n, Arrays: 1}
+}
+
+// holds returns the line whose state a new life of a server finds; 0: none.
+func (c *Cluster) holds(id kintsugi.ServerID) kintsugi.Line {
+	m, _, err := shm.Open(c.outside[id].bytes, c.outsideHeader(kintsugi.ShardID(id)))
+	if !c.cfg.Outside || err != nil {
+		return 0
+	}
+	return kintsugi.Line(m.Header().Line)
+}
+
+// beginOutside makes the file hold the version that a line begins with.
+func (r *replica) beginOutside(x *version) {
+	if !r.c.cfg.Outside {
+		return
+	}
+	f := &r.c.outside[r.id]
+	h := r.c.outsideHeader(r.id)
+	h.Line, h.RecordBytes = uint64(r.t.view.Line), 8
+	f.bytes = make([]byte, h.Bytes())
+	r.outside = shm.Format(f.bytes, h)
+	r.outside.Begin(0)
+	r.endOutside(x, nil, kintsugi.Stable{})
+}
+
+// endOutside makes x the newest version of the file; its place was given up by Begin.
+func (r *replica) endOutside(x *version, c *kintsugi.Commit, answer kintsugi.Stable) {
+	to := r.outside.Begin(uint64(x.step) - 1)
+	for i, v := range x.values {
+		binary.LittleEndian.PutUint64(to[0][8*i:], v)
+	}
+	var number []byte
+	decided := uint64(0)
+	if c != nil {
+		f := &r.c.outside[r.id]
+		f.records = append(f.records, record{*c, answer})
+		number, decided = binary.LittleEndian.AppendUint64(nil, uint64(len(f.records)-1)), uint64(c.Decided)
+	}
+	if err := r.outside.End(uint64(x.step), decided, number); err != nil {
+		r.c.fail(notAtFault, "%v", err)
+	}
+}
+
+// writeOutside writes a step to the file, if there is one, and goes on when it is there.
+func (r *replica) writeOutside(x *version, c *kintsugi.Commit, then func()) {
+	if r.outside == nil {
+		then()
+		return
+	}
+	r.endOutside(x, c, kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Products: productsOf(c, x.values)})
+	if r.c.cfg.plant == earlyFlip {
+		r.outside.Begin(uint64(x.step))
+	}
+	r.c.after(r.t.server.proc, r.c.between(time.Microsecond, 2*r.c.cfg.Kernel), then) // a death comes between the file and the word of it
+}
+
+// wentOn returns the replica that goes on with what old has on the same line, in a later view.
+func wentOn(t *tenure, old *replica, at int) *replica {
+	r := &replica{
+		t: t, c: old.c, id: old.id, chunks: old.chunks, chain: t.view.Chains[old.id], at: at, held: make(map[kintsugi.PushID]*held),
+		versions: old.versions, outside: old.outside, sum: old.sum,
+		promised: old.promised, newest: old.newest, released: old.released, reached: old.reached,
+	}
+	r.core = old.core.GoOn(t.view.Number, at > 0, r.awaits())
+	if e := old.before; e != nil && r.c.cfg.plant == forgottenChain {
+		e.hear = func(m any) { r.obey(e, m.(handed)) }
+	}
+	r.versions.waiting = nil
+	if m := old.pending; m != nil && r.outside != nil && r.c.chance(0.5) { // the kernel was at work: it ends, and nobody hears of it
+		x := &version{step: m.Step, values: make([]uint64, r.versions.n)}
+		for i := range x.values {
+			x.values[i] = stepOf(old.versions.current.values[i], m, func(k int) uint64 { return old.held[m.Counted[k].Push].values[i] })
+		}
+		r.endOutside(x, m, kintsugi.Stable{Shard: r.id, Fence: m.Fence, Step: m.Step})
+	}
+	return r
+}
+
+// foundReplica returns the replica of a shard whose server has found it outside of itself.
+func foundReplica(t *tenure, id kintsugi.ShardID) (*replica, error) {
+	c := t.server.c
+	m, found, err := shm.Open(c.outside[id].bytes, c.outsideHeader(id))
+	if err != nil || m.Header().Line != uint64(t.view.Line) {
+		return nil, errNothing
+	}
+	r := emptyReplica(t, id, kintsugi.Step(found[0].Step))
+	r.outside = m
+	var commits []kintsugi.Commit
+	var answer kintsugi.Stable
+	for i, v := range found {
+		x := r.versions.take(kintsugi.Step(v.Step))
+		for k := range x.values {
+			x.values[k] = binary.LittleEndian.Uint64(v.Arrays[0][8*k:])
+		}
+		if len(v.Record) > 0 {
+			k := c.outside[id].records[binary.LittleEndian.Uint64(v.Record)]
+			commits, answer = append(commits, k.commit), k.answer
+			r.newest = &k.commit
+		}
+		if i == 0 {
+			r.versions.publish(x)
+		} else {
+			r.versions.applied(x)
+			r.reached = x.step
+		}
+	}
+	r.core = shard.New(id, int(r.chunks.Hi-r.chunks.Lo), t.view.Line, t.view.Number, kintsugi.Step(found[0].Step))
+	r.core.Recall(commits, answer)
+	c.checkFound(r, found)
+	return r, nil
+}
+
+// checkFound checks that what a server finds outside of itself is the newest released step, or the one before with the one that was not
+// released yet or not told of: nothing released is missing, and what is there is whole.
+func (c *Cluster) checkFound(r *replica, found []shm.Version) {
+	c.recalled++
+	h := c.oracle.lines[r.t.view.Line]
+	c.wants(foundWhole, r.t.view.Line, r.released, r.chunks, r.versions.current.values, "found outside")
+	if newest := h.newest(); r.reached < newest || r.released > newest {
+		c.fail(foundWhole, "shard %d is found at steps %d to %d, released is %d", r.id, r.released, r.reached, newest)
+	}
+	if x := r.versions.next; x != nil && x.step <= h.newest() {
+		c.wants(foundWhole, r.t.view.Line, x.step, r.chunks, x.values, "found outside")
+	}
+	if x := r.versions.next; x != nil && r.newest != nil {
+		want := slices.Clone(x.values)
+		src := r.versions.current.values
+		for i := range want {
+			want[i] = stepOf(src[i], r.newest, func(k int) uint64 {
+				id := r.newest.Counted[k].Push
+				return gradientOf(id, r.chunks.Lo+kintsugi.ChunkID(i), h.digests[id.Version-h.base])
+			})
+		}
+		if !slices.Equal(want, x.values) {
+			c.fail(foundWhole, "shard %d: step %d is found as %x, want %x", r.id, x.step, x.values, want)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package object
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"sync"
+)
+
+// readAhead bounds how much is read at once, in bytes, where one read follows the other: each request waits for the store.
+const readAhead = PartBytes
+
+// reading is an object that is read. Reads that follow one another fetch ahead, twice as much each time; a jump starts over.
+type reading struct {
+	fs   *FS
+	name string
+	size int64
+
+	mu     sync.Mutex
+	window []byte // guarded by mu
+	at     int64  // of the window; guarded by mu
+	ahead  int    // bytes; guarded by mu
+}
+
+func (r *reading) Write([]byte) (int, error) { return 0, failed("write", r.name, fs.ErrPermission) }
+func (r *reading) Sync() error               { return nil }
+
+func (r *reading) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.window = nil
+	return nil
+}
+
+// ReadAt implements vfs.File.
+func (r *reading) ReadAt(p []byte, offset int64) (int, error) {
+	if offset < 0 {
+		return 0, failed("read", r.name, fs.ErrInvalid)
+	}
+	n := int(min(int64(len(p)), max(0, r.size-offset)))
+	if n > 0 {
+		if err := r.fill(p[:n], offset); err != nil {
+			return 0, failed("read", r.name, err)
+		}
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// fill reads what is there to the last byte.
+func (r *reading) fill(p []byte, offset int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at <= offset && offset < r.at+int64(len(r.window)) {
+		n := copy(p, r.window[offset-r.at:])
+		p, offset = p[n:], offset+int64(n)
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	if offset == r.at+int64(len(r.window)) {
+		r.ahead = min(max(2*r.ahead, len(p)), readAhead)
+	} else {
+		r.ahead = 0
+	}
+	n := int(min(int64(max(len(p), r.ahead)), r.size-offset))
+	if cap(r.window) < n {
+		r.window = make([]byte, n)
+	}
+	r.window, r.at = r.window[:n], offset
+	err := r.fs.retries.do(r.fs.ctx, n, func(ctx context.Context) error {
+		return r.fs.store.Read(ctx, r.name, r.window, offset)
+	})
+	if err != nil {
+		r.window = r.window[:0]
+		return err
+	}
+	copy(p, r.window)
+	return nil
+}
+
+// uploads is how many parts of one file are on their way at once: one stream seldom fills a link. A guess.
+const uploads = 3
+
+// writing is an object that does not exist yet. It has one owner; parts are uploaded beside it.
+type writing struct {
+	fs     *FS
+	name   string
+	buffer []byte // of the part that is not full
+	synced bool
+
+	upload Upload // nil: everything still fits one request
+	parts  int    // that were begun
+	group  sync.WaitGroup
+	free   chan []byte // buffers that the next part may use; its capacity bounds the parts on their way
+
+	mu  sync.Mutex
+	err error // the first of any part; guarded by mu
+}
+
+// ReadAt is not supported before the object exists.
+func (w *writing) ReadAt([]byte, int64) (int, error) {
+	return 0, failed("read", w.name, errors.ErrUnsupported)
+}
+
+func (w *writing) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Write implements vfs.File. A part that is full is uploaded while the next one is written.
+func (w *writing) Write(p []byte) (n int, err error) {
+	if w.synced {
+		return 0, failed("write", w.name, fs.ErrClosed)
+	}
+	for {
+		if w.buffer == nil {
+			w.buffer = make([]byte, 0, min(PartBytes, max(1<<20, len(p))))
+		}
+		take := min(len(p), PartBytes-len(w.buffer))
+		w.buffer = append(w.buffer, p[:take]...)
+		p, n = p[take:], n+take
+		if len(p) == 0 { // a full part is kept until there is more, so that what fits one request is one
+			return n, failed("write", w.name, w.failed())
+		}
+		if err := w.send(); err != nil {
+			return n, failed("write", w.name, err)
+		}
+	}
+}
+
+// send begins to upload the buffer as the next part.
+func (w *writing) send() error {
+	if w.upload == nil {
+		err := w.fs.retries.do(w.fs.ctx, 0, func(ctx context.Context) (err error) {
+			w.upload, err = w.fs.store.Upload(ctx, w.name)
+			return err
+		})
+		if err != nil {
+			w.upload = nil
+			return err
+		}
+		w.free = make(chan []byte, uploads)
+		for range uploads {
+			w.free <- nil
+		}
+	}
+	w.parts++
+	part, number := w.buffer, w.parts
+	w.group.Go(func() {
+		err := w.fs.retries.do(w.fs.ctx, len(part), func(ctx context.Context) error {
+			return w.upload.Part(ctx, number, part)
+		})
+		if err != nil {
+			w.mu.Lock()
+			w.err = errors.Join(w.err, err)
+			w.mu.Unlock()
+		}
+		w.free <- part[:0]
+	})
+	w.buffer = <-w.free
+	return w.failed()
+}
+
+// Sync makes the object exist. Nothing can be written after it.
+func (w *writing) Sync() error {
+	if w.synced {
+		return w.failed()
+	}
+	w.synced = true
+	err := w.finish()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = errors.Join(w.err, err)
+	return failed("sync", w.name, w.err)
+}
+
+func (w *writing) finish() error {
+	if w.upload == nil {
+		return w.fs.create(w.name, w.buffer)
+	}
+	err := w.send()
+	w.group.Wait()
+	if err == nil {
+		err = w.failed()
+	}
+	if err == nil {
+		err = w.fs.retries.do(w.fs.ctx, 0, w.upload.Complete)
+	}
+	if err != nil {
+		w.abort()
+	}
+	return err
+}
+
+// abort gives the parts back, as far as the store answers.
+func (w *writing) abort() {
+	_ = w.fs.retries.once(w.fs.ctx, 0, w.upload.Abort) // what is left costs storage, and nothing else
+}
+
+// Close throws away what was not synced.
+func (w *writing) Close() error {
+	if !w.synced && w.upload != nil {
+		w.group.Wait()
+		w.abort()
+	}
+	w.synced, w.buffer, w.free = true, nil, nil
+	return nil
+}

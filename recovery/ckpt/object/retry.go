@@ -1,0 +1,57 @@
+package object
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Retries says how often a request is tried and how long one may take.
+type Retries struct {
+	Tries   int           // at least 1
+	First   time.Duration // before the second try; doubled each time, less a random half, so that servers do not knock all at once
+	Timeout time.Duration // of a request that carries nothing
+	Rate    int           // bytes each second that a request with content must reach at least
+}
+
+// DefaultRetries gives up after about ten seconds of refusals, or when a store is slower than a quarter of a megabyte each second. A save
+// that fails is tried again when the next one is due.
+func DefaultRetries() Retries {
+	return Retries{Tries: 7, First: 200 * time.Millisecond, Timeout: 20 * time.Second, Rate: 1 << 18}
+}
+
+// do calls f until it succeeds, or fails with anything but ErrAway.
+func (r Retries) do(ctx context.Context, bytes int, f func(context.Context) error) error {
+	pause := r.First
+	for try := 1; ; try++ {
+		err := r.once(ctx, bytes, f)
+		if err == nil || !errors.Is(err, ErrAway) || try >= r.Tries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause/2 + rand.N(pause/2+1)):
+		}
+		pause *= 2
+	}
+}
+
+// once calls f with a limit on its time.
+func (r Retries) once(ctx context.Context, bytes int, f func(context.Context) error) error {
+	limit := r.Timeout + time.Duration(float64(bytes)/float64(r.Rate)*float64(time.Second))
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := f(within)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case within.Err() != nil:
+		return fmt.Errorf("%w: no answer within %v", ErrAway, limit)
+	}
+	return err
+}

@@ -1,0 +1,239 @@
+package ckpt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"sync"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// windowBytes is how much of a segment is read at once, where chunks lie one behind the other. A guess:
+// large enough for the read-ahead of a disk, small enough for a few to stay in the cache until they are verified.
+const windowBytes = 1 << 20
+
+// reader reads chunks out of segments.
+type reader struct {
+	fs     vfs.FS
+	dir    string
+	layout *kintsugi.Layout
+	place  Place
+
+	buffers [4][]byte   // between files: kept, so that they are made once
+	free    chan []byte // while a file is read: those that hold nothing that is needed
+}
+
+// read places the chunks of list, which it sorts. bad is called for each chunk that cannot be read, and
+// what it returns ends the reading unless it is nil.
+func (r *reader) read(ctx context.Context, list []located, bad func(located, error) error) error {
+	slices.SortFunc(list, func(a, b located) int {
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.Offset, b.Offset))
+	})
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n].file == list[0].file {
+			n++
+		}
+		if err := r.readFile(ctx, list[:n], bad); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// readFile reads chunks that lie in one segment, ascending.
+func (r *reader) readFile(ctx context.Context, list []located, bad func(located, error) error) error {
+	file := list[0].file
+	f, err := r.fs.Open(path.Join(r.dir, file))
+	if err != nil {
+		for _, l := range list {
+			if err := bad(l, r.located(l, unreadable(file, l.Offset, err))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	defer f.Close() // read only: nothing can be lost
+	windows := split(list)
+	next, stop := r.fetch(f, windows)
+	defer stop()
+	for range windows {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		w := <-next
+		if err := r.window(f, w, bad); err != nil {
+			return err
+		}
+		r.free <- w.buffer
+	}
+	return nil
+}
+
+// window is a piece of a segment that is read at once: chunks that lie one behind the other.
+type window struct {
+	list   []located
+	buffer []byte
+	err    error // of the read
+}
+
+// split cuts chunks of one segment, ascending, into windows.
+func split(list []located) []window {
+	var windows []window
+	for len(list) > 0 {
+		n, bytes := 1, list[0].Bytes
+		for n < len(list) && list[n].Offset == list[0].Offset+bytes && bytes+list[n].Bytes <= windowBytes {
+			bytes += list[n].Bytes
+			n++
+		}
+		windows = append(windows, window{list: list[:n]})
+		list = list[n:]
+	}
+	return windows
+}
+
+// bytes returns the length of a window.
+func (w *window) bytes() int {
+	last := w.list[len(w.list)-1]
+	return int(last.Offset + last.Bytes - w.list[0].Offset)
+}
+
+// fetch reads windows while those before are verified. Each buffer goes back to r.free. The caller calls stop when it
+// wants no more.
+func (r *reader) fetch(f vfs.File, windows []window) (next <-chan window, stop func()) {
+	read, enough := make(chan window, len(r.buffers)-2), make(chan struct{})
+	r.free = make(chan []byte, len(r.buffers))
+	for _, b := range r.buffers {
+		r.free <- b
+	}
+	var fetching sync.WaitGroup
+	fetching.Go(func() {
+		for i, w := range windows {
+			select {
+			case w.buffer = <-r.free:
+			case <-enough:
+				return
+			}
+			n := w.bytes()
+			w.buffer = slices.Grow(w.buffer[:0], n)[:n]
+			w.err = readFull(f, w.buffer, w.list[0].Offset)
+			r.buffers[i%len(r.buffers)] = w.buffer
+			select {
+			case read <- w:
+			case <-enough:
+				return
+			}
+		}
+	})
+	return read, func() {
+		close(enough)
+		fetching.Wait()
+	}
+}
+
+// window verifies and places what a window holds.
+func (r *reader) window(f vfs.File, w window, bad func(located, error) error) error {
+	if w.err != nil && len(w.list) > 1 {
+		for i := range w.list { // one at a time, to find out which of them can be read
+			one := window{list: w.list[i : i+1], buffer: w.buffer}
+			one.buffer = one.buffer[:one.bytes()]
+			one.err = readFull(f, one.buffer, one.list[0].Offset)
+			if err := r.window(f, one, bad); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rest := w.buffer
+	for _, l := range w.list {
+		wrong := unreadable(l.file, l.Offset, w.err)
+		if wrong == nil {
+			var err error
+			if wrong, err = r.decode(l, rest[:l.Bytes]); err != nil {
+				return err
+			}
+		}
+		if wrong != nil {
+			if err := bad(l, r.located(l, wrong)); err != nil {
+				return err
+			}
+		}
+		rest = rest[l.Bytes:]
+	}
+	return nil
+}
+
+// located adds to damage which chunk and tensor it is in.
+func (r *reader) located(l located, err error) error {
+	if d, ok := errors.AsType[*Damage](err); ok {
+		d.Chunk = int64(l.Chunk)
+		d.Tensor = r.layout.Tensors[r.layout.Chunks[l.Chunk].Tensor].Name
+	}
+	return err
+}
+
+// decode verifies a record and places its values. wrong says what is wrong with the record; err is that
+// of place.
+func (r *reader) decode(l located, b []byte) (wrong, err error) {
+	h, wrong := l.check(b)
+	if wrong != nil {
+		return wrong, nil
+	}
+	if want := r.layout.Chunks[l.Chunk].Len(); h.Values != want {
+		return damaged(l.file, l.Offset, "it has %d values, the model has %d there", h.Values, want), nil
+	}
+	info := ChunkInfo{
+		Chunk: h.Chunk, Line: h.Line, Step: h.Step, Optimizer: h.Optimizer,
+		Rule: h.Rule, Values: h.Values, StateArrays: h.Arrays,
+	}
+	to, err := r.place(info)
+	if err != nil {
+		return nil, err
+	}
+	b = b[headerBytes:]
+	for i, dst := range [...][]float32{to.Params, to.State[0], to.State[1]} {
+		switch {
+		case dst == nil:
+			continue
+		case i > h.Arrays:
+			return nil, fmt.Errorf("chunk %d was saved by rule %d with %d state arrays, the run needs %d: restore parameters only, or use the rule of the checkpoint: %w",
+				h.Chunk, h.Rule, h.Arrays, i, kintsugi.ErrOtherModel)
+		case len(dst) != h.Values:
+			return nil, fmt.Errorf("chunk %d has %d values, array %d of its place %d: %w", h.Chunk, h.Values, i, len(dst), kintsugi.ErrUsage)
+		}
+		copy(kernels.Bytes(dst), b[4*h.Values*i:])
+	}
+	return nil, nil
+}
+
+// check verifies that b is exactly the record that the manifest named, and whole.
+func (l located) check(b []byte) (recordHeader, error) {
+	h, err := parseRecordHeader(b)
+	if v, ok := errors.AsType[versionError](err); ok {
+		return h, newer(l.file, int(v))
+	}
+	if err != nil {
+		return h, damaged(l.file, l.Offset, "%w", err)
+	}
+	found := located{
+		Entry: Entry{Chunk: h.Chunk, Step: h.Step, Segment: l.Segment, Offset: h.Offset, Bytes: int64(h.bytes()), CRC: Sum(h.PayloadCRC)},
+		file:  l.file,
+		line:  h.Line,
+		rule:  h.Rule,
+	}
+	if found != l {
+		return h, damaged(l.file, l.Offset, "the record there is chunk %d of line %d step %d, written at offset %d with %d bytes and CRC32C %08x; the manifest says chunk %d of line %d step %d with %d bytes and %08x",
+			found.Chunk, found.line, found.Step, found.Offset, found.Bytes, uint32(found.CRC), l.Chunk, l.line, l.Step, l.Bytes, uint32(l.CRC))
+	}
+	if err := checkRecord(b, h); err != nil {
+		return h, damaged(l.file, l.Offset, "%w", err)
+	}
+	return h, nil
+}

@@ -1,0 +1,222 @@
+package conductor_test
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+// farthest plans, after every second step, the two chunks that are furthest from what is saved of them.
+type farthest struct {
+	saved    []kintsugi.Step
+	failed   []kintsugi.ChunkID
+	last     kintsugi.Step
+	observed []kintsugi.RunEvent
+}
+
+func (f *farthest) Begin(step kintsugi.Step, saved []kintsugi.Step) { f.last, f.saved = step, saved }
+func (f *farthest) Due(step kintsugi.Step) bool                     { return step >= f.last+2 }
+func (f *farthest) Observe(e kintsugi.RunEvent)                     { f.observed = append(f.observed, e) }
+
+func (f *farthest) Plan(step kintsugi.Step, distances []float64) []kintsugi.ChunkID {
+	f.last = step
+	order := []kintsugi.ChunkID{0, 1, 2, 3, 4}
+	slices.SortStableFunc(order, func(a, b kintsugi.ChunkID) int { return int(distances[b] - distances[a]) })
+	return order[:2]
+}
+
+func (f *farthest) Done(step kintsugi.Step, chunks []kintsugi.ChunkID, durable bool) {
+	for _, c := range chunks {
+		if durable {
+			f.saved[c] = step
+		} else {
+			f.failed = append(f.failed, c)
+		}
+	}
+}
+
+func (f *farthest) Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step {
+	return step - f.saved[c]
+}
+
+// bare is a conductor of two shards, of 2 and 3 chunks, and one worker, whose shells the test plays.
+type bare struct {
+	t    *testing.T
+	x    *conductor.Conductor
+	f    *farthest
+	now  time.Time
+	step kintsugi.Step
+	want kintsugi.Want            // of the newest commit
+	runs map[kintsugi.Step]string // what shards were told to save, as "shard:chunk shard:chunk"
+	told []kintsugi.RunEvent
+}
+
+func newBare(t *testing.T, saveEvery kintsugi.Step) *bare {
+	t.Helper()
+	b := &bare{t: t, f: &farthest{}, now: time.Unix(0, 0), runs: make(map[kintsugi.Step]string)}
+	var err error
+	b.x, err = conductor.New(conductor.Config{Line: 1, View: 1, Fence: 5, Shards: 2, Slots: 1, Steps: 4000, SaveEvery: saveEvery, Running: b.f}, b.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s, saved := range [][]kintsugi.Step{{0, 0}, {0, 0, 0}} {
+		b.x.ShardConnected(kintsugi.ShardID(s))
+		b.x.HandleReplica(b.now, kintsugi.Taken{Shard: kintsugi.ShardID(s), Fence: 5, Saved: saved})
+	}
+	if err := b.x.HandleHello(b.now, kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Line: 1, Incarnation: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for s := range kintsugi.ShardID(2) {
+		b.x.HandleReplica(b.now, kintsugi.MembersKnown{Shard: s, Fence: 5, Change: 1})
+	}
+	b.x.Ready()
+	return b
+}
+
+// make makes a step after which chunk c is distances[c] from what is saved of it.
+func (b *bare) make(distances ...float64) {
+	b.t.Helper()
+	b.x.HandleTicket(b.now, kintsugi.Ticket{Push: kintsugi.PushID{Line: 1, Incarnation: 1, Version: b.step}, Views: []kintsugi.ViewNumber{1, 1}, Examples: 1})
+	b.step++
+	b.read()
+	for s, part := range [][]float64{distances[:2], distances[2:]} {
+		m := kintsugi.Stable{Shard: kintsugi.ShardID(s), Fence: 5, Step: b.step}
+		for _, d := range part {
+			p := kintsugi.Products{SquaredNorm: 1}
+			if b.want&kintsugi.WantSaved != 0 {
+				p.SquaredSaved, p.DotSaved = d, -d/2
+			}
+			m.Products = append(m.Products, p)
+		}
+		b.x.HandleReplica(b.now, m)
+	}
+	b.read()
+}
+
+func (b *bare) read() {
+	ready := b.x.Ready()
+	for _, m := range ready.ToShards {
+		switch c := m.Message.(type) {
+		case kintsugi.Commit:
+			b.want = c.Want
+		case kintsugi.Released:
+			for _, id := range c.Run {
+				b.runs[c.Step] += string(rune('0'+m.Shard)) + ":" + string(rune('0'+id)) + " "
+			}
+		}
+	}
+	b.told = append(b.told, ready.Events...)
+}
+
+func (b *bare) saved(s kintsugi.ShardID, step kintsugi.Step, failure string) {
+	b.x.HandleReplica(b.now, kintsugi.Saved{Shard: s, Step: step, Running: true, Chunks: 1, Bytes: 4, Err: failure})
+	b.read()
+}
+
+func TestAPlanIsOneChoiceOverAllShards(t *testing.T) {
+	b := newBare(t, 0)
+	b.make(9, 9, 9, 9, 9)
+	if b.want != 0 || len(b.runs) > 0 {
+		t.Errorf("at step 1 nothing is due; asked for %b, saved %v", b.want, b.runs)
+	}
+	b.make(1, 5, 2, 0, 7)
+	if b.want != kintsugi.WantSaved || b.runs[2] != "0:1 1:2 " {
+		t.Errorf("asked for %b, and shards save %q; the second chunk of the first and the last of the other are furthest away", b.want, b.runs[2])
+	}
+	want := kintsugi.ExposureEvent{Line: 1, Step: 2, Shards: []kintsugi.Exposure{{Squared: 6, Dot: -3, Chunks: 2, Age: 4}, {Squared: 9, Dot: -4.5, Chunks: 3, Age: 6}}}
+	if !slices.ContainsFunc(b.told, func(e kintsugi.RunEvent) bool { return reflect.DeepEqual(e, kintsugi.RunEvent(want)) }) {
+		t.Errorf("told %+v, want %+v", b.told, want)
+	}
+	b.make(9, 0, 0, 9, 0)
+	b.make(9, 0, 0, 9, 0)
+	b.saved(0, 2, "")
+	b.make(9, 0, 0, 9, 0)
+	if len(b.runs) != 1 || b.want != 0 {
+		t.Errorf("a plan before the saves of the last one have ended: %v", b.runs)
+	}
+	b.told = nil
+	b.saved(1, 2, "")
+	if e := b.told[0].(kintsugi.CheckpointEvent); e.Distance != 2 || e.Shard != 1 {
+		t.Errorf("%+v; the chunks of the shard that were not saved are at a distance of 2", e)
+	}
+	b.make(9, 0, 0, 4, 0)
+	if b.runs[6] != "0:0 1:1 " || !slices.Equal(b.f.saved, []kintsugi.Step{0, 2, 0, 0, 2}) || len(b.f.failed) > 0 {
+		t.Errorf("shards save %v; saved are %v, and failed %v", b.runs, b.f.saved, b.f.failed)
+	}
+	if len(b.f.observed) < 6 {
+		t.Errorf("the planner is told of %d events", len(b.f.observed))
+	}
+}
+
+func TestAStoreThatFailsIsAskedMoreAndMoreRarely(t *testing.T) {
+	b := newBare(t, 0)
+	var asked []kintsugi.Step
+	for range kintsugi.Step(300) {
+		b.make(1, 1, 0, 0, 0)
+		if b.runs[b.step] != "" {
+			asked = append(asked, b.step)
+			failure := "no space left"
+			if b.step > 200 {
+				failure = ""
+			}
+			b.saved(0, b.step, failure)
+		}
+	}
+	want := []kintsugi.Step{2, 4, 8, 16, 32, 64, 128, 256}
+	if !slices.Equal(asked[:8], want) || asked[8] != 258 || len(asked) != 30 {
+		t.Errorf("saves are asked for at %v; want %v, and then every other step", asked, want)
+	}
+}
+
+// What is lost with a stream is given up; what is told of it later is no news.
+func TestASaveWhoseAnswerIsLostIsGivenUp(t *testing.T) {
+	b := newBare(t, 0)
+	b.make(0, 0, 0, 0, 0)
+	b.make(3, 0, 2, 0, 0)
+	b.x.ShardConnected(0)
+	if !slices.Equal(b.f.failed, []kintsugi.ChunkID{0}) {
+		t.Fatalf("given up are %v", b.f.failed)
+	}
+	b.told = nil
+	b.saved(0, 2, "")
+	if e := b.told[0].(kintsugi.CheckpointEvent); !math.IsNaN(e.Distance) || b.f.saved[0] != 0 {
+		t.Errorf("%+v counts", e)
+	}
+	b.saved(1, 2, "")
+	if b.f.saved[2] != 2 {
+		t.Error("the save of the other shard does not count")
+	}
+}
+
+// A full checkpoint is the newest save of every chunk, and chunks are not saved beside it.
+func TestAFullCheckpointIsPartOfTheRunningOne(t *testing.T) {
+	b := newBare(t, 2)
+	for range 5 {
+		b.make(1, 1, 1, 1, 1)
+	}
+	if len(b.runs) > 0 {
+		t.Errorf("chunks are saved beside a full checkpoint: %v", b.runs)
+	}
+	for s := range kintsugi.ShardID(2) {
+		b.x.HandleReplica(b.now, kintsugi.Saved{Shard: s, Step: 2})
+	}
+	b.x.Published(b.now, kintsugi.CheckpointEvent{Step: 2})
+	if !slices.Equal(b.f.saved, []kintsugi.Step{2, 2, 2, 2, 2}) {
+		t.Errorf("versions %v are saved", b.f.saved)
+	}
+	b.read()
+	b.make(1, 1, 1, 1, 1) // full again: it was due meanwhile
+	for s := range kintsugi.ShardID(2) {
+		b.x.HandleReplica(b.now, kintsugi.Saved{Shard: s, Step: 6})
+	}
+	b.x.Published(b.now, kintsugi.CheckpointEvent{Step: 6})
+	b.make(1, 1, 1, 1, 1)
+	if b.runs[7] == "" {
+		t.Error("after it no chunks are saved")
+	}
+}

@@ -1,0 +1,194 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+// Outside is where a server keeps its shard so that it outlives the process: the two newest versions, each with the commit that made it.
+// See package shm. A step is written there before the shard says that it is stable, so whatever was released anywhere is in the file of
+// every shard.
+type Outside struct {
+	file *shm.File
+	boot [16]byte
+	run  uint64
+}
+
+// OpenOutside opens the file of a server, or makes it. Run names the run: the file of another one is refused. An error says that the file
+// cannot be had: an earlier life of this server still has it, or the folder cannot be written.
+func OpenOutside(path, run string) (*Outside, error) {
+	f, err := shm.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(run))
+	return &Outside{file: f, boot: shm.Boot(), run: h.Sum64()}, nil
+}
+
+// Close gives the file up; it stays, for the next life.
+func (o *Outside) Close() error { return o.file.Close() }
+
+// header describes the state of a shard.
+func (o *Outside) header(l *kintsugi.Layout, shards int, id kintsugi.ShardID, chunks kintsugi.ChunkRange, rule kintsugi.Rule) shm.Header {
+	lo, hi := l.Span(chunks)
+	return shm.Header{
+		Model: l.Fingerprint(), Run: o.run, Boot: o.boot, Shard: uint32(id), Shards: uint32(shards),
+		Values: uint64(hi - lo), Arrays: uint32(1 + kernels.Rule(rule).States()), Rule: uint32(rule),
+	}
+}
+
+// Holds returns the line whose state of a shard the file holds, of a model that is cut into so many; 0 and the reason: it holds nothing that
+// can be used, and the shard comes from the checkpoint.
+func (o *Outside) Holds(l *kintsugi.Layout, shards int, id kintsugi.ShardID, rule kintsugi.Rule) (kintsugi.Line, error) {
+	m, versions, err := shm.Open(o.file.Bytes(), o.header(l, shards, id, l.Split(shards)[id], rule))
+	if err != nil {
+		return 0, err
+	}
+	for _, v := range versions {
+		if _, err := readOutside(v.Record); err != nil {
+			return 0, err
+		}
+	}
+	return kintsugi.Line(m.Header().Line), nil
+}
+
+// outsideRecord is what is kept with a version.
+type outsideRecord struct {
+	commit *kintsugi.Commit // that made it; nil: it is the one that the line began with
+	answer kintsugi.Stable
+	lag    []kintsugi.Step // as replica.lag
+}
+
+func (r *outsideRecord) append(b []byte) ([]byte, error) {
+	if r.commit == nil {
+		b = append(b, 0)
+	} else {
+		var err error
+		if b, err = transport.AppendRecord(append(b, 1), *r.commit, r.answer); err != nil {
+			return b, err
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(len(r.lag)))
+	for _, n := range r.lag {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
+	return b, nil
+}
+
+func readOutside(b []byte) (r outsideRecord, err error) {
+	if len(b) == 0 {
+		return r, fmt.Errorf("%w: a version without its record", kintsugi.ErrCorrupt)
+	}
+	begins := b[0] == 0
+	if b = b[1:]; !begins {
+		var c kintsugi.Commit
+		if c, r.answer, b, err = transport.ReadRecord(b); err != nil {
+			return r, err
+		}
+		r.commit = &c
+	}
+	next := func() (n uint64) {
+		n, size := binary.Uvarint(b)
+		if size <= 0 {
+			err = fmt.Errorf("%w: the record of a version ends too early", kintsugi.ErrCorrupt)
+			return 0
+		}
+		b = b[size:]
+		return n
+	}
+	for n := next(); n > 0 && err == nil; n-- {
+		r.lag = append(r.lag, kintsugi.Step(next()))
+	}
+	return r, err
+}
+
+// begin makes the file hold the version that a line begins with, alone.
+func (r *replica) begin(x *version) error {
+	o := r.cfg.Outside
+	if o == nil {
+		return nil
+	}
+	h := o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule)
+	n := int(r.chunks.Hi - r.chunks.Lo)
+	h.RecordBytes = uint64(transport.MaxRecord(r.cfg.Slots*r.cfg.Consistency.Held(), r.cfg.Slots, n) + 10*n)
+	h.Line, h.Fence, h.Owner = uint64(r.view.Line), uint64(r.view.Fence), uint64(r.cfg.Incarnation)
+	if err := o.file.Resize(h.Bytes()); err != nil {
+		return err
+	}
+	r.outside = shm.Format(o.file.Bytes(), h)
+	to := r.outside.Begin(0)
+	x.copyOut(to, 0, r.values)
+	return r.finish(x, outsideRecord{lag: r.lag}, 0)
+}
+
+// finish makes what was copied out the newest version in the file.
+func (r *replica) finish(x *version, record outsideRecord, decided kintsugi.Fence) error {
+	b, err := record.append(nil)
+	if err != nil {
+		return err
+	}
+	return r.outside.End(uint64(x.step), uint64(decided), b)
+}
+
+// copyOut copies the values [lo, hi) of a version to the arrays of one outside.
+func (x *version) copyOut(to [][]byte, lo, hi int) {
+	for i, b := range to {
+		copy(b[4*lo:4*hi], kernels.Bytes(x.array(i)[lo:hi]))
+	}
+}
+
+// array returns the parameters, then the arrays of state.
+func (x *version) array(i int) []float32 {
+	if i == 0 {
+		return x.params
+	}
+	return x.state[i-1]
+}
+
+// recall makes the replica stand where an earlier life of this server has left its shard: at the version that is certainly released, with the
+// one after it applied if it was.
+func (r *replica) recall(context.Context) error {
+	none := fmt.Errorf("view %d goes on with line %d, of which this server holds nothing; its next life says so, and a checkpoint is restored", r.view.Number, r.view.Line)
+	o := r.cfg.Outside
+	if o == nil {
+		return none
+	}
+	m, found, err := shm.Open(o.file.Bytes(), o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule))
+	if err != nil || m.Header().Line != uint64(r.view.Line) {
+		return fmt.Errorf("%w (%w)", none, err)
+	}
+	r.outside = m
+	var commits []kintsugi.Commit
+	var answer kintsugi.Stable
+	for i, v := range found {
+		record, err := readOutside(v.Record)
+		if err != nil {
+			return fmt.Errorf("step %d of the state outside the process: %w", v.Step, err)
+		}
+		x := r.versions.take(kintsugi.Step(v.Step))
+		for k, b := range v.Arrays {
+			copy(kernels.Bytes(x.array(k)), b)
+		}
+		if record.commit != nil {
+			commits, answer = append(commits, *record.commit), record.answer
+		}
+		if r.lag = record.lag; i == 0 {
+			r.versions.publish(x)
+		} else {
+			r.versions.applied(x)
+		}
+	}
+	r.core = shard.New(r.id, int(r.chunks.Hi-r.chunks.Lo), r.view.Line, r.view.Number, kintsugi.Step(found[0].Step))
+	r.core.Recall(commits, answer)
+	r.log.Info("found its state outside the process", "line", r.view.Line, "versions", len(found), "step", found[len(found)-1].Step)
+	return nil
+}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+// savedValues are the parameters of a shard as the running checkpoint has them: four bytes for each, which is what it
+// costs to know how far the shard is from what its loss would bring back. They outlive views, as the shard does. They
+// are float32 because two bytes could not tell what moves slowly from what does not move: the values of bf16 are 2⁻⁸ apart.
+type savedValues struct {
+	mu     sync.RWMutex // the kernel holds it for a chunk at a time, and so does what it waits for
+	values []float32
+}
+
+// holdSaved makes what a shard has loaded what is saved of it.
+func (r *replica) holdSaved(params []float32, saved []kintsugi.Step) {
+	if r.cfg.Planner != nil {
+		r.saved = &savedValues{values: slices.Clone(params)}
+		r.core.Holds(saved)
+	}
+}
+
+// saveRunning saves chunks of the released version for the running checkpoint in the background: the version is
+// pinned, and steps go on at once.
+func (r *replica) saveRunning(run shard.Run) {
+	x, _ := r.versions.pin(run.Step, 1)
+	chunks := make([]kintsugi.ChunkID, len(run.Chunks))
+	for i, c := range run.Chunks {
+		chunks[i] = r.chunks.Lo + c
+	}
+	r.saves.Go(func() {
+		r.cfg.Enter(Saving)
+		start := time.Now()
+		m := kintsugi.Saved{Shard: r.id, Step: run.Step, Running: true, Chunks: uint32(len(chunks))}
+		var err error
+		if m.Manifest, m.Bytes, err = r.cfg.SaveRunning(r.ctx, r.view, r.shard(x), chunks); err != nil {
+			m.Err = err.Error()
+			r.log.Error("save for the running checkpoint", "step", run.Step, "err", err)
+		} else {
+			r.durable(x, chunks)
+		}
+		r.versions.unpin(x)
+		m.Took = time.Since(start)
+		r.post(func() { r.core.Ran(m) })
+	})
+}
+
+// durable takes the values of chunks as what is saved of them.
+func (r *replica) durable(x *version, chunks []kintsugi.ChunkID) {
+	if r.saved == nil {
+		return
+	}
+	for _, id := range chunks {
+		c := r.cfg.Layout.Chunks[id]
+		r.saved.mu.Lock()
+		copy(r.saved.values[c.Lo-r.lo:c.Hi-r.lo], x.params[c.Lo-r.lo:c.Hi-r.lo])
+		r.saved.mu.Unlock()
+	}
+}
+
+// all returns the chunks of the shard.
+func (r *replica) all() []kintsugi.ChunkID {
+	var list []kintsugi.ChunkID
+	for id := r.chunks.Lo; id < r.chunks.Hi; id++ {
+		list = append(list, id)
+	}
+	return list
+}
