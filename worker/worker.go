@@ -32,6 +32,9 @@ type Config struct {
 	Codec compress.Codec
 	Seed  uint64
 
+	// Wire is how gradients and parameters travel. Default: WireAuto.
+	Wire Wire
+
 	// Pace is how the worker keeps in step with the run. The zero value is that of synchronous steps, without
 	// Prefetch.
 	Pace kintsugi.Pace

@@ -295,10 +295,14 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	wire, err := worker.ParseWire(p.Wire)
+	if err != nil {
+		return err
+	}
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "blas", lib.String(), "kernels", device.Name(), "codec", codec.Name())
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Codec: codec, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Gradient: gradient, Codec: codec, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))

@@ -16,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
 // settings are everything that decides what a run computes and how. Each is a flag, a key of the
@@ -43,6 +44,7 @@ type settings struct {
 	Recovery        string
 	CheckpointEvery uint64
 	Codec           string
+	Wire            string
 
 	Device      string
 	Kernels     string
@@ -75,6 +77,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
 	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: "+codecForms())
+	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
 	f.StringVar(&s.Engine, "engine", "native", "what executes the model in workers and evaluations: native or gorgonia")
@@ -230,6 +233,9 @@ func (s *settings) check() error {
 		if r.bad {
 			return fmt.Errorf("%w: %s", kintsugi.ErrUsage, r.reason)
 		}
+	}
+	if _, err := worker.ParseWire(s.Wire); err != nil {
+		return err
 	}
 	if _, err := compress.Parse(s.Codec); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
 // specs are codecs of every encoding and every lossless stage.
@@ -244,7 +245,17 @@ func (p *proxy) cut() {
 // Connections that are cut at any moment change nothing: what was sent is sent again, what was counted meanwhile
 // is learnt, and each residual is adopted once.
 func TestCutConnectionsDoNotChangeAModelWithFeedback(t *testing.T) {
-	base := withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic")
+	cutConnections(t, withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic"))
+}
+
+// Nor one whose gradients lie in shared memory: a worker that connects anew takes new memory, so that nobody's is written twice.
+func TestCutConnectionsDoNotChangeAModelInSharedMemory(t *testing.T) {
+	base := base(t)
+	base.Wire = worker.WireShared
+	cutConnections(t, base)
+}
+
+func cutConnections(t *testing.T, base LiveConfig) {
 	base.Servers = 2
 	want := run(t, base, nil)
 	var mu sync.Mutex

@@ -38,6 +38,7 @@ type LiveConfig struct {
 	Slow             map[kintsugi.Slot]func() float64   // worker.Config.Slow
 	Codec            func(kintsugi.Slot) compress.Codec // worker.Config.Codec; nil: none
 	Seed             uint64                             // worker.Config.Seed
+	Wire             worker.Wire                        // worker.Config.Wire
 	Through          func(address string) string        // where workers reach a server; nil: at its address
 	Log              io.Writer
 
@@ -175,7 +176,7 @@ func (l *Live) StartWorker(i int) {
 	x.views <- l.forWorkers(l.view)
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
-		Seed: l.cfg.Seed, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
+		Seed: l.cfg.Seed, Wire: l.cfg.Wire, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
 	}
 	if l.cfg.Codec != nil {
 		cfg.Codec = l.cfg.Codec(cfg.Slot)
