@@ -50,7 +50,7 @@ func dbwPage(about Experiment, r *DBWResult) dbwView {
 		if len(s.Runs) > 0 {
 			view.Figures = append(view.Figures, s.fixedFigure(), s.lossFigure(), s.quotaFigure())
 			view.Figures = append(view.Figures, s.estimateFigures()...)
-			view.Figures = append(view.Figures, s.slowdownFigure())
+			view.Figures = append(view.Figures, s.slowdownFigure(), s.slowdownLossFigure())
 		}
 		v.Sets = append(v.Sets, view)
 	}
@@ -222,5 +222,23 @@ func (s *DBWSet) slowdownFigure() figure {
 		end = max(end, v)
 	}
 	f.draw(span([]float64{0, 1.5 * end}, false, true), span(ys(all), false, true), all)
+	return f
+}
+
+// slowdownLossFigure draws the losses of the same runs.
+func (s *DBWSet) slowdownLossFigure() figure {
+	f := figure{Title: "The loss meanwhile", XLabel: "seconds", Text: "The same run of dbw, beside the fixed quotas of all workers, of the best before and of the best after."}
+	var all []series
+	for i, x := range s.Slowdown {
+		line := series{name: x.Controller, colour: fixedColour(i), dashed: true}
+		if x.Controller == "dbw" {
+			line.colour, line.dashed = dbwColour("dbw"), false
+		}
+		for _, p := range x.Points {
+			line.x, line.y = append(line.x, p.Seconds), append(line.y, float64(p.Loss))
+		}
+		all = append(all, line)
+	}
+	f.draw(span(xs(all), false, true), span(ys(all), true, false), all)
 	return f
 }

@@ -95,7 +95,7 @@ func TestASmallSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h := string(html); strings.Count(h, "<svg") != 9 || strings.Count(h, "</svg>") != 9 || strings.Contains(h, "%!") || strings.Contains(h, "NaN") || strings.Contains(h, "<small>") {
+	if h := string(html); strings.Count(h, "<svg") != 10 || strings.Count(h, "</svg>") != 10 || strings.Contains(h, "%!") || strings.Contains(h, "NaN") || strings.Contains(h, "<small>") {
 		t.Error("the page is not whole")
 	}
 	var text strings.Builder
