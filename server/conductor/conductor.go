@@ -247,7 +247,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 	if rate := &o.commit.Optimizer.LearningRate; part != 1 {
 		*rate = float32(float64(*rate) * part)
 	}
-	if c.save.step == nil && c.running.due(step) {
+	if c.save.step == nil && c.running.due(step) || c.running.overlooked(step) {
 		o.commit.Want |= kintsugi.WantSaved
 	}
 	c.open = o

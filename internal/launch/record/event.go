@@ -174,6 +174,38 @@ type Partial struct {
 	ReworkSteps Number `json:"rework_steps"`   // estimated; null if not
 }
 
+// Exposure (kind "exposure") says what the loss of each server would cost now, every few seconds.
+type Exposure struct {
+	At
+	Line        uint64       `json:"line"`
+	Step        uint64       `json:"step"`
+	Calibration float64      `json:"calibration"` // what predictions are multiplied by
+	Failures    int          `json:"failures"`    // that it was learnt from
+	Servers     []ServerCost `json:"servers"`
+}
+
+// ServerCost is what the loss of one server would cost.
+type ServerCost struct {
+	Part     string `json:"part"`
+	Steps    Number `json:"steps"`          // null: not known
+	Seconds  Number `json:"seconds"`        // of those steps, and until training goes on
+	Distance Number `json:"distance"`       // ‖x − saved‖² of its shard; null: not known, or of no importance
+	MeanAge  Number `json:"mean_age_steps"` // of its chunks in the running checkpoint; null: there is none
+	Why      string `json:"why"`
+}
+
+// Rework (kind "rework") says what a partial recovery has cost, when enough steps have been released after it.
+type Rework struct {
+	At
+	Part        string  `json:"part"`
+	Step        uint64  `json:"step"`            // at which the line began
+	Predicted   Number  `json:"predicted_steps"` // null: it was not
+	Measured    Number  `json:"measured_steps"`  // by how many steps the losses after it lag behind
+	Deviation   Number  `json:"standard_error"`  // of Measured, in steps
+	Calibration float64 `json:"calibration"`     // of predictions, from now on
+	Failures    int     `json:"failures"`        // that it was learnt from
+}
+
 // Evaluation (kind "evaluation") measures a version on data that is not trained on.
 type Evaluation struct {
 	At
@@ -207,13 +239,15 @@ func (*Recovery) kind() string   { return "recovery" }
 func (*View) kind() string       { return "view" }
 func (*Checkpoint) kind() string { return "checkpoint" }
 func (*Partial) kind() string    { return "partial" }
+func (*Exposure) kind() string   { return "exposure" }
+func (*Rework) kind() string     { return "rework" }
 func (*Evaluation) kind() string { return "evaluation" }
 func (*Fault) kind() string      { return "fault" }
 func (*Note) kind() string       { return "note" }
 
 // newEvent returns an empty event of the kind, or nil if this version knows no such kind.
 func newEvent(kind string) Event {
-	for _, e := range []Event{&Header{}, &Step{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Evaluation{}, &Fault{}, &Note{}} {
+	for _, e := range []Event{&Header{}, &Step{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Evaluation{}, &Fault{}, &Note{}} {
 		if e.kind() == kind {
 			return e
 		}
