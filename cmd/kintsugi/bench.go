@@ -48,6 +48,7 @@ func benchCommand() *cobra.Command {
 		benchEngineCommand(),
 		benchKernelsCommand(),
 		benchKillsCommand(),
+		benchOverheadCommand(),
 		benchStragglersCommand(),
 	)
 	return cmd

@@ -42,6 +42,7 @@ type settings struct {
 
 	Recovery        string
 	CheckpointEvery uint64
+	StoreLimit      string
 	Codec           string
 
 	Device      string
@@ -74,6 +75,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
 	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
+	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
 	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: "+codecForms())
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
@@ -230,6 +232,9 @@ func (s *settings) check() error {
 		if r.bad {
 			return fmt.Errorf("%w: %s", kintsugi.ErrUsage, r.reason)
 		}
+	}
+	if _, err := parseLimit(s.StoreLimit); err != nil {
+		return err
 	}
 	if _, err := compress.Parse(s.Codec); err != nil {
 		return err

@@ -311,6 +311,7 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 		}
 		e.Pushed += s.Pushed
 		e.Pulled += s.Pulled
+		e.Saving = max(e.Saving, s.Saving)
 	}
 	e.Pushed, c.pushed = e.Pushed-c.pushed, e.Pushed
 	e.Pulled, c.pulled = e.Pulled-c.pulled, e.Pulled

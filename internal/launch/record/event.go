@@ -82,23 +82,24 @@ type Header struct {
 // Step (kind "step") is a released step.
 type Step struct {
 	At
-	Line         uint64   `json:"line"`
-	Step         uint64   `json:"step"`
-	Loss         Number   `json:"loss"`    // mean of the counted gradients' losses, weighted by examples
-	Counted      []uint32 `json:"counted"` // slots, one per counted gradient, ascending
-	Workers      uint32   `json:"workers"` // members
-	Quota        uint32   `json:"quota"`
-	Reason       string   `json:"reason,omitempty"`         // of the quota, when it changed
-	Staleness    uint32   `json:"staleness_steps"`          // greatest among the counted
-	Stalenesses  []uint32 `json:"staleness_each,omitempty"` // of each counted gradient; none: all are fresh
-	Late         uint32   `json:"late_gradients"`           // refused since the step before
-	Examples     uint32   `json:"examples"`
-	Norm         Number   `json:"gradient_norm"`
-	WaitSeconds  float64  `json:"wait_seconds"`  // from the release before to the commit
-	ApplySeconds float64  `json:"apply_seconds"` // from the commit to the release
-	PushedBytes  uint64   `json:"pushed_bytes"`  // since the step before
-	PulledBytes  uint64   `json:"pulled_bytes"`  // since the step before
-	Times        []Took   `json:"times,omitempty"`
+	Line          uint64   `json:"line"`
+	Step          uint64   `json:"step"`
+	Loss          Number   `json:"loss"`    // mean of the counted gradients' losses, weighted by examples
+	Counted       []uint32 `json:"counted"` // slots, one per counted gradient, ascending
+	Workers       uint32   `json:"workers"` // members
+	Quota         uint32   `json:"quota"`
+	Reason        string   `json:"reason,omitempty"`         // of the quota, when it changed
+	Staleness     uint32   `json:"staleness_steps"`          // greatest among the counted
+	Stalenesses   []uint32 `json:"staleness_each,omitempty"` // of each counted gradient; none: all are fresh
+	Late          uint32   `json:"late_gradients"`           // refused since the step before
+	Examples      uint32   `json:"examples"`
+	Norm          Number   `json:"gradient_norm"`
+	WaitSeconds   float64  `json:"wait_seconds"`             // from the release before to the commit
+	ApplySeconds  float64  `json:"apply_seconds"`            // from the commit to the release
+	SavingSeconds float64  `json:"saving_seconds,omitempty"` // for how long the slowest shard has waited for the checkpoint
+	PushedBytes   uint64   `json:"pushed_bytes"`             // since the step before
+	PulledBytes   uint64   `json:"pulled_bytes"`             // since the step before
+	Times         []Took   `json:"times,omitempty"`
 }
 
 // Failure (kind "failure") is the death of a process, or its absence otherwise. Its time is when it
@@ -296,7 +297,7 @@ func StepOf(e kintsugi.StepEvent) *Step {
 		Counted: make([]uint32, len(e.Counted)),
 		Workers: e.Workers, Quota: e.Quota, Reason: e.Reason,
 		Staleness: e.Staleness, Late: e.Late, Examples: e.Examples, Norm: Number(e.Norm),
-		WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds()),
+		WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds()), SavingSeconds: round(e.Saving.Seconds()),
 		PushedBytes: e.Pushed, PulledBytes: e.Pulled, Times: tookOf(e.Times),
 	}
 	each := make([]uint32, len(e.Counted))
