@@ -220,6 +220,10 @@ type Stable struct {
 	Apply    time.Duration
 	Pushed   uint64 // bytes of gradients received on this line so far
 	Pulled   uint64 // bytes of parameters sent on this line so far
+
+	// Saving is for how long steps have waited for the checkpoint since the answer before: to begin a save, and for
+	// values that a save has made durable.
+	Saving time.Duration
 }
 
 // Released says that a step is stable on every shard: its version may be read, published and saved, and
@@ -285,6 +289,7 @@ type StepEvent struct {
 	Apply     time.Duration // from the commit to the release
 	Pushed    uint64        // bytes of gradients that all shards have received on this line
 	Pulled    uint64        // bytes of parameters that all shards have sent on this line
+	Saving    time.Duration // for how long the slowest shard has waited for the checkpoint
 
 	// Times are what gradients took that have ended since the step before, in the order in which the conductor heard of
 	// them. A conductor that hears of very many at once leaves some out.

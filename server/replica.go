@@ -42,6 +42,7 @@ type replica struct {
 	saves    *sync.WaitGroup // of the server
 
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
+	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
 }
 
 // newReplica returns the replica of a shard: the one of the view before, if the line of v keeps it, else one with the
@@ -63,6 +64,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	if old := s.keeps(v, id, chunks); old != nil {
 		r.versions, r.lag, r.taken, r.saved = old.versions, old.lag, old.taken, old.saved
 		r.versions.wait()
+		r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
 		r.core = old.core.Continue(v.Line, v.Number)
 		return r, nil
 	}
@@ -128,6 +130,9 @@ func (r *replica) adopt(step kintsugi.Step) {
 		r.fallBehind(step, r.taken)
 	}
 	r.versions.adopt(step)
+	x, _ := r.versions.pin(0, 1)
+	r.tellSums("a shard goes on", x)
+	r.versions.unpin(x)
 }
 
 // shard returns a version as those who save it see it.
@@ -169,13 +174,21 @@ func (r *replica) perform() {
 	if ready.Apply != nil {
 		r.apply(*ready.Apply)
 	}
+	start := time.Now()
 	if ready.Save != nil {
 		r.save(*ready.Save)
 	}
 	if ready.Run != nil {
 		r.saveRunning(*ready.Run)
 	}
+	if ready.Save != nil || ready.Run != nil {
+		r.waited.Add(int64(time.Since(start)))
+	}
 	for _, m := range ready.Replies {
+		if s, ok := m.(kintsugi.Stable); ok {
+			s.Saving = time.Duration(r.waited.Swap(0))
+			m = s
+		}
 		for _, out := range r.replies {
 			out.put(m)
 		}
@@ -260,6 +273,7 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 					k.Operands[j] = h.operand(i, lo, hi, c.Counted[j].Weight)
 				}
 				p, err := k.run(r.cfg.Device, before, src, dst, saved, lo, hi)
+				r.waited.Add(int64(k.waited))
 				if err != nil {
 					failed.Store(&err)
 					return
@@ -277,11 +291,14 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 }
 
 // kernelStep is one thread's kernel arguments, reused from chunk to chunk.
-type kernelStep struct{ kernels.Step }
+type kernelStep struct {
+	kernels.Step
+	waited time.Duration // in run, for saved values
+}
 
 func newKernelStep(c kintsugi.Commit) *kernelStep {
 	o := c.Optimizer
-	return &kernelStep{kernels.Step{
+	return &kernelStep{Step: kernels.Step{
 		Rule: kernels.Rule(o.Rule),
 		Scalars: kernels.Scalars{
 			LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
@@ -296,8 +313,10 @@ func newKernelStep(c kintsugi.Commit) *kernelStep {
 // run does the step on the values [lo, hi) of the shard; the operands are set. saved is nil unless the step is to
 // measure how far it gets from them.
 func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, lo, hi int) (kintsugi.Products, error) {
-	if saved != nil {
+	if k.waited = 0; saved != nil {
+		start := time.Now()
 		saved.mu.RLock()
+		k.waited = time.Since(start)
 		defer saved.mu.RUnlock()
 		k.WantSaved, k.Saved = true, saved.values[lo:hi]
 	}

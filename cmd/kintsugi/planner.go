@@ -160,6 +160,7 @@ func (l *learning) observe(e kintsugi.RunEvent) {
 			l.saving.add(l.lasts)
 		}
 	case kintsugi.ExposureEvent:
+		l.book.Exposed(e.Shards)
 		for _, s := range e.Shards {
 			if steps, ok := l.book.Rework(ledger.Perturbation{Dot: -s.Dot, Squared: s.Squared}); ok {
 				l.rework.add(steps)

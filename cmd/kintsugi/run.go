@@ -46,7 +46,7 @@ type run struct {
 	step    kintsugi.Step // newest released
 	durable kintsugi.Step // of the newest full checkpoint that this part of the run has seen
 
-	distances map[kintsugi.ShardID]record.Number // to the running checkpoint, as of its newest save
+	costs *launch.Costs
 
 	evaluations chan kintsugi.Step // holds one: the newest step that wants to be evaluated
 }
@@ -317,6 +317,12 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 		}
 		if f.PartialChunks > 0 {
 			fmt.Fprintf(w, ", %d chunks came back, %.3g steps old", f.PartialChunks, f.PartialAge)
+		}
+		if f.PartialRework.Known() {
+			fmt.Fprintf(w, ", predicted to cost %.2g steps", f.PartialRework)
+		}
+		if f.MeasuredRework.Known() {
+			fmt.Fprintf(w, ", measured %.2g ± %.2g", f.MeasuredRework, f.MeasuredError)
 		}
 		if f.LostSteps > 0 {
 			fmt.Fprintf(w, ", back to step %d, %d steps lost", f.RestoredStep, f.LostSteps)

@@ -43,6 +43,7 @@ type settings struct {
 
 	Recovery        string
 	CheckpointEvery uint64
+	StoreLimit      string
 	Codec           string
 	Wire            string
 
@@ -76,6 +77,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
 	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
+	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
 	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: "+codecForms())
 	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
@@ -235,6 +237,9 @@ func (s *settings) check() error {
 		}
 	}
 	if _, err := worker.ParseWire(s.Wire); err != nil {
+		return err
+	}
+	if _, err := parseLimit(s.StoreLimit); err != nil {
 		return err
 	}
 	if _, err := compress.Parse(s.Codec); err != nil {
