@@ -108,7 +108,7 @@ const (
 	RuleAdam     Rule = 4
 	RuleAdamW    Rule = 5
 	RuleAdd      Rule = 6 // parameters += sum: counts; exact codecs only
-	RuleAssign   Rule = 7 // parameters = the pushed rows, each of which has one owner
+	RuleAssign   Rule = 7 // parameters = the pushed chunk of the last that names a value of it; else as they are
 	RuleAdagrad  Rule = 8
 )
 

@@ -210,8 +210,9 @@ func (in *landing) unpackAtMost(f *transport.Frame, most int) ([]byte, error) {
 	return in.unpacked, nil
 }
 
-// exact reports whether an encoding stands for any float32.
-func exact(e kernels.Encoding) bool { return e == kernels.FP32 }
+// exact reports whether an encoding stands for any float32. What a worker left out of a sparse payload on purpose
+// nobody here can know: the settings keep such codecs away from rules that need exact gradients.
+func exact(e kernels.Encoding) bool { return e == kernels.FP32 || e == kernels.Sparse32 }
 
 // exactOnly reports whether a rule has no use for gradients that are only nearly right: counts and rows that
 // have one owner.

@@ -92,7 +92,7 @@ func (in *landing) land(f *transport.Frame) error {
 // refusal; any other error says that bytes are damaged.
 func (in *landing) take(r *replica, f *transport.Frame) error {
 	if e := f.Codec.Encoding(); !exact(e) && exactOnly(r.cfg.Schedule.Rule) {
-		return refusal{fmt.Errorf("rule %v takes exact gradients only, not %v; use the codec fp32", kernels.Rule(r.cfg.Schedule.Rule), e)}
+		return refusal{fmt.Errorf("rule %v takes exact gradients only, not %v; use the codec fp32 or sparse", kernels.Rule(r.cfg.Schedule.Rule), e)}
 	}
 	known, err := in.buffer.knows(r, f.Chunks)
 	switch {

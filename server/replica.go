@@ -256,8 +256,9 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 					o := r.cfg.Schedule.At(c.Step - r.lag[i])
 					k.Scalars.Correction1, k.Scalars.Correction2 = o.Correction1, o.Correction2
 				}
+				k.Operands = k.Operands[:0]
 				for j, h := range counted {
-					k.Operands[j] = h.operand(i, lo, hi, c.Counted[j].Weight)
+					k.take(h.operand(i, lo, hi, c.Counted[j].Weight))
 				}
 				p, err := k.run(r.cfg.Device, before, src, dst, saved, lo, hi)
 				if err != nil {
@@ -287,13 +288,25 @@ func newKernelStep(c kintsugi.Commit) *kernelStep {
 			LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
 			WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2,
 		},
-		Operands:         make([]kernels.Operand, len(c.Counted)),
+		Operands:         make([]kernels.Operand, 0, len(c.Counted)),
 		Scale:            c.Scale,
 		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0,
 	}}
 }
 
-// run does the step on the values [lo, hi) of the shard; the operands are set. saved is nil unless the step is to
+// take adds an operand. Of those that assign a chunk the last one counts, and one that names none of its values says nothing
+// of it: a worker that owns rows names them alone.
+func (k *kernelStep) take(o kernels.Operand) {
+	switch {
+	case k.Rule != kernels.Assign:
+		k.Operands = append(k.Operands, o)
+	case !kernels.Empty(o.Encoding, o.Data):
+		k.Operands = append(k.Operands[:0], o)
+	}
+}
+
+// run does the step on the values [lo, hi) of the shard; the operands are set. A chunk that
+// nobody assigns stays as it is. saved is nil unless the step is to
 // measure how far it gets from them.
 func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, lo, hi int) (kintsugi.Products, error) {
 	if saved != nil {
@@ -311,6 +324,12 @@ func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *sav
 	k.Params, k.Next = src.params[lo:hi], dst.params[lo:hi]
 	for i := range k.Rule.States() {
 		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]
+	}
+	if k.Rule == kernels.Assign && len(k.Operands) == 0 {
+		keep := k.Step
+		keep.From, keep.Operands = keep.Params, nil
+		p, err := d.Step(&keep)
+		return kintsugi.Products{SquaredSaved: p.SquaredDistanceSaved}, err // there is no gradient whose norm could be told
 	}
 	p, err := d.Step(&k.Step)
 	products := kintsugi.Products{SquaredNorm: p.SquaredNorm, SquaredDisplacement: p.SquaredDisplacement, SquaredSaved: p.SquaredDistanceSaved}

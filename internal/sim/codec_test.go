@@ -20,7 +20,7 @@ import (
 )
 
 // specs are codecs of every encoding and every lossless stage.
-var specs = []string{"fp32+s2", "bf16+huff0", "fp16+auto", "int8", "int8:stochastic", "sign+s2", "topk:0.05", "topk:0.02:fp32+auto", "powersgd:2"}
+var specs = []string{"fp32+s2", "bf16+huff0", "fp16+auto", "int8", "int8:stochastic", "sign+s2", "topk:0.05", "topk:0.02:fp32+auto", "powersgd:2", "sparse"}
 
 func parse(t testing.TB, spec string) compress.Codec {
 	t.Helper()
