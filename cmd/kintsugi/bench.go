@@ -54,44 +54,6 @@ func benchCommand() *cobra.Command {
 	return cmd
 }
 
-func benchAccuracyCommand() *cobra.Command {
-	cfg, format := bench.AccuracyConfig{}, ""
-	cmd := &cobra.Command{
-		Use: "accuracy [-- FLAGS OF TRAIN]", Short: "Train models with several seeds and print their test accuracy",
-		Example: "  kintsugi bench accuracy --models lenet,mlr --seeds 5\n  kintsugi bench accuracy --models mlp --seeds 3 -- --data mnist --steps 1500",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if cfg.Seeds < 1 {
-				return fmt.Errorf("%w: --seeds %d: at least one", kintsugi.ErrUsage, cfg.Seeds)
-			}
-			err := checkFormat(format)
-			if err != nil {
-				return err
-			}
-			if cfg.Binary, err = os.Executable(); err != nil {
-				return err
-			}
-			cfg.Flags, cfg.Progress = args, cmd.ErrOrStderr()
-			rows, err := bench.Accuracy(cmd.Context(), cfg)
-			if err != nil {
-				return err
-			}
-			return printRows(cmd.OutOrStdout(), format, rows, accuracyTable, accuracyLine)
-		},
-	}
-	f := cmd.Flags()
-	f.StringSliceVar(&cfg.Models, "models", []string{"lenet", "mlr"}, "models to train")
-	f.IntVar(&cfg.Seeds, "seeds", 5, "runs of each model")
-	f.StringVar(&format, "format", "text", "text, json or benchfmt")
-	return cmd
-}
-
-const accuracyTable = "MODEL\tSEEDS\tSTEPS\tACCURACY, MEAN\tDEVIATION\tMIN\tTEST LOSS, MEAN\tSECONDS A RUN"
-
-func accuracyLine(r bench.AccuracyRow) (text, benchfmt string) {
-	return fmt.Sprintf("%s\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.1f", r.Model, r.Seeds, r.Steps, r.Mean, r.Deviation, slices.Min(r.Accuracy), r.Loss, r.Seconds),
-		fmt.Sprintf("%s %d %.4f accuracy %.4f test-loss %.1f s", benchName(r.Name), r.Seeds, r.Mean, r.Loss, r.Seconds)
-}
-
 func benchKillsCommand() *cobra.Command {
 	cfg, format := bench.KillsConfig{}, ""
 	cmd := &cobra.Command{
