@@ -251,6 +251,9 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	if err != nil {
 		return bench.TrainRow{}, err
 	}
+	if makesOwnSteps(schedule.Rule) {
+		return bench.TrainRow{}, fmt.Errorf("%w: bench train compares means of gradients, and model %s has none", kintsugi.ErrUsage, name)
+	}
 	o := schedule.At(1)
 	cfg := bench.TrainConfig{
 		Model: name, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary, Flags: []string{"--blas", b.blas},

@@ -13,9 +13,9 @@ func TestRowsTrainThroughAKill(t *testing.T) {
 		least                    float64 // how much smaller pushes are than all parameters
 		quality                  float64 // test loss
 	}{
-		{"mf:rank=4", "80", "kill server/1 at step 40", "test RMSE 0.", 1.3, 0.9},
-		{"mf:als,rank=4", "12", "kill server/0 at step 6", "test RMSE 0.", 2, 0.25},
-		{"lda:topics=8", "16", "kill server/0 at step 9", "perplexity", 2, 6.45},
+		{"mf:rank=4", "80", "kill server/1 when committing 40", "test RMSE 0.", 1.3, 0.9},
+		{"mf:als,rank=4", "12", "kill server/0 when committing 6", "test RMSE 0.", 2, 0.25},
+		{"lda:topics=8", "16", "kill server/0 when committing 9", "perplexity", 2, 6.45},
 	} {
 		flags := []string{"train", "--model", c.model, "--steps", c.steps, "--checkpoint-every", "4", "--workers", "3", "--out"}
 		calm, killed := newDir(t), newDir(t)
@@ -35,6 +35,19 @@ func TestRowsTrainThroughAKill(t *testing.T) {
 			t.Errorf("%s with %s: %.0f bytes were pushed, all parameters are %.0f", c.model, a.Header.Codec, pushed, dense)
 		}
 		noOrphans(t, killed)
+	}
+}
+
+// TestFactorsAreSolvedForAgainOnRealProcesses: the shard that dies has users alone, so least squares makes good what came back old, and
+// the run ends with the test loss of a calm one.
+func TestFactorsAreSolvedForAgainOnRealProcesses(t *testing.T) {
+	flags := []string{"train", "--model", "mf:als,rank=4", "--steps", "20", "--workers", "3", "--out"}
+	calm, killed := newDir(t), newDir(t)
+	must(t, append(flags, calm)...)
+	must(t, append(flags, killed, "--recovery", "scar", "--fault", "kill server/0 when publishing 9")...)
+	a, b := readRun(t, calm).Summary, readRun(t, killed).Summary
+	if len(b.Failures) != 1 || b.Failures[0].PartialChunks == 0 || a.FinalTestLoss != b.FinalTestLoss {
+		t.Errorf("a calm run ends at %v, one with %+v at %v", a.FinalTestLoss, b.Failures, b.FinalTestLoss)
 	}
 }
 
