@@ -40,11 +40,11 @@ type OverheadRow struct {
 	P50      float64 `json:"step_p50_seconds"`
 	P99      float64 `json:"step_p99_seconds"`
 	Longest  float64 `json:"step_max_seconds"`
-	Waited   float64 `json:"waited_share"`       // of the time of steps, for the checkpoint
-	Models   float64 `json:"models_in_c_steps"`  // whose bytes were saved, on average
-	Saves    float64 `json:"saves"`              // of one shard
-	Took     float64 `json:"save_p50_seconds"`   // until a save was durable
-	Age      float64 `json:"mean_age_steps"`     // of saved chunks
+	Waited   float64 `json:"waited_share"`      // of the time of steps, for the checkpoint
+	Models   float64 `json:"models_in_c_steps"` // whose bytes were saved, on average
+	Saves    float64 `json:"saves"`             // of one shard
+	Took     float64 `json:"save_p50_seconds"`  // until a save was durable
+	Age      float64 `json:"mean_age_steps"`    // of saved chunks
 	Rounds   int     `json:"rounds"`
 }
 
