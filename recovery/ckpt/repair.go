@@ -133,7 +133,9 @@ func (r *repairer) rebuildAll(ctx context.Context) error {
 	}
 	for _, name := range segments {
 		if r.v.shards[path.Join(shardDir, name.shard())] == nil && r.v.segments[path.Join(segmentDir, name.shard())] == nil {
-			names[name] = names[name]
+			if !names[name] {
+				names[name] = false
+			}
 		}
 	}
 	for name, missed := range names {

@@ -199,7 +199,8 @@ func (s *S3) List(ctx context.Context, prefix string) ([]string, error) {
 
 // Copy implements Store.
 func (s *S3) Copy(ctx context.Context, from, to string) error {
-	_, err := s.client.Client.CopyObject(ctx, minio.CopyDestOptions{Bucket: s.place.Bucket, Object: to}, minio.CopySrcOptions{Bucket: s.place.Bucket, Object: from})
+	// Not CopyObject, which stops at 5 GiB.
+	_, err := s.client.ComposeObject(ctx, minio.CopyDestOptions{Bucket: s.place.Bucket, Object: to}, minio.CopySrcOptions{Bucket: s.place.Bucket, Object: from})
 	return s.explain(err)
 }
 
