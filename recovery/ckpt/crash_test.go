@@ -45,6 +45,7 @@ func storyModels(t *testing.T, layout *kintsugi.Layout) map[kintsugi.Step]*Flat 
 // A crash after any operation, on a disk that loses any part of what was not synced, leaves the old
 // checkpoint or the new one, whole; never an older one than the last that was published.
 func TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint(t *testing.T) {
+	t.Parallel()
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
 	seeds := 6
@@ -153,6 +154,7 @@ func goOnAfterCrash(disk vfs.FS, walk func(dir string) []string, layout *kintsug
 // A publisher that dies between link and sync leaves a manifest that is there, but not durable. Compact
 // must not take that for a reason to remove what is.
 func TestCompactDoesNotTrustAManifestThatIsNotDurable(t *testing.T) {
+	t.Parallel()
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
 	for n := 0; ; n++ {
@@ -212,6 +214,7 @@ func runningStory(fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step
 
 // A crash after any operation of the running checkpoint leaves of each chunk the value that was saved last, or a newer one.
 func TestCrashAfterAnyOperationLeavesTheRunningCheckpoint(t *testing.T) {
+	t.Parallel()
 	layout := smallLayout(t)
 	models := map[kintsugi.Step]*Flat{}
 	for step := kintsugi.Step(10); step <= 20; step++ {

@@ -139,6 +139,7 @@ func checkRepaired(t *testing.T, what string, fsys *vfs.Mem, layout *kintsugi.La
 }
 
 func TestRepairKeepsAllThatIsWhole(t *testing.T) {
+	t.Parallel()
 	base := vfs.NewMem()
 	layout, models := damagedRun(t, base)
 	whole := stateOf(t, base, layout, models)
@@ -226,6 +227,7 @@ func TestRepairLosesOneChunkWhereOneIsDamaged(t *testing.T) {
 }
 
 func TestRepairOfManyDamagedFiles(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(150)
 	if testing.Short() {
 		seeds = 20
@@ -272,6 +274,7 @@ func breakSome(t testing.TB, edit func(name string, f func([]byte) []byte), name
 }
 
 func TestACrashDuringARepairLosesNothing(t *testing.T) {
+	t.Parallel()
 	for n := 0; ; n += stride() {
 		mem := vfs.NewMem()
 		layout, models := damagedRun(t, mem)
@@ -337,6 +340,7 @@ func TestARepairThatFailsCanBeTriedAgain(t *testing.T) {
 }
 
 func TestRepairInAnObjectStore(t *testing.T) {
+	t.Parallel()
 	for n := 0; ; n += 2 * stride() {
 		mem := &object.Mem{}
 		layout, models := damagedRun(t, objectFS(t, mem))
