@@ -125,7 +125,7 @@ const (
 	RuleAdam     Rule = 4
 	RuleAdamW    Rule = 5
 	RuleAdd      Rule = 6 // parameters += sum: counts; exact codecs only
-	RuleAssign   Rule = 7 // parameters = the pushed rows, each of which has one owner
+	RuleAssign   Rule = 7 // parameters = the pushed chunk of the last that names a value of it; else as they are
 	RuleAdagrad  Rule = 8
 )
 
@@ -238,6 +238,10 @@ type Stable struct {
 	Apply    time.Duration
 	Pushed   uint64 // bytes of gradients received on this line so far
 	Pulled   uint64 // bytes of parameters sent on this line so far
+
+	// Saving is for how long steps have waited for the checkpoint since the answer before: to begin a save, and for
+	// values that a save has made durable.
+	Saving time.Duration
 }
 
 // Follow is the first word of a replica to the one before it in its chain: where it stands.
@@ -328,6 +332,7 @@ type StepEvent struct {
 	Apply     time.Duration // from the commit to the release
 	Pushed    uint64        // bytes of gradients that all shards have received on this line
 	Pulled    uint64        // bytes of parameters that all shards have sent on this line
+	Saving    time.Duration // for how long the slowest shard has waited for the checkpoint
 
 	// Times are what gradients took that have ended since the step before, in the order in which the conductor heard of
 	// them. A conductor that hears of very many at once leaves some out.

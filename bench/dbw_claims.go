@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 )
 
 // Claim is a statement about the results, with what was measured.
@@ -12,66 +14,140 @@ type Claim struct {
 	Holds    bool   `json:"holds"`
 }
 
+// dbwBounds are what dbw is promised to take at most, by the spread of times: ratios to the best fixed quota.
+var dbwBounds = []struct{ alpha, ratio float64 }{{0, 1.1}, {0.2, 1.1}, {0.5, 1.2}, {1, 1.4}}
+
 // dbwClaims checks what is claimed of dbw.
 func dbwClaims(r *DBWResult) []Claim {
-	var claims []Claim
-	add := func(claim string, holds bool, format string, args ...any) {
-		claims = append(claims, Claim{claim, fmt.Sprintf(format, args...), holds})
+	c := claims{rows: r.Rows()}
+	c.withoutStragglers()
+	c.ratios()
+	c.rivals()
+	c.scaled()
+	for _, s := range r.Sets {
+		c.slowdown(s)
 	}
-	ratios := make(map[string][]float64)
-	worst := make(map[float64]float64)
-	most, least, cost, gain := 0.0, math.Inf(1), math.Inf(-1), math.Inf(-1)
-	for _, c := range r.Cells {
-		ratio := float64(c.Ratio)
-		if !c.Ratio.Known() {
-			ratio = math.Inf(1)
+	for _, cost := range r.Cost {
+		limit := 100.0
+		if cost.Members > 16 {
+			limit = 5000
 		}
-		ratios[c.Controller] = append(ratios[c.Controller], ratio)
-		if c.Controller != "dbw" {
-			continue
-		}
-		worst[c.Alpha] = max(worst[c.Alpha], ratio)
-		if c.Alpha == 0 {
-			most, least = max(most, c.Quota), min(least, c.Quota)
-			cost = max(cost, float64(c.Seconds/c.All)-1)
-		}
-		if c.Scaled.Known() {
-			gain = max(gain, float64(c.Scaled/c.Seconds))
+		c.add(fmt.Sprintf("the choice costs a step of %d workers less than %g µs", cost.Members, limit), cost.Microseconds < limit, "%.1f µs", cost.Microseconds)
+	}
+	return c.all
+}
+
+type claims struct {
+	rows []DBWRow
+	all  []Claim
+}
+
+func (c *claims) add(claim string, holds bool, format string, args ...any) {
+	c.all = append(c.all, Claim{claim, fmt.Sprintf(format, args...), holds})
+}
+
+// own returns the rows of dbw.
+func (c *claims) own() []DBWRow {
+	return slices.DeleteFunc(slices.Clone(c.rows), func(r DBWRow) bool { return r.Controller != "dbw" })
+}
+
+func (c *claims) withoutStragglers() {
+	least, most, cost, cells := 1.0, 0.0, math.Inf(-1), 0
+	for _, r := range c.own() {
+		if r.Alpha == 0 {
+			cells++
+			share := r.Quota / float64(r.Workers)
+			least, most = min(least, share), max(most, share)
+			cost = max(cost, known(r.Seconds/r.All)-1)
 		}
 	}
-	if _, ok := worst[0]; ok {
-		add("without stragglers dbw waits for all", least > 0.9*most, "mean quota %.1f to %.1f", least, most)
-		add("and costs less than 2 % beside bsp", cost < 0.02, "%+.1f %%", 100*cost)
+	if cells > 0 {
+		c.add("without stragglers dbw waits for all", least > 0.9, "mean quota %.1f to %.1f %% of all, the first steps included", 100*least, 100*most)
+		c.add("and costs less than 2 % beside bsp", cost < 0.02, "worst %+.1f %%", 100*cost)
 	}
-	for _, bound := range []struct{ alpha, ratio float64 }{{0, 1.15}, {0.2, 1.15}, {0.5, 1.3}, {1, 1.6}} {
+}
+
+func (c *claims) ratios() {
+	var all []float64
+	worst := make(map[float64]DBWRow)
+	for _, r := range c.own() {
+		all = append(all, known(r.Ratio))
+		if w, ok := worst[r.Alpha]; !ok || known(r.Ratio) > known(w.Ratio) {
+			worst[r.Alpha] = r
+		}
+	}
+	for _, bound := range dbwBounds {
 		if w, ok := worst[bound.alpha]; ok {
-			add(fmt.Sprintf("at alpha %g dbw takes at most %.2f of the best fixed quota's time", bound.alpha, bound.ratio), w <= bound.ratio, "worst %.2f", w)
+			c.add(fmt.Sprintf("at alpha %g dbw takes at most %.2f of the best fixed quota's time", bound.alpha, bound.ratio), known(w.Ratio) <= bound.ratio,
+				"worst %.2f, %s", known(w.Ratio), w.cell())
 		}
 	}
-	own := middle(ratios["dbw"])
-	add("in the median cell at most 1.10", own <= 1.10, "%.3f, of %d cells", own, len(ratios["dbw"]))
-	for _, name := range rivals(r) {
-		m := middle(ratios[name])
-		add("in the median cell dbw is no slower than "+name, own <= m, "%.3f, %s %.3f", own, name, m)
+	c.add("in the median cell at most 1.05", middle(all) <= 1.05, "%.3f, of %d cells", middle(all), len(all))
+}
+
+// rivals compares dbw with the other controllers, and names where they win.
+func (c *claims) rivals() {
+	own := c.own()
+	var mine []float64
+	for _, r := range own {
+		mine = append(mine, known(r.Ratio))
 	}
-	add("in some cell twice as fast as the best fixed quota at a rate proportional to it", gain >= 2, "best %.1f times", gain)
-	for _, s := range r.Slowdown {
+	for _, name := range rivals(c.rows) {
+		if strings.HasPrefix(name, "dbw:") && name != "dbw:paper" {
+			continue // it is ours
+		}
+		var theirs []float64
+		var wins []string
+		worst := 0.0
+		for _, r := range c.rows {
+			if r.Controller != name {
+				continue
+			}
+			theirs = append(theirs, known(r.Ratio))
+			worst = max(worst, known(r.Ratio))
+			i := slices.IndexFunc(own, func(o DBWRow) bool { return o.cell() == r.cell() })
+			if i >= 0 && known(r.Ratio) < 0.97*known(own[i].Ratio) {
+				wins = append(wins, fmt.Sprintf("%s (%.2f, dbw %.2f)", r.cell(), known(r.Ratio), known(own[i].Ratio)))
+			}
+		}
+		measured := fmt.Sprintf("%.3f, %s %.3f; worst %.2f, %s %.2f", middle(mine), name, middle(theirs), slices.Max(mine), name, worst)
+		if len(wins) > 0 {
+			measured += fmt.Sprintf("; by more than 3 %% it wins in %d of %d cells: %s", len(wins), len(mine), strings.Join(wins, ", "))
+		}
+		c.add("in the median cell dbw is no slower than "+name, middle(mine) <= middle(theirs), "%s", measured)
+	}
+}
+
+func (c *claims) scaled() {
+	gain, at := math.Inf(-1), DBWRow{}
+	for _, r := range c.own() {
+		if r.Scaled.Known() && float64(r.Scaled/r.Seconds) > gain {
+			gain, at = float64(r.Scaled/r.Seconds), r
+		}
+	}
+	c.add("in some cell twice as fast as the best fixed quota at a rate proportional to it", gain >= 2, "best %.1f times, %s", gain, at.cell())
+}
+
+func (c *claims) slowdown(set DBWSet) {
+	for _, s := range set.Slowdown {
 		if s.Controller == "dbw" {
-			settled := float64(s.Settled)
-			add("when half of the workers slow down dbw stops waiting for them within 30 steps", settled <= 30, "after %.0f steps; median quota %.0f before, %.0f after", settled, s.Before, s.After)
+			c.add(set.Data+": when half of the workers slow down dbw stops waiting for them within 30 steps", float64(s.Settled) <= 30,
+				"after %s steps at most; median quota %s before, %s after", rounded(s.Settled), rounded(s.Before), rounded(s.After))
 		}
 	}
-	return claims
+}
+
+// cell names a cell: the set, the batch size, the learning rate and the spread of times.
+func (r *DBWRow) cell() string {
+	return fmt.Sprintf("%s batch %d rate %g alpha %g", r.Data, r.Batch, r.Rate, r.Alpha)
 }
 
 // rivals lists the controllers but dbw, in order.
-func rivals(r *DBWResult) []string {
+func rivals(rows []DBWRow) []string {
 	var names []string
-	seen := map[string]bool{"dbw": true}
-	for _, c := range r.Cells {
-		if !seen[c.Controller] {
-			seen[c.Controller] = true
-			names = append(names, c.Controller)
+	for _, r := range rows {
+		if r.Controller != "dbw" && !slices.Contains(names, r.Controller) {
+			names = append(names, r.Controller)
 		}
 	}
 	return names

@@ -1,13 +1,16 @@
 package bench
 
 import (
-	"encoding/json"
 	"io"
 	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/sim"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
@@ -55,20 +58,22 @@ func TestCrossingsAreInterpolated(t *testing.T) {
 	}
 }
 
-// A small sweep says of each cell what it should, and its report is whole.
+// A small sweep says of each cell what it should, and its page is whole.
 func TestASmallSweep(t *testing.T) {
 	cfg := DBWConfig{
-		Set: data.Digits(1, 300, 1).Set(), Examples: 300, Workers: 4, Busy: kintsugi.Wait, Batches: []int{8}, Rates: []float64{4}, Alphas: []float64{0, 1},
+		Sets: []*data.Set{data.Digits(1, 300, 1).Set()}, Examples: 300, Workers: 4, Busy: kintsugi.Wait, Batches: []int{8}, Rates: []float64{4}, Alphas: []float64{0, 1},
 		Quotas: []int{1, 2, 4}, Controllers: []string{"dbw", "bdbw"}, Seeds: 2, Steps: 40, Parallel: 2, Progress: io.Discard,
 	}
 	r, err := DBW(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Cells) != 4 || len(r.Ways) != 6 || len(r.Estimates) != 6 || len(r.Slowdown) != 3 || len(r.Claims) < 6 {
-		t.Fatalf("%d cells, %d ways, %d estimates, %d slowdowns, %d claims", len(r.Cells), len(r.Ways), len(r.Estimates), len(r.Slowdown), len(r.Claims))
+	s := r.Sets[0]
+	if len(r.Rows()) != 4 || len(s.Ways) != 12 || len(s.Fixed) != 6 || len(s.Runs) < 3 || len(s.Estimates) != 6 || len(s.Slowdown) < 2 || len(r.Cost) != 2 || len(r.Claims) < 8 {
+		t.Fatalf("%d cells, %d ways, %d fixed, %d runs, %d estimates, %d slowdowns, %d costs, %d claims",
+			len(r.Rows()), len(s.Ways), len(s.Fixed), len(s.Runs), len(s.Estimates), len(s.Slowdown), len(r.Cost), len(r.Claims))
 	}
-	for _, c := range r.Cells {
+	for _, c := range s.Cells {
 		if !c.Ratio.Known() || c.Ratio < 0.3 || c.Ratio > 10 || !(c.Best <= c.All*1.5) {
 			t.Errorf("%+v", c)
 		}
@@ -76,14 +81,108 @@ func TestASmallSweep(t *testing.T) {
 			t.Errorf("without stragglers %s waits for %.1f of 4", c.Controller, c.Quota)
 		}
 	}
-	if _, err := json.Marshal(r); err != nil {
-		t.Error(err)
+	for _, e := range s.Estimates {
+		if e.Estimate == "seconds of a step" && !(math.Abs(float64(e.Bias)) < 0.3) {
+			t.Errorf("alpha %g: the seconds of a step are estimated %+.2f wrong", e.Alpha, float64(e.Bias))
+		}
 	}
-	var page strings.Builder
-	if err := r.WriteHTML(&page, "a <small> sweep"); err != nil {
+	dir := t.TempDir()
+	page, err := WriteDBW(dir, Experiment{Command: "kintsugi <small>"}, r)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if s := page.String(); strings.Count(s, "<svg") != 2 || strings.Count(s, "</svg>") != 2 || strings.Contains(s, "%!") || strings.Contains(s, "<small>") {
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := string(html); strings.Count(h, "<svg") != 10 || strings.Count(h, "</svg>") != 10 || strings.Contains(h, "%!") || strings.Contains(h, "NaN") || strings.Contains(h, "<small>") {
 		t.Error("the page is not whole")
+	}
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil || strings.Count(text.String(), "\n\n") != 4 || !strings.Contains(text.String(), "WAIT (PsW)") {
+		t.Errorf("the tables are not whole (%v):\n%s", err, text.String())
+	}
+}
+
+// The mean of the k-th of n is what drawing them says.
+func TestOrderStatisticsAreThoseOfDraws(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	const n, draws, alpha = 5, 100000, 0.4
+	var sums [n]float64
+	for range draws {
+		var x [n]float64
+		for i := range x {
+			x[i] = 1 - alpha + alpha*rng.ExpFloat64()
+		}
+		slices.Sort(x[:])
+		for i, v := range x {
+			sums[i] += v
+		}
+	}
+	for i, sum := range sums {
+		if got := orderStatistic(i+1, n, alpha); math.Abs(got-sum/draws) > 0.01 {
+			t.Errorf("the mean of number %d of %d is %v, of draws %v", i+1, n, got, sum/draws)
+		}
+	}
+}
+
+func TestSettlingNeedsFiveInARow(t *testing.T) {
+	points := func(quotas ...uint32) (p []DBWPoint) {
+		for _, k := range quotas {
+			p = append(p, DBWPoint{Quota: k})
+		}
+		return p
+	}
+	for _, c := range []struct {
+		points []DBWPoint
+		want   float64
+	}{
+		{points(8, 8, 8, 8, 8), 0}, {points(16, 16, 8, 7, 8, 8, 8, 16), 2}, {points(8, 8, 8, 8, 9, 8, 8, 8, 8, 8), 5}, {points(16, 8, 8, 8, 8), math.Inf(1)}, {nil, math.Inf(1)},
+	} {
+		if got := settles(c.points, 8); got != c.want {
+			t.Errorf("%v settle after %v steps, want %v", c.points, got, c.want)
+		}
+	}
+}
+
+// A rival's win is named, and a bound that is not kept is said not to hold.
+func TestClaimsAreCheckedAndWinsNamed(t *testing.T) {
+	row := func(controller string, alpha, ratio float64) DBWRow {
+		return DBWRow{Data: "d", Controller: controller, Batch: 16, Rate: 2, Alpha: alpha, Ratio: record.Number(ratio), Seconds: record.Number(ratio), All: 1, Scaled: record.Unknown(), Quota: 16, Workers: 16}
+	}
+	r := &DBWResult{Sets: []DBWSet{{Cells: []DBWRow{row("dbw", 0, 1.01), row("bdbw", 0, 0.9), row("dbw", 1, 1.5), row("bdbw", 1, 3)}}}}
+	held := make(map[string]Claim)
+	for _, c := range dbwClaims(r) {
+		held[c.Claim] = c
+	}
+	for claim, want := range map[string]bool{
+		"without stragglers dbw waits for all": true, "and costs less than 2 % beside bsp": true, "at alpha 0 dbw takes at most 1.10 of the best fixed quota's time": true,
+		"at alpha 1 dbw takes at most 1.40 of the best fixed quota's time": false, "in the median cell at most 1.05": false,
+		"in the median cell dbw is no slower than bdbw": true, "in some cell twice as fast as the best fixed quota at a rate proportional to it": false,
+	} {
+		if c, ok := held[claim]; !ok || c.Holds != want {
+			t.Errorf("%q: %+v, want %v", claim, c, want)
+		}
+	}
+	if m := held["in the median cell dbw is no slower than bdbw"].Measured; !strings.Contains(m, "in 1 of 2 cells: d batch 16 rate 2 alpha 0 (0.90, dbw 1.01)") {
+		t.Errorf("the win is not named: %s", m)
+	}
+}
+
+// What lies beyond an axis is drawn on its edge; what is no number is not drawn.
+func TestFiguresShowWhatTheyCan(t *testing.T) {
+	var f figure
+	f.draw(axis{lo: 0, hi: 10, ticks: []float64{0, 10}, label: number}, axis{lo: 1, hi: 100, log: true, label: number},
+		[]series{{name: "a", x: []float64{0, 5, 6, 7, 20}, y: []float64{1, math.NaN(), 0, 1000, 10}}})
+	if got, want := f.Lines[0].Path, "M60.0 330.0L550.0 14.0L760.0 172.0"; got != want {
+		t.Errorf("the line is %s, want %s", got, want)
+	}
+	for _, v := range [][]float64{{}, {3}, {0, 7.3}, {-4, 5}, {1e-9, 1e9}} {
+		for _, log := range []bool{false, true} {
+			a := span(v, log, true)
+			if n := len(a.ticks); !(a.lo < a.hi) || n > 60 || (!log && n < 2) {
+				t.Errorf("%v, logarithmic %v: %+v", v, log, a)
+			}
+		}
 	}
 }

@@ -1,8 +1,11 @@
 package bench
 
 import (
-	"fmt"
+	"context"
 	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
@@ -10,117 +13,145 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
-// DBWEstimate compares an estimate of dbw with the truth, over steps ten apart.
+// DBWEstimate compares an estimate of dbw with the truth.
 type DBWEstimate struct {
 	Alpha    float64       `json:"alpha"`
 	Estimate string        `json:"estimate"`
-	Looks    int           `json:"looks"`
 	Bias     record.Number `json:"bias"`  // mean of the estimates over that of the truths, less 1
 	Error    record.Number `json:"error"` // median of the relative errors
+	Looks    []DBWLook     `json:"looks"`
 }
 
-// estimates runs dbw beside the truth about the gradient, which the whole set gives.
+// DBWLook is a look at an estimate and the truth, after a step.
+type DBWLook struct {
+	Step     kintsugi.Step `json:"step"`
+	Estimate float64       `json:"estimate"`
+	Truth    float64       `json:"truth"`
+}
+
+const looksEvery = 5 // steps between two looks at the whole set
+
+// estimates runs dbw, whose workers are interrupted, beside the truth: the gradient of the whole set and its variance, and
+// the mean of the order statistic that a step waits for.
 func (s *sweep) estimates(w *workload) ([]DBWEstimate, error) {
-	var all []DBWEstimate
-	for _, alpha := range s.cfg.Alphas {
-		var square, variance, wait pairs
-		var choice dbw.Choice
-		t, err := s.training(w, "dbw", alpha, s.cfg.Busy, s.seed(0))
-		if err != nil {
-			return nil, err
+	all := make([][]DBWEstimate, len(s.cfg.Alphas))
+	err := each(s.ctx, s.cfg.Parallel, len(all), func(_ context.Context, i int) (err error) {
+		all[i], err = s.estimated(w, s.cfg.Alphas[i])
+		return err
+	})
+	return slices.Concat(all...), err
+}
+
+func (s *sweep) estimated(w *workload, alpha float64) ([]DBWEstimate, error) {
+	found := []DBWEstimate{
+		{Alpha: alpha, Estimate: "squared gradient"}, {Alpha: alpha, Estimate: "variance of a gradient"}, {Alpha: alpha, Estimate: "seconds of a step"},
+	}
+	t, err := s.training(w, "dbw", situation{alpha: alpha, busy: kintsugi.Interrupt}, s.seed(0))
+	if err != nil {
+		return nil, err
+	}
+	t.Steps = 2 * s.cfg.Steps
+	grads := make([]float32, w.problem.Values())
+	var choice dbw.Choice
+	t.Chosen = func(c dbw.Choice) { choice = c }
+	t.Each = func(e kintsugi.StepEvent, params []float32) bool {
+		if e.Step%looksEvery == 0 && choice.Estimate.Rate > 0 && choice.Expected > 0 {
+			square, variance := w.problem.Moments(params, grads)
+			found[0].add(e.Step, choice.Estimate.Square, square)
+			found[1].add(e.Step, choice.Estimate.Variance, variance)
+			found[2].add(e.Step, choice.Expected, orderStatistic(choice.Quota, s.cfg.Workers, alpha))
 		}
-		t.Steps = 2 * s.cfg.Steps
-		grads := make([]float32, w.problem.Values())
-		t.Chosen = func(c dbw.Choice) { choice = c }
-		t.Each = func(e kintsugi.StepEvent, params []float32) bool {
-			if choice.Estimate.Rate > 0 && choice.Expected > 0 {
-				wait.add(choice.Expected, e.Wait.Seconds())
+		return true
+	}
+	if _, err := sim.Train(t); err != nil {
+		return nil, err
+	}
+	for i := range found {
+		found[i].conclude()
+	}
+	return found, nil
+}
+
+// orderStatistic returns the mean of the k-th smallest of n times of which the part alpha is exponential.
+func orderStatistic(k, n int, alpha float64) float64 {
+	mean := 1 - alpha
+	for i := range k {
+		mean += alpha / float64(n-i)
+	}
+	return mean
+}
+
+func (e *DBWEstimate) add(step kintsugi.Step, estimate, truth float64) {
+	e.Looks = append(e.Looks, DBWLook{step, estimate, truth})
+}
+
+// conclude sums the looks up.
+func (e *DBWEstimate) conclude() {
+	var estimates, truths float64
+	var errors []float64
+	for _, l := range e.Looks {
+		estimates, truths = estimates+l.Estimate, truths+l.Truth
+		errors = append(errors, math.Abs(l.Estimate-l.Truth)/max(l.Truth, 1e-12))
+	}
+	e.Bias, e.Error = record.Number(estimates/truths-1), record.Number(middle(errors))
+}
+
+// DBWCost is what the controller takes of a step, with all that it is told of it.
+type DBWCost struct {
+	Members      int     `json:"members"`
+	Microseconds float64 `json:"microseconds"`
+}
+
+// dbwCost measures it, the least of three times: other programs only add to it.
+func dbwCost() ([]DBWCost, error) {
+	var all []DBWCost
+	for _, n := range []int{16, 1000} {
+		best := math.Inf(1)
+		for range 3 {
+			took, err := perStep(n, 100)
+			if err != nil {
+				return nil, err
 			}
-			if e.Step%10 == 0 && choice.Estimate.Rate > 0 {
-				s, v := w.problem.Moments(params, grads)
-				square.add(choice.Estimate.Square, s)
-				variance.add(choice.Estimate.Variance, v)
-			}
-			return true
+			best = min(best, took.Seconds()*1e6)
 		}
-		if _, err := sim.Train(t); err != nil {
-			return nil, err
-		}
-		all = append(all, square.row(alpha, "squared gradient"), variance.row(alpha, "variance"), wait.row(alpha, "seconds of a step"))
+		all = append(all, DBWCost{n, best})
 	}
 	return all, nil
 }
 
-// pairs are estimates beside truths.
-type pairs struct {
-	estimates, truths float64
-	errors            []float64
-}
-
-func (p *pairs) add(estimate, truth float64) {
-	p.estimates += estimate
-	p.truths += truth
-	p.errors = append(p.errors, math.Abs(estimate-truth)/max(truth, 1e-12))
-}
-
-func (p *pairs) row(alpha float64, name string) DBWEstimate {
-	return DBWEstimate{Alpha: alpha, Estimate: name, Looks: len(p.errors), Bias: record.Number(p.estimates/p.truths - 1), Error: record.Number(middle(p.errors))}
-}
-
-// DBWSlowdown is a run in which half of the workers become five times slower.
-type DBWSlowdown struct {
-	Controller string        `json:"controller"`
-	Seconds    record.Number `json:"seconds"` // to the target
-	Before     float64       `json:"quota_before"`
-	After      float64       `json:"quota_after"`
-	Settled    record.Number `json:"steps_to_settle"` // until five quotas in a row were no more than half of the workers
-}
-
-// DBWTracedQuota is a step of dbw in it.
-type DBWTracedQuota struct {
-	Seconds float64 `json:"seconds"`
-	Quota   uint32  `json:"quota"`
-	Reason  string  `json:"reason,omitempty"`
-}
-
-// slowdown slows half of the workers while the run is under way. Times do not spread, so that before it all are worth
-// waiting for, and after it one half.
-func (s *sweep) slowdown(w *workload) ([]DBWSlowdown, []DBWTracedQuota, error) {
-	const at, alpha = 30.0, 0.0
-	n := s.cfg.Workers
-	var rows []DBWSlowdown
-	var trace []DBWTracedQuota
-	for _, name := range []string{"dbw", "bsp", fmt.Sprintf("backup:%d", n/2)} {
-		t, err := s.training(w, name, alpha, s.cfg.Busy, s.seed(0))
-		if err != nil {
-			return nil, nil, err
-		}
-		t.Slow = []sim.Slowdown{{Factor: 5, Last: n/2 - 1, From: at}}
-		cross := crossings{target: w.target, before: math.Inf(1), at: math.Inf(1)}
-		var before, after []float64
-		settled, few := math.NaN(), 0
-		t.Each = func(e kintsugi.StepEvent, params []float32) bool {
-			now := e.Time.Sub(sim.Epoch()).Seconds()
-			if name == "dbw" {
-				trace = append(trace, DBWTracedQuota{Seconds: now, Quota: e.Quota, Reason: e.Reason})
-			}
-			if now < at {
-				before = append(before, float64(e.Quota))
-			} else {
-				after = append(after, float64(e.Quota))
-				if few++; int(e.Quota) > n/2 {
-					few = 0
-				}
-				if few == 5 && math.IsNaN(settled) {
-					settled = float64(len(after) - 5)
-				}
-			}
-			return e.Step%lossEvery != 0 || !cross.add(now, w.problem.Loss(params))
-		}
-		if _, err := sim.Train(t); err != nil {
-			return nil, nil, err
-		}
-		rows = append(rows, DBWSlowdown{Controller: name, Seconds: record.Number(cross.at), Before: middle(before), After: middle(after), Settled: record.Number(settled)})
+// perStep returns what the controller takes of a step of n workers, which all finish a gradient of every version.
+func perStep(n, steps int) (time.Duration, error) {
+	c, err := dbw.New("dbw", kintsugi.Wait)
+	if err != nil {
+		return 0, err
 	}
-	return rows, trace, nil
+	rng := rand.New(rand.NewPCG(7, 7))
+	times := make([]float64, n)
+	gradients := make([]dbw.Gradient, 0, n)
+	optimizer := kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.1}
+	now, total := 0.0, time.Duration(0)
+	for step := range kintsugi.Step(steps) {
+		for i := range times {
+			times[i] = rng.ExpFloat64()
+		}
+		slices.Sort(times)
+		began := time.Now()
+		k := c.Choose(dbw.Release{Version: step, At: now, Members: n, Optimizer: optimizer}).Quota
+		gradients = gradients[:0]
+		for i := range k {
+			c.Arrived(dbw.Arrival{Slot: kintsugi.Slot(i), Version: step, At: now + times[i]})
+			gradients = append(gradients, dbw.Gradient{Share: 1 / float64(k), SquaredNorm: 1 + 20*rng.Float64(), Loss: 1})
+		}
+		now += times[k-1]
+		c.Committed(now)
+		c.Released(dbw.Outcome{
+			Step: step + 1, At: now, Gradients: gradients, Measured: true, SquaredNorm: 1 + 10/float64(k), Dot: -0.05 * rng.Float64(),
+			SquaredDisplacement: 0.01, Optimizer: optimizer,
+		})
+		for i := k; i < n; i++ { // the others are late
+			c.Arrived(dbw.Arrival{Slot: kintsugi.Slot(i), Version: step, At: now + times[i]})
+		}
+		total += time.Since(began)
+	}
+	return total / time.Duration(steps), nil
 }

@@ -34,6 +34,7 @@ type countdown struct {
 	to    io.Writer
 	of    int
 	start time.Time
+	share bool // tell the share of what is done, not the number of runs
 
 	mu   sync.Mutex
 	done int
@@ -44,10 +45,17 @@ func newCountdown(to io.Writer, of int) *countdown {
 }
 
 // ended notes the end of a run that text describes.
-func (c *countdown) ended(text string) {
+func (c *countdown) ended(text string) { c.advanced(1, text) }
+
+// advanced notes the end of what text describes, which counts as so many runs.
+func (c *countdown) advanced(by int, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.done++
+	c.done += by
 	left := time.Duration(float64(time.Since(c.start)) / float64(c.done) * float64(c.of-c.done))
+	if c.share {
+		fmt.Fprintf(c.to, "%s (%d %%, %v left)\n", text, 100*c.done/c.of, left.Round(time.Second))
+		return
+	}
 	fmt.Fprintf(c.to, "%s (%d of %d, %v left)\n", text, c.done, c.of, left.Round(time.Second))
 }

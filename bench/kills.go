@@ -33,6 +33,7 @@ type KillsConfig struct {
 	Recovery         string   // train's --recovery
 	Partial          bool     // it restores only what was lost
 	Exact            bool     // it takes nothing back
+	Only             string   // kill processes of this role only; "": of all
 	Flags            []string // for train, besides the ones above
 	Progress         io.Writer
 }
@@ -51,7 +52,16 @@ type KillsRow struct {
 	Loss     float64 `json:"final_loss"`
 	Mean     float64 `json:"calm_mean"`
 	Allowed  float64 `json:"allowed_deviation"` // 3 standard deviations of the calm runs
-	OK       bool    `json:"ok"`
+
+	// Of partial recoveries: shards that have outlived a line, and how many of them were not what they were, to the bit; and what the
+	// loss cost in steps, as predicted and measured, with its standard error.
+	Kept      int           `json:"kept_shards"`
+	Touched   int           `json:"touched_shards"`
+	Predicted record.Number `json:"predicted_rework"`
+	Measured  record.Number `json:"measured_rework"`
+	Error     record.Number `json:"measured_error"`
+
+	OK bool `json:"ok"`
 }
 
 // Kills runs the calm runs, then the others. A run that does not end in order is an error, one whose loss
@@ -59,7 +69,7 @@ type KillsRow struct {
 func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	var calm []float64
 	for seed := range cfg.Calm {
-		s, err := cfg.run(ctx, uint64(seed+1), "")
+		s, _, _, err := cfg.run(ctx, uint64(seed+1), "")
 		if err != nil {
 			return nil, err
 		}
@@ -70,18 +80,21 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	var rows []KillsRow
 	for i, row := range cfg.victims() {
 		row.Mean, row.Allowed = mean, 3*deviation
-		s, err := cfg.run(ctx, row.Seed, row.Fault)
+		s, kept, touched, err := cfg.run(ctx, row.Seed, row.Fault)
 		if err != nil {
 			return rows, fmt.Errorf("%s, seed %d: %w", row.Fault, row.Seed, err)
 		}
 		row.Steps, row.Loss = s.Steps, float64(s.FinalLoss)
 		for _, f := range s.Failures {
 			row.Step, row.Recovery, row.Lost = f.Step, float64(f.RecoverySeconds), f.LostSteps
+			row.Predicted, row.Measured, row.Error = f.PartialRework, f.MeasuredRework, f.MeasuredError
 		}
 		row.OK = row.Steps == uint64(cfg.Steps) && len(s.Failures) > 0
 		if cfg.Partial || cfg.Exact {
 			row.OK = row.OK && row.Lost == 0
 		}
+		row.Kept, row.Touched = kept, touched
+		row.OK = row.OK && row.Touched == 0
 		if cfg.Exact && !strings.HasPrefix(row.Part, "worker/") {
 			row.OK = row.OK && row.Loss == calm[row.Seed-1]
 		} else if !cfg.Partial {
@@ -127,6 +140,7 @@ func (cfg *KillsConfig) victims() []KillsRow {
 		targets = append(targets, target{launch.Worker, s})
 	}
 	targets = append(targets, target{role: launch.Coordinator})
+	targets = slices.DeleteFunc(targets, func(t target) bool { return cfg.Only != "" && t.role.String() != cfg.Only })
 	var rows []KillsRow
 	for i := range cfg.Kills {
 		t := targets[i%len(targets)]
@@ -159,16 +173,22 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	return rows
 }
 
-func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (record.Summary, error) {
+func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (s record.Summary, kept, touched int, err error) {
 	args := append([]string{"--seed", strconv.FormatUint(seed, 10), "--steps", strconv.Itoa(cfg.Steps),
 		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", strconv.Itoa(2 * cfg.Steps),
 		"--recovery", cfg.Recovery}, cfg.Flags...)
 	if fault != "" {
 		args = append(args, "--fault", fault)
 	}
-	run, err := runTrain(ctx, cfg.Binary, args)
-	if err != nil {
-		return record.Summary{}, err
+	if cfg.Partial {
+		args = append(args, "--log-level", "info")
 	}
-	return run.Summary, nil
+	run, err := runTrainAnd(ctx, cfg.Binary, args, func(dir string) (err error) {
+		kept, touched, err = survivors(dir)
+		return err
+	})
+	if err != nil {
+		return s, 0, 0, err
+	}
+	return run.Summary, kept, touched, nil
 }

@@ -21,7 +21,7 @@ type Experiment struct {
 	Time    time.Time `json:"time"`
 }
 
-//go:embed style.html codecs.html rates.html scar.html
+//go:embed *.html
 var pages embed.FS
 
 // writeExperiment writes table.json and report.html, from the template of that name, to a folder and returns the path of

@@ -68,7 +68,7 @@ const scarExamples, scarJudged = 4000, 1000
 
 // scarImages returns a classifier of images.
 func scarImages(name string, set *data.Set, steps, batch int, schedule conductor.Schedule, layers func(classes int) []models.Layer) (ScarProblem, error) {
-	if set == nil || set.Sequence {
+	if set == nil || set.Sequence || set.Shape[1] < 2 {
 		return ScarProblem{}, fmt.Errorf("%w: workload %s needs images", kintsugi.ErrUsage, name)
 	}
 	images := halve(set, min(scarExamples, set.Train.Len()))

@@ -106,6 +106,11 @@ func (cfg *TrainConfig) cluster(ctx context.Context) (float64, error) {
 
 // runTrain runs kintsugi train with the given flags in a folder of its own and returns what it recorded.
 func runTrain(ctx context.Context, binary string, flags []string) (*record.Run, error) {
+	return runTrainAnd(ctx, binary, flags, nil)
+}
+
+// runTrainAnd is runTrain for whoever wants to look into the folder of the run before it is removed.
+func runTrainAnd(ctx context.Context, binary string, flags []string, look func(dir string) error) (*record.Run, error) {
 	dir, err := os.MkdirTemp("", "kintsugi-bench-")
 	if err != nil {
 		return nil, err
@@ -115,6 +120,11 @@ func runTrain(ctx context.Context, binary string, flags []string) (*record.Run, 
 	args := append([]string{"train", "--out", out, "--log-level", "error"}, flags...)
 	if text, err := exec.CommandContext(ctx, binary, args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s %s: %w\n%s", binary, strings.Join(args, " "), err, text)
+	}
+	if look != nil {
+		if err := look(out); err != nil {
+			return nil, err
+		}
 	}
 	return record.ReadRun(out)
 }

@@ -95,6 +95,10 @@ func tooShort(e Encoding, n int, data []byte) error {
 	return fmt.Errorf("kernels: %d bytes are too few for %d values in %v: %w", len(data), n, e, ErrPayload)
 }
 
+// Empty reports whether a payload that [Check] has accepted names no value at all: all of its chunk is +0. Only sparse
+// payloads can.
+func Empty(e Encoding, data []byte) bool { return e.sparse() && data[0] == 0 }
+
 // entries are the parts of a sparse payload.
 type entries struct {
 	width        int // bytes of a value

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
@@ -17,22 +18,27 @@ type held struct {
 	left   int           // chunks that have not landed
 	landed bool          // the stream is done with it; owned by the replica throughout
 
-	values []float32 // of the FP32 chunks, each at its place in the shard; nil before the first of them
-	blocks [][]byte  // payloads of the frames in other encodings, in order of arrival
-	used   int       // blocks of this push; the others are left over from an earlier one
+	values []float32    // of the FP32 chunks, each at its place in the shard; nil before the first of them that was sent
+	memory *shm.Segment // of the FP32 chunks that lie where the worker has put them; nil: none
+	blocks [][]byte     // payloads of the frames in other encodings, in order of arrival
+	used   int          // blocks of this push; the others are left over from an earlier one
 }
 
 // landedChunk is one chunk of a push.
 type landedChunk struct {
 	have     bool
 	encoding kernels.Encoding
-	data     []byte // its payload, in a block; nil for FP32
+	data     []byte    // its payload, in a block; nil for FP32
+	values   []float32 // of FP32 in memory; nil: in held.values
 }
 
 // operand returns chunk i of the shard, the values [lo, hi) of it, as the kernel takes it.
 func (h *held) operand(i, lo, hi int, weight float32) kernels.Operand {
 	c := &h.chunks[i]
-	if c.encoding == kernels.FP32 {
+	switch {
+	case c.values != nil:
+		return kernels.Operand{Weight: weight, Values: c.values}
+	case c.encoding == kernels.FP32:
 		return kernels.Operand{Weight: weight, Values: h.values[lo:hi]}
 	}
 	return kernels.Operand{Weight: weight, Encoding: c.encoding, Data: c.data}
@@ -78,12 +84,9 @@ type refusal struct{ error }
 // the cache.
 func (in *landing) landValues(r *replica, f *transport.Frame) error {
 	h := in.buffer
-	if h.values == nil {
-		h.values = make([]float32, r.values)
-	}
 	lo, hi := r.cfg.Layout.Span(f.Chunks)
-	values := h.values[lo-r.lo : hi-r.lo]
-	if err := in.unpack(f, kernels.Bytes(values)); err != nil {
+	values, err := in.values(r, f, lo, hi)
+	if err != nil {
 		return err
 	}
 	bad, err := r.cfg.Device.Finite(values)
@@ -96,9 +99,31 @@ func (in *landing) landValues(r *replica, f *transport.Frame) error {
 	chunks := h.of(r, f.Chunks)
 	for i := range chunks {
 		chunks[i] = landedChunk{have: true}
+		if f.Shared() != nil {
+			c := r.cfg.Layout.Chunks[int(f.Chunks.Lo)+i]
+			chunks[i].values = values[c.Lo-lo : c.Hi-lo]
+		}
 	}
 	h.left -= len(chunks)
 	return nil
+}
+
+// values returns the values of a frame of FP32 chunks, checked: where the worker has put them, if that is memory, else copied to their
+// place in the buffer.
+func (in *landing) values(r *replica, f *transport.Frame, lo, hi int) ([]float32, error) {
+	h := in.buffer
+	if b := f.Shared(); b != nil && f.Codec.Stage() == compress.Plain {
+		if len(b) != 4*(hi-lo) {
+			return nil, fmt.Errorf("%w: frame of chunks [%d, %d) has %d bytes, want %d", kintsugi.ErrCorrupt, f.Chunks.Lo, f.Chunks.Hi, len(b), 4*(hi-lo))
+		}
+		h.memory = in.memory // whoever holds the buffer holds its memory
+		return kernels.Floats(b), f.Check()
+	}
+	if h.values == nil {
+		h.values = make([]float32, r.values)
+	}
+	values := h.values[lo-r.lo : hi-r.lo]
+	return values, in.unpack(f, kernels.Bytes(values))
 }
 
 // landPayloads lands a frame of chunks in another encoding, finds where each begins, and checks each
@@ -185,8 +210,9 @@ func (in *landing) unpackAtMost(f *transport.Frame, most int) ([]byte, error) {
 	return in.unpacked, nil
 }
 
-// exact reports whether an encoding stands for any float32.
-func exact(e kernels.Encoding) bool { return e == kernels.FP32 }
+// exact reports whether an encoding stands for any float32. What a worker left out of a sparse payload on purpose
+// nobody here can know: the settings keep such codecs away from rules that need exact gradients.
+func exact(e kernels.Encoding) bool { return e == kernels.FP32 || e == kernels.Sparse32 }
 
 // exactOnly reports whether a rule has no use for gradients that are only nearly right: counts and rows that
 // have one owner.

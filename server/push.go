@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
@@ -21,6 +22,7 @@ func (s *Server) Push(stream *transport.PushServer) error {
 	answers := newOutbox[kintsugi.HeadMessage]()
 	return converse(stream.Context(), t, answers, stream.Send, func() error {
 		in := landing{tenure: t, answers: answers}
+		in.memory, _ = stream.Memory()
 		for {
 			f, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
@@ -49,7 +51,8 @@ type landing struct {
 	buffer  *held // nil: its frames are dropped, it is held already or refused
 	started bool
 
-	packed, unpacked []byte // a frame before and after its lossless stage is undone
+	memory           *shm.Segment // that the worker shares; nil: none
+	packed, unpacked []byte       // a frame before and after its lossless stage is undone
 }
 
 // land takes one frame. An error ends the stream: the peer is broken or the bytes were damaged.
@@ -89,7 +92,7 @@ func (in *landing) land(f *transport.Frame) error {
 // refusal; any other error says that bytes are damaged.
 func (in *landing) take(r *replica, f *transport.Frame) error {
 	if e := f.Codec.Encoding(); !exact(e) && exactOnly(r.cfg.Schedule.Rule) {
-		return refusal{fmt.Errorf("rule %v takes exact gradients only, not %v; use the codec fp32", kernels.Rule(r.cfg.Schedule.Rule), e)}
+		return refusal{fmt.Errorf("rule %v takes exact gradients only, not %v; use the codec fp32 or sparse", kernels.Rule(r.cfg.Schedule.Rule), e)}
 	}
 	known, err := in.buffer.knows(r, f.Chunks)
 	switch {
@@ -158,7 +161,7 @@ func (r *replica) landingBuffer() *held {
 		h := r.spare[k-1]
 		r.spare = r.spare[:k-1]
 		clear(h.chunks)
-		h.left, h.used, h.landed = n, 0, false
+		h.left, h.used, h.landed, h.memory = n, 0, false, nil
 		return h
 	}
 	return &held{chunks: make([]landedChunk, n), left: n}

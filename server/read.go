@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
@@ -53,21 +54,49 @@ func (r *replica) answer(stream *transport.ReadServer, atLeast kintsugi.Step) er
 		x, changed = r.versions.pin(atLeast, 1)
 	}
 	defer r.versions.unpin(x)
+	if memory, _ := stream.Memory(); memory != nil {
+		return r.answerShared(stream, x, memory)
+	}
 	for _, f := range r.versions.encoded(x) {
 		r.versions.pinAgain(x)
 		r.pulled.Add(uint64(len(f.bytes)) + transport.HeaderBytes)
 		err := stream.Send(&transport.Frame{
-			Header: transport.Header{
-				Kind: transport.KindParameters, Shard: r.id, Chunks: f.chunks,
-				Push:  kintsugi.PushID{Line: r.view.Line, Version: x.step},
-				Bytes: uint32(len(f.bytes)), CRC: f.crc,
-			},
+			Header:  r.parameters(x, f),
 			Payload: f.bytes,
 			Done:    func() { r.versions.unpin(x) },
 		})
 		if err != nil {
 			// Whether gRPC still holds this frame cannot be known; its pin stays, and the version is
 			// left to the garbage collector instead of being written again.
+			return err
+		}
+	}
+	return nil
+}
+
+// parameters returns the header of a frame of a version.
+func (r *replica) parameters(x *version, f frame) transport.Header {
+	return transport.Header{
+		Kind: transport.KindParameters, Shard: r.id, Chunks: f.chunks,
+		Push:  kintsugi.PushID{Line: r.view.Line, Version: x.step},
+		Bytes: uint32(len(f.bytes)), CRC: f.crc,
+	}
+}
+
+// answerShared puts a version in the memory of the worker that asked, and tells it. The memory is the worker's again with the last frame; a
+// worker has done with one answer when it asks for another.
+func (r *replica) answerShared(stream *transport.ReadServer, x *version, memory *shm.Segment) error {
+	var places transport.Places
+	for _, f := range r.versions.encoded(x) {
+		h := r.parameters(x, f)
+		h.Place = places.Take(len(f.bytes))
+		dst := transport.Put(memory, h.Place, len(f.bytes))
+		if dst == nil {
+			return fmt.Errorf("%w: a reader of shard %d shares %d bytes, which is too little for a version", kintsugi.ErrCorrupt, r.id, len(memory.Bytes()))
+		}
+		copy(dst, f.bytes)
+		r.pulled.Add(uint64(len(f.bytes)) + transport.HeaderBytes)
+		if err := stream.Send(&transport.Frame{Header: h}); err != nil {
 			return err
 		}
 	}

@@ -50,6 +50,7 @@ type replica struct {
 	saves    *sync.WaitGroup // of the server
 
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
+	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
 }
 
 // newReplica returns the replica of a shard, at a place in its chain: the one of the view before, if the line of v is the
@@ -73,6 +74,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	if old := s.keeps(v, id, chunks); old != nil {
 		r.versions, r.lag, r.taken, r.saved = old.versions, old.lag, old.taken, old.saved
 		r.versions.wait()
+		r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
 		r.core = old.core.Continue(v.Line, v.Number)
 		return r, nil
 	}
@@ -158,6 +160,9 @@ func (r *replica) adopt(step kintsugi.Step) {
 		r.fallBehind(step, r.taken)
 	}
 	r.versions.adopt(step)
+	x, _ := r.versions.pin(0, 1)
+	r.tellSums("a shard goes on", x)
+	r.versions.unpin(x)
 }
 
 // shard returns a version as those who save it see it.
@@ -199,18 +204,26 @@ func (r *replica) perform() {
 	if ready.Apply != nil {
 		r.apply(*ready.Apply)
 	}
+	for _, m := range ready.Down {
+		r.hand(m)
+	}
+	start := time.Now()
 	if ready.Save != nil {
 		r.save(*ready.Save)
 	}
 	if ready.Run != nil {
 		r.saveRunning(*ready.Run)
 	}
-	for _, m := range ready.Down {
-		r.hand(m)
+	if ready.Save != nil || ready.Run != nil {
+		r.waited.Add(int64(time.Since(start)))
 	}
 	for _, m := range ready.Replies {
 		if up, ok := m.(kintsugi.FollowerMessage); ok && r.at > 0 && r.before != nil {
 			r.before.put(up)
+		}
+		if s, ok := m.(kintsugi.Stable); ok {
+			s.Saving = time.Duration(r.waited.Swap(0))
+			m = s
 		}
 		for _, out := range r.replies {
 			out.put(m)
@@ -294,7 +307,7 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 	var wg sync.WaitGroup
 	for range min(r.cfg.Threads, len(products)) {
 		wg.Go(func() {
-			k := newKernelStep(c, len(counted))
+			k := newKernelStep(c)
 			k.Streaming = kernels.Streams(4 * r.values * (len(counted) + 2*(1+k.Rule.States())))
 			for {
 				i := int(next.Add(1)) - 1
@@ -307,13 +320,15 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 					o := r.cfg.Schedule.At(c.Step - r.lag[i])
 					k.Scalars.Correction1, k.Scalars.Correction2 = o.Correction1, o.Correction2
 				}
+				k.Operands = k.Operands[:0]
 				for j, h := range counted {
-					k.Operands[j] = h.operand(i, lo, hi, c.Counted[j].Weight)
+					k.take(h.operand(i, lo, hi, c.Counted[j].Weight))
 				}
 				if total != nil {
 					k.hand(total.values[lo:hi], r.at > 0)
 				}
 				p, err := k.run(r.cfg.Device, before, src, dst, saved, lo, hi)
+				r.waited.Add(int64(k.waited))
 				if err != nil {
 					failed.Store(&err)
 					return
@@ -331,17 +346,20 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 }
 
 // kernelStep is one thread's kernel arguments, reused from chunk to chunk.
-type kernelStep struct{ kernels.Step }
+type kernelStep struct {
+	kernels.Step
+	waited time.Duration // in run, for saved values
+}
 
-func newKernelStep(c kintsugi.Commit, operands int) *kernelStep {
+func newKernelStep(c kintsugi.Commit) *kernelStep {
 	o := c.Optimizer
-	return &kernelStep{kernels.Step{
+	return &kernelStep{Step: kernels.Step{
 		Rule: kernels.Rule(o.Rule),
 		Scalars: kernels.Scalars{
 			LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
 			WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2,
 		},
-		Operands:         make([]kernels.Operand, operands),
+		Operands:         make([]kernels.Operand, 0, len(c.Counted)),
 		Scale:            c.Scale,
 		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0,
 	}}
@@ -356,11 +374,25 @@ func (k *kernelStep) hand(sum []float32, given bool) {
 	}
 }
 
-// run does the step on the values [lo, hi) of the shard; the operands are set. saved is nil unless the step is to
+// take adds an operand. Of those that assign a chunk the last one counts, and one that names none of its values says nothing
+// of it: a worker that owns rows names them alone.
+func (k *kernelStep) take(o kernels.Operand) {
+	switch {
+	case k.Rule != kernels.Assign:
+		k.Operands = append(k.Operands, o)
+	case !kernels.Empty(o.Encoding, o.Data):
+		k.Operands = append(k.Operands[:0], o)
+	}
+}
+
+// run does the step on the values [lo, hi) of the shard; the operands are set. A chunk that
+// nobody assigns stays as it is. saved is nil unless the step is to
 // measure how far it gets from them.
 func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, lo, hi int) (kintsugi.Products, error) {
-	if saved != nil {
+	if k.waited = 0; saved != nil {
+		start := time.Now()
 		saved.mu.RLock()
+		k.waited = time.Since(start)
 		defer saved.mu.RUnlock()
 		k.WantSaved, k.Saved = true, saved.values[lo:hi]
 	}
@@ -374,6 +406,14 @@ func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *sav
 	k.Params, k.Next = src.params[lo:hi], dst.params[lo:hi]
 	for i := range k.Rule.States() {
 		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]
+	}
+	if k.Rule == kernels.Assign && len(k.Operands) == 0 && k.From == nil {
+		keep := k.Step
+		copy(keep.Update, keep.Params)
+		keep.Update = nil
+		keep.From, keep.Operands = keep.Params, nil
+		p, err := d.Step(&keep)
+		return kintsugi.Products{SquaredSaved: p.SquaredDistanceSaved}, err // there is no gradient whose norm could be told
 	}
 	p, err := d.Step(&k.Step)
 	products := kintsugi.Products{SquaredNorm: p.SquaredNorm, SquaredDisplacement: p.SquaredDisplacement, SquaredSaved: p.SquaredDistanceSaved}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
@@ -70,4 +72,15 @@ func (r *replica) all() []kintsugi.ChunkID {
 		list = append(list, id)
 	}
 	return list
+}
+
+// tellSums logs checksums of versions: what has outlived a line must be the same before and after, and this shows it.
+func (r *replica) tellSums(what string, versions ...*version) {
+	for _, x := range versions {
+		sum := transport.Checksum(kernels.Bytes(x.params))
+		for _, state := range x.arrays(r.cfg.Schedule.Rule) {
+			sum = sum<<1 ^ sum>>31 ^ transport.Checksum(kernels.Bytes(state))
+		}
+		r.log.Info(what, "line", r.view.Line, "step", x.step, "sum", sum)
+	}
 }

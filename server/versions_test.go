@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -169,13 +170,12 @@ func TestAStepHasTheProductsThatAreAskedFor(t *testing.T) {
 		Counted: make([]kintsugi.Weighted, 1), Scale: 1, Optimizer: kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.25},
 		Want: kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement,
 	}
-	k := newKernelStep(c, len(c.Counted))
-	k.Operands[0] = kernels.Operand{Weight: 1, Values: values}
+	k := newKernelStep(c)
+	k.take(kernels.Operand{Weight: 1, Values: values})
 	got, err := k.run(kernels.Best(), before, src, dst, nil, 0, n)
 	if want := (kintsugi.Products{SquaredNorm: norm, DotDisplacement: dot, SquaredDisplacement: moved}); err != nil || got != want {
 		t.Errorf("products %+v (%v), want %+v", got, err, want)
 	}
-	k.Operands[0] = kernels.Operand{Weight: 1, Values: values}
 	got, err = k.run(kernels.Best(), nil, src, dst, nil, 0, n)
 	if err != nil || got.DotDisplacement != 0 {
 		t.Errorf("without the version before: %+v (%v)", got, err)
@@ -223,6 +223,43 @@ func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 		want := kintsugi.Products{SquaredNorm: 4 * float64(chunk.Len()), SquaredSaved: squared, DotSaved: dot}
 		if products[i] != want {
 			t.Errorf("chunk %d: %+v, want %+v", i, products[i], want)
+		}
+	}
+}
+
+// A chunk that nobody assigns keeps its bits, and is as far from its saved values as it was; of those that name it the last
+// one counts.
+func TestAssignKeepsWhatNobodyNames(t *testing.T) {
+	const n = 40
+	src, dst := &version{params: make([]float32, n)}, &version{params: make([]float32, n)}
+	for i := range src.params {
+		src.params[i] = float32(math.Copysign(float64(i%3), -1)) // −0 among them
+	}
+	saved := &savedValues{values: make([]float32, n)}
+	c := kintsugi.Commit{Scale: 0.5, Counted: make([]kintsugi.Weighted, 2), Optimizer: kintsugi.Optimizer{Rule: kintsugi.RuleAssign}}
+	empty := kernels.Operand{Weight: 3, Encoding: kernels.Sparse32, Data: []byte{0, 0}}
+	k := newKernelStep(c)
+	k.take(empty)
+	k.take(empty)
+	got, err := k.run(kernels.Best(), nil, src, dst, saved, 0, n)
+	if want := (kintsugi.Products{SquaredSaved: kernels.SquaredNorm(src.params)}); err != nil || got != want {
+		t.Errorf("products %+v (%v), want %+v", got, err, want)
+	}
+	for i, v := range dst.params {
+		if math.Float32bits(v) != math.Float32bits(src.params[i]) {
+			t.Fatalf("value %d was %v and is %v", i, src.params[i], v)
+		}
+	}
+	k = newKernelStep(c)
+	k.take(kernels.Operand{Weight: 1, Values: make([]float32, n)})
+	k.take(kernels.Operand{Weight: 3, Encoding: kernels.Sparse32, Data: []byte{1, 1, 0, 0, 0, 0x40, 7}})
+	k.take(empty)
+	if _, err := k.run(kernels.Best(), nil, src, dst, nil, 0, n); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range dst.params {
+		if want := float32(2); i != 7 && v != 0 || i == 7 && v != want {
+			t.Errorf("value %d is %v", i, v)
 		}
 	}
 }

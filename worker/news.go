@@ -33,6 +33,13 @@ func (n *news) expect(id kintsugi.PushID) {
 	n.open[id] = true
 }
 
+// isOpen reports whether the fate of a push is not known yet.
+func (n *news) isOpen(id kintsugi.PushID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.open[id]
+}
+
 // released notes a release. Of the pushes that it counts only the own ones matter.
 func (n *news) released(step kintsugi.Step, counted []kintsugi.PushID) {
 	n.mu.Lock()

@@ -18,7 +18,8 @@ func (w *worker) push(s *session, t *kintsugi.Ticket) (*kintsugi.Refused, error)
 	if t.SquaredNorm, err = w.cfg.Device.SquaredNorm(w.grads); err != nil {
 		return nil, fmt.Errorf("%w of %v: norm: %w", errGradient, t.Push, err)
 	}
-	return s.push(t.Push, func(_ int, x *shardStreams) error { return s.sendValues(x, t.Push, w.grads) })
+	room := s.room(t.Push)
+	return s.push(t.Push, func(_ int, x *shardStreams) error { return s.sendValues(x, t.Push, room, w.grads) })
 }
 
 // kept returns the ticket of a push that was sent in an earlier session and is to be sent again as it is.

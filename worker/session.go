@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
@@ -27,12 +28,15 @@ type session struct {
 	shards []*shardStreams
 	sent   pending
 	news   *news
+	rooms  []kintsugi.PushID // by room for one gradient in memory: the push that was last put there
 }
 
 // shardStreams are the streams to the head of one shard that has chunks.
 type shardStreams struct {
 	push   *transport.PushClient
 	pushes []kintsugi.ChunkRange // that travel together
+	memory *shm.Segment          // in which gradients lie; nil: they travel
+	places []uint32              // of pushes in memory, as many for each of the gradients that may be open at once
 	source
 }
 
@@ -54,10 +58,7 @@ func (s *session) open() error {
 			return err
 		}
 		x := &shardStreams{source: src, pushes: cut(s.cfg, src.chunks)}
-		if x.push, err = p.Push(s.ctx); err != nil {
-			return err
-		}
-		if x.read, err = p.Read(s.ctx); err != nil {
+		if err := s.openData(p, x); err != nil {
 			return err
 		}
 		s.shards = append(s.shards, x)
@@ -148,12 +149,19 @@ func (s *session) push(id kintsugi.PushID, send func(i int, x *shardStreams) err
 	return refused.Load(), s.cause(err)
 }
 
-// sendValues sends one shard's part of a gradient as float32.
-func (s *session) sendValues(x *shardStreams, id kintsugi.PushID, grads []float32) error {
-	for _, r := range x.pushes {
+// sendValues sends one shard's part of a gradient as float32, or says where it lies: in a room of the memory that the shard's head has too.
+func (s *session) sendValues(x *shardStreams, id kintsugi.PushID, room int, grads []float32) error {
+	for i, r := range x.pushes {
 		lo, hi := s.cfg.Layout.Span(r)
 		b := kernels.Bytes(grads[lo:hi])
-		h := transport.Header{Kind: transport.KindPush, Shard: x.id, Push: id, Chunks: r, Bytes: uint32(len(b)), CRC: transport.Checksum(b)}
+		h := transport.Header{Kind: transport.KindPush, Shard: x.id, Push: id, Chunks: r, Bytes: uint32(len(b))}
+		if x.memory != nil {
+			h.Place = x.places[room*len(x.pushes)+i]
+			h.CRC = kernels.CopyCRC32C(0, transport.Put(x.memory, h.Place, len(b)), b)
+			b = nil
+		} else {
+			h.CRC = transport.Checksum(b)
+		}
 		if err := s.send(x, h, b, &s.sent); err != nil {
 			return err
 		}

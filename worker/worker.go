@@ -26,11 +26,19 @@ type Config struct {
 	Device      kernels.Device // norms and scans
 	Gradient    Gradient
 
+	// Reconcile, if set, is told on a line that begins with a partial restore which chunks may have come back as of
+	// earlier versions, before Gradient is called for the first time on that line: an algorithm that can make them good does so in its next
+	// step. A worker that was not there before the loss cannot know, and is told nothing.
+	Reconcile func(lost []kintsugi.ChunkRange)
+
 	// Codec is how gradients travel; nil, or fp32: from the memory they were computed in. What a lossy one
 	// leaves out is added to later gradients, see package compress. Seed is that of the run: codecs that draw
 	// random numbers repeat with it.
 	Codec compress.Codec
 	Seed  uint64
+
+	// Wire is how gradients and parameters travel. Default: WireAuto.
+	Wire Wire
 
 	// Pace is how the worker keeps in step with the run. The zero value is that of synchronous steps, without
 	// Prefetch.
@@ -132,8 +140,9 @@ type worker struct {
 	grads  []float32
 	ahead  ahead // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
 
-	worked  bool     // the session has done a turn: its end is no reason to pause for long
-	encoder *encoder // nil: gradients travel as float32
+	view    kintsugi.View // of the last session that has read a version; Line 0: none
+	worked  bool          // the session has done a turn: its end is no reason to pause for long
+	encoder *encoder      // nil: gradients travel as float32
 }
 
 // follow works in one view until the run is over (errDone), the session breaks or another view comes,
@@ -177,6 +186,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	if version, err = s.read(w.params, version); err != nil {
 		return err
 	}
+	w.enter(view)
 	w.cfg.Log.Info("working", "view", view.Number, "line", view.Line, "version", version)
 	id := kintsugi.PushID{Line: view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
 	if id, err = w.resume(s, id); err != nil {
@@ -188,6 +198,23 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 		}
 		w.worked = true
 	}
+}
+
+// enter notes the view of a session, and has what was lost since the one before reconciled.
+func (w *worker) enter(v kintsugi.View) {
+	before := w.view
+	w.view = v
+	if w.cfg.Reconcile == nil || v.Keeps == 0 || before.Line == 0 || before.Line == v.Line {
+		return
+	}
+	var lost []kintsugi.ChunkRange
+	for i, chunks := range w.cfg.Layout.Split(len(v.Chains)) {
+		now := v.Head(kintsugi.ShardID(i))
+		if then := before.Head(kintsugi.ShardID(i)); then.Server != now.Server || then.Incarnation != now.Incarnation {
+			lost = append(lost, chunks)
+		}
+	}
+	w.cfg.Reconcile(lost)
 }
 
 // renew takes another gradient array if gRPC may still be sending from this one. Between turns that is

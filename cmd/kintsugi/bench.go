@@ -49,57 +49,23 @@ func benchCommand() *cobra.Command {
 		benchEngineCommand(),
 		benchKernelsCommand(),
 		benchKillsCommand(),
+		benchOverheadCommand(),
 		benchStragglersCommand(),
 	)
 	return cmd
-}
-
-func benchAccuracyCommand() *cobra.Command {
-	cfg, format := bench.AccuracyConfig{}, ""
-	cmd := &cobra.Command{
-		Use: "accuracy [-- FLAGS OF TRAIN]", Short: "Train models with several seeds and print their test accuracy",
-		Example: "  kintsugi bench accuracy --models lenet,mlr --seeds 5\n  kintsugi bench accuracy --models mlp --seeds 3 -- --data mnist --steps 1500",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if cfg.Seeds < 1 {
-				return fmt.Errorf("%w: --seeds %d: at least one", kintsugi.ErrUsage, cfg.Seeds)
-			}
-			err := checkFormat(format)
-			if err != nil {
-				return err
-			}
-			if cfg.Binary, err = os.Executable(); err != nil {
-				return err
-			}
-			cfg.Flags, cfg.Progress = args, cmd.ErrOrStderr()
-			rows, err := bench.Accuracy(cmd.Context(), cfg)
-			if err != nil {
-				return err
-			}
-			return printRows(cmd.OutOrStdout(), format, rows, accuracyTable, accuracyLine)
-		},
-	}
-	f := cmd.Flags()
-	f.StringSliceVar(&cfg.Models, "models", []string{"lenet", "mlr"}, "models to train")
-	f.IntVar(&cfg.Seeds, "seeds", 5, "runs of each model")
-	f.StringVar(&format, "format", "text", "text, json or benchfmt")
-	return cmd
-}
-
-const accuracyTable = "MODEL\tSEEDS\tSTEPS\tACCURACY, MEAN\tDEVIATION\tMIN\tTEST LOSS, MEAN\tSECONDS A RUN"
-
-func accuracyLine(r bench.AccuracyRow) (text, benchfmt string) {
-	return fmt.Sprintf("%s\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.1f", r.Model, r.Seeds, r.Steps, r.Mean, r.Deviation, slices.Min(r.Accuracy), r.Loss, r.Seconds),
-		fmt.Sprintf("%s %d %.4f accuracy %.4f test-loss %.1f s", benchName(r.Name), r.Seeds, r.Mean, r.Loss, r.Seconds)
 }
 
 func benchKillsCommand() *cobra.Command {
 	cfg, format := bench.KillsConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "kills [-- FLAGS OF TRAIN]", Short: "Kill a process in every state and compare the runs with calm ones",
-		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 30 --recovery scar\n  kintsugi bench kills --kills 50 --recovery stateless\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
+		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 30 --recovery scar --servers 4 --only server\n  kintsugi bench kills --kills 50 --recovery stateless\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Kills < 1 || cfg.Calm < 2 || cfg.Servers < 1 || cfg.Workers < 1 || cfg.Steps < 100 {
 				return fmt.Errorf("%w: bench kills needs a kill, two calm runs, a server, a worker and 100 steps", kintsugi.ErrUsage)
+			}
+			if !slices.Contains([]string{"", "server", "worker", "coordinator"}, cfg.Only) {
+				return fmt.Errorf("%w: --only %q: use server, worker or coordinator", kintsugi.ErrUsage, cfg.Only)
 			}
 			var err error
 			if cfg.Binary, err = os.Executable(); err != nil {
@@ -119,6 +85,13 @@ func benchKillsCommand() *cobra.Command {
 			if err := printRows(cmd.OutOrStdout(), format, rows, killsTable, killsLine); err != nil {
 				return err
 			}
+			if cfg.Partial {
+				kept, touched := 0, 0
+				for _, r := range rows {
+					kept, touched = kept+r.Kept, touched+r.Touched
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d shards have outlived the loss of another one; in %d of them any bit has changed\n", kept, touched)
+			}
 			p50, p99 := bench.Recoveries(rows)
 			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s\n", p50, p99)
 			for _, r := range rows {
@@ -133,6 +106,7 @@ func benchKillsCommand() *cobra.Command {
 	f.IntVar(&cfg.Kills, "kills", 20, "runs with a kill; 20 hit every state twice")
 	f.StringVar(&cfg.Recovery, "recovery", "checkpoint", "how lost shards come back, as train's --recovery")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the choice of victims")
+	f.StringVar(&cfg.Only, "only", "", "kill processes of this role only: server, worker or coordinator (default: of all)")
 	f.IntVar(&cfg.Calm, "calm", 10, "undisturbed runs to compare with")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
@@ -184,10 +158,21 @@ func consistencyLine(r bench.ConsistencyRow) (text, benchfmt string) {
 		fmt.Sprintf("%s 1 %.0f steps-to-target %.1f s-to-target %.0f staleness-p99", benchName(r.Name), float64(r.Steps), float64(r.Seconds), r.P99)
 }
 
-const killsTable = "SEED\tPART\tSTATE\tAT STEP\tNEXT STEP AFTER\tSTEPS LOST\tFINAL LOSS\tCALM MEAN ± 3 SD\tOK"
+const killsTable = "SEED\tPART\tSTATE\tAT STEP\tNEXT STEP AFTER\tSTEPS LOST\tFINAL LOSS\tCALM MEAN ± 3 SD\tUNTOUCHED\tREWORK PREDICTED\tMEASURED\tOK"
 
 func killsLine(r bench.KillsRow) (text, benchfmt string) {
-	return fmt.Sprintf("%d\t%s\t%s\t%d\t%.2f s\t%d\t%.5f\t%.5f ± %.5f\t%v", r.Seed, r.Part, r.State, r.Step, r.Recovery, r.Lost, r.Loss, r.Mean, r.Allowed, r.OK),
+	untouched, predicted, measured := "–", "–", "–"
+	if r.Kept > 0 {
+		untouched = fmt.Sprintf("%d of %d", r.Kept-r.Touched, r.Kept)
+	}
+	if r.Predicted.Known() {
+		predicted = fmt.Sprintf("%.2f", r.Predicted)
+	}
+	if r.Measured.Known() {
+		measured = fmt.Sprintf("%.2f ± %.2f", r.Measured, r.Error)
+	}
+	return fmt.Sprintf("%d\t%s\t%s\t%d\t%.2f s\t%d\t%.5f\t%.5f ± %.5f\t%s\t%s\t%s\t%v", r.Seed, r.Part, r.State, r.Step, r.Recovery, r.Lost, r.Loss, r.Mean, r.Allowed,
+			untouched, predicted, measured, r.OK),
 		fmt.Sprintf("%s/%s/%s 1 %.3f s-to-next-step %d lost-steps", benchName(r.Name), strings.ReplaceAll(r.Part, "/", "-"), r.State, r.Recovery, r.Lost)
 }
 
@@ -288,6 +273,9 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	schedule, err := t.schedule()
 	if err != nil {
 		return bench.TrainRow{}, err
+	}
+	if makesOwnSteps(schedule.Rule) {
+		return bench.TrainRow{}, fmt.Errorf("%w: bench train compares means of gradients, and model %s has none", kintsugi.ErrUsage, name)
 	}
 	o := schedule.At(1)
 	cfg := bench.TrainConfig{

@@ -25,7 +25,7 @@ func checkpointCommand() *cobra.Command {
 		Use: "verify PATH", Short: "Read every byte of every checkpoint and compare it with its checksum", Args: oneArg("run folder, checkpoint folder or s3:// place"),
 		Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return verifyCheckpoints(cmd, args[0]) },
-	}, checkpointShowCommand(), checkpointExportCommand(), checkpointRestoreCommand())
+	}, checkpointShowCommand(), checkpointRepairCommand(), checkpointExportCommand(), checkpointRestoreCommand())
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -150,5 +151,42 @@ func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
 	sameBits(t, again, dir) // the optimizer's state came along, and the faults did not
 	if r := readRun(t, again); len(r.Summary.Failures) > 0 {
 		t.Errorf("failures: %+v", r.Summary.Failures)
+	}
+}
+
+func TestARepairedRunGoesOn(t *testing.T) {
+	dir := newDir(t)
+	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)
+	damage(t, dir, 1)
+	// Every run manifest is damaged as well: the model is known from the settings.
+	manifests, err := filepath.Glob(filepath.Join(dir, checkpointsDir, "manifest", "*"))
+	if err != nil || len(manifests) < 2 {
+		t.Fatal(manifests, err)
+	}
+	for _, path := range manifests {
+		writeFile(t, path, []byte("not what it was"))
+	}
+	files := tree(t, filepath.Join(dir, checkpointsDir))
+	before, err := strconv.Atoi(strings.Split(filepath.Base(manifests[len(manifests)-2]), "-")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := must(t, "checkpoint", "repair", dir)
+	if !strings.Contains(out, "2 lost") || !strings.HasSuffix(out, fmt.Sprintf("the newest whole checkpoint is of step %d\n", before)) {
+		t.Errorf("repair says\n%s", out)
+	}
+	kept := map[string]bool{}
+	for _, text := range tree(t, filepath.Join(dir, checkpointsDir)) {
+		kept[text] = true
+	}
+	for path, text := range files {
+		if !kept[text] {
+			t.Errorf("%s is gone", path)
+		}
+	}
+	must(t, "checkpoint", "verify", dir)
+	must(t, "train", "--resume", dir)
+	if step, _ := lastParams(t, dir); step != 60 {
+		t.Errorf("the resumed run ended at step %d", step)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -10,23 +11,28 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
+	"github.com/kintsugi-ml/kintsugi/worker/rows"
 )
 
 // evaluator measures parameters on the test set.
 type evaluator struct {
-	m   model.Model
-	set *data.Set
-	n   int // examples of one call of the model
-	x   []float32
-	y   []int32
+	m      model.Model
+	set    *data.Set
+	n      int // examples of one call of the model
+	x      []float32
+	y      []int32
+	topics *model.Topics // of documents, which no model.Model evaluates
 }
 
 const evaluationBatch = 250
 
 // evaluator returns nil for a model without data.
 func (p *problem) evaluator(s *settings) (*evaluator, error) {
-	if p.set == nil {
+	switch {
+	case p.set == nil:
 		return nil, nil
+	case p.desc.Topics != nil:
+		return &evaluator{set: p.set, topics: p.desc.Topics}, nil
 	}
 	m, err := p.model(s, s.BLASThreads)
 	if err != nil {
@@ -37,8 +43,13 @@ func (p *problem) evaluator(s *settings) (*evaluator, error) {
 	return &evaluator{m: m, set: p.set, n: n, x: make([]float32, n*test.Values()), y: make([]int32, n*test.Labels())}, nil
 }
 
-// evaluate returns the mean loss and the share of the test set's labels that are given right.
+// evaluate returns the mean loss and the share of the test set's labels that are given right, NaN where there are no
+// labels. The loss of ratings is the mean squared error in units of a rating, that of documents is in nats a word.
 func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accuracy float64, err error) {
+	if e.topics != nil {
+		loss, err := rows.HeldOut(ctx, *e.topics, params, e.set.Corpus.Test)
+		return loss, math.NaN(), err
+	}
 	test := e.set.Test
 	indices := make([]int, 0, e.n)
 	right := 0
@@ -61,10 +72,26 @@ func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accur
 		right += c
 	}
 	n := float64(test.Len())
+	if ratings, ok := test.(*data.Ratings); ok {
+		return loss / n * math.Pow(float64(ratings.Deviation), 2), math.NaN(), nil
+	}
 	return loss / n, float64(right) / (n * float64(test.Labels())), nil
 }
 
-func (e *evaluator) close() error { return e.m.Close() }
+// examples returns how many there are to judge by.
+func (e *evaluator) examples() int {
+	if e.set.Corpus != nil {
+		return e.set.Corpus.Test.Len()
+	}
+	return e.set.Test.Len()
+}
+
+func (e *evaluator) close() error {
+	if e.m == nil {
+		return nil
+	}
+	return e.m.Close()
+}
 
 // evaluate measures versions on the test set, off the step path.
 func (r *run) evaluate(ctx context.Context) {
@@ -95,13 +122,13 @@ func (r *run) evaluate(ctx context.Context) {
 		if err != nil {
 			continue
 		}
-		r.evaluated(v.Line, step, loss, accuracy)
+		r.evaluated(v.Line, step, loss, accuracy, ev.examples())
 	}
 }
 
-func (r *run) evaluated(line kintsugi.Line, step kintsugi.Step, loss, accuracy float64) {
+func (r *run) evaluated(line kintsugi.Line, step kintsugi.Step, loss, accuracy float64, examples int) {
 	r.rec.Record(time.Now(), &record.Evaluation{
-		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: r.problem.set.Test.Len(),
+		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: examples,
 	})
 	r.mu.Lock()
 	r.meter.Evaluated(accuracy)

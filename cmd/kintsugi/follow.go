@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,6 +63,7 @@ func (r *run) follow(ctx context.Context) {
 			r.seen = transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
 		}
 		r.view = v
+		r.costs.View(v)
 		r.mu.Unlock()
 		r.rec.Record(time.Now(), record.ViewOf(v))
 		r.log.Info("view", "number", v.Number, "line", v.Line, "from_step", v.RestoreStep, "reason", v.Reason)
@@ -113,11 +115,9 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View) error {
 		case kintsugi.PartialEvent:
 			p := record.PartialOf(e)
 			r.mu.Lock()
-			if d, ok := r.distances[e.Shard]; ok {
-				p.Distance = d
-			}
+			r.costs.Partial(e, p)
 			r.mu.Unlock()
-			r.log.Info("a shard came back as it was saved last", "part", p.Part, "chunks", p.Chunks, "adopted_at_step", p.AdoptedStep, "oldest_step", p.OldestStep, "mean_age_steps", p.MeanAge)
+			r.log.Info("a shard came back as it was saved last", "part", p.Part, "chunks", p.Chunks, "adopted_at_step", p.AdoptedStep, "oldest_step", p.OldestStep, "mean_age_steps", p.MeanAge, "rework_steps", p.ReworkSteps)
 			r.rec.Record(time.Now(), p)
 		case kintsugi.CheckpointEvent:
 			r.saved(e)
@@ -128,6 +128,10 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View) error {
 				r.mu.Unlock()
 				r.log.Error("a checkpoint failed; training goes on, and a loss would go back further", "step", e.Step, "newest_checkpoint", newest, "err", e.Err)
 			}
+		case kintsugi.ExposureEvent:
+			r.mu.Lock()
+			r.costs.Exposed(e)
+			r.mu.Unlock()
 		case kintsugi.Done:
 			return nil
 		}
@@ -146,15 +150,12 @@ func (r *run) news(e kintsugi.StepEvent) bool {
 	return news
 }
 
-// saved remembers what a loss would bring back: the newest checkpoint, and how far a shard is from its running one.
+// saved remembers what a loss would bring back.
 func (r *run) saved(e kintsugi.CheckpointEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case e.Err != "":
-	case e.Running:
-		r.distances[e.Shard] = record.Number(e.Distance)
-	default:
+	r.costs.Checkpoint(e)
+	if !e.Running && e.Err == "" {
 		r.durable = e.Step
 	}
 }
@@ -162,6 +163,11 @@ func (r *run) saved(e kintsugi.CheckpointEvent) {
 // released books a step.
 func (r *run) released(e kintsugi.StepEvent) {
 	for _, recovery := range r.rec.Step(e) {
+		if strings.HasPrefix(recovery.Part, "server/") {
+			r.mu.Lock()
+			r.costs.Recovered(recovery.RecoverySeconds)
+			r.mu.Unlock()
+		}
 		if recovery.LostSteps > 0 && recovery.CaughtUpSeconds.Known() {
 			r.log.Info("lost steps are made up for", "part", recovery.Part, "lost_steps", recovery.LostSteps, "seconds", recovery.CaughtUpSeconds)
 		} else {
@@ -173,7 +179,15 @@ func (r *run) released(e kintsugi.StepEvent) {
 	r.mu.Lock()
 	r.meter.Step(e)
 	r.step = e.Step
+	follows := r.costs.Step(e)
 	r.mu.Unlock()
+	for _, f := range follows {
+		if m, ok := f.(*record.Rework); ok {
+			r.log.Info("a partial recovery was measured", "part", m.Part, "predicted_steps", m.Predicted, "measured_steps", m.Measured, "standard_error", m.Deviation,
+				"calibration", m.Calibration, "failures", m.Failures)
+		}
+		r.rec.Record(e.Time, f)
+	}
 	if uint64(e.Step)%r.EvalEvery == 0 && uint64(e.Step) < r.Steps {
 		select {
 		case r.evaluations <- e.Step:
@@ -193,6 +207,9 @@ func (r *run) progress(ctx context.Context) {
 		case now := <-tick.C:
 			r.mu.Lock()
 			p := r.meter.At(now)
+			if worst, ok := r.costs.Worst(); ok {
+				p.AtRisk = float64(worst.Steps)
+			}
 			r.mu.Unlock()
 			r.display.Show(now, p)
 		}

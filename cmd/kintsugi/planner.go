@@ -125,8 +125,30 @@ type learning struct {
 	written    float64 // bytes of it that are durable
 	took       float64 // seconds until they were
 	share      average // of the model that a plan saves
-	store      average // bytes that the store takes in a second, while it saves
+	store      line    // seconds until a plan is durable, by its bytes
 	rework     average // steps that the loss of a shard would cost
+}
+
+// line is a fading fit of a line y = latency + slope·x, neither negative.
+type line struct{ x, y, xx, xy average }
+
+func (l *line) add(x, y float64) {
+	l.x.add(x)
+	l.y.add(y)
+	l.xx.add(x * x)
+	l.xy.add(x * y)
+}
+
+// fit returns the line. Where all x are alike, nobody knows which part of y goes with them: then half does.
+func (l *line) fit() (latency, slope float64) {
+	x, y := l.x.mean(), l.y.mean()
+	spread := l.xx.mean() - x*x
+	slope = (l.xy.mean() - x*y) / spread
+	if !(spread > 0.01*x*x) {
+		slope = y / x / 2
+	}
+	slope = max(0, min(slope, y/x))
+	return y - slope*x, slope
 }
 
 // average is a fading mean of about the last twenty values.
@@ -155,11 +177,12 @@ func (l *learning) observe(e kintsugi.RunEvent) {
 	case kintsugi.CheckpointEvent:
 		l.written, l.took = l.written+float64(e.Bytes), max(l.took, e.Took.Seconds())
 		if l.flying == 0 && e.Running && e.Err == "" && l.took > 0 { // the last shard of a plan: all began at once
-			l.store.add(l.written / l.took)
+			l.store.add(l.written, l.took)
 			l.share.add(l.written / l.bytes)
 			l.saving.add(l.lasts)
 		}
 	case kintsugi.ExposureEvent:
+		l.book.Exposed(e.Shards)
 		for _, s := range e.Shards {
 			if steps, ok := l.book.Rework(ledger.Perturbation{Dot: -s.Dot, Squared: s.Squared}); ok {
 				l.rework.add(steps)
@@ -182,16 +205,18 @@ func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float
 		idle = l.busy.mean()
 	}
 	second := 1 / max(idle, 1e-9) // in steps
-	// What saves take from steps: those beside a save last longer. How much of that goes with the bytes is not known where all
-	// saves are alike; half of it is as good a guess as any.
+	latency, perByte := l.store.fit()
+	// What saves take from steps: those beside a save last longer. As much of it goes with the bytes as of the time of a save does.
+	fixed := latency / max(l.store.y.mean(), 1e-9)
 	cost := l.saving.mean() * max(0, l.busy.mean()*second-1)
 	return scar.Conditions{
 		FailureEvery: (float64(step) + believed) / (l.failures + 1),
 		ReworkPerAge: max(1e-3, l.rework.mean()) / (float64(period) * (1 - uneven + uneven*fraction)),
 		Uneven:       uneven,
-		ModelCost:    cost / 2 / max(l.share.mean(), 1e-9),
-		SaveCost:     cost / 2,
+		ModelCost:    cost * (1 - fixed) / max(l.share.mean(), 1e-9),
+		SaveCost:     cost * fixed,
 		Bytes:        int64(l.bytes),
-		BytesPerStep: l.store.mean() / second / 2, // the store may have others to serve
+		BytesPerStep: 1 / (second * max(perByte, 1e-15)) / 2, // the store may have others to serve
+		StepsPerSave: latency * second,
 	}, true
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -19,6 +21,8 @@ type problem struct {
 	desc   *model.Description
 	layout *kintsugi.Layout
 	set    *data.Set // nil: not opened, or a model without data
+
+	reconcile func(lost []kintsugi.ChunkRange) // set by compute, where the model has a use for it
 }
 
 // withoutData reports whether a model is a function to minimise and not something to fit to data.
@@ -65,6 +69,9 @@ func describe(s *settings) (*problem, error) {
 	if s.Momentum < 0 {
 		s.Momentum = decimal(d.Momentum)
 	}
+	if s.Codec == "" {
+		s.Codec = cmp.Or(d.Codec, "fp32")
+	}
 	switch {
 	case s.Optimizer != "":
 	case d.Optimizer != "":
@@ -74,7 +81,7 @@ func describe(s *settings) (*problem, error) {
 	default:
 		s.Optimizer = "sgd"
 	}
-	if _, err := s.schedule(); err != nil {
+	if err := p.checkRule(s); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -82,29 +89,42 @@ func describe(s *settings) (*problem, error) {
 
 // parseInput reads --input.
 func parseInput(text string) (in model.Input, err error) {
-	if strings.Count(text, "x") == 1 {
+	if users, ok := strings.CutPrefix(text, "ratings:"); ok {
+		_, err = fmt.Sscanf(users, "%dx%d", &in.Users, &in.Items)
+	} else if words, ok := strings.CutPrefix(text, "documents:"); ok {
+		_, err = fmt.Sscanf(words, "%dx%d", &in.Words, &in.Tokens)
+	} else if strings.Count(text, "x") == 1 {
 		in = model.Input{Channels: 1, Height: 1, Sequence: true}
 		_, err = fmt.Sscanf(text, "%dx%d", &in.Width, &in.Classes)
 	} else {
 		_, err = fmt.Sscanf(text, "%dx%dx%dx%d", &in.Channels, &in.Height, &in.Width, &in.Classes)
 	}
 	if err != nil || formatInput(in) != text {
-		return in, fmt.Errorf("%w: --input %q: use CHANNELSxHEIGHTxWIDTHxCLASSES such as 1x28x28x10, or for sequences POSITIONSxTOKENS such as 64x65",
+		return in, fmt.Errorf("%w: --input %q: use CHANNELSxHEIGHTxWIDTHxCLASSES such as 1x28x28x10, for sequences POSITIONSxTOKENS such as 64x65, ratings:USERSxITEMS or documents:WORDSxTOKENS",
 			kintsugi.ErrUsage, text)
 	}
 	return in, nil
 }
 
 func formatInput(in model.Input) string {
-	if in.Sequence {
+	switch {
+	case in.Sequence:
 		return fmt.Sprintf("%dx%d", in.Width, in.Classes)
+	case in.Users > 0:
+		return fmt.Sprintf("ratings:%dx%d", in.Users, in.Items)
+	case in.Words > 0:
+		return fmt.Sprintf("documents:%dx%d", in.Words, in.Tokens)
 	}
 	return fmt.Sprintf("%dx%dx%dx%d", in.Channels, in.Height, in.Width, in.Classes)
 }
 
 // inputOf says what a model of a data set takes.
 func inputOf(set *data.Set) model.Input {
-	return model.Input{Channels: set.Shape[0], Height: set.Shape[1], Width: set.Shape[2], Classes: set.Classes, Sequence: set.Sequence}
+	in := model.Input{Channels: set.Shape[0], Height: set.Shape[1], Width: set.Shape[2], Classes: set.Classes, Sequence: set.Sequence, Users: set.Users, Items: set.Items}
+	if set.Corpus != nil {
+		in.Words, in.Tokens = set.Corpus.Vocabulary, len(set.Corpus.Train.Words)
+	}
+	return in
 }
 
 // decimal returns the float64 that reads as x does: 0.05, not 0.05000000074505806.
@@ -123,8 +143,13 @@ func (p *problem) open(s *settings) error {
 	}
 	if s.Data == "" {
 		s.Data = "digits"
-		if model.ForSequences(s.Model) {
+		switch {
+		case model.ForSequences(s.Model):
 			s.Data = "text"
+		case model.ForRatings(s.Model):
+			s.Data = "ratings"
+		case model.ForDocuments(s.Model):
+			s.Data = "topics"
 		}
 	}
 	set, err := data.Open(s.Data, s.DataDir)
@@ -134,7 +159,10 @@ func (p *problem) open(s *settings) error {
 
 // compute returns the gradient function of a worker, which takes a batch and computes. The caller
 // closes the model.
-func (p *problem) compute(s *settings) (worker.Gradient, model.Model, error) {
+func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
+	if gradient, err := p.owned(s); gradient != nil || err != nil {
+		return gradient, nothing{}, err
+	}
 	m, err := p.model(s, s.BLASThreads)
 	if err != nil {
 		return nil, nil, err
@@ -159,7 +187,7 @@ func (p *problem) compute(s *settings) (worker.Gradient, model.Model, error) {
 
 // model returns what executes the model, with so many threads of its own if it has any.
 func (p *problem) model(s *settings, threads int) (model.Model, error) {
-	if p.desc.Quadratic != nil || s.Engine == "gorgonia" {
+	if len(p.desc.Layers) == 0 || s.Engine == "gorgonia" {
 		return model.New(p.desc, s.Batch)
 	}
 	lib, err := openBLAS(s)

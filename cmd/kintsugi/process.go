@@ -21,7 +21,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 	"github.com/kintsugi-ml/kintsugi/server"
-	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
@@ -141,7 +140,7 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	consistency, err := agg.Preset(p.Consistency)
+	consistency, err := p.counting()
 	if err != nil {
 		return err
 	}
@@ -182,7 +181,7 @@ func runServer(ctx context.Context, p *process) error {
 		return errors.Join(err, lis.Close())
 	}
 	defer leave(place)
-	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
 		Replicas: p.replicas(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
@@ -291,7 +290,7 @@ func runWorker(ctx context.Context, p *process) error {
 			return factor
 		}
 	}
-	consistency, err := agg.Preset(p.Consistency)
+	consistency, err := p.counting()
 	if err != nil {
 		return err
 	}
@@ -299,10 +298,14 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	wire, err := worker.ParseWire(p.Wire)
+	if err != nil {
+		return err
+	}
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "blas", lib.String(), "kernels", device.Name(), "codec", codec.Name())
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Codec: codec, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))

@@ -150,7 +150,7 @@ func (r *reproduceCodecs) problem(name, data string) (bench.CodecsProblem, error
 	if err != nil {
 		return bench.CodecsProblem{}, err
 	}
-	if p.set == nil {
+	if p.set == nil || bench.MeasureOf(name) != bench.MeasureAccuracy {
 		return bench.CodecsProblem{}, fmt.Errorf("%w: model %s has no test set to be accurate on", kintsugi.ErrUsage, name)
 	}
 	schedule, err := t.schedule()

@@ -1,135 +1,152 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"text/tabwriter"
-	"time"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
-	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
 // reproduceDBW is an experiment: how near a controller comes to the best fixed quota.
 type reproduceDBW struct {
-	quick        bool
-	set, dataDir string
-	busy         string
-	batches      []int
-	seeds        int
-	format, out  string
+	quick       bool
+	data        []string
+	dataDir     string
+	busy        string
+	batches     []int
+	quotas      []int
+	workers     int
+	seeds       int
+	steps       uint64
+	format, out string
 }
 
 func reproduceDBWCommand() *cobra.Command {
 	r := &reproduceDBW{}
 	cmd := &cobra.Command{
 		Use: "dbw", Short: "Compare dynamic backup workers with every fixed quota, under virtual time", Args: noArgs,
-		Example: "  kintsugi reproduce dbw --quick\n  kintsugi reproduce dbw --data mnist --out runs/dbw",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return r.command(cmd) },
+		Example: "  kintsugi reproduce dbw --quick\n  kintsugi reproduce dbw --data mnist,cifar10 --data-dir ~/data --out runs/dbw",
+		Long: "Dbw trains softmax regression with simulated workers in this process, once with each fixed quota and once with each\n" +
+			"controller, compares the virtual seconds to a loss, checks what is claimed, and writes table.json and report.html.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.command(cmd) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&r.quick, "quick", false, "fewer cells, quotas and seeds: under a minute on two cores")
-	f.StringVar(&r.set, "data", "digits", "images to train softmax regression on: digits, mnist or fashion")
+	f.BoolVar(&r.quick, "quick", false, "digits, and fewer batch sizes, quotas and steps: under a minute on two cores")
+	f.StringSliceVar(&r.data, "data", []string{"digits", "mnist", "cifar10"}, "sets of images; those that are not there are left out unless they are asked for")
 	f.StringVar(&r.dataDir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
 	f.StringVar(&r.busy, "busy", "interrupt", "what a busy worker does about newer parameters: interrupt, wait or pull")
-	f.IntSliceVar(&r.batches, "batches", []int{16, 100, 500}, "examples of one gradient; each is a third of the cells")
+	f.IntSliceVar(&r.batches, "batches", []int{16, 100, 500}, "examples of one gradient")
+	f.IntSliceVar(&r.quotas, "quotas", nil, "fixed quotas to compare with (default all, 1 to the number of workers)")
+	f.IntVar(&r.workers, "workers", 16, "workers, a multiple of four")
 	f.IntVar(&r.seeds, "seeds", 5, "seeds to judge on; the best fixed quota is chosen on as many others")
-	f.StringVar(&r.format, "format", "text", "text or json")
-	f.StringVar(&r.out, "out", "", "a folder for table.json and report.html; empty: none")
+	f.Uint64Var(&r.steps, "steps", 150, "steps after which a step of all workers has the loss that is the target")
+	f.StringVar(&r.format, "format", "text", "text, json or benchfmt")
+	f.StringVar(&r.out, "out", "", "folder for table.json and report.html (default runs/dbw-TIME)")
 	return cmd
 }
 
+// shorten sets what --quick means, where the command line says nothing else.
+func (r *reproduceDBW) shorten(f *pflag.FlagSet) {
+	if !r.quick {
+		return
+	}
+	if !f.Changed("data") {
+		r.data = []string{"digits"}
+	}
+	if !f.Changed("batches") {
+		r.batches = []int{16, 100}
+	}
+	if !f.Changed("quotas") {
+		r.quotas = []int{1, 2, 3, 4, 8, 12, r.workers}
+	}
+	if !f.Changed("steps") {
+		r.steps = 100
+	}
+}
+
 func (r *reproduceDBW) command(cmd *cobra.Command) error {
-	if r.format != "text" && r.format != "json" {
-		return fmt.Errorf("%w: --format %q is unknown; use text or json", kintsugi.ErrUsage, r.format)
+	if err := load(cmd.Flags(), ""); err != nil {
+		return err
 	}
-	if r.seeds < 1 || len(r.batches) == 0 || slices.Min(r.batches) < 1 {
-		return fmt.Errorf("%w: reproduce dbw needs a seed, and batches of at least one example", kintsugi.ErrUsage)
-	}
-	way, err := agg.Preset("bsp:" + r.busy)
-	if err != nil || (r.busy != "interrupt" && r.busy != "wait" && r.busy != "pull") {
-		return fmt.Errorf("%w: --busy %q is unknown; use interrupt, wait or pull", kintsugi.ErrUsage, r.busy)
-	}
-	dir := r.dataDir
-	if dir == "" {
-		dir = os.Getenv("KINTSUGI_DATA")
-	}
-	set, err := data.Open(r.set, dir)
+	r.shorten(cmd.Flags())
+	cfg, err := r.config(cmd)
 	if err != nil {
 		return err
 	}
-	cfg := bench.DBWConfig{
-		Set: set, Examples: 2000, Workers: 16, Busy: way.Busy, Batches: r.batches, Rates: []float64{2, 8}, Alphas: []float64{0, 0.2, 0.5, 1},
-		Controllers: []string{"dbw", "dbw:paper", "bdbw", "adasync:1", "adasync:4", "dbw:joint"}, Seeds: r.seeds, Steps: 150,
-		Parallel: min(2, runtime.NumCPU()), Progress: cmd.ErrOrStderr(),
-	}
-	for k := 1; k <= cfg.Workers; k++ {
-		cfg.Quotas = append(cfg.Quotas, k)
-	}
-	if r.quick {
-		cfg.Batches, cfg.Quotas, cfg.Steps, cfg.Seeds = []int{16, 100}, []int{1, 2, 4, 8, 12, 16}, 60, min(2, cfg.Seeds)
-		cfg.Controllers = cfg.Controllers[:5]
-	}
-	started := time.Now()
 	result, err := bench.DBW(cmd.Context(), cfg)
 	if err != nil {
 		return err
 	}
-	head := fmt.Sprintf("softmax regression on %d images of %s, %d workers, %d seeds; commit %s, %s/%s, %d cores, %.0f s",
-		cfg.Examples, r.set, cfg.Workers, cfg.Seeds, commit, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Since(started).Seconds())
-	if r.out != "" {
-		if err := r.write(result, head); err != nil {
-			return err
-		}
-	}
-	if r.format == "json" {
-		return printRows(cmd.OutOrStdout(), "json", result.Cells, "", func(bench.DBWRow) (string, string) { return "", "" })
-	}
-	return printDBW(cmd.OutOrStdout(), result, head)
-}
-
-// write writes the table and the report into the folder.
-func (r *reproduceDBW) write(result *bench.DBWResult, head string) error {
-	if err := os.MkdirAll(r.out, 0o777); err != nil {
-		return err
-	}
-	table, err := json.MarshalIndent(result, "", "  ")
+	dir, about := experiment("dbw", r.out)
+	page, err := bench.WriteDBW(dir, about, result)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(r.out, "table.json"), append(table, '\n'), 0o666); err != nil {
-		return err
+	fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", page)
+	if r.format == "text" {
+		return result.WriteText(cmd.OutOrStdout())
 	}
-	return record.WriteFile(filepath.Join(r.out, "report.html"), func(w io.Writer) error { return result.WriteHTML(w, head) })
+	return printRows(cmd.OutOrStdout(), r.format, result.Rows(), "", func(row bench.DBWRow) (string, string) {
+		return "", fmt.Sprintf("%s %d %.3f virtual-seconds %.4f ratio", benchName(row.Name), row.Seeds, float64(row.Seconds), float64(row.Ratio))
+	})
 }
 
-func printDBW(w io.Writer, r *bench.DBWResult, head string) error {
-	fmt.Fprintln(w, head)
-	for _, t := range r.Tables() {
-		fmt.Fprintf(w, "\n%s\n", t.Title)
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, line := range append([][]string{t.Header}, t.Lines...) {
-			for i, cell := range line {
-				if i > 0 {
-					fmt.Fprint(tw, "\t")
-				}
-				fmt.Fprint(tw, cell)
-			}
-			fmt.Fprintln(tw)
-		}
-		if err := tw.Flush(); err != nil {
-			return err
+// config checks the settings, and opens the data sets.
+func (r *reproduceDBW) config(cmd *cobra.Command) (bench.DBWConfig, error) {
+	cfg := bench.DBWConfig{
+		Examples: 2000, Workers: r.workers, Batches: r.batches, Rates: []float64{2, 8}, Alphas: []float64{0, 0.2, 0.5, 1}, Quotas: r.quotas,
+		Controllers: []string{"dbw", "dbw:paper", "bdbw", "adasync:1", "adasync:4", "dbw:joint"}, Seeds: r.seeds, Steps: kintsugi.Step(r.steps),
+		Parallel: runtime.NumCPU(), Progress: cmd.ErrOrStderr(),
+	}
+	if err := checkFormat(r.format); err != nil {
+		return cfg, err
+	}
+	if r.workers < 4 || r.workers > 1000 || r.workers%4 != 0 || r.seeds < 1 || r.steps < 10 || r.steps > 1e6 || len(r.batches) == 0 || slices.Min(r.batches) < 1 {
+		return cfg, fmt.Errorf("%w: reproduce dbw needs a seed, ten steps, four workers or a multiple of that up to 1000, and batches of at least one example", kintsugi.ErrUsage)
+	}
+	way, err := agg.Preset("bsp:" + r.busy)
+	if err != nil || !slices.Contains([]string{"interrupt", "wait", "pull"}, r.busy) {
+		return cfg, fmt.Errorf("%w: --busy %q is unknown; use interrupt, wait or pull", kintsugi.ErrUsage, r.busy)
+	}
+	cfg.Busy = way.Busy
+	if cfg.Quotas == nil {
+		for k := 1; k <= r.workers; k++ {
+			cfg.Quotas = append(cfg.Quotas, k)
 		}
 	}
-	return nil
+	slices.Sort(cfg.Quotas)
+	cfg.Quotas = slices.Compact(cfg.Quotas)
+	if cfg.Quotas[0] < 1 || cfg.Quotas[len(cfg.Quotas)-1] != r.workers {
+		return cfg, fmt.Errorf("%w: --quotas are numbers from 1 to the number of workers, %d, which must be one of them", kintsugi.ErrUsage, r.workers)
+	}
+	cfg.Sets, err = r.open(cmd.ErrOrStderr(), cmd.Flags().Changed("data"))
+	return cfg, err
+}
+
+// open opens the data sets. Those that nobody asked for may be missing.
+func (r *reproduceDBW) open(w io.Writer, asked bool) (sets []*data.Set, err error) {
+	for _, name := range r.data {
+		set, err := data.Open(name, r.dataDir)
+		switch {
+		case err != nil && asked:
+			return nil, err
+		case err != nil:
+			fmt.Fprintf(w, "without %s: %s\n", name, strings.TrimPrefix(err.Error(), kintsugi.ErrUsage.Error()+": "))
+		default:
+			sets = append(sets, set)
+		}
+	}
+	if len(sets) == 0 {
+		return nil, fmt.Errorf("%w: there is nothing to train on: --data names no data set", kintsugi.ErrUsage)
+	}
+	return sets, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
 // run is one run of the local cluster, from the first process to the report.
@@ -48,7 +50,7 @@ type run struct {
 	step    kintsugi.Step          // newest released
 	durable kintsugi.Step          // of the newest full checkpoint that this part of the run has seen
 
-	distances map[kintsugi.ShardID]record.Number // to the running checkpoint, as of its newest save
+	costs *launch.Costs
 
 	evaluations chan kintsugi.Step // holds one: the newest step that wants to be evaluated
 }
@@ -283,7 +285,7 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 	if err != nil {
 		return fmt.Errorf("evaluate the last checkpoint: %w", err)
 	}
-	r.evaluated(m.Line, m.Step, loss, accuracy)
+	r.evaluated(m.Line, m.Step, loss, accuracy, ev.examples())
 	return nil
 }
 
@@ -298,6 +300,19 @@ func readParams(ctx context.Context, l *kintsugi.Layout, at place, m *ckpt.RunMa
 	return params, ckpt.Restore(ctx, at.fs, at.dir, m, l, all, to)
 }
 
+// quality says what a loss on the test half means, where accuracy does not.
+func quality(d *model.Description, loss float64) string {
+	switch {
+	case d.Input.Sequence:
+		return fmt.Sprintf(", %.4f nats a character on the test part", loss)
+	case d.Factors != nil:
+		return fmt.Sprintf(", test RMSE %.4f", math.Sqrt(loss))
+	case d.Topics != nil:
+		return fmt.Sprintf(", perplexity %.1f on the test part", math.Exp(loss))
+	}
+	return ""
+}
+
 // print tells what the run came to.
 func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 	w := r.stdout
@@ -305,8 +320,8 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 	if s.FinalLoss.Known() {
 		fmt.Fprintf(w, ", loss %.5g", s.FinalLoss)
 	}
-	if s.FinalTestLoss.Known() && r.problem.desc.Input.Sequence {
-		fmt.Fprintf(w, ", %.4f nats a character on the test part", s.FinalTestLoss)
+	if s.FinalTestLoss.Known() {
+		fmt.Fprint(w, quality(r.problem.desc, float64(s.FinalTestLoss)))
 	}
 	if s.FinalAccuracy.Known() {
 		fmt.Fprintf(w, ", test accuracy %.4f", s.FinalAccuracy)
@@ -319,6 +334,12 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 		}
 		if f.PartialChunks > 0 {
 			fmt.Fprintf(w, ", %d chunks came back, %.3g steps old", f.PartialChunks, f.PartialAge)
+		}
+		if f.PartialRework.Known() {
+			fmt.Fprintf(w, ", predicted to cost %.2g steps", f.PartialRework)
+		}
+		if f.MeasuredRework.Known() {
+			fmt.Fprintf(w, ", measured %.2g ± %.2g", f.MeasuredRework, f.MeasuredError)
 		}
 		if f.LostSteps > 0 {
 			fmt.Fprintf(w, ", back to step %d, %d steps lost", f.RestoredStep, f.LostSteps)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
 )
 
@@ -101,4 +102,17 @@ func (s *settings) scar() *scarKnobs {
 		return &k
 	}
 	return nil
+}
+
+// way is how the shard of a lost server comes back.
+func (s *settings) way() launch.Way {
+	switch {
+	case s.Replicas > 1:
+		return launch.BackNowhere
+	case s.scar() != nil:
+		return launch.BackAlone
+	case s.Recovery == "none":
+		return launch.BackToStart
+	}
+	return launch.BackToCheckpoint
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
 // settings are everything that decides what a run computes and how. Each is a flag, a key of the
@@ -42,7 +43,9 @@ type settings struct {
 
 	Recovery        string
 	CheckpointEvery uint64
+	StoreLimit      string
 	Codec           string
+	Wire            string
 
 	Device      string
 	Kernels     string
@@ -56,8 +59,8 @@ type settings struct {
 
 // register adds a flag for every setting.
 func (s *settings) register(f *pflag.FlagSet) {
-	f.StringVar(&s.Model, "model", "lenet", "what to train: mlr, mlp, lenet, cnn, cnn:relu-logits, charlm or qp")
-	f.StringVar(&s.Data, "data", "", "data set: digits (generated), mnist, fashion, cifar10, cifar10-jpeg or idx (any folder of IDX files); for charlm text (generated) or shakespeare (default: the generated one)")
+	f.StringVar(&s.Model, "model", "lenet", "what to train: mlr, mlp, lenet, cnn, cnn:relu-logits, charlm, mf, mf:als, lda or qp")
+	f.StringVar(&s.Data, "data", "", "data set: of images digits (generated), mnist, fashion, cifar10, cifar10-jpeg or idx (any folder of IDX files), of vectors cover (generated) or covtype; for charlm text (generated) or shakespeare, for mf ratings (generated), movielens or jester, for lda topics (generated), 20news or reuters (default: a generated one)")
 	f.StringVar(&s.DataDir, "data-dir", "", "folder that holds the data set (default $KINTSUGI_DATA)")
 	f.StringVar(&s.Input, "input", "", "image shape and classes as CxHxWxK, or length and alphabet of a sequence as TxK; empty: as the data say")
 	f.IntVar(&s.Workers, "workers", 4, "workers that compute gradients")
@@ -74,7 +77,9 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
 	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: chain (from its other replicas, and nothing is lost), checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
-	f.StringVar(&s.Codec, "codec", "fp32", "how gradients travel: "+codecForms())
+	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
+	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
+	f.StringVar(&s.Codec, "codec", "", "how gradients travel: "+codecForms()+" (default: as the model suggests, most fp32)")
 	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
 	f.StringVar(&s.Engine, "engine", "native", "what executes the model in workers and evaluations: native or gorgonia")
@@ -234,7 +239,13 @@ func (s *settings) check() error {
 			return fmt.Errorf("%w: %s", kintsugi.ErrUsage, r.reason)
 		}
 	}
-	if _, err := compress.Parse(s.Codec); err != nil {
+	if _, err := worker.ParseWire(s.Wire); err != nil {
+		return err
+	}
+	if _, err := parseLimit(s.StoreLimit); err != nil {
+		return err
+	}
+	if _, err := compress.Parse(s.Codec); err != nil && s.Codec != "" {
 		return err
 	}
 	consistency, err := agg.Preset(s.Consistency)

@@ -159,7 +159,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 		faults = remaining(faults, earlier)
 	}
 	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String(),
-		distances: make(map[kintsugi.ShardID]record.Number)}
+		costs: launch.NewCosts(t.Servers, t.way())}
 	return r.main(ctx)
 }
 

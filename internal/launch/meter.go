@@ -24,6 +24,7 @@ type Progress struct {
 	BytesPerSecond float64       // pushed and pulled
 	Left           time.Duration // estimate; 0: unknown
 	Broken         []string      // what is broken now, such as "server/0 down 2.3s"
+	AtRisk         float64       // steps that the loss of the server would cost now whose loss would cost most; NaN: not known
 }
 
 // field is a part of the line; those of the greatest rank are left out first where room is short.
@@ -50,6 +51,7 @@ func (p Progress) fields() []field {
 	add(6, p.Workers > 0, "%d/%d workers", p.Alive, p.Workers)
 	add(8, p.Staleness > 0, "stale %d", p.Staleness)
 	add(7, p.BytesPerSecond > 0, "%s", rateText(p.BytesPerSecond))
+	add(9, p.AtRisk > 0, "%s steps at risk", threeDigits(p.AtRisk))
 	add(4, p.Left > 0, "%s left", trimDuration(p.Left.Round(time.Second)))
 	return fs
 }
@@ -94,6 +96,9 @@ func (p Progress) Attrs() []slog.Attr {
 	}
 	attrs = append(attrs, slog.Int("workers_alive", p.Alive), slog.Int("workers", p.Workers), slog.Int("staleness_steps", int(p.Staleness)),
 		slog.Float64("bytes_per_second", math.Round(p.BytesPerSecond)))
+	if p.AtRisk > 0 {
+		attrs = append(attrs, slog.Float64("at_risk_steps", tenths(p.AtRisk)))
+	}
 	if p.Left > 0 {
 		attrs = append(attrs, slog.Float64("left_seconds", math.Round(p.Left.Seconds())))
 	}
@@ -215,7 +220,7 @@ func (m *Meter) Process(e ProcessEvent) {
 func (m *Meter) At(now time.Time) Progress {
 	m.forget(now)
 	p := Progress{Step: m.newest.Step, Steps: m.steps, Loss: m.loss, Accuracy: m.accuracy,
-		Alive: int(m.newest.Workers), Workers: m.workers, Staleness: m.newest.Staleness}
+		Alive: int(m.newest.Workers), Workers: m.workers, Staleness: m.newest.Staleness, AtRisk: math.NaN()}
 	span := min(meterWindow, now.Sub(m.begun))
 	if span > 0 {
 		steps, bytes := 0, uint64(0)

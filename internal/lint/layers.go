@@ -30,6 +30,7 @@ var table = []entry{
 	{2, "server/conductor", "pure: the decisions of a run, built on agg and dbw"},
 	{2, "internal/transport/...", "carries the messages; knows no role, so that each role can be tested without it"},
 	{2, "internal/etcd/...", "keeps views and leases; knows no role"},
+	{2, "worker/rows/...", "steps of models whose rows have owners: needs the examples and the description"},
 	{2, "worker/engine/...", "executes a described model on a device; a model is described without knowing its engine"},
 	{2, "cuda/...", "the same contract as kernels on a GPU; chosen in cmd/kintsugi, so that no other package needs one"},
 

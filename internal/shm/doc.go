@@ -18,4 +18,8 @@
 //
 // Only one process has a file at a time: the kernel's lock on it ends with the process. A second life that starts too early is
 // refused.
+//
+// # Segments
+//
+// Segment is another kind of memory: what two processes of one host use to hand arrays to each other. It outlives neither.
 package shm

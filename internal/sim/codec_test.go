@@ -16,10 +16,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
 // specs are codecs of every encoding and every lossless stage.
-var specs = []string{"fp32+s2", "bf16+huff0", "fp16+auto", "int8", "int8:stochastic", "sign+s2", "topk:0.05", "topk:0.02:fp32+auto", "powersgd:2"}
+var specs = []string{"fp32+s2", "bf16+huff0", "fp16+auto", "int8", "int8:stochastic", "sign+s2", "topk:0.05", "topk:0.02:fp32+auto", "powersgd:2", "sparse"}
 
 func parse(t testing.TB, spec string) compress.Codec {
 	t.Helper()
@@ -244,7 +245,17 @@ func (p *proxy) cut() {
 // Connections that are cut at any moment change nothing: what was sent is sent again, what was counted meanwhile
 // is learnt, and each residual is adopted once.
 func TestCutConnectionsDoNotChangeAModelWithFeedback(t *testing.T) {
-	base := withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic")
+	cutConnections(t, withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic"))
+}
+
+// Nor one whose gradients lie in shared memory: a worker that connects anew takes new memory, so that nobody's is written twice.
+func TestCutConnectionsDoNotChangeAModelInSharedMemory(t *testing.T) {
+	base := base(t)
+	base.Wire = worker.WireShared
+	cutConnections(t, base)
+}
+
+func cutConnections(t *testing.T, base LiveConfig) {
 	base.Servers = 2
 	want := run(t, base, nil)
 	var mu sync.Mutex

@@ -36,10 +36,12 @@ type LiveConfig struct {
 	SaveErr          func(kintsugi.ShardID, kintsugi.Step) error // what the store answers instead of saving; nil: it saves
 	Device           kernels.Device
 	Threads          int
-	Slow             map[kintsugi.Slot]func() float64   // worker.Config.Slow
-	Codec            func(kintsugi.Slot) compress.Codec // worker.Config.Codec; nil: none
-	Seed             uint64                             // worker.Config.Seed
-	Through          func(address string) string        // where workers reach a server; nil: at its address
+	Slow             map[kintsugi.Slot]func() float64           // worker.Config.Slow
+	Codec            func(kintsugi.Slot) compress.Codec         // worker.Config.Codec; nil: none
+	Seed             uint64                                     // worker.Config.Seed
+	Reconcile        func(kintsugi.Slot, []kintsugi.ChunkRange) // worker.Config.Reconcile of each; nil: none
+	Wire             worker.Wire                                // worker.Config.Wire
+	Through          func(address string) string                // where workers reach a server; nil: at its address
 	Log              io.Writer
 
 	// Outside is a folder in which servers keep their shards outside of themselves; empty: they do not.
@@ -179,10 +181,13 @@ func (l *Live) StartWorker(i int) {
 	x.views <- l.forWorkers(l.view)
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
-		Seed: l.cfg.Seed, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
+		Seed: l.cfg.Seed, Wire: l.cfg.Wire, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
 	}
 	if l.cfg.Codec != nil {
 		cfg.Codec = l.cfg.Codec(cfg.Slot)
+	}
+	if l.cfg.Reconcile != nil {
+		cfg.Reconcile = func(lost []kintsugi.ChunkRange) { l.cfg.Reconcile(cfg.Slot, lost) }
 	}
 	l.wg.Go(func() {
 		defer close(x.ended)

@@ -14,6 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
 func layout(t testing.TB) *kintsugi.Layout {
@@ -106,6 +107,29 @@ func TestShardsThreadsAndDevicesDoNotChangeTheModel(t *testing.T) {
 }
 
 func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
+
+// What gradients and parameters travel through does not change the model, and where it is memory a server that is killed with
+// gradients in it is no other loss than elsewhere.
+func TestTheWireDoesNotChangeTheModel(t *testing.T) {
+	for _, consistency := range []string{"bsp", "bsp:wait", "bsp:sum,pull"} {
+		cfg := base(t)
+		cfg.Servers, cfg.Consistency, cfg.Schedule.LearningRate = 2, preset(t, consistency), 0.005
+		cfg.Wire = worker.WireGRPC
+		want := run(t, cfg, nil)
+		cfg.Wire = worker.WireShared
+		got := run(t, cfg, func(l *Live) {
+			until(t, l, 33)
+			l.KillServer(1)
+			if err := l.StartServer(1); err != nil {
+				t.Fatal(err)
+			}
+			l.NewView("a server came back")
+		})
+		if !slices.EqualFunc(got, want, sameBits) {
+			t.Errorf("%s: the model depends on the wire", consistency)
+		}
+	}
+}
 
 // A server that dies takes its shard with it; the run goes on from the checkpoint and ends with the bits
 // of a run in which nothing happened.

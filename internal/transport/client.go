@@ -55,6 +55,46 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(
 	return &Stream[Out, In]{raw: raw, encode: encode, recv: recv, close: raw.CloseSend}, nil
 }
 
+// An Option is for a stream of the data plane.
+type Option func(*options)
+
+type options struct{ shared int }
+
+// Sharing offers the other side n bytes of new memory, so that payloads need not travel if it is on this host. That it declines
+// is no error of the stream; see Stream.Memory. 0: nothing is offered.
+func Sharing(n int) Option { return func(o *options) { o.shared = n } }
+
+// openData opens a stream of the data plane.
+func openData[Out, In any](ctx context.Context, p *Peer, method string, encode func(Out) any, recv func(func(any) error) (In, error), opts []Option) (*Stream[Out, In], error) {
+	var o options
+	for _, set := range opts {
+		set(&o)
+	}
+	if o.shared == 0 {
+		return open(ctx, p, method, encode, recv)
+	}
+	f, why := makeOffer(o.shared)
+	if why != nil {
+		s, err := open(ctx, p, method, encode, recv)
+		if err == nil {
+			s.unshared = why
+		}
+		return s, err
+	}
+	defer f.close()
+	s, err := open(f.attach(ctx), p, method, encode, recv)
+	if err != nil {
+		return nil, err
+	}
+	if s.unshared, err = f.answer(s.raw.(grpc.ClientStream)); err != nil {
+		return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, err)
+	}
+	if s.unshared == nil {
+		s.memory = f.memory
+	}
+	return s, nil
+}
+
 // Work opens a worker's membership.
 func (p *Peer) Work(ctx context.Context) (*WorkClient, error) {
 	return open(ctx, p, "Conductor/Work", encoder(workerTo), receiver[pb.ConductorMessage](conductorFrom))
@@ -71,8 +111,8 @@ func (p *Peer) Control(ctx context.Context) (*ControlClient, error) {
 }
 
 // Push opens a stream for gradients.
-func (p *Peer) Push(ctx context.Context) (*PushClient, error) {
-	return open(ctx, p, "Data/Push", frameAsIs, receiver[pb.HeadMessage](headFrom))
+func (p *Peer) Push(ctx context.Context, opts ...Option) (*PushClient, error) {
+	return openData(ctx, p, "Data/Push", frameAsIs, receiver[pb.HeadMessage](headFrom), opts)
 }
 
 // Follow opens a replica's connection to the one before it in its chain.
@@ -81,6 +121,6 @@ func (p *Peer) Follow(ctx context.Context) (*FollowClient, error) {
 }
 
 // Read opens a stream for parameters.
-func (p *Peer) Read(ctx context.Context) (*ReadClient, error) {
-	return open(ctx, p, "Data/Read", encoder(readTo), recvFrame)
+func (p *Peer) Read(ctx context.Context, opts ...Option) (*ReadClient, error) {
+	return openData(ctx, p, "Data/Read", encoder(readTo), recvFrame, opts)
 }

@@ -82,8 +82,12 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if f.Header, f.err = decodeHeader(head[:n]); f.err != nil {
 		return nil
 	}
-	if got := data.Len() - HeaderBytes; got != int(f.Bytes) {
-		f.err = fmt.Errorf("%w: frame carries %d bytes, header says %d", kintsugi.ErrCorrupt, got, f.Bytes)
+	want := int(f.Bytes)
+	if f.Place != 0 {
+		want = 0
+	}
+	if got := data.Len() - HeaderBytes; got != want {
+		f.err = fmt.Errorf("%w: frame carries %d bytes, header says %d", kintsugi.ErrCorrupt, got, want)
 		return nil
 	}
 	data.Ref()

@@ -123,7 +123,8 @@ func doneFrom(m *pb.Done) kintsugi.Done {
 }
 
 func stableTo(m kintsugi.Stable) *pb.Stable {
-	s := &pb.Stable{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Step: uint64(m.Step), Decided: uint64(m.Decided), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled}
+	s := &pb.Stable{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Step: uint64(m.Step), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled,
+		SavingNanos: int64(m.Saving), Decided: uint64(m.Decided)}
 	var extra, saved bool
 	for _, p := range m.Products {
 		s.SquaredNorm = append(s.SquaredNorm, p.SquaredNorm)
@@ -145,7 +146,7 @@ func stableTo(m kintsugi.Stable) *pb.Stable {
 
 func stableFrom(m *pb.Stable) kintsugi.Stable {
 	s := kintsugi.Stable{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step),
-		Decided: kintsugi.Fence(m.Decided), Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled}
+		Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Saving: time.Duration(m.SavingNanos), Decided: kintsugi.Fence(m.Decided)}
 	for i, norm := range m.SquaredNorm {
 		p := kintsugi.Products{SquaredNorm: norm}
 		if i < len(m.DotDisplacement) {
@@ -216,6 +217,7 @@ func stepEventTo(m kintsugi.StepEvent) *pb.StepEvent {
 		Line: uint64(m.Line), Step: uint64(m.Step), TimeUnixNanos: m.Time.UnixNano(), Loss: m.Loss, Counted: each(m.Counted, pushTo),
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
 		WaitNanos: int64(m.Wait), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeTo),
+		SavingNanos: int64(m.Saving),
 	}
 }
 
@@ -224,6 +226,7 @@ func stepEventFrom(m *pb.StepEvent) kintsugi.StepEvent {
 		Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Time: time.Unix(0, m.TimeUnixNanos), Loss: m.Loss, Counted: each(m.Counted, pushFrom),
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
 		Wait: time.Duration(m.WaitNanos), Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeFrom),
+		Saving: time.Duration(m.SavingNanos),
 	}
 }
 

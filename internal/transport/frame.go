@@ -20,6 +20,7 @@ const (
 	maxMessageBytes = HeaderBytes + MaxPayloadBytes
 	formatVersion   = 1
 	offsetHeaderCRC = 60
+	PlaceBytes      = 64 // unit of Header.Place: payloads in shared memory begin on a cache line
 )
 
 // Kind says what a frame's payload is.
@@ -75,6 +76,7 @@ type Header struct {
 	Chunks kintsugi.ChunkRange // whole chunks, by their number in the model
 	Bytes  uint32              // of the payload
 	CRC    uint32              // CRC32C of the payload
+	Place  uint32              // of the payload in the memory that both sides of the stream have, in PlaceBytes; 0: it follows the header
 }
 
 // Frame is one message of the data plane.
@@ -89,9 +91,14 @@ type Frame struct {
 	Payload []byte
 	Done    func()
 
-	data mem.BufferSlice // what a receiver got: header and payload
-	err  error           // why it is no frame
+	data   mem.BufferSlice // what a receiver got: header, and payload if it was sent
+	shared []byte          // the payload where it was not: shared memory
+	err    error           // why it is no frame
 }
+
+// Shared returns the payload of a received frame where it lies, if that is memory that both sides have: not checked, and the
+// sender's to change until it is told what became of what the frame is part of. Otherwise nil.
+func (f *Frame) Shared() []byte { return f.shared }
 
 // Release gives a received frame's memory back. The frame must not be used afterwards.
 func (f *Frame) Release() {
@@ -106,6 +113,9 @@ func (f *Frame) CopyTo(dst []byte) error {
 		return fmt.Errorf("%w: frame of chunks [%d, %d) has %d bytes, want %d", kintsugi.ErrCorrupt, f.Chunks.Lo, f.Chunks.Hi, f.Bytes, len(dst))
 	}
 	skip, at, crc := HeaderBytes, 0, uint32(0)
+	if f.shared != nil {
+		crc = kernels.CopyCRC32C(0, dst, f.shared)
+	}
 	for _, b := range f.data {
 		p := b.ReadOnlyData()
 		if skip >= len(p) {
@@ -117,6 +127,13 @@ func (f *Frame) CopyTo(dst []byte) error {
 		crc = kernels.CopyCRC32C(crc, dst[at:at+len(p)], p) // it fits: Unmarshal has compared the lengths
 		at += len(p)
 	}
+	return f.compare(crc)
+}
+
+// Check checks the payload of a received frame that lies in shared memory, where it lies.
+func (f *Frame) Check() error { return f.compare(Checksum(f.shared)) }
+
+func (f *Frame) compare(crc uint32) error {
 	if crc != f.CRC {
 		return fmt.Errorf("%w: frame of shard %d, chunks [%d, %d): CRC32C %08x, header says %08x",
 			kintsugi.ErrCorrupt, f.Shard, f.Chunks.Lo, f.Chunks.Hi, crc, f.CRC)
@@ -139,7 +156,7 @@ func (h *Header) encode(b []byte) {
 	le.PutUint32(b[44:], uint32(h.Chunks.Hi))
 	le.PutUint32(b[48:], h.Bytes)
 	le.PutUint32(b[52:], h.CRC)
-	le.PutUint32(b[56:], 0)
+	le.PutUint32(b[56:], h.Place)
 	le.PutUint32(b[offsetHeaderCRC:], Checksum(b[:offsetHeaderCRC]))
 }
 
@@ -164,7 +181,7 @@ func decodeHeader(b []byte) (Header, error) {
 			Version: kintsugi.Step(le.Uint64(b[24:])), Slot: kintsugi.Slot(le.Uint32(b[32:])), Sequence: le.Uint32(b[36:]),
 		},
 		Chunks: kintsugi.ChunkRange{Lo: kintsugi.ChunkID(le.Uint32(b[40:])), Hi: kintsugi.ChunkID(le.Uint32(b[44:]))},
-		Bytes:  le.Uint32(b[48:]), CRC: le.Uint32(b[52:]),
+		Bytes:  le.Uint32(b[48:]), CRC: le.Uint32(b[52:]), Place: le.Uint32(b[56:]),
 	}
 	switch {
 	case h.Kind < KindPush || h.Kind > KindState:
@@ -177,8 +194,6 @@ func decodeHeader(b []byte) (Header, error) {
 		return h, fmt.Errorf("%w: frame of the empty chunk range [%d, %d)", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
 	case h.Bytes > MaxPayloadBytes:
 		return h, fmt.Errorf("%w: frame of %d bytes, at most %d are allowed", kintsugi.ErrCorrupt, h.Bytes, MaxPayloadBytes)
-	case le.Uint32(b[56:]) != 0:
-		return h, fmt.Errorf("%w: reserved bytes of a frame header are not zero", kintsugi.ErrCorrupt)
 	}
 	return h, nil
 }

@@ -100,7 +100,11 @@ func serve[Out, In any](name string, encode func(Out) any, recv func(func(any) e
 	return grpc.StreamDesc{
 		StreamName: name, ServerStreams: true, ClientStreams: true,
 		Handler: func(srv any, raw grpc.ServerStream) error {
-			return toWire(method(srv.(Handler), &Stream[Out, In]{raw: raw, encode: encode, recv: recv}))
+			memory, err := acceptOffer(raw)
+			if err != nil {
+				return err
+			}
+			return toWire(method(srv.(Handler), &Stream[Out, In]{raw: raw, encode: encode, recv: recv, memory: memory}))
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
@@ -21,13 +22,22 @@ type Stream[Out, In any] struct {
 	encode func(Out) any
 	recv   func(recv func(any) error) (In, error)
 	close  func() error
+	memory *shm.Segment // nil: none
+
+	unshared error // why there is no memory although it was offered
 }
 
 // Send sends a message. It blocks while flow control holds the stream back.
 func (s *Stream[Out, In]) Send(m Out) error { return fromWire(s.raw.SendMsg(s.encode(m))) }
 
 // Recv receives the next message; io.EOF means that the other side has ended the stream in order.
-func (s *Stream[Out, In]) Recv() (In, error) { return s.recv(s.raw.RecvMsg) }
+func (s *Stream[Out, In]) Recv() (In, error) {
+	m, err := s.recv(s.raw.RecvMsg)
+	if f, ok := any(m).(*Frame); ok && err == nil {
+		err = f.find(s.memory)
+	}
+	return m, err
+}
 
 // Context ends when the stream does.
 func (s *Stream[Out, In]) Context() context.Context { return s.raw.Context() }

@@ -60,9 +60,18 @@ type codec struct {
 
 func (c *codec) Name() string               { return c.name }
 func (c *codec) Encoding() kernels.Encoding { return c.encoding() }
-func (c *codec) Exact() bool                { return c.encoding() == kernels.FP32 }
+func (c *codec) Exact() bool                { return exact(c.encoder) }
 func (c *codec) Feedback() bool             { return !c.Exact() && !c.noFeedback }
 func (c *codec) MaxBytes(n, rowLen int) int { return c.maxBytes(n, rowLen) }
+
+// exact says whether an encoder leaves nothing out.
+func exact(e encoder) bool {
+	switch e.(type) {
+	case fp32, named:
+		return true
+	}
+	return false
+}
 
 func (c *codec) Encode(dst []byte, x, residual []float32, rowLen int, seed uint64) []byte {
 	return c.encode(device, dst, x, nil, residual, rowLen, seed)

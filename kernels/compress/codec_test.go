@@ -304,6 +304,35 @@ func TestExactCodecsKeepEveryBit(t *testing.T) {
 	}
 }
 
+// TestSparseSendsEveryBitOfWhatIsNotZero for every kind of values, at every length of a gap.
+func TestSparseSendsEveryBitOfWhatIsNotZero(t *testing.T) {
+	c := mustParse(t, "sparse")
+	for kind := range kinds {
+		for _, apart := range []int{1, 2, 127, 128, 129, 16384, 16385} {
+			x := make([]float32, 40000)
+			for i, v := range drawn(kind, len(x), 3) {
+				if i%apart == apart-1 {
+					x[i] = v
+				}
+			}
+			x[0] = float32(math.Copysign(0, -1))
+			payload := c.Encode(nil, x, nil, 1, 0)
+			if got := decoded(c.Encoding(), len(x), payload); !sameBits(got, x) {
+				t.Errorf("%s, every %d: not the bits that were sent", kinds[kind].name, apart)
+			}
+			if len(payload) > c.MaxBytes(len(x), 1) {
+				t.Errorf("%s, every %d: %d bytes, at most %d were promised", kinds[kind].name, apart, len(payload), c.MaxBytes(len(x), 1))
+			}
+		}
+	}
+	if got := c.Encode(nil, make([]float32, 65536), nil, 1, 0); len(got) != 2 || !kernels.Empty(c.Encoding(), got) {
+		t.Errorf("a chunk without values is %x, want two bytes and empty", got)
+	}
+	if kernels.Empty(c.Encoding(), c.Encode(nil, []float32{float32(math.Copysign(0, -1))}, nil, 1, 0)) {
+		t.Error("a chunk of one -0 counts as empty")
+	}
+}
+
 // Every build and every machine encodes to the same bytes, PowerSGD included: a product that was fused with a
 // sum would change them.
 func TestRecordedPayloads(t *testing.T) {

@@ -17,7 +17,7 @@ const withoutFeedback = "-nofeedback"
 // Specs returns the forms that [Parse] reads, for messages and help.
 func Specs() []string {
 	return []string{
-		"fp32", "bf16", "fp16", "int8", "int8:stochastic", "sign", "topk:DENSITY", "topk:DENSITY:fp32", "powersgd:RANK",
+		"fp32", "bf16", "fp16", "int8", "int8:stochastic", "sign", "topk:DENSITY", "topk:DENSITY:fp32", "powersgd:RANK", "sparse",
 	}
 }
 
@@ -74,6 +74,7 @@ func parseEncoder(spec string) (e encoder, canonical, problem string) {
 	e, ok := map[string]encoder{
 		"fp32": fp32{}, "bf16": halves{kernels.BF16}, "fp16": halves{kernels.FP16},
 		"int8": int8Blocks{}, "int8:stochastic": int8Blocks{stochastic: true}, "sign": signs{},
+		"sparse": named{},
 	}[spec]
 	switch {
 	case ok:

@@ -153,5 +153,5 @@ var shapes = []struct{ n, rowLen int }{
 
 // allSpecs are codecs that differ in arithmetic, one of each form at least.
 var allSpecs = []string{
-	"fp32", "bf16", "fp16", "int8", "int8:stochastic", "sign", "topk:0.01", "topk:0.3", "topk:1", "topk:0.01:fp32", "powersgd:1", "powersgd:4",
+	"fp32", "bf16", "fp16", "int8", "int8:stochastic", "sign", "topk:0.01", "topk:0.3", "topk:1", "topk:0.01:fp32", "powersgd:1", "powersgd:4", "sparse",
 }

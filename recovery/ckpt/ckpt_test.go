@@ -401,13 +401,19 @@ func TestWriterOfAnOldFenceIsRefused(t *testing.T) {
 }
 
 func TestSaveCanBeTriedAgainAfterAnError(t *testing.T) {
+	for _, fault := range []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS} {
+		t.Run(fault.Error(), func(t *testing.T) { checkSecondTry(t, fault) })
+	}
+}
+
+func checkSecondTry(t *testing.T, fault error) {
 	layout := smallLayout(t)
 	want := model(t, layout, kintsugi.RuleAdam, 2)
 	for n := 0; ; n++ {
 		mem := vfs.NewMem()
 		mustTrainer(t, mem, layout, kintsugi.RuleAdam, 1, 1, 1).mustSave(t, 10, model(t, layout, kintsugi.RuleAdam, 1))
 		first := 0 // operation of the save
-		inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault { return vfs.FailAt(first+n, syscall.ENOSPC)(op) })
+		inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault { return vfs.FailAt(first+n, fault)(op) })
 		tr, err := openTrainer(inj, layout, kintsugi.RuleAdam, 1, 1, 1)
 		if err == nil {
 			_, err = tr.save(20, want)
@@ -418,7 +424,7 @@ func TestSaveCanBeTriedAgainAfterAnError(t *testing.T) {
 			}
 			return
 		}
-		if err != nil && !errors.Is(err, syscall.ENOSPC) {
+		if err != nil && !errors.Is(err, fault) {
 			t.Fatalf("operation %d fails: the error is %v", n, err)
 		}
 		if tr == nil {

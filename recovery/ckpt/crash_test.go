@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
@@ -44,6 +45,7 @@ func storyModels(t *testing.T, layout *kintsugi.Layout) map[kintsugi.Step]*Flat 
 // A crash after any operation, on a disk that loses any part of what was not synced, leaves the old
 // checkpoint or the new one, whole; never an older one than the last that was published.
 func TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint(t *testing.T) {
+	t.Parallel()
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
 	seeds := 6
@@ -152,6 +154,7 @@ func goOnAfterCrash(disk vfs.FS, walk func(dir string) []string, layout *kintsug
 // A publisher that dies between link and sync leaves a manifest that is there, but not durable. Compact
 // must not take that for a reason to remove what is.
 func TestCompactDoesNotTrustAManifestThatIsNotDurable(t *testing.T) {
+	t.Parallel()
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
 	for n := 0; ; n++ {
@@ -179,5 +182,96 @@ func TestCompactDoesNotTrustAManifestThatIsNotDurable(t *testing.T) {
 		if err == nil {
 			return
 		}
+	}
+}
+
+// runningStory is a full checkpoint and then saves of parts alone, tidied up as they come. It calls saved when a save is durable.
+func runningStory(fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step]*Flat, saved func(kintsugi.Step, []kintsugi.ChunkID)) error {
+	tr, err := openTrainer(fsys, layout, kintsugi.RuleMomentum, 2, 1, 1)
+	if err != nil {
+		return err
+	}
+	if _, err := tr.save(10, models[10]); err != nil {
+		return err
+	}
+	for id := range layout.Chunks {
+		saved(10, []kintsugi.ChunkID{kintsugi.ChunkID(id)})
+	}
+	for step := kintsugi.Step(11); step <= 18; step++ {
+		w := tr.writers[step%2]
+		n := w.cfg.Range.Hi - w.cfg.Range.Lo
+		chunks := []kintsugi.ChunkID{w.cfg.Range.Lo + kintsugi.ChunkID(step/2)%n} // one after the other, and in the end each again
+		if _, err := w.Save(context.Background(), Snapshot{Step: step, Chunks: chunks, Load: models[step].Load}); err != nil {
+			return err
+		}
+		saved(step, chunks)
+		if _, err := Compact(fsys, testDir, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A crash after any operation of the running checkpoint leaves of each chunk the value that was saved last, or a newer one.
+func TestCrashAfterAnyOperationLeavesTheRunningCheckpoint(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	models := map[kintsugi.Step]*Flat{}
+	for step := kintsugi.Step(10); step <= 20; step++ {
+		models[step] = model(t, layout, kintsugi.RuleMomentum, uint64(step))
+	}
+	for n := 0; ; n += stride() {
+		mem := vfs.NewMem()
+		inj := vfs.NewInjector(mem, vfs.CrashAfter(n))
+		durable := make([]kintsugi.Step, len(layout.Chunks))
+		err := runningStory(inj, layout, models, func(step kintsugi.Step, chunks []kintsugi.ChunkID) {
+			for _, id := range chunks {
+				durable[id] = step
+			}
+		})
+		if err != nil && !errors.Is(err, vfs.ErrCrashed) {
+			t.Fatalf("operation %d: %v", n, err)
+		}
+		disk := mem.Crash(rand.New(rand.NewPCG(uint64(n), 3)))
+		s := stateOf(t, disk, layout, models)
+		s.atLeast(t, fmt.Sprintf("crash after operation %d", n), state{newest: min(10, durable[0]), running: durable})
+		if r := mustVerify(t, disk); len(r.Damage) > 0 {
+			t.Fatalf("crash after operation %d: %v", n, r.Damage)
+		}
+		if err == nil {
+			if n < 150 {
+				t.Fatalf("the story takes %d operations: the test tests too little", n)
+			}
+			return
+		}
+	}
+}
+
+// Clocks are not trusted: the newest checkpoint is that of the greatest step, whatever the time said.
+func TestAClockThatJumpsChangesNothing(t *testing.T) {
+	layout := smallLayout(t)
+	models := storyModels(t, layout)
+	fsys := vfs.NewMem()
+	tr := mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, 1)
+	for step, year := range map[kintsugi.Step]int{10: 2031, 20: 1970, 30: 2026} {
+		var files []string
+		for _, w := range mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, tr.fence).writers {
+			w.newest = nil // steps come in any order here
+			r, err := w.Save(context.Background(), Snapshot{Step: step, Load: models[step].Load})
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, r.File)
+		}
+		m := &RunManifest{Line: 1, Step: step, Fence: 1, Rule: kintsugi.RuleMomentum, Tensors: layout.Tensors, Created: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)}
+		if err := PublishRun(fsys, testDir, m, files); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Compact(fsys, testDir, 1); err != nil {
+		t.Fatal(err)
+	}
+	if s := stateOf(t, fsys, layout, models); s.newest != 30 {
+		t.Errorf("the newest checkpoint is of step %d", s.newest)
 	}
 }

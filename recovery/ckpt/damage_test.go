@@ -26,6 +26,7 @@ func twoSaves(t testing.TB) *vfs.Mem {
 }
 
 func TestVerifyNoticesEveryWrongByteAndNamesTheFile(t *testing.T) {
+	t.Parallel()
 	fsys := twoSaves(t)
 	if r := mustVerify(t, fsys); len(r.Damage) > 0 || len(r.Unpublished) > 0 || r.Files != len(fsys.Walk(testDir)) {
 		t.Fatalf("undamaged: %+v", r)

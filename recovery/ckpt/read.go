@@ -61,7 +61,16 @@ func (r *reader) readFile(ctx context.Context, list []located, bad func(located,
 		return nil
 	}
 	defer f.Close() // read only: nothing can be lost
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	windows := split(list)
+	if len(windows) == 1 {
+		w := windows[0]
+		w.fill(f, r.buffers[0])
+		r.buffers[0] = w.buffer
+		return r.window(f, w, bad)
+	}
 	next, stop := r.fetch(f, windows)
 	defer stop()
 	for range windows {
@@ -105,6 +114,13 @@ func (w *window) bytes() int {
 	return int(last.Offset + last.Bytes - w.list[0].Offset)
 }
 
+// fill reads a window into a buffer, which it makes larger where it must.
+func (w *window) fill(f vfs.File, buffer []byte) {
+	n := w.bytes()
+	w.buffer = slices.Grow(buffer[:0], n)[:n]
+	w.err = readFull(f, w.buffer, w.list[0].Offset)
+}
+
 // fetch reads windows while those before are verified. Each buffer goes back to r.free. The caller calls stop when it
 // wants no more.
 func (r *reader) fetch(f vfs.File, windows []window) (next <-chan window, stop func()) {
@@ -121,9 +137,7 @@ func (r *reader) fetch(f vfs.File, windows []window) (next <-chan window, stop f
 			case <-enough:
 				return
 			}
-			n := w.bytes()
-			w.buffer = slices.Grow(w.buffer[:0], n)[:n]
-			w.err = readFull(f, w.buffer, w.list[0].Offset)
+			w.fill(f, w.buffer)
 			r.buffers[i%len(r.buffers)] = w.buffer
 			select {
 			case read <- w:

@@ -88,6 +88,33 @@ func (l *Ledger) Observe(s Step) {
 	}
 }
 
+// Exposed books how far the shards of a run are from what is saved of them. Where they all were that far back, age steps ago, the
+// loss was known: so what it has fallen since, less what the gradient says of the way back, is the curvature of that way. It takes no
+// dots of gradients one step apart; where both are booked, both count.
+func (l *Ledger) Exposed(shards []kintsugi.Exposure) {
+	var all Perturbation
+	age := 0.0
+	for _, x := range shards {
+		if x.Chunks > 0 {
+			all.Dot -= x.Dot
+			all.Squared += x.Squared
+			age += x.Squared * float64(x.Age) / float64(x.Chunks)
+		}
+	}
+	if !(all.Squared > 0) || !finite(all.Squared) || !finite(all.Dot) {
+		return
+	}
+	slope, _, ok := l.loss.slope()
+	fallen := -slope * age / all.Squared
+	if !l.negative {
+		slope, _, ok = l.logLoss.slope()
+		fallen = math.Exp(l.logLoss.now(slope)) * math.Expm1(min(1, -slope*age/all.Squared)) // farther back no line reaches
+	}
+	if ok && finite(fallen) {
+		l.bend, l.way = l.bend*l.keep+2*(fallen-all.Dot), l.way*l.keep+all.Squared
+	}
+}
+
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // Decrease returns by how much the loss falls in a step. ok is false while it does not fall by more than the standard error
@@ -142,11 +169,16 @@ func (l *Ledger) Predict(p Perturbation) (steps float64, ok bool) {
 // lowest is the share of the loss below which no prediction says it would fall.
 const lowest = 1e-3
 
-// Failure books what a failure has cost, beside what Predict said of it.
-func (l *Ledger) Failure(predicted, measured float64) {
-	if finite(predicted) && finite(measured) {
+// Failure books what a failure has cost, beside what Predict said of it. deviation is the standard error of measured; 0: it is
+// exact. Of what is only known within more than was predicted hardly anything is believed.
+func (l *Ledger) Failure(predicted, measured, deviation float64) {
+	if finite(predicted) && finite(measured) && finite(deviation) {
 		l.failures++
 		l.predicted += predicted
+		if deviation > 0 {
+			trust := predicted * predicted / (predicted*predicted + deviation*deviation)
+			measured = predicted + trust*(measured-predicted)
+		}
 		l.measured += measured
 	}
 }

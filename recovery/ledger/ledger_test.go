@@ -138,14 +138,14 @@ func TestFailuresCalibrate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	for range 200 {
 		predicted := 1 + 10*rng.Float64()
-		l.Failure(predicted, 0.5*predicted+rng.NormFloat64())
+		l.Failure(predicted, 0.5*predicted+rng.NormFloat64(), 0)
 	}
-	l.Failure(math.Inf(1), 1) // is not booked
+	l.Failure(math.Inf(1), 1, 0) // is not booked
 	after, _ := l.Rework(Perturbation{Squared: 1})
 	if factor, n := l.Calibration(); n != 200 || math.Abs(factor-0.5) > 0.05 || math.Abs(after/before-factor) > 1e-12 {
 		t.Errorf("calibrated by %g after %d failures: %g before, %g after", factor, n, before, after)
 	}
-	l.Failure(1, -1e6)
+	l.Failure(1, -1e6, 0)
 	if factor, _ := l.Calibration(); factor != 0 {
 		t.Errorf("factor %g", factor)
 	}
@@ -253,5 +253,122 @@ func TestPaperBoundIsTheFormula(t *testing.T) {
 func TestNamesOfKinds(t *testing.T) {
 	if Dropped.String() != "dropped gradients" || kinds.String() != "Kind(4)" {
 		t.Errorf("%v, %v", Dropped, kinds)
+	}
+}
+
+// Losses that go back by some steps in the middle of a run are so many steps behind, whatever the curve, and the standard
+// error covers what noise does to that.
+func TestBehindIsHowFarALossGoesBack(t *testing.T) {
+	curves := map[string]func(step float64) float64{
+		"exponential":  func(s float64) float64 { return 2 * math.Exp(-s/80) },
+		"with a floor": func(s float64) float64 { return 0.3 + 2*math.Exp(-s/60) },
+		"a power":      func(s float64) float64 { return 3 / math.Sqrt(20+s) },
+		"negative":     func(s float64) float64 { return -s / 100 },
+	}
+	rng := rand.New(rand.NewPCG(3, 3))
+	for name, curve := range curves {
+		for _, back := range []float64{0, 1.5, 6, -2} {
+			within, trials := 0, 200
+			for trial := range trials {
+				noise := 0.02
+				if trial == 0 {
+					noise = 0
+				}
+				var before, after []float64
+				for s := range 100 {
+					at, list := float64(50+s), &before
+					if s >= 64 {
+						at, list = at-back, &after
+					}
+					*list = append(*list, curve(at)*(1+noise*rng.NormFloat64()))
+				}
+				steps, deviation, ok := Behind(before, after)
+				if !ok {
+					t.Fatalf("%s: the loss falls, and it is not seen", name)
+				}
+				if trial == 0 && math.Abs(steps-back) > 1 {
+					t.Errorf("%s: %g steps back are measured as %g ± %g", name, back, steps, deviation)
+				}
+				if math.Abs(steps-back) < 2*deviation {
+					within++
+				}
+			}
+			if within < trials*88/100 {
+				t.Errorf("%s, %g steps back: only %d of %d are within two standard errors", name, back, within, trials)
+			}
+		}
+	}
+	flat := make([]float64, 40)
+	for i := range flat {
+		flat[i] = 1 + 0.01*rng.NormFloat64()
+	}
+	if steps, _, ok := Behind(flat, flat); ok {
+		t.Errorf("a loss that does not fall is %g steps behind", steps)
+	}
+	if _, _, ok := Behind(flat[:5], flat); ok {
+		t.Error("five losses are enough")
+	}
+	flat[3] = math.NaN()
+	if _, _, ok := Behind(flat, flat); ok {
+		t.Error("a loss is no number, and it is measured")
+	}
+}
+
+func TestAMeasurementWithinMoreThanWasPredictedIsHardlyBelieved(t *testing.T) {
+	exact, vague := New(50), New(50)
+	exact.Failure(2, 20, 0)
+	vague.Failure(2, 20, 40)
+	if a, n := exact.Calibration(); a != 22.0/4 || n != 1 {
+		t.Errorf("an exact measurement calibrates by %g", a)
+	}
+	if a, n := vague.Calibration(); a < 1 || a > 1.1 || n != 1 {
+		t.Errorf("a vague one calibrates by %g", a)
+	}
+}
+
+// On a quadratic, of which parts were saved some steps ago, the curvature is seen from what the loss has fallen since, and losing a
+// part costs what it costs.
+func TestTheCurvatureOfTheWayBackIsSeenFromTheLoss(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	for range 20 {
+		q, l := newQuadratic(rng, 40), New(50)
+		var path [][]float64
+		const now, age = 90, 12
+		for at := range now {
+			path = append(path, append([]float64(nil), q.z...))
+			s := q.step(at, nil)
+			l.Observe(Step{Step: s.Step, Loss: s.Loss, SquaredNorm: s.SquaredNorm})
+		}
+		saved, before := path[now-1-age], path[now-1]
+		shards := make([]kintsugi.Exposure, 4)
+		for i, z := range before {
+			x := &shards[i/10]
+			x.Chunks, x.Age = 1, age
+			x.Dot += q.lambda[i] * z * (z - saved[i])
+			x.Squared += (z - saved[i]) * (z - saved[i])
+		}
+		for range 30 {
+			l.Exposed(shards)
+		}
+		sum := 0.0
+		for s, x := range shards {
+			y := append([]float64(nil), before...)
+			copy(y[10*s:10*s+10], saved[10*s:10*s+10])
+			decrease, _ := l.Decrease()
+			want := (q.loss(y) - q.loss(before)) / decrease
+			got, ok := l.Predict(Perturbation{Dot: -x.Dot, Squared: x.Squared})
+			if !ok || math.Abs(got-want) > 0.35*want+0.3 {
+				t.Errorf("losing shard %d is predicted to cost %.2f steps (%v), want %.2f", s, got, ok, want)
+			}
+			sum += got
+		}
+		if math.Abs(sum-age) > 0.35*age {
+			t.Errorf("losing all of them costs %.2f steps, they go back %d", sum, age)
+		}
+	}
+	l := New(50)
+	l.Exposed([]kintsugi.Exposure{{}, {Chunks: 1, Squared: math.Inf(1), Dot: 1}})
+	if l.Curvature() != 0 {
+		t.Error("nothing is known, and there is a curvature")
 	}
 }

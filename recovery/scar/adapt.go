@@ -24,6 +24,7 @@ type Conditions struct {
 
 	Bytes        int64   // of the model when it is saved
 	BytesPerStep float64 // that the store takes within a step; 0: unknown
+	StepsPerSave float64 // that a save lasts, however few its bytes
 }
 
 // Adapt returns the period C and the fraction r that cost least. With saves every I = r·C steps, a step of training costs
@@ -31,8 +32,8 @@ type Conditions struct {
 //	ModelCost/C + SaveCost/I + (ReworkPerAge/FailureEvery)·((1 − Uneven)·C + Uneven·I)
 //
 // more than a step, which is least where the parts in C are equal, and those in I; with a full restore and full
-// saves this is Young's formula. The period is not shorter than the store needs for the bytes, nor longer than
-// longest. why says in words what decided.
+// saves this is Young's formula. Saves are at least twice as far apart as one lasts that has no bytes, the period is not shorter than the
+// store needs for the bytes besides, nor longer than longest. why says in words what decided.
 func Adapt(c Conditions, longest kintsugi.Step) (period kintsugi.Step, fraction float64, why string) {
 	perStep := c.ReworkPerAge / c.FailureEvery // what a step of age costs in each step
 	length, interval := math.Sqrt(c.ModelCost/(perStep*(1-c.Uneven))), math.Sqrt(c.SaveCost/(perStep*c.Uneven))
@@ -41,14 +42,18 @@ func Adapt(c Conditions, longest kintsugi.Step) (period kintsugi.Step, fraction 
 		interval = length
 	}
 	why = "saving costs as much as failures"
-	if floor := float64(c.Bytes) / c.BytesPerStep; c.BytesPerStep > 0 && length < floor {
+	interval = max(1, interval, 2*c.StepsPerSave)
+	if floor := float64(c.Bytes) / c.BytesPerStep * interval / (interval - c.StepsPerSave); c.BytesPerStep > 0 && length < floor {
 		length, why = floor, "the store takes no more bytes"
+	}
+	if length < interval {
+		length, why = interval, "saves last"
 	}
 	if !(length < float64(longest)) {
 		length, why = float64(longest), "failures are too rare to save more often"
 	}
 	period = kintsugi.Step(max(1, math.Ceil(length)))
-	fraction = min(1, max(1, interval)/float64(period))
+	fraction = min(1, interval/float64(period))
 	if !(fraction > 0) {
 		fraction = 1
 	}

@@ -247,7 +247,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 	if rate := &o.commit.Optimizer.LearningRate; part != 1 {
 		*rate = float32(float64(*rate) * part)
 	}
-	if c.save.step == nil && c.running.due(step) {
+	if c.save.step == nil && c.running.due(step) || c.running.overlooked(step) {
 		o.commit.Want |= kintsugi.WantSaved
 	}
 	c.open = o
@@ -311,6 +311,7 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 		}
 		e.Pushed += s.Pushed
 		e.Pulled += s.Pulled
+		e.Saving = max(e.Saving, s.Saving)
 	}
 	e.Pushed, c.pushed = e.Pushed-c.pushed, e.Pushed
 	e.Pulled, c.pulled = e.Pulled-c.pulled, e.Pulled

@@ -39,6 +39,7 @@ type running struct {
 	flight  []*part            // by shard; nil: no save of it is under way
 	pause   kintsugi.Step      // after the newest failure: how many steps it lets go by
 	resume  kintsugi.Step      // the first step of the next plan
+	seen    kintsugi.Step      // whose distances were measured last
 }
 
 // part is what a plan saves of a shard.
@@ -60,7 +61,7 @@ func (r *running) begin(step kintsugi.Step, taken []*kintsugi.Taken) {
 	if r == nil {
 		return
 	}
-	r.first = []kintsugi.ChunkID{0}
+	r.first, r.seen = []kintsugi.ChunkID{0}, step
 	var saved []kintsugi.Step
 	for _, t := range taken {
 		saved = append(saved, t.Saved...)
@@ -73,6 +74,15 @@ func (r *running) begin(step kintsugi.Step, taken []*kintsugi.Taken) {
 func (r *running) due(step kintsugi.Step) bool {
 	busy := func(p *part) bool { return p != nil }
 	return r != nil && r.first != nil && step >= r.resume && !slices.ContainsFunc(r.flight, busy) && r.planner.Due(step)
+}
+
+// lookEvery is how many steps go by at most before it is measured what a loss would take back: while a slow store takes its
+// time, nothing is planned.
+const lookEvery = 16
+
+// overlooked reports whether it was not measured for long.
+func (r *running) overlooked(step kintsugi.Step) bool {
+	return r != nil && r.first != nil && step >= r.seen+lookEvery
 }
 
 // maxPause bounds how many steps go by after a failure before saves are tried again: a store that is away for hours must not
@@ -138,13 +148,14 @@ func (c *Conductor) plan(o *open, rel kintsugi.Released) []kintsugi.RunEvent {
 		c.toAllShards(rel)
 		return nil
 	}
+	r.seen = rel.Step
 	distances, exposure := r.measure(o)
 	if len(distances) != int(r.first[c.cfg.Shards]) { // a shard that has no running checkpoint
 		c.toAllShards(rel)
 		return nil
 	}
 	var chosen []kintsugi.ChunkID
-	if r.due(rel.Step) && !rel.Save {
+	if r.due(rel.Step) && c.save.step == nil {
 		chosen = r.planner.Plan(rel.Step, distances)
 		slices.Sort(chosen)
 	}

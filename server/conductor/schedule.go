@@ -62,7 +62,8 @@ func (s Schedule) rate(step kintsugi.Step) float64 {
 	}
 }
 
-// ParseRule returns the rule with the given name. An unknown name is a usage error.
+// ParseRule returns the rule with the given name; add and assign are those of models that make their own steps. An unknown name is a
+// usage error.
 func ParseRule(name string) (kintsugi.Rule, error) {
 	for rule, n := range ruleNames {
 		if n == name {
@@ -75,6 +76,7 @@ func ParseRule(name string) (kintsugi.Rule, error) {
 var ruleNames = map[kintsugi.Rule]string{
 	kintsugi.RuleSGD: "sgd", kintsugi.RuleMomentum: "momentum", kintsugi.RuleNesterov: "nesterov",
 	kintsugi.RuleAdam: "adam", kintsugi.RuleAdamW: "adamw", kintsugi.RuleAdagrad: "adagrad",
+	kintsugi.RuleAdd: "add", kintsugi.RuleAssign: "assign",
 }
 
 // At returns the optimizer of a step, from 1, with every scalar rounded to float32 once.

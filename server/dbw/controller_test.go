@@ -134,6 +134,21 @@ func TestARateInProportionAsksForMoreGradients(t *testing.T) {
 	}
 }
 
+// Near the edge of stability noise is blown up, and a smaller rate gains more per second. Far from it, none does.
+func TestTheJointChoiceLowersARateThatIsTooLarge(t *testing.T) {
+	for rate, lowered := range map[float32]bool{0.05: false, 0.62: true} {
+		w := newWorld(9, 8, 20)
+		w.rule.LearningRate = rate
+		for i := range w.sigma {
+			w.lambda[i], w.sigma[i] = 3, 3
+		}
+		w.run(controller(t, "dbw:joint", w.busy), 60)
+		if got := w.last.Rate < 1; got != lowered {
+			t.Errorf("learning rate %v at a curvature of 3: %v of it is chosen", rate, w.last.Rate)
+		}
+	}
+}
+
 func middle(x []int) int {
 	x = slices.Sorted(slices.Values(x))
 	return x[len(x)/2]

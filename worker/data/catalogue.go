@@ -13,9 +13,21 @@ type Info struct {
 	Description string
 	Bytes       int64  // to download; 0 if there is nothing to download
 	Licence     string // of the data, as commonly stated
-	Text        bool   // sequences of characters; else images
+	Kind        Kind   // of its examples
 	Builtin     bool   // generated, so that it needs neither a folder nor a network
 }
+
+// Kind is what the examples of a set are.
+type Kind uint8
+
+// The kinds.
+const (
+	KindImages    Kind = iota
+	KindText           // windows of characters
+	KindVectors        // labelled, of one length
+	KindRatings        // entries of a matrix
+	KindDocuments      // bags of words
+)
 
 // List returns the data sets that [Open] knows, those that need no files first.
 func List() []Info {
@@ -34,8 +46,9 @@ func List() []Info {
 type source struct {
 	info   Info
 	folder string // in the data directory, where Fetch puts it
-	url    string // the files are at url + name
-	files  []file
+	url    string // the files are at url + name; "" where nobody publishes these files
+	files  []file // all that are checked; the first ones are read
+	halves bool   // ratings: the first two files are what is trained on and what is tested on, not one file for both
 
 	// images reads the set from a data directory; nil: four IDX files, or a text. archive is the name of the one file that
 	// it reads first, if it does.
@@ -66,7 +79,34 @@ var sources = []source{
 			Name:        "text",
 			Description: "1,000,000 characters of generated sentences, 28 different",
 			Licence:     "none needed",
-			Text:        true,
+			Kind:        KindText,
+			Builtin:     true,
+		},
+	},
+	{
+		info: Info{
+			Name:        "cover",
+			Description: "12,000 + 3,000 generated vectors of 54 features, 7 classes",
+			Licence:     "none needed",
+			Kind:        KindVectors,
+			Builtin:     true,
+		},
+	},
+	{
+		info: Info{
+			Name:        "ratings",
+			Description: "40,000 generated ratings of 500 items by 800 users, a fifth of them to test on",
+			Licence:     "none needed",
+			Kind:        KindRatings,
+			Builtin:     true,
+		},
+	},
+	{
+		info: Info{
+			Name:        "topics",
+			Description: "1,000 + 200 generated documents of 80 words each, 800 different",
+			Licence:     "none needed",
+			Kind:        KindDocuments,
 			Builtin:     true,
 		},
 	},
@@ -127,12 +167,80 @@ var sources = []source{
 			Name:        "shakespeare",
 			Description: "1,115,394 characters of Shakespeare's plays, 65 different (tiny-shakespeare)",
 			Licence:     "public domain",
-			Text:        true,
+			Kind:        KindText,
 		},
 		folder: "tinyshakespeare",
 		url:    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",
 		files: []file{
 			{"input.txt", 1115394, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
+		},
+	},
+	{
+		info: Info{
+			Name:        "covtype",
+			Description: "500 + 50 vectors of 54 features, 7 classes: a small sample of Forest CoverType",
+			Licence:     "CC BY 4.0",
+			Kind:        KindVectors,
+		},
+		folder: "covtype-small",
+		url:    "https://raw.githubusercontent.com/sailing-pmls/bosen/master/app/mlr/datasets/",
+		files: []file{
+			{"covtype.scale.train.small", 63059, "e24bab00c06a32164367c5b2edadd58508ea220dcd3476eb2a99fbbe30fabd57"},
+			{"covtype.scale.test.small", 6296, "9116a7a7e23aa23bda7a7686a2d3d1b66e9af655fdd24d7928e172d391d43df5"},
+		},
+	},
+	{
+		info: Info{
+			Name:        "movielens",
+			Description: "80,000 + 20,000 ratings of 1,682 films by 943 users (MovieLens 100K, split u1)",
+			Licence:     "research, not to be passed on (GroupLens)",
+			Kind:        KindRatings,
+		},
+		folder: "movielens-100k",
+		url:    "https://files.grouplens.org/datasets/movielens/ml-100k/",
+		files: []file{
+			{"u1.base", 1586544, "ce253ec86c448b44fb3ba9a30d12dcfc2e9210cbde71efada3730c22e9ac212a"},
+			{"u1.test", 392629, "18c6014a4b2c7324f250a63f8904a7b16b2b19f911129e346141507b0cbac950"},
+			{"u.data", 1979173, "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490"},
+		},
+		halves: true,
+	},
+	{
+		info: Info{
+			Name:        "jester",
+			Description: "363,209 ratings of 100 jokes by 5,000 users, a fifth of them to test on (a sample of Jester 1)",
+			Licence:     "research, with the citation (Goldberg et al. 2001)",
+			Kind:        KindRatings,
+		},
+		folder: "jester-5k",
+		files:  []file{{"jester5k-ratings.csv.gz", 1379411, "ea256b0fd82c9dfbec6cf2071eb03c71adbe56b99fed7a75393ad0928047a2c8"}},
+	},
+	{
+		info: Info{
+			Name:        "20news",
+			Description: "11,314 + 7,532 posts of 20 newsgroups as bags of 13,644 words (20 Newsgroups, by date)",
+			Licence:     "none stated",
+			Kind:        KindDocuments,
+		},
+		folder: "20news-bydate",
+		files: []file{
+			{"20news.train.ldac.gz", 2238367, "f64303fd052dccac3bace88075bcf9167f482ce05ab4d19bef6b9d61c43541a9"},
+			{"20news.test.ldac.gz", 1331667, "8d062950e26d13144ada115e580ca1ae2a8647d0f0827e4250df39051b4f4a7b"},
+			{"20news.vocab.gz", 38868, "a334edbb0f0153589a5e362c2f8b627277c970076f93ca544b9ba337a5d0ef93"},
+		},
+	},
+	{
+		info: Info{
+			Name:        "reuters",
+			Description: "9,603 + 3,299 stories as bags of 8,294 words (Reuters-21578, ModApte split)",
+			Licence:     "research",
+			Kind:        KindDocuments,
+		},
+		folder: "reuters-21578",
+		files: []file{
+			{"reuters.train.ldac.gz", 1030326, "185b1b865b0e06b071b9652391701a0cccdd445e5fd758bc847c31eaf0df157c"},
+			{"reuters.test.ldac.gz", 320168, "4d19e760bad3e59c2fd9bb3ad6518aeb2e5b905d5e0c37c7cc1270f56c03450f"},
+			{"reuters.vocab.gz", 24560, "d4abdd11327fe2b553540fceed09d4ae377ba93ed30e062decb727baa64d2c39"},
 		},
 	},
 	{

@@ -43,6 +43,10 @@ func Fetch(ctx context.Context, name, dir string, options Options) error {
 	if err != nil {
 		return err
 	}
+	if s.url == "" && options.BaseURL == "" {
+		return fmt.Errorf("%w: nobody publishes data set %q in this form; where you have the files at an address, pass --base-url",
+			kintsugi.ErrUsage, name)
+	}
 	if dir == "" {
 		return fmt.Errorf("%w: fetch needs a folder to put data set %q in: pass --data-dir or set KINTSUGI_DATA",
 			kintsugi.ErrUsage, name)

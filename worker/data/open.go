@@ -15,8 +15,10 @@ import (
 
 // Open returns a data set by its name: one of those that [List] describes.
 //
-//	digits, text    generated; dir is not used
-//	shakespeare     the file as published, in dir or in the folder that Fetch made in dir
+//	digits, text, cover, ratings, topics
+//	                generated; dir is not used
+//	shakespeare, covtype, movielens, jester, 20news, reuters
+//	                the files that List describes, in dir or in the set's own folder in dir, where Fetch puts them
 //	mnist, fashion  the four files as published, compressed or not, in dir or in the folder that Fetch made in dir
 //	cifar10         the archive as published, or the *.bin files in it, compressed or not, in dir or in its folder cifar10
 //	cifar10-jpeg    cifar10-jpeg.tar.gz in dir or in its folder cifar10: JPEG files that are named train/CLASS/NUMBER.jpg
@@ -40,16 +42,21 @@ func Open(name, dir string) (*Set, error) {
 
 func (s *source) open(dir string) (*Set, error) {
 	switch {
-	case s.info.Builtin && s.info.Text:
-		text, _ := generateText(TextSeed, TextBytes)
-		return newTextSet(s.info.Name, text)
 	case s.info.Builtin:
-		return Digits(DigitsSeed, DigitsTrain, DigitsTest).Set(), nil
+		return s.generate()
 	case dir == "":
 		return nil, fmt.Errorf("%w: it is read from a folder, and none is set: pass --data-dir or set KINTSUGI_DATA%s",
 			kintsugi.ErrUsage, s.advice(""))
-	case s.info.Text:
+	}
+	switch s.info.Kind {
+	case KindText:
 		return s.openText(dir)
+	case KindVectors:
+		return s.openVectors(dir)
+	case KindRatings:
+		return s.openRatings(dir)
+	case KindDocuments:
+		return s.openDocuments(dir)
 	}
 	read := s.images
 	if read == nil {
@@ -71,6 +78,22 @@ func (s *source) place(dir string) (place string, names []string, err error) {
 	place = filepath.Join(dir, s.folder)
 	names, err = list(place)
 	return place, names, err
+}
+
+// generate makes a set that needs no files.
+func (s *source) generate() (*Set, error) {
+	switch s.info.Kind {
+	case KindText:
+		text, _ := generateText(TextSeed, TextBytes)
+		return newTextSet(s.info.Name, text)
+	case KindVectors:
+		return generateCover(), nil
+	case KindRatings:
+		return generateRatings(), nil
+	case KindDocuments:
+		return generateTopics(), nil
+	}
+	return Digits(DigitsSeed, DigitsTrain, DigitsTest).Set(), nil
 }
 
 func openIDX(s *source, dir string) (*ImageSet, error) {
@@ -95,8 +118,11 @@ func openIDX(s *source, dir string) (*ImageSet, error) {
 
 // advice says how to come by the files. It ends a sentence.
 func (s *source) advice(dir string) string {
-	if len(s.files) == 0 {
+	switch {
+	case len(s.files) == 0:
 		return ""
+	case s.url == "":
+		return "; nobody publishes it in this form: docs/models.md says what the files hold"
 	}
 	command := "kintsugi data fetch " + s.info.Name
 	if dir != "" {

@@ -104,7 +104,7 @@ func TestOpenSaysWhatToDo(t *testing.T) {
 		set, dir string
 		want     []string
 	}{
-		{"minst", empty, []string{`"minst"`, "digits, text, mnist, fashion, cifar10, cifar10-jpeg, shakespeare, idx"}},
+		{"minst", empty, []string{`"minst"`, "digits, text, cover, ratings, topics, mnist, fashion, cifar10, cifar10-jpeg, shakespeare, covtype, movielens, jester, 20news, reuters, idx"}},
 		{"mnist", "", []string{"--data-dir", "KINTSUGI_DATA", "kintsugi data fetch mnist"}},
 		{"idx", "", []string{"--data-dir", "KINTSUGI_DATA"}},
 		{"mnist", filepath.Join(empty, "none"), []string{filepath.Join(empty, "none") + " does not exist"}},
@@ -148,7 +148,7 @@ func TestListDescribesEachSetThatOpens(t *testing.T) {
 			t.Errorf("opening %q without a folder: %v, although builtin is %v", info.Name, err, info.Builtin)
 		}
 	}
-	if len(names) != 8 || names["mnist"].Bytes != 11594722 || names["fashion"].Bytes != 30878645 {
+	if len(names) != 16 || names["mnist"].Bytes != 11594722 || names["fashion"].Bytes != 30878645 {
 		t.Errorf("the list is %+v", names)
 	}
 }

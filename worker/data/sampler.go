@@ -33,6 +33,8 @@ const (
 	forGradient
 	forDigits
 	forText
+	forSplit
+	forPlanted
 )
 
 // Indices writes the examples of one gradient over dst, growing it if its capacity is short, and returns

@@ -17,13 +17,17 @@ type Examples interface {
 	Fill(x []float32, y []int32, indices []int)
 }
 
-// Set is a named data set of one kind of examples: images with one label each, or windows of a text.
+// Set is a named data set of one kind of examples: images or vectors with one label each, windows of a text, ratings, or
+// documents.
 type Set struct {
 	Name  string
-	Train Examples
+	Train Examples // of ratings *Ratings; nil for documents
 	Test  Examples
 
 	Shape    [3]int // of an example: channels, height, width; a text has one channel and height 1
 	Classes  int    // labels are below; the tokens of a text as well
 	Sequence bool   // a text: each value of an example is a token and has a label
+
+	Users, Items int     // ratings: the sides of the matrix; 0 for other sets
+	Corpus       *Corpus // documents; nil for other sets
 }

@@ -3,10 +3,6 @@ package data
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
-
-	"github.com/kintsugi-ml/kintsugi"
 )
 
 // Text is a list of windows of a text: characters, each labelled with the one that follows. A character is
@@ -87,24 +83,19 @@ func newTextSet(name string, text []byte) (*Set, error) {
 	}, nil
 }
 
-// openText reads the one file of a text set from dir, or from the set's own folder in dir.
+// openText reads the one file of a text set.
 func (s *source) openText(dir string) (*Set, error) {
-	file := s.files[0].name
-	place, names, err := s.place(dir)
+	paths, err := s.within(dir, s.files[0].name)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(names, file) {
-		return nil, fmt.Errorf("%w: %s: there is no %s%s", kintsugi.ErrUsage, place, file, s.advice(dir))
-	}
-	path := filepath.Join(place, file)
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(paths[0])
 	if err != nil {
 		return nil, fmt.Errorf("open data file: %w", err)
 	}
 	set, err := newTextSet(s.info.Name, text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", paths[0], err)
 	}
 	return set, nil
 }

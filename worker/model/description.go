@@ -8,11 +8,15 @@ import (
 
 // Input says what a model is trained on: images, each of one of Classes classes; or, if Sequence is set,
 // sequences of Width tokens below Classes, each position of which is labelled with the token that follows.
-// A sequence has one channel and height 1.
+// A sequence has one channel and height 1. Models without layers are trained on ratings of Items by Users, or on
+// documents of Tokens out of Words; all else is 0 then.
 type Input struct {
 	Channels, Height, Width int
 	Classes                 int
 	Sequence                bool
+
+	Users, Items  int
+	Words, Tokens int
 }
 
 // Features returns the number of values of one example.
@@ -28,8 +32,13 @@ func (in Input) Labels() int {
 
 // kind names the examples.
 func (in Input) kind() string {
-	if in.Sequence {
+	switch {
+	case in.Sequence:
 		return "sequences"
+	case in.Users > 0:
+		return "ratings"
+	case in.Words > 0:
+		return "documents"
 	}
 	return "images"
 }
@@ -91,6 +100,7 @@ type Defaults struct {
 	LearningRate float32
 	Momentum     float32
 	Optimizer    string // by its name; "" means momentum, or sgd where Momentum is 0
+	Codec        string // how gradients travel; "" means fp32
 }
 
 // Description says what a model is, apart from what executes it. It is immutable and safe for
@@ -104,6 +114,10 @@ type Description struct {
 
 	// Quadratic is set for "qp", which has no layers and no data.
 	Quadratic *Quadratic
+
+	// Factors is set for "mf", Topics for "lda", which have no layers either.
+	Factors *Factors
+	Topics  *Topics
 
 	tensors []kintsugi.Tensor
 	initial []interval // by tensor

@@ -18,8 +18,13 @@ import (
 // Memory grows with batch: about three times the results of all layers. Evaluations have a graph of their
 // own, built by the first.
 func New(d *Description, batch int) (Model, error) {
-	if d.Quadratic != nil {
+	switch {
+	case d.Quadratic != nil:
 		return newQuadratic(d), nil
+	case d.Factors != nil:
+		return &factors{d: d, f: *d.Factors}, nil
+	case len(d.Layers) == 0:
+		return nil, fmt.Errorf("%w: model %s has no gradient to compute; package rows makes its steps", kintsugi.ErrUsage, d.Name)
 	}
 	if batch < 1 {
 		batch = d.Defaults.Batch

@@ -86,8 +86,15 @@ func (d *Description) Init(seed uint64, params []float32) error {
 	if err := d.checkVectors(params, nil); err != nil {
 		return fmt.Errorf("initialise: %w", err)
 	}
-	if d.Quadratic != nil {
+	switch {
+	case d.Quadratic != nil:
 		d.Quadratic.init(seed, params)
+		return nil
+	case d.Factors != nil:
+		d.Factors.init(seed, params)
+		return nil
+	case d.Topics != nil:
+		clear(params)
 		return nil
 	}
 	for i, t := range d.tensors {

@@ -68,11 +68,17 @@ func Names() []string {
 	for _, b := range builtins {
 		names = append(names, b.name)
 	}
-	return append(names, "qp")
+	return append(names, "mf", "mf:als", "lda", "qp")
 }
 
 // ForSequences reports whether a built-in model takes sequences, and not images.
 func ForSequences(name string) bool { return name == "charlm" }
+
+// ForRatings reports whether a built-in model takes ratings, with whatever options.
+func ForRatings(name string) bool { return name == "mf" || strings.HasPrefix(name, "mf:") }
+
+// ForDocuments reports whether a built-in model takes documents, with whatever options.
+func ForDocuments(name string) bool { return name == "lda" || strings.HasPrefix(name, "lda:") }
 
 // wrongInput says what a model takes and what it was given.
 func wrongInput(name string, in Input) error {
@@ -81,6 +87,12 @@ func wrongInput(name string, in Input) error {
 		if ForSequences(b.name) == in.Sequence {
 			fit = append(fit, b.name)
 		}
+	}
+	switch {
+	case in.Users > 0:
+		fit = []string{"mf", "mf:als"}
+	case in.Words > 0:
+		fit = []string{"lda"}
 	}
 	return fmt.Errorf("%w: model %s is not for %s; those that are: %s", kintsugi.ErrUsage, name, in.kind(), strings.Join(fit, ", "))
 }
@@ -93,24 +105,40 @@ func wrongInput(name string, in Input) error {
 //	cnn              two 3×3 convolutions, 512 hidden units, dropout
 //	cnn:relu-logits  the same with a ReLU on the logits
 //	charlm           a transformer that predicts the next character: 2 blocks of 128 values, 4 heads
+//	mf               factors of a matrix of ratings, by gradients; options such as mf:rank=8,decay=0.05
+//	mf:als           the same by alternating least squares; options such as mf:als,rank=8,decay=0.1
+//	lda              topics of documents by Gibbs sampling; options such as lda:topics=20,alpha=0.1,beta=0.01
 //	qp               a quadratic; takes no data, and options such as qp:dimension=1000,condition=100
 //
 // An unknown name, a wrong option or an image that is too small is a kintsugi.ErrUsage.
 func Lookup(name string, in Input) (*Description, error) {
 	for _, b := range builtins {
 		if b.name == name {
-			if in.Sequence != ForSequences(name) {
+			if in.Sequence != ForSequences(name) || in.Users > 0 || in.Words > 0 {
 				return nil, wrongInput(name, in)
 			}
 			return Describe(name, in, b.defaults, b.layers(in.Classes)...)
 		}
 	}
-	if name == "qp" || strings.HasPrefix(name, "qp:") {
-		q, err := parseQuadratic(strings.TrimPrefix(strings.TrimPrefix(name, "qp"), ":"))
-		if err != nil {
-			return nil, fmt.Errorf("%w: model %s: %w", kintsugi.ErrUsage, name, err)
-		}
-		return q.Describe()
+	base, options, _ := strings.Cut(name, ":")
+	switch {
+	case ForRatings(name) && in.Users == 0 || ForDocuments(name) && in.Words == 0:
+		return nil, wrongInput(name, in)
+	case ForRatings(name):
+		return described[Factors](base, in, options, parseFactors)
+	case ForDocuments(name):
+		return described[Topics](base, in, options, parseTopics)
+	case base == "qp":
+		return described[Quadratic](base, in, options, func(_ Input, text string) (Quadratic, error) { return parseQuadratic(text) })
 	}
 	return nil, fmt.Errorf("%w: no model is called %q; know %s", kintsugi.ErrUsage, name, strings.Join(Names(), ", "))
+}
+
+// described returns the description of a model that has options instead of layers.
+func described[M interface{ Describe() (*Description, error) }](name string, in Input, options string, parse func(Input, string) (M, error)) (*Description, error) {
+	m, err := parse(in, options)
+	if err != nil {
+		return nil, fmt.Errorf("%w: model %s: %w", kintsugi.ErrUsage, name, err)
+	}
+	return m.Describe()
 }

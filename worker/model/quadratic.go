@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
@@ -48,31 +47,8 @@ func (q Quadratic) Describe() (*Description, error) {
 // parseQuadratic reads options such as "dimension=1000,condition=100,reflections=2,noise=0.1,seed=7".
 func parseQuadratic(options string) (Quadratic, error) {
 	q := Quadratic{Dimension: 1000, Condition: 100}
-	if options == "" {
-		return q, nil
-	}
-	for option := range strings.SplitSeq(options, ",") {
-		key, value, _ := strings.Cut(option, "=")
-		var err error
-		switch key {
-		case "dimension":
-			q.Dimension, err = strconv.Atoi(value)
-		case "condition":
-			q.Condition, err = strconv.ParseFloat(value, 64)
-		case "reflections":
-			q.Reflections, err = strconv.Atoi(value)
-		case "noise":
-			q.Noise, err = strconv.ParseFloat(value, 64)
-		case "seed":
-			q.Seed, err = strconv.ParseUint(value, 10, 64)
-		default:
-			return q, fmt.Errorf("no option is called %q; know dimension, condition, reflections, noise, seed", key)
-		}
-		if err != nil {
-			return q, fmt.Errorf("option %q: %w", option, err)
-		}
-	}
-	return q, nil
+	return q, eachOption(options, option{"dimension", &q.Dimension}, option{"condition", &q.Condition},
+		option{"reflections", &q.Reflections}, option{"noise", &q.Noise}, option{"seed", &q.Seed})
 }
 
 // Eigenvalues returns those of A, ascending.

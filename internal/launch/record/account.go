@@ -34,6 +34,11 @@ type FailureCost struct {
 	PartialChunks int     `json:"partial_chunks"`
 	PartialAge    float64 `json:"partial_age_steps"`
 	PartialRework Number  `json:"partial_rework_steps"`
+
+	// MeasuredRework is by how many steps the losses after a partial recovery lag behind those before, MeasuredError its
+	// standard error. Null: not measured.
+	MeasuredRework Number `json:"measured_rework_steps"`
+	MeasuredError  Number `json:"measured_rework_error"`
 }
 
 // Restore is a full restore: a new line began at a step before the newest released one, or at it.
@@ -150,6 +155,13 @@ func (a *Account) Add(e Event) []*Recovery {
 		a.testLoss, a.accuracy, a.evaluated = e.Loss, e.Accuracy, true
 	case *Partial:
 		a.partial(e)
+	case *Rework:
+		for i, c := range slices.Backward(a.costs) {
+			if c.Part == e.Part && c.PartialChunks > 0 {
+				a.costs[i].MeasuredRework, a.costs[i].MeasuredError = e.Measured, e.Deviation
+				break
+			}
+		}
 	}
 	return nil
 }
@@ -162,7 +174,7 @@ func (a *Account) failure(e *Failure) {
 		a.out, a.outageFrom = true, e.Seconds
 	}
 	a.costs = append(a.costs, FailureCost{Part: e.Part, Cause: e.Cause, Injected: e.Injected, Seconds: e.Seconds, Step: e.Step,
-		RecoverySeconds: Unknown(), CaughtUpSeconds: Unknown(), PartialRework: Unknown()})
+		RecoverySeconds: Unknown(), CaughtUpSeconds: Unknown(), PartialRework: Unknown(), MeasuredRework: Unknown(), MeasuredError: Unknown()})
 	a.seen = append(a.seen, max(e.Seconds, e.SeenSeconds))
 	if a.residuals > 0 && strings.HasPrefix(e.Part, "worker/") {
 		a.total.ResidualsLost++

@@ -40,9 +40,10 @@ func TestAPartialRestoreTakesNoStepBack(t *testing.T) {
 			&Partial{At: At{11.5}, Part: "server/1", Line: 2, AdoptedStep: 10, Chunks: 3, OldestStep: 6, MeanAge: 2},
 		},
 		steps(2, 11, 14, 12), // step 11 at 12 s
+		[]Event{&Rework{At: At{16}, Part: "server/1", Step: 10, Predicted: 2, Measured: 3, Deviation: 1}},
 	).Summary()
 	want := FailureCost{Part: "server/1", Cause: "killed by a fault", Injected: true, Seconds: 10.2, Step: 10,
-		RecoverySeconds: 1.8, CaughtUpSeconds: 1.8, PartialChunks: 3, PartialAge: 2}
+		RecoverySeconds: 1.8, CaughtUpSeconds: 1.8, PartialChunks: 3, PartialAge: 2, MeasuredRework: 3, MeasuredError: 1}
 	got := s.Failures[0]
 	if got.PartialRework = 0; len(s.Failures) != 1 || got != want {
 		t.Errorf("got  %+v\nwant %+v", s.Failures, want)
@@ -86,10 +87,10 @@ func TestAFullRestoreCostsItsOutageAndItsRework(t *testing.T) {
 	want := FailureCost{Part: "server/0", Cause: "killed by a fault", Injected: true, Seconds: 10.5, Step: 10,
 		RecoverySeconds: 4.5, LostSteps: 4, RestoredStep: 6, CaughtUpSeconds: 7.5}
 	got := s.Failures[0]
-	if got.PartialRework.Known() {
-		t.Errorf("partial rework %v, want none", got.PartialRework)
+	if got.PartialRework.Known() || got.MeasuredRework.Known() || got.MeasuredError.Known() {
+		t.Errorf("partial rework %v, measured %v ± %v, want none", got.PartialRework, got.MeasuredRework, got.MeasuredError)
 	}
-	got.PartialRework = 0
+	got.PartialRework, got.MeasuredRework, got.MeasuredError = 0, 0, 0
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

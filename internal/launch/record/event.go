@@ -82,23 +82,24 @@ type Header struct {
 // Step (kind "step") is a released step.
 type Step struct {
 	At
-	Line         uint64   `json:"line"`
-	Step         uint64   `json:"step"`
-	Loss         Number   `json:"loss"`    // mean of the counted gradients' losses, weighted by examples
-	Counted      []uint32 `json:"counted"` // slots, one per counted gradient, ascending
-	Workers      uint32   `json:"workers"` // members
-	Quota        uint32   `json:"quota"`
-	Reason       string   `json:"reason,omitempty"`         // of the quota, when it changed
-	Staleness    uint32   `json:"staleness_steps"`          // greatest among the counted
-	Stalenesses  []uint32 `json:"staleness_each,omitempty"` // of each counted gradient; none: all are fresh
-	Late         uint32   `json:"late_gradients"`           // refused since the step before
-	Examples     uint32   `json:"examples"`
-	Norm         Number   `json:"gradient_norm"`
-	WaitSeconds  float64  `json:"wait_seconds"`  // from the release before to the commit
-	ApplySeconds float64  `json:"apply_seconds"` // from the commit to the release
-	PushedBytes  uint64   `json:"pushed_bytes"`  // since the step before
-	PulledBytes  uint64   `json:"pulled_bytes"`  // since the step before
-	Times        []Took   `json:"times,omitempty"`
+	Line          uint64   `json:"line"`
+	Step          uint64   `json:"step"`
+	Loss          Number   `json:"loss"`    // mean of the counted gradients' losses, weighted by examples
+	Counted       []uint32 `json:"counted"` // slots, one per counted gradient, ascending
+	Workers       uint32   `json:"workers"` // members
+	Quota         uint32   `json:"quota"`
+	Reason        string   `json:"reason,omitempty"`         // of the quota, when it changed
+	Staleness     uint32   `json:"staleness_steps"`          // greatest among the counted
+	Stalenesses   []uint32 `json:"staleness_each,omitempty"` // of each counted gradient; none: all are fresh
+	Late          uint32   `json:"late_gradients"`           // refused since the step before
+	Examples      uint32   `json:"examples"`
+	Norm          Number   `json:"gradient_norm"`
+	WaitSeconds   float64  `json:"wait_seconds"`             // from the release before to the commit
+	ApplySeconds  float64  `json:"apply_seconds"`            // from the commit to the release
+	SavingSeconds float64  `json:"saving_seconds,omitempty"` // for how long the slowest shard has waited for the checkpoint
+	PushedBytes   uint64   `json:"pushed_bytes"`             // since the step before
+	PulledBytes   uint64   `json:"pulled_bytes"`             // since the step before
+	Times         []Took   `json:"times,omitempty"`
 }
 
 // Failure (kind "failure") is the death of a process, or its absence otherwise. Its time is when it
@@ -174,6 +175,38 @@ type Partial struct {
 	ReworkSteps Number `json:"rework_steps"`   // estimated; null if not
 }
 
+// Exposure (kind "exposure") says what the loss of each server would cost now, every few seconds.
+type Exposure struct {
+	At
+	Line        uint64       `json:"line"`
+	Step        uint64       `json:"step"`
+	Calibration float64      `json:"calibration"` // what predictions are multiplied by
+	Failures    int          `json:"failures"`    // that it was learnt from
+	Servers     []ServerCost `json:"servers"`
+}
+
+// ServerCost is what the loss of one server would cost.
+type ServerCost struct {
+	Part     string `json:"part"`
+	Steps    Number `json:"steps"`          // null: not known
+	Seconds  Number `json:"seconds"`        // of those steps, and until training goes on
+	Distance Number `json:"distance"`       // ‖x − saved‖² of its shard; null: not known, or of no importance
+	MeanAge  Number `json:"mean_age_steps"` // of its chunks in the running checkpoint; null: there is none
+	Why      string `json:"why"`
+}
+
+// Rework (kind "rework") says what a partial recovery has cost, when enough steps have been released after it.
+type Rework struct {
+	At
+	Part        string  `json:"part"`
+	Step        uint64  `json:"step"`            // at which the line began
+	Predicted   Number  `json:"predicted_steps"` // null: it was not
+	Measured    Number  `json:"measured_steps"`  // by how many steps the losses after it lag behind
+	Deviation   Number  `json:"standard_error"`  // of Measured, in steps
+	Calibration float64 `json:"calibration"`     // of predictions, from now on
+	Failures    int     `json:"failures"`        // that it was learnt from
+}
+
 // Evaluation (kind "evaluation") measures a version on data that is not trained on.
 type Evaluation struct {
 	At
@@ -207,13 +240,15 @@ func (*Recovery) kind() string   { return "recovery" }
 func (*View) kind() string       { return "view" }
 func (*Checkpoint) kind() string { return "checkpoint" }
 func (*Partial) kind() string    { return "partial" }
+func (*Exposure) kind() string   { return "exposure" }
+func (*Rework) kind() string     { return "rework" }
 func (*Evaluation) kind() string { return "evaluation" }
 func (*Fault) kind() string      { return "fault" }
 func (*Note) kind() string       { return "note" }
 
 // newEvent returns an empty event of the kind, or nil if this version knows no such kind.
 func newEvent(kind string) Event {
-	for _, e := range []Event{&Header{}, &Step{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Evaluation{}, &Fault{}, &Note{}} {
+	for _, e := range []Event{&Header{}, &Step{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Evaluation{}, &Fault{}, &Note{}} {
 		if e.kind() == kind {
 			return e
 		}
@@ -262,7 +297,7 @@ func StepOf(e kintsugi.StepEvent) *Step {
 		Counted: make([]uint32, len(e.Counted)),
 		Workers: e.Workers, Quota: e.Quota, Reason: e.Reason,
 		Staleness: e.Staleness, Late: e.Late, Examples: e.Examples, Norm: Number(e.Norm),
-		WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds()),
+		WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds()), SavingSeconds: round(e.Saving.Seconds()),
 		PushedBytes: e.Pushed, PulledBytes: e.Pulled, Times: tookOf(e.Times),
 	}
 	each := make([]uint32, len(e.Counted))

@@ -25,6 +25,8 @@ type Run struct {
 	Views       []View
 	Checkpoints []Checkpoint
 	Partials    []Partial
+	Exposures   []Exposure
+	Reworks     []Rework
 	Evaluations []Evaluation
 	Faults      []Fault
 	Notes       []Note
@@ -146,6 +148,10 @@ func (run *Run) add(e Event) []*Recovery {
 		run.Checkpoints = append(run.Checkpoints, *e)
 	case *Partial:
 		run.Partials = append(run.Partials, *e)
+	case *Exposure:
+		run.Exposures = append(run.Exposures, *e)
+	case *Rework:
+		run.Reworks = append(run.Reworks, *e)
 	case *Evaluation:
 		run.Evaluations = append(run.Evaluations, *e)
 	case *Fault:

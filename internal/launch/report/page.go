@@ -31,7 +31,9 @@ type page struct {
 	Steps    template.HTML
 	Time     template.HTML
 	Counted  template.HTML
-	Legend   bool // something was lost and done again
+	Costs    template.HTML
+	Foretold string // how predicted and measured costs compare
+	Legend   bool   // something was lost and done again
 	Settings []setting
 	Config   string // where it cannot be shown as a table
 	Notes    []note
@@ -94,6 +96,7 @@ func newPage(run *record.Run) *page {
 	if len(run.Steps) > 0 {
 		story := tell(run)
 		p.Steps, p.Time, p.Counted = story.lossOverSteps(), story.overTime(), story.whoCounted()
+		p.Costs, p.Foretold = story.whatLossesCost(), foretold(run.Reworks)
 	}
 	config := string(run.Config)
 	if config == "" {
@@ -201,6 +204,9 @@ func rowOf(c record.FailureCost) failureRow {
 		r.Back = plural(c.PartialChunks, "chunk")
 		if c.PartialRework.Known() {
 			r.Lost = "≈ " + digits3(float64(c.PartialRework))
+		}
+		if c.MeasuredRework.Known() {
+			r.Lost += " (" + digits3(float64(c.MeasuredRework)) + " ± " + digits3(float64(c.MeasuredError)) + ")"
 		}
 	}
 	return r

@@ -196,3 +196,32 @@ func TestTheQuotaSaysItsReasons(t *testing.T) {
 		t.Errorf("%d marks for reasons", marks)
 	}
 }
+
+// What losses would have cost is drawn for each server, real ones as dots, and predictions stand beside what was measured.
+func TestThePageTellsWhatALossWouldCost(t *testing.T) {
+	events, config := demo(600, 1)
+	for i := range 20 {
+		e := &record.Exposure{At: record.At{Seconds: float64(2 * i)}, Step: uint64(15 * i), Calibration: 1}
+		for s := range 3 {
+			c := record.ServerCost{Part: fmt.Sprintf("server/%d", s), Steps: record.Number(float64(i%5) + float64(s)), Seconds: 1}
+			if i < 3 || s == 2 {
+				c.Steps = record.Unknown()
+			}
+			e.Servers = append(e.Servers, c)
+		}
+		events = append(events, e)
+	}
+	events = append(events, &record.Partial{At: record.At{Seconds: 35}, Part: "server/1", Chunks: 3, MeanAge: 4, Distance: 1, ReworkSteps: 3},
+		&record.Rework{At: record.At{Seconds: 36}, Part: "server/1", Predicted: 3, Measured: 2, Deviation: 0.5, Calibration: 0.83, Failures: 1})
+	page := draw(t, record.NewRun(events, config))
+	wellFormed(t, page)
+	for _, want := range []string{"What a loss would cost", "1 partial restore predicted to cost 3 steps, measured 2 ± 0.5; predictions are now multiplied by 0.83.",
+		"≈ 3 (2 ± 0.5)", "server/0", `class="dot reason"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not tell %q", want)
+		}
+	}
+	if strings.Contains(draw(t, record.NewRun(demo(100, 1))), "What a loss would cost") {
+		t.Error("nothing is known of costs, and they are drawn")
+	}
+}

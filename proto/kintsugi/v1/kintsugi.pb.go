@@ -1931,7 +1931,8 @@ type Stable struct {
 	Pulled              uint64                 `protobuf:"varint,9,opt,name=pulled,proto3" json:"pulled,omitempty"`
 	SquaredSaved        []float64              `protobuf:"fixed64,10,rep,packed,name=squared_saved,json=squaredSaved,proto3" json:"squared_saved,omitempty"`
 	DotSaved            []float64              `protobuf:"fixed64,11,rep,packed,name=dot_saved,json=dotSaved,proto3" json:"dot_saved,omitempty"`
-	Decided             uint64                 `protobuf:"varint,12,opt,name=decided,proto3" json:"decided,omitempty"`
+	SavingNanos         int64                  `protobuf:"varint,12,opt,name=saving_nanos,json=savingNanos,proto3" json:"saving_nanos,omitempty"`
+	Decided             uint64                 `protobuf:"varint,13,opt,name=decided,proto3" json:"decided,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -2041,6 +2042,13 @@ func (x *Stable) GetDotSaved() []float64 {
 		return x.DotSaved
 	}
 	return nil
+}
+
+func (x *Stable) GetSavingNanos() int64 {
+	if x != nil {
+		return x.SavingNanos
+	}
+	return 0
 }
 
 func (x *Stable) GetDecided() uint64 {
@@ -2734,6 +2742,7 @@ type StepEvent struct {
 	Pushed        uint64                 `protobuf:"varint,15,opt,name=pushed,proto3" json:"pushed,omitempty"`
 	Pulled        uint64                 `protobuf:"varint,16,opt,name=pulled,proto3" json:"pulled,omitempty"`
 	Times         []*GradientTime        `protobuf:"bytes,17,rep,name=times,proto3" json:"times,omitempty"`
+	SavingNanos   int64                  `protobuf:"varint,20,opt,name=saving_nanos,json=savingNanos,proto3" json:"saving_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2885,6 +2894,13 @@ func (x *StepEvent) GetTimes() []*GradientTime {
 		return x.Times
 	}
 	return nil
+}
+
+func (x *StepEvent) GetSavingNanos() int64 {
+	if x != nil {
+		return x.SavingNanos
+	}
+	return 0
 }
 
 type GradientTime struct {
@@ -3413,7 +3429,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05Adopt\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\x04R\x04step\"\xf6\x02\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\"\x99\x03\n" +
 	"\x06Stable\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
@@ -3427,8 +3443,9 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x06pulled\x18\t \x01(\x04R\x06pulled\x12#\n" +
 	"\rsquared_saved\x18\n" +
 	" \x03(\x01R\fsquaredSaved\x12\x1b\n" +
-	"\tdot_saved\x18\v \x03(\x01R\bdotSaved\x12\x18\n" +
-	"\adecided\x18\f \x01(\x04R\adecided\"\xc4\x01\n" +
+	"\tdot_saved\x18\v \x03(\x01R\bdotSaved\x12!\n" +
+	"\fsaving_nanos\x18\f \x01(\x03R\vsavingNanos\x12\x18\n" +
+	"\adecided\x18\r \x01(\x04R\adecided\"\xc4\x01\n" +
 	"\x06Follow\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +
@@ -3478,7 +3495,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\bat_least\x18\x03 \x01(\x04R\aatLeast\"8\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\x04R\x05after\"\xe9\x03\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"\x8c\x04\n" +
 	"\tStepEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12&\n" +
@@ -3499,7 +3516,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"applyNanos\x12\x16\n" +
 	"\x06pushed\x18\x0f \x01(\x04R\x06pushed\x12\x16\n" +
 	"\x06pulled\x18\x10 \x01(\x04R\x06pulled\x12/\n" +
-	"\x05times\x18\x11 \x03(\v2\x19.kintsugi.v1.GradientTimeR\x05times\"\x82\x01\n" +
+	"\x05times\x18\x11 \x03(\v2\x19.kintsugi.v1.GradientTimeR\x05times\x12!\n" +
+	"\fsaving_nanos\x18\x14 \x01(\x03R\vsavingNanos\"\x82\x01\n" +
 	"\fGradientTime\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12#\n" +
 	"\rcompute_nanos\x18\x02 \x01(\x03R\fcomputeNanos\x12%\n" +

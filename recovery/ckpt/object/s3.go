@@ -199,7 +199,18 @@ func (s *S3) List(ctx context.Context, prefix string) ([]string, error) {
 
 // Copy implements Store.
 func (s *S3) Copy(ctx context.Context, from, to string) error {
-	_, err := s.client.Client.CopyObject(ctx, minio.CopyDestOptions{Bucket: s.place.Bucket, Object: to}, minio.CopySrcOptions{Bucket: s.place.Bucket, Object: from})
+	size, err := s.Stat(ctx, from)
+	if err != nil {
+		return err
+	}
+	dst := minio.CopyDestOptions{Bucket: s.place.Bucket, Object: to}
+	src := minio.CopySrcOptions{Bucket: s.place.Bucket, Object: from}
+	const most = 5 << 30 // that one request may copy
+	if size > most {
+		_, err = s.client.ComposeObject(ctx, dst, src)
+	} else {
+		_, err = s.client.Client.CopyObject(ctx, dst, src)
+	}
 	return s.explain(err)
 }
 

@@ -192,7 +192,7 @@ func checkUsage(t testing.TB, m model.Model, params []float32, b model.Batch) {
 	_, err = m.Gradient(params, grads, short)
 	refused("examples too short", err)
 	wrong := b
-	wrong.Y = fullClasses(len(b.Y), math.MaxInt32)
+	wrong.Y = fullClasses(len(b.Y)+1, math.MaxInt32)[:max(1, len(b.Y))]
 	_, err = m.Gradient(params, grads, wrong)
 	refused("a class that does not exist", err)
 	_, _, err = m.Evaluate(params, wrong)
@@ -203,9 +203,9 @@ func checkUsage(t testing.TB, m model.Model, params []float32, b model.Batch) {
 	for _, token := range []float32{-1, 0.5, 1 << 30, float32(math.NaN())} {
 		wrong = b
 		wrong.X = slices.Clone(b.X)
-		wrong.X[len(b.X)-1] = token
+		wrong.X[0] = token
 		_, err = m.Gradient(params, grads, wrong)
-		refused("a token that does not exist", err)
+		refused("a token or a user that does not exist", err)
 	}
 }
 

@@ -1,0 +1,184 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/sim"
+)
+
+// DBWFixed is what a fixed quota takes to the target.
+type DBWFixed struct {
+	Alpha   float64       `json:"alpha"`
+	Quota   int           `json:"quota"`
+	Seconds record.Number `json:"seconds"`
+}
+
+// oracle returns what every fixed quota takes, for each spread of times.
+func (s *sweep) oracle(w *workload) (all []DBWFixed, err error) {
+	for _, alpha := range s.cfg.Alphas {
+		for _, k := range s.cfg.Quotas {
+			seconds, err := s.fixed(w.steps, k, situation{alpha: alpha, busy: s.cfg.Busy})
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, DBWFixed{alpha, k, record.Number(mean(seconds[:s.cfg.Seeds]))})
+		}
+	}
+	return all, nil
+}
+
+// DBWRun is one run to the target, with the first of the seeds.
+type DBWRun struct {
+	Controller string     `json:"controller"`
+	Alpha      float64    `json:"alpha"`
+	Points     []DBWPoint `json:"points"`
+}
+
+// DBWPoint is a step of a run.
+type DBWPoint struct {
+	Seconds float64       `json:"seconds"`
+	Quota   uint32        `json:"quota"`
+	Loss    record.Number `json:"loss"` // null: not looked at
+	Reason  string        `json:"reason,omitempty"`
+}
+
+// fixedQuota is the preset of a fixed quota of n workers.
+func fixedQuota(quota, n int) string {
+	if quota == n {
+		return "bsp"
+	}
+	return fmt.Sprintf("backup:%d", n-quota)
+}
+
+// fixedName says what preset is a fixed quota in words.
+func fixedName(preset string, n int) string {
+	if preset == "bsp" {
+		return fmt.Sprintf("fixed %d", n)
+	}
+	if b, ok := strings.CutPrefix(preset, "backup:"); ok {
+		if late, err := strconv.Atoi(b); err == nil {
+			return fmt.Sprintf("fixed %d", n-late)
+		}
+	}
+	return preset
+}
+
+// middleAlpha is the spread of times of what is looked at more closely.
+func (c *DBWConfig) middleAlpha() float64 { return c.Alphas[len(c.Alphas)/2] }
+
+// runs returns runs of the controllers, of the best fixed quota and of all workers.
+func (s *sweep) runs(w *workload, controllers []string) ([]DBWRun, error) {
+	x := situation{alpha: s.cfg.middleAlpha(), busy: s.cfg.Busy}
+	quota, _, err := s.best(w.steps, x)
+	if err != nil {
+		return nil, err
+	}
+	controllers = append(slices.Clone(controllers), fixedQuota(quota, s.cfg.Workers))
+	if quota != s.cfg.Workers {
+		controllers = append(controllers, "bsp")
+	}
+	all := make([]DBWRun, len(controllers))
+	return all, each(s.ctx, s.cfg.Parallel, len(all), func(_ context.Context, i int) error {
+		points, _, err := s.points(w, controllers[i], x, s.seed(0))
+		all[i] = DBWRun{fixedName(controllers[i], s.cfg.Workers), x.alpha, points}
+		return err
+	})
+}
+
+// points returns each step of a run to the target, and its seconds.
+func (s *sweep) points(w *workload, controller string, x situation, seed uint64) (points []DBWPoint, seconds float64, err error) {
+	seconds, err = s.follow(w, controller, x, seed, func(e kintsugi.StepEvent, loss float64) {
+		points = append(points, DBWPoint{e.Time.Sub(sim.Epoch()).Seconds(), e.Quota, record.Number(loss), e.Reason})
+	})
+	return points, seconds, err
+}
+
+// DBWSlowdown is a run in which half of the workers become five times slower.
+type DBWSlowdown struct {
+	Controller string        `json:"controller"`
+	Seconds    record.Number `json:"seconds"`             // to the target, the mean of the seeds
+	Before     record.Number `json:"median_quota_before"` // null: the target was reached before a step on that side
+	After      record.Number `json:"median_quota_after"`
+	Settled    record.Number `json:"steps_to_settle"` // until five quotas in a row were no more than half of the workers; of the slowest seed
+	Points     []DBWPoint    `json:"points"`          // of the first seed
+}
+
+const slowFrom, slowFactor = 30.0, 5.0
+
+// slowdown slows half of the workers while the run is under way. Times do not spread, so that before it all are worth
+// waiting for, and after it one half. dbw is set beside the fixed quota that is best when nobody slows down, and the
+// one that is best when they do, which nobody can know before.
+func (s *sweep) slowdown(w *workload) ([]DBWSlowdown, error) {
+	x := situation{busy: s.cfg.Busy}
+	before, _, err := s.best(w.steps, x)
+	if err != nil {
+		return nil, err
+	}
+	x.slow = true
+	after, _, err := s.best(w.steps, x)
+	if err != nil {
+		return nil, err
+	}
+	n := s.cfg.Workers
+	names := []string{s.cfg.Controllers[0], fixedQuota(n, n), fixedQuota(before, n), fixedQuota(after, n)}
+	names = slices.Compact(names)
+	rows := make([]DBWSlowdown, len(names))
+	return rows, each(s.ctx, s.cfg.Parallel, len(rows), func(_ context.Context, i int) (err error) {
+		rows[i], err = s.slowed(w, names[i], x)
+		return err
+	})
+}
+
+// slowed runs one controller through a slowdown, with each seed.
+func (s *sweep) slowed(w *workload, controller string, x situation) (DBWSlowdown, error) {
+	r := DBWSlowdown{Controller: fixedName(controller, s.cfg.Workers)}
+	var seconds, before, after []float64
+	settled := 0.0
+	for i := range s.cfg.Seeds {
+		points, took, err := s.points(w, controller, x, s.seed(i))
+		if err != nil {
+			return r, err
+		}
+		if i == 0 {
+			r.Points = points
+		}
+		seconds = append(seconds, took)
+		at := slices.IndexFunc(points, func(p DBWPoint) bool { return p.Seconds > slowFrom })
+		if at < 0 {
+			at = len(points)
+		}
+		for i, p := range points {
+			if i < at {
+				before = append(before, float64(p.Quota))
+			} else {
+				after = append(after, float64(p.Quota))
+			}
+		}
+		settled = max(settled, settles(points[at:], s.cfg.Workers/2))
+	}
+	r.Seconds, r.Settled = record.Number(mean(seconds)), record.Number(settled)
+	r.Before, r.After = record.Number(middle(before)), record.Number(middle(after))
+	return r, nil
+}
+
+// settles returns how many steps there are before the first of five in a row that wait for no more than quota; +Inf:
+// there are no such five.
+func settles(points []DBWPoint, quota int) float64 {
+	few := 0
+	for i, p := range points {
+		if few++; int(p.Quota) > quota {
+			few = 0
+		}
+		if few == 5 {
+			return float64(i - 4)
+		}
+	}
+	return math.Inf(1)
+}

@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// Question: what does the running checkpoint take from training? The same runs without one and with each fraction, on the
+// disk as it is and behind a limit, in interleaved rounds. The claims that could be false: steps never wait for the store, so that
+// a slow one costs steps no more than a fast one; and every fraction saves the same bytes in C steps, where the store keeps up.
+
+// OverheadConfig says what Overhead measures.
+type OverheadConfig struct {
+	Model            string
+	Fractions        []string // such as 1/8; off: no checkpoint but the last
+	Limits           []string // train's --store-limit; "": none
+	Period           int      // C
+	Servers, Workers int
+	Steps, Rounds    int
+	Bytes            float64 // of the model and its optimizer's state
+	Binary           string
+	Flags            []string // for train, besides the ones above
+	Progress         io.Writer
+}
+
+// OverheadRow is one fraction on one store: medians over the rounds.
+type OverheadRow struct {
+	Name     string  `json:"name"`
+	Model    string  `json:"model"`
+	Fraction string  `json:"fraction"`
+	Limit    string  `json:"store_limit"`
+	Steps    float64 `json:"steps_per_s"`
+	Ratio    float64 `json:"ratio"` // to the run of the same round without a checkpoint
+	P50      float64 `json:"step_p50_seconds"`
+	P99      float64 `json:"step_p99_seconds"`
+	Longest  float64 `json:"step_max_seconds"`
+	Waited   float64 `json:"waited_share"`      // of the time of steps, for the checkpoint
+	Models   float64 `json:"models_in_c_steps"` // whose bytes were saved, on average
+	Saves    float64 `json:"saves"`             // of one shard
+	Took     float64 `json:"save_p50_seconds"`  // until a save was durable
+	Age      float64 `json:"mean_age_steps"`    // of saved chunks
+	Rounds   int     `json:"rounds"`
+}
+
+// Overhead runs all of them in turn.
+func Overhead(ctx context.Context, cfg OverheadConfig) ([]OverheadRow, error) {
+	type cell struct{ fraction, limit string }
+	var cells []cell
+	for _, f := range cfg.Fractions {
+		for i, limit := range cfg.Limits {
+			if f != "off" || i == 0 { // without saves the store does not matter
+				cells = append(cells, cell{f, limit})
+			}
+		}
+	}
+	measured := make([][]OverheadRow, len(cells))
+	for round := range cfg.Rounds {
+		off := math.NaN()
+		for i, c := range cells {
+			run, err := cfg.run(ctx, c.fraction, c.limit)
+			if err != nil {
+				return nil, err
+			}
+			row := cfg.row(run, c.fraction, c.limit)
+			if c.fraction == "off" {
+				off = row.Steps
+			}
+			row.Ratio = row.Steps / off
+			measured[i] = append(measured[i], row)
+			fmt.Fprintf(cfg.Progress, "round %d of %d, %s, store %s: %.1f steps/s, %.2f of without\n", round+1, cfg.Rounds, c.fraction, orFree(c.limit), row.Steps, row.Ratio)
+		}
+	}
+	var rows []OverheadRow
+	for _, all := range measured {
+		r := all[0]
+		for _, field := range []func(*OverheadRow) *float64{
+			func(r *OverheadRow) *float64 { return &r.Steps }, func(r *OverheadRow) *float64 { return &r.Ratio }, func(r *OverheadRow) *float64 { return &r.P50 },
+			func(r *OverheadRow) *float64 { return &r.P99 }, func(r *OverheadRow) *float64 { return &r.Longest }, func(r *OverheadRow) *float64 { return &r.Waited },
+			func(r *OverheadRow) *float64 { return &r.Models }, func(r *OverheadRow) *float64 { return &r.Saves }, func(r *OverheadRow) *float64 { return &r.Took },
+			func(r *OverheadRow) *float64 { return &r.Age },
+		} {
+			var list []float64
+			for i := range all {
+				list = append(list, *field(&all[i]))
+			}
+			*field(&r) = median(list)
+		}
+		r.Rounds = len(all)
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+func orFree(limit string) string {
+	if limit == "" {
+		return "free"
+	}
+	return limit
+}
+
+func (cfg *OverheadConfig) run(ctx context.Context, fraction, limit string) (*record.Run, error) {
+	args := []string{"--model", cfg.Model, "--steps", strconv.Itoa(cfg.Steps), "--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers),
+		"--eval-every", strconv.Itoa(2 * cfg.Steps), "--checkpoint-every", strconv.Itoa(2 * cfg.Steps), "--store-limit", limit}
+	recovery := "none"
+	if fraction != "off" {
+		recovery = fmt.Sprintf("scar:%s,%d", fraction, cfg.Period)
+	}
+	return runTrain(ctx, cfg.Binary, append(append(args, "--recovery", recovery), cfg.Flags...))
+}
+
+// row reads what a run has recorded, after its warm-up.
+func (cfg *OverheadConfig) row(run *record.Run, fraction, limit string) OverheadRow {
+	r := OverheadRow{Name: fmt.Sprintf("overhead/%s/%s/%s", cfg.Model, fraction, orFree(limit)), Model: cfg.Model, Fraction: fraction, Limit: orFree(limit)}
+	first := int(warmUp * float64(len(run.Steps)))
+	steps := run.Steps[first:]
+	var pauses, took []float64
+	for i := 1; i < len(steps); i++ {
+		pauses = append(pauses, steps[i].Seconds-steps[i-1].Seconds)
+		r.Waited += steps[i].SavingSeconds
+	}
+	slices.Sort(pauses)
+	all := steps[len(steps)-1].Seconds - steps[0].Seconds
+	r.Steps, r.Waited = float64(len(pauses))/all, r.Waited/all
+	r.P50, r.P99, r.Longest = pauses[len(pauses)/2], pauses[len(pauses)*99/100], pauses[len(pauses)-1]
+	bytes := 0.0
+	for _, c := range run.Checkpoints {
+		if c.Running && c.Error == "" && c.Step >= steps[0].Step {
+			bytes += float64(c.Bytes)
+			took = append(took, c.TookSeconds)
+		}
+	}
+	r.Models, r.Saves = bytes/cfg.Bytes/float64(len(pauses))*float64(cfg.Period), float64(len(took))
+	if len(took) > 0 {
+		r.Took = median(took)
+	}
+	if len(run.Exposures) > 0 {
+		sum, n := 0.0, 0
+		for _, s := range run.Exposures[len(run.Exposures)-1].Servers {
+			if s.MeanAge.Known() {
+				sum, n = sum+float64(s.MeanAge), n+1
+			}
+		}
+		r.Age = sum / float64(max(1, n))
+	}
+	return r
+}

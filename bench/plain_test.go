@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	models "github.com/kintsugi-ml/kintsugi/worker/model"
+	"github.com/kintsugi-ml/kintsugi/worker/rows"
+)
+
+// plainly returns a model on a generated set, and its configuration for Plain.
+func plainly(t *testing.T, model, set string) PlainConfig {
+	t.Helper()
+	s, err := data.Open(set, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := models.Input{Channels: s.Shape[0], Height: s.Shape[1], Width: s.Shape[2], Classes: s.Classes, Users: s.Users, Items: s.Items}
+	if s.Corpus != nil {
+		in = models.Input{Words: s.Corpus.Vocabulary, Tokens: len(s.Corpus.Train.Words)}
+	}
+	d, err := models.Lookup(model, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return PlainConfig{Desc: d, Set: s, Seed: 1}
+}
+
+// TestLeastSquaresEndWhereTheTextbookDoes: the algorithm draws nothing at random, so by another solver it ends with the same rows, up to
+// rounding.
+func TestLeastSquaresEndWhereTheTextbookDoes(t *testing.T) {
+	cfg := plainly(t, "mf:als,rank=5", "ratings")
+	cfg.Steps = 6
+	want, err := Plain(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, grads := make([]float32, len(want)), make([]float32, len(want))
+	if err := cfg.Desc.Init(1, params); err != nil {
+		t.Fatal(err)
+	}
+	a, err := rows.NewAlternate(cfg.Desc, cfg.Set.Train.(*data.Ratings), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for v := range kintsugi.Step(cfg.Steps) {
+		if _, _, err := a.Gradient(t.Context(), params, grads, kintsugi.PushID{Version: v}); err != nil {
+			t.Fatal(err)
+		}
+		for i, g := range grads {
+			if math.Float32bits(g) != 0 {
+				params[i] = g
+			}
+		}
+	}
+	for i := range want {
+		if math.Abs(float64(params[i]-want[i])) > 1e-4 {
+			t.Fatalf("value %d is %v, by Gonum %v", i, params[i], want[i])
+		}
+	}
+}
+
+// TestGradientsOfFactorsAreThoseOfTheTextbook for a batch in which rows repeat.
+func TestGradientsOfFactorsAreThoseOfTheTextbook(t *testing.T) {
+	cfg := plainly(t, "mf:rank=5", "ratings")
+	n := cfg.Desc.Values()
+	params, grads := make([]float32, n), make([]float32, n)
+	x, want := make([]float64, n), make([]float64, n)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range params {
+		params[i] = float32(rng.NormFloat64())
+		x[i] = float64(params[i])
+	}
+	batch := rng.Perm(cfg.Set.Train.Len())[:3000]
+	plainFactors(*cfg.Desc.Factors, cfg.Set.Train.(*data.Ratings), x, batch, want)
+	m, err := models.New(cfg.Desc, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := models.Batch{N: len(batch), X: make([]float32, 3*len(batch))}
+	cfg.Set.Train.Fill(b.X, nil, batch)
+	if _, err := m.Gradient(params, grads, b); err != nil {
+		t.Fatal(err)
+	}
+	for i := range grads {
+		if math.Abs(float64(grads[i])-want[i]) > 1e-6 {
+			t.Fatalf("value %d is %v, want %v", i, grads[i], want[i])
+		}
+	}
+}
+
+// TestPlainLoopsLearn what is planted in the generated sets.
+func TestPlainLoopsLearn(t *testing.T) {
+	cfg := plainly(t, "lda:topics=10", "topics")
+	cfg.Steps = 40
+	untrained, _ := rows.HeldOut(t.Context(), *cfg.Desc.Topics, make([]float32, cfg.Desc.Values()), cfg.Set.Corpus.Test)
+	params, err := Plain(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loss, err := rows.HeldOut(t.Context(), *cfg.Desc.Topics, params, cfg.Set.Corpus.Test); err != nil || !(loss < untrained-0.3) {
+		t.Errorf("topics: %v nats a word (%v), %v before", loss, err, untrained)
+	}
+	cfg = plainly(t, "mlr", "cover")
+	cfg.Steps, cfg.Batch, cfg.Schedule = 200, 128, conductor.Schedule{Rule: kintsugi.RuleMomentum, LearningRate: 0.05, Momentum: 0.9}
+	if params, err = Plain(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	n := cfg.Set.Test.Len()
+	b := models.Batch{N: n, X: make([]float32, n*54), Y: make([]int32, n)}
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	cfg.Set.Test.Fill(b.X, b.Y, all)
+	m, err := models.New(cfg.Desc, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if _, correct, err := m.Evaluate(params, b); err != nil || float64(correct) < 0.7*float64(n) {
+		t.Errorf("cover: %d of %d are right (%v)", correct, n, err)
+	}
+	cfg.Schedule.Rule = kintsugi.RuleAdamW
+	if _, err := Plain(t.Context(), cfg); err == nil {
+		t.Error("a rule that the loop does not know was taken for another")
+	}
+}

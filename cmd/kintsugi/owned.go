@@ -1,0 +1,100 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	"github.com/kintsugi-ml/kintsugi/worker/rows"
+)
+
+// What models need whose parameters have owners: mf:als and lda.
+
+// owned returns what makes the steps of such a model, nil for other models.
+func (p *problem) owned(s *settings) (worker.Gradient, error) {
+	switch d := p.desc; {
+	case d.Factors != nil && d.Factors.Alternate:
+		ratings, ok := p.set.Train.(*data.Ratings)
+		if !ok {
+			return nil, fmt.Errorf("%w: model %s is not for data set %q", kintsugi.ErrUsage, d.Name, p.set.Name)
+		}
+		a, err := rows.NewAlternate(d, ratings, s.Workers)
+		if err != nil {
+			return nil, err
+		}
+		p.reconcile = a.Reconcile
+		return a.Gradient, nil
+	case d.Topics != nil:
+		if p.set.Corpus == nil {
+			return nil, fmt.Errorf("%w: model %s is not for data set %q", kintsugi.ErrUsage, d.Name, p.set.Name)
+		}
+		g, err := rows.NewGibbs(d, p.set.Corpus.Train, s.Workers, s.Seed)
+		if err != nil {
+			return nil, err
+		}
+		return g.Gradient, nil
+	}
+	return nil, nil
+}
+
+// nothing has nothing to close.
+type nothing struct{}
+
+func (nothing) Close() error { return nil }
+
+// makesOwnSteps reports whether a rule does what workers say instead of following a gradient.
+func makesOwnSteps(rule kintsugi.Rule) bool {
+	return rule == kintsugi.RuleAdd || rule == kintsugi.RuleAssign
+}
+
+// checkRule returns a usage error where the resolved settings do not fit a rule that does what workers say: such a
+// step takes everything exactly as it is, once.
+func (p *problem) checkRule(s *settings) error {
+	schedule, err := s.schedule()
+	if err != nil {
+		return err
+	}
+	own, err := conductor.ParseRule(cmp.Or(p.desc.Defaults.Optimizer, "sgd"))
+	if err != nil {
+		return err
+	}
+	if (makesOwnSteps(own) || makesOwnSteps(schedule.Rule)) && own != schedule.Rule {
+		return fmt.Errorf("%w: --optimizer %s is not for model %s; leave it away", kintsugi.ErrUsage, s.Optimizer, p.desc.Name)
+	}
+	if !makesOwnSteps(own) {
+		return nil
+	}
+	codec, err := compress.Parse(s.Codec)
+	if err != nil {
+		return err
+	}
+	if !codec.Exact() || own == kintsugi.RuleAssign && codec.Encoding() != kernels.Sparse32 {
+		return fmt.Errorf("%w: --codec %s: model %s sends rows exactly, and those alone that it changes; use sparse", kintsugi.ErrUsage, s.Codec, p.desc.Name)
+	}
+	_, err = s.counting()
+	return err
+}
+
+// counting returns the consistency of a run whose settings are resolved.
+func (s *settings) counting() (agg.Config, error) {
+	c, err := agg.Preset(s.Consistency)
+	if err != nil {
+		return c, err
+	}
+	rule, err := conductor.ParseRule(s.Optimizer)
+	if err != nil || !makesOwnSteps(rule) {
+		return c, err
+	}
+	if c.Discount || c.Controller != "" || c.Credit > 1 {
+		return c, fmt.Errorf("%w: --consistency %s: model %s owns what it changes: a step takes one push of a worker as it is, "+
+			"so discounts, controllers and a credit of several pushes are not for it", kintsugi.ErrUsage, s.Consistency, s.Model)
+	}
+	c.Scale = agg.Sum
+	return c, nil
+}

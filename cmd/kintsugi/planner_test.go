@@ -1,0 +1,130 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// saver is a run of which a planner learns: steps of 10 ms, half as long again while chunks are saved, and a store.
+type saver struct {
+	p       *planner
+	chunks  int
+	latency float64 // seconds of a save without bytes
+	model   float64 // seconds that all bytes take besides
+
+	step  kintsugi.Step
+	now   float64
+	saved []kintsugi.ChunkID // under way; nil: none
+	of    kintsugi.Step
+	begun float64
+	until float64
+	plans int
+}
+
+// newSaver returns a run that goes on at step 2000 after some failures.
+func newSaver(t *testing.T, recovery string, failures kintsugi.Line, latency, model float64) *saver {
+	t.Helper()
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{200_000}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	knobs, _, err := parseScar(recovery)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newPlanner(knobs, l, kernels.SGD, kintsugi.View{Line: 1 + failures}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &saver{p: p, chunks: len(l.Chunks), latency: latency, model: model, step: 2000}
+	saved := make([]kintsugi.Step, s.chunks)
+	for i := range saved {
+		saved[i] = s.step
+	}
+	p.Begin(s.step, saved)
+	return s
+}
+
+func (s *saver) run(steps int) {
+	for range steps {
+		s.step++
+		took := 0.01
+		if s.saved != nil {
+			took = 0.015
+		}
+		s.now += took
+		if s.saved != nil && s.now >= s.until {
+			s.p.Done(s.of, s.saved, true)
+			s.p.Observe(kintsugi.CheckpointEvent{Running: true, Bytes: s.bytes(s.saved), Took: time.Duration(1e9 * (s.until - s.begun))})
+			s.saved = nil
+		}
+		if s.saved == nil && s.p.Due(s.step) {
+			s.plan()
+		}
+		s.p.Observe(kintsugi.StepEvent{Step: s.step, Loss: 2 * math.Exp(-float64(s.step)/500), Norm: 1, Wait: time.Duration(1e9 * took)})
+	}
+}
+
+func (s *saver) plan() {
+	distances := make([]float64, s.chunks)
+	x := kintsugi.Exposure{Chunks: uint32(s.chunks)}
+	for i := range distances {
+		age := s.p.Age(s.step, kintsugi.ChunkID(i))
+		distances[i] = float64(age) * float64(1+i%4)
+		x.Squared += distances[i]
+		x.Age += uint64(age)
+	}
+	x.Dot = -2 * math.Exp(-float64(s.step)/500) / 500 * float64(x.Age) / float64(x.Chunks)
+	s.p.Observe(kintsugi.ExposureEvent{Step: s.step, Shards: []kintsugi.Exposure{x}})
+	if chosen := s.p.Plan(s.step, distances); len(chosen) > 0 {
+		s.plans++
+		s.saved, s.of, s.begun = chosen, s.step, s.now
+		s.until = s.now + s.latency + s.model*float64(s.bytes(chosen))/(4*200_000)
+	}
+}
+
+func (s *saver) bytes(chunks []kintsugi.ChunkID) (sum uint64) {
+	for _, c := range chunks {
+		sum += uint64(s.p.Bytes(c))
+	}
+	return sum
+}
+
+// Fraction and period follow the store and the failures: no plan finds the one before under way, what the store cannot
+// take is not asked of it, and who fails rarely saves rarely.
+func TestAnAdaptivePlanFollowsTheStoreAndTheFailures(t *testing.T) {
+	type want struct{ period, interval kintsugi.Step }
+	settle := func(failures kintsugi.Line, latency, model float64) want {
+		s := newSaver(t, "scar:adaptive", failures, latency, model)
+		s.run(3000)
+		k := s.p.knobs
+		w := want{k.period, kintsugi.Step(math.Round(k.fraction * float64(k.period)))}
+		if float64(w.interval) < 1.5*latency/0.01 || float64(k.period) < model/0.01 {
+			t.Errorf("a save lasts %v s and all bytes %v s of steps of 10 ms: %+v", latency, model, w)
+		}
+		plans := s.plans
+		s.run(10 * int(k.period))
+		if made := float64(s.plans-plans) * k.fraction; made < 6 || made > 15 {
+			t.Errorf("in ten periods %v models are saved, %+v", made, w)
+		}
+		return w
+	}
+	fast, slow, late, rare := settle(20, 0.001, 0.1), settle(20, 0.001, 0.5), settle(20, 0.08, 0.1), settle(0, 0.001, 0.1)
+	if !(fast.period < slow.period && fast.interval < late.interval && fast.period < rare.period) {
+		t.Errorf("fast store %+v, slow %+v, late %+v, few failures %+v", fast, slow, late, rare)
+	}
+}
+
+func TestAFixedPlanStaysAsItIs(t *testing.T) {
+	s := newSaver(t, "scar:1/4,32", 20, 0.001, 0.01)
+	s.run(320)
+	if s.plans != 40 || s.p.knobs.period != 32 {
+		t.Errorf("%d plans in 320 steps, want 40; %+v", s.plans, s.p.knobs)
+	}
+}

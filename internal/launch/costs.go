@@ -1,0 +1,225 @@
+package launch
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
+)
+
+// Way is how the shard of a lost server comes back, as far as its cost goes.
+type Way uint8
+
+// The ways.
+const (
+	BackToStart      Way = iota // everybody begins again
+	BackToCheckpoint            // everybody goes back to the newest full checkpoint
+	BackAlone                   // its chunks alone, as the running checkpoint has them
+	BackNowhere                 // a replica has everything
+)
+
+// Costs keeps the ledger of a run: what the loss of each server would cost now, what a real one was predicted to cost, and
+// what it did. It knows what the conductors tell. Times are arguments. It is not safe for concurrent use.
+type Costs struct {
+	way     Way
+	servers int
+	book    *ledger.Ledger
+
+	newest   kintsugi.Step
+	full     kintsugi.Step // newest full checkpoint
+	exposure []kintsugi.Exposure
+	outages  float64 // seconds of all recoveries
+	mended   int     // recoveries
+	told     time.Time
+
+	losses []float64 // of the newest steps, up to newest
+	open   []mending
+}
+
+// mending is a partial recovery whose cost is being measured.
+type mending struct {
+	part      string
+	from      kintsugi.Step // the line went on after it
+	before    []float64     // losses up to there
+	predicted float64       // before calibration; NaN if it was not known
+}
+
+// Losses that are compared before and after a failure. More would be less noise, and farther from the failure than one curve reaches.
+const (
+	lossesBefore = 64
+	lossesAfter  = 32
+)
+
+// tellCosts is how often costs are recorded.
+const tellCosts = 2 * time.Second
+
+// NewCosts returns the ledger of a run.
+func NewCosts(servers int, way Way) *Costs {
+	return &Costs{way: way, servers: servers, book: ledger.New(50)}
+}
+
+// View books a new view. One that keeps nothing takes the run back to a step.
+func (c *Costs) View(v kintsugi.View) {
+	if v.Line <= 1 || v.Keeps != 0 {
+		return
+	}
+	c.newest, c.full, c.exposure, c.losses, c.open = v.RestoreStep, v.RestoreStep, nil, nil, nil
+}
+
+// Step books a released step. It returns the events that follow from it: what losses would cost, from time to time, and what
+// one has cost, when that is known.
+func (c *Costs) Step(e kintsugi.StepEvent) []record.Event {
+	if e.Step <= c.newest {
+		return nil
+	}
+	c.newest = e.Step
+	c.book.Observe(ledger.Step{Step: e.Step, Loss: e.Loss, Seconds: (e.Wait + e.Apply).Seconds(), SquaredNorm: e.Norm * e.Norm})
+	c.losses = append(c.losses, e.Loss)
+	if n := len(c.losses) - lossesBefore - lossesAfter; n >= 64 {
+		c.losses = append([]float64(nil), c.losses[n:]...)
+	}
+	events := c.measure(e.Step)
+	if e.Time.Sub(c.told) >= tellCosts {
+		c.told = e.Time
+		events = append(events, c.costs(e))
+	}
+	return events
+}
+
+// Checkpoint books a save.
+func (c *Costs) Checkpoint(e kintsugi.CheckpointEvent) {
+	if !e.Running && e.Err == "" {
+		c.full = max(c.full, e.Step)
+	}
+}
+
+// Exposed books how far the shards are from what is saved of them. The gradient of one step is noise to a good part, so
+// what it says of the way back is averaged over a few.
+func (c *Costs) Exposed(e kintsugi.ExposureEvent) {
+	c.book.Exposed(e.Shards)
+	if len(c.exposure) != len(e.Shards) {
+		c.exposure = append([]kintsugi.Exposure(nil), e.Shards...)
+		return
+	}
+	for i, x := range e.Shards {
+		x.Dot = 0.7*c.exposure[i].Dot + 0.3*x.Dot
+		c.exposure[i] = x
+	}
+}
+
+// Recovered books that training went on so many seconds after a failure of a server.
+func (c *Costs) Recovered(seconds float64) {
+	c.outages += seconds
+	c.mended++
+}
+
+// Partial books that a shard has come back alone, and fills in what p does not know: how far it went back, and what that is
+// expected to cost.
+func (c *Costs) Partial(e kintsugi.PartialEvent, p *record.Partial) {
+	if int(e.Shard) >= len(c.exposure) {
+		return
+	}
+	x := &c.exposure[e.Shard]
+	p.Distance = record.Number(x.Squared)
+	m := mending{part: p.Part, from: e.Step, before: c.upTo(e.Step), predicted: float64(record.Unknown())}
+	if steps, ok := c.book.Predict(perturbation(*x)); ok {
+		factor, _ := c.book.Calibration()
+		m.predicted, p.ReworkSteps = steps, record.Number(steps*factor)
+	}
+	c.open = append(c.open, m)
+	*x = kintsugi.Exposure{Chunks: x.Chunks} // it is what is saved of it
+}
+
+func perturbation(x kintsugi.Exposure) ledger.Perturbation {
+	return ledger.Perturbation{Dot: -x.Dot, Squared: x.Squared}
+}
+
+// upTo returns the losses of the steps up to one.
+func (c *Costs) upTo(step kintsugi.Step) []float64 {
+	n := len(c.losses) - int(c.newest-min(c.newest, step))
+	if n <= 0 {
+		return nil
+	}
+	return append([]float64(nil), c.losses[max(0, n-lossesBefore):n]...)
+}
+
+// measure ends the measurements that have seen enough steps. A failure that follows another one so soon that neither can be
+// told from the other ends it as well: then it is not known what it cost.
+func (c *Costs) measure(step kintsugi.Step) (events []record.Event) {
+	keep := c.open[:0]
+	for i, m := range c.open {
+		until := m.from + lossesAfter
+		if i+1 < len(c.open) {
+			until = min(until, c.open[i+1].from)
+		}
+		if step < until {
+			keep = append(keep, m)
+			continue
+		}
+		after := c.losses[max(0, len(c.losses)-int(step-m.from)):]
+		after = after[:min(len(after), int(until-m.from))]
+		steps, deviation, ok := ledger.Behind(m.before, after)
+		if !ok {
+			continue
+		}
+		factor, _ := c.book.Calibration()
+		r := &record.Rework{Part: m.part, Step: uint64(m.from), Predicted: record.Number(m.predicted * factor), Measured: record.Number(steps), Deviation: record.Number(deviation)}
+		c.book.Failure(m.predicted, steps, deviation)
+		r.Calibration, r.Failures = c.book.Calibration()
+		events = append(events, r)
+	}
+	c.open = keep
+	return events
+}
+
+// costs says what the loss of each server would cost now.
+func (c *Costs) costs(e kintsugi.StepEvent) *record.Exposure {
+	x := &record.Exposure{Line: uint64(e.Line), Step: uint64(e.Step)}
+	x.Calibration, x.Failures = c.book.Calibration()
+	for i := range c.servers {
+		x.Servers = append(x.Servers, c.cost(i))
+	}
+	return x
+}
+
+// cost says what the loss of a server would cost now. With one replica shard i is what server i holds.
+func (c *Costs) cost(i int) record.ServerCost {
+	s := ledger.Server{Server: kintsugi.ServerID(i), Replica: c.way == BackNowhere}
+	if c.mended > 0 {
+		s.Outage = c.outages / float64(c.mended)
+	}
+	r := record.ServerCost{Part: fmt.Sprintf("server/%d", i), Steps: record.Unknown(), Seconds: record.Unknown(), Distance: record.Unknown(), MeanAge: record.Unknown()}
+	switch c.way {
+	case BackToStart:
+		s.Back, s.Age = true, float64(c.newest)
+	case BackToCheckpoint:
+		s.Back, s.Age = true, float64(c.newest-min(c.newest, c.full))
+	case BackAlone:
+		if i >= len(c.exposure) {
+			r.Why = "nobody has measured yet how far it is from what is saved of it"
+			return r
+		}
+		x := c.exposure[i]
+		s.Restored, r.Distance = perturbation(x), record.Number(x.Squared)
+		if x.Chunks > 0 {
+			r.MeanAge = record.Number(float64(x.Age) / float64(x.Chunks))
+		}
+	}
+	cost := c.book.Cost(s)
+	if r.Why = cost.Why; cost.Known {
+		r.Steps, r.Seconds = record.Number(cost.Steps), record.Number(cost.Seconds)
+	}
+	return r
+}
+
+// Worst returns the server whose loss would cost most steps now. ok is false if none is known.
+func (c *Costs) Worst() (worst record.ServerCost, ok bool) {
+	for i := range c.servers {
+		if r := c.cost(i); r.Steps.Known() && (!ok || r.Steps > worst.Steps) {
+			worst, ok = r, true
+		}
+	}
+	return worst, ok
+}

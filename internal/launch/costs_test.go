@@ -1,0 +1,109 @@
+package launch
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// costsAfter returns the ledger of a run whose loss falls by a hundredth a step, and what it has told.
+func costsAfter(t *testing.T, way Way, steps int, loss func(step int) float64) (*Costs, []record.Event) {
+	t.Helper()
+	c := NewCosts(2, way)
+	var told []record.Event
+	for i := 1; i <= steps; i++ {
+		told = append(told, c.Step(kintsugi.StepEvent{Line: 1, Step: kintsugi.Step(i), Loss: loss(i), Norm: 1, Wait: 100 * time.Millisecond, Time: time.Unix(0, 0).Add(time.Duration(i) * 100 * time.Millisecond)})...)
+	}
+	return c, told
+}
+
+func falling(step int) float64 { return 3 * math.Exp(-float64(step)/100) }
+
+func TestGoingBackToACheckpointCostsItsAge(t *testing.T) {
+	c, told := costsAfter(t, BackToCheckpoint, 200, falling)
+	c.Checkpoint(kintsugi.CheckpointEvent{Step: 150})
+	c.Checkpoint(kintsugi.CheckpointEvent{Step: 180, Err: "no space left"})
+	c.Checkpoint(kintsugi.CheckpointEvent{Step: 190, Running: true})
+	c.Recovered(2)
+	c.Recovered(4)
+	worst, ok := c.Worst()
+	if !ok || worst.Steps != 50 || math.Abs(float64(worst.Seconds)-8) > 1e-6 {
+		t.Errorf("%+v, %v; want 50 steps of 0.1 s and an outage of 3 s", worst, ok)
+	}
+	if n := len(told); n < 8 || n > 11 {
+		t.Errorf("%d events in 20 s, want one each 2 s", n)
+	}
+	if c.View(kintsugi.View{Line: 2, RestoreStep: 150}); c.cost(1).Steps != 0 {
+		t.Errorf("everybody is back at the checkpoint: %+v", c.cost(1))
+	}
+	if c, _ := costsAfter(t, BackNowhere, 100, falling); c.cost(0).Steps != 0 {
+		t.Errorf("with a replica nothing is lost: %+v", c.cost(0))
+	}
+	if c, _ := costsAfter(t, BackToStart, 100, falling); c.cost(0).Steps != 100 {
+		t.Errorf("everything is lost: %+v", c.cost(0))
+	}
+}
+
+// A shard that goes back alone is predicted to cost something, and then measured; the next prediction has learnt from it.
+func TestAPartialRecoveryIsPredictedAndMeasured(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	const failed, back = 200, 9
+	c, _ := costsAfter(t, BackAlone, failed, falling)
+	if _, ok := c.Worst(); ok {
+		t.Error("nobody has measured anything, and a cost is known")
+	}
+	slope := falling(failed) / 100 // ⟨ḡ, x − saved⟩ of a shard that would cost 5 steps, of one that costs none
+	for range 20 {
+		c.Exposed(kintsugi.ExposureEvent{Step: failed, Shards: []kintsugi.Exposure{{Squared: 1, Dot: -5 * slope, Chunks: 2, Age: 10}, {Squared: 1e-9, Chunks: 2, Age: 10}}})
+	}
+	worst, ok := c.Worst()
+	if !ok || worst.Part != "server/0" || !(worst.Steps > 4 && worst.Steps < 6) || worst.MeanAge != 5 {
+		t.Fatalf("%+v, %v; want about 5 steps for server/0", worst, ok)
+	}
+	p := &record.Partial{Part: "server/0", ReworkSteps: record.Unknown()}
+	c.Partial(kintsugi.PartialEvent{Line: 2, Step: failed, Shard: 0}, p)
+	if p.ReworkSteps != worst.Steps || p.Distance != 1 || c.cost(0).Steps != 0 {
+		t.Errorf("%+v; want %v steps, and nothing more to lose", p, worst.Steps)
+	}
+	var measured *record.Rework
+	for i := failed + 1; i <= failed+lossesAfter; i++ {
+		loss := falling(i-back) * (1 + 1e-4*rng.NormFloat64())
+		for _, e := range c.Step(kintsugi.StepEvent{Line: 2, Step: kintsugi.Step(i), Loss: loss, Norm: 1, Time: time.Unix(0, 0)}) {
+			if r, ok := e.(*record.Rework); ok && i == failed+lossesAfter {
+				measured = r
+			} else if ok {
+				t.Errorf("measured after %d steps", i-failed)
+			}
+		}
+	}
+	if measured == nil || math.Abs(float64(measured.Measured)-back) > 0.5 || measured.Predicted != worst.Steps || measured.Step != failed {
+		t.Fatalf("%+v; the losses are %d steps behind", measured, back)
+	}
+	if want := (float64(measured.Measured) + float64(worst.Steps)) / (2 * float64(worst.Steps)); measured.Failures != 1 || math.Abs(measured.Calibration/want-1) > 0.05 {
+		t.Errorf("calibrated by %v after %d failures, want %v after one", measured.Calibration, measured.Failures, want)
+	}
+}
+
+// Two failures that follow one another closely cannot be told apart.
+func TestFailuresThatMeetAreNotMeasured(t *testing.T) {
+	c, _ := costsAfter(t, BackAlone, 100, falling)
+	c.Exposed(kintsugi.ExposureEvent{Shards: []kintsugi.Exposure{{Squared: 1, Dot: -1, Chunks: 1}, {Squared: 1, Dot: -1, Chunks: 1}}})
+	for s := range kintsugi.ShardID(2) {
+		c.Partial(kintsugi.PartialEvent{Step: 100, Shard: s}, &record.Partial{Part: "server"})
+	}
+	measured := 0
+	for i := 101; i <= 140; i++ {
+		for _, e := range c.Step(kintsugi.StepEvent{Step: kintsugi.Step(i), Loss: falling(i), Time: time.Unix(0, 0)}) {
+			if _, ok := e.(*record.Rework); ok {
+				measured++
+			}
+		}
+	}
+	if measured != 1 {
+		t.Errorf("%d failures are measured; the second one has all steps behind it, the first none", measured)
+	}
+}

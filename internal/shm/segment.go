@@ -1,0 +1,93 @@
+package shm
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// Segment is memory that two processes of one host write and read: one creates it and tells the other its name. It has no place in any
+// file system, so the kernel takes it back when the last of them is gone, however they end.
+type Segment struct{ b []byte }
+
+// ErrNoSegment means that memory cannot be shared with another process: there is none of that name here, it is not what its
+// name promises, or this system has none. Bytes have to travel another way.
+var ErrNoSegment = errors.New("no shared memory")
+
+const (
+	segmentMagic = 0x314745534e494b00 // "\0KINSEG1"
+	nonceBytes   = 16
+
+	// SegmentHeader is where the memory of a segment begins that its users may write: the header is a page of its own.
+	SegmentHeader = 4096
+)
+
+// Bytes returns the memory, with its header. It lives as long as the Segment is reachable, which slices of it are not enough for.
+func (s *Segment) Bytes() []byte { return s.b }
+
+// mapped returns the segment of mapped bytes. They are unmapped when it is unreachable and not before: to read what is not
+// mapped any more would end the process, and to unmap late costs memory until the next garbage collection.
+func mapped(b []byte) *Segment {
+	s := &Segment{b: b}
+	runtime.AddCleanup(s, unmap, b)
+	return s
+}
+
+// CreateSegment returns a new segment with room for n bytes after its header, and its name. Other processes of the same user on the same host
+// may open it by its name as long as close has not been called; the memory stays.
+func CreateSegment(n int) (s *Segment, name string, closeName func(), err error) {
+	if n <= 0 {
+		return nil, "", nil, fmt.Errorf("%w: a segment of %d bytes", ErrNoSegment, n)
+	}
+	b, pid, fd, closeName, err := create(SegmentHeader + n)
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("%w: %w", ErrNoSegment, err)
+	}
+	nonce := make([]byte, nonceBytes)
+	_, _ = rand.Read(nonce) // never fails
+	le := binary.LittleEndian
+	le.PutUint64(b, segmentMagic)
+	le.PutUint64(b[8:], uint64(len(b)))
+	copy(b[16:], nonce)
+	return mapped(b), fmt.Sprintf("%d.%d.%d.%x", pid, fd, len(b), nonce), closeName, nil
+}
+
+// OpenSegment opens the segment of a name that another process has told, of at most most bytes after its header. The name is not trusted: what it leads to
+// must be memory of this user's that can neither shrink nor grow, of the size and with the nonce that the name says. Errors are
+// ErrNoSegment.
+func OpenSegment(name string, most int) (*Segment, error) {
+	parts := strings.Split(name, ".")
+	if len(parts) != 4 {
+		return nil, fmt.Errorf("%w: %q is no name of a segment", ErrNoSegment, name)
+	}
+	var n [3]int
+	for i := range n {
+		v, err := strconv.ParseUint(parts[i], 10, 62)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %q is no name of a segment", ErrNoSegment, name)
+		}
+		n[i] = int(v)
+	}
+	nonce, err := hex.DecodeString(parts[3])
+	if err != nil || len(nonce) != nonceBytes {
+		return nil, fmt.Errorf("%w: %q is no name of a segment", ErrNoSegment, name)
+	}
+	if n[2] <= SegmentHeader || n[2] > SegmentHeader+most {
+		return nil, fmt.Errorf("%w: a segment of %d bytes, at most %d are expected", ErrNoSegment, n[2], SegmentHeader+most)
+	}
+	b, err := open(n[0], n[1], n[2])
+	if err != nil {
+		return nil, fmt.Errorf("%w: segment %d of process %d: %w", ErrNoSegment, n[1], n[0], err)
+	}
+	s := mapped(b)
+	le := binary.LittleEndian
+	if le.Uint64(b) != segmentMagic || le.Uint64(b[8:]) != uint64(len(b)) || string(b[16:16+nonceBytes]) != string(nonce) {
+		return nil, fmt.Errorf("%w: segment %d of process %d is another one than was meant", ErrNoSegment, n[1], n[0])
+	}
+	return s, nil
+}

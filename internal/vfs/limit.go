@@ -1,0 +1,58 @@
+package vfs
+
+import (
+	"sync"
+	"time"
+)
+
+// Limit returns fs with writes that take no more than so many bytes in a second: a slow store, to see what it does to a
+// run. It says nothing about reads, nor about the time of a Sync.
+func Limit(fs FS, bytesPerSecond float64) FS {
+	return &limited{FS: fs, rate: bytesPerSecond, now: time.Now, sleep: time.Sleep}
+}
+
+// limited is a file system behind a bucket that holds nothing: what is written late is not made up for.
+type limited struct {
+	FS
+	rate  float64
+	now   func() time.Time
+	sleep func(time.Duration)
+
+	mu   sync.Mutex
+	free time.Time // when everything that was written so far has passed
+}
+
+func (l *limited) Create(name string) (File, error) { return l.slow(l.FS.Create(name)) }
+
+func (l *limited) OpenAppend(name string) (File, error) { return l.slow(l.FS.OpenAppend(name)) }
+
+func (l *limited) slow(f File, err error) (File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &limitedFile{File: f, fs: l}, nil
+}
+
+// limitedFile is a file whose writes return when their bytes have passed.
+type limitedFile struct {
+	File
+	fs *limited
+}
+
+func (f *limitedFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	f.fs.sleep(f.fs.pass(n))
+	return n, err
+}
+
+// pass returns how long it is until n more bytes have passed.
+func (l *limited) pass(n int) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	if l.free.Before(now) {
+		l.free = now
+	}
+	l.free = l.free.Add(time.Duration(float64(n) / l.rate * float64(time.Second)))
+	return l.free.Sub(now)
+}

@@ -1,0 +1,58 @@
+package vfs
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+	"time"
+)
+
+// Bytes pass at the rate, whoever writes them; time in which nobody writes is not made up for.
+func TestWritesPassAtTheRate(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := Limit(NewMem(), 1000).(*limited)
+	l.now, l.sleep = func() time.Time { return now }, func(d time.Duration) { now = now.Add(d) }
+	if err := l.MkdirAll("d"); err != nil {
+		t.Fatal(err)
+	}
+	a, err := l.Create("d/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Create("d/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(f File, n int, want time.Duration) {
+		t.Helper()
+		if _, err := f.Write(make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+		if got := now.Sub(time.Unix(0, 0)); got != want {
+			t.Errorf("after %d bytes it is %v, want %v", n, got, want)
+		}
+	}
+	write(a, 500, 500*time.Millisecond)
+	write(b, 250, 750*time.Millisecond)
+	now = now.Add(10 * time.Second)
+	write(a, 1000, 11750*time.Millisecond)
+	if _, err := l.Create("d/a"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a file is made twice: %v", err)
+	}
+	for _, f := range []File{a, b} {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	again, err := l.OpenAppend("d/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(again, 250, 12*time.Second)
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	if info, err := l.Stat("d/a"); err != nil || info.Size != 1750 {
+		t.Errorf("%+v, %v; want 1750 bytes", info, err)
+	}
+}

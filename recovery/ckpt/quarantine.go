@@ -1,0 +1,174 @@
+package ckpt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// quarantine moves a file away, if it is there.
+func (r *repairer) quarantine(file string) error {
+	if err := r.fs.MkdirAll(path.Join(r.dir, quarantineDir)); err != nil {
+		return err
+	}
+	for i := 0; ; i++ { // Rename replaces, and nothing may be lost
+		to := path.Join(r.dir, quarantineDir, fmt.Sprintf("%s.%d", strings.ReplaceAll(file, "/", "-"), i))
+		_, err := r.fs.Stat(to)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		err = r.fs.Rename(path.Join(r.dir, file), to)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it is what was missing
+		}
+		if err != nil {
+			return err
+		}
+		r.report.Quarantined = append(r.report.Quarantined, file)
+		return errors.Join(r.fs.SyncDir(path.Join(r.dir, quarantineDir)), r.fs.SyncDir(path.Join(r.dir, path.Dir(file))))
+	}
+}
+
+// putAway moves what is damaged to the quarantine: names before what they name.
+func (r *repairer) putAway(context.Context) error {
+	for i, m := range r.v.runs {
+		file := r.v.report.Checkpoints[i].Name
+		whole := m != nil && len(r.v.wrong[file]) == 0
+		if whole {
+			_, shards, err := readRun(r.fs, r.dir, file)
+			if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
+				return err
+			}
+			whole = err == nil && !slices.ContainsFunc(shards, func(s *ShardManifest) bool {
+				return slices.ContainsFunc(s.Segments, func(s Segment) bool { return r.bad[s.File] })
+			})
+		}
+		if whole {
+			continue
+		}
+		if name, ok := parseIn(runDir, file); ok {
+			r.lost = append(r.lost, &RunManifest{Line: name.Line, Step: name.Step, Fence: name.Fence})
+		}
+		if err := r.quarantine(file); err != nil {
+			return err
+		}
+	}
+	slices.Sort(r.hopeless)
+	for _, file := range slices.Compact(r.hopeless) {
+		if err := r.quarantine(file); err != nil {
+			return err
+		}
+	}
+	for _, file := range slices.Sorted(maps.Keys(r.bad)) {
+		if r.bad[file] {
+			if err := r.quarantine(file); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// publishRuns publishes run manifests of steps whose chunks are all there.
+func (r *repairer) publishRuns(context.Context) error {
+	newest := fileName{}
+	if m, _, err := Newest(r.fs, r.dir); err == nil {
+		newest = m.name()
+	} else if !errors.Is(err, ErrNoCheckpoint) {
+		return err
+	}
+	names, err := listNames(r.fs, r.dir, shardDir, parseShardName)
+	if err != nil {
+		return err
+	}
+	type version struct {
+		line kintsugi.Line
+		step kintsugi.Step
+	}
+	complete := map[version]map[kintsugi.ShardID]*ShardManifest{}
+	for _, n := range names { // ascending: the last attempt of the greatest fence stays
+		m, _, err := ReadShard(r.fs, r.dir, path.Join(shardDir, n.shard()))
+		if err != nil {
+			return err
+		}
+		if m.Complete() {
+			at := version{n.Line, n.Step}
+			if complete[at] == nil {
+				complete[at] = map[kintsugi.ShardID]*ShardManifest{}
+			}
+			complete[at][n.Shard] = m
+		}
+	}
+	for at, shards := range complete {
+		name := fileName{Line: at.line, Step: at.step}
+		for _, s := range shards {
+			name.Fence = max(name.Fence, s.Fence)
+		}
+		wanted := newest.before(name)
+		for _, m := range r.lost {
+			if m.Line == at.line && m.Step == at.step {
+				wanted, name.Fence = true, max(name.Fence, m.Fence)
+			}
+		}
+		if !wanted {
+			continue
+		}
+		if err := r.publishRun(name, slices.Collect(maps.Values(shards))); err != nil {
+			return err
+		}
+	}
+	slices.Sort(r.report.Published)
+	return nil
+}
+
+// publishRun publishes a checkpoint of these shards, if they are a whole model that is known.
+func (r *repairer) publishRun(name fileName, shards []*ShardManifest) error {
+	model := r.cfg.Model
+	for _, m := range r.v.runs {
+		if m != nil && m.Fingerprint == shards[0].Fingerprint {
+			model = m
+		}
+	}
+	if model == nil || fingerprint(model.Tensors) != shards[0].Fingerprint {
+		return nil
+	}
+	layout, err := kintsugi.NewLayout(model.Tensors)
+	if err != nil {
+		return err
+	}
+	var files []string
+	slices.SortFunc(shards, func(a, b *ShardManifest) int { return cmp.Compare(a.Shard, b.Shard) })
+	next := kintsugi.ChunkID(0)
+	for i, s := range shards {
+		if int(s.Shard) != i || s.Lo != next || s.Rule != shards[0].Rule || s.Fingerprint != shards[0].Fingerprint {
+			return nil
+		}
+		next = s.Hi
+		files = append(files, s.File())
+	}
+	if int(next) != len(layout.Chunks) {
+		return nil
+	}
+	m := &RunManifest{
+		Line: name.Line, Step: name.Step, Fence: name.Fence, Created: r.cfg.Now, Model: model.Model, Seed: model.Seed, Rule: shards[0].Rule,
+		Tensors: model.Tensors, Notes: map[string]string{"repaired": "its manifest was written again from what was whole"},
+	}
+	if err := PublishRun(r.fs, r.dir, m, files); errors.Is(err, ErrPublished) {
+		return nil // another of that step is whole
+	} else if err != nil {
+		return err
+	}
+	r.report.Published = append(r.report.Published, m.Name())
+	return nil
+}

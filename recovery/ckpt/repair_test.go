@@ -1,0 +1,392 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
+)
+
+var repairTime = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+
+// damagedRun is a directory with two full checkpoints, saves of parts after each, and models by step.
+func damagedRun(t testing.TB, fsys vfs.FS) (*kintsugi.Layout, map[kintsugi.Step]*Flat) {
+	t.Helper()
+	layout := smallLayout(t)
+	models := map[kintsugi.Step]*Flat{}
+	tr := mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, 1)
+	for _, step := range []kintsugi.Step{10, 20} {
+		for at := step; at < step+3; at++ {
+			models[at] = model(t, layout, kintsugi.RuleMomentum, uint64(at))
+		}
+		tr.mustSave(t, step, models[step])
+		for i := range kintsugi.ChunkID(2) {
+			w := tr.writers[i]
+			s := Snapshot{Step: step + 1 + kintsugi.Step(i), Chunks: []kintsugi.ChunkID{w.cfg.Range.Lo + i, w.cfg.Range.Lo + i + 1}, Load: models[step+1+kintsugi.Step(i)].Load}
+			if _, err := w.Save(context.Background(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return layout, models
+}
+
+// state is what can be restored of a directory.
+type state struct {
+	newest  kintsugi.Step   // of the whole checkpoints; 0: none
+	running []kintsugi.Step // by chunk, of its newest whole value; 0: none
+}
+
+func stateOf(t testing.TB, fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step]*Flat) (s state) {
+	t.Helper()
+	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}
+	names, err := List(fsys, testDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		m, err := Read(fsys, testDir, name)
+		if err != nil {
+			continue
+		}
+		if got, err := restoreAll(fsys, m, layout, kintsugi.RuleMomentum); err == nil {
+			if !same(got, models[m.Step]) {
+				t.Fatalf("%s restores to other values than were saved", name)
+			}
+			s.newest = m.Step
+			break
+		}
+	}
+	flat, err := NewFlat(layout, all, kintsugi.RuleMomentum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RestoreRunning(context.Background(), fsys, testDir, Lines{1, 1}, layout, all, flat.Place); err != nil {
+		t.Fatal(err)
+	}
+	for id, step := range flat.Saved {
+		if step > 0 && !sameBits(flat.Chunk(kintsugi.ChunkID(id)).Params, models[step].Chunk(kintsugi.ChunkID(id)).Params) {
+			t.Fatalf("chunk %d comes from step %d and is not what was saved then", id, step)
+		}
+	}
+	s.running = flat.Saved
+	return s
+}
+
+// atLeast fails if something that could be restored cannot be any more.
+func (s state) atLeast(t testing.TB, what string, before state) {
+	t.Helper()
+	if s.newest < before.newest {
+		t.Fatalf("%s: the newest whole checkpoint is of step %d; it was %d", what, s.newest, before.newest)
+	}
+	for id := range s.running {
+		if s.running[id] < before.running[id] {
+			t.Fatalf("%s: chunk %d comes back from step %d; it was %d", what, id, s.running[id], before.running[id])
+		}
+	}
+}
+
+// contents returns how often each content is in a directory.
+func contents(files map[string][]byte) map[string]int {
+	n := map[string]int{}
+	for _, b := range files {
+		n[string(b)]++
+	}
+	return n
+}
+
+func readTree(t testing.TB, m *vfs.Mem) map[string][]byte {
+	files := map[string][]byte{}
+	for _, name := range m.Walk(testDir) {
+		b, err := readAll(m, "", name, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = b
+	}
+	return files
+}
+
+// checkRepaired repairs and checks what Repair promises.
+func checkRepaired(t *testing.T, what string, fsys *vfs.Mem, layout *kintsugi.Layout, models map[kintsugi.Step]*Flat) RepairReport {
+	t.Helper()
+	before, files := stateOf(t, fsys, layout, models), contents(readTree(t, fsys))
+	report, err := Repair(context.Background(), fsys, testDir, RepairConfig{Now: repairTime})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if r := mustVerify(t, fsys); len(r.Damage) > 0 {
+		t.Fatalf("%s: there is damage after the repair: %v\n%+v", what, r.Damage, report)
+	}
+	stateOf(t, fsys, layout, models).atLeast(t, what, before)
+	after := contents(readTree(t, fsys))
+	for content, n := range files {
+		if after[content] < n {
+			t.Fatalf("%s: %d bytes are gone: %.80q", what, len(content), content)
+		}
+	}
+	return report
+}
+
+func TestRepairKeepsAllThatIsWhole(t *testing.T) {
+	t.Parallel()
+	base := vfs.NewMem()
+	layout, models := damagedRun(t, base)
+	whole := stateOf(t, base, layout, models)
+	rng := rand.New(rand.NewPCG(1, 2))
+	rounds := 12
+	if testing.Short() {
+		rounds = 3
+	}
+	for _, name := range base.Walk(testDir) {
+		info, err := base.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for round := range rounds {
+			fsys := vfs.NewMem()
+			damagedRun(t, fsys)
+			what := ""
+			switch round {
+			case 0:
+				what = name + " is gone"
+				if err := fsys.Remove(name); err != nil {
+					t.Fatal(err)
+				}
+			case 1:
+				what = name + " has lost its second half"
+				err = fsys.Edit(name, func(b []byte) []byte { return b[:len(b)/2] })
+			default:
+				at := rng.IntN(int(info.Size))
+				what = fmt.Sprintf("byte %d of %d in %s is wrong", at, info.Size, name)
+				err = fsys.Edit(name, func(b []byte) []byte { b[at] ^= 0x11; return b })
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			report := checkRepaired(t, what, fsys, layout, models)
+			if strings.Contains(name, "/"+segmentDir+"/") {
+				continue
+			}
+			// Segments are whole, so everything is: manifests are written again. Of a full save its own bytes come back.
+			stateOf(t, fsys, layout, models).atLeast(t, what, whole)
+			if len(report.Published) == 0 && len(report.Damage) > 0 { // that a run manifest of long ago is gone is no damage
+				t.Fatalf("%s: nothing was published: %+v", what, report)
+			}
+		}
+	}
+}
+
+func TestRepairLosesOneChunkWhereOneIsDamaged(t *testing.T) {
+	fsys := vfs.NewMem()
+	layout, models := damagedRun(t, fsys)
+	before := stateOf(t, fsys, layout, models)
+	var file string // the segment of shard 0 at step 20
+	for _, name := range fsys.Walk(testDir) {
+		if n, ok := parseIn(segmentDir, strings.TrimPrefix(name, testDir+"/")); ok && n.Step == 20 && n.Shard == 0 {
+			file = name
+		}
+	}
+	if err := fsys.Edit(file, func(b []byte) []byte { b[len(b)-align-1] ^= 1; return b }); err != nil { // the last chunk
+		t.Fatal(err)
+	}
+	report := checkRepaired(t, "one chunk", fsys, layout, models)
+	if report.Lost != 1 || report.Salvaged == 0 || len(report.Damage) != 1 {
+		t.Errorf("%+v", report)
+	}
+	after := stateOf(t, fsys, layout, models)
+	if after.newest != 10 {
+		t.Errorf("the newest checkpoint is of step %d; want 10: one chunk of step 20 is lost", after.newest)
+	}
+	older := 0
+	for id := range after.running {
+		if after.running[id] < before.running[id] {
+			older++
+		}
+	}
+	if older > 1 {
+		t.Errorf("%d chunks are older than before", older)
+	}
+	// A server goes on with what is there.
+	tr := mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, 2)
+	models[30] = model(t, layout, kintsugi.RuleMomentum, 30)
+	tr.mustSave(t, 30, models[30])
+	if s := stateOf(t, fsys, layout, models); s.newest != 30 {
+		t.Errorf("after the next save the newest is of step %d", s.newest)
+	}
+}
+
+func TestRepairOfManyDamagedFiles(t *testing.T) {
+	t.Parallel()
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		fsys := vfs.NewMem()
+		layout, models := damagedRun(t, fsys)
+		for _, name := range fsys.Walk(testDir) {
+			if rng.IntN(4) > 0 {
+				continue
+			}
+			var err error
+			if rng.IntN(4) == 0 {
+				err = fsys.Remove(name)
+			} else {
+				err = fsys.Edit(name, func(b []byte) []byte { b[rng.IntN(len(b))] ^= byte(1 + rng.IntN(255)); return b })
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkRepaired(t, fmt.Sprintf("seed %d", seed), fsys, layout, models)
+		// Once is enough.
+		if again, err := Repair(context.Background(), fsys, testDir, RepairConfig{Now: repairTime}); err != nil || len(again.Quarantined)+len(again.Published) > 0 {
+			t.Fatalf("seed %d: the second repair: %+v, %v", seed, again, err)
+		}
+	}
+}
+
+// breakSome damages a segment, a shard manifest and a run manifest.
+func breakSome(t testing.TB, edit func(name string, f func([]byte) []byte), names []string) {
+	done := map[string]bool{}
+	for _, name := range slices.Backward(names) {
+		folder := strings.Split(strings.TrimPrefix(name, testDir+"/"), "/")[0]
+		if !done[folder] {
+			done[folder] = true
+			edit(name, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+		}
+	}
+	if len(done) != 3 {
+		t.Fatalf("damaged %v", done)
+	}
+}
+
+func TestACrashDuringARepairLosesNothing(t *testing.T) {
+	t.Parallel()
+	for n := 0; ; n += stride() {
+		mem := vfs.NewMem()
+		layout, models := damagedRun(t, mem)
+		for _, dir := range []string{runDir, shardDir, segmentDir} {
+			if err := mem.SyncDir(inDir(dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mem = mem.Crash(nil) // all of it is on the disk
+		breakSome(t, func(name string, f func([]byte) []byte) {
+			if err := mem.Edit(name, f); err != nil {
+				t.Fatal(err)
+			}
+		}, mem.Walk(testDir))
+		before := stateOf(t, mem, layout, models)
+		inj := vfs.NewInjector(mem, vfs.CrashAfter(n))
+		_, err := Repair(context.Background(), inj, testDir, RepairConfig{Now: repairTime})
+		disk := mem.Crash(rand.New(rand.NewPCG(uint64(n), 7)))
+		what := fmt.Sprintf("crash after operation %d", n)
+		if s := stateOf(t, disk, layout, models); s.newest < before.newest {
+			t.Fatalf("%s: the newest whole checkpoint is of step %d; it was %d", what, s.newest, before.newest)
+		}
+		checkRepaired(t, what, disk, layout, models)
+		stateOf(t, disk, layout, models).atLeast(t, what, before)
+		if err == nil {
+			return
+		}
+	}
+}
+
+func TestARepairThatFailsCanBeTriedAgain(t *testing.T) {
+	for _, fault := range []error{syscall.ENOSPC, syscall.EROFS} {
+		for n := 0; ; n += 3 {
+			mem := vfs.NewMem()
+			layout, models := damagedRun(t, mem)
+			breakSome(t, func(name string, f func([]byte) []byte) {
+				if err := mem.Edit(name, f); err != nil {
+					t.Fatal(err)
+				}
+			}, mem.Walk(testDir))
+			before := stateOf(t, mem, layout, models)
+			writes := 0
+			inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault {
+				if !slices.Contains([]vfs.Kind{vfs.OpWrite, vfs.OpCreate, vfs.OpLink, vfs.OpRename, vfs.OpSync}, op.Kind) {
+					return vfs.Fault{}
+				}
+				if writes++; writes <= n {
+					return vfs.Fault{}
+				}
+				return vfs.Fault{Err: fault, Written: op.Bytes / 2}
+			})
+			_, err := Repair(context.Background(), inj, testDir, RepairConfig{Now: repairTime})
+			if err != nil && !errors.Is(err, fault) {
+				t.Fatalf("after %d writes: %v; want %v", n, err, fault)
+			}
+			checkRepaired(t, fmt.Sprintf("%v after %d writes", fault, n), mem, layout, models)
+			stateOf(t, mem, layout, models).atLeast(t, "again", before)
+			if err == nil {
+				break
+			}
+		}
+	}
+}
+
+func TestRepairInAnObjectStore(t *testing.T) {
+	t.Parallel()
+	for n := 0; ; n += 2 * stride() {
+		mem := &object.Mem{}
+		layout, models := damagedRun(t, objectFS(t, mem))
+		breakSome(t, func(name string, f func([]byte) []byte) {
+			mem.Put(name, f(slices.Clone(mem.Objects()[name])))
+		}, slices.Sorted(maps.Keys(mem.Objects())))
+		before := stateOf(t, objectFS(t, mem), layout, models)
+		net := &network{Store: mem, choose: func(i int) (bool, error) {
+			if i < n {
+				return true, nil
+			}
+			return i == n && n%4 == 0, vfs.ErrCrashed
+		}}
+		_, err := Repair(context.Background(), objectFS(t, net), testDir, RepairConfig{Now: repairTime})
+		after := objectFS(t, mem)
+		if _, err := Repair(context.Background(), after, testDir, RepairConfig{Now: repairTime}); err != nil {
+			t.Fatalf("crash at request %d: %v", n, err)
+		}
+		if r := mustVerify(t, after); len(r.Damage) > 0 {
+			t.Fatalf("crash at request %d: %v", n, r.Damage)
+		}
+		stateOf(t, after, layout, models).atLeast(t, fmt.Sprintf("crash at request %d", n), before)
+		if err == nil {
+			return
+		}
+	}
+}
+
+func TestRepairNeedsTheModelWhereNoRunManifestIsLeft(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		fsys := vfs.NewMem()
+		layout, models := damagedRun(t, fsys)
+		for _, name := range fsys.Walk(inDir(runDir)) {
+			if err := fsys.Edit(name, func(b []byte) []byte { b[5] ^= 1; return b }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := RepairConfig{Now: repairTime}
+		if known {
+			c.Model = &RunManifest{Model: "small", Seed: 7, Tensors: layout.Tensors}
+		}
+		if _, err := Repair(context.Background(), fsys, testDir, c); err != nil {
+			t.Fatal(err)
+		}
+		if s := stateOf(t, fsys, layout, models); (s.newest == 20) != known {
+			t.Errorf("the model is known: %t; the newest checkpoint is of step %d", known, s.newest)
+		}
+	}
+}
