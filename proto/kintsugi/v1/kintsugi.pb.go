@@ -919,6 +919,7 @@ type Ticket struct {
 	SquaredNorm   float64                `protobuf:"fixed64,5,opt,name=squared_norm,json=squaredNorm,proto3" json:"squared_norm,omitempty"`
 	ComputeNanos  int64                  `protobuf:"varint,6,opt,name=compute_nanos,json=computeNanos,proto3" json:"compute_nanos,omitempty"`
 	TransferNanos int64                  `protobuf:"varint,7,opt,name=transfer_nanos,json=transferNanos,proto3" json:"transfer_nanos,omitempty"`
+	Along         *Along                 `protobuf:"bytes,8,opt,name=along,proto3" json:"along,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1002,6 +1003,89 @@ func (x *Ticket) GetTransferNanos() int64 {
 	return 0
 }
 
+func (x *Ticket) GetAlong() *Along {
+	if x != nil {
+		return x.Along
+	}
+	return nil
+}
+
+type Along struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Known         bool                   `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	Dot           float64                `protobuf:"fixed64,2,opt,name=dot,proto3" json:"dot,omitempty"`
+	Earlier       bool                   `protobuf:"varint,3,opt,name=earlier,proto3" json:"earlier,omitempty"`
+	Before        float64                `protobuf:"fixed64,4,opt,name=before,proto3" json:"before,omitempty"`
+	Own           float64                `protobuf:"fixed64,5,opt,name=own,proto3" json:"own,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Along) Reset() {
+	*x = Along{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Along) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Along) ProtoMessage() {}
+
+func (x *Along) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Along.ProtoReflect.Descriptor instead.
+func (*Along) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Along) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *Along) GetDot() float64 {
+	if x != nil {
+		return x.Dot
+	}
+	return 0
+}
+
+func (x *Along) GetEarlier() bool {
+	if x != nil {
+		return x.Earlier
+	}
+	return false
+}
+
+func (x *Along) GetBefore() float64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+func (x *Along) GetOwn() float64 {
+	if x != nil {
+		return x.Own
+	}
+	return 0
+}
+
 type Weighted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Push          *PushID                `protobuf:"bytes,1,opt,name=push,proto3" json:"push,omitempty"`
@@ -1012,7 +1096,7 @@ type Weighted struct {
 
 func (x *Weighted) Reset() {
 	*x = Weighted{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[10]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1108,7 @@ func (x *Weighted) String() string {
 func (*Weighted) ProtoMessage() {}
 
 func (x *Weighted) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[10]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1121,7 @@ func (x *Weighted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Weighted.ProtoReflect.Descriptor instead.
 func (*Weighted) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{10}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Weighted) GetPush() *PushID {
@@ -1065,7 +1149,7 @@ type Countable struct {
 
 func (x *Countable) Reset() {
 	*x = Countable{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[11]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1161,7 @@ func (x *Countable) String() string {
 func (*Countable) ProtoMessage() {}
 
 func (x *Countable) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[11]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1174,7 @@ func (x *Countable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Countable.ProtoReflect.Descriptor instead.
 func (*Countable) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{11}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Countable) GetSlot() uint32 {
@@ -1131,7 +1215,7 @@ type Optimizer struct {
 
 func (x *Optimizer) Reset() {
 	*x = Optimizer{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1227,7 @@ func (x *Optimizer) String() string {
 func (*Optimizer) ProtoMessage() {}
 
 func (x *Optimizer) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1240,7 @@ func (x *Optimizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Optimizer.ProtoReflect.Descriptor instead.
 func (*Optimizer) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{12}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Optimizer) GetRule() uint32 {
@@ -1239,7 +1323,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1335,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1348,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{13}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Commit) GetLine() uint64 {
@@ -1342,7 +1426,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +1438,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +1451,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{14}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Members) GetLine() uint64 {
@@ -1409,7 +1493,7 @@ type MembersKnown struct {
 
 func (x *MembersKnown) Reset() {
 	*x = MembersKnown{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1505,7 @@ func (x *MembersKnown) String() string {
 func (*MembersKnown) ProtoMessage() {}
 
 func (x *MembersKnown) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1518,7 @@ func (x *MembersKnown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersKnown.ProtoReflect.Descriptor instead.
 func (*MembersKnown) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{15}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MembersKnown) GetShard() uint32 {
@@ -1469,7 +1553,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1565,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1578,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{16}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Take) GetLine() uint64 {
@@ -1533,7 +1617,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1629,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1642,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{17}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Taken) GetShard() uint32 {
@@ -1621,7 +1705,7 @@ type Adopt struct {
 
 func (x *Adopt) Reset() {
 	*x = Adopt{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1717,7 @@ func (x *Adopt) String() string {
 func (*Adopt) ProtoMessage() {}
 
 func (x *Adopt) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1730,7 @@ func (x *Adopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopt.ProtoReflect.Descriptor instead.
 func (*Adopt) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Adopt) GetLine() uint64 {
@@ -1691,7 +1775,7 @@ type Stable struct {
 
 func (x *Stable) Reset() {
 	*x = Stable{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1787,7 @@ func (x *Stable) String() string {
 func (*Stable) ProtoMessage() {}
 
 func (x *Stable) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1800,7 @@ func (x *Stable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stable.ProtoReflect.Descriptor instead.
 func (*Stable) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Stable) GetShard() uint32 {
@@ -1817,7 +1901,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1913,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1926,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Released) GetLine() uint64 {
@@ -1898,7 +1982,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +1994,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2007,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Refused) GetPush() *PushID {
@@ -1958,7 +2042,7 @@ type Received struct {
 
 func (x *Received) Reset() {
 	*x = Received{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2054,7 @@ func (x *Received) String() string {
 func (*Received) ProtoMessage() {}
 
 func (x *Received) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2067,7 @@ func (x *Received) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Received.ProtoReflect.Descriptor instead.
 func (*Received) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Received) GetPush() *PushID {
@@ -2023,7 +2107,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2119,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2132,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Saved) GetShard() uint32 {
@@ -2117,7 +2201,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2213,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2226,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Done) GetStep() uint64 {
@@ -2170,7 +2254,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2266,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2279,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadRequest) GetLine() uint64 {
@@ -2229,7 +2313,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2325,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2338,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchRequest) GetLine() uint64 {
@@ -2297,7 +2381,7 @@ type StepEvent struct {
 
 func (x *StepEvent) Reset() {
 	*x = StepEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2393,7 @@ func (x *StepEvent) String() string {
 func (*StepEvent) ProtoMessage() {}
 
 func (x *StepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2406,7 @@ func (x *StepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepEvent.ProtoReflect.Descriptor instead.
 func (*StepEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StepEvent) GetLine() uint64 {
@@ -2463,7 +2547,7 @@ type GradientTime struct {
 
 func (x *GradientTime) Reset() {
 	*x = GradientTime{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2559,7 @@ func (x *GradientTime) String() string {
 func (*GradientTime) ProtoMessage() {}
 
 func (x *GradientTime) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2572,7 @@ func (x *GradientTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GradientTime.ProtoReflect.Descriptor instead.
 func (*GradientTime) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GradientTime) GetSlot() uint32 {
@@ -2537,7 +2621,7 @@ type CheckpointEvent struct {
 
 func (x *CheckpointEvent) Reset() {
 	*x = CheckpointEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2633,7 @@ func (x *CheckpointEvent) String() string {
 func (*CheckpointEvent) ProtoMessage() {}
 
 func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2646,7 @@ func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointEvent.ProtoReflect.Descriptor instead.
 func (*CheckpointEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CheckpointEvent) GetLine() uint64 {
@@ -2649,7 +2733,7 @@ type PartialEvent struct {
 
 func (x *PartialEvent) Reset() {
 	*x = PartialEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2745,7 @@ func (x *PartialEvent) String() string {
 func (*PartialEvent) ProtoMessage() {}
 
 func (x *PartialEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2758,7 @@ func (x *PartialEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialEvent.ProtoReflect.Descriptor instead.
 func (*PartialEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PartialEvent) GetLine() uint64 {
@@ -2730,7 +2814,7 @@ type ExposureEvent struct {
 
 func (x *ExposureEvent) Reset() {
 	*x = ExposureEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2742,7 +2826,7 @@ func (x *ExposureEvent) String() string {
 func (*ExposureEvent) ProtoMessage() {}
 
 func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2755,7 +2839,7 @@ func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExposureEvent.ProtoReflect.Descriptor instead.
 func (*ExposureEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExposureEvent) GetLine() uint64 {
@@ -2791,7 +2875,7 @@ type Exposure struct {
 
 func (x *Exposure) Reset() {
 	*x = Exposure{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2803,7 +2887,7 @@ func (x *Exposure) String() string {
 func (*Exposure) ProtoMessage() {}
 
 func (x *Exposure) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2816,7 +2900,7 @@ func (x *Exposure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exposure.ProtoReflect.Descriptor instead.
 func (*Exposure) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Exposure) GetSquared() float64 {
@@ -2904,7 +2988,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\"2\n" +
 	"\bAdmitted\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
-	"\x04step\x18\x02 \x01(\x04R\x04step\"\xe6\x01\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\"\x90\x02\n" +
 	"\x06Ticket\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x14\n" +
 	"\x05views\x18\x02 \x03(\x04R\x05views\x12\x12\n" +
@@ -2912,7 +2996,14 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\bexamples\x18\x04 \x01(\rR\bexamples\x12!\n" +
 	"\fsquared_norm\x18\x05 \x01(\x01R\vsquaredNorm\x12#\n" +
 	"\rcompute_nanos\x18\x06 \x01(\x03R\fcomputeNanos\x12%\n" +
-	"\x0etransfer_nanos\x18\a \x01(\x03R\rtransferNanos\"K\n" +
+	"\x0etransfer_nanos\x18\a \x01(\x03R\rtransferNanos\x12(\n" +
+	"\x05along\x18\b \x01(\v2\x12.kintsugi.v1.AlongR\x05along\"s\n" +
+	"\x05Along\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\x12\x10\n" +
+	"\x03dot\x18\x02 \x01(\x01R\x03dot\x12\x18\n" +
+	"\aearlier\x18\x03 \x01(\bR\aearlier\x12\x16\n" +
+	"\x06before\x18\x04 \x01(\x01R\x06before\x12\x10\n" +
+	"\x03own\x18\x05 \x01(\x01R\x03own\"K\n" +
 	"\bWeighted\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x02R\x06weight\"Y\n" +
@@ -3090,7 +3181,7 @@ func file_kintsugi_v1_kintsugi_proto_rawDescGZIP() []byte {
 	return file_kintsugi_v1_kintsugi_proto_rawDescData
 }
 
-var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*PushID)(nil),           // 0: kintsugi.v1.PushID
 	(*WorkerMessage)(nil),    // 1: kintsugi.v1.WorkerMessage
@@ -3102,78 +3193,80 @@ var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*Hello)(nil),            // 7: kintsugi.v1.Hello
 	(*Admitted)(nil),         // 8: kintsugi.v1.Admitted
 	(*Ticket)(nil),           // 9: kintsugi.v1.Ticket
-	(*Weighted)(nil),         // 10: kintsugi.v1.Weighted
-	(*Countable)(nil),        // 11: kintsugi.v1.Countable
-	(*Optimizer)(nil),        // 12: kintsugi.v1.Optimizer
-	(*Commit)(nil),           // 13: kintsugi.v1.Commit
-	(*Members)(nil),          // 14: kintsugi.v1.Members
-	(*MembersKnown)(nil),     // 15: kintsugi.v1.MembersKnown
-	(*Take)(nil),             // 16: kintsugi.v1.Take
-	(*Taken)(nil),            // 17: kintsugi.v1.Taken
-	(*Adopt)(nil),            // 18: kintsugi.v1.Adopt
-	(*Stable)(nil),           // 19: kintsugi.v1.Stable
-	(*Released)(nil),         // 20: kintsugi.v1.Released
-	(*Refused)(nil),          // 21: kintsugi.v1.Refused
-	(*Received)(nil),         // 22: kintsugi.v1.Received
-	(*Saved)(nil),            // 23: kintsugi.v1.Saved
-	(*Done)(nil),             // 24: kintsugi.v1.Done
-	(*ReadRequest)(nil),      // 25: kintsugi.v1.ReadRequest
-	(*WatchRequest)(nil),     // 26: kintsugi.v1.WatchRequest
-	(*StepEvent)(nil),        // 27: kintsugi.v1.StepEvent
-	(*GradientTime)(nil),     // 28: kintsugi.v1.GradientTime
-	(*CheckpointEvent)(nil),  // 29: kintsugi.v1.CheckpointEvent
-	(*PartialEvent)(nil),     // 30: kintsugi.v1.PartialEvent
-	(*ExposureEvent)(nil),    // 31: kintsugi.v1.ExposureEvent
-	(*Exposure)(nil),         // 32: kintsugi.v1.Exposure
+	(*Along)(nil),            // 10: kintsugi.v1.Along
+	(*Weighted)(nil),         // 11: kintsugi.v1.Weighted
+	(*Countable)(nil),        // 12: kintsugi.v1.Countable
+	(*Optimizer)(nil),        // 13: kintsugi.v1.Optimizer
+	(*Commit)(nil),           // 14: kintsugi.v1.Commit
+	(*Members)(nil),          // 15: kintsugi.v1.Members
+	(*MembersKnown)(nil),     // 16: kintsugi.v1.MembersKnown
+	(*Take)(nil),             // 17: kintsugi.v1.Take
+	(*Taken)(nil),            // 18: kintsugi.v1.Taken
+	(*Adopt)(nil),            // 19: kintsugi.v1.Adopt
+	(*Stable)(nil),           // 20: kintsugi.v1.Stable
+	(*Released)(nil),         // 21: kintsugi.v1.Released
+	(*Refused)(nil),          // 22: kintsugi.v1.Refused
+	(*Received)(nil),         // 23: kintsugi.v1.Received
+	(*Saved)(nil),            // 24: kintsugi.v1.Saved
+	(*Done)(nil),             // 25: kintsugi.v1.Done
+	(*ReadRequest)(nil),      // 26: kintsugi.v1.ReadRequest
+	(*WatchRequest)(nil),     // 27: kintsugi.v1.WatchRequest
+	(*StepEvent)(nil),        // 28: kintsugi.v1.StepEvent
+	(*GradientTime)(nil),     // 29: kintsugi.v1.GradientTime
+	(*CheckpointEvent)(nil),  // 30: kintsugi.v1.CheckpointEvent
+	(*PartialEvent)(nil),     // 31: kintsugi.v1.PartialEvent
+	(*ExposureEvent)(nil),    // 32: kintsugi.v1.ExposureEvent
+	(*Exposure)(nil),         // 33: kintsugi.v1.Exposure
 }
 var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	7,  // 0: kintsugi.v1.WorkerMessage.hello:type_name -> kintsugi.v1.Hello
 	9,  // 1: kintsugi.v1.WorkerMessage.ticket:type_name -> kintsugi.v1.Ticket
 	8,  // 2: kintsugi.v1.ConductorMessage.admitted:type_name -> kintsugi.v1.Admitted
-	20, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
-	21, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
-	24, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
-	16, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
-	14, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
-	13, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
-	20, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
-	24, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
-	18, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
-	17, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
-	15, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
-	19, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
-	23, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
-	22, // 16: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
-	21, // 17: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
-	27, // 18: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
-	29, // 19: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
-	24, // 20: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
-	30, // 21: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
-	31, // 22: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
+	21, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
+	22, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
+	25, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
+	17, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
+	15, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
+	14, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
+	21, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
+	25, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
+	19, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
+	18, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
+	16, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
+	20, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
+	24, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
+	23, // 16: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
+	22, // 17: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
+	28, // 18: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
+	30, // 19: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
+	25, // 20: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
+	31, // 21: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
+	32, // 22: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
 	0,  // 23: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
-	0,  // 24: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
-	10, // 25: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
-	12, // 26: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
-	11, // 27: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
-	11, // 28: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
-	13, // 29: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
-	0,  // 30: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
-	0,  // 31: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
-	0,  // 32: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
-	0,  // 33: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	28, // 34: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
-	32, // 35: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
-	1,  // 36: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	26, // 37: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 38: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 39: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	6,  // 40: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 41: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	39, // [39:42] is the sub-list for method output_type
-	36, // [36:39] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	10, // 24: kintsugi.v1.Ticket.along:type_name -> kintsugi.v1.Along
+	0,  // 25: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
+	11, // 26: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
+	13, // 27: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
+	12, // 28: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
+	12, // 29: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
+	14, // 30: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
+	0,  // 31: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
+	0,  // 32: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
+	0,  // 33: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
+	0,  // 34: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
+	29, // 35: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
+	33, // 36: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
+	1,  // 37: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	27, // 38: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 39: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 40: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	6,  // 41: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 42: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	40, // [40:43] is the sub-list for method output_type
+	37, // [37:40] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }
@@ -3222,7 +3315,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kintsugi_v1_kintsugi_proto_rawDesc), len(file_kintsugi_v1_kintsugi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
