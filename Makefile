@@ -73,7 +73,7 @@ lint: ## check format, vet (amd64, arm64, no cgo), the rules of internal/lint, s
 # GPUs. The tag gpu adds them to a build on Linux with cgo; no part of CUDA is needed to build, and none to start.
 CUDA := -tags gpu
 # The packages whose tests need a GPU or the emulation of one.
-GPUTESTS := ./cuda
+GPUTESTS := ./cuda ./cuda/engine
 
 .PHONY: cuda
 cuda: ## build bin/kintsugi for GPUs too; it starts on machines without one

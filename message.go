@@ -97,6 +97,18 @@ type Ticket struct {
 	SquaredNorm float64      // of the decoded gradient
 	Compute     time.Duration
 	Transfer    time.Duration // encode, send, and wait for all heads
+	Along       Along
+}
+
+// Along is what a worker whose messages are not its gradients tells of the gradients themselves: how they lie along d, the
+// displacement of the parameters from the version before the push's to the push's. It is told where Pace.Along asks for it.
+type Along struct {
+	Known bool    // the worker has had both versions
+	Dot   float64 // ⟨g, d⟩
+
+	Earlier bool    // it has also computed a gradient g₋₁ on the version before
+	Before  float64 // ⟨g₋₁, d⟩
+	Own     float64 // ⟨g₋₁, m₋₁⟩, m₋₁ the message that it sent of that one, decoded; 0: it sent none
 }
 
 // Weighted is a counted push and its weight in the step.

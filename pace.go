@@ -27,4 +27,8 @@ type Pace struct {
 	// Prefetch asks for the next version before it is known what became of a push. Right where that takes the
 	// next version anyway; elsewhere it would fetch versions that lack the own gradient. Needs a credit of 1.
 	Prefetch bool
+
+	// Along asks workers whose messages are not their gradients for Ticket.Along. It costs them another copy of the
+	// parameters, and three passes over it for each gradient.
+	Along bool
 }

@@ -249,3 +249,35 @@ func BenchmarkLaunch(b *testing.B) {
 	r.must(r.o.err)
 	r.must(r.c.Synchronize(r.stream))
 }
+
+// gemmArgs is GemmArgs of kernel/gemm.cu.
+type gemmArgs struct {
+	a, b, bias, c                                          driver.Ptr
+	m, n, k                                                uint64
+	lda, ldb, ldc                                          uint64
+	inners, aOuter, aInner, bOuter, bInner, cOuter, cInner uint64
+	flags, _                                               uint32
+}
+
+// BenchmarkProduct multiplies matrices that are on the GPU.
+func BenchmarkProduct(b *testing.B) {
+	for _, size := range [][3]int{{4096, 4096, 4096}, {1000, 1000, 1000}, {64, 128, 784}, {784, 128, 64}} {
+		for _, kernel := range []string{"gemm_fp32", "gemm_tf32"} {
+			b.Run(fmt.Sprintf("%s/%dx%dx%d", kernel, size[0], size[1], size[2]), func(b *testing.B) {
+				m, n, k := size[0], size[1], size[2]
+				if testing.Short() {
+					m, n, k = min(m, 96), min(n, 96), min(k, 96)
+				}
+				r := newRig(b)
+				args := gemmArgs{
+					a: r.array(4 * m * k), b: r.array(4 * k * n), c: r.array(4 * m * n), m: uint64(m), n: uint64(n), k: uint64(k),
+					lda: uint64(k), ldb: uint64(n), ldc: uint64(n), inners: 1,
+				}
+				rate := r.median(2*m*n*k, func() { launch(r.o, "gemm", kernel, [3]int{ceil(n, 64), ceil(m, 64), 1}, 256, &args) })
+				r.ReportMetric(rate/1e12, "TFLOP/s")
+				r.ReportMetric(0, "ns/op")
+				r.o.reset()
+			})
+		}
+	}
+}

@@ -17,6 +17,7 @@ type message struct {
 	asked  bool       // the ticket is out, so every head holds the bytes
 	parts  [][]parcel // by shard that has chunks
 	norms  []float64  // by chunk, of what the servers will read
+	owns   []float64  // by chunk, along the gradient; nil: nobody asks
 	sent   pending
 }
 
@@ -37,6 +38,7 @@ type encoder struct {
 	line     kintsugi.Line
 	open     map[kintsugi.PushID]*message
 	spare    []*message
+	along    bool // messages are compared with their gradients
 }
 
 func newEncoder(cfg *Config) *encoder {
@@ -73,6 +75,9 @@ func (e *encoder) push(s *session, t *kintsugi.Ticket, grads []float32) (*kintsu
 // begin starts the message of a gradient.
 func (e *encoder) begin(t kintsugi.Ticket, s *session) *message {
 	m := &message{norms: make([]float64, len(e.cfg.Layout.Chunks))}
+	if e.along {
+		m.owns = make([]float64, len(e.cfg.Layout.Chunks))
+	}
 	if n := len(e.spare); n > 0 {
 		m, e.spare = e.spare[n-1], e.spare[:n-1]
 	}
@@ -127,6 +132,9 @@ func (e *encoder) fill(m *message, p *parcel, r kintsugi.ChunkRange, grads []flo
 			return fmt.Errorf("%w of %v: tensor %s encoded with %s: %w; lower the learning rate or look at the data",
 				errGradient, id, e.cfg.Layout.TensorAt(c.Lo), codec.Name(), err)
 		}
+		if m.owns != nil {
+			m.owns[i] = dot(grads[c.Lo:c.Hi], p.decoded)
+		}
 	}
 	stage := compress.Plain
 	p.payload = p.raw
@@ -157,6 +165,17 @@ func (m *message) norm() float64 {
 	sum := 0.0
 	for _, n := range m.norms {
 		sum += n
+	}
+	return sum
+}
+
+// own returns how much of a message lies along its gradient; 0 if there is none.
+func (e *encoder) own(p kintsugi.PushID) float64 {
+	sum := 0.0
+	if m := e.open[p]; m != nil {
+		for _, o := range m.owns {
+			sum += o
+		}
 	}
 	return sum
 }

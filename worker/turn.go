@@ -16,10 +16,13 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	t, again := w.kept(id)
 	if !again {
 		start := time.Now()
+		lies := w.along.begin(id, w.params, w.grads)
 		var err error
 		if t, err = w.compute(s, id); err != nil {
 			return id, err
 		}
+		w.along.end(&lies, id, w.params, w.grads, t.Examples > 0)
+		t.Along = lies
 		if w.tooOld(s, id) {
 			return w.throwAway(s, t)
 		}
@@ -31,6 +34,7 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 		return id, err
 	}
 	t.Transfer = time.Since(start)
+	w.along.sent(w.encoder, id)
 	if refused != nil {
 		if refused.Step <= id.Version {
 			return id, refusal(*refused)

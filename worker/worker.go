@@ -78,6 +78,8 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	w := &worker{cfg: cfg, params: make([]float32, cfg.Layout.Values), grads: make([]float32, cfg.Layout.Values)}
 	if cfg.Codec != nil {
 		w.encoder = newEncoder(&w.cfg)
+		w.along = newAlong(cfg.Codec, cfg.Pace, cfg.Layout.Values)
+		w.encoder.along = w.along != nil
 	}
 	var view kintsugi.View
 	pause := retryAfter
@@ -143,6 +145,7 @@ type worker struct {
 	view    kintsugi.View // of the last session that has read a version; Line 0: none
 	worked  bool          // the session has done a turn: its end is no reason to pause for long
 	encoder *encoder      // nil: gradients travel as float32
+	along   *along        // nil: nobody asks
 }
 
 // follow works in one view until the run is over (errDone), the session breaks or another view comes,

@@ -190,6 +190,13 @@ func (p *problem) model(s *settings, threads int) (model.Model, error) {
 	if len(p.desc.Layers) == 0 || s.Engine == "gorgonia" {
 		return model.New(p.desc, s.Batch)
 	}
+	g, err := parseDevice(s.Device)
+	if err != nil {
+		return nil, err
+	}
+	if g.wanted {
+		return openGPU(p.desc, g)
+	}
 	lib, err := openBLAS(s)
 	if err != nil {
 		return nil, err
@@ -200,7 +207,10 @@ func (p *problem) model(s *settings, threads int) (model.Model, error) {
 // interruptible returns m's gradient as a function that ends early with its context, where the model can, and else
 // looks at the context before it begins.
 func interruptible(m model.Model) func(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {
-	if e, ok := m.(*engine.Engine); ok {
+	type interruptible interface {
+		GradientContext(ctx context.Context, params, grads []float32, b model.Batch) (float64, error)
+	}
+	if e, ok := m.(interruptible); ok {
 		return e.GradientContext
 	}
 	return func(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {

@@ -80,7 +80,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
 	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
 	f.StringVar(&s.Codec, "codec", "", "how gradients travel: "+codecForms()+" (default: as the model suggests, most fp32)")
-	f.StringVar(&s.Device, "device", "auto", "what computes: auto or cpu")
+	f.StringVar(&s.Device, "device", "auto", "what computes gradients: "+deviceForms)
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
 	f.StringVar(&s.Engine, "engine", "native", "what executes the model in workers and evaluations: native or gorgonia")
 	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto (the first of mkl, openblas and builtin that is there), mkl, openblas, builtin, gonum (the reference)")
@@ -230,7 +230,6 @@ func (s *settings) check() error {
 		{s.Momentum >= 1, fmt.Sprintf("--momentum %v must be below 1", s.Momentum)},
 		{s.Recovery != recoveryChain && s.Recovery != "checkpoint" && s.Recovery != "none" && !partial && !outside, fmt.Sprintf("--recovery %q is unknown; use chain, checkpoint, %s, %s or none", s.Recovery, scarForms, statelessForms)},
 		{s.Recovery != "none" && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
-		{s.Device != "auto" && s.Device != "cpu", fmt.Sprintf("--device %q: this binary computes on the cpu only; use auto or cpu", s.Device)},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
 		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
 	}
@@ -238,6 +237,9 @@ func (s *settings) check() error {
 		if r.bad {
 			return fmt.Errorf("%w: %s", kintsugi.ErrUsage, r.reason)
 		}
+	}
+	if err := s.checkDevice(); err != nil {
+		return err
 	}
 	if _, err := worker.ParseWire(s.Wire); err != nil {
 		return err

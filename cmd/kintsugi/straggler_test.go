@@ -29,7 +29,7 @@ func fates(r *record.Run, slot uint32) (n [3]int) {
 func TestDynamicQuotasInterruptASlowWorkerAndOutliveAll(t *testing.T) {
 	dir := newDir(t)
 	const steps = 240
-	must(t, quadratic(steps, "--model", "qp:dimension=20000,noise=0.1", "--workers", "3", "--consistency", "dbw", "--out", dir,
+	must(t, quadratic(steps, "--model", "qp:dimension=20000,noise=0.1", "--workers", "3", "--consistency", "dbw", "--codec", "topk:0.1", "--out", dir,
 		"--fault", "slow worker/2 x1000 from step 5",
 		"--fault", "kill worker/0 at step 60", "--fault", "kill worker/1 at step 60", "--fault", "kill worker/2 at step 60")...)
 	r := readRun(t, dir)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -172,7 +171,7 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 	h := record.Header{
 		Format: record.Format, Start: time.Now(), Model: t.Model, Parameters: p.layout.Values, Data: t.Data,
 		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec, Feedback: codec.Feedback(),
-		Device:  fmt.Sprintf("cpu (%s/%s, %d cores)", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+		Device:  t.deviceName(),
 		Servers: t.Servers, Workers: t.Workers, Replicas: t.replicas(), Steps: t.Steps, Version: version().Commit, Resumed: resumed,
 	}
 	config := dump(t.flags, "out", "resume", "etcd")

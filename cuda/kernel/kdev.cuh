@@ -70,6 +70,19 @@ DEVICE f64 exp_of(f64 v) { return exp(v); }
 DEVICE f64 log_of(f64 v) { return log(v); }
 DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
 DEVICE int count_bits(u32 v) { return __popc(v); }
+
+DEVICE u32 round_tf32(f32 v) {
+	u32 r;
+	asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));
+	return r;
+}
+// Adds the product of a 16×8 and an 8×8 matrix of a warp. Lane l = 4·g + t has rows g and g + 8 and columns t and t + 4 of
+// the first, rows t and t + 4 and column g of the second, and rows g and g + 8 and columns 2·t and 2·t + 1 of the sum.
+DEVICE void multiply_tf32(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+	asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 #endif
 
 // Four values, of 16 bytes: what a thread reads and writes at once.

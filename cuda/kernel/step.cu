@@ -160,7 +160,7 @@ template <int RULE> DEVICE void step_values(const StepArgs &a, const Chunk &c, u
 }
 
 template <int RULE> DEVICE void step(const StepArgs &a, Tiles &tiles) {
-	const Chunk &c = a.chunks[BLOCK];
+	const Chunk c = a.chunks[BLOCK]; // a copy: no store can change it
 	f64 lane = 0;
 	int turn = 0;
 	for (u64 lo = 0; lo < c.n; lo += TILE, turn ^= 1) {

@@ -42,7 +42,7 @@ func ticketTo(m kintsugi.Ticket) *pb.Ticket {
 	return &pb.Ticket{
 		Push: pushTo(m.Push), Views: each(m.Views, func(v kintsugi.ViewNumber) uint64 { return uint64(v) }),
 		Loss: m.Loss, Examples: m.Examples, SquaredNorm: m.SquaredNorm,
-		ComputeNanos: int64(m.Compute), TransferNanos: int64(m.Transfer),
+		Along: alongTo(m.Along), ComputeNanos: int64(m.Compute), TransferNanos: int64(m.Transfer),
 	}
 }
 
@@ -50,8 +50,20 @@ func ticketFrom(m *pb.Ticket) kintsugi.Ticket {
 	return kintsugi.Ticket{
 		Push: pushFrom(m.Push), Views: each(m.Views, func(v uint64) kintsugi.ViewNumber { return kintsugi.ViewNumber(v) }),
 		Loss: m.Loss, Examples: m.Examples, SquaredNorm: m.SquaredNorm,
-		Compute: time.Duration(m.ComputeNanos), Transfer: time.Duration(m.TransferNanos),
+		Compute: time.Duration(m.ComputeNanos), Transfer: time.Duration(m.TransferNanos), Along: alongFrom(m.Along),
 	}
+}
+
+// alongTo returns nil where nothing is told, as is usual: it then takes no byte.
+func alongTo(a kintsugi.Along) *pb.Along {
+	if a == (kintsugi.Along{}) {
+		return nil
+	}
+	return &pb.Along{Known: a.Known, Dot: a.Dot, Earlier: a.Earlier, Before: a.Before, Own: a.Own}
+}
+
+func alongFrom(a *pb.Along) kintsugi.Along {
+	return kintsugi.Along{Known: a.GetKnown(), Dot: a.GetDot(), Earlier: a.GetEarlier(), Before: a.GetBefore(), Own: a.GetOwn()}
 }
 
 func countableTo(c kintsugi.Countable) *pb.Countable {

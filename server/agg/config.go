@@ -181,6 +181,7 @@ func (c Config) Pace() kintsugi.Pace {
 		Staleness: c.bound(), Credit: c.credit(), Busy: c.Busy,
 		// A push on version v is counted in step v+1 or too late for it, so version v+1 comes next in any case.
 		Prefetch: c.bound() == 0 && c.credit() == 1,
+		Along:    c.Controller != "",
 	}
 }
 

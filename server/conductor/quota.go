@@ -21,6 +21,9 @@ type steering struct {
 	since  time.Time     // when it was asked
 	choice dbw.Choice
 	early  []dbw.Arrival // tickets that came before the first question
+
+	shares map[kintsugi.Slot]float64 // of the messages in the newest step that it has seen, step
+	step   kintsugi.Step
 }
 
 // newSteering returns the steering of a configuration, nil if it has no controller.
@@ -97,15 +100,29 @@ func (s *steering) commit(now time.Time, c *kintsugi.Commit) float64 {
 // released tells the controller what a step came to. Of a step whose tickets a conductor before this one has seen
 // nothing can be said.
 func (s *steering) released(now time.Time, o *open) {
-	if s == nil || len(o.tickets) != len(o.commit.Counted) {
-		return
+	if s != nil && len(o.tickets) == len(o.commit.Counted) {
+		s.controller.Released(s.outcome(now, o))
 	}
+}
+
+// outcome returns what a step came to.
+func (s *steering) outcome(now time.Time, o *open) dbw.Outcome {
 	const both = kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement
 	out := dbw.Outcome{Step: o.commit.Step, At: s.seconds(now), Optimizer: o.commit.Optimizer, Measured: o.commit.Want&both == both}
+	earlier := s.shares
+	s.shares = make(map[kintsugi.Slot]float64, len(o.tickets))
+	along := alongs{}
 	for i, t := range o.tickets {
 		share := float64(o.commit.Counted[i].Weight) * float64(o.commit.Scale)
-		out.Gradients = append(out.Gradients, dbw.Gradient{Share: share, SquaredNorm: t.SquaredNorm, Loss: t.Loss})
+		s.shares[t.Push.Slot] += share
+		g := dbw.Gradient{Share: share, SquaredNorm: t.SquaredNorm, Loss: t.Loss}
+		if a := t.Along; a.Known && t.Push.Version+1 == o.commit.Step && s.step+1 == o.commit.Step {
+			along.add(share, a.Dot)
+			g.Along, g.Before, g.Own, g.Earlier = a.Earlier, a.Before, a.Own, earlier[t.Push.Slot]
+		}
+		out.Gradients = append(out.Gradients, g)
 	}
+	s.step = o.commit.Step
 	for _, stable := range o.stable {
 		for _, p := range stable.Products {
 			out.SquaredNorm += p.SquaredNorm
@@ -113,5 +130,17 @@ func (s *steering) released(now time.Time, o *open) {
 			out.SquaredDisplacement += p.SquaredDisplacement
 		}
 	}
-	s.controller.Released(out)
+	if along.share > 0 {
+		out.Dot = along.sum / along.share
+	}
+	return out
+}
+
+// alongs is the mean of what workers tell of their gradients along the last displacement: those that have had both versions
+// speak for the others.
+type alongs struct{ sum, share float64 }
+
+func (a *alongs) add(share, dot float64) {
+	a.sum += share * dot
+	a.share += share
 }

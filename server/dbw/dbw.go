@@ -66,7 +66,7 @@ type Outcome struct {
 
 	SquaredNorm         float64 // ‖ḡ‖² of the applied mean
 	Measured            bool    // the two below were asked for
-	Dot                 float64 // ⟨ḡ, d₋₁⟩, d₋₁ the displacement of the step before
+	Dot                 float64 // ⟨ḡ, d₋₁⟩, d₋₁ the displacement of the step before; where workers tell it, of their gradients, not of messages
 	SquaredDisplacement float64 // ‖d‖²
 }
 
@@ -75,6 +75,11 @@ type Gradient struct {
 	Share       float64 // of the mean; all shares add up to 1
 	SquaredNorm float64
 	Loss        float64
+
+	// Where Along: the worker's gradient g₋₁ on the version before, along d₋₁, and along the message m₋₁ that the worker had
+	// sent of it, which had the share Earlier in the step before.
+	Along                bool
+	Before, Own, Earlier float64
 }
 
 // loss returns the mean loss of the counted gradients.

@@ -105,6 +105,8 @@ type secant struct {
 	rise, path average // of L̂: numerator and denominator
 	progress   progress
 	slope      float64 // ⟨∇F, d⟩ of the step before
+	carried    float64 // what of it is that of the displacement before: β·⟨∇F, d₋₁⟩
+	fresh      float64 // by how much the mean gradient went into the step before: (1−β)·η
 	squared    float64 // ‖d‖² of the step before
 	step       kintsugi.Step
 	pending    bool
@@ -124,6 +126,9 @@ func (s *secant) add(o Outcome, square, variance float64) {
 	before := 0.0
 	if follows {
 		before = o.Dot
+		if slope, ok := s.told(o); ok {
+			s.slope = slope
+		}
 		if !scales(o.Optimizer.Rule) {
 			s.rise.add(o.Dot - s.slope)
 			s.path.add(s.squared)
@@ -135,7 +140,8 @@ func (s *secant) add(o Outcome, square, variance float64) {
 	}
 	beta := persistence(o.Optimizer)
 	s.measure(o, square, variance)
-	s.slope = beta*before - (1-beta)*s.rate(o.Optimizer)*square
+	s.carried, s.fresh = beta*before, (1-beta)*s.rate(o.Optimizer)
+	s.slope = s.carried - s.fresh*square
 	s.squared, s.step, s.part = o.SquaredDisplacement, o.Step, 1
 	if s.full > 0 {
 		s.part = float64(o.Optimizer.LearningRate) / s.full

@@ -120,11 +120,20 @@ ENTRY cuDeviceTotalMem_v2(size_t *bytes, CUdevice) {
 	*bytes = (size_t)1 << 30;
 	return CUDA_SUCCESS;
 }
+static int contexts;
 ENTRY cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice) {
+	std::lock_guard<std::mutex> hold(lock);
+	contexts++;
 	*context = (CUcontext)&lock;
 	return CUDA_SUCCESS;
 }
-ENTRY cuDevicePrimaryCtxRelease_v2(CUdevice) { return CUDA_SUCCESS; }
+// Who leaves memory behind is told: a real driver takes it back with the context, and says nothing.
+ENTRY cuDevicePrimaryCtxRelease_v2(CUdevice) {
+	std::lock_guard<std::mutex> hold(lock);
+	if (--contexts > 0 || device_memory.empty() && host_memory.empty()) return CUDA_SUCCESS;
+	fprintf(stderr, "emulated driver: %zu arrays of the device and %zu of pinned memory were not freed\n", device_memory.size(), host_memory.size());
+	return CUDA_ERROR_INVALID_VALUE;
+}
 ENTRY cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
 ENTRY cuCtxSynchronize() { return wait(); }
 ENTRY cuGetErrorName(CUresult code, const char **name) {

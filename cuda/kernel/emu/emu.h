@@ -140,3 +140,19 @@ DEVICE f64 exp_of(f64 v) { return exp(v); }
 DEVICE f64 log_of(f64 v) { return log(v); }
 DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
 DEVICE int count_bits(u32 v) { return __builtin_popcount(v); }
+
+// To nearest, ties away from zero.
+DEVICE u32 round_tf32(f32 v) { return (bits_of(v) + 0x1000) & 0xffffe000; }
+DEVICE void multiply_tf32(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+	u32 x[4][32], y[2][32];
+	for (int e = 0; e < 6; e++) {
+		const uint64_t *all = emu::meet(e < 4 ? a[e] : b[e - 4]);
+		for (int l = 0; l < 32; l++) (e < 4 ? x[e] : y[e - 4])[l] = (u32)all[l];
+		emu::meet_again();
+	}
+	const int g = (int)emu::self().lane / 4, t = (int)emu::self().lane % 4;
+	for (int e = 0; e < 4; e++) {
+		const int col = 2 * t + e % 2;
+		for (int k = 0; k < 8; k++) c[e] += from_bits(x[e / 2 + k / 4 * 2][4 * g + k % 4]) * from_bits(y[k / 4][4 * col + k % 4]);
+	}
+}

@@ -27,3 +27,12 @@ UNIT(of_encode)
 UNIT(of_select)
 #include "../select.cu"
 }
+UNIT(of_gemm)
+#include "../gemm.cu"
+}
+UNIT(of_layer)
+#include "../layer.cu"
+}
+UNIT(of_sequence)
+#include "../sequence.cu"
+}

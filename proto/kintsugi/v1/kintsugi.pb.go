@@ -1166,6 +1166,7 @@ type Ticket struct {
 	SquaredNorm   float64                `protobuf:"fixed64,5,opt,name=squared_norm,json=squaredNorm,proto3" json:"squared_norm,omitempty"`
 	ComputeNanos  int64                  `protobuf:"varint,6,opt,name=compute_nanos,json=computeNanos,proto3" json:"compute_nanos,omitempty"`
 	TransferNanos int64                  `protobuf:"varint,7,opt,name=transfer_nanos,json=transferNanos,proto3" json:"transfer_nanos,omitempty"`
+	Along         *Along                 `protobuf:"bytes,8,opt,name=along,proto3" json:"along,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1249,6 +1250,89 @@ func (x *Ticket) GetTransferNanos() int64 {
 	return 0
 }
 
+func (x *Ticket) GetAlong() *Along {
+	if x != nil {
+		return x.Along
+	}
+	return nil
+}
+
+type Along struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Known         bool                   `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	Dot           float64                `protobuf:"fixed64,2,opt,name=dot,proto3" json:"dot,omitempty"`
+	Earlier       bool                   `protobuf:"varint,3,opt,name=earlier,proto3" json:"earlier,omitempty"`
+	Before        float64                `protobuf:"fixed64,4,opt,name=before,proto3" json:"before,omitempty"`
+	Own           float64                `protobuf:"fixed64,5,opt,name=own,proto3" json:"own,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Along) Reset() {
+	*x = Along{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Along) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Along) ProtoMessage() {}
+
+func (x *Along) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Along.ProtoReflect.Descriptor instead.
+func (*Along) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Along) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *Along) GetDot() float64 {
+	if x != nil {
+		return x.Dot
+	}
+	return 0
+}
+
+func (x *Along) GetEarlier() bool {
+	if x != nil {
+		return x.Earlier
+	}
+	return false
+}
+
+func (x *Along) GetBefore() float64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
+func (x *Along) GetOwn() float64 {
+	if x != nil {
+		return x.Own
+	}
+	return 0
+}
+
 type Weighted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Push          *PushID                `protobuf:"bytes,1,opt,name=push,proto3" json:"push,omitempty"`
@@ -1259,7 +1343,7 @@ type Weighted struct {
 
 func (x *Weighted) Reset() {
 	*x = Weighted{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1355,7 @@ func (x *Weighted) String() string {
 func (*Weighted) ProtoMessage() {}
 
 func (x *Weighted) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1368,7 @@ func (x *Weighted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Weighted.ProtoReflect.Descriptor instead.
 func (*Weighted) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{12}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Weighted) GetPush() *PushID {
@@ -1312,7 +1396,7 @@ type Countable struct {
 
 func (x *Countable) Reset() {
 	*x = Countable{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1324,7 +1408,7 @@ func (x *Countable) String() string {
 func (*Countable) ProtoMessage() {}
 
 func (x *Countable) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1337,7 +1421,7 @@ func (x *Countable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Countable.ProtoReflect.Descriptor instead.
 func (*Countable) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{13}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Countable) GetSlot() uint32 {
@@ -1378,7 +1462,7 @@ type Optimizer struct {
 
 func (x *Optimizer) Reset() {
 	*x = Optimizer{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1474,7 @@ func (x *Optimizer) String() string {
 func (*Optimizer) ProtoMessage() {}
 
 func (x *Optimizer) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1487,7 @@ func (x *Optimizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Optimizer.ProtoReflect.Descriptor instead.
 func (*Optimizer) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{14}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Optimizer) GetRule() uint32 {
@@ -1486,7 +1570,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1582,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1595,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{15}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Commit) GetLine() uint64 {
@@ -1589,7 +1673,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1685,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1698,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{16}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Members) GetLine() uint64 {
@@ -1656,7 +1740,7 @@ type MembersKnown struct {
 
 func (x *MembersKnown) Reset() {
 	*x = MembersKnown{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1752,7 @@ func (x *MembersKnown) String() string {
 func (*MembersKnown) ProtoMessage() {}
 
 func (x *MembersKnown) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1765,7 @@ func (x *MembersKnown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersKnown.ProtoReflect.Descriptor instead.
 func (*MembersKnown) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{17}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MembersKnown) GetShard() uint32 {
@@ -1716,7 +1800,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1812,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1825,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Take) GetLine() uint64 {
@@ -1780,7 +1864,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1876,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1889,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Taken) GetShard() uint32 {
@@ -1868,7 +1952,7 @@ type Adopt struct {
 
 func (x *Adopt) Reset() {
 	*x = Adopt{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +1964,7 @@ func (x *Adopt) String() string {
 func (*Adopt) ProtoMessage() {}
 
 func (x *Adopt) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +1977,7 @@ func (x *Adopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopt.ProtoReflect.Descriptor instead.
 func (*Adopt) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Adopt) GetLine() uint64 {
@@ -1939,7 +2023,7 @@ type Stable struct {
 
 func (x *Stable) Reset() {
 	*x = Stable{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2035,7 @@ func (x *Stable) String() string {
 func (*Stable) ProtoMessage() {}
 
 func (x *Stable) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2048,7 @@ func (x *Stable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stable.ProtoReflect.Descriptor instead.
 func (*Stable) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Stable) GetShard() uint32 {
@@ -2074,7 +2158,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2170,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2183,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Follow) GetLine() uint64 {
@@ -2170,7 +2254,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2266,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2279,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Snapshot) GetStep() uint64 {
@@ -2227,7 +2311,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2323,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2336,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
 }
 
 type Released struct {
@@ -2269,7 +2353,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2365,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2378,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Released) GetLine() uint64 {
@@ -2350,7 +2434,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2446,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2459,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Refused) GetPush() *PushID {
@@ -2410,7 +2494,7 @@ type Received struct {
 
 func (x *Received) Reset() {
 	*x = Received{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2506,7 @@ func (x *Received) String() string {
 func (*Received) ProtoMessage() {}
 
 func (x *Received) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2519,7 @@ func (x *Received) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Received.ProtoReflect.Descriptor instead.
 func (*Received) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Received) GetPush() *PushID {
@@ -2475,7 +2559,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2571,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2584,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Saved) GetShard() uint32 {
@@ -2569,7 +2653,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2581,7 +2665,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2594,7 +2678,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Done) GetStep() uint64 {
@@ -2622,7 +2706,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2718,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2731,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadRequest) GetLine() uint64 {
@@ -2681,7 +2765,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2777,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2790,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchRequest) GetLine() uint64 {
@@ -2749,7 +2833,7 @@ type StepEvent struct {
 
 func (x *StepEvent) Reset() {
 	*x = StepEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2845,7 @@ func (x *StepEvent) String() string {
 func (*StepEvent) ProtoMessage() {}
 
 func (x *StepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2858,7 @@ func (x *StepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepEvent.ProtoReflect.Descriptor instead.
 func (*StepEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StepEvent) GetLine() uint64 {
@@ -2915,7 +2999,7 @@ type GradientTime struct {
 
 func (x *GradientTime) Reset() {
 	*x = GradientTime{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +3011,7 @@ func (x *GradientTime) String() string {
 func (*GradientTime) ProtoMessage() {}
 
 func (x *GradientTime) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +3024,7 @@ func (x *GradientTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GradientTime.ProtoReflect.Descriptor instead.
 func (*GradientTime) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{33}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GradientTime) GetSlot() uint32 {
@@ -2989,7 +3073,7 @@ type CheckpointEvent struct {
 
 func (x *CheckpointEvent) Reset() {
 	*x = CheckpointEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3085,7 @@ func (x *CheckpointEvent) String() string {
 func (*CheckpointEvent) ProtoMessage() {}
 
 func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3098,7 @@ func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointEvent.ProtoReflect.Descriptor instead.
 func (*CheckpointEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{34}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CheckpointEvent) GetLine() uint64 {
@@ -3101,7 +3185,7 @@ type PartialEvent struct {
 
 func (x *PartialEvent) Reset() {
 	*x = PartialEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3197,7 @@ func (x *PartialEvent) String() string {
 func (*PartialEvent) ProtoMessage() {}
 
 func (x *PartialEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3210,7 @@ func (x *PartialEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialEvent.ProtoReflect.Descriptor instead.
 func (*PartialEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{35}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PartialEvent) GetLine() uint64 {
@@ -3182,7 +3266,7 @@ type ExposureEvent struct {
 
 func (x *ExposureEvent) Reset() {
 	*x = ExposureEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3194,7 +3278,7 @@ func (x *ExposureEvent) String() string {
 func (*ExposureEvent) ProtoMessage() {}
 
 func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3207,7 +3291,7 @@ func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExposureEvent.ProtoReflect.Descriptor instead.
 func (*ExposureEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{36}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExposureEvent) GetLine() uint64 {
@@ -3243,7 +3327,7 @@ type Exposure struct {
 
 func (x *Exposure) Reset() {
 	*x = Exposure{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3339,7 @@ func (x *Exposure) String() string {
 func (*Exposure) ProtoMessage() {}
 
 func (x *Exposure) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3352,7 @@ func (x *Exposure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exposure.ProtoReflect.Descriptor instead.
 func (*Exposure) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{37}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Exposure) GetSquared() float64 {
@@ -3369,7 +3453,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\"2\n" +
 	"\bAdmitted\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
-	"\x04step\x18\x02 \x01(\x04R\x04step\"\xe6\x01\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\"\x90\x02\n" +
 	"\x06Ticket\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x14\n" +
 	"\x05views\x18\x02 \x03(\x04R\x05views\x12\x12\n" +
@@ -3377,7 +3461,14 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\bexamples\x18\x04 \x01(\rR\bexamples\x12!\n" +
 	"\fsquared_norm\x18\x05 \x01(\x01R\vsquaredNorm\x12#\n" +
 	"\rcompute_nanos\x18\x06 \x01(\x03R\fcomputeNanos\x12%\n" +
-	"\x0etransfer_nanos\x18\a \x01(\x03R\rtransferNanos\"K\n" +
+	"\x0etransfer_nanos\x18\a \x01(\x03R\rtransferNanos\x12(\n" +
+	"\x05along\x18\b \x01(\v2\x12.kintsugi.v1.AlongR\x05along\"s\n" +
+	"\x05Along\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\x12\x10\n" +
+	"\x03dot\x18\x02 \x01(\x01R\x03dot\x12\x18\n" +
+	"\aearlier\x18\x03 \x01(\bR\aearlier\x12\x16\n" +
+	"\x06before\x18\x04 \x01(\x01R\x06before\x12\x10\n" +
+	"\x03own\x18\x05 \x01(\x01R\x03own\"K\n" +
 	"\bWeighted\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x02R\x06weight\"Y\n" +
@@ -3570,7 +3661,7 @@ func file_kintsugi_v1_kintsugi_proto_rawDescGZIP() []byte {
 	return file_kintsugi_v1_kintsugi_proto_rawDescData
 }
 
-var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*PushID)(nil),           // 0: kintsugi.v1.PushID
 	(*WorkerMessage)(nil),    // 1: kintsugi.v1.WorkerMessage
@@ -3584,91 +3675,93 @@ var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*Hello)(nil),            // 9: kintsugi.v1.Hello
 	(*Admitted)(nil),         // 10: kintsugi.v1.Admitted
 	(*Ticket)(nil),           // 11: kintsugi.v1.Ticket
-	(*Weighted)(nil),         // 12: kintsugi.v1.Weighted
-	(*Countable)(nil),        // 13: kintsugi.v1.Countable
-	(*Optimizer)(nil),        // 14: kintsugi.v1.Optimizer
-	(*Commit)(nil),           // 15: kintsugi.v1.Commit
-	(*Members)(nil),          // 16: kintsugi.v1.Members
-	(*MembersKnown)(nil),     // 17: kintsugi.v1.MembersKnown
-	(*Take)(nil),             // 18: kintsugi.v1.Take
-	(*Taken)(nil),            // 19: kintsugi.v1.Taken
-	(*Adopt)(nil),            // 20: kintsugi.v1.Adopt
-	(*Stable)(nil),           // 21: kintsugi.v1.Stable
-	(*Follow)(nil),           // 22: kintsugi.v1.Follow
-	(*Snapshot)(nil),         // 23: kintsugi.v1.Snapshot
-	(*Joined)(nil),           // 24: kintsugi.v1.Joined
-	(*Released)(nil),         // 25: kintsugi.v1.Released
-	(*Refused)(nil),          // 26: kintsugi.v1.Refused
-	(*Received)(nil),         // 27: kintsugi.v1.Received
-	(*Saved)(nil),            // 28: kintsugi.v1.Saved
-	(*Done)(nil),             // 29: kintsugi.v1.Done
-	(*ReadRequest)(nil),      // 30: kintsugi.v1.ReadRequest
-	(*WatchRequest)(nil),     // 31: kintsugi.v1.WatchRequest
-	(*StepEvent)(nil),        // 32: kintsugi.v1.StepEvent
-	(*GradientTime)(nil),     // 33: kintsugi.v1.GradientTime
-	(*CheckpointEvent)(nil),  // 34: kintsugi.v1.CheckpointEvent
-	(*PartialEvent)(nil),     // 35: kintsugi.v1.PartialEvent
-	(*ExposureEvent)(nil),    // 36: kintsugi.v1.ExposureEvent
-	(*Exposure)(nil),         // 37: kintsugi.v1.Exposure
+	(*Along)(nil),            // 12: kintsugi.v1.Along
+	(*Weighted)(nil),         // 13: kintsugi.v1.Weighted
+	(*Countable)(nil),        // 14: kintsugi.v1.Countable
+	(*Optimizer)(nil),        // 15: kintsugi.v1.Optimizer
+	(*Commit)(nil),           // 16: kintsugi.v1.Commit
+	(*Members)(nil),          // 17: kintsugi.v1.Members
+	(*MembersKnown)(nil),     // 18: kintsugi.v1.MembersKnown
+	(*Take)(nil),             // 19: kintsugi.v1.Take
+	(*Taken)(nil),            // 20: kintsugi.v1.Taken
+	(*Adopt)(nil),            // 21: kintsugi.v1.Adopt
+	(*Stable)(nil),           // 22: kintsugi.v1.Stable
+	(*Follow)(nil),           // 23: kintsugi.v1.Follow
+	(*Snapshot)(nil),         // 24: kintsugi.v1.Snapshot
+	(*Joined)(nil),           // 25: kintsugi.v1.Joined
+	(*Released)(nil),         // 26: kintsugi.v1.Released
+	(*Refused)(nil),          // 27: kintsugi.v1.Refused
+	(*Received)(nil),         // 28: kintsugi.v1.Received
+	(*Saved)(nil),            // 29: kintsugi.v1.Saved
+	(*Done)(nil),             // 30: kintsugi.v1.Done
+	(*ReadRequest)(nil),      // 31: kintsugi.v1.ReadRequest
+	(*WatchRequest)(nil),     // 32: kintsugi.v1.WatchRequest
+	(*StepEvent)(nil),        // 33: kintsugi.v1.StepEvent
+	(*GradientTime)(nil),     // 34: kintsugi.v1.GradientTime
+	(*CheckpointEvent)(nil),  // 35: kintsugi.v1.CheckpointEvent
+	(*PartialEvent)(nil),     // 36: kintsugi.v1.PartialEvent
+	(*ExposureEvent)(nil),    // 37: kintsugi.v1.ExposureEvent
+	(*Exposure)(nil),         // 38: kintsugi.v1.Exposure
 }
 var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	9,  // 0: kintsugi.v1.WorkerMessage.hello:type_name -> kintsugi.v1.Hello
 	11, // 1: kintsugi.v1.WorkerMessage.ticket:type_name -> kintsugi.v1.Ticket
 	10, // 2: kintsugi.v1.ConductorMessage.admitted:type_name -> kintsugi.v1.Admitted
-	25, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
-	26, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
-	29, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
-	18, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
-	16, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
-	15, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
-	25, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
-	29, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
-	20, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
-	19, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
-	17, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
-	21, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
-	28, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
-	23, // 16: kintsugi.v1.ChainMessage.snapshot:type_name -> kintsugi.v1.Snapshot
-	24, // 17: kintsugi.v1.ChainMessage.joined:type_name -> kintsugi.v1.Joined
-	18, // 18: kintsugi.v1.ChainMessage.take:type_name -> kintsugi.v1.Take
-	15, // 19: kintsugi.v1.ChainMessage.update:type_name -> kintsugi.v1.Commit
-	15, // 20: kintsugi.v1.ChainMessage.commit:type_name -> kintsugi.v1.Commit
-	25, // 21: kintsugi.v1.ChainMessage.released:type_name -> kintsugi.v1.Released
-	22, // 22: kintsugi.v1.FollowerMessage.follow:type_name -> kintsugi.v1.Follow
-	19, // 23: kintsugi.v1.FollowerMessage.taken:type_name -> kintsugi.v1.Taken
-	21, // 24: kintsugi.v1.FollowerMessage.stable:type_name -> kintsugi.v1.Stable
-	27, // 25: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
-	26, // 26: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
-	32, // 27: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
-	34, // 28: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
-	29, // 29: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
-	35, // 30: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
-	36, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
+	26, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
+	27, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
+	30, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
+	19, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
+	17, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
+	16, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
+	26, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
+	30, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
+	21, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
+	20, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
+	18, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
+	22, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
+	29, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
+	24, // 16: kintsugi.v1.ChainMessage.snapshot:type_name -> kintsugi.v1.Snapshot
+	25, // 17: kintsugi.v1.ChainMessage.joined:type_name -> kintsugi.v1.Joined
+	19, // 18: kintsugi.v1.ChainMessage.take:type_name -> kintsugi.v1.Take
+	16, // 19: kintsugi.v1.ChainMessage.update:type_name -> kintsugi.v1.Commit
+	16, // 20: kintsugi.v1.ChainMessage.commit:type_name -> kintsugi.v1.Commit
+	26, // 21: kintsugi.v1.ChainMessage.released:type_name -> kintsugi.v1.Released
+	23, // 22: kintsugi.v1.FollowerMessage.follow:type_name -> kintsugi.v1.Follow
+	20, // 23: kintsugi.v1.FollowerMessage.taken:type_name -> kintsugi.v1.Taken
+	22, // 24: kintsugi.v1.FollowerMessage.stable:type_name -> kintsugi.v1.Stable
+	28, // 25: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
+	27, // 26: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
+	33, // 27: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
+	35, // 28: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
+	30, // 29: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
+	36, // 30: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
+	37, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
 	0,  // 32: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
-	0,  // 33: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
-	12, // 34: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
-	14, // 35: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
-	13, // 36: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
-	13, // 37: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
-	15, // 38: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
-	15, // 39: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
-	0,  // 40: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
-	0,  // 41: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
-	0,  // 42: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
-	0,  // 43: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	33, // 44: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
-	37, // 45: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
-	1,  // 46: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	31, // 47: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 48: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 49: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	8,  // 50: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 51: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	49, // [49:52] is the sub-list for method output_type
-	46, // [46:49] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	12, // 33: kintsugi.v1.Ticket.along:type_name -> kintsugi.v1.Along
+	0,  // 34: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
+	13, // 35: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
+	15, // 36: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
+	14, // 37: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
+	14, // 38: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
+	16, // 39: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
+	16, // 40: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
+	0,  // 41: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
+	0,  // 42: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
+	0,  // 43: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
+	0,  // 44: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
+	34, // 45: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
+	38, // 46: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
+	1,  // 47: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	32, // 48: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 49: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 50: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	8,  // 51: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 52: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	50, // [50:53] is the sub-list for method output_type
+	47, // [47:50] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }
@@ -3730,7 +3823,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kintsugi_v1_kintsugi_proto_rawDesc), len(file_kintsugi_v1_kintsugi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

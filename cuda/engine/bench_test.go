@@ -1,0 +1,73 @@
+//go:build gpu && cgo && linux
+
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/cuda/engine"
+	host "github.com/kintsugi-ml/kintsugi/worker/engine"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
+)
+
+// BenchmarkGradient is a gradient from parameters in the host's memory to the gradient there, beside the host's engine on one
+// thread. Both are medians of interleaved pairs.
+func BenchmarkGradient(b *testing.B) {
+	pixels := model.Input{Channels: 1, Height: 28, Width: 28, Classes: 10}
+	text := model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}
+	for _, c := range []struct {
+		model string
+		in    model.Input
+		batch int
+	}{
+		{"mlp", pixels, 64}, {"mlp", pixels, 1024}, {"lenet", pixels, 64}, {"cnn", pixels, 64}, {"cnn", pixels, 256}, {"charlm", text, 32},
+	} {
+		for _, tf32 := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/batch=%d/tf32=%v", c.model, c.batch, tf32), func(b *testing.B) {
+				d, err := model.Lookup(c.model, c.in)
+				if err != nil {
+					b.Fatal(err)
+				}
+				h, err := host.New(d, host.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer h.Close()
+				measure(b, d, open(b, d, engine.Options{TF32: tf32}), h, c.batch)
+			})
+		}
+	}
+}
+
+func measure(b *testing.B, d *model.Description, g, h model.Model, batch int) {
+	pairs := 21
+	if testing.Short() {
+		batch, pairs = 2, 1
+	}
+	params, grads, examples := initial(b, d), make([]float32, d.Values()), modeltest.RandomBatch(d.Input, batch, 1)
+	times := [2][]float64{}
+	for i := range pairs + 1 {
+		for j, m := range []model.Model{g, h} {
+			start := time.Now()
+			if _, err := m.Gradient(params, grads, examples); err != nil {
+				b.Fatal(err)
+			}
+			if i > 0 || pairs == 1 { // the first loads kernels and allocates
+				times[j] = append(times[j], time.Since(start).Seconds())
+			}
+		}
+	}
+	median := func(x []float64) float64 {
+		slices.Sort(x)
+		return x[len(x)/2]
+	}
+	onGPU, onHost := median(times[0]), median(times[1])
+	b.ReportMetric(onGPU*1e3, "ms")
+	b.ReportMetric(onHost*1e3, "host-ms")
+	b.ReportMetric(onHost/onGPU, "times-host")
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,12 @@
+// Package engine executes a model.Description on a GPU.
+//
+// Parameters and examples are copied to the GPU for each gradient, and the gradient back; all between stays there. Layers are those of package
+// worker/engine, composed of the kernels of cuda/kernel: matrix products with the bias and the ReLU behind them, and the rest
+// value by value or row by row.
+//
+// # Bits
+//
+// A gradient has the same bits in every run, on any number of multiprocessors: no kernel depends on the order in which blocks run.
+// It does not have the bits of another engine: sums are in other orders, and the exponential is the GPU's. Tests hold
+// it to within 2e-5 of the host's gradient, by norm; with TF32 products, whose factors have 11 bits, to 5e-3.
+package engine

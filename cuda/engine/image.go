@@ -1,0 +1,206 @@
+package engine
+
+import (
+	"github.com/kintsugi-ml/kintsugi/cuda"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+)
+
+// eachArgs is EachArgs of cuda/kernel/layer.cu.
+type eachArgs struct {
+	z, x, y cuda.Ptr
+	n       uint64
+}
+
+// each queues an operation on n values: z may be x or y.
+func (p *pass) each(kernel string, z, x, y cuda.Ptr, n int) {
+	cuda.Launch(p.q, "layer", kernel, line(n), threads, &eachArgs{z, x, y, uint64(n)})
+}
+
+// convArgs is ConvArgs of cuda/kernel/layer.cu.
+type convArgs struct {
+	from, to                                                          cuda.Ptr
+	images, channels, height, width, kernel, pad, outHeight, outWidth uint64
+}
+
+// conv is a Conv2D with the ReLU behind it if there is one: the windows of an image are a matrix, and the result is its product
+// with the weights.
+type conv struct {
+	w, b         tensor
+	shape        convArgs
+	filters      int
+	window       int // values of a window
+	places       int // of a result's plane
+	relu, needed bool
+
+	y, windows                                    cuda.Ptr
+	yRoom, windowRoom, partRoom, gradRoom, dxRoom room
+}
+
+func newConv(w, b tensor, in model.Shape, l model.Conv2D, relu, needed bool) *conv {
+	height, width := in.Height+2*l.Pad-l.Kernel+1, in.Width+2*l.Pad-l.Kernel+1
+	return &conv{
+		w: w, b: b, filters: l.Filters, window: in.Channels * l.Kernel * l.Kernel, places: height * width, relu: relu, needed: needed,
+		shape: convArgs{
+			channels: uint64(in.Channels), height: uint64(in.Height), width: uint64(in.Width), kernel: uint64(l.Kernel), pad: uint64(l.Pad),
+			outHeight: uint64(height), outWidth: uint64(width),
+		},
+	}
+}
+
+func (l *conv) forward(p *pass, x cuda.Ptr) cuda.Ptr {
+	l.y, l.windows = p.grow(&l.yRoom, 4*p.n*l.filters*l.places), p.grow(&l.windowRoom, 4*p.n*l.window*l.places)
+	a := l.shape
+	a.from, a.to, a.images = x, l.windows, uint64(p.n)
+	cuda.Launch(p.q, "layer", "windows", line(p.n*l.window*l.places), threads, &a)
+	g := product{
+		a: l.w.of(p.params), b: l.windows, bias: l.b.of(p.params), c: l.y, flags: biasOfRows,
+		m: uint64(l.filters), n: uint64(l.places), k: uint64(l.window), lda: uint64(l.window), ldb: uint64(l.places), ldc: uint64(l.places),
+		bOuter: uint64(l.window * l.places), cOuter: uint64(l.filters * l.places),
+	}
+	if l.relu {
+		g.flags |= withReLU
+	}
+	p.multiply(g, p.n)
+	return l.y
+}
+
+// partsArgs is PartsArgs of cuda/kernel/layer.cu.
+type partsArgs struct {
+	sum, parts           cuda.Ptr
+	count, n, accumulate uint64
+}
+
+func (l *conv) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
+	filters, places, window := uint64(l.filters), uint64(l.places), uint64(l.window)
+	if l.relu {
+		p.each("relu_gradient", dy, l.y, dy, p.n*l.filters*l.places)
+	}
+	p.sums(l.filters, sumArgs{sum: l.b.of(p.grads), x: dy, outers: uint64(p.n), inners: places, outer: filters * places, column: places, inner: 1})
+	parts := p.grow(&l.partRoom, 4*p.n*l.filters*l.window)
+	p.multiply(product{ // for each image
+		a: dy, b: l.windows, c: parts, flags: bTransposed,
+		m: filters, n: window, k: places, lda: places, ldb: places, ldc: window,
+		aOuter: filters * places, bOuter: window * places, cOuter: filters * window,
+	}, p.n)
+	sum := partsArgs{sum: l.w.of(p.grads), parts: parts, count: uint64(p.n), n: filters * window}
+	if p.more {
+		sum.accumulate = 1
+	}
+	cuda.Launch(p.q, "layer", "sum_parts", line(int(sum.n)), threads, &sum)
+	if !l.needed {
+		return 0
+	}
+	d := p.grow(&l.gradRoom, 4*p.n*l.window*l.places)
+	p.multiply(product{
+		a: l.w.of(p.params), b: dy, c: d, flags: aTransposed,
+		m: window, n: places, k: filters, lda: window, ldb: places, ldc: places,
+		bOuter: filters * places, cOuter: window * places,
+	}, p.n)
+	a := l.shape
+	values := p.n * int(a.channels*a.height*a.width)
+	a.from, a.to, a.images = d, p.grow(&l.dxRoom, 4*values), uint64(p.n)
+	cuda.Launch(p.q, "layer", "windows_gradient", line(values), threads, &a)
+	return a.to
+}
+
+// poolArgs is PoolArgs of cuda/kernel/layer.cu.
+type poolArgs struct {
+	from, to, at                cuda.Ptr
+	planes, height, width, size uint64
+}
+
+// pooling is a MaxPool.
+type pooling struct {
+	in     model.Shape
+	size   int
+	needed bool
+
+	at                    cuda.Ptr
+	yRoom, atRoom, dxRoom room
+}
+
+func (l *pooling) args(p *pass) poolArgs {
+	return poolArgs{at: l.at, planes: uint64(p.n * l.in.Channels), height: uint64(l.in.Height), width: uint64(l.in.Width), size: uint64(l.size)}
+}
+
+func (l *pooling) forward(p *pass, x cuda.Ptr) cuda.Ptr {
+	n := p.n * l.in.Channels * (l.in.Height / l.size) * (l.in.Width / l.size)
+	l.at = p.grow(&l.atRoom, n)
+	a := l.args(p)
+	a.from, a.to = x, p.grow(&l.yRoom, 4*n)
+	cuda.Launch(p.q, "layer", "pool", line(n), threads, &a)
+	return a.to
+}
+
+func (l *pooling) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
+	if !l.needed {
+		return 0
+	}
+	n := p.n * l.in.Values()
+	a := l.args(p)
+	a.from, a.to = dy, p.grow(&l.dxRoom, 4*n)
+	cuda.Launch(p.q, "layer", "pool_gradient", line(n), threads, &a)
+	return a.to
+}
+
+// relu is a ReLU that follows neither a Dense nor a Conv2D.
+type relu struct {
+	values int
+	needed bool
+
+	y    cuda.Ptr
+	room room
+}
+
+func (l *relu) forward(p *pass, x cuda.Ptr) cuda.Ptr {
+	l.y = p.grow(&l.room, 4*p.n*l.values)
+	p.each("relu", l.y, x, 0, p.n*l.values)
+	return l.y
+}
+
+func (l *relu) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
+	if !l.needed {
+		return 0
+	}
+	p.each("relu_gradient", dy, l.y, dy, p.n*l.values)
+	return dy
+}
+
+// dropout multiplies by the mask of model.DropoutMask, which the host draws.
+type dropout struct {
+	layer  int // in the description
+	rate   float32
+	values int
+	needed bool
+
+	mask            cuda.Ptr
+	drawn           []float32
+	pinned          []byte
+	yRoom, maskRoom room
+}
+
+func (l *dropout) forward(p *pass, x cuda.Ptr) cuda.Ptr {
+	if !p.train {
+		return x
+	}
+	n := p.n * l.values
+	if len(l.pinned) < 4*n {
+		l.drawn, l.pinned = make([]float32, n), p.q.Pinned(4*n)
+	}
+	model.DropoutMask(l.drawn[:n], p.seed, l.layer, l.rate, p.first, l.values)
+	copy(l.pinned, kernels.Bytes(l.drawn[:n]))
+	l.mask = p.grow(&l.maskRoom, 4*n)
+	p.q.In(l.mask, l.pinned[:min(len(l.pinned), 4*n)])
+	y := p.grow(&l.yRoom, 4*n)
+	p.each("multiply", y, x, l.mask, n)
+	return y
+}
+
+func (l *dropout) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
+	if !l.needed {
+		return 0
+	}
+	p.each("multiply", dy, dy, l.mask, p.n*l.values)
+	return dy
+}

@@ -1,0 +1,203 @@
+// What the layers of a model need besides products. Sums are in an order that depends on shapes alone.
+#include "kdev.cuh"
+
+enum { THREADS = 256, WARPS = THREADS / 32 };
+
+// One value for each thread.
+struct EachArgs {
+	f32 *z;
+	const f32 *x, *y;
+	u64 n;
+};
+
+DEVICE u64 mine() { return BLOCK * THREADS + THREAD; }
+
+KERNEL(relu, EachArgs, THREADS) {
+	const u64 i = mine();
+	if (i < a.n) a.z[i] = a.x[i] > 0 || a.x[i] != a.x[i] ? a.x[i] : 0.0f;
+}
+
+// x is the result of the ReLU, y the gradient for it.
+KERNEL(relu_gradient, EachArgs, THREADS) {
+	const u64 i = mine();
+	if (i < a.n) a.z[i] = a.x[i] != 0 ? a.y[i] : 0.0f;
+}
+
+KERNEL(multiply, EachArgs, THREADS) {
+	const u64 i = mine();
+	if (i < a.n) a.z[i] = mul(a.x[i], a.y[i]);
+}
+
+KERNEL(sum, EachArgs, THREADS) {
+	const u64 i = mine();
+	if (i < a.n) a.z[i] = add(a.x[i], a.y[i]);
+}
+
+// x·f with f = 1/(1 + exp(−2·√(2/π)·(x + c·x³))), and its derivative.
+DEVICE f32 gelu_factor(f32 x) {
+	const f32 v = add(x, mul(0.044715f, mul(mul(x, x), x)));
+	return quotient(1.0f, add(1.0f, exp_of(mul(-1.5957691f, v))));
+}
+
+KERNEL(gelu, EachArgs, THREADS) {
+	const u64 i = mine();
+	if (i < a.n) a.z[i] = mul(a.x[i], gelu_factor(a.x[i]));
+}
+
+// x is what the GELU was of, y the gradient for its result.
+KERNEL(gelu_gradient, EachArgs, THREADS) {
+	const u64 i = mine();
+	if (i >= a.n) return;
+	const f32 x = a.x[i], f = gelu_factor(x), inner = add(1.5957691f, mul(0.21406734f, mul(x, x)));
+	a.z[i] = mul(a.y[i], add(f, mul(mul(mul(x, f), sub(1.0f, f)), inner)));
+}
+
+// Sums of columns, or of planes: values x[outer·o + column·c + inner·i] for all o and i. A block has a column: each thread adds its
+// values in order, then the threads are folded.
+struct SumArgs {
+	f32 *sum;
+	const f32 *x, *y; // y: 0, or a factor of each value
+	u64 outers, inners, outer, column, inner;
+	u64 accumulate;
+};
+
+struct Folds {
+	f32 v[THREADS];
+};
+
+KERNEL(sums, SumArgs, THREADS) {
+	SHARED(Folds, sh);
+	f32 v = 0;
+	const u64 n = a.outers * a.inners, base = BLOCK * a.column;
+	for (u64 i = THREAD; i < n; i += THREADS) {
+		const u64 at = base + i / a.inners * a.outer + i % a.inners * a.inner;
+		v = add(v, a.y ? mul(a.x[at], a.y[at]) : a.x[at]);
+	}
+	sh.v[THREAD] = v;
+	for (u32 w = THREADS / 2; w > 0; w /= 2) {
+		sync();
+		if (THREAD < w) sh.v[THREAD] = add(sh.v[THREAD], sh.v[THREAD + w]);
+	}
+	if (THREAD == 0) a.sum[BLOCK] = a.accumulate ? add(a.sum[BLOCK], sh.v[0]) : sh.v[0];
+}
+
+// Adds parts, arrays of n values, in order.
+struct PartsArgs {
+	f32 *sum;
+	const f32 *parts;
+	u64 count, n, accumulate;
+};
+
+KERNEL(sum_parts, PartsArgs, THREADS) {
+	const u64 i = mine();
+	if (i >= a.n) return;
+	f32 v = a.accumulate ? a.sum[i] : 0.0f;
+	for (u64 p = 0; p < a.count; p++) v = add(v, a.parts[p * a.n + i]);
+	a.sum[i] = v;
+}
+
+// The windows of a convolution with stride 1: row (channel, row, column of the kernel), column (place in the result).
+struct ConvArgs {
+	const f32 *from;
+	f32 *to;
+	u64 images, channels, height, width, kernel, pad, out_height, out_width;
+};
+
+KERNEL(windows, ConvArgs, THREADS) {
+	const u64 i = mine(), places = a.out_height * a.out_width, rows = a.channels * a.kernel * a.kernel;
+	if (i >= a.images * rows * places) return;
+	const u64 place = i % places, r = i / places % rows, image = i / places / rows;
+	const u64 channel = r / (a.kernel * a.kernel), dy = r / a.kernel % a.kernel, dx = r % a.kernel;
+	const u64 y = place / a.out_width + dy, x = place % a.out_width + dx; // from the padded corner
+	const bool inside = y >= a.pad && y < a.height + a.pad && x >= a.pad && x < a.width + a.pad;
+	a.to[i] = inside ? a.from[((image * a.channels + channel) * a.height + y - a.pad) * a.width + x - a.pad] : 0.0f;
+}
+
+// The gradient for the images: each value is the sum of those of the windows that hold it.
+KERNEL(windows_gradient, ConvArgs, THREADS) {
+	const u64 i = mine(), plane = a.height * a.width, places = a.out_height * a.out_width, square = a.kernel * a.kernel;
+	if (i >= a.images * a.channels * plane) return;
+	const u64 channel = i / plane % a.channels, image = i / plane / a.channels;
+	const u64 y = i % plane / a.width + a.pad, x = i % a.width + a.pad;
+	f32 v = 0;
+	for (u64 dy = 0; dy < a.kernel; dy++)
+		for (u64 dx = 0; dx < a.kernel; dx++) {
+			if (y < dy || y - dy >= a.out_height || x < dx || x - dx >= a.out_width) continue;
+			const u64 r = channel * square + dy * a.kernel + dx;
+			v = add(v, a.from[((image * a.channels * square) + r) * places + (y - dy) * a.out_width + x - dx]);
+		}
+	a.to[i] = v;
+}
+
+struct PoolArgs {
+	const f32 *from;
+	f32 *to;
+	u8 *at;
+	u64 planes, height, width, size;
+};
+
+// Of equal values the first counts, and a NaN only if it is the first of its window.
+KERNEL(pool, PoolArgs, THREADS) {
+	const u64 cols = a.width / a.size, outputs = a.height / a.size * cols, i = mine();
+	if (i >= a.planes * outputs) return;
+	const u64 o = i % outputs;
+	const f32 *corner = a.from + i / outputs * a.height * a.width + o / cols * a.size * a.width + o % cols * a.size;
+	f32 best = *corner;
+	u64 place = 0;
+	for (u64 r = 0; r < a.size; r++)
+		for (u64 c = 0; c < a.size; c++)
+			if (corner[r * a.width + c] > best) {
+				best = corner[r * a.width + c];
+				place = r * a.size + c;
+			}
+	a.to[i] = best;
+	a.at[i] = (u8)place;
+}
+
+KERNEL(pool_gradient, PoolArgs, THREADS) {
+	const u64 plane = a.height * a.width, i = mine();
+	if (i >= a.planes * plane) return;
+	const u64 cols = a.width / a.size, rows = a.height / a.size, y = i % plane / a.width, x = i % a.width;
+	f32 v = 0;
+	if (y / a.size < rows && x / a.size < cols) {
+		const u64 o = i / plane * rows * cols + y / a.size * cols + x / a.size;
+		if (a.at[o] == y % a.size * a.size + x % a.size) v = a.from[o];
+	}
+	a.to[i] = v;
+}
+
+// A row of logits for each label, a thread each: the loss in float64, the gradient times scale, and whether the label
+// has the largest logit, the first of equals.
+struct LossArgs {
+	const f32 *logits;
+	const i32 *labels;
+	f32 *d; // 0: nobody wants it
+	f64 *losses;
+	u32 *correct;
+	u64 rows, classes;
+	f64 scale;
+};
+
+KERNEL(cross_entropy, LossArgs, THREADS) {
+	const u64 r = mine();
+	if (r >= a.rows) return;
+	const f32 *row = a.logits + r * a.classes;
+	const u64 label = (u64)a.labels[r];
+	u64 best = 0;
+	bool number = true;
+	for (u64 j = 0; j < a.classes; j++) {
+		if (row[j] > row[best]) best = j;
+		number = number && row[j] == row[j];
+	}
+	f64 largest = row[best], total = 0;
+	if (!number) largest = from_bits(0x7fffffff);
+	for (u64 j = 0; j < a.classes; j++) total += exp_of((f64)row[j] - largest);
+	a.losses[r] = log_of(total) + largest - (f64)row[label];
+	a.correct[r] = best == label;
+	if (!a.d) return;
+	const f64 factor = a.scale / total;
+	for (u64 j = 0; j < a.classes; j++) {
+		const f64 e = exp_of((f64)row[j] - largest) * factor;
+		a.d[r * a.classes + j] = narrow(j == label ? e - a.scale : e);
+	}
+}
