@@ -16,6 +16,12 @@ type (
 	// ReplicaMessage goes from a replica to the conductor: Taken, MembersKnown, Stable, Saved.
 	ReplicaMessage interface{ replicaMessage() }
 
+	// ChainMessage goes from a replica to the one after it in its chain: Snapshot, Joined, Take, Update, Commit, Released.
+	ChainMessage interface{ chainMessage() }
+
+	// FollowerMessage goes from a replica to the one before it in its chain: Follow, Taken, Stable.
+	FollowerMessage interface{ followerMessage() }
+
 	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, PartialEvent, ExposureEvent, Done.
 	RunEvent interface{ runEvent() }
 
@@ -42,6 +48,17 @@ func (Taken) replicaMessage()        {}
 func (MembersKnown) replicaMessage() {}
 func (Stable) replicaMessage()       {}
 func (Saved) replicaMessage()        {}
+
+func (Snapshot) chainMessage() {}
+func (Joined) chainMessage()   {}
+func (Take) chainMessage()     {}
+func (Update) chainMessage()   {}
+func (Commit) chainMessage()   {}
+func (Released) chainMessage() {}
+
+func (Follow) followerMessage() {}
+func (Taken) followerMessage()  {}
+func (Stable) followerMessage() {}
 
 func (StepEvent) runEvent()       {}
 func (CheckpointEvent) runEvent() {}
@@ -141,8 +158,8 @@ type Optimizer struct {
 // Counted, which is ascending by PushID.Compare.
 type Commit struct {
 	Line      Line
-	Fence     Fence // under which this copy is sent
-	Decided   Fence // under which it was decided: a higher one replaces an unreleased step
+	Fence     Fence      // under which this copy is sent
+	Decided   Fence      // under which it was decided: a higher one replaces an unreleased step
 	Step      Step
 	Counted   []Weighted
 	Scale     float32 // multiplies the weighted sum: 1/Σexamples for a mean
@@ -228,6 +245,7 @@ type Stable struct {
 	Shard    ShardID
 	Fence    Fence // under which the commit was last sent
 	Step     Step
+	Decided  Fence      // of the commit
 	Products []Products // by chunk of the shard
 	Apply    time.Duration
 	Pushed   uint64 // bytes of gradients received on this line so far
@@ -237,6 +255,31 @@ type Stable struct {
 	// values that a save has made durable.
 	Saving time.Duration
 }
+
+// Follow is the first word of a replica to the one before it in its chain: where it stands.
+type Follow struct {
+	Line     Line
+	View     ViewNumber
+	Shard    ShardID
+	Server   ServerID
+	Whole    bool // it has everything that was released; else it is to be sent a snapshot
+	Released Step
+	Applied  Step
+	Decided  Fence // of the applied step
+}
+
+// Snapshot gives a replica that is not whole the released version of the one before it. Its values follow.
+type Snapshot struct {
+	Step    Step
+	Records []Commit // of the released step, if it was made on this line
+	Taken   []uint64 // by chunk of the shard, the optimizer steps it has taken; nil: Step, all of them
+}
+
+// Joined tells a replica that it has caught up: no step is released any more without it, and it is whole.
+type Joined struct{}
+
+// Update is a commit with its scaled sum, which follows: what a replica applies that is no head.
+type Update struct{ Commit Commit }
 
 // Released says that a step is stable on every shard: its version may be read, published and saved, and
 // its pushes may be freed.

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,14 +128,7 @@ func (c *Coordinator) say(level slog.Level, reason string, args ...any) {
 }
 
 // rest waits for the pause before another attempt, or for the end of ctx.
-func (c *Coordinator) rest(ctx context.Context) {
-	t := time.NewTimer(c.cfg.Retry)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
+func (c *Coordinator) rest(ctx context.Context) { rest(ctx, c.cfg.Retry) }
 
 // tenure is what a coordinator knows while it leads. Its loop owns it.
 type tenure struct {
@@ -142,6 +136,7 @@ type tenure struct {
 	lead    *etcd.Leadership
 	state   *roster.State
 	present map[uint32]etcd.Member
+	pulses  *pulses        // of who is present; nil: leases say enough
 	view    *kintsugi.View // that counts
 }
 
@@ -158,6 +153,12 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 		return err
 	}
 	t := &tenure{Coordinator: c, lead: lead, state: state, present: make(map[uint32]etcd.Member)}
+	var signs chan sign // nil: none ever come
+	if c.cfg.Roster.Replicas > 1 {
+		t.pulses = newPulses()
+		defer t.pulses.close()
+		signs = t.pulses.signs
+	}
 	if err := t.readView(ctx); err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	case <-lead.Lost():
 		return errLost
 	case ms := <-members:
-		t.note(ms)
+		t.note(ctx, ms)
 	}
 	for {
 		again, err := t.decide(ctx)
@@ -189,7 +190,9 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 			if !ok {
 				return nil // ctx has ended
 			}
-			t.note(ms)
+			t.note(ctx, ms)
+		case s := <-signs:
+			t.felt(s)
 		}
 	}
 }
@@ -208,7 +211,7 @@ func (t *tenure) readView(ctx context.Context) error {
 }
 
 // note tells the state what has changed among the servers.
-func (t *tenure) note(ms []etcd.Member) {
+func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 	now := time.Now()
 	left := t.present
 	t.present = make(map[uint32]etcd.Member, len(ms))
@@ -216,41 +219,58 @@ func (t *tenure) note(ms []etcd.Member) {
 		was, known := left[m.Index]
 		delete(left, m.Index)
 		t.present[m.Index] = m
-		if known && was.Incarnation == m.Incarnation && was.Since == m.Since {
+		if known && was.Incarnation == m.Incarnation && was.Since == m.Since && bytes.Equal(was.Value, m.Value) {
 			continue
 		}
-		value, err := valueOf(m)
+		j, err := joined(m)
 		if err != nil {
 			// Its place counts as empty: nobody could reach it.
 			t.cfg.Log.Warn("a server registered without an address", "server", m.String(), "error", err)
 			t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(m.Index)})
 			continue
 		}
-		t.state.Handle(now, roster.Joined{
-			Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation, Address: value.Address},
-			Since:  int64(m.Since),
-			Holds:  value.Holds,
-		})
+		t.state.Handle(now, j)
+		if t.pulses != nil {
+			t.pulses.feel(ctx, j)
+		}
 	}
 	for index := range left {
 		t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(index)})
+		if t.pulses != nil {
+			t.pulses.end(kintsugi.ServerID(index))
+		}
 	}
 }
 
-// memberValue is what a server says of itself.
-type memberValue struct {
-	Address string        `json:"address"` // at which it can be reached
-	Holds   kintsugi.Line `json:"holds"`   // as roster.Joined
+// felt tells the state what the pulse of a server has changed to, if it is of its present life.
+func (t *tenure) felt(s sign) {
+	m, ok := t.present[uint32(s.server)]
+	if !ok || m.Incarnation != s.life {
+		return
+	}
+	if !s.alive {
+		t.state.Handle(time.Now(), roster.Died{Server: s.server, Incarnation: s.life})
+	} else if j, err := joined(m); err == nil {
+		t.state.Handle(time.Now(), j)
+	}
 }
 
-func valueOf(m etcd.Member) (v memberValue, err error) {
+// joined returns what a registration says to the roster.
+func joined(m etcd.Member) (roster.Joined, error) {
+	var v struct {
+		Address string              `json:"address"`
+		Holds   kintsugi.Line       `json:"holds"`
+		Whole   kintsugi.ViewNumber `json:"whole"`
+	}
+	j := roster.Joined{Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation}, Since: int64(m.Since)}
 	if err := json.Unmarshal(m.Value, &v); err != nil {
-		return v, err
+		return j, err
 	}
 	if v.Address == "" {
-		return v, errors.New(`its value has no "address"`)
+		return j, errors.New(`its value has no "address"`)
 	}
-	return v, nil
+	j.Member.Address, j.Holds, j.Whole = v.Address, v.Holds, v.Whole
+	return j, nil
 }
 
 // decide carries out what the state decides. It returns after which time to decide again, 0 for only after an
@@ -287,11 +307,10 @@ func (t *tenure) lookUp(ctx context.Context, fenceOnly bool) (found roster.Found
 			return found, fmt.Errorf("find the newest checkpoint: %w", err)
 		}
 	}
-	var fence kintsugi.Fence
 	if t.view != nil {
-		fence = t.view.Fence
+		found.Fence = t.view.Fence
 	}
-	found.Fence, err = t.cfg.Etcd.NextFence(ctx, fence)
+	found.Fence, err = t.cfg.Etcd.NextFence(ctx, found.Fence)
 	return found, err
 }
 

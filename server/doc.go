@@ -2,7 +2,8 @@
 // versions, and, on the server that holds the head of shard 0, carries out what the conductor decides.
 //
 // The decisions are made in the pure cores below it: agg (which gradients make a step), conductor (commit,
-// release, checkpoint, membership) and shard (what a replica holds, applies and publishes).
+// release, checkpoint, membership), shard (what a replica holds, applies and publishes) and chain (what it owes its
+// neighbours).
 //
 // # A step
 //
@@ -18,6 +19,12 @@
 //     are the bytes of its pushes freed, and only now is the next step decided.
 //
 // # What survives
+//
+// With several replicas of each shard the head sends the scaled sum of a step down its chain, and every replica applies it
+// with the same kernel: they are equal to the bit. A step is stable when the tail has applied it. When a server dies, the
+// next view goes on with the others, on the same line, at the step where they stand: nobody loads anything, the new conductor
+// finds out what was decided, and a step whose gradients died with their head is decided anew. A server that comes back follows
+// the tails, and is sent a snapshot and what happens after it while steps go on.
 //
 // With one replica a shard lives in its process: a killed server's shard is gone, and the coordinator
 // starts a new line on which every shard restores the newest checkpoint; or, in a view that keeps the lines before,

@@ -22,16 +22,24 @@ type replica struct {
 	cfg    *Config
 	view   kintsugi.View
 	id     kintsugi.ShardID
+	chain  []kintsugi.ServerID // that holds the shard in this view
+	at     int                 // place of this server in it; 0: the head
 	chunks kintsugi.ChunkRange
 	lo     int // first value of the shard in the flat vector
 	values int
 	log    *slog.Logger
 	fail   func(error) // ends the process's service
+	joined func()      // has caught up
 
 	core     *shard.Replica
 	held     map[kintsugi.PushID]*held
 	spare    []*held                            // buffers of freed pushes
 	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken it under the promised fence
+	before   *outbox[kintsugi.FollowerMessage]  // to the replica before this one; nil: not connected, or the head
+	after    *after                             // nil: nobody follows, or not connected
+	sums     *sums
+	sum      *sum // of the step that was applied last, pinned; nil where nobody ever follows
+	given    *sum // that the next step is to be applied from, pinned; of a head: nil
 	versions *versions
 	outside  *shm.Memory     // the shard outside the process, nil: nowhere; used by whoever applies
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
@@ -45,21 +53,23 @@ type replica struct {
 	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
 }
 
-// newReplica returns the replica of a shard: the one of the view before, if the line of v keeps it, else one with the
-// version that the view starts from.
-func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange) (*replica, error) {
+// newReplica returns the replica of a shard, at a place in its chain: the one of the view before, if the line of v is the
+// same or keeps it; one that lacks everything, if the line goes on and this server has come in; else one with the version that
+// the view starts from.
+func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange, at int) (*replica, error) {
 	cfg := &s.cfg
 	lo, hi := cfg.Layout.Span(chunks)
 	r := &replica{
-		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chunks: chunks, lo: lo, values: hi - lo,
+		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
-		fail: s.fail, saves: &s.saves,
-		held: make(map[kintsugi.PushID]*held),
+		fail: s.fail, saves: &s.saves, joined: func() {},
+		held: make(map[kintsugi.PushID]*held), sums: &sums{},
 	}
+	follows, followed := at > 0, at+1 < len(r.chain)
 	if old := s.continues(v, id); old != nil {
-		r.versions, r.lag, r.outside, r.saved = old.versions, old.lag, old.outside, old.saved
-		r.core = old.core.GoOn(v.Number)
-		return r, nil
+		r.versions, r.lag, r.outside, r.saved, r.sums, r.sum = old.versions, old.lag, old.outside, old.saved, old.sums, old.sum
+		r.core = old.core.GoOn(v.Number, follows, followed)
+		return r, r.mayServe()
 	}
 	if old := s.keeps(v, id, chunks); old != nil {
 		r.versions, r.lag, r.taken, r.saved = old.versions, old.lag, old.taken, old.saved
@@ -71,14 +81,34 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
 	load := r.load
-	if v.Continues {
+	switch {
+	case v.Servers[cfg.ID].Since != 0:
+		load = r.lack
+	case v.Continues && cfg.Outside != nil:
 		load = r.recall
 	}
 	if err := load(ctx); err != nil {
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
+	r.core.Place(follows, followed)
 	r.core.Hold(cfg.Consistency.Held())
-	return r, nil
+	return r, r.mayServe()
+}
+
+// lack waits for a snapshot: the line goes on, and this server has come in.
+func (r *replica) lack(context.Context) error {
+	r.core = shard.New(r.id, int(r.chunks.Hi-r.chunks.Lo), r.view.Line, r.view.Number, 0)
+	r.core.Lack()
+	return nil
+}
+
+// mayServe returns an error for a replica that has become a head and may lack steps that were released: the shard is lost
+// here, and this process has to begin a new life, so that others see it.
+func (r *replica) mayServe() error {
+	if r.at == 0 && !r.core.Whole() {
+		return fmt.Errorf("shard %d: this server was catching up when those before it died; what it has is not whole", r.id)
+	}
+	return nil
 }
 
 // load gets the version that the view starts from; in one that keeps an earlier line, what was saved of this shard.
@@ -174,6 +204,9 @@ func (r *replica) perform() {
 	if ready.Apply != nil {
 		r.apply(*ready.Apply)
 	}
+	for _, m := range ready.Down {
+		r.hand(m)
+	}
 	start := time.Now()
 	if ready.Save != nil {
 		r.save(*ready.Save)
@@ -185,6 +218,9 @@ func (r *replica) perform() {
 		r.waited.Add(int64(time.Since(start)))
 	}
 	for _, m := range ready.Replies {
+		if up, ok := m.(kintsugi.FollowerMessage); ok && r.at > 0 && r.before != nil {
+			r.before.put(up)
+		}
 		if s, ok := m.(kintsugi.Stable); ok {
 			s.Saving = time.Duration(r.waited.Swap(0))
 			m = s
@@ -206,18 +242,30 @@ func (r *replica) apply(c kintsugi.Commit) {
 	for i, w := range c.Counted {
 		counted[i] = r.held[w.Push] // nil: a shard without chunks
 	}
+	var total *sum // nil: nobody asks for it
+	switch {
+	case r.at > 0:
+		if total = r.given; total == nil || total.step != c.Step || total.decided != c.Decided {
+			r.fail(fmt.Errorf("shard %d: the sum of step %d, decided under fence %d, is not here", r.id, c.Step, c.Decided))
+			return
+		}
+		r.given, counted = nil, nil
+	case r.cfg.Replicas > 1:
+		total = r.sums.take(r.values)
+		total.step, total.decided = c.Step, c.Decided
+	}
 	src, _ := r.versions.pin(0, 1)
 	var before *version
-	if c.Want&kintsugi.WantDotDisplacement != 0 {
+	if c.Want&kintsugi.WantDotDisplacement != 0 && r.at == 0 {
 		before = r.versions.pinPrevious()
 	}
 	dst := r.versions.take(c.Step)
 	r.applying = true
 	r.work.Go(func() {
 		r.cfg.Enter(Committing)
-		products, err := r.step(c, before, src, dst, counted)
+		products, err := r.step(c, before, src, dst, counted, total)
 		if err == nil && r.outside != nil {
-			answer := kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Products: products}
+			answer := kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Decided: c.Decided, Products: products}
 			err = r.finish(dst, outsideRecord{commit: &c, answer: answer, lag: r.lag}, c.Decided)
 		}
 		r.versions.unpin(src)
@@ -233,15 +281,18 @@ func (r *replica) apply(c kintsugi.Commit) {
 		r.post(func() {
 			r.applying = false
 			r.versions.applied(dst)
+			r.sums.unpin(r.sum)
+			r.sum = total
 			r.core.Applied(c.Decided, products, took, r.pushed.Load(), r.pulled.Load())
 		})
 	})
 }
 
 // step applies c to src, writing dst, and returns the by-products of each chunk. before is the version before src,
-// nil if it is not known or not needed. Threads take chunks in turn; what a chunk becomes does not depend on which
+// nil if it is not known or not needed. total is the scaled sum: a replica that is no head has it and starts from it, a head
+// writes it, unless it is nil. Threads take chunks in turn; what a chunk becomes does not depend on which
 // thread has it.
-func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held) ([]kintsugi.Products, error) {
+func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held, total *sum) ([]kintsugi.Products, error) {
 	products := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo)
 	saved := r.saved
 	if c.Want&kintsugi.WantSaved == 0 {
@@ -272,6 +323,9 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 				k.Operands = k.Operands[:0]
 				for j, h := range counted {
 					k.take(h.operand(i, lo, hi, c.Counted[j].Weight))
+				}
+				if total != nil {
+					k.hand(total.values[lo:hi], r.at > 0)
 				}
 				p, err := k.run(r.cfg.Device, before, src, dst, saved, lo, hi)
 				r.waited.Add(int64(k.waited))
@@ -311,6 +365,15 @@ func newKernelStep(c kintsugi.Commit) *kernelStep {
 	}}
 }
 
+// hand has the step start from a given sum, or write it.
+func (k *kernelStep) hand(sum []float32, given bool) {
+	if given {
+		k.Operands, k.From = nil, sum
+	} else {
+		k.Update = sum
+	}
+}
+
 // take adds an operand. Of those that assign a chunk the last one counts, and one that names none of its values says nothing
 // of it: a worker that owns rows names them alone.
 func (k *kernelStep) take(o kernels.Operand) {
@@ -344,8 +407,10 @@ func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *sav
 	for i := range k.Rule.States() {
 		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]
 	}
-	if k.Rule == kernels.Assign && len(k.Operands) == 0 {
+	if k.Rule == kernels.Assign && len(k.Operands) == 0 && k.From == nil {
 		keep := k.Step
+		copy(keep.Update, keep.Params)
+		keep.Update = nil
 		keep.From, keep.Operands = keep.Params, nil
 		p, err := d.Step(&keep)
 		return kintsugi.Products{SquaredSaved: p.SquaredDistanceSaved}, err // there is no gradient whose norm could be told

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ type Config struct {
 	Device      kernels.Device
 	Threads     int // that run kernels; the result does not depend on it
 
+	Replicas    int // of each shard in a view that is complete; 0: 1
 	Slots       int
 	Consistency agg.Config
 	Schedule    conductor.Schedule
@@ -84,6 +86,10 @@ type Config struct {
 
 	// NextFence returns a fence larger than any before, and larger than after.
 	NextFence func(ctx context.Context, after kintsugi.Fence) (kintsugi.Fence, error)
+
+	// Whole is called when this server, which was taken into chains in the view since, has caught up with all of them, and again
+	// if it returned an error: from then on the chains' other members may die. nil: nobody is told.
+	Whole func(ctx context.Context, since kintsugi.ViewNumber) error
 
 	// Done is called once when the run is over.
 	Done func(kintsugi.Done)
@@ -203,18 +209,27 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		s.cfg.Log.Info("not a member of the view", "view", v.Number)
 		return nil
 	}
+	if !slices.ContainsFunc(v.Chains, func(chain []kintsugi.ServerID) bool { return slices.Contains(chain, s.cfg.ID) }) {
+		s.left = nil // steps go on without this server: what it has is worth nothing any more
+		s.cfg.Log.Warn("taken out of the view; the next one takes this server in again", "view", v.Number)
+		return nil
+	}
 	t := &tenure{view: v, replicas: make(map[kintsugi.ShardID]*replica)}
 	t.ctx, t.cancel = context.WithCancel(ctx)
 	for i, chunks := range s.cfg.Layout.Split(len(v.Chains)) {
 		id := kintsugi.ShardID(i)
-		if v.Chains[id][0] != s.cfg.ID {
+		at := slices.Index(v.Chains[id], s.cfg.ID)
+		if at < 0 {
 			continue
 		}
-		r, err := s.newReplica(t.ctx, v, id, chunks)
+		r, err := s.newReplica(t.ctx, v, id, chunks, at)
 		if err != nil {
 			t.cancel()
 			t.wg.Wait()
 			return err
+		}
+		if at > 0 {
+			r.joined = func() { s.caughtUp(t) }
 		}
 		t.replicas[id] = r
 		t.wg.Go(r.run)
@@ -229,6 +244,11 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		t.conductor = c
 		t.wg.Go(c.run)
 	}
+	for _, r := range t.replicas {
+		if r.at > 0 {
+			t.wg.Go(r.follow) // not before all are there: it asks the others whether they are whole
+		}
+	}
 	s.mu.Lock()
 	s.tenure, s.left = t, nil
 	stop := s.stop
@@ -240,6 +260,34 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	}
 	s.cfg.Log.Info("entered view", "view", v.Number, "line", v.Line, "step", v.RestoreStep, "shards", len(t.replicas), "conductor", t.conductor != nil)
 	return nil
+}
+
+// caughtUp tells the others when every replica of the tenure is whole.
+func (s *Server) caughtUp(t *tenure) {
+	for _, r := range t.replicas {
+		whole := false
+		if r.do(func() { whole = r.core.Whole() }) != nil || !whole {
+			return
+		}
+	}
+	since := t.view.Servers[s.cfg.ID].Since
+	s.cfg.Log.Info("this server has caught up", "view", t.view.Number, "since", since)
+	if s.cfg.Whole == nil || since == 0 {
+		return
+	}
+	t.wg.Go(func() {
+		for {
+			err := s.cfg.Whole(t.ctx, since)
+			if err == nil || t.ctx.Err() != nil {
+				return
+			}
+			s.cfg.Log.Warn("say that this server has caught up", "err", err)
+			select {
+			case <-t.ctx.Done():
+			case <-time.After(redialAfter):
+			}
+		}
+	})
 }
 
 // leave ends the tenure and waits for everything in it.
@@ -255,9 +303,9 @@ func (s *Server) leave() {
 	}
 }
 
-// continues returns the replica of a shard that goes on in v as it is; nil: it is not here.
+// continues returns the replica of a shard that goes on in v as it is; nil: it is not here, or steps have gone on without it.
 func (s *Server) continues(v kintsugi.View, id kintsugi.ShardID) *replica {
-	if t := s.left; t != nil && v.Continues && t.view.Line == v.Line {
+	if t := s.left; t != nil && v.Continues && t.view.Line == v.Line && t.view.Number >= v.Servers[s.cfg.ID].Since {
 		return t.replicas[id]
 	}
 	return nil
@@ -295,8 +343,8 @@ func (s *Server) serving(ctx context.Context) (*tenure, error) {
 // replica returns the replica of a shard that this server heads.
 func (t *tenure) replica(id kintsugi.ShardID) (*replica, error) {
 	r := t.replicas[id]
-	if r == nil {
-		return nil, fmt.Errorf("%w: this server does not hold shard %d in view %d", kintsugi.ErrStaleView, id, t.view.Number)
+	if r == nil || r.at > 0 {
+		return nil, fmt.Errorf("%w: this server does not head shard %d in view %d", kintsugi.ErrStaleView, id, t.view.Number)
 	}
 	return r, nil
 }

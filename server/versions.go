@@ -102,6 +102,15 @@ func (v *versions) publish(x *version) {
 	v.changed = make(chan struct{})
 }
 
+// install makes x, which a replica was sent, the current version. What was applied beyond the one before is void.
+func (v *versions) install(x *version) {
+	v.mu.Lock()
+	v.retire(v.next)
+	v.next = nil
+	v.mu.Unlock()
+	v.publish(x)
+}
+
 // wait takes what can be read away until adopt says which version it is: the line before is over.
 func (v *versions) wait() {
 	v.mu.Lock()

@@ -202,11 +202,11 @@ func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 		h.values[i] = 2
 	}
 	c := kintsugi.Commit{Step: 1, Counted: []kintsugi.Weighted{{Weight: 1}}, Scale: 1, Optimizer: kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.25}}
-	if products, err := r.step(c, nil, src, dst, []*held{h}); err != nil || products[0].SquaredSaved != 0 || products[1].DotSaved != 0 {
+	if products, err := r.step(c, nil, src, dst, []*held{h}, nil); err != nil || products[0].SquaredSaved != 0 || products[1].DotSaved != 0 {
 		t.Errorf("nobody has asked, and it measures %+v (%v)", products, err)
 	}
 	c.Want = kintsugi.WantSaved
-	products, err := r.step(c, nil, src, dst, []*held{h})
+	products, err := r.step(c, nil, src, dst, []*held{h}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,6 +59,9 @@ func (r *run) follow(ctx context.Context) {
 	for v := range views {
 		stop()
 		r.mu.Lock()
+		if v.Line != r.view.Line {
+			r.seen = transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
+		}
 		r.view = v
 		r.costs.View(v)
 		r.mu.Unlock()
@@ -71,24 +74,19 @@ func (r *run) follow(ctx context.Context) {
 	stop()
 }
 
-// watch books the events of one line until ctx ends, through broken streams.
+// watch books the events of one view until ctx ends, through broken streams. Steps that another view of the line has told of are
+// not told again.
 func (r *run) watch(ctx context.Context, v kintsugi.View) {
-	seen := transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
-	if v.Continues { // the conductor may tell again of the newest step of the one before
-		r.mu.Lock()
-		seen.After = max(seen.After, r.step)
-		r.mu.Unlock()
-	}
 	for ctx.Err() == nil {
-		_ = r.watchOnce(ctx, v, &seen) // the server died or is not there yet: the next view or try will do
+		_ = r.watchOnce(ctx, v) // the server died or is not there yet: the next view or try will do
 		select {
 		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.WatchRequest) error {
+func (r *run) watchOnce(ctx context.Context, v kintsugi.View) error {
 	peer, err := transport.Dial(v.Servers[v.Conductor].Address)
 	if err != nil {
 		return err
@@ -98,7 +96,10 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.Wa
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(*seen); err != nil {
+	r.mu.Lock()
+	seen := r.seen
+	r.mu.Unlock()
+	if err := stream.Send(seen); err != nil {
 		return err
 	}
 	for {
@@ -108,8 +109,9 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.Wa
 		}
 		switch e := e.(type) {
 		case kintsugi.StepEvent:
-			seen.After = e.Step
-			r.released(e)
+			if r.news(e) {
+				r.released(e)
+			}
 		case kintsugi.PartialEvent:
 			p := record.PartialOf(e)
 			r.mu.Lock()
@@ -136,6 +138,18 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View, seen *transport.Wa
 	}
 }
 
+// news notes that a step was released. False: another view of the same line has told of it.
+func (r *run) news(e kintsugi.StepEvent) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.Line != r.seen.Line {
+		return true
+	}
+	news := e.Step > r.seen.After
+	r.seen.After = max(r.seen.After, e.Step)
+	return news
+}
+
 // saved remembers what a loss would bring back.
 func (r *run) saved(e kintsugi.CheckpointEvent) {
 	r.mu.Lock()
@@ -154,7 +168,7 @@ func (r *run) released(e kintsugi.StepEvent) {
 			r.costs.Recovered(recovery.RecoverySeconds)
 			r.mu.Unlock()
 		}
-		if recovery.CaughtUpSeconds.Known() {
+		if recovery.LostSteps > 0 && recovery.CaughtUpSeconds.Known() {
 			r.log.Info("lost steps are made up for", "part", recovery.Part, "lost_steps", recovery.LostSteps, "seconds", recovery.CaughtUpSeconds)
 		} else {
 			r.log.Info("steps go on", "part", recovery.Part, "seconds", recovery.RecoverySeconds, "lost_steps", recovery.LostSteps)

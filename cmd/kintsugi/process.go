@@ -119,8 +119,9 @@ func coordinatorCommand() *cobra.Command {
 
 // serverValue is what a server tells the coordinator of itself.
 type serverValue struct {
-	Address string        `json:"address"`
-	Holds   kintsugi.Line `json:"holds,omitempty"` // the line whose state it has found outside of itself
+	Address string              `json:"address"`
+	Holds   kintsugi.Line       `json:"holds,omitempty"` // the line whose state it has found outside of itself
+	Whole   kintsugi.ViewNumber `json:"whole,omitempty"` // see roster.Joined
 }
 
 // place checks --index against the number of places.
@@ -183,10 +184,13 @@ func runServer(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
-		Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
+		Replicas: p.replicas(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
+		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
+			return place.Tell(ctx, serverValue{Address: lis.Addr().String(), Holds: holds, Whole: since})
+		},
 		Done: func(d kintsugi.Done) {
 			if _, err := client.PutDone(ctx, d); err != nil {
 				p.log.Error("say that the run is over", "err", err)
@@ -348,7 +352,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	defer client.Close()
 	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
 	c, err := recovery.NewCoordinator(recovery.Config{
-		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: p.Replicas, LapsesForgiven: true, Partial: p.scar() != nil}, Newest: store.newest, Log: p.log,
+		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: p.replicas(), LapsesForgiven: true, Partial: p.scar() != nil}, Newest: store.newest, Log: p.log,
 	})
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
@@ -45,8 +46,9 @@ type run struct {
 	mu      sync.Mutex // guards the fields below
 	meter   *launch.Meter
 	view    kintsugi.View
-	step    kintsugi.Step // newest released
-	durable kintsugi.Step // of the newest full checkpoint that this part of the run has seen
+	seen    transport.WatchRequest // the newest step of the view's line that was told of
+	step    kintsugi.Step          // newest released
+	durable kintsugi.Step          // of the newest full checkpoint that this part of the run has seen
 
 	costs *launch.Costs
 

@@ -172,7 +172,7 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 		Format: record.Format, Start: time.Now(), Model: t.Model, Parameters: p.layout.Values, Data: t.Data,
 		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec, Feedback: codec.Feedback(),
 		Device:  t.deviceName(),
-		Servers: t.Servers, Workers: t.Workers, Replicas: t.Replicas, Steps: t.Steps, Version: version().Commit, Resumed: resumed,
+		Servers: t.Servers, Workers: t.Workers, Replicas: t.replicas(), Steps: t.Steps, Version: version().Commit, Resumed: resumed,
 	}
 	config := dump(t.flags, "out", "resume", "etcd")
 	if !resumed {

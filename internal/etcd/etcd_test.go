@@ -347,6 +347,38 @@ func TestARegistrationWhoseLeaseIsLostTakesUpItsPlaceAsTheSameLife(t *testing.T)
 	}
 }
 
+// What a process says later of itself is seen under the same life; a lapse does not lose it, and nothing is said for a place that
+// a later life has.
+func TestARegistrationTellsMoreOfItself(t *testing.T) {
+	t.Parallel()
+	c := startEtcd(t).dial(t)
+	members := c.WatchMembers(within(t), Server)
+	r := register(t, c, Server, 0, time.Second)
+	before := await(t, members, "its place filled", present("server/0@1"))
+	if err := r.Tell(within(t), "more"); err != nil {
+		t.Fatal(err)
+	}
+	said := func(text string) func([]Member) bool {
+		return func(ms []Member) bool { return len(ms) == 1 && string(ms[0].Value) == text }
+	}
+	after := await(t, members, "what it said", said(`"more"`))
+	if after[0].Since != before[0].Since || after[0].Incarnation != before[0].Incarnation {
+		t.Errorf("%+v, was %+v", after[0], before[0])
+	}
+	if _, err := c.etcd.Revoke(within(t), r.lease); err != nil {
+		t.Fatal(err)
+	}
+	await(t, members, "its place filled again", func(ms []Member) bool { return said(`"more"`)(ms) && ms[0].Since != before[0].Since })
+	later := register(t, c, Server, 0, time.Minute)
+	if err := r.Tell(within(t), "of the past"); err != nil {
+		t.Fatal(err)
+	}
+	if err := later.Tell(within(t), "of now"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, members, "what the later life said", said(`"of now"`))
+}
+
 func TestARegistrationIsSilentDuringAnOutageAndHeldAfterIt(t *testing.T) {
 	t.Parallel()
 	b := startEtcd(t)

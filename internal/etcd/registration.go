@@ -49,7 +49,8 @@ type Registration struct {
 	kind        Kind
 	index       uint32
 	incarnation kintsugi.Incarnation
-	record      record
+	record      record // its value is guarded by mu
+	mu          sync.Mutex
 	ttl         int64 // seconds
 
 	changes latest[Status]
@@ -59,6 +60,31 @@ type Registration struct {
 	// Owned by the loop until it has ended, then by Close.
 	status Status
 	lease  clientv3.LeaseID
+}
+
+// Tell replaces what the process has said of itself when it registered. Where the lease has lapsed it is said with the next one.
+func (r *Registration) Tell(ctx context.Context, value any) error {
+	b, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("register %s/%d: %w", r.kind, r.index, err)
+	}
+	r.mu.Lock()
+	r.record.Value = b
+	r.mu.Unlock()
+	c, member := r.client, memberKey(r.kind, r.index)
+	mine := clientv3.Compare(clientv3.Value(c.prefix+lifeKey(r.kind, r.index)), "=", fmt.Sprint(r.incarnation))
+	there := clientv3.Compare(clientv3.CreateRevision(c.prefix+member), ">", 0)
+	if _, err = c.etcd.Txn(ctx).If(mine, there).Then(r.put(clientv3.WithIgnoreLease())).Commit(); err != nil {
+		return fmt.Errorf("register %s/%d: %w", r.kind, r.index, err)
+	}
+	return nil
+}
+
+// put puts the member's key.
+func (r *Registration) put(o clientv3.OpOption) clientv3.Op {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.client.put(memberKey(r.kind, r.index), r.record, o)
 }
 
 // errSuperseded means that a later life has taken the place.
@@ -133,7 +159,7 @@ func (c *Client) revoke(ctx context.Context, lease clientv3.LeaseID) error {
 // beginLife counts one more life of the place and puts the member's key, in one transaction: a life is
 // never visible under the number of another.
 func (r *Registration) beginLife(ctx context.Context) error {
-	c, life, member := r.client, lifeKey(r.kind, r.index), memberKey(r.kind, r.index)
+	c, life := r.client, lifeKey(r.kind, r.index)
 	lease, err := c.etcd.Grant(ctx, r.ttl)
 	if err != nil {
 		return err
@@ -152,7 +178,7 @@ func (r *Registration) beginLife(ctx context.Context) error {
 		r.record.Incarnation = before + 1
 		t, err := c.etcd.Txn(ctx).
 			If(c.unchanged(life, rev)).
-			Then(c.put(life, before+1), c.put(member, r.record, clientv3.WithLease(lease.ID))).
+			Then(c.put(life, before+1), r.put(clientv3.WithLease(lease.ID))).
 			Commit()
 		if err != nil {
 			return err
@@ -250,8 +276,7 @@ func (r *Registration) tryTakeUp(ctx context.Context) error {
 		return err
 	}
 	mine := clientv3.Compare(clientv3.Value(c.prefix+life), "=", fmt.Sprint(r.incarnation))
-	put := c.put(member, r.record, clientv3.WithLease(lease.ID))
-	t, err := c.etcd.Txn(ctx).If(mine).Then(clientv3.OpGet(c.prefix+member), put).Commit()
+	t, err := c.etcd.Txn(ctx).If(mine).Then(clientv3.OpGet(c.prefix+member), r.put(clientv3.WithLease(lease.ID))).Commit()
 	if err != nil {
 		return err // whether or not it was put, the next attempt puts it again
 	}

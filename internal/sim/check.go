@@ -29,11 +29,20 @@ const (
 	asSaved        = "what a partial restore gives back was saved"
 	notRewound     = "a partial restore takes no step back"
 	notAtFault     = "no error where the world is at fault"
+	nothingLost    = "no released step is lost while a replica of its shard lives that has it"
+	inItsView      = "a replica obeys those before it in its view"
 )
 
 // checkView begins the line of a view that counts from now on.
 func (c *Cluster) checkView(v kintsugi.View) {
 	c.say("view %d on line %d, fence %d: %s", v.Number, v.Line, v.Fence, v.Reason)
+	if before := c.registry.before; before != nil && c.cfg.Replicas > 1 {
+		if v.Line == before.Line {
+			c.checkGoesOn(*before, v)
+			return
+		}
+		c.checkLineIsOver(*before)
+	}
 	for line := range c.oracle.lines {
 		if line > v.Line || line == v.Line && !v.Continues {
 			c.fail(viewsGrow, "view %d is on line %d after line %d", v.Number, v.Line, line)
@@ -234,12 +243,15 @@ func (c *Cluster) checkPublish(r *replica, step kintsugi.Step) {
 
 // checkApart compares the shards of a view.
 func (c *Cluster) checkApart(r *replica) {
+	if !r.core.Whole() {
+		return
+	}
 	for _, s := range c.servers {
 		if s.dead || s.tenure == nil || s.tenure.view.Number != r.t.view.Number {
 			continue
 		}
 		for _, o := range s.tenure.replicas {
-			if o != nil && o.standing == kintsugi.Settled && r.standing == kintsugi.Settled && (o.reached > r.reached+1 || r.reached > o.reached+1 || o.released > r.reached || r.released > o.reached) {
+			if o != nil && o.core.Whole() && o.standing == kintsugi.Settled && r.standing == kintsugi.Settled && (o.reached > r.reached+1 || r.reached > o.reached+1 || o.released > r.reached || r.released > o.reached) {
 				c.fail(oneStepApart, "shard %d has applied %d and released %d, shard %d %d and %d", r.id, r.reached, r.released, o.id, o.reached, o.released)
 			}
 		}
@@ -315,7 +327,7 @@ func (c *Cluster) checkEnd() {
 			continue
 		}
 		for _, r := range s.tenure.replicas {
-			if r != nil {
+			if r != nil && r.versions.current != nil {
 				c.wants(releasedStays, s.tenure.view.Line, r.released, r.chunks, r.versions.current.values, "at the end")
 			}
 		}

@@ -63,6 +63,7 @@ type Result struct {
 	Base    kintsugi.Step     // that it was restored from
 	Params  []uint64          // of the last version
 	Lines   int
+	Views   int
 	Virtual time.Duration
 	Events  int
 	Faults  [faultKinds]int
@@ -85,6 +86,11 @@ func Run(cfg Config) (Result, error) {
 		c.startWorker(i)
 	}
 	c.scheduleFault()
+	for i := range 3 {
+		if cfg.killEvery > 0 {
+			c.after(nil, time.Duration(i+1)*cfg.killEvery, func() { c.kill(c.servers[i%len(c.servers)].proc, "killed") })
+		}
+	}
 	if cfg.StopAfter > 0 {
 		c.after(nil, cfg.StopAfter, c.stopRun)
 	}
@@ -167,6 +173,7 @@ func (c *Cluster) kill(p *proc, why string) {
 			if s.tenure != nil {
 				s.tenure.over = true
 			}
+			c.pulse(s, false)
 			c.after(nil, back, func() {
 				if c.servers[i] == s {
 					c.startServer(i)
@@ -223,7 +230,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 func (c *Cluster) result() Result {
 	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled}
 	if v := c.registry.view; v != nil {
-		r.Lines = int(v.Line)
+		r.Lines, r.Views = int(v.Line), int(v.Number)
 		if h := c.oracle.lines[v.Line]; h != nil {
 			r.Steps, r.Base, r.Params = h.steps, h.base, h.versions[len(h.versions)-1]
 		}

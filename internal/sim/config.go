@@ -15,6 +15,7 @@ import (
 // Config describes a run under virtual time. The same Config gives the same run, to the last event.
 type Config struct {
 	Seed                     uint64
+	Replicas                 int // of each shard; 0: 1
 	Servers, Workers, Chunks int
 	Steps, SaveEvery         kintsugi.Step
 	RunEvery                 kintsugi.Step // steps between two saves for the running checkpoint; 0: none
@@ -41,8 +42,9 @@ type Config struct {
 
 	Trace io.Writer // nil: none
 
-	plant bug
-	drawn kintsugi.Step // what Draw was given
+	plant     bug
+	killEvery time.Duration // a server dies each so often, three in all, around the ring; 0: none
+	drawn     kintsugi.Step // what Draw was given
 }
 
 // bug is one that a test plants into the simulated shells, to see that a checker finds it.
@@ -58,6 +60,10 @@ const (
 	mixedVersions        // a worker takes what it gets from each shard
 	earlyRelease         // the first shard's answer counts for all
 	touchedSurvivor      // a shard that is kept restores its chunks as well
+	forgottenChain       // a replica obeys whoever was before it in an earlier view
+	answersAlone         // a head answers for its shard without those behind it
+	updatedTwice         // a repeated update is applied again
+	halfWhole            // a replica that is catching up takes itself for whole
 	earlyFlip            // a shard gives up the version before outside of itself before every shard is stable
 )
 
@@ -83,8 +89,8 @@ func (c Config) patience() time.Duration {
 
 // String says in a line what kind of run it is.
 func (c Config) String() string {
-	return fmt.Sprintf("%d servers, %d workers, %d chunks, %d steps, a checkpoint each %d, %+v, partial restores %v, some chunks saved each %d, state outside servers %v, faults %v",
-		c.Servers, c.Workers, c.Chunks, c.Steps, c.SaveEvery, c.Consistency, c.Partial, c.RunEvery, c.Outside, c.Faults)
+	return fmt.Sprintf("%d servers, %d replicas, %d workers, %d chunks, %d steps, a checkpoint each %d, %+v, partial restores %v, some chunks saved each %d, state outside servers %v, faults %v",
+		c.Servers, max(1, c.Replicas), c.Workers, c.Chunks, c.Steps, c.SaveEvery, c.Consistency, c.Partial, c.RunEvery, c.Outside, c.Faults)
 }
 
 // EveryFault is the first of the seeds whose runs meet every fault; the runs before meet some.
@@ -115,8 +121,11 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 	if choose := rand.New(rand.NewPCG(seed, 0x73636172)); choose.IntN(3) == 0 { // a source of its own, again
 		c.Partial, c.RunEvery = true, kintsugi.Step(choose.IntN(8))
 	}
-	turn := c.Compute + 5*c.Jitter + 2*c.Kernel                                             // of a step, about
-	if choose := rand.New(rand.NewPCG(seed, 0x73686d)); !c.Partial && choose.IntN(2) == 0 { // a source of its own, again
+	if choose := rand.New(rand.NewPCG(seed, 0x636861696e)); choose.IntN(3) == 0 && c.Servers > 1 { // and again
+		c.Replicas, c.Partial = 2+choose.IntN(c.Servers-1), false
+	}
+	turn := c.Compute + 5*c.Jitter + 2*c.Kernel                                                               // of a step, about
+	if choose := rand.New(rand.NewPCG(seed, 0x73686d)); !c.Partial && c.Replicas < 2 && choose.IntN(2) == 0 { // a source of its own, again
 		c.Outside = true
 	}
 	c.Storm = time.Duration(c.Steps)*turn*time.Duration(pick(1, 4)) + time.Duration(pick(0, 10))*time.Second

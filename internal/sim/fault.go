@@ -95,6 +95,12 @@ func (c *Cluster) inflict(f Fault) {
 		d := c.spell()
 		c.say("%s stands still for %v", p.name, d)
 		p.paused = max(p.paused, c.now+d)
+		for _, s := range c.servers {
+			if s.proc == p && !p.dead && c.cfg.Replicas > 1 {
+				c.pulse(s, false)
+				c.after(p, 0, func() { c.pulse(s, true) }) // when it goes on
+			}
+		}
 	case KillServer:
 		c.kill(c.servers[c.rng.IntN(len(c.servers))].proc, "killed")
 	case KillWorker:

@@ -25,6 +25,7 @@ import (
 // the last, SGD.
 type LiveConfig struct {
 	Servers, Workers int
+	Replicas         int // of each shard; 0: 1
 	Layout           *kintsugi.Layout
 	Init             func(params []float32)
 	Gradient         worker.Gradient
@@ -75,6 +76,7 @@ type liveServer struct {
 	views  chan kintsugi.View
 	server *server.Server
 	member kintsugi.Member
+	whole  chan kintsugi.ViewNumber // views that took it in and in which it has caught up
 }
 
 type liveWorker struct {
@@ -97,7 +99,7 @@ func StartLive(ctx context.Context, cfg LiveConfig) (*Live, error) {
 	l := &Live{
 		cfg: cfg, log: slog.New(slog.NewTextHandler(cfg.Log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		store: make(map[string]map[kintsugi.ShardID]server.Shard), parts: make(map[string]server.Shard),
-		done: make(chan kintsugi.Done, 1), running: make(map[kintsugi.ChunkID]liveChunk),
+		done: make(chan kintsugi.Done, 16), running: make(map[kintsugi.ChunkID]liveChunk),
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.servers = make([]*liveServer, cfg.Servers)
@@ -125,21 +127,23 @@ func (l *Live) StartServer(i int) error {
 	defer l.mu.Unlock()
 	l.incarnation++
 	m := kintsugi.Member{Server: kintsugi.ServerID(i), Incarnation: l.incarnation, Address: lis.Addr().String()}
+	whole := make(chan kintsugi.ViewNumber, 16)
 	outside, err := l.outside(i)
 	if err != nil {
 		return errors.Join(err, lis.Close())
 	}
 	s := server.New(server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
-		Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
+		Replicas: l.cfg.Replicas, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,
-		Done: func(d kintsugi.Done) { l.done <- d },
-		Log:  l.log.With("server", i),
+		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },
+		Done:  func(d kintsugi.Done) { l.done <- d },
+		Log:   l.log.With("server", i),
 	})
 	ctx, cancel := context.WithCancel(l.ctx)
-	x := &liveServer{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16), server: s, member: m}
+	x := &liveServer{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16), server: s, member: m, whole: whole}
 	l.servers[i] = x
 	l.wg.Go(func() {
 		defer close(x.ended)
@@ -222,11 +226,16 @@ func (l *Live) newView(reason string, keeps kintsugi.Line, continues bool) {
 	}
 	for i, s := range l.servers {
 		v.Servers = append(v.Servers, s.member)
-		v.Chains = append(v.Chains, []kintsugi.ServerID{kintsugi.ServerID(i)})
+		v.Chains = append(v.Chains, l.home(i))
 	}
 	for _, s := range l.store[v.Restore] {
 		v.RestoreStep = s.Step
 	}
+	l.put(v)
+}
+
+// put tells everybody of a view. The caller holds the lock.
+func (l *Live) put(v kintsugi.View) {
 	l.view = v
 	for _, s := range l.servers {
 		s.views <- v

@@ -57,6 +57,13 @@ func (v *versions) publish(x *version) {
 	}
 }
 
+// install makes x, which a replica was sent, the current version.
+func (v *versions) install(x *version) {
+	v.retire(v.next)
+	v.next = nil
+	v.publish(x)
+}
+
 // wait takes what can be read away until adopt says which version it is.
 func (v *versions) wait() {
 	for _, x := range []*version{v.current, v.next} {

@@ -35,13 +35,24 @@ func gradientOf(id kintsugi.PushID, chunk kintsugi.ChunkID, params uint64) uint6
 
 // stepOf returns what a step makes of one chunk. gradients lie in the order of c.Counted.
 func stepOf(value uint64, c *kintsugi.Commit, gradient func(i int) uint64) uint64 {
-	o := c.Optimizer
-	h := mix(value, uint64(math.Float32bits(c.Scale))<<32|uint64(math.Float32bits(o.LearningRate)))
-	h = mix(h, uint64(math.Float32bits(o.Correction1))<<32|uint64(math.Float32bits(o.Correction2)))
+	return stepFrom(value, c, sumOf(c, gradient))
+}
+
+// sumOf returns the sum of a step on one chunk.
+func sumOf(c *kintsugi.Commit, gradient func(i int) uint64) uint64 {
+	h := uint64(math.Float32bits(c.Scale))
 	for i, w := range c.Counted {
 		h = mix(mix(h, uint64(math.Float32bits(w.Weight))), gradient(i))
 	}
 	return h
+}
+
+// stepFrom returns what a step with a given sum makes of one chunk.
+func stepFrom(value uint64, c *kintsugi.Commit, sum uint64) uint64 {
+	o := c.Optimizer
+	h := mix(value, uint64(math.Float32bits(o.LearningRate)))
+	h = mix(h, uint64(math.Float32bits(o.Correction1))<<32|uint64(math.Float32bits(o.Correction2)))
+	return mix(h, sum)
 }
 
 // examplesOf is how many examples the batch of a push has.

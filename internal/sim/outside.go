@@ -85,11 +85,15 @@ func (r *replica) writeOutside(x *version, c *kintsugi.Commit, then func()) {
 }
 
 // wentOn returns the replica that goes on with what old has on the same line, in a later view.
-func wentOn(t *tenure, old *replica) *replica {
+func wentOn(t *tenure, old *replica, at int) *replica {
 	r := &replica{
-		t: t, c: old.c, id: old.id, chunks: old.chunks, held: make(map[kintsugi.PushID]*held),
-		core: old.core.GoOn(t.view.Number), versions: old.versions, outside: old.outside,
+		t: t, c: old.c, id: old.id, chunks: old.chunks, chain: t.view.Chains[old.id], at: at, held: make(map[kintsugi.PushID]*held),
+		versions: old.versions, outside: old.outside, sum: old.sum,
 		promised: old.promised, newest: old.newest, released: old.released, reached: old.reached,
+	}
+	r.core = old.core.GoOn(t.view.Number, at > 0, r.awaits())
+	if e := old.before; e != nil && r.c.cfg.plant == forgottenChain {
+		e.hear = func(m any) { r.obey(e, m.(handed)) }
 	}
 	r.versions.waiting = nil
 	if m := old.pending; m != nil && r.outside != nil && r.c.chance(0.5) { // the kernel was at work: it ends, and nobody hears of it

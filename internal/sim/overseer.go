@@ -48,7 +48,7 @@ func (o *overseer) campaign() {
 }
 
 func (o *overseer) lead() {
-	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial})
+	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, Replicas: o.c.cfg.Replicas, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial})
 	if err != nil {
 		o.c.fail(notAtFault, "new roster: %v", err)
 		return
@@ -85,8 +85,8 @@ func (o *overseer) look() {
 		case p.life == nil && o.present[i].Since != 0:
 			o.present[i] = roster.Joined{}
 			o.state.Handle(now, roster.Left{Server: kintsugi.ServerID(i)})
-		case p.life != nil && (o.present[i].Since != p.since || o.present[i].Member != p.life.member):
-			o.present[i] = roster.Joined{Member: p.life.member, Since: p.since, Holds: p.life.holds}
+		case p.life != nil && o.present[i] != p.joined():
+			o.present[i] = p.joined()
 			o.state.Handle(now, o.present[i])
 		}
 	}
@@ -113,7 +113,7 @@ func (o *overseer) later(d time.Duration) {
 	n := o.again
 	o.c.after(o.proc, max(d, time.Millisecond), func() {
 		if n == o.again {
-			o.decide()
+			o.look() // who has come meanwhile was not noted while it was busy
 		}
 	})
 }
@@ -149,7 +149,7 @@ func (o *overseer) askFence(found roster.Found) {
 		}
 		found.Fence = fence
 		o.state.Handle(o.c.wall(), found)
-		o.decide()
+		o.look()
 	})
 }
 

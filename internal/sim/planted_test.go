@@ -14,6 +14,10 @@ var planted = []struct {
 	{"a reader that mixes versions", mixedVersions},
 	{"a release before every shard is stable", earlyRelease},
 	{"a partial restore of a shard that was kept", touchedSurvivor},
+	{"a forgotten fence on the chain", forgottenChain},
+	{"a removed head that answers for its shard", answersAlone},
+	{"an update applied twice", updatedTwice},
+	{"a replica that takes itself for whole too early", halfWhole},
 	{"a version outside that is given up before every shard is stable", earlyFlip},
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
 const (
@@ -22,6 +23,7 @@ type registry struct {
 	revision int64
 	places   []place
 	view     *kintsugi.View
+	before   *kintsugi.View // the one before view
 	viewAt   int64
 	fence    kintsugi.Fence
 	leader   *proc
@@ -36,6 +38,12 @@ type place struct {
 	newest kintsugi.Incarnation
 	since  int64
 	lease  time.Duration // until when
+	whole  kintsugi.ViewNumber
+}
+
+// joined is what a place that is filled says to the roster.
+func (p *place) joined() roster.Joined {
+	return roster.Joined{Member: p.life.member, Since: p.since, Holds: p.life.holds, Whole: p.whole}
 }
 
 // acting is who conducts a view: the server it names, or whoever was promoted since.
@@ -112,7 +120,7 @@ func (r *registry) register(s *serverLife) error {
 	if p.life == s {
 		return nil
 	}
-	p.life, p.newest = s, s.member.Incarnation
+	p.life, p.newest, p.whole = s, s.member.Incarnation, s.whole
 	r.changed()
 	p.since = r.revision
 	return nil
@@ -154,6 +162,7 @@ func (r *registry) put(p *proc, before kintsugi.ViewNumber, v kintsugi.View) err
 	if (r.view == nil && before != 0) || (r.view != nil && r.view.Number != before) {
 		return errOtherView
 	}
+	r.before = r.view
 	r.view, r.acting = &v, acting{view: v.Number}
 	r.c.checkView(v)
 	r.changed()

@@ -54,7 +54,13 @@ type replica struct {
 	core     *shard.Replica
 	held     map[kintsugi.PushID]*held
 	spare    []*held
-	replies  []*end // of the open streams that have taken it under the promised fence
+	chain    []kintsugi.ServerID
+	at       int      // in chain; 0: the head
+	before   *end     // to the replica before; nil: not connected
+	after    *end     // of the replica after; nil: not connected
+	sum      []uint64 // of the step that was applied last
+	given    []uint64 // that the next step is applied from; of a head: nil
+	replies  []*end   // of the open streams that have taken it under the promised fence
 	versions *versions
 	outside  *shm.Memory // nil: it is nowhere but in the process
 	applying bool
@@ -96,8 +102,10 @@ func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step) *replica {
 		t: t, c: t.server.c, id: id, chunks: chunks, held: make(map[kintsugi.PushID]*held),
 		core:     shard.New(id, n, t.view.Line, t.view.Number, step),
 		versions: &versions{n: n, overwrite: t.server.c.cfg.plant == overwritePinned},
-		released: step, reached: step,
+		released: step, reached: step, chain: t.view.Chains[id],
 	}
+	r.at = slices.Index(r.chain, t.server.member.Server)
+	r.core.Place(r.at > 0, r.awaits())
 	r.core.Holds(slices.Repeat([]kintsugi.Step{step}, n))
 	return r
 }
@@ -119,7 +127,7 @@ func continued(t *tenure, old *replica) *replica {
 		t: t, c: old.c, id: old.id, chunks: old.chunks, held: make(map[kintsugi.PushID]*held),
 		core: old.core.Continue(t.view.Line, t.view.Number), versions: old.versions,
 		released: old.released, reached: old.reached, newest: old.newest, standing: old.standing, from: old.from,
-		origin: old.origin,
+		origin: old.origin, chain: t.view.Chains[old.id],
 	}
 	if r.standing == kintsugi.Settled {
 		r.standing, r.origin = kintsugi.Kept, old.t.view.Line
@@ -154,6 +162,9 @@ func (r *replica) control(e *end, s sealed) {
 		for i := range x.values {
 			x.values[i] = stepOf(x.values[i], &c, func(int) uint64 { return 0 })
 		}
+	}
+	if c, ok := m.(kintsugi.Commit); ok && c.Fence == r.promised {
+		r.rollBack(c)
 	}
 	counts := r.core.Handle(m)
 	if c, ok := m.(kintsugi.Commit); ok && counts {
@@ -199,7 +210,13 @@ func (r *replica) carryOut(ready shard.Ready) {
 	if ready.Run != nil {
 		r.saveRunning(*ready.Run)
 	}
+	for _, m := range ready.Down {
+		r.hand(m)
+	}
 	for _, m := range ready.Replies {
+		if r.at > 0 && r.before != nil {
+			r.before.send(m)
+		}
 		for _, e := range r.replies {
 			e.send(m)
 		}
@@ -209,9 +226,13 @@ func (r *replica) carryOut(ready shard.Ready) {
 // apply runs the kernel beside everything else: what it reads must stay as it is until it has ended.
 func (r *replica) apply(c kintsugi.Commit) {
 	operands := make([]*held, len(c.Counted))
-	for i, w := range c.Counted {
-		operands[i] = r.held[w.Push]
-		r.c.checkOperand(r, w.Push, operands[i])
+	sum := r.given
+	if r.at == 0 {
+		sum = nil
+		for i, w := range c.Counted {
+			operands[i] = r.held[w.Push]
+			r.c.checkOperand(r, w.Push, operands[i])
+		}
 	}
 	src := r.versions.current
 	src.pins++
@@ -232,9 +253,16 @@ func (r *replica) apply(c kintsugi.Commit) {
 		if r.t.over || r.c.violation != nil {
 			return
 		}
-		for i := range dst.values {
-			dst.values[i] = stepOf(src.values[i], &c, func(k int) uint64 { return operands[k].values[i] })
+		if sum == nil {
+			sum = make([]uint64, len(dst.values))
+			for i := range sum {
+				sum[i] = sumOf(&c, func(k int) uint64 { return operands[k].values[i] })
+			}
 		}
+		for i := range dst.values {
+			dst.values[i] = stepFrom(src.values[i], &c, sum[i])
+		}
+		r.sum = sum
 		r.versions.unpin(src)
 		r.writeOutside(dst, &c, func() { r.appliedTo(dst, c, took) })
 	})

@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -27,7 +29,9 @@ type serverLife struct {
 	left    *tenure        // the one before, as long as there is none
 	queued  *kintsugi.View // the newest view that is known and not entered
 	seen    kintsugi.ViewNumber
-	busy    bool // entering a view
+	whole   kintsugi.ViewNumber // that took it in, and in which it has caught up
+	busy    bool                // entering a view
+	felt    time.Duration       // when the coordinator has heard last of its pulse
 	waiting []call
 }
 
@@ -91,19 +95,32 @@ func (s *serverLife) enter() {
 	if v.Servers[s.member.Server].Incarnation != s.member.Incarnation {
 		return // a view of an earlier life: the coordinator will make another one
 	}
+	if !slices.Contains(slices.Concat(v.Chains...), s.member.Server) {
+		s.left = nil
+		return
+	}
 	s.busy = true
-	s.c.after(s.proc, s.c.store.took(), func() {
+	took := s.c.store.took()
+	if s.left != nil && s.left.view.Line == v.Line {
+		took = 0 // nothing is loaded
+	}
+	s.c.after(s.proc, took, func() {
 		t := &tenure{server: s, view: v, replicas: make([]*replica, len(v.Chains))}
 		for i := range v.Chains {
-			if v.Chains[i][0] != s.member.Server {
+			at := slices.Index(v.Chains[i], s.member.Server)
+			if at < 0 {
 				continue
 			}
-			r, err := t.hold(kintsugi.ShardID(i))
+			r, err := t.hold(kintsugi.ShardID(i), at)
 			if err != nil {
 				s.c.kill(s.proc, "it cannot load its shard: "+err.Error())
 				return
 			}
 			t.replicas[i] = r
+			if at == 0 && !r.core.Whole() {
+				s.c.kill(s.proc, "it is not whole and must be a head")
+				return
+			}
 		}
 		if v.Conductor != s.member.Server {
 			s.serve(t)
@@ -122,17 +139,23 @@ func (s *serverLife) enter() {
 
 // hold returns the replica of a shard: the one that the server had before, if the line goes on with it, else one that
 // is loaded.
-func (t *tenure) hold(id kintsugi.ShardID) (*replica, error) {
+func (t *tenure) hold(id kintsugi.ShardID, at int) (*replica, error) {
 	s, v := t.server, t.view
 	chunks := s.c.shards[id]
+	since := v.Servers[s.member.Server].Since
 	if left := s.left; left != nil && v.Keeps != 0 && left.view.Line >= v.Keeps && left.view.Line < v.Line && left.replicas[id] != nil {
 		return continued(t, left.replicas[id]), nil
 	}
 	if v.Continues {
-		if left := s.left; left != nil && left.view.Line == v.Line && left.replicas[id] != nil {
-			return wentOn(t, left.replicas[id]), nil
+		if left := s.left; left != nil && left.view.Line == v.Line && left.view.Number >= since && left.replicas[id] != nil {
+			return wentOn(t, left.replicas[id], at), nil
 		}
-		return foundReplica(t, id)
+		if since != 0 {
+			return lackingReplica(t, id), nil
+		}
+		if s.c.cfg.Outside {
+			return foundReplica(t, id)
+		}
 	}
 	if v.Keeps != 0 {
 		values, saved, err := s.c.store.readRunning(v, chunks)
@@ -158,6 +181,14 @@ func (c *Cluster) takeFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence,
 func (s *serverLife) serve(t *tenure) {
 	s.busy, s.tenure, s.left = false, t, nil
 	s.c.say("%s serves view %d: line %d from step %d", s.name, t.view.Number, t.view.Line, t.view.RestoreStep)
+	for _, r := range t.replicas {
+		if r != nil {
+			r.follow()
+		}
+	}
+	if s.c.cfg.plant == halfWhole {
+		s.caughtUp()
+	}
 	if t.conductor != nil {
 		t.conductor.run()
 	}
@@ -179,6 +210,11 @@ func (s *serverLife) leave() {
 	if t.conductor != nil {
 		t.conductor.stop()
 	}
+	for _, r := range t.replicas {
+		if r != nil && r.before != nil && s.c.cfg.plant != forgottenChain {
+			r.before.close(errOver)
+		}
+	}
 	for _, e := range t.streams {
 		e.close(errOver)
 	}
@@ -187,7 +223,8 @@ func (s *serverLife) leave() {
 // take serves a stream as soon as there is a view.
 func (s *serverLife) take(e *end, first any) {
 	t := s.tenure
-	if t == nil {
+	f, follows := first.(followCall)
+	if t == nil || follows && f.first.View > t.view.Number {
 		s.waiting = append(s.waiting, call{e, first})
 		return
 	}
@@ -200,8 +237,16 @@ func (s *serverLife) take(e *end, first any) {
 		t.conductor.welcome(e)
 		return
 	}
+	if follows {
+		if r := t.replicas[f.first.Shard]; r != nil && f.first.View == t.view.Number {
+			r.followed(e, f.first)
+		} else {
+			e.close(errOver)
+		}
+		return
+	}
 	r := t.replica(first)
-	if r == nil {
+	if r == nil || r.at > 0 {
 		e.close(errOver)
 		return
 	}

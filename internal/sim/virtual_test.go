@@ -133,7 +133,7 @@ func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
 		cfg := Draw(seed, steps())
 		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
 		cfg.LeaveGrace, cfg.StartGrace, cfg.LapsesForgiven = time.Hour, time.Hour, true
-		cfg.Faults, cfg.StopAfter = 0, 0
+		cfg.Faults, cfg.StopAfter, cfg.Replicas = 0, 0, 1 // a server of chains that stands still may be taken for dead
 		calm, err := Run(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestServersThatFindTheirStateDoNotChangeTheModel(t *testing.T) {
 		cfg := Draw(seed, steps())
 		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
 		cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace, cfg.LapsesForgiven = time.Hour, time.Hour, time.Hour, true
-		cfg.Faults, cfg.StopAfter, cfg.Outside, cfg.Partial, cfg.Hold = 0, 0, true, false, 0
+		cfg.Faults, cfg.StopAfter, cfg.Outside, cfg.Replicas, cfg.Partial, cfg.Hold = 0, 0, true, 1, false, 0
 		calm, err := Run(cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -115,6 +115,11 @@ func (p *Peer) Push(ctx context.Context, opts ...Option) (*PushClient, error) {
 	return openData(ctx, p, "Data/Push", frameAsIs, receiver[pb.HeadMessage](headFrom), opts)
 }
 
+// Follow opens a replica's connection to the one before it in its chain.
+func (p *Peer) Follow(ctx context.Context) (*FollowClient, error) {
+	return open(ctx, p, "Data/Follow", encoder(followerTo), recvFrame)
+}
+
 // Read opens a stream for parameters.
 func (p *Peer) Read(ctx context.Context, opts ...Option) (*ReadClient, error) {
 	return openData(ctx, p, "Data/Read", encoder(readTo), recvFrame, opts)

@@ -136,7 +136,7 @@ func doneFrom(m *pb.Done) kintsugi.Done {
 
 func stableTo(m kintsugi.Stable) *pb.Stable {
 	s := &pb.Stable{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Step: uint64(m.Step), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled,
-		SavingNanos: int64(m.Saving)}
+		SavingNanos: int64(m.Saving), Decided: uint64(m.Decided)}
 	var extra, saved bool
 	for _, p := range m.Products {
 		s.SquaredNorm = append(s.SquaredNorm, p.SquaredNorm)
@@ -158,7 +158,7 @@ func stableTo(m kintsugi.Stable) *pb.Stable {
 
 func stableFrom(m *pb.Stable) kintsugi.Stable {
 	s := kintsugi.Stable{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step),
-		Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Saving: time.Duration(m.SavingNanos)}
+		Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Saving: time.Duration(m.SavingNanos), Decided: kintsugi.Fence(m.Decided)}
 	for i, norm := range m.SquaredNorm {
 		p := kintsugi.Products{SquaredNorm: norm}
 		if i < len(m.DotDisplacement) {
@@ -196,6 +196,32 @@ func takenTo(m kintsugi.Taken) *pb.Taken {
 func takenFrom(m *pb.Taken) kintsugi.Taken {
 	return kintsugi.Taken{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Applied: kintsugi.Step(m.Applied), Released: kintsugi.Step(m.Released),
 		Records: each(m.Records, commitFrom), Standing: kintsugi.Standing(m.Standing), Saved: each(m.Saved, func(s uint64) kintsugi.Step { return kintsugi.Step(s) })}
+}
+
+func takeTo(m kintsugi.Take) *pb.Take {
+	return &pb.Take{Line: uint64(m.Line), View: uint64(m.View), Fence: uint64(m.Fence)}
+}
+
+func takeFrom(m *pb.Take) kintsugi.Take {
+	return kintsugi.Take{Line: kintsugi.Line(m.Line), View: kintsugi.ViewNumber(m.View), Fence: kintsugi.Fence(m.Fence)}
+}
+
+func followTo(m kintsugi.Follow) *pb.Follow {
+	return &pb.Follow{Line: uint64(m.Line), View: uint64(m.View), Shard: uint32(m.Shard), Server: uint32(m.Server),
+		Whole: m.Whole, Released: uint64(m.Released), Applied: uint64(m.Applied), Decided: uint64(m.Decided)}
+}
+
+func followFrom(m *pb.Follow) kintsugi.Follow {
+	return kintsugi.Follow{Line: kintsugi.Line(m.Line), View: kintsugi.ViewNumber(m.View), Shard: kintsugi.ShardID(m.Shard), Server: kintsugi.ServerID(m.Server),
+		Whole: m.Whole, Released: kintsugi.Step(m.Released), Applied: kintsugi.Step(m.Applied), Decided: kintsugi.Fence(m.Decided)}
+}
+
+func snapshotTo(m kintsugi.Snapshot) *pb.Snapshot {
+	return &pb.Snapshot{Step: uint64(m.Step), Records: each(m.Records, commitTo), Taken: m.Taken}
+}
+
+func snapshotFrom(m *pb.Snapshot) kintsugi.Snapshot {
+	return kintsugi.Snapshot{Step: kintsugi.Step(m.Step), Records: each(m.Records, commitFrom), Taken: m.Taken}
 }
 
 func stepEventTo(m kintsugi.StepEvent) *pb.StepEvent {

@@ -72,6 +72,8 @@ var (
 	conductorMessages = []kintsugi.ConductorMessage{kintsugi.Admitted{}, kintsugi.Released{}, kintsugi.Refused{}, kintsugi.Done{}}
 	controlMessages   = []kintsugi.ControlMessage{kintsugi.Take{}, kintsugi.Adopt{}, kintsugi.Members{}, kintsugi.Commit{}, kintsugi.Released{}, kintsugi.Done{}}
 	replicaMessages   = []kintsugi.ReplicaMessage{kintsugi.Taken{}, kintsugi.MembersKnown{}, kintsugi.Stable{}, kintsugi.Saved{}}
+	chainMessages     = []kintsugi.ChainMessage{kintsugi.Snapshot{}, kintsugi.Joined{}, kintsugi.Take{}, kintsugi.Update{}, kintsugi.Commit{}, kintsugi.Released{}}
+	followerMessages  = []kintsugi.FollowerMessage{kintsugi.Follow{}, kintsugi.Taken{}, kintsugi.Stable{}}
 	runEvents         = []kintsugi.RunEvent{kintsugi.StepEvent{Time: time.Unix(0, 0)}, kintsugi.CheckpointEvent{}, kintsugi.PartialEvent{}, kintsugi.ExposureEvent{}, kintsugi.Done{}}
 	headMessages      = []kintsugi.HeadMessage{kintsugi.Received{}, kintsugi.Refused{}}
 )
@@ -137,9 +139,42 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 	swap(t, "push", nil, slices.Concat(full(t, headMessages...), headMessages),
 		func(f func(*PushServer) error) handler { return handler{push: f} },
 		func(p *Peer) (*PushClient, error) { return p.Push(ctx) })
+	swap(t, "follow", slices.Concat(full(t, followerMessages...), followerMessages), nil,
+		func(f func(*FollowServer) error) handler { return handler{follow: f} },
+		func(p *Peer) (*FollowClient, error) { return p.Follow(ctx) })
 	swap(t, "read", full(t, ReadRequest{}), nil,
 		func(f func(*ReadServer) error) handler { return handler{read: f} },
 		func(p *Peer) (*ReadClient, error) { return p.Read(ctx) })
+}
+
+// The records of a chain arrive in frames, as they were sent.
+func TestRecordsSurviveTheWire(t *testing.T) {
+	ctx := within(t, 30*time.Second)
+	want := slices.Concat(full(t, chainMessages...), chainMessages)
+	_, p := loopback(t, handler{follow: func(s *FollowServer) error {
+		for _, m := range want {
+			f, err := Record(m)
+			if err != nil {
+				return err
+			}
+			if err := s.Send(f); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	s := must[*FollowClient](t)(p.Follow(ctx))
+	for _, want := range want {
+		f, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.Message()
+		f.Release()
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got\n%+v, %v, want\n%+v", got, err, want)
+		}
+	}
 }
 
 // The lists above name every type that the root package declares for a direction.
@@ -165,6 +200,12 @@ func TestNoMessageTypeIsForgotten(t *testing.T) {
 	}
 	for _, m := range headMessages {
 		note("headMessage", m)
+	}
+	for _, m := range chainMessages {
+		note("chainMessage", m)
+	}
+	for _, m := range followerMessages {
+		note("followerMessage", m)
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), "../../message.go", nil, 0)
 	if err != nil {

@@ -63,7 +63,7 @@ func controlTo(s kintsugi.ShardID, m kintsugi.ControlMessage) *pb.ControlMessage
 	e := &pb.ControlMessage{Shard: uint32(s)}
 	switch m := m.(type) {
 	case kintsugi.Take:
-		e.Kind = &pb.ControlMessage_Take{Take: &pb.Take{Line: uint64(m.Line), View: uint64(m.View), Fence: uint64(m.Fence)}}
+		e.Kind = &pb.ControlMessage_Take{Take: takeTo(m)}
 	case kintsugi.Members:
 		e.Kind = &pb.ControlMessage_Members{Members: &pb.Members{Line: uint64(m.Line), Fence: uint64(m.Fence), Change: m.Change, Countable: each(m.Countable, countableTo)}}
 	case kintsugi.Commit:
@@ -84,7 +84,7 @@ func controlFrom(e *pb.ControlMessage) (kintsugi.ShardID, kintsugi.ControlMessag
 	s := kintsugi.ShardID(e.Shard)
 	switch k := e.Kind.(type) {
 	case *pb.ControlMessage_Take:
-		return s, kintsugi.Take{Line: kintsugi.Line(k.Take.Line), View: kintsugi.ViewNumber(k.Take.View), Fence: kintsugi.Fence(k.Take.Fence)}, nil
+		return s, takeFrom(k.Take), nil
 	case *pb.ControlMessage_Members:
 		m := k.Members
 		return s, kintsugi.Members{Line: kintsugi.Line(m.Line), Fence: kintsugi.Fence(m.Fence), Change: m.Change, Countable: each(m.Countable, countableFrom)}, nil
@@ -125,6 +125,66 @@ func replicaFrom(e *pb.ReplicaMessage) (kintsugi.ReplicaMessage, error) {
 		return stableFrom(k.Stable), nil
 	case *pb.ReplicaMessage_Saved:
 		return savedFrom(k.Saved), nil
+	}
+	return nil, errUnknown
+}
+
+func chainTo(m kintsugi.ChainMessage) *pb.ChainMessage {
+	switch m := m.(type) {
+	case kintsugi.Snapshot:
+		return &pb.ChainMessage{Kind: &pb.ChainMessage_Snapshot{Snapshot: snapshotTo(m)}}
+	case kintsugi.Joined:
+		return &pb.ChainMessage{Kind: &pb.ChainMessage_Joined{Joined: &pb.Joined{}}}
+	case kintsugi.Take:
+		return &pb.ChainMessage{Kind: &pb.ChainMessage_Take{Take: takeTo(m)}}
+	case kintsugi.Update:
+		return &pb.ChainMessage{Kind: &pb.ChainMessage_Update{Update: commitTo(m.Commit)}}
+	case kintsugi.Commit:
+		return &pb.ChainMessage{Kind: &pb.ChainMessage_Commit{Commit: commitTo(m)}}
+	case kintsugi.Released:
+		return &pb.ChainMessage{Kind: &pb.ChainMessage_Released{Released: releasedTo(m)}}
+	}
+	panic(fmt.Sprintf("transport: chain message %T", m))
+}
+
+func chainFrom(m *pb.ChainMessage) (kintsugi.ChainMessage, error) {
+	switch k := m.Kind.(type) {
+	case *pb.ChainMessage_Snapshot:
+		return snapshotFrom(k.Snapshot), nil
+	case *pb.ChainMessage_Joined:
+		return kintsugi.Joined{}, nil
+	case *pb.ChainMessage_Take:
+		return takeFrom(k.Take), nil
+	case *pb.ChainMessage_Update:
+		return kintsugi.Update{Commit: commitFrom(k.Update)}, nil
+	case *pb.ChainMessage_Commit:
+		return commitFrom(k.Commit), nil
+	case *pb.ChainMessage_Released:
+		return releasedFrom(k.Released), nil
+	}
+	return nil, errUnknown
+}
+
+func followerTo(m kintsugi.FollowerMessage) *pb.FollowerMessage {
+	switch m := m.(type) {
+	case kintsugi.Follow:
+		return &pb.FollowerMessage{Kind: &pb.FollowerMessage_Follow{Follow: followTo(m)}}
+	case kintsugi.Taken:
+		return &pb.FollowerMessage{Kind: &pb.FollowerMessage_Taken{Taken: takenTo(m)}}
+	case kintsugi.Stable:
+		return &pb.FollowerMessage{Kind: &pb.FollowerMessage_Stable{Stable: stableTo(m)}}
+	}
+	panic(fmt.Sprintf("transport: follower message %T", m))
+}
+
+func followerFrom(m *pb.FollowerMessage) (kintsugi.FollowerMessage, error) {
+	switch k := m.Kind.(type) {
+	case *pb.FollowerMessage_Follow:
+		return followFrom(k.Follow), nil
+	case *pb.FollowerMessage_Taken:
+		return takenFrom(k.Taken), nil
+	case *pb.FollowerMessage_Stable:
+		return stableFrom(k.Stable), nil
 	}
 	return nil, errUnknown
 }

@@ -30,6 +30,9 @@ type Kind uint8
 const (
 	KindPush       Kind = 1 // chunks of a gradient
 	KindParameters Kind = 2 // chunks of a version of the parameters
+	KindRecord     Kind = 3 // a kintsugi.ChainMessage; no chunks
+	KindUpdate     Kind = 4 // chunks of the scaled sum of a step
+	KindState      Kind = 5 // chunks of an array of a snapshot: the parameters, then the arrays of optimizer state
 )
 
 // Codec says how a payload is encoded: each chunk by a kernels.Encoding, and what that gives by a lossless
@@ -69,7 +72,7 @@ type Header struct {
 	Kind   Kind
 	Codec  Codec
 	Shard  kintsugi.ShardID
-	Push   kintsugi.PushID     // of a parameters frame only Line and Version are set
+	Push   kintsugi.PushID     // of a push; else only Line and Version are set, and Sequence, the array of a snapshot, from 0
 	Chunks kintsugi.ChunkRange // whole chunks, by their number in the model
 	Bytes  uint32              // of the payload
 	CRC    uint32              // CRC32C of the payload
@@ -181,11 +184,13 @@ func decodeHeader(b []byte) (Header, error) {
 		Bytes:  le.Uint32(b[48:]), CRC: le.Uint32(b[52:]), Place: le.Uint32(b[56:]),
 	}
 	switch {
-	case h.Kind != KindPush && h.Kind != KindParameters:
+	case h.Kind < KindPush || h.Kind > KindState:
 		return h, fmt.Errorf("%w: frame of unknown kind %d", kintsugi.ErrCorrupt, h.Kind)
 	case !h.Codec.known():
 		return h, fmt.Errorf("%w: frame of unknown codec %d", kintsugi.ErrCorrupt, h.Codec)
-	case h.Chunks.Lo >= h.Chunks.Hi:
+	case h.Kind == KindRecord && h.Chunks != kintsugi.ChunkRange{}:
+		return h, fmt.Errorf("%w: record of the chunk range [%d, %d), want none", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
+	case h.Kind != KindRecord && h.Chunks.Lo >= h.Chunks.Hi:
 		return h, fmt.Errorf("%w: frame of the empty chunk range [%d, %d)", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
 	case h.Bytes > MaxPayloadBytes:
 		return h, fmt.Errorf("%w: frame of %d bytes, at most %d are allowed", kintsugi.ErrCorrupt, h.Bytes, MaxPayloadBytes)

@@ -68,7 +68,8 @@ func TestHeadersThatMakeNoSenseAreRefused(t *testing.T) {
 		change func(*Header)
 	}{
 		{"kind 0", func(h *Header) { h.Kind = 0 }},
-		{"kind 3", func(h *Header) { h.Kind = 3 }},
+		{"kind 6", func(h *Header) { h.Kind = 6 }},
+		{"record with chunks", func(h *Header) { h.Kind = KindRecord }},
 		{"an encoding that is not known", func(h *Header) { h.Codec = CodecOf(kernels.LowRank+1, 0) }},
 		{"a lossless stage that is not known", func(h *Header) { h.Codec = CodecOf(kernels.FP32, 3) }},
 		{"bit 6 of the codec", func(h *Header) { h.Codec |= 1 << 6 }},

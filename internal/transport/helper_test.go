@@ -21,6 +21,7 @@ type handler struct {
 	control func(*ControlServer) error
 	push    func(*PushServer) error
 	read    func(*ReadServer) error
+	follow  func(*FollowServer) error
 }
 
 func call[S any](f func(S) error, s S) error {
@@ -35,6 +36,7 @@ func (h handler) Watch(s *WatchServer) error     { return call(h.watch, s) }
 func (h handler) Control(s *ControlServer) error { return call(h.control, s) }
 func (h handler) Push(s *PushServer) error       { return call(h.push, s) }
 func (h handler) Read(s *ReadServer) error       { return call(h.read, s) }
+func (h handler) Follow(s *FollowServer) error   { return call(h.follow, s) }
 
 // serving starts a server for h on lis and returns it with a function that stops it and waits.
 func serving(lis net.Listener, h Handler) (*Server, func()) {

@@ -38,6 +38,7 @@ type Handler interface {
 	Control(*ControlServer) error
 	Push(*PushServer) error
 	Read(*ReadServer) error
+	Follow(*FollowServer) error
 }
 
 // Server is a gRPC server with the health service and our streams.
@@ -121,5 +122,6 @@ var services = []*grpc.ServiceDesc{
 		serve("Control", encoder(replicaTo), receiver[pb.ControlMessage](controlDecode), Handler.Control)),
 	describe("Data",
 		serve("Push", encoder(headTo), recvFrame, Handler.Push),
-		serve("Read", frameAsIs, receiver[pb.ReadRequest](readFrom), Handler.Read)),
+		serve("Read", frameAsIs, receiver[pb.ReadRequest](readFrom), Handler.Read),
+		serve("Follow", frameAsIs, receiver[pb.FollowerMessage](followerFrom), Handler.Follow)),
 }

@@ -60,6 +60,8 @@ type (
 	ControlServer = Stream[kintsugi.ReplicaMessage, Control]
 	PushClient    = Stream[*Frame, kintsugi.HeadMessage]
 	PushServer    = Stream[kintsugi.HeadMessage, *Frame]
+	FollowClient  = Stream[kintsugi.FollowerMessage, *Frame]
+	FollowServer  = Stream[*Frame, kintsugi.FollowerMessage]
 	ReadClient    = Stream[ReadRequest, *Frame]
 	ReadServer    = Stream[*Frame, ReadRequest]
 )

@@ -36,7 +36,7 @@ func (s *State) goOn(found *Found) (Decision, bool) {
 		v.Servers[id] = s.present[id].Member
 		v.Servers[id].Since = v.Number
 	}
-	v.Chains, v.Conductor, v.Reason = next, next[0][0], why
+	v.Continues, v.Chains, v.Conductor, v.Reason = true, next, next[0][0], why
 	return Decision{View: &v, Reason: why}, true
 }
 
@@ -58,17 +58,19 @@ func (s *State) moved() (gone, come []kintsugi.ServerID) {
 }
 
 // rechained returns the chains of the view without whoever is gone and with whoever has come, at their ends. It reports
-// false if a shard would be left to those that have come: they have nothing of it.
+// false if a shard would be left to those that have nothing of it, or not everything: the line is over.
 func (s *State) rechained(come []kintsugi.ServerID) ([][]kintsugi.ServerID, bool) {
 	home := chains(s.cfg.Servers, s.cfg.Replicas)
 	next := make([][]kintsugi.ServerID, len(home))
 	for i, chain := range s.view.Chains {
+		whole := false
 		for _, id := range chain {
 			if _, present := s.present[id]; present && !slices.Contains(come, id) {
 				next[i] = append(next[i], id)
+				whole = whole || s.whole(id)
 			}
 		}
-		if len(next[i]) == 0 {
+		if !whole {
 			return nil, false
 		}
 		for _, id := range home[i] {
@@ -78,6 +80,12 @@ func (s *State) rechained(come []kintsugi.ServerID) ([][]kintsugi.ServerID, bool
 		}
 	}
 	return next, true
+}
+
+// whole reports whether a server of the view has everything that was released of its shards.
+func (s *State) whole(id kintsugi.ServerID) bool {
+	since := s.view.Servers[id].Since
+	return since == 0 || s.present[id].Whole == since
 }
 
 // placed reports whether chains are those of the configuration, in some order and as far as servers live: a server that

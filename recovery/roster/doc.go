@@ -11,8 +11,8 @@
 //
 // With several replicas of each shard, whoever is gone leaves its chains at once and whoever comes joins them at their
 // ends, in views on the same line: nothing is lost, so nothing is restored and nobody is waited for. That needs a member of
-// the view before in each chain. A server that was away is one as long as no view without it was put: its chains have
-// waited for it.
+// the view before in each chain that has everything of its shard: one that the line began with, or that has said that it
+// has caught up. A server that was away is one as long as no view without it was put: its chains have waited for it.
 //
 // Where a shard has nobody left, and so for every loss with one replica, the view waits until all are there. What they
 // held is gone, and a full restore starts a new line: on one line every step is committed once, and going back would

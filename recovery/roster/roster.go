@@ -53,6 +53,9 @@ type Joined struct {
 	Member kintsugi.Member
 	Since  int64
 
+	// Whole is the newest view that took the server into chains and in which it has caught up with all of them, by its own
+	// word; 0: none. A server that a line began with needs no word.
+	Whole kintsugi.ViewNumber
 	// Holds is the line whose state this life has found outside its process: in the memory that the life before it kept there.
 	// 0: none.
 	Holds kintsugi.Line

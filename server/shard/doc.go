@@ -11,6 +11,8 @@
 //   - a step is applied once for each deciding fence, however often its commit arrives; the answer is
 //     kept for a repetition;
 //   - the pushes a commit names are held until the step is released, whoever has left meanwhile;
+//   - what is answered is true of every replica behind in the chain (package chain);
+//   - a replica that may lack released steps becomes no head;
 //   - a push that is not countable is refused and freed, so that a dead worker's bytes never count and a
 //     broken one cannot fill the memory.
 package shard

@@ -5,11 +5,13 @@ import "github.com/kintsugi-ml/kintsugi"
 // A line may go on in the next view: see kintsugi.View.Continues. Pushes and the open commit stay behind. Workers push again what may
 // still be counted, and a step that not every shard has applied is decided anew.
 
-// GoOn returns the replica of a later view of the same line, which stands where r stands. r is not used afterwards.
-func (r *Replica) GoOn(view kintsugi.ViewNumber) *Replica {
+// GoOn returns the replica of a later view of the same line, which stands where r stands, at its place in the chain of that view (see
+// Place). r is not used afterwards.
+func (r *Replica) GoOn(view kintsugi.ViewNumber, follows, after bool) *Replica {
 	next := New(r.id, 1, r.line, view, r.released)
-	next.empty, next.most, next.have = r.empty, r.most, r.have
+	next.empty, next.most, next.have, next.lacking = r.empty, r.most, r.have, r.lacking
 	next.applied, next.promised, next.records, next.answer, next.saved = r.applied, r.promised, r.records, r.answer, r.saved
+	next.Place(follows, after)
 	return next
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/chain"
 )
 
 // MaxHeld bounds the pushes that a replica holds of one worker, unless Hold says otherwise: two that are in
@@ -30,7 +31,8 @@ type Ready struct {
 	Apply   *kintsugi.Commit          // start applying; report Applied when done
 	Save    *kintsugi.Step            // save this released version to the checkpoint, in the background
 	Run     *Run                      // save chunks of it for the running checkpoint; report Ran
-	Replies []kintsugi.ReplicaMessage // to the conductor
+	Down    []kintsugi.ChainMessage   // to the replica after this one, if it is connected
+	Replies []kintsugi.ReplicaMessage // to the conductor; of a replica that is no head, to the one before it
 	Done    *kintsugi.Done            // the run is over
 }
 
@@ -42,7 +44,11 @@ type Replica struct {
 	view     kintsugi.ViewNumber
 	promised kintsugi.Fence
 	released kintsugi.Step
-	applied  kintsugi.Step
+	applied  kintsugi.Step // here; the answers say when it is on the whole chain
+
+	follows bool // it is no head: it obeys the one before it, and applies updates
+	lacking bool // it is not whole: released steps may be missing here
+	link    chain.Link
 
 	standing kintsugi.Standing
 	have     []kintsugi.Step // by chunk, the version that is in the running checkpoint; nil: there is none
@@ -141,6 +147,7 @@ func (r *Replica) take(m kintsugi.Take) bool {
 		return false
 	}
 	r.promised = m.Fence
+	r.down(m)
 	r.reply(r.state())
 	return true
 }
@@ -165,8 +172,9 @@ func (r *Replica) commit(m kintsugi.Commit) {
 		return // released long ago, or a step whose predecessor this shard has not seen: Taken tells the conductor
 	case r.open != nil && r.open.Decided >= m.Decided:
 		r.open.Fence = m.Fence // the same decision under a later fence
-	case r.open == nil && r.applied == m.Step && r.answer.Step == m.Step && r.records[len(r.records)-1].Decided >= m.Decided:
-		r.answer.Fence = m.Fence
+	case r.open == nil && r.applied == m.Step && r.answer.Step == m.Step && r.decided() >= m.Decided:
+		r.answer.Fence, r.answer.Decided = m.Fence, r.decided()
+		r.down(m)
 		r.reply(r.answer)
 		return
 	default:
@@ -188,7 +196,7 @@ func (r *Replica) start() {
 		return
 	}
 	for _, w := range r.open.Counted {
-		if !r.held[w.Push] && !r.empty {
+		if !r.held[w.Push] && !r.empty && !r.follows {
 			return
 		}
 	}
@@ -197,8 +205,9 @@ func (r *Replica) start() {
 	r.ready.Apply = &c
 }
 
-// Applied says that the commit of Ready.Apply is applied on the whole chain. decided is the fence of
-// that commit: if another decision replaced it meanwhile, the step is applied again.
+// Applied says that the commit of Ready.Apply is applied here. decided is the fence of that commit: if another decision
+// replaced it meanwhile, the step is applied again. The conductor hears of it when all replicas behind have applied
+// it, too.
 func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, took time.Duration, pushed, pulled uint64) {
 	r.applying = false
 	if r.open == nil || r.open.Decided != decided {
@@ -212,7 +221,8 @@ func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, 
 	if len(r.records) > 2 {
 		r.records = r.records[len(r.records)-2:]
 	}
-	r.answer = kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Products: products, Apply: took, Pushed: pushed, Pulled: pulled}
+	r.answer = kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Decided: c.Decided, Products: products, Apply: took, Pushed: pushed, Pulled: pulled}
+	r.down(kintsugi.Update{Commit: c})
 	r.reply(r.answer)
 }
 
@@ -231,13 +241,16 @@ func (r *Replica) release(m kintsugi.Released) {
 		}
 		r.sweep()
 		r.ready.Publish = &m.Step
+		wish := m
+		wish.Save, wish.Run = false, nil // heads save
+		r.down(wish)
 	default:
 		return
 	}
-	if m.Save {
+	if m.Save && !r.follows {
 		r.save(m.Step)
 	}
-	if r.ready.Publish != nil && len(m.Run) > 0 {
+	if r.ready.Publish != nil && len(m.Run) > 0 && !r.follows {
 		r.run(m)
 	}
 }
@@ -387,4 +400,16 @@ func (r *Replica) free(p kintsugi.PushID) {
 	}
 }
 
-func (r *Replica) reply(m kintsugi.ReplicaMessage) { r.ready.Replies = append(r.ready.Replies, m) }
+// reply gives an answer, as soon as those behind have given it.
+func (r *Replica) reply(m kintsugi.ReplicaMessage) { r.say(r.link.Answer(m)) }
+
+func (r *Replica) say(answers []kintsugi.ReplicaMessage) {
+	r.ready.Replies = append(r.ready.Replies, answers...)
+}
+
+// down hands a message to the one after, if there is one.
+func (r *Replica) down(m kintsugi.ChainMessage) {
+	if r.link.After() {
+		r.ready.Down = append(r.ready.Down, m)
+	}
+}

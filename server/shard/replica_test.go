@@ -212,7 +212,7 @@ func TestARepeatedCommitIsAppliedOnceAndAnsweredUnderTheLastFence(t *testing.T) 
 	r.Ready()
 	products := []kintsugi.Products{{SquaredNorm: 1}, {SquaredNorm: 2}}
 	r.Applied(1, products, 5, 6, 7)
-	want := kintsugi.Stable{Shard: 3, Fence: 1, Step: 1, Products: products, Apply: 5, Pushed: 6, Pulled: 7}
+	want := kintsugi.Stable{Shard: 3, Fence: 1, Step: 1, Decided: 1, Products: products, Apply: 5, Pushed: 6, Pulled: 7}
 	if got := r.Ready().Replies; !reflect.DeepEqual(got, []kintsugi.ReplicaMessage{want}) {
 		t.Errorf("answers %+v, want %+v", got, want)
 	}

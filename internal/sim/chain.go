@@ -1,0 +1,233 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/roster"
+)
+
+// The chain of a shard under virtual time, as package server has it: a replica connects to the one before it, says where it
+// stands, and obeys.
+
+// followAgain is the pause between two tries to reach the replica before.
+const followAgain = 10 * time.Millisecond
+
+// followCall opens a replica's connection to the one before it.
+type followCall struct{ first kintsugi.Follow }
+
+// handed is a message down the chain, with what belongs to it.
+type handed struct {
+	from    *replica
+	message kintsugi.ChainMessage
+	values  []uint64 // of a snapshot, or the sums of an update, by chunk
+}
+
+// follow connects a replica to the one before it, again and again, as long as the view lasts.
+func (r *replica) follow() {
+	if r.t.over || r.at == 0 {
+		return
+	}
+	before := r.c.lives[r.t.view.Servers[r.chain[r.at-1]].Incarnation]
+	var e *end
+	e = r.c.open(r.t.server.proc, before.proc, followCall{r.core.Follow(r.t.server.member.Server)}, func(m any) {
+		r.obey(e, m.(handed))
+	}, func(error) {
+		if r.before == e {
+			r.before = nil
+		}
+		r.c.after(r.t.server.proc, followAgain, r.follow)
+	})
+	r.before = e
+}
+
+// obey does what the replica before says.
+func (r *replica) obey(e *end, m handed) {
+	if r.t.over && r.c.cfg.plant != forgottenChain {
+		return
+	}
+	if r.c.cfg.plant == forgottenChain {
+		m.message = withPromise(m.message, r)
+	}
+	switch x := m.message.(type) {
+	case kintsugi.Snapshot:
+		v := r.versions.take(x.Step)
+		copy(v.values, m.values)
+		r.versions.install(v)
+		r.released, r.reached, r.newest = x.Step, x.Step, nil
+		r.c.say("%s: shard %d takes over step %d", r.t.server.name, r.id, x.Step)
+		r.c.wants(releasedStays, r.t.view.Line, x.Step, r.chunks, v.values, "taking over")
+	case kintsugi.Update:
+		r.given = m.values
+		r.rollBack(x.Commit)
+	case kintsugi.Commit:
+		if r.c.cfg.plant == updatedTwice && x.Step == r.reached && !r.applying && r.versions.next != nil {
+			for i := range r.versions.next.values {
+				r.versions.next.values[i] = stepFrom(r.versions.next.values[i], &x, r.sum[i])
+			}
+		}
+	case kintsugi.Joined:
+		r.c.say("%s: shard %d has caught up", r.t.server.name, r.id)
+	case kintsugi.Take:
+		r.promised = max(r.promised, x.Fence)
+	}
+	obeyed := r.core.Obey(m.message)
+	if _, ok := m.message.(kintsugi.Joined); ok && obeyed {
+		r.t.server.caughtUp()
+	}
+	ready := r.core.Ready()
+	r.c.checkChain(r, m, ready)
+	r.carryOut(ready)
+	if !obeyed && r.before == e {
+		r.before = nil
+		e.close(errCut)
+		r.c.after(r.t.server.proc, followAgain, r.follow)
+	}
+}
+
+// rollBack notes that a step is decided anew: what was applied of it is void.
+func (r *replica) rollBack(c kintsugi.Commit) {
+	if r.c.cfg.Replicas < 2 {
+		return
+	}
+	if r.reached == c.Step && r.released+1 == c.Step && r.newest != nil && c.Decided > r.newest.Decided {
+		r.newest, r.reached = nil, r.released
+	}
+	if p := r.pending; p != nil && p.Step == c.Step && c.Decided > p.Decided {
+		r.pending = nil
+	}
+}
+
+// followed serves the replica after this one.
+func (r *replica) followed(e *end, f kintsugi.Follow) {
+	if r.at+1 >= len(r.chain) || r.chain[r.at+1] != f.Server {
+		e.close(errOver)
+		return
+	}
+	plan, err := r.core.Followed(f)
+	if err != nil {
+		e.close(err)
+		return
+	}
+	if r.after != nil {
+		r.after.close(errTaken)
+	}
+	r.after = e
+	e.hear = func(m any) {
+		if r.after == e {
+			r.core.Heard(m.(kintsugi.ReplicaMessage))
+			r.perform()
+		}
+	}
+	e.broke = func(error) {
+		if r.after == e {
+			r.after = nil
+		}
+	}
+	for _, m := range plan {
+		r.hand(m)
+	}
+	r.perform()
+	e.pump()
+}
+
+// hand hands a message down.
+func (r *replica) hand(m kintsugi.ChainMessage) {
+	if r.after == nil {
+		return
+	}
+	h := handed{from: r, message: m}
+	switch m.(type) {
+	case kintsugi.Snapshot:
+		h.values = slices.Clone(r.versions.current.values)
+	case kintsugi.Update:
+		h.values = r.sum
+	}
+	r.after.send(h)
+}
+
+// withPromise returns a message as if it had been sent in the view of r, under the fence that r has promised.
+func withPromise(m kintsugi.ChainMessage, r *replica) kintsugi.ChainMessage {
+	switch m := m.(type) {
+	case kintsugi.Take:
+		m.View, m.Fence = r.t.view.Number, max(m.Fence, r.promised)
+		return m
+	case kintsugi.Update:
+		m.Commit.Fence = r.promised
+		return m
+	case kintsugi.Commit:
+		m.Fence = r.promised
+		return m
+	case kintsugi.Released:
+		m.Fence = r.promised
+		return m
+	}
+	return m
+}
+
+// awaits reports whether somebody comes after the replica.
+func (r *replica) awaits() bool {
+	return r.at+1 < len(r.chain) && r.c.cfg.plant != answersAlone
+}
+
+// lackingReplica returns a replica that has come into a line and has nothing of it.
+func lackingReplica(t *tenure, id kintsugi.ShardID) *replica {
+	r := emptyReplica(t, id, 0)
+	r.core.Lack()
+	if r.c.cfg.plant == halfWhole {
+		r.versions.publish(r.versions.take(0))
+		r.core.Obey(kintsugi.Joined{})
+	}
+	return r
+}
+
+// caughtUp tells the registry when every replica of the server is whole.
+func (s *serverLife) caughtUp() {
+	if s.tenure == nil {
+		return
+	}
+	for _, r := range s.tenure.replicas {
+		if r != nil && !r.core.Whole() {
+			return
+		}
+	}
+	since := s.tenure.view.Servers[s.member.Server].Since
+	s.c.registry.call(s.proc, func() error {
+		s.whole = since
+		if p := &s.c.registry.places[s.member.Server]; p.life == s && p.whole != since {
+			p.whole = since
+			s.c.registry.changed()
+		}
+		return nil
+	}, func(err error) {
+		if err != nil {
+			s.c.after(s.proc, redialAfter, s.caughtUp)
+		}
+	})
+}
+
+// pulse tells the coordinator that a server seems dead, or lives after all: soon, late or never.
+func (c *Cluster) pulse(s *serverLife, alive bool) {
+	o := c.coordinator
+	if c.cfg.Replicas < 2 || !alive && c.chance(0.2) {
+		return
+	}
+	s.felt = max(s.felt, c.now+c.between(0, 300*time.Millisecond)) // one word does not overtake another
+	c.at(o.proc, s.felt, func() { o.felt(s, alive) })
+}
+
+// felt tells the state what the pulse of a server has changed to.
+func (o *overseer) felt(s *serverLife, alive bool) {
+	i := s.member.Server
+	if !o.leads || o.present[i].Since == 0 || o.present[i].Member != s.member {
+		return
+	}
+	if alive {
+		o.state.Handle(o.c.wall(), o.present[i])
+	} else {
+		o.c.say("%s takes %s for dead", o.name, s.name)
+		o.state.Handle(o.c.wall(), roster.Died{Server: i, Incarnation: s.member.Incarnation})
+	}
+	o.decide()
+}

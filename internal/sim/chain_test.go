@@ -1,0 +1,76 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// drawChain returns the run of a seed with so many replicas, under all faults.
+func drawChain(seed uint64, replicas int) Config {
+	cfg := Draw(seed, steps())
+	cfg.Servers = max(cfg.Servers, replicas)
+	cfg.Replicas, cfg.Partial, cfg.Outside, cfg.Faults = replicas, false, false, AllFaults
+	cfg.Hold = leaseTime + time.Second // for twins
+	return cfg
+}
+
+// Whatever goes wrong, a line goes on as long as each shard has a replica that has it, and replicas are equal to the bit.
+func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
+	n := uint64(300)
+	if *seedsFlag > 0 {
+		n = *seedsFlag
+	}
+	if testing.Short() {
+		n = 60
+	}
+	views, lines := 0, 0
+	for seed := range n {
+		for _, replicas := range []int{2, 3} {
+			r, err := Run(drawChain(seed, replicas))
+			if err != nil {
+				t.Errorf("seed %d, %d replicas: %v", seed, replicas, err)
+			}
+			views, lines = views+r.Views, lines+r.Lines
+		}
+	}
+	if views < lines*3/2 {
+		t.Errorf("%d views on %d lines: hardly any line outlives a server", views, lines)
+	}
+}
+
+// With every worker counted in every step, servers of chains that die change not one bit, as long as no two die together. The
+// calm run is the oracle.
+func TestServersOfChainsThatDieDoNotChangeTheModel(t *testing.T) {
+	died := 0
+	for seed := range uint64(40) {
+		for _, replicas := range []int{2, 3} {
+			cfg := drawChain(seed, replicas)
+			cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
+			cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
+			cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+			calm, err := Run(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.killEvery = calm.Virtual / 4
+			got, err := Run(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			died += got.Views - 1
+			if got.Lines != 1 {
+				continue // the second died before the first was back: there is nothing to be had but a checkpoint
+			}
+			if !slices.EqualFunc(calm.Steps, got.Steps, sameGradients) || !slices.Equal(calm.Params, got.Params) {
+				t.Errorf("seed %d, %d replicas: the deaths of servers change the model", seed, replicas)
+			}
+		}
+	}
+	if died < 100 {
+		t.Errorf("%d views in 80 runs: hardly anybody dies", died)
+	}
+}

@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+// checkGoesOn checks a view on the line of the one before: whoever becomes the head of a shard was in its chain.
+func (c *Cluster) checkGoesOn(before, v kintsugi.View) {
+	for i, chain := range v.Chains {
+		head := chain[0]
+		if !slices.Contains(before.Chains[i], head) || before.Servers[head].Incarnation != v.Servers[head].Incarnation {
+			c.fail(viewsGrow, "view %d makes server/%d the head of shard %d, chain %v before", v.Number, head, i, before.Chains[i])
+		}
+	}
+}
+
+// checkLineIsOver checks that a line ends only if a shard has lost all replicas that had it whole and had said so.
+func (c *Cluster) checkLineIsOver(v kintsugi.View) {
+	for i, chain := range v.Chains {
+		if !slices.ContainsFunc(chain, func(id kintsugi.ServerID) bool {
+			return c.hasWhole(c.lives[v.Servers[id].Incarnation], v, kintsugi.ShardID(i))
+		}) {
+			return
+		}
+	}
+	c.fail(nothingLost, "line %d ends, and all shards of view %d have a replica that lives and is whole: chains %v", v.Line, v.Number, v.Chains)
+}
+
+// hasWhole reports whether a life of a server has a shard with everything that was released on the line of v, as far as the
+// coordinator can know.
+func (c *Cluster) hasWhole(s *serverLife, v kintsugi.View, id kintsugi.ShardID) bool {
+	i := s.member.Server
+	since, o := v.Servers[i].Since, c.coordinator
+	if s.dead || c.servers[i] != s || o.present == nil || o.present[i].Member != s.member || since != 0 && o.present[i].Whole != since {
+		return false
+	}
+	for _, t := range []*tenure{s.tenure, s.left} {
+		if t != nil && t.view.Line == v.Line && t.replicas[id] != nil {
+			return t.replicas[id].core.Whole() && t.view.Number >= since
+		}
+	}
+	return false
+}
+
+// checkChain checks that nobody but the one before it in its view changes a replica.
+func (c *Cluster) checkChain(r *replica, m handed, ready shard.Ready) {
+	if m.from.t.view.Number == r.t.view.Number && m.from.at+1 == r.at {
+		return
+	}
+	if len(ready.Free) > 0 || ready.Publish != nil || ready.Apply != nil || ready.Save != nil || len(ready.Replies) > 0 || len(ready.Down) > 0 {
+		c.fail(inItsView, "%T of %s in view %d changes shard %d on %s in view %d", m.message, m.from.t.server.name, m.from.t.view.Number,
+			r.id, r.t.server.name, r.t.view.Number)
+	}
+}

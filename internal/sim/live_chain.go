@@ -1,0 +1,69 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// GoOn makes a view on the same line, as the coordinator does when servers of chains have come or gone: without those that
+// are dead, and with those that are not in it at the ends of their chains.
+func (l *Live) GoOn(reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := l.view
+	v.Number++
+	l.fence++
+	v.Fence, v.Reason, v.Continues, v.Servers, v.Chains = l.fence, reason, true, slices.Clone(v.Servers), nil
+	alive := func(id kintsugi.ServerID) bool {
+		select {
+		case <-l.servers[id].ended:
+			return false
+		default:
+			return true
+		}
+	}
+	for i, chain := range l.view.Chains {
+		var next []kintsugi.ServerID
+		for _, id := range chain {
+			if alive(id) && l.servers[id].member.Incarnation == l.view.Servers[id].Incarnation {
+				next = append(next, id)
+			}
+		}
+		for _, id := range l.home(i) {
+			if alive(id) && !slices.Contains(next, id) {
+				next = append(next, id)
+				v.Servers[id] = l.servers[id].member
+				v.Servers[id].Since = v.Number
+			}
+		}
+		v.Chains = append(v.Chains, next)
+	}
+	v.Conductor = v.Chains[0][0]
+	l.put(v)
+}
+
+// CaughtUp waits until server i has caught up with the chains into which the present view took it.
+func (l *Live) CaughtUp(i int) {
+	l.mu.Lock()
+	since, whole := l.view.Servers[i].Since, l.servers[i].whole
+	l.mu.Unlock()
+	for {
+		select {
+		case got := <-whole:
+			if got >= since {
+				return
+			}
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// home returns the chain of a shard as a line begins it.
+func (l *Live) home(shard int) (chain []kintsugi.ServerID) {
+	for r := range max(1, l.cfg.Replicas) {
+		chain = append(chain, kintsugi.ServerID((shard+r)%len(l.servers)))
+	}
+	return chain
+}

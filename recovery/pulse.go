@@ -1,0 +1,138 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/recovery/roster"
+)
+
+// A lease says that a server is gone seconds after its death. Where others hold its shards that is too long: so the
+// coordinator feels the pulse of each server itself. A connection that breaks is not a death; that nobody listens at its
+// address any more is one, and so is silence.
+const (
+	pulseEvery = 150 * time.Millisecond // between two questions to a server that answers
+	answerTime = 700 * time.Millisecond // for one answer
+	silences   = 3                      // answers in a row that do not come: more than one, since this process may have been asleep itself
+)
+
+// sign is what the pulse of a life says when that changes.
+type sign struct {
+	server kintsugi.ServerID
+	life   kintsugi.Incarnation
+	alive  bool
+}
+
+// pulses feels the pulse of servers. Only the loop that owns it calls its methods.
+type pulses struct {
+	signs chan sign
+	wg    sync.WaitGroup
+	stops map[kintsugi.ServerID]pulse
+}
+
+type pulse struct {
+	life   kintsugi.Incarnation
+	cancel context.CancelFunc
+}
+
+func newPulses() *pulses {
+	return &pulses{signs: make(chan sign), stops: make(map[kintsugi.ServerID]pulse)}
+}
+
+// feel begins with a life of a server, and ends with an earlier one.
+func (p *pulses) feel(ctx context.Context, j roster.Joined) {
+	id, life := j.Member.Server, j.Member.Incarnation
+	if p.stops[id].life == life {
+		return
+	}
+	p.end(id)
+	ctx, cancel := context.WithCancel(ctx)
+	p.stops[id] = pulse{life: life, cancel: cancel}
+	p.wg.Go(func() {
+		for alive := true; ctx.Err() == nil; {
+			now := lives(ctx, j.Member.Address, alive)
+			if now != alive && ctx.Err() == nil {
+				alive = now
+				select {
+				case p.signs <- sign{id, life, alive}:
+				case <-ctx.Done():
+				}
+			}
+		}
+	})
+}
+
+// end ends with a server.
+func (p *pulses) end(id kintsugi.ServerID) {
+	if x, ok := p.stops[id]; ok {
+		x.cancel()
+		delete(p.stops, id)
+	}
+}
+
+// close ends with all of them and waits until nobody feels any more.
+func (p *pulses) close() {
+	for id := range p.stops {
+		p.end(id)
+	}
+	p.wg.Wait()
+}
+
+// lives asks a server until what it says of itself is no longer what was known: whether it lives. It returns at once when the
+// connection to it breaks and nobody listens there any more.
+func lives(ctx context.Context, address string, known bool) bool {
+	peer, err := transport.Dial(address)
+	if err != nil {
+		return false
+	}
+	defer peer.Close()
+	for silent := 0; ctx.Err() == nil; {
+		err := peer.Ping(ctx, answerTime)
+		switch {
+		case err == nil && !known:
+			return true
+		case err == nil:
+			silent = 0
+			peer.UntilBroken(ctx, pulseEvery)
+		case gone(ctx, address):
+			if known {
+				return false
+			}
+			rest(ctx, pulseEvery)
+		default:
+			if silent++; silent >= silences && known {
+				return false
+			}
+			if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+				rest(ctx, pulseEvery) // it answered, or the connection broke: ask again, but not at once
+			}
+		}
+	}
+	return known
+}
+
+// gone reports whether nobody listens at an address.
+func gone(ctx context.Context, address string) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err == nil {
+		conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

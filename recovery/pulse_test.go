@@ -1,0 +1,107 @@
+package recovery
+
+import (
+	"context"
+	"net"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/recovery/roster"
+)
+
+// body is a server as its pulse is felt: a port with somebody behind it, who answers or not.
+type body struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+	stop  func()
+}
+
+func (b *body) Accept() (net.Conn, error) {
+	c, err := b.Listener.Accept()
+	if err == nil {
+		b.mu.Lock()
+		b.conns = append(b.conns, c)
+		b.mu.Unlock()
+	}
+	return c, err
+}
+
+// breaks cuts all connections.
+func (b *body) breaks() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		c.Close()
+	}
+	b.conns = nil
+}
+
+// live registers a server whose pulse can be felt; deaf: it listens and never answers.
+func (c *cluster) live(i uint32, deaf bool) *body {
+	c.t.Helper()
+	lis, err := transport.Listen("127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	b := &body{Listener: lis, stop: func() { lis.Close() }}
+	if !deaf {
+		s := transport.NewServer(b, nil)
+		served := make(chan error, 1)
+		go func() { served <- s.Serve() }()
+		b.stop = sync.OnceFunc(func() { s.Stop(); <-served })
+	}
+	c.t.Cleanup(b.stop)
+	r, err := c.Register(c.ctx, etcd.Server, i, map[string]string{"address": lis.Addr().String()}, time.Minute)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { r.Close(context.Background()) })
+	return b
+}
+
+// The lease of a server that dies lives for a minute; the view without it comes at once. A connection that breaks is no
+// death: the server is in the next view still.
+func TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeath(t *testing.T) {
+	c := newCluster(t)
+	c.coordinate(Config{Roster: roster.Config{Servers: 3, Replicas: 2}})
+	var servers []*body
+	for i := range uint32(3) {
+		servers = append(servers, c.live(i, false))
+	}
+	views := c.WatchView(c.ctx)
+	first := c.await(views, 1)
+	servers[0].breaks()
+	start := time.Now()
+	servers[1].stop()
+	v := c.await(views, 2)
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if want := [][]kintsugi.ServerID{{0}, {2}, {2, 0}}; !reflect.DeepEqual(v.Chains, want) || v.Line != first.Line || v.Number != 2 {
+		t.Errorf("view %+v, want chains %v", v, want)
+	}
+	c.live(1, false)
+	v = c.await(views, 3)
+	if want := [][]kintsugi.ServerID{{0, 1}, {2, 1}, {2, 0}}; !reflect.DeepEqual(v.Chains, want) || v.Servers[1].Since != 3 {
+		t.Errorf("view %+v, want chains %v", v, want)
+	}
+}
+
+// One that listens and does not answer is taken for dead after a while.
+func TestAServerOfChainsThatIsSilentIsOutOfTheView(t *testing.T) {
+	c := newCluster(t)
+	c.coordinate(Config{Roster: roster.Config{Servers: 2, Replicas: 2}})
+	c.live(0, false)
+	c.live(1, true)
+	v := c.await(c.WatchView(c.ctx), 2)
+	if slices.Contains(slices.Concat(v.Chains...), 1) || len(v.Chains[1]) != 1 {
+		t.Errorf("%+v", v)
+	}
+}

@@ -1,0 +1,98 @@
+package chain
+
+import "github.com/kintsugi-ml/kintsugi"
+
+// Link is what a replica knows of the one after it in the chain of its view. The zero Link is that of a tail.
+type Link struct {
+	next next
+
+	// What everyone behind has done, as far as the one after has said on the present connection.
+	promised kintsugi.Fence
+	step     kintsugi.Step // applied
+	decided  kintsugi.Fence
+
+	taken  *kintsugi.Taken // answers that wait for those behind
+	stable *kintsugi.Stable
+}
+
+// next is what the one after is to a replica.
+type next uint8
+
+const (
+	nobody  next = iota // this is the tail
+	counts              // its answers are needed
+	joining             // it is catching up, and is not waited for
+)
+
+// New returns the link of a replica that has somebody after it in its view, or has not. Until that one has said
+// otherwise its answers are needed.
+func New(after bool) Link {
+	if after {
+		return Link{next: counts}
+	}
+	return Link{}
+}
+
+// After reports whether there is somebody after this replica.
+func (l *Link) After() bool { return l.next != nobody }
+
+// Connected says that the one after has connected; caughtUp: it stands where this replica stands, or is about to. It
+// returns the answers that waited for one that is not.
+func (l *Link) Connected(caughtUp bool) []kintsugi.ReplicaMessage {
+	if l.next == nobody {
+		return nil
+	}
+	l.promised, l.step, l.decided = 0, 0, 0
+	if caughtUp {
+		l.next = counts
+		return nil
+	}
+	l.next = joining
+	return l.ready(nil)
+}
+
+// Answer takes an answer of the replica itself and returns what may be said now.
+func (l *Link) Answer(m kintsugi.ReplicaMessage) []kintsugi.ReplicaMessage {
+	switch m := m.(type) {
+	case kintsugi.Taken:
+		l.taken = &m
+	case kintsugi.Stable:
+		l.stable = &m
+	default:
+		return []kintsugi.ReplicaMessage{m}
+	}
+	return l.ready(nil)
+}
+
+// Heard takes an answer of the one after and returns what may be said now. step and decided are where this
+// replica stands itself: the newest step that it has applied, and the fence of that decision. joined reports that the one
+// after has caught up and counts from now on; it must be told before anything else.
+func (l *Link) Heard(m kintsugi.ReplicaMessage, step kintsugi.Step, decided kintsugi.Fence) (said []kintsugi.ReplicaMessage, joined bool) {
+	reached := false
+	switch m := m.(type) {
+	case kintsugi.Taken:
+		l.promised = max(l.promised, m.Fence)
+		reached = m.Released == step
+	case kintsugi.Stable:
+		l.step, l.decided = m.Step, m.Decided
+		reached = m.Step == step && m.Decided == decided
+	}
+	if l.next == joining && reached {
+		l.next, joined = counts, true
+	}
+	return l.ready(nil), joined
+}
+
+// ready appends the answers that wait for nobody any more.
+func (l *Link) ready(said []kintsugi.ReplicaMessage) []kintsugi.ReplicaMessage {
+	alone := l.next != counts
+	if t := l.taken; t != nil && (alone || l.promised >= t.Fence) {
+		l.taken = nil
+		said = append(said, *t)
+	}
+	if s := l.stable; s != nil && (alone || l.step == s.Step && l.decided == s.Decided) {
+		l.stable = nil
+		said = append(said, *s)
+	}
+	return said
+}

@@ -1,0 +1,100 @@
+package chain_test
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/chain"
+)
+
+func taken(f kintsugi.Fence) kintsugi.Taken { return kintsugi.Taken{Fence: f} }
+
+func stable(step kintsugi.Step, decided kintsugi.Fence) kintsugi.Stable {
+	return kintsugi.Stable{Step: step, Decided: decided, Fence: decided}
+}
+
+func TestATailAnswersAtOnce(t *testing.T) {
+	var l chain.Link
+	for _, m := range []kintsugi.ReplicaMessage{taken(1), stable(1, 1), kintsugi.MembersKnown{Change: 1}, kintsugi.Saved{Step: 1}} {
+		if got := l.Answer(m); !reflect.DeepEqual(got, []kintsugi.ReplicaMessage{m}) {
+			t.Errorf("%+v leads to %+v", m, got)
+		}
+	}
+}
+
+// The answer to an earlier decision about a step is none to a later one.
+func TestAnAnswerWaitsForTheSameOfTheOneAfter(t *testing.T) {
+	l := chain.New(true)
+	hears := func(m kintsugi.ReplicaMessage, want ...kintsugi.ReplicaMessage) {
+		t.Helper()
+		if got, joined := l.Heard(m, 1, 2); !slices.EqualFunc(got, want, func(a, b kintsugi.ReplicaMessage) bool { return reflect.DeepEqual(a, b) }) || joined {
+			t.Errorf("%+v leads to %+v, joined %v, want %+v", m, got, joined, want)
+		}
+	}
+	if got := append(l.Answer(taken(2)), l.Answer(stable(1, 2))...); got != nil {
+		t.Errorf("it answers alone: %+v", got)
+	}
+	hears(taken(1))
+	hears(stable(1, 1))
+	hears(stable(1, 2), stable(1, 2))
+	hears(taken(3), taken(2))
+	if got := l.Answer(stable(1, 2)); len(got) != 1 {
+		t.Errorf("what the one after has said is forgotten: %+v", got)
+	}
+	l.Connected(true) // again: it may have lost what it had
+	if got := l.Answer(stable(1, 2)); got != nil {
+		t.Errorf("what it said on another connection counts: %+v", got)
+	}
+}
+
+// However messages fall: while the one after counts, nothing is said that it has not said; and from Joined on nothing has
+// been said that it had not applied then.
+func TestWhoCatchesUpIsNotWaitedForAndNothingIsSaidWithoutWhoHasCaughtUp(t *testing.T) {
+	joins := 0
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		l := chain.New(true)
+		l.Connected(false)
+		var ours, said, theirs kintsugi.Step // applied here, said, applied behind
+		counts := false
+		note := func(answers []kintsugi.ReplicaMessage) {
+			for _, m := range answers {
+				said = m.(kintsugi.Stable).Step
+				if counts && said > theirs {
+					t.Fatalf("seed %d: step %d is said, the one after has applied %d", seed, said, theirs)
+				}
+			}
+		}
+		for range 50 {
+			switch rng.IntN(3) {
+			case 0:
+				if said == ours { // a step is decided when the one before is stable
+					ours++
+					note(l.Answer(stable(ours, 1)))
+				}
+			case 1:
+				if theirs < ours {
+					theirs++
+					answers, joined := l.Heard(stable(theirs, 1), ours, 1)
+					if joined {
+						joins++
+						if counts = true; said > theirs {
+							t.Fatalf("seed %d: it has joined at step %d, but step %d was said", seed, theirs, said)
+						}
+					}
+					note(answers)
+				}
+			case 2:
+				if !counts && said != ours {
+					t.Fatalf("seed %d: step %d waits for one that is catching up", seed, ours)
+				}
+			}
+		}
+	}
+	if joins < 100 {
+		t.Errorf("%d of 200 joined", joins)
+	}
+}

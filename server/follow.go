@@ -1,0 +1,143 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// followAgain is the pause between two tries to reach the replica before. It is short: a chain waits meanwhile.
+const followAgain = 10 * time.Millisecond
+
+// follow keeps a connection to the replica before this one, as long as the view lasts.
+func (r *replica) follow() {
+	for r.ctx.Err() == nil {
+		if err := r.followOnce(); err != nil && r.ctx.Err() == nil {
+			r.log.Debug("following", "err", err)
+		}
+		select {
+		case <-r.ctx.Done():
+		case <-time.After(followAgain):
+		}
+	}
+}
+
+func (r *replica) followOnce() error {
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	peer, err := transport.Dial(r.view.Servers[r.chain[r.at-1]].Address)
+	if err != nil {
+		return err
+	}
+	defer peer.Close()
+	stream, err := peer.Follow(ctx)
+	if err != nil {
+		return err
+	}
+	up := newOutbox[kintsugi.FollowerMessage]()
+	err = r.do(func() {
+		r.before = up
+		up.put(r.core.Follow(r.cfg.ID))
+	})
+	if err != nil {
+		return err
+	}
+	go func() {
+		if up.drain(ctx, stream.Send) != nil {
+			cancel()
+		}
+	}()
+	for {
+		f, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		m, err := f.Message()
+		f.Release()
+		if err != nil {
+			return err
+		}
+		if err := r.obey(stream, m); err != nil {
+			return err
+		}
+	}
+}
+
+// obey does what the replica before says, once the tensors that belong to it have landed.
+func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) error {
+	place := func() {}
+	switch m := m.(type) {
+	case kintsugi.Snapshot:
+		x := r.versions.take(m.Step)
+		if err := r.landVersion(stream, x); err != nil {
+			r.versions.discard(x)
+			return err
+		}
+		place = func() {
+			r.versions.install(x)
+			r.fallBehind(m.Step, m.Taken)
+			r.log.Info("took over a shard", "step", m.Step)
+		}
+	case kintsugi.Update:
+		if rule := m.Commit.Optimizer.Rule; rule != r.cfg.Schedule.Rule {
+			return fmt.Errorf("%w: an update of rule %d, this server is configured for rule %d; run the same configuration everywhere", kintsugi.ErrOtherModel, rule, r.cfg.Schedule.Rule)
+		}
+		u := r.sums.take(r.values)
+		u.step, u.decided = m.Commit.Step, m.Commit.Decided
+		if err := r.landArray(stream, transport.KindUpdate, 0, u.values); err != nil {
+			r.sums.unpin(u)
+			return err
+		}
+		place = func() {
+			r.sums.unpin(r.given)
+			r.given = u
+		}
+	}
+	obeyed := false
+	err := r.do(func() {
+		place()
+		obeyed = r.core.Obey(m)
+	})
+	if _, ok := m.(kintsugi.Joined); ok && obeyed {
+		r.joined()
+	}
+	if err == nil && !obeyed {
+		err = fmt.Errorf("%w: shard %d cannot do what the replica before says (%T)", kintsugi.ErrStaleView, r.id, m)
+	}
+	return err
+}
+
+func (r *replica) landVersion(stream *transport.FollowClient, x *version) error {
+	for i, values := range append([][]float32{x.params}, x.arrays(r.cfg.Schedule.Rule)...) {
+		if err := r.landArray(stream, transport.KindState, uint32(i), values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// landArray lands the frames of one array of the shard.
+func (r *replica) landArray(stream *transport.FollowClient, kind transport.Kind, number uint32, values []float32) error {
+	for _, chunks := range transport.Frames(r.cfg.Layout, r.chunks) {
+		f, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if f.Kind != kind || f.Codec != 0 || f.Shard != r.id || f.Chunks != chunks || f.Push.Line != r.view.Line || f.Push.Sequence != number {
+			f.Release()
+			return fmt.Errorf("%w: shard %d: frame of kind %d with chunks [%d, %d) of array %d, want kind %d, [%d, %d) of array %d",
+				kintsugi.ErrCorrupt, r.id, f.Kind, f.Chunks.Lo, f.Chunks.Hi, f.Push.Sequence, kind, chunks.Lo, chunks.Hi, number)
+		}
+		lo, hi := r.cfg.Layout.Span(chunks)
+		err = f.CopyTo(kernels.Bytes(values[lo-r.lo : hi-r.lo]))
+		f.Release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

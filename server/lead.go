@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// maxBehind bounds the parcels that wait for a replica that is catching up: each may hold the sum of a step. One that falls
+// further behind begins again with a snapshot.
+const maxBehind = 64
+
+// parcel is a message to the replica after this one, with the tensors that belong to it.
+type parcel struct {
+	message kintsugi.ChainMessage
+	sum     *sum     // of an Update, pinned
+	version *version // of a Snapshot, pinned
+}
+
+// after is the replica after this one, as long as it is connected.
+type after struct {
+	out     *outbox[parcel]
+	waiting atomic.Int32 // parcels that are not sent
+}
+
+// Follow serves the replica after one of ours in its chain: it is sent what it lacks, then what ours does, and answers.
+func (s *Server) Follow(stream *transport.FollowServer) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	f, ok := first.(kintsugi.Follow)
+	if !ok {
+		return fmt.Errorf("%w: a replica must say where it stands first, not %T", kintsugi.ErrOtherModel, first)
+	}
+	t, err := s.servingView(stream.Context(), f.View)
+	if err != nil {
+		return err
+	}
+	r, err := t.before(f)
+	if err != nil {
+		return err
+	}
+	a := &after{out: newOutbox[parcel]()}
+	var refused error
+	err = r.do(func() { refused = r.followed(a, f) })
+	if err = errors.Join(err, refused); err != nil {
+		return err
+	}
+	defer r.post(func() {
+		if r.after == a {
+			r.after = nil
+		}
+	})
+	send := func(p parcel) error {
+		a.waiting.Add(-1)
+		return r.send(stream, p)
+	}
+	return converse(stream.Context(), t, a.out, send, func() error {
+		for {
+			m, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			answer, ok := m.(kintsugi.ReplicaMessage)
+			if !ok {
+				return fmt.Errorf("%w: shard %d: %T from the replica after this one", kintsugi.ErrOtherModel, r.id, m)
+			}
+			if !r.post(func() { r.heard(a, answer) }) {
+				return errStopped
+			}
+		}
+	})
+}
+
+// servingView returns the tenure of a view, waiting until this server has entered it.
+func (s *Server) servingView(ctx context.Context, number kintsugi.ViewNumber) (*tenure, error) {
+	for {
+		s.mu.Lock()
+		t, change := s.tenure, s.change
+		s.mu.Unlock()
+		if t != nil && t.view.Number >= number {
+			if t.view.Number > number {
+				return nil, fmt.Errorf("%w: view %d is over, the view is %d", kintsugi.ErrStaleView, number, t.view.Number)
+			}
+			return t, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-change:
+		}
+	}
+}
+
+// before returns the replica that f follows in the view of t.
+func (t *tenure) before(f kintsugi.Follow) (*replica, error) {
+	r := t.replicas[f.Shard]
+	if r == nil || !slices.Equal(r.chain[r.at+1:min(r.at+2, len(r.chain))], []kintsugi.ServerID{f.Server}) {
+		return nil, fmt.Errorf("%w: server/%d does not follow this server for shard %d in view %d", kintsugi.ErrStaleView, f.Server, f.Shard, t.view.Number)
+	}
+	return r, nil
+}
+
+// followed connects the replica after this one, in place of an earlier connection of it.
+func (r *replica) followed(a *after, f kintsugi.Follow) error {
+	plan, err := r.core.Followed(f)
+	if err != nil {
+		return err
+	}
+	if r.after != nil {
+		r.after.out.end(fmt.Errorf("%w: server/%d has connected again", kintsugi.ErrStaleView, f.Server))
+	}
+	r.after = a
+	r.log.Debug("followed", "by", f.Server, "whole", f.Whole, "at", f.Released)
+	for _, m := range plan {
+		r.hand(m)
+	}
+	return nil
+}
+
+// heard takes an answer, unless it is of an earlier connection.
+func (r *replica) heard(a *after, m kintsugi.ReplicaMessage) {
+	if r.after == a {
+		r.core.Heard(m)
+	}
+}
+
+// hand hands a message down.
+func (r *replica) hand(m kintsugi.ChainMessage) {
+	a := r.after
+	if a == nil {
+		return
+	}
+	p := parcel{message: m}
+	switch m := m.(type) {
+	case kintsugi.Update:
+		if r.sum == nil || r.sum.step != m.Commit.Step || r.sum.decided != m.Commit.Decided {
+			r.fail(fmt.Errorf("shard %d: the sum of step %d, decided under fence %d, is not here", r.id, m.Commit.Step, m.Commit.Decided))
+			return
+		}
+		r.sum.pins.Add(1)
+		p.sum = r.sum
+	case kintsugi.Snapshot:
+		p.version, _ = r.versions.pin(0, 1)
+		m.Taken = r.shard(p.version).Taken
+		p.message = m
+	}
+	if a.waiting.Add(1) > maxBehind {
+		a.out.end(errSlowPeer)
+	}
+	a.out.put(p)
+}
+
+// send sends a parcel.
+func (r *replica) send(stream *transport.FollowServer, p parcel) error {
+	f, err := transport.Record(p.message)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(f); err != nil {
+		return err
+	}
+	switch {
+	case p.sum != nil:
+		defer r.sums.unpin(p.sum)
+		h := transport.Header{Kind: transport.KindUpdate, Push: kintsugi.PushID{Line: r.view.Line, Version: p.sum.step}}
+		return r.sendArray(stream, h, p.sum.values, func() func() {
+			p.sum.pins.Add(1)
+			return func() { r.sums.unpin(p.sum) }
+		})
+	case p.version != nil:
+		defer r.versions.unpin(p.version)
+		return r.sendVersion(stream, p.version)
+	}
+	return nil
+}
+
+// sendVersion sends the arrays of a version, the parameters first.
+func (r *replica) sendVersion(stream *transport.FollowServer, x *version) error {
+	pin := func() func() {
+		r.versions.pinAgain(x)
+		return func() { r.versions.unpin(x) }
+	}
+	for i, values := range append([][]float32{x.params}, x.arrays(r.cfg.Schedule.Rule)...) {
+		h := transport.Header{Kind: transport.KindState, Push: kintsugi.PushID{Line: r.view.Line, Version: x.step, Sequence: uint32(i)}}
+		if err := r.sendArray(stream, h, values, pin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendArray sends an array of the shard in frames, each of which pins what it is a part of until it is written.
+func (r *replica) sendArray(stream *transport.FollowServer, h transport.Header, values []float32, pin func() (unpin func())) error {
+	for _, chunks := range transport.Frames(r.cfg.Layout, r.chunks) {
+		lo, hi := r.cfg.Layout.Span(chunks)
+		b := kernels.Bytes(values[lo-r.lo : hi-r.lo])
+		f := &transport.Frame{Header: h, Payload: b, Done: pin()}
+		f.Shard, f.Chunks, f.Bytes, f.CRC = r.id, chunks, uint32(len(b)), transport.Checksum(b)
+		if err := stream.Send(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package shard
+
+import (
+	"fmt"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/chain"
+)
+
+// Place says where in its chain the replica is: whether it follows one before it, and whether one comes after it. It is
+// called once, before anything else. Without it the replica is alone.
+func (r *Replica) Place(follows, after bool) { r.follows, r.link = follows, chain.New(after) }
+
+// Lack makes r, which is new, wait for a snapshot: the line goes on, and r was not there.
+func (r *Replica) Lack() { r.lacking = true }
+
+// Whole reports whether r has everything that was released on its line. One that is not whole must not become a head.
+func (r *Replica) Whole() bool { return !r.lacking }
+
+// Follows reports whether r obeys a replica before it and not the conductor.
+func (r *Replica) Follows() bool { return r.follows }
+
+// decided returns the fence of the decision of the newest step that is applied here.
+func (r *Replica) decided() kintsugi.Fence { return r.decidedAt(r.applied) }
+
+// decidedAt returns the fence of the decision of a step; 0: it was not made on this line.
+func (r *Replica) decidedAt(step kintsugi.Step) kintsugi.Fence {
+	for _, c := range r.recordsOf(step) {
+		return c.Decided
+	}
+	return 0
+}
+
+// Follow returns what r says first to the one before it.
+func (r *Replica) Follow(server kintsugi.ServerID) kintsugi.Follow {
+	return kintsugi.Follow{
+		Line: r.line, View: r.view, Shard: r.id, Server: server,
+		Whole: !r.lacking, Released: r.released, Applied: r.applied, Decided: r.decided(),
+	}
+}
+
+// Followed takes the first word of the one after, and returns what it is to be sent before what Ready.Down says from now
+// on. An error says why it cannot be followed now.
+func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
+	switch {
+	case f.Line != r.line || f.View != r.view:
+		return nil, fmt.Errorf("%w: a replica of view %d on line %d follows one of view %d on line %d", kintsugi.ErrStaleView, f.View, f.Line, r.view, r.line)
+	case r.lacking:
+		return nil, fmt.Errorf("%w: shard %d is not whole here yet", kintsugi.ErrStaleView, r.id)
+	}
+	near := f.Whole && (f.Released == r.released || f.Released+1 == r.released && f.Applied == r.released && f.Decided == r.decidedAt(r.released))
+	r.say(r.link.Connected(near))
+	var send []kintsugi.ChainMessage
+	if !near {
+		send = append(send, kintsugi.Snapshot{Step: r.released, Records: r.recordsOf(r.released)})
+	}
+	if r.promised > 0 {
+		send = append(send, kintsugi.Take{Line: r.line, View: r.view, Fence: r.promised})
+	}
+	if near && f.Released < r.released {
+		send = append(send, kintsugi.Released{Line: r.line, Fence: r.promised, Step: r.released})
+	}
+	if r.applied > r.released {
+		c := r.records[len(r.records)-1]
+		c.Fence = r.promised
+		if near && f.Applied == c.Step && f.Decided == c.Decided {
+			send = append(send, c)
+		} else {
+			send = append(send, kintsugi.Update{Commit: c})
+		}
+	}
+	return send, nil
+}
+
+func (r *Replica) recordsOf(step kintsugi.Step) []kintsugi.Commit {
+	for _, c := range r.records {
+		if c.Step == step {
+			return []kintsugi.Commit{c}
+		}
+	}
+	return nil
+}
+
+// Obey handles a message of the one before: of an Update its sum is here, of a Snapshot its values are, and may be read from
+// now on. False means that r cannot do what it says, and has to connect again to be sent what it lacks.
+func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
+	switch m := msg.(type) {
+	case kintsugi.Snapshot:
+		r.released, r.applied, r.records, r.open = m.Step, m.Step, m.Records, nil
+		return true
+	case kintsugi.Joined:
+		r.lacking = false
+		return true
+	case kintsugi.Take:
+		return r.take(m)
+	case kintsugi.Update:
+		return r.Handle(m.Commit)
+	case kintsugi.Commit:
+		here := r.open != nil && r.open.Decided == m.Decided || r.applied == m.Step && r.decided() == m.Decided
+		return here && r.Handle(m)
+	case kintsugi.Released:
+		return r.Handle(m) && r.released >= m.Step
+	}
+	panic(fmt.Sprintf("shard: unknown chain message %T", msg))
+}
+
+// Heard handles an answer of the one after.
+func (r *Replica) Heard(m kintsugi.ReplicaMessage) {
+	said, joined := r.link.Heard(m, r.applied, r.decided())
+	if joined {
+		r.down(kintsugi.Joined{})
+	}
+	r.say(said)
+}
