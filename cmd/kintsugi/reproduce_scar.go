@@ -90,6 +90,9 @@ func (r *reproduceScar) command(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	for _, claim := range bench.ScarClaims(rows) {
+		fmt.Fprintln(cmd.ErrOrStderr(), claim)
+	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", page)
 	return printRows(cmd.OutOrStdout(), r.format, rows, scarTable, scarLine)
 }
