@@ -27,4 +27,22 @@ type Pace struct {
 	// Prefetch asks for the next version before it is known what became of a push. Right where that takes the
 	// next version anyway; elsewhere it would fetch versions that lack the own gradient. Needs a credit of 1.
 	Prefetch bool
+
+	// Continue lets the worker go on computing on the parameters that it has while servers are away. It keeps the gradients, and offers
+	// them when the servers are back, as Keep says. Needs a Staleness above 0.
+	Continue bool
+	Keep     KeepRule
 }
+
+// KeepRule is how gradients are applied that workers have computed while servers were away.
+type KeepRule uint8
+
+// The rules for kept gradients.
+const (
+	KeepDecay   KeepRule = iota // one after the other, each with weight 1/(1+τ) for its staleness τ, and none longer than usual
+	KeepAverage                 // one mean of each worker, as an ordinary late gradient
+	KeepSum                     // the sum of each worker, with a tenth of the learning rate
+)
+
+// String returns the rule's name.
+func (k KeepRule) String() string { return [...]string{"decay", "average", "sum"}[k] }

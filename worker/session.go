@@ -78,8 +78,9 @@ func (s *session) close() {
 }
 
 // join says hello and waits to be admitted. It returns the newest released version.
-func (s *session) join() (kintsugi.Step, error) {
+func (s *session) join(kept uint32, oldest kintsugi.Step) (kintsugi.Step, error) {
 	hello := kintsugi.Hello{
+		Kept: kept, Oldest: oldest,
 		Protocol: kintsugi.ProtocolVersion, Model: s.cfg.Layout.Fingerprint(), Line: s.view.Line, Slot: s.cfg.Slot, Incarnation: s.cfg.Incarnation,
 	}
 	if err := s.work.Send(hello); err != nil {

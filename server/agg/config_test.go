@@ -167,7 +167,7 @@ func TestTheDiscountDampsAStep(t *testing.T) {
 		{Config{Scale: Sum}, 1, 1, 1},
 		{Config{Scale: Sum, Discount: true}, 1, 0.25, 1},
 	} {
-		if fresh, late, scale := c.cfg.weight(8, 0), c.cfg.weight(16, 3), c.cfg.scale(24); fresh != c.fresh || late != c.late || scale != c.scale {
+		if fresh, late, scale := c.cfg.weight(&kintsugi.Ticket{Examples: 8}, 0, 0), c.cfg.weight(&kintsugi.Ticket{Examples: 16}, 3, 0), c.cfg.scale(24); fresh != c.fresh || late != c.late || scale != c.scale {
 			t.Errorf("%+v: weights %v and %v, scale %v; want %v, %v, %v", c.cfg, fresh, late, scale, c.fresh, c.late, c.scale)
 		}
 	}
