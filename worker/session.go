@@ -48,6 +48,15 @@ func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, er
 		s.close()
 		return nil, err
 	}
+	if cfg.Pace.Continue { // a worker that waits for an answer would not notice that servers are away
+		for id, p := range s.peers {
+			go func() {
+				if p.Lost(s.ctx) {
+					s.cancel(fmt.Errorf("the connection to server/%d is lost", id))
+				}
+			}()
+		}
+	}
 	return s, nil
 }
 
