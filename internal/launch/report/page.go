@@ -171,6 +171,9 @@ func verdict(s record.Summary) string {
 	if s.ResidualsLost > 0 {
 		fmt.Fprintf(&b, " Lost: %s of error feedback.", plural(s.ResidualsLost, "residual"))
 	}
+	if kept := s.KeptGradients + s.DroppedGradients; kept > 0 {
+		fmt.Fprintf(&b, " Workers went on without servers: of %s that they kept, %s counted.", plural(kept, "gradient"), count(s.KeptGradients))
+	}
 	if unmended > 0 {
 		fmt.Fprintf(&b, " %s not mended when it ended.", map[bool]string{true: "One was", false: count(unmended) + " were"}[unmended == 1])
 	}
