@@ -79,6 +79,11 @@ type Hello struct {
 	Line        Line
 	Slot        Slot
 	Incarnation Incarnation
+
+	// Kept is how many pushes the worker will offer that it has kept in an outage, none of them on an older version than Oldest, and none of
+	// which it has had a ticket for. 0: it begins with the newest version, and Oldest means nothing.
+	Kept   uint32
+	Oldest Step
 }
 
 // Admitted answers Hello: the worker is a member from the commit after Step on.
@@ -98,6 +103,10 @@ type Ticket struct {
 	Compute     time.Duration
 	Transfer    time.Duration // encode, send, and wait for all heads
 	Along       Along
+
+	// Kept is how many gradients the push is the mean of, which were computed while servers were away; without views they were dropped.
+	// 0: it is an ordinary one.
+	Kept uint32
 }
 
 // Along is what a worker whose messages are not its gradients tells of the gradients themselves: how they lie along d, the
@@ -158,8 +167,8 @@ type Optimizer struct {
 // Counted, which is ascending by PushID.Compare.
 type Commit struct {
 	Line      Line
-	Fence     Fence      // under which this copy is sent
-	Decided   Fence      // under which it was decided: a higher one replaces an unreleased step
+	Fence     Fence // under which this copy is sent
+	Decided   Fence // under which it was decided: a higher one replaces an unreleased step
 	Step      Step
 	Counted   []Weighted
 	Scale     float32 // multiplies the weighted sum: 1/Σexamples for a mean
@@ -349,6 +358,9 @@ type StepEvent struct {
 	// Times are what gradients took that have ended since the step before, in the order in which the conductor heard of
 	// them. A conductor that hears of very many at once leaves some out.
 	Times []GradientTime
+
+	Kept    uint32 // gradients that were kept in an outage and are counted in this step
+	Dropped uint32 // such gradients that were dropped since the step before: too old, or against the way the loss goes down
 }
 
 // GradientTime is how long a worker was at one gradient.

@@ -31,4 +31,21 @@ type Pace struct {
 	// Along asks workers whose messages are not their gradients for Ticket.Along. It costs them another copy of the
 	// parameters, and three passes over it for each gradient.
 	Along bool
+	// Continue lets the worker go on computing on the parameters that it has while servers are away. It keeps the gradients, and offers
+	// them when the servers are back, as Keep says. Needs a Staleness above 0.
+	Continue bool
+	Keep     KeepRule
 }
+
+// KeepRule is how gradients are applied that workers have computed while servers were away.
+type KeepRule uint8
+
+// The rules for kept gradients.
+const (
+	KeepDecay   KeepRule = iota // one after the other, each with weight 1/(1+τ) for its staleness τ, and none longer than usual
+	KeepAverage                 // one mean of each worker, as an ordinary late gradient
+	KeepSum                     // the sum of each worker, with a tenth of the learning rate
+)
+
+// String returns the rule's name.
+func (k KeepRule) String() string { return [...]string{"decay", "average", "sum"}[k] }

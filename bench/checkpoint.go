@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -146,8 +147,8 @@ func (b *checkpointBench) operation(name, device, variant string, before func(),
 // writes are a save and its bounds. What the round before wrote is removed unmeasured.
 func (b *checkpointBench) writes() []*Timed {
 	clear := func() {
-		for _, name := range []string{"plain", "saved"} {
-			if err := os.RemoveAll(filepath.Join(b.dir, name)); err != nil && b.err == nil {
+		for _, pattern := range []string{"plain", "saved/segment/*", "saved/shard/*"} { // folders are made once in a run
+			if err := removeAll(filepath.Join(b.dir, pattern)); err != nil && b.err == nil {
 				b.err = err
 			}
 		}
@@ -173,6 +174,15 @@ func (b *checkpointBench) writes() []*Timed {
 	})
 	save.Bound = Fastest(b.bytes, plain, early)
 	return []*Timed{plain, early, save}
+}
+
+// removeAll removes the files that a pattern matches.
+func removeAll(pattern string) error {
+	names, err := filepath.Glob(pattern)
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
 }
 
 // synced is a file that can be written and synced.

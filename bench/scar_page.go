@@ -49,8 +49,8 @@ type scarTableCell struct {
 	Text string
 }
 
-// scarColours are those of codecs and four more, by place in ScarStrategies.
-var scarColours = append(slices.Clone(codecsColours), "#8c6bb1", "#e6ab02", "#1b9e77", "#a6761d")
+// scarColours are those of codecs and six more, by place in ScarStrategies.
+var scarColours = append(slices.Clone(codecsColours), "#8c6bb1", "#e6ab02", "#1b9e77", "#e7298a", "#7f0000", "#000000")
 
 func scarPage(about Experiment, rows []ScarRow, bound *ScarBound) scarView {
 	v := scarView{About: about, Bound: newScarBoundView(bound)}

@@ -361,3 +361,28 @@ func TestStrategiesAndWorkloadsThatDoNotExist(t *testing.T) {
 		}
 	}
 }
+
+func TestClaimsAreJudgedBeyondTheIntervals(t *testing.T) {
+	row := func(period int, strategy string, low, reduction, high float64) ScarRow {
+		return ScarRow{Workload: "w", Lost: 0.5, Period: period, Strategy: strategy, Trials: 9, Low: low, Reduction: reduction, High: high}
+	}
+	rows := []ScarRow{
+		row(8, "full", 0, 0, 0), row(8, "partial", 0.3, 0.4, 0.5), row(8, "roundrobin:1/8", 0.35, 0.45, 0.55), row(8, "random:1/8", -0.3, -0.2, -0.1), row(8, "replica", 0.8, 0.9, 0.95),
+		row(16, "full", 0, 0, 0), row(16, "partial", 0.3, 0.4, 0.5), row(16, "priority:1/8", 0.1, 0.2, 0.3), row(16, "roundrobin:1/8", 0.35, 0.45, 0.55), row(16, "replica", 0.8, 0.9, 0.95),
+		row(32, "priority:1/8", 0.8, 0.85, 0.9), row(32, "roundrobin:1/8", 0.4, 0.84, 0.95), row(32, "replica", 0.8, 0.9, 0.95),
+		{Workload: "w", Lost: 0.5, Period: 64, Strategy: "priority:1/8", Missing: "too short"},
+	}
+	want := []string{
+		"partial is better than full in 2 of 2 cells, and worse in 0",
+		"priority:1/8 is better than roundrobin:1/8 in 0 of 2 cells, and worse in 1: w, 1/2 lost, C = 16",
+		"roundrobin:1/8 is better than random:1/8 in 1 of 1 cells, and worse in 0",
+		"full is better than random:1/8 in 1 of 1 cells, and worse in 0",
+		"the best strategy has 90 % of the replica's reduction in 1 of 2 cells with C ≥ 16; least is 50 %, w, 1/2 lost, C = 16 with roundrobin:1/8",
+	}
+	if got := ScarClaims(rows); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got := ScarClaims(nil); len(got) > 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+}

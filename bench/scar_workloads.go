@@ -12,7 +12,8 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// ScarWorkloads lists the algorithms that ScarProblemOf knows.
+// ScarWorkloads lists the algorithms that ScarProblemOf knows; als, factors by alternating least squares on a set of ratings, is known
+// besides.
 //
 //	qp    gradient descent on a quadratic of 1024 values, condition 50
 //	mlr   softmax regression, SGD; a block is the weights of one pixel
@@ -21,10 +22,10 @@ import (
 //	lda   topics of documents, collapsed Gibbs sampling
 var ScarWorkloads = []string{"qp", "mlr", "cnn", "mf", "lda"}
 
-// ScarNeedsImages reports whether a workload learns a set of images.
-func ScarNeedsImages(name string) bool { return name == "mlr" || name == "cnn" }
+// ScarNeedsData reports whether a workload learns a set of images, or of ratings.
+func ScarNeedsData(name string) bool { return name == "mlr" || name == "cnn" || name == "als" }
 
-// ScarProblemOf returns a workload on a set of images, which only mlr and cnn look at.
+// ScarProblemOf returns a workload on a set, of images for mlr and cnn and of ratings for als; the others do not look at it.
 func ScarProblemOf(name string, set *data.Set) (ScarProblem, error) {
 	const steps = 400
 	switch name {
@@ -46,12 +47,14 @@ func ScarProblemOf(name string, set *data.Set) (ScarProblem, error) {
 	case "cnn":
 		return scarImages(name, set, steps, 64, conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.001, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Steps: steps},
 			scarCNN)
+	case "als":
+		return scarAlternate(set)
 	case "mf":
 		return ScarProblem{Name: name, Data: "generated", Steps: steps, Open: func(seed uint64) (ScarWorkload, error) { return newScarFactors(seed) }}, nil
 	case "lda":
 		return ScarProblem{Name: name, Data: "generated", Steps: 440, Open: func(seed uint64) (ScarWorkload, error) { return newScarTopics(seed), nil }}, nil
 	}
-	return ScarProblem{}, fmt.Errorf("%w: no workload is called %q; know %s", kintsugi.ErrUsage, name, strings.Join(ScarWorkloads, ", "))
+	return ScarProblem{}, fmt.Errorf("%w: no workload is called %q; know %s, als", kintsugi.ErrUsage, name, strings.Join(ScarWorkloads, ", "))
 }
 
 func scarCNN(classes int) []models.Layer {

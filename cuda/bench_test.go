@@ -250,13 +250,14 @@ func BenchmarkLaunch(b *testing.B) {
 	r.must(r.c.Synchronize(r.stream))
 }
 
-// gemmArgs is GemmArgs of kernel/gemm.cu.
+// gemmArgs is GemmArgs of kernel/gemm.cu, of one product without anything behind it.
 type gemmArgs struct {
-	a, b, bias, c                                          driver.Ptr
-	m, n, k                                                uint64
-	lda, ldb, ldc                                          uint64
-	inners, aOuter, aInner, bOuter, bInner, cOuter, cInner uint64
-	flags, _                                               uint32
+	a, b, _, c    driver.Ptr
+	m, n, k       uint64
+	lda, ldb, ldc uint64
+	inners        uint64
+	_             [6]uint64
+	_             [2]uint32
 }
 
 // BenchmarkProduct multiplies matrices that are on the GPU.

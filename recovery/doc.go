@@ -28,6 +28,9 @@
 //	  Config.Roster.Partial    only its chunks go back, each to its newest saved       sim: TestAPartialRestoreIsTheLossOfTheLostChunksAlone,
 //	                           value; the others keep theirs, and no step is taken    TestNoSeedBreaksAPromise,
 //	                           back                                                   roster: partial.txt
+//	  with its state outside   the line goes on where its next life finds what it     sim: TestServersThatFindTheirStateDoNotChangeTheModel,
+//	  the process              held, and no step is taken back, whoever dies with     TestAServerThatFindsItsStateChangesNothing,
+//	                           it; a state that is torn or foreign is none            roster: outside.txt
 //	a server hangs until its   as if it had died, unless Config.LapsesForgiven        roster: lapse.txt
 //	lease lapses
 //	every server dies          the same, in one view                                  roster: checkpoint.txt

@@ -290,6 +290,9 @@ func (s *Server) Watch(stream *transport.WatchServer) error {
 		if err != nil {
 			return err
 		}
+		if req.Line != 0 && req.Line != t.view.Line { // a watcher hears of a view before its conductor does: it must not be told of the line before again
+			return fmt.Errorf("%w: this conductor is on line %d, not on %d", kintsugi.ErrStaleView, t.view.Line, req.Line)
+		}
 		at := 0
 		for {
 			var batch []kintsugi.RunEvent

@@ -26,7 +26,10 @@
 // finds out what was decided, and a step whose gradients died with their head is decided anew. A server that comes back follows
 // the tails, and is sent a snapshot and what happens after it while steps go on.
 //
-// With one replica a shard lives in its process: a killed server's shard is gone, and the coordinator
+// With Config.Outside a shard lies outside its process as well. The next life of a killed server finds it, and the line goes on in a view that
+// continues it; what the heads held of gradients may be gone, so that a step that not every shard has applied is decided anew.
+//
+// Else, with one replica, a shard lives in its process: a killed server's shard is gone, and the coordinator
 // starts a new line on which every shard restores the newest checkpoint; or, in a view that keeps the lines before,
 // only that one, while the others begin the line with what they have. A broken connection loses
 // nothing: pushes, tickets, commits and releases are sent again and count once.

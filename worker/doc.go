@@ -29,6 +29,11 @@
 // more. A worker that connects again on the same line repeats the tickets that are out, waits for the answers
 // as it would have, and sends again what some head may not have; on another line it begins without a residual.
 //
+// # Outages
+//
+// With Pace.Continue a worker whose session breaks computes on, on the parameters that it has, until the next session has read a version. What it computes it
+// keeps (package kept), and offers before its next gradient. A gradient whose ticket was sent is never offered again.
+//
 // # What survives
 //
 // A gradient is a pure function of the parameters and its push id. So a worker that loses a connection

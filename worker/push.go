@@ -10,16 +10,16 @@ import (
 // computed again, to the same bits. With one its encoder keeps the bytes.
 
 // push sends the gradient of a ticket to every head, and sets the ticket's norm.
-func (w *worker) push(s *session, t *kintsugi.Ticket) (*kintsugi.Refused, error) {
+func (w *worker) push(s *session, t *kintsugi.Ticket, grads []float32) (*kintsugi.Refused, error) {
 	if w.encoder != nil {
-		return w.encoder.push(s, t, w.grads)
+		return w.encoder.push(s, t, grads)
 	}
 	var err error
-	if t.SquaredNorm, err = w.cfg.Device.SquaredNorm(w.grads); err != nil {
+	if t.SquaredNorm, err = w.cfg.Device.SquaredNorm(grads); err != nil {
 		return nil, fmt.Errorf("%w of %v: norm: %w", errGradient, t.Push, err)
 	}
 	room := s.room(t.Push)
-	return s.push(t.Push, func(_ int, x *shardStreams) error { return s.sendValues(x, t.Push, room, w.grads) })
+	return s.push(t.Push, func(_ int, x *shardStreams) error { return s.sendValues(x, t.Push, room, grads) })
 }
 
 // kept returns the ticket of a push that was sent in an earlier session and is to be sent again as it is.
@@ -38,8 +38,18 @@ func (w *worker) ask(s *session, t kintsugi.Ticket) error {
 		m := w.encoder.open[t.Push]
 		m.ticket, m.asked = t, true
 	}
+	w.passed(t.Push)
 	s.news.expect(t.Push)
 	return s.ticket(t)
+}
+
+// passed notes that a gradient is told of: if servers go now, the one after it comes next. It is not offered again, for a conductor that is
+// gone may have counted it, and nobody else would know.
+func (w *worker) passed(id kintsugi.PushID) {
+	if w.at != nil && *w.at == id {
+		id.Sequence++
+		w.comes(id)
+	}
 }
 
 // dropped notes that a head has refused a push: it will never be counted.

@@ -48,6 +48,15 @@ func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, er
 		s.close()
 		return nil, err
 	}
+	if cfg.Pace.Continue { // a worker that waits for an answer would not notice that servers are away
+		for id, p := range s.peers {
+			go func() {
+				if p.Lost(s.ctx) {
+					s.cancel(fmt.Errorf("the connection to server/%d is lost", id))
+				}
+			}()
+		}
+	}
 	return s, nil
 }
 
@@ -78,8 +87,9 @@ func (s *session) close() {
 }
 
 // join says hello and waits to be admitted. It returns the newest released version.
-func (s *session) join() (kintsugi.Step, error) {
+func (s *session) join(kept uint32, oldest kintsugi.Step) (kintsugi.Step, error) {
 	hello := kintsugi.Hello{
+		Kept: kept, Oldest: oldest,
 		Protocol: kintsugi.ProtocolVersion, Model: s.cfg.Layout.Fingerprint(), Line: s.view.Line, Slot: s.cfg.Slot, Incarnation: s.cfg.Incarnation,
 	}
 	if err := s.work.Send(hello); err != nil {

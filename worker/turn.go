@@ -11,9 +11,15 @@ import (
 // turn computes the gradient that id names, pushes it if it can still be counted, and returns the id of
 // the gradient that comes next; the parameters that it is to be computed on are in place then.
 func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
-	w.renew(s)
+	if w.ready == nil { // else it is in the array already, and nobody is sending that
+		w.renew(s)
+	}
 	w.settle(s, id.Version)
 	t, again := w.kept(id)
+	if r := w.ready; r != nil && r.Push == id && !again {
+		t, again = *r, true
+	}
+	w.ready = nil
 	if !again {
 		start := time.Now()
 		lies := w.along.begin(id, w.params, w.grads)
@@ -29,7 +35,8 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 		t.Compute = time.Since(start)
 	}
 	start := time.Now()
-	refused, err := w.push(s, &t)
+	w.sent = true
+	refused, err := w.push(s, &t, w.grads)
 	if err != nil {
 		return id, err
 	}
@@ -107,6 +114,7 @@ func (w *worker) tooOld(s *session, id kintsugi.PushID) bool {
 // it has been an effort all the same: it is late, and the worker's clock moves on.
 func (w *worker) throwAway(s *session, t kintsugi.Ticket) (kintsugi.PushID, error) {
 	t.Views = nil
+	w.passed(t.Push)
 	if err := s.ticket(t); err != nil {
 		return t.Push, err
 	}
@@ -137,7 +145,7 @@ func (w *worker) read(s *session, id kintsugi.PushID, atLeast kintsugi.Step) (ki
 		w.params, w.ahead.params = w.ahead.params, w.params
 		return after(id, version), nil
 	}
-	version, err := s.read(w.params, atLeast)
+	version, err := w.land(s, atLeast)
 	return after(id, version), err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
 // Gradient computes gradients. params and grads have Layout.Values values; grads is overwritten and
@@ -81,6 +82,11 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 		w.along = newAlong(cfg.Codec, cfg.Pace, cfg.Layout.Values)
 		w.encoder.along = w.along != nil
 	}
+	if cfg.Pace.Continue {
+		w.spare = make([]float32, cfg.Layout.Values)
+		w.outage.queue = kept.New(kept.Config{Rule: cfg.Pace.Keep, Values: cfg.Layout.Values, Most: keptArrays})
+	}
+	defer func() { _ = w.outage.end() }() // the worker ends: what it kept is lost with it
 	var view kintsugi.View
 	pause := retryAfter
 	retry := make(<-chan time.Time) // nothing to retry before the first view
@@ -96,6 +102,9 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 		case <-retry:
 		}
 		next, err := w.follow(ctx, view, views)
+		if next == nil && broken(ctx, err) {
+			w.outage.begin(ctx, w)
+		}
 		switch {
 		case errors.Is(err, errDone):
 			return nil
@@ -142,6 +151,12 @@ type worker struct {
 	grads  []float32
 	ahead  ahead // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
 
+	at     *kintsugi.PushID // the gradient on params that comes next, or is under way; nil: params were never whole
+	sent   bool             // some of its bytes may have gone out; its ticket has not
+	spare  []float32        // Pace.Continue: where parameters are read, so that those before stay whole if that breaks
+	ready  *kintsugi.Ticket // of a gradient that is computed and lies in grads; nil: there is none
+	outage outage
+
 	view    kintsugi.View // of the last session that has read a version; Line 0: none
 	worked  bool          // the session has done a turn: its end is no reason to pause for long
 	encoder *encoder      // nil: gradients travel as float32
@@ -177,25 +192,35 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	if err != nil {
 		return err
 	}
+	mine := false // until an outage is over its goroutine has the parameters and the gradient
 	defer func() {
 		s.close()
-		w.renew(s)
+		if mine {
+			w.renew(s)
+			w.ready = nil
+		}
 		w.settle(s, 0)
 	}()
-	version, err := s.join()
+	version, err := s.join(w.hello(view.Line))
 	if err != nil {
 		return err
 	}
-	if version, err = s.read(w.params, version); err != nil {
+	if version, err = w.begin(s, version); err != nil {
 		return err
 	}
+	mine = true
 	w.enter(view)
 	w.cfg.Log.Info("working", "view", view.Number, "line", view.Line, "version", version)
 	id := kintsugi.PushID{Line: view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
 	if id, err = w.resume(s, id); err != nil {
 		return err
 	}
+	w.comes(id)
+	if id, err = w.offer(s, id); err != nil {
+		return err
+	}
 	for {
+		w.comes(id)
 		if id, err = w.turn(s, id); err != nil {
 			return err
 		}
@@ -218,6 +243,34 @@ func (w *worker) enter(v kintsugi.View) {
 		}
 	}
 	w.cfg.Reconcile(lost)
+}
+
+// comes notes which gradient comes next on the parameters that are here.
+func (w *worker) comes(id kintsugi.PushID) { w.at, w.sent = &id, false }
+
+// begin ends an outage as soon as a version of at least atLeast is here.
+func (w *worker) begin(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) {
+	if w.spare == nil {
+		return s.read(w.params, atLeast)
+	}
+	version, err := s.read(w.spare, atLeast)
+	if err == nil {
+		err = w.outage.end()
+		w.params, w.spare = w.spare, w.params
+	}
+	return version, err
+}
+
+// land reads a version of at least atLeast.
+func (w *worker) land(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) {
+	if w.spare == nil {
+		return s.read(w.params, atLeast)
+	}
+	version, err := s.read(w.spare, atLeast)
+	if err == nil {
+		w.params, w.spare = w.spare, w.params
+	}
+	return version, err
 }
 
 // renew takes another gradient array if gRPC may still be sending from this one. Between turns that is

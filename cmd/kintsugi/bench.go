@@ -94,7 +94,10 @@ func benchKillsCommand() *cobra.Command {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d shards have outlived the loss of another one; in %d of them any bit has changed\n", kept, touched)
 			}
 			p50, p99, longest := bench.Recoveries(rows)
-			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s\n", p50, p99, longest)
+			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s", p50, p99, longest)
+			servers := slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") })
+			p50, p99, longest = bench.Recoveries(servers)
+			fmt.Fprintf(cmd.ErrOrStderr(), "; of a server: p50 %.3f s, p99 %.3f s, at most %.3f s\n", p50, p99, longest)
 			for _, r := range rows {
 				if !r.OK {
 					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost and loss %v; calm runs end with %v ± %v", r.Fault, r.Seed, r.Steps, r.Lost, r.Loss, r.Mean, r.Allowed)

@@ -83,7 +83,7 @@ func (p *problem) checkRule(s *settings) error {
 
 // counting returns the consistency of a run whose settings are resolved.
 func (s *settings) counting() (agg.Config, error) {
-	c, err := agg.Preset(s.Consistency)
+	c, err := s.consistency()
 	if err != nil {
 		return c, err
 	}
@@ -95,6 +95,9 @@ func (s *settings) counting() (agg.Config, error) {
 		return c, fmt.Errorf("%w: --consistency %s: model %s owns what it changes: a step takes one push of a worker as it is, "+
 			"so discounts, controllers and a credit of several pushes are not for it", kintsugi.ErrUsage, s.Consistency, s.Model)
 	}
-	c.Scale = agg.Sum
+	if s.Outage == "continue" {
+		return c, fmt.Errorf("%w: --outage continue: workers of model %s change what they own with each push, so that they wait for servers", kintsugi.ErrUsage, s.Model)
+	}
+	c.Scale, c.Continue = agg.Sum, false
 	return c, nil
 }

@@ -20,7 +20,24 @@ type planner struct {
 	*scar.Planner
 	knobs scarKnobs
 	learn *learning // nil: fraction and period are fixed
+
+	chunks int // of the model
+	blind  bool
+	log    *slog.Logger
 }
+
+// Begin implements conductor.Planner. Where not every shard says what is saved of it, nothing is planned in this view: a
+// conductor must not die of an answer.
+func (p *planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
+	if p.blind = len(saved) != p.chunks; p.blind {
+		p.log.Error("no chunks are saved in this view: not every shard knows what is saved of it", "chunks", p.chunks, "known", len(saved))
+		return
+	}
+	p.Planner.Begin(step, saved)
+}
+
+// Due implements conductor.Planner.
+func (p *planner) Due(step kintsugi.Step) bool { return !p.blind && p.Planner.Due(step) }
 
 // planner returns what makes the planner of a view, nil if there is no running checkpoint.
 func (p *process) planner(l *kintsugi.Layout) func(v kintsugi.View) (conductor.Planner, error) {
@@ -46,7 +63,7 @@ func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsu
 		total += float64(b)
 	}
 	inner, err := scar.New(cfg)
-	p := &planner{Planner: inner, knobs: knobs}
+	p := &planner{Planner: inner, knobs: knobs, chunks: len(l.Chunks), log: log}
 	if knobs.adaptive {
 		p.learn = &learning{failures: float64(v.Line - 1), book: ledger.New(50), bytes: total, log: log}
 	}
@@ -80,6 +97,9 @@ func (p *planner) Done(step kintsugi.Step, chunks []kintsugi.ChunkID, durable bo
 
 // Age implements conductor.Planner.
 func (p *planner) Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step {
+	if int(c) >= p.chunks {
+		return 0
+	}
 	return step - min(step, p.SavedStep(c))
 }
 

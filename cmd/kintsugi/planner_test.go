@@ -128,3 +128,17 @@ func TestAFixedPlanStaysAsItIs(t *testing.T) {
 		t.Errorf("%d plans in 320 steps, want 40; %+v", s.plans, s.p.knobs)
 	}
 }
+
+// A shard that does not say what is saved of it is no reason to die.
+func TestAPlannerThatDoesNotKnowAllChunksPlansNothing(t *testing.T) {
+	s := newSaver(t, "scar:1/4,32", 0, 0.001, 0.01)
+	s.p.Begin(s.step, make([]kintsugi.Step, s.chunks-1))
+	s.run(100)
+	if s.plans != 0 || s.p.Age(5, kintsugi.ChunkID(s.chunks)) != 0 {
+		t.Errorf("%d plans", s.plans)
+	}
+	s.p.Begin(s.step, make([]kintsugi.Step, s.chunks))
+	if s.run(100); s.plans == 0 {
+		t.Error("all is known, and nothing is planned")
+	}
+}

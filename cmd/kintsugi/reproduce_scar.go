@@ -27,14 +27,15 @@ func reproduceScarCommand() *cobra.Command {
 	r := &reproduceScar{}
 	cmd := &cobra.Command{
 		Use: "scar", Short: "Steps that failures cost, for each way to save and restore", Args: noArgs,
-		Example: "  kintsugi reproduce scar --quick\n  kintsugi reproduce scar --workloads mlr,cnn --data mnist --data-dir ~/data --trials 400",
+		Example: "  kintsugi reproduce scar --quick\n  kintsugi reproduce scar --workloads mlr,cnn --data mnist --data-dir ~/data --trials 400\n" +
+			"  kintsugi reproduce scar --workloads als --data movielens --data-dir ~/data --periods 4,8",
 		Long: "Scar loses parts of models in training, in this process, recovers them by each strategy from equal bytes\n" +
 			"saved, counts the steps until the undisturbed loss is reached, and writes table.json and report.html.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.command(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&r.workloads, "workloads", bench.ScarWorkloads, "algorithms to disturb")
-	f.StringVar(&r.data, "data", "digits", "images that mlr and cnn learn")
+	f.StringSliceVar(&r.workloads, "workloads", bench.ScarWorkloads, "algorithms to disturb; als on ratings too")
+	f.StringVar(&r.data, "data", "digits", "images that mlr and cnn learn, or ratings for als")
 	f.StringVar(&r.dataDir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
 	f.StringSliceVar(&r.strategies, "strategies", bench.ScarStrategies, "strategies to compare; full is the baseline")
 	f.StringSliceVar(&r.lost, "lost", []string{"1/4", "1/2", "3/4"}, "shares of the model that a failure takes")
@@ -90,6 +91,9 @@ func (r *reproduceScar) command(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	for _, claim := range bench.ScarClaims(rows) {
+		fmt.Fprintln(cmd.ErrOrStderr(), claim)
+	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "report: %s\n", page)
 	return printRows(cmd.OutOrStdout(), r.format, rows, scarTable, scarLine)
 }
@@ -120,7 +124,7 @@ func (r *reproduceScar) config() (bench.ScarConfig, error) {
 	}
 	var set *data.Set
 	for _, name := range r.workloads {
-		if bench.ScarNeedsImages(name) && set == nil {
+		if bench.ScarNeedsData(name) && set == nil {
 			var err error
 			if set, err = data.Open(r.data, r.dataDir); err != nil {
 				return cfg, err

@@ -349,6 +349,9 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 		}
 		fmt.Fprintln(w)
 	}
+	if kept := s.KeptGradients + s.DroppedGradients; kept > 0 {
+		fmt.Fprintf(w, "workers went on while servers were away: %d gradients kept, %d counted, %d dropped\n", kept, s.KeptGradients, s.DroppedGradients)
+	}
 	if done.Reason != "" && uint64(done.Step) < r.Steps {
 		fmt.Fprintf(w, "ended early at step %d: %s; go on with: kintsugi train --resume %s\n", done.Step, done.Reason, r.Out)
 	}

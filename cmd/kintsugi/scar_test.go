@@ -57,6 +57,11 @@ func TestOnlyTheLostShardComesBack(t *testing.T) {
 	if s.Steps != killSteps || s.ReworkSteps != 0 || len(s.Restores) > 0 || len(s.Failures) != 2 {
 		t.Fatalf("%d steps, %d of them twice, restores %+v, failures %+v", s.Steps, s.ReworkSteps, s.Restores, s.Failures)
 	}
+	for i, step := range run.Steps[1:] { // a watcher may be told of a line by the conductor of the one before
+		if before := run.Steps[i]; step.Line < before.Line || step.Step != before.Step+1 {
+			t.Errorf("step %d of line %d is recorded after step %d of line %d", step.Step, step.Line, before.Step, before.Line)
+		}
+	}
 	for _, p := range run.Partials {
 		if !p.Distance.Known() || p.OldestStep > p.AdoptedStep || !p.MeanAge.Known() {
 			t.Errorf("it is not known what came back: %+v", p)

@@ -42,6 +42,8 @@ type settings struct {
 	Seed         uint64
 
 	Recovery        string
+	Outage          string
+	Kept            string
 	CheckpointEvery uint64
 	StoreLimit      string
 	Codec           string
@@ -76,6 +78,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
 	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: chain (from its other replicas, and nothing is lost), checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
+	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: wait; continue with --recovery stateless, where the consistency counts late gradients)")
+	f.StringVar(&s.Kept, "kept", "", "how kept gradients are applied: decay (one after the other, the weight by staleness), average (one mean of each worker) or sum (with a tenth of the learning rate) (default: decay; sum with stateless:paper)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
 	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
 	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
@@ -250,7 +254,7 @@ func (s *settings) check() error {
 	if _, err := compress.Parse(s.Codec); err != nil && s.Codec != "" {
 		return err
 	}
-	consistency, err := agg.Preset(s.Consistency)
+	consistency, err := s.consistency()
 	if err == nil {
 		err = consistency.Check(s.Workers)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
 // statelessForms says what --recovery stateless may be.
@@ -26,4 +27,32 @@ func (s *settings) stateless() (bool, error) {
 func (s *settings) keepsOutside() bool {
 	ok, _ := s.stateless()
 	return ok
+}
+
+// consistency returns who is counted in a step, and what workers do in an outage. Words that nobody knows are an ErrUsage.
+func (s *settings) consistency() (agg.Config, error) {
+	c, err := agg.Preset(s.Consistency)
+	if err != nil {
+		return c, err
+	}
+	switch s.Outage {
+	case "":
+		c.Continue = s.keepsOutside() && c.Pace().Staleness > 0
+	case "continue":
+		c.Continue = true
+	case "wait":
+	default:
+		return c, fmt.Errorf("%w: --outage %q is unknown; use wait or continue", kintsugi.ErrUsage, s.Outage)
+	}
+	rules := []kintsugi.KeepRule{kintsugi.KeepDecay, kintsugi.KeepAverage, kintsugi.KeepSum}
+	for _, r := range rules {
+		if s.Kept == r.String() || s.Kept == "" && r == kintsugi.KeepSum && s.Recovery == "stateless:paper" {
+			c.Keep = r
+			return c, nil
+		}
+	}
+	if s.Kept != "" {
+		return c, fmt.Errorf("%w: --kept %q is unknown; use decay, average or sum", kintsugi.ErrUsage, s.Kept)
+	}
+	return c, nil
 }

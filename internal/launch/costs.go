@@ -17,7 +17,7 @@ const (
 	BackToStart      Way = iota // everybody begins again
 	BackToCheckpoint            // everybody goes back to the newest full checkpoint
 	BackAlone                   // its chunks alone, as the running checkpoint has them
-	BackNowhere                 // a replica has everything
+	BackNowhere                 // a replica has everything, or memory outside the process
 )
 
 // Costs keeps the ledger of a run: what the loss of each server would cost now, what a real one was predicted to cost, and
@@ -104,7 +104,7 @@ func (c *Costs) Exposed(e kintsugi.ExposureEvent) {
 		return
 	}
 	for i, x := range e.Shards {
-		x.Dot = 0.7*c.exposure[i].Dot + 0.3*x.Dot
+		x.Dot = 0.85*c.exposure[i].Dot + 0.15*x.Dot
 		c.exposure[i] = x
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
@@ -44,6 +45,21 @@ func dial(addr string, more ...grpc.DialOption) (*Peer, error) {
 
 // Close ends every stream of the peer.
 func (p *Peer) Close() error { return p.conn.Close() }
+
+// Lost waits until a connection that was there is gone, which streams notice only when they are used. It reports false if ctx ends first.
+func (p *Peer) Lost(ctx context.Context) bool {
+	there := false
+	for {
+		state := p.conn.GetState()
+		if there && state != connectivity.Ready {
+			return true
+		}
+		there = state == connectivity.Ready
+		if !p.conn.WaitForStateChange(ctx, state) {
+			return false
+		}
+	}
+}
 
 // open opens a stream; it ends with ctx.
 func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(Out) any, recv func(func(any) error) (In, error)) (*Stream[Out, In], error) {

@@ -31,18 +31,20 @@ func pushFrom(p *pb.PushID) kintsugi.PushID {
 }
 
 func helloTo(m kintsugi.Hello) *pb.Hello {
-	return &pb.Hello{Protocol: m.Protocol, Model: m.Model, Line: uint64(m.Line), Slot: uint32(m.Slot), Incarnation: uint64(m.Incarnation)}
+	return &pb.Hello{Protocol: m.Protocol, Model: m.Model, Line: uint64(m.Line), Slot: uint32(m.Slot), Incarnation: uint64(m.Incarnation),
+		Kept: m.Kept, Oldest: uint64(m.Oldest)}
 }
 
 func helloFrom(m *pb.Hello) kintsugi.Hello {
-	return kintsugi.Hello{Protocol: m.Protocol, Model: m.Model, Line: kintsugi.Line(m.Line), Slot: kintsugi.Slot(m.Slot), Incarnation: kintsugi.Incarnation(m.Incarnation)}
+	return kintsugi.Hello{Protocol: m.Protocol, Model: m.Model, Line: kintsugi.Line(m.Line), Slot: kintsugi.Slot(m.Slot), Incarnation: kintsugi.Incarnation(m.Incarnation),
+		Kept: m.Kept, Oldest: kintsugi.Step(m.Oldest)}
 }
 
 func ticketTo(m kintsugi.Ticket) *pb.Ticket {
 	return &pb.Ticket{
 		Push: pushTo(m.Push), Views: each(m.Views, func(v kintsugi.ViewNumber) uint64 { return uint64(v) }),
 		Loss: m.Loss, Examples: m.Examples, SquaredNorm: m.SquaredNorm,
-		Along: alongTo(m.Along), ComputeNanos: int64(m.Compute), TransferNanos: int64(m.Transfer),
+		Along: alongTo(m.Along), ComputeNanos: int64(m.Compute), TransferNanos: int64(m.Transfer), Kept: m.Kept,
 	}
 }
 
@@ -50,7 +52,7 @@ func ticketFrom(m *pb.Ticket) kintsugi.Ticket {
 	return kintsugi.Ticket{
 		Push: pushFrom(m.Push), Views: each(m.Views, func(v uint64) kintsugi.ViewNumber { return kintsugi.ViewNumber(v) }),
 		Loss: m.Loss, Examples: m.Examples, SquaredNorm: m.SquaredNorm,
-		Compute: time.Duration(m.ComputeNanos), Transfer: time.Duration(m.TransferNanos), Along: alongFrom(m.Along),
+		Compute: time.Duration(m.ComputeNanos), Transfer: time.Duration(m.TransferNanos), Along: alongFrom(m.Along), Kept: m.Kept,
 	}
 }
 
@@ -230,6 +232,7 @@ func stepEventTo(m kintsugi.StepEvent) *pb.StepEvent {
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
 		WaitNanos: int64(m.Wait), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeTo),
 		SavingNanos: int64(m.Saving),
+		Kept:        m.Kept, Dropped: m.Dropped,
 	}
 }
 
@@ -239,6 +242,7 @@ func stepEventFrom(m *pb.StepEvent) kintsugi.StepEvent {
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
 		Wait: time.Duration(m.WaitNanos), Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeFrom),
 		Saving: time.Duration(m.SavingNanos),
+		Kept:   m.Kept, Dropped: m.Dropped,
 	}
 }
 

@@ -52,7 +52,7 @@ func TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint(t *testing.T) {
 	if testing.Short() {
 		seeds = 2
 	}
-	for n := 0; ; n++ {
+	for n := 0; ; n += stride() {
 		operations := 0
 		for seed := -1; seed < seeds; seed++ {
 			mem := vfs.NewMem()
@@ -157,7 +157,7 @@ func TestCompactDoesNotTrustAManifestThatIsNotDurable(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
-	for n := 0; ; n++ {
+	for n := 0; ; n += stride() {
 		mem := vfs.NewMem()
 		tr := mustTrainer(t, mem, layout, kintsugi.RuleMomentum, 2, 1, 1)
 		tr.mustSave(t, 10, models[10])

@@ -223,7 +223,7 @@ func (l *Ledger) Floor() (distance, steps float64, ok bool) {
 type Server struct {
 	Server   kintsugi.ServerID
 	Restored Perturbation // of the parameters, if its chunks were restored from what is saved of them
-	Replica  bool         // another server has every update: nothing is lost
+	Replica  bool         // another server, or memory that outlives the process, has every update: nothing is lost
 	Back     bool         // everybody goes back to a full checkpoint, Age steps
 	Age      float64
 	Outage   float64 // seconds until training goes on
@@ -243,7 +243,7 @@ func (l *Ledger) Cost(s Server) Cost {
 	c := Cost{Server: s.Server, Known: true}
 	switch {
 	case s.Replica:
-		c.Why = "a replica has every update"
+		c.Why = "every update is elsewhere too"
 	case s.Back:
 		c.Steps, c.Why = s.Age, fmt.Sprintf("all go back %.0f steps to the last full checkpoint", s.Age)
 	default:

@@ -2,6 +2,7 @@ package agg
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -75,6 +76,11 @@ type Config struct {
 
 	// Busy is what a worker does about newer parameters while it computes.
 	Busy kintsugi.Busy
+
+	// Continue lets workers go on computing while servers are away, and Keep says how what they have kept is applied. It takes a staleness
+	// above 0: a kept gradient enters as a late one.
+	Continue bool
+	Keep     kintsugi.KeepRule
 }
 
 // Check returns a usage error for values that mean nothing in a run of so many workers.
@@ -101,6 +107,8 @@ func (c Config) Check(workers int) error {
 			fmt.Sprintf("a lead of %d cannot be kept with a credit of %d pushes; leave one of them out", c.Lead, c.Credit)},
 		{c.Credit > 1 && c.bound() == 0 && c.limit() == 1,
 			fmt.Sprintf("a credit of %d pushes is of no use where a step counts one fresh gradient of each worker; raise the limit or the staleness", c.Credit)},
+		{c.Continue && c.bound() == 0,
+			"workers that go on in an outage need a staleness above 0, since what they have kept is late; use --outage wait, or another consistency"},
 		{c.Busy > kintsugi.Pull, fmt.Sprintf("there is no way %d of a busy worker", c.Busy)},
 	}
 	for _, r := range rules {
@@ -182,6 +190,7 @@ func (c Config) Pace() kintsugi.Pace {
 		// A push on version v is counted in step v+1 or too late for it, so version v+1 comes next in any case.
 		Prefetch: c.bound() == 0 && c.credit() == 1,
 		Along:    c.Controller != "",
+		Continue: c.Continue, Keep: c.Keep,
 	}
 }
 
@@ -189,18 +198,28 @@ func (c Config) Pace() kintsugi.Pace {
 // for what a broken connection left behind; never fewer than four.
 func (c Config) Held() int { return 2 * max(2, c.credit()) }
 
-// weight returns the weight of a gradient with staleness tau. A gradient is the mean over its examples,
-// so a mean of gradients weighs each by its examples, while a sum takes them as they are.
-func (c Config) weight(examples uint32, tau kintsugi.Step) float32 {
+// weight returns the weight of the gradient of t, with staleness tau, where usual is the squared norm that gradients have; 0: not known.
+// A gradient is the mean over its examples, so a mean of gradients weighs each by its examples, while a sum takes them as they are.
+func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, usual float64) float32 {
 	w := 1.0
 	if c.Scale == Mean {
-		w = float64(examples)
+		w = float64(t.Examples)
 	}
-	if c.Discount {
+	decays := t.Kept > 0 && c.Keep == kintsugi.KeepDecay
+	if c.Discount || decays {
 		w /= 1 + float64(tau)
+	}
+	if decays && usual > 0 && t.SquaredNorm > usual {
+		w *= math.Sqrt(usual / t.SquaredNorm) // none longer than usual
+	}
+	if t.Kept > 0 && c.Keep == kintsugi.KeepSum {
+		w *= float64(t.Kept) * sumRate
 	}
 	return float32(w)
 }
+
+// sumRate is the part of the learning rate that sums of kept gradients have, as in Training Through Failure.
+const sumRate = 0.1
 
 // scale returns what multiplies the weighted sum of a step of so many examples: a single division, rounded
 // once to float32, so that every replica uses the same bits.

@@ -167,7 +167,7 @@ func TestTheDiscountDampsAStep(t *testing.T) {
 		{Config{Scale: Sum}, 1, 1, 1},
 		{Config{Scale: Sum, Discount: true}, 1, 0.25, 1},
 	} {
-		if fresh, late, scale := c.cfg.weight(8, 0), c.cfg.weight(16, 3), c.cfg.scale(24); fresh != c.fresh || late != c.late || scale != c.scale {
+		if fresh, late, scale := c.cfg.weight(&kintsugi.Ticket{Examples: 8}, 0, 0), c.cfg.weight(&kintsugi.Ticket{Examples: 16}, 3, 0), c.cfg.scale(24); fresh != c.fresh || late != c.late || scale != c.scale {
 			t.Errorf("%+v: weights %v and %v, scale %v; want %v, %v, %v", c.cfg, fresh, late, scale, c.fresh, c.late, c.scale)
 		}
 	}
@@ -204,5 +204,34 @@ func TestTheKneeLowersTheRateInProportion(t *testing.T) {
 		if got := c.cfg.RatePart(c.counted, c.members); got != c.want {
 			t.Errorf("%+v: %d gradients of %d members have %v of the rate, want %v", c.cfg, c.counted, c.members, got, c.want)
 		}
+	}
+}
+
+// A kept gradient enters by the rule: less for its staleness and no longer than usual; as any late one; or with a tenth of the rate for each that it is
+// the mean of.
+func TestKeptGradientsHaveTheWeightOfTheirRule(t *testing.T) {
+	long := kintsugi.Ticket{Examples: 10, SquaredNorm: 16, Kept: 30}
+	short := kintsugi.Ticket{Examples: 10, SquaredNorm: 1, Kept: 30}
+	for _, c := range []struct {
+		keep kintsugi.KeepRule
+		t    kintsugi.Ticket
+		want float32
+	}{
+		{kintsugi.KeepDecay, short, 2.5}, {kintsugi.KeepDecay, long, 1.25},
+		{kintsugi.KeepAverage, short, 10}, {kintsugi.KeepAverage, long, 10},
+		{kintsugi.KeepSum, short, 30}, {kintsugi.KeepSum, long, 30},
+	} {
+		cfg := Config{Late: Apply, Staleness: 8, Continue: true, Keep: c.keep}
+		if got := cfg.weight(&c.t, 3, 4); got != c.want {
+			t.Errorf("%v, squared norm %v: weight %v, want %v", c.keep, c.t.SquaredNorm, got, c.want)
+		}
+		ordinary := c.t
+		ordinary.Kept = 0
+		if got := cfg.weight(&ordinary, 3, 4); got != 10 {
+			t.Errorf("%v: an ordinary late gradient has weight %v", c.keep, got)
+		}
+	}
+	if err := (Config{Continue: true}).Check(2); err == nil {
+		t.Error("workers go on although no late gradient counts")
 	}
 }

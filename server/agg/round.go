@@ -33,6 +33,7 @@ type Round struct {
 	last map[kintsugi.Slot]kintsugi.PushID
 
 	floor map[kintsugi.Slot]kintsugi.Step // set by Begin
+	usual float64                         // squared norm of ordinary gradients, a moving average; 0: not known
 
 	chosen int    // quota of the next step by Choose; 0: that of the configuration
 	reason string // of chosen
@@ -50,8 +51,12 @@ func NewRound(cfg Config, released kintsugi.Step) *Round {
 // only its open tickets may still be counted. The rest was interrupted, or what became of it is known to
 // a conductor before this one alone; where late gradients are applied it would otherwise be held, or
 // countable a second time, for ever.
-func (r *Round) Begin(slot kintsugi.Slot) {
-	floor := r.released
+func (r *Round) Begin(slot kintsugi.Slot) { r.BeginFrom(slot, r.released) }
+
+// BeginFrom is Begin for a worker that will also offer gradients that it has kept, computed on versions of at least oldest, and of none
+// of which it has had a ticket before.
+func (r *Round) BeginFrom(slot kintsugi.Slot, oldest kintsugi.Step) {
+	floor := min(oldest, r.released)
 	for _, t := range r.open {
 		if t.Push.Slot == slot {
 			floor = min(floor, t.Push.Version)
@@ -151,13 +156,28 @@ func (r *Round) Decide(members int) (Decision, bool) {
 	examples := uint64(0)
 	for _, t := range chosen {
 		examples += uint64(t.Examples)
-		d.Choices = append(d.Choices, Choice{Ticket: t, Weight: r.cfg.weight(t.Examples, r.released-t.Push.Version)})
+		d.Choices = append(d.Choices, Choice{Ticket: t, Weight: r.cfg.weight(&t, r.released-t.Push.Version, r.usual)})
 		r.counted = append(r.counted, t.Push)
 		r.known[t.Push] = true
+	}
+	for _, t := range chosen {
+		r.know(&t)
 	}
 	d.Scale = r.cfg.scale(examples)
 	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool { return r.known[t.Push] })
 	return d, true
+}
+
+// know adds the norm of an ordinary gradient to what is usual.
+func (r *Round) know(t *kintsugi.Ticket) {
+	const part = 0.1 // of the newest: about the last ten count
+	switch {
+	case t.Kept > 0:
+	case r.usual == 0:
+		r.usual = t.SquaredNorm
+	default:
+		r.usual += part * (t.SquaredNorm - r.usual)
+	}
 }
 
 // Choose sets the quota of the next step alone, with its reason in words. Until it is called the quota is that

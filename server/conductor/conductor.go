@@ -80,6 +80,9 @@ type member struct {
 	joined uint64          // the clock at which it was admitted
 	newest kintsugi.PushID // of its newest ticket, once clock > joined
 	held   []kintsugi.ConductorMessage
+
+	kept   bool          // it offers gradients that it has kept in an outage
+	oldest kintsugi.Step // kept: the version of the oldest of them
 }
 
 // Conductor decides one line of a run under one fence.
@@ -116,6 +119,8 @@ type Conductor struct {
 	// For the next StepEvent.
 	lastRelease time.Time
 	late        uint32
+	dropped     uint32                     // gradients that were kept in an outage and will not be counted
+	keeping     map[kintsugi.PushID]uint32 // open tickets of kept gradients: of how many
 	times       times
 	reason      string
 
@@ -158,6 +163,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 		members:     make(map[kintsugi.Slot]*member),
 		lives:       make(map[kintsugi.Slot]kintsugi.Incarnation),
 		lost:        make(map[kintsugi.ShardID][]kintsugi.Step),
+		keeping:     make(map[kintsugi.PushID]uint32),
 		save:        saving{every: cfg.SaveEvery},
 		running:     newRunning(cfg),
 		lastRelease: now,
@@ -283,7 +289,7 @@ func (c *Conductor) release(now time.Time) {
 	c.ready.Events = append(c.ready.Events, e)
 	c.ready.Events = append(c.ready.Events, exposure...)
 	c.running.observe(e)
-	c.late, c.lastRelease = 0, now
+	c.late, c.dropped, c.lastRelease = 0, 0, now
 	c.admit(now) // whoever waited for this step; then the next one
 }
 
@@ -291,13 +297,17 @@ func (c *Conductor) release(now time.Time) {
 func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 	e := kintsugi.StepEvent{
 		Line: c.cfg.Line, Step: o.commit.Step, Time: now,
-		Counted: c.last.Counted, Workers: uint32(c.admitted()), Quota: uint32(o.quota), Late: c.late,
+		Counted: c.last.Counted, Workers: uint32(c.admitted()), Quota: uint32(o.quota), Late: c.late, Dropped: c.dropped,
 		Wait: o.committed.Sub(c.lastRelease), Apply: now.Sub(o.committed), Times: c.times.take(),
 	}
 	if o.reason != c.reason {
 		c.reason, e.Reason = o.reason, o.reason
 	}
 	loss := 0.0
+	for _, w := range o.commit.Counted {
+		e.Kept += c.keeping[w.Push]
+		delete(c.keeping, w.Push)
+	}
 	for _, t := range o.tickets {
 		loss += t.Loss * float64(t.Examples)
 		e.Examples += t.Examples
@@ -381,6 +391,8 @@ func (c *Conductor) toWorker(slot kintsugi.Slot, m kintsugi.ConductorMessage) {
 // there to hear it.
 func (c *Conductor) refuse(r kintsugi.Refused) {
 	c.late++
+	c.dropped += c.keeping[r.Push]
+	delete(c.keeping, r.Push)
 	if m := c.members[r.Push.Slot]; m != nil && m.incarnation == r.Push.Incarnation {
 		c.tell(r.Push.Slot, r)
 		return

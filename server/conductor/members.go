@@ -36,6 +36,7 @@ func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
 		c.changed()
 	}
 	m.gone, m.held = time.Time{}, nil // it awaits nothing of the stream before
+	m.kept, m.oldest = h.Kept > 0, h.Oldest
 	c.change++
 	m.change, m.greeted = c.change, false
 	if c.done { // nothing will be counted any more, so that no shard need know, and some may have gone
@@ -44,11 +45,20 @@ func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
 		return nil
 	}
 	if c.round != nil { // otherwise taking over does the same, after it has repeated the open commit
-		c.round.Begin(h.Slot)
+		c.begin(h.Slot)
 		c.toAllShards(c.membersMessage())
 	}
 	c.proceed(now) // an earlier life may have been what the open step waited for
 	return nil
+}
+
+// begin says that a member starts from the newest version, or from the oldest of what it has kept.
+func (c *Conductor) begin(slot kintsugi.Slot) {
+	if m := c.members[slot]; m.kept {
+		c.round.BeginFrom(slot, m.oldest)
+	} else {
+		c.round.Begin(slot)
+	}
 }
 
 // WorkerGone says that the stream of a worker's incarnation broke.
@@ -77,6 +87,7 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 	c.steering.arrived(now, t)
 	if len(t.Views) == 0 { // thrown away: no shard holds it, and the worker has gone on
 		c.late++
+		c.dropped += t.Kept
 		if t.Examples == 0 {
 			c.note(t, kintsugi.GivenUp)
 		} else {
@@ -85,6 +96,9 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 		return
 	}
 	m.tick(t.Push)
+	if t.Kept > 0 && !c.round.Released(t.Push) {
+		c.keeping[t.Push] = t.Kept
+	}
 	switch verdict, reason := c.round.Offer(t); verdict {
 	case agg.Refuse:
 		c.note(t, kintsugi.Late)
@@ -164,6 +178,11 @@ func (c *Conductor) welcome(slot kintsugi.Slot) {
 
 // leave forgets what the lives of slot before next have offered.
 func (c *Conductor) leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
+	for p := range c.keeping {
+		if p.Slot == slot && p.Incarnation < next {
+			delete(c.keeping, p)
+		}
+	}
 	if c.round != nil {
 		c.round.Leave(slot, next)
 	}

@@ -210,10 +210,12 @@ func (r *running) share(s kintsugi.ShardID, chosen *[]kintsugi.ChunkID, distance
 	}
 	p := &part{chunks: (*chosen)[:n:n]}
 	*chosen = (*chosen)[n:]
-	for id := r.first[s]; id < r.first[s+1]; id++ {
-		if !slices.Contains(p.chunks, id) {
-			p.left += distances[id]
+	for id, rest := r.first[s], p.chunks; id < r.first[s+1]; id++ {
+		if len(rest) > 0 && rest[0] == id {
+			rest = rest[1:]
+			continue
 		}
+		p.left += distances[id]
 	}
 	return p
 }

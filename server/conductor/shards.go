@@ -97,7 +97,7 @@ func (c *Conductor) takeOver(now time.Time) {
 		c.round.Adopt(commit.Counted)
 	}
 	for _, slot := range c.slots() {
-		c.round.Begin(slot)
+		c.begin(slot)
 	}
 	c.lastRelease = now
 	c.running.begin(c.released, c.taken)

@@ -68,6 +68,13 @@ type Summary struct {
 	ReworkSeconds   float64       `json:"rework_seconds"` // spent on them: each from the release before, but for the first of a line
 	OutageSeconds   float64       `json:"outage_seconds"` // in which at least one failure waited for recovery
 
+	// UsefulGradients are the pushes that steps have counted, steps that were lost included. KeptGradients were computed while servers
+	// were away, and are counted; a push may be the mean of many of them. DroppedGradients were kept too, and came too late or would have
+	// raised the loss.
+	UsefulGradients  uint64 `json:"useful_gradients"`
+	KeptGradients    uint64 `json:"kept_gradients"`
+	DroppedGradients uint64 `json:"dropped_gradients"`
+
 	LateGradients   uint64 `json:"late_gradients"`
 	StalenessP50    uint64 `json:"staleness_p50"` // steps: half of the counted gradients were at most so old
 	StalenessP99    uint64 `json:"staleness_p99"`
@@ -328,6 +335,9 @@ func (a *Account) sum(e *Step) {
 	}
 	a.examples += uint64(e.Examples)
 	a.total.LateGradients += uint64(e.Late)
+	a.total.KeptGradients += uint64(e.Kept)
+	a.total.DroppedGradients += uint64(e.Dropped)
+	a.total.UsefulGradients += uint64(len(e.Counted))
 	if a.staleness == nil {
 		a.staleness = make(map[uint32]uint64)
 	}

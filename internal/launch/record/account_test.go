@@ -181,7 +181,7 @@ func TestSumsCountEveryReleasedStep(t *testing.T) {
 		&Checkpoint{Bytes: 7}, &Checkpoint{Bytes: 5}, &Checkpoint{Bytes: 99, Error: "disk full"},
 		&Evaluation{Loss: 2, Accuracy: 0.5}, &Evaluation{Loss: 1.5, Accuracy: 0.75},
 	}).Summary()
-	if s.BytesPushed != 120 || s.BytesPulled != 80 || s.LateGradients != 40 || s.CheckpointBytes != 12 || s.Checkpoints != 2 || s.FailedSaves != 1 {
+	if s.BytesPushed != 120 || s.BytesPulled != 80 || s.LateGradients != 40 || s.UsefulGradients == 0 || s.KeptGradients != 0 || s.CheckpointBytes != 12 || s.Checkpoints != 2 || s.FailedSaves != 1 {
 		t.Errorf("sums: %+v", s)
 	}
 	if s.FinalLoss != 30.5 || s.FinalTestLoss != 1.5 || s.FinalAccuracy != 0.75 || s.SamplesPerSecond != 10 || s.WallSeconds != 40 {

@@ -88,10 +88,12 @@ type Step struct {
 	Counted       []uint32 `json:"counted"` // slots, one per counted gradient, ascending
 	Workers       uint32   `json:"workers"` // members
 	Quota         uint32   `json:"quota"`
-	Reason        string   `json:"reason,omitempty"`         // of the quota, when it changed
-	Staleness     uint32   `json:"staleness_steps"`          // greatest among the counted
-	Stalenesses   []uint32 `json:"staleness_each,omitempty"` // of each counted gradient; none: all are fresh
-	Late          uint32   `json:"late_gradients"`           // refused since the step before
+	Reason        string   `json:"reason,omitempty"`            // of the quota, when it changed
+	Staleness     uint32   `json:"staleness_steps"`             // greatest among the counted
+	Stalenesses   []uint32 `json:"staleness_each,omitempty"`    // of each counted gradient; none: all are fresh
+	Late          uint32   `json:"late_gradients"`              // refused since the step before
+	Kept          uint32   `json:"kept_gradients,omitempty"`    // computed while servers were away, and counted in this step
+	Dropped       uint32   `json:"dropped_gradients,omitempty"` // such gradients that were dropped since the step before
 	Examples      uint32   `json:"examples"`
 	Norm          Number   `json:"gradient_norm"`
 	WaitSeconds   float64  `json:"wait_seconds"`             // from the release before to the commit
@@ -296,7 +298,7 @@ func StepOf(e kintsugi.StepEvent) *Step {
 		Line: uint64(e.Line), Step: uint64(e.Step), Loss: Number(e.Loss),
 		Counted: make([]uint32, len(e.Counted)),
 		Workers: e.Workers, Quota: e.Quota, Reason: e.Reason,
-		Staleness: e.Staleness, Late: e.Late, Examples: e.Examples, Norm: Number(e.Norm),
+		Staleness: e.Staleness, Late: e.Late, Kept: e.Kept, Dropped: e.Dropped, Examples: e.Examples, Norm: Number(e.Norm),
 		WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds()), SavingSeconds: round(e.Saving.Seconds()),
 		PushedBytes: e.Pushed, PulledBytes: e.Pulled, Times: tookOf(e.Times),
 	}

@@ -40,7 +40,7 @@ func (s *story) whatLossesCost() template.HTML {
 		}
 	}
 	f := &figure{name: "costs", unit: "s", x: newScale(0, endOf(s.run), plotLeft, plotRight), bottom: 16}
-	f.ticks = f.x.linearTicks(10, nil)
+	f.ticks = f.x.timeTicks(10)
 	f.marks = s.outagesOverTime
 	p := f.panel("steps that the loss of a server would cost", 160)
 	p.scaleY(newScale(0, highest*1.08, 0, 0), func(s scale) []tick { return s.linearTicks(4, nil) })

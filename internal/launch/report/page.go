@@ -31,6 +31,7 @@ type page struct {
 	Steps    template.HTML
 	Time     template.HTML
 	Counted  template.HTML
+	Quotas   []quotaRow // why steps waited for as many as they did, now and then
 	Costs    template.HTML
 	Foretold string // how predicted and measured costs compare
 	Legend   bool   // something was lost and done again
@@ -96,6 +97,7 @@ func newPage(run *record.Run) *page {
 	if len(run.Steps) > 0 {
 		story := tell(run)
 		p.Steps, p.Time, p.Counted = story.lossOverSteps(), story.overTime(), story.whoCounted()
+		p.Quotas = story.quotas()
 		p.Costs, p.Foretold = story.whatLossesCost(), foretold(run.Reworks)
 	}
 	config := string(run.Config)
@@ -168,6 +170,9 @@ func verdict(s record.Summary) string {
 	b.WriteString(".")
 	if s.ResidualsLost > 0 {
 		fmt.Fprintf(&b, " Lost: %s of error feedback.", plural(s.ResidualsLost, "residual"))
+	}
+	if kept := s.KeptGradients + s.DroppedGradients; kept > 0 {
+		fmt.Fprintf(&b, " Workers went on without servers: of %s that they kept, %s counted.", plural(kept, "gradient"), count(s.KeptGradients))
 	}
 	if unmended > 0 {
 		fmt.Fprintf(&b, " %s not mended when it ended.", map[bool]string{true: "One was", false: count(unmended) + " were"}[unmended == 1])

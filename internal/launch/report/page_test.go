@@ -181,6 +181,19 @@ func TestWhatWasLostAndWhatWasDoneAgainIsKnownByStep(t *testing.T) {
 	}
 }
 
+// silent returns a run whose quota says why once, as a fixed one does.
+func silent(events []record.Event, config []byte) *record.Run {
+	said := false
+	for _, e := range events {
+		if s, ok := e.(*record.Step); ok {
+			if s.Reason = ""; !said {
+				s.Reason, said = "all members", true
+			}
+		}
+	}
+	return record.NewRun(events, config)
+}
+
 // A quota that changes says why: not at every step, but at enough of them, and as text.
 func TestTheQuotaSaysItsReasons(t *testing.T) {
 	events, config := demo(600, 1)
@@ -194,6 +207,9 @@ func TestTheQuotaSaysItsReasons(t *testing.T) {
 	marks := strings.Count(page, `class="dot reason"`)
 	if marks < reasonMarks/2 || marks > reasonMarks+1 || !strings.Contains(page, "of &lt;6&gt;") {
 		t.Errorf("%d marks for reasons", marks)
+	}
+	if rows := strings.Count(page, `<td class="how">`) - strings.Count(draw(t, silent(events, config)), `<td class="how">`); rows < quotaRows/2 || rows > quotaRows+1 {
+		t.Errorf("%d rows of reasons, want about %d", rows, quotaRows)
 	}
 }
 

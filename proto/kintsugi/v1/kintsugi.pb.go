@@ -1036,6 +1036,8 @@ type Hello struct {
 	Line          uint64                 `protobuf:"varint,3,opt,name=line,proto3" json:"line,omitempty"`
 	Slot          uint32                 `protobuf:"varint,4,opt,name=slot,proto3" json:"slot,omitempty"`
 	Incarnation   uint64                 `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Kept          uint32                 `protobuf:"varint,6,opt,name=kept,proto3" json:"kept,omitempty"`
+	Oldest        uint64                 `protobuf:"varint,7,opt,name=oldest,proto3" json:"oldest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1105,6 +1107,20 @@ func (x *Hello) GetIncarnation() uint64 {
 	return 0
 }
 
+func (x *Hello) GetKept() uint32 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+func (x *Hello) GetOldest() uint64 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
 type Admitted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
@@ -1167,6 +1183,7 @@ type Ticket struct {
 	ComputeNanos  int64                  `protobuf:"varint,6,opt,name=compute_nanos,json=computeNanos,proto3" json:"compute_nanos,omitempty"`
 	TransferNanos int64                  `protobuf:"varint,7,opt,name=transfer_nanos,json=transferNanos,proto3" json:"transfer_nanos,omitempty"`
 	Along         *Along                 `protobuf:"bytes,8,opt,name=along,proto3" json:"along,omitempty"`
+	Kept          uint32                 `protobuf:"varint,9,opt,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1255,6 +1272,13 @@ func (x *Ticket) GetAlong() *Along {
 		return x.Along
 	}
 	return nil
+}
+
+func (x *Ticket) GetKept() uint32 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
 }
 
 type Along struct {
@@ -2826,6 +2850,8 @@ type StepEvent struct {
 	Pushed        uint64                 `protobuf:"varint,15,opt,name=pushed,proto3" json:"pushed,omitempty"`
 	Pulled        uint64                 `protobuf:"varint,16,opt,name=pulled,proto3" json:"pulled,omitempty"`
 	Times         []*GradientTime        `protobuf:"bytes,17,rep,name=times,proto3" json:"times,omitempty"`
+	Kept          uint32                 `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`
+	Dropped       uint32                 `protobuf:"varint,19,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	SavingNanos   int64                  `protobuf:"varint,20,opt,name=saving_nanos,json=savingNanos,proto3" json:"saving_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2978,6 +3004,20 @@ func (x *StepEvent) GetTimes() []*GradientTime {
 		return x.Times
 	}
 	return nil
+}
+
+func (x *StepEvent) GetKept() uint32 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+func (x *StepEvent) GetDropped() uint32 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
 }
 
 func (x *StepEvent) GetSavingNanos() int64 {
@@ -3444,16 +3484,18 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04done\x18\x03 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04done\x125\n" +
 	"\apartial\x18\x04 \x01(\v2\x19.kintsugi.v1.PartialEventH\x00R\apartial\x128\n" +
 	"\bexposure\x18\x05 \x01(\v2\x1a.kintsugi.v1.ExposureEventH\x00R\bexposureB\x06\n" +
-	"\x04kind\"\x83\x01\n" +
+	"\x04kind\"\xaf\x01\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\x06R\x05model\x12\x12\n" +
 	"\x04line\x18\x03 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04slot\x18\x04 \x01(\rR\x04slot\x12 \n" +
-	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\"2\n" +
+	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\x12\x12\n" +
+	"\x04kept\x18\x06 \x01(\rR\x04kept\x12\x16\n" +
+	"\x06oldest\x18\a \x01(\x04R\x06oldest\"2\n" +
 	"\bAdmitted\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
-	"\x04step\x18\x02 \x01(\x04R\x04step\"\x90\x02\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\"\xa4\x02\n" +
 	"\x06Ticket\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x14\n" +
 	"\x05views\x18\x02 \x03(\x04R\x05views\x12\x12\n" +
@@ -3462,7 +3504,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\fsquared_norm\x18\x05 \x01(\x01R\vsquaredNorm\x12#\n" +
 	"\rcompute_nanos\x18\x06 \x01(\x03R\fcomputeNanos\x12%\n" +
 	"\x0etransfer_nanos\x18\a \x01(\x03R\rtransferNanos\x12(\n" +
-	"\x05along\x18\b \x01(\v2\x12.kintsugi.v1.AlongR\x05along\"s\n" +
+	"\x05along\x18\b \x01(\v2\x12.kintsugi.v1.AlongR\x05along\x12\x12\n" +
+	"\x04kept\x18\t \x01(\rR\x04kept\"s\n" +
 	"\x05Along\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x10\n" +
 	"\x03dot\x18\x02 \x01(\x01R\x03dot\x12\x18\n" +
@@ -3586,7 +3629,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\bat_least\x18\x03 \x01(\x04R\aatLeast\"8\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\x04R\x05after\"\x8c\x04\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"\xba\x04\n" +
 	"\tStepEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12&\n" +
@@ -3607,7 +3650,9 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"applyNanos\x12\x16\n" +
 	"\x06pushed\x18\x0f \x01(\x04R\x06pushed\x12\x16\n" +
 	"\x06pulled\x18\x10 \x01(\x04R\x06pulled\x12/\n" +
-	"\x05times\x18\x11 \x03(\v2\x19.kintsugi.v1.GradientTimeR\x05times\x12!\n" +
+	"\x05times\x18\x11 \x03(\v2\x19.kintsugi.v1.GradientTimeR\x05times\x12\x12\n" +
+	"\x04kept\x18\x12 \x01(\rR\x04kept\x12\x18\n" +
+	"\adropped\x18\x13 \x01(\rR\adropped\x12!\n" +
 	"\fsaving_nanos\x18\x14 \x01(\x03R\vsavingNanos\"\x82\x01\n" +
 	"\fGradientTime\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12#\n" +

@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+// outageRun is an asynchronous run whose workers go on while servers are away, and what tells of each gradient.
+func outageRun(t *testing.T, keep kintsugi.KeepRule) (LiveConfig, <-chan struct{}) {
+	cfg := outsideRun(t)
+	cfg.Steps = 300
+	cfg.Schedule = conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.01}
+	var err error
+	if cfg.Consistency, err = agg.Preset("async:constant"); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Consistency.Continue, cfg.Consistency.Keep = true, keep
+	begun := make(chan struct{})
+	cfg.Slow = make(map[kintsugi.Slot]func() float64) // all workers are of one process here: they leave the others some of it
+	for i := range cfg.Workers {
+		cfg.Slow[kintsugi.Slot(i)] = func() float64 { return 20 }
+	}
+	cfg.Gradient = func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+		select {
+		case begun <- struct{}{}:
+		default: // nobody waits for it
+		}
+		return noisy(ctx, params, grads, id)
+	}
+	return cfg, begun
+}
+
+// Workers compute while a server is away, and what they kept is counted when it is back, or dropped, and told of either way. No gradient
+// counts twice, or the parameters would not come near the optimum.
+func TestWorkersGoOnWhileAServerIsAway(t *testing.T) {
+	for _, keep := range []kintsugi.KeepRule{kintsugi.KeepDecay, kintsugi.KeepAverage, kintsugi.KeepSum} {
+		t.Run(keep.String(), func(t *testing.T) {
+			cfg, begun := outageRun(t, keep)
+			kept, dropped := uint32(0), uint32(0)
+			params := run(t, cfg, func(l *Live) {
+				victim := int(keep)
+				until(t, l, 30)
+				l.KillServer(victim)
+				goOn(t, begun)
+				if err := l.StartServer(victim); err != nil {
+					t.Fatal(err)
+				}
+				l.NewContinuedView("it found what it held")
+				kept, dropped = keptUntil(t, l, 60)
+			})
+			t.Logf("%d kept gradients are counted, %d dropped", kept, dropped)
+			if kept == 0 {
+				t.Error("no kept gradient is counted")
+			}
+			mean := 0.0
+			for _, p := range params {
+				mean += float64(p) / float64(len(params))
+			}
+			// How far the sum of thousands goes with a tenth of the rate, nobody can say: it may go past the optimum.
+			if far := math.Abs(mean - 1); far > 0.1 && keep != kintsugi.KeepSum || math.IsNaN(far) {
+				t.Errorf("the mean parameter is %v, want about 1", mean)
+			}
+		})
+	}
+}
+
+// goOn waits until workers have computed some gradients more.
+func goOn(t *testing.T, begun <-chan struct{}) {
+	t.Helper()
+	for range 60 {
+		select {
+		case <-begun:
+		case <-time.After(30 * time.Second):
+			t.Fatal("nobody goes on")
+		}
+	}
+}
+
+// keptUntil returns what the present view tells of kept gradients up to a step.
+func keptUntil(t *testing.T, l *Live, step kintsugi.Step) (kept, dropped uint32) {
+	t.Helper()
+	reached := false
+	for !reached && t.Context().Err() == nil {
+		kept, dropped = 0, 0
+		_ = l.Watch(t.Context(), func(e kintsugi.RunEvent) bool {
+			if s, ok := e.(kintsugi.StepEvent); ok {
+				kept, dropped, reached = kept+s.Kept, dropped+s.Dropped, s.Step >= step
+			}
+			return !reached
+		})
+	}
+	return kept, dropped
+}
+
+// With error feedback, kept gradients are encoded when they are offered: what they leave out is sent later.
+func TestKeptGradientsAreEncodedWhenTheyAreOffered(t *testing.T) {
+	cfg, begun := outageRun(t, kintsugi.KeepDecay)
+	cfg.Codec = func(kintsugi.Slot) compress.Codec {
+		c, err := compress.Parse("topk:0.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	kept := uint32(0)
+	run(t, cfg, func(l *Live) {
+		until(t, l, 30)
+		l.KillServer(1)
+		goOn(t, begun)
+		if err := l.StartServer(1); err != nil {
+			t.Fatal(err)
+		}
+		l.NewContinuedView("it found what it held")
+		kept, _ = keptUntil(t, l, 60)
+	})
+	if kept == 0 {
+		t.Error("no kept gradient is counted")
+	}
+}

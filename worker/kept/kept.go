@@ -1,0 +1,140 @@
+// Package kept holds the gradients that a worker computes while servers are away, in bounded memory, until they can be offered.
+//
+// The first is the one that the worker was at when the servers went: it may have been pushed, so it stays as it is. Later ones are new.
+// When there is no room for one of its own it is merged into another of the same version, to their mean: so memory is
+// bounded by Config.Most arrays, whatever the outage lasts, and no gradient is thrown away for want of room.
+//
+// A Queue is a pure machine: it holds no clock and starts nothing. It is not safe for concurrent use.
+package kept
+
+import (
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Config says what a queue holds.
+type Config struct {
+	Rule   kintsugi.KeepRule
+	Values int // of a gradient
+	Most   int // arrays of Values floats; at least 2
+}
+
+// Gradient is what is pushed under one id: a gradient, or the mean of some.
+type Gradient struct {
+	ID       kintsugi.PushID // of the first of them
+	Loss     float64         // mean
+	Examples uint32          // of one of them, on average
+	Merged   uint32          // how many they are
+	First    bool            // it was under way when the outage began: an ordinary gradient, that may have been pushed before
+	Values   []float32
+}
+
+// Queue holds the gradients of one outage, or of several in a row.
+type Queue struct {
+	cfg     Config
+	list    []Gradient // ascending by ID
+	turn    int        // of those that later ones are merged into
+	kept    uint64     // gradients in list
+	dropped uint32     // gradients that a newer version has pushed out, not told yet
+}
+
+// New returns an empty queue.
+func New(cfg Config) *Queue {
+	cfg.Most = max(2, cfg.Most)
+	return &Queue{cfg: cfg}
+}
+
+// Len returns how many pushes there are to offer, Gradients of how many gradients.
+func (q *Queue) Len() int          { return len(q.list) }
+func (q *Queue) Gradients() uint64 { return q.kept }
+
+// Bytes returns the memory of the arrays.
+func (q *Queue) Bytes() int { return 4 * q.cfg.Values * len(q.list) }
+
+// Oldest returns the version of the oldest gradient; false: there is none.
+func (q *Queue) Oldest() (kintsugi.Step, bool) {
+	if len(q.list) == 0 {
+		return 0, false
+	}
+	return q.list[0].ID.Version, true
+}
+
+// Last returns the newest id that was kept; false: none.
+func (q *Queue) Last() (id kintsugi.PushID, ok bool) {
+	for _, g := range q.list {
+		if last := g.ID; !ok || last.Compare(id) > 0 {
+			id, ok = last, true
+		}
+	}
+	return id, ok
+}
+
+// Keep takes a copy of a gradient. Ids ascend. first says that it is the one that was under way.
+func (q *Queue) Keep(id kintsugi.PushID, loss float64, examples uint32, values []float32, first bool) {
+	q.kept++
+	if into := q.into(id, first); into != nil {
+		into.merge(loss, examples, values)
+		return
+	}
+	q.list = append(q.list, Gradient{ID: id, Loss: loss, Examples: examples, Merged: 1, First: first, Values: slices.Clone(values)})
+}
+
+// into returns what a gradient is merged into; nil: it gets an array of its own, for which there is room.
+func (q *Queue) into(id kintsugi.PushID, first bool) *Gradient {
+	var same []*Gradient
+	for i := range q.list {
+		if g := &q.list[i]; !g.First && !first && g.ID.Version == id.Version && g.ID.Line == id.Line {
+			same = append(same, g)
+		}
+	}
+	one := q.cfg.Rule != kintsugi.KeepDecay // the other rules apply all of a worker at once
+	switch {
+	case len(same) > 0 && (one || len(q.list) >= q.cfg.Most):
+		q.turn++
+		return same[q.turn%len(same)]
+	case len(q.list) >= q.cfg.Most: // of a new version: the oldest makes room
+		q.dropped += q.list[0].Merged
+		q.kept -= uint64(q.list[0].Merged)
+		q.list = slices.Delete(q.list, 0, 1)
+	}
+	return nil
+}
+
+// merge moves a mean towards one gradient more.
+func (g *Gradient) merge(loss float64, examples uint32, values []float32) {
+	g.Merged++
+	n := float64(g.Merged)
+	g.Loss += (loss - g.Loss) / n
+	g.Examples = uint32((float64(g.Examples)*(n-1) + float64(examples)) / n)
+	part := float32(1 / n)
+	for i, v := range values {
+		g.Values[i] += float32((v - g.Values[i]) * part)
+	}
+}
+
+// Take empties the queue and returns what it held, ascending, and how many gradients it has dropped since the last Take. The caller owns the
+// arrays.
+func (q *Queue) Take() (list []Gradient, dropped uint32) {
+	list, dropped = q.list, q.dropped
+	q.list, q.dropped, q.kept, q.turn = nil, 0, 0, 0
+	return list, dropped
+}
+
+// Back puts back what could not be offered, before anything else is kept.
+func (q *Queue) Back(list []Gradient) {
+	q.list = append(q.list, list...)
+	for _, g := range list {
+		q.kept += uint64(g.Merged)
+	}
+}
+
+// Uphill reports whether a step against g would, as far as fresh tells, raise the loss: fresh is a gradient on newer parameters than those
+// of g, and the two point apart.
+func (g *Gradient) Uphill(fresh []float32) bool {
+	dot := 0.0
+	for i, v := range g.Values {
+		dot += float64(v) * float64(fresh[i])
+	}
+	return dot < 0
+}

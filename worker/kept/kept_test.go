@@ -1,0 +1,95 @@
+package kept
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+func push(version kintsugi.Step, sequence uint32) kintsugi.PushID {
+	return kintsugi.PushID{Line: 1, Incarnation: 1, Version: version, Sequence: sequence}
+}
+
+// An outage of ten minutes takes no more memory than one of a second, and no gradient is missing: the means of what is offered, each times
+// what it is the mean of, are the sum of all.
+func TestTenMinutesOfAnOutageFitInTheMemoryOfASecond(t *testing.T) {
+	const values, most, every = 50, 4, 25 * time.Millisecond
+	for _, rule := range []kintsugi.KeepRule{kintsugi.KeepDecay, kintsugi.KeepAverage, kintsugi.KeepSum} {
+		q := New(Config{Rule: rule, Values: values, Most: most})
+		rng := rand.New(rand.NewPCG(1, 2))
+		sum := make([]float64, values)
+		n, greatest := uint64(0), 0
+		g := make([]float32, values)
+		for now := time.Duration(0); now < 10*time.Minute; now += every {
+			for i := range g {
+				g[i] = rng.Float32() - 0.3
+				sum[i] += float64(g[i])
+			}
+			q.Keep(push(7, uint32(n)), 0.5, 32, g, n == 0)
+			n++
+			greatest = max(greatest, q.Bytes())
+		}
+		t.Logf("%v: %d gradients in 10 minutes, at most %d bytes kept, %d of them for each parameter", rule, n, greatest, greatest/values)
+		if greatest > most*4*values || q.Gradients() != n {
+			t.Errorf("%v: %d bytes, %d of %d gradients", rule, greatest, q.Gradients(), n)
+		}
+		list, dropped := q.Take()
+		if want := map[bool]int{true: most, false: 2}[rule == kintsugi.KeepDecay]; len(list) != want || dropped != 0 || q.Len() != 0 {
+			t.Errorf("%v: %d pushes, want %d; %d dropped, %d left", rule, len(list), want, dropped, q.Len())
+		}
+		merged := uint64(0)
+		for i, x := range list {
+			if x.First != (i == 0) || x.First && x.Merged != 1 || x.Examples != 32 || x.Loss != 0.5 || i > 0 && x.ID.Compare(list[i-1].ID) <= 0 {
+				t.Errorf("%v: push %d is %+v", rule, i, x)
+			}
+			merged += uint64(x.Merged)
+			for k, v := range x.Values {
+				sum[k] -= float64(v) * float64(x.Merged)
+			}
+		}
+		for k, left := range sum {
+			if math.Abs(left) > 1e-4*float64(n) { // a running mean in float32 rounds once for each gradient
+				t.Fatalf("%v: value %d of %d gradients misses %v", rule, k, n, left)
+			}
+		}
+		if merged != n {
+			t.Errorf("%v: %d gradients are offered of %d", rule, merged, n)
+		}
+	}
+}
+
+// An outage that begins before what an earlier one left is offered keeps both, and gives up the oldest version where there is no room.
+func TestANewerVersionPushesTheOldestOut(t *testing.T) {
+	q := New(Config{Values: 1, Most: 3})
+	for i := range uint32(5) {
+		q.Keep(push(1, i), 0, 1, []float32{1}, i == 0)
+	}
+	list, _ := q.Take()
+	q.Back(list[1:])
+	if oldest, ok := q.Oldest(); !ok || oldest != 1 || q.Gradients() != 4 {
+		t.Fatalf("version %d, %v, %d gradients", oldest, ok, q.Gradients())
+	}
+	for i := range uint32(4) {
+		q.Keep(push(2, i), 0, 1, []float32{2}, i == 0)
+	}
+	list, dropped := q.Take()
+	total := dropped
+	for _, g := range list {
+		if total += g.Merged; g.Values[0] != float32(g.ID.Version) {
+			t.Errorf("%+v mixes versions", g)
+		}
+	}
+	if len(list) > 3 || dropped == 0 || total != 8 {
+		t.Errorf("%d pushes, %d dropped, %d in all", len(list), dropped, total)
+	}
+}
+
+func TestAGradientThatPointsApartIsUphill(t *testing.T) {
+	g := Gradient{Values: []float32{1, -2}}
+	if g.Uphill([]float32{1, -1}) || !g.Uphill([]float32{1, 1}) || g.Uphill([]float32{0, 0}) {
+		t.Error("the sign of the product decides")
+	}
+}

@@ -1,0 +1,193 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/kept"
+)
+
+// keptArrays is how many gradients a worker keeps beside one another in an outage: so many times the memory of the parameters. What comes
+// after them is merged.
+const keptArrays = 4
+
+// outage is what a worker does while servers are away, where it goes on: from the end of a session to the next one that has joined.
+// Between begin and end its goroutine has the worker's parameters and gradient.
+type outage struct {
+	mu    sync.Mutex  // of queue, while the goroutine runs
+	queue *kept.Queue // nil: the worker waits
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error // why the goroutine gave up; read after it has ended
+}
+
+// begin goes on computing on the parameters that the session before has left, if they are whole, until end. The gradient that was under
+// way is computed again; where it may have been pushed it stays as it is, for a head may hold it.
+func (o *outage) begin(ctx context.Context, w *worker) {
+	if o.queue == nil || o.stop != nil || w.at == nil {
+		return
+	}
+	ctx, o.stop = context.WithCancel(ctx)
+	o.ended = make(chan struct{})
+	at := *w.at
+	first := w.sent
+	if last, ok := o.queue.Last(); ok && last.Line == at.Line && last.Version == at.Version && last.Compare(at) >= 0 {
+		at.Sequence, first = last.Sequence+1, false // what an earlier outage has left is not computed again
+	}
+	w.cfg.Log.Info("servers are away: going on with the parameters that are here", "version", at.Version)
+	go func() {
+		defer close(o.ended)
+		for ; o.err == nil; at.Sequence++ {
+			if o.err = w.keep(ctx, at, first); ctx.Err() != nil {
+				o.err = nil // what was given up on the way
+				return
+			}
+			first = false
+		}
+	}()
+}
+
+// end ends what begin began, and waits for it.
+func (o *outage) end() error {
+	if o.stop == nil {
+		return nil
+	}
+	o.stop()
+	<-o.ended
+	o.stop = nil
+	return o.err
+}
+
+// keep computes one gradient and keeps it.
+func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error {
+	start := time.Now()
+	w.cfg.Enter(Computing)
+	loss, examples, err := w.cfg.Gradient(ctx, w.params, w.grads, id)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%w of %v: %w", errGradient, id, err)
+	}
+	if err := w.finite(id); err != nil {
+		return err
+	}
+	if err := w.straggle(ctx, time.Since(start)); err != nil {
+		return err
+	}
+	w.outage.mu.Lock()
+	defer w.outage.mu.Unlock()
+	w.outage.queue.Keep(id, loss, uint32(examples), w.grads, first)
+	return nil
+}
+
+// hello says what of an outage will be offered on a line.
+func (w *worker) hello(line kintsugi.Line) (kept uint32, oldest kintsugi.Step) {
+	if w.at == nil || w.outage.queue == nil || w.at.Line != line {
+		return 0, 0
+	}
+	w.outage.mu.Lock()
+	defer w.outage.mu.Unlock()
+	if oldest, ok := w.outage.queue.Oldest(); ok {
+		return 1, min(oldest, w.at.Version)
+	}
+	if w.outage.stop != nil { // it is at the first
+		return 1, w.at.Version
+	}
+	return 0, 0
+}
+
+// offer offers what was kept in an outage before the gradient that id names, which is the first on the parameters that are there now. It
+// returns the id of the gradient that comes next. What cannot be offered because the session breaks is kept.
+func (w *worker) offer(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
+	if w.outage.queue == nil {
+		return id, nil
+	}
+	s.news.reached(id.Version)
+	list, lost := w.outage.queue.Take()
+	if lost > 0 {
+		if err := w.tellDropped(s, id, lost); err != nil {
+			return id, err
+		}
+	}
+	for i, g := range list {
+		next, told, err := w.offerOne(s, id, g)
+		if err != nil {
+			if told {
+				i++ // it may be counted
+			}
+			w.outage.queue.Back(list[i:])
+			return id, err
+		}
+		id = next
+	}
+	if l := s.news.look(); len(list) > 0 && w.ready == nil && l.newest > id.Version {
+		return w.read(s, id, l.newest)
+	}
+	return id, nil
+}
+
+// offerOne pushes one of them, or drops it. Where there are newer parameters than its own, the first gradient on those is computed at once, and
+// what points apart from it is dropped: it would raise the loss. told says that the conductor has heard of it.
+func (w *worker) offerOne(s *session, id kintsugi.PushID, g kept.Gradient) (next kintsugi.PushID, told bool, err error) {
+	if g.ID.Line != id.Line || w.tooOld(s, g.ID) {
+		return id, true, w.tellDropped(s, id, g.Merged)
+	}
+	if g.ID.Version < id.Version && w.ready == nil {
+		t, err := w.compute(s, id)
+		if err != nil {
+			return id, false, err
+		}
+		if t.Examples > 0 { // not interrupted
+			w.ready = &t
+		}
+	}
+	if w.ready != nil && g.Uphill(w.grads) {
+		return id, true, w.tellDropped(s, id, g.Merged)
+	}
+	t := kintsugi.Ticket{Push: g.ID, Loss: g.Loss, Examples: g.Examples}
+	if !g.First {
+		t.Kept = g.Merged
+	}
+	if again, ok := w.kept(g.ID); ok {
+		t = again
+	}
+	start := time.Now()
+	refused, err := w.push(s, &t, g.Values)
+	if err != nil {
+		return id, false, err
+	}
+	if refused != nil {
+		w.cfg.Log.Debug("kept gradient refused", "push", g.ID.String(), "reason", refused.Reason)
+		s.news.reached(refused.Step)
+		w.dropped(g.ID)
+		return id, true, w.tellDropped(s, id, g.Merged)
+	}
+	t.Views, t.Transfer = s.views(), time.Since(start)
+	if err := w.ask(s, t); err != nil {
+		return id, true, err
+	}
+	if _, err := s.await(w.cfg.Pace.Credit); err != nil {
+		return id, true, err
+	}
+	w.settle(s, id.Version)
+	if id.Version == g.ID.Version && w.ready == nil && id.Compare(g.ID) <= 0 {
+		id.Sequence = g.ID.Sequence + 1
+	}
+	return id, true, nil
+}
+
+// tellDropped lets the conductor count gradients that were kept and will not be offered.
+func (w *worker) tellDropped(s *session, id kintsugi.PushID, n uint32) error {
+	w.cfg.Log.Debug("kept gradients dropped", "gradients", n)
+	return s.ticket(kintsugi.Ticket{Push: id, Kept: n, Examples: 1})
+}
+
+// broken reports whether a session has ended because servers are away, and not because the run is over or this worker is at fault.
+func broken(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !errors.Is(err, errDone) && !fatal(err)
+}
