@@ -19,8 +19,8 @@ import (
 // coordinator at random steps. The claim that could be false: every run makes all its steps, exits with 0,
 // and ends with a loss that undisturbed runs of other seeds would end with: mean ± 3 standard deviations. A partial
 // restore is no exact one, and a short run feels it: there the claim is that no step is taken back, and the loss is
-// shown. Where servers find their state outside of themselves no step is taken back, and whoever is killed but a worker, the
-// run ends with the very loss of the calm one with its seed.
+// shown. Where servers find their state outside of themselves, or shards have other replicas, no step is taken back, and whoever
+// is killed but a worker, the run ends with the very loss of the calm one with its seed.
 
 // KillsConfig says what Kills measures.
 type KillsConfig struct {
@@ -107,9 +107,9 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	return rows, nil
 }
 
-// Recoveries returns two quantiles of the seconds from a kill to the next step: half of the kills took at most p50.
-// Kills after the last step do not count; NaN: there are no others.
-func Recoveries(rows []KillsRow) (p50, p99 float64) {
+// Recoveries returns two quantiles of the seconds from a kill to the next step, and the longest: half of the kills took at
+// most p50. Kills after the last step do not count; NaN: there are no others.
+func Recoveries(rows []KillsRow) (p50, p99, longest float64) {
 	var took []float64
 	for _, r := range rows {
 		if !math.IsNaN(r.Recovery) {
@@ -117,11 +117,11 @@ func Recoveries(rows []KillsRow) (p50, p99 float64) {
 		}
 	}
 	if len(took) == 0 {
-		return math.NaN(), math.NaN()
+		return math.NaN(), math.NaN(), math.NaN()
 	}
 	slices.Sort(took)
 	at := func(percent int) float64 { return took[max(0, (len(took)*percent+99)/100-1)] }
-	return at(50), at(99)
+	return at(50), at(99), took[len(took)-1]
 }
 
 // victims goes through all states of servers and workers in turn, and the coordinator, and draws who is

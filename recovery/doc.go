@@ -14,7 +14,17 @@
 //	a server dies              when it is back, a new view on a new line: all         TestAServerThatDiesIsRestoredFromTheNewestCheckpoint,
 //	                           shards restore the newest full checkpoint, and the     roster: checkpoint.txt
 //	                           steps since then are computed again
-//	  with replicas            later: no committed step is lost
+//	  Config.Roster.Replicas   a view without it on the same line, at once: no          roster: chains.txt, shard: chain/*.txt,
+//	                           released step is lost, steps go on with the other      TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeath,
+//	                           replicas, and it comes in again at the tail            sim: TestNoSeedBreaksAPromiseOfAChain,
+//	                                                                                  TestServersOfChainsDieAndTheModelIsTheSame
+//	  a head and a worker      nothing released is lost; the open step is decided     shard: chain/worker.txt
+//	                           anew, without the worker if it does not come back
+//	  all replicas of a shard  as without replicas                                    roster: chains.txt
+//	  one that still catches   a shard that is left to it has nobody left             shard: chain/joiner.txt, roster: chains.txt
+//	  up
+//	  one that hangs           taken for dead after two seconds, fenced by its        shard: chain/hang.txt,
+//	                           chains, and taken in again                             TestAServerOfChainsThatIsSilentIsOutOfTheView
 //	  Config.Roster.Partial    only its chunks go back, each to its newest saved       sim: TestAPartialRestoreIsTheLossOfTheLostChunksAlone,
 //	                           value; the others keep theirs, and no step is taken    TestNoSeedBreaksAPromise,
 //	                           back                                                   roster: partial.txt

@@ -59,7 +59,7 @@ func benchKillsCommand() *cobra.Command {
 	cfg, format := bench.KillsConfig{}, ""
 	cmd := &cobra.Command{
 		Use: "kills [-- FLAGS OF TRAIN]", Short: "Kill a process in every state and compare the runs with calm ones",
-		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 30 --recovery scar --servers 4 --only server\n  kintsugi bench kills --kills 50 --recovery stateless\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
+		Example: "  kintsugi bench kills --kills 20 --seed 1\n  kintsugi bench kills --kills 30 --recovery scar --servers 4 --only server\n  kintsugi bench kills --kills 50 --recovery stateless\n  kintsugi bench kills --kills 40 --recovery chain --only server\n  kintsugi bench kills --kills 40 --recovery chain --servers 3 --only server -- --replicas 3\n  kintsugi bench kills --kills 100 --seed 2 -- --model lenet",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Kills < 1 || cfg.Calm < 2 || cfg.Servers < 1 || cfg.Workers < 1 || cfg.Steps < 100 {
 				return fmt.Errorf("%w: bench kills needs a kill, two calm runs, a server, a worker and 100 steps", kintsugi.ErrUsage)
@@ -77,6 +77,7 @@ func benchKillsCommand() *cobra.Command {
 			if cfg.Exact, err = (&settings{Recovery: cfg.Recovery}).stateless(); err != nil {
 				return err
 			}
+			cfg.Exact = cfg.Exact || cfg.Recovery == recoveryChain
 			cfg.Flags, cfg.Progress = append([]string{"--model", "mlr", "--checkpoint-every", "20"}, args...), cmd.ErrOrStderr()
 			rows, err := bench.Kills(cmd.Context(), cfg)
 			if err != nil {
@@ -92,11 +93,11 @@ func benchKillsCommand() *cobra.Command {
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d shards have outlived the loss of another one; in %d of them any bit has changed\n", kept, touched)
 			}
-			p50, p99 := bench.Recoveries(rows)
-			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s", p50, p99)
 			servers := slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") })
-			p50, p99 = bench.Recoveries(servers)
-			fmt.Fprintf(cmd.ErrOrStderr(), "; of a server: p50 %.3f s, p99 %.3f s\n", p50, p99)
+			p50, p99, longest := bench.Recoveries(rows)
+			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s", p50, p99, longest)
+			p50, p99, longest = bench.Recoveries(servers)
+			fmt.Fprintf(cmd.ErrOrStderr(), "; of a server: p50 %.3f s, p99 %.3f s, at most %.3f s\n", p50, p99, longest)
 			for _, r := range rows {
 				if !r.OK {
 					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost and loss %v; calm runs end with %v ± %v", r.Fault, r.Seed, r.Steps, r.Lost, r.Loss, r.Mean, r.Allowed)
