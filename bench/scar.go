@@ -64,6 +64,9 @@ type scarDistancer interface {
 	Distance(b ScarBlock, x, saved []float32) float64
 }
 
+// scarLimiter is a workload whose values are whole numbers below a limit.
+type scarLimiter interface{ Limit() int }
+
 // scarToucher is a workload whose steps change some blocks only.
 type scarToucher interface {
 	// Touched calls touch for each change of a block in the step that makes version + 1.

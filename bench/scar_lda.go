@@ -153,6 +153,9 @@ func (t *scarTopics) Distance(b ScarBlock, x, saved []float32) (d float64) {
 	return d
 }
 
+// Limit implements scarLimiter.
+func (t *scarTopics) Limit() int { return ldaTopics }
+
 // Touched implements scarToucher.
 func (t *scarTopics) Touched(version int, touch func(block int)) {
 	for block := version % ldaTurns; block < ldaDocuments/ldaBlock; block += ldaTurns {

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -25,11 +26,12 @@ import (
 //	                be divided by one another
 //	coasting:CODEC  the same, and the copy goes on by itself: each of its blocks keeps the velocity that its differences
 //	                showed, and what is sent is the difference to where that has brought it
+//	packed          where values are whole numbers below a limit: as many bits of each as tell them apart, by priority, each step
 //	replica         a copy that is one step behind, at the bytes of a model in each step
 var ScarStrategies = []string{
 	"full", "partial", "priority:1/2", "priority:1/4", "priority:1/8", "roundrobin:1/8", "random:1/8", "threshold:1/8",
 	"mostused:1/8", "recentlyused:1/8", "adaptive", "shadow:int8", "shadow:sign",
-	"coasting:int8", "coasting:sign", "replica",
+	"coasting:int8", "coasting:sign", "packed", "replica",
 }
 
 // scarKeeper keeps what a failure is recovered from.
@@ -79,6 +81,16 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 			return p, err
 		}
 		return newScarCoasting(p), nil
+	case "packed":
+		limiter, ok := w.(scarLimiter)
+		if !ok && w != nil {
+			return nil, scarMismatch("its values are no whole numbers below a limit")
+		}
+		p, err := newScarPlanned(base, w, period, 1/float64(period), scar.Priority, nil)
+		if err != nil || !ok {
+			return p, err
+		}
+		return p, p.pack(bits.Len(uint(limiter.Limit()-1)), period)
 	case "adaptive":
 		p, err := newScarPlanned(base, w, period, 1/float64(period), scar.Priority, nil)
 		if err != nil {
@@ -201,6 +213,17 @@ func newScarPlanned(base scarCopy, w ScarWorkload, period int, fraction float64,
 	var err error
 	p.planner, err = scar.New(cfg)
 	return p, err
+}
+
+// pack has each value saved in so many bits: as many models of them have the bytes of one of values.
+func (p *scarPlanned) pack(width, period int) (err error) {
+	cfg := scar.Config{Period: kintsugi.Step(max(1, math.Ceil(float64(period*width)/32))), Choice: p.choice, Seed: 1}
+	cfg.Fraction = 1 / float64(cfg.Period)
+	for _, b := range p.path.blocks {
+		cfg.Bytes = append(cfg.Bytes, int64((b.Hi-b.Lo)*width+7)/8*int64(p.path.arrays))
+	}
+	p.planner, err = scar.New(cfg)
+	return err
 }
 
 func (p *scarPlanned) save(state []float32, version int) error {

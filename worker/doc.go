@@ -38,5 +38,6 @@
 //
 // A gradient is a pure function of the parameters and its push id. So a worker that loses a connection
 // connects again, reads the newest version and sends whatever is asked for; repeated pushes and tickets
-// count once. A worker that dies loses its uncounted gradient and nothing else.
+// count once. A worker that dies loses its uncounted gradient and nothing else. Where only a lost shard came back, an
+// algorithm that can make its chunks good is told which they are: Config.Reconcile.
 package worker

@@ -58,7 +58,7 @@ func TestOnlyTheLostShardComesBack(t *testing.T) {
 		t.Fatalf("%d steps, %d of them twice, restores %+v, failures %+v", s.Steps, s.ReworkSteps, s.Restores, s.Failures)
 	}
 	for i, step := range run.Steps[1:] { // a watcher may be told of a line by the conductor of the one before
-		if before := run.Steps[i]; step.Line < before.Line || step.Step != before.Step+1 {
+		if before := run.Steps[i]; step.Line < before.Line || step.Step <= before.Step { // one may be missing: its conductor has died before it could tell
 			t.Errorf("step %d of line %d is recorded after step %d of line %d", step.Step, step.Line, before.Step, before.Line)
 		}
 	}

@@ -53,14 +53,39 @@ func NewSoftmax(set *data.Set, n, pool, batch int) (*Softmax, error) {
 				}
 			}
 		}
-		for j, v := range row {
+	}
+	if channels > 1 {
+		s.centre()
+	}
+	s.index()
+	return s, nil
+}
+
+// centre takes the mean of each input off it. Photographs have no background that is black: what all of them have in common would
+// let a learning rate that suits the rest diverge.
+func (s *Softmax) centre() {
+	for j := range s.inputs - 1 {
+		sum := 0.0
+		for i := range s.n {
+			sum += float64(s.x[i*s.inputs+j])
+		}
+		mean := float32(sum / float64(s.n))
+		for i := range s.n {
+			s.x[i*s.inputs+j] -= mean
+		}
+	}
+}
+
+// index lists the inputs of each example that are not zero.
+func (s *Softmax) index() {
+	for i := range s.n {
+		for j, v := range s.x[i*s.inputs : (i+1)*s.inputs] {
 			if v != 0 {
 				s.used = append(s.used, uint16(j))
 			}
 		}
 		s.from[i+1] = int32(len(s.used))
 	}
-	return s, nil
 }
 
 // classes is how many the model tells apart. A set with fewer leaves the last ones unused.

@@ -26,6 +26,7 @@ type dynamic struct {
 	joint   bool // it chooses the learning rate too
 	moments moments
 	secant  secant
+	descent descent
 	looked  float64 // when workers were looked at that are not waited for
 	reach   int     // how far the newest look reached; 0: it reached all
 }
@@ -33,7 +34,7 @@ type dynamic struct {
 func newDynamic(name string, interrupt bool) *dynamic {
 	return &dynamic{
 		timing: newTiming(timeMemory, interrupt), name: name, secant: newSecant(gradMemory),
-		moments: moments{variance: newAverage(gradMemory), square: newAverage(gradMemory)},
+		moments: moments{variance: newAverage(gradMemory), square: newAverage(gradMemory)}, descent: newDescent(),
 	}
 }
 
@@ -45,6 +46,7 @@ func (d *dynamic) Released(o Outcome) {
 	d.timing.Released(o)
 	if square, ok := d.moments.add(o); ok {
 		d.secant.add(o, square, d.moments.variance.value())
+		d.descent.add(o.loss(), d.secant.partOf(o.Optimizer))
 	}
 }
 
@@ -55,7 +57,7 @@ func (d *dynamic) estimate(o kintsugi.Optimizer) Estimate {
 		Square:    max(0, d.moments.square.value()),
 		Curvature: d.secant.curvature(),
 		Rate:      d.secant.rate(o),
-		Progress:  d.secant.progress.value(),
+		Progress:  min(d.secant.progress.value(), d.descent.most()),
 		Horizon:   max(gradMemory, aheadShare*d.secant.progress.steps),
 	}
 }

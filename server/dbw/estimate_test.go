@@ -153,7 +153,7 @@ func TestGainOneStepAhead(t *testing.T) {
 		}
 	}
 	e.Horizon, e.Progress = 20, 1
-	if got, want := e.Gain(4), 20/(20+8.0/(2*1.5)/4); math.Abs(got-want) > 1e-12 {
+	if got, want := e.Gain(4), math.Exp(-8.0/(2*1.5)/(4*20)); math.Abs(got-want) > 1e-12 {
 		t.Errorf("gain over 20 steps is %v, want %v", got, want)
 	}
 	if e.Progress = 0; e.Gain(4) != 0 {
@@ -183,5 +183,32 @@ func TestAChangeIsNoticedAndNoiseIsNot(t *testing.T) {
 	}
 	if alarms > 30 { // of 20,000 values
 		t.Errorf("%d alarms without a change", alarms)
+	}
+}
+
+// The bound of progress by losses follows a slope that noise does not hide, comes down where the loss stands still, and is none at the
+// beginning.
+func TestLossesBoundProgress(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	d := newDescent()
+	if !math.IsInf(d.most(), 1) {
+		t.Errorf("before any loss the bound is %v", d.most())
+	}
+	level := 10.0
+	run := func(steps int, slope float64) {
+		for range steps {
+			level -= slope
+			d.add(level+0.1*rng.NormFloat64(), 1)
+		}
+	}
+	run(200, 0.02)
+	if got := d.most(); got < 0.018 || got > 0.03 {
+		t.Errorf("the bound is %v where the loss falls by 0.02 a step", got)
+	}
+	d.add(math.NaN(), 1)
+	d.add(math.Inf(1), 1)
+	run(600, 0)
+	if got := d.most(); got > 0.002 {
+		t.Errorf("the bound is %v where the loss stands still", got)
 	}
 }

@@ -23,11 +23,12 @@ type Estimate struct {
 //
 // Over a horizon of H steps it is
 //
-//	G(k) = R·H / (H + Φ/(k·R)),
+//	G(k) = R·exp(−Φ/(k·R·H)),
 //
 // with the measured progress R and the height of the noise floor Φ/k = ηV/(2(2 − ηL)·k), to which a run with quota k
 // rises once and no further: what noise adds to the loss in one step, later steps take off again, so that counting it
-// in each would make every quota too large. Φ/(k·R) is how many steps more the run needs to make up for it.
+// in each would make every quota too large. R·H is what the horizon brings. Of a floor that is small beside it that much is lost,
+// R − Φ/(k·H); one that is higher leaves ever less, but never nothing, so that an unlucky estimate of R does not ask for all.
 func (e Estimate) Gain(k int) float64 {
 	if e.Horizon == 0 {
 		half := e.Curvature * e.Rate * e.Rate / 2
@@ -36,7 +37,7 @@ func (e Estimate) Gain(k int) float64 {
 	if e.Progress <= 0 {
 		return 0 // and not a number divided by zero
 	}
-	return e.Progress / (1 + e.floor()/(float64(k)*e.Progress*e.Horizon))
+	return e.Progress * math.Exp(-e.floor()/(float64(k)*e.Progress*e.Horizon))
 }
 
 // At returns the estimate for a part of the learning rate: progress is in proportion to it.
@@ -142,10 +143,15 @@ func (s *secant) add(o Outcome, square, variance float64) {
 	s.measure(o, square, variance)
 	s.carried, s.fresh = beta*before, (1-beta)*s.rate(o.Optimizer)
 	s.slope = s.carried - s.fresh*square
-	s.squared, s.step, s.part = o.SquaredDisplacement, o.Step, 1
+	s.squared, s.step, s.part = o.SquaredDisplacement, o.Step, s.partOf(o.Optimizer)
+}
+
+// partOf returns which part of the schedule's learning rate a step has had.
+func (s *secant) partOf(o kintsugi.Optimizer) float64 {
 	if s.full > 0 {
-		s.part = float64(o.Optimizer.LearningRate) / s.full
+		return float64(o.LearningRate) / s.full
 	}
+	return 1
 }
 
 // curvature returns L̂, 0 before anything is known.

@@ -29,6 +29,61 @@ func (p *progress) value() float64 {
 	return max(mean, benefit*math.Sqrt(spread*p.weights)/p.weight)
 }
 
+// descent bounds progress from above by the losses that workers attach to their gradients. They are too noisy to measure a small
+// step, but they show when the loss swings or stands still, and then what gradients say of the way is far too much.
+type descent struct {
+	slow, fast aged    // means of the loss, over the horizon and over a quarter of it
+	squares    average // of the difference of two losses in a row: twice their variance
+	part       average // of the learning rate that the steps have had
+	steps      float64
+	last       float64
+}
+
+func newDescent() descent {
+	return descent{squares: newAverage(gradMemory), part: newAverage(gradMemory)}
+}
+
+// add takes the mean loss of a step, and the part of the learning rate that it has.
+func (d *descent) add(loss, part float64) {
+	if !finite(loss * loss) {
+		return
+	}
+	d.part.add(part)
+	if d.steps > 0 {
+		d.squares.add((loss - d.last) * (loss - d.last))
+	}
+	d.last = loss
+	d.steps++
+	window := max(gradMemory, d.steps*aheadShare)
+	d.slow.add(loss, window)
+	d.fast.add(loss, window/4)
+}
+
+// most returns what the decrease per step of the full rate hardly exceeds, +Inf before anything is known: that between the ages of the two means,
+// and a standard error of it. A mean with a memory of m steps has the variance of one, over 2m.
+func (d *descent) most() float64 {
+	between := d.slow.age() - d.fast.age()
+	if between < 1 {
+		return math.Inf(1)
+	}
+	window := max(gradMemory, d.steps*aheadShare)
+	noise := math.Sqrt(d.squares.value() / 2 * (4 + 1) / (2 * window))
+	return (max(0, d.slow.value()-d.fast.value()) + noise) / between / max(1e-6, d.part.value())
+}
+
+// aged is a mean with exponential forgetting, that knows how many steps ago its values were, in the mean.
+type aged struct{ sum, weight, ages float64 }
+
+func (a *aged) add(v, memory float64) {
+	keep := 1 - 1/memory
+	a.ages = keep * (a.ages + a.weight)
+	a.weight = keep*a.weight + 1
+	a.sum = keep*a.sum + v
+}
+
+func (a *aged) value() float64 { return a.sum / a.weight }
+func (a *aged) age() float64   { return a.ages / max(1, a.weight) }
+
 const (
 	gradMemory  = 20.0    // steps over which gradients are averaged
 	windowShare = 1.0 / 6 // of all steps, the window of progress
