@@ -66,6 +66,7 @@ func TestAResumedRunPassesOverADamagedCheckpoint(t *testing.T) {
 }
 
 func TestARunWhoseCheckpointsAreAllDamagedIsNotStartedOver(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)
 	damage(t, dir, 99)
@@ -118,6 +119,7 @@ func TestAGradientThatIsNotFiniteEndsTheRunAndIsNamed(t *testing.T) {
 }
 
 func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
+	notUnderRace(t)
 	dir, again := newDir(t), newDir(t)
 	must(t, quadratic(60, "--decay", "constant", "--recovery", "scar", "--checkpoint-every", "20", "--optimizer", "adam", "--fault", "kill server/0 at step 59", "--out", dir)...)
 	for _, ext := range []string{".safetensors", ".npz"} {
@@ -155,6 +157,7 @@ func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
 }
 
 func TestARepairedRunGoesOn(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)
 	damage(t, dir, 1)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestParametersDoNotDependOnHowTheRunIsSpread(t *testing.T) {
+	notUnderRace(t)
 	data := writeImages(t, 300, 28)
 	lenet := func(t *testing.T, flags ...string) string {
 		t.Helper()
@@ -55,6 +56,7 @@ func TestARerunEndsWithTheSameParameters(t *testing.T) {
 }
 
 func TestAPauseLosesNothing(t *testing.T) {
+	notUnderRace(t)
 	dir, want := newDir(t), newDir(t)
 	must(t, quadratic(200, "--out", want)...)
 	must(t, quadratic(200, "--out", dir, "--fault", "pause server/1 at step 50 for 1s")...)

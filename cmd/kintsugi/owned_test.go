@@ -11,6 +11,7 @@ import (
 // TestRowsTrainThroughAKill: models whose steps touch rows go on through the death of a server and end with the parameters of a calm
 // run, and push what they touch alone.
 func TestRowsTrainThroughAKill(t *testing.T) {
+	notUnderRace(t)
 	for _, c := range []struct {
 		model, steps, kill, says string
 		least                    float64 // how much smaller pushes are than all parameters
@@ -44,6 +45,7 @@ func TestRowsTrainThroughAKill(t *testing.T) {
 // TestFactorsAreSolvedForAgainOnRealProcesses: the shard that dies has users alone, so least squares makes good what came back old, and
 // the run ends with the test loss of a calm one.
 func TestFactorsAreSolvedForAgainOnRealProcesses(t *testing.T) {
+	notUnderRace(t)
 	flags := []string{"train", "--model", "mf:als,rank=4", "--steps", "20", "--workers", "3", "--out"}
 	calm, killed := newDir(t), newDir(t)
 	must(t, append(flags, calm)...)

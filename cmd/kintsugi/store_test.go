@@ -17,6 +17,7 @@ func keys(t *testing.T) {
 }
 
 func TestARunWhoseCheckpointsLieInAnObjectStore(t *testing.T) {
+	notUnderRace(t)
 	t.Run("fake", func(t *testing.T) { checkRunInAStore(t, objecttest.New(t).Place) })
 	t.Run("real", func(t *testing.T) { checkRunInAStore(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))) })
 }
@@ -64,6 +65,7 @@ func checkRunInAStore(t *testing.T, placeOf func(prefix string) string) {
 }
 
 func TestAStoreThatIsFullForAWhileDoesNotStopTraining(t *testing.T) {
+	notUnderRace(t)
 	keys(t)
 	server := objecttest.New(t)
 	wrote := 0

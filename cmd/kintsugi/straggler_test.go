@@ -104,6 +104,7 @@ func TestASlowWorkerThatIsNotInterruptedFinishesLate(t *testing.T) {
 
 // One worker alone is waited for; an interrupt and another life change nothing of that.
 func TestDynamicQuotasWithOneWorkerCanBeInterrupted(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	p := start(t, quadratic(400, "--workers", "1", "--consistency", "dbw", "--checkpoint-every", "20", "--out", dir)...)
 	p.reaches(dir, 60)

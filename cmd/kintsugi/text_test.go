@@ -8,6 +8,7 @@ import (
 
 // TestCharlmIsTrainedOnTextAndWithTheOptimizerItSuggests runs processes on a text that is short, so that evaluations are.
 func TestCharlmIsTrainedOnTextAndWithTheOptimizerItSuggests(t *testing.T) {
+	notUnderRace(t)
 	data, dir := t.TempDir(), newDir(t)
 	writeFile(t, filepath.Join(data, "input.txt"), []byte(strings.Repeat("If music be the food of love, play on;\n", 40)))
 	out := must(t, "train", "--model", "charlm", "--data", "shakespeare", "--data-dir", data, "--batch", "2", "--steps", "12",

@@ -134,6 +134,9 @@ func land(data mem.BufferSlice) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Release()
+	if err := f.find(nil); err != nil {
+		return nil, err
+	}
 	dst := make([]byte, f.Bytes)
 	return dst, f.CopyTo(dst)
 }
