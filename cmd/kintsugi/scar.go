@@ -107,7 +107,7 @@ func (s *settings) scar() *scarKnobs {
 // way is how the shard of a lost server comes back.
 func (s *settings) way() launch.Way {
 	switch {
-	case s.Replicas > 1 || s.keepsOutside():
+	case s.replicas() > 1 || s.keepsOutside():
 		return launch.BackNowhere
 	case s.scar() != nil:
 		return launch.BackAlone
