@@ -30,7 +30,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/kintsugi
-	$(GO) build -buildvcs=false -trimpath -ldflags '$(stamp)' -o bin/kintsugi ./cmd/kintsugi
+	$(GO) build -buildvcs=false -ldflags '$(stamp)' -o bin/kintsugi ./cmd/kintsugi
 
 .PHONY: train
 train: build ## train on this machine and survive the death of a server (TRAIN=flags OUT=folder)
@@ -77,7 +77,7 @@ GPUTESTS := ./cuda ./cuda/engine
 
 .PHONY: cuda
 cuda: ## build bin/kintsugi for GPUs too; it starts on machines without one
-	$(GO) build $(CUDA) -buildvcs=false -trimpath -ldflags '$(stamp)' -o bin/kintsugi ./cmd/kintsugi
+	$(GO) build $(CUDA) -buildvcs=false -ldflags '$(stamp)' -o bin/kintsugi ./cmd/kintsugi
 
 .PHONY: vet-cuda
 vet-cuda: ## vet what only a build for GPUs has
