@@ -15,6 +15,7 @@ import (
 )
 
 func TestVerifyFindsAFlippedByteAnywhereAndListNamesTheSteps(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(60, "--model", "qp:dimension=300", "--checkpoint-every", "20", "--out", dir)...)
 	if out := must(t, "checkpoint", "verify", dir); !strings.HasSuffix(out, "0 damaged places\n") {

@@ -121,6 +121,7 @@ var mistakes = []mistake{
 }
 
 func TestEveryMistakeIsNamedAndNothingIsLost(t *testing.T) {
+	notUnderRace(t)
 	dir := mistakesDir(t)
 	before := tree(t, dir)
 	for _, m := range mistakes {

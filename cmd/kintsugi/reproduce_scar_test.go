@@ -11,6 +11,7 @@ import (
 
 // The command writes both files, and prints the rows that are in them.
 func TestReproduceScar(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	out := must(t, "reproduce", "scar", "--workloads", "qp", "--strategies", "full,partial,priority:1/8", "--lost", "1/2,0.75", "--periods", "8",
 		"--trials", "3", "--seeds", "1", "--format", "json", "--out", dir)

@@ -11,6 +11,7 @@ import (
 
 // The curvatures of this quadratic go up to one: rates are stable below 2.
 func TestTuneFindsARateThatTrainTakes(t *testing.T) {
+	notUnderRace(t)
 	dir := filepath.Join(t.TempDir(), "lr")
 	out := must(t, "tune", "lr", "--model", "qp:dimension=200,condition=30,noise=0.01", "--blas", "gonum", "--workers", "2", "--high", "1000", "--out", dir, "--format", "json")
 	var rows []bench.RatesRow

@@ -20,6 +20,7 @@ func drawChain(seed uint64, replicas int) Config {
 
 // Whatever goes wrong, a line goes on as long as each shard has a replica that has it, and replicas are equal to the bit.
 func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
+	oneGoroutine(t)
 	n := uint64(300)
 	if *seedsFlag > 0 {
 		n = *seedsFlag
@@ -45,6 +46,7 @@ func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
 // With every worker counted in every step, servers of chains that die change not one bit, as long as no two die together. The
 // calm run is the oracle.
 func TestServersOfChainsThatDieDoNotChangeTheModel(t *testing.T) {
+	oneGoroutine(t)
 	died := 0
 	for seed := range uint64(40) {
 		for _, replicas := range []int{2, 3} {

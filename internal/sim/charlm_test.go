@@ -117,6 +117,7 @@ func (c *characters) loop(t *testing.T, schedule conductor.Schedule, steps kints
 // parameters costs nothing in quality. What the bound
 // leaves room for does not happen: the numbers of workers and examples are powers of two, so weights lose no bits.
 func TestCharlmThroughServersIsCharlmInALoop(t *testing.T) {
+	oneGoroutine(t)
 	workers, batch, steps := 4, 2, kintsugi.Step(25)
 	if testing.Short() {
 		workers, batch, steps = 2, 1, 8

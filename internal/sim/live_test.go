@@ -48,6 +48,15 @@ func base(t testing.TB) LiveConfig {
 	}
 }
 
+// oneGoroutine leaves a test out where the race detector would make it many times slower, and has little to find: all of it, or what takes
+// its time, is arithmetic on one goroutine.
+func oneGoroutine(t *testing.T) {
+	t.Helper()
+	if racing && testing.Short() {
+		t.Skip("not with -short under the race detector")
+	}
+}
+
 // run runs a cluster to its end, with storm beside it, and returns the parameters it published last.
 func run(t *testing.T, cfg LiveConfig, storm func(*Live)) []float32 {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 // Whoever dies and comes back, together or not, and whatever losses are told: every step is made, with a quota that is between one
 // and the number of workers.
 func TestNoControllerStopsARun(t *testing.T) {
+	oneGoroutine(t)
 	presets := []string{"dbw", "dbw:wait", "dbw:pull", "dbw:joint", "dbw:knee=4", "dbw:paper", "bdbw:wait", "adasync:1", "adasync:3,wait"}
 	rapid.Check(t, func(r *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(r, "workers")

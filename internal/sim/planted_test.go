@@ -23,6 +23,7 @@ var planted = []struct {
 
 // A simulator that finds nothing may be blind: each of these bugs is found within 500 seeds.
 func TestPlantedBugsAreFound(t *testing.T) {
+	oneGoroutine(t)
 	for _, p := range planted {
 		t.Run(p.name, func(t *testing.T) {
 			for seed := range uint64(500) {

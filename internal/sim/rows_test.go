@@ -186,6 +186,7 @@ var tables = []string{"mf", "mf:als", "lda"}
 // TestRowsThroughServersAreRowsInALoop trains the models whose steps touch rows, with servers of which one is killed, and in a loop:
 // what travels is what is touched, and the parameters end with the same bits.
 func TestRowsThroughServersAreRowsInALoop(t *testing.T) {
+	oneGoroutine(t)
 	for _, name := range tables {
 		t.Run(name, func(t *testing.T) {
 			x := newTable(t, name, 4)

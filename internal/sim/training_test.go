@@ -31,6 +31,7 @@ func training(t *testing.T, preset string, workers int, steps kintsugi.Step) Tra
 }
 
 func TestEveryPresetTrainsUnderVirtualTime(t *testing.T) {
+	oneGoroutine(t)
 	for _, preset := range []string{
 		"bsp", "backup:2", "backup:2,wait", "backup:2,pull", "async:constant", "async:constant,discount,credit=2", "ssp:2,constant", "rennala:6",
 		"dbw", "dbw:wait", "dbw:pull", "dbw:wait,knee=8", "dbw:joint", "dbw:paper", "bdbw", "adasync:2",
@@ -72,6 +73,7 @@ func (b blindly) Gradient(params, grads []float32, rng *rand.Rand) float64 {
 // Losses steer some controllers. One that is not a number stops none of them, nor does a single worker, nor that now and then nobody
 // is there.
 func TestControllersOutliveLossesThatAreNoNumbersAndAbsence(t *testing.T) {
+	oneGoroutine(t)
 	for _, preset := range []string{"dbw", "dbw:wait", "dbw:joint", "dbw:paper", "bdbw", "adasync:2"} {
 		for _, n := range []int{1, 3} {
 			cfg := training(t, preset, n, 200)
@@ -137,6 +139,7 @@ func TestAPartOfAGradientThatIsAsGoodAsDoneIsAllOfIt(t *testing.T) {
 }
 
 func TestATrainingReplaysToTheBit(t *testing.T) {
+	oneGoroutine(t)
 	run := func() ([]kintsugi.StepEvent, Trained) {
 		cfg := training(t, "dbw:wait", 16, 200)
 		cfg.Lifetime, cfg.Rebirth = 50, 2
@@ -164,6 +167,7 @@ func TestATrainingReplaysToTheBit(t *testing.T) {
 
 // Where everybody takes the same time dbw waits for all, and takes no longer than bsp.
 func TestDBWWithoutStragglersIsBSP(t *testing.T) {
+	oneGoroutine(t)
 	seconds := func(preset string) float64 {
 		cfg := training(t, preset, 16, 200)
 		cfg.Times, _ = ParseTimes("constant", 1)
@@ -181,6 +185,7 @@ func TestDBWWithoutStragglersIsBSP(t *testing.T) {
 // Half of the workers become five times slower. dbw goes on with the others within some steps, and takes the slow ones
 // back when they recover.
 func TestDBWFollowsASlowdown(t *testing.T) {
+	oneGoroutine(t)
 	for _, preset := range []string{"dbw", "dbw:wait"} {
 		cfg := training(t, preset, 16, 100000)
 		cfg.Times, _ = ParseTimes("exp:0.05", 1)

@@ -31,6 +31,7 @@ func steps() kintsugi.Step { return kintsugi.Step(*stepsFlag) }
 
 // Whatever goes wrong, no promise is broken, and when nothing more goes wrong the run ends.
 func TestNoSeedBreaksAPromise(t *testing.T) {
+	oneGoroutine(t)
 	n := uint64(400)
 	if testing.Short() {
 		n = 100
@@ -44,6 +45,7 @@ func TestNoSeedBreaksAPromise(t *testing.T) {
 
 // Long runs with every fault on.
 func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
+	oneGoroutine(t)
 	n := uint64(500)
 	if testing.Short() {
 		n = 25
@@ -60,6 +62,7 @@ func TestNoLongRunUnderAllFaultsBreaksAPromise(t *testing.T) {
 
 // Seeds that once failed are kept in testdata/seeds.txt with what they found.
 func TestSeedsThatOnceFailedStayWell(t *testing.T) {
+	oneGoroutine(t)
 	f, err := os.Open("testdata/seeds.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +104,7 @@ func TestReplay(t *testing.T) {
 
 // A seed is worth nothing if it does not give the same run again.
 func TestTheSameSeedGivesTheSameTrace(t *testing.T) {
+	oneGoroutine(t)
 	for seed := range uint64(20) {
 		var a, b bytes.Buffer
 		for _, out := range []*bytes.Buffer{&a, &b} {
@@ -129,6 +133,7 @@ func firstDifference(a, b string) string {
 // With every worker counted in every step, a network that fails and processes that stand still cost time
 // and not one bit; neither does the number of servers. The calm run is the oracle.
 func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
+	oneGoroutine(t)
 	for seed := range uint64(60) {
 		cfg := Draw(seed, steps())
 		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
@@ -157,6 +162,7 @@ func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
 
 // Servers that find their shards outside of themselves cost time as well, and not one bit, whatever else the network does; a line never ends.
 func TestServersThatFindTheirStateDoNotChangeTheModel(t *testing.T) {
+	oneGoroutine(t)
 	found := 0
 	for seed := range uint64(120) {
 		cfg := Draw(seed, steps())
@@ -191,6 +197,7 @@ func sameGradients(a, b kintsugi.Commit) bool {
 
 // Faults that the drawing never makes, or that never strike, find nothing.
 func TestEveryFaultStrikes(t *testing.T) {
+	oneGoroutine(t)
 	var struck [faultKinds]int
 	lines, longest, recalled := 0, 0, 0
 	for seed := range uint64(60) {
@@ -219,6 +226,7 @@ func TestEveryFaultStrikes(t *testing.T) {
 
 // TestSoak runs -seeds of them on all cores: make soak. Without a number it runs a few, so that it is known to work.
 func TestSoak(t *testing.T) {
+	oneGoroutine(t)
 	if *seedsFlag == 0 {
 		*seedsFlag = 20
 		defer func() { *seedsFlag = 0 }()
