@@ -103,6 +103,7 @@ func damage(t *testing.T, dir string, n int) {
 }
 
 func TestAGradientThatIsNotFiniteEndsTheRunAndIsNamed(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	r := kin(t, quadratic(300, "--model", "qp:dimension=100", "--learning-rate", "1e5", "--checkpoint-every", "5", "--out", dir)...)
 	if r.status != exitFailed || !strings.Contains(r.stderr, "not finite: gradient of worker/") ||

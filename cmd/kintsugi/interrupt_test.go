@@ -83,6 +83,7 @@ func TestNoProcessOutlivesItsLauncher(t *testing.T) {
 }
 
 func TestAResumedRunDoesNotRepeatItsFaults(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(100, "--out", dir, "--fault", "kill server/1 at step 60")...)
 	must(t, "train", "--resume", dir, "--steps", "150")

@@ -43,6 +43,7 @@ func TestPartialRecoveryIsSetByAFractionAndAPeriod(t *testing.T) {
 // One of four servers is killed, then the one that the conductor runs on: no step is taken back, the others keep what
 // they have, and the run ends where undisturbed ones do.
 func TestOnlyTheLostShardComesBack(t *testing.T) {
+	notUnderRace(t)
 	scar := []string{"--servers", "4", "--recovery", "scar:1/4,8", "--seed", "3"}
 	calm := newDir(t)
 	must(t, quadratic(killSteps, append(scar, "--out", calm)...)...)

@@ -12,6 +12,7 @@ import (
 
 // Servers that are killed find their shards in memory: no step is taken back, and the run has the bits of a calm one.
 func TestServersThatAreKilledTakeNoStepBack(t *testing.T) {
+	notUnderRace(t)
 	want := newDir(t)
 	must(t, quadratic(200, "--out", want)...)
 	for name, faults := range map[string][]string{

@@ -27,6 +27,7 @@ func fates(r *record.Run, slot uint32) (n [3]int) {
 // A worker that takes a thousand times as long is interrupted in step after step: had it to finish, it would end one
 // gradient while the others make all the steps. In the middle all workers die, and come back.
 func TestDynamicQuotasInterruptASlowWorkerAndOutliveAll(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	const steps = 240
 	must(t, quadratic(steps, "--model", "qp:dimension=20000,noise=0.1", "--workers", "3", "--consistency", "dbw", "--codec", "topk:0.1", "--out", dir,
@@ -127,6 +128,7 @@ func TestDynamicQuotasWithOneWorkerCanBeInterrupted(t *testing.T) {
 
 // A gradient that is not finite ends a run whose quota is chosen, too.
 func TestDynamicQuotasDoNotHideAGradientThatIsNotFinite(t *testing.T) {
+	notUnderRace(t)
 	dir := newDir(t)
 	r := kin(t, quadratic(300, "--model", "qp:dimension=100", "--learning-rate", "1e5", "--workers", "3", "--consistency", "dbw", "--out", dir)...)
 	if r.status != exitFailed || !strings.Contains(r.stderr, "not finite: gradient of worker/") {
