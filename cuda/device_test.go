@@ -37,7 +37,7 @@ func TestTheDeviceKeepsTheContract(t *testing.T) {
 // The orders of threads under which mistakes show: the first warp as far as it goes, the last one, in turns.
 func TestTheDeviceKeepsTheContractUnderEverySchedule(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a minute")
+		t.Skip("each schedule takes many seconds; run it without -short")
 	}
 	d := openTest(t)
 	for _, schedule := range []string{"0", "1", "2", "4"} {
@@ -51,7 +51,7 @@ func TestTheDeviceKeepsTheContractUnderEverySchedule(t *testing.T) {
 // More tiles than the scan's block has threads.
 func TestASelectionOfManyTiles(t *testing.T) {
 	if testing.Short() && !emulate.OnGPU() {
-		t.Skip("a million values on fibres")
+		t.Skip("a million values take long on the emulation; run it without -short, or on a GPU")
 	}
 	if err := selectionDiffers(openTest(t), draw(rand.New(rand.NewPCG(3, 4)), 300*selectTile+5)); err != nil {
 		t.Error(err)
@@ -61,7 +61,7 @@ func TestASelectionOfManyTiles(t *testing.T) {
 func TestAFaultLosesTheDevice(t *testing.T) {
 	library := emulate.Library(t)
 	if library == "" {
-		t.Skip("a fault of a real GPU cannot be asked for")
+		t.Skip("only the emulation can be made to fail; run it without -real")
 	}
 	// A copy of the library: the fault stays in it.
 	b, err := os.ReadFile(library)
@@ -96,7 +96,7 @@ func TestAFaultLosesTheDevice(t *testing.T) {
 func TestWhatIsMissingIsNamed(t *testing.T) {
 	library := emulate.Library(t)
 	if library == "" {
-		t.Skip("this is about other drivers than the machine's")
+		t.Skip("it asks for drivers other than this machine's, which only the emulation has; run it without -real")
 	}
 	for _, c := range []struct{ library, name, value, want string }{
 		{"/no/such/libcuda.so.1", "", "", "no CUDA driver"},

@@ -16,7 +16,7 @@ import (
 // What the emulation can find is shown by mistakes that it must find: each of these would corrupt results on a GPU.
 func TestPlantedMistakesAreFound(t *testing.T) {
 	if testing.Short() {
-		t.Skip("each mistake is compiled")
+		t.Skip("it compiles the kernels once for each planted mistake; run it without -short")
 	}
 	for name, e := range map[string]emulate.Edit{
 		"no barrier between a tile and its sums": {File: "step.cu", Old: "sync(); // the tile is full, and the one before it has been summed", New: ""},

@@ -270,6 +270,6 @@ func tree(t *testing.T, dir string) map[string]string {
 func notUnderRace(t *testing.T) {
 	t.Helper()
 	if racing && testing.Short() {
-		t.Skip("not with -short under the race detector")
+		t.Skip("it is many times slower under the race detector; run it without -short")
 	}
 }

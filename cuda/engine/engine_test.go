@@ -155,7 +155,7 @@ func TestALargeBatchIsComputedInPieces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if testing.Short() && !emulate.OnGPU() {
-		t.Skip("a thousand images on fibres")
+		t.Skip("a thousand images take long on the emulation; run it without -short, or on a GPU")
 	}
 	compare(t, d, open(t, d, engine.Options{}), initial(t, d), modeltest.RandomBatch(c.in, 1031, 1), 2e-5)
 }

@@ -299,7 +299,7 @@ func TestARegistrationSurvivesARestartOfEtcdWithoutALapse(t *testing.T) {
 	b.start(t)
 	// Once etcd is back, nothing may happen for longer than the lease lasts: only a wait can show that.
 	if testing.Short() {
-		t.Skip("waits for longer than a lease")
+		t.Skip("it waits for longer than a lease; run it without -short")
 	}
 	if _, err := c.NextFence(within(t), 0); err != nil {
 		t.Fatal(err)

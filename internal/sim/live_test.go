@@ -53,7 +53,7 @@ func base(t testing.TB) LiveConfig {
 func oneGoroutine(t *testing.T) {
 	t.Helper()
 	if racing && testing.Short() {
-		t.Skip("not with -short under the race detector")
+		t.Skip("it is many times slower under the race detector; run it without -short")
 	}
 }
 
