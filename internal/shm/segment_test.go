@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -108,12 +109,15 @@ func TestTheMemoryOfAKilledProcessStaysUntilItIsLetGo(t *testing.T) {
 		}
 		copy(s.Bytes()[SegmentHeader:], "left behind")
 		fmt.Println(name)
-		select {} // until it is killed
+		_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
 	}
 	before := mappings(t)
 	for range 10 {
 		child := exec.Command(os.Args[0], "-test.run", "^TestTheMemoryOfAKilledProcess")
 		child.Env = append(os.Environ(), "SEGMENT_CHILD=1")
+		if _, err := child.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
 		out, err := child.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
