@@ -113,6 +113,9 @@ func TestEveryPresetConverges(t *testing.T) {
 		{"rennala:6", 0.1, 60},
 		{"rennala:6,limit=2,credit=3,wait", 0.1, 60},
 	} {
+		if racing && testing.Short() && !slices.Contains([]string{"bsp:sum,pull", "async:wait,credit=2", "ssp:2", "dbw:joint", "rennala:6,limit=2,credit=3,wait"}, c.preset) {
+			continue // what these have between goroutines the others have too
+		}
 		t.Run(c.preset, func(t *testing.T) {
 			cfg := base(t)
 			cfg.Servers, cfg.Steps, cfg.SaveEvery, cfg.Consistency = 2, c.steps, 0, preset(t, c.preset)

@@ -183,6 +183,9 @@ func TestWorkerCrashEndsNothing(t *testing.T) {
 func TestAsyncConverges(t *testing.T) {
 	cfg := base(t)
 	cfg.Servers, cfg.Steps = 2, 1500
+	if racing && testing.Short() {
+		t.Skip("the race detector sees async among the presets; run this without -short")
+	}
 	cfg.Schedule = conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.01}
 	cfg.Consistency, _ = agg.Preset("async")
 	params := run(t, cfg, nil)
