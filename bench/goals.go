@@ -95,5 +95,30 @@ func CheckCodecs(rows []CodecRow) error {
 	return errors.Join(missed...)
 }
 
+// CheckWire is CheckKernels for rows of [Wire]. That of a copy which is summed at both ends, and of sums alone, has no goal.
+func CheckWire(rows []WireRow) error {
+	var missed []error
+	goals := map[string]float64{
+		"grpc, landed": 0.65, "shm, copied there, without checksums": 0.8, "shm, written there, without checksums": 0.8,
+	}
+	for _, r := range rows {
+		if goal := goals[r.Device+", "+r.Variant]; r.Fraction < 0.8*goal {
+			missed = append(missed, fmt.Errorf("%s, %s, of %d values: the fraction of the bound is %.2f; the goal is %.2f", r.Device, r.Variant, r.Elements, r.Fraction, goal))
+		}
+	}
+	return errors.Join(missed...)
+}
+
+// CheckSnapshots is CheckKernels for rows of [Snapshots].
+func CheckSnapshots(rows []SnapshotRow) error {
+	var missed []error
+	for _, r := range rows {
+		if goal := max(0.01*r.Seconds, 1e-3); r.WaitedP99 > goal/0.8 {
+			missed = append(missed, fmt.Errorf("snapshots of %d bytes, %s: steps wait %.1f ms for them (p99); the goal is %.1f ms", r.StateBytes, r.Name, 1e3*r.WaitedP99, 1e3*goal))
+		}
+	}
+	return errors.Join(missed...)
+}
+
 // inCache says whether the arrays of a row fit a core's own cache.
 func inCache(r Row) bool { return r.Bytes < 4<<20 }

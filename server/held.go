@@ -32,6 +32,12 @@ type landedChunk struct {
 	values   []float32 // of FP32 in memory; nil: in held.values
 }
 
+// forget lets go of what is not the buffer's own: the memory of a worker that may be gone stays for as long as something refers to it.
+func (h *held) forget() {
+	clear(h.chunks)
+	h.memory = nil
+}
+
 // operand returns chunk i of the shard, the values [lo, hi) of it, as the kernel takes it.
 func (h *held) operand(i, lo, hi int, weight float32) kernels.Operand {
 	c := &h.chunks[i]

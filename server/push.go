@@ -160,8 +160,7 @@ func (r *replica) landingBuffer() *held {
 	if k := len(r.spare); k > 0 {
 		h := r.spare[k-1]
 		r.spare = r.spare[:k-1]
-		clear(h.chunks)
-		h.left, h.used, h.landed, h.memory = n, 0, false, nil
+		h.left, h.used, h.landed = n, 0, false
 		return h
 	}
 	return &held{chunks: make([]landedChunk, n), left: n}

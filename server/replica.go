@@ -180,7 +180,17 @@ func (x *version) arrays(rule kintsugi.Rule) [][]float32 {
 	return x.state[:kernels.Rule(rule).States()]
 }
 
+// buffers is how many versions a shard has memory for: the one that is read and the one that is written, and where there are saves
+// the one that is saved meanwhile.
+func (r *replica) buffers() int {
+	if r.cfg.SaveEvery > 0 && r.at == 0 {
+		return 3
+	}
+	return 2
+}
+
 func (r *replica) run() {
+	r.work.Go(func() { r.versions.prepare(r.buffers()) })
 	r.loop.run(r.perform)
 	r.work.Wait()
 }
@@ -190,6 +200,7 @@ func (r *replica) perform() {
 	ready := r.core.Ready()
 	for _, p := range ready.Free {
 		if h := r.held[p]; h != nil && h.landed && !r.applying && len(r.spare) < 2*r.cfg.Slots {
+			h.forget()
 			r.spare = append(r.spare, h)
 		}
 		delete(r.held, p)
@@ -259,7 +270,9 @@ func (r *replica) apply(c kintsugi.Commit) {
 	if c.Want&kintsugi.WantDotDisplacement != 0 && r.at == 0 {
 		before = r.versions.pinPrevious()
 	}
+	wait := time.Now()
 	dst := r.versions.take(c.Step)
+	r.waited.Add(int64(time.Since(wait))) // where readers have every buffer that there is, a new one has to be made
 	r.applying = true
 	r.work.Go(func() {
 		r.cfg.Enter(Committing)

@@ -42,6 +42,7 @@ type versions struct {
 	next     *version   // applied and not released; nil: none
 	waiting  []*version // what a line begins with whose first step is not known yet; there is no current one then
 	free     []*version
+	made     int           // buffers, of which some may have been left to the garbage collector
 	changed  chan struct{} // closed when current changes
 }
 
@@ -59,15 +60,47 @@ func (v *versions) take(step kintsugi.Step) *version {
 		v.free = v.free[:n-1]
 		*x = version{params: x.params, state: x.state}
 	} else {
-		lo, hi := v.layout.Span(v.chunks)
-		x = &version{params: make([]float32, hi-lo)}
-		for i := range v.states {
-			x.state[i] = make([]float32, hi-lo)
-		}
+		v.made++
+		x = v.make()
 	}
 	x.step, x.live = step, true
 	return x
 }
+
+// make returns a new buffer.
+func (v *versions) make() *version {
+	lo, hi := v.layout.Span(v.chunks)
+	x := &version{params: make([]float32, hi-lo)}
+	for i := range v.states {
+		x.state[i] = make([]float32, hi-lo)
+	}
+	return x
+}
+
+// prepare makes buffers until there are n, and has the system back them with memory: a step that is the first to write a fresh
+// buffer waits for each of its pages, which takes as long as the step itself. It may be called beside everything else.
+func (v *versions) prepare(n int) {
+	for {
+		v.mu.Lock()
+		if v.made >= n {
+			v.mu.Unlock()
+			return
+		}
+		v.made++
+		v.mu.Unlock()
+		x := v.make()
+		for _, values := range [][]float32{x.params, x.state[0], x.state[1]} {
+			for i := 0; i < len(values); i += pageValues {
+				values[i] = 0
+			}
+		}
+		v.mu.Lock()
+		v.free = append(v.free, x)
+		v.mu.Unlock()
+	}
+}
+
+const pageValues = 4096 / 4 // in the smallest page
 
 // applied keeps x as the version after the current one, in place of an earlier try at the same step.
 func (v *versions) applied(x *version) {

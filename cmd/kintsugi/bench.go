@@ -50,7 +50,10 @@ func benchCommand() *cobra.Command {
 		benchKernelsCommand(),
 		benchKillsCommand(),
 		benchOverheadCommand(),
+		benchSnapshotCommand(),
+		benchStepCommand(),
 		benchStragglersCommand(),
+		benchWireCommand(),
 	)
 	return cmd
 }

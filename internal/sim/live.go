@@ -44,6 +44,13 @@ type LiveConfig struct {
 	Through          func(address string) string                // where workers reach a server; nil: at its address
 	Log              io.Writer
 
+	// Save is what saving does, as server.Config.Save; nil: it keeps a copy in memory, which the line after starts from.
+	Save func(ctx context.Context, v kintsugi.View, s server.Shard) (manifest string, bytes uint64, err error)
+
+	// ServerEnters and WorkerEnters, if set, are told of states, as Config.Enter of both roles.
+	ServerEnters func(kintsugi.ServerID, server.State)
+	WorkerEnters func(kintsugi.Slot, worker.State)
+
 	// Outside is a folder in which servers keep their shards outside of themselves; empty: they do not.
 	Outside string
 }
@@ -132,7 +139,7 @@ func (l *Live) StartServer(i int) error {
 	if err != nil {
 		return errors.Join(err, lis.Close())
 	}
-	s := server.New(server.Config{
+	cfg := server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
 		Replicas: l.cfg.Replicas, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
@@ -141,7 +148,14 @@ func (l *Live) StartServer(i int) error {
 		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },
 		Done:  func(d kintsugi.Done) { l.done <- d },
 		Log:   l.log.With("server", i),
-	})
+	}
+	if l.cfg.ServerEnters != nil {
+		cfg.Enter = func(s server.State) { l.cfg.ServerEnters(m.Server, s) }
+	}
+	if l.cfg.Save != nil {
+		cfg.Save = l.cfg.Save
+	}
+	s := server.New(cfg)
 	ctx, cancel := context.WithCancel(l.ctx)
 	x := &liveServer{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16), server: s, member: m, whole: whole}
 	l.servers[i] = x
@@ -185,6 +199,9 @@ func (l *Live) StartWorker(i int) {
 	}
 	if l.cfg.Codec != nil {
 		cfg.Codec = l.cfg.Codec(cfg.Slot)
+	}
+	if l.cfg.WorkerEnters != nil {
+		cfg.Enter = func(s worker.State) { l.cfg.WorkerEnters(cfg.Slot, s) }
 	}
 	if l.cfg.Reconcile != nil {
 		cfg.Reconcile = func(lost []kintsugi.ChunkRange) { l.cfg.Reconcile(cfg.Slot, lost) }

@@ -112,26 +112,37 @@ func (f *Frame) CopyTo(dst []byte) error {
 	if len(dst) != int(f.Bytes) {
 		return fmt.Errorf("%w: frame of chunks [%d, %d) has %d bytes, want %d", kintsugi.ErrCorrupt, f.Chunks.Lo, f.Chunks.Hi, f.Bytes, len(dst))
 	}
-	skip, at, crc := HeaderBytes, 0, uint32(0)
+	at, crc := 0, uint32(0)
 	if f.shared != nil {
 		crc = kernels.CopyCRC32C(0, dst, f.shared)
 	}
+	f.pieces(func(p []byte) {
+		crc = kernels.CopyCRC32C(crc, dst[at:at+len(p)], p) // it fits: Unmarshal has compared the lengths
+		at += len(p)
+	})
+	return f.compare(crc)
+}
+
+// Check checks the payload of a received frame where it lies.
+func (f *Frame) Check() error {
+	crc := Checksum(f.shared)
+	f.pieces(func(p []byte) { crc = kernels.CRC32C(crc, p) })
+	return f.compare(crc)
+}
+
+// pieces calls g for the pieces in which the payload has travelled, if it has.
+func (f *Frame) pieces(g func([]byte)) {
+	skip := HeaderBytes
 	for _, b := range f.data {
 		p := b.ReadOnlyData()
 		if skip >= len(p) {
 			skip -= len(p)
 			continue
 		}
-		p = p[skip:]
+		g(p[skip:])
 		skip = 0
-		crc = kernels.CopyCRC32C(crc, dst[at:at+len(p)], p) // it fits: Unmarshal has compared the lengths
-		at += len(p)
 	}
-	return f.compare(crc)
 }
-
-// Check checks the payload of a received frame that lies in shared memory, where it lies.
-func (f *Frame) Check() error { return f.compare(Checksum(f.shared)) }
 
 func (f *Frame) compare(crc uint32) error {
 	if crc != f.CRC {

@@ -1,0 +1,181 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// streamed is how a link of package transport is used.
+type streamed struct {
+	checked bool // a checksum is made, and compared
+	shared  bool // payloads lie in memory that both sides have
+	copied  bool // where they are copied; else they were computed there
+	inPlace bool // payloads that have travelled are left where gRPC has put them; else they are copied to where they land
+}
+
+// streams returns a link of streams between workers and servers as the shells have them, nil if memory cannot be shared.
+func (w *wire) streams(how streamed) (*link, error) {
+	var close []func()
+	l := &link{close: func() {
+		for i := range close { // the last ones first: clients before servers
+			close[len(close)-1-i]()
+		}
+	}}
+	senders := make([][]*transport.PushClient, w.cfg.Workers)
+	for server := range w.cfg.Servers {
+		lis, err := transport.Listen("127.0.0.1:0")
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		s := transport.NewServer(lis, &wireServer{wire: w, how: how, server: server})
+		ended := make(chan struct{})
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			if err := s.Serve(); err != nil {
+				w.fail(err)
+			}
+		}()
+		close = append(close, func() { s.Stop(); <-ended })
+		for worker := range w.cfg.Workers {
+			p, err := transport.Dial(s.Address())
+			if err != nil {
+				l.close()
+				return nil, err
+			}
+			close = append(close, func() { _ = p.Close() }) // its streams end
+			var opts []transport.Option
+			if how.shared {
+				opts = append(opts, transport.Sharing(w.part))
+			}
+			stream, err := p.Push(w.ctx, opts...)
+			if err != nil {
+				l.close()
+				return nil, err
+			}
+			if memory, _ := stream.Memory(); how.shared && memory == nil {
+				l.close()
+				return nil, nil
+			} else if how.shared {
+				copy(transport.Put(memory, (&transport.Places{}).Take(w.part), w.part), w.of(w.gradients, worker, server))
+			}
+			senders[worker] = append(senders[worker], stream)
+		}
+	}
+	l.push = func(worker, server int) error {
+		return w.sendStream(senders[worker][server], how, worker, server)
+	}
+	return l, nil
+}
+
+// sendStream sends a part as a worker does, and waits for the answer.
+func (w *wire) sendStream(stream *transport.PushClient, how streamed, worker, server int) error {
+	part := w.of(w.gradients, worker, server)
+	memory, _ := stream.Memory()
+	var places transport.Places
+	err := w.each(len(part), func(lo, hi int) error {
+		h := transport.Header{
+			Kind: transport.KindPush, Shard: kintsugi.ShardID(server), Push: kintsugi.PushID{Line: 1, Slot: kintsugi.Slot(worker)},
+			Chunks: kintsugi.ChunkRange{Lo: kintsugi.ChunkID(lo / wireAlign), Hi: kintsugi.ChunkID((hi + wireAlign - 1) / wireAlign)}, Bytes: uint32(hi - lo),
+		}
+		f := &transport.Frame{Header: h}
+		if how.shared {
+			f.Place = places.Take(hi - lo)
+			f.CRC = how.put(transport.Put(memory, f.Place, hi-lo), part[lo:hi])
+		} else {
+			f.Payload, f.CRC = part[lo:hi], transport.Checksum(part[lo:hi])
+		}
+		return stream.Send(f)
+	})
+	if err == nil || errors.Is(err, io.EOF) { // the answer, or why the stream has ended
+		_, err = stream.Recv()
+	}
+	return err
+}
+
+// put sees to it that a payload lies in shared memory, and returns its checksum if there is to be one.
+func (how streamed) put(dst, src []byte) uint32 {
+	switch {
+	case how.copied && how.checked:
+		return kernels.CopyCRC32C(0, dst, src)
+	case how.copied:
+		copy(dst, src)
+	case how.checked:
+		return kernels.CRC32C(0, dst)
+	}
+	return 0
+}
+
+// wireServer lands what arrives as a server does.
+type wireServer struct {
+	transport.Handler // nothing else is asked
+	wire              *wire
+	how               streamed
+	server            int
+}
+
+// Push lands parts, each completely before it answers.
+func (s *wireServer) Push(stream *transport.PushServer) error {
+	var kept []*transport.Frame
+	at := 0
+	for {
+		f, err := stream.Recv()
+		if errors.Is(err, io.EOF) || errors.Is(stream.Context().Err(), context.Canceled) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if at == 0 {
+			for _, k := range kept {
+				k.Release()
+			}
+			kept = kept[:0]
+		}
+		dst := s.wire.of(s.wire.landed, int(f.Push.Slot), s.server)[at:][:f.Bytes]
+		if err := s.land(f, dst); err != nil {
+			return err
+		}
+		if s.how.inPlace {
+			kept = append(kept, f)
+		} else {
+			f.Release()
+		}
+		if at += len(dst); at == s.wire.part {
+			at = 0
+			if err := stream.Send(kintsugi.Received{Push: f.Push, Shard: f.Shard}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// land checks a payload, and copies it to dst if it does not stay where it is.
+func (s *wireServer) land(f *transport.Frame, dst []byte) error {
+	switch {
+	case s.how.shared:
+		dst = f.Shared()
+		if s.how.checked {
+			if err := f.Check(); err != nil {
+				return err
+			}
+		}
+	case s.how.inPlace: // values straddle what gRPC has put it in, so that no kernel could scan it as it is
+		return f.Check()
+	default:
+		if err := f.CopyTo(dst); err != nil {
+			return err
+		}
+	}
+	bad, err := kernels.Best().Finite(kernels.Floats(dst))
+	if err == nil && bad >= 0 {
+		err = fmt.Errorf("%w: value %d of a frame", kintsugi.ErrNotFinite, bad)
+	}
+	return err
+}

@@ -1,0 +1,248 @@
+//go:build linux
+
+package transport
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
+)
+
+// transfer is a stream whose one side is killed: batches of frames, each answered or asked for before the next.
+type transfer struct {
+	serves bool // the side that is killed is the server
+	reads  bool // parameters are read; else gradients are pushed
+	shared bool // payloads lie in memory that both sides have
+}
+
+const (
+	batchFrames = 4
+	batchBytes  = 64 << 10 // of a frame
+)
+
+var payloadOfAll = filled(batchBytes, 1)
+
+// batch sends a batch of frames.
+func batch[S interface {
+	Send(*Frame) error
+	Memory() (*shm.Segment, error)
+}](s S, kind Kind) error {
+	memory, _ := s.Memory()
+	var places Places
+	for range batchFrames {
+		f := frameOf(payloadOfAll)
+		f.Kind = kind
+		if memory != nil {
+			f.Payload, f.Place = nil, places.Take(batchBytes)
+			copy(Put(memory, f.Place, batchBytes), payloadOfAll)
+		}
+		if err := s.Send(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// landBatch receives a batch and checks it: it must be whole although the other side may die at any time.
+func landBatch[S interface{ Recv() (*Frame, error) }](s S) error {
+	dst := make([]byte, batchBytes)
+	for range batchFrames {
+		f, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		err = f.CopyTo(dst)
+		f.Release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// client does batches until an error; each is told.
+func (x transfer) client(t *testing.T, p *Peer, each func()) error {
+	var opts []Option
+	if x.shared {
+		opts = append(opts, Sharing(batchFrames*batchBytes))
+	}
+	if x.reads {
+		s, err := p.Read(t.Context(), opts...)
+		for err == nil {
+			if err = s.Send(ReadRequest{}); err == nil {
+				err = landBatch(s)
+			}
+			each()
+		}
+		return err
+	}
+	s, err := p.Push(t.Context(), opts...)
+	for err == nil {
+		if err = batch(s, KindPush); err == nil {
+			_, err = s.Recv()
+		}
+		each()
+	}
+	return err
+}
+
+// handler is the other side.
+func batchesHandler(each func(), ended func(error)) handler {
+	return handler{
+		push: func(s *PushServer) (err error) {
+			defer func() { ended(err) }()
+			for {
+				if err := landBatch(s); err != nil {
+					return err
+				}
+				each()
+				if err := s.Send(kintsugi.Received{}); err != nil {
+					return err
+				}
+			}
+		},
+		read: func(s *ReadServer) (err error) {
+			defer func() { ended(err) }()
+			for {
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+				each()
+				if err := batch(s, KindParameters); err != nil {
+					return err
+				}
+			}
+		},
+	}
+}
+
+const victimEnv = "KINTSUGI_VICTIM"
+
+// victim is the side that is killed, in a process of its own.
+func victim(t *testing.T, text string) {
+	var x transfer
+	var address string
+	if _, err := fmt.Sscanf(text, "%t %t %t %s", &x.serves, &x.reads, &x.shared, &address); err != nil {
+		t.Fatal(err)
+	}
+	if x.serves {
+		s, _ := loopback(t, batchesHandler(func() {}, func(error) {}))
+		fmt.Println(s.Address())
+		select {} // until it is killed
+	}
+	p, err := Dial(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Fatal(x.client(t, p, func() {}))
+}
+
+// What a process has of the system.
+type belongings struct{ segments, descriptors, goroutines int }
+
+func mine(t *testing.T) (b belongings) {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Skipf("no list of mappings: %v", err)
+	}
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skipf("no list of descriptors: %v", err)
+	}
+	return belongings{strings.Count(string(maps), "memfd:kintsugi"), len(descriptors), runtime.NumGoroutine()}
+}
+
+// Whoever is killed in the middle of a transfer leaves nothing behind in the process at the other end, be it client or server: no
+// segment, no descriptor, no goroutine; and what arrived of it is whole.
+func TestPeersThatAreKilledLeaveNothing(t *testing.T) {
+	if text := os.Getenv(victimEnv); text != "" {
+		victim(t, text)
+	}
+	kills := 100
+	if testing.Short() {
+		kills = 16
+	}
+	each, ended := make(chan struct{}), make(chan error)
+	s, _ := loopback(t, batchesHandler(func() { each <- struct{}{} }, func(err error) { ended <- err }))
+	kill := func(i int) {
+		x := transfer{serves: i&1 != 0, reads: i&2 != 0, shared: i&4 != 0}
+		child := exec.Command(os.Args[0], "-test.run", "^TestPeersThatAreKilled")
+		child.Env = append(os.Environ(), fmt.Sprintf("%s=%t %t %t %s", victimEnv, x.serves, x.reads, x.shared, s.Address()))
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		batches := 1 + i/8%3 // before it is killed
+		if x.serves {
+			err = x.outlive(t, out, func() {
+				if batches--; batches == 0 {
+					_ = child.Process.Kill()
+				}
+			})
+		} else {
+			for range batches {
+				<-each
+			}
+			_ = child.Process.Kill()
+			for err == nil {
+				select {
+				case <-each:
+				case err = <-ended:
+				}
+			}
+		}
+		_ = child.Wait()
+		if errors.Is(err, kintsugi.ErrCorrupt) {
+			t.Errorf("%+v: what arrived was not whole: %v", x, err)
+		}
+	}
+	for i := range 8 { // each way once, so that all is there that stays
+		kill(i)
+	}
+	settle := func(enough func(belongings) bool) (b belongings) {
+		for ctx := within(t, 10*time.Second); ctx.Err() == nil; {
+			runtime.GC() // unmaps what nobody refers to
+			if b = mine(t); enough(b) {
+				break
+			}
+		}
+		return b
+	}
+	before := settle(func(b belongings) bool { return b.segments == 0 })
+	for i := range kills {
+		kill(i)
+	}
+	after := settle(func(b belongings) bool {
+		return b.segments <= before.segments && b.descriptors <= before.descriptors && b.goroutines <= before.goroutines
+	})
+	if after.segments > 0 || after.descriptors > before.descriptors || after.goroutines > before.goroutines {
+		t.Errorf("after %d kills this process has %+v, before it had %+v", kills, after, before)
+	}
+}
+
+// outlive is the client of a victim that serves.
+func (x transfer) outlive(t *testing.T, out interface{ Read([]byte) (int, error) }, each func()) error {
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Dial(strings.TrimSpace(address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	return x.client(t, p, each)
+}
