@@ -106,12 +106,20 @@ type View struct {
 	// died, keeps its place in Servers.
 	Chains [][]ServerID `json:"chains"`
 
+	// Replicas is how many servers hold each shard when all of them live.
+	Replicas int `json:"replicas,omitempty"`
+
 	// Conductor is the server beside whose replica the conductor runs: the head of shard 0.
 	Conductor ServerID `json:"conductor"`
 
 	// Keeps is the first of the lines whose state in memory is the state of Line too: Line begins with a partial
 	// restore, at the step where the shards stand that outlived the line before. 0: all shards start from Restore.
+	// Views that go on with Line have it, too.
 	Keeps Line `json:"keeps,omitempty"`
+
+	// Lost lists the shards that nobody has any more when a line begins that Keeps: their heads put them together from the running
+	// checkpoint. The heads of the others have them, in memory or outside their processes, and replicas that are no heads are sent them.
+	Lost []ShardID `json:"lost,omitempty"`
 
 	// Continues says that Line is that of the view before: every shard goes on with what its server holds, in its memory or outside its
 	// process. What a head held of gradients may be gone with its process, so that a step that not every shard has applied is decided anew.

@@ -89,6 +89,13 @@ func (c *conducting) run() {
 			}
 		}
 	})
+	if c.cfg.Workers != nil && (c.view.Line > 1 || c.view.Continues) {
+		c.work.Go(func() {
+			for slots := range c.cfg.Workers(c.ctx) {
+				c.post(func() { c.core.There(time.Now(), slots) })
+			}
+		})
+	}
 	c.loop.run(c.perform)
 	c.work.Wait()
 }

@@ -114,7 +114,7 @@ func readOutside(b []byte) (r outsideRecord, err error) {
 // begin makes the file hold the version that a line begins with, alone.
 func (r *replica) begin(x *version) error {
 	o := r.cfg.Outside
-	if o == nil {
+	if o == nil || r.view.Replicas > 1 { // a file holds one shard; its other replicas are what this one has outside its process
 		return nil
 	}
 	h := o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule)
@@ -155,18 +155,26 @@ func (x *version) array(i int) []float32 {
 }
 
 // recall makes the replica stand where an earlier life of this server has left its shard: at the version that is certainly released, with the
-// one after it applied if it was.
+// one after it applied if it was. On a line that keeps the one before it waits there.
 func (r *replica) recall(context.Context) error {
-	none := fmt.Errorf("view %d goes on with line %d, of which this server holds nothing; its next life says so, and a checkpoint is restored", r.view.Number, r.view.Line)
+	v := r.view
+	none := fmt.Errorf("view %d goes on with line %d, of which this server holds nothing of shard %d; its next life says so", v.Number, v.Line, r.id)
 	o := r.cfg.Outside
-	if o == nil {
+	if o == nil || v.Replicas > 1 {
 		return none
 	}
-	m, found, err := shm.Open(o.file.Bytes(), o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule))
-	if err != nil || m.Header().Line != uint64(r.view.Line) {
-		return fmt.Errorf("%w (%w)", none, err)
+	m, found, err := shm.Open(o.file.Bytes(), o.header(r.cfg.Layout, len(v.Chains), r.id, r.chunks, r.cfg.Schedule.Rule))
+	if err != nil {
+		return fmt.Errorf("%w: %w", none, err)
 	}
-	r.outside = m
+	line := kintsugi.Line(m.Header().Line)
+	goesOn := v.Continues && line == v.Line
+	if !goesOn && (v.Keeps == 0 || line < v.Keeps || line >= v.Line) {
+		return fmt.Errorf("%w; it holds line %d", none, line)
+	}
+	if goesOn {
+		r.outside = m // otherwise it stays as it is until the line has begun
+	}
 	var commits []kintsugi.Commit
 	var answer kintsugi.Stable
 	for i, v := range found {
@@ -187,8 +195,14 @@ func (r *replica) recall(context.Context) error {
 			r.versions.applied(x)
 		}
 	}
-	r.core = shard.New(r.id, int(r.chunks.Hi-r.chunks.Lo), r.view.Line, r.view.Number, kintsugi.Step(found[0].Step))
+	r.core = shard.New(r.id, int(r.chunks.Hi-r.chunks.Lo), v.Line, v.Number, kintsugi.Step(found[0].Step))
 	r.core.Recall(commits, answer)
-	r.log.Info("found its state outside the process", "line", r.view.Line, "versions", len(found), "step", found[len(found)-1].Step)
+	r.log.Info("found its state outside the process", "line", line, "versions", len(found), "step", found[len(found)-1].Step)
+	if !goesOn {
+		r.core.Keep()
+		r.versions.wait()
+		r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
+	}
+	r.knowsSaved()
 	return nil
 }

@@ -67,32 +67,43 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	}
 	follows, followed := at > 0, at+1 < len(r.chain)
 	if old := s.continues(v, id); old != nil {
-		r.versions, r.lag, r.outside, r.saved, r.sums, r.sum = old.versions, old.lag, old.outside, old.saved, old.sums, old.sum
+		r.versions, r.lag, r.taken, r.outside, r.saved, r.sums, r.sum = old.versions, old.lag, old.taken, old.outside, old.saved, old.sums, old.sum
 		r.core = old.core.GoOn(v.Number, follows, followed)
+		r.knowsSaved()
 		return r, r.mayServe()
 	}
-	if old := s.keeps(v, id, chunks); old != nil {
-		r.versions, r.lag, r.taken, r.saved = old.versions, old.lag, old.taken, old.saved
+	if old := s.keeps(v, id, chunks); old != nil && !follows {
+		r.versions, r.lag, r.taken, r.saved, r.sums = old.versions, old.lag, old.taken, old.saved, old.sums
 		r.versions.wait()
 		r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
 		r.core = old.core.Continue(v.Line, v.Number)
+		r.core.Place(follows, followed)
+		r.knowsSaved()
 		return r, nil
 	}
 	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
-	load := r.load
-	switch {
-	case v.Servers[cfg.ID].Since != 0:
-		load = r.lack
-	case v.Continues && cfg.Outside != nil:
-		load = r.recall
-	}
-	if err := load(ctx); err != nil {
+	if err := r.source()(ctx); err != nil {
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
 	r.core.Place(follows, followed)
 	r.core.Hold(cfg.Consistency.Held())
 	return r, r.mayServe()
+}
+
+// source returns where a shard comes from that this process does not hold.
+func (r *replica) source() func(context.Context) error {
+	v := r.view
+	came := v.Servers[r.cfg.ID].Since != 0
+	switch {
+	case came && r.at > 0:
+		return r.lack
+	case r.at == 0 && slices.Contains(v.Lost, r.id): // in a view that this life has missed, perhaps: then the line has not begun
+		return r.load
+	case v.Keeps == 0 && (!v.Continues || v.Replicas > 1 && !came): // the same
+		return r.load
+	}
+	return r.recall
 }
 
 // lack waits for a snapshot: the line goes on, and this server has come in.
@@ -125,7 +136,9 @@ func (r *replica) load(ctx context.Context) error {
 		r.versions.publish(x)
 		r.core = shard.New(r.id, n, r.view.Line, r.view.Number, s.Step)
 		r.fallBehind(s.Step, s.Taken)
-		r.holdSaved(s.Params, slices.Repeat([]kintsugi.Step{s.Step}, n))
+		if r.at == 0 {
+			r.holdSaved(s.Params, slices.Repeat([]kintsugi.Step{s.Step}, n))
+		}
 		return r.begin(x)
 	}
 	saved, err := r.cfg.LoadRunning(ctx, r.view, &s)
@@ -162,7 +175,12 @@ func (r *replica) adopt(step kintsugi.Step) {
 	r.versions.adopt(step)
 	x, _ := r.versions.pin(0, 1)
 	r.tellSums("a shard goes on", x)
+	r.knowsSaved()
+	if err := r.begin(x); err != nil {
+		r.fail(fmt.Errorf("begin line %d outside the process: %w", r.view.Line, err))
+	}
 	r.versions.unpin(x)
+	r.work.Go(r.joined)
 }
 
 // shard returns a version as those who save it see it.
@@ -261,7 +279,7 @@ func (r *replica) apply(c kintsugi.Commit) {
 			return
 		}
 		r.given, counted = nil, nil
-	case r.cfg.Replicas > 1:
+	case r.view.Replicas > 1:
 		total = r.sums.take(r.values)
 		total.step, total.decided = c.Step, c.Decided
 	}

@@ -27,6 +27,24 @@ func (r *replica) holdSaved(params []float32, saved []kintsugi.Step) {
 	}
 }
 
+// knowsSaved makes a head that was none before, or whose shard an earlier life has left, hold saved values: it does not know them, and takes
+// every chunk for one that was not saved since the line began. So each of them is saved soon.
+func (r *replica) knowsSaved() {
+	if r.cfg.Planner == nil || r.at > 0 {
+		return
+	}
+	if r.saved == nil {
+		r.saved = &savedValues{}
+		r.core.Holds(slices.Repeat([]kintsugi.Step{r.view.RestoreStep}, int(r.chunks.Hi-r.chunks.Lo)))
+	}
+	if x, _ := r.versions.pin(0, 1); x != nil {
+		if r.saved.values == nil {
+			r.saved.values = slices.Clone(x.params)
+		}
+		r.versions.unpin(x)
+	}
+}
+
 // saveRunning saves chunks of the released version for the running checkpoint in the background: the version is
 // pinned, and steps go on at once.
 func (r *replica) saveRunning(run shard.Run) {

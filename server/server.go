@@ -50,7 +50,6 @@ type Config struct {
 	Device      kernels.Device
 	Threads     int // that run kernels; the result does not depend on it
 
-	Replicas    int // of each shard in a view that is complete; 0: 1
 	Slots       int
 	Consistency agg.Config
 	Schedule    conductor.Schedule
@@ -91,6 +90,10 @@ type Config struct {
 	// if it returned an error: from then on the chains' other members may die. nil: nobody is told.
 	Whole func(ctx context.Context, since kintsugi.ViewNumber) error
 
+	// Workers tells of which workers the processes live, at once and after each change, until ctx ends: the first step of a view after the
+	// run's first does not wait for others. nil: nobody knows, and it waits for all of them, RejoinGrace at most.
+	Workers func(ctx context.Context) <-chan []kintsugi.Slot
+
 	// Done is called once when the run is over.
 	Done func(kintsugi.Done)
 
@@ -107,9 +110,10 @@ type Server struct {
 	cfg Config
 
 	mu     sync.Mutex
-	tenure *tenure       // nil: no view yet
-	left   *tenure       // the one before, as long as there is none; its shards may go on in the next
-	change chan struct{} // closed when tenure changes
+	tenure *tenure             // nil: no view yet
+	left   *tenure             // the one before, as long as there is none; its shards may go on in the next
+	change chan struct{}       // closed when tenure changes
+	told   kintsugi.ViewNumber // the newest view for which others were told that this server has caught up
 	stop   *stopRequest
 
 	failed chan error     // holds one
@@ -228,9 +232,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 			t.wg.Wait()
 			return err
 		}
-		if at > 0 {
-			r.joined = func() { s.caughtUp(t) }
-		}
+		r.joined = func() { s.caughtUp(t) }
 		t.replicas[id] = r
 		t.wg.Go(r.run)
 	}
@@ -258,6 +260,9 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	if stop != nil && t.conductor != nil {
 		t.conductor.stop(stop.reason, stop.save)
 	}
+	if v.Servers[s.cfg.ID].Since != 0 {
+		t.wg.Go(func() { s.caughtUp(t) }) // in the view before, perhaps, which was over before it could say so
+	}
 	s.cfg.Log.Info("entered view", "view", v.Number, "line", v.Line, "step", v.RestoreStep, "shards", len(t.replicas), "conductor", t.conductor != nil)
 	return nil
 }
@@ -266,19 +271,33 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 func (s *Server) caughtUp(t *tenure) {
 	for _, r := range t.replicas {
 		whole := false
-		if r.do(func() { whole = r.core.Whole() }) != nil || !whole {
+		if r.do(func() { whole = r.core.Whole() && r.core.Settled() }) != nil || !whole {
 			return
 		}
 	}
 	since := t.view.Servers[s.cfg.ID].Since
-	s.cfg.Log.Info("this server has caught up", "view", t.view.Number, "since", since)
-	if s.cfg.Whole == nil || since == 0 {
+	s.mu.Lock()
+	again := s.told >= since
+	if o := s.cfg.Outside; o != nil && !again && t.view.Replicas > 1 { // what it holds of a line before must not be found when this one is over
+		if err := o.file.Resize(0); err != nil {
+			s.fail(err)
+		}
+	}
+	s.mu.Unlock()
+	if s.cfg.Whole == nil || again {
 		return
 	}
+	s.cfg.Log.Info("this server has caught up", "view", t.view.Number, "since", since)
 	t.wg.Go(func() {
 		for {
 			err := s.cfg.Whole(t.ctx, since)
-			if err == nil || t.ctx.Err() != nil {
+			if err == nil {
+				s.mu.Lock()
+				s.told = max(s.told, since)
+				s.mu.Unlock()
+				return
+			}
+			if t.ctx.Err() != nil {
 				return
 			}
 			s.cfg.Log.Warn("say that this server has caught up", "err", err)
@@ -311,13 +330,13 @@ func (s *Server) continues(v kintsugi.View, id kintsugi.ShardID) *replica {
 	return nil
 }
 
-// keeps returns the replica of a shard whose state is that of the line of v; nil: the shard must be loaded.
+// keeps returns the replica of a shard whose state is that of the line of v; nil: it is not in this process.
 func (s *Server) keeps(v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange) *replica {
 	t := s.left
 	if t == nil || v.Keeps == 0 || t.view.Line < v.Keeps || t.view.Line >= v.Line {
 		return nil
 	}
-	if r := t.replicas[id]; r != nil && r.chunks == chunks {
+	if r := t.replicas[id]; r != nil && r.chunks == chunks && r.core.Whole() && !slices.Contains(v.Lost, id) {
 		return r
 	}
 	return nil

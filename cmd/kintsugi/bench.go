@@ -74,13 +74,12 @@ func benchKillsCommand() *cobra.Command {
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
-			if _, cfg.Partial, err = parseScar(cfg.Recovery); err != nil {
+			protects, err := parseRecovery(cfg.Recovery, cfg.Servers)
+			if err != nil {
 				return err
 			}
-			if cfg.Exact, err = (&settings{Recovery: cfg.Recovery}).stateless(); err != nil {
-				return err
-			}
-			cfg.Exact = cfg.Exact || cfg.Recovery == recoveryChain
+			cfg.Exact = protects.outside || protects.replicas > 1
+			cfg.Partial = protects.running != nil && !cfg.Exact
 			cfg.Flags, cfg.Progress = append([]string{"--model", "mlr", "--checkpoint-every", "20"}, args...), cmd.ErrOrStderr()
 			rows, err := bench.Kills(cmd.Context(), cfg)
 			if err != nil {

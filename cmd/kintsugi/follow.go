@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
@@ -32,7 +34,23 @@ func (r *run) observe(e launch.ProcessEvent) {
 	r.rec.Record(at, &record.Failure{
 		Part: e.Part.String(), Cause: e.Exit.String(), Incarnation: e.Incarnation, Injected: e.Exit.Injected, SeenSeconds: r.rec.Seconds(e.Time),
 	})
+	if e.Part.Role == launch.Worker {
+		go r.vacate(e.Part, e.PID)
+	}
 	r.log.Warn("process died", "part", e.Part.String(), "incarnation", e.Incarnation, "cause", e.Exit.String())
+}
+
+// vacate says that a worker's process is dead: a step that waits for those that live need not wait for its lease.
+func (r *run) vacate(p launch.Part, pid int) {
+	ctx, cancel := context.WithTimeout(context.Background(), lease)
+	defer cancel()
+	err := r.client.Vacate(ctx, etcd.Worker, uint32(p.Index), func(m etcd.Member) bool {
+		var v workerValue
+		return json.Unmarshal(m.Value, &v) == nil && v.PID == pid
+	})
+	if err != nil {
+		r.log.Debug("a dead worker keeps its place until its lease lapses", "part", p.String(), "err", err)
+	}
 }
 
 // injected books what a fault did.

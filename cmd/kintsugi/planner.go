@@ -41,7 +41,7 @@ func (p *planner) Due(step kintsugi.Step) bool { return !p.blind && p.Planner.Du
 
 // planner returns what makes the planner of a view, nil if there is no running checkpoint.
 func (p *process) planner(l *kintsugi.Layout) func(v kintsugi.View) (conductor.Planner, error) {
-	knobs := p.scar()
+	knobs := p.protects().running
 	if knobs == nil {
 		return nil
 	}

@@ -124,6 +124,30 @@ type serverValue struct {
 	Whole   kintsugi.ViewNumber `json:"whole,omitempty"` // see roster.Joined
 }
 
+// workerValue is what a worker tells of itself: by its PID whoever has started it empties its place when it dies.
+type workerValue struct {
+	PID int `json:"pid"`
+}
+
+// workersThere tells which workers are registered.
+func workersThere(ctx context.Context, client *etcd.Client) <-chan []kintsugi.Slot {
+	there := make(chan []kintsugi.Slot)
+	go func() {
+		defer close(there)
+		for members := range client.WatchMembers(ctx, etcd.Worker) {
+			var slots []kintsugi.Slot
+			for _, m := range members {
+				slots = append(slots, kintsugi.Slot(m.Index))
+			}
+			select {
+			case there <- slots:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return there
+}
+
 // place checks --index against the number of places.
 func (p *process) place(what string, n int) error {
 	if p.Index < 0 || p.Index >= n {
@@ -160,6 +184,9 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	if p.Outside != "" && p.protects().replicas > 1 {
+		return fmt.Errorf("%w: --outside keeps the one shard of a server; with --replicas a server has several", kintsugi.ErrUsage)
+	}
 	outside, holds, err := p.outside(prob, schedule.Rule)
 	if err != nil {
 		return err
@@ -184,13 +211,14 @@ func runServer(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
-		Replicas: p.replicas(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
+		Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
 		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
 			return place.Tell(ctx, serverValue{Address: lis.Addr().String(), Holds: holds, Whole: since})
 		},
+		Workers: func(ctx context.Context) <-chan []kintsugi.Slot { return workersThere(ctx, client) },
 		Done: func(d kintsugi.Done) {
 			if _, err := client.PutDone(ctx, d); err != nil {
 				p.log.Error("say that the run is over", "err", err)
@@ -274,7 +302,7 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	defer client.Close()
-	place, err := client.Register(ctx, etcd.Worker, uint32(p.Index), struct{}{}, lease)
+	place, err := client.Register(ctx, etcd.Worker, uint32(p.Index), workerValue{PID: os.Getpid()}, lease)
 	if err != nil {
 		return err
 	}
@@ -351,8 +379,9 @@ func runCoordinator(ctx context.Context, p *process) error {
 	}
 	defer client.Close()
 	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
+	protects := p.protects()
 	c, err := recovery.NewCoordinator(recovery.Config{
-		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: p.replicas(), LapsesForgiven: true, Partial: p.scar() != nil}, Newest: store.newest, Log: p.log,
+		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: protects.replicas, LapsesForgiven: true, Partial: protects.running != nil}, Newest: store.newest, Log: p.log,
 	})
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func (t *training) fits(m *ckpt.RunManifest, p *problem) error {
 // remaining returns the faults that an earlier part of a run has not carried out. A worker that was
 // slowed down and not sped up again is still to be slow.
 func remaining(faults []launch.Fault, earlier []record.Fault) []launch.Fault {
-	ends := map[launch.FaultKind]launch.ActionKind{launch.Kill: launch.ActKill, launch.Pause: launch.ActPause, launch.Slow: launch.ActUnslow}
+	ends := map[launch.FaultKind]launch.ActionKind{launch.Kill: launch.ActKill, launch.Pause: launch.ActPause, launch.Slow: launch.ActUnslow, launch.Lose: launch.ActLose}
 	return slices.DeleteFunc(slices.Clone(faults), func(f launch.Fault) bool {
 		return slices.ContainsFunc(earlier, func(e record.Fault) bool { return e.Fault == f.String() && e.Action == ends[f.Kind].String() })
 	})

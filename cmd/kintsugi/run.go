@@ -114,7 +114,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	if err != nil {
 		return kintsugi.Done{}, err
 	}
-	if r.keepsOutside() {
+	if r.protects().outside {
 		if r.state, err = launch.NewOutside(r.Out); err != nil {
 			return kintsugi.Done{}, errors.Join(err, r.cluster.Stop(ctx))
 		}
@@ -129,6 +129,9 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	go r.signals(ctx, killed)
 
 	r.inject = launch.NewInjector(launch.NewSchedule(r.faults), r.cluster, launch.SlowFiles(record.ControlDir(r.Out)), r.injected)
+	if r.state != nil {
+		r.inject.Forget(func(p launch.Part) error { return r.state.Forget(p.Index) })
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel() // before Wait
@@ -202,7 +205,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	for i := range r.Servers {
 		args := append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)}, store...)
 		if r.state != nil {
-			args = append(args, "--outside", filepath.Join(r.state.Dir(), fmt.Sprintf("server-%d", i)))
+			args = append(args, "--outside", r.state.File(i))
 		}
 		if err := start(launch.Server, i, args...); err != nil {
 			return err

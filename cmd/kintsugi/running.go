@@ -61,7 +61,7 @@ func (c *checkpoints) write(ctx context.Context, v kintsugi.View, s *server.Shar
 		r.view = v.Number
 	}
 	report, err = r.writer.Save(ctx, ckpt.Snapshot{Step: s.Step, Chunks: chunks, Load: c.flat(s).Load})
-	if err != nil || c.settings.scar() == nil {
+	if err != nil || c.settings.protects().running == nil {
 		r.writer = nil
 	}
 	return report, err
@@ -70,7 +70,7 @@ func (c *checkpoints) write(ctx context.Context, v kintsugi.View, s *server.Shar
 // tidy removes what newer saves have replaced, once in a period, on the server that publishes run manifests: only one
 // process may.
 func (c *checkpoints) tidy(s *server.Shard) {
-	period := s.Step / c.settings.scar().period
+	period := s.Step / c.settings.protects().running.period
 	c.mu.Lock()
 	before := c.tidied
 	c.tidied = period

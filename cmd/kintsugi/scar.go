@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
 )
 
@@ -94,25 +93,4 @@ func parseFraction(s string) (float64, error) {
 	}
 	y, err := strconv.ParseUint(below, 10, 32)
 	return float64(x) / float64(y), err
-}
-
-// scar returns the knobs of partial recovery, nil where every loss takes the whole run back. The settings are checked.
-func (s *settings) scar() *scarKnobs {
-	if k, ok, err := parseScar(s.Recovery); ok && err == nil {
-		return &k
-	}
-	return nil
-}
-
-// way is how the shard of a lost server comes back.
-func (s *settings) way() launch.Way {
-	switch {
-	case s.replicas() > 1 || s.keepsOutside():
-		return launch.BackNowhere
-	case s.scar() != nil:
-		return launch.BackAlone
-	case s.Recovery == "none":
-		return launch.BackToStart
-	}
-	return launch.BackToCheckpoint
 }

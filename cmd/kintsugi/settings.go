@@ -67,7 +67,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Input, "input", "", "image shape and classes as CxHxWxK, or length and alphabet of a sequence as TxK; empty: as the data say")
 	f.IntVar(&s.Workers, "workers", 4, "workers that compute gradients")
 	f.IntVar(&s.Servers, "servers", 2, "servers, each with one shard of the parameters")
-	f.IntVar(&s.Replicas, "replicas", 0, "replicas of each shard, on servers next to each other (default: 2 with --recovery chain, else 1)")
+	f.IntVar(&s.Replicas, "replicas", 0, "replicas of each shard, on servers next to each other (default: 2 with --recovery chain, and with gold where servers are not started by train; else 1)")
 	f.StringVar(&s.Consistency, "consistency", "bsp", "who is counted in a step: "+strings.Join(agg.Presets(), ", ")+"; options after a colon or a comma, such as async:discount")
 	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam, adamw or adagrad (default: as the model suggests)")
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
@@ -77,8 +77,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
-	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: chain (from its other replicas, and nothing is lost), checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
-	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: wait; continue with --recovery stateless, where the consistency counts late gradients)")
+	f.StringVar(&s.Recovery, "recovery", "checkpoint", "how a lost shard comes back: gold (from its other replicas or from memory outside its process, else it alone as it was saved last), chain (from its other replicas, and nothing is lost), checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
+	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: wait; continue with --recovery gold or stateless, where the consistency counts late gradients)")
 	f.StringVar(&s.Kept, "kept", "", "how kept gradients are applied: decay (one after the other, the weight by staleness), average (one mean of each worker) or sum (with a tenth of the learning rate) (default: decay; sum with stateless:paper)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
 	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
@@ -207,11 +207,7 @@ func dump(f *pflag.FlagSet, skip ...string) []byte {
 
 // check returns a usage error for settings that no run can have.
 func (s *settings) check() error {
-	_, partial, err := parseScar(s.Recovery)
-	if err != nil {
-		return err
-	}
-	outside, err := s.stateless()
+	protects, err := s.protection()
 	if err != nil {
 		return err
 	}
@@ -225,15 +221,12 @@ func (s *settings) check() error {
 		{s.Servers < 1, fmt.Sprintf("--servers %d: a run needs at least one", s.Servers)},
 		{s.Servers > 1024, fmt.Sprintf("--servers %d: at most 1024", s.Servers)},
 		{s.Replicas < 0, fmt.Sprintf("--replicas %d: a shard needs at least one", s.Replicas)},
-		{s.replicas() > s.Servers, fmt.Sprintf("%d replicas of each shard on %d servers: use at least as many servers (--servers, --replicas)", s.replicas(), s.Servers)},
-		{s.Recovery == recoveryChain && s.replicas() < 2, "--recovery chain needs --replicas of at least 2"},
-		{(partial || outside) && s.replicas() > 1, fmt.Sprintf("--recovery %s restores shards that are lost with their one replica; use --recovery chain for more", s.Recovery)},
+		{protects.replicas > s.Servers, fmt.Sprintf("%d replicas of each shard on %d servers: use at least as many servers (--servers, --replicas)", protects.replicas, s.Servers)},
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
 		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
 		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},
 		{s.Momentum >= 1, fmt.Sprintf("--momentum %v must be below 1", s.Momentum)},
-		{s.Recovery != recoveryChain && s.Recovery != "checkpoint" && s.Recovery != "none" && !partial && !outside, fmt.Sprintf("--recovery %q is unknown; use chain, checkpoint, %s, %s or none", s.Recovery, scarForms, statelessForms)},
-		{s.Recovery != "none" && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
+		{protects.checkpoints && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
 		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
 	}
@@ -263,20 +256,6 @@ func (s *settings) check() error {
 	}
 	_, err = s.kernelDevice()
 	return err
-}
-
-// recoveryChain is the recovery in which shards outlive servers.
-const recoveryChain = "chain"
-
-// replicas returns how many replicas each shard has.
-func (s *settings) replicas() int {
-	switch {
-	case s.Replicas != 0:
-		return s.Replicas
-	case s.Recovery == recoveryChain:
-		return 2
-	}
-	return 1
 }
 
 // codecForms says what a codec may be.
@@ -318,7 +297,7 @@ func (s *settings) schedule() (conductor.Schedule, error) {
 
 // saveEvery returns the steps between two checkpoints, 0 for none but the last.
 func (s *settings) saveEvery() kintsugi.Step {
-	if s.Recovery == "none" {
+	if !s.protects().checkpoints {
 		return 0
 	}
 	return kintsugi.Step(s.CheckpointEvery)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -11,33 +10,16 @@ import (
 // statelessForms says what --recovery stateless may be.
 const statelessForms = "stateless[:paper]"
 
-// stateless reports whether servers keep their shards outside of themselves. Another word behind the colon than paper is an ErrUsage.
-func (s *settings) stateless() (bool, error) {
-	word, option, has := strings.Cut(s.Recovery, ":")
-	if word != "stateless" {
-		return false, nil
-	}
-	if has && option != "paper" {
-		return true, fmt.Errorf("%w: --recovery %q: use %s", kintsugi.ErrUsage, s.Recovery, statelessForms)
-	}
-	return true, nil
-}
-
-// keepsOutside is stateless for settings that are checked.
-func (s *settings) keepsOutside() bool {
-	ok, _ := s.stateless()
-	return ok
-}
-
 // consistency returns who is counted in a step, and what workers do in an outage. Words that nobody knows are an ErrUsage.
 func (s *settings) consistency() (agg.Config, error) {
 	c, err := agg.Preset(s.Consistency)
 	if err != nil {
 		return c, err
 	}
+	protects := s.protects()
 	switch s.Outage {
 	case "":
-		c.Continue = s.keepsOutside() && c.Pace().Staleness > 0
+		c.Continue = protects.goesOn && c.Pace().Staleness > 0
 	case "continue":
 		c.Continue = true
 	case "wait":
@@ -46,7 +28,7 @@ func (s *settings) consistency() (agg.Config, error) {
 	}
 	rules := []kintsugi.KeepRule{kintsugi.KeepDecay, kintsugi.KeepAverage, kintsugi.KeepSum}
 	for _, r := range rules {
-		if s.Kept == r.String() || s.Kept == "" && r == kintsugi.KeepSum && s.Recovery == "stateless:paper" {
+		if s.Kept == r.String() || s.Kept == "" && r == kintsugi.KeepSum && protects.sums {
 			c.Keep = r
 			return c, nil
 		}

@@ -104,6 +104,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err := load(t.flags, t.Config); err != nil {
 		return err
 	}
+	t.placeOnOneHost()
 	if err := t.settings.check(); err != nil {
 		return err
 	}
@@ -157,8 +158,9 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if !newFaults {
 		faults = remaining(faults, earlier)
 	}
+	protects := t.protects()
 	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String(),
-		costs: launch.NewCosts(t.Servers, t.way())}
+		costs: launch.NewCosts(t.Servers, protects.way())}
 	return r.main(ctx)
 }
 
@@ -172,7 +174,7 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 		Format: record.Format, Start: time.Now(), Model: t.Model, Parameters: p.layout.Values, Data: t.Data,
 		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec, Feedback: codec.Feedback(),
 		Device:  t.deviceName(),
-		Servers: t.Servers, Workers: t.Workers, Replicas: t.replicas(), Steps: t.Steps, Version: version().Commit, Resumed: resumed,
+		Servers: t.Servers, Workers: t.Workers, Replicas: t.protects().replicas, Steps: t.Steps, Version: version().Commit, Resumed: resumed,
 	}
 	config := dump(t.flags, "out", "resume", "etcd")
 	if !resumed {

@@ -94,6 +94,7 @@ const (
 	Kill  FaultKind = iota + 1 // SIGKILL: the process gets no chance to say anything
 	Pause                      // SIGSTOP: it is there and does not answer, as in a long stall of the host
 	Slow                       // a worker takes Factor times as long to compute
+	Lose                       // Kill, and what the server has left in memory outside its process is gone, as with its host
 )
 
 // String returns the kind as faults spell it.
@@ -105,9 +106,14 @@ func (k FaultKind) String() string {
 		return "pause"
 	case Slow:
 		return "slow"
+	case Lose:
+		return "lose"
 	}
 	return "fault(" + strconv.Itoa(int(k)) + ")"
 }
+
+// ends reports whether the fault ends a process.
+func (k FaultKind) ends() bool { return k == Kill || k == Lose }
 
 // Fault is something that is done to one part of a run, once.
 type Fault struct {
@@ -115,7 +121,7 @@ type Fault struct {
 	Part Part
 	At   Moment
 
-	// For is how long it lasts. Kill: how long the place stays empty; zero: the launcher starts the
+	// For is how long it lasts. Kill and Lose: how long the place stays empty; zero: the launcher starts the
 	// process again as soon as it would after any death. Pause: always positive. Slow: zero.
 	For time.Duration
 

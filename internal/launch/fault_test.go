@@ -14,6 +14,7 @@ func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {
 		text string
 		want Fault
 	}{
+		{"lose server/1 at step 500", Fault{Kind: Lose, Part: Part{Server, 1}, At: Moment{Step: 500}}},
 		{"kill server/0 at step 500 for 5s", Fault{Kind: Kill, Part: Part{Server, 0}, At: Moment{Step: 500}, For: 5 * time.Second}},
 		{"kill worker/1 at 20s", Fault{Kind: Kill, Part: Part{Worker, 1}, At: Moment{Elapsed: 20 * time.Second}}},
 		{"kill coordinator at step 30", Fault{Kind: Kill, Part: Part{Role: Coordinator}, At: Moment{Step: 30}}},
@@ -44,8 +45,8 @@ func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {
 func TestWrongFaultsAreMarkedWhereTheyAreWrong(t *testing.T) {
 	// The caret of each message stands under the first character of the word named here.
 	tests := []struct{ text, at, reason string }{
-		{"", "", `the fault ends here; want "kill", "pause" or "slow"`},
-		{"murder server/0 at step 5", "murder", `want "kill", "pause" or "slow", not "murder"`},
+		{"", "", `the fault ends here; want "kill", "lose", "pause" or "slow"`},
+		{"murder server/0 at step 5", "murder", `want "kill", "lose", "pause" or "slow", not "murder"`},
 		{"kill server at step 5", "server", "server needs a number; write server/0 for the first"},
 		{"kill server/x at step 5", "server/x", `"x" is not the number of a server`},
 		{"kill server/-1 at step 5", "server/-1", `"-1" is not the number of a server`},
@@ -62,6 +63,7 @@ func TestWrongFaultsAreMarkedWhereTheyAreWrong(t *testing.T) {
 		{"kill server/0 at 20s until 30s", "until", `want "for", not "until"`},
 		{"pause server/0 at 20s", "", `the fault ends here; want "for"`},
 		{"slow server/0 x5 from step 3", "server/0", "only a worker can be slowed"},
+		{"lose worker/0 at step 3", "worker/0", "only a server leaves anything outside its process"},
 		{"slow worker/0 5 from step 3", "5", "want a factor such as x5"},
 		{"slow worker/0 x1 from step 3", "x1", "the factor must be above 1"},
 		{"slow worker/0 xNaN from step 3", "xNaN", "want a factor such as x5"},

@@ -15,6 +15,7 @@ type Injector struct {
 	cluster  *Cluster
 	slower   Slower
 	observe  func(Action, error)
+	forget   func(Part) error
 	step     atomic.Uint64
 	poke     chan struct{} // room for one: a step that nobody has looked at yet
 }
@@ -24,6 +25,9 @@ type Injector struct {
 func NewInjector(s *Schedule, c *Cluster, slower Slower, observe func(Action, error)) *Injector {
 	return &Injector{schedule: s, cluster: c, slower: slower, observe: observe, poke: make(chan struct{}, 1)}
 }
+
+// Forget sets what removes what a server has left outside its process; without it there is nothing. It is called before Run.
+func (in *Injector) Forget(f func(Part) error) { in.forget = f }
 
 // Released says that step has been released. It never blocks.
 func (in *Injector) Released(step kintsugi.Step) {
@@ -64,6 +68,13 @@ func (in *Injector) Run(ctx context.Context, start time.Time) []Fault {
 func (in *Injector) Do(a Action) error {
 	switch a.Kind {
 	case ActKill:
+		return in.cluster.Kill(a.Part, a.Hold)
+	case ActLose: // what is removed first is not found by the next life, however early that starts
+		if in.forget != nil {
+			if err := in.forget(a.Part); err != nil {
+				return fmt.Errorf("lose %s: %w", a.Part, err)
+			}
+		}
 		return in.cluster.Kill(a.Part, a.Hold)
 	case ActStart:
 		return in.cluster.Release(a.Part)

@@ -64,8 +64,18 @@ func removeLeft(prefix string) {
 	}
 }
 
-// Dir returns the folder.
-func (o *Outside) Dir() string { return o.dir }
+// File returns the file of a server.
+func (o *Outside) File(server int) string {
+	return filepath.Join(o.dir, fmt.Sprintf("server-%d", server))
+}
+
+// Forget removes the file of a server, as if its host had gone. A process that has it open keeps it until it ends.
+func (o *Outside) Forget(server int) error {
+	if err := os.Remove(o.File(server)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 // Remove removes the folder and everything in it. No server may be running.
 func (o *Outside) Remove() error { return errors.Join(os.RemoveAll(o.dir), o.lock.Close()) }

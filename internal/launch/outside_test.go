@@ -15,7 +15,7 @@ func TestTheFolderOutsideIsRemovedByWhoMadeItOrComesAfter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(first.Dir(), "server-0")
+	file := filepath.Join(filepath.Dir(first.File(0)), "server-0")
 	if err := os.WriteFile(file, []byte("state"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -23,8 +23,8 @@ func TestTheFolderOutsideIsRemovedByWhoMadeItOrComesAfter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(file); err != nil || second.Dir() == first.Dir() || !strings.HasPrefix(first.Dir(), memoryFolder) {
-		t.Errorf("while its launcher lives: %v, %s and %s", err, first.Dir(), second.Dir())
+	if _, err := os.Stat(file); err != nil || filepath.Dir(second.File(0)) == filepath.Dir(first.File(0)) || !strings.HasPrefix(filepath.Dir(first.File(0)), memoryFolder) {
+		t.Errorf("while its launcher lives: %v, %s and %s", err, filepath.Dir(first.File(0)), filepath.Dir(second.File(0)))
 	}
 	if err := first.lock.Close(); err != nil { // as the end of a process does
 		t.Fatal(err)
@@ -33,14 +33,14 @@ func TestTheFolderOutsideIsRemovedByWhoMadeItOrComesAfter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(first.Dir()); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Dir(first.File(0))); !os.IsNotExist(err) {
 		t.Errorf("after its launcher has died: %v", err)
 	}
 	for _, o := range []*Outside{second, third} {
 		if err := o.Remove(); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(o.Dir()); !os.IsNotExist(err) {
+		if _, err := os.Stat(filepath.Dir(o.File(0))); !os.IsNotExist(err) {
 			t.Errorf("after it was removed: %v", err)
 		}
 	}

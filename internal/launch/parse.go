@@ -20,6 +20,7 @@ const faultGrammar = `write faults like
     kill worker/1 at 20s
     kill coordinator at step 30
     kill server/0 when saving 3
+    lose server/0 at step 500 for 5s
     pause server/1 at step 300 for 3s
     slow worker/2 x5 from step 100 to step 300`
 
@@ -53,6 +54,7 @@ func (e *FaultError) Unwrap() error { return kintsugi.ErrUsage }
 //
 //	kill PART at MOMENT [for DURATION]
 //	kill server/N|worker/N when STATE [TIMES]
+//	lose server/N at MOMENT [for DURATION]
 //	pause PART at MOMENT for DURATION
 //	slow worker/N xFACTOR from MOMENT [to MOMENT]
 //
@@ -127,8 +129,10 @@ func (r *faultReader) fault() (f Fault, err error) {
 		f.Kind = Pause
 	case "slow":
 		f.Kind = Slow
+	case "lose":
+		f.Kind = Lose
 	default:
-		return f, r.want(`"kill", "pause" or "slow"`)
+		return f, r.want(`"kill", "lose", "pause" or "slow"`)
 	}
 	r.next()
 	if f.Part, err = r.part(); err != nil {
@@ -136,6 +140,9 @@ func (r *faultReader) fault() (f Fault, err error) {
 	}
 	if f.Kind == Slow && f.Part.Role != Worker {
 		return f, fmt.Errorf("only a worker can be slowed, not %s; pause it instead", f.Part)
+	}
+	if f.Kind == Lose && f.Part.Role != Server {
+		return f, fmt.Errorf("only a server leaves anything outside its process, not %s; kill it instead", f.Part)
 	}
 	r.next()
 	if f.Kind == Slow {
@@ -164,7 +171,7 @@ func (r *faultReader) killOrPause(f *Fault) (err error) {
 	if f.At, err = r.moment(); err != nil {
 		return err
 	}
-	if f.Kind == Kill && r.word == "" {
+	if f.Kind != Pause && r.word == "" {
 		return nil
 	}
 	if err = r.keyword("for"); err != nil {

@@ -17,11 +17,12 @@ const (
 	ActResume                       // SIGCONT
 	ActSlow                         // the worker's compute time is multiplied by Factor from now on
 	ActUnslow                       // the worker is as fast as it can be
+	ActLose                         // ActKill, and what the server has left outside its process is removed
 )
 
 // String returns the action as an order, such as "kill".
 func (k ActionKind) String() string {
-	names := [...]string{"none", "kill", "start", "pause", "resume", "slow", "unslow"}
+	names := [...]string{"none", "kill", "start", "pause", "resume", "slow", "unslow", "lose"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -32,7 +33,7 @@ func (k ActionKind) String() string {
 type Action struct {
 	Kind   ActionKind
 	Part   Part
-	Hold   bool    // of ActKill: ActStart will follow
+	Hold   bool    // of ActKill and ActLose: ActStart will follow
 	Factor float64 // of ActSlow: the product over all slow faults that are active
 	Fault  Fault
 }
@@ -90,7 +91,7 @@ func (s *Schedule) Due(step kintsugi.Step, elapsed time.Duration) []Action {
 }
 
 // lasts reports whether fault i has an end that somebody must bring about.
-func (s *Schedule) lasts(i int) bool { return s.faults[i].Kind != Kill || s.faults[i].For > 0 }
+func (s *Schedule) lasts(i int) bool { return !s.faults[i].Kind.ends() || s.faults[i].For > 0 }
 
 func (s *Schedule) begin(i int) Action {
 	f := s.faults[i]
@@ -98,6 +99,8 @@ func (s *Schedule) begin(i int) Action {
 	switch f.Kind {
 	case Kill:
 		a.Kind, a.Hold = ActKill, f.For > 0
+	case Lose:
+		a.Kind, a.Hold = ActLose, f.For > 0
 	case Pause:
 		a.Kind = ActPause
 	case Slow:
@@ -138,7 +141,7 @@ func (s *Schedule) end(i int, f Fault) (Action, bool) {
 		return a, true
 	}
 	for j, g := range s.faults {
-		if j != i && s.state[j] == active && g.Kind == f.Kind && g.Part == f.Part {
+		if j != i && s.state[j] == active && (g.Kind == f.Kind || g.Kind.ends() && f.Kind.ends()) && g.Part == f.Part {
 			return a, false
 		}
 	}

@@ -39,6 +39,7 @@ var table = []entry{
 	{1, "server/chain", "pure: what a replica owes its neighbours"},
 	{1, "recovery/roster", "pure: who is in the next view"},
 	{1, "recovery/scar", "pure: which chunks to save"},
+	{1, "recovery/choose", "pure: which way to survive costs least"},
 	{1, "recovery/ledger", "pure: what a failure costs"},
 	{1, "recovery/ckpt/...", "the checkpoint's format and files, of use without a cluster"},
 	{1, "kernels/compress/...", "codecs: arithmetic on arrays"},

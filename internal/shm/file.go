@@ -55,10 +55,10 @@ func (x *File) Resize(n int) error {
 	if err == nil {
 		err = x.f.Truncate(0)
 	}
-	if err == nil {
+	if err == nil && n > 0 {
 		err = reserve(x.f, int64(n))
 	}
-	if err == nil {
+	if err == nil && n > 0 {
 		err = x.mapped(n)
 	}
 	if err != nil {

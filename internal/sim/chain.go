@@ -184,11 +184,11 @@ func lackingReplica(t *tenure, id kintsugi.ShardID) *replica {
 
 // caughtUp tells the registry when every replica of the server is whole.
 func (s *serverLife) caughtUp() {
-	if s.tenure == nil {
+	if s.tenure == nil || s.tenure.view.Servers[s.member.Server].Since == 0 {
 		return
 	}
 	for _, r := range s.tenure.replicas {
-		if r != nil && !r.core.Whole() {
+		if r != nil && (!r.core.Whole() || !r.core.Settled()) {
 			return
 		}
 	}

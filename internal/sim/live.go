@@ -141,7 +141,7 @@ func (l *Live) StartServer(i int) error {
 	}
 	cfg := server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
-		Replicas: l.cfg.Replicas, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
+		Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,
@@ -237,13 +237,16 @@ func (l *Live) newView(reason string, keeps kintsugi.Line, continues bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fence++
-	v := kintsugi.View{Number: l.view.Number + 1, Line: l.view.Line + 1, Fence: l.fence, Keeps: keeps, Restore: l.newest, Reason: reason}
+	v := kintsugi.View{Number: l.view.Number + 1, Line: l.view.Line + 1, Fence: l.fence, Keeps: keeps, Restore: l.newest, Replicas: max(1, l.cfg.Replicas), Reason: reason}
 	if continues {
 		v.Line, v.Restore, v.Continues = l.view.Line, l.view.Restore, true
 	}
 	for i, s := range l.servers {
 		v.Servers = append(v.Servers, s.member)
 		v.Chains = append(v.Chains, l.home(i))
+		if keeps != 0 && s.member.Incarnation != l.view.Servers[i].Incarnation {
+			v.Lost = append(v.Lost, kintsugi.ShardID(i))
+		}
 	}
 	for _, s := range l.store[v.Restore] {
 		v.RestoreStep = s.Step

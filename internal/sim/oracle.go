@@ -111,6 +111,9 @@ func (o *oracle) begin(line kintsugi.Line, base kintsugi.Step, values []uint64) 
 // version returns a version of a line, or nil if it was never released.
 func (o *oracle) version(line kintsugi.Line, step kintsugi.Step) []uint64 {
 	h := o.lines[line]
+	if b := o.begun[line]; h == nil && b != nil && step == b.step {
+		return b.values // as far as it has begun
+	}
 	if h == nil || step < h.base || int(step-h.base) >= len(h.versions) {
 		return nil
 	}

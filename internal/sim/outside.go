@@ -90,6 +90,7 @@ func wentOn(t *tenure, old *replica, at int) *replica {
 		t: t, c: old.c, id: old.id, chunks: old.chunks, chain: t.view.Chains[old.id], at: at, held: make(map[kintsugi.PushID]*held),
 		versions: old.versions, outside: old.outside, sum: old.sum,
 		promised: old.promised, newest: old.newest, released: old.released, reached: old.reached,
+		standing: old.standing, from: old.from, origin: old.origin,
 	}
 	r.core = old.core.GoOn(t.view.Number, at > 0, r.awaits())
 	if e := old.before; e != nil && r.c.cfg.plant == forgottenChain {
@@ -109,12 +110,20 @@ func wentOn(t *tenure, old *replica, at int) *replica {
 // foundReplica returns the replica of a shard whose server has found it outside of itself.
 func foundReplica(t *tenure, id kintsugi.ShardID) (*replica, error) {
 	c := t.server.c
+	v := t.view
 	m, found, err := shm.Open(c.outside[id].bytes, c.outsideHeader(id))
-	if err != nil || m.Header().Line != uint64(t.view.Line) {
+	if err != nil || !c.cfg.Outside {
+		return nil, errNothing
+	}
+	line := kintsugi.Line(m.Header().Line)
+	goesOn := v.Continues && line == v.Line
+	if !goesOn && (v.Keeps == 0 || line < v.Keeps || line >= v.Line) {
 		return nil, errNothing
 	}
 	r := emptyReplica(t, id, kintsugi.Step(found[0].Step))
-	r.outside = m
+	if goesOn {
+		r.outside = m
+	}
 	var commits []kintsugi.Commit
 	var answer kintsugi.Stable
 	for i, v := range found {
@@ -134,23 +143,32 @@ func foundReplica(t *tenure, id kintsugi.ShardID) (*replica, error) {
 			r.reached = x.step
 		}
 	}
-	r.core = shard.New(id, int(r.chunks.Hi-r.chunks.Lo), t.view.Line, t.view.Number, kintsugi.Step(found[0].Step))
+	r.core = shard.New(id, int(r.chunks.Hi-r.chunks.Lo), v.Line, v.Number, kintsugi.Step(found[0].Step))
 	r.core.Recall(commits, answer)
-	c.checkFound(r, found)
+	r.core.Holds(slices.Repeat([]kintsugi.Step{v.RestoreStep}, len(r.versions.current.values)))
+	c.checkFound(r, line)
+	if !goesOn {
+		r.core.Keep()
+		r.versions.wait()
+		r.standing, r.origin = kintsugi.Kept, line
+	}
 	return r, nil
 }
 
 // checkFound checks that what a server finds outside of itself is the newest released step, or the one before with the one that was not
 // released yet or not told of: nothing released is missing, and what is there is whole.
-func (c *Cluster) checkFound(r *replica, found []shm.Version) {
+func (c *Cluster) checkFound(r *replica, line kintsugi.Line) {
 	c.recalled++
-	h := c.oracle.lines[r.t.view.Line]
-	c.wants(foundWhole, r.t.view.Line, r.released, r.chunks, r.versions.current.values, "found outside")
+	h := c.oracle.lines[line]
+	if h == nil { // it has not begun on every shard: what it begins with is checked when the next one begins
+		return
+	}
+	c.wants(foundWhole, line, r.released, r.chunks, r.versions.current.values, "found outside")
 	if newest := h.newest(); r.reached < newest || r.released > newest {
 		c.fail(foundWhole, "shard %d is found at steps %d to %d, released is %d", r.id, r.released, r.reached, newest)
 	}
 	if x := r.versions.next; x != nil && x.step <= h.newest() {
-		c.wants(foundWhole, r.t.view.Line, x.step, r.chunks, x.values, "found outside")
+		c.wants(foundWhole, line, x.step, r.chunks, x.values, "found outside")
 	}
 	if x := r.versions.next; x != nil && r.newest != nil {
 		want := slices.Clone(x.values)

@@ -117,6 +117,7 @@ func lostReplica(t *tenure, id kintsugi.ShardID, values []uint64, saved []kintsu
 	copy(first.values, values)
 	r.versions.aside = []*version{first}
 	r.core.Lose(saved)
+	r.core.Place(false, r.awaits())
 	r.standing, r.from = kintsugi.Lost, saved
 	return r
 }
@@ -132,6 +133,7 @@ func continued(t *tenure, old *replica) *replica {
 	if r.standing == kintsugi.Settled {
 		r.standing, r.origin = kintsugi.Kept, old.t.view.Line
 	}
+	r.core.Place(false, r.awaits())
 	r.versions.wait()
 	if r.c.cfg.plant == touchedSurvivor && r.standing == kintsugi.Kept {
 		if values, _, err := r.c.store.readRunning(t.view, r.chunks); err == nil {
@@ -149,6 +151,8 @@ func (r *replica) adopt(step kintsugi.Step) {
 	r.c.say("%s: shard %d begins line %d at step %d (%d)", r.t.server.name, r.id, r.t.view.Line, step, r.standing)
 	r.c.checkAdopted(r, step)
 	r.released, r.reached, r.standing, r.newest = step, step, kintsugi.Settled, nil
+	r.beginOutside(r.versions.current)
+	r.c.after(r.t.server.proc, 0, r.t.server.caughtUp)
 }
 
 // control hands a conductor's message to the core.

@@ -142,33 +142,33 @@ func (s *serverLife) enter() {
 func (t *tenure) hold(id kintsugi.ShardID, at int) (*replica, error) {
 	s, v := t.server, t.view
 	chunks := s.c.shards[id]
-	since := v.Servers[s.member.Server].Since
-	if left := s.left; left != nil && v.Keeps != 0 && left.view.Line >= v.Keeps && left.view.Line < v.Line && left.replicas[id] != nil {
-		return continued(t, left.replicas[id]), nil
-	}
-	if v.Continues {
-		if left := s.left; left != nil && left.view.Line == v.Line && left.view.Number >= since && left.replicas[id] != nil {
-			return wentOn(t, left.replicas[id], at), nil
-		}
-		if since != 0 {
-			return lackingReplica(t, id), nil
-		}
-		if s.c.cfg.Outside {
-			return foundReplica(t, id)
+	since, lost := v.Servers[s.member.Server].Since, slices.Contains(v.Lost, id)
+	if left := s.left; left != nil && left.replicas[id] != nil {
+		old, line := left.replicas[id], left.view.Line
+		switch {
+		case v.Continues && line == v.Line && left.view.Number >= since:
+			return wentOn(t, old, at), nil
+		case v.Keeps != 0 && v.Keeps <= line && line < v.Line && at == 0 && !lost && old.core.Whole():
+			return continued(t, old), nil
 		}
 	}
-	if v.Keeps != 0 {
+	switch {
+	case since != 0 && at > 0:
+		return lackingReplica(t, id), nil
+	case lost && at == 0:
 		values, saved, err := s.c.store.readRunning(v, chunks)
 		if err != nil {
 			return nil, err
 		}
 		return lostReplica(t, id, values, saved), nil
+	case v.Keeps == 0 && (!v.Continues || v.Replicas > 1 && since == 0):
+		values, step, err := s.c.store.read(v, chunks)
+		if err != nil {
+			return nil, err
+		}
+		return newReplica(t, id, values, step), nil
 	}
-	values, step, err := s.c.store.read(v, chunks)
-	if err != nil {
-		return nil, err
-	}
-	return newReplica(t, id, values, step), nil
+	return foundReplica(t, id)
 }
 
 // takeFence asks for a fence that is larger than any before.
@@ -186,8 +186,8 @@ func (s *serverLife) serve(t *tenure) {
 			r.follow()
 		}
 	}
-	if s.c.cfg.plant == halfWhole {
-		s.caughtUp()
+	if s.whole != t.view.Servers[s.member.Server].Since {
+		s.caughtUp() // in the view before, perhaps, which was over before it could say so
 	}
 	if t.conductor != nil {
 		t.conductor.run()

@@ -13,7 +13,7 @@ import (
 
 // goOn decides where the line that counts goes on. It reports false where there is none, or where a shard has nobody left.
 func (s *State) goOn(found *Found) (Decision, bool) {
-	if s.cfg.Replicas == 1 || s.view == nil || len(s.view.Servers) != s.cfg.Servers || !s.placed(s.view.Chains) {
+	if s.replicas == 1 || s.view == nil || len(s.view.Servers) != s.cfg.Servers || !s.placed(s.view.Chains) {
 		return Decision{}, false
 	}
 	gone, come := s.moved()
@@ -60,14 +60,14 @@ func (s *State) moved() (gone, come []kintsugi.ServerID) {
 // rechained returns the chains of the view without whoever is gone and with whoever has come, at their ends. It reports
 // false if a shard would be left to those that have nothing of it, or not everything: the line is over.
 func (s *State) rechained(come []kintsugi.ServerID) ([][]kintsugi.ServerID, bool) {
-	home := chains(s.cfg.Servers, s.cfg.Replicas)
+	home := chains(s.cfg.Servers, s.replicas)
 	next := make([][]kintsugi.ServerID, len(home))
 	for i, chain := range s.view.Chains {
 		whole := false
 		for _, id := range chain {
 			if _, present := s.present[id]; present && !slices.Contains(come, id) {
 				next[i] = append(next[i], id)
-				whole = whole || s.whole(id)
+				whole = whole || s.has(i, id)
 			}
 		}
 		if !whole {
@@ -91,7 +91,7 @@ func (s *State) whole(id kintsugi.ServerID) bool {
 // placed reports whether chains are those of the configuration, in some order and as far as servers live: a server that
 // is in one of its chains is in all of them.
 func (s *State) placed(all [][]kintsugi.ServerID) bool {
-	home := chains(s.cfg.Servers, s.cfg.Replicas)
+	home := chains(s.cfg.Servers, s.replicas)
 	if len(all) != len(home) {
 		return false
 	}

@@ -1,7 +1,6 @@
 package roster
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,12 +17,16 @@ type Config struct {
 	// Replicas is the length of each shard's chain, at most Servers. Default 1.
 	Replicas int
 
+	// Chooses lets Wanted change Replicas while the run lasts.
+	Chooses bool
+
 	// ResumeFrom is the checkpoint that the very first view starts from. Default: the newest one that is
 	// found; where there is none, the initialisation.
 	ResumeFrom Checkpoint
 
-	// Partial restores only the shards that were lost, as long as one server outlives the view: the line that follows
-	// keeps what the others have in memory. Default: every loss takes all shards back to one full checkpoint.
+	// Partial restores only the shards of which no replica is left, as long as one shard has some: the line that follows
+	// keeps what servers have of the others, in memory or outside their processes. Default: every loss takes all shards
+	// back to one full checkpoint.
 	Partial bool
 
 	// Hold is how long a view in which nobody of the view before takes part waits after the last of them was
@@ -78,6 +81,13 @@ type Viewed struct {
 	At   int64
 }
 
+// Wanted says how many replicas each shard is to have, and why, where Config.Chooses. It is done once everybody whom the view names is there
+// and has what a view with so many needs: it waits behind whatever fails.
+type Wanted struct {
+	Replicas int
+	Why      string // a sentence
+}
+
 // Found answers a Decision that asks. It counts for the next Decide only: what is newest does not stay newest.
 type Found struct {
 	Newest    Checkpoint
@@ -90,6 +100,7 @@ func (Left) event()   {}
 func (Died) event()   {}
 func (Viewed) event() {}
 func (Found) event()  {}
+func (Wanted) event() {}
 
 // Decision is what to do, and why.
 type Decision struct {
@@ -114,6 +125,9 @@ type State struct {
 	cfg     Config
 	present map[kintsugi.ServerID]Joined
 	found   *Found
+	wanted  Wanted
+
+	replicas int // that each shard has, or is to have next
 
 	view     *kintsugi.View
 	viewedAt int64     // revision of view
@@ -131,7 +145,7 @@ func New(cfg Config) (*State, error) {
 	if cfg.Replicas < 1 || cfg.Replicas > cfg.Servers {
 		return nil, fmt.Errorf("%w: %d replicas on %d servers: choose 1 to %d", kintsugi.ErrUsage, cfg.Replicas, cfg.Servers, cfg.Servers)
 	}
-	return &State{cfg: cfg, present: make(map[kintsugi.ServerID]Joined)}, nil
+	return &State{cfg: cfg, replicas: cfg.Replicas, present: make(map[kintsugi.ServerID]Joined)}, nil
 }
 
 // Handle takes note of an event that happened by now.
@@ -152,6 +166,8 @@ func (s *State) Handle(now time.Time, e Event) {
 		s.view, s.viewedAt, s.lastSeen = e.View, e.At, now
 	case Found:
 		s.found = &e
+	case Wanted:
+		s.wanted = e
 	default:
 		panic(fmt.Sprintf("roster: unknown event %T", e))
 	}
@@ -188,6 +204,7 @@ func (s *State) fate(j Joined) fate {
 func (s *State) Decide(now time.Time) Decision {
 	found := s.found
 	s.found = nil
+	s.choose()
 	if d, ok := s.goOn(found); ok {
 		return d
 	}
@@ -232,27 +249,11 @@ func (s *State) anyKept() bool {
 	return false
 }
 
-// keeps returns the first line whose state in memory the next one goes on with; 0: all shards are restored. A server
-// that was away and is back in the same life has its state: without its shard nobody has made a step. With chains a line
-// ends only when a shard has nobody left; then all shards are restored.
-func (s *State) keeps() kintsugi.Line {
-	v := s.view
-	if !s.cfg.Partial || s.cfg.Replicas > 1 || v == nil || len(v.Servers) != s.cfg.Servers || !s.placed(v.Chains) {
-		return 0
-	}
-	for id := range kintsugi.ServerID(s.cfg.Servers) {
-		if s.fate(s.present[id]) != replaced {
-			return cmp.Or(v.Keeps, v.Line)
-		}
-	}
-	return 0
-}
-
 // goesOn reports whether the line of the view can go on in the next one: every server holds its shard still, in the memory of
 // its process or outside of it. All servers are present.
 func (s *State) goesOn() bool {
 	v := s.view
-	if s.cfg.Replicas > 1 || v == nil || v.Keeps != 0 || len(v.Servers) != s.cfg.Servers || !s.placed(v.Chains) {
+	if s.replicas > 1 || v == nil || len(v.Servers) != s.cfg.Servers || !s.placed(v.Chains) {
 		return false
 	}
 	found := false // a lapse alone says nothing of what is held
@@ -275,7 +276,7 @@ func (s *State) goesOn() bool {
 // version of the line before has other parameters than the one of the same number that is put together now, and gradients on
 // it must not count.
 func (s *State) next(found Found, why string) *kintsugi.View {
-	v := &kintsugi.View{Number: 1, Fence: found.Fence}
+	v := &kintsugi.View{Number: 1, Fence: found.Fence, Replicas: s.replicas}
 	from := found.Newest
 	line := found.Newest.Line
 	if s.view == nil {
@@ -293,14 +294,21 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 	}
 	v.Line = line + 1
 	v.Restore, v.RestoreStep = from.Manifest, from.Step
+	for id := range kintsugi.ServerID(s.cfg.Servers) {
+		v.Servers = append(v.Servers, s.present[id].Member)
+	}
+	v.Chains = chains(s.cfg.Servers, s.replicas)
 	if v.Continues = s.goesOn(); v.Continues {
-		v.Line, v.Restore, v.RestoreStep = s.view.Line, s.view.Restore, s.view.RestoreStep
+		was := s.view
+		v.Line, v.Keeps, v.Lost, v.Restore, v.RestoreStep = was.Line, was.Keeps, slices.Clone(was.Lost), was.Restore, was.RestoreStep
 	} else {
-		v.Keeps = s.keeps()
+		s.keep(v)
 	}
 	switch {
 	case v.Continues:
 		v.Reason = why + ": the line goes on, no step is taken back"
+	case v.Keeps != 0 && len(v.Lost) == 0:
+		v.Reason = why + ": every shard stays as it is"
 	case v.Keeps != 0:
 		v.Reason = why + ": what is lost comes back as it was saved last, the rest stays as it is"
 	case from.Manifest == "":
@@ -308,10 +316,6 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 	default:
 		v.Reason = fmt.Sprintf("%s: all shards restore step %d", why, from.Step)
 	}
-	for id := range kintsugi.ServerID(s.cfg.Servers) {
-		v.Servers = append(v.Servers, s.present[id].Member)
-	}
-	v.Chains = chains(s.cfg.Servers, s.cfg.Replicas)
 	v.Conductor = v.Chains[0][0]
 	return v
 }
@@ -337,8 +341,11 @@ func (s *State) whyNew() string {
 	if len(s.view.Servers) != n {
 		return fmt.Sprintf("the run has %s now, view %d has %d", count(n, "server"), s.view.Number, len(s.view.Servers))
 	}
+	if s.cfg.Chooses && s.replicas != s.view.Replicas {
+		return fmt.Sprintf("each shard is to have %s: %s", count(s.replicas, "replica"), s.wanted.Why)
+	}
 	if !s.placed(s.view.Chains) {
-		return fmt.Sprintf("each shard has %s now, view %d places them otherwise", count(s.cfg.Replicas, "replica"), s.view.Number)
+		return fmt.Sprintf("each shard has %s now, view %d places them otherwise", count(s.replicas, "replica"), s.view.Number)
 	}
 	var back, away []string
 	for id := range kintsugi.ServerID(n) {
@@ -356,6 +363,8 @@ func (s *State) whyNew() string {
 		return ""
 	case s.goesOn():
 		return enumerate(lost) + " and found what it held outside its process"
+	case s.cfg.Partial:
+		return enumerate(lost) + s.whatIsLost()
 	case len(back) == 0:
 		return enumerate(lost) + "; what went on meanwhile is unknown"
 	case len(lost) == 1:

@@ -33,6 +33,15 @@ func New(after bool) Link {
 	return Link{}
 }
 
+// Alone returns the link of a replica whose line has not begun: whoever is after it will be sent what the line begins with, and is not
+// waited for before it has that.
+func Alone(after bool) Link {
+	if after {
+		return Link{next: joining}
+	}
+	return Link{}
+}
+
 // After reports whether there is somebody after this replica.
 func (l *Link) After() bool { return l.next != nobody }
 

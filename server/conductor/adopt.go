@@ -41,9 +41,10 @@ func (c *Conductor) adopted(m kintsugi.Taken) bool {
 }
 
 // beginning returns the step at which the line begins: where it has begun already, if a conductor before this one has
-// begun it. Else the newest that every kept shard has applied, which takes nothing back: what was released anywhere is
-// applied everywhere, and where one shard has gone a step further, that was not released, and the shard still has the
-// version before. Where no shard was kept, it is the newest version of what came back.
+// begun it. Else the newest that every kept shard has applied as it was decided last, which takes nothing back: what was released
+// anywhere is applied everywhere, and where one shard has gone a step further, or has applied an earlier decision about the same
+// step, that was not released, and the shard still has the version before. Where no shard was kept, it is the newest version of what
+// came back.
 func (c *Conductor) beginning() kintsugi.Step {
 	var settled, kept, newest *kintsugi.Step
 	for _, t := range c.taken {
@@ -62,12 +63,29 @@ func (c *Conductor) beginning() kintsugi.Step {
 			}
 		}
 	}
+	if settled == nil && kept != nil && !c.decidedOnce(*kept) {
+		before := *kept - 1
+		kept = &before
+	}
 	for _, step := range []*kintsugi.Step{settled, kept, newest} {
 		if step != nil {
 			return *step
 		}
 	}
 	return 0
+}
+
+// decidedOnce reports whether all kept shards that know how a step came about have applied the same decision.
+func (c *Conductor) decidedOnce(step kintsugi.Step) bool {
+	var fences []kintsugi.Fence
+	for _, t := range c.taken {
+		for _, r := range t.Records {
+			if t.Standing == kintsugi.Kept && r.Step == step && t.Applied >= step {
+				fences = append(fences, r.Decided)
+			}
+		}
+	}
+	return len(slices.Compact(fences)) <= 1
 }
 
 // tellLost tells of each shard that was lost and has come back.

@@ -17,6 +17,11 @@ func TestALineBeginsWhereTheKeptShardsStand(t *testing.T) {
 	lost := func(saved ...kintsugi.Step) kintsugi.Taken {
 		return kintsugi.Taken{Standing: kintsugi.Lost, Saved: saved}
 	}
+	decided := func(applied kintsugi.Step, by kintsugi.Fence) kintsugi.Taken {
+		t := kept(applied, applied-1)
+		t.Records = []kintsugi.Commit{{Step: applied - 1, Decided: 1}, {Step: applied, Decided: by}}
+		return t
+	}
 	settled := func(at kintsugi.Step) kintsugi.Taken { return kintsugi.Taken{Applied: at, Released: at} }
 	for _, c := range []struct {
 		name  string
@@ -29,6 +34,10 @@ func TestALineBeginsWhereTheKeptShardsStand(t *testing.T) {
 		{"the conductor's own was lost, and all others have applied the open step", []kintsugi.Taken{lost(4), kept(8, 7), kept(8, 7)}, 8,
 			[]kintsugi.PartialEvent{{Line: 2, Step: 8, Chunks: 1, Oldest: 4, Age: 4}}},
 		{"some know that the newest step is released", []kintsugi.Taken{kept(8, 8), lost(8), kept(8, 7)}, 8, []kintsugi.PartialEvent{{Line: 2, Step: 8, Shard: 1, Chunks: 1, Oldest: 8}}},
+		{"they have applied different decisions about the open step", []kintsugi.Taken{decided(8, 3), decided(8, 4), lost(2)}, 7,
+			[]kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 2, Chunks: 1, Oldest: 2, Age: 5}}},
+		{"they have applied the same decision about the open step", []kintsugi.Taken{decided(8, 4), decided(8, 4), decided(8, 4)}, 8, nil},
+		{"what one has applied beyond the others is of no account", []kintsugi.Taken{decided(8, 3), kept(7, 7), decided(8, 4)}, 7, nil},
 		{"only some have applied the open step", []kintsugi.Taken{kept(8, 7), kept(7, 7), lost()}, 7, []kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 2, Oldest: 7}}},
 		{"a conductor before has begun the line", []kintsugi.Taken{kept(8, 7), settled(7), lost(1)}, 7, []kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 2, Chunks: 1, Oldest: 1, Age: 6}}},
 		{"nobody was kept after all", []kintsugi.Taken{lost(3, 6), lost(5)}, 6, []kintsugi.PartialEvent{

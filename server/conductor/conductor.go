@@ -30,7 +30,7 @@ type Config struct {
 	Continues bool
 
 	// StartGrace is how long the first step of this conductor waits for the workers that are missing,
-	// from the first one's admission. The steps before everyone is there would count other sets.
+	// from the first one's admission. The steps before everyone is there would count other sets. See There.
 	StartGrace time.Duration
 
 	// LeaveGrace is how long a worker whose stream broke stays a member: a connection may come back
@@ -108,8 +108,9 @@ type Conductor struct {
 	begins  *kintsugi.Step                         // where a line that keeps an earlier one begins; nil: not known, or another line
 	lost    map[kintsugi.ShardID][]kintsugi.Step   // by shard that was lost: the versions of its chunks
 	first   time.Time
-	started bool // every expected worker is in, or the grace is over
-	decided bool // it has decided a step itself
+	there   []kintsugi.Slot // of workers whose processes live, ascending; nil: nobody knows
+	started bool            // every expected worker is in, or the grace is over
+	decided bool            // it has decided a step itself
 
 	save    saving
 	running *running // nil: there is no running checkpoint
@@ -229,8 +230,19 @@ func (c *Conductor) proceed(now time.Time) {
 // start reports whether the first step of this conductor may be decided.
 func (c *Conductor) start(now time.Time) bool {
 	n := c.admitted()
-	c.started = n >= c.cfg.Slots || (n > 0 && now.Sub(c.first) >= c.cfg.StartGrace)
+	c.started = n >= c.cfg.Slots || n > 0 && (c.there != nil && !c.expected() || now.Sub(c.first) >= c.cfg.StartGrace)
 	return c.started
+}
+
+// expected reports whether a worker whose process lives is still to come.
+func (c *Conductor) expected() bool {
+	return slices.ContainsFunc(c.there, func(s kintsugi.Slot) bool { return c.members[s] == nil || !c.members[s].admitted })
+}
+
+// There says of which workers the processes live, where somebody knows: the first step does not wait for others. They are members when they come.
+func (c *Conductor) There(now time.Time, slots []kintsugi.Slot) {
+	c.there = append([]kintsugi.Slot{}, slots...)
+	c.proceed(now)
 }
 
 // commit sends a decided step to every shard.

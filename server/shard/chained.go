@@ -8,14 +8,22 @@ import (
 )
 
 // Place says where in its chain the replica is: whether it follows one before it, and whether one comes after it. It is
-// called once, before anything else. Without it the replica is alone.
-func (r *Replica) Place(follows, after bool) { r.follows, r.link = follows, chain.New(after) }
+// called once, after Lose and before anything else. Without it the replica is alone.
+func (r *Replica) Place(follows, after bool) {
+	r.follows, r.link = follows, chain.New(after)
+	if r.standing != kintsugi.Settled {
+		r.link = chain.Alone(after)
+	}
+}
 
 // Lack makes r, which is new, wait for a snapshot: the line goes on, and r was not there.
 func (r *Replica) Lack() { r.lacking = true }
 
 // Whole reports whether r has everything that was released on its line. One that is not whole must not become a head.
 func (r *Replica) Whole() bool { return !r.lacking }
+
+// Settled reports whether the line has begun here.
+func (r *Replica) Settled() bool { return r.standing == kintsugi.Settled }
 
 // Follows reports whether r obeys a replica before it and not the conductor.
 func (r *Replica) Follows() bool { return r.follows }
@@ -47,6 +55,8 @@ func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 		return nil, fmt.Errorf("%w: a replica of view %d on line %d follows one of view %d on line %d", kintsugi.ErrStaleView, f.View, f.Line, r.view, r.line)
 	case r.lacking:
 		return nil, fmt.Errorf("%w: shard %d is not whole here yet", kintsugi.ErrStaleView, r.id)
+	case !r.Settled():
+		return nil, fmt.Errorf("%w: line %d has not begun here yet", kintsugi.ErrStaleView, r.line)
 	}
 	near := f.Whole && (f.Released == r.released || f.Released+1 == r.released && f.Applied == r.released && f.Decided == r.decidedAt(r.released))
 	r.say(r.link.Connected(near))

@@ -9,7 +9,7 @@ import "github.com/kintsugi-ml/kintsugi"
 // Place). r is not used afterwards.
 func (r *Replica) GoOn(view kintsugi.ViewNumber, follows, after bool) *Replica {
 	next := New(r.id, 1, r.line, view, r.released)
-	next.empty, next.most, next.have, next.lacking = r.empty, r.most, r.have, r.lacking
+	next.empty, next.most, next.have, next.lacking, next.standing = r.empty, r.most, r.have, r.lacking, r.standing
 	next.applied, next.promised, next.records, next.answer, next.saved = r.applied, r.promised, r.records, r.answer, r.saved
 	next.Place(follows, after)
 	return next

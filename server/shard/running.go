@@ -10,16 +10,20 @@ import (
 // holds is the state of the next line then, at a step that the conductor of that line finds out.
 
 // Continue returns the replica of the line that follows, which stands where r stands and waits for Adopt. Pushes and
-// the open commit are of the line before and are left behind. r is not used afterwards.
+// the open commit are of the line before and are left behind. Commits that are applied are not: they tell two shards apart that have
+// applied different decisions about one step. r is not used afterwards.
 func (r *Replica) Continue(line kintsugi.Line, view kintsugi.ViewNumber) *Replica {
 	next := New(r.id, 1, line, view, r.released)
 	next.empty, next.most = r.empty, r.most
-	next.applied, next.standing, next.have = r.applied, r.standing, r.have
+	next.applied, next.records, next.standing, next.have = r.applied, r.records, r.standing, r.have
 	if r.standing == kintsugi.Settled {
 		next.standing = kintsugi.Kept
 	}
 	return next
 }
+
+// Keep makes r, which is new and has been recalled, wait for Adopt with what an earlier life of its server has left of the line before.
+func (r *Replica) Keep() { r.standing = kintsugi.Kept }
 
 // Lose makes r, which is new, wait for Adopt with chunks that came back from the running checkpoint, each as of a
 // version in saved.
@@ -32,7 +36,7 @@ func (r *Replica) adopt(step kintsugi.Step) {
 		return // it has never stood there: the conductor has not learnt that from this shard
 	case r.standing != kintsugi.Settled:
 		r.standing = kintsugi.Settled
-		r.released, r.applied = step, step
+		r.released, r.applied, r.records, r.answer = step, step, nil, kintsugi.Stable{}
 		r.ready.Adopt = &step
 	}
 	r.reply(r.state())

@@ -37,6 +37,10 @@ func TestAShardThatOutlivesItsLineBeginsTheNextWhereItIsTold(t *testing.T) {
 			r.Handle(commit(1, 1, 2, push(0, 1)))
 			r.Applied(1, nil, 0, 0, 0)
 			r, told := begun(t, r)
+			if len(told.Records) != 2 || told.Records[1].Step != 2 || told.Records[1].Decided != 1 {
+				t.Fatalf("it does not say how its versions came about: %+v", told.Records)
+			}
+			told.Records = nil
 			if want := (kintsugi.Taken{Shard: 3, Fence: 5, Applied: 2, Released: 1, Standing: kintsugi.Kept}); !reflect.DeepEqual(told, want) {
 				t.Fatalf("it answers %+v, want %+v", told, want)
 			}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+)
+
+// protection is what a word of --recovery comes to: how much of a shard outlives which death. The words are presets of these knobs.
+type protection struct {
+	checkpoints bool       // full ones while the run lasts, and not only at its end
+	replicas    int        // of each shard, where --replicas does not say
+	outside     bool       // a shard lies in memory outside its process as well
+	running     *scarKnobs // the running checkpoint, from which lost shards alone come back; nil: all shards go back together
+	goesOn      bool       // workers compute while servers are away, where late gradients count
+	sums        bool       // what they keep then is summed
+}
+
+// recoveryForms says what --recovery may be.
+const recoveryForms = "gold, chain, checkpoint, " + scarForms + ", " + statelessForms + " or none"
+
+// parseRecovery reads a word of --recovery, of a run with so many servers.
+func parseRecovery(word string, servers int) (p protection, err error) {
+	p = protection{checkpoints: true, replicas: 1}
+	name, option, has := strings.Cut(word, ":")
+	if knobs, ok, err := parseScar(word); ok {
+		p.running = &knobs
+		return p, err
+	}
+	switch {
+	case word == "gold":
+		p.replicas, p.outside, p.goesOn = min(2, max(1, servers)), true, true
+		p.running = &scarKnobs{fraction: scarFraction, period: scarPeriod, adaptive: true}
+	case word == "chain":
+		p.replicas = 2
+	case word == "checkpoint":
+	case word == "none":
+		p.checkpoints = false
+	case name == "stateless":
+		if has && option != "paper" {
+			return p, fmt.Errorf("%w: --recovery %q: use %s", kintsugi.ErrUsage, word, statelessForms)
+		}
+		p.outside, p.goesOn, p.sums = true, true, has
+	default:
+		return p, fmt.Errorf("%w: --recovery %q is unknown; use %s", kintsugi.ErrUsage, word, recoveryForms)
+	}
+	return p, nil
+}
+
+// protection returns what the settings come to, replicas included.
+func (s *settings) protection() (protection, error) {
+	p, err := parseRecovery(s.Recovery, s.Servers)
+	if s.Replicas != 0 {
+		p.replicas = s.Replicas
+	}
+	if err != nil {
+		return p, err
+	}
+	if p.replicas > 1 && s.Recovery == "gold" {
+		p.outside = false // its memory is that of other servers
+	}
+	switch {
+	case s.Recovery == "chain" && p.replicas < 2:
+		err = fmt.Errorf("%w: --recovery chain needs --replicas of at least 2", kintsugi.ErrUsage)
+	case s.Recovery != "gold" && p.replicas > 1 && (p.running != nil || p.outside):
+		err = fmt.Errorf("%w: --recovery %s restores shards that are lost with their one replica; use --recovery chain or gold for more", kintsugi.ErrUsage, s.Recovery)
+	}
+	return p, err
+}
+
+// protects is protection for settings that are checked.
+func (s *settings) protects() protection {
+	p, _ := s.protection()
+	return p
+}
+
+// way is how the shard of a lost server comes back.
+func (p *protection) way() launch.Way {
+	switch {
+	case p.replicas > 1 || p.outside:
+		return launch.BackNowhere
+	case p.running != nil:
+		return launch.BackAlone
+	case !p.checkpoints:
+		return launch.BackToStart
+	}
+	return launch.BackToCheckpoint
+}
+
+// placeOnOneHost sets what depends on where servers run: where all are on one host, a replica on another server protects from nothing
+// that memory outside the process does not, and costs more.
+func (s *settings) placeOnOneHost() {
+	if s.Recovery == "gold" && s.Replicas == 0 {
+		s.Replicas = 1
+	}
+}

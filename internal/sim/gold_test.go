@@ -1,0 +1,45 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// drawGold returns the run of a seed whose servers have everything that survives: a running checkpoint, and behind it chains or memory
+// outside of their processes. It meets every fault.
+func drawGold(seed uint64, replicas int) Config {
+	cfg := drawChain(seed, replicas)
+	rng := rand.New(rand.NewPCG(seed, 0x676f6c64))
+	cfg.Partial, cfg.RunEvery, cfg.Outside = true, kintsugi.Step(1+rng.IntN(6)), replicas == 1
+	return cfg
+}
+
+// Whatever goes wrong, alone and together: what a shard has is kept while anybody has it, what nobody has comes back as it was saved, no step
+// is taken back as long as any shard is left, and nothing counts twice.
+func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
+	oneGoroutine(t)
+	n := uint64(200)
+	if *seedsFlag > 0 {
+		n = *seedsFlag
+	}
+	if testing.Short() {
+		n = 50
+	}
+	partials, recalled := 0, 0
+	for seed := range n {
+		for replicas := 1; replicas <= 3; replicas++ {
+			r, err := Run(drawGold(seed, replicas))
+			if err != nil {
+				t.Errorf("seed %d, %d replicas: %v", seed, replicas, err)
+			}
+			if recalled += r.Recalled; replicas > 1 {
+				partials += r.Partials
+			}
+		}
+	}
+	if uint64(partials) < n/10 || uint64(recalled) < n {
+		t.Errorf("%d shards came back alone and %d were found outside: the storms prove nothing", partials, recalled)
+	}
+}
