@@ -91,9 +91,10 @@ type FaultKind uint8
 
 // The kinds of fault.
 const (
-	Kill  FaultKind = iota + 1 // SIGKILL: the process gets no chance to say anything
-	Pause                      // SIGSTOP: it is there and does not answer, as in a long stall of the host
-	Slow                       // a worker takes Factor times as long to compute
+	Kill   FaultKind = iota + 1 // SIGKILL: the process gets no chance to say anything
+	Pause                       // SIGSTOP: it is there and does not answer, as in a long stall of the host
+	Slow                        // a worker takes Factor times as long to compute
+	Notice                      // SIGTERM: the process is about to go, and hands over what others need
 )
 
 // String returns the kind as faults spell it.
@@ -105,6 +106,8 @@ func (k FaultKind) String() string {
 		return "pause"
 	case Slow:
 		return "slow"
+	case Notice:
+		return "notice"
 	}
 	return "fault(" + strconv.Itoa(int(k)) + ")"
 }

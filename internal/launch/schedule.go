@@ -17,11 +17,12 @@ const (
 	ActResume                       // SIGCONT
 	ActSlow                         // the worker's compute time is multiplied by Factor from now on
 	ActUnslow                       // the worker is as fast as it can be
+	ActNotice                       // SIGTERM, and SIGKILL to whoever is there still when the warning is over
 )
 
 // String returns the action as an order, such as "kill".
 func (k ActionKind) String() string {
-	names := [...]string{"none", "kill", "start", "pause", "resume", "slow", "unslow"}
+	names := [...]string{"none", "kill", "start", "pause", "resume", "slow", "unslow", "notice"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -90,7 +91,10 @@ func (s *Schedule) Due(step kintsugi.Step, elapsed time.Duration) []Action {
 }
 
 // lasts reports whether fault i has an end that somebody must bring about.
-func (s *Schedule) lasts(i int) bool { return s.faults[i].Kind != Kill || s.faults[i].For > 0 }
+func (s *Schedule) lasts(i int) bool {
+	f := s.faults[i]
+	return f.Kind == Pause || f.Kind == Slow || f.For > 0
+}
 
 func (s *Schedule) begin(i int) Action {
 	f := s.faults[i]
@@ -100,6 +104,8 @@ func (s *Schedule) begin(i int) Action {
 		a.Kind, a.Hold = ActKill, f.For > 0
 	case Pause:
 		a.Kind = ActPause
+	case Notice:
+		a.Kind = ActNotice
 	case Slow:
 		a.Kind, a.Factor = ActSlow, s.factor(f.Part)
 	}
