@@ -261,6 +261,7 @@ func joined(m etcd.Member) (roster.Joined, error) {
 		Address string              `json:"address"`
 		Holds   kintsugi.Line       `json:"holds"`
 		Whole   kintsugi.ViewNumber `json:"whole"`
+		Leaving bool                `json:"leaving"`
 	}
 	j := roster.Joined{Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation}, Since: int64(m.Since)}
 	if err := json.Unmarshal(m.Value, &v); err != nil {
@@ -269,7 +270,7 @@ func joined(m etcd.Member) (roster.Joined, error) {
 	if v.Address == "" {
 		return j, errors.New(`its value has no "address"`)
 	}
-	j.Member.Address, j.Holds, j.Whole = v.Address, v.Holds, v.Whole
+	j.Member.Address, j.Holds, j.Whole, j.Leaving = v.Address, v.Holds, v.Whole, v.Leaving
 	return j, nil
 }
 

@@ -31,6 +31,8 @@
 //	  with its state outside   the line goes on where its next life finds what it     sim: TestServersThatFindTheirStateDoNotChangeTheModel,
 //	  the process              held, and no step is taken back, whoever dies with     TestAServerThatFindsItsStateChangesNothing,
 //	                           it; a state that is torn or foreign is none            roster: outside.txt
+//	  Config.Roster.Replicas,  a view without it on the same line, while it lives,     roster: leaving.txt, TestServersThatHaveNoticeTakeNoStepBack
+//	  and it has notice        as soon as others have everything
 //	a server hangs until its   as if it had died, unless Config.LapsesForgiven        roster: lapse.txt
 //	lease lapses
 //	every server dies          the same, in one view                                  roster: checkpoint.txt

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -100,6 +101,11 @@ func (c *conducting) run() {
 	c.work.Wait()
 }
 
+// stand lets the run stand until the view ends: a server of it is about to go.
+func (c *conducting) stand() {
+	c.post(func() { c.core.Hold(time.Now()) })
+}
+
 func (c *conducting) stop(reason string, save bool) {
 	c.post(func() { c.core.Stop(time.Now(), reason, save) })
 }
@@ -118,6 +124,10 @@ func (c *conducting) perform() {
 		}
 	}
 	c.events.add(ready.Events)
+	if ready.Held != nil && c.cfg.Held != nil {
+		step := *ready.Held
+		c.work.Go(func() { c.cfg.Held(c.ctx, c.view.Number, step) })
+	}
 	for _, p := range ready.Publish {
 		c.publish(p)
 	}
@@ -253,16 +263,22 @@ func (c *conducting) serve(t *tenure, stream *transport.WorkServer, hello kintsu
 	if err = errors.Join(err, refused); err != nil {
 		return err
 	}
+	var left atomic.Bool
 	defer c.post(func() {
 		if w := c.workers[hello.Slot]; w != nil && w.out == out {
 			delete(c.workers, hello.Slot)
-			c.core.WorkerGone(time.Now(), hello.Slot, hello.Incarnation)
+			if left.Load() {
+				c.core.WorkerLeft(time.Now(), hello.Slot, hello.Incarnation)
+			} else {
+				c.core.WorkerGone(time.Now(), hello.Slot, hello.Incarnation)
+			}
 		}
 	})
 	return converse(stream.Context(), t, out, stream.Send, func() error {
 		for {
 			m, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
+			if errors.Is(err, io.EOF) { // good-bye: whose stream breaks may come back
+				left.Store(true)
 				return nil
 			}
 			if err != nil {

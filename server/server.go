@@ -93,6 +93,9 @@ type Config struct {
 	// Workers tells of which workers the processes live, at once and after each change, until ctx ends: the first step of a view after the
 	// run's first does not wait for others. nil: nobody knows, and it waits for all of them, RejoinGrace at most.
 	Workers func(ctx context.Context) <-chan []kintsugi.Slot
+	// Held is called when the run stands because of Hold, and the step at which it stands is durable: whoever is about to go may go. It may be
+	// nil where Hold is not called.
+	Held func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step)
 
 	// Done is called once when the run is over.
 	Done func(kintsugi.Done)
@@ -112,9 +115,11 @@ type Server struct {
 	mu     sync.Mutex
 	tenure *tenure             // nil: no view yet
 	left   *tenure             // the one before, as long as there is none; its shards may go on in the next
-	change chan struct{}       // closed when tenure changes
+	change chan struct{}       // closed when tenure or out changes
 	told   kintsugi.ViewNumber // the newest view for which others were told that this server has caught up
 	stop   *stopRequest
+	out    bool              // nobody needs this server: it holds nothing in the newest view, or there is none yet
+	going  []kintsugi.Member // that hold the only copy of something and are about to go
 
 	failed chan error     // holds one
 	saves  sync.WaitGroup // under way, of tenures that are over too: a slow store must not hold up the next view
@@ -144,7 +149,7 @@ func New(cfg Config) *Server {
 		cfg.Enter = func(State) {}
 	}
 	cfg.Threads = max(1, cfg.Threads)
-	return &Server{cfg: cfg, change: make(chan struct{}), failed: make(chan error, 1)}
+	return &Server{cfg: cfg, change: make(chan struct{}), failed: make(chan error, 1), out: true}
 }
 
 // fail makes Run return err; only the first one counts.
@@ -211,11 +216,13 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	if int(s.cfg.ID) >= len(v.Servers) || v.Servers[s.cfg.ID].Incarnation != s.cfg.Incarnation {
 		// A view of an earlier life of this server: the coordinator will make another one.
 		s.cfg.Log.Info("not a member of the view", "view", v.Number)
+		s.isOut()
 		return nil
 	}
 	if !slices.ContainsFunc(v.Chains, func(chain []kintsugi.ServerID) bool { return slices.Contains(chain, s.cfg.ID) }) {
 		s.left = nil // steps go on without this server: what it has is worth nothing any more
 		s.cfg.Log.Warn("taken out of the view; the next one takes this server in again", "view", v.Number)
+		s.isOut()
 		return nil
 	}
 	t := &tenure{view: v, replicas: make(map[kintsugi.ShardID]*replica)}
@@ -252,10 +259,9 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		}
 	}
 	s.mu.Lock()
-	s.tenure, s.left = t, nil
+	s.tenure, s.left, s.out = t, nil, false
 	stop := s.stop
-	close(s.change)
-	s.change = make(chan struct{})
+	s.changed()
 	s.mu.Unlock()
 	if stop != nil && t.conductor != nil {
 		t.conductor.stop(stop.reason, stop.save)
@@ -263,6 +269,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	if v.Servers[s.cfg.ID].Since != 0 {
 		t.wg.Go(func() { s.caughtUp(t) }) // in the view before, perhaps, which was over before it could say so
 	}
+	s.stand()
 	s.cfg.Log.Info("entered view", "view", v.Number, "line", v.Line, "step", v.RestoreStep, "shards", len(t.replicas), "conductor", t.conductor != nil)
 	return nil
 }

@@ -45,6 +45,10 @@ type Config struct {
 	// Prefetch.
 	Pace kintsugi.Pace
 
+	// Leave, if set, is closed when this process is about to go: the worker ends the gradient that it is at, hears what becomes of
+	// it, says good-bye, so that nobody waits for it, and Run returns ErrLeft.
+	Leave <-chan struct{}
+
 	// Slow multiplies the time a gradient takes, for experiments with stragglers. Default: 1.
 	Slow func() float64
 
@@ -60,7 +64,10 @@ const (
 	retryLimit = 2 * time.Second       // the pause grows up to this
 )
 
-// Run works until the run is over, which returns nil, or ctx ends, or an error that another try would
+// ErrLeft means that a worker was asked to leave, and has.
+var ErrLeft = errors.New("left, as it was asked to")
+
+// Run works until the run is over, which returns nil, or it has left (ErrLeft), or ctx ends, or an error that another try would
 // meet again: another model, a gradient that is not finite, a newer life of this slot.
 func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Log == nil {
@@ -94,6 +101,8 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-cfg.Leave:
+			return ErrLeft
 		case v, ok := <-views:
 			if !ok {
 				return errors.New("the watch of views has ended")
@@ -134,7 +143,7 @@ func immediately() <-chan time.Time {
 
 // fatal reports whether a worker that tries again would meet err again.
 func fatal(err error) bool {
-	for _, f := range []error{kintsugi.ErrOtherModel, kintsugi.ErrNotFinite, kintsugi.ErrFenced, kintsugi.ErrUsage, errGradient} {
+	for _, f := range []error{kintsugi.ErrOtherModel, kintsugi.ErrNotFinite, kintsugi.ErrFenced, kintsugi.ErrUsage, errGradient, ErrLeft} {
 		if errors.Is(err, f) {
 			return true
 		}
@@ -220,12 +229,43 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 		return err
 	}
 	for {
+		if w.leaving() {
+			return w.sayGoodbye(s)
+		}
 		w.comes(id)
 		if id, err = w.turn(s, id); err != nil {
 			return err
 		}
 		w.worked = true
 	}
+}
+
+// leaving reports whether this worker is to leave.
+func (w *worker) leaving() bool {
+	select {
+	case <-w.cfg.Leave: // nil: never
+		return true
+	default:
+		return false
+	}
+}
+
+// goodbyeTime is how long the conductor has to answer a good-bye: the worker goes anyway, and its stream with it.
+const goodbyeTime = time.Second
+
+// sayGoodbye hears what becomes of all that has been pushed, and leaves.
+func (w *worker) sayGoodbye(s *session) error {
+	if _, err := s.await(1); err != nil {
+		return err
+	}
+	if err := s.work.CloseSend(); err != nil {
+		return s.cause(err)
+	}
+	select {
+	case <-s.ctx.Done(): // the conductor has ended the stream
+	case <-time.After(goodbyeTime):
+	}
+	return ErrLeft
 }
 
 // enter notes the view of a session, and has what was lost since the one before reconciled.

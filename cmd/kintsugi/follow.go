@@ -24,16 +24,30 @@ func (r *run) observe(e launch.ProcessEvent) {
 	if e.Kind == launch.ProcessPaused {
 		r.rec.Record(e.Time, &record.Failure{Part: e.Part.String(), Cause: "paused by a fault", Incarnation: e.Incarnation, Injected: true})
 	}
+	if e.Kind == launch.ProcessDied || e.Kind == launch.ProcessGivenUp || e.Kind == launch.ProcessFinished {
+		r.rec.Record(e.Time, &record.Life{
+			Part: e.Part.String(), Incarnation: e.Incarnation, BeganSeconds: r.rec.Seconds(e.Began), CPUSeconds: e.Exit.CPU.Seconds(),
+			PeakBytes: e.Exit.PeakBytes, End: e.Exit.String(),
+		})
+	}
 	if e.Kind != launch.ProcessDied && e.Kind != launch.ProcessGivenUp {
 		return
 	}
 	at := e.Time
-	if !e.KilledAt.IsZero() {
+	switch {
+	case e.Left() && !e.NoticedAt.IsZero():
+		at = e.NoticedAt
+	case !e.KilledAt.IsZero():
 		at = e.KilledAt
 	}
 	r.rec.Record(at, &record.Failure{
-		Part: e.Part.String(), Cause: e.Exit.String(), Incarnation: e.Incarnation, Injected: e.Exit.Injected, SeenSeconds: r.rec.Seconds(e.Time),
+		Part: e.Part.String(), Cause: e.Exit.String(), Incarnation: e.Incarnation, Injected: e.Exit.Injected || e.Left() && !e.NoticedAt.IsZero(), Announced: e.Left(),
+		SeenSeconds: r.rec.Seconds(e.Time),
 	})
+	if e.Left() {
+		r.log.Info("process left", "part", e.Part.String(), "incarnation", e.Incarnation, "cause", e.Exit.String())
+		return
+	}
 	if e.Part.Role == launch.Worker {
 		go r.vacate(e.Part, e.PID)
 	}

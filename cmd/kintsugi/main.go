@@ -4,15 +4,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -29,10 +26,12 @@ const (
 	exitInterrupted = 130
 )
 
-// errInterrupted and errPreempted end a run that was stopped by a signal, after its last checkpoint.
+// errInterrupted and errPreempted end a run that was stopped by a signal, after its last checkpoint; errLeft ends one of its processes that
+// has had notice.
 var (
 	errInterrupted = errors.New("interrupted")
 	errPreempted   = errors.New("preempted: start it again with --resume")
+	errLeft        = errors.New("left after a notice: start it again")
 )
 
 func main() {
@@ -47,7 +46,7 @@ func status(err error, stderr io.Writer) int {
 		return exitDone
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
-	case errors.Is(err, errPreempted):
+	case errors.Is(err, errPreempted), errors.Is(err, errLeft):
 		fmt.Fprintln(stderr, "kintsugi:", err)
 		return exitPreempted
 	case errors.Is(err, kintsugi.ErrUsage):
@@ -76,7 +75,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		return fmt.Errorf("%w: %w; see %s --help", kintsugi.ErrUsage, err, cmd.CommandPath())
 	})
 	root.AddCommand(trainCommand(), rerunCommand(), serverCommand(), workerCommand(), coordinatorCommand(),
-		checkpointCommand(), dataCommand(), reportCommand(), benchCommand(), reproduceCommand(), tuneCommand(), simulateCommand(), versionCommand())
+		checkpointCommand(), dataCommand(), reportCommand(), costCommand(), benchCommand(), reproduceCommand(), tuneCommand(), simulateCommand(), versionCommand())
 	return root
 }
 
@@ -121,8 +120,3 @@ func newLog(w io.Writer, level string, text bool) (*slog.Logger, error) {
 
 // onTerminal reports whether standard error is a terminal.
 func onTerminal() bool { return term.IsTerminal(int(os.Stderr.Fd())) }
-
-// untilSignal returns a context that ends at the first SIGINT or SIGTERM.
-func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-}

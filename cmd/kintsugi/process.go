@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/notice"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/recovery"
@@ -45,14 +47,19 @@ type process struct {
 	Listen  string
 	Control string
 	Outside string
+	notices
 
 	flags *pflag.FlagSet
 	log   *slog.Logger
+
+	handOver atomic.Pointer[func(context.Context, notice.Notice)] // what to do after a notice; nil: nothing
+	over     atomic.Bool                                          // the run is: there is nothing to start again for
 }
 
 // register adds the flags that all roles share.
 func (p *process) register(f *pflag.FlagSet) {
 	p.settings.register(f)
+	p.notices.register(f)
 	f.StringVar(&p.Config, "config", "", "YAML file of settings; flags win over it")
 	f.StringSliceVar(&p.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
 	f.StringVar(&p.Run, "run", "default", "name of the run in etcd")
@@ -76,9 +83,10 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 			if p.log, err = newLog(os.Stderr, p.LogLevel, onTerminal()); err != nil {
 				return err
 			}
-			ctx, cancel := untilSignal(cmd.Context())
-			defer cancel()
-			return run(ctx, p)
+			if err := p.checkNotices(p.Warning); err != nil {
+				return err
+			}
+			return p.untilNotice(cmd.Context(), run)
 		},
 	}
 	p.register(cmd.Flags())
@@ -122,6 +130,8 @@ type serverValue struct {
 	Address string              `json:"address"`
 	Holds   kintsugi.Line       `json:"holds,omitempty"` // the line whose state it has found outside of itself
 	Whole   kintsugi.ViewNumber `json:"whole,omitempty"` // see roster.Joined
+	Leaving bool                `json:"leaving,omitempty"`
+	Hold    bool                `json:"hold,omitempty"` // nobody else has what it holds: the run is to stand until it is durable
 }
 
 // workerValue is what a worker tells of itself: by its PID whoever has started it empties its place when it dies.
@@ -203,11 +213,13 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), serverValue{Address: lis.Addr().String(), Holds: holds}, lease)
+	value := serverValue{Address: lis.Addr().String(), Holds: holds}
+	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), value, lease)
 	if err != nil {
 		return errors.Join(err, lis.Close())
 	}
 	defer leave(place)
+	self := &announced{place: place, value: value}
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
@@ -216,9 +228,10 @@ func runServer(ctx context.Context, p *process) error {
 		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
 		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
-			return place.Tell(ctx, serverValue{Address: lis.Addr().String(), Holds: holds, Whole: since})
+			return self.tell(ctx, func(v *serverValue) { v.Whole = since })
 		},
 		Workers: func(ctx context.Context) <-chan []kintsugi.Slot { return workersThere(ctx, client) },
+		Held:    p.sayStanding(client),
 		Done: func(d kintsugi.Done) {
 			if _, err := client.PutDone(ctx, d); err != nil {
 				p.log.Error("say that the run is over", "err", err)
@@ -227,13 +240,25 @@ func runServer(ctx context.Context, p *process) error {
 		Enter: func(s server.State) { enter(string(s)) },
 		Log:   p.log,
 	})
+	p.heed(ctx, client, s, self)
+	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", device.Name())
+	return s.Run(ctx, lis, client.WatchView(ctx))
+}
+
+// heed has a server hear of those who want the run to end, or to stand, and of what takes this process away.
+func (p *process) heed(ctx context.Context, client *etcd.Client, s *server.Server, self *announced) {
 	go func() {
 		for stop := range client.WatchStop(ctx) {
 			s.Stop(stop.Reason, stop.Checkpoint)
 		}
 	}()
-	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", device.Name())
-	return s.Run(ctx, lis, client.WatchView(ctx))
+	go func() {
+		for servers := range client.WatchMembers(ctx, etcd.Server) {
+			s.Hold(holding(servers))
+		}
+	}()
+	h := handingOver{process: p, client: client, server: s, self: self}
+	p.onNotice(h.run)
 }
 
 // outside opens the file that keeps the shard when this process dies, and says of which line it holds the state; nil if there is none.
@@ -267,6 +292,19 @@ func (p *process) deaths(role launch.Role) (enter func(state string), err error)
 	return launch.Deaths(p.Control, launch.Part{Role: role, Index: p.Index}, func() error {
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	})
+}
+
+// slowness is by how much a fault has this worker take longer.
+func (p *process) slowness() float64 {
+	if p.Control == "" {
+		return 1
+	}
+	factor, err := launch.SlowFactor(p.Control, p.Index)
+	if err != nil {
+		p.log.Warn("read the slow factor", "err", err)
+		return 1
+	}
+	return factor
 }
 
 func runWorker(ctx context.Context, p *process) error {
@@ -307,17 +345,6 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	defer leave(place)
-	slow := func() float64 { return 1 }
-	if p.Control != "" {
-		slow = func() float64 {
-			factor, err := launch.SlowFactor(p.Control, p.Index)
-			if err != nil {
-				p.log.Warn("read the slow factor", "err", err)
-				return 1
-			}
-			return factor
-		}
-	}
 	consistency, err := p.counting()
 	if err != nil {
 		return err
@@ -331,17 +358,27 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "blas", lib.String(), "kernels", device.Name(), "codec", codec.Name())
+	leaving := make(chan struct{})
+	p.onNotice(func(ctx context.Context, _ notice.Notice) {
+		close(leaving)
+		<-ctx.Done()
+	})
 	cfg := worker.Config{
-		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Leave: leaving,
+		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
+		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: p.slowness, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))
-		if errors.Is(err, context.Canceled) {
+		if errors.Is(err, context.Canceled) || errors.Is(err, worker.ErrLeft) {
 			return nil // asked to leave
 		}
-		if err != nil || runIsOver(ctx, client) {
+		if err != nil {
 			return err
+		}
+		if runIsOver(ctx, client) {
+			p.over.Store(true)
+			return nil
 		}
 		p.log.Warn("a conductor said that the run is over, but the run did not end: it was one of the past")
 	}

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -21,6 +20,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/notice"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
@@ -110,7 +110,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	if err := r.client.Reopen(ctx); err != nil {
 		return kintsugi.Done{}, err
 	}
-	r.cluster, err = launch.New(launch.Config{Logs: record.LogsDir(r.Out), Observe: r.observe})
+	r.cluster, err = launch.New(launch.Config{Logs: record.LogsDir(r.Out), Observe: r.observe, Warning: r.Warning})
 	if err != nil {
 		return kintsugi.Done{}, err
 	}
@@ -181,6 +181,7 @@ func (r *run) startEtcd(ctx context.Context) (name string, endpoints []string, c
 func (r *run) startProcesses(name string, endpoints []string) error {
 	common := []string{
 		"--config", filepath.Join(r.Out, "processes.yaml"), "--etcd", strings.Join(endpoints, ","), "--run", name,
+		"--notice", "none", // the machine is this process's to watch
 	}
 	where, err := r.store()
 	if err != nil {
@@ -188,7 +189,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	}
 	store := []string{"--store", where}
 	if err := record.WriteFile(filepath.Join(r.Out, "processes.yaml"), func(w io.Writer) error {
-		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "store", "fault", "eval-every"))
+		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "store", "fault", "eval-every", "price", "notice", "notice-endpoint"))
 		return err
 	}); err != nil {
 		return fmt.Errorf("write the settings of the processes: %w", err)
@@ -230,30 +231,35 @@ func (r *run) stopCluster() {
 	}
 }
 
-// signals ends the run in order at the first signal and at once at the second.
+// signals ends the run in order at the first signal, or when this machine is about to go, and at once at the second.
 func (r *run) signals(ctx context.Context, killed chan<- error) {
 	c := make(chan os.Signal, 2)
-	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(c, os.Interrupt)
 	defer signal.Stop(c)
+	cfg := r.noticeConfig(r.Warning)
+	cfg.Log = r.log
+	notices := notice.Watch(ctx, cfg)
 	var first error
 	for {
+		var why string
+		var end error
 		select {
 		case <-ctx.Done():
 			return
 		case s := <-c:
-			if first != nil {
-				killed <- first
-				return
-			}
-			first = errInterrupted
-			if s == syscall.SIGTERM {
-				first = errPreempted
-			}
-			r.note("info", fmt.Sprintf("%v: ending the run after a last checkpoint; once more kills it", s))
-			if err := r.client.PutStop(ctx, etcd.Stop{Checkpoint: true, Reason: first.Error()}); err != nil {
-				killed <- errors.Join(first, err)
-				return
-			}
+			why, end = s.String(), errInterrupted
+		case n := <-notices:
+			why, end = n.Reason, errPreempted
+		}
+		if first != nil {
+			killed <- first
+			return
+		}
+		first = end
+		r.note("info", why+": ending the run after a last checkpoint; once more kills it")
+		if err := r.client.PutStop(ctx, etcd.Stop{Checkpoint: true, Reason: first.Error()}); err != nil {
+			killed <- errors.Join(first, err)
+			return
 		}
 	}
 }
@@ -331,9 +337,13 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 	}
 	fmt.Fprintln(w)
 	for _, f := range s.Failures {
-		fmt.Fprintf(w, "%s failed at step %d (%s)", f.Part, f.Step, f.Cause)
+		how, what := "failed", "next step after"
+		if f.Announced {
+			how, what = "left", "longest step meanwhile"
+		}
+		fmt.Fprintf(w, "%s %s at step %d (%s)", f.Part, how, f.Step, f.Cause)
 		if f.RecoverySeconds.Known() {
-			fmt.Fprintf(w, ": next step after %.2f s", f.RecoverySeconds)
+			fmt.Fprintf(w, ": %s %.2f s", what, f.RecoverySeconds)
 		}
 		if f.PartialChunks > 0 {
 			fmt.Fprintf(w, ", %d chunks came back, %.3g steps old", f.PartialChunks, f.PartialAge)
@@ -354,6 +364,9 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 	}
 	if kept := s.KeptGradients + s.DroppedGradients; kept > 0 {
 		fmt.Fprintf(w, "workers went on while servers were away: %d gradients kept, %d counted, %d dropped\n", kept, s.KeptGradients, s.DroppedGradients)
+	}
+	if s.Cost != nil && s.Cost.OnDemand != nil {
+		fmt.Fprintln(w, inMoney(s.Cost))
 	}
 	if done.Reason != "" && uint64(done.Step) < r.Steps {
 		fmt.Fprintf(w, "ended early at step %d: %s; go on with: kintsugi train --resume %s\n", done.Step, done.Reason, r.Out)

@@ -7,11 +7,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/notice"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -56,6 +58,7 @@ type settings struct {
 	BLASThreads int
 	Threads     int
 
+	Warning  time.Duration
 	LogLevel string
 }
 
@@ -90,6 +93,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto (the first of mkl, openblas and builtin that is there), mkl, openblas, builtin, gonum (the reference)")
 	f.IntVar(&s.BLASThreads, "blas-threads", 1, "threads of the native engine, or of gorgonia's matrix library, in each worker; the native engine's result does not depend on it")
 	f.IntVar(&s.Threads, "threads", 0, "threads of each server's kernels (default: cores / servers); the result does not depend on it")
+	f.DurationVar(&s.Warning, "warning", notice.DefaultWarning, "how long a process may live after a notice that does not say it")
 	f.StringVar(&s.LogLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -228,6 +232,7 @@ func (s *settings) check() error {
 		{s.Momentum >= 1, fmt.Sprintf("--momentum %v must be below 1", s.Momentum)},
 		{protects.checkpoints && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
+		{s.Warning <= 0, fmt.Sprintf("--warning %v must be positive", s.Warning)},
 		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
 	}
 	for _, r := range rules {

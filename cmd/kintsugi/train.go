@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
@@ -30,12 +31,16 @@ type training struct {
 	EvalEvery uint64
 	Store     string
 	Etcd      []string
+	Price     string
+	notices
 
 	flags *pflag.FlagSet
 }
 
 func (t *training) register(f *pflag.FlagSet) {
 	t.settings.register(f)
+	t.notices.register(f)
+	f.StringVar(&t.Price, "price", "", "what nodes cost, for the bill: "+cost.Forms+", such as server=0.096/0.035,worker=0.526/0.158 (default: not known, and the bill is in node-seconds)")
 	f.StringVar(&t.Config, "config", "", "YAML file of settings; flags win over it")
 	f.StringVar(&t.Out, "out", "", "folder for everything the run writes (default runs/MODEL-DATA-TIME)")
 	f.StringVar(&t.Resume, "resume", "", "go on with the run in this folder, from its newest checkpoint")
@@ -57,7 +62,8 @@ func trainCommand() *cobra.Command {
 		Use: "train", Short: "Train a model on a local cluster, through failures", Example: trainExample, Args: noArgs,
 		Long: "Train starts a coordinator, servers and workers as processes of this binary, does to them what --fault\n" +
 			"says, and writes the run's events, checkpoints, logs and report to a folder. Ctrl-C ends the run after a\n" +
-			"last checkpoint; a second Ctrl-C kills it.",
+			"last checkpoint; a second Ctrl-C kills it. So do SIGTERM, and the notice of a cloud that takes the machine.\n" +
+			"SIGTERM to one of its processes is a notice to that one: it hands over, leaves, and is started again.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.command(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	t.register(cmd.Flags())
@@ -106,6 +112,12 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	}
 	t.placeOnOneHost()
 	if err := t.settings.check(); err != nil {
+		return err
+	}
+	if err := t.checkNotices(t.Warning); err != nil {
+		return err
+	}
+	if _, _, err := cost.Parse(t.Price); err != nil {
 		return err
 	}
 	faults, err := launch.ParseFaults(t.Faults)
@@ -174,7 +186,7 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 		Format: record.Format, Start: time.Now(), Model: t.Model, Parameters: p.layout.Values, Data: t.Data,
 		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec, Feedback: codec.Feedback(),
 		Device:  t.deviceName(),
-		Servers: t.Servers, Workers: t.Workers, Replicas: t.protects().replicas, Steps: t.Steps, Version: version().Commit, Resumed: resumed,
+		Servers: t.Servers, Workers: t.Workers, Replicas: t.protects().replicas, Steps: t.Steps, Prices: t.Price, Version: version().Commit, Resumed: resumed,
 	}
 	config := dump(t.flags, "out", "resume", "etcd")
 	if !resumed {

@@ -7,6 +7,7 @@
 //	/kintsugi/<run>/member/<kind>/<index>   the life that fills the place now; goes when its lease lapses
 //	/kintsugi/<run>/view                    the current view
 //	/kintsugi/<run>/fence                   the largest fence handed out
+//	/kintsugi/<run>/standing                the run stands at a durable step, for servers that are about to go
 //	/kintsugi/<run>/stop                    somebody wants the run to end
 //	/kintsugi/<run>/done                    the run is over
 //	/kintsugi/<run>/election/coordinator/…  candidates; no other key may lie here, or a candidate waits on it for ever

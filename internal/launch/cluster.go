@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/notice"
 )
 
 // ErrStopped means that the cluster has been stopped, or is stopping. Nothing was done.
@@ -37,8 +38,11 @@ type Config struct {
 
 	Restart RestartPolicy
 
-	// Grace is how long a process has to end after SIGTERM before it is killed. Default 10s.
+	// Grace is how long a process has to end after SIGINT, when the cluster stops, before it is killed. Default 10s.
 	Grace time.Duration
+
+	// Warning is how long a process that has notice may live before it is killed. Default 25s.
+	Warning time.Duration
 
 	// Observe, if set, is told what happens, in order, by the goroutine that owns the processes. It
 	// must return soon and must not call the Cluster.
@@ -57,11 +61,12 @@ const (
 	ProcessDied                      // it ended, and the next life starts after Pause, or when the hold ends
 	ProcessFinished                  // it ended with status 0, or because the cluster stops
 	ProcessGivenUp                   // it ended and will not be started again: the run cannot go on
+	ProcessNoticed                   // SIGTERM was sent: it is about to go, and knows it
 )
 
 // String returns the kind as a verb, such as "started".
 func (k ProcessEventKind) String() string {
-	names := [...]string{"none", "started", "killed", "paused", "resumed", "died", "finished", "given up"}
+	names := [...]string{"none", "started", "killed", "paused", "resumed", "died", "finished", "given up", "noticed"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -79,7 +84,12 @@ type ProcessEvent struct {
 	Held        bool          // of ProcessDied: a fault keeps the place empty until it ends
 	Pause       time.Duration // of ProcessDied, unless held: until the next life starts
 	KilledAt    time.Time     // of ProcessDied: when a fault's SIGKILL was sent; zero if it died otherwise
+	NoticedAt   time.Time     // of ProcessDied: when it had notice by Notice; zero if it had none
+	Began       time.Time     // when this life began
 }
+
+// Left reports whether the process has ended because it had notice, with nothing left to do.
+func (e ProcessEvent) Left() bool { return e.Kind == ProcessDied && e.Exit.Status == exitPreempted }
 
 // PlaceStatus is what there is to know of one place.
 type PlaceStatus struct {
@@ -123,6 +133,9 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
+	}
+	if cfg.Warning == 0 {
+		cfg.Warning = notice.DefaultWarning
 	}
 	logs, err := filepath.Abs(cfg.Logs)
 	if err != nil {
@@ -174,6 +187,30 @@ func (c *Cluster) Kill(part Part, hold bool) error {
 		c.observe(p, ProcessEvent{Kind: ProcessKilled})
 		return p.signal(syscall.SIGKILL)
 	})
+}
+
+// Notice tells the process of a place that it is about to go (SIGTERM). It is killed when the warning is over, if it is there
+// still. The next life starts as after any death.
+func (c *Cluster) Notice(part Part) error {
+	return c.with("give notice to", part, func(p *place) error {
+		if !p.running() || !p.noticed.IsZero() {
+			return nil
+		}
+		p.noticed = time.Now()
+		c.observe(p, ProcessEvent{Kind: ProcessNoticed})
+		return p.signal(syscall.SIGTERM)
+	})
+}
+
+// reclaim kills the processes whose warning is over.
+func (c *Cluster) reclaim(now time.Time) {
+	for _, p := range c.places {
+		if p.reclaimed(c.cfg.Warning, now) && p.killedAt.IsZero() {
+			p.writeLog("the warning of %s is over", c.cfg.Warning)
+			p.killedAt = now
+			_ = p.signal(syscall.SIGKILL) // it may end at this moment: its exit tells
+		}
+	}
 }
 
 // Release ends a hold: the next life starts at once.
@@ -235,8 +272,8 @@ func (c *Cluster) Status() []PlaceStatus {
 	return all
 }
 
-// Stop ends all processes: workers, then servers, then the coordinator, each role with SIGTERM and,
-// after the grace, SIGKILL. It returns when all have ended; when ctx ends first, they are all killed
+// Stop ends all processes: workers, then servers, then the coordinator, each role with SIGINT and,
+// after the grace, SIGKILL: SIGTERM would be a notice, and they would hand over to one another. It returns when all have ended; when ctx ends first, they are all killed
 // at once. Later calls wait for the first. The error names processes that not even SIGKILL ended.
 func (c *Cluster) Stop(ctx context.Context) error {
 	_ = c.call(func() error { // ErrStopped: it stops already, and done tells when it has
@@ -316,6 +353,7 @@ func (c *Cluster) run() {
 		}
 		now := time.Now()
 		c.startDue(now)
+		c.reclaim(now)
 		if c.stopping != nil && c.advanceStop(now) {
 			for _, p := range c.places {
 				c.stopErr = errors.Join(c.stopErr, p.log.Close())
@@ -335,11 +373,17 @@ func (c *Cluster) nextMoment() (next time.Time, ok bool) {
 		return c.stopping.deadline, true
 	}
 	for _, p := range c.places {
-		if p.due.IsZero() || p.held || p.running() {
+		at := p.due
+		if p.running() {
+			if p.noticed.IsZero() || !p.killedAt.IsZero() {
+				continue
+			}
+			at = p.noticed.Add(c.cfg.Warning)
+		} else if p.due.IsZero() || p.held {
 			continue
 		}
-		if !ok || p.due.Before(next) {
-			next, ok = p.due, true
+		if !ok || at.Before(next) {
+			next, ok = at, true
 		}
 	}
 	return next, ok
@@ -388,7 +432,7 @@ func (c *Cluster) ended(end lifeEnd) {
 	end.exit.Injected = !p.killedAt.IsZero() && end.exit.Signal != ""
 	p.end(end.exit)
 	c.judge(p, end.exit)
-	p.cmd, p.paused, p.killedAt = nil, false, time.Time{}
+	p.cmd, p.paused, p.killedAt, p.noticed = nil, false, time.Time{}, time.Time{}
 }
 
 func (c *Cluster) judge(p *place, exit Exit) {
@@ -408,7 +452,7 @@ func (c *Cluster) judge(p *place, exit Exit) {
 		c.observe(p, ProcessEvent{Kind: ProcessFinished, Exit: exit})
 	case Restart:
 		p.due = time.Now().Add(v.Pause)
-		c.observe(p, ProcessEvent{Kind: ProcessDied, Exit: exit, Held: p.held, Pause: v.Pause, KilledAt: p.killedAt})
+		c.observe(p, ProcessEvent{Kind: ProcessDied, Exit: exit, Held: p.held, Pause: v.Pause, KilledAt: p.killedAt, NoticedAt: p.noticed})
 	case GiveUp:
 		p.over, p.held = true, false
 		c.observe(p, ProcessEvent{Kind: ProcessGivenUp, Exit: exit})
@@ -427,7 +471,7 @@ func (c *Cluster) observe(p *place, e ProcessEvent) {
 	if c.cfg.Observe == nil {
 		return
 	}
-	e.Time, e.Part, e.Incarnation = time.Now(), p.spec.Part, p.incarnation
+	e.Time, e.Part, e.Incarnation, e.Began = time.Now(), p.spec.Part, p.incarnation, p.since
 	if p.cmd != nil {
 		e.PID = p.cmd.Process.Pid
 	}

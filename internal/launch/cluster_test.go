@@ -167,7 +167,7 @@ func TestStopEndsWorkersBeforeServersBeforeTheCoordinator(t *testing.T) {
 	must(t, c.Stop(context.Background()))
 }
 
-func TestAProcessThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
+func TestAProcessThatIgnoresSIGINTIsKilledAfterTheGrace(t *testing.T) {
 	m := newMeeting(t)
 	c, events := m.cluster(Config{Grace: time.Millisecond})
 	must(t, c.Start(m.spec(Part{Worker, 0}, "stubborn")))
@@ -176,6 +176,37 @@ func TestAProcessThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 	g.dies()
 	if e := await(t, events, ProcessFinished); e.Exit.Signal != "killed" {
 		t.Errorf("it ended with %v, want SIGKILL", e.Exit)
+	}
+}
+
+// A process that has notice gets SIGTERM once, is killed when the warning is over, and is followed by the next life; one that leaves is not
+// killed.
+func TestAProcessThatHasNoticeIsKilledWhenItsTimeIsUp(t *testing.T) {
+	m := newMeeting(t)
+	c, events := m.cluster(Config{Warning: 50 * time.Millisecond})
+	part := Part{Server, 0}
+	must(t, c.Start(m.spec(part, "clinging")))
+	m.next()
+	began := time.Now()
+	must(t, c.Notice(part))
+	must(t, c.Notice(part))
+	e := await(t, events, ProcessDied)
+	if took := e.Time.Sub(began); !e.Exit.Injected || e.Left() || e.NoticedAt.Before(began) || took < 50*time.Millisecond {
+		t.Errorf("it ended with %v after %v", e.Exit, took)
+	}
+	m.next()
+
+	worker := Part{Worker, 0}
+	must(t, c.Start(m.spec(worker, "leaving")))
+	m.next()
+	must(t, c.Notice(worker))
+	if e := await(t, events, ProcessDied); !e.Left() || e.Part != worker || e.Exit.PeakBytes < 1<<20 {
+		t.Errorf("%s ended with %+v; want it to have left", e.Part, e.Exit)
+	}
+	m.next()
+	must(t, c.Stop(context.Background()))
+	if err := c.Notice(part); !errors.Is(err, ErrStopped) {
+		t.Errorf("notice after stop: %v", err)
 	}
 }
 
@@ -207,7 +238,7 @@ func TestLogsHoldEveryLifeUnderItsHeader(t *testing.T) {
 	rest := string(text)
 	for _, want := range []string{
 		"incarnation 1: kintsugi serve server/0", "server/0 serves", "incarnation 1 ended after", "killed by a fault",
-		"incarnation 2: kintsugi serve server/0", "server/0 serves", "incarnation 2 ended after", "signal: terminated",
+		"incarnation 2: kintsugi serve server/0", "server/0 serves", "incarnation 2 ended after", "signal: interrupt",
 	} {
 		_, after, found := strings.Cut(rest, want)
 		if !found {

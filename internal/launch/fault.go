@@ -91,10 +91,11 @@ type FaultKind uint8
 
 // The kinds of fault.
 const (
-	Kill  FaultKind = iota + 1 // SIGKILL: the process gets no chance to say anything
-	Pause                      // SIGSTOP: it is there and does not answer, as in a long stall of the host
-	Slow                       // a worker takes Factor times as long to compute
-	Lose                       // Kill, and what the server has left in memory outside its process is gone, as with its host
+	Kill   FaultKind = iota + 1 // SIGKILL: the process gets no chance to say anything
+	Pause                       // SIGSTOP: it is there and does not answer, as in a long stall of the host
+	Slow                        // a worker takes Factor times as long to compute
+	Lose                        // Kill, and what the server has left in memory outside its process is gone, as with its host
+	Notice                      // SIGTERM: the process is about to go, and hands over what others need
 )
 
 // String returns the kind as faults spell it.
@@ -108,12 +109,14 @@ func (k FaultKind) String() string {
 		return "slow"
 	case Lose:
 		return "lose"
+	case Notice:
+		return "notice"
 	}
 	return "fault(" + strconv.Itoa(int(k)) + ")"
 }
 
 // ends reports whether the fault ends a process.
-func (k FaultKind) ends() bool { return k == Kill || k == Lose }
+func (k FaultKind) ends() bool { return k == Kill || k == Lose || k == Notice }
 
 // Fault is something that is done to one part of a run, once.
 type Fault struct {

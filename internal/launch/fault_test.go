@@ -24,6 +24,8 @@ func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {
 		{"slow worker/2 x5 from 10s to step 300", Fault{
 			Kind: Slow, Part: Part{Worker, 2}, Factor: 5, At: Moment{Elapsed: 10 * time.Second}, Until: Moment{Step: 300}}},
 		{"pause server/1 at step 300 for 1m30s", Fault{Kind: Pause, Part: Part{Server, 1}, At: Moment{Step: 300}, For: 90 * time.Second}},
+		{"notice server/1 at step 300", Fault{Kind: Notice, Part: Part{Server, 1}, At: Moment{Step: 300}}},
+		{"notice coordinator at 2s", Fault{Kind: Notice, Part: Part{Role: Coordinator}, At: Moment{Elapsed: 2 * time.Second}}},
 		{"  pause\tserver/1  at 2h for 3ms ", Fault{
 			Kind: Pause, Part: Part{Server, 1}, At: Moment{Elapsed: 2 * time.Hour}, For: 3 * time.Millisecond}},
 	}
@@ -45,8 +47,8 @@ func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {
 func TestWrongFaultsAreMarkedWhereTheyAreWrong(t *testing.T) {
 	// The caret of each message stands under the first character of the word named here.
 	tests := []struct{ text, at, reason string }{
-		{"", "", `the fault ends here; want "kill", "lose", "pause" or "slow"`},
-		{"murder server/0 at step 5", "murder", `want "kill", "lose", "pause" or "slow", not "murder"`},
+		{"", "", `the fault ends here; want "kill", "lose", "pause", "slow" or "notice"`},
+		{"murder server/0 at step 5", "murder", `want "kill", "lose", "pause", "slow" or "notice", not "murder"`},
 		{"kill server at step 5", "server", "server needs a number; write server/0 for the first"},
 		{"kill server/x at step 5", "server/x", `"x" is not the number of a server`},
 		{"kill server/-1 at step 5", "server/-1", `"-1" is not the number of a server`},
@@ -58,6 +60,8 @@ func TestWrongFaultsAreMarkedWhereTheyAreWrong(t *testing.T) {
 		{"kill server/0 at step 0", "0", "steps are counted from 1"},
 		{"kill server/0 at 20", "20", "20 has no unit; write 20s or 20ms"},
 		{"kill server/0 at -3s", "-3s", "a time must be positive"},
+		{"notice server/0 at step 5 for 3s", "for", `the fault is complete before "for"`},
+		{"notice server/0 when saving", "when", `want "at", not "when"`},
 		{"kill server/0 at 20s for", "", "the fault ends here; want a duration such as 5s"},
 		{"kill server/0 at 20s for 5s twice", "twice", `the fault is complete before "twice"`},
 		{"kill server/0 at 20s until 30s", "until", `want "for", not "until"`},

@@ -28,7 +28,9 @@ func TestMain(m *testing.M) {
 	}
 	helpers := map[string]func(args []string) error{
 		"serve":    serve,
-		"stubborn": func(args []string) error { signal.Ignore(syscall.SIGTERM); return serve(args) },
+		"stubborn": func(args []string) error { signal.Ignore(syscall.SIGINT); return serve(args) },
+		"clinging": func(args []string) error { signal.Ignore(syscall.SIGTERM); return serve(args) },
+		"leaving":  leave,
 		"exit":     exitWith,
 		"launch":   launchOthers,
 	}
@@ -54,6 +56,17 @@ func serve(args []string) error {
 		fmt.Fprintln(conn, lines.Text())
 	}
 	select {} // the test is over; wait to be killed
+}
+
+// leave NAME SOCKET serves until SIGTERM, and asks to be started again.
+func leave(args []string) error {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	go func() {
+		<-asked
+		os.Exit(exitPreempted)
+	}()
+	return serve(args)
 }
 
 // exitWith STATUS LINE prints the line and ends.

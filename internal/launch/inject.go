@@ -76,6 +76,8 @@ func (in *Injector) Do(a Action) error {
 			}
 		}
 		return in.cluster.Kill(a.Part, a.Hold)
+	case ActNotice:
+		return in.cluster.Notice(a.Part)
 	case ActStart:
 		return in.cluster.Release(a.Part)
 	case ActPause:

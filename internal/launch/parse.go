@@ -22,6 +22,7 @@ const faultGrammar = `write faults like
     kill server/0 when saving 3
     lose server/0 at step 500 for 5s
     pause server/1 at step 300 for 3s
+    notice server/1 at step 300
     slow worker/2 x5 from step 100 to step 300`
 
 // FaultError says where in a fault the reader stopped, and why. It wraps kintsugi.ErrUsage.
@@ -56,6 +57,7 @@ func (e *FaultError) Unwrap() error { return kintsugi.ErrUsage }
 //	kill server/N|worker/N when STATE [TIMES]
 //	lose server/N at MOMENT [for DURATION]
 //	pause PART at MOMENT for DURATION
+//	notice PART at MOMENT
 //	slow worker/N xFACTOR from MOMENT [to MOMENT]
 //
 // PART is server/N, worker/N or coordinator; MOMENT is "step N" or a time since the start such as 20s;
@@ -131,8 +133,10 @@ func (r *faultReader) fault() (f Fault, err error) {
 		f.Kind = Slow
 	case "lose":
 		f.Kind = Lose
+	case "notice":
+		f.Kind = Notice
 	default:
-		return f, r.want(`"kill", "lose", "pause" or "slow"`)
+		return f, r.want(`"kill", "lose", "pause", "slow" or "notice"`)
 	}
 	r.next()
 	if f.Part, err = r.part(); err != nil {
@@ -145,9 +149,12 @@ func (r *faultReader) fault() (f Fault, err error) {
 		return f, fmt.Errorf("only a server leaves anything outside its process, not %s; kill it instead", f.Part)
 	}
 	r.next()
-	if f.Kind == Slow {
+	switch f.Kind {
+	case Slow:
 		err = r.slow(&f)
-	} else {
+	case Notice:
+		err = r.when(&f)
+	default:
 		err = r.killOrPause(&f)
 	}
 	if err != nil {
@@ -165,10 +172,7 @@ func (r *faultReader) killOrPause(f *Fault) (err error) {
 		f.At, err = r.state(f.Part.Role)
 		return err
 	}
-	if err = r.keyword("at"); err != nil {
-		return err
-	}
-	if f.At, err = r.moment(); err != nil {
+	if err = r.when(f); err != nil {
 		return err
 	}
 	if f.Kind != Pause && r.word == "" {
@@ -178,6 +182,15 @@ func (r *faultReader) killOrPause(f *Fault) (err error) {
 		return err
 	}
 	f.For, err = r.duration("a duration such as 5s")
+	return err
+}
+
+// when reads "at" and a moment.
+func (r *faultReader) when(f *Fault) (err error) {
+	if err = r.keyword("at"); err != nil {
+		return err
+	}
+	f.At, err = r.moment()
 	return err
 }
 

@@ -31,6 +31,7 @@ type place struct {
 	over     bool      // no life will follow: finished, or given up
 	paused   bool
 	killedAt time.Time // when a fault killed this life; zero: it did not
+	noticed  time.Time // when this life had notice; zero: it has not
 }
 
 // lifeEnd tells the owner that the process of a place has ended.
@@ -79,6 +80,11 @@ func (p *place) start(binary string) error {
 	return nil
 }
 
+// reclaimed reports whether the process has had notice, and its warning is over.
+func (p *place) reclaimed(warning time.Duration, now time.Time) bool {
+	return p.running() && !p.noticed.IsZero() && !now.Before(p.noticed.Add(warning))
+}
+
 // end books the end of a life, and ends what the process may have left in its group.
 func (p *place) end(exit Exit) {
 	_ = p.signal(syscall.SIGKILL) // usually nobody is left, and that is what the error would say
@@ -120,9 +126,13 @@ func (p *place) tail() string {
 }
 
 func exitOf(cmd *exec.Cmd) Exit {
-	state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if ok && state.Signaled() {
-		return Exit{Status: -1, Signal: state.Signal().String()}
+	ps := cmd.ProcessState
+	e := Exit{Status: ps.ExitCode(), CPU: ps.UserTime() + ps.SystemTime()}
+	if usage, ok := ps.SysUsage().(*syscall.Rusage); ok {
+		e.PeakBytes = uint64(usage.Maxrss) << 10 // Linux counts kibibytes
 	}
-	return Exit{Status: cmd.ProcessState.ExitCode()}
+	if state, ok := ps.Sys().(syscall.WaitStatus); ok && state.Signaled() {
+		e.Status, e.Signal = -1, state.Signal().String()
+	}
+	return e
 }

@@ -56,6 +56,9 @@ type Exit struct {
 	Status   int    // exit status; -1 if a signal ended it
 	Signal   string // name of the signal; "" if the process ended by itself
 	Injected bool   // the launcher killed it because a fault said so
+
+	CPU       time.Duration // that it and its threads computed
+	PeakBytes uint64        // of memory that it had at once
 }
 
 // String returns the exit in words, such as "exit status 1" or "killed by a fault".
@@ -66,7 +69,7 @@ func (e Exit) String() string {
 	case e.Signal != "":
 		return "signal: " + e.Signal
 	case e.Status == exitPreempted:
-		return "preempted (exit status 75)"
+		return "left after a notice (exit status 75)"
 	}
 	return fmt.Sprintf("exit status %d", e.Status)
 }

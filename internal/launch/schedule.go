@@ -18,11 +18,12 @@ const (
 	ActSlow                         // the worker's compute time is multiplied by Factor from now on
 	ActUnslow                       // the worker is as fast as it can be
 	ActLose                         // ActKill, and what the server has left outside its process is removed
+	ActNotice                       // SIGTERM, and SIGKILL to whoever is there still when the warning is over
 )
 
 // String returns the action as an order, such as "kill".
 func (k ActionKind) String() string {
-	names := [...]string{"none", "kill", "start", "pause", "resume", "slow", "unslow", "lose"}
+	names := [...]string{"none", "kill", "start", "pause", "resume", "slow", "unslow", "lose", "notice"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -103,6 +104,8 @@ func (s *Schedule) begin(i int) Action {
 		a.Kind, a.Hold = ActLose, f.For > 0
 	case Pause:
 		a.Kind = ActPause
+	case Notice:
+		a.Kind = ActNotice
 	case Slow:
 		a.Kind, a.Factor = ActSlow, s.factor(f.Part)
 	}

@@ -28,7 +28,7 @@ func (c *Cluster) stopRole(r Role, now time.Time) {
 	s := c.stopping
 	s.role, s.killed, s.deadline = r, false, now.Add(c.cfg.Grace)
 	for _, p := range c.remaining() {
-		_ = p.signal(syscall.SIGTERM) // it may end at this moment: its exit tells
+		_ = p.signal(syscall.SIGINT)  // it may end at this moment: its exit tells
 		_ = p.signal(syscall.SIGCONT) // a paused process does not hear anything else
 	}
 }

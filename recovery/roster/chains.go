@@ -2,6 +2,7 @@ package roster
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -16,6 +17,9 @@ func (s *State) goOn(found *Found) (Decision, bool) {
 	if s.replicas == 1 || s.view == nil || len(s.view.Servers) != s.cfg.Servers || !s.placed(s.view.Chains) {
 		return Decision{}, false
 	}
+	all := s.present
+	defer func() { s.present = all }()
+	s.present = s.staying()
 	gone, come := s.moved()
 	next, ok := s.rechained(come)
 	switch {
@@ -24,7 +28,7 @@ func (s *State) goOn(found *Found) (Decision, bool) {
 	case len(gone)+len(come) == 0:
 		return Decision{Reason: s.stands()}, true
 	}
-	why := s.whyOn(gone, come)
+	why := s.whyOn(gone, come, all)
 	if found == nil {
 		return Decision{Ask: true, FenceOnly: true, Reason: why}, true
 	}
@@ -38,6 +42,26 @@ func (s *State) goOn(found *Found) (Decision, bool) {
 	}
 	v.Continues, v.Chains, v.Conductor, v.Reason = true, next, next[0][0], why
 	return Decision{View: &v, Reason: why}, true
+}
+
+// staying returns who is present, without those that are about to go and that can be spared: whoever is in no chain, and whoever leaves no
+// shard without a replica that has everything.
+func (s *State) staying() map[kintsugi.ServerID]Joined {
+	all := s.present
+	defer func() { s.present = all }()
+	s.present = maps.Clone(all)
+	for id := range kintsugi.ServerID(s.cfg.Servers) {
+		j, ok := s.present[id]
+		if !ok || !j.Leaving {
+			continue
+		}
+		delete(s.present, id)
+		_, come := s.moved()
+		if _, spared := s.rechained(come); !spared {
+			s.present[id] = j
+		}
+	}
+	return s.present
 }
 
 // moved returns the servers whose life in the view's chains is gone, and those that are present and in no chain of the
@@ -128,10 +152,14 @@ func (s *State) stands() string {
 }
 
 // whyOn says in words what a view on the same line changes.
-func (s *State) whyOn(gone, come []kintsugi.ServerID) string {
+func (s *State) whyOn(gone, come []kintsugi.ServerID, all map[kintsugi.ServerID]Joined) string {
 	var what []string
 	for _, id := range gone {
-		what = append(what, fmt.Sprintf("server/%d is gone", id))
+		how := "is gone"
+		if all[id].Leaving {
+			how = "is about to go"
+		}
+		what = append(what, fmt.Sprintf("server/%d %s", id, how))
 	}
 	for _, id := range come {
 		what = append(what, fmt.Sprintf("server/%d comes in as incarnation %d", id, s.present[id].Member.Incarnation))

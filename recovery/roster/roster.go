@@ -59,6 +59,9 @@ type Joined struct {
 	// Whole is the newest view that took the server into chains and in which it has caught up with all of them, by its own
 	// word; 0: none. A server that a line began with needs no word.
 	Whole kintsugi.ViewNumber
+	// Leaving says that this life is about to go: it asks to be left out, as soon as nobody needs it.
+	Leaving bool
+
 	// Holds is the line whose state this life has found outside its process: in the memory that the life before it kept there.
 	// 0: none.
 	Holds kintsugi.Line

@@ -155,6 +155,11 @@ func (w *world) command(t testing.TB, line string) string {
 		w.join(id, n, 0)
 	case scan("leave server/%d", &id):
 		w.leave(id)
+	case scan("server/%d is leaving", &id):
+		j := w.present[id]
+		j.Leaving = true
+		w.present[id] = j
+		w.state.Handle(w.now, j)
 	case scan("whole server/%d", &id):
 		w.whole(id)
 	case scan("die server/%d", &id):

@@ -45,6 +45,9 @@ type Ready struct {
 	ToWorkers []ToWorker
 	Events    []kintsugi.RunEvent
 	Publish   []Publication // run manifests to publish; answer with Published
+
+	// Held is the step at which the run stands, and which is durable, once Hold has been called; nil: not yet, or said before.
+	Held *kintsugi.Step
 }
 
 // ToShard is a message to the head of a shard. Messages to one shard must not overtake each other.
@@ -115,6 +118,7 @@ type Conductor struct {
 	save    saving
 	running *running // nil: there is no running checkpoint
 	stop    *stop
+	hold    hold
 	done    bool
 
 	// For the next StepEvent.
@@ -197,9 +201,7 @@ func (c *Conductor) Tick(now time.Time) {
 	for _, slot := range c.slots() {
 		m := c.members[slot]
 		if !m.gone.IsZero() && now.Sub(m.gone) >= c.cfg.LeaveGrace {
-			delete(c.members, slot)
-			c.changed()
-			c.leave(slot, m.incarnation+1)
+			c.remove(slot, m)
 		}
 	}
 	c.proceed(now)
@@ -216,6 +218,10 @@ func (c *Conductor) proceed(now time.Time) {
 	}
 	if c.stop != nil || c.released >= c.cfg.Steps {
 		c.finish()
+		return
+	}
+	if c.hold.on {
+		c.stand()
 		return
 	}
 	if !c.started && !c.start(now) {
@@ -283,7 +289,7 @@ func (c *Conductor) release(now time.Time) {
 		rel.Counted = append(rel.Counted, w.Push)
 	}
 	c.last = rel
-	rel.Save = c.save.due(c.released, c.released == c.cfg.Steps || (c.stop != nil && c.stop.save))
+	rel.Save = c.save.due(c.released, c.released == c.cfg.Steps || (c.stop != nil && c.stop.save) || c.hold.on)
 	if rel.Save {
 		c.save.begin(c.released, c.cfg.Shards)
 	}
@@ -345,10 +351,7 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 func (c *Conductor) finish() {
 	wantSave := c.stop == nil || c.stop.save
 	if wantSave && c.save.newest != c.released+1 && c.save.step == nil {
-		c.save.begin(c.released, c.cfg.Shards)
-		rel := c.last
-		rel.Line, rel.Fence, rel.Step, rel.Save = c.cfg.Line, c.cfg.Fence, c.released, true
-		c.toAllShards(rel)
+		c.saveNewest()
 	}
 	if c.save.step != nil {
 		return // its end calls proceed

@@ -68,6 +68,22 @@ func (c *Conductor) WorkerGone(now time.Time, slot kintsugi.Slot, inc kintsugi.I
 	}
 }
 
+// WorkerLeft says that a worker's incarnation has said good-bye: it has heard what became of all that it has pushed. Nobody waits
+// for it.
+func (c *Conductor) WorkerLeft(now time.Time, slot kintsugi.Slot, inc kintsugi.Incarnation) {
+	if m := c.members[slot]; m != nil && m.incarnation == inc {
+		c.remove(slot, m)
+		c.proceed(now)
+	}
+}
+
+// remove ends a membership.
+func (c *Conductor) remove(slot kintsugi.Slot, m *member) {
+	delete(c.members, slot)
+	c.changed()
+	c.leave(slot, m.incarnation+1)
+}
+
 // HandleTicket handles a worker's ticket. Tickets of lines and incarnations that are over are dropped:
 // nobody waits for the answer.
 func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {

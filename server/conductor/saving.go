@@ -10,11 +10,12 @@ import (
 // saving follows the checkpoints of a run. At most one is under way: a slow store makes checkpoints
 // rarer, never steps slower.
 type saving struct {
-	every  kintsugi.Step
-	newest kintsugi.Step // 1 + the newest step a save was begun for; 0: none
-	step   *kintsugi.Step
-	shards []*kintsugi.Saved
-	late   bool // a step that should have been saved found another save under way
+	every   kintsugi.Step
+	newest  kintsugi.Step // 1 + the newest step a save was begun for; 0: none
+	durable kintsugi.Step // 1 + the newest step whose save has ended well; 0: none
+	step    *kintsugi.Step
+	shards  []*kintsugi.Saved
+	late    bool // a step that should have been saved found another save under way
 }
 
 // due reports whether the version of a step that is released now should be saved.
@@ -76,6 +77,9 @@ func (c *Conductor) Published(now time.Time, e kintsugi.CheckpointEvent) {
 		return
 	}
 	c.save.step = nil
+	if e.Err == "" {
+		c.save.durable = e.Step + 1
+	}
 	e.Line = c.cfg.Line
 	c.ready.Events = append(c.ready.Events, e)
 	c.proceed(now)

@@ -157,6 +157,10 @@ func (s *stage) conductorCommand(line string) bool {
 			s.t.Fatalf("%q: %v", line, err)
 		}
 		s.tick(d)
+	case line == "hold":
+		c := s.seat("")
+		c.Hold(s.now)
+		s.perform(c)
 	case line == "stop", line == "stop and save":
 		c := s.seat("")
 		c.Stop(s.now, "stopped by the user", line == "stop and save")
@@ -178,6 +182,11 @@ func (s *stage) workerCommand(line, at string) bool {
 		s.hands[slot] = s.connect(s.seat(at), slot, n)
 	case scan(line, "worker %d hangs up", &slot):
 		s.hangUp(s.hands[slot])
+	case scan(line, "worker %d says good-bye", &slot):
+		c := s.seat(at)
+		delete(c.clocks.members, slot)
+		c.WorkerLeft(s.now, slot, s.hands[slot].incarnation)
+		s.perform(c)
 	case scan(line, "worker %d computes on version %d", &slot, &version),
 		scan(line, "worker %d computes on version %d sequence %d", &slot, &version, &sequence):
 		for i := range s.replica {

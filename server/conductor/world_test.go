@@ -172,6 +172,9 @@ func (w *world) perform(s *seat) {
 		w.say("conductor %d: %s", s.Fence(), describe(e))
 	}
 	s.publishing = append(s.publishing, ready.Publish...)
+	if ready.Held != nil {
+		w.say("conductor %d: stands at step %d, which is durable", s.Fence(), *ready.Held)
+	}
 }
 
 // wire returns the newest stream of a slot to a conductor.

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/kintsugi-ml/kintsugi/internal/cost"
 )
 
 // FailureCost is what one failure cost.
@@ -14,6 +16,9 @@ type FailureCost struct {
 	Injected bool    `json:"injected"`
 	Seconds  float64 `json:"seconds"` // when it began
 	Step     uint64  `json:"step"`    // newest released step then
+
+	// Announced says that the process left after a notice, in order: RecoverySeconds is then the longest time between two steps around it.
+	Announced bool `json:"announced,omitempty"`
 
 	// RecoverySeconds is the time from the failure to the release of the first step that was also
 	// committed after it. A step that was committed before may be released in between; it does not
@@ -68,9 +73,10 @@ type Summary struct {
 	ReworkSeconds   float64       `json:"rework_seconds"` // spent on them: each from the release before, but for the first of a line
 	OutageSeconds   float64       `json:"outage_seconds"` // in which at least one failure waited for recovery
 
-	// UsefulGradients are the pushes that steps have counted, steps that were lost included. KeptGradients were computed while servers
-	// were away, and are counted; a push may be the mean of many of them. DroppedGradients were kept too, and came too late or would have
-	// raised the loss.
+	// CountedGradients are the pushes that steps have counted, UsefulGradients those of them whose steps were not taken back.
+	// KeptGradients were computed while servers were away, and are counted; a push may be the mean of many of them. DroppedGradients were kept
+	// too, and came too late or would have raised the loss.
+	CountedGradients uint64 `json:"counted_gradients"`
 	UsefulGradients  uint64 `json:"useful_gradients"`
 	KeptGradients    uint64 `json:"kept_gradients"`
 	DroppedGradients uint64 `json:"dropped_gradients"`
@@ -88,6 +94,10 @@ type Summary struct {
 	// ResidualsLost counts what error feedback kept and lost: the residual of a worker that died, and those
 	// of all workers at a restore, since they belong to parameters that are no more.
 	ResidualsLost int `json:"residuals_lost"`
+
+	PeakBytes uint64 `json:"peak_bytes"` // of memory: the most that a process of each place had, all places together; 0: not recorded
+
+	Cost *cost.Bill `json:"cost,omitempty"`
 
 	Config string `json:"config"` // config.yaml
 }
@@ -117,6 +127,7 @@ type Account struct {
 	out          bool
 	residuals    int     // that the workers keep: none, or one each
 	total        Summary // the sums
+	usage        usage
 }
 
 // debt is rework in progress: the line must reach step to be where the run was.
@@ -135,6 +146,9 @@ func (a *Account) Add(e Event) []*Recovery {
 		if e.Feedback {
 			a.residuals = e.Workers
 		}
+		a.usage.header(e)
+	case *Life:
+		a.usage.life(e)
 	case *Step:
 		return a.step(e)
 	case *Failure:
@@ -177,10 +191,10 @@ func (a *Account) Add(e Event) []*Recovery {
 func (a *Account) Newest() uint64 { return a.newest }
 
 func (a *Account) failure(e *Failure) {
-	if !a.out {
+	if !a.out && !e.Announced {
 		a.out, a.outageFrom = true, e.Seconds
 	}
-	a.costs = append(a.costs, FailureCost{Part: e.Part, Cause: e.Cause, Injected: e.Injected, Seconds: e.Seconds, Step: e.Step,
+	a.costs = append(a.costs, FailureCost{Part: e.Part, Cause: e.Cause, Injected: e.Injected, Seconds: e.Seconds, Step: e.Step, Announced: e.Announced,
 		RecoverySeconds: Unknown(), CaughtUpSeconds: Unknown(), PartialRework: Unknown(), MeasuredRework: Unknown(), MeasuredError: Unknown()})
 	a.seen = append(a.seen, max(e.Seconds, e.SeenSeconds))
 	if a.residuals > 0 && strings.HasPrefix(e.Part, "worker/") {
@@ -196,6 +210,7 @@ func (a *Account) restore(seconds float64, line, restored uint64) {
 	}
 	a.restores = append(a.restores, Restore{Seconds: seconds, Line: line, RestoredStep: restored, LostSteps: lost})
 	a.total.ReworkSteps += lost
+	a.usage.restore(restored)
 	a.total.ResidualsLost += a.residuals
 	i := a.waitAgain(seconds)
 	if i >= 0 {
@@ -217,7 +232,7 @@ func (a *Account) waitAgain(seconds float64) int {
 	}
 	if c := &a.costs[i]; c.RecoverySeconds.Known() {
 		c.RecoverySeconds, c.CaughtUpSeconds = Unknown(), Unknown()
-		if !a.out {
+		if !a.out && !c.Announced {
 			a.out, a.outageFrom = true, seconds
 		}
 	}
@@ -281,6 +296,7 @@ func (a *Account) step(e *Step) (done []*Recovery) {
 	}
 	a.line, a.newest, a.released = e.Line, max(a.newest, e.Step), e.Seconds
 	a.highest = max(a.highest, e.Step)
+	a.usage.released(e.Seconds)
 	a.sum(e)
 
 	committed := e.Seconds - e.ApplySeconds
@@ -291,10 +307,16 @@ func (a *Account) step(e *Step) (done []*Recovery) {
 			continue
 		}
 		if committed < a.seen[i] {
-			waiting++
+			if !c.Announced {
+				waiting++
+			}
 			continue
 		}
 		c.RecoverySeconds = Number(round(e.Seconds - c.Seconds))
+		if c.Announced {
+			c.RecoverySeconds = Number(round(a.usage.longest(c.Seconds)))
+			a.usage.handing += max(0, float64(c.RecoverySeconds)-a.usage.usual(c.Seconds))
+		}
 		if c.LostSteps == 0 {
 			c.CaughtUpSeconds = c.RecoverySeconds
 		}
@@ -337,7 +359,8 @@ func (a *Account) sum(e *Step) {
 	a.total.LateGradients += uint64(e.Late)
 	a.total.KeptGradients += uint64(e.Kept)
 	a.total.DroppedGradients += uint64(e.Dropped)
-	a.total.UsefulGradients += uint64(len(e.Counted))
+	a.total.CountedGradients += uint64(len(e.Counted))
+	a.usage.step(e)
 	if a.staleness == nil {
 		a.staleness = make(map[uint32]uint64)
 	}
@@ -375,6 +398,8 @@ func (a *Account) Summary() Summary {
 	if a.out {
 		s.OutageSeconds += a.seconds - a.outageFrom
 	}
+	s.UsefulGradients = s.CountedGradients - a.usage.lost
+	s.PeakBytes = a.usage.peaks()
 	s.StalenessP50, s.StalenessP99 = a.quantile(50), a.quantile(99)
 	s.OutageSeconds, s.ReworkSeconds = round(s.OutageSeconds), round(s.ReworkSeconds)
 	s.Failures = append([]FailureCost{}, a.costs...) // empty, never null
@@ -383,6 +408,7 @@ func (a *Account) Summary() Summary {
 	for i, c := range a.costs {
 		s.RecoverySeconds[i] = c.RecoverySeconds
 	}
+	s.Cost = a.usage.bill(&s)
 	return s
 }
 

@@ -74,7 +74,8 @@ type Header struct {
 	Servers     int       `json:"servers"`
 	Workers     int       `json:"workers"`
 	Replicas    int       `json:"replicas"`
-	Steps       uint64    `json:"steps"` // asked for
+	Steps       uint64    `json:"steps"`            // asked for
+	Prices      string    `json:"prices,omitempty"` // of an hour of a node, as package cost reads them; "": not known
 	Version     string    `json:"version"`
 	Resumed     bool      `json:"resumed,omitempty"`
 }
@@ -105,13 +106,14 @@ type Step struct {
 }
 
 // Failure (kind "failure") is the death of a process, or its absence otherwise. Its time is when it
-// began: when the signal was sent, if a fault sent one, else when the death was seen.
+// began: when the signal was sent, if a fault sent one or it was announced, else when the death was seen.
 type Failure struct {
 	At
 	Part        string `json:"part"`  // such as "server/0"
 	Cause       string `json:"cause"` // in words
 	Incarnation int    `json:"incarnation"`
-	Injected    bool   `json:"injected"` // a fault asked for it
+	Injected    bool   `json:"injected"`            // a fault asked for it
+	Announced   bool   `json:"announced,omitempty"` // the process had notice, and has handed over what others need
 
 	// SeenSeconds is when the process was certainly gone. Between the signal and this moment it may
 	// still have taken part in a step, which is then no sign of recovery. Zero: at Seconds.
@@ -209,6 +211,17 @@ type Rework struct {
 	Failures    int     `json:"failures"`        // that it was learnt from
 }
 
+// Life (kind "life") is a process that has ended.
+type Life struct {
+	At
+	Part         string  `json:"part"`
+	Incarnation  int     `json:"incarnation"`
+	BeganSeconds float64 `json:"began_seconds"`
+	CPUSeconds   float64 `json:"cpu_seconds"`
+	PeakBytes    uint64  `json:"peak_bytes"` // of memory that it had at once
+	End          string  `json:"end"`        // in words
+}
+
 // Evaluation (kind "evaluation") measures a version on data that is not trained on.
 type Evaluation struct {
 	At
@@ -244,13 +257,14 @@ func (*Checkpoint) kind() string { return "checkpoint" }
 func (*Partial) kind() string    { return "partial" }
 func (*Exposure) kind() string   { return "exposure" }
 func (*Rework) kind() string     { return "rework" }
+func (*Life) kind() string       { return "life" }
 func (*Evaluation) kind() string { return "evaluation" }
 func (*Fault) kind() string      { return "fault" }
 func (*Note) kind() string       { return "note" }
 
 // newEvent returns an empty event of the kind, or nil if this version knows no such kind.
 func newEvent(kind string) Event {
-	for _, e := range []Event{&Header{}, &Step{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Evaluation{}, &Fault{}, &Note{}} {
+	for _, e := range []Event{&Header{}, &Step{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}} {
 		if e.kind() == kind {
 			return e
 		}

@@ -33,6 +33,9 @@ type page struct {
 	Counted  template.HTML
 	Quotas   []quotaRow // why steps waited for as many as they did, now and then
 	Costs    template.HTML
+	Bill     []billRow
+	Priced   bool
+	Paid     string // what a bill is made of, in a sentence
 	Foretold string // how predicted and measured costs compare
 	Legend   bool   // something was lost and done again
 	Settings []setting
@@ -87,6 +90,7 @@ func newPage(run *record.Run) *page {
 	h, s := run.Header, run.Summary
 	p := &page{Title: heading(h), Subtitle: subtitle(h), Verdict: verdict(s), Tiles: tiles(s)}
 	p.Legend = s.ReworkSteps > 0
+	p.bill(run)
 	for i, c := range s.Failures {
 		if i == maxTableRows {
 			p.More = len(s.Failures) - maxTableRows

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/notice"
+	"github.com/kintsugi-ml/kintsugi/server"
+)
+
+// What a process does that is about to go: see docs/recovery.md.
+
+// notices are where notices come from.
+type notices struct {
+	Notice         string
+	NoticeEndpoint string
+}
+
+func (n *notices) register(f *pflag.FlagSet) {
+	f.StringVar(&n.Notice, "notice", "auto", "which cloud to ask whether this machine is about to go: aws, gcp, azure, auto (the one that its firmware names, if any) or none; SIGTERM is a notice as well")
+	f.StringVar(&n.NoticeEndpoint, "notice-endpoint", "", "URL of the cloud's metadata service (default http://169.254.169.254)")
+}
+
+func (n *notices) noticeConfig(warning time.Duration) notice.Config {
+	return notice.Config{Source: n.Notice, Endpoint: n.NoticeEndpoint, Warning: warning}
+}
+
+func (n *notices) checkNotices(warning time.Duration) error { return n.noticeConfig(warning).Check() }
+
+// onNotice says what this process does when it has notice; it ends when that has returned, or its time is up.
+func (p *process) onNotice(f func(context.Context, notice.Notice)) { p.handOver.Store(&f) }
+
+// untilNotice runs a role until it ends, or is interrupted, or has had notice and handed over what others need. A second notice, and an
+// interrupt, do not wait for that.
+func (p *process) untilNotice(ctx context.Context, run func(context.Context, *process) error) error {
+	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt)
+	defer cancel()
+	cfg := p.noticeConfig(p.Warning)
+	cfg.Log = p.log
+	notices := notice.Watch(ctx, cfg)
+	role, stop := context.WithCancel(ctx)
+	defer stop()
+	had := make(chan struct{})
+	go func() {
+		defer stop()
+		select {
+		case <-role.Done():
+		case n := <-notices:
+			close(had)
+			p.goes(role, n, notices)
+		}
+	}()
+	err := run(role, p)
+	select {
+	case <-had:
+		if !p.over.Load() && (err == nil || errors.Is(err, context.Canceled)) {
+			return errLeft
+		}
+	default:
+	}
+	return err
+}
+
+// goes hands over.
+func (p *process) goes(ctx context.Context, n notice.Notice, more <-chan notice.Notice) {
+	left := time.Until(n.Deadline)
+	p.log.Info("this process is about to go", "reason", n.Reason, "seconds", left.Seconds())
+	ctx, cancel := context.WithDeadline(ctx, n.Deadline.Add(-min(time.Second, left/10))) // to end in order
+	defer cancel()
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-more:
+			cancel()
+		}
+	}()
+	if f := p.handOver.Load(); f != nil {
+		(*f)(ctx, n)
+	}
+}
+
+// announced is what a server says of itself.
+type announced struct {
+	place *etcd.Registration
+
+	mu    sync.Mutex
+	value serverValue
+}
+
+// tell changes it.
+func (a *announced) tell(ctx context.Context, change func(*serverValue)) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(&a.value)
+	return a.place.Tell(ctx, a.value)
+}
+
+// sayStanding tells servers that are about to go that the run stands.
+func (p *process) sayStanding(client *etcd.Client) func(context.Context, kintsugi.ViewNumber, kintsugi.Step) {
+	return func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step) {
+		if err := client.PutStanding(ctx, etcd.Standing{View: view, Step: step}); err != nil && ctx.Err() == nil {
+			p.log.Warn("servers that are about to go wait for this word until their time is up", "err", err)
+		}
+	}
+}
+
+// holding returns the servers that wait until the run stands.
+func holding(servers []etcd.Member) []kintsugi.Member {
+	var list []kintsugi.Member
+	for _, m := range servers {
+		var v serverValue
+		if err := json.Unmarshal(m.Value, &v); err == nil && v.Hold {
+			list = append(list, kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation})
+		}
+	}
+	return list
+}
+
+// handingOver is a server that has had notice.
+type handingOver struct {
+	*process
+	client *etcd.Client
+	server *server.Server
+	self   *announced
+}
+
+// run returns when nobody needs this server any more, or when its time is up. Where others hold its shards it asks to be left out of the view;
+// where they cannot do without it, because they do not hold all of it yet, or never will, the run stands until a checkpoint does. What a
+// server keeps in the memory of its machine needs neither, if the machine stays.
+func (h *handingOver) run(ctx context.Context, n notice.Notice) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		if _, ok := <-h.client.WatchDone(ctx); ok {
+			h.over.Store(true)
+			cancel()
+		}
+	}()
+	if h.Outside != "" && !n.Machine {
+		return
+	}
+	if h.protects().replicas > 1 && h.leftOut(ctx, n) {
+		return
+	}
+	h.say(ctx, func(v *serverValue) { v.Hold = true })
+	out := make(chan struct{})
+	go func() {
+		if h.server.Out(ctx) == nil {
+			close(out)
+		}
+	}()
+	held := h.client.WatchStanding(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-out:
+			return
+		case at, ok := <-held:
+			if !ok {
+				return
+			}
+			if at.View == h.server.View() {
+				h.log.Info("the run stands, and what this server holds is in the checkpoint", "step", at.Step)
+				return
+			}
+		}
+	}
+}
+
+// leftOut asks to be left out of the view, and waits for that for half of the time that there is.
+func (h *handingOver) leftOut(ctx context.Context, n notice.Notice) bool {
+	h.say(ctx, func(v *serverValue) { v.Leaving = true })
+	ctx, cancel := context.WithTimeout(ctx, time.Until(n.Deadline)/2)
+	defer cancel()
+	if h.server.Out(ctx) != nil {
+		return false
+	}
+	h.log.Info("steps go on without this server")
+	return true
+}
+
+func (h *handingOver) say(ctx context.Context, change func(*serverValue)) {
+	if err := h.self.tell(ctx, change); err != nil && ctx.Err() == nil {
+		h.log.Warn("say that this server is about to go", "err", err)
+	}
+}

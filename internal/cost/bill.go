@@ -1,0 +1,149 @@
+package cost
+
+import "math"
+
+// Usage is what a run took, in the units of the machine. Seconds are of the run's clock.
+type Usage struct {
+	WallSeconds float64
+	NodeSeconds ByRole // of all places, from the beginning of the run to its end
+	Absent      ByRole // of those: between the end of a process and the beginning of the next one in its place
+
+	CPUSeconds  ByRole  // of all processes that have ended; zero: not known
+	BusySeconds float64 // in which workers were computing or sending a gradient
+
+	Computed uint64 // gradients that were finished, or given up on the way
+	Counted  uint64 // by steps
+	Useful   uint64 // counted by steps that stayed
+
+	Accuracy float64 // of the last evaluation, in [0, 1]; NaN: none
+
+	Replicas      int     // of each shard
+	SavingSeconds float64 // in which steps waited for the checkpoint
+
+	OutageSeconds  float64 // in which a failure waited for the next step
+	ReworkSeconds  float64 // in which steps were done again
+	LaggingSeconds float64 // in which the steps were done by which partial recoveries fell behind
+	HandingSeconds float64 // by which the steps around an announced departure took longer than others
+}
+
+// A Bill is what a run took, and in money what it cost. Quantities that are not known are nil.
+type Bill struct {
+	WallSeconds   float64 `json:"wall_seconds"`
+	NodeSeconds   ByRole  `json:"node_seconds"`
+	AbsentSeconds ByRole  `json:"absent_node_seconds"` // of them: the place was empty
+	CPUSeconds    *ByRole `json:"cpu_seconds"`         // null: not recorded
+
+	WorkerBusy *float64 `json:"worker_busy_fraction"` // of the workers' node-seconds: computing or sending a gradient
+
+	ComputedGradients uint64   `json:"computed_gradients"`
+	UsefulGradients   uint64   `json:"useful_gradients"` // counted by steps that stayed
+	UsefulFraction    *float64 `json:"useful_fraction"`
+
+	Steady  Steady  `json:"steady_tax"`
+	Failure Failure `json:"failure_tax"`
+
+	Prices   string `json:"prices"`    // "": none were given
+	OnDemand *Money `json:"on_demand"` // null: none were given
+	Spot     *Money `json:"spot"`
+}
+
+// Steady is what protecting a run takes while nothing fails.
+type Steady struct {
+	CheckpointNodeSeconds float64 `json:"checkpoint_node_seconds"` // all nodes, while steps wait for the checkpoint
+	CopyNodeSeconds       float64 `json:"copy_node_seconds"`       // the share of the servers that holds copies: (R − 1) / R of them
+	CopyCPUSeconds        float64 `json:"copy_cpu_seconds"`        // the same share of what the servers computed: at most so much
+	Fraction              float64 `json:"fraction"`                // of all node-seconds
+}
+
+// Failure is what failures take.
+type Failure struct {
+	OutageNodeSeconds float64 `json:"outage_node_seconds"` // all nodes, from a loss to the next step
+	ReworkNodeSeconds float64 `json:"rework_node_seconds"` // all nodes, on steps that are done again, or that a partial recovery fell behind
+	NoticeNodeSeconds float64 `json:"notice_node_seconds"` // all nodes, on what departures that were announced made steps longer
+	Fraction          float64 `json:"fraction"`            // of all node-seconds
+}
+
+// Money is a bill in the currency of the prices.
+type Money struct {
+	Total   float64 `json:"total"`
+	Steady  float64 `json:"steady_tax"`
+	Failure float64 `json:"failure_tax"`
+
+	PerPoint    *float64 `json:"per_accuracy_point"`        // null: the run has no accuracy, or none above 0
+	PerThousand *float64 `json:"per_1000_useful_gradients"` // null: there are none
+}
+
+// BillOf computes a bill. Without prices (priced false) it has no money.
+func BillOf(u Usage, p Prices, priced bool) Bill {
+	b := Bill{
+		WallSeconds: u.WallSeconds, NodeSeconds: u.NodeSeconds, AbsentSeconds: u.Absent,
+		WorkerBusy: share(u.BusySeconds, u.NodeSeconds.Worker), ComputedGradients: u.Computed, UsefulGradients: u.Useful,
+		UsefulFraction: share(float64(u.Useful), float64(max(u.Computed, u.Counted))),
+	}
+	if u.CPUSeconds.Sum() > 0 {
+		b.CPUSeconds = &u.CPUSeconds
+	}
+	steady, failure := u.taxes()
+	b.Steady.CheckpointNodeSeconds = u.during(u.SavingSeconds).Sum()
+	b.Steady.CopyNodeSeconds = u.copies(u.NodeSeconds).Sum()
+	b.Steady.CopyCPUSeconds = u.copies(u.CPUSeconds).Sum()
+	b.Failure.OutageNodeSeconds = u.during(u.OutageSeconds).Sum()
+	b.Failure.ReworkNodeSeconds = u.during(u.ReworkSeconds + u.LaggingSeconds).Sum()
+	b.Failure.NoticeNodeSeconds = u.during(u.HandingSeconds).Sum()
+	if all := u.NodeSeconds.Sum(); all > 0 {
+		b.Steady.Fraction, b.Failure.Fraction = steady.Sum()/all, failure.Sum()/all
+	}
+	if !priced {
+		return b
+	}
+	b.Prices = p.String()
+	paid := u.NodeSeconds.Plus(u.Absent.Times(-1))
+	b.OnDemand, b.Spot = u.money(p.OnDemand, u.NodeSeconds), u.money(p.Spot, paid)
+	return b
+}
+
+// taxes returns the node-seconds of both, by role.
+func (u *Usage) taxes() (steady, failure ByRole) {
+	steady = u.during(u.SavingSeconds).Plus(u.copies(u.NodeSeconds))
+	failure = u.during(u.OutageSeconds + u.ReworkSeconds + u.LaggingSeconds + u.HandingSeconds)
+	return steady, failure
+}
+
+// during returns what all nodes take in so many seconds.
+func (u *Usage) during(seconds float64) ByRole {
+	if u.WallSeconds <= 0 {
+		return ByRole{}
+	}
+	return u.NodeSeconds.Times(min(1, seconds/u.WallSeconds))
+}
+
+// copies returns the part of what the servers take that belongs to copies. A copy is less work than the shard itself, for it
+// starts from the sum of the gradients; what it takes of a machine that is paid for is its share.
+func (u *Usage) copies(all ByRole) ByRole {
+	if u.Replicas < 2 {
+		return ByRole{}
+	}
+	return ByRole{Server: all.Server * float64(u.Replicas-1) / float64(u.Replicas)}
+}
+
+// money multiplies node-seconds that are paid for by prices of hours. Taxes are parts of the whole: they are not larger on spot
+// because a node that is away is not paid for.
+func (u *Usage) money(prices, paid ByRole) *Money {
+	const hour = 3600
+	steady, failure := u.taxes()
+	m := &Money{Total: paid.dot(prices) / hour, Steady: steady.dot(prices) / hour, Failure: failure.dot(prices) / hour}
+	if u.Accuracy > 0 {
+		m.PerPoint = share(m.Total, 100*u.Accuracy)
+	}
+	m.PerThousand = share(1000*m.Total, float64(u.Useful))
+	return m
+}
+
+// share returns x / of, nil where that is no number.
+func share(x, of float64) *float64 {
+	r := x / of
+	if math.IsNaN(r) || math.IsInf(r, 0) {
+		return nil
+	}
+	return &r
+}

@@ -1,0 +1,104 @@
+package cost
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+func TestPricesAreReadAndWritten(t *testing.T) {
+	for text, want := range map[string]Prices{
+		"server=0.1":                   {ByRole{Server: 0.1}, ByRole{Server: 0.1}},
+		"server=0.1/0.03,worker=2/0.5": {ByRole{Server: 0.1, Worker: 2}, ByRole{Server: 0.03, Worker: 0.5}},
+		" worker=0 , coordinator=1/1 ": {ByRole{Coordinator: 1}, ByRole{Coordinator: 1}},
+	} {
+		got, ok, err := Parse(text)
+		if err != nil || !ok || got != want {
+			t.Errorf("Parse(%q) = %+v, %v, %v; want %+v", text, got, ok, err, want)
+		}
+		if again, _, err := Parse(got.String()); err != nil || again != got {
+			t.Errorf("%q is read as %+v, %v; want %+v", got.String(), again, err, got)
+		}
+	}
+	if _, ok, err := Parse(" "); ok || err != nil {
+		t.Errorf("no prices: %v, %v", ok, err)
+	}
+	for _, text := range []string{"server", "server=", "server=-1", "server=NaN", "server=+Inf", "gpu=1", "server=1,server=2", "server=1/", "server=1/2/3", ","} {
+		if _, ok, err := Parse(text); ok || !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("Parse(%q): %v, %v; want ErrUsage", text, ok, err)
+		}
+	}
+}
+
+// An hour of one coordinator, two servers and four workers.
+var hour = Usage{WallSeconds: 3600, NodeSeconds: ByRole{3600, 7200, 14400}, Accuracy: math.NaN(), Replicas: 1}
+
+func TestABillIsWhatNodesTakeTimesTheirPrices(t *testing.T) {
+	prices := Prices{OnDemand: ByRole{0.5, 1, 2}, Spot: ByRole{0.5, 0.25, 0.5}}
+	for _, c := range []struct {
+		name         string
+		change       func(*Usage)
+		demand, spot Money
+		steady, fail float64 // fractions of the node-seconds
+	}{
+		{"nothing happens", func(*Usage) {}, Money{Total: 10.5}, Money{Total: 3}, 0, 0},
+		{"a quarter of a worker's hour is missing: on spot it is not paid for", func(u *Usage) { u.Absent = ByRole{Worker: 900} },
+			Money{Total: 10.5}, Money{Total: 2.875}, 0, 0},
+		{"steps wait for the checkpoint for a tenth", func(u *Usage) { u.SavingSeconds = 360 },
+			Money{Total: 10.5, Steady: 1.05}, Money{Total: 3, Steady: 0.3}, 0.1, 0},
+		{"two replicas: half of the servers", func(u *Usage) { u.Replicas = 2 },
+			Money{Total: 10.5, Steady: 1}, Money{Total: 3, Steady: 0.25}, 1. / 7, 0},
+		{"an outage, steps done again, a partial recovery and a departure", func(u *Usage) {
+			u.OutageSeconds, u.ReworkSeconds, u.LaggingSeconds, u.HandingSeconds = 36, 72, 36, 36
+		}, Money{Total: 10.5, Failure: 0.525}, Money{Total: 3, Failure: 0.15}, 0, 0.05},
+		{"nobody pays for more than there was", func(u *Usage) { u.OutageSeconds = 7200 }, Money{Total: 10.5, Failure: 10.5}, Money{Total: 3, Failure: 3}, 0, 1},
+	} {
+		u := hour
+		c.change(&u)
+		b := BillOf(u, prices, true)
+		for _, x := range []struct {
+			what      string
+			got, want float64
+		}{
+			{"on demand", b.OnDemand.Total, c.demand.Total}, {"of it steady", b.OnDemand.Steady, c.demand.Steady}, {"of it failures", b.OnDemand.Failure, c.demand.Failure},
+			{"on spot", b.Spot.Total, c.spot.Total}, {"of it steady", b.Spot.Steady, c.spot.Steady}, {"of it failures", b.Spot.Failure, c.spot.Failure},
+			{"steady fraction", b.Steady.Fraction, c.steady}, {"failure fraction", b.Failure.Fraction, c.fail},
+		} {
+			if math.Abs(x.got-x.want) > 1e-12 {
+				t.Errorf("%s: %s %v; want %v", c.name, x.what, x.got, x.want)
+			}
+		}
+		if b.OnDemand.PerPoint != nil || b.OnDemand.PerThousand != nil || b.CPUSeconds != nil {
+			t.Errorf("%s: something is told that is not known: %+v", c.name, b.OnDemand)
+		}
+	}
+}
+
+func TestABillSaysWhatAPointOfAccuracyAndAGradientCost(t *testing.T) {
+	u := hour
+	u.Accuracy, u.Computed, u.Counted, u.Useful, u.BusySeconds, u.CPUSeconds = 0.84, 5000, 4500, 4000, 3600, ByRole{Server: 100, Worker: 3000}
+	b := BillOf(u, Prices{OnDemand: ByRole{Worker: 2.1}, Spot: ByRole{Worker: 0.84}}, true)
+	for what, pair := range map[string][2]float64{
+		"busy":             {*b.WorkerBusy, 0.25},
+		"useful":           {*b.UsefulFraction, 0.8},
+		"per point":        {*b.OnDemand.PerPoint, 0.1},
+		"per point, spot":  {*b.Spot.PerPoint, 0.04},
+		"per 1000":         {*b.OnDemand.PerThousand, 2.1},
+		"CPU of the whole": {b.CPUSeconds.Sum(), 3100},
+	} {
+		if math.Abs(pair[0]-pair[1]) > 1e-12 {
+			t.Errorf("%s: %v; want %v", what, pair[0], pair[1])
+		}
+	}
+}
+
+func TestWithoutPricesThereIsNoMoney(t *testing.T) {
+	if b := BillOf(hour, Prices{}, false); b.OnDemand != nil || b.Spot != nil || b.Prices != "" {
+		t.Errorf("%+v", b)
+	}
+	if b := BillOf(Usage{Accuracy: math.NaN()}, Prices{}, true); b.OnDemand.Total != 0 || b.WorkerBusy != nil || b.UsefulFraction != nil {
+		t.Errorf("a run that did nothing: %+v", b)
+	}
+}

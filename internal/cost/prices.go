@@ -1,0 +1,111 @@
+package cost
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// ByRole is a quantity of each role: nodes, seconds, or prices.
+type ByRole struct {
+	Coordinator float64 `json:"coordinator"`
+	Server      float64 `json:"server"`
+	Worker      float64 `json:"worker"`
+}
+
+// Sum returns the sum over the roles.
+func (a ByRole) Sum() float64 { return a.Coordinator + a.Server + a.Worker }
+
+// Times returns a, multiplied by x.
+func (a ByRole) Times(x float64) ByRole { return ByRole{a.Coordinator * x, a.Server * x, a.Worker * x} }
+
+// Plus returns the sums of a and b, role by role.
+func (a ByRole) Plus(b ByRole) ByRole {
+	return ByRole{a.Coordinator + b.Coordinator, a.Server + b.Server, a.Worker + b.Worker}
+}
+
+// dot returns the sum of the products, role by role.
+func (a ByRole) dot(b ByRole) float64 {
+	return a.Coordinator*b.Coordinator + a.Server*b.Server + a.Worker*b.Worker
+}
+
+// of returns where a has the quantity of a role, nil for a word that is no role.
+func (a *ByRole) of(role string) *float64 {
+	switch role {
+	case "coordinator":
+		return &a.Coordinator
+	case "server":
+		return &a.Server
+	case "worker":
+		return &a.Worker
+	}
+	return nil
+}
+
+// Prices are what an hour of one node costs, in any currency. On demand a node is paid for from the beginning of the run to its end;
+// on spot it is not paid for while its place is empty, and may be taken away.
+type Prices struct {
+	OnDemand ByRole
+	Spot     ByRole
+}
+
+// Forms says what prices may be.
+const Forms = "ROLE=ON_DEMAND[/SPOT], separated by commas, for coordinator, server and worker, in any currency for an hour of one node"
+
+// Parse reads prices such as "server=0.096/0.035,worker=0.526/0.158". A role that is not named is free, as where it shares a
+// machine with another. A role without a spot price has one price. The empty text means that no prices are known: ok is false.
+// Anything else is an ErrUsage.
+func Parse(text string) (p Prices, ok bool, err error) {
+	if strings.TrimSpace(text) == "" {
+		return p, false, nil
+	}
+	seen := make(map[string]bool)
+	for entry := range strings.SplitSeq(text, ",") {
+		role, value, found := strings.Cut(strings.TrimSpace(entry), "=")
+		demand, spot := p.OnDemand.of(role), p.Spot.of(role)
+		if !found || demand == nil || seen[role] {
+			return Prices{}, false, fmt.Errorf("%w: price %q: write %s, each role once", kintsugi.ErrUsage, entry, Forms)
+		}
+		seen[role] = true
+		first, second, both := strings.Cut(value, "/")
+		if *demand, err = price(first); err != nil {
+			return Prices{}, false, err
+		}
+		*spot = *demand
+		if both {
+			if *spot, err = price(second); err != nil {
+				return Prices{}, false, err
+			}
+		}
+	}
+	return p, true, nil
+}
+
+// price reads one price.
+func price(text string) (float64, error) {
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsInf(x, 0) || math.IsNaN(x) || x < 0 {
+		return 0, fmt.Errorf("%w: price %q: an hour of a node costs a number that is not negative, such as 0.096", kintsugi.ErrUsage, text)
+	}
+	return x, nil
+}
+
+// String returns the prices as Parse reads them, in the order of the roles; those that are free are left out.
+func (p Prices) String() string {
+	var parts []string
+	for _, role := range []string{"coordinator", "server", "worker"} {
+		demand, spot := *p.OnDemand.of(role), *p.Spot.of(role)
+		if demand == 0 && spot == 0 {
+			continue
+		}
+		text := role + "=" + strconv.FormatFloat(demand, 'f', -1, 64)
+		if spot != demand {
+			text += "/" + strconv.FormatFloat(spot, 'f', -1, 64)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ",")
+}

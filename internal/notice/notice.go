@@ -1,0 +1,229 @@
+package notice
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Notice says that this process is about to go.
+type Notice struct {
+	Reason   string    // in words, such as "SIGTERM"
+	Deadline time.Time // after which it may not be there any more
+	Machine  bool      // the machine goes, and its memory with it; false: the process alone
+}
+
+// Config tunes a watch. Zero fields mean the defaults given here.
+type Config struct {
+	// Source is which cloud to ask: one of Sources. Default: auto, the one that the machine's firmware names.
+	Source string
+
+	// Endpoint is the metadata service. Default: http://169.254.169.254, which all clouds use.
+	Endpoint string
+
+	// Warning is how long there is after a notice that does not say it. Default 25 s, a little less than the 30 s of most.
+	Warning time.Duration
+
+	// Every is the pause between two questions. Default: that of the cloud's own advice. After an error it is at least a second.
+	Every time.Duration
+
+	// Firmware says who made the machine. Default: what /sys/class/dmi/id says.
+	Firmware func() string
+
+	Log *slog.Logger // nil: slog.Default
+}
+
+// DefaultWarning is the default of Config.Warning.
+const DefaultWarning = 25 * time.Second
+
+// Sources lists what Config.Source may be.
+func Sources() []string { return []string{"auto", "aws", "gcp", "azure", "none"} }
+
+// Check returns an ErrUsage for a source that does not exist, or a warning that is not positive.
+func (c Config) Check() error {
+	if !slices.Contains(Sources(), c.source()) {
+		return fmt.Errorf("%w: --notice %q is unknown; use %s", kintsugi.ErrUsage, c.Source, strings.Join(Sources(), ", "))
+	}
+	if c.Warning < 0 {
+		return fmt.Errorf("%w: --warning %v must be positive", kintsugi.ErrUsage, c.Warning)
+	}
+	return nil
+}
+
+func (c Config) source() string {
+	if c.Source == "" {
+		return "auto"
+	}
+	return c.Source
+}
+
+// Watch delivers each SIGTERM that this process gets until ctx ends, and the first notice of the cloud. SIGTERM does not end the
+// process any more. The channel is never closed; two notices wait in it for a reader, later ones are dropped.
+func Watch(ctx context.Context, cfg Config) <-chan Notice {
+	if cfg.Warning == 0 {
+		cfg.Warning = DefaultWarning
+	}
+	if cfg.Endpoint == "" {
+		cfg.Endpoint = "http://169.254.169.254"
+	}
+	if cfg.Firmware == nil {
+		cfg.Firmware = firmware
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	out := make(chan Notice, 2)
+	tell := func(n Notice) {
+		select {
+		case out <- n:
+		default:
+		}
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() {
+		defer signal.Stop(signals)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-signals:
+				tell(Notice{Reason: "SIGTERM", Deadline: time.Now().Add(cfg.Warning)})
+			}
+		}
+	}()
+	if cloud := cfg.cloud(); cloud != nil {
+		go func() {
+			if n, ok := cfg.poll(ctx, cloud); ok {
+				tell(n)
+			}
+		}()
+	}
+	return out
+}
+
+// cloud returns whom to ask, nil for nobody.
+func (c *Config) cloud() cloud {
+	source := c.source()
+	if source == "auto" {
+		source = sourceOf(c.Firmware())
+	}
+	switch source {
+	case "aws":
+		return &aws{}
+	case "gcp":
+		return &gcp{}
+	case "azure":
+		return &azure{}
+	}
+	return nil
+}
+
+// sourceOf returns the cloud whose machines say maker of themselves; "none" for other machines.
+func sourceOf(maker string) string {
+	switch {
+	case strings.Contains(maker, "Amazon"):
+		return "aws"
+	case strings.Contains(maker, "Google"):
+		return "gcp"
+	case strings.Contains(maker, azureTag):
+		return "azure"
+	}
+	return "none"
+}
+
+// azureTag is the tag of every virtual machine of Azure: its vendor, Microsoft, makes others too.
+const azureTag = "7783-7084-3265-9085-8269-3286-77"
+
+func firmware() string {
+	var words []string
+	for _, name := range []string{"sys_vendor", "product_name", "chassis_asset_tag"} {
+		text, err := os.ReadFile("/sys/class/dmi/id/" + name)
+		if err == nil {
+			words = append(words, strings.TrimSpace(string(text)))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// cloud is a metadata service. ask returns a notice, nil while there is none. every is the pause that its owner advises.
+type cloud interface {
+	ask(ctx context.Context, m *metadata) (*Notice, error)
+	every() time.Duration
+}
+
+// poll asks until there is a notice, or until ctx ends. An error is logged once, and asked again: a metadata service that does not
+// answer is no reason to stop working.
+func (c *Config) poll(ctx context.Context, from cloud) (Notice, bool) {
+	m := &metadata{endpoint: strings.TrimSuffix(c.Endpoint, "/"), warning: c.Warning, client: &http.Client{Transport: &http.Transport{Proxy: nil}}}
+	defer m.client.CloseIdleConnections()
+	every, said := c.Every, ""
+	if every == 0 {
+		every = from.every()
+	}
+	for {
+		n, err := from.ask(ctx, m)
+		if n != nil {
+			return *n, true
+		}
+		pause := every
+		if err != nil {
+			pause = max(every, time.Second)
+			if text := err.Error(); text != said && ctx.Err() == nil {
+				said = text
+				c.Log.Warn("the metadata service does not say whether this machine is about to go; it is asked again", "err", err)
+			}
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return Notice{}, false
+		case <-t.C:
+		}
+	}
+}
+
+// metadata asks a metadata service.
+type metadata struct {
+	endpoint string
+	warning  time.Duration
+	client   *http.Client
+}
+
+const (
+	answerTime = 2 * time.Second // the service is on the machine's own host
+	maxAnswer  = 1 << 20
+)
+
+// do sends one request with a header, and returns the status, the answer and its own headers. A status is no error.
+func (m *metadata) do(ctx context.Context, method, path, name, value string, within time.Duration) (int, []byte, http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, m.endpoint+path, nil)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	req.Header.Set(name, value)
+	resp, err := m.client.Do(req)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return resp.StatusCode, body, resp.Header, err
+}
+
+func unexpected(path string, status int) error {
+	return fmt.Errorf("%s answered with status %d", path, status)
+}
