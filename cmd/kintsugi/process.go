@@ -305,7 +305,7 @@ func runWorker(ctx context.Context, p *process) error {
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "blas", lib.String(), "kernels", device.Name(), "codec", codec.Name())
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -46,6 +47,7 @@ type settings struct {
 	Kept            string
 	CheckpointEvery uint64
 	StoreLimit      string
+	GradientTime    time.Duration
 	Codec           string
 	Wire            string
 
@@ -82,6 +84,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Kept, "kept", "", "how kept gradients are applied: decay (one after the other, the weight by staleness), average (one mean of each worker) or sum (with a tenth of the learning rate) (default: decay; sum with stateless:paper)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
 	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
+	f.DurationVar(&s.GradientTime, "gradient-time", 0, "time that a gradient takes at least, such as 80ms, to repeat experiments of slower machines (default: as long as it takes)")
 	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
 	f.StringVar(&s.Codec, "codec", "", "how gradients travel: "+codecForms()+" (default: as the model suggests, most fp32)")
 	f.StringVar(&s.Device, "device", "auto", "what computes gradients: "+deviceForms)
@@ -228,6 +231,7 @@ func (s *settings) check() error {
 		{s.replicas() > s.Servers, fmt.Sprintf("%d replicas of each shard on %d servers: use at least as many servers (--servers, --replicas)", s.replicas(), s.Servers)},
 		{s.Recovery == recoveryChain && s.replicas() < 2, "--recovery chain needs --replicas of at least 2"},
 		{(partial || outside) && s.replicas() > 1, fmt.Sprintf("--recovery %s restores shards that are lost with their one replica; use --recovery chain for more", s.Recovery)},
+		{s.GradientTime < 0, fmt.Sprintf("--gradient-time %v must not be negative", s.GradientTime)},
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
 		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
 		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},
