@@ -23,6 +23,16 @@ type outage struct {
 	stop  context.CancelFunc
 	ended chan struct{}
 	err   error // why the goroutine gave up; read after it has ended
+
+	newest kintsugi.PushID // gradient that was computed in an outage: what is merged into a push has ids after that of the push
+}
+
+// after returns the first gradient from id on that no outage has computed: none may count twice, under whatever id.
+func (o *outage) after(id kintsugi.PushID) kintsugi.PushID {
+	if n := o.newest; n.Line == id.Line && n.Version == id.Version && id.Compare(n) <= 0 {
+		id.Sequence = n.Sequence + 1
+	}
+	return id
 }
 
 // begin goes on computing on the parameters that the session before has left, if they are whole, until end. The gradient that was under
@@ -33,11 +43,8 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 	}
 	ctx, o.stop = context.WithCancel(ctx)
 	o.ended = make(chan struct{})
-	at := *w.at
-	first := w.sent
-	if last, ok := o.queue.Last(); ok && last.Line == at.Line && last.Version == at.Version && last.Compare(at) >= 0 {
-		at.Sequence, first = last.Sequence+1, false // what an earlier outage has left is not computed again
-	}
+	at := o.after(*w.at)
+	first := w.sent && at == *w.at
 	w.cfg.Log.Info("servers are away: going on with the parameters that are here", "version", at.Version)
 	go func() {
 		defer close(o.ended)
@@ -82,6 +89,7 @@ func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error
 	w.outage.mu.Lock()
 	defer w.outage.mu.Unlock()
 	w.outage.queue.Keep(id, loss, uint32(examples), w.grads, first)
+	w.outage.newest = id
 	return nil
 }
 
@@ -114,8 +122,8 @@ func (w *worker) offer(s *session, id kintsugi.PushID) (kintsugi.PushID, error) 
 			return id, err
 		}
 	}
-	for i, g := range list {
-		next, told, err := w.offerOne(s, id, g)
+	for i := range list {
+		next, told, err := w.offerOne(s, id, &list[i])
 		if err != nil {
 			if told {
 				i++ // it may be counted
@@ -133,7 +141,7 @@ func (w *worker) offer(s *session, id kintsugi.PushID) (kintsugi.PushID, error) 
 
 // offerOne pushes one of them, or drops it. Where there are newer parameters than its own, the first gradient on those is computed at once, and
 // what points apart from it is dropped: it would raise the loss. told says that the conductor has heard of it.
-func (w *worker) offerOne(s *session, id kintsugi.PushID, g kept.Gradient) (next kintsugi.PushID, told bool, err error) {
+func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (next kintsugi.PushID, told bool, err error) {
 	if g.ID.Line != id.Line || w.tooOld(s, g.ID) {
 		return id, true, w.tellDropped(s, id, g.Merged)
 	}
@@ -157,6 +165,7 @@ func (w *worker) offerOne(s *session, id kintsugi.PushID, g kept.Gradient) (next
 		t = again
 	}
 	start := time.Now()
+	g.Sent = true
 	refused, err := w.push(s, &t, g.Values)
 	if err != nil {
 		return id, false, err
@@ -175,9 +184,6 @@ func (w *worker) offerOne(s *session, id kintsugi.PushID, g kept.Gradient) (next
 		return id, true, err
 	}
 	w.settle(s, id.Version)
-	if id.Version == g.ID.Version && w.ready == nil && id.Compare(g.ID) <= 0 {
-		id.Sequence = g.ID.Sequence + 1
-	}
 	return id, true, nil
 }
 

@@ -52,6 +52,10 @@ type Config struct {
 	// Slow multiplies the time a gradient takes, for experiments with stragglers. Default: 1.
 	Slow func() float64
 
+	// AtLeast is how long a gradient takes at least, for experiments that repeat those of slower machines. Default: as long as
+	// it takes.
+	AtLeast time.Duration
+
 	// Enter, if set, is told by whoever enters a state, before it goes on, so that a test can end the
 	// process there. It may be called from several goroutines at once.
 	Enter func(State)
@@ -224,6 +228,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	if id, err = w.resume(s, id); err != nil {
 		return err
 	}
+	id = w.outage.after(id)
 	w.comes(id)
 	if id, err = w.offer(s, id); err != nil {
 		return err
@@ -335,14 +340,14 @@ func (w *worker) finite(id kintsugi.PushID) error {
 	return nil
 }
 
-// straggle makes a gradient that took d take Slow times as long.
+// straggle makes a gradient that took d take as long as the experiment wants: AtLeast, and Slow times that.
 func (w *worker) straggle(ctx context.Context, d time.Duration) error {
-	factor := w.cfg.Slow()
-	if factor <= 1 {
+	long := time.Duration(float64(max(d, w.cfg.AtLeast)) * max(1, w.cfg.Slow()))
+	if long <= d {
 		return nil
 	}
 	select {
-	case <-time.After(time.Duration(float64(d) * (factor - 1))):
+	case <-time.After(long - d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -49,6 +49,7 @@ func benchCommand() *cobra.Command {
 		benchEngineCommand(),
 		benchKernelsCommand(),
 		benchKillsCommand(),
+		benchOutageCommand(),
 		benchOverheadCommand(),
 		benchSnapshotCommand(),
 		benchStepCommand(),

@@ -94,6 +94,7 @@ func (r *run) follow(ctx context.Context) {
 		if v.Line != r.view.Line {
 			r.seen = transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
 		}
+		r.returned = r.view.Number != 0
 		r.view = v
 		r.costs.View(v)
 		r.mu.Unlock()
@@ -211,7 +212,8 @@ func (r *run) released(e kintsugi.StepEvent) {
 	r.mu.Lock()
 	r.meter.Step(e)
 	r.step = e.Step
-	follows := r.costs.Step(e)
+	follows, returned := r.costs.Step(e), r.returned
+	r.returned = false
 	r.mu.Unlock()
 	for _, f := range follows {
 		if m, ok := f.(*record.Rework); ok {
@@ -220,7 +222,7 @@ func (r *run) released(e kintsugi.StepEvent) {
 		}
 		r.rec.Record(e.Time, f)
 	}
-	if uint64(e.Step)%r.EvalEvery == 0 && uint64(e.Step) < r.Steps {
+	if (uint64(e.Step)%r.EvalEvery == 0 || returned && r.EvalEvery < r.Steps) && uint64(e.Step) < r.Steps {
 		select {
 		case r.evaluations <- e.Step:
 		default: // the one before is not done: this version is skipped

@@ -49,6 +49,8 @@ type run struct {
 	seen    transport.WatchRequest // the newest step of the view's line that was told of
 	step    kintsugi.Step          // newest released
 	durable kintsugi.Step          // of the newest full checkpoint that this part of the run has seen
+	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
+	returned bool
 
 	costs *launch.Costs
 

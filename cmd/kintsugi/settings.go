@@ -48,6 +48,7 @@ type settings struct {
 	Kept            string
 	CheckpointEvery uint64
 	StoreLimit      string
+	GradientTime    time.Duration
 	Codec           string
 	Wire            string
 
@@ -85,6 +86,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Kept, "kept", "", "how kept gradients are applied: decay (one after the other, the weight by staleness), average (one mean of each worker) or sum (with a tenth of the learning rate) (default: decay; sum with stateless:paper)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
 	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
+	f.DurationVar(&s.GradientTime, "gradient-time", 0, "time that a gradient takes at least, such as 80ms, to repeat experiments of slower machines (default: as long as it takes)")
 	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
 	f.StringVar(&s.Codec, "codec", "", "how gradients travel: "+codecForms()+" (default: as the model suggests, most fp32)")
 	f.StringVar(&s.Device, "device", "auto", "what computes gradients: "+deviceForms)
@@ -226,6 +228,7 @@ func (s *settings) check() error {
 		{s.Servers > 1024, fmt.Sprintf("--servers %d: at most 1024", s.Servers)},
 		{s.Replicas < 0, fmt.Sprintf("--replicas %d: a shard needs at least one", s.Replicas)},
 		{protects.replicas > s.Servers, fmt.Sprintf("%d replicas of each shard on %d servers: use at least as many servers (--servers, --replicas)", protects.replicas, s.Servers)},
+		{s.GradientTime < 0, fmt.Sprintf("--gradient-time %v must not be negative", s.GradientTime)},
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
 		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
 		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},

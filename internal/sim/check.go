@@ -30,6 +30,8 @@ const (
 	notRewound     = "a partial restore takes no step back"
 	notAtFault     = "no error where the world is at fault"
 	nothingLost    = "no released step is lost while a replica of its shard lives that has it"
+	keptOnce       = "a kept gradient counts at most once, and on its line"
+	keptBounded    = "what a worker keeps in an outage is bounded"
 	inItsView      = "a replica obeys those before it in its view"
 )
 
@@ -104,10 +106,14 @@ func (c *Cluster) checkCommit(x *conducting, m kintsugi.Commit) {
 		if k.Scale == agg.Mean {
 			want = float64(examplesOf(w.Push))
 		}
-		if k.Discount {
+		total += want
+		kept := c.offered[w.Push].kept
+		if k.Discount || kept > 0 && k.Keep == kintsugi.KeepDecay {
 			want /= float64(1 + tau)
 		}
-		total += float64(float32(want))
+		if kept > 0 && k.Keep == kintsugi.KeepSum {
+			want *= float64(kept) * 0.1
+		}
 		each[w.Push.Slot]++
 		if w.Weight != float32(want) {
 			c.fail(obeysKnobs, "step %d weighs %v with %v, want %v", m.Step, w.Push, w.Weight, want)
@@ -123,7 +129,7 @@ func (c *Cluster) checkCommit(x *conducting, m kintsugi.Commit) {
 	if k.Scale == agg.Mean {
 		scale = float32(1 / total)
 	}
-	if m.Scale != scale && !k.Discount { // what a discount does to the divisor, the knob's own tests say
+	if m.Scale != scale {
 		c.fail(obeysKnobs, "step %d is scaled by %v, want %v", m.Step, m.Scale, scale)
 	}
 }
@@ -149,15 +155,33 @@ func (c *Cluster) checkStep(x *conducting, e kintsugi.StepEvent) {
 		c.fail(sameSets, "%s releases step %d of line %d, which stands at %d", x.p.name, e.Step, e.Line, h.newest())
 		return
 	}
+	counts := make(map[batch]bool)
 	for _, w := range m.Counted {
 		p := w.Push
 		if before, ok := h.counted[p]; ok {
 			c.fail(countedOnce, "%v@%d is counted in step %d and in step %d", p, p.Incarnation, before, e.Step)
 			return
 		}
-		if before, ok := h.batches[batch{p.Slot, p.Version, p.Sequence}]; ok {
-			c.fail(countedOnce, "%v@%d is counted in step %d, the same of an earlier life in step %d", p, p.Incarnation, e.Step, before)
-			return
+		promise := countedOnce
+		if _, kept := c.offered[p]; kept {
+			promise = keptOnce
+			c.outages.Counted += len(c.members(p))
+		}
+		for _, id := range c.members(p) {
+			b := batch{id.Slot, id.Version, id.Sequence}
+			if before, ok := h.batches[b]; ok {
+				c.fail(promise, "%v@%d is counted in step %d, the same of an earlier life or push in step %d", id, id.Incarnation, e.Step, before)
+				return
+			}
+			if counts[b] {
+				c.fail(promise, "%v@%d is counted twice in step %d, the second time in %v", id, id.Incarnation, e.Step, p)
+				return
+			}
+			counts[b] = true
+			if id.Line != p.Line {
+				c.fail(promise, "step %d of line %d counts %v of line %d as %v", e.Step, e.Line, id, id.Line, p)
+				return
+			}
 		}
 		if p.Line != e.Line || p.Version < h.base || p.Version > h.newest() {
 			c.fail(sameSets, "step %d of line %d counts %v of line %d", e.Step, e.Line, p, p.Line)
@@ -168,7 +192,7 @@ func (c *Cluster) checkStep(x *conducting, e kintsugi.StepEvent) {
 			return
 		}
 	}
-	h.release(m)
+	h.release(m, c.members)
 }
 
 func (c *Cluster) checkDone(x *conducting, e kintsugi.Done) {

@@ -53,7 +53,7 @@ func (c *Cluster) checkKept(b *beginning, r *replica, values []uint64) {
 		return
 	}
 	if b.step == h.newest()+1 && r.newest != nil && r.newest.Step == b.step {
-		h.release(*r.newest) // all that are kept have applied it, and its conductor has died before it could say so
+		h.release(*r.newest, c.members) // all that are kept have applied it, and its conductor has died before it could say so
 	}
 	want := h.versions[len(h.versions)-1][r.chunks.Lo:r.chunks.Hi]
 	switch {

@@ -34,9 +34,11 @@ type Cluster struct {
 	finished  kintsugi.ViewNumber // the newest view whose conductor has said that the run is over; 0: none
 	stopped   bool                // the run has been asked to stop
 	refused   map[kintsugi.PushID]bool
-	partials  int       // shards that came back alone
-	recalled  int       // shards that were found outside of their servers
-	outside   []outside // by server
+	partials  int                         // shards that came back alone
+	recalled  int                         // shards that were found outside of their servers
+	outside   []outside                   // by server
+	offered   map[kintsugi.PushID]offered // what was kept in outages
+	outages   OutageResult
 	violation *Violation
 }
 
@@ -69,6 +71,8 @@ type Result struct {
 	Faults  [faultKinds]int
 
 	Partials int // shards that came back alone while others were kept
+	Outages  OutageResult
+
 	Recalled int // shards that a new life of a server has found outside of itself
 }
 
@@ -139,7 +143,7 @@ func newCluster(cfg Config) (*Cluster, error) {
 		oracle:  newOracle(len(layout.Chunks)),
 		lives:   make(map[kintsugi.Incarnation]*serverLife),
 		servers: make([]*serverLife, cfg.Servers), workers: make([]*hand, cfg.Workers),
-		blocked: make(map[[2]int]time.Duration), refused: make(map[kintsugi.PushID]bool),
+		blocked: make(map[[2]int]time.Duration), refused: make(map[kintsugi.PushID]bool), offered: make(map[kintsugi.PushID]offered),
 	}
 	c.outside = make([]outside, cfg.Servers)
 	c.registry = registry{c: c, places: make([]place, cfg.Servers)}
@@ -228,7 +232,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages}
 	if v := c.registry.view; v != nil {
 		r.Lines, r.Views = int(v.Line), int(v.Number)
 		if h := c.oracle.lines[v.Line]; h != nil {

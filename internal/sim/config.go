@@ -64,6 +64,9 @@ const (
 	answersAlone         // a head answers for its shard without those behind it
 	updatedTwice         // a repeated update is applied again
 	halfWhole            // a replica that is catching up takes itself for whole
+	keptAgain            // what an outage has merged into a push is computed again in the next one
+	mergedIntoSent       // gradients are merged into a kept one of which some heads have the bytes
+	otherLine            // a kept gradient is offered on the line that follows its own
 	earlyFlip            // a shard gives up the version before outside of itself before every shard is stable
 )
 
@@ -123,6 +126,9 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 	}
 	if choose := rand.New(rand.NewPCG(seed, 0x636861696e)); choose.IntN(3) == 0 && c.Servers > 1 { // and again
 		c.Replicas, c.Partial = 2+choose.IntN(c.Servers-1), false
+	}
+	if choose := rand.New(rand.NewPCG(seed, 0x6b657074)); c.Consistency.Pace().Staleness > 0 && choose.IntN(2) == 0 { // and again
+		c.Consistency.Continue, c.Consistency.Keep = true, kintsugi.KeepRule(choose.IntN(3))
 	}
 	turn := c.Compute + 5*c.Jitter + 2*c.Kernel                                                               // of a step, about
 	if choose := rand.New(rand.NewPCG(seed, 0x73686d)); !c.Partial && c.Replicas < 2 && choose.IntN(2) == 0 { // a source of its own, again

@@ -26,6 +26,7 @@ type hand struct {
 	session     *session       // nil: none
 	tries       int            // numbers the sessions
 	params      []uint64
+	away        away
 	finished    bool
 	sent        kintsugi.PushID // newest ticket, for a planted bug
 }
@@ -36,6 +37,7 @@ func (c *Cluster) startWorker(slot int) {
 		proc: c.newProc(fmt.Sprintf("worker/%d@%d", slot, c.incarnation)), c: c,
 		slot: kintsugi.Slot(slot), incarnation: c.incarnation, pause: retryAfter, params: make([]uint64, len(c.layout.Chunks)),
 	}
+	h.away = newAway(c)
 	c.workers[slot] = h
 	c.say("%s starts", h.name)
 	c.registry.observe(h.proc, h.look)
@@ -73,6 +75,7 @@ func (h *hand) again(err error) {
 			return
 		}
 	}
+	h.goAway()
 	try := h.tries
 	h.c.after(h.proc, h.pause, func() {
 		if h.tries == try && !h.finished {
@@ -94,18 +97,23 @@ type session struct {
 	over   bool
 	joined bool
 
+	newest kintsugi.Step // that it knows to be released
+
 	// A read that is under way.
 	reading *reading
 
 	// The push that is under way.
 	push     kintsugi.PushID
 	grads    []uint64
+	kept     uint32 // gradients that it is the mean of, and that were kept in an outage
 	silent   []bool // by shard: its head has not answered
 	refused  *kintsugi.Refused
 	awaiting bool // its ticket is out
 	settled  *outcome
 	ahead    *kintsugi.Step // version that was read before the outcome was known
 	prefetch bool           // such a read is under way
+
+	offering *offering // of what was kept in an outage; nil: over, or there was nothing
 }
 
 // outcome is what became of a push.
@@ -136,7 +144,9 @@ func (s *session) connect() {
 		s.reads[i] = s.c.open(h.proc, to.proc, readCall{id}, guard(func(m any) { s.arrived(i, m.(*answerFrame)) }), s.fail)
 	}
 	s.work = s.c.open(h.proc, h.conductor, workCall{}, guard(func(m any) { s.conductorSays(m.(kintsugi.ConductorMessage)) }), s.fail)
+	kept, oldest := h.offers(s.line)
 	s.work.send(kintsugi.Hello{
+		Kept: kept, Oldest: oldest,
 		Protocol: kintsugi.ProtocolVersion, Model: s.c.layout.Fingerprint(), Line: s.line, Slot: h.slot, Incarnation: h.incarnation,
 	})
 }
@@ -152,6 +162,7 @@ func (s *session) fail(err error) {
 
 func (s *session) close() {
 	s.over = true
+	s.putBack()
 	s.work.close(errCut)
 	for i := range s.pushes {
 		s.pushes[i].close(errCut)
@@ -165,9 +176,10 @@ func (s *session) conductorSays(m kintsugi.ConductorMessage) {
 	case kintsugi.Admitted:
 		if !s.joined {
 			s.joined = true
-			s.read(m.Step, s.turn)
+			s.read(m.Step, s.begin)
 		}
 	case kintsugi.Released:
+		s.newest = max(s.newest, m.Step)
 		for _, id := range m.Counted {
 			if id == s.push && s.awaiting {
 				s.c.checkToldCounted(s.h, m, id)
@@ -187,24 +199,38 @@ func (s *session) conductorSays(m kintsugi.ConductorMessage) {
 }
 
 // turn computes one gradient on a version and pushes it.
-func (s *session) turn(v kintsugi.Step) {
+func (s *session) turn(v kintsugi.Step) { s.compute(s.id(v)) }
+
+// id names the first gradient of this worker on a version.
+func (s *session) id(v kintsugi.Step) kintsugi.PushID {
+	return kintsugi.PushID{Line: s.line, Slot: s.h.slot, Incarnation: s.h.incarnation, Version: v}
+}
+
+func (s *session) compute(id kintsugi.PushID) {
 	h := s.h
-	s.push = kintsugi.PushID{Line: s.line, Slot: h.slot, Incarnation: h.incarnation, Version: v}
-	s.settled, s.ahead, s.refused, s.awaiting = nil, nil, nil, false
+	h.away.comes(id)
 	s.c.after(h.proc, s.c.computeTime(h.slot), func() {
-		if s.over {
-			return
+		if !s.over {
+			h.away.sent = true
+			s.sendPush(id, h.gradient(id), 0)
 		}
-		sum := digest(h.params)
-		s.grads = make([]uint64, len(h.params))
-		for i := range s.grads {
-			s.grads[i] = gradientOf(s.push, kintsugi.ChunkID(i), sum)
-		}
-		s.sendPush()
 	})
 }
 
-func (s *session) sendPush() {
+// gradient returns the gradient that id names, on the parameters that are here.
+func (h *hand) gradient(id kintsugi.PushID) []uint64 {
+	sum := digest(h.params)
+	grads := make([]uint64, len(h.params))
+	for i := range grads {
+		grads[i] = gradientOf(id, kintsugi.ChunkID(i), sum)
+	}
+	return grads
+}
+
+// sendPush pushes a gradient, or the mean of so many that were kept.
+func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
+	s.push, s.grads, s.kept = id, grads, kept
+	s.settled, s.ahead, s.refused, s.awaiting = nil, nil, nil, false
 	s.silent = make([]bool, len(s.pushes))
 	for i, e := range s.pushes {
 		if e == nil {
@@ -261,8 +287,9 @@ func (s *session) sendTicket() {
 		views[i] = s.view.Number
 	}
 	t := kintsugi.Ticket{
-		Push: s.push, Views: views, Loss: 1, Examples: examplesOf(s.push), SquaredNorm: 1,
+		Push: s.push, Views: views, Loss: 1, Examples: examplesOf(s.push), SquaredNorm: 1, Kept: s.kept,
 	}
+	s.h.away.passed(s.push)
 	if s.c.cfg.plant != unrepeatedTicket || s.h.sent != s.push {
 		s.work.send(t)
 	}
@@ -297,6 +324,9 @@ func (s *session) goOn() {
 		return
 	}
 	switch {
+	case s.offering != nil:
+		s.awaiting = false
+		s.told()
 	case s.prefetch:
 	case s.ahead != nil && *s.ahead >= o.step:
 		s.awaiting = false
@@ -310,6 +340,11 @@ func (s *session) goOn() {
 func (s *session) afterRefusal(r kintsugi.Refused) {
 	if r.Step <= r.Push.Version {
 		s.fail(fmt.Errorf("push %v was refused: %s", r.Push, r.Reason))
+		return
+	}
+	if s.offering != nil {
+		s.newest = max(s.newest, r.Step)
+		s.drop(s.offering.list[0])
 		return
 	}
 	s.read(r.Step, s.turn)
@@ -343,7 +378,7 @@ func (s *session) ask(i int) {
 // arrived lands one chunk. When every shard has answered, those that gave an older version than the newest
 // are asked again.
 func (s *session) arrived(i int, f *answerFrame) {
-	s.h.params[f.chunk] = f.value()
+	s.h.away.into(s.h)[f.chunk] = f.value()
 	line, version := f.line, f.version
 	f.done()
 	r := s.reading
@@ -370,6 +405,7 @@ func (s *session) arrived(i int, f *answerFrame) {
 		}
 	}
 	if whole {
+		s.h.away.land(s.h)
 		s.c.checkRead(s.h, line, newest)
 		r.then(newest)
 	}

@@ -122,14 +122,25 @@ func (o *oracle) version(line kintsugi.Line, step kintsugi.Step) []uint64 {
 
 func (h *history) newest() kintsugi.Step { return h.base + kintsugi.Step(len(h.steps)) }
 
-// release computes the next step of a line.
-func (h *history) release(c kintsugi.Commit) {
+// gradient returns one chunk of the push that is made of some gradients.
+func (h *history) gradient(members []kintsugi.PushID, chunk kintsugi.ChunkID) (value uint64) {
+	for i, id := range members {
+		g := gradientOf(id, chunk, h.digests[id.Version-h.base])
+		if i > 0 {
+			g = mix(value, g)
+		}
+		value = g
+	}
+	return value
+}
+
+// release computes the next step of a line. members says what each of its pushes is made of.
+func (h *history) release(c kintsugi.Commit, members func(kintsugi.PushID) []kintsugi.PushID) {
 	now := h.versions[len(h.versions)-1]
 	next := make([]uint64, len(now))
 	for i, v := range now {
 		next[i] = stepOf(v, &c, func(k int) uint64 {
-			id := c.Counted[k].Push
-			return gradientOf(id, kintsugi.ChunkID(i), h.digests[id.Version-h.base])
+			return h.gradient(members(c.Counted[k].Push), kintsugi.ChunkID(i))
 		})
 	}
 	h.versions = append(h.versions, next)
@@ -137,7 +148,9 @@ func (h *history) release(c kintsugi.Commit) {
 	h.steps = append(h.steps, c)
 	for _, w := range c.Counted {
 		h.counted[w.Push] = c.Step
-		h.batches[batch{w.Push.Slot, w.Push.Version, w.Push.Sequence}] = c.Step
+		for _, id := range members(w.Push) {
+			h.batches[batch{id.Slot, id.Version, id.Sequence}] = c.Step
+		}
 	}
 }
 

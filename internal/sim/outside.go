@@ -175,8 +175,7 @@ func (c *Cluster) checkFound(r *replica, line kintsugi.Line) {
 		src := r.versions.current.values
 		for i := range want {
 			want[i] = stepOf(src[i], r.newest, func(k int) uint64 {
-				id := r.newest.Counted[k].Push
-				return gradientOf(id, r.chunks.Lo+kintsugi.ChunkID(i), h.digests[id.Version-h.base])
+				return h.gradient(c.members(r.newest.Counted[k].Push), r.chunks.Lo+kintsugi.ChunkID(i))
 			})
 		}
 		if !slices.Equal(want, x.values) {

@@ -1,24 +1,32 @@
 package sim
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
 
 var planted = []struct {
 	name string
 	bug  bug
+	from uint64 // the first seed; with all faults, the runs are long
 }{
-	{"a forgotten fence check", forgottenFence},
-	{"a ticket that is not repeated", unrepeatedTicket},
-	{"an early free of a push", earlyFree},
-	{"a commit applied twice", appliedTwice},
-	{"a released version overwritten while pinned", overwritePinned},
-	{"a reader that mixes versions", mixedVersions},
-	{"a release before every shard is stable", earlyRelease},
-	{"a partial restore of a shard that was kept", touchedSurvivor},
-	{"a forgotten fence on the chain", forgottenChain},
-	{"a removed head that answers for its shard", answersAlone},
-	{"an update applied twice", updatedTwice},
-	{"a replica that takes itself for whole too early", halfWhole},
-	{"a version outside that is given up before every shard is stable", earlyFlip},
+	{"a forgotten fence check", forgottenFence, 0},
+	{"a ticket that is not repeated", unrepeatedTicket, 0},
+	{"an early free of a push", earlyFree, 0},
+	{"a commit applied twice", appliedTwice, 0},
+	{"a released version overwritten while pinned", overwritePinned, 0},
+	{"a reader that mixes versions", mixedVersions, 0},
+	{"a release before every shard is stable", earlyRelease, 0},
+	{"a partial restore of a shard that was kept", touchedSurvivor, 0},
+	{"a forgotten fence on the chain", forgottenChain, 0},
+	{"a removed head that answers for its shard", answersAlone, 0},
+	{"an update applied twice", updatedTwice, 0},
+	{"a replica that takes itself for whole too early", halfWhole, 0},
+	{"a kept gradient that is computed again", keptAgain, EveryFault},
+	{"a kept gradient that changes after it was pushed", mergedIntoSent, EveryFault},
+	{"a kept gradient of a line that is over", otherLine, EveryFault},
+	{"a version outside that is given up before every shard is stable", earlyFlip, 0},
 }
 
 // A simulator that finds nothing may be blind: each of these bugs is found within 500 seeds.
@@ -27,7 +35,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	for _, p := range planted {
 		t.Run(p.name, func(t *testing.T) {
 			for seed := range uint64(500) {
-				cfg := Draw(seed, 0)
+				cfg := Draw(p.from+seed, map[bool]kintsugi.Step{true: 200}[p.from == EveryFault])
 				cfg.plant = p.bug
 				if _, err := Run(cfg); err != nil {
 					t.Logf("seed %d: %v", seed, err)

@@ -27,6 +27,7 @@ type Gradient struct {
 	Examples uint32          // of one of them, on average
 	Merged   uint32          // how many they are
 	First    bool            // it was under way when the outage began: an ordinary gradient, that may have been pushed before
+	Sent     bool            // some of its bytes may be with a head, which takes no others for the id: nothing is merged into it any more
 	Values   []float32
 }
 
@@ -60,31 +61,23 @@ func (q *Queue) Oldest() (kintsugi.Step, bool) {
 	return q.list[0].ID.Version, true
 }
 
-// Last returns the newest id that was kept; false: none.
-func (q *Queue) Last() (id kintsugi.PushID, ok bool) {
-	for _, g := range q.list {
-		if last := g.ID; !ok || last.Compare(id) > 0 {
-			id, ok = last, true
-		}
-	}
-	return id, ok
-}
-
-// Keep takes a copy of a gradient. Ids ascend. first says that it is the one that was under way.
-func (q *Queue) Keep(id kintsugi.PushID, loss float64, examples uint32, values []float32, first bool) {
+// Keep takes a copy of a gradient. Ids ascend. first says that it is the one that was under way. It returns the id under which the gradient will
+// be offered: its own, or that of the push that it is merged into.
+func (q *Queue) Keep(id kintsugi.PushID, loss float64, examples uint32, values []float32, first bool) (in kintsugi.PushID) {
 	q.kept++
 	if into := q.into(id, first); into != nil {
 		into.merge(loss, examples, values)
-		return
+		return into.ID
 	}
 	q.list = append(q.list, Gradient{ID: id, Loss: loss, Examples: examples, Merged: 1, First: first, Values: slices.Clone(values)})
+	return id
 }
 
 // into returns what a gradient is merged into; nil: it gets an array of its own, for which there is room.
 func (q *Queue) into(id kintsugi.PushID, first bool) *Gradient {
 	var same []*Gradient
 	for i := range q.list {
-		if g := &q.list[i]; !g.First && !first && g.ID.Version == id.Version && g.ID.Line == id.Line {
+		if g := &q.list[i]; !g.First && !g.Sent && !first && g.ID.Version == id.Version && g.ID.Line == id.Line {
 			same = append(same, g)
 		}
 	}

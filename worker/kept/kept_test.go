@@ -87,6 +87,38 @@ func TestANewerVersionPushesTheOldestOut(t *testing.T) {
 	}
 }
 
+// What a head may hold some bytes of stays as it is, whatever is kept later; and who keeps a gradient is told under which id it will be offered.
+func TestWhatWasSentStaysAsItIs(t *testing.T) {
+	for _, rule := range []kintsugi.KeepRule{kintsugi.KeepDecay, kintsugi.KeepAverage, kintsugi.KeepSum} {
+		q := New(Config{Rule: rule, Values: 1, Most: 4})
+		in := make(map[kintsugi.PushID]int)
+		keep := func(from, to uint32) {
+			for i := from; i < to; i++ {
+				in[q.Keep(push(7, i), 0, 1, []float32{float32(i)}, false)]++
+			}
+		}
+		keep(0, 20)
+		list, _ := q.Take()
+		list[0].Sent = true
+		was := list[0].Values[0]
+		q.Back(list)
+		keep(20, 40)
+		list, _ = q.Take()
+		total := 0
+		for i, g := range list {
+			if total += int(g.Merged); int(g.Merged) != in[g.ID] {
+				t.Errorf("%v: %v is the mean of %d gradients, and %d were said to be in it", rule, g.ID, g.Merged, in[g.ID])
+			}
+			if i == 0 && (g.Values[0] != was || !g.Sent) {
+				t.Errorf("%v: what was sent has become %v from %v", rule, g.Values[0], was)
+			}
+		}
+		if total != 40 || len(list) > 4 {
+			t.Errorf("%v: %d gradients in %d pushes", rule, total, len(list))
+		}
+	}
+}
+
 func TestAGradientThatPointsApartIsUphill(t *testing.T) {
 	g := Gradient{Values: []float32{1, -2}}
 	if g.Uphill([]float32{1, -1}) || !g.Uphill([]float32{1, 1}) || g.Uphill([]float32{0, 0}) {

@@ -1,0 +1,249 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// Question: what is left of Training Through Failure (Cao, Luo, Gan and Jinesh, 2024)? It trains a small network on Fashion-MNIST with
+// a parameter server that is killed once or twice and is away for twenty seconds, in five configurations, one run of each. Here each
+// configuration trains with several seeds, in real processes that are killed by SIGKILL at a fixed update.
+//
+// Two things of the published program change its conclusions, so both are repeated as they were and put right: its network has a
+// ReLU on the logits (cnn:relu-logits; its gradients are summed over the workers), and of two restores the first finds no
+// checkpoint (the presets that end in :shipped).
+//
+// A gradient takes as long as there, by --gradient-time: it waits, and so several runs share a machine without disturbing one
+// another, and twenty seconds are as many gradients as they were.
+
+// FailurePreset is a way to survive, and a way to count.
+type FailurePreset struct {
+	Name     string   // in tables and for --presets
+	Recovery string   // train's --recovery
+	Async    bool     // every gradient is a step; else a step has one of each worker
+	Servers  int      // that it takes, for a model that one could hold
+	Flags    []string // for train, besides
+	All      bool     // all servers die together: every replica of each shard
+	Forgets  bool     // of two restores the first finds no checkpoint
+	Paper    string   // its name in the paper; empty: it is not there
+}
+
+// FailurePresets are those that are compared. A preset that train does not know is left out.
+var FailurePresets = []FailurePreset{
+	{Name: "checkpoint", Recovery: "checkpoint", Servers: 1, Paper: "sync checkpoint"},
+	{Name: "checkpoint/async", Recovery: "checkpoint", Async: true, Servers: 1, Paper: "async checkpoint"},
+	{Name: "checkpoint:shipped", Recovery: "checkpoint", Servers: 1, Forgets: true, Paper: "sync checkpoint"},
+	{Name: "checkpoint:shipped/async", Recovery: "checkpoint", Async: true, Servers: 1, Forgets: true, Paper: "async checkpoint"},
+	{Name: "chain", Recovery: "chain", Servers: 3, Flags: []string{"--replicas", "3"}, Paper: "sync chain"},
+	{Name: "chain/async", Recovery: "chain", Async: true, Servers: 3, Flags: []string{"--replicas", "3"}, Paper: "async chain"},
+	{Name: "chain:paper", Recovery: "chain:paper", Servers: 3, Paper: "sync chain"},
+	{Name: "chain:paper/async", Recovery: "chain:paper", Async: true, Servers: 3, Paper: "async chain"},
+	{Name: "stateless", Recovery: "stateless", Servers: 1},
+	{Name: "stateless/async", Recovery: "stateless", Async: true, Servers: 1, Paper: "stateless"},
+	{Name: "stateless:paper/async", Recovery: "stateless:paper", Async: true, Servers: 1, Paper: "stateless"},
+	{Name: "gold", Recovery: "gold", Servers: 2, All: true},
+	{Name: "gold/async", Recovery: "gold", Async: true, Servers: 2, All: true},
+}
+
+// OutagePresets are the ways in which workers spend an outage, and what they are compared with.
+var OutagePresets = []FailurePreset{
+	{Name: "checkpoint", Recovery: "checkpoint", Async: true, Servers: 1},
+	{Name: "wait", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--outage", "wait"}},
+	{Name: "decay", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "decay"}},
+	{Name: "average", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "average"}},
+	{Name: "sum", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "sum"}},
+	{Name: "gold", Recovery: "gold", Async: true, Servers: 2, All: true},
+}
+
+// FailureConfig says what Failure measures.
+type FailureConfig struct {
+	Models       []string
+	Presets      []FailurePreset
+	Workers      []int
+	Kills        []int  // in a run
+	Calm         string // the preset whose undisturbed runs all others are compared with; empty: each has its own
+	Seeds        int
+	Updates      int   // gradients of each worker in a run
+	KillAt       []int // by kill: the update of a worker after which it happens
+	SaveEvery    int   // updates of a worker between two checkpoints
+	Outage       time.Duration
+	GradientTime time.Duration
+	Parallel     int // workers at the same time, of all runs together
+	Binary       string
+	Flags        []string // for train, besides those above
+	Dir          string   // results of runs lie here, and are not made again
+	Progress     io.Writer
+}
+
+// Check returns what is wrong with a configuration, or nil.
+func (cfg *FailureConfig) Check() error {
+	switch {
+	case len(cfg.Models) == 0 || len(cfg.Presets) == 0 || len(cfg.Workers) == 0 || len(cfg.Kills) == 0 || cfg.Seeds < 1:
+		return errors.New("a model, a preset, a number of workers, a number of kills and a seed are needed")
+	case slices.Min(cfg.Workers) < 1 || slices.Min(cfg.Kills) < 0 || slices.Max(cfg.Kills) > len(cfg.KillAt):
+		return fmt.Errorf("there must be a worker, and an update for each kill: %d kills at the updates %v", slices.Max(cfg.Kills), cfg.KillAt)
+	case !slices.IsSorted(cfg.KillAt) || cfg.SaveEvery < 1:
+		return errors.New("kills happen one after the other, and there is an update at least between checkpoints")
+	case len(cfg.KillAt) > 0 && (cfg.KillAt[0] < 1 || cfg.KillAt[len(cfg.KillAt)-1] >= cfg.Updates):
+		return fmt.Errorf("a run of %d updates cannot be disturbed at %v", cfg.Updates, cfg.KillAt)
+	case cfg.Outage < 0 || cfg.GradientTime < 0 || cfg.Parallel < 1:
+		return errors.New("times must not be negative, and one worker must be allowed at a time")
+	}
+	return nil
+}
+
+// FailureCell is one run of the grid.
+type FailureCell struct {
+	Model   string
+	Preset  FailurePreset
+	Workers int
+	Kills   int
+	Seed    uint64
+}
+
+// Name returns the name of a cell, which is that of its file as well.
+func (c FailureCell) Name() string {
+	return fmt.Sprintf("%s_%s_w%d_k%d_s%d", strings.NewReplacer(":", "-", "/", "-").Replace(c.Model), strings.NewReplacer(":", "-", "/", "-").Replace(c.Preset.Name),
+		c.Workers, c.Kills, c.Seed)
+}
+
+// Cells returns the runs of the grid, those of one seed after those of another: what is there when it is ended early is a whole
+// grid of fewer seeds.
+func (cfg *FailureConfig) Cells() (cells []FailureCell) {
+	for seed := range cfg.Seeds {
+		for _, model := range cfg.Models {
+			for _, workers := range cfg.Workers {
+				for _, kills := range cfg.Kills {
+					for _, p := range cfg.Presets {
+						if p.Forgets && kills < 2 || kills == 0 && cfg.Calm != "" && p.Name != cfg.Calm {
+							continue // it forgets only where another kill is to come; undisturbed one is as another
+						}
+						cells = append(cells, FailureCell{Model: model, Preset: p, Workers: workers, Kills: kills, Seed: uint64(seed + 1)})
+					}
+				}
+			}
+		}
+	}
+	return cells
+}
+
+// Overheads of a run, for the estimate alone: seconds to start and end the processes, and of the processor for each gradient with its
+// step and its share of the evaluations.
+const (
+	startSeconds  = 6.0
+	updateSeconds = 0.016
+)
+
+// Estimate returns how long cells take: by the clock of their gradients and outages, or by the processor if that takes longer.
+func (cfg *FailureConfig) Estimate(cells []FailureCell, cores int) time.Duration {
+	clock, work := 0.0, 0.0
+	for _, c := range cells {
+		seconds := startSeconds + float64(cfg.Updates)*max(cfg.GradientTime.Seconds()*1.1, updateSeconds)
+		if !strings.HasPrefix(c.Preset.Recovery, "chain") {
+			seconds += float64(c.Kills) * cfg.Outage.Seconds()
+		}
+		clock += seconds * float64(min(c.Workers, cfg.Parallel))
+		work += startSeconds/2 + float64(cfg.Updates*c.Workers)*updateSeconds
+	}
+	seconds := max(clock/float64(cfg.Parallel), work/float64(cores))
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second)
+}
+
+// Failure makes the runs that are not there yet, and returns all. Runs that failed are missing; the error names them.
+func Failure(ctx context.Context, cfg FailureConfig, cores int) ([]FailureRun, error) {
+	if err := os.MkdirAll(cfg.cellsDir(), 0o777); err != nil {
+		return nil, fmt.Errorf("folder for results: %w", err)
+	}
+	cells := cfg.Cells()
+	runs := make([]*FailureRun, len(cells))
+	var left []int
+	for i, c := range cells {
+		if runs[i] = cfg.load(c); runs[i] == nil {
+			left = append(left, i)
+		}
+	}
+	missing := make([]FailureCell, len(left))
+	for i, at := range left {
+		missing[i] = cells[at]
+	}
+	fmt.Fprintf(cfg.Progress, "%d runs, %d of them there already; the others take about %v, %d workers at a time\n",
+		len(cells), len(cells)-len(left), cfg.Estimate(missing, cores), cfg.Parallel)
+	err := cfg.make(ctx, missing, func(i int, r *FailureRun) { runs[left[i]] = r })
+	var all []FailureRun
+	for _, r := range runs {
+		if r != nil {
+			all = append(all, *r)
+		}
+	}
+	if ctx.Err() != nil {
+		return all, ctx.Err()
+	}
+	return all, err
+}
+
+// make makes runs, as many at a time as their workers allow. One that fails does not end the others.
+func (cfg *FailureConfig) make(ctx context.Context, cells []FailureCell, made func(i int, r *FailureRun)) error {
+	room := semaphore.NewWeighted(int64(cfg.Parallel))
+	progress := newCountdown(cfg.Progress, len(cells))
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		failed []error
+	)
+	for i, c := range cells {
+		need := int64(min(c.Workers, cfg.Parallel))
+		if room.Acquire(ctx, need) != nil {
+			break // the end of ctx is told by the caller
+		}
+		wg.Go(func() {
+			defer room.Release(need)
+			r, err := cfg.run(ctx, c)
+			if err == nil {
+				err = cfg.save(r)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", c.Name(), err))
+				progress.ended(fmt.Sprintf("%s failed: %v", c.Name(), err))
+				return
+			}
+			made(i, r)
+			progress.ended(r.String())
+		})
+	}
+	wg.Wait()
+	return errors.Join(failed...)
+}
+
+func (cfg *FailureConfig) cellsDir() string { return filepath.Join(cfg.Dir, "cells") }
+
+// steps returns how many steps a number of updates of each worker are.
+func (c FailureCell) steps(updates int) int {
+	if c.Preset.Async {
+		return updates * c.Workers
+	}
+	return updates
+}
+
+// String says in a line what came out.
+func (r *FailureRun) String() string {
+	s := fmt.Sprintf("%s %s, %d workers, %d kills, seed %d: %.3f", r.Model, r.Preset, r.Workers, r.Kills, r.Seed, float64(r.Final))
+	for _, k := range r.Deaths {
+		if !math.IsNaN(float64(k.After)) {
+			s += fmt.Sprintf("; %.3f → %.3f after %.1f s", float64(k.Before), float64(k.After), float64(k.Gap))
+		}
+	}
+	return s
+}

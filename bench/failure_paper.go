@@ -1,0 +1,48 @@
+package bench
+
+import "slices"
+
+// FailurePaper is what the paper's logs say of one configuration: one run each, on one worker.
+type FailurePaper struct {
+	Preset string    `json:"preset"`
+	Kills  int       `json:"kills"`
+	Before []float64 `json:"accuracy_before"`
+	After  []float64 `json:"accuracy_after"`
+	Gap    []float64 `json:"gap_seconds"` // between two evaluations: up to three seconds more than nobody answered
+	Final  float64   `json:"final_accuracy"`
+
+	// Of a run; zero: not told. Of the processor and the memory the paper gives a range for all configurations but stateless: this is its
+	// middle (0.166 to 0.195, 32 to 50 MB).
+	Gradients int     `json:"gradients"`
+	Busy      float64 `json:"busy_fraction"`     // of the processor
+	MB        float64 `json:"store_megabytes"`   // mean of the object store
+	Pending   float64 `json:"pending_gradients"` // after an outage, mean
+}
+
+// failurePapers are the published runs, by the raw logs and metrics that come with the paper (github.com/SujeethJinesh/CS244B).
+var failurePapers = []FailurePaper{
+	{Preset: "sync checkpoint", Kills: 1, Before: []float64{.529}, After: []float64{.473}, Gap: []float64{23}, Final: .766, Gradients: 952},
+	{Preset: "async checkpoint", Kills: 1, Before: []float64{.361}, After: []float64{.294}, Gap: []float64{23}, Final: .749, Gradients: 1070},
+	{Preset: "sync chain", Kills: 1, Before: []float64{.442}, After: []float64{.352}, Gap: []float64{12}, Final: .756, Gradients: 1048},
+	{Preset: "async chain", Kills: 1, Before: []float64{.362}, After: []float64{.376}, Gap: []float64{11}, Final: .721, Gradients: 1027},
+	{Preset: "stateless", Kills: 1, Before: []float64{.281}, After: []float64{.426}, Gap: []float64{26}, Final: .665, Gradients: 5260, Pending: 234},
+	{Preset: "sync checkpoint", Kills: 2, Before: []float64{.384, .512}, After: []float64{.108, .475}, Gap: []float64{24, 24}, Final: .735, Busy: .18, MB: 41},
+	{Preset: "async checkpoint", Kills: 2, Before: []float64{.333, .419}, After: []float64{.101, .418}, Gap: []float64{24, 24}, Final: .744, Busy: .18, MB: 41},
+	{Preset: "sync chain", Kills: 2, Before: []float64{.452, .573}, After: []float64{.438, .521}, Gap: []float64{13, 14}, Final: .746, Busy: .18, MB: 41},
+	{Preset: "async chain", Kills: 2, Before: []float64{.527, .659}, After: []float64{.502, .596}, Gap: []float64{11, 10}, Final: .762, Busy: .18, MB: 41},
+	{Preset: "stateless", Kills: 2, Before: []float64{.535, .629}, After: []float64{.589, .689}, Gap: []float64{25, 28}, Final: .746, Busy: .78, MB: 372, Pending: 234.5},
+}
+
+// paperOf returns what the paper has beside a preset; nil: nothing.
+func paperOf(preset string, kills int) *FailurePaper {
+	i := slices.IndexFunc(FailurePresets, func(p FailurePreset) bool { return p.Name == preset })
+	if i < 0 || FailurePresets[i].Paper == "" {
+		return nil
+	}
+	for k := range failurePapers {
+		if p := &failurePapers[k]; p.Preset == FailurePresets[i].Paper && p.Kills == kills {
+			return p
+		}
+	}
+	return nil
+}

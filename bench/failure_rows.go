@@ -1,0 +1,273 @@
+package bench
+
+import (
+	"math"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// FailureRow is a cell of the grid over all seeds: means, unless they say otherwise.
+type FailureRow struct {
+	Name    string `json:"name"`
+	Model   string `json:"model"`
+	Preset  string `json:"preset"`
+	Workers int    `json:"workers"`
+	Kills   int    `json:"kills"`
+	Seeds   int    `json:"seeds"`
+
+	Final     record.Number `json:"final_accuracy"` // mean of the evaluations in the last fifth
+	Deviation record.Number `json:"deviation"`      // of one run
+
+	// By kill.
+	Before  []record.Number `json:"accuracy_before"`
+	After   []record.Number `json:"accuracy_after"`
+	Gap     []record.Number `json:"gap_seconds"` // median
+	Longest []record.Number `json:"longest_gap_seconds"`
+	Pending []record.Number `json:"pending_gradients"`
+
+	Redone  record.Number `json:"redone_steps"`
+	Stays60 record.Number `json:"stays_above_60_percent_from_seconds"`
+	Stays70 record.Number `json:"stays_above_70_percent_from_seconds"`
+
+	// Hundredths of accuracy above the undisturbed runs with the same seeds when as many pushes are counted, and above checkpoint/async, or
+	// checkpoint where steps are synchronous, after as many seconds; each with its standard error.
+	OfUndisturbed      record.Number `json:"points_above_undisturbed_at_equal_gradients"`
+	OfUndisturbedError record.Number `json:"points_above_undisturbed_error"`
+	OfCheckpoint       record.Number `json:"points_above_checkpoint_at_equal_seconds"`
+	OfCheckpointError  record.Number `json:"points_above_checkpoint_error"`
+
+	Seconds     record.Number `json:"seconds"`
+	Gradients   record.Number `json:"gradients"`       // computed
+	Useful      record.Number `json:"useful_fraction"` // of them: counted by a step that was not taken back
+	Busy        record.Number `json:"busy_fraction"`
+	BusyOutage  record.Number `json:"busy_fraction_in_outage"`
+	ServerMB    record.Number `json:"server_megabytes"`
+	WorkerMB    record.Number `json:"worker_megabytes"`
+	NodeSeconds record.Number `json:"node_seconds"`
+	PerPoint    record.Number `json:"node_seconds_per_point"` // a hundredth of accuracy that is gained over guessing
+
+	Paper *FailurePaper `json:"paper,omitempty"`
+
+	runs []*FailureRun
+}
+
+// FailureRows puts the runs of all seeds together.
+func FailureRows(runs []FailureRun) []FailureRow {
+	var rows []FailureRow
+	for i := range runs {
+		r := &runs[i]
+		at := slices.IndexFunc(rows, func(x FailureRow) bool {
+			return x.Model == r.Model && x.Preset == r.Preset && x.Workers == r.Workers && x.Kills == r.Kills
+		})
+		if at < 0 {
+			at = len(rows)
+			rows = append(rows, FailureRow{Model: r.Model, Preset: r.Preset, Workers: r.Workers, Kills: r.Kills})
+		}
+		rows[at].runs = append(rows[at].runs, r)
+	}
+	for i := range rows {
+		rows[i].fill()
+	}
+	for i := range rows {
+		rows[i].compare(rows)
+	}
+	return rows
+}
+
+func (r *FailureRow) fill() {
+	c := FailureCell{Model: r.Model, Preset: FailurePreset{Name: r.Preset}, Workers: r.Workers, Kills: r.Kills}
+	r.Name, r.Seeds = "failure/"+c.Name(), len(r.runs)
+	r.Final, r.Deviation = r.spread(func(x *FailureRun) float64 { return x.end() })
+	for k := range r.Kills {
+		death := func(f func(d FailureDeath) float64) []float64 {
+			return r.of(func(x *FailureRun) float64 {
+				if k >= len(x.Deaths) {
+					return math.NaN()
+				}
+				return f(x.Deaths[k])
+			})
+		}
+		gaps := death(func(d FailureDeath) float64 { return float64(d.Gap) })
+		r.Before = append(r.Before, average(death(func(d FailureDeath) float64 { return float64(d.Before) })))
+		r.After = append(r.After, average(death(func(d FailureDeath) float64 { return float64(d.After) })))
+		r.Pending = append(r.Pending, average(death(func(d FailureDeath) float64 { return float64(d.Pending) })))
+		if len(gaps) == 0 {
+			r.Gap, r.Longest = append(r.Gap, record.Unknown()), append(r.Longest, record.Unknown())
+		} else {
+			r.Gap, r.Longest = append(r.Gap, record.Number(median(gaps))), append(r.Longest, record.Number(slices.Max(gaps)))
+		}
+	}
+	mean := func(f func(x *FailureRun) float64) record.Number { return average(r.of(f)) }
+	r.Redone = mean(func(x *FailureRun) float64 { return float64(x.Redone) })
+	r.Stays60 = mean(func(x *FailureRun) float64 { return x.stays(0.6) })
+	r.Stays70 = mean(func(x *FailureRun) float64 { return x.stays(0.7) })
+	r.Seconds = mean(func(x *FailureRun) float64 { return x.Seconds })
+	r.Gradients = mean(func(x *FailureRun) float64 { return float64(x.Computed) })
+	r.Useful = mean((*FailureRun).useful)
+	r.Busy = mean(func(x *FailureRun) float64 { return float64(x.Busy) })
+	r.BusyOutage = mean(func(x *FailureRun) float64 { return float64(x.BusyOutage) })
+	r.ServerMB = mean(func(x *FailureRun) float64 { return float64(x.ServerMB) })
+	r.WorkerMB = mean(func(x *FailureRun) float64 { return float64(x.WorkerMB) })
+	r.NodeSeconds = mean(func(x *FailureRun) float64 { return x.NodeSeconds })
+	r.PerPoint = mean(func(x *FailureRun) float64 { return x.NodeSeconds / (100 * (x.end() - 0.1)) })
+	r.Paper = paperOf(r.Preset, r.Kills)
+}
+
+// of returns f of each run, without what is not known.
+func (r *FailureRow) of(f func(x *FailureRun) float64) (list []float64) {
+	for _, x := range r.runs {
+		if v := f(x); !math.IsNaN(v) && !math.IsInf(v, 0) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+func (r *FailureRow) spread(f func(x *FailureRun) float64) (mean, deviation record.Number) {
+	list := r.of(f)
+	if len(list) < 2 {
+		return average(list), record.Unknown()
+	}
+	m, d := meanDeviation(list)
+	return record.Number(m), record.Number(d)
+}
+
+func average(list []float64) record.Number {
+	if len(list) == 0 {
+		return record.Unknown()
+	}
+	return record.Number(mean(list))
+}
+
+// compare sets how far a row is above the undisturbed runs of its preset, and above the checkpoint.
+func (r *FailureRow) compare(rows []FailureRow) {
+	other := func(kills int, presets ...string) *FailureRow {
+		for _, p := range presets {
+			for i := range rows {
+				if o := &rows[i]; o.Model == r.Model && o.Workers == r.Workers && o.Kills == kills && o.Preset == p {
+					return o
+				}
+			}
+		}
+		return nil
+	}
+	byCount := func(p FailurePoint) float64 { return float64(p.Counted) }
+	bySeconds := func(p FailurePoint) float64 { return p.Seconds }
+	r.OfUndisturbed, r.OfUndisturbedError = r.above(other(0, r.Preset, "wait"), byCount)
+	against := []string{"checkpoint"}
+	if r.runs[0].Async {
+		against = []string{"checkpoint/async", "checkpoint"}
+	}
+	r.OfCheckpoint, r.OfCheckpointError = r.above(other(r.Kills, against...), bySeconds)
+}
+
+// above returns by how many hundredths of accuracy the runs are above those of another row with the same seeds, and the standard error.
+func (r *FailureRow) above(o *FailureRow, by func(FailurePoint) float64) (points, deviation record.Number) {
+	points, deviation = record.Unknown(), record.Unknown()
+	if o == nil || o == r {
+		return points, deviation
+	}
+	var list []float64
+	for _, a := range r.runs {
+		for _, b := range o.runs {
+			if a.Seed == b.Seed {
+				if d := ahead(a.Curve, b.Curve, by); !math.IsNaN(d) {
+					list = append(list, 100*d)
+				}
+			}
+		}
+	}
+	if len(list) > 0 {
+		points = record.Number(mean(list))
+	}
+	if len(list) > 1 {
+		_, d := meanDeviation(list)
+		deviation = record.Number(d / math.Sqrt(float64(len(list))))
+	}
+	return points, deviation
+}
+
+// lastPart is the part of a run from which on its evaluations tell how it ended: one alone is noisy.
+const lastPart = 0.8
+
+// ahead returns how far curve a lies above curve b, at the places of b's points in the last fifth of what both have.
+func ahead(a, b []FailurePoint, by func(FailurePoint) float64) float64 {
+	if len(a) == 0 || len(b) == 0 {
+		return math.NaN()
+	}
+	end := min(by(a[len(a)-1]), by(b[len(b)-1]))
+	sum, n := 0.0, 0
+	for _, p := range b {
+		if x := by(p); x >= lastPart*end && x <= end {
+			if y := heightAt(a, x, by); !math.IsNaN(y) {
+				sum, n = sum+y-p.Accuracy, n+1
+			}
+		}
+	}
+	if n == 0 { // the other one was away all that time: as it was before
+		return heightAt(a, end, by) - heightAt(b, end, by)
+	}
+	return sum / float64(n)
+}
+
+// heightAt returns the accuracy of a curve at x: between two points on the line through them, beyond the last as there; NaN before the first.
+func heightAt(curve []FailurePoint, x float64, by func(FailurePoint) float64) float64 {
+	for i, p := range curve {
+		switch {
+		case by(p) < x:
+		case by(p) == x:
+			return p.Accuracy
+		case i == 0:
+			return math.NaN()
+		default:
+			q := curve[i-1]
+			return q.Accuracy + (p.Accuracy-q.Accuracy)*(x-by(q))/(by(p)-by(q))
+		}
+	}
+	return curve[len(curve)-1].Accuracy
+}
+
+// end returns the mean accuracy of the last fifth of a run, by pushes.
+func (r *FailureRun) end() float64 {
+	var list []float64
+	for _, p := range r.Curve {
+		if float64(p.Counted) >= lastPart*float64(r.Counted) {
+			list = append(list, p.Accuracy)
+		}
+	}
+	if len(list) == 0 {
+		return float64(r.Final)
+	}
+	return mean(list)
+}
+
+// stays returns from which second on no evaluation is below an accuracy; NaN: the last one is.
+func (r *FailureRun) stays(accuracy float64) float64 {
+	from := math.NaN()
+	for _, p := range slices.Backward(r.Curve) {
+		if p.Accuracy < accuracy {
+			break
+		}
+		from = p.Seconds
+	}
+	return from
+}
+
+// useful returns which part of the gradients has moved the parameters that the run ended with.
+func (r *FailureRun) useful() float64 {
+	if r.Computed == 0 || r.Counted == 0 {
+		return math.NaN()
+	}
+	redone := float64(r.Redone) / float64(r.steps()) * float64(r.Counted)
+	kept := float64(r.Computed - r.Dropped)
+	return max(0, kept-redone) / float64(r.Computed)
+}
+
+// steps returns how many steps were released, those that were lost included.
+func (r *FailureRun) steps() uint64 {
+	if r.Async {
+		return r.Counted
+	}
+	return r.Counted / uint64(max(1, r.Workers))
+}

@@ -1,0 +1,367 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// FailureRun is what one run of the grid came to.
+type FailureRun struct {
+	Model   string `json:"model"`
+	Preset  string `json:"preset"`
+	Async   bool   `json:"async"` // every gradient is a step
+	Workers int    `json:"workers"`
+	Kills   int    `json:"kills"`
+	Seed    uint64 `json:"seed"`
+	Args    string `json:"args"` // of train: a result of other arguments is not taken
+
+	Curve  []FailurePoint `json:"curve"`
+	Deaths []FailureDeath `json:"deaths"`
+	Final  record.Number  `json:"final_accuracy"` // of the last version
+
+	Seconds     float64       `json:"seconds"`        // from the first step to the last
+	Counted     uint64        `json:"counted_pushes"` // by steps, those that were lost included
+	Computed    uint64        `json:"gradients"`      // that workers have computed
+	Kept        uint64        `json:"kept_gradients"` // while servers were away, and counted
+	Dropped     uint64        `json:"dropped_gradients"`
+	Redone      uint64        `json:"redone_steps"`
+	Busy        record.Number `json:"busy_fraction"`           // of the workers' time
+	BusyOutage  record.Number `json:"busy_fraction_in_outage"` // while no step could be made
+	NodeSeconds float64       `json:"node_seconds"`            // of servers and workers
+	ServerMB    record.Number `json:"server_megabytes"`        // most that all servers held at once, memory outside of them included
+	WorkerMB    record.Number `json:"worker_megabytes"`
+}
+
+// FailurePoint is an evaluation, at the release of its version.
+type FailurePoint struct {
+	Counted  uint64  `json:"counted_pushes"` // until then, those of steps that were lost included
+	Seconds  float64 `json:"seconds"`        // since the first step
+	Accuracy float64 `json:"accuracy"`
+}
+
+// FailureDeath is a kill, of one server or of several together.
+type FailureDeath struct {
+	Counted uint64        `json:"counted_pushes"` // until then
+	Seconds float64       `json:"seconds"`
+	Before  record.Number `json:"accuracy_before"` // last evaluation before it
+	After   record.Number `json:"accuracy_after"`  // first one after it
+	Gap     record.Number `json:"gap_seconds"`     // from the kill to the next step
+	Lost    uint64        `json:"lost_steps"`
+	Pending uint64        `json:"pending_gradients"` // that were computed meanwhile
+}
+
+// args returns the flags of train for a cell.
+func (cfg *FailureConfig) args(c FailureCell) []string {
+	consistency := "bsp"
+	switch summed := c.Model == "cnn:relu-logits"; {
+	case c.Preset.Async && summed:
+		consistency = "async:constant"
+	case c.Preset.Async:
+		consistency = "async"
+	case summed:
+		consistency = "bsp:sum"
+	}
+	args := []string{"--model", c.Model, "--recovery", c.Preset.Recovery, "--consistency", consistency, "--servers", strconv.Itoa(c.Preset.Servers),
+		"--workers", strconv.Itoa(c.Workers), "--seed", strconv.FormatUint(c.Seed, 10), "--steps", strconv.Itoa(c.steps(cfg.Updates)),
+		"--optimizer", "sgd", "--learning-rate", "0.01", "--decay", "constant", "--batch", "32",
+		"--checkpoint-every", strconv.Itoa(c.steps(cfg.SaveEvery)), "--eval-every", strconv.Itoa(c.steps(max(1, cfg.Updates/20))),
+		"--gradient-time", cfg.GradientTime.String()}
+	args = append(append(args, c.Preset.Flags...), cfg.Flags...)
+	for k := range c.Kills {
+		for s := range c.Preset.Servers {
+			if s == 0 || c.Preset.All {
+				args = append(args, "--fault", fmt.Sprintf("kill server/%d at step %d for %v", s, c.steps(cfg.KillAt[k]), cfg.Outage))
+			}
+		}
+	}
+	return args
+}
+
+func (cfg *FailureConfig) file(name string) string {
+	return filepath.Join(cfg.cellsDir(), name+".json")
+}
+
+// load returns the result of a cell that was made before with the same arguments; nil: there is none.
+func (cfg *FailureConfig) load(c FailureCell) *FailureRun {
+	text, err := os.ReadFile(cfg.file(c.Name()))
+	r := &FailureRun{}
+	if err != nil || json.Unmarshal(text, r) != nil || r.Args != strings.Join(cfg.args(c), " ") {
+		return nil
+	}
+	return r
+}
+
+func (cfg *FailureConfig) save(r *FailureRun) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	c := FailureCell{Model: r.Model, Preset: FailurePreset{Name: r.Preset}, Workers: r.Workers, Kills: r.Kills, Seed: r.Seed}
+	name := cfg.file(c.Name())
+	if err := os.WriteFile(name+".new", append(text, '\n'), 0o666); err != nil {
+		return fmt.Errorf("keep a result: %w", err)
+	}
+	return os.Rename(name+".new", name)
+}
+
+// run makes one run.
+func (cfg *FailureConfig) run(ctx context.Context, c FailureCell) (*FailureRun, error) {
+	dir, err := os.MkdirTemp("", "kintsugi-failure-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	out := filepath.Join(dir, "run")
+	expected := startSeconds + float64(c.steps(cfg.Updates))*(cfg.GradientTime.Seconds()+updateSeconds) + float64(c.Kills)*cfg.Outage.Seconds()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute+time.Duration(5*expected*float64(time.Second)))
+	defer cancel()
+	args := cfg.args(c)
+	cmd := exec.CommandContext(ctx, cfg.Binary, append([]string{"train", "--out", out, "--log-level", "error"}, args...)...)
+	var printed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &printed
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it takes its processes and files along
+	cmd.WaitDelay = 20 * time.Second
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan memory, 1)
+	go func() { watched <- cfg.watch(watching, c, cmd.Process.Pid, out) }()
+	err = cmd.Wait()
+	stop()
+	most := <-watched
+	if err == nil {
+		err = most.err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("train %s: %w\n%s", strings.Join(args, " "), err, printed.Bytes())
+	}
+	run, err := record.ReadRun(out)
+	if err != nil {
+		return nil, err
+	}
+	r := newFailureRun(run, c)
+	r.Args, r.ServerMB, r.WorkerMB = strings.Join(args, " "), megabytes(most.servers), megabytes(most.workers)
+	return r, nil
+}
+
+func megabytes(kilobytes int) record.Number {
+	if kilobytes == 0 {
+		return record.Unknown()
+	}
+	return record.Number(float64(kilobytes) * 1024 / 1e6)
+}
+
+// memory is the most that the processes of a run have held at once, in kilobytes; zero: not known.
+type memory struct {
+	servers, workers int
+	err              error
+}
+
+// watch looks at the processes of a run until ctx ends, and removes its checkpoints where the preset forgets them: half of the way through
+// the first outage.
+func (cfg *FailureConfig) watch(ctx context.Context, c FailureCell, pid int, out string) (most memory) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	forget := c.Preset.Forgets
+	for {
+		select {
+		case <-ctx.Done():
+			if forget && most.err == nil {
+				most.err = errors.New("the run was over before its checkpoints could be removed")
+			}
+			return most
+		case <-tick.C:
+		}
+		now := processes(pid)
+		most.servers, most.workers = max(most.servers, now.servers), max(most.workers, now.workers)
+		if since, ok := firstKill(out); forget && ok && time.Since(since) > cfg.Outage/4 {
+			forget = false
+			most.err = os.RemoveAll(filepath.Join(out, "checkpoints"))
+		}
+	}
+}
+
+// firstKill returns when the first kill of a run was written down, about.
+func firstKill(out string) (at time.Time, ok bool) {
+	f, err := os.Open(filepath.Join(out, "events.jsonl"))
+	if err != nil {
+		return at, false
+	}
+	defer f.Close()
+	var start time.Time
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<22)
+	for in.Scan() {
+		var e struct {
+			Kind, Action string
+			Start        time.Time
+			Seconds      float64
+		}
+		if json.Unmarshal(in.Bytes(), &e) != nil {
+			continue
+		}
+		if e.Kind == "run" {
+			start = e.Start
+		}
+		if e.Kind == "fault" && e.Action == "kill" {
+			return start.Add(time.Duration(e.Seconds * float64(time.Second))), true
+		}
+	}
+	return at, false
+}
+
+// processes adds up the resident memory of the children of a launcher, shared memory included; zero where /proc does not tell.
+func processes(parent int) (now memory) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	if err != nil {
+		return now
+	}
+	for _, task := range tasks {
+		children, err := os.ReadFile(task)
+		if err != nil {
+			continue
+		}
+		for _, child := range strings.Fields(string(children)) {
+			line, err := os.ReadFile(filepath.Join("/proc", child, "cmdline"))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			switch args := strings.Split(string(line), "\x00"); {
+			case len(args) < 2:
+			case args[1] == "server":
+				now.servers += resident(child)
+			case args[1] == "worker":
+				now.workers += resident(child)
+			}
+		}
+	}
+	return now
+}
+
+func resident(pid string) int {
+	f, err := os.Open(filepath.Join("/proc", pid, "status"))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(f)
+	_, after, _ := strings.Cut(string(text), "VmRSS:")
+	fields := strings.Fields(after)
+	if len(fields) == 0 {
+		return 0
+	}
+	kilobytes, _ := strconv.Atoi(fields[0])
+	return kilobytes
+}
+
+// newFailureRun reads off a run what the experiment asks.
+func newFailureRun(run *record.Run, c FailureCell) *FailureRun {
+	r := &FailureRun{Model: c.Model, Preset: c.Preset.Name, Async: c.Preset.Async, Workers: c.Workers, Kills: c.Kills, Seed: c.Seed, Final: record.Unknown(),
+		Busy: record.Unknown(), BusyOutage: record.Unknown(), Kept: run.Summary.KeptGradients, Dropped: run.Summary.DroppedGradients, Redone: run.Summary.ReworkSteps}
+	if len(run.Steps) == 0 {
+		return r
+	}
+	begin, last := run.Steps[0].Seconds, run.Steps[len(run.Steps)-1]
+	r.Seconds, r.Computed = last.Seconds-begin, r.Dropped
+	r.NodeSeconds = r.Seconds * float64(c.Workers+c.Preset.Servers)
+	type version struct{ line, step uint64 }
+	released := make(map[version]FailurePoint)
+	computing, timed := 0.0, 0
+	for _, s := range run.Steps {
+		r.Counted += uint64(len(s.Counted))
+		r.Computed += uint64(len(s.Counted)) + uint64(s.Late)
+		if s.Kept > 0 { // its push is one of the counted, the mean of so many
+			r.Computed += uint64(s.Kept) - 1
+		}
+		for _, t := range s.Times {
+			if t.Compute > 0 {
+				computing, timed = computing+t.Compute.Seconds(), timed+1
+			}
+		}
+		released[version{s.Line, s.Step}] = FailurePoint{Counted: r.Counted, Seconds: s.Seconds - begin}
+	}
+	for _, e := range run.Evaluations {
+		if p, ok := released[version{e.Line, e.Step}]; ok && e.Accuracy.Known() {
+			p.Accuracy = float64(e.Accuracy)
+			r.Curve = append(r.Curve, p)
+			if e.Line == last.Line && e.Step == last.Step {
+				r.Final = e.Accuracy
+			}
+		}
+	}
+	slices.SortStableFunc(r.Curve, func(a, b FailurePoint) int { return int(a.Counted) - int(b.Counted) })
+	r.die(run, begin)
+	if each := computing / float64(max(1, timed)); timed > 0 && r.Seconds > 0 {
+		r.Busy = record.Number(min(1, (computing+float64(r.Kept+r.Dropped)*each)/(r.Seconds*float64(c.Workers))))
+		away, kept := 0.0, 0.0
+		for _, d := range r.Deaths {
+			if d.Gap.Known() {
+				away, kept = away+float64(d.Gap), kept+float64(d.Pending)*each
+			}
+		}
+		if away > 0 {
+			r.BusyOutage = record.Number(min(1, kept/(away*float64(c.Workers))))
+		}
+	}
+	return r
+}
+
+// die adds the deaths. Servers that are killed within a second die together.
+func (r *FailureRun) die(run *record.Run, begin float64) {
+	for _, f := range run.Summary.Failures {
+		if !f.Injected || !strings.HasPrefix(f.Part, "server/") {
+			continue
+		}
+		at := f.Seconds - begin
+		if n := len(r.Deaths); n > 0 && at-r.Deaths[n-1].Seconds < 1 {
+			d := &r.Deaths[n-1]
+			d.Lost += f.LostSteps
+			if f.RecoverySeconds.Known() {
+				d.Gap = max(d.Gap, f.RecoverySeconds)
+			}
+			continue
+		}
+		r.Deaths = append(r.Deaths, FailureDeath{Seconds: at, Gap: f.RecoverySeconds, Lost: f.LostSteps, Before: record.Unknown(), After: record.Unknown()})
+	}
+	for i := range r.Deaths {
+		d := &r.Deaths[i]
+		end := math.Inf(1)
+		if i+1 < len(r.Deaths) {
+			end = r.Deaths[i+1].Seconds
+		}
+		for _, p := range r.Curve {
+			switch {
+			case p.Seconds <= d.Seconds:
+				d.Before = record.Number(p.Accuracy)
+			case p.Seconds < end && !d.After.Known():
+				d.After = record.Number(p.Accuracy)
+			}
+		}
+		for _, s := range run.Steps {
+			switch at := s.Seconds - begin; {
+			case at <= d.Seconds:
+				d.Counted += uint64(len(s.Counted))
+			case at < end:
+				d.Pending += uint64(s.Kept) + uint64(s.Dropped)
+			}
+		}
+	}
+}

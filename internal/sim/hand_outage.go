@@ -1,0 +1,258 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/kept"
+)
+
+// keptArrays is how many gradients a worker keeps beside one another, as in package worker.
+const keptArrays = 4
+
+// away is what a worker does while servers are away, where it goes on: package worker's outage as a state machine, around the queue itself.
+// The queue decides what is kept, merged and given up; the hashes of what it holds lie beside it.
+type away struct {
+	queue *kept.Queue // nil: it waits
+	made  map[kintsugi.PushID]offer
+	spare []uint64 // where a version is read, so that the one before stays whole if that breaks
+
+	at    kintsugi.PushID // the gradient that comes next on the parameters that are here, or is under way
+	known bool            // there is such a one
+	sent  bool            // some of its bytes may have gone out; its ticket has not
+	going int             // numbers the outages; even: none
+
+	newest kintsugi.PushID // gradient that was computed in an outage
+}
+
+// after returns the first gradient from id on that no outage has computed.
+func (a *away) after(id kintsugi.PushID) kintsugi.PushID {
+	if n := a.newest; n.Line == id.Line && n.Version == id.Version && id.Compare(n) <= 0 {
+		id.Sequence = n.Sequence + 1
+	}
+	return id
+}
+
+// offer is a push that was kept: the hash of its gradients, and which they are.
+type offer struct {
+	values  []uint64
+	members []kintsugi.PushID
+}
+
+func newAway(c *Cluster) away {
+	if !c.cfg.Consistency.Continue {
+		return away{}
+	}
+	return away{
+		queue: kept.New(kept.Config{Rule: c.cfg.Consistency.Keep, Values: 1, Most: keptArrays}),
+		made:  make(map[kintsugi.PushID]offer), spare: make([]uint64, len(c.layout.Chunks)),
+	}
+}
+
+// into returns the memory that versions are read into.
+func (a *away) into(h *hand) []uint64 {
+	if a.queue == nil {
+		return h.params
+	}
+	return a.spare
+}
+
+// land puts a version that was read in place. It ends an outage.
+func (a *away) land(h *hand) {
+	if a.queue != nil {
+		h.params, a.spare = a.spare, h.params
+		a.going += a.going % 2
+	}
+}
+
+func (a *away) comes(id kintsugi.PushID) { a.at, a.known, a.sent = id, true, false }
+
+// passed notes that the ticket of a gradient is out: it is not offered again.
+func (a *away) passed(id kintsugi.PushID) {
+	if a.known && a.at == id {
+		id.Sequence++
+		a.comes(id)
+	}
+}
+
+// goAway goes on computing on the parameters that the session before has left.
+func (h *hand) goAway() {
+	a := &h.away
+	if a.queue == nil || a.going%2 == 1 || !a.known {
+		return
+	}
+	a.going++
+	at := a.after(a.at)
+	first := a.sent && at == a.at
+	h.c.say("%s goes on with version %d", h.name, at.Version)
+	h.keepOn(at, first, a.going)
+}
+
+// keepOn computes one gradient after the other and keeps them, until the outage is over.
+func (h *hand) keepOn(id kintsugi.PushID, first bool, outage int) {
+	h.c.after(h.proc, h.c.computeTime(h.slot), func() {
+		if h.away.going == outage && !h.finished {
+			h.keep(id, first)
+			id.Sequence++
+			h.keepOn(id, false, outage)
+		}
+	})
+}
+
+func (h *hand) keep(id kintsugi.PushID, first bool) {
+	a := &h.away
+	in := a.queue.Keep(id, 1, examplesOf(id), []float32{0}, first)
+	grads := h.gradient(id)
+	x := a.made[in]
+	if in != id {
+		for i := range grads {
+			grads[i] = mix(x.values[i], grads[i])
+		}
+	}
+	a.made[in] = offer{grads, append(slices.Clone(x.members), id)}
+	if a.newest = id; h.c.cfg.plant == keptAgain {
+		a.newest = in
+	}
+	h.c.outages.Computed++
+	h.c.outages.Most = max(h.c.outages.Most, a.queue.Len())
+	if a.queue.Len() > keptArrays {
+		h.c.fail(keptBounded, "%s keeps %d gradients beside one another", h.name, a.queue.Len())
+	}
+}
+
+// offers says what of an outage will be offered on a line.
+func (h *hand) offers(line kintsugi.Line) (n uint32, oldest kintsugi.Step) {
+	a := &h.away
+	if a.queue == nil || !a.known || a.at.Line != line {
+		return 0, 0
+	}
+	if oldest, ok := a.queue.Oldest(); ok {
+		return 1, min(oldest, a.at.Version)
+	}
+	if a.going%2 == 1 {
+		return 1, a.at.Version
+	}
+	return 0, 0
+}
+
+// offering is how far a session is with what was kept: the first of the list is next, or under way.
+type offering struct {
+	list  []kept.Gradient
+	next  kintsugi.PushID // the first gradient on the parameters that are here now
+	ready bool            // it is computed
+}
+
+// begin begins to work on a version: with what was kept, if anything was.
+func (s *session) begin(v kintsugi.Step) {
+	s.newest = max(s.newest, v)
+	a := &s.h.away
+	id := a.after(s.id(v))
+	a.comes(id)
+	if a.queue == nil {
+		s.compute(id)
+		return
+	}
+	list, lost := a.queue.Take()
+	if lost > 0 {
+		s.work.send(kintsugi.Ticket{Push: id, Kept: lost, Examples: 1})
+	}
+	s.offering = &offering{list: list, next: id}
+	s.offerNext()
+}
+
+// offerNext offers the next gradient that was kept, or goes on with the run.
+func (s *session) offerNext() {
+	o := s.offering
+	if len(o.list) == 0 {
+		s.offering = nil
+		switch {
+		case o.ready:
+			s.h.away.comes(o.next)
+			s.h.away.sent = true
+			s.sendPush(o.next, s.h.gradient(o.next), 0)
+		case s.newest > o.next.Version:
+			s.read(s.newest, s.turn)
+		default:
+			s.compute(o.next)
+		}
+		return
+	}
+	g := o.list[0]
+	if s.c.cfg.plant == otherLine {
+		g.ID.Line = s.line
+	}
+	bound := s.c.cfg.Consistency.Pace().Staleness
+	switch {
+	case g.ID.Line != s.line || bound != kintsugi.Infinite && s.newest > g.ID.Version+kintsugi.Step(bound):
+		s.drop(g)
+	case g.ID.Version < o.next.Version && !o.ready: // the first gradient on the new parameters tells whether they point apart
+		s.c.after(s.h.proc, s.c.computeTime(s.h.slot), func() {
+			if !s.over {
+				o.ready = true
+				s.offerNext()
+			}
+		})
+	case o.ready && s.c.chance(0.2):
+		s.drop(g)
+	default:
+		x := s.h.away.made[o.list[0].ID]
+		n := g.Merged
+		if g.First {
+			n = 0
+		}
+		o.list[0].Sent = s.c.cfg.plant != mergedIntoSent
+		s.c.outages.Offered += len(x.members)
+		s.c.offered[g.ID] = offered{members: x.members, kept: n}
+		s.sendPush(g.ID, x.values, n)
+	}
+}
+
+// told goes on when it is known what became of a gradient that was kept.
+func (s *session) told() {
+	s.offering.list = s.offering.list[1:]
+	s.offerNext()
+}
+
+// drop tells the conductor of gradients that will not be offered.
+func (s *session) drop(g kept.Gradient) {
+	s.c.outages.Dropped += int(g.Merged)
+	s.work.send(kintsugi.Ticket{Push: s.offering.next, Kept: g.Merged, Examples: 1})
+	s.offering.list = s.offering.list[1:]
+	s.offerNext()
+}
+
+// putBack keeps what a session that broke has not offered. What the conductor may have heard of is not offered again.
+func (s *session) putBack() {
+	o := s.offering
+	if o == nil {
+		return
+	}
+	s.offering = nil
+	if s.awaiting && len(o.list) > 0 && s.push == o.list[0].ID {
+		o.list = o.list[1:]
+	}
+	s.h.away.queue.Back(o.list)
+}
+
+// OutageResult is what workers have done while servers were away, those of all lives.
+type OutageResult struct {
+	Computed int // gradients
+	Most     int // arrays of the size of the model that one worker has kept beside one another
+	Offered  int // gradients that were pushed, alone or merged; again counts again
+	Counted  int // of them that steps have counted
+	Dropped  int // that were not offered
+}
+
+// offered is what a push stands for that was kept in an outage.
+type offered struct {
+	members []kintsugi.PushID
+	kept    uint32 // as its ticket says
+}
+
+// members returns the gradients that a push is made of.
+func (c *Cluster) members(id kintsugi.PushID) []kintsugi.PushID {
+	if x, ok := c.offered[id]; ok {
+		return x.members
+	}
+	return []kintsugi.PushID{id}
+}
