@@ -66,8 +66,12 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			device := p.flags.Changed("device") && !p.flags.Changed("server-device")
 			if err := load(p.flags, p.Config); err != nil {
 				return err
+			}
+			if device && use == "server" { // its own, not that of the workers, which the file has
+				p.ServerDevice = p.Device
 			}
 			if err := p.check(); err != nil {
 				return err
@@ -148,7 +152,7 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	device, err := p.kernelDevice()
+	device, accelerator, computes, err := p.serverDevices()
 	if err != nil {
 		return err
 	}
@@ -183,7 +187,7 @@ func runServer(ctx context.Context, p *process) error {
 	defer leave(place)
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
 	s := server.New(server.Config{
-		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
+		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
 		Replicas: p.replicas(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
@@ -204,7 +208,7 @@ func runServer(ctx context.Context, p *process) error {
 			s.Stop(stop.Reason, stop.Checkpoint)
 		}
 	}()
-	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", device.Name())
+	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", computes)
 	return s.Run(ctx, lis, client.WatchView(ctx))
 }
 
