@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strconv"
 	"strings"
@@ -11,6 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda"
 	gpuengine "github.com/kintsugi-ml/kintsugi/cuda/engine"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
@@ -130,6 +134,32 @@ func openGPU(d *model.Description, g gpu) (model.Model, error) {
 		return nil, errors.Join(err, device.Close())
 	}
 	return gpuModel{e, device}, nil
+}
+
+// encodedGradients are gradients that are encoded on a GPU.
+type encodedGradients struct {
+	*gpuengine.Compressed
+	batch func(id kintsugi.PushID) model.Batch
+}
+
+// Gradient implements worker.Encoded.
+func (e encodedGradients) Gradient(ctx context.Context, params []float32, id kintsugi.PushID) (loss float64, examples int, err error) {
+	b := e.batch(id)
+	loss, err = e.Compressed.Gradient(ctx, params, id, b)
+	return loss, b.N, err
+}
+
+// encode returns what computes and encodes gradients, where the GPU that m is on can; nil: a worker encodes what m computes.
+func (p *problem) encode(m io.Closer, codec compress.Codec, pace kintsugi.Pace, seed uint64) (worker.Encoded, error) {
+	g, ok := m.(gpuModel)
+	if !ok || !gpuengine.CanCompress(codec) || pace.Along || pace.Continue {
+		return nil, nil
+	}
+	c, err := gpuengine.NewCompressed(g.Engine, p.layout, codec, seed)
+	if err != nil {
+		return nil, err
+	}
+	return encodedGradients{c, p.batch}, nil
 }
 
 // deviceName says for the records what computes the gradients, and the steps.

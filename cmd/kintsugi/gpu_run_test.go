@@ -26,7 +26,7 @@ func withGPU(t *testing.T) {
 
 // small are the flags of a run that the emulation does in seconds: all of it on the GPU.
 func small(more ...string) []string {
-	args := []string{"train", "--model", "mlp", "--workers", "1", "--servers", "2", "--device", "cuda", "--server-device", "cuda", "--checkpoint-every", "10"}
+	args := []string{"train", "--model", "mlp", "--workers", "1", "--servers", "2", "--device", "cuda", "--server-device", "cuda", "--codec", "int8-nofeedback", "--checkpoint-every", "10"}
 	if !emulate.OnGPU() {
 		args = append(args, "--batch", "2")
 	}

@@ -245,6 +245,19 @@ func (p *process) deaths(role launch.Role) (enter func(state string), err error)
 	})
 }
 
+// slow is worker.Config.Slow, as a launcher orders.
+func (p *process) slow() float64 {
+	if p.Control == "" {
+		return 1
+	}
+	factor, err := launch.SlowFactor(p.Control, p.Index)
+	if err != nil {
+		p.log.Warn("read the slow factor", "err", err)
+		return 1
+	}
+	return factor
+}
+
 func runWorker(ctx context.Context, p *process) error {
 	if err := p.place("worker", p.Workers); err != nil {
 		return err
@@ -283,17 +296,6 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	defer leave(place)
-	slow := func() float64 { return 1 }
-	if p.Control != "" {
-		slow = func() float64 {
-			factor, err := launch.SlowFactor(p.Control, p.Index)
-			if err != nil {
-				p.log.Warn("read the slow factor", "err", err)
-				return 1
-			}
-			return factor
-		}
-	}
 	consistency, err := p.counting()
 	if err != nil {
 		return err
@@ -306,10 +308,14 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	encoded, err := prob.encode(m, codec, consistency.Pace(), p.Seed)
+	if err != nil {
+		return err
+	}
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "blas", lib.String(), "kernels", device.Name(), "codec", codec.Name())
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: p.slow, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))

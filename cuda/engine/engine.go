@@ -91,7 +91,7 @@ func (e *Engine) GradientContext(ctx context.Context, params, grads []float32, b
 	if err := e.d.CheckGradient(params, grads, b); err != nil {
 		return 0, err
 	}
-	sum, _, err := e.compute(ctx, params, grads, b)
+	sum, _, err := e.compute(ctx, params, grads, true, b)
 	if err != nil {
 		return 0, fmt.Errorf("gradient of model %s: %w", e.d.Name, err)
 	}
@@ -106,7 +106,7 @@ func (e *Engine) Evaluate(params []float32, b model.Batch) (float64, int, error)
 	if err := e.d.CheckEvaluate(params, b); err != nil {
 		return 0, 0, err
 	}
-	sum, correct, err := e.compute(context.Background(), params, nil, b)
+	sum, correct, err := e.compute(context.Background(), params, nil, false, b)
 	if err != nil {
 		return 0, 0, fmt.Errorf("evaluate model %s: %w", e.d.Name, err)
 	}
@@ -118,10 +118,11 @@ var errClosed = errors.New("the model is closed")
 // pieceLabels is how many labels are computed at a time at most: results of all layers are kept for as many.
 const pieceLabels = 1024
 
-// compute returns the sum of the losses and the right answers; grads, unless nil, receives the gradient of the mean.
-func (e *Engine) compute(ctx context.Context, params, grads []float32, b model.Batch) (sum float64, correct int, err error) {
+// compute returns the sum of the losses and the right answers. If train it computes the gradient of the mean, which grads, unless nil,
+// receives.
+func (e *Engine) compute(ctx context.Context, params, grads []float32, train bool, b model.Batch) (sum float64, correct int, err error) {
 	p := &e.pass
-	p.train, p.seed = grads != nil || e.final != nil, b.Seed
+	p.train, p.seed = train, b.Seed
 	p.params, p.grads = p.grow(&e.params, 4*len(params)), p.grow(&e.grads, 4*len(params))
 	copy(p.pin(&e.paramsIn, 4*len(params)), kernels.Bytes(params))
 	if grads != nil {
