@@ -82,11 +82,12 @@ cuda: ## build bin/kintsugi for GPUs too; it starts on machines without one
 .PHONY: vet-cuda
 vet-cuda: ## vet what only a build for GPUs has
 	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi
-	$(TOOL) staticcheck $(CUDA) ./cuda/...
+	$(TOOL) staticcheck $(CUDA) ./cuda/... ./cmd/kintsugi
 
 .PHONY: emu
 emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short: the CI's part)
 	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) ./cuda/kernel $(GPUTESTS)
+	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run OnTheGPU ./cmd/kintsugi
 
 .PHONY: emu-asan
 emu-asan: ## test under AddressSanitizer that kernels of GPUs stay within their arrays
@@ -96,6 +97,7 @@ emu-asan: ## test under AddressSanitizer that kernels of GPUs stay within their 
 .PHONY: test-cuda
 test-cuda: ## test on the GPU of this machine; what skips for want of one fails
 	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) $(GPUTESTS) -args -real -must
+	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run OnTheGPU ./cmd/kintsugi -args -real -must
 
 # The compiler and the assembler of kernels, both parts of CUDA 12.8.
 NVRTC ?= libnvrtc.so.12

@@ -36,31 +36,21 @@ func (d *Device) Decode(dst []float32, e kernels.Encoding, data []byte) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	return d.do("decode", func(o *op) { o.decode(o.resultFloats(dst), len(dst), e, data) })
+	return d.do("decode", func(o *op) { o.decode(o.resultFloats(dst), len(dst), newPart(e, len(dst), data, o.bytes)) })
 }
 
 // decode queues the decoding of a payload of n values.
-func (o *op) decode(dst driver.Ptr, n int, e kernels.Encoding, data []byte) {
-	if e == kernels.Sparse16 || e == kernels.Sparse32 {
-		if o.err == nil {
-			o.fail(o.d.c.Fill(dst, 0, 4*n, o.d.stream))
-		}
-		o.scatter("sparse_assign", dst, n, e, data, 1)
+func (o *op) decode(dst driver.Ptr, n int, p part) {
+	if p.sparse == nil {
+		args := decodeArgs{operand: p.operand, dst: dst, n: uint64(n)}
+		launch(o, "decode", decoders[kernels.Encoding(p.encoding)], line(ceil(n, 4*decodeThreads)), decodeThreads, &args)
 		return
 	}
-	args := decodeArgs{operand: o.payload(e, n, data), dst: dst, n: uint64(n)}
-	launch(o, "decode", decoders[e], line(ceil(n, 4*decodeThreads)), decodeThreads, &args)
-}
-
-// scatter queues a kernel that brings the entries of a sparse payload into the n values at dst.
-func (o *op) scatter(kernel string, dst driver.Ptr, n int, e kernels.Encoding, data []byte, weight float32) {
-	values, gaps := kernels.SparseParts(e, n, data)
-	if len(gaps) == 0 {
-		return
+	if o.err == nil {
+		o.fail(o.d.c.Fill(dst, 0, 4*n, o.d.stream))
 	}
-	s := sparse{values: o.bytes(values), gaps: o.bytes(gaps), gapBytes: uint64(len(gaps)), dst: dst, weight: weight, width: 4}
-	if e == kernels.Sparse16 {
-		s.width = 2
+	if s := *p.sparse; s.gapBytes > 0 {
+		s.dst = dst
+		launch(o, "sparse", "sparse_assign", line(1), decodeThreads, &sparseArgs{payloads: table(o, []sparse{s})})
 	}
-	launch(o, "sparse", kernel, line(1), decodeThreads, &sparseArgs{payloads: table(o, []sparse{s})})
 }

@@ -27,12 +27,16 @@ type Device struct {
 
 	mu        sync.Mutex
 	stream    driver.Stream
+	arrivals  driver.Stream // of gradients
 	modules   map[string]driver.Module
 	functions map[string]driver.Function
 	in, out   segment // staged arrays, and their twins in pinned memory
 	scratch   segment
 	lost      error
 	closed    bool
+
+	held     sync.Mutex
+	holdings map[*holding]struct{} // memory of arrays and landings
 }
 
 var _ kernels.Device = (*Device)(nil)
@@ -49,8 +53,10 @@ func Open(library string, ordinal int) (*Device, error) {
 		d.name = fmt.Sprintf("cuda:%d", ordinal)
 	}
 	d.in, d.out, d.scratch = segment{pinned: true}, segment{pinned: true}, segment{}
-	if d.stream, err = c.NewStream(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open GPU %d: %w: %w", ordinal, ErrUnavailable, err), c.Close())
+	for _, s := range []*driver.Stream{&d.stream, &d.arrivals} {
+		if *s, err = c.NewStream(); err != nil {
+			return nil, errors.Join(fmt.Errorf("open GPU %d: %w: %w", ordinal, ErrUnavailable, err), c.Close())
+		}
 	}
 	return d, nil
 }
@@ -84,7 +90,10 @@ func (d *Device) Close() error {
 	if d.lost != nil {
 		return nil // the driver refuses everything
 	}
-	err := errors.Join(d.in.free(d.c), d.out.free(d.c), d.scratch.free(d.c), d.c.CloseStream(d.stream), d.c.Close())
+	err := errors.Join(
+		d.c.Synchronize(d.arrivals), d.freeAll(), d.in.free(d.c), d.out.free(d.c), d.scratch.free(d.c),
+		d.c.CloseStream(d.stream), d.c.CloseStream(d.arrivals), d.c.Close(),
+	)
 	if err != nil {
 		return fmt.Errorf("close GPU %d: %w", d.ordinal, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/cuda/internal/emulate"
+	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 )
@@ -32,6 +32,17 @@ func openTest(t testing.TB, edits ...emulate.Edit) *Device {
 
 func TestTheDeviceKeepsTheContract(t *testing.T) {
 	kernelstest.Run(t, openTest(t))
+}
+
+// Under schedule 1 work is done as soon as it is queued, else as late as can be: a stream that does not wait for another is found in one of them.
+func TestArraysOnTheDeviceKeepTheContract(t *testing.T) {
+	d := openTest(t)
+	for _, schedule := range []string{"1", "3"} {
+		t.Run(schedule, func(t *testing.T) {
+			t.Setenv(emulate.Schedule, schedule)
+			kernelstest.RunArrays(t, d)
+		})
+	}
 }
 
 // The orders of threads under which mistakes show: the first warp as far as it goes, the last one, in turns.

@@ -5,12 +5,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// encodeArgs is EncodeArgs of kernel/encode.cu.
+// encodeArgs is EncodeArgs of kernel/encode.cu, and encodes its Encodes.
 type encodeArgs struct {
 	x, carry, residual, dst, scales driver.Ptr
 	n                               uint64
 	keyA, keyB                      uint32
 }
+
+type encodes struct{ chunks driver.Ptr }
 
 const (
 	encodeThreads = 256
@@ -58,6 +60,6 @@ func (d *Device) encode(kernel string, per int, dst []byte, scales int, args enc
 		args.x, args.carry, args.n = o.floats(x), o.floats(carry), uint64(len(x))
 		args.residual = o.resultFloats(residual)
 		args.scales, args.dst = o.result(dst[:4*scales]), o.result(dst[4*scales:])
-		launch(o, "encode", kernel, line(ceil(len(x), per)), encodeThreads, &args)
+		launch(o, "encode", kernel, line(ceil(len(x), per)), encodeThreads, &encodes{chunks: table(o, []encodeArgs{args})})
 	})
 }

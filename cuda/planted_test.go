@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/kintsugi-ml/kintsugi/cuda/internal/emulate"
+	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 

@@ -17,6 +17,7 @@ type Ptr = driver.Ptr
 type Queue struct {
 	d      *Device
 	s      driver.Stream
+	mark   driver.Event // how far others wait for it
 	arrays []Ptr
 	pinned [][]byte
 	err    error
@@ -33,7 +34,58 @@ func (d *Device) NewQueue() (*Queue, error) {
 	if err != nil {
 		return nil, d.judge("a queue", err)
 	}
-	return &Queue{d: d, s: s}, nil
+	mark, err := d.c.NewEvent()
+	if err != nil {
+		return nil, errors.Join(d.judge("a queue", err), d.c.CloseStream(s))
+	}
+	return &Queue{d: d, s: s, mark: mark}, nil
+}
+
+// After makes what q is given from now on wait for all that other, of the same device, was given before.
+func (q *Queue) After(other *Queue) {
+	q.fail(other.err)
+	other.err = nil
+	if q.err == nil {
+		q.fail(q.d.c.Record(other.mark, other.s))
+	}
+	if q.err == nil {
+		q.fail(q.d.c.Wait(q.s, other.mark))
+	}
+}
+
+// Program is work that a queue was given once, and does again in one launch: the same kernels with the same arguments, and copies between
+// the same places. 0 is none.
+type Program = driver.Program
+
+// Capture makes what q is given a program, in place of doing it, until Captured; so is what other queues are given that wait for q. Before
+// Captured q must wait for them. Arrays must not be made or freed meanwhile.
+func (q *Queue) Capture() {
+	if q.err == nil {
+		q.fail(q.d.c.Capture(q.s))
+	}
+}
+
+// Captured ends Capture. The program is the caller's, who gives it back with Forget before Close. After an error nothing of it was done, and
+// the queue can be given the same again.
+func (q *Queue) Captured() (Program, error) {
+	p, err := q.d.c.Captured(q.s) // after an error too: it must end
+	err = errors.Join(q.err, err)
+	q.err = nil
+	return p, err
+}
+
+// Replay does a program.
+func (q *Queue) Replay(p Program) {
+	if q.err == nil {
+		q.fail(q.d.c.Replay(p, q.s))
+	}
+}
+
+// Forget gives a program back that is not under way.
+func (q *Queue) Forget(p Program) {
+	if p != 0 {
+		q.fail(q.d.c.CloseProgram(p))
+	}
 }
 
 // Array returns n > 0 bytes of the GPU's memory at a multiple of 256, which hold anything, and may be read to the next multiple of 16.
@@ -142,7 +194,7 @@ func (q *Queue) Close() error {
 		err = errors.Join(err, q.d.c.HostFree(b))
 	}
 	q.arrays, q.pinned = nil, nil
-	if err = errors.Join(err, q.d.c.CloseStream(q.s)); err != nil {
+	if err = errors.Join(err, q.d.c.CloseEvent(q.mark), q.d.c.CloseStream(q.s)); err != nil {
 		return fmt.Errorf("close a queue on GPU %d: %w", q.d.ordinal, err)
 	}
 	return nil

@@ -41,6 +41,15 @@ const (
 
 const stepThreads = 256
 
+func flagsOf(dot, displacement, saved bool) (flags uint32) {
+	for i, want := range []bool{dot, displacement, saved} {
+		if want {
+			flags |= 1 << i
+		}
+	}
+	return flags
+}
+
 // Step implements kernels.Device.
 func (d *Device) Step(s *kernels.Step) (kernels.Products, error) {
 	s.Check()
@@ -49,80 +58,131 @@ func (d *Device) Step(s *kernels.Step) (kernels.Products, error) {
 	}
 	var products [4]float64
 	err := d.do("step", func(o *op) { o.step(s, products[:]) })
-	p := kernels.Products{SquaredNorm: products[0]}
-	if s.WantDot {
-		p.DotDisplacement = products[1]
+	return productsOf(products[:], flagsOf(s.WantDot, s.WantDisplacement, s.WantSaved)), err
+}
+
+// productsOf returns the by-products that were asked for.
+func productsOf(v []float64, flags uint32) kernels.Products {
+	p := kernels.Products{SquaredNorm: v[0]}
+	if flags&wantDot != 0 {
+		p.DotDisplacement = v[1]
 	}
-	if s.WantDisplacement {
-		p.SquaredDisplacement = products[2]
+	if flags&wantDisplacement != 0 {
+		p.SquaredDisplacement = v[2]
 	}
-	if s.WantSaved {
-		p.SquaredDistanceSaved = products[3]
+	if flags&wantSaved != 0 {
+		p.SquaredDistanceSaved = v[3]
 	}
-	return p, err
+	return p
 }
 
 func (o *op) step(s *kernels.Step, products []float64) {
+	n := len(s.Params)
 	c := chunk{
-		n: uint64(len(s.Params)), params: o.floats(s.Params),
+		n: uint64(n), params: o.floats(s.Params),
 		state0: o.floats(s.State[0]), state1: o.floats(s.State[1]),
 		next: o.resultFloats(s.Next), nextState0: o.resultFloats(s.NextState[0]), nextState1: o.resultFloats(s.NextState[1]),
 		update: o.resultFloats(s.Update), broadcast: o.result(s.Broadcast), products: resultOf(o, products),
 	}
-	args := stepArgs{coefficients: s.Coefficients()}
 	if s.WantDot {
-		args.flags |= wantDot
 		c.previous = o.floats(s.Previous)
 	}
-	if s.WantDisplacement {
-		args.flags |= wantDisplacement
-	}
 	if s.WantSaved {
-		args.flags |= wantSaved
 		c.saved = o.floats(s.Saved)
 	}
+	var parts []part
 	switch given := s.Given(); {
 	case given != nil:
 		c.given = o.floats(given)
 	case s.Rule == kernels.Assign:
-		c.given = o.room(4 * len(s.Params))
-		o.decode(c.given, len(s.Params), s.Operands[0].Encoding, s.Operands[0].Data)
+		c.given = o.given(o.part(&s.Operands[0], n), n)
 	default:
-		o.sum(&c, s.Operands)
+		for i := range s.Operands {
+			parts = append(parts, o.part(&s.Operands[i], n))
+		}
 	}
-	args.chunks = table(o, []chunk{c})
-	launch(o, "step", "step_"+s.Rule.String(), line(1), stepThreads, &args)
+	chunks := []chunk{c}
+	o.sums(chunks, [][]part{parts})
+	o.launchSteps(s.Rule, flagsOf(s.WantDot, s.WantDisplacement, s.WantSaved), chunks, func(int) [12]float32 { return s.Coefficients() })
 }
 
-// sum gives c the operands. Sparse ones are added, in their turn, to the sum of those before, which starts c's own.
-func (o *op) sum(c *chunk, operands []kernels.Operand) {
-	n := int(c.n)
-	var dense []operand
-	for i := range operands {
-		p := &operands[i]
-		if p.Encoding != kernels.Sparse16 && p.Encoding != kernels.Sparse32 {
-			dense = append(dense, o.operand(p, n))
-			continue
+// launchSteps queues the step of all chunks, in one launch for those beside each other that have the same coefficients.
+func (o *op) launchSteps(rule kernels.Rule, flags uint32, chunks []chunk, coefficients func(i int) [12]float32) {
+	at := table(o, chunks)
+	for lo := 0; lo < len(chunks); {
+		args := stepArgs{chunks: at + driver.Ptr(lo)*chunkSize, coefficients: coefficients(lo), flags: flags}
+		hi := lo + 1
+		for hi < len(chunks) && coefficients(hi) == args.coefficients {
+			hi++
 		}
-		if c.start == 0 && len(dense) == 0 {
-			c.start = o.zeros(4 * n)
-		} else if len(dense) > 0 {
-			o.partial(c, dense)
-			dense = nil
-		}
-		o.scatter("sparse_add", c.start, n, p.Encoding, p.Data, p.Weight)
+		launch(o, "step", "step_"+rule.String(), line(hi-lo), stepThreads, &args)
+		lo = hi
 	}
-	c.operands, c.count = o.operands(dense), uint64(len(dense))
 }
 
-// partial makes the sum of what c starts from and the operands what c starts from.
-func (o *op) partial(c *chunk, dense []operand) {
-	sum := chunk{n: c.n, start: c.start, operands: o.operands(dense), count: uint64(len(dense))}
-	if c.start == 0 {
-		c.start = o.room(4 * int(c.n))
+// sums gives each chunk its operands. Sparse ones are added, in their turn, to the sum of those before, which starts the chunk's own: in
+// rounds, each of which does for all chunks what comes up to their next sparse operand.
+func (o *op) sums(chunks []chunk, parts [][]part) {
+	type round struct {
+		dense  []chunk
+		sparse []sparse
 	}
-	sum.update = c.start
-	launch(o, "step", "sum_operands", line(1), stepThreads, &stepArgs{chunks: table(o, []chunk{sum})})
+	var rounds []round
+	o.startSums(chunks, parts)
+	for i := range chunks {
+		c := &chunks[i]
+		var dense []operand
+		turn := 0
+		for _, p := range parts[i] {
+			if p.sparse == nil {
+				dense = append(dense, o.dense(p, int(c.n)))
+				continue
+			}
+			if turn == len(rounds) {
+				rounds = append(rounds, round{})
+			}
+			r := &rounds[turn]
+			if len(dense) > 0 {
+				r.dense = append(r.dense, chunk{n: c.n, start: c.start, operands: o.operands(dense), count: uint64(len(dense)), update: c.start})
+				dense = nil
+			}
+			if p.sparse.gapBytes > 0 {
+				s := *p.sparse
+				s.dst = c.start
+				r.sparse = append(r.sparse, s)
+			}
+			turn++
+		}
+		c.operands, c.count = o.operands(dense), uint64(len(dense))
+	}
+	for _, r := range rounds {
+		if len(r.dense) > 0 {
+			launch(o, "step", "sum_operands", line(len(r.dense)), stepThreads, &stepArgs{chunks: table(o, r.dense)})
+		}
+		if len(r.sparse) > 0 {
+			launch(o, "sparse", "sparse_add", line(len(r.sparse)), decodeThreads, &sparseArgs{payloads: table(o, r.sparse)})
+		}
+	}
+}
+
+// startSums gives the chunks that have sparse operands a sum to start from, which is 0.
+func (o *op) startSums(chunks []chunk, parts [][]part) {
+	size := 0
+	var starts []*chunk
+	for i := range chunks {
+		for _, p := range parts[i] {
+			if p.sparse != nil {
+				chunks[i].start = driver.Ptr(size)
+				starts = append(starts, &chunks[i])
+				size += ceil(4*int(chunks[i].n), vector) * vector
+				break
+			}
+		}
+	}
+	at := o.zeros(size)
+	for _, c := range starts {
+		c.start += at
+	}
 }
 
 // operands stages the table, with the length of each run of one encoding.
@@ -137,34 +197,63 @@ func (o *op) operands(dense []operand) driver.Ptr {
 	return table(o, dense)
 }
 
-// operand stages one dense operand of n values.
-func (o *op) operand(p *kernels.Operand, n int) operand {
-	if p.Encoding == kernels.FP32 {
-		return operand{data: o.floats(p.Values), weight: p.Weight}
-	}
-	if p.Encoding == kernels.LowRank {
-		at := o.room(4 * n)
-		o.decode(at, n, p.Encoding, p.Data)
-		return operand{data: at, weight: p.Weight}
-	}
-	r := o.payload(p.Encoding, n, p.Data)
-	r.weight = p.Weight
-	return r
+// part is the payload of one chunk on the GPU.
+type part struct {
+	operand
+	sparse *sparse // nil: it is dense
 }
 
-// payload stages a dense payload of n values: each of its arrays where its numbers are aligned.
-func (o *op) payload(e kernels.Encoding, n int, data []byte) operand {
+// newPart puts the payload of n values on the GPU: each of its arrays, as stage does, where its numbers are aligned.
+func newPart(e kernels.Encoding, n int, data []byte, stage func([]byte) driver.Ptr) part {
 	r := operand{encoding: uint32(e)}
 	switch e {
+	case kernels.Sparse16, kernels.Sparse32:
+		values, gaps := kernels.SparseParts(e, n, data)
+		s := &sparse{values: stage(values), gaps: stage(gaps), gapBytes: uint64(len(gaps)), weight: 1, width: 4}
+		if e == kernels.Sparse16 {
+			s.width = 2
+		}
+		return part{sparse: s}
 	case kernels.Int8, kernels.Sign:
 		scales := 4 * ceil(n, 256)
-		r.scales, r.data = o.bytes(data[:scales]), o.bytes(data[scales:])
+		r.scales, r.data = stage(data[:scales]), stage(data[scales:])
 	case kernels.LowRank:
 		cols, rank, p, q := kernels.LowRankParts(n, data)
 		r.cols, r.rank = uint32(cols), uint32(rank)
-		r.data, r.scales = o.bytes(p), o.bytes(q)
+		r.data, r.scales = stage(p), stage(q)
 	default:
-		r.data = o.bytes(data)
+		r.data = stage(data)
+	}
+	return part{operand: r}
+}
+
+// part stages an operand of n values.
+func (o *op) part(p *kernels.Operand, n int) part {
+	data := p.Data
+	if p.Encoding == kernels.FP32 {
+		data = kernels.Bytes(p.Values)
+	}
+	r := newPart(p.Encoding, n, data, o.bytes)
+	if r.weight = p.Weight; r.sparse != nil {
+		r.sparse.weight = p.Weight
 	}
 	return r
+}
+
+// dense returns a dense part as the step takes it.
+func (o *op) dense(p part, n int) operand {
+	if kernels.Encoding(p.encoding) != kernels.LowRank {
+		return p.operand
+	}
+	return operand{data: o.given(p, n), weight: p.weight}
+}
+
+// given returns the values of a part.
+func (o *op) given(p part, n int) driver.Ptr {
+	if p.sparse == nil && kernels.Encoding(p.encoding) == kernels.FP32 {
+		return p.data
+	}
+	at := o.room(4 * n)
+	o.decode(at, n, p)
+	return at
 }

@@ -117,7 +117,7 @@ func (r *replica) landVersion(stream *transport.FollowClient, x *version) error 
 			return err
 		}
 	}
-	return nil
+	return x.send()
 }
 
 // landArray lands the frames of one array of the shard.

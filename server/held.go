@@ -22,6 +22,8 @@ type held struct {
 	memory *shm.Segment // of the FP32 chunks that lie where the worker has put them; nil: none
 	blocks [][]byte     // payloads of the frames in other encodings, in order of arrival
 	used   int          // blocks of this push; the others are left over from an earlier one
+
+	landing kernels.Landing // on the accelerator; nil: there is none
 }
 
 // landedChunk is one chunk of a push.
@@ -110,6 +112,11 @@ func (in *landing) landValues(r *replica, f *transport.Frame) error {
 			chunks[i].values = values[c.Lo-lo : c.Hi-lo]
 		}
 	}
+	for i, c := range r.cfg.Layout.Chunks[f.Chunks.Lo:f.Chunks.Hi] {
+		if err := h.land(int(f.Chunks.Lo-r.chunks.Lo)+i, kernels.FP32, kernels.Bytes(values[c.Lo-lo:c.Hi-lo])); err != nil {
+			return err
+		}
+	}
 	h.left -= len(chunks)
 	return nil
 }
@@ -148,6 +155,9 @@ func (in *landing) landPayloads(r *replica, f *transport.Frame) error {
 			return refused(r, c.Lo, err)
 		}
 		chunks[i] = landedChunk{have: true, encoding: e, data: data[:size:size]}
+		if err := h.land(int(f.Chunks.Lo-r.chunks.Lo)+i, e, data[:size]); err != nil {
+			return err
+		}
 		data = data[size:]
 	}
 	if len(data) > 0 {

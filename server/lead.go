@@ -188,6 +188,9 @@ func (r *replica) send(stream *transport.FollowServer, p parcel) error {
 
 // sendVersion sends the arrays of a version, the parameters first.
 func (r *replica) sendVersion(stream *transport.FollowServer, x *version) error {
+	if err := x.fetchState(); err != nil {
+		return err
+	}
 	pin := func() func() {
 		r.versions.pinAgain(x)
 		return func() { r.versions.unpin(x) }

@@ -151,6 +151,7 @@ func (x *version) array(i int) []float32 {
 	if i == 0 {
 		return x.params
 	}
+	x.open()
 	return x.state[i-1]
 }
 
@@ -185,6 +186,9 @@ func (r *replica) recall(context.Context) error {
 		x := r.versions.take(kintsugi.Step(v.Step))
 		for k, b := range v.Arrays {
 			copy(kernels.Bytes(x.array(k)), b)
+		}
+		if err := x.send(); err != nil {
+			return err
 		}
 		if record.commit != nil {
 			commits, answer = append(commits, *record.commit), record.answer

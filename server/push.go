@@ -78,6 +78,10 @@ func (in *landing) land(f *transport.Frame) error {
 	err = in.take(r, f)
 	var cannot refusal
 	if err != nil && !errors.As(err, &cannot) {
+		var lost lostDevice
+		if errors.As(err, &lost) {
+			r.fail(fmt.Errorf("land %v on shard %d: %w", f.Push, r.id, err))
+		}
 		_ = r.do(func() { r.drop(f.Push, in.buffer) })
 		return err
 	}
@@ -161,7 +165,14 @@ func (r *replica) landingBuffer() *held {
 		h := r.spare[k-1]
 		r.spare = r.spare[:k-1]
 		h.left, h.used, h.landed = n, 0, false
+		if h.landing != nil {
+			h.landing.Clear()
+		}
 		return h
 	}
-	return &held{chunks: make([]landedChunk, n), left: n}
+	h := &held{chunks: make([]landedChunk, n), left: n}
+	if r.versions.arrays != nil {
+		h.landing = r.versions.arrays.NewLanding()
+	}
+	return h
 }

@@ -83,6 +83,8 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	}
 	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
+	r.versions.arrays = newArrays(cfg, chunks)
+	r.sums.arrays = r.versions.arrays
 	if err := r.source()(ctx); err != nil {
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
@@ -133,11 +135,16 @@ func (r *replica) load(ctx context.Context) error {
 			return err
 		}
 		x.step = s.Step
+		if err := x.send(); err != nil {
+			return err
+		}
 		r.versions.publish(x)
 		r.core = shard.New(r.id, n, r.view.Line, r.view.Number, s.Step)
 		r.fallBehind(s.Step, s.Taken)
 		if r.at == 0 {
-			r.holdSaved(s.Params, slices.Repeat([]kintsugi.Step{s.Step}, n))
+			if err := r.holdSaved(x, slices.Repeat([]kintsugi.Step{s.Step}, n)); err != nil {
+				return err
+			}
 		}
 		return r.begin(x)
 	}
@@ -145,12 +152,15 @@ func (r *replica) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := x.send(); err != nil {
+		return err
+	}
 	r.versions.waiting = []*version{x}
 	r.taken = s.Taken
 	r.core = shard.New(r.id, n, r.view.Line, r.view.Number, 0)
-	r.holdSaved(s.Params, saved)
+	err = r.holdSaved(x, saved)
 	r.core.Lose(saved)
-	return nil
+	return err
 }
 
 // fallBehind notes how many steps fewer than step each chunk has taken.
@@ -195,6 +205,7 @@ func (r *replica) shard(x *version) Shard {
 
 // arrays returns the arrays of optimizer state that rule has.
 func (x *version) arrays(rule kintsugi.Rule) [][]float32 {
+	x.open()
 	return x.state[:kernels.Rule(rule).States()]
 }
 
@@ -324,15 +335,20 @@ func (r *replica) apply(c kintsugi.Commit) {
 // writes it, unless it is nil. Threads take chunks in turn; what a chunk becomes does not depend on which
 // thread has it.
 func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held, total *sum) ([]kintsugi.Products, error) {
-	products := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo)
-	saved := r.saved
-	if c.Want&kintsugi.WantSaved == 0 {
-		saved = nil
-	}
 	var outside [][]byte
 	if r.outside != nil {
 		outside = r.outside.Begin(uint64(src.step))
 	}
+	if r.versions.arrays != nil {
+		products, err := r.stepFar(c, before, src, dst, counted, total)
+		if err == nil && outside != nil {
+			if err = dst.fetchState(); err == nil {
+				dst.copyOut(outside, 0, r.values)
+			}
+		}
+		return products, err
+	}
+	products, saved := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo), r.savedFor(c)
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -444,16 +460,10 @@ func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *sav
 		keep.Update = nil
 		keep.From, keep.Operands = keep.Params, nil
 		p, err := d.Step(&keep)
-		return kintsugi.Products{SquaredSaved: p.SquaredDistanceSaved}, err // there is no gradient whose norm could be told
+		return productsOf(p, before != nil, true), err
 	}
 	p, err := d.Step(&k.Step)
-	products := kintsugi.Products{SquaredNorm: p.SquaredNorm, SquaredDisplacement: p.SquaredDisplacement, SquaredSaved: p.SquaredDistanceSaved}
-	if before != nil {
-		products.DotDisplacement = p.DotDisplacement
-	} else {
-		products.DotSaved = p.DotDisplacement
-	}
-	return products, err
+	return productsOf(p, before != nil, false), err
 }
 
 // save writes the released version to the checkpoint in the background: steps go on.
@@ -469,7 +479,12 @@ func (r *replica) save(step kintsugi.Step) {
 	r.saves.Go(func() {
 		r.cfg.Enter(Saving)
 		start := time.Now()
-		name, bytes, err := r.cfg.Save(r.ctx, r.view, r.shard(x))
+		var name string
+		var bytes uint64
+		err := x.fetchState()
+		if err == nil {
+			name, bytes, err = r.cfg.Save(r.ctx, r.view, r.shard(x))
+		}
 		if err == nil {
 			r.durable(x, r.all())
 		}

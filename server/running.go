@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -17,14 +18,35 @@ import (
 type savedValues struct {
 	mu     sync.RWMutex // the kernel holds it for a chunk at a time, and so does what it waits for
 	values []float32
+	array  kernels.Array // in place of values where the shard lives on an accelerator
 }
 
 // holdSaved makes what a shard has loaded what is saved of it.
-func (r *replica) holdSaved(params []float32, saved []kintsugi.Step) {
-	if r.cfg.Planner != nil {
-		r.saved = &savedValues{values: slices.Clone(params)}
-		r.core.Holds(saved)
+func (r *replica) holdSaved(x *version, saved []kintsugi.Step) error {
+	if r.cfg.Planner == nil {
+		return nil
 	}
+	r.saved = &savedValues{}
+	r.core.Holds(saved)
+	return r.hold(x)
+}
+
+// hold takes all of a version for what is saved.
+func (r *replica) hold(x *version) error {
+	if x.far == nil {
+		r.saved.values = slices.Clone(x.params)
+		return nil
+	}
+	r.saved.array = r.versions.arrays.NewArray()
+	return r.copySaved(x, r.all())
+}
+
+// savedFor returns the saved values that a step is to be measured against, nil for none.
+func (r *replica) savedFor(c kintsugi.Commit) *savedValues {
+	if c.Want&kintsugi.WantSaved == 0 {
+		return nil
+	}
+	return r.saved
 }
 
 // knowsSaved makes a head that was none before, or whose shard an earlier life has left, hold saved values: it does not know them, and takes
@@ -38,8 +60,10 @@ func (r *replica) knowsSaved() {
 		r.core.Holds(slices.Repeat([]kintsugi.Step{r.view.RestoreStep}, int(r.chunks.Hi-r.chunks.Lo)))
 	}
 	if x, _ := r.versions.pin(0, 1); x != nil {
-		if r.saved.values == nil {
-			r.saved.values = slices.Clone(x.params)
+		if r.saved.values == nil && r.saved.array == nil {
+			if err := r.hold(x); err != nil {
+				r.fail(fmt.Errorf("keep what is saved of shard %d: %w", r.id, err))
+			}
 		}
 		r.versions.unpin(x)
 	}
@@ -57,8 +81,11 @@ func (r *replica) saveRunning(run shard.Run) {
 		r.cfg.Enter(Saving)
 		start := time.Now()
 		m := kintsugi.Saved{Shard: r.id, Step: run.Step, Running: true, Chunks: uint32(len(chunks))}
-		var err error
-		if m.Manifest, m.Bytes, err = r.cfg.SaveRunning(r.ctx, r.view, r.shard(x), chunks); err != nil {
+		err := x.fetchState()
+		if err == nil {
+			m.Manifest, m.Bytes, err = r.cfg.SaveRunning(r.ctx, r.view, r.shard(x), chunks)
+		}
+		if err != nil {
 			m.Err = err.Error()
 			r.log.Error("save for the running checkpoint", "step", run.Step, "err", err)
 		} else {
@@ -73,6 +100,12 @@ func (r *replica) saveRunning(run shard.Run) {
 // durable takes the values of chunks as what is saved of them.
 func (r *replica) durable(x *version, chunks []kintsugi.ChunkID) {
 	if r.saved == nil {
+		return
+	}
+	if x.far != nil {
+		if err := r.copySaved(x, chunks); err != nil {
+			r.fail(fmt.Errorf("keep what is saved of shard %d: %w", r.id, err))
+		}
 		return
 	}
 	for _, id := range chunks {
@@ -95,6 +128,10 @@ func (r *replica) all() []kintsugi.ChunkID {
 // tellSums logs checksums of versions: what has outlived a line must be the same before and after, and this shows it.
 func (r *replica) tellSums(what string, versions ...*version) {
 	for _, x := range versions {
+		if err := x.fetchState(); err != nil {
+			r.fail(fmt.Errorf("shard %d: %w", r.id, err))
+			return
+		}
 		sum := transport.Checksum(kernels.Bytes(x.params))
 		for _, state := range x.arrays(r.cfg.Schedule.Rule) {
 			sum = sum<<1 ^ sum>>31 ^ transport.Checksum(kernels.Bytes(state))

@@ -50,6 +50,10 @@ type Config struct {
 	Device      kernels.Device
 	Threads     int // that run kernels; the result does not depend on it
 
+	// Accelerator does the steps, and keeps the arrays of shards; nil: Device does, in the memory of the host. The result does not
+	// depend on it. It stays the caller's, who closes it after Run.
+	Accelerator kernels.Accelerator
+
 	Slots       int
 	Consistency agg.Config
 	Schedule    conductor.Schedule

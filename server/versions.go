@@ -13,7 +13,8 @@ import (
 type version struct {
 	step   kintsugi.Step
 	params []float32
-	state  [2][]float32 // as many arrays as the rule has, each as long as params
+	state  [2][]float32 // as many arrays as the rule has, each as long as params; nil where they are far and nobody has asked for them
+	far    *far         // nil: they live on the host alone
 	pins   int          // guarded by versions.mu
 	live   bool         // current, next or being written; guarded by versions.mu
 
@@ -34,7 +35,8 @@ type versions struct {
 	layout *kintsugi.Layout
 	chunks kintsugi.ChunkRange
 	states int
-	keep   bool // keep the version before the current one; set before the first is published
+	arrays kernels.Arrays // on an accelerator; nil: on the host; set before the first version is taken
+	keep   bool           // keep the version before the current one; set before the first is published
 
 	mu       sync.Mutex
 	previous *version   // nil: none, or not kept
@@ -58,7 +60,10 @@ func (v *versions) take(step kintsugi.Step) *version {
 	if n := len(v.free); n > 0 {
 		x = v.free[n-1]
 		v.free = v.free[:n-1]
-		*x = version{params: x.params, state: x.state}
+		*x = version{params: x.params, state: x.state, far: x.far}
+		if x.far != nil {
+			x.far.here = false
+		}
 	} else {
 		v.made++
 		x = v.make()
@@ -69,6 +74,9 @@ func (v *versions) take(step kintsugi.Step) *version {
 
 // make returns a new buffer.
 func (v *versions) make() *version {
+	if v.arrays != nil {
+		return newFarVersion(v.arrays, v.states)
+	}
 	lo, hi := v.layout.Span(v.chunks)
 	x := &version{params: make([]float32, hi-lo)}
 	for i := range v.states {

@@ -34,15 +34,30 @@ type parcel struct {
 // goroutine that computes.
 type encoder struct {
 	cfg      *Config
-	feedback *compress.Feedback
+	feedback *compress.Feedback // nil: Config.Encoded has its own
+	fates    fates
 	line     kintsugi.Line
 	open     map[kintsugi.PushID]*message
 	spare    []*message
 	along    bool // messages are compared with their gradients
 }
 
+// fates is who is told what becomes of pushes.
+type fates interface {
+	Counted(id kintsugi.PushID)
+	Dropped(id kintsugi.PushID)
+	Drop() (norm float64)
+}
+
 func newEncoder(cfg *Config) *encoder {
-	return &encoder{cfg: cfg, feedback: compress.NewFeedback(cfg.Codec, cfg.Layout, cfg.Seed), open: make(map[kintsugi.PushID]*message)}
+	e := &encoder{cfg: cfg, open: make(map[kintsugi.PushID]*message)}
+	if cfg.Encoded != nil {
+		e.fates = cfg.Encoded
+		return e
+	}
+	e.feedback = compress.NewFeedback(cfg.Codec, cfg.Layout, cfg.Seed)
+	e.fates = e.feedback
+	return e
 }
 
 // cut returns the ranges of a shard's chunks that travel together.
@@ -124,11 +139,8 @@ func (e *encoder) fill(m *message, p *parcel, r kintsugi.ChunkRange, grads []flo
 	p.raw = p.raw[:0]
 	for i := r.Lo; i < r.Hi; i++ {
 		c := e.cfg.Layout.Chunks[i]
-		at := len(p.raw)
-		p.raw = e.feedback.Encode(p.raw, id, i, grads[c.Lo:c.Hi])
-		p.decoded = resize(p.decoded, c.Len())
 		var err error
-		if m.norms[i], err = e.decodedNorm(p.decoded, p.raw[at:]); err != nil {
+		if p.raw, m.norms[i], err = e.payload(p, id, i, grads); err != nil {
 			return fmt.Errorf("%w of %v: tensor %s encoded with %s: %w; lower the learning rate or look at the data",
 				errGradient, id, e.cfg.Layout.TensorAt(c.Lo), codec.Name(), err)
 		}
@@ -146,6 +158,21 @@ func (e *encoder) fill(m *message, p *parcel, r kintsugi.ChunkRange, grads []flo
 		Bytes: uint32(len(p.payload)), CRC: transport.Checksum(p.payload),
 	}
 	return nil
+}
+
+// payload appends the payload of a chunk to what a frame has, and returns the squared norm of what it is decoded to.
+func (e *encoder) payload(p *parcel, id kintsugi.PushID, i kintsugi.ChunkID, grads []float32) (raw []byte, norm float64, err error) {
+	c := e.cfg.Layout.Chunks[i]
+	if e.cfg.Encoded != nil {
+		payload, norm := e.cfg.Encoded.Payload(i)
+		_, err := kernels.Check(e.cfg.Codec.Encoding(), c.Len(), payload)
+		return append(p.raw, payload...), norm, err
+	}
+	at := len(p.raw)
+	raw = e.feedback.Encode(p.raw, id, i, grads[c.Lo:c.Hi])
+	p.decoded = resize(p.decoded, c.Len())
+	norm, err = e.decodedNorm(p.decoded, raw[at:])
+	return raw, norm, err
 }
 
 // decodedNorm returns the squared norm of what a payload is decoded to, in the memory of values. A gradient is
@@ -188,9 +215,9 @@ func (e *encoder) settle(f fate) {
 	}
 	delete(e.open, f.push)
 	if f.counted {
-		e.feedback.Counted(f.push)
+		e.fates.Counted(f.push)
 	} else {
-		e.feedback.Dropped(f.push)
+		e.fates.Dropped(f.push)
 	}
 	if m.sent.n.Load() == 0 { // else gRPC may be reading it
 		e.spare = append(e.spare, m)
@@ -241,7 +268,7 @@ func (e *encoder) goOn(line kintsugi.Line, version kintsugi.Step) {
 // enter begins a line. What earlier gradients left out belongs to the parameters of the line before: it is lost.
 func (e *encoder) enter(line kintsugi.Line) {
 	if e.line != 0 {
-		open, lost := len(e.open), e.feedback.Drop()
+		open, lost := len(e.open), e.fates.Drop()
 		e.cfg.Log.Warn("residual dropped: the run went back to a checkpoint", "line", line, "norm", lost, "open_pushes", open)
 	}
 	clear(e.open)

@@ -76,7 +76,7 @@ func (w *worker) compute(s *session, id kintsugi.PushID) (kintsugi.Ticket, error
 		defer w.ahead.end()
 	}
 	w.cfg.Enter(Computing)
-	loss, examples, err := w.cfg.Gradient(ctx, w.params, w.grads, id)
+	loss, examples, err := w.gradient(ctx, id)
 	if s.ctx.Err() != nil {
 		return t, s.cause(err) // a gradient that gave up because nobody waits for it is not at fault
 	}
@@ -84,8 +84,10 @@ func (w *worker) compute(s *session, id kintsugi.PushID) (kintsugi.Ticket, error
 		if err != nil {
 			return t, fmt.Errorf("%w of %v: %w", errGradient, id, err)
 		}
-		if err := w.finite(id); err != nil {
-			return t, err
+		if w.cfg.Encoded == nil { // which has looked itself
+			if err := w.finite(id); err != nil {
+				return t, err
+			}
 		}
 		_ = w.straggle(ctx, time.Since(start)) // what ends it is looked at below
 	}
@@ -97,6 +99,13 @@ func (w *worker) compute(s *session, id kintsugi.PushID) (kintsugi.Ticket, error
 		t.Loss, t.Examples = loss, uint32(examples)
 	}
 	return t, nil
+}
+
+func (w *worker) gradient(ctx context.Context, id kintsugi.PushID) (loss float64, examples int, err error) {
+	if w.cfg.Encoded != nil {
+		return w.cfg.Encoded.Gradient(ctx, w.params, id)
+	}
+	return w.cfg.Gradient(ctx, w.params, w.grads, id)
 }
 
 // useless returns the version whose release makes the gradient that id names useless, and false if none does.

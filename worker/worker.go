@@ -38,6 +38,10 @@ type Config struct {
 	Codec compress.Codec
 	Seed  uint64
 
+	// Encoded, if set, computes and encodes in place of Gradient and Codec, which is the codec that it encodes with. It is not for a Pace with
+	// Along or Continue: these look at gradients.
+	Encoded Encoded
+
 	// Wire is how gradients and parameters travel. Default: WireAuto.
 	Wire Wire
 
@@ -61,6 +65,21 @@ type Config struct {
 	Enter func(State)
 
 	Log *slog.Logger // nil: slog.Default
+}
+
+// Encoded is a source of gradients that encodes them where it computes them, and keeps what its codec leaves out: see
+// compress.Feedback. Its methods but Payload are called by one goroutine.
+type Encoded interface {
+	// Gradient is [Config].Gradient, but keeps the gradient, which is finite, encoded. After an error the push is as if it had been dropped.
+	Gradient(ctx context.Context, params []float32, id kintsugi.PushID) (loss float64, examples int, err error)
+
+	// Payload returns the payload of a chunk of the last gradient, until the next one, and the squared norm of what it is decoded to. Several
+	// goroutines may call it at once.
+	Payload(chunk kintsugi.ChunkID) (payload []byte, squaredNorm float64)
+
+	Counted(id kintsugi.PushID)
+	Dropped(id kintsugi.PushID)
+	Drop() (norm float64)
 }
 
 const (

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strconv"
 	"strings"
@@ -10,10 +12,16 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/cuda"
 	gpuengine "github.com/kintsugi-ml/kintsugi/cuda/engine"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-const deviceForms = "auto, cpu or cuda; cuda:1 is the second GPU, and cuda,tf32 has products with factors of 11 bits"
+const (
+	serverDeviceForms = "auto, cpu or cuda; cuda:1 is the second GPU"
+	deviceForms       = serverDeviceForms + ", and cuda,tf32 has products with factors of 11 bits"
+)
 
 // gpu is what --device asks for.
 type gpu struct {
@@ -47,23 +55,63 @@ func parseDevice(s string) (gpu, error) {
 	return g, nil
 }
 
+// parseServerDevice reads --server-device.
+func parseServerDevice(s string) (gpu, error) {
+	g, err := parseDevice(s)
+	if err != nil || g.tf32 {
+		return gpu{}, fmt.Errorf("%w: --server-device %q is unknown; use %s", kintsugi.ErrUsage, s, serverDeviceForms)
+	}
+	return g, nil
+}
+
 // checkDevice says early, in the process that the user started, what a GPU lacks.
 func (s *settings) checkDevice() error {
 	g, err := parseDevice(s.Device)
-	if err != nil || !g.wanted || s.Device == "auto" {
+	if err != nil {
 		return err
 	}
-	if s.Engine != "native" {
+	if s.Engine != "native" && g.wanted && s.Device != "auto" {
 		return fmt.Errorf("%w: --engine %s computes on the cpu only; leave it out, or --device %s", kintsugi.ErrUsage, s.Engine, s.Device)
+	}
+	if err := g.check("--device", s.Device); err != nil {
+		return err
+	}
+	if g, err = parseServerDevice(s.ServerDevice); err != nil {
+		return err
+	}
+	return g.check("--server-device", s.ServerDevice)
+}
+
+// check returns a usage error that says what a GPU lacks which was asked for by name.
+func (g gpu) check(flag, value string) error {
+	if !g.wanted || value == "auto" {
+		return nil
 	}
 	n, err := cuda.Count("")
 	if err == nil && g.ordinal >= n {
 		err = fmt.Errorf("this machine has %d", n)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: --device %s: %w", kintsugi.ErrUsage, s.Device, err)
+		return fmt.Errorf("%w: %s %s: %w", kintsugi.ErrUsage, flag, value, err)
 	}
 	return nil
+}
+
+// serverDevices returns what computes in a server, and its name. accelerator does the steps; nil: device does. It is never closed: a
+// stream may be sending from its memory to the end of the process.
+func (s *settings) serverDevices() (device kernels.Device, accelerator kernels.Accelerator, name string, err error) {
+	if device, err = s.kernelDevice(); err != nil {
+		return nil, nil, "", err
+	}
+	g, err := parseServerDevice(s.ServerDevice)
+	if err != nil || !g.wanted {
+		return device, nil, device.Name(), err
+	}
+	gpu, err := cuda.Open("", g.ordinal)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	return device, gpu, gpu.String(), nil
 }
 
 // gpuModel is an engine and the GPU that it alone uses.
@@ -88,11 +136,43 @@ func openGPU(d *model.Description, g gpu) (model.Model, error) {
 	return gpuModel{e, device}, nil
 }
 
-// deviceName says for the records what computes the gradients.
-func (s *settings) deviceName() string {
-	name := "cpu"
-	if g, err := parseDevice(s.Device); err == nil && g.wanted {
-		name = fmt.Sprintf("cuda:%d and cpu", g.ordinal)
+// encodedGradients are gradients that are encoded on a GPU.
+type encodedGradients struct {
+	*gpuengine.Compressed
+	batch func(id kintsugi.PushID) model.Batch
+}
+
+// Gradient implements worker.Encoded.
+func (e encodedGradients) Gradient(ctx context.Context, params []float32, id kintsugi.PushID) (loss float64, examples int, err error) {
+	b := e.batch(id)
+	loss, err = e.Compressed.Gradient(ctx, params, id, b)
+	return loss, b.N, err
+}
+
+// encode returns what computes and encodes gradients, where the GPU that m is on can; nil: a worker encodes what m computes.
+func (p *problem) encode(m io.Closer, codec compress.Codec, pace kintsugi.Pace, seed uint64) (worker.Encoded, error) {
+	g, ok := m.(gpuModel)
+	if !ok || !gpuengine.CanCompress(codec) || pace.Along || pace.Continue {
+		return nil, nil
 	}
-	return fmt.Sprintf("%s (%s/%s, %d cores)", name, runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	c, err := gpuengine.NewCompressed(g.Engine, p.layout, codec, seed)
+	if err != nil {
+		return nil, err
+	}
+	return encodedGradients{c, p.batch}, nil
+}
+
+// deviceName says for the records what computes the gradients, and the steps.
+func (s *settings) deviceName() string {
+	name := func(g gpu, err error) string {
+		if err != nil || !g.wanted {
+			return "cpu"
+		}
+		return fmt.Sprintf("cuda:%d", g.ordinal)
+	}
+	worker, server := name(parseDevice(s.Device)), name(parseServerDevice(s.ServerDevice))
+	if worker != server {
+		worker += ", servers on " + server
+	}
+	return fmt.Sprintf("%s (%s/%s, %d cores)", worker, runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 }

@@ -22,7 +22,8 @@ type problem struct {
 	layout *kintsugi.Layout
 	set    *data.Set // nil: not opened, or a model without data
 
-	reconcile func(lost []kintsugi.ChunkRange) // set by compute, where the model has a use for it
+	reconcile func(lost []kintsugi.ChunkRange)     // set by compute, where the model has a use for it
+	batch     func(id kintsugi.PushID) model.Batch // set by compute, where gradients are of batches
 }
 
 // withoutData reports whether a model is a function to minimise and not something to fit to data.
@@ -175,11 +176,15 @@ func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
 		sampler.N = p.set.Train.Len()
 		loader = data.NewLoader(sampler, p.set.Train)
 	}
-	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+	p.batch = func(id kintsugi.PushID) model.Batch {
 		if loader != nil {
 			b.X, b.Y = loader.Batch(id.Slot, id.Version, id.Sequence)
 		}
 		b.Seed = sampler.Seed64(id.Slot, id.Version, id.Sequence)
+		return b
+	}
+	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+		b := p.batch(id)
 		loss, err := gradient(ctx, params, grads, b)
 		return loss, b.N, err
 	}, m, nil

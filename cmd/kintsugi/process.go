@@ -73,8 +73,12 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			device := p.flags.Changed("device") && !p.flags.Changed("server-device")
 			if err := load(p.flags, p.Config); err != nil {
 				return err
+			}
+			if device && use == "server" { // its own, not that of the workers, which the file has
+				p.ServerDevice = p.Device
 			}
 			if err := p.check(); err != nil {
 				return err
@@ -182,7 +186,7 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	device, err := p.kernelDevice()
+	device, accelerator, computes, err := p.serverDevices()
 	if err != nil {
 		return err
 	}
@@ -222,7 +226,7 @@ func runServer(ctx context.Context, p *process) error {
 	self := &announced{place: place, value: value}
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
 	s := server.New(server.Config{
-		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(),
+		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
 		Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
@@ -241,7 +245,7 @@ func runServer(ctx context.Context, p *process) error {
 		Log:   p.log,
 	})
 	p.heed(ctx, client, s, self)
-	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", device.Name())
+	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", computes)
 	return s.Run(ctx, lis, client.WatchView(ctx))
 }
 
@@ -357,6 +361,10 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	encoded, err := prob.encode(m, codec, consistency.Pace(), p.Seed)
+	if err != nil {
+		return err
+	}
 	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "blas", lib.String(), "kernels", device.Name(), "codec", codec.Name())
 	leaving := make(chan struct{})
 	p.onNotice(func(ctx context.Context, _ notice.Notice) {
@@ -366,7 +374,7 @@ func runWorker(ctx context.Context, p *process) error {
 	cfg := worker.Config{
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))

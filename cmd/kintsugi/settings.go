@@ -52,12 +52,13 @@ type settings struct {
 	Codec           string
 	Wire            string
 
-	Device      string
-	Kernels     string
-	Engine      string
-	BLAS        string
-	BLASThreads int
-	Threads     int
+	Device       string
+	ServerDevice string
+	Kernels      string
+	Engine       string
+	BLAS         string
+	BLASThreads  int
+	Threads      int
 
 	Warning  time.Duration
 	LogLevel string
@@ -90,6 +91,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
 	f.StringVar(&s.Codec, "codec", "", "how gradients travel: "+codecForms()+" (default: as the model suggests, most fp32)")
 	f.StringVar(&s.Device, "device", "auto", "what computes gradients: "+deviceForms)
+	f.StringVar(&s.ServerDevice, "server-device", "cpu", "what does the steps, and keeps the parameters: "+serverDeviceForms+"; the result does not depend on it")
 	f.StringVar(&s.Kernels, "kernels", "auto", "instructions of the server's kernels: auto, "+strings.Join(kernelNames(), ", ")+"; the result does not depend on it")
 	f.StringVar(&s.Engine, "engine", "native", "what executes the model in workers and evaluations: native or gorgonia")
 	f.StringVar(&s.BLAS, "blas", "auto", "matrix library of the workers: auto (the first of mkl, openblas and builtin that is there), mkl, openblas, builtin, gonum (the reference)")

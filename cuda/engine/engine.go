@@ -25,13 +25,23 @@ type Engine struct {
 	d      *model.Description
 	dev    *cuda.Device
 	q      *cuda.Queue
+	link   *cuda.Queue // what goes in and out while q computes
 	layers chain
+	spans  []span // of the parameters of each layer
 	pass   pass
 
 	x, labels, logitsGradient, losses, correct room
 	params, grads                              room
-	staged                                     []byte // pinned: what goes in, then what comes out
-	closed                                     bool
+	paramsIn, batchIn, gradsOut, found         pinned
+
+	programs map[shape]cuda.Program // what a piece of a shape is given, once it has been computed with all arrays where they are; 0: not yet
+	eager    bool                   // programs cannot be had
+	replayed int
+
+	// final, unless nil, is told which values of the gradient are final for what link is given from then on: layer by layer, the last one
+	// first. Then nobody fetches them.
+	final  func(lo, hi int)
+	closed bool
 }
 
 var _ model.Model = (*Engine)(nil)
@@ -42,15 +52,18 @@ func New(d *model.Description, dev *cuda.Device, o Options) (*Engine, error) {
 	if d.Quadratic != nil || len(d.Layers) == 0 {
 		return nil, fmt.Errorf("%w: model %s has no layers for a GPU to execute", kintsugi.ErrUsage, d.Name)
 	}
-	layers, err := build(d)
+	layers, spans, err := build(d)
 	if err != nil {
 		return nil, fmt.Errorf("GPU engine of model %s: %w", d.Name, err)
 	}
-	q, err := dev.NewQueue()
-	if err != nil {
-		return nil, fmt.Errorf("GPU engine of model %s: %w", d.Name, err)
+	e := &Engine{d: d, dev: dev, layers: layers, spans: spans, programs: make(map[shape]cuda.Program)}
+	for _, q := range []**cuda.Queue{&e.q, &e.link} {
+		if *q, err = dev.NewQueue(); err != nil {
+			return nil, errors.Join(fmt.Errorf("GPU engine of model %s: %w", d.Name, err), e.Close())
+		}
 	}
-	return &Engine{d: d, dev: dev, q: q, layers: layers, pass: pass{q: q, tf32: o.TF32}}, nil
+	e.pass = pass{q: e.q, tf32: o.TF32}
+	return e, nil
 }
 
 // String says what computes.
@@ -78,7 +91,7 @@ func (e *Engine) GradientContext(ctx context.Context, params, grads []float32, b
 	if err := e.d.CheckGradient(params, grads, b); err != nil {
 		return 0, err
 	}
-	sum, _, err := e.compute(ctx, params, grads, b)
+	sum, _, err := e.compute(ctx, params, grads, true, b)
 	if err != nil {
 		return 0, fmt.Errorf("gradient of model %s: %w", e.d.Name, err)
 	}
@@ -93,7 +106,7 @@ func (e *Engine) Evaluate(params []float32, b model.Batch) (float64, int, error)
 	if err := e.d.CheckEvaluate(params, b); err != nil {
 		return 0, 0, err
 	}
-	sum, correct, err := e.compute(context.Background(), params, nil, b)
+	sum, correct, err := e.compute(context.Background(), params, nil, false, b)
 	if err != nil {
 		return 0, 0, fmt.Errorf("evaluate model %s: %w", e.d.Name, err)
 	}
@@ -105,14 +118,15 @@ var errClosed = errors.New("the model is closed")
 // pieceLabels is how many labels are computed at a time at most: results of all layers are kept for as many.
 const pieceLabels = 1024
 
-// compute returns the sum of the losses and the right answers; grads, unless nil, receives the gradient of the mean.
-func (e *Engine) compute(ctx context.Context, params, grads []float32, b model.Batch) (sum float64, correct int, err error) {
-	p, q := &e.pass, e.q
-	p.params, p.train, p.seed = p.grow(&e.params, 4*len(params)), grads != nil, b.Seed
-	p.grads = p.grow(&e.grads, 4*len(params))
-	q.In(p.params, e.stage(kernels.Bytes(params)))
-	if err := q.Wait(); err != nil {
-		return 0, 0, err
+// compute returns the sum of the losses and the right answers. If train it computes the gradient of the mean, which grads, unless nil,
+// receives.
+func (e *Engine) compute(ctx context.Context, params, grads []float32, train bool, b model.Batch) (sum float64, correct int, err error) {
+	p := &e.pass
+	p.train, p.seed = train, b.Seed
+	p.params, p.grads = p.grow(&e.params, 4*len(params)), p.grow(&e.grads, 4*len(params))
+	copy(p.pin(&e.paramsIn, 4*len(params)), kernels.Bytes(params))
+	if grads != nil {
+		p.pin(&e.gradsOut, 4*len(params))
 	}
 	labels := len(b.Y) / b.N
 	piece := max(1, pieceLabels/labels)
@@ -120,22 +134,41 @@ func (e *Engine) compute(ctx context.Context, params, grads []float32, b model.B
 		if err := ctx.Err(); err != nil {
 			return 0, 0, err
 		}
-		p.first, p.n, p.more = lo, min(b.N, lo+piece)-lo, lo > 0
-		s, c, err := e.piece(b, lo, 1/float64(len(b.Y)))
+		p.first, p.n = lo, min(b.N, lo+piece)-lo
+		p.more, p.last = lo > 0, lo+p.n == b.N
+		s, c, err := e.piece(b, grads != nil)
 		if err != nil {
 			return 0, 0, err
 		}
 		sum, correct = sum+s, correct+c
 	}
-	if grads == nil {
-		return sum, correct, nil
+	copy(kernels.Bytes(grads), e.gradsOut.b)
+	return sum, correct, nil
+}
+
+// piece computes the examples of a batch that the pass says.
+func (e *Engine) piece(b model.Batch, out bool) (sum float64, correct int, err error) {
+	p := &e.pass
+	features, labels := len(b.X)/b.N, len(b.Y)/b.N
+	rows := p.n * labels
+	values := kernels.Bytes(b.X[p.first*features : (p.first+p.n)*features])
+	in := p.pin(&e.batchIn, len(values)+4*rows)
+	copy(in, values)
+	for i, y := range b.Y[p.first*labels : (p.first+p.n)*labels] {
+		binary.LittleEndian.PutUint32(in[len(values)+4*i:], uint32(y))
 	}
-	out := e.room(4 * len(grads))
-	q.Out(out, p.grads)
-	if err := q.Wait(); err != nil {
+	found := p.pin(&e.found, 12*rows)
+	e.layers.prepare(p)
+	e.issue(shape{n: p.n, labels: len(b.Y), rows: rows, train: p.train, more: p.more, last: p.last, out: out}, func() {
+		e.queue(in[:len(values)], in[len(values):], found, len(b.Y), out)
+	})
+	if err := e.q.Wait(); err != nil {
 		return 0, 0, err
 	}
-	copy(kernels.Bytes(grads), out)
+	for i := range rows {
+		sum += math.Float64frombits(binary.LittleEndian.Uint64(found[8*i:]))
+		correct += int(binary.LittleEndian.Uint32(found[8*rows+4*i:]))
+	}
 	return sum, correct, nil
 }
 
@@ -146,64 +179,104 @@ type lossArgs struct {
 	scale                              float64
 }
 
-// piece computes examples from lo on, p.n of them.
-func (e *Engine) piece(b model.Batch, lo int, scale float64) (sum float64, correct int, err error) {
+// queue queues a piece: link brings the parameters of a layer while those before it compute, and takes its gradient away while those
+// behind it do.
+func (e *Engine) queue(values, classes, found []byte, labels int, out bool) {
 	p, q := &e.pass, e.q
-	features, labels, classes := len(b.X)/b.N, len(b.Y)/b.N, e.d.Input.Classes
-	rows := p.n * labels
-	values := kernels.Bytes(b.X[lo*features : (lo+p.n)*features])
-	in := e.room(len(values) + 4*rows)
-	copy(in, values)
-	for i, y := range b.Y[lo*labels : (lo+p.n)*labels] {
-		binary.LittleEndian.PutUint32(in[len(values)+4*i:], uint32(y))
-	}
+	rows := len(classes) / 4
 	args := lossArgs{
-		labels: p.grow(&e.labels, 4*rows), losses: p.grow(&e.losses, 8*rows), correct: p.grow(&e.correct, 4*rows),
-		rows: uint64(rows), classes: uint64(classes), scale: scale,
+		labels: p.grow(&e.labels, len(classes)), losses: p.grow(&e.losses, 8*rows), correct: p.grow(&e.correct, 4*rows),
+		rows: uint64(rows), classes: uint64(e.d.Input.Classes), scale: 1 / float64(labels),
 	}
 	x := p.grow(&e.x, len(values))
-	q.In(x, in[:len(values)])
-	q.In(args.labels, in[len(values):])
-	args.logits = e.layers.forward(p, x)
+	e.link.After(q)
+	q.In(x, values)
+	q.In(args.labels, classes)
+	for i, l := range e.layers {
+		if s := e.spans[i]; !p.more && s.lo < s.hi {
+			e.link.In(p.params+cuda.Ptr(4*s.lo), e.paramsIn.b[4*s.lo:4*s.hi])
+			q.After(e.link)
+		}
+		x = l.forward(p, x)
+	}
+	args.logits = x
 	if p.train {
-		args.d = p.grow(&e.logitsGradient, 4*rows*classes)
+		args.d = p.grow(&e.logitsGradient, 4*rows*e.d.Input.Classes)
 	}
 	cuda.Launch(q, "layer", "cross_entropy", line(rows), threads, &args)
 	if p.train {
-		e.layers.backward(p, args.d)
+		e.backward(args.d, out)
 	}
-	if err := q.Wait(); err != nil { // what is staged has been read
-		return 0, 0, err
-	}
-	out := e.room(12 * rows)
-	q.Out(out[:8*rows], args.losses)
-	q.Out(out[8*rows:], args.correct)
-	if err := q.Wait(); err != nil {
-		return 0, 0, err
-	}
-	for i := range rows {
-		sum += math.Float64frombits(binary.LittleEndian.Uint64(out[8*i:]))
-		correct += int(binary.LittleEndian.Uint32(out[8*rows+4*i:]))
-	}
-	return sum, correct, nil
+	q.Out(found[:8*rows], args.losses)
+	q.Out(found[8*rows:], args.correct)
+	q.After(e.link)
 }
 
-// room returns n bytes of pinned memory, the same ones each time. Nothing that names them may be under way.
-func (e *Engine) room(n int) []byte {
-	if len(e.staged) < n {
-		e.staged = e.q.Pinned(n + n/4)
-		if e.staged == nil { // the queue has the error; what is written here goes nowhere
-			return make([]byte, n)
+func (e *Engine) backward(dy cuda.Ptr, out bool) {
+	p := &e.pass
+	for i := len(e.layers) - 1; i >= 0; i-- {
+		dy = e.layers[i].backward(p, dy)
+		s := e.spans[i]
+		if !p.last || s.lo == s.hi {
+			continue
+		}
+		e.link.After(e.q)
+		if e.final != nil {
+			e.final(s.lo, s.hi)
+		}
+		if out {
+			e.link.Out(e.gradsOut.b[4*s.lo:4*s.hi], p.grads+cuda.Ptr(4*s.lo))
 		}
 	}
-	return e.staged[:n]
 }
 
-func (e *Engine) stage(b []byte) []byte {
-	to := e.room(len(b))
-	copy(to, b)
-	return to
+// shape is what decides what a piece is given, but for where arrays are.
+type shape struct {
+	n, labels, rows        int
+	train, more, last, out bool
 }
+
+// mostPrograms bounds the memory that programs take.
+const mostPrograms = 32
+
+// issue does what f queues: the first time as it comes; then, if all arrays have stayed where they are, as a program, in one launch.
+func (e *Engine) issue(s shape, f func()) {
+	if e.pass.moved || len(e.programs) > mostPrograms {
+		e.forget()
+	}
+	program, known := e.programs[s]
+	if program == 0 && known && !e.eager {
+		e.q.Capture()
+		f()
+		var err error
+		if program, err = e.q.Captured(); err != nil {
+			e.eager = true // whatever it is, doing it as it comes says it again, or works
+		}
+		e.programs[s] = program
+	}
+	if program != 0 {
+		e.q.Replay(program)
+		e.replayed++
+		return
+	}
+	f()
+	if e.pass.moved {
+		e.forget()
+	}
+	e.programs[s] = 0
+}
+
+// forget gives up the programs: they name arrays that are gone.
+func (e *Engine) forget() {
+	for _, p := range e.programs {
+		e.q.Forget(p)
+	}
+	clear(e.programs)
+	e.pass.moved = false
+}
+
+// Replayed returns how many pieces of batches were computed in one launch.
+func (e *Engine) Replayed() int { return e.replayed }
 
 // Close frees the engine's memory; the device stays open.
 func (e *Engine) Close() error {
@@ -211,5 +284,13 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	return e.q.Close()
+	var err error
+	if e.q != nil {
+		e.forget()
+		err = e.q.Close()
+	}
+	if e.link != nil {
+		err = errors.Join(err, e.link.Close())
+	}
+	return err
 }

@@ -12,8 +12,8 @@ import (
 
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/cuda"
+	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 	"github.com/kintsugi-ml/kintsugi/cuda/engine"
-	"github.com/kintsugi-ml/kintsugi/cuda/internal/emulate"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	host "github.com/kintsugi-ml/kintsugi/worker/engine"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
@@ -186,6 +186,9 @@ func TestTheGPUTrainsAsTheHostDoes(t *testing.T) {
 		steps = 8
 	}
 	onGPU, onHost := train(t, g, dev, start, steps), train(t, h, kernels.Host, start, steps)
+	if n := g.Replayed(); n != steps-1 {
+		t.Errorf("%d of %d gradients were computed in one launch, want all but the first", n, steps)
+	}
 	if last := onHost.losses[steps-1]; last > onHost.losses[0] {
 		t.Fatalf("the host's loss went from %v to %v: this shows nothing", onHost.losses[0], last)
 	}

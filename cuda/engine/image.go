@@ -176,8 +176,21 @@ type dropout struct {
 
 	mask            cuda.Ptr
 	drawn           []float32
-	pinned          []byte
+	pinned          pinned
 	yRoom, maskRoom room
+}
+
+// prepare draws the mask.
+func (l *dropout) prepare(p *pass) {
+	if !p.train {
+		return
+	}
+	n := p.n * l.values
+	if len(l.drawn) < n {
+		l.drawn = make([]float32, n)
+	}
+	model.DropoutMask(l.drawn[:n], p.seed, l.layer, l.rate, p.first, l.values)
+	copy(p.pin(&l.pinned, 4*n), kernels.Bytes(l.drawn[:n]))
 }
 
 func (l *dropout) forward(p *pass, x cuda.Ptr) cuda.Ptr {
@@ -185,13 +198,8 @@ func (l *dropout) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 		return x
 	}
 	n := p.n * l.values
-	if len(l.pinned) < 4*n {
-		l.drawn, l.pinned = make([]float32, n), p.q.Pinned(4*n)
-	}
-	model.DropoutMask(l.drawn[:n], p.seed, l.layer, l.rate, p.first, l.values)
-	copy(l.pinned, kernels.Bytes(l.drawn[:n]))
 	l.mask = p.grow(&l.maskRoom, 4*n)
-	p.q.In(l.mask, l.pinned[:min(len(l.pinned), 4*n)])
+	p.q.In(l.mask, l.pinned.b[:4*n])
 	y := p.grow(&l.yRoom, 4*n)
 	p.each("multiply", y, x, l.mask, n)
 	return y

@@ -28,6 +28,8 @@ type pass struct {
 	seed          uint64 // of the batch's masks
 	train         bool
 	more          bool // gradients are added to those of the batch's earlier pieces
+	last          bool // no piece comes after
+	moved         bool // an array is somewhere else than before
 }
 
 // room is an array that grows.
@@ -40,9 +42,22 @@ type room struct {
 func (p *pass) grow(r *room, n int) cuda.Ptr {
 	if r.size < n {
 		p.q.Free(r.at)
-		r.at, r.size = p.q.Array(n), n
+		r.at, r.size, p.moved = p.q.Array(n), n, true
 	}
 	return r.at
+}
+
+// pinned is memory of the host that grows.
+type pinned struct{ b []byte }
+
+// pin returns n bytes, the same ones unless they are too few. Nothing that names them may be under way.
+func (p *pass) pin(r *pinned, n int) []byte {
+	if len(r.b) < n {
+		if r.b, p.moved = p.q.Pinned(n+n/4), true; r.b == nil { // the queue has the error; what is written here goes nowhere
+			r.b = make([]byte, n)
+		}
+	}
+	return r.b[:n]
 }
 
 // tensor is where a parameter lies in the flat vectors: at value lo.
@@ -63,6 +78,17 @@ func ceil(n, size int) int { return (n + size - 1) / size }
 
 // chain is layers one after the other.
 type chain []layer
+
+// A layer that prepares is told before each piece: what it queues may be done again as a program, which nothing of the host is part of.
+type prepares interface{ prepare(p *pass) }
+
+func (c chain) prepare(p *pass) {
+	for _, l := range c {
+		if l, ok := l.(prepares); ok {
+			l.prepare(p)
+		}
+	}
+}
 
 func (c chain) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 	for _, l := range c {
@@ -86,19 +112,23 @@ type builder struct {
 	needed bool // a layer before has parameters, so that a gradient for its result is wanted
 }
 
-func build(d *model.Description) (chain, error) {
+// span is the values [lo, hi) of the flat vectors.
+type span struct{ lo, hi int }
+
+// build returns the layers of a description, and where the parameters of each are.
+func build(d *model.Description) (c chain, spans []span, err error) {
 	b := &builder{d: d}
-	var c chain
 	for b.at < len(d.Layers) {
+		s := span{lo: b.offset}
 		l, err := b.next()
 		if err != nil {
-			return nil, fmt.Errorf("layer %d: %w", b.at, err)
+			return nil, nil, fmt.Errorf("layer %d: %w", b.at, err)
 		}
-		if l != nil {
-			c = append(c, l)
+		if s.hi = b.offset; l != nil {
+			c, spans = append(c, l), append(spans, s)
 		}
 	}
-	return c, nil
+	return c, spans, nil
 }
 
 // next returns the next layer, with a ReLU behind it that is computed with it, or nil if there is nothing to compute.

@@ -197,6 +197,8 @@ type residual struct {
 	yRoom, dyRoom room
 }
 
+func (l *residual) prepare(p *pass) { l.inside.prepare(p) }
+
 func (l *residual) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 	y := p.grow(&l.yRoom, 4*p.n*l.values)
 	p.each("sum", y, l.inside.forward(p, x), x, p.n*l.values)

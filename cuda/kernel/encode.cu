@@ -12,6 +12,11 @@ struct EncodeArgs {
 	u32 key_a, key_b; // of what is rounded at random
 };
 
+// Several chunks at once: block (x, y) takes the values number x of chunk y, if it has as many.
+struct Encodes {
+	const EncodeArgs *chunks;
+};
+
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
 DEVICE Four fed(const EncodeArgs &a, u64 i) {
@@ -33,7 +38,8 @@ DEVICE void lose(const EncodeArgs &a, u64 i, const Four &y, const Four &d) {
 }
 
 // Two vectors for each thread, loaded before either is used.
-template <int ENCODING> DEVICE void halves(const EncodeArgs &a) {
+template <int ENCODING> DEVICE void halves(const Encodes &all) {
+	const EncodeArgs a = all.chunks[BLOCK_Y]; // a copy: no store can change it
 	const u64 lo = 4 * (BLOCK * 2 * THREADS + THREAD);
 	Four y[2];
 #pragma unroll
@@ -54,8 +60,8 @@ template <int ENCODING> DEVICE void halves(const EncodeArgs &a) {
 	}
 }
 
-KERNEL_OF(encode_bf16, EncodeArgs, THREADS, halves<1>)
-KERNEL_OF(encode_fp16, EncodeArgs, THREADS, halves<2>)
+KERNEL_OF(encode_bf16, Encodes, THREADS, halves<1>)
+KERNEL_OF(encode_fp16, Encodes, THREADS, halves<2>)
 
 DEVICE u32 noise(const EncodeArgs &a, u32 i) {
 	u32 z = i * 0x9e3779b9 + a.key_a;
@@ -93,7 +99,8 @@ DEVICE f32 scale_of(const Four (&y)[2]) {
 	return bits_of(scale) < 0x00800000 ? 0.0f : scale;
 }
 
-template <bool RANDOM> DEVICE void int8(const EncodeArgs &a) {
+template <bool RANDOM> DEVICE void int8(const Encodes &all) {
+	const EncodeArgs a = all.chunks[BLOCK_Y];
 	const u64 group = BLOCK * WARPS + THREAD / 32, lo = group * GROUP + 4 * (THREAD % 32);
 	if (group >= groups(a.n)) return;
 	Four y[2];
@@ -124,15 +131,15 @@ template <bool RANDOM> DEVICE void int8(const EncodeArgs &a) {
 	}
 }
 
-KERNEL_OF(encode_int8, EncodeArgs, THREADS, int8<false>)
-KERNEL_OF(encode_int8_random, EncodeArgs, THREADS, int8<true>)
+KERNEL_OF(encode_int8, Encodes, THREADS, int8<false>)
+KERNEL_OF(encode_int8_random, Encodes, THREADS, int8<true>)
 
 struct alignas(16) Groups {
 	f32 y[WARPS][GROUP];
 };
 
-KERNEL(encode_sign, EncodeArgs, THREADS) {
-	SHARED(Groups, sh);
+DEVICE void sign(const Encodes &all, Groups &sh) {
+	const EncodeArgs a = all.chunks[BLOCK_Y];
 	const u32 lane = THREAD % 32;
 	const u64 group = BLOCK * WARPS + THREAD / 32, begin = group * GROUP, lo = begin + 4 * lane;
 	if (group >= groups(a.n)) return;
@@ -167,4 +174,9 @@ KERNEL(encode_sign, EncodeArgs, THREADS) {
 		if (lane % 2 == 0) a.dst[i / 8] = (u8)signs;
 		if (a.residual) lose(a, i, y[r], d);
 	}
+}
+
+KERNEL(encode_sign, Encodes, THREADS) {
+	SHARED(Groups, sh);
+	sign(a, sh);
 }

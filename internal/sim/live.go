@@ -35,6 +35,7 @@ type LiveConfig struct {
 	RunEvery         kintsugi.Step                               // a quarter of the chunks is saved for the running checkpoint each so many steps
 	SaveErr          func(kintsugi.ShardID, kintsugi.Step) error // what the store answers instead of saving; nil: it saves
 	Device           kernels.Device
+	Accelerator      kernels.Accelerator // server.Config.Accelerator
 	Threads          int
 	Slow             map[kintsugi.Slot]func() float64           // worker.Config.Slow
 	Codec            func(kintsugi.Slot) compress.Codec         // worker.Config.Codec; nil: none
@@ -140,7 +141,7 @@ func (l *Live) StartServer(i int) error {
 		return errors.Join(err, lis.Close())
 	}
 	cfg := server.Config{
-		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads,
+		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads, Accelerator: l.cfg.Accelerator,
 		Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,

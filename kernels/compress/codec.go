@@ -86,3 +86,6 @@ func extend(dst []byte, n int) (all, added []byte) {
 	all = slices.Grow(dst, n)[:len(dst)+n]
 	return all, all[len(dst):]
 }
+
+// AtRandom reports whether a codec draws random numbers.
+func AtRandom(c Codec) bool { return c.(*codec).encoder == int8Blocks{stochastic: true} }

@@ -14,6 +14,8 @@ typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 
 enum {
 	CUDA_SUCCESS = 0,
@@ -24,6 +26,8 @@ enum {
 	CUDA_ERROR_NOT_FOUND = 500,
 	CUDA_ERROR_ILLEGAL_ADDRESS = 700,
 	CUDA_ERROR_LAUNCH_FAILED = 719,
+	CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+	CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
 };
 
 enum {
@@ -37,6 +41,7 @@ enum {
 	CU_JIT_ERROR_LOG_BUFFER = 5,
 	CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6,
 	CU_STREAM_NON_BLOCKING = 1,
+	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 	CU_EVENT_DEFAULT = 0,
 	CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
 	CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
@@ -74,6 +79,12 @@ enum {
 	X(stream_destroy, cuStreamDestroy_v2, (CUstream stream)) \
 	X(stream_wait, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags)) \
 	X(stream_synchronize, cuStreamSynchronize, (CUstream stream)) \
+	X(capture_begin, cuStreamBeginCapture_v2, (CUstream stream, int mode)) \
+	X(capture_end, cuStreamEndCapture, (CUstream stream, CUgraph *graph)) \
+	X(graph_instantiate, cuGraphInstantiateWithFlags, (CUgraphExec * program, CUgraph graph, unsigned long long flags)) \
+	X(graph_destroy, cuGraphDestroy, (CUgraph graph)) \
+	X(graph_launch, cuGraphLaunch, (CUgraphExec program, CUstream stream)) \
+	X(graph_close, cuGraphExecDestroy, (CUgraphExec program)) \
 	X(event_create, cuEventCreate, (CUevent * event, unsigned flags)) \
 	X(event_destroy, cuEventDestroy_v2, (CUevent event)) \
 	X(event_record, cuEventRecord, (CUevent event, CUstream stream)) \

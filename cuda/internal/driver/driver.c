@@ -71,6 +71,21 @@ CUresult driver_event_elapsed(driver *d, uintptr_t begin, uintptr_t end, float *
 	return r != CUDA_SUCCESS ? r : d->event_elapsed(milliseconds, (CUevent)begin, (CUevent)end);
 }
 
+CUresult driver_capture(driver *d, uintptr_t stream) { CALL(capture_begin, (CUstream)stream, CU_STREAM_CAPTURE_MODE_RELAXED); }
+
+CUresult driver_captured(driver *d, uintptr_t stream, uintptr_t *program) {
+	CUgraph graph = 0;
+	CUresult r = d->set_current(d->context);
+	if (r == CUDA_SUCCESS) r = d->capture_end((CUstream)stream, &graph);
+	if (r != CUDA_SUCCESS) return r;
+	r = d->graph_instantiate((CUgraphExec *)program, graph, 0);
+	const CUresult destroyed = d->graph_destroy(graph);
+	return r != CUDA_SUCCESS ? r : destroyed;
+}
+
+CUresult driver_replay(driver *d, uintptr_t program, uintptr_t stream) { CALL(graph_launch, (CUgraphExec)program, (CUstream)stream); }
+CUresult driver_program_destroy(driver *d, uintptr_t program) { CALL(graph_close, (CUgraphExec)program); }
+
 CUresult driver_load(driver *d, const void *image, uintptr_t *module, char *log, size_t log_size) {
 	int options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
 	void *values[] = {log, (void *)log_size};

@@ -20,6 +20,7 @@ type Ptr uint64
 type (
 	Stream   uintptr
 	Event    uintptr
+	Program  uintptr // what a stream was given once, to be done again
 	Module   uintptr
 	Function uintptr
 )
@@ -49,6 +50,12 @@ type Context interface {
 	CloseEvent(Event) error
 	Record(Event, Stream) error
 	Elapsed(begin, end Event) (seconds float64, err error) // waits for end
+
+	// Capture makes what is queued on s a program, in place of doing it, until Captured. Arguments and addresses stay what they were.
+	Capture(s Stream) error
+	Captured(s Stream) (Program, error)
+	Replay(Program, Stream) error
+	CloseProgram(Program) error
 
 	Load(image []byte) (Module, error) // PTX that ends with a zero byte, or machine code
 	Function(m Module, name string) (Function, error)

@@ -208,6 +208,24 @@ func (c *context) Elapsed(begin, end Event) (float64, error) {
 	return float64(ms) / 1000, err
 }
 
+func (c *context) Capture(s Stream) error {
+	return c.check("cuStreamBeginCapture", C.driver_capture(c.d, C.uintptr_t(s)))
+}
+
+func (c *context) Captured(s Stream) (Program, error) {
+	var p C.uintptr_t
+	err := c.check("cuGraphInstantiate", C.driver_captured(c.d, C.uintptr_t(s), &p))
+	return Program(p), err
+}
+
+func (c *context) Replay(p Program, s Stream) error {
+	return c.check("cuGraphLaunch", C.driver_replay(c.d, C.uintptr_t(p), C.uintptr_t(s)))
+}
+
+func (c *context) CloseProgram(p Program) error {
+	return c.check("cuGraphExecDestroy", C.driver_program_destroy(c.d, C.uintptr_t(p)))
+}
+
 func (c *context) Load(image []byte) (Module, error) {
 	var m C.uintptr_t
 	log := make([]byte, 8<<10)

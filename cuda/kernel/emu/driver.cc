@@ -1,15 +1,17 @@
 // A libcuda.so.1 that runs the emulated kernels, for the tests of package cuda. Work is queued, as a GPU's is, and done
-// when somebody waits for it: who forgets to wait reads what memory held before. Memory is filled with 0xFF, so that what
-// was never written shows.
+// when somebody waits for it: who forgets to wait reads what memory held before, and so does a stream that forgets to wait for another
+// one. Memory is filled with 0xFF, so that what was never written shows.
 //
-// KINTSUGI_EMU_SCHEDULE: the schedule of emu.h. KINTSUGI_EMU_FAIL: a driver's code that everything which waits returns
+// KINTSUGI_EMU_SCHEDULE: the schedule of emu.h; under schedule 1 work is done at once, so that it comes before what others do later. KINTSUGI_EMU_FAIL: a driver's code that everything which waits returns
 // from now on, as after a fault on a GPU. KINTSUGI_EMU_DEVICES: how many devices there are; 1 if it is not set.
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -21,7 +23,25 @@ typedef double f64;
 #include "emu.h"
 
 static std::mutex lock;
-static std::deque<std::function<CUresult()>> queue;
+typedef std::function<CUresult()> Work;
+struct Graph {
+	std::vector<Work> works;
+};
+struct Stream {
+	std::deque<Work> queue;
+	uint64_t done = 0;                // works, of all that were ever queued
+	std::shared_ptr<Graph> capturing; // what is queued goes there, and is not done
+	bool forked = false;              // the capture is another stream's, and
+	bool joined = false;              // has waited for all of this one
+	uint64_t queued() const { return done + queue.size(); }
+};
+struct Event {
+	std::shared_ptr<Stream> stream;
+	uint64_t at = 0; // is over when so many works are done
+	std::shared_ptr<Graph> of; // whose capture it was recorded in
+};
+static std::map<Stream *, std::shared_ptr<Stream>> streams;
+static char something; // for handles that nobody looks behind
 static std::map<uintptr_t, size_t> device_memory, host_memory; // start and size
 static CUresult failed;
 
@@ -30,29 +50,47 @@ static int setting(const char *name, int otherwise) {
 	return s && *s ? atoi(s) : otherwise;
 }
 
-// Does what is queued. A fault stays.
-static CUresult drain() {
+// Does the first works of a stream, so many of all that were ever queued. A fault stays.
+static CUresult run(Stream &s, uint64_t upto) {
 	if (int code = setting("KINTSUGI_EMU_FAIL", 0)) failed = code;
-	while (!failed && !queue.empty()) {
-		failed = queue.front()();
-		queue.pop_front();
+	while (s.done < upto && !s.queue.empty()) {
+		Work w = std::move(s.queue.front());
+		s.queue.pop_front();
+		s.done++;
+		if (!failed) failed = w();
 	}
-	if (failed) queue.clear();
+	return failed;
+}
+
+static CUresult drain() {
+	for (auto &s : streams) run(*s.second, s.second->queued());
+	if (int code = setting("KINTSUGI_EMU_FAIL", 0)) failed = code;
 	return failed;
 }
 
 static bool within(const std::map<uintptr_t, size_t> &m, uintptr_t at, size_t bytes) {
+	std::lock_guard<std::mutex> hold(lock); // memory is given back by other threads
 	auto i = m.upper_bound(at);
 	if (i == m.begin()) return false;
 	--i;
 	return at + bytes <= i->first + i->second;
 }
 
-static CUresult enqueue(std::function<CUresult()> work) {
-	std::lock_guard<std::mutex> hold(lock);
+static CUresult queue(Stream *s, Work work) {
 	if (failed) return failed;
-	queue.push_back(std::move(work));
-	return CUDA_SUCCESS;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (s->capturing) {
+		s->joined = false;
+		s->capturing->works.push_back(std::move(work));
+		return CUDA_SUCCESS;
+	}
+	s->queue.push_back(std::move(work));
+	return setting("KINTSUGI_EMU_SCHEDULE", 3) == 1 ? run(*s, s->queued()) : CUDA_SUCCESS;
+}
+
+static CUresult enqueue(CUstream stream, Work work) {
+	std::lock_guard<std::mutex> hold(lock);
+	return queue((Stream *)stream, std::move(work));
 }
 
 static CUresult wait() {
@@ -79,9 +117,9 @@ static CUresult give(std::map<uintptr_t, size_t> &m, void *at) {
 }
 
 // A copy between memory of ours; the host's side must be pinned.
-static CUresult copy(void *to, const void *from, size_t bytes, bool ok) {
+static CUresult copy(CUstream s, void *to, const void *from, size_t bytes, bool ok) {
 	if (!ok) return CUDA_ERROR_INVALID_VALUE;
-	return enqueue([=] {
+	return enqueue(s, [=] {
 		memcpy(to, from, bytes);
 		return (CUresult)CUDA_SUCCESS;
 	});
@@ -153,42 +191,125 @@ ENTRY cuMemAlloc_v2(CUdeviceptr *at, size_t bytes) {
 ENTRY cuMemFree_v2(CUdeviceptr at) { return give(device_memory, D(at)); }
 ENTRY cuMemHostAlloc(void **at, size_t bytes, unsigned) { return take(host_memory, at, bytes); }
 ENTRY cuMemFreeHost(void *at) { return give(host_memory, at); }
-ENTRY cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream) {
-	return copy(D(to), from, bytes, within(device_memory, to, bytes) && within(host_memory, (uintptr_t)from, bytes));
+ENTRY cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream s) {
+	return copy(s, D(to), from, bytes, within(device_memory, to, bytes) && within(host_memory, (uintptr_t)from, bytes));
 }
-ENTRY cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream) {
-	return copy(to, D(from), bytes, within(device_memory, from, bytes) && within(host_memory, (uintptr_t)to, bytes));
+ENTRY cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream s) {
+	return copy(s, to, D(from), bytes, within(device_memory, from, bytes) && within(host_memory, (uintptr_t)to, bytes));
 }
-ENTRY cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
-	return copy(D(to), D(from), bytes, within(device_memory, from, bytes) && within(device_memory, to, bytes));
+ENTRY cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s) {
+	return copy(s, D(to), D(from), bytes, within(device_memory, from, bytes) && within(device_memory, to, bytes));
 }
-ENTRY cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t bytes, CUstream) {
+ENTRY cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t bytes, CUstream s) {
 	if (!within(device_memory, at, bytes)) return CUDA_ERROR_INVALID_VALUE;
-	return enqueue([=] {
+	return enqueue(s, [=] {
 		memset(D(at), value, bytes);
 		return (CUresult)CUDA_SUCCESS;
 	});
 }
 ENTRY cuStreamCreate(CUstream *stream, unsigned) {
-	*stream = (CUstream)&queue;
+	std::lock_guard<std::mutex> hold(lock);
+	auto s = std::make_shared<Stream>();
+	streams[s.get()] = s;
+	*stream = (CUstream)s.get();
 	return CUDA_SUCCESS;
 }
-ENTRY cuStreamDestroy_v2(CUstream) { return wait(); }
-ENTRY cuStreamWaitEvent(CUstream, CUevent, unsigned) { return CUDA_SUCCESS; } // there is one queue
-ENTRY cuStreamSynchronize(CUstream) { return wait(); }
+ENTRY cuStreamDestroy_v2(CUstream stream) {
+	std::lock_guard<std::mutex> hold(lock);
+	Stream *s = (Stream *)stream;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	run(*s, s->queued());
+	streams.erase(s);
+	return failed;
+}
+ENTRY cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+	std::lock_guard<std::mutex> hold(lock);
+	const Event e = *(Event *)event;
+	if (!e.stream) return CUDA_SUCCESS; // never recorded
+	Stream *s = (Stream *)stream;
+	if (e.of) { // the order in which a capture is given work is one that all its streams allow
+		if (!streams.count(s) || s->capturing && s->capturing != e.of || e.of != e.stream->capturing) return CUDA_ERROR_INVALID_VALUE;
+		e.stream->joined = true;
+		s->forked = s->forked || !s->capturing;
+		s->joined = s->joined && s->capturing;
+		s->capturing = e.of;
+		return CUDA_SUCCESS;
+	}
+	if (streams.count(s) && s->capturing) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+	return queue(s, [e] { return run(*e.stream, e.at); });
+}
+ENTRY cuStreamSynchronize(CUstream stream) {
+	std::lock_guard<std::mutex> hold(lock);
+	Stream *s = (Stream *)stream;
+	if (!streams.count(s) || s->capturing) return CUDA_ERROR_INVALID_VALUE;
+	return run(*s, s->queued());
+}
 ENTRY cuEventCreate(CUevent *event, unsigned) {
-	*event = (CUevent)&queue;
+	*event = (CUevent) new Event();
 	return CUDA_SUCCESS;
 }
-ENTRY cuEventDestroy_v2(CUevent) { return CUDA_SUCCESS; }
-ENTRY cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
-ENTRY cuEventSynchronize(CUevent) { return wait(); }
+ENTRY cuEventDestroy_v2(CUevent event) {
+	delete (Event *)event;
+	return CUDA_SUCCESS;
+}
+ENTRY cuEventRecord(CUevent event, CUstream stream) {
+	std::lock_guard<std::mutex> hold(lock);
+	auto s = streams.find((Stream *)stream);
+	if (s == streams.end()) return CUDA_ERROR_INVALID_VALUE;
+	*(Event *)event = {s->second, s->second->queued(), s->second->capturing};
+	return failed;
+}
+ENTRY cuEventSynchronize(CUevent event) {
+	std::lock_guard<std::mutex> hold(lock);
+	const Event &e = *(Event *)event;
+	return e.stream ? run(*e.stream, e.at) : CUDA_SUCCESS;
+}
+ENTRY cuStreamBeginCapture_v2(CUstream stream, int) {
+	std::lock_guard<std::mutex> hold(lock);
+	Stream *s = (Stream *)stream;
+	if (!streams.count(s) || s->capturing) return CUDA_ERROR_INVALID_VALUE;
+	s->capturing = std::make_shared<Graph>();
+	return failed;
+}
+ENTRY cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+	std::lock_guard<std::mutex> hold(lock);
+	Stream *s = (Stream *)stream;
+	if (!streams.count(s) || !s->capturing || s->forked) return CUDA_ERROR_INVALID_VALUE;
+	auto g = s->capturing;
+	bool whole = true;
+	for (auto &other : streams)
+		if (other.second->capturing == g) {
+			whole = whole && (other.first == s || other.second->joined);
+			other.second->capturing = nullptr;
+			other.second->forked = other.second->joined = false;
+		}
+	*graph = (CUgraph) new Graph(*g);
+	return whole ? failed : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+}
+ENTRY cuGraphInstantiateWithFlags(CUgraphExec *program, CUgraph graph, unsigned long long) {
+	*program = (CUgraphExec) new Graph(*(Graph *)graph);
+	return CUDA_SUCCESS;
+}
+ENTRY cuGraphDestroy(CUgraph graph) {
+	delete (Graph *)graph;
+	return CUDA_SUCCESS;
+}
+ENTRY cuGraphExecDestroy(CUgraphExec program) {
+	delete (Graph *)program;
+	return CUDA_SUCCESS;
+}
+ENTRY cuGraphLaunch(CUgraphExec program, CUstream stream) {
+	std::lock_guard<std::mutex> hold(lock);
+	for (const Work &w : ((Graph *)program)->works)
+		if (CUresult r = queue((Stream *)stream, w)) return r;
+	return failed;
+}
 ENTRY cuEventElapsedTime(float *milliseconds, CUevent, CUevent) {
 	*milliseconds = 1; // it has no clock
 	return wait();
 }
 ENTRY cuModuleLoadDataEx(CUmodule *module, const void *, unsigned, int *, void **) {
-	*module = (CUmodule)&queue;
+	*module = (CUmodule)&something;
 	return CUDA_SUCCESS;
 }
 ENTRY cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
@@ -200,7 +321,7 @@ ENTRY cuFuncGetAttribute(int *value, int, CUfunction) {
 	*value = 0;
 	return CUDA_SUCCESS;
 }
-ENTRY cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, CUstream, void **, void **extra) {
+ENTRY cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, CUstream s, void **, void **extra) {
 	const emu::Kernel *k = (const emu::Kernel *)function;
 	if (!extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || !gx || !gy || !gz) return CUDA_ERROR_INVALID_VALUE;
 	const size_t size = *(size_t *)extra[3];
@@ -209,7 +330,7 @@ ENTRY cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	std::string args((const char *)extra[1], size);
-	return enqueue([=] {
+	return enqueue(s, [=] {
 		alignas(16) char copy[4096];
 		memcpy(copy, args.data(), args.size());
 		const char *wrong = emu::launch({gx, gy, gz}, {bx, by, bz}, [&] { k->run(copy); }, setting("KINTSUGI_EMU_SCHEDULE", 3));

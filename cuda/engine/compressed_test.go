@@ -1,0 +1,139 @@
+//go:build gpu && cgo && linux
+
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
+	"github.com/kintsugi-ml/kintsugi/cuda/engine"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
+)
+
+// odd is a model whose tensors do not begin at multiples of four values.
+func odd(t *testing.T) (*model.Description, model.Input, *kintsugi.Layout) {
+	t.Helper()
+	in := model.Input{Channels: 1, Height: 7, Width: 7, Classes: 10}
+	d, err := model.Describe("test", in, model.Defaults{}, model.Flatten{}, model.Dense{Name: "a", Out: 27}, model.ReLU{}, model.Dense{Name: "b", Out: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := kintsugi.NewLayout(d.Tensors())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, in, l
+}
+
+// What is encoded on the GPU has the bits of what a worker encodes of the same gradients, whatever becomes of the pushes: several are
+// open at once, some are dropped, and one is computed a second time. Work is done as late as can be, and at once.
+func TestCompressedGradientsAreThoseOfTheHost(t *testing.T) {
+	d, in, l := odd(t)
+	for i, spec := range []string{"bf16", "fp16", "int8", "int8:stochastic", "sign", "int8-nofeedback"} {
+		t.Run(spec, func(t *testing.T) {
+			t.Setenv(emulate.Schedule, fmt.Sprint(1+2*(i%2)))
+			codec, err := compress.Parse(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := engine.NewCompressed(open(t, d, engine.Options{}), l, codec, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain, host := open(t, d, engine.Options{}), compress.NewFeedback(codec, l, 7)
+			params, grads := initial(t, d), make([]float32, l.Values)
+			var ids []kintsugi.PushID
+			for n, settle := range []string{"", "count 0", "", "drop 1", "count 2", "drop line", "", "count 3"} {
+				id := kintsugi.PushID{Line: 1, Slot: 2, Version: kintsugi.Step(n)}
+				ids = append(ids, id)
+				b := modeltest.RandomBatch(in, 3, uint64(n))
+				if _, err := plain.Gradient(params, grads, b); err != nil {
+					t.Fatal(err)
+				}
+				for range 1 + n%2 { // every other one twice: nobody has sent the first
+					if _, err := c.Gradient(t.Context(), params, id, b); err != nil {
+						t.Fatal(err)
+					}
+				}
+				same(t, c, host, codec, id, l, grads)
+				var which int
+				switch _, err := fmt.Sscanf(settle, "count %d", &which); {
+				case settle == "drop line":
+					got, want := c.Drop(), host.Drop()
+					if math.Abs(got-want) > 1e-6*want {
+						t.Errorf("push %d: a residual of norm %v is given up, want %v", n, got, want)
+					}
+				case err == nil:
+					c.Counted(ids[which])
+					host.Counted(ids[which])
+				case settle != "":
+					_, _ = fmt.Sscanf(settle, "drop %d", &which)
+					c.Dropped(ids[which])
+					host.Dropped(ids[which])
+				}
+			}
+		})
+	}
+}
+
+// same compares the payloads of a push with the host's of the same gradient.
+func same(t *testing.T, c *engine.Compressed, host *compress.Feedback, codec compress.Codec, id kintsugi.PushID, l *kintsugi.Layout, grads []float32) {
+	t.Helper()
+	for i, k := range l.Chunks {
+		want := host.Encode(nil, id, kintsugi.ChunkID(i), grads[k.Lo:k.Hi])
+		got, norm := c.Payload(kintsugi.ChunkID(i))
+		if !bytes.Equal(got, want) {
+			t.Fatalf("push %v: chunk %d has other bytes than the host's", id, i)
+		}
+		values := make([]float32, k.Len())
+		if err := kernels.Host.Decode(values, codec.Encoding(), got); err != nil {
+			t.Fatal(err)
+		}
+		if want := kernels.SquaredNorm(values); norm != want {
+			t.Fatalf("push %v: chunk %d has squared norm %v, want %v", id, i, norm, want)
+		}
+	}
+}
+
+// A gradient that is not finite is not sent, and takes nothing of the residual with it.
+func TestAGradientThatIsNotFiniteIsNotEncoded(t *testing.T) {
+	d, in, l := odd(t)
+	codec, err := compress.Parse("int8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := engine.NewCompressed(open(t, d, engine.Options{}), l, codec, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, plain := compress.NewFeedback(codec, l, 7), open(t, d, engine.Options{})
+	params, grads := initial(t, d), make([]float32, l.Values)
+	for n, bad := range []bool{false, true, false} {
+		id := kintsugi.PushID{Line: 1, Version: kintsugi.Step(n)}
+		b := modeltest.RandomBatch(in, 3, uint64(n))
+		if bad {
+			b.X[5] = float32(math.Inf(1))
+			if _, err := c.Gradient(t.Context(), params, id, b); !errors.Is(err, kintsugi.ErrNotFinite) {
+				t.Fatalf("a gradient of an infinite example: error %v; want ErrNotFinite", err)
+			}
+			continue
+		}
+		if _, err := plain.Gradient(params, grads, b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Gradient(t.Context(), params, id, b); err != nil {
+			t.Fatal(err)
+		}
+		same(t, c, host, codec, id, l, grads)
+		c.Counted(id)
+		host.Counted(id)
+	}
+}
