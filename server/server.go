@@ -50,6 +50,7 @@ type Config struct {
 	Device      kernels.Device
 	Threads     int // that run kernels; the result does not depend on it
 
+	Share       bool // sums between replicas of one host travel through memory that both have
 	Slots       int
 	Consistency agg.Config
 	Schedule    conductor.Schedule

@@ -205,6 +205,7 @@ func (s *session) turn(v kintsugi.Step) {
 }
 
 func (s *session) sendPush() {
+	s.c.cfg.watch.pushed(s)
 	s.silent = make([]bool, len(s.pushes))
 	for i, e := range s.pushes {
 		if e == nil {
@@ -281,6 +282,7 @@ func (s *session) sendTicket() {
 
 func (s *session) settle(o outcome) {
 	if s.settled == nil {
+		s.c.cfg.watch.settled(s, o)
 		s.settled = &o
 		s.goOn()
 	}
@@ -317,6 +319,7 @@ func (s *session) afterRefusal(r kintsugi.Refused) {
 
 // reading assembles one version from all shards.
 type reading struct {
+	since   time.Duration
 	atLeast kintsugi.Step
 	have    []kintsugi.Step
 	left    []int // frames of the present answer that have not come
@@ -325,7 +328,7 @@ type reading struct {
 
 func (s *session) read(atLeast kintsugi.Step, then func(kintsugi.Step)) {
 	s.reading = &reading{
-		atLeast: atLeast, then: then,
+		since: s.c.now, atLeast: atLeast, then: then,
 		have: make([]kintsugi.Step, len(s.reads)), left: make([]int, len(s.reads)),
 	}
 	for i := range s.reads {
@@ -371,6 +374,7 @@ func (s *session) arrived(i int, f *answerFrame) {
 	}
 	if whole {
 		s.c.checkRead(s.h, line, newest)
+		s.c.cfg.watch.pulled(s, newest)
 		r.then(newest)
 	}
 }
