@@ -9,13 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 // Question: how long from the SIGKILL of a server to the next step that is committed after it? Servers are drawn and killed at
-// random moments, one every few seconds, so that the one before is back and has caught up. The claims that could be false: with chain half
+// random steps, so far apart that the one before is back and has caught up. The claims that could be false: with chain half
 // of the kills take at most 0.3 s and none more than 1 s, with stateless half take at most 0.5 s, also where a stranger keeps
 // all cores busy; and neither takes a step back. The published system took 10 to 14 s with chains and 23 s with checkpoints (20 s of them a pause).
 
@@ -27,7 +26,7 @@ type FailoverConfig struct {
 	Loaded           []bool   // beside a process of a stranger that keeps all cores busy, or not
 	Model            string
 	Servers, Workers int
-	Every            time.Duration // from one kill to the next
+	Every            int // steps from one kill to the next
 	Binary           string
 	Flags            []string // for train, besides the ones above
 	Progress         io.Writer
@@ -48,10 +47,10 @@ type FailoverRow struct {
 	OK       bool    `json:"ok"`         // the claim holds, where there is one
 }
 
-// killsOfARun are how many kills a run meets, and firstKill is when: processes have started and opened their data.
+// killsOfARun are how many kills a run meets, and firstKill is the step of the first one.
 const (
 	killsOfARun = 10
-	firstKill   = 5 * time.Second
+	firstKill   = 100
 )
 
 // Failover kills the servers of one run after the other.
@@ -83,7 +82,7 @@ func (cfg *FailoverConfig) row(ctx context.Context, recovery string, loaded bool
 			return r, errors.New("runs end before their servers are killed")
 		}
 		n := min(killsOfARun, cfg.Kills-len(kills))
-		run, err := runFor(ctx, cfg.Binary, firstKill+time.Duration(n)*cfg.Every, cfg.flags(rng, recovery, seed, n))
+		run, err := runTrain(ctx, cfg.Binary, cfg.flags(rng, recovery, seed, n))
 		if err != nil {
 			return r, err
 		}
@@ -109,24 +108,26 @@ func (cfg *FailoverConfig) row(ctx context.Context, recovery string, loaded bool
 // flags are those of a run that meets n kills.
 func (cfg *FailoverConfig) flags(rng *rand.Rand, recovery string, seed uint64, n int) []string {
 	flags := []string{"--model", cfg.Model, "--recovery", recovery, "--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers),
-		"--seed", strconv.FormatUint(seed, 10)}
+		"--seed", strconv.FormatUint(seed, 10), "--steps", strconv.Itoa(firstKill + n*cfg.Every), "--eval-every", "1000000"}
 	for i := range n {
-		at := firstKill + time.Duration(i)*cfg.Every + time.Duration(rng.Int64N(int64(cfg.Every/4)))
-		flags = append(flags, "--fault", fmt.Sprintf("kill server/%d at %v", rng.IntN(cfg.Servers), at.Round(time.Millisecond)))
+		at := firstKill + i*cfg.Every + rng.IntN(cfg.Every/4)
+		flags = append(flags, "--fault", fmt.Sprintf("kill server/%d at step %d", rng.IntN(cfg.Servers), at))
 	}
 	return append(flags, cfg.Flags...)
 }
 
-// book adds the kills of a run that a step has followed, and the times of its steps.
+// book adds the kills of a run, and the times of its steps.
 func (cfg *FailoverConfig) book(name string, run *record.Run, kills []KillsRow, pauses []float64) ([]KillsRow, []float64) {
 	for _, f := range run.Summary.Failures {
 		if !f.Injected || !strings.HasPrefix(f.Part, "server/") {
 			continue
 		}
-		fmt.Fprintf(cfg.Progress, "%s: %s killed at step %d: next step after %.3f s, %d steps lost\n", name, f.Part, f.Step, float64(f.RecoverySeconds), f.LostSteps)
-		if f.RecoverySeconds.Known() {
-			kills = append(kills, KillsRow{Part: f.Part, Step: f.Step, Recovery: float64(f.RecoverySeconds), Lost: f.LostSteps})
+		took := float64(f.RecoverySeconds)
+		if !f.RecoverySeconds.Known() { // no step has followed: it takes longer than there was time for
+			took = run.Summary.WallSeconds - f.Seconds
 		}
+		fmt.Fprintf(cfg.Progress, "%s: %s killed at step %d: next step after %.3f s, %d steps lost\n", name, f.Part, f.Step, took, f.LostSteps)
+		kills = append(kills, KillsRow{Part: f.Part, Step: f.Step, Recovery: took, Lost: f.LostSteps})
 	}
 	for i, s := range run.Steps[min(len(run.Steps), 1):] {
 		pauses = append(pauses, s.Seconds-run.Steps[i].Seconds)

@@ -18,8 +18,8 @@ func benchFailoverCommand() *cobra.Command {
 		Use: "failover [-- FLAGS OF TRAIN]", Short: "Kill servers and time the next committed step, also beside a foreign load",
 		Example: "  kintsugi bench failover\n  kintsugi bench failover --recoveries chain --kills 10 --loaded yes -- --codec int8",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cfg.Kills < 1 || cfg.Servers < 1 || cfg.Workers < 1 || cfg.Every < 100*time.Millisecond || len(cfg.Recoveries) == 0 {
-				return fmt.Errorf("%w: bench failover needs a kill, a server, a worker, a recovery and a tenth of a second between two kills", kintsugi.ErrUsage)
+			if cfg.Kills < 1 || cfg.Servers < 1 || cfg.Workers < 1 || cfg.Every < 50 || len(cfg.Recoveries) == 0 {
+				return fmt.Errorf("%w: bench failover needs a kill, a server, a worker, a recovery and 50 steps between two kills", kintsugi.ErrUsage)
 			}
 			switch loaded {
 			case "no":
@@ -62,7 +62,7 @@ func benchFailoverCommand() *cobra.Command {
 	f.StringVar(&cfg.Model, "model", "mlp", "model to train")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
-	f.DurationVar(&cfg.Every, "every", 2500*time.Millisecond, "from one kill to the next: long enough for a server to be back")
+	f.IntVar(&cfg.Every, "every", 300, "steps from one kill to the next: enough for a server to be back")
 	f.StringVar(&format, "format", "text", "text, json or benchfmt")
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -82,10 +83,9 @@ func (h *host) connect() error {
 	if err != nil {
 		return fmt.Errorf("open /dev/net/tun: %w", err)
 	}
-	h.tun = os.NewFile(uintptr(fd), "/dev/net/tun")
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return errors.Join(err, unix.Close(fd))
 	}
 	defer unix.Close(s)
 	set := func(fd int, request uint, name string, value func(*unix.Ifreq) error) error {
@@ -117,9 +117,10 @@ func (h *host) connect() error {
 		set(s, unix.SIOCSIFFLAGS, "lo", number(unix.IFF_UP)),
 	} {
 		if err != nil {
-			return err
+			return errors.Join(err, unix.Close(fd))
 		}
 	}
+	h.tun = os.NewFile(uintptr(fd), "/dev/net/tun") // not before: the poller would take it for broken
 	return nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,8 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// theHosts asks for the long form of TestHostsThatAreCutOff: make soak sets it.
-const allCuts = "KINTSUGI_SOAK"
+var allCuts = flag.Bool("cuts", false, "cut hosts off in every way in TestHostsThatAreCutOff, and lose packets")
 
 // apart is a run on four hosts: the first has etcd, the coordinator and the workers, each of the others a server.
 type apart struct {
@@ -221,7 +221,7 @@ func TestHostsThatAreCutOff(t *testing.T) {
 	conductor := a.view.Conductor
 	a.mu.Unlock()
 	a.cutOff(conductor, true, true)
-	if os.Getenv(allCuts) != "" {
+	if *allCuts {
 		a.cutOff(conductor, true, true) // no conductor now
 		for range 2 {
 			a.mu.Lock()
