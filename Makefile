@@ -139,11 +139,20 @@ sim: ## replay one simulated run, event by event (SEED=1 STEPS=0)
 	$(GO) test ./internal/sim -count 1 -v -run '^TestReplay$$' -args -seed $(SEED) -steps $(STEPS)
 
 .PHONY: soak
-soak: build ## simulate many seeds (SEEDS=50000), kill 100 processes in every state, then repeat the tests in random order (COUNT=10)
+soak: build ## simulate many seeds (SEEDS=50000), kill 300 processes in every state, 200 of them of chains, cut hosts off, then repeat the tests in random order (COUNT=10)
 	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestSoak$$' -args -seeds $(SEEDS) -result testdata/soak.txt
+	$(GO) test ./internal/sim -count 1 -timeout 120m -v -run '^TestWhatWorkersSeeIsInOrder$$' -args -seeds 1000
 	bin/kintsugi bench kills --kills 100 --seed 2
+	$(MAKE) survive
 	$(GO) test -count $(COUNT) -shuffle on -timeout 120m $(TESTFLAGS) $(PKG)
 
+.PHONY: survive
+survive: build ## kill 200 servers of chains of 2 and of 3, time failovers, wait ten minutes for a false one, and cut hosts off; half an hour
+	bin/kintsugi bench kills --kills 100 --seed 3 --recovery chain --only server
+	bin/kintsugi bench kills --kills 100 --seed 4 --recovery chain --only server --servers 3 -- --replicas 3
+	bin/kintsugi bench failover
+	bin/kintsugi bench alarms
+	$(GO) test ./cmd/kintsugi -count 1 -v -run 'HostsThatAreCutOff|WorkersSeeOfProcesses|AHeadThatHangs' -args -cuts
 .PHONY: proto
 proto: ## check proto/ and regenerate its Go code; the first run builds buf, about two minutes
 	$(TOOL) buf lint proto

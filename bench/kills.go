@@ -20,7 +20,7 @@ import (
 // and ends with a loss that undisturbed runs of other seeds would end with: mean ± 3 standard deviations. A partial
 // restore is no exact one, and a short run feels it: there the claim is that no step is taken back, and the loss is
 // shown. Where servers find their state outside of themselves, or shards have other replicas, no step is taken back, and whoever
-// is killed but a worker, the run ends with the very loss of the calm one with its seed.
+// is killed but a worker, the run ends with the very parameters of the calm one with its seed, to the last bit.
 
 // KillsConfig says what Kills measures.
 type KillsConfig struct {
@@ -34,6 +34,7 @@ type KillsConfig struct {
 	Partial          bool     // it restores only what was lost
 	Exact            bool     // it takes nothing back
 	Only             string   // kill processes of this role only; "": of all
+	Loaded           bool     // beside a process of a stranger that keeps all cores busy
 	Flags            []string // for train, besides the ones above
 	Progress         io.Writer
 }
@@ -61,29 +62,37 @@ type KillsRow struct {
 	Measured  record.Number `json:"measured_rework"`
 	Error     record.Number `json:"measured_error"`
 
+	Bits     string `json:"parameters"`      // a sum over all bits of the final parameters
+	CalmBits string `json:"calm_parameters"` // of the calm run with its seed; empty: there is none
+
 	OK bool `json:"ok"`
 }
 
 // Kills runs the calm runs, then the others. A run that does not end in order is an error, one whose loss
 // is unusual a row that is not OK.
 func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
+	if cfg.Loaded {
+		defer foreign(ctx, cfg.Binary)()
+	}
 	var calm []float64
+	var calmBits []string
 	for seed := range cfg.Calm {
-		s, _, _, err := cfg.run(ctx, uint64(seed+1), "")
+		c, err := cfg.run(ctx, uint64(seed+1), "")
 		if err != nil {
 			return nil, err
 		}
-		calm = append(calm, float64(s.FinalLoss))
-		fmt.Fprintf(cfg.Progress, "calm run %d of %d: loss %.5f\n", seed+1, cfg.Calm, float64(s.FinalLoss))
+		calm, calmBits = append(calm, float64(c.summary.FinalLoss)), append(calmBits, c.bits)
+		fmt.Fprintf(cfg.Progress, "calm run %d of %d: loss %.5f, parameters %s\n", seed+1, cfg.Calm, calm[seed], c.bits)
 	}
 	mean, deviation := meanDeviation(calm)
 	var rows []KillsRow
 	for i, row := range cfg.victims() {
 		row.Mean, row.Allowed = mean, 3*deviation
-		s, kept, touched, err := cfg.run(ctx, row.Seed, row.Fault)
+		k, err := cfg.run(ctx, row.Seed, row.Fault)
 		if err != nil {
 			return rows, fmt.Errorf("%s, seed %d: %w", row.Fault, row.Seed, err)
 		}
+		s := k.summary
 		row.Steps, row.Loss = s.Steps, float64(s.FinalLoss)
 		for _, f := range s.Failures {
 			row.Step, row.Recovery, row.Lost = f.Step, float64(f.RecoverySeconds), f.LostSteps
@@ -93,10 +102,11 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 		if cfg.Partial || cfg.Exact {
 			row.OK = row.OK && row.Lost == 0
 		}
-		row.Kept, row.Touched = kept, touched
+		row.Kept, row.Touched, row.Bits = k.kept, k.touched, k.bits
 		row.OK = row.OK && row.Touched == 0
 		if cfg.Exact && !strings.HasPrefix(row.Part, "worker/") {
-			row.OK = row.OK && row.Loss == calm[row.Seed-1]
+			row.CalmBits = calmBits[row.Seed-1]
+			row.OK = row.OK && row.Bits == row.CalmBits
 		} else if !cfg.Partial {
 			row.OK = row.OK && row.Loss >= mean-row.Allowed && row.Loss <= mean+row.Allowed
 		}
@@ -140,6 +150,9 @@ func (cfg *KillsConfig) victims() []KillsRow {
 		targets = append(targets, target{launch.Worker, s})
 	}
 	targets = append(targets, target{role: launch.Coordinator})
+	if cfg.Exact {
+		targets = append(targets, target{role: launch.Server}) // at any moment, whatever it does
+	}
 	targets = slices.DeleteFunc(targets, func(t target) bool { return cfg.Only != "" && t.role.String() != cfg.Only })
 	var rows []KillsRow
 	for i := range cfg.Kills {
@@ -155,7 +168,9 @@ func (cfg *KillsConfig) victims() []KillsRow {
 		switch t.state {
 		case "":
 			f.At.Step = kintsugi.Step(1 + rng.IntN(cfg.Steps*3/4))
-			row.State = "idle"
+			if row.State = "any"; t.role == launch.Coordinator {
+				row.State = "idle"
+			}
 		case "saving":
 			f.At.State, f.At.Times = t.state, 1+rng.IntN(4)
 		case "naming":
@@ -173,7 +188,14 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	return rows
 }
 
-func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (s record.Summary, kept, touched int, err error) {
+// killed is what a run came to.
+type killed struct {
+	summary       record.Summary
+	kept, touched int // shards, see KillsRow
+	bits          string
+}
+
+func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (k killed, err error) {
 	args := append([]string{"--seed", strconv.FormatUint(seed, 10), "--steps", strconv.Itoa(cfg.Steps),
 		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", strconv.Itoa(2 * cfg.Steps),
 		"--recovery", cfg.Recovery}, cfg.Flags...)
@@ -184,11 +206,32 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (s r
 		args = append(args, "--log-level", "info")
 	}
 	run, err := runTrainAnd(ctx, cfg.Binary, args, func(dir string) (err error) {
-		kept, touched, err = survivors(dir)
+		if k.kept, k.touched, err = survivors(dir); err != nil {
+			return err
+		}
+		_, k.bits, err = finalBits(ctx, dir)
 		return err
 	})
 	if err != nil {
-		return s, 0, 0, err
+		return k, err
 	}
-	return run.Summary, kept, touched, nil
+	k.summary = run.Summary
+	return k, nil
+}
+
+// States says how often each state was hit, in the order of the table.
+func States(rows []KillsRow) string {
+	var states []string
+	n := make(map[string]int)
+	for _, r := range rows {
+		role, _, _ := strings.Cut(r.Part, "/")
+		state := role + " " + r.State
+		if n[state]++; n[state] == 1 {
+			states = append(states, state)
+		}
+	}
+	for i, s := range states {
+		states[i] = fmt.Sprintf("%s %d", s, n[s])
+	}
+	return strings.Join(states, ", ")
 }

@@ -166,6 +166,9 @@ func (r *replica) stepFar(c kintsugi.Commit, before, src, dst *version, counted 
 		if err := total.array.Fetch(); err != nil {
 			return nil, err
 		}
+		for i := range s.Chunks {
+			total.chunkMade(&r.sums.cut, i)
+		}
 	}
 	products := make([]kintsugi.Products, len(found))
 	for i, p := range found {

@@ -34,7 +34,11 @@ func (r *replica) followOnce() error {
 		return err
 	}
 	defer peer.Close()
-	stream, err := peer.Follow(ctx)
+	var share []transport.Option
+	if r.cfg.Share {
+		share = append(share, transport.Sharing(r.sums.shelfBytes()))
+	}
+	stream, err := peer.Follow(ctx, share...)
 	if err != nil {
 		return err
 	}
@@ -86,12 +90,11 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 		if rule := m.Commit.Optimizer.Rule; rule != r.cfg.Schedule.Rule {
 			return fmt.Errorf("%w: an update of rule %d, this server is configured for rule %d; run the same configuration everywhere", kintsugi.ErrOtherModel, rule, r.cfg.Schedule.Rule)
 		}
-		u := r.sums.take(r.values)
-		u.step, u.decided = m.Commit.Step, m.Commit.Decided
-		if err := r.landArray(stream, transport.KindUpdate, 0, u.values); err != nil {
-			r.sums.unpin(u)
+		u, err := r.landSum(stream)
+		if err != nil {
 			return err
 		}
+		u.step, u.decided = m.Commit.Step, m.Commit.Decided
 		place = func() {
 			r.sums.unpin(r.given)
 			r.given = u
@@ -120,24 +123,68 @@ func (r *replica) landVersion(stream *transport.FollowClient, x *version) error 
 	return x.send()
 }
 
+// landSum lands the sum of a step. A tail leaves it where the one before has put it; whoever sends it on takes it to where the one
+// after can read it.
+func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
+	var u *sum
+	switch memory, _ := stream.Memory(); {
+	case r.at+1 < len(r.chain):
+		if err := r.do(func() { u = r.room() }); err != nil {
+			return nil, err
+		}
+	case memory != nil:
+		u = r.sums.lent(memory)
+	default:
+		u = r.sums.take()
+	}
+	for i, chunks := range r.sums.frames {
+		err := r.landFrame(stream, transport.KindUpdate, chunks, 0, func(f *transport.Frame) (err error) {
+			u.crcs[i] = f.CRC
+			b := f.Shared()
+			switch {
+			case u.parts[i] != nil:
+				return f.CopyTo(kernels.Bytes(u.parts[i]))
+			case b == nil:
+				u.parts[i] = make([]float32, r.sums.size[i])
+				return f.CopyTo(kernels.Bytes(u.parts[i]))
+			case len(b) != 4*r.sums.size[i]:
+				return fmt.Errorf("%w: part of a sum of %d bytes, want %d", kintsugi.ErrCorrupt, len(b), 4*r.sums.size[i])
+			}
+			u.parts[i] = kernels.Floats(b)
+			return f.Check()
+		})
+		if err != nil {
+			r.sums.unpin(u)
+			return nil, err
+		}
+	}
+	return u, nil
+}
+
 // landArray lands the frames of one array of the shard.
 func (r *replica) landArray(stream *transport.FollowClient, kind transport.Kind, number uint32, values []float32) error {
 	for _, chunks := range transport.Frames(r.cfg.Layout, r.chunks) {
-		f, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if f.Kind != kind || f.Codec != 0 || f.Shard != r.id || f.Chunks != chunks || f.Push.Line != r.view.Line || f.Push.Sequence != number {
-			f.Release()
-			return fmt.Errorf("%w: shard %d: frame of kind %d with chunks [%d, %d) of array %d, want kind %d, [%d, %d) of array %d",
-				kintsugi.ErrCorrupt, r.id, f.Kind, f.Chunks.Lo, f.Chunks.Hi, f.Push.Sequence, kind, chunks.Lo, chunks.Hi, number)
-		}
 		lo, hi := r.cfg.Layout.Span(chunks)
-		err = f.CopyTo(kernels.Bytes(values[lo-r.lo : hi-r.lo]))
-		f.Release()
+		err := r.landFrame(stream, kind, chunks, number, func(f *transport.Frame) error {
+			return f.CopyTo(kernels.Bytes(values[lo-r.lo : hi-r.lo]))
+		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// landFrame receives the frame of some chunks of an array and hands it to land.
+func (r *replica) landFrame(stream *transport.FollowClient, kind transport.Kind, chunks kintsugi.ChunkRange, number uint32, land func(*transport.Frame) error) error {
+	f, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	defer f.Release()
+	if f.Kind != kind || f.Codec != 0 || f.Shard != r.id || f.Chunks != chunks || f.Push.Line != r.view.Line || f.Push.Sequence != number {
+		return fmt.Errorf("%w: shard %d: frame of kind %d with chunks [%d, %d) of array %d, want kind %d, [%d, %d) of array %d",
+			kintsugi.ErrCorrupt, r.id, f.Kind, f.Chunks.Lo, f.Chunks.Hi, f.Push.Sequence, kind, chunks.Lo, chunks.Hi, number)
+	}
+	return land(f)
 }

@@ -20,7 +20,8 @@ const maxBehind = 64
 // parcel is a message to the replica after this one, with the tensors that belong to it.
 type parcel struct {
 	message kintsugi.ChainMessage
-	sum     *sum     // of an Update, pinned
+	sum     *sum     // of an Update, pinned; some of its parts may still be made
+	there   bool     // the sum lies where the one after can read it
 	version *version // of a Snapshot, pinned
 }
 
@@ -28,6 +29,10 @@ type parcel struct {
 type after struct {
 	out     *outbox[parcel]
 	waiting atomic.Int32 // parcels that are not sent
+	shelf   *shelf       // memory that both have; nil: sums travel
+
+	ahead *sum           // that is sent while its step is made; nil: none
+	under kintsugi.Fence // of the commit that it was sent with
 }
 
 // Follow serves the replica after one of ours in its chain: it is sent what it lacks, then what ours does, and answers.
@@ -48,7 +53,8 @@ func (s *Server) Follow(stream *transport.FollowServer) error {
 	if err != nil {
 		return err
 	}
-	a := &after{out: newOutbox[parcel]()}
+	memory, _ := stream.Memory()
+	a := &after{out: newOutbox[parcel](), shelf: r.sums.newShelf(memory)}
 	var refused error
 	err = r.do(func() { refused = r.followed(a, f) })
 	if err = errors.Join(err, refused); err != nil {
@@ -131,9 +137,44 @@ func (r *replica) followed(a *after, f kintsugi.Follow) error {
 
 // heard takes an answer, unless it is of an earlier connection.
 func (r *replica) heard(a *after, m kintsugi.ReplicaMessage) {
-	if r.after == a {
-		r.core.Heard(m)
+	if r.after != a {
+		return
 	}
+	if x, ok := m.(kintsugi.Stable); ok && a.shelf != nil {
+		a.shelf.applied(x.Step, x.Decided)
+	}
+	r.core.Heard(m)
+}
+
+// room returns a sum to write, pinned once: where the replica after this one can read it, if there is room.
+func (r *replica) room() *sum {
+	if a := r.after; a != nil && a.shelf != nil {
+		if s := a.shelf.take(); s != nil {
+			return s
+		}
+	}
+	return r.sums.take()
+}
+
+// ahead sends the sum of a step that is about to be made or applied here: its parts go as they are made. Where another conductor
+// has come meanwhile, the one after would refuse it: then it goes when the commit has been sent again.
+func (r *replica) ahead(c kintsugi.Commit, s *sum) {
+	if a := r.after; a != nil && c.Fence == r.core.Promised() {
+		a.ahead, a.under = s, c.Fence
+		r.put(a, parcel{message: kintsugi.Update{Commit: c}}, s)
+	}
+}
+
+// put puts a parcel, with the sum that belongs to it, unless that is nil.
+func (r *replica) put(a *after, p parcel, s *sum) {
+	if s != nil {
+		s.pins.Add(1)
+		p.sum, p.there = s, a.shelf != nil && a.shelf.send(s)
+	}
+	if a.waiting.Add(1) > maxBehind {
+		a.out.end(errSlowPeer)
+	}
+	a.out.put(p)
 }
 
 // hand hands a message down.
@@ -142,24 +183,26 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 	if a == nil {
 		return
 	}
-	p := parcel{message: m}
+	p, s := parcel{message: m}, (*sum)(nil)
 	switch m := m.(type) {
 	case kintsugi.Update:
-		if r.sum == nil || r.sum.step != m.Commit.Step || r.sum.decided != m.Commit.Decided {
+		s = r.sum
+		if s == nil || s.step != m.Commit.Step || s.decided != m.Commit.Decided {
 			r.fail(fmt.Errorf("shard %d: the sum of step %d, decided under fence %d, is not here", r.id, m.Commit.Step, m.Commit.Decided))
 			return
 		}
-		r.sum.pins.Add(1)
-		p.sum = r.sum
+		if a.ahead == s { // it has the sum, or will have
+			if a.ahead = nil; a.under == m.Commit.Fence {
+				return
+			}
+			p, s = parcel{message: m.Commit}, nil // the same decision under a later fence
+		}
 	case kintsugi.Snapshot:
 		p.version, _ = r.versions.pin(0, 1)
 		m.Taken = r.shard(p.version).Taken
 		p.message = m
 	}
-	if a.waiting.Add(1) > maxBehind {
-		a.out.end(errSlowPeer)
-	}
-	a.out.put(p)
+	r.put(a, p, s)
 }
 
 // send sends a parcel.
@@ -174,14 +217,34 @@ func (r *replica) send(stream *transport.FollowServer, p parcel) error {
 	switch {
 	case p.sum != nil:
 		defer r.sums.unpin(p.sum)
-		h := transport.Header{Kind: transport.KindUpdate, Push: kintsugi.PushID{Line: r.view.Line, Version: p.sum.step}}
-		return r.sendArray(stream, h, p.sum.values, func() func() {
-			p.sum.pins.Add(1)
-			return func() { r.sums.unpin(p.sum) }
-		})
+		return r.sendSum(stream, p)
 	case p.version != nil:
 		defer r.versions.unpin(p.version)
 		return r.sendVersion(stream, p.version)
+	}
+	return nil
+}
+
+// sendSum sends the parts of a sum as they are made.
+func (r *replica) sendSum(stream *transport.FollowServer, p parcel) error {
+	s := p.sum
+	for i, chunks := range r.sums.frames {
+		if err := s.await(stream.Context(), i); err != nil {
+			return err
+		}
+		f := &transport.Frame{Header: transport.Header{
+			Kind: transport.KindUpdate, Shard: r.id, Chunks: chunks, Bytes: uint32(4 * len(s.parts[i])), CRC: s.crcs[i],
+			Push: kintsugi.PushID{Line: r.view.Line, Version: s.step},
+		}}
+		if p.there {
+			f.Place = s.places[i]
+		} else {
+			s.pins.Add(1)
+			f.Payload, f.Done = kernels.Bytes(s.parts[i]), func() { r.sums.unpin(s) }
+		}
+		if err := stream.Send(f); err != nil {
+			return err
+		}
 	}
 	return nil
 }

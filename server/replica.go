@@ -63,7 +63,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
 		fail: s.fail, saves: &s.saves, joined: func() {},
-		held: make(map[kintsugi.PushID]*held), sums: &sums{},
+		held: make(map[kintsugi.PushID]*held), sums: &sums{cut: newCut(cfg.Layout, chunks)},
 	}
 	follows, followed := at > 0, at+1 < len(r.chain)
 	if old := s.continues(v, id); old != nil {
@@ -259,6 +259,10 @@ func (r *replica) perform() {
 	}
 	for _, m := range ready.Replies {
 		if up, ok := m.(kintsugi.FollowerMessage); ok && r.at > 0 && r.before != nil {
+			if s, ok := up.(kintsugi.Stable); ok {
+				s.Products = nil // the head has the same
+				up = s
+			}
 			r.before.put(up)
 		}
 		if s, ok := m.(kintsugi.Stable); ok {
@@ -291,8 +295,12 @@ func (r *replica) apply(c kintsugi.Commit) {
 		}
 		r.given, counted = nil, nil
 	case r.view.Replicas > 1:
-		total = r.sums.take(r.values)
+		total = r.room()
 		total.step, total.decided = c.Step, c.Decided
+		total.begin(&r.sums.cut)
+	}
+	if total != nil {
+		r.ahead(c, total)
 	}
 	src, _ := r.versions.pin(0, 1)
 	var before *version
@@ -372,13 +380,16 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 					k.take(h.operand(i, lo, hi, c.Counted[j].Weight))
 				}
 				if total != nil {
-					k.hand(total.values[lo:hi], r.at > 0)
+					k.hand(total.chunk(&r.sums.cut, i, lo, hi), r.at > 0)
 				}
 				p, err := k.run(r.cfg.Device, before, src, dst, saved, lo, hi)
 				r.waited.Add(int64(k.waited))
 				if err != nil {
 					failed.Store(&err)
 					return
+				}
+				if total != nil && r.at == 0 {
+					total.chunkMade(&r.sums.cut, i)
 				}
 				products[i] = p
 				dst.copyOut(outside, lo, hi) // while it is in the cache

@@ -54,6 +54,7 @@ type Config struct {
 	// depend on it. It stays the caller's, who closes it after Run.
 	Accelerator kernels.Accelerator
 
+	Share       bool // sums between replicas of one host travel through memory that both have
 	Slots       int
 	Consistency agg.Config
 	Schedule    conductor.Schedule

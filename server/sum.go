@@ -1,55 +1,231 @@
 package server
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 // sum is the scaled sum of a step on a shard: what replicas that are no heads apply. The newest one is kept as long as
-// somebody behind may lack it.
+// somebody behind may lack it. It is cut as it travels, so that a part can be on its way while the next is made.
 type sum struct {
 	step    kintsugi.Step
 	decided kintsugi.Fence
-	values  []float32
-	array   kernels.Array // whose host's side are values; nil: they are on the host alone
+	parts   [][]float32   // by frame of the shard
+	crcs    []uint32      // of the parts that are made
+	array   kernels.Array // whose side on the host has the parts; nil: they are on the host alone
 	pins    atomic.Int32
+
+	left []atomic.Int32  // by part, the chunks of it that are not made yet
+	made []chan struct{} // by part, closed when it is; nil: all are
+
+	memory *shm.Segment // in which the parts lie; nil: in this process alone
+	places []uint32     // of the parts in memory, if another process is to read them there
+}
+
+// begin says that the sum is about to be made, chunk by chunk.
+func (s *sum) begin(c *cut) {
+	s.left, s.made = make([]atomic.Int32, len(c.frames)), make([]chan struct{}, len(c.frames))
+	for i, f := range c.frames {
+		s.left[i].Store(int32(f.Hi - f.Lo))
+		s.made[i] = make(chan struct{})
+	}
+}
+
+// chunk returns chunk i of the shard, its values [lo, hi).
+func (s *sum) chunk(c *cut, i, lo, hi int) []float32 {
+	f := c.of[i]
+	return s.parts[f][lo-c.lo[f] : hi-c.lo[f]]
+}
+
+// chunkMade says that chunk i is made. Whoever makes the last one of a part sums the part up, while it is in the cache.
+func (s *sum) chunkMade(c *cut, i int) {
+	f := c.of[i]
+	if s.left[f].Add(-1) == 0 {
+		s.crcs[f] = transport.Checksum(kernels.Bytes(s.parts[f]))
+		close(s.made[f])
+	}
+}
+
+// await waits until a part is made, or until ctx ends.
+func (s *sum) await(ctx context.Context, part int) error {
+	if s.made == nil {
+		return nil
+	}
+	select {
+	case <-s.made[part]:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// cut is how the sums of a shard are cut into frames.
+type cut struct {
+	frames []kintsugi.ChunkRange
+	lo     []int // by frame, its first value; they count from the shard's
+	size   []int // by frame, its values
+	of     []int // by chunk, its frame
+}
+
+func newCut(l *kintsugi.Layout, chunks kintsugi.ChunkRange) cut {
+	c := cut{frames: transport.Frames(l, chunks)}
+	first, _ := l.Span(chunks)
+	for i, f := range c.frames {
+		lo, hi := l.Span(f)
+		c.lo, c.size = append(c.lo, lo-first), append(c.size, hi-lo)
+		for range f.Hi - f.Lo {
+			c.of = append(c.of, i)
+		}
+	}
+	return c
 }
 
 // sums are the buffers of one shard, of all views in which this server holds it. One whose pins are never given back,
 // because a connection broke, is left to the garbage collector.
 type sums struct {
+	cut
 	arrays kernels.Arrays // on an accelerator; nil: on the host
 
 	mu   sync.Mutex
 	free []*sum
 }
 
-// take returns a sum of n values to write, pinned once.
-func (p *sums) take(n int) *sum {
+// take returns a sum to write, pinned once.
+func (p *sums) take() *sum {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := &sum{}
 	if last := len(p.free) - 1; last >= 0 {
-		s, p.free = p.free[last], p.free[:last]
-	} else if p.arrays != nil {
-		s.array = p.arrays.NewArray()
-		s.values = s.array.Host()
-	} else {
-		s.values = make([]float32, n)
+		s := p.free[last]
+		p.free = p.free[:last]
+		s.made = nil
+		s.pins.Store(1)
+		return s
 	}
+	s := &sum{crcs: make([]uint32, len(p.frames))}
+	if p.arrays != nil {
+		s.array = p.arrays.NewArray()
+	}
+	for i, n := range p.size {
+		if s.array != nil {
+			s.parts = append(s.parts, s.array.Host()[p.lo[i]:p.lo[i]+n])
+		} else {
+			s.parts = append(s.parts, make([]float32, n))
+		}
+	}
+	s.pins.Store(1)
+	return s
+}
+
+// lent returns a sum whose parts are to be found in memory that belongs to somebody else.
+func (p *sums) lent(memory *shm.Segment) *sum {
+	s := &sum{crcs: make([]uint32, len(p.frames)), parts: make([][]float32, len(p.frames)), memory: memory}
 	s.pins.Store(1)
 	return s
 }
 
 // unpin gives a pin of s back; nil: nothing.
 func (p *sums) unpin(s *sum) {
-	if s == nil || s.pins.Add(-1) > 0 {
+	if s == nil || s.pins.Add(-1) > 0 || s.memory != nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free = append(p.free, s)
+}
+
+// shelf is memory for sums that a replica shares with the one before it. The one before writes a sum there, and sends the places
+// of its parts. The one after reads it where it lies, and has done with a sum when it answers that a later one is applied. It belongs to the loop
+// of the replica before.
+type shelf struct {
+	slots [shelfSlots]slot
+	order uint64
+}
+
+// shelfSlots are the sums that a shelf has room for: one that both sides keep, one that is made or applied, and another in case
+// that step is decided anew.
+const shelfSlots = 3
+
+type slot struct {
+	sum   *sum
+	order uint64 // in which it was sent; 0: the one after has done with it
+}
+
+// shelfBytes returns the bytes of a shelf; 0: what goes to an accelerator has memory of its own on the host.
+func (p *sums) shelfBytes() int {
+	if p.arrays != nil {
+		return 0
+	}
+	var places transport.Places
+	for range shelfSlots {
+		for _, n := range p.size {
+			places.Take(4 * n)
+		}
+	}
+	return places.Bytes()
+}
+
+// newShelf returns the shelf in memory, nil if there is none, it is too small, or sums come from an accelerator.
+func (p *sums) newShelf(memory *shm.Segment) *shelf {
+	if memory == nil || p.arrays != nil {
+		return nil
+	}
+	var places transport.Places
+	f := &shelf{}
+	for i := range f.slots {
+		s := &sum{crcs: make([]uint32, len(p.frames)), memory: memory}
+		for _, n := range p.size {
+			place := places.Take(4 * n)
+			b := transport.Put(memory, place, 4*n)
+			if b == nil {
+				return nil
+			}
+			s.parts, s.places = append(s.parts, kernels.Floats(b)), append(s.places, place)
+		}
+		f.slots[i].sum = s
+	}
+	return f
+}
+
+// take returns a sum to write, pinned once; nil: both sides still need all that there are.
+func (f *shelf) take() *sum {
+	for _, x := range f.slots {
+		if x.order == 0 && x.sum.pins.CompareAndSwap(0, 1) {
+			x.sum.made = nil
+			return x.sum
+		}
+	}
+	return nil
+}
+
+// send notes that a sum is sent, and reports whether it lies on the shelf.
+func (f *shelf) send(s *sum) bool {
+	for i := range f.slots {
+		if x := &f.slots[i]; x.sum == s {
+			f.order++
+			x.order = f.order
+			return true
+		}
+	}
+	return false
+}
+
+// applied notes that the one after has applied a sum: it has done with those that were sent before.
+func (f *shelf) applied(step kintsugi.Step, decided kintsugi.Fence) {
+	for _, x := range f.slots {
+		if x.order == 0 || x.sum.step != step || x.sum.decided != decided {
+			continue
+		}
+		for i := range f.slots {
+			if f.slots[i].order < x.order {
+				f.slots[i].order = 0
+			}
+		}
+		return
+	}
 }

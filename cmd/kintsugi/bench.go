@@ -46,14 +46,18 @@ func benchCommand() *cobra.Command {
 		benchCheckpointCommand(),
 		benchCodecCommand(),
 		benchConsistencyCommand(),
+		benchAlarmsCommand(),
 		benchEngineCommand(),
+		benchFailoverCommand(),
 		benchKernelsCommand(),
 		benchKillsCommand(),
+		benchLoadCommand(),
 		benchOutageCommand(),
 		benchOverheadCommand(),
 		benchSnapshotCommand(),
 		benchStepCommand(),
 		benchStragglersCommand(),
+		benchTaxCommand(),
 		benchWireCommand(),
 	)
 	return cmd
@@ -97,13 +101,15 @@ func benchKillsCommand() *cobra.Command {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d shards have outlived the loss of another one; in %d of them any bit has changed\n", kept, touched)
 			}
 			servers := slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") })
+			fmt.Fprintf(cmd.ErrOrStderr(), "killed: %s\n", bench.States(rows))
 			p50, p99, longest := bench.Recoveries(rows)
 			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s", p50, p99, longest)
 			p50, p99, longest = bench.Recoveries(servers)
 			fmt.Fprintf(cmd.ErrOrStderr(), "; of a server: p50 %.3f s, p99 %.3f s, at most %.3f s\n", p50, p99, longest)
 			for _, r := range rows {
 				if !r.OK {
-					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost and loss %v; calm runs end with %v ± %v", r.Fault, r.Seed, r.Steps, r.Lost, r.Loss, r.Mean, r.Allowed)
+					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost, loss %v and parameters %s; calm runs end with %v ± %v, with its seed with parameters %s",
+						r.Fault, r.Seed, r.Steps, r.Lost, r.Loss, r.Bits, r.Mean, r.Allowed, r.CalmBits)
 				}
 			}
 			return nil
@@ -118,6 +124,7 @@ func benchKillsCommand() *cobra.Command {
 	f.IntVar(&cfg.Servers, "servers", 2, "servers")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
 	f.IntVar(&cfg.Steps, "steps", 200, "steps of each run")
+	f.BoolVar(&cfg.Loaded, "loaded", false, "keep all cores busy with another process meanwhile")
 	f.StringVar(&format, "format", "text", "text, json or benchfmt")
 	return cmd
 }
@@ -165,10 +172,16 @@ func consistencyLine(r bench.ConsistencyRow) (text, benchfmt string) {
 		fmt.Sprintf("%s 1 %.0f steps-to-target %.1f s-to-target %.0f staleness-p99", benchName(r.Name), float64(r.Steps), float64(r.Seconds), r.P99)
 }
 
-const killsTable = "SEED\tPART\tSTATE\tAT STEP\tNEXT STEP AFTER\tSTEPS LOST\tFINAL LOSS\tCALM MEAN ± 3 SD\tUNTOUCHED\tREWORK PREDICTED\tMEASURED\tOK"
+const killsTable = "SEED\tPART\tSTATE\tAT STEP\tNEXT STEP AFTER\tSTEPS LOST\tFINAL LOSS\tCALM MEAN ± 3 SD\tPARAMETERS\tUNTOUCHED\tREWORK PREDICTED\tMEASURED\tOK"
 
 func killsLine(r bench.KillsRow) (text, benchfmt string) {
-	untouched, predicted, measured := "–", "–", "–"
+	untouched, predicted, measured, bits := "–", "–", "–", "–"
+	switch {
+	case r.CalmBits != "" && r.Bits == r.CalmBits:
+		bits = "same bits"
+	case r.CalmBits != "":
+		bits = "OTHER BITS"
+	}
 	if r.Kept > 0 {
 		untouched = fmt.Sprintf("%d of %d", r.Kept-r.Touched, r.Kept)
 	}
@@ -178,8 +191,8 @@ func killsLine(r bench.KillsRow) (text, benchfmt string) {
 	if r.Measured.Known() {
 		measured = fmt.Sprintf("%.2f ± %.2f", r.Measured, r.Error)
 	}
-	return fmt.Sprintf("%d\t%s\t%s\t%d\t%.2f s\t%d\t%.5f\t%.5f ± %.5f\t%s\t%s\t%s\t%v", r.Seed, r.Part, r.State, r.Step, r.Recovery, r.Lost, r.Loss, r.Mean, r.Allowed,
-			untouched, predicted, measured, r.OK),
+	return fmt.Sprintf("%d\t%s\t%s\t%d\t%.2f s\t%d\t%.5f\t%.5f ± %.5f\t%s\t%s\t%s\t%s\t%v", r.Seed, r.Part, r.State, r.Step, r.Recovery, r.Lost, r.Loss, r.Mean, r.Allowed,
+			bits, untouched, predicted, measured, r.OK),
 		fmt.Sprintf("%s/%s/%s 1 %.3f s-to-next-step %d lost-steps", benchName(r.Name), strings.ReplaceAll(r.Part, "/", "-"), r.State, r.Recovery, r.Lost)
 }
 

@@ -227,7 +227,7 @@ func runServer(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
-		Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
+		Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
@@ -286,6 +286,12 @@ func leave(r *etcd.Registration) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = r.Close(ctx) // the lease ends what this cannot
+}
+
+// shares reports whether this server may share memory with others of its host. The settings are checked.
+func (p *process) shares() bool {
+	wire, _ := worker.ParseWire(p.Wire)
+	return wire != worker.WireGRPC
 }
 
 // deaths arms what a fault has ordered for this process, if there is a launcher.

@@ -57,6 +57,8 @@ var table = []entry{
 	{0, "kernels", "arithmetic on arrays: slices in, slices out"},
 	{0, "proto/...", "the wire contract, generated"},
 	{0, "internal/vfs/...", "files, with crashes on demand; of use to anyone"},
+	{1, "internal/serial", "whether histories are those of one server; only tests import it"},
+
 	{0, "internal/script/...", "reads the scripts of tests; of use to anyone"},
 	{0, "internal/shm", "memory shared between processes: the one other place for unsafe"},
 	{0, "internal/lint", "reads source text; must not depend on what it judges"},

@@ -138,13 +138,28 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 		return
 	}
 	h := handed{from: r, message: m}
-	switch m.(type) {
+	switch m := m.(type) {
 	case kintsugi.Snapshot:
 		h.values = slices.Clone(r.versions.current.values)
 	case kintsugi.Update:
 		h.values = r.sum
+		if s := r.sent; s.to == r.after && s.commit.Step == m.Commit.Step && s.commit.Decided == m.Commit.Decided {
+			if s.commit.Fence == m.Commit.Fence {
+				return
+			}
+			h.message, h.values = m.Commit, nil
+		}
 	}
 	r.after.send(h)
+}
+
+// ahead hands the sum of a step down while the step is made, in every other step.
+func (r *replica) ahead(c kintsugi.Commit, sum func() []uint64) {
+	if r.after == nil || c.Fence != r.core.Promised() || (r.c.cfg.Seed+uint64(c.Step))%2 == 0 {
+		return
+	}
+	r.sent.to, r.sent.commit = r.after, c
+	r.after.send(handed{from: r, message: kintsugi.Update{Commit: c}, values: sum()})
 }
 
 // withPromise returns a message as if it had been sent in the view of r, under the fence that r has promised.

@@ -42,6 +42,7 @@ type Config struct {
 
 	Trace io.Writer // nil: none
 
+	watch     *watched // what workers see is noted there; nil: nowhere
 	plant     bug
 	killEvery time.Duration // a server dies each so often, three in all, around the ring; 0: none
 	drawn     kintsugi.Step // what Draw was given
@@ -77,7 +78,7 @@ func (c Config) schedule() conductor.Schedule {
 
 // bare returns c without what watches it.
 func (c Config) bare() Config {
-	c.Trace = nil
+	c.Trace, c.watch = nil, nil
 	return c
 }
 

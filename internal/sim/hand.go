@@ -230,6 +230,7 @@ func (h *hand) gradient(id kintsugi.PushID) []uint64 {
 // sendPush pushes a gradient, or the mean of so many that were kept.
 func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
 	s.push, s.grads, s.kept = id, grads, kept
+	s.c.cfg.watch.pushed(s)
 	s.settled, s.ahead, s.refused, s.awaiting = nil, nil, nil, false
 	s.silent = make([]bool, len(s.pushes))
 	for i, e := range s.pushes {
@@ -308,6 +309,7 @@ func (s *session) sendTicket() {
 
 func (s *session) settle(o outcome) {
 	if s.settled == nil {
+		s.c.cfg.watch.settled(s, o)
 		s.settled = &o
 		s.goOn()
 	}
@@ -352,6 +354,7 @@ func (s *session) afterRefusal(r kintsugi.Refused) {
 
 // reading assembles one version from all shards.
 type reading struct {
+	since   time.Duration
 	atLeast kintsugi.Step
 	have    []kintsugi.Step
 	left    []int // frames of the present answer that have not come
@@ -360,7 +363,7 @@ type reading struct {
 
 func (s *session) read(atLeast kintsugi.Step, then func(kintsugi.Step)) {
 	s.reading = &reading{
-		atLeast: atLeast, then: then,
+		since: s.c.now, atLeast: atLeast, then: then,
 		have: make([]kintsugi.Step, len(s.reads)), left: make([]int, len(s.reads)),
 	}
 	for i := range s.reads {
@@ -407,6 +410,7 @@ func (s *session) arrived(i int, f *answerFrame) {
 	if whole {
 		s.h.away.land(s.h)
 		s.c.checkRead(s.h, line, newest)
+		s.c.cfg.watch.pulled(s, newest)
 		r.then(newest)
 	}
 }

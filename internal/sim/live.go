@@ -142,7 +142,7 @@ func (l *Live) StartServer(i int) error {
 	}
 	cfg := server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads, Accelerator: l.cfg.Accelerator,
-		Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
+		Share: l.cfg.Wire != worker.WireGRPC, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,

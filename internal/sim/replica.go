@@ -64,6 +64,10 @@ type replica struct {
 	versions *versions
 	outside  *shm.Memory // nil: it is nowhere but in the process
 	applying bool
+	sent     struct { // to the replica after, before the step was applied here
+		to     *end
+		commit kintsugi.Commit
+	}
 
 	// What the checkers know of it.
 	promised kintsugi.Fence   // largest that a Take has brought
@@ -252,17 +256,26 @@ func (r *replica) apply(c kintsugi.Commit) {
 			}
 		}
 	}
-	took := r.c.between(r.c.cfg.Kernel/2, 2*r.c.cfg.Kernel)
-	r.c.after(r.t.server.proc, took, func() {
-		if r.t.over || r.c.violation != nil {
-			return
-		}
+	summed := func() []uint64 {
 		if sum == nil {
 			sum = make([]uint64, len(dst.values))
 			for i := range sum {
 				sum[i] = sumOf(&c, func(k int) uint64 { return operands[k].values[i] })
 			}
 		}
+		return sum
+	}
+	took := r.c.between(r.c.cfg.Kernel/2, 2*r.c.cfg.Kernel)
+	r.c.after(r.t.server.proc, took/2, func() {
+		if !r.t.over && r.c.violation == nil {
+			r.ahead(c, summed)
+		}
+	})
+	r.c.after(r.t.server.proc, took, func() {
+		if r.t.over || r.c.violation != nil {
+			return
+		}
+		sum = summed()
 		for i := range dst.values {
 			dst.values[i] = stepFrom(src.values[i], &c, sum[i])
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
@@ -80,6 +81,23 @@ type options struct{ shared int }
 // is no error of the stream; see Stream.Memory. 0: nothing is offered.
 func Sharing(n int) Option { return func(o *options) { o.shared = n } }
 
+// ready waits until the connection is there, or cannot be had now: memory that nobody takes is not worth taking.
+func (p *Peer) ready(ctx context.Context) error {
+	p.conn.Connect()
+	for {
+		switch state := p.conn.GetState(); state {
+		case connectivity.Ready:
+			return nil
+		case connectivity.TransientFailure, connectivity.Shutdown:
+			return fmt.Errorf("%w: %s is not connected", shm.ErrNoSegment, p.addr)
+		default:
+			if !p.conn.WaitForStateChange(ctx, state) {
+				return ctx.Err()
+			}
+		}
+	}
+}
+
 // openData opens a stream of the data plane.
 func openData[Out, In any](ctx context.Context, p *Peer, method string, encode func(Out) any, recv func(func(any) error) (In, error), opts []Option) (*Stream[Out, In], error) {
 	var o options
@@ -89,7 +107,11 @@ func openData[Out, In any](ctx context.Context, p *Peer, method string, encode f
 	if o.shared == 0 {
 		return open(ctx, p, method, encode, recv)
 	}
-	f, why := makeOffer(o.shared)
+	var f offer
+	why := p.ready(ctx)
+	if why == nil {
+		f, why = makeOffer(o.shared)
+	}
 	if why != nil {
 		s, err := open(ctx, p, method, encode, recv)
 		if err == nil {
@@ -132,8 +154,8 @@ func (p *Peer) Push(ctx context.Context, opts ...Option) (*PushClient, error) {
 }
 
 // Follow opens a replica's connection to the one before it in its chain.
-func (p *Peer) Follow(ctx context.Context) (*FollowClient, error) {
-	return open(ctx, p, "Data/Follow", encoder(followerTo), recvFrame)
+func (p *Peer) Follow(ctx context.Context, opts ...Option) (*FollowClient, error) {
+	return openData(ctx, p, "Data/Follow", encoder(followerTo), recvFrame, opts)
 }
 
 // Read opens a stream for parameters.

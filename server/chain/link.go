@@ -60,17 +60,21 @@ func (l *Link) Connected(caughtUp bool) []kintsugi.ReplicaMessage {
 	return l.ready(nil)
 }
 
-// Answer takes an answer of the replica itself and returns what may be said now.
-func (l *Link) Answer(m kintsugi.ReplicaMessage) []kintsugi.ReplicaMessage {
+// Answer takes an answer of the replica itself and returns what may be said now. joined is as of Heard: the one after may have
+// applied a step first, of which parts come to it while the step is made here.
+func (l *Link) Answer(m kintsugi.ReplicaMessage) (said []kintsugi.ReplicaMessage, joined bool) {
 	switch m := m.(type) {
 	case kintsugi.Taken:
 		l.taken = &m
 	case kintsugi.Stable:
 		l.stable = &m
+		if l.next == joining && l.step == m.Step && l.decided == m.Decided {
+			l.next, joined = counts, true
+		}
 	default:
-		return []kintsugi.ReplicaMessage{m}
+		return []kintsugi.ReplicaMessage{m}, false
 	}
-	return l.ready(nil)
+	return l.ready(nil), joined
 }
 
 // Heard takes an answer of the one after and returns what may be said now. step and decided are where this

@@ -115,8 +115,10 @@ func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 }
 
 // Heard handles an answer of the one after.
-func (r *Replica) Heard(m kintsugi.ReplicaMessage) {
-	said, joined := r.link.Heard(m, r.applied, r.decided())
+func (r *Replica) Heard(m kintsugi.ReplicaMessage) { r.heard(r.link.Heard(m, r.applied, r.decided())) }
+
+// heard says what may be said now, once the one after has been told that it has caught up.
+func (r *Replica) heard(said []kintsugi.ReplicaMessage, joined bool) {
 	if joined {
 		r.down(kintsugi.Joined{})
 	}

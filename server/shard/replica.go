@@ -401,7 +401,7 @@ func (r *Replica) free(p kintsugi.PushID) {
 }
 
 // reply gives an answer, as soon as those behind have given it.
-func (r *Replica) reply(m kintsugi.ReplicaMessage) { r.say(r.link.Answer(m)) }
+func (r *Replica) reply(m kintsugi.ReplicaMessage) { r.heard(r.link.Answer(m)) }
 
 func (r *Replica) say(answers []kintsugi.ReplicaMessage) {
 	r.ready.Replies = append(r.ready.Replies, answers...)

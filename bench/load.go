@@ -1,0 +1,50 @@
+package bench
+
+import (
+	"context"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Spin keeps so many cores busy until ctx ends or that long has passed.
+func Spin(ctx context.Context, cores int, long time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, long)
+	defer cancel()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
+	var wg sync.WaitGroup
+	for range cores {
+		wg.Go(func() {
+			for x := uint64(1); ctx.Err() == nil; {
+				for range 1 << 16 {
+					x = x*6364136223846793005 + 1442695040888963407
+				}
+				if x == 0 {
+					return // never: the result is used
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// foreign starts a process that keeps all cores busy as a stranger on this machine would, and returns what ends it. It ends with
+// this process, and at the latest after two hours.
+func foreign(ctx context.Context, binary string) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the signal comes when the thread ends that has started the process
+		cmd := exec.CommandContext(ctx, binary, "bench", "load", "--cores", strconv.Itoa(runtime.NumCPU()), "--for", "2h")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		_ = cmd.Run() // it is killed
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}

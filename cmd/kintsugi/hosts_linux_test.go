@@ -1,0 +1,288 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// hosts are network namespaces with one interface each. Their packets come to a switch in this process, which hands them on or
+// loses them: so a link can be cut in one direction alone.
+type hosts struct {
+	list []*host
+
+	mu   sync.Mutex
+	cut  map[[2]int]bool // packets from one host to another are lost
+	loss float64         // the share of all others that is lost
+	rng  *rand.Rand
+}
+
+// host is one of them. Whatever is to happen in its namespace is done by a goroutine whose thread is there.
+type host struct {
+	number int
+	do     chan func()
+	tun    *os.File
+}
+
+const interfaceBytes = 9000
+
+// newHosts starts so many hosts, which end with the test. Where the kernel does not let it, the test is skipped.
+func newHosts(t *testing.T, n int) *hosts {
+	t.Helper()
+	all := &hosts{cut: make(map[[2]int]bool), rng: rand.New(rand.NewPCG(1, 1))}
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait)
+	for i := range n {
+		h := &host{number: i, do: make(chan func())}
+		ready := make(chan error, 1)
+		wg.Go(func() { h.run(ready) })
+		if err := <-ready; err != nil {
+			t.Skipf("no network namespaces here: %v; run it as root, or under unshare -Urn, with /dev/net/tun", err)
+		}
+		t.Cleanup(func() {
+			close(h.do)
+			_ = h.tun.Close()
+		})
+		all.list = append(all.list, h)
+	}
+	for _, h := range all.list {
+		wg.Go(func() { all.carry(h) })
+	}
+	return all
+}
+
+// run enters a new namespace and does what it is told. It never gives its thread back, which ends with it, and with it the processes
+// that it has started.
+func (h *host) run(ready chan<- error) {
+	runtime.LockOSThread()
+	err := unix.Unshare(unix.CLONE_NEWNET)
+	if err == nil {
+		err = h.connect()
+	}
+	if ready <- err; err != nil {
+		return
+	}
+	for f := range h.do {
+		f()
+	}
+}
+
+// connect makes the interface of a host.
+func (h *host) connect() error {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	defer unix.Close(s)
+	set := func(fd int, request uint, name string, value func(*unix.Ifreq) error) error {
+		r, err := unix.NewIfreq(name)
+		if err == nil {
+			err = value(r)
+		}
+		if err == nil {
+			err = unix.IoctlIfreq(fd, request, r)
+		}
+		if err != nil {
+			return fmt.Errorf("set up %s: %w", name, err)
+		}
+		return nil
+	}
+	number := func(x uint16) func(*unix.Ifreq) error {
+		return func(r *unix.Ifreq) error { r.SetUint16(x); return nil }
+	}
+	address := func(x ...byte) func(*unix.Ifreq) error {
+		return func(r *unix.Ifreq) error { return r.SetInet4Addr(x) }
+	}
+	const name = "kin0"
+	for _, err := range []error{
+		set(fd, unix.TUNSETIFF, name, number(unix.IFF_TUN|unix.IFF_NO_PI)),
+		set(s, unix.SIOCSIFADDR, name, address(10, 77, 0, byte(h.number+1))),
+		set(s, unix.SIOCSIFNETMASK, name, address(255, 255, 255, 0)),
+		set(s, unix.SIOCSIFMTU, name, func(r *unix.Ifreq) error { r.SetUint32(interfaceBytes); return nil }),
+		set(s, unix.SIOCSIFFLAGS, name, number(unix.IFF_UP)),
+		set(s, unix.SIOCSIFFLAGS, "lo", number(unix.IFF_UP)),
+	} {
+		if err != nil {
+			return errors.Join(err, unix.Close(fd))
+		}
+	}
+	h.tun = os.NewFile(uintptr(fd), "/dev/net/tun") // not before: the poller would take it for broken
+	return nil
+}
+
+// carry takes the packets of a host to where they go.
+func (all *hosts) carry(from *host) {
+	packet := make([]byte, interfaceBytes)
+	for {
+		n, err := from.tun.Read(packet)
+		if err != nil {
+			return // it is closed
+		}
+		if n < 20 || packet[0]>>4 != 4 { // not IPv4
+			continue
+		}
+		to := int(packet[19]) - 1
+		if to < 0 || to >= len(all.list) || all.loses(from.number, to) {
+			continue
+		}
+		_, _ = all.list[to].tun.Write(packet[:n]) // its queue is full: the packet is lost, as on any network
+	}
+}
+
+func (all *hosts) loses(from, to int) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.cut[[2]int{from, to}] || all.rng.Float64() < all.loss
+}
+
+// isolate cuts a host off: nobody hears it, if deaf it hears nobody, or both.
+func (all *hosts) isolate(n int, mute, deaf bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for _, h := range all.list {
+		all.cut[[2]int{n, h.number}] = mute
+		all.cut[[2]int{h.number, n}] = deaf
+	}
+}
+
+// lose has the switch lose a share of all packets.
+func (all *hosts) lose(share float64) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.loss = share
+}
+
+func (h *host) address() string { return fmt.Sprintf("10.77.0.%d", h.number+1) }
+
+// in runs f in the namespace of the host.
+func in[T any](h *host, f func() (T, error)) (x T, err error) {
+	done := make(chan struct{})
+	h.do <- func() {
+		defer close(done)
+		x, err = f()
+	}
+	<-done
+	return x, err
+}
+
+// start keeps a kintsugi running on the host, whose output goes to log, until the test ends.
+func (h *host) start(t *testing.T, log string, args ...string) {
+	t.Helper()
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer file.Close()
+		for {
+			cmd, err := in(h, func() (*exec.Cmd, error) {
+				cmd := exec.Command("/proc/self/exe", args...)
+				cmd.Args[0], cmd.Stdout, cmd.Stderr = "kintsugi", file, file
+				cmd.Env = append(os.Environ(), beKintsugi+"=1")
+				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+				return cmd, cmd.Start()
+			})
+			if err != nil {
+				t.Errorf("start %v: %v", args, err)
+				return
+			}
+			dead := make(chan struct{})
+			go func() {
+				_ = cmd.Wait()
+				close(dead)
+			}()
+			select {
+			case <-dead:
+				if cmd.ProcessState.Success() {
+					return
+				}
+			case <-stop:
+				_ = cmd.Process.Kill()
+				<-dead
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		<-ended
+	})
+}
+
+// serve forwards connections to a port of the host to an address of this process's own network.
+func (h *host) serve(t *testing.T, port int, to string) {
+	t.Helper()
+	lis, err := in(h, func() (net.Listener, error) { return net.Listen("tcp4", fmt.Sprintf("%s:%d", h.address(), port)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward(t, lis, func() (net.Conn, error) { return net.Dial("tcp4", to) })
+}
+
+// reach returns an address of this process's own network that leads to an address as the host itself sees it.
+func (h *host) reach(t *testing.T, address string) string {
+	t.Helper()
+	lis, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward(t, lis, func() (net.Conn, error) {
+		return in(h, func() (net.Conn, error) { return net.Dial("tcp4", address) })
+	})
+	return lis.Addr().String()
+}
+
+// forward joins each connection to lis with one that dial makes, until the test ends.
+func forward(t *testing.T, lis net.Listener, dial func() (net.Conn, error)) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	wg.Go(func() {
+		for {
+			a, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			b, err := dial()
+			if err != nil {
+				_ = a.Close()
+				continue
+			}
+			mu.Lock()
+			open = append(open, a, b)
+			mu.Unlock()
+			for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+				wg.Go(func() {
+					_, _ = io.Copy(way[0], way[1])
+					_ = way[0].Close()
+					_ = way[1].Close()
+				})
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = lis.Close()
+		mu.Lock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+}

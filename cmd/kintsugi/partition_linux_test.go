@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+)
+
+var allCuts = flag.Bool("cuts", false, "cut hosts off in every way in TestHostsThatAreCutOff, and lose packets")
+
+// apart is a run on four hosts: the first has etcd, the coordinator and the workers, each of the others a server.
+type apart struct {
+	t      *testing.T
+	hosts  *hosts
+	client *etcd.Client
+	store  string
+	flags  []string
+
+	mu    sync.Mutex
+	view  kintsugi.View
+	lines map[kintsugi.Line]bool
+	told  map[kintsugi.ServerID]int // steps that the conductor there has told of
+	step  kintsugi.Step
+	whole map[uint32]kintsugi.ViewNumber
+}
+
+func startApart(t *testing.T) *apart {
+	a := &apart{t: t, hosts: newHosts(t, 4), store: filepath.Join(t.TempDir(), "store"), lines: make(map[kintsugi.Line]bool), told: make(map[kintsugi.ServerID]int),
+		flags: []string{"--model", "qp:dimension=4000,condition=30,noise=0.1", "--blas", "gonum", "--workers", "2", "--servers", "3", "--recovery", "chain",
+			"--replicas", "3", "--decay", "constant", "--checkpoint-every", "100000000", "--seed", "5", "--wire", "grpc"}}
+	e, err := etcd.Embed(t.Context(), t.TempDir(), etcd.Options{UnsafeNoFsync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	const port = 2379
+	first := a.hosts.list[0]
+	first.serve(t, port, e.Endpoint())
+	if a.client, err = etcd.Dial(t.Context(), []string{e.Endpoint()}, "apart"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.client.Close() })
+	logs := t.TempDir()
+	t.Cleanup(func() {
+		if t.Failed() {
+			files, _ := filepath.Glob(filepath.Join(logs, "*"))
+			for _, f := range files {
+				text, _ := os.ReadFile(f)
+				t.Logf("%s:\n%s", filepath.Base(f), text[max(0, len(text)-4000):])
+			}
+		}
+	})
+	start := func(h *host, role string, index int, more ...string) {
+		args := append([]string{role, "--etcd", fmt.Sprintf("%s:%d", first.address(), port), "--run", "apart", "--steps", "100000000"}, a.flags...)
+		if role != "coordinator" {
+			args = append(args, "--index", strconv.Itoa(index))
+		}
+		if role != "worker" {
+			args = append(args, "--store", a.store)
+		}
+		h.start(t, filepath.Join(logs, fmt.Sprintf("%s-%d.log", role, index)), append(args, more...)...)
+	}
+	start(first, "coordinator", 0)
+	for i := range 3 {
+		h := a.hosts.list[1+i]
+		start(h, "server", i, "--listen", h.address()+":0")
+	}
+	for i := range 2 {
+		start(first, "worker", i)
+	}
+	a.follow()
+	return a
+}
+
+// follow notes the views, who has caught up, and what the conductors tell of steps: each is asked from within its own host.
+func (a *apart) follow() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	a.t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	wg.Go(func() {
+		for v := range a.client.WatchView(ctx) {
+			a.mu.Lock()
+			a.view, a.lines[v.Line] = v, true
+			a.mu.Unlock()
+			address := a.hosts.list[1+v.Conductor].reach(a.t, v.Servers[v.Conductor].Address)
+			wg.Go(func() { a.watch(ctx, v, address) })
+		}
+	})
+	wg.Go(func() {
+		for members := range a.client.WatchMembers(ctx, etcd.Server) {
+			whole := make(map[uint32]kintsugi.ViewNumber)
+			for _, m := range members {
+				var value serverValue
+				if json.Unmarshal(m.Value, &value) == nil {
+					whole[m.Index] = value.Whole
+				}
+			}
+			a.mu.Lock()
+			a.whole = whole
+			a.mu.Unlock()
+		}
+	})
+}
+
+func (a *apart) watch(ctx context.Context, v kintsugi.View, address string) {
+	peer, err := transport.Dial(address)
+	if err != nil {
+		a.t.Error(err)
+		return
+	}
+	defer peer.Close()
+	for ctx.Err() == nil {
+		a.mu.Lock()
+		over, after := a.view.Number > v.Number && a.view.Conductor == v.Conductor, a.step
+		a.mu.Unlock()
+		if over {
+			return
+		}
+		stream, err := peer.Watch(ctx)
+		if err == nil {
+			err = stream.Send(transport.WatchRequest{Line: v.Line, After: after})
+		}
+		for err == nil {
+			var e kintsugi.RunEvent
+			if e, err = stream.Recv(); err == nil {
+				a.note(v, e)
+			}
+		}
+	}
+}
+
+func (a *apart) note(v kintsugi.View, e kintsugi.RunEvent) {
+	s, ok := e.(kintsugi.StepEvent)
+	if !ok {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told[v.Conductor]++
+	a.step = max(a.step, s.Step)
+}
+
+// until waits until something holds of the run.
+func (a *apart) until(what string, holds func() bool) {
+	a.t.Helper()
+	eventually(a.t, what, func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return holds()
+	})
+}
+
+// steps waits until so many more steps are released.
+func (a *apart) steps(n kintsugi.Step) {
+	a.t.Helper()
+	a.mu.Lock()
+	from := a.step
+	a.mu.Unlock()
+	a.until(fmt.Sprintf("%d steps after step %d", n, from), func() bool { return a.step >= from+n })
+}
+
+// complete waits until every server is in all chains and has caught up.
+func (a *apart) complete() {
+	a.t.Helper()
+	a.until("every server has caught up", func() bool {
+		for i, m := range a.view.Servers {
+			if m.Since != 0 && a.whole[uint32(i)] != m.Since {
+				return false
+			}
+		}
+		return len(a.view.Chains) == 3 && !slices.ContainsFunc(a.view.Chains, func(c []kintsugi.ServerID) bool { return len(c) < 3 })
+	})
+}
+
+// cutOff cuts a server's host off until the others have gone on without it, and lets it come back.
+func (a *apart) cutOff(id kintsugi.ServerID, mute, deaf bool) {
+	a.t.Helper()
+	a.complete()
+	a.steps(20)
+	a.mu.Lock()
+	before := a.told[id]
+	a.mu.Unlock()
+	a.hosts.isolate(1+int(id), mute, deaf)
+	a.until(fmt.Sprintf("the others go on without server/%d", id), func() bool {
+		return len(a.view.Chains) == 3 && !slices.ContainsFunc(a.view.Chains, func(c []kintsugi.ServerID) bool { return slices.Contains(c, id) })
+	})
+	a.steps(50)
+	a.mu.Lock()
+	alone := a.told[id] - before
+	a.mu.Unlock()
+	if alone > 20 { // those on the way when it was cut off, and no more
+		a.t.Errorf("server/%d tells of %d steps while it is cut off", id, alone)
+	}
+	a.hosts.isolate(1+int(id), false, false)
+	a.complete()
+	a.t.Logf("server/%d was cut off (nobody hears it: %v, it hears nobody: %v) and is back in view %d at step %d", id, mute, deaf, a.view.Number, a.step)
+}
+
+// A host that is cut off, both ways or one, commits nothing while the others go on; when it can be reached again it comes in as
+// the tail; and the run ends with the bits of one in which nothing happened.
+func TestHostsThatAreCutOff(t *testing.T) {
+	onlyLong(t)
+	notUnderRace(t)
+	a := startApart(t)
+	a.steps(50)
+	a.mu.Lock()
+	conductor := a.view.Conductor
+	a.mu.Unlock()
+	a.cutOff(conductor, true, true)
+	if *allCuts {
+		a.cutOff(conductor, true, true) // no conductor now
+		for range 2 {
+			a.mu.Lock()
+			conductor = a.view.Conductor
+			a.mu.Unlock()
+			a.cutOff(conductor, true, false)
+			a.cutOff((conductor+1)%3, false, true)
+		}
+		a.hosts.lose(0.05)
+		a.steps(300)
+		a.hosts.lose(0)
+	}
+	if err := a.client.PutStop(t.Context(), etcd.Stop{Checkpoint: true, Reason: "enough"}); err != nil {
+		t.Fatal(err)
+	}
+	done, ok := <-a.client.WatchDone(t.Context())
+	if !ok {
+		t.Fatal("the run does not end")
+	}
+	if len(a.lines) > 1 {
+		t.Errorf("the run went over lines %v: steps were taken back", a.lines)
+	}
+	calm := newDir(t)
+	must(t, append(append([]string{"train", "--out", calm, "--steps", fmt.Sprint(done.Step)}, a.flags...), "--recovery", "checkpoint", "--replicas", "1")...)
+	sameBits(t, a.store, calm)
+}
