@@ -94,6 +94,9 @@ type Config struct {
 	// run's first does not wait for others. nil: nobody knows, and it waits for all of them, RejoinGrace at most.
 	Workers func(ctx context.Context) <-chan []kintsugi.Slot
 
+	// Near lets the conductor's messages to servers of this host travel through pipes; see transport.Peer.
+	Near bool
+
 	// Done is called once when the run is over.
 	Done func(kintsugi.Done)
 

@@ -27,6 +27,7 @@ type Run struct {
 	Partials    []Partial
 	Exposures   []Exposure
 	Reworks     []Rework
+	Timelines   []Timeline
 	Evaluations []Evaluation
 	Faults      []Fault
 	Notes       []Note
@@ -152,6 +153,8 @@ func (run *Run) add(e Event) []*Recovery {
 		run.Exposures = append(run.Exposures, *e)
 	case *Rework:
 		run.Reworks = append(run.Reworks, *e)
+	case *Timeline:
+		run.Timelines = append(run.Timelines, *e)
 	case *Evaluation:
 		run.Evaluations = append(run.Evaluations, *e)
 	case *Fault:
