@@ -101,12 +101,23 @@ type Ticket struct {
 	Examples    uint32       // in the batch
 	SquaredNorm float64      // of the decoded gradient
 	Compute     time.Duration
-	Transfer    time.Duration // encode, send, and wait for all heads
+	Transfer    time.Duration // after it: encode, send, and wait for all heads
+	Spans       Spans
 	Along       Along
 
 	// Kept is how many gradients the push is the mean of, which were computed while servers were away; without views they were dropped.
 	// 0: it is an ordinary one.
 	Kept uint32
+}
+
+// Spans are what a worker did with its time from its ticket before to this one, beside Ticket.Compute and Ticket.Transfer: Wait and Pull come before the
+// computation, Encode and Send are the beginning of the transfer, and the rest of it is the heads' answers.
+type Spans struct {
+	Wait   time.Duration // until it heard what became of the gradient before, and until newer parameters came
+	Pull   time.Duration // to land them
+	Encode time.Duration // to encode the gradient, or to copy it to shared memory, with checksums
+	Send   time.Duration // to hand it over
+	Hidden time.Duration // of encoding and sending within Compute: parts of the gradient that were done before the rest
 }
 
 // Along is what a worker whose messages are not its gradients tells of the gradients themselves: how they lie along d, the
@@ -260,6 +271,9 @@ type Stable struct {
 	Pushed   uint64 // bytes of gradients received on this line so far
 	Pulled   uint64 // bytes of parameters sent on this line so far
 
+	// Publish is for how long the shard's head was busy with handing versions to readers since the answer before.
+	Publish time.Duration
+
 	// Saving is for how long steps have waited for the checkpoint since the answer before: to begin a save, and for
 	// values that a save has made durable.
 	Saving time.Duration
@@ -359,8 +373,35 @@ type StepEvent struct {
 	// them. A conductor that hears of very many at once leaves some out.
 	Times []GradientTime
 
+	// Timeline is told of some steps, at equal distances.
+	Timeline *Timeline
+
 	Kept    uint32 // gradients that were kept in an outage and are counted in this step
 	Dropped uint32 // such gradients that were dropped since the step before: too old, or against the way the loss goes down
+}
+
+// Timeline is what the parts of one step took: of the gradients whose tickets came in time, and of each shard. Clocks of
+// several machines are not compared: each part says how long it was at what, and the conductor when it heard of it.
+type Timeline struct {
+	Workers []WorkerTime
+	Shards  []ShardTime
+}
+
+// WorkerTime is the round of a worker that ended with a ticket.
+type WorkerTime struct {
+	Slot     Slot
+	Told     time.Duration // when its ticket came, after the release of the step before
+	Compute  time.Duration
+	Transfer time.Duration
+	Spans    Spans
+}
+
+// ShardTime is what a shard did in a step.
+type ShardTime struct {
+	Shard   ShardID
+	Told    time.Duration // when the conductor heard that it is stable, after the release of the step before
+	Apply   time.Duration // as in Stable
+	Publish time.Duration
 }
 
 // GradientTime is how long a worker was at one gradient.

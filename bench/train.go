@@ -21,8 +21,9 @@ import (
 
 // Question: what does distribution cost? The same gradients per step, with the same batches and the same
 // optimizer, once by a cluster of processes with a parameter server, once by a loop in one process that
-// uses as many threads as there are cores and never copies a parameter. The claim that could be false:
-// the cluster makes at least half the steps per second of the loop.
+// uses as many threads as there are cores and never copies a parameter. And how much of that is neither the gradients and the optimizer, which
+// the loop needs too, nor bytes that have to move between processes? The claim that could be false: the cluster makes at least half
+// the steps per second of the loop.
 
 // TrainConfig says what TrainOverhead measures.
 type TrainConfig struct {
@@ -33,6 +34,7 @@ type TrainConfig struct {
 	Rounds    int // interleaved measurements of both
 	Binary    string
 	Flags     []string // for train, besides the ones above
+	Before    []string // for a second train, to compare with; nil: there is none
 	Layout    *kintsugi.Layout
 	Init      func(params []float32) error
 	Gradients []worker.Gradient // one per thread of the loop
@@ -54,6 +56,14 @@ type TrainRow struct {
 	Ratio              float64 `json:"ratio"` // median of the rounds' train / loop
 	RatioMin           float64 `json:"ratio_min"`
 	RatioMax           float64 `json:"ratio_max"`
+
+	BeforeStepsPerSec float64 `json:"before_steps_per_s,omitempty"` // of train with TrainConfig.Before
+	Before            float64 `json:"before_ratio,omitempty"`       // median of the rounds' before / loop
+
+	// Copies is what it takes the loop's threads to copy each gradient and each worker's parameters once: what has to cross from process to
+	// process. Neither is the share of a step of train that is neither the loop's step nor that; the median of the rounds.
+	Copies  float64 `json:"copies_s"`
+	Neither float64 `json:"neither"`
 }
 
 // TrainOverhead runs both in turn and compares them round by round.
@@ -62,22 +72,74 @@ func TrainOverhead(ctx context.Context, cfg TrainConfig) (TrainRow, error) {
 		Name: "train/" + cfg.Model, Model: cfg.Model, Parameters: cfg.Layout.Values, Workers: cfg.Workers, Servers: cfg.Servers,
 		Threads: len(cfg.Gradients), Rounds: cfg.Rounds,
 	}
-	var train, loop, ratio []float64
+	if err := cfg.shorten(ctx); err != nil {
+		return row, err
+	}
+	var train, loop, ratio, before, beforeRatio, copies, neither []float64
 	for i := range cfg.Rounds {
-		a, err := cfg.cluster(ctx)
+		a, err := cfg.cluster(ctx, cfg.Flags)
 		if err != nil {
 			return row, err
 		}
-		b, err := cfg.loop(ctx)
+		c := 0.0
+		if cfg.Before != nil {
+			if c, err = cfg.cluster(ctx, slices.Concat(cfg.Flags, cfg.Before)); err != nil {
+				return row, err
+			}
+		}
+		b, err := cfg.loop(ctx, cfg.Steps)
 		if err != nil {
 			return row, err
 		}
-		fmt.Fprintf(cfg.Progress, "%s round %d of %d: train %.1f steps/s, loop %.1f steps/s, ratio %.2f\n", cfg.Model, i+1, cfg.Rounds, a, b, a/b)
+		moved := cfg.copies()
+		fmt.Fprintf(cfg.Progress, "%s round %d of %d: train %.1f steps/s, %s %.1f, loop %.1f, ratio %.2f\n", cfg.Model, i+1, cfg.Rounds, a, strings.Join(cfg.Before, " "), c, b, a/b)
 		train, loop, ratio = append(train, a), append(loop, b), append(ratio, a/b)
+		before, beforeRatio = append(before, c), append(beforeRatio, c/b)
+		copies, neither = append(copies, moved), append(neither, 1-a*(1/b+moved))
 	}
 	row.TrainStepsPerSec, row.LoopStepsPerSecond, row.Ratio = median(train), median(loop), median(ratio)
 	row.RatioMin, row.RatioMax = slices.Min(ratio), slices.Max(ratio)
+	row.BeforeStepsPerSec, row.Before = median(before), median(beforeRatio)
+	row.Copies, row.Neither = median(copies), median(neither)
 	return row, nil
+}
+
+// longest is how long a measurement of the loop may take: models of which a gradient takes long make fewer steps.
+const longest = 8 * time.Second
+
+// shorten takes fewer steps where cfg.Steps of them would take the loop too long.
+func (cfg *TrainConfig) shorten(ctx context.Context) error {
+	const probe = 10
+	rate, err := cfg.loop(ctx, probe)
+	if most := int(rate * longest.Seconds()); most < cfg.Steps {
+		cfg.Steps = min(cfg.Steps, max(2*probe, most))
+	}
+	return err
+}
+
+// copies returns the seconds that the copies of a step take: the median of some.
+func (cfg *TrainConfig) copies() float64 {
+	const times = 21
+	src, dst := make([][]float32, cfg.Workers), make([][]float32, cfg.Workers)
+	for i := range src {
+		src[i], dst[i] = make([]float32, cfg.Layout.Values), make([]float32, cfg.Layout.Values)
+	}
+	seconds := make([]float64, times)
+	for k := range seconds {
+		start := time.Now()
+		var wg sync.WaitGroup
+		for t := range cfg.Gradients {
+			wg.Go(func() {
+				for i := t; i < cfg.Workers; i += len(cfg.Gradients) {
+					copy(dst[i], src[i]) // a gradient
+					copy(src[i], dst[i]) // parameters
+				}
+			})
+		}
+		wg.Wait()
+		seconds[k] = time.Since(start).Seconds()
+	}
+	return median(seconds)
 }
 
 func median(x []float64) float64 {
@@ -90,9 +152,9 @@ const warmUp = 0.2
 
 // cluster runs kintsugi train and returns its steps per second after the warm-up, from the times at
 // which the conductor released the steps.
-func (cfg *TrainConfig) cluster(ctx context.Context) (float64, error) {
+func (cfg *TrainConfig) cluster(ctx context.Context, flags []string) (float64, error) {
 	run, err := runTrain(ctx, cfg.Binary, append([]string{"--model", cfg.Model, "--workers", strconv.Itoa(cfg.Workers),
-		"--servers", strconv.Itoa(cfg.Servers), "--steps", strconv.Itoa(cfg.Steps), "--eval-every", strconv.Itoa(2 * cfg.Steps)}, cfg.Flags...))
+		"--servers", strconv.Itoa(cfg.Servers), "--steps", strconv.Itoa(cfg.Steps), "--eval-every", strconv.Itoa(2 * cfg.Steps)}, flags...))
 	if err != nil {
 		return 0, err
 	}
@@ -129,8 +191,8 @@ func runTrainAnd(ctx context.Context, binary string, flags []string, look func(d
 	return record.ReadRun(out)
 }
 
-// loop makes the same steps in this process and returns its steps per second.
-func (cfg *TrainConfig) loop(ctx context.Context) (float64, error) {
+// loop makes so many of the same steps in this process and returns its steps per second.
+func (cfg *TrainConfig) loop(ctx context.Context, steps int) (float64, error) {
 	n := cfg.Layout.Values
 	params := make([]float32, n)
 	if err := cfg.Init(params); err != nil {
@@ -148,8 +210,8 @@ func (cfg *TrainConfig) loop(ctx context.Context) (float64, error) {
 	}
 	step.Scale = 1 / float32(cfg.Workers)
 	var start time.Time
-	warm := int(warmUp * float64(cfg.Steps))
-	for v := range cfg.Steps {
+	warm := int(warmUp * float64(steps))
+	for v := range steps {
 		if v == warm {
 			start = time.Now()
 		}
@@ -160,7 +222,7 @@ func (cfg *TrainConfig) loop(ctx context.Context) (float64, error) {
 			return 0, err
 		}
 	}
-	return float64(cfg.Steps-warm) / time.Since(start).Seconds(), nil
+	return float64(steps-warm) / time.Since(start).Seconds(), nil
 }
 
 // gradients computes one gradient per worker, over the loop's threads.

@@ -23,7 +23,7 @@ const (
 
 // conducting is the shell of the conductor: the loop's goroutine owns the core and the table of workers.
 type conducting struct {
-	loop
+	*loop
 	cfg  *Config
 	view kintsugi.View
 	log  *slog.Logger
@@ -67,12 +67,14 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 	if err != nil {
 		return nil, err
 	}
-	return &conducting{
-		loop: newLoop(ctx), cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves,
+	c := &conducting{
+		cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves,
 		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
 		workers: make(map[kintsugi.Slot]*workerStream),
 		events:  eventLog{changed: make(chan struct{})},
-	}, nil
+	}
+	c.loop = newLoop(ctx, c.perform)
+	return c, nil
 }
 
 func (c *conducting) run() {
@@ -97,7 +99,7 @@ func (c *conducting) run() {
 			}
 		})
 	}
-	c.loop.run(c.perform)
+	c.loop.run()
 	c.work.Wait()
 }
 
@@ -174,11 +176,15 @@ func (c *conducting) control(id kintsugi.ShardID) error {
 		return err
 	}
 	defer peer.Close()
+	if c.cfg.Near {
+		peer.Near()
+	}
 	stream, err := peer.Control(ctx)
 	if err != nil {
 		return err
 	}
 	out := newOutbox[kintsugi.ControlMessage]()
+	out.try = func(m kintsugi.ControlMessage) bool { return stream.TrySend(transport.Control{Shard: id, Message: m}) }
 	defer func() {
 		_ = c.do(func() {
 			if c.shards[id] == out {
@@ -250,6 +256,7 @@ func (s *Server) conducting(ctx context.Context) (*conducting, *tenure, error) {
 // for dead and is not must hear that its place is taken, or it would compute in vain for ever.
 func (c *conducting) serve(t *tenure, stream *transport.WorkServer, hello kintsugi.Hello) error {
 	out := newOutbox[kintsugi.ConductorMessage]()
+	out.try = stream.TrySend
 	var refused error
 	err := c.do(func() {
 		if refused = c.core.HandleHello(time.Now(), hello); refused != nil {

@@ -20,6 +20,7 @@ func (s *Server) Control(stream *transport.ControlServer) error {
 		return err
 	}
 	out := newOutbox[kintsugi.ReplicaMessage]()
+	out.try = stream.TrySend
 	defer func() {
 		for _, r := range t.replicas {
 			r.post(func() { r.forget(out) })

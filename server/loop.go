@@ -6,48 +6,85 @@ import (
 	"sync"
 )
 
-// loop is a goroutine that owns a state: everything that touches the state is a closure in its inbox.
+// loop owns a state: everything that touches the state is a closure that it runs, one after the other. Whoever brings one runs it, and then
+// those that others bring meanwhile: on the way of a step nobody is woken only to hand something on.
 type loop struct {
 	ctx   context.Context
-	inbox chan func()
+	after func() // runs after each closure
+
+	mu    sync.Mutex
+	room  sync.Cond // of mu: told when inbox has become short, or nobody runs closures any more
+	inbox []func()
+	busy  bool          // somebody runs closures
 	ended chan struct{} // closed when run has returned: no closure runs any more
 }
+
+// maxInbox is how many closures wait at most: who brings more waits with them while the state is busy.
+const maxInbox = 64
 
 // errStopped means that the owner of the state has ended; the view it served is over.
 var errStopped = errors.New("the view it served is over")
 
-// newLoop returns a loop that ends with ctx. The inbox is short: senders wait while the owner is behind.
-func newLoop(ctx context.Context) loop {
-	return loop{ctx: ctx, inbox: make(chan func(), 64), ended: make(chan struct{})}
+// newLoop returns a loop that ends with ctx.
+func newLoop(ctx context.Context, after func()) *loop {
+	l := &loop{ctx: ctx, after: after, ended: make(chan struct{})}
+	l.room.L = &l.mu
+	return l
 }
 
-// run executes closures, and after after each of them, until the loop's context ends.
-func (l loop) run(after func()) {
-	defer close(l.ended)
-	for {
-		select {
-		case <-l.ctx.Done():
-			return
-		case f := <-l.inbox:
-			f()
-			after()
-		}
+// run waits until the loop's context has ended and no closure runs any more.
+func (l *loop) run() {
+	<-l.ctx.Done()
+	l.mu.Lock()
+	for l.busy {
+		l.room.Wait()
 	}
+	l.inbox = nil
+	l.room.Broadcast()
+	l.mu.Unlock()
+	close(l.ended)
 }
 
-// post hands f to the owner and does not wait for it. It reports false if the owner has ended.
-func (l loop) post(f func()) bool {
-	select {
-	case l.inbox <- f:
-		return true
-	case <-l.ctx.Done():
+// post hands f to the state, and runs it if nobody else does. It reports false if the loop has ended.
+func (l *loop) post(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.inbox) >= maxInbox && l.ctx.Err() == nil {
+		l.room.Wait()
+	}
+	if l.ctx.Err() != nil {
 		return false
 	}
+	l.inbox = append(l.inbox, f)
+	if !l.busy {
+		l.busy = true
+		l.work()
+	}
+	return true
 }
 
-// do hands f to the owner and waits until it has run, or until it never will: either way the caller may
+// work runs what is in the inbox. mu is held, but not while a closure runs.
+func (l *loop) work() {
+	for len(l.inbox) > 0 && l.ctx.Err() == nil {
+		f := l.inbox[0]
+		if l.inbox = l.inbox[1:]; len(l.inbox) == maxInbox-1 {
+			l.room.Broadcast()
+		}
+		l.mu.Unlock()
+		f()
+		l.after()
+		l.mu.Lock()
+	}
+	if len(l.inbox) == 0 {
+		l.inbox = nil
+	}
+	l.busy = false
+	l.room.Broadcast()
+}
+
+// do hands f to the state and waits until it has run, or until it never will: either way the caller may
 // then look at what f writes.
-func (l loop) do(f func()) error {
+func (l *loop) do(f func()) error {
 	done := make(chan struct{})
 	if !l.post(func() { f(); close(done) }) {
 		return errStopped
@@ -63,8 +100,11 @@ func (l loop) do(f func()) error {
 // outbox is a queue of messages to one stream. Put never blocks, so that a slow peer cannot hold up the
 // owner of a state; a peer that falls maxOutbox messages behind loses its stream and connects again.
 type outbox[T any] struct {
+	try func(T) bool // sends at once, or not at all, without waiting; nil: drain sends all. Set before the first put
+
 	mu    sync.Mutex
 	queue []T
+	busy  bool          // drain is sending: what is put now comes after it
 	last  bool          // drain ends when the queue is empty
 	err   error         // why the stream must end; written before ended is closed
 	ended chan struct{} // closed when err is set
@@ -83,6 +123,9 @@ func newOutbox[T any]() *outbox[T] {
 func (o *outbox[T]) put(m T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.try != nil && !o.busy && len(o.queue) == 0 && o.err == nil && o.try(m) {
+		return
+	}
 	if len(o.queue) >= maxOutbox {
 		o.stop(errSlowPeer)
 	}
@@ -131,19 +174,29 @@ func (o *outbox[T]) drain(ctx context.Context, send func(T) error) error {
 			return o.err
 		case <-o.wake:
 		}
-		o.mu.Lock()
-		batch, last := o.queue, o.last
-		o.queue = nil
-		o.mu.Unlock()
-		for _, m := range batch {
-			if err := send(m); err != nil {
-				return err
+		for more := true; more; {
+			var batch []T
+			var last bool
+			if batch, last = o.take(); len(batch) == 0 && last {
+				return nil
 			}
-		}
-		if last {
-			return nil
+			for _, m := range batch {
+				if err := send(m); err != nil {
+					return err
+				}
+			}
+			more = len(batch) > 0
 		}
 	}
+}
+
+// take returns what is to be sent. With nothing it says that the caller is not sending any more.
+func (o *outbox[T]) take() (batch []T, last bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	batch, o.queue = o.queue, nil
+	o.busy = len(batch) > 0
+	return batch, o.last
 }
 
 // converse runs receive, and sends what is put in out meanwhile, until either fails, out ends or the

@@ -20,6 +20,7 @@ func (s *Server) Push(stream *transport.PushServer) error {
 		return err
 	}
 	answers := newOutbox[kintsugi.HeadMessage]()
+	answers.try = stream.TrySend
 	return converse(stream.Context(), t, answers, stream.Send, func() error {
 		in := landing{tenure: t, answers: answers}
 		in.memory, _ = stream.Memory()
@@ -48,7 +49,8 @@ type landing struct {
 	// The push that is arriving, so that only its first frame costs a word with the replica.
 	shard   kintsugi.ShardID
 	push    kintsugi.PushID
-	buffer  *held // nil: its frames are dropped, it is held already or refused
+	buffer  *held            // nil: its frames are dropped, it is held already or refused
+	first   kintsugi.ChunkID // of the frame that came first
 	started bool
 
 	memory           *shm.Segment // that the worker shares; nil: none
@@ -65,8 +67,8 @@ func (in *landing) land(f *transport.Frame) error {
 		return fmt.Errorf("%w: frame of kind %d with chunks [%d, %d) does not belong to a push to shard %d, chunks [%d, %d)",
 			kintsugi.ErrCorrupt, f.Kind, f.Chunks.Lo, f.Chunks.Hi, f.Shard, r.chunks.Lo, r.chunks.Hi)
 	}
-	// A push that is over and starts again from its first chunk wants its answer again.
-	again := in.buffer == nil && f.Chunks.Lo == r.chunks.Lo
+	// A push that is over and starts again with the same frame wants its answer again.
+	again := in.buffer == nil && f.Chunks.Lo == in.first
 	if !in.started || in.shard != f.Shard || in.push != f.Push || again {
 		if err := in.begin(r, f); err != nil {
 			return err
@@ -111,7 +113,7 @@ func (in *landing) take(r *replica, f *transport.Frame) error {
 
 // begin asks the replica what becomes of a push.
 func (in *landing) begin(r *replica, f *transport.Frame) error {
-	in.started, in.shard, in.push, in.buffer = true, f.Shard, f.Push, nil
+	in.started, in.shard, in.push, in.first, in.buffer = true, f.Shard, f.Push, f.Chunks.Lo, nil
 	return r.do(func() {
 		switch verdict, reason := r.core.Begin(f.Push); verdict {
 		case shard.Accept:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
@@ -54,6 +55,7 @@ func (r *replica) answer(stream *transport.ReadServer, atLeast kintsugi.Step) er
 		x, changed = r.versions.pin(atLeast, 1)
 	}
 	defer r.versions.unpin(x)
+	defer func(start time.Time) { r.publishing.Add(int64(time.Since(start))) }(time.Now())
 	if memory, _ := stream.Memory(); memory != nil {
 		return r.answerShared(stream, x, memory)
 	}

@@ -18,7 +18,7 @@ import (
 // replica is the shell of one shard: the core decides, the loop's goroutine owns the core and the table
 // of held pushes.
 type replica struct {
-	loop
+	*loop
 	cfg    *Config
 	view   kintsugi.View
 	id     kintsugi.ShardID
@@ -50,6 +50,7 @@ type replica struct {
 	saves    *sync.WaitGroup // of the server
 
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
+	publishing     atomic.Int64  // nanoseconds of handing versions to readers since the answer before
 	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
 }
 
@@ -60,11 +61,12 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	cfg := &s.cfg
 	lo, hi := cfg.Layout.Span(chunks)
 	r := &replica{
-		loop: newLoop(ctx), cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
+		cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
 		fail: s.fail, saves: &s.saves, joined: func() {},
 		held: make(map[kintsugi.PushID]*held), sums: &sums{cut: newCut(cfg.Layout, chunks)},
 	}
+	r.loop = newLoop(ctx, r.perform)
 	follows, followed := at > 0, at+1 < len(r.chain)
 	if old := s.continues(v, id); old != nil {
 		r.versions, r.lag, r.taken, r.outside, r.saved, r.sums, r.sum = old.versions, old.lag, old.taken, old.outside, old.saved, old.sums, old.sum
@@ -220,7 +222,7 @@ func (r *replica) buffers() int {
 
 func (r *replica) run() {
 	r.work.Go(func() { r.versions.prepare(r.buffers()) })
-	r.loop.run(r.perform)
+	r.loop.run()
 	r.work.Wait()
 }
 
@@ -267,6 +269,7 @@ func (r *replica) perform() {
 		}
 		if s, ok := m.(kintsugi.Stable); ok {
 			s.Saving = time.Duration(r.waited.Swap(0))
+			s.Publish = time.Duration(r.publishing.Swap(0))
 			m = s
 		}
 		for _, out := range r.replies {

@@ -102,6 +102,9 @@ type Config struct {
 	// nil where Hold is not called.
 	Held func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step)
 
+	// Near lets the conductor's messages to servers of this host travel through pipes; see transport.Peer.
+	Near bool
+
 	// Done is called once when the run is over.
 	Done func(kintsugi.Done)
 

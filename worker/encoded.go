@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
@@ -28,6 +30,7 @@ type parcel struct {
 
 	raw, packed []byte // before and after the lossless stage
 	decoded     []float32
+	made        bool // the payload is that of the message
 }
 
 // encoder makes messages, and keeps those whose fate is not known. It outlives sessions, and belongs to the
@@ -70,21 +73,28 @@ func cut(cfg *Config, chunks kintsugi.ChunkRange) []kintsugi.ChunkRange {
 	})
 }
 
-// push sends the gradient of a ticket to every head, or, where this worker has sent it before and does not know
-// what became of it, the same bytes again. It sets the ticket's norm: that of what the servers will read.
-func (e *encoder) push(s *session, t *kintsugi.Ticket, grads []float32) (*kintsugi.Refused, error) {
+// push sends what is left of the message of a ticket. It sets the ticket's norm: that of what the servers will read.
+func (e *encoder) push(s *session, t *kintsugi.Ticket, o *outgoing) (*kintsugi.Refused, error) {
 	m := e.open[t.Push]
-	send := e.resend
-	if m == nil {
-		m = e.begin(*t, s)
-		send = e.encode
+	views := m.ticket.Views
+	m.ticket = *t
+	m.ticket.Views = views
+	refused, err := s.deliver(o)
+	if err != nil {
+		return nil, errors.Join(err, e.complete(m, s, o.grads))
 	}
-	refused, err := s.push(t.Push, func(i int, x *shardStreams) error { return send(m, s, i, x, grads) })
-	if err == nil {
-		m.ticket.SquaredNorm = m.norm()
-		t.SquaredNorm = m.ticket.SquaredNorm
+	m.ticket.SquaredNorm = m.norm()
+	t.SquaredNorm = m.ticket.SquaredNorm
+	return refused, nil
+}
+
+// outgoing returns the push of a ticket, or, where this worker has sent it before and does not know what became of it, of the same bytes again.
+func (e *encoder) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgoing {
+	if m := e.open[t.Push]; m != nil {
+		return newOutgoing(s, t.Push, grads, func(i, j int, x *shardStreams) error { return e.resend(m, s, i, j, x) })
 	}
-	return refused, err
+	m := e.begin(t, s)
+	return newOutgoing(s, t.Push, grads, func(i, j int, x *shardStreams) error { return e.encode(m, s, i, j, x, grads) })
 }
 
 // begin starts the message of a gradient.
@@ -100,42 +110,48 @@ func (e *encoder) begin(t kintsugi.Ticket, s *session) *message {
 	m.parts = resize(m.parts, len(s.shards))
 	for i, x := range s.shards {
 		m.parts[i] = resize(m.parts[i], len(x.pushes))
+		for j := range m.parts[i] {
+			m.parts[i][j].made = false
+		}
 	}
 	e.open[t.Push] = m
 	return m
 }
 
-// encode makes part i of a message, for shard x, and sends each frame as soon as it is there. A message is made to its end
-// even if nobody takes it any more: it may be sent again.
-func (e *encoder) encode(m *message, s *session, i int, x *shardStreams, grads []float32) error {
-	var lost error
-	for j, r := range x.pushes {
-		p := &m.parts[i][j]
-		if err := e.fill(m, p, r, grads); err != nil {
-			return err
-		}
-		p.header.Shard = x.id
-		if lost == nil {
-			lost = s.send(x, p.header, p.payload, &m.sent)
-		}
+// encode makes frame j of part i of a message, for shard x, and sends it.
+func (e *encoder) encode(m *message, s *session, i, j int, x *shardStreams, grads []float32) error {
+	start := time.Now()
+	p := &m.parts[i][j]
+	if err := e.fill(m, p, x, j, grads); err != nil {
+		return err
 	}
-	return lost
+	x.encoding += time.Since(start)
+	return s.send(x, p.header, p.payload, &m.sent)
 }
 
-// resend sends part i of a message as it was sent before.
-func (e *encoder) resend(m *message, s *session, i int, x *shardStreams, _ []float32) error {
-	for j := range m.parts[i] {
-		p := &m.parts[i][j]
-		if err := s.send(x, p.header, p.payload, &m.sent); err != nil {
-			return err
+// resend sends frame j of part i of a message as it was sent before.
+func (e *encoder) resend(m *message, s *session, i, j int, x *shardStreams) error {
+	p := &m.parts[i][j]
+	return s.send(x, p.header, p.payload, &m.sent)
+}
+
+// complete makes what is missing of a message that nobody takes: it may be sent again.
+func (e *encoder) complete(m *message, s *session, grads []float32) error {
+	for i, x := range s.shards {
+		for j := range m.parts[i] {
+			if p := &m.parts[i][j]; !p.made {
+				if err := e.fill(m, p, x, j, grads); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
 }
 
-// fill encodes the chunks of one frame.
-func (e *encoder) fill(m *message, p *parcel, r kintsugi.ChunkRange, grads []float32) error {
-	codec, id := e.cfg.Codec, m.ticket.Push
+// fill encodes the chunks of frame j of a shard.
+func (e *encoder) fill(m *message, p *parcel, x *shardStreams, j int, grads []float32) error {
+	codec, id, r := e.cfg.Codec, m.ticket.Push, x.pushes[j]
 	p.raw = p.raw[:0]
 	for i := r.Lo; i < r.Hi; i++ {
 		c := e.cfg.Layout.Chunks[i]
@@ -154,9 +170,10 @@ func (e *encoder) fill(m *message, p *parcel, r kintsugi.ChunkRange, grads []flo
 		p.payload = p.packed
 	}
 	p.header = transport.Header{
-		Kind: transport.KindPush, Codec: transport.CodecOf(codec.Encoding(), stage), Push: id, Chunks: r,
+		Kind: transport.KindPush, Codec: transport.CodecOf(codec.Encoding(), stage), Shard: x.id, Push: id, Chunks: r,
 		Bytes: uint32(len(p.payload)), CRC: transport.Checksum(p.payload),
 	}
+	p.made = true
 	return nil
 }
 

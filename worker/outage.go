@@ -146,7 +146,7 @@ func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (nex
 		return id, true, w.tellDropped(s, id, g.Merged)
 	}
 	if g.ID.Version < id.Version && w.ready == nil {
-		t, err := w.compute(s, id)
+		t, err := w.compute(s, id, false)
 		if err != nil {
 			return id, false, err
 		}

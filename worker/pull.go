@@ -37,15 +37,20 @@ func sources(l *kintsugi.Layout, v kintsugi.View) []source {
 // peers are the connections to the servers of a view, made when they are needed.
 type peers map[kintsugi.ServerID]*transport.Peer
 
-func (p peers) to(m kintsugi.Member) (*transport.Peer, error) {
+// to returns the connection to a server. near: messages go through pipes, where they can.
+func (p peers) to(m kintsugi.Member, near bool) (*transport.Peer, error) {
 	if x := p[m.Server]; x != nil {
 		return x, nil
 	}
 	x, err := transport.Dial(m.Address)
-	if err == nil {
-		p[m.Server] = x
+	if err != nil {
+		return nil, err
 	}
-	return x, err
+	if near {
+		x.Near()
+	}
+	p[m.Server] = x
+	return x, nil
 }
 
 func (p peers) close() {
@@ -63,7 +68,7 @@ func Pull(ctx context.Context, l *kintsugi.Layout, v kintsugi.View, params []flo
 	defer conns.close()
 	var from []*source
 	for _, s := range sources(l, v) {
-		p, err := conns.to(v.Head(s.id))
+		p, err := conns.to(v.Head(s.id), false)
 		if err != nil {
 			return 0, err
 		}
@@ -75,9 +80,18 @@ func Pull(ctx context.Context, l *kintsugi.Layout, v kintsugi.View, params []flo
 	return read(from, params, v.RestoreStep)
 }
 
-// atOnce runs f for every element in a goroutine of its own, waits for all and returns their errors.
-func atOnce[T any](list []T, f func(i int, x T) error) error {
+// each runs f for every element and returns the errors: at once, in a goroutine of its own for each, or one after the other. Where what f does is
+// mostly to wait for the same message from each, a goroutine costs more than it saves.
+func each[T any](list []T, atOnce bool, f func(i int, x T) error) error {
 	errs := make([]error, len(list))
+	if !atOnce {
+		for i, x := range list {
+			if errs[i] = f(i, x); errs[i] != nil {
+				break
+			}
+		}
+		return errors.Join(errs...)
+	}
 	var wg sync.WaitGroup
 	for i, x := range list {
 		wg.Go(func() { errs[i] = f(i, x) })
@@ -88,15 +102,32 @@ func atOnce[T any](list []T, f func(i int, x T) error) error {
 
 // read lands one version of at least atLeast, the same from all shards, in params.
 func read(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
+	if err := ask(from, atLeast); err != nil {
+		return 0, err
+	}
+	return land(from, params, atLeast)
+}
+
+// ask asks every shard for a version of at least atLeast. land must follow.
+func ask(from []*source, atLeast kintsugi.Step) error {
+	return each(from, false, func(_ int, x *source) error { return x.ask(atLeast) })
+}
+
+// land lands what was asked for, in params.
+func land(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	have := make([]kintsugi.Step, len(from))
-	got := make([]bool, len(from))
+	asked := true // every shard was
 	for {
-		err := atOnce(from, func(i int, x *source) (err error) {
-			if got[i] && have[i] >= atLeast {
+		err := each(from, large(from), func(i int, x *source) (err error) {
+			if have[i] >= atLeast && !asked {
 				return nil
 			}
-			have[i], err = x.answer(params, atLeast)
-			got[i] = true
+			if !asked {
+				if err := x.ask(atLeast); err != nil {
+					return err
+				}
+			}
+			have[i], err = x.land(params)
 			return err
 		})
 		if err != nil {
@@ -107,18 +138,38 @@ func read(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Ste
 		if slices.Min(have) == newest {
 			return newest, nil
 		}
-		atLeast = newest
+		atLeast, asked = newest, false
 	}
 }
 
-// answer asks the shard and lands its answer.
-func (x *source) answer(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
-	if err := x.read.Send(transport.ReadRequest{Line: x.line, Shard: x.id, AtLeast: atLeast}); err != nil {
-		if _, status := x.read.Recv(); status != nil {
-			err = status
-		}
-		return 0, fmt.Errorf("read shard %d: %w", x.id, err)
+// fewValues is how many values of a shard are handled in less time than it takes to have other threads handle them.
+const fewValues = 1 << 17
+
+// large reports whether shards are worth a thread each.
+func large[S interface{ values() int }](list []S) bool {
+	return slices.ContainsFunc(list, func(x S) bool { return x.values() > fewValues })
+}
+
+// values returns how many values the shard has.
+func (x *source) values() int {
+	lo, hi := x.layout.Span(x.chunks)
+	return hi - lo
+}
+
+// ask asks the shard for a version of at least atLeast.
+func (x *source) ask(atLeast kintsugi.Step) error {
+	err := x.read.Send(transport.ReadRequest{Line: x.line, Shard: x.id, AtLeast: atLeast})
+	if err == nil {
+		return nil
 	}
+	if _, status := x.read.Recv(); status != nil {
+		err = status
+	}
+	return fmt.Errorf("read shard %d: %w", x.id, err)
+}
+
+// land lands the answer.
+func (x *source) land(params []float32) (kintsugi.Step, error) {
 	version := kintsugi.Step(0)
 	for i, want := range x.frames {
 		f, err := x.read.Recv()

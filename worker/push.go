@@ -9,17 +9,29 @@ import (
 // The pushes of a worker. Without a codec nothing is kept of them: a gradient that has to be sent again is
 // computed again, to the same bits. With one its encoder keeps the bytes.
 
-// push sends the gradient of a ticket to every head, and sets the ticket's norm.
+// push sends the gradient of a ticket to every head, as far as that has not been done while it was computed, and sets the ticket's norm.
 func (w *worker) push(s *session, t *kintsugi.Ticket, grads []float32) (*kintsugi.Refused, error) {
+	o := s.out
+	if s.out = nil; o == nil || o.id != t.Push {
+		o = w.outgoing(s, *t, grads)
+	}
 	if w.encoder != nil {
-		return w.encoder.push(s, t, grads)
+		return w.encoder.push(s, t, o)
 	}
 	var err error
 	if t.SquaredNorm, err = w.cfg.Device.SquaredNorm(grads); err != nil {
 		return nil, fmt.Errorf("%w of %v: norm: %w", errGradient, t.Push, err)
 	}
+	return s.deliver(o)
+}
+
+// outgoing returns the push of a ticket, of which nothing is sent.
+func (w *worker) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgoing {
+	if w.encoder != nil {
+		return w.encoder.outgoing(s, t, grads)
+	}
 	room := s.room(t.Push)
-	return s.push(t.Push, func(_ int, x *shardStreams) error { return s.sendValues(x, t.Push, room, grads) })
+	return newOutgoing(s, t.Push, grads, func(_, j int, x *shardStreams) error { return s.sendValues(x, t.Push, room, j, grads) })
 }
 
 // kept returns the ticket of a push that was sent in an earlier session and is to be sent again as it is.

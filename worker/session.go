@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
@@ -29,6 +30,28 @@ type session struct {
 	sent   pending
 	news   *news
 	rooms  []kintsugi.PushID // by room for one gradient in memory: the push that was last put there
+	round  round
+	out    *outgoing // the push that is sent while its gradient is computed; nil: none
+}
+
+// round is where the time of a worker's round goes; it ends with a ticket.
+type round struct {
+	spans kintsugi.Spans
+	since time.Time // when the part under way began
+}
+
+// lap adds the time since the lap before to a part.
+func (r *round) lap(part *time.Duration) {
+	now := time.Now()
+	*part += now.Sub(r.since)
+	r.since = now
+}
+
+// end returns the parts of a round that ends, and begins the next.
+func (r *round) end() kintsugi.Spans {
+	spans := r.spans
+	r.spans, r.since = kintsugi.Spans{}, time.Now()
+	return spans
 }
 
 // shardStreams are the streams to the head of one shard that has chunks.
@@ -37,7 +60,9 @@ type shardStreams struct {
 	pushes []kintsugi.ChunkRange // that travel together
 	memory *shm.Segment          // in which gradients lie; nil: they travel
 	places []uint32              // of pushes in memory, as many for each of the gradients that may be open at once
-	source
+
+	encoding, sending time.Duration // of the push under way
+	*source
 }
 
 // connect opens every stream of a session.
@@ -62,23 +87,26 @@ func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, er
 
 func (s *session) open() error {
 	for _, src := range sources(s.cfg.Layout, s.view) {
-		p, err := s.peers.to(s.view.Head(src.id))
+		p, err := s.peers.to(s.view.Head(src.id), s.near())
 		if err != nil {
 			return err
 		}
-		x := &shardStreams{source: src, pushes: cut(s.cfg, src.chunks)}
+		x := &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)}
 		if err := s.openData(p, x); err != nil {
 			return err
 		}
 		s.shards = append(s.shards, x)
 	}
-	p, err := s.peers.to(s.view.Servers[s.view.Conductor])
+	p, err := s.peers.to(s.view.Servers[s.view.Conductor], s.near())
 	if err != nil {
 		return err
 	}
 	s.work, err = p.Work(s.ctx)
 	return err
 }
+
+// near reports whether messages to servers of this host may go through pipes.
+func (s *session) near() bool { return s.cfg.Wire != WireGRPC }
 
 // close ends every stream.
 func (s *session) close() {
@@ -103,6 +131,7 @@ func (s *session) join(kept uint32, oldest kintsugi.Step) (kintsugi.Step, error)
 		}
 		switch m := m.(type) {
 		case kintsugi.Admitted:
+			s.round.end()
 			go s.listen()
 			return m.Step, nil
 		case kintsugi.Done:
@@ -123,67 +152,31 @@ func (s *session) views() []kintsugi.ViewNumber {
 	return slices.Repeat([]kintsugi.ViewNumber{s.view.Number}, len(s.shards))
 }
 
-// push sends a gradient to every head, by send for each of them, and waits until each has received or
-// refused it. A refusal by any of them is returned: the push will never be counted.
-func (s *session) push(id kintsugi.PushID, send func(i int, x *shardStreams) error) (*kintsugi.Refused, error) {
-	var refused atomic.Pointer[kintsugi.Refused]
-	err := atOnce(s.shards, func(i int, x *shardStreams) error {
-		if err := send(i, x); errors.Is(err, errGradient) {
-			return err
-		} else if err != nil {
-			for status := error(nil); status == nil; { // past the answers that came before the end
-				if _, status = x.push.Recv(); status != nil {
-					err = status
-				}
-			}
-			return fmt.Errorf("push %v to shard %d: %w", id, x.id, err)
-		}
-		for {
-			m, err := x.push.Recv()
-			if err != nil {
-				return fmt.Errorf("push %v to shard %d: %w", id, x.id, err)
-			}
-			switch m := m.(type) {
-			case kintsugi.Received:
-				if m.Push == id {
-					return nil
-				}
-			case kintsugi.Refused:
-				if m.Push == id {
-					refused.Store(&m)
-					return nil
-				}
-			}
-		}
-	})
-	return refused.Load(), s.cause(err)
-}
-
-// sendValues sends one shard's part of a gradient as float32, or says where it lies: in a room of the memory that the shard's head has too.
-func (s *session) sendValues(x *shardStreams, id kintsugi.PushID, room int, grads []float32) error {
-	for i, r := range x.pushes {
-		lo, hi := s.cfg.Layout.Span(r)
-		b := kernels.Bytes(grads[lo:hi])
-		h := transport.Header{Kind: transport.KindPush, Shard: x.id, Push: id, Chunks: r, Bytes: uint32(len(b))}
-		if x.memory != nil {
-			h.Place = x.places[room*len(x.pushes)+i]
-			h.CRC = kernels.CopyCRC32C(0, transport.Put(x.memory, h.Place, len(b)), b)
-			b = nil
-		} else {
-			h.CRC = transport.Checksum(b)
-		}
-		if err := s.send(x, h, b, &s.sent); err != nil {
-			return err
-		}
+// sendValues sends one frame of a gradient as float32, or says where it lies: in a room of the memory that the shard's head has too.
+func (s *session) sendValues(x *shardStreams, id kintsugi.PushID, room, j int, grads []float32) error {
+	start := time.Now()
+	r := x.pushes[j]
+	lo, hi := s.cfg.Layout.Span(r)
+	b := kernels.Bytes(grads[lo:hi])
+	h := transport.Header{Kind: transport.KindPush, Shard: x.id, Push: id, Chunks: r, Bytes: uint32(len(b))}
+	if x.memory != nil {
+		h.Place = x.places[room*len(x.pushes)+j]
+		h.CRC = kernels.CopyCRC32C(0, transport.Put(x.memory, h.Place, len(b)), b)
+		b = nil
+	} else {
+		h.CRC = transport.Checksum(b)
 	}
-	return nil
+	x.encoding += time.Since(start)
+	return s.send(x, h, b, &s.sent)
 }
 
 // send sends one frame.
 func (s *session) send(x *shardStreams, h transport.Header, payload []byte, sent *pending) error {
+	start := time.Now()
 	if err := x.push.Send(&transport.Frame{Header: h, Payload: payload, Done: sent.add()}); err != nil {
-		return err
+		return x.unsent(h.Push, err)
 	}
+	x.sending += time.Since(start)
 	s.cfg.Enter(Pushing)
 	return nil
 }
@@ -200,14 +193,19 @@ func (p *pending) add() func() {
 // written again.
 func (s *session) idle() bool { return s.sent.n.Load() == 0 }
 
+// sources returns where parameters come from.
+func (s *session) sources() []*source {
+	from := make([]*source, len(s.shards))
+	for i, x := range s.shards {
+		from[i] = x.source
+	}
+	return from
+}
+
 // read lands one version of at least atLeast, the same from all shards, in params.
 func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	s.cfg.Enter(Pulling)
-	from := make([]*source, len(s.shards))
-	for i, x := range s.shards {
-		from[i] = &x.source
-	}
-	v, err := read(from, params, atLeast)
+	v, err := read(s.sources(), params, atLeast)
 	return v, s.cause(err)
 }
 
@@ -229,25 +227,20 @@ func (s *session) ticket(t kintsugi.Ticket) error {
 // prefetch asks for the version after version while a push on it is open, waits for what becomes of the push,
 // and returns the version that params hold then: one that the push is counted in, if it is.
 func (s *session) prefetch(version kintsugi.Step, params []float32) (kintsugi.Step, error) {
-	type answer struct {
-		version kintsugi.Step
-		err     error
+	s.cfg.Enter(Pulling)
+	from := s.sources()
+	if err := ask(from, version+1); err != nil {
+		return 0, s.cause(err)
 	}
-	read := make(chan answer, 1)
-	go func() {
-		v, err := s.read(params, version+1)
-		read <- answer{v, err}
-	}()
 	l, err := s.await(1)
+	s.round.lap(&s.round.spans.Wait)
 	if err != nil {
-		s.cancel(err) // ends the read too, if there is no newer version to wait for
+		return 0, err
 	}
-	a := <-read // it writes params, so it must have ended before we return
-	if s.ctx.Err() != nil {
-		return 0, s.cause(s.ctx.Err())
-	}
-	if a.err != nil || a.version >= l.newest {
-		return a.version, a.err
+	v, err := land(from, params, version+1)
+	s.round.lap(&s.round.spans.Pull)
+	if err != nil || v >= l.newest {
+		return v, s.cause(err)
 	}
 	return s.read(params, l.newest)
 }

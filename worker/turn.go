@@ -24,12 +24,15 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 		start := time.Now()
 		lies := w.along.begin(id, w.params, w.grads)
 		var err error
-		if t, err = w.compute(s, id); err != nil {
+		if t, err = w.compute(s, id, w.flows(s)); err != nil {
 			return id, err
 		}
 		w.along.end(&lies, id, w.params, w.grads, t.Examples > 0)
 		t.Along = lies
 		if w.tooOld(s, id) {
+			if err := w.give(s, id); err != nil {
+				return id, err
+			}
 			return w.throwAway(s, t)
 		}
 		t.Compute = time.Since(start)
@@ -51,7 +54,7 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 		w.dropped(id)
 		return w.throwAway(s, t)
 	}
-	t.Views = s.views()
+	t.Views, t.Spans = s.views(), s.round.end()
 	if err := w.ask(s, t); err != nil {
 		return id, err
 	}
@@ -60,7 +63,8 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 
 // compute computes the gradient that id names into w.grads and returns the beginning of its ticket. A gradient
 // that was given up because newer parameters made it useless returns no error: it is too old to be pushed.
-func (w *worker) compute(s *session, id kintsugi.PushID) (kintsugi.Ticket, error) {
+// flows says that it is pushed as it becomes final.
+func (w *worker) compute(s *session, id kintsugi.PushID, flows bool) (kintsugi.Ticket, error) {
 	start := time.Now()
 	t := kintsugi.Ticket{Push: id}
 	ctx := s.ctx
@@ -74,6 +78,9 @@ func (w *worker) compute(s *session, id kintsugi.PushID) (kintsugi.Ticket, error
 	case w.cfg.Pace.Busy == kintsugi.Wait:
 		w.ahead.begin(s, id.Version)
 		defer w.ahead.end()
+	}
+	if flows {
+		defer w.start(s, id)()
 	}
 	w.cfg.Enter(Computing)
 	loss, examples, err := w.gradient(ctx, id)
@@ -122,7 +129,7 @@ func (w *worker) tooOld(s *session, id kintsugi.PushID) bool {
 // throwAway goes on with the newest parameters instead of pushing a gradient. The conductor hears of it, since
 // it has been an effort all the same: it is late, and the worker's clock moves on.
 func (w *worker) throwAway(s *session, t kintsugi.Ticket) (kintsugi.PushID, error) {
-	t.Views = nil
+	t.Views, t.Spans = nil, s.round.end()
 	w.passed(t.Push)
 	if err := s.ticket(t); err != nil {
 		return t.Push, err
@@ -138,6 +145,7 @@ func (w *worker) next(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 		return after(id, version), err
 	}
 	l, err := s.await(w.cfg.Pace.Credit)
+	s.round.lap(&s.round.spans.Wait)
 	if err != nil {
 		return id, err
 	}
@@ -155,6 +163,7 @@ func (w *worker) read(s *session, id kintsugi.PushID, atLeast kintsugi.Step) (ki
 		return after(id, version), nil
 	}
 	version, err := w.land(s, atLeast)
+	s.round.lap(&s.round.spans.Pull)
 	return after(id, version), err
 }
 

@@ -27,6 +27,10 @@ type Config struct {
 	Device      kernels.Device // norms and scans
 	Gradient    Gradient
 
+	// Layers, if set, is told by Gradient what is final of a gradient that it has not finished; it is pushed at once. Default: a gradient is pushed
+	// when it is finished.
+	Layers *Layers
+
 	// Reconcile, if set, is told on a line that begins with a partial restore which chunks may have come back as of
 	// earlier versions, before Gradient is called for the first time on that line: an algorithm that can make them good does so in its next
 	// step. A worker that was not there before the loss cannot know, and is told nothing.
@@ -227,6 +231,9 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	mine := false // until an outage is over its goroutine has the parameters and the gradient
 	defer func() {
 		s.close()
+		if s.out != nil {
+			w.dropped(s.out.id) // it was not finished, so no message of it is whole
+		}
 		if mine {
 			w.renew(s)
 			w.ready = nil

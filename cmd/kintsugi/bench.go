@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,13 +33,15 @@ func benchCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return b.command(cmd) },
 	}
 	f := train.Flags()
-	f.StringSliceVar(&b.models, "models", []string{"mlp", "lenet"}, "models to measure")
+	f.StringSliceVar(&b.models, "models", []string{"mlp", "lenet", "cnn", "charlm"}, "models to measure")
 	f.IntVar(&b.workers, "workers", 4, "workers, and gradients of each step of the loop")
 	f.IntVar(&b.servers, "servers", 2, "servers")
 	f.IntVar(&b.steps, "steps", 300, "steps of one measurement")
 	f.IntVar(&b.rounds, "rounds", 5, "interleaved measurements of both")
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
 	f.StringVar(&b.blas, "blas", "auto", "matrix library of both")
+	f.StringVar(&b.wire, "wire", "auto", "wire of train, as there")
+	f.StringVar(&b.before, "before", "grpc", "wire of a second train in each round, to compare with; empty: none")
 	cmd.AddCommand(
 		train,
 		benchAccuracyCommand(),
@@ -196,12 +199,16 @@ func killsLine(r bench.KillsRow) (text, benchfmt string) {
 		fmt.Sprintf("%s/%s/%s 1 %.3f s-to-next-step %d lost-steps", benchName(r.Name), strings.ReplaceAll(r.Part, "/", "-"), r.State, r.Recovery, r.Lost)
 }
 
-const trainTable = "MODEL\tPARAMETERS\tWORKERS\tSERVERS\tTRAIN steps/s\tLOOP steps/s\tLOOP THREADS\tRATIO (min, max)"
+const trainTable = "MODEL\tPARAMETERS\tWORKERS\tSERVERS\tTRAIN steps/s\tBEFORE steps/s\tLOOP steps/s\tLOOP THREADS\tRATIO (min, max)\tBEFORE\tCOPIES ms\tNEITHER"
 
 func trainLine(r bench.TrainRow) (text, benchfmt string) {
-	return fmt.Sprintf("%s\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%.2f (%.2f, %.2f)", r.Model, r.Parameters, r.Workers, r.Servers,
-			r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Threads, r.Ratio, r.RatioMin, r.RatioMax),
-		fmt.Sprintf("%s %d %.2f train-steps/s %.2f loop-steps/s %.3f ratio", benchName(r.Name), r.Rounds, r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Ratio)
+	before, beforeRatio := "–", "–"
+	if r.BeforeStepsPerSec > 0 {
+		before, beforeRatio = fmt.Sprintf("%.1f", r.BeforeStepsPerSec), fmt.Sprintf("%.2f", r.Before)
+	}
+	return fmt.Sprintf("%s\t%d\t%d\t%d\t%.1f\t%s\t%.1f\t%d\t%.2f (%.2f, %.2f)\t%s\t%.2f\t%.0f %%", r.Model, r.Parameters, r.Workers, r.Servers,
+			r.TrainStepsPerSec, before, r.LoopStepsPerSecond, r.Threads, r.Ratio, r.RatioMin, r.RatioMax, beforeRatio, 1e3*r.Copies, 100*r.Neither),
+		fmt.Sprintf("%s %d %.2f train-steps/s %.2f loop-steps/s %.3f ratio %.3f neither", benchName(r.Name), r.Rounds, r.TrainStepsPerSec, r.LoopStepsPerSecond, r.Ratio, r.Neither)
 }
 
 // benchName makes a name that benchstat takes.
@@ -248,7 +255,7 @@ func printRows[R any](w io.Writer, format string, rows []R, header string, line 
 type benchTrain struct {
 	models                          []string
 	workers, servers, steps, rounds int
-	format, blas                    string
+	format, blas, wire, before      string
 }
 
 func (b *benchTrain) command(cmd *cobra.Command) error {
@@ -257,6 +264,11 @@ func (b *benchTrain) command(cmd *cobra.Command) error {
 	}
 	if err := checkFormat(b.format); err != nil {
 		return err
+	}
+	for _, w := range []string{b.wire, cmp.Or(b.before, b.wire)} {
+		if _, err := worker.ParseWire(w); err != nil {
+			return err
+		}
 	}
 	var rows []bench.TrainRow
 	for _, m := range b.models {
@@ -299,12 +311,15 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	}
 	o := schedule.At(1)
 	cfg := bench.TrainConfig{
-		Model: name, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary, Flags: []string{"--blas", b.blas},
+		Model: name, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary, Flags: []string{"--blas", b.blas, "--wire", b.wire},
 		Layout: prob.layout, Init: func(p []float32) error { return prob.desc.Init(t.Seed, p) }, Progress: progress,
 		Step: kernels.Step{Rule: kernels.Rule(o.Rule), Scalars: kernels.Scalars{
 			LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
 			Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2,
 		}},
+	}
+	if b.before != "" {
+		cfg.Before = []string{"--wire", b.before}
 	}
 	for range min(b.workers, runtime.NumCPU()) {
 		var g worker.Gradient

@@ -34,7 +34,7 @@ func (p *problem) evaluator(s *settings) (*evaluator, error) {
 	case p.desc.Topics != nil:
 		return &evaluator{set: p.set, topics: p.desc.Topics}, nil
 	}
-	m, err := p.model(s, s.BLASThreads)
+	m, err := p.model(s, s.BLASThreads, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
 // What a run learns of itself while it goes on: processes, faults, views, steps.
@@ -125,6 +126,9 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View) error {
 		return err
 	}
 	defer peer.Close()
+	if r.Wire != worker.WireGRPC.String() {
+		peer.Near()
+	}
 	stream, err := peer.Watch(ctx)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ type problem struct {
 	layout *kintsugi.Layout
 	set    *data.Set // nil: not opened, or a model without data
 
+	layers    *worker.Layers                       // set by compute, where the model has layers
 	reconcile func(lost []kintsugi.ChunkRange)     // set by compute, where the model has a use for it
 	batch     func(id kintsugi.PushID) model.Batch // set by compute, where gradients are of batches
 }
@@ -164,7 +165,8 @@ func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
 	if gradient, err := p.owned(s); gradient != nil || err != nil {
 		return gradient, nothing{}, err
 	}
-	m, err := p.model(s, s.BLASThreads)
+	p.layers = &worker.Layers{}
+	m, err := p.model(s, s.BLASThreads, p.layers.Ready)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,8 +192,9 @@ func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
 	}, m, nil
 }
 
-// model returns what executes the model, with so many threads of its own if it has any.
-func (p *problem) model(s *settings, threads int) (model.Model, error) {
+// model returns what executes the model, with so many threads of its own if it has any. ready, if set, is told what of a gradient is final, where the
+// model knows.
+func (p *problem) model(s *settings, threads int, ready func(lo, hi int)) (model.Model, error) {
 	if len(p.desc.Layers) == 0 || s.Engine == "gorgonia" {
 		return model.New(p.desc, s.Batch)
 	}
@@ -206,7 +209,7 @@ func (p *problem) model(s *settings, threads int) (model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return engine.New(p.desc, engine.Options{Threads: threads, BLAS: blas.GemmOf(lib)})
+	return engine.New(p.desc, engine.Options{Threads: threads, BLAS: blas.GemmOf(lib), Ready: ready})
 }
 
 // interruptible returns m's gradient as a function that ends early with its context, where the model can, and else

@@ -229,7 +229,7 @@ func runServer(ctx context.Context, p *process) error {
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
 		Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
-		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning,
+		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Near: p.Wire != worker.WireGRPC.String(),
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
 		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
 			return self.tell(ctx, func(v *serverValue) { v.Whole = since })
@@ -380,8 +380,14 @@ func runWorker(ctx context.Context, p *process) error {
 	cfg := worker.Config{
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(),
+		Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
+	return p.work(ctx, cfg, client)
+}
+
+// work is the life of a worker: until the run is over or it is asked to leave.
+func (p *process) work(ctx context.Context, cfg worker.Config, client *etcd.Client) error {
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))
 		if errors.Is(err, context.Canceled) || errors.Is(err, worker.ErrLeft) {

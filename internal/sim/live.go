@@ -29,6 +29,7 @@ type LiveConfig struct {
 	Layout           *kintsugi.Layout
 	Init             func(params []float32)
 	Gradient         worker.Gradient
+	Layered          func(*worker.Layers) worker.Gradient // in place of Gradient: what is pushed while it is computed
 	Consistency      agg.Config
 	Schedule         conductor.Schedule
 	Steps, SaveEvery kintsugi.Step
@@ -197,6 +198,10 @@ func (l *Live) StartWorker(i int) {
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
 		Seed: l.cfg.Seed, Wire: l.cfg.Wire, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
+	}
+	if l.cfg.Layered != nil {
+		cfg.Layers = &worker.Layers{}
+		cfg.Gradient = l.cfg.Layered(cfg.Layers)
 	}
 	if l.cfg.Codec != nil {
 		cfg.Codec = l.cfg.Codec(cfg.Slot)

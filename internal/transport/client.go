@@ -20,6 +20,7 @@ import (
 type Peer struct {
 	conn *grpc.ClientConn
 	addr string
+	near bool // offers pipes
 }
 
 // Dial returns a peer for addr (host:port). It does not wait for a connection.
@@ -62,14 +63,44 @@ func (p *Peer) Lost(ctx context.Context) bool {
 	}
 }
 
+// Near makes the messages of all streams that are opened from here on, but for those of Follow, travel through pipes where the other side is on
+// this host, and this process's user's.
+func (p *Peer) Near() { p.near = true }
+
 // open opens a stream; it ends with ctx.
-func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(Out) any, recv func(func(any) error) (In, error)) (*Stream[Out, In], error) {
+func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(Out) any, recv func(func(any) error) (In, error), opts ...Option) (*Stream[Out, In], error) {
+	var o options
+	for _, set := range opts {
+		set(&o)
+	}
+	var f offers
+	defer f.close()
+	if o.shared > 0 {
+		if err := p.ready(ctx); err != nil {
+			o.shared, f.why = 0, err
+		}
+	}
+	ctx = f.make(ctx, p.near, o.shared)
 	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 	raw, err := p.conn.NewStream(ctx, desc, "/kintsugi.v1."+method)
 	if err != nil {
+		f.refuse()
 		return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, fromWire(err))
 	}
-	return &Stream[Out, In]{raw: raw, encode: encode, recv: recv, close: raw.CloseSend}, nil
+	s := &Stream[Out, In]{raw: raw, encode: encode, recv: recv, close: raw.CloseSend}
+	if err := f.answer(raw); err != nil {
+		f.refuse()
+		return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, err)
+	}
+	s.memory, s.unshared = f.memory, f.why
+	if f.pipes != nil {
+		l := newLane(raw, f.pipes, false)
+		s.raw, s.close = l, func() error {
+			l.closeSend()
+			return raw.CloseSend()
+		}
+	}
+	return s, nil
 }
 
 // An Option is for a stream of the data plane.
@@ -98,41 +129,6 @@ func (p *Peer) ready(ctx context.Context) error {
 	}
 }
 
-// openData opens a stream of the data plane.
-func openData[Out, In any](ctx context.Context, p *Peer, method string, encode func(Out) any, recv func(func(any) error) (In, error), opts []Option) (*Stream[Out, In], error) {
-	var o options
-	for _, set := range opts {
-		set(&o)
-	}
-	if o.shared == 0 {
-		return open(ctx, p, method, encode, recv)
-	}
-	var f offer
-	why := p.ready(ctx)
-	if why == nil {
-		f, why = makeOffer(o.shared)
-	}
-	if why != nil {
-		s, err := open(ctx, p, method, encode, recv)
-		if err == nil {
-			s.unshared = why
-		}
-		return s, err
-	}
-	defer f.close()
-	s, err := open(f.attach(ctx), p, method, encode, recv)
-	if err != nil {
-		return nil, err
-	}
-	if s.unshared, err = f.answer(s.raw.(grpc.ClientStream)); err != nil {
-		return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, err)
-	}
-	if s.unshared == nil {
-		s.memory = f.memory
-	}
-	return s, nil
-}
-
 // Work opens a worker's membership.
 func (p *Peer) Work(ctx context.Context) (*WorkClient, error) {
 	return open(ctx, p, "Conductor/Work", encoder(workerTo), receiver[pb.ConductorMessage](conductorFrom))
@@ -150,15 +146,16 @@ func (p *Peer) Control(ctx context.Context) (*ControlClient, error) {
 
 // Push opens a stream for gradients.
 func (p *Peer) Push(ctx context.Context, opts ...Option) (*PushClient, error) {
-	return openData(ctx, p, "Data/Push", frameAsIs, receiver[pb.HeadMessage](headFrom), opts)
+	return open(ctx, p, "Data/Push", frameAsIs, receiver[pb.HeadMessage](headFrom), opts...)
 }
 
 // Follow opens a replica's connection to the one before it in its chain.
 func (p *Peer) Follow(ctx context.Context, opts ...Option) (*FollowClient, error) {
-	return openData(ctx, p, "Data/Follow", encoder(followerTo), recvFrame, opts)
+	far := Peer{conn: p.conn, addr: p.addr} // snapshots come in large frames, which pipes would carry piece by piece
+	return open(ctx, &far, "Data/Follow", encoder(followerTo), recvFrame, opts...)
 }
 
 // Read opens a stream for parameters.
 func (p *Peer) Read(ctx context.Context, opts ...Option) (*ReadClient, error) {
-	return openData(ctx, p, "Data/Read", encoder(readTo), recvFrame, opts)
+	return open(ctx, p, "Data/Read", encoder(readTo), recvFrame, opts...)
 }

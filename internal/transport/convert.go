@@ -44,7 +44,7 @@ func ticketTo(m kintsugi.Ticket) *pb.Ticket {
 	return &pb.Ticket{
 		Push: pushTo(m.Push), Views: each(m.Views, func(v kintsugi.ViewNumber) uint64 { return uint64(v) }),
 		Loss: m.Loss, Examples: m.Examples, SquaredNorm: m.SquaredNorm,
-		Along: alongTo(m.Along), ComputeNanos: int64(m.Compute), TransferNanos: int64(m.Transfer), Kept: m.Kept,
+		Along: alongTo(m.Along), ComputeNanos: int64(m.Compute), TransferNanos: int64(m.Transfer), Spans: spansTo(m.Spans), Kept: m.Kept,
 	}
 }
 
@@ -52,8 +52,17 @@ func ticketFrom(m *pb.Ticket) kintsugi.Ticket {
 	return kintsugi.Ticket{
 		Push: pushFrom(m.Push), Views: each(m.Views, func(v uint64) kintsugi.ViewNumber { return kintsugi.ViewNumber(v) }),
 		Loss: m.Loss, Examples: m.Examples, SquaredNorm: m.SquaredNorm,
-		Compute: time.Duration(m.ComputeNanos), Transfer: time.Duration(m.TransferNanos), Along: alongFrom(m.Along), Kept: m.Kept,
+		Compute: time.Duration(m.ComputeNanos), Transfer: time.Duration(m.TransferNanos), Spans: spansFrom(m.Spans), Along: alongFrom(m.Along), Kept: m.Kept,
 	}
+}
+
+func spansTo(s kintsugi.Spans) *pb.Spans {
+	return &pb.Spans{WaitNanos: int64(s.Wait), PullNanos: int64(s.Pull), EncodeNanos: int64(s.Encode), SendNanos: int64(s.Send), HiddenNanos: int64(s.Hidden)}
+}
+
+func spansFrom(s *pb.Spans) kintsugi.Spans {
+	return kintsugi.Spans{Wait: time.Duration(s.GetWaitNanos()), Pull: time.Duration(s.GetPullNanos()),
+		Encode: time.Duration(s.GetEncodeNanos()), Send: time.Duration(s.GetSendNanos()), Hidden: time.Duration(s.GetHiddenNanos())}
 }
 
 // alongTo returns nil where nothing is told, as is usual: it then takes no byte.
@@ -138,7 +147,7 @@ func doneFrom(m *pb.Done) kintsugi.Done {
 
 func stableTo(m kintsugi.Stable) *pb.Stable {
 	s := &pb.Stable{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Step: uint64(m.Step), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled,
-		SavingNanos: int64(m.Saving), Decided: uint64(m.Decided)}
+		SavingNanos: int64(m.Saving), Decided: uint64(m.Decided), PublishNanos: int64(m.Publish)}
 	var extra, saved bool
 	for _, p := range m.Products {
 		s.SquaredNorm = append(s.SquaredNorm, p.SquaredNorm)
@@ -160,7 +169,8 @@ func stableTo(m kintsugi.Stable) *pb.Stable {
 
 func stableFrom(m *pb.Stable) kintsugi.Stable {
 	s := kintsugi.Stable{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step),
-		Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Saving: time.Duration(m.SavingNanos), Decided: kintsugi.Fence(m.Decided)}
+		Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Saving: time.Duration(m.SavingNanos), Decided: kintsugi.Fence(m.Decided),
+		Publish: time.Duration(m.PublishNanos)}
 	for i, norm := range m.SquaredNorm {
 		p := kintsugi.Products{SquaredNorm: norm}
 		if i < len(m.DotDisplacement) {
@@ -232,7 +242,7 @@ func stepEventTo(m kintsugi.StepEvent) *pb.StepEvent {
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
 		WaitNanos: int64(m.Wait), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeTo),
 		SavingNanos: int64(m.Saving),
-		Kept:        m.Kept, Dropped: m.Dropped,
+		Kept:        m.Kept, Dropped: m.Dropped, Timeline: timelineTo(m.Timeline),
 	}
 }
 
@@ -242,7 +252,37 @@ func stepEventFrom(m *pb.StepEvent) kintsugi.StepEvent {
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
 		Wait: time.Duration(m.WaitNanos), Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeFrom),
 		Saving: time.Duration(m.SavingNanos),
-		Kept:   m.Kept, Dropped: m.Dropped,
+		Kept:   m.Kept, Dropped: m.Dropped, Timeline: timelineFrom(m.Timeline),
+	}
+}
+
+func timelineTo(t *kintsugi.Timeline) *pb.Timeline {
+	if t == nil {
+		return nil
+	}
+	return &pb.Timeline{
+		Workers: each(t.Workers, func(w kintsugi.WorkerTime) *pb.WorkerTime {
+			return &pb.WorkerTime{Slot: uint32(w.Slot), ToldNanos: int64(w.Told), ComputeNanos: int64(w.Compute), TransferNanos: int64(w.Transfer), Spans: spansTo(w.Spans)}
+		}),
+		Shards: each(t.Shards, func(s kintsugi.ShardTime) *pb.ShardTime {
+			return &pb.ShardTime{Shard: uint32(s.Shard), ToldNanos: int64(s.Told), ApplyNanos: int64(s.Apply), PublishNanos: int64(s.Publish)}
+		}),
+	}
+}
+
+func timelineFrom(t *pb.Timeline) *kintsugi.Timeline {
+	if t == nil {
+		return nil
+	}
+	return &kintsugi.Timeline{
+		Workers: each(t.Workers, func(w *pb.WorkerTime) kintsugi.WorkerTime {
+			return kintsugi.WorkerTime{Slot: kintsugi.Slot(w.GetSlot()), Told: time.Duration(w.GetToldNanos()), Compute: time.Duration(w.GetComputeNanos()),
+				Transfer: time.Duration(w.GetTransferNanos()), Spans: spansFrom(w.GetSpans())}
+		}),
+		Shards: each(t.Shards, func(s *pb.ShardTime) kintsugi.ShardTime {
+			return kintsugi.ShardTime{Shard: kintsugi.ShardID(s.GetShard()), Told: time.Duration(s.GetToldNanos()), Apply: time.Duration(s.GetApplyNanos()),
+				Publish: time.Duration(s.GetPublishNanos())}
+		}),
 	}
 }
 

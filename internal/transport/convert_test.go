@@ -30,6 +30,9 @@ func fill(t *testing.T, v reflect.Value, next *int) {
 		for i := range v.NumField() {
 			fill(t, v.Field(i), next)
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(t, v.Elem(), next)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 3, 3))
 		for i := range v.Len() {

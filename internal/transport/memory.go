@@ -12,62 +12,121 @@ import (
 )
 
 // Between processes of one host a payload need not travel: the client of a data stream offers memory when it opens it, the
-// server says whether it has that too, and from then on a frame may say where in it its payload lies.
+// server says whether it has that too, and from then on a frame may say where in it its payload lies. It offers pipes for the messages
+// themselves likewise.
 
-// offerKey is the metadata of an offer, the name of a segment, and of what becomes of it, accepted or why not.
+// The metadata of offers, names of segments and pipes, and of what becomes of each, accepted or why not.
 const (
 	offerKey = "kintsugi-segment"
+	pipesKey = "kintsugi-pipes"
 	accepted = "accepted"
 
 	maxOffered = 1 << 40 // of one stream; the memory is the client's, so this bounds addresses only
 )
 
-// An offer is memory that the other side has not accepted yet.
-type offer struct {
+// offers are what a client offers with a stream, until it has heard what becomes of it. The zero value offers nothing.
+type offers struct {
 	memory *shm.Segment
-	name   string
-	close  func() // nobody can open it by its name any more
+	why    error // memory is not there although it was asked for
+	pipes  *shm.Pipes
+	names  []func() // to call when the other side has answered: nobody can open what is offered by its name any more
 }
 
-func makeOffer(n int) (o offer, err error) {
-	o.memory, o.name, o.close, err = shm.CreateSegment(n)
-	return o, err
+// make makes what is to be offered, and returns the context to open the stream with.
+func (o *offers) make(ctx context.Context, pipes bool, shared int) context.Context {
+	if shared > 0 {
+		memory, name, closeName, err := shm.CreateSegment(shared)
+		if o.memory, o.why = memory, err; err == nil {
+			o.names = append(o.names, closeName)
+			ctx = metadata.AppendToOutgoingContext(ctx, offerKey, name)
+		}
+	}
+	if pipes {
+		if p, name, closeName, err := shm.CreatePipes(); err == nil { // else messages travel as between hosts
+			o.pipes, o.names = p, append(o.names, closeName)
+			ctx = metadata.AppendToOutgoingContext(ctx, pipesKey, name)
+		}
+	}
+	return ctx
 }
 
-// attach returns the context to open a stream with.
-func (o offer) attach(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, offerKey, o.name)
+// close makes names useless.
+func (o *offers) close() {
+	for _, f := range o.names {
+		f()
+	}
 }
 
-// answer waits for what the other side says: why it declines, or that the stream has ended.
-func (o offer) answer(raw grpc.ClientStream) (why, err error) {
+// refuse gives up what was offered.
+func (o *offers) refuse() {
+	if o.memory = nil; o.pipes != nil {
+		o.pipes.Close()
+		o.pipes = nil
+	}
+}
+
+// answer waits for what the other side says, and gives up what it declines. An error says that the stream has ended.
+func (o *offers) answer(raw grpc.ClientStream) error {
+	if len(o.names) == 0 {
+		return nil
+	}
 	md, err := raw.Header()
 	if err != nil {
-		return nil, fromWire(err)
+		return fromWire(err)
 	}
-	switch said := md.Get(offerKey); {
+	if o.memory != nil {
+		if o.why = declined(md.Get(offerKey)); o.why != nil {
+			o.memory = nil
+		}
+	}
+	if o.pipes != nil && declined(md.Get(pipesKey)) != nil {
+		o.pipes.Close()
+		o.pipes = nil
+	}
+	return nil
+}
+
+// declined returns why the other side has declined an offer, nil if it has not.
+func declined(said []string) error {
+	switch {
 	case len(said) == 1 && said[0] == accepted:
-		return nil, nil
+		return nil
 	case len(said) == 1:
-		return fmt.Errorf("%w: the other side says: %s", shm.ErrNoSegment, said[0]), nil
+		return fmt.Errorf("%w: the other side says: %s", shm.ErrNoSegment, said[0])
 	default: // of a release that knows of none, or the stream ended at once
-		return fmt.Errorf("%w: the other side does not answer", shm.ErrNoSegment), nil
+		return fmt.Errorf("%w: the other side does not answer", shm.ErrNoSegment)
 	}
 }
 
-// acceptOffer opens the memory that the client of a stream offers, if it does, and tells it.
-func acceptOffer(raw grpc.ServerStream) (*shm.Segment, error) {
+// acceptOffers opens what the client of a stream offers, if it does, and tells it.
+func acceptOffers(raw grpc.ServerStream) (memory *shm.Segment, pipes *shm.Pipes, err error) {
 	md, _ := metadata.FromIncomingContext(raw.Context())
-	name := md.Get(offerKey)
-	if len(name) != 1 {
-		return nil, nil
+	said := make(metadata.MD)
+	say := func(key string, err error) {
+		if err != nil {
+			said.Set(key, err.Error())
+		} else {
+			said.Set(key, accepted)
+		}
 	}
-	memory, err := shm.OpenSegment(name[0], maxOffered)
-	said := accepted
-	if err != nil {
-		said = err.Error()
+	if name := md.Get(offerKey); len(name) == 1 {
+		memory, err = shm.OpenSegment(name[0], maxOffered)
+		say(offerKey, err)
 	}
-	return memory, raw.SendHeader(metadata.Pairs(offerKey, said))
+	if name := md.Get(pipesKey); len(name) == 1 {
+		pipes, err = shm.OpenPipes(name[0])
+		say(pipesKey, err)
+	}
+	if len(said) == 0 {
+		return nil, nil, nil
+	}
+	if err := raw.SendHeader(said); err != nil {
+		if pipes != nil {
+			pipes.Close()
+		}
+		return nil, nil, err
+	}
+	return memory, pipes, nil
 }
 
 // Memory returns the memory that both sides of the stream have. If there is none it is nil, and the error says why it is not there although

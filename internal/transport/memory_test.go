@@ -111,19 +111,18 @@ func TestAPlaceOutsideTheMemoryOfAStreamIsCorrupt(t *testing.T) {
 	}
 }
 
-// Nobody on another host has the memory that is offered; then payloads travel.
+// Nobody on another host has the memory and the pipes that are offered; then payloads and messages travel.
 func TestAnOfferThatIsDeclinedCostsTheStreamNothing(t *testing.T) {
 	_, p := loopback(t, handler{push: landAll})
-	o, err := makeOffer(4096)
-	if err != nil {
-		t.Fatal(err)
+	var o offers
+	ctx := o.make(within(t, 10*time.Second), true, 4096)
+	if o.memory == nil || o.pipes == nil {
+		t.Fatalf("nothing is offered: %v", o.why)
 	}
 	o.close() // as if it were elsewhere
-	ctx := within(t, 10*time.Second)
-	s := must[*PushClient](t)(p.Push(o.attach(ctx)))
-	why, err := o.answer(s.raw.(grpc.ClientStream))
-	if err != nil || !errors.Is(why, shm.ErrNoSegment) {
-		t.Errorf("the answer is %v, %v; want a reason that is %v", why, err, shm.ErrNoSegment)
+	s := must[*PushClient](t)(p.Push(ctx))
+	if err := o.answer(s.raw.(grpc.ClientStream)); err != nil || !errors.Is(o.why, shm.ErrNoSegment) || o.memory != nil || o.pipes != nil {
+		t.Errorf("the answer is %v, %v; want a reason that is %v", o.why, err, shm.ErrNoSegment)
 	}
 	if err := s.Send(frameOf(filled(1000, 1))); err != nil {
 		t.Fatal(err)

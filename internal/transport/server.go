@@ -100,11 +100,17 @@ func serve[Out, In any](name string, encode func(Out) any, recv func(func(any) e
 	return grpc.StreamDesc{
 		StreamName: name, ServerStreams: true, ClientStreams: true,
 		Handler: func(srv any, raw grpc.ServerStream) error {
-			memory, err := acceptOffer(raw)
+			memory, pipes, err := acceptOffers(raw)
 			if err != nil {
 				return err
 			}
-			return toWire(method(srv.(Handler), &Stream[Out, In]{raw: raw, encode: encode, recv: recv, memory: memory}))
+			s := &Stream[Out, In]{raw: raw, encode: encode, recv: recv, memory: memory}
+			if pipes != nil {
+				l := newLane(raw, pipes, true)
+				defer l.close() // before the status goes: a client reads the pipe to its end first
+				s.raw = l
+			}
+			return toWire(method(srv.(Handler), s))
 		},
 	}
 }

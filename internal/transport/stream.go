@@ -14,11 +14,7 @@ import (
 // Send nor Recv may be called from two at once. Errors that name a condition of package kintsugi match
 // it by errors.Is on the other side of the wire too.
 type Stream[Out, In any] struct {
-	raw interface {
-		SendMsg(any) error
-		RecvMsg(any) error
-		Context() context.Context
-	}
+	raw    rawStream
 	encode func(Out) any
 	recv   func(recv func(any) error) (In, error)
 	close  func() error
@@ -30,6 +26,13 @@ type Stream[Out, In any] struct {
 // Send sends a message. It blocks while flow control holds the stream back.
 func (s *Stream[Out, In]) Send(m Out) error { return fromWire(s.raw.SendMsg(s.encode(m))) }
 
+// TrySend sends a short message if that can be done without waiting, and reports whether it has. It never does where messages do not travel through
+// pipes.
+func (s *Stream[Out, In]) TrySend(m Out) bool {
+	l, ok := s.raw.(*lane)
+	return ok && l.trySend(s.encode(m))
+}
+
 // Recv receives the next message; io.EOF means that the other side has ended the stream in order.
 func (s *Stream[Out, In]) Recv() (In, error) {
 	m, err := s.recv(s.raw.RecvMsg)
@@ -37,6 +40,12 @@ func (s *Stream[Out, In]) Recv() (In, error) {
 		err = f.find(s.memory)
 	}
 	return m, err
+}
+
+// Near reports whether messages travel through pipes.
+func (s *Stream[Out, In]) Near() bool {
+	_, ok := s.raw.(*lane)
+	return ok
 }
 
 // Context ends when the stream does.

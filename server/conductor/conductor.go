@@ -139,6 +139,7 @@ type open struct {
 	quota     int
 	reason    string
 	stable    []*kintsugi.Stable // by shard
+	when      []time.Time        // by shard: when it said so
 	committed time.Time
 }
 
@@ -257,7 +258,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 	step := c.released + 1
 	o := &open{
 		quota: d.Quota, reason: d.Reason, committed: now,
-		stable: make([]*kintsugi.Stable, c.cfg.Shards),
+		stable: make([]*kintsugi.Stable, c.cfg.Shards), when: make([]time.Time, c.cfg.Shards),
 		commit: kintsugi.Commit{
 			Line: c.cfg.Line, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,
 			Scale: d.Scale, Optimizer: c.cfg.Schedule.At(step), Countable: c.countable(step),
@@ -316,7 +317,7 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 	e := kintsugi.StepEvent{
 		Line: c.cfg.Line, Step: o.commit.Step, Time: now,
 		Counted: c.last.Counted, Workers: uint32(c.admitted()), Quota: uint32(o.quota), Late: c.late, Dropped: c.dropped,
-		Wait: o.committed.Sub(c.lastRelease), Apply: now.Sub(o.committed), Times: c.times.take(),
+		Wait: o.committed.Sub(c.lastRelease), Apply: now.Sub(o.committed), Timeline: c.timeline(o), Times: c.times.take(),
 	}
 	if o.reason != c.reason {
 		c.reason, e.Reason = o.reason, o.reason

@@ -105,9 +105,9 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 		c.late++
 		c.dropped += t.Kept
 		if t.Examples == 0 {
-			c.note(t, kintsugi.GivenUp)
+			c.note(now, t, kintsugi.GivenUp)
 		} else {
-			c.note(t, kintsugi.Late)
+			c.note(now, t, kintsugi.Late)
 		}
 		return
 	}
@@ -117,14 +117,14 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 	}
 	switch verdict, reason := c.round.Offer(t); verdict {
 	case agg.Refuse:
-		c.note(t, kintsugi.Late)
+		c.note(now, t, kintsugi.Late)
 		c.refuse(kintsugi.Refused{Push: t.Push, Step: c.released, Reason: reason})
 	case agg.Counted:
 		c.tell(t.Push.Slot, kintsugi.Released{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: c.released, Counted: []kintsugi.PushID{t.Push}})
 	case agg.Duplicate:
 		c.adoptTicket(t)
 	case agg.Open:
-		c.note(t, kintsugi.InTime)
+		c.note(now, t, kintsugi.InTime)
 	}
 	c.proceed(now)
 }

@@ -92,7 +92,7 @@ func (c *Conductor) takeOver(now time.Time) {
 		commit.Fence = c.cfg.Fence
 		c.open = &open{
 			commit: commit, quota: len(commit.Counted), reason: "what the conductor before has decided",
-			stable: make([]*kintsugi.Stable, c.cfg.Shards), committed: now,
+			stable: make([]*kintsugi.Stable, c.cfg.Shards), when: make([]time.Time, c.cfg.Shards), committed: now,
 		}
 		c.round.Adopt(commit.Counted)
 	}
@@ -140,7 +140,7 @@ func (c *Conductor) handleStable(now time.Time, m kintsugi.Stable) {
 	if c.open == nil || m.Step != c.open.commit.Step {
 		return
 	}
-	c.open.stable[m.Shard] = &m
+	c.open.stable[m.Shard], c.open.when[m.Shard] = &m, now
 	for _, s := range c.open.stable {
 		if s == nil {
 			return

@@ -105,6 +105,17 @@ type Step struct {
 	Times         []Took   `json:"times,omitempty"`
 }
 
+// Timeline (kind "timeline") is where one step went; it is told of some hundred steps of a run. Times are in seconds.
+type Timeline struct {
+	At
+	Line         uint64   `json:"line"`
+	Step         uint64   `json:"step"`
+	WaitSeconds  float64  `json:"wait_seconds"`  // from the release before to the commit
+	ApplySeconds float64  `json:"apply_seconds"` // from the commit to the release
+	Workers      []Round  `json:"workers"`
+	Shards       []Stable `json:"shards"`
+}
+
 // Failure (kind "failure") is the death of a process, or its absence otherwise. Its time is when it
 // began: when the signal was sent, if a fault sent one or it was announced, else when the death was seen.
 type Failure struct {
@@ -250,6 +261,7 @@ type Note struct {
 
 func (*Header) kind() string     { return "run" }
 func (*Step) kind() string       { return "step" }
+func (*Timeline) kind() string   { return "timeline" }
 func (*Failure) kind() string    { return "failure" }
 func (*Recovery) kind() string   { return "recovery" }
 func (*View) kind() string       { return "view" }
@@ -264,7 +276,7 @@ func (*Note) kind() string       { return "note" }
 
 // newEvent returns an empty event of the kind, or nil if this version knows no such kind.
 func newEvent(kind string) Event {
-	for _, e := range []Event{&Header{}, &Step{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}} {
+	for _, e := range []Event{&Header{}, &Step{}, &Timeline{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}} {
 		if e.kind() == kind {
 			return e
 		}

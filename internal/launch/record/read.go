@@ -28,6 +28,7 @@ type Run struct {
 	Exposures   []Exposure
 	Reworks     []Rework
 	Lives       []Life
+	Timelines   []Timeline
 	Evaluations []Evaluation
 	Faults      []Fault
 	Notes       []Note
@@ -155,6 +156,8 @@ func (run *Run) add(e Event) []*Recovery {
 		run.Reworks = append(run.Reworks, *e)
 	case *Life:
 		run.Lives = append(run.Lives, *e)
+	case *Timeline:
+		run.Timelines = append(run.Timelines, *e)
 	case *Evaluation:
 		run.Evaluations = append(run.Evaluations, *e)
 	case *Fault:

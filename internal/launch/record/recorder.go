@@ -192,7 +192,12 @@ func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 }
 
 // Step adds a released step at the time that it carries.
-func (r *Recorder) Step(e kintsugi.StepEvent) []*Recovery { return r.Record(e.Time, StepOf(e)) }
+func (r *Recorder) Step(e kintsugi.StepEvent) []*Recovery {
+	if t := TimelineOf(e); t != nil {
+		r.Record(e.Time, t)
+	}
+	return r.Record(e.Time, StepOf(e))
+}
 
 func (r *Recorder) write(e Event) {
 	line, err := appendEvent(r.line[:0], e)

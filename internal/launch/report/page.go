@@ -32,6 +32,8 @@ type page struct {
 	Time     template.HTML
 	Counted  template.HTML
 	Quotas   []quotaRow // why steps waited for as many as they did, now and then
+	OneStep  template.HTML
+	StepKeys []stepKey
 	Costs    template.HTML
 	Bill     []billRow
 	Priced   bool
@@ -102,6 +104,7 @@ func newPage(run *record.Run) *page {
 		story := tell(run)
 		p.Steps, p.Time, p.Counted = story.lossOverSteps(), story.overTime(), story.whoCounted()
 		p.Quotas = story.quotas()
+		p.OneStep, p.StepKeys = story.oneStep()
 		p.Costs, p.Foretold = story.whatLossesCost(), foretold(run.Reworks)
 	}
 	config := string(run.Config)

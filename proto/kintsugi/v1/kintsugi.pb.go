@@ -1184,6 +1184,7 @@ type Ticket struct {
 	TransferNanos int64                  `protobuf:"varint,7,opt,name=transfer_nanos,json=transferNanos,proto3" json:"transfer_nanos,omitempty"`
 	Along         *Along                 `protobuf:"bytes,8,opt,name=along,proto3" json:"along,omitempty"`
 	Kept          uint32                 `protobuf:"varint,9,opt,name=kept,proto3" json:"kept,omitempty"`
+	Spans         *Spans                 `protobuf:"bytes,10,opt,name=spans,proto3" json:"spans,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1281,6 +1282,89 @@ func (x *Ticket) GetKept() uint32 {
 	return 0
 }
 
+func (x *Ticket) GetSpans() *Spans {
+	if x != nil {
+		return x.Spans
+	}
+	return nil
+}
+
+type Spans struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WaitNanos     int64                  `protobuf:"varint,1,opt,name=wait_nanos,json=waitNanos,proto3" json:"wait_nanos,omitempty"`
+	PullNanos     int64                  `protobuf:"varint,2,opt,name=pull_nanos,json=pullNanos,proto3" json:"pull_nanos,omitempty"`
+	EncodeNanos   int64                  `protobuf:"varint,3,opt,name=encode_nanos,json=encodeNanos,proto3" json:"encode_nanos,omitempty"`
+	SendNanos     int64                  `protobuf:"varint,4,opt,name=send_nanos,json=sendNanos,proto3" json:"send_nanos,omitempty"`
+	HiddenNanos   int64                  `protobuf:"varint,5,opt,name=hidden_nanos,json=hiddenNanos,proto3" json:"hidden_nanos,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Spans) Reset() {
+	*x = Spans{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Spans) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Spans) ProtoMessage() {}
+
+func (x *Spans) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Spans.ProtoReflect.Descriptor instead.
+func (*Spans) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Spans) GetWaitNanos() int64 {
+	if x != nil {
+		return x.WaitNanos
+	}
+	return 0
+}
+
+func (x *Spans) GetPullNanos() int64 {
+	if x != nil {
+		return x.PullNanos
+	}
+	return 0
+}
+
+func (x *Spans) GetEncodeNanos() int64 {
+	if x != nil {
+		return x.EncodeNanos
+	}
+	return 0
+}
+
+func (x *Spans) GetSendNanos() int64 {
+	if x != nil {
+		return x.SendNanos
+	}
+	return 0
+}
+
+func (x *Spans) GetHiddenNanos() int64 {
+	if x != nil {
+		return x.HiddenNanos
+	}
+	return 0
+}
+
 type Along struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Known         bool                   `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
@@ -1294,7 +1378,7 @@ type Along struct {
 
 func (x *Along) Reset() {
 	*x = Along{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1390,7 @@ func (x *Along) String() string {
 func (*Along) ProtoMessage() {}
 
 func (x *Along) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[12]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1403,7 @@ func (x *Along) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Along.ProtoReflect.Descriptor instead.
 func (*Along) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{12}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Along) GetKnown() bool {
@@ -1367,7 +1451,7 @@ type Weighted struct {
 
 func (x *Weighted) Reset() {
 	*x = Weighted{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1463,7 @@ func (x *Weighted) String() string {
 func (*Weighted) ProtoMessage() {}
 
 func (x *Weighted) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[13]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1476,7 @@ func (x *Weighted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Weighted.ProtoReflect.Descriptor instead.
 func (*Weighted) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{13}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Weighted) GetPush() *PushID {
@@ -1420,7 +1504,7 @@ type Countable struct {
 
 func (x *Countable) Reset() {
 	*x = Countable{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1516,7 @@ func (x *Countable) String() string {
 func (*Countable) ProtoMessage() {}
 
 func (x *Countable) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[14]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1529,7 @@ func (x *Countable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Countable.ProtoReflect.Descriptor instead.
 func (*Countable) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{14}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Countable) GetSlot() uint32 {
@@ -1486,7 +1570,7 @@ type Optimizer struct {
 
 func (x *Optimizer) Reset() {
 	*x = Optimizer{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1582,7 @@ func (x *Optimizer) String() string {
 func (*Optimizer) ProtoMessage() {}
 
 func (x *Optimizer) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[15]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1595,7 @@ func (x *Optimizer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Optimizer.ProtoReflect.Descriptor instead.
 func (*Optimizer) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{15}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Optimizer) GetRule() uint32 {
@@ -1594,7 +1678,7 @@ type Commit struct {
 
 func (x *Commit) Reset() {
 	*x = Commit{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1690,7 @@ func (x *Commit) String() string {
 func (*Commit) ProtoMessage() {}
 
 func (x *Commit) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[16]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1703,7 @@ func (x *Commit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Commit.ProtoReflect.Descriptor instead.
 func (*Commit) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{16}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Commit) GetLine() uint64 {
@@ -1697,7 +1781,7 @@ type Members struct {
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1793,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[17]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1806,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{17}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Members) GetLine() uint64 {
@@ -1764,7 +1848,7 @@ type MembersKnown struct {
 
 func (x *MembersKnown) Reset() {
 	*x = MembersKnown{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1860,7 @@ func (x *MembersKnown) String() string {
 func (*MembersKnown) ProtoMessage() {}
 
 func (x *MembersKnown) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[18]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1873,7 @@ func (x *MembersKnown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersKnown.ProtoReflect.Descriptor instead.
 func (*MembersKnown) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{18}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MembersKnown) GetShard() uint32 {
@@ -1824,7 +1908,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +1920,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[19]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +1933,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{19}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Take) GetLine() uint64 {
@@ -1888,7 +1972,7 @@ type Taken struct {
 
 func (x *Taken) Reset() {
 	*x = Taken{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +1984,7 @@ func (x *Taken) String() string {
 func (*Taken) ProtoMessage() {}
 
 func (x *Taken) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[20]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +1997,7 @@ func (x *Taken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Taken.ProtoReflect.Descriptor instead.
 func (*Taken) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{20}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Taken) GetShard() uint32 {
@@ -1976,7 +2060,7 @@ type Adopt struct {
 
 func (x *Adopt) Reset() {
 	*x = Adopt{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2072,7 @@ func (x *Adopt) String() string {
 func (*Adopt) ProtoMessage() {}
 
 func (x *Adopt) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[21]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2085,7 @@ func (x *Adopt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adopt.ProtoReflect.Descriptor instead.
 func (*Adopt) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{21}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Adopt) GetLine() uint64 {
@@ -2041,13 +2125,14 @@ type Stable struct {
 	DotSaved            []float64              `protobuf:"fixed64,11,rep,packed,name=dot_saved,json=dotSaved,proto3" json:"dot_saved,omitempty"`
 	SavingNanos         int64                  `protobuf:"varint,12,opt,name=saving_nanos,json=savingNanos,proto3" json:"saving_nanos,omitempty"`
 	Decided             uint64                 `protobuf:"varint,13,opt,name=decided,proto3" json:"decided,omitempty"`
+	PublishNanos        int64                  `protobuf:"varint,14,opt,name=publish_nanos,json=publishNanos,proto3" json:"publish_nanos,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Stable) Reset() {
 	*x = Stable{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2144,7 @@ func (x *Stable) String() string {
 func (*Stable) ProtoMessage() {}
 
 func (x *Stable) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[22]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2157,7 @@ func (x *Stable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stable.ProtoReflect.Descriptor instead.
 func (*Stable) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{22}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Stable) GetShard() uint32 {
@@ -2166,6 +2251,13 @@ func (x *Stable) GetDecided() uint64 {
 	return 0
 }
 
+func (x *Stable) GetPublishNanos() int64 {
+	if x != nil {
+		return x.PublishNanos
+	}
+	return 0
+}
+
 type Follow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
@@ -2182,7 +2274,7 @@ type Follow struct {
 
 func (x *Follow) Reset() {
 	*x = Follow{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2286,7 @@ func (x *Follow) String() string {
 func (*Follow) ProtoMessage() {}
 
 func (x *Follow) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[23]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2299,7 @@ func (x *Follow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Follow.ProtoReflect.Descriptor instead.
 func (*Follow) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{23}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Follow) GetLine() uint64 {
@@ -2278,7 +2370,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2382,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[24]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2395,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{24}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Snapshot) GetStep() uint64 {
@@ -2335,7 +2427,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2439,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[25]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2452,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{25}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
 }
 
 type Released struct {
@@ -2377,7 +2469,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2481,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[26]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2494,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{26}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Released) GetLine() uint64 {
@@ -2458,7 +2550,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2562,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[27]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2575,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{27}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Refused) GetPush() *PushID {
@@ -2518,7 +2610,7 @@ type Received struct {
 
 func (x *Received) Reset() {
 	*x = Received{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2622,7 @@ func (x *Received) String() string {
 func (*Received) ProtoMessage() {}
 
 func (x *Received) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[28]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2635,7 @@ func (x *Received) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Received.ProtoReflect.Descriptor instead.
 func (*Received) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{28}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Received) GetPush() *PushID {
@@ -2583,7 +2675,7 @@ type Saved struct {
 
 func (x *Saved) Reset() {
 	*x = Saved{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +2687,7 @@ func (x *Saved) String() string {
 func (*Saved) ProtoMessage() {}
 
 func (x *Saved) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[29]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +2700,7 @@ func (x *Saved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Saved.ProtoReflect.Descriptor instead.
 func (*Saved) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{29}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Saved) GetShard() uint32 {
@@ -2677,7 +2769,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2781,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[30]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2794,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{30}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Done) GetStep() uint64 {
@@ -2730,7 +2822,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2742,7 +2834,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[31]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2755,7 +2847,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{31}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReadRequest) GetLine() uint64 {
@@ -2789,7 +2881,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2801,7 +2893,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[32]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2814,7 +2906,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{32}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchRequest) GetLine() uint64 {
@@ -2853,13 +2945,14 @@ type StepEvent struct {
 	Kept          uint32                 `protobuf:"varint,18,opt,name=kept,proto3" json:"kept,omitempty"`
 	Dropped       uint32                 `protobuf:"varint,19,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	SavingNanos   int64                  `protobuf:"varint,20,opt,name=saving_nanos,json=savingNanos,proto3" json:"saving_nanos,omitempty"`
+	Timeline      *Timeline              `protobuf:"bytes,21,opt,name=timeline,proto3" json:"timeline,omitempty"` // of some steps
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepEvent) Reset() {
 	*x = StepEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +2964,7 @@ func (x *StepEvent) String() string {
 func (*StepEvent) ProtoMessage() {}
 
 func (x *StepEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[33]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +2977,7 @@ func (x *StepEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepEvent.ProtoReflect.Descriptor instead.
 func (*StepEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{33}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StepEvent) GetLine() uint64 {
@@ -3027,6 +3120,209 @@ func (x *StepEvent) GetSavingNanos() int64 {
 	return 0
 }
 
+func (x *StepEvent) GetTimeline() *Timeline {
+	if x != nil {
+		return x.Timeline
+	}
+	return nil
+}
+
+type Timeline struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workers       []*WorkerTime          `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	Shards        []*ShardTime           `protobuf:"bytes,2,rep,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Timeline) Reset() {
+	*x = Timeline{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Timeline) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Timeline) ProtoMessage() {}
+
+func (x *Timeline) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Timeline.ProtoReflect.Descriptor instead.
+func (*Timeline) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Timeline) GetWorkers() []*WorkerTime {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+func (x *Timeline) GetShards() []*ShardTime {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+type WorkerTime struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Slot          uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
+	ToldNanos     int64                  `protobuf:"varint,2,opt,name=told_nanos,json=toldNanos,proto3" json:"told_nanos,omitempty"`
+	ComputeNanos  int64                  `protobuf:"varint,3,opt,name=compute_nanos,json=computeNanos,proto3" json:"compute_nanos,omitempty"`
+	TransferNanos int64                  `protobuf:"varint,4,opt,name=transfer_nanos,json=transferNanos,proto3" json:"transfer_nanos,omitempty"`
+	Spans         *Spans                 `protobuf:"bytes,5,opt,name=spans,proto3" json:"spans,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerTime) Reset() {
+	*x = WorkerTime{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerTime) ProtoMessage() {}
+
+func (x *WorkerTime) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerTime.ProtoReflect.Descriptor instead.
+func (*WorkerTime) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *WorkerTime) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *WorkerTime) GetToldNanos() int64 {
+	if x != nil {
+		return x.ToldNanos
+	}
+	return 0
+}
+
+func (x *WorkerTime) GetComputeNanos() int64 {
+	if x != nil {
+		return x.ComputeNanos
+	}
+	return 0
+}
+
+func (x *WorkerTime) GetTransferNanos() int64 {
+	if x != nil {
+		return x.TransferNanos
+	}
+	return 0
+}
+
+func (x *WorkerTime) GetSpans() *Spans {
+	if x != nil {
+		return x.Spans
+	}
+	return nil
+}
+
+type ShardTime struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	ToldNanos     int64                  `protobuf:"varint,2,opt,name=told_nanos,json=toldNanos,proto3" json:"told_nanos,omitempty"`
+	ApplyNanos    int64                  `protobuf:"varint,3,opt,name=apply_nanos,json=applyNanos,proto3" json:"apply_nanos,omitempty"`
+	PublishNanos  int64                  `protobuf:"varint,4,opt,name=publish_nanos,json=publishNanos,proto3" json:"publish_nanos,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardTime) Reset() {
+	*x = ShardTime{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardTime) ProtoMessage() {}
+
+func (x *ShardTime) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardTime.ProtoReflect.Descriptor instead.
+func (*ShardTime) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ShardTime) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *ShardTime) GetToldNanos() int64 {
+	if x != nil {
+		return x.ToldNanos
+	}
+	return 0
+}
+
+func (x *ShardTime) GetApplyNanos() int64 {
+	if x != nil {
+		return x.ApplyNanos
+	}
+	return 0
+}
+
+func (x *ShardTime) GetPublishNanos() int64 {
+	if x != nil {
+		return x.PublishNanos
+	}
+	return 0
+}
+
 type GradientTime struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Slot          uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
@@ -3039,7 +3335,7 @@ type GradientTime struct {
 
 func (x *GradientTime) Reset() {
 	*x = GradientTime{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3051,7 +3347,7 @@ func (x *GradientTime) String() string {
 func (*GradientTime) ProtoMessage() {}
 
 func (x *GradientTime) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[34]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3064,7 +3360,7 @@ func (x *GradientTime) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GradientTime.ProtoReflect.Descriptor instead.
 func (*GradientTime) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{34}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GradientTime) GetSlot() uint32 {
@@ -3113,7 +3409,7 @@ type CheckpointEvent struct {
 
 func (x *CheckpointEvent) Reset() {
 	*x = CheckpointEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3421,7 @@ func (x *CheckpointEvent) String() string {
 func (*CheckpointEvent) ProtoMessage() {}
 
 func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[35]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3434,7 @@ func (x *CheckpointEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointEvent.ProtoReflect.Descriptor instead.
 func (*CheckpointEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{35}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CheckpointEvent) GetLine() uint64 {
@@ -3225,7 +3521,7 @@ type PartialEvent struct {
 
 func (x *PartialEvent) Reset() {
 	*x = PartialEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3237,7 +3533,7 @@ func (x *PartialEvent) String() string {
 func (*PartialEvent) ProtoMessage() {}
 
 func (x *PartialEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[36]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3250,7 +3546,7 @@ func (x *PartialEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialEvent.ProtoReflect.Descriptor instead.
 func (*PartialEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{36}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PartialEvent) GetLine() uint64 {
@@ -3306,7 +3602,7 @@ type ExposureEvent struct {
 
 func (x *ExposureEvent) Reset() {
 	*x = ExposureEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3318,7 +3614,7 @@ func (x *ExposureEvent) String() string {
 func (*ExposureEvent) ProtoMessage() {}
 
 func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[37]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +3627,7 @@ func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExposureEvent.ProtoReflect.Descriptor instead.
 func (*ExposureEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{37}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ExposureEvent) GetLine() uint64 {
@@ -3367,7 +3663,7 @@ type Exposure struct {
 
 func (x *Exposure) Reset() {
 	*x = Exposure{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3675,7 @@ func (x *Exposure) String() string {
 func (*Exposure) ProtoMessage() {}
 
 func (x *Exposure) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[38]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3688,7 @@ func (x *Exposure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exposure.ProtoReflect.Descriptor instead.
 func (*Exposure) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{38}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Exposure) GetSquared() float64 {
@@ -3495,7 +3791,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x06oldest\x18\a \x01(\x04R\x06oldest\"2\n" +
 	"\bAdmitted\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
-	"\x04step\x18\x02 \x01(\x04R\x04step\"\xa4\x02\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\"\xce\x02\n" +
 	"\x06Ticket\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x14\n" +
 	"\x05views\x18\x02 \x03(\x04R\x05views\x12\x12\n" +
@@ -3505,7 +3801,18 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\rcompute_nanos\x18\x06 \x01(\x03R\fcomputeNanos\x12%\n" +
 	"\x0etransfer_nanos\x18\a \x01(\x03R\rtransferNanos\x12(\n" +
 	"\x05along\x18\b \x01(\v2\x12.kintsugi.v1.AlongR\x05along\x12\x12\n" +
-	"\x04kept\x18\t \x01(\rR\x04kept\"s\n" +
+	"\x04kept\x18\t \x01(\rR\x04kept\x12(\n" +
+	"\x05spans\x18\n" +
+	" \x01(\v2\x12.kintsugi.v1.SpansR\x05spans\"\xaa\x01\n" +
+	"\x05Spans\x12\x1d\n" +
+	"\n" +
+	"wait_nanos\x18\x01 \x01(\x03R\twaitNanos\x12\x1d\n" +
+	"\n" +
+	"pull_nanos\x18\x02 \x01(\x03R\tpullNanos\x12!\n" +
+	"\fencode_nanos\x18\x03 \x01(\x03R\vencodeNanos\x12\x1d\n" +
+	"\n" +
+	"send_nanos\x18\x04 \x01(\x03R\tsendNanos\x12!\n" +
+	"\fhidden_nanos\x18\x05 \x01(\x03R\vhiddenNanos\"s\n" +
 	"\x05Along\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\bR\x05known\x12\x10\n" +
 	"\x03dot\x18\x02 \x01(\x01R\x03dot\x12\x18\n" +
@@ -3563,7 +3870,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05Adopt\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\x04R\x04step\"\x99\x03\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\"\xbe\x03\n" +
 	"\x06Stable\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
@@ -3579,7 +3886,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	" \x03(\x01R\fsquaredSaved\x12\x1b\n" +
 	"\tdot_saved\x18\v \x03(\x01R\bdotSaved\x12!\n" +
 	"\fsaving_nanos\x18\f \x01(\x03R\vsavingNanos\x12\x18\n" +
-	"\adecided\x18\r \x01(\x04R\adecided\"\xc4\x01\n" +
+	"\adecided\x18\r \x01(\x04R\adecided\x12#\n" +
+	"\rpublish_nanos\x18\x0e \x01(\x03R\fpublishNanos\"\xc4\x01\n" +
 	"\x06Follow\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +
@@ -3629,7 +3937,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\bat_least\x18\x03 \x01(\x04R\aatLeast\"8\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\x04R\x05after\"\xba\x04\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"\xed\x04\n" +
 	"\tStepEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12&\n" +
@@ -3653,7 +3961,26 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05times\x18\x11 \x03(\v2\x19.kintsugi.v1.GradientTimeR\x05times\x12\x12\n" +
 	"\x04kept\x18\x12 \x01(\rR\x04kept\x12\x18\n" +
 	"\adropped\x18\x13 \x01(\rR\adropped\x12!\n" +
-	"\fsaving_nanos\x18\x14 \x01(\x03R\vsavingNanos\"\x82\x01\n" +
+	"\fsaving_nanos\x18\x14 \x01(\x03R\vsavingNanos\x121\n" +
+	"\btimeline\x18\x15 \x01(\v2\x15.kintsugi.v1.TimelineR\btimeline\"m\n" +
+	"\bTimeline\x121\n" +
+	"\aworkers\x18\x01 \x03(\v2\x17.kintsugi.v1.WorkerTimeR\aworkers\x12.\n" +
+	"\x06shards\x18\x02 \x03(\v2\x16.kintsugi.v1.ShardTimeR\x06shards\"\xb5\x01\n" +
+	"\n" +
+	"WorkerTime\x12\x12\n" +
+	"\x04slot\x18\x01 \x01(\rR\x04slot\x12\x1d\n" +
+	"\n" +
+	"told_nanos\x18\x02 \x01(\x03R\ttoldNanos\x12#\n" +
+	"\rcompute_nanos\x18\x03 \x01(\x03R\fcomputeNanos\x12%\n" +
+	"\x0etransfer_nanos\x18\x04 \x01(\x03R\rtransferNanos\x12(\n" +
+	"\x05spans\x18\x05 \x01(\v2\x12.kintsugi.v1.SpansR\x05spans\"\x86\x01\n" +
+	"\tShardTime\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1d\n" +
+	"\n" +
+	"told_nanos\x18\x02 \x01(\x03R\ttoldNanos\x12\x1f\n" +
+	"\vapply_nanos\x18\x03 \x01(\x03R\n" +
+	"applyNanos\x12#\n" +
+	"\rpublish_nanos\x18\x04 \x01(\x03R\fpublishNanos\"\x82\x01\n" +
 	"\fGradientTime\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12#\n" +
 	"\rcompute_nanos\x18\x02 \x01(\x03R\fcomputeNanos\x12%\n" +
@@ -3706,7 +4033,7 @@ func file_kintsugi_v1_kintsugi_proto_rawDescGZIP() []byte {
 	return file_kintsugi_v1_kintsugi_proto_rawDescData
 }
 
-var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*PushID)(nil),           // 0: kintsugi.v1.PushID
 	(*WorkerMessage)(nil),    // 1: kintsugi.v1.WorkerMessage
@@ -3720,93 +4047,102 @@ var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*Hello)(nil),            // 9: kintsugi.v1.Hello
 	(*Admitted)(nil),         // 10: kintsugi.v1.Admitted
 	(*Ticket)(nil),           // 11: kintsugi.v1.Ticket
-	(*Along)(nil),            // 12: kintsugi.v1.Along
-	(*Weighted)(nil),         // 13: kintsugi.v1.Weighted
-	(*Countable)(nil),        // 14: kintsugi.v1.Countable
-	(*Optimizer)(nil),        // 15: kintsugi.v1.Optimizer
-	(*Commit)(nil),           // 16: kintsugi.v1.Commit
-	(*Members)(nil),          // 17: kintsugi.v1.Members
-	(*MembersKnown)(nil),     // 18: kintsugi.v1.MembersKnown
-	(*Take)(nil),             // 19: kintsugi.v1.Take
-	(*Taken)(nil),            // 20: kintsugi.v1.Taken
-	(*Adopt)(nil),            // 21: kintsugi.v1.Adopt
-	(*Stable)(nil),           // 22: kintsugi.v1.Stable
-	(*Follow)(nil),           // 23: kintsugi.v1.Follow
-	(*Snapshot)(nil),         // 24: kintsugi.v1.Snapshot
-	(*Joined)(nil),           // 25: kintsugi.v1.Joined
-	(*Released)(nil),         // 26: kintsugi.v1.Released
-	(*Refused)(nil),          // 27: kintsugi.v1.Refused
-	(*Received)(nil),         // 28: kintsugi.v1.Received
-	(*Saved)(nil),            // 29: kintsugi.v1.Saved
-	(*Done)(nil),             // 30: kintsugi.v1.Done
-	(*ReadRequest)(nil),      // 31: kintsugi.v1.ReadRequest
-	(*WatchRequest)(nil),     // 32: kintsugi.v1.WatchRequest
-	(*StepEvent)(nil),        // 33: kintsugi.v1.StepEvent
-	(*GradientTime)(nil),     // 34: kintsugi.v1.GradientTime
-	(*CheckpointEvent)(nil),  // 35: kintsugi.v1.CheckpointEvent
-	(*PartialEvent)(nil),     // 36: kintsugi.v1.PartialEvent
-	(*ExposureEvent)(nil),    // 37: kintsugi.v1.ExposureEvent
-	(*Exposure)(nil),         // 38: kintsugi.v1.Exposure
+	(*Spans)(nil),            // 12: kintsugi.v1.Spans
+	(*Along)(nil),            // 13: kintsugi.v1.Along
+	(*Weighted)(nil),         // 14: kintsugi.v1.Weighted
+	(*Countable)(nil),        // 15: kintsugi.v1.Countable
+	(*Optimizer)(nil),        // 16: kintsugi.v1.Optimizer
+	(*Commit)(nil),           // 17: kintsugi.v1.Commit
+	(*Members)(nil),          // 18: kintsugi.v1.Members
+	(*MembersKnown)(nil),     // 19: kintsugi.v1.MembersKnown
+	(*Take)(nil),             // 20: kintsugi.v1.Take
+	(*Taken)(nil),            // 21: kintsugi.v1.Taken
+	(*Adopt)(nil),            // 22: kintsugi.v1.Adopt
+	(*Stable)(nil),           // 23: kintsugi.v1.Stable
+	(*Follow)(nil),           // 24: kintsugi.v1.Follow
+	(*Snapshot)(nil),         // 25: kintsugi.v1.Snapshot
+	(*Joined)(nil),           // 26: kintsugi.v1.Joined
+	(*Released)(nil),         // 27: kintsugi.v1.Released
+	(*Refused)(nil),          // 28: kintsugi.v1.Refused
+	(*Received)(nil),         // 29: kintsugi.v1.Received
+	(*Saved)(nil),            // 30: kintsugi.v1.Saved
+	(*Done)(nil),             // 31: kintsugi.v1.Done
+	(*ReadRequest)(nil),      // 32: kintsugi.v1.ReadRequest
+	(*WatchRequest)(nil),     // 33: kintsugi.v1.WatchRequest
+	(*StepEvent)(nil),        // 34: kintsugi.v1.StepEvent
+	(*Timeline)(nil),         // 35: kintsugi.v1.Timeline
+	(*WorkerTime)(nil),       // 36: kintsugi.v1.WorkerTime
+	(*ShardTime)(nil),        // 37: kintsugi.v1.ShardTime
+	(*GradientTime)(nil),     // 38: kintsugi.v1.GradientTime
+	(*CheckpointEvent)(nil),  // 39: kintsugi.v1.CheckpointEvent
+	(*PartialEvent)(nil),     // 40: kintsugi.v1.PartialEvent
+	(*ExposureEvent)(nil),    // 41: kintsugi.v1.ExposureEvent
+	(*Exposure)(nil),         // 42: kintsugi.v1.Exposure
 }
 var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	9,  // 0: kintsugi.v1.WorkerMessage.hello:type_name -> kintsugi.v1.Hello
 	11, // 1: kintsugi.v1.WorkerMessage.ticket:type_name -> kintsugi.v1.Ticket
 	10, // 2: kintsugi.v1.ConductorMessage.admitted:type_name -> kintsugi.v1.Admitted
-	26, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
-	27, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
-	30, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
-	19, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
-	17, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
-	16, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
-	26, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
-	30, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
-	21, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
-	20, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
-	18, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
-	22, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
-	29, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
-	24, // 16: kintsugi.v1.ChainMessage.snapshot:type_name -> kintsugi.v1.Snapshot
-	25, // 17: kintsugi.v1.ChainMessage.joined:type_name -> kintsugi.v1.Joined
-	19, // 18: kintsugi.v1.ChainMessage.take:type_name -> kintsugi.v1.Take
-	16, // 19: kintsugi.v1.ChainMessage.update:type_name -> kintsugi.v1.Commit
-	16, // 20: kintsugi.v1.ChainMessage.commit:type_name -> kintsugi.v1.Commit
-	26, // 21: kintsugi.v1.ChainMessage.released:type_name -> kintsugi.v1.Released
-	23, // 22: kintsugi.v1.FollowerMessage.follow:type_name -> kintsugi.v1.Follow
-	20, // 23: kintsugi.v1.FollowerMessage.taken:type_name -> kintsugi.v1.Taken
-	22, // 24: kintsugi.v1.FollowerMessage.stable:type_name -> kintsugi.v1.Stable
-	28, // 25: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
-	27, // 26: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
-	33, // 27: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
-	35, // 28: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
-	30, // 29: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
-	36, // 30: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
-	37, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
+	27, // 3: kintsugi.v1.ConductorMessage.released:type_name -> kintsugi.v1.Released
+	28, // 4: kintsugi.v1.ConductorMessage.refused:type_name -> kintsugi.v1.Refused
+	31, // 5: kintsugi.v1.ConductorMessage.done:type_name -> kintsugi.v1.Done
+	20, // 6: kintsugi.v1.ControlMessage.take:type_name -> kintsugi.v1.Take
+	18, // 7: kintsugi.v1.ControlMessage.members:type_name -> kintsugi.v1.Members
+	17, // 8: kintsugi.v1.ControlMessage.commit:type_name -> kintsugi.v1.Commit
+	27, // 9: kintsugi.v1.ControlMessage.released:type_name -> kintsugi.v1.Released
+	31, // 10: kintsugi.v1.ControlMessage.done:type_name -> kintsugi.v1.Done
+	22, // 11: kintsugi.v1.ControlMessage.adopt:type_name -> kintsugi.v1.Adopt
+	21, // 12: kintsugi.v1.ReplicaMessage.taken:type_name -> kintsugi.v1.Taken
+	19, // 13: kintsugi.v1.ReplicaMessage.members_known:type_name -> kintsugi.v1.MembersKnown
+	23, // 14: kintsugi.v1.ReplicaMessage.stable:type_name -> kintsugi.v1.Stable
+	30, // 15: kintsugi.v1.ReplicaMessage.saved:type_name -> kintsugi.v1.Saved
+	25, // 16: kintsugi.v1.ChainMessage.snapshot:type_name -> kintsugi.v1.Snapshot
+	26, // 17: kintsugi.v1.ChainMessage.joined:type_name -> kintsugi.v1.Joined
+	20, // 18: kintsugi.v1.ChainMessage.take:type_name -> kintsugi.v1.Take
+	17, // 19: kintsugi.v1.ChainMessage.update:type_name -> kintsugi.v1.Commit
+	17, // 20: kintsugi.v1.ChainMessage.commit:type_name -> kintsugi.v1.Commit
+	27, // 21: kintsugi.v1.ChainMessage.released:type_name -> kintsugi.v1.Released
+	24, // 22: kintsugi.v1.FollowerMessage.follow:type_name -> kintsugi.v1.Follow
+	21, // 23: kintsugi.v1.FollowerMessage.taken:type_name -> kintsugi.v1.Taken
+	23, // 24: kintsugi.v1.FollowerMessage.stable:type_name -> kintsugi.v1.Stable
+	29, // 25: kintsugi.v1.HeadMessage.received:type_name -> kintsugi.v1.Received
+	28, // 26: kintsugi.v1.HeadMessage.refused:type_name -> kintsugi.v1.Refused
+	34, // 27: kintsugi.v1.RunEvent.step:type_name -> kintsugi.v1.StepEvent
+	39, // 28: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
+	31, // 29: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
+	40, // 30: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
+	41, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
 	0,  // 32: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
-	12, // 33: kintsugi.v1.Ticket.along:type_name -> kintsugi.v1.Along
-	0,  // 34: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
-	13, // 35: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
-	15, // 36: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
-	14, // 37: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
-	14, // 38: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
-	16, // 39: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
-	16, // 40: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
-	0,  // 41: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
-	0,  // 42: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
-	0,  // 43: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
-	0,  // 44: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	34, // 45: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
-	38, // 46: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
-	1,  // 47: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	32, // 48: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 49: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 50: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	8,  // 51: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 52: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	50, // [50:53] is the sub-list for method output_type
-	47, // [47:50] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	13, // 33: kintsugi.v1.Ticket.along:type_name -> kintsugi.v1.Along
+	12, // 34: kintsugi.v1.Ticket.spans:type_name -> kintsugi.v1.Spans
+	0,  // 35: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
+	14, // 36: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
+	16, // 37: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
+	15, // 38: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
+	15, // 39: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
+	17, // 40: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
+	17, // 41: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
+	0,  // 42: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
+	0,  // 43: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
+	0,  // 44: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
+	0,  // 45: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
+	38, // 46: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
+	35, // 47: kintsugi.v1.StepEvent.timeline:type_name -> kintsugi.v1.Timeline
+	36, // 48: kintsugi.v1.Timeline.workers:type_name -> kintsugi.v1.WorkerTime
+	37, // 49: kintsugi.v1.Timeline.shards:type_name -> kintsugi.v1.ShardTime
+	12, // 50: kintsugi.v1.WorkerTime.spans:type_name -> kintsugi.v1.Spans
+	42, // 51: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
+	1,  // 52: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	33, // 53: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 54: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 55: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	8,  // 56: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 57: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	55, // [55:58] is the sub-list for method output_type
+	52, // [52:55] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }
@@ -3868,7 +4204,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kintsugi_v1_kintsugi_proto_rawDesc), len(file_kintsugi_v1_kintsugi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,0 +1,90 @@
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Round is what a worker did from its ticket before to the one of the step. In JSON it is an array: slot, then microseconds from the release before
+// to the ticket, of waiting, pulling, computing, encoding, sending, of the heads' answers, and of encoding and sending within the computation.
+type Round struct {
+	Slot                                               uint32
+	Told                                               time.Duration
+	Wait, Pull, Compute, Encode, Send, Answers, Hidden time.Duration
+}
+
+// Stable is what a shard did in a step. In JSON it is an array: shard, then microseconds from the release before to its answer, of the
+// kernel, and of handing the version before to readers.
+type Stable struct {
+	Shard                 uint32
+	Told, Kernel, Publish time.Duration
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r Round) MarshalJSON() ([]byte, error) {
+	return micros(r.Slot, r.Told, r.Wait, r.Pull, r.Compute, r.Encode, r.Send, r.Answers, r.Hidden), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (r *Round) UnmarshalJSON(text []byte) error {
+	return ofMicros(text, "round of a worker", &r.Slot, &r.Told, &r.Wait, &r.Pull, &r.Compute, &r.Encode, &r.Send, &r.Answers, &r.Hidden)
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s Stable) MarshalJSON() ([]byte, error) {
+	return micros(s.Shard, s.Told, s.Kernel, s.Publish), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Stable) UnmarshalJSON(text []byte) error {
+	return ofMicros(text, "times of a shard", &s.Shard, &s.Told, &s.Kernel, &s.Publish)
+}
+
+func micros(number uint32, times ...time.Duration) []byte {
+	b := strconv.AppendUint(append(make([]byte, 0, 64), '['), uint64(number), 10)
+	for _, d := range times {
+		b = strconv.AppendInt(append(b, ','), d.Microseconds(), 10)
+	}
+	return append(b, ']')
+}
+
+// ofMicros reads what micros has written. What a later version may have added is passed over.
+func ofMicros(text []byte, what string, number *uint32, times ...*time.Duration) error {
+	var list []int64
+	if err := json.Unmarshal(text, &list); err != nil {
+		return err
+	}
+	if len(list) < 1+len(times) || list[0] < 0 || list[0] > 1<<32-1 {
+		return fmt.Errorf("%s %s: want a number and %d times in microseconds", what, text, len(times))
+	}
+	*number = uint32(list[0])
+	const most = int64(1<<63-1) / int64(time.Microsecond)
+	for i, to := range times {
+		if list[i+1] < -most || list[i+1] > most {
+			return fmt.Errorf("%s %s: %d microseconds are too many", what, text, list[i+1])
+		}
+		*to = time.Duration(list[i+1]) * time.Microsecond
+	}
+	return nil
+}
+
+// TimelineOf returns the event of a step's timeline, nil if none was told. Its time is left to the Recorder.
+func TimelineOf(e kintsugi.StepEvent) *Timeline {
+	if e.Timeline == nil {
+		return nil
+	}
+	t := &Timeline{Line: uint64(e.Line), Step: uint64(e.Step), WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds())}
+	for _, w := range e.Timeline.Workers {
+		s := w.Spans
+		t.Workers = append(t.Workers, Round{Slot: uint32(w.Slot), Told: w.Told, Wait: s.Wait, Pull: s.Pull, Compute: w.Compute, Encode: s.Encode, Send: s.Send,
+			Answers: max(0, w.Transfer-s.Encode-s.Send), Hidden: s.Hidden})
+	}
+	for _, s := range e.Timeline.Shards {
+		t.Shards = append(t.Shards, Stable{Shard: uint32(s.Shard), Told: s.Told, Kernel: s.Apply, Publish: s.Publish})
+	}
+	return t
+}

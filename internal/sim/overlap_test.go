@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+// wide is a layout of which a shard has several frames.
+func wide(t testing.TB) *kintsugi.Layout {
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{300, 500}}, {Name: "b", Shape: []int{320, 470}}, {Name: "c", Shape: []int{11}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// layered is noisy told layer by layer, the last first, with waits between, in which a newer version may come.
+func layered(l *kintsugi.Layout, each time.Duration) func(*worker.Layers) worker.Gradient {
+	return func(layers *worker.Layers) worker.Gradient {
+		return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+			whole := slices.Clone(grads)
+			loss, n, err := noisy(ctx, params, whole, id)
+			hi := len(grads)
+			for hi > 0 {
+				lo := max(0, hi-90_000)
+				copy(grads[lo:hi], whole[lo:hi])
+				layers.Ready(lo, hi)
+				if hi = lo; each > 0 {
+					select {
+					case <-time.After(each):
+					case <-ctx.Done():
+						return 0, 0, ctx.Err()
+					}
+				}
+			}
+			return loss, n, err
+		}
+	}
+}
+
+// What of a gradient is pushed before it is finished does not change the model, whatever it travels through and however it is encoded, nor
+// where a server is killed in the middle of it. The run goes on where a worker is.
+func TestPushingWhileComputingDoesNotChangeTheModel(t *testing.T) {
+	oneGoroutine(t)
+	for _, c := range []struct {
+		name  string
+		wire  worker.Wire
+		codec string
+	}{{"memory", worker.WireShared, ""}, {"messages", worker.WireGRPC, ""}, {"codec", worker.WireAuto, "int8-nofeedback"}} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := base(t)
+			cfg.Servers, cfg.Workers, cfg.Steps, cfg.Layout, cfg.Wire, cfg.Device = 2, 2, 16, wide(t), c.wire, kernels.Best()
+			if c.codec != "" {
+				cfg.Codec = func(kintsugi.Slot) compress.Codec {
+					codec, err := compress.Parse(c.codec)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return codec
+				}
+			}
+			want := run(t, cfg, nil)
+			cfg.Gradient, cfg.Layered = nil, layered(cfg.Layout, 0)
+			if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
+				t.Error("the model depends on when gradients are pushed")
+			}
+			frames, middle := atomic.Int32{}, make(chan struct{})
+			cfg.WorkerEnters = func(_ kintsugi.Slot, s worker.State) {
+				if s == worker.Pushing && frames.Add(1) == 41 {
+					close(middle)
+				}
+			}
+			got := run(t, cfg, func(l *Live) {
+				<-middle
+				l.KillServer(1)
+				if err := l.StartServer(1); err != nil {
+					t.Fatal(err)
+				}
+				l.NewView("a server came back")
+			})
+			if !slices.EqualFunc(got, want, sameBits) {
+				t.Error("the model depends on the death of a server in the middle of a push")
+			}
+			frames.Store(0)
+			middle = make(chan struct{})
+			run(t, cfg, func(l *Live) { // with other members steps count others
+				<-middle
+				l.KillWorker(0)
+				l.StartWorker(0)
+			})
+		})
+	}
+}
+
+// Where others are enough, gradients are given up of which a part is pushed. What a head has of them is given back, and the worker's memory is not
+// written while a head reads it: the run ends with every step.
+func TestGradientsThatAreGivenUpHalfWayAreGivenBack(t *testing.T) {
+	for _, wire := range []worker.Wire{worker.WireShared, worker.WireGRPC} {
+		cfg := base(t)
+		cfg.Servers, cfg.Workers, cfg.Steps, cfg.Layout, cfg.Wire, cfg.Device = 2, 3, 12, wide(t), wire, kernels.Best()
+		cfg.Consistency = preset(t, "backup:1")
+		cfg.Gradient, cfg.Layered = nil, layered(cfg.Layout, time.Millisecond)
+		cfg.Slow = map[kintsugi.Slot]func() float64{2: func() float64 { return 3 }}
+		run(t, cfg, nil)
+	}
+}

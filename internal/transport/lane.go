@@ -1,0 +1,201 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
+)
+
+// Between processes of one host a message of a few hundred bytes costs gRPC about as much as a small gradient: it is queued, framed twice, and
+// handed from goroutine to goroutine on both sides. A lane carries the messages of one stream through pipes instead, written by
+// whoever sends and read by whoever receives. The stream stays what it is in all else: it is opened through gRPC, ends with its context, its
+// handler or its connection, and its status says why.
+
+// Sizes of a lane: how many bytes of messages are read at once, and the length before each message.
+const (
+	laneBuffer  = 16 << 10
+	lengthBytes = 4
+)
+
+// rawStream is what a Stream needs of gRPC, or of a lane.
+type rawStream interface {
+	SendMsg(any) error
+	RecvMsg(any) error
+	Context() context.Context
+}
+
+// lane is one side of a stream whose messages travel through pipes.
+type lane struct {
+	raw    rawStream
+	pipes  *shm.Pipes
+	in     *bufio.Reader
+	room   []byte // of a message that is sent
+	got    []byte // a message that was received and is longer than the reader's buffer
+	served bool   // this is the side of the handler
+
+	ended chan struct{} // closed when gRPC has said how the stream has ended
+	err   error         // what it said; io.EOF is the orderly end
+	stop  sync.Once
+}
+
+// newLane takes over the messages of raw, which nobody else may send or receive from here on. A handler's lane must be closed when it returns.
+func newLane(raw rawStream, p *shm.Pipes, served bool) *lane {
+	l := &lane{
+		raw: raw, pipes: p, in: bufio.NewReaderSize(p.In, laneBuffer), room: make([]byte, 0, 4096), served: served, ended: make(chan struct{}),
+	}
+	go func() {
+		defer close(l.ended)
+		if l.err = raw.RecvMsg(&Frame{}); l.err == nil {
+			l.err = fmt.Errorf("%w: a message beside the pipes of its stream", kintsugi.ErrCorrupt)
+		}
+		// After an orderly end the pipe is read to its own, for answers may be in it. After any other, the other side may be there
+		// and silent for ever: a process that was stopped, say.
+		if l.err != io.EOF {
+			l.close()
+		}
+	}()
+	return l
+}
+
+// close ends the lane in both directions.
+func (l *lane) close() { l.stop.Do(l.pipes.Close) }
+
+// Context ends when the stream does.
+func (l *lane) Context() context.Context { return l.raw.Context() }
+
+// closeSend tells the other side that nothing more will be sent.
+func (l *lane) closeSend() { _ = l.pipes.Out.Close() }
+
+// SendMsg implements rawStream. It blocks while the pipe is full; what it sends may be changed when it returns. Where the other side is gone, RecvMsg
+// says why.
+func (l *lane) SendMsg(v any) error {
+	b, payload, err := l.message(v)
+	if err != nil {
+		return err
+	}
+	if _, err = l.pipes.Out.Write(b); err == nil && len(payload) > 0 {
+		_, err = l.pipes.Out.Write(payload)
+	}
+	if f, ok := v.(*Frame); ok {
+		f.done()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case l.served:
+		return errGone
+	}
+	return io.EOF // as gRPC has it
+}
+
+// trySend sends a message of which the pipe takes all at once.
+func (l *lane) trySend(v any) bool {
+	b, payload, err := l.message(v)
+	return err == nil && len(payload) == 0 && l.pipes.TryWrite(b)
+}
+
+// message returns the bytes of a message with its length, and a payload that follows them.
+func (l *lane) message(v any) (b, payload []byte, err error) {
+	b = append(l.room[:0], 0, 0, 0, 0)
+	switch m := v.(type) {
+	case *Frame:
+		if len(m.Payload) > MaxPayloadBytes {
+			return nil, nil, fmt.Errorf("marshal frame: %d bytes, at most %d are allowed", len(m.Payload), MaxPayloadBytes)
+		}
+		b, payload = b[:lengthBytes+HeaderBytes], m.Payload
+		m.Header.encode(b[lengthBytes:])
+	case proto.Message:
+		if b, err = (proto.MarshalOptions{}).MarshalAppend(b, m); err != nil {
+			return nil, nil, err
+		}
+		l.room = b
+	default:
+		return nil, nil, fmt.Errorf("marshal %T: neither a frame nor a protobuf message", v)
+	}
+	binary.LittleEndian.PutUint32(b, uint32(len(b)-lengthBytes+len(payload)))
+	if len(payload) <= cap(b)-len(b) { // one system call is cheaper than to save a short copy
+		b, payload = append(b, payload...), nil
+	}
+	return b, payload, nil
+}
+
+// RecvMsg implements rawStream.
+func (l *lane) RecvMsg(v any) error {
+	head, err := l.in.Peek(lengthBytes)
+	if err != nil {
+		return l.end()
+	}
+	n := int(binary.LittleEndian.Uint32(head))
+	if n > maxMessageBytes {
+		l.close()
+		return fmt.Errorf("%w: a message of %d bytes, at most %d are allowed", kintsugi.ErrCorrupt, n, maxMessageBytes)
+	}
+	_, _ = l.in.Discard(lengthBytes) // they are there
+	if f, ok := v.(*Frame); ok {
+		return l.recvFrame(f, n)
+	}
+	m, ok := v.(proto.Message)
+	if !ok {
+		return fmt.Errorf("unmarshal into %T: neither a frame nor a protobuf message", v)
+	}
+	if n <= l.in.Size() {
+		b, err := l.in.Peek(n)
+		if err != nil {
+			return l.end()
+		}
+		err = proto.Unmarshal(b, m)
+		_, _ = l.in.Discard(n)
+		return broken(err)
+	}
+	if cap(l.got) < n {
+		l.got = make([]byte, n)
+	}
+	if _, err := io.ReadFull(l.in, l.got[:n]); err != nil {
+		return l.end()
+	}
+	return broken(proto.Unmarshal(l.got[:n], m))
+}
+
+// broken returns the error of bytes that are no message.
+func broken(err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %w", kintsugi.ErrCorrupt, err)
+	}
+	return nil
+}
+
+// recvFrame receives a frame of n bytes. As in codec.Unmarshal, what is wrong with it is kept in it.
+func (l *lane) recvFrame(f *Frame, n int) error {
+	pool := mem.DefaultBufferPool()
+	b := pool.Get(n)
+	if _, err := io.ReadFull(l.in, *b); err != nil {
+		pool.Put(b)
+		return l.end()
+	}
+	data := mem.BufferSlice{mem.NewBuffer(b, pool)}
+	defer data.Free()
+	return codec{}.Unmarshal(data, f)
+}
+
+// end returns how the stream has ended, once the other side writes nothing more: gRPC knows why.
+func (l *lane) end() error {
+	<-l.ended
+	if !l.served {
+		l.close()
+	}
+	return l.err
+}
+
+// errGone is what a handler's Send returns when the client is gone.
+var errGone = status.Error(codes.Unavailable, "the other side of the stream is gone")
