@@ -54,6 +54,7 @@ func benchCommand() *cobra.Command {
 		benchLoadCommand(),
 		benchOutageCommand(),
 		benchOverheadCommand(),
+		benchPreemptCommand(),
 		benchSnapshotCommand(),
 		benchStepCommand(),
 		benchStragglersCommand(),
