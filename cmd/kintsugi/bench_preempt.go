@@ -33,7 +33,7 @@ func benchPreemptCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&cfg.Recoveries, "recoveries", []string{"chain", "checkpoint", "scar", "stateless"}, "recoveries to compare, as train's --recovery")
+	f.StringSliceVar(&cfg.Recoveries, "recoveries", []string{"gold", "chain", "checkpoint", "scar", "stateless"}, "recoveries to compare, as train's --recovery")
 	f.StringSliceVar(&cfg.Parts, "parts", []string{"server/1", "worker/1"}, "processes that get the signals")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
