@@ -57,6 +57,7 @@ func benchCommand() *cobra.Command {
 		benchLoadCommand(),
 		benchOutageCommand(),
 		benchOverheadCommand(),
+		benchPreemptCommand(),
 		benchSnapshotCommand(),
 		benchStepCommand(),
 		benchStragglersCommand(),

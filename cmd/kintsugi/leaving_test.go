@@ -34,7 +34,7 @@ func TestServersThatHaveNoticeTakeNoStepBack(t *testing.T) {
 	notUnderRace(t)
 	calm := newDir(t)
 	must(t, quadratic(900, "--seed", "5", "--out", calm)...)
-	for _, recovery := range []string{"chain", "checkpoint", "scar", "stateless"} {
+	for _, recovery := range []string{"chain", "checkpoint", "scar", "stateless", "gold"} {
 		if testing.Short() && (recovery == "scar" || recovery == "stateless") {
 			continue
 		}
