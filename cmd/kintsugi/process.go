@@ -353,6 +353,10 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	schedule, err := p.schedule()
+	if err != nil {
+		return err
+	}
 	codec, err := compress.Parse(p.Codec)
 	if err != nil {
 		return err
@@ -374,7 +378,7 @@ func runWorker(ctx context.Context, p *process) error {
 	cfg := worker.Config{
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Gradient: gradient, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(), Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	for {
 		err := worker.Run(ctx, cfg, client.WatchView(ctx))
