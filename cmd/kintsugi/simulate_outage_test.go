@@ -18,7 +18,7 @@ func TestSimulateAnOutageOfTenMinutes(t *testing.T) {
 			continue
 		}
 		rules++
-		if computed < 3*5000 || arrays < 1 || arrays > 4 || bytes != 4*arrays || counted > computed || counted+dropped != computed || counted == 0 {
+		if computed < 3*4000 || arrays < 1 || arrays > 4 || bytes != 4*arrays || counted > computed || counted+dropped != computed || counted == 0 {
 			t.Errorf("%s: %d computed, %d arrays, %d counted, %d dropped", rule, computed, arrays, counted, dropped)
 		}
 	}
