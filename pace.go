@@ -45,7 +45,14 @@ const (
 	KeepDecay   KeepRule = iota // one after the other, each with weight 1/(1+τ) for its staleness τ, and none longer than usual
 	KeepAverage                 // one mean of each worker, as an ordinary late gradient
 	KeepSum                     // the sum of each worker, with a tenth of the learning rate
+
+	// KeepLocal: each worker trains on by itself, and what that has moved its parameters by counts for one nth in a run of n workers, as in
+	// local SGD. It needs a rule whose steps are gradients times a rate.
+	KeepLocal
 )
 
 // String returns the rule's name.
-func (k KeepRule) String() string { return [...]string{"decay", "average", "sum"}[k] }
+func (k KeepRule) String() string { return [...]string{"decay", "average", "sum", "local"}[k] }
+
+// KeepRules returns all rules, the first choice first.
+func KeepRules() []KeepRule { return []KeepRule{KeepLocal, KeepDecay, KeepAverage, KeepSum} }

@@ -60,6 +60,7 @@ var FailurePresets = []FailurePreset{
 var OutagePresets = []FailurePreset{
 	{Name: "checkpoint", Recovery: "checkpoint", Async: true, Servers: 1},
 	{Name: "wait", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--outage", "wait"}},
+	{Name: "local", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "local"}},
 	{Name: "decay", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "decay"}},
 	{Name: "average", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "average"}},
 	{Name: "sum", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "sum"}},

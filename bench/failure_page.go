@@ -50,7 +50,7 @@ var failureColours = map[string]string{
 	"checkpoint": "#0072b2", "checkpoint/async": "#56b4e9", "checkpoint:shipped": "#444444", "checkpoint:shipped/async": "#999999",
 	"chain": "#009e73", "chain/async": "#7bc8a4", "chain:paper": "#8c6bb1", "chain:paper/async": "#c3a9dd", "stateless": "#e69f00", "stateless/async": "#d55e00",
 	"stateless:paper/async": "#cc79a7", "gold": "#b8860b", "gold/async": "#e6ab02",
-	"wait": "#56b4e9", "decay": "#d55e00", "average": "#009e73", "sum": "#cc79a7",
+	"wait": "#56b4e9", "local": "#222222", "decay": "#d55e00", "average": "#009e73", "sum": "#cc79a7",
 }
 
 func failureColour(preset string) string {
@@ -157,7 +157,7 @@ func lastAt(curve []FailurePoint, x float64, by func(FailurePoint) float64) floa
 
 // killsFigure draws the accuracy before and after each kill, the paper's beside.
 func killsFigure(rows []FailureRow, title string) figure {
-	f := figure{Title: title, XLabel: "preset · kill", Slanted: true, Text: "Accuracy at the last evaluation before a kill and the first after it. Hollow places: the paper has no such run."}
+	f := figure{Title: title, XLabel: "preset · kill", Slanted: true, Text: "Accuracy at the last evaluation before a kill and the first after it. The pair to the right is the paper's, where it has such a run."}
 	before, after := series{name: "before", colour: "#56b4e9", dots: true}, series{name: "after", colour: "#0072b2", dots: true}
 	theirBefore, theirAfter := series{name: "the paper's, before", colour: "#f0b088", dots: true}, series{name: "the paper's, after", colour: "#d55e00", dots: true}
 	var labels []string

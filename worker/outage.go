@@ -46,16 +46,33 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 	at := o.after(*w.at)
 	first := w.sent && at == *w.at
 	w.cfg.Log.Info("servers are away: going on with the parameters that are here", "version", at.Version)
+	if w.local() {
+		o.queue.Along(at, func(grads []float32) { w.move(at, grads) })
+	}
 	go func() {
 		defer close(o.ended)
 		for ; o.err == nil; at.Sequence++ {
-			if o.err = w.keep(ctx, at, first); ctx.Err() != nil {
+			if o.err = w.keep(ctx, at, first); ctx.Err() != nil || errors.Is(o.err, errAstray) {
 				o.err = nil // what was given up on the way
 				return
 			}
 			first = false
 		}
 	}()
+}
+
+// errAstray ends a path that has led to gradients that are not finite.
+var errAstray = errors.New("training on alone has diverged")
+
+// local reports whether the worker trains on by itself in an outage.
+func (w *worker) local() bool { return w.cfg.Pace.Keep == kintsugi.KeepLocal }
+
+// move takes a step by itself. The version before is not needed any more: an outage ends with another one, in another array.
+func (w *worker) move(id kintsugi.PushID, grads []float32) {
+	rate := float32(w.cfg.Rate(id.Version))
+	for i, g := range grads {
+		w.params[i] -= float32(rate * g)
+	}
 }
 
 // end ends what begin began, and waits for it.
@@ -80,7 +97,13 @@ func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error
 	if err != nil {
 		return fmt.Errorf("%w of %v: %w", errGradient, id, err)
 	}
-	if err := w.finite(id); err != nil {
+	if err := w.finite(id); err != nil && w.local() && !first {
+		w.cfg.Log.Warn("training on alone has diverged; what came of it is dropped", "version", id.Version, "gradients", id.Sequence)
+		w.outage.mu.Lock()
+		defer w.outage.mu.Unlock()
+		w.outage.queue.Forget(id)
+		return errAstray
+	} else if err != nil {
 		return err
 	}
 	if err := w.straggle(ctx, time.Since(start)); err != nil {
@@ -88,6 +111,9 @@ func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error
 	}
 	w.outage.mu.Lock()
 	defer w.outage.mu.Unlock()
+	if w.local() {
+		w.move(id, w.grads)
+	}
 	w.outage.queue.Keep(id, loss, uint32(examples), w.grads, first)
 	w.outage.newest = id
 	return nil

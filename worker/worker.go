@@ -57,6 +57,10 @@ type Config struct {
 	// it, says good-bye, so that nobody waits for it, and Run returns ErrLeft.
 	Leave <-chan struct{}
 
+	// Rate returns by how much a unit of gradient moves the parameters, in the long run, in the step that follows a version. Needed with
+	// kintsugi.KeepLocal.
+	Rate func(version kintsugi.Step) float64
+
 	// Slow multiplies the time a gradient takes, for experiments with stragglers. Default: 1.
 	Slow func() float64
 

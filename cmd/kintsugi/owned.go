@@ -89,6 +89,9 @@ func (s *settings) counting() (agg.Config, error) {
 	}
 	rule, err := conductor.ParseRule(s.Optimizer)
 	if err != nil || !makesOwnSteps(rule) {
+		if err == nil {
+			c, err = s.keeping(c, rule)
+		}
 		return c, err
 	}
 	if c.Discount || c.Controller != "" || c.Credit > 1 {

@@ -359,6 +359,10 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	schedule, err := p.schedule()
+	if err != nil {
+		return err
+	}
 	codec, err := compress.Parse(p.Codec)
 	if err != nil {
 		return err
@@ -381,7 +385,7 @@ func runWorker(ctx context.Context, p *process) error {
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
 		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(),
-		Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	return p.work(ctx, cfg, client)
 }

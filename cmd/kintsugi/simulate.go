@@ -35,6 +35,7 @@ type simulation struct {
 	mean, apply, rebirth time.Duration
 	mtbf                 time.Duration
 	slow                 []string
+	outage               time.Duration
 	out                  string
 	dataDir              string
 }
@@ -44,7 +45,8 @@ func simulateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "simulate", Short: "Train under virtual time with workers as slow as you say", Args: noArgs,
 		Example: "  kintsugi simulate --workers 16 --times exp:1 --consistency dbw\n" +
-			"  kintsugi simulate --workers 10000 --consistency dbw,wait --mtbf 4h --slow \"x5 for half from 100s\"",
+			"  kintsugi simulate --workers 10000 --consistency dbw,wait --mtbf 4h --slow \"x5 for half from 100s\"\n" +
+			"  kintsugi simulate --workers 4 --consistency async --mean 25ms --outage 10m",
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.command(cmd) },
 	}
 	f := cmd.Flags()
@@ -65,6 +67,7 @@ func simulateCommand() *cobra.Command {
 	f.DurationVar(&s.mtbf, "mtbf", 0, "mean time until a worker dies; 0: none does")
 	f.DurationVar(&s.rebirth, "rebirth", 30*time.Second, "time until a worker that died is back")
 	f.StringArrayVar(&s.slow, "slow", nil, "some are slower for a while, such as \"x5 for half from 100s until 200s\"; may be given more than once")
+	f.DurationVar(&s.outage, "outage", 0, "instead of training, let all servers be away for so long in the middle of a run of the real protocol, and say what workers have kept, by each rule")
 	f.StringVar(&s.out, "out", "", "a folder for events.jsonl, summary.json and report.html; empty: none")
 	f.StringVar(&s.dataDir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
 	return cmd
@@ -170,6 +173,9 @@ func (s *simulation) problem() (sim.Problem, error) {
 }
 
 func (s *simulation) command(cmd *cobra.Command) error {
+	if s.outage > 0 {
+		return s.spendOutage(cmd.OutOrStdout())
+	}
 	cfg, err := s.training()
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
 // statelessForms says what --recovery stateless may be.
@@ -26,15 +27,41 @@ func (s *settings) consistency() (agg.Config, error) {
 	default:
 		return c, fmt.Errorf("%w: --outage %q is unknown; use wait or continue", kintsugi.ErrUsage, s.Outage)
 	}
-	rules := []kintsugi.KeepRule{kintsugi.KeepDecay, kintsugi.KeepAverage, kintsugi.KeepSum}
-	for _, r := range rules {
-		if s.Kept == r.String() || s.Kept == "" && r == kintsugi.KeepSum && protects.sums {
+	if s.Kept == "" && protects.sums {
+		c.Keep = kintsugi.KeepSum
+		return c, nil
+	}
+	for _, r := range kintsugi.KeepRules() {
+		if s.Kept == r.String() || s.Kept == "" {
 			c.Keep = r
 			return c, nil
 		}
 	}
-	if s.Kept != "" {
-		return c, fmt.Errorf("%w: --kept %q is unknown; use decay, average or sum", kintsugi.ErrUsage, s.Kept)
+	return c, fmt.Errorf("%w: --kept %q is unknown; use local, decay, average or sum", kintsugi.ErrUsage, s.Kept)
+}
+
+// keeping returns c with a rule for kept gradients that goes with the optimizer: a path is made of gradients times a rate.
+func (s *settings) keeping(c agg.Config, rule kintsugi.Rule) (agg.Config, error) {
+	switch rule {
+	case kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleNesterov:
+		return c, nil
+	}
+	if c.Keep == kintsugi.KeepLocal {
+		c.Keep = kintsugi.KeepDecay
+	}
+	if s.Kept == kintsugi.KeepLocal.String() {
+		return c, fmt.Errorf("%w: --kept local needs --optimizer sgd, momentum or nesterov, whose steps are gradients times a rate; use decay with %s", kintsugi.ErrUsage, s.Optimizer)
 	}
 	return c, nil
+}
+
+// longRate returns by how much a unit of gradient moves the parameters in the step after a version and those that follow.
+func longRate(schedule conductor.Schedule) func(version kintsugi.Step) float64 {
+	return func(version kintsugi.Step) float64 {
+		o := schedule.At(version + 1)
+		if o.Rule == kintsugi.RuleSGD {
+			return float64(o.LearningRate)
+		}
+		return float64(o.LearningRate) / (1 - float64(o.Momentum))
+	}
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -108,14 +109,16 @@ func (c *Cluster) checkCommit(x *conducting, m kintsugi.Commit) {
 		}
 		total += want
 		kept := c.offered[w.Push].kept
-		if k.Discount || kept > 0 && k.Keep == kintsugi.KeepDecay {
+		if local := kept > 0 && k.Keep == kintsugi.KeepLocal; local {
+			want *= c.pathPart(w.Weight/float32(want), len(m.Counted))
+		} else if k.Discount || kept > 0 && k.Keep == kintsugi.KeepDecay {
 			want /= float64(1 + tau)
 		}
 		if kept > 0 && k.Keep == kintsugi.KeepSum {
 			want *= float64(kept) * 0.1
 		}
 		each[w.Push.Slot]++
-		if w.Weight != float32(want) {
+		if math.Abs(float64(w.Weight)-float64(float32(want))) > 1e-6*float64(w.Weight)*float64(min(1, kept)) {
 			c.fail(obeysKnobs, "step %d weighs %v with %v, want %v", m.Step, w.Push, w.Weight, want)
 		}
 		if w.Push.Version >= m.Step || (k.Late == agg.Drop && tau > 0) || (k.Staleness != kintsugi.Infinite && tau > kintsugi.Step(k.Staleness)) {
@@ -132,6 +135,22 @@ func (c *Cluster) checkCommit(x *conducting, m kintsugi.Commit) {
 	if m.Scale != scale {
 		c.fail(obeysKnobs, "step %d is scaled by %v, want %v", m.Step, m.Scale, scale)
 	}
+}
+
+// pathPart returns what the weight of a worker's path may be in a step of so many gradients that is nearest to what it is: times the part of the
+// learning rate that the step has it makes 1/n, for a run of n workers; how many were there only the conductor knows.
+func (c *Cluster) pathPart(is float32, counted int) (nearest float64) {
+	k := c.cfg.Consistency
+	for n := 1; n <= c.cfg.Workers; n++ {
+		part := 1 / float64(n) / k.RatePart(counted, n)
+		if k.Scale == agg.Mean {
+			part *= float64(counted)
+		}
+		if math.Abs(part-float64(is)) < math.Abs(nearest-float64(is)) {
+			nearest = part
+		}
+	}
+	return nearest
 }
 
 // checkStep notes a step that a conductor has released.
@@ -193,6 +212,7 @@ func (c *Cluster) checkStep(x *conducting, e kintsugi.StepEvent) {
 		}
 	}
 	h.release(m, c.members)
+	c.spendOutage(e.Step)
 }
 
 func (c *Cluster) checkDone(x *conducting, e kintsugi.Done) {

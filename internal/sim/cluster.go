@@ -39,6 +39,8 @@ type Cluster struct {
 	outside   []outside                   // by server
 	offered   map[kintsugi.PushID]offered // what was kept in outages
 	outages   OutageResult
+	away      time.Duration // how long who dies now is away at least
+	outageAt  time.Duration // when all servers went; 0: they have not
 	violation *Violation
 }
 
@@ -171,7 +173,7 @@ func (c *Cluster) kill(p *proc, why string) {
 		c.breakStream(s)
 	}
 	p.streams = nil
-	back := 2*time.Millisecond + c.spell()
+	back := max(2*time.Millisecond+c.spell(), c.away)
 	for i, s := range c.servers {
 		if s.proc == p {
 			if s.tenure != nil {

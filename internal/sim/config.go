@@ -27,6 +27,9 @@ type Config struct {
 	FaultEvery time.Duration // mean time between two of them
 	Storm      time.Duration // faults happen until then
 
+	// Outage is how long all servers are away together, from the middle of the run on; 0: there is no such outage.
+	Outage time.Duration
+
 	StopAfter time.Duration // the run is asked to stop then, with a last checkpoint; 0: never
 
 	Jitter     time.Duration // mean time on the way of a message, beside 50 µs
@@ -88,7 +91,7 @@ func (c Config) prefetches() bool { return c.Consistency.Late == agg.Drop }
 // patience is how long after the last fault a run may take to end.
 func (c Config) patience() time.Duration {
 	turn := (c.Compute*time.Duration(max(1, c.Straggler)) + 20*c.Jitter + 4*c.Kernel) * 4
-	return time.Minute + c.Hold + c.StartGrace + c.RejoinGrace + time.Duration(c.Steps)*turn
+	return time.Minute + c.Outage + c.Hold + c.StartGrace + c.RejoinGrace + time.Duration(c.Steps)*turn
 }
 
 // String says in a line what kind of run it is.
@@ -129,7 +132,7 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 		c.Replicas, c.Partial = 2+choose.IntN(c.Servers-1), false
 	}
 	if choose := rand.New(rand.NewPCG(seed, 0x6b657074)); c.Consistency.Pace().Staleness > 0 && choose.IntN(2) == 0 { // and again
-		c.Consistency.Continue, c.Consistency.Keep = true, kintsugi.KeepRule(choose.IntN(3))
+		c.Consistency.Continue, c.Consistency.Keep = true, kintsugi.KeepRule(choose.IntN(4))
 	}
 	turn := c.Compute + 5*c.Jitter + 2*c.Kernel                                                               // of a step, about
 	if choose := rand.New(rand.NewPCG(seed, 0x73686d)); !c.Partial && c.Replicas < 2 && choose.IntN(2) == 0 { // a source of its own, again

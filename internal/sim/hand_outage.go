@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"slices"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
@@ -109,7 +109,7 @@ func (h *hand) keep(id kintsugi.PushID, first bool) {
 			grads[i] = mix(x.values[i], grads[i])
 		}
 	}
-	a.made[in] = offer{grads, append(slices.Clone(x.members), id)}
+	a.made[in] = offer{grads, append(x.members, id)}
 	if a.newest = id; h.c.cfg.plant == keptAgain {
 		a.newest = in
 	}
@@ -192,7 +192,7 @@ func (s *session) offerNext() {
 				s.offerNext()
 			}
 		})
-	case o.ready && s.c.chance(0.2):
+	case o.ready && s.c.cfg.Faults != 0 && s.c.chance(0.2):
 		s.drop(g)
 	default:
 		x := s.h.away.made[o.list[0].ID]
@@ -241,6 +241,26 @@ type OutageResult struct {
 	Offered  int // gradients that were pushed, alone or merged; again counts again
 	Counted  int // of them that steps have counted
 	Dropped  int // that were not offered
+
+	Back time.Duration // from when all servers were back to the next step; of Config.Outage
+}
+
+// spendOutage begins the outage of Config.Outage at the middle step, and ends it at the first step after it.
+func (c *Cluster) spendOutage(step kintsugi.Step) {
+	switch {
+	case c.cfg.Outage == 0:
+	case c.outageAt == 0 && step == c.cfg.Steps/2:
+		c.outageAt = c.now
+		c.after(nil, 0, func() {
+			c.away = c.cfg.Outage
+			for _, s := range c.servers {
+				c.kill(s.proc, "all servers go")
+			}
+			c.away = 0
+		})
+	case c.outages.Back == 0 && c.now > c.outageAt+c.cfg.Outage:
+		c.outages.Back = c.now - c.outageAt - c.cfg.Outage
+	}
 }
 
 // offered is what a push stands for that was kept in an outage.

@@ -197,6 +197,7 @@ func (l *Live) StartWorker(i int) {
 	x.views <- l.forWorkers(l.view)
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
+		Rate: func(v kintsugi.Step) float64 { return float64(l.cfg.Schedule.At(v + 1).LearningRate) }, // of SGD
 		Seed: l.cfg.Seed, Wire: l.cfg.Wire, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
 	}
 	if l.cfg.Layered != nil {

@@ -40,12 +40,12 @@ func outageRun(t *testing.T, keep kintsugi.KeepRule) (LiveConfig, <-chan struct{
 // Workers compute while a server is away, and what they kept is counted when it is back, or dropped, and told of either way. No gradient
 // counts twice, or the parameters would not come near the optimum.
 func TestWorkersGoOnWhileAServerIsAway(t *testing.T) {
-	for _, keep := range []kintsugi.KeepRule{kintsugi.KeepDecay, kintsugi.KeepAverage, kintsugi.KeepSum} {
+	for _, keep := range kintsugi.KeepRules() {
 		t.Run(keep.String(), func(t *testing.T) {
 			cfg, begun := outageRun(t, keep)
 			kept, dropped := uint32(0), uint32(0)
 			params := run(t, cfg, func(l *Live) {
-				victim := int(keep)
+				victim := int(keep) % cfg.Servers
 				until(t, l, 30)
 				l.KillServer(victim)
 				goOn(t, begun)

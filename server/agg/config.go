@@ -198,12 +198,21 @@ func (c Config) Pace() kintsugi.Pace {
 // for what a broken connection left behind; never fewer than four.
 func (c Config) Held() int { return 2 * max(2, c.credit()) }
 
-// weight returns the weight of the gradient of t, with staleness tau, where usual is the squared norm that gradients have; 0: not known.
+// step is what the weights of a step depend on besides its gradients.
+type step struct {
+	usual            float64 // squared norm that gradients have; 0: not known
+	counted, members int
+}
+
+// weight returns the weight of the gradient of t, with staleness tau, in a step.
 // A gradient is the mean over its examples, so a mean of gradients weighs each by its examples, while a sum takes them as they are.
-func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, usual float64) float32 {
-	w := 1.0
+func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, s step) float32 {
+	usual, w := s.usual, 1.0
 	if c.Scale == Mean {
 		w = float64(t.Examples)
+	}
+	if t.Kept > 0 && c.Keep == kintsugi.KeepLocal { // whatever the others have done meanwhile, it is an nth of all paths
+		return float32(w * c.path(s))
 	}
 	decays := t.Kept > 0 && c.Keep == kintsugi.KeepDecay
 	if c.Discount || decays {
@@ -216,6 +225,15 @@ func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, usual float64) flo
 		w *= float64(t.Kept) * sumRate
 	}
 	return float32(w)
+}
+
+// path returns what makes one of n workers' paths an nth of what the step of a whole learning rate would be.
+func (c Config) path(s step) float64 {
+	part := 1 / (float64(s.members) * c.RatePart(s.counted, s.members))
+	if c.Scale == Mean {
+		part *= float64(s.counted)
+	}
+	return part
 }
 
 // sumRate is the part of the learning rate that sums of kept gradients have, as in Training Through Failure.

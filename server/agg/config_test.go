@@ -167,7 +167,7 @@ func TestTheDiscountDampsAStep(t *testing.T) {
 		{Config{Scale: Sum}, 1, 1, 1},
 		{Config{Scale: Sum, Discount: true}, 1, 0.25, 1},
 	} {
-		if fresh, late, scale := c.cfg.weight(&kintsugi.Ticket{Examples: 8}, 0, 0), c.cfg.weight(&kintsugi.Ticket{Examples: 16}, 3, 0), c.cfg.scale(24); fresh != c.fresh || late != c.late || scale != c.scale {
+		if fresh, late, scale := c.cfg.weight(&kintsugi.Ticket{Examples: 8}, 0, step{}), c.cfg.weight(&kintsugi.Ticket{Examples: 16}, 3, step{}), c.cfg.scale(24); fresh != c.fresh || late != c.late || scale != c.scale {
 			t.Errorf("%+v: weights %v and %v, scale %v; want %v, %v, %v", c.cfg, fresh, late, scale, c.fresh, c.late, c.scale)
 		}
 	}
@@ -207,6 +207,26 @@ func TestTheKneeLowersTheRateInProportion(t *testing.T) {
 	}
 }
 
+// Whatever a step counts and however its rate is chosen, the path of one of n workers moves the parameters by an nth of it.
+func TestThePathOfOneOfNWorkersIsAnNthOfAStep(t *testing.T) {
+	for _, text := range []string{"async", "async:constant", "async:discount", "ssp:3", "bsp:staleness=4", "bsp:sum,staleness=4", "async:knee=3,sum"} {
+		cfg, err := Preset(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Continue, cfg.Keep = true, kintsugi.KeepLocal
+		for members := 1; members <= 5; members++ {
+			counted, _ := cfg.quota(members)
+			path := kintsugi.Ticket{Examples: 32, SquaredNorm: 1e9, Kept: 5000}
+			w := cfg.weight(&path, 7, step{usual: 1, counted: counted, members: members})
+			moves := cfg.RatePart(counted, members) * float64(w) * float64(cfg.scale(uint64(32*counted)))
+			if want := 1 / float64(members); math.Abs(moves-want) > 1e-6*want {
+				t.Errorf("%s, %d members: a path moves the parameters by %v of itself, want %v", text, members, moves, want)
+			}
+		}
+	}
+}
+
 // A kept gradient enters by the rule: less for its staleness and no longer than usual; as any late one; or with a tenth of the rate for each that it is
 // the mean of.
 func TestKeptGradientsHaveTheWeightOfTheirRule(t *testing.T) {
@@ -222,12 +242,12 @@ func TestKeptGradientsHaveTheWeightOfTheirRule(t *testing.T) {
 		{kintsugi.KeepSum, short, 30}, {kintsugi.KeepSum, long, 30},
 	} {
 		cfg := Config{Late: Apply, Staleness: 8, Continue: true, Keep: c.keep}
-		if got := cfg.weight(&c.t, 3, 4); got != c.want {
+		if got := cfg.weight(&c.t, 3, step{usual: 4}); got != c.want {
 			t.Errorf("%v, squared norm %v: weight %v, want %v", c.keep, c.t.SquaredNorm, got, c.want)
 		}
 		ordinary := c.t
 		ordinary.Kept = 0
-		if got := cfg.weight(&ordinary, 3, 4); got != 10 {
+		if got := cfg.weight(&ordinary, 3, step{usual: 4}); got != 10 {
 			t.Errorf("%v: an ordinary late gradient has weight %v", c.keep, got)
 		}
 	}

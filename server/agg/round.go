@@ -156,7 +156,7 @@ func (r *Round) Decide(members int) (Decision, bool) {
 	examples := uint64(0)
 	for _, t := range chosen {
 		examples += uint64(t.Examples)
-		d.Choices = append(d.Choices, Choice{Ticket: t, Weight: r.cfg.weight(&t, r.released-t.Push.Version, r.usual)})
+		d.Choices = append(d.Choices, Choice{Ticket: t, Weight: r.cfg.weight(&t, r.released-t.Push.Version, step{usual: r.usual, counted: len(chosen), members: members})})
 		r.counted = append(r.counted, t.Push)
 		r.known[t.Push] = true
 	}

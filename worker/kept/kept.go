@@ -2,7 +2,8 @@
 //
 // The first is the one that the worker was at when the servers went: it may have been pushed, so it stays as it is. Later ones are new.
 // When there is no room for one of its own it is merged into another of the same version, to their mean: so memory is
-// bounded by Config.Most arrays, whatever the outage lasts, and no gradient is thrown away for want of room.
+// bounded by Config.Most arrays, whatever the outage lasts, and no gradient is thrown away for want of room. A worker that trains on by itself
+// (kintsugi.KeepLocal) keeps one sum of the gradients on its path: times the rate, it is how far it has come.
 //
 // A Queue is a pure machine: it holds no clock and starts nothing. It is not safe for concurrent use.
 package kept
@@ -20,7 +21,7 @@ type Config struct {
 	Most   int // arrays of Values floats; at least 2
 }
 
-// Gradient is what is pushed under one id: a gradient, or the mean of some.
+// Gradient is what is pushed under one id: a gradient, or the mean of some, or their sum along a path.
 type Gradient struct {
 	ID       kintsugi.PushID // of the first of them
 	Loss     float64         // mean
@@ -66,7 +67,7 @@ func (q *Queue) Oldest() (kintsugi.Step, bool) {
 func (q *Queue) Keep(id kintsugi.PushID, loss float64, examples uint32, values []float32, first bool) (in kintsugi.PushID) {
 	q.kept++
 	if into := q.into(id, first); into != nil {
-		into.merge(loss, examples, values)
+		into.merge(loss, examples, values, q.cfg.Rule == kintsugi.KeepLocal)
 		return into.ID
 	}
 	q.list = append(q.list, Gradient{ID: id, Loss: loss, Examples: examples, Merged: 1, First: first, Values: slices.Clone(values)})
@@ -94,16 +95,44 @@ func (q *Queue) into(id kintsugi.PushID, first bool) *Gradient {
 	return nil
 }
 
-// merge moves a mean towards one gradient more.
-func (g *Gradient) merge(loss float64, examples uint32, values []float32) {
+// merge adds one gradient more to a sum, or moves a mean towards it.
+func (g *Gradient) merge(loss float64, examples uint32, values []float32, sum bool) {
 	g.Merged++
 	n := float64(g.Merged)
 	g.Loss += (loss - g.Loss) / n
 	g.Examples = uint32((float64(g.Examples)*(n-1) + float64(examples)) / n)
+	if sum {
+		for i, v := range values {
+			g.Values[i] += v
+		}
+		return
+	}
 	part := float32(1 / n)
 	for i, v := range values {
 		g.Values[i] += float32((v - g.Values[i]) * part)
 	}
+}
+
+// Along calls f with every sum or gradient of a version that is kept, in order: a worker that begins on its parameters again goes along what it has
+// been before.
+func (q *Queue) Along(id kintsugi.PushID, f func(values []float32)) {
+	for _, g := range q.list {
+		if g.ID.Line == id.Line && g.ID.Version == id.Version {
+			f(g.Values)
+		}
+	}
+}
+
+// Forget drops what was kept on a version but for the gradient that was under way.
+func (q *Queue) Forget(id kintsugi.PushID) {
+	q.list = slices.DeleteFunc(q.list, func(g Gradient) bool {
+		gone := !g.First && g.ID.Line == id.Line && g.ID.Version == id.Version
+		if gone {
+			q.dropped += g.Merged
+			q.kept -= uint64(g.Merged)
+		}
+		return gone
+	})
 }
 
 // Take empties the queue and returns what it held, ascending, and how many gradients it has dropped since the last Take. The caller owns the

@@ -17,7 +17,7 @@ func push(version kintsugi.Step, sequence uint32) kintsugi.PushID {
 // what it is the mean of, are the sum of all.
 func TestTenMinutesOfAnOutageFitInTheMemoryOfASecond(t *testing.T) {
 	const values, most, every = 50, 4, 25 * time.Millisecond
-	for _, rule := range []kintsugi.KeepRule{kintsugi.KeepDecay, kintsugi.KeepAverage, kintsugi.KeepSum} {
+	for _, rule := range kintsugi.KeepRules() {
 		q := New(Config{Rule: rule, Values: values, Most: most})
 		rng := rand.New(rand.NewPCG(1, 2))
 		sum := make([]float64, values)
@@ -47,7 +47,11 @@ func TestTenMinutesOfAnOutageFitInTheMemoryOfASecond(t *testing.T) {
 			}
 			merged += uint64(x.Merged)
 			for k, v := range x.Values {
-				sum[k] -= float64(v) * float64(x.Merged)
+				if rule == kintsugi.KeepLocal {
+					sum[k] -= float64(v) // it is the sum
+				} else {
+					sum[k] -= float64(v) * float64(x.Merged)
+				}
 			}
 		}
 		for k, left := range sum {
@@ -89,7 +93,7 @@ func TestANewerVersionPushesTheOldestOut(t *testing.T) {
 
 // What a head may hold some bytes of stays as it is, whatever is kept later; and who keeps a gradient is told under which id it will be offered.
 func TestWhatWasSentStaysAsItIs(t *testing.T) {
-	for _, rule := range []kintsugi.KeepRule{kintsugi.KeepDecay, kintsugi.KeepAverage, kintsugi.KeepSum} {
+	for _, rule := range kintsugi.KeepRules() {
 		q := New(Config{Rule: rule, Values: 1, Most: 4})
 		in := make(map[kintsugi.PushID]int)
 		keep := func(from, to uint32) {
@@ -116,6 +120,26 @@ func TestWhatWasSentStaysAsItIs(t *testing.T) {
 		if total != 40 || len(list) > 4 {
 			t.Errorf("%v: %d gradients in %d pushes", rule, total, len(list))
 		}
+	}
+}
+
+// A worker that begins again on the same parameters goes along the whole path that it has been; one that has lost its way forgets it, but not the
+// gradient that was under way before.
+func TestAPathIsTheSumOfItsGradients(t *testing.T) {
+	q := New(Config{Rule: kintsugi.KeepLocal, Values: 2, Most: 4})
+	for i := range uint32(5) {
+		q.Keep(push(7, i), 0, 1, []float32{float32(i), 1}, i == 0)
+	}
+	sum := [2]float32{}
+	q.Along(push(7, 9), func(g []float32) { sum[0] += g[0]; sum[1] += g[1] })
+	q.Along(push(8, 0), func(g []float32) { t.Errorf("%v is on another version", g) })
+	if sum != [2]float32{10, 5} || q.Len() != 2 {
+		t.Errorf("the path is %v, in %d pushes", sum, q.Len())
+	}
+	q.Forget(push(7, 5))
+	list, dropped := q.Take()
+	if len(list) != 1 || !list[0].First || dropped != 4 || q.Gradients() != 0 {
+		t.Errorf("%+v is left, %d dropped", list, dropped)
 	}
 }
 

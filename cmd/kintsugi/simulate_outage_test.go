@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Ten minutes without a server take the memory of four gradients at most, by every rule, and nothing that was computed is told of twice.
+func TestSimulateAnOutageOfTenMinutes(t *testing.T) {
+	notUnderRace(t)
+	out := must(t, "simulate", "--workers", "3", "--consistency", "async", "--mean", "100ms", "--steps", "100", "--outage", "10m")
+	rules := 0
+	for line := range strings.Lines(out) {
+		var rule string
+		var computed, arrays, bytes, counted, dropped int
+		if n, _ := fmt.Sscan(line, &rule, &computed, &arrays, &bytes, &counted, &dropped); n < 6 {
+			continue
+		}
+		rules++
+		if computed < 3*4000 || arrays < 1 || arrays > 4 || bytes != 4*arrays || counted > computed || counted+dropped != computed || counted == 0 {
+			t.Errorf("%s: %d computed, %d arrays, %d counted, %d dropped", rule, computed, arrays, counted, dropped)
+		}
+	}
+	if rules != 4 {
+		t.Errorf("%d rules in\n%s", rules, out)
+	}
+}
