@@ -117,6 +117,9 @@ func (r *replica) begin(x *version) error {
 	if o == nil || r.view.Replicas > 1 { // a file holds one shard; its other replicas are what this one has outside its process
 		return nil
 	}
+	if err := x.fetchState(); err != nil {
+		return err
+	}
 	h := o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule)
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	h.RecordBytes = uint64(transport.MaxRecord(r.cfg.Slots*r.cfg.Consistency.Held(), r.cfg.Slots, n) + 10*n)

@@ -28,11 +28,11 @@ func (r *replica) holdSaved(x *version, saved []kintsugi.Step) error {
 	}
 	r.saved = &savedValues{}
 	r.core.Holds(saved)
-	return r.hold(x)
+	return r.takeSaved(x)
 }
 
-// hold takes all of a version for what is saved.
-func (r *replica) hold(x *version) error {
+// takeSaved takes all of a version as what is saved.
+func (r *replica) takeSaved(x *version) error {
 	if x.far == nil {
 		r.saved.values = slices.Clone(x.params)
 		return nil
@@ -61,7 +61,7 @@ func (r *replica) knowsSaved() {
 	}
 	if x, _ := r.versions.pin(0, 1); x != nil {
 		if r.saved.values == nil && r.saved.array == nil {
-			if err := r.hold(x); err != nil {
+			if err := r.takeSaved(x); err != nil {
 				r.fail(fmt.Errorf("keep what is saved of shard %d: %w", r.id, err))
 			}
 		}
