@@ -63,7 +63,7 @@ func Preempt(ctx context.Context, cfg PreemptConfig) ([]PreemptRow, error) {
 			if err != nil {
 				return rows, fmt.Errorf("%s, %s: %w", recovery, part, err)
 			}
-			row := interrupted(run)
+			row := noticed(run)
 			row.Name, row.Recovery, row.Part = "preempt/"+recovery+"/"+strings.ReplaceAll(part, "/", "-"), recovery, part
 			fmt.Fprintf(cfg.Progress, "%s, %s: longest step around a notice %.3f s, around a kill %.3f s\n", recovery, part, row.Notice.Gap, row.Kill.Gap)
 			rows = append(rows, row)
@@ -83,8 +83,8 @@ func (cfg *PreemptConfig) args(recovery, part string) []string {
 	return args
 }
 
-// interrupted sums up what happened around departures and deaths.
-func interrupted(run *record.Run) (row PreemptRow) {
+// noticed sums up what happened around departures and deaths.
+func noticed(run *record.Run) (row PreemptRow) {
 	var took []float64
 	for i := 1; i < len(run.Steps); i++ {
 		took = append(took, run.Steps[i].Seconds-run.Steps[i-1].Seconds)

@@ -26,7 +26,7 @@ func TestWhatHappensAroundNoticesAndKillsIsFound(t *testing.T) {
 	events = append(events, &record.View{At: record.At{Seconds: 12}, Line: 2, RestoredStep: 5})
 	step(2, 6, 15)
 	step(2, 7, 16)
-	got := interrupted(record.NewRun(events, nil))
+	got := noticed(record.NewRun(events, nil))
 	want := PreemptRow{Usual: 1, Notice: Interruption{Count: 1, Gap: 2, GapMax: 2, Return: 3}, Kill: Interruption{Count: 1, Gap: 5, GapMax: 5, Return: 1, Lost: 2}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
