@@ -21,6 +21,10 @@ type message struct {
 	norms  []float64  // by chunk, of what the servers will read
 	owns   []float64  // by chunk, along the gradient; nil: nobody asks
 	sent   pending
+
+	memory *transport.Memory // that its payloads lie in, which must be reachable as long as they are; nil: none
+	lent   *transport.Memory // of the session that it was sent in last; nil: it has none
+	room   int               // of that
 }
 
 // parcel is one frame of a message.
@@ -69,8 +73,13 @@ func cut(cfg *Config, chunks kintsugi.ChunkRange) []kintsugi.ChunkRange {
 		return transport.Frames(cfg.Layout, chunks)
 	}
 	return transport.FramesOf(cfg.Layout, chunks, func(c kintsugi.Chunk) int {
-		return cfg.Codec.MaxBytes(c.Len(), cfg.Layout.Tensors[c.Tensor].RowLen())
+		return mostOf(cfg, c)
 	})
+}
+
+// mostOf bounds the payload of an encoded chunk.
+func mostOf(cfg *Config, c kintsugi.Chunk) int {
+	return cfg.Codec.MaxBytes(c.Len(), cfg.Layout.Tensors[c.Tensor].RowLen())
 }
 
 // push sends what is left of the message of a ticket. It sets the ticket's norm: that of what the servers will read.
@@ -91,6 +100,9 @@ func (e *encoder) push(s *session, t *kintsugi.Ticket, o *outgoing) (*kintsugi.R
 // outgoing returns the push of a ticket, or, where this worker has sent it before and does not know what became of it, of the same bytes again.
 func (e *encoder) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgoing {
 	if m := e.open[t.Push]; m != nil {
+		if m.lent != s.rooms.memory { // heads do not have the memory of an earlier session
+			m.lent, m.room = s.rooms.memory, s.room(t.Push, nil, nil)
+		}
 		return newOutgoing(s, t.Push, grads, func(i, j int, x *shardStreams) error { return e.resend(m, s, i, j, x) })
 	}
 	m := e.begin(t, s)
@@ -107,6 +119,14 @@ func (e *encoder) begin(t kintsugi.Ticket, s *session) *message {
 		m, e.spare = e.spare[n-1], e.spare[:n-1]
 	}
 	m.ticket, m.asked = t, false
+	for i := range m.parts {
+		for j := range m.parts[i] {
+			if m.memory != nil { // it was that of another message, or of a session that is over
+				m.parts[i][j].raw = nil
+			}
+		}
+	}
+	m.memory, m.lent = nil, nil
 	m.parts = resize(m.parts, len(s.shards))
 	for i, x := range s.shards {
 		m.parts[i] = resize(m.parts[i], len(x.pushes))
@@ -114,8 +134,35 @@ func (e *encoder) begin(t kintsugi.Ticket, s *session) *message {
 			m.parts[i][j].made = false
 		}
 	}
+	m.lodge(s)
 	e.open[t.Push] = m
 	return m
+}
+
+// lodge has a message encoded in a room, if there is one.
+func (m *message) lodge(s *session) {
+	if s.rooms.memory == nil {
+		return
+	}
+	m.memory, m.lent, m.room = s.rooms.memory, s.rooms.memory, s.room(m.ticket.Push, nil, nil)
+	for i, x := range s.shards {
+		for j, frame := range x.pushes {
+			m.parts[i][j].raw = s.rooms.at(m.room, x.offsets[j], mostBytes(s.cfg, frame))[:0]
+		}
+	}
+}
+
+// send sends parcel j to the head of a shard, or says where it lies: in the message's room, where it is put unless it was encoded there.
+func (m *message) send(s *session, x *shardStreams, p *parcel, j int) error {
+	h, payload := p.header, p.payload
+	if x.memory != nil && len(payload) > 0 {
+		at := s.rooms.at(m.room, x.offsets[j], len(payload))
+		if &at[0] != &payload[0] {
+			copy(at, payload)
+		}
+		h.Place, payload = s.rooms.place(m.room, x.offsets[j]), nil
+	}
+	return s.send(x, h, payload, &m.sent)
 }
 
 // encode makes frame j of part i of a message, for shard x, and sends it.
@@ -126,13 +173,12 @@ func (e *encoder) encode(m *message, s *session, i, j int, x *shardStreams, grad
 		return err
 	}
 	x.encoding += time.Since(start)
-	return s.send(x, p.header, p.payload, &m.sent)
+	return m.send(s, x, p, j)
 }
 
 // resend sends frame j of part i of a message as it was sent before.
 func (e *encoder) resend(m *message, s *session, i, j int, x *shardStreams) error {
-	p := &m.parts[i][j]
-	return s.send(x, p.header, p.payload, &m.sent)
+	return m.send(s, x, &m.parts[i][j], j)
 }
 
 // complete makes what is missing of a message that nobody takes: it may be sent again.

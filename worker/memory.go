@@ -5,6 +5,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 // Wire says how gradients and parameters get to and from a server.
@@ -30,36 +31,136 @@ func ParseWire(text string) (Wire, error) {
 // String returns the name of w on the command line.
 func (w Wire) String() string { return [...]string{"auto", "grpc", "shm"}[w] }
 
-// openData opens the streams to the head of a shard. Where gradients may lie in memory there is room for as many as may be open at once:
-// their bytes are the head's until the worker hears what became of them, so the next gradient needs another room. Encoded gradients
-// travel: they are small, and what is to be sent again has to be kept anyway.
-func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
-	var pushed, read transport.Places
-	if s.cfg.Wire != WireGRPC {
-		bytes := func(r kintsugi.ChunkRange) int {
-			lo, hi := s.cfg.Layout.Span(r)
-			return 4 * (hi - lo)
-		}
-		for range s.cfg.Pace.Credit {
-			for _, r := range x.pushes {
-				x.places = append(x.places, pushed.Take(bytes(r)))
+// rooms are memory for the gradients of a session, which the heads on this host have too. A room holds one gradient for all of them: it is
+// the heads' until the worker hears what became of its push, so there are as many as may be open at once. Where gradients travel as float32 a room is
+// an array like any other, and they are computed in it.
+type rooms struct {
+	memory *transport.Memory // nil: there is none
+	why    error             // there is none although there should be
+	bytes  int               // of a room
+	values int               // of the array that a room is; 0: it holds encoded payloads
+	last   []kintsugi.PushID // by room: the push that was put there last
+}
+
+const roomAlign = 4096 // a page
+
+// newRooms makes the rooms of a session, and says where in a room the payloads of its shards lie.
+func newRooms(cfg *Config, shards []*shardStreams) (r rooms) {
+	if cfg.Wire == WireGRPC {
+		return r
+	}
+	var places transport.Places
+	for _, x := range shards {
+		for _, frame := range x.pushes {
+			lo, _ := cfg.Layout.Span(frame)
+			if at := 4 * lo; cfg.Codec == nil {
+				x.offsets = append(x.offsets, at)
+				continue
 			}
-		}
-		for _, r := range x.frames {
-			read.Take(bytes(r))
+			x.offsets = append(x.offsets, places.Bytes())
+			places.Take(mostBytes(cfg, frame))
 		}
 	}
+	n := places.Bytes()
+	if cfg.Codec == nil {
+		n, r.values = 4*cfg.Layout.Values, cfg.Layout.Values
+	}
+	r.bytes = (n + roomAlign - 1) / roomAlign * roomAlign
+	count := cfg.Pace.Credit
+	if cfg.Pace.Continue && cfg.Codec == nil {
+		count++ // for what an outage has left, which was computed elsewhere, while another gradient is ready in its room
+	}
+	if r.memory, r.why = transport.NewMemory(count * r.bytes); r.why != nil {
+		r.memory = nil
+		return r
+	}
+	r.last = make([]kintsugi.PushID, count)
+	return r
+}
+
+// mostBytes bounds the payload of a frame of encoded chunks.
+func mostBytes(cfg *Config, frame kintsugi.ChunkRange) (n int) {
+	for _, c := range cfg.Layout.Chunks[frame.Lo:frame.Hi] {
+		n += mostOf(cfg, c)
+	}
+	return n
+}
+
+// at returns n bytes of a room.
+func (r *rooms) at(room, offset, n int) []byte {
+	return transport.Put(r.memory.Segment(), r.place(room, offset), n)
+}
+
+// place is where the bytes of at lie, for a frame's header.
+func (r *rooms) place(room, offset int) uint32 { return transport.PlaceAt(room*r.bytes + offset) }
+
+// array returns the array that a room is.
+func (r *rooms) array(room int) []float32 { return kernels.Floats(r.at(room, 0, 4*r.values)) }
+
+// holds reports whether an array is a room.
+func (r *rooms) holds(grads []float32) (room int, ok bool) {
+	if r.values == 0 || len(grads) != r.values {
+		return 0, false
+	}
+	for i := range r.last {
+		if &r.array(i)[0] == &grads[0] {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// free returns a room whose last push is not open any more, other than one.
+func (s *session) free(other int) (room int) {
+	for i, p := range s.rooms.last {
+		if i != other && !s.news.isOpen(p) {
+			return i
+		}
+	}
+	panic(fmt.Sprintf("worker: %d pushes are open with a credit of %d", len(s.rooms.last), s.cfg.Pace.Credit))
+}
+
+// room returns the room for a push of a gradient: the one that it was computed in, or one to put it in. Without memory it means nothing.
+func (s *session) room(id kintsugi.PushID, grads []float32, mine []float32) int {
+	if len(s.rooms.last) == 0 {
+		return 0
+	}
+	room, there := s.rooms.holds(grads)
+	if !there {
+		other, ok := s.rooms.holds(mine)
+		if !ok {
+			other = -1
+		}
+		room = s.free(other)
+	}
+	s.rooms.last[room] = id
+	return room
+}
+
+// openData opens the streams to the head of a shard.
+func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
 	var opts []transport.Option
-	if s.cfg.Codec == nil {
-		opts = append(opts, transport.Sharing(pushed.Bytes()))
+	why := s.rooms.why
+	if s.rooms.memory != nil {
+		opts = append(opts, transport.Offering(s.rooms.memory))
 	}
 	if x.push, err = p.Push(s.ctx, opts...); err != nil {
 		return err
 	}
+	var read transport.Places
+	if s.cfg.Wire != WireGRPC {
+		for _, r := range x.frames {
+			lo, hi := s.cfg.Layout.Span(r)
+			read.Take(4 * (hi - lo))
+		}
+	}
 	if x.read, err = p.Read(s.ctx, transport.Sharing(read.Bytes())); err != nil {
 		return err
 	}
-	memory, why := x.push.Memory()
+	memory, declined := x.push.Memory()
+	if why == nil {
+		why = declined
+	}
 	if _, also := x.read.Memory(); why == nil {
 		why = also
 	}
@@ -73,17 +174,31 @@ func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
 	return nil
 }
 
-// room returns which room of the memory a gradient may be put in: one whose last push is not open any more. There is one, for the
-// worker waits for credit before it begins a gradient.
-func (s *session) room(id kintsugi.PushID) int {
-	for len(s.rooms) < s.cfg.Pace.Credit {
-		s.rooms = append(s.rooms, kintsugi.PushID{})
-	}
-	for i, p := range s.rooms {
-		if !s.news.isOpen(p) {
-			s.rooms[i] = id
-			return i
+// shares reports whether every head has the memory of the session, so that gradients may be computed in it.
+func (s *session) shares() bool {
+	for _, x := range s.shards {
+		if x.memory == nil {
+			return false
 		}
 	}
-	panic(fmt.Sprintf("worker: %d pushes are open with a credit of %d", len(s.rooms), s.cfg.Pace.Credit))
+	return s.rooms.values > 0 && len(s.rooms.last) > 0
+}
+
+// renew takes an array for the next gradient: a room, or the worker's own one, or another one if gRPC may still be sending from
+// that. Between turns that is rare: whoever has received the bytes was sent them.
+func (w *worker) renew(s *session) {
+	if s.shares() {
+		w.memory = s.rooms.memory.Segment()
+		w.grads = s.rooms.array(s.free(-1))
+		return
+	}
+	w.leave(s)
+}
+
+// leave takes the worker's own array: a head may go on reading what lies in the memory of a session that is over.
+func (w *worker) leave(s *session) {
+	if w.own == nil || !s.idle() {
+		w.own = make([]float32, w.cfg.Layout.Values)
+	}
+	w.grads, w.memory = w.own, nil
 }

@@ -30,7 +30,7 @@ func (w *worker) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgo
 	if w.encoder != nil {
 		return w.encoder.outgoing(s, t, grads)
 	}
-	room := s.room(t.Push)
+	room := s.room(t.Push, grads, w.grads)
 	return newOutgoing(s, t.Push, grads, func(_, j int, x *shardStreams) error { return s.sendValues(x, t.Push, room, j, grads) })
 }
 

@@ -29,7 +29,7 @@ type session struct {
 	shards []*shardStreams
 	sent   pending
 	news   *news
-	rooms  []kintsugi.PushID // by room for one gradient in memory: the push that was last put there
+	rooms  rooms
 	round  round
 	out    *outgoing // the push that is sent while its gradient is computed; nil: none
 }
@@ -58,8 +58,9 @@ func (r *round) end() kintsugi.Spans {
 type shardStreams struct {
 	push   *transport.PushClient
 	pushes []kintsugi.ChunkRange // that travel together
-	memory *shm.Segment          // in which gradients lie; nil: they travel
-	places []uint32              // of pushes in memory, as many for each of the gradients that may be open at once
+	memory *shm.Segment          // that of the session's rooms, in which gradients lie; nil: they travel
+
+	offsets []int // of pushes in a room
 
 	encoding, sending time.Duration // of the push under way
 	*source
@@ -87,15 +88,23 @@ func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, er
 
 func (s *session) open() error {
 	for _, src := range sources(s.cfg.Layout, s.view) {
-		p, err := s.peers.to(s.view.Head(src.id), s.near())
+		s.shards = append(s.shards, &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)})
+	}
+	s.rooms = newRooms(s.cfg, s.shards)
+	if s.rooms.memory != nil {
+		defer s.rooms.memory.Close()
+	}
+	for _, x := range s.shards {
+		p, err := s.peers.to(s.view.Head(x.id), s.near())
 		if err != nil {
 			return err
 		}
-		x := &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)}
 		if err := s.openData(p, x); err != nil {
 			return err
 		}
-		s.shards = append(s.shards, x)
+	}
+	if !slices.ContainsFunc(s.shards, func(x *shardStreams) bool { return x.memory != nil }) {
+		s.rooms = rooms{} // nobody is there to share it with
 	}
 	p, err := s.peers.to(s.view.Servers[s.view.Conductor], s.near())
 	if err != nil {
@@ -152,7 +161,7 @@ func (s *session) views() []kintsugi.ViewNumber {
 	return slices.Repeat([]kintsugi.ViewNumber{s.view.Number}, len(s.shards))
 }
 
-// sendValues sends one frame of a gradient as float32, or says where it lies: in a room of the memory that the shard's head has too.
+// sendValues sends one frame of a gradient as float32, or says where it lies: in a room, where it is put unless it was computed there.
 func (s *session) sendValues(x *shardStreams, id kintsugi.PushID, room, j int, grads []float32) error {
 	start := time.Now()
 	r := x.pushes[j]
@@ -160,8 +169,13 @@ func (s *session) sendValues(x *shardStreams, id kintsugi.PushID, room, j int, g
 	b := kernels.Bytes(grads[lo:hi])
 	h := transport.Header{Kind: transport.KindPush, Shard: x.id, Push: id, Chunks: r, Bytes: uint32(len(b))}
 	if x.memory != nil {
-		h.Place = x.places[room*len(x.pushes)+j]
-		h.CRC = kernels.CopyCRC32C(0, transport.Put(x.memory, h.Place, len(b)), b)
+		at := s.rooms.at(room, x.offsets[j], len(b))
+		h.Place = s.rooms.place(room, x.offsets[j])
+		if &at[0] == &b[0] {
+			h.CRC = transport.Checksum(b)
+		} else {
+			h.CRC = kernels.CopyCRC32C(0, at, b)
+		}
 		b = nil
 	} else {
 		h.CRC = transport.Checksum(b)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
@@ -114,7 +115,8 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Codec != nil && cfg.Codec.Name() == "fp32" {
 		cfg.Codec = nil
 	}
-	w := &worker{cfg: cfg, params: make([]float32, cfg.Layout.Values), grads: make([]float32, cfg.Layout.Values)}
+	w := &worker{cfg: cfg, params: make([]float32, cfg.Layout.Values), own: make([]float32, cfg.Layout.Values)}
+	w.grads = w.own
 	if cfg.Codec != nil {
 		w.encoder = newEncoder(&w.cfg)
 		w.along = newAlong(cfg.Codec, cfg.Pace, cfg.Layout.Values)
@@ -188,8 +190,10 @@ var errGradient = errors.New("gradient")
 type worker struct {
 	cfg    Config
 	params []float32
-	grads  []float32
-	ahead  ahead // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
+	grads  []float32    // own, or a room of the session
+	own    []float32    // nobody else reads it, but gRPC for a while
+	memory *shm.Segment // that grads lie in, which must be reachable as long; nil: none
+	ahead  ahead        // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
 
 	at     *kintsugi.PushID // the gradient on params that comes next, or is under way; nil: params were never whole
 	sent   bool             // some of its bytes may have gone out; its ticket has not
@@ -239,7 +243,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 			w.dropped(s.out.id) // it was not finished, so no message of it is whole
 		}
 		if mine {
-			w.renew(s)
+			w.leave(s)
 			w.ready = nil
 		}
 		w.settle(s, 0)
@@ -346,14 +350,6 @@ func (w *worker) land(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) 
 		w.params, w.spare = w.spare, w.params
 	}
 	return version, err
-}
-
-// renew takes another gradient array if gRPC may still be sending from this one. Between turns that is
-// rare: whoever has received the bytes was sent them.
-func (w *worker) renew(s *session) {
-	if !s.idle() {
-		w.grads = make([]float32, len(w.grads))
-	}
 }
 
 // finite returns an error that names the tensor if the gradient holds NaN or Inf: it must not leave the

@@ -76,11 +76,11 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(
 	var f offers
 	defer f.close()
 	if o.shared > 0 {
-		if err := p.ready(ctx); err != nil {
+		if err := p.Ready(ctx); err != nil {
 			o.shared, f.why = 0, err
 		}
 	}
-	ctx = f.make(ctx, p.near, o.shared)
+	ctx = f.make(ctx, p.near, o)
 	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 	raw, err := p.conn.NewStream(ctx, desc, "/kintsugi.v1."+method)
 	if err != nil {
@@ -106,14 +106,20 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(
 // An Option is for a stream of the data plane.
 type Option func(*options)
 
-type options struct{ shared int }
+type options struct {
+	shared int
+	memory *Memory
+}
 
 // Sharing offers the other side n bytes of new memory, so that payloads need not travel if it is on this host. That it declines
 // is no error of the stream; see Stream.Memory. 0: nothing is offered.
 func Sharing(n int) Option { return func(o *options) { o.shared = n } }
 
-// ready waits until the connection is there, or cannot be had now: memory that nobody takes is not worth taking.
-func (p *Peer) ready(ctx context.Context) error {
+// Offering is Sharing of memory that other streams may have as well. It stays the caller's to Close.
+func Offering(m *Memory) Option { return func(o *options) { o.memory = m } }
+
+// Ready waits until the connection is there, or cannot be had now: memory that nobody takes is not worth taking.
+func (p *Peer) Ready(ctx context.Context) error {
 	p.conn.Connect()
 	for {
 		switch state := p.conn.GetState(); state {

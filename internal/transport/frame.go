@@ -20,7 +20,7 @@ const (
 	maxMessageBytes = HeaderBytes + MaxPayloadBytes
 	formatVersion   = 1
 	offsetHeaderCRC = 60
-	PlaceBytes      = 64 // unit of Header.Place: payloads in shared memory begin on a cache line
+	PlaceBytes      = 4 // unit of Header.Place: a float32
 )
 
 // Kind says what a frame's payload is.

@@ -24,6 +24,31 @@ const (
 	maxOffered = 1 << 40 // of one stream; the memory is the client's, so this bounds addresses only
 )
 
+// Memory is memory that the client of streams offers to their other sides.
+type Memory struct {
+	segment *shm.Segment
+	name    string
+	close   func()
+}
+
+// NewMemory returns memory with room for n bytes of payloads; shm.ErrNoSegment where there is none to be shared.
+func NewMemory(n int) (*Memory, error) {
+	if n > MaxShared {
+		return nil, fmt.Errorf("%w: %d bytes are more than the %d in which a payload can be found", shm.ErrNoSegment, n, MaxShared)
+	}
+	segment, name, closeName, err := shm.CreateSegment(n)
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{segment, name, closeName}, nil
+}
+
+// Close ends offers: streams that are opened from now on do not get the memory. Those that have it keep it.
+func (m *Memory) Close() { m.close() }
+
+// Segment returns the memory itself.
+func (m *Memory) Segment() *shm.Segment { return m.segment }
+
 // offers are what a client offers with a stream, until it has heard what becomes of it. The zero value offers nothing.
 type offers struct {
 	memory *shm.Segment
@@ -33,13 +58,16 @@ type offers struct {
 }
 
 // make makes what is to be offered, and returns the context to open the stream with.
-func (o *offers) make(ctx context.Context, pipes bool, shared int) context.Context {
-	if shared > 0 {
-		memory, name, closeName, err := shm.CreateSegment(shared)
-		if o.memory, o.why = memory, err; err == nil {
-			o.names = append(o.names, closeName)
-			ctx = metadata.AppendToOutgoingContext(ctx, offerKey, name)
+func (o *offers) make(ctx context.Context, pipes bool, opts options) context.Context {
+	m := opts.memory
+	if opts.shared > 0 {
+		if m, o.why = NewMemory(opts.shared); o.why == nil {
+			o.names = append(o.names, m.Close)
 		}
+	}
+	if m != nil {
+		o.memory = m.segment
+		ctx = metadata.AppendToOutgoingContext(ctx, offerKey, m.name)
 	}
 	if pipes {
 		if p, name, closeName, err := shm.CreatePipes(); err == nil { // else messages travel as between hosts
@@ -67,7 +95,7 @@ func (o *offers) refuse() {
 
 // answer waits for what the other side says, and gives up what it declines. An error says that the stream has ended.
 func (o *offers) answer(raw grpc.ClientStream) error {
-	if len(o.names) == 0 {
+	if o.memory == nil && o.pipes == nil {
 		return nil
 	}
 	md, err := raw.Header()
@@ -147,14 +175,22 @@ func (f *Frame) find(memory *shm.Segment) error {
 	return nil
 }
 
-// Places counts the places of payloads that lie one behind the other in the memory of a stream. The zero value begins at its
-// beginning.
+// MaxShared bounds the bytes of payloads in the memory of a stream: a place has 32 bits.
+const MaxShared = PlaceBytes<<32 - 2*shm.SegmentHeader
+
+// PlaceAt returns the place, for Header.Place, of a payload that begins so many bytes, a multiple of PlaceBytes, behind the first that
+// payloads may have.
+func PlaceAt(offset int) uint32 { return uint32((shm.SegmentHeader + offset) / PlaceBytes) }
+
+// Places counts the places of payloads that lie one behind the other in the memory of a stream, each on a cache line of its own. The zero
+// value begins at its beginning.
 type Places struct{ used int }
 
-// Take returns the place of a payload of n bytes, for Header.Place, and the bytes of memory that are needed so far.
+// Take returns the place of a payload of n bytes.
 func (p *Places) Take(n int) (place uint32) {
-	place = uint32((shm.SegmentHeader + p.used) / PlaceBytes)
-	p.used += (n + PlaceBytes - 1) / PlaceBytes * PlaceBytes
+	const line = 64
+	place = PlaceAt(p.used)
+	p.used += (n + line - 1) / line * line
 	return place
 }
 

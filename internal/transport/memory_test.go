@@ -72,7 +72,8 @@ func TestAPayloadInSharedMemoryArrives(t *testing.T) {
 
 // What a frame says of memory is not trusted.
 func TestAPlaceOutsideTheMemoryOfAStreamIsCorrupt(t *testing.T) {
-	last := uint32((shm.SegmentHeader + 4096) / PlaceBytes)
+	last := PlaceAt(4096)
+	fits := PlaceAt(4096 - 64)
 	for _, c := range []struct {
 		name   string
 		shared int
@@ -80,12 +81,13 @@ func TestAPlaceOutsideTheMemoryOfAStreamIsCorrupt(t *testing.T) {
 		change func([]byte)
 		want   error
 	}{
-		{"in memory that there is", 4096, last - 1, nil, nil},
+		{"in memory that there is", 4096, fits, nil, nil},
 		{"in the header of the memory", 4096, 1, nil, kintsugi.ErrCorrupt},
 		{"behind the memory", 4096, last, nil, kintsugi.ErrCorrupt},
+		{"partly behind it", 4096, fits + 1, nil, kintsugi.ErrCorrupt},
 		{"far behind it", 4096, 1<<32 - 1, nil, kintsugi.ErrCorrupt},
-		{"in no memory", 0, last - 1, nil, kintsugi.ErrCorrupt},
-		{"changed since it was summed", 4096, last - 1, func(b []byte) { b[3] ^= 1 }, kintsugi.ErrCorrupt},
+		{"in no memory", 0, fits, nil, kintsugi.ErrCorrupt},
+		{"changed since it was summed", 4096, fits, func(b []byte) { b[3] ^= 1 }, kintsugi.ErrCorrupt},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, p := loopback(t, handler{push: landAll})
@@ -111,11 +113,40 @@ func TestAPlaceOutsideTheMemoryOfAStreamIsCorrupt(t *testing.T) {
 	}
 }
 
+// Streams to several servers may have one memory: what is for all of them lies there once.
+func TestStreamsHaveOneMemory(t *testing.T) {
+	m, err := NewMemory(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := filled(64, 1)
+	var streams []*PushClient
+	for range 2 {
+		_, p := loopback(t, handler{push: landAll})
+		streams = append(streams, must[*PushClient](t)(p.Push(within(t, 10*time.Second), Offering(m))))
+	}
+	m.Close()
+	f := frameOf(payload)
+	f.Payload, f.Place = nil, PlaceAt(4)
+	copy(Put(m.Segment(), f.Place, len(payload)), payload)
+	for _, s := range streams {
+		if err := s.Send(f); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := NewMemory(MaxShared + 1); !errors.Is(err, shm.ErrNoSegment) {
+		t.Errorf("memory in which not every place can be named: %v", err)
+	}
+}
+
 // Nobody on another host has the memory and the pipes that are offered; then payloads and messages travel.
 func TestAnOfferThatIsDeclinedCostsTheStreamNothing(t *testing.T) {
 	_, p := loopback(t, handler{push: landAll})
 	var o offers
-	ctx := o.make(within(t, 10*time.Second), true, 4096)
+	ctx := o.make(within(t, 10*time.Second), true, options{shared: 4096})
 	if o.memory == nil || o.pipes == nil {
 		t.Fatalf("nothing is offered: %v", o.why)
 	}
