@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
@@ -31,6 +32,7 @@ func dial(addr string, more ...grpc.DialOption) (*Peer, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxMessageBytes)),
 		grpc.WithReadBufferSize(readBufferBytes),
+		experimental.WithBufferPool(&received),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: clientPingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
 		grpc.WithNoProxy(), // processes of a run reach one another directly, whatever the environment says of the web
 		// A server that was killed is back in well under a second: do not sleep longer than that.
