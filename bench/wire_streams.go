@@ -52,6 +52,7 @@ func (w *wire) streams(how streamed) (*link, error) {
 			close = append(close, func() { _ = p.Close() }) // its streams end
 			var opts []transport.Option
 			if how.shared {
+				p.Near()
 				opts = append(opts, transport.Sharing(w.part))
 			}
 			stream, err := p.Push(w.ctx, opts...)

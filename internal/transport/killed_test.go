@@ -21,7 +21,7 @@ import (
 type transfer struct {
 	serves bool // the side that is killed is the server
 	reads  bool // parameters are read; else gradients are pushed
-	shared bool // payloads lie in memory that both sides have
+	shared bool // payloads lie in memory that both sides have, and messages go through pipes
 }
 
 const (
@@ -73,6 +73,7 @@ func landBatch[S interface{ Recv() (*Frame, error) }](s S) error {
 func (x transfer) client(t *testing.T, p *Peer, each func()) error {
 	var opts []Option
 	if x.shared {
+		p.Near()
 		opts = append(opts, Sharing(batchFrames*batchBytes))
 	}
 	if x.reads {
