@@ -48,6 +48,9 @@ func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
 		for _, r := range x.frames {
 			read.Take(bytes(r))
 		}
+		if s.cfg.Pull == PullDelta { // in as many pieces as there are chunks, at most
+			read.Take(transport.PlaceBytes * int(x.chunks.Hi-x.chunks.Lo))
+		}
 	}
 	var opts []transport.Option
 	if s.cfg.Codec == nil {

@@ -91,6 +91,7 @@ func (s *session) open() error {
 		if err != nil {
 			return err
 		}
+		src.pull, src.device, src.holds = s.cfg.Pull, s.cfg.Device, make(map[*float32]kintsugi.Step)
 		x := &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)}
 		if err := s.openData(p, x); err != nil {
 			return err
@@ -229,7 +230,7 @@ func (s *session) ticket(t kintsugi.Ticket) error {
 func (s *session) prefetch(version kintsugi.Step, params []float32) (kintsugi.Step, error) {
 	s.cfg.Enter(Pulling)
 	from := s.sources()
-	if err := ask(from, version+1); err != nil {
+	if err := ask(from, params, version+1); err != nil {
 		return 0, s.cause(err)
 	}
 	l, err := s.await(1)
