@@ -34,16 +34,16 @@ func (s *Server) Read(stream *transport.ReadServer) error {
 			if err != nil {
 				return err
 			}
-			if err := r.answer(stream, req.AtLeast); err != nil {
+			if err := r.answer(stream, req); err != nil {
 				return err
 			}
 		}
 	})
 }
 
-// answer waits for a version of at least atLeast and sends it.
-func (r *replica) answer(stream *transport.ReadServer, atLeast kintsugi.Step) error {
-	x, changed := r.versions.pin(atLeast, 1)
+// answer waits for a version that is new enough and sends it.
+func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest) error {
+	x, changed := r.versions.pin(req.AtLeast, 1)
 	for x == nil {
 		select {
 		case <-changed:
@@ -52,55 +52,49 @@ func (r *replica) answer(stream *transport.ReadServer, atLeast kintsugi.Step) er
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		}
-		x, changed = r.versions.pin(atLeast, 1)
+		x, changed = r.versions.pin(req.AtLeast, 1)
 	}
 	defer r.versions.unpin(x)
 	defer func(start time.Time) { r.publishing.Add(int64(time.Since(start))) }(time.Now())
-	if memory, _ := stream.Memory(); memory != nil {
-		return r.answerShared(stream, x, memory)
-	}
-	for _, f := range r.versions.encoded(x) {
-		r.versions.pinAgain(x)
-		r.pulled.Add(uint64(len(f.bytes)) + transport.HeaderBytes)
-		err := stream.Send(&transport.Frame{
-			Header:  r.parameters(x, f),
-			Payload: f.bytes,
-			Done:    func() { r.versions.unpin(x) },
-		})
-		if err != nil {
-			// Whether gRPC still holds this frame cannot be known; its pin stays, and the version is
-			// left to the garbage collector instead of being written again.
+	memory, _ := stream.Memory()
+	var places transport.Places
+	for _, f := range r.versions.frames(x, req) {
+		if err := f.encode(r.cfg.Device); err != nil {
+			return fmt.Errorf("encode version %d of shard %d: %w", x.step, r.id, err)
+		}
+		if err := r.sendFrame(stream, x, f, memory, &places); err != nil {
 			return err
 		}
 	}
-	return nil
+	if req.Form != transport.ReadChanges {
+		return nil
+	}
+	return stream.Send(&transport.Frame{Header: transport.Header{
+		Kind: transport.KindVersion, Shard: r.id, Push: kintsugi.PushID{Line: r.view.Line, Version: x.step}, CRC: transport.Checksum(nil),
+	}})
 }
 
-// parameters returns the header of a frame of a version.
-func (r *replica) parameters(x *version, f frame) transport.Header {
-	return transport.Header{
-		Kind: transport.KindParameters, Shard: r.id, Chunks: f.chunks,
+// sendFrame sends a frame of a version, or puts it in the memory of the worker that asked, if there is one, and tells it. The memory is the worker's
+// again with the last frame; a worker has done with one answer when it asks for another.
+func (r *replica) sendFrame(stream *transport.ReadServer, x *version, f *frame, memory *shm.Segment, places *transport.Places) error {
+	m := &transport.Frame{Header: transport.Header{
+		Kind: transport.KindParameters, Codec: f.codec, Shard: r.id, Chunks: f.chunks,
 		Push:  kintsugi.PushID{Line: r.view.Line, Version: x.step},
 		Bytes: uint32(len(f.bytes)), CRC: f.crc,
+	}}
+	r.pulled.Add(uint64(len(f.bytes)) + transport.HeaderBytes)
+	if memory == nil {
+		// Where a send fails whether gRPC still holds the frame cannot be known; its pin stays, and the version is left to the garbage
+		// collector instead of being written again.
+		r.versions.pinAgain(x)
+		m.Payload, m.Done = f.bytes, func() { r.versions.unpin(x) }
+		return stream.Send(m)
 	}
-}
-
-// answerShared puts a version in the memory of the worker that asked, and tells it. The memory is the worker's again with the last frame; a
-// worker has done with one answer when it asks for another.
-func (r *replica) answerShared(stream *transport.ReadServer, x *version, memory *shm.Segment) error {
-	var places transport.Places
-	for _, f := range r.versions.encoded(x) {
-		h := r.parameters(x, f)
-		h.Place = places.Take(len(f.bytes))
-		dst := transport.Put(memory, h.Place, len(f.bytes))
-		if dst == nil {
-			return fmt.Errorf("%w: a reader of shard %d shares %d bytes, which is too little for a version", kintsugi.ErrCorrupt, r.id, len(memory.Bytes()))
-		}
-		copy(dst, f.bytes)
-		r.pulled.Add(uint64(len(f.bytes)) + transport.HeaderBytes)
-		if err := stream.Send(&transport.Frame{Header: h}); err != nil {
-			return err
-		}
+	m.Place = places.Take(len(f.bytes))
+	dst := transport.Put(memory, m.Place, len(f.bytes))
+	if dst == nil {
+		return fmt.Errorf("%w: a reader of shard %d shares %d bytes, which is too little for a version", kintsugi.ErrCorrupt, r.id, len(memory.Bytes()))
 	}
-	return nil
+	copy(dst, f.bytes)
+	return stream.Send(m)
 }

@@ -85,6 +85,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	}
 	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
+	r.versions.marks = cfg.Marks
 	r.versions.arrays = newArrays(cfg, chunks)
 	r.sums.arrays = r.versions.arrays
 	if err := r.source()(ctx); err != nil {

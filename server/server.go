@@ -102,6 +102,9 @@ type Config struct {
 	// nil where Hold is not called.
 	Held func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step)
 
+	// Marks lets the server compare each version with the one before, so that readers may ask for what has changed.
+	Marks bool
+
 	// Near lets the conductor's messages to servers of this host travel through pipes; see transport.Peer.
 	Near bool
 

@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
@@ -18,15 +17,9 @@ type version struct {
 	pins   int          // guarded by versions.mu
 	live   bool         // current, next or being written; guarded by versions.mu
 
-	encode sync.Once
-	frames []frame
-}
-
-// frame is one encoded range of chunks of a version.
-type frame struct {
-	chunks kintsugi.ChunkRange
-	bytes  []byte
-	crc    uint32
+	since  []kintsugi.Step // by chunk, the version that changed it last, or a later one; nil: its own
+	pulled pulled
+	halves []byte // room for params in bfloat16; nil: nobody has asked for them
 }
 
 // versions holds the versions of one shard: the released one, which is read, and the one after it. Where steps
@@ -37,6 +30,7 @@ type versions struct {
 	states int
 	arrays kernels.Arrays // on an accelerator; nil: on the host; set before the first version is taken
 	keep   bool           // keep the version before the current one; set before the first is published
+	marks  bool           // versions say since when chunks are as they are; set before the first is published
 
 	mu       sync.Mutex
 	previous *version   // nil: none, or not kept
@@ -60,7 +54,7 @@ func (v *versions) take(step kintsugi.Step) *version {
 	if n := len(v.free); n > 0 {
 		x = v.free[n-1]
 		v.free = v.free[:n-1]
-		*x = version{params: x.params, state: x.state, far: x.far}
+		*x = version{params: x.params, state: x.state, far: x.far, halves: x.halves}
 		if x.far != nil {
 			x.far.here = false
 		}
@@ -127,6 +121,9 @@ func (v *versions) discard(x *version) {
 
 // publish makes the next version the current one, or x if this is the first.
 func (v *versions) publish(x *version) {
+	if x == nil {
+		v.mark(v.next, v.current) // nobody else changes these
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if x == nil {
@@ -225,19 +222,6 @@ func (v *versions) unpin(x *version) {
 	if x.pins--; x.pins == 0 && !x.live {
 		v.free = append(v.free, x)
 	}
-}
-
-// encoded returns the frames of x, encoded and checksummed once, whatever the number of readers.
-func (v *versions) encoded(x *version) []frame {
-	x.encode.Do(func() {
-		base, _ := v.layout.Span(v.chunks)
-		for _, r := range transport.Frames(v.layout, v.chunks) {
-			lo, hi := v.layout.Span(r)
-			b := kernels.Bytes(x.params[lo-base : hi-base])
-			x.frames = append(x.frames, frame{chunks: r, bytes: b, crc: transport.Checksum(b)})
-		}
-	})
-	return x.frames
 }
 
 // pinAgain adds a pin to a version that the caller has pinned.

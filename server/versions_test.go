@@ -1,10 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/server/shard"
@@ -108,18 +111,21 @@ func TestFramesAreEncodedOnce(t *testing.T) {
 	v := newTestVersions(t)
 	first(v)
 	x := write(v, 1)
-	a, b := v.encoded(x), v.encoded(x)
+	a, b := v.frames(x, transport.ReadRequest{}), v.frames(x, transport.ReadRequest{})
 	if len(a) == 0 || &a[0] != &b[0] {
 		t.Fatal("frames of one version were encoded twice")
 	}
 	bytes := 0
 	for _, f := range a {
+		if err := f.encode(kernels.Host); err != nil {
+			t.Fatal(err)
+		}
 		bytes += len(f.bytes)
 	}
 	if bytes != 4*len(x.params) {
 		t.Errorf("frames hold %d bytes of %d", bytes, 4*len(x.params))
 	}
-	if y := write(v, 2); &v.encoded(y)[0] == &a[0] {
+	if y := write(v, 2); &v.frames(y, transport.ReadRequest{})[0] == &a[0] {
 		t.Error("version 2 has the frames of version 1")
 	}
 }
@@ -263,5 +269,50 @@ func TestAssignKeepsWhatNobodyNames(t *testing.T) {
 		if want := float32(2); i != 7 && v != 0 || i == 7 && v != want {
 			t.Errorf("value %d is %v", i, v)
 		}
+	}
+}
+
+// Whoever has an earlier version and takes the changes since has the version, and of what did not change little is sent.
+func TestChangesMakeTheVersion(t *testing.T) {
+	v := newTestVersions(t)
+	v.marks = true
+	first(v)
+	r := rand.New(rand.NewPCG(1, 2))
+	bits := func(x []float32) []byte { return bytes.Clone(kernels.Bytes(x)) }
+	had := map[kintsugi.Step][]byte{0: bits(v.current.params)}
+	all, sent := 0, 0
+	for step := kintsugi.Step(1); step <= 30; step++ {
+		x := v.take(step)
+		copy(x.params, v.current.params)
+		for range r.IntN(3) {
+			c := v.layout.Chunks[r.IntN(len(v.layout.Chunks))]
+			x.params[c.Hi-1] = r.Float32()
+		}
+		v.applied(x)
+		v.publish(nil)
+		want := bits(x.params)
+		for have, b := range had {
+			got, last := bytes.Clone(b), kintsugi.ChunkID(0)
+			for _, f := range v.frames(x, transport.ReadRequest{Form: transport.ReadChanges, Have: have}) {
+				if err := f.encode(kernels.Host); err != nil {
+					t.Fatal(err)
+				}
+				if lo, _ := v.layout.Span(f.chunks); f.chunks.Lo >= last {
+					copy(got[4*lo:], f.bytes)
+				}
+				last = f.chunks.Hi
+				if have == step-1 {
+					sent += len(f.bytes)
+				}
+			}
+			if !bytes.Equal(got, want) {
+				t.Fatalf("the changes from version %d do not make version %d", have, step)
+			}
+		}
+		had[step] = want
+		all += len(want)
+	}
+	if 3*sent > all {
+		t.Errorf("%d bytes of %d were sent, of which two chunks at most change in a step", sent, all)
 	}
 }

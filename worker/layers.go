@@ -62,7 +62,7 @@ func (o *outgoing) begun(s *session, i int) bool { return o.left[i] < len(s.shar
 // codec and more than one open push they are not, either: what is left out of a gradient that is given up half way would depend on what was heard of the
 // others meanwhile.
 func (w *worker) flows(s *session) bool {
-	return w.cfg.Layers != nil && large(s.shards) && (w.encoder == nil || w.cfg.Pace.Credit == 1)
+	return w.cfg.Layers != nil && w.cfg.Encoded == nil && large(s.shards) && (w.encoder == nil || w.cfg.Pace.Credit == 1)
 }
 
 // start has what is computed next be pushed as it becomes final.

@@ -153,6 +153,9 @@ func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
 			lo, hi := s.cfg.Layout.Span(r)
 			read.Take(4 * (hi - lo))
 		}
+		if s.cfg.Pull == PullDelta { // in as many pieces as there are chunks, at most
+			read.Take(transport.PlaceBytes * int(x.chunks.Hi-x.chunks.Lo))
+		}
 	}
 	if x.read, err = p.Read(s.ctx, transport.Sharing(read.Bytes())); err != nil {
 		return err

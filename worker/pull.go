@@ -10,7 +10,31 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
+
+// PullForm is what travels of parameters.
+type PullForm uint8
+
+// The pulls.
+const (
+	PullFP32  PullForm = iota // all of them, exactly
+	PullBF16                  // all of them, rounded to bfloat16: gradients are computed on rounded parameters
+	PullDelta                 // exactly, the chunks that differ from those of the version that the worker has
+)
+
+// ParsePull reads what PullForm.String writes.
+func ParsePull(text string) (PullForm, error) {
+	for p := PullFP32; p <= PullDelta; p++ {
+		if p.String() == text {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: pull %q is unknown; use fp32, bf16 or delta", kintsugi.ErrUsage, text)
+}
+
+// String returns the name of p on the command line.
+func (p PullForm) String() string { return [...]string{"fp32", "bf16", "delta"}[p] }
 
 // source is where the parameters of one shard that has chunks come from. Its stream is used by one
 // goroutine at a time.
@@ -21,6 +45,12 @@ type source struct {
 	chunks kintsugi.ChunkRange
 	frames []kintsugi.ChunkRange
 	read   *transport.ReadClient
+
+	pull    PullForm
+	device  kernels.Device             // decodes what is not float32
+	room    []byte                     // for a payload before it is decoded
+	holds   map[*float32]kintsugi.Step // PullDelta: by the first value of what was landed in, the version that is whole there
+	changes bool                       // the answer to come has the changes since
 }
 
 // sources returns the shards of a view that have chunks, without streams.
@@ -102,15 +132,15 @@ func each[T any](list []T, atOnce bool, f func(i int, x T) error) error {
 
 // read lands one version of at least atLeast, the same from all shards, in params.
 func read(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
-	if err := ask(from, atLeast); err != nil {
+	if err := ask(from, params, atLeast); err != nil {
 		return 0, err
 	}
 	return land(from, params, atLeast)
 }
 
-// ask asks every shard for a version of at least atLeast. land must follow.
-func ask(from []*source, atLeast kintsugi.Step) error {
-	return each(from, false, func(_ int, x *source) error { return x.ask(atLeast) })
+// ask asks every shard for a version of at least atLeast, to land in params. land must follow.
+func ask(from []*source, params []float32, atLeast kintsugi.Step) error {
+	return each(from, false, func(_ int, x *source) error { return x.ask(params, atLeast) })
 }
 
 // land lands what was asked for, in params.
@@ -123,7 +153,7 @@ func land(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Ste
 				return nil
 			}
 			if !asked {
-				if err := x.ask(atLeast); err != nil {
+				if err := x.ask(params, atLeast); err != nil {
 					return err
 				}
 			}
@@ -156,9 +186,20 @@ func (x *source) values() int {
 	return hi - lo
 }
 
-// ask asks the shard for a version of at least atLeast.
-func (x *source) ask(atLeast kintsugi.Step) error {
-	err := x.read.Send(transport.ReadRequest{Line: x.line, Shard: x.id, AtLeast: atLeast})
+// ask asks the shard for a version of at least atLeast, to land in params.
+func (x *source) ask(params []float32, atLeast kintsugi.Step) error {
+	q := transport.ReadRequest{Line: x.line, Shard: x.id, AtLeast: atLeast}
+	x.changes = false
+	switch x.pull {
+	case PullBF16:
+		q.Form = transport.ReadHalves
+	case PullDelta:
+		if q.Have, x.changes = x.holds[&params[0]]; x.changes {
+			q.Form = transport.ReadChanges
+			delete(x.holds, &params[0]) // until the answer has landed whole
+		}
+	}
+	err := x.read.Send(q)
 	if err == nil {
 		return nil
 	}
@@ -169,25 +210,83 @@ func (x *source) ask(atLeast kintsugi.Step) error {
 }
 
 // land lands the answer.
-func (x *source) land(params []float32) (kintsugi.Step, error) {
-	version := kintsugi.Step(0)
-	for i, want := range x.frames {
+func (x *source) land(params []float32) (version kintsugi.Step, err error) {
+	if x.changes {
+		version, err = x.landChanges(params)
+	} else {
+		version, err = x.landFrames(params, 0, len(x.frames), 0)
+	}
+	if x.pull == PullDelta && err == nil {
+		x.holds[&params[0]] = version
+	}
+	return version, err
+}
+
+// landFrames lands frames [first, end) of an answer with all chunks, which if first is not 0 are of the given version.
+func (x *source) landFrames(params []float32, first, end int, version kintsugi.Step) (kintsugi.Step, error) {
+	for i := first; i < end; i++ {
 		f, err := x.read.Recv()
 		if err != nil {
 			return 0, fmt.Errorf("read shard %d: %w", x.id, err)
 		}
-		if f.Kind != transport.KindParameters || f.Codec != 0 || f.Shard != x.id || f.Chunks != want || f.Push.Line != x.line || (i > 0 && f.Push.Version != version) {
+		if want := x.frames[i]; f.Chunks != want || (i > 0 && f.Push.Version != version) {
 			f.Release()
 			return 0, fmt.Errorf("%w: shard %d answered a read with chunks [%d, %d) of version %d, want [%d, %d)",
 				kintsugi.ErrCorrupt, x.id, f.Chunks.Lo, f.Chunks.Hi, f.Push.Version, want.Lo, want.Hi)
 		}
 		version = f.Push.Version
-		lo, hi := x.layout.Span(want)
-		err = f.CopyTo(kernels.Bytes(params[lo:hi]))
-		f.Release()
-		if err != nil {
-			return 0, fmt.Errorf("read shard %d: %w", x.id, err)
+		if err := x.landFrame(f, params); err != nil {
+			return 0, err
 		}
 	}
 	return version, nil
+}
+
+// landChanges lands an answer with the chunks that have changed.
+func (x *source) landChanges(params []float32) (kintsugi.Step, error) {
+	for at := x.chunks.Lo; ; {
+		f, err := x.read.Recv()
+		if err != nil {
+			return 0, fmt.Errorf("read shard %d: %w", x.id, err)
+		}
+		if f.Kind == transport.KindVersion && f.Shard == x.id && f.Push.Line == x.line {
+			f.Release()
+			return f.Push.Version, nil
+		}
+		if f.Chunks.Lo < at || f.Chunks.Hi > x.chunks.Hi {
+			f.Release()
+			return 0, fmt.Errorf("%w: shard %d answered a read with chunks [%d, %d) among its [%d, %d)",
+				kintsugi.ErrCorrupt, x.id, f.Chunks.Lo, f.Chunks.Hi, x.chunks.Lo, x.chunks.Hi)
+		}
+		at = f.Chunks.Hi
+		if err := x.landFrame(f, params); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// landFrame lands a frame of chunks that were expected, and releases it.
+func (x *source) landFrame(f *transport.Frame, params []float32) error {
+	defer f.Release()
+	codec := transport.Codec(0)
+	if x.pull == PullBF16 {
+		codec = transport.CodecOf(kernels.BF16, compress.Plain)
+	}
+	if f.Kind != transport.KindParameters || f.Codec != codec || f.Shard != x.id || f.Push.Line != x.line {
+		return fmt.Errorf("%w: shard %d answered a read with a frame of kind %d and codec %d of shard %d on line %d", kintsugi.ErrCorrupt, x.id, f.Kind, f.Codec, f.Shard, f.Push.Line)
+	}
+	lo, hi := x.layout.Span(f.Chunks)
+	err := error(nil)
+	if codec == 0 {
+		err = f.CopyTo(kernels.Bytes(params[lo:hi]))
+	} else {
+		x.room = slices.Grow(x.room[:0], 2*(hi-lo))[:2*(hi-lo)]
+		if err = f.CopyTo(x.room); err == nil {
+			err = x.device.Decode(params[lo:hi], kernels.BF16, x.room)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("read shard %d: %w", x.id, err)
+	}
+	return nil
 }

@@ -88,6 +88,7 @@ func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, er
 
 func (s *session) open() error {
 	for _, src := range sources(s.cfg.Layout, s.view) {
+		src.pull, src.device, src.holds = s.cfg.Pull, s.cfg.Device, make(map[*float32]kintsugi.Step)
 		s.shards = append(s.shards, &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)})
 	}
 	s.rooms = newRooms(s.cfg, s.shards)
@@ -243,7 +244,7 @@ func (s *session) ticket(t kintsugi.Ticket) error {
 func (s *session) prefetch(version kintsugi.Step, params []float32) (kintsugi.Step, error) {
 	s.cfg.Enter(Pulling)
 	from := s.sources()
-	if err := ask(from, version+1); err != nil {
+	if err := ask(from, params, version+1); err != nil {
 		return 0, s.cause(err)
 	}
 	l, err := s.await(1)

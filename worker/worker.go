@@ -50,6 +50,9 @@ type Config struct {
 	// Wire is how gradients and parameters travel. Default: WireAuto.
 	Wire Wire
 
+	// Pull is what travels of parameters. Default: PullFP32.
+	Pull PullForm
+
 	// Pace is how the worker keeps in step with the run. The zero value is that of synchronous steps, without
 	// Prefetch.
 	Pace kintsugi.Pace

@@ -229,7 +229,7 @@ func runServer(ctx context.Context, p *process) error {
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
 		Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
-		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Near: p.Wire != worker.WireGRPC.String(),
+		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
 		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
 			return self.tell(ctx, func(v *serverValue) { v.Whole = since })
@@ -371,6 +371,10 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	pull, err := worker.ParsePull(p.Pull)
+	if err != nil {
+		return err
+	}
 	encoded, err := prob.encode(m, codec, consistency.Pace(), p.Seed)
 	if err != nil {
 		return err
@@ -384,7 +388,7 @@ func runWorker(ctx context.Context, p *process) error {
 	cfg := worker.Config{
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
-		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Seed: p.Seed, Pace: consistency.Pace(),
+		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
 		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
 	}
 	return p.work(ctx, cfg, client)

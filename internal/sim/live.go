@@ -43,6 +43,7 @@ type LiveConfig struct {
 	Seed             uint64                                     // worker.Config.Seed
 	Reconcile        func(kintsugi.Slot, []kintsugi.ChunkRange) // worker.Config.Reconcile of each; nil: none
 	Wire             worker.Wire                                // worker.Config.Wire
+	Pull             worker.PullForm                            // worker.Config.Pull
 	Through          func(address string) string                // where workers reach a server; nil: at its address
 	Log              io.Writer
 
@@ -149,7 +150,8 @@ func (l *Live) StartServer(i int) error {
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,
 		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },
 		Done:  func(d kintsugi.Done) { l.done <- d },
-		Log:   l.log.With("server", i),
+		Near:  l.cfg.Wire != worker.WireGRPC, Marks: l.cfg.Pull == worker.PullDelta,
+		Log: l.log.With("server", i),
 	}
 	if l.cfg.ServerEnters != nil {
 		cfg.Enter = func(s server.State) { l.cfg.ServerEnters(m.Server, s) }
@@ -198,7 +200,7 @@ func (l *Live) StartWorker(i int) {
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
 		Rate: func(v kintsugi.Step) float64 { return float64(l.cfg.Schedule.At(v + 1).LearningRate) }, // of SGD
-		Seed: l.cfg.Seed, Wire: l.cfg.Wire, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
+		Seed: l.cfg.Seed, Wire: l.cfg.Wire, Pull: l.cfg.Pull, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
 	}
 	if l.cfg.Layered != nil {
 		cfg.Layers = &worker.Layers{}

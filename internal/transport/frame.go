@@ -32,6 +32,7 @@ const (
 	KindParameters Kind = 2 // chunks of a version of the parameters
 	KindRecord     Kind = 3 // a kintsugi.ChainMessage; no chunks
 	KindUpdate     Kind = 4 // chunks of the scaled sum of a step
+	KindVersion    Kind = 6 // no chunks: what a reader asked for has changed in this version was sent
 	KindState      Kind = 5 // chunks of an array of a snapshot: the parameters, then the arrays of optimizer state
 )
 
@@ -195,13 +196,13 @@ func decodeHeader(b []byte) (Header, error) {
 		Bytes:  le.Uint32(b[48:]), CRC: le.Uint32(b[52:]), Place: le.Uint32(b[56:]),
 	}
 	switch {
-	case h.Kind < KindPush || h.Kind > KindState:
+	case h.Kind < KindPush || h.Kind > KindVersion:
 		return h, fmt.Errorf("%w: frame of unknown kind %d", kintsugi.ErrCorrupt, h.Kind)
 	case !h.Codec.known():
 		return h, fmt.Errorf("%w: frame of unknown codec %d", kintsugi.ErrCorrupt, h.Codec)
-	case h.Kind == KindRecord && h.Chunks != kintsugi.ChunkRange{}:
+	case (h.Kind == KindRecord || h.Kind == KindVersion) && h.Chunks != kintsugi.ChunkRange{}:
 		return h, fmt.Errorf("%w: record of the chunk range [%d, %d), want none", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
-	case h.Kind != KindRecord && h.Chunks.Lo >= h.Chunks.Hi:
+	case h.Kind != KindRecord && h.Kind != KindVersion && h.Chunks.Lo >= h.Chunks.Hi:
 		return h, fmt.Errorf("%w: frame of the empty chunk range [%d, %d)", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
 	case h.Bytes > MaxPayloadBytes:
 		return h, fmt.Errorf("%w: frame of %d bytes, at most %d are allowed", kintsugi.ErrCorrupt, h.Bytes, MaxPayloadBytes)

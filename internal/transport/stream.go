@@ -86,7 +86,19 @@ type ReadRequest struct {
 	Line    kintsugi.Line
 	Shard   kintsugi.ShardID
 	AtLeast kintsugi.Step
+	Form    ReadForm
+	Have    kintsugi.Step // ReadChanges: of this line, the version that the reader has
 }
+
+// ReadForm is how a reader wants a version. Values are sent between processes: never renumber.
+type ReadForm uint32
+
+// The forms.
+const (
+	ReadWhole   ReadForm = 0 // all chunks, as float32
+	ReadHalves  ReadForm = 1 // all chunks, as bfloat16
+	ReadChanges ReadForm = 2 // as float32, at least the chunks that differ from those of the version that the reader has, then a frame of KindVersion
+)
 
 // WatchRequest asks for the events of a run after a step of a line; zero values ask for all that are kept.
 type WatchRequest struct {
@@ -134,11 +146,12 @@ func controlDecode(m *pb.ControlMessage) (Control, error) {
 }
 
 func readTo(r ReadRequest) *pb.ReadRequest {
-	return &pb.ReadRequest{Line: uint64(r.Line), Shard: uint32(r.Shard), AtLeast: uint64(r.AtLeast)}
+	return &pb.ReadRequest{Line: uint64(r.Line), Shard: uint32(r.Shard), AtLeast: uint64(r.AtLeast), Form: uint32(r.Form), Have: uint64(r.Have)}
 }
 
 func readFrom(r *pb.ReadRequest) (ReadRequest, error) {
-	return ReadRequest{Line: kintsugi.Line(r.Line), Shard: kintsugi.ShardID(r.Shard), AtLeast: kintsugi.Step(r.AtLeast)}, nil
+	q := ReadRequest{Line: kintsugi.Line(r.Line), Shard: kintsugi.ShardID(r.Shard), AtLeast: kintsugi.Step(r.AtLeast), Form: ReadForm(r.Form), Have: kintsugi.Step(r.Have)}
+	return q, nil
 }
 
 func watchTo(r WatchRequest) *pb.WatchRequest {

@@ -2816,6 +2816,8 @@ type ReadRequest struct {
 	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
 	Shard         uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
 	AtLeast       uint64                 `protobuf:"varint,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"` // the answer is this version or a newer one, once released
+	Form          uint32                 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`                      // 0: all as float32; 1: all as bfloat16; 2: as float32 what differs from version have
+	Have          uint64                 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2867,6 +2869,20 @@ func (x *ReadRequest) GetShard() uint32 {
 func (x *ReadRequest) GetAtLeast() uint64 {
 	if x != nil {
 		return x.AtLeast
+	}
+	return 0
+}
+
+func (x *ReadRequest) GetForm() uint32 {
+	if x != nil {
+		return x.Form
+	}
+	return 0
+}
+
+func (x *ReadRequest) GetHave() uint64 {
+	if x != nil {
+		return x.Have
 	}
 	return 0
 }
@@ -3930,11 +3946,13 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\"2\n" +
 	"\x04Done\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"R\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"z\n" +
 	"\vReadRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x19\n" +
-	"\bat_least\x18\x03 \x01(\x04R\aatLeast\"8\n" +
+	"\bat_least\x18\x03 \x01(\x04R\aatLeast\x12\x12\n" +
+	"\x04form\x18\x04 \x01(\rR\x04form\x12\x12\n" +
+	"\x04have\x18\x05 \x01(\x04R\x04have\"8\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\"\xed\x04\n" +
