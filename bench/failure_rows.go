@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
@@ -46,6 +47,13 @@ type FailureRow struct {
 	WorkerMB    record.Number `json:"worker_megabytes"`
 	NodeSeconds record.Number `json:"node_seconds"`
 	PerPoint    record.Number `json:"node_seconds_per_point"` // a hundredth of accuracy that is gained over guessing
+
+	// Of the bill, from the first process to the last: parts of all node-seconds, and money where there are prices.
+	SteadyTax  record.Number `json:"steady_tax_fraction"`
+	FailureTax record.Number `json:"failure_tax_fraction"`
+	CPUSeconds record.Number `json:"cpu_seconds"`
+	Money      record.Number `json:"money"`
+	MoneyPoint record.Number `json:"money_per_accuracy_point"`
 
 	Paper *FailurePaper `json:"paper,omitempty"`
 
@@ -112,6 +120,37 @@ func (r *FailureRow) fill() {
 	r.NodeSeconds = mean(func(x *FailureRun) float64 { return x.NodeSeconds })
 	r.PerPoint = mean(func(x *FailureRun) float64 { return x.NodeSeconds / (100 * (x.end() - 0.1)) })
 	r.Paper = paperOf(r.Preset, r.Kills)
+	bill := func(f func(b *cost.Bill) float64) record.Number {
+		return mean(func(x *FailureRun) float64 {
+			if x.Cost == nil {
+				return math.NaN()
+			}
+			return f(x.Cost)
+		})
+	}
+	money := func(f func(m *cost.Money) float64) record.Number {
+		return bill(func(b *cost.Bill) float64 {
+			if b.OnDemand == nil {
+				return math.NaN()
+			}
+			return f(b.OnDemand)
+		})
+	}
+	r.SteadyTax = bill(func(b *cost.Bill) float64 { return b.Steady.Fraction })
+	r.FailureTax = bill(func(b *cost.Bill) float64 { return b.Failure.Fraction })
+	r.CPUSeconds = bill(func(b *cost.Bill) float64 {
+		if b.CPUSeconds == nil {
+			return math.NaN()
+		}
+		return b.CPUSeconds.Sum()
+	})
+	r.Money = money(func(m *cost.Money) float64 { return m.Total })
+	r.MoneyPoint = money(func(m *cost.Money) float64 {
+		if m.PerPoint == nil {
+			return math.NaN()
+		}
+		return *m.PerPoint
+	})
 }
 
 // of returns f of each run, without what is not known.

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
@@ -45,6 +46,7 @@ type FailureRun struct {
 	Busy        record.Number `json:"busy_fraction"`           // of the workers' time
 	BusyOutage  record.Number `json:"busy_fraction_in_outage"` // while no step could be made
 	NodeSeconds float64       `json:"node_seconds"`            // of servers and workers
+	Cost        *cost.Bill    `json:"cost"`                    // of the whole run, from its first process to its last
 	ServerMB    record.Number `json:"server_megabytes"`        // most that all servers held at once, memory outside of them included
 	WorkerMB    record.Number `json:"worker_megabytes"`
 }
@@ -275,7 +277,8 @@ func resident(pid string) int {
 // newFailureRun reads off a run what the experiment asks.
 func newFailureRun(run *record.Run, c FailureCell) *FailureRun {
 	r := &FailureRun{Model: c.Model, Preset: c.Preset.Name, Async: c.Preset.Async, Workers: c.Workers, Kills: c.Kills, Seed: c.Seed, Final: record.Unknown(),
-		Busy: record.Unknown(), BusyOutage: record.Unknown(), Kept: run.Summary.KeptGradients, Dropped: run.Summary.DroppedGradients, Redone: run.Summary.ReworkSteps}
+		Busy: record.Unknown(), BusyOutage: record.Unknown(), Kept: run.Summary.KeptGradients, Dropped: run.Summary.DroppedGradients, Redone: run.Summary.ReworkSteps,
+		Cost: run.Summary.Cost}
 	if len(run.Steps) == 0 {
 		return r
 	}

@@ -75,6 +75,7 @@ func effortTable(rows []FailureRow) Table {
 	t := Table{
 		Title: groupTitle(rows[0]) + ": effort",
 		Header: []string{"KILLS", "PRESET", "SECONDS", "GRADIENTS", "IN OUTAGES", "USEFUL", "BUSY", "BUSY IN OUTAGES", "SERVERS MB", "WORKERS MB", "NODE-SECONDS", "FOR A POINT",
+			"STEADY TAX", "FAILURE TAX", "CPU s", "MONEY", "A POINT",
 			"PAPER: GRADIENTS", "IN OUTAGES", "BUSY", "STORE MB"},
 	}
 	none := func(v float64, format string) string {
@@ -86,7 +87,8 @@ func effortTable(rows []FailureRow) Table {
 	for _, r := range rows {
 		one := func(format string, v record.Number) string { return figures(format, []record.Number{v}) }
 		line := []string{fmt.Sprint(r.Kills), r.Preset, one("%.0f", r.Seconds), one("%.0f", r.Gradients), figures("%.0f", r.Pending), one("%.2f", r.Useful),
-			one("%.2f", r.Busy), one("%.2f", r.BusyOutage), one("%.0f", r.ServerMB), one("%.0f", r.WorkerMB), one("%.0f", r.NodeSeconds), one("%.2f", r.PerPoint)}
+			one("%.2f", r.Busy), one("%.2f", r.BusyOutage), one("%.0f", r.ServerMB), one("%.0f", r.WorkerMB), one("%.0f", r.NodeSeconds), one("%.2f", r.PerPoint),
+			one("%.3f", r.SteadyTax), one("%.3f", r.FailureTax), one("%.0f", r.CPUSeconds), one("%.5f", r.Money), one("%.7f", r.MoneyPoint)}
 		if p := r.Paper; p != nil {
 			line = append(line, none(float64(p.Gradients), "%.0f"), none(p.Pending, "%.0f"), none(p.Busy, "%.2f"), none(p.MB, "%.0f"))
 		} else {

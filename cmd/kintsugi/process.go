@@ -317,6 +317,16 @@ func (p *process) slowness() float64 {
 	return factor
 }
 
+// travels returns how gradients travel.
+func (p *process) travels() (compress.Codec, worker.Wire, error) {
+	codec, err := compress.Parse(p.Codec)
+	if err != nil {
+		return nil, 0, err
+	}
+	wire, err := worker.ParseWire(p.Wire)
+	return codec, wire, err
+}
+
 func runWorker(ctx context.Context, p *process) error {
 	if err := p.place("worker", p.Workers); err != nil {
 		return err
@@ -363,11 +373,7 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	codec, err := compress.Parse(p.Codec)
-	if err != nil {
-		return err
-	}
-	wire, err := worker.ParseWire(p.Wire)
+	codec, wire, err := p.travels()
 	if err != nil {
 		return err
 	}

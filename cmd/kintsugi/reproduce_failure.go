@@ -27,6 +27,7 @@ type reproduceFailure struct {
 	presets []string
 	data    string
 	dataDir string
+	price   string
 	quick   bool
 	out     string
 	format  string
@@ -90,6 +91,7 @@ func (r *reproduceFailure) register(f *pflag.FlagSet, presets []bench.FailurePre
 	f.DurationVar(&r.cfg.Outage, "outage", 20*time.Second, "how long a killed server stays away")
 	f.DurationVar(&r.cfg.GradientTime, "gradient-time", 80*time.Millisecond, "time of a gradient at least: by default 250 of them are an outage, about as many as in the paper")
 	f.IntVar(&r.cfg.Parallel, "parallel", 4*runtime.NumCPU(), "workers at the same time, of all runs together; they wait most of the time")
+	f.StringVar(&r.price, "price", "", "prices of an hour of a node, as train's --price; empty: node-seconds alone")
 	f.StringVar(&r.out, "out", "", "folder for the runs' results, table.json and report.html (default runs/NAME-TIME)")
 	f.StringVar(&r.format, "format", "text", "text, json or benchfmt")
 }
@@ -188,6 +190,9 @@ func (r *reproduceFailure) prepare(cmd *cobra.Command, args []string) (err error
 	r.cfg.Flags = append([]string{"--data", r.data}, args...)
 	if r.dataDir != "" {
 		r.cfg.Flags = append(r.cfg.Flags, "--data-dir", r.dataDir)
+	}
+	if r.price != "" {
+		r.cfg.Flags = append(r.cfg.Flags, "--price", r.price)
 	}
 	r.cfg.Progress = cmd.ErrOrStderr()
 	known := bench.FailurePresets
