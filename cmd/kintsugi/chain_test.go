@@ -57,6 +57,7 @@ func TestServersOfChainsAreKilledAndTheParametersAreTheSame(t *testing.T) {
 func TestAHeadThatHangsIsFencedAndComesBackAsTheTail(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
+	t.Parallel()
 	flags := []string{"--recovery", "chain", "--seed", "5", "--checkpoint-every", "100000", "--decay", "constant"}
 	dir := newDir(t)
 	p := start(t, quadratic(1_000_000, append(flags, "--out", dir, "--log-level", "debug", "--fault", "pause server/0 at step 50 for 3s")...)...)

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -27,16 +24,13 @@ type apart struct {
 	store  string
 	flags  []string
 
-	mu    sync.Mutex
-	view  kintsugi.View
-	lines map[kintsugi.Line]bool
-	told  map[kintsugi.ServerID]int // steps that the conductor there has told of
-	step  kintsugi.Step
-	whole map[uint32]kintsugi.ViewNumber
+	*watching
+	told map[kintsugi.ServerID]int // steps that the conductor there has told of
+	step kintsugi.Step
 }
 
 func startApart(t *testing.T) *apart {
-	a := &apart{t: t, hosts: newHosts(t, 4), store: filepath.Join(t.TempDir(), "store"), lines: make(map[kintsugi.Line]bool), told: make(map[kintsugi.ServerID]int),
+	a := &apart{t: t, hosts: newHosts(t, 4), store: filepath.Join(t.TempDir(), "store"), told: make(map[kintsugi.ServerID]int),
 		flags: []string{"--model", "qp:dimension=4000,condition=30,noise=0.1", "--blas", "gonum", "--workers", "2", "--servers", "3", "--recovery", "chain",
 			"--replicas", "3", "--decay", "constant", "--checkpoint-every", "100000000", "--seed", "5", "--wire", "grpc"}}
 	e, err := etcd.Embed(t.Context(), t.TempDir(), etcd.Options{UnsafeNoFsync: true})
@@ -79,44 +73,13 @@ func startApart(t *testing.T) *apart {
 	for i := range 2 {
 		start(first, "worker", i)
 	}
-	a.follow()
+	a.watching = watch(t, a.client, a.listen)
 	return a
 }
 
-// follow notes the views, who has caught up, and what the conductors tell of steps: each is asked from within its own host.
-func (a *apart) follow() {
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	a.t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-	})
-	wg.Go(func() {
-		for v := range a.client.WatchView(ctx) {
-			a.mu.Lock()
-			a.view, a.lines[v.Line] = v, true
-			a.mu.Unlock()
-			address := a.hosts.list[1+v.Conductor].reach(a.t, v.Servers[v.Conductor].Address)
-			wg.Go(func() { a.watch(ctx, v, address) })
-		}
-	})
-	wg.Go(func() {
-		for members := range a.client.WatchMembers(ctx, etcd.Server) {
-			whole := make(map[uint32]kintsugi.ViewNumber)
-			for _, m := range members {
-				var value serverValue
-				if json.Unmarshal(m.Value, &value) == nil {
-					whole[m.Index] = value.Whole
-				}
-			}
-			a.mu.Lock()
-			a.whole = whole
-			a.mu.Unlock()
-		}
-	})
-}
-
-func (a *apart) watch(ctx context.Context, v kintsugi.View, address string) {
+// listen notes what the conductor of a view tells of steps. It is asked from within its own host.
+func (a *apart) listen(ctx context.Context, v kintsugi.View) {
+	address := a.hosts.list[1+v.Conductor].reach(a.t, v.Servers[v.Conductor].Address)
 	peer, err := transport.Dial(address)
 	if err != nil {
 		a.t.Error(err)
@@ -154,50 +117,25 @@ func (a *apart) note(v kintsugi.View, e kintsugi.RunEvent) {
 	a.step = max(a.step, s.Step)
 }
 
-// until waits until something holds of the run.
-func (a *apart) until(what string, holds func() bool) {
-	a.t.Helper()
-	eventually(a.t, what, func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return holds()
-	})
-}
-
 // steps waits until so many more steps are released.
 func (a *apart) steps(n kintsugi.Step) {
 	a.t.Helper()
 	a.mu.Lock()
 	from := a.step
 	a.mu.Unlock()
-	a.until(fmt.Sprintf("%d steps after step %d", n, from), func() bool { return a.step >= from+n })
-}
-
-// complete waits until every server is in all chains and has caught up.
-func (a *apart) complete() {
-	a.t.Helper()
-	a.until("every server has caught up", func() bool {
-		for i, m := range a.view.Servers {
-			if m.Since != 0 && a.whole[uint32(i)] != m.Since {
-				return false
-			}
-		}
-		return len(a.view.Chains) == 3 && !slices.ContainsFunc(a.view.Chains, func(c []kintsugi.ServerID) bool { return len(c) < 3 })
-	})
+	a.until(a.t, fmt.Sprintf("%d steps after step %d", n, from), func() bool { return a.step >= from+n })
 }
 
 // cutOff cuts a server's host off until the others have gone on without it, and lets it come back.
 func (a *apart) cutOff(id kintsugi.ServerID, mute, deaf bool) {
 	a.t.Helper()
-	a.complete()
+	a.until(a.t, "every server has caught up", func() bool { return a.complete(3) })
 	a.steps(20)
 	a.mu.Lock()
 	before := a.told[id]
 	a.mu.Unlock()
 	a.hosts.isolate(1+int(id), mute, deaf)
-	a.until(fmt.Sprintf("the others go on without server/%d", id), func() bool {
-		return len(a.view.Chains) == 3 && !slices.ContainsFunc(a.view.Chains, func(c []kintsugi.ServerID) bool { return slices.Contains(c, id) })
-	})
+	a.until(a.t, fmt.Sprintf("the others go on without server/%d", id), func() bool { return !a.holds(id) })
 	a.steps(50)
 	a.mu.Lock()
 	alone := a.told[id] - before
@@ -206,7 +144,7 @@ func (a *apart) cutOff(id kintsugi.ServerID, mute, deaf bool) {
 		a.t.Errorf("server/%d tells of %d steps while it is cut off", id, alone)
 	}
 	a.hosts.isolate(1+int(id), false, false)
-	a.complete()
+	a.until(a.t, "every server has caught up", func() bool { return a.complete(3) })
 	a.t.Logf("server/%d was cut off (nobody hears it: %v, it hears nobody: %v) and is back in view %d at step %d", id, mute, deaf, a.view.Number, a.step)
 }
 
@@ -215,6 +153,7 @@ func (a *apart) cutOff(id kintsugi.ServerID, mute, deaf bool) {
 func TestHostsThatAreCutOff(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
+	t.Parallel()
 	a := startApart(t)
 	a.steps(50)
 	a.mu.Lock()

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
+)
+
+// shelfFor returns a shelf for the sums of a model of several frames, in memory as two replicas share it.
+func shelfFor(t *testing.T) (*shelf, *sums) {
+	t.Helper()
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{300, 777}}, {Name: "b", Shape: []int{333}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &sums{cut: newCut(l, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))})}
+	memory, _, closeName, err := shm.CreateSegment(c.shelfBytes())
+	if err != nil {
+		t.Skipf("no shared memory here: %v", err)
+	}
+	t.Cleanup(closeName)
+	f := c.newShelf(memory)
+	if f == nil {
+		t.Fatalf("%d bytes are no room for a shelf", c.shelfBytes())
+	}
+	return f, c
+}
+
+// Every part of every sum on a shelf has memory of its own, and the chunks of a part are in it.
+func TestSumsOnAShelfDoNotOverlap(t *testing.T) {
+	f, c := shelfFor(t)
+	if len(c.frames) < 2 {
+		t.Fatalf("%d frames, want several", len(c.frames))
+	}
+	value := func(slot, part, i int) float32 { return float32(slot*1_000_000 + part*100_000 + i%100_000) }
+	for slot, x := range f.slots {
+		for part, values := range x.sum.parts {
+			for i := range values {
+				values[i] = value(slot, part, i)
+			}
+		}
+	}
+	for slot, x := range f.slots {
+		for chunk, part := range c.of {
+			lo := c.lo[part]
+			if got := x.sum.chunk(&c.cut, chunk, lo+5, lo+9); len(got) != 4 || got[0] != value(slot, part, 5) || got[3] != value(slot, part, 8) {
+				t.Fatalf("values 5 to 8 of part %d of sum %d, by its chunk %d, are %v", part, slot, chunk, got)
+			}
+		}
+		for part, values := range x.sum.parts {
+			if last := len(values) - 1; values[0] != value(slot, part, 0) || values[last] != value(slot, part, last) {
+				t.Fatalf("part %d of sum %d was written over", part, slot)
+			}
+		}
+	}
+}
+
+// Whatever is decided anew, and however late the one after is, nobody writes a sum that it still reads or that is kept here, and in steady state there is
+// always room.
+func TestASumIsNotWrittenWhileItIsRead(t *testing.T) {
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		f, _ := shelfFor(t)
+		unpin := (&sums{}).unpin
+		var kept *sum                 // here
+		var reads []*sum              // by the one after: what it was sent and has not given up, ascending
+		var applied int               // of reads, how many it has applied
+		again, steady := false, false // the step is decided anew
+		step, fence := kintsugi.Step(0), kintsugi.Fence(1)
+		for range 40 {
+			if !again {
+				step++
+			}
+			fence++
+			s := f.take()
+			if s == nil {
+				if steady {
+					t.Fatalf("seed %d: no room at step %d", seed, step)
+				}
+				s = &sum{}
+				s.pins.Store(1)
+			}
+			if s == kept || slices.Contains(reads, s) {
+				t.Fatalf("seed %d: the sum of step %d is written where one is still read", seed, step)
+			}
+			s.step, s.decided = step, fence
+			if f.send(s) {
+				reads = append(reads, s)
+			}
+			unpin(kept)
+			kept = s
+			if again = rng.IntN(5) == 0; again {
+				steady = false
+				continue // before the one after has applied it
+			}
+			// The one after applies all that it was sent, the newest last, and says so of some: it gives up what came before.
+			for applied = range reads {
+				f.applied(reads[applied].step, reads[applied].decided)
+			}
+			if len(reads) > 1 {
+				reads = reads[len(reads)-1:]
+			}
+			steady = len(reads) == 1 && reads[0] == kept
+		}
+	}
+}
