@@ -76,6 +76,7 @@ func (r *rig) measure(bytes int, f func()) {
 	r.Helper()
 	r.o.flush()
 	rate := r.median(bytes, f)
+	r.ReportMetric(float64(bytes)/rate*1e3, "ms")
 	n := 4 * values()
 	from, to := r.array(n), r.array(n)
 	copyRate := r.median(2*n, func() { r.must(r.c.Copy(to, from, n, r.stream)) })
@@ -114,7 +115,7 @@ func BenchmarkStep(b *testing.B) {
 	for _, rule := range []kernels.Rule{kernels.SGD, kernels.Momentum, kernels.Adam} {
 		for _, e := range []kernels.Encoding{kernels.FP32, kernels.BF16, kernels.Int8, kernels.Sign} {
 			for _, k := range []int{1, 4, 8} {
-				if e != kernels.FP32 && k != 8 {
+				if rule != kernels.Adam && k != 4 || e == kernels.Sign && k != 8 {
 					continue
 				}
 				b.Run(fmt.Sprintf("%v/%v/k=%d", rule, e, k), func(b *testing.B) { benchStep(b, rule, e, k) })
@@ -182,26 +183,34 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkSelect selects with error feedback. Bytes are those of one pass: x and what is carried are read, the residual
-// is written.
+// BenchmarkSelect selects with error feedback, and from a gradient alone. Bytes are those of one pass: x and what is carried are read, the
+// residual is written.
 func BenchmarkSelect(b *testing.B) {
 	for _, share := range []float64{0.001, 0.01, 0.1} {
-		b.Run(fmt.Sprint(share), func(b *testing.B) {
-			r := newRig(b)
-			n := values()
-			k := int(float64(n) * share)
-			tiles := ceil(n, selectTile)
-			args := selectArgs{x: r.array(4 * n), carry: r.array(4 * n), y: r.array(4 * n), n: uint64(n), index: r.array(4 * k), value: r.array(4 * k), tiles: uint64(tiles)}
-			args.residual = args.y
-			args.above, args.ties = r.array(4*tiles), r.array(4*tiles)
-			args.threshold, args.histogram = r.array(16), r.o.zeros(4*selectBins)
-			start := table(r.o, []threshold{{known: 31, k: uint64(k)}})
-			r.measure(12*n+8*k, func() {
-				r.must(r.c.Copy(args.threshold, start, 16, r.stream))
-				r.o.selectPasses(&args)
-			})
-		})
+		b.Run(fmt.Sprintf("feedback/%v", share), func(b *testing.B) { benchSelect(b, share, true) })
+		b.Run(fmt.Sprintf("alone/%v", share), func(b *testing.B) { benchSelect(b, share, false) })
 	}
+}
+
+func benchSelect(b *testing.B, share float64, feedback bool) {
+	r := newRig(b)
+	n := values()
+	k := int(float64(n) * share)
+	tiles := ceil(n, selectTile)
+	args := selectArgs{x: r.array(4 * n), n: uint64(n), index: r.array(4 * k), value: r.array(4 * k), tiles: uint64(tiles)}
+	bytes := 4*n + 8*k
+	if feedback {
+		args.carry, args.y = r.array(4*n), r.array(4*n)
+		args.residual = args.y
+		bytes += 8 * n
+	}
+	args.above, args.ties = r.array(4*tiles), r.array(4*tiles)
+	args.threshold, args.histogram = r.array(16), r.o.zeros(4*selectBins)
+	start := table(r.o, []threshold{{known: 31, k: uint64(k)}})
+	r.measure(bytes, func() {
+		r.must(r.c.Copy(args.threshold, start, 16, r.stream))
+		r.o.selectPasses(&args)
+	})
 }
 
 // BenchmarkNorms is the distance of every chunk to a saved copy.
@@ -226,15 +235,24 @@ func BenchmarkFinite(b *testing.B) {
 	r.measure(4*n, func() { launch(r.o, "finite", "finite", line(ceil(n, perFinite)), finiteThreads, &args) })
 }
 
-// BenchmarkLink copies pinned memory to the GPU and back.
+// BenchmarkLink copies pinned memory to the GPU and back, and back in pieces: each the payload of a chunk in int8.
 func BenchmarkLink(b *testing.B) {
 	r := newRig(b)
 	n := values()
 	host, err := r.c.HostAlloc(n)
 	r.must(err)
 	at := r.array(n)
+	out := r.median(n, func() { r.must(r.c.CopyOut(host, at, r.stream)) })
+	payload := kernels.Int8Bytes(chunkValues)
+	chunks := r.median(n/payload*payload, func() {
+		for lo := 0; lo+payload <= n; lo += payload {
+			r.must(r.c.CopyOut(host[lo:lo+payload], at+driver.Ptr(lo), r.stream))
+		}
+	})
 	r.ReportMetric(r.median(n, func() { r.must(r.c.CopyIn(at, host, r.stream)) })/1e9, "in-GB/s")
-	r.ReportMetric(r.median(n, func() { r.must(r.c.CopyOut(host, at, r.stream)) })/1e9, "out-GB/s")
+	r.ReportMetric(out/1e9, "out-GB/s")
+	r.ReportMetric(chunks/1e9, "chunks-GB/s")
+	r.ReportMetric(chunks/out, "of-copy")
 	r.ReportMetric(0, "ns/op")
 	r.must(r.c.HostFree(host))
 	r.o.reset()

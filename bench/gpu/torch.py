@@ -8,6 +8,7 @@ the operation must move: each array read once, each result written once.
 
 import statistics
 import sys
+import time
 
 import torch
 
@@ -32,27 +33,43 @@ def line(name, bytes_, f):
     print(f"{name:44} {s * 1e3:9.3f} ms {bytes_ / s / 1e9:9.1f} GB/s", flush=True)
 
 
+def encoded(n, kind):
+    """Returns the bytes of each value of a gradient of n values, how a sum begins with it, and how it is added to one."""
+    if kind == "fp32":
+        g = torch.randn(n, device="cuda")
+        return 4, lambda to, w: torch.mul(g, w, out=to), lambda to, w: to.add_(g, alpha=w)
+    if kind == "bf16":
+        g = torch.randn(n, device="cuda").to(torch.bfloat16)
+        return 2, lambda to, w: torch.mul(g, w, out=to), lambda to, w: to.add_(g, alpha=w)
+    g = torch.randint(-127, 128, (n // 256, 256), device="cuda", dtype=torch.int8)
+    scale = torch.rand(n // 256, 1, device="cuda")
+    return 1 + 1 / 64, lambda to, w: torch.mul(g, scale * w, out=to.view(-1, 256)), lambda to, w: to.view(-1, 256).addcmul_(g.to(torch.float32), scale, value=w)
+
+
 def steps():
     n = N // 4
-    for k in (1, 4, 8):
-        grads = [torch.randn(n, device="cuda") for _ in range(k)]
-        for name, make, state in (
-            ("sgd", lambda p: torch.optim.SGD([p], lr=1e-4, fused=True), 0),
-            ("momentum", lambda p: torch.optim.SGD([p], lr=1e-4, momentum=0.9, fused=True), 1),
-            ("adam", lambda p: torch.optim.Adam([p], lr=1e-4, fused=True), 2),
-        ):
-            p = torch.nn.Parameter(torch.randn(n, device="cuda"))
-            p.grad = torch.empty_like(p)
-            optimizer = make(p)
+    rules = (
+        ("sgd", lambda p: torch.optim.SGD([p], lr=1e-4, fused=True), 0),
+        ("momentum", lambda p: torch.optim.SGD([p], lr=1e-4, momentum=0.9, fused=True), 1),
+        ("adam", lambda p: torch.optim.Adam([p], lr=1e-4, fused=True), 2),
+    )
+    for kind in ("fp32", "bf16", "int8"):
+        for k in (1, 4, 8):
+            grads = [encoded(n, kind) for _ in range(k)]
+            for name, make, state in rules:
+                if name != "adam" and k != 4:
+                    continue
+                p = torch.nn.Parameter(torch.randn(n, device="cuda"))
+                p.grad = torch.empty_like(p)
+                optimizer = make(p)
 
-            def step():
-                torch.mul(grads[0], 1 / k, out=p.grad)
-                for g in grads[1:]:
-                    p.grad.add_(g, alpha=1 / k)
-                optimizer.step()
+                def step():
+                    for i, (_, begin, add) in enumerate(grads):
+                        (add if i else begin)(p.grad, 1 / k)
+                    optimizer.step()
 
-            line(f"mean of {k} gradients, then fused {name}", (4 * k + 8 + 8 * state) * n, step)
-            del p, optimizer
+                line(f"Step/{name}/{kind}/k={k}", (k * grads[0][0] + 8 + 8 * state) * n, step)
+                del p, optimizer
 
 
 def codecs():
@@ -79,16 +96,17 @@ def codecs():
 
         return f
 
-    line("bf16 with feedback", 14 * N, bf16)
-    line("int8 with feedback", 13 * N + N // 64, int8)
+    line("Encode/encode_bf16", 14 * N, bf16)
+    line("Encode/encode_int8", 13 * N + N // 64, int8)
     for name, f in (("bf16", bf16), ("int8", int8)):
         try:
-            line(f"{name} with feedback, compiled", (14 if name == "bf16" else 13) * N, torch.compile(f))
+            line(f"Encode/encode_{name} compiled", (14 if name == "bf16" else 13) * N, torch.compile(f))
         except Exception as e:  # the compiler may lack what it needs
             print(f"{name}, compiled: {type(e).__name__}", flush=True)
     for share in (0.001, 0.01, 0.1):
         k = int(N * share)
-        line(f"top {share} with feedback", 12 * N + 8 * k, top(k))
+        line(f"Select/feedback/{share}", 12 * N + 8 * k, top(k))
+        line(f"Select/alone/{share}", 4 * N + 8 * k, lambda: torch.gather(x, 0, torch.topk(x.abs(), k, sorted=False)[1]))
 
 
 def products():
@@ -97,7 +115,93 @@ def products():
         for m, n, k in ((4096, 4096, 4096), (1000, 1000, 1000), (64, 128, 784), (784, 128, 64)):
             a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
             s = median(lambda: a @ b)
-            print(f"{m}x{n}x{k} {'tf32' if tf32 else 'fp32':33} {s * 1e3:9.3f} ms {2 * m * n * k / s / 1e12:9.1f} TFLOP/s", flush=True)
+            name = f"Product/gemm_{'tf32' if tf32 else 'fp32'}/{m}x{n}x{k}"
+            print(f"{name:44} {s * 1e3:9.3f} ms {2 * m * n * k / s / 1e12:9.1f} TFLOP/s", flush=True)
+
+
+class CharLM(torch.nn.Module):
+    """The transformer that kintsugi calls charlm: two blocks of width 128, four heads."""
+
+    def __init__(self, length=64, tokens=65, width=128):
+        super().__init__()
+        nn = torch.nn
+        self.tokens, self.positions = nn.Embedding(tokens, width), nn.Parameter(torch.zeros(length, width))
+        self.blocks = nn.ModuleList(
+            nn.ModuleList([nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width), nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)])
+            for _ in range(2)
+        )
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, tokens)
+
+    def forward(self, x):
+        f = torch.nn.functional
+        h = self.tokens(x) + self.positions
+        for norm1, qkv, out, norm2, fc1, fc2 in self.blocks:
+            q, k, v = (t.view(*t.shape[:2], 4, -1).transpose(1, 2) for t in qkv(norm1(h)).chunk(3, -1))
+            h = h + out(f.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(h.shape))
+            h = h + fc2(f.gelu(fc1(norm2(h)), approximate="tanh"))
+        return self.head(self.norm(h)).flatten(0, 1)
+
+
+def cnn():
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(1568, 512), nn.ReLU(), nn.Dropout(0.25), nn.Linear(512, 10),
+    )
+
+
+def gradients():
+    """A gradient from parameters in pinned memory of the host to the gradient there, as kintsugi's: eager, and as a CUDA graph."""
+    for name, make, batch in (("cnn", cnn, 64), ("cnn", cnn, 256), ("charlm", CharLM, 32)):
+        for tf32 in (False, True):
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+            gradient(f"Gradient/{name}/batch={batch}/tf32={str(tf32).lower()}", make().cuda(), name, batch)
+
+
+def gradient(name, model, kind, batch):
+    count = sum(p.numel() for p in model.parameters())
+    flat, grads = torch.empty(count, device="cuda"), torch.zeros(count, device="cuda")
+    at = 0
+    for p in model.parameters():  # views of two flat arrays, so that each crosses in one copy
+        flat[at : at + p.numel()].copy_(p.data.flatten())
+        p.data, p.grad = flat[at : at + p.numel()].view_as(p), grads[at : at + p.numel()].view_as(p)
+        at += p.numel()
+    params, out = flat.cpu().pin_memory(), torch.empty(count).pin_memory()
+    if kind == "cnn":
+        x, y = torch.randn(batch, 1, 28, 28), torch.randint(10, (batch,))
+    else:
+        x, y = torch.randint(65, (batch, 64)), torch.randint(65, (batch * 64,))
+    x, y = x.pin_memory(), y.pin_memory()
+    x_, y_ = x.cuda(), y.cuda()
+
+    def step():
+        flat.copy_(params, non_blocking=True)
+        x_.copy_(x, non_blocking=True)
+        y_.copy_(y, non_blocking=True)
+        grads.zero_()
+        torch.nn.functional.cross_entropy(model(x_), y_).backward()
+        out.copy_(grads, non_blocking=True)
+
+    def timed(f):
+        seconds = []
+        for i in range(24):
+            begin = time.perf_counter()
+            f()
+            torch.cuda.synchronize()
+            if i >= 3:
+                seconds.append(time.perf_counter() - begin)
+        return statistics.median(seconds)
+
+    print(f"{name + ' eager':44} {timed(step) * 1e3:9.3f} ms", flush=True)
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        step()
+    print(f"{name + ' graph':44} {timed(graph.replay) * 1e3:9.3f} ms", flush=True)
 
 
 if __name__ == "__main__":
@@ -106,9 +210,12 @@ if __name__ == "__main__":
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
     x, y = torch.randn(N, device="cuda"), torch.empty(N, device="cuda")
     line("copy", 8 * N, lambda: y.copy_(x))
-    line("distance of two arrays", 8 * N, lambda: torch.linalg.vector_norm(x - y))
-    line("all finite", 4 * N, lambda: torch.isfinite(x).all())
+    line("Norms", 8 * N, lambda: torch.linalg.vector_norm(x - y))
+    line("Finite", 4 * N, lambda: torch.isfinite(x).all())
     del x, y
     steps()
-    codecs()
-    products()
+    for part in (codecs, products, gradients):
+        try:
+            part()
+        except Exception as e:  # one that this machine cannot do must not take the others with it
+            print(f"{part.__name__}: {type(e).__name__}: {e}", flush=True)

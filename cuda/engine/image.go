@@ -1,8 +1,9 @@
 package engine
 
 import (
+	"encoding/binary"
+
 	"github.com/kintsugi-ml/kintsugi/cuda"
-	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
@@ -167,41 +168,47 @@ func (l *relu) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return dy
 }
 
-// dropout multiplies by the mask of model.DropoutMask, which the host draws.
+// dropoutArgs is DropoutArgs of cuda/kernel/layer.cu.
+type dropoutArgs struct {
+	z, x, key    cuda.Ptr
+	n, threshold uint64
+	keep         float32
+	_            uint32
+}
+
+// dropout multiplies by the factors of model.DropoutMask, forward and again backward.
 type dropout struct {
 	layer  int // in the description
 	rate   float32
 	values int
 	needed bool
 
-	mask            cuda.Ptr
-	drawn           []float32
-	pinned          pinned
-	yRoom, maskRoom room
+	pinned         pinned // the key and the number of the first value: they differ from piece to piece
+	key            cuda.Ptr
+	yRoom, keyRoom room
 }
 
-// prepare draws the mask.
 func (l *dropout) prepare(p *pass) {
-	if !p.train {
-		return
-	}
+	key, _, _ := model.DropoutKey(p.seed, l.layer, l.rate)
+	b := p.pin(&l.pinned, 16)
+	binary.LittleEndian.PutUint64(b, key)
+	binary.LittleEndian.PutUint64(b[8:], uint64(p.first)*uint64(l.values))
+}
+
+func (l *dropout) multiply(p *pass, z, x cuda.Ptr) {
+	_, threshold, keep := model.DropoutKey(0, l.layer, l.rate)
 	n := p.n * l.values
-	if len(l.drawn) < n {
-		l.drawn = make([]float32, n)
-	}
-	model.DropoutMask(l.drawn[:n], p.seed, l.layer, l.rate, p.first, l.values)
-	copy(p.pin(&l.pinned, 4*n), kernels.Bytes(l.drawn[:n]))
+	cuda.Launch(p.q, "layer", "dropout", line(n), threads, &dropoutArgs{z: z, x: x, key: l.key, n: uint64(n), threshold: threshold, keep: keep})
 }
 
 func (l *dropout) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 	if !p.train {
 		return x
 	}
-	n := p.n * l.values
-	l.mask = p.grow(&l.maskRoom, 4*n)
-	p.q.In(l.mask, l.pinned.b[:4*n])
-	y := p.grow(&l.yRoom, 4*n)
-	p.each("multiply", y, x, l.mask, n)
+	l.key = p.grow(&l.keyRoom, 16)
+	p.q.In(l.key, l.pinned.b[:16])
+	y := p.grow(&l.yRoom, 4*p.n*l.values)
+	l.multiply(p, y, x)
 	return y
 }
 
@@ -209,6 +216,6 @@ func (l *dropout) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	if !l.needed {
 		return 0
 	}
-	p.each("multiply", dy, dy, l.mask, p.n*l.values)
+	l.multiply(p, dy, dy)
 	return dy
 }

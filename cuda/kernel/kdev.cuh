@@ -175,6 +175,25 @@ DEVICE f64 fold(f64 lane) {
 	return lane;
 }
 
+// The sums of v over the threads of a block up to this one, and over all of its WARPS warps. Who calls it again takes another array, in
+// turns: only the barrier in there says that all have read what the call before left.
+template <int WARPS> DEVICE u32 scan(u32 v, u32 (&of_warp)[WARPS], u32 &all) {
+#pragma unroll
+	for (int w = 1; w < 32; w *= 2) {
+		const u32 other = shuffle_up(v, w);
+		if (THREAD % 32 >= (u32)w) v += other;
+	}
+	if (THREAD % 32 == 31) of_warp[THREAD / 32] = v;
+	sync();
+	u32 before = 0;
+	all = 0;
+	for (u32 w = 0; w < WARPS; w++) {
+		if (w == THREAD / 32) before = all;
+		all += of_warp[w];
+	}
+	return before + v;
+}
+
 // How many values share a scale.
 enum { GROUP = 256 };
 DEVICE u64 groups(u64 n) { return (n + GROUP - 1) / GROUP; }

@@ -23,9 +23,29 @@ KERNEL(relu_gradient, EachArgs, THREADS) {
 	if (i < a.n) a.z[i] = a.x[i] != 0 ? a.y[i] : 0.0f;
 }
 
-KERNEL(multiply, EachArgs, THREADS) {
+// Values times the factors of model.DropoutMask, which are drawn here. Key and number of the first value are read when the kernel runs: they
+// differ from run to run of a graph.
+struct DropoutArgs {
+	f32 *z;
+	const f32 *x;
+	const u64 *key; // 2: the key, and the number of the first value
+	u64 n, threshold;
+	f32 keep;
+	u32 unused;
+};
+
+DEVICE u64 draw(u64 key, u64 n) {
+	u64 x = key + (n + 1) * 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+	return x ^ x >> 31;
+}
+
+KERNEL(dropout, DropoutArgs, THREADS) {
 	const u64 i = mine();
-	if (i < a.n) a.z[i] = mul(a.x[i], a.y[i]);
+	if (i >= a.n) return;
+	const u64 n = a.key[1] + i, half = draw(a.key[0], n >> 1) >> 32 * (n & 1) & 0xffffffffu;
+	a.z[i] = mul(a.x[i], half < a.threshold ? 0.0f : a.keep);
 }
 
 KERNEL(sum, EachArgs, THREADS) {

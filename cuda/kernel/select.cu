@@ -102,25 +102,8 @@ struct Sums {
 	u32 of_warp[2][WARPS];
 };
 
-// The sums of v over the threads before this one, and over all. Who calls it again takes the other array: only the
-// barrier in there says that all have read this one.
-DEVICE u32 before(u32 v, u32 (&of_warp)[WARPS], u32 &all) {
-	u32 up_to = v;
-#pragma unroll
-	for (int w = 1; w < 32; w *= 2) {
-		const u32 other = shuffle_up(up_to, w);
-		if (THREAD % 32 >= (u32)w) up_to += other;
-	}
-	if (THREAD % 32 == 31) of_warp[THREAD / 32] = up_to;
-	sync();
-	u32 warps = 0;
-	all = 0;
-	for (u32 w = 0; w < WARPS; w++) {
-		if (w == THREAD / 32) warps = all;
-		all += of_warp[w];
-	}
-	return warps + up_to - v;
-}
+// The sums of v over the threads before this one, and over all.
+DEVICE u32 before(u32 v, u32 (&of_warp)[WARPS], u32 &all) { return scan(v, of_warp, all) - v; }
 
 // Finds the bin of the k-th largest, from the highest down, and clears the histogram. One block.
 KERNEL(select_digit, SelectArgs, THREADS) {

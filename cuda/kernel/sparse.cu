@@ -22,25 +22,6 @@ struct Scan {
 	u32 move[WARPS];
 };
 
-// The sum of what v is for this thread and those before it, and for the whole block. Two arrays take turns: the barrier of
-// one call says that all have read what the call before left.
-DEVICE u32 scan(u32 v, u32 (&of_warp)[WARPS], u32 &all) {
-#pragma unroll
-	for (int w = 1; w < 32; w *= 2) {
-		const u32 other = shuffle_up(v, w);
-		if (THREAD % 32 >= (u32)w) v += other;
-	}
-	if (THREAD % 32 == 31) of_warp[THREAD / 32] = v;
-	sync();
-	u32 before = 0;
-	all = 0;
-	for (u32 w = 0; w < WARPS; w++) {
-		if (w == THREAD / 32) before = all;
-		all += of_warp[w];
-	}
-	return before + v;
-}
-
 DEVICE f32 entry(const Sparse &s, u64 j) {
 	return s.width == 2 ? from_bf16(((const u16 *)s.values)[j]) : ((const f32 *)s.values)[j];
 }

@@ -117,15 +117,19 @@ func initTensor(t kintsugi.Tensor, stream uint64, in interval, params []float32)
 // dropoutPurpose keeps the streams of masks apart from those of other uses of the same seed.
 const dropoutPurpose = 0x6472_6f70_0000_0000
 
+// DropoutKey returns what the factors of a Dropout layer are drawn by: value n of a batch is dropped if half n mod 2 of SplitMix64's number
+// n/2 of key, the low half first, is below threshold, and else multiplied by keep.
+func DropoutKey(seed uint64, layer int, rate float32) (key, threshold uint64, keep float32) {
+	// 32 bits of each half are enough to tell rates apart by 2⁻³².
+	return stream(seed, dropoutPurpose+uint64(layer)), uint64(float64(rate) * (1 << 32)), 1 / (1 - rate)
+}
+
 // DropoutMask overwrites mask with the factors of a Dropout layer for consecutive examples, features
 // values each, of which the first is example number first of its batch: 0 with probability rate, else
 // 1/(1−rate), so that the expectation is unchanged. layer is the index in Description.Layers. All
 // engines use it, so that they drop the same values.
 func DropoutMask(mask []float32, seed uint64, layer int, rate float32, first, features int) {
-	key := stream(seed, dropoutPurpose+uint64(layer))
-	keep := 1 / (1 - rate)
-	// A draw below the threshold drops. 32 bits of each half are enough to tell rates apart by 2⁻³².
-	threshold := uint64(float64(rate) * (1 << 32))
+	key, threshold, keep := DropoutKey(seed, layer, rate)
 	at := uint64(first) * uint64(features)
 	for i := range mask {
 		n := at + uint64(i)
