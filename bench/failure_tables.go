@@ -267,13 +267,11 @@ func known64(list []float64) (out []record.Number) {
 	return out
 }
 
-const failureBenchName = "%s %d %.4f final-accuracy %.2f s-away %.0f node-s"
-
-// FailureLine returns a row in the format of Go benchmarks, without the word that begins it.
-func (r FailureRow) FailureLine(name string) string {
+// Benchfmt returns a row in the format of Go benchmarks, under a name.
+func (r FailureRow) Benchfmt(name string) string {
 	away := 0.0
 	for _, g := range r.Gap {
 		away += float64(g)
 	}
-	return fmt.Sprintf(failureBenchName, name, r.Seeds, float64(r.Final), away, float64(r.NodeSeconds))
+	return fmt.Sprintf("%s %d %.4f final-accuracy %.2f s-away %.0f node-s", name, r.Seeds, float64(r.Final), away, float64(r.NodeSeconds))
 }

@@ -157,7 +157,7 @@ func (r *reproduceFailure) command(cmd *cobra.Command, args []string) error {
 
 func (r *reproduceFailure) print(w io.Writer, about bench.Experiment, rows []bench.FailureRow, tables []bench.Table) error {
 	if r.format != "text" {
-		return printRows(w, r.format, rows, "", func(row bench.FailureRow) (string, string) { return "", row.FailureLine(benchName(row.Name)) })
+		return printRows(w, r.format, rows, "", func(row bench.FailureRow) (string, string) { return "", row.Benchfmt(benchName(row.Name)) })
 	}
 	if err := bench.WriteTables(w, tables); err != nil {
 		return err
