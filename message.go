@@ -205,6 +205,7 @@ type Products struct {
 	SquaredDisplacement float64
 	SquaredSaved        float64 // ‖x − saved‖² after the step
 	DotSaved            float64 // ⟨ḡ, x − saved⟩ before it; 0 in a commit that wants ⟨ḡ, d₋₁⟩ as well
+	Touched             uint32  // values that gradients named since SquaredSaved was asked for last
 }
 
 // Members tells a shard whose pushes are countable from here on. It follows, on the same ordered stream,

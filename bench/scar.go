@@ -246,7 +246,7 @@ func (r *scarRecovery) fail(version int, lost []int) (rework, predicted float64,
 	if back < version { // it repeats its steps, to the bit
 		return float64(version - back), predicted, nil
 	}
-	rework, ok, err := r.path.rework(r.workload, r.x, version)
+	rework, ok, err := r.path.reworkFrom(r.workload, r.x, version, loss)
 	if !ok {
 		rework = math.Inf(1)
 	}

@@ -1,124 +1,74 @@
 package bench
 
 import (
-	"math"
-	"math/rand/v2"
-
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Ratings of scarFactors, and the factors that are looked for.
-const (
-	mfUsers, mfItems, mfRank = 600, 400, 8
-	mfRatings, mfBatch       = 30000, 500
-)
+// mfBatch is how many ratings a step of mf looks at.
+const mfBatch = 500
 
-// scarFactors factorises a matrix of ratings by SGD: r ≈ ⟨user, item⟩. A state is the rows of all users and behind them those of
-// all items. Few users and items have most of the ratings, so rows move at very different speeds, and a step touches
-// some of them only.
-type scarFactors struct {
-	seed   uint64
-	user   []int32 // by rating
-	item   []int32
-	rating []float32
-	blocks []ScarBlock
-	block  []int // by row
-	order  []int // of the ratings, scratch
-	epoch  int   // that order is of; −1: none
+// scarRatings factorises a matrix of generated ratings as mf trains it in a run. Few users and items have most of the ratings,
+// so rows move at very different speeds, and a step touches some of them only.
+type scarRatings struct {
+	scarModel
+	all   []float32 // user, item, rating of each
+	block []int     // by row
 }
 
-// newScarFactors draws the ratings: products of planted factors of rank 4, and noise.
-func newScarFactors(seed uint64) (*scarFactors, error) {
-	rng := rand.New(rand.NewPCG(1, 600)) // the same ratings for each seed
-	planted := make([]float64, 4*(mfUsers+mfItems))
-	for i := range planted {
-		planted[i] = rng.NormFloat64() / math.Sqrt2
-	}
-	m := &scarFactors{seed: seed, epoch: -1, block: make([]int, mfUsers+mfItems), order: make([]int, mfRatings)}
-	popular := func(n int) int { return int(math.Pow(float64(n)+20, rng.Float64())*math.Pow(20, 1-rng.Float64())) % n }
-	for range mfRatings {
-		u, v := popular(mfUsers), popular(mfItems)
-		r := 0.3 * rng.NormFloat64()
-		for k := range 4 {
-			r += planted[4*u+k] * planted[4*(mfUsers+v)+k]
-		}
-		m.user, m.item, m.rating = append(m.user, int32(u)), append(m.item, int32(v)), append(m.rating, float32(r))
-	}
-	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "users", Shape: []int{mfUsers, mfRank}}, {Name: "items", Shape: []int{mfItems, mfRank}}})
+func scarFactors(steps int) (ScarProblem, error) {
+	set, err := data.Open("ratings", "")
 	if err != nil {
-		return nil, err
+		return ScarProblem{}, err
 	}
-	for i, c := range l.Chunks {
-		m.blocks = append(m.blocks, ScarBlock{c.Lo, c.Hi})
-		for row := c.Lo / mfRank; row < c.Hi/mfRank; row++ {
-			m.block[row] = i
+	d, err := models.Lookup("mf", models.Input{Users: set.Users, Items: set.Items})
+	if err != nil {
+		return ScarProblem{}, err
+	}
+	ratings := set.Train.(*data.Ratings)
+	all := make([]float32, 3*ratings.Len())
+	indices := make([]int, ratings.Len())
+	for i := range indices {
+		indices[i] = i
+	}
+	ratings.Fill(all, nil, indices)
+	schedule := conductor.Schedule{Rule: kintsugi.RuleAdagrad, LearningRate: float64(d.Defaults.LearningRate), Epsilon: 1e-8, Steps: kintsugi.Step(steps)}
+	return ScarProblem{Name: "mf", Data: "generated", Steps: steps, Open: func(seed uint64) (ScarWorkload, error) {
+		m, err := models.New(d, 1)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return m, nil
-}
-
-func (m *scarFactors) Blocks() (blocks []ScarBlock, values, arrays int) {
-	return m.blocks, mfRank * (mfUsers + mfItems), 1
-}
-
-func (m *scarFactors) Init(state []float32) error {
-	rng := rand.New(rand.NewPCG(m.seed, 8))
-	for i := range state {
-		state[i] = float32(0.3 * rng.NormFloat64())
-	}
-	return nil
-}
-
-// each calls f for each rating of a step's batch: a user's row, an item's row and the rating. Every epoch has an order of
-// its own, a function of the seed.
-func (m *scarFactors) each(version int, f func(u, v int, r float32)) {
-	const steps = mfRatings / mfBatch
-	if epoch := version / steps; epoch != m.epoch {
-		copy(m.order, rand.New(rand.NewPCG(m.seed, uint64(1000+epoch))).Perm(mfRatings))
-		m.epoch = epoch
-	}
-	lo := version % steps * mfBatch
-	for _, i := range m.order[lo : lo+mfBatch] {
-		f(int(m.user[i]), mfUsers+int(m.item[i]), m.rating[i])
-	}
-}
-
-func (m *scarFactors) Step(state []float32, version int) error {
-	const rate, decay = 0.03, 0.02
-	m.each(version, func(u, v int, r float32) {
-		x, y := state[u*mfRank:(u+1)*mfRank], state[v*mfRank:(v+1)*mfRank]
-		for k := range x {
-			r -= float32(x[k] * y[k])
+		w := &scarRatings{all: all, scarModel: scarModel{
+			desc: d, model: m, schedule: schedule, seed: seed, sampler: data.Sampler{N: ratings.Len(), Batch: mfBatch, Slots: 1, Seed: seed},
+			judged: models.Batch{X: all, N: ratings.Len()},
+		}}
+		w.take = w.pick
+		blocks, _, _ := w.Blocks()
+		width := d.Factors.Width()
+		for i, b := range blocks {
+			for range (b.Hi - b.Lo) / width {
+				w.block = append(w.block, i)
+			}
 		}
-		for k := range x {
-			xk, yk := x[k], y[k]
-			x[k] += rate * (float32(r*yk) - float32(decay*xk))
-			y[k] += rate * (float32(r*xk) - float32(decay*yk))
-		}
-	})
-	return nil
+		return w, nil
+	}}, nil
 }
 
-// Loss is the mean squared error of all ratings.
-func (m *scarFactors) Loss(state []float32) (float64, error) {
-	sum := 0.0
-	for i, r := range m.rating {
-		u, v := int(m.user[i]), mfUsers+int(m.item[i])
-		x, y := state[u*mfRank:(u+1)*mfRank], state[v*mfRank:(v+1)*mfRank]
-		for k := range x {
-			r -= float32(x[k] * y[k])
-		}
-		sum += float64(r) * float64(r)
+// pick puts the ratings of a batch into it.
+func (w *scarRatings) pick(b *models.Batch, indices []int) {
+	b.X, b.N = b.X[:0], len(indices)
+	for _, i := range indices {
+		b.X = append(b.X, w.all[3*i:3*i+3]...)
 	}
-	return sum / mfRatings, nil
 }
 
 // Touched implements scarToucher.
-func (m *scarFactors) Touched(version int, touch func(block int)) {
-	m.each(version, func(u, v int, _ float32) {
-		touch(m.block[u])
-		touch(m.block[v])
-	})
+func (w *scarRatings) Touched(version int, touch func(block int)) {
+	w.fill(version)
+	for x := w.batch.X; len(x) > 0; x = x[3:] {
+		touch(w.block[int(x[0])])
+		touch(w.block[w.desc.Factors.Users+int(x[1])])
+	}
 }
-
-func (m *scarFactors) Close() error { return nil }

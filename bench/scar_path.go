@@ -91,6 +91,11 @@ func (p *scarPath) rework(w ScarWorkload, x []float32, version int) (steps float
 	if err != nil {
 		return 0, false, err
 	}
+	return p.reworkFrom(w, x, version, before)
+}
+
+// reworkFrom is rework from a state whose loss is known.
+func (p *scarPath) reworkFrom(w ScarWorkload, x []float32, version int, before float64) (steps float64, ok bool, err error) {
 	if before <= p.target {
 		return float64(version) - p.end, true, nil
 	}

@@ -19,6 +19,7 @@ import (
 //	partial         all blocks every C steps, and what was lost goes back
 //	CHOICE:r        a share r every r·C steps, chosen as package scar does; what was lost goes back. Accesses are
 //	                counted where steps change some blocks only
+//	half:r          priority:r, where the copy that distances are taken to is bf16
 //	adaptive        by priority, r from how uneven the blocks move; goes back to whichever loss is lower: what was lost
 //	                is taken from the running checkpoint, or everything is
 //	shadow:CODEC    a copy elsewhere is sent x − copy, encoded, by priority, each step; what an encoding left out
@@ -30,7 +31,7 @@ import (
 //	replica         a copy that is one step behind, at the bytes of a model in each step
 var ScarStrategies = []string{
 	"full", "partial", "priority:1/2", "priority:1/4", "priority:1/8", "roundrobin:1/8", "random:1/8", "threshold:1/8",
-	"mostused:1/8", "recentlyused:1/8", "adaptive", "shadow:int8", "shadow:sign",
+	"mostused:1/8", "recentlyused:1/8", "half:1/8", "adaptive", "shadow:int8", "shadow:sign",
 	"coasting:int8", "coasting:sign", "packed", "replica",
 }
 
@@ -98,6 +99,10 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 		}
 		return &scarAdaptive{scarPlanned: p, workload: w, period: period}, nil
 	}
+	half := name == "half"
+	if half {
+		name = scar.Priority.String()
+	}
 	choice, err := scar.ParseChoice(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: no strategy is called %q; know %s", kintsugi.ErrUsage, strategy, strings.Join(ScarStrategies, ", "))
@@ -108,6 +113,9 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 	}
 	toucher, touches := w.(scarToucher)
 	counts := choice == scar.MostUsed || choice == scar.RecentlyUsed
+	if half && distancer != nil {
+		return nil, scarMismatch("its values need few bits")
+	}
 	if counts && !touches && w != nil {
 		return nil, scarMismatch("each of its steps changes all blocks")
 	}
@@ -117,6 +125,9 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 	}
 	if counts {
 		p.toucher = toucher
+	}
+	if half {
+		p.distance = halfDistance
 	}
 	return p, nil
 }
@@ -276,6 +287,16 @@ func (p *scarPlanned) follow(block int, state []float32) (err error) {
 		}
 	})
 	return err
+}
+
+// halfDistance is the distance to saved values that are held as bf16.
+func halfDistance(b ScarBlock, x, saved []float32) float64 {
+	held := make([]float32, b.Hi-b.Lo)
+	payload := scarHalf.Encode(nil, saved[b.Lo:b.Hi], nil, len(held), 0)
+	if err := kernels.Best().Decode(held, scarHalf.Encoding(), payload); err != nil {
+		panic(err) // it was encoded here, and devices on the host cannot be lost
+	}
+	return kernels.SquaredDistance(x[b.Lo:b.Hi], held)
 }
 
 // scarHalf has two bytes for a value.

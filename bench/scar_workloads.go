@@ -18,8 +18,8 @@ import (
 //	qp    gradient descent on a quadratic of 1024 values, condition 50
 //	mlr   softmax regression, SGD; a block is the weights of one pixel
 //	cnn   two convolutions and two dense layers, Adam
-//	mf    factors of a matrix of ratings, SGD; few rows have most of the ratings
-//	lda   topics of documents, collapsed Gibbs sampling
+//	mf    factors of a matrix of ratings, Adagrad, as in a run; few rows have most of the ratings
+//	lda   topics of documents, collapsed Gibbs sampling, as in a run
 var ScarWorkloads = []string{"qp", "mlr", "cnn", "mf", "lda"}
 
 // ScarNeedsData reports whether a workload learns a set of images, or of ratings.
@@ -50,9 +50,9 @@ func ScarProblemOf(name string, set *data.Set) (ScarProblem, error) {
 	case "als":
 		return scarAlternate(set)
 	case "mf":
-		return ScarProblem{Name: name, Data: "generated", Steps: steps, Open: func(seed uint64) (ScarWorkload, error) { return newScarFactors(seed) }}, nil
+		return scarFactors(steps)
 	case "lda":
-		return ScarProblem{Name: name, Data: "generated", Steps: 440, Open: func(seed uint64) (ScarWorkload, error) { return newScarTopics(seed), nil }}, nil
+		return ScarProblem{Name: name, Data: "generated", Steps: 440, Open: func(seed uint64) (ScarWorkload, error) { return newScarTopics(seed) }}, nil
 	}
 	return ScarProblem{}, fmt.Errorf("%w: no workload is called %q; know %s, als", kintsugi.ErrUsage, name, strings.Join(ScarWorkloads, ", "))
 }
@@ -67,7 +67,7 @@ func scarCNN(classes int) []models.Layer {
 
 // Examples of a set that are trained on, and those of them whose loss is looked at. Images are made half as wide and high,
 // which makes a step four times as short and a model no less of one.
-const scarExamples, scarJudged = 4000, 1000
+const scarExamples, scarJudged = 4000, 400
 
 // scarImages returns a classifier of images.
 func scarImages(name string, set *data.Set, steps, batch int, schedule conductor.Schedule, layers func(classes int) []models.Layer) (ScarProblem, error) {
@@ -81,7 +81,7 @@ func scarImages(name string, set *data.Set, steps, batch int, schedule conductor
 	return ScarProblem{Name: name, Data: set.Name, Steps: steps, Open: func(seed uint64) (ScarWorkload, error) {
 		m, err := engine.New(d, engine.Options{})
 		return &scarModel{
-			desc: d, model: m, schedule: schedule, seed: seed, images: images, sampler: data.Sampler{N: images.n, Batch: batch, Slots: 1, Seed: seed},
+			desc: d, model: m, schedule: schedule, seed: seed, take: images.take, sampler: data.Sampler{N: images.n, Batch: batch, Slots: 1, Seed: seed},
 			judged: models.Batch{X: images.x[:judged*images.values], Y: images.y[:judged], N: judged},
 		}, err
 	}}, err
@@ -113,13 +113,22 @@ func halve(set *data.Set, n int) *scarPictures {
 	return p
 }
 
+// take puts images into a batch.
+func (p *scarPictures) take(b *models.Batch, indices []int) {
+	b.X, b.Y, b.N = b.X[:0], b.Y[:0], len(indices)
+	for _, i := range indices {
+		b.X = append(b.X, p.x[i*p.values:(i+1)*p.values]...)
+		b.Y = append(b.Y, p.y[i])
+	}
+}
+
 // scarModel trains a described model with one worker's gradients.
 type scarModel struct {
 	desc     *models.Description
 	model    models.Model
 	schedule conductor.Schedule
 	seed     uint64
-	images   *scarPictures
+	take     func(b *models.Batch, indices []int) // puts examples into a batch; nil: the model has none
 	sampler  data.Sampler
 	judged   models.Batch
 
@@ -151,7 +160,7 @@ func (m *scarModel) Step(state []float32, version int) error {
 	}
 	m.batch.N = 1
 	m.batch.Seed = m.seed<<32 + uint64(version)
-	if m.images != nil {
+	if m.take != nil {
 		m.fill(version)
 	}
 	if _, err := m.model.Gradient(state[:n], m.grads, m.batch); err != nil {
@@ -174,12 +183,7 @@ func (m *scarModel) Step(state []float32, version int) error {
 // fill makes the batch of a version.
 func (m *scarModel) fill(version int) {
 	m.indices = m.sampler.Indices(m.indices, 0, kintsugi.Step(version), 0)
-	v := m.images.values
-	m.batch.X, m.batch.Y, m.batch.N = m.batch.X[:0], m.batch.Y[:0], len(m.indices)
-	for _, i := range m.indices {
-		m.batch.X = append(m.batch.X, m.images.x[i*v:(i+1)*v]...)
-		m.batch.Y = append(m.batch.Y, m.images.y[i])
-	}
+	m.take(&m.batch, m.indices)
 }
 
 func (m *scarModel) Loss(state []float32) (float64, error) {

@@ -99,6 +99,15 @@ func tooShort(e Encoding, n int, data []byte) error {
 // payloads can.
 func Empty(e Encoding, data []byte) bool { return e.sparse() && data[0] == 0 }
 
+// Named returns how many of n values a payload that [Check] has accepted names: all, unless it is sparse.
+func Named(e Encoding, data []byte, n int) int {
+	if !e.sparse() {
+		return n
+	}
+	count, _ := uvarint(data)
+	return int(count)
+}
+
 // entries are the parts of a sparse payload.
 type entries struct {
 	width        int // bytes of a value

@@ -45,6 +45,8 @@ type replica struct {
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
 	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
 	saved    *savedValues    // of the running checkpoint; nil: there is none
+	velocity []float32       // of a shard that came back, until the step is known; nil: it stays
+	lostAt   []kintsugi.Step // by chunk, with velocity: the version that came back
 	applying bool            // the kernel may be reading held pushes, even of a commit that was replaced
 	work     sync.WaitGroup  // apply
 	saves    *sync.WaitGroup // of the server
@@ -69,13 +71,13 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	r.loop = newLoop(ctx, r.perform)
 	follows, followed := at > 0, at+1 < len(r.chain)
 	if old := s.continues(v, id); old != nil {
-		r.versions, r.lag, r.taken, r.outside, r.saved, r.sums, r.sum = old.versions, old.lag, old.taken, old.outside, old.saved, old.sums, old.sum
+		r.versions, r.lag, r.taken, r.outside, r.saved, r.sums, r.sum, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.outside, old.saved, old.sums, old.sum, old.velocity, old.lostAt
 		r.core = old.core.GoOn(v.Number, follows, followed)
 		r.knowsSaved()
 		return r, r.mayServe()
 	}
 	if old := s.keeps(v, id, chunks); old != nil && !follows {
-		r.versions, r.lag, r.taken, r.saved, r.sums = old.versions, old.lag, old.taken, old.saved, old.sums
+		r.versions, r.lag, r.taken, r.saved, r.sums, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.saved, old.sums, old.velocity, old.lostAt
 		r.versions.wait()
 		r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
 		r.core = old.core.Continue(v.Line, v.Number)
@@ -145,7 +147,7 @@ func (r *replica) load(ctx context.Context) error {
 		r.core = shard.New(r.id, n, r.view.Line, r.view.Number, s.Step)
 		r.fallBehind(s.Step, s.Taken)
 		if r.at == 0 {
-			if err := r.holdSaved(x, slices.Repeat([]kintsugi.Step{s.Step}, n)); err != nil {
+			if err := r.holdSaved(x, nil, slices.Repeat([]kintsugi.Step{s.Step}, n)); err != nil {
 				return err
 			}
 		}
@@ -161,7 +163,10 @@ func (r *replica) load(ctx context.Context) error {
 	r.versions.waiting = []*version{x}
 	r.taken = s.Taken
 	r.core = shard.New(r.id, n, r.view.Line, r.view.Number, 0)
-	err = r.holdSaved(x, saved)
+	if s.Velocity != nil {
+		r.velocity, r.lostAt = s.Velocity, saved
+	}
+	err = r.holdSaved(x, s.Velocity, saved)
 	r.core.Lose(saved)
 	return err
 }
@@ -185,6 +190,7 @@ func (r *replica) adopt(step kintsugi.Step) {
 	if r.taken != nil {
 		r.fallBehind(step, r.taken)
 	}
+	r.coast(step)
 	r.versions.adopt(step)
 	x, _ := r.versions.pin(0, 1)
 	r.tellSums("a shard goes on", x)
@@ -200,6 +206,9 @@ func (r *replica) adopt(step kintsugi.Step) {
 func (r *replica) shard(x *version) Shard {
 	rule := r.cfg.Schedule.Rule
 	s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: x.step, Rule: rule, Params: x.params, State: x.arrays(rule)}
+	if r.saved != nil {
+		s.Saved = r.kept
+	}
 	for _, lag := range r.lag {
 		s.Taken = append(s.Taken, uint64(x.step-lag))
 	}
@@ -386,7 +395,7 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 				if total != nil {
 					k.hand(total.chunk(&r.sums.cut, i, lo, hi), r.at > 0)
 				}
-				p, err := k.run(r.cfg.Device, before, src, dst, saved, lo, hi)
+				p, err := k.run(r.cfg.Device, before, src, dst, saved, i, lo, hi)
 				r.waited.Add(int64(k.waited))
 				if err != nil {
 					failed.Store(&err)
@@ -394,6 +403,9 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 				}
 				if total != nil && r.at == 0 {
 					total.chunkMade(&r.sums.cut, i)
+				}
+				if r.saved != nil {
+					p.Touched = r.saved.count(i, k.Operands, hi-lo, saved != nil)
 				}
 				products[i] = p
 				dst.copyOut(outside, lo, hi) // while it is in the cache
@@ -410,7 +422,8 @@ func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*
 // kernelStep is one thread's kernel arguments, reused from chunk to chunk.
 type kernelStep struct {
 	kernels.Step
-	waited time.Duration // in run, for saved values
+	waited  time.Duration // in run, for saved values
+	scratch []float32     // saved values that must be computed
 }
 
 func newKernelStep(c kintsugi.Commit) *kernelStep {
@@ -447,16 +460,20 @@ func (k *kernelStep) take(o kernels.Operand) {
 	}
 }
 
-// run does the step on the values [lo, hi) of the shard; the operands are set. A chunk that
+// run does the step on chunk i, the values [lo, hi) of the shard; the operands are set. A chunk that
 // nobody assigns stays as it is. saved is nil unless the step is to
 // measure how far it gets from them.
-func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, lo, hi int) (kintsugi.Products, error) {
+func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, i, lo, hi int) (kintsugi.Products, error) {
 	if k.waited = 0; saved != nil {
 		start := time.Now()
 		saved.mu.RLock()
 		k.waited = time.Since(start)
 		defer saved.mu.RUnlock()
-		k.WantSaved, k.Saved = true, saved.values[lo:hi]
+		at, err := saved.look(d, &k.scratch, i, lo, hi, dst.step)
+		if err != nil {
+			return kintsugi.Products{}, err
+		}
+		k.WantSaved, k.Saved = true, at
 	}
 	k.WantDot, k.Previous = false, nil
 	switch {
@@ -501,7 +518,7 @@ func (r *replica) save(step kintsugi.Step) {
 			name, bytes, err = r.cfg.Save(r.ctx, r.view, r.shard(x))
 		}
 		if err == nil {
-			r.durable(x, r.all())
+			r.durable(x, r.all(), nil)
 		}
 		r.versions.unpin(x)
 		m := kintsugi.Saved{Shard: r.id, Step: step, Manifest: name, Bytes: bytes, Took: time.Since(start)}

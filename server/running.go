@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -12,30 +11,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// savedValues are the parameters of a shard as the running checkpoint has them: four bytes for each, which is what it
-// costs to know how far the shard is from what its loss would bring back. They outlive views, as the shard does. They
-// are float32 because two bytes could not tell what moves slowly from what does not move: the values of bf16 are 2⁻⁸ apart.
-type savedValues struct {
-	mu     sync.RWMutex // the kernel holds it for a chunk at a time, and so does what it waits for
-	values []float32
-	array  kernels.Array // in place of values where the shard lives on an accelerator
-}
-
-// holdSaved makes what a shard has loaded what is saved of it.
-func (r *replica) holdSaved(x *version, saved []kintsugi.Step) error {
+// holdSaved makes what a shard has loaded what is saved of it, of these versions by chunk. velocity may be nil.
+func (r *replica) holdSaved(x *version, velocity []float32, saved []kintsugi.Step) error {
 	if r.cfg.Planner == nil {
 		return nil
 	}
-	r.saved = &savedValues{}
+	r.saved = newSaved(r.cfg.Copy, len(saved))
 	r.core.Holds(saved)
-	return r.takeSaved(x)
+	return r.takeSaved(x, velocity, saved)
 }
 
 // takeSaved takes all of a version as what is saved.
-func (r *replica) takeSaved(x *version) error {
+func (r *replica) takeSaved(x *version, velocity []float32, saved []kintsugi.Step) error {
 	if x.far == nil {
-		r.saved.values = slices.Clone(x.params)
-		return nil
+		return r.saved.begin(r.cfg.Device, x.params, velocity, saved)
 	}
 	r.saved.array = r.versions.arrays.NewArray()
 	return r.copySaved(x, r.all())
@@ -49,19 +38,30 @@ func (r *replica) savedFor(c kintsugi.Commit) *savedValues {
 	return r.saved
 }
 
+// coast moves a shard that came back, and that nobody reads yet, to the step at which its line begins.
+func (r *replica) coast(step kintsugi.Step) {
+	for i, from := range r.lostAt {
+		c := r.cfg.Layout.Chunks[int(r.chunks.Lo)+i]
+		lo, hi, x := c.Lo-r.lo, c.Hi-r.lo, r.versions.waiting[0]
+		kernels.Coast(x.params[lo:hi], x.params[lo:hi], r.velocity[lo:hi], r.cfg.Copy.steps(from, step))
+	}
+	r.velocity, r.lostAt = nil, nil
+}
+
 // knowsSaved makes a head that was none before, or whose shard an earlier life has left, hold saved values: it does not know them, and takes
 // every chunk for one that was not saved since the line began. So each of them is saved soon.
 func (r *replica) knowsSaved() {
 	if r.cfg.Planner == nil || r.at > 0 {
 		return
 	}
+	began := slices.Repeat([]kintsugi.Step{r.view.RestoreStep}, int(r.chunks.Hi-r.chunks.Lo))
 	if r.saved == nil {
-		r.saved = &savedValues{}
-		r.core.Holds(slices.Repeat([]kintsugi.Step{r.view.RestoreStep}, int(r.chunks.Hi-r.chunks.Lo)))
+		r.saved = newSaved(r.cfg.Copy, len(began))
+		r.core.Holds(began)
 	}
 	if x, _ := r.versions.pin(0, 1); x != nil {
-		if r.saved.values == nil && r.saved.array == nil {
-			if err := r.takeSaved(x); err != nil {
+		if !r.saved.held() {
+			if err := r.takeSaved(x, nil, began); err != nil {
 				r.fail(fmt.Errorf("keep what is saved of shard %d: %w", r.id, err))
 			}
 		}
@@ -81,15 +81,17 @@ func (r *replica) saveRunning(run shard.Run) {
 		r.cfg.Enter(Saving)
 		start := time.Now()
 		m := kintsugi.Saved{Shard: r.id, Step: run.Step, Running: true, Chunks: uint32(len(chunks))}
+		var ran Ran
 		err := x.fetchState()
 		if err == nil {
-			m.Manifest, m.Bytes, err = r.cfg.SaveRunning(r.ctx, r.view, r.shard(x), chunks)
+			ran, err = r.cfg.SaveRunning(r.ctx, r.view, r.shard(x), chunks)
 		}
 		if err != nil {
 			m.Err = err.Error()
 			r.log.Error("save for the running checkpoint", "step", run.Step, "err", err)
 		} else {
-			r.durable(x, chunks)
+			m.Manifest, m.Bytes = ran.Manifest, ran.Bytes
+			r.durable(x, chunks, ran.Kept)
 		}
 		r.versions.unpin(x)
 		m.Took = time.Since(start)
@@ -97,23 +99,37 @@ func (r *replica) saveRunning(run shard.Run) {
 	})
 }
 
-// durable takes the values of chunks as what is saved of them.
-func (r *replica) durable(x *version, chunks []kintsugi.ChunkID) {
+// durable takes the values of chunks as what is saved of them, or what was kept of those that were not saved exactly.
+func (r *replica) durable(x *version, chunks []kintsugi.ChunkID, kept map[kintsugi.ChunkID]Kept) {
 	if r.saved == nil {
 		return
 	}
+	if err := r.keep(x, chunks, kept); err != nil {
+		r.fail(fmt.Errorf("keep what is saved of shard %d: %w", r.id, err))
+	}
+}
+
+func (r *replica) keep(x *version, chunks []kintsugi.ChunkID, kept map[kintsugi.ChunkID]Kept) error {
 	if x.far != nil {
-		if err := r.copySaved(x, chunks); err != nil {
-			r.fail(fmt.Errorf("keep what is saved of shard %d: %w", r.id, err))
-		}
-		return
+		return r.copySaved(x, chunks)
 	}
 	for _, id := range chunks {
 		c := r.cfg.Layout.Chunks[id]
-		r.saved.mu.Lock()
-		copy(r.saved.values[c.Lo-r.lo:c.Hi-r.lo], x.params[c.Lo-r.lo:c.Hi-r.lo])
-		r.saved.mu.Unlock()
+		k, ok := kept[id]
+		if !ok {
+			k.Params = x.params[c.Lo-r.lo : c.Hi-r.lo]
+		}
+		if err := r.saved.set(r.cfg.Device, int(id-r.chunks.Lo), c.Lo-r.lo, c.Hi-r.lo, k, x.step); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// kept returns what is saved of a chunk.
+func (r *replica) kept(id kintsugi.ChunkID) Kept {
+	c := r.cfg.Layout.Chunks[id]
+	return r.saved.get(c.Lo-r.lo, c.Hi-r.lo)
 }
 
 // all returns the chunks of the shard.

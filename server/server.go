@@ -31,6 +31,24 @@ type Shard struct {
 	// Taken are the optimizer steps that each of Chunks has taken; nil: Step, all of them. They are fewer for chunks
 	// that came back from the running checkpoint.
 	Taken []uint64
+
+	// Velocity, unless nil, is how far Params go in a step where what was saved of them coasts: a shard that came back goes
+	// on so until the step at which its line begins.
+	Velocity []float32
+
+	// Saved returns copies of what is saved of one of Chunks, its parameters and, where saved values coast, its velocity; nil where there is no
+	// running checkpoint.
+	Saved func(kintsugi.ChunkID) Kept
+}
+
+// Kept is what is saved of a chunk, where that is not what it was.
+type Kept struct{ Params, Velocity []float32 }
+
+// Ran is what a save for the running checkpoint has done.
+type Ran struct {
+	Manifest string
+	Bytes    uint64
+	Kept     map[kintsugi.ChunkID]Kept // of chunks that were not saved exactly
 }
 
 // Checkpoint names the parts of a checkpoint that is to be published.
@@ -75,9 +93,12 @@ type Config struct {
 	// the versions. It is called for a shard that was lost, in a view that Keeps. Required if a view does.
 	LoadRunning func(ctx context.Context, v kintsugi.View, s *Shard) (saved []kintsugi.Step, err error)
 
-	// SaveRunning makes chunks of s durable, which ascend, and returns their manifest and size in bytes. In one view it is not called
+	// SaveRunning makes chunks of s durable, which ascend. In one view it is not called
 	// again for a shard before it has returned; steps, and the next view, go on meanwhile. Required if Planner is set.
-	SaveRunning func(ctx context.Context, v kintsugi.View, s Shard, chunks []kintsugi.ChunkID) (manifest string, bytes uint64, err error)
+	SaveRunning func(ctx context.Context, v kintsugi.View, s Shard, chunks []kintsugi.ChunkID) (Ran, error)
+
+	// Copy is how what is saved is held beside the parameters, for distances and increments.
+	Copy Copy
 
 	// Outside keeps the shard of this server where it outlives the process; nil: nowhere. It stays the caller's, who closes it after Run.
 	Outside *Outside

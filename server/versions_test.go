@@ -178,11 +178,11 @@ func TestAStepHasTheProductsThatAreAskedFor(t *testing.T) {
 	}
 	k := newKernelStep(c)
 	k.take(kernels.Operand{Weight: 1, Values: values})
-	got, err := k.run(kernels.Best(), before, src, dst, nil, 0, n)
+	got, err := k.run(kernels.Best(), before, src, dst, nil, 0, 0, n)
 	if want := (kintsugi.Products{SquaredNorm: norm, DotDisplacement: dot, SquaredDisplacement: moved}); err != nil || got != want {
 		t.Errorf("products %+v (%v), want %+v", got, err, want)
 	}
-	got, err = k.run(kernels.Best(), nil, src, dst, nil, 0, n)
+	got, err = k.run(kernels.Best(), nil, src, dst, nil, 0, 0, n)
 	if err != nil || got.DotDisplacement != 0 {
 		t.Errorf("without the version before: %+v (%v)", got, err)
 	}
@@ -201,10 +201,10 @@ func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 	for i := range src.params {
 		src.params[i] = float32(i % 8)
 	}
-	if err := r.holdSaved(&version{params: make([]float32, l.Values)}, make([]kintsugi.Step, len(l.Chunks))); err != nil {
+	if err := r.holdSaved(&version{params: make([]float32, l.Values)}, nil, make([]kintsugi.Step, len(l.Chunks))); err != nil {
 		t.Fatal(err)
 	}
-	r.durable(src, []kintsugi.ChunkID{0})
+	r.durable(src, []kintsugi.ChunkID{0}, nil)
 	h := &held{chunks: make([]landedChunk, len(l.Chunks)), values: make([]float32, l.Values)}
 	for i := range h.values {
 		h.values[i] = 2
@@ -228,7 +228,7 @@ func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 			squared += float64(dst.params[j]-saved) * float64(dst.params[j]-saved)
 			dot += 2 * float64(src.params[j]-saved)
 		}
-		want := kintsugi.Products{SquaredNorm: 4 * float64(chunk.Len()), SquaredSaved: squared, DotSaved: dot}
+		want := kintsugi.Products{SquaredNorm: 4 * float64(chunk.Len()), SquaredSaved: squared, DotSaved: dot, Touched: uint32(2 * chunk.Len())}
 		if products[i] != want {
 			t.Errorf("chunk %d: %+v, want %+v", i, products[i], want)
 		}
@@ -249,7 +249,7 @@ func TestAssignKeepsWhatNobodyNames(t *testing.T) {
 	k := newKernelStep(c)
 	k.take(empty)
 	k.take(empty)
-	got, err := k.run(kernels.Best(), nil, src, dst, saved, 0, n)
+	got, err := k.run(kernels.Best(), nil, src, dst, saved, 0, 0, n)
 	if want := (kintsugi.Products{SquaredSaved: kernels.SquaredNorm(src.params)}); err != nil || got != want {
 		t.Errorf("products %+v (%v), want %+v", got, err, want)
 	}
@@ -262,7 +262,7 @@ func TestAssignKeepsWhatNobodyNames(t *testing.T) {
 	k.take(kernels.Operand{Weight: 1, Values: make([]float32, n)})
 	k.take(kernels.Operand{Weight: 3, Encoding: kernels.Sparse32, Data: []byte{1, 1, 0, 0, 0, 0x40, 7}})
 	k.take(empty)
-	if _, err := k.run(kernels.Best(), nil, src, dst, nil, 0, n); err != nil {
+	if _, err := k.run(kernels.Best(), nil, src, dst, nil, 0, 0, n); err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range dst.params {

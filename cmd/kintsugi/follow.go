@@ -97,6 +97,9 @@ func (r *run) follow(ctx context.Context) {
 		}
 		r.returned = r.view.Number != 0
 		r.view = v
+		if v.Restore != "" {
+			r.durable = max(r.durable, v.RestoreStep)
+		}
 		r.costs.View(v)
 		r.mu.Unlock()
 		r.rec.Record(time.Now(), record.ViewOf(v))
@@ -157,8 +160,9 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View) error {
 			r.log.Info("a shard came back as it was saved last", "part", p.Part, "chunks", p.Chunks, "adopted_at_step", p.AdoptedStep, "oldest_step", p.OldestStep, "mean_age_steps", p.MeanAge, "rework_steps", p.ReworkSteps)
 			r.rec.Record(time.Now(), p)
 		case kintsugi.CheckpointEvent:
-			r.saved(e)
-			r.rec.Record(time.Now(), record.CheckpointOf(e))
+			now := time.Now()
+			r.saved(e, now)
+			r.rec.Record(now, record.CheckpointOf(e))
 			if e.Err != "" {
 				r.mu.Lock()
 				newest := r.durable
@@ -188,10 +192,10 @@ func (r *run) news(e kintsugi.StepEvent) bool {
 }
 
 // saved remembers what a loss would bring back.
-func (r *run) saved(e kintsugi.CheckpointEvent) {
+func (r *run) saved(e kintsugi.CheckpointEvent, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.costs.Checkpoint(e)
+	r.costs.Checkpoint(e, now)
 	if !e.Running && e.Err == "" {
 		r.durable = e.Step
 	}
@@ -248,6 +252,7 @@ func (r *run) progress(ctx context.Context) {
 			if worst, ok := r.costs.Worst(); ok {
 				p.AtRisk = float64(worst.Steps)
 			}
+			p.SavedAgo, _ = r.costs.Age(now)
 			r.mu.Unlock()
 			r.display.Show(now, p)
 		}

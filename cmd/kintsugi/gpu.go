@@ -79,6 +79,9 @@ func (s *settings) checkDevice() error {
 	if g, err = parseServerDevice(s.ServerDevice); err != nil {
 		return err
 	}
+	if k := s.protects().running; g.wanted && k != nil && k.onHost() {
+		return fmt.Errorf("%w: --recovery %s: increments, half and counts of accesses are for servers on the host; leave out --server-device %s, or use a plain scar", kintsugi.ErrUsage, s.Recovery, s.ServerDevice)
+	}
 	return g.check("--server-device", s.ServerDevice)
 }
 

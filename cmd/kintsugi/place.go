@@ -36,7 +36,7 @@ func openPlace(ctx context.Context, store string) (place, error) {
 	if err != nil {
 		return place{}, fmt.Errorf("--store: %w", err)
 	}
-	return place{fs: object.NewFS(ctx, s3, object.DefaultRetries()), dir: where.Prefix, name: store}, nil
+	return place{fs: object.NewFS(ctx, s3, where.Retries()), dir: where.Prefix, name: store}, nil
 }
 
 // endpoint returns the object store of places that name none.

@@ -56,11 +56,17 @@ func (p *process) planner(l *kintsugi.Layout) func(v kintsugi.View) (conductor.P
 
 func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsugi.View, log *slog.Logger) (*planner, error) {
 	cfg := scar.Config{Period: knobs.period, Fraction: knobs.fraction, Choice: knobs.choice, MaxAge: ages * knobs.period, Seed: uint64(v.Number)}
-	total := 0.0
+	total, whole := 0.0, 0.0
 	for _, c := range l.Chunks {
-		b := int64(4 * (1 + rule.States()) * c.Len())
+		b := knobs.bytes(c.Len(), rule.States())
 		cfg.Bytes = append(cfg.Bytes, b)
 		total += float64(b)
+		whole += float64(4 * (1 + rule.States()) * c.Len())
+	}
+	// Where chunks are saved by increments, so many more of them have the bytes of a model in C steps. Plans are due as often.
+	if period := max(1, kintsugi.Step(math.Ceil(float64(knobs.period)*total/whole))); period < knobs.period {
+		knobs.fraction, knobs.period = min(1, knobs.fraction*float64(knobs.period)/float64(period)), period
+		cfg.Period, cfg.Fraction = knobs.period, knobs.fraction
 	}
 	inner, err := scar.New(cfg)
 	p := &planner{Planner: inner, knobs: knobs, chunks: len(l.Chunks), log: log}

@@ -28,9 +28,12 @@ func reproduceScarCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "scar", Short: "Steps that failures cost, for each way to save and restore", Args: noArgs,
 		Example: "  kintsugi reproduce scar --quick\n  kintsugi reproduce scar --workloads mlr,cnn --data mnist --data-dir ~/data --trials 400\n" +
-			"  kintsugi reproduce scar --workloads als --data movielens --data-dir ~/data --periods 4,8",
+			"  kintsugi reproduce scar --workloads als --data movielens --data-dir ~/data --periods 4,8\n" +
+			"  kintsugi reproduce scar --out runs/scar --workloads cnn   # then with others: the table has all that is in the folder",
 		Long: "Scar loses parts of models in training, in this process, recovers them by each strategy from equal bytes\n" +
-			"saved, counts the steps until the undisturbed loss is reached, and writes table.json and report.html.",
+			"saved, counts the steps until the undisturbed loss is reached, and writes table.json and report.html.\n" +
+			"Each algorithm has a file in the folder as well: one that the same program has finished with the same settings\n" +
+			"is not run again, so what was interrupted goes on, and algorithms that run apart come into one table.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.command(cmd) },
 	}
 	f := cmd.Flags()
@@ -44,7 +47,7 @@ func reproduceScarCommand() *cobra.Command {
 	f.IntVar(&r.trials, "trials", 100, "failures for each figure")
 	f.IntVar(&r.seeds, "seeds", 4, "undisturbed runs that they are spread over")
 	f.BoolVar(&r.quick, "quick", false, "few trials and two periods: about a minute, to see that it works")
-	f.StringVar(&r.out, "out", "", "folder for table.json and report.html (default runs/scar-TIME)")
+	f.StringVar(&r.out, "out", "", "folder for table.json, report.html and what each algorithm gave (default runs/scar-TIME)")
 	f.StringVar(&r.format, "format", "text", "text, json or benchfmt")
 	return cmd
 }
@@ -75,22 +78,29 @@ func (r *reproduceScar) command(cmd *cobra.Command) error {
 		return err
 	}
 	cfg.Progress = cmd.ErrOrStderr()
-	rows, err := bench.Scar(cmd.Context(), cfg)
+	dir, about := experiment("scar", r.out)
+	if err := cfg.Parts(cmd.Context(), dir, about); err != nil {
+		return err
+	}
+	rows, err := bench.ReadScar(dir)
 	if err != nil {
 		return err
 	}
 	var bound *bench.ScarBound
-	if slices.Contains(r.workloads, "qp") {
+	if slices.ContainsFunc(rows, func(r bench.ScarRow) bool { return r.Workload == "qp" }) {
 		b := bench.BoundScar(10000, 1)
 		bound = &b
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d perturbations of a quadratic: %d cost more than the published bound, %d more than the posterior bound\n",
 			b.Perturbations, b.AbovePaper, b.AbovePosterior)
+		for _, l := range b.Lost {
+			fmt.Fprintf(cmd.ErrOrStderr(), "E‖δ′‖² with a random share p = %g lost: %.4f of p‖δ‖², %+.1f σ\n", l.Share, l.Ratio, l.Sigmas)
+		}
 	}
-	dir, about := experiment("scar", r.out)
 	page, err := bench.WriteScar(dir, about, rows, bound)
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "machine: %s; commit %s\n", about.Machine, about.Commit)
 	for _, claim := range bench.ScarClaims(rows) {
 		fmt.Fprintln(cmd.ErrOrStderr(), claim)
 	}

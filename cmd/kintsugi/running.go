@@ -32,19 +32,26 @@ func (c *checkpoints) runningOf(id kintsugi.ShardID) *running {
 }
 
 // saveRunning saves chunks of a shard.
-func (c *checkpoints) saveRunning(ctx context.Context, v kintsugi.View, s server.Shard, chunks []kintsugi.ChunkID) (string, uint64, error) {
+func (c *checkpoints) saveRunning(ctx context.Context, v kintsugi.View, s server.Shard, chunks []kintsugi.ChunkID) (server.Ran, error) {
 	report, err := c.write(ctx, v, &s, chunks)
-	if err == nil {
-		c.tidy(&s)
+	if err != nil {
+		return server.Ran{}, err
 	}
-	return report.File, uint64(report.Written), err
+	c.tidy(&s)
+	ran := server.Ran{Manifest: report.File, Bytes: uint64(report.Written), Kept: make(map[kintsugi.ChunkID]server.Kept, len(report.Kept))}
+	for id, k := range report.Kept {
+		ran.Kept[id] = server.Kept(k)
+	}
+	return ran, nil
 }
 
 // open returns a writer for a shard: it finds what other lives of the shard have saved on the line.
 func (c *checkpoints) open(v kintsugi.View, s *server.Shard) (*ckpt.Writer, error) {
-	return ckpt.OpenWriter(c.fs, c.dir, ckpt.WriterConfig{
-		Layout: c.problem.layout, Rule: s.Rule, Shard: s.ID, Range: s.Chunks, Line: s.Line, Fence: v.Fence,
-	})
+	cfg := ckpt.WriterConfig{Layout: c.problem.layout, Rule: s.Rule, Shard: s.ID, Range: s.Chunks, Line: s.Line, Fence: v.Fence}
+	if knobs := c.settings.protects().running; knobs != nil {
+		cfg.Increments = knobs.increments()
+	}
+	return ckpt.OpenWriter(c.fs, c.dir, cfg)
 }
 
 // write writes chunks of a shard, nil for all of them. Where chunks are saved every few steps the writer is kept: it knows
@@ -60,7 +67,11 @@ func (c *checkpoints) write(ctx context.Context, v kintsugi.View, s *server.Shar
 		}
 		r.view = v.Number
 	}
-	report, err = r.writer.Save(ctx, ckpt.Snapshot{Step: s.Step, Chunks: chunks, Load: c.flat(s).Load})
+	snapshot := ckpt.Snapshot{Step: s.Step, Chunks: chunks, Load: c.flat(s).Load}
+	if s.Saved != nil {
+		snapshot.Saved = func(id kintsugi.ChunkID) ckpt.Moving { return ckpt.Moving(s.Saved(id)) }
+	}
+	report, err = r.writer.Save(ctx, snapshot)
 	if err != nil || c.settings.protects().running == nil {
 		r.writer = nil
 	}
@@ -98,12 +109,19 @@ func (c *checkpoints) loadRunning(ctx context.Context, v kintsugi.View, s *serve
 	if err != nil {
 		return nil, err
 	}
+	lo, _ := c.problem.layout.Span(s.Chunks)
 	place := func(i ckpt.ChunkInfo) (ckpt.Arrays, error) {
 		if i.Rule != s.Rule {
 			return ckpt.Arrays{}, fmt.Errorf("%w: chunk %d was saved with optimizer rule %d, the run has rule %d", kintsugi.ErrOtherModel, i.Chunk, i.Rule, s.Rule)
 		}
 		if i.Step < flat.Saved[i.Chunk-s.Chunks.Lo] {
 			return ckpt.Arrays{}, nil
+		}
+		if i.Velocity != nil {
+			if s.Velocity == nil {
+				s.Velocity = make([]float32, len(s.Params))
+			}
+			copy(s.Velocity[c.problem.layout.Chunks[i.Chunk].Lo-lo:], i.Velocity)
 		}
 		return flat.Place(i)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"testing"
 
@@ -25,7 +26,7 @@ func newShelf(t *testing.T, fs vfs.FS, recovery string) *shelf {
 	t.Helper()
 	s := &settings{}
 	s.register(newFlagSet("test"))
-	s.Model, s.Recovery, s.Optimizer = "qp:dimension=4000", recovery, "momentum"
+	s.Model, s.Recovery, s.Optimizer = "qp:dimension=12000", recovery, "momentum"
 	p, err := describe(s)
 	if err != nil {
 		t.Fatal(err)
@@ -61,8 +62,8 @@ func (x *shelf) move(step kintsugi.Step, by float32, chunks ...kintsugi.ChunkID)
 
 func (x *shelf) save(chunks ...kintsugi.ChunkID) {
 	x.t.Helper()
-	if name, bytes, err := x.store.saveRunning(x.t.Context(), x.view, x.shard, chunks); err != nil || name == "" || bytes == 0 {
-		x.t.Fatalf("save %v: %q of %d bytes, %v", chunks, name, bytes, err)
+	if ran, err := x.store.saveRunning(x.t.Context(), x.view, x.shard, chunks); err != nil || ran.Manifest == "" || ran.Bytes == 0 {
+		x.t.Fatalf("save %v: %+v, %v", chunks, ran, err)
 	}
 }
 
@@ -136,7 +137,7 @@ func TestASaveThatFailsIsMadeUpFor(t *testing.T) {
 	x := newShelf(t, disk, "scar:1/8,16")
 	disk.broken = true
 	x.move(2, 1, 3)
-	if _, _, err := x.store.saveRunning(t.Context(), x.view, x.shard, []kintsugi.ChunkID{3}); !errors.Is(err, errDisk) {
+	if _, err := x.store.saveRunning(t.Context(), x.view, x.shard, []kintsugi.ChunkID{3}); !errors.Is(err, errDisk) {
 		t.Fatalf("the disk fails: %v", err)
 	}
 	disk.broken = false
@@ -144,6 +145,44 @@ func TestASaveThatFailsIsMadeUpFor(t *testing.T) {
 	x.save(3)
 	if _, saved := x.back(); saved[3] != 4 {
 		t.Errorf("chunk 3 comes back as version %d", saved[3])
+	}
+}
+
+// Where chunks are saved by increments a lost shard comes back as its server has kept it, and knows how fast it went.
+func TestIncrementsComeBackThroughTheStore(t *testing.T) {
+	x := newShelf(t, vfs.NewMem(), "scar:1/8,16,coasting")
+	kept := make(map[kintsugi.ChunkID]server.Kept)
+	c := x.store.problem.layout.Chunks
+	for _, id := range []kintsugi.ChunkID{3, 4} {
+		kept[id] = server.Kept{Params: slices.Clone(x.shard.Params[c[id].Lo:c[id].Hi]), Velocity: make([]float32, c[id].Len())}
+	}
+	x.shard.Saved = func(id kintsugi.ChunkID) server.Kept { return kept[id] }
+	for step := kintsugi.Step(2); step <= 12; step += 2 {
+		x.move(step, 0.125, 3, 4)
+		ran, err := x.store.saveRunning(t.Context(), x.view, x.shard, []kintsugi.ChunkID{3, 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := 0; step == 2 && len(ran.Kept) != want || step > 2 && len(ran.Kept) != 2 {
+			t.Fatalf("step %d: %d chunks are saved by increments", step, len(ran.Kept))
+		}
+		for id := range kept {
+			k, ok := ran.Kept[id]
+			if !ok {
+				k = server.Kept{Params: slices.Clone(x.shard.Params[c[id].Lo:c[id].Hi]), Velocity: make([]float32, c[id].Len())}
+			}
+			kept[id] = k
+		}
+	}
+	got, saved := x.back()
+	for _, id := range []kintsugi.ChunkID{3, 4} {
+		lo, hi := c[id].Lo, c[id].Hi
+		if saved[id] != 12 || !slices.Equal(got.Params[lo:hi], kept[id].Params) || !slices.Equal(got.Velocity[lo:hi], kept[id].Velocity) {
+			t.Errorf("chunk %d comes back as version %d, %v with velocity %v; kept were %v and %v", id, saved[id], got.Params[lo:hi], got.Velocity[lo:hi], kept[id].Params, kept[id].Velocity)
+		}
+	}
+	if v := float64(got.Velocity[c[3].Lo]); math.Abs(v-0.0625) > 0.01 {
+		t.Errorf("it goes 0.0625 in a step and is said to go %g", v)
 	}
 }
 

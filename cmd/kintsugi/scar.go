@@ -7,7 +7,10 @@ import (
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
+	"github.com/kintsugi-ml/kintsugi/server"
 )
 
 // scarKnobs are what --recovery scar decides besides partial restores: how much of the model the running checkpoint
@@ -17,6 +20,10 @@ type scarKnobs struct {
 	period   kintsugi.Step // C: steps in which as many bytes are saved as the model has
 	choice   scar.Choice
 	adaptive bool // fraction and period follow what the run has measured
+
+	encoding kernels.Encoding // of increments; FP32: chunks are saved whole
+	coasting bool             // saved values go on by themselves between two increments
+	half     bool             // servers hold what is saved as bf16
 }
 
 // The defaults: an eighth of the model is the fraction behind the best results of the paper. With
@@ -27,10 +34,10 @@ const (
 )
 
 // scarForms says what --recovery scar may be.
-const scarForms = "scar[:FRACTION][,STEPS][,CHOICE], scar:adaptive[,CHOICE]"
+const scarForms = "scar[:FRACTION|adaptive][,STEPS][,CHOICE][,shadow|coasting[:CODEC]|half]"
 
-// parseScar reads scar[:r][,C][,CHOICE] and scar:adaptive[,CHOICE]. ok is false for another word; other numbers than a fraction
-// in (0, 1] and a period of at least a step, and choices that need more than a run has, are an ErrUsage.
+// parseScar reads what scarForms says. ok is false for another word; other numbers than a fraction
+// in (0, 1] and a period of at least a step are an ErrUsage.
 func parseScar(s string) (k scarKnobs, ok bool, err error) {
 	rest, ok := strings.CutPrefix(s, "scar")
 	if !ok || rest != "" && rest[0] != ':' && rest[0] != ',' {
@@ -48,34 +55,86 @@ func parseScar(s string) (k scarKnobs, ok bool, err error) {
 		err = k.parseMore(more)
 	}
 	if err != nil || !(k.fraction > 0 && k.fraction <= 1) || k.period < 1 {
-		return k, true, fmt.Errorf("%w: --recovery %q: use %s with a fraction such as 0.125 or 1/8, a number of steps below %d and one of %s, such as scar:1/8,16,priority",
+		return k, true, fmt.Errorf("%w: --recovery %q: use %s with a fraction such as 0.125 or 1/8, a number of steps below %d, one of %s, and codecs int8, sign or bf16, such as scar:1/8,16,priority,coasting:int8",
 			kintsugi.ErrUsage, s, scarForms, 1<<17, strings.Join(scarChoices(), ", "))
 	}
 	return k, true, nil
 }
 
-// parseMore reads [C][,CHOICE].
+// parseMore reads [C] and the words behind it.
 func (k *scarKnobs) parseMore(s string) error {
-	steps, choice, both := strings.Cut(s, ",")
-	if n, err := strconv.ParseUint(steps, 10, 17); err == nil && !k.adaptive {
-		if k.period = kintsugi.Step(n); !both {
-			return nil
+	words := strings.Split(s, ",")
+	if n, err := strconv.ParseUint(words[0], 10, 17); err == nil && !k.adaptive {
+		k.period, words = kintsugi.Step(n), words[1:]
+	}
+	chosen, held := false, false
+	for _, word := range words {
+		name, codec, coded := strings.Cut(word, ":")
+		switch again := &held; {
+		case slices.Contains(scarChoices(), word):
+			choice, err := scar.ParseChoice(word)
+			if again = &chosen; *again || err != nil {
+				return fmt.Errorf("a second choice, %q", word)
+			}
+			k.choice, *again = choice, true
+		case word == "half" && !*again:
+			k.half, *again = true, true
+		case (name == "shadow" || name == "coasting") && !*again:
+			if codec == "" && !coded {
+				codec = "int8"
+			}
+			i := slices.IndexFunc(increments, func(e kernels.Encoding) bool { return e.String() == codec })
+			if i < 0 {
+				return fmt.Errorf("increments are not sent in %q", codec)
+			}
+			k.encoding, k.coasting, *again = increments[i], name == "coasting", true
+		default:
+			return fmt.Errorf("%q is no number of steps and no choice", word)
 		}
-	} else if choice = s; both {
-		return fmt.Errorf("%q is no number of steps and no choice", s)
 	}
-	if !slices.Contains(scarChoices(), choice) {
-		return fmt.Errorf("%q is no choice", choice)
-	}
-	var err error
-	k.choice, err = scar.ParseChoice(choice)
-	return err
+	return nil
 }
 
-// scarChoices are the choices that a run has: nobody counts accesses in one.
+// increments are the encodings of differences to what is saved.
+var increments = []kernels.Encoding{kernels.Int8, kernels.Sign, kernels.BF16}
+
+// increments returns how chunks are saved by increments, nil if they are saved whole.
+func (k *scarKnobs) increments() *ckpt.Increments {
+	if k.encoding == kernels.FP32 {
+		return nil
+	}
+	return &ckpt.Increments{Encoding: k.encoding, Coasts: k.copy().Coasts}
+}
+
+// onHost reports whether shards must live in the memory of the host.
+func (k *scarKnobs) onHost() bool {
+	return k.half || k.encoding != kernels.FP32 || k.choice == scar.MostUsed || k.choice == scar.RecentlyUsed
+}
+
+// copy returns how servers hold what is saved; without a running checkpoint, which is nil, nothing is.
+func (k *scarKnobs) copy() server.Copy {
+	if k == nil {
+		return server.Copy{}
+	}
+	c := server.Copy{Half: k.half}
+	if k.coasting {
+		c.Coasts = ages * k.period
+	}
+	return c
+}
+
+// bytes returns how many a chunk of n values with arrays of state takes in a save.
+func (k *scarKnobs) bytes(n, arrays int) int64 {
+	if c := k.increments(); c != nil {
+		return c.Bytes(n, arrays)
+	}
+	return int64(4 * n * (1 + arrays))
+}
+
+// scarChoices are the choices that a run has.
 func scarChoices() []string {
 	var names []string
-	for _, c := range []scar.Choice{scar.Priority, scar.Threshold, scar.RoundRobin, scar.Random} {
+	for _, c := range []scar.Choice{scar.Priority, scar.Threshold, scar.RoundRobin, scar.Random, scar.MostUsed, scar.RecentlyUsed} {
 		names = append(names, c.String())
 	}
 	return names

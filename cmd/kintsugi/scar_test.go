@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
 )
 
@@ -22,13 +23,21 @@ func TestPartialRecoveryIsSetByAFractionAndAPeriod(t *testing.T) {
 		"scar:1/4,32,threshold":   {fraction: 0.25, period: 32, choice: scar.Threshold},
 		"scar:adaptive":           {fraction: 0.125, period: 16, adaptive: true},
 		"scar:adaptive,threshold": {fraction: 0.125, period: 16, adaptive: true, choice: scar.Threshold},
+
+		"scar:1/8,16,mostused":              {fraction: 0.125, period: 16, choice: scar.MostUsed},
+		"scar:1/8,32,coasting":              {fraction: 0.125, period: 32, encoding: kernels.Int8, coasting: true},
+		"scar:1/8,32,threshold,shadow:sign": {fraction: 0.125, period: 32, choice: scar.Threshold, encoding: kernels.Sign},
+		"scar,coasting:bf16":                {fraction: 0.125, period: 16, encoding: kernels.BF16, coasting: true},
+		"scar:adaptive,shadow,recentlyused": {fraction: 0.125, period: 16, adaptive: true, choice: scar.RecentlyUsed, encoding: kernels.Int8},
+		"scar:1/4,half":                     {fraction: 0.25, period: 16, half: true},
 	} {
 		if got, ok, err := parseScar(text); got != want || !ok || err != nil {
 			t.Errorf("%s: %+v, %v, %v; want %+v", text, got, ok, err, want)
 		}
 	}
 	for _, text := range []string{"scar:", "scar:0", "scar:2", "scar:1/0", "scar:-1", "scar:NaN", "scar:1/8,0", "scar:1/8,", "scar,131072", "scar:1/8,x",
-		"scar:1/8,16,", "scar:1/8,16,mostused", "scar:1/8,random,16", "scar:adaptive,16", "scar:1/8,16,random,2", "scar:1/8,adaptive"} {
+		"scar:1/8,16,", "scar:1/8,16,often", "scar:1/8,16,shadow:", "scar:1/8,16,shadow:fp32", "scar:1/8,16,coasting:topk", "scar:1/8,half,coasting", "scar:shadow,half",
+		"scar,random,priority", "scar,half:int8", "scar:1/8,random,16", "scar:adaptive,16", "scar:1/8,16,random,2", "scar:1/8,adaptive"} {
 		if _, ok, err := parseScar(text); !ok || !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("%s: %v, %v; want a usage error", text, ok, err)
 		}

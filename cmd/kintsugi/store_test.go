@@ -1,10 +1,14 @@
 package main
 
 import (
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
@@ -89,6 +93,49 @@ func TestAStoreThatIsFullForAWhileDoesNotStopTraining(t *testing.T) {
 	}
 	if step, _ := lastParams(t, dir); step != 300 {
 		t.Errorf("the newest checkpoint is of step %d", step)
+	}
+}
+
+// A run is killed while its store is in trouble, and goes on while it is again: steps go on all the while, the log says what the
+// store does, and in the end everything is there.
+func TestAKilledRunGoesOnWhileItsStoreIsInTrouble(t *testing.T) {
+	notUnderRace(t)
+	keys(t)
+	for kind, fault := range map[string]objecttest.Fault{"hangs": {Hang: true}, "503": {Status: http.StatusServiceUnavailable, Code: "SlowDown"}} {
+		t.Run(kind, func(t *testing.T) {
+			server := objecttest.New(t)
+			var trouble atomic.Int32 // answers to writes that are wrong
+			server.Fail(func(_ int, r *http.Request) objecttest.Fault {
+				if r.Method == http.MethodPut && trouble.Add(-1) >= 0 {
+					return fault
+				}
+				return objecttest.Fault{}
+			})
+			dir := newDir(t)
+			p := start(t, quadratic(50_000, "--checkpoint-every", "20", "--store", server.Place("x")+"&patience=200ms", "--out", dir)...)
+			p.reaches(dir, 50)
+			trouble.Store(math.MaxInt32)
+			eventually(t, "a save has failed", func() bool { return readRun(t, dir).Summary.FailedSaves > 0 })
+			p.reaches(dir, readRun(t, dir).Summary.Steps+50)
+			p.signal(syscall.SIGKILL)
+			p.wait()
+			eventually(t, "its processes have ended", func() bool { return len(leftOf(t, dir)) == 0 })
+			newest, _ := lastParams(t, dir)
+			trouble.Store(30)
+			steps := uint64(newest) + 300
+			r := kin(t, "train", "--resume", dir, "--steps", strconv.FormatUint(steps, 10))
+			if r.status != exitDone || trouble.Load() >= 0 {
+				t.Fatalf("exit status %d, %d answers are still to be wrong:\n%s", r.status, trouble.Load(), r.stderr)
+			}
+			for _, text := range []string{p.stderr.String(), r.stderr} {
+				if !strings.Contains(text, "training goes on") || !strings.Contains(text, "the object store does not answer as it should") {
+					t.Errorf("it does not say what the store does:\n%s", text)
+				}
+			}
+			if step, _ := lastParams(t, dir); uint64(step) != steps {
+				t.Errorf("the newest checkpoint is of step %d of %d", step, steps)
+			}
+		})
 	}
 }
 

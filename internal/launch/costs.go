@@ -33,6 +33,8 @@ type Costs struct {
 	outages  float64 // seconds of all recoveries
 	mended   int     // recoveries
 	told     time.Time
+	begun    time.Time // of the first step; zero before
+	saved    time.Time // when the save of full began, or begun
 
 	losses []float64 // of the newest steps, up to newest
 	open   []mending
@@ -71,6 +73,9 @@ func (c *Costs) View(v kintsugi.View) {
 // Step books a released step. It returns the events that follow from it: what losses would cost, from time to time, and what
 // one has cost, when that is known.
 func (c *Costs) Step(e kintsugi.StepEvent) []record.Event {
+	if c.begun.IsZero() {
+		c.begun, c.saved = e.Time, e.Time
+	}
 	if e.Step <= c.newest {
 		return nil
 	}
@@ -88,11 +93,20 @@ func (c *Costs) Step(e kintsugi.StepEvent) []record.Event {
 	return events
 }
 
-// Checkpoint books a save.
-func (c *Costs) Checkpoint(e kintsugi.CheckpointEvent) {
+// Checkpoint books a save that was told of at a time.
+func (c *Costs) Checkpoint(e kintsugi.CheckpointEvent, at time.Time) {
 	if !e.Running && e.Err == "" {
-		c.full = max(c.full, e.Step)
+		c.full, c.saved = max(c.full, e.Step), at.Add(-e.Took)
 	}
+}
+
+// Age returns how long ago the newest full checkpoint was the present version, or that training has gone on without any. ok is false
+// before the first step.
+func (c *Costs) Age(now time.Time) (age time.Duration, ok bool) {
+	if c.begun.IsZero() {
+		return 0, false
+	}
+	return max(0, now.Sub(c.saved)), true
 }
 
 // Exposed books how far the shards are from what is saved of them. The gradient of one step is noise to a good part, so
@@ -176,7 +190,8 @@ func (c *Costs) measure(step kintsugi.Step) (events []record.Event) {
 
 // costs says what the loss of each server would cost now.
 func (c *Costs) costs(e kintsugi.StepEvent) *record.Exposure {
-	x := &record.Exposure{Line: uint64(e.Line), Step: uint64(e.Step)}
+	age, _ := c.Age(e.Time)
+	x := &record.Exposure{Line: uint64(e.Line), Step: uint64(e.Step), AgeSeconds: record.Number(age.Seconds()), AgeSteps: record.Number(c.newest - min(c.newest, c.full))}
 	x.Calibration, x.Failures = c.book.Calibration()
 	for i := range c.servers {
 		x.Servers = append(x.Servers, c.cost(i))

@@ -25,9 +25,9 @@ func falling(step int) float64 { return 3 * math.Exp(-float64(step)/100) }
 
 func TestGoingBackToACheckpointCostsItsAge(t *testing.T) {
 	c, told := costsAfter(t, BackToCheckpoint, 200, falling)
-	c.Checkpoint(kintsugi.CheckpointEvent{Step: 150})
-	c.Checkpoint(kintsugi.CheckpointEvent{Step: 180, Err: "no space left"})
-	c.Checkpoint(kintsugi.CheckpointEvent{Step: 190, Running: true})
+	c.Checkpoint(kintsugi.CheckpointEvent{Step: 150}, time.Time{})
+	c.Checkpoint(kintsugi.CheckpointEvent{Step: 180, Err: "no space left"}, time.Time{})
+	c.Checkpoint(kintsugi.CheckpointEvent{Step: 190, Running: true}, time.Time{})
 	c.Recovered(2)
 	c.Recovered(4)
 	worst, ok := c.Worst()

@@ -25,6 +25,7 @@ type Progress struct {
 	Left           time.Duration // estimate; 0: unknown
 	Broken         []string      // what is broken now, such as "server/0 down 2.3s"
 	AtRisk         float64       // steps that the loss of the server would cost now whose loss would cost most; NaN: not known
+	SavedAgo       time.Duration // since the newest full checkpoint was the present version; 0: not known
 }
 
 // field is a part of the line; those of the greatest rank are left out first where room is short.
@@ -52,6 +53,7 @@ func (p Progress) fields() []field {
 	add(8, p.Staleness > 0, "stale %d", p.Staleness)
 	add(7, p.BytesPerSecond > 0, "%s", rateText(p.BytesPerSecond))
 	add(9, p.AtRisk > 0, "%s steps at risk", threeDigits(p.AtRisk))
+	add(10, p.SavedAgo > 0, "checkpoint %s old", trimDuration(p.SavedAgo.Round(time.Second)))
 	add(4, p.Left > 0, "%s left", trimDuration(p.Left.Round(time.Second)))
 	return fs
 }
@@ -98,6 +100,9 @@ func (p Progress) Attrs() []slog.Attr {
 		slog.Float64("bytes_per_second", math.Round(p.BytesPerSecond)))
 	if p.AtRisk > 0 {
 		attrs = append(attrs, slog.Float64("at_risk_steps", tenths(p.AtRisk)))
+	}
+	if p.SavedAgo > 0 {
+		attrs = append(attrs, slog.Float64("checkpoint_age_seconds", tenths(p.SavedAgo.Seconds())))
 	}
 	if p.Left > 0 {
 		attrs = append(attrs, slog.Float64("left_seconds", math.Round(p.Left.Seconds())))

@@ -44,6 +44,8 @@ func (f *fourths) Done(step kintsugi.Step, chunks []kintsugi.ChunkID, durable bo
 	}
 }
 
+func (f *fourths) Accessed(kintsugi.ChunkID, uint64) {}
+
 func (f *fourths) Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step { return step - f.saved[c] }
 
 func (l *Live) planner(kintsugi.View) (conductor.Planner, error) {
@@ -53,7 +55,7 @@ func (l *Live) planner(kintsugi.View) (conductor.Planner, error) {
 	return &fourths{every: l.cfg.RunEvery}, nil
 }
 
-func (l *Live) saveRunning(_ context.Context, _ kintsugi.View, s server.Shard, chunks []kintsugi.ChunkID) (string, uint64, error) {
+func (l *Live) saveRunning(_ context.Context, _ kintsugi.View, s server.Shard, chunks []kintsugi.ChunkID) (server.Ran, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	bytes := uint64(0)
@@ -69,7 +71,7 @@ func (l *Live) saveRunning(_ context.Context, _ kintsugi.View, s server.Shard, c
 		l.running[id] = x
 		bytes += uint64(4 * len(x.params) * (1 + len(x.state)))
 	}
-	return "running", bytes, nil
+	return server.Ran{Manifest: "running", Bytes: bytes}, nil
 }
 
 // loadRunning gives a lost shard back what was saved of it, or the initialisation.

@@ -342,6 +342,7 @@ func (a *anyHalf) Begin(_ kintsugi.Step, saved []kintsugi.Step)      { a.saved =
 func (a *anyHalf) Due(step kintsugi.Step) bool                       { return step%a.c.cfg.RunEvery == 0 }
 func (a *anyHalf) Observe(kintsugi.RunEvent)                         {}
 func (a *anyHalf) Done(kintsugi.Step, []kintsugi.ChunkID, bool)      {}
+func (a *anyHalf) Accessed(kintsugi.ChunkID, uint64)                 {}
 func (a *anyHalf) Age(kintsugi.Step, kintsugi.ChunkID) kintsugi.Step { return 0 }
 
 func (a *anyHalf) Plan(kintsugi.Step, []float64) (chosen []kintsugi.ChunkID) {

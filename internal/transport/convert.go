@@ -148,21 +148,26 @@ func doneFrom(m *pb.Done) kintsugi.Done {
 func stableTo(m kintsugi.Stable) *pb.Stable {
 	s := &pb.Stable{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Step: uint64(m.Step), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled,
 		SavingNanos: int64(m.Saving), Decided: uint64(m.Decided), PublishNanos: int64(m.Publish)}
-	var extra, saved bool
+	var extra, saved, touched bool
 	for _, p := range m.Products {
 		s.SquaredNorm = append(s.SquaredNorm, p.SquaredNorm)
 		s.DotDisplacement = append(s.DotDisplacement, p.DotDisplacement)
 		s.SquaredDisplacement = append(s.SquaredDisplacement, p.SquaredDisplacement)
 		s.SquaredSaved = append(s.SquaredSaved, p.SquaredSaved)
 		s.DotSaved = append(s.DotSaved, p.DotSaved)
+		s.Touched = append(s.Touched, p.Touched)
 		extra = extra || p.DotDisplacement != 0 || p.SquaredDisplacement != 0
 		saved = saved || p.SquaredSaved != 0 || p.DotSaved != 0
+		touched = touched || p.Touched != 0
 	}
 	if !extra {
 		s.DotDisplacement, s.SquaredDisplacement = nil, nil
 	}
 	if !saved {
 		s.SquaredSaved, s.DotSaved = nil, nil
+	}
+	if !touched {
+		s.Touched = nil
 	}
 	return s
 }
@@ -184,6 +189,9 @@ func stableFrom(m *pb.Stable) kintsugi.Stable {
 		}
 		if i < len(m.DotSaved) {
 			p.DotSaved = m.DotSaved[i]
+		}
+		if i < len(m.Touched) {
+			p.Touched = m.Touched[i]
 		}
 		s.Products = append(s.Products, p)
 	}

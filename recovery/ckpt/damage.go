@@ -68,7 +68,7 @@ func unreadable(file string, offset int64, err error) error {
 }
 
 // newer refuses bytes of a format version that this program does not know.
-func newer(file string, version int) error {
+func newer(file string, version, known int) error {
 	return fmt.Errorf("%s: format version %d, this program reads version %d: use a newer kintsugi: %w",
-		file, version, FormatVersion, kintsugi.ErrOtherModel)
+		file, version, known, kintsugi.ErrOtherModel)
 }

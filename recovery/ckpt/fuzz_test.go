@@ -39,7 +39,7 @@ func FuzzShardManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, b := range [][]byte{b, resealed(b)} {
 			probe := new(ShardManifest)
-			_ = decodeManifest("probe", shardFormat, b, probe) // the name a file of this content must have
+			_ = decodeManifest("probe", shardFormat, FormatVersion, b, probe) // the name a file of this content must have
 			m, err := decodeShard(probe.File(), b)
 			if err != nil {
 				requireKnown(t, err)
@@ -60,7 +60,7 @@ func FuzzRunManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, b := range [][]byte{b, resealed(b)} {
 			probe := new(RunManifest)
-			_ = decodeManifest("probe", runFormat, b, probe)
+			_ = decodeManifest("probe", runFormat, plainVersion, b, probe)
 			m, err := decodeRun(probe.Name(), b)
 			if err != nil {
 				requireKnown(t, err)

@@ -106,8 +106,8 @@ func unseal(file string, b []byte) ([]byte, error) {
 	return body, nil
 }
 
-// decodeManifest unseals b and decodes it strictly into v, after a look at format and version.
-func decodeManifest(file, format string, b []byte, v any) error {
+// decodeManifest unseals b and decodes it strictly into v, after a look at format and version, of which newest is the greatest that is known.
+func decodeManifest(file, format string, newest int, b []byte, v any) error {
 	body, err := unseal(file, b)
 	if err != nil {
 		return err
@@ -122,8 +122,8 @@ func decodeManifest(file, format string, b []byte, v any) error {
 	if head.Format != format {
 		return damaged(file, 0, "format %q, want %q", head.Format, format)
 	}
-	if head.Version > FormatVersion {
-		return newer(file, head.Version)
+	if head.Version > newest {
+		return newer(file, head.Version, newest)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()

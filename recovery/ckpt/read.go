@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"sync"
@@ -24,6 +23,7 @@ type reader struct {
 	dir    string
 	layout *kintsugi.Layout
 	place  Place
+	chains map[kintsugi.ChunkID]*chain // of values that need several records
 
 	buffers [4][]byte   // between files: kept, so that they are made once
 	free    chan []byte // while a file is read: those that hold nothing that is needed
@@ -203,41 +203,47 @@ func (r *reader) decode(l located, b []byte) (wrong, err error) {
 	if want := r.layout.Chunks[l.Chunk].Len(); h.Values != want {
 		return damaged(l.file, l.Offset, "it has %d values, the model has %d there", h.Values, want), nil
 	}
+	if c := r.chains[l.Chunk]; c != nil {
+		return r.follow(c, l, h, b)
+	}
+	return nil, r.hand(h, b[headerBytes:])
+}
+
+// hand places the values of a whole record.
+func (r *reader) hand(h recordHeader, b []byte) error {
 	info := ChunkInfo{
 		Chunk: h.Chunk, Line: h.Line, Step: h.Step, Optimizer: h.Optimizer,
 		Rule: h.Rule, Values: h.Values, StateArrays: h.Arrays,
 	}
 	to, err := r.place(info)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b = b[headerBytes:]
 	for i, dst := range [...][]float32{to.Params, to.State[0], to.State[1]} {
 		switch {
 		case dst == nil:
 			continue
 		case i > h.Arrays:
-			return nil, fmt.Errorf("chunk %d was saved by rule %d with %d state arrays, the run needs %d: restore parameters only, or use the rule of the checkpoint: %w",
-				h.Chunk, h.Rule, h.Arrays, i, kintsugi.ErrOtherModel)
+			return wrongArrays(h, i)
 		case len(dst) != h.Values:
-			return nil, fmt.Errorf("chunk %d has %d values, array %d of its place %d: %w", h.Chunk, h.Values, i, len(dst), kintsugi.ErrUsage)
+			return wrongPlace(h, i, len(dst))
 		}
 		copy(kernels.Bytes(dst), b[4*h.Values*i:])
 	}
-	return nil, nil
+	return nil
 }
 
 // check verifies that b is exactly the record that the manifest named, and whole.
 func (l located) check(b []byte) (recordHeader, error) {
 	h, err := parseRecordHeader(b)
 	if v, ok := errors.AsType[versionError](err); ok {
-		return h, newer(l.file, int(v))
+		return h, newer(l.file, int(v), FormatVersion)
 	}
 	if err != nil {
 		return h, damaged(l.file, l.Offset, "%w", err)
 	}
 	found := located{
-		Entry: Entry{Chunk: h.Chunk, Step: h.Step, Segment: l.Segment, Offset: h.Offset, Bytes: int64(h.bytes()), CRC: Sum(h.PayloadCRC)},
+		Entry: Entry{Chunk: h.Chunk, Step: h.Step, Segment: l.Segment, Offset: h.Offset, Bytes: int64(h.bytes()), CRC: Sum(h.PayloadCRC), Increment: h.Increment},
 		file:  l.file,
 		line:  h.Line,
 		rule:  h.Rule,

@@ -11,8 +11,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// FormatVersion is the version of all files of a checkpoint. Files of a newer version are refused.
-const FormatVersion = 1
+// FormatVersion is the newest version of the files of a checkpoint. Files of a newer one are refused. Whatever has no
+// increments in it is written as version 1, which older programs read.
+const FormatVersion = 2
+
+// plainVersion is that of files without increments.
+const plainVersion = 1
 
 const (
 	// align is where records and their payloads begin: on a cache line, and on the boundary that the
@@ -21,8 +25,9 @@ const (
 
 	headerBytes = 64
 
-	kindChunk = 1 // a record of chunk values
-	codecRaw  = 0 // float32, little endian
+	kindChunk     = 1 // a record of chunk values
+	kindIncrement = 2 // a record of what to add to the values of an older one
+	codecRaw      = 0 // float32, little endian
 
 	maxArrays  = 3 // parameters and two arrays of state
 	maxPayload = maxArrays * 4 * kintsugi.MaxChunkValues
@@ -48,7 +53,7 @@ type segmentHeader struct {
 func (h segmentHeader) append(dst []byte) []byte {
 	n := len(dst)
 	dst = append(dst, segmentMagic[:]...)
-	dst = binary.LittleEndian.AppendUint16(dst, FormatVersion)
+	dst = binary.LittleEndian.AppendUint16(dst, plainVersion)
 	dst = binary.LittleEndian.AppendUint16(dst, 0)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Name.Line))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Name.Step))
@@ -79,7 +84,7 @@ func checkHeader(b []byte, magic [4]byte) error {
 	if got := checksum(b[:60]); got != want {
 		return fmt.Errorf("header has CRC32C %08x, its field says %08x", got, want)
 	}
-	if v := binary.LittleEndian.Uint16(b[4:]); v != FormatVersion {
+	if v := binary.LittleEndian.Uint16(b[4:]); v < plainVersion || v > FormatVersion {
 		return versionError(v)
 	}
 	return nil
@@ -122,10 +127,19 @@ type recordHeader struct {
 	Rule       kintsugi.Rule
 	Offset     int64  // of this header in its segment, so that a block from elsewhere is noticed
 	PayloadCRC uint32 // CRC32C of the payload, without its padding
+
+	Increment bool             // the values are those of an older record and what this one adds
+	Encoding  kernels.Encoding // of what an increment adds
+	Coasts    bool             // the values go on by themselves between two increments
 }
 
 // payload returns the length of the payload in bytes, without padding.
-func (h recordHeader) payload() int { return 4 * h.Values * (1 + h.Arrays) }
+func (h recordHeader) payload() int {
+	if h.Increment {
+		return incrementBytes + codedBytes(h.Encoding, h.Values) + 2*h.Values*h.Arrays
+	}
+	return 4 * h.Values * (1 + h.Arrays)
+}
 
 // bytes returns the length of the record in bytes, padding included.
 func (h recordHeader) bytes() int { return headerBytes + padded(h.payload()) }
@@ -135,9 +149,15 @@ func (h recordHeader) put(dst []byte) {
 	le := binary.LittleEndian
 	clear(dst[:headerBytes])
 	copy(dst, recordMagic[:])
-	le.PutUint16(dst[4:], FormatVersion)
-	dst[6] = kindChunk
-	dst[7] = codecRaw
+	le.PutUint16(dst[4:], plainVersion)
+	dst[6], dst[7] = kindChunk, codecRaw
+	if h.Increment {
+		le.PutUint16(dst[4:], FormatVersion)
+		dst[6], dst[7] = kindIncrement, byte(h.Encoding)
+	}
+	if h.Coasts {
+		dst[42] = 1
+	}
 	le.PutUint32(dst[8:], uint32(h.Chunk))
 	le.PutUint32(dst[12:], uint32(h.Values))
 	le.PutUint64(dst[16:], uint64(h.Line))
@@ -157,11 +177,11 @@ func parseRecordHeader(b []byte) (recordHeader, error) {
 	if err := checkHeader(b, recordMagic); err != nil {
 		return recordHeader{}, err
 	}
-	if b[6] != kindChunk {
-		return recordHeader{}, fmt.Errorf("record of kind %d; version %d has kind %d only", b[6], FormatVersion, kindChunk)
-	}
-	if b[7] != codecRaw {
-		return recordHeader{}, fmt.Errorf("codec %d; version %d has codec %d only", b[7], FormatVersion, codecRaw)
+	switch e := kernels.Encoding(b[7]); {
+	case b[6] != kindChunk && b[6] != kindIncrement:
+		return recordHeader{}, fmt.Errorf("record of kind %d; version %d has kinds %d and %d", b[6], FormatVersion, kindChunk, kindIncrement)
+	case b[6] == kindChunk && b[7] != codecRaw, b[6] == kindIncrement && !adds(e):
+		return recordHeader{}, fmt.Errorf("codec %d in a record of kind %d", b[7], b[6])
 	}
 	le := binary.LittleEndian
 	values, arrays := le.Uint32(b[12:]), b[40]
@@ -179,6 +199,9 @@ func parseRecordHeader(b []byte) (recordHeader, error) {
 		Rule:       kintsugi.Rule(b[41]),
 		Offset:     int64(le.Uint64(b[48:])),
 		PayloadCRC: le.Uint32(b[56:]),
+		Increment:  b[6] == kindIncrement,
+		Encoding:   kernels.Encoding(b[7]),
+		Coasts:     b[6] == kindIncrement && b[42] == 1,
 	}
 	if n, err := StateArrays(h.Rule); err != nil || n != h.Arrays {
 		return recordHeader{}, fmt.Errorf("rule %d with %d state arrays", h.Rule, h.Arrays)
@@ -218,6 +241,10 @@ func checkRecord(b []byte, h recordHeader) error {
 		if p != 0 {
 			return errors.New("padding is not zero")
 		}
+	}
+	if h.Increment {
+		_, err := parseIncrement(b, h)
+		return err
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func (r *repairer) rebuild(ctx context.Context, name fileName) (m *ShardManifest
 		return nil, false, nil
 	}
 	m = &ShardManifest{
-		Format: shardFormat, Version: FormatVersion, Line: name.Line, Step: name.Step, Fence: name.Fence, Shard: name.Shard, Attempt: name.Attempt,
+		Format: shardFormat, Version: plainVersion, Line: name.Line, Step: name.Step, Fence: name.Fence, Shard: name.Shard, Attempt: name.Attempt,
 		Fingerprint: Fingerprint(h.Fingerprint), Lo: h.Range.Lo, Hi: h.Range.Hi, Segments: []Segment{{File: file, Bytes: info.Size}},
 	}
 	whole = true
@@ -195,10 +195,12 @@ func (r *repairer) rebuild(ctx context.Context, name fileName) (m *ShardManifest
 			whole = false // what follows cannot be found without its length
 			break
 		}
-		if checkRecord(b, record) == nil {
+		switch err := checkRecord(b, record); {
+		case err == nil && record.Increment: // what it adds to only the manifest knew
+		case err == nil:
 			m.Rule = record.Rule
 			m.Chunks = append(m.Chunks, Entry{Chunk: record.Chunk, Step: record.Step, Offset: pos, Bytes: int64(record.bytes()), CRC: Sum(record.PayloadCRC)})
-		} else {
+		default:
 			whole = false
 		}
 		pos += int64(record.bytes())

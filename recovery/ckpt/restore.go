@@ -21,6 +21,9 @@ type ChunkInfo struct {
 	Rule        kintsugi.Rule
 	Values      int // in each array
 	StateArrays int
+
+	// Velocity is how far the parameters go in a step, where what is saved of them goes on by itself; nil: it stays. Place does not keep it.
+	Velocity []float32
 }
 
 // Place returns where the values of a chunk go. Params and State must have ChunkInfo.Values values each;
@@ -134,7 +137,7 @@ func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, l
 		ids = append(ids, id)
 	}
 	for age := 0; len(ids) > 0; age++ { // the newest values first; for those that are damaged, the ones before
-		var list []located
+		var list []value
 		for _, id := range ids {
 			if values := saved[id-want.Lo]; age < len(values) {
 				list = append(list, values[age])
@@ -143,7 +146,7 @@ func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, l
 			}
 		}
 		ids = ids[:0]
-		err := r.read(ctx, list, func(l located, err error) error {
+		err := r.values(ctx, list, func(l located, err error) error {
 			if !errors.Is(err, kintsugi.ErrCorrupt) {
 				return err
 			}
@@ -159,13 +162,19 @@ func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, l
 	return report, nil
 }
 
+// value is what is saved of a chunk at one step: the record at the end, and those that it adds to, of which the first is whole.
+type value []located
+
+// last is the record that makes the value what it is.
+func (v value) last() located { return v[len(v)-1] }
+
 // savedValues returns, by chunk of want, all values that shard manifests of the lines name, newest first.
-func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, want kintsugi.ChunkRange) (saved [][]located, skipped []error, err error) {
+func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, want kintsugi.ChunkRange) (saved [][]value, skipped []error, err error) {
 	names, err := listNames(fsys, dir, shardDir, parseShardName)
 	if err != nil {
 		return nil, nil, err
 	}
-	saved = make([][]located, want.Hi-want.Lo)
+	saved = make([][]value, want.Hi-want.Lo)
 	for _, n := range slices.Backward(names) {
 		if n.Line < lines.First || n.Line > lines.Last {
 			continue
@@ -182,17 +191,24 @@ func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, 
 			return nil, skipped, fmt.Errorf("%s has fingerprint %016x, the model has %016x: %w",
 				m.File(), uint64(m.Fingerprint), layout.Fingerprint(), kintsugi.ErrOtherModel)
 		}
+		var chain value
 		for _, l := range m.locate(want) {
-			values := &saved[l.Chunk-want.Lo]
 			l.Segment = 0 // an index into its own manifest: not part of what the value is
-			if !slices.Contains(*values, l) {
-				*values = append(*values, l)
+			if !l.Increment {
+				chain = nil
+			}
+			chain = append(chain, l)
+			values := &saved[l.Chunk-want.Lo]
+			if !slices.ContainsFunc(*values, func(v value) bool { return v.last() == l }) {
+				*values = append(*values, chain[:len(chain):len(chain)])
 			}
 		}
 	}
 	for _, values := range saved {
 		// A manifest with a greater name may still name an older value of a chunk.
-		slices.SortStableFunc(values, func(a, b located) int { return cmp.Or(cmp.Compare(b.line, a.line), cmp.Compare(b.Step, a.Step)) })
+		slices.SortStableFunc(values, func(a, b value) int {
+			return cmp.Or(cmp.Compare(b.last().line, a.last().line), cmp.Compare(b.last().Step, a.last().Step))
+		})
 	}
 	return saved, skipped, nil
 }

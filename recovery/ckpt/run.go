@@ -63,7 +63,7 @@ func (m *RunManifest) encode() ([]byte, error) {
 
 func decodeRun(file string, b []byte) (*RunManifest, error) {
 	m := new(RunManifest)
-	if err := decodeManifest(file, runFormat, b, m); err != nil {
+	if err := decodeManifest(file, runFormat, plainVersion, b, m); err != nil {
 		return nil, err
 	}
 	if err := m.check(); err != nil {
@@ -172,7 +172,7 @@ func (m *RunManifest) Fits(layout *kintsugi.Layout) error {
 // The error is ErrPublished if the name exists with other content. After an error of the disk the
 // manifest may have been published or not; call PublishRun again with the same m to find out.
 func PublishRun(fsys vfs.FS, dir string, m *RunManifest, shards []string) error {
-	m.Format, m.Version = runFormat, FormatVersion
+	m.Format, m.Version = runFormat, plainVersion
 	m.Created = m.Created.UTC().Round(0)
 	m.Fingerprint = fingerprint(m.Tensors)
 	m.Shards = nil

@@ -154,10 +154,16 @@ func (r *repairer) renewOne(m *ShardManifest) error {
 	new.Segments, new.Chunks = nil, nil
 	sizes := map[string]int64{new.segment(): 0}
 	var values []located
+	lost := int64(-1) // a chunk of which a record is not whole: what was added to it is worth nothing any more
 	for _, l := range m.locate(kintsugi.ChunkRange{Lo: m.Lo, Hi: m.Hi}) {
 		l.Segment = 0
+		chunk := int64(l.Chunk)
+		if l.Increment && chunk == lost {
+			continue
+		}
 		if r.bad[l.file] {
 			if l, ok = r.moved[l]; !ok {
+				lost = chunk
 				continue
 			}
 		}
@@ -180,6 +186,7 @@ func (r *repairer) renewOne(m *ShardManifest) error {
 		l.Segment = index[l.file]
 		new.Chunks = append(new.Chunks, l.Entry)
 	}
+	new.number()
 	return r.publishShard(&new)
 }
 

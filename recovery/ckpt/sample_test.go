@@ -73,7 +73,7 @@ func writeSample(t *testing.T, fsys vfs.FS, dir string) {
 
 // Version 1 must stay readable, and must stay what this program writes as long as the version is 1.
 func TestSampleOfVersion1IsReadAndWrittenAgain(t *testing.T) {
-	dir := filepath.Join("testdata", fmt.Sprintf("v%d", FormatVersion))
+	dir := filepath.Join("testdata", fmt.Sprintf("v%d", plainVersion))
 	if *update {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
@@ -25,6 +26,9 @@ type Entry struct {
 	Offset  int64            `json:"offset"`  // of the record in its segment
 	Bytes   int64            `json:"bytes"`   // length of the record: header, payload, padding
 	CRC     Sum              `json:"crc"`     // of the payload
+
+	// Increment says that the record is added to the entry before, which is of the same chunk and of an earlier step.
+	Increment bool `json:"increment,omitempty"`
 }
 
 // ShardManifest says where the newest saved value of each chunk of one shard lies, as of one save. It is
@@ -48,8 +52,17 @@ type ShardManifest struct {
 	// others holds at least one of Chunks.
 	Segments []Segment `json:"segments"`
 
-	// Invariant: Chunks ascend by number and lie in [Lo, Hi). A chunk that was never saved is absent.
+	// Invariant: Chunks ascend by number and lie in [Lo, Hi). A chunk that was never saved is absent. One that was saved
+	// by increments has an entry for each record that its value needs, by ascending step; the first is no increment.
 	Chunks []Entry `json:"chunks"`
+}
+
+// number sets the version: whoever knows no increments must not read a manifest that has some.
+func (m *ShardManifest) number() {
+	m.Version = plainVersion
+	if slices.ContainsFunc(m.Chunks, func(e Entry) bool { return e.Increment }) {
+		m.Version = FormatVersion
+	}
 }
 
 func (m *ShardManifest) name() fileName {
@@ -63,7 +76,7 @@ func (m *ShardManifest) File() string { return path.Join(shardDir, m.name().shar
 // make a full checkpoint.
 func (m *ShardManifest) Complete() bool {
 	for _, e := range m.Chunks {
-		if e.Step != m.Step {
+		if e.Step != m.Step || e.Increment {
 			return false
 		}
 	}
@@ -102,7 +115,7 @@ func (m *ShardManifest) encode() ([]byte, error) {
 // decodeShard decodes and checks a shard manifest that was read from file.
 func decodeShard(file string, b []byte) (*ShardManifest, error) {
 	m := new(ShardManifest)
-	if err := decodeManifest(file, shardFormat, b, m); err != nil {
+	if err := decodeManifest(file, shardFormat, FormatVersion, b, m); err != nil {
 		return nil, err
 	}
 	if err := m.check(); err != nil {
@@ -121,6 +134,11 @@ func decodeShard(file string, b []byte) (*ShardManifest, error) {
 func (m *ShardManifest) check() error {
 	if _, err := StateArrays(m.Rule); err != nil {
 		return err
+	}
+	if was := m.Version; true {
+		if m.number(); m.Version != was {
+			return fmt.Errorf("version %d with such chunks", was)
+		}
 	}
 	if m.Lo > m.Hi {
 		return fmt.Errorf("chunks [%d, %d) are no range", m.Lo, m.Hi)
@@ -154,8 +172,11 @@ func (m *ShardManifest) check() error {
 
 func (m *ShardManifest) checkChunks(used []bool) error {
 	for i, e := range m.Chunks {
+		follows := i > 0 && e.Increment && m.Chunks[i-1].Chunk == e.Chunk && m.Chunks[i-1].Step < e.Step
 		switch {
-		case e.Chunk < m.Lo || e.Chunk >= m.Hi || i > 0 && e.Chunk <= m.Chunks[i-1].Chunk:
+		case e.Increment && !follows:
+			return fmt.Errorf("an increment of chunk %d to step %d has nothing before it", e.Chunk, e.Step)
+		case e.Chunk < m.Lo || e.Chunk >= m.Hi || i > 0 && e.Chunk <= m.Chunks[i-1].Chunk && !follows:
 			return fmt.Errorf("chunk %d is out of order, or not in [%d, %d)", e.Chunk, m.Lo, m.Hi)
 		case e.Step > m.Step:
 			return fmt.Errorf("chunk %d of step %d in a manifest of step %d", e.Chunk, e.Step, m.Step)

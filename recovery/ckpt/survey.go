@@ -13,7 +13,9 @@ import (
 type ChunkState struct {
 	Chunk  kintsugi.ChunkID
 	Tensor int   // index into the tensors
-	Bytes  int64 // of its newest record; 0: it was never saved
+	Bytes  int64 // of the records of its newest value; 0: it was never saved
+
+	Records int // that the newest value needs: one, and an increment for each of the others
 
 	// Line and Step are those of the newest saved value, and Before, if it is not nil, the step of the one before.
 	Line   kintsugi.Line
@@ -37,11 +39,15 @@ func Survey(ctx context.Context, fsys vfs.FS, dir string, layout *kintsugi.Layou
 	for id, values := range saved {
 		state := ChunkState{Chunk: kintsugi.ChunkID(id), Tensor: layout.Chunks[id].Tensor}
 		if len(values) > 0 {
-			state.Bytes, state.Line, state.Step = values[0].Bytes, values[0].line, values[0].Step
+			newest := values[0].last()
+			state.Line, state.Step, state.Records = newest.line, newest.Step, len(values[0])
+			for _, l := range values[0] {
+				state.Bytes += l.Bytes
+			}
 		}
 		for _, v := range values {
-			if v.Step != state.Step || v.line != state.Line {
-				state.Before = &v.Step
+			if last := v.last(); last.Step != state.Step || last.line != state.Line {
+				state.Before = &last.Step
 				if state.Moved, err = s.moved(ctx, values[0], v); errors.Is(err, kintsugi.ErrCorrupt) {
 					skipped, state.Before = append(skipped, err), nil
 				} else if err != nil {
@@ -63,18 +69,18 @@ type survey struct {
 }
 
 // moved returns how far two values of one chunk are apart.
-func (s *survey) moved(ctx context.Context, a, b located) (float64, error) {
+func (s *survey) moved(ctx context.Context, a, b value) (float64, error) {
 	if s.distance == nil {
 		return 0, nil
 	}
-	n := s.layout.Chunks[a.Chunk].Len()
+	n := s.layout.Chunks[a[0].Chunk].Len()
 	x, y := make([]float32, n), make([]float32, n)
 	for _, v := range []struct {
-		l  located
+		v  value
 		to []float32
 	}{{a, x}, {b, y}} {
 		r := reader{fs: s.fs, dir: s.dir, layout: s.layout, place: func(ChunkInfo) (Arrays, error) { return Arrays{Params: v.to}, nil }}
-		if err := r.read(ctx, []located{v.l}, func(_ located, err error) error { return err }); err != nil {
+		if err := r.values(ctx, []value{v.v}, func(_ located, err error) error { return err }); err != nil {
 			return 0, err
 		}
 	}

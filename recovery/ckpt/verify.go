@@ -270,7 +270,7 @@ func checkSegmentHeader(f vfs.File, file string, use *segmentUse) error {
 	}
 	h, err := parseSegmentHeader(b[:])
 	if v, ok := errors.AsType[versionError](err); ok {
-		return newer(file, int(v))
+		return newer(file, int(v), FormatVersion)
 	}
 	if err != nil {
 		return damaged(file, 0, "%w", err)
@@ -348,7 +348,7 @@ func (w *walk) read(pos int64) ([]byte, recordHeader, error) {
 	}
 	h, err := parseRecordHeader(header[:])
 	if v, ok := errors.AsType[versionError](err); ok {
-		return nil, h, newer(w.file, int(v))
+		return nil, h, newer(w.file, int(v), FormatVersion)
 	}
 	if err == nil && h.Offset != pos {
 		err = fmt.Errorf("the record there was written at offset %d", h.Offset)

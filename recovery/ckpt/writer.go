@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -21,6 +22,8 @@ type WriterConfig struct {
 	Range  kintsugi.ChunkRange // the chunks of the shard
 	Line   kintsugi.Line
 	Fence  kintsugi.Fence // of the view in which this process holds the shard
+
+	Increments *Increments // nil: every chunk is saved whole
 }
 
 // Writer saves one shard. It has one owner; several Writers, in several processes, may save into one
@@ -36,6 +39,8 @@ type Writer struct {
 	// newest is the shard manifest that the next save starts from; nil: there is none. What it names
 	// holds the newest saved value of each chunk.
 	newest *ShardManifest
+
+	chains map[kintsugi.ChunkID]link // what this Writer has saved, for increments to follow; nothing older counts
 
 	buffers [][]byte // of the output; kept so that saves do not allocate
 }
@@ -53,7 +58,10 @@ func OpenWriter(fsys vfs.FS, dir string, c WriterConfig) (*Writer, error) {
 		return nil, fmt.Errorf("open checkpoint writer: chunks [%d, %d) are not in the layout: %w",
 			c.Range.Lo, c.Range.Hi, kintsugi.ErrUsage)
 	}
-	w := &Writer{fs: fsys, dir: dir, cfg: c, arrays: arrays, fingerprint: Fingerprint(c.Layout.Fingerprint())}
+	w := &Writer{fs: fsys, dir: dir, cfg: c, arrays: arrays, fingerprint: Fingerprint(c.Layout.Fingerprint()), chains: map[kintsugi.ChunkID]link{}}
+	if i := c.Increments; i != nil && (!adds(i.Encoding) || i.Coasts > math.MaxUint32) {
+		return nil, fmt.Errorf("open checkpoint writer: increments in %v that coast for %d steps: %w", i.Encoding, i.Coasts, kintsugi.ErrUsage)
+	}
 	describe := func(err error) error {
 		return fmt.Errorf("open checkpoint writer for shard %d in %s: %w", c.Shard, dir, err)
 	}
@@ -101,6 +109,11 @@ type Snapshot struct {
 	// Load returns the values of a chunk and the optimizer steps it has taken. Save reads the values
 	// before it calls Load again, and does not keep them.
 	Load func(kintsugi.ChunkID) (values Arrays, optimizer uint64)
+
+	// Saved returns what is saved of a chunk: the parameters of the save before, or what it returned as Kept, and that one's velocity (zeros after
+	// a whole save) where values coast. nil: chunks are saved whole. It is asked only for chunks of which this Writer
+	// has saved something, and what does not match that is saved whole. Save reads it before it asks again.
+	Saved func(kintsugi.ChunkID) Moving
 }
 
 // SaveReport says what a save has done.
@@ -110,6 +123,9 @@ type SaveReport struct {
 	Written  int64 // bytes of the segment and the manifest
 	Stored   int64 // bytes of all segments that the running checkpoint of the shard needs now
 	Live     int64 // bytes of its chunks among Stored
+
+	// Kept are the values that are saved now of chunks that were saved by increments; those of all others are the snapshot's.
+	Kept map[kintsugi.ChunkID]Moving
 }
 
 // Save appends the chunks to a new segment, syncs it, and publishes a shard manifest that names the
@@ -121,6 +137,7 @@ type SaveReport struct {
 func (w *Writer) Save(ctx context.Context, s Snapshot) (SaveReport, error) {
 	report, err := w.save(ctx, s)
 	if err != nil {
+		clear(w.chains) // nobody knows what of it is there
 		return SaveReport{}, fmt.Errorf("save step %d of shard %d in %s: %w", s.Step, w.cfg.Shard, w.dir, err)
 	}
 	return report, nil
@@ -143,7 +160,8 @@ func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
 	if err != nil {
 		return SaveReport{}, err
 	}
-	entries, size, err := w.writeSegment(ctx, f, name, s, chunks)
+	kept := map[kintsugi.ChunkID]Moving{}
+	entries, size, err := w.writeSegment(ctx, f, name, s, chunks, kept)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}
@@ -176,6 +194,7 @@ func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
 		},
 		Complete: m.Complete(),
 		Written:  size + int64(len(content)),
+		Kept:     kept,
 	}
 	r.Stored, r.Live = m.Bytes()
 	return r, nil
@@ -204,12 +223,12 @@ func (w *Writer) selected(s Snapshot) ([]kintsugi.ChunkID, error) {
 
 // writeSegment writes and syncs a whole segment. It returns where the chunks lie, with Segment zero,
 // and the length of the file.
-func (w *Writer) writeSegment(ctx context.Context, f vfs.File, name fileName, s Snapshot, chunks []kintsugi.ChunkID) (entries []Entry, size int64, err error) {
+func (w *Writer) writeSegment(ctx context.Context, f vfs.File, name fileName, s Snapshot, chunks []kintsugi.ChunkID, kept map[kintsugi.ChunkID]Moving) (entries []Entry, size int64, err error) {
 	for all := w.bytes(); len(w.buffers) == 0 || len(w.buffers) < outputs && all > flushBytes; { // one holds all of a small shard
 		w.buffers = append(w.buffers, make([]byte, 0, min(all, flushBytes+headerBytes+maxPayload)))
 	}
 	out := output{f: f, buffer: w.buffers[0], spare: w.buffers[1:]}
-	entries, err = w.fill(ctx, &out, name, s, chunks)
+	entries, err = w.fill(ctx, &out, name, s, chunks, kept)
 	if err := out.close(err); err != nil {
 		return nil, 0, err
 	}
@@ -222,8 +241,15 @@ func (w *Writer) bytes() int {
 	return headerBytes + 4*(hi-lo)*(1+w.arrays) + 2*align*int(w.cfg.Range.Hi-w.cfg.Range.Lo)
 }
 
-// fill encodes a whole segment.
-func (w *Writer) fill(ctx context.Context, out *output, name fileName, s Snapshot, chunks []kintsugi.ChunkID) ([]Entry, error) {
+// maxStored is how many times the bytes of a shard its segments may have before chunks of the oldest ones are saved whole.
+const maxStored = 4
+
+// fill encodes a whole segment, and puts into kept what increments have made of what was saved.
+func (w *Writer) fill(ctx context.Context, out *output, name fileName, s Snapshot, chunks []kintsugi.ChunkID, kept map[kintsugi.ChunkID]Moving) ([]Entry, error) {
+	var cold []kintsugi.ChunkID
+	if w.cfg.Increments != nil {
+		cold = w.Cold(maxStored * int64(w.bytes()))
+	}
 	out.buffer = segmentHeader{Name: name, Fingerprint: uint64(w.fingerprint), Range: w.cfg.Range}.append(out.buffer)
 	entries := make([]Entry, 0, len(chunks))
 	for _, id := range chunks {
@@ -241,9 +267,19 @@ func (w *Writer) fill(ctx context.Context, out *output, name fileName, s Snapsho
 			Rule:      w.cfg.Rule,
 			Offset:    out.size + int64(len(out.buffer)),
 		}
-		out.buffer, h = appendRecord(out.buffer, h, values)
+		added := false
+		if s.Saved != nil && s.Chunks != nil && w.adds(id, s.Step, cold) {
+			var now Moving
+			if out.buffer, h, now, added = w.appendIncrement(out.buffer, h, values, s.Saved(id)); added {
+				kept[id] = now
+			}
+		}
+		if !added {
+			out.buffer, h = appendRecord(out.buffer, h, values)
+			w.whole(h, values)
+		}
 		entries = append(entries, Entry{
-			Chunk: id, Step: s.Step, Offset: h.Offset, Bytes: int64(h.bytes()), CRC: Sum(h.PayloadCRC),
+			Chunk: id, Step: s.Step, Offset: h.Offset, Bytes: int64(h.bytes()), CRC: Sum(h.PayloadCRC), Increment: h.Increment,
 		})
 		if len(out.buffer) < flushBytes {
 			continue
@@ -276,7 +312,6 @@ func (w *Writer) fits(id kintsugi.ChunkID, values Arrays) error {
 func (w *Writer) merge(name fileName, own Segment, saved []Entry) *ShardManifest {
 	m := &ShardManifest{
 		Format:      shardFormat,
-		Version:     FormatVersion,
 		Line:        name.Line,
 		Step:        name.Step,
 		Fence:       name.Fence,
@@ -287,23 +322,31 @@ func (w *Writer) merge(name fileName, own Segment, saved []Entry) *ShardManifest
 		Lo:          w.cfg.Range.Lo,
 		Hi:          w.cfg.Range.Hi,
 	}
-	lies := make(map[kintsugi.ChunkID]Entry, m.Hi-m.Lo)
+	type placed struct {
+		Entry
+		file string
+	}
+	lies := make(map[kintsugi.ChunkID][]placed, m.Hi-m.Lo)
 	files := map[string]Segment{own.File: own}
-	in := make(map[kintsugi.ChunkID]string, m.Hi-m.Lo)
 	if w.newest != nil {
 		for _, e := range w.newest.Chunks {
-			lies[e.Chunk], in[e.Chunk] = e, w.newest.Segments[e.Segment].File
+			lies[e.Chunk] = append(lies[e.Chunk], placed{e, w.newest.Segments[e.Segment].File})
 		}
 		for _, s := range w.newest.Segments {
 			files[s.File] = s
 		}
 	}
 	for _, e := range saved {
-		lies[e.Chunk], in[e.Chunk] = e, own.File
+		if !e.Increment {
+			lies[e.Chunk] = nil
+		}
+		lies[e.Chunk] = append(lies[e.Chunk], placed{e, own.File})
 	}
 	needed := map[string]bool{own.File: true}
-	for _, file := range in {
-		needed[file] = true
+	for _, chain := range lies {
+		for _, p := range chain {
+			needed[p.file] = true
+		}
 	}
 	index := make(map[string]int, len(needed))
 	for file, s := range files {
@@ -316,11 +359,12 @@ func (w *Writer) merge(name fileName, own Segment, saved []Entry) *ShardManifest
 		index[s.File] = i
 	}
 	for id := m.Lo; id < m.Hi; id++ {
-		if e, ok := lies[id]; ok {
-			e.Segment = index[in[id]]
-			m.Chunks = append(m.Chunks, e)
+		for _, p := range lies[id] {
+			p.Segment = index[p.file]
+			m.Chunks = append(m.Chunks, p.Entry)
 		}
 	}
+	m.number()
 	return m
 }
 
@@ -342,5 +386,5 @@ func (w *Writer) Cold(limit int64) []kintsugi.ChunkID {
 			cold = append(cold, e.Chunk)
 		}
 	}
-	return cold
+	return slices.Compact(cold)
 }

@@ -16,6 +16,9 @@ type Planner interface {
 	// Due reports whether a plan should be made at a step.
 	Due(step kintsugi.Step) bool
 
+	// Accessed notes how many values of a chunk gradients have named since the last call.
+	Accessed(c kintsugi.ChunkID, times uint64)
+
 	// Plan chooses chunks of a step's version. distances are ‖x − saved‖² of each. What it has chosen is not chosen again
 	// before Done.
 	Plan(step kintsugi.Step, distances []float64) []kintsugi.ChunkID
@@ -192,6 +195,7 @@ func (r *running) measure(o *open) (distances []float64, e kintsugi.ExposureEven
 			x.Chunks++
 			if id := r.first[s] + kintsugi.ChunkID(i); id < r.first[s+1] {
 				x.Age += uint64(r.planner.Age(e.Step, id))
+				r.planner.Accessed(id, uint64(p.Touched))
 			}
 		}
 		e.Shards = append(e.Shards, x)

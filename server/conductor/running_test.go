@@ -17,6 +17,7 @@ type farthest struct {
 	failed   []kintsugi.ChunkID
 	last     kintsugi.Step
 	observed []kintsugi.RunEvent
+	touched  []uint64
 }
 
 func (f *farthest) Begin(step kintsugi.Step, saved []kintsugi.Step) { f.last, f.saved = step, saved }
@@ -39,6 +40,8 @@ func (f *farthest) Done(step kintsugi.Step, chunks []kintsugi.ChunkID, durable b
 		}
 	}
 }
+
+func (f *farthest) Accessed(c kintsugi.ChunkID, times uint64) { f.touched = append(f.touched, times) }
 
 func (f *farthest) Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step {
 	return step - f.saved[c]

@@ -198,6 +198,10 @@ type Exposure struct {
 	Calibration float64      `json:"calibration"` // what predictions are multiplied by
 	Failures    int          `json:"failures"`    // that it was learnt from
 	Servers     []ServerCost `json:"servers"`
+
+	// AgeSeconds and AgeSteps are those of the newest full checkpoint, or of the run while there is none.
+	AgeSeconds Number `json:"checkpoint_age_seconds"`
+	AgeSteps   Number `json:"checkpoint_age_steps"`
 }
 
 // ServerCost is what the loss of one server would cost.

@@ -62,7 +62,28 @@ func (s *story) whatLossesCost() template.HTML {
 		p.circle("dot reason", at.x, at.y, 4)
 	}
 	p.label("muted", last(parts[0]), parts[0]+" "+digits3(last(parts[0])))
+	s.howOldTheCheckpointWas(f)
 	return f.svg("what the loss of each server would have cost, over time")
+}
+
+// howOldTheCheckpointWas adds a panel with the age of the newest full checkpoint.
+func (s *story) howOldTheCheckpointWas(f *figure) {
+	var points []point
+	highest := 0.0
+	for _, e := range s.run.Exposures {
+		if e.AgeSeconds.Known() {
+			points = append(points, point{e.Seconds, float64(e.AgeSeconds)})
+			highest = math.Max(highest, float64(e.AgeSeconds))
+		}
+	}
+	if highest == 0 {
+		return
+	}
+	p := f.panel("seconds since the version that the newest checkpoint has", 60)
+	p.scaleY(newScale(0, highest*1.08, 0, 0), func(s scale) []tick { return s.linearTicks(2, nil) })
+	p.path("curve thin muted", p.place(points))
+	p.track("checkpoint", " s", 1, 1, points)
+	p.label("muted", points[len(points)-1].y, digits3(points[len(points)-1].y))
 }
 
 // serverColours are the classes of the curves.

@@ -217,7 +217,7 @@ func TestTheQuotaSaysItsReasons(t *testing.T) {
 func TestThePageTellsWhatALossWouldCost(t *testing.T) {
 	events, config := demo(600, 1)
 	for i := range 20 {
-		e := &record.Exposure{At: record.At{Seconds: float64(2 * i)}, Step: uint64(15 * i), Calibration: 1}
+		e := &record.Exposure{At: record.At{Seconds: float64(2 * i)}, Step: uint64(15 * i), Calibration: 1, AgeSeconds: record.Number(i % 7), AgeSteps: record.Number(3 * i)}
 		for s := range 3 {
 			c := record.ServerCost{Part: fmt.Sprintf("server/%d", s), Steps: record.Number(float64(i%5) + float64(s)), Seconds: 1}
 			if i < 3 || s == 2 {
@@ -232,7 +232,7 @@ func TestThePageTellsWhatALossWouldCost(t *testing.T) {
 	page := draw(t, record.NewRun(events, config))
 	wellFormed(t, page)
 	for _, want := range []string{"What a loss would cost", "1 partial restore predicted to cost 3 steps, measured 2 ± 0.5; predictions are now multiplied by 0.83.",
-		"≈ 3 (2 ± 0.5)", "server/0", `class="dot reason"`} {
+		"≈ 3 (2 ± 0.5)", "server/0", `class="dot reason"`, "since the version that the newest checkpoint has"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not tell %q", want)
 		}

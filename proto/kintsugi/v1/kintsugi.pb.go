@@ -2126,6 +2126,7 @@ type Stable struct {
 	SavingNanos         int64                  `protobuf:"varint,12,opt,name=saving_nanos,json=savingNanos,proto3" json:"saving_nanos,omitempty"`
 	Decided             uint64                 `protobuf:"varint,13,opt,name=decided,proto3" json:"decided,omitempty"`
 	PublishNanos        int64                  `protobuf:"varint,14,opt,name=publish_nanos,json=publishNanos,proto3" json:"publish_nanos,omitempty"`
+	Touched             []uint32               `protobuf:"varint,15,rep,packed,name=touched,proto3" json:"touched,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -2256,6 +2257,13 @@ func (x *Stable) GetPublishNanos() int64 {
 		return x.PublishNanos
 	}
 	return 0
+}
+
+func (x *Stable) GetTouched() []uint32 {
+	if x != nil {
+		return x.Touched
+	}
+	return nil
 }
 
 type Follow struct {
@@ -3886,7 +3894,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05Adopt\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\x04R\x04step\"\xbe\x03\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\"\xd8\x03\n" +
 	"\x06Stable\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
@@ -3903,7 +3911,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\tdot_saved\x18\v \x03(\x01R\bdotSaved\x12!\n" +
 	"\fsaving_nanos\x18\f \x01(\x03R\vsavingNanos\x12\x18\n" +
 	"\adecided\x18\r \x01(\x04R\adecided\x12#\n" +
-	"\rpublish_nanos\x18\x0e \x01(\x03R\fpublishNanos\"\xc4\x01\n" +
+	"\rpublish_nanos\x18\x0e \x01(\x03R\fpublishNanos\x12\x18\n" +
+	"\atouched\x18\x0f \x03(\rR\atouched\"\xc4\x01\n" +
 	"\x06Follow\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +

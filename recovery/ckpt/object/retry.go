@@ -22,6 +22,16 @@ func DefaultRetries() Retries {
 	return Retries{Tries: 7, First: 200 * time.Millisecond, Timeout: 20 * time.Second, Rate: 1 << 18}
 }
 
+// Retries returns how often requests to the place are tried: all times are in proportion to its patience.
+func (p Place) Retries() Retries {
+	r := DefaultRetries()
+	if p.Patience > 0 {
+		scale := float64(p.Patience) / float64(r.Timeout)
+		r.First, r.Timeout, r.Rate = time.Duration(scale*float64(r.First)), p.Patience, int(float64(r.Rate)/scale)
+	}
+	return r
+}
+
 // do calls f until it succeeds, or fails with anything but ErrAway.
 func (r Retries) do(ctx context.Context, bytes int, f func(context.Context) error) error {
 	pause := r.First

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -27,6 +28,9 @@ type Place struct {
 	Endpoint string // host and port
 	Plain    bool   // HTTP without TLS
 	Region   string // empty: asked of the store
+
+	// Patience is how long a request may take before it is given up; 0: as DefaultRetries says.
+	Patience time.Duration
 }
 
 // Scheme begins the name of a place in an object store.
@@ -35,11 +39,11 @@ const Scheme = "s3://"
 // AWS is the endpoint of Amazon.
 const AWS = "https://s3.amazonaws.com"
 
-// ParsePlace reads s3://bucket/prefix?endpoint=URL&region=NAME, where endpoint is the one without it. The error is
+// ParsePlace reads s3://bucket/prefix?endpoint=URL&region=NAME&patience=DURATION, where endpoint is the one without it. The error is
 // kintsugi.ErrUsage; it never repeats what may be a password.
 func ParsePlace(s, endpoint string) (Place, error) {
 	usage := func(format string, args ...any) (Place, error) {
-		return Place{}, fmt.Errorf("%w: a store is a folder or s3://bucket/prefix?endpoint=https://host:port&region=name; %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
+		return Place{}, fmt.Errorf("%w: a store is a folder or s3://bucket/prefix?endpoint=https://host:port&region=name&patience=20s; %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "s3" {
@@ -62,6 +66,10 @@ func ParsePlace(s, endpoint string) (Place, error) {
 			endpoint = values[0]
 		case "region":
 			p.Region = values[0]
+		case "patience":
+			if p.Patience, err = time.ParseDuration(values[0]); err != nil || p.Patience < time.Millisecond || p.Patience > time.Hour {
+				return usage("patience must be a duration such as 20s")
+			}
 		default:
 			return usage("%q is no option", name)
 		}

@@ -1,0 +1,92 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// scarPart is what one workload gave: a file of its own, so that workloads can run apart, and what was interrupted goes on.
+type scarPart struct {
+	Experiment
+	Settings string    `json:"settings"` // and the commit: rows of other ones are not these
+	Rows     []ScarRow `json:"rows"`
+}
+
+const partPrefix = "part-"
+
+// Parts measures the problems one after the other and writes what each gave to a file in a folder. One that is there from the
+// same commit and settings is not measured again.
+func (cfg ScarConfig) Parts(ctx context.Context, dir string, about Experiment) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write the experiment: %w", err)
+	}
+	for _, p := range cfg.Problems {
+		file := filepath.Join(dir, partPrefix+p.Name+"-"+p.Data+".json")
+		part := scarPart{Experiment: about, Settings: fmt.Sprint(p.Steps, cfg.Lost, cfg.Periods, cfg.Strategies, cfg.Contiguous, cfg.Trials, cfg.Seeds)}
+		if old, err := readScarPart(file); err == nil && old.Settings == part.Settings && old.Commit == about.Commit && about.Commit != "unknown" {
+			fmt.Fprintf(cfg.Progress, "%s on %s: %s has it\n", p.Name, p.Data, file)
+			continue
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		one := cfg
+		one.Problems = []ScarProblem{p}
+		var err error
+		if part.Rows, err = Scar(ctx, one); err != nil {
+			return err
+		}
+		text, err := json.MarshalIndent(part, "", "  ")
+		if err == nil {
+			err = os.WriteFile(file+".new", append(text, '\n'), 0o644)
+		}
+		if err == nil {
+			err = os.Rename(file+".new", file)
+		}
+		if err != nil {
+			return fmt.Errorf("write the experiment: %w", err)
+		}
+	}
+	return nil
+}
+
+func readScarPart(file string) (part scarPart, err error) {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &part)
+	}
+	if err != nil {
+		return part, fmt.Errorf("read a part of the experiment: %w", err)
+	}
+	return part, nil
+}
+
+// ReadScar returns the rows of all parts in a folder, workload by workload.
+func ReadScar(dir string) (rows []ScarRow, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, partPrefix+"*.json"))
+	if err != nil {
+		return nil, err
+	}
+	place := func(file string) int {
+		name, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(file), partPrefix), "-")
+		if i := slices.Index(ScarWorkloads, name); i >= 0 {
+			return i
+		}
+		return len(ScarWorkloads)
+	}
+	slices.SortStableFunc(files, func(a, b string) int { return place(a) - place(b) })
+	for _, file := range files {
+		part, err := readScarPart(file)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, part.Rows...)
+	}
+	return rows, nil
+}
