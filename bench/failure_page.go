@@ -98,7 +98,7 @@ func failureFigures(rows []FailureRow) (figures []figure) {
 
 // curvesFigure draws the mean accuracy of the seeds of each preset.
 func curvesFigure(rows []FailureRow, title, label string, byTime bool) figure {
-	f := figure{Title: title, XLabel: label, Text: fmt.Sprintf("Means of %d seeds.", rows[0].Seeds)}
+	f := figure{Title: title, XLabel: label, Text: fmt.Sprintf("Mean over the seeds, of which there are %d.", rows[0].Seeds)}
 	if byTime {
 		f.Text += " A line is level while nothing is evaluated."
 	} else {

@@ -227,7 +227,10 @@ func quotients(rows []FailureRow, of func(FailureRow) record.Number) string {
 	if lo > hi {
 		return "–"
 	}
-	return fmt.Sprintf("%.2f to %.2f times", lo, hi)
+	if a, b := fmt.Sprintf("%.2f", lo), fmt.Sprintf("%.2f", hi); a != b {
+		return a + " to " + b + " times"
+	}
+	return fmt.Sprintf("%.2f times", lo)
 }
 
 // figures writes numbers beside one another; – is one that is not known.
