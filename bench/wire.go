@@ -155,7 +155,8 @@ func (w *wire) ways() error {
 		how             streamed
 		bound           *Timed
 	}{
-		{"grpc", "landed", streamed{checked: true}, rawTCP},
+		{"grpc", "landed", streamed{checked: true, unscanned: true}, rawTCP},
+		{"grpc", "landed and scanned", streamed{checked: true}, rawTCP},
 		{"grpc", "read in place", streamed{checked: true, inPlace: true}, rawTCP},
 		{"shm", "copied there", streamed{checked: true, shared: true, copied: true}, copiedChecked},
 		{"shm", "written there", streamed{checked: true, shared: true}, summed},

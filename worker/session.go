@@ -91,16 +91,21 @@ func (s *session) open() error {
 		src.pull, src.device, src.holds = s.cfg.Pull, s.cfg.Device, make(map[*float32]kintsugi.Step)
 		s.shards = append(s.shards, &shardStreams{source: &src, pushes: cut(s.cfg, src.chunks)})
 	}
-	s.rooms = newRooms(s.cfg, s.shards)
-	if s.rooms.memory != nil {
-		defer s.rooms.memory.Close()
-	}
-	for _, x := range s.shards {
-		p, err := s.peers.to(s.view.Head(x.id), s.near())
+	heads := make([]*transport.Peer, len(s.shards))
+	var err error
+	for i, x := range s.shards {
+		if heads[i], err = s.peers.to(s.view.Head(x.id), s.near()); err == nil {
+			err = heads[i].Ready(s.ctx) // before memory is taken for it
+		}
 		if err != nil {
 			return err
 		}
-		if err := s.openData(p, x); err != nil {
+	}
+	if s.rooms = newRooms(s.cfg, s.shards); s.rooms.memory != nil {
+		defer s.rooms.memory.Close()
+	}
+	for i, x := range s.shards {
+		if err := s.openData(heads[i], x); err != nil {
 			return err
 		}
 	}

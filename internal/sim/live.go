@@ -45,6 +45,7 @@ type LiveConfig struct {
 	Wire             worker.Wire                                // worker.Config.Wire
 	Pull             worker.PullForm                            // worker.Config.Pull
 	Through          func(address string) string                // where workers reach a server; nil: at its address
+	LeaveGrace       time.Duration                              // server.Config.LeaveGrace; 0: 300 ms
 	Log              io.Writer
 
 	// Save is what saving does, as server.Config.Save; nil: it keeps a copy in memory, which the line after starts from.
@@ -106,6 +107,9 @@ func StartLive(ctx context.Context, cfg LiveConfig) (*Live, error) {
 	if cfg.Log == nil {
 		cfg.Log = io.Discard
 	}
+	if cfg.LeaveGrace == 0 {
+		cfg.LeaveGrace = 300 * time.Millisecond
+	}
 	l := &Live{
 		cfg: cfg, log: slog.New(slog.NewTextHandler(cfg.Log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		store: make(map[string]map[kintsugi.ShardID]server.Shard), parts: make(map[string]server.Shard),
@@ -145,7 +149,7 @@ func (l *Live) StartServer(i int) error {
 	cfg := server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads, Accelerator: l.cfg.Accelerator,
 		Share: l.cfg.Wire != worker.WireGRPC, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
-		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: 300 * time.Millisecond,
+		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: l.cfg.LeaveGrace,
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,
 		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },
