@@ -17,7 +17,7 @@ type farthest struct {
 	failed   []kintsugi.ChunkID
 	last     kintsugi.Step
 	observed []kintsugi.RunEvent
-	touched  []uint64
+	touched  [5]uint64
 }
 
 func (f *farthest) Begin(step kintsugi.Step, saved []kintsugi.Step) { f.last, f.saved = step, saved }
@@ -41,7 +41,7 @@ func (f *farthest) Done(step kintsugi.Step, chunks []kintsugi.ChunkID, durable b
 	}
 }
 
-func (f *farthest) Accessed(c kintsugi.ChunkID, times uint64) { f.touched = append(f.touched, times) }
+func (f *farthest) Accessed(c kintsugi.ChunkID, times uint64) { f.touched[c] += times }
 
 func (f *farthest) Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step {
 	return step - f.saved[c]
@@ -89,10 +89,10 @@ func (b *bare) make(distances ...float64) {
 	b.read()
 	for s, part := range [][]float64{distances[:2], distances[2:]} {
 		m := kintsugi.Stable{Shard: kintsugi.ShardID(s), Fence: 5, Step: b.step}
-		for _, d := range part {
+		for i, d := range part {
 			p := kintsugi.Products{SquaredNorm: 1}
 			if b.want&kintsugi.WantSaved != 0 {
-				p.SquaredSaved, p.DotSaved = d, -d/2
+				p.SquaredSaved, p.DotSaved, p.Touched = d, -d/2, uint32(10*s+i)
 			}
 			m.Products = append(m.Products, p)
 		}
@@ -119,6 +119,19 @@ func (b *bare) read() {
 func (b *bare) saved(s kintsugi.ShardID, step kintsugi.Step, failure string) {
 	b.x.HandleReplica(b.now, kintsugi.Saved{Shard: s, Step: step, Running: true, Chunks: 1, Bytes: 4, Err: failure})
 	b.read()
+}
+
+// What gradients have named in each chunk reaches the planner by the chunk's number in the model, before the plan.
+func TestAccessesReachThePlanner(t *testing.T) {
+	b := newBare(t, 0)
+	for range 4 { // of which two are asked
+		b.make(1, 5, 2, 0, 7)
+		b.saved(0, b.step, "")
+		b.saved(1, b.step, "")
+	}
+	if want := [5]uint64{0, 2, 20, 22, 24}; b.f.touched != want {
+		t.Errorf("accesses %v, want %v", b.f.touched, want)
+	}
 }
 
 func TestAPlanIsOneChoiceOverAllShards(t *testing.T) {
