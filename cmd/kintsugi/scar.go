@@ -17,6 +17,7 @@ type scarKnobs struct {
 	period   kintsugi.Step // C: steps in which as many bytes are saved as the model has
 	choice   scar.Choice
 	adaptive bool // fraction and period follow what the run has measured
+	behind   bool // it stands behind replicas or memory outside the process, and is needed where these fail
 }
 
 // The defaults: an eighth of the model is the fraction behind the best results of the paper. With
