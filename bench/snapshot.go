@@ -151,7 +151,7 @@ func (s *snapshots) run(ctx context.Context) ([]kintsugi.StepEvent, error) {
 			return true
 		}
 		s.mu.Lock()
-		if s.way == snapshotSave {
+		if s.of(events[len(events)-2].Time, step.Time) == snapshotSave {
 			saved++
 		}
 		s.way = n / s.cfg.Block % snapshotWays
@@ -215,7 +215,7 @@ func (s *snapshots) write(ctx context.Context, v kintsugi.View, x *server.Shard,
 	return os.RemoveAll(dir)
 }
 
-// of returns which way was in use between two releases: the last of them that wrote anything.
+// of returns which way was in use between two releases: the last of them that wrote anything. Whoever calls it while the run goes on has the lock.
 func (s *snapshots) of(begin, end time.Time) int {
 	for way := snapshotWays - 1; way > snapshotNone; way-- {
 		for _, x := range s.spans[way] {
