@@ -37,3 +37,16 @@ func TestTheCostOfARunIsTold(t *testing.T) {
 		t.Errorf("as text:\n%s", text)
 	}
 }
+
+// The example of docs/cost.md, which is in virtual time, costs what the page says.
+func TestTheCostOfASimulatedRunIsThatOfThePage(t *testing.T) {
+	for consistency, want := range map[string]string{
+		"bsp": "cost: 3.11 on demand, 1.14 on spot; 1000 useful gradients 1.95 and 0.713",
+		"dbw": "cost: 0.998 on demand, 0.366 on spot; 1000 useful gradients 2.49 and 0.913",
+	} {
+		out := must(t, "simulate", "--workers", "16", "--consistency", consistency, "--target", "0.02", "--price", "server=0.2/0.07,worker=3/1.1")
+		if !strings.Contains(out, want) {
+			t.Errorf("%s:\n%s\nwant %q", consistency, out, want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
 	"github.com/kintsugi-ml/kintsugi/internal/sim"
@@ -38,6 +39,7 @@ type simulation struct {
 	outage               time.Duration
 	out                  string
 	dataDir              string
+	price                string
 }
 
 func simulateCommand() *cobra.Command {
@@ -69,6 +71,7 @@ func simulateCommand() *cobra.Command {
 	f.StringArrayVar(&s.slow, "slow", nil, "some are slower for a while, such as \"x5 for half from 100s until 200s\"; may be given more than once")
 	f.DurationVar(&s.outage, "outage", 0, "instead of training, let all servers be away for so long in the middle of a run of the real protocol, and say what workers have kept, by each rule")
 	f.StringVar(&s.out, "out", "", "a folder for events.jsonl, summary.json and report.html; empty: none")
+	f.StringVar(&s.price, "price", "", "what nodes cost, to say what the run would: "+cost.Forms)
 	f.StringVar(&s.dataDir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
 	return cmd
 }
@@ -180,16 +183,25 @@ func (s *simulation) command(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if _, _, err := cost.Parse(s.price); err != nil {
+		return err
+	}
 	rec, err := s.recorder()
 	if err != nil {
 		return err
 	}
+	var account record.Account
+	h := s.header()
+	account.Add(&h)
 	quotas, started := 0.0, time.Now()
 	loss := 0.0
 	var last time.Time
 	cfg.Each = func(e kintsugi.StepEvent, params []float32) bool {
 		quotas += float64(e.Quota)
 		last = e.Time
+		step := record.StepOf(e)
+		step.Seconds = e.Time.Sub(sim.Epoch()).Seconds()
+		account.Add(step)
 		if rec != nil {
 			rec.Step(e)
 		}
@@ -207,6 +219,9 @@ func (s *simulation) command(cmd *cobra.Command) error {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s, %d workers, times %v: %d steps in %.1f virtual seconds, loss %.4g, mean quota %.1f, %d gradients counted, %d late, %d deaths (%.1f s)\n",
 		s.consistency, s.workers, cfg.Times, r.Steps, r.Seconds, loss, quotas/max(1, float64(r.Steps)), r.Counted, r.Late, r.Deaths, time.Since(started).Seconds())
+	if b := account.Summary().Cost; b.OnDemand != nil {
+		fmt.Fprintln(cmd.OutOrStdout(), inMoney(b))
+	}
 	if rec == nil {
 		return nil
 	}
@@ -219,10 +234,15 @@ func (s *simulation) recorder() (*record.Recorder, error) {
 		return nil, nil
 	}
 	config := "simulated: true\nseed: " + strconv.FormatUint(s.seed, 10) + "\n"
-	return record.Create(s.out, []byte(config), record.Header{
+	return record.Create(s.out, []byte(config), s.header())
+}
+
+// header says what is simulated: one server, and workers that are paid for while they are dead, too.
+func (s *simulation) header() record.Header {
+	return record.Header{
 		Start: sim.Epoch(), Model: s.model, Data: s.model, Consistency: s.consistency, Recovery: "none", Codec: "fp32", Device: "virtual time",
-		Servers: 1, Workers: s.workers, Replicas: 1, Steps: s.steps, Version: release,
-	})
+		Servers: 1, Workers: s.workers, Replicas: 1, Steps: s.steps, Prices: s.price, Version: release,
+	}
 }
 
 func (s *simulation) finish(w io.Writer, rec *record.Recorder, at time.Time) error {
