@@ -154,7 +154,7 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	}
 	t := &tenure{Coordinator: c, lead: lead, state: state, present: make(map[uint32]etcd.Member)}
 	var signs chan sign // nil: none ever come
-	if c.cfg.Roster.Replicas > 1 {
+	if c.cfg.Roster.Replicas > 1 || c.cfg.Roster.Chooses {
 		t.pulses = newPulses()
 		defer t.pulses.close()
 		signs = t.pulses.signs
@@ -230,6 +230,7 @@ func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 			continue
 		}
 		t.state.Handle(now, j)
+		t.want(now, m)
 		if t.pulses != nil {
 			t.pulses.feel(ctx, j)
 		}
@@ -239,6 +240,19 @@ func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 		if t.pulses != nil {
 			t.pulses.end(kintsugi.ServerID(index))
 		}
+	}
+}
+
+// want tells the state what the conductor wants, where the run chooses for itself.
+func (t *tenure) want(now time.Time, m etcd.Member) {
+	var v struct {
+		Wants *struct {
+			Replicas int    `json:"replicas"`
+			Why      string `json:"why"`
+		} `json:"wants"`
+	}
+	if t.view != nil && m.Index == uint32(t.view.Conductor) && json.Unmarshal(m.Value, &v) == nil && v.Wants != nil {
+		t.state.Handle(now, roster.Wanted{Replicas: v.Wants.Replicas, Why: v.Wants.Why})
 	}
 }
 

@@ -19,7 +19,7 @@ func TestEncodedGradientsTrainThroughAKill(t *testing.T) {
 		}
 		dir := newDir(t)
 		must(t, "train", "--model", "lenet", "--codec", spec, "--blas", "gonum", "--batch", "8", "--steps", "120", "--workers", "2",
-			"--checkpoint-every", "20", "--fault", "kill server/0 at step 50", "--out", dir)
+			"--recovery", "checkpoint", "--checkpoint-every", "20", "--fault", "kill server/0 at step 50", "--out", dir)
 		r := readRun(t, dir)
 		s := r.Summary
 		if s.Steps != steps || len(s.Failures) != 1 || s.ReworkSteps == 0 || s.ResidualsLost != workers {

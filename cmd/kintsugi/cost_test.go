@@ -10,7 +10,7 @@ import (
 // The bill of a run is in its summary, on its page, and is told again with other prices.
 func TestTheCostOfARunIsTold(t *testing.T) {
 	dir := newDir(t)
-	out := must(t, quadratic(200, "--out", dir, "--price", "server=1,worker=2/0.5", "--fault", "kill server/1 at step 120")...)
+	out := must(t, quadratic(200, "--out", dir, "--recovery", "checkpoint", "--price", "server=1,worker=2/0.5", "--fault", "kill server/1 at step 120")...)
 	if !strings.Contains(out, "cost: ") {
 		t.Errorf("the end of the run says nothing of its cost:\n%s", out)
 	}

@@ -95,7 +95,7 @@ func TestACoordinatorThatHasNoticeIsFollowedByTheNext(t *testing.T) {
 func TestTheTimeOfANoticeIsRespected(t *testing.T) {
 	onlyLong(t)
 	dir := newDir(t)
-	must(t, quadratic(300, "--out", dir, "--checkpoint-every", "20", "--warning", "1s",
+	must(t, quadratic(300, "--out", dir, "--recovery", "checkpoint", "--checkpoint-every", "20", "--warning", "1s",
 		"--fault", "pause server/1 at step 110 for 3s", "--fault", "notice server/0 at step 110")...)
 	run := readRun(t, dir)
 	var began, left float64

@@ -21,6 +21,8 @@ type planner struct {
 	knobs scarKnobs
 	learn *learning // nil: fraction and period are fixed
 
+	choose *chooser // nil: how many replicas there are is fixed
+
 	chunks int // of the model
 	blind  bool
 	log    *slog.Logger
@@ -40,7 +42,7 @@ func (p *planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
 func (p *planner) Due(step kintsugi.Step) bool { return !p.blind && p.Planner.Due(step) }
 
 // planner returns what makes the planner of a view, nil if there is no running checkpoint.
-func (p *process) planner(l *kintsugi.Layout) func(v kintsugi.View) (conductor.Planner, error) {
+func (p *process) planner(l *kintsugi.Layout, self *announced) func(v kintsugi.View) (conductor.Planner, error) {
 	knobs := p.protects().running
 	if knobs == nil {
 		return nil
@@ -50,7 +52,11 @@ func (p *process) planner(l *kintsugi.Layout) func(v kintsugi.View) (conductor.P
 		if err != nil {
 			return nil, err
 		}
-		return newPlanner(*knobs, l, kernels.Rule(rule), v, p.log)
+		x, err := newPlanner(*knobs, l, kernels.Rule(rule), v, p.log)
+		if err == nil {
+			x.choose = p.chooser(l, rule, v, self)
+		}
+		return x, err
 	}
 }
 
@@ -72,6 +78,9 @@ func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsu
 	p := &planner{Planner: inner, knobs: knobs, chunks: len(l.Chunks), log: log}
 	if knobs.adaptive {
 		p.learn = &learning{failures: float64(v.Line - 1), book: ledger.New(50), bytes: total, log: log}
+		if knobs.behind {
+			p.learn.rare = hostEvery.Seconds()
+		}
 	}
 	return p, err
 }
@@ -111,8 +120,12 @@ func (p *planner) Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step {
 
 // Observe implements conductor.Planner.
 func (p *planner) Observe(e kintsugi.RunEvent) {
-	if p.learn != nil {
-		p.learn.observe(e)
+	if p.learn == nil {
+		return
+	}
+	p.learn.observe(e)
+	if p.choose != nil {
+		p.choose.observe(p.learn, e)
 	}
 }
 
@@ -139,6 +152,7 @@ func (p *planner) adapt(step kintsugi.Step, distances []float64) {
 // learning is what a conductor has measured of its view.
 type learning struct {
 	failures float64 // of the run before this view
+	rare     float64 // seconds without a failure that are believed at first, where they are more than believed says; 0: they are not
 	book     *ledger.Ledger
 	bytes    float64 // of the model when it is saved
 	log      *slog.Logger
@@ -236,7 +250,7 @@ func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float
 	fixed := latency / max(l.store.y.mean(), 1e-9)
 	cost := l.saving.mean() * max(0, l.busy.mean()*second-1)
 	return scar.Conditions{
-		FailureEvery: (float64(step) + believed) / (l.failures + 1),
+		FailureEvery: (float64(step) + max(believed, l.rare*second)) / (l.failures + 1),
 		ReworkPerAge: max(1e-3, l.rework.mean()) / (float64(period) * (1 - uneven + uneven*fraction)),
 		Uneven:       uneven,
 		ModelCost:    cost * (1 - fixed) / max(l.share.mean(), 1e-9),

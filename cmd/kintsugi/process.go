@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/notice"
@@ -47,6 +48,7 @@ type process struct {
 	Listen  string
 	Control string
 	Outside string
+	Price   string
 	notices
 
 	flags *pflag.FlagSet
@@ -105,6 +107,7 @@ func withIndex(what string) func(*process, *pflag.FlagSet) {
 		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0")
 		if what == "server" {
 			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
+			f.StringVar(&p.Price, "price", "", "what nodes cost, for --recovery auto: "+cost.Forms)
 			f.StringVar(&p.Outside, "outside", "", "file in memory (/dev/shm) that keeps the shard when this process dies; empty: none")
 		}
 		f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this "+what)
@@ -135,7 +138,8 @@ type serverValue struct {
 	Holds   kintsugi.Line       `json:"holds,omitempty"` // the line whose state it has found outside of itself
 	Whole   kintsugi.ViewNumber `json:"whole,omitempty"` // see roster.Joined
 	Leaving bool                `json:"leaving,omitempty"`
-	Hold    bool                `json:"hold,omitempty"` // nobody else has what it holds: the run is to stand until it is durable
+	Hold    bool                `json:"hold,omitempty"`  // nobody else has what it holds: the run is to stand until it is durable
+	Wants   *wish               `json:"wants,omitempty"` // of whoever conducts
 }
 
 // workerValue is what a worker tells of itself: by its PID whoever has started it empties its place when it dies.
@@ -198,7 +202,7 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	if p.Outside != "" && p.protects().replicas > 1 {
+	if protects := p.protects(); p.Outside != "" && protects.replicas > 1 && !protects.chooses {
 		return fmt.Errorf("%w: --outside keeps the one shard of a server; with --replicas a server has several", kintsugi.ErrUsage)
 	}
 	outside, holds, err := p.outside(prob, schedule.Rule)
@@ -229,7 +233,7 @@ func runServer(ctx context.Context, p *process) error {
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
 		Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
-		Planner: p.planner(prob.layout), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Copy: p.protects().running.copy(), Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
+		Planner: p.planner(prob.layout, self), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Copy: p.protects().running.copy(), Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
 		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
 			return self.tell(ctx, func(v *serverValue) { v.Whole = since })
@@ -452,7 +456,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
 	protects := p.protects()
 	c, err := recovery.NewCoordinator(recovery.Config{
-		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: protects.replicas, LapsesForgiven: true, Partial: protects.running != nil}, Newest: store.newest, Log: p.log,
+		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: protects.replicas, LapsesForgiven: true, Partial: protects.running != nil, Chooses: protects.chooses}, Newest: store.newest, Log: p.log,
 	})
 	if err != nil {
 		return err

@@ -16,10 +16,15 @@ type protection struct {
 	running     *scarKnobs // the running checkpoint, from which lost shards alone come back; nil: all shards go back together
 	goesOn      bool       // workers compute while servers are away, where late gradients count
 	sums        bool       // what they keep then is summed
+	chooses     bool       // the number of replicas follows what the run measures
+	most        int        // replicas, where it does
 }
 
+// goldFraction is what the running checkpoint of gold takes at once at first: it is seldom needed, so few saves of more cost least.
+const goldFraction = 1.0 / 4
+
 // recoveryForms says what --recovery may be.
-const recoveryForms = "gold, chain, checkpoint, " + scarForms + ", " + statelessForms + " or none"
+const recoveryForms = "gold, auto, chain, checkpoint, " + scarForms + ", " + statelessForms + " or none"
 
 // parseRecovery reads a word of --recovery, of a run with so many servers.
 func parseRecovery(word string, servers int) (p protection, err error) {
@@ -32,7 +37,11 @@ func parseRecovery(word string, servers int) (p protection, err error) {
 	switch {
 	case word == "gold":
 		p.replicas, p.outside, p.goesOn = min(2, max(1, servers)), true, true
-		p.running = &scarKnobs{fraction: scarFraction, period: scarPeriod, adaptive: true}
+		p.running = &scarKnobs{fraction: goldFraction, period: longest, adaptive: true, behind: true}
+	case word == "auto":
+		p, err = parseRecovery("gold", servers)
+		p.chooses, p.most = true, p.replicas
+		return p, err
 	case word == "chain":
 		p.replicas = 2
 	case word == "checkpoint":
@@ -52,19 +61,20 @@ func parseRecovery(word string, servers int) (p protection, err error) {
 // protection returns what the settings come to, replicas included.
 func (s *settings) protection() (protection, error) {
 	p, err := parseRecovery(s.Recovery, s.Servers)
-	if s.Replicas != 0 {
-		p.replicas = s.Replicas
-	}
 	if err != nil {
 		return p, err
 	}
-	if p.replicas > 1 && s.Recovery == "gold" {
-		p.outside = false // its memory is that of other servers
+	if s.Replicas != 0 {
+		p.replicas, p.most = s.Replicas, max(s.Replicas, p.most)
+	}
+	gold := s.Recovery == "gold" || s.Recovery == "auto"
+	if p.replicas > 1 && gold {
+		p.outside = p.chooses // its memory is that of other servers
 	}
 	switch {
 	case s.Recovery == "chain" && p.replicas < 2:
 		err = fmt.Errorf("%w: --recovery chain needs --replicas of at least 2", kintsugi.ErrUsage)
-	case s.Recovery != "gold" && p.replicas > 1 && (p.running != nil || p.outside):
+	case !gold && p.replicas > 1 && (p.running != nil || p.outside):
 		err = fmt.Errorf("%w: --recovery %s restores shards that are lost with their one replica; use --recovery chain or gold for more", kintsugi.ErrUsage, s.Recovery)
 	}
 	return p, err
@@ -92,7 +102,7 @@ func (p *protection) way() launch.Way {
 // placeOnOneHost sets what depends on where servers run: where all are on one host, a replica on another server protects from nothing
 // that memory outside the process does not, and costs more.
 func (s *settings) placeOnOneHost() {
-	if s.Recovery == "gold" && s.Replicas == 0 {
+	if s.Replicas == 0 && (s.Recovery == "gold" || s.Recovery == "auto") {
 		s.Replicas = 1
 	}
 }

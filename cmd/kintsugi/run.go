@@ -210,6 +210,9 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 		if r.state != nil {
 			args = append(args, "--outside", r.state.File(i))
 		}
+		if r.Price != "" {
+			args = append(args, "--price", r.Price)
+		}
 		if err := start(launch.Server, i, args...); err != nil {
 			return err
 		}

@@ -20,6 +20,7 @@ type scarKnobs struct {
 	period   kintsugi.Step // C: steps in which as many bytes are saved as the model has
 	choice   scar.Choice
 	adaptive bool // fraction and period follow what the run has measured
+	behind   bool // it stands behind replicas or memory outside the process, and is needed where these fail
 
 	encoding kernels.Encoding // of increments; FP32: chunks are saved whole
 	coasting bool             // saved values go on by themselves between two increments

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/cost"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/recovery/choose"
+)
+
+// wish is how many replicas the conductor of a run wants each shard to have, and why.
+type wish struct {
+	Replicas int    `json:"replicas"`
+	Why      string `json:"why"`
+}
+
+// chooseEvery is how often a run that chooses for itself looks again.
+const chooseEvery = 10 * time.Second
+
+// What is believed before it is seen. Rates are those of one server; what happens replaces them soon.
+const (
+	processEvery = 24 * time.Hour
+	hostEvery    = 10 * 24 * time.Hour
+	together     = 0.05 // of the deaths take along whoever has the other replicas
+
+	memorySpeed = 4e9 // bytes per second that a core copies
+	storeSpeed  = 1e8 // before a save was seen
+
+	restartTime  = 5 * time.Second // of a process, and of a host where one is kept ready
+	failoverTime = 300 * time.Millisecond
+)
+
+// chooser decides in one view how the run should survive, from what its conductor sees. The conductor's loop owns it.
+type chooser struct {
+	now     choose.Option
+	most    int
+	outside bool
+	prices  cost.Prices
+
+	view    kintsugi.View
+	servers int
+	workers int
+	model   float64 // bytes of the parameters
+	state   float64 // with the optimizer's
+	tell    func(wish)
+	log     *slog.Logger
+
+	looked  time.Time
+	network average // bytes per second of a gradient on its way
+	wanted  int
+}
+
+// observe takes an event, after l has, and looks again when it is time to.
+func (c *chooser) observe(l *learning, e kintsugi.RunEvent) {
+	s, ok := e.(kintsugi.StepEvent)
+	if !ok {
+		return
+	}
+	for _, t := range s.Times {
+		if t.Transfer > 0 {
+			c.network.add(c.model / t.Transfer.Seconds())
+		}
+	}
+	if c.looked.IsZero() {
+		c.looked = s.Time
+	}
+	if s.Time.Sub(c.looked) < chooseEvery {
+		return
+	}
+	c.looked = s.Time
+	x, ok := c.conditions(l, s.Step)
+	if !ok {
+		return
+	}
+	best := choose.Choose(x, c.options(), &c.now)
+	if best.Replicas == c.wanted {
+		return
+	}
+	c.wanted = best.Replicas
+	c.log.Info("how to survive was chosen", "recovery", best.Name(), "replicas", best.Replicas, "before", c.now.Replicas, "why", best.Why)
+	c.tell(wish{Replicas: best.Replicas, Why: best.Why})
+}
+
+// options lists what can be changed to while the run lasts: the number of replicas, and with one of them, memory outside the process where
+// servers have it. The running checkpoint is always there, and chooses for itself how much it saves.
+func (c *chooser) options() []choose.Option {
+	list := []choose.Option{{Replicas: 1, Outside: c.outside, Running: true}}
+	for replicas := 2; replicas <= min(c.most, c.servers); replicas++ {
+		list = append(list, choose.Option{Replicas: replicas, Running: true})
+	}
+	return list
+}
+
+// conditions returns what is known at a step. ok is false before steps were seen.
+func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditions, ok bool) {
+	seconds := l.idle.mean()
+	if l.idle.weight < 3 {
+		seconds = l.busy.mean()
+	}
+	if !(seconds > 0) || c.network.weight < 3 {
+		return x, false
+	}
+	x = choose.Conditions{
+		Servers: c.servers, Workers: c.workers, Hosts: hosts(&c.view), Model: c.model, State: c.state, Step: seconds,
+		Network: c.network.mean(), Memory: memorySpeed, Store: storeSpeed, Together: together,
+		Restart: restartTime.Seconds(), Failover: failoverTime.Seconds(), Rework: -1, Outside: c.outside, Most: c.most,
+		ServerHour: c.prices.OnDemand.Server, WorkerHour: c.prices.OnDemand.Worker,
+	}
+	if l.store.x.weight >= 3 {
+		_, perByte := l.store.fit()
+		x.Store = 1 / max(perByte, 1e-12)
+	}
+	if l.rework.weight >= 3 {
+		x.Rework = l.rework.mean()
+	}
+	died := 0
+	for _, m := range c.view.Servers {
+		died += int(m.Incarnation) - 1
+	}
+	elapsed := float64(step) * seconds
+	x.ProcessEvery = choose.Rate(died, elapsed, processEvery.Seconds()/float64(c.servers))
+	x.HostEvery = choose.Rate(len(c.view.Lost), elapsed, hostEvery.Seconds()/float64(x.Hosts))
+	return x, true
+}
+
+// hosts counts the hosts of the servers of a view.
+func hosts(v *kintsugi.View) int {
+	names := make(map[string]bool)
+	for _, m := range v.Servers {
+		host, _, err := net.SplitHostPort(m.Address)
+		if err != nil {
+			host = m.Address
+		}
+		names[host] = true
+	}
+	return max(1, len(names))
+}
+
+// chooser returns what chooses in a view; nil: nothing does.
+func (p *process) chooser(l *kintsugi.Layout, rule kintsugi.Rule, v kintsugi.View, self *announced) *chooser {
+	protects := p.protects()
+	if !protects.chooses {
+		return nil
+	}
+	prices, _, err := cost.Parse(p.Price)
+	if err != nil {
+		p.log.Warn("prices are not counted", "err", err)
+	}
+	model := 4 * float64(l.Values)
+	return &chooser{
+		now:  choose.Option{Replicas: max(1, v.Replicas), Outside: p.Outside != "" && v.Replicas <= 1, Running: true},
+		most: protects.most, outside: p.Outside != "", prices: prices,
+		view: v, servers: p.Servers, workers: p.Workers, model: model, state: model * float64(1+kernels.Rule(rule).States()), log: p.log,
+		tell: func(w wish) {
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), lease)
+				defer cancel()
+				if err := self.tell(ctx, func(v *serverValue) { v.Wants = &w }); err != nil {
+					p.log.Warn("tell the coordinator how many replicas are wanted", "err", err)
+				}
+			}()
+		},
+	}
+}
