@@ -33,6 +33,14 @@
 //	                           it; a state that is torn or foreign is none            roster: outside.txt
 //	  Config.Roster.Replicas,  a view without it on the same line, while it lives,     roster: leaving.txt, TestServersThatHaveNoticeTakeNoStepBack
 //	  and it has notice        as soon as others have everything
+//	  both, and nobody has     a line that keeps what anybody has: only that shard      roster: gold_chains.txt, gold_alone.txt,
+//	  a shard any more         comes back, to its newest saved values, and replicas   sim: TestNoSeedBreaksAPromiseOfGold,
+//	                           come in again behind whoever has a shard               TestGoldBringsBackAloneWhatNobodyHas
+//	  head and tail, server    memory that is left, then what was saved last; no       TestGoldTakesNothingBackWhereMemoryIsLeft,
+//	  and coordinator, all     released step is lost while a shard is anywhere        TestGoldBringsBackAloneWhatNobodyHas,
+//	  servers                                                                         TestGoldGoesOnFromWhatWasSavedWhereNothingIsLeft
+//	  Config.Roster.Chooses    the number of replicas changes by a line that keeps     roster: chosen.txt,
+//	                           everything, when everybody is there                    sim: TestNoSeedBreaksAPromiseWhileReplicasAreChosen
 //	a server hangs until its   as if it had died, unless Config.LapsesForgiven        roster: lapse.txt
 //	lease lapses
 //	every server dies          the same, in one view                                  roster: checkpoint.txt

@@ -158,6 +158,16 @@ func (x *version) array(i int) []float32 {
 	return x.state[i-1]
 }
 
+// heldOutside reports whether an earlier life of this server has left its shard of a line.
+func (r *replica) heldOutside(line kintsugi.Line) bool {
+	o := r.cfg.Outside
+	if o == nil || r.view.Replicas > 1 {
+		return false
+	}
+	m, _, err := shm.Open(o.file.Bytes(), o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule))
+	return err == nil && m.Header().Line == uint64(line)
+}
+
 // recall makes the replica stand where an earlier life of this server has left its shard: at the version that is certainly released, with the
 // one after it applied if it was. On a line that keeps the one before it waits there.
 func (r *replica) recall(context.Context) error {

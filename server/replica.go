@@ -105,7 +105,7 @@ func (r *replica) source() func(context.Context) error {
 	switch {
 	case came && r.at > 0:
 		return r.lack
-	case r.at == 0 && slices.Contains(v.Lost, r.id): // in a view that this life has missed, perhaps: then the line has not begun
+	case r.at == 0 && slices.Contains(v.Lost, r.id) && !(v.Continues && r.heldOutside(v.Line)): // where it continues, this life has missed the view in which it was lost
 		return r.load
 	case v.Keeps == 0 && (!v.Continues || v.Replicas > 1 && !came): // the same
 		return r.load

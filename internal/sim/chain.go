@@ -88,7 +88,7 @@ func (r *replica) obey(e *end, m handed) {
 
 // rollBack notes that a step is decided anew: what was applied of it is void.
 func (r *replica) rollBack(c kintsugi.Commit) {
-	if r.c.cfg.Replicas < 2 {
+	if !r.c.cfg.chains() {
 		return
 	}
 	if r.reached == c.Step && r.released+1 == c.Step && r.newest != nil && c.Decided > r.newest.Decided {
@@ -207,6 +207,9 @@ func (s *serverLife) caughtUp() {
 			return
 		}
 	}
+	if s.tenure.view.Replicas > 1 {
+		s.c.outside[s.member.Server] = outside{}
+	}
 	since := s.tenure.view.Servers[s.member.Server].Since
 	s.c.registry.call(s.proc, func() error {
 		s.whole = since
@@ -225,7 +228,7 @@ func (s *serverLife) caughtUp() {
 // pulse tells the coordinator that a server seems dead, or lives after all: soon, late or never.
 func (c *Cluster) pulse(s *serverLife, alive bool) {
 	o := c.coordinator
-	if c.cfg.Replicas < 2 || !alive && c.chance(0.2) {
+	if !c.cfg.chains() || !alive && c.chance(0.2) {
 		return
 	}
 	s.felt = max(s.felt, c.now+c.between(0, 300*time.Millisecond)) // one word does not overtake another

@@ -39,12 +39,16 @@ const (
 // checkView begins the line of a view that counts from now on.
 func (c *Cluster) checkView(v kintsugi.View) {
 	c.say("view %d on line %d, fence %d: %s", v.Number, v.Line, v.Fence, v.Reason)
-	if before := c.registry.before; before != nil && c.cfg.Replicas > 1 {
+	if before := c.registry.before; before != nil && before.Replicas > 1 {
 		if v.Line == before.Line {
 			c.checkGoesOn(*before, v)
 			return
 		}
-		c.checkLineIsOver(*before)
+		if v.Replicas == before.Replicas {
+			c.checkLineIsOver(*before)
+		} else if v.Keeps == 0 || len(v.Lost) > 0 {
+			c.fail(nothingLost, "another number of replicas loses shards %v, view %+v", v.Lost, v)
+		}
 	}
 	for line := range c.oracle.lines {
 		if line > v.Line || line == v.Line && !v.Continues {

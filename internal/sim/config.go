@@ -21,6 +21,7 @@ type Config struct {
 	RunEvery                 kintsugi.Step // steps between two saves for the running checkpoint; 0: none
 	Partial                  bool          // as roster.Config.Partial
 	Outside                  bool          // servers keep their shards outside of themselves
+	Choose                   time.Duration // mean time between two wishes for another number of replicas; 0: there are none
 	Consistency              agg.Config
 
 	Faults     FaultSet
@@ -78,6 +79,9 @@ const (
 func (c Config) schedule() conductor.Schedule {
 	return conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.1, Decay: conductor.Linear, Steps: c.Steps}
 }
+
+// chains reports whether shards may have several replicas.
+func (c Config) chains() bool { return c.Replicas > 1 || c.Choose > 0 }
 
 // bare returns c without what watches it.
 func (c Config) bare() Config {

@@ -43,3 +43,36 @@ func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 		t.Errorf("%d shards came back alone and %d were found outside: the storms prove nothing", partials, recalled)
 	}
 }
+
+// The number of replicas changes all the time, under every fault: that alone takes no step back, and whatever fails besides breaks no promise.
+func TestNoSeedBreaksAPromiseWhileReplicasAreChosen(t *testing.T) {
+	oneGoroutine(t)
+	n := uint64(200)
+	if *seedsFlag > 0 {
+		n = *seedsFlag
+	}
+	if testing.Short() {
+		n = 50
+	}
+	lines, calm := 0, 0
+	for seed := range n {
+		cfg := drawGold(seed, 1)
+		cfg.Servers = max(2, cfg.Servers)
+		cfg.Choose = cfg.Storm / 8
+		r, err := Run(cfg)
+		if err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		lines += r.Lines
+		cfg.Faults = 0
+		if r, err = Run(cfg); err != nil {
+			t.Errorf("seed %d, without faults: %v", seed, err)
+		}
+		if calm += r.Lines - 1; r.Partials > 0 {
+			t.Errorf("seed %d: nothing fails, and %d shards came back", seed, r.Partials)
+		}
+	}
+	if uint64(lines) < n*3/2 || uint64(calm) < n {
+		t.Errorf("%d lines, %d changes without faults: hardly anything is chosen", lines, calm)
+	}
+}

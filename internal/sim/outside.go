@@ -41,7 +41,7 @@ func (c *Cluster) holds(id kintsugi.ServerID) kintsugi.Line {
 
 // beginOutside makes the file hold the version that a line begins with.
 func (r *replica) beginOutside(x *version) {
-	if !r.c.cfg.Outside {
+	if !r.c.cfg.Outside || r.t.view.Replicas > 1 {
 		return
 	}
 	f := &r.c.outside[r.id]
@@ -112,7 +112,7 @@ func foundReplica(t *tenure, id kintsugi.ShardID) (*replica, error) {
 	c := t.server.c
 	v := t.view
 	m, found, err := shm.Open(c.outside[id].bytes, c.outsideHeader(id))
-	if err != nil || !c.cfg.Outside {
+	if err != nil || !c.cfg.Outside || v.Replicas > 1 {
 		return nil, errNothing
 	}
 	line := kintsugi.Line(m.Header().Line)

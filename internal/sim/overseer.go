@@ -48,7 +48,7 @@ func (o *overseer) campaign() {
 }
 
 func (o *overseer) lead() {
-	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, Replicas: o.c.cfg.Replicas, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial})
+	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, Replicas: o.c.cfg.Replicas, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial, Chooses: o.c.cfg.Choose > 0})
 	if err != nil {
 		o.c.fail(notAtFault, "new roster: %v", err)
 		return
@@ -166,5 +166,21 @@ func (o *overseer) put(v kintsugi.View) {
 			return
 		}
 		o.readView()
+	})
+}
+
+// wish has the coordinator told, again and again, how many replicas each shard is to have.
+func (c *Cluster) wish() {
+	if c.cfg.Choose == 0 || !c.storming() {
+		return
+	}
+	c.after(nil, time.Duration(c.rng.ExpFloat64()*float64(c.cfg.Choose)), func() {
+		if o := c.coordinator; o.leads && !o.dead {
+			w := roster.Wanted{Replicas: 1 + c.rng.IntN(c.cfg.Servers), Why: "somebody says so"}
+			c.say("%d replicas are wanted", w.Replicas)
+			o.state.Handle(c.wall(), w)
+			o.look()
+		}
+		c.wish()
 	})
 }

@@ -155,7 +155,7 @@ func (t *tenure) hold(id kintsugi.ShardID, at int) (*replica, error) {
 	switch {
 	case since != 0 && at > 0:
 		return lackingReplica(t, id), nil
-	case lost && at == 0:
+	case lost && at == 0 && !(v.Continues && v.Replicas <= 1 && s.c.holds(s.member.Server) == v.Line):
 		values, saved, err := s.c.store.readRunning(v, chunks)
 		if err != nil {
 			return nil, err
