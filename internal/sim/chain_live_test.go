@@ -38,3 +38,46 @@ func TestServersOfChainsDieAndTheModelIsTheSame(t *testing.T) {
 		}
 	}
 }
+
+// The number of replicas changes while the run lasts, to chains and back to memory outside the processes, and servers die under each: nothing is
+// taken back, and the model is the same to the last bit.
+func TestTheNumberOfReplicasChangesAndTheModelIsTheSame(t *testing.T) {
+	calm := base(t)
+	calm.Steps = 90
+	want := run(t, calm, nil)
+	cfg := calm
+	cfg.Servers, cfg.SaveEvery, cfg.RunEvery, cfg.Outside = 3, 0, 4, t.TempDir()
+	again := func(l *Live, victim int) {
+		l.KillServer(victim)
+		if err := l.StartServer(victim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := run(t, cfg, func(l *Live) {
+		until(t, l, 10)
+		l.Rechain(2)
+		until(t, l, 20)
+		l.KillServer(0)
+		l.GoOn("a server died")
+		if err := l.StartServer(0); err != nil {
+			t.Fatal(err)
+		}
+		l.GoOn("it came back")
+		l.CaughtUp(0)
+		until(t, l, 40)
+		l.Rechain(1)
+		until(t, l, 50)
+		again(l, 2)
+		l.NewContinuedView("it found what it held")
+		until(t, l, 60)
+		again(l, 0)
+		again(l, 1)
+		l.NewContinuedView("two found what they held")
+		if line := l.View().Line; line != 3 {
+			t.Errorf("it goes on on line %d", line)
+		}
+	})
+	if !slices.EqualFunc(got, want, sameBits) {
+		t.Error("another model")
+	}
+}

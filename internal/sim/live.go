@@ -252,10 +252,13 @@ func (l *Live) newView(reason string, keeps kintsugi.Line, continues bool) {
 	l.fence++
 	v := kintsugi.View{Number: l.view.Number + 1, Line: l.view.Line + 1, Fence: l.fence, Keeps: keeps, Restore: l.newest, Replicas: max(1, l.cfg.Replicas), Reason: reason}
 	if continues {
-		v.Line, v.Restore, v.Continues = l.view.Line, l.view.Restore, true
+		v.Line, v.Keeps, v.Lost, v.Restore, v.Continues = l.view.Line, l.view.Keeps, l.view.Lost, l.view.Restore, true
 	}
 	for i, s := range l.servers {
 		v.Servers = append(v.Servers, s.member)
+		if keeps != 0 && v.Replicas > 1 {
+			v.Servers[i].Since = v.Number
+		}
 		v.Chains = append(v.Chains, l.home(i))
 		if keeps != 0 && s.member.Incarnation != l.view.Servers[i].Incarnation {
 			v.Lost = append(v.Lost, kintsugi.ShardID(i))

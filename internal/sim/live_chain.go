@@ -67,3 +67,16 @@ func (l *Live) home(shard int) (chain []kintsugi.ServerID) {
 	}
 	return chain
 }
+
+// Rechain makes a view on a line that keeps everything, in which each shard has another number of replicas, and waits until all have caught up.
+func (l *Live) Rechain(replicas int) {
+	l.mu.Lock()
+	l.cfg.Replicas = replicas
+	l.mu.Unlock()
+	l.newView("another number of replicas", 1, false)
+	for i := range l.servers {
+		if replicas > 1 {
+			l.CaughtUp(i)
+		}
+	}
+}
