@@ -92,7 +92,7 @@ func (c *conducting) run() {
 			}
 		}
 	})
-	if c.cfg.Workers != nil && (c.view.Line > 1 || c.view.Continues) {
+	if c.cfg.Workers != nil && c.view.Number > 1 { // in the first one, of a run that is resumed too, workers are still to come
 		c.work.Go(func() {
 			for slots := range c.cfg.Workers(c.ctx) {
 				c.post(func() { c.core.There(time.Now(), slots) })

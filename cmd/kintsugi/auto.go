@@ -105,7 +105,7 @@ func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditio
 		return x, false
 	}
 	x = choose.Conditions{
-		Servers: c.servers, Workers: c.workers, Hosts: hosts(&c.view), Model: c.model, State: c.state, Step: seconds,
+		Servers: c.servers, Workers: c.workers, Hosts: hostsOf(&c.view), Model: c.model, State: c.state, Step: seconds,
 		Network: c.network.mean(), Memory: memorySpeed, Store: storeSpeed, Together: together,
 		Restart: restartTime.Seconds(), Failover: failoverTime.Seconds(), Rework: -1, Outside: c.outside, Most: c.most,
 		ServerHour: c.prices.OnDemand.Server, WorkerHour: c.prices.OnDemand.Worker,
@@ -127,8 +127,8 @@ func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditio
 	return x, true
 }
 
-// hosts counts the hosts of the servers of a view.
-func hosts(v *kintsugi.View) int {
+// hostsOf counts the hosts of the servers of a view.
+func hostsOf(v *kintsugi.View) int {
 	names := make(map[string]bool)
 	for _, m := range v.Servers {
 		host, _, err := net.SplitHostPort(m.Address)
