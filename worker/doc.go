@@ -21,6 +21,13 @@
 // without views, so that the effort is counted as late. A worker needs no permission to begin but what it
 // waits for anyway: an answer to its hello, or to its push. A conductor that wants to hold it back is silent.
 //
+// # What is done at once
+//
+// Config.Layers connects Gradient with the wire: frames of a large gradient go out as their values become final, and Gradient begins when the
+// first frames of a version have come from every shard, all of that version, while later ones land beside it. What is sent and what is computed on is the same
+// as without. A gradient that is given up has frames at heads that free them when they can be counted no more; where the frames lie in
+// memory the push is brought to its end first, since its answer says that nobody reads there.
+//
 // # Codecs
 //
 // With a codec the gradient is encoded frame by frame, each sent while the next is encoded, with what earlier ones left out

@@ -8,10 +8,20 @@ import (
 )
 
 // Layers connects the layers of a model that Config.Gradient computes with the wire, so that a gradient is pushed while the rest of it is
-// computed. What computes the model calls its methods, from the goroutine that called Gradient.
-// The zero value is ready; it is given to one worker.
+// computed, and begins while the parameters of later layers are on their way. What computes the model calls its methods, from the goroutine
+// that called Gradient. It is given to one worker.
 type Layers struct {
-	ready func(lo, hi int)
+	// Waits says that Need is called for whatever is read of the parameters, before it is. Else Gradient is called when all are here.
+	Waits bool
+
+	ready, need func(lo, hi int)
+}
+
+// Need waits until values [lo, hi) of the parameters are here. When they will never be, the context of Gradient ends.
+func (l *Layers) Need(lo, hi int) {
+	if l.need != nil {
+		l.need(lo, hi)
+	}
 }
 
 // Ready says that values [lo, hi) of the gradient are final. Values that it does not name are final when Gradient returns.
@@ -63,6 +73,11 @@ func (o *outgoing) begun(s *session, i int) bool { return o.left[i] < len(s.shar
 // others meanwhile.
 func (w *worker) flows(s *session) bool {
 	return w.cfg.Layers != nil && w.cfg.Encoded == nil && large(s.shards) && (w.encoder == nil || w.cfg.Pace.Credit == 1)
+}
+
+// begins reports whether gradients begin before all parameters have come. Where something else than Gradient reads them they do not.
+func (w *worker) begins(s *session) bool {
+	return w.cfg.Layers != nil && w.cfg.Layers.Waits && w.cfg.Encoded == nil && w.spare == nil && w.along == nil && w.cfg.Pull != PullDelta && large(s.shards)
 }
 
 // start has what is computed next be pushed as it becomes final.

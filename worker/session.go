@@ -32,6 +32,8 @@ type session struct {
 	rooms  rooms
 	round  round
 	out    *outgoing // the push that is sent while its gradient is computed; nil: none
+
+	arriving *arrival // parameters of which a part is on its way; nil: none
 }
 
 // round is where the time of a worker's round goes; it ends with a ticket.
@@ -224,6 +226,9 @@ func (s *session) sources() []*source {
 
 // read lands one version of at least atLeast, the same from all shards, in params.
 func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
+	if err := s.arrived(); err != nil {
+		return 0, err
+	}
 	s.cfg.Enter(Pulling)
 	v, err := read(s.sources(), params, atLeast)
 	return v, s.cause(err)
@@ -245,8 +250,12 @@ func (s *session) ticket(t kintsugi.Ticket) error {
 }
 
 // prefetch asks for the version after version while a push on it is open, waits for what becomes of the push,
-// and returns the version that params hold then: one that the push is counted in, if it is.
-func (s *session) prefetch(version kintsugi.Step, params []float32) (kintsugi.Step, error) {
+// and returns the version that params hold then: one that the push is counted in, if it is. early: a part of them may still be on its
+// way then, see session.arriving.
+func (s *session) prefetch(version kintsugi.Step, params []float32, early bool) (kintsugi.Step, error) {
+	if err := s.arrived(); err != nil {
+		return 0, err
+	}
 	s.cfg.Enter(Pulling)
 	from := s.sources()
 	if err := ask(from, params, version+1); err != nil {
@@ -257,12 +266,37 @@ func (s *session) prefetch(version kintsugi.Step, params []float32) (kintsugi.St
 	if err != nil {
 		return 0, err
 	}
-	v, err := land(from, params, version+1)
+	var v kintsugi.Step
+	if early {
+		v, err = s.first(from, params)
+	} else {
+		v, err = land(from, params, version+1)
+	}
 	s.round.lap(&s.round.spans.Pull)
 	if err != nil || v >= l.newest {
 		return v, s.cause(err)
 	}
 	return s.read(params, l.newest)
+}
+
+// first lands the beginning of what was asked for, and has the rest land, if that is one version; else it lands one.
+func (s *session) first(from []*source, params []float32) (kintsugi.Step, error) {
+	a, have, err := arrive(from, params)
+	if err != nil {
+		return 0, err
+	}
+	if a == nil {
+		return read(from, params, slices.Max(have))
+	}
+	s.arriving = a
+	return have[0], nil
+}
+
+// arrived waits until parameters have come that were on their way.
+func (s *session) arrived() error {
+	a := s.arriving
+	s.arriving = nil
+	return s.cause(a.wait())
 }
 
 func refusal(r kintsugi.Refused) error {

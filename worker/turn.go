@@ -82,10 +82,24 @@ func (w *worker) compute(s *session, id kintsugi.PushID, flows bool) (kintsugi.T
 	if flows {
 		defer w.start(s, id)()
 	}
+	if a := s.arriving; a != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		w.cfg.Layers.need = func(lo, hi int) {
+			if !a.need(lo, hi) {
+				cancel()
+			}
+		}
+		defer func() { w.cfg.Layers.need = nil }()
+	}
 	w.cfg.Enter(Computing)
 	loss, examples, err := w.gradient(ctx, id)
 	if s.ctx.Err() != nil {
 		return t, s.cause(err) // a gradient that gave up because nobody waits for it is not at fault
+	}
+	if err := s.arrived(); err != nil { // of a gradient that was given up a part may still be on its way
+		return t, err
 	}
 	if ctx.Err() == nil {
 		if err != nil {
@@ -141,7 +155,7 @@ func (w *worker) throwAway(s *session, t kintsugi.Ticket) (kintsugi.PushID, erro
 // that is: another one on the same parameters, unless there are newer ones.
 func (w *worker) next(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	if w.cfg.Pace.Prefetch {
-		version, err := s.prefetch(id.Version, w.params)
+		version, err := s.prefetch(id.Version, w.params, w.begins(s))
 		return after(id, version), err
 	}
 	l, err := s.await(w.cfg.Pace.Credit)

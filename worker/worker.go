@@ -28,8 +28,8 @@ type Config struct {
 	Device      kernels.Device // norms and scans
 	Gradient    Gradient
 
-	// Layers, if set, is told by Gradient what is final of a gradient that it has not finished; it is pushed at once. Default: a gradient is pushed
-	// when it is finished.
+	// Layers, if set, is told by Gradient what is final of a gradient that it has not finished, which is pushed at once, and what it needs next of
+	// parameters that have not all come. Default: a gradient begins when all have come, and is pushed when it is finished.
 	Layers *Layers
 
 	// Reconcile, if set, is told on a line that begins with a partial restore which chunks may have come back as of
@@ -242,6 +242,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	mine := false // until an outage is over its goroutine has the parameters and the gradient
 	defer func() {
 		s.close()
+		_ = s.arriving.wait() // it writes the parameters
 		if s.out != nil {
 			w.dropped(s.out.id) // it was not finished, so no message of it is whole
 		}

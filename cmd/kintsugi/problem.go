@@ -166,7 +166,7 @@ func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
 		return gradient, nothing{}, err
 	}
 	p.layers = &worker.Layers{}
-	m, err := p.model(s, s.BLASThreads, p.layers.Ready)
+	m, err := p.model(s, s.BLASThreads, p.layers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -192,9 +192,9 @@ func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
 	}, m, nil
 }
 
-// model returns what executes the model, with so many threads of its own if it has any. ready, if set, is told what of a gradient is final, where the
-// model knows.
-func (p *problem) model(s *settings, threads int, ready func(lo, hi int)) (model.Model, error) {
+// model returns what executes the model, with so many threads of its own if it has any. layers, if set, are told what of a gradient is
+// final and what it needs of the parameters, where the model knows.
+func (p *problem) model(s *settings, threads int, layers *worker.Layers) (model.Model, error) {
 	if len(p.desc.Layers) == 0 || s.Engine == "gorgonia" {
 		return model.New(p.desc, s.Batch)
 	}
@@ -209,7 +209,11 @@ func (p *problem) model(s *settings, threads int, ready func(lo, hi int)) (model
 	if err != nil {
 		return nil, err
 	}
-	return engine.New(p.desc, engine.Options{Threads: threads, BLAS: blas.GemmOf(lib), Ready: ready})
+	o := engine.Options{Threads: threads, BLAS: blas.GemmOf(lib)}
+	if layers != nil {
+		o.Ready, o.Need, layers.Waits = layers.Ready, layers.Need, true
+	}
+	return engine.New(p.desc, o)
 }
 
 // interruptible returns m's gradient as a function that ends early with its context, where the model can, and else

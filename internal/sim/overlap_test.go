@@ -25,7 +25,14 @@ func wide(t testing.TB) *kintsugi.Layout {
 // layered is noisy told layer by layer, the last first, with waits between, in which a newer version may come.
 func layered(l *kintsugi.Layout, each time.Duration) func(*worker.Layers) worker.Gradient {
 	return func(layers *worker.Layers) worker.Gradient {
+		layers.Waits = true
 		return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+			for lo := 0; lo < len(params) && ctx.Err() == nil; lo += 50_000 {
+				layers.Need(lo, min(len(params), lo+50_000))
+			}
+			if ctx.Err() != nil {
+				return 0, 0, ctx.Err()
+			}
 			whole := slices.Clone(grads)
 			loss, n, err := noisy(ctx, params, whole, id)
 			hi := len(grads)

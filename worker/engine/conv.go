@@ -53,6 +53,7 @@ func (c *conv) images(part int) (lo, hi int) {
 }
 
 func (c *conv) forward(p *pass, x []float32) []float32 {
+	p.need(c.w.lo, c.b.hi)
 	n := p.n * c.Outputs()
 	c.p, c.x, c.y, c.at = p, x, grow(&c.yRoom, n), grow(&c.at, n)
 	if len(c.frames) < p.n*c.FrameValues() {

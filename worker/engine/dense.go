@@ -38,6 +38,7 @@ func cut(n, parts, i int) (lo, hi int) {
 }
 
 func (l *dense) forward(p *pass, x []float32) []float32 {
+	p.need(l.w.lo, l.b.hi)
 	l.p, l.x, l.y = p, x, grow(&l.yRoom, p.n*l.out)
 	p.each(l.parts, l.forwards)
 	return l.y

@@ -27,6 +27,10 @@ type Options struct {
 	// first. It is called by the goroutine that called Gradient. A gradient that ends with an error may have
 	// reported some; values that were not reported then are of no use.
 	Ready func(lo, hi int)
+
+	// Need, if set, is called during a gradient before values [lo, hi) of the parameters are read, layer by layer, the first one first, and returns
+	// when they are there; or when they will never be, and the context of the gradient has ended. It is called by the goroutine that called Gradient.
+	Need func(lo, hi int)
 }
 
 // Engine executes a description. It implements model.Model.
@@ -70,7 +74,7 @@ func New(d *model.Description, o Options) (*Engine, error) {
 		return nil, fmt.Errorf("engine of model %s: %w", d.Name, err)
 	}
 	e := &Engine{d: d, layers: layers, loss: newLoss(d.Input.Classes)}
-	e.pass = pass{pool: newPool(o.Threads), blas: o.BLAS, dev: o.Device, final: o.Ready}
+	e.pass = pass{pool: newPool(o.Threads), blas: o.BLAS, dev: o.Device, final: o.Ready, waits: o.Need}
 	return e, nil
 }
 

@@ -297,6 +297,37 @@ func TestReadyReportsEachValueOnceLastLayerFirst(t *testing.T) {
 	}
 }
 
+// TestNeedIsAskedBeforeParametersAreRead computes on parameters that are not there before they are asked for.
+func TestNeedIsAskedBeforeParametersAreRead(t *testing.T) {
+	text := model.Input{Channels: 1, Height: 1, Width: 16, Classes: 11, Sequence: true}
+	for _, c := range []struct {
+		model string
+		in    model.Input
+	}{{"mlp", digits}, {"cnn", digits}, {"charlm", text}} {
+		d := lookup(t, c.model, c.in)
+		whole, b := initial(t, d, 1), modeltest.RandomBatch(c.in, 20, 1)
+		want, got := make([]float32, d.Values()), make([]float32, d.Values())
+		if _, err := open(t, d, engine.Options{}).Gradient(whole, want, b); err != nil {
+			t.Fatal(err)
+		}
+		params := make([]float32, len(whole))
+		for i := range params {
+			params[i] = float32(math.NaN())
+		}
+		asked := 0
+		e := open(t, d, engine.Options{Need: func(lo, hi int) {
+			copy(params[lo:hi], whole[lo:hi])
+			asked++
+		}})
+		if _, err := e.Gradient(params, got, b); err != nil {
+			t.Fatal(err)
+		}
+		if i := differs(got, want); i >= 0 || asked < 3 {
+			t.Errorf("%s: asked %d times; gradient %d is %g, want %g", c.model, asked, max(0, i), got[max(0, i)], want[max(0, i)])
+		}
+	}
+}
+
 func TestAStepAllocatesNothing(t *testing.T) {
 	for _, name := range []string{"mlp", "lenet", "cnn"} {
 		for _, threads := range []int{1, 2} {

@@ -38,6 +38,14 @@ type pass struct {
 	blas  blas.Gemm
 	dev   nn.Device
 	final func(lo, hi int) // nil: nobody wants to know
+	waits func(lo, hi int) // nil: all parameters are there
+}
+
+// need waits until values [lo, hi) of the parameters are there.
+func (p *pass) need(lo, hi int) {
+	if p.waits != nil && p.train {
+		p.waits(lo, hi)
+	}
 }
 
 // ready reports that values [lo, hi) of the gradient are final, unless another piece follows.

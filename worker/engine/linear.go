@@ -26,6 +26,7 @@ func newLinear(w, b tensor, rows, in, out int, needed bool) *linear {
 }
 
 func (l *linear) forward(p *pass, x []float32) []float32 {
+	p.need(l.w.lo, l.b.hi)
 	l.p, l.x, l.n = p, x, p.n*l.rows
 	l.y = grow(&l.yRoom, l.n*l.out)
 	p.each(ceil(l.n, linearRows), l.forwardsRows)

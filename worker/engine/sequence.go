@@ -23,6 +23,7 @@ func newEmbedding(tokens, positions tensor, width int) *embedding {
 }
 
 func (l *embedding) forward(p *pass, x []float32) []float32 {
+	p.need(l.tokens.lo, l.positions.hi)
 	l.p, l.x, l.y = p, x, grow(&l.room, len(x)*l.width)
 	p.each(p.n, l.each)
 	return l.y
@@ -78,6 +79,7 @@ func (l *norm) rows(part int) (lo, hi, first, last int) {
 }
 
 func (l *norm) forward(p *pass, x []float32) []float32 {
+	p.need(l.w.lo, l.b.hi)
 	l.p, l.x, l.y, l.stats = p, x, grow(&l.yRoom, len(x)), grow(&l.statsRoom, 2*(len(x)/l.width))
 	p.each(ceil(len(x)/l.width, normRows), l.forwardsRows)
 	return l.y
