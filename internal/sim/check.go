@@ -162,6 +162,9 @@ func (c *Cluster) checkStep(x *conducting, e kintsugi.StepEvent) {
 	if x.done || (x.told != 0 && e.Step != x.told+1) {
 		c.fail(sameSets, "%s releases step %d after step %d, done: %v", x.p.name, e.Step, x.told, x.done)
 	}
+	if x.held {
+		c.fail(standsStill, "%s releases step %d after its word", x.p.name, e.Step)
+	}
 	x.told = e.Step
 	m, h := x.commits[e.Step], c.oracle.lines[e.Line]
 	if !slices.EqualFunc(m.Counted, e.Counted, func(w kintsugi.Weighted, p kintsugi.PushID) bool { return w.Push == p }) {

@@ -93,6 +93,7 @@ func Run(cfg Config) (Result, error) {
 	}
 	c.scheduleFault()
 	c.wish()
+	c.scheduleNotice()
 	for i := range 3 {
 		if cfg.killEvery > 0 {
 			c.after(nil, time.Duration(i+1)*cfg.killEvery, func() { c.kill(c.servers[i%len(c.servers)].proc, "killed") })

@@ -31,6 +31,7 @@ type conducting struct {
 	// What the checkers know of it.
 	commits map[kintsugi.Step]kintsugi.Commit // newest that was sent
 	told    kintsugi.Step
+	held    bool // has said that the run stands
 	done    bool
 }
 
@@ -157,6 +158,12 @@ func (x *conducting) greet(e *end, h kintsugi.Hello) {
 	w := &workerStream{e: e, incarnation: h.Incarnation}
 	x.workers[h.Slot] = w
 	e.hear = func(m any) {
+		if _, bye := m.(goodbye); bye {
+			x.core.WorkerLeft(x.c.wall(), h.Slot, h.Incarnation)
+			x.workers[h.Slot] = nil
+			x.perform()
+			return
+		}
 		t := m.(kintsugi.Ticket)
 		x.c.say("%s hears the ticket of %v@%d", x.p.name, t.Push, t.Push.Incarnation)
 		x.core.HandleTicket(x.c.wall(), t)
@@ -195,6 +202,15 @@ func (x *conducting) perform() {
 		if w := x.workers[m.Slot]; w != nil && w.incarnation == m.Incarnation {
 			w.e.send(m.Message)
 		}
+	}
+	if ready.Held != nil {
+		x.c.say("%s: the run stands at step %d", x.p.name, *ready.Held)
+		x.c.checkHeld(x, *ready.Held)
+		x.c.registry.call(x.p, func() error {
+			x.c.registry.standing = x.view.Number
+			x.c.registry.changed()
+			return nil
+		}, func(error) {})
 	}
 	for _, p := range ready.Publish {
 		x.publish(p)

@@ -144,10 +144,13 @@ func Draw(seed uint64, steps kintsugi.Step) Config {
 	}
 	c.Storm = time.Duration(c.Steps)*turn*time.Duration(pick(1, 4)) + time.Duration(pick(0, 10))*time.Second
 	c.FaultEvery = time.Duration(float64(turn) * math.Exp(rng.Float64()*4) / 3) // about 0.05 to 3 in a step
-	for f := range faultKinds {
+	for f := range unannounced {
 		if rng.IntN(3) > 0 { // a run that meets every fault never gets to the rare orders of a few
 			c.Faults |= 1 << f
 		}
+	}
+	if choose := rand.New(rand.NewPCG(seed, 0x6e6f74696365)); choose.IntN(2) == 0 { // a source of its own, again
+		c.Faults |= FaultSet(choose.IntN(4)) << unannounced
 	}
 	if rng.IntN(6) == 0 {
 		c.StopAfter = time.Duration(rng.Int64N(int64(c.Storm)))

@@ -28,12 +28,16 @@ const (
 	StoreBad                     // the store fails for a while, reading and writing
 	Repeat                       // pushes and tickets are sent twice
 	Damage                       // a frame of a push arrives with other bytes than it was sent with
+	NoticeServer                 // a server is told that it will die, and hands over as far as it gets
+	NoticeWorker                 // a worker is told that it will die
 	faultKinds
+
+	unannounced = NoticeServer // the first of those that are
 )
 
 var faultNames = [faultKinds]string{
 	"cut", "partition", "pause", "kill-server", "kill-worker", "kill-coordinator", "twin", "promote",
-	"registry-away", "store-slow", "store-full", "store-bad", "repeat", "damage",
+	"registry-away", "store-slow", "store-full", "store-bad", "repeat", "damage", "notice-server", "notice-worker",
 }
 
 // String returns the name of a fault.
@@ -73,10 +77,30 @@ func (c *Cluster) scheduleFault() {
 			clear(c.blocked)
 			return
 		}
-		if f := Fault(c.rng.IntN(int(faultKinds))); c.cfg.Faults.Has(f) {
+		if f := Fault(c.rng.IntN(int(unannounced))); c.cfg.Faults.Has(f) {
 			c.inflict(f)
 		}
 		c.scheduleFault()
+	})
+}
+
+// scheduleNotice lets the next notice come in its time. Notices are on top of the other faults, which are as frequent with them.
+func (c *Cluster) scheduleNotice() {
+	var list []Fault
+	for f := unannounced; f < faultKinds; f++ {
+		if c.cfg.Faults.Has(f) {
+			list = append(list, f)
+		}
+	}
+	if len(list) == 0 || c.cfg.FaultEvery == 0 {
+		return
+	}
+	d := time.Duration(c.rng.ExpFloat64() * float64(c.cfg.FaultEvery) * float64(unannounced) / float64(len(list)))
+	c.after(nil, d, func() {
+		if c.storming() {
+			c.inflict(list[c.rng.IntN(len(list))])
+			c.scheduleNotice()
+		}
 	})
 }
 
@@ -126,6 +150,12 @@ func (c *Cluster) inflict(f Fault) {
 		c.store.full = c.now + c.spell()
 	case StoreBad:
 		c.store.bad = c.now + c.spell()
+	case NoticeServer:
+		c.servers[c.rng.IntN(len(c.servers))].notice()
+	case NoticeWorker:
+		if h := c.workers[c.rng.IntN(len(c.workers))]; !h.finished {
+			h.notice()
+		}
 	case Repeat, Damage: // happen where workers send
 	}
 }

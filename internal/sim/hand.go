@@ -28,6 +28,7 @@ type hand struct {
 	params      []uint64
 	away        away
 	finished    bool
+	leaving     bool
 	sent        kintsugi.PushID // newest ticket, for a planted bug
 }
 
@@ -208,6 +209,9 @@ func (s *session) id(v kintsugi.Step) kintsugi.PushID {
 
 func (s *session) compute(id kintsugi.PushID) {
 	h := s.h
+	if s.sayGoodbye() {
+		return
+	}
 	h.away.comes(id)
 	s.c.after(h.proc, s.c.computeTime(h.slot), func() {
 		if !s.over {

@@ -29,6 +29,7 @@ type registry struct {
 	leader   *proc
 	leadTo   time.Duration
 	acting   acting
+	standing kintsugi.ViewNumber // in which the run stands, and is durable
 	watches  []*watch
 }
 
@@ -39,11 +40,13 @@ type place struct {
 	since  int64
 	lease  time.Duration // until when
 	whole  kintsugi.ViewNumber
+
+	leaving, holding bool // what the life says of itself: it wants to go; nobody else has what it holds
 }
 
 // joined is what a place that is filled says to the roster.
 func (p *place) joined() roster.Joined {
-	return roster.Joined{Member: p.life.member, Since: p.since, Holds: p.life.holds, Whole: p.whole}
+	return roster.Joined{Member: p.life.member, Since: p.since, Holds: p.life.holds, Whole: p.whole, Leaving: p.leaving}
 }
 
 // acting is who conducts a view: the server it names, or whoever was promoted since.
@@ -121,6 +124,7 @@ func (r *registry) register(s *serverLife) error {
 		return nil
 	}
 	p.life, p.newest, p.whole = s, s.member.Incarnation, s.whole
+	p.leaving, p.holding = s.leaving, s.holding
 	r.changed()
 	p.since = r.revision
 	return nil

@@ -33,6 +33,8 @@ type serverLife struct {
 	busy    bool                // entering a view
 	felt    time.Duration       // when the coordinator has heard last of its pulse
 	waiting []call
+
+	leaving, holding bool // see place
 }
 
 // call is a stream that waits for a view.
@@ -77,7 +79,7 @@ func (s *serverLife) stayRegistered() {
 // look follows the view that counts.
 func (s *serverLife) look() {
 	v := s.c.registry.view
-	if v == nil || v.Number <= s.seen {
+	if s.heed(); s.dead || v == nil || v.Number <= s.seen {
 		return
 	}
 	s.seen, s.queued = v.Number, v
@@ -97,6 +99,7 @@ func (s *serverLife) enter() {
 	}
 	if !slices.Contains(slices.Concat(v.Chains...), s.member.Server) {
 		s.left = nil
+		s.goes("the view goes on without it")
 		return
 	}
 	s.busy = true
@@ -192,6 +195,7 @@ func (s *serverLife) serve(t *tenure) {
 	if t.conductor != nil {
 		t.conductor.run()
 	}
+	s.heed()
 	waiting := s.waiting
 	s.waiting = nil
 	for _, x := range waiting {
