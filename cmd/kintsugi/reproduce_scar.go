@@ -29,7 +29,7 @@ func reproduceScarCommand() *cobra.Command {
 		Use: "scar", Short: "Steps that failures cost, for each way to save and restore", Args: noArgs,
 		Example: "  kintsugi reproduce scar --quick\n  kintsugi reproduce scar --workloads mlr,cnn --data mnist --data-dir ~/data --trials 400\n" +
 			"  kintsugi reproduce scar --workloads als --data movielens --data-dir ~/data --periods 4,8\n" +
-			"  kintsugi reproduce scar --out runs/scar --workloads cnn   # then with others: the table has all that is in the folder",
+			"  kintsugi reproduce scar --out runs/scar --workloads cnn",
 		Long: "Scar loses parts of models in training, in this process, recovers them by each strategy from equal bytes\n" +
 			"saved, counts the steps until the undisturbed loss is reached, and writes table.json and report.html.\n" +
 			"Each algorithm has a file in the folder as well: one that the same program has finished with the same settings\n" +
