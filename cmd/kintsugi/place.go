@@ -25,8 +25,15 @@ type place struct {
 
 // openPlace returns what --store names; it sends nothing yet. An object store works until ctx ends.
 func openPlace(ctx context.Context, store string) (place, error) {
-	if !strings.HasPrefix(store, object.Scheme) {
+	if !isURL(store) {
 		return place{fs: vfs.OS{}, dir: store, name: store}, nil
+	}
+	if strings.HasPrefix(store, object.MemoryScheme) {
+		u, err := memoryPlace(store)
+		if err != nil {
+			return place{}, err
+		}
+		return place{fs: object.NewFS(ctx, object.OpenMemory(u.Host), object.DefaultRetries()), dir: strings.Trim(u.Path, "/"), name: store}, nil
 	}
 	where, err := object.ParsePlace(store, endpoint())
 	if err != nil {
@@ -39,13 +46,34 @@ func openPlace(ctx context.Context, store string) (place, error) {
 	return place{fs: object.NewFS(ctx, s3, where.Retries()), dir: where.Prefix, name: store}, nil
 }
 
+// isURL reports whether a store is no folder.
+func isURL(store string) bool {
+	return strings.HasPrefix(store, object.Scheme) || strings.HasPrefix(store, object.MemoryScheme)
+}
+
+// memoryPlace reads memory://host:port/prefix.
+func memoryPlace(store string) (*url.URL, error) {
+	u, err := url.Parse(store)
+	if err != nil || u.Port() == "" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%w: --store %q: the memory of another process is memory://host:port/prefix, where kintsugi memory listens", kintsugi.ErrUsage, store)
+	}
+	return u, nil
+}
+
 // endpoint returns the object store of places that name none.
 func endpoint() string { return cmp.Or(os.Getenv("AWS_ENDPOINT_URL"), object.AWS) }
 
 // below returns the place of that name in a store.
 func below(store, name string) (string, error) {
-	if !strings.HasPrefix(store, object.Scheme) {
+	if !isURL(store) {
 		return filepath.Join(store, name), nil
+	}
+	if strings.HasPrefix(store, object.MemoryScheme) {
+		u, err := memoryPlace(store)
+		if err != nil {
+			return "", err
+		}
+		return u.JoinPath(name).String(), nil
 	}
 	if _, err := object.ParsePlace(store, endpoint()); err != nil {
 		return "", fmt.Errorf("--store: %w", err)
@@ -103,7 +131,7 @@ func (t *training) fresh(ctx context.Context) error {
 
 // openCheckpoints returns the checkpoints that a path names: a place, a folder, or a run whose checkpoints lie in either.
 func openCheckpoints(ctx context.Context, path string) (place, error) {
-	if strings.HasPrefix(path, object.Scheme) {
+	if isURL(path) {
 		return openPlace(ctx, path)
 	}
 	t := &training{}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
-	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
 // training is the train command: a cluster of real processes on this machine.
@@ -211,7 +209,7 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 
 // absolute makes the folders that the run writes to absolute.
 func (t *training) absolute() error {
-	if !strings.HasPrefix(t.Store, object.Scheme) {
+	if !isURL(t.Store) {
 		if err := absolute(&t.Store); err != nil {
 			return err
 		}

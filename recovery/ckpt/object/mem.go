@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// Mem is a Store in memory, for tests. Its zero value is empty and ready for use. Safe for concurrent use.
+// Mem is a Store in memory: what a Keeper gives out, and what tests look into. Its zero value is empty and ready for use. Safe for concurrent use.
 type Mem struct {
 	mu      sync.Mutex
 	objects map[string][]byte // never changed, only replaced; guarded by mu
@@ -39,6 +39,11 @@ func (m *Mem) Put(name string, content []byte) {
 
 // Create implements Store.
 func (m *Mem) Create(_ context.Context, name string, content []byte) error {
+	return m.add(name, slices.Clone(content))
+}
+
+// add is Create with content that nobody else has.
+func (m *Mem) add(name string, content []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.objects[name]; ok {
@@ -47,8 +52,24 @@ func (m *Mem) Create(_ context.Context, name string, content []byte) error {
 	if m.objects == nil {
 		m.objects = map[string][]byte{}
 	}
-	m.objects[name] = slices.Clone(content)
+	m.objects[name] = content
 	return nil
+}
+
+// bytes returns the length of all objects together; copies count as often as they have names.
+func (m *Mem) bytes() (n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range m.objects {
+		n += int64(len(b))
+	}
+	return n
+}
+
+func (m *Mem) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.objects)
 }
 
 // Upload implements Store.
@@ -130,11 +151,14 @@ func (m *Mem) List(_ context.Context, prefix string) ([]string, error) {
 
 // Copy implements Store.
 func (m *Mem) Copy(_ context.Context, from, to string) error {
-	b, err := m.get(from)
-	if err == nil {
-		m.Put(to, b)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b, ok := m.objects[from]
+	if !ok {
+		return fs.ErrNotExist
 	}
-	return err
+	m.objects[to] = b // both have one content
+	return nil
 }
 
 // Remove implements Store.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -51,9 +52,17 @@ func stores(t *testing.T) map[string]func(*testing.T) object.Store {
 	keys(t, objecttest.Key)
 	return map[string]func(*testing.T) object.Store{
 		"memory": func(*testing.T) object.Store { return &object.Mem{} },
+		"keeper": func(t *testing.T) object.Store { return object.OpenMemory(keep(t, object.NewKeeper(1<<30))) },
 		"fake":   func(t *testing.T) object.Store { return openS3(t, objecttest.New(t).Place("x")) },
 		"real":   func(t *testing.T) object.Store { return openS3(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))("x")) },
 	}
+}
+
+// keep serves a keeper until the test ends, and returns its address.
+func keep(t *testing.T, k *object.Keeper) (address string) {
+	s := httptest.NewServer(k)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
 }
 
 func write(fsys vfs.FS, name string, pieces ...[]byte) error {
@@ -381,5 +390,51 @@ func TestPlaces(t *testing.T) {
 	}
 	if got, err := object.ParsePlace("s3://b", "http://127.0.0.1:9"); err != nil || got.Endpoint != "127.0.0.1:9" || !got.Plain {
 		t.Errorf("%+v, %v; want the given endpoint", got, err)
+	}
+}
+
+// A keeper has room for so many bytes, whoever brings them, and says so before it takes them.
+func TestAKeeperThatIsFullRefusesAndKeepsWhatItHas(t *testing.T) {
+	k := object.NewKeeper(1000)
+	m := object.OpenMemory(keep(t, k))
+	ctx := t.Context()
+	if err := m.Create(ctx, "a", random(600)); err != nil {
+		t.Fatal(err)
+	}
+	up, err := m.Upload(ctx, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := up.Part(ctx, 1, random(300)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Create(ctx, "b", random(101)); !errors.Is(err, syscall.ENOSPC) || errors.Is(err, object.ErrAway) {
+		t.Errorf("101 bytes where 100 are left: %v", err)
+	}
+	if err := up.Part(ctx, 2, random(101)); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a part of 101 bytes where 100 are left: %v", err)
+	}
+	if used, n := k.Used(); used != 900 || n != 1 {
+		t.Errorf("%d bytes of %d objects are used, want 900 of 1", used, n)
+	}
+	if err := errors.Join(up.Abort(ctx), m.Create(ctx, "b", random(400))); err != nil {
+		t.Error(err)
+	}
+	if err := up.Complete(ctx); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("an upload that was aborted: %v", err)
+	}
+	got := make([]byte, 600)
+	if err := m.Read(ctx, "a", got, 0); err != nil || !bytes.Equal(got, random(600)) {
+		t.Errorf("the first object has changed: %v", err)
+	}
+}
+
+// A keeper that is gone may come back: another try may help.
+func TestAKeeperThatIsGoneIsAway(t *testing.T) {
+	s := httptest.NewServer(object.NewKeeper(1000))
+	m := object.OpenMemory(s.Listener.Addr().String())
+	s.Close()
+	if _, err := m.Stat(t.Context(), "a"); !errors.Is(err, object.ErrAway) {
+		t.Errorf("got %v, want %v", err, object.ErrAway)
 	}
 }

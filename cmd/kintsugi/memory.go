@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
+)
+
+func memoryCommand() *cobra.Command {
+	var listen, limit string
+	cmd := &cobra.Command{
+		Use: "memory", Short: "Keep checkpoints of runs in the memory of this process, for --store memory://HOST:PORT/NAME",
+		Long: "Keep checkpoints of runs in the memory of this process. Started on a host other than those of a run's servers, it takes their\n" +
+			"running checkpoint at the speed of the network and gives it back when one of them dies. It asks nobody for a password, and what it\n" +
+			"has is gone when it ends.",
+		Example: "  kintsugi memory --listen 10.0.0.9:9400 --limit 8GB",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			bytes, err := parseBytes(limit)
+			if err != nil {
+				return fmt.Errorf("--limit: %w", err)
+			}
+			l, err := net.Listen("tcp", listen)
+			if err != nil {
+				return fmt.Errorf("--listen %s: %w", listen, err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "keeps up to %s: --store %s%s/NAME\n", limit, object.MemoryScheme, l.Addr())
+			ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer cancel()
+			return serveMemory(ctx, l, object.NewKeeper(bytes))
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9400", "address to listen on; a port of 0 takes a free one")
+	cmd.Flags().StringVar(&limit, "limit", "1GB", "bytes of checkpoints, in kB, MB or GB; what is more is refused")
+	return cmd
+}
+
+// serveMemory serves k until ctx ends.
+func serveMemory(ctx context.Context, l net.Listener, k *object.Keeper) error {
+	s := &http.Server{Handler: k, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() }) // requests end with it: their clients try again elsewhere or later
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve memory at %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// parseBytes reads a size such as 8GB. Others than sizes of at least a byte are an ErrUsage.
+func parseBytes(s string) (int64, error) {
+	rate, err := parseLimit(s + "/s")
+	if err != nil || s == "" || strings.HasSuffix(s, "/s") || rate > 1<<60 {
+		return 0, fmt.Errorf("%w: %s is no size; use one such as 500MB or 8GB", kintsugi.ErrUsage, strconv.Quote(s))
+	}
+	return int64(rate), nil
+}

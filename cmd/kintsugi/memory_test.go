@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
+)
+
+// The memory of another process takes checkpoints and gives them back.
+func TestARunKeepsItsCheckpointsInTheMemoryOfAnotherProcess(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	keeper := object.NewKeeper(1 << 26)
+	go func() { served <- serveMemory(ctx, l, keeper) }()
+	dir := newDir(t)
+	store := object.MemoryScheme + l.Addr().String() + "/runs"
+	must(t, quadratic(300, "--store", store, "--out", dir, "--recovery", "scar", "--fault", "kill server/1 at step 150")...)
+	if used, objects := keeper.Used(); used == 0 || objects == 0 {
+		t.Errorf("%d bytes in %d objects are kept", used, objects)
+	}
+	if s := readRun(t, dir).Summary; len(s.Failures) != 1 || s.Steps != 300 {
+		t.Errorf("%+v", s)
+	}
+	if r := kin(t, "checkpoint", "verify", dir); r.status != exitDone {
+		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPlacesInMemoryAreRead(t *testing.T) {
+	for _, text := range []string{"memory://", "memory://host", "memory://host/x", "memory://:9400/x", "memory://me:pw@host:1/x", "memory://host:1/x?a=b"} {
+		if _, err := memoryPlace(text); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for text, want := range map[string]int64{"1B": 1, "500MB": 5e8, "8GB": 8e9} {
+		if got, err := parseBytes(text); err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "8", "8GB/s", "-1MB", "0B", "xGB"} {
+		if _, err := parseBytes(text); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("%q is a size", text)
+		}
+	}
+}
