@@ -62,7 +62,8 @@ func TestAWorkerThatHasNoticeLeavesNothingUncounted(t *testing.T) {
 	run := readRun(t, dir)
 	wantLeft(t, run, 1)
 	s := run.Summary
-	if s.LateGradients != 0 || s.Cost.ComputedGradients != s.CountedGradients {
+	// The next life may come in at a version that is over when it has computed its first gradient.
+	if s.LateGradients > 1 || s.Cost.ComputedGradients != s.CountedGradients+s.LateGradients {
 		t.Errorf("%d gradients were computed, %d counted, %d late", s.Cost.ComputedGradients, s.CountedGradients, s.LateGradients)
 	}
 	alone, together := false, 0

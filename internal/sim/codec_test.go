@@ -260,10 +260,21 @@ func cutConnections(t *testing.T, base LiveConfig) {
 	base.Servers = 2
 	base.LeaveGrace = 20 * time.Second // nobody is to be given up: a busy machine may take its time with connections
 	want := run(t, base, nil)
+	cfg, cuts := cutting(t, base)
+	got := run(t, cfg, nil)
+	if cuts() == 0 {
+		t.Fatal("no connection was cut")
+	}
+	if !slices.EqualFunc(got, want, sameBits) {
+		t.Errorf("%d cuts changed the model", cuts())
+	}
+}
+
+// cutting returns cfg with connections that are all cut now and then: while some workers have pushed, and others have not.
+func cutting(t *testing.T, cfg LiveConfig) (_ LiveConfig, cuts func() int) {
 	var mu sync.Mutex
 	proxies := make(map[string]*proxy)
 	var gradients atomic.Int64
-	cfg := base
 	cfg.Through = func(address string) string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -272,25 +283,23 @@ func cutConnections(t *testing.T, base LiveConfig) {
 		}
 		return proxies[address].Addr().String()
 	}
+	gradient := cfg.Gradient
 	cfg.Gradient = func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
-		if gradients.Add(1)%37 == 0 { // while some have pushed, and others have not
+		if gradients.Add(1)%37 == 0 {
 			mu.Lock()
 			for _, p := range proxies {
 				p.cut()
 			}
 			mu.Unlock()
 		}
-		return noisy(ctx, params, grads, id)
+		return gradient(ctx, params, grads, id)
 	}
-	got := run(t, cfg, nil)
-	cuts := 0
-	for _, p := range proxies {
-		cuts += p.cuts
-	}
-	if cuts == 0 {
-		t.Fatal("no connection was cut")
-	}
-	if !slices.EqualFunc(got, want, sameBits) {
-		t.Errorf("%d cuts changed the model", cuts)
+	return cfg, func() (n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, p := range proxies {
+			n += p.cuts
+		}
+		return n
 	}
 }
