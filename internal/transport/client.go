@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
@@ -79,7 +78,7 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(
 	defer f.close()
 	if o.shared > 0 {
 		if err := p.Ready(ctx); err != nil {
-			o.shared, f.why = 0, err
+			return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, err)
 		}
 	}
 	ctx = f.make(ctx, p.near, o)
@@ -128,7 +127,7 @@ func (p *Peer) Ready(ctx context.Context) error {
 		case connectivity.Ready:
 			return nil
 		case connectivity.TransientFailure, connectivity.Shutdown:
-			return fmt.Errorf("%w: %s is not connected", shm.ErrNoSegment, p.addr)
+			return fmt.Errorf("%s cannot be reached now", p.addr)
 		default:
 			if !p.conn.WaitForStateChange(ctx, state) {
 				return ctx.Err()

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -99,6 +100,11 @@ func (o *offers) answer(raw grpc.ClientStream) error {
 		return nil
 	}
 	md, err := raw.Header()
+	if err == nil && len(md) == 0 { // the stream has ended in place of an answer: gRPC says why to whoever receives
+		if err = raw.RecvMsg(&Frame{}); err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+	}
 	if err != nil {
 		return fromWire(err)
 	}
@@ -121,7 +127,7 @@ func declined(said []string) error {
 		return nil
 	case len(said) == 1:
 		return fmt.Errorf("%w: the other side says: %s", shm.ErrNoSegment, said[0])
-	default: // of a release that knows of none, or the stream ended at once
+	default: // of a release that knows of none
 		return fmt.Errorf("%w: the other side does not answer", shm.ErrNoSegment)
 	}
 }
