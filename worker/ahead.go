@@ -6,7 +6,7 @@ import "github.com/kintsugi-ml/kintsugi"
 // is released meanwhile, or the newest where the network is slower than the run. That saves a worker the time
 // of a read, and costs the traffic of versions it never computes on.
 //
-// Between begin and end its goroutine has the session's read streams and the buffer.
+// Between begin and end its goroutine has the session's read streams and the buffer; nothing else may be on its way when it begins.
 type ahead struct {
 	params  []float32
 	version kintsugi.Step // in params
@@ -47,7 +47,7 @@ func (a *ahead) fetch(s *session, have kintsugi.Step) {
 		default:
 		}
 		a.whole = false
-		version, err := s.read(a.params, l.newest)
+		version, err := s.fetch(a.params, l.newest)
 		if err != nil {
 			return // the streams are broken: whoever uses them next says so
 		}

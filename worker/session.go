@@ -229,6 +229,11 @@ func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, 
 	if err := s.arrived(); err != nil {
 		return 0, err
 	}
+	return s.fetch(params, atLeast)
+}
+
+// fetch is read for whoever has the streams while nothing is on its way.
+func (s *session) fetch(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	s.cfg.Enter(Pulling)
 	v, err := read(s.sources(), params, atLeast)
 	return v, s.cause(err)

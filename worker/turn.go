@@ -76,6 +76,9 @@ func (w *worker) compute(s *session, id kintsugi.PushID, flows bool) (kintsugi.T
 		s.news.interrupt(limit, cancel)
 		defer s.news.interrupt(0, nil)
 	case w.cfg.Pace.Busy == kintsugi.Wait:
+		if err := s.arrived(); err != nil { // it has the streams from here on
+			return t, err
+		}
 		w.ahead.begin(s, id.Version)
 		defer w.ahead.end()
 	}
