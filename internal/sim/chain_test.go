@@ -21,13 +21,7 @@ func drawChain(seed uint64, replicas int) Config {
 // Whatever goes wrong, a line goes on as long as each shard has a replica that has it, and replicas are equal to the bit.
 func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
 	oneGoroutine(t)
-	n := uint64(300)
-	if *seedsFlag > 0 {
-		n = *seedsFlag
-	}
-	if testing.Short() {
-		n = 60
-	}
+	n := seeds(300, 60)
 	views, lines := 0, 0
 	for seed := range n {
 		for _, replicas := range []int{2, 3} {

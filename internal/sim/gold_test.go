@@ -20,13 +20,7 @@ func drawGold(seed uint64, replicas int) Config {
 // is taken back as long as any shard is left, and nothing counts twice.
 func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 	oneGoroutine(t)
-	n := uint64(200)
-	if *seedsFlag > 0 {
-		n = *seedsFlag
-	}
-	if testing.Short() {
-		n = 50
-	}
+	n := seeds(200, 50)
 	partials, recalled := 0, 0
 	for seed := range n {
 		for replicas := 1; replicas <= 3; replicas++ {
@@ -47,13 +41,7 @@ func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 // The number of replicas changes all the time, under every fault: that alone takes no step back, and whatever fails besides breaks no promise.
 func TestNoSeedBreaksAPromiseWhileReplicasAreChosen(t *testing.T) {
 	oneGoroutine(t)
-	n := uint64(200)
-	if *seedsFlag > 0 {
-		n = *seedsFlag
-	}
-	if testing.Short() {
-		n = 50
-	}
+	n := seeds(200, 50)
 	lines, calm := 0, 0
 	for seed := range n {
 		cfg := drawGold(seed, 1)

@@ -22,12 +22,23 @@ import (
 var (
 	seedFlag  = flag.Int64("seed", -1, "replay this seed, verbosely")
 	stepsFlag = flag.Uint64("steps", 0, "steps of each simulated run; 0: as the seed draws")
-	seedsFlag = flag.Uint64("seeds", 0, "how many seeds TestSoak runs")
+	seedsFlag = flag.Uint64("seeds", 0, "how many seeds TestSoak and the storms run")
 	fromFlag  = flag.Uint64("from", 1_000_000, "the first seed of TestSoak")
 	soakFlag  = flag.String("result", "", "a file to which TestSoak adds its result")
 )
 
 func steps() kintsugi.Step { return kintsugi.Step(*stepsFlag) }
+
+// seeds returns how many seeds a storm runs: what -seeds says, else plain, or short with -short.
+func seeds(plain, short uint64) uint64 {
+	switch {
+	case *seedsFlag > 0:
+		return *seedsFlag
+	case testing.Short():
+		return short
+	}
+	return plain
+}
 
 // Whatever goes wrong, no promise is broken, and when nothing more goes wrong the run ends.
 func TestNoSeedBreaksAPromise(t *testing.T) {
