@@ -27,7 +27,6 @@ func fates(r *record.Run, slot uint32) (n [3]int) {
 // A worker that takes a thousand times as long is interrupted in step after step: had it to finish, it would end one
 // gradient while the others make all the steps. In the middle all workers die, and come back.
 func TestDynamicQuotasInterruptASlowWorkerAndOutliveAll(t *testing.T) {
-	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
 	const steps = 240
@@ -91,7 +90,6 @@ func usualCompute(r *record.Run, slot uint32) float64 {
 // A worker that waits, or asks, finishes what it is at, and goes on with the newest parameters: its gradients are late, and it
 // skips the versions between.
 func TestASlowWorkerThatIsNotInterruptedFinishesLate(t *testing.T) {
-	t.Parallel()
 	onlyLong(t)
 	for _, busy := range []string{"wait", "pull"} {
 		dir := newDir(t)
@@ -107,7 +105,6 @@ func TestASlowWorkerThatIsNotInterruptedFinishesLate(t *testing.T) {
 
 // One worker alone is waited for; an interrupt and another life change nothing of that.
 func TestDynamicQuotasWithOneWorkerCanBeInterrupted(t *testing.T) {
-	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
 	p := start(t, quadratic(400, "--workers", "1", "--consistency", "dbw", "--checkpoint-every", "20", "--out", dir)...)
@@ -131,7 +128,6 @@ func TestDynamicQuotasWithOneWorkerCanBeInterrupted(t *testing.T) {
 
 // A gradient that is not finite ends a run whose quota is chosen, too.
 func TestDynamicQuotasDoNotHideAGradientThatIsNotFinite(t *testing.T) {
-	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
 	r := kin(t, quadratic(300, "--model", "qp:dimension=100", "--learning-rate", "1e5", "--workers", "3", "--consistency", "dbw", "--out", dir)...)
