@@ -51,14 +51,7 @@ func open(t testing.TB, d *model.Description, o engine.Options) *engine.Engine {
 
 func initial(t testing.TB, d *model.Description) []float32 {
 	t.Helper()
-	params := make([]float32, d.Values())
-	if err := d.Init(1, params); err != nil {
-		t.Fatal(err)
-	}
-	for i := range params {
-		params[i] += (float32(i%7) - 3.5) * 0.003 // biases off 0, where a ReLU has its kink
-	}
-	return params
+	return modeltest.Params(t, d, 1)
 }
 
 // distance returns ‖a − b‖ / ‖b‖.
