@@ -213,6 +213,31 @@ func benchSelect(b *testing.B, share float64, feedback bool) {
 	})
 }
 
+// BenchmarkEncodeLargest encodes chunks with error feedback, a block for each. Bytes are those of one pass: x and what is carried are read, what is left
+// and the payload are written.
+func BenchmarkEncodeLargest(b *testing.B) {
+	for _, share := range []float64{0.001, 0.01, 0.1} {
+		b.Run(fmt.Sprint(share), func(b *testing.B) {
+			r := newRig(b)
+			n := max(values()/4, chunkValues)
+			chunks, k := n/chunkValues, int(math.Ceil(chunkValues*share))
+			most := ceil(kernels.MaxSparseBytes(kernels.Sparse16, chunkValues, k), vector) * vector
+			x, carry, residual, decoded := r.array(4*n), r.array(4*n), r.array(4*n), r.array(4*n)
+			index, payload, bytes := r.array(4*k*chunks), r.array(most*chunks), r.array(8*chunks)
+			var all []chosen
+			for i := range chunks {
+				at := driver.Ptr(4 * chunkValues * i)
+				all = append(all, chosen{
+					x: x + at, carry: carry + at, residual: residual + at, decoded: decoded + at, index: index + driver.Ptr(4*k*i),
+					payload: payload + driver.Ptr(most*i), bytes: bytes + driver.Ptr(8*i), n: chunkValues, k: uint64(k), width: 2,
+				})
+			}
+			args := choices{chunks: table(r.o, all)}
+			r.measure(12*n+3*k*chunks, func() { launch(r.o, "select", "select_encode", line(chunks), selectThreads, &args) })
+		})
+	}
+}
+
 // BenchmarkNorms is the distance of every chunk to a saved copy.
 func BenchmarkNorms(b *testing.B) {
 	r := newRig(b)
