@@ -56,7 +56,7 @@ type fed struct {
 
 // Encodes reports whether there are encoders of e.
 func Encodes(e kernels.Encoding) bool {
-	return dense[e].kernel != "" || e == kernels.Sparse16 || e == kernels.Sparse32
+	return denseKernels[e].kernel != "" || e == kernels.Sparse16 || e == kernels.Sparse32
 }
 
 // NewEncoder returns an encoder for a flat array of chunks of these lengths, with memory of q. Errors are q's.
@@ -94,7 +94,7 @@ func (c Coding) mostBytes(n int) int {
 	if c.Largest != nil {
 		return kernels.MaxSparseBytes(c.Encoding, n, c.Largest(n))
 	}
-	return dense[c.Encoding].bytes(n)
+	return denseKernels[c.Encoding].bytes(n)
 }
 
 // rows is a table of structs for kernels, which is written here and copied there.

@@ -6,7 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-var dense = map[kernels.Encoding]struct {
+// denseKernels are those of payloads that have something of every value.
+var denseKernels = map[kernels.Encoding]struct {
 	kernel string
 	per    int // values of a block
 	bytes  func(n int) int
@@ -29,7 +30,7 @@ type denseCoder struct {
 }
 
 func newDense(e *Encoder, coding Coding) *denseCoder {
-	kind := dense[coding.Encoding]
+	kind := denseKernels[coding.Encoding]
 	c := &denseCoder{
 		e: e, kernel: kind.kernel, per: kind.per, random: coding.AtRandom, scaled: coding.Encoding == kernels.Int8 || coding.Encoding == kernels.Sign,
 		chunks: makeRows[encodeArgs](e.q, len(e.chunks)),
