@@ -65,6 +65,7 @@ def main(folder):
         beside(name, "x torch.topk", torch.get(name), 5)
         beside(name, "x cub", cub.get(name), 1)
         beside(f"Select/feedback/{share}", "x torch", torch.get(f"Select/feedback/{share}"))
+        rate(f"EncodeLargest/{share}", 0.30)
     rate("Link", 0.95)
     for name in ("cnn/batch=64", "cnn/batch=256", "charlm/batch=32"):
         for tf32 in ("false", "true"):
