@@ -30,8 +30,8 @@ const (
 	maxHeaderBytes  = 16 << 10
 	readBufferBytes = 128 << 10 // larger than gRPC's 32 KiB: fewer system calls for each frame
 
-	// A frame with what gRPC puts around it goes out by one system call; of gRPC's 32 KiB it takes seventeen. Connections share such buffers: each
-	// has one only while it has something to write, however many there are.
+	// A frame with what gRPC puts around it goes out by one system call where flow control lets it; of 32 KiB, which gRPC has, it takes seventeen.
+	// Connections share such buffers: each has one only while it has something to write.
 	writeBufferBytes = targetBytes + 8<<10
 )
 
