@@ -35,8 +35,13 @@ type ReworkConfig struct {
 	Progress         io.Writer
 }
 
-// A run in periods: a server is killed somewhere within the period behind the first of these; from the second to the end, losses are compared.
-const reworkKill, reworkFrom, reworkPeriods = 6, 8, 12
+// A run in periods: a server is killed half a period behind the first of these, where a full checkpoint has its mean age; from the second
+// to the end, losses are compared.
+const reworkKill, reworkFrom, reworkPeriods = 6, 8, 11
+
+// reworkEvaluations are made in a period: a version that is not evaluated in both runs is compared with the versions beside it, and then the noise of
+// batches counts. More would not be done in time, and be left out.
+const reworkEvaluations = 4
 
 // ReworkRow is one recovery of one model. Intervals are those of Student's t over the seeds, 95 %.
 type ReworkRow struct {
@@ -54,6 +59,7 @@ type ReworkRow struct {
 	SavedLow  record.Number `json:"saved_low"`
 	SavedHigh record.Number `json:"saved_high"`
 	Reduction record.Number `json:"reduction"` // 1 − Σrework/Σbaseline
+	Worst     record.Number `json:"rework_max"`
 
 	Lost      record.Number `json:"lost_steps"`        // taken back, mean
 	Age       record.Number `json:"mean_age_steps"`    // of chunks that came back alone; null: none did
@@ -107,17 +113,16 @@ func Rework(ctx context.Context, cfg ReworkConfig) ([]ReworkRow, error) {
 	return rows, nil
 }
 
-// fault says who is killed and when: the servers in turn, evenly over one period, so that full checkpoints are of every age.
+// fault says who is killed: the servers in turn, each in the same step, when it has been told to make it.
 func (cfg *ReworkConfig) fault(seed int) string {
-	at := reworkKill*cfg.Period + (2*seed+1)*cfg.Period/(2*cfg.Seeds)
-	return fmt.Sprintf("kill server/%d at step %d", seed%cfg.Servers, at)
+	return fmt.Sprintf("kill server/%d when committing %d", seed%cfg.Servers, reworkKill*cfg.Period+cfg.Period/2+1)
 }
 
 // run makes one run. All of one seed have the same batches in the same steps, so until the kill they are the same run.
 func (cfg *ReworkConfig) run(ctx context.Context, model, recovery string, seed int, fault string) (*record.Run, error) {
 	steps := reworkPeriods * cfg.Period
 	args := []string{"--model", model, "--recovery", recovery, "--seed", strconv.Itoa(seed + 1), "--steps", strconv.Itoa(steps), "--decay", "constant",
-		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", "1"}
+		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", strconv.Itoa(max(1, cfg.Period/reworkEvaluations))}
 	if recovery == "checkpoint" {
 		args = append(args, "--checkpoint-every", strconv.Itoa(cfg.Period))
 	} else { // what else is saved would count as theirs
@@ -169,7 +174,7 @@ func (r *ReworkRow) fill(baseline []ReworkTrial) {
 	}
 	r.Rework, r.Low, r.High = studentInterval(rework)
 	r.Saved, r.SavedLow, r.SavedHigh = studentInterval(saved)
-	r.Reduction = record.Number(1 - all/theirs)
+	r.Reduction, r.Worst = record.Number(1-all/theirs), record.Number(slices.Max(rework))
 	r.Models, r.Lost, r.Known = record.Number(models), record.Number(lost), len(predicted)
 	r.Age, _, _ = studentInterval(ages)
 	r.Predicted, _, _ = studentInterval(predicted)
@@ -222,22 +227,37 @@ func (l losses) fall() (perStep float64, ok bool) {
 }
 
 // reworkFewest is how many versions must have been evaluated.
-const reworkFewest = 8
+const reworkFewest = 5
 
-// behind returns by how many steps losses lie behind others, in the mean over the steps that both know.
+// at returns the loss of a version, interpolated between those that were evaluated.
+func (l losses) at(step uint64) (loss float64, ok bool) {
+	if loss, ok = l[step]; ok {
+		return loss, true
+	}
+	steps := l.steps()
+	i, _ := slices.BinarySearch(steps, step)
+	if i == 0 || i == len(steps) {
+		return 0, false
+	}
+	before, after := steps[i-1], steps[i]
+	share := float64(step-before) / float64(after-before)
+	return l[before] + share*(l[after]-l[before]), true
+}
+
+// behind returns by how many steps losses lie behind others, in the mean over the versions that were evaluated.
 func (l losses) behind(calm losses) (steps float64, err error) {
 	perStep, ok := calm.fall()
 	if !ok {
-		return 0, fmt.Errorf("without a failure the loss does not fall, by more than its noise, in the %d versions that are compared: there is nothing to be behind", len(calm))
+		return 0, fmt.Errorf("without a failure the loss does not fall, by more than its noise, in the %d versions that were evaluated: there is nothing to be behind", len(calm))
 	}
 	sum, n := 0.0, 0
 	for _, step := range l.steps() {
-		if theirs, ok := calm[step]; ok {
+		if theirs, ok := calm.at(step); ok {
 			sum, n = sum+l[step]-theirs, n+1
 		}
 	}
 	if n < reworkFewest {
-		return 0, fmt.Errorf("%d versions of both runs were evaluated: make steps slower, with -- --gradient-time", n)
+		return 0, fmt.Errorf("%d versions were evaluated, want %d: make steps slower, with -- --gradient-time 100ms", n, reworkFewest)
 	}
 	return sum / float64(n) / perStep, nil
 }

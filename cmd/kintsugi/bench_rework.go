@@ -20,7 +20,7 @@ func benchReworkCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if quick {
 				for name, use := range map[string]func(){
-					"models": func() { cfg.Models = []string{"mlr"} }, "seeds": func() { cfg.Seeds = 2 }, "period": func() { cfg.Period = 8 },
+					"models": func() { cfg.Models = []string{"mlp"} }, "seeds": func() { cfg.Seeds = 2 }, "period": func() { cfg.Period = 8 },
 				} {
 					if !cmd.Flags().Changed(name) {
 						use()
@@ -48,7 +48,7 @@ func benchReworkCommand() *cobra.Command {
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
-			// Steps that are no faster leave time to evaluate every version, and disks time to save. With a smaller rate than models suggest, their
+			// Steps that are no faster leave time to evaluate versions, and disks time to save. With a smaller rate than models suggest, their
 			// loss still falls by more than its noise when a run ends.
 			cfg.Flags, cfg.Progress = append([]string{"--gradient-time", "20ms", "--learning-rate", "0.01"}, args...), cmd.ErrOrStderr()
 			rows, err := bench.Rework(cmd.Context(), cfg)
@@ -59,13 +59,13 @@ func benchReworkCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&cfg.Models, "models", []string{"mlr", "mlp"}, "models to train")
+	f.StringSliceVar(&cfg.Models, "models", []string{"mlp", "lenet"}, "models to train")
 	f.StringArrayVar(&cfg.Recoveries, "recoveries", nil, "a way to recover, as train's --recovery; may be repeated, and the first one is the baseline (default: checkpoint; scar by priority; with coasting:int8; chain)")
 	f.IntVar(&cfg.Seeds, "seeds", 5, "runs of each recovery, each with a kill, beside an undisturbed one with the same seed")
-	f.IntVar(&cfg.Period, "period", 16, "steps in which the bytes of one model are saved; a run has twelve periods")
+	f.IntVar(&cfg.Period, "period", 16, "steps in which the bytes of one model are saved; a run has eleven periods")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers, of which one is killed")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
-	f.BoolVar(&quick, "quick", false, "mlr alone, two seeds and a period of 8 steps: a few seconds")
+	f.BoolVar(&quick, "quick", false, "mlp alone, two seeds and a period of 8 steps: half a minute")
 	f.StringVar(&format, "format", "text", "text, json or benchfmt")
 	return cmd
 }
@@ -91,7 +91,7 @@ func stateBytes(model string) (float64, error) {
 	return float64(4*prob.layout.Values) * float64(1+kernels.Rule(schedule.Rule).States()), nil
 }
 
-const reworkTable = "MODEL\tRECOVERY\tC\tREWORK (95 %)\tSAVED OF CHECKPOINT'S (95 %)\tREDUCTION\tSTEPS TAKEN BACK\tMEAN AGE\tPREDICTED\tMODELS IN C STEPS\tNEXT STEP AFTER p50\tSEEDS"
+const reworkTable = "MODEL\tRECOVERY\tC\tREWORK (95 %)\tSAVED OF CHECKPOINT'S (95 %)\tREDUCTION\tWORST\tSTEPS TAKEN BACK\tMEAN AGE\tPREDICTED\tMODELS IN C STEPS\tNEXT STEP AFTER p50\tSEEDS"
 
 func reworkLine(r bench.ReworkRow) (text, benchfmt string) {
 	known := func(format string, x record.Number) string {
@@ -113,7 +113,7 @@ func reworkLine(r bench.ReworkRow) (text, benchfmt string) {
 	case r.Age.Known() && r.Known < r.Seeds:
 		predicted += fmt.Sprintf(" in %d", r.Known)
 	}
-	return fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s\t%d", r.Model, r.Recovery, r.Period, between(r.Rework, r.Low, r.High), between(r.Saved, r.SavedLow, r.SavedHigh),
-			known("%.1f %%", 100*r.Reduction), known("%.1f", r.Lost), known("%.1f steps", r.Age), predicted, r.Models, known("%.2f s", r.Outage), r.Seeds),
+	return fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s\t%d", r.Model, r.Recovery, r.Period, between(r.Rework, r.Low, r.High), between(r.Saved, r.SavedLow, r.SavedHigh),
+			known("%.1f %%", 100*r.Reduction), known("%.2f", r.Worst), known("%.1f", r.Lost), known("%.1f steps", r.Age), predicted, r.Models, known("%.2f s", r.Outage), r.Seeds),
 		fmt.Sprintf("%s %d %.3f rework-steps %.3f saved-steps", benchName(r.Name), r.Seeds, r.Rework, r.Saved)
 }
