@@ -114,8 +114,12 @@ func Rework(ctx context.Context, cfg ReworkConfig) ([]ReworkRow, error) {
 }
 
 // fault says who is killed: the servers in turn, each in the same step, when it has been told to make it.
-func (cfg *ReworkConfig) fault(seed int) string {
-	return fmt.Sprintf("kill server/%d when committing %d", seed%cfg.Servers, reworkKill*cfg.Period+cfg.Period/2+1)
+func (cfg *ReworkConfig) fault(recovery string, seed int) string {
+	times := reworkKill*cfg.Period + cfg.Period/2 + 1
+	if recovery == "chain" {
+		times *= 2 // each of its two replicas makes the step
+	}
+	return fmt.Sprintf("kill server/%d when committing %d", seed%cfg.Servers, times)
 }
 
 // run makes one run. All of one seed have the same batches in the same steps, so until the kill they are the same run.
@@ -135,7 +139,7 @@ func (cfg *ReworkConfig) run(ctx context.Context, model, recovery string, seed i
 }
 
 func (cfg *ReworkConfig) trial(ctx context.Context, model, recovery string, seed int, calm losses) (t ReworkTrial, err error) {
-	t = ReworkTrial{Seed: uint64(seed + 1), Fault: cfg.fault(seed), Age: record.Unknown(), Predicted: record.Unknown(), Outage: record.Unknown()}
+	t = ReworkTrial{Seed: uint64(seed + 1), Fault: cfg.fault(recovery, seed), Age: record.Unknown(), Predicted: record.Unknown(), Outage: record.Unknown()}
 	run, err := cfg.run(ctx, model, recovery, seed, t.Fault)
 	if err != nil {
 		return t, err

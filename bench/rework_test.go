@@ -74,7 +74,7 @@ func TestStudentIntervalsHoldTheMean(t *testing.T) {
 func TestServersAreKilledInTurnInTheSameStep(t *testing.T) {
 	cfg := ReworkConfig{Period: 16, Servers: 2}
 	for seed, want := range []string{"kill server/0 when committing 105", "kill server/1 when committing 105", "kill server/0 when committing 105"} {
-		if got := cfg.fault(seed); got != want {
+		if got := cfg.fault("checkpoint", seed); got != want {
 			t.Errorf("seed %d: %s, want %s", seed, got, want)
 		}
 	}

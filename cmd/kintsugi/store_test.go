@@ -148,7 +148,6 @@ func checkUnusable(t *testing.T, place string) {
 	keys(t)
 	for what, c := range map[string]struct{ env, store, says string }{
 		"keys":     {"AWS_ACCESS_KEY_ID", place, "check AWS_ACCESS_KEY_ID"},
-		"secret":   {"AWS_SECRET_ACCESS_KEY", place, "check AWS_ACCESS_KEY_ID"},
 		"bucket":   {"", strings.Replace(place, objecttest.Bucket, "nobody", 1), "bucket nobody"},
 		"password": {"", "s3://me:hidden@" + objecttest.Bucket, "keys do not belong"},
 	} {
