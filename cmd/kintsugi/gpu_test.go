@@ -8,6 +8,8 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/cuda"
 	"github.com/kintsugi-ml/kintsugi/cuda/engine"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
 func TestDevicesAreWritten(t *testing.T) {
@@ -47,6 +49,42 @@ func TestAGPUThatIsMissingIsNamed(t *testing.T) {
 		flag := args[len(args)-2] + " " + args[len(args)-1]
 		if got.status != exitUsage || !strings.Contains(got.stderr, flag+": count GPUs: no GPU can be used: ") {
 			t.Errorf("%v ends with %d and says %q; want %d and what %s lacks", args, got.status, got.stderr, exitUsage, flag)
+		}
+	}
+}
+
+// numbers are examples of one value each: their own number.
+type numbers int
+
+func (n numbers) Len() int  { return int(n) }
+func (numbers) Values() int { return 1 }
+func (numbers) Labels() int { return 1 }
+func (numbers) Fill(x []float32, y []int32, indices []int) {
+	for i, j := range indices {
+		x[i], y[i] = float32(j), int32(j)
+	}
+}
+
+// stager is a model that takes batches ahead of time.
+type stager struct {
+	model.Model
+	batches chan model.Batch
+}
+
+func (s stager) Stage(b model.Batch) { s.batches <- b }
+
+// What is staged is, to the seed and the memory, the batch that the next gradient is computed of: else nobody would know it again.
+func TestTheBatchThatIsStagedComesNext(t *testing.T) {
+	sampler := data.Sampler{N: 50, Batch: 6, Slots: 3, Seed: 9}
+	loader, s := data.NewLoader(sampler, numbers(50)), stager{batches: make(chan model.Batch, 1)}
+	defer loader.Close()
+	stageAhead(loader, sampler, s)
+	loader.Batch(1, 0, 0)
+	for version := kintsugi.Step(1); version < 5; version++ {
+		b := <-s.batches
+		x, y := loader.Batch(1, version, 0)
+		if &b.X[0] != &x[0] || &b.Y[0] != &y[0] || b.N != sampler.Batch || b.Seed != sampler.Seed64(1, version, 0) {
+			t.Fatalf("version %d: another batch was staged than is returned", version)
 		}
 	}
 }
