@@ -103,7 +103,7 @@ func (cfg *TaxConfig) rows() (rows []TaxRow) {
 			}
 		}
 		for _, recovery := range cfg.Recoveries {
-			servers := max(cfg.Servers, replicasOf(recovery))
+			servers := max(cfg.Servers, serversOf(recovery))
 			add("none", servers)
 			add(recovery, servers)
 		}
@@ -115,6 +115,14 @@ func (cfg *TaxConfig) rows() (rows []TaxRow) {
 func replicasOf(recovery string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(recovery, "chain:"))
 	return n
+}
+
+// serversOf returns how many servers a recovery needs to have the replicas that it has by itself.
+func serversOf(recovery string) int {
+	if copied(recovery) {
+		return 3
+	}
+	return replicasOf(recovery)
 }
 
 func (cfg *TaxConfig) measure(ctx context.Context, r TaxRow, round int) (TaxRow, error) {

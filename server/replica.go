@@ -73,6 +73,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	follows, followed := at > 0, at+1 < len(r.chain)
 	if old := s.continues(v, id); old != nil {
 		r.versions, r.lag, r.taken, r.outside, r.saved, r.sums, r.sum, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.outside, old.saved, old.sums, old.sum, old.velocity, old.lostAt
+		r.fell = old.fell
 		r.core = old.core.GoOn(v.Number, follows, followed)
 		r.knowsSaved()
 		if cfg.CopyEvery > 0 && old.at > 0 && !follows {
@@ -83,11 +84,13 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	if old := s.keeps(v, id, chunks); old != nil && !follows {
 		r.versions, r.lag, r.taken, r.saved, r.sums, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.saved, old.sums, old.velocity, old.lostAt
 		r.versions.wait()
-		r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
 		if r.fell = old.fell; cfg.CopyEvery > 0 && old.at > 0 {
 			r.fell, r.core = true, old.core.FallBack(v.Line, v.Number)
 		} else {
 			r.core = old.core.Continue(v.Line, v.Number)
+		}
+		if !r.fell {
+			r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
 		}
 		r.core.Place(follows, followed)
 		r.knowsSaved()
@@ -221,12 +224,14 @@ func (r *replica) adopt(step kintsugi.Step) {
 	}
 	r.coast(step)
 	was := r.versions.adopt(step)
+	x, _ := r.versions.pin(0, 1)
 	if r.fell {
 		r.fell = false
 		r.fallBehindBy(step - min(was, step))
+		r.log.Info("a shard falls back to a copy", "line", r.view.Line, "step", step, "copy", was)
+	} else {
+		r.tellSums("a shard goes on", x)
 	}
-	x, _ := r.versions.pin(0, 1)
-	r.tellSums("a shard goes on", x)
 	r.knowsSaved()
 	if err := r.begin(x); err != nil {
 		r.fail(fmt.Errorf("begin line %d outside the process: %w", r.view.Line, err))

@@ -12,14 +12,15 @@ import (
 // back fewer steps than lie between two copies, the rest stays, no checkpoint is restored, and the run says what was lost.
 func TestAHeadOfCopiesIsKilledAndFewStepsAreLost(t *testing.T) {
 	notUnderRace(t)
+	onlyLong(t)
 	const every = 20
 	dir := newDir(t)
-	must(t, quadratic(800, "--servers", "3", "--recovery", "chain:paper,20", "--seed", "5", "--out", dir,
-		"--fault", "kill server/0 at step 110", "--fault", "kill server/1 at step 530")...)
+	must(t, quadratic(600, "--servers", "3", "--recovery", "chain:paper,20", "--seed", "5", "--out", dir,
+		"--fault", "kill server/0 at step 110", "--fault", "kill server/1 at step 400")...)
 	noOrphans(t, dir)
 	run := readRun(t, dir)
 	s := run.Summary
-	if s.Steps != 800 || len(s.Restores) > 0 || s.ReworkSteps > 0 || len(s.Failures) != 2 {
+	if s.Steps != 600 || len(s.Restores) > 0 || s.ReworkSteps > 0 || len(s.Failures) != 2 {
 		t.Fatalf("%d steps, restores %+v, %d steps done again, failures %+v", s.Steps, s.Restores, s.ReworkSteps, s.Failures)
 	}
 	for i, f := range s.Failures {

@@ -43,6 +43,9 @@ func TestGoingBackToACheckpointCostsItsAge(t *testing.T) {
 	if c, _ := costsAfter(t, BackNowhere, 100, falling); c.cost(0).Steps != 0 {
 		t.Errorf("with a replica nothing is lost: %+v", c.cost(0))
 	}
+	if c, _ := costsAfter(t, BackToCopy, 107, falling); c.cost(0).Steps != 7 {
+		t.Errorf("the copy is of step 100: %+v", c.cost(0))
+	}
 	if c, _ := costsAfter(t, BackToStart, 100, falling); c.cost(0).Steps != 100 {
 		t.Errorf("everything is lost: %+v", c.cost(0))
 	}

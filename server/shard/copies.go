@@ -53,6 +53,15 @@ func (r *Replica) due() kintsugi.Step {
 	return r.applied - r.applied%r.every
 }
 
+// lacks reports whether the one after has to be sent a copy: what it has is too old, or an earlier decision about the version that is due.
+func (r *Replica) lacks(has copied) bool {
+	decided := r.dueBy
+	if r.follows {
+		decided = r.decided()
+	}
+	return !has.whole || has.step < r.due() || has.step == r.due() && has.decided != decided
+}
+
 // offered returns the version that the one after is sent: one that is applied and not released only if it is due.
 func (r *Replica) offered() kintsugi.Step {
 	if r.due() == r.applied {
@@ -64,13 +73,10 @@ func (r *Replica) offered() kintsugi.Step {
 // copy sends the one after a copy if it needs one, and none is on its way: its answer is waited for, so that a slow one has at most one version
 // pinned here.
 func (r *Replica) copy() {
-	if !r.copies() || r.there == nil || r.sent {
+	if !r.copies() || r.there == nil || r.sent || !r.lacks(*r.there) {
 		return
 	}
-	step, has := r.offered(), *r.there
-	if has.whole && has.step >= r.due() && (has.step != step || has.decided == r.decidedAt(step)) {
-		return
-	}
+	step := r.offered()
 	r.sent = true
 	r.down(kintsugi.Snapshot{Step: step, Records: r.recordsOf(step)})
 }
@@ -89,7 +95,7 @@ func (r *Replica) followedByCopy(f kintsugi.Follow) {
 // anything.
 func (r *Replica) heardCopy(s kintsugi.Stable) {
 	r.there, r.sent = &copied{whole: true, step: s.Step, decided: s.Decided}, false
-	if r.follows || s.Step >= r.due() {
+	if r.follows || !r.lacks(*r.there) {
 		r.heard(r.link.Heard(s, s.Step, s.Decided))
 	}
 	r.copy()

@@ -9,7 +9,7 @@ import "github.com/kintsugi-ml/kintsugi"
 // Place). r is not used afterwards.
 func (r *Replica) GoOn(view kintsugi.ViewNumber, follows, after bool) *Replica {
 	next := New(r.id, r.chunks, r.line, view, r.released)
-	next.every, next.hasCopy, next.most, next.have, next.lacking, next.standing = r.every, r.hasCopy, r.most, r.have, r.lacking, r.standing
+	next.every, next.hasCopy, next.dueBy, next.most, next.have, next.lacking, next.standing = r.every, r.hasCopy, r.dueBy, r.most, r.have, r.lacking, r.standing
 	next.applied, next.promised, next.records, next.answer, next.saved = r.applied, r.promised, r.records, r.answer, r.saved
 	next.Place(follows, after)
 	return next

@@ -50,10 +50,11 @@ type Replica struct {
 	lacking bool // it is not whole: released steps may be missing here
 	link    chain.Link
 
-	every   kintsugi.Step // steps between two copies for those behind, who get no updates then; 0: they get every update
-	there   *copied       // of every: what the one after has; nil: it has not connected
-	sent    bool          // of every: a copy is on its way to it
-	hasCopy bool          // of every: one has come
+	every   kintsugi.Step  // steps between two copies for those behind, who get no updates then; 0: they get every update
+	there   *copied        // of every: what the one after has; nil: it has not connected
+	sent    bool           // of every: a copy is on its way to it
+	dueBy   kintsugi.Fence // of every: of the decision of the newest step that is due; 0: it was not made on this line
+	hasCopy bool           // of every: one has come
 
 	standing kintsugi.Standing
 	have     []kintsugi.Step // by chunk, the version that is in the running checkpoint; nil: there is none
@@ -228,6 +229,9 @@ func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, 
 	}
 	r.answer = kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Decided: c.Decided, Products: products, Apply: took, Pushed: pushed, Pulled: pulled}
 	r.down(kintsugi.Update{Commit: c})
+	if r.copies() && r.due() == c.Step {
+		r.dueBy = c.Decided
+	}
 	r.copy()
 	r.reply(r.answer)
 }
