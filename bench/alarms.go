@@ -42,7 +42,11 @@ type AlarmsRow struct {
 func Alarms(ctx context.Context, cfg AlarmsConfig) (AlarmsRow, error) {
 	r := AlarmsRow{Name: "alarms/" + cfg.Model, Model: cfg.Model, Loaded: cfg.Loaded}
 	if cfg.Loaded {
-		defer foreign(ctx, cfg.Binary)()
+		end, err := foreign(cfg.Binary)
+		if err != nil {
+			return r, err
+		}
+		defer end()
 	}
 	run, err := runFor(ctx, cfg.Binary, cfg.For, append([]string{"--model", cfg.Model, "--recovery", "chain", "--replicas", strconv.Itoa(cfg.Replicas),
 		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers)}, cfg.Flags...))

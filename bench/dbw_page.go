@@ -92,7 +92,7 @@ func (s *DBWSet) ratioFigure() figure {
 	}
 	y := axis{lo: 0.7, hi: 4, log: true, ticks: []float64{0.8, 1, 1.2, 1.5, 2, 3, 4}, label: func(v float64) string { return fmt.Sprintf("%.1f", v) }}
 	f.draw(x, y, all)
-	f.Slanted = true
+	f.Slanted = 90
 	return f
 }
 

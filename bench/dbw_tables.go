@@ -5,18 +5,9 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
-
-// Table is a table of a result, as text.
-type Table struct {
-	Title  string
-	Header []string
-	Lines  [][]string
-}
 
 // WriteText writes all tables, the claims last.
 func (r *DBWResult) WriteText(w io.Writer) error {
@@ -24,20 +15,7 @@ func (r *DBWResult) WriteText(w io.Writer) error {
 	for _, s := range r.Sets {
 		tables = append(tables, s.tables()...)
 	}
-	for i, t := range append(tables, r.claimsTable()) {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintln(w, t.Title)
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, line := range append([][]string{t.Header}, t.Lines...) {
-			fmt.Fprintln(tw, strings.Join(line, "\t"))
-		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return WriteTables(w, append(tables, r.claimsTable()))
 }
 
 func (s *DBWSet) tables() []Table {

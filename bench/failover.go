@@ -73,7 +73,11 @@ func (cfg *FailoverConfig) row(ctx context.Context, recovery string, loaded bool
 	r := FailoverRow{Name: "failover/" + recovery, Recovery: recovery, Loaded: loaded, Model: cfg.Model}
 	if loaded {
 		r.Name += "/loaded"
-		defer foreign(ctx, cfg.Binary)()
+		end, err := foreign(cfg.Binary)
+		if err != nil {
+			return r, err
+		}
+		defer end()
 	}
 	rng := rand.New(rand.NewPCG(cfg.Seed, uint64(len(r.Name))))
 	var kills []KillsRow

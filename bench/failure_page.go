@@ -157,7 +157,7 @@ func lastAt(curve []FailurePoint, x float64, by func(FailurePoint) float64) floa
 
 // killsFigure draws the accuracy before and after each kill, the paper's beside.
 func killsFigure(rows []FailureRow, title string) figure {
-	f := figure{Title: title, XLabel: "preset · kill", Slanted: true, Text: "Accuracy at the last evaluation before a kill and the first after it. The pair to the right is the paper's, where it has such a run."}
+	f := figure{Title: title, XLabel: "preset · kill", Slanted: 210, Text: "Accuracy at the last evaluation before a kill and the first after it. The pair to the right is the paper's, where it has such a run."}
 	before, after := series{name: "before", colour: "#56b4e9", dots: true}, series{name: "after", colour: "#0072b2", dots: true}
 	theirBefore, theirAfter := series{name: "the paper's, before", colour: "#f0b088", dots: true}, series{name: "the paper's, after", colour: "#d55e00", dots: true}
 	var labels []string
@@ -182,7 +182,7 @@ func killsFigure(rows []FailureRow, title string) figure {
 
 // besideFigure draws one number of each preset beside the paper's.
 func besideFigure(rows []FailureRow, title, text string, of func(FailureRow) record.Number, paper func(FailureRow) float64) figure {
-	f := figure{Title: title, XLabel: "preset", Slanted: true, Text: text}
+	f := figure{Title: title, XLabel: "preset", Slanted: 210, Text: text}
 	ours, theirs := series{name: "here", colour: "#0072b2", dots: true}, series{name: "the paper", colour: "#d55e00", dots: true}
 	var labels []string
 	for _, r := range rows {

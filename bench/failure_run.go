@@ -1,18 +1,15 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi/internal/cost"
@@ -139,25 +136,21 @@ func (cfg *FailureConfig) run(ctx context.Context, c FailureCell) (*FailureRun, 
 	ctx, cancel := context.WithTimeout(ctx, time.Minute+time.Duration(5*expected*float64(time.Second)))
 	defer cancel()
 	args := cfg.args(c)
-	cmd := exec.CommandContext(ctx, cfg.Binary, append([]string{"train", "--out", out, "--log-level", "error"}, args...)...)
-	var printed bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &printed, &printed
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it takes its processes and files along
-	cmd.WaitDelay = 20 * time.Second
-	if err := cmd.Start(); err != nil {
+	train, err := startTrain(cfg.Binary, out, args)
+	if err != nil {
 		return nil, err
 	}
 	watching, stop := context.WithCancel(ctx)
 	watched := make(chan memory, 1)
-	go func() { watched <- cfg.watch(watching, c, cmd.Process.Pid, out) }()
-	err = cmd.Wait()
+	go func() { watched <- cfg.watch(watching, c, train.cmd.Process.Pid, out) }()
+	err = train.wait(ctx)
 	stop()
 	most := <-watched
 	if err == nil {
 		err = most.err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("train %s: %w\n%s", strings.Join(args, " "), err, printed.Bytes())
+		return nil, fmt.Errorf("train %s: %w\n%s", strings.Join(args, " "), err, train.printed.Bytes())
 	}
 	run, err := record.ReadRun(out)
 	if err != nil {

@@ -2,32 +2,12 @@ package bench
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
-
-// WriteTables writes tables as text.
-func WriteTables(w io.Writer, tables []Table) error {
-	for i, t := range tables {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintln(w, t.Title)
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, line := range append([][]string{t.Header}, t.Lines...) {
-			fmt.Fprintln(tw, strings.Join(line, "\t"))
-		}
-		if err := tw.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // FailureTables returns what reproduce failure prints: for each model and number of workers what kills did and what the runs took, and
 // at the end what the paper says beside it.

@@ -9,11 +9,22 @@ import (
 // figure is a plot on a page.
 type figure struct {
 	Title, Text, XLabel string
-	Slanted             bool // the labels along x
+	Slanted             int // pixels for labels along x that stand aslant; 0: they lie
 	X, Y                []codecsTick
 	Lines               []figureLine // what is drawn first is first
 	Legend              []figureLine
 }
+
+// Height returns the pixels of the figure from top to bottom.
+func (f figure) Height() int {
+	if f.Slanted > 0 {
+		return int(plotBottom) + f.Slanted
+	}
+	return int(plotBottom) + 40
+}
+
+// Below returns where the name of the axis stands.
+func (f figure) Below() int { return f.Height() - 4 }
 
 type figureLine struct {
 	Name, Colour, Path string

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,7 +73,11 @@ type KillsRow struct {
 // is unusual a row that is not OK.
 func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	if cfg.Loaded {
-		defer foreign(ctx, cfg.Binary)()
+		end, err := foreign(cfg.Binary)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
 	}
 	var calm []float64
 	var calmBits []string
@@ -205,7 +210,7 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (k k
 	if cfg.Partial {
 		args = append(args, "--log-level", "info")
 	}
-	run, err := runTrainAnd(ctx, cfg.Binary, args, func(dir string) (err error) {
+	run, err := runTrainAnd(ctx, cfg.Binary, args, func(dir string, _ *os.ProcessState) (err error) {
 		if k.kept, k.touched, err = survivors(dir); err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -26,19 +25,24 @@ func runFor(ctx context.Context, binary string, long time.Duration, flags []stri
 	}
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, "run")
-	args := append([]string{"train", "--out", out, "--log-level", "error", "--steps", "100000000", "--eval-every", "100000000"}, flags...)
-	until, cancel := context.WithTimeout(ctx, long)
+	c, err := startTrain(binary, out, append([]string{"--steps", "100000000", "--eval-every", "100000000"}, flags...))
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+	case <-time.After(long):
+		c.signal(syscall.SIGINT)
+	}
+	until, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(until, binary, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	cmd.WaitDelay = time.Minute
-	text, err := cmd.CombinedOutput()
+	err = c.wait(until)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	var exit *exec.ExitError
-	if until.Err() == nil || cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != interrupted || err != nil && !errors.As(err, &exit) && !errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("%s %s did not end as it was asked to: %w\n%s", binary, strings.Join(args, " "), err, text)
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != interrupted {
+		return nil, fmt.Errorf("%s did not end as it was asked to: %v\n%s", c, c.cmd.ProcessState, c.printed.Bytes())
 	}
 	return record.ReadRun(out)
 }

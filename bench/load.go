@@ -2,11 +2,10 @@ package bench
 
 import (
 	"context"
-	"os/exec"
+	"fmt"
 	"runtime"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -33,18 +32,10 @@ func Spin(ctx context.Context, cores int, long time.Duration) {
 
 // foreign starts a process that keeps all cores busy as a stranger on this machine would, and returns what ends it. It ends with
 // this process, and at the latest after two hours.
-func foreign(ctx context.Context, binary string) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		runtime.LockOSThread() // the signal comes when the thread ends that has started the process
-		cmd := exec.CommandContext(ctx, binary, "bench", "load", "--cores", strconv.Itoa(runtime.NumCPU()), "--for", "2h")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		_ = cmd.Run() // it is killed
-	}()
-	return func() {
-		cancel()
-		<-ended
+func foreign(binary string) (end func(), err error) {
+	c, err := startChild(binary, "bench", "load", "--cores", strconv.Itoa(runtime.NumCPU()), "--for", "2h")
+	if err != nil {
+		return nil, fmt.Errorf("keep the cores busy: %w", err)
 	}
+	return c.end, nil
 }

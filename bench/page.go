@@ -37,7 +37,7 @@ func writeExperiment(dir, name string, table, view any) (page string, err error)
 	if err := os.WriteFile(filepath.Join(dir, "table.json"), append(text, '\n'), 0o644); err != nil {
 		return "", fmt.Errorf("write the experiment: %w", err)
 	}
-	t, err := template.ParseFS(pages, name, "style.html")
+	t, err := template.ParseFS(pages, name, "parts.html")
 	if err != nil {
 		return "", err
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,26 +143,19 @@ func (cfg *TaxConfig) measure(ctx context.Context, r TaxRow, round int) (TaxRow,
 }
 
 // run trains and returns what the run recorded and the seconds of processors that its processes took.
-func (cfg *TaxConfig) run(ctx context.Context, r TaxRow, round, steps int) (*record.Run, float64, error) {
-	dir, err := os.MkdirTemp("", "kintsugi-bench-")
-	if err != nil {
-		return nil, 0, err
-	}
-	defer os.RemoveAll(dir)
-	out := filepath.Join(dir, "run")
-	args := []string{"train", "--out", out, "--log-level", "error", "--model", r.Model, "--seed", strconv.Itoa(round + 1), "--servers", strconv.Itoa(r.Servers),
+func (cfg *TaxConfig) run(ctx context.Context, r TaxRow, round, steps int) (run *record.Run, cpu float64, err error) {
+	flags := []string{"--model", r.Model, "--seed", strconv.Itoa(round + 1), "--servers", strconv.Itoa(r.Servers),
 		"--workers", strconv.Itoa(cfg.Workers), "--steps", strconv.Itoa(steps), "--eval-every", strconv.Itoa(2 * steps)}
 	if n := replicasOf(r.Recovery); n > 0 {
-		args = append(args, "--recovery", "chain", "--replicas", strconv.Itoa(n))
+		flags = append(flags, "--recovery", "chain", "--replicas", strconv.Itoa(n))
 	} else {
-		args = append(args, "--recovery", r.Recovery)
+		flags = append(flags, "--recovery", r.Recovery)
 	}
-	cmd := exec.CommandContext(ctx, cfg.Binary, append(args, cfg.Flags...)...)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, text)
-	}
-	run, err := record.ReadRun(out)
-	return run, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), err
+	run, err = runTrainAnd(ctx, cfg.Binary, append(flags, cfg.Flags...), func(_ string, p *os.ProcessState) error {
+		cpu = (p.UserTime() + p.SystemTime()).Seconds()
+		return nil
+	})
+	return run, cpu, err
 }
 
 // fill fills a row in from its rounds and those of the runs that it is compared with.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -171,24 +170,32 @@ func runTrain(ctx context.Context, binary string, flags []string) (*record.Run, 
 	return runTrainAnd(ctx, binary, flags, nil)
 }
 
-// runTrainAnd is runTrain for whoever wants to look into the folder of the run before it is removed.
-func runTrainAnd(ctx context.Context, binary string, flags []string, look func(dir string) error) (*record.Run, error) {
+// runTrainAnd is runTrain for whoever wants to look at the process that has ended and into the folder of the run before it is removed.
+func runTrainAnd(ctx context.Context, binary string, flags []string, look func(dir string, process *os.ProcessState) error) (*record.Run, error) {
 	dir, err := os.MkdirTemp("", "kintsugi-bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, "run")
-	args := append([]string{"train", "--out", out, "--log-level", "error"}, flags...)
-	if text, err := exec.CommandContext(ctx, binary, args...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%s %s: %w\n%s", binary, strings.Join(args, " "), err, text)
+	c, err := startTrain(binary, out, flags)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.wait(ctx); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", c, err, c.printed.Bytes())
 	}
 	if look != nil {
-		if err := look(out); err != nil {
+		if err := look(out, c.cmd.ProcessState); err != nil {
 			return nil, err
 		}
 	}
 	return record.ReadRun(out)
+}
+
+// startTrain starts kintsugi train with the given flags in a folder.
+func startTrain(binary, out string, flags []string) (*child, error) {
+	return startChild(binary, append([]string{"train", "--out", out, "--log-level", "error"}, flags...)...)
 }
 
 // loop makes so many of the same steps in this process and returns its steps per second.

@@ -23,6 +23,7 @@ const chainSteps = 1300
 // Servers are killed one after the other, the one that the conductor runs on among them: no step is taken back, the line is
 // the first one to the end, and the parameters have the bits of a run in which nothing happened.
 func TestServersOfChainsAreKilledAndTheParametersAreTheSame(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	for _, c := range []struct{ servers, replicas int }{{2, 2}, {3, 3}} {
 		if testing.Short() && c.servers > 2 {

@@ -15,6 +15,7 @@ import (
 )
 
 func TestVerifyFindsAFlippedByteAnywhereAndListNamesTheSteps(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(60, "--model", "qp:dimension=300", "--checkpoint-every", "20", "--out", dir)...)
@@ -52,6 +53,7 @@ func TestVerifyFindsAFlippedByteAnywhereAndListNamesTheSteps(t *testing.T) {
 }
 
 func TestAResumedRunPassesOverADamagedCheckpoint(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir, want := newDir(t), newDir(t)
 	must(t, quadratic(100, "--decay", "constant", "--out", dir)...)
@@ -67,6 +69,7 @@ func TestAResumedRunPassesOverADamagedCheckpoint(t *testing.T) {
 }
 
 func TestARunWhoseCheckpointsAreAllDamagedIsNotStartedOver(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)
@@ -103,6 +106,7 @@ func damage(t *testing.T, dir string, n int) {
 }
 
 func TestAGradientThatIsNotFiniteEndsTheRunAndIsNamed(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
 	r := kin(t, quadratic(300, "--model", "qp:dimension=100", "--learning-rate", "1e5", "--checkpoint-every", "5", "--out", dir)...)
@@ -121,6 +125,7 @@ func TestAGradientThatIsNotFiniteEndsTheRunAndIsNamed(t *testing.T) {
 }
 
 func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	dir, again := newDir(t), newDir(t)
 	must(t, quadratic(60, "--decay", "constant", "--recovery", "scar", "--checkpoint-every", "20", "--optimizer", "adam", "--fault", "kill server/0 at step 59", "--out", dir)...)
@@ -159,6 +164,7 @@ func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
 }
 
 func TestARepairedRunGoesOn(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)

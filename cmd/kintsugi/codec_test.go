@@ -11,6 +11,7 @@ import (
 // With gradients that are a quarter or less of their size, a run goes on through the death of a server, learns, and
 // says how many bytes were pushed.
 func TestEncodedGradientsTrainThroughAKill(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	const steps, workers = 120, 2
 	for spec, smaller := range map[string]float64{"int8": 3.8, "topk:0.01": 40} {

@@ -9,6 +9,8 @@ import (
 
 // The bill of a run is in its summary, on its page, and is told again with other prices.
 func TestTheCostOfARunIsTold(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
 	dir := newDir(t)
 	out := must(t, quadratic(200, "--out", dir, "--recovery", "checkpoint", "--price", "server=1,worker=2/0.5", "--fault", "kill server/1 at step 120")...)
 	if !strings.Contains(out, "cost: ") {

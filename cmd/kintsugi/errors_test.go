@@ -122,6 +122,7 @@ var mistakes = []mistake{
 }
 
 func TestEveryMistakeIsNamedAndNothingIsLost(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	dir := mistakesDir(t)
 	before := tree(t, dir)
@@ -263,6 +264,7 @@ func mistakesDir(t *testing.T) string {
 }
 
 func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	// A port that nobody serves: it was free a moment ago.
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -288,6 +290,7 @@ func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
 }
 
 func TestStrangersDoNotDisturbARun(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir := newDir(t)
 	p := start(t, quadratic(700, "--checkpoint-every", "20", "--out", dir)...)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestParametersDoNotDependOnHowTheRunIsSpread(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	data := writeImages(t, 300, 28)
 	lenet := func(t *testing.T, flags ...string) string {
@@ -45,6 +46,7 @@ func TestParametersDoNotDependOnHowTheRunIsSpread(t *testing.T) {
 }
 
 func TestARerunEndsWithTheSameParameters(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir, again := newDir(t), newDir(t)
 	must(t, quadratic(100, "--seed", "7", "--learning-rate", "0.3", "--optimizer", "momentum", "--momentum", "0.5", "--out", dir)...)
@@ -56,6 +58,7 @@ func TestARerunEndsWithTheSameParameters(t *testing.T) {
 }
 
 func TestAPauseLosesNothing(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	dir, want := newDir(t), newDir(t)
 	must(t, quadratic(200, "--out", want)...)
@@ -68,6 +71,7 @@ func TestAPauseLosesNothing(t *testing.T) {
 }
 
 func TestASlowWorkerMakesStepsSlowerAndNothingElse(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir, want := newDir(t), newDir(t)
 	flags := func(dir string) []string {

@@ -26,6 +26,7 @@ func goldRun(t *testing.T, dir string, flags []string, faults ...string) *record
 
 // Processes die, two and three at once, and their hosts live: no step is taken back, and the run has the bits of a calm one.
 func TestGoldTakesNothingBackWhereMemoryIsLeft(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	want := newDir(t)
 	must(t, quadratic(200, "--out", want)...)
@@ -54,6 +55,7 @@ func TestGoldTakesNothingBackWhereMemoryIsLeft(t *testing.T) {
 
 // All replicas of one shard are gone, by the death of a host or of all servers that have it: it alone comes back, as it was saved last.
 func TestGoldBringsBackAloneWhatNobodyHas(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	for name, c := range map[string]struct{ flags, faults []string }{
 		"a host":                      {nil, []string{"lose server/1 at step 100"}},
@@ -84,6 +86,7 @@ func TestGoldBringsBackAloneWhatNobodyHas(t *testing.T) {
 // Every host at once. Where the coordinator sees one after the other, each shard comes back as it was saved last; where it sees them together, all go
 // back to the newest full checkpoint. Either way the run goes on from what was saved, and ends.
 func TestGoldGoesOnFromWhatWasSavedWhereNothingIsLeft(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	run := goldRun(t, newDir(t), []string{"--checkpoint-every", "20"}, "lose server/0 at step 110", "lose server/1 at step 110")
 	partial := 0

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
@@ -264,6 +265,9 @@ func tree(t *testing.T, dir string) map[string]string {
 	}
 	return files
 }
+
+// racing reports whether the race detector watches this test.
+const racing = race.Enabled
 
 // notUnderRace leaves a test of many or long processes, or of arithmetic, out where the race detector makes it many times slower and everything runs a second
 // time: what its processes do is what others do under the detector, and clusters in one process.

@@ -9,6 +9,7 @@ import (
 )
 
 func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		signal syscall.Signal
 		status int
@@ -64,6 +65,7 @@ func TestTheSecondInterruptDoesNotWait(t *testing.T) {
 }
 
 func TestNoProcessOutlivesItsLauncher(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	p := start(t, quadratic(100000, "--checkpoint-every", "20", "--out", dir)...)
 	p.reaches(dir, 20)
@@ -83,6 +85,7 @@ func TestNoProcessOutlivesItsLauncher(t *testing.T) {
 }
 
 func TestAResumedRunDoesNotRepeatItsFaults(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
 	must(t, quadratic(100, "--out", dir, "--fault", "kill server/1 at step 60")...)
@@ -94,6 +97,7 @@ func TestAResumedRunDoesNotRepeatItsFaults(t *testing.T) {
 }
 
 func TestARunGoesOnOnAnotherNumberOfServers(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir, want := newDir(t), newDir(t)
 	flags := []string{"--decay", "constant", "--optimizer", "adam", "--learning-rate", "0.01"}
@@ -104,6 +108,7 @@ func TestARunGoesOnOnAnotherNumberOfServers(t *testing.T) {
 }
 
 func TestTwoRunsShareAnEtcdButNotAFolder(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir, other := newDir(t), newDir(t)
 	p := start(t, quadratic(1000, "--checkpoint-every", "20", "--out", dir)...)
@@ -128,6 +133,7 @@ func TestTwoRunsShareAnEtcdButNotAFolder(t *testing.T) {
 }
 
 func TestThereIsNothingToResumeInARunThatIsOver(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir := newDir(t)
 	must(t, quadratic(50, "--out", dir)...)

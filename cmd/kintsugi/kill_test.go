@@ -13,6 +13,7 @@ const killSteps = 300
 const seeds = 10
 
 func TestKillsEndInTheSameLoss(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		for _, part := range []string{"server/1", "worker/1", "coordinator"} {
 			killed(t, 1, part, killSteps/2)
@@ -51,6 +52,7 @@ func TestKillsEndInTheSameLoss(t *testing.T) {
 }
 
 func TestKillsThatMeetEndInTheSameParameters(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	want := newDir(t)
 	must(t, quadratic(200, "--out", want)...)

@@ -31,6 +31,7 @@ func wantLeft(t *testing.T, run *record.Run, want int) {
 // Both servers have notice, one after the other, the one that the conductor runs on among them. They hand over: no step is taken back, and the
 // parameters have the bits of a run in which nothing happened.
 func TestServersThatHaveNoticeTakeNoStepBack(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	calm := newDir(t)
 	must(t, quadratic(900, "--seed", "5", "--out", calm)...)
@@ -57,6 +58,7 @@ func TestServersThatHaveNoticeTakeNoStepBack(t *testing.T) {
 
 // A worker ends the gradient that it is at, which is counted, and no step waits for a worker that is gone.
 func TestAWorkerThatHasNoticeLeavesNothingUncounted(t *testing.T) {
+	t.Parallel()
 	dir := newDir(t)
 	must(t, quadratic(400, "--out", dir, "--fault", "notice worker/1 at step 100")...)
 	run := readRun(t, dir)
@@ -82,6 +84,7 @@ func TestAWorkerThatHasNoticeLeavesNothingUncounted(t *testing.T) {
 
 // The coordinator steps down, and the next one leads at once: a server that dies later is replaced.
 func TestACoordinatorThatHasNoticeIsFollowedByTheNext(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir := newDir(t)
 	must(t, quadratic(400, "--out", dir, "--fault", "notice coordinator at step 50", "--fault", "kill server/1 at step 200")...)
@@ -94,6 +97,7 @@ func TestACoordinatorThatHasNoticeIsFollowedByTheNext(t *testing.T) {
 // A server that nobody can do without has notice while the run cannot be saved: it goes when its time is up, and the run goes back to
 // the checkpoint before.
 func TestTheTimeOfANoticeIsRespected(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir := newDir(t)
 	must(t, quadratic(300, "--out", dir, "--recovery", "checkpoint", "--checkpoint-every", "20", "--warning", "1s",
@@ -120,6 +124,7 @@ func TestTheTimeOfANoticeIsRespected(t *testing.T) {
 
 // SIGTERM to one process of a run, from whoever, is a notice to that process alone.
 func TestSIGTERMToAProcessOfARunIsANoticeToIt(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir := newDir(t)
 	p := start(t, quadratic(2000, "--out", dir, "--recovery", "chain")...)
@@ -139,6 +144,7 @@ func TestSIGTERMToAProcessOfARunIsANoticeToIt(t *testing.T) {
 
 // The cloud takes the machine on which all processes run: that is as SIGTERM to the launcher.
 func TestANoticeOfTheCloudEndsTheRunAfterALastCheckpoint(t *testing.T) {
+	t.Parallel()
 	var going atomic.Bool
 	cloud := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -24,12 +24,14 @@ const (
 	exitUsage       = 2
 	exitPreempted   = 75 // start me again
 	exitInterrupted = 130
+	exitTerminated  = 143 // of commands that start trainings; a training that gets SIGTERM is preempted
 )
 
 // errInterrupted and errPreempted end a run that was stopped by a signal, after its last checkpoint; errLeft ends one of its processes that
-// has had notice.
+// has had notice. errInterrupted and errTerminated end a command that starts runs, after those.
 var (
 	errInterrupted = errors.New("interrupted")
+	errTerminated  = errors.New("terminated")
 	errPreempted   = errors.New("preempted: start it again with --resume")
 	errLeft        = errors.New("left after a notice: start it again")
 )
@@ -46,6 +48,8 @@ func status(err error, stderr io.Writer) int {
 		return exitDone
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
+	case errors.Is(err, errTerminated):
+		return exitTerminated
 	case errors.Is(err, errPreempted), errors.Is(err, errLeft):
 		fmt.Fprintln(stderr, "kintsugi:", err)
 		return exitPreempted

@@ -12,6 +12,7 @@ import (
 
 // The memory of another process takes checkpoints and gives them back.
 func TestARunKeepsItsCheckpointsInTheMemoryOfAnotherProcess(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 // TestRowsTrainThroughAKill: models whose steps touch rows go on through the death of a server and end with the parameters of a calm
 // run, and push what they touch alone.
 func TestRowsTrainThroughAKill(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	for _, c := range []struct {
 		model, steps, kill, says string
@@ -45,6 +46,7 @@ func TestRowsTrainThroughAKill(t *testing.T) {
 // TestFactorsAreSolvedForAgainOnRealProcesses: the shard that dies has users alone, so least squares makes good what came back old, and
 // the run ends with the test loss of a calm one.
 func TestFactorsAreSolvedForAgainOnRealProcesses(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	flags := []string{"train", "--model", "mf:als,rank=4", "--steps", "20", "--workers", "3", "--out"}
 	calm, killed := newDir(t), newDir(t)
@@ -59,6 +61,7 @@ func TestFactorsAreSolvedForAgainOnRealProcesses(t *testing.T) {
 // TestTopicsGoOnAfterEverything: all state of the sampler is parameters, so a run that ended is resumed as if it had not, and a
 // worker's death and a partial restore leave counts that a last step can be judged by.
 func TestTopicsGoOnAfterEverything(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	flags := []string{"train", "--model", "lda:topics=8", "--workers", "3"}
 	whole, parts, storm := newDir(t), newDir(t), newDir(t)
@@ -78,6 +81,7 @@ func TestTopicsGoOnAfterEverything(t *testing.T) {
 
 // TestMovieLensEndsWhereOthersDo: on the published split u1, least squares of rank 8 have a test RMSE of 0.932, give or take a seed.
 func TestMovieLensEndsWhereOthersDo(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	folder := os.Getenv("KINTSUGI_DATA")
 	if _, err := os.Stat(filepath.Join(folder, "movielens-100k", "u1.base")); folder == "" || err != nil {

@@ -23,7 +23,7 @@ func reproduceCommand() *cobra.Command {
 		Use: "reproduce", Short: "Repeat an experiment and draw what came out", Args: noArgs, Example: "  kintsugi reproduce codecs --quick",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(reproduceCodecsCommand(), reproduceDBWCommand(), reproduceFailureCommand(), reproduceScarCommand())
+	cmd.AddCommand(reproduceCodecsCommand(), reproduceDBWCommand(), endsTrainings(reproduceFailureCommand()), reproduceScarCommand())
 	return cmd
 }
 

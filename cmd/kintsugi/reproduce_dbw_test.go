@@ -12,6 +12,7 @@ import (
 
 // The command writes both files, and prints the rows that are in them.
 func TestReproduceDBW(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	dir := newDir(t)
 	out := must(t, "reproduce", "dbw", "--data", "digits", "--workers", "4", "--batches", "8", "--quotas", "1,2,4", "--seeds", "1", "--steps", "20", "--format", "json", "--out", dir)

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -136,12 +134,10 @@ func (r *reproduceFailure) command(cmd *cobra.Command, args []string) error {
 	}
 	dir, about := experiment(name, r.out)
 	r.cfg.Dir = dir
-	ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // runs end with their processes and folders
-	defer cancel()
-	runs, failed := bench.Failure(ctx, r.cfg, runtime.NumCPU())
-	if ctx.Err() != nil {
+	runs, failed := bench.Failure(cmd.Context(), r.cfg, runtime.NumCPU())
+	if err := cmd.Context().Err(); err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "the runs that are there stay in %s; go on with the same --out\n", dir)
-		return errInterrupted
+		return err
 	}
 	rows := bench.FailureRows(runs)
 	if len(rows) == 0 {

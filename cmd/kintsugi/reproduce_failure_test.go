@@ -12,6 +12,7 @@ import (
 
 // Real processes, a real SIGKILL; what is there is not made again; and a first restore that is to find nothing finds nothing.
 func TestReproduceFailure(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	if testing.Short() {
 		t.Skip("some runs of real processes; leave -short out")

@@ -52,6 +52,7 @@ func TestPartialRecoveryIsSetByAFractionAndAPeriod(t *testing.T) {
 // One of four servers is killed, then the one that the conductor runs on: no step is taken back, the others keep what
 // they have, and the run ends where undisturbed ones do.
 func TestOnlyTheLostShardComesBack(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	scar := []string{"--servers", "4", "--recovery", "scar:1/4,8", "--seed", "3"}
 	calm := newDir(t)

@@ -31,6 +31,7 @@ func TestFlagsWinOverTheFileAndTheFileOverTheEnvironment(t *testing.T) {
 }
 
 func TestTheEnvironmentSaysWhereTheDataAre(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	data := writeImages(t, 60, 6)
 	train := []string{"train", "--model", "mlr", "--data", "idx", "--blas", "gonum", "--steps", "3", "--workers", "1", "--servers", "1"}

@@ -12,6 +12,7 @@ import (
 
 // Servers that are killed find their shards in memory: no step is taken back, and the run has the bits of a calm one.
 func TestServersThatAreKilledTakeNoStepBack(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	want := newDir(t)
 	must(t, quadratic(200, "--out", want)...)
@@ -72,6 +73,7 @@ func nothingLeft(t *testing.T, dir string) {
 // A server and a worker that are killed together end nothing. The worker's next life is another: what its steps count is not what a calm run
 // counts.
 func TestAServerAndAWorkerKilledTogetherEndNothing(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	dir := newDir(t)
 	must(t, quadratic(200, "--recovery", "stateless", "--out", dir, "--fault", "kill server/0 at step 80", "--fault", "kill worker/1 at step 80")...)

@@ -108,26 +108,8 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err := load(t.flags, t.Config); err != nil {
 		return err
 	}
-	t.placeOnOneHost()
-	if err := t.settings.check(); err != nil {
-		return err
-	}
-	if err := t.checkNotices(t.Warning); err != nil {
-		return err
-	}
-	if _, _, err := cost.Parse(t.Price); err != nil {
-		return err
-	}
-	faults, err := launch.ParseFaults(t.Faults)
+	faults, err := t.checked()
 	if err != nil {
-		return err
-	}
-	for _, f := range faults {
-		if err := f.Check(t.Servers, t.Workers); err != nil {
-			return err
-		}
-	}
-	if _, err := newLog(io.Discard, t.LogLevel, false); err != nil {
 		return err
 	}
 	if err := absolute(&t.DataDir); err != nil {
@@ -172,6 +154,31 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String(),
 		costs: launch.NewCosts(t.Servers, protects.way(), protects.copies)}
 	return r.main(ctx)
+}
+
+// checked checks all that can be checked before anything is opened, and returns the faults.
+func (t *training) checked() ([]launch.Fault, error) {
+	t.placeOnOneHost()
+	if err := t.settings.check(); err != nil {
+		return nil, err
+	}
+	if err := t.checkNotices(t.Warning); err != nil {
+		return nil, err
+	}
+	if _, _, err := cost.Parse(t.Price); err != nil {
+		return nil, err
+	}
+	faults, err := launch.ParseFaults(t.Faults)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range faults {
+		if err := f.Check(t.Servers, t.Workers); err != nil {
+			return nil, err
+		}
+	}
+	_, err = newLog(io.Discard, t.LogLevel, false)
+	return faults, err
 }
 
 // record opens the run directory, and returns the faults of the run's earlier part.

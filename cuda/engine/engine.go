@@ -18,6 +18,11 @@ type Options struct {
 	// TF32 computes products on the matrix units, with factors of 11 bits and sums in float32: several times faster where
 	// products are large.
 	TF32 bool
+
+	Products Products
+
+	// Library is the path of cuBLAS; "" is where the system finds it. See cuda.Queue.OpenBLAS.
+	Library string
 }
 
 // Engine executes a description. It implements model.Model, and is used by one goroutine at a time.
@@ -29,6 +34,8 @@ type Engine struct {
 	layers chain
 	spans  []span // of the parameters of each layer
 	pass   pass
+
+	products string // what multiplies matrices
 
 	x, labels, logitsGradient, losses, correct room
 	params, grads                              room
@@ -47,7 +54,7 @@ type Engine struct {
 var _ model.Model = (*Engine)(nil)
 
 // New returns an engine for d on the device, which must live longer. A description without layers, such as that of "qp", is a
-// kintsugi.ErrUsage.
+// kintsugi.ErrUsage; without a cuBLAS that was asked for the error wraps cuda.ErrNoBLAS.
 func New(d *model.Description, dev *cuda.Device, o Options) (*Engine, error) {
 	if d.Quadratic != nil || len(d.Layers) == 0 {
 		return nil, fmt.Errorf("%w: model %s has no layers for a GPU to execute", kintsugi.ErrUsage, d.Name)
@@ -63,16 +70,14 @@ func New(d *model.Description, dev *cuda.Device, o Options) (*Engine, error) {
 		}
 	}
 	e.pass = pass{q: e.q, tf32: o.TF32}
+	if err := e.openProducts(o); err != nil {
+		return nil, errors.Join(fmt.Errorf("GPU engine of model %s: %w", d.Name, err), e.Close())
+	}
 	return e, nil
 }
 
 // String says what computes.
-func (e *Engine) String() string {
-	if e.pass.tf32 {
-		return e.dev.String() + ", TF32 products"
-	}
-	return e.dev.String()
-}
+func (e *Engine) String() string { return e.dev.String() + ", products by " + e.Products() }
 
 // Tensors implements model.Model.
 func (e *Engine) Tensors() []kintsugi.Tensor { return e.d.Tensors() }

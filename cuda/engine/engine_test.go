@@ -51,14 +51,7 @@ func open(t testing.TB, d *model.Description, o engine.Options) *engine.Engine {
 
 func initial(t testing.TB, d *model.Description) []float32 {
 	t.Helper()
-	params := make([]float32, d.Values())
-	if err := d.Init(1, params); err != nil {
-		t.Fatal(err)
-	}
-	for i := range params {
-		params[i] += (float32(i%7) - 3.5) * 0.003 // biases off 0, where a ReLU has its kink
-	}
-	return params
+	return modeltest.Params(t, d, 1)
 }
 
 // distance returns ‖a − b‖ / ‖b‖.
@@ -121,6 +114,15 @@ func TestModelsComputeTheGradientOfTheirDescription(t *testing.T) {
 			modeltest.Check(t, e, oracle, params, modeltest.RandomBatch(c.in, 2, 1), modeltest.RandomBatch(c.in, 1, 2))
 			compare(t, d, e, params, b, 2e-5)
 			compare(t, d, open(t, d, engine.Options{TF32: true}), params, b, 5e-3)
+			if !hasCuBLAS(t) {
+				return
+			}
+			library := open(t, d, withCuBLAS(t))
+			modeltest.Check(t, library, nil, params, modeltest.RandomBatch(c.in, 2, 1), modeltest.RandomBatch(c.in, 1, 2))
+			compare(t, d, library, params, b, 2e-5)
+			tf32 := withCuBLAS(t)
+			tf32.TF32 = true
+			compare(t, d, open(t, d, tf32), params, b, 5e-3)
 		})
 	}
 }

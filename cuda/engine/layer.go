@@ -22,6 +22,7 @@ type layer interface {
 type pass struct {
 	q             *cuda.Queue
 	tf32          bool
+	blas          *cuda.BLAS // of q; nil: products are the kernels'
 	params, grads cuda.Ptr
 	n             int    // examples of the piece
 	first         int    // number in the batch of the piece's first example

@@ -41,9 +41,6 @@ func checkFolders(r *report, t *tree) {
 }
 
 func checkPackageComment(r *report, folder string, first, documented *file) {
-	if folder == "internal/deps" {
-		return // it holds pins and nothing to describe
-	}
 	if documented == nil {
 		r.path(first.path, 0, "docs", "%s has no package comment: say in doc.go what problem it solves and which "+
 			"invariant it keeps", name(folder))

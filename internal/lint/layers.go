@@ -62,7 +62,7 @@ var table = []entry{
 	{0, "internal/script/...", "reads the scripts of tests; of use to anyone"},
 	{0, "internal/shm", "memory shared between processes: the one other place for unsafe"},
 	{0, "internal/lint", "reads source text; must not depend on what it judges"},
-	{0, "internal/deps", "keeps pinned modules in go.mod until the code that needs them is there; then it goes"},
+	{0, "internal/race", "whether the race detector watches; only tests ask"},
 }
 
 // extra lists the imports within a layer that are right all the same.

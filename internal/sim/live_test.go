@@ -11,11 +11,15 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
+
+// racing reports whether the race detector watches this test.
+const racing = race.Enabled
 
 func layout(t testing.TB) *kintsugi.Layout {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a/w", Shape: []int{300, 40}}, {Name: "a/b", Shape: []int{40}}, {Name: "c", Shape: []int{3, 777}}})

@@ -239,7 +239,7 @@ func (c *Conditions) why(best Cost, all []Cost) string {
 			break
 		}
 	}
-	fmt.Fprintf(&b, "; a process of a server dies every %s, a host every %s", span(c.ProcessEvery), span(c.HostEvery))
+	fmt.Fprintf(&b, "; a process of a server dies %s, a host %s", span(c.ProcessEvery), span(c.HostEvery))
 	if c.Hosts == 1 && c.Most > 1 {
 		b.WriteString("; all servers are on one host, where a replica outlives no more than memory outside the process")
 	}
@@ -255,19 +255,19 @@ func describe(o Option) string {
 
 func percent(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }
 
-// span returns seconds in words.
+// span returns how often something happens, in words.
 func span(s float64) string {
 	switch {
 	case math.IsInf(s, 1):
-		return "so often that it was not seen"
+		return "never"
 	case s >= 2*86400:
-		return fmt.Sprintf("%.3g days", s/86400)
+		return fmt.Sprintf("every %.3g days", s/86400)
 	case s >= 2*3600:
-		return fmt.Sprintf("%.3g hours", s/3600)
+		return fmt.Sprintf("every %.3g hours", s/3600)
 	case s >= 2*60:
-		return fmt.Sprintf("%.3g minutes", s/60)
+		return fmt.Sprintf("every %.3g minutes", s/60)
 	}
-	return fmt.Sprintf("%.3g seconds", s)
+	return fmt.Sprintf("every %.3g seconds", s)
 }
 
 // Rate returns the seconds between two failures where so many were seen in so many seconds, and so many seconds between two were expected before

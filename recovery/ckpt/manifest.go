@@ -133,6 +133,23 @@ func decodeManifest(file, format string, newest int, b []byte, v any) error {
 	return nil
 }
 
+// checkManifest checks what was decoded of b, which was read from file: its invariants, that it is called so, and that it is encoded as b.
+func checkManifest(file string, b []byte, m interface {
+	check() error
+	encode() ([]byte, error)
+}, name func() string) error {
+	if err := m.check(); err != nil {
+		return damaged(file, 0, "%w", err)
+	}
+	if file != name() {
+		return damaged(file, 0, "this is the content of %s", name())
+	}
+	if again, err := m.encode(); err != nil || !bytes.Equal(again, b) {
+		return damaged(file, 0, "the content is not written as manifests are")
+	}
+	return nil
+}
+
 // readAll reads a file of at most limit bytes. file is relative to dir.
 func readAll(fsys vfs.FS, dir, file string, limit int64) (b []byte, err error) {
 	name := path.Join(dir, file)

@@ -75,7 +75,7 @@ func walkOf(m *object.Mem) func(string) []string {
 // stride leaves requests out where tests run a second time.
 func stride() int {
 	if testing.Short() {
-		return 5
+		return 9
 	}
 	return 1
 }

@@ -1,7 +1,6 @@
 package ckpt
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -66,14 +65,8 @@ func decodeRun(file string, b []byte) (*RunManifest, error) {
 	if err := decodeManifest(file, runFormat, plainVersion, b, m); err != nil {
 		return nil, err
 	}
-	if err := m.check(); err != nil {
-		return nil, damaged(file, 0, "%w", err)
-	}
-	if file != m.Name() {
-		return nil, damaged(file, 0, "this is the content of %s", m.Name())
-	}
-	if again, err := m.encode(); err != nil || !bytes.Equal(again, b) {
-		return nil, damaged(file, 0, "the content is not written as manifests are")
+	if err := checkManifest(file, b, m, m.Name); err != nil {
+		return nil, err
 	}
 	return m, nil
 }

@@ -1,7 +1,6 @@
 package ckpt
 
 import (
-	"bytes"
 	"fmt"
 	"path"
 	"slices"
@@ -118,14 +117,8 @@ func decodeShard(file string, b []byte) (*ShardManifest, error) {
 	if err := decodeManifest(file, shardFormat, FormatVersion, b, m); err != nil {
 		return nil, err
 	}
-	if err := m.check(); err != nil {
-		return nil, damaged(file, 0, "%w", err)
-	}
-	if file != m.File() {
-		return nil, damaged(file, 0, "this is the content of %s", m.File())
-	}
-	if again, err := m.encode(); err != nil || !bytes.Equal(again, b) {
-		return nil, damaged(file, 0, "the content is not written as manifests are")
+	if err := checkManifest(file, b, m, m.File); err != nil {
+		return nil, err
 	}
 	return m, nil
 }

@@ -159,6 +159,9 @@ func TestPublishedSetsReadAsPublished(t *testing.T) {
 	if dir == "" {
 		t.Skip("set KINTSUGI_DATA to the folder that holds mnist and fashion-mnist (kintsugi data fetch)")
 	}
+	if testing.Short() {
+		t.Skip("it reads all of both sets; run it without -short")
+	}
 	for _, c := range []struct {
 		name                string
 		trainMean, testMean float64

@@ -254,6 +254,9 @@ func TestThePublishedRatingsAndDocumentsReadAsPublished(t *testing.T) {
 	if dir == "" {
 		t.Skip("set KINTSUGI_DATA to the folder that holds movielens-100k, jester-5k, 20news-bydate, reuters-21578 and covtype-small")
 	}
+	if testing.Short() {
+		t.Skip("it reads all of five sets; run it without -short")
+	}
 	for name, want := range map[string]string{
 		"movielens": "943 users, 1682 items, 80000 + 20000 ratings",
 		"jester":    "5000 users, 100 items, 363209 ratings",

@@ -69,7 +69,7 @@ func New(d *model.Description, o Options) (*Engine, error) {
 	if o.Device == nil {
 		o.Device = nn.Best()
 	}
-	layers, err := build(d)
+	layers, err := build(d.Groups(model.Grouping{Pool: true}))
 	if err != nil {
 		return nil, fmt.Errorf("engine of model %s: %w", d.Name, err)
 	}

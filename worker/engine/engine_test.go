@@ -19,29 +19,9 @@ import (
 var (
 	digits = model.Input{Channels: 1, Height: 28, Width: 28, Classes: 10}
 	small  = model.Input{Channels: 3, Height: 13, Width: 15, Classes: 5}
+
+	initial, lookup = modeltest.Params, modeltest.Lookup
 )
-
-// initial returns a description's parameters, with biases moved off 0, where a ReLU has its kink.
-func initial(t testing.TB, d *model.Description, seed uint64) []float32 {
-	t.Helper()
-	params := make([]float32, d.Values())
-	if err := d.Init(seed, params); err != nil {
-		t.Fatal(err)
-	}
-	for i := range params {
-		params[i] += (float32(i%7) - 3.5) * 0.003
-	}
-	return params
-}
-
-func lookup(t testing.TB, name string, in model.Input) *model.Description {
-	t.Helper()
-	d, err := model.Lookup(name, in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
 
 func open(t testing.TB, d *model.Description, o engine.Options) *engine.Engine {
 	t.Helper()

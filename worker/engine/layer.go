@@ -100,81 +100,45 @@ func (c chain) backward(p *pass, dy []float32) []float32 {
 	return dy
 }
 
-// builder composes the layers of a description.
-type builder struct {
-	d      *model.Description
-	at     int  // the next layer
-	offset int  // of the next parameter
-	needed bool // a layer before has parameters, so that a gradient for its result is wanted
-}
-
-func build(d *model.Description) (chain, error) {
-	b := &builder{d: d}
+// build returns what computes groups of layers.
+func build(groups []model.Group) (chain, error) {
 	var c chain
-	for b.at < len(d.Layers) {
-		l, err := b.next()
+	for _, g := range groups {
+		l, err := newLayer(g)
 		if err != nil {
-			return nil, fmt.Errorf("layer %d: %w", b.at, err)
+			return nil, fmt.Errorf("layer %d: %w", g.Index+1, err)
 		}
-		if l != nil {
-			c = append(c, l)
-		}
+		c = append(c, l)
 	}
 	return c, nil
 }
 
-// next returns the next layer, with those behind it that are computed with it, or nil if there is nothing to compute.
-func (b *builder) next() (layer, error) {
-	i := b.at
-	in := b.d.Shapes[i]
-	b.at++
-	needed := b.needed
-	switch l := b.d.Layers[i].(type) {
+func newLayer(g model.Group) (layer, error) {
+	w, b := tensor{g.W.Lo, g.W.Hi}, tensor{g.B.Lo, g.B.Hi}
+	switch l := g.Layer.(type) {
 	case model.Dense:
-		b.needed = true
-		w, bias := b.tensor(in.Values()*l.Out), b.tensor(l.Out)
-		return newDense(w, bias, in.Values(), l.Out, b.follows(model.ReLU{}), needed), nil
+		return newDense(w, b, g.In.Values(), l.Out, g.ReLU, g.Needed), nil
 	case model.Conv2D:
-		b.needed = true
-		w, bias := b.tensor(l.Filters*in.Channels*l.Kernel*l.Kernel), b.tensor(l.Filters)
-		relu, pool := b.follows(model.ReLU{}), 1
-		if b.at < len(b.d.Layers) {
-			if q, ok := b.d.Layers[b.at].(model.MaxPool); ok {
-				pool = q.Size
-				b.at++
-			}
-		}
-		return newConv(w, bias, in, l, relu, pool, needed), nil
+		return newConv(w, b, g.In, l, g.ReLU, g.Pool, g.Needed), nil
 	case model.MaxPool:
-		return newPooling(in, l.Size, needed), nil
+		return newPooling(g.In, l.Size, g.Needed), nil
 	case model.ReLU:
-		return newReLU(in.Values(), needed), nil
+		return newReLU(g.In.Values(), g.Needed), nil
 	case model.Dropout:
-		if l.Rate == 0 {
-			return nil, nil
-		}
-		return newDropout(i, l.Rate, in.Values(), needed), nil
-	case model.Flatten:
-		return nil, nil // rows hold an image's values in order already
-	case model.Embedding, model.Linear, model.LayerNorm, model.Attention, model.GELU, model.Fork:
-		return b.nextSequence(i, needed)
-	default:
-		return nil, fmt.Errorf("no such layer: %T", l)
+		return newDropout(g.Index, l.Rate, g.In.Values(), g.Needed), nil
+	case model.Embedding:
+		return newEmbedding(w, b, l.Width), nil
+	case model.Linear:
+		return newLinear(w, b, g.In.Height, g.In.Width, l.Out, g.Needed), nil
+	case model.LayerNorm:
+		return newNorm(w, b, g.In.Width, g.Needed), nil
+	case model.GELU:
+		return newGELU(g.Needed), nil
+	case model.Attention:
+		return newAttention(g.In, l, g.Needed), nil
+	case model.Fork:
+		inside, err := build(g.Inside)
+		return &residual{inside: inside, needed: g.Needed}, err
 	}
-}
-
-// follows reports whether the next layer is l, and passes it.
-func (b *builder) follows(l model.Layer) bool {
-	if b.at < len(b.d.Layers) && b.d.Layers[b.at] == l {
-		b.at++
-		return true
-	}
-	return false
-}
-
-// tensor takes the next n parameters.
-func (b *builder) tensor(n int) tensor {
-	t := tensor{b.offset, b.offset + n}
-	b.offset += n
-	return t
+	return nil, fmt.Errorf("no such layer: %T", g.Layer)
 }

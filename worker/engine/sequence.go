@@ -245,36 +245,3 @@ func (l *residual) backward(p *pass, dy []float32) []float32 {
 	p.dev.AddRowSums(kept, dx, 1)
 	return kept
 }
-
-// nextSequence is next for the layers for sequences.
-func (b *builder) nextSequence(i int, needed bool) (layer, error) {
-	in := b.d.Shapes[i]
-	switch l := b.d.Layers[i].(type) {
-	case model.Embedding:
-		b.needed = true
-		return newEmbedding(b.tensor(b.d.Input.Classes*l.Width), b.tensor(in.Width*l.Width), l.Width), nil
-	case model.Linear:
-		b.needed = true
-		return newLinear(b.tensor(in.Width*l.Out), b.tensor(l.Out), in.Height, in.Width, l.Out, needed), nil
-	case model.LayerNorm:
-		b.needed = true
-		return newNorm(b.tensor(in.Width), b.tensor(in.Width), in.Width, needed), nil
-	case model.GELU:
-		return newGELU(needed), nil
-	case model.Attention:
-		return newAttention(in, l, needed), nil
-	default: // Fork: a description's forks are joined
-		r := &residual{needed: needed}
-		for b.d.Layers[b.at] != (model.Join{}) {
-			inner, err := b.next()
-			if err != nil {
-				return nil, err
-			}
-			if inner != nil {
-				r.inside = append(r.inside, inner)
-			}
-		}
-		b.at++
-		return r, nil
-	}
-}

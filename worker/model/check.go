@@ -20,6 +20,9 @@ func (d *Description) CheckEvaluate(params []float32, b Batch) error {
 	return d.check("evaluate", params, nil, b)
 }
 
+// CheckBatch reports what of a batch does not fit.
+func (d *Description) CheckBatch(b Batch) error { return d.checkBatch(b) }
+
 func (d *Description) check(what string, params, grads []float32, b Batch) error {
 	if err := d.checkVectors(params, grads); err != nil {
 		return fmt.Errorf("%s: %w", what, err)

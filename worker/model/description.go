@@ -120,6 +120,7 @@ type Description struct {
 	Topics  *Topics
 
 	tensors []kintsugi.Tensor
+	first   []int      // by layer: its first tensor, and the end
 	initial []interval // by tensor
 	values  int
 }
@@ -146,6 +147,7 @@ func Describe(name string, in Input, defaults Defaults, layers ...Layer) (*Descr
 	shape := Shape{in.Channels, in.Height, in.Width}
 	d.Shapes = append(d.Shapes, shape)
 	for i, l := range layers {
+		d.first = append(d.first, len(d.tensors))
 		out, err := d.add(l, shape)
 		if err != nil {
 			return nil, fmt.Errorf("%w: model %s on %s of %v: layer %d: %w", kintsugi.ErrUsage, name, in.kind(), d.Shapes[0], i+1, err)
@@ -153,6 +155,7 @@ func Describe(name string, in Input, defaults Defaults, layers ...Layer) (*Descr
 		shape = out
 		d.Shapes = append(d.Shapes, shape)
 	}
+	d.first = append(d.first, len(d.tensors))
 	if want := (Shape{1, in.Width, in.Classes}); in.Sequence && shape != want {
 		return nil, fmt.Errorf("%w: model %s ends in %v values; a sequence of %d tokens of %d kinds needs %v", kintsugi.ErrUsage, name, shape, in.Width, in.Classes, want)
 	}

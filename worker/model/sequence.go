@@ -95,22 +95,6 @@ func (d *Description) addSequence(l Layer, in Shape) (Shape, error) {
 	}
 }
 
-// ForkOf returns the index of the Fork that belongs to the Join at index join of Layers.
-func (d *Description) ForkOf(join int) int {
-	at, open := join, 0
-	for {
-		switch d.Layers[at].(type) {
-		case Join:
-			open++
-		case Fork:
-			if open--; open == 0 {
-				return at
-			}
-		}
-		at--
-	}
-}
-
 // checkBlocks reports forks and joins that do not belong together. The description is complete but for them.
 func (d *Description) checkBlocks() error {
 	var open []int

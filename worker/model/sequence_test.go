@@ -130,9 +130,9 @@ func TestCharlmIsOfTheSizeThatIsStated(t *testing.T) {
 	if d.Values() != 421697 {
 		t.Errorf("charlm has %d parameters", d.Values())
 	}
-	for i, l := range d.Layers {
-		if _, ok := l.(model.Join); ok && d.ForkOf(i) != i-5 {
-			t.Errorf("layer %d joins %d, want %d", i, d.ForkOf(i), i-5)
+	for _, g := range d.Groups(model.Grouping{}) {
+		if _, ok := g.Layer.(model.Fork); ok && len(g.Inside) != 4 {
+			t.Errorf("the block of layer %d has %d layers inside, want 4", g.Index, len(g.Inside))
 		}
 	}
 }

@@ -28,7 +28,8 @@ type convStage struct {
 	rows []float32
 }
 
-func newConvStage(conv Conv2D, in, plain Shape, relu bool, pool, batch int) *convStage {
+func newConvStage(conv Conv2D, in Shape, relu bool, pool, batch int) *convStage {
+	plain := Shape{conv.Filters, in.Height + 2*conv.Pad - conv.Kernel + 1, in.Width + 2*conv.Pad - conv.Kernel + 1}
 	s := &convStage{in: in, plain: plain, conv: conv, relu: relu, pool: pool}
 	s.out = Shape{plain.Channels, plain.Height / pool, plain.Width / pool}
 	s.columns = make([]float32, s.depth()*s.positions())

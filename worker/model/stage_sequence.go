@@ -1,10 +1,6 @@
 package model
 
-import (
-	"math"
-
-	"gorgonia.org/gorgonia"
-)
+import "math"
 
 // The layers for sequences, written plainly, with sums in float64: they are what a faster engine is compared
 // with. Only the products of Linear go through the BLAS.
@@ -227,34 +223,4 @@ func (s *attentionStage) backward(d, in [][]float32, y, dy []float32) {
 			}
 		}
 	})
-}
-
-// nextSequence adds the next layer, one of those for sequences.
-func (a *assembly) nextSequence(l Layer, in Shape, name string) error {
-	switch l := l.(type) {
-	case Embedding:
-		return a.parametric(l.Name, embeddingStage{in.Width, l.Width})
-	case Linear:
-		return a.parametric(l.Name, linearStage(a.batch*in.Height, in.Width, l.Out))
-	case LayerNorm:
-		return a.parametric(l.Name, normStage{in.Width})
-	case Attention:
-		s := &attentionStage{positions: in.Height, heads: l.Heads, size: in.Width / 3 / l.Heads}
-		return a.apply(name, s, []bool{a.needed}, a.x)
-	case GELU:
-		return a.apply(name, geluStage{}, []bool{a.needed}, a.x)
-	case Fork:
-		a.forks = append(a.forks, branch{a.x, a.needed})
-		return nil
-	default: // Join
-		from := a.forks[len(a.forks)-1]
-		a.forks = a.forks[:len(a.forks)-1]
-		return a.apply(name, joinStage{}, []bool{a.needed, from.needed}, a.x, from.x)
-	}
-}
-
-// branch is what entered a Fork.
-type branch struct {
-	x      *gorgonia.Node
-	needed bool
 }

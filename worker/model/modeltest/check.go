@@ -217,6 +217,29 @@ func fullClasses(n int, v int32) []int32 {
 	return s
 }
 
+// Lookup returns the description of a model for an input. The test ends if there is none.
+func Lookup(t testing.TB, name string, in model.Input) *model.Description {
+	t.Helper()
+	d, err := model.Lookup(name, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Params returns the initial parameters of a description, a function of seed, with biases moved off 0, where a ReLU has its kink.
+func Params(t testing.TB, d *model.Description, seed uint64) []float32 {
+	t.Helper()
+	params := make([]float32, d.Values())
+	if err := d.Init(seed, params); err != nil {
+		t.Fatal(err)
+	}
+	for i := range params {
+		params[i] += (float32(i%7) - 3.5) * 0.003
+	}
+	return params
+}
+
 // RandomBatch returns n examples of noise that fit in, a function of seed: enough to test arithmetic.
 func RandomBatch(in model.Input, n int, seed uint64) model.Batch {
 	rng := rand.New(rand.NewPCG(seed, 1))

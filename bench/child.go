@@ -1,0 +1,86 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A child is a kintsugi that this process has started and must wait for.
+//
+// It leads a process group of its own, so that Ctrl-C on a terminal reaches this process alone, which then ends its children in
+// order; and it is asked to end when this process is killed. Linux does that when the thread ends that has started the child: so
+// one goroutine is locked to its thread for as long as the child lives.
+type child struct {
+	cmd     *exec.Cmd
+	printed bytes.Buffer  // what it has printed, to be read after it has ended
+	ended   chan struct{} // closed when it has ended and been waited for
+	err     error         // how it ended, as exec.Cmd.Wait says it; to be read after ended
+}
+
+// How long a child has to end after it was asked: once, and once more. The first time a training makes a last checkpoint; the second time
+// it only ends its processes, which takes it 15 s at most.
+const (
+	endPatience = 10 * time.Second
+	endLimit    = 20 * time.Second
+)
+
+// startChild starts a kintsugi.
+func startChild(binary string, args ...string) (*child, error) {
+	c := &child{cmd: exec.Command(binary, args...), ended: make(chan struct{})}
+	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	c.cmd.WaitDelay = time.Second // for what it has printed, if somebody else holds its output
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			c.err = c.cmd.Wait()
+		}
+		close(c.ended)
+	}()
+	return c, <-started
+}
+
+// String returns the command line.
+func (c *child) String() string { return strings.Join(c.cmd.Args, " ") }
+
+// wait waits for the end of the process and returns how it ended. If ctx ends first, it ends the process and returns ctx's error.
+func (c *child) wait(ctx context.Context) error {
+	select {
+	case <-c.ended:
+		return c.err
+	case <-ctx.Done():
+		c.end()
+		return ctx.Err()
+	}
+}
+
+// end returns when the process has ended. It is asked to, asked again, which trainings take for haste, and then killed.
+func (c *child) end() {
+	for _, patience := range []time.Duration{endPatience, endLimit} {
+		c.signal(syscall.SIGTERM)
+		select {
+		case <-c.ended:
+			return
+		case <-time.After(patience):
+		}
+	}
+	c.signal(syscall.SIGKILL) // what it has started dies with it
+	<-c.ended
+}
+
+// signal sends a signal to the process and what it may have started in its group, unless it has ended.
+func (c *child) signal(s syscall.Signal) {
+	select {
+	case <-c.ended:
+	default:
+		_ = syscall.Kill(-c.cmd.Process.Pid, s) // it may end at this moment
+	}
+}
