@@ -88,10 +88,8 @@ func (cfg *FailureConfig) args(c FailureCell) []string {
 		if c.Preset.Copies { // the next server has the head of what the one before it had
 			first = k % c.Preset.Servers
 		}
-		for s := range c.Preset.Servers {
-			if s == first || c.Preset.All {
-				args = append(args, "--fault", fmt.Sprintf("kill server/%d at step %d for %v", s, c.steps(cfg.KillAt[k]), cfg.Outage))
-			}
+		for s := range max(1, c.Preset.Die) {
+			args = append(args, "--fault", fmt.Sprintf("kill server/%d at step %d for %v", first+s, c.steps(cfg.KillAt[k]), cfg.Outage))
 		}
 	}
 	return args

@@ -18,4 +18,5 @@ func ExampleStates() {
 	// publishing
 	// saving
 	// naming
+	// joining
 }

@@ -11,7 +11,8 @@ const (
 	Publishing State = "publishing" // a version has become readable, and nobody knows yet
 	Saving     State = "saving"     // a version is being written to the checkpoint
 	Naming     State = "naming"     // every shard is saved, and the run manifest is not published yet
+	Joining    State = "joining"    // a shard has come from the replica before, and this one is not whole yet
 )
 
 // States lists them.
-func States() []State { return []State{Pushing, Committing, Publishing, Saving, Naming} }
+func States() []State { return []State{Pushing, Committing, Publishing, Saving, Naming, Joining} }

@@ -105,7 +105,7 @@ func benchKillsCommand() *cobra.Command {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d shards have outlived the loss of another one; in %d of them any bit has changed\n", kept, touched)
 			}
 			servers := slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") })
-			fmt.Fprintf(cmd.ErrOrStderr(), "killed: %s\n", bench.States(rows))
+			fmt.Fprintf(cmd.ErrOrStderr(), "killed, drawn with seed %d: %s\n", cfg.Seed, bench.States(rows))
 			p50, p99, longest := bench.Recoveries(rows)
 			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s", p50, p99, longest)
 			p50, p99, longest = bench.Recoveries(servers)
