@@ -86,6 +86,9 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 			if r.cfg.CopyEvery > 0 {
 				r.versions.copied(x)
 				r.log.Debug("has a copy of a shard", "step", m.Step)
+				if !r.core.Whole() {
+					r.cfg.Enter(Joining)
+				}
 				return
 			}
 			r.versions.install(x)
