@@ -118,7 +118,7 @@ type View struct {
 	Keeps Line `json:"keeps,omitempty"`
 
 	// Lost lists the shards that nobody has any more when a line begins that Keeps: their heads put them together from the running
-	// checkpoint. The heads of the others have them, in memory or outside their processes, and replicas that are no heads are sent them.
+	// checkpoint, or go on with the copies that they have, where replicas get copies in place of updates. The heads of the others have them, in memory or outside their processes, and replicas that are no heads are sent them.
 	Lost []ShardID `json:"lost,omitempty"`
 
 	// Continues says that Line is that of the view before: every shard goes on with what its server holds, in its memory or outside its

@@ -240,7 +240,7 @@ type Taken struct {
 	Released Step
 	Records  []Commit // of the newest steps that are applied or open, ascending, at most three
 	Standing Standing
-	Saved    []Step // by chunk of the shard, the version that is in the running checkpoint; Lost: what came back; none: there is none
+	Saved    []Step // by chunk of the shard, the version that is in the running checkpoint; Lost, and in the answer to its Adopt: what came back; none: there is none
 }
 
 // Standing is where a shard has its state from when a line begins.
@@ -250,7 +250,7 @@ type Standing uint8
 const (
 	Settled Standing = iota // it stands at a step of the line
 	Kept                    // it has outlived the line before, and stands where that one ended
-	Lost                    // its chunks came back from the running checkpoint, of whatever steps
+	Lost                    // its chunks came back from the running checkpoint, of whatever steps, or from a copy
 )
 
 // Adopt tells the shards of a line that begins with a partial restore at which step it begins: the newest that every
@@ -295,7 +295,8 @@ type Follow struct {
 	Decided  Fence // of the applied step
 }
 
-// Snapshot gives a replica that is not whole the released version of the one before it. Its values follow.
+// Snapshot gives a replica that is not whole the released version of the one before it. Where replicas get copies in place of updates, it gives them
+// a version that is applied there. Its values follow.
 type Snapshot struct {
 	Step    Step
 	Records []Commit // of the released step, if it was made on this line
@@ -446,7 +447,7 @@ type CheckpointEvent struct {
 	Err      string
 }
 
-// PartialEvent tells of a shard that was lost and whose chunks came back from the running checkpoint, while the other
+// PartialEvent tells of a shard that was lost and whose chunks came back from the running checkpoint, or from the copy of a replica, while the other
 // shards kept theirs.
 type PartialEvent struct {
 	Line   Line // that begins with it

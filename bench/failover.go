@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -16,7 +17,7 @@ import (
 // Question: how long from the SIGKILL of a server to the next step that is committed after it? Servers are drawn and killed at
 // random steps, so far apart that the one before is back and has caught up. The claims that could be false: with chain half
 // of the kills take at most 0.3 s and none more than 1 s, with stateless half take at most 0.5 s, also where a stranger keeps
-// all cores busy; and neither takes a step back. The published system took 10 to 14 s with chains and 23 s with checkpoints (20 s of them a pause).
+// all cores busy; and neither takes a step back, but chain:paper does. The published system took 10 to 14 s with chains and 23 s with checkpoints (20 s of them a pause).
 
 // FailoverConfig says what Failover measures.
 type FailoverConfig struct {
@@ -100,7 +101,7 @@ func (cfg *FailoverConfig) row(ctx context.Context, recovery string, loaded bool
 	r.P50, r.P99, r.Longest = Recoveries(kills)
 	switch way, _, _ := strings.Cut(recovery, ":"); way {
 	case "chain":
-		r.OK = r.P50 <= 0.3 && r.Longest <= 1 && r.Lost == 0
+		r.OK = r.P50 <= 0.3 && r.Longest <= 1 && (r.Lost == 0 || copied(recovery))
 	case "stateless":
 		r.OK = r.P50 <= 0.5 && r.Lost == 0
 	default:
@@ -108,6 +109,9 @@ func (cfg *FailoverConfig) row(ctx context.Context, recovery string, loaded bool
 	}
 	return r, nil
 }
+
+// copied reports whether replicas get copies, so that a server that dies takes some steps along.
+func copied(recovery string) bool { return strings.HasPrefix(recovery, "chain:paper") }
 
 // flags are those of a run that meets n kills.
 func (cfg *FailoverConfig) flags(rng *rand.Rand, recovery string, seed uint64, n int) []string {
@@ -130,8 +134,12 @@ func (cfg *FailoverConfig) book(name string, run *record.Run, kills []KillsRow, 
 		if !f.RecoverySeconds.Known() { // no step has followed: it takes longer than there was time for
 			took = run.Summary.WallSeconds - f.Seconds
 		}
-		fmt.Fprintf(cfg.Progress, "%s: %s killed at step %d: next step after %.3f s, %d steps lost\n", name, f.Part, f.Step, took, f.LostSteps)
-		kills = append(kills, KillsRow{Part: f.Part, Step: f.Step, Recovery: took, Lost: f.LostSteps})
+		lost := f.LostSteps
+		if copied(strings.TrimPrefix(name, "failover/")) { // where some shards stay as they are, those of the others
+			lost += uint64(math.Round(f.PartialAge))
+		}
+		fmt.Fprintf(cfg.Progress, "%s: %s killed at step %d: next step after %.3f s, %d steps lost\n", name, f.Part, f.Step, took, lost)
+		kills = append(kills, KillsRow{Part: f.Part, Step: f.Step, Recovery: took, Lost: lost})
 	}
 	for i, s := range run.Steps[min(len(run.Steps), 1):] {
 		pauses = append(pauses, s.Seconds-run.Steps[i].Seconds)

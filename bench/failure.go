@@ -36,6 +36,7 @@ type FailurePreset struct {
 	Flags    []string // for train, besides
 	Die      int      // that die together, from server 0 on; 0: server 0 alone
 	Forgets  bool     // of two restores the first finds no checkpoint
+	Copies   bool     // replicas get a copy as often as there is a checkpoint, and each kill takes the server that most shards have their head on
 	Paper    string   // its name in the paper; empty: it is not there
 }
 
@@ -47,8 +48,8 @@ var FailurePresets = []FailurePreset{
 	{Name: "checkpoint:shipped/async", Recovery: "checkpoint", Async: true, Servers: 1, Forgets: true, Paper: "async checkpoint"},
 	{Name: "chain", Recovery: "chain", Servers: 3, Flags: []string{"--replicas", "3"}, Paper: "sync chain"},
 	{Name: "chain/async", Recovery: "chain", Async: true, Servers: 3, Flags: []string{"--replicas", "3"}, Paper: "async chain"},
-	{Name: "chain:paper", Recovery: "chain:paper", Servers: 3, Paper: "sync chain"},
-	{Name: "chain:paper/async", Recovery: "chain:paper", Async: true, Servers: 3, Paper: "async chain"},
+	{Name: "chain:paper", Recovery: "chain:paper", Servers: 3, Copies: true, Paper: "sync chain"},
+	{Name: "chain:paper/async", Recovery: "chain:paper", Async: true, Servers: 3, Copies: true, Paper: "async chain"},
 	{Name: "stateless", Recovery: "stateless", Servers: 1},
 	{Name: "stateless/async", Recovery: "stateless", Async: true, Servers: 1, Paper: "stateless"},
 	{Name: "stateless:paper/async", Recovery: "stateless:paper", Async: true, Servers: 1, Paper: "stateless"},

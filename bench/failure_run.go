@@ -73,15 +73,23 @@ func (cfg *FailureConfig) args(c FailureCell) []string {
 	case summed:
 		consistency = "bsp:sum"
 	}
-	args := []string{"--model", c.Model, "--recovery", c.Preset.Recovery, "--consistency", consistency, "--servers", strconv.Itoa(c.Preset.Servers),
+	recovery := c.Preset.Recovery
+	if c.Preset.Copies {
+		recovery = fmt.Sprintf("%s,%d", recovery, c.steps(cfg.SaveEvery))
+	}
+	args := []string{"--model", c.Model, "--recovery", recovery, "--consistency", consistency, "--servers", strconv.Itoa(c.Preset.Servers),
 		"--workers", strconv.Itoa(c.Workers), "--seed", strconv.FormatUint(c.Seed, 10), "--steps", strconv.Itoa(c.steps(cfg.Updates)),
 		"--optimizer", "sgd", "--learning-rate", "0.01", "--decay", "constant", "--batch", "32",
 		"--checkpoint-every", strconv.Itoa(c.steps(cfg.SaveEvery)), "--eval-every", strconv.Itoa(c.steps(max(1, cfg.Updates/20))),
 		"--gradient-time", cfg.GradientTime.String()}
 	args = append(append(args, c.Preset.Flags...), cfg.Flags...)
 	for k := range c.Kills {
+		first := 0
+		if c.Preset.Copies { // the next server has the head of what the one before it had
+			first = k % c.Preset.Servers
+		}
 		for s := range max(1, c.Preset.Die) {
-			args = append(args, "--fault", fmt.Sprintf("kill server/%d at step %d for %v", s, c.steps(cfg.KillAt[k]), cfg.Outage))
+			args = append(args, "--fault", fmt.Sprintf("kill server/%d at step %d for %v", first+s, c.steps(cfg.KillAt[k]), cfg.Outage))
 		}
 	}
 	return args

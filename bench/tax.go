@@ -107,8 +107,7 @@ func (cfg *TaxConfig) rows() (rows []TaxRow) {
 			}
 		}
 		for _, recovery := range cfg.Recoveries {
-			_, replicas := replicated(recovery)
-			servers := max(cfg.Servers, replicas)
+			servers := max(cfg.Servers, serversOf(recovery))
 			add("none", servers)
 			add(recovery, servers)
 		}
@@ -123,6 +122,15 @@ func replicated(recovery string) (name string, replicas int) {
 		return name, n
 	}
 	return recovery, 0
+}
+
+// serversOf returns how many servers a recovery needs to have the replicas that it has by itself.
+func serversOf(recovery string) int {
+	if copied(recovery) {
+		return 3
+	}
+	_, replicas := replicated(recovery)
+	return replicas
 }
 
 func (cfg *TaxConfig) measure(ctx context.Context, r TaxRow, round int) (TaxRow, error) {

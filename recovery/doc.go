@@ -25,6 +25,9 @@
 //	  up
 //	  one that hangs           taken for dead after two seconds, fenced by its        shard: chain/hang.txt,
 //	                           chains, and taken in again                             TestAServerOfChainsThatIsSilentIsOutOfTheView
+//	  Config.Roster.Copies,    its shard falls back to the newest copy of the next    roster: copies.txt, TestWithCopiesALineEndsWithAHead,
+//	  and it heads a shard     replica, fewer released steps than lie between two;    shard: TestTheDeathOfAHeadCostsFewerStepsThanLieBetweenTwoCopies,
+//	                           the others keep what they have                         sim: TestAShardWhoseHeadDiesFallsBackToACopy
 //	  Config.Roster.Partial    only its chunks go back, each to its newest saved       sim: TestAPartialRestoreIsTheLossOfTheLostChunksAlone,
 //	                           value; the others keep theirs, and no step is taken    TestNoSeedBreaksAPromise,
 //	                           back                                                   roster: partial.txt

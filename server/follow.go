@@ -35,7 +35,7 @@ func (r *replica) followOnce() error {
 	}
 	defer peer.Close()
 	var share []transport.Option
-	if r.cfg.Share {
+	if r.cfg.Share && r.cfg.CopyEvery == 0 {
 		share = append(share, transport.Sharing(r.sums.shelfBytes()))
 	}
 	stream, err := peer.Follow(ctx, share...)
@@ -82,8 +82,16 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 			return err
 		}
 		place = func() {
-			r.versions.install(x)
 			r.fallBehind(m.Step, m.Taken)
+			if r.cfg.CopyEvery > 0 {
+				r.versions.copied(x)
+				r.log.Debug("has a copy of a shard", "step", m.Step)
+				if !r.core.Whole() {
+					r.cfg.Enter(Joining)
+				}
+				return
+			}
+			r.versions.install(x)
 			r.log.Info("took over a shard", "step", m.Step)
 			r.cfg.Enter(Joining)
 		}

@@ -198,7 +198,10 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 			p, s = parcel{message: m.Commit}, nil // the same decision under a later fence
 		}
 	case kintsugi.Snapshot:
-		p.version, _ = r.versions.pin(0, 1)
+		if p.version = r.versions.pinAt(m.Step); p.version == nil {
+			r.fail(fmt.Errorf("shard %d: version %d, which the next replica needs, is not here", r.id, m.Step))
+			return
+		}
 		m.Taken = r.shard(p.version).Taken
 		p.message = m
 	}

@@ -47,6 +47,7 @@ type replica struct {
 	saved    *savedValues    // of the running checkpoint; nil: there is none
 	velocity []float32       // of a shard that came back, until the step is known; nil: it stays
 	lostAt   []kintsugi.Step // by chunk, with velocity: the version that came back
+	fell     bool            // what waits for the line to begin are copies, which may be older than it
 	early    *making         // of the commit that the core foresees; nil: none
 	quiet    <-chan struct{} // closed when the newest making has ended; nil: there was none
 	work     sync.WaitGroup  // apply, and the threads of makings
@@ -74,15 +75,25 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	follows, followed := at > 0, at+1 < len(r.chain)
 	if old := s.continues(v, id); old != nil {
 		r.versions, r.lag, r.taken, r.outside, r.saved, r.sums, r.sum, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.outside, old.saved, old.sums, old.sum, old.velocity, old.lostAt
+		r.fell = old.fell
 		r.core = old.core.GoOn(v.Number, follows, followed)
 		r.knowsSaved()
+		if cfg.CopyEvery > 0 && old.at > 0 && !follows {
+			return nil, fmt.Errorf("shard %d: this server has copies of it, and view %d makes it the head on the same line", id, v.Number)
+		}
 		return r, r.mayServe()
 	}
 	if old := s.keeps(v, id, chunks); old != nil && !follows {
 		r.versions, r.lag, r.taken, r.saved, r.sums, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.saved, old.sums, old.velocity, old.lostAt
 		r.versions.wait()
-		r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
-		r.core = old.core.Continue(v.Line, v.Number)
+		if r.fell = old.fell; cfg.CopyEvery > 0 && old.at > 0 {
+			r.fell, r.core = true, old.core.FallBack(v.Line, v.Number)
+		} else {
+			r.core = old.core.Continue(v.Line, v.Number)
+		}
+		if !r.fell {
+			r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
+		}
 		r.core.Place(follows, followed)
 		r.knowsSaved()
 		return r, nil
@@ -95,6 +106,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	if err := r.source()(ctx); err != nil {
 		return nil, fmt.Errorf("load shard %d: %w", id, err)
 	}
+	r.core.CopyEvery(cfg.CopyEvery)
 	r.core.Place(follows, followed)
 	r.core.Hold(cfg.Consistency.Held())
 	return r, r.mayServe()
@@ -107,6 +119,8 @@ func (r *replica) source() func(context.Context) error {
 	switch {
 	case came && r.at > 0:
 		return r.lack
+	case r.cfg.CopyEvery > 0 && r.at == 0 && v.Keeps != 0:
+		return r.noCopy
 	case r.at == 0 && slices.Contains(v.Lost, r.id) && !(v.Continues && r.heldOutside(v.Line)): // where it continues, this life has missed the view in which it was lost
 		return r.load
 	case v.Keeps == 0 && (!v.Continues || v.Replicas > 1 && !came): // the same
@@ -120,6 +134,11 @@ func (r *replica) lack(context.Context) error {
 	r.core = shard.New(r.id, int(r.chunks.Hi-r.chunks.Lo), r.view.Line, r.view.Number, 0)
 	r.core.Lack()
 	return nil
+}
+
+// noCopy ends this life: the view relies on a copy that it does not have.
+func (r *replica) noCopy(context.Context) error {
+	return fmt.Errorf("view %d relies on a copy of the shard that this server does not have; its next life has to catch up", r.view.Number)
 }
 
 // mayServe returns an error for a replica that has become a head and may lack steps that were released: the shard is lost
@@ -187,15 +206,34 @@ func (r *replica) fallBehind(step kintsugi.Step, taken []uint64) {
 	}
 }
 
+// fallBehindBy notes that each chunk has taken so many steps fewer than it had.
+func (r *replica) fallBehindBy(steps kintsugi.Step) {
+	if steps == 0 {
+		return
+	}
+	if r.lag == nil {
+		r.lag = make([]kintsugi.Step, r.chunks.Hi-r.chunks.Lo)
+	}
+	for i := range r.lag {
+		r.lag[i] += steps
+	}
+}
+
 // adopt begins the line: what waited is the version of step.
 func (r *replica) adopt(step kintsugi.Step) {
 	if r.taken != nil {
 		r.fallBehind(step, r.taken)
 	}
 	r.coast(step)
-	r.versions.adopt(step)
+	was := r.versions.adopt(step)
 	x, _ := r.versions.pin(0, 1)
-	r.tellSums("a shard goes on", x)
+	if r.fell {
+		r.fell = false
+		r.fallBehindBy(step - min(was, step))
+		r.log.Info("a shard falls back to a copy", "line", r.view.Line, "step", step, "copy", was)
+	} else {
+		r.tellSums("a shard goes on", x)
+	}
 	r.knowsSaved()
 	if err := r.begin(x); err != nil {
 		r.fail(fmt.Errorf("begin line %d outside the process: %w", r.view.Line, err))

@@ -51,7 +51,7 @@ func (r *replica) coast(step kintsugi.Step) {
 // knowsSaved makes a head that was none before, or whose shard an earlier life has left, hold saved values: it does not know them, and takes
 // every chunk for one that was not saved since the line began. So each of them is saved soon.
 func (r *replica) knowsSaved() {
-	if r.cfg.Planner == nil || r.at > 0 {
+	if r.cfg.Planner == nil || r.at > 0 || r.cfg.CopyEvery > 0 { // with copies a shard falls back to these, and what came back are their steps
 		return
 	}
 	began := slices.Repeat([]kintsugi.Step{r.view.RestoreStep}, int(r.chunks.Hi-r.chunks.Lo))

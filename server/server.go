@@ -72,6 +72,10 @@ type Config struct {
 	// depend on it. It stays the caller's, who closes it after Run.
 	Accelerator kernels.Accelerator
 
+	// CopyEvery relaxes chains: replicas that are no heads get a copy of the shard every so many steps, and no updates. A shard whose head
+	// is gone falls back to the newest copy, by a view that Keeps. 0: every update goes down the chain.
+	CopyEvery kintsugi.Step
+
 	Share       bool // sums between replicas of one host travel through memory that both have
 	Slots       int
 	Consistency agg.Config
@@ -376,10 +380,14 @@ func (s *Server) keeps(v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.Chu
 	if t == nil || v.Keeps == 0 || t.view.Line < v.Keeps || t.view.Line >= v.Line {
 		return nil
 	}
-	if r := t.replicas[id]; r != nil && r.chunks == chunks && r.core.Whole() && !slices.Contains(v.Lost, id) {
-		return r
+	r := t.replicas[id]
+	switch {
+	case r == nil || r.chunks != chunks || !r.core.Whole():
+		return nil
+	case slices.Contains(v.Lost, id) && s.cfg.CopyEvery == 0: // a copy is what a lost shard falls back to
+		return nil
 	}
-	return nil
+	return r
 }
 
 // serving returns the tenure, waiting for one for a moment: clients learn of a view as soon as servers do.

@@ -149,6 +149,23 @@ func (v *versions) install(x *version) {
 	v.publish(x)
 }
 
+// copied takes x, a copy that a replica was sent. It is the next version, which may never be released, and the copy before it the
+// current one; the first is the current one itself.
+func (v *versions) copied(x *version) {
+	v.mu.Lock()
+	current, next := v.current, v.next
+	v.mu.Unlock()
+	switch {
+	case next != nil && x.step > next.step:
+		v.publish(nil)
+		v.applied(x)
+	case next != nil && x.step == next.step, current != nil && next == nil && x.step > current.step:
+		v.applied(x)
+	default:
+		v.install(x)
+	}
+}
+
 // wait takes what can be read away until adopt says which version it is: the line before is over.
 func (v *versions) wait() {
 	v.mu.Lock()
@@ -162,13 +179,13 @@ func (v *versions) wait() {
 	v.previous, v.current, v.next = nil, nil, nil
 }
 
-// adopt makes the waiting version of a step the current one; if there is none of it, the only one that there is,
-// which was put together from several.
-func (v *versions) adopt(step kintsugi.Step) {
+// adopt makes the waiting version of a step the current one, and returns of which step it was; if there is none of it, the newest one before it, or
+// the only one that there is, which was put together from several.
+func (v *versions) adopt(step kintsugi.Step) (was kintsugi.Step) {
 	v.mu.Lock()
 	x := v.waiting[0]
 	for _, y := range v.waiting[1:] {
-		if y.step == step {
+		if x.step < y.step && y.step <= step {
 			x = y
 		}
 	}
@@ -177,9 +194,10 @@ func (v *versions) adopt(step kintsugi.Step) {
 			v.retire(y)
 		}
 	}
-	x.step, v.waiting = step, nil
+	was, x.step, v.waiting = x.step, step, nil
 	v.mu.Unlock()
 	v.publish(x)
+	return was
 }
 
 // retire gives x back once its readers are done with it; until then it is theirs.
@@ -203,6 +221,19 @@ func (v *versions) pin(atLeast kintsugi.Step, n int) (*version, <-chan struct{})
 	}
 	v.current.pins += n
 	return v.current, nil
+}
+
+// pinAt returns the version of a step, pinned: the current one or the next; nil if it is neither.
+func (v *versions) pinAt(step kintsugi.Step) *version {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, x := range []*version{v.current, v.next} {
+		if x != nil && x.step == step {
+			x.pins++
+			return x
+		}
+	}
+	return nil
 }
 
 // pinPrevious returns the version before the current one, pinned; nil if it is not kept.

@@ -89,8 +89,8 @@ func benchKillsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cfg.Exact = protects.outside || protects.replicas > 1
-			cfg.Partial = protects.running != nil && !cfg.Exact
+			cfg.Exact = protects.outside || protects.replicas > 1 && protects.copies == 0
+			cfg.Partial = (protects.running != nil || protects.copies > 0) && !cfg.Exact
 			cfg.Flags, cfg.Progress = append([]string{"--model", "mlr", "--checkpoint-every", "20"}, args...), cmd.ErrOrStderr()
 			rows, err := bench.Kills(cmd.Context(), cfg)
 			if err != nil {

@@ -48,6 +48,7 @@ var mistakes = []mistake{
 	{"replicas-too-many", exitUsage, "train --model qp --replicas 3"},
 	{"recovery-chain-alone", exitUsage, "train --model qp --recovery chain --replicas 1"},
 	{"recovery-chain-one-server", exitUsage, "train --model qp --recovery chain --servers 1"},
+	{"recovery-chain-option", exitUsage, "train --model qp --recovery chain:often"},
 	{"recovery-scar-replicas", exitUsage, "train --model qp --recovery scar --replicas 2"},
 	{"recovery-scar-no-checkpoint", exitUsage, "train --model qp --recovery scar --checkpoint-every 0"},
 	{"recovery-stateless-option", exitUsage, "train --model qp --recovery stateless:often"},

@@ -95,6 +95,10 @@ func (r *run) follow(ctx context.Context) {
 		r.mu.Lock()
 		if v.Line != r.view.Line {
 			r.seen = transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
+			r.headed = nil
+			for _, chain := range r.view.Chains {
+				r.headed = append(r.headed, chain[0])
+			}
 		}
 		r.returned = r.view.Number != 0
 		r.view = v
@@ -156,9 +160,12 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View) error {
 		case kintsugi.PartialEvent:
 			p := record.PartialOf(e)
 			r.mu.Lock()
+			if int(e.Shard) < len(r.headed) {
+				p.Part = launch.Part{Role: launch.Server, Index: int(r.headed[e.Shard])}.String()
+			}
 			r.costs.Partial(e, p)
 			r.mu.Unlock()
-			r.log.Info("a shard came back as it was saved last", "part", p.Part, "chunks", p.Chunks, "adopted_at_step", p.AdoptedStep, "oldest_step", p.OldestStep, "mean_age_steps", p.MeanAge, "rework_steps", p.ReworkSteps)
+			r.log.Info("a shard came back as it was saved or copied last", "part", p.Part, "chunks", p.Chunks, "adopted_at_step", p.AdoptedStep, "oldest_step", p.OldestStep, "mean_age_steps", p.MeanAge, "rework_steps", p.ReworkSteps)
 			r.rec.Record(time.Now(), p)
 		case kintsugi.CheckpointEvent:
 			now := time.Now()

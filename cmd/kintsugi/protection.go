@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -10,21 +11,22 @@ import (
 
 // protection is what a word of --recovery comes to: how much of a shard outlives which death. The words are presets of these knobs.
 type protection struct {
-	checkpoints bool       // full ones while the run lasts, and not only at its end
-	replicas    int        // of each shard, where --replicas does not say
-	outside     bool       // a shard lies in memory outside its process as well
-	running     *scarKnobs // the running checkpoint, from which lost shards alone come back; nil: all shards go back together
-	goesOn      bool       // workers compute while servers are away, where late gradients count
-	sums        bool       // what they keep then is summed
-	chooses     bool       // the number of replicas follows what the run measures
-	most        int        // replicas, where it does
+	checkpoints bool          // full ones while the run lasts, and not only at its end
+	replicas    int           // of each shard, where --replicas does not say
+	outside     bool          // a shard lies in memory outside its process as well
+	copies      kintsugi.Step // between two copies that replicas get of a shard; 0: they get every update
+	running     *scarKnobs    // the running checkpoint, from which lost shards alone come back; nil: all shards go back together
+	goesOn      bool          // workers compute while servers are away, where late gradients count
+	sums        bool          // what they keep then is summed
+	chooses     bool          // the number of replicas follows what the run measures
+	most        int           // replicas, where it does
 }
 
 // goldFraction is what the running checkpoint of gold takes at once at first: it is seldom needed, so few saves of more cost least.
 const goldFraction = 1.0 / 4
 
 // recoveryForms says what --recovery may be.
-const recoveryForms = "gold, auto, chain, checkpoint, " + scarForms + ", " + statelessForms + " or none"
+const recoveryForms = "gold, auto, " + chainForms + ", checkpoint, " + scarForms + ", " + statelessForms + " or none"
 
 // parseRecovery reads a word of --recovery, of a run with so many servers.
 func parseRecovery(word string, servers int) (p protection, err error) {
@@ -42,8 +44,13 @@ func parseRecovery(word string, servers int) (p protection, err error) {
 		p, err = parseRecovery("gold", servers)
 		p.chooses, p.most = true, p.replicas
 		return p, err
-	case word == "chain":
+	case name == "chain":
 		p.replicas = 2
+		if has {
+			p.replicas = max(2, min(3, servers))
+			p.copies, err = parseCopies(word, option)
+		}
+		return p, err
 	case word == "checkpoint":
 	case word == "none":
 		p.checkpoints = false
@@ -56,6 +63,26 @@ func parseRecovery(word string, servers int) (p protection, err error) {
 		return p, fmt.Errorf("%w: --recovery %q is unknown; use %s", kintsugi.ErrUsage, word, recoveryForms)
 	}
 	return p, nil
+}
+
+// chainForms says what --recovery chain may be.
+const chainForms = "chain[:paper[,STEPS]]"
+
+// paperCopies are the updates between two copies in Training Through Failure (Cao, Luo, Gan and Jinesh, 2024), whose chains have three replicas.
+const paperCopies = 100
+
+// parseCopies reads the option of a word of --recovery that begins with chain: the steps between two copies.
+func parseCopies(word, option string) (kintsugi.Step, error) {
+	name, steps, has := strings.Cut(option, ",")
+	n := uint64(paperCopies)
+	var err error
+	if has {
+		n, err = strconv.ParseUint(steps, 10, 32)
+	}
+	if name != "paper" || err != nil || n < 1 {
+		return 0, fmt.Errorf("%w: --recovery %q: use %s, where replicas get a copy every so many steps, such as chain:paper,100; --replicas says how many there are", kintsugi.ErrUsage, word, chainForms)
+	}
+	return kintsugi.Step(n), nil
 }
 
 // protection returns what the settings come to, replicas included.
@@ -72,8 +99,8 @@ func (s *settings) protection() (protection, error) {
 		p.outside = p.chooses // its memory is that of other servers
 	}
 	switch {
-	case s.Recovery == "chain" && p.replicas < 2:
-		err = fmt.Errorf("%w: --recovery chain needs --replicas of at least 2", kintsugi.ErrUsage)
+	case strings.HasPrefix(s.Recovery, "chain") && p.replicas < 2:
+		err = fmt.Errorf("%w: --recovery %s needs --replicas of at least 2", kintsugi.ErrUsage, s.Recovery)
 	case !gold && p.replicas > 1 && (p.running != nil || p.outside):
 		err = fmt.Errorf("%w: --recovery %s restores shards that are lost with their one replica; use --recovery chain or gold for more", kintsugi.ErrUsage, s.Recovery)
 	}
@@ -89,6 +116,8 @@ func (s *settings) protects() protection {
 // way is how the shard of a lost server comes back.
 func (p *protection) way() launch.Way {
 	switch {
+	case p.copies > 0:
+		return launch.BackToCopy
 	case p.replicas > 1 || p.outside:
 		return launch.BackNowhere
 	case p.running != nil:

@@ -46,6 +46,7 @@ type run struct {
 	mu      sync.Mutex // guards the fields below
 	meter   *launch.Meter
 	view    kintsugi.View
+	headed  []kintsugi.ServerID    // by shard, its head in the last view of the line before
 	seen    transport.WatchRequest // the newest step of the view's line that was told of
 	step    kintsugi.Step          // newest released
 	durable kintsugi.Step          // of the newest full checkpoint that this part of the run has seen

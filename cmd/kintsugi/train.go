@@ -152,7 +152,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	}
 	protects := t.protects()
 	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String(),
-		costs: launch.NewCosts(t.Servers, protects.way())}
+		costs: launch.NewCosts(t.Servers, protects.way(), protects.copies)}
 	return r.main(ctx)
 }
 

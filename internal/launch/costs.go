@@ -18,6 +18,7 @@ const (
 	BackToCheckpoint            // everybody goes back to the newest full checkpoint
 	BackAlone                   // its chunks alone, as the running checkpoint has them
 	BackNowhere                 // a replica has everything, or memory outside the process
+	BackToCopy                  // its chunks alone, as the newest copy of a replica has them
 )
 
 // Costs keeps the ledger of a run: what the loss of each server would cost now, what a real one was predicted to cost, and
@@ -25,6 +26,7 @@ const (
 type Costs struct {
 	way     Way
 	servers int
+	every   kintsugi.Step // BackToCopy: steps between two copies
 	book    *ledger.Ledger
 
 	newest  kintsugi.Step
@@ -56,9 +58,9 @@ const (
 // tellCosts is how often costs are recorded.
 const tellCosts = 2 * time.Second
 
-// NewCosts returns the ledger of a run.
-func NewCosts(servers int, way Way) *Costs {
-	return &Costs{way: way, servers: servers, book: ledger.New(50)}
+// NewCosts returns the ledger of a run. every is how many steps lie between two copies, with BackToCopy.
+func NewCosts(servers int, way Way, every kintsugi.Step) *Costs {
+	return &Costs{way: way, servers: servers, every: every, book: ledger.New(50)}
 }
 
 // View books a new view. One that keeps nothing takes the run back to a step.
@@ -196,6 +198,8 @@ func (c *Costs) cost(i int) record.ServerCost {
 		s.Back, s.Age = true, float64(c.newest)
 	case BackToCheckpoint:
 		s.Back, s.Age = true, float64(c.newest-min(c.newest, c.full))
+	case BackToCopy:
+		s.Copied, s.Age = true, float64(c.newest%max(1, c.every))
 	case BackAlone:
 		x, ok := c.book.Exposure(i)
 		if !ok {

@@ -13,7 +13,7 @@ import (
 // costsAfter returns the ledger of a run whose loss falls by a hundredth a step, and what it has told.
 func costsAfter(t *testing.T, way Way, steps int, loss func(step int) float64) (*Costs, []record.Event) {
 	t.Helper()
-	c := NewCosts(2, way)
+	c := NewCosts(2, way, 10)
 	var told []record.Event
 	for i := 1; i <= steps; i++ {
 		told = append(told, c.Step(kintsugi.StepEvent{Line: 1, Step: kintsugi.Step(i), Loss: loss(i), Norm: 1, Wait: 100 * time.Millisecond, Time: time.Unix(0, 0).Add(time.Duration(i) * 100 * time.Millisecond)})...)
@@ -42,6 +42,9 @@ func TestGoingBackToACheckpointCostsItsAge(t *testing.T) {
 	}
 	if c, _ := costsAfter(t, BackNowhere, 100, falling); c.cost(0).Steps != 0 {
 		t.Errorf("with a replica nothing is lost: %+v", c.cost(0))
+	}
+	if c, _ := costsAfter(t, BackToCopy, 107, falling); c.cost(0).Steps != 7 {
+		t.Errorf("the copy is of step 100: %+v", c.cost(0))
 	}
 	if c, _ := costsAfter(t, BackToStart, 100, falling); c.cost(0).Steps != 100 {
 		t.Errorf("everything is lost: %+v", c.cost(0))

@@ -54,6 +54,12 @@ func (r *replica) obey(e *end, m handed) {
 	case kintsugi.Snapshot:
 		v := r.versions.take(x.Step)
 		copy(v.values, m.values)
+		if r.c.cfg.Copies > 0 {
+			r.versions.copied(v)
+			r.released, r.reached = r.versions.current.step, x.Step
+			r.c.say("%s: shard %d has a copy of step %d", r.t.server.name, r.id, x.Step)
+			break
+		}
 		r.versions.install(v)
 		r.released, r.reached, r.newest = x.Step, x.Step, nil
 		r.c.say("%s: shard %d takes over step %d", r.t.server.name, r.id, x.Step)
@@ -141,7 +147,7 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 	h := handed{from: r, message: m}
 	switch m := m.(type) {
 	case kintsugi.Snapshot:
-		h.values = slices.Clone(r.versions.current.values)
+		h.values = slices.Clone(r.versions.at(m.Step).values)
 	case kintsugi.Update:
 		h.values = r.sum
 		if s := r.sent; s.to == r.after && s.commit.Step == m.Commit.Step && s.commit.Decided == m.Commit.Decided {
@@ -156,7 +162,7 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 
 // ahead hands the sum of a step down while the step is made, in every other step.
 func (r *replica) ahead(c kintsugi.Commit, sum func() []uint64) {
-	if r.after == nil || c.Fence != r.core.Promised() || (r.c.cfg.Seed+uint64(c.Step))%2 == 0 {
+	if r.after == nil || r.c.cfg.Copies > 0 || c.Fence != r.core.Promised() || (r.c.cfg.Seed+uint64(c.Step))%2 == 0 {
 		return
 	}
 	r.sent.to, r.sent.commit = r.after, c

@@ -27,7 +27,11 @@ func (c *Cluster) checkAdopted(r *replica, step kintsugi.Step) {
 		c.checkKept(b, r, values)
 	} else {
 		b.saved[r.id] = r.from
-		c.checkCameBack(r, values)
+		if r.fell {
+			c.checkFellBack(r, values)
+		} else {
+			c.checkCameBack(r, values)
+		}
 	}
 	if c.violation != nil {
 		return
@@ -78,6 +82,25 @@ func (c *Cluster) checkCameBack(r *replica, values []uint64) {
 			c.fail(asSaved, "chunk %d came back as %x of step %d, which nobody has saved", id, value, r.from[i])
 		}
 	}
+}
+
+// checkFellBack checks that a lost shard has a version of the line that it was copied on, the newest at most.
+func (c *Cluster) checkFellBack(r *replica, values []uint64) {
+	c.partials++
+	if len(values) == 0 {
+		return
+	}
+	h := c.oracle.lines[r.origin]
+	if h == nil { // not every shard has begun that line: it was copied where this one began it
+		if had := c.oracle.begun[r.origin]; !slices.Equal(values, had.values[r.chunks.Lo:r.chunks.Hi]) {
+			c.fail(asSaved, "shard %d came back as %x of step %d, which line %d has not begun with", r.id, values, r.from[0], r.origin)
+		}
+		return
+	}
+	if r.from[0] > h.newest() {
+		return // a step that no conductor has told of; heads that are kept check it
+	}
+	c.wants(asSaved, r.origin, r.from[0], r.chunks, values, "a copy")
 }
 
 // begin begins a line that every shard has adopted. What the lines before have counted must not be counted again; where

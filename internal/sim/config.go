@@ -20,6 +20,7 @@ type Config struct {
 	Steps, SaveEvery         kintsugi.Step
 	RunEvery                 kintsugi.Step // steps between two saves for the running checkpoint; 0: none
 	Partial                  bool          // as roster.Config.Partial
+	Copies                   kintsugi.Step // steps between two copies that replicas get in place of updates; 0: they get updates
 	Outside                  bool          // servers keep their shards outside of themselves
 	Choose                   time.Duration // mean time between two wishes for another number of replicas; 0: there are none
 	Consistency              agg.Config

@@ -25,7 +25,8 @@ import (
 // the last, SGD.
 type LiveConfig struct {
 	Servers, Workers int
-	Replicas         int // of each shard; 0: 1
+	Replicas         int           // of each shard; 0: 1
+	CopyEvery        kintsugi.Step // server.Config.CopyEvery
 	Layout           *kintsugi.Layout
 	Init             func(params []float32)
 	Gradient         worker.Gradient
@@ -148,7 +149,7 @@ func (l *Live) StartServer(i int) error {
 	}
 	cfg := server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads, Accelerator: l.cfg.Accelerator,
-		Share: l.cfg.Wire != worker.WireGRPC, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
+		CopyEvery: l.cfg.CopyEvery, Share: l.cfg.Wire != worker.WireGRPC, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
 		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: l.cfg.LeaveGrace,
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,

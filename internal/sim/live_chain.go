@@ -1,13 +1,14 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
 
 // GoOn makes a view on the same line, as the coordinator does when servers of chains have come or gone: without those that
-// are dead, and with those that are not in it at the ends of their chains.
+// are dead, and with those that are not in it at the ends of their chains. With copies a line begins where a head is gone.
 func (l *Live) GoOn(reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,7 +41,26 @@ func (l *Live) GoOn(reason string) {
 		v.Chains = append(v.Chains, next)
 	}
 	v.Conductor = v.Chains[0][0]
+	l.fallBack(&v)
 	l.put(v)
+}
+
+// fallBack makes a view begin a line if replicas have copies and a shard has another head.
+func (l *Live) fallBack(v *kintsugi.View) {
+	var lost []kintsugi.ShardID
+	for i, chain := range l.view.Chains {
+		if l.cfg.CopyEvery > 0 && v.Chains[i][0] != chain[0] {
+			lost = append(lost, kintsugi.ShardID(i))
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	v.Continues, v.Keeps, v.Lost = false, cmp.Or(v.Keeps, v.Line), lost
+	v.Line++
+	for i := range v.Servers {
+		v.Servers[i].Since = v.Number
+	}
 }
 
 // CaughtUp waits until server i has caught up with the chains into which the present view took it.

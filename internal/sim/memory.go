@@ -74,11 +74,35 @@ func (v *versions) wait() {
 	v.current, v.next, v.waiting = nil, nil, nil
 }
 
-// adopt makes the version of a step that waits the current one; where there is none of it, the only one there is.
-func (v *versions) adopt(step kintsugi.Step) {
+// copied takes a copy that a replica was sent: it is the next version, and the copy before it the current one.
+func (v *versions) copied(x *version) {
+	switch {
+	case v.next != nil && x.step > v.next.step:
+		v.publish(nil)
+		v.applied(x)
+	case v.next != nil && x.step == v.next.step, v.next == nil && v.current != nil && x.step > v.current.step:
+		v.applied(x)
+	default:
+		v.install(x)
+	}
+}
+
+// at returns the version of a step, nil if it is neither the current one nor the next.
+func (v *versions) at(step kintsugi.Step) *version {
+	for _, x := range []*version{v.current, v.next} {
+		if x != nil && x.step == step {
+			return x
+		}
+	}
+	return nil
+}
+
+// adopt makes the version of a step that waits the current one, and returns of which step it was; where there is none of it, the newest before
+// it, or the only one there is.
+func (v *versions) adopt(step kintsugi.Step) (was kintsugi.Step) {
 	x := v.aside[0]
 	for _, y := range v.aside[1:] {
-		if y.step == step {
+		if x.step < y.step && y.step <= step {
 			x = y
 		}
 	}
@@ -87,8 +111,9 @@ func (v *versions) adopt(step kintsugi.Step) {
 			v.retire(y)
 		}
 	}
-	x.step, v.aside = step, nil
+	was, x.step, v.aside = x.step, step, nil
 	v.publish(x)
+	return was
 }
 
 func (v *versions) retire(x *version) {

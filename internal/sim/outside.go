@@ -90,7 +90,7 @@ func wentOn(t *tenure, old *replica, at int) *replica {
 		t: t, c: old.c, id: old.id, chunks: old.chunks, chain: t.view.Chains[old.id], at: at, held: make(map[kintsugi.PushID]*held),
 		versions: old.versions, outside: old.outside, sum: old.sum,
 		promised: old.promised, newest: old.newest, released: old.released, reached: old.reached,
-		standing: old.standing, from: old.from, origin: old.origin,
+		standing: old.standing, from: old.from, fell: old.fell, origin: old.origin,
 	}
 	r.core = old.core.GoOn(t.view.Number, at > 0, r.awaits())
 	if e := old.before; e != nil && r.c.cfg.plant == forgottenChain {

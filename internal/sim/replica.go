@@ -78,6 +78,7 @@ type replica struct {
 	reached  kintsugi.Step // applied
 	standing kintsugi.Standing
 	from     []kintsugi.Step // Lost: the versions of its chunks
+	fell     bool            // Lost: what it has are copies of the line origin
 	origin   kintsugi.Line   // Kept: on which it came to what it has
 }
 
@@ -109,6 +110,7 @@ func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step) *replica {
 		released: step, reached: step, chain: t.view.Chains[id],
 	}
 	r.at = slices.Index(r.chain, t.server.member.Server)
+	r.core.CopyEvery(r.c.cfg.Copies)
 	r.core.Place(r.at > 0, r.awaits())
 	r.core.Holds(slices.Repeat([]kintsugi.Step{step}, n))
 	return r
@@ -132,7 +134,7 @@ func continued(t *tenure, old *replica) *replica {
 		t: t, c: old.c, id: old.id, chunks: old.chunks, held: make(map[kintsugi.PushID]*held),
 		core: old.core.Continue(t.view.Line, t.view.Number), versions: old.versions,
 		released: old.released, reached: old.reached, newest: old.newest, standing: old.standing, from: old.from,
-		origin: old.origin, chain: t.view.Chains[old.id],
+		origin: old.origin, fell: old.fell, chain: t.view.Chains[old.id],
 	}
 	if r.standing == kintsugi.Settled {
 		r.standing, r.origin = kintsugi.Kept, old.t.view.Line
@@ -149,12 +151,27 @@ func continued(t *tenure, old *replica) *replica {
 	return r
 }
 
+// fallenBack returns the replica that begins a line with the copies that old has, which followed another one.
+func fallenBack(t *tenure, old *replica) *replica {
+	r := &replica{
+		t: t, c: old.c, id: old.id, chunks: old.chunks, held: make(map[kintsugi.PushID]*held),
+		core: old.core.FallBack(t.view.Line, t.view.Number), versions: old.versions,
+		released: old.released, reached: old.reached, standing: kintsugi.Lost, fell: true, origin: old.t.view.Line, chain: t.view.Chains[old.id],
+	}
+	r.core.Place(false, r.awaits())
+	r.versions.wait()
+	return r
+}
+
 // adopt begins the line with what the replica has.
 func (r *replica) adopt(step kintsugi.Step) {
-	r.versions.adopt(step)
+	was := r.versions.adopt(step)
+	if r.fell {
+		r.from = slices.Repeat([]kintsugi.Step{was}, int(r.chunks.Hi-r.chunks.Lo))
+	}
 	r.c.say("%s: shard %d begins line %d at step %d (%d)", r.t.server.name, r.id, r.t.view.Line, step, r.standing)
 	r.c.checkAdopted(r, step)
-	r.released, r.reached, r.standing, r.newest = step, step, kintsugi.Settled, nil
+	r.released, r.reached, r.standing, r.newest, r.fell = step, step, kintsugi.Settled, nil, false
 	r.beginOutside(r.versions.current)
 	r.c.after(r.t.server.proc, 0, r.t.server.caughtUp)
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
+var errNoCopy = errors.New("the view relies on a copy that is not here")
+
 var errOver = fmt.Errorf("%w: the view is over", kintsugi.ErrStaleView)
 
 // What the first message of a stream asks for.
@@ -151,13 +153,17 @@ func (t *tenure) hold(id kintsugi.ShardID, at int) (*replica, error) {
 		switch {
 		case v.Continues && line == v.Line && left.view.Number >= since:
 			return wentOn(t, old, at), nil
-		case v.Keeps != 0 && v.Keeps <= line && line < v.Line && at == 0 && !lost && old.core.Whole():
+		case v.Keeps != 0 && v.Keeps <= line && line < v.Line && at == 0 && s.c.cfg.Copies > 0 && old.at > 0 && old.core.Whole():
+			return fallenBack(t, old), nil
+		case v.Keeps != 0 && v.Keeps <= line && line < v.Line && at == 0 && (!lost || s.c.cfg.Copies > 0) && old.core.Whole():
 			return continued(t, old), nil
 		}
 	}
 	switch {
 	case since != 0 && at > 0:
 		return lackingReplica(t, id), nil
+	case s.c.cfg.Copies > 0 && v.Keeps != 0 && at == 0:
+		return nil, errNoCopy
 	case lost && at == 0 && !(v.Continues && v.Replicas <= 1 && s.c.holds(s.member.Server) == v.Line):
 		values, saved, err := s.c.store.readRunning(v, chunks)
 		if err != nil {

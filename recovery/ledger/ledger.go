@@ -215,6 +215,7 @@ type Server struct {
 	Restored Perturbation // of the parameters, if its chunks were restored from what is saved of them
 	Replica  bool         // another server, or memory that outlives the process, has every update: nothing is lost
 	Back     bool         // everybody goes back to a full checkpoint, Age steps
+	Copied   bool         // its chunks go back to a copy, Age steps
 	Age      float64
 	Outage   float64 // seconds until training goes on
 }
@@ -236,6 +237,8 @@ func (l *Ledger) Cost(s Server) Cost {
 		c.Why = "every update is elsewhere too"
 	case s.Back:
 		c.Steps, c.Why = s.Age, fmt.Sprintf("all go back %.0f steps to the last full checkpoint", s.Age)
+	case s.Copied:
+		c.Steps, c.Why = s.Age, fmt.Sprintf("its chunks go back %.0f steps to the newest copy", s.Age)
 	default:
 		c.Steps, c.Known = l.Rework(s.Restored)
 		factor, failures := l.Calibration()

@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,9 +11,11 @@ import (
 
 // A shard with several replicas outlives all of them but one: the next view goes on with the line, at the step where it
 // stands, and nothing is restored. Whoever is gone leaves its chains at once, and whoever comes, comes in at their ends:
-// a tail takes over what the one before it has, while steps go on without waiting for it.
+// a tail takes over what the one before it has, while steps go on without waiting for it. Where replicas have copies that may be
+// some steps old, a shard that loses its head goes back to one of them: the line is over, and the next one keeps what the others have.
 
-// goOn decides where the line that counts goes on. It reports false where there is none, or where a shard has nobody left.
+// goOn decides where the line that counts goes on, or the next one begins with copies of the shards whose heads are gone. It reports
+// false where there is none, or where a shard has nobody left.
 func (s *State) goOn(found *Found) (Decision, bool) {
 	if s.replicas == 1 || s.view == nil || len(s.view.Servers) != s.cfg.Servers || !s.placed(s.view.Chains) {
 		return Decision{}, false
@@ -21,14 +24,14 @@ func (s *State) goOn(found *Found) (Decision, bool) {
 	defer func() { s.present = all }()
 	s.present = s.staying()
 	gone, come := s.moved()
-	next, ok := s.rechained(come)
+	next, lost, ok := s.rechained(come)
 	switch {
 	case !ok:
 		return Decision{}, false
 	case len(gone)+len(come) == 0:
 		return Decision{Reason: s.stands()}, true
 	}
-	why := s.whyOn(gone, come, all)
+	why := s.whyOn(gone, come, all, next, lost)
 	if found == nil {
 		return Decision{Ask: true, FenceOnly: true, Reason: why}, true
 	}
@@ -41,7 +44,20 @@ func (s *State) goOn(found *Found) (Decision, bool) {
 		v.Servers[id].Since = v.Number
 	}
 	v.Continues, v.Chains, v.Conductor, v.Reason = true, next, next[0][0], why
+	if len(lost) > 0 {
+		s.fallBack(&v, lost)
+	}
 	return Decision{View: &v, Reason: why}, true
+}
+
+// fallBack makes v begin a line with copies of the lost shards and with what the heads of the others have. Nobody behind them has anything of
+// that line yet.
+func (s *State) fallBack(v *kintsugi.View, lost []kintsugi.ShardID) {
+	v.Continues, v.Keeps, v.Lost = false, cmp.Or(v.Keeps, v.Line), lost
+	v.Line++
+	for i := range v.Servers {
+		v.Servers[i].Since = v.Number
+	}
 }
 
 // staying returns who is present, without those that are about to go and that can be spared: whoever is in no chain, and whoever leaves no
@@ -57,7 +73,7 @@ func (s *State) staying() map[kintsugi.ServerID]Joined {
 		}
 		delete(s.present, id)
 		_, come := s.moved()
-		if _, spared := s.rechained(come); !spared {
+		if _, _, spared := s.rechained(come); !spared {
 			s.present[id] = j
 		}
 	}
@@ -81,21 +97,28 @@ func (s *State) moved() (gone, come []kintsugi.ServerID) {
 	return gone, come
 }
 
-// rechained returns the chains of the view without whoever is gone and with whoever has come, at their ends. It reports
-// false if a shard would be left to those that have nothing of it, or not everything: the line is over.
-func (s *State) rechained(come []kintsugi.ServerID) ([][]kintsugi.ServerID, bool) {
+// rechained returns the chains of the view without whoever is gone and with whoever has come, at their ends. Where replicas have copies, lost are
+// the shards without their heads: who heads them next has a copy. It reports false if a shard would be left to those that have
+// nothing of it, or not everything: the line is over.
+func (s *State) rechained(come []kintsugi.ServerID) (next [][]kintsugi.ServerID, lost []kintsugi.ShardID, ok bool) {
 	home := chains(s.cfg.Servers, s.replicas)
-	next := make([][]kintsugi.ServerID, len(home))
+	next = make([][]kintsugi.ServerID, len(home))
 	for i, chain := range s.view.Chains {
-		whole := false
+		head := -1 // place of the first that has the shard
 		for _, id := range chain {
 			if _, present := s.present[id]; present && !slices.Contains(come, id) {
+				if head < 0 && s.has(i, id) {
+					head = len(next[i])
+				}
 				next[i] = append(next[i], id)
-				whole = whole || s.has(i, id)
 			}
 		}
-		if !whole {
-			return nil, false
+		if head < 0 {
+			return nil, nil, false
+		}
+		if id := next[i][head]; s.cfg.Copies && id != chain[0] {
+			lost = append(lost, kintsugi.ShardID(i))
+			next[i] = slices.Insert(slices.Delete(next[i], head, head+1), 0, id)
 		}
 		for _, id := range home[i] {
 			if slices.Contains(come, id) {
@@ -103,7 +126,7 @@ func (s *State) rechained(come []kintsugi.ServerID) ([][]kintsugi.ServerID, bool
 			}
 		}
 	}
-	return next, true
+	return next, lost, true
 }
 
 // whole reports whether a server of the view has everything that was released of its shards.
@@ -151,8 +174,8 @@ func (s *State) stands() string {
 	return text + s.unwanted()
 }
 
-// whyOn says in words what a view on the same line changes.
-func (s *State) whyOn(gone, come []kintsugi.ServerID, all map[kintsugi.ServerID]Joined) string {
+// whyOn says in words what a view changes that goes on with the line, or with copies of lost shards.
+func (s *State) whyOn(gone, come []kintsugi.ServerID, all map[kintsugi.ServerID]Joined, next [][]kintsugi.ServerID, lost []kintsugi.ShardID) string {
 	var what []string
 	for _, id := range gone {
 		how := "is gone"
@@ -164,5 +187,16 @@ func (s *State) whyOn(gone, come []kintsugi.ServerID, all map[kintsugi.ServerID]
 	for _, id := range come {
 		what = append(what, fmt.Sprintf("server/%d comes in as incarnation %d", id, s.present[id].Member.Incarnation))
 	}
-	return enumerate(what) + ": line " + fmt.Sprint(s.view.Line) + " goes on"
+	if len(lost) == 0 {
+		return enumerate(what) + ": line " + fmt.Sprint(s.view.Line) + " goes on"
+	}
+	var back []string
+	for _, shard := range lost {
+		back = append(back, fmt.Sprintf("shard %d goes back to the copy of server/%d", shard, next[shard][0]))
+	}
+	rest := ", the rest stays as it is"
+	if len(lost) == len(next) {
+		rest = ""
+	}
+	return fmt.Sprintf("%s: %s%s, on line %d", enumerate(what), enumerate(back), rest, s.view.Line+1)
 }

@@ -14,6 +14,10 @@
 // the view before in each chain that has everything of its shard: one that the line began with, or that has said that it
 // has caught up. A server that was away is one as long as no view without it was put: its chains have waited for it.
 //
+// Where replicas have copies that may be some steps old (Config.Copies), only the head of a shard has everything. When it is gone nobody is
+// waited for either: the next one that has a copy is the head, on a line that keeps what the heads of the other shards have. Whoever follows
+// has to catch up on that line first; a head that dies before leaves its shard to nobody.
+//
 // Where a shard has nobody left, and so for every loss with one replica, the view waits until all are there. What they
 // held is gone, and a full restore starts a new line: on one line every step is committed once, and going back would
 // commit some of them again.
@@ -27,7 +31,7 @@
 //   - Number and Fence grow strictly, and Line unless the steps of the view before go on.
 //   - A view names, for each server in a chain, a life that was present when it was decided.
 //   - On a line, each chain begins with a server that was in it in the view before, as the same life, and those that
-//     stay keep their order.
-//   - When a line begins, shard i has its head on server i and its successors on the servers after it, around the ring;
+//     stay keep their order. With copies it begins with the same server as long as the line lasts.
+//   - When a line begins that restores a checkpoint, shard i has its head on server i and its successors on the servers after it, around the ring;
 //     the conductor is the head of shard 0.
 package roster

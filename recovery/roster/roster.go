@@ -17,6 +17,10 @@ type Config struct {
 	// Replicas is the length of each shard's chain, at most Servers. Default 1.
 	Replicas int
 
+	// Copies says that replicas have a shard as it was some steps ago: its head alone has everything. When that one is gone, the next replica heads
+	// the shard with what it has, on a line that begins at once and keeps the other shards as they are.
+	Copies bool
+
 	// Chooses lets Wanted change Replicas while the run lasts.
 	Chooses bool
 

@@ -225,6 +225,8 @@ func parseConfig(t testing.TB, line string) Config {
 			next(&cfg.ResumeFrom.Line)
 		case "partial":
 			cfg.Partial = true
+		case "copies":
+			cfg.Copies = true
 		case "chooses":
 			cfg.Chooses = true
 		case "forgive":
@@ -280,12 +282,15 @@ func TestEveryServerHasTheSameLoadAndEveryShardDifferentServers(t *testing.T) {
 }
 
 // storm lets random things happen to a world and calls check after each decision, with the view before.
-func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View, d Decision)) {
+func storm(t *testing.T, seed uint64, check func(w *world, before *kintsugi.View, d Decision), change ...func(*Config)) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	cfg := Config{Servers: 1 + rng.IntN(4), LapsesForgiven: rng.IntN(2) == 0, Hold: time.Duration(rng.IntN(3)) * time.Second}
 	cfg.Partial = seed%2 == 1
 	outside := seed%3 == 0
 	cfg.Replicas = 1 + rng.IntN(cfg.Servers)
+	for _, f := range change {
+		f(&cfg)
+	}
 	w := newWorld(t, cfg)
 	lives := make(map[kintsugi.ServerID]kintsugi.Incarnation)
 	for range 200 {
@@ -480,6 +485,51 @@ func TestAViewIsPutExactlyWhenEverybodyIsThereAndSomebodyIsNotAsItSays(t *testin
 				t.Errorf("a view although nobody was lost: %s", d.Reason)
 			}
 		})
+	}
+}
+
+// With copies a view begins a line exactly where a head is gone, and the shards without their heads are those that are lost. Who heads one then
+// has said that it has a copy.
+func TestWithCopiesALineEndsWithAHead(t *testing.T) {
+	on, back, over := 0, 0, 0
+	for seed := range uint64(300) {
+		storm(t, 2*seed, func(w *world, before *kintsugi.View, d Decision) {
+			v := d.View
+			if v == nil || before == nil || w.cfg.Replicas == 1 {
+				return
+			}
+			var lost []kintsugi.ShardID
+			left := true
+			for i, chain := range before.Chains {
+				if !w.has(before, i, chain[0]) {
+					lost = append(lost, kintsugi.ShardID(i))
+				}
+				left = left && slices.ContainsFunc(chain, func(id kintsugi.ServerID) bool { return w.has(before, i, id) })
+			}
+			switch {
+			case !left:
+				if over++; v.Continues || v.Keeps != 0 {
+					t.Errorf("nobody has a copy of a shard of %+v, but %+v", before, v)
+				}
+			case len(lost) == 0:
+				if on++; v.Line != before.Line || !v.Continues {
+					t.Errorf("every head is there: after %+v comes %+v", before, v)
+				}
+			default:
+				back++
+				if v.Continues || v.Line != before.Line+1 || v.Keeps == 0 || v.Keeps > before.Line || !slices.Equal(v.Lost, lost) {
+					t.Errorf("without the heads of %v: after %+v comes %+v", lost, before, v)
+				}
+			}
+			for i, chain := range v.Chains {
+				if left && !w.has(before, i, chain[0]) || left && !slices.Contains(lost, kintsugi.ShardID(i)) && chain[0] != before.Chains[i][0] {
+					t.Errorf("after %+v the head of shard %d is server/%d: %+v", before, i, chain[0], v)
+				}
+			}
+		}, func(cfg *Config) { cfg.Copies, cfg.Partial = true, false })
+	}
+	if on < 100 || back < 100 || over < 100 {
+		t.Errorf("lines went on %d times, back to copies %d times and ended %d times: the storm proves nothing", on, back, over)
 	}
 }
 

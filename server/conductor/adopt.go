@@ -95,6 +95,9 @@ func (c *Conductor) tellLost() {
 		if !ok {
 			continue
 		}
+		if now := c.taken[i].Saved; len(now) == len(saved) { // of two copies a shard chooses when it knows the step
+			saved = now
+		}
 		e := kintsugi.PartialEvent{Line: c.cfg.Line, Step: *c.begins, Shard: kintsugi.ShardID(i), Chunks: uint32(len(saved)), Oldest: *c.begins}
 		for _, s := range saved {
 			e.Oldest = min(e.Oldest, s)

@@ -48,7 +48,7 @@ func (r *Replica) Follow(server kintsugi.ServerID) kintsugi.Follow {
 }
 
 // Followed takes the first word of the one after, and returns what it is to be sent before what Ready.Down says from now
-// on. An error says why it cannot be followed now.
+// on; the snapshot that it needs in a chain of copies is in Ready.Down. An error says why it cannot be followed now.
 func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 	switch {
 	case f.Line != r.line || f.View != r.view:
@@ -57,6 +57,10 @@ func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 		return nil, fmt.Errorf("%w: shard %d is not whole here yet", kintsugi.ErrStaleView, r.id)
 	case !r.Settled():
 		return nil, fmt.Errorf("%w: line %d has not begun here yet", kintsugi.ErrStaleView, r.line)
+	}
+	if r.copies() {
+		r.followedByCopy(f)
+		return nil, nil
 	}
 	near := f.Whole && (f.Released == r.released || f.Released+1 == r.released && f.Applied == r.released && f.Decided == r.decidedAt(r.released))
 	r.say(r.link.Connected(near))
@@ -96,6 +100,10 @@ func (r *Replica) recordsOf(step kintsugi.Step) []kintsugi.Commit {
 func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 	switch m := msg.(type) {
 	case kintsugi.Snapshot:
+		if r.copies() {
+			r.takeCopy(m)
+			return true
+		}
 		r.released, r.applied, r.records, r.open = m.Step, m.Step, m.Records, nil
 		return true
 	case kintsugi.Joined:
@@ -115,7 +123,13 @@ func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 }
 
 // Heard handles an answer of the one after.
-func (r *Replica) Heard(m kintsugi.ReplicaMessage) { r.heard(r.link.Heard(m, r.applied, r.decided())) }
+func (r *Replica) Heard(m kintsugi.ReplicaMessage) {
+	if s, ok := m.(kintsugi.Stable); ok && r.copies() {
+		r.heardCopy(s)
+		return
+	}
+	r.heard(r.link.Heard(m, r.applied, r.decided()))
+}
 
 // heard says what may be said now, once the one after has been told that it has caught up.
 func (r *Replica) heard(said []kintsugi.ReplicaMessage, joined bool) {

@@ -11,7 +11,9 @@
 //   - a step is applied once for each deciding fence, however often its commit arrives; the answer is
 //     kept for a repetition;
 //   - the pushes a commit names are held until the step is released, whoever has left meanwhile;
-//   - what is answered is true of every replica behind in the chain (package chain);
+//   - what is answered is true of every replica behind in the chain (package chain); where those behind have copies, a
+//     version that is due is stable only when the one after has it, so that the death of a head costs fewer
+//     released steps than lie between two copies;
 //   - a replica that may lack released steps becomes no head;
 //   - a commit that was foreseen counts for nothing until the commit itself has come and says the same;
 //   - a push that is not countable is refused and freed, so that a dead worker's bytes never count and a

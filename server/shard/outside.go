@@ -8,8 +8,8 @@ import "github.com/kintsugi-ml/kintsugi"
 // GoOn returns the replica of a later view of the same line, which stands where r stands, at its place in the chain of that view (see
 // Place). r is not used afterwards.
 func (r *Replica) GoOn(view kintsugi.ViewNumber, follows, after bool) *Replica {
-	next := New(r.id, 1, r.line, view, r.released)
-	next.empty, next.most, next.have, next.lacking, next.standing = r.empty, r.most, r.have, r.lacking, r.standing
+	next := New(r.id, r.chunks, r.line, view, r.released)
+	next.every, next.hasCopy, next.dueBy, next.most, next.have, next.lacking, next.standing = r.every, r.hasCopy, r.dueBy, r.most, r.have, r.lacking, r.standing
 	next.applied, next.promised, next.records, next.answer, next.saved = r.applied, r.promised, r.records, r.answer, r.saved
 	next.Place(follows, after)
 	return next

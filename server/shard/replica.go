@@ -41,7 +41,7 @@ type Ready struct {
 // Replica is the control state of one replica of a shard on one line.
 type Replica struct {
 	id       kintsugi.ShardID
-	empty    bool // the shard has no chunks
+	chunks   int // of the shard; without any it gets no pushes
 	line     kintsugi.Line
 	view     kintsugi.ViewNumber
 	promised kintsugi.Fence
@@ -51,6 +51,12 @@ type Replica struct {
 	follows bool // it is no head: it obeys the one before it, and applies updates
 	lacking bool // it is not whole: released steps may be missing here
 	link    chain.Link
+
+	every   kintsugi.Step  // steps between two copies for those behind, who get no updates then; 0: they get every update
+	there   *copied        // of every: what the one after has; nil: it has not connected
+	sent    bool           // of every: a copy is on its way to it
+	dueBy   kintsugi.Fence // of every: of the decision of the newest step that is due; 0: it was not made on this line
+	hasCopy bool           // of every: one has come
 
 	standing kintsugi.Standing
 	have     []kintsugi.Step // by chunk, the version that is in the running checkpoint; nil: there is none
@@ -80,7 +86,7 @@ type Replica struct {
 // initialisation, or what was restored. A shard without chunks gets no pushes and waits for none.
 func New(id kintsugi.ShardID, chunks int, line kintsugi.Line, view kintsugi.ViewNumber, version kintsugi.Step) *Replica {
 	return &Replica{
-		id: id, empty: chunks == 0, line: line, view: view, released: version, applied: version,
+		id: id, chunks: chunks, line: line, view: view, released: version, applied: version,
 		countable: make(map[kintsugi.Slot]kintsugi.Countable),
 		held:      make(map[kintsugi.PushID]bool),
 		most:      MaxHeld,
@@ -202,7 +208,7 @@ func (r *Replica) start() {
 		return
 	}
 	for _, w := range r.open.Counted {
-		if !r.held[w.Push] && !r.empty && !r.follows {
+		if !r.held[w.Push] && r.chunks > 0 && !r.follows {
 			return
 		}
 	}
@@ -230,6 +236,10 @@ func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, 
 	}
 	r.answer = kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Decided: c.Decided, Products: products, Apply: took, Pushed: pushed, Pulled: pulled}
 	r.down(kintsugi.Update{Commit: c})
+	if r.copies() && r.due() == c.Step {
+		r.dueBy = c.Decided
+	}
+	r.copy()
 	r.reply(r.answer)
 }
 
@@ -412,16 +422,22 @@ func (r *Replica) free(p kintsugi.PushID) {
 	}
 }
 
-// reply gives an answer, as soon as those behind have given it.
-func (r *Replica) reply(m kintsugi.ReplicaMessage) { r.heard(r.link.Answer(m)) }
+// reply gives an answer, as soon as those behind have given it, or with copies the one after has what is due.
+func (r *Replica) reply(m kintsugi.ReplicaMessage) {
+	if r.copies() && !r.waitsForCopy(m) {
+		r.say([]kintsugi.ReplicaMessage{m})
+		return
+	}
+	r.heard(r.link.Answer(m))
+}
 
 func (r *Replica) say(answers []kintsugi.ReplicaMessage) {
 	r.ready.Replies = append(r.ready.Replies, answers...)
 }
 
-// down hands a message to the one after, if there is one.
+// down hands a message to the one after, if there is one that wants it.
 func (r *Replica) down(m kintsugi.ChainMessage) {
-	if r.link.After() {
+	if r.link.After() && (!r.copies() || ofCopies(m)) {
 		r.ready.Down = append(r.ready.Down, m)
 	}
 }

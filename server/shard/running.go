@@ -13,8 +13,8 @@ import (
 // the open commit are of the line before and are left behind. Commits that are applied are not: they tell two shards apart that have
 // applied different decisions about one step. r is not used afterwards.
 func (r *Replica) Continue(line kintsugi.Line, view kintsugi.ViewNumber) *Replica {
-	next := New(r.id, 1, line, view, r.released)
-	next.empty, next.most = r.empty, r.most
+	next := New(r.id, r.chunks, line, view, r.released)
+	next.every, next.most = r.every, r.most
 	next.applied, next.records, next.standing, next.have = r.applied, r.records, r.standing, r.have
 	if r.standing == kintsugi.Settled {
 		next.standing = kintsugi.Kept
@@ -35,6 +35,7 @@ func (r *Replica) adopt(step kintsugi.Step) {
 	case r.standing == kintsugi.Kept && step != r.released && step != r.applied:
 		return // it has never stood there: the conductor has not learnt that from this shard
 	case r.standing != kintsugi.Settled:
+		r.fellBack(step)
 		r.standing = kintsugi.Settled
 		r.released, r.applied, r.records, r.answer = step, step, nil, kintsugi.Stable{}
 		r.ready.Adopt = &step

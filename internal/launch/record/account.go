@@ -202,8 +202,14 @@ func (a *Account) failure(e *Failure) {
 	}
 }
 
-// restore books that line began at the restored step.
+// restore books that line began at the restored step, with parameters of a checkpoint.
 func (a *Account) restore(seconds float64, line, restored uint64) {
+	a.total.ResidualsLost += a.residuals
+	a.back(seconds, line, restored)
+}
+
+// back books that line began at a step before the newest released one, or at it.
+func (a *Account) back(seconds float64, line, restored uint64) {
 	lost := uint64(0)
 	if a.newest > restored {
 		lost = a.newest - restored
@@ -211,7 +217,6 @@ func (a *Account) restore(seconds float64, line, restored uint64) {
 	a.restores = append(a.restores, Restore{Seconds: seconds, Line: line, RestoredStep: restored, LostSteps: lost})
 	a.total.ReworkSteps += lost
 	a.usage.restore(restored)
-	a.total.ResidualsLost += a.residuals
 	i := a.waitAgain(seconds)
 	if i >= 0 {
 		a.costs[i].LostSteps += lost
@@ -290,6 +295,8 @@ func (a *Account) step(e *Step) (done []*Recovery) {
 		return nil // a straggler of a line that a restore has ended: its steps do not exist any more
 	case e.Line > a.line && a.line > 0:
 		a.restore(e.Seconds, e.Line, e.Step-1) // the view was not seen; the line tells enough
+	case e.Step <= a.newest && a.released < 0: // the line keeps the one before, and all shards went back to copies
+		a.back(e.Seconds, e.Line, e.Step-1)
 	}
 	if e.Step <= a.highest && a.released >= 0 {
 		a.total.ReworkSeconds += e.Seconds - a.released

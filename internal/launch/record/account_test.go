@@ -53,6 +53,27 @@ func TestAPartialRestoreTakesNoStepBack(t *testing.T) {
 	}
 }
 
+// Where all heads of copies die together the line keeps the one before, and goes back all the same.
+func TestALineThatBeginsWithCopiesAloneTakesStepsBack(t *testing.T) {
+	s := tally(
+		[]Event{&Header{Workers: 2, Feedback: true}},
+		steps(1, 1, 10, 1),
+		fails("server/1", 10.2, 10.4, 10),
+		[]Event{
+			&View{At: At{11}, Line: 2, Keeps: 1},
+			&Partial{At: At{11.5}, Part: "server/1", Line: 2, AdoptedStep: 8, Chunks: 3, OldestStep: 8},
+		},
+		steps(2, 9, 14, 12), // step 11 at 14 s
+	).Summary()
+	f := s.Failures[0]
+	if f.LostSteps != 2 || f.RestoredStep != 8 || f.RecoverySeconds != 1.8 || f.CaughtUpSeconds != 2.8 || f.PartialChunks != 3 || f.PartialAge != 0 {
+		t.Errorf("%+v", f)
+	}
+	if len(s.Restores) != 1 || s.ReworkSteps != 2 || s.ResidualsLost != 0 || s.Steps != 14 || s.CountedGradients-s.UsefulGradients != 4 {
+		t.Errorf("restores %+v, %d steps again, %d residuals lost, %d steps, %d of %d gradients useful", s.Restores, s.ReworkSteps, s.ResidualsLost, s.Steps, s.UsefulGradients, s.CountedGradients)
+	}
+}
+
 // A step that was committed before the server was quite dead is no sign that anybody has taken its place.
 func TestAStepBeforeAPartialRestoreIsNoRecovery(t *testing.T) {
 	s := tally(

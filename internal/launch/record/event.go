@@ -176,8 +176,8 @@ type Checkpoint struct {
 	Error       string  `json:"error,omitempty"`
 }
 
-// Partial (kind "partial") is a partial recovery: lost chunks came back at an older value while the
-// others stayed, so no step was lost but some progress was.
+// Partial (kind "partial") is a partial recovery: lost chunks came back at an older value, from the running checkpoint or a copy of another replica,
+// while the others stayed, so no step was lost but some progress was. Part is who had them.
 type Partial struct {
 	At
 	Part        string `json:"part"`
@@ -351,7 +351,7 @@ func CheckpointOf(e kintsugi.CheckpointEvent) *Checkpoint {
 		TookSeconds: round(e.Took.Seconds()), Error: e.Err, Running: e.Running, Shard: uint32(e.Shard), Chunks: e.Chunks, Distance: Number(e.Distance)}
 }
 
-// PartialOf returns the event of a shard that came back from the running checkpoint. Its time is left to the
+// PartialOf returns the event of a shard that came back from the running checkpoint or a copy. Its time is left to the
 // Recorder. With one replica shard i is what server i holds.
 func PartialOf(e kintsugi.PartialEvent) *Partial {
 	return &Partial{Part: fmt.Sprintf("server/%d", e.Shard), Line: uint64(e.Line), AdoptedStep: uint64(e.Step), Chunks: int(e.Chunks),

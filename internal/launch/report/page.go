@@ -214,8 +214,11 @@ func rowOf(c record.FailureCost) failureRow {
 	}
 	if c.PartialChunks > 0 {
 		r.Back = plural(c.PartialChunks, "chunk")
-		if c.PartialRework.Known() {
+		switch {
+		case c.PartialRework.Known():
 			r.Lost = "≈ " + digits3(float64(c.PartialRework))
+		case c.LostSteps == 0 && c.PartialAge > 0:
+			r.Lost = digits3(c.PartialAge) + " by these"
 		}
 		if c.MeasuredRework.Known() {
 			r.Lost += " (" + digits3(float64(c.MeasuredRework)) + " ± " + digits3(float64(c.MeasuredError)) + ")"

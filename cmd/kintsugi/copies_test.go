@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Servers of a relaxed chain are killed, the one that the conductor runs on first, and then the one that heads two shards by then: what they headed goes
+// back fewer steps than lie between two copies, the rest stays, no checkpoint is restored, and the run says what was lost.
+func TestAHeadOfCopiesIsKilledAndFewStepsAreLost(t *testing.T) {
+	notUnderRace(t)
+	onlyLong(t)
+	const every = 20
+	dir := newDir(t)
+	must(t, quadratic(600, "--servers", "3", "--recovery", "chain:paper,20", "--seed", "5", "--out", dir,
+		"--fault", "kill server/0 at step 110", "--fault", "kill server/1 at step 400")...)
+	noOrphans(t, dir)
+	run := readRun(t, dir)
+	s := run.Summary
+	if s.Steps != 600 || len(s.Restores) > 0 || s.ReworkSteps > 0 || len(s.Failures) != 2 {
+		t.Fatalf("%d steps, restores %+v, %d steps done again, failures %+v", s.Steps, s.Restores, s.ReworkSteps, s.Failures)
+	}
+	for i, f := range s.Failures {
+		if f.PartialChunks == 0 || !(f.PartialAge >= 0 && f.PartialAge < every) || f.LostSteps != 0 || !f.RecoverySeconds.Known() {
+			t.Errorf("copies every %d steps, and failure %+v", every, f)
+		}
+		if i > 0 && f.PartialChunks <= s.Failures[0].PartialChunks {
+			t.Errorf("it headed two shards: %+v after %+v", f, s.Failures[0])
+		}
+	}
+	for _, p := range run.Partials {
+		if p.AdoptedStep-p.OldestStep >= every {
+			t.Errorf("copies every %d steps, and %+v", every, p)
+		}
+	}
+	if last := run.Views[len(run.Views)-1]; last.Line != 3 || last.Keeps != 1 || last.Restore != "" {
+		t.Errorf("the last view is %+v", last)
+	}
+	must(t, "checkpoint", "verify", dir)
+}
+
+func TestTheWordsForCopies(t *testing.T) {
+	for word, want := range map[string]protection{
+		"chain":             {checkpoints: true, replicas: 2},
+		"chain:paper":       {checkpoints: true, replicas: 3, copies: 100},
+		"chain:paper,1":     {checkpoints: true, replicas: 3, copies: 1},
+		"chain:paper,25000": {checkpoints: true, replicas: 3, copies: 25000},
+	} {
+		if got, err := parseRecovery(word, 3); err != nil || got != want {
+			t.Errorf("%q: %+v, %v; want %+v", word, got, err, want)
+		}
+	}
+	if got, err := parseRecovery("chain:paper", 2); err != nil || got.replicas != 2 {
+		t.Errorf("on two servers: %+v, %v", got, err)
+	}
+	for _, word := range []string{"chain:", "chain:3", "chain:paper,", "chain:paper,0", "chain:paper,-1", "chain:paper,1,2", "chain:papers"} {
+		if _, err := parseRecovery(word, 3); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), chainForms) {
+			t.Errorf("%q: %v", word, err)
+		}
+	}
+}

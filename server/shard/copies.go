@@ -1,0 +1,137 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// The chain of a shard may be relaxed, as in Training Through Failure (Cao, Luo, Gan and Jinesh, 2024): replicas that are no heads apply no
+// updates but get a copy of the shard every so many steps, and each answers once it has the copy itself, whoever is behind it.
+//
+// A step whose version is to be copied is stable only when the one after has the copy. It is copied before it is released: were it copied
+// afterwards, a head could die in between with one more released step than the bound says. So a replica keeps two copies, the
+// newest, which may never be released, and the one before it. When the head dies a line begins where the heads of the other shards stand, with the
+// newest copy that is not beyond.
+//
+// The fence stays with the head: a head that is removed begins no line, and whoever heads the shard next is on another one. A
+// removed head that does not know it yet gets as far as the next copy, which nobody takes.
+
+// copied is what the one after has, on the present connection.
+type copied struct {
+	whole   bool // it has something
+	step    kintsugi.Step
+	decided kintsugi.Fence
+}
+
+// CopyEvery relaxes the chain of r, which is new: those behind get a copy every so many steps, at least 1. It is called before anything else.
+func (r *Replica) CopyEvery(steps kintsugi.Step) { r.every = steps }
+
+// copies reports whether the chain is relaxed.
+func (r *Replica) copies() bool { return r.every > 0 }
+
+// waitsForCopy reports whether an answer is given only when the one after has a copy: it says that a version is stable which is to be copied.
+func (r *Replica) waitsForCopy(m kintsugi.ReplicaMessage) bool {
+	s, ok := m.(kintsugi.Stable)
+	return ok && s.Step%r.every == 0
+}
+
+// ofCopies reports whether a message is one of a relaxed chain.
+func ofCopies(m kintsugi.ChainMessage) bool {
+	switch m.(type) {
+	case kintsugi.Snapshot, kintsugi.Joined:
+		return true
+	}
+	return false
+}
+
+// due returns the oldest version that the one after may have. Who is no head hands on whatever it gets.
+func (r *Replica) due() kintsugi.Step {
+	if r.follows {
+		return r.applied
+	}
+	return r.applied - r.applied%r.every
+}
+
+// lacks reports whether the one after has to be sent a copy: what it has is too old, or an earlier decision about the version that is due.
+func (r *Replica) lacks(has copied) bool {
+	decided := r.dueBy
+	if r.follows {
+		decided = r.decided()
+	}
+	return !has.whole || has.step < r.due() || has.step == r.due() && has.decided != decided
+}
+
+// offered returns the version that the one after is sent: one that is applied and not released only if it is due.
+func (r *Replica) offered() kintsugi.Step {
+	if r.due() == r.applied {
+		return r.applied
+	}
+	return r.released
+}
+
+// copy sends the one after a copy if it needs one, and none is on its way: its answer is waited for, so that a slow one has at most one version
+// pinned here.
+func (r *Replica) copy() {
+	if !r.copies() || r.there == nil || r.sent || !r.lacks(*r.there) {
+		return
+	}
+	step := r.offered()
+	r.sent = true
+	r.down(kintsugi.Snapshot{Step: step, Records: r.recordsOf(step)})
+}
+
+// followedByCopy is Followed in a relaxed chain. What the one after has it need not be sent again.
+func (r *Replica) followedByCopy(f kintsugi.Follow) {
+	r.there, r.sent = &copied{whole: f.Whole, step: f.Applied, decided: f.Decided}, false
+	r.say(r.link.Connected(f.Whole))
+	if f.Whole {
+		r.heard(r.link.Heard(kintsugi.Stable{Step: f.Applied, Decided: f.Decided}, f.Applied, f.Decided))
+	}
+	r.copy()
+}
+
+// heardCopy handles the answer to a copy. The one after has caught up with a head when it has what is due, and with another replica when it has
+// anything.
+func (r *Replica) heardCopy(s kintsugi.Stable) {
+	r.there, r.sent = &copied{whole: true, step: s.Step, decided: s.Decided}, false
+	if r.follows || !r.lacks(*r.there) {
+		r.heard(r.link.Heard(s, s.Step, s.Decided))
+	}
+	r.copy()
+}
+
+// takeCopy stands where a copy does that is here, and keeps the one before it.
+func (r *Replica) takeCopy(m kintsugi.Snapshot) {
+	has := r.hasCopy || !r.lacking
+	switch {
+	case has && m.Step > r.applied:
+		r.released = r.applied
+	case has && m.Step == r.applied && r.applied > r.released: // the step was decided anew
+	default:
+		r.released = m.Step
+	}
+	r.applied, r.records, r.hasCopy = m.Step, m.Records, true
+	r.say([]kintsugi.ReplicaMessage{kintsugi.Stable{Shard: r.id, Step: m.Step, Decided: r.decided()}})
+	r.copy()
+}
+
+// FallBack returns the replica of the line that follows the loss of a head: r, which was none, waits for Adopt with its copies. r is not used
+// afterwards.
+func (r *Replica) FallBack(line kintsugi.Line, view kintsugi.ViewNumber) *Replica {
+	next := r.Continue(line, view)
+	next.standing, next.have = kintsugi.Lost, slices.Repeat([]kintsugi.Step{r.applied}, r.chunks)
+	return next
+}
+
+// fellBack says which copy a line that begins at step begins with.
+func (r *Replica) fellBack(step kintsugi.Step) {
+	if !r.copies() || r.standing != kintsugi.Lost {
+		return
+	}
+	came := r.applied
+	if came > step {
+		came = r.released
+	}
+	r.have = slices.Repeat([]kintsugi.Step{came}, r.chunks)
+}

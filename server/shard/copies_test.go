@@ -1,0 +1,253 @@
+package shard_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/shard"
+)
+
+// relaxed is a chain whose replicas get copies, and a conductor of one more shard that is always at once where it should be.
+type relaxed struct {
+	t     *testing.T
+	rng   *rand.Rand
+	every kintsugi.Step
+	links []*copyLink // by replica: from the one before it; the head has none
+	cores []*shard.Replica
+	has   []map[kintsugi.Step]kintsugi.Fence // by replica: the decision of each version that it has had
+
+	fence, decided kintsugi.Fence
+	open           kintsugi.Step // decided and not released; 0: none
+	released       kintsugi.Step
+	of             map[kintsugi.Step]kintsugi.Fence // the decision of each released step
+	apply          *kintsugi.Commit                 // that the head is at
+}
+
+type copyLink struct {
+	down []sentCopy
+	up   []kintsugi.ReplicaMessage
+}
+
+type sentCopy struct {
+	message kintsugi.ChainMessage
+	decided kintsugi.Fence // of a snapshot's version
+}
+
+func newRelaxed(t *testing.T, seed uint64) *relaxed {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	w := &relaxed{t: t, rng: rng, every: kintsugi.Step(1 + rng.IntN(6)), fence: 1, of: make(map[kintsugi.Step]kintsugi.Fence)}
+	for i := range 3 {
+		r := shard.New(0, 1, 1, 1, 0)
+		r.CopyEvery(w.every)
+		r.Place(i > 0, i < 2)
+		if i > 0 && rng.IntN(3) == 0 {
+			r.Lack() // the others were there before it
+		}
+		w.cores, w.links, w.has = append(w.cores, r), append(w.links, nil), append(w.has, map[kintsugi.Step]kintsugi.Fence{0: 0})
+	}
+	w.cores[0].Handle(kintsugi.Take{Line: 1, View: 1, Fence: w.fence})
+	w.perform(0)
+	return w
+}
+
+// connect connects replica i to the one before it; what was on the way is lost.
+func (w *relaxed) connect(i int) {
+	w.links[i] = nil
+	plan, err := w.cores[i-1].Followed(w.cores[i].Follow(kintsugi.ServerID(i)))
+	if err != nil {
+		return // it is not whole yet
+	}
+	if len(plan) > 0 {
+		w.t.Errorf("%+v before a copy", plan)
+	}
+	w.links[i] = &copyLink{}
+	w.perform(i - 1)
+}
+
+func (w *relaxed) perform(i int) {
+	ready := w.cores[i].Ready()
+	if ready.Apply != nil {
+		w.apply = ready.Apply
+	}
+	for _, m := range ready.Down {
+		s := sentCopy{message: m}
+		if x, ok := m.(kintsugi.Snapshot); ok {
+			d, had := w.has[i][x.Step]
+			if !had {
+				w.t.Errorf("replica %d sends version %d and has never had it", i, x.Step)
+			}
+			s.decided = d
+		}
+		if w.links[i+1] != nil {
+			w.links[i+1].down = append(w.links[i+1].down, s)
+		}
+	}
+	for _, m := range ready.Replies {
+		s, ok := m.(kintsugi.Stable)
+		switch {
+		case i > 0 && w.links[i] != nil:
+			w.links[i].up = append(w.links[i].up, m)
+		case i == 0 && ok && s.Step == w.open && s.Decided == w.decided:
+			w.released, w.of[s.Step], w.open = s.Step, s.Decided, 0
+			w.cores[0].Handle(kintsugi.Released{Line: 1, Fence: w.fence, Step: s.Step})
+		}
+	}
+}
+
+// next lets one thing happen.
+func (w *relaxed) next() {
+	switch i := 1 + w.rng.IntN(2); w.rng.IntN(12) {
+	case 0:
+		if w.rng.IntN(4) == 0 || w.links[i] == nil {
+			w.connect(i)
+		}
+	case 1, 2, 3:
+		if l := w.links[i]; l != nil && len(l.down) > 0 {
+			s := l.down[0]
+			l.down = l.down[1:]
+			if x, ok := s.message.(kintsugi.Snapshot); ok {
+				w.has[i][x.Step] = s.decided
+			}
+			if !w.cores[i].Obey(s.message) {
+				w.t.Errorf("%+v is not obeyed", s.message)
+			}
+			w.perform(i)
+		}
+	case 4, 5, 6:
+		if l := w.links[i]; l != nil && len(l.up) > 0 {
+			m := l.up[0]
+			l.up = l.up[1:]
+			w.cores[i-1].Heard(m)
+			w.perform(i - 1)
+		}
+	case 7: // the next conductor decides the open step anew
+		if w.open != 0 && w.rng.IntN(4) == 0 {
+			w.fence++
+			w.cores[0].Handle(kintsugi.Take{Line: 1, View: 1, Fence: w.fence})
+			w.commit(w.open)
+		}
+	default:
+		switch {
+		case w.apply != nil:
+			c := *w.apply
+			w.apply = nil
+			w.has[0][c.Step] = c.Decided
+			w.cores[0].Applied(c.Decided, nil, 0, 0, 0)
+			w.perform(0)
+		case w.open == 0:
+			w.commit(w.released + 1)
+		}
+	}
+}
+
+func (w *relaxed) commit(step kintsugi.Step) {
+	w.open, w.decided = step, w.fence
+	w.cores[0].Handle(kintsugi.Commit{Line: 1, Fence: w.fence, Decided: w.fence, Step: step})
+	w.perform(0)
+}
+
+// die ends the head: replica i heads the shard on a line that begins at a step. It returns the version that it falls back to.
+func (w *relaxed) die(i int, begins kintsugi.Step) kintsugi.Step {
+	r := w.cores[i].FallBack(2, 2)
+	r.Place(false, i == 1)
+	r.Handle(kintsugi.Take{Line: 2, View: 2, Fence: w.fence + 1})
+	r.Handle(kintsugi.Adopt{Line: 2, Fence: w.fence + 1, Step: begins})
+	ready := r.Ready()
+	taken, ok := ready.Replies[len(ready.Replies)-1].(kintsugi.Taken)
+	if !ok || ready.Adopt == nil || *ready.Adopt != begins || taken.Standing != kintsugi.Settled || taken.Released != begins || len(taken.Saved) != 1 {
+		w.t.Errorf("it begins line 2 with %+v", ready)
+		return 0
+	}
+	return taken.Saved[0]
+}
+
+// However messages fall, connections break and steps are decided anew: when a head dies, the next replica, once it is whole, has a version that
+// lacks fewer released steps than lie between two copies, and that is a released one, or the one that the others begin with.
+func TestTheDeathOfAHeadCostsFewerStepsThanLieBetweenTwoCopies(t *testing.T) {
+	most, steps, deaths := make(map[kintsugi.Step]kintsugi.Step), kintsugi.Step(0), 0
+	for seed := range uint64(400) {
+		w := newRelaxed(t, seed)
+		for range w.rng.IntN(600) {
+			w.next()
+		}
+		steps += w.released
+		if !w.cores[1].Whole() {
+			continue
+		}
+		begins := w.released
+		if w.open != 0 && w.rng.IntN(2) == 0 && w.has[0][w.open] == w.decided {
+			begins = w.open // the others have applied the open step
+		}
+		came := w.die(1, begins)
+		deaths++
+		if came > begins || w.released >= came+w.every {
+			t.Errorf("seed %d: copies every %d: the line begins at %d with version %d, released is %d", seed, w.every, begins, came, w.released)
+		}
+		if d := w.has[1][came]; came <= w.released && came > 0 && d != w.of[came] {
+			t.Errorf("seed %d: version %d was decided under fence %d, the copy under %d", seed, came, w.of[came], d)
+		}
+		most[w.every] = max(most[w.every], w.released-min(came, w.released))
+		if t.Failed() {
+			return
+		}
+	}
+	for every := kintsugi.Step(1); every <= 6; every++ {
+		if most[every] != every-1 {
+			t.Errorf("with copies every %d steps at most %d are lost: the runs prove nothing", every, most[every])
+		}
+	}
+	if deaths < 200 || steps < 2000 {
+		t.Errorf("%d deaths, %d steps", deaths, steps)
+	}
+}
+
+// When nothing is on the way any more, every replica has the newest copy that is due.
+func TestCopiesReachTheWholeChain(t *testing.T) {
+	for seed := range uint64(100) {
+		w := newRelaxed(t, seed)
+		for range 300 {
+			w.next()
+		}
+		for i := range w.links {
+			if i > 0 {
+				w.connect(i)
+			}
+		}
+		for {
+			busy := false
+			for i, l := range w.links[1:] {
+				for l != nil && len(l.down)+len(l.up) > 0 {
+					if busy = true; len(l.down) > 0 {
+						s := l.down[0]
+						l.down = l.down[1:]
+						if x, ok := s.message.(kintsugi.Snapshot); ok {
+							w.has[i+1][x.Step] = s.decided
+						}
+						w.cores[i+1].Obey(s.message)
+						w.perform(i + 1)
+						continue
+					}
+					m := l.up[0]
+					l.up = l.up[1:]
+					w.cores[i].Heard(m)
+					w.perform(i)
+				}
+			}
+			if w.links[2] == nil && w.cores[1].Whole() {
+				w.connect(2)
+				busy = true
+			}
+			if !busy {
+				break
+			}
+		}
+		due := w.released - w.released%w.every
+		for i := 1; i < 3; i++ {
+			f := w.cores[i].Follow(0)
+			if !w.cores[i].Whole() || f.Applied < due || f.Applied <= w.released && f.Decided != w.of[f.Applied] {
+				t.Fatalf("seed %d: replica %d has version %d (%+v), due is %d", seed, i, f.Applied, f, due)
+			}
+		}
+	}
+}
