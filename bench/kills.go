@@ -11,12 +11,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+	"github.com/kintsugi-ml/kintsugi/server"
 )
 
 // Question: does it matter where a process dies? Every state of a server and of a worker is hit, and the
@@ -154,6 +156,9 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	}
 	var targets []target
 	for _, s := range launch.ServerStates() {
+		if s == string(server.Joining) {
+			continue // only who was killed before joins anything: that takes two kills
+		}
 		targets = append(targets, target{launch.Server, s})
 	}
 	for _, s := range launch.WorkerStates() {
@@ -198,6 +203,11 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	return rows
 }
 
+// stuckAfter is how long a run may take, where an undisturbed one takes a few seconds: one that has not ended by then never will.
+const stuckAfter = 5 * time.Minute
+
+var errStuck = fmt.Errorf("the run is stuck: it has not ended within %v", stuckAfter)
+
 // killed is what a run came to.
 type killed struct {
 	summary       record.Summary
@@ -216,6 +226,8 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (k k
 	if cfg.Partial {
 		args = append(args, "--log-level", "info")
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, stuckAfter, errStuck)
+	defer cancel()
 	run, err := runTrainAnd(ctx, cfg.Binary, args, func(dir string, _ *os.ProcessState) (err error) {
 		if k.kept, k.touched, err = survivors(dir); err != nil {
 			return err
@@ -228,6 +240,9 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (k k
 		_, k.bits, err = finalBits(ctx, dir)
 		return err
 	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
 	if err != nil {
 		return k, err
 	}

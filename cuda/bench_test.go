@@ -118,6 +118,16 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
+// BenchmarkEncodeLargest encodes chunks with error feedback.
+func BenchmarkEncodeLargest(b *testing.B) {
+	for _, share := range []float64{0.001, 0.01, 0.1} {
+		b.Run(fmt.Sprint(share), func(b *testing.B) {
+			r := newBench(b)
+			r.measure(r.EncodeLargest(share, values()/4))
+		})
+	}
+}
+
 // BenchmarkNorms is the distance of every chunk to a saved copy.
 func BenchmarkNorms(b *testing.B) {
 	r := newBench(b)

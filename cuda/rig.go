@@ -124,7 +124,7 @@ func (r *Rig) Step(rule kernels.Rule, e kernels.Encoding, k, n int) Work {
 	n, each := round(n)
 	chunks, size := n/each, 4*each
 	if e != kernels.FP32 {
-		size = encoders[e].bytes(each)
+		size = denseKernels[e].bytes(each)
 	}
 	var operands []driver.Ptr
 	for range k {
@@ -172,7 +172,7 @@ func payloads(arrays []driver.Ptr, e kernels.Encoding, lo, n int) []operand {
 // random, or Sign.
 func (r *Rig) Encode(e kernels.Encoding, random bool, n int) Work {
 	n, _ = round(n)
-	kind := encoders[e]
+	kind := denseKernels[e]
 	if random {
 		kind.kernel += "_random"
 	}
@@ -204,6 +204,26 @@ func (r *Rig) Select(share float64, feedback bool, n int) Work {
 		r.o.fail(r.d.c.Copy(args.threshold, start, 16, r.d.stream))
 		r.o.selectPasses(&args)
 	}}
+}
+
+// EncodeLargest encodes the chunks of a gradient of about n values, a share of each in BF16, with error feedback. Bytes are those of one pass: the gradient
+// and what is carried are read, the residual and the payload, with a byte for each gap, are written.
+func (r *Rig) EncodeLargest(share float64, n int) Work {
+	n, each := round(n)
+	chunks, k := n/each, max(1, int(float64(each)*share))
+	most := ceil(kernels.MaxSparseBytes(kernels.Sparse16, each, k), vector) * vector
+	x, carry, residual, decoded := r.array(4*n), r.array(4*n), r.array(4*n), r.array(4*n)
+	index, payload, bytes := r.array(4*k*chunks), r.array(most*chunks), r.array(8*chunks)
+	var all []chosen
+	for i := range chunks {
+		at := driver.Ptr(4 * each * i)
+		all = append(all, chosen{
+			x: x + at, carry: carry + at, residual: residual + at, decoded: decoded + at, index: index + driver.Ptr(4*k*i),
+			payload: payload + driver.Ptr(most*i), bytes: bytes + driver.Ptr(8*i), n: uint64(each), k: uint64(k), width: 2,
+		})
+	}
+	args := choices{chunks: table(r.o, all)}
+	return Work{Values: n, Bytes: 12*n + 3*k*chunks, queue: func() { launch(r.o, "select", "select_encode", line(chunks), selectThreads, &args) }}
 }
 
 // Distance is the squared distance of every chunk of about n values to a saved copy.

@@ -28,6 +28,7 @@ func TestARigCountsTheBytesThatMustMove(t *testing.T) {
 		"encode int8 at random":   {r.Encode(kernels.Int8, true, n), 13 + 1/64.},
 		"select":                  {r.Select(0.25, false, n), 6},
 		"select with feedback":    {r.Select(0.25, true, n), 14},
+		"encode the largest":      {r.EncodeLargest(0.25, n), 12.75},
 		"distance":                {r.Distance(n), 8},
 		"finite":                  {r.Finite(n), 4},
 		"steps of several chunks": {r.Step(kernels.SGD, kernels.BF16, 1, 2*rigChunk+7), 10},

@@ -113,7 +113,7 @@ func benchKillsCommand() *cobra.Command {
 				fmt.Fprintln(cmd.ErrOrStderr())
 			}
 			servers := slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") })
-			fmt.Fprintf(cmd.ErrOrStderr(), "killed: %s\n", bench.States(rows))
+			fmt.Fprintf(cmd.ErrOrStderr(), "killed, drawn with seed %d: %s\n", cfg.Seed, bench.States(rows))
 			damaged := 0
 			for _, r := range rows {
 				damaged += r.Damaged
