@@ -201,6 +201,7 @@ func killsLine(r bench.KillsRow) (text, benchfmt string) {
 	}
 	if r.Kept > 0 {
 		untouched = fmt.Sprintf("%d of %d", r.Kept-r.Touched, r.Kept)
+		predicted, measured = "unknown", "unknown"
 	}
 	if r.Predicted.Known() {
 		predicted = fmt.Sprintf("%.2f", r.Predicted)

@@ -60,7 +60,7 @@ func benchReworkCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&cfg.Models, "models", []string{"mlp", "lenet"}, "models to train")
-	f.StringArrayVar(&cfg.Recoveries, "recoveries", nil, "a way to recover, as train's --recovery; may be repeated, and the first one is the baseline (default: checkpoint; scar by priority; with coasting:int8; chain)")
+	f.StringArrayVar(&cfg.Recoveries, "recoveries", nil, "a way to recover, as train's --recovery; may be repeated, and the first one is the baseline (default: checkpoint, scar:1/8 by priority, scar:1/2 with coasting:int8, chain)")
 	f.IntVar(&cfg.Seeds, "seeds", 5, "runs of each recovery, each with a kill, beside an undisturbed one with the same seed")
 	f.IntVar(&cfg.Period, "period", 16, "steps in which the bytes of one model are saved; a run has eleven periods")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers, of which one is killed")
@@ -70,9 +70,10 @@ func benchReworkCommand() *cobra.Command {
 	return cmd
 }
 
-// reworkRecoveries are compared at equal bytes, but for the replica, which is sent every step.
+// reworkRecoveries are compared at about equal bytes, but for the replica, which is sent every step. Increments are saved in halves: each save
+// names the records of every chunk, and those of increments are many.
 func reworkRecoveries(period int) []string {
-	return []string{"checkpoint", fmt.Sprintf("scar:1/8,%d,priority", period), fmt.Sprintf("scar:1/8,%d,priority,coasting:int8", period), "chain"}
+	return []string{"checkpoint", fmt.Sprintf("scar:1/8,%d,priority", period), fmt.Sprintf("scar:1/2,%d,coasting:int8", period), "chain"}
 }
 
 // stateBytes returns those of a model's parameters and its optimizer's state, in the memory of servers.

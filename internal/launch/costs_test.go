@@ -110,3 +110,15 @@ func TestFailuresThatMeetAreNotMeasured(t *testing.T) {
 		t.Errorf("%d failures are measured; the second one has all steps behind it, the first none", measured)
 	}
 }
+
+// On a plateau nobody knows what a loss would cost, and nobody is the worst.
+func TestOnAPlateauNoServerIsTheWorst(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	c, _ := costsAfter(t, BackAlone, 300, func(int) float64 { return 1 + 0.1*rng.NormFloat64() })
+	for range 20 {
+		c.Exposed(kintsugi.ExposureEvent{Step: 300, Shards: []kintsugi.Exposure{{Squared: 1, Dot: -1, Chunks: 2, Age: 10}, {Squared: 1, Dot: 1, Chunks: 2, Age: 10}}})
+	}
+	if worst, ok := c.Worst(); ok || worst.Steps.Known() || worst.Why == "" {
+		t.Errorf("%+v, %v", worst, ok)
+	}
+}

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"math"
 	"strings"
@@ -51,6 +52,16 @@ func TestTheLineLeavesOutWhatIsNotKnown(t *testing.T) {
 }
 
 var runStart = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+func TestWhatALossWouldCostIsUnknownAndNotNothing(t *testing.T) {
+	for risk, want := range map[float64]string{2.5: "2.50 steps at risk", math.NaN(): "steps at risk unknown", 0: ""} {
+		p := Progress{Step: 7, AtRisk: risk}
+		line, log := p.Line(300), fmt.Sprint(p.Attrs())
+		if !strings.Contains(line, want) || want == "" && strings.Contains(line, "at risk") || strings.Contains(log, "at_risk_steps") != (want != "") {
+			t.Errorf("%g: the line is %q, the log %s", risk, line, log)
+		}
+	}
+}
 
 func TestTheMeterCountsOverTheLastSeconds(t *testing.T) {
 	m := NewMeter(runStart, 1000, 4)

@@ -237,6 +237,11 @@ func TestThePageTellsWhatALossWouldCost(t *testing.T) {
 			t.Errorf("the page does not tell %q", want)
 		}
 	}
+	events, config = demo(100, 1)
+	events = append(events, &record.Exposure{At: record.At{Seconds: 1}, Servers: []record.ServerCost{{Part: "server/0", Steps: record.Unknown(), Why: "the loss does not fall"}}})
+	if page := draw(t, record.NewRun(events, config)); !strings.Contains(page, "Not known in 1 of 1 looks; at last: the loss does not fall.") {
+		t.Error("the page does not tell that a cost is unknown")
+	}
 	if strings.Contains(draw(t, record.NewRun(demo(100, 1))), "What a loss would cost") {
 		t.Error("nothing is known of costs, and they are drawn")
 	}
