@@ -14,6 +14,7 @@ func ExampleStates() {
 	}
 	// Output:
 	// pushing
+	// arriving
 	// committing
 	// publishing
 	// saving

@@ -79,12 +79,24 @@ func (m *Ensemble) config(dir string, opt Options) *embed.Config {
 	cfg.Name = m.Name
 	cfg.TickMs, cfg.ElectionMs = uint(beat.Milliseconds()), uint(electionBeats*beat.Milliseconds())
 	at := func(address string) []url.URL { return []url.URL{{Scheme: "http", Host: address}} }
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = at(m.Listen), at(m.Listen)
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = at(m.Peers[m.Name]), at(m.Peers[m.Name])
+	self := m.Peers[m.Name]
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = at(bound(self)), at(self)
+	host, _, _ := net.SplitHostPort(self) // checked
+	_, port, _ := net.SplitHostPort(m.Listen)
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = at(bound(m.Listen)), at(net.JoinHostPort(host, port))
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.Peers)) {
 		all = append(all, name+"=http://"+m.Peers[name])
 	}
 	cfg.InitialCluster = strings.Join(all, ",")
 	return cfg
+}
+
+// bound returns where to listen for what others reach at an address: etcd listens at numbers only, and a name may be that of a service before it.
+func bound(address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	if net.ParseIP(host) == nil && host != "localhost" {
+		host = "0.0.0.0"
+	}
+	return net.JoinHostPort(host, port)
 }

@@ -25,3 +25,25 @@ func TestEnsemblesThatCannotAgreeAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Names are what others dial, numbers are where it listens.
+func TestAnEtcdAmongSeveralListensAtNumbers(t *testing.T) {
+	m := Ensemble{Name: "b", Peers: map[string]string{"a": "etcd-a:2380", "b": "etcd-b:2380", "c": "10.0.0.3:2380"}, Listen: ":2379"}
+	if err := m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	cfg := m.config(t.TempDir(), Options{})
+	if err := cfg.Validate(); err != nil {
+		t.Error(err)
+	}
+	for what, got := range map[string][2]string{
+		"listens to peers at":    {cfg.ListenPeerUrls[0].Host, "0.0.0.0:2380"},
+		"is reached by peers at": {cfg.AdvertisePeerUrls[0].Host, "etcd-b:2380"},
+		"listens to clients at":  {cfg.ListenClientUrls[0].Host, "0.0.0.0:2379"},
+		"is one of":              {cfg.InitialCluster, "a=http://etcd-a:2380,b=http://etcd-b:2380,c=http://10.0.0.3:2380"},
+	} {
+		if got[0] != got[1] {
+			t.Errorf("it %s %s, want %s", what, got[0], got[1])
+		}
+	}
+}

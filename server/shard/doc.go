@@ -15,6 +15,7 @@
 //     version that is due is stable only when the one after has it, so that the death of a head costs fewer
 //     released steps than lie between two copies;
 //   - a replica that may lack released steps becomes no head;
+//   - a commit that was foreseen counts for nothing until the commit itself has come and says the same;
 //   - a push that is not countable is refused and freed, so that a dead worker's bytes never count and a
 //     broken one cannot fill the memory.
 package shard
