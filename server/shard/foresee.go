@@ -20,7 +20,7 @@ func (r *Replica) Foresee(optimizer func(step kintsugi.Step, members int) kintsu
 // foresee foresees the next commit if it can be told from what is here, and has not been.
 func (r *Replica) foresee() {
 	switch {
-	case r.optimizer == nil || r.foreseen != nil || r.lacking || r.follows || r.standing != kintsugi.Settled:
+	case r.optimizer == nil || r.foreseen != nil || r.chunks == 0 || r.follows || r.standing != kintsugi.Settled:
 		return
 	case r.open != nil || r.applying || r.applied != r.released:
 		return // the step before is not over
