@@ -32,7 +32,7 @@ func TestPartsOfAStepAddUpToIt(t *testing.T) {
 		if d := whole.BoundSeconds - bound; d > 1e-9 || d < -1e-9 {
 			t.Errorf("the bound of a step is %v, of its parts %v", whole.BoundSeconds, bound)
 		}
-		if strings.Count(whole.Strip, "|") != 2*(cfg.Workers+cfg.Servers) || !strings.Contains(whole.Strip, "#") {
+		if strings.Count(whole.Strip, "|") != 2*(cfg.Workers+cfg.Servers) || !strings.ContainsAny(whole.Strip, "+#") {
 			t.Errorf("the timeline is\n%s", whole.Strip)
 		}
 	}
