@@ -55,10 +55,10 @@ exact: ## check that builds for old and new processors and without C give equal 
 
 # Leaks are not looked for: the table of a loaded matrix library is meant to live as long as the process.
 .PHONY: asan
-asan: ## test the C code under AddressSanitizer; needs a C compiler that has it
+asan: ## test the C code, and shared memory, under AddressSanitizer; needs a C compiler that has it
 	@echo 'int main(void) { return 0; }' | $$($(GO) env CC) -fsanitize=address -x c - -o /dev/null || \
 	{ echo "asan: $$($(GO) env CC) cannot build with -fsanitize=address: install a C compiler and its libasan"; exit 1; }
-	CGO_ENABLED=1 ASAN_OPTIONS=detect_leaks=0 $(GO) test -asan -count 1 -timeout 20m $(TESTFLAGS) ./kernels/...
+	CGO_ENABLED=1 ASAN_OPTIONS=detect_leaks=0 $(GO) test -asan -count 1 -timeout 20m $(TESTFLAGS) ./kernels/... ./internal/shm
 
 .PHONY: lint
 lint: ## check format, vet (amd64, arm64, no cgo), the rules of internal/lint, staticcheck
@@ -92,7 +92,7 @@ emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short:
 .PHONY: emu-asan
 emu-asan: ## test under AddressSanitizer that kernels of GPUs stay within their arrays
 	ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 $(GO) test -asan $(CUDA) -short -timeout 30m \
-	-run 'Contract$$/(unaligned|payloads|norms|finite|rows|encoders)|ModelsCompute' $(GPUTESTS)
+	-run 'Contract$$/(unaligned|payloads|norms|finite|rows|encoders)|ModelsCompute|TheLargest' $(GPUTESTS)
 
 .PHONY: test-cuda
 test-cuda: ## test on the GPU of this machine; what skips for want of one fails

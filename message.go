@@ -278,6 +278,9 @@ type Stable struct {
 	// Saving is for how long steps have waited for the checkpoint since the answer before: to begin a save, and for
 	// values that a save has made durable.
 	Saving time.Duration
+
+	// Ahead is for how long the shard's head had been making the step, of what had arrived, when its commit came; 0: it had not begun.
+	Ahead time.Duration
 }
 
 // Follow is the first word of a replica to the one before it in its chain: where it stands.
@@ -316,6 +319,9 @@ type Released struct {
 
 	// Run are the chunks of this shard, counted from its first, whose values of this version the running checkpoint takes.
 	Run []ChunkID
+
+	// Want is what the commit of the next step will ask for, as far as that is known: of use to a shard that runs ahead of it.
+	Want Want
 }
 
 // Refused says that a push will never be counted, and why.
@@ -403,6 +409,7 @@ type ShardTime struct {
 	Told    time.Duration // when the conductor heard that it is stable, after the release of the step before
 	Apply   time.Duration // as in Stable
 	Publish time.Duration
+	Ahead   time.Duration
 }
 
 // GradientTime is how long a worker was at one gradient.

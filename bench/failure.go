@@ -34,7 +34,7 @@ type FailurePreset struct {
 	Async    bool     // every gradient is a step; else a step has one of each worker
 	Servers  int      // that it takes, for a model that one could hold
 	Flags    []string // for train, besides
-	All      bool     // all servers die together: every replica of each shard
+	Die      int      // that die together, from server 0 on; 0: server 0 alone
 	Forgets  bool     // of two restores the first finds no checkpoint
 	Paper    string   // its name in the paper; empty: it is not there
 }
@@ -52,9 +52,15 @@ var FailurePresets = []FailurePreset{
 	{Name: "stateless", Recovery: "stateless", Servers: 1},
 	{Name: "stateless/async", Recovery: "stateless", Async: true, Servers: 1, Paper: "stateless"},
 	{Name: "stateless:paper/async", Recovery: "stateless:paper", Async: true, Servers: 1, Paper: "stateless"},
-	{Name: "gold", Recovery: "gold", Servers: 2, All: true},
-	{Name: "gold/async", Recovery: "gold", Async: true, Servers: 2, All: true},
+	{Name: "gold", Recovery: "gold", Servers: 2, Die: 2}, // their memory is left
+	{Name: "gold/async", Recovery: "gold", Async: true, Servers: 2, Die: 2},
+	{Name: "gold:lost", Recovery: "gold", Servers: 3, Flags: lost, Die: 2},
+	{Name: "gold:lost/async", Recovery: "gold", Async: true, Servers: 3, Flags: lost, Die: 2},
 }
+
+// lost are the flags with which the deaths of two of three servers leave nothing of one shard, neither in memory nor on another server: it comes back
+// from the running checkpoint.
+var lost = []string{"--replicas", "2"}
 
 // OutagePresets are the ways in which workers spend an outage, and what they are compared with.
 var OutagePresets = []FailurePreset{
@@ -64,7 +70,8 @@ var OutagePresets = []FailurePreset{
 	{Name: "decay", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "decay"}},
 	{Name: "average", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "average"}},
 	{Name: "sum", Recovery: "stateless", Async: true, Servers: 1, Flags: []string{"--kept", "sum"}},
-	{Name: "gold", Recovery: "gold", Async: true, Servers: 2, All: true},
+	{Name: "gold", Recovery: "gold", Async: true, Servers: 2, Die: 2},
+	{Name: "gold:lost", Recovery: "gold", Async: true, Servers: 3, Flags: lost, Die: 2},
 }
 
 // FailureConfig says what Failure measures.

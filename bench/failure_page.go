@@ -49,7 +49,7 @@ func (cfg *FailureConfig) settings() string {
 var failureColours = map[string]string{
 	"checkpoint": "#0072b2", "checkpoint/async": "#56b4e9", "checkpoint:shipped": "#444444", "checkpoint:shipped/async": "#999999",
 	"chain": "#009e73", "chain/async": "#7bc8a4", "chain:paper": "#8c6bb1", "chain:paper/async": "#c3a9dd", "stateless": "#e69f00", "stateless/async": "#d55e00",
-	"stateless:paper/async": "#cc79a7", "gold": "#b8860b", "gold/async": "#e6ab02",
+	"stateless:paper/async": "#cc79a7", "gold": "#b8860b", "gold/async": "#e6ab02", "gold:lost": "#7a5c1e", "gold:lost/async": "#a6761d",
 	"wait": "#56b4e9", "local": "#222222", "decay": "#d55e00", "average": "#009e73", "sum": "#cc79a7",
 }
 

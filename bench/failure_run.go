@@ -80,10 +80,8 @@ func (cfg *FailureConfig) args(c FailureCell) []string {
 		"--gradient-time", cfg.GradientTime.String()}
 	args = append(append(args, c.Preset.Flags...), cfg.Flags...)
 	for k := range c.Kills {
-		for s := range c.Preset.Servers {
-			if s == 0 || c.Preset.All {
-				args = append(args, "--fault", fmt.Sprintf("kill server/%d at step %d for %v", s, c.steps(cfg.KillAt[k]), cfg.Outage))
-			}
+		for s := range max(1, c.Preset.Die) {
+			args = append(args, "--fault", fmt.Sprintf("kill server/%d at step %d for %v", s, c.steps(cfg.KillAt[k]), cfg.Outage))
 		}
 	}
 	return args

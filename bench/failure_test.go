@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +93,50 @@ func TestRowsCompareRunsOfTheSameSeeds(t *testing.T) {
 	}
 }
 
+// The last table of outages names the best rule, what it is above the next one with its error, and whether that is more than noise. The checkpoint is
+// none of them, however high it is.
+func TestTheTableSaysWhichRuleIsBest(t *testing.T) {
+	var runs []FailureRun
+	for seed := range uint64(3) {
+		noise := 0.01 * float64(seed)
+		runs = append(runs, line("wait", 0, seed, 0.2, 0.05), line("checkpoint", 1, seed, 0.3, 0.05), line("decay", 1, seed, 0.2, 0.05),
+			line("local", 1, seed, 0.25, 0.05), line("wait", 1, seed, 0.19+noise, 0.05))
+	}
+	tables := OutageTable(FailureRows(runs))
+	last := tables[len(tables)-1]
+	want := [][]string{
+		{"", "1", "1", "after equal time", "local", "-5.00 of checkpoint", "decay", "+5.00 ± 0.00", "yes"},
+		{"", "1", "1", "at equal counted pushes", "local", "+5.00 of undisturbed", "decay", "+5.00 ± 0.00", "yes"},
+	}
+	if !slices.EqualFunc(last.Lines, want, slices.Equal) {
+		t.Errorf("%s: %q, want %q", last.Title, last.Lines, want)
+	}
+	if got := clearly(1, 0.6); got != "no" {
+		t.Errorf("one point with an error of 0.6 is clear: %q", got)
+	}
+}
+
+// A preset whose replicas of a shard all die loses it for good: the other servers have no copy, and no memory outside of processes is left to it.
+func TestLostShardsHaveNoReplicaLeft(t *testing.T) {
+	cfg := FailureConfig{Updates: 100, SaveEvery: 10, KillAt: []int{20, 40}}
+	found := 0
+	for _, p := range slices.Concat(FailurePresets, OutagePresets) {
+		if !strings.HasPrefix(p.Name, "gold:lost") {
+			continue
+		}
+		found++
+		args := strings.Join(cfg.args(FailureCell{Model: "cnn", Preset: p, Workers: 1, Kills: 1}), " ")
+		for _, want := range []string{"--servers 3", "--replicas 2", "--fault kill server/0 at step 20", "--fault kill server/1 at step 20"} {
+			if !strings.Contains(args, want) {
+				t.Errorf("%s: no %q in %s", p.Name, want, args)
+			}
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d presets lose a shard, want 3", found)
+	}
+}
+
 func TestTheGridIsDoneOnceAndBySeeds(t *testing.T) {
 	cfg := FailureConfig{Models: []string{"cnn"}, Presets: FailurePresets, Workers: []int{1, 4}, Kills: []int{0, 1, 2}, Seeds: 2, Updates: 100, KillAt: []int{20, 40},
 		SaveEvery: 10, Parallel: 2, Dir: t.TempDir()}
@@ -105,7 +150,7 @@ func TestTheGridIsDoneOnceAndBySeeds(t *testing.T) {
 	names := make(map[string]bool)
 	for _, c := range cells {
 		names[c.Name()] = true
-		if strings.Count(strings.Join(cfg.args(c), " "), "--fault") != c.Kills*map[bool]int{true: c.Preset.Servers, false: 1}[c.Preset.All] {
+		if strings.Count(strings.Join(cfg.args(c), " "), "--fault") != c.Kills*max(1, c.Preset.Die) {
 			t.Errorf("%s: %v", c.Name(), cfg.args(c))
 		}
 	}
@@ -115,7 +160,7 @@ func TestTheGridIsDoneOnceAndBySeeds(t *testing.T) {
 	if err := os.MkdirAll(cfg.cellsDir(), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	r := &FailureRun{Model: "cnn", Preset: "gold/async", Workers: 1, Kills: 1, Seed: 2, Final: 0.5}
+	r := &FailureRun{Model: "cnn", Preset: FailurePresets[len(FailurePresets)-1].Name, Workers: 1, Kills: 1, Seed: 2, Final: 0.5}
 	c := FailureCell{Model: "cnn", Preset: FailurePresets[len(FailurePresets)-1], Workers: 1, Kills: 1, Seed: 2}
 	r.Args = strings.Join(cfg.args(c), " ")
 	if err := cfg.save(r); err != nil {

@@ -58,6 +58,17 @@ func CheckKernels(rows []Row) error {
 	return errors.Join(missed...)
 }
 
+// CheckGPUKernels is CheckKernels for rows of [GPUKernels], whose goals are those of docs/gpu.md.
+func CheckGPUKernels(rows []Row) error {
+	var missed []error
+	for _, r := range rows {
+		if r.Fraction < 0.8*r.Goal {
+			missed = append(missed, fmt.Errorf("%s of %d %s, %s, %d values: the fraction of a copy is %.2f; the goal is %.2f", r.Name, r.K, r.DType, r.Variant, r.Elements, r.Fraction, r.Goal))
+		}
+	}
+	return errors.Join(missed...)
+}
+
 // CheckCheckpoint is CheckKernels for rows of [Checkpoint].
 func CheckCheckpoint(rows []Row) error {
 	var missed []error

@@ -73,6 +73,18 @@ func TestMissedGoalsAreNamed(t *testing.T) {
 	}
 }
 
+func TestMissedGoalsOfAGPUAreNamed(t *testing.T) {
+	row := func(fraction, goal float64) Row {
+		return Row{Name: "adam", DType: "bf16", Fraction: fraction, Goal: goal}
+	}
+	if err := CheckGPUKernels([]Row{row(0.69, 0.85), row(0.01, 0)}); err != nil {
+		t.Errorf("rows that keep the goals: %v", err)
+	}
+	if err := CheckGPUKernels([]Row{row(0.9, 0.85), row(0.67, 0.85)}); err == nil || !strings.Contains(err.Error(), "0.67; the goal is 0.85") {
+		t.Errorf("a missed goal: %v", err)
+	}
+}
+
 func TestConfigurationsThatAskForNothingAreRefused(t *testing.T) {
 	good := KernelsConfig{Sizes: []int{1 << 20}, K: []int{1}, Threads: []int{1}, Pairs: 1}
 	if err := good.Check(); err != nil {

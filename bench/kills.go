@@ -7,13 +7,18 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+	"github.com/kintsugi-ml/kintsugi/server"
 )
 
 // Question: does it matter where a process dies? Every state of a server and of a worker is hit, and the
@@ -63,6 +68,8 @@ type KillsRow struct {
 	Measured  record.Number `json:"measured_rework"`
 	Error     record.Number `json:"measured_error"`
 
+	Damaged int `json:"damaged_places"` // in what was published, when the run has ended
+
 	Bits     string `json:"parameters"`      // a sum over all bits of the final parameters
 	CalmBits string `json:"calm_parameters"` // of the calm run with its seed; empty: there is none
 
@@ -107,8 +114,8 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 		if cfg.Partial || cfg.Exact {
 			row.OK = row.OK && row.Lost == 0
 		}
-		row.Kept, row.Touched, row.Bits = k.kept, k.touched, k.bits
-		row.OK = row.OK && row.Touched == 0
+		row.Kept, row.Touched, row.Bits, row.Damaged = k.kept, k.touched, k.bits, k.damaged
+		row.OK = row.OK && row.Touched == 0 && row.Damaged == 0
 		if cfg.Exact && !strings.HasPrefix(row.Part, "worker/") {
 			row.CalmBits = calmBits[row.Seed-1]
 			row.OK = row.OK && row.Bits == row.CalmBits
@@ -149,6 +156,9 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	}
 	var targets []target
 	for _, s := range launch.ServerStates() {
+		if s == string(server.Joining) {
+			continue // only who was killed before joins anything: that takes two kills
+		}
 		targets = append(targets, target{launch.Server, s})
 	}
 	for _, s := range launch.WorkerStates() {
@@ -193,10 +203,16 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	return rows
 }
 
+// stuckAfter is how long a run may take, where an undisturbed one takes a few seconds: one that has not ended by then never will.
+const stuckAfter = 5 * time.Minute
+
+var errStuck = fmt.Errorf("the run is stuck: it has not ended within %v", stuckAfter)
+
 // killed is what a run came to.
 type killed struct {
 	summary       record.Summary
 	kept, touched int // shards, see KillsRow
+	damaged       int // places
 	bits          string
 }
 
@@ -210,18 +226,51 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (k k
 	if cfg.Partial {
 		args = append(args, "--log-level", "info")
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, stuckAfter, errStuck)
+	defer cancel()
 	run, err := runTrainAnd(ctx, cfg.Binary, args, func(dir string, _ *os.ProcessState) (err error) {
 		if k.kept, k.touched, err = survivors(dir); err != nil {
 			return err
 		}
+		report, err := ckpt.Verify(ctx, vfs.OS{}, filepath.Join(dir, "checkpoints"), nil)
+		if err != nil {
+			return err
+		}
+		k.damaged = len(report.Damage)
 		_, k.bits, err = finalBits(ctx, dir)
 		return err
 	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
 	if err != nil {
 		return k, err
 	}
 	k.summary = run.Summary
 	return k, nil
+}
+
+// Foretold returns in how many runs with a partial recovery its cost was predicted, and in how many measured; and where it was both, the mean
+// of each, and the standard error of what was measured.
+func Foretold(rows []KillsRow) (runs, foretold, told int, predicted, measured, deviation float64) {
+	both := 0.0
+	for _, r := range rows {
+		if r.Kept == 0 {
+			continue
+		}
+		runs++
+		if r.Predicted.Known() {
+			foretold++
+		}
+		if r.Measured.Known() {
+			told++
+		}
+		if r.Predicted.Known() && r.Measured.Known() {
+			both++
+			predicted, measured, deviation = predicted+float64(r.Predicted), measured+float64(r.Measured), math.Hypot(deviation, float64(r.Error))
+		}
+	}
+	return runs, foretold, told, predicted / both, measured / both, deviation / both
 }
 
 // States says how often each state was hit, in the order of the table.

@@ -47,6 +47,10 @@ func TestInterleaveAlternatesTheOrder(t *testing.T) {
 	if want := []string{"a", "a", "b", "b", "a", "b", "b", "a"}; !slices.Equal(order, want) {
 		t.Errorf("order %v, want %v", order, want)
 	}
+	clocked := &Timed{Row: Row{Bytes: 6e9}, Clock: func(times int) float64 { return 3 * float64(times) }}
+	if rows, err := Interleave(t.Context(), 1, 0, []*Timed{clocked}); err != nil || rows[0].Seconds != 3 || rows[0].GBPerS != 2 {
+		t.Errorf("by a clock of its own: rows %+v, error %v", rows, err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Interleave(ctx, 1, time.Hour, []*Timed{operation("a")}); err == nil {

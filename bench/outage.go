@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
@@ -11,7 +13,8 @@ import (
 // what they have kept can be applied by several rules. The claims that could be false: at equal counted pushes stateless is at most half a point below
 // the undisturbed run, and after equal time it is not below a checkpoint.
 
-// OutageTable says what each rule has made of outages, the best first; what it is judged by is the accuracy after equal time.
+// OutageTable says what each rule has made of outages, the best first; what it is judged by is the accuracy after equal time. The last table
+// says which is best.
 func OutageTable(rows []FailureRow) (tables []Table) {
 	for _, group := range failureGroups(rows) {
 		t := Table{
@@ -26,7 +29,7 @@ func OutageTable(rows []FailureRow) (tables []Table) {
 		}
 		tables = append(tables, t)
 	}
-	return tables
+	return append(tables, verdicts(rows))
 }
 
 // ranked returns rows by their number of kills, and those with as many by how far they are above the checkpoint.
@@ -52,20 +55,46 @@ func ranked(rows []FailureRow) []FailureRow {
 	return rows
 }
 
-// OutageVerdicts say in words which rule is best, and by how much over the next one.
-func OutageVerdicts(rows []FailureRow) (verdicts []string) {
-	for _, group := range failureGroups(rows) {
-		for _, kills := range []int{1, 2} {
-			list := slices.DeleteFunc(ranked(group), func(r FailureRow) bool { return r.Kills != kills || !r.OfCheckpoint.Known() })
-			if len(list) < 2 {
-				continue
+// verdicts says which rule is best after equal time and at equal counted pushes, and by how much over the next one.
+func verdicts(rows []FailureRow) Table {
+	t := Table{Title: "Which rule is best, and by how much", Header: []string{"MODEL", "WORKERS", "KILLS", "COMPARED", "BEST", "POINTS ABOVE", "THE NEXT", "POINTS ABOVE IT ± SE", "MORE THAN NOISE"}}
+	for _, way := range []struct {
+		what, above string
+		height      func(r FailureRow) record.Number
+		by          func(p FailurePoint) float64
+	}{
+		{"after equal time", "checkpoint", func(r FailureRow) record.Number { return r.OfCheckpoint }, func(p FailurePoint) float64 { return p.Seconds }},
+		{"at equal counted pushes", "undisturbed", func(r FailureRow) record.Number { return r.OfUndisturbed }, func(p FailurePoint) float64 { return float64(p.Counted) }},
+	} {
+		for _, group := range failureGroups(rows) {
+			for _, kills := range []int{1, 2} {
+				list := slices.DeleteFunc(slices.Clone(group), func(r FailureRow) bool { return r.Kills != kills || !way.height(r).Known() || r.reference() })
+				if len(list) < 2 {
+					continue
+				}
+				slices.SortStableFunc(list, func(a, b FailureRow) int { return cmp.Compare(way.height(b), way.height(a)) })
+				best, next := &list[0], &list[1]
+				points, deviation := best.above(next, way.by)
+				t.Lines = append(t.Lines, []string{best.Model, fmt.Sprint(best.Workers), fmt.Sprint(kills), way.what, best.Preset,
+					fmt.Sprintf("%+.2f of %s", float64(way.height(*best)), way.above), next.Preset, plusMinus("%+.2f", points, deviation), clearly(points, deviation)})
 			}
-			points, deviation := list[0].above(&list[1], func(p FailurePoint) float64 { return p.Seconds })
-			verdicts = append(verdicts, fmt.Sprintf("%s, %d workers, %d kills: %s is best, %s points above %s after equal time", list[0].Model, list[0].Workers, kills,
-				list[0].Preset, plusMinus("%+.2f", points, deviation), list[1].Preset))
 		}
 	}
-	return verdicts
+	return t
+}
+
+// reference reports whether the row is no rule for an outage, but what rules are compared with.
+func (r *FailureRow) reference() bool { return strings.HasPrefix(r.Preset, "checkpoint") }
+
+// clearly says whether a difference is more than twice its standard error.
+func clearly(points, deviation record.Number) string {
+	switch {
+	case !deviation.Known():
+		return "one seed: not known"
+	case float64(points) > 2*float64(deviation):
+		return "yes"
+	}
+	return "no"
 }
 
 func atLeast(v record.Number, bound float64) string {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
 )
 
@@ -86,17 +87,17 @@ type ScarRow struct {
 	Strategy string  `json:"strategy"`
 	Trials   int     `json:"trials"`
 
-	Bytes     float64 `json:"bytes"`             // saved in C steps, over those of the model
-	Baseline  float64 `json:"baseline_rework"`   // steps, mean: full checkpoint, full restore
-	Rework    float64 `json:"rework"`            // steps, mean
-	Reduction float64 `json:"reduction"`         // 1 − Σrework/Σbaseline
-	Low       float64 `json:"reduction_low"`     // bootstrap 95 % interval
-	High      float64 `json:"reduction_high"`    //
-	Predicted float64 `json:"predicted_rework"`  // steps, mean: by the ledger, from the loss right after the recovery
-	Avoidable float64 `json:"avoidable_share"`   // of what a replica avoids
-	Worse     float64 `json:"worse"`             // share of trials that cost more than the baseline
-	Paper     string  `json:"paper,omitempty"`   // the published reduction
-	Missing   string  `json:"missing,omitempty"` // why there are no figures
+	Bytes     float64       `json:"bytes"`             // saved in C steps, over those of the model
+	Baseline  float64       `json:"baseline_rework"`   // steps, mean: full checkpoint, full restore
+	Rework    float64       `json:"rework"`            // steps, mean
+	Reduction float64       `json:"reduction"`         // 1 − Σrework/Σbaseline
+	Low       float64       `json:"reduction_low"`     // bootstrap 95 % interval
+	High      float64       `json:"reduction_high"`    //
+	Predicted record.Number `json:"predicted_rework"`  // steps, mean where it is known: by the ledger, from the loss right after the recovery
+	Avoidable float64       `json:"avoidable_share"`   // of what a replica avoids
+	Worse     float64       `json:"worse"`             // share of trials that cost more than the baseline
+	Paper     string        `json:"paper,omitempty"`   // the published reduction
+	Missing   string        `json:"missing,omitempty"` // why there are no figures
 }
 
 // scarTrial is one failure. It strikes every strategy alike.
@@ -231,7 +232,7 @@ type scarRecovery struct {
 }
 
 // fail loses blocks at a version, recovers and runs on. rework is +Inf if that does not come to an end; predicted is what
-// the ledger says of the loss right after the recovery.
+// the ledger says of the loss right after the recovery, NaN where it does not know.
 func (r *scarRecovery) fail(version int, lost []int) (rework, predicted float64, err error) {
 	copy(r.x, r.path.states[version])
 	back, err := r.keeper.restore(r.x, version, lost)
@@ -242,11 +243,14 @@ func (r *scarRecovery) fail(version int, lost []int) (rework, predicted float64,
 	if err != nil {
 		return 0, 0, err
 	}
-	predicted, _ = r.book.Predict(ledger.Perturbation{Dot: loss - r.path.loss[version]})
+	predicted, ok := r.book.Steps(loss - r.path.loss[version])
+	if !ok {
+		predicted = math.NaN()
+	}
 	if back < version { // it repeats its steps, to the bit
 		return float64(version - back), predicted, nil
 	}
-	rework, ok, err := r.path.reworkFrom(r.workload, r.x, version, loss)
+	rework, ok, err = r.path.reworkFrom(r.workload, r.x, version, loss)
 	if !ok {
 		rework = math.Inf(1)
 	}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 // rows puts the jobs' trials together.
@@ -55,7 +57,11 @@ func (r *ScarRow) fill(cell, full, replica scarCell) {
 	rework := cell.rework[0]
 	r.Trials, r.Bytes = len(rework), cell.bytes
 	r.Rework, _ = meanDeviation(rework)
-	r.Predicted, _ = meanDeviation(cell.predicted[0])
+	r.Predicted = record.Unknown()
+	if known := slices.DeleteFunc(cell.predicted[0], math.IsNaN); len(known) > 0 {
+		mean, _ := meanDeviation(known)
+		r.Predicted = record.Number(mean)
+	}
 	if baseline := full.rework[0]; full.missing == "" && len(baseline) == len(rework) {
 		r.Baseline, _ = meanDeviation(baseline)
 		r.Reduction = reduction(rework, baseline, nil)

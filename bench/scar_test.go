@@ -200,7 +200,7 @@ func TestPartialRecoveryCostsLess(t *testing.T) {
 				t.Errorf("%s saves the bytes of %.3f models in C steps", r.Strategy, r.Bytes)
 			}
 			// Except where what blocks lift the loss by is paid back faster than the loss falls: blocks that are very old, and noise.
-			if r.Period == period && r.Rework > 0.3 && r.Strategy != "random:1/8" && r.Strategy != "coasting:sign" && !(r.Predicted > 0.4*r.Rework && r.Predicted < 2.5*r.Rework) {
+			if r.Period == period && r.Rework > 0.3 && r.Strategy != "random:1/8" && r.Strategy != "coasting:sign" && !(float64(r.Predicted) > 0.4*r.Rework && float64(r.Predicted) < 2.5*r.Rework) {
 				t.Errorf("%s, %g lost, C = %d: the ledger predicts %.2f steps, it costs %.2f", r.Strategy, r.Lost, r.Period, r.Predicted, r.Rework)
 			}
 			if r.Period == period && (r.Trials != 60 || r.Low > r.Reduction || r.High < r.Reduction || r.Missing != "") {

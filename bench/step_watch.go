@@ -96,7 +96,7 @@ const stripColumns = 72
 // strip draws what each process was at between two releases, a line for each.
 func (w *stepWatch) strip(begin, end time.Time) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%.0f ms; workers: < reads, ~ scans, > pushes, . waits; servers: < lands, # applies\n", end.Sub(begin).Seconds()*1e3)
+	fmt.Fprintf(&b, "%.0f ms; workers: < reads, ~ scans, > pushes, . waits; servers: < lands, + makes what has landed, # applies\n", end.Sub(begin).Seconds()*1e3)
 	draw := func(name string, l lane, rest byte, marks map[string]byte) {
 		line := make([]byte, stripColumns)
 		for i := range line {
@@ -115,7 +115,7 @@ func (w *stepWatch) strip(begin, end time.Time) string {
 		draw(fmt.Sprintf("worker/%d", i), l, '<', map[string]byte{string(worker.Computing): '~', string(worker.Pushing): '>', string(worker.Waiting): '.'})
 	}
 	for i, l := range w.servers {
-		draw(fmt.Sprintf("server/%d", i), l, '.', map[string]byte{string(server.Pushing): '<', string(server.Committing): '#'})
+		draw(fmt.Sprintf("server/%d", i), l, '.', map[string]byte{string(server.Pushing): '<', string(server.Arriving): '+', string(server.Committing): '#'})
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

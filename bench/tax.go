@@ -18,14 +18,16 @@ import (
 //
 // On one machine all processes share its cores. What a second replica computes would be computed beside the first on a host of its
 // own; here it is time that nobody else has. So each row has the processor time of a step as well: of all processes of a run, less that of a run of
-// a few steps, which is what it takes to start.
+// a few steps, which is what it takes to start. Shared by all cores, what a step takes of it more than without is the contention: the part of the tax that
+// is due to one machine, at most. The rest is waiting, which hosts of their own would not take away.
 
 // TaxConfig says what Tax measures.
 type TaxConfig struct {
 	Models           []string
-	Recoveries       []string // train's --recovery; chain:R stands for R replicas; none is measured always
+	Recoveries       []string // train's --recovery; chain:R and gold:R stand for R replicas; none is measured always
 	Servers, Workers int      // R replicas need R servers, and get them
 	Steps, Rounds    int
+	Processors       int // that the machine has
 	Binary           string
 	Flags            []string // for train, besides the ones above
 	Progress         io.Writer
@@ -45,16 +47,20 @@ type TaxRow struct {
 	CPU      float64 `json:"cpu_ms_per_step"` // of all processes
 	CPURatio float64 `json:"cpu_ratio"`
 	Cores    float64 `json:"cores"` // that were busy, on average
-	OK       bool    `json:"ok"`    // the claim holds, where there is one
+
+	// Extra is how much longer a step takes than without any, Contention which part of that the processors would take alone if they shared what a step
+	// takes of them more; unknown where a step does not take longer. Apart is Ratio without that part.
+	Extra      float64       `json:"extra_ms_per_step"`
+	Contention record.Number `json:"contention_fraction"`
+	Apart      record.Number `json:"ratio_without_contention"`
+
+	OK bool `json:"ok"` // the claim holds, where there is one
 }
 
 // Check hands everything that is to be measured to check, as train takes it, and returns the first error.
 func (cfg *TaxConfig) Check(check func(model, recovery string, servers int) error) error {
 	for _, r := range cfg.rows() {
-		recovery := r.Recovery
-		if replicasOf(recovery) > 0 {
-			recovery = "chain"
-		}
+		recovery, _ := replicated(r.Recovery)
 		if err := check(r.Model, recovery, r.Servers); err != nil {
 			return err
 		}
@@ -86,7 +92,7 @@ func Tax(ctx context.Context, cfg TaxConfig) ([]TaxRow, error) {
 		base := slices.IndexFunc(rows, func(b TaxRow) bool {
 			return b.Model == rows[i].Model && b.Servers == rows[i].Servers && b.Recovery == "none"
 		})
-		rows[i].fill(measured[i], measured[base])
+		rows[i].fill(measured[i], measured[base], cfg.Processors)
 	}
 	return rows, nil
 }
@@ -101,7 +107,8 @@ func (cfg *TaxConfig) rows() (rows []TaxRow) {
 			}
 		}
 		for _, recovery := range cfg.Recoveries {
-			servers := max(cfg.Servers, replicasOf(recovery))
+			_, replicas := replicated(recovery)
+			servers := max(cfg.Servers, replicas)
 			add("none", servers)
 			add(recovery, servers)
 		}
@@ -109,10 +116,13 @@ func (cfg *TaxConfig) rows() (rows []TaxRow) {
 	return rows
 }
 
-// replicasOf returns R of chain:R, 0 of any other recovery.
-func replicasOf(recovery string) int {
-	n, _ := strconv.Atoi(strings.TrimPrefix(recovery, "chain:"))
-	return n
+// replicated returns what chain:R and gold:R stand for; of any other recovery the same, and 0.
+func replicated(recovery string) (name string, replicas int) {
+	name, option, _ := strings.Cut(recovery, ":")
+	if n, err := strconv.Atoi(option); err == nil && n > 0 && (name == "chain" || name == "gold") {
+		return name, n
+	}
+	return recovery, 0
 }
 
 func (cfg *TaxConfig) measure(ctx context.Context, r TaxRow, round int) (TaxRow, error) {
@@ -138,10 +148,9 @@ func (cfg *TaxConfig) measure(ctx context.Context, r TaxRow, round int) (TaxRow,
 func (cfg *TaxConfig) run(ctx context.Context, r TaxRow, round, steps int) (run *record.Run, cpu float64, err error) {
 	flags := []string{"--model", r.Model, "--seed", strconv.Itoa(round + 1), "--servers", strconv.Itoa(r.Servers),
 		"--workers", strconv.Itoa(cfg.Workers), "--steps", strconv.Itoa(steps), "--eval-every", strconv.Itoa(2 * steps)}
-	if n := replicasOf(r.Recovery); n > 0 {
-		flags = append(flags, "--recovery", "chain", "--replicas", strconv.Itoa(n))
-	} else {
-		flags = append(flags, "--recovery", r.Recovery)
+	name, replicas := replicated(r.Recovery)
+	if flags = append(flags, "--recovery", name); replicas > 0 {
+		flags = append(flags, "--replicas", strconv.Itoa(replicas))
 	}
 	run, err = runTrainAnd(ctx, cfg.Binary, append(flags, cfg.Flags...), func(_ string, p *os.ProcessState) error {
 		cpu = (p.UserTime() + p.SystemTime()).Seconds()
@@ -151,14 +160,22 @@ func (cfg *TaxConfig) run(ctx context.Context, r TaxRow, round, steps int) (run 
 }
 
 // fill fills a row in from its rounds and those of the runs that it is compared with.
-func (r *TaxRow) fill(rounds, base []TaxRow) {
+func (r *TaxRow) fill(rounds, base []TaxRow, processors int) {
 	var steps, ratio, cpu, cpuRatio, cores []float64
+	longer, shared := 0.0, 0.0 // milliseconds of a step, added up over the rounds: what is noise in one cancels
 	for i, m := range rounds {
+		longer += 1e3/m.Steps - 1e3/base[i].Steps
+		shared += (m.CPU - base[i].CPU) / float64(processors)
 		steps, ratio = append(steps, m.Steps), append(ratio, m.Steps/base[i].Steps)
 		cpu, cpuRatio = append(cpu, m.CPU), append(cpuRatio, m.CPU/base[i].CPU)
 		cores = append(cores, m.CPU*m.Steps/1e3)
 	}
 	r.Rounds, r.Steps, r.CPU, r.CPURatio, r.Cores = len(rounds), median(steps), median(cpu), median(cpuRatio), median(cores)
 	r.Ratio, r.RatioMin, r.RatioMax = median(ratio), slices.Min(ratio), slices.Max(ratio)
+	r.Extra, r.Contention, r.Apart = longer/float64(len(rounds)), record.Unknown(), record.Unknown()
+	if longer > 0 {
+		part := min(1, max(0, shared/longer))
+		r.Contention, r.Apart = record.Number(part), record.Number(1/(1+(1/r.Ratio-1)*(1-part)))
+	}
 	r.OK = r.Model != "cnn" || r.Recovery != "chain:2" || r.Ratio >= 0.85
 }

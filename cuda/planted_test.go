@@ -23,6 +23,7 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 		"one tile where two are needed":          {File: "step.cu", Old: "turn ^= 1", New: "turn = 0"},
 		"memory that is used again too soon":     {File: "select.cu", Old: "tie = ties + before(mine_ties, sh.of_warp[1], all_ties)", New: "tie = ties + before(mine_ties, sh.of_warp[0], all_ties)"},
 		"half of a histogram is not cleared":     {File: "select.cu", Old: "for (u32 b = THREAD; b < BINS; b += THREADS)\n#pragma unroll\n		for (int c = 0; c < COPIES; c++) h.count", New: "for (u32 b = THREAD; b < BINS / 2; b += THREADS)\n#pragma unroll\n		for (int c = 0; c < COPIES; c++) h.count"},
+		"a payload before its index is whole":    {File: "select.cu", Old: "sync(); // the index and what is sent are whole", New: ""},
 		"a fold that starts too low":             {File: "kdev.cuh", Old: "for (int w = 8; w > 0; w /= 2) lane", New: "for (int w = 4; w > 0; w /= 2) lane"},
 		"a shuffle in half a warp":               {File: "encode.cu", Old: "	sum = fold(sum);", New: "	if (lane < 16) sum = fold(sum);"},
 		"a barrier that some threads pass by":    {File: "norm.cu", Old: "		sync(); // the tile is full", New: "		if (i < p.n) sync(); // the tile is full"},
@@ -78,6 +79,9 @@ func disagreement(d *Device) error {
 		return fmt.Errorf("a distance is %v, want %v", gotNorm, wantNorm)
 	}
 	if err := encodersDiffer(d, x, y); err != nil {
+		return err
+	}
+	if err := sparseDiffers(d, kernels.Sparse16, 0.3, []int{1500, 2}, true); err != nil {
 		return err
 	}
 	return selectionDiffers(d, append(draw(rng, 20000), x...))

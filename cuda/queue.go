@@ -20,6 +20,7 @@ type Queue struct {
 	mark   driver.Event // how far others wait for it
 	arrays []Ptr
 	pinned [][]byte
+	blas   []*BLAS
 	err    error
 }
 
@@ -187,13 +188,16 @@ func (q *Queue) Close() error {
 		return nil // the driver refuses everything
 	}
 	err := q.d.c.Synchronize(q.s)
+	for _, b := range q.blas { // before the memory that they work in
+		err = errors.Join(err, b.b.Close())
+	}
 	for _, at := range q.arrays {
 		err = errors.Join(err, q.d.c.Free(at))
 	}
 	for _, b := range q.pinned {
 		err = errors.Join(err, q.d.c.HostFree(b))
 	}
-	q.arrays, q.pinned = nil, nil
+	q.arrays, q.pinned, q.blas = nil, nil, nil
 	if err = errors.Join(err, q.d.c.CloseEvent(q.mark), q.d.c.CloseStream(q.s)); err != nil {
 		return fmt.Errorf("close a queue on GPU %d: %w", q.d.ordinal, err)
 	}

@@ -96,10 +96,14 @@ func checkSelect(index []int32, value, x, carry, residual []float32) {
 	}
 }
 
-// MaxSparseBytes bounds the size of a payload of k out of n values in Sparse32, and so in Sparse16.
-func MaxSparseBytes(n, k int) int {
-	gap := uvarintBytes(uint32(n))
-	return uvarintBytes(uint32(k)) + uvarintBytes(uint32(k*gap)) + k*(4+gap)
+// MaxSparseBytes bounds the size of a payload of at most k out of n values in encoding e, Sparse16 or Sparse32. A gap has as many bytes as there is
+// room for: one of two passes over at least 128 values, one of three over 16384, and so on.
+func MaxSparseBytes(e Encoding, n, k int) int {
+	width := 4
+	if e == Sparse16 {
+		width = 2
+	}
+	return 2*binary.MaxVarintLen32 + k*(width+1) + min(k*(uvarintBytes(uint32(n))-1), n>>7+n>>14+n>>21+n>>28)
 }
 
 // AppendSparse appends to dst the payload, in encoding e, Sparse16 or Sparse32, of the k values that d.Select

@@ -18,8 +18,8 @@
 //	                           released step is lost, steps go on with the other      TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeath,
 //	                           replicas, and it comes in again at the tail            sim: TestNoSeedBreaksAPromiseOfAChain,
 //	                                                                                  TestServersOfChainsDieAndTheModelIsTheSame
-//	  a head and a worker      nothing released is lost; the open step is decided     shard: chain/worker.txt
-//	                           anew, without the worker if it does not come back
+//	  a head and a worker      nothing released is lost; the open step is decided     shard: chain/worker.txt,
+//	                           anew, without the worker if it does not come back      sim: TestAStepWhoseHeadAndWorkerDieIsDecidedAnew
 //	  all replicas of a shard  as without replicas                                    roster: chains.txt
 //	  one that still catches   a shard that is left to it has nobody left             shard: chain/joiner.txt, roster: chains.txt
 //	  up
@@ -38,7 +38,8 @@
 //	                           come in again behind whoever has a shard               TestGoldBringsBackAloneWhatNobodyHas
 //	  head and tail, server    memory that is left, then what was saved last; no       TestGoldTakesNothingBackWhereMemoryIsLeft,
 //	  and coordinator, all     released step is lost while a shard is anywhere        TestGoldBringsBackAloneWhatNobodyHas,
-//	  servers                                                                         TestGoldGoesOnFromWhatWasSavedWhereNothingIsLeft
+//	  servers                                                                         TestGoldGoesOnFromWhatWasSavedWhereNothingIsLeft,
+//	                                                                                  sim: TestDeathsThatMeetDoNotChangeTheModel
 //	  Config.Roster.Chooses    the number of replicas changes by a line that keeps     roster: chosen.txt,
 //	                           everything, when everybody is there                    sim: TestNoSeedBreaksAPromiseWhileReplicasAreChosen
 //	a server hangs until its   as if it had died, unless Config.LapsesForgiven        roster: lapse.txt

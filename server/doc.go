@@ -14,6 +14,8 @@
 //     scalars. Shards compute none of them.
 //  4. apply: the kernel reads the counted pushes and the released version and writes another one. What
 //     is readable is never touched.
+//     Where a step counts one fresh gradient of every member, shards foresee its commit (package shard), and chunks are made
+//     as they land of all counted pushes. The commit confirms that, or it is thrown away. Nothing of it is seen before.
 //  5. stable: the shard tells the conductor, with the by-products.
 //  6. released: every shard is stable. Only now may the version be read, published and saved, only now
 //     are the bytes of its pushes freed, and only now is the next step decided.
@@ -38,7 +40,7 @@
 //
 // Each replica and the conductor is one goroutine that owns its state; others hand it closures through
 // its inbox and never block it. Bytes of a push belong to its stream's goroutine until they have landed,
-// then to the replica. A version belongs to its readers as long as they pin it: a step that needs a
+// then to the replica; chunks that have landed are read before that by a step that is foreseen, and not written any more. A version belongs to its readers as long as they pin it: a step that needs a
 // buffer while one is still being read takes another, so that no reader can stop training. That bounds
 // memory by two versions and one more for each read stream.
 package server

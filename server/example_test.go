@@ -14,8 +14,10 @@ func ExampleStates() {
 	}
 	// Output:
 	// pushing
+	// arriving
 	// committing
 	// publishing
 	// saving
 	// naming
+	// joining
 }

@@ -85,6 +85,7 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 			r.versions.install(x)
 			r.fallBehind(m.Step, m.Taken)
 			r.log.Info("took over a shard", "step", m.Step)
+			r.cfg.Enter(Joining)
 		}
 	case kintsugi.Update:
 		if rule := m.Commit.Optimizer.Rule; rule != r.cfg.Schedule.Rule {

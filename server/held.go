@@ -12,7 +12,8 @@ import (
 )
 
 // held is the landing buffer of one push: what the kernel reads, as it was sent. It belongs to the goroutine
-// of the stream it arrives on until it is complete, and to the replica from then on.
+// of the stream it arrives on until it is complete, and to the replica from then on. Chunks that have landed are read before that where their step is
+// foreseen: see arrival.
 type held struct {
 	chunks []landedChunk // by chunk of the shard
 	left   int           // chunks that have not landed
@@ -24,6 +25,8 @@ type held struct {
 	used   int          // blocks of this push; the others are left over from an earlier one
 
 	landing kernels.Landing // on the accelerator; nil: there is none
+
+	arrival arrival
 }
 
 // landedChunk is one chunk of a push.
@@ -38,6 +41,7 @@ type landedChunk struct {
 func (h *held) forget() {
 	clear(h.chunks)
 	h.memory = nil
+	h.arrival.clear()
 }
 
 // operand returns chunk i of the shard, the values [lo, hi) of it, as the kernel takes it.
@@ -69,6 +73,12 @@ func (h *held) knows(r *replica, chunks kintsugi.ChunkRange) (bool, error) {
 
 func (h *held) of(r *replica, chunks kintsugi.ChunkRange) []landedChunk {
 	return h.chunks[chunks.Lo-r.chunks.Lo : chunks.Hi-r.chunks.Lo]
+}
+
+// done notes chunks that have landed and are verified.
+func (h *held) done(r *replica, chunks kintsugi.ChunkRange) {
+	h.left -= int(chunks.Hi - chunks.Lo)
+	h.arrival.landed(kintsugi.ChunkRange{Lo: chunks.Lo - r.chunks.Lo, Hi: chunks.Hi - r.chunks.Lo})
 }
 
 // block returns n bytes that live as long as the push.
@@ -117,7 +127,7 @@ func (in *landing) landValues(r *replica, f *transport.Frame) error {
 			return err
 		}
 	}
-	h.left -= len(chunks)
+	h.done(r, f.Chunks)
 	return nil
 }
 
@@ -163,7 +173,7 @@ func (in *landing) landPayloads(r *replica, f *transport.Frame) error {
 	if len(data) > 0 {
 		return refused(r, r.cfg.Layout.Chunks[f.Chunks.Hi-1].Lo, fmt.Errorf("%w: %d bytes follow the last chunk", kernels.ErrPayload, len(data)))
 	}
-	h.left -= len(chunks)
+	h.done(r, f.Chunks)
 	return nil
 }
 

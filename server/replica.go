@@ -47,13 +47,15 @@ type replica struct {
 	saved    *savedValues    // of the running checkpoint; nil: there is none
 	velocity []float32       // of a shard that came back, until the step is known; nil: it stays
 	lostAt   []kintsugi.Step // by chunk, with velocity: the version that came back
-	applying bool            // the kernel may be reading held pushes, even of a commit that was replaced
-	work     sync.WaitGroup  // apply
+	early    *making         // of the commit that the core foresees; nil: none
+	quiet    <-chan struct{} // closed when the newest making has ended; nil: there was none
+	work     sync.WaitGroup  // apply, and the threads of makings
 	saves    *sync.WaitGroup // of the server
 
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
 	publishing     atomic.Int64  // nanoseconds of handing versions to readers since the answer before
 	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
+	wasAhead       atomic.Int64  // nanoseconds for which the newest step had been made when it was committed, until that is answered
 }
 
 // newReplica returns the replica of a shard, at a place in its chain: the one of the view before, if the line of v is the
@@ -233,14 +235,18 @@ func (r *replica) buffers() int {
 func (r *replica) run() {
 	r.work.Go(func() { r.versions.prepare(r.buffers()) })
 	r.loop.run()
+	r.overturn() // streams may go on landing what nobody makes any more
 	r.work.Wait()
 }
 
 // perform carries out what the core owes.
 func (r *replica) perform() {
 	ready := r.core.Ready()
+	if ready.Overturned {
+		r.overturn()
+	}
 	for _, p := range ready.Free {
-		if h := r.held[p]; h != nil && h.landed && !r.applying && len(r.spare) < 2*r.cfg.Slots {
+		if h := r.held[p]; h != nil && h.landed && r.idle() && len(r.spare) < 2*r.cfg.Slots {
 			h.forget()
 			r.spare = append(r.spare, h)
 		}
@@ -252,6 +258,9 @@ func (r *replica) perform() {
 	if ready.Publish != nil {
 		r.versions.publish(nil)
 		r.cfg.Enter(Publishing)
+	}
+	if ready.Foreseen != nil {
+		r.foresee(*ready.Foreseen)
 	}
 	if ready.Apply != nil {
 		r.apply(*ready.Apply)
@@ -280,6 +289,7 @@ func (r *replica) perform() {
 		if s, ok := m.(kintsugi.Stable); ok {
 			s.Saving = time.Duration(r.waited.Swap(0))
 			s.Publish = time.Duration(r.publishing.Swap(0))
+			s.Ahead = time.Duration(r.wasAhead.Swap(0))
 			m = s
 		}
 		for _, out := range r.replies {
@@ -291,132 +301,55 @@ func (r *replica) perform() {
 	}
 }
 
-// apply runs the fused kernel over the shard's chunks, off the loop: gradients of the next step may
+// apply makes the step of a commit, or finishes it where it was foreseen, off the loop: gradients of the next step may
 // land meanwhile.
 func (r *replica) apply(c kintsugi.Commit) {
 	start := time.Now()
-	counted := make([]*held, len(c.Counted))
-	for i, w := range c.Counted {
-		counted[i] = r.held[w.Push] // nil: a shard without chunks
-	}
-	var total *sum // nil: nobody asks for it
-	switch {
-	case r.at > 0:
-		if total = r.given; total == nil || total.step != c.Step || total.decided != c.Decided {
-			r.fail(fmt.Errorf("shard %d: the sum of step %d, decided under fence %d, is not here", r.id, c.Step, c.Decided))
+	m, before := r.early, r.quiet
+	early := m != nil
+	if !early {
+		var err error
+		if m, err = r.newMaking(c); err != nil {
+			r.fail(err)
 			return
 		}
-		r.given, counted = nil, nil
-	case r.view.Replicas > 1:
-		total = r.room()
-		total.step, total.decided = c.Step, c.Decided
-		total.begin(&r.sums.cut)
+		r.quiet = m.ended
+	} else {
+		r.early = nil
+		r.wasAhead.Store(int64(m.ahead(start)))
 	}
-	if total != nil {
-		r.ahead(c, total)
+	if m.total != nil {
+		m.total.step, m.total.decided = c.Step, c.Decided
+		r.ahead(c, m.total)
 	}
-	src, _ := r.versions.pin(0, 1)
-	var before *version
-	if c.Want&kintsugi.WantDotDisplacement != 0 && r.at == 0 {
-		before = r.versions.pinPrevious()
-	}
-	wait := time.Now()
-	dst := r.versions.take(c.Step)
-	r.waited.Add(int64(time.Since(wait))) // where readers have every buffer that there is, a new one has to be made
-	r.applying = true
 	r.work.Go(func() {
 		r.cfg.Enter(Committing)
-		products, err := r.step(c, before, src, dst, counted, total)
+		if !early {
+			if before != nil {
+				<-before
+			}
+			m.begin()
+			m.all()
+		}
+		products, err := m.wait()
 		if err == nil && r.outside != nil {
 			answer := kintsugi.Stable{Shard: r.id, Fence: c.Fence, Step: c.Step, Decided: c.Decided, Products: products}
-			err = r.finish(dst, outsideRecord{commit: &c, answer: answer, lag: r.lag}, c.Decided)
+			err = r.finish(m.dst, outsideRecord{commit: &c, answer: answer, lag: r.lag}, c.Decided)
 		}
-		r.versions.unpin(src)
-		if before != nil {
-			r.versions.unpin(before)
-		}
+		m.unpin()
 		if err != nil { // the device is lost, and with it this process: recovery does the rest
-			r.versions.discard(dst)
+			r.versions.discard(m.dst)
 			r.fail(fmt.Errorf("apply step %d to shard %d: %w", c.Step, r.id, err))
 			return
 		}
 		took := time.Since(start)
 		r.post(func() {
-			r.applying = false
-			r.versions.applied(dst)
+			r.versions.applied(m.dst)
 			r.sums.unpin(r.sum)
-			r.sum = total
+			r.sum = m.total
 			r.core.Applied(c.Decided, products, took, r.pushed.Load(), r.pulled.Load())
 		})
 	})
-}
-
-// step applies c to src, writing dst, and returns the by-products of each chunk. before is the version before src,
-// nil if it is not known or not needed. total is the scaled sum: a replica that is no head has it and starts from it, a head
-// writes it, unless it is nil. Threads take chunks in turn; what a chunk becomes does not depend on which
-// thread has it.
-func (r *replica) step(c kintsugi.Commit, before, src, dst *version, counted []*held, total *sum) ([]kintsugi.Products, error) {
-	var outside [][]byte
-	if r.outside != nil {
-		outside = r.outside.Begin(uint64(src.step))
-	}
-	if r.versions.arrays != nil {
-		products, err := r.stepFar(c, before, src, dst, counted, total)
-		if err == nil && outside != nil {
-			if err = dst.fetchState(); err == nil {
-				dst.copyOut(outside, 0, r.values)
-			}
-		}
-		return products, err
-	}
-	products, saved := make([]kintsugi.Products, r.chunks.Hi-r.chunks.Lo), r.savedFor(c)
-	var next atomic.Int64
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
-	for range min(r.cfg.Threads, len(products)) {
-		wg.Go(func() {
-			k := newKernelStep(c)
-			k.Streaming = kernels.Streams(4 * r.values * (len(counted) + 2*(1+k.Rule.States())))
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(products) || failed.Load() != nil {
-					return
-				}
-				chunk := r.cfg.Layout.Chunks[int(r.chunks.Lo)+i]
-				lo, hi := chunk.Lo-r.lo, chunk.Hi-r.lo
-				if r.lag != nil {
-					o := r.cfg.Schedule.At(c.Step - r.lag[i])
-					k.Scalars.Correction1, k.Scalars.Correction2 = o.Correction1, o.Correction2
-				}
-				k.Operands = k.Operands[:0]
-				for j, h := range counted {
-					k.take(h.operand(i, lo, hi, c.Counted[j].Weight))
-				}
-				if total != nil {
-					k.hand(total.chunk(&r.sums.cut, i, lo, hi), r.at > 0)
-				}
-				p, err := k.run(r.cfg.Device, before, src, dst, saved, i, lo, hi)
-				r.waited.Add(int64(k.waited))
-				if err != nil {
-					failed.Store(&err)
-					return
-				}
-				if total != nil && r.at == 0 {
-					total.chunkMade(&r.sums.cut, i)
-				}
-				if r.saved != nil {
-					p.Touched = r.saved.count(i, k.Operands, hi-lo, saved != nil)
-				}
-				products[i] = p
-				dst.copyOut(outside, lo, hi) // while it is in the cache
-			}
-		})
-	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return nil, *err
-	}
-	return products, nil
 }
 
 // kernelStep is one thread's kernel arguments, reused from chunk to chunk.

@@ -142,7 +142,7 @@ func TestNamedValuesAreCountedUntilTheyAreTold(t *testing.T) {
 		tell     bool
 		want     uint32
 	}{{[]kernels.Operand{sparse, none}, false, 0}, {[]kernels.Operand{sparse, dense}, false, 0}, {nil, true, 42}, {[]kernels.Operand{none, sparse}, true, 1}} {
-		if got := s.count(1, c.operands, 40, c.tell); got != c.want {
+		if got := s.count(1, named(c.operands, 40), c.tell); got != c.want {
 			t.Errorf("%d operands, told %t: %d, want %d", len(c.operands), c.tell, got, c.want)
 		}
 	}

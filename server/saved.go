@@ -76,12 +76,17 @@ func (s *savedValues) look(d kernels.Device, scratch *[]float32, i, lo, hi int, 
 	return *scratch, nil
 }
 
-// count adds what the operands of a step name of chunk i, which has n values, and returns the sum if it is to be told. A gradient that does
-// not name its values touches them all.
-func (s *savedValues) count(i int, operands []kernels.Operand, n int, tell bool) uint32 {
+// named returns how many values the operands of a step name of a chunk, which has n values. A gradient that does not name its values touches them all.
+func named(operands []kernels.Operand, n int) (total uint64) {
 	for _, o := range operands {
-		s.touched[i] += uint32(min(kernels.Named(o.Encoding, o.Data, n), int(math.MaxUint32-s.touched[i])))
+		total += uint64(kernels.Named(o.Encoding, o.Data, n))
 	}
+	return total
+}
+
+// count adds values that gradients have named of chunk i, and returns the sum if it is to be told.
+func (s *savedValues) count(i int, named uint64, tell bool) uint32 {
+	s.touched[i] = uint32(min(math.MaxUint32, uint64(s.touched[i])+named))
 	if !tell {
 		return 0
 	}

@@ -272,6 +272,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 			return err
 		}
 		r.joined = func() { s.caughtUp(t) }
+		r.foresees()
 		t.replicas[id] = r
 		t.wg.Go(r.run)
 	}

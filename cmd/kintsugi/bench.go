@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -58,6 +59,7 @@ func benchCommand() *cobra.Command {
 		endsTrainings(benchOutageCommand()),
 		endsTrainings(benchOverheadCommand()),
 		endsTrainings(benchPreemptCommand()),
+		endsTrainings(benchReworkCommand()),
 		benchSnapshotCommand(),
 		benchStepCommand(),
 		endsTrainings(benchStragglersCommand()),
@@ -103,17 +105,28 @@ func benchKillsCommand() *cobra.Command {
 					kept, touched = kept+r.Kept, touched+r.Touched
 				}
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d shards have outlived the loss of another one; in %d of them any bit has changed\n", kept, touched)
+				runs, foretold, told, predicted, measured, deviation := bench.Foretold(rows)
+				fmt.Fprintf(cmd.ErrOrStderr(), "rework of %d partial restores: predicted in %d and measured in %d", runs, foretold, told)
+				if !math.IsNaN(measured) {
+					fmt.Fprintf(cmd.ErrOrStderr(), "; in the mean of those that were both predicted %.2f steps, measured %.2f ± %.2f", predicted, measured, deviation)
+				}
+				fmt.Fprintln(cmd.ErrOrStderr())
 			}
 			servers := slices.DeleteFunc(slices.Clone(rows), func(r bench.KillsRow) bool { return !strings.HasPrefix(r.Part, "server/") })
-			fmt.Fprintf(cmd.ErrOrStderr(), "killed: %s\n", bench.States(rows))
+			fmt.Fprintf(cmd.ErrOrStderr(), "killed, drawn with seed %d: %s\n", cfg.Seed, bench.States(rows))
+			damaged := 0
+			for _, r := range rows {
+				damaged += r.Damaged
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "published checkpoints have %d damaged places\n", damaged)
 			p50, p99, longest := bench.Recoveries(rows)
 			fmt.Fprintf(cmd.ErrOrStderr(), "from a kill to the next step: p50 %.3f s, p99 %.3f s, at most %.3f s", p50, p99, longest)
 			p50, p99, longest = bench.Recoveries(servers)
 			fmt.Fprintf(cmd.ErrOrStderr(), "; of a server: p50 %.3f s, p99 %.3f s, at most %.3f s\n", p50, p99, longest)
 			for _, r := range rows {
 				if !r.OK {
-					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost, loss %v and parameters %s; calm runs end with %v ± %v, with its seed with parameters %s",
-						r.Fault, r.Seed, r.Steps, r.Lost, r.Loss, r.Bits, r.Mean, r.Allowed, r.CalmBits)
+					return fmt.Errorf("%s, seed %d, ended at step %d with %d steps lost, loss %v, %d damaged places and parameters %s; calm runs end with %v ± %v, with its seed with parameters %s",
+						r.Fault, r.Seed, r.Steps, r.Lost, r.Loss, r.Damaged, r.Bits, r.Mean, r.Allowed, r.CalmBits)
 				}
 			}
 			return nil

@@ -26,12 +26,12 @@ type benchKernels struct {
 func benchKernelsCommand() *cobra.Command {
 	b := &benchKernels{}
 	cmd := &cobra.Command{
-		Use: "kernels", Short: "Compare the kernels with the memory of this machine and with summing in order of arrival", Args: noArgs,
-		Example: "  kintsugi bench kernels\n  kintsugi bench kernels --device avx2 --sizes 256 --k 4 --threads 1 --format json\n  kintsugi bench kernels --check",
+		Use: "kernels", Short: "Compare the kernels with the memory of this machine, or of a GPU, and with summing in order of arrival", Args: noArgs,
+		Example: "  kintsugi bench kernels\n  kintsugi bench kernels --device avx2 --sizes 256 --k 4 --threads 1 --format json\n  kintsugi bench kernels --check\n  kintsugi bench kernels --device cuda",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return b.command(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&b.device, "device", "auto", "auto, or a device by name: host, avx2, avx512, neon")
+	f.StringVar(&b.device, "device", "auto", "auto, or a device by name: host, avx2, avx512, neon, or a GPU: cuda, cuda:1; there --sizes are 4096 unless they are given, and --k 1,4,8")
 	f.IntSliceVar(&b.k, "k", []int{2, 4, 8}, "gradients of a step")
 	b.register(f)
 	return cmd
@@ -53,6 +53,9 @@ func (b *benchKernels) register(f *pflag.FlagSet) {
 }
 
 func (b *benchKernels) command(cmd *cobra.Command) error {
+	if ordinal, ok := parseGPU(b.device); ok {
+		return b.onGPU(cmd, ordinal)
+	}
 	cfg, err := b.config(cmd)
 	if err != nil {
 		return err
@@ -71,29 +74,34 @@ func (b *benchKernels) command(cmd *cobra.Command) error {
 }
 
 func (b *benchKernels) config(cmd *cobra.Command) (bench.KernelsConfig, error) {
+	if b.quick {
+		b.sizes, b.threads = []int{1, 32}, []int{1}
+	}
+	cfg, err := b.measured(cmd)
+	if err != nil || b.device == "auto" {
+		return cfg, err
+	}
+	if cfg.Device, err = kernels.ByName(b.device); err != nil {
+		return cfg, fmt.Errorf("%w: --device: %w", kintsugi.ErrUsage, err)
+	}
+	return cfg, nil
+}
+
+// measured returns what all of the flags but --device say.
+func (b *benchKernels) measured(cmd *cobra.Command) (bench.KernelsConfig, error) {
 	cfg := bench.KernelsConfig{
 		Device: kernels.Best(), K: b.k, Threads: b.threads, Pairs: b.pairs, AtLeast: b.atLeast, Progress: cmd.ErrOrStderr(),
 	}
 	if b.quick {
-		b.sizes, cfg.Threads, cfg.Pairs, cfg.AtLeast = []int{1, 32}, []int{1}, 5, time.Millisecond
-	}
-	if err := checkFormat(b.format); err != nil {
-		return cfg, err
-	}
-	if b.device != "auto" {
-		d, err := kernels.ByName(b.device)
-		if err != nil {
-			return cfg, fmt.Errorf("%w: --device: %w", kintsugi.ErrUsage, err)
-		}
-		cfg.Device = d
+		cfg.Pairs, cfg.AtLeast = 5, time.Millisecond
 	}
 	for _, mib := range b.sizes {
 		cfg.Sizes = append(cfg.Sizes, mib<<20)
 	}
-	if err := cfg.Check(); err != nil {
+	if err := checkFormat(b.format); err != nil {
 		return cfg, err
 	}
-	return cfg, nil
+	return cfg, cfg.Check()
 }
 
 const measuredTable = "OPERATION\tDEVICE\tVARIANT\tDTYPE\tK\tTHREADS\tVALUES\tSECONDS (QUARTILES)\tGB/S\tBOUND\tFRACTION\tFASTER (QUARTILES)\tTHAN\tITS BYTES"

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
-	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 func benchOverheadCommand() *cobra.Command {
@@ -36,15 +35,10 @@ func benchOverheadCommand() *cobra.Command {
 					}
 				}
 			}
-			prob, err := describe(&t.settings)
-			if err != nil {
+			var err error
+			if cfg.Bytes, err = stateBytes(cfg.Model); err != nil {
 				return err
 			}
-			schedule, err := t.schedule()
-			if err != nil {
-				return err
-			}
-			cfg.Bytes = float64(4*prob.layout.Values) * float64(1+kernels.Rule(schedule.Rule).States())
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}

@@ -163,17 +163,21 @@ func benchTaxCommand() *cobra.Command {
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
-			cfg.Flags, cfg.Progress = args, cmd.ErrOrStderr()
+			cfg.Flags, cfg.Progress, cfg.Processors = args, cmd.ErrOrStderr(), runtime.NumCPU()
 			rows, err := bench.Tax(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
-			return printRows(cmd.OutOrStdout(), format, rows, taxTable, taxLine)
+			if err := printRows(cmd.OutOrStdout(), format, rows, taxTable, taxLine); err != nil || format != "text" {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), taxNote, cfg.Processors)
+			return err
 		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&cfg.Models, "models", []string{"cnn", "mlp"}, "models to train")
-	f.StringSliceVar(&cfg.Recoveries, "recoveries", taxed(), "ways to recover; chain:3: three replicas, on at least as many servers")
+	f.StringSliceVar(&cfg.Recoveries, "recoveries", taxed(), "ways to recover; chain:3 and gold:3: three replicas, on at least as many servers")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
 	f.IntVar(&cfg.Steps, "steps", 300, "steps of each run")
@@ -186,15 +190,23 @@ func benchTaxCommand() *cobra.Command {
 func taxed() []string {
 	list := []string{"none", "checkpoint", "scar", "stateless", "chain:2", "chain:3"}
 	if checkSurvival("text", "mlp", 2, 4, "gold") == nil {
-		list = append(list, "gold")
+		list = append(list, "gold", "gold:2")
 	}
 	return list
 }
 
-const taxTable = "MODEL\tRECOVERY\tSERVERS\tSTEPS/s\tOF WITHOUT (min, max)\tPROCESSORS A STEP\tOF WITHOUT\tCORES BUSY\tOK"
+const taxTable = "MODEL\tRECOVERY\tSERVERS\tSTEPS/s\tOF WITHOUT (min, max)\tPROCESSORS A STEP\tOF WITHOUT\tCORES BUSY\tA STEP LONGER BY\tOF IT CONTENTION\tOF WITHOUT, BUT FOR THAT\tOK"
+
+// taxNote says how the contention is to be read.
+const taxNote = "contention: what a step takes more of the processors than without, shared by all %d of them: at most that part of the tax would not be there on hosts of their own\n"
 
 func taxLine(r bench.TaxRow) (text, benchfmt string) {
-	return fmt.Sprintf("%s\t%s\t%d\t%.1f\t%.3f (%.3f, %.3f)\t%.2f ms\t%.3f\t%.2f\t%v", r.Model, r.Recovery, r.Servers, r.Steps, r.Ratio, r.RatioMin, r.RatioMax, r.CPU, r.CPURatio, r.Cores, r.OK),
+	contention, apart := "–", "–"
+	if r.Contention.Known() {
+		contention, apart = fmt.Sprintf("%.0f %%", 100*float64(r.Contention)), fmt.Sprintf("%.3f", float64(r.Apart))
+	}
+	return fmt.Sprintf("%s\t%s\t%d\t%.1f\t%.3f (%.3f, %.3f)\t%.2f ms\t%.3f\t%.2f\t%.2f ms\t%s\t%s\t%v", r.Model, r.Recovery, r.Servers, r.Steps, r.Ratio, r.RatioMin, r.RatioMax, r.CPU, r.CPURatio, r.Cores,
+			r.Extra, contention, apart, r.OK),
 		fmt.Sprintf("%s %d %.2f steps/s %.4f ratio %.3f cpu-ms/step %.4f cpu-ratio", benchName(r.Name), r.Rounds, r.Steps, r.Ratio, r.CPU, r.CPURatio)
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -251,6 +252,8 @@ func (r *run) progress(ctx context.Context) {
 			p := r.meter.At(now)
 			if worst, ok := r.costs.Worst(); ok {
 				p.AtRisk = float64(worst.Steps)
+			} else if p.Step > 0 {
+				p.AtRisk = math.NaN()
 			}
 			p.SavedAgo, _ = r.costs.Age(now)
 			r.mu.Unlock()

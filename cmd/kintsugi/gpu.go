@@ -20,45 +20,64 @@ import (
 
 const (
 	serverDeviceForms = "auto, cpu or cuda; cuda:1 is the second GPU"
-	deviceForms       = serverDeviceForms + ", and cuda,tf32 has products with factors of 11 bits"
+	deviceForms       = serverDeviceForms + ", cuda,ptx multiplies matrices without cuBLAS, cuda,cublas never without it, and cuda,tf32 has products with factors of 11 bits"
 )
 
 // gpu is what --device asks for.
 type gpu struct {
-	wanted  bool
-	ordinal int
-	tf32    bool
+	wanted   bool
+	ordinal  int
+	products gpuengine.Products
+	tf32     bool
 }
 
 // parseDevice reads --device. auto is a GPU where the program was built for them and one can be used.
 func parseDevice(s string) (gpu, error) {
 	unknown := fmt.Errorf("%w: --device %q is unknown; use %s", kintsugi.ErrUsage, s, deviceForms)
-	name, option, more := strings.Cut(s, ",")
-	g := gpu{wanted: true, tf32: more}
-	switch {
-	case more && (option != "tf32" || !strings.HasPrefix(name, "cuda")):
-		return gpu{}, unknown
-	case s == "auto":
+	switch s {
+	case "auto":
 		n, err := cuda.Count("")
-		return gpu{wanted: err == nil && n > 0}, nil
-	case s == "cpu":
+		return gpu{wanted: err == nil && n > 0, products: gpuengine.Fastest}, nil
+	case "cpu":
 		return gpu{}, nil
-	case name == "cuda":
-		return g, nil
 	}
-	number, ok := strings.CutPrefix(name, "cuda:")
-	n, err := strconv.ParseUint(number, 10, 8)
-	if !ok || err != nil {
+	name, options, more := strings.Cut(s, ",")
+	ordinal, ok := parseGPU(name)
+	if !ok {
 		return gpu{}, unknown
 	}
-	g.ordinal = int(n)
+	g := gpu{wanted: true, ordinal: ordinal, products: gpuengine.Fastest}
+	for more {
+		var option string
+		option, options, more = strings.Cut(options, ",")
+		switch {
+		case option == "tf32" && !g.tf32:
+			g.tf32 = true
+		case option == "cublas" && g.products == gpuengine.Fastest:
+			g.products = gpuengine.CuBLAS
+		case option == "ptx" && g.products == gpuengine.Fastest:
+			g.products = gpuengine.Own
+		default:
+			return gpu{}, unknown
+		}
+	}
 	return g, nil
+}
+
+// parseGPU reads cuda, which is the first GPU, cuda:1 and so on.
+func parseGPU(s string) (ordinal int, ok bool) {
+	if s == "cuda" {
+		return 0, true
+	}
+	number, ok := strings.CutPrefix(s, "cuda:")
+	n, err := strconv.ParseUint(number, 10, 8)
+	return int(n), ok && err == nil
 }
 
 // parseServerDevice reads --server-device.
 func parseServerDevice(s string) (gpu, error) {
 	g, err := parseDevice(s)
-	if err != nil || g.tf32 {
+	if err != nil || strings.Contains(s, ",") {
 		return gpu{}, fmt.Errorf("%w: --server-device %q is unknown; use %s", kintsugi.ErrUsage, s, serverDeviceForms)
 	}
 	return g, nil
@@ -93,6 +112,9 @@ func (g gpu) check(flag, value string) error {
 	n, err := cuda.Count("")
 	if err == nil && g.ordinal >= n {
 		err = fmt.Errorf("this machine has %d", n)
+	}
+	if err == nil && g.products == gpuengine.CuBLAS {
+		_, err = cuda.FindBLAS("")
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s %s: %w", kintsugi.ErrUsage, flag, value, err)
@@ -132,11 +154,33 @@ func openGPU(d *model.Description, g gpu) (model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := gpuengine.New(d, device, gpuengine.Options{TF32: g.tf32})
+	e, err := gpuengine.New(d, device, gpuengine.Options{TF32: g.tf32, Products: g.products})
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
 	return gpuModel{e, device}, nil
+}
+
+// multiplies says what multiplies matrices in m: the GPU's, or otherwise the library of the settings.
+func multiplies(m io.Closer, library fmt.Stringer) string {
+	if g, ok := m.(gpuModel); ok {
+		return g.Products()
+	}
+	return library.String()
+}
+
+// describeGPU says what GPU there is, and what multiplies matrices on it; or why there is none.
+func describeGPU() string {
+	device, err := cuda.Open("", 0)
+	if err != nil {
+		return "none: " + err.Error()
+	}
+	defer device.Close()
+	products, err := gpuengine.DescribeProducts(device)
+	if err != nil {
+		return fmt.Sprintf("%v; %v", device, err)
+	}
+	return fmt.Sprintf("%v; products by %s", device, products)
 }
 
 // encodedGradients are gradients that are encoded on a GPU.

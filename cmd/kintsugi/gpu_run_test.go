@@ -3,23 +3,30 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// withGPU makes the processes that the test starts find a GPU, or the emulation of one.
-func withGPU(t *testing.T) {
+// withGPU makes the processes that the test starts find a GPU, or the emulation of one, by the libraries of these names.
+func withGPU(t *testing.T, libraries ...string) {
 	t.Helper()
 	library := emulate.Library(t)
 	if library == "" {
 		return // the machine's own
 	}
 	dir := t.TempDir()
-	if err := os.Symlink(library, filepath.Join(dir, "libcuda.so.1")); err != nil {
-		t.Fatal(err)
+	for _, name := range append(libraries, "libcuda.so.1") {
+		if err := os.Symlink(library, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Setenv("LD_LIBRARY_PATH", dir)
 }
@@ -47,5 +54,58 @@ func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
 	sameBits(t, killed, host)
 	if n := len(readRun(t, killed).Summary.Failures); n != 1 {
 		t.Errorf("the summary has %d failures, want 1", n)
+	}
+}
+
+// A run says which library multiplies matrices, as version does, and has the same bits with the library that it finds as with the one that is
+// asked for.
+func TestATrainingOnTheGPUSaysWhatMultiplies(t *testing.T) {
+	if emulate.OnGPU() {
+		t.Skip("what is installed beside a GPU is not known; run it without -real")
+	}
+	withGPU(t, "libcublas.so.12")
+	const library = "cuBLAS 12.3.4 (libcublas.so.12)"
+	found, asked := newDir(t), newDir(t)
+	must(t, small("--steps", "3", "--out", found)...)
+	must(t, small("--steps", "3", "--out", asked, "--device", "cuda,cublas")...)
+	sameBits(t, asked, found)
+	log, err := os.ReadFile(filepath.Join(record.LogsDir(found), "worker-0.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(log), library) {
+		t.Errorf("the worker's log is\n%s\nwant %q in it", log, library)
+	}
+	if out := must(t, "version"); !strings.Contains(out, "gpu: cuda, emulated") || !strings.Contains(out, "products by "+library) {
+		t.Errorf("version says\n%s", out)
+	}
+}
+
+// Each operation with a row in docs/gpu.md is measured beside a copy.
+func TestKernelsAreMeasuredOnTheGPU(t *testing.T) {
+	withGPU(t)
+	args := []string{"bench", "kernels", "--device", "cuda", "--format", "json"}
+	if !emulate.OnGPU() {
+		args = append(args, "--sizes", "1", "--k", "1", "--pairs", "1", "--at-least", "1ns")
+	}
+	var rows []bench.Row
+	if err := json.Unmarshal([]byte(must(t, args...)), &rows); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bench.Row{}
+	for _, r := range rows {
+		if r.Device != "cuda" || r.Bytes < 1<<19 || !(r.Seconds > 0) || !(r.BoundGBPerS > 0) || !(r.Fraction > 0) {
+			t.Errorf("row %+v", r)
+		}
+		seen[fmt.Sprintf("%s/%s/%s/%d", r.Name, r.Variant, r.DType, r.K)] = r
+	}
+	for name, goal := range map[string]float64{
+		"adam/fused/fp32/1": 0.92, "adam/fused/bf16/1": 0.85, "adam/fused/int8/1": 0.85, "sgd/fused/fp32/1": 0.9, "adam/fused/sign/1": 0.9,
+		"encode/feedback/bf16/1": 0.9, "encode/feedback, at random/int8/1": 0.85, "squared distance/scan/fp32/2": 0.9, "finite/scan/fp32/1": 0.9,
+		"select/feedback/topk:0.01/1": 0.3, "select/alone/topk:0.1/1": 0,
+	} {
+		if r, ok := seen[name]; (!ok || r.Goal != goal) && !emulate.OnGPU() {
+			t.Errorf("%s has the goal %v, measured: %v; want %v", name, r.Goal, ok, goal)
+		}
 	}
 }

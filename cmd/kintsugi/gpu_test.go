@@ -2,26 +2,89 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	kintsugi "github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/cuda"
+	"github.com/kintsugi-ml/kintsugi/cuda/engine"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
 func TestDevicesAreWritten(t *testing.T) {
 	for s, want := range map[string]gpu{
-		"cpu":         {},
-		"cuda":        {wanted: true},
-		"cuda:3":      {wanted: true, ordinal: 3},
-		"cuda,tf32":   {wanted: true, tf32: true},
-		"cuda:1,tf32": {wanted: true, ordinal: 1, tf32: true},
+		"cpu":                {},
+		"cuda":               {wanted: true, products: engine.Fastest},
+		"cuda:3":             {wanted: true, ordinal: 3, products: engine.Fastest},
+		"cuda,tf32":          {wanted: true, tf32: true, products: engine.Fastest},
+		"cuda:1,tf32":        {wanted: true, ordinal: 1, tf32: true, products: engine.Fastest},
+		"cuda,ptx":           {wanted: true},
+		"cuda:2,cublas,tf32": {wanted: true, ordinal: 2, tf32: true, products: engine.CuBLAS},
+		"cuda,tf32,cublas":   {wanted: true, tf32: true, products: engine.CuBLAS},
 	} {
 		if got, err := parseDevice(s); err != nil || got != want {
 			t.Errorf("%q is %+v, error %v; want %+v", s, got, err, want)
 		}
 	}
-	for _, s := range []string{"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda,fp8", "cpu,tf32", "auto,tf32", "cuda:999"} {
+	for _, s := range []string{"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda,fp8", "cpu,tf32", "auto,tf32", "cuda:999", "cuda,", "cuda,ptx,cublas", "cuda,tf32,tf32", "cuda,cublas,"} {
 		if got, err := parseDevice(s); !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("%q is %+v, error %v; want ErrUsage", s, got, err)
+		}
+	}
+}
+
+// Whoever asks for a GPU by its name is told what is missing, by every command that takes one.
+func TestAGPUThatIsMissingIsNamed(t *testing.T) {
+	if _, err := cuda.Count(""); err == nil {
+		t.Skip("this machine has a driver; what it lacks is a test of package cuda")
+	}
+	for _, args := range [][]string{
+		{"train", "--model", "mlp", "--device", "cuda"},
+		{"train", "--model", "mlp", "--device", "cuda:1,cublas"},
+		{"train", "--model", "mlp", "--server-device", "cuda"},
+		{"bench", "kernels", "--device", "cuda"},
+	} {
+		got := start(t, args...).wait()
+		flag := args[len(args)-2] + " " + args[len(args)-1]
+		if got.status != exitUsage || !strings.Contains(got.stderr, flag+": count GPUs: no GPU can be used: ") {
+			t.Errorf("%v ends with %d and says %q; want %d and what %s lacks", args, got.status, got.stderr, exitUsage, flag)
+		}
+	}
+}
+
+// numbers are examples of one value each: their own number.
+type numbers int
+
+func (n numbers) Len() int  { return int(n) }
+func (numbers) Values() int { return 1 }
+func (numbers) Labels() int { return 1 }
+func (numbers) Fill(x []float32, y []int32, indices []int) {
+	for i, j := range indices {
+		x[i], y[i] = float32(j), int32(j)
+	}
+}
+
+// stager is a model that takes batches ahead of time.
+type stager struct {
+	model.Model
+	batches chan model.Batch
+}
+
+func (s stager) Stage(b model.Batch) { s.batches <- b }
+
+// What is staged is, to the seed and the memory, the batch that the next gradient is computed of: else nobody would know it again.
+func TestTheBatchThatIsStagedComesNext(t *testing.T) {
+	sampler := data.Sampler{N: 50, Batch: 6, Slots: 3, Seed: 9}
+	loader, s := data.NewLoader(sampler, numbers(50)), stager{batches: make(chan model.Batch, 1)}
+	defer loader.Close()
+	stageAhead(loader, sampler, s)
+	loader.Batch(1, 0, 0)
+	for version := kintsugi.Step(1); version < 5; version++ {
+		b := <-s.batches
+		x, y := loader.Batch(1, version, 0)
+		if &b.X[0] != &x[0] || &b.Y[0] != &y[0] || b.N != sampler.Batch || b.Seed != sampler.Seed64(1, version, 0) {
+			t.Fatalf("version %d: another batch was staged than is returned", version)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func words(line string) (args []string, ok bool) {
 func TestVersionSaysWhatThisIs(t *testing.T) {
 	out := must(t, "version")
 	for _, want := range []string{
-		`(?m)^kintsugi \S+, commit \S+, go\S+ linux/`, `(?m)^protocol \d+, checkpoint format \d+$`, `(?m)^blas: \S+`, `(?m)^kernels: \S+ \(of \[host`,
+		`(?m)^kintsugi \S+, commit \S+, go\S+ linux/`, `(?m)^protocol \d+, checkpoint format \d+$`, `(?m)^blas: \S+`, `(?m)^kernels: \S+ \(of \[host`, `(?m)^gpu: \S+`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("version says\n%s\nwant a line like %s", out, want)

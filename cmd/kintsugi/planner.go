@@ -223,8 +223,9 @@ func (l *learning) observe(e kintsugi.RunEvent) {
 		}
 	case kintsugi.ExposureEvent:
 		l.book.Exposed(e.Shards)
-		for _, s := range e.Shards {
-			if steps, ok := l.book.Rework(ledger.Perturbation{Dot: -s.Dot, Squared: s.Squared}); ok {
+		for i := range e.Shards {
+			back, _ := l.book.Back(i)
+			if steps, ok := l.book.Rework(back); ok {
 				l.rework.add(steps)
 			}
 		}

@@ -177,6 +177,7 @@ func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
 	if p.set != nil {
 		sampler.N = p.set.Train.Len()
 		loader = data.NewLoader(sampler, p.set.Train)
+		stageAhead(loader, sampler, m)
 	}
 	p.batch = func(id kintsugi.PushID) model.Batch {
 		if loader != nil {
@@ -190,6 +191,17 @@ func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
 		loss, err := gradient(ctx, params, grads, b)
 		return loss, b.N, err
 	}, m, nil
+}
+
+// stageAhead has batches brought to where m computes, where that is not the host, as soon as they are drawn.
+func stageAhead(l *data.Loader, sampler data.Sampler, m model.Model) {
+	stager, ok := m.(interface{ Stage(b model.Batch) })
+	if !ok {
+		return
+	}
+	l.Ahead = func(slot kintsugi.Slot, version kintsugi.Step, x []float32, y []int32) {
+		stager.Stage(model.Batch{X: x, Y: y, N: sampler.Batch, Seed: sampler.Seed64(slot, version, 0)})
+	}
 }
 
 // model returns what executes the model, with so many threads of its own if it has any. layers, if set, are told what of a gradient is

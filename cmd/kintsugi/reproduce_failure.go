@@ -162,11 +162,6 @@ func (r *reproduceFailure) print(w io.Writer, about bench.Experiment, rows []ben
 	if err := bench.WriteTables(w, tables); err != nil {
 		return err
 	}
-	if r.outage {
-		for _, v := range bench.OutageVerdicts(rows) {
-			fmt.Fprintln(w, v)
-		}
-	}
 	_, err := fmt.Fprintf(w, "\n%s, commit %s\n", about.Machine, about.Commit)
 	return err
 }

@@ -156,7 +156,11 @@ func scarLine(r bench.ScarRow) (text, benchfmt string) {
 	if r.Missing != "" {
 		return head + "n/a: " + r.Missing, ""
 	}
-	return head + fmt.Sprintf("%.2f\t%.2f\t%.2f\t%.1f %% (%.1f to %.1f)\t%.2f\t%.2f\t%.2f\t%d\t%s", r.Rework, r.Predicted, r.Baseline, 100*r.Reduction, 100*r.Low, 100*r.High,
+	predicted := "unknown"
+	if r.Predicted.Known() {
+		predicted = fmt.Sprintf("%.2f", r.Predicted)
+	}
+	return head + fmt.Sprintf("%.2f\t%s\t%.2f\t%.1f %% (%.1f to %.1f)\t%.2f\t%.2f\t%.2f\t%d\t%s", r.Rework, predicted, r.Baseline, 100*r.Reduction, 100*r.Low, 100*r.High,
 			r.Avoidable, r.Worse, r.Bytes, r.Trials, r.Paper),
 		fmt.Sprintf("%s %d %.3f rework-steps %.3f baseline-steps %.4f reduction", benchName(r.Name), r.Trials, r.Rework, r.Baseline, r.Reduction)
 }

@@ -26,7 +26,7 @@ func (s *simulation) spendOutage(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%v without any server, %d workers, %s, a gradient takes %v\n", s.outage, s.workers, s.consistency, s.mean)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "RULE\tGRADIENTS COMPUTED\tMOST ARRAYS KEPT BY A WORKER\tBYTES A PARAMETER\tCOUNTED\tDROPPED\tNEXT STEP AFTER SERVERS ARE BACK")
+	fmt.Fprintln(t, "RULE\tGRADIENTS COMPUTED\tMOST ARRAYS KEPT BY A WORKER\tBYTES A PARAMETER\tBOUND\tHOLDS\tCOUNTED\tDROPPED\tNEXT STEP AFTER SERVERS ARE BACK")
 	for _, rule := range kintsugi.KeepRules() {
 		consistency.Keep = rule
 		r, err := sim.Run(sim.Config{
@@ -38,7 +38,11 @@ func (s *simulation) spendOutage(w io.Writer) error {
 			return err
 		}
 		o := r.Outages
-		fmt.Fprintf(t, "%v\t%d\t%d\t%d\t%d\t%d\t%.2f s\n", rule, o.Computed, o.Most, 4*o.Most, o.Counted, o.Dropped, o.Back.Seconds())
+		fmt.Fprintf(t, "%v\t%d\t%d\t%d\t%d\t%v\t%d\t%d\t%.2f s\n", rule, o.Computed, o.Most, 4*o.Most, 4*o.Bound, o.Most <= o.Bound, o.Counted, o.Dropped, o.Back.Seconds())
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, "the bound, in bytes for each parameter of the model, is that of an outage of any length")
+	return err
 }

@@ -12,13 +12,13 @@ func TestSimulateAnOutageOfTenMinutes(t *testing.T) {
 	out := must(t, "simulate", "--workers", "3", "--consistency", "async", "--mean", "100ms", "--steps", "100", "--outage", "10m")
 	rules := 0
 	for line := range strings.Lines(out) {
-		var rule string
-		var computed, arrays, bytes, counted, dropped int
-		if n, _ := fmt.Sscan(line, &rule, &computed, &arrays, &bytes, &counted, &dropped); n < 6 {
+		var rule, holds string
+		var computed, arrays, bytes, bound, counted, dropped int
+		if n, _ := fmt.Sscan(line, &rule, &computed, &arrays, &bytes, &bound, &holds, &counted, &dropped); n < 8 {
 			continue
 		}
 		rules++
-		if computed < 3*4000 || arrays < 1 || arrays > 4 || bytes != 4*arrays || counted > computed || counted+dropped != computed || counted == 0 {
+		if computed < 3*4000 || arrays < 1 || bytes != 4*arrays || bytes > bound || bound != 16 || holds != "true" || counted > computed || counted+dropped != computed || counted == 0 {
 			t.Errorf("%s: %d computed, %d arrays, %d counted, %d dropped", rule, computed, arrays, counted, dropped)
 		}
 	}

@@ -140,11 +140,15 @@ func TestAKilledRunGoesOnWhileItsStoreIsInTrouble(t *testing.T) {
 }
 
 func TestAStoreThatCannotBeUsedIsToldBeforeTheRun(t *testing.T) {
+	t.Run("fake", func(t *testing.T) { checkUnusable(t, objecttest.New(t).Place("x")) })
+	t.Run("real", func(t *testing.T) { checkUnusable(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))("x")) })
+}
+
+func checkUnusable(t *testing.T, place string) {
 	keys(t)
-	server := objecttest.New(t)
 	for what, c := range map[string]struct{ env, store, says string }{
-		"keys":     {"AWS_ACCESS_KEY_ID", server.Place("x"), "check AWS_ACCESS_KEY_ID"},
-		"bucket":   {"", strings.Replace(server.Place("x"), objecttest.Bucket, "nobody", 1), "bucket nobody"},
+		"keys":     {"AWS_ACCESS_KEY_ID", place, "check AWS_ACCESS_KEY_ID"},
+		"bucket":   {"", strings.Replace(place, objecttest.Bucket, "nobody", 1), "bucket nobody"},
 		"password": {"", "s3://me:hidden@" + objecttest.Bucket, "keys do not belong"},
 	} {
 		t.Run(what, func(t *testing.T) {

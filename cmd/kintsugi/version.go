@@ -51,6 +51,7 @@ func versionCommand() *cobra.Command {
 			}
 			fmt.Fprintf(w, "blas: %s\n", lib)
 			fmt.Fprintf(w, "kernels: %s (of %v)\n", kernels.Best().Name(), kernelNames())
+			fmt.Fprintf(w, "gpu: %s\n", describeGPU())
 			return nil
 		},
 	}

@@ -1,4 +1,4 @@
-// Package emulate builds the driver that runs the kernels on a processor, for tests. It gives them two flags, -real and
+// Package emulate builds the driver that runs the kernels on a processor, and with it a cuBLAS, for tests. It gives them two flags, -real and
 // -must. A test that is built with -asan gets an emulation with AddressSanitizer.
 package emulate
 
@@ -32,6 +32,9 @@ const (
 	Devices = "KINTSUGI_EMU_DEVICES"
 	Version = "KINTSUGI_EMU_VERSION"
 	Major   = "KINTSUGI_EMU_MAJOR"
+
+	// CuBLAS is what the emulated cuBLAS does: "none": it does not start; "uncaptured": it cannot be part of a program.
+	CuBLAS = "KINTSUGI_EMU_CUBLAS"
 )
 
 // An Edit is a mistake that is put into a kernel: in a file of cuda/kernel, the text Old, which must be there, becomes New.
@@ -40,7 +43,7 @@ type Edit struct{ File, Old, New string }
 // OnGPU says that the test runs on the machine's GPU, where nothing takes long.
 func OnGPU() bool { return *real }
 
-// Library returns the path of a driver for the test: "" for the machine's own with the flag -real, else the emulation's,
+// Library returns the path of a driver for the test, and of a cuBLAS: "" for the machine's own with the flag -real, else the emulation's,
 // which it builds. Where it cannot, the test skips, or fails with the flag -must.
 func Library(t testing.TB, edits ...Edit) string {
 	t.Helper()
@@ -99,7 +102,7 @@ type source struct{ name, text string }
 // sources reads the kernels, the emulation and the driver's interface, relative to folder cuda.
 func sources(folder string, edits []Edit) ([]source, error) {
 	var files []source
-	for _, pattern := range []string{"kernel/*.cu", "kernel/*.cuh", "kernel/emu/*", "internal/driver/api.h"} {
+	for _, pattern := range []string{"kernel/*.cu", "kernel/*.cuh", "kernel/emu/*", "internal/driver/*.h"} {
 		paths, err := filepath.Glob(filepath.Join(folder, filepath.FromSlash(pattern)))
 		if err != nil || len(paths) == 0 {
 			return nil, fmt.Errorf("no %s below %s: %w", pattern, folder, os.ErrNotExist)

@@ -15,7 +15,7 @@ import (
 )
 
 // BenchmarkGradient is a gradient from parameters in the host's memory to the gradient there, beside the host's engine on one
-// thread. Both are medians of interleaved pairs.
+// thread, with products of the kernels and of cuBLAS where there is one. Both are medians of interleaved pairs.
 func BenchmarkGradient(b *testing.B) {
 	pixels := model.Input{Channels: 1, Height: 28, Width: 28, Classes: 10}
 	text := model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}
@@ -26,8 +26,16 @@ func BenchmarkGradient(b *testing.B) {
 	}{
 		{"mlp", pixels, 64}, {"mlp", pixels, 1024}, {"lenet", pixels, 64}, {"cnn", pixels, 64}, {"cnn", pixels, 256}, {"charlm", text, 32},
 	} {
-		for _, tf32 := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%s/batch=%d/tf32=%v", c.model, c.batch, tf32), func(b *testing.B) {
+		for i, tf32 := range []bool{false, true, false, true} {
+			name, options := fmt.Sprintf("%s/batch=%d/tf32=%v", c.model, c.batch, tf32), engine.Options{}
+			if i >= 2 {
+				if !hasCuBLAS(b) {
+					continue
+				}
+				name, options = name+"/cublas", withCuBLAS(b)
+			}
+			options.TF32 = tf32
+			b.Run(name, func(b *testing.B) {
 				d, err := model.Lookup(c.model, c.in)
 				if err != nil {
 					b.Fatal(err)
@@ -37,7 +45,7 @@ func BenchmarkGradient(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer h.Close()
-				measure(b, d, open(b, d, engine.Options{TF32: tf32}), h, c.batch)
+				measure(b, d, open(b, d, options), h, c.batch)
 			})
 		}
 	}

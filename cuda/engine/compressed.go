@@ -39,7 +39,22 @@ type Compressed struct {
 type leftOut struct{ taken, candidate cuda.Ptr }
 
 // CanCompress reports whether the GPU has an encoder for a codec.
-func CanCompress(c compress.Codec) bool { return cuda.Encodes(c.Encoding()) }
+func CanCompress(c compress.Codec) bool {
+	switch c.Encoding() {
+	case kernels.Sparse16, kernels.Sparse32:
+		return compress.Largest(c, 1) > 0
+	}
+	return cuda.Encodes(c.Encoding())
+}
+
+// codingOf returns how the GPU encodes as a codec does.
+func codingOf(c compress.Codec) cuda.Coding {
+	coding := cuda.Coding{Encoding: c.Encoding(), AtRandom: compress.AtRandom(c)}
+	if compress.Largest(c, 1) > 0 {
+		coding.Largest = func(n int) int { return compress.Largest(c, n) }
+	}
+	return coding
+}
 
 // NewCompressed returns a source of gradients that e computes, encoded with a codec that the GPU can encode. The seed is the run's. Nobody else uses e
 // for gradients from then on; Close of e frees what is here.
@@ -51,7 +66,7 @@ func NewCompressed(e *Engine, layout *kintsugi.Layout, codec compress.Codec, see
 		lengths = append(lengths, k.Len())
 	}
 	var err error
-	if c.enc, err = cuda.NewEncoder(e.link, codec.Encoding(), compress.AtRandom(codec), lengths); err != nil {
+	if c.enc, err = cuda.NewEncoder(e.link, codingOf(codec), lengths); err != nil {
 		return nil, err
 	}
 	if compress.AtRandom(codec) {

@@ -6,7 +6,9 @@
 //
 // # Bits
 //
-// A gradient has the same bits in every run, on any number of multiprocessors: no kernel depends on the order in which blocks run.
-// It does not have the bits of another engine: sums are in other orders, and the exponential is the GPU's. Tests hold
+// A gradient has the same bits in every run, on any number of multiprocessors: no kernel depends on the order in which blocks run. With
+// cuBLAS, where [Products] says so, that holds for one version of it on one kind of GPU: it has a stream and memory to itself, and no atomics.
+//
+// A gradient does not have the bits of another engine: sums are in other orders, and the exponential is the GPU's. Tests hold
 // it to within 2e-5 of the host's gradient, by norm; with TF32 products, whose factors have 11 bits, to 5e-3.
 package engine

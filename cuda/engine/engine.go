@@ -18,6 +18,11 @@ type Options struct {
 	// TF32 computes products on the matrix units, with factors of 11 bits and sums in float32: several times faster where
 	// products are large.
 	TF32 bool
+
+	Products Products
+
+	// Library is the path of cuBLAS; "" is where the system finds it. See cuda.Queue.OpenBLAS.
+	Library string
 }
 
 // Engine executes a description. It implements model.Model, and is used by one goroutine at a time.
@@ -27,12 +32,15 @@ type Engine struct {
 	q      *cuda.Queue
 	link   *cuda.Queue // what goes in and out while q computes
 	layers chain
-	spans  []span // of the parameters of each layer
+	spans  []model.Span // of the parameters of each layer
 	pass   pass
+	stage  stage
 
-	x, labels, logitsGradient, losses, correct room
-	params, grads                              room
-	paramsIn, batchIn, gradsOut, found         pinned
+	products string // what multiplies matrices
+
+	examples, logitsGradient, losses, correct room
+	params, grads                             room
+	paramsIn, batchIn, gradsOut, found        pinned
 
 	programs map[shape]cuda.Program // what a piece of a shape is given, once it has been computed with all arrays where they are; 0: not yet
 	eager    bool                   // programs cannot be had
@@ -47,32 +55,34 @@ type Engine struct {
 var _ model.Model = (*Engine)(nil)
 
 // New returns an engine for d on the device, which must live longer. A description without layers, such as that of "qp", is a
-// kintsugi.ErrUsage.
+// kintsugi.ErrUsage; without a cuBLAS that was asked for the error wraps cuda.ErrNoBLAS.
 func New(d *model.Description, dev *cuda.Device, o Options) (*Engine, error) {
 	if d.Quadratic != nil || len(d.Layers) == 0 {
 		return nil, fmt.Errorf("%w: model %s has no layers for a GPU to execute", kintsugi.ErrUsage, d.Name)
 	}
-	layers, spans, err := build(d)
+	groups := d.Groups(model.Grouping{})
+	layers, err := build(groups)
 	if err != nil {
 		return nil, fmt.Errorf("GPU engine of model %s: %w", d.Name, err)
 	}
-	e := &Engine{d: d, dev: dev, layers: layers, spans: spans, programs: make(map[shape]cuda.Program)}
-	for _, q := range []**cuda.Queue{&e.q, &e.link} {
+	e := &Engine{d: d, dev: dev, layers: layers, programs: make(map[shape]cuda.Program)}
+	for _, g := range groups {
+		e.spans = append(e.spans, g.Params)
+	}
+	for _, q := range []**cuda.Queue{&e.q, &e.link, &e.stage.q} {
 		if *q, err = dev.NewQueue(); err != nil {
 			return nil, errors.Join(fmt.Errorf("GPU engine of model %s: %w", d.Name, err), e.Close())
 		}
 	}
 	e.pass = pass{q: e.q, tf32: o.TF32}
+	if err := e.openProducts(o); err != nil {
+		return nil, errors.Join(fmt.Errorf("GPU engine of model %s: %w", d.Name, err), e.Close())
+	}
 	return e, nil
 }
 
 // String says what computes.
-func (e *Engine) String() string {
-	if e.pass.tf32 {
-		return e.dev.String() + ", TF32 products"
-	}
-	return e.dev.String()
-}
+func (e *Engine) String() string { return e.dev.String() + ", products by " + e.Products() }
 
 // Tensors implements model.Model.
 func (e *Engine) Tensors() []kintsugi.Tensor { return e.d.Tensors() }
@@ -128,15 +138,16 @@ func (e *Engine) compute(ctx context.Context, params, grads []float32, train boo
 	if grads != nil {
 		p.pin(&e.gradsOut, 4*len(params))
 	}
-	labels := len(b.Y) / b.N
-	piece := max(1, pieceLabels/labels)
+	ahead := e.stage.take(b)
+	defer e.stage.leave(ahead)
+	piece := e.pieceOf()
 	for lo := 0; lo < b.N; lo += piece {
 		if err := ctx.Err(); err != nil {
 			return 0, 0, err
 		}
 		p.first, p.n = lo, min(b.N, lo+piece)-lo
 		p.more, p.last = lo > 0, lo+p.n == b.N
-		s, c, err := e.piece(b, grads != nil)
+		s, c, err := e.piece(b, ahead, grads != nil)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -146,21 +157,18 @@ func (e *Engine) compute(ctx context.Context, params, grads []float32, train boo
 	return sum, correct, nil
 }
 
-// piece computes the examples of a batch that the pass says.
-func (e *Engine) piece(b model.Batch, out bool) (sum float64, correct int, err error) {
+// pieceOf returns how many examples are computed at a time at most.
+func (e *Engine) pieceOf() int { return max(1, pieceLabels/e.d.Input.Labels()) }
+
+// piece computes the examples of a batch that the pass says. ahead, unless nil, has the batch.
+func (e *Engine) piece(b model.Batch, ahead *buffer, out bool) (sum float64, correct int, err error) {
 	p := &e.pass
-	features, labels := len(b.X)/b.N, len(b.Y)/b.N
-	rows := p.n * labels
-	values := kernels.Bytes(b.X[p.first*features : (p.first+p.n)*features])
-	in := p.pin(&e.batchIn, len(values)+4*rows)
-	copy(in, values)
-	for i, y := range b.Y[p.first*labels : (p.first+p.n)*labels] {
-		binary.LittleEndian.PutUint32(in[len(values)+4*i:], uint32(y))
-	}
+	rows := p.n * e.d.Input.Labels()
+	x := e.bring(b, ahead)
 	found := p.pin(&e.found, 12*rows)
 	e.layers.prepare(p)
 	e.issue(shape{n: p.n, labels: len(b.Y), rows: rows, train: p.train, more: p.more, last: p.last, out: out}, func() {
-		e.queue(in[:len(values)], in[len(values):], found, len(b.Y), out)
+		e.queue(x, found, len(b.Y), out)
 	})
 	if err := e.q.Wait(); err != nil {
 		return 0, 0, err
@@ -172,6 +180,22 @@ func (e *Engine) piece(b model.Batch, out bool) (sum float64, correct int, err e
 	return sum, correct, nil
 }
 
+// bring queues the way of a piece to where it is computed, and returns where that is: from where it was staged, or from the host. It is no part of a
+// program, which always finds its examples in one place.
+func (e *Engine) bring(b model.Batch, ahead *buffer) cuda.Ptr {
+	p := &e.pass
+	_, size := e.sizes(p.n)
+	x := p.grow(&e.examples, size)
+	if ahead != nil {
+		e.q.Copy(x, ahead.at+e.place(p.first), size)
+		return x
+	}
+	in := p.pin(&e.batchIn, size)
+	e.lay(in, b, p.first, p.n)
+	e.q.In(x, in)
+	return x
+}
+
 // lossArgs is LossArgs of cuda/kernel/layer.cu.
 type lossArgs struct {
 	logits, labels, d, losses, correct cuda.Ptr
@@ -181,20 +205,18 @@ type lossArgs struct {
 
 // queue queues a piece: link brings the parameters of a layer while those before it compute, and takes its gradient away while those
 // behind it do.
-func (e *Engine) queue(values, classes, found []byte, labels int, out bool) {
+func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 	p, q := &e.pass, e.q
-	rows := len(classes) / 4
+	rows := len(found) / 12
+	classes, _ := e.sizes(p.n)
 	args := lossArgs{
-		labels: p.grow(&e.labels, len(classes)), losses: p.grow(&e.losses, 8*rows), correct: p.grow(&e.correct, 4*rows),
+		labels: x + cuda.Ptr(classes), losses: p.grow(&e.losses, 8*rows), correct: p.grow(&e.correct, 4*rows),
 		rows: uint64(rows), classes: uint64(e.d.Input.Classes), scale: 1 / float64(labels),
 	}
-	x := p.grow(&e.x, len(values))
 	e.link.After(q)
-	q.In(x, values)
-	q.In(args.labels, classes)
 	for i, l := range e.layers {
-		if s := e.spans[i]; !p.more && s.lo < s.hi {
-			e.link.In(p.params+cuda.Ptr(4*s.lo), e.paramsIn.b[4*s.lo:4*s.hi])
+		if s := e.spans[i]; !p.more && s.Len() > 0 {
+			e.link.In(p.params+cuda.Ptr(4*s.Lo), e.paramsIn.b[4*s.Lo:4*s.Hi])
 			q.After(e.link)
 		}
 		x = l.forward(p, x)
@@ -217,15 +239,15 @@ func (e *Engine) backward(dy cuda.Ptr, out bool) {
 	for i := len(e.layers) - 1; i >= 0; i-- {
 		dy = e.layers[i].backward(p, dy)
 		s := e.spans[i]
-		if !p.last || s.lo == s.hi {
+		if !p.last || s.Len() == 0 {
 			continue
 		}
 		e.link.After(e.q)
 		if e.final != nil {
-			e.final(s.lo, s.hi)
+			e.final(s.Lo, s.Hi)
 		}
 		if out {
-			e.link.Out(e.gradsOut.b[4*s.lo:4*s.hi], p.grads+cuda.Ptr(4*s.lo))
+			e.link.Out(e.gradsOut.b[4*s.Lo:4*s.Hi], p.grads+cuda.Ptr(4*s.Lo))
 		}
 	}
 }
@@ -292,5 +314,5 @@ func (e *Engine) Close() error {
 	if e.link != nil {
 		err = errors.Join(err, e.link.Close())
 	}
-	return err
+	return errors.Join(err, e.stage.close())
 }

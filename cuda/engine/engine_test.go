@@ -114,6 +114,15 @@ func TestModelsComputeTheGradientOfTheirDescription(t *testing.T) {
 			modeltest.Check(t, e, oracle, params, modeltest.RandomBatch(c.in, 2, 1), modeltest.RandomBatch(c.in, 1, 2))
 			compare(t, d, e, params, b, 2e-5)
 			compare(t, d, open(t, d, engine.Options{TF32: true}), params, b, 5e-3)
+			if !hasCuBLAS(t) {
+				return
+			}
+			library := open(t, d, withCuBLAS(t))
+			modeltest.Check(t, library, nil, params, modeltest.RandomBatch(c.in, 2, 1), modeltest.RandomBatch(c.in, 1, 2))
+			compare(t, d, library, params, b, 2e-5)
+			tf32 := withCuBLAS(t)
+			tf32.TF32 = true
+			compare(t, d, open(t, d, tf32), params, b, 5e-3)
 		})
 	}
 }

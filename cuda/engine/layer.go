@@ -22,6 +22,7 @@ type layer interface {
 type pass struct {
 	q             *cuda.Queue
 	tf32          bool
+	blas          *cuda.BLAS // of q; nil: products are the kernels'
 	params, grads cuda.Ptr
 	n             int    // examples of the piece
 	first         int    // number in the batch of the piece's first example
@@ -104,80 +105,45 @@ func (c chain) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return dy
 }
 
-// builder composes the layers of a description.
-type builder struct {
-	d      *model.Description
-	at     int  // the next layer
-	offset int  // of the next parameter
-	needed bool // a layer before has parameters, so that a gradient for its result is wanted
-}
-
-// span is the values [lo, hi) of the flat vectors.
-type span struct{ lo, hi int }
-
-// build returns the layers of a description, and where the parameters of each are.
-func build(d *model.Description) (c chain, spans []span, err error) {
-	b := &builder{d: d}
-	for b.at < len(d.Layers) {
-		s := span{lo: b.offset}
-		l, err := b.next()
+// build returns what computes groups of layers.
+func build(groups []model.Group) (chain, error) {
+	var c chain
+	for _, g := range groups {
+		l, err := newLayer(g)
 		if err != nil {
-			return nil, nil, fmt.Errorf("layer %d: %w", b.at, err)
+			return nil, fmt.Errorf("layer %d: %w", g.Index+1, err)
 		}
-		if s.hi = b.offset; l != nil {
-			c, spans = append(c, l), append(spans, s)
-		}
+		c = append(c, l)
 	}
-	return c, spans, nil
+	return c, nil
 }
 
-// next returns the next layer, with a ReLU behind it that is computed with it, or nil if there is nothing to compute.
-func (b *builder) next() (layer, error) {
-	i := b.at
-	in := b.d.Shapes[i]
-	b.at++
-	needed := b.needed
-	switch l := b.d.Layers[i].(type) {
+func newLayer(g model.Group) (layer, error) {
+	w, b, in := tensor{g.W.Lo}, tensor{g.B.Lo}, g.In
+	switch l := g.Layer.(type) {
 	case model.Dense:
-		b.needed = true
-		w, bias := b.tensor(in.Values()*l.Out), b.tensor(l.Out)
-		return &dense{w: w, b: bias, rows: 1, in: in.Values(), out: l.Out, relu: b.relu(), needed: needed}, nil
-	case model.Linear:
-		b.needed = true
-		w, bias := b.tensor(in.Width*l.Out), b.tensor(l.Out)
-		return &dense{w: w, b: bias, rows: in.Height, in: in.Width, out: l.Out, needed: needed}, nil
+		return &dense{w: w, b: b, rows: 1, in: in.Values(), out: l.Out, relu: g.ReLU, needed: g.Needed}, nil
 	case model.Conv2D:
-		b.needed = true
-		w, bias := b.tensor(l.Filters*in.Channels*l.Kernel*l.Kernel), b.tensor(l.Filters)
-		return newConv(w, bias, in, l, b.relu(), needed), nil
+		return newConv(w, b, in, l, g.ReLU, g.Needed), nil
 	case model.MaxPool:
-		return &pooling{in: in, size: l.Size, needed: needed}, nil
+		return &pooling{in: in, size: l.Size, needed: g.Needed}, nil
 	case model.ReLU:
-		return &relu{values: in.Values(), needed: needed}, nil
+		return &relu{values: in.Values(), needed: g.Needed}, nil
 	case model.Dropout:
-		if l.Rate == 0 {
-			return nil, nil
-		}
-		return &dropout{layer: i, rate: l.Rate, values: in.Values(), needed: needed}, nil
-	case model.Flatten:
-		return nil, nil // rows hold an image's values in order already
-	default:
-		return b.nextSequence(i, needed)
+		return &dropout{layer: g.Index, rate: l.Rate, values: in.Values(), needed: g.Needed}, nil
+	case model.Embedding:
+		return &embedding{tokens: w, positions: b, vocabulary: g.W.Len() / l.Width, length: in.Width, width: l.Width}, nil
+	case model.Linear:
+		return &dense{w: w, b: b, rows: in.Height, in: in.Width, out: l.Out, needed: g.Needed}, nil
+	case model.LayerNorm:
+		return &norm{w: w, b: b, rows: in.Height, width: in.Width, needed: g.Needed}, nil
+	case model.GELU:
+		return &gelu{values: in.Values(), needed: g.Needed}, nil
+	case model.Attention:
+		return &attention{length: in.Height, heads: l.Heads, size: in.Width / 3 / l.Heads, needed: g.Needed}, nil
+	case model.Fork:
+		inside, err := build(g.Inside)
+		return &residual{inside: inside, values: in.Values(), needed: g.Needed}, err
 	}
-}
-
-// relu reports whether the next layer is a ReLU, and passes it.
-func (b *builder) relu() bool {
-	if b.at < len(b.d.Layers) && b.d.Layers[b.at] == (model.ReLU{}) {
-		b.at++
-		return true
-	}
-	return false
-}
-
-// tensor takes the next n parameters.
-func (b *builder) tensor(n int) tensor {
-	t := tensor{b.offset}
-	b.offset += n
-	return t
+	return nil, fmt.Errorf("no such layer: %T", g.Layer)
 }

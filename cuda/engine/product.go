@@ -1,6 +1,63 @@
 package engine
 
-import "github.com/kintsugi-ml/kintsugi/cuda"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kintsugi-ml/kintsugi/cuda"
+)
+
+// Products says what multiplies matrices.
+type Products int
+
+const (
+	// Own is the kernels of cuda/kernel. A gradient has the same bits on every GPU.
+	Own Products = iota
+
+	// CuBLAS is NVIDIA's library, for all products but those of attention, whose batches have two levels. A gradient has the same bits in every
+	// run with the same version of it on the same kind of GPU.
+	CuBLAS
+
+	// Fastest is CuBLAS where it can be used, else Own.
+	Fastest
+)
+
+// DescribeProducts says what the fastest products of a device are computed by.
+func DescribeProducts(d *cuda.Device) (string, error) {
+	q, err := d.NewQueue()
+	if err != nil {
+		return "", err
+	}
+	e := &Engine{q: q}
+	err = e.openProducts(Options{Products: Fastest})
+	return e.products, errors.Join(err, q.Close())
+}
+
+// openProducts opens what multiplies matrices.
+func (e *Engine) openProducts(o Options) error {
+	e.products = "kernels of this program"
+	if o.Products == Own {
+		return nil
+	}
+	b, err := e.q.OpenBLAS(o.Library, o.TF32)
+	switch {
+	case err == nil:
+		e.pass.blas, e.products = b, b.String()
+	case o.Products == CuBLAS:
+		return err
+	default:
+		e.products = fmt.Sprintf("%s (%v)", e.products, err)
+	}
+	return nil
+}
+
+// Products says what multiplies matrices, and why it is not cuBLAS where that was preferred.
+func (e *Engine) Products() string {
+	if e.pass.tf32 {
+		return e.products + ", TF32"
+	}
+	return e.products
+}
 
 // product is GemmArgs of cuda/kernel/gemm.cu: c = a·b of m×k and k×n, for each matrix of a batch.
 type product struct {
@@ -24,6 +81,13 @@ const productTile = 64
 
 // multiply queues a product of a batch of matrices.
 func (p *pass) multiply(g product, batch int) {
+	if p.blas != nil && p.byLibrary(&g, batch) {
+		if g.bias == 0 && g.flags&withReLU == 0 {
+			return
+		}
+		// The library knows neither: a product without factors adds what is behind one to what is there.
+		g.k, g.flags = 0, g.flags&(withReLU|biasOfRows)|accumulate
+	}
 	if g.inners == 0 {
 		g.inners = 1
 	}
@@ -32,6 +96,21 @@ func (p *pass) multiply(g product, batch int) {
 		kernel = "gemm_tf32"
 	}
 	cuda.Launch(p.q, "gemm", kernel, [3]int{ceil(int(g.n), productTile), ceil(int(g.m), productTile), batch}, threads, &g)
+}
+
+// byLibrary queues a product without its bias and its ReLU to cuBLAS, if that can be given it: matrices of a batch must lie at equal
+// distances.
+func (p *pass) byLibrary(g *product, batch int) bool {
+	l := &cuda.Product{
+		A: g.a, B: g.b, C: g.c, M: int(g.m), N: int(g.n), K: int(g.k), LDA: int(g.lda), LDB: int(g.ldb), LDC: int(g.ldc),
+		StrideA: int(g.aOuter), StrideB: int(g.bOuter), StrideC: int(g.cOuter), Batch: batch,
+		ATransposed: g.flags&aTransposed != 0, BTransposed: g.flags&bTransposed != 0, Accumulate: g.flags&accumulate != 0,
+	}
+	if g.inners > 1 || !p.blas.Fits(l) {
+		return false
+	}
+	p.blas.Multiply(l)
+	return true
 }
 
 // keep is the flag for gradients that are added to those of earlier pieces.

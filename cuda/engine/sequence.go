@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/kintsugi-ml/kintsugi/cuda"
-	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
 // embedArgs is EmbedArgs of cuda/kernel/sequence.cu.
@@ -214,38 +212,4 @@ func (l *residual) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	}
 	p.each("sum", kept, kept, dx, p.n*l.values)
 	return kept
-}
-
-// nextSequence is next for the layers for sequences.
-func (b *builder) nextSequence(i int, needed bool) (layer, error) {
-	in := b.d.Shapes[i]
-	switch l := b.d.Layers[i].(type) {
-	case model.Embedding:
-		b.needed = true
-		e := &embedding{vocabulary: b.d.Input.Classes, length: in.Width, width: l.Width}
-		e.tokens, e.positions = b.tensor(e.vocabulary*l.Width), b.tensor(in.Width*l.Width)
-		return e, nil
-	case model.LayerNorm:
-		b.needed = true
-		w, bias := b.tensor(in.Width), b.tensor(in.Width)
-		return &norm{w: w, b: bias, rows: in.Height, width: in.Width, needed: needed}, nil
-	case model.GELU:
-		return &gelu{values: in.Values(), needed: needed}, nil
-	case model.Attention:
-		return &attention{length: in.Height, heads: l.Heads, size: in.Width / 3 / l.Heads, needed: needed}, nil
-	case model.Fork:
-		r := &residual{values: in.Values(), needed: needed}
-		for b.d.Layers[b.at] != (model.Join{}) { // a description's forks are joined
-			inner, err := b.next()
-			if err != nil {
-				return nil, err
-			}
-			if inner != nil {
-				r.inside = append(r.inside, inner)
-			}
-		}
-		b.at++
-		return r, nil
-	}
-	return nil, fmt.Errorf("no such layer: %T", b.d.Layers[i])
 }

@@ -1,6 +1,7 @@
 // The k values of y = x + carry that are largest in magnitude, of equal ones those of lower index: exact, and in order of
 // index. The k-th magnitude is found 11, 10 and 10 bits at a time; then each tile counts what it has to write, a scan
-// tells it where, and it writes. No step depends on the order in which blocks run.
+// tells it where, and it writes. No step depends on the order in which blocks run. An array takes all blocks and several kernels; a chunk that is
+// encoded takes one block and one kernel, with the same digits: a model has hundreds.
 #include "kdev.cuh"
 
 // What is known of the k-th largest magnitude.
@@ -105,29 +106,37 @@ struct Sums {
 // The sums of v over the threads before this one, and over all.
 DEVICE u32 before(u32 v, u32 (&of_warp)[WARPS], u32 &all) { return scan(v, of_warp, all) - v; }
 
-// Finds the bin of the k-th largest, from the highest down, and clears the histogram. One block.
-KERNEL(select_digit, SelectArgs, THREADS) {
-	SHARED(Sums, sh);
-	enum { EACH = BINS / THREADS };
-	u32 mine[EACH], sum = 0;
-	const u32 top = BINS - 1 - EACH * THREAD;
+enum { EACH = BINS / THREADS }; // bins of a thread, from top down
+
+// Finds the bin of the k-th largest, from the highest down, and makes it known. It has one barrier, before which all have read the threshold.
+DEVICE void next_digit(Threshold &t, const u32 (&mine)[EACH], u32 top, u32 (&of_warp)[WARPS]) {
+	u32 sum = 0;
 #pragma unroll
-	for (int b = 0; b < EACH; b++) {
-		mine[b] = a.histogram[top - b];
-		sum += mine[b];
-		a.histogram[top - b] = 0;
-	}
-	const u64 k = a.threshold->k;
-	const u32 known = a.threshold->known, least = a.threshold->least;
+	for (int b = 0; b < EACH; b++) sum += mine[b];
+	const u64 k = t.k;
+	const u32 known = t.known, least = t.least;
 	u32 all;
-	u64 higher = before(sum, sh.of_warp[0], all); // its barrier: all have read the threshold
+	u64 higher = before(sum, of_warp, all);
 	if (higher >= k || higher + sum < k) return;
 	u32 b = 0;
 	for (; higher + mine[b] < k; b++) higher += mine[b];
 	const u32 shift = known - width(known);
-	a.threshold->least = least | (top - b) << shift;
-	a.threshold->known = shift;
-	a.threshold->k = k - higher;
+	t.least = least | (top - b) << shift;
+	t.known = shift;
+	t.k = k - higher;
+}
+
+// The next digit of the threshold, of what was counted; clears the histogram. One block.
+KERNEL(select_digit, SelectArgs, THREADS) {
+	SHARED(Sums, sh);
+	u32 mine[EACH];
+	const u32 top = BINS - 1 - EACH * THREAD;
+#pragma unroll
+	for (int b = 0; b < EACH; b++) {
+		mine[b] = a.histogram[top - b];
+		a.histogram[top - b] = 0;
+	}
+	next_digit(*a.threshold, mine, top, sh.of_warp[0]);
 }
 
 // Counts, for each tile, the values above the threshold and those equal to it.
@@ -218,4 +227,166 @@ KERNEL(select_write, SelectArgs, THREADS) {
 		above += all_above;
 		ties += all_ties;
 	}
+}
+
+// A chunk, and where its payload goes.
+struct Chosen {
+	const f32 *x, *carry; // carry: 0 for none
+	f32 *residual;        // 0: nobody keeps it; else y without what is sent
+	f32 *decoded;         // what is sent, and zeros
+	u32 *index;           // of k values: those that are sent
+	u8 *payload;
+	u64 *bytes; // of the payload
+	u64 n, k;
+	u32 width; // bytes of a value: 2, BF16, or 4
+};
+
+struct Choices {
+	const Chosen *chunks;
+};
+
+struct Encoding {
+	Histograms h;
+	Sums sums;
+	Threshold threshold;
+};
+
+// Loads what a thread has of a tile, before any of it is used.
+DEVICE void load_tile(const f32 *x, u64 lo, u64 n, Four (&v)[ROUNDS]) {
+#pragma unroll
+	for (int r = 0; r < ROUNDS; r++) v[r] = at(x, lo + 4 * THREADS * r, n);
+}
+
+// Adds what is carried, and keeps y.
+DEVICE void feed(const f32 *carry, f32 *y, u64 lo, u64 n, Four (&v)[ROUNDS]) {
+	Four c[ROUNDS];
+	load_tile(carry, lo, n, c);
+#pragma unroll
+	for (int r = 0; r < ROUNDS; r++) {
+#pragma unroll
+		for (int e = 0; e < 4; e++) v[r].v[e] = add(v[r].v[e], c[r].v[e]);
+		if (lo + 4 * THREADS * r < n) store(y, lo + 4 * THREADS * r, n, v[r]);
+	}
+}
+
+// Finds the threshold of a chunk, whose y is kept at y.
+DEVICE void find_threshold(const Chosen &a, f32 *y, Encoding &sh) {
+	if (THREAD == 0) sh.threshold = {0, 31, a.k};
+	const u32 top = BINS - 1 - EACH * THREAD;
+	for (int digit = 0; digit < 3; digit++) {
+		clear(sh.h); // its barrier: all see what the digit before has made known
+		const u32 least = sh.threshold.least, known = sh.threshold.known;
+		for (u64 lo = 4 * THREAD; lo < a.n; lo += TILE) {
+			Four v[ROUNDS];
+			load_tile(digit ? y : a.x, lo, a.n, v);
+			if (digit == 0 && a.carry) feed(a.carry, y, lo, a.n, v);
+#pragma unroll
+			for (int r = 0; r < ROUNDS; r++) count_values(sh.h, v[r], lo + 4 * THREADS * r, a.n, least, known);
+		}
+		sync();
+		u32 mine[EACH];
+#pragma unroll
+		for (int b = 0; b < EACH; b++) {
+			mine[b] = 0;
+#pragma unroll
+			for (int c = 0; c < COPIES; c++) mine[b] += sh.h.count[c][top - b];
+		}
+		next_digit(sh.threshold, mine, top, sh.sums.of_warp[0]);
+	}
+	sync();
+}
+
+// Splits y into what is sent and what is left, and returns of how many values the index was written.
+DEVICE u32 split(const Chosen &a, const f32 *y, Encoding &sh) {
+	const u32 least = sh.threshold.least, allowed = (u32)sh.threshold.k;
+	u32 above = 0, ties = 0, turn = 0; // of the values before
+	for (u64 lo = 0; lo < a.n; lo += 4 * THREADS) {
+		const u64 i = lo + 4 * THREAD;
+		const Four v = at(y, i, a.n);
+		Four sent = Four(), left = v;
+		u32 mine = 0, all; // above in the lower half, ties in the upper: at most 1024 of each
+#pragma unroll
+		for (int e = 0; e < 4; e++) {
+			const u32 m = magnitude(v.v[e]);
+			if (i + e < a.n) mine += m > least ? 1 : m == least ? 1 << 16 : 0;
+		}
+		mine = before(mine, sh.sums.of_warp[turn], all);
+		turn ^= 1;
+		u32 upto = above + (mine & 0xffff), tie = ties + (mine >> 16);
+#pragma unroll
+		for (int e = 0; e < 4; e++) {
+			const u32 m = magnitude(v.v[e]);
+			if (i + e < a.n && (m > least || m == least && tie < allowed)) {
+				left.v[e] = 0;
+				if (m > 0) { // zeros need not be sent; where there are some among the chosen, nothing else is tied
+					sent.v[e] = v.v[e];
+					if (a.width == 2) {
+						sent.v[e] = from_bf16(round_bf16(v.v[e]));
+						left.v[e] = sub(v.v[e], sent.v[e]);
+					}
+					a.index[upto + (least == 0 ? 0 : tie < allowed ? tie : allowed)] = (u32)(i + e);
+				}
+			}
+			upto += m > least;
+			tie += m == least;
+		}
+		if (i < a.n) {
+			store(a.decoded, i, a.n, sent);
+			if (a.residual) store(a.residual, i, a.n, left);
+		}
+		above += all & 0xffff;
+		ties += all >> 16;
+	}
+	return least == 0 ? above : (u32)a.k;
+}
+
+DEVICE u32 uvarint_bytes(u32 v) {
+	u32 n = 1;
+	while (v >>= 7) n++;
+	return n;
+}
+
+DEVICE u8 *put_uvarint(u8 *to, u32 v) {
+	for (; v >= 0x80; v >>= 7) *to++ = (u8)(v | 0x80);
+	*to++ = (u8)v;
+	return to;
+}
+
+DEVICE u32 gap(const Chosen &a, u32 j) { return j ? a.index[j] - a.index[j - 1] - 1 : a.index[0]; }
+
+// Writes the payload of the values whose index is there. A byte at a time: nothing in it is aligned, and it is small.
+DEVICE void write_payload(const Chosen &a, u32 count, Encoding &sh) {
+	u32 size = 0, gaps;
+	for (u32 j = THREAD; j < count; j += THREADS) size += uvarint_bytes(gap(a, j));
+	before(size, sh.sums.of_warp[0], gaps);
+	u8 *const values = a.payload + uvarint_bytes(count) + uvarint_bytes(gaps);
+	u8 *const gap_bytes = values + (u64)a.width * count;
+	if (THREAD == 0) {
+		put_uvarint(put_uvarint(a.payload, count), gaps);
+		*a.bytes = (u64)(gap_bytes - a.payload) + gaps;
+	}
+	u32 place = 0, turn = 1;
+	for (u32 lo = 0; lo < count; lo += THREADS) {
+		const u32 j = lo + THREAD, mine = j < count ? gap(a, j) : 0;
+		u32 all;
+		const u32 at = place + before(j < count ? uvarint_bytes(mine) : 0, sh.sums.of_warp[turn], all);
+		turn ^= 1;
+		if (j < count) {
+			put_uvarint(gap_bytes + at, mine);
+			const u32 value = bits_of(a.decoded[a.index[j]]) >> (a.width == 2 ? 16 : 0);
+			for (u32 b = 0; b < a.width; b++) values[(u64)a.width * j + b] = (u8)(value >> 8 * b);
+		}
+		place += all;
+	}
+}
+
+// Encodes a chunk for each block.
+KERNEL(select_encode, Choices, THREADS) {
+	SHARED(Encoding, sh);
+	const Chosen c = a.chunks[BLOCK]; // a copy: no store can change it
+	f32 *const y = c.carry ? c.decoded : (f32 *)c.x;
+	find_threshold(c, y, sh);
+	const u32 count = split(c, y, sh);
+	sync(); // the index and what is sent are whole
+	write_payload(c, count, sh);
 }

@@ -35,9 +35,12 @@ type Options struct {
 	// empty etcd. A write then takes a fraction of a millisecond whatever the disk. For tests, and for runs
 	// whose machine is all they have. Default: every write is synced.
 	UnsafeNoFsync bool
+
+	// Among, if set, makes this etcd one of several that hold the same keys. Default: it is alone.
+	Among *Ensemble
 }
 
-// Embedded is an etcd of one node that runs inside this process and listens on the loopback interface.
+// Embedded is an etcd that runs inside this process: alone, and listening on the loopback interface, or one of an Ensemble.
 // Its methods are safe for concurrent use.
 type Embedded struct {
 	etcd     *embed.Etcd
@@ -67,13 +70,20 @@ func Embed(ctx context.Context, dir string, opt Options) (*Embedded, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
+	if opt.Among != nil {
+		e, err := opt.Among.start(ctx, dir, opt)
+		if err != nil {
+			return nil, fmt.Errorf("start etcd %s in %s: %w", opt.Among.Name, dir, err)
+		}
+		return e, nil
+	}
 	port := opt.Port
 	if port == 0 {
 		port = lastPort(dir)
 	}
-	e, err := start(ctx, dir, port, opt)
+	e, err := start(ctx, config(dir, port, opt), opt)
 	if opt.Port == 0 && port != 0 && errors.Is(err, syscall.EADDRINUSE) {
-		e, err = start(ctx, dir, 0, opt) // someone took the port in the meantime
+		e, err = start(ctx, config(dir, 0, opt), opt) // someone took the port in the meantime
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", dir, err)
@@ -102,11 +112,10 @@ func lastPort(dir string) int {
 // errGaveUp means that etcd met a condition that would have ended its process.
 var errGaveUp = errors.New("etcd gave up")
 
-// start runs one attempt on the given client port; 0 lets the kernel choose, without a window in which
+// start runs one attempt. A client port of 0 lets the kernel choose, without a window in which
 // another process could take the port.
-func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, error) {
+func start(ctx context.Context, cfg *embed.Config, opt Options) (*Embedded, error) {
 	failed := make(chan error, 1) // the first fatal condition is the one to tell; later ones are dropped
-	cfg := config(dir, port, opt)
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(opt.Log, failed))
 
 	type result struct {
@@ -166,18 +175,23 @@ func start(ctx context.Context, dir string, port int, opt Options) (*Embedded, e
 	}
 }
 
-// config returns the settings of a single node for a few hundred small keys.
-func config(dir string, port int, opt Options) *embed.Config {
+// small returns settings for a few hundred small keys.
+func small(dir string, opt Options) *embed.Config {
 	cfg := embed.NewConfig()
-	cfg.Name = "kintsugi"
 	cfg.Dir = filepath.Join(dir, "data")
-	cfg.TickMs, cfg.ElectionMs = tickMillis, electionMillis
 	cfg.UnsafeNoFsync = opt.UnsafeNoFsync
 	cfg.EnableGRPCGateway = false
 
 	// A run writes a few keys per failure: a thousand revisions are more than anyone watches behind.
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, "1000"
+	return cfg
+}
 
+// config returns the settings of a single node.
+func config(dir string, port int, opt Options) *embed.Config {
+	cfg := small(dir, opt)
+	cfg.Name = "kintsugi"
+	cfg.TickMs, cfg.ElectionMs = tickMillis, electionMillis
 	loopback := func(port int) []url.URL {
 		return []url.URL{{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}}
 	}

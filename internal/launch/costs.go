@@ -27,14 +27,13 @@ type Costs struct {
 	servers int
 	book    *ledger.Ledger
 
-	newest   kintsugi.Step
-	full     kintsugi.Step // newest full checkpoint
-	exposure []kintsugi.Exposure
-	outages  float64 // seconds of all recoveries
-	mended   int     // recoveries
-	told     time.Time
-	begun    time.Time // of the first step; zero before
-	saved    time.Time // when the save of full began, or begun
+	newest  kintsugi.Step
+	full    kintsugi.Step // newest full checkpoint
+	outages float64       // seconds of all recoveries
+	mended  int           // recoveries
+	told    time.Time
+	begun   time.Time // of the first step; zero before
+	saved   time.Time // when the save of full began, or begun
 
 	losses []float64 // of the newest steps, up to newest
 	open   []mending
@@ -67,7 +66,8 @@ func (c *Costs) View(v kintsugi.View) {
 	if v.Line <= 1 || v.Keeps != 0 {
 		return
 	}
-	c.newest, c.full, c.exposure, c.losses, c.open = v.RestoreStep, v.RestoreStep, nil, nil, nil
+	c.newest, c.full, c.losses, c.open = v.RestoreStep, v.RestoreStep, nil, nil
+	c.book.Exposed(nil)
 }
 
 // Step books a released step. It returns the events that follow from it: what losses would cost, from time to time, and what
@@ -109,19 +109,8 @@ func (c *Costs) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(c.saved)), true
 }
 
-// Exposed books how far the shards are from what is saved of them. The gradient of one step is noise to a good part, so
-// what it says of the way back is averaged over a few.
-func (c *Costs) Exposed(e kintsugi.ExposureEvent) {
-	c.book.Exposed(e.Shards)
-	if len(c.exposure) != len(e.Shards) {
-		c.exposure = append([]kintsugi.Exposure(nil), e.Shards...)
-		return
-	}
-	for i, x := range e.Shards {
-		x.Dot = 0.85*c.exposure[i].Dot + 0.15*x.Dot
-		c.exposure[i] = x
-	}
-}
+// Exposed books how far the shards are from what is saved of them.
+func (c *Costs) Exposed(e kintsugi.ExposureEvent) { c.book.Exposed(e.Shards) }
 
 // Recovered books that training went on so many seconds after a failure of a server.
 func (c *Costs) Recovered(seconds float64) {
@@ -132,22 +121,18 @@ func (c *Costs) Recovered(seconds float64) {
 // Partial books that a shard has come back alone, and fills in what p does not know: how far it went back, and what that is
 // expected to cost.
 func (c *Costs) Partial(e kintsugi.PartialEvent, p *record.Partial) {
-	if int(e.Shard) >= len(c.exposure) {
+	back, ok := c.book.Back(int(e.Shard))
+	if !ok {
 		return
 	}
-	x := &c.exposure[e.Shard]
-	p.Distance = record.Number(x.Squared)
+	p.Distance = record.Number(back.Squared)
 	m := mending{part: p.Part, from: e.Step, before: c.upTo(e.Step), predicted: float64(record.Unknown())}
-	if steps, ok := c.book.Predict(perturbation(*x)); ok {
+	if steps, ok := c.book.Predict(back); ok {
 		factor, _ := c.book.Calibration()
 		m.predicted, p.ReworkSteps = steps, record.Number(steps*factor)
 	}
 	c.open = append(c.open, m)
-	*x = kintsugi.Exposure{Chunks: x.Chunks} // it is what is saved of it
-}
-
-func perturbation(x kintsugi.Exposure) ledger.Perturbation {
-	return ledger.Perturbation{Dot: -x.Dot, Squared: x.Squared}
+	c.book.Restored(int(e.Shard))
 }
 
 // upTo returns the losses of the steps up to one.
@@ -212,13 +197,13 @@ func (c *Costs) cost(i int) record.ServerCost {
 	case BackToCheckpoint:
 		s.Back, s.Age = true, float64(c.newest-min(c.newest, c.full))
 	case BackAlone:
-		if i >= len(c.exposure) {
+		x, ok := c.book.Exposure(i)
+		if !ok {
 			r.Why = "nobody has measured yet how far it is from what is saved of it"
 			return r
 		}
-		x := c.exposure[i]
-		s.Restored, r.Distance = perturbation(x), record.Number(x.Squared)
-		if x.Chunks > 0 {
+		s.Restored, _ = c.book.Back(i)
+		if r.Distance = record.Number(x.Squared); x.Chunks > 0 {
 			r.MeanAge = record.Number(float64(x.Age) / float64(x.Chunks))
 		}
 	}
@@ -229,12 +214,17 @@ func (c *Costs) cost(i int) record.ServerCost {
 	return r
 }
 
-// Worst returns the server whose loss would cost most steps now. ok is false if none is known.
+// Worst returns the server whose loss would cost most steps now. ok is false while that is not known of one of them: nobody can say then
+// that it is not the worst.
 func (c *Costs) Worst() (worst record.ServerCost, ok bool) {
 	for i := range c.servers {
-		if r := c.cost(i); r.Steps.Known() && (!ok || r.Steps > worst.Steps) {
-			worst, ok = r, true
+		r := c.cost(i)
+		if !r.Steps.Known() {
+			return r, false
+		}
+		if i == 0 || r.Steps > worst.Steps {
+			worst = r
 		}
 	}
-	return worst, ok
+	return worst, c.servers > 0
 }

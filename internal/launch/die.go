@@ -58,7 +58,7 @@ func OrderDeaths(dir string, faults []Fault) error {
 
 // Deaths returns a function that a process of p calls whenever it enters a state. If OrderDeaths has left
 // word in dir, it kills the process, by kill, on the ordered occasion. The word is for one life: it is
-// removed before it is carried out.
+// removed before it is carried out. That of a state which no first life enters waits for a life that does.
 func Deaths(dir string, p Part, kill func() error) (enter func(state string), err error) {
 	nothing := func(string) {}
 	text, err := os.ReadFile(diePath(dir, p))
@@ -72,8 +72,11 @@ func Deaths(dir string, p Part, kill func() error) (enter func(state string), er
 	if err := json.Unmarshal(text, &d); err != nil {
 		return nothing, fmt.Errorf("read the fault of %s: %w", p, err)
 	}
-	if err := os.Remove(diePath(dir, p)); err != nil {
-		return nothing, fmt.Errorf("read the fault of %s: %w", p, err)
+	waits := d.State == string(server.Joining)
+	if !waits {
+		if err := os.Remove(diePath(dir, p)); err != nil {
+			return nothing, fmt.Errorf("read the fault of %s: %w", p, err)
+		}
 	}
 	var mu sync.Mutex // held while dying: nobody else goes on meanwhile
 	return func(state string) {
@@ -82,8 +85,12 @@ func Deaths(dir string, p Part, kill func() error) (enter func(state string), er
 		if state != d.State {
 			return
 		}
-		if d.Times--; d.Times == 0 {
-			_ = kill() // SIGKILL to oneself does not return
+		if d.Times--; d.Times != 0 {
+			return
 		}
+		if waits && os.Remove(diePath(dir, p)) != nil {
+			return // the next life would die as well, and the one after it
+		}
+		_ = kill() // SIGKILL to oneself does not return
 	}, nil
 }

@@ -6,7 +6,7 @@ import (
 
 func TestADeathIsOrderedOnceAndHappensOnTheOccasionThatIsSaid(t *testing.T) {
 	dir := t.TempDir()
-	faults, err := ParseFaults([]string{"kill server/1 when saving 2", "kill worker/0 when pushing", "kill server/0 at step 5"})
+	faults, err := ParseFaults([]string{"kill server/1 when saving 2", "kill worker/0 when pushing", "kill server/0 at step 5", "kill server/2 when joining 2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +37,15 @@ func TestADeathIsOrderedOnceAndHappensOnTheOccasionThatIsSaid(t *testing.T) {
 	}
 	if n := life(Part{Server, 0}, "pushing", "committing", "publishing", "saving", "naming"); n != 0 {
 		t.Error("server/0 died of a fault that names a step")
+	}
+	if n := life(Part{Server, 2}, "pushing", "committing"); n != 0 {
+		t.Error("server/2 died before it joined")
+	}
+	if n := life(Part{Server, 2}, "joining", "joining", "joining"); n != 1 {
+		t.Errorf("the second life of server/2 died %d times when it joined, want once", n)
+	}
+	if n := life(Part{Server, 2}, "joining", "joining"); n != 0 {
+		t.Error("the third life of server/2 died as well")
 	}
 	for _, f := range faults {
 		if again, err := ParseFault(f.String()); err != nil || again != f {

@@ -24,7 +24,7 @@ type Progress struct {
 	BytesPerSecond float64       // pushed and pulled
 	Left           time.Duration // estimate; 0: unknown
 	Broken         []string      // what is broken now, such as "server/0 down 2.3s"
-	AtRisk         float64       // steps that the loss of the server would cost now whose loss would cost most; NaN: not known
+	AtRisk         float64       // steps that the loss of the server would cost now whose loss would cost most; NaN: not known; 0: none, or nobody asks
 	SavedAgo       time.Duration // since the newest full checkpoint was the present version; 0: not known
 }
 
@@ -53,6 +53,7 @@ func (p Progress) fields() []field {
 	add(8, p.Staleness > 0, "stale %d", p.Staleness)
 	add(7, p.BytesPerSecond > 0, "%s", rateText(p.BytesPerSecond))
 	add(9, p.AtRisk > 0, "%s steps at risk", threeDigits(p.AtRisk))
+	add(9, math.IsNaN(p.AtRisk), "steps at risk unknown")
 	add(10, p.SavedAgo > 0, "checkpoint %s old", trimDuration(p.SavedAgo.Round(time.Second)))
 	add(4, p.Left > 0, "%s left", trimDuration(p.Left.Round(time.Second)))
 	return fs
@@ -100,6 +101,9 @@ func (p Progress) Attrs() []slog.Attr {
 		slog.Float64("bytes_per_second", math.Round(p.BytesPerSecond)))
 	if p.AtRisk > 0 {
 		attrs = append(attrs, slog.Float64("at_risk_steps", tenths(p.AtRisk)))
+	}
+	if math.IsNaN(p.AtRisk) {
+		attrs = append(attrs, slog.String("at_risk_steps", "unknown"))
 	}
 	if p.SavedAgo > 0 {
 		attrs = append(attrs, slog.Float64("checkpoint_age_seconds", tenths(p.SavedAgo.Seconds())))
@@ -225,7 +229,7 @@ func (m *Meter) Process(e ProcessEvent) {
 func (m *Meter) At(now time.Time) Progress {
 	m.forget(now)
 	p := Progress{Step: m.newest.Step, Steps: m.steps, Loss: m.loss, Accuracy: m.accuracy,
-		Alive: int(m.newest.Workers), Workers: m.workers, Staleness: m.newest.Staleness, AtRisk: math.NaN()}
+		Alive: int(m.newest.Workers), Workers: m.workers, Staleness: m.newest.Staleness}
 	span := min(meterWindow, now.Sub(m.begun))
 	if span > 0 {
 		steps, bytes := 0, uint64(0)

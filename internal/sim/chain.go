@@ -58,6 +58,7 @@ func (r *replica) obey(e *end, m handed) {
 		r.released, r.reached, r.newest = x.Step, x.Step, nil
 		r.c.say("%s: shard %d takes over step %d", r.t.server.name, r.id, x.Step)
 		r.c.wants(releasedStays, r.t.view.Line, x.Step, r.chunks, v.values, "taking over")
+		r.c.tookOver(r, m.from)
 	case kintsugi.Update:
 		r.given = m.values
 		r.rollBack(x.Commit)

@@ -41,6 +41,8 @@ type Cluster struct {
 	outages   OutageResult
 	away      time.Duration // how long who dies now is away at least
 	outageAt  time.Duration // when all servers went; 0: they have not
+	met       int           // deaths that have met, see meeting
+	awaited   meeting       // whose moment has not come
 	violation *Violation
 }
 
@@ -76,6 +78,8 @@ type Result struct {
 	Outages  OutageResult
 
 	Recalled int // shards that a new life of a server has found outside of itself
+
+	met int // deaths that have met
 }
 
 // Run runs a cluster to its end. The error is a *Violation.
@@ -94,6 +98,7 @@ func Run(cfg Config) (Result, error) {
 	c.scheduleFault()
 	c.wish()
 	c.scheduleNotice()
+	c.scheduleMeetings()
 	for i := range 3 {
 		if cfg.killEvery > 0 {
 			c.after(nil, time.Duration(i+1)*cfg.killEvery, func() { c.kill(c.servers[i%len(c.servers)].proc, "killed") })
@@ -149,6 +154,7 @@ func newCluster(cfg Config) (*Cluster, error) {
 		servers: make([]*serverLife, cfg.Servers), workers: make([]*hand, cfg.Workers),
 		blocked: make(map[[2]int]time.Duration), refused: make(map[kintsugi.PushID]bool), offered: make(map[kintsugi.PushID]offered),
 	}
+	c.outages.Bound = keptArrays
 	c.outside = make([]outside, cfg.Servers)
 	c.registry = registry{c: c, places: make([]place, cfg.Servers)}
 	c.store = store{c: c, parts: make(map[string]*part), saved: make(map[kintsugi.ChunkID][]savedChunk)}
@@ -236,7 +242,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, met: c.met}
 	if v := c.registry.view; v != nil {
 		r.Lines, r.Views = int(v.Line), int(v.Number)
 		if h := c.oracle.lines[v.Line]; h != nil {

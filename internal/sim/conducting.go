@@ -237,7 +237,9 @@ func (x *conducting) note(e kintsugi.RunEvent) {
 // publish publishes a run manifest beside everything else.
 func (x *conducting) publish(p conductor.Publication) {
 	m := &manifest{line: x.view.Line, step: p.Step, fence: x.fence, parts: p.Manifests}
-	x.c.after(x.p, x.c.store.took(), func() {
+	took := x.c.store.took()
+	x.c.moment(serverAsItNames, 2*took, x.p)
+	x.c.after(x.p, took, func() {
 		if x.over { // the process lives on, but its context has ended
 			return
 		}

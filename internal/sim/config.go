@@ -49,6 +49,8 @@ type Config struct {
 	watch     *watched // what workers see is noted there; nil: nowhere
 	plant     bug
 	killEvery time.Duration // a server dies each so often, three in all, around the ring; 0: none
+	meet      meeting       // deaths that meet, three times
+	meetEvery time.Duration // time from one meeting to the next, about
 	drawn     kintsugi.Step // what Draw was given
 }
 

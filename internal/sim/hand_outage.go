@@ -238,6 +238,7 @@ func (s *session) putBack() {
 type OutageResult struct {
 	Computed int // gradients
 	Most     int // arrays of the size of the model that one worker has kept beside one another
+	Bound    int // Most is never more, whatever the outage lasts
 	Offered  int // gradients that were pushed, alone or merged; again counts again
 	Counted  int // of them that steps have counted
 	Dropped  int // that were not offered

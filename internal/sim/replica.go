@@ -266,6 +266,9 @@ func (r *replica) apply(c kintsugi.Commit) {
 		return sum
 	}
 	took := r.c.between(r.c.cfg.Kernel/2, 2*r.c.cfg.Kernel)
+	if r.at == 0 {
+		r.c.summing(r, c, took)
+	}
 	r.c.after(r.t.server.proc, took/2, func() {
 		if !r.t.over && r.c.violation == nil {
 			r.ahead(c, summed)

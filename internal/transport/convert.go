@@ -121,12 +121,12 @@ func commitFrom(m *pb.Commit) kintsugi.Commit {
 
 func releasedTo(m kintsugi.Released) *pb.Released {
 	return &pb.Released{Line: uint64(m.Line), Fence: uint64(m.Fence), Step: uint64(m.Step), Counted: each(m.Counted, pushTo), Save: m.Save,
-		Run: each(m.Run, func(c kintsugi.ChunkID) uint32 { return uint32(c) })}
+		Run: each(m.Run, func(c kintsugi.ChunkID) uint32 { return uint32(c) }), Want: uint32(m.Want)}
 }
 
 func releasedFrom(m *pb.Released) kintsugi.Released {
 	return kintsugi.Released{Line: kintsugi.Line(m.Line), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step), Counted: each(m.Counted, pushFrom), Save: m.Save,
-		Run: each(m.Run, func(c uint32) kintsugi.ChunkID { return kintsugi.ChunkID(c) })}
+		Run: each(m.Run, func(c uint32) kintsugi.ChunkID { return kintsugi.ChunkID(c) }), Want: kintsugi.Want(m.Want)}
 }
 
 func refusedTo(m kintsugi.Refused) *pb.Refused {
@@ -147,7 +147,7 @@ func doneFrom(m *pb.Done) kintsugi.Done {
 
 func stableTo(m kintsugi.Stable) *pb.Stable {
 	s := &pb.Stable{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Step: uint64(m.Step), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled,
-		SavingNanos: int64(m.Saving), Decided: uint64(m.Decided), PublishNanos: int64(m.Publish)}
+		SavingNanos: int64(m.Saving), Decided: uint64(m.Decided), PublishNanos: int64(m.Publish), AheadNanos: int64(m.Ahead)}
 	var extra, saved, touched bool
 	for _, p := range m.Products {
 		s.SquaredNorm = append(s.SquaredNorm, p.SquaredNorm)
@@ -175,7 +175,7 @@ func stableTo(m kintsugi.Stable) *pb.Stable {
 func stableFrom(m *pb.Stable) kintsugi.Stable {
 	s := kintsugi.Stable{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Step: kintsugi.Step(m.Step),
 		Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Saving: time.Duration(m.SavingNanos), Decided: kintsugi.Fence(m.Decided),
-		Publish: time.Duration(m.PublishNanos)}
+		Publish: time.Duration(m.PublishNanos), Ahead: time.Duration(m.AheadNanos)}
 	for i, norm := range m.SquaredNorm {
 		p := kintsugi.Products{SquaredNorm: norm}
 		if i < len(m.DotDisplacement) {
@@ -273,7 +273,8 @@ func timelineTo(t *kintsugi.Timeline) *pb.Timeline {
 			return &pb.WorkerTime{Slot: uint32(w.Slot), ToldNanos: int64(w.Told), ComputeNanos: int64(w.Compute), TransferNanos: int64(w.Transfer), Spans: spansTo(w.Spans)}
 		}),
 		Shards: each(t.Shards, func(s kintsugi.ShardTime) *pb.ShardTime {
-			return &pb.ShardTime{Shard: uint32(s.Shard), ToldNanos: int64(s.Told), ApplyNanos: int64(s.Apply), PublishNanos: int64(s.Publish)}
+			return &pb.ShardTime{Shard: uint32(s.Shard), ToldNanos: int64(s.Told), ApplyNanos: int64(s.Apply), PublishNanos: int64(s.Publish),
+				AheadNanos: int64(s.Ahead)}
 		}),
 	}
 }
@@ -289,7 +290,7 @@ func timelineFrom(t *pb.Timeline) *kintsugi.Timeline {
 		}),
 		Shards: each(t.Shards, func(s *pb.ShardTime) kintsugi.ShardTime {
 			return kintsugi.ShardTime{Shard: kintsugi.ShardID(s.GetShard()), Told: time.Duration(s.GetToldNanos()), Apply: time.Duration(s.GetApplyNanos()),
-				Publish: time.Duration(s.GetPublishNanos())}
+				Publish: time.Duration(s.GetPublishNanos()), Ahead: time.Duration(s.GetAheadNanos())}
 		}),
 	}
 }

@@ -89,3 +89,11 @@ func extend(dst []byte, n int) (all, added []byte) {
 
 // AtRandom reports whether a codec draws random numbers.
 func AtRandom(c Codec) bool { return c.(*codec).encoder == int8Blocks{stochastic: true} }
+
+// Largest returns how many of n values a codec sends, if it sends those of largest magnitude; else 0.
+func Largest(c Codec, n int) int {
+	if t, ok := c.(*codec).encoder.(topK); ok {
+		return t.count(n)
+	}
+	return 0
+}

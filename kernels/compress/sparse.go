@@ -13,7 +13,7 @@ type named struct{}
 
 func (named) encoding() kernels.Encoding { return kernels.Sparse32 }
 
-func (named) maxBytes(n, _ int) int { return kernels.MaxSparseBytes(n, n) }
+func (named) maxBytes(n, _ int) int { return kernels.MaxSparseBytes(kernels.Sparse32, n, n) }
 
 func (named) encode(_ kernels.Device, dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
 	clear(residual)

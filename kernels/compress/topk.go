@@ -1,7 +1,6 @@
 package compress
 
 import (
-	"encoding/binary"
 	"math"
 
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -19,16 +18,7 @@ func (t topK) encoding() kernels.Encoding { return t.values }
 // count returns how many of n values are sent: at least one, or small chunks never would be.
 func (t topK) count(n int) int { return min(n, int(math.Ceil(t.density*float64(n)))) }
 
-// maxBytes allows each gap as many bytes as there is room for: one of two bytes passes over at least 128
-// values, and one of three over 16384.
-func (t topK) maxBytes(n, _ int) int {
-	width := 4
-	if t.values == kernels.Sparse16 {
-		width = 2
-	}
-	k := t.count(n)
-	return 2*binary.MaxVarintLen32 + k*(width+1) + min(2*k, n/128+n/16384)
-}
+func (t topK) maxBytes(n, _ int) int { return kernels.MaxSparseBytes(t.values, n, t.count(n)) }
 
 func (t topK) encode(d kernels.Device, dst []byte, x, carry, residual []float32, _ int, _ uint64) []byte {
 	dst, _ = kernels.AppendSparse(d, dst, t.values, t.count(len(x)), x, carry, residual)

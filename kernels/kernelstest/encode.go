@@ -416,8 +416,8 @@ func testSparsePayload(t *testing.T, d kernels.Device, e kernels.Encoding, f *fe
 		t.Fatalf("%s: AppendSparse: %v, and the first bytes are %q", d.Name(), err, dst[:4])
 	}
 	dst = dst[4:]
-	if size, err := kernels.Check(e, n, dst); err != nil || size != len(dst) || size > kernels.MaxSparseBytes(n, k) {
-		t.Fatalf("%s: %v payload of %d of %d values in %d bytes, at most %d: Check says %d, %v", d.Name(), e, k, n, len(dst), kernels.MaxSparseBytes(n, k), size, err)
+	if size, err := kernels.Check(e, n, dst); err != nil || size != len(dst) || size > kernels.MaxSparseBytes(e, n, k) {
+		t.Fatalf("%s: %v payload of %d of %d values in %d bytes, at most %d: Check says %d, %v", d.Name(), e, k, n, len(dst), kernels.MaxSparseBytes(e, n, k), size, err)
 	}
 	decoded := make([]float32, n)
 	kernels.Host.Decode(decoded, e, dst)

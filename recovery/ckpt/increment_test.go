@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -533,4 +534,65 @@ func oneIncrement(t testing.TB, c Increments) (*shadowed, *vfs.Mem, Entry) {
 		t.Fatal(err)
 	}
 	return x, fsys, x.w.newest.Chunks[1]
+}
+
+// A part that the disk does not take, because it is full, fails or takes nothing, is made up for by the next save, whichever operation
+// it was: what comes back then is what was saved last, and until then what was saved before.
+func TestAPartialSaveThatFailsIsMadeUpForByTheNext(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS} {
+		for n := 0; ; n++ {
+			mem, first := vfs.NewMem(), math.MaxInt // operation of the save that fails
+			inj := vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault { return vfs.FailAt(first, fault)(op) })
+			x, err := newShadowed(t, inj, kintsugi.RuleMomentum, Increments{Encoding: kernels.Int8, Coasts: 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			chunks := []kintsugi.ChunkID{0, 2, 3}
+			for range 2 { // of which the second is an increment
+				x.move()
+				if err := x.save(chunks); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := slices.Clone(x.at)
+			first = inj.Operations() + n
+			x.move()
+			if err := x.save(chunks); err == nil {
+				if inj.Operations() > first {
+					continue // of what only tidies up
+				}
+				if n < 5 {
+					t.Fatalf("a save takes %d operations: the test tests nothing", n)
+				}
+				break
+			} else if !errors.Is(err, fault) {
+				t.Fatalf("operation %d fails: the error is %v", n, err)
+			}
+			// It may have been published, and only the answer be lost.
+			if at, err := savedSteps(mem, x); err != nil || !slices.Equal(at, before) && at[0] != x.step {
+				t.Fatalf("operation %d failed: steps %v come back, %v", n, at, err)
+			}
+			x.move()
+			if err := x.save(chunks); err != nil {
+				t.Fatalf("operation %d failed, and so does the next save: %v", n, err)
+			}
+			if at, report := x.back(t, mem); !slices.Equal(at, x.at) || len(report.Missing)+len(report.Skipped) > 0 {
+				t.Fatalf("operation %d failed: steps %v come back, want %v; %+v", n, at, x.at, report)
+			}
+			if r := mustVerify(t, mem); len(r.Damage) > 0 {
+				t.Fatalf("operation %d failed: %v", n, r.Damage)
+			}
+		}
+	}
+}
+
+// savedSteps returns of which steps the chunks come back.
+func savedSteps(fsys vfs.FS, x *shadowed) ([]kintsugi.Step, error) {
+	got, err := NewFlat(x.Layout, x.Range, x.w.cfg.Rule)
+	if err != nil {
+		return nil, err
+	}
+	_, err = RestoreRunning(context.Background(), fsys, testDir, Lines{1, 1}, x.Layout, x.Range, got.Place)
+	return got.Saved, err
 }

@@ -5,14 +5,21 @@ import "math"
 // Of a real failure it is not known where the run would have been without it. What can be measured is by how much its
 // losses lie above the curve that they followed before.
 
-// least is how many losses Behind needs on each side of a failure.
-const least = 12
+const (
+	// least is how many losses Behind needs on each side of a failure.
+	least = 12
+
+	// likely is by how many standard errors the loss must fall. It need not be as sure as for a prediction: what is measured has an error beside
+	// it, and as little weight as that says.
+	likely = 2
+)
 
 // Behind measures what a failure has cost that took no step back: the losses after it lie on the curve of those before, by
 // so many steps later. losses are those of consecutive steps; the first of after is of the first step behind the failure. The curve is
 // fitted on both sides at once, by least squares: a parabola, of the logarithm where all losses are positive, with
-// a jump at the failure. deviation is the standard error; the losses of single batches are noise, so it may be larger than what is
-// measured. ok is false where there are fewer than 12 losses on a side, or where the loss does not fall by more than its error.
+// a jump at the failure. deviation is the standard error, of the jump and of the slope that it is divided by; the losses of single
+// batches are noise, so it may be larger than what is measured. ok is false where there are fewer than 12 losses on a side, or where
+// the slope is not below zero by two standard errors: what is divided by a slope that may be none can be any number of steps.
 func Behind(before, after []float64) (steps, deviation float64, ok bool) {
 	if len(before) < least || len(after) < least {
 		return 0, 0, false
@@ -70,10 +77,12 @@ func Behind(before, after []float64) (steps, deviation float64, ok bool) {
 	}
 	rest /= scale - 4
 	fall := -fit[1] / scale // in a step, at the failure
-	if !(fall*scale > math.Sqrt(rest*inverse[1][1])) {
+	if !(fall*scale > likely*math.Sqrt(rest*inverse[1][1])) {
 		return 0, 0, false
 	}
-	return fit[3] / fall, math.Sqrt(rest*inverse[3][3]) / fall, true
+	steps = fit[3] / fall
+	variance := inverse[3][3] + 2*steps/scale*inverse[1][3] + steps*steps/(scale*scale)*inverse[1][1] // of jump − steps·fall, over rest
+	return steps, math.Sqrt(rest*max(0, variance)) / fall, true
 }
 
 // invert returns the inverse of the first four columns, by Gauss and Jordan; they are a positive definite matrix.

@@ -11,6 +11,13 @@
 // estimate is calibrated by what failures really cost. Perturbations that recur in every step have no sum: a run that
 // contracts by c in each step settles at a distance of cΔ/(1 − c) from where it would be, the floor.
 //
+// # What is certain
+//
+// An estimate is never negative, and it is given only where the trend of the loss falls by three of its standard errors; else it
+// is unknown. What a shard of the run would cost is bounded as well: the loss rises by no more than it has fallen since what is
+// saved was current, so a loss costs no more steps than what is saved is old. Within that, ⟨ḡ, δ⟩ counts as far as it is
+// no noise, and the rest is shared by ‖δ‖²; see [Ledger.Back].
+//
 // The core is pure: it is told numbers and returns numbers, with the reason in words where it decides.
 // What is not a finite number is not booked. Where x* is known the bounds of the paper can be checked; see [PaperBound]
 // and [PosteriorBound].

@@ -55,6 +55,7 @@ type Ledger struct {
 	bend, way     float64 // fading sums of ⟨ḡ − ḡ₋₁, d⟩ and ‖d‖²
 	seconds, told float64 // fading sums
 	keep          float64 // how much of a sum is left after a step
+	exposed       []exposed
 	recurring     [kinds]float64
 
 	failures            int
@@ -88,48 +89,32 @@ func (l *Ledger) Observe(s Step) {
 	}
 }
 
-// Exposed books how far the shards of a run are from what is saved of them. Where they all were that far back, age steps ago, the
-// loss was known: so what it has fallen since, less what the gradient says of the way back, is the curvature of that way. It takes no
-// dots of gradients one step apart; where both are booked, both count.
-func (l *Ledger) Exposed(shards []kintsugi.Exposure) {
-	var all Perturbation
-	age := 0.0
-	for _, x := range shards {
-		if x.Chunks > 0 {
-			all.Dot -= x.Dot
-			all.Squared += x.Squared
-			age += x.Squared * float64(x.Age) / float64(x.Chunks)
-		}
-	}
-	if !(all.Squared > 0) || !finite(all.Squared) || !finite(all.Dot) {
-		return
-	}
-	slope, _, ok := l.loss.slope()
-	fallen := -slope * age / all.Squared
-	if !l.negative {
-		slope, _, ok = l.logLoss.slope()
-		fallen = math.Exp(l.logLoss.now(slope)) * math.Expm1(min(1, -slope*age/all.Squared)) // farther back no line reaches
-	}
-	if ok && finite(fallen) {
-		l.bend, l.way = l.bend*l.keep+2*(fallen-all.Dot), l.way*l.keep+all.Squared
-	}
-}
-
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// Decrease returns by how much the loss falls in a step. ok is false while it does not fall by more than the standard error
-// of the estimate: then no number of steps pays a perturbation back.
+// Decrease returns by how much the loss falls in a step. ok is false while it is not certain that it falls: then no number of
+// steps is known to pay a perturbation back.
 func (l *Ledger) Decrease() (perStep float64, ok bool) {
+	slope, ok := l.falls()
 	if l.negative {
-		slope, deviation, ok := l.loss.slope()
-		return -slope, ok && -slope > deviation
+		return -slope, ok
 	}
-	slope, deviation, ok := l.logLoss.slope()
-	return math.Exp(l.logLoss.now(slope)) * -math.Expm1(slope), ok && -slope > deviation
+	return math.Exp(l.logLoss.now(slope)) * -math.Expm1(slope), ok
 }
 
-// Curvature returns L̂ along the way of the parameters; 0 before it is known, and where it is negative.
+// falls returns the slope of the loss, or of its logarithm where all losses were positive. ok is false unless it certainly falls.
+func (l *Ledger) falls() (slope float64, ok bool) {
+	if l.negative {
+		return l.loss.falls()
+	}
+	return l.logLoss.falls()
+}
+
+// Curvature returns L̂ along the way of the parameters; 0 before it is known, and where it is negative. Where the shards of the run
+// are exposed it is that of the way back to what is saved of them.
 func (l *Ledger) Curvature() float64 {
+	if len(l.exposed) > 0 {
+		return l.back().curvature
+	}
 	if !(l.way > 0) {
 		return 0
 	}
@@ -137,32 +122,37 @@ func (l *Ledger) Curvature() float64 {
 }
 
 // Contraction returns by which factor a step shortens the way to the optimum, from the fall of the gradient's norm.
-// ok is false while that does not fall.
+// ok is false while it is not certain that it falls.
 func (l *Ledger) Contraction() (c float64, ok bool) {
-	slope, deviation, ok := l.norm.slope()
-	return math.Exp(slope / 2), ok && -slope > deviation
+	slope, ok := l.norm.falls()
+	return math.Exp(slope / 2), ok
 }
 
-// Rework predicts how many steps a perturbation costs, calibrated. It may be negative. ok is false if the loss does not
-// fall.
+// Rework predicts how many steps a perturbation costs, calibrated. It is never negative. ok is false where it is not certain that
+// the loss falls.
 func (l *Ledger) Rework(p Perturbation) (steps float64, ok bool) {
 	factor, _ := l.Calibration()
 	steps, ok = l.Predict(p)
 	return steps * factor, ok
 }
 
-// Predict is Rework before the calibration. A loss that is positive falls by a share of itself in each step, so what
-// raises it by a factor costs the logarithm of that; for small perturbations this is their increase over Decrease.
+// Predict is Rework before the calibration. A perturbation is not what training looks for: if what is known of it says that it
+// lowers the loss, that is the noise of a gradient, and it is predicted to cost nothing.
 func (l *Ledger) Predict(p Perturbation) (steps float64, ok bool) {
-	decrease, ok := l.Decrease()
-	if !ok {
+	return l.Steps(max(0, p.Dot+l.Curvature()*p.Squared/2))
+}
+
+// Steps returns in how many steps the loss falls by as much as it was raised; negative where increase is, which must have been
+// measured. A loss that is positive falls by a share of itself in each step, so what raises it by a factor costs the logarithm of
+// that; for a small increase this is the increase over Decrease. ok is false where it is not certain that the loss falls.
+func (l *Ledger) Steps(increase float64) (steps float64, ok bool) {
+	slope, ok := l.falls()
+	if !ok || math.IsNaN(increase) {
 		return 0, false
 	}
-	increase := p.Dot + l.Curvature()*p.Squared/2
 	if l.negative {
-		return increase / decrease, true
+		return increase / -slope, true
 	}
-	slope, _, _ := l.logLoss.slope()
 	return math.Log1p(max(increase/math.Exp(l.logLoss.now(slope)), lowest-1)) / -slope, true
 }
 
@@ -234,7 +224,7 @@ type Cost struct {
 	Server  kintsugi.ServerID
 	Steps   float64
 	Seconds float64 // of those steps and of the outage
-	Known   bool    // else Steps are not, because the loss does not fall
+	Known   bool    // else Steps and Seconds are not, because it is not certain that the loss falls
 	Why     string
 }
 
@@ -251,7 +241,7 @@ func (l *Ledger) Cost(s Server) Cost {
 		factor, failures := l.Calibration()
 		c.Why = fmt.Sprintf("its chunks go back by ‖δ‖ = %.3g; calibrated by %.2f after %d failures", math.Sqrt(s.Restored.Squared), factor, failures)
 		if !c.Known {
-			c.Why = "the loss does not fall, so no number of steps makes up for anything"
+			c.Why = "the loss does not fall by more than its noise, so it is not known how many steps make up for anything"
 		}
 	}
 	c.Seconds = s.Outage

@@ -26,10 +26,28 @@ func (r *trend) add(at, y float64) {
 	r.w, r.y, r.yy, r.ww = r.w+1, r.y+y, r.yy+y*y, r.ww+1
 }
 
+const (
+	// sure is by how many standard errors a slope must lie below zero to be no noise. Near convergence the next steps look much like the
+	// last ones, and a cost is divided by the slope: with one standard error a plateau is a fall in every sixth look, and costs hundreds
+	// of steps; with three, in one of several hundred.
+	sure = 3
+
+	fewest = 8 // points, or the standard error is noise itself
+)
+
+// falls returns the slope of the line. ok is false unless it certainly falls.
+func (r *trend) falls() (slope float64, ok bool) {
+	slope, deviation, ok := r.slope()
+	return slope, ok && r.points() >= fewest && -slope > sure*deviation
+}
+
+// points returns how many equal weights would tell as much.
+func (r *trend) points() float64 { return r.w * r.w / r.ww }
+
 // slope returns that of the line and its standard error; ok is false before there is a line.
 func (r *trend) slope() (slope, deviation float64, ok bool) {
 	times := r.tt - r.t*r.t/r.w
-	points := r.w * r.w / r.ww // as many equal weights would tell as much
+	points := r.points()
 	if points < 3 || !(times > 0) {
 		return 0, 0, false
 	}

@@ -152,6 +152,11 @@ func (c Config) Leads() uint32 {
 	return c.Lead
 }
 
+// Certain reports whether it is known beforehand what a step counts, as long as the members stay: one gradient of each, on the newest version.
+func (c Config) Certain() bool {
+	return c.Quota == 0 && c.Backup == 0 && c.Controller == "" && c.bound() == 0 && c.limit() == 1
+}
+
 // bound returns how many steps old the parameters of a counted gradient may be.
 func (c Config) bound() uint32 {
 	if c.Late == Drop {

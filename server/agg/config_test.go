@@ -126,6 +126,23 @@ func TestKnobsThatContradictEachOtherAreAUsageError(t *testing.T) {
 	}
 }
 
+// Certain is what counts one fresh gradient of every member, however it weighs them and whatever else it does.
+func TestOnlyStepsOfAllMembersAreCertain(t *testing.T) {
+	for text, want := range map[string]bool{
+		"bsp": true, "bsp:sum,wait": true, "bsp:knee=3": true, "backup:0": true,
+		"backup:1": false, "bsp:staleness=1": false, "async": false, "ssp:0": false, "rennala:4": false, "dbw": false, "adasync": false,
+		"bsp:limit=2,credit=2": false,
+	} {
+		cfg, err := Preset(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Certain() != want {
+			t.Errorf("%s: what it counts is certain: %v, want %v", text, !want, want)
+		}
+	}
+}
+
 func TestTheQuotaFollowsTheMembers(t *testing.T) {
 	for _, c := range []struct {
 		preset  string

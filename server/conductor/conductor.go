@@ -261,7 +261,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 		stable: make([]*kintsugi.Stable, c.cfg.Shards), when: make([]time.Time, c.cfg.Shards),
 		commit: kintsugi.Commit{
 			Line: c.cfg.Line, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,
-			Scale: d.Scale, Optimizer: c.cfg.Schedule.At(step), Countable: c.countable(step),
+			Scale: d.Scale, Countable: c.countable(step),
 		},
 	}
 	for _, choice := range d.Choices {
@@ -269,12 +269,8 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 		o.commit.Counted = append(o.commit.Counted, kintsugi.Weighted{Push: choice.Ticket.Push, Weight: choice.Weight})
 	}
 	part := c.steering.commit(now, &o.commit) * c.cfg.Consistency.RatePart(len(o.commit.Counted), c.admitted())
-	if rate := &o.commit.Optimizer.LearningRate; part != 1 {
-		*rate = float32(float64(*rate) * part)
-	}
-	if c.save.step == nil && c.running.due(step) || c.running.overlooked(step) {
-		o.commit.Want |= kintsugi.WantSaved
-	}
+	o.commit.Optimizer = c.cfg.Schedule.Part(step, part)
+	o.commit.Want |= c.wants(step)
 	c.open = o
 	c.toAllShards(o.commit)
 }

@@ -143,11 +143,20 @@ func (r *running) observe(e kintsugi.RunEvent) {
 	}
 }
 
+// wants returns what the commit of a step asks for because of the running checkpoint.
+func (c *Conductor) wants(step kintsugi.Step) kintsugi.Want {
+	if c.save.step == nil && c.running.due(step) || c.running.overlooked(step) {
+		return kintsugi.WantSaved
+	}
+	return 0
+}
+
 // plan tells every shard of a release, and what it is to save of it. If the step has measured how far the shards are from
 // what is saved of them, that is returned as an event.
 func (c *Conductor) plan(o *open, rel kintsugi.Released) []kintsugi.RunEvent {
 	r := c.running
 	if r == nil || r.first == nil || o.commit.Want&kintsugi.WantSaved == 0 {
+		rel.Want = c.wants(rel.Step + 1)
 		c.toAllShards(rel)
 		return nil
 	}
@@ -162,19 +171,24 @@ func (c *Conductor) plan(o *open, rel kintsugi.Released) []kintsugi.RunEvent {
 		chosen = r.planner.Plan(rel.Step, distances)
 		slices.Sort(chosen)
 	}
-	for i := range c.cfg.Shards {
-		s, own := kintsugi.ShardID(i), rel
+	runs := make([][]kintsugi.ChunkID, c.cfg.Shards)
+	for i := range runs {
+		s := kintsugi.ShardID(i)
 		if p := r.share(s, &chosen, distances); p != nil {
 			p.step = rel.Step
 			r.flight[s] = p
 			for _, id := range p.chunks {
-				own.Run = append(own.Run, id-r.first[s])
+				runs[i] = append(runs[i], id-r.first[s])
 			}
 			if c.taken[s] == nil { // it will not hear of it
 				r.lose(s)
 			}
 		}
-		c.toShard(s, own)
+	}
+	rel.Want = c.wants(rel.Step + 1) // a step is not measured while the saves of the one before are under way
+	for i, run := range runs {
+		rel.Run = run
+		c.toShard(kintsugi.ShardID(i), rel)
 	}
 	r.observe(exposure)
 	return []kintsugi.RunEvent{exposure}

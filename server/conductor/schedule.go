@@ -95,6 +95,15 @@ func (s Schedule) At(step kintsugi.Step) kintsugi.Optimizer {
 	}
 }
 
+// Part returns the optimizer of a step that has a part of the schedule's learning rate.
+func (s Schedule) Part(step kintsugi.Step, part float64) kintsugi.Optimizer {
+	o := s.At(step)
+	if part != 1 {
+		o.LearningRate = float32(float64(o.LearningRate) * part)
+	}
+	return o
+}
+
 func orDefault(v, d float64) float64 {
 	if v == 0 {
 		return d

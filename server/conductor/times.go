@@ -43,7 +43,7 @@ func (c *Conductor) timeline(o *open) *kintsugi.Timeline {
 	}
 	t := &kintsugi.Timeline{Workers: slices.Clone(c.times.in)}
 	for i, s := range o.stable {
-		t.Shards = append(t.Shards, kintsugi.ShardTime{Shard: s.Shard, Told: o.when[i].Sub(c.lastRelease), Apply: s.Apply, Publish: s.Publish})
+		t.Shards = append(t.Shards, kintsugi.ShardTime{Shard: s.Shard, Told: o.when[i].Sub(c.lastRelease), Apply: s.Apply, Publish: s.Publish, Ahead: s.Ahead})
 	}
 	return t
 }

@@ -13,6 +13,7 @@
 //   - the pushes a commit names are held until the step is released, whoever has left meanwhile;
 //   - what is answered is true of every replica behind in the chain (package chain);
 //   - a replica that may lack released steps becomes no head;
+//   - a commit that was foreseen counts for nothing until the commit itself has come and says the same;
 //   - a push that is not countable is refused and freed, so that a dead worker's bytes never count and a
 //     broken one cannot fill the memory.
 package shard

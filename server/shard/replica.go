@@ -25,15 +25,17 @@ const (
 
 // Ready lists what the replica owes the world, to be carried out in field order.
 type Ready struct {
-	Free    []kintsugi.PushID         // drop the bytes of these pushes
-	Adopt   *kintsugi.Step            // what the replica waited with is this version from now on, and may be read
-	Publish *kintsugi.Step            // this applied version may be read from now on
-	Apply   *kintsugi.Commit          // start applying; report Applied when done
-	Save    *kintsugi.Step            // save this released version to the checkpoint, in the background
-	Run     *Run                      // save chunks of it for the running checkpoint; report Ran
-	Down    []kintsugi.ChainMessage   // to the replica after this one, if it is connected
-	Replies []kintsugi.ReplicaMessage // to the conductor; of a replica that is no head, to the one before it
-	Done    *kintsugi.Done            // the run is over
+	Overturned bool                      // what was made of the commit that was foreseen last is of no use: throw it away
+	Free       []kintsugi.PushID         // drop the bytes of these pushes
+	Adopt      *kintsugi.Step            // what the replica waited with is this version from now on, and may be read
+	Publish    *kintsugi.Step            // this applied version may be read from now on
+	Foreseen   *kintsugi.Commit          // its chunks may be made as they arrive; nothing of that may be seen before Apply. It has no fences
+	Apply      *kintsugi.Commit          // start applying, with what was made of the foreseen commit; report Applied when done
+	Save       *kintsugi.Step            // save this released version to the checkpoint, in the background
+	Run        *Run                      // save chunks of it for the running checkpoint; report Ran
+	Down       []kintsugi.ChainMessage   // to the replica after this one, if it is connected
+	Replies    []kintsugi.ReplicaMessage // to the conductor; of a replica that is no head, to the one before it
+	Done       *kintsugi.Done            // the run is over
 }
 
 // Replica is the control state of one replica of a shard on one line.
@@ -57,6 +59,10 @@ type Replica struct {
 	applying bool
 	records  []kintsugi.Commit // of the steps released and applied, at most two, ascending
 	answer   kintsugi.Stable   // of the applied step, kept for a repetition
+
+	optimizer func(kintsugi.Step, int) kintsugi.Optimizer // see Foresee; nil: nothing is foreseen
+	foreseen  *kintsugi.Commit                            // of the next step; nil: it cannot be told yet
+	want      kintsugi.Want                               // what the next commit asks for, as the conductor expects
 
 	countable map[kintsugi.Slot]kintsugi.Countable
 	held      map[kintsugi.PushID]bool // true: complete
@@ -202,6 +208,7 @@ func (r *Replica) start() {
 	}
 	r.applying = true
 	c := *r.open
+	r.decide(&c)
 	r.ready.Apply = &c
 }
 
@@ -235,15 +242,16 @@ func (r *Replica) release(m kintsugi.Released) {
 		if r.applied != m.Step {
 			return // never stable here: the conductor finds out when it takes the shard again
 		}
-		r.released = m.Step
+		r.released, r.want = m.Step, m.Want
 		for _, w := range r.records[len(r.records)-1].Counted {
 			r.free(w.Push)
 		}
 		r.sweep()
 		r.ready.Publish = &m.Step
 		wish := m
-		wish.Save, wish.Run = false, nil // heads save
+		wish.Save, wish.Run, wish.Want = false, nil, 0 // heads save, and foresee
 		r.down(wish)
+		r.foresee()
 	default:
 		return
 	}
@@ -291,6 +299,8 @@ func (r *Replica) Begin(p kintsugi.PushID) (Verdict, string) {
 		if complete {
 			return Have, ""
 		}
+		r.overturnOf(p)
+		r.foresee()
 		return Accept, "" // a reconnected worker sends it again from the start
 	}
 	if reason := r.uncountable(p); reason != "" {
@@ -306,6 +316,7 @@ func (r *Replica) Begin(p kintsugi.PushID) (Verdict, string) {
 		return Refuse, fmt.Sprintf("%d pushes of worker/%d are held and not released; it must wait", n, p.Slot)
 	}
 	r.held[p] = false
+	r.foresee()
 	return Accept, ""
 }
 
@@ -396,6 +407,7 @@ func (r *Replica) sweep() {
 func (r *Replica) free(p kintsugi.PushID) {
 	if _, ok := r.held[p]; ok {
 		delete(r.held, p)
+		r.overturnOf(p)
 		r.ready.Free = append(r.ready.Free, p)
 	}
 }

@@ -13,6 +13,10 @@ import (
 //
 // A Loader is not safe for concurrent use.
 type Loader struct {
+	// Ahead, if set, is told of each batch that was drawn ahead of time, by the goroutine that drew it: until it returns, Batch waits. What it is given is
+	// the memory that Batch will return, if it is asked for that batch next; else it is written over. It is set before the first Batch.
+	Ahead func(slot kintsugi.Slot, version kintsugi.Step, x []float32, y []int32)
+
 	sampler  Sampler
 	examples Examples
 	current  batch
@@ -81,6 +85,9 @@ func (l *Loader) Close() {
 
 func (l *Loader) drawAhead(slot kintsugi.Slot, version kintsugi.Step) {
 	l.draw(&l.ahead, slot, version, 0)
+	if l.Ahead != nil {
+		l.Ahead(slot, version, l.ahead.x, l.ahead.y)
+	}
 	l.drawn <- struct{}{}
 }
 

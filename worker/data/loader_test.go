@@ -54,6 +54,35 @@ func TestALoaderThatIsSkippedStopsGuessing(t *testing.T) {
 	}
 }
 
+// TestWhatIsDrawnAheadIsWhatIsReturned: whoever copied it when it was told of it has the batch, in the memory in which it is returned.
+func TestWhatIsDrawnAheadIsWhatIsReturned(t *testing.T) {
+	im := randomImages(rand.New(rand.NewPCG(27, 28)), 50, 1, 5, 7, 10)
+	l := NewLoader(Sampler{N: 50, Batch: 6, Slots: 3, Seed: 9}, normalised{im, 0.2, 0.5})
+	defer l.Close()
+	type batch struct {
+		at      *float32
+		version kintsugi.Step
+		x       []float32
+	}
+	ahead := make(chan batch, 1)
+	l.Ahead = func(_ kintsugi.Slot, version kintsugi.Step, x []float32, _ []int32) {
+		ahead <- batch{&x[0], version, slices.Clone(x)}
+	}
+	var told batch
+	for _, step := range []struct {
+		version kintsugi.Step
+		told    bool
+	}{{3, false}, {4, true}, {5, true}, {7, false}, {8, false}, {9, true}, {10, true}} {
+		x, _ := l.Batch(1, step.version, 0)
+		if was := told.at == &x[0] && told.version == step.version && slices.Equal(told.x, x); was != step.told {
+			t.Errorf("version %d: told of it ahead of time: %v, want %v", step.version, was, step.told)
+		}
+		if l.guessed {
+			told = <-ahead
+		}
+	}
+}
+
 // BenchmarkLoader asks how long a worker waits for a batch of 28×28 images, drawn when it is asked for and ahead, while
 // it does nothing for the time of a fast step: a worker that waits for the network, or another core.
 func BenchmarkLoader(b *testing.B) {

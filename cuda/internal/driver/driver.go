@@ -1,4 +1,4 @@
-// Package driver calls the CUDA driver, which it loads when it is asked to.
+// Package driver calls the CUDA driver, and cuBLAS where there is one, which it loads when it is asked to.
 //
 // A program built with the tag gpu and cgo starts on any Linux machine: it links to no library of NVIDIA's, includes none
 // of its headers, and opens libcuda.so.1 in [Open]. Other builds have the same types, and Open says why it cannot.
@@ -64,7 +64,37 @@ type Context interface {
 	// returns.
 	Launch(f Function, blocks [3]int, threads int, s Stream, args unsafe.Pointer, size uintptr) error
 
+	// BLAS opens cuBLAS: a library by its path, or "" for the first of libcublas.so.12, .13 and .11 that the system finds and that starts.
+	// The error says why there is none. Close it before the context.
+	BLAS(library string) (BLAS, error)
+
 	Close() error
+}
+
+// BLAS is cuBLAS. It is used by one goroutine at a time. Errors are texts and no [*Error]: after a fault on the GPU the driver says what
+// it was.
+type BLAS interface {
+	String() string // such as "cuBLAS 12.8.4 (libcublas.so.12)"
+
+	// Configure says, once and before any product, on which stream products are, and gives them memory at a multiple of 256 that is
+	// theirs until Close: so each run computes a product in the same way, and a captured one allocates nothing. tf32: factors have 11 bits.
+	Configure(s Stream, workspace Ptr, bytes int, tf32 bool) error
+
+	// Multiply queues products.
+	Multiply(p *Product) error
+
+	Close() error
+}
+
+// Product is C = A·B, or C += A·B if Accumulate, of row-major m×k and k×n matrices of float32, for each of a batch. All numbers fit 32 bits,
+// but for strides.
+type Product struct {
+	A, B, C                              Ptr
+	M, N, K                              int
+	LDA, LDB, LDC                        int // values from row to row, as they lie
+	StrideA, StrideB, StrideC            int // values from matrix to matrix; 0: all have the same, but for C
+	ATransposed, BTransposed, Accumulate bool
+	Batch                                int // at least 1
 }
 
 // Error is a refusal of the driver.

@@ -11,3 +11,6 @@ func Open(library string, ordinal int) (Context, error) { return nil, errBuild }
 
 // Count always fails in this build.
 func Count(library string) (int, error) { return 0, errBuild }
+
+// FindBLAS always fails in this build.
+func FindBLAS(library string) (string, error) { return "", errBuild }

@@ -21,9 +21,9 @@ typedef float f32;
 typedef double f64;
 #include "../../internal/driver/api.h"
 #include "emu.h"
+#include "streams.h"
 
 static std::mutex lock;
-typedef std::function<CUresult()> Work;
 struct Graph {
 	std::vector<Work> works;
 };
@@ -92,6 +92,18 @@ static CUresult enqueue(CUstream stream, Work work) {
 	std::lock_guard<std::mutex> hold(lock);
 	return queue((Stream *)stream, std::move(work));
 }
+
+CUresult emu::enqueue(CUstream stream, Work work) { return ::enqueue(stream, std::move(work)); }
+
+bool emu::capturing(CUstream stream) {
+	std::lock_guard<std::mutex> hold(lock);
+	return streams.count((Stream *)stream) && ((Stream *)stream)->capturing;
+}
+
+bool emu::on_device(const void *at, size_t bytes) { return within(device_memory, (uintptr_t)at, bytes); }
+
+static thread_local CUcontext current;
+bool emu::has_context() { return current; }
 
 static CUresult wait() {
 	std::lock_guard<std::mutex> hold(lock);
@@ -168,11 +180,14 @@ ENTRY cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice) {
 // Who leaves memory behind is told: a real driver takes it back with the context, and says nothing.
 ENTRY cuDevicePrimaryCtxRelease_v2(CUdevice) {
 	std::lock_guard<std::mutex> hold(lock);
-	if (--contexts > 0 || device_memory.empty() && host_memory.empty()) return CUDA_SUCCESS;
-	fprintf(stderr, "emulated driver: %zu arrays of the device and %zu of pinned memory were not freed\n", device_memory.size(), host_memory.size());
+	if (--contexts > 0 || device_memory.empty() && host_memory.empty() && !emu::libraries) return CUDA_SUCCESS;
+	fprintf(stderr, "emulated driver: %zu arrays of the device and %zu of pinned memory were not freed, and %d cuBLAS not closed\n", device_memory.size(), host_memory.size(), emu::libraries.load());
 	return CUDA_ERROR_INVALID_VALUE;
 }
-ENTRY cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
+ENTRY cuCtxSetCurrent(CUcontext context) {
+	current = context;
+	return CUDA_SUCCESS;
+}
 ENTRY cuCtxSynchronize() { return wait(); }
 ENTRY cuGetErrorName(CUresult code, const char **name) {
 	*name = code == CUDA_ERROR_LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : code == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OTHER";

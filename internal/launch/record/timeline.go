@@ -18,10 +18,10 @@ type Round struct {
 }
 
 // Stable is what a shard did in a step. In JSON it is an array: shard, then microseconds from the release before to its answer, of the
-// kernel, and of handing the version before to readers.
+// kernel, of handing the version before to readers, and of the kernel before the commit, which records of earlier releases lack.
 type Stable struct {
-	Shard                 uint32
-	Told, Kernel, Publish time.Duration
+	Shard                        uint32
+	Told, Kernel, Publish, Ahead time.Duration
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -31,17 +31,17 @@ func (r Round) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (r *Round) UnmarshalJSON(text []byte) error {
-	return ofMicros(text, "round of a worker", &r.Slot, &r.Told, &r.Wait, &r.Pull, &r.Compute, &r.Encode, &r.Send, &r.Answers, &r.Hidden)
+	return ofMicros(text, "round of a worker", &r.Slot, 0, &r.Told, &r.Wait, &r.Pull, &r.Compute, &r.Encode, &r.Send, &r.Answers, &r.Hidden)
 }
 
 // MarshalJSON implements json.Marshaler.
 func (s Stable) MarshalJSON() ([]byte, error) {
-	return micros(s.Shard, s.Told, s.Kernel, s.Publish), nil
+	return micros(s.Shard, s.Told, s.Kernel, s.Publish, s.Ahead), nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *Stable) UnmarshalJSON(text []byte) error {
-	return ofMicros(text, "times of a shard", &s.Shard, &s.Told, &s.Kernel, &s.Publish)
+	return ofMicros(text, "times of a shard", &s.Shard, 1, &s.Told, &s.Kernel, &s.Publish, &s.Ahead)
 }
 
 func micros(number uint32, times ...time.Duration) []byte {
@@ -52,11 +52,14 @@ func micros(number uint32, times ...time.Duration) []byte {
 	return append(b, ']')
 }
 
-// ofMicros reads what micros has written. What a later version may have added is passed over.
-func ofMicros(text []byte, what string, number *uint32, times ...*time.Duration) error {
+// ofMicros reads what micros has written. What a later version may have added is passed over; as many of the last times as are newer may be missing.
+func ofMicros(text []byte, what string, number *uint32, newer int, times ...*time.Duration) error {
 	var list []int64
 	if err := json.Unmarshal(text, &list); err != nil {
 		return err
+	}
+	if n := len(times); len(list) <= n && len(list) >= 1+n-newer {
+		times = times[:len(list)-1]
 	}
 	if len(list) < 1+len(times) || list[0] < 0 || list[0] > 1<<32-1 {
 		return fmt.Errorf("%s %s: want a number and %d times in microseconds", what, text, len(times))
@@ -84,7 +87,7 @@ func TimelineOf(e kintsugi.StepEvent) *Timeline {
 			Answers: max(0, w.Transfer-s.Encode-s.Send), Hidden: s.Hidden})
 	}
 	for _, s := range e.Timeline.Shards {
-		t.Shards = append(t.Shards, Stable{Shard: uint32(s.Shard), Told: s.Told, Kernel: s.Apply, Publish: s.Publish})
+		t.Shards = append(t.Shards, Stable{Shard: uint32(s.Shard), Told: s.Told, Kernel: s.Apply, Publish: s.Publish, Ahead: s.Ahead})
 	}
 	return t
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"html/template"
 	"math"
 	"slices"
@@ -12,20 +13,24 @@ import (
 // maxServers bounds the curves of single servers; of more, the dearest and the cheapest are drawn.
 const maxServers = 6
 
-// whatLossesCost draws what the loss of each server would have cost, over time, in steps; and as dots what real losses did.
+// whatLossesCost draws what the loss of each server would have cost, over time, in steps; and as dots what real losses did. A curve has
+// a gap where that was not known.
 func (s *story) whatLossesCost() template.HTML {
 	var parts []string
 	curves := make(map[string][]point)
 	highest := 1.0
 	for _, e := range s.run.Exposures {
 		for _, c := range e.Servers {
-			if !c.Steps.Known() {
+			switch {
+			case !c.Steps.Known() && curves[c.Part] == nil:
 				continue
-			}
-			if curves[c.Part] == nil {
+			case !c.Steps.Known():
+				curves[c.Part] = append(curves[c.Part], point{e.Seconds, math.NaN()})
+				continue
+			case curves[c.Part] == nil:
 				parts = append(parts, c.Part)
 			}
-			curves[c.Part] = append(curves[c.Part], point{e.Seconds, math.Max(0, float64(c.Steps))})
+			curves[c.Part] = append(curves[c.Part], point{e.Seconds, float64(c.Steps)})
 			highest = math.Max(highest, float64(c.Steps))
 		}
 	}
@@ -44,7 +49,14 @@ func (s *story) whatLossesCost() template.HTML {
 	f.marks = s.outagesOverTime
 	p := f.panel("steps that the loss of a server would cost", 160)
 	p.scaleY(newScale(0, highest*1.08, 0, 0), func(s scale) []tick { return s.linearTicks(4, nil) })
-	last := func(part string) float64 { return curves[part][len(curves[part])-1].y }
+	last := func(part string) (y float64) {
+		for _, at := range slices.Backward(curves[part]) {
+			if y = at.y; !math.IsNaN(y) {
+				break
+			}
+		}
+		return y
+	}
 	slices.SortFunc(parts, func(a, b string) int { return int(math.Copysign(1, last(b)-last(a))) })
 	if len(parts) > maxServers {
 		parts = []string{parts[0], parts[len(parts)-1]}
@@ -61,7 +73,11 @@ func (s *story) whatLossesCost() template.HTML {
 	for _, at := range p.place(measured) {
 		p.circle("dot reason", at.x, at.y, 4)
 	}
-	p.label("muted", last(parts[0]), parts[0]+" "+digits3(last(parts[0])))
+	now := digits3(last(parts[0]))
+	if newest := curves[parts[0]]; math.IsNaN(newest[len(newest)-1].y) {
+		now = "unknown"
+	}
+	p.label("muted", last(parts[0]), parts[0]+" "+now)
 	s.howOldTheCheckpointWas(f)
 	return f.svg("what the loss of each server would have cost, over time")
 }
@@ -97,6 +113,20 @@ func (s *story) failed(part string, before float64) (at float64, ok bool) {
 		}
 	}
 	return at, ok
+}
+
+// unknown says how often the cost of a loss was not known, and why at last; "" if it always was.
+func unknown(exposures []record.Exposure) string {
+	blind, why := 0, ""
+	for _, e := range exposures {
+		if i := slices.IndexFunc(e.Servers, func(c record.ServerCost) bool { return !c.Steps.Known() }); i >= 0 {
+			blind, why = blind+1, e.Servers[i].Why
+		}
+	}
+	if blind == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Not known in %d of %d looks; at last: %s. ", blind, len(exposures), why)
 }
 
 // foretold says how predictions and measurements of partial recoveries compare, "" without any.

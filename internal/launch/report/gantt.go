@@ -73,6 +73,7 @@ func (s *story) oneStep() (template.HTML, []stepKey) {
 	for _, h := range shards {
 		row(fmt.Sprintf("shard %d", h.Shard))
 		bar("publish", "publish", 0, h.Publish, y+1, pitch-3)
+		bar("ahead", "kernel, on what had landed before the commit", h.Told-h.Kernel-h.Ahead, h.Told-h.Kernel, y+1, pitch-3)
 		bar("kernel", "kernel", h.Told-h.Kernel, h.Told, y+1, pitch-3)
 		y += pitch
 	}
@@ -116,17 +117,18 @@ func (s *story) stepKeys() []stepKey {
 		}
 		add(q.class, q.name, times)
 	}
-	var kernel, publish, hidden []float64
+	var kernel, ahead, publish, hidden []float64
 	for _, t := range s.run.Timelines {
 		for _, w := range t.Workers {
 			hidden = append(hidden, ms(w.Hidden))
 		}
 		for _, h := range t.Shards {
-			kernel, publish = append(kernel, ms(h.Kernel)), append(publish, ms(h.Publish))
+			kernel, ahead, publish = append(kernel, ms(h.Kernel)), append(ahead, ms(h.Ahead)), append(publish, ms(h.Publish))
 		}
 	}
 	add("hidden", "of computing: encode and send", hidden)
-	add("kernel", "kernel of a shard", kernel)
+	add("ahead", "kernel of a shard, before the commit", ahead)
+	add("kernel", "kernel of a shard, after it", kernel)
 	add("publish", "publish of a shard", publish)
 	return keys
 }

@@ -14,11 +14,11 @@ func TestTheStripShowsTheStepOfMedianLength(t *testing.T) {
 	sampled := func(step uint64, compute time.Duration) record.Timeline {
 		return record.Timeline{Step: step, WaitSeconds: (compute + ms).Seconds(), ApplySeconds: 0.001,
 			Workers: []record.Round{{Slot: 3, Told: compute + ms, Wait: ms, Compute: compute, Hidden: ms / 2}},
-			Shards:  []record.Stable{{Shard: 1, Told: compute + 2*ms, Kernel: ms / 2}}}
+			Shards:  []record.Stable{{Shard: 1, Told: compute + 2*ms, Kernel: ms / 2, Ahead: ms / 4}}}
 	}
 	s := &story{run: &record.Run{Timelines: []record.Timeline{sampled(10, 90*ms), sampled(20, 4*ms), sampled(30, 8*ms), {Step: 40}}}}
 	strip, keys := s.oneStep()
-	for _, want := range []string{"step 30,", "worker/3", "shard 1", "compute 8", "bar kernel", "bar hidden"} {
+	for _, want := range []string{"step 30,", "worker/3", "shard 1", "compute 8", "bar kernel", "bar ahead", "bar hidden"} {
 		if !strings.Contains(string(strip), want) {
 			t.Errorf("the strip lacks %q", want)
 		}

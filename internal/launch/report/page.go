@@ -38,7 +38,7 @@ type page struct {
 	Bill     []billRow
 	Priced   bool
 	Paid     string // what a bill is made of, in a sentence
-	Foretold string // how predicted and measured costs compare
+	Foretold string // how predicted and measured costs compare, and how often none was predicted
 	Legend   bool   // something was lost and done again
 	Settings []setting
 	Config   string // where it cannot be shown as a table
@@ -105,7 +105,7 @@ func newPage(run *record.Run) *page {
 		p.Steps, p.Time, p.Counted = story.lossOverSteps(), story.overTime(), story.whoCounted()
 		p.Quotas = story.quotas()
 		p.OneStep, p.StepKeys = story.oneStep()
-		p.Costs, p.Foretold = story.whatLossesCost(), foretold(run.Reworks)
+		p.Costs, p.Foretold = story.whatLossesCost(), unknown(run.Exposures)+foretold(run.Reworks)
 	}
 	config := string(run.Config)
 	if config == "" {

@@ -2127,6 +2127,7 @@ type Stable struct {
 	Decided             uint64                 `protobuf:"varint,13,opt,name=decided,proto3" json:"decided,omitempty"`
 	PublishNanos        int64                  `protobuf:"varint,14,opt,name=publish_nanos,json=publishNanos,proto3" json:"publish_nanos,omitempty"`
 	Touched             []uint32               `protobuf:"varint,15,rep,packed,name=touched,proto3" json:"touched,omitempty"`
+	AheadNanos          int64                  `protobuf:"varint,16,opt,name=ahead_nanos,json=aheadNanos,proto3" json:"ahead_nanos,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -2264,6 +2265,13 @@ func (x *Stable) GetTouched() []uint32 {
 		return x.Touched
 	}
 	return nil
+}
+
+func (x *Stable) GetAheadNanos() int64 {
+	if x != nil {
+		return x.AheadNanos
+	}
+	return 0
 }
 
 type Follow struct {
@@ -2471,6 +2479,7 @@ type Released struct {
 	Counted       []*PushID              `protobuf:"bytes,4,rep,name=counted,proto3" json:"counted,omitempty"`
 	Save          bool                   `protobuf:"varint,5,opt,name=save,proto3" json:"save,omitempty"`
 	Run           []uint32               `protobuf:"varint,6,rep,packed,name=run,proto3" json:"run,omitempty"`
+	Want          uint32                 `protobuf:"varint,7,opt,name=want,proto3" json:"want,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2545,6 +2554,13 @@ func (x *Released) GetRun() []uint32 {
 		return x.Run
 	}
 	return nil
+}
+
+func (x *Released) GetWant() uint32 {
+	if x != nil {
+		return x.Want
+	}
+	return 0
 }
 
 type Refused struct {
@@ -3285,6 +3301,7 @@ type ShardTime struct {
 	ToldNanos     int64                  `protobuf:"varint,2,opt,name=told_nanos,json=toldNanos,proto3" json:"told_nanos,omitempty"`
 	ApplyNanos    int64                  `protobuf:"varint,3,opt,name=apply_nanos,json=applyNanos,proto3" json:"apply_nanos,omitempty"`
 	PublishNanos  int64                  `protobuf:"varint,4,opt,name=publish_nanos,json=publishNanos,proto3" json:"publish_nanos,omitempty"`
+	AheadNanos    int64                  `protobuf:"varint,5,opt,name=ahead_nanos,json=aheadNanos,proto3" json:"ahead_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3343,6 +3360,13 @@ func (x *ShardTime) GetApplyNanos() int64 {
 func (x *ShardTime) GetPublishNanos() int64 {
 	if x != nil {
 		return x.PublishNanos
+	}
+	return 0
+}
+
+func (x *ShardTime) GetAheadNanos() int64 {
+	if x != nil {
+		return x.AheadNanos
 	}
 	return 0
 }
@@ -3894,7 +3918,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05Adopt\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\x04R\x04step\"\xd8\x03\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\"\xf9\x03\n" +
 	"\x06Stable\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
@@ -3912,7 +3936,9 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\fsaving_nanos\x18\f \x01(\x03R\vsavingNanos\x12\x18\n" +
 	"\adecided\x18\r \x01(\x04R\adecided\x12#\n" +
 	"\rpublish_nanos\x18\x0e \x01(\x03R\fpublishNanos\x12\x18\n" +
-	"\atouched\x18\x0f \x03(\rR\atouched\"\xc4\x01\n" +
+	"\atouched\x18\x0f \x03(\rR\atouched\x12\x1f\n" +
+	"\vahead_nanos\x18\x10 \x01(\x03R\n" +
+	"aheadNanos\"\xc4\x01\n" +
 	"\x06Follow\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +
@@ -3926,14 +3952,15 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12-\n" +
 	"\arecords\x18\x02 \x03(\v2\x13.kintsugi.v1.CommitR\arecords\x12\x14\n" +
 	"\x05taken\x18\x03 \x03(\x04R\x05taken\"\b\n" +
-	"\x06Joined\"\x9d\x01\n" +
+	"\x06Joined\"\xb1\x01\n" +
 	"\bReleased\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12-\n" +
 	"\acounted\x18\x04 \x03(\v2\x13.kintsugi.v1.PushIDR\acounted\x12\x12\n" +
 	"\x04save\x18\x05 \x01(\bR\x04save\x12\x10\n" +
-	"\x03run\x18\x06 \x03(\rR\x03run\"^\n" +
+	"\x03run\x18\x06 \x03(\rR\x03run\x12\x12\n" +
+	"\x04want\x18\a \x01(\rR\x04want\"^\n" +
 	"\aRefused\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x16\n" +
@@ -4000,14 +4027,16 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"told_nanos\x18\x02 \x01(\x03R\ttoldNanos\x12#\n" +
 	"\rcompute_nanos\x18\x03 \x01(\x03R\fcomputeNanos\x12%\n" +
 	"\x0etransfer_nanos\x18\x04 \x01(\x03R\rtransferNanos\x12(\n" +
-	"\x05spans\x18\x05 \x01(\v2\x12.kintsugi.v1.SpansR\x05spans\"\x86\x01\n" +
+	"\x05spans\x18\x05 \x01(\v2\x12.kintsugi.v1.SpansR\x05spans\"\xa7\x01\n" +
 	"\tShardTime\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1d\n" +
 	"\n" +
 	"told_nanos\x18\x02 \x01(\x03R\ttoldNanos\x12\x1f\n" +
 	"\vapply_nanos\x18\x03 \x01(\x03R\n" +
 	"applyNanos\x12#\n" +
-	"\rpublish_nanos\x18\x04 \x01(\x03R\fpublishNanos\"\x82\x01\n" +
+	"\rpublish_nanos\x18\x04 \x01(\x03R\fpublishNanos\x12\x1f\n" +
+	"\vahead_nanos\x18\x05 \x01(\x03R\n" +
+	"aheadNanos\"\x82\x01\n" +
 	"\fGradientTime\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12#\n" +
 	"\rcompute_nanos\x18\x02 \x01(\x03R\fcomputeNanos\x12%\n" +

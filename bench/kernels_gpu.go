@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/cuda"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// Question: how close do the kernels of a GPU come to its memory? Each operation on arrays that are there is timed beside a copy of as many
+// bytes, from the GPU's memory to the GPU's memory, in the same rounds and by the GPU's clock. The claims that could be false are the
+// goals of docs/gpu.md.
+
+// GPUKernelsConfig says what [GPUKernels] measures.
+type GPUKernelsConfig struct {
+	Rig     *cuda.Rig
+	Device  string // its name, for the rows
+	Sizes   []int  // bytes that an operation moves: a cache flatters what fits it
+	K       []int  // gradients of a step
+	Pairs   int    // rounds; see Interleave
+	AtLeast time.Duration
+
+	Progress io.Writer
+}
+
+// GPUKernels measures the fused steps, the encoders, the scans and the selection.
+func GPUKernels(ctx context.Context, cfg GPUKernelsConfig) ([]Row, error) {
+	var rows []Row
+	for _, size := range cfg.Sizes {
+		for _, o := range cfg.operations() {
+			row, err := cfg.measure(ctx, o, size)
+			if err != nil {
+				return nil, fmt.Errorf("%s of %s: %w", o.Name, o.DType, err)
+			}
+			fmt.Fprintf(cfg.Progress, "%s, %s, %s, %d bytes: %.2f of a copy\n", row.Name, row.Variant, row.DType, row.Bytes, row.Fraction)
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+// gpuOperation is an operation on arrays of a GPU.
+type gpuOperation struct {
+	Row
+	perValue float64 // bytes that it moves, about
+	work     func(values int) cuda.Work
+}
+
+// measure compares an operation that moves about so many bytes with a copy.
+func (cfg *GPUKernelsConfig) measure(ctx context.Context, o gpuOperation, size int) (Row, error) {
+	cfg.Rig.Reset()
+	w := o.work(int(float64(size) / o.perValue))
+	copied := cfg.timed(Row{Name: "copy"}, cfg.Rig.Copy(w.Bytes/2))
+	measured := cfg.timed(o.Row, w)
+	measured.Bound = Fastest(measured.Bytes, copied)
+	if err := cfg.Rig.Err(); err != nil {
+		return Row{}, err
+	}
+	rows, err := Interleave(ctx, cfg.Pairs, cfg.AtLeast, []*Timed{measured, copied})
+	if err != nil {
+		return Row{}, err
+	}
+	return rows[0], cfg.Rig.Err()
+}
+
+func (cfg *GPUKernelsConfig) timed(r Row, w cuda.Work) *Timed {
+	r.Device, r.Elements, r.Bytes = cfg.Device, w.Values, int64(w.Bytes)
+	return &Timed{Row: r, Clock: func(times int) float64 { return cfg.Rig.Seconds(w, times) }}
+}
+
+// operations are those with a row in docs/gpu.md.
+func (cfg *GPUKernelsConfig) operations() []gpuOperation {
+	var all []gpuOperation
+	for _, e := range []kernels.Encoding{kernels.FP32, kernels.BF16, kernels.Int8} {
+		goal := 0.85
+		if e == kernels.FP32 {
+			goal = 0.92
+		}
+		for _, k := range cfg.K {
+			all = append(all, cfg.step(kernels.Adam, e, k, goal))
+		}
+	}
+	k := cfg.K[len(cfg.K)/2]
+	all = append(all, cfg.step(kernels.SGD, kernels.FP32, k, 0.90), cfg.step(kernels.Momentum, kernels.FP32, k, 0.90), cfg.step(kernels.Adam, kernels.Sign, k, 0.90))
+	for _, e := range []struct {
+		kernels.Encoding
+		random bool
+		goal   float64
+	}{{kernels.BF16, false, 0.90}, {kernels.FP16, false, 0.95}, {kernels.Int8, false, 0.90}, {kernels.Int8, true, 0.85}, {kernels.Sign, false, 0.90}} {
+		all = append(all, cfg.encode(e.Encoding, e.random, e.goal))
+	}
+	all = append(all,
+		gpuOperation{Row{Name: "squared distance", Variant: "scan", DType: "fp32", K: 2, Goal: 0.90}, 8, cfg.Rig.Distance},
+		gpuOperation{Row{Name: "finite", Variant: "scan", DType: "fp32", K: 1, Goal: 0.90}, 4, cfg.Rig.Finite},
+	)
+	for _, share := range []float64{0.001, 0.01, 0.1} {
+		all = append(all, cfg.selects(share, true, 12, 0.30), cfg.selects(share, false, 4, 0)) // the goal of the other is another program's
+	}
+	return all
+}
+
+// wide is how many bytes a value has in a payload, about.
+var wide = map[kernels.Encoding]float64{kernels.FP32: 4, kernels.BF16: 2, kernels.FP16: 2, kernels.Int8: 1 + 1/64., kernels.Sign: 1/8. + 1/64.}
+
+func (cfg *GPUKernelsConfig) step(rule kernels.Rule, e kernels.Encoding, k int, goal float64) gpuOperation {
+	return gpuOperation{
+		Row:      Row{Name: rule.String(), Variant: "fused", DType: e.String(), K: k, Goal: goal},
+		perValue: wide[e]*float64(k) + 8 + 8*float64(rule.States()),
+		work:     func(n int) cuda.Work { return cfg.Rig.Step(rule, e, k, n) },
+	}
+}
+
+func (cfg *GPUKernelsConfig) encode(e kernels.Encoding, random bool, goal float64) gpuOperation {
+	variant := "feedback"
+	if random {
+		variant = "feedback, at random"
+	}
+	return gpuOperation{
+		Row:      Row{Name: "encode", Variant: variant, DType: e.String(), K: 1, Goal: goal},
+		perValue: 12 + wide[e],
+		work:     func(n int) cuda.Work { return cfg.Rig.Encode(e, random, n) },
+	}
+}
+
+func (cfg *GPUKernelsConfig) selects(share float64, feedback bool, perValue, goal float64) gpuOperation {
+	variant := "alone"
+	if feedback {
+		variant = "feedback"
+	}
+	return gpuOperation{
+		Row:      Row{Name: "select", Variant: variant, DType: fmt.Sprintf("topk:%v", share), K: 1, Goal: goal},
+		perValue: perValue + 8*share,
+		work:     func(n int) cuda.Work { return cfg.Rig.Select(share, feedback, n) },
+	}
+}

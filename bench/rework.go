@@ -1,0 +1,267 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// Question: what is partial recovery worth in real runs? The experiment of reproduce scar happens in one process, where a save is done when
+// it is decided; here servers are processes, saves are writes to a disk, and a server is killed with SIGKILL. The claims that could be false:
+// the lost shard alone costs fewer steps than going back to a checkpoint; with saved values that coast it costs fewer still; a replica costs none.
+//
+// Rework is the steps that are taken back, and by how many steps the loss on the test set lies behind that of the undisturbed run with the same seed.
+// Both runs have the same batches in the same steps, so they are compared step by step, and the noise of batches is mostly in both: the mean
+// difference, over what the undisturbed loss falls in a step. It may be negative, and nothing is clipped.
+
+// ReworkConfig says what Rework measures.
+type ReworkConfig struct {
+	Models           []string
+	Recoveries       []string // train's --recovery; the first one is the baseline
+	Seeds            int      // runs of each, beside an undisturbed one
+	Period           int      // C: steps between two full checkpoints; a run is reworkPeriods of them long
+	Servers, Workers int
+	Bytes            map[string]float64 // of each model and its optimizer's state
+	Binary           string
+	Flags            []string // for train, besides the ones above
+	Progress         io.Writer
+}
+
+// A run in periods: a server is killed half a period behind the first of these, where a full checkpoint has its mean age; from the second
+// to the end, losses are compared.
+const reworkKill, reworkFrom, reworkPeriods = 6, 8, 11
+
+// reworkEvaluations are made in a period: a version that is not evaluated in both runs is compared with the versions beside it, and then the noise of
+// batches counts. More would not be done in time, and be left out.
+const reworkEvaluations = 4
+
+// ReworkRow is one recovery of one model. Intervals are those of Student's t over the seeds, 95 %.
+type ReworkRow struct {
+	Name     string `json:"name"`
+	Model    string `json:"model"`
+	Recovery string `json:"recovery"`
+	Servers  int    `json:"servers"` // of which one is killed
+	Period   int    `json:"period"`
+	Seeds    int    `json:"seeds"`
+
+	Rework    record.Number `json:"rework"` // steps, mean
+	Low       record.Number `json:"rework_low"`
+	High      record.Number `json:"rework_high"`
+	Saved     record.Number `json:"saved_steps"` // of those of the baseline, seed by seed
+	SavedLow  record.Number `json:"saved_low"`
+	SavedHigh record.Number `json:"saved_high"`
+	Reduction record.Number `json:"reduction"` // 1 − Σrework/Σbaseline
+	Worst     record.Number `json:"rework_max"`
+
+	Lost      record.Number `json:"lost_steps"`        // taken back, mean
+	Age       record.Number `json:"mean_age_steps"`    // of chunks that came back alone; null: none did
+	Predicted record.Number `json:"predicted_rework"`  // by the ledger of the run, calibrated by nothing, mean where it was known
+	Known     int           `json:"predicted_in_runs"` // where it was
+	Models    record.Number `json:"models_in_c_steps"` // whose bytes were saved until the kill, mean
+	Outage    record.Number `json:"recovery_seconds"`  // from the kill to the next step, median
+
+	Trials []ReworkTrial `json:"trials"`
+}
+
+// ReworkTrial is one run with a kill.
+type ReworkTrial struct {
+	Seed      uint64        `json:"seed"`
+	Fault     string        `json:"fault"`
+	Step      uint64        `json:"step"` // newest released when the server died
+	Rework    float64       `json:"rework"`
+	Lost      uint64        `json:"lost_steps"`
+	Age       record.Number `json:"mean_age_steps"`
+	Predicted record.Number `json:"predicted_rework"`
+	Models    float64       `json:"models_in_c_steps"`
+	Outage    record.Number `json:"recovery_seconds"`
+}
+
+// Rework runs everything, seed by seed, so that a machine that slows down slows all of them.
+func Rework(ctx context.Context, cfg ReworkConfig) ([]ReworkRow, error) {
+	var rows []ReworkRow
+	for _, model := range cfg.Models {
+		trials := make([][]ReworkTrial, len(cfg.Recoveries))
+		for seed := range cfg.Seeds {
+			calm, err := cfg.run(ctx, model, "none", seed, "")
+			if err != nil {
+				return rows, fmt.Errorf("%s, seed %d, undisturbed: %w", model, seed+1, err)
+			}
+			path := lossesOf(calm, uint64(reworkFrom*cfg.Period))
+			for i, recovery := range cfg.Recoveries {
+				t, err := cfg.trial(ctx, model, recovery, seed, path)
+				if err != nil {
+					return rows, fmt.Errorf("%s, %s, seed %d: %w", model, recovery, seed+1, err)
+				}
+				trials[i] = append(trials[i], t)
+				fmt.Fprintf(cfg.Progress, "%s, seed %d of %d, %s: killed at step %d, %d steps taken back, rework %.2f\n", model, seed+1, cfg.Seeds, recovery, t.Step, t.Lost, t.Rework)
+			}
+		}
+		for i, recovery := range cfg.Recoveries {
+			r := ReworkRow{Name: fmt.Sprintf("rework/%s/%s", model, recovery), Model: model, Recovery: recovery, Servers: cfg.Servers, Period: cfg.Period, Seeds: cfg.Seeds, Trials: trials[i]}
+			r.fill(trials[0])
+			rows = append(rows, r)
+		}
+	}
+	return rows, nil
+}
+
+// fault says who is killed: the servers in turn, each in the same step, when it has been told to make it.
+func (cfg *ReworkConfig) fault(recovery string, seed int) string {
+	times := reworkKill*cfg.Period + cfg.Period/2 + 1
+	if recovery == "chain" {
+		times *= 2 // each of its two replicas makes the step
+	}
+	return fmt.Sprintf("kill server/%d when committing %d", seed%cfg.Servers, times)
+}
+
+// run makes one run. All of one seed have the same batches in the same steps, so until the kill they are the same run.
+func (cfg *ReworkConfig) run(ctx context.Context, model, recovery string, seed int, fault string) (*record.Run, error) {
+	steps := reworkPeriods * cfg.Period
+	args := []string{"--model", model, "--recovery", recovery, "--seed", strconv.Itoa(seed + 1), "--steps", strconv.Itoa(steps), "--decay", "constant",
+		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", strconv.Itoa(max(1, cfg.Period/reworkEvaluations))}
+	if recovery == "checkpoint" {
+		args = append(args, "--checkpoint-every", strconv.Itoa(cfg.Period))
+	} else { // what else is saved would count as theirs
+		args = append(args, "--checkpoint-every", strconv.Itoa(2*steps))
+	}
+	if fault != "" {
+		args = append(args, "--fault", fault)
+	}
+	return runTrain(ctx, cfg.Binary, append(args, cfg.Flags...))
+}
+
+func (cfg *ReworkConfig) trial(ctx context.Context, model, recovery string, seed int, calm losses) (t ReworkTrial, err error) {
+	t = ReworkTrial{Seed: uint64(seed + 1), Fault: cfg.fault(recovery, seed), Age: record.Unknown(), Predicted: record.Unknown(), Outage: record.Unknown()}
+	run, err := cfg.run(ctx, model, recovery, seed, t.Fault)
+	if err != nil {
+		return t, err
+	}
+	if n := len(run.Summary.Failures); n != 1 {
+		return t, fmt.Errorf("%q has made %d failures", t.Fault, n)
+	}
+	f := run.Summary.Failures[0]
+	t.Step, t.Lost, t.Outage, t.Predicted = f.Step, f.LostSteps, f.RecoverySeconds, f.PartialRework
+	if len(run.Partials) > 0 {
+		t.Age = run.Partials[0].MeanAge
+	}
+	for _, c := range run.Checkpoints {
+		if c.Error == "" && c.Seconds < f.Seconds {
+			t.Models += float64(c.Bytes) / cfg.Bytes[model] / float64(f.Step) * float64(cfg.Period)
+		}
+	}
+	behind, err := lossesOf(run, uint64(reworkFrom*cfg.Period)).behind(calm)
+	t.Rework = float64(t.Lost) + behind
+	return t, err
+}
+
+// fill sums the trials up, beside those of the baseline with the same seeds.
+func (r *ReworkRow) fill(baseline []ReworkTrial) {
+	var rework, saved, ages, predicted, outages []float64
+	var models, lost, all, theirs float64
+	for i, t := range r.Trials {
+		rework, saved = append(rework, t.Rework), append(saved, baseline[i].Rework-t.Rework)
+		all, theirs = all+t.Rework, theirs+baseline[i].Rework
+		models, lost = models+t.Models/float64(len(r.Trials)), lost+float64(t.Lost)/float64(len(r.Trials))
+		for list, x := range map[*[]float64]record.Number{&ages: t.Age, &predicted: t.Predicted, &outages: t.Outage} {
+			if x.Known() {
+				*list = append(*list, float64(x))
+			}
+		}
+	}
+	r.Rework, r.Low, r.High = studentInterval(rework)
+	r.Saved, r.SavedLow, r.SavedHigh = studentInterval(saved)
+	r.Reduction, r.Worst = record.Number(1-all/theirs), record.Number(slices.Max(rework))
+	r.Models, r.Lost, r.Known = record.Number(models), record.Number(lost), len(predicted)
+	r.Age, _, _ = studentInterval(ages)
+	r.Predicted, _, _ = studentInterval(predicted)
+	if r.Outage = record.Unknown(); len(outages) > 0 {
+		r.Outage = record.Number(median(outages))
+	}
+}
+
+// studentInterval returns the mean and the 95 % interval of it that Student's t gives, unknown where there are too few values.
+func studentInterval(x []float64) (mean, low, high record.Number) {
+	if len(x) == 0 {
+		return record.Unknown(), record.Unknown(), record.Unknown()
+	}
+	m, deviation := meanDeviation(x)
+	if len(x) == 1 {
+		return record.Number(m), record.Unknown(), record.Unknown()
+	}
+	half := distuv.StudentsT{Sigma: 1, Nu: float64(len(x) - 1)}.Quantile(0.975) * deviation / math.Sqrt(float64(len(x)))
+	return record.Number(m), record.Number(m - half), record.Number(m + half)
+}
+
+// losses are those of the versions of a run on the test set.
+type losses map[uint64]float64
+
+// lossesOf returns them from a step on. What is evaluated again after a restore is as it was, or else as it is now.
+func lossesOf(run *record.Run, from uint64) losses {
+	l := make(losses)
+	for _, e := range run.Evaluations {
+		if e.Step >= from && e.Loss.Known() {
+			l[e.Step] = float64(e.Loss)
+		}
+	}
+	return l
+}
+
+// steps returns the versions in order: sums of floats depend on it.
+func (l losses) steps() []uint64 { return slices.Sorted(maps.Keys(l)) }
+
+// fall returns by how much the loss falls in a step: the slope of a line, by least squares. ok is false where that is not certain.
+func (l losses) fall() (perStep float64, ok bool) {
+	var n, t, y, tt, ty, yy float64
+	for _, step := range l.steps() {
+		x, loss := float64(step), l[step]
+		n, t, y, tt, ty, yy = n+1, t+x, y+loss, tt+x*x, ty+x*loss, yy+loss*loss
+	}
+	tt, ty, yy = tt-t*t/n, ty-t*y/n, yy-y*y/n
+	slope := ty / tt
+	deviation := math.Sqrt(max(0, yy-slope*ty) / (n - 2) / tt)
+	return -slope, n >= reworkFewest && -slope > 3*deviation
+}
+
+// reworkFewest is how many versions must have been evaluated.
+const reworkFewest = 5
+
+// at returns the loss of a version, interpolated between those that were evaluated.
+func (l losses) at(step uint64) (loss float64, ok bool) {
+	if loss, ok = l[step]; ok {
+		return loss, true
+	}
+	steps := l.steps()
+	i, _ := slices.BinarySearch(steps, step)
+	if i == 0 || i == len(steps) {
+		return 0, false
+	}
+	before, after := steps[i-1], steps[i]
+	share := float64(step-before) / float64(after-before)
+	return l[before] + share*(l[after]-l[before]), true
+}
+
+// behind returns by how many steps losses lie behind others, in the mean over the versions that were evaluated.
+func (l losses) behind(calm losses) (steps float64, err error) {
+	perStep, ok := calm.fall()
+	if !ok {
+		return 0, fmt.Errorf("without a failure the loss does not fall, by more than its noise, in the %d versions that were evaluated: there is nothing to be behind", len(calm))
+	}
+	sum, n := 0.0, 0
+	for _, step := range l.steps() {
+		if theirs, ok := calm.at(step); ok {
+			sum, n = sum+l[step]-theirs, n+1
+		}
+	}
+	if n < reworkFewest {
+		return 0, fmt.Errorf("%d versions were evaluated, want %d: make steps slower, with -- --gradient-time 100ms", n, reworkFewest)
+	}
+	return sum / float64(n) / perStep, nil
+}

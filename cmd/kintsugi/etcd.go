@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+)
+
+func etcdCommand() *cobra.Command {
+	var among etcd.Ensemble
+	var peers []string
+	dir, level := "", ""
+	cmd := &cobra.Command{
+		Use: "etcd", Short: "Run one of the etcds that --etcd of other commands names, where there is none",
+		Long: "Run an etcd, alone or as one of several on hosts of their own that hold the same keys: of three one may be gone, of five two.\n" +
+			"All are started with the same --peer flags. It is ready once most of them are there. Nothing is encrypted, and nobody is asked for\n" +
+			"a password: it belongs into the network of the run.",
+		Example: "  kintsugi etcd --name a --listen 10.0.0.1:2379 --peer a=10.0.0.1:2380 --peer b=10.0.0.2:2380 --peer c=10.0.0.3:2380 --dir /var/lib/kintsugi-etcd",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if among.Peers, err = parsePeers(peers); err != nil {
+				return err
+			}
+			if err := among.Check(); err != nil {
+				return err
+			}
+			if dir == "" {
+				return fmt.Errorf("%w: --dir is needed: a folder of its own, that outlives the process", kintsugi.ErrUsage)
+			}
+			log, err := newLog(cmd.ErrOrStderr(), level, onTerminal())
+			if err != nil {
+				return err
+			}
+			ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer cancel()
+			e, err := etcd.Embed(ctx, dir, etcd.Options{Log: log, Among: &among})
+			if ctx.Err() != nil {
+				return nil // asked to end before most of them were there
+			}
+			if err != nil {
+				return err
+			}
+			defer e.Close()
+			fmt.Fprintf(cmd.OutOrStdout(), "ready: --etcd %s\n", e.Endpoint())
+			select {
+			case <-ctx.Done():
+				return nil
+			case err := <-e.Failed():
+				return err
+			}
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&among.Name, "name", "a", "name of this one among the peers")
+	f.StringVar(&among.Listen, "listen", "127.0.0.1:2379", "address for clients")
+	f.StringArrayVar(&peers, "peer", []string{"a=127.0.0.1:2380"}, "an etcd and where the others reach it, NAME=HOST:PORT; once for each, this one included")
+	f.DurationVar(&among.Beat, "beat", 100*time.Millisecond, "time between two signs of life among several; after ten without one another one leads")
+	f.StringVar(&dir, "dir", "", "folder for what it holds")
+	f.StringVar(&level, "log-level", "warn", "debug, info, warn or error")
+	return cmd
+}
+
+// parsePeers reads NAME=HOST:PORT of each.
+func parsePeers(list []string) (map[string]string, error) {
+	peers := make(map[string]string)
+	for _, p := range list {
+		name, address, ok := strings.Cut(p, "=")
+		if _, twice := peers[name]; !ok || twice {
+			return nil, fmt.Errorf("%w: --peer %q: use NAME=HOST:PORT, once for each etcd", kintsugi.ErrUsage, p)
+		}
+		peers[name] = address
+	}
+	return peers, nil
+}

@@ -1,0 +1,78 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
+)
+
+// ErrNoBLAS means that cuBLAS cannot be used. The error that wraps it says why.
+var ErrNoBLAS = errors.New("cuBLAS cannot be used")
+
+// BLAS is cuBLAS on a queue: it computes matrix products in the order in which the queue is given work, also in programs. The same product
+// at the same place has the same bits in every run with the same cuBLAS on the same kind of GPU, and may have others elsewhere.
+type BLAS struct {
+	q *Queue
+	b driver.BLAS
+}
+
+// Product is what [BLAS.Multiply] computes.
+type Product = driver.Product
+
+// blasWorkspace is what cuBLAS recommends for GPUs of compute capability 9.0 and newer, in bytes; older ones need less. With less than that a
+// product may be slower.
+const blasWorkspace = 32 << 20
+
+// FindBLAS returns the name of the cuBLAS library of this machine without starting it. library is as for [Queue.OpenBLAS].
+func FindBLAS(library string) (string, error) {
+	name, err := driver.FindBLAS(library)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNoBLAS, err)
+	}
+	return name, nil
+}
+
+// OpenBLAS opens cuBLAS for the queue, which closes it in the end. library is its path; "" is the first of libcublas.so.12, .13 and .11 that
+// the system finds and that starts. With tf32 factors have 11 bits. Errors wrap ErrNoBLAS and say what is missing; the queue can be used all
+// the same.
+//
+// The queue has a cuBLAS of its own, which works in memory of its own and without atomics: streams that run beside it change nothing of what
+// it computes, or how.
+func (q *Queue) OpenBLAS(library string, tf32 bool) (*BLAS, error) {
+	if q.err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoBLAS, q.err)
+	}
+	b, err := q.d.c.BLAS(library)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoBLAS, err)
+	}
+	workspace, err := q.d.c.Alloc(blasWorkspace)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: no memory to work in: %w", ErrNoBLAS, err), b.Close())
+	}
+	q.arrays = append(q.arrays, workspace)
+	if err := b.Configure(q.s, workspace, blasWorkspace, tf32); err != nil {
+		err = errors.Join(fmt.Errorf("%w: %w", ErrNoBLAS, err), b.Close())
+		q.Free(workspace)
+		return nil, err
+	}
+	q.blas = append(q.blas, &BLAS{q: q, b: b})
+	return q.blas[len(q.blas)-1], nil
+}
+
+// String returns the library and its version, such as "cuBLAS 12.8.4 (libcublas.so.12)".
+func (b *BLAS) String() string { return b.b.String() }
+
+// Fits reports whether cuBLAS can be given such numbers: none of them may need more than 32 bits.
+func (b *BLAS) Fits(p *Product) bool {
+	return max(p.M, p.N, p.K, p.LDA, p.LDB, p.LDC, p.Batch) <= math.MaxInt32
+}
+
+// Multiply queues the products of a batch.
+func (b *BLAS) Multiply(p *Product) {
+	if b.q.err == nil {
+		b.q.fail(b.b.Multiply(p))
+	}
+}

@@ -1,0 +1,104 @@
+//go:build gpu && cgo && linux
+
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// upload copies x to an array of the queue.
+func upload(q *Queue, x []float32) Ptr {
+	at, pinned := q.Array(4*len(x)), q.Pinned(4*len(x))
+	copy(pinned, kernels.Bytes(x))
+	q.In(at, pinned)
+	return at
+}
+
+// plain computes p in float64. The slices are what its arrays hold.
+func plain(p Product, a, b, c []float32) []float64 {
+	want := make([]float64, len(c))
+	for i, v := range c {
+		want[i] = float64(v)
+	}
+	at := func(x []float32, z, stride, i, j, ld int, transposed bool) float64 {
+		if transposed {
+			i, j = j, i
+		}
+		return float64(x[z*stride+i*ld+j])
+	}
+	for z := range p.Batch {
+		for i := range p.M {
+			for j := range p.N {
+				to := &want[z*p.StrideC+i*p.LDC+j]
+				if !p.Accumulate {
+					*to = 0
+				}
+				for k := range p.K {
+					*to += at(a, z, p.StrideA, i, k, p.LDA, p.ATransposed) * at(b, z, p.StrideB, k, j, p.LDB, p.BTransposed)
+				}
+			}
+		}
+	}
+	return want
+}
+
+// Matrices of any shape, with gaps between their rows and between each other, transposed, and one for all of a batch: only C changes, where its
+// rows are.
+func TestCuBLASComputesProductsOfRows(t *testing.T) {
+	d := openTest(t)
+	q, err := d.NewQueue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	library, err := q.OpenBLAS(emulate.Library(t), false)
+	if errors.Is(err, ErrNoBLAS) && emulate.OnGPU() {
+		t.Logf("nothing is asked of cuBLAS: %v", err)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 40 {
+		p := Product{M: 1 + rng.IntN(9), N: 1 + rng.IntN(9), K: 1 + rng.IntN(9), Batch: 1 + rng.IntN(3), ATransposed: rng.IntN(2) == 0, BTransposed: rng.IntN(2) == 0, Accumulate: rng.IntN(2) == 0}
+		factor := func(rows, columns int, transposed, shared bool) (ld, stride int, x []float32) {
+			if transposed {
+				rows, columns = columns, rows
+			}
+			ld = columns + rng.IntN(3)
+			stride = rows*ld + rng.IntN(5)
+			x = make([]float32, stride*p.Batch)
+			for i := range x {
+				x[i] = float32(rng.NormFloat64())
+			}
+			if shared && rng.IntN(3) == 0 {
+				stride = 0
+			}
+			return ld, stride, x
+		}
+		var a, b, c []float32
+		p.LDA, p.StrideA, a = factor(p.M, p.K, p.ATransposed, true)
+		p.LDB, p.StrideB, b = factor(p.K, p.N, p.BTransposed, true)
+		p.LDC, p.StrideC, c = factor(p.M, p.N, false, false)
+		p.A, p.B, p.C = upload(q, a), upload(q, b), upload(q, c)
+		library.Multiply(&p)
+		got := q.Pinned(4 * len(c))
+		q.Out(got, p.C)
+		if err := q.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range plain(p, a, b, c) {
+			if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])); math.Abs(float64(v)-want) > 1e-4 {
+				t.Fatalf("%+v: value %d of C is %v, want %v", p, i, v, want)
+			}
+		}
+	}
+}

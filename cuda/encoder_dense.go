@@ -1,0 +1,86 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// denseKernels are those of payloads that have something of every value.
+var denseKernels = map[kernels.Encoding]struct {
+	kernel string
+	per    int // values of a block
+	bytes  func(n int) int
+}{
+	kernels.BF16: {"encode_bf16", perHalves, func(n int) int { return 2 * n }},
+	kernels.FP16: {"encode_fp16", perHalves, func(n int) int { return 2 * n }},
+	kernels.Int8: {"encode_int8", perScaled, kernels.Int8Bytes},
+	kernels.Sign: {"encode_sign", perScaled, kernels.SignBytes},
+}
+
+// denseCoder is the coder of payloads that have something of every value. They are decoded by the kernel that sums operands.
+type denseCoder struct {
+	e      *Encoder
+	kernel string
+	per    int // values of a block
+	random bool
+	scaled bool // a payload starts with the scales of its groups
+	chunks rows[encodeArgs]
+	sums   Ptr
+}
+
+func newDense(e *Encoder, coding Coding) *denseCoder {
+	kind := denseKernels[coding.Encoding]
+	c := &denseCoder{
+		e: e, kernel: kind.kernel, per: kind.per, random: coding.AtRandom, scaled: coding.Encoding == kernels.Int8 || coding.Encoding == kernels.Sign,
+		chunks: makeRows[encodeArgs](e.q, len(e.chunks)),
+	}
+	if c.random {
+		c.kernel += "_random"
+	}
+	operands, sums := make([]operand, len(e.chunks)), make([]chunk, len(e.chunks))
+	for i, k := range e.chunks {
+		operands[i] = operand{weight: 1, encoding: uint32(coding.Encoding) | 1<<8}
+		operands[i].scales, operands[i].data = c.parts(k)
+	}
+	at := put(e.q, operands)
+	for i, k := range e.chunks {
+		sums[i] = chunk{n: uint64(k.n), operands: at + Ptr(i)*Ptr(unsafe.Sizeof(operand{})), count: 1, update: e.decoded + k.at}
+	}
+	c.sums = put(e.q, sums)
+	return c
+}
+
+// parts returns where the scales of a payload are, 0 if it has none, and where the rest.
+func (c *denseCoder) parts(k encoded) (scales, data Ptr) {
+	data = c.e.payload + Ptr(k.from)
+	if c.scaled {
+		scales, data = data, data+Ptr(4*ceil(k.n, 256))
+	}
+	return scales, data
+}
+
+func (c *denseCoder) begin(i int, f fed) {
+	k := c.e.chunks[i]
+	a := encodeArgs{x: f.x, carry: f.carry, residual: f.residual, n: uint64(k.n)}
+	a.scales, a.dst = c.parts(k)
+	if c.random {
+		a.keyA, a.keyB = kernels.RoundingKey(f.seed)
+	}
+	c.chunks.set(i, a)
+}
+
+func (c *denseCoder) start(q *Queue) { q.In(c.chunks.at, c.chunks.in) }
+
+func (c *denseCoder) encode(q *Queue, lo, hi int) {
+	blocks := 0
+	for _, k := range c.e.chunks[lo:hi] {
+		blocks = max(blocks, ceil(k.n, c.per))
+	}
+	Launch(q, "encode", c.kernel, [3]int{blocks, hi - lo, 1}, encodeThreads, &encodes{chunks: c.chunks.from(lo)})
+	Launch(q, "step", "sum_operands", line(hi-lo), stepThreads, &stepArgs{chunks: c.sums + Ptr(lo)*chunkSize})
+}
+
+func (c *denseCoder) finish(*Queue) {}
+
+func (c *denseCoder) length(i int) int { return c.e.chunks[i].len }

@@ -1,0 +1,68 @@
+package cuda
+
+import (
+	"encoding/binary"
+
+	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// chosen is Chosen of kernel/select.cu, and choices its Choices.
+type chosen struct {
+	x, carry, residual, decoded, index, payload, bytes driver.Ptr
+	n, k                                               uint64
+	width, _                                           uint32
+}
+
+type choices struct{ chunks driver.Ptr }
+
+// largestCoder is the coder of the values of largest magnitude, and of their indices. Its kernel writes whole payloads, the gaps as uvarints, and what
+// they decode to.
+type largestCoder struct {
+	e        *Encoder
+	chunks   rows[chosen]
+	bytes    Ptr // of each payload
+	bytesOut []byte
+}
+
+func newLargest(e *Encoder, coding Coding) *largestCoder {
+	n := len(e.chunks)
+	c := &largestCoder{e: e, chunks: makeRows[chosen](e.q, n), bytes: e.q.Array(8 * n), bytesOut: e.q.Pinned(8 * n)}
+	indices := 0
+	for _, k := range e.chunks {
+		indices += coding.Largest(k.n)
+	}
+	index := e.q.Array(4 * indices)
+	for i, k := range e.chunks {
+		r := chosen{
+			decoded: e.decoded + k.at, index: index, payload: e.payload + Ptr(k.from), bytes: c.bytes + Ptr(8*i),
+			n: uint64(k.n), k: uint64(coding.Largest(k.n)), width: 4,
+		}
+		if coding.Encoding == kernels.Sparse16 {
+			r.width = 2
+		}
+		c.chunks.set(i, r)
+		index += Ptr(4 * r.k)
+	}
+	return c
+}
+
+func (c *largestCoder) begin(i int, f fed) {
+	if i < len(c.chunks.of) { // else the queue has an error
+		r := &c.chunks.of[i]
+		r.x, r.carry, r.residual = f.x, f.carry, f.residual
+	}
+}
+
+func (c *largestCoder) start(q *Queue) { q.In(c.chunks.at, c.chunks.in) }
+
+func (c *largestCoder) encode(q *Queue, lo, hi int) {
+	Launch(q, "select", "select_encode", line(hi-lo), selectThreads, &choices{chunks: c.chunks.from(lo)})
+}
+
+func (c *largestCoder) finish(q *Queue) { q.Out(c.bytesOut, c.bytes) }
+
+// length is never more than there is room for, whatever the GPU says: who checks the payload finds that it is none.
+func (c *largestCoder) length(i int) int {
+	return int(min(binary.LittleEndian.Uint64(c.bytesOut[8*i:]), uint64(c.e.chunks[i].len)))
+}

@@ -1,0 +1,62 @@
+// What is used of cuBLAS: its types, the codes and the entry points, as its binary interface has had them from version 11.4 on. As
+// with the driver, a program that includes this needs no part of CUDA to build, nor to start.
+#pragma once
+
+#include "driver.h"
+
+typedef int cublasStatus_t;
+typedef struct cublasContext *cublasHandle_t;
+
+enum {
+	CUBLAS_STATUS_SUCCESS = 0,
+	CUBLAS_STATUS_NOT_INITIALIZED = 1,
+	CUBLAS_STATUS_INVALID_VALUE = 7,
+	CUBLAS_STATUS_EXECUTION_FAILED = 13,
+};
+
+enum {
+	CUBLAS_OP_N = 0,
+	CUBLAS_OP_T = 1,
+	CUBLAS_DEFAULT_MATH = 0,
+	CUBLAS_TF32_TENSOR_OP_MATH = 3,
+	CUBLAS_ATOMICS_NOT_ALLOWED = 0,
+};
+
+// X(short name, name in the library, parameters). Matrices are column after column.
+#define CUBLAS_FUNCTIONS(X) \
+	X(create, cublasCreate_v2, (cublasHandle_t * handle)) \
+	X(destroy, cublasDestroy_v2, (cublasHandle_t handle)) \
+	X(version, cublasGetVersion_v2, (cublasHandle_t handle, int *version)) \
+	X(set_stream, cublasSetStream_v2, (cublasHandle_t handle, CUstream stream)) \
+	X(set_workspace, cublasSetWorkspace_v2, (cublasHandle_t handle, void *workspace, size_t bytes)) \
+	X(set_math, cublasSetMathMode, (cublasHandle_t handle, int mode)) \
+	X(set_atomics, cublasSetAtomicsMode, (cublasHandle_t handle, int mode)) \
+	X(sgemm, cublasSgemm_v2, (cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const float *alpha, const float *a, int lda, const float *b, int ldb, const float *beta, float *c, int ldc)) \
+	X(sgemm_batch, cublasSgemmStridedBatched, (cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const float *alpha, const float *a, int lda, long long stride_a, const float *b, int ldb, long long stride_b, const float *beta, float *c, int ldc, long long stride_c, int batch))
+
+// cuBLAS on a context.
+typedef struct {
+#define X(name, symbol, params) cublasStatus_t(*name) params;
+	CUBLAS_FUNCTIONS(X)
+#undef X
+	driver *d;
+	cublasHandle_t handle;
+} cublas;
+
+// c = a·b, or c += a·b, of row-major matrices, for each of a batch. See BLAS.Multiply.
+typedef struct {
+	uint64_t a, b, c;
+	int m, n, k;
+	int lda, ldb, ldc;
+	long long stride_a, stride_b, stride_c;
+	int a_transposed, b_transposed, accumulate, batch;
+} cublas_product;
+
+// Fills the table. Returns 0, or what went wrong in memory of the calling thread.
+const char *cublas_open(const char *library, cublas *l);
+
+// Functions that make the context current first. Those of cuBLAS return its status.
+cublasStatus_t cublas_create(cublas *l, driver *d, int *version);
+cublasStatus_t cublas_destroy(cublas *l);
+cublasStatus_t cublas_configure(cublas *l, uintptr_t stream, uint64_t workspace, size_t bytes, int math);
+cublasStatus_t cublas_multiply(cublas *l, const cublas_product *p);

@@ -1,0 +1,46 @@
+//go:build gpu && cgo && linux
+
+package cuda
+
+import (
+	"math"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// Bytes are those of the arrays: what an operation needs cannot be a matter of the machine.
+func TestARigCountsTheBytesThatMustMove(t *testing.T) {
+	r, err := openTest(t).NewRig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 2 * rigGrain
+	for name, c := range map[string]struct {
+		work     Work
+		perValue float64
+	}{
+		"copy":                    {r.Copy(4 * n), 8},
+		"adam of fp32":            {r.Step(kernels.Adam, kernels.FP32, 4, n+5), 40},
+		"adam of int8":            {r.Step(kernels.Adam, kernels.Int8, 2, n), 26 + 2/64.},
+		"momentum of sign":        {r.Step(kernels.Momentum, kernels.Sign, 1, n), 16 + 1/8. + 1/64.},
+		"encode bf16":             {r.Encode(kernels.BF16, false, n), 14},
+		"encode int8 at random":   {r.Encode(kernels.Int8, true, n), 13 + 1/64.},
+		"select":                  {r.Select(0.25, false, n), 6},
+		"select with feedback":    {r.Select(0.25, true, n), 14},
+		"encode the largest":      {r.EncodeLargest(0.25, n), 12.75},
+		"distance":                {r.Distance(n), 8},
+		"finite":                  {r.Finite(n), 4},
+		"steps of several chunks": {r.Step(kernels.SGD, kernels.BF16, 1, 2*rigChunk+7), 10},
+	} {
+		if got := float64(c.work.Bytes) / float64(c.work.Values); math.Abs(got-c.perValue) > 1e-9 {
+			t.Errorf("%s moves %v bytes for each value, want %v", name, got, c.perValue)
+		}
+		if s := r.Seconds(c.work, 2); !(s > 0) {
+			t.Errorf("%s takes %v s, with the error %v", name, s, r.Err())
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+// Steps that are made while their gradients arrive have the bits of steps that are made when they are committed, whatever gradients travel through and
+// wherever shards are kept; also where a server dies in the middle of such a step.
+func TestMakingStepsAsTheyArriveDoesNotChangeTheModel(t *testing.T) {
+	oneGoroutine(t)
+	calm := base(t)
+	calm.Servers, calm.Workers, calm.Steps, calm.Layout, calm.Device, calm.Threads, calm.SaveEvery = 2, 3, 12, wide(t), kernels.Best(), 2, 0
+	calm.Gradient, calm.Layered = nil, layered(calm.Layout, 0)
+	var begun atomic.Int32
+	counts := func(fifth func()) func(kintsugi.ServerID, server.State) {
+		begun.Store(0)
+		return func(_ kintsugi.ServerID, s server.State) {
+			if s == server.Arriving && begun.Add(1) == 5 {
+				fifth()
+			}
+		}
+	}
+	quota := calm
+	quota.Consistency, quota.ServerEnters = agg.Config{Quota: calm.Workers}, counts(func() {}) // the same sets, but nobody knows
+	want := run(t, quota, nil)
+	if n := begun.Load(); n > 0 {
+		t.Fatalf("%d steps were begun before their commit where it is not certain what counts", n)
+	}
+	for _, c := range []struct {
+		name  string
+		set   func(*LiveConfig)
+		storm func(*Live, func() error)
+	}{
+		{"messages", func(c *LiveConfig) { c.Wire = worker.WireGRPC }, nil},
+		{"memory", func(c *LiveConfig) { c.Wire = worker.WireShared }, nil},
+		{"a running checkpoint", func(c *LiveConfig) { c.RunEvery = 3 }, nil},
+		{"chains", func(c *LiveConfig) { c.Replicas = 2 }, func(l *Live, again func() error) {
+			l.GoOn("a server died")
+			if err := again(); err != nil {
+				t.Error(err)
+			}
+			l.GoOn("it came back")
+		}},
+		{"memory outside", func(c *LiveConfig) { c.Outside = t.TempDir() }, func(l *Live, again func() error) {
+			if err := again(); err != nil {
+				t.Error(err)
+			}
+			l.NewContinuedView("it found what it held")
+		}},
+	} {
+		cfg, middle := calm, make(chan struct{})
+		c.set(&cfg)
+		cfg.ServerEnters = counts(func() { close(middle) })
+		var storm func(*Live)
+		if c.storm != nil {
+			storm = func(l *Live) {
+				<-middle
+				l.KillServer(1)
+				c.storm(l, func() error { return l.StartServer(1) })
+			}
+		}
+		if got := run(t, cfg, storm); !slices.EqualFunc(got, want, sameBits) {
+			t.Errorf("%s: another model", c.name)
+		}
+		if n := begun.Load(); n < 6 {
+			t.Errorf("%s: %d steps of two shards were begun before their commit", c.name, n)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package ledger
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// watched is a run on a quadratic whose chunks are saved in turn, as its ledger sees it: through losses and gradients of batches.
+type watched struct {
+	*quadratic
+	ledger *Ledger
+	rng    *rand.Rand
+	at     int
+	saved  []float64 // values, by parameter
+	steps  []int     // of which they are, by chunk
+
+	noise    float64 // of losses, as a share of them
+	gradient float64 // of what gradients say of a shard, in what its way back costs
+	floor    float64 // which the loss does not fall below; it is no part of what is lost
+	drift    float64 // by how much the loss rises in a step, whatever the parameters do
+}
+
+const (
+	watchedShards = 4
+	watchedChunks = 16 // of a shard; one of them is saved in a step
+	watchedValues = 5  // of a chunk
+)
+
+func newWatched(seed uint64) *watched {
+	rng := rand.New(rand.NewPCG(seed, 12))
+	chunks := watchedShards * watchedChunks
+	w := &watched{quadratic: newQuadratic(rng, chunks*watchedValues), ledger: New(50), rng: rng, steps: make([]int, chunks)}
+	w.saved = append(w.saved, w.z...)
+	return w
+}
+
+// step makes a step, and tells the ledger of it and of the shards.
+func (w *watched) step() {
+	w.at++
+	exact := w.quadratic.step(w.at, nil)
+	loss := (w.floor + exact.Loss + w.drift*float64(w.at)) * (1 + w.noise*w.rng.NormFloat64())
+	w.ledger.Observe(Step{Step: kintsugi.Step(w.at), Loss: loss, SquaredNorm: exact.SquaredNorm})
+	for c := w.at % watchedChunks; c < len(w.steps); c += watchedChunks {
+		copy(w.saved[c*watchedValues:(c+1)*watchedValues], w.z[c*watchedValues:])
+		w.steps[c] = w.at
+	}
+	w.ledger.Exposed(w.exposures())
+}
+
+func (w *watched) shard(s int) (lo, hi int) {
+	n := len(w.z) / watchedShards
+	return s * n, (s + 1) * n
+}
+
+func (w *watched) exposures() []kintsugi.Exposure {
+	list := make([]kintsugi.Exposure, watchedShards)
+	for s := range list {
+		x := &list[s]
+		for _, at := range w.steps[s*watchedChunks : (s+1)*watchedChunks] {
+			x.Chunks, x.Age = x.Chunks+1, x.Age+uint64(w.at-at)
+		}
+		lo, hi := w.shard(s)
+		for i := lo; i < hi; i++ {
+			d := w.z[i] - w.saved[i]
+			x.Dot += w.lambda[i] * w.z[i] * d
+			x.Squared += d * d
+		}
+		x.Dot += w.gradient * w.lift(s) * w.rng.NormFloat64()
+	}
+	return list
+}
+
+// lift is by how much the loss would rise.
+func (w *watched) lift(s int) float64 {
+	y := append([]float64(nil), w.z...)
+	lo, hi := w.shard(s)
+	copy(y[lo:hi], w.saved[lo:hi])
+	return w.loss(y) - w.loss(w.z)
+}
+
+// age is that of what is saved, in the mean by how fast shards move.
+func (w *watched) age() float64 {
+	var speeds, sum float64
+	for i := range w.ledger.exposed {
+		x := &w.ledger.exposed[i]
+		speeds, sum = speeds+x.speed(), sum+x.speed()*x.age()
+	}
+	return sum / speeds
+}
+
+// looks calls look with each shard's estimate after every step, once there has been enough to see.
+func (w *watched) looks(steps int, look func(shard int, estimate float64, known bool)) {
+	for w.at < steps {
+		w.step()
+		for s := range watchedShards {
+			back, ok := w.ledger.Back(s)
+			estimate, known := w.ledger.Rework(back)
+			if w.at >= 100 {
+				look(s, estimate, ok && known)
+			}
+		}
+	}
+}
+
+// While a run converges, the estimate is within half of the age of what is saved of what a loss really costs, and within a tenth in
+// the mean, though the losses are noisy by a tenth and what gradients say is all noise. It is never negative, nor more than that age.
+func TestAnEstimateIsNearTheCostWhileTheLossFalls(t *testing.T) {
+	known, all, sum := 0, 0, 0.0
+	for seed := range uint64(8) {
+		w := newWatched(seed)
+		w.noise, w.gradient = 0.1, 1
+		w.looks(220, func(shard int, estimate float64, ok bool) {
+			if all++; !ok {
+				return
+			}
+			known++
+			decrease := w.loss(w.z)
+			next := append([]float64(nil), w.z...)
+			for i := range next {
+				next[i] -= w.rate * w.lambda[i] * next[i]
+			}
+			cost := math.Log1p(w.lift(shard)/decrease) / math.Log(decrease/w.loss(next))
+			off := math.Abs(estimate - cost)
+			if age := w.age(); estimate < 0 || estimate > age*(1+1e-9) || off > age/2 {
+				t.Errorf("seed %d, step %d, shard %d: %.2f steps are predicted, it costs %.2f; what is saved is %.1f steps old", seed, w.at, shard, estimate, cost, age)
+			} else {
+				sum += off / age
+			}
+		})
+	}
+	if known < all*95/100 || sum > 0.1*float64(known) {
+		t.Errorf("known in %d of %d looks, wrong by %.3f of the age in the mean", known, all, sum/float64(known))
+	}
+}
+
+// Where the loss stands still or rises nothing is known, but for one look in a hundred; and that is still no more than the age.
+func TestOnAPlateauTheCostIsUnknown(t *testing.T) {
+	for name, set := range map[string]func(*watched){
+		"plateau":        func(w *watched) { w.floor, w.noise = 1, 0.1 },
+		"rise":           func(w *watched) { w.floor, w.noise, w.drift = 1, 0.1, 0.001 },
+		"rise, no noise": func(w *watched) { w.floor, w.drift = 1, 0.001 },
+	} {
+		known, all := 0, 0
+		for seed := range uint64(8) {
+			w := newWatched(seed)
+			set(w)
+			for i := range w.z { // it is there, and gradients are noise
+				w.z[i], w.saved[i] = 1e-3*w.z[i], 1e-3*w.saved[i]
+			}
+			w.gradient = 100
+			w.looks(500, func(_ int, estimate float64, ok bool) {
+				if all++; !ok {
+					return
+				}
+				if known++; estimate < 0 || estimate > w.age()*(1+1e-9) {
+					t.Errorf("%s, seed %d, step %d: %g steps are predicted, what is saved is %g steps old", name, seed, w.at, estimate, w.age())
+				}
+			})
+		}
+		if known > all/100 || name == "rise, no noise" && known > 0 {
+			t.Errorf("%s: a cost is known in %d of %d looks", name, known, all)
+		}
+	}
+}
+
+// Whatever the shards and the gradients say, no estimate is negative, none is more than the age of what is saved, and together they lift
+// the loss by what it has fallen.
+func TestWhatIsSharedOutIsWhatTheLossHasFallen(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 13))
+	for range 200 {
+		l := falling(100) // by a tenth a step
+		shards := make([]kintsugi.Exposure, 1+rng.IntN(5))
+		for range 1 + rng.IntN(30) {
+			for i := range shards {
+				x := kintsugi.Exposure{Chunks: 1 + uint32(rng.IntN(9)), Squared: math.Exp(8 * rng.NormFloat64()), Dot: rng.NormFloat64() * math.Exp(5*rng.NormFloat64())}
+				x.Age = uint64(x.Chunks) * uint64(1+rng.IntN(40))
+				shards[i] = x
+			}
+			l.Exposed(shards)
+		}
+		age := (&watched{ledger: l}).age()
+		sum := 0.0
+		for i := range shards {
+			back, _ := l.Back(i)
+			steps, ok := l.Rework(back)
+			if !ok || steps < 0 || steps > age+1e-6 {
+				t.Fatalf("shard %d of %+v costs %g steps (%v), what is saved is %g steps old", i, shards, steps, ok, age)
+			}
+			sum += steps
+		}
+		if math.Abs(sum-age) > 1e-6*(1+age) {
+			t.Errorf("%+v cost %g steps together, what is saved is %g steps old", shards, sum, age)
+		}
+	}
+	l := falling(100)
+	if _, ok := l.Back(0); ok {
+		t.Error("nobody has told of a shard, and it is known how far it is from what is saved")
+	}
+	l.Exposed([]kintsugi.Exposure{{Chunks: 1, Squared: math.Inf(1), Age: 3}})
+	if back, _ := l.Back(0); back.Dot != 0 {
+		t.Errorf("%+v of parameters that have overflowed", back)
+	}
+	if steps, ok := l.Rework(Perturbation{Squared: math.Inf(1)}); ok {
+		t.Errorf("parameters that have overflowed cost %g steps", steps)
+	}
+	l.Exposed([]kintsugi.Exposure{{Chunks: 1, Squared: 4, Age: 3}})
+	l.Restored(0)
+	if back, ok := l.Back(0); !ok || back != (Perturbation{}) {
+		t.Errorf("%+v, %v after the shard has come back", back, ok)
+	}
+}

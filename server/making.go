@@ -1,0 +1,268 @@
+package server
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// making is a step of a shard in the making. Threads take chunks as soon as these are ready: all at once where every counted push is here; one after the
+// other, as they land, where the step is foreseen and some of its gradients are still on their way. What a chunk becomes depends neither on that nor on
+// the thread that has it. All it writes is a version, and a sum, that nobody else knows of.
+type making struct {
+	r           *replica
+	commit      kintsugi.Commit // as far as kernels look at it; of a foreseen one the fences are not known
+	counted     []*held         // by counted push; nil: it starts from the sum, as replicas that are no heads do
+	before, src *version        // pinned; before is nil unless a product needs it
+	dst         *version
+	total       *sum         // that heads write, and others start from; nil: nobody asks for it
+	saved       *savedValues // that distances are measured to; nil: they are not
+
+	outside  [][]byte // where dst is to be copied as well
+	products []kintsugi.Products
+	named    []uint64 // by chunk, values that its operands name; nil: nobody counts them
+
+	mu      sync.Mutex
+	missing []int // by chunk, counted pushes of which it has not landed; nil: none
+	ready   []int // chunks that can be made
+	left    int   // chunks that are not made
+	threads int   // that are at it
+	first   time.Time
+	err     error // of a device that is lost
+	over    bool  // nobody wants it
+	done    bool
+	ended   chan struct{} // closed when done: no thread is at it any more, and none will be
+}
+
+// newMaking returns the making of a commit from the released version. An error means that this replica lacks what the commit is made of.
+func (r *replica) newMaking(c kintsugi.Commit) (*making, error) {
+	m := &making{r: r, commit: c, saved: r.savedFor(c), ended: make(chan struct{})}
+	switch {
+	case r.at > 0:
+		if m.total = r.given; m.total == nil || m.total.step != c.Step || m.total.decided != c.Decided {
+			return nil, fmt.Errorf("shard %d: the sum of step %d, decided under fence %d, is not here", r.id, c.Step, c.Decided)
+		}
+		r.given = nil
+	default:
+		for _, w := range c.Counted {
+			m.counted = append(m.counted, r.held[w.Push]) // nil: a shard without chunks
+		}
+		if r.view.Replicas > 1 {
+			m.total = r.room()
+			m.total.begin(&r.sums.cut)
+		}
+	}
+	m.src, _ = r.versions.pin(0, 1)
+	if c.Want&kintsugi.WantDotDisplacement != 0 && r.at == 0 {
+		m.before = r.versions.pinPrevious()
+	}
+	wait := time.Now()
+	m.dst = r.versions.take(c.Step)
+	r.waited.Add(int64(time.Since(wait))) // where readers have every buffer that there is, a new one has to be made
+	return m, nil
+}
+
+// begin makes room for what the step gives beside dst. The making before must have ended: both would write outside the process.
+func (m *making) begin() {
+	r := m.r
+	m.left = int(r.chunks.Hi - r.chunks.Lo)
+	m.products = make([]kintsugi.Products, m.left)
+	if r.saved != nil {
+		m.named = make([]uint64, m.left)
+	}
+	if r.outside != nil {
+		m.outside = r.outside.Begin(uint64(m.src.step))
+	}
+}
+
+// all makes every chunk: all that is counted is here.
+func (m *making) all() {
+	if m.r.versions.arrays != nil {
+		m.far()
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.left {
+		m.ready = append(m.ready, i)
+	}
+	m.start()
+}
+
+// far makes every chunk on the accelerator.
+func (m *making) far() {
+	r := m.r
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.products, m.err = r.stepFar(m.commit, m.before, m.src, m.dst, m.counted, m.total)
+	if m.err == nil && m.outside != nil {
+		if m.err = m.dst.fetchState(); m.err == nil {
+			m.dst.copyOut(m.outside, 0, r.values)
+		}
+	}
+	m.left, m.named = 0, nil
+	m.settle()
+}
+
+// asTheyLand makes each chunk when it has landed of every counted push.
+func (m *making) asTheyLand() {
+	m.missing = make([]int, m.left)
+	for i := range m.missing {
+		m.missing[i] = len(m.counted)
+	}
+	for _, h := range m.counted {
+		h.arrival.tell(m)
+	}
+}
+
+// landed says that chunks [lo, hi) of the shard have landed of one more push.
+func (m *making) landed(lo, hi int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := lo; i < hi; i++ {
+		if m.missing[i]--; m.missing[i] == 0 {
+			m.ready = append(m.ready, i)
+		}
+	}
+	m.start()
+}
+
+// start has threads make what is ready. The caller holds the lock, so that none begins after giveUp.
+func (m *making) start() {
+	if m.err == nil && !m.over {
+		for range min(m.r.cfg.Threads-m.threads, len(m.ready)) {
+			m.threads++
+			m.r.work.Go(m.thread)
+		}
+	}
+	m.settle()
+}
+
+// thread makes chunks until none is ready.
+func (m *making) thread() {
+	r := m.r
+	k := newKernelStep(m.commit)
+	k.Streaming = kernels.Streams(4 * r.values * (len(m.counted) + 2*(1+k.Rule.States())))
+	made, err := 0, error(nil)
+	for {
+		i, ok := m.next(made, err)
+		if !ok {
+			return
+		}
+		made, err = 1, m.chunk(k, i)
+	}
+}
+
+// next notes what a thread has made, and returns what it makes next; false: nothing.
+func (m *making) next(made int, err error) (chunk int, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.left -= made; m.err == nil {
+		m.err = err
+	}
+	if m.err == nil && !m.over && len(m.ready) > 0 {
+		if m.first.IsZero() {
+			m.first = time.Now()
+		}
+		chunk, m.ready = m.ready[0], m.ready[1:]
+		return chunk, true
+	}
+	m.threads--
+	m.settle()
+	return 0, false
+}
+
+// settle ends the making if nothing is left of it. The caller holds the lock.
+func (m *making) settle() {
+	if m.done || m.threads > 0 || m.left > 0 && m.err == nil && !m.over {
+		return
+	}
+	m.done = true
+	close(m.ended)
+	if m.over {
+		m.drop()
+	}
+}
+
+// chunk makes chunk i of the shard.
+func (m *making) chunk(k *kernelStep, i int) error {
+	r, c := m.r, &m.commit
+	chunk := r.cfg.Layout.Chunks[int(r.chunks.Lo)+i]
+	lo, hi := chunk.Lo-r.lo, chunk.Hi-r.lo
+	if r.lag != nil {
+		o := r.cfg.Schedule.At(c.Step - r.lag[i])
+		k.Scalars.Correction1, k.Scalars.Correction2 = o.Correction1, o.Correction2
+	}
+	k.Operands = k.Operands[:0]
+	for j, h := range m.counted {
+		k.take(h.operand(i, lo, hi, c.Counted[j].Weight))
+	}
+	if m.named != nil {
+		m.named[i] = named(k.Operands, hi-lo)
+	}
+	if m.total != nil {
+		k.hand(m.total.chunk(&r.sums.cut, i, lo, hi), r.at > 0)
+	}
+	p, err := k.run(r.cfg.Device, m.before, m.src, m.dst, m.saved, i, lo, hi)
+	r.waited.Add(int64(k.waited))
+	if err != nil {
+		return err
+	}
+	if m.total != nil && r.at == 0 {
+		m.total.chunkMade(&r.sums.cut, i)
+	}
+	m.products[i] = p
+	m.dst.copyOut(m.outside, lo, hi) // while it is in the cache
+	return nil
+}
+
+// wait waits until every chunk is made, and returns the by-products of each. The step is committed.
+func (m *making) wait() ([]kintsugi.Products, error) {
+	<-m.ended
+	if m.err != nil {
+		return nil, m.err
+	}
+	for i, n := range m.named {
+		m.products[i].Touched = m.r.saved.count(i, n, m.saved != nil)
+	}
+	return m.products, nil
+}
+
+// ahead returns for how long chunks have been made at a moment.
+func (m *making) ahead(now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.first.IsZero() {
+		return 0
+	}
+	return now.Sub(m.first)
+}
+
+// giveUp throws away what is made: at once, or when the chunks are made that threads are at.
+func (m *making) giveUp() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.over = true
+	if m.done {
+		m.drop()
+	}
+	m.settle()
+}
+
+// drop gives back what the making has read and written.
+func (m *making) drop() {
+	m.unpin()
+	m.r.versions.discard(m.dst)
+	m.r.sums.unpin(m.total)
+}
+
+// unpin gives back what it has read.
+func (m *making) unpin() {
+	m.r.versions.unpin(m.src)
+	if m.before != nil {
+		m.r.versions.unpin(m.before)
+	}
+}
