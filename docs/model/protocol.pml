@@ -25,8 +25,8 @@
  * messages to a head are in order, so where a head stands in them follows from the states of both. A server learns of the newest view.
  *
  * By hand:  spin -DF=2 -a protocol.pml && cc -O2 -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c && ./pan -m2000000
- * Looked at (Spin 6.5.2): two steps and one fault, all 1,296,863 states; one step and one fault, all 247,415; with QUOTA=1 two steps and one
- * fault, 5,709,270 states, stopped by time. No error. More is not known of two faults than what the next lines say.
+ * Looked at (Spin 6.5.2): two steps and one fault, all 1,296,863 states; one step and one fault, all 247,415; one step and two faults, all 9,969,655;
+ * with QUOTA=1 two steps and one fault, 5,709,270 states, stopped by time. No error. Two steps and two faults were not looked at.
  *
  * Rules can be taken away, to see what each is for. Found: with -DANYSTABLE=1 (a head answers a step without those behind) S3 is broken, at one
  * step and one fault; with -DSTRANGER=1 (who comes in counts as whole) as well; with -DHURRY=1 (a new conductor finishes what some shard lacks) a run
