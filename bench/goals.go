@@ -106,12 +106,11 @@ func CheckCodecs(rows []CodecRow) error {
 	return errors.Join(missed...)
 }
 
-// CheckWire is CheckKernels for rows of [Wire]. That of a copy which is summed at both ends, and of sums alone, has no goal.
+// CheckWire is CheckKernels for rows of [Wire]. Those of memory that is summed at both ends have no goal, and neither has a gradient that is copied to
+// shared memory: the server's scan moves each byte a third time, where a copy moves it twice.
 func CheckWire(rows []WireRow) error {
 	var missed []error
-	goals := map[string]float64{
-		"grpc, landed": 0.65, "shm, copied there, without checksums": 0.8, "shm, written there, without checksums": 0.8,
-	}
+	goals := map[string]float64{"grpc, landed": 0.65, "shm, written there, without checksums": 0.8}
 	for _, r := range rows {
 		if goal := goals[r.Device+", "+r.Variant]; r.Fraction < 0.8*goal {
 			missed = append(missed, fmt.Errorf("%s, %s, of %d values: the fraction of the bound is %.2f; the goal is %.2f", r.Device, r.Variant, r.Elements, r.Fraction, goal))
