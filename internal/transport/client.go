@@ -32,7 +32,6 @@ func dial(addr string, more ...grpc.DialOption) (*Peer, error) {
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxMessageBytes)),
 		grpc.WithReadBufferSize(readBufferBytes),
 		grpc.WithWriteBufferSize(writeBufferBytes),
-		grpc.WithSharedWriteBuffer(true),
 		experimental.WithBufferPool(&received),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: clientPingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
 		grpc.WithNoProxy(), // processes of a run reach one another directly, whatever the environment says of the web
