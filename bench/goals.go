@@ -27,7 +27,8 @@ func (c *KernelsConfig) Check() error {
 }
 
 // CheckKernels returns an error that lists the goals of docs/performance.md which the rows miss by more than a
-// fifth, for what other programs on the machine may cost. All are ratios, so they hold on any machine.
+// fifth, for what other programs on the machine may cost. All are ratios, which hold on most machines. In the cache it depends on the processor how many
+// times faster fewer passes are: a step that is near its bound there cannot be faster.
 func CheckKernels(rows []Row) error {
 	var missed []error
 	least := func(r Row, what string, got, goal float64) {
@@ -48,7 +49,7 @@ func CheckKernels(rows []Row) error {
 		case r.Name == "sgd" && r.K >= 4 && !cached:
 			least(r, "the fraction of the bound", r.Fraction, 0.85)
 			least(r, "the ratio to order of arrival", r.Ratio, 1.3)
-		case r.Name == "sgd" && r.K >= 4:
+		case r.Name == "sgd" && r.K >= 4 && r.Fraction < 0.75:
 			least(r, "the ratio to order of arrival", r.Ratio, 2)
 		case r.Name == "adam" && (r.DType == "int8" || r.DType == "bf16") && !cached:
 			least(r, "the fraction of the bound", r.Fraction, 0.75)
