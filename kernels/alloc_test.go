@@ -31,6 +31,7 @@ func TestEncodersDoNotAllocate(t *testing.T) {
 		for name, f := range map[string]func(){
 			"EncodeBF16":           func() { d.EncodeBF16(dst[:2*n], x, residual, residual) },
 			"EncodeInt8Stochastic": func() { d.EncodeInt8Stochastic(dst[:kernels.Int8Bytes(n)], x, residual, residual, 1) },
+			"EncodeInt4":           func() { d.EncodeInt4(dst[:kernels.Int4Bytes(n)], x, residual, residual) },
 			"EncodeSign":           func() { d.EncodeSign(dst[:kernels.SignBytes(n)], x, residual, residual) },
 			"Select":               func() { d.Select(index, value, x, residual, residual) },
 			"Select without":       func() { d.Select(index, value, x, residual, nil) },

@@ -14,6 +14,14 @@
 #define v_load_fp16(p) _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p)))
 #define v_load_int8(p) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p))))
 
+static inline V v_load_int4(const uint8_t *p) { // each byte is moved so that both of its numbers begin a lane
+	int32_t four;
+	memcpy(&four, p, sizeof four);
+	__m256i two = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four));
+	__m256i x = _mm256_or_si256(_mm256_slli_epi64(two, 28), _mm256_slli_epi64(two, 56));
+	return _mm256_cvtepi32_ps(_mm256_srai_epi32(x, 28));
+}
+
 static inline V v_flip(V v, const uint8_t *bits, size_t i) {
 	const __m256i place = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
 	__m256i flip = _mm256_sllv_epi32(_mm256_set1_epi32(bits[i / 8]), place);

@@ -22,6 +22,8 @@ func Check(e Encoding, n int, data []byte) (size int, err error) {
 		err = checkHalves(e, data)
 	case Int8:
 		err = checkInt8(n, data)
+	case Int4:
+		err = checkInt4(n, data)
 	case Sign:
 		err = checkSigns(n, data)
 	case Sparse16, Sparse32:
@@ -90,26 +92,47 @@ func checkScales(e Encoding, n int, data []byte, limit float32) error {
 // maxInt8Scale is the largest scale whose product with 127 is finite.
 var maxInt8Scale = math.Nextafter32(math.MaxFloat32/127, 0)
 
+// maxInt4Scale is the same with 7, by which the largest float32 can be divided.
+const maxInt4Scale = math.MaxFloat32 / 7
+
 func checkInt8(n int, data []byte) error {
 	if err := checkScales(Int8, n, data, maxInt8Scale); err != nil {
 		return err
 	}
-	const low, high = 0x01010101_01010101, 0x80808080_80808080
-	q := data[4*blocks(n):]
-	var bad uint64
-	for ; len(q) >= 8; q = q[8:] {
-		x := binary.LittleEndian.Uint64(q) ^ high // a byte is 0 where q is −128
-		bad |= (x - low) &^ x & high
-	}
-	for _, b := range q {
-		if b == 0x80 {
-			bad = 1
-		}
-	}
-	if bad != 0 {
+	if holds(data[4*blocks(n):], 0x01010101_01010101, 0x80808080_80808080) {
 		return fmt.Errorf("kernels: int8 payload holds −128: %w", ErrPayload)
 	}
 	return nil
+}
+
+func checkInt4(n int, data []byte) error {
+	if err := checkScales(Int4, n, data, maxInt4Scale); err != nil {
+		return err
+	}
+	if holds(data[4*blocks(n):], 0x11111111_11111111, 0x88888888_88888888) {
+		return fmt.Errorf("kernels: int4 payload holds −8: %w", ErrPayload)
+	}
+	if n%2 != 0 && data[len(data)-1]>>4 != 0 {
+		return fmt.Errorf("kernels: int4 payload has bits past its %d values: %w", n, ErrPayload)
+	}
+	return nil
+}
+
+// holds reports whether one of the codes at q is the lowest number of its width. one and lowest have 1 and that number in the
+// place of each code.
+func holds(q []byte, one, lowest uint64) bool {
+	var found uint64
+	look := func(x uint64) {
+		x ^= lowest // a code is 0 where it was that number
+		found |= (x - one) &^ x & lowest
+	}
+	for ; len(q) >= 8; q = q[8:] {
+		look(binary.LittleEndian.Uint64(q))
+	}
+	var rest [8]byte
+	copy(rest[:], q)
+	look(binary.LittleEndian.Uint64(rest[:]))
+	return found != 0
 }
 
 func checkSigns(n int, data []byte) error {
@@ -169,6 +192,10 @@ func checkLowRank(n int, data []byte) error {
 	}
 	return nil
 }
+
+// MostFactor returns how large the numbers of one factor of a payload in [LowRank] may be if those of the other are at most 1, but for rounding: no value
+// overflows then, and [Check] accepts them.
+func MostFactor(rank int) float64 { return math.MaxFloat32 / float64(4*rank) }
 
 // largest returns the largest magnitude of the numbers in data.
 func largest(data []byte) float64 {

@@ -70,6 +70,11 @@ func decode(dst []float32, e Encoding, data []byte, n, lo int) {
 				dst[i] = float32(scale * float32(int8(q[i])))
 			}
 		}
+	case Int4:
+		q := data[4*blocks(n):]
+		for i := range dst {
+			dst[i] = float32(float32At(data, (lo+i)/block) * float32(int4At(q, lo+i)))
+		}
 	case Sign:
 		bits := data[4*blocks(n):]
 		for i := range dst {

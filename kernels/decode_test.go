@@ -47,6 +47,11 @@ func obviousPayload(e kernels.Encoding, n int, p []byte) []float32 {
 		for i := range x {
 			x[i] = mul(f32(i/256*4), float32(int8(p[scales+i])))
 		}
+	case kernels.Int4:
+		for i := range x {
+			q := int(p[scales+i/2]) >> (4 * (i % 2)) & 15
+			x[i] = mul(f32(i/256*4), float32((q+8)%16-8))
+		}
 	case kernels.Sign:
 		for i := range x {
 			x[i] = f32(i / 256 * 4)
@@ -111,8 +116,8 @@ func TestCheckFindsWhereThePayloadEnds(t *testing.T) {
 			}
 		}
 	}
-	if _, err := kernels.Check(8, 1, make([]byte, 9)); !errors.Is(err, kernels.ErrPayload) {
-		t.Errorf("Check of encoding 8: %v", err)
+	if _, err := kernels.Check(9, 1, make([]byte, 9)); !errors.Is(err, kernels.ErrPayload) {
+		t.Errorf("Check of encoding 9: %v", err)
 	}
 }
 
@@ -148,6 +153,11 @@ func TestCheckRefuses(t *testing.T) {
 		{"a scale of −0", kernels.Int8, 1, cat(f(negativeZero), []byte{0})},
 		{"an infinite scale", kernels.Int8, 1, cat(f(infinity), []byte{0})},
 		{"a scale that overflows", kernels.Int8, 1, cat(f(math.MaxFloat32/127), []byte{127})},
+		{"−8", kernels.Int4, 19, cat(f(1), []byte{0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0})},
+		{"−8 at the end", kernels.Int4, 19, cat(f(1), []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0x08})},
+		{"a negative scale", kernels.Int4, 1, cat(f(-1), []byte{0})},
+		{"a scale that overflows", kernels.Int4, 1, cat(f(math.Nextafter32(math.MaxFloat32/7, math.MaxFloat32)), []byte{7})},
+		{"half a byte too many", kernels.Int4, 3, cat(f(1), []byte{0, 0x10})},
 		{"an infinite scale", kernels.Sign, 257, cat(f(1, infinity), make([]byte, 33))},
 		{"a negative scale", kernels.Sign, 1, cat(f(-1), []byte{0})},
 		{"a bit too many", kernels.Sign, 3, cat(f(1), []byte{8})},

@@ -68,6 +68,9 @@ type Encoder interface {
 	// decoded is y. The random numbers are a function of seed and of the place of a value in x.
 	EncodeInt8Stochastic(dst []byte, x, carry, residual []float32, seed uint64) error
 
+	// EncodeInt4 is EncodeInt8 with 7 in place of 127. dst has Int4Bytes(n) bytes.
+	EncodeInt4(dst []byte, x, carry, residual []float32) error
+
 	// EncodeSign keeps the signs, that of −0 included, and the mean magnitude of each block. dst has
 	// SignBytes(n) bytes.
 	EncodeSign(dst []byte, x, carry, residual []float32) error

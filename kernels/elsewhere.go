@@ -58,3 +58,6 @@ func RoundingKey(seed uint64) (a, b uint32) {
 	k := keyOf(seed)
 	return k.a, k.b
 }
+
+// Noise returns the random bits of element i under a key of [RoundingKey].
+func Noise(a, b, i uint32) uint32 { return key{a, b}.noise(i) }

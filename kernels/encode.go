@@ -9,6 +9,9 @@ import (
 // Int8Bytes returns the size of a payload of n values in Int8.
 func Int8Bytes(n int) int { return 4*blocks(n) + n }
 
+// Int4Bytes returns the size of a payload of n values in Int4.
+func Int4Bytes(n int) int { return 4*blocks(n) + (n+1)/2 }
+
 // SignBytes returns the size of a payload of n values in Sign.
 func SignBytes(n int) int { return 4*blocks(n) + (n+7)/8 }
 

@@ -58,6 +58,12 @@ func BenchmarkEncodeInt8Stochastic(b *testing.B) {
 	})
 }
 
+func BenchmarkEncodeInt4(b *testing.B) {
+	benchmarkEncode(b, kernels.Int4Bytes, func(d kernels.Device, dst []byte, x, carry, residual []float32) {
+		d.EncodeInt4(dst, x, carry, residual)
+	})
+}
+
 func BenchmarkEncodeSign(b *testing.B) {
 	benchmarkEncode(b, kernels.SignBytes, func(d kernels.Device, dst []byte, x, carry, residual []float32) {
 		d.EncodeSign(dst, x, carry, residual)

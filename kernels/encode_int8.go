@@ -33,13 +33,14 @@ func (k key) noise(i uint32) uint32 {
 	return z ^ z>>16
 }
 
-// int8Scale returns the scale of a block and its inverse, both 0 for a block that is sent as zeros.
-func int8Scale(y []float32) (scale, inverse float32) {
+// blockScale returns the scale of a block whose codes go up to a number of levels, and its inverse, both 0 for a block that
+// is sent as zeros. No scale exceeds limit.
+func blockScale(y []float32, levels, limit float32) (scale, inverse float32) {
 	most := uint32(0)
 	for _, v := range y {
 		most = max(most, math.Float32bits(v)&0x7fffffff)
 	}
-	scale = min(math.Float32frombits(most)/127, maxInt8Scale)
+	scale = min(math.Float32frombits(most)/levels, limit)
 	if scale < 0x1p-126 {
 		return 0, 0
 	}
@@ -52,7 +53,7 @@ func encodeInt8(dst []byte, x, carry, residual []float32, k *key, lo int) {
 	var sum, value [block]float32
 	for ; lo < len(x); lo += block {
 		y := feed(&sum, x, carry, lo)
-		scale, inverse := int8Scale(y)
+		scale, inverse := blockScale(y, 127, maxInt8Scale)
 		binary.LittleEndian.PutUint32(dst[lo/block*4:], math.Float32bits(scale))
 		q, d := codes[lo:][:len(y)], value[:len(y)]
 		for i, v := range y {

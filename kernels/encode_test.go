@@ -98,12 +98,13 @@ func TestEncodersRefuseArraysThatDoNotFit(t *testing.T) {
 	index, value := make([]int32, 4), make([]float32, 4)
 	for _, d := range kernels.Devices() {
 		for name, f := range map[string]func(){
-			"a payload too short":       func() { d.EncodeBF16(make([]byte, 63), x, nil, nil) },
-			"a payload too long":        func() { d.EncodeFP16(make([]byte, 65), x, nil, nil) },
-			"a short carry":             func() { d.EncodeInt8(make([]byte, kernels.Int8Bytes(32)), x, short, nil) },
-			"a short residual":          func() { d.EncodeSign(make([]byte, kernels.SignBytes(32)), x, nil, short) },
-			"a payload over the values": func() { d.EncodeBF16(kernels.Bytes(x)[:64], x, nil, nil) },
-			"a residual that overlaps":  func() { d.EncodeBF16(make([]byte, 64), x, nil, long[1:33]) },
+			"a payload too short":        func() { d.EncodeBF16(make([]byte, 63), x, nil, nil) },
+			"a payload too long":         func() { d.EncodeFP16(make([]byte, 65), x, nil, nil) },
+			"a short carry":              func() { d.EncodeInt8(make([]byte, kernels.Int8Bytes(32)), x, short, nil) },
+			"a payload of another width": func() { d.EncodeInt4(make([]byte, kernels.Int8Bytes(32)), x, nil, nil) },
+			"a short residual":           func() { d.EncodeSign(make([]byte, kernels.SignBytes(32)), x, nil, short) },
+			"a payload over the values":  func() { d.EncodeBF16(kernels.Bytes(x)[:64], x, nil, nil) },
+			"a residual that overlaps":   func() { d.EncodeBF16(make([]byte, 64), x, nil, long[1:33]) },
 			"a residual that overlaps carry": func() {
 				d.EncodeInt8Stochastic(make([]byte, kernels.Int8Bytes(32)), make([]float32, 32), x, long[1:33], 1)
 			},

@@ -23,6 +23,9 @@ import (
 //	Sparse32  the same with float32 values
 //	LowRank   uvarint rows, cols, rank, then P[rows][rank] and Q[cols][rank] in float32, rows·cols = n:
 //	          value[i][j] = ((+0 + P[i][0]·Q[j][0]) + P[i][1]·Q[j][1]) + …, each product rounded first
+//	Int4      a float32 scale ≥ 0 for each block, then ⌈n/2⌉ bytes. Value i = scale·q, with q in [−7, 7] as two's complement
+//	          in bits 0 to 3 of byte i/2 for an even i, in bits 4 to 7 for an odd one. Bits past the last value are 0.
+//	          Only checkpoints have it: no frame carries it
 //
 // A uvarint has as few bytes as its number needs, and all numbers are finite.
 type Encoding uint8
@@ -37,14 +40,15 @@ const (
 	Sparse16 Encoding = 5
 	Sparse32 Encoding = 6
 	LowRank  Encoding = 7
+	Int4     Encoding = 8
 )
 
 // encodings is the number of encodings.
-const encodings = 8
+const encodings = 9
 
 // String returns the encoding's name in lower case, such as "int8".
 func (e Encoding) String() string {
-	names := [encodings]string{"fp32", "bf16", "fp16", "int8", "sign", "sparse16", "sparse32", "lowrank"}
+	names := [encodings]string{"fp32", "bf16", "fp16", "int8", "sign", "sparse16", "sparse32", "lowrank", "int4"}
 	if int(e) < len(names) {
 		return names[e]
 	}
@@ -73,9 +77,11 @@ func (e Encoding) measure(n int, data []byte) (int, error) {
 	case BF16, FP16:
 		size = 2 * n
 	case Int8:
-		size = 4*blocks(n) + n
+		size = Int8Bytes(n)
+	case Int4:
+		size = Int4Bytes(n)
 	case Sign:
-		size = 4*blocks(n) + (n+7)/8
+		size = SignBytes(n)
 	case Sparse16, Sparse32:
 		_, size, err := parseSparse(e, n, data)
 		return size, err

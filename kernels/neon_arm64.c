@@ -22,6 +22,12 @@ static inline V v_load_int8(const uint8_t *p) {
 	return vcvtq_f32_s32(vmovl_s16(vget_low_s16(x)));
 }
 
+static inline V v_load_int4(const uint8_t *p) { // each byte is moved so that both of its numbers begin a lane
+	uint64x2_t two = vcombine_u64(vcreate_u64(p[0]), vcreate_u64(p[1]));
+	uint64x2_t x = vorrq_u64(vshlq_n_u64(two, 28), vshlq_n_u64(two, 56));
+	return vcvtq_f32_s32(vshrq_n_s32(vreinterpretq_s32_u64(x), 28));
+}
+
 static inline V v_flip(V v, const uint8_t *bits, size_t i) {
 	const int32_t places[] = {31, 30, 29, 28};
 	uint32x4_t flip = vshlq_u32(vdupq_n_u32(bits[i / 8] >> i % 8), vld1q_s32(places));

@@ -18,8 +18,8 @@ enum { kin_max_operands = 64, kin_lanes = 16, kin_tile = 512 };
 // The rules of step.go, and the scaled or unscaled sum alone, written to update.
 enum { kin_sum = 0, kin_sgd, kin_momentum, kin_nesterov, kin_adam, kin_adamw, kin_add, kin_assign, kin_adagrad };
 
-// The encodings of encoding.go: those from kin_sparse16 on have no place where value i must be.
-enum { kin_fp32 = 0, kin_bf16, kin_fp16, kin_int8, kin_sign, kin_sparse16, kin_sparse32, kin_low_rank };
+// The encodings of encoding.go.
+enum { kin_fp32 = 0, kin_bf16, kin_fp16, kin_int8, kin_sign, kin_sparse16, kin_sparse32, kin_low_rank, kin_int4 };
 
 enum { kin_block = 256 }; // values that share a scale
 

@@ -1,10 +1,14 @@
 // Payloads of encoded gradients, for all instruction sets: included by simd_body.h, whose V and WIDTH it uses, and
 //
 //	v_load_bf16 v_load_fp16 v_load_int8    WIDTH numbers of memory without alignment, as float
+//	v_load_int4                            the same, two in each byte
 //	v_flip(v, bits, i)                     v with the signs flipped where bits i, i+1, … of memory are set
 //	v_gather(p, stride)                    floats at p[0], p[stride], p[2·stride], …
 //
 // The formats are those of encoding.go. What is read here, Check has accepted.
+
+// placed says whether value i of a payload has a place of its own.
+static inline int placed(int encoding) { return encoding < kin_sparse16 || encoding > kin_low_rank; }
 
 // prepared is what a step keeps of a payload from tile to tile.
 typedef union {
@@ -51,6 +55,8 @@ static inline __attribute__((always_inline)) V load(const int encoding, const ui
 		return v_load_fp16(data + 2 * i);
 	case kin_int8:
 		return v_mul(v_set(float_at(data + i / kin_block * 4)), v_load_int8(data + scale_bytes(values) + i));
+	case kin_int4:
+		return v_mul(v_set(float_at(data + i / kin_block * 4)), v_load_int4(data + scale_bytes(values) + i / 2));
 	case kin_sign:
 		return v_flip(v_set(float_at(data + i / kin_block * 4)), data + scale_bytes(values), i);
 	default:
@@ -60,11 +66,12 @@ static inline __attribute__((always_inline)) V load(const int encoding, const ui
 
 // fetch asks for the cache lines of n values of a dense payload from value i on, which may lie past its end.
 static inline __attribute__((always_inline)) void fetch(const int encoding, const uint8_t *data, size_t values, size_t i, size_t n) {
-	const size_t width = encoding == kin_fp32 ? 4 : encoding == kin_int8 ? 1 : 2;
-	const uintptr_t first = (uintptr_t)data + (encoding == kin_int8 ? scale_bytes(values) : 0) + width * i;
+	const int scaled = encoding == kin_int8 || encoding == kin_int4;
+	const size_t bits = encoding == kin_fp32 ? 32 : encoding == kin_int8 ? 8 : encoding == kin_int4 ? 4 : 16;
+	const uintptr_t first = (uintptr_t)data + (scaled ? scale_bytes(values) : 0) + bits * i / 8;
 	if (encoding == kin_sign)
 		return; // a tile is one line
-	for (size_t at = 0; at < width * n; at += 64)
+	for (size_t at = 0; at < bits * n / 8; at += 64)
 		__builtin_prefetch((const void *)(first + at));
 }
 
@@ -158,6 +165,9 @@ void NAME(decode)(float *dst, int encoding, const uint8_t *data, size_t values, 
 		break;
 	case kin_int8:
 		decode_all(dst, data, values, n, kin_int8);
+		break;
+	case kin_int4:
+		decode_all(dst, data, values, n, kin_int4);
 		break;
 	case kin_sign:
 		decode_all(dst, data, values, n, kin_sign);

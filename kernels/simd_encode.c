@@ -27,6 +27,9 @@ void kin_encode(int isa, int to, kin_feed f) {
 	case kin_to_sign:
 		DISPATCH(isa, to_sign(&f));
 		break;
+	case kin_to_int4:
+		DISPATCH(isa, to_int4(&f));
+		break;
 	}
 }
 

@@ -66,6 +66,13 @@ func (d instructions) EncodeInt8Stochastic(dst []byte, x, carry, residual []floa
 	return nil
 }
 
+func (d instructions) EncodeInt4(dst []byte, x, carry, residual []float32) error {
+	checkEncode("Int4", dst, Int4Bytes(len(x)), x, carry, residual)
+	whole := d.encodeBlocks(C.kin_to_int4, dst, x, carry, residual, key{})
+	encodeInt4(dst, x, carry, residual, whole)
+	return nil
+}
+
 func (d instructions) EncodeSign(dst []byte, x, carry, residual []float32) error {
 	checkEncode("Sign", dst, SignBytes(len(x)), x, carry, residual)
 	whole := d.encodeBlocks(C.kin_to_sign, dst, x, carry, residual, key{})

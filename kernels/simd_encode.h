@@ -4,15 +4,15 @@
 
 #include "simd.h"
 
-enum { kin_to_bf16 = 0, kin_to_fp16, kin_to_int8, kin_to_int8_stochastic, kin_to_sign };
+enum { kin_to_bf16 = 0, kin_to_fp16, kin_to_int8, kin_to_int8_stochastic, kin_to_sign, kin_to_int4 };
 
 // kin_feed is what is encoded, n values, and where. Passed by value for the reason that kin_step is.
 typedef struct {
 	const float *x, *carry; // carry may be NULL
 	float *residual;        // may be NULL
-	uint8_t *scales;        // of Int8 and Sign
+	uint8_t *scales;        // of Int8, Int4 and Sign
 	uint8_t *codes;
-	size_t n;      // BF16, FP16: a multiple of kin_lanes; Int8, Sign: of kin_block
+	size_t n;      // BF16, FP16: a multiple of kin_lanes; Int8, Int4, Sign: of kin_block
 	uint32_t a, b; // the key of random rounding
 	int past;      // write the residual past the caches, where it is aligned and something is carried
 } kin_feed;
@@ -32,6 +32,7 @@ void kin_select(int isa, kin_feed f, size_t k, int32_t *index, float *value);
 	void isa##_to_int8(const kin_feed *f); \
 	void isa##_to_int8_stochastic(const kin_feed *f); \
 	void isa##_to_sign(const kin_feed *f); \
+	void isa##_to_int4(const kin_feed *f); \
 	size_t isa##_collect(const kin_feed *f, uint32_t least, uint32_t *index, uint32_t *bits); \
 	size_t isa##_keep(uint32_t *index, uint32_t *bits, size_t n, uint32_t least, uint32_t span);
 

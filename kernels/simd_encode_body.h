@@ -108,7 +108,8 @@ INLINE V round_at_random(V v, I noise) {
 	return v_max(v_set(-127), v_min(v_set(127), below));
 }
 
-INLINE void int8_as(const kin_feed *f, const int carry, const int residual, const int stochastic) {
+// levels_as encodes with so many levels on either side of 0: 127, of a byte each, or 7, two to a byte.
+INLINE void levels_as(const kin_feed *f, const int carry, const int residual, const int levels, const int stochastic) {
 	for (size_t at = 0; at < f->n; at += kin_block) {
 		V y[vectors];
 		I most = i_set(0);
@@ -116,28 +117,34 @@ INLINE void int8_as(const kin_feed *f, const int carry, const int residual, cons
 			y[j] = fed(f, at + j * WIDTH, carry);
 			most = i_max(most, magnitude(y[j]));
 		}
-		float scale = largest(most) / 127, inverse = 0;
-		if (scale > 0x1.020406p+121f) // the largest whose product with 127 is finite
+		float scale = largest(most) / levels, inverse = 0;
+		if (levels == 127 && scale > 0x1.020406p+121f) // the largest whose product with 127 is finite
 			scale = 0x1.020406p+121f;
 		if (scale < 0x1p-126f)
 			scale = 0;
 		else
 			inverse = 1 / scale;
 		__builtin_memcpy(f->scales + at / kin_block * 4, &scale, 4);
+		uint8_t code[kin_block];
+		uint8_t *to = levels == 7 ? code : f->codes + at;
 		for (int j = 0; j < vectors; j++) {
 			size_t i = at + j * WIDTH;
 			V v = v_mul(y[j], v_set(inverse));
 			if (stochastic)
 				v = round_at_random(v, noise(f, i_add(i_set((int)i), i_count)));
 			I q = i_round(v);
-			i_put8(f->codes + i, q);
+			i_put8(to + j * WIDTH, q);
 			keep_loss(f, i, v_sub(y[j], v_mul(v_set(scale), v_from(q))), residual);
 		}
+		if (levels == 7)
+			for (int j = 0; j < kin_block / 2; j++)
+				f->codes[at / 2 + j] = (uint8_t)((code[2 * j] & 15) | code[2 * j + 1] << 4);
 	}
 }
 
-void NAME(to_int8)(const kin_feed *f) { EACH(int8_as, f, 0); }
-void NAME(to_int8_stochastic)(const kin_feed *f) { EACH(int8_as, f, 1); }
+void NAME(to_int8)(const kin_feed *f) { EACH(levels_as, f, 127, 0); }
+void NAME(to_int8_stochastic)(const kin_feed *f) { EACH(levels_as, f, 127, 1); }
+void NAME(to_int4)(const kin_feed *f) { EACH(levels_as, f, 7, 0); }
 
 INLINE void sign_as(const kin_feed *f, const int carry, const int residual) {
 	enum { half = WIDTH / 2, pairs = kin_lanes / WIDTH };

@@ -70,12 +70,12 @@ static void sum_one(const kin_step *s, prepared *x, size_t at, float *g, size_t 
 // are added to sums. Runs of operands in one dense encoding are summed in registers; the others are added to g
 // one by one.
 static void sum_tile(const kin_step *s, prepared *x, size_t at, float *g, size_t n, double *sums) {
-	if (s->operands == 0 || s->encoding[0] >= kin_sparse16) // an empty run puts the start of the sum into g
+	if (s->operands == 0 || !placed(s->encoding[0])) // an empty run puts the start of the sum into g
 		sum_dense(s, at, g, n, 0, 0, 0, s->operands == 0 ? sums : NULL, kin_fp32);
 	for (int j = 0, end; j < s->operands; j = end) {
 		const int encoding = s->encoding[j];
 		end = j + 1;
-		if (encoding >= kin_sparse16) {
+		if (!placed(encoding)) {
 			sum_one(s, x + j, at, g, n, j);
 			continue;
 		}
@@ -96,12 +96,15 @@ static void sum_tile(const kin_step *s, prepared *x, size_t at, float *g, size_t
 		case kin_int8:
 			sum_dense(s, at, g, n, j, end, filled, squares, kin_int8);
 			break;
+		case kin_int4:
+			sum_dense(s, at, g, n, j, end, filled, squares, kin_int4);
+			break;
 		case kin_sign:
 			sum_dense(s, at, g, n, j, end, filled, squares, kin_sign);
 			break;
 		}
 	}
-	if (sums && s->operands > 0 && s->encoding[s->operands - 1] >= kin_sparse16) {
+	if (sums && s->operands > 0 && !placed(s->encoding[s->operands - 1])) {
 		for (size_t i = 0; i < n; i += WIDTH)
 			v_store(g + i, v_mul(v_load(g + i), v_set(s->scale)));
 		add_squares(sums, g, n);

@@ -88,7 +88,15 @@ func extend(dst []byte, n int) (all, added []byte) {
 }
 
 // AtRandom reports whether a codec draws random numbers.
-func AtRandom(c Codec) bool { return c.(*codec).encoder == int8Blocks{stochastic: true} }
+func AtRandom(c Codec) bool {
+	switch e := c.(*codec).encoder.(type) {
+	case int8Blocks:
+		return e.stochastic
+	case powerSGD:
+		return true
+	}
+	return false
+}
 
 // Largest returns how many of n values a codec sends, if it sends those of largest magnitude; else 0.
 func Largest(c Codec, n int) int {
@@ -96,4 +104,13 @@ func Largest(c Codec, n int) int {
 		return t.count(n)
 	}
 	return 0
+}
+
+// Matrix returns how a codec that sends factors of low rank sees a chunk of n values in rows of rowLen values, and the rank of what it sends for
+// it; for any other codec, zeros. A chunk with one column is sent as it is, with the factor 1.
+func Matrix(c Codec, n, rowLen int) (rows, cols, rank int) {
+	if p, ok := c.(*codec).encoder.(powerSGD); ok {
+		return p.shape(n, rowLen)
+	}
+	return 0, 0, 0
 }

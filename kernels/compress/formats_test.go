@@ -40,33 +40,41 @@ func hexBlocks(t *testing.T, heading string) map[string][]byte {
 func TestTheFormatsPageShowsWhatIsWritten(t *testing.T) {
 	samples := hexBlocks(t, "## Payloads")
 	x := []float32{1, -2, 0, 0.5}
-	const level = float32(2) / 127
-	values := map[string][]float32{"int8": {64 * level, -2, 0, 32 * level}, "sign": {0.875, -0.875, 0.875, 0.875}}
-	for spec, name := range map[string]string{
-		"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "int8": "int8", "sign": "sign",
-		"topk:1": "sparse16", "topk:1:fp32": "sparse32", "powersgd:1": "lowrank",
-	} {
-		c := mustParse(t, spec)
-		if c.Encoding().String() != name {
-			t.Errorf("%s writes %v", spec, c.Encoding())
+	const level, wide = float32(2) / 127, float32(2) / 7
+	values := map[string][]float32{"int8": {64 * level, -2, 0, 32 * level}, "int4": {3 * wide, -2, 0, 2 * wide}, "sign": {0.875, -0.875, 0.875, 0.875}}
+	check := func(name string, e kernels.Encoding, written []byte) {
+		if e.String() != name {
+			t.Errorf("%s is written as %v", name, e)
 		}
-		if got := c.Encode(nil, x, nil, 1, 0); !bytes.Equal(got, samples[name]) {
-			t.Errorf("%s is %x, and on the page %x", name, got, samples[name])
+		if !bytes.Equal(written, samples[name]) {
+			t.Errorf("%s is %x, and on the page %x", name, written, samples[name])
 		}
 		want := values[name]
 		if want == nil {
 			want = x
 		}
 		got := make([]float32, len(x))
-		if n, err := kernels.Check(c.Encoding(), len(x), samples[name]); err != nil || n != len(samples[name]) {
+		if n, err := kernels.Check(e, len(x), samples[name]); err != nil || n != len(samples[name]) {
 			t.Errorf("%s: the sample is checked to have %d bytes: %v", name, n, err)
-			continue
+			return
 		}
-		if err := kernels.Host.Decode(got, c.Encoding(), samples[name]); err != nil || !slices.Equal(got, want) {
+		if err := kernels.Host.Decode(got, e, samples[name]); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: the sample is decoded to %v, want %v: %v", name, got, want, err)
 		}
 	}
-	if len(samples) != 8 {
+	for spec, name := range map[string]string{
+		"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "int8": "int8", "sign": "sign",
+		"topk:1": "sparse16", "topk:1:fp32": "sparse32", "powersgd:1": "lowrank",
+	} {
+		c := mustParse(t, spec)
+		check(name, c.Encoding(), c.Encode(nil, x, nil, 1, 0))
+	}
+	written := make([]byte, kernels.Int4Bytes(len(x))) // no codec of gradients writes it
+	if err := device.EncodeInt4(written, x, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	check("int4", kernels.Int4, written)
+	if len(samples) != 9 {
 		t.Errorf("the page has %d samples, want one for each encoding", len(samples))
 	}
 }

@@ -3,7 +3,6 @@ package compress
 import (
 	"encoding/binary"
 	"math"
-	"math/rand/v2"
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -15,6 +14,9 @@ import (
 // worker, makes a push more than a function of the gradient and its id, and can hold the iteration in
 // one subspace for ever. Here each chunk starts from random vectors and iterates twice, which is
 // as close to the best approximation and costs one more pass over the chunk, in the cache.
+//
+// Each sum has an order of its own, and each random number is a function of its place, so that a device that computes many of them at
+// once has the same bits: cuda/kernel/lowrank.cu is the twin of this file.
 type powerSGD struct{ rank int }
 
 func (powerSGD) encoding() kernels.Encoding { return kernels.LowRank }
@@ -57,7 +59,6 @@ func (p powerSGD) shape(n, rowLen int) (rows, cols, rank int) {
 type factors struct {
 	sum  []float32 // x + carry, or what is decoded
 	p, q []float64 // column by column: [rank][rows] and [rank][cols]
-	rng  rand.PCG
 }
 
 var factorsPool = sync.Pool{New: func() any { return new(factors) }}
@@ -93,10 +94,9 @@ func (p powerSGD) encode(d kernels.Device, dst []byte, x, carry, residual []floa
 	return dst
 }
 
-// limited bounds the factor that holds the magnitudes, so that no sum of products overflows: kernels.Check
-// refuses payloads where one might. The other factor's values are at most 1, but for rounding.
+// limited bounds the factor that holds the magnitudes. The other factor's values are at most 1, but for rounding.
 func limited(v float64, rank int) float64 {
-	limit := math.MaxFloat32 / float64(4*rank)
+	limit := kernels.MostFactor(rank)
 	return max(-limit, min(v, limit))
 }
 
@@ -113,10 +113,9 @@ func (f *factors) column(m []float32) {
 // orthonormal, or zero where m has a lower rank.
 func (f *factors) approximate(m []float32, rows, cols, rank int, seed uint64) {
 	f.p, f.q = resize(f.p, rank*rows), resize(f.q, rank*cols)
-	f.rng.Seed(seed, 0x706f776572)
-	rng := rand.New(&f.rng)
-	for i := range f.q {
-		f.q[i] = 2*rng.Float64() - 1 // no bell: its tail takes a logarithm, whose last bit differs between machines
+	a, b := kernels.RoundingKey(seed)
+	for i := range f.q { // in [-1, 1); no bell: its tail takes a logarithm, whose last bit differs between machines
+		f.q[i] = float64(int32(kernels.Noise(a, b, uint32(i)))) * 0x1p-31
 	}
 	for range 2 {
 		times(f.p, m, f.q, rows, cols)
@@ -152,7 +151,7 @@ func timesTransposed(q []float64, m []float32, p []float64, rows, cols int) {
 
 // dot adds up in four lanes, so that a sum does not wait for the one before. The conversions keep the
 // compiler from fusing, or builds for other processors would encode other bytes.
-func dot(x []float32, y []float64) float64 {
+func dot[T float32 | float64](x []T, y []float64) float64 {
 	var a, b, c, d float64
 	for len(x) >= 4 && len(y) >= 4 {
 		a += float64(float64(x[0]) * y[0])
@@ -189,22 +188,13 @@ func orthonormalize(columns []float64, n int) {
 
 // project takes from v its part along the unit vector u.
 func project(v, u []float64) {
-	along := 0.0
-	for i, x := range u {
-		along += float64(x * v[i])
-	}
+	along := dot(u, v)
 	for i, x := range u {
 		v[i] -= float64(along * x)
 	}
 }
 
-func norm(v []float64) float64 {
-	sum := 0.0
-	for _, x := range v {
-		sum += float64(x * x)
-	}
-	return math.Sqrt(sum)
-}
+func norm(v []float64) float64 { return math.Sqrt(dot(v, v)) }
 
 // appendFactor appends a factor row by row.
 func appendFactor(dst []byte, columns []float64, n, rank int) []byte {

@@ -37,6 +37,7 @@ var encoders = []encoder{
 			kernels.Host.EncodeInt8Stochastic(p, y, nil, nil, roundingSeed)
 			return p
 		}},
+	{"EncodeInt4", kernels.Int4, kernels.Int4Bytes, kernels.Device.EncodeInt4, obviousInt4},
 	{"EncodeSign", kernels.Sign, kernels.SignBytes, kernels.Device.EncodeSign, obviousSign},
 }
 
@@ -85,14 +86,32 @@ func split(y []float32, f func(block []float32)) {
 }
 
 func obviousInt8(y []float32) []byte {
-	var scales, codes []byte
+	scales, codes := obviousLevels(y, 127)
+	return append(scales, codes...)
+}
+
+// obviousInt4 has a code of four bits in each half of a byte, the lower half first.
+func obviousInt4(y []float32) []byte {
+	p, codes := obviousLevels(y, 7)
+	for i, q := range codes {
+		if i%2 == 0 {
+			p = append(p, q&15)
+		} else {
+			p[len(p)-1] += 16 * (q & 15)
+		}
+	}
+	return p
+}
+
+// obviousLevels returns the scales of the blocks, and a code for each value, of so many levels on either side of 0.
+func obviousLevels(y []float32, levels float32) (scales, codes []byte) {
 	split(y, func(block []float32) {
 		var most float32
 		for _, v := range block {
 			most = max(most, float32(math.Abs(float64(v))))
 		}
-		scale := most / 127
-		if !finite(127 * scale) {
+		scale := most / levels
+		if !finite(levels * scale) {
 			scale = math.Nextafter32(scale, 0)
 		}
 		var inverse float32
@@ -106,7 +125,7 @@ func obviousInt8(y []float32) []byte {
 			codes = append(codes, byte(int8(math.RoundToEven(float64(v*inverse)))))
 		}
 	})
-	return append(scales, codes...)
+	return scales, codes
 }
 
 func obviousSign(y []float32) []byte {
@@ -145,6 +164,7 @@ var edgeValues = []float32{
 	math.MaxFloat32, math.Float32frombits(0x7f7f0000), math.Float32frombits(0x7f7f8000), // the largest BF16, and what rounds to it
 	65504, 65520, 65536, 0x1p-14, 0x1p-24, 0x1p-25, // the same of FP16, and its smallest
 	127 * 0x1p-126, 127 * 0x1p-127, math.SmallestNonzeroFloat32, // the smallest scales of Int8, and below
+	7 * 0x1p-126, 7 * 0x1p-127, // the same of Int4
 }
 
 // drawer returns how to draw values of the kind.

@@ -13,6 +13,7 @@ import (
 // Encodings lists the encodings.
 var Encodings = []kernels.Encoding{
 	kernels.FP32, kernels.BF16, kernels.FP16, kernels.Int8, kernels.Sign, kernels.Sparse16, kernels.Sparse32, kernels.LowRank,
+	kernels.Int4,
 }
 
 // Payload draws a payload of n values that kernels.Check accepts: any such payload, not only those that a codec
@@ -36,6 +37,16 @@ func Payload(rng *rand.Rand, e kernels.Encoding, n int) []byte {
 		p = scales(rng, n)
 		for range n {
 			p = append(p, byte(int8(rng.IntN(255)-127)))
+		}
+	case kernels.Int4:
+		p = scales(rng, n)
+		for i := range n {
+			q := byte(rng.IntN(15)-7) & 15
+			if i%2 == 0 {
+				p = append(p, q)
+			} else {
+				p[len(p)-1] |= q << 4
+			}
 		}
 	case kernels.Sign:
 		p = scales(rng, n)
@@ -239,7 +250,7 @@ func testEncoded(t *testing.T, d kernels.Device) {
 		}, mix)
 	}
 	for i, e := range Encodings { // the largest chunks there are, and larger
-		compareEncoded(t, d, shape{rule: Rules[i], n: 65536 + 4464*(i%2), operands: 2, seed: uint64(i)}, []kernels.Encoding{e})
+		compareEncoded(t, d, shape{rule: Rules[i%len(Rules)], n: 65536 + 4464*(i%2), operands: 2, seed: uint64(i)}, []kernels.Encoding{e})
 	}
 	for _, rule := range Rules { // every encoding with every rule
 		for _, e := range Encodings {

@@ -39,7 +39,7 @@ func FuzzShardManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, b := range [][]byte{b, resealed(b)} {
 			probe := new(ShardManifest)
-			_ = decodeManifest("probe", shardFormat, FormatVersion, b, probe) // the name a file of this content must have
+			_ = decodeManifest("probe", shardFormat, incrementVersion, b, probe) // the name a file of this content must have
 			m, err := decodeShard(probe.File(), b)
 			if err != nil {
 				requireKnown(t, err)

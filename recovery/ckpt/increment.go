@@ -15,7 +15,7 @@ import (
 // difference to what is saved, so what one record leaves out is in the next. The optimizer's state goes with it as bf16,
 // since small errors in it may be divided by one another.
 type Increments struct {
-	Encoding kernels.Encoding // of the difference: kernels.Int8, Sign or BF16
+	Encoding kernels.Encoding // of the difference: kernels.Int8, Int4, Sign or BF16
 
 	// Coasts is for how many steps saved values go on by themselves, with the velocity that the increments have shown; 0: they
 	// stay as they were saved.
@@ -38,7 +38,7 @@ const (
 
 // adds reports whether increments may have an encoding: those whose length the values alone decide.
 func adds(e kernels.Encoding) bool {
-	return e == kernels.Int8 || e == kernels.Sign || e == kernels.BF16
+	return e == kernels.Int8 || e == kernels.Int4 || e == kernels.Sign || e == kernels.BF16
 }
 
 // codedBytes returns the length of n values.
@@ -46,6 +46,8 @@ func codedBytes(e kernels.Encoding, n int) int {
 	switch e {
 	case kernels.Int8:
 		return kernels.Int8Bytes(n)
+	case kernels.Int4:
+		return kernels.Int4Bytes(n)
 	case kernels.Sign:
 		return kernels.SignBytes(n)
 	}
@@ -126,6 +128,8 @@ func encode(dst []byte, e kernels.Encoding, x []float32) ([]byte, error) {
 	switch e {
 	case kernels.Int8:
 		return dst, kernels.Best().EncodeInt8(dst[n:], x, nil, nil)
+	case kernels.Int4:
+		return dst, kernels.Best().EncodeInt4(dst[n:], x, nil, nil)
 	case kernels.Sign:
 		return dst, kernels.Best().EncodeSign(dst[n:], x, nil, nil)
 	}

@@ -167,11 +167,13 @@ func (x *shadowed) some() (chunks []kintsugi.ChunkID) {
 	return chunks
 }
 
+var incrementEncodings = []kernels.Encoding{kernels.Int8, kernels.Int4, kernels.Sign, kernels.BF16}
+
 // What comes back of chunks that were saved by increments has the bits that their server kept, in every encoding, with
 // every number of state arrays, coasting or not; and it takes less room.
 func TestIncrementsComeBackAsTheyWereKept(t *testing.T) {
 	t.Parallel()
-	for _, e := range []kernels.Encoding{kernels.Int8, kernels.Sign, kernels.BF16} {
+	for _, e := range incrementEncodings {
 		for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleAdam} {
 			for _, coasts := range []kintsugi.Step{0, 5} {
 				fsys := vfs.NewMem()
@@ -475,8 +477,8 @@ func TestIncrementsDoNotFillTheDisk(t *testing.T) {
 
 // Arbitrary bytes in the place of an increment's payload, with the checksums that they need, are refused or make a value of finite length.
 func FuzzIncrement(f *testing.F) {
-	for _, c := range []Increments{{Encoding: kernels.Int8}, {Encoding: kernels.Sign, Coasts: 4}, {Encoding: kernels.BF16}} {
-		x, fsys, e := oneIncrement(f, c)
+	for _, c := range []Increments{{Encoding: kernels.Int8}, {Encoding: kernels.Int4}, {Encoding: kernels.Sign, Coasts: 4}, {Encoding: kernels.BF16}} {
+		x, fsys, e := oneIncrement(f, kintsugi.RuleMomentum, c)
 		b, err := readAll(fsys, testDir, x.w.newest.Segments[e.Segment].File, maxManifest)
 		if err != nil {
 			f.Fatal(err)
@@ -484,11 +486,11 @@ func FuzzIncrement(f *testing.F) {
 		f.Add(uint8(c.Encoding), c.Coasts > 0, b[e.Offset+headerBytes:e.Offset+e.Bytes])
 	}
 	f.Fuzz(func(t *testing.T, encoding uint8, coasts bool, payload []byte) {
-		c := Increments{Encoding: []kernels.Encoding{kernels.Int8, kernels.Sign, kernels.BF16}[encoding%3]}
+		c := Increments{Encoding: incrementEncodings[int(encoding)%len(incrementEncodings)]}
 		if coasts {
 			c.Coasts = 4
 		}
-		x, fsys, e := oneIncrement(t, c)
+		x, fsys, e := oneIncrement(t, kintsugi.RuleMomentum, c)
 		m := x.w.newest
 		err := fsys.Edit(inDir(m.Segments[e.Segment].File), func(b []byte) []byte {
 			r := b[e.Offset : e.Offset+e.Bytes]
@@ -522,10 +524,10 @@ func FuzzIncrement(f *testing.F) {
 }
 
 // oneIncrement is a directory in which chunk 0 needs two records; it returns the second.
-func oneIncrement(t testing.TB, c Increments) (*shadowed, *vfs.Mem, Entry) {
+func oneIncrement(t testing.TB, rule kintsugi.Rule, c Increments) (*shadowed, *vfs.Mem, Entry) {
 	t.Helper()
 	fsys := vfs.NewMem()
-	x, err := newShadowed(t, fsys, kintsugi.RuleMomentum, c)
+	x, err := newShadowed(t, fsys, rule, c)
 	if err != nil {
 		t.Fatal(err)
 	}

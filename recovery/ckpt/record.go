@@ -11,12 +11,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// FormatVersion is the newest version of the files of a checkpoint. Files of a newer one are refused. Whatever has no
-// increments in it is written as version 1, which older programs read.
-const FormatVersion = 2
+// FormatVersion is the newest version of the files of a checkpoint. Files of a newer one are refused. Each is written as the
+// oldest version that has what is in it, which older programs read.
+const FormatVersion = 3
 
-// plainVersion is that of files without increments.
-const plainVersion = 1
+// The versions before it.
+const (
+	plainVersion     = 1 // no increments
+	incrementVersion = 2 // no increments in int4
+)
 
 const (
 	// align is where records and their payloads begin: on a cache line, and on the boundary that the
@@ -141,6 +144,17 @@ func (h recordHeader) payload() int {
 	return 4 * h.Values * (1 + h.Arrays)
 }
 
+// version returns the oldest version that has such records.
+func (h recordHeader) version() uint16 {
+	switch {
+	case !h.Increment:
+		return plainVersion
+	case h.Encoding != kernels.Int4:
+		return incrementVersion
+	}
+	return FormatVersion
+}
+
 // bytes returns the length of the record in bytes, padding included.
 func (h recordHeader) bytes() int { return headerBytes + padded(h.payload()) }
 
@@ -149,10 +163,9 @@ func (h recordHeader) put(dst []byte) {
 	le := binary.LittleEndian
 	clear(dst[:headerBytes])
 	copy(dst, recordMagic[:])
-	le.PutUint16(dst[4:], plainVersion)
+	le.PutUint16(dst[4:], h.version())
 	dst[6], dst[7] = kindChunk, codecRaw
 	if h.Increment {
-		le.PutUint16(dst[4:], FormatVersion)
 		dst[6], dst[7] = kindIncrement, byte(h.Encoding)
 	}
 	if h.Coasts {

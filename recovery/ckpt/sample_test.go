@@ -3,19 +3,23 @@ package ckpt
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-var update = flag.Bool("update", false, "write testdata again; only together with a new FormatVersion")
+var update = flag.Bool("update", false, "write testdata again; only for a new FormatVersion: git must show no other change")
 
 // sample is the checkpoint in testdata: two shards, momentum, a full checkpoint at step 3 and a save of
 // one chunk at step 4. Value i is i/4, its velocity −i; chunk c has taken 100+c optimizer steps.
@@ -82,16 +86,7 @@ func TestSampleOfVersion1IsReadAndWrittenAgain(t *testing.T) {
 	}
 	mem := vfs.NewMem()
 	writeSample(t, mem, "run")
-	for _, name := range mem.Walk("run") {
-		want, err := readAll(mem, ".", name, maxManifest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := os.ReadFile(filepath.Join(dir, name[len("run/"):]))
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is written differently now (read: %v): the format has drifted, it needs a new version", name, err)
-		}
-	}
+	writtenAsBefore(t, mem, "run", dir)
 
 	layout, want := sample(t)
 	m, skipped, err := Newest(vfs.OS{}, dir)
@@ -111,5 +106,61 @@ func TestSampleOfVersion1IsReadAndWrittenAgain(t *testing.T) {
 	}
 	if r, err := Verify(context.Background(), vfs.OS{}, dir, nil); err != nil || len(r.Damage) > 0 {
 		t.Errorf("verify: %v, error %v", r.Damage, err)
+	}
+}
+
+// writtenAsBefore compares all files under a folder of mem with those of a sample.
+func writtenAsBefore(t *testing.T, mem *vfs.Mem, folder, sample string) {
+	t.Helper()
+	for _, name := range mem.Walk(folder) {
+		want, err := readAll(mem, ".", name, maxManifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(sample, name[len(folder)+1:]))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is written differently now (read: %v): the format has drifted, it needs a new version", name, err)
+		}
+	}
+}
+
+// So must the versions with increments: a chunk that was saved whole and then added to, in an encoding of that version.
+func TestSamplesWithIncrementsAreReadAndWrittenAgain(t *testing.T) {
+	for version, c := range map[uint16]Increments{
+		incrementVersion: {Encoding: kernels.Int8},
+		FormatVersion:    {Encoding: kernels.Int4, Coasts: 4},
+	} {
+		dir := filepath.Join("testdata", fmt.Sprintf("v%d", version))
+		x, mem, e := oneIncrement(t, kintsugi.RuleSGD, c)
+		record, err := readAll(mem, testDir, x.w.newest.Segments[e.Segment].File, maxManifest)
+		if err != nil || binary.LittleEndian.Uint16(record[e.Offset+4:]) != version {
+			t.Errorf("the record of version %d says something else (%v)", version, err)
+		}
+		if *update {
+			for _, name := range mem.Walk(testDir) {
+				b, err := readAll(mem, ".", name, maxManifest)
+				file := filepath.Join(dir, name[len(testDir)+1:])
+				if err := errors.Join(err, os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, b, 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		writtenAsBefore(t, mem, testDir, dir)
+		got, err := NewFlat(x.Layout, x.Range, kintsugi.RuleSGD)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := RestoreRunning(context.Background(), vfs.OS{}, dir, Lines{1, 1}, x.Layout, x.Range, got.Place)
+		if err != nil || len(report.Missing)+len(report.Skipped) > 0 || !slices.Equal(got.Saved, x.at) {
+			t.Errorf("version %d: %+v, error %v, from steps %v", version, report, err, got.Saved)
+		}
+		for id, saved := range x.saved {
+			if !sameBits(got.Chunk(kintsugi.ChunkID(id)).Params, saved.Params) {
+				t.Errorf("version %d: chunk %d comes back with other values", version, id)
+			}
+		}
+		if r, err := Verify(context.Background(), vfs.OS{}, dir, nil); err != nil || len(r.Damage) > 0 {
+			t.Errorf("version %d: verify: %v, error %v", version, r.Damage, err)
+		}
 	}
 }

@@ -56,11 +56,11 @@ type ShardManifest struct {
 	Chunks []Entry `json:"chunks"`
 }
 
-// number sets the version: whoever knows no increments must not read a manifest that has some.
+// number sets the version: whoever knows no increments must not read a manifest that has some. How they are encoded their records say.
 func (m *ShardManifest) number() {
 	m.Version = plainVersion
 	if slices.ContainsFunc(m.Chunks, func(e Entry) bool { return e.Increment }) {
-		m.Version = FormatVersion
+		m.Version = incrementVersion
 	}
 }
 
@@ -114,7 +114,7 @@ func (m *ShardManifest) encode() ([]byte, error) {
 // decodeShard decodes and checks a shard manifest that was read from file.
 func decodeShard(file string, b []byte) (*ShardManifest, error) {
 	m := new(ShardManifest)
-	if err := decodeManifest(file, shardFormat, FormatVersion, b, m); err != nil {
+	if err := decodeManifest(file, shardFormat, incrementVersion, b, m); err != nil {
 		return nil, err
 	}
 	if err := checkManifest(file, b, m, m.File); err != nil {

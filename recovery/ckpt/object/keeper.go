@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -253,21 +254,27 @@ const MemoryScheme = "memory://"
 
 // Memory is the store of a Keeper in another process.
 type Memory struct {
-	address string // host:port
-	client  *http.Client
+	base   string // http://host:port or https://host:port
+	where  string // host:port
+	client *http.Client
 }
 
 var _ Store = (*Memory)(nil)
 
-// OpenMemory returns the store at an address, host:port; it sends nothing yet.
-func OpenMemory(address string) *Memory {
+// OpenMemory returns the store at an address, host:port; it sends nothing yet. secured connects by TLS; nil: connections are plain TCP.
+func OpenMemory(address string, secured func(ctx context.Context, network, address string) (net.Conn, error)) *Memory {
 	// Nothing between processes of a run goes by way of the web's proxies, whatever the environment says.
-	return &Memory{address: address, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute}}}
+	t := &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute, DialTLSContext: secured}
+	base := "http://" + address
+	if secured != nil {
+		base = "https://" + address
+	}
+	return &Memory{base: base, where: address, client: &http.Client{Transport: t}}
 }
 
 // do sends a request and returns the answer, whose body the caller closes, or an error as Store says.
 func (m *Memory) do(ctx context.Context, method, kind, name, query string, body []byte, header ...string) (*http.Response, error) {
-	u := "http://" + m.address + "/" + kind + "/" + escape(name) + query
+	u := m.base + "/" + kind + "/" + escape(name) + query
 	r, err := http.NewRequestWithContext(ctx, method, u, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -277,7 +284,7 @@ func (m *Memory) do(ctx context.Context, method, kind, name, query string, body 
 	}
 	a, err := m.client.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("%w: memory at %s: %v", ErrAway, m.address, err)
+		return nil, fmt.Errorf("%w: memory at %s: %v", ErrAway, m.where, err)
 	}
 	if a.StatusCode < 300 {
 		return a, nil
@@ -291,11 +298,13 @@ func (m *Memory) do(ctx context.Context, method, kind, name, query string, body 
 	case a.StatusCode == http.StatusPreconditionFailed:
 		return nil, fs.ErrExist
 	case a.StatusCode == http.StatusInsufficientStorage:
-		return nil, fmt.Errorf("memory at %s is full: %s: give kintsugi memory a larger --limit: %w", m.address, text, syscall.ENOSPC)
+		return nil, fmt.Errorf("memory at %s is full: %s: give kintsugi memory a larger --limit: %w", m.where, text, syscall.ENOSPC)
+	case a.StatusCode == http.StatusBadRequest && strings.Contains(text, "HTTPS server"):
+		return nil, fmt.Errorf("memory at %s speaks TLS: use --tls here too", m.where)
 	case a.StatusCode >= 500:
-		return nil, fmt.Errorf("%w: memory at %s: %s %s", ErrAway, m.address, a.Status, text)
+		return nil, fmt.Errorf("%w: memory at %s: %s %s", ErrAway, m.where, a.Status, text)
 	}
-	return nil, fmt.Errorf("memory at %s: %s %s", m.address, a.Status, text)
+	return nil, fmt.Errorf("memory at %s: %s %s", m.where, a.Status, text)
 }
 
 // escape makes a path of a name.
@@ -330,7 +339,7 @@ func (m *Memory) Upload(ctx context.Context, name string) (Upload, error) {
 	defer a.Body.Close() // read only: nothing can be lost
 	id, err := io.ReadAll(io.LimitReader(a.Body, 32))
 	if err != nil {
-		return nil, fmt.Errorf("%w: memory at %s: %v", ErrAway, m.address, err)
+		return nil, fmt.Errorf("%w: memory at %s: %v", ErrAway, m.where, err)
 	}
 	return &memoryUpload{m: m, name: name, id: string(id)}, nil
 }
@@ -363,7 +372,7 @@ func (m *Memory) Read(ctx context.Context, name string, p []byte, offset int64) 
 	}
 	defer a.Body.Close() // read only: nothing can be lost
 	if a.StatusCode != http.StatusPartialContent {
-		return fmt.Errorf("memory at %s answers %s to a part of %s", m.address, a.Status, name)
+		return fmt.Errorf("memory at %s answers %s to a part of %s", m.where, a.Status, name)
 	}
 	if _, err := io.ReadFull(a.Body, p); err != nil {
 		// Not %w: an end of the connection is not the end of the object.
@@ -389,7 +398,7 @@ func (m *Memory) List(ctx context.Context, prefix string) (names []string, err e
 	}
 	defer a.Body.Close() // read only: nothing can be lost
 	if err := json.NewDecoder(a.Body).Decode(&names); err != nil {
-		return nil, fmt.Errorf("%w: memory at %s: a list broke off: %v", ErrAway, m.address, err)
+		return nil, fmt.Errorf("%w: memory at %s: a list broke off: %v", ErrAway, m.where, err)
 	}
 	return names, nil
 }

@@ -52,7 +52,7 @@ func stores(t *testing.T) map[string]func(*testing.T) object.Store {
 	keys(t, objecttest.Key)
 	return map[string]func(*testing.T) object.Store{
 		"memory": func(*testing.T) object.Store { return &object.Mem{} },
-		"keeper": func(t *testing.T) object.Store { return object.OpenMemory(keep(t, object.NewKeeper(1<<30))) },
+		"keeper": func(t *testing.T) object.Store { return object.OpenMemory(keep(t, object.NewKeeper(1<<30)), nil) },
 		"fake":   func(t *testing.T) object.Store { return openS3(t, objecttest.New(t).Place("x")) },
 		"real":   func(t *testing.T) object.Store { return openS3(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))("x")) },
 	}
@@ -396,7 +396,7 @@ func TestPlaces(t *testing.T) {
 // A keeper has room for so many bytes, whoever brings them, and says so before it takes them.
 func TestAKeeperThatIsFullRefusesAndKeepsWhatItHas(t *testing.T) {
 	k := object.NewKeeper(1000)
-	m := object.OpenMemory(keep(t, k))
+	m := object.OpenMemory(keep(t, k), nil)
 	ctx := t.Context()
 	if err := m.Create(ctx, "a", random(600)); err != nil {
 		t.Fatal(err)
@@ -432,7 +432,7 @@ func TestAKeeperThatIsFullRefusesAndKeepsWhatItHas(t *testing.T) {
 // A keeper that is gone may come back: another try may help.
 func TestAKeeperThatIsGoneIsAway(t *testing.T) {
 	s := httptest.NewServer(object.NewKeeper(1000))
-	m := object.OpenMemory(s.Listener.Addr().String())
+	m := object.OpenMemory(s.Listener.Addr().String(), nil)
 	s.Close()
 	if _, err := m.Stat(t.Context(), "a"); !errors.Is(err, object.ErrAway) {
 		t.Errorf("got %v, want %v", err, object.ErrAway)
