@@ -19,6 +19,7 @@ type KernelsConfig struct {
 	Threads []int
 	Pairs   int           // rounds; see Interleave
 	AtLeast time.Duration // of one measurement
+	Goals   bool          // measure only what has a goal: see CheckKernels and CheckCodecs
 
 	Progress io.Writer
 }
@@ -64,6 +65,9 @@ type group struct {
 }
 
 func (b *kernelsBench) groups() []group {
+	if b.cfg.Goals {
+		return b.goals()
+	}
 	all := []group{{"bounds", func() ([]*Timed, int) {
 		timed := b.bounds(b.threads, b.cfg.K)
 		return timed, len(timed)
@@ -77,6 +81,17 @@ func (b *kernelsBench) groups() []group {
 		group{fmt.Sprintf("adam of %d", k), func() ([]*Timed, int) { return b.encodings(kernels.Adam, k, dtypes) }},
 		group{"scans", b.scans},
 	)
+}
+
+// goals are the groups that CheckKernels looks at, with no more in them.
+func (b *kernelsBench) goals() (all []group) {
+	for _, k := range b.cfg.K {
+		all = append(all, group{fmt.Sprintf("sgd of %d", k), func() ([]*Timed, int) { return b.arrivals(k) }})
+	}
+	if k := b.cfg.K[len(b.cfg.K)/2]; b.size >= cacheBytes {
+		all = append(all, group{fmt.Sprintf("adam of %d", k), func() ([]*Timed, int) { return b.encodings(kernels.Adam, k, []string{"fp32", "bf16", "int8"}) }})
+	}
+	return all
 }
 
 // arrivals compares the fused step with one in order of arrival.

@@ -96,6 +96,21 @@ func (cfg *GPUKernelsConfig) operations() []gpuOperation {
 		gpuOperation{Row{Name: "squared distance", Variant: "scan", DType: "fp32", K: 2, Goal: 0.90}, 8, cfg.Rig.Distance},
 		gpuOperation{Row{Name: "finite", Variant: "scan", DType: "fp32", K: 1, Goal: 0.90}, 4, cfg.Rig.Finite},
 	)
+	for _, f := range []struct {
+		rank int
+		goal float64
+	}{{2, 0.20}, {4, 0.15}} {
+		all = append(all, gpuOperation{
+			Row:      Row{Name: "encode", Variant: "feedback", DType: fmt.Sprintf("powersgd:%d", f.rank), K: 1, Goal: f.goal},
+			perValue: 12, // and a hundredth for each rank
+			work:     func(n int) cuda.Work { return cfg.Rig.EncodeLowRank(f.rank, n) },
+		})
+	}
+	all = append(all, gpuOperation{
+		Row:      Row{Name: "encode", Variant: "a hundredth", DType: "sparse", K: 1, Goal: 0.35},
+		perValue: 4.05,
+		work:     func(n int) cuda.Work { return cfg.Rig.EncodeNamed(0.01, n) },
+	})
 	for _, share := range []float64{0.001, 0.01, 0.1} {
 		all = append(all, cfg.selects(share, true, 12, 0.30), cfg.selects(share, false, 4, 0)) // the goal of the other is another program's
 	}

@@ -2,12 +2,15 @@ package bench
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
 // The rows say what was asked for, and bytes are those of the arrays: what a step needs cannot be a matter of the machine.
@@ -49,6 +52,45 @@ func TestKernelsCountTheBytesThatMustMove(t *testing.T) {
 		if !seen[name] {
 			t.Errorf("there is no row %s", name)
 		}
+	}
+}
+
+// What is measured for its goals alone misses as many as all that is measured, were everything slow: in the cache and not.
+func TestNoGoalIsLeftOutOfWhatHasGoals(t *testing.T) {
+	var codecs []compress.Codec
+	for _, spec := range []string{"bf16", "int8", "topk:0.1"} {
+		c, err := compress.Parse(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		codecs = append(codecs, c)
+	}
+	missed := func(goals bool) (lines []string, measured int) {
+		cfg := KernelsConfig{Device: kernels.Best(), Sizes: []int{1 << 20, 5 << 20}, K: []int{2, 4}, Threads: []int{1}, Pairs: 1, Goals: goals, Progress: io.Discard}
+		steps, err := Kernels(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Sizes = []int{1 << 20, 17 << 20} // of which a gradient is a fourth
+		coded, err := CodecSpeed(t.Context(), cfg, codecs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range steps {
+			steps[i].Fraction, steps[i].Ratio = 0, 1/float64(steps[i].K)
+		}
+		for i := range coded {
+			coded[i].Fraction, coded[i].Ratio = 0, 0
+		}
+		return strings.Split(fmt.Sprint(errors.Join(CheckKernels(steps), CheckCodecs(coded))), "\n"), len(steps) + len(coded)
+	}
+	want, all := missed(false)
+	got, some := missed(true)
+	if !slices.Equal(got, want) || len(want) < 10 {
+		t.Errorf("missed:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if some > all/2 {
+		t.Errorf("%d of %d operations are measured", some, all)
 	}
 }
 

@@ -4,7 +4,9 @@ package cuda
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
@@ -128,6 +130,26 @@ func BenchmarkEncodeLargest(b *testing.B) {
 	}
 }
 
+// BenchmarkEncodeLowRank encodes chunks as factors, with error feedback.
+func BenchmarkEncodeLowRank(b *testing.B) {
+	for _, rank := range []int{1, 2, 4} {
+		b.Run(fmt.Sprint(rank), func(b *testing.B) {
+			r := newBench(b)
+			r.measure(r.EncodeLowRank(rank, values()/4))
+		})
+	}
+}
+
+// BenchmarkEncodeNamed encodes chunks of which a share is not 0.
+func BenchmarkEncodeNamed(b *testing.B) {
+	for _, share := range []float64{0.01, 0.1} {
+		b.Run(fmt.Sprint(share), func(b *testing.B) {
+			r := newBench(b)
+			r.measure(r.EncodeNamed(share, values()/4))
+		})
+	}
+}
+
 // BenchmarkNorms is the distance of every chunk to a saved copy.
 func BenchmarkNorms(b *testing.B) {
 	r := newBench(b)
@@ -180,16 +202,6 @@ func BenchmarkLaunch(b *testing.B) {
 	}
 }
 
-// gemmArgs is GemmArgs of kernel/gemm.cu, of one product without anything behind it.
-type gemmArgs struct {
-	a, b, _, c    driver.Ptr
-	m, n, k       uint64
-	lda, ldb, ldc uint64
-	inners        uint64
-	_             [6]uint64
-	_             [2]uint32
-}
-
 // BenchmarkProduct multiplies matrices that are on the GPU, by the kernels and where there is a cuBLAS also by it.
 func BenchmarkProduct(b *testing.B) {
 	for _, size := range [][3]int{{4096, 4096, 4096}, {1000, 1000, 1000}, {64, 128, 784}, {784, 128, 64}} {
@@ -198,18 +210,19 @@ func BenchmarkProduct(b *testing.B) {
 		if testing.Short() {
 			m, n, k = min(m, 96), min(n, 96), min(k, 96)
 		}
-		for _, kernel := range []string{"gemm_fp32", "gemm_tf32"} {
+		for _, kernel := range slices.Sorted(maps.Keys(productKernels)) {
+			side := productKernels[kernel]
 			b.Run(kernel+"/"+name, func(b *testing.B) {
 				r := newBench(b)
 				args := gemmArgs{
 					a: r.array(4 * m * k), b: r.array(4 * k * n), c: r.array(4 * m * n), m: uint64(m), n: uint64(n), k: uint64(k),
 					lda: uint64(k), ldb: uint64(n), ldc: uint64(n), inners: 1,
 				}
-				r.product(m, n, k, func() { launch(r.o, "gemm", kernel, [3]int{ceil(n, 64), ceil(m, 64), 1}, 256, &args) })
+				r.product(m, n, k, func() { launch(r.o, "gemm", kernel, [3]int{ceil(n, side), ceil(m, side), 1}, 256, &args) })
 			})
 		}
-		for _, kernel := range []string{"cublas_fp32", "cublas_tf32"} {
-			b.Run(kernel+"/"+name, func(b *testing.B) { benchLibrary(b, m, n, k, kernel == "cublas_tf32") })
+		for _, precision := range []Precision{FP32, TF32, BF16} {
+			b.Run(fmt.Sprintf("cublas_%s/%s", strings.ToLower(precision.String()), name), func(b *testing.B) { benchLibrary(b, m, n, k, precision) })
 		}
 	}
 }
@@ -217,18 +230,19 @@ func BenchmarkProduct(b *testing.B) {
 // product reports the rate of products.
 func (r bench) product(m, n, k int, queue func()) {
 	rate := r.median(Work{Bytes: 2 * m * n * k, queue: queue})
+	r.ReportMetric(2*float64(m)*float64(n)*float64(k)/rate*1e3, "ms")
 	r.ReportMetric(rate/1e12, "TFLOP/s")
 	r.ReportMetric(0, "ns/op")
 }
 
-func benchLibrary(b *testing.B, m, n, k int, tf32 bool) {
+func benchLibrary(b *testing.B, m, n, k int, precision Precision) {
 	r := newBench(b)
 	library, err := r.d.c.BLAS(emulate.Library(b))
 	if err != nil {
 		b.Skip(err)
 	}
 	defer library.Close()
-	if err := library.Configure(r.d.stream, r.o.room(blasWorkspace), blasWorkspace, tf32); err != nil {
+	if err := library.Configure(r.d.stream, r.o.room(blasWorkspace), blasWorkspace, precision); err != nil {
 		b.Fatal(err)
 	}
 	p := Product{A: r.array(4 * m * k), B: r.array(4 * k * n), C: r.array(4 * m * n), M: m, N: n, K: k, LDA: k, LDB: n, LDC: n, Batch: 1}

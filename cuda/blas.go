@@ -21,6 +21,16 @@ type BLAS struct {
 // Product is what [BLAS.Multiply] computes.
 type Product = driver.Product
 
+// Precision is what the factors of products are rounded to; sums are float32.
+type Precision = driver.Precision
+
+// The precisions: float32, and with 11 and with 8 bits for the matrix units.
+const (
+	FP32 = driver.FP32
+	TF32 = driver.TF32
+	BF16 = driver.BF16
+)
+
 // blasWorkspace is what cuBLAS recommends for GPUs of compute capability 9.0 and newer, in bytes; older ones need less. With less than that a
 // product may be slower.
 const blasWorkspace = 32 << 20
@@ -35,12 +45,12 @@ func FindBLAS(library string) (string, error) {
 }
 
 // OpenBLAS opens cuBLAS for the queue, which closes it in the end. library is its path; "" is the first of libcublas.so.12, .13 and .11 that
-// the system finds and that starts. With tf32 factors have 11 bits. Errors wrap ErrNoBLAS and say what is missing; the queue can be used all
-// the same.
+// the system finds and that starts. In TF32 and BF16 it may round the factors, which are float32 in memory, and need not. Errors wrap ErrNoBLAS and say
+// what is missing; the queue can be used all the same.
 //
 // The queue has a cuBLAS of its own, which works in memory of its own and without atomics: streams that run beside it change nothing of what
 // it computes, or how.
-func (q *Queue) OpenBLAS(library string, tf32 bool) (*BLAS, error) {
+func (q *Queue) OpenBLAS(library string, precision Precision) (*BLAS, error) {
 	if q.err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoBLAS, q.err)
 	}
@@ -53,7 +63,7 @@ func (q *Queue) OpenBLAS(library string, tf32 bool) (*BLAS, error) {
 		return nil, errors.Join(fmt.Errorf("%w: no memory to work in: %w", ErrNoBLAS, err), b.Close())
 	}
 	q.arrays = append(q.arrays, workspace)
-	if err := b.Configure(q.s, workspace, blasWorkspace, tf32); err != nil {
+	if err := b.Configure(q.s, workspace, blasWorkspace, precision); err != nil {
 		err = errors.Join(fmt.Errorf("%w: %w", ErrNoBLAS, err), b.Close())
 		q.Free(workspace)
 		return nil, err

@@ -21,9 +21,10 @@ func upload(q *Queue, x []float32) Ptr {
 	return at
 }
 
-// plain computes p in float64. The slices are what its arrays hold.
-func plain(p Product, a, b, c []float32) []float64 {
-	want := make([]float64, len(c))
+// plain computes p in float64, and what the sums are of absolute values, by which their errors are measured; 0 is for what p leaves alone. The slices are
+// what its arrays hold.
+func plain(p Product, a, b, c []float32) (want, size []float64) {
+	want, size = make([]float64, len(c)), make([]float64, len(c))
 	for i, v := range c {
 		want[i] = float64(v)
 	}
@@ -36,36 +37,47 @@ func plain(p Product, a, b, c []float32) []float64 {
 	for z := range p.Batch {
 		for i := range p.M {
 			for j := range p.N {
-				to := &want[z*p.StrideC+i*p.LDC+j]
+				place := z*p.StrideC + i*p.LDC + j
 				if !p.Accumulate {
-					*to = 0
+					want[place] = 0
 				}
+				size[place] = math.Abs(want[place])
 				for k := range p.K {
-					*to += at(a, z, p.StrideA, i, k, p.LDA, p.ATransposed) * at(b, z, p.StrideB, k, j, p.LDB, p.BTransposed)
+					v := at(a, z, p.StrideA, i, k, p.LDA, p.ATransposed) * at(b, z, p.StrideB, k, j, p.LDB, p.BTransposed)
+					want[place], size[place] = want[place]+v, size[place]+math.Abs(v)
 				}
 			}
 		}
 	}
-	return want
+	return want, size
 }
 
 // Matrices of any shape, with gaps between their rows and between each other, transposed, and one for all of a batch: only C changes, where its
-// rows are.
+// rows are. A factor may be off by half of its last bit.
 func TestCuBLASComputesProductsOfRows(t *testing.T) {
 	d := openTest(t)
-	q, err := d.NewQueue()
-	if err != nil {
-		t.Fatal(err)
+	for precision, most := range map[Precision]float64{FP32: 0x1p-20, TF32: 0x1.1p-10, BF16: 0x1.1p-7} {
+		t.Run(precision.String(), func(t *testing.T) {
+			q, err := d.NewQueue()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer q.Close()
+			library, err := q.OpenBLAS(emulate.Library(t), precision)
+			if errors.Is(err, ErrNoBLAS) && emulate.OnGPU() {
+				t.Logf("nothing is asked of cuBLAS: %v", err)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			multiplyRows(t, q, library, most)
+		})
 	}
-	defer q.Close()
-	library, err := q.OpenBLAS(emulate.Library(t), false)
-	if errors.Is(err, ErrNoBLAS) && emulate.OnGPU() {
-		t.Logf("nothing is asked of cuBLAS: %v", err)
-		return
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+// multiplyRows holds the errors of products to most of the size of their sums.
+func multiplyRows(t *testing.T, q *Queue, library *BLAS, most float64) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 40 {
 		p := Product{M: 1 + rng.IntN(9), N: 1 + rng.IntN(9), K: 1 + rng.IntN(9), Batch: 1 + rng.IntN(3), ATransposed: rng.IntN(2) == 0, BTransposed: rng.IntN(2) == 0, Accumulate: rng.IntN(2) == 0}
@@ -95,9 +107,10 @@ func TestCuBLASComputesProductsOfRows(t *testing.T) {
 		if err := q.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range plain(p, a, b, c) {
-			if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])); math.Abs(float64(v)-want) > 1e-4 {
-				t.Fatalf("%+v: value %d of C is %v, want %v", p, i, v, want)
+		want, size := plain(p, a, b, c)
+		for i := range want {
+			if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])); !(math.Abs(float64(v)-want[i]) <= most*size[i]) {
+				t.Fatalf("%+v: value %d of C is %v, want %v", p, i, v, want[i])
 			}
 		}
 	}

@@ -45,6 +45,11 @@ func (d *Device) EncodeInt8Stochastic(dst []byte, x, carry, residual []float32, 
 	return d.encode("encode_int8_random", perScaled, dst, ceil(len(x), 256), encodeArgs{keyA: a, keyB: b}, x, carry, residual)
 }
 
+// EncodeInt4 implements kernels.Encoder. Only checkpoints have Int4, and they are made on the host: a GPU has no kernel for it.
+func (d *Device) EncodeInt4(dst []byte, x, carry, residual []float32) error {
+	return kernels.Best().EncodeInt4(dst, x, carry, residual)
+}
+
 // EncodeSign implements kernels.Encoder.
 func (d *Device) EncodeSign(dst []byte, x, carry, residual []float32) error {
 	kernels.CheckEncode("Sign", dst, kernels.SignBytes(len(x)), x, carry, residual)

@@ -11,13 +11,21 @@ import (
 
 // Coding says how chunks are encoded.
 type Coding struct {
-	Encoding kernels.Encoding // BF16, FP16, Int8, Sign, Sparse16 or Sparse32
+	Encoding kernels.Encoding // all but FP32
 	AtRandom bool             // Int8 only: rounded at random, else to nearest
-	Largest  func(n int) int  // Sparse16 and Sparse32 only: how many of n values are sent, 1 to n: those of largest magnitude
+
+	// Largest says how many of n values are sent in Sparse16 or Sparse32, 1 to n: those of largest magnitude. In Sparse32 it may be nil: all are sent
+	// that are not +0.
+	Largest func(n int) int
+
+	// Matrix says how a chunk is seen in LowRank, of which it has rows·cols values, and the rank of what is sent for it, at most 64. A chunk with one
+	// column is sent as it is.
+	Matrix func(chunk int) (rows, cols, rank int)
 }
 
 // Encoder encodes an array of chunks that is on the GPU, many chunks in a launch: each has the payload that the encoders of
-// kernels.Device and kernels.AppendSparse write, bit for bit. The payloads are fetched, and so are the squared norms of what they decode to.
+// kernels.Device, kernels.AppendSparse and the codecs powersgd and sparse of kernels/compress write, bit for bit. The payloads come to the host, and so do
+// the squared norms of what they decode to.
 //
 // Arrays of what is carried and what is left have gaps, so that each chunk is aligned: Size is their length. All queues are of one device, and what is
 // queued for one encoder is queued by one goroutine.
@@ -43,7 +51,7 @@ type encoded struct {
 type coder interface {
 	begin(i int, f fed)          // says what chunk i is encoded of, once start has been done
 	start(q *Queue)              // queues what begin said
-	encode(q *Queue, lo, hi int) // queues the encoding of chunks [lo, hi)
+	encode(q *Queue, lo, hi int) // queues the encoding of chunks [lo, hi), and brings their payloads to the host
 	finish(q *Queue)             // queues what is left once all are encoded
 	length(i int) int            // of the payload of chunk i, when all that was queued is done
 }
@@ -56,29 +64,35 @@ type fed struct {
 
 // Encodes reports whether there are encoders of e.
 func Encodes(e kernels.Encoding) bool {
-	return denseKernels[e].kernel != "" || e == kernels.Sparse16 || e == kernels.Sparse32
+	return denseKernels[e].kernel != "" || e == kernels.Sparse16 || e == kernels.Sparse32 || e == kernels.LowRank
 }
 
 // NewEncoder returns an encoder for a flat array of chunks of these lengths, with memory of q. Errors are q's.
 func NewEncoder(q *Queue, coding Coding, lengths []int) (*Encoder, error) {
-	if !Encodes(coding.Encoding) {
+	if !Encodes(coding.Encoding) || coding.Encoding == kernels.Sparse16 && coding.Largest == nil {
 		return nil, fmt.Errorf("encode %v on a GPU: there is no kernel for it", coding.Encoding)
 	}
 	c := &Encoder{q: q}
 	lo, bytes := 0, 0
-	for _, n := range lengths {
-		k := encoded{lo: lo, n: n, at: Ptr(c.size), from: bytes, len: coding.mostBytes(n), aligned: lo%4 == 0}
+	for i, n := range lengths {
+		lead := -len(coding.shape(i)) & 3 // what comes behind that is aligned
+		k := encoded{lo: lo, n: n, at: Ptr(c.size), from: bytes + lead, len: coding.mostBytes(i, n), aligned: lo%4 == 0}
 		c.chunks = append(c.chunks, k)
 		lo += n
 		c.size += ceil(4*n, vector) * vector
-		bytes += ceil(k.len, vector) * vector
+		bytes += ceil(lead+k.len, vector) * vector
 	}
 	c.x, c.decoded, c.payload = q.Array(c.size), q.Array(c.size), q.Array(bytes)
 	c.norms, c.first = q.Array(8*len(lengths)), q.Array(8)
 	c.payloadOut, c.found = q.Pinned(bytes), q.Pinned(8*len(lengths)+8)
-	if coding.Largest != nil {
+	switch {
+	case coding.Encoding == kernels.LowRank:
+		c.coder = newLowRank(c, coding)
+	case coding.Largest != nil:
 		c.coder = newLargest(c, coding)
-	} else {
+	case coding.Encoding == kernels.Sparse32:
+		c.coder = newNamed(c)
+	default:
 		c.coder = newDense(c, coding)
 	}
 	pairs := make([]pair, len(c.chunks))
@@ -89,10 +103,16 @@ func NewEncoder(q *Queue, coding Coding, lengths []int) (*Encoder, error) {
 	return c, q.Wait()
 }
 
-// mostBytes bounds the payload of n values.
-func (c Coding) mostBytes(n int) int {
-	if c.Largest != nil {
+// mostBytes bounds the payload of a chunk, of n values.
+func (c Coding) mostBytes(chunk, n int) int {
+	switch {
+	case c.Encoding == kernels.LowRank:
+		rows, cols, rank := c.Matrix(chunk)
+		return len(c.shape(chunk)) + 4*rank*(rows+cols)
+	case c.Largest != nil:
 		return kernels.MaxSparseBytes(c.Encoding, n, c.Largest(n))
+	case c.Encoding == kernels.Sparse32:
+		return kernels.MaxSparseBytes(c.Encoding, n, n)
 	}
 	return denseKernels[c.Encoding].bytes(n)
 }
@@ -162,7 +182,7 @@ func (c *Encoder) Begin(gradient, carry, residual Ptr, seeds []uint64) {
 // Start queues what Begin said. It may be part of a program, which does what Begin has said by then.
 func (c *Encoder) Start(q *Queue) { c.coder.start(q) }
 
-// Encode queues the encoding of chunks [lo, hi), whose gradient is final, and fetches their payloads.
+// Encode queues the encoding of chunks [lo, hi), whose gradient is final, and brings their payloads to the host.
 func (c *Encoder) Encode(q *Queue, gradient Ptr, lo, hi int) {
 	if lo == hi {
 		return
@@ -174,8 +194,14 @@ func (c *Encoder) Encode(q *Queue, gradient Ptr, lo, hi int) {
 	}
 	c.coder.encode(q, lo, hi)
 	Launch(q, "norm", "norms", line(hi-lo), normThreads, &normArgs{pairs: c.pairs + Ptr(lo)*Ptr(unsafe.Sizeof(pair{}))})
+}
+
+// fetch queues the copy of payloads to the host, as long as they may be.
+func (c *Encoder) fetch(q *Queue, lo, hi int) {
 	from, to := c.chunks[lo].from, c.chunks[hi-1].from+c.chunks[hi-1].len
-	q.Out(c.payloadOut[from:to], c.payload+Ptr(from))
+	if q.err == nil {
+		q.Out(c.payloadOut[from:to], c.payload+Ptr(from))
+	}
 }
 
 // Finish queues what is left once all chunks are encoded: the norms are fetched, and whether all values are finite.

@@ -79,6 +79,7 @@ func (c *denseCoder) encode(q *Queue, lo, hi int) {
 	}
 	Launch(q, "encode", c.kernel, [3]int{blocks, hi - lo, 1}, encodeThreads, &encodes{chunks: c.chunks.from(lo)})
 	Launch(q, "step", "sum_operands", line(hi-lo), stepThreads, &stepArgs{chunks: c.sums + Ptr(lo)*chunkSize})
+	c.e.fetch(q, lo, hi)
 }
 
 func (c *denseCoder) finish(*Queue) {}

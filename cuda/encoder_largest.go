@@ -7,7 +7,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// chosen is Chosen of kernel/select.cu, and choices its Choices.
+// chosen is Chosen of kernel/chosen.cuh, and choices Choices of kernel/select.cu.
 type chosen struct {
 	x, carry, residual, decoded, index, payload, bytes driver.Ptr
 	n, k                                               uint64
@@ -16,18 +16,37 @@ type chosen struct {
 
 type choices struct{ chunks driver.Ptr }
 
+// lengths are those of payloads that differ from gradient to gradient. Kernels write them.
+type lengths struct {
+	e   *Encoder
+	at  Ptr
+	out []byte
+}
+
+func newLengths(e *Encoder) lengths {
+	n := 8 * len(e.chunks)
+	return lengths{e: e, at: e.q.Array(n), out: e.q.Pinned(n)}
+}
+
+// of returns where the length of a payload is.
+func (l *lengths) of(i int) Ptr { return l.at + Ptr(8*i) }
+
+func (l *lengths) finish(q *Queue) { q.Out(l.out, l.at) }
+
+// length is never more than there is room for, whatever the GPU says: who checks the payload finds that it is none.
+func (l *lengths) length(i int) int {
+	return int(min(binary.LittleEndian.Uint64(l.out[8*i:]), uint64(l.e.chunks[i].len)))
+}
+
 // largestCoder is the coder of the values of largest magnitude, and of their indices. Its kernel writes whole payloads, the gaps as uvarints, and what
 // they decode to.
 type largestCoder struct {
-	e        *Encoder
-	chunks   rows[chosen]
-	bytes    Ptr // of each payload
-	bytesOut []byte
+	lengths
+	chunks rows[chosen]
 }
 
 func newLargest(e *Encoder, coding Coding) *largestCoder {
-	n := len(e.chunks)
-	c := &largestCoder{e: e, chunks: makeRows[chosen](e.q, n), bytes: e.q.Array(8 * n), bytesOut: e.q.Pinned(8 * n)}
+	c := &largestCoder{lengths: newLengths(e), chunks: makeRows[chosen](e.q, len(e.chunks))}
 	indices := 0
 	for _, k := range e.chunks {
 		indices += coding.Largest(k.n)
@@ -35,7 +54,7 @@ func newLargest(e *Encoder, coding Coding) *largestCoder {
 	index := e.q.Array(4 * indices)
 	for i, k := range e.chunks {
 		r := chosen{
-			decoded: e.decoded + k.at, index: index, payload: e.payload + Ptr(k.from), bytes: c.bytes + Ptr(8*i),
+			decoded: e.decoded + k.at, index: index, payload: e.payload + Ptr(k.from), bytes: c.of(i),
 			n: uint64(k.n), k: uint64(coding.Largest(k.n)), width: 4,
 		}
 		if coding.Encoding == kernels.Sparse16 {
@@ -58,11 +77,5 @@ func (c *largestCoder) start(q *Queue) { q.In(c.chunks.at, c.chunks.in) }
 
 func (c *largestCoder) encode(q *Queue, lo, hi int) {
 	Launch(q, "select", "select_encode", line(hi-lo), selectThreads, &choices{chunks: c.chunks.from(lo)})
-}
-
-func (c *largestCoder) finish(q *Queue) { q.Out(c.bytesOut, c.bytes) }
-
-// length is never more than there is room for, whatever the GPU says: who checks the payload finds that it is none.
-func (c *largestCoder) length(i int) int {
-	return int(min(binary.LittleEndian.Uint64(c.bytesOut[8*i:]), uint64(c.e.chunks[i].len)))
+	c.e.fetch(q, lo, hi)
 }

@@ -7,10 +7,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
 // sparseLengths are of chunks with what is special: one value, less than a vector, a block's round and one more, gaps of three bytes.
@@ -59,20 +61,55 @@ func mixture(rng *rand.Rand, lengths []int) (x []float32) {
 	return x
 }
 
-// sparseDiffers encodes chunks on d, and compares what comes with the host's.
+// onHost encodes chunk i of x, and of what is carried, which may be nil, and sets left to what the payload leaves.
+type onHost func(i int, x, carry, left []float32) []byte
+
+// sparseDiffers encodes the largest values of chunks on d, and compares what comes with the host's.
 func sparseDiffers(d *Device, e kernels.Encoding, density float64, lengths []int, carried bool) error {
+	largest := func(n int) int { return int(math.Ceil(density * float64(n))) }
+	x := mixture(rand.New(rand.NewPCG(7, uint64(e))), lengths)
+	return encoderDiffers(d, Coding{Encoding: e, Largest: largest}, lengths, x, nil, carried, func(_ int, x, carry, left []float32) []byte {
+		p, _ := kernels.AppendSparse(kernels.Host, nil, e, largest(len(x)), x, carry, left)
+		return p
+	})
+}
+
+// shape is a chunk of n values of a tensor with rows of rowLen.
+type shape struct{ n, rowLen int }
+
+// codecDiffers encodes chunks on d as a codec does, and compares what comes with what the codec makes on the host.
+func codecDiffers(d *Device, spec string, shapes []shape, x []float32, carried bool) error {
+	c, err := compress.Parse(spec)
+	if err != nil {
+		return err
+	}
+	var lengths []int
+	var seeds []uint64
+	for i, s := range shapes {
+		lengths, seeds = append(lengths, s.n), append(seeds, uint64(1000+i))
+	}
+	matrix := func(i int) (rows, cols, rank int) { return compress.Matrix(c, shapes[i].n, shapes[i].rowLen) }
+	return encoderDiffers(d, Coding{Encoding: c.Encoding(), Matrix: matrix}, lengths, x, seeds, carried, func(i int, x, carry, left []float32) []byte {
+		y := slices.Clone(x)
+		for i, v := range carry {
+			y[i] += v
+		}
+		return c.Encode(nil, y, left, shapes[i].rowLen, seeds[i])
+	})
+}
+
+// encoderDiffers encodes the chunks of x on d, and compares payloads, what they leave and their norms with the host's.
+func encoderDiffers(d *Device, coding Coding, lengths []int, x []float32, seeds []uint64, carried bool, host onHost) error {
 	q, err := d.NewQueue()
 	if err != nil {
 		return err
 	}
 	defer q.Close()
-	largest := func(n int) int { return int(math.Ceil(density * float64(n))) }
-	c, err := NewEncoder(q, Coding{Encoding: e, Largest: largest}, lengths)
+	c, err := NewEncoder(q, coding, lengths)
 	if err != nil {
 		return err
 	}
-	rng := rand.New(rand.NewPCG(7, uint64(e)))
-	x, carry := mixture(rng, lengths), make([]float32, c.Size()/4)
+	rng, carry := rand.New(rand.NewPCG(8, uint64(coding.Encoding))), make([]float32, c.Size()/4)
 	for i := range carry {
 		carry[i] = float32(math.Round(rng.NormFloat64())) * 0.25
 	}
@@ -80,7 +117,7 @@ func sparseDiffers(d *Device, e kernels.Encoding, density float64, lengths []int
 	if carried {
 		from = put(q, carry)
 	}
-	c.Begin(gradient, from, residual, nil)
+	c.Begin(gradient, from, residual, seeds)
 	c.Start(q)
 	c.Encode(q, gradient, 1, len(lengths)) // in two parts, as layers come
 	c.Encode(q, gradient, 0, 1)
@@ -96,7 +133,7 @@ func sparseDiffers(d *Device, e kernels.Encoding, density float64, lengths []int
 			own = carry[k.at/4:][:k.n]
 		}
 		wantLeft := make([]float32, k.n)
-		want, _ := kernels.AppendSparse(kernels.Host, nil, e, largest(k.n), x[k.lo:][:k.n], own, wantLeft)
+		want := host(i, x[k.lo:][:k.n], own, wantLeft)
 		got, norm := c.Payload(i)
 		if !slices.Equal(got, want) {
 			return fmt.Errorf("the payload of %d values has other bytes than the host's: %d of them, want %d", k.n, len(got), len(want))
@@ -105,7 +142,7 @@ func sparseDiffers(d *Device, e kernels.Encoding, density float64, lengths []int
 			return fmt.Errorf("of %d values other ones are left than on the host", k.n)
 		}
 		sent := make([]float32, k.n)
-		if err := kernels.Host.Decode(sent, e, got); err != nil {
+		if err := kernels.Host.Decode(sent, coding.Encoding, got); err != nil {
 			return err
 		}
 		if want := kernels.SquaredNorm(sent); norm != want {
@@ -116,4 +153,102 @@ func sparseDiffers(d *Device, e kernels.Encoding, density float64, lengths []int
 		return fmt.Errorf("value %d is said not to be finite", at)
 	}
 	return nil
+}
+
+// matrixShapes are of chunks that PowerSGD sees as a vector, as the rows of their tensor, wide and tall, and as a square: with rows and columns that
+// are no multiples of anything, fewer than a block has threads for, and more. Each is behind another at an odd place.
+var matrixShapes = []shape{{1, 1}, {301, 1}, {91, 7}, {3000, 5}, {8000, 1000}, {2048, 2048}, {241, 400}, {40 * 51, 51}}
+
+// matrixValues returns chunks of random values, one of zeros, one of equal values, one in which everything is as large as can be, one of subnormal
+// numbers, and one that is nearly of rank one.
+func matrixValues(rng *rand.Rand, shapes []shape) (x []float32) {
+	for i, s := range shapes {
+		v := draw(rng, s.n)
+		for j := range v {
+			switch i % 8 {
+			case 2:
+				v[j] *= 0
+			case 3:
+				v[j] = 0.5
+			case 4:
+				v[j] = float32(math.Copysign(math.MaxFloat32, float64(v[j])))
+			case 6:
+				v[j] *= 1e-42
+			}
+		}
+		if i%8 == 7 {
+			v = nearlyOfRankOne(rng, s)
+		}
+		x = append(x, v...)
+	}
+	return x
+}
+
+// nearlyOfRankOne returns a matrix of rank one but for the rounding of its values. The other columns of a factor are then what is left where nearly all cancels, so that
+// the order in which float64 are added shows in float32.
+func nearlyOfRankOne(rng *rand.Rand, s shape) []float32 {
+	x, u, v := make([]float32, s.n), draw(rng, s.n/s.rowLen), draw(rng, s.rowLen)
+	for i := range x {
+		x[i] = u[i/s.rowLen] * v[i%s.rowLen]
+	}
+	return x
+}
+
+// A chunk is approximated by the factors that the CPU finds, and leaves what the CPU leaves, whatever its shape: with fewer ranks than a thread sums at
+// once and with more, with less rank than is asked for, and where factors are cut.
+func TestFactorsOfLowRankAreThoseOfTheHost(t *testing.T) {
+	for i, spec := range []string{"powersgd:1", "powersgd:4", "powersgd:11"} {
+		t.Run(spec, func(t *testing.T) {
+			t.Setenv(emulate.Schedule, fmt.Sprint(i))
+			x := matrixValues(rand.New(rand.NewPCG(9, uint64(i))), matrixShapes)
+			for _, carried := range []bool{false, true} {
+				if err := codecDiffers(openTest(t), spec, matrixShapes, x, carried); err != nil {
+					t.Errorf("carried %v: %v", carried, err)
+				}
+			}
+		})
+	}
+}
+
+// What is not +0 is sent as the CPU sends it, and no more of the payload than it has: chunks in which all is, in which a little is, and in which nothing is.
+func TestWhatIsNotZeroIsEncodedAsOnTheHost(t *testing.T) {
+	var shapes []shape
+	for _, n := range sparseLengths {
+		shapes = append(shapes, shape{n, 1})
+	}
+	for i, kept := range []float64{0, 0.01, 1} {
+		t.Run(fmt.Sprint(kept), func(t *testing.T) {
+			t.Setenv(emulate.Schedule, fmt.Sprint(i))
+			rng := rand.New(rand.NewPCG(10, uint64(i)))
+			x := mixture(rng, sparseLengths)
+			for j := range x {
+				if rng.Float64() >= kept {
+					x[j] = 0
+				}
+			}
+			for _, carried := range []bool{false, true} {
+				if err := codecDiffers(openTest(t), "sparse", shapes, x, carried); err != nil {
+					t.Errorf("carried %v: %v", carried, err)
+				}
+			}
+		})
+	}
+}
+
+// A shape that a chunk cannot be seen as is refused before anything is queued.
+func TestAShapeThatDoesNotFitIsRefused(t *testing.T) {
+	d := openTest(t)
+	for _, m := range [][3]int{{100, 99, 2}, {4, 2500, 5}, {100, 100, 0}, {100, 100, 65}} {
+		q, err := d.NewQueue()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = NewEncoder(q, Coding{Encoding: kernels.LowRank, Matrix: func(int) (rows, cols, rank int) { return m[0], m[1], m[2] }}, []int{10000})
+		if err == nil || !strings.Contains(err.Error(), "chunk 0") {
+			t.Errorf("10000 values as %v: error %v; want one that names the chunk", m, err)
+		}
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -124,6 +124,10 @@ func (q *Queue) Pinned(n int) []byte {
 	return b
 }
 
+// mapped returns where kernels find pinned memory, which they may write to: it has the values after Wait. On Linux with 64 bits GPUs and the host have one
+// space of addresses, and what is pinned is in it.
+func mapped(pinned []byte) Ptr { return Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(pinned)))) }
+
 // In copies pinned memory to the GPU. It must not be changed before Wait.
 func (q *Queue) In(to Ptr, from []byte) {
 	if q.err == nil && len(from) > 0 {

@@ -226,6 +226,46 @@ func (r *Rig) EncodeLargest(share float64, n int) Work {
 	return Work{Values: n, Bytes: 12*n + 3*k*chunks, queue: func() { launch(r.o, "select", "select_encode", line(chunks), selectThreads, &args) }}
 }
 
+// EncodeLowRank encodes the chunks of a gradient of about n values, matrices of 64 rows, as factors of a rank, with error feedback. Bytes are those of one
+// pass: the gradient and what is carried are read, the residual and the payload are written.
+func (r *Rig) EncodeLowRank(rank, n int) Work {
+	n, each := round(n)
+	chunks, rows, cols := n/each, 64, each/64
+	numbers := rank * (rows + cols)
+	x, carry, residual, decoded := r.array(4*n), r.array(4*n), r.array(4*n), r.array(4*n)
+	columns, factors := r.array(8*numbers*chunks), r.array(4*numbers*chunks)
+	var all []matrix
+	for i := range chunks {
+		at, p := driver.Ptr(4*each*i), columns+driver.Ptr(8*numbers*i)
+		all = append(all, matrix{
+			x: x + at, carry: carry + at, residual: residual + at, decoded: decoded + at, p: p, q: p + driver.Ptr(8*rank*rows), factors: factors + driver.Ptr(4*numbers*i),
+			limit: kernels.MostFactor(rank), rows: uint32(rows), cols: uint32(cols), rank: uint32(rank), keyA: uint32(i), keyB: 2,
+		})
+	}
+	args := matrices{chunks: table(r.o, all)}
+	return Work{Values: n, Bytes: 12*n + 4*numbers*chunks, queue: func() { launch(r.o, "lowrank", "low_rank_encode", line(chunks), lowRankThreads, &args) }}
+}
+
+// EncodeNamed encodes the chunks of a gradient of about n values, of which a share is not 0, the first rows of each. Bytes are those of one pass: the gradient
+// is read, the payload, with a byte for each gap, is written. It stays on the GPU: the link is measured by itself.
+func (r *Rig) EncodeNamed(share float64, n int) Work {
+	n, each := round(n)
+	chunks, k := n/each, max(1, int(float64(each)*share))
+	most := ceil(kernels.MaxSparseBytes(kernels.Sparse32, each, each), vector) * vector
+	x, decoded, touched := r.o.zeros(4*n), r.array(4*n), r.array(4*k)
+	index, payload, bytes := r.array(4*n), r.array(most*chunks), r.array(8*chunks)
+	var all []named
+	for i := range chunks {
+		at := driver.Ptr(4 * each * i)
+		r.queue(func() { r.o.fail(r.d.c.Copy(x+at, touched, 4*k, r.d.stream)) })
+		all = append(all, named{chosen: chosen{
+			x: x + at, decoded: decoded + at, index: index + at, payload: payload + driver.Ptr(most*i), bytes: bytes + driver.Ptr(8*i), n: uint64(each), width: 4,
+		}})
+	}
+	args := allNamed{chunks: table(r.o, all)}
+	return Work{Values: n, Bytes: 4*n + 5*k*chunks, queue: func() { launch(r.o, "named", "named_encode", line(chunks), namedThreads, &args) }}
+}
+
 // Distance is the squared distance of every chunk of about n values to a saved copy.
 func (r *Rig) Distance(n int) Work {
 	n, each := round(n)

@@ -29,6 +29,8 @@ func TestARigCountsTheBytesThatMustMove(t *testing.T) {
 		"select":                  {r.Select(0.25, false, n), 6},
 		"select with feedback":    {r.Select(0.25, true, n), 14},
 		"encode the largest":      {r.EncodeLargest(0.25, n), 12.75},
+		"encode factors":          {r.EncodeLowRank(2, n), 12 + 8*(64+n/64)/float64(n)},
+		"encode what is not zero": {r.EncodeNamed(0.25, n), 5.25},
 		"distance":                {r.Distance(n), 8},
 		"finite":                  {r.Finite(n), 4},
 		"steps of several chunks": {r.Step(kernels.SGD, kernels.BF16, 1, 2*rigChunk+7), 10},

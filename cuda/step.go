@@ -204,7 +204,13 @@ type part struct {
 }
 
 // newPart puts the payload of n values on the GPU: each of its arrays, as stage does, where its numbers are aligned.
+// Int4, which no gradient has, is decoded on the way.
 func newPart(e kernels.Encoding, n int, data []byte, stage func([]byte) driver.Ptr) part {
+	if e == kernels.Int4 {
+		values := make([]float32, n)
+		_ = kernels.Best().Decode(values, e, data) // devices of the host cannot be lost
+		e, data = kernels.FP32, kernels.Bytes(values)
+	}
 	r := operand{encoding: uint32(e)}
 	switch e {
 	case kernels.Sparse16, kernels.Sparse32:

@@ -66,20 +66,29 @@ def main(folder):
         beside(name, "x cub", cub.get(name), 1)
         beside(f"Select/feedback/{share}", "x torch", torch.get(f"Select/feedback/{share}"))
         rate(f"EncodeLargest/{share}", 0.30)
+    for rank, goal in ((1, None), (2, 0.20), (4, 0.15)):
+        rate(f"EncodeLowRank/{rank}", goal)
+        beside(f"EncodeLowRank/{rank}", "x torch", torch.get(f"EncodeLowRank/{rank}"))
+    for share, goal in (("0.01", 0.35), ("0.1", None)):
+        rate(f"EncodeNamed/{share}", goal)
     rate("Link", 0.95)
     for name in ("cnn/batch=64", "cnn/batch=256", "charlm/batch=32"):
-        for tf32 in ("false", "true"):
-            full = f"Gradient/{name}/tf32={tf32}"
+        for precision in ("fp32", "tf32", "bf16"):
+            full = f"Gradient/{name}/{precision}"
             library = full + "/cublas"
             beside(full, "x eager", torch.get(full + " eager"), None if library in ours else 1)
             beside(full, "x graph", torch.get(full + " graph"))
             beside(library, "x eager", torch.get(full + " eager"), 1)  # it is the default where there is one
             beside(library, "x graph", torch.get(full + " graph"))
-    for kind in ("fp32", "tf32"):
+    for precision in ("fp32", "tf32", "bf16"):
         for size in ("4096x4096x4096", "1000x1000x1000", "64x128x784", "784x128x64"):
-            own, library = (ours.get(f"Product/{who}_{kind}/{size}", {}).get("TFLOP/s") for who in ("gemm", "cublas"))
-            if own and library:
-                row(f"Product/gemm_{kind}/{size}", "of cublas", own / library)
+            library = ours.get(f"Product/cublas_{precision}/{size}", {}).get("TFLOP/s")
+            for kernel in (f"gemm_{precision}", f"gemm_{precision}_large"):
+                name = f"Product/{kernel}/{size}"
+                own = ours.get(name, {})
+                if own and library:
+                    row(name, "of cublas", own["TFLOP/s"] / library)
+                beside(name, "x torch", torch.get(f"Product/gemm_{precision}/{size}"))
     print(f"{missed} goals missed")
 
 

@@ -96,6 +96,23 @@ def codecs():
 
         return f
 
+    def factors(rank):
+        m, residual = (a[: N // 4].view(-1, 64, 1024) for a in (x, carry))
+
+        def f():  # in float32
+            y = m + residual
+            q = 2 * torch.rand(len(y), 1024, rank, device="cuda") - 1
+            for _ in range(2):
+                p = y @ q
+                for i in range(rank):
+                    p[..., i] /= p[..., i].norm(dim=1, keepdim=True)
+                    u, rest = p[..., i : i + 1], p[..., i + 1 :]
+                    rest -= (u * rest).sum(1, keepdim=True) * u
+                q = y.mT @ p
+            torch.sub(y, p @ q.mT, out=residual)
+
+        return f
+
     line("Encode/encode_bf16", 14 * N, bf16)
     line("Encode/encode_int8", 13 * N + N // 64, int8)
     for name, f in (("bf16", bf16), ("int8", int8)):
@@ -103,6 +120,8 @@ def codecs():
             line(f"Encode/encode_{name} compiled", (14 if name == "bf16" else 13) * N, torch.compile(f))
         except Exception as e:  # the compiler may lack what it needs
             print(f"{name}, compiled: {type(e).__name__}", flush=True)
+    for rank in (1, 2, 4):
+        line(f"EncodeLowRank/{rank}", 3 * N + 4 * rank * (64 + 1024) * (N >> 18), factors(rank))
     for share in (0.001, 0.01, 0.1):
         k = int(N * share)
         line(f"Select/feedback/{share}", 12 * N + 8 * k, top(k))
@@ -110,13 +129,25 @@ def codecs():
 
 
 def products():
-    for tf32 in (False, True):
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        for m, n, k in ((4096, 4096, 4096), (1000, 1000, 1000), (64, 128, 784), (784, 128, 64)):
-            a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
-            s = median(lambda: a @ b)
-            name = f"Product/gemm_{'tf32' if tf32 else 'fp32'}/{m}x{n}x{k}"
-            print(f"{name:44} {s * 1e3:9.3f} ms {2 * m * n * k / s / 1e12:9.1f} TFLOP/s", flush=True)
+    """Products of float32 matrices, rounded on their way as kintsugi's; of bf16 also of matrices that have been rounded before."""
+    for m, n, k in ((4096, 4096, 4096), (1000, 1000, 1000), (64, 128, 784), (784, 128, 64)):
+        a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
+        for precision in ("fp32", "tf32", "bf16"):
+            with products_in(precision):
+                product(f"Product/gemm_{precision}/{m}x{n}x{k}", m * n * k, lambda: a @ b)
+        x, y = a.to(torch.bfloat16), b.to(torch.bfloat16)
+        product(f"Product/gemm_bf16/{m}x{n}x{k} rounded before", m * n * k, lambda: x @ y)
+
+
+def product(name, products, f):
+    s = median(f)
+    print(f"{name:44} {s * 1e3:9.3f} ms {2 * products / s / 1e12:9.1f} TFLOP/s", flush=True)
+
+
+def products_in(precision):
+    """Returns the context in which products are in fp32, tf32 or bf16. Autocast keeps no rounded matrices, or it would round them once for all runs."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    return torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
 
 
 class CharLM(torch.nn.Module):
@@ -153,12 +184,11 @@ def cnn():
 def gradients():
     """A gradient from parameters in pinned memory of the host to the gradient there, as kintsugi's: eager, and as a CUDA graph."""
     for name, make, batch in (("cnn", cnn, 64), ("cnn", cnn, 256), ("charlm", CharLM, 32)):
-        for tf32 in (False, True):
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
-            gradient(f"Gradient/{name}/batch={batch}/tf32={str(tf32).lower()}", make().cuda(), name, batch)
+        for precision in ("fp32", "tf32", "bf16"):
+            gradient(f"Gradient/{name}/batch={batch}/{precision}", make().cuda(), name, batch, precision)
 
 
-def gradient(name, model, kind, batch):
+def gradient(name, model, kind, batch, precision):
     count = sum(p.numel() for p in model.parameters())
     flat, grads = torch.empty(count, device="cuda"), torch.zeros(count, device="cuda")
     at = 0
@@ -179,7 +209,9 @@ def gradient(name, model, kind, batch):
         x_.copy_(x, non_blocking=True)
         y_.copy_(y, non_blocking=True)
         grads.zero_()
-        torch.nn.functional.cross_entropy(model(x_), y_).backward()
+        with products_in(precision):
+            loss = torch.nn.functional.cross_entropy(model(x_), y_)
+        loss.backward()
         out.copy_(grads, non_blocking=True)
 
     def timed(f):

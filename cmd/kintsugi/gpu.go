@@ -20,15 +20,15 @@ import (
 
 const (
 	serverDeviceForms = "auto, cpu or cuda; cuda:1 is the second GPU"
-	deviceForms       = serverDeviceForms + ", cuda,ptx multiplies matrices without cuBLAS, cuda,cublas never without it, and cuda,tf32 has products with factors of 11 bits"
+	deviceForms       = serverDeviceForms + ", cuda,ptx multiplies matrices without cuBLAS, cuda,cublas never without it, and cuda,tf32 and cuda,bf16 have products with factors of 11 and of 8 bits"
 )
 
 // gpu is what --device asks for.
 type gpu struct {
-	wanted   bool
-	ordinal  int
-	products gpuengine.Products
-	tf32     bool
+	wanted    bool
+	ordinal   int
+	products  gpuengine.Products
+	precision cuda.Precision
 }
 
 // parseDevice reads --device. auto is a GPU where the program was built for them and one can be used.
@@ -51,8 +51,10 @@ func parseDevice(s string) (gpu, error) {
 		var option string
 		option, options, more = strings.Cut(options, ",")
 		switch {
-		case option == "tf32" && !g.tf32:
-			g.tf32 = true
+		case option == "tf32" && g.precision == cuda.FP32:
+			g.precision = cuda.TF32
+		case option == "bf16" && g.precision == cuda.FP32:
+			g.precision = cuda.BF16
 		case option == "cublas" && g.products == gpuengine.Fastest:
 			g.products = gpuengine.CuBLAS
 		case option == "ptx" && g.products == gpuengine.Fastest:
@@ -154,7 +156,7 @@ func openGPU(d *model.Description, g gpu) (model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := gpuengine.New(d, device, gpuengine.Options{TF32: g.tf32, Products: g.products})
+	e, err := gpuengine.New(d, device, gpuengine.Options{Products: g.products, Precision: g.precision})
 	if err != nil {
 		return nil, errors.Join(err, device.Close())
 	}
@@ -169,7 +171,7 @@ func multiplies(m io.Closer, library fmt.Stringer) string {
 	return library.String()
 }
 
-// describeGPU says what GPU there is, and what multiplies matrices on it; or why there is none.
+// describeGPU says what GPU there is, and what multiplies matrices on it and how --device may have it; or why there is none.
 func describeGPU() string {
 	device, err := cuda.Open("", 0)
 	if err != nil {
@@ -180,7 +182,7 @@ func describeGPU() string {
 	if err != nil {
 		return fmt.Sprintf("%v; %v", device, err)
 	}
-	return fmt.Sprintf("%v; products by %s", device, products)
+	return fmt.Sprintf("%v; products by %s, in FP32, TF32 or BF16", device, products)
 }
 
 // encodedGradients are gradients that are encoded on a GPU.

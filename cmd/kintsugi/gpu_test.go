@@ -17,17 +17,19 @@ func TestDevicesAreWritten(t *testing.T) {
 		"cpu":                {},
 		"cuda":               {wanted: true, products: engine.Fastest},
 		"cuda:3":             {wanted: true, ordinal: 3, products: engine.Fastest},
-		"cuda,tf32":          {wanted: true, tf32: true, products: engine.Fastest},
-		"cuda:1,tf32":        {wanted: true, ordinal: 1, tf32: true, products: engine.Fastest},
+		"cuda,tf32":          {wanted: true, precision: cuda.TF32, products: engine.Fastest},
+		"cuda,bf16":          {wanted: true, precision: cuda.BF16, products: engine.Fastest},
+		"cuda:1,tf32":        {wanted: true, ordinal: 1, precision: cuda.TF32, products: engine.Fastest},
 		"cuda,ptx":           {wanted: true},
-		"cuda:2,cublas,tf32": {wanted: true, ordinal: 2, tf32: true, products: engine.CuBLAS},
-		"cuda,tf32,cublas":   {wanted: true, tf32: true, products: engine.CuBLAS},
+		"cuda,ptx,bf16":      {wanted: true, precision: cuda.BF16},
+		"cuda:2,cublas,tf32": {wanted: true, ordinal: 2, precision: cuda.TF32, products: engine.CuBLAS},
+		"cuda,bf16,cublas":   {wanted: true, precision: cuda.BF16, products: engine.CuBLAS},
 	} {
 		if got, err := parseDevice(s); err != nil || got != want {
 			t.Errorf("%q is %+v, error %v; want %+v", s, got, err, want)
 		}
 	}
-	for _, s := range []string{"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda,fp8", "cpu,tf32", "auto,tf32", "cuda:999", "cuda,", "cuda,ptx,cublas", "cuda,tf32,tf32", "cuda,cublas,"} {
+	for _, s := range []string{"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda,fp8", "cpu,tf32", "auto,tf32", "cuda:999", "cuda,", "cuda,ptx,cublas", "cuda,tf32,tf32", "cuda,tf32,bf16", "cpu,bf16", "cuda,cublas,"} {
 		if got, err := parseDevice(s); !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("%q is %+v, error %v; want ErrUsage", s, got, err)
 		}

@@ -5,9 +5,11 @@ package engine_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/kintsugi-ml/kintsugi/cuda"
 	"github.com/kintsugi-ml/kintsugi/cuda/engine"
 	host "github.com/kintsugi-ml/kintsugi/worker/engine"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
@@ -26,27 +28,30 @@ func BenchmarkGradient(b *testing.B) {
 	}{
 		{"mlp", pixels, 64}, {"mlp", pixels, 1024}, {"lenet", pixels, 64}, {"cnn", pixels, 64}, {"cnn", pixels, 256}, {"charlm", text, 32},
 	} {
-		for i, tf32 := range []bool{false, true, false, true} {
-			name, options := fmt.Sprintf("%s/batch=%d/tf32=%v", c.model, c.batch, tf32), engine.Options{}
-			if i >= 2 {
-				if !hasCuBLAS(b) {
-					continue
+		all := []engine.Options{{}}
+		if hasCuBLAS(b) {
+			all = append(all, withCuBLAS(b))
+		}
+		for _, options := range all {
+			for _, precision := range []cuda.Precision{cuda.FP32, cuda.TF32, cuda.BF16} {
+				options.Precision = precision
+				name := fmt.Sprintf("%s/batch=%d/%s", c.model, c.batch, strings.ToLower(precision.String()))
+				if options.Products == engine.CuBLAS {
+					name += "/cublas"
 				}
-				name, options = name+"/cublas", withCuBLAS(b)
+				b.Run(name, func(b *testing.B) {
+					d, err := model.Lookup(c.model, c.in)
+					if err != nil {
+						b.Fatal(err)
+					}
+					h, err := host.New(d, host.Options{})
+					if err != nil {
+						b.Fatal(err)
+					}
+					defer h.Close()
+					measure(b, d, open(b, d, options), h, c.batch)
+				})
 			}
-			options.TF32 = tf32
-			b.Run(name, func(b *testing.B) {
-				d, err := model.Lookup(c.model, c.in)
-				if err != nil {
-					b.Fatal(err)
-				}
-				h, err := host.New(d, host.Options{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer h.Close()
-				measure(b, d, open(b, d, options), h, c.batch)
-			})
 		}
 	}
 }

@@ -38,20 +38,18 @@ type Compressed struct {
 // leftOut is what is kept until it is known whether a push was counted: see compress.Feedback.
 type leftOut struct{ taken, candidate cuda.Ptr }
 
-// CanCompress reports whether the GPU has an encoder for a codec.
-func CanCompress(c compress.Codec) bool {
-	switch c.Encoding() {
-	case kernels.Sparse16, kernels.Sparse32:
-		return compress.Largest(c, 1) > 0
-	}
-	return cuda.Encodes(c.Encoding())
-}
+// CanCompress reports whether the GPU has an encoder for a codec: for all but fp32, which encodes nothing.
+func CanCompress(c compress.Codec) bool { return cuda.Encodes(c.Encoding()) }
 
-// codingOf returns how the GPU encodes as a codec does.
-func codingOf(c compress.Codec) cuda.Coding {
+// codingOf returns how the GPU encodes the chunks of a layout as a codec does.
+func codingOf(c compress.Codec, l *kintsugi.Layout) cuda.Coding {
 	coding := cuda.Coding{Encoding: c.Encoding(), AtRandom: compress.AtRandom(c)}
 	if compress.Largest(c, 1) > 0 {
 		coding.Largest = func(n int) int { return compress.Largest(c, n) }
+	}
+	coding.Matrix = func(chunk int) (rows, cols, rank int) {
+		k := l.Chunks[chunk]
+		return compress.Matrix(c, k.Len(), l.Tensors[k.Tensor].RowLen())
 	}
 	return coding
 }
@@ -66,7 +64,7 @@ func NewCompressed(e *Engine, layout *kintsugi.Layout, codec compress.Codec, see
 		lengths = append(lengths, k.Len())
 	}
 	var err error
-	if c.enc, err = cuda.NewEncoder(e.link, codingOf(codec), lengths); err != nil {
+	if c.enc, err = cuda.NewEncoder(e.link, codingOf(codec, layout), lengths); err != nil {
 		return nil, err
 	}
 	if compress.AtRandom(codec) {

@@ -15,11 +15,11 @@ import (
 
 // Options say how to compute.
 type Options struct {
-	// TF32 computes products on the matrix units, with factors of 11 bits and sums in float32: several times faster where
-	// products are large.
-	TF32 bool
-
 	Products Products
+
+	// Precision is what factors of products are rounded to. TF32 and BF16 are for the matrix units: several times faster where products are large.
+	// Parameters, activations and gradients are float32 in each.
+	Precision cuda.Precision
 
 	// Library is the path of cuBLAS; "" is where the system finds it. See cuda.Queue.OpenBLAS.
 	Library string
@@ -74,7 +74,7 @@ func New(d *model.Description, dev *cuda.Device, o Options) (*Engine, error) {
 			return nil, errors.Join(fmt.Errorf("GPU engine of model %s: %w", d.Name, err), e.Close())
 		}
 	}
-	e.pass = pass{q: e.q, tf32: o.TF32}
+	e.pass = pass{q: e.q, precision: o.Precision}
 	if err := e.openProducts(o); err != nil {
 		return nil, errors.Join(fmt.Errorf("GPU engine of model %s: %w", d.Name, err), e.Close())
 	}

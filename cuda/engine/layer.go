@@ -21,7 +21,7 @@ type layer interface {
 // pass is what the layers need to know of the piece of a batch that is computed.
 type pass struct {
 	q             *cuda.Queue
-	tf32          bool
+	precision     cuda.Precision
 	blas          *cuda.BLAS // of q; nil: products are the kernels'
 	params, grads cuda.Ptr
 	n             int    // examples of the piece

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/kintsugi-ml/kintsugi/cuda"
 )
@@ -11,7 +12,7 @@ import (
 type Products int
 
 const (
-	// Own is the kernels of cuda/kernel. A gradient has the same bits on every GPU.
+	// Own is the kernels of cuda/kernel. A gradient has the same bits on every GPU; where factors are rounded, on every GPU of a kind.
 	Own Products = iota
 
 	// CuBLAS is NVIDIA's library, for all products but those of attention, whose batches have two levels. A gradient has the same bits in every
@@ -39,7 +40,7 @@ func (e *Engine) openProducts(o Options) error {
 	if o.Products == Own {
 		return nil
 	}
-	b, err := e.q.OpenBLAS(o.Library, o.TF32)
+	b, err := e.q.OpenBLAS(o.Library, o.Precision)
 	switch {
 	case err == nil:
 		e.pass.blas, e.products = b, b.String()
@@ -51,10 +52,10 @@ func (e *Engine) openProducts(o Options) error {
 	return nil
 }
 
-// Products says what multiplies matrices, and why it is not cuBLAS where that was preferred.
+// Products says what multiplies matrices, why it is not cuBLAS where that was preferred, and to what factors are rounded, if they are.
 func (e *Engine) Products() string {
-	if e.pass.tf32 {
-		return e.products + ", TF32"
+	if e.pass.precision != cuda.FP32 {
+		return fmt.Sprintf("%s, %v", e.products, e.pass.precision)
 	}
 	return e.products
 }
@@ -77,7 +78,24 @@ const (
 	biasOfRows
 )
 
-const productTile = 64
+// Sides of the tile of C that a block has: see gemm.cu.
+const (
+	smallTile = 64
+	largeTile = 128
+)
+
+// leastLarge is from how many blocks on there are large tiles: about two for each multiprocessor of an H200, so that none is idle. It is a guess, which no
+// GPU has seen. Bits do not depend on it.
+const leastLarge = 256
+
+// tile returns what computes a product of m rows and n columns, and the side of its tiles.
+func (p *pass) tile(m, n, batch int) (kernel string, side int) {
+	kernel = "gemm_" + strings.ToLower(p.precision.String())
+	if min(m, n) >= largeTile && ceil(m, largeTile)*ceil(n, largeTile)*batch >= leastLarge {
+		return kernel + "_large", largeTile
+	}
+	return kernel, smallTile
+}
 
 // multiply queues a product of a batch of matrices.
 func (p *pass) multiply(g product, batch int) {
@@ -91,11 +109,8 @@ func (p *pass) multiply(g product, batch int) {
 	if g.inners == 0 {
 		g.inners = 1
 	}
-	kernel := "gemm_fp32"
-	if p.tf32 {
-		kernel = "gemm_tf32"
-	}
-	cuda.Launch(p.q, "gemm", kernel, [3]int{ceil(int(g.n), productTile), ceil(int(g.m), productTile), batch}, threads, &g)
+	kernel, side := p.tile(int(g.m), int(g.n), batch)
+	cuda.Launch(p.q, "gemm", kernel, [3]int{ceil(int(g.n), side), ceil(int(g.m), side), batch}, threads, &g)
 }
 
 // byLibrary queues a product without its bias and its ReLU to cuBLAS, if that can be given it: matrices of a batch must lie at equal

@@ -91,6 +91,30 @@ func TestCuBLASMultipliesWhereItIsAskedTo(t *testing.T) {
 	}
 }
 
+// The lower a precision, the farther is the gradient from that of float32.
+func TestFactorsAreRoundedWhereThatIsAskedFor(t *testing.T) {
+	d, params, b := small(t)
+	all := []engine.Options{{}}
+	if !emulate.OnGPU() { // NVIDIA's own need not round what it does not multiply faster then
+		all = append(all, withCuBLAS(t))
+	}
+	for _, o := range all {
+		exact := gradients(t, open(t, d, o), params, b, 1)
+		least := 1e-5
+		for _, o.Precision = range []cuda.Precision{cuda.TF32, cuda.BF16} {
+			e := open(t, d, o)
+			far := distance(gradients(t, e, params, b, 3), exact)
+			if far < least {
+				t.Errorf("%v: the gradient is %.2g from that of float32, want at least %.2g", e, far, least)
+			}
+			if !strings.HasSuffix(e.String(), ", "+o.Precision.String()) {
+				t.Errorf("with products in %v the engine calls itself %q", o.Precision, e)
+			}
+			least = 3 * far
+		}
+	}
+}
+
 // What cannot be captured is done as it comes, with the same bits.
 func TestACuBLASThatCannotBeCapturedIsCalledEachTime(t *testing.T) {
 	if emulate.OnGPU() {

@@ -2,9 +2,9 @@
 //
 // # Sources
 //
-// Each .cu file is one family of operations, a twin of a file of package kernels, and is compiled by itself. kdev.cuh is the
+// Each .cu file is one family of operations, a twin of a file of package kernels or below it, and is compiled by itself. kdev.cuh is the
 // vocabulary that they are written in. Where the contract of package kernels says exact or ordered, a kernel has the bits
-// of kernels.Host: one rounding for each operation, sums in the written order, no atomic additions of floats.
+// of kernels.Host, and so have those of codecs: one rounding for each operation, sums in the written order, no atomic additions of floats.
 //
 // # Emulation
 //

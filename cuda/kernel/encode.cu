@@ -63,14 +63,6 @@ template <int ENCODING> DEVICE void halves(const Encodes &all) {
 KERNEL_OF(encode_bf16, Encodes, THREADS, halves<1>)
 KERNEL_OF(encode_fp16, Encodes, THREADS, halves<2>)
 
-DEVICE u32 noise(const EncodeArgs &a, u32 i) {
-	u32 z = i * 0x9e3779b9 + a.key_a;
-	z = (z ^ z >> 16) * 0x7feb352d;
-	z ^= a.key_b;
-	z = (z ^ z >> 15) * 0x846ca68b;
-	return z ^ z >> 16;
-}
-
 DEVICE f32 round_at_random(f32 v, u32 noise) {
 	f32 below = floor_of(v);
 	if (mul((f32)(noise >> 8), 5.9604644775390625e-8f) < sub(v, below)) below = add(below, 1.0f);
@@ -117,7 +109,7 @@ template <bool RANDOM> DEVICE void int8(const Encodes &all) {
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
 			f32 v = mul(y[r].v[e], inverse);
-			if (RANDOM) v = round_at_random(v, noise(a, (u32)(i + e)));
+			if (RANDOM) v = round_at_random(v, noise(a.key_a, a.key_b, (u32)(i + e)));
 			const u32 q = bits_of(add(v, 12582912.0f)) & 0xff; // in its last bits stands v, rounded
 			codes |= q << 8 * e;
 			d.v[e] = mul(scale, (f32)((i32)(q << 24) >> 24));

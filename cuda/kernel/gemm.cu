@@ -1,6 +1,10 @@
-// Matrix products C = A·B of row-major matrices, batched, with the bias and the ReLU behind them. A block has a tile of 64×64
-// of C. Sums are in order of k, each product fused into the sum: a result is the same in every run, and within k roundings
-// of the exact one. gemm_tf32 has the factors in TF32, 11 bits of fraction, on the matrix units.
+// Matrix products C = A·B of row-major matrices, batched, with the bias and the ReLU behind them. A block has a square tile of C: 64 values wide, or
+// 128 in the kernels called large, which read each factor half as often and are for products of many tiles. Sums are in order of k, in each kind of
+// tile alike.
+//
+// gemm_fp32 fuses each product into the sum: a result is within k roundings of the exact one. The others have their factors rounded to the nearest of TF32,
+// 11 bits, or of BF16, 8 bits, and multiply them on the matrix units: products are exact, and sums are in float32, in an order within 8 or 16 values
+// of k that is the unit's own.
 #include "kdev.cuh"
 
 struct GemmArgs {
@@ -14,43 +18,118 @@ struct GemmArgs {
 };
 
 enum Flags { A_TRANSPOSED = 1, B_TRANSPOSED = 2, ACCUMULATE = 4, RELU = 8, BIAS_OF_ROWS = 16 };
-enum { THREADS = 256, M = 64, N = 64, K = 16, EACH = 4 };
+enum { THREADS = 256 };
 
-struct alignas(16) Tile {
-	f32 a[K][M + 4], b[K][N + 4]; // 4 more, or a column would be in one bank
+// What a factor is while it is multiplied. A word has DEPTH values that follow one another along k.
+struct FP32 {
+	enum { DEPTH = 1 };
+	typedef f32 Word;
+	static DEVICE_MEMBER Word word(f32 v, f32) { return v; }
 };
-// One is filled while the other is multiplied.
-struct alignas(16) Tiles {
+struct TF32 {
+	enum { DEPTH = 1 };
+	typedef u32 Word;
+	static DEVICE_MEMBER Word word(f32 v, f32) { return round_tf32(v); }
+	static DEVICE_MEMBER void multiply(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) { multiply_tf32(c, a, b); }
+};
+struct BF16 {
+	enum { DEPTH = 2 };
+	typedef u32 Word;
+	static DEVICE_MEMBER Word word(f32 low, f32 high) { return pair_bf16(low, high); }
+	static DEVICE_MEMBER void multiply(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) { multiply_bf16(c, a, b); }
+};
+
+// Parts of both factors: K values of k for SIDE rows of C, and for as many columns, in ROWS rows of words. One tile is filled while the other is
+// multiplied.
+template <class Format, int SIDE> struct alignas(16) Tiles {
+	enum { K = 2048 / SIDE, ROWS = K / Format::DEPTH };
+	typedef typename Format::Word Word;
+	struct alignas(16) Tile {
+		Word a[ROWS][SIDE], b[ROWS][SIDE];
+	};
 	Tile tile[2];
 };
 
-// A part of a factor: K rows of 64 columns from k on, zero where the matrix ends. Row kk, column i of the tile is value
-// [i][k + kk] of the matrix, or [k + kk][i] if across. Threads go along what is contiguous. What a thread has of the next tile is on its way
-// while the block multiplies this one.
-struct Part {
-	enum { VALUES = 64 * K / THREADS };
-	const f32 *x;
-	u64 ld, i0, size, k;
-	bool across;
-	f32 v[VALUES];
+// Where column i of a row of words lies: eight neighbours stay together, and those of four rows that a warp reads or writes at once are in different
+// banks.
+DEVICE u32 swizzled(u32 row, u32 i) { return i ^ (row ^ row / 4) % 4 * 8; }
 
-	DEVICE_MEMBER void fetch(u64 k0) {
+// What a thread brings of a factor: two groups of four values that lie beside each other in memory, of each tile. They are along the side if across, else along k.
+// Those of the next tile are on their way while the block multiplies this one.
+template <class Format, int SIDE> struct Part {
+	typedef Tiles<Format, SIDE> Shared;
+	typedef typename Shared::Word Word;
+	enum { DEPTH = Format::DEPTH };
+	struct alignas(16) Words {
+		Word v[4];
+	};
+
+	const bool across, whole; // whole: four values can be read at once
+	const u64 step, apart;    // from tile to tile, and from group to group, in values
+	const f32 *from;          // where the first group of the next tile lies
+	u32 beside[2]; // how many values the matrix has along its side from the group on, at most 4
+	Four v[2];
+
+	// Row i, column k of the factor is value [i][k] of x, or [k][i] if across; the side has size values.
+	DEVICE_MEMBER Part(const f32 *x, u64 ld, u64 i0, u64 size, bool across)
+		: across(across), whole(ld % 4 == 0 && (u64)x % 16 == 0), step(across ? Shared::K * ld : (u64)Shared::K), apart(across ? ld : SIDE == 64 ? (u64)16 : 64 * ld) {
+		from = x + (across ? depth(0) * ld + i0 + column(0) : (i0 + column(0)) * ld + depth(0));
 #pragma unroll
-		for (int r = 0; r < VALUES; r++) {
-			const u32 at = r * THREADS + THREAD;
-			const u32 kk = across ? at / 64 : at % K, i = across ? at % 64 : at / K;
-			const bool inside = i0 + i < size && k0 + kk < k;
-			v[r] = inside ? x[across ? (k0 + kk) * ld + i0 + i : (i0 + i) * ld + k0 + kk] : 0.0f;
+		for (int r = 0; r < 2; r++) {
+			const u64 i = i0 + column(r);
+			beside[r] = i >= size ? 0 : size - i < 4 ? (u32)(size - i) : 4;
 		}
 	}
 
-	DEVICE_MEMBER void put(f32 (&tile)[K][64 + 4]) const {
+	// The place of group r in a tile. Pairs of rows are one thread's if across: they may be one row of words.
+	DEVICE_MEMBER u32 depth(int r) const { return across ? THREAD / (SIDE / 4) * 2 + r : THREAD % 4 * 4 + (SIDE == 64 ? 16 * r : 0); }
+	DEVICE_MEMBER u32 column(int r) const { return across ? THREAD % (SIDE / 4) * 4 : THREAD / 4 + (SIDE == 64 ? 0 : 64 * r); }
+
+	// Fetches the groups of the next tile, which begins so many values of k before the end. There are zeros behind the end of the matrix.
+	DEVICE_MEMBER void fetch(u64 left) {
+		const u32 rest = left < Shared::K ? (u32)left : (u32)Shared::K;
 #pragma unroll
-		for (int r = 0; r < VALUES; r++) {
-			const u32 at = r * THREADS + THREAD;
-			tile[across ? at / 64 : at % K][across ? at % 64 : at / K] = v[r];
+		for (int r = 0; r < 2; r++) {
+			const u32 behind = rest > depth(r) ? rest - depth(r) : 0;
+			const u32 n = across ? (behind ? beside[r] : 0) : (beside[r] ? behind : 0);
+			const f32 *group = from + r * apart;
+			IN_GLOBAL(group);
+			if (whole && n >= 4) {
+				v[r] = *(const Four *)group;
+			} else {
+#pragma unroll
+				for (u32 e = 0; e < 4; e++) v[r].v[e] = e < n ? group[e] : 0.0f;
+			}
 		}
+		from += step;
 	}
+
+	DEVICE_MEMBER void put(Word (&tile)[Shared::ROWS][SIDE]) const {
+		if (across) {
+#pragma unroll
+			for (int r = 0; r < 2; r += DEPTH) {
+				const u32 row = depth(r) / DEPTH;
+				Words w;
+#pragma unroll
+				for (int e = 0; e < 4; e++) w.v[e] = Format::word(v[r].v[e], v[r + DEPTH - 1].v[e]);
+				*(Words *)(tile[row] + swizzled(row, column(r))) = w;
+			}
+			return;
+		}
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+#pragma unroll
+			for (int e = 0; e < 4; e += DEPTH) {
+				const u32 row = (depth(r) + e) / DEPTH;
+				tile[row][swizzled(row, column(r))] = Format::word(v[r].v[e], v[r].v[e + DEPTH - 1]);
+			}
+	}
+};
+
+struct Place {
+	const f32 *a, *b;
+	f32 *c;
+	u64 i, j;
 };
 
 DEVICE void put(const GemmArgs &a, f32 *c, u64 i, u64 j, f32 v) {
@@ -62,86 +141,105 @@ DEVICE void put(const GemmArgs &a, f32 *c, u64 i, u64 j, f32 v) {
 	*to = v;
 }
 
-struct Place {
-	const f32 *a, *b;
-	f32 *c;
-	u64 i, j;
-};
-
-DEVICE Place place(const GemmArgs &a) {
+DEVICE Place place(const GemmArgs &a, u64 side) {
 	const u64 outer = BLOCK_Z / a.inners, inner = BLOCK_Z % a.inners;
-	return {a.a + outer * a.a_outer + inner * a.a_inner, a.b + outer * a.b_outer + inner * a.b_inner, a.c + outer * a.c_outer + inner * a.c_inner, BLOCK_Y * M, BLOCK * N};
+	return {a.a + outer * a.a_outer + inner * a.a_inner, a.b + outer * a.b_outer + inner * a.b_inner, a.c + outer * a.c_outer + inner * a.c_inner, BLOCK_Y * side, BLOCK * side};
 }
 
-// Goes through the tiles in order of k and lets multiply add each to the sum.
-template <class Multiply> DEVICE void tiles(const GemmArgs &a, const Place &p, Tiles &sh, Multiply multiply) {
-	Part x = {p.a, a.lda, p.i, a.m, a.k, (a.flags & A_TRANSPOSED) != 0}, y = {p.b, a.ldb, p.j, a.n, a.k, !(a.flags & B_TRANSPOSED)};
-	x.fetch(0);
-	y.fetch(0);
-	int turn = 0;
-	for (u64 k = 0; k < a.k; k += K, turn ^= 1) {
-		Tile &t = sh.tile[turn];
+// Goes through the tiles in order of k and lets multiply add eight rows of words at a time to the sum.
+template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmArgs &a, const Place &p, Tiles<Format, SIDE> &sh, Multiply multiply) {
+	typedef Tiles<Format, SIDE> Shared;
+	Part<Format, SIDE> x(p.a, a.lda, p.i, a.m, (a.flags & A_TRANSPOSED) != 0), y(p.b, a.ldb, p.j, a.n, !(a.flags & B_TRANSPOSED));
+	u64 left = a.k;
+	x.fetch(left);
+	y.fetch(left);
+	for (int turn = 0; left > 0; turn ^= 1) {
+		typename Shared::Tile &t = sh.tile[turn];
 		x.put(t.a);
 		y.put(t.b);
 		sync(); // the tile is full, and the one before it has been multiplied
-		if (k + K < a.k) {
-			x.fetch(k + K);
-			y.fetch(k + K);
+		const u32 rest = left < Shared::K ? (u32)left : (u32)Shared::K;
+		left -= rest;
+		if (left > 0) {
+			x.fetch(left);
+			y.fetch(left);
 		}
-		multiply(t);
+#pragma unroll
+		for (u32 row = 0; row < Shared::ROWS; row += 8)
+			if (row * Format::DEPTH < rest) multiply(t, row);
 	}
 }
 
-KERNEL_CROWD(gemm_fp32, GemmArgs, THREADS, 3) {
-	SHARED(Tiles, sh);
-	const Place p = place(a);
-	const u32 row = THREAD / 16 * EACH, col = THREAD % 16 * EACH;
-	f32 acc[EACH][EACH] = {};
-	tiles(a, p, sh, [&](const Tile &t) {
+// Each thread has fours of rows and of columns, 64 apart.
+template <int SIDE> DEVICE void by_threads(const GemmArgs &a) {
+	typedef Tiles<FP32, SIDE> Shared;
+	enum { FOURS = SIDE / 64 };
+	SHARED(Shared, sh);
+	const Place p = place(a, SIDE);
+	const u32 down = THREAD / 16 * 4, along = THREAD % 16 * 4;
+	f32 acc[FOURS][4][FOURS][4] = {};
+	tiles(a, p, sh, [&](const typename Shared::Tile &t, u32 first) {
 #pragma unroll
-		for (int kk = 0; kk < K; kk++) {
-			const Four x = *(const Four *)(t.a[kk] + row), y = *(const Four *)(t.b[kk] + col);
+		for (u32 row = first; row < first + 8; row++) {
+			Four x[FOURS], y[FOURS];
 #pragma unroll
-			for (int i = 0; i < EACH; i++)
+			for (int f = 0; f < FOURS; f++) {
+				x[f] = *(const Four *)(t.a[row] + swizzled(row, down + 64 * f));
+				y[f] = *(const Four *)(t.b[row] + swizzled(row, along + 64 * f));
+			}
 #pragma unroll
-				for (int j = 0; j < EACH; j++) acc[i][j] = fused(x.v[i], y.v[j], acc[i][j]);
+			for (int i = 0; i < 4 * FOURS; i++)
+#pragma unroll
+				for (int j = 0; j < 4 * FOURS; j++) acc[i / 4][i % 4][j / 4][j % 4] = fused(x[i / 4].v[i % 4], y[j / 4].v[j % 4], acc[i / 4][i % 4][j / 4][j % 4]);
 		}
+	});
+#pragma unroll
+	for (int i = 0; i < 4 * FOURS; i++)
+#pragma unroll
+		for (int j = 0; j < 4 * FOURS; j++) put(a, p.c, p.i + down + 64 * (i / 4) + i % 4, p.j + along + 64 * (j / 4) + j % 4, acc[i / 4][i % 4][j / 4][j % 4]);
+}
+
+// Eight warps, two down and four across, have half and a quarter of the side each: EACH by EACH products of 16×8 on the matrix units.
+template <class Format, int SIDE> DEVICE void by_warps(const GemmArgs &a) {
+	typedef Tiles<Format, SIDE> Shared;
+	enum { EACH = SIDE / 32 };
+	SHARED(Shared, sh);
+	const Place p = place(a, SIDE);
+	const u32 warp = THREAD / 32, group = THREAD % 32 / 4, quad = THREAD % 4;
+	const u32 down = warp / 4 * (SIDE / 2), along = warp % 4 * (SIDE / 4);
+	f32 acc[EACH][EACH][4] = {};
+	tiles(a, p, sh, [&](const typename Shared::Tile &t, u32 first) {
+		u32 x[EACH][4], y[EACH][2];
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+#pragma unroll
+			for (int e = 0; e < 4; e++) {
+				const u32 row = first + quad + e / 2 * 4;
+				x[i][e] = t.a[row][swizzled(row, down + group + 16 * i + e % 2 * 8)];
+			}
+#pragma unroll
+		for (int j = 0; j < EACH; j++)
+#pragma unroll
+			for (int e = 0; e < 2; e++) {
+				const u32 row = first + quad + e * 4;
+				y[j][e] = t.b[row][swizzled(row, along + group + 8 * j)];
+			}
+#pragma unroll
+		for (int i = 0; i < EACH; i++)
+#pragma unroll
+			for (int j = 0; j < EACH; j++) Format::multiply(acc[i][j], x[i], y[j]);
 	});
 #pragma unroll
 	for (int i = 0; i < EACH; i++)
 #pragma unroll
-		for (int j = 0; j < EACH; j++) put(a, p.c, p.i + row + i, p.j + col + j, acc[i][j]);
+		for (int j = 0; j < EACH; j++)
+#pragma unroll
+			for (int e = 0; e < 4; e++) put(a, p.c, p.i + down + group + 16 * i + e / 2 * 8, p.j + along + 8 * j + 2 * quad + e % 2, acc[i][j][e]);
 }
 
-// Eight warps, two down and four across, have 32×16 each: two by two products of 16×8, eight values of k at a time.
-KERNEL_CROWD(gemm_tf32, GemmArgs, THREADS, 3) {
-	SHARED(Tiles, sh);
-	const Place p = place(a);
-	const u32 warp = THREAD / 32, group = THREAD % 32 / 4, quad = THREAD % 4;
-	const u32 row = warp / 4 * 32, col = warp % 4 * 16;
-	f32 acc[2][2][4] = {};
-	tiles(a, p, sh, [&](const Tile &t) {
-#pragma unroll
-		for (int kk = 0; kk < K; kk += 8) {
-			u32 x[2][4], y[2][2];
-#pragma unroll
-			for (int i = 0; i < 2; i++)
-#pragma unroll
-				for (int e = 0; e < 4; e++) x[i][e] = round_tf32(t.a[kk + quad + e / 2 * 4][row + 16 * i + group + e % 2 * 8]);
-#pragma unroll
-			for (int j = 0; j < 2; j++)
-#pragma unroll
-				for (int e = 0; e < 2; e++) y[j][e] = round_tf32(t.b[kk + quad + 4 * e][col + 8 * j + group]);
-#pragma unroll
-			for (int i = 0; i < 2; i++)
-#pragma unroll
-				for (int j = 0; j < 2; j++) multiply_tf32(acc[i][j], x[i], y[j]);
-		}
-	});
-#pragma unroll
-	for (int i = 0; i < 2; i++)
-#pragma unroll
-		for (int j = 0; j < 2; j++)
-#pragma unroll
-			for (int e = 0; e < 4; e++) put(a, p.c, p.i + row + 16 * i + group + e / 2 * 8, p.j + col + 8 * j + 2 * quad + e % 2, acc[i][j][e]);
-}
+KERNEL_CROWD(gemm_fp32, GemmArgs, THREADS, 3) { by_threads<64>(a); }
+KERNEL_CROWD(gemm_fp32_large, GemmArgs, THREADS, 2) { by_threads<128>(a); }
+KERNEL_CROWD(gemm_tf32, GemmArgs, THREADS, 3) { by_warps<TF32, 64>(a); }
+KERNEL_CROWD(gemm_tf32_large, GemmArgs, THREADS, 2) { by_warps<TF32, 128>(a); }
+KERNEL_CROWD(gemm_bf16, GemmArgs, THREADS, 3) { by_warps<BF16, 64>(a); }
+KERNEL_CROWD(gemm_bf16_large, GemmArgs, THREADS, 2) { by_warps<BF16, 128>(a); }

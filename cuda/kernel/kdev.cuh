@@ -3,7 +3,7 @@
 //
 // Every kernel has one parameter, a struct of pointers and numbers of 4 or 8 bytes, which Go fills with the same
 // layout: package cuda. Every array starts at a multiple of 16 bytes, and may be read to the next one. What is shared by a block is one struct, declared
-// once in a kernel. Arithmetic on float32 goes through mul, add, sub, quotient and root: one rounding each, whatever
+// once in a kernel. Arithmetic whose bits count goes through mul, add, sub, quotient and root: one rounding each, whatever
 // flags a compiler is given.
 #pragma once
 
@@ -57,8 +57,11 @@ DEVICE f32 sub(f32 a, f32 b) { return __fsub_rn(a, b); }
 DEVICE f32 quotient(f32 a, f32 b) { return __fdiv_rn(a, b); }
 DEVICE f32 root(f32 a) { return __fsqrt_rn(a); }
 DEVICE f32 fused(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
+DEVICE f64 mul(f64 a, f64 b) { return __dmul_rn(a, b); }
 DEVICE f64 add(f64 a, f64 b) { return __dadd_rn(a, b); }
+DEVICE f64 sub(f64 a, f64 b) { return __dsub_rn(a, b); }
 DEVICE f64 quotient(f64 a, f64 b) { return __ddiv_rn(a, b); }
+DEVICE f64 root(f64 a) { return __dsqrt_rn(a); }
 // acc + a·b. The product of two float32 is exact in float64, so fusing it changes no bits.
 DEVICE f64 add_product(f64 acc, f32 a, f32 b) { return __fma_rn((f64)a, (f64)b, acc); }
 DEVICE f32 narrow(f64 a) { return __double2float_rn(a); }
@@ -80,6 +83,18 @@ DEVICE u32 round_tf32(f32 v) {
 // the first, rows t and t + 4 and column g of the second, and rows g and g + 8 and columns 2·t and 2·t + 1 of the sum.
 DEVICE void multiply_tf32(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 	asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// Two values to the nearest BF16, ties to even; what is too large becomes infinite. The first is the lower half.
+DEVICE u32 pair_bf16(f32 low, f32 high) {
+	u32 r;
+	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+	return r;
+}
+// The same of a 16×16 and a 16×8 matrix of BF16: a pair takes the place of each value, the even one of k below.
+DEVICE void multiply_bf16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
@@ -197,3 +212,12 @@ template <int WARPS> DEVICE u32 scan(u32 v, u32 (&of_warp)[WARPS], u32 &all) {
 // How many values share a scale.
 enum { GROUP = 256 };
 DEVICE u64 groups(u64 n) { return (n + GROUP - 1) / GROUP; }
+
+// The random bits of a value, of its place and a key: kernels.Noise.
+DEVICE u32 noise(u32 key_a, u32 key_b, u32 i) {
+	u32 z = i * 0x9e3779b9 + key_a;
+	z = (z ^ z >> 16) * 0x7feb352d;
+	z ^= key_b;
+	z = (z ^ z >> 15) * 0x846ca68b;
+	return z ^ z >> 16;
+}

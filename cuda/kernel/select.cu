@@ -2,7 +2,7 @@
 // index. The k-th magnitude is found 11, 10 and 10 bits at a time; then each tile counts what it has to write, a scan
 // tells it where, and it writes. No step depends on the order in which blocks run. An array takes all blocks and several kernels; a chunk that is
 // encoded takes one block and one kernel, with the same digits: a model has hundreds.
-#include "kdev.cuh"
+#include "chosen.cuh"
 
 // What is known of the k-th largest magnitude.
 struct Threshold {
@@ -102,9 +102,6 @@ KERNEL(select_count, SelectArgs, THREADS) {
 struct Sums {
 	u32 of_warp[2][WARPS];
 };
-
-// The sums of v over the threads before this one, and over all.
-DEVICE u32 before(u32 v, u32 (&of_warp)[WARPS], u32 &all) { return scan(v, of_warp, all) - v; }
 
 enum { EACH = BINS / THREADS }; // bins of a thread, from top down
 
@@ -229,18 +226,6 @@ KERNEL(select_write, SelectArgs, THREADS) {
 	}
 }
 
-// A chunk, and where its payload goes.
-struct Chosen {
-	const f32 *x, *carry; // carry: 0 for none
-	f32 *residual;        // 0: nobody keeps it; else y without what is sent
-	f32 *decoded;         // what is sent, and zeros
-	u32 *index;           // of k values: those that are sent
-	u8 *payload;
-	u64 *bytes; // of the payload
-	u64 n, k;
-	u32 width; // bytes of a value: 2, BF16, or 4
-};
-
 struct Choices {
 	const Chosen *chunks;
 };
@@ -340,46 +325,6 @@ DEVICE u32 split(const Chosen &a, const f32 *y, Encoding &sh) {
 	return least == 0 ? above : (u32)a.k;
 }
 
-DEVICE u32 uvarint_bytes(u32 v) {
-	u32 n = 1;
-	while (v >>= 7) n++;
-	return n;
-}
-
-DEVICE u8 *put_uvarint(u8 *to, u32 v) {
-	for (; v >= 0x80; v >>= 7) *to++ = (u8)(v | 0x80);
-	*to++ = (u8)v;
-	return to;
-}
-
-DEVICE u32 gap(const Chosen &a, u32 j) { return j ? a.index[j] - a.index[j - 1] - 1 : a.index[0]; }
-
-// Writes the payload of the values whose index is there. A byte at a time: nothing in it is aligned, and it is small.
-DEVICE void write_payload(const Chosen &a, u32 count, Encoding &sh) {
-	u32 size = 0, gaps;
-	for (u32 j = THREAD; j < count; j += THREADS) size += uvarint_bytes(gap(a, j));
-	before(size, sh.sums.of_warp[0], gaps);
-	u8 *const values = a.payload + uvarint_bytes(count) + uvarint_bytes(gaps);
-	u8 *const gap_bytes = values + (u64)a.width * count;
-	if (THREAD == 0) {
-		put_uvarint(put_uvarint(a.payload, count), gaps);
-		*a.bytes = (u64)(gap_bytes - a.payload) + gaps;
-	}
-	u32 place = 0, turn = 1;
-	for (u32 lo = 0; lo < count; lo += THREADS) {
-		const u32 j = lo + THREAD, mine = j < count ? gap(a, j) : 0;
-		u32 all;
-		const u32 at = place + before(j < count ? uvarint_bytes(mine) : 0, sh.sums.of_warp[turn], all);
-		turn ^= 1;
-		if (j < count) {
-			put_uvarint(gap_bytes + at, mine);
-			const u32 value = bits_of(a.decoded[a.index[j]]) >> (a.width == 2 ? 16 : 0);
-			for (u32 b = 0; b < a.width; b++) values[(u64)a.width * j + b] = (u8)(value >> 8 * b);
-		}
-		place += all;
-	}
-}
-
 // Encodes a chunk for each block.
 KERNEL(select_encode, Choices, THREADS) {
 	SHARED(Encoding, sh);
@@ -388,5 +333,5 @@ KERNEL(select_encode, Choices, THREADS) {
 	find_threshold(c, y, sh);
 	const u32 count = split(c, y, sh);
 	sync(); // the index and what is sent are whole
-	write_payload(c, count, sh);
+	write_payload(c, count, sh.sums.of_warp);
 }

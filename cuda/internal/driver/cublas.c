@@ -44,12 +44,12 @@ cublasStatus_t cublas_destroy(cublas *l) {
 	return r;
 }
 
-cublasStatus_t cublas_configure(cublas *l, uintptr_t stream, uint64_t workspace, size_t bytes, int math) {
+cublasStatus_t cublas_configure(cublas *l, uintptr_t stream, uint64_t workspace, size_t bytes, int compute) {
 	CURRENT(l->d);
+	l->compute = compute;
 	cublasStatus_t r = l->set_stream(l->handle, (CUstream)stream);
 	// Behind the stream: setting that takes the workspace away.
 	if (r == CUBLAS_STATUS_SUCCESS) r = l->set_workspace(l->handle, (void *)(uintptr_t)workspace, bytes);
-	if (r == CUBLAS_STATUS_SUCCESS) r = l->set_math(l->handle, math);
 	if (r == CUBLAS_STATUS_SUCCESS) r = l->set_atomics(l->handle, CUBLAS_ATOMICS_NOT_ALLOWED);
 	return r;
 }
@@ -62,6 +62,7 @@ cublasStatus_t cublas_multiply(cublas *l, const cublas_product *p) {
 	const float *a = (const float *)(uintptr_t)p->a, *b = (const float *)(uintptr_t)p->b;
 	float *c = (float *)(uintptr_t)p->c;
 	CURRENT(l->d);
-	if (p->batch == 1) return l->sgemm(l->handle, op_b, op_a, p->n, p->m, p->k, &one, b, p->ldb, a, p->lda, beta, c, p->ldc);
-	return l->sgemm_batch(l->handle, op_b, op_a, p->n, p->m, p->k, &one, b, p->ldb, p->stride_b, a, p->lda, p->stride_a, beta, c, p->ldc, p->stride_c, p->batch);
+	if (p->batch == 1)
+		return l->gemm(l->handle, op_b, op_a, p->n, p->m, p->k, &one, b, CUDA_R_32F, p->ldb, a, CUDA_R_32F, p->lda, beta, c, CUDA_R_32F, p->ldc, l->compute, CUBLAS_GEMM_DEFAULT);
+	return l->gemm_batch(l->handle, op_b, op_a, p->n, p->m, p->k, &one, b, CUDA_R_32F, p->ldb, p->stride_b, a, CUDA_R_32F, p->lda, p->stride_a, beta, c, CUDA_R_32F, p->ldc, p->stride_c, p->batch, l->compute, CUBLAS_GEMM_DEFAULT);
 }

@@ -82,12 +82,15 @@ func (c *context) BLAS(library string) (BLAS, error) {
 
 func (p *products) String() string { return p.name }
 
-func (p *products) Configure(s Stream, workspace Ptr, bytes int, tf32 bool) error {
-	math := C.int(C.CUBLAS_DEFAULT_MATH)
-	if tf32 {
-		math = C.CUBLAS_TF32_TENSOR_OP_MATH
+func (p *products) Configure(s Stream, workspace Ptr, bytes int, precision Precision) error {
+	compute := C.int(C.CUBLAS_COMPUTE_32F)
+	switch precision {
+	case TF32:
+		compute = C.CUBLAS_COMPUTE_32F_FAST_TF32
+	case BF16:
+		compute = C.CUBLAS_COMPUTE_32F_FAST_16BF
 	}
-	return blasError("configure cuBLAS", C.cublas_configure(p.l, C.uintptr_t(s), C.uint64_t(workspace), C.size_t(bytes), math))
+	return blasError("configure cuBLAS", C.cublas_configure(p.l, C.uintptr_t(s), C.uint64_t(workspace), C.size_t(bytes), compute))
 }
 
 func (p *products) Multiply(g *Product) error {
@@ -101,7 +104,7 @@ func (p *products) Multiply(g *Product) error {
 	if status == C.CUBLAS_STATUS_SUCCESS {
 		return nil
 	}
-	return blasError(fmt.Sprintf("cublasSgemm of %d×%d×%d, %d times", g.M, g.N, g.K, g.Batch), status)
+	return blasError(fmt.Sprintf("cublasGemmEx of %d×%d×%d, %d times", g.M, g.N, g.K, g.Batch), status)
 }
 
 func flag(b bool) C.int {

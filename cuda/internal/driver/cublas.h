@@ -12,14 +12,20 @@ enum {
 	CUBLAS_STATUS_NOT_INITIALIZED = 1,
 	CUBLAS_STATUS_INVALID_VALUE = 7,
 	CUBLAS_STATUS_EXECUTION_FAILED = 13,
+	CUBLAS_STATUS_NOT_SUPPORTED = 15,
 };
 
 enum {
 	CUBLAS_OP_N = 0,
 	CUBLAS_OP_T = 1,
-	CUBLAS_DEFAULT_MATH = 0,
-	CUBLAS_TF32_TENSOR_OP_MATH = 3,
 	CUBLAS_ATOMICS_NOT_ALLOWED = 0,
+	CUBLAS_GEMM_DEFAULT = -1,
+	CUDA_R_32F = 0, // matrices of float32
+
+	// Sums of float32. The last two let cuBLAS round factors of float32 on their way to the matrix units.
+	CUBLAS_COMPUTE_32F = 68,
+	CUBLAS_COMPUTE_32F_FAST_16BF = 75,
+	CUBLAS_COMPUTE_32F_FAST_TF32 = 77,
 };
 
 // X(short name, name in the library, parameters). Matrices are column after column.
@@ -29,10 +35,9 @@ enum {
 	X(version, cublasGetVersion_v2, (cublasHandle_t handle, int *version)) \
 	X(set_stream, cublasSetStream_v2, (cublasHandle_t handle, CUstream stream)) \
 	X(set_workspace, cublasSetWorkspace_v2, (cublasHandle_t handle, void *workspace, size_t bytes)) \
-	X(set_math, cublasSetMathMode, (cublasHandle_t handle, int mode)) \
 	X(set_atomics, cublasSetAtomicsMode, (cublasHandle_t handle, int mode)) \
-	X(sgemm, cublasSgemm_v2, (cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const float *alpha, const float *a, int lda, const float *b, int ldb, const float *beta, float *c, int ldc)) \
-	X(sgemm_batch, cublasSgemmStridedBatched, (cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const float *alpha, const float *a, int lda, long long stride_a, const float *b, int ldb, long long stride_b, const float *beta, float *c, int ldc, long long stride_c, int batch))
+	X(gemm, cublasGemmEx, (cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm)) \
+	X(gemm_batch, cublasGemmStridedBatchedEx, (cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda, long long stride_a, const void *b, int type_b, int ldb, long long stride_b, const void *beta, void *c, int type_c, int ldc, long long stride_c, int batch, int compute, int algorithm))
 
 // cuBLAS on a context.
 typedef struct {
@@ -41,6 +46,7 @@ typedef struct {
 #undef X
 	driver *d;
 	cublasHandle_t handle;
+	int compute; // CUBLAS_COMPUTE_32F or one of its kind
 } cublas;
 
 // c = a·b, or c += a·b, of row-major matrices, for each of a batch. See BLAS.Multiply.
@@ -58,5 +64,5 @@ const char *cublas_open(const char *library, cublas *l);
 // Functions that make the context current first. Those of cuBLAS return its status.
 cublasStatus_t cublas_create(cublas *l, driver *d, int *version);
 cublasStatus_t cublas_destroy(cublas *l);
-cublasStatus_t cublas_configure(cublas *l, uintptr_t stream, uint64_t workspace, size_t bytes, int math);
+cublasStatus_t cublas_configure(cublas *l, uintptr_t stream, uint64_t workspace, size_t bytes, int compute);
 cublasStatus_t cublas_multiply(cublas *l, const cublas_product *p);

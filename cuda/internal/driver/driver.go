@@ -77,14 +77,28 @@ type BLAS interface {
 	String() string // such as "cuBLAS 12.8.4 (libcublas.so.12)"
 
 	// Configure says, once and before any product, on which stream products are, and gives them memory at a multiple of 256 that is
-	// theirs until Close: so each run computes a product in the same way, and a captured one allocates nothing. tf32: factors have 11 bits.
-	Configure(s Stream, workspace Ptr, bytes int, tf32 bool) error
+	// theirs until Close: so each run computes a product in the same way, and a captured one allocates nothing. Where cuBLAS sees no gain in a lower precision
+	// it may compute in a higher one.
+	Configure(s Stream, workspace Ptr, bytes int, precision Precision) error
 
 	// Multiply queues products.
 	Multiply(p *Product) error
 
 	Close() error
 }
+
+// Precision is what the factors of products are rounded to, on their way from memory, where they are float32. Sums are float32 in each.
+type Precision int
+
+// The precisions. Those below FP32 are for the matrix units.
+const (
+	FP32 Precision = iota
+	TF32           // 11 bits, and the exponents of float32
+	BF16           // 8 bits, and the exponents of float32
+)
+
+// String returns the name in capitals.
+func (p Precision) String() string { return [...]string{"FP32", "TF32", "BF16"}[p] }
 
 // Product is C = A·B, or C += A·B if Accumulate, of row-major m×k and k×n matrices of float32, for each of a batch. All numbers fit 32 bits,
 // but for strides.

@@ -1,6 +1,6 @@
 // A libcublas.so.12 on the emulated driver, for the tests of package cuda: products of matrices that lie column after column, in streams and in
 // captures. It is as strict as the real one may be: it works in a thread with a context only, it is without a workspace after its stream
-// has been set, what is captured needs one, and a product with beta 0 does not read what C holds. Its sums go backward, so that they have other
+// has been set, what is captured needs one, it multiplies float32 only, and a product with beta 0 does not read what C holds. Its sums go backward, so that they have other
 // bits than those of the kernels, and each product leaves its marks in the workspace.
 //
 // KINTSUGI_EMU_CUBLAS: none: it does not start; uncaptured: it refuses to be captured.
@@ -11,6 +11,7 @@
 #include <string>
 
 #include "../../internal/driver/cublas.h"
+#include "round.h"
 #include "streams.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -23,7 +24,7 @@ struct cublasContext {
 	CUstream stream = nullptr;
 	char *workspace = nullptr;
 	size_t bytes = 0;
-	int math = CUBLAS_DEFAULT_MATH, atomics = CUBLAS_ATOMICS_NOT_ALLOWED;
+	int atomics = CUBLAS_ATOMICS_NOT_ALLOWED;
 };
 
 static bool asked(const char *what) {
@@ -45,11 +46,12 @@ static bool fits(const float *x, int rows, int columns, int ld, long long stride
 	return ld >= std::max(1, rows) && stride >= 0 && emu::on_device(x, values * sizeof *x);
 }
 
-// To nearest, ties away from zero.
-static float eleven_bits(float v) {
+// The nearest factor of the kind that the matrix units are given.
+static float rounded(float v, int compute) {
 	uint32_t b;
 	memcpy(&b, &v, sizeof b);
-	b = (b + 0x1000) & 0xffffe000;
+	if (compute == CUBLAS_COMPUTE_32F_FAST_TF32) b = emu::nearest_tf32(b);
+	if (compute == CUBLAS_COMPUTE_32F_FAST_16BF) b = emu::nearest_bf16(b) << 16;
 	memcpy(&v, &b, sizeof v);
 	return v;
 }
@@ -82,24 +84,23 @@ ENTRY cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t bytes
 	handle->bytes = bytes;
 	return CUBLAS_STATUS_SUCCESS;
 }
-ENTRY cublasSetMathMode(cublasHandle_t handle, int mode) {
-	handle->math = mode;
-	return CUBLAS_STATUS_SUCCESS;
-}
 ENTRY cublasSetAtomicsMode(cublasHandle_t handle, int mode) {
 	handle->atomics = mode;
 	return CUBLAS_STATUS_SUCCESS;
 }
-ENTRY cublasSgemmStridedBatched(cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const float *alpha, const float *a, int lda, long long stride_a, const float *b, int ldb, long long stride_b, const float *beta, float *c, int ldc, long long stride_c, int batch) {
+ENTRY cublasGemmStridedBatchedEx(cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda, long long stride_a, const void *b, int type_b, int ldb, long long stride_b, const void *beta, void *c, int type_c, int ldc, long long stride_c, int batch, int compute, int algorithm) {
 	if (!emu::has_context()) return CUBLAS_STATUS_NOT_INITIALIZED;
 	if (emu::capturing(handle->stream) && (!handle->workspace || asked("uncaptured"))) return CUBLAS_STATUS_EXECUTION_FAILED;
+	if (type_a != CUDA_R_32F || type_b != CUDA_R_32F || type_c != CUDA_R_32F || algorithm != CUBLAS_GEMM_DEFAULT ||
+		compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32 && compute != CUBLAS_COMPUTE_32F_FAST_16BF)
+		return CUBLAS_STATUS_NOT_SUPPORTED;
 	const bool ta = op_a == CUBLAS_OP_T, tb = op_b == CUBLAS_OP_T;
-	if (m < 1 || n < 1 || k < 1 || batch < 1 || !fits(a, ta ? k : m, ta ? m : k, lda, stride_a, batch) || !fits(b, tb ? n : k, tb ? k : n, ldb, stride_b, batch) ||
-		!fits(c, m, n, ldc, stride_c, batch) || batch > 1 && stride_c < (long long)ldc * (n - 1) + m)
+	const Factor x = {(const float *)a, lda, stride_a, ta}, y = {(const float *)b, ldb, stride_b, tb};
+	float *const sums = (float *)c;
+	if (m < 1 || n < 1 || k < 1 || batch < 1 || !fits(x.x, ta ? k : m, ta ? m : k, lda, stride_a, batch) || !fits(y.x, tb ? n : k, tb ? k : n, ldb, stride_b, batch) ||
+		!fits(sums, m, n, ldc, stride_c, batch) || batch > 1 && stride_c < (long long)ldc * (n - 1) + m)
 		return CUBLAS_STATUS_INVALID_VALUE;
-	const Factor x = {a, lda, stride_a, ta}, y = {b, ldb, stride_b, tb};
-	const float one = *alpha, keep = *beta; // they are the caller's
-	const bool tf32 = handle->math == CUBLAS_TF32_TENSOR_OP_MATH;
+	const float one = *(const float *)alpha, keep = *(const float *)beta; // they are the caller's
 	char *workspace = handle->workspace;
 	const size_t bytes = std::min(handle->bytes, (size_t)4096);
 	const CUresult r = emu::enqueue(handle->stream, [=] {
@@ -108,17 +109,14 @@ ENTRY cublasSgemmStridedBatched(cublasHandle_t handle, int op_a, int op_b, int m
 			for (int j = 0; j < n; j++)
 				for (int i = 0; i < m; i++) {
 					float sum = 0;
-					for (int e = k - 1; e >= 0; e--) {
-						const float v = x.at(z, i, e), w = y.at(z, e, j);
-						sum += tf32 ? eleven_bits(v) * eleven_bits(w) : v * w;
-					}
-					float &to = c[z * stride_c + (long long)j * ldc + i];
+					for (int e = k - 1; e >= 0; e--) sum += rounded(x.at(z, i, e), compute) * rounded(y.at(z, e, j), compute);
+					float &to = sums[z * stride_c + (long long)j * ldc + i];
 					to = one * sum + (keep ? keep * to : 0);
 				}
 		return (CUresult)CUDA_SUCCESS;
 	});
 	return r == CUDA_SUCCESS ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
-ENTRY cublasSgemm_v2(cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const float *alpha, const float *a, int lda, const float *b, int ldb, const float *beta, float *c, int ldc) {
-	return cublasSgemmStridedBatched(handle, op_a, op_b, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0, 1);
+ENTRY cublasGemmEx(cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm) {
+	return cublasGemmStridedBatchedEx(handle, op_a, op_b, m, n, k, alpha, a, type_a, lda, 0, b, type_b, ldb, 0, beta, c, type_c, ldc, 0, 1, compute, algorithm);
 }

@@ -19,6 +19,8 @@
 #include <cstring>
 #include <functional>
 
+#include "round.h"
+
 namespace emu {
 
 struct Dim {
@@ -125,8 +127,11 @@ DEVICE f32 sub(f32 a, f32 b) { return a - b; }
 DEVICE f32 quotient(f32 a, f32 b) { return a / b; }
 DEVICE f32 root(f32 a) { return sqrtf(a); }
 DEVICE f32 fused(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
+DEVICE f64 mul(f64 a, f64 b) { return a * b; }
 DEVICE f64 add(f64 a, f64 b) { return a + b; }
+DEVICE f64 sub(f64 a, f64 b) { return a - b; }
 DEVICE f64 quotient(f64 a, f64 b) { return a / b; }
+DEVICE f64 root(f64 a) { return sqrt(a); }
 DEVICE f64 add_product(f64 acc, f32 a, f32 b) {
 	f64 p = (f64)a * (f64)b;
 	return acc + p;
@@ -141,18 +146,38 @@ DEVICE f64 log_of(f64 v) { return log(v); }
 DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
 DEVICE int count_bits(u32 v) { return __builtin_popcount(v); }
 
-// To nearest, ties away from zero.
-DEVICE u32 round_tf32(f32 v) { return (bits_of(v) + 0x1000) & 0xffffe000; }
-DEVICE void multiply_tf32(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-	u32 x[4][32], y[2][32];
-	for (int e = 0; e < 6; e++) {
-		const uint64_t *all = emu::meet(e < 4 ? a[e] : b[e - 4]);
-		for (int l = 0; l < 32; l++) (e < 4 ? x[e] : y[e - 4])[l] = (u32)all[l];
+// The matrix units. Products of such factors are exact in float32. The order in which a unit adds them up, and how it rounds in between, is nowhere
+// specified: here it is the order of k, each sum rounded to the nearest, and tests allow for others.
+DEVICE u32 round_tf32(f32 v) { return emu::nearest_tf32(bits_of(v)); }
+DEVICE u32 pair_bf16(f32 low, f32 high) { return emu::nearest_bf16(bits_of(low)) | emu::nearest_bf16(bits_of(high)) << 16; }
+
+// The words of all lanes: those of a and b.
+struct Fragments {
+	u32 a[4][32], b[2][32];
+	Fragments(const u32 (&mine_a)[4], const u32 (&mine_b)[2]) {
+		gather(a[0], a[1], mine_a[0], mine_a[1]);
+		gather(a[2], a[3], mine_a[2], mine_a[3]);
+		gather(b[0], b[1], mine_b[0], mine_b[1]);
+	}
+	static void gather(u32 (&x)[32], u32 (&y)[32], u32 mine_x, u32 mine_y) {
+		const uint64_t *all = emu::meet((uint64_t)mine_y << 32 | mine_x);
+		for (int l = 0; l < 32; l++) x[l] = (u32)all[l], y[l] = (u32)(all[l] >> 32);
 		emu::meet_again();
 	}
+};
+
+// Adds the products of the lane's two rows and two columns of eight words to its four sums, in order of k.
+template <class Value> DEVICE void multiply_fragments(f32 (&c)[4], const Fragments &f, int values, Value value) {
 	const int g = (int)emu::self().lane / 4, t = (int)emu::self().lane % 4;
-	for (int e = 0; e < 4; e++) {
-		const int col = 2 * t + e % 2;
-		for (int k = 0; k < 8; k++) c[e] += from_bits(x[e / 2 + k / 4 * 2][4 * g + k % 4]) * from_bits(y[k / 4][4 * col + k % 4]);
-	}
+	for (int e = 0; e < 4; e++)
+		for (int k = 0; k < 8; k++)
+			for (int v = 0; v < values; v++)
+				c[e] += value(f.a[e / 2 + k / 4 * 2][4 * g + k % 4], v) * value(f.b[k / 4][4 * (2 * t + e % 2) + k % 4], v);
+}
+
+DEVICE void multiply_tf32(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+	multiply_fragments(c, Fragments(a, b), 1, [](u32 word, int) { return from_bits(word); });
+}
+DEVICE void multiply_bf16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+	multiply_fragments(c, Fragments(a, b), 2, [](u32 word, int v) { return from_bits(v ? word & 0xffff0000 : word << 16); });
 }

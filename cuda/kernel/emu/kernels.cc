@@ -1,6 +1,7 @@
 // All kernels, each file in a namespace of its own: their names of constants meet otherwise.
 #include "../kdev.cuh"
 #include "../operand.cuh"
+#include "../chosen.cuh"
 
 #define UNIT(name) namespace name {
 UNIT(of_step)
@@ -26,6 +27,12 @@ UNIT(of_encode)
 }
 UNIT(of_select)
 #include "../select.cu"
+}
+UNIT(of_named)
+#include "../named.cu"
+}
+UNIT(of_lowrank)
+#include "../lowrank.cu"
 }
 UNIT(of_gemm)
 #include "../gemm.cu"

@@ -1,0 +1,16 @@
+// What the matrix units round factors to, from the bits of a float32.
+#pragma once
+
+#include <cstdint>
+
+namespace emu {
+
+inline bool is_nan(uint32_t b) { return (b & 0x7fffffff) > 0x7f800000; }
+
+// To the nearest TF32, ties away from zero, as the bits of a float32. There is one NaN.
+inline uint32_t nearest_tf32(uint32_t b) { return is_nan(b) ? 0x7fffffff : (b + 0x1000) & 0xffffe000; }
+
+// To the nearest BF16, ties to even; what is too large becomes infinite.
+inline uint32_t nearest_bf16(uint32_t b) { return is_nan(b) ? 0x7fff : (b + 0x7fff + (b >> 16 & 1)) >> 16; }
+
+} // namespace emu
