@@ -4,16 +4,19 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
 // Question: what is left of the machine's rates when gradients travel? Workers push gradients to servers, which land them as the kernel's
 // operands: checked against their checksum, and finite. Beside gRPC runs bare TCP between the same goroutines with the same frames and the
-// same checksums at both ends, beside shared memory a copy. The claims that could be false are the goals of docs/performance.md.
+// same checksums at both ends, beside shared memory a copy, and beside TLS the same without it. The claims that could be false are the goals of docs/performance.md.
 
 // WireConfig says what [Wire] measures.
 type WireConfig struct {
@@ -21,6 +24,7 @@ type WireConfig struct {
 	Sizes            []int // bytes of the gradient of one worker
 	Frame            int   // bytes of the payload of a frame
 	Rounds           int
+	TLS              bool // also by mutual TLS, beside the same without
 	Progress         io.Writer
 }
 
@@ -171,9 +175,37 @@ func (w *wire) ways() error {
 			fmt.Fprintf(w.cfg.Progress, "%s, %s: this system shares no memory\n", v.device, v.variant)
 			continue
 		}
-		w.add("push", v.device, v.variant, l, v.bound)
+		timed := w.add("push", v.device, v.variant, l, v.bound)
+		if w.cfg.TLS && v.device == "grpc" { // what it costs is a fraction of the same without
+			if v.how.tls, err = w.credentials(); err != nil {
+				return err
+			}
+			if l, err = w.streams(v.how); err != nil {
+				return err
+			}
+			w.add("push", "grpc+tls", v.variant, l, timed)
+		}
 	}
 	return nil
+}
+
+// credentials returns those of a server and a worker of this host.
+func (w *wire) credentials() (*wireCredentials, error) {
+	dir, err := os.MkdirTemp("", "kintsugi-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir) // they are read when they are opened
+	names := []mtls.Name{{Domain: "bench", Role: mtls.Server, Index: mtls.Any}, {Domain: "bench", Role: mtls.Worker, Index: mtls.Any}}
+	if _, err := mtls.Make(dir, mtls.Order{Names: names, Now: time.Now(), Life: 24 * time.Hour}); err != nil {
+		return nil, err
+	}
+	c := &wireCredentials{}
+	if c.server, err = mtls.Open(dir, mtls.Server, mtls.Any, nil); err != nil {
+		return nil, err
+	}
+	c.worker, err = mtls.Open(dir, mtls.Worker, mtls.Any, nil)
+	return c, err
 }
 
 // add adds the operation that pushes all gradients by a link, all parts at once.

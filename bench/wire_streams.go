@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
@@ -18,7 +19,12 @@ type streamed struct {
 	copied    bool // where they are copied; else they were computed there
 	unscanned bool // nobody looks for what is not finite, as with bare sockets
 	inPlace   bool // payloads that have travelled are left where gRPC has put them; else they are copied to where they land
+
+	tls *wireCredentials // nil: plain TCP
 }
+
+// wireCredentials are those of the two ends.
+type wireCredentials struct{ server, worker *mtls.Credentials }
 
 // streams returns a link of streams between workers and servers as the shells have them, nil if memory cannot be shared.
 func (w *wire) streams(how streamed) (*link, error) {
@@ -28,6 +34,10 @@ func (w *wire) streams(how streamed) (*link, error) {
 			close[len(close)-1-i]()
 		}
 	}}
+	ends := wireCredentials{}
+	if how.tls != nil {
+		ends = *how.tls
+	}
 	senders := make([][]*transport.PushClient, w.cfg.Workers)
 	for server := range w.cfg.Servers {
 		lis, err := transport.Listen("127.0.0.1:0")
@@ -35,7 +45,7 @@ func (w *wire) streams(how streamed) (*link, error) {
 			l.close()
 			return nil, err
 		}
-		s := transport.NewServer(lis, &wireServer{wire: w, how: how, server: server})
+		s := transport.NewServer(lis, &wireServer{wire: w, how: how, server: server}, transport.ServeTLS(ends.server))
 		ended := make(chan struct{})
 		go func() {
 			defer func() { ended <- struct{}{} }()
@@ -45,7 +55,7 @@ func (w *wire) streams(how streamed) (*link, error) {
 		}()
 		close = append(close, func() { s.Stop(); <-ended })
 		for worker := range w.cfg.Workers {
-			p, err := transport.Dial(s.Address())
+			p, err := transport.Dial(s.Address(), transport.DialTLS(ends.worker, kintsugi.ServerID(server)))
 			if err != nil {
 				l.close()
 				return nil, err

@@ -7,7 +7,7 @@ import (
 )
 
 func TestWireMeasuresEachWayBesideItsBound(t *testing.T) {
-	cfg := WireConfig{Workers: 2, Servers: 2, Sizes: []int{1 << 20}, Frame: 64 << 10, Rounds: 1, Progress: io.Discard}
+	cfg := WireConfig{Workers: 2, Servers: 2, Sizes: []int{1 << 20}, Frame: 64 << 10, Rounds: 1, TLS: true, Progress: io.Discard}
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +19,7 @@ func TestWireMeasuresEachWayBesideItsBound(t *testing.T) {
 		if r.Bytes != 2<<20 || !(r.Seconds > 0) || !(r.CPUPerGB >= 0) {
 			t.Errorf("%s, %s, %s: %d bytes in %v s with %v s of processor for each GB", r.Name, r.Device, r.Variant, r.Bytes, r.Seconds, r.CPUPerGB)
 		}
-		if ours := r.Device == "grpc" || r.Device == "shm"; ours != (r.Fraction > 0) {
+		if ours := r.Device == "grpc" || r.Device == "grpc+tls" || r.Device == "shm"; ours != (r.Fraction > 0) {
 			t.Errorf("%s, %s: %v of a bound", r.Device, r.Variant, r.Fraction)
 		}
 	}
@@ -34,7 +34,7 @@ func TestWireMeasuresEachWayBesideItsBound(t *testing.T) {
 
 // What is measured is that gradients arrive: by each way all of them, where they are to land.
 func TestEveryWayLandsTheGradients(t *testing.T) {
-	cfg := &WireConfig{Workers: 2, Servers: 2, Frame: 64 << 10}
+	cfg := &WireConfig{Workers: 2, Servers: 2, Frame: 64 << 10, TLS: true}
 	w := newWire(t.Context(), cfg, 1<<20)
 	defer w.close()
 	if err := w.ways(); err != nil {

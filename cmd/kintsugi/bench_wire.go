@@ -12,7 +12,7 @@ func benchWireCommand() *cobra.Command {
 	cfg, sizes, frame, format, check := bench.WireConfig{}, []int(nil), 0, "", false
 	cmd := &cobra.Command{
 		Use: "wire", Short: "Compare the ways of a gradient to the servers with bare sockets and with memory", Args: noArgs,
-		Example: "  kintsugi bench wire\n  kintsugi bench wire --sizes 64 --frame 256 --rounds 15 --format json\n  kintsugi bench wire --check",
+		Example: "  kintsugi bench wire\n  kintsugi bench wire --sizes 64 --frame 256 --rounds 15 --format json\n  kintsugi bench wire --check\n  kintsugi bench wire --tls",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
@@ -40,6 +40,7 @@ func benchWireCommand() *cobra.Command {
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers, each of which gets a part of every gradient")
 	f.IntVar(&cfg.Rounds, "rounds", 9, "interleaved rounds")
+	f.BoolVar(&cfg.TLS, "tls", false, "also push by mutual TLS, beside the same without")
 	f.BoolVar(&check, "check", false, "fail if a goal is missed by more than a fifth; see docs/performance.md")
 	f.StringVar(&format, "format", "text", "text, json or benchfmt")
 	return cmd

@@ -12,19 +12,22 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
 func etcdCommand() *cobra.Command {
 	var among etcd.Ensemble
 	var peers []string
 	dir, level := "", ""
+	var secured security
 	cmd := &cobra.Command{
 		Use: "etcd", Short: "Run one of the etcds that --etcd of other commands names, where there is none",
 		Long: "Run an etcd, alone or as one of several on hosts of their own that hold the same keys: of three one may be gone, of five two.\n" +
-			"All are started with the same --peer flags. It is ready once most of them are there. Nothing is encrypted, and nobody is asked for\n" +
-			"a password: it belongs into the network of the run.",
-		Example: "  kintsugi etcd --name a --listen 10.0.0.1:2379 --peer a=10.0.0.1:2380 --peer b=10.0.0.2:2380 --peer c=10.0.0.3:2380 --dir /var/lib/kintsugi-etcd",
-		Args:    noArgs,
+			"All are started with the same --peer flags. It is ready once most of them are there. Without --tls nothing is encrypted, and nobody is asked\n" +
+			"who he is: it then belongs into the network of the run.",
+		Example: "  kintsugi etcd --name a --listen 10.0.0.1:2379 --peer a=10.0.0.1:2380 --peer b=10.0.0.2:2380 --peer c=10.0.0.3:2380 --dir /var/lib/kintsugi-etcd\n" +
+			"  kintsugi etcd --listen 10.0.0.1:2379 --peer a=10.0.0.1:2380 --dir /var/lib/kintsugi-etcd --tls /etc/kintsugi",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if among.Peers, err = parsePeers(peers); err != nil {
@@ -42,7 +45,11 @@ func etcdCommand() *cobra.Command {
 			}
 			ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer cancel()
-			e, err := etcd.Embed(ctx, dir, etcd.Options{Log: log, Among: &among})
+			tls, err := secured.credentials(ctx, mtls.Etcd, mtls.Any, log)
+			if err != nil {
+				return err
+			}
+			e, err := etcd.Embed(ctx, dir, etcd.Options{Log: log, Among: &among, TLS: tls})
 			if ctx.Err() != nil {
 				return nil // asked to end before most of them were there
 			}
@@ -60,6 +67,7 @@ func etcdCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	secured.register(f)
 	f.StringVar(&among.Name, "name", "a", "name of this one among the peers")
 	f.StringVar(&among.Listen, "listen", "127.0.0.1:2379", "address for clients")
 	f.StringArrayVar(&peers, "peer", []string{"a=127.0.0.1:2380"}, "an etcd and where the others reach it, NAME=HOST:PORT; once for each, this one included")

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
 // Client reaches the keys of one run.
@@ -30,15 +30,15 @@ type DialOption func(*dialing)
 
 type dialing struct {
 	timeout time.Duration
-	tls     *tls.Config
+	tls     *mtls.Credentials
 }
 
 // WithTimeout bounds how long Dial waits for an answer. Default 5 s.
 func WithTimeout(d time.Duration) DialOption { return func(o *dialing) { o.timeout = d } }
 
-// WithTLS makes the client prove who it is and check who answers. Default: plain TCP, which is for loopback
-// and private networks: whoever reaches the etcd can end the run.
-func WithTLS(c *tls.Config) DialOption { return func(o *dialing) { o.tls = c } }
+// WithTLS makes the client prove who it is and check who answers: an etcd of ours, or another one that has a certificate for its host and of no
+// other role. nil: plain TCP, which is for loopback and private networks: whoever reaches the etcd can end the run.
+func WithTLS(c *mtls.Credentials) DialOption { return func(o *dialing) { o.tls = c } }
 
 // runName keeps the keys of one run from lying inside those of another.
 var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
@@ -56,19 +56,24 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 	if len(endpoints) == 0 {
 		return nil, fmt.Errorf("%w: no etcd endpoint given", kintsugi.ErrUsage)
 	}
+	var tls *mtls.Client
+	var secured []grpc.DialOption
+	if o.tls != nil {
+		tls = o.tls.Client(mtls.Whom{Role: mtls.Etcd, Index: mtls.Any, Nameless: true})
+		secured = append(secured, grpc.WithTransportCredentials(tls)) // in place of the client's own, which reads no new authorities
+	}
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:            endpoints,
 		DialTimeout:          time.Second,      // the library waits so long, and a second, for the first answer to a lease
 		DialKeepAliveTime:    10 * time.Second, // notices an etcd whose host is gone without a word
 		DialKeepAliveTimeout: 5 * time.Second,
 		PermitWithoutStream:  true,
-		TLS:                  o.tls,
 		Logger:               zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: append(secured, grpc.WithConnectParams(grpc.ConnectParams{
 			// gRPC's own pause grows to two minutes: an etcd that is back would not be noticed before the leases lapse.
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
-		})},
+		})),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: etcd endpoints %s: %w", kintsugi.ErrUsage, strings.Join(endpoints, ", "), err)
@@ -81,8 +86,18 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("reach etcd at %s: %w", strings.Join(endpoints, ", "), context.Cause(ctx))
 		}
-		return nil, fmt.Errorf("etcd at %s did not answer within %v: check that it runs, that the address is right and that no firewall is between: %w",
-			strings.Join(endpoints, ", "), o.timeout, err)
+		if tls != nil && tls.Failure() != nil {
+			return nil, fmt.Errorf("reach %w", tls.Failure())
+		}
+		if bounded.Err() == nil { // it has answered
+			return nil, fmt.Errorf("etcd at %s: %w", strings.Join(endpoints, ", "), err)
+		}
+		hint := ""
+		if tls == nil {
+			hint = ", and if it was started with --tls use --tls here too"
+		}
+		return nil, fmt.Errorf("etcd at %s did not answer within %v: check that it runs, that the address is right and that no firewall is between%s: %w",
+			strings.Join(endpoints, ", "), o.timeout, hint, err)
 	}
 	return client, nil
 }

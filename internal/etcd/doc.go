@@ -15,6 +15,10 @@
 // A lease says who is probably alive; it cannot say who may write. So whatever must not go backwards
 // (view numbers, fences, incarnations) is changed by a transaction that names what it replaces.
 //
+// # Who changes which key
+//
+// Without TLS whoever reaches etcd changes what it likes. With it an etcd of ours asks for the role of who calls, and has a table of keys.
+//
 // # When etcd is away
 //
 // Nothing here ends because etcd does not answer. Reads and writes wait as long as their context allows;

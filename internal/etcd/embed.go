@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
 // Options tunes an embedded etcd. Zero fields mean the defaults given here.
@@ -35,6 +37,11 @@ type Options struct {
 	// empty etcd. A write then takes a fraction of a millisecond whatever the disk. For tests, and for runs
 	// whose machine is all they have. Default: every write is synced.
 	UnsafeNoFsync bool
+
+	// TLS makes the etcd and those that reach it prove to each other who they are, and lets each role change the keys that are its to
+	// change. An Ensemble proves it among itself as well; its certificates have the common name "etcd". It cannot be turned on for an Ensemble that has begun without. Default: plain TCP, on which
+	// whoever reaches the port may change all keys.
+	TLS *mtls.Credentials
 
 	// Among, if set, makes this etcd one of several that hold the same keys. Default: it is alone.
 	Among *Ensemble
@@ -181,6 +188,7 @@ func small(dir string, opt Options) *embed.Config {
 	cfg.Dir = filepath.Join(dir, "data")
 	cfg.UnsafeNoFsync = opt.UnsafeNoFsync
 	cfg.EnableGRPCGateway = false
+	secure(cfg, opt.TLS)
 
 	// A run writes a few keys per failure: a thousand revisions are more than anyone watches behind.
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, "1000"
@@ -192,12 +200,12 @@ func config(dir string, port int, opt Options) *embed.Config {
 	cfg := small(dir, opt)
 	cfg.Name = "kintsugi"
 	cfg.TickMs, cfg.ElectionMs = tickMillis, electionMillis
-	loopback := func(port int) []url.URL {
-		return []url.URL{{Scheme: "http", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}}
+	loopback := func(scheme string, port int) []url.URL {
+		return []url.URL{{Scheme: scheme, Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}}
 	}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = loopback(port), loopback(port)
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = loopback(scheme(opt), port), loopback(scheme(opt), port)
 	// The node has no peers: nobody ever dials what it advertises to them, which must stay the same.
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = loopback(0), loopback(1)
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = loopback(scheme(opt), 0), loopback("http", 1)
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	return cfg
 }

@@ -63,6 +63,9 @@ func (m *Ensemble) start(ctx context.Context, dir string, opt Options) (*Embedde
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
+	if opt.TLS != nil && opt.TLS.CommonName() != peerName {
+		return nil, fmt.Errorf("%w: its certificate has the common name %q, and etcds know one another by %q: make one that has it, as kintsugi certs does", kintsugi.ErrUsage, opt.TLS.CommonName(), peerName)
+	}
 	e, err := start(ctx, m.config(dir, opt), opt)
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("most of the %d etcds must be there: %w", len(m.Peers), err)
@@ -78,7 +81,7 @@ func (m *Ensemble) config(dir string, opt Options) *embed.Config {
 	}
 	cfg.Name = m.Name
 	cfg.TickMs, cfg.ElectionMs = uint(beat.Milliseconds()), uint(electionBeats*beat.Milliseconds())
-	at := func(address string) []url.URL { return []url.URL{{Scheme: "http", Host: address}} }
+	at := func(address string) []url.URL { return []url.URL{{Scheme: scheme(opt), Host: address}} }
 	self := m.Peers[m.Name]
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = at(bound(self)), at(self)
 	host, _, _ := net.SplitHostPort(self) // checked
@@ -86,7 +89,7 @@ func (m *Ensemble) config(dir string, opt Options) *embed.Config {
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = at(bound(m.Listen)), at(net.JoinHostPort(host, port))
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.Peers)) {
-		all = append(all, name+"=http://"+m.Peers[name])
+		all = append(all, name+"="+scheme(opt)+"://"+m.Peers[name])
 	}
 	cfg.InitialCluster = strings.Join(all, ",")
 	return cfg

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
 // damagedFolder names a folder whose etcd a child process of the test is to start: what a start on damaged
@@ -39,6 +40,7 @@ const limit = 30 * time.Second
 type bench struct {
 	*Embedded
 	dir string
+	tls *mtls.Credentials // nil: plain TCP
 }
 
 func startEtcd(t *testing.T) *bench {
@@ -51,7 +53,7 @@ func startEtcd(t *testing.T) *bench {
 
 func (b *bench) start(t *testing.T) {
 	t.Helper()
-	e, err := Embed(within(t), b.dir, Options{UnsafeNoFsync: true})
+	e, err := Embed(within(t), b.dir, Options{UnsafeNoFsync: true, TLS: b.tls})
 	if err != nil {
 		t.Fatal(err)
 	}

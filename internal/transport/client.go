@@ -2,7 +2,9 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,6 +14,8 @@ import (
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
@@ -21,10 +25,39 @@ type Peer struct {
 	conn *grpc.ClientConn
 	addr string
 	near bool // offers pipes
+
+	tls *mtls.Client // nil: plain TCP
 }
 
-// Dial returns a peer for addr (host:port). It does not wait for a connection.
-func Dial(addr string) (*Peer, error) { return dial(addr) }
+// A DialOption is for a peer.
+type DialOption func(*dialling)
+
+type dialling struct {
+	tls *mtls.Credentials
+	id  kintsugi.ServerID
+}
+
+// DialTLS makes the peer prove that it is a server, that one where its certificate says so, and this process prove who it is. nil: plain TCP.
+func DialTLS(c *mtls.Credentials, id kintsugi.ServerID) DialOption {
+	return func(o *dialling) { o.tls, o.id = c, id }
+}
+
+// Dial returns a peer for addr (host:port). It does not wait for a connection. Default: plain TCP.
+func Dial(addr string, opts ...DialOption) (*Peer, error) {
+	var o dialling
+	for _, set := range opts {
+		set(&o)
+	}
+	if o.tls == nil {
+		return dial(addr)
+	}
+	tls := o.tls.Client(mtls.Whom{Role: mtls.Server, Index: int(o.id)})
+	p, err := dial(addr, grpc.WithTransportCredentials(tls))
+	if err == nil {
+		p.tls = tls
+	}
+	return p, err
+}
 
 func dial(addr string, more ...grpc.DialOption) (*Peer, error) {
 	conn, err := grpc.NewClient("passthrough:///"+addr, append([]grpc.DialOption{
@@ -65,6 +98,9 @@ func (p *Peer) Lost(ctx context.Context) bool {
 	}
 }
 
+// Refused reports whether the last try to connect has failed because the other side, which is there, does not take this process for who it says it is.
+func (p *Peer) Refused() bool { return p.tls != nil && errors.Is(p.tls.Failure(), mtls.ErrRefused) }
+
 // Near makes the messages of all streams that are opened from here on, but for those of Follow, travel through pipes where the other side is on
 // this host, and this process's user's.
 func (p *Peer) Near() { p.near = true }
@@ -87,7 +123,7 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(
 	raw, err := p.conn.NewStream(ctx, desc, "/kintsugi.v1."+method)
 	if err != nil {
 		f.refuse()
-		return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, fromWire(err))
+		return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, p.plain(fromWire(err)))
 	}
 	s := &Stream[Out, In]{raw: raw, encode: encode, recv: recv, close: raw.CloseSend}
 	if err := f.answer(raw); err != nil {
@@ -103,6 +139,14 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(
 		}
 	}
 	return s, nil
+}
+
+// plain adds to an error what may be the cause where this side does not use TLS: a server that does says nothing that the other one understands.
+func (p *Peer) plain(err error) error {
+	if p.tls == nil && strings.Contains(err.Error(), "server preface") {
+		return fmt.Errorf("%w; if it was started with --tls, start this process with --tls too", err)
+	}
+	return err
 }
 
 // An Option is for a stream of the data plane.
@@ -159,7 +203,7 @@ func (p *Peer) Push(ctx context.Context, opts ...Option) (*PushClient, error) {
 
 // Follow opens a replica's connection to the one before it in its chain.
 func (p *Peer) Follow(ctx context.Context, opts ...Option) (*FollowClient, error) {
-	far := Peer{conn: p.conn, addr: p.addr} // snapshots come in large frames, which pipes would carry piece by piece
+	far := Peer{conn: p.conn, addr: p.addr, tls: p.tls} // snapshots come in large frames, which pipes would carry piece by piece
 	return open(ctx, &far, "Data/Follow", encoder(followerTo), recvFrame, opts...)
 }
 

@@ -45,7 +45,7 @@ const (
 	stageBits    = 2
 )
 
-// The bounds of what a codec may name.
+// The bounds of what a codec may name. Encodings behind the last one are those of checkpoints.
 const (
 	lastEncoding = kernels.LowRank
 	lastStage    = compress.Huff0

@@ -11,6 +11,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
@@ -62,9 +63,22 @@ func Listen(addr string) (net.Listener, error) {
 	return lis, nil
 }
 
+// A ServerOption is for a server.
+type ServerOption func(*[]grpc.ServerOption)
+
+// ServeTLS makes a server listen to nobody who does not prove who it is, and lets each role open the streams that are for it. nil: plain TCP, on which whoever
+// reaches the port may open all of them.
+func ServeTLS(c *mtls.Credentials) ServerOption {
+	return func(list *[]grpc.ServerOption) {
+		if c != nil {
+			*list = append(*list, grpc.Creds(c.Callers(mtls.Worker, mtls.Server, mtls.Coordinator, mtls.Operator)))
+		}
+	}
+}
+
 // NewServer returns a server for h on lis. Call Serve to start it and Stop to end it.
-func NewServer(lis net.Listener, h Handler) *Server {
-	g := grpc.NewServer(
+func NewServer(lis net.Listener, h Handler, opts ...ServerOption) *Server {
+	all := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -74,7 +88,11 @@ func NewServer(lis net.Listener, h Handler) *Server {
 		experimental.BufferPool(&received),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPingEvery, Timeout: pingTimeout}),
-	)
+	}
+	for _, add := range opts {
+		add(&all)
+	}
+	g := grpc.NewServer(all...)
 	for _, d := range services {
 		g.RegisterService(d, h)
 	}
@@ -102,16 +120,20 @@ func (s *Server) Stop() { s.grpc.Stop() }
 // Address is where the server listens.
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
-// serve adapts a handler method to gRPC.
-func serve[Out, In any](name string, encode func(Out) any, recv func(func(any) error) (In, error), method func(Handler, *Stream[Out, In]) error) grpc.StreamDesc {
+// serve adapts a handler method to gRPC. may are the roles that may call it where callers prove who they are.
+func serve[Out, In any](name string, may []mtls.Role, encode func(Out) any, recv func(func(any) error) (In, error), method func(Handler, *Stream[Out, In]) error) grpc.StreamDesc {
 	return grpc.StreamDesc{
 		StreamName: name, ServerStreams: true, ClientStreams: true,
 		Handler: func(srv any, raw grpc.ServerStream) error {
+			from, err := admit(raw.Context(), name, may)
+			if err != nil {
+				return err
+			}
 			memory, pipes, err := acceptOffers(raw)
 			if err != nil {
 				return err
 			}
-			s := &Stream[Out, In]{raw: raw, encode: encode, recv: recv, memory: memory}
+			s := &Stream[Out, In]{raw: raw, encode: encode, recv: recv, memory: memory, from: from}
 			if pipes != nil {
 				l := newLane(raw, pipes, true)
 				defer l.close() // before the status goes: a client reads the pipe to its end first
@@ -126,15 +148,15 @@ func describe(name string, streams ...grpc.StreamDesc) *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{ServiceName: "kintsugi.v1." + name, HandlerType: (*Handler)(nil), Streams: streams, Metadata: "kintsugi/v1/kintsugi.proto"}
 }
 
-// The services. They are described by hand because the tensor side of Data is no protobuf message.
+// The services, with the roles that may call each method. They are described by hand because the tensor side of Data is no protobuf message.
 var services = []*grpc.ServiceDesc{
 	describe("Conductor",
-		serve("Work", encoder(conductorTo), receiver[pb.WorkerMessage](workerFrom), Handler.Work),
-		serve("Watch", encoder(eventTo), receiver[pb.WatchRequest](watchFrom), Handler.Watch)),
+		serve("Work", []mtls.Role{mtls.Worker}, encoder(conductorTo), receiver[pb.WorkerMessage](workerFrom), Handler.Work),
+		serve("Watch", []mtls.Role{mtls.Operator}, encoder(eventTo), receiver[pb.WatchRequest](watchFrom), Handler.Watch)),
 	describe("Replica",
-		serve("Control", encoder(replicaTo), receiver[pb.ControlMessage](controlDecode), Handler.Control)),
+		serve("Control", []mtls.Role{mtls.Server}, encoder(replicaTo), receiver[pb.ControlMessage](controlDecode), Handler.Control)),
 	describe("Data",
-		serve("Push", encoder(headTo), recvFrame, Handler.Push),
-		serve("Read", frameAsIs, receiver[pb.ReadRequest](readFrom), Handler.Read),
-		serve("Follow", frameAsIs, receiver[pb.FollowerMessage](followerFrom), Handler.Follow)),
+		serve("Push", []mtls.Role{mtls.Worker}, encoder(headTo), recvFrame, Handler.Push),
+		serve("Read", []mtls.Role{mtls.Worker, mtls.Operator}, frameAsIs, receiver[pb.ReadRequest](readFrom), Handler.Read),
+		serve("Follow", []mtls.Role{mtls.Server}, frameAsIs, receiver[pb.FollowerMessage](followerFrom), Handler.Follow)),
 }

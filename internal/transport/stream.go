@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
@@ -20,7 +21,8 @@ type Stream[Out, In any] struct {
 	close  func() error
 	memory *shm.Segment // nil: none
 
-	unshared error // why there is no memory although it was offered
+	unshared error      // why there is no memory although it was offered
+	from     *mtls.Name // of a handler: the one place that its client may speak for; nil: any
 }
 
 // Send sends a message. It blocks while flow control holds the stream back.
@@ -38,6 +40,9 @@ func (s *Stream[Out, In]) Recv() (In, error) {
 	m, err := s.recv(s.raw.RecvMsg)
 	if f, ok := any(m).(*Frame); ok && err == nil {
 		err = f.find(s.memory)
+	}
+	if err == nil && s.from != nil {
+		err = speaksAs(s.from, m)
 	}
 	return m, err
 }

@@ -1,0 +1,175 @@
+package mtls
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Whom says who must be at the other end of a connection that this process makes.
+type Whom struct {
+	Role  Role
+	Index int // Any: it does not matter which of them
+
+	// Nameless lets in who has a certificate of an authority in ca.pem for the host that was dialled, and no role: an etcd that knows of no run.
+	Nameless bool
+}
+
+func (w Whom) String() string { return Name{Role: w.Role, Index: w.Index}.String() }
+
+// verify checks that a chain, the certificate of a process first, ends at an authority and is valid for a usage at a time.
+func (m *material) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: m.pool, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{usage}})
+	return err
+}
+
+// dialled returns who answers at a host, if that is whom this process wants there.
+func (m *material) dialled(chain []*x509.Certificate, host string, want Whom, at time.Time) (Name, error) {
+	if err := m.verify(chain, x509.ExtKeyUsageServerAuth, at); err != nil {
+		return Name{}, err
+	}
+	leaf := chain[0]
+	of := leaf.VerifyHostname(host)
+	n, err := nameOf(leaf)
+	switch {
+	case errors.Is(err, errNameless) && want.Nameless:
+		return Name{}, of
+	case err != nil:
+		return Name{}, fmt.Errorf("its certificate says nothing that can be used: %w", err)
+	case n.Domain != m.name.Domain:
+		return Name{}, otherDomain(n, m.name)
+	case !n.is(want.Role, want.Index):
+		return Name{}, fmt.Errorf("it has the certificate of %v, where %v is wanted: check the address", n, want)
+	case of != nil && (n.Index == Any || want.Index == Any):
+		return Name{}, of
+	}
+	return n, nil
+}
+
+// caller returns who has called, if that is one of the roles that may. The chain is verified.
+func (m *material) caller(leaf *x509.Certificate, may []Role) (Name, error) {
+	n, err := nameOf(leaf)
+	switch {
+	case err != nil:
+		return Name{}, fmt.Errorf("its certificate says nothing that can be used: %w", err)
+	case n.Domain != m.name.Domain:
+		return Name{}, otherDomain(n, m.name)
+	case !slices.Contains(may, n.Role):
+		return Name{}, fmt.Errorf("it has the certificate of %v, and %v listens to %s only", n, m.name, listed(may))
+	}
+	return n, nil
+}
+
+func otherDomain(its, own Name) error {
+	return fmt.Errorf("its certificate is of the domain %s, and that of this process of %s: they belong to different runs", its.Domain, own.Domain)
+}
+
+// clientConfig returns the configuration of one handshake with whom, at a host.
+func (m *material) clientConfig(host string, want Whom) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		ServerName: host,
+		// Also where the other side says that it wants another authority's: it is told by its refusal which one this is.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.cert, nil },
+		// What crypto/tls would verify is verified below, and more: a place stands for a host.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			_, err := m.dialled(s.PeerCertificates, host, want, time.Now())
+			return err
+		},
+		DynamicRecordSizingDisabled: true, // small records make the first bytes of a web page come sooner; tensors only cost more calls
+	}
+}
+
+// serverConfig returns the configuration of one handshake with a caller of some roles.
+func (m *material) serverConfig(may []Role) *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{m.cert},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    m.pool,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			_, err := m.caller(s.PeerCertificates[0], may)
+			return err
+		},
+		SessionTicketsDisabled:      true, // whoever comes again shows its certificate again
+		DynamicRecordSizingDisabled: true,
+	}
+}
+
+// hostOf returns the host of host:port.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
+}
+
+// explain says what was wrong with a handshake, and what to do. whose is the certificate that was verified, such as "its certificate".
+func explain(err error, whose string) error {
+	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var plain tls.RecordHeaderError
+	var remote *net.OpError
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert.IsCA:
+		return fmt.Errorf("%s has an authority that is valid from %s to %s only: %w", whose, date(invalid.Cert.NotBefore), date(invalid.Cert.NotAfter), err)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("%s is valid from %s to %s only: renew it, or check the clocks: %w", whose, date(invalid.Cert.NotBefore), date(invalid.Cert.NotAfter), err)
+	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
+		return fmt.Errorf("%s is not for this usage: all processes need clientAuth, and server, etcd and memory serverAuth as well: %w", whose, err)
+	case errors.As(err, &unknown):
+		return fmt.Errorf("%s is not signed by an authority in %s: use certificates of one authority, or add the other one to that file: %w", whose, AuthorityFile, err)
+	case errors.As(err, &host):
+		return fmt.Errorf("%s is for other hosts: make one with kintsugi certs --hosts %s: %w", whose, host.Host, err)
+	case errors.As(err, &plain):
+		return fmt.Errorf("it does not speak TLS, and this process does: start both with --tls, or both without: %w", err)
+	case errors.As(err, &remote) && remote.Op == "remote error":
+		return explainAlert(remote)
+	case err != nil && strings.Contains(err.Error(), "client didn't provide a certificate"):
+		return fmt.Errorf("it shows no certificate: start it with --tls: %w", err)
+	}
+	return err
+}
+
+// ErrRefused means that the other side is there, and that the certificate of this process is at fault.
+var ErrRefused = errors.New("the certificate of this process is refused")
+
+// refusal is an ErrRefused that says more.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error      { return r.error }
+func (refusal) Is(target error) bool { return target == ErrRefused }
+
+// explainAlert says what the other side means by an alert. It says no more by itself, and its log does.
+func explainAlert(alert *net.OpError) error {
+	why := alert.Err.Error()
+	switch {
+	case strings.Contains(why, "unknown certificate authority"):
+		return refusal{fmt.Errorf("it does not know the authority of this process's certificate: use certificates of one authority, or add the other one to its %s: %w", AuthorityFile, alert)}
+	case strings.Contains(why, "expired certificate"):
+		return refusal{fmt.Errorf("by its clock the certificate of this process is not valid: renew it, or check the clocks: %w", alert)}
+	case strings.Contains(why, "bad certificate"):
+		return refusal{fmt.Errorf("it refuses the certificate of this process, and says why in its log: %w", alert)}
+	}
+	return alert
+}
+
+// matters reports whether an error tells of more than a connection that broke.
+func matters(err error) bool {
+	var network *net.OpError
+	if errors.As(err, &network) {
+		return network.Op == "remote error" || network.Op == "local error"
+	}
+	return strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "certificate")
+}
