@@ -106,8 +106,15 @@ type View struct {
 	// died, keeps its place in Servers.
 	Chains [][]ServerID `json:"chains"`
 
+	// Places are those of Chains that a server has come into since it was taken into another one: see Since.
+	Places []Place `json:"places,omitempty"`
+
 	// Replicas is how many servers hold each shard when all of them live.
 	Replicas int `json:"replicas,omitempty"`
+
+	// Moved says of each shard, where the next replica answers for those behind it, in which view its next one came to be that after it had been behind:
+	// until it has caught up it may lack released steps. 0: it has been next since it caught up.
+	Moved []ViewNumber `json:"moved,omitempty"`
 
 	// Conductor is the server beside whose replica the conductor runs: the head of shard 0.
 	Conductor ServerID `json:"conductor"`
@@ -120,6 +127,10 @@ type View struct {
 	// Lost lists the shards that nobody has any more when a line begins that Keeps: their heads put them together from the running
 	// checkpoint, or go on with the copies that they have, where replicas get copies in place of updates. The heads of the others have them, in memory or outside their processes, and replicas that are no heads are sent them.
 	Lost []ShardID `json:"lost,omitempty"`
+
+	// From is, by shard, the first line whose state of it counts where a server has left that outside its process: the shard was lost and came back then.
+	// nil and 0: that of Keeps, or Line.
+	From []Line `json:"from,omitempty"`
 
 	// Continues says that Line is that of the view before: every shard goes on with what its server holds, in its memory or outside its
 	// process. What a head held of gradients may be gone with its process, so that a step that not every shard has applied is decided anew.
@@ -134,8 +145,55 @@ type View struct {
 	Reason string `json:"reason"`
 }
 
+// Place is a server's place in the chain of a shard, and the view that took it in.
+type Place struct {
+	Shard  ShardID    `json:"shard"`
+	Server ServerID   `json:"server"`
+	Since  ViewNumber `json:"since"`
+}
+
 // Head returns the member that holds the head of shard s.
 func (v *View) Head(s ShardID) Member { return v.Servers[v.Chains[s][0]] }
+
+// Since returns the view that took a server into the chain of shard s, after the line had begun; 0: it has been there since the line began.
+func (v *View) Since(s ShardID, server ServerID) ViewNumber {
+	since := v.Servers[server].Since
+	for _, p := range v.Places {
+		if p.Shard == s && p.Server == server {
+			since = max(since, p.Since)
+		}
+	}
+	return since
+}
+
+// Newest returns the newest of the views that took a server into chains of which it is a member, or moved it up to be the next replica of one; 0: it has been there
+// since the line began. Others wait for its word that it has caught up since.
+func (v *View) Newest(server ServerID) ViewNumber {
+	since := v.Servers[server].Since
+	for _, p := range v.Places {
+		if p.Server == server {
+			since = max(since, p.Since)
+		}
+	}
+	for i, moved := range v.Moved {
+		if chain := v.Chains[i]; len(chain) > 1 && chain[1] == server {
+			since = max(since, moved)
+		}
+	}
+	return since
+}
+
+// First returns the first line whose state of shard s is that of the view, where its server has left it outside its process.
+func (v *View) First(s ShardID) Line {
+	first := v.Line
+	if v.Keeps != 0 {
+		first = v.Keeps
+	}
+	if int(s) < len(v.From) {
+		first = max(first, v.From[s])
+	}
+	return first
+}
 
 // Infinite is the staleness bound and the lead that bound nothing.
 const Infinite = math.MaxUint32

@@ -13,9 +13,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// survivors reads in the logs of a run's servers how many shards have outlived a line, and how many of them had other
+// Survivors reads in the logs of a run's servers, written as JSON, how many shards have outlived a line, and how many of them had other
 // parameters or optimizer state, in any bit, when the next line began than when the one before ended.
-func survivors(dir string) (kept, touched int, err error) {
+func Survivors(dir string) (kept, touched int, err error) {
 	logs, err := filepath.Glob(filepath.Join(record.LogsDir(dir), "server-*.log"))
 	if err != nil {
 		return 0, 0, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
@@ -50,6 +51,9 @@ type Config struct {
 
 	// Patience bounds one question to the store or to etcd. Default 30 s.
 	Patience time.Duration
+
+	// TLS is how this coordinator and servers prove to each other who they are. Default: they do not, and connections are plain TCP.
+	TLS *mtls.Credentials
 
 	// Log receives each decision with its reason, once. Default: nothing is logged.
 	Log *slog.Logger
@@ -155,7 +159,7 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	t := &tenure{Coordinator: c, lead: lead, state: state, present: make(map[uint32]etcd.Member)}
 	var signs chan sign // nil: none ever come
 	if c.cfg.Roster.Replicas > 1 || c.cfg.Roster.Chooses {
-		t.pulses = newPulses()
+		t.pulses = newPulses(c.cfg.TLS)
 		defer t.pulses.close()
 		signs = t.pulses.signs
 	}

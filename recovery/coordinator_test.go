@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -183,6 +184,32 @@ func TestTheFirstViewComesWhenAllServersHaveRegistered(t *testing.T) {
 			t.Errorf("server %d is %+v, want %+v", i, m, want[i])
 		}
 	}
+}
+
+// Nothing happens any more, and the time passes: a server that stays away is left out. When it is back it is sent its shard, and has it again when it says so.
+func TestAServerThatStaysAwayIsLeftOutInTime(t *testing.T) {
+	c := newCluster(t)
+	views := c.WatchView(c.ctx)
+	c.coordinate(Config{Roster: roster.Config{Servers: 2, Partial: true, MoveAfter: 20 * time.Millisecond}})
+	first := c.serve(0)
+	c.serve(1)
+	c.await(views, 1)
+	if err := first.Close(c.ctx); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(number kintsugi.ViewNumber, line kintsugi.Line, chains [][]kintsugi.ServerID) {
+		t.Helper()
+		if v := c.await(views, number); v.Line != line || !reflect.DeepEqual(v.Chains, chains) || v.Conductor != chains[0][0] {
+			t.Errorf("%+v, want line %d and chains %v", v, line, chains)
+		}
+	}
+	expect(2, 2, [][]kintsugi.ServerID{{1}, {1}})
+	again := c.serve(0)
+	expect(3, 2, [][]kintsugi.ServerID{{1, 0}, {1}})
+	if err := again.Tell(c.ctx, map[string]any{"address": "host0:7000", "whole": 3}); err != nil {
+		t.Fatal(err)
+	}
+	expect(4, 2, [][]kintsugi.ServerID{{0}, {1}})
 }
 
 func TestAServerThatDiesIsRestoredFromTheNewestCheckpoint(t *testing.T) {

@@ -28,6 +28,9 @@
 //	  Config.Roster.Copies,    its shard falls back to the newest copy of the next    roster: copies.txt, TestWithCopiesALineEndsWithAHead,
 //	  and it heads a shard     replica, fewer released steps than lie between two;    shard: TestTheDeathOfAHeadCostsFewerStepsThanLieBetweenTwoCopies,
 //	                           the others keep what they have                         sim: TestAShardWhoseHeadDiesFallsBackToACopy
+//	  Config.Roster.           no step is lost; its shard falls back two released     roster: next.txt, shard: chain/next.txt,
+//	  NextAnswers              steps at most if its head and its next are gone        sim: TestNoSeedBreaksAPromiseWhereTheNextAnswers,
+//	                           together; the others keep what they have               TestHeadAndNextThatDieTogetherBeginALine
 //	  Config.Roster.Partial    only its chunks go back, each to its newest saved       sim: TestAPartialRestoreIsTheLossOfTheLostChunksAlone,
 //	                           value; the others keep theirs, and no step is taken    TestNoSeedBreaksAPromise,
 //	                           back                                                   roster: partial.txt
@@ -45,6 +48,13 @@
 //	                                                                                  sim: TestDeathsThatMeetDoNotChangeTheModel
 //	  Config.Roster.Chooses    the number of replicas changes by a line that keeps     roster: chosen.txt,
 //	                           everything, when everybody is there                    sim: TestNoSeedBreaksAPromiseWhileReplicasAreChosen
+//	  Config.Roster.MoveAfter, its shards come back on servers that are left, as     roster: moved.txt, moved_chains.txt, TestEveryShardComesHome,
+//	  and it stays away        above, and missing replicas are made anew; when it     TestNobodyIsWaitedForLongerThanSaid,
+//	                           is back it is sent them, on the line that goes on      sim: TestNoSeedBreaksAPromiseWhileShardsMove,
+//	                                                                                  TestAShardComesHomeWithItsServer,
+//	                                                                                  TestAShardThatMovesAndComesBackChangesNothing,
+//	                                                                                  TestServersOfChainsThatStayAwayDoNotChangeTheModel,
+//	                                                                                  TestAServerThatNeverReturnsIsNotWaitedFor
 //	a server hangs until its   as if it had died, unless Config.LapsesForgiven        roster: lapse.txt
 //	lease lapses
 //	every server dies          the same, in one view                                  roster: checkpoint.txt
@@ -79,7 +89,10 @@
 //	a gradient holds NaN       refused at the worker, and at the server, by the       server: TestAGradientThatIsNotFiniteIsRefused
 //	or Inf                     name of its tensor
 //	a peer is broken or        limits on sizes and counts before allocation; a clear  transport: TestServersRefuseOversizedMessages,
-//	hostile                    error, and the server lives. Later: mutual TLS         server: TestABrokenWorkerCannotFillTheMemory
+//	hostile                    error, and the server lives                            server: TestABrokenWorkerCannotFillTheMemory
+//	a peer is not who it       with --tls it is refused before anything is read, a    mtls: TestOnlyThoseWhoAreMeantAreBelieved,
+//	says, or has another role  clear error on both sides, and the server lives        transport: TestEachStreamIsForItsRoles,
+//	                                                                                  etcd: TestAnEtcdByTLSKnowsWhoCalls
 //	the disk is full, or the   training goes on, the event says so                    conductor: save.txt, flaky.txt,
 //	store is away                                                                     ckpt: TestSaveCanBeTriedAgainAfterAnError,
 //	                                                                                  TestALostAnswerChangesNothing

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
@@ -31,6 +32,7 @@ type sign struct {
 
 // pulses feels the pulse of servers. Only the loop that owns it calls its methods.
 type pulses struct {
+	tls   *mtls.Credentials // nil: plain TCP
 	signs chan sign
 	wg    sync.WaitGroup
 	stops map[kintsugi.ServerID]pulse
@@ -41,8 +43,8 @@ type pulse struct {
 	cancel context.CancelFunc
 }
 
-func newPulses() *pulses {
-	return &pulses{signs: make(chan sign), stops: make(map[kintsugi.ServerID]pulse)}
+func newPulses(tls *mtls.Credentials) *pulses {
+	return &pulses{tls: tls, signs: make(chan sign), stops: make(map[kintsugi.ServerID]pulse)}
 }
 
 // feel begins with a life of a server, and ends with an earlier one.
@@ -56,7 +58,7 @@ func (p *pulses) feel(ctx context.Context, j roster.Joined) {
 	p.stops[id] = pulse{life: life, cancel: cancel}
 	p.wg.Go(func() {
 		for alive := true; ctx.Err() == nil; {
-			now := lives(ctx, j.Member.Address, alive)
+			now := p.lives(ctx, j.Member, alive)
 			if now != alive && ctx.Err() == nil {
 				alive = now
 				select {
@@ -86,8 +88,8 @@ func (p *pulses) close() {
 
 // lives asks a server until what it says of itself is no longer what was known: whether it lives. It returns at once when the
 // connection to it breaks and nobody listens there any more.
-func lives(ctx context.Context, address string, known bool) bool {
-	peer, err := transport.Dial(address)
+func (p *pulses) lives(ctx context.Context, m kintsugi.Member, known bool) bool {
+	peer, err := transport.Dial(m.Address, transport.DialTLS(p.tls, m.Server))
 	if err != nil {
 		return false
 	}
@@ -100,10 +102,13 @@ func lives(ctx context.Context, address string, known bool) bool {
 		case err == nil:
 			silent = 0
 			peer.UntilBroken(ctx, pulseEvery)
-		case gone(ctx, address):
+		case gone(ctx, m.Address):
 			if known {
 				return false
 			}
+			rest(ctx, pulseEvery)
+		case peer.Refused(): // it answers, and it is this process that has no valid certificate
+			silent = 0
 			rest(ctx, pulseEvery)
 		default:
 			if silent++; silent >= silences && known {

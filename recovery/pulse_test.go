@@ -11,6 +11,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
@@ -103,5 +104,49 @@ func TestAServerOfChainsThatIsSilentIsOutOfTheView(t *testing.T) {
 	v := c.await(c.WatchView(c.ctx), 2)
 	if slices.Contains(slices.Concat(v.Chains...), 1) || len(v.Chains[1]) != 1 {
 		t.Errorf("%+v", v)
+	}
+}
+
+// That this process is not let in says nothing of the server, which answers. One whose own certificate is not believed can be reached by nobody.
+func TestACoordinatorThatIsRefusedTakesNobodyForDead(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	for _, d := range []string{dir, other} {
+		var names []mtls.Name
+		for _, r := range []mtls.Role{mtls.Server, mtls.Coordinator, mtls.Etcd} {
+			names = append(names, mtls.Name{Domain: "run", Role: r, Index: mtls.Any})
+		}
+		if _, err := mtls.Make(d, mtls.Order{Names: names, Now: time.Now(), Life: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(dir string, r mtls.Role) *mtls.Credentials {
+		c, err := mtls.Open(dir, r, mtls.Any, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	lis, err := transport.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := transport.NewServer(lis, nil, transport.ServeTLS(open(dir, mtls.Server)))
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	t.Cleanup(func() { s.Stop(); <-served })
+	m := kintsugi.Member{Address: lis.Addr().String()}
+	for what, x := range map[string]struct {
+		as       *mtls.Credentials
+		patience time.Duration
+		alive    bool
+	}{
+		"the server lets nobody of this role in": {open(dir, mtls.Etcd), 1500 * time.Millisecond, true},
+		"the server's authority is not believed": {open(other, mtls.Coordinator), 30 * time.Second, false},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), x.patience)
+		if alive := newPulses(x.as).lives(ctx, m, true); alive != x.alive {
+			t.Errorf("%s: alive %v, want %v", what, alive, x.alive)
+		}
+		cancel()
 	}
 }

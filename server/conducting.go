@@ -171,7 +171,8 @@ func (c *conducting) hold(id kintsugi.ShardID) {
 func (c *conducting) control(id kintsugi.ShardID) error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	peer, err := transport.Dial(c.view.Head(id).Address)
+	head := c.view.Head(id)
+	peer, err := transport.Dial(head.Address, transport.DialTLS(c.cfg.TLS, head.Server))
 	if err != nil {
 		return err
 	}

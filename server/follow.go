@@ -29,7 +29,8 @@ func (r *replica) follow() {
 func (r *replica) followOnce() error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
-	peer, err := transport.Dial(r.view.Servers[r.chain[r.at-1]].Address)
+	before := r.chain[r.at-1]
+	peer, err := transport.Dial(r.view.Servers[before].Address, transport.DialTLS(r.cfg.TLS, before))
 	if err != nil {
 		return err
 	}
@@ -109,11 +110,25 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 			r.given = u
 		}
 	}
-	obeyed := false
-	err := r.do(func() {
-		place()
-		obeyed = r.core.Obey(m)
-	})
+	obeyed, waits := false, true
+	var err error
+	for waits && err == nil {
+		var made chan struct{}
+		err = r.do(func() {
+			if waits, made = r.core.Waits(), r.made; waits {
+				return
+			}
+			place()
+			obeyed = r.core.Obey(m)
+		})
+		if waits && err == nil {
+			select {
+			case <-made:
+			case <-r.ctx.Done():
+				return r.ctx.Err()
+			}
+		}
+	}
 	if _, ok := m.(kintsugi.Joined); ok && obeyed {
 		r.joined()
 	}

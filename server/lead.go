@@ -130,9 +130,21 @@ func (r *replica) followed(a *after, f kintsugi.Follow) error {
 	r.after = a
 	r.log.Debug("followed", "by", f.Server, "whole", f.Whole, "at", f.Released)
 	for _, m := range plan {
+		if u, ok := m.(kintsugi.Update); ok && !r.hasSum(u.Commit) {
+			continue // it catches up once that step is released, or decided anew
+		}
 		r.hand(m)
 	}
 	return nil
+}
+
+// sendsSums reports whether somebody may be sent the sums of steps: whoever is in the chain, or with several replicas comes into it.
+func (r *replica) sendsSums() bool { return r.view.Replicas > 1 || len(r.chain) > 1 }
+
+// hasSum reports whether the sum of the step that was applied last is here. It is not where the step was made before anybody was to follow: a shard with one
+// replica makes none.
+func (r *replica) hasSum(c kintsugi.Commit) bool {
+	return r.sum != nil && r.sum.step == c.Step && r.sum.decided == c.Decided
 }
 
 // heard takes an answer, unless it is of an earlier connection.
@@ -187,7 +199,7 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 	switch m := m.(type) {
 	case kintsugi.Update:
 		s = r.sum
-		if s == nil || s.step != m.Commit.Step || s.decided != m.Commit.Decided {
+		if !r.hasSum(m.Commit) {
 			r.fail(fmt.Errorf("shard %d: the sum of step %d, decided under fence %d, is not here", r.id, m.Commit.Step, m.Commit.Decided))
 			return
 		}

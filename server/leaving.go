@@ -53,6 +53,21 @@ func (s *Server) Out(ctx context.Context) error {
 	}
 }
 
+// StandsIn reports whether this server has taken over a shard with one replica: it has that in the memory of its process, and nowhere else.
+func (s *Server) StandsIn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tenure == nil || s.tenure.view.Replicas > 1 {
+		return false
+	}
+	for id := range s.tenure.replicas {
+		if id != kintsugi.ShardID(s.cfg.ID) {
+			return true
+		}
+	}
+	return false
+}
+
 // View returns the number of the view in which this server serves, 0 for none.
 func (s *Server) View() kintsugi.ViewNumber {
 	s.mu.Lock()

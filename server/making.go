@@ -50,7 +50,7 @@ func (r *replica) newMaking(c kintsugi.Commit) (*making, error) {
 		for _, w := range c.Counted {
 			m.counted = append(m.counted, r.held[w.Push]) // nil: a shard without chunks
 		}
-		if r.view.Replicas > 1 && r.cfg.CopyEvery == 0 {
+		if r.sendsSums() && r.cfg.CopyEvery == 0 {
 			m.total = r.room()
 			m.total.begin(&r.sums.cut)
 		}

@@ -113,13 +113,68 @@ func readOutside(b []byte) (r outsideRecord, err error) {
 
 // begin makes the file hold the version that a line begins with, alone.
 func (r *replica) begin(x *version) error {
-	o := r.cfg.Outside
-	if o == nil || r.view.Replicas > 1 { // a file holds one shard; its other replicas are what this one has outside its process
+	if !r.hasOutside() {
 		return nil
 	}
+	if err := r.format(); err != nil {
+		return err
+	}
+	return r.copyTo(0, x, outsideRecord{lag: r.lag}, 0)
+}
+
+// beginAgain makes the file hold a shard that has come home on a line that goes on: whoever had it meanwhile had it in the memory of a process.
+func (r *replica) beginAgain() error {
+	if r.outside != nil || r.at > 0 || !r.hasOutside() || !r.core.Settled() {
+		return nil
+	}
+	x, _ := r.versions.pin(0, 1)
+	if x == nil {
+		return nil
+	}
+	defer r.versions.unpin(x)
+	if err := r.format(); err != nil {
+		return err
+	}
+	last, answer := r.core.Recent()
+	record := func(step kintsugi.Step) (outsideRecord, kintsugi.Fence) {
+		for _, c := range last {
+			if c.Step == step {
+				return outsideRecord{commit: &c, answer: answer, lag: r.lag}, c.Decided
+			}
+		}
+		return outsideRecord{lag: r.lag}, 0
+	}
+	made, decided := record(x.step)
+	if err := r.copyTo(0, x, made, decided); err != nil {
+		return err
+	}
+	y := r.versions.pinAt(x.step + 1)
+	if y == nil {
+		return nil
+	}
+	defer r.versions.unpin(y)
+	made, decided = record(y.step)
+	return r.copyTo(x.step, y, made, decided)
+}
+
+// copyTo makes x the newest version in the file, beside that of step keep.
+func (r *replica) copyTo(keep kintsugi.Step, x *version, made outsideRecord, decided kintsugi.Fence) error {
 	if err := x.fetchState(); err != nil {
 		return err
 	}
+	x.copyOut(r.outside.Begin(uint64(keep)), 0, r.values)
+	return r.finish(x, made, decided)
+}
+
+// hasOutside reports whether the file of this server is for this shard. It holds one, that which belongs to the server, while it has one
+// replica; with more, the others are what this one has outside its process.
+func (r *replica) hasOutside() bool {
+	return r.cfg.Outside != nil && r.view.Replicas <= 1 && len(r.chain) == 1 && kintsugi.ShardID(r.cfg.ID) == r.id
+}
+
+// format makes the file hold nothing yet.
+func (r *replica) format() error {
+	o := r.cfg.Outside
 	h := o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule)
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	h.RecordBytes = uint64(transport.MaxRecord(r.cfg.Slots*r.cfg.Consistency.Held(), r.cfg.Slots, n) + 10*n)
@@ -128,9 +183,7 @@ func (r *replica) begin(x *version) error {
 		return err
 	}
 	r.outside = shm.Format(o.file.Bytes(), h)
-	to := r.outside.Begin(0)
-	x.copyOut(to, 0, r.values)
-	return r.finish(x, outsideRecord{lag: r.lag}, 0)
+	return nil
 }
 
 // finish makes what was copied out the newest version in the file.
@@ -160,10 +213,10 @@ func (x *version) array(i int) []float32 {
 
 // heldOutside reports whether an earlier life of this server has left its shard of a line.
 func (r *replica) heldOutside(line kintsugi.Line) bool {
-	o := r.cfg.Outside
-	if o == nil || r.view.Replicas > 1 {
+	if !r.hasOutside() {
 		return false
 	}
+	o := r.cfg.Outside
 	m, _, err := shm.Open(o.file.Bytes(), o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule))
 	return err == nil && m.Header().Line == uint64(line)
 }
@@ -173,17 +226,17 @@ func (r *replica) heldOutside(line kintsugi.Line) bool {
 func (r *replica) recall(context.Context) error {
 	v := r.view
 	none := fmt.Errorf("view %d goes on with line %d, of which this server holds nothing of shard %d; its next life says so", v.Number, v.Line, r.id)
-	o := r.cfg.Outside
-	if o == nil || v.Replicas > 1 {
+	if !r.hasOutside() {
 		return none
 	}
+	o := r.cfg.Outside
 	m, found, err := shm.Open(o.file.Bytes(), o.header(r.cfg.Layout, len(v.Chains), r.id, r.chunks, r.cfg.Schedule.Rule))
 	if err != nil {
 		return fmt.Errorf("%w: %w", none, err)
 	}
 	line := kintsugi.Line(m.Header().Line)
 	goesOn := v.Continues && line == v.Line
-	if !goesOn && (v.Keeps == 0 || line < v.Keeps || line >= v.Line) {
+	if !goesOn && (v.Keeps == 0 || line < v.First(r.id) || line >= v.Line) {
 		return fmt.Errorf("%w; it holds line %d", none, line)
 	}
 	if goesOn {

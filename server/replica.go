@@ -47,7 +47,8 @@ type replica struct {
 	saved    *savedValues    // of the running checkpoint; nil: there is none
 	velocity []float32       // of a shard that came back, until the step is known; nil: it stays
 	lostAt   []kintsugi.Step // by chunk, with velocity: the version that came back
-	fell     bool            // what waits for the line to begin are copies, which may be older than it
+	fell     bool            // what waits for the line to begin is what a replica has, which may be older than it
+	made     chan struct{}   // closed, and replaced, when a step has been applied
 	early    *making         // of the commit that the core foresees; nil: none
 	quiet    <-chan struct{} // closed when the newest making has ended; nil: there was none
 	work     sync.WaitGroup  // apply, and the threads of makings
@@ -69,7 +70,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
 		fail: s.fail, saves: &s.saves, joined: func() {},
-		held: make(map[kintsugi.PushID]*held), sums: &sums{cut: newCut(cfg.Layout, chunks)},
+		held: make(map[kintsugi.PushID]*held), sums: &sums{cut: newCut(cfg.Layout, chunks)}, made: make(chan struct{}),
 	}
 	r.loop = newLoop(ctx, r.perform)
 	follows, followed := at > 0, at+1 < len(r.chain)
@@ -77,17 +78,24 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		r.versions, r.lag, r.taken, r.outside, r.saved, r.sums, r.sum, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.outside, old.saved, old.sums, old.sum, old.velocity, old.lostAt
 		r.fell = old.fell
 		r.core = old.core.GoOn(v.Number, follows, followed)
+		r.nextAnswers()
 		r.knowsSaved()
 		if cfg.CopyEvery > 0 && old.at > 0 && !follows {
 			return nil, fmt.Errorf("shard %d: this server has copies of it, and view %d makes it the head on the same line", id, v.Number)
 		}
-		return r, r.mayServe()
+		if err := r.mayServe(); err != nil {
+			return nil, err
+		}
+		return r, r.beginAgain()
 	}
 	if old := s.keeps(v, id, chunks); old != nil && !follows {
 		r.versions, r.lag, r.taken, r.saved, r.sums, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.saved, old.sums, old.velocity, old.lostAt
 		r.versions.wait()
-		if r.fell = old.fell; cfg.CopyEvery > 0 && old.at > 0 {
+		if r.fell = old.fell; old.at > 0 && (cfg.CopyEvery > 0 || slices.Contains(v.Lost, id)) {
 			r.fell, r.core = true, old.core.FallBack(v.Line, v.Number)
+			if cfg.CopyEvery == 0 {
+				r.versions.released()
+			}
 		} else {
 			r.core = old.core.Continue(v.Line, v.Number)
 		}
@@ -95,8 +103,9 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 			r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
 		}
 		r.core.Place(follows, followed)
+		r.nextAnswers()
 		r.knowsSaved()
-		return r, nil
+		return r, r.mayServe()
 	}
 	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
 	r.versions.keep = cfg.Consistency.Controller != ""
@@ -108,22 +117,30 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	}
 	r.core.CopyEvery(cfg.CopyEvery)
 	r.core.Place(follows, followed)
+	r.nextAnswers()
 	r.core.Hold(cfg.Consistency.Held())
 	return r, r.mayServe()
+}
+
+// nextAnswers has the core's chain answered for by its next replica, if the run's are.
+func (r *replica) nextAnswers() {
+	if r.cfg.NextAnswers {
+		r.core.NextAnswers(r.at)
+	}
 }
 
 // source returns where a shard comes from that this process does not hold.
 func (r *replica) source() func(context.Context) error {
 	v := r.view
-	came := v.Servers[r.cfg.ID].Since != 0
+	came := v.Since(r.id, r.cfg.ID) != 0
 	switch {
 	case came && r.at > 0:
 		return r.lack
-	case r.cfg.CopyEvery > 0 && r.at == 0 && v.Keeps != 0:
+	case (r.cfg.CopyEvery > 0 || r.cfg.NextAnswers) && r.at == 0 && v.Keeps != 0:
 		return r.noCopy
 	case r.at == 0 && slices.Contains(v.Lost, r.id) && !(v.Continues && r.heldOutside(v.Line)): // where it continues, this life has missed the view in which it was lost
 		return r.load
-	case v.Keeps == 0 && (!v.Continues || v.Replicas > 1 && !came): // the same
+	case v.Keeps == 0 && (!v.Continues || !came && !r.hasOutside()): // the same
 		return r.load
 	}
 	return r.recall
@@ -136,16 +153,16 @@ func (r *replica) lack(context.Context) error {
 	return nil
 }
 
-// noCopy ends this life: the view relies on a copy that it does not have.
+// noCopy ends this life: the view relies on what it does not have.
 func (r *replica) noCopy(context.Context) error {
-	return fmt.Errorf("view %d relies on a copy of the shard that this server does not have; its next life has to catch up", r.view.Number)
+	return fmt.Errorf("view %d relies on a replica of the shard that this server does not have; its next life has to catch up", r.view.Number)
 }
 
 // mayServe returns an error for a replica that has become a head and may lack steps that were released: the shard is lost
 // here, and this process has to begin a new life, so that others see it.
 func (r *replica) mayServe() error {
 	if r.at == 0 && !r.core.Whole() {
-		return fmt.Errorf("shard %d: this server was catching up when those before it died; what it has is not whole", r.id)
+		return fmt.Errorf("shard %d: this server was catching up when those before it died; steps may have been released that it has not", r.id)
 	}
 	return nil
 }
@@ -230,7 +247,7 @@ func (r *replica) adopt(step kintsugi.Step) {
 	if r.fell {
 		r.fell = false
 		r.fallBehindBy(step - min(was, step))
-		r.log.Info("a shard falls back to a copy", "line", r.view.Line, "step", step, "copy", was)
+		r.log.Info("a shard falls back to what a replica has", "line", r.view.Line, "step", step, "replica", was)
 	} else {
 		r.tellSums("a shard goes on", x)
 	}
@@ -386,6 +403,8 @@ func (r *replica) apply(c kintsugi.Commit) {
 			r.sums.unpin(r.sum)
 			r.sum = m.total
 			r.core.Applied(c.Decided, products, took, r.pushed.Load(), r.pulled.Load())
+			close(r.made)
+			r.made = make(chan struct{})
 		})
 	})
 }

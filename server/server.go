@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -76,6 +77,10 @@ type Config struct {
 	// is gone falls back to the newest copy, by a view that Keeps. 0: every update goes down the chain.
 	CopyEvery kintsugi.Step
 
+	// NextAnswers lets the replica after the head answer for all behind it: they follow. A shard whose head and next are gone together falls back to what the one
+	// after them knows to be released, by a view that Keeps. It is of use with three replicas and more.
+	NextAnswers bool
+
 	Share       bool // sums between replicas of one host travel through memory that both have
 	Slots       int
 	Consistency agg.Config
@@ -116,7 +121,7 @@ type Config struct {
 	// NextFence returns a fence larger than any before, and larger than after.
 	NextFence func(ctx context.Context, after kintsugi.Fence) (kintsugi.Fence, error)
 
-	// Whole is called when this server, which was taken into chains in the view since, has caught up with all of them, and again
+	// Whole is called when this server, which was taken into chains in the view since, or moved up in one, has caught up with all of them, and again
 	// if it returned an error: from then on the chains' other members may die. nil: nobody is told.
 	Whole func(ctx context.Context, since kintsugi.ViewNumber) error
 
@@ -129,6 +134,9 @@ type Config struct {
 
 	// Marks lets the server compare each version with the one before, so that readers may ask for what has changed.
 	Marks bool
+
+	// TLS is how this server and those that it speaks with prove to each other who they are. nil: they do not, and connections are plain TCP.
+	TLS *mtls.Credentials
 
 	// Near lets the conductor's messages to servers of this host travel through pipes; see transport.Peer.
 	Near bool
@@ -199,7 +207,7 @@ func (s *Server) fail(err error) {
 // Run serves on lis and follows views until ctx ends, which is no error, or until a view cannot be
 // entered, which is one: the process should end and start again.
 func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsugi.View) error {
-	g := transport.NewServer(lis, s)
+	g := transport.NewServer(lis, s, transport.ServeTLS(s.cfg.TLS))
 	served := make(chan error, 1)
 	go func() { served <- g.Serve() }()
 	defer func() {
@@ -303,7 +311,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	if stop != nil && t.conductor != nil {
 		t.conductor.stop(stop.reason, stop.save)
 	}
-	if v.Servers[s.cfg.ID].Since != 0 {
+	if v.Newest(s.cfg.ID) != 0 {
 		t.wg.Go(func() { s.caughtUp(t) }) // in the view before, perhaps, which was over before it could say so
 	}
 	s.stand()
@@ -315,14 +323,14 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 func (s *Server) caughtUp(t *tenure) {
 	for _, r := range t.replicas {
 		whole := false
-		if r.do(func() { whole = r.core.Whole() && r.core.Settled() }) != nil || !whole {
+		if r.do(func() { whole = r.core.CaughtUp() }) != nil || !whole {
 			return
 		}
 	}
-	since := t.view.Servers[s.cfg.ID].Since
+	since := t.view.Newest(s.cfg.ID)
 	s.mu.Lock()
 	again := s.told >= since
-	if o := s.cfg.Outside; o != nil && !again && t.view.Replicas > 1 { // what it holds of a line before must not be found when this one is over
+	if o := s.cfg.Outside; o != nil && !again && t.joins(kintsugi.ShardID(s.cfg.ID)) { // what it holds of a line before must not be found when this one is over
 		if err := o.file.Resize(0); err != nil {
 			s.fail(err)
 		}
@@ -368,7 +376,7 @@ func (s *Server) leave() {
 
 // continues returns the replica of a shard that goes on in v as it is; nil: it is not here, or steps have gone on without it.
 func (s *Server) continues(v kintsugi.View, id kintsugi.ShardID) *replica {
-	if t := s.left; t != nil && v.Continues && t.view.Line == v.Line && t.view.Number >= v.Servers[s.cfg.ID].Since {
+	if t := s.left; t != nil && v.Continues && t.view.Line == v.Line && t.view.Number >= v.Since(id, s.cfg.ID) {
 		return t.replicas[id]
 	}
 	return nil
@@ -384,7 +392,7 @@ func (s *Server) keeps(v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.Chu
 	switch {
 	case r == nil || r.chunks != chunks || !r.core.Whole():
 		return nil
-	case slices.Contains(v.Lost, id) && s.cfg.CopyEvery == 0: // a copy is what a lost shard falls back to
+	case slices.Contains(v.Lost, id) && s.cfg.CopyEvery == 0 && !s.cfg.NextAnswers: // what a replica has is what a lost shard falls back to
 		return nil
 	}
 	return r
@@ -405,6 +413,12 @@ func (s *Server) serving(ctx context.Context) (*tenure, error) {
 		case <-change:
 		}
 	}
+}
+
+// joins reports whether what this server has outside its process is of no use: its shard is on other servers too.
+func (t *tenure) joins(id kintsugi.ShardID) bool {
+	r := t.replicas[id]
+	return t.view.Replicas > 1 || r != nil && r.at > 0
 }
 
 // replica returns the replica of a shard that this server heads.

@@ -179,6 +179,16 @@ func (v *versions) wait() {
 	v.previous, v.current, v.next = nil, nil, nil
 }
 
+// released gives up what waits but for the version that was released.
+func (v *versions) released() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, x := range v.waiting[1:] {
+		v.retire(x)
+	}
+	v.waiting = v.waiting[:1]
+}
+
 // adopt makes the waiting version of a step the current one, and returns of which step it was; if there is none of it, the newest one before it, or
 // the only one that there is, which was put together from several.
 func (v *versions) adopt(step kintsugi.Step) (was kintsugi.Step) {

@@ -12,23 +12,24 @@ import (
 // A shard with several replicas outlives all of them but one: the next view goes on with the line, at the step where it
 // stands, and nothing is restored. Whoever is gone leaves its chains at once, and whoever comes, comes in at their ends:
 // a tail takes over what the one before it has, while steps go on without waiting for it. Where replicas have copies that may be
-// some steps old, a shard that loses its head goes back to one of them: the line is over, and the next one keeps what the others have.
+// some steps old, a shard that loses its head goes back to one of them: the line is over, and the next one keeps what the others have. So it is where the next
+// replica answers for those behind it, and a shard loses its head and that one in one view.
 
 // goOn decides where the line that counts goes on, or the next one begins with copies of the shards whose heads are gone. It reports
-// false where there is none, or where a shard has nobody left.
+// false where there is none, or where a shard has nobody left. With one replica it is for shards that are not where they belong: see move.go.
 func (s *State) goOn(found *Found) (Decision, bool) {
-	if s.replicas == 1 || s.view == nil || len(s.view.Servers) != s.cfg.Servers || !s.placed(s.view.Chains) {
+	if !s.placed() || s.replicas == 1 && !s.displaced() {
 		return Decision{}, false
 	}
 	all := s.present
 	defer func() { s.present = all }()
 	s.present = s.staying()
 	gone, come := s.moved()
-	next, lost, ok := s.rechained(come)
+	next, lost, ok := s.rechained()
 	switch {
 	case !ok:
 		return Decision{}, false
-	case len(gone)+len(come) == 0:
+	case len(gone)+len(come) == 0 && slices.EqualFunc(next, s.view.Chains, slices.Equal):
 		return Decision{Reason: s.stands()}, true
 	}
 	why := s.whyOn(gone, come, all, next, lost)
@@ -46,14 +47,34 @@ func (s *State) goOn(found *Found) (Decision, bool) {
 	v.Continues, v.Chains, v.Conductor, v.Reason = true, next, next[0][0], why
 	if len(lost) > 0 {
 		s.fallBack(&v, lost)
+	} else {
+		s.moveUp(&v)
 	}
+	v.Places = s.newPlaces(&v)
 	return Decision{View: &v, Reason: why}, true
+}
+
+// newPlaces returns the places of v that servers have come into since they were taken into another one.
+func (s *State) newPlaces(v *kintsugi.View) (list []kintsugi.Place) {
+	for i, chain := range v.Chains {
+		shard := kintsugi.ShardID(i)
+		for _, id := range chain {
+			p := kintsugi.Place{Shard: shard, Server: id, Since: v.Number}
+			if slices.Contains(s.view.Chains[i], id) {
+				p.Since = s.view.Since(shard, id)
+			}
+			if p.Since > v.Servers[id].Since {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
 }
 
 // fallBack makes v begin a line with copies of the lost shards and with what the heads of the others have. Nobody behind them has anything of
 // that line yet.
 func (s *State) fallBack(v *kintsugi.View, lost []kintsugi.ShardID) {
-	v.Continues, v.Keeps, v.Lost = false, cmp.Or(v.Keeps, v.Line), lost
+	v.Continues, v.Keeps, v.Lost, v.Moved = false, cmp.Or(v.Keeps, v.Line), lost, nil
 	v.Line++
 	for i := range v.Servers {
 		v.Servers[i].Since = v.Number
@@ -72,89 +93,130 @@ func (s *State) staying() map[kintsugi.ServerID]Joined {
 			continue
 		}
 		delete(s.present, id)
-		_, come := s.moved()
-		if _, _, spared := s.rechained(come); !spared {
+		if _, lost, spared := s.rechained(); !spared || s.cfg.NextAnswers && len(lost) > 0 {
 			s.present[id] = j
 		}
 	}
 	return s.present
 }
 
+// lives reports whether the life that the view names is present, and with one replica has been there all the time.
+func (s *State) lives(id kintsugi.ServerID) bool {
+	j, present := s.present[id]
+	return present && s.view.Servers[id].Incarnation == j.Member.Incarnation && (s.replicas > 1 || s.fate(j) == kept)
+}
+
 // moved returns the servers whose life in the view's chains is gone, and those that are present and in no chain of the
 // view, as this life; both ascending.
 func (s *State) moved() (gone, come []kintsugi.ServerID) {
 	for id := range kintsugi.ServerID(s.cfg.Servers) {
-		j, present := s.present[id]
-		lives := present && s.view.Servers[id].Incarnation == j.Member.Incarnation
-		in := inAny(s.view.Chains, id)
+		in, lives := inAny(s.view.Chains, id), s.lives(id)
 		if in && !lives {
 			gone = append(gone, id)
 		}
-		if present && (!in || !lives) {
+		if s.isPresent(id) && (!in || !lives) {
 			come = append(come, id)
 		}
 	}
 	return gone, come
 }
 
-// rechained returns the chains of the view without whoever is gone and with whoever has come, at their ends. Where replicas have copies, lost are
-// the shards without their heads: who heads them next has a copy. It reports false if a shard would be left to those that have
+// rechained returns the chains of the view without whoever is gone, with whoever is to come in at their ends, and without whoever stood in once those
+// for whom it did have everything. Where replicas may lack steps, lost are
+// the shards of which nobody is left who may not: who heads them next has them as they were some steps ago. It reports false if a shard would be left to those that have
 // nothing of it, or not everything: the line is over.
-func (s *State) rechained(come []kintsugi.ServerID) (next [][]kintsugi.ServerID, lost []kintsugi.ShardID, ok bool) {
-	home := chains(s.cfg.Servers, s.replicas)
-	next = make([][]kintsugi.ServerID, len(home))
+func (s *State) rechained() (next [][]kintsugi.ServerID, lost []kintsugi.ShardID, ok bool) {
+	wanted := s.places(s.isAwaited)
+	next = make([][]kintsugi.ServerID, len(wanted))
 	for i, chain := range s.view.Chains {
+		var stay []kintsugi.ServerID
 		head := -1 // place of the first that has the shard
 		for _, id := range chain {
-			if _, present := s.present[id]; present && !slices.Contains(come, id) {
-				if head < 0 && s.has(i, id) {
-					head = len(next[i])
-				}
-				next[i] = append(next[i], id)
+			if !s.lives(id) {
+				continue
 			}
+			if head < 0 && s.has(i, id) {
+				head = len(stay)
+			}
+			stay = append(stay, id)
 		}
 		if head < 0 {
 			return nil, nil, false
 		}
-		if id := next[i][head]; s.cfg.Copies && id != chain[0] {
+		if id := stay[head]; s.mayLack(i, id) {
 			lost = append(lost, kintsugi.ShardID(i))
-			next[i] = slices.Insert(slices.Delete(next[i], head, head+1), 0, id)
+			stay = slices.Insert(slices.Delete(stay, head, head+1), 0, id)
 		}
-		for _, id := range home[i] {
-			if slices.Contains(come, id) {
-				next[i] = append(next[i], id)
-			}
-		}
+		next[i] = s.relieved(i, stay, wanted[i])
 	}
 	return next, lost, true
 }
 
-// whole reports whether a server of the view has everything that was released of its shards.
-func (s *State) whole(id kintsugi.ServerID) bool {
-	since := s.view.Servers[id].Since
-	return since == 0 || s.present[id].Whole == since
+// mayLack reports whether the replica of a shard that a server has may lack steps that were released, although it has caught up once.
+func (s *State) mayLack(shard int, id kintsugi.ServerID) bool {
+	at := slices.Index(s.view.Chains[shard], id)
+	moved := kintsugi.ViewNumber(0)
+	if shard < len(s.view.Moved) {
+		moved = s.view.Moved[shard]
+	}
+	return s.cfg.Copies && at > 0 || s.cfg.NextAnswers && (at > 1 || at == 1 && s.present[id].Whole < moved)
 }
 
-// placed reports whether chains are those of the configuration, in some order and as far as servers live: a server that
-// is in one of its chains is in all of them.
-func (s *State) placed(all [][]kintsugi.ServerID) bool {
-	home := chains(s.cfg.Servers, s.replicas)
-	if len(all) != len(home) {
+// moveUp notes of which shards v has another next one, which was behind it: it may lack what was released.
+func (s *State) moveUp(v *kintsugi.View) {
+	if !s.cfg.NextAnswers {
+		return
+	}
+	v.Moved = slices.Grow(slices.Clone(v.Moved), len(v.Chains))[:len(v.Chains)]
+	for i, chain := range v.Chains {
+		if len(chain) > 1 && slices.Index(s.view.Chains[i], chain[1]) > 1 {
+			v.Moved[i] = v.Number
+		}
+	}
+}
+
+// relieved returns the chain of a shard with those that it is to have and has not, as far as they are present, and without the others as soon as it
+// has all that it is to have and each of them has everything. Who heads a chain of copies stays, and where the next
+// answers for those behind it: nobody else may have everything.
+func (s *State) relieved(shard int, stay, wanted []kintsugi.ServerID) []kintsugi.ServerID {
+	next, there := slices.Clone(stay), true
+	for _, id := range wanted {
+		switch {
+		case !slices.Contains(stay, id):
+			if there = false; s.isPresent(id) {
+				next = append(next, id)
+			}
+		case !s.has(shard, id):
+			there = false
+		}
+	}
+	if !there {
+		return next
+	}
+	head := stay[0]
+	return slices.DeleteFunc(next, func(id kintsugi.ServerID) bool {
+		return !slices.Contains(wanted, id) && (id != head || !s.cfg.Copies && !s.cfg.NextAnswers)
+	})
+}
+
+// whole reports whether a server of the view has everything that was released of a shard of its.
+func (s *State) whole(shard int, id kintsugi.ServerID) bool {
+	return s.present[id].Whole >= s.view.Since(kintsugi.ShardID(shard), id)
+}
+
+// placed reports whether the view that counts has the servers and the replicas of the configuration; who holds what in it may have moved.
+func (s *State) placed() bool {
+	v := s.view
+	if v == nil || len(v.Servers) != s.cfg.Servers || len(v.Chains) != s.cfg.Servers {
 		return false
 	}
-	for i, chain := range all {
-		for _, id := range chain {
-			if !slices.Contains(home[i], id) {
-				return false
-			}
-		}
-		for _, id := range home[i] {
-			if inAny(all, id) && !slices.Contains(chain, id) {
-				return false
-			}
+	replicas := v.Replicas
+	for _, chain := range v.Chains {
+		if v.Replicas == 0 { // a view of a program that did not say
+			replicas = max(replicas, len(chain))
 		}
 	}
-	return true
+	return replicas == s.replicas
 }
 
 func inAny(all [][]kintsugi.ServerID, id kintsugi.ServerID) bool {
@@ -187,12 +249,17 @@ func (s *State) whyOn(gone, come []kintsugi.ServerID, all map[kintsugi.ServerID]
 	for _, id := range come {
 		what = append(what, fmt.Sprintf("server/%d comes in as incarnation %d", id, s.present[id].Member.Incarnation))
 	}
+	what = append(what, s.handedOver(come, next)...)
 	if len(lost) == 0 {
 		return enumerate(what) + ": line " + fmt.Sprint(s.view.Line) + " goes on"
 	}
 	var back []string
 	for _, shard := range lost {
-		back = append(back, fmt.Sprintf("shard %d goes back to the copy of server/%d", shard, next[shard][0]))
+		has := fmt.Sprintf("the copy of server/%d", next[shard][0])
+		if s.cfg.NextAnswers {
+			has = fmt.Sprintf("what server/%d has", next[shard][0])
+		}
+		back = append(back, fmt.Sprintf("shard %d goes back to %s", shard, has))
 	}
 	rest := ", the rest stays as it is"
 	if len(lost) == len(next) {

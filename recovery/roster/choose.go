@@ -21,7 +21,7 @@ func (s *State) calm() bool {
 		return false
 	}
 	for id := range kintsugi.ServerID(s.cfg.Servers) {
-		if s.fate(s.present[id]) != kept || !inAny(s.view.Chains[id:id+1], id) || !s.has(int(id), id) || !s.whole(id) {
+		if s.fate(s.present[id]) != kept || !inAny(s.view.Chains[id:id+1], id) || !s.has(int(id), id) || s.present[id].Whole < s.view.Newest(id) {
 			return false
 		}
 	}

@@ -22,9 +22,13 @@
 // held is gone, and a full restore starts a new line: on one line every step is committed once, and going back would
 // commit some of them again.
 //
+// A server that stays away for longer than Config.MoveAfter is not waited for any more. Shards that nobody has then come back on other servers, and replicas
+// that are missing are made anew there, as evenly as can be; what is anywhere stays there. When the server is back it is sent what belongs to it, on the
+// same line, also where shards have one replica: for that long such a shard has two, and who stood in lets go as soon as the other one has everything.
+//
 // A decision depends on what is, not on how it came about: the view that counts, the lives that are present,
 // and the revisions at which the one was put and the others filled their places. So a coordinator that
-// starts late, or takes over from one that died, decides as the other would have.
+// starts late, or takes over from one that died, decides as the other would have; but for how long somebody has been away it knows only what it has seen.
 //
 // Invariants of the views of a run, in the order in which they are put:
 //
@@ -32,6 +36,7 @@
 //   - A view names, for each server in a chain, a life that was present when it was decided.
 //   - On a line, each chain begins with a server that was in it in the view before, as the same life, and those that
 //     stay keep their order. With copies it begins with the same server as long as the line lasts.
-//   - When a line begins that restores a checkpoint, shard i has its head on server i and its successors on the servers after it, around the ring;
-//     the conductor is the head of shard 0.
+//   - When a line begins that restores a checkpoint, shard i has its head on server i and its successors on the servers after it, around the ring,
+//     as far as they are there; the conductor is the head of shard 0.
+//   - A server that is there has the shards that belong to it, or is being sent them.
 package roster

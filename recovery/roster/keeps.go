@@ -20,18 +20,28 @@ func (s *State) keep(v *kintsugi.View) {
 	}
 	var lost []kintsugi.ShardID
 	next := slices.Clone(v.Chains)
-	for i, home := range v.Chains {
-		head := s.keeper(i, home)
-		if head < 0 {
+	from := make([]kintsugi.Line, len(v.Chains))
+	copy(from, s.view.From)
+	for i, wanted := range v.Chains {
+		head, ok := s.keeper(i, wanted)
+		switch {
+		case !ok:
 			lost = append(lost, kintsugi.ShardID(i))
-			continue
+			from[i] = v.Line
+		case s.replicas == 1: // where another one is wanted it comes in later, and is sent the shard
+			next[i] = []kintsugi.ServerID{head}
+		default:
+			rest := slices.DeleteFunc(slices.Clone(wanted), func(id kintsugi.ServerID) bool { return id == head })
+			next[i] = append([]kintsugi.ServerID{head}, rest...)
 		}
-		next[i] = append([]kintsugi.ServerID{home[head]}, slices.Delete(slices.Clone(home), head, head+1)...)
 	}
 	if len(lost) == len(v.Chains) {
 		return
 	}
 	v.Keeps, v.Lost, v.Chains = cmp.Or(s.view.Keeps, s.view.Line), lost, next
+	if slices.Max(from) > 0 {
+		v.From = from
+	}
 	if s.replicas > 1 {
 		for i := range v.Servers {
 			v.Servers[i].Since = v.Number // whoever is no head has nothing yet
@@ -39,33 +49,39 @@ func (s *State) keep(v *kintsugi.View) {
 	}
 }
 
-// keeper returns the place in a shard's next chain of the one that has it: the first of those that were in its chain before,
-// so that who was the head is the head. −1: nobody has it.
-func (s *State) keeper(shard int, home []kintsugi.ServerID) int {
+// keeper returns who is to head a shard on a line that keeps it: the first of those that were in its chain before and have it, so that who was the
+// head is the head. Whoever is wanted in the next chain comes before whoever is not. false: nobody has it.
+func (s *State) keeper(shard int, wanted []kintsugi.ServerID) (head kintsugi.ServerID, ok bool) {
 	for _, id := range s.view.Chains[shard] {
-		if at := slices.Index(home, id); at >= 0 && s.has(shard, id) {
-			return at
+		switch {
+		case !s.isPresent(id) || !s.has(shard, id):
+		case slices.Contains(wanted, id):
+			return id, true
+		case !ok:
+			head, ok = id, true
 		}
 	}
-	return -1
+	return head, ok
 }
 
 // has reports whether a server of a shard's chain has everything of it that was released, in the memory of its process or outside
-// of it. Whoever came into a chain says when it has. Whoever heads one has it from the first moment, or it would not live.
+// of it. Whoever came into a chain says when it has. Whoever heads one has it from the first moment, or it would not live. What is outside a
+// process is the shard that has the number of its server, and none that came to it later.
 func (s *State) has(shard int, id kintsugi.ServerID) bool {
 	j := s.present[id]
-	first := cmp.Or(s.view.Keeps, s.view.Line)
+	heads := s.view.Chains[shard][0] == id
 	if s.fate(j) == replaced {
-		return max(1, s.view.Replicas) == 1 && first <= j.Holds && j.Holds <= s.view.Line
+		alone := max(1, s.view.Replicas) == 1 && heads && int(id) == shard
+		return alone && s.view.First(kintsugi.ShardID(shard)) <= j.Holds && j.Holds <= s.view.Line
 	}
-	return s.view.Chains[shard][0] == id || s.whole(id)
+	return heads || s.whole(shard, id)
 }
 
-// whatIsLost says in words which shards nobody has any more. All servers are present.
+// whatIsLost says in words which shards nobody has any more. Nobody is waited for.
 func (s *State) whatIsLost() string {
 	var names []string
-	for i, home := range chains(s.cfg.Servers, s.replicas) {
-		if s.keeper(i, home) < 0 {
+	for i, wanted := range s.places(s.isPresent) {
+		if _, ok := s.keeper(i, wanted); !ok {
 			names = append(names, fmt.Sprint(i))
 		}
 	}

@@ -21,6 +21,10 @@ type Config struct {
 	// the shard with what it has, on a line that begins at once and keeps the other shards as they are.
 	Copies bool
 
+	// NextAnswers says that of a shard's chain the head and the next one have everything, and those behind may lack steps that were released; whoever comes to be
+	// the next one may too, until it has said that it has caught up. When only such are left, the first of them heads the shard with what it has, as with Copies.
+	NextAnswers bool
+
 	// Chooses lets Wanted change Replicas while the run lasts.
 	Chooses bool
 
@@ -32,6 +36,10 @@ type Config struct {
 	// keeps what servers have of the others, in memory or outside their processes. Default: every loss takes all shards
 	// back to one full checkpoint.
 	Partial bool
+
+	// MoveAfter is for how long a server may be away: after that the others, as far as there are any, take over what it had to hold, until it is
+	// back. Default 0: for ever.
+	MoveAfter time.Duration
 
 	// Hold is how long a view in which nobody of the view before takes part waits after the last of them was
 	// seen: the time to live of a server's lease plus the bound on clocks, where two lives of one place can
@@ -60,7 +68,7 @@ type Joined struct {
 	Member kintsugi.Member
 	Since  int64
 
-	// Whole is the newest view that took the server into chains and in which it has caught up with all of them, by its own
+	// Whole is the newest view that took the server into chains, or moved it up in one, and in which it has caught up with all of them, by its own
 	// word; 0: none. A server that a line began with needs no word.
 	Whole kintsugi.ViewNumber
 	// Leaving says that this life is about to go: it asks to be left out, as soon as nobody needs it.
@@ -131,10 +139,13 @@ type Decision struct {
 type State struct {
 	cfg     Config
 	present map[kintsugi.ServerID]Joined
+	away    map[kintsugi.ServerID]time.Time // who is missing and has no lease, and since when as far as is known
+	silent  map[kintsugi.ServerID]bool      // who is taken for dead and has a lease still
 	found   *Found
 	wanted  Wanted
 
-	replicas int // that each shard has, or is to have next
+	now      time.Time // of the decision
+	replicas int       // that each shard has, or is to have next
 
 	view     *kintsugi.View
 	viewedAt int64     // revision of view
@@ -152,7 +163,13 @@ func New(cfg Config) (*State, error) {
 	if cfg.Replicas < 1 || cfg.Replicas > cfg.Servers {
 		return nil, fmt.Errorf("%w: %d replicas on %d servers: choose 1 to %d", kintsugi.ErrUsage, cfg.Replicas, cfg.Servers, cfg.Servers)
 	}
-	return &State{cfg: cfg, replicas: cfg.Replicas, present: make(map[kintsugi.ServerID]Joined)}, nil
+	if cfg.MoveAfter < 0 {
+		return nil, fmt.Errorf("%w: what servers hold cannot move after %v", kintsugi.ErrUsage, cfg.MoveAfter)
+	}
+	return &State{
+		cfg: cfg, replicas: cfg.Replicas, present: make(map[kintsugi.ServerID]Joined), away: make(map[kintsugi.ServerID]time.Time),
+		silent: make(map[kintsugi.ServerID]bool),
+	}, nil
 }
 
 // Handle takes note of an event that happened by now.
@@ -160,14 +177,15 @@ func (s *State) Handle(now time.Time, e Event) {
 	switch e := e.(type) {
 	case Joined:
 		s.saw(now, e.Member.Server)
-		s.present[e.Member.Server] = e
+		s.comes(now, e)
 	case Left:
 		s.saw(now, e.Server)
-		delete(s.present, e.Server)
+		s.misses(now, e.Server)
 	case Died:
 		if j, ok := s.present[e.Server]; ok && j.Member.Incarnation == e.Incarnation {
 			s.saw(now, e.Server)
 			delete(s.present, e.Server)
+			s.silent[e.Server] = true
 		}
 	case Viewed:
 		s.view, s.viewedAt, s.lastSeen = e.View, e.At, now
@@ -210,17 +228,21 @@ func (s *State) fate(j Joined) fate {
 // Decide says what is to be done at now.
 func (s *State) Decide(now time.Time) Decision {
 	found := s.found
-	s.found = nil
+	s.found, s.now = nil, now
 	s.choose()
+	again := s.patience()
 	if d, ok := s.goOn(found); ok {
+		if !d.Ask && d.View == nil {
+			d.Again = again
+		}
 		return d
 	}
-	if absent := s.absent(); len(absent) > 0 {
-		return Decision{Reason: s.waiting(absent)}
+	if awaited := s.awaited(); len(awaited) > 0 {
+		return Decision{Reason: s.waiting(awaited), Again: again}
 	}
 	why := s.whyNew()
 	if why == "" {
-		return Decision{Reason: fmt.Sprintf("view %d stands: everybody it names is present", s.view.Number)}
+		return Decision{Reason: s.stands(), Again: again}
 	}
 	if until := s.lastSeen.Add(s.cfg.Hold); s.view != nil && !s.anyKept() && now.Before(until) {
 		return Decision{Again: until, Reason: fmt.Sprintf(
@@ -256,20 +278,21 @@ func (s *State) anyKept() bool {
 	return false
 }
 
-// goesOn reports whether the line of the view can go on in the next one: every server holds its shard still, in the memory of
-// its process or outside of it. All servers are present.
+// goesOn reports whether the line of the view can go on in the next one, with one replica: whoever heads a shard holds it still, in the memory of its
+// process or outside of it.
 func (s *State) goesOn() bool {
-	v := s.view
-	if s.replicas > 1 || v == nil || len(v.Servers) != s.cfg.Servers || !s.placed(v.Chains) {
+	if s.replicas > 1 || !s.placed() {
 		return false
 	}
 	found := false // a lapse alone says nothing of what is held
-	for id := range kintsugi.ServerID(s.cfg.Servers) {
-		j := s.present[id]
-		if s.fate(j) != replaced {
+	for i, chain := range s.view.Chains {
+		j, present := s.present[chain[0]]
+		switch {
+		case !present:
+			return false
+		case s.fate(j) != replaced:
 			continue
-		}
-		if j.Holds != v.Line {
+		case j.Holds != s.view.Line || int(chain[0]) != i: // a server keeps its own shard outside of itself, and no other
 			return false
 		}
 		found = true
@@ -277,7 +300,7 @@ func (s *State) goesOn() bool {
 	return found
 }
 
-// next builds the view that follows. All servers are present.
+// next builds the view that follows. Nobody is waited for.
 //
 // A loss that neither chains nor what servers keep outside of themselves make up for starts a new line, after a partial restore too: a
 // version of the line before has other parameters than the one of the same number that is put together now, and gradients on
@@ -302,12 +325,28 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 	v.Line = line + 1
 	v.Restore, v.RestoreStep = from.Manifest, from.Step
 	for id := range kintsugi.ServerID(s.cfg.Servers) {
-		v.Servers = append(v.Servers, s.present[id].Member)
+		if j, ok := s.present[id]; ok {
+			v.Servers = append(v.Servers, j.Member)
+		} else { // it holds nothing, and keeps its place
+			v.Servers = append(v.Servers, s.view.Servers[id])
+		}
 	}
-	v.Chains = chains(s.cfg.Servers, s.replicas)
+	v.Chains = s.places(s.isPresent)
 	if v.Continues = s.goesOn(); v.Continues {
 		was := s.view
 		v.Line, v.Keeps, v.Lost, v.Restore, v.RestoreStep = was.Line, was.Keeps, slices.Clone(was.Lost), was.Restore, was.RestoreStep
+		v.From = slices.Clone(was.From)
+		for i := range v.Chains {
+			v.Chains[i] = was.Chains[i][:1:1] // whoever catches up comes in again
+		}
+		for id := range v.Servers {
+			if s.lives(kintsugi.ServerID(id)) {
+				v.Servers[id].Since = was.Servers[id].Since
+			}
+		}
+		v.Places = slices.DeleteFunc(slices.Clone(was.Places), func(p kintsugi.Place) bool {
+			return !s.lives(p.Server) || v.Chains[p.Shard][0] != p.Server
+		})
 	} else {
 		s.keep(v)
 	}
@@ -323,6 +362,7 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 	default:
 		v.Reason = fmt.Sprintf("%s: all shards restore step %d", why, from.Step)
 	}
+	v.Reason += s.whereTo(v)
 	v.Conductor = v.Chains[0][0]
 	return v
 }
@@ -339,7 +379,7 @@ func chains(servers, replicas int) [][]kintsugi.ServerID {
 	return all
 }
 
-// whyNew says why the view that counts cannot go on; empty: it can. All servers are present.
+// whyNew says why the view that counts cannot go on; empty: it can. Nobody is waited for.
 func (s *State) whyNew() string {
 	n := s.cfg.Servers
 	if s.view == nil {
@@ -351,20 +391,24 @@ func (s *State) whyNew() string {
 	if s.cfg.Chooses && s.replicas != s.view.Replicas {
 		return fmt.Sprintf("each shard is to have %s: %s", count(s.replicas, "replica"), s.wanted.Why)
 	}
-	if !s.placed(s.view.Chains) {
+	if !s.placed() {
 		return fmt.Sprintf("each shard has %s now, view %d places them otherwise", count(s.replicas, "replica"), s.view.Number)
 	}
-	var back, away []string
+	var gone, back, away []string
 	for id := range kintsugi.ServerID(n) {
-		j := s.present[id]
-		switch s.fate(j) {
-		case replaced:
+		j, present := s.present[id]
+		switch {
+		case !present && (s.replicas > 1 || s.headsAny(id)):
+			gone = append(gone, s.hasLeft(id))
+		case !present:
+			continue
+		case s.fate(j) == replaced:
 			back = append(back, fmt.Sprintf("server/%d came back as incarnation %d", id, j.Member.Incarnation))
-		case lapsed:
+		case s.fate(j) == lapsed:
 			away = append(away, fmt.Sprintf("server/%d was away and is back as incarnation %d", id, j.Member.Incarnation))
 		}
 	}
-	lost := slices.Concat(back, away)
+	lost := slices.Concat(gone, back, away)
 	switch {
 	case len(lost) == 0:
 		return ""
@@ -372,7 +416,7 @@ func (s *State) whyNew() string {
 		return enumerate(lost) + " and found what it held outside its process"
 	case s.cfg.Partial:
 		return enumerate(lost) + s.whatIsLost()
-	case len(back) == 0:
+	case len(gone)+len(back) == 0:
 		return enumerate(lost) + "; what went on meanwhile is unknown"
 	case len(lost) == 1:
 		return lost[0] + "; its shard is lost"
@@ -396,7 +440,11 @@ func (s *State) waiting(absent []kintsugi.ServerID) string {
 	if had := len(s.view.Servers); int(absent[0]) >= had { // those that the view names are all there
 		return fmt.Sprintf("waiting for %s: the run has %s now, view %d has %d", enumerate(names), count(s.cfg.Servers, "server"), s.view.Number, had) + s.unwanted()
 	}
-	return fmt.Sprintf("%s %s away: view %d waits for %s", enumerate(names), is, s.view.Number, them) + s.unwanted()
+	most := ""
+	if s.movable() && len(absent) < s.cfg.Servers {
+		most = fmt.Sprintf(", %v at most", s.cfg.MoveAfter)
+	}
+	return fmt.Sprintf("%s %s away: view %d waits for %s%s", enumerate(names), is, s.view.Number, them, most) + s.unwanted()
 }
 
 // unwanted names who registered in a place that the run does not have: the likely reason why another is

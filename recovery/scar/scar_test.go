@@ -476,3 +476,74 @@ func TestNoPlanIsABurst(t *testing.T) {
 		}
 	}
 }
+
+// By hand, and on a quadratic, whose rise it is.
+func TestRiseIsHalfTheCurvedDistance(t *testing.T) {
+	if got := Rise([]float32{2, 0.5, 7}, []float32{1, 4, 3}, []float32{4, 2, 3}); got != (2*9+0.5*4)/2 {
+		t.Errorf("rise %g, want 10", got)
+	}
+	if got := Rise([]float32{-1, 0}, []float32{1, 1}, []float32{2, 2}); !(got > 0 && got < 1e-40) {
+		t.Errorf("rise %g where nothing bends upwards, want next to 0, and not 0", got)
+	}
+	if got := Rise([]float32{3}, []float32{1}, []float32{1}); got != 0 {
+		t.Errorf("rise %g of equal values", got)
+	}
+}
+
+// On quadratics that are descended with noise, mean squares of gradients find the curvature, up to a factor that all chunks share, where it is the
+// variance of the noise; and secants without noise find it where they go along the axes.
+func TestCurvatureIsFound(t *testing.T) {
+	const chunks, values, rate, steps = 5, 400, 0.2, 400
+	rng := rand.New(rand.NewPCG(5, 5))
+	bend := func(chunk int) float64 { return 0.1 * math.Exp2(float64(chunk)) }
+	secants, squares := NewCurvature(chunks, 100), NewCurvature(chunks, 100)
+	x := make([]float64, values)
+	for c := range chunks {
+		h := bend(c)
+		for range steps {
+			var square, change, moved float64
+			for i := range x {
+				g := h*x[i] + math.Sqrt(h)*rng.NormFloat64()
+				d := -rate * g
+				x[i] += d
+				square, change, moved = square+g*g/values, change+h*d*d, moved+d*d
+			}
+			squares.Observe(kintsugi.ChunkID(c), square, 1)
+			secants.Observe(kintsugi.ChunkID(c), change, moved)
+		}
+	}
+	for name, k := range map[string]*Curvature{"secants": secants, "mean squares": squares} {
+		distances := slices.Repeat([]float64{1}, chunks)
+		k.Weigh(distances)
+		for c, d := range distances {
+			if got, want := d/distances[2], bend(c)/bend(2); !(got > want/1.3 && got < want*1.3) {
+				t.Errorf("%s: chunk %d counts %.3g times as much as chunk 2, it bends %.3g times as much", name, c, got, want)
+			}
+		}
+	}
+}
+
+// What is known grows old; what is not known, and what bends downwards, still counts.
+func TestCurvatureForgetsAndNeverSilences(t *testing.T) {
+	k := NewCurvature(3, 10)
+	weights := func() []float64 {
+		d := []float64{2, 2, 2}
+		k.Weigh(d)
+		return d
+	}
+	if got := weights(); !slices.Equal(got, []float64{2, 2, 2}) {
+		t.Errorf("while nothing is known, distances become %v", got)
+	}
+	k.Observe(0, 6, 1)
+	k.Observe(1, -6, 1)
+	if got := weights(); !slices.Equal(got, []float64{6, 0.06, 0.06}) {
+		t.Errorf("distances become %v", got)
+	}
+	for range 10 {
+		k.Observe(0, 0, 0)
+	}
+	k.Observe(0, 0, 0.5/k.keep)
+	if got, want := k.over[0]/k.under[0], 6*0.5*k.keep/(0.5*k.keep+0.5/k.keep); math.Abs(got-want) > 1e-9 {
+		t.Errorf("after a half-life the ratio is %g, want %g", got, want)
+	}
+}

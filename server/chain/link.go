@@ -13,6 +13,11 @@ type Link struct {
 
 	taken  *kintsugi.Taken // answers that wait for those behind
 	stable *kintsugi.Stable
+
+	tells   bool             // the one after is told whenever it has caught up, and not only when it was joining
+	told    bool             // of tells: it has been told on the present connection
+	ahead   bool             // a step is answered while those behind have the one before
+	unheard *kintsugi.Stable // of ahead: the newest step that was answered before it was heard of; nil: none
 }
 
 // next is what the one after is to a replica.
@@ -42,6 +47,16 @@ func Alone(after bool) Link {
 	return Link{}
 }
 
+// Relax lets the one after answer for everybody behind it, so that a step waits for that one alone. It is told when it has caught up, since before that its word
+// counts for nothing. follows says that this replica answers for those behind it itself: it does so while they have the step before. step and decided are
+// where it stands: what they have of that it does not know yet.
+func (l *Link) Relax(follows bool, step kintsugi.Step, decided kintsugi.Fence) {
+	l.tells, l.ahead = true, follows
+	if l.ahead && l.next == counts {
+		l.unheard = &kintsugi.Stable{Step: step, Decided: decided}
+	}
+}
+
 // After reports whether there is somebody after this replica.
 func (l *Link) After() bool { return l.next != nobody }
 
@@ -51,12 +66,12 @@ func (l *Link) Connected(caughtUp bool) []kintsugi.ReplicaMessage {
 	if l.next == nobody {
 		return nil
 	}
-	l.promised, l.step, l.decided = 0, 0, 0
+	l.promised, l.step, l.decided, l.told = 0, 0, 0, false
 	if caughtUp {
 		l.next = counts
 		return nil
 	}
-	l.next = joining
+	l.next, l.unheard = joining, nil
 	return l.ready(nil)
 }
 
@@ -68,9 +83,7 @@ func (l *Link) Answer(m kintsugi.ReplicaMessage) (said []kintsugi.ReplicaMessage
 		l.taken = &m
 	case kintsugi.Stable:
 		l.stable = &m
-		if l.next == joining && l.step == m.Step && l.decided == m.Decided {
-			l.next, joined = counts, true
-		}
+		joined = l.step == m.Step && l.decided == m.Decided && l.caughtUp()
 	default:
 		return []kintsugi.ReplicaMessage{m}, false
 	}
@@ -86,14 +99,27 @@ func (l *Link) Heard(m kintsugi.ReplicaMessage, step kintsugi.Step, decided kint
 	case kintsugi.Taken:
 		l.promised = max(l.promised, m.Fence)
 		reached = m.Released == step
+		if u := l.unheard; u != nil && m.Released >= u.Step {
+			l.unheard = nil
+		}
 	case kintsugi.Stable:
 		l.step, l.decided = m.Step, m.Decided
 		reached = m.Step == step && m.Decided == decided
+		if u := l.unheard; u != nil && (m.Step > u.Step || m.Step == u.Step && m.Decided == u.Decided) {
+			l.unheard = nil
+		}
 	}
-	if l.next == joining && reached {
-		l.next, joined = counts, true
-	}
+	joined = reached && l.caughtUp()
 	return l.ready(nil), joined
+}
+
+// caughtUp notes that the one after stands where this replica stands, and reports whether it is to be told.
+func (l *Link) caughtUp() (tell bool) {
+	tell = l.next == joining || l.tells && l.next == counts && !l.told
+	if tell {
+		l.next, l.told = counts, true
+	}
+	return tell
 }
 
 // ready appends the answers that wait for nobody any more.
@@ -103,9 +129,15 @@ func (l *Link) ready(said []kintsugi.ReplicaMessage) []kintsugi.ReplicaMessage {
 		l.taken = nil
 		said = append(said, *t)
 	}
-	if s := l.stable; s != nil && (alone || l.step == s.Step && l.decided == s.Decided) {
-		l.stable = nil
-		said = append(said, *s)
+	if s := l.stable; s != nil {
+		heard := alone || l.step == s.Step && l.decided == s.Decided
+		if !heard && l.ahead && l.unheard == nil {
+			l.unheard, heard = s, true
+		}
+		if heard {
+			l.stable = nil
+			said = append(said, *s)
+		}
 	}
 	return said
 }

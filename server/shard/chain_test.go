@@ -38,6 +38,7 @@ type chains struct {
 	t        *testing.T
 	clock    time.Time
 	replicas int
+	next     bool // the next replica answers for those behind it
 	steps    kintsugi.Step
 	hosts    []*host
 	hands    []*hand
@@ -71,8 +72,10 @@ type node struct {
 	core      *shard.Replica
 	now, next uint64
 	held      map[kintsugi.PushID]uint64
-	sum       uint64 // of the newest update
-	after     *node  // connected
+	sum       uint64   // of the newest update
+	after     *node    // connected
+	deaf      bool     // what the one before says waits
+	later     []func() // what the one before has said and waits
 }
 
 // hand is a worker: it pushes one gradient for each version.
@@ -106,8 +109,8 @@ func (w *chains) command(line string) string {
 	w.told = nil
 	var n, m, k, s int
 	switch {
-	case scan(line, "run servers %d replicas %d workers %d steps %d", &n, &m, &k, &s):
-		w.run(n, m, k, kintsugi.Step(s))
+	case scan(strings.TrimSuffix(line, " next"), "run servers %d replicas %d workers %d steps %d", &n, &m, &k, &s):
+		w.run(n, m, k, kintsugi.Step(s), strings.HasSuffix(line, " next"))
 	case strings.HasPrefix(line, "until "):
 		w.until(strings.TrimPrefix(line, "until "))
 	case line == "settle":
@@ -127,6 +130,12 @@ func (w *chains) command(line string) string {
 		h.deaf = false
 		w.queue = append(w.queue, h.waiting...)
 		h.waiting = nil
+	case scan(line, "hold shard %d on server/%d", &n, &m):
+		w.hosts[m].nodes[kintsugi.ShardID(n)].deaf = true
+	case scan(line, "let shard %d on server/%d go on", &n, &m):
+		x := w.hosts[m].nodes[kintsugi.ShardID(n)]
+		x.deaf = false
+		x.hear()
 	case scan(line, "start server/%d", &n):
 		w.lives++
 		w.hosts[n] = &host{w: w, id: kintsugi.ServerID(n), life: w.lives, nodes: make(map[kintsugi.ShardID]*node)}
@@ -204,8 +213,8 @@ func (w *chains) to(h *host, do func()) {
 	w.queue = append(w.queue, arrive)
 }
 
-func (w *chains) run(servers, replicas, workers int, steps kintsugi.Step) {
-	*w = chains{t: w.t, clock: time.Unix(0, 0), replicas: replicas, steps: steps, released: make(map[kintsugi.Step][]kintsugi.Weighted)}
+func (w *chains) run(servers, replicas, workers int, steps kintsugi.Step, next bool) {
+	*w = chains{t: w.t, clock: time.Unix(0, 0), replicas: replicas, next: next, steps: steps, released: make(map[kintsugi.Step][]kintsugi.Weighted)}
 	w.view = kintsugi.View{Number: 1, Line: 1, Fence: 1}
 	for i := range servers {
 		w.lives++
@@ -310,8 +319,11 @@ func (h *host) enter(v kintsugi.View) {
 			n.core.Place(follows, after)
 		default:
 			n.core = shard.New(id, 1, 1, v.Number, 0)
-			n.core.Place(follows, after)
 			n.core.Lack()
+			n.core.Place(follows, after)
+		}
+		if h.w.next {
+			n.core.NextAnswers(at)
 		}
 		if !follows && !n.core.Whole() {
 			h.w.say("server/%d ends: it is not whole and must be the head of shard %d", h.id, i)
@@ -355,7 +367,12 @@ func (n *node) send(m kintsugi.ChainMessage) {
 	if s, ok := m.(kintsugi.Snapshot); ok {
 		w.say("server/%d sends server/%d shard %d as of step %d", n.h.id, to.h.id, n.id, s.Step)
 	}
-	w.to(to.h, func() {
+	var arrive func()
+	arrive = func() {
+		if to.deaf || to.core.Waits() {
+			to.later = append(to.later, arrive)
+			return
+		}
 		switch m.(type) {
 		case kintsugi.Snapshot:
 			to.now = now
@@ -368,7 +385,8 @@ func (n *node) send(m kintsugi.ChainMessage) {
 			w.t.Errorf("server/%d does not obey %+v", to.h.id, m)
 		}
 		to.perform()
-	})
+	}
+	w.to(to.h, arrive)
 }
 
 func (n *node) perform() {
@@ -413,7 +431,17 @@ func (n *node) apply(c kintsugi.Commit) {
 		n.h.w.say("server/%d applies step %d to shard %d", n.h.id, c.Step, n.id)
 		n.core.Applied(c.Decided, nil, 0, 0, 0)
 		n.perform()
+		n.hear()
 	})
+}
+
+// hear lets a replica hear what has waited.
+func (n *node) hear() {
+	later := n.later
+	n.later = nil
+	for _, f := range later {
+		f()
+	}
 }
 
 // answer gives an answer to the one before, or to the conductor.

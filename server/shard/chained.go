@@ -11,16 +11,18 @@ import (
 // called once, after Lose and before anything else. Without it the replica is alone.
 func (r *Replica) Place(follows, after bool) {
 	r.follows, r.link = follows, chain.New(after)
-	if r.standing != kintsugi.Settled {
+	if r.standing != kintsugi.Settled || r.lacking {
 		r.link = chain.Alone(after)
 	}
 }
 
-// Lack makes r, which is new, wait for a snapshot: the line goes on, and r was not there.
+// Lack makes r, which is new, wait for a snapshot: the line goes on, and r was not there. Nor can anybody behind it have anything, or follow it before it is
+// whole: it answers for itself until then. It is called before Place.
 func (r *Replica) Lack() { r.lacking = true }
 
-// Whole reports whether r has everything that was released on its line. One that is not whole must not become a head.
-func (r *Replica) Whole() bool { return !r.lacking }
+// Whole reports whether r has everything that was released on its line, or where the next answers for those behind it, once had. One that is not whole must
+// not become a head, and a head that is Behind is not.
+func (r *Replica) Whole() bool { return !r.lacking && (r.follows || !r.Behind()) }
 
 // Settled reports whether the line has begun here.
 func (r *Replica) Settled() bool { return r.standing == kintsugi.Settled }
@@ -62,16 +64,20 @@ func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 		r.followedByCopy(f)
 		return nil, nil
 	}
+	last := r.oneBehind(f)
 	near := f.Whole && (f.Released == r.released || f.Released+1 == r.released && f.Applied == r.released && f.Decided == r.decidedAt(r.released))
-	r.say(r.link.Connected(near))
+	r.say(r.link.Connected(near || r.next && f.Whole)) // who may be a head some day is waited for, however far it is behind
 	var send []kintsugi.ChainMessage
-	if !near {
+	if !near && !last {
 		send = append(send, kintsugi.Snapshot{Step: r.released, Records: r.recordsOf(r.released)})
 	}
 	if r.promised > 0 {
 		send = append(send, kintsugi.Take{Line: r.line, View: r.view, Fence: r.promised})
 	}
-	if near && f.Released < r.released {
+	switch {
+	case last:
+		send = append(send, r.lastStep(f)...)
+	case near && f.Released < r.released:
 		send = append(send, kintsugi.Released{Line: r.line, Fence: r.promised, Step: r.released})
 	}
 	if r.applied > r.released {
@@ -108,6 +114,9 @@ func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 		return true
 	case kintsugi.Joined:
 		r.lacking = false
+		if r.at == 1 {
+			r.behind = false
+		}
 		return true
 	case kintsugi.Take:
 		return r.take(m)

@@ -116,10 +116,14 @@ func (r *Replica) takeCopy(m kintsugi.Snapshot) {
 	r.copy()
 }
 
-// FallBack returns the replica of the line that follows the loss of a head: r, which was none, waits for Adopt with its copies. r is not used
-// afterwards.
+// FallBack returns the replica of the line that follows the loss of a head, or of head and next: r, which was none, waits for Adopt with its copies, or with the newest
+// version of which it knows that it was released. r is not used afterwards.
 func (r *Replica) FallBack(line kintsugi.Line, view kintsugi.ViewNumber) *Replica {
 	next := r.Continue(line, view)
+	if next.behind = false; !r.copies() {
+		next.applied, next.records = r.released, r.recordsOf(r.released)
+	}
+	r = next
 	next.standing, next.have = kintsugi.Lost, slices.Repeat([]kintsugi.Step{r.applied}, r.chunks)
 	return next
 }

@@ -1,6 +1,10 @@
 package shard
 
-import "github.com/kintsugi-ml/kintsugi"
+import (
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
 
 // A line may go on in the next view: see kintsugi.View.Continues. Pushes and the open commit stay behind. Workers push again what may
 // still be counted, and a step that not every shard has applied is decided anew.
@@ -10,9 +14,15 @@ import "github.com/kintsugi-ml/kintsugi"
 func (r *Replica) GoOn(view kintsugi.ViewNumber, follows, after bool) *Replica {
 	next := New(r.id, r.chunks, r.line, view, r.released)
 	next.every, next.hasCopy, next.dueBy, next.most, next.have, next.lacking, next.standing = r.every, r.hasCopy, r.dueBy, r.most, r.have, r.lacking, r.standing
+	next.behind = r.Behind()
 	next.applied, next.promised, next.records, next.answer, next.saved = r.applied, r.promised, r.records, r.answer, r.saved
 	next.Place(follows, after)
 	return next
+}
+
+// Recent returns what a later life would need of r beside its versions: the commits that made them, ascending, and what was said of the newest.
+func (r *Replica) Recent() (made []kintsugi.Commit, answer kintsugi.Stable) {
+	return slices.Clone(r.records), r.answer
 }
 
 // Recall makes r, which is new and whose version is readable, stand where an earlier life of its server has left it: last are the commits

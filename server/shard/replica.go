@@ -52,6 +52,10 @@ type Replica struct {
 	lacking bool // it is not whole: released steps may be missing here
 	link    chain.Link
 
+	next   bool // the one after the head answers for those behind it: see NextAnswers
+	at     int  // of next: place in the chain
+	behind bool // of next: it was behind the next in an earlier view, and has not been told since that it has caught up
+
 	every   kintsugi.Step  // steps between two copies for those behind, who get no updates then; 0: they get every update
 	there   *copied        // of every: what the one after has; nil: it has not connected
 	sent    bool           // of every: a copy is on its way to it

@@ -14,7 +14,7 @@ import (
 // applied different decisions about one step. r is not used afterwards.
 func (r *Replica) Continue(line kintsugi.Line, view kintsugi.ViewNumber) *Replica {
 	next := New(r.id, r.chunks, line, view, r.released)
-	next.every, next.most = r.every, r.most
+	next.every, next.most, next.behind = r.every, r.most, r.Behind()
 	next.applied, next.records, next.standing, next.have = r.applied, r.records, r.standing, r.have
 	if r.standing == kintsugi.Settled {
 		next.standing = kintsugi.Kept
