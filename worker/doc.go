@@ -39,7 +39,8 @@
 // # Outages
 //
 // With Pace.Continue a worker whose session breaks computes on, on the parameters that it has, until the next session has read a version. What it computes it
-// keeps (package kept), and offers before its next gradient. A gradient whose ticket was sent is never offered again.
+// keeps (package kept), and offers before its next gradient. A gradient whose ticket was sent is never offered again. With kintsugi.KeepLocal
+// what it has learnt goes on on a line that keeps the one before, as a push of that line.
 //
 // # What survives
 //

@@ -25,6 +25,7 @@ type outage struct {
 	err   error // why the goroutine gave up; read after it has ended
 
 	newest kintsugi.PushID // gradient that was computed in an outage: what is merged into a push has ids after that of the push
+	moved  bool            // the parameters lie at the end of the path that is kept
 }
 
 // after returns the first gradient from id on that no outage has computed: none may count twice, under whatever id.
@@ -47,7 +48,8 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 	first := w.sent && at == *w.at
 	w.cfg.Log.Info("servers are away: going on with the parameters that are here", "version", at.Version)
 	if w.local() {
-		o.queue.Along(at, func(grads []float32) { w.move(at, grads) })
+		o.queue.Along(at, func(g kept.Gradient) { w.move(w.params, at, g.Values) })
+		o.moved = true
 	}
 	go func() {
 		defer close(o.ended)
@@ -68,10 +70,10 @@ var errAstray = errors.New("training on alone has diverged")
 func (w *worker) local() bool { return w.cfg.Pace.Keep == kintsugi.KeepLocal }
 
 // move takes a step by itself. The version before is not needed any more: an outage ends with another one, in another array.
-func (w *worker) move(id kintsugi.PushID, grads []float32) {
+func (w *worker) move(params []float32, id kintsugi.PushID, grads []float32) {
 	rate := float32(w.cfg.Rate(id.Version))
 	for i, g := range grads {
-		w.params[i] -= float32(rate * g)
+		params[i] -= float32(rate * g)
 	}
 }
 
@@ -112,11 +114,55 @@ func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error
 	w.outage.mu.Lock()
 	defer w.outage.mu.Unlock()
 	if w.local() {
-		w.move(id, w.grads)
+		w.move(w.params, id, w.grads)
 	}
 	w.outage.queue.Keep(id, loss, uint32(examples), w.grads, first)
 	w.outage.newest = id
 	return nil
+}
+
+// see notes the line of a view, where a path may have to go on on it.
+func (w *worker) see(v kintsugi.View) {
+	if w.cfg.Pace.Continue && w.local() {
+		w.lines.See(w.cfg.Layout, v)
+	}
+}
+
+// carryOver takes the path of an outage onto the line of id, the first gradient on the parameters that are there now, if that is another one and keeps
+// the line of the path. Those before, which the path has moved, are in the spare array. What does not go on is dropped when it is offered.
+//
+// Where shards stayed as they were, the path is what it was: steps from the version on which it began. Chunks that came back are older than that version, and
+// the path's steps would be steps from elsewhere; but the worker has these chunks, as they were when the path began and as the path has left them. There the
+// path becomes what leads to its end from where the chunks are now. A step moves them an nth of that way, so that the paths of all n workers bring back
+// what was lost, but for what they did apart.
+func (w *worker) carryOver(id kintsugi.PushID) {
+	o := &w.outage
+	moved := o.moved
+	o.moved = false
+	if o.queue == nil || w.at == nil || w.at.Line == id.Line || !w.local() {
+		return
+	}
+	defer w.lines.Forget(id.Line)
+	from := *w.at
+	limit, bounded := w.useless(from)
+	restored, known := w.lines.Since(from.Line, id.Line)
+	if !known || id.Version < from.Version || bounded && id.Version >= limit {
+		return
+	}
+	if !moved { // the session after the outage has offered a part of it, and broke
+		o.queue.Along(from, func(g kept.Gradient) { w.move(w.spare, from, g.Values) })
+	}
+	n := o.queue.Gradients()
+	to, ok := o.queue.Onto(from, id, restored, w.params, w.spare, float32(w.cfg.Rate(id.Version)))
+	if !ok {
+		return
+	}
+	if o.newest.Line == from.Line && o.newest.Version == id.Version {
+		o.newest.Line = id.Line
+	} else {
+		o.newest = to
+	}
+	w.cfg.Log.Info("what was learnt alone goes on on the line that follows", "line", id.Line, "version", from.Version, "now", id.Version, "gradients", n, "restored", len(restored))
 }
 
 // hello says what of an outage will be offered on a line.
@@ -171,7 +217,7 @@ func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (nex
 	if g.ID.Line != id.Line || w.tooOld(s, g.ID) {
 		return id, true, w.tellDropped(s, id, g.Merged)
 	}
-	if g.ID.Version < id.Version && w.ready == nil {
+	if (g.ID.Version < id.Version || g.Moved) && w.ready == nil {
 		t, err := w.compute(s, id, false)
 		if err != nil {
 			return id, false, err

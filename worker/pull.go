@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
@@ -65,36 +66,43 @@ func sources(l *kintsugi.Layout, v kintsugi.View) []source {
 }
 
 // peers are the connections to the servers of a view, made when they are needed.
-type peers map[kintsugi.ServerID]*transport.Peer
+type peers struct {
+	tls  *mtls.Credentials // nil: plain TCP
+	open map[kintsugi.ServerID]*transport.Peer
+}
+
+func newPeers(tls *mtls.Credentials) *peers {
+	return &peers{tls: tls, open: make(map[kintsugi.ServerID]*transport.Peer)}
+}
 
 // to returns the connection to a server. near: messages go through pipes, where they can.
-func (p peers) to(m kintsugi.Member, near bool) (*transport.Peer, error) {
-	if x := p[m.Server]; x != nil {
+func (p *peers) to(m kintsugi.Member, near bool) (*transport.Peer, error) {
+	if x := p.open[m.Server]; x != nil {
 		return x, nil
 	}
-	x, err := transport.Dial(m.Address)
+	x, err := transport.Dial(m.Address, transport.DialTLS(p.tls, m.Server))
 	if err != nil {
 		return nil, err
 	}
 	if near {
 		x.Near()
 	}
-	p[m.Server] = x
+	p.open[m.Server] = x
 	return x, nil
 }
 
-func (p peers) close() {
-	for _, x := range p {
+func (p *peers) close() {
+	for _, x := range p.open {
 		_ = x.Close() // its streams end; there is nothing left to lose
 	}
 }
 
-// Pull fetches the newest released version of a view, the same from all shards, and returns its step.
+// Pull fetches the newest released version of a view, the same from all shards, and returns its step. tls is how servers are reached; nil: by plain TCP.
 // params has Layout.Values values; after an error they are undefined.
-func Pull(ctx context.Context, l *kintsugi.Layout, v kintsugi.View, params []float32) (kintsugi.Step, error) {
+func Pull(ctx context.Context, tls *mtls.Credentials, l *kintsugi.Layout, v kintsugi.View, params []float32) (kintsugi.Step, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conns := make(peers)
+	conns := newPeers(tls)
 	defer conns.close()
 	var from []*source
 	for _, s := range sources(l, v) {

@@ -24,7 +24,7 @@ type session struct {
 	cancel context.CancelCauseFunc
 	cfg    *Config
 	view   kintsugi.View
-	peers  peers
+	peers  *peers
 	work   *transport.WorkClient
 	shards []*shardStreams
 	sent   pending
@@ -70,14 +70,14 @@ type shardStreams struct {
 
 // connect opens every stream of a session.
 func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, error) {
-	s := &session{cfg: cfg, view: view, peers: make(peers), news: newNews()}
+	s := &session{cfg: cfg, view: view, peers: newPeers(cfg.TLS), news: newNews()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	if err := s.open(); err != nil {
 		s.close()
 		return nil, err
 	}
 	if cfg.Pace.Continue { // a worker that waits for an answer would not notice that servers are away
-		for id, p := range s.peers {
+		for id, p := range s.peers.open {
 			go func() {
 				if p.Lost(s.ctx) {
 					s.cancel(fmt.Errorf("the connection to server/%d is lost", id))

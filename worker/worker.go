@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
@@ -46,6 +47,9 @@ type Config struct {
 	// Encoded, if set, computes and encodes in place of Gradient and Codec, which is the codec that it encodes with. It is not for a Pace with
 	// Along or Continue: these look at gradients.
 	Encoded Encoded
+
+	// TLS is how this worker and servers prove to each other who they are. Default: they do not, and connections are plain TCP.
+	TLS *mtls.Credentials
 
 	// Wire is how gradients and parameters travel. Default: WireAuto.
 	Wire Wire
@@ -144,6 +148,7 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 				return errors.New("the watch of views has ended")
 			}
 			view, pause = v, retryAfter
+			w.see(v)
 		case <-retry:
 		}
 		next, err := w.follow(ctx, view, views)
@@ -205,6 +210,7 @@ type worker struct {
 	outage outage
 
 	view    kintsugi.View // of the last session that has read a version; Line 0: none
+	lines   kept.Lines    // Pace.Continue with kintsugi.KeepLocal: those that a path may have to go on on
 	worked  bool          // the session has done a turn: its end is no reason to pause for long
 	encoder *encoder      // nil: gradients travel as float32
 	along   *along        // nil: nobody asks
@@ -217,16 +223,20 @@ func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan ki
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- w.session(ctx, view) }()
+	var came []kintsugi.View
 	for {
 		select {
 		case err := <-ended:
+			for _, v := range came { // the session has the worker until it ends
+				w.see(v)
+			}
 			return next, err
 		case v, ok := <-views:
 			if !ok {
 				views = nil
 				continue
 			}
-			next = &v
+			next, came = &v, append(came, v)
 			cancel() // the session ends as soon as its gradient does
 		}
 	}
@@ -263,6 +273,8 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	w.enter(view)
 	w.cfg.Log.Info("working", "view", view.Number, "line", view.Line, "version", version)
 	id := kintsugi.PushID{Line: view.Line, Slot: w.cfg.Slot, Incarnation: w.cfg.Incarnation, Version: version}
+	w.carryOver(id)
+	w.comes(w.outage.after(id))
 	if id, err = w.resume(s, id); err != nil {
 		return err
 	}

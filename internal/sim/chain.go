@@ -47,6 +47,14 @@ func (r *replica) obey(e *end, m handed) {
 	if r.t.over && r.c.cfg.plant != forgottenChain {
 		return
 	}
+	if r.core.Waits() {
+		r.later = append(r.later, func() {
+			if r.before == e {
+				r.obey(e, m)
+			}
+		})
+		return
+	}
 	if r.c.cfg.plant == forgottenChain {
 		m.message = withPromise(m.message, r)
 	}
@@ -133,6 +141,9 @@ func (r *replica) followed(e *end, f kintsugi.Follow) {
 		}
 	}
 	for _, m := range plan {
+		if _, ok := m.(kintsugi.Update); ok && r.sum == nil {
+			continue // it catches up once that step is released, or decided anew
+		}
 		r.hand(m)
 	}
 	r.perform()
@@ -195,8 +206,7 @@ func (r *replica) awaits() bool {
 
 // lackingReplica returns a replica that has come into a line and has nothing of it.
 func lackingReplica(t *tenure, id kintsugi.ShardID) *replica {
-	r := emptyReplica(t, id, 0)
-	r.core.Lack()
+	r := emptyReplica(t, id, 0, true)
 	if r.c.cfg.plant == halfWhole {
 		r.versions.publish(r.versions.take(0))
 		r.core.Obey(kintsugi.Joined{})
@@ -206,18 +216,18 @@ func lackingReplica(t *tenure, id kintsugi.ShardID) *replica {
 
 // caughtUp tells the registry when every replica of the server is whole.
 func (s *serverLife) caughtUp() {
-	if s.tenure == nil || s.tenure.view.Servers[s.member.Server].Since == 0 {
+	if s.tenure == nil || s.tenure.view.Newest(s.member.Server) == 0 {
 		return
 	}
 	for _, r := range s.tenure.replicas {
-		if r != nil && (!r.core.Whole() || !r.core.Settled()) {
+		if r != nil && !r.core.CaughtUp() {
 			return
 		}
 	}
-	if s.tenure.view.Replicas > 1 {
+	if home := s.tenure.replicas[s.member.Server]; s.tenure.view.Replicas > 1 || home != nil && home.at > 0 {
 		s.c.outside[s.member.Server] = outside{}
 	}
-	since := s.tenure.view.Servers[s.member.Server].Since
+	since := s.tenure.view.Newest(s.member.Server)
 	s.c.registry.call(s.proc, func() error {
 		s.whole = since
 		if p := &s.c.registry.places[s.member.Server]; p.life == s && p.whole != since {
@@ -235,7 +245,7 @@ func (s *serverLife) caughtUp() {
 // pulse tells the coordinator that a server seems dead, or lives after all: soon, late or never.
 func (c *Cluster) pulse(s *serverLife, alive bool) {
 	o := c.coordinator
-	if !c.cfg.chains() || !alive && c.chance(0.2) {
+	if !c.cfg.pulses() || !alive && c.chance(0.2) {
 		return
 	}
 	s.felt = max(s.felt, c.now+c.between(0, 300*time.Millisecond)) // one word does not overtake another
@@ -248,7 +258,7 @@ func (o *overseer) felt(s *serverLife, alive bool) {
 	if !o.leads || o.present[i].Since == 0 || o.present[i].Member != s.member {
 		return
 	}
-	if alive {
+	if s.doubted = !alive; alive {
 		o.state.Handle(o.c.wall(), o.present[i])
 	} else {
 		o.c.say("%s takes %s for dead", o.name, s.name)

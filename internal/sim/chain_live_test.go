@@ -12,8 +12,10 @@ func TestServersOfChainsDieAndTheModelIsTheSame(t *testing.T) {
 	for _, replicas := range []int{2, 3} {
 		cfg := base(t)
 		cfg.Servers, cfg.Replicas, cfg.Threads = 3, replicas, 2
-		if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
-			t.Errorf("%d replicas that are left in peace end with another model", replicas)
+		if peace := !racing || !testing.Short(); peace { // else what comes before the first death is enough
+			if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
+				t.Errorf("%d replicas that are left in peace end with another model", replicas)
+			}
 		}
 		for victim := range 4 - replicas { // with two replicas: the conductor's host, and another
 			got := run(t, cfg, func(l *Live) {

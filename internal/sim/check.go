@@ -31,14 +31,23 @@ const (
 	notRewound     = "a partial restore takes no step back"
 	notAtFault     = "no error where the world is at fault"
 	nothingLost    = "no released step is lost while a replica of its shard lives that has it"
-	keptOnce       = "a kept gradient counts at most once, and on its line"
+	keptOnce       = "a kept gradient counts at most once, on its line or one that keeps it"
 	keptBounded    = "what a worker keeps in an outage is bounded"
 	inItsView      = "a replica obeys those before it in its view"
 )
 
 // checkView begins the line of a view that counts from now on.
 func (c *Cluster) checkView(v kintsugi.View) {
-	c.say("view %d on line %d, fence %d: %s", v.Number, v.Line, v.Fence, v.Reason)
+	c.say("view %d on line %d, fence %d, chains %v: %s", v.Number, v.Line, v.Fence, v.Chains, v.Reason)
+	for i, chain := range v.Chains {
+		if v.Replicas <= 1 && int(chain[0]) != i {
+			c.moved++
+		}
+	}
+	if before := c.registry.before; before != nil && before.Replicas <= 1 && v.Continues && handedOver(*before, v) {
+		c.checkGoesOn(*before, v)
+		return
+	}
 	if before := c.registry.before; before != nil && before.Replicas > 1 {
 		if v.Line == before.Line {
 			c.checkGoesOn(*before, v)
@@ -189,9 +198,13 @@ func (c *Cluster) checkStep(x *conducting, e kintsugi.StepEvent) {
 			return
 		}
 		promise := countedOnce
-		if _, kept := c.offered[p]; kept {
+		if x, kept := c.offered[p]; kept {
 			promise = keptOnce
 			c.outages.Counted += len(c.members(p))
+			if !c.goesOn(x.of, e.Line) {
+				c.fail(promise, "step %d of line %d counts %v, which is made of %+v", e.Step, e.Line, p, x.of)
+				return
+			}
 		}
 		for _, id := range c.members(p) {
 			b := batch{id.Slot, id.Version, id.Sequence}
@@ -204,10 +217,6 @@ func (c *Cluster) checkStep(x *conducting, e kintsugi.StepEvent) {
 				return
 			}
 			counts[b] = true
-			if id.Line != p.Line {
-				c.fail(promise, "step %d of line %d counts %v of line %d as %v", e.Step, e.Line, id, id.Line, p)
-				return
-			}
 		}
 		if p.Line != e.Line || p.Version < h.base || p.Version > h.newest() {
 			c.fail(sameSets, "step %d of line %d counts %v of line %d", e.Step, e.Line, p, p.Line)
@@ -218,7 +227,7 @@ func (c *Cluster) checkStep(x *conducting, e kintsugi.StepEvent) {
 			return
 		}
 	}
-	h.release(m, c.members)
+	h.release(m, c.pushed, c.members)
 	c.spendOutage(e.Step)
 }
 
@@ -294,7 +303,8 @@ func (c *Cluster) checkPublish(r *replica, step kintsugi.Step) {
 
 // checkApart compares the shards of a view.
 func (c *Cluster) checkApart(r *replica) {
-	if !r.core.Whole() {
+	lags := func(r *replica) bool { return c.cfg.NextAnswers && r.core.Behind() } // how far is checked when somebody falls back to it
+	if !r.core.Whole() || lags(r) {
 		return
 	}
 	for _, s := range c.servers {
@@ -302,7 +312,7 @@ func (c *Cluster) checkApart(r *replica) {
 			continue
 		}
 		for _, o := range s.tenure.replicas {
-			if o != nil && c.cfg.Copies > 0 && o.at > 0 {
+			if o != nil && (c.cfg.Copies > 0 && o.at > 0 || lags(o)) {
 				continue // its copies may be any number of steps old
 			}
 			if o != nil && o.core.Whole() && o.standing == kintsugi.Settled && r.standing == kintsugi.Settled && (o.reached > r.reached+1 || r.reached > o.reached+1 || o.released > r.reached || r.released > o.reached) {

@@ -14,10 +14,19 @@ func (c *Cluster) checkGoesOn(before, v kintsugi.View) {
 		if c.cfg.Copies > 0 && head != before.Chains[i][0] {
 			c.fail(nothingLost, "view %d makes server/%d, which has copies, the head of shard %d on the same line, chain %v before", v.Number, head, i, before.Chains[i])
 		}
-		if !slices.Contains(before.Chains[i], head) || before.Servers[head].Incarnation != v.Servers[head].Incarnation {
+		if c.cfg.NextAnswers && slices.Index(before.Chains[i], head) > 1 {
+			c.fail(nothingLost, "view %d makes server/%d, which may lack steps, the head of shard %d on the same line, chain %v before", v.Number, head, i, before.Chains[i])
+		}
+		same := before.Servers[head].Incarnation == v.Servers[head].Incarnation
+		if found := c.cfg.Outside && before.Replicas <= 1 && int(head) == i; !slices.Contains(before.Chains[i], head) || !same && !found {
 			c.fail(viewsGrow, "view %d makes server/%d the head of shard %d, chain %v before", v.Number, head, i, before.Chains[i])
 		}
 	}
+}
+
+// handedOver reports whether a view of shards with one replica has other chains than the one before.
+func handedOver(before, v kintsugi.View) bool {
+	return v.Line == before.Line && !slices.EqualFunc(before.Chains, v.Chains, slices.Equal)
 }
 
 // checkLineIsOver checks that a line ends only if a shard has lost all replicas that had it whole and had said so. With copies it ends with any head, and
@@ -40,8 +49,12 @@ func (c *Cluster) checkLineIsOver(v kintsugi.View) {
 // coordinator can know.
 func (c *Cluster) hasWhole(s *serverLife, v kintsugi.View, id kintsugi.ShardID) bool {
 	i := s.member.Server
-	since, o := v.Servers[i].Since, c.coordinator
-	if s.dead || c.servers[i] != s || o.present == nil || o.present[i].Member != s.member || since != 0 && o.present[i].Whole != since {
+	since, o := v.Since(id, i), c.coordinator
+	if s.dead || c.servers[i] != s || o.present == nil || o.present[i].Member != s.member || o.present[i].Whole < since {
+		return false
+	}
+	at := slices.Index(v.Chains[id], i)
+	if c.cfg.NextAnswers && (s.doubted || at > 1 || at == 1 && o.present[i].Whole < v.Newest(i)) {
 		return false
 	}
 	for _, t := range []*tenure{s.tenure, s.left} {

@@ -13,7 +13,7 @@ func (c *Cluster) checkAdopted(r *replica, step kintsugi.Step) {
 	b := c.oracle.begun[v.Line]
 	if b == nil {
 		b = &beginning{
-			step: step, kept: c.oracle.before(v), values: make([]uint64, len(c.layout.Chunks)),
+			step: step, kept: c.oracle.before(v), keeps: v.Keeps, values: make([]uint64, len(c.layout.Chunks)),
 			have: make(map[kintsugi.ShardID]bool), saved: make(map[kintsugi.ShardID][]kintsugi.Step),
 		}
 		c.oracle.begun[v.Line] = b
@@ -57,7 +57,7 @@ func (c *Cluster) checkKept(b *beginning, r *replica, values []uint64) {
 		return
 	}
 	if b.step == h.newest()+1 && r.newest != nil && r.newest.Step == b.step {
-		h.release(*r.newest, c.members) // all that are kept have applied it, and its conductor has died before it could say so
+		h.release(*r.newest, c.pushed, c.members) // all that are kept have applied it, and its conductor has died before it could say so
 	}
 	want := h.versions[len(h.versions)-1][r.chunks.Lo:r.chunks.Hi]
 	switch {
@@ -84,11 +84,17 @@ func (c *Cluster) checkCameBack(r *replica, values []uint64) {
 	}
 }
 
+// mostBehind is how many steps a replica behind the next may be behind where a line begins: two that were released, and one that was not told of.
+const mostBehind = 3
+
 // checkFellBack checks that a lost shard has a version of the line that it was copied on, the newest at most.
 func (c *Cluster) checkFellBack(r *replica, values []uint64) {
 	c.partials++
 	if len(values) == 0 {
 		return
+	}
+	if begins := c.oracle.begun[r.t.view.Line].step; c.cfg.NextAnswers && c.oracle.lines[r.origin] != nil && r.from[0]+mostBehind < begins {
+		c.fail(nothingLost, "shard %d falls back to step %d when line %d begins at step %d", r.id, r.from[0], r.t.view.Line, begins)
 	}
 	h := c.oracle.lines[r.origin]
 	if h == nil { // not every shard has begun that line: it was copied where this one began it

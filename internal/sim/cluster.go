@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -35,6 +36,7 @@ type Cluster struct {
 	stopped   bool                // the run has been asked to stop
 	refused   map[kintsugi.PushID]bool
 	partials  int                         // shards that came back alone
+	moved     int                         // shards that others than their servers head, in all views of one replica
 	recalled  int                         // shards that were found outside of their servers
 	outside   []outside                   // by server
 	offered   map[kintsugi.PushID]offered // what was kept in outages
@@ -79,6 +81,9 @@ type Result struct {
 
 	Recalled int // shards that a new life of a server has found outside of itself
 
+	Moved int  // shards that others than their servers headed, in all views
+	Home  bool // in the end all of them are where they belong
+
 	met int // deaths that have met
 }
 
@@ -99,9 +104,9 @@ func Run(cfg Config) (Result, error) {
 	c.wish()
 	c.scheduleNotice()
 	c.scheduleMeetings()
-	for i := range 3 {
+	for i := range cmp.Or(cfg.kills, 3) {
 		if cfg.killEvery > 0 {
-			c.after(nil, time.Duration(i+1)*cfg.killEvery, func() { c.kill(c.servers[i%len(c.servers)].proc, "killed") })
+			c.after(nil, time.Duration(i+1)*cfg.killEvery, func() { c.kill(c.servers[(cfg.first+i)%len(c.servers)].proc, "killed") })
 		}
 	}
 	if cfg.StopAfter > 0 {
@@ -188,6 +193,7 @@ func (c *Cluster) kill(p *proc, why string) {
 				s.tenure.over = true
 			}
 			c.pulse(s, false)
+			back := c.absence(back)
 			c.after(nil, back, func() {
 				if c.servers[i] == s {
 					c.startServer(i)
@@ -212,6 +218,20 @@ func (c *Cluster) kill(p *proc, why string) {
 			c.after(nil, back, func() { c.promote() })
 		}
 	}
+}
+
+// absence returns for how long a server is away that would be away for so long: much longer every other time, but for one server, and once there is a view.
+func (c *Cluster) absence(back time.Duration) time.Duration {
+	dead := 0
+	for _, s := range c.servers {
+		if s.dead {
+			dead++
+		}
+	}
+	if c.cfg.Absence == 0 || c.registry.view == nil || dead == len(c.servers) || !c.cfg.stay && !c.chance(0.5) {
+		return back
+	}
+	return max(back, c.cfg.Absence)
 }
 
 // over reports whether the run has ended for everyone. Once the conductor of the view that counts has said
@@ -242,9 +262,12 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, met: c.met}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Moved: c.moved, met: c.met}
 	if v := c.registry.view; v != nil {
-		r.Lines, r.Views = int(v.Line), int(v.Number)
+		r.Lines, r.Views, r.Home = int(v.Line), int(v.Number), true
+		for i, chain := range v.Chains {
+			r.Home = r.Home && len(chain) == max(1, v.Replicas) && int(chain[0]) == i
+		}
 		if h := c.oracle.lines[v.Line]; h != nil {
 			r.Steps, r.Base, r.Params = h.steps, h.base, h.versions[len(h.versions)-1]
 		}

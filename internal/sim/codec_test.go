@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
@@ -144,7 +143,7 @@ func TestServerCrashDoesNotChangeTheModelOfACodecWithoutFeedback(t *testing.T) {
 // With feedback a rollback loses the residuals, and no more: the run ends, with a model as good.
 func TestRunsWithFeedbackOutliveCrashes(t *testing.T) {
 	cfg := withCodecs(t, base(t), "topk:0.05", "sign", "int8")
-	cfg.Servers, cfg.Steps = 2, 250
+	cfg.Servers, cfg.Steps, cfg.LeaveGrace = 2, 250, soon
 	cfg.Schedule.LearningRate = 0.03
 	params := run(t, cfg, func(l *Live) {
 		until(t, l, 50)
@@ -258,7 +257,6 @@ func TestCutConnectionsDoNotChangeAModelInSharedMemory(t *testing.T) {
 
 func cutConnections(t *testing.T, base LiveConfig) {
 	base.Servers = 2
-	base.LeaveGrace = 20 * time.Second // nobody is to be given up: a busy machine may take its time with connections
 	want := run(t, base, nil)
 	cfg, cuts := cutting(t, base)
 	got := run(t, cfg, nil)

@@ -21,7 +21,10 @@ type Config struct {
 	RunEvery                 kintsugi.Step // steps between two saves for the running checkpoint; 0: none
 	Partial                  bool          // as roster.Config.Partial
 	Copies                   kintsugi.Step // steps between two copies that replicas get in place of updates; 0: they get updates
+	NextAnswers              bool          // as roster.Config.NextAnswers
 	Outside                  bool          // servers keep their shards outside of themselves
+	MoveAfter                time.Duration // as roster.Config.MoveAfter
+	Absence                  time.Duration // that every other server that dies is away for, as long as others are not; 0: as long as everybody else
 	Choose                   time.Duration // mean time between two wishes for another number of replicas; 0: there are none
 	Consistency              agg.Config
 
@@ -49,7 +52,10 @@ type Config struct {
 
 	watch     *watched // what workers see is noted there; nil: nowhere
 	plant     bug
-	killEvery time.Duration // a server dies each so often, three in all, around the ring; 0: none
+	killEvery time.Duration // a server dies each so often, three in all or as many as kills says, from the first around the ring; 0: none
+	kills     int
+	first     int
+	stay      bool          // Absence is for every server that dies
 	meet      meeting       // deaths that meet, three times
 	meetEvery time.Duration // time from one meeting to the next, about
 	drawn     kintsugi.Step // what Draw was given
@@ -75,6 +81,8 @@ const (
 	keptAgain            // what an outage has merged into a push is computed again in the next one
 	mergedIntoSent       // gradients are merged into a kept one of which some heads have the bytes
 	otherLine            // a kept gradient is offered on the line that follows its own
+	nextWhole            // whoever is behind the next is taken for whole
+	movedWhole           // a path is taken onto a line as if nothing had come back older
 	earlyFlip            // a shard gives up the version before outside of itself before every shard is stable
 )
 
@@ -83,8 +91,11 @@ func (c Config) schedule() conductor.Schedule {
 	return conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.1, Decay: conductor.Linear, Steps: c.Steps}
 }
 
-// chains reports whether shards may have several replicas.
-func (c Config) chains() bool { return c.Replicas > 1 || c.Choose > 0 }
+// pulses reports whether the coordinator feels the pulses of servers: where shards may have several replicas.
+func (c Config) pulses() bool { return c.Replicas > 1 || c.Choose > 0 }
+
+// chains reports whether somebody may follow the head of a shard.
+func (c Config) chains() bool { return c.pulses() || c.MoveAfter > 0 }
 
 // bare returns c without what watches it.
 func (c Config) bare() Config {

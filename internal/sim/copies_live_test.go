@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -76,7 +75,7 @@ func TestAShardWhoseHeadDiesFallsBackToACopy(t *testing.T) {
 // partials waits until so many shards have come back in the present view.
 func partials(t *testing.T, l *Live, shards int) (told []kintsugi.PartialEvent) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for ctx.Err() == nil && len(told) < shards {
 		told = nil

@@ -120,7 +120,7 @@ func (c *Cluster) inflict(f Fault) {
 		c.say("%s stands still for %v", p.name, d)
 		p.paused = max(p.paused, c.now+d)
 		for _, s := range c.servers {
-			if s.proc == p && !p.dead && c.cfg.chains() {
+			if s.proc == p && !p.dead && c.cfg.pulses() {
 				c.pulse(s, false)
 				c.after(p, 0, func() { c.pulse(s, true) }) // when it goes on
 			}

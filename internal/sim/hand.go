@@ -51,6 +51,7 @@ func (h *hand) look() {
 		return
 	}
 	h.view, h.conductor, h.pause = v, by, retryAfter
+	h.away.lines.See(h.c.layout, *v)
 	if s := h.session; s != nil {
 		s.close()
 	}

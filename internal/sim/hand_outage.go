@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -23,6 +24,7 @@ type away struct {
 	going int             // numbers the outages; even: none
 
 	newest kintsugi.PushID // gradient that was computed in an outage
+	lines  kept.Lines
 }
 
 // after returns the first gradient from id on that no outage has computed.
@@ -33,10 +35,53 @@ func (a *away) after(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
-// offer is a push that was kept: the hash of its gradients, and which they are.
+// offer is a push that was kept: the hash of its gradients, and what it is made of.
 type offer struct {
-	values  []uint64
-	members []kintsugi.PushID
+	values []uint64
+	of     recipe
+}
+
+// recipe says what the push of a kept gradient is made of: a gradient, or parts, one merged into the other; and, if that was taken onto another line, to
+// which version.
+type recipe struct {
+	gradient kintsugi.PushID
+	parts    []recipe
+	onto     *kintsugi.PushID
+}
+
+// with returns r with one gradient more.
+func (r recipe) with(id kintsugi.PushID) recipe {
+	if r.parts == nil || r.onto != nil {
+		r = recipe{parts: []recipe{r}}
+	}
+	return recipe{parts: append(r.parts, recipe{gradient: id})}
+}
+
+// members returns the gradients that it is made of.
+func (r recipe) members() (ids []kintsugi.PushID) {
+	if r.parts == nil {
+		return []kintsugi.PushID{r.gradient}
+	}
+	for _, p := range r.parts {
+		ids = append(ids, p.members()...)
+	}
+	return ids
+}
+
+// line returns the line that it belongs to; 0: its parts are of several.
+func (r recipe) line() kintsugi.Line {
+	switch {
+	case r.onto != nil:
+		return r.onto.Line
+	case r.parts == nil:
+		return r.gradient.Line
+	}
+	for _, p := range r.parts {
+		if p.line() != r.parts[0].line() {
+			return 0
+		}
+	}
+	return r.parts[0].line()
 }
 
 func newAway(c *Cluster) away {
@@ -102,14 +147,15 @@ func (h *hand) keepOn(id kintsugi.PushID, first bool, outage int) {
 func (h *hand) keep(id kintsugi.PushID, first bool) {
 	a := &h.away
 	in := a.queue.Keep(id, 1, examplesOf(id), []float32{0}, first)
-	grads := h.gradient(id)
-	x := a.made[in]
+	x := offer{h.gradient(id), recipe{gradient: id}}
 	if in != id {
-		for i := range grads {
-			grads[i] = mix(x.values[i], grads[i])
+		was := a.made[in]
+		for i := range x.values {
+			x.values[i] = mix(was.values[i], x.values[i])
 		}
+		x.of = was.of.with(id)
 	}
-	a.made[in] = offer{grads, append(x.members, id)}
+	a.made[in] = x
 	if a.newest = id; h.c.cfg.plant == keptAgain {
 		a.newest = in
 	}
@@ -118,6 +164,51 @@ func (h *hand) keep(id kintsugi.PushID, first bool) {
 	if a.queue.Len() > keptArrays {
 		h.c.fail(keptBounded, "%s keeps %d gradients beside one another", h.name, a.queue.Len())
 	}
+}
+
+// carryOver takes a path onto the line of to, the first gradient on the parameters that are there now, as package worker does. The parameters before lie
+// in the spare memory.
+func (h *hand) carryOver(to kintsugi.PushID) {
+	a := &h.away
+	if a.queue == nil || !a.known || a.at.Line == to.Line || h.c.cfg.Consistency.Keep != kintsugi.KeepLocal {
+		return
+	}
+	defer a.lines.Forget(to.Line)
+	from, bound := a.at, h.c.cfg.Consistency.Pace().Staleness
+	restored, known := a.lines.Since(from.Line, to.Line)
+	if !known || to.Version < from.Version || bound != kintsugi.Infinite && to.Version > from.Version+kintsugi.Step(bound) {
+		return
+	}
+	x := offer{of: recipe{onto: &to}}
+	a.queue.Along(from, func(g kept.Gradient) {
+		part := a.made[g.ID]
+		if x.of.parts = append(x.of.parts, part.of); x.values == nil {
+			x.values = slices.Clone(part.values)
+			return
+		}
+		for i := range x.values {
+			x.values[i] = mix(x.values[i], part.values[i])
+		}
+	})
+	id, ok := a.queue.Onto(from, to, nil, []float32{0}, []float32{0}, 1)
+	if !ok {
+		return
+	}
+	for _, r := range restored {
+		for i, chunk := range h.c.layout.Chunks {
+			if r.Lo <= chunk.Lo && chunk.Lo < r.Hi && h.c.cfg.plant != movedWhole {
+				x.values[i] = mix(x.values[i], h.params[i])
+			}
+		}
+	}
+	a.made[id] = x
+	h.c.outages.Moved += len(x.of.members())
+	if a.newest.Line == from.Line && a.newest.Version == to.Version {
+		a.newest.Line = to.Line
+	} else {
+		a.newest = id
+	}
+	h.c.say("%s takes what it has learnt alone from version %d onto version %d of line %d", h.name, from.Version, to.Version, to.Line)
 }
 
 // offers says what of an outage will be offered on a line.
@@ -146,6 +237,7 @@ type offering struct {
 func (s *session) begin(v kintsugi.Step) {
 	s.newest = max(s.newest, v)
 	a := &s.h.away
+	s.h.carryOver(s.id(v))
 	id := a.after(s.id(v))
 	a.comes(id)
 	if a.queue == nil {
@@ -185,7 +277,7 @@ func (s *session) offerNext() {
 	switch {
 	case g.ID.Line != s.line || bound != kintsugi.Infinite && s.newest > g.ID.Version+kintsugi.Step(bound):
 		s.drop(g)
-	case g.ID.Version < o.next.Version && !o.ready: // the first gradient on the new parameters tells whether they point apart
+	case (g.ID.Version < o.next.Version || g.Moved) && !o.ready: // the first gradient on the new parameters tells whether they point apart
 		s.c.after(s.h.proc, s.c.computeTime(s.h.slot), func() {
 			if !s.over {
 				o.ready = true
@@ -201,8 +293,8 @@ func (s *session) offerNext() {
 			n = 0
 		}
 		o.list[0].Sent = s.c.cfg.plant != mergedIntoSent
-		s.c.outages.Offered += len(x.members)
-		s.c.offered[g.ID] = offered{members: x.members, kept: n}
+		s.c.outages.Offered += len(x.of.members())
+		s.c.offered[g.ID] = offered{of: x.of, kept: n}
 		s.sendPush(g.ID, x.values, n)
 	}
 }
@@ -242,6 +334,7 @@ type OutageResult struct {
 	Offered  int // gradients that were pushed, alone or merged; again counts again
 	Counted  int // of them that steps have counted
 	Dropped  int // that were not offered
+	Moved    int // that were taken onto a line that keeps theirs
 
 	Back time.Duration // from when all servers were back to the next step; of Config.Outage
 }
@@ -266,14 +359,46 @@ func (c *Cluster) spendOutage(step kintsugi.Step) {
 
 // offered is what a push stands for that was kept in an outage.
 type offered struct {
-	members []kintsugi.PushID
-	kept    uint32 // as its ticket says
+	of   recipe
+	kept uint32 // as its ticket says
 }
 
 // members returns the gradients that a push is made of.
 func (c *Cluster) members(id kintsugi.PushID) []kintsugi.PushID {
 	if x, ok := c.offered[id]; ok {
-		return x.members
+		return x.of.members()
 	}
 	return []kintsugi.PushID{id}
+}
+
+// pushed returns one chunk of a push as it must be.
+func (c *Cluster) pushed(id kintsugi.PushID, chunk kintsugi.ChunkID) uint64 {
+	if x, ok := c.offered[id]; ok {
+		return c.oracle.made(x.of, chunk, c.shardOf(chunk))
+	}
+	return c.oracle.gradient(id, chunk)
+}
+
+func (c *Cluster) shardOf(chunk kintsugi.ChunkID) kintsugi.ShardID {
+	return kintsugi.ShardID(slices.IndexFunc(c.shards, func(r kintsugi.ChunkRange) bool { return r.Lo <= chunk && chunk < r.Hi }))
+}
+
+// goesOn reports whether a push of a line is made of gradients of that line, or of lines that it keeps.
+func (c *Cluster) goesOn(r recipe, line kintsugi.Line) bool {
+	if r.line() != line {
+		return false
+	}
+	for _, p := range r.parts {
+		from := line
+		if r.onto != nil {
+			b := c.oracle.begun[line]
+			if from = p.line(); b == nil || from < b.keeps || from >= line || from != r.parts[0].line() {
+				return false
+			}
+		}
+		if !c.goesOn(p, from) {
+			return false
+		}
+	}
+	return true
 }

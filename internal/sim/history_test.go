@@ -92,7 +92,7 @@ func TestWhatWorkersSeeIsInOrder(t *testing.T) {
 				continue
 			}
 			h := seen(cfg, cfg.watch)
-			if err := h.Check(20 * time.Second); err != nil {
+			if err := h.Check(patience); err != nil {
 				t.Errorf("seed %d, %d replicas: %v", seed, replicas, err)
 			}
 			operations, views = operations+h.Len(), views+r.Views
@@ -111,7 +111,7 @@ func TestAnOldVersionThatIsReadAgainIsOutOfOrder(t *testing.T) {
 	if _, err := Run(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := seen(cfg, cfg.watch).Check(20 * time.Second); err != nil {
+	if err := seen(cfg, cfg.watch).Check(patience); err != nil {
 		t.Fatal(err)
 	}
 	old, last := cfg.watch.pulls[0], time.Duration(0)
@@ -120,7 +120,7 @@ func TestAnOldVersionThatIsReadAgainIsOutOfOrder(t *testing.T) {
 	}
 	old.call, old.end = last+1, time.Duration(math.MaxInt64-1)
 	cfg.watch.pulls = append(cfg.watch.pulls, old)
-	if err := seen(cfg, cfg.watch).Check(20 * time.Second); !errors.Is(err, serial.ErrOutOfOrder) {
+	if err := seen(cfg, cfg.watch).Check(patience); !errors.Is(err, serial.ErrOutOfOrder) {
 		t.Errorf("got %v, want %v", err, serial.ErrOutOfOrder)
 	}
 }

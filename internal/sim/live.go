@@ -46,7 +46,7 @@ type LiveConfig struct {
 	Wire             worker.Wire                                // worker.Config.Wire
 	Pull             worker.PullForm                            // worker.Config.Pull
 	Through          func(address string) string                // where workers reach a server; nil: at its address
-	LeaveGrace       time.Duration                              // server.Config.LeaveGrace; 0: 300 ms
+	LeaveGrace       time.Duration                              // server.Config.LeaveGrace; 0: for ever
 	Log              io.Writer
 
 	// Save is what saving does, as server.Config.Save; nil: it keeps a copy in memory, which the line after starts from.
@@ -59,6 +59,9 @@ type LiveConfig struct {
 	// Outside is a folder in which servers keep their shards outside of themselves; empty: they do not.
 	Outside string
 }
+
+// forEver is longer than any cluster of this package lives: which workers a step counts is not for the load of a machine to say.
+const forEver = 1000 * time.Hour
 
 // Live is a cluster of real shells. Its methods are safe for concurrent use.
 type Live struct {
@@ -109,7 +112,7 @@ func StartLive(ctx context.Context, cfg LiveConfig) (*Live, error) {
 		cfg.Log = io.Discard
 	}
 	if cfg.LeaveGrace == 0 {
-		cfg.LeaveGrace = 300 * time.Millisecond
+		cfg.LeaveGrace = forEver
 	}
 	l := &Live{
 		cfg: cfg, log: slog.New(slog.NewTextHandler(cfg.Log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -150,7 +153,7 @@ func (l *Live) StartServer(i int) error {
 	cfg := server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads, Accelerator: l.cfg.Accelerator,
 		CopyEvery: l.cfg.CopyEvery, Share: l.cfg.Wire != worker.WireGRPC, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
-		StartGrace: time.Minute, RejoinGrace: time.Minute, LeaveGrace: l.cfg.LeaveGrace,
+		StartGrace: forEver, RejoinGrace: forEver, LeaveGrace: l.cfg.LeaveGrace,
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,
 		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },

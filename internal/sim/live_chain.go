@@ -66,7 +66,7 @@ func (l *Live) fallBack(v *kintsugi.View) {
 // CaughtUp waits until server i has caught up with the chains into which the present view took it.
 func (l *Live) CaughtUp(i int) {
 	l.mu.Lock()
-	since, whole := l.view.Servers[i].Since, l.servers[i].whole
+	since, whole := l.view.Newest(kintsugi.ServerID(i)), l.servers[i].whole
 	l.mu.Unlock()
 	for {
 		select {

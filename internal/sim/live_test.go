@@ -18,6 +18,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
+// patience bounds every wait for a cluster; only a failing test uses it up. It is long because a busy machine is no failure.
+const patience = 4 * time.Minute
+
+// soon is the grace of clusters that are to go on without a worker.
+const soon = 300 * time.Millisecond
+
 // racing reports whether the race detector watches this test.
 const racing = race.Enabled
 
@@ -61,10 +67,19 @@ func oneGoroutine(t *testing.T) {
 	}
 }
 
+// raced returns how long a long run of a cluster is: plain steps, and few under the race detector with -short, which finds in some dozens of
+// steps what it finds in all, and takes many times longer over each.
+func raced(plain, few kintsugi.Step) kintsugi.Step {
+	if racing && testing.Short() {
+		return few
+	}
+	return plain
+}
+
 // run runs a cluster to its end, with storm beside it, and returns the parameters it published last.
 func run(t *testing.T, cfg LiveConfig, storm func(*Live)) []float32 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cfg.Log = t.Output()
 	l, err := StartLive(ctx, cfg)
@@ -89,7 +104,7 @@ func run(t *testing.T, cfg LiveConfig, storm func(*Live)) []float32 {
 // until waits for the release of a step in the present view.
 func until(t *testing.T, l *Live, step kintsugi.Step) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for ctx.Err() == nil {
 		reached := false
@@ -174,7 +189,7 @@ func TestServerCrashDoesNotChangeTheModel(t *testing.T) {
 // A worker that dies and comes back, and others that go on meanwhile, end the run.
 func TestWorkerCrashEndsNothing(t *testing.T) {
 	cfg := base(t)
-	cfg.Servers, cfg.Steps = 2, 200
+	cfg.Servers, cfg.Steps, cfg.LeaveGrace = 2, 200, soon
 	run(t, cfg, func(l *Live) {
 		until(t, l, 20)
 		l.KillWorker(2)
@@ -204,7 +219,7 @@ func TestAsyncConverges(t *testing.T) {
 
 // Stop ends the run after the open step, with a checkpoint of the newest version.
 func TestStopSavesTheNewestVersion(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cfg := base(t)
 	cfg.Servers, cfg.Steps, cfg.SaveEvery, cfg.Log = 2, 1_000_000, 0, t.Output()

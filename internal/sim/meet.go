@@ -19,12 +19,13 @@ const (
 	joinerAndSource              // a server, and when its next life has a snapshot the one that has sent it
 	serverAsItNames              // the conductor's, when every shard is saved and the run manifest has no name, or just got it
 	allServers
+	headAndNext // of one shard
 	meetings
 )
 
 var meetingNames = [meetings]string{
 	"", "head and tail", "a head and a counted worker", "a server and the coordinator", "a server that catches up", "the one that a server catches up from",
-	"a server as a checkpoint gets its name", "all servers",
+	"a server as a checkpoint gets its name", "all servers", "head and next",
 }
 
 // String returns what dies.
@@ -55,6 +56,9 @@ func (c *Cluster) prepareMeeting() {
 	case headAndTail:
 		chain := v.Chains[c.rng.IntN(len(v.Chains))]
 		c.meet(c.servers[chain[0]].proc, c.servers[chain[len(chain)-1]].proc)
+	case headAndNext:
+		chain := v.Chains[c.rng.IntN(len(v.Chains))]
+		c.meet(c.servers[chain[0]].proc, c.servers[chain[min(1, len(chain)-1)]].proc)
 	case serverAndCoordinator:
 		c.meet(c.coordinator.proc, c.servers[c.rng.IntN(len(c.servers))].proc)
 	case allServers:
@@ -116,7 +120,7 @@ func (c *Cluster) everybodyIsWhole() bool {
 		if s.dead || t == nil || t.view.Number != v.Number || v.Servers[i].Incarnation != s.member.Incarnation || o.present[i].Member != s.member {
 			return false
 		}
-		if since := v.Servers[i].Since; c.cfg.chains() && since != 0 && o.present[i].Whole != since {
+		if c.cfg.chains() && o.present[i].Whole < v.Newest(s.member.Server) {
 			return false
 		}
 		for _, r := range t.replicas {

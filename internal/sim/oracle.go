@@ -79,6 +79,7 @@ type history struct {
 // beginning is a line that keeps an earlier one and has not begun on every shard.
 type beginning struct {
 	kept   *history // of the line before
+	keeps  kintsugi.Line
 	step   kintsugi.Step
 	values []uint64 // as far as shards have adopted them
 	have   map[kintsugi.ShardID]bool
@@ -122,25 +123,49 @@ func (o *oracle) version(line kintsugi.Line, step kintsugi.Step) []uint64 {
 
 func (h *history) newest() kintsugi.Step { return h.base + kintsugi.Step(len(h.steps)) }
 
-// gradient returns one chunk of the push that is made of some gradients.
-func (h *history) gradient(members []kintsugi.PushID, chunk kintsugi.ChunkID) (value uint64) {
-	for i, id := range members {
-		g := gradientOf(id, chunk, h.digests[id.Version-h.base])
-		if i > 0 {
-			g = mix(value, g)
+// gradient returns one chunk of a gradient.
+func (o *oracle) gradient(id kintsugi.PushID, chunk kintsugi.ChunkID) uint64 {
+	h := o.lines[id.Line]
+	if h == nil || id.Version < h.base || int(id.Version-h.base) >= len(h.digests) {
+		return 0 // of a version that nobody can have had
+	}
+	return gradientOf(id, chunk, h.digests[id.Version-h.base])
+}
+
+// made returns one chunk, which is of a shard, of the push that is made so.
+func (o *oracle) made(r recipe, chunk kintsugi.ChunkID, shard kintsugi.ShardID) uint64 {
+	if r.parts == nil {
+		return o.gradient(r.gradient, chunk)
+	}
+	value := o.made(r.parts[0], chunk, shard)
+	for _, p := range r.parts[1:] {
+		value = mix(value, o.made(p, chunk, shard))
+	}
+	if r.onto != nil && o.cameBack(shard, r.parts[0].line(), r.onto.Line) {
+		if v := o.version(r.onto.Line, r.onto.Version); v != nil {
+			value = mix(value, v[chunk])
 		}
-		value = g
 	}
 	return value
 }
 
-// release computes the next step of a line. members says what each of its pushes is made of.
-func (h *history) release(c kintsugi.Commit, members func(kintsugi.PushID) []kintsugi.PushID) {
+// cameBack reports whether a shard came back older when one of the lines after from began, up to to.
+func (o *oracle) cameBack(shard kintsugi.ShardID, from, to kintsugi.Line) bool {
+	for line := from + 1; line <= to; line++ {
+		if b := o.begun[line]; b != nil && b.saved[shard] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// release computes the next step of a line. pushed is one chunk of a push, and members are the gradients that it is made of.
+func (h *history) release(c kintsugi.Commit, pushed func(kintsugi.PushID, kintsugi.ChunkID) uint64, members func(kintsugi.PushID) []kintsugi.PushID) {
 	now := h.versions[len(h.versions)-1]
 	next := make([]uint64, len(now))
 	for i, v := range now {
 		next[i] = stepOf(v, &c, func(k int) uint64 {
-			return h.gradient(members(c.Counted[k].Push), kintsugi.ChunkID(i))
+			return pushed(c.Counted[k].Push, kintsugi.ChunkID(i))
 		})
 	}
 	h.versions = append(h.versions, next)

@@ -41,16 +41,51 @@ func (c *Cluster) holds(id kintsugi.ServerID) kintsugi.Line {
 
 // beginOutside makes the file hold the version that a line begins with.
 func (r *replica) beginOutside(x *version) {
-	if !r.c.cfg.Outside || r.t.view.Replicas > 1 {
+	if !r.hasOutside() {
 		return
 	}
+	r.formatOutside()
+	r.outside.Begin(0)
+	r.endOutside(x, nil, kintsugi.Stable{})
+}
+
+// beginAgain makes the file hold a shard that has come home on a line that goes on.
+func (r *replica) beginAgain() {
+	x := r.versions.current
+	if r.outside != nil || !r.hasOutside() || r.at > 0 || !r.core.Settled() || x == nil {
+		return
+	}
+	r.formatOutside()
+	made, answer := r.core.Recent()
+	for keep := kintsugi.Step(0); x != nil; keep, x = x.step, r.versions.next {
+		var commit *kintsugi.Commit
+		for _, c := range made {
+			if c.Step == x.step {
+				commit = &c
+			}
+		}
+		r.outside.Begin(uint64(keep))
+		r.endOutside(x, commit, answer)
+		if x == r.versions.next {
+			return
+		}
+	}
+}
+
+// hasOutside reports whether the file of its server is for this shard.
+func (r *replica) hasOutside() bool { return r.t.hasOutside(r.id) }
+
+func (t *tenure) hasOutside(id kintsugi.ShardID) bool {
+	return t.server.c.cfg.Outside && t.view.Replicas <= 1 && len(t.view.Chains[id]) == 1 && kintsugi.ShardID(t.server.member.Server) == id
+}
+
+// formatOutside makes the file hold nothing yet.
+func (r *replica) formatOutside() {
 	f := &r.c.outside[r.id]
 	h := r.c.outsideHeader(r.id)
 	h.Line, h.RecordBytes = uint64(r.t.view.Line), 8
 	f.bytes = make([]byte, h.Bytes())
 	r.outside = shm.Format(f.bytes, h)
-	r.outside.Begin(0)
-	r.endOutside(x, nil, kintsugi.Stable{})
 }
 
 // endOutside makes x the newest version of the file; its place was given up by Begin.
@@ -93,6 +128,9 @@ func wentOn(t *tenure, old *replica, at int) *replica {
 		standing: old.standing, from: old.from, fell: old.fell, origin: old.origin,
 	}
 	r.core = old.core.GoOn(t.view.Number, at > 0, r.awaits())
+	if r.c.cfg.plant != nextWhole || at > 0 {
+		r.nextAnswers()
+	}
 	if e := old.before; e != nil && r.c.cfg.plant == forgottenChain {
 		e.hear = func(m any) { r.obey(e, m.(handed)) }
 	}
@@ -104,6 +142,7 @@ func wentOn(t *tenure, old *replica, at int) *replica {
 		}
 		r.endOutside(x, m, kintsugi.Stable{Shard: r.id, Fence: m.Fence, Step: m.Step})
 	}
+	r.beginAgain()
 	return r
 }
 
@@ -112,15 +151,15 @@ func foundReplica(t *tenure, id kintsugi.ShardID) (*replica, error) {
 	c := t.server.c
 	v := t.view
 	m, found, err := shm.Open(c.outside[id].bytes, c.outsideHeader(id))
-	if err != nil || !c.cfg.Outside || v.Replicas > 1 {
+	if err != nil || !t.hasOutside(id) {
 		return nil, errNothing
 	}
 	line := kintsugi.Line(m.Header().Line)
 	goesOn := v.Continues && line == v.Line
-	if !goesOn && (v.Keeps == 0 || line < v.Keeps || line >= v.Line) {
+	if !goesOn && (v.Keeps == 0 || line < v.First(id) || line >= v.Line) {
 		return nil, errNothing
 	}
-	r := emptyReplica(t, id, kintsugi.Step(found[0].Step))
+	r := emptyReplica(t, id, kintsugi.Step(found[0].Step), false)
 	if goesOn {
 		r.outside = m
 	}
@@ -175,7 +214,7 @@ func (c *Cluster) checkFound(r *replica, line kintsugi.Line) {
 		src := r.versions.current.values
 		for i := range want {
 			want[i] = stepOf(src[i], r.newest, func(k int) uint64 {
-				return h.gradient(c.members(r.newest.Counted[k].Push), r.chunks.Lo+kintsugi.ChunkID(i))
+				return c.pushed(r.newest.Counted[k].Push, r.chunks.Lo+kintsugi.ChunkID(i))
 			})
 		}
 		if !slices.Equal(want, x.values) {

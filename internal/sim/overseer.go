@@ -48,7 +48,7 @@ func (o *overseer) campaign() {
 }
 
 func (o *overseer) lead() {
-	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, Replicas: o.c.cfg.Replicas, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial, Copies: o.c.cfg.Copies > 0, Chooses: o.c.cfg.Choose > 0})
+	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, Replicas: o.c.cfg.Replicas, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial, Copies: o.c.cfg.Copies > 0, NextAnswers: o.c.cfg.NextAnswers && o.c.cfg.plant != nextWhole, Chooses: o.c.cfg.Choose > 0, MoveAfter: o.c.cfg.MoveAfter})
 	if err != nil {
 		o.c.fail(notAtFault, "new roster: %v", err)
 		return

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -198,7 +197,7 @@ func (l *lines) contain(what string) bool {
 // partialEvent waits for what is told of a shard that came back.
 func partialEvent(t *testing.T, l *Live) (lost kintsugi.PartialEvent) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for ctx.Err() == nil {
 		_ = l.Watch(ctx, func(e kintsugi.RunEvent) bool {

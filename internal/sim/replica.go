@@ -60,6 +60,7 @@ type replica struct {
 	after    *end     // of the replica after; nil: not connected
 	sum      []uint64 // of the step that was applied last
 	given    []uint64 // that the next step is applied from; of a head: nil
+	later    []func() // what the one before has said and waits until a step is applied
 	replies  []*end   // of the open streams that have taken it under the promised fence
 	versions *versions
 	outside  *shm.Memory // nil: it is nowhere but in the process
@@ -91,7 +92,7 @@ type held struct {
 }
 
 func newReplica(t *tenure, id kintsugi.ShardID, values []uint64, step kintsugi.Step) *replica {
-	r := emptyReplica(t, id, step)
+	r := emptyReplica(t, id, step, false)
 	first := r.versions.take(step)
 	copy(first.values, values)
 	r.versions.publish(first)
@@ -100,7 +101,7 @@ func newReplica(t *tenure, id kintsugi.ShardID, values []uint64, step kintsugi.S
 	return r
 }
 
-func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step) *replica {
+func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step, lacks bool) *replica {
 	chunks := t.server.c.shards[id]
 	n := int(chunks.Hi - chunks.Lo)
 	r := &replica{
@@ -111,14 +112,25 @@ func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step) *replica {
 	}
 	r.at = slices.Index(r.chain, t.server.member.Server)
 	r.core.CopyEvery(r.c.cfg.Copies)
+	if lacks {
+		r.core.Lack()
+	}
 	r.core.Place(r.at > 0, r.awaits())
+	r.nextAnswers()
 	r.core.Holds(slices.Repeat([]kintsugi.Step{step}, n))
 	return r
 }
 
+// nextAnswers has the core's chain answered for by its next replica, if the run's are.
+func (r *replica) nextAnswers() {
+	if r.c.cfg.NextAnswers {
+		r.core.NextAnswers(r.at)
+	}
+}
+
 // lostReplica returns the replica of a shard whose chunks came back from the running checkpoint.
 func lostReplica(t *tenure, id kintsugi.ShardID, values []uint64, saved []kintsugi.Step) *replica {
-	r := emptyReplica(t, id, 0)
+	r := emptyReplica(t, id, 0, false)
 	first := r.versions.take(0)
 	copy(first.values, values)
 	r.versions.aside = []*version{first}
@@ -140,6 +152,7 @@ func continued(t *tenure, old *replica) *replica {
 		r.standing, r.origin = kintsugi.Kept, old.t.view.Line
 	}
 	r.core.Place(false, r.awaits())
+	r.nextAnswers()
 	r.versions.wait()
 	if r.c.cfg.plant == touchedSurvivor && r.standing == kintsugi.Kept {
 		if values, _, err := r.c.store.readRunning(t.view, r.chunks); err == nil {
@@ -151,7 +164,7 @@ func continued(t *tenure, old *replica) *replica {
 	return r
 }
 
-// fallenBack returns the replica that begins a line with the copies that old has, which followed another one.
+// fallenBack returns the replica that begins a line with the copies that old has, or with what it knows to be released, which followed another one.
 func fallenBack(t *tenure, old *replica) *replica {
 	r := &replica{
 		t: t, c: old.c, id: old.id, chunks: old.chunks, held: make(map[kintsugi.PushID]*held),
@@ -159,6 +172,10 @@ func fallenBack(t *tenure, old *replica) *replica {
 		released: old.released, reached: old.reached, standing: kintsugi.Lost, fell: true, origin: old.t.view.Line, chain: t.view.Chains[old.id],
 	}
 	r.core.Place(false, r.awaits())
+	r.nextAnswers()
+	if r.c.cfg.Copies == 0 {
+		r.versions.next = nil
+	}
 	r.versions.wait()
 	return r
 }
@@ -299,7 +316,9 @@ func (r *replica) apply(c kintsugi.Commit) {
 		for i := range dst.values {
 			dst.values[i] = stepFrom(src.values[i], &c, sum[i])
 		}
-		r.sum = sum
+		if r.sum = nil; r.t.view.Replicas > 1 || len(r.chain) > 1 {
+			r.sum = sum
+		}
 		r.versions.unpin(src)
 		r.writeOutside(dst, &c, func() { r.appliedTo(dst, c, took) })
 	})
@@ -317,6 +336,11 @@ func (r *replica) appliedTo(dst *version, c kintsugi.Commit, took time.Duration)
 	r.core.Applied(c.Decided, productsOf(&c, dst.values), took, 0, 0)
 	r.perform()
 	r.c.checkApart(r)
+	later := r.later
+	r.later = nil
+	for _, f := range later { // what has to wait again comes in the same order
+		f()
+	}
 }
 
 // save writes the released version to the store in the background.

@@ -270,6 +270,7 @@ func TestTopicsOutliveTheirWorkers(t *testing.T) {
 		x := newTable(t, "lda", 3)
 		x.steps = 40
 		cfg := x.live(t, 2)
+		cfg.LeaveGrace = soon
 		cfg.Consistency, _ = agg.Preset(preset)
 		cfg.Consistency.Scale = agg.Sum
 		wantCounted(t, x, run(t, cfg, func(l *Live) {

@@ -34,6 +34,7 @@ type serverLife struct {
 	whole   kintsugi.ViewNumber // that took it in, and in which it has caught up
 	busy    bool                // entering a view
 	felt    time.Duration       // when the coordinator has heard last of its pulse
+	doubted bool                // it has taken this life for dead
 	waiting []call
 
 	leaving, holding bool // see place
@@ -147,30 +148,30 @@ func (s *serverLife) enter() {
 func (t *tenure) hold(id kintsugi.ShardID, at int) (*replica, error) {
 	s, v := t.server, t.view
 	chunks := s.c.shards[id]
-	since, lost := v.Servers[s.member.Server].Since, slices.Contains(v.Lost, id)
+	since, lost := v.Since(id, s.member.Server), slices.Contains(v.Lost, id)
 	if left := s.left; left != nil && left.replicas[id] != nil {
 		old, line := left.replicas[id], left.view.Line
 		switch {
 		case v.Continues && line == v.Line && left.view.Number >= since:
 			return wentOn(t, old, at), nil
-		case v.Keeps != 0 && v.Keeps <= line && line < v.Line && at == 0 && s.c.cfg.Copies > 0 && old.at > 0 && old.core.Whole():
+		case v.Keeps != 0 && v.Keeps <= line && line < v.Line && at == 0 && (s.c.cfg.Copies > 0 || s.c.cfg.NextAnswers && lost) && old.at > 0 && old.core.Whole():
 			return fallenBack(t, old), nil
-		case v.Keeps != 0 && v.Keeps <= line && line < v.Line && at == 0 && (!lost || s.c.cfg.Copies > 0) && old.core.Whole():
+		case v.Keeps != 0 && v.Keeps <= line && line < v.Line && at == 0 && (!lost || s.c.cfg.Copies > 0 || s.c.cfg.NextAnswers) && old.core.Whole():
 			return continued(t, old), nil
 		}
 	}
 	switch {
 	case since != 0 && at > 0:
 		return lackingReplica(t, id), nil
-	case s.c.cfg.Copies > 0 && v.Keeps != 0 && at == 0:
+	case (s.c.cfg.Copies > 0 || s.c.cfg.NextAnswers) && v.Keeps != 0 && at == 0:
 		return nil, errNoCopy
-	case lost && at == 0 && !(v.Continues && v.Replicas <= 1 && s.c.holds(s.member.Server) == v.Line):
+	case lost && at == 0 && !(v.Continues && t.hasOutside(id) && s.c.holds(s.member.Server) == v.Line):
 		values, saved, err := s.c.store.readRunning(v, chunks)
 		if err != nil {
 			return nil, err
 		}
 		return lostReplica(t, id, values, saved), nil
-	case v.Keeps == 0 && (!v.Continues || v.Replicas > 1 && since == 0):
+	case v.Keeps == 0 && (!v.Continues || since == 0 && !t.hasOutside(id)):
 		values, step, err := s.c.store.read(v, chunks)
 		if err != nil {
 			return nil, err
@@ -195,7 +196,7 @@ func (s *serverLife) serve(t *tenure) {
 			r.follow()
 		}
 	}
-	if s.whole != t.view.Servers[s.member.Server].Since {
+	if s.whole != t.view.Newest(s.member.Server) {
 		s.caughtUp() // in the view before, perhaps, which was over before it could say so
 	}
 	if t.conductor != nil {

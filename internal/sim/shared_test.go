@@ -58,7 +58,11 @@ func TestGradientsAreComputedWhereServersReadThem(t *testing.T) {
 
 // Encoded gradients are the same through memory, where they are encoded in place, or packed elsewhere and put there.
 func TestTheWireDoesNotChangeTheModelOfACodec(t *testing.T) {
-	for _, of := range slices.Collect(slices.Chunk(specs, 4)) {
+	groups := slices.Collect(slices.Chunk(specs, 4))
+	if racing && testing.Short() {
+		groups = groups[:1] // what lies between goroutines is the same for all codecs
+	}
+	for _, of := range groups {
 		cfg := withCodecs(t, base(t), of...)
 		cfg.Servers, cfg.Steps = 2, 30
 		cfg.Wire = worker.WireGRPC

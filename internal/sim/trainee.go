@@ -45,6 +45,10 @@ func (h *theatre) toWorker(slot int, m kintsugi.ConductorMessage) {
 	w := &h.hands[slot]
 	switch m := m.(type) {
 	case kintsugi.Admitted:
+		if slot < len(h.Kept) && h.Kept[slot].Values != nil && w.begun == 0 {
+			h.offer(slot)
+			return
+		}
 		h.read(slot, m.Step)
 	case kintsugi.Released:
 		h.hears(slot, m)
@@ -54,6 +58,19 @@ func (h *theatre) toWorker(slot int, m kintsugi.ConductorMessage) {
 			h.read(slot, h.newest(m.Step))
 		}
 	}
+}
+
+// offer pushes what a worker has kept, before its first gradient. It goes on when it hears what became of that.
+func (h *theatre) offer(slot int) {
+	w, g := &h.hands[slot], h.Kept[slot]
+	id := h.id(slot)
+	t := kintsugi.Ticket{Push: id, Examples: 1, Loss: g.Loss, Kept: g.Merged, Views: []kintsugi.ViewNumber{1}}
+	for _, v := range g.Values {
+		t.SquaredNorm += float64(v) * float64(v)
+	}
+	w.begun++
+	w.pushed[id] = g.Values
+	h.core.HandleTicket(h.clock(), t)
 }
 
 // newest returns the newest version that may be read, step or a later one.

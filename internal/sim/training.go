@@ -10,6 +10,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
+	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
 // Training describes a run that computes real gradients under virtual time: the conductor's core as it is, one
@@ -41,6 +42,11 @@ type Training struct {
 	// at one on the same version, for as many examples as they have been through. Asking for these and getting them costs a step so
 	// many seconds; nothing else of it is free either in a cluster, but here. The Problem must be a Divisible.
 	Anytime *float64
+
+	// From, if set, are the parameters of version 0, in place of the Problem's. Kept are the paths that workers offer before they compute anything, by slot;
+	// one without values is none. See Through.
+	From []float32
+	Kept []kept.Gradient
 
 	// Chosen, if set, is told of what a controller has chosen for a step that is released, before Each.
 	Chosen func(dbw.Choice)
@@ -136,6 +142,7 @@ func Train(cfg Training) (Trained, error) {
 		h.state[i], h.nextState[i] = make([]float32, n), make([]float32, n)
 	}
 	cfg.Problem.Init(h.params)
+	copy(h.params, cfg.From)
 	var err error
 	h.core, err = conductor.New(conductor.Config{
 		Line: simLine, View: 1, Fence: simFence, Model: 1, Shards: 1, Slots: cfg.Workers, Consistency: cfg.Consistency,

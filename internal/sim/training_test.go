@@ -100,6 +100,7 @@ func TestControllersOutliveLossesThatAreNoNumbersAndAbsence(t *testing.T) {
 // Where all take equally long, the first gradient finds all others done but for being told: their parts are whole, and a step of one
 // is one of all, to the bit.
 func TestAPartOfAGradientThatIsAsGoodAsDoneIsAllOfIt(t *testing.T) {
+	oneGoroutine(t)
 	set, err := data.Open("digits", "")
 	if err != nil {
 		t.Fatal(err)
@@ -312,6 +313,7 @@ func TestSlowdownsAreRead(t *testing.T) {
 
 // The gradient of the whole set is the mean of those of batches, and the derivative of the loss.
 func TestSoftmaxGradients(t *testing.T) {
+	oneGoroutine(t)
 	s, err := NewSoftmax(data.Digits(1, 60, 1).Set(), 60, 7, 4000)
 	if err != nil {
 		t.Fatal(err)

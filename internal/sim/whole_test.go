@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
@@ -39,12 +38,11 @@ func TestNoTensorIsSeenHalfWritten(t *testing.T) {
 		for _, consistency := range []string{"bsp:pull", "async:wait,credit=2", "backup:1,pull"} {
 			t.Run(fmt.Sprintf("%v/%s", wire, consistency), func(t *testing.T) {
 				cfg := base(t)
-				cfg.Servers, cfg.Wire, cfg.Consistency, cfg.Gradient, cfg.Steps = 2, wire, preset(t, consistency), oneNumber, 120
+				cfg.Servers, cfg.Wire, cfg.Consistency, cfg.Gradient, cfg.Steps = 2, wire, preset(t, consistency), oneNumber, raced(120, 50)
 				cfg.Schedule = conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.05}
-				cfg.LeaveGrace = 20 * time.Second
 				cfg, cuts := cutting(t, cfg)
 				params := run(t, cfg, func(l *Live) {
-					until(t, l, 60)
+					until(t, l, cfg.Steps*2/5)
 					l.KillServer(1)
 					if err := l.StartServer(1); err != nil {
 						t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -62,7 +61,7 @@ func TestARefusedTicketIsTriedAgain(t *testing.T) {
 
 // Workers end when the run does, even one that is computing: nobody waits for its gradient any more.
 func TestDoneEndsAWorkerInTheMiddleOfAGradient(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cfg := base(t)
 	cfg.Consistency = agg.Config{Quota: 3, Lead: kintsugi.Infinite, Busy: kintsugi.Pull}

@@ -3,7 +3,8 @@
 // The first is the one that the worker was at when the servers went: it may have been pushed, so it stays as it is. Later ones are new.
 // When there is no room for one of its own it is merged into another of the same version, to their mean: so memory is
 // bounded by Config.Most arrays, whatever the outage lasts, and no gradient is thrown away for want of room. A worker that trains on by itself
-// (kintsugi.KeepLocal) keeps one sum of the gradients on its path: times the rate, it is how far it has come.
+// (kintsugi.KeepLocal) keeps one sum of the gradients on its path: times the rate, it is how far it has come. Such a path can go on on the line that
+// follows its own, if that keeps it.
 //
 // A Queue is a pure machine: it holds no clock and starts nothing. It is not safe for concurrent use.
 package kept
@@ -29,6 +30,7 @@ type Gradient struct {
 	Merged   uint32          // how many they are
 	First    bool            // it was under way when the outage began: an ordinary gradient, that may have been pushed before
 	Sent     bool            // some of its bytes may be with a head, which takes no others for the id: nothing is merged into it any more
+	Moved    bool            // others have moved the parameters since it began, although its id names those that are there now
 	Values   []float32
 }
 
@@ -39,6 +41,7 @@ type Queue struct {
 	turn    int        // of those that later ones are merged into
 	kept    uint64     // gradients in list
 	dropped uint32     // gradients that a newer version has pushed out, not told yet
+	astray  bool       // a path was forgotten: the parameters at its end are of no use
 }
 
 // New returns an empty queue.
@@ -114,17 +117,18 @@ func (g *Gradient) merge(loss float64, examples uint32, values []float32, sum bo
 }
 
 // Along calls f with every sum or gradient of a version that is kept, in order: a worker that begins on its parameters again goes along what it has
-// been before.
-func (q *Queue) Along(id kintsugi.PushID, f func(values []float32)) {
+// been before. f must not change its values.
+func (q *Queue) Along(id kintsugi.PushID, f func(Gradient)) {
 	for _, g := range q.list {
 		if g.ID.Line == id.Line && g.ID.Version == id.Version {
-			f(g.Values)
+			f(g)
 		}
 	}
 }
 
 // Forget drops what was kept on a version but for the gradient that was under way.
 func (q *Queue) Forget(id kintsugi.PushID) {
+	q.astray = true
 	q.list = slices.DeleteFunc(q.list, func(g Gradient) bool {
 		gone := !g.First && g.ID.Line == id.Line && g.ID.Version == id.Version
 		if gone {
@@ -139,8 +143,62 @@ func (q *Queue) Forget(id kintsugi.PushID) {
 // arrays.
 func (q *Queue) Take() (list []Gradient, dropped uint32) {
 	list, dropped = q.list, q.dropped
-	q.list, q.dropped, q.kept, q.turn = nil, 0, 0, 0
+	q.list, q.dropped, q.kept, q.turn, q.astray = nil, 0, 0, 0, false
 	return list, dropped
+}
+
+// Range is the values [Lo, Hi) of the flat parameter vector.
+type Range struct{ Lo, Hi int }
+
+// Onto takes a path (kintsugi.KeepLocal) from the version of from to that of to, which is the same or a later one, on a line that keeps that of from.
+// There it is one push. Where shards stayed as they were it is the sum of gradients that it was. Where they came back, in the ranges of restored, that sum
+// would be steps from elsewhere: there it is what leads from base, the parameters of to, to end, where the path has come to, with steps of the given
+// rate. base and end have Config.Values values, and ranges do not overlap. Gradients on other versions stay, and are of no use on the new line.
+//
+// It returns the id of the push; false: there is no path, or it leads nowhere.
+func (q *Queue) Onto(from, to kintsugi.PushID, restored []Range, base, end []float32, rate float32) (kintsugi.PushID, bool) {
+	if q.astray || rate == 0 {
+		return to, false
+	}
+	var path *Gradient
+	var others []Gradient
+	for _, g := range q.list {
+		switch {
+		case g.ID.Line != from.Line || g.ID.Version != from.Version:
+			others = append(others, g)
+		case path == nil:
+			path = &g
+		default:
+			path.join(&g)
+		}
+	}
+	if path == nil {
+		return to, false
+	}
+	path.First, path.Sent, path.Moved = false, false, path.Moved || to.Version > from.Version
+	if to.Version == from.Version { // the batches of its gradients are used up
+		to.Sequence = path.ID.Sequence
+	}
+	path.ID = to
+	for _, r := range restored {
+		for i := r.Lo; i < r.Hi; i++ {
+			path.Values[i] = (base[i] - end[i]) / rate
+		}
+	}
+	q.list = append(others, *path)
+	return to, true
+}
+
+// join adds a part of the same path that comes after g.
+func (g *Gradient) join(after *Gradient) {
+	n := float64(g.Merged + after.Merged)
+	part := float64(after.Merged) / n
+	g.Loss += (after.Loss - g.Loss) * part
+	g.Examples = uint32((float64(g.Examples)*(n-float64(after.Merged)) + float64(after.Examples)*float64(after.Merged)) / n)
+	g.Merged, g.Moved = g.Merged+after.Merged, g.Moved || after.Moved
+	for i, v := range after.Values {
+		g.Values[i] += v
+	}
 }
 
 // Back puts back what could not be offered, before anything else is kept.

@@ -131,8 +131,8 @@ func TestAPathIsTheSumOfItsGradients(t *testing.T) {
 		q.Keep(push(7, i), 0, 1, []float32{float32(i), 1}, i == 0)
 	}
 	sum := [2]float32{}
-	q.Along(push(7, 9), func(g []float32) { sum[0] += g[0]; sum[1] += g[1] })
-	q.Along(push(8, 0), func(g []float32) { t.Errorf("%v is on another version", g) })
+	q.Along(push(7, 9), func(g Gradient) { sum[0] += g.Values[0]; sum[1] += g.Values[1] })
+	q.Along(push(8, 0), func(g Gradient) { t.Errorf("%v is on another version", g) })
 	if sum != [2]float32{10, 5} || q.Len() != 2 {
 		t.Errorf("the path is %v, in %d pushes", sum, q.Len())
 	}
@@ -140,6 +140,88 @@ func TestAPathIsTheSumOfItsGradients(t *testing.T) {
 	list, dropped := q.Take()
 	if len(list) != 1 || !list[0].First || dropped != 4 || q.Gradients() != 0 {
 		t.Errorf("%+v is left, %d dropped", list, dropped)
+	}
+}
+
+// A path of a worker goes on on the line that keeps its own: a step against it takes what stayed as far as the path has gone, from wherever that is now,
+// and what came back older to where the path has ended. It is one push of all its gradients, under an id of the new line, whose batches nobody
+// computes again.
+func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
+	const values, rate = 8, 0.25
+	restored := []Range{{2, 4}, {7, 8}}
+	back := func(i int) bool { return i == 2 || i == 3 || i == 7 }
+	for _, later := range []kintsugi.Step{0, 2} { // by so many steps the line begins after the path
+		q := New(Config{Rule: kintsugi.KeepLocal, Values: values, Most: 4})
+		q.Keep(push(5, 0), 0, 1, make([]float32, values), false) // of another version
+		was, end, base := make([]float32, values), make([]float32, values), make([]float32, values)
+		for i := range was {
+			was[i] = float32(i)
+			end[i] = was[i]
+			base[i] = was[i] + float32(later)
+			if back(i) {
+				base[i] = -100
+			}
+		}
+		for k := range uint32(6) {
+			g := make([]float32, values)
+			for i := range g {
+				g[i] = float32(i) - float32(k)/2 + 1
+				end[i] -= rate * g[i]
+			}
+			q.Keep(push(7, 3+k), float64(k), 2, g, k == 0)
+			if k == 3 { // the session after the outage has broken, too
+				list, _ := q.Take()
+				list[len(list)-1].Sent = true
+				q.Back(list)
+			}
+		}
+		to := push(7+later, 0)
+		to.Line = 2
+		id, ok := q.Onto(push(7, 3), to, restored, base, end, rate)
+		want := to
+		if later == 0 {
+			want.Sequence = 3 // those from there on are its gradients
+		}
+		list, dropped := q.Take()
+		if !ok || id != want || dropped != 0 || len(list) != 2 || list[0].ID != push(5, 0) || list[1].ID != want {
+			t.Fatalf("%d steps later: %v, %v, %d dropped, %+v", later, id, ok, dropped, list)
+		}
+		g := list[1]
+		if g.First || g.Sent || g.Merged != 6 || g.Loss != 2.5 || g.Examples != 2 || g.Moved != (later > 0) {
+			t.Errorf("%d steps later: %+v", later, g)
+		}
+		for i, v := range g.Values {
+			got, want := base[i]-rate*v, end[i]+base[i]-was[i]
+			if back(i) {
+				want = end[i]
+			}
+			if got != want { // all are sums of a few powers of two
+				t.Errorf("%d steps later: value %d comes to %v, want %v", later, i, got, want)
+			}
+		}
+	}
+}
+
+// Where there is no path, or it has led to gradients that are not finite, none goes on.
+func TestNothingGoesOnThatLeadsNowhere(t *testing.T) {
+	to := push(7, 0)
+	to.Line = 2
+	x := make([]float32, 1)
+	q := New(Config{Rule: kintsugi.KeepLocal, Values: 1, Most: 4})
+	if _, ok := q.Onto(push(7, 0), to, nil, x, x, 1); ok {
+		t.Error("a path of an empty queue goes on")
+	}
+	q.Keep(push(7, 0), 0, 1, []float32{1}, true)
+	q.Keep(push(7, 1), 0, 1, []float32{1}, false)
+	if _, ok := q.Onto(push(6, 0), to, nil, x, x, 1); ok {
+		t.Error("a path on another version goes on")
+	}
+	q.Forget(push(7, 2))
+	if _, ok := q.Onto(push(7, 0), to, nil, x, x, 1); ok {
+		t.Error("a path that was forgotten goes on")
+	}
+	if list, _ := q.Take(); len(list) != 1 || !list[0].First || list[0].ID.Line != 1 {
+		t.Errorf("%+v is left", list)
 	}
 }
 

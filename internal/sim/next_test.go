@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// drawNext returns the run of a seed in which the next replica answers for those behind it, under all faults.
+func drawNext(seed uint64, replicas int) Config {
+	cfg := drawChain(seed, replicas)
+	cfg.NextAnswers = true
+	return cfg
+}
+
+// Whatever goes wrong, where the next replica answers for those behind it, a line goes on as long as each shard has its head or its next, which has everything. Where
+// it has neither, the shard falls back to what the one behind them knows to be released, a few steps at most, and the others stay as they are. A coordinator
+// that takes whoever may lack steps for whole would be found out.
+func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
+	oneGoroutine(t)
+	n := seeds(200, 30)
+	views, lines, partials, found := 0, 0, 0, false
+	for seed := range n {
+		for _, replicas := range []int{3, 4} {
+			cfg := drawNext(seed, replicas)
+			r, err := Run(cfg)
+			if err != nil {
+				t.Errorf("seed %d, %d replicas: %v", seed, replicas, err)
+			}
+			views, lines, partials = views+r.Views, lines+r.Lines, partials+r.Partials
+			if !found {
+				cfg.plant = nextWhole
+				_, err := Run(cfg)
+				found = err != nil
+			}
+		}
+	}
+	t.Logf("%d views on %d lines, %d shards fell back", views, lines, partials)
+	if views < lines*3/2 || uint64(partials) < n/10 || !found {
+		t.Errorf("%d views on %d lines, %d shards fell back, one that takes whoever is behind for whole is found: %v", views, lines, partials, found)
+	}
+}
+
+// One server at a time may die, whatever it heads and follows: not one bit of the model changes, with every worker counted in every step. Nor does any
+// meeting of deaths that leaves each shard its head or its next.
+func TestServersThatDieWhereTheNextAnswersDoNotChangeTheModel(t *testing.T) {
+	oneGoroutine(t)
+	died, met, n := 0, 0, seeds(20, 5)
+	for seed := range n {
+		cfg := drawNext(seed, 3)
+		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
+		cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
+		cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+		calm, err := Run(cfg)
+		if err != nil || calm.Lines != 1 {
+			t.Fatalf("seed %d: %d lines, %v", seed, calm.Lines, err)
+		}
+		cfg.killEvery = calm.Virtual / 4
+		got, err := Run(cfg)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		died += got.Views - 1
+		if got.Lines == 1 && (!slices.EqualFunc(calm.Steps, got.Steps, sameGradients) || !slices.Equal(calm.Params, got.Params)) {
+			t.Errorf("seed %d: the deaths of servers change the model", seed)
+		}
+		for _, m := range []meeting{headAndTail, headAndWorker, serverAndCoordinator, joinerAgain, serverAsItNames} {
+			cfg := meetRun(seed, 3)
+			cfg.NextAnswers = true
+			calm, err := Run(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.meet, cfg.meetEvery = m, calm.Virtual/6
+			got, err := Run(cfg)
+			if err != nil {
+				t.Fatalf("%v, seed %d: %v", m, seed, err)
+			}
+			if met += got.met; got.Lines == 1 && !slices.Equal(calm.Params, got.Params) {
+				t.Errorf("%v, seed %d: the model is another", m, seed)
+			}
+		}
+	}
+	if uint64(died) < 2*n || uint64(met) < 5*n {
+		t.Errorf("%d views, %d meetings: hardly anybody dies", died, met)
+	}
+}
+
+// Head and next die together: what of their shard was released last may be lost, and a line begins, on which that shard falls back to what the one behind them has.
+func TestHeadAndNextThatDieTogetherBeginALine(t *testing.T) {
+	oneGoroutine(t)
+	met, fell, n := 0, 0, seeds(20, 5)
+	for seed := range n {
+		cfg := meetRun(seed, 3)
+		cfg.Servers = max(4, cfg.Servers)
+		cfg.Chunks = max(cfg.Chunks, cfg.Servers)
+		cfg.NextAnswers = true
+		calm, err := Run(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.meet, cfg.meetEvery = headAndNext, calm.Virtual/6
+		got, err := Run(cfg)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		met, fell = met+got.met, fell+got.Partials
+		if got.met > 0 && got.Lines == 1 {
+			t.Errorf("seed %d: head and next died, and the line went on", seed)
+		}
+	}
+	t.Logf("%d times, %d shards fell back", met, fell)
+	if uint64(met) < n || fell < met/2 {
+		t.Errorf("%d times, %d shards fell back: that proves nothing", met, fell)
+	}
+}
