@@ -179,33 +179,46 @@ func TestAProcessThatIgnoresSIGINTIsKilledAfterTheGrace(t *testing.T) {
 	}
 }
 
-// A process that has notice gets SIGTERM once, is killed when the warning is over, and is followed by the next life; one that leaves is not
-// killed.
+// A process that has notice is killed when the warning is over, not before, and is followed by the next life.
 func TestAProcessThatHasNoticeIsKilledWhenItsTimeIsUp(t *testing.T) {
 	m := newMeeting(t)
-	c, events := m.cluster(Config{Warning: 50 * time.Millisecond})
+	warning := 50 * time.Millisecond
+	c, events := m.cluster(Config{Warning: warning})
 	part := Part{Server, 0}
 	must(t, c.Start(m.spec(part, "clinging")))
 	m.next()
 	began := time.Now()
 	must(t, c.Notice(part))
-	must(t, c.Notice(part))
 	e := await(t, events, ProcessDied)
-	if took := e.Time.Sub(began); !e.Exit.Injected || e.Left() || e.NoticedAt.Before(began) || took < 50*time.Millisecond {
+	if took := e.Time.Sub(began); !e.Exit.Injected || e.Left() || e.NoticedAt.Before(began) || took < warning {
 		t.Errorf("it ended with %v after %v", e.Exit, took)
 	}
 	m.next()
+}
 
-	worker := Part{Worker, 0}
+// A process has notice once in a life, whoever says it again. One that leaves in time is not killed, and is followed by the next life.
+func TestAProcessThatHasNoticeMayLeave(t *testing.T) {
+	m := newMeeting(t)
+	c, events := m.cluster(Config{Warning: time.Hour})
+	server, worker := Part{Server, 0}, Part{Worker, 0}
+	must(t, c.Start(m.spec(server, "clinging")))
+	m.next()
 	must(t, c.Start(m.spec(worker, "leaving")))
 	m.next()
+	must(t, c.Notice(server))
+	must(t, c.Notice(server))
 	must(t, c.Notice(worker))
+	for _, want := range []Part{server, worker} {
+		if e := await(t, events, ProcessNoticed); e.Part != want {
+			t.Errorf("%s had notice; want %s, each once", e.Part, want)
+		}
+	}
 	if e := await(t, events, ProcessDied); !e.Left() || e.Part != worker || e.Exit.PeakBytes < 1<<20 {
-		t.Errorf("%s ended with %+v; want it to have left", e.Part, e.Exit)
+		t.Errorf("%s ended with %+v; want %s to have left", e.Part, e.Exit, worker)
 	}
 	m.next()
 	must(t, c.Stop(context.Background()))
-	if err := c.Notice(part); !errors.Is(err, ErrStopped) {
+	if err := c.Notice(server); !errors.Is(err, ErrStopped) {
 		t.Errorf("notice after stop: %v", err)
 	}
 }

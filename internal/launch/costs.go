@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -26,7 +27,9 @@ const (
 type Costs struct {
 	way     Way
 	servers int
-	every   kintsugi.Step // BackToCopy: steps between two copies
+	heads   []kintsugi.ServerID // by shard; nil: each heads its own
+	alone   bool                // shards have one replica
+	every   kintsugi.Step       // BackToCopy: steps between two copies
 	book    *ledger.Ledger
 
 	newest  kintsugi.Step
@@ -65,6 +68,10 @@ func NewCosts(servers int, way Way, every kintsugi.Step) *Costs {
 
 // View books a new view. One that keeps nothing takes the run back to a step.
 func (c *Costs) View(v kintsugi.View) {
+	c.heads, c.alone = nil, v.Replicas <= 1
+	for _, chain := range v.Chains {
+		c.heads = append(c.heads, chain[0])
+	}
 	if v.Line <= 1 || v.Keeps != 0 {
 		return
 	}
@@ -186,9 +193,22 @@ func (c *Costs) costs(e kintsugi.StepEvent) *record.Exposure {
 	return x
 }
 
-// cost says what the loss of a server would cost now. With one replica shard i is what server i holds.
+// shards returns the shards that a server heads.
+func (c *Costs) shards(server int) (list []int) {
+	if c.heads == nil {
+		return []int{server}
+	}
+	for shard, head := range c.heads {
+		if int(head) == server {
+			list = append(list, shard)
+		}
+	}
+	return list
+}
+
+// cost says what the loss of a server would cost now. With one replica that is what it costs to lose the shards that it heads.
 func (c *Costs) cost(i int) record.ServerCost {
-	s := ledger.Server{Server: kintsugi.ServerID(i), Replica: c.way == BackNowhere}
+	s := ledger.Server{Server: kintsugi.ServerID(i)}
 	if c.mended > 0 {
 		s.Outage = c.outages / float64(c.mended)
 	}
@@ -201,14 +221,19 @@ func (c *Costs) cost(i int) record.ServerCost {
 	case BackToCopy:
 		s.Copied, s.Age = true, float64(c.newest%max(1, c.every))
 	case BackAlone:
-		x, ok := c.book.Exposure(i)
-		if !ok {
+		if len(c.shards(i)) == 0 {
+			r.Steps, r.Seconds, r.Why = 0, 0, "it holds nothing: others have taken over"
+			return r
+		}
+		if !c.restored(c.shards(i), &s, &r) {
 			r.Why = "nobody has measured yet how far it is from what is saved of it"
 			return r
 		}
-		s.Restored, _ = c.book.Back(i)
-		if r.Distance = record.Number(x.Squared); x.Chunks > 0 {
-			r.MeanAge = record.Number(float64(x.Age) / float64(x.Chunks))
+	case BackNowhere: // but what it has taken over is in the memory of its process alone
+		taken := slices.DeleteFunc(c.shards(i), func(shard int) bool { return shard == i })
+		if s.Replica = !c.alone || len(taken) == 0; !s.Replica && !c.restored(taken, &s, &r) {
+			r.Why = "it has taken over shards of another server, and nobody has measured how far they are from what is saved of them"
+			return r
 		}
 	}
 	cost := c.book.Cost(s)
@@ -216,6 +241,25 @@ func (c *Costs) cost(i int) record.ServerCost {
 		r.Steps, r.Seconds = record.Number(cost.Steps), record.Number(cost.Seconds)
 	}
 	return r
+}
+
+// restored fills in how far shards are from what is saved of them. False: that is not known of all of them.
+func (c *Costs) restored(shards []int, s *ledger.Server, r *record.ServerCost) bool {
+	squared, age, chunks := 0.0, 0.0, 0
+	for _, shard := range shards {
+		x, ok := c.book.Exposure(shard)
+		if !ok {
+			return false
+		}
+		back, _ := c.book.Back(shard)
+		s.Restored.Dot += back.Dot
+		s.Restored.Squared += back.Squared
+		squared, age, chunks = squared+x.Squared, age+float64(x.Age), chunks+int(x.Chunks)
+	}
+	if r.Distance = record.Number(squared); chunks > 0 {
+		r.MeanAge = record.Number(age / float64(chunks))
+	}
+	return true
 }
 
 // Worst returns the server whose loss would cost most steps now. ok is false while that is not known of one of them: nobody can say then

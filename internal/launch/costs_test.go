@@ -122,3 +122,28 @@ func TestOnAPlateauNoServerIsTheWorst(t *testing.T) {
 		t.Errorf("%+v, %v", worst, ok)
 	}
 }
+
+// Who has taken over a shard would lose it with its process: only what lies outside of one, or on another server, is nowhere to go back from. Who has
+// handed its shard over has nothing to lose.
+func TestWhoHasTakenOverAShardHasMoreToLose(t *testing.T) {
+	for _, way := range []Way{BackNowhere, BackAlone} {
+		c := NewCosts(3, way, 0)
+		c.View(kintsugi.View{Line: 1, Replicas: 1, Chains: [][]kintsugi.ServerID{{0}, {2}, {2}}})
+		if got := c.cost(1); got.Steps != 0 {
+			t.Errorf("way %d: who holds nothing would lose %+v", way, got)
+		}
+		if got := c.cost(2); got.Steps.Known() {
+			t.Errorf("way %d: nobody has measured what server 2 would lose: %+v", way, got)
+		}
+		c.Exposed(kintsugi.ExposureEvent{Shards: []kintsugi.Exposure{{Squared: 1, Chunks: 2, Age: 2}, {Squared: 4, Chunks: 2, Age: 8}, {Squared: 16, Chunks: 2, Age: 32}}})
+		want := map[Way]record.Number{BackNowhere: 4, BackAlone: 20}[way]
+		if got := c.cost(2); got.Distance != want {
+			t.Errorf("way %d: server 2 would lose %+v, want a distance of %v", way, got, want)
+		}
+		c.View(kintsugi.View{Line: 1, Replicas: 1, Chains: [][]kintsugi.ServerID{{0}, {1}, {2}}})
+		want = map[Way]record.Number{BackNowhere: record.Unknown(), BackAlone: 16}[way]
+		if got := c.cost(2).Distance; got != want && (got.Known() || want.Known()) {
+			t.Errorf("way %d: at home server 2 would lose a distance of %v, want %v", way, got, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -39,6 +40,9 @@ type FailureCost struct {
 	PartialChunks int     `json:"partial_chunks"`
 	PartialAge    float64 `json:"partial_age_steps"`
 	PartialRework Number  `json:"partial_rework_steps"`
+
+	// Moved says which shards others have taken over because the server stayed away, and who, such as "shard 1 to server/2"; empty: none.
+	Moved string `json:"moved,omitempty"`
 
 	// MeasuredRework is by how many steps the losses after a partial recovery lag behind those before, MeasuredError its
 	// standard error. Null: not measured.
@@ -111,8 +115,10 @@ type Account struct {
 	costs    []FailureCost
 	seen     []float64 // by cost: when the process was certainly gone
 	debts    []debt
+	charges  []charge // of lines on which no step was released yet
 	restores []Restore
 
+	heads        []uint32  // by shard, who heads it in the newest view
 	line, newest uint64    // of the newest released step
 	highest      uint64    // step ever released, on any line
 	released     float64   // when the newest step was; negative: none on this line yet
@@ -136,6 +142,16 @@ type debt struct {
 	cost int // index of the failure it is charged to
 }
 
+// charge is what a new line costs a failure. Which one is known when a step follows: the view may be here before the news of the death that it answers.
+type charge struct {
+	seconds  float64
+	since    float64 // of the restore before: failures before that are over
+	back     bool
+	lost     uint64 // steps, back to restored
+	restored uint64
+	newest   uint64 // step before
+}
+
 // Add books an event. It returns the recoveries that the event completes, ready to be recorded behind
 // it. Recovery events themselves change nothing.
 func (a *Account) Add(e Event) []*Recovery {
@@ -154,6 +170,7 @@ func (a *Account) Add(e Event) []*Recovery {
 	case *Failure:
 		a.failure(e)
 	case *View:
+		a.moves(e)
 		if e.Line > a.line && a.line > 0 {
 			if e.Keeps != 0 {
 				a.goOn(e.Seconds, e.Line)
@@ -202,6 +219,26 @@ func (a *Account) failure(e *Failure) {
 	}
 }
 
+// moves books the shards of one replica that another server heads from now on than before, unless they have come home: to the server that had them.
+func (a *Account) moves(e *View) {
+	before := a.heads
+	if a.heads = e.Heads; a.usage.replicas > 1 || len(before) != len(e.Heads) {
+		return
+	}
+	for shard, head := range e.Heads {
+		if head == before[shard] || int(head) == shard {
+			continue
+		}
+		part := fmt.Sprintf("server/%d", before[shard])
+		for i, c := range slices.Backward(a.costs) {
+			if c.Part == part {
+				a.costs[i].Moved = strings.TrimPrefix(fmt.Sprintf("%s, shard %d to server/%d", c.Moved, shard, head), ", ")
+				break
+			}
+		}
+	}
+}
+
 // restore books that line began at the restored step, with parameters of a checkpoint.
 func (a *Account) restore(seconds float64, line, restored uint64) {
 	a.total.ResidualsLost += a.residuals
@@ -217,42 +254,53 @@ func (a *Account) back(seconds float64, line, restored uint64) {
 	a.restores = append(a.restores, Restore{Seconds: seconds, Line: line, RestoredStep: restored, LostSteps: lost})
 	a.total.ReworkSteps += lost
 	a.usage.restore(restored)
-	i := a.waitAgain(seconds)
-	if i >= 0 {
-		a.costs[i].LostSteps += lost
-		a.costs[i].RestoredStep = restored
-	}
-	if lost > 0 && i >= 0 {
-		a.debts = append(a.debts, debt{step: a.newest, cost: i})
-	}
+	a.charges = append(a.charges, charge{seconds: seconds, since: a.restoreBefore(), back: true, lost: lost, restored: restored, newest: a.newest})
 	a.line, a.newest, a.released = line, restored, -1
-}
-
-// waitAgain returns the failure that a new line is charged to, or -1. If a step was committed before the death was
-// complete, the line shows that it was no recovery.
-func (a *Account) waitAgain(seconds float64) int {
-	i := a.culprit()
-	if i < 0 {
-		return i
-	}
-	if c := &a.costs[i]; c.RecoverySeconds.Known() {
-		c.RecoverySeconds, c.CaughtUpSeconds = Unknown(), Unknown()
-		if !a.out && !c.Announced {
-			a.out, a.outageFrom = true, seconds
-		}
-	}
-	return i
 }
 
 // goOn books a line that begins where the one before ended: no step is lost.
 func (a *Account) goOn(seconds float64, line uint64) {
-	a.waitAgain(seconds)
+	a.charges = append(a.charges, charge{seconds: seconds, since: a.restoreBefore()})
 	a.line, a.released = line, -1
 }
 
-// culprit returns the failure that a restore is charged to: the first server failure that waits for
-// recovery; else any that waits; else the newest server failure since the last restore; else none (-1).
-func (a *Account) culprit() int {
+// restoreBefore returns when the restore before the newest one was, 0 without one.
+func (a *Account) restoreBefore() float64 {
+	if n := len(a.restores); n > 1 {
+		return a.restores[n-2].Seconds
+	}
+	return 0
+}
+
+// settle charges new lines to failures. Where a step was committed before the death was complete, the line shows that it was no recovery.
+func (a *Account) settle() {
+	for _, ch := range a.charges {
+		i := a.culprit(ch.since)
+		if i < 0 {
+			continue
+		}
+		c := &a.costs[i]
+		if c.RecoverySeconds.Known() {
+			c.RecoverySeconds, c.CaughtUpSeconds = Unknown(), Unknown()
+			if !a.out && !c.Announced {
+				a.out, a.outageFrom = true, ch.seconds
+			}
+		}
+		if !ch.back {
+			continue
+		}
+		c.LostSteps += ch.lost
+		c.RestoredStep = ch.restored
+		if ch.lost > 0 {
+			a.debts = append(a.debts, debt{step: ch.newest, cost: i})
+		}
+	}
+	a.charges = nil
+}
+
+// culprit returns the failure that a new line is charged to: the first server failure that waits for
+// recovery; else any that waits; else the newest server failure since a time; else none (-1).
+func (a *Account) culprit(since float64) int {
 	waits := func(c FailureCost) bool { return !c.RecoverySeconds.Known() }
 	isServer := func(c FailureCost) bool { return strings.HasPrefix(c.Part, "server/") }
 	if i := slices.IndexFunc(a.costs, func(c FailureCost) bool { return waits(c) && isServer(c) }); i >= 0 {
@@ -260,10 +308,6 @@ func (a *Account) culprit() int {
 	}
 	if i := slices.IndexFunc(a.costs, waits); i >= 0 {
 		return i
-	}
-	since := 0.0
-	if n := len(a.restores); n > 1 {
-		since = a.restores[n-2].Seconds
 	}
 	for i, c := range slices.Backward(a.costs) {
 		if isServer(c) && c.Seconds >= since {
@@ -298,6 +342,7 @@ func (a *Account) step(e *Step) (done []*Recovery) {
 	case e.Step <= a.newest && a.released < 0: // the line keeps the one before, and all shards went back to copies
 		a.back(e.Seconds, e.Line, e.Step-1)
 	}
+	a.settle()
 	if e.Step <= a.highest && a.released >= 0 {
 		a.total.ReworkSeconds += e.Seconds - a.released
 	}
@@ -385,6 +430,7 @@ func (a *Account) sum(e *Step) {
 // Summary returns the totals up to the last event. The caller owns it. Format, Reason and Config are
 // left to the caller.
 func (a *Account) Summary() Summary {
+	a.settle()
 	s := a.total
 	s.Steps = a.newest
 	s.WallSeconds = round(a.seconds)

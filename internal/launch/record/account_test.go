@@ -53,6 +53,24 @@ func TestAPartialRestoreTakesNoStepBack(t *testing.T) {
 	}
 }
 
+// A server that stays away: the summary says which of its shards went to whom, and not that they have come home.
+func TestASummarySaysWhereShardsHaveMoved(t *testing.T) {
+	s := tally(
+		[]Event{&Header{Replicas: 1}, &View{At: At{0}, Line: 1, Heads: []uint32{0, 1, 2}}},
+		steps(1, 1, 10, 1),
+		fails("server/1", 10.2, 10.4, 10),
+		[]Event{&View{At: At{45}, Line: 2, Keeps: 1, Heads: []uint32{0, 2, 2}}},
+		steps(2, 11, 14, 46),
+		fails("server/2", 50.2, 50.4, 14),
+		[]Event{&View{At: At{90}, Line: 3, Keeps: 1, Heads: []uint32{0, 0, 0}}},
+		steps(3, 15, 16, 91),
+		[]Event{&View{At: At{100}, Line: 3, Keeps: 1, Heads: []uint32{0, 1, 2}}},
+	).Summary()
+	if a, b := s.Failures[0].Moved, s.Failures[1].Moved; a != "shard 1 to server/2" || b != "shard 1 to server/0, shard 2 to server/0" {
+		t.Errorf("server/1: %q, server/2: %q", a, b)
+	}
+}
+
 // Where all heads of copies die together the line keeps the one before, and goes back all the same.
 func TestALineThatBeginsWithCopiesAloneTakesStepsBack(t *testing.T) {
 	s := tally(
@@ -154,6 +172,29 @@ func TestARestoreTakesBackARecoveryThatWasNone(t *testing.T) {
 	s := tally(steps(1, 1, 10, 1), fails("server/0", 10.5, 0, 10), steps(1, 11, 11, 11), steps(2, 7, 12, 15)).Summary()
 	if c := s.Failures[0]; c.RecoverySeconds != 4.5 || c.LostSteps != 5 || c.CaughtUpSeconds != 8.5 {
 		t.Errorf("got %+v, want recovery after 4.5 s, 5 lost steps, caught up after 8.5 s", c)
+	}
+}
+
+// The coordinator may have answered a death before the launcher has heard of it.
+func TestALineIsChargedToTheDeathThatItAnswersAndNotToOneThatIsOver(t *testing.T) {
+	for name, keeps := range map[string]uint64{"back to copies": 1, "back to a checkpoint": 0} {
+		s := tally(
+			steps(1, 1, 10, 1),
+			fails("server/0", 10.2, 10.4, 10), // it headed nothing: steps go on
+			steps(1, 11, 30, 11),
+			[]Event{&View{At: At{30.3}, Line: 2, Keeps: keeps, RestoredStep: 28}},
+			fails("server/1", 30.1, 30.4, 30),
+			steps(2, 29, 35, 31),
+		).Summary()
+		if f := s.Failures[0]; f.RecoverySeconds != 0.8 || f.LostSteps != 0 || f.CaughtUpSeconds != 0.8 {
+			t.Errorf("%s: the failure that was over: %+v", name, f)
+		}
+		if f := s.Failures[1]; f.RecoverySeconds != 0.9 || f.LostSteps != 2 || f.RestoredStep != 28 || f.CaughtUpSeconds != 1.9 {
+			t.Errorf("%s: the failure that the line answers: %+v", name, f)
+		}
+		if s.OutageSeconds != 1.7 || s.ReworkSteps != 2 {
+			t.Errorf("%s: outage %v s, %d steps again; want 1.7 and 2", name, s.OutageSeconds, s.ReworkSteps)
+		}
 	}
 }
 

@@ -154,6 +154,7 @@ type View struct {
 	Fence        uint64   `json:"fence"`
 	Servers      []string `json:"servers"` // by place: "server/0 incarnation 2"
 	Conductor    uint32   `json:"conductor"`
+	Heads        []uint32 `json:"heads,omitempty"`   // by shard, the server that heads it
 	Keeps        uint64   `json:"keeps,omitempty"`   // the line goes on with what servers have in memory of lines from this one on
 	Restore      string   `json:"restore,omitempty"` // manifest that the line starts from
 	RestoredStep uint64   `json:"restored_step"`
@@ -362,6 +363,9 @@ func PartialOf(e kintsugi.PartialEvent) *Partial {
 func ViewOf(v kintsugi.View) *View {
 	e := &View{Number: uint64(v.Number), Line: uint64(v.Line), Fence: uint64(v.Fence), Servers: make([]string, len(v.Servers)),
 		Conductor: uint32(v.Conductor), Keeps: uint64(v.Keeps), Restore: v.Restore, RestoredStep: uint64(v.RestoreStep), Reason: v.Reason}
+	for _, chain := range v.Chains {
+		e.Heads = append(e.Heads, uint32(chain[0]))
+	}
 	for i, m := range v.Servers {
 		e.Servers[i] = fmt.Sprintf("server/%d incarnation %d", m.Server, m.Incarnation)
 	}

@@ -209,6 +209,9 @@ func rowOf(c record.FailureCost) failureRow {
 	r := failureRow{When: seconds(c.Seconds), Step: count(c.Step), What: c.Part, Cause: c.Cause,
 		Recovery: seconds(float64(c.RecoverySeconds)), Back: none, Lost: "0", CaughtUp: seconds(float64(c.CaughtUpSeconds)),
 		Mended: c.CaughtUpSeconds.Known()}
+	if c.Moved != "" {
+		r.Cause += "; it stayed away: " + c.Moved
+	}
 	if c.LostSteps > 0 {
 		r.Back, r.Lost = "step "+count(c.RestoredStep), count(c.LostSteps)
 	}
