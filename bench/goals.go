@@ -91,7 +91,7 @@ func CheckCodecs(rows []CodecRow) error {
 	}
 	encode := map[string]float64{"bf16": 0.8, "int8": 0.6, "sign": 0.6}
 	for _, r := range rows {
-		inCache := 4*r.Elements < 4<<20
+		inCache := 4*r.Elements < cacheBytes
 		switch {
 		case r.Name == "crc32c" && r.Variant == "folded" && inCache && kernels.FoldsCRC32C():
 			least(r, "the ratio to hash/crc32", r.Ratio, 2)
@@ -131,5 +131,8 @@ func CheckSnapshots(rows []SnapshotRow) error {
 	return errors.Join(missed...)
 }
 
+// cacheBytes is what a core's own cache may hold.
+const cacheBytes = 4 << 20
+
 // inCache says whether the arrays of a row fit a core's own cache.
-func inCache(r Row) bool { return r.Bytes < 4<<20 }
+func inCache(r Row) bool { return r.Bytes < cacheBytes }

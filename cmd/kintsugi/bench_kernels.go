@@ -21,6 +21,7 @@ type benchKernels struct {
 	pairs          int
 	atLeast        time.Duration
 	quick, check   bool
+	goals          bool
 }
 
 func benchKernelsCommand() *cobra.Command {
@@ -49,6 +50,7 @@ func (b *benchKernels) register(f *pflag.FlagSet) {
 	f.DurationVar(&b.atLeast, "at-least", 10*time.Millisecond, "length of one measurement")
 	f.BoolVar(&b.quick, "quick", false, "a few seconds: less memory, one thread, few rounds")
 	f.BoolVar(&b.check, "check", false, "fail if a goal is missed by more than a fifth; see docs/performance.md")
+	f.BoolVar(&b.goals, "goals", false, "measure only what has a goal, and --check it")
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
 }
 
@@ -67,7 +69,7 @@ func (b *benchKernels) command(cmd *cobra.Command) error {
 	if err := printRows(cmd.OutOrStdout(), b.format, rows, measuredTable, measuredLine); err != nil {
 		return err
 	}
-	if b.check {
+	if b.check || b.goals {
 		return bench.CheckKernels(rows)
 	}
 	return nil
@@ -90,7 +92,7 @@ func (b *benchKernels) config(cmd *cobra.Command) (bench.KernelsConfig, error) {
 // measured returns what all of the flags but --device say.
 func (b *benchKernels) measured(cmd *cobra.Command) (bench.KernelsConfig, error) {
 	cfg := bench.KernelsConfig{
-		Device: kernels.Best(), K: b.k, Threads: b.threads, Pairs: b.pairs, AtLeast: b.atLeast, Progress: cmd.ErrOrStderr(),
+		Device: kernels.Best(), K: b.k, Threads: b.threads, Pairs: b.pairs, AtLeast: b.atLeast, Goals: b.goals, Progress: cmd.ErrOrStderr(),
 	}
 	if b.quick {
 		cfg.Pairs, cfg.AtLeast = 5, time.Millisecond

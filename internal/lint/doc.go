@@ -7,7 +7,8 @@
 //
 // The rules read source text: every .go file outside testdata is parsed, whatever its build tags say, so
 // that code for another machine or for a GPU is held to them too. In pages, links are followed and the tests that are named must exist.
-// Nothing is type-checked; a rule that would need types belongs in staticcheck.
+// A rule that would need types belongs in staticcheck. That there are types, also for another processor than that of the machine, a test of
+// this package says where it is asked to.
 //
 // Every finding says what to do instead. A rule that stands in the way of better code is changed here,
 // in a commit of its own that says why, and not worked around.

@@ -48,6 +48,7 @@ var table = []entry{
 	{1, "kernels/stream", "moves memory: the bound of what does arithmetic on arrays"},
 	{1, "kernels/kernelstest", "the contract of kernels as a test; every device imports it, so it knows none"},
 	{1, "worker/data/...", "reads examples; knows no model"},
+	{1, "internal/mtls", "proves who is at the other end of a connection; knows no message, so that all that connect can have it"},
 	{1, "internal/cost", "pure: what seconds of nodes come to in money; of use to whoever has the seconds"},
 	{1, "internal/notice", "asks whether this machine is about to go; of use to every process"},
 	{1, "worker/kept", "pure: what a worker keeps while servers are away"},
