@@ -83,6 +83,9 @@ func (cfg *FailureConfig) args(c FailureCell) []string {
 		"--checkpoint-every", strconv.Itoa(c.steps(cfg.SaveEvery)), "--eval-every", strconv.Itoa(c.steps(max(1, cfg.Updates/20))),
 		"--gradient-time", cfg.GradientTime.String()}
 	args = append(append(args, c.Preset.Flags...), cfg.Flags...)
+	if cfg.Outage >= 30*time.Second { // the question is what workers do until the servers are back
+		args = append(args, "--move-after", "never")
+	}
 	for k := range c.Kills {
 		first := 0
 		if c.Preset.Copies { // the next server has the head of what the one before it had

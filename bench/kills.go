@@ -39,6 +39,7 @@ type KillsConfig struct {
 	Recovery         string   // train's --recovery
 	Partial          bool     // it restores only what was lost
 	Exact            bool     // it takes nothing back
+	Joins            bool     // a server that comes back catches up with others, and is killed at that too
 	Only             string   // kill processes of this role only; "": of all
 	Loaded           bool     // beside a process of a stranger that keeps all cores busy
 	Flags            []string // for train, besides the ones above
@@ -48,8 +49,8 @@ type KillsConfig struct {
 // KillsRow is one run with a kill.
 type KillsRow struct {
 	Name     string  `json:"name"`
-	Seed     uint64  `json:"seed"` // of the run
-	Fault    string  `json:"fault"`
+	Seed     uint64  `json:"seed"`  // of the run
+	Fault    string  `json:"fault"` // several are joined by "and"
 	Part     string  `json:"part"`
 	State    string  `json:"state"`
 	Step     uint64  `json:"step"`             // newest released step when it died
@@ -74,6 +75,8 @@ type KillsRow struct {
 	CalmBits string `json:"calm_parameters"` // of the calm run with its seed; empty: there is none
 
 	OK bool `json:"ok"`
+
+	faults []string
 }
 
 // Kills runs the calm runs, then the others. A run that does not end in order is an error, one whose loss
@@ -89,7 +92,7 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	var calm []float64
 	var calmBits []string
 	for seed := range cfg.Calm {
-		c, err := cfg.run(ctx, uint64(seed+1), "")
+		c, err := cfg.run(ctx, uint64(seed+1), nil)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +103,7 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	var rows []KillsRow
 	for i, row := range cfg.victims() {
 		row.Mean, row.Allowed = mean, 3*deviation
-		k, err := cfg.run(ctx, row.Seed, row.Fault)
+		k, err := cfg.run(ctx, row.Seed, row.faults)
 		if err != nil {
 			return rows, fmt.Errorf("%s, seed %d: %w", row.Fault, row.Seed, err)
 		}
@@ -110,7 +113,7 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 			row.Step, row.Recovery, row.Lost = f.Step, float64(f.RecoverySeconds), f.LostSteps
 			row.Predicted, row.Measured, row.Error = f.PartialRework, f.MeasuredRework, f.MeasuredError
 		}
-		row.OK = row.Steps == uint64(cfg.Steps) && len(s.Failures) > 0
+		row.OK = row.Steps == uint64(cfg.Steps) && len(s.Failures) >= len(row.faults)
 		if cfg.Partial || cfg.Exact {
 			row.OK = row.OK && row.Lost == 0
 		}
@@ -147,7 +150,7 @@ func Recoveries(rows []KillsRow) (p50, p99, longest float64) {
 }
 
 // victims goes through all states of servers and workers in turn, and the coordinator, and draws who is
-// hit and on which occasion.
+// hit and on which occasion. Every fault of a row is one of a process that dies.
 func (cfg *KillsConfig) victims() []KillsRow {
 	rng := rand.New(rand.NewPCG(cfg.Seed, 1))
 	type target struct {
@@ -156,8 +159,8 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	}
 	var targets []target
 	for _, s := range launch.ServerStates() {
-		if s == string(server.Joining) {
-			continue // only who was killed before joins anything: that takes two kills
+		if s == string(server.Joining) && !cfg.Joins {
+			continue
 		}
 		targets = append(targets, target{launch.Server, s})
 	}
@@ -186,6 +189,11 @@ func (cfg *KillsConfig) victims() []KillsRow {
 			if row.State = "any"; t.role == launch.Coordinator {
 				row.State = "idle"
 			}
+		case string(server.Joining): // only who was killed before joins anything; it has to be back before the end
+			before := f
+			before.At.Step = kintsugi.Step(1 + rng.IntN(cfg.Steps/8))
+			row.faults = append(row.faults, before.String())
+			f.At.State, f.At.Times = t.state, 1
 		case "saving":
 			f.At.State, f.At.Times = t.state, 1+rng.IntN(4)
 		case "naming":
@@ -197,7 +205,8 @@ func (cfg *KillsConfig) victims() []KillsRow {
 		if cfg.Exact {
 			row.Seed = 1 + uint64(i%cfg.Calm)
 		}
-		row.Fault, row.Part = f.String(), f.Part.String()
+		row.faults = append(row.faults, f.String())
+		row.Fault, row.Part = strings.Join(row.faults, " and "), f.Part.String()
 		rows = append(rows, row)
 	}
 	return rows
@@ -216,12 +225,12 @@ type killed struct {
 	bits          string
 }
 
-func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (k killed, err error) {
+func (cfg *KillsConfig) run(ctx context.Context, seed uint64, faults []string) (k killed, err error) {
 	args := append([]string{"--seed", strconv.FormatUint(seed, 10), "--steps", strconv.Itoa(cfg.Steps),
 		"--servers", strconv.Itoa(cfg.Servers), "--workers", strconv.Itoa(cfg.Workers), "--eval-every", strconv.Itoa(2 * cfg.Steps),
 		"--recovery", cfg.Recovery}, cfg.Flags...)
-	if fault != "" {
-		args = append(args, "--fault", fault)
+	for _, f := range faults {
+		args = append(args, "--fault", f)
 	}
 	if cfg.Partial {
 		args = append(args, "--log-level", "info")
@@ -229,7 +238,7 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, fault string) (k k
 	ctx, cancel := context.WithTimeoutCause(ctx, stuckAfter, errStuck)
 	defer cancel()
 	run, err := runTrainAnd(ctx, cfg.Binary, args, func(dir string, _ *os.ProcessState) (err error) {
-		if k.kept, k.touched, err = survivors(dir); err != nil {
+		if k.kept, k.touched, err = Survivors(dir); err != nil {
 			return err
 		}
 		report, err := ckpt.Verify(ctx, vfs.OS{}, filepath.Join(dir, "checkpoints"), nil)

@@ -2,8 +2,38 @@ package bench
 
 import (
 	"math"
+	"slices"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/server"
 )
+
+// Every state is drawn that the recovery has, and every fault can be read. Who is to die when it joins has died before, so early that it is back in time.
+func TestEveryStateIsDrawnThatTheRecoveryHas(t *testing.T) {
+	for _, joins := range []bool{false, true} {
+		cfg := KillsConfig{Kills: 60, Seed: 1, Calm: 2, Servers: 3, Workers: 2, Steps: 200, Exact: true, Joins: joins}
+		var drawn []string
+		for _, row := range cfg.victims() {
+			drawn = append(drawn, row.State)
+			faults, err := launch.ParseFaults(row.faults)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if joining := row.State == string(server.Joining); !joining && len(faults) == 1 {
+				continue
+			}
+			if len(faults) != 2 || faults[0].Part != faults[1].Part || faults[0].At.Step == 0 || faults[0].At.Step > 25 || faults[1].At.State != row.State {
+				t.Errorf("%s: %+v", row.Fault, faults)
+			}
+		}
+		for _, state := range slices.Concat(launch.ServerStates(), launch.WorkerStates(), []string{"idle", "any"}) {
+			if want := joins || state != string(server.Joining); slices.Contains(drawn, state) != want {
+				t.Errorf("joins %v: state %s is drawn: %v", joins, state, !want)
+			}
+		}
+	}
+}
 
 func TestHalfOfTheKillsTookAtMostTheMedian(t *testing.T) {
 	var rows []KillsRow

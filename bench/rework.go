@@ -20,7 +20,7 @@ import (
 //
 // Rework is the steps that are taken back, and by how many steps the loss on the test set lies behind that of the undisturbed run with the same seed.
 // Both runs have the same batches in the same steps, so they are compared step by step, and the noise of batches is mostly in both: the mean
-// difference, over what the undisturbed loss falls in a step. It may be negative, and nothing is clipped.
+// difference, over what the undisturbed losses of all seeds fall in a step. It may be negative, and nothing is clipped.
 
 // ReworkConfig says what Rework measures.
 type ReworkConfig struct {
@@ -75,7 +75,8 @@ type ReworkRow struct {
 type ReworkTrial struct {
 	Seed      uint64        `json:"seed"`
 	Fault     string        `json:"fault"`
-	Step      uint64        `json:"step"` // newest released when the server died
+	Step      uint64        `json:"step"`       // newest released when the server died
+	Above     float64       `json:"loss_above"` // that of the undisturbed run, in the mean over versions
 	Rework    float64       `json:"rework"`
 	Lost      uint64        `json:"lost_steps"`
 	Age       record.Number `json:"mean_age_steps"`
@@ -89,22 +90,34 @@ func Rework(ctx context.Context, cfg ReworkConfig) ([]ReworkRow, error) {
 	var rows []ReworkRow
 	for _, model := range cfg.Models {
 		trials := make([][]ReworkTrial, len(cfg.Recoveries))
+		var calms []losses
 		for seed := range cfg.Seeds {
 			calm, err := cfg.run(ctx, model, "none", seed, "")
 			if err != nil {
 				return rows, fmt.Errorf("%s, seed %d, undisturbed: %w", model, seed+1, err)
 			}
 			path := lossesOf(calm, uint64(reworkFrom*cfg.Period))
+			calms = append(calms, path)
 			for i, recovery := range cfg.Recoveries {
 				t, err := cfg.trial(ctx, model, recovery, seed, path)
 				if err != nil {
 					return rows, fmt.Errorf("%s, %s, seed %d: %w", model, recovery, seed+1, err)
 				}
 				trials[i] = append(trials[i], t)
-				fmt.Fprintf(cfg.Progress, "%s, seed %d of %d, %s: killed at step %d, %d steps taken back, rework %.2f\n", model, seed+1, cfg.Seeds, recovery, t.Step, t.Lost, t.Rework)
+				fmt.Fprintf(cfg.Progress, "%s, seed %d of %d, %s: killed at step %d, %d steps taken back, loss above the undisturbed one by %.6f\n",
+					model, seed+1, cfg.Seeds, recovery, t.Step, t.Lost, t.Above)
 			}
 		}
+		perStep, ok := fall(calms)
+		if !ok {
+			return rows, fmt.Errorf("%s: without a failure the loss does not fall, by more than its noise, in the %d versions that were evaluated: there is nothing to be behind; take more seeds, or a smaller rate with -- --learning-rate",
+				model, evaluated(calms))
+		}
 		for i, recovery := range cfg.Recoveries {
+			for j := range trials[i] {
+				t := &trials[i][j]
+				t.Rework = float64(t.Lost) + t.Above/perStep
+			}
 			r := ReworkRow{Name: fmt.Sprintf("rework/%s/%s", model, recovery), Model: model, Recovery: recovery, Servers: cfg.Servers, Period: cfg.Period, Seeds: cfg.Seeds, Trials: trials[i]}
 			r.fill(trials[0])
 			rows = append(rows, r)
@@ -157,8 +170,7 @@ func (cfg *ReworkConfig) trial(ctx context.Context, model, recovery string, seed
 			t.Models += float64(c.Bytes) / cfg.Bytes[model] / float64(f.Step) * float64(cfg.Period)
 		}
 	}
-	behind, err := lossesOf(run, uint64(reworkFrom*cfg.Period)).behind(calm)
-	t.Rework = float64(t.Lost) + behind
+	t.Above, err = lossesOf(run, uint64(reworkFrom*cfg.Period)).above(calm)
 	return t, err
 }
 
@@ -217,20 +229,34 @@ func lossesOf(run *record.Run, from uint64) losses {
 // steps returns the versions in order: sums of floats depend on it.
 func (l losses) steps() []uint64 { return slices.Sorted(maps.Keys(l)) }
 
-// fall returns by how much the loss falls in a step: the slope of a line, by least squares. ok is false where that is not certain.
-func (l losses) fall() (perStep float64, ok bool) {
-	var n, t, y, tt, ty, yy float64
-	for _, step := range l.steps() {
-		x, loss := float64(step), l[step]
-		n, t, y, tt, ty, yy = n+1, t+x, y+loss, tt+x*x, ty+x*loss, yy+loss*loss
+// fall returns by how much the losses of runs fall in a step: the slope that lines through each of them have in common, by least squares. One run
+// may stand still by chance: its evaluations are few. ok is false where even together they do not show that losses fall.
+func fall(runs []losses) (perStep float64, ok bool) {
+	var tt, ty, yy, free float64 // about the mean of each run
+	for _, l := range runs {
+		var n, t, y, tt1, ty1, yy1 float64
+		for _, step := range l.steps() {
+			x, loss := float64(step), l[step]
+			n, t, y, tt1, ty1, yy1 = n+1, t+x, y+loss, tt1+x*x, ty1+x*loss, yy1+loss*loss
+		}
+		if n > 0 {
+			tt, ty, yy, free = tt+tt1-t*t/n, ty+ty1-t*y/n, yy+yy1-y*y/n, free+n-1
+		}
 	}
-	tt, ty, yy = tt-t*t/n, ty-t*y/n, yy-y*y/n
 	slope := ty / tt
-	deviation := math.Sqrt(max(0, yy-slope*ty) / (n - 2) / tt)
-	return -slope, n >= reworkFewest && -slope > 3*deviation
+	deviation := math.Sqrt(max(0, yy-slope*ty) / (free - 1) / tt)
+	return -slope, evaluated(runs) >= reworkFewest*len(runs) && -slope > 3*deviation
 }
 
-// reworkFewest is how many versions must have been evaluated.
+// evaluated returns how many versions of runs were.
+func evaluated(runs []losses) (n int) {
+	for _, l := range runs {
+		n += len(l)
+	}
+	return n
+}
+
+// reworkFewest is how many versions of a run must have been evaluated.
 const reworkFewest = 5
 
 // at returns the loss of a version, interpolated between those that were evaluated.
@@ -248,12 +274,8 @@ func (l losses) at(step uint64) (loss float64, ok bool) {
 	return l[before] + share*(l[after]-l[before]), true
 }
 
-// behind returns by how many steps losses lie behind others, in the mean over the versions that were evaluated.
-func (l losses) behind(calm losses) (steps float64, err error) {
-	perStep, ok := calm.fall()
-	if !ok {
-		return 0, fmt.Errorf("without a failure the loss does not fall, by more than its noise, in the %d versions that were evaluated: there is nothing to be behind", len(calm))
-	}
+// above returns by how much losses are above others, in the mean over the versions that were evaluated.
+func (l losses) above(calm losses) (float64, error) {
 	sum, n := 0.0, 0
 	for _, step := range l.steps() {
 		if theirs, ok := calm.at(step); ok {
@@ -263,5 +285,5 @@ func (l losses) behind(calm losses) (steps float64, err error) {
 	if n < reworkFewest {
 		return 0, fmt.Errorf("%d versions were evaluated, want %d: make steps slower, with -- --gradient-time 100ms", n, reworkFewest)
 	}
-	return sum / float64(n) / perStep, nil
+	return sum / float64(n), nil
 }

@@ -26,24 +26,50 @@ func TestReworkIsHowManyStepsARunIsBehind(t *testing.T) {
 		noise[i] = 0.01 * rng.NormFloat64()
 	}
 	curve := func(s float64) float64 { return 0.2 + 2*math.Exp(-s/100) }
+	behind := func(l, calm losses) (float64, error) {
+		above, err := l.above(calm)
+		perStep, ok := fall([]losses{calm})
+		if !ok {
+			t.Errorf("a loss that falls from %.3f to %.3f is not seen to fall", calm[128], calm[192])
+		}
+		return above / perStep, err
+	}
 	calm := lossesOf(runOf(192, 1, func(s float64) float64 { return curve(s) + noise[int(s)] }), 128)
 	for _, lag := range []float64{-1.5, 0, 0.25, 7} {
 		for _, every := range []int{1, 3} {
 			run := runOf(192, every, func(s float64) float64 { return curve(s-lag) + noise[int(s)] })
-			if got, err := lossesOf(run, 128).behind(calm); err != nil || math.Abs(got-lag) > 0.1*math.Abs(lag) {
+			if got, err := behind(lossesOf(run, 128), calm); err != nil || math.Abs(got-lag) > 0.1*math.Abs(lag) {
 				t.Errorf("a run %g steps behind is measured as %g, %v", lag, got, err)
 			}
 		}
 	}
 	some := lossesOf(runOf(192, 5, curve), 128)
-	if got, err := some.behind(lossesOf(runOf(192, 4, curve), 128)); err != nil || math.Abs(got) > 0.05 {
+	if got, err := behind(some, lossesOf(runOf(192, 4, curve), 128)); err != nil || math.Abs(got) > 0.05 {
 		t.Errorf("a run that is evaluated at other steps is %g steps behind, %v", got, err)
 	}
-	if got, err := lossesOf(runOf(130, 1, curve), 128).behind(calm); err == nil {
-		t.Errorf("a run that ends too early is %g steps behind", got)
+	if got, err := lossesOf(runOf(130, 1, curve), 128).above(calm); err == nil {
+		t.Errorf("a run that ends too early is %g above", got)
 	}
-	if got, err := calm.behind(lossesOf(runOf(192, 1, func(s float64) float64 { return 1 + noise[int(s)] }), 128)); err == nil {
-		t.Errorf("%g steps behind a run that stands still", got)
+	still := lossesOf(runOf(192, 1, func(s float64) float64 { return 1 + noise[int(s)] }), 128)
+	if got, ok := fall([]losses{still, still}); ok {
+		t.Errorf("runs that stand still fall by %g in a step", got)
+	}
+}
+
+// The fall that runs have in common is certain where that of one of them is not, and does not depend on how high each of them lies.
+func TestTheFallOfAllRunsIsCertainWhereThatOfOneIsNot(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	var runs []losses
+	alone := 0
+	for i := range 40 {
+		l := lossesOf(runOf(192, 4, func(s float64) float64 { return float64(i) - 0.001*s + 0.03*rng.NormFloat64() }), 128)
+		if _, ok := fall([]losses{l}); ok {
+			alone++
+		}
+		runs = append(runs, l)
+	}
+	if got, ok := fall(runs); !ok || math.Abs(got-0.001) > 0.0002 || alone > 30 {
+		t.Errorf("40 runs fall by %g in a step, certain: %t, of them alone: %d", got, ok, alone)
 	}
 }
 

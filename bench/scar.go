@@ -65,6 +65,21 @@ type scarDistancer interface {
 	Distance(b ScarBlock, x, saved []float32) float64
 }
 
+// scarGradienter is a workload whose steps go along gradients.
+type scarGradienter interface {
+	// Gradient returns that of the step that makes version + 1, which does not keep it.
+	Gradient(state []float32, version int) ([]float32, error)
+
+	// SquaredGradients returns the mean squares of the gradient's values, times any constant, where the state has them; else nil.
+	SquaredGradients(state []float32) []float32
+}
+
+// scarRiser is a workload whose values are no coordinates of a curve, and that knows all the same by how much saved ones lift the loss, times any
+// constant.
+type scarRiser interface {
+	Rise(b ScarBlock, x, saved []float32) float64
+}
+
 // scarLimiter is a workload whose values are whole numbers below a limit.
 type scarLimiter interface{ Limit() int }
 

@@ -21,7 +21,8 @@ func ScarClaims(rows []ScarRow) (claims []string) {
 		}
 		cells[key][r.Strategy] = r
 	}
-	for _, pair := range [][2]string{{"partial", "full"}, {"priority:1/8", "roundrobin:1/8"}, {"roundrobin:1/8", "random:1/8"}, {"full", "random:1/8"}} {
+	for _, pair := range [][2]string{{"partial", "full"}, {"priority:1/8", "roundrobin:1/8"}, {"roundrobin:1/8", "random:1/8"}, {"full", "random:1/8"},
+		{"curved:1/8", "priority:1/8"}, {"secant:1/8", "priority:1/8"}, {"shadow:int4", "shadow:int8"}, {"coasting:int4", "coasting:int8"}} {
 		better, worse, n, where := 0, 0, 0, ""
 		for _, key := range order {
 			a, hasA := cells[key][pair[0]]

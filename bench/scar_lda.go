@@ -150,6 +150,27 @@ func (t *scarTopics) Distance(b ScarBlock, x, saved []float32) (d float64) {
 	return d
 }
 
+// Rise implements scarRiser: the curve of a likelihood over the counts of a document's topics is their Fisher information, 1/p.
+func (t *scarTopics) Rise(b ScarBlock, x, saved []float32) (rise float64) {
+	for lo := b.Lo; lo < b.Hi; lo += ldaLength {
+		var now, moved, fisher [ldaTopics]float32
+		for k := range now {
+			now[k] = ldaAlpha
+		}
+		for i := lo; i < lo+ldaLength; i++ {
+			now[int(x[i])-1]++
+			moved[int(x[i])-1]++
+			moved[int(saved[i])-1]--
+		}
+		for k, n := range now {
+			fisher[k] = 1 / n
+		}
+		var none [ldaTopics]float32
+		rise += scar.Rise(fisher[:], moved[:], none[:])
+	}
+	return rise
+}
+
 // Limit implements scarLimiter: topics count from 1.
 func (t *scarTopics) Limit() int { return ldaTopics + 1 }
 

@@ -49,8 +49,8 @@ type scarTableCell struct {
 	Text string
 }
 
-// scarColours are those of codecs and seven more, by place in ScarStrategies.
-var scarColours = append(slices.Clone(codecsColours), "#8c6bb1", "#e6ab02", "#1b9e77", "#e7298a", "#7f0000", "#a6761d", "#000000")
+// scarColours are those of codecs and twelve more, by place in ScarStrategies.
+var scarColours = append(slices.Clone(codecsColours), "#8c6bb1", "#e6ab02", "#1b9e77", "#e7298a", "#7f0000", "#a6761d", "#000000", "#66a61e", "#7570b3", "#d95f02", "#a6cee3", "#b15928")
 
 func scarPage(about Experiment, rows []ScarRow, bound *ScarBound) scarView {
 	v := scarView{About: about, Bound: newScarBoundView(bound)}
@@ -102,7 +102,7 @@ func newScarPanel(rows []ScarRow) scarPanel {
 			colour := scarColours[max(0, slices.Index(ScarStrategies, r.Strategy))%len(scarColours)]
 			p.Lines = append(p.Lines, scarLine{Strategy: r.Strategy, Colour: colour, Paper: r.Paper})
 		}
-		p.Lines[at].add(r, x(r.Period)+(float64(at)-8)*9, y)
+		p.Lines[at].add(r, x(r.Period)+(float64(at)-11)*7, y)
 	}
 	return p
 }

@@ -20,6 +20,9 @@ import (
 //	CHOICE:r        a share r every r·C steps, chosen as package scar does; what was lost goes back. Accesses are
 //	                counted where steps change some blocks only
 //	half:r          priority:r, where the copy that distances are taken to is bf16
+//	curved:r        priority:r, by ½·Σh(x − saved)² in place of ‖x − saved‖²: h is the mean square of the gradient, of each value
+//	                where the optimizer's state has it, else of a block
+//	secant:r        the same with the secant: how the gradient of a block, of one batch, changes over a step, which takes a second gradient
 //	adaptive        by priority, r from how uneven the blocks move; goes back to whichever loss is lower: what was lost
 //	                is taken from the running checkpoint, or everything is
 //	shadow:CODEC    a copy elsewhere is sent x − copy, encoded, by priority, each step; what an encoding left out
@@ -31,8 +34,8 @@ import (
 //	replica         a copy that is one step behind, at the bytes of a model in each step
 var ScarStrategies = []string{
 	"full", "partial", "priority:1/2", "priority:1/4", "priority:1/8", "roundrobin:1/8", "random:1/8", "threshold:1/8",
-	"mostused:1/8", "recentlyused:1/8", "half:1/8", "adaptive", "shadow:int8", "shadow:sign",
-	"coasting:int8", "coasting:sign", "packed", "replica",
+	"mostused:1/8", "recentlyused:1/8", "half:1/8", "curved:1/8", "secant:1/8", "adaptive",
+	"shadow:int8", "shadow:int4", "shadow:sign", "coasting:int8", "coasting:int4", "coasting:sign", "packed", "replica",
 }
 
 // scarKeeper keeps what a failure is recovered from.
@@ -73,7 +76,7 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 		if distancer != nil {
 			return nil, scarMismatch("differences of its values mean nothing")
 		}
-		codec, err := compress.Parse(argument)
+		codec, err := parseScarCodec(argument)
 		if err != nil {
 			return nil, err
 		}
@@ -99,8 +102,8 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 		}
 		return &scarAdaptive{scarPlanned: p, workload: w, period: period}, nil
 	}
-	half := name == "half"
-	if half {
+	half, bends := name == "half", name == "curved" || name == "secant"
+	if half || bends {
 		name = scar.Priority.String()
 	}
 	choice, err := scar.ParseChoice(name)
@@ -128,6 +131,9 @@ func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) 
 	}
 	if half {
 		p.distance = halfDistance
+	}
+	if bends && w != nil {
+		return p, p.bend(strategy, w)
 	}
 	return p, nil
 }
@@ -187,13 +193,15 @@ type scarPlanned struct {
 	choice    scar.Choice
 	distance  func(b ScarBlock, x, saved []float32) float64
 	distances []float64
-	codec     compress.Codec // nil: values
-	toucher   scarToucher    // nil: nobody counts accesses
+	codec     scarCodec                                // nil: values
+	toucher   scarToucher                              // nil: nobody counts accesses
+	observe   func(state []float32, version int) error // is told of each state; nil: it learns nothing
+	weigh     func(distances []float64)                // makes of them what counts; nil: they do
 	diff      []float32
 	payload   []byte
 }
 
-func newScarPlanned(base scarCopy, w ScarWorkload, period int, fraction float64, choice scar.Choice, codec compress.Codec) (*scarPlanned, error) {
+func newScarPlanned(base scarCopy, w ScarWorkload, period int, fraction float64, choice scar.Choice, codec scarCodec) (*scarPlanned, error) {
 	p := &scarPlanned{scarCopy: base, choice: choice, codec: codec, distances: make([]float64, len(base.path.blocks))}
 	p.distance = func(b ScarBlock, x, saved []float32) float64 {
 		return kernels.SquaredDistance(x[b.Lo:b.Hi], saved[b.Lo:b.Hi])
@@ -242,12 +250,20 @@ func (p *scarPlanned) save(state []float32, version int) error {
 	if p.toucher != nil && version > 0 {
 		p.toucher.Touched(version-1, func(block int) { p.planner.Accessed(kintsugi.ChunkID(block), 1) })
 	}
+	if p.observe != nil {
+		if err := p.observe(state, version); err != nil {
+			return err
+		}
+	}
 	if !p.planner.Due(step) {
 		return nil
 	}
 	if p.choice.NeedsDistances() {
 		for i, b := range p.path.blocks {
 			p.distances[i] = p.distance(b, state, p.saved)
+		}
+		if p.weigh != nil {
+			p.weigh(p.distances)
 		}
 	}
 	plan := p.planner.Plan(step, p.distances)
@@ -299,8 +315,36 @@ func halfDistance(b ScarBlock, x, saved []float32) float64 {
 	return kernels.SquaredDistance(x[b.Lo:b.Hi], held)
 }
 
+// scarCodec writes differences: a codec of gradients, or int4, which no gradient has.
+type scarCodec interface {
+	Encoding() kernels.Encoding
+	MaxBytes(n, rowLen int) int
+	Encode(dst []byte, x, residual []float32, rowLen int, seed uint64) []byte
+}
+
+func parseScarCodec(spec string) (scarCodec, error) {
+	if spec == kernels.Int4.String() {
+		return scarInt4{}, nil
+	}
+	return compress.Parse(spec)
+}
+
+type scarInt4 struct{}
+
+func (scarInt4) Encoding() kernels.Encoding { return kernels.Int4 }
+func (scarInt4) MaxBytes(n, _ int) int      { return kernels.Int4Bytes(n) }
+
+func (scarInt4) Encode(dst []byte, x, residual []float32, _ int, _ uint64) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, kernels.Int4Bytes(len(x)))[:n+kernels.Int4Bytes(len(x))]
+	if err := kernels.Best().EncodeInt4(dst[n:], x, nil, residual); err != nil {
+		panic(err) // devices on the host cannot be lost
+	}
+	return dst
+}
+
 // scarHalf has two bytes for a value.
-var scarHalf, _ = compress.Parse("bf16")
+var scarHalf, _ = parseScarCodec("bf16")
 
 // scarAdaptive chooses the fraction and what goes back.
 type scarAdaptive struct {

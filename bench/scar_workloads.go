@@ -153,7 +153,8 @@ func (m *scarModel) Init(state []float32) error {
 	return m.desc.Init(m.seed, state[:m.desc.Values()])
 }
 
-func (m *scarModel) Step(state []float32, version int) error {
+// Gradient implements scarGradienter. It is overwritten by the next one.
+func (m *scarModel) Gradient(state []float32, version int) ([]float32, error) {
 	n := m.desc.Values()
 	if m.grads == nil {
 		m.grads = make([]float32, n)
@@ -163,12 +164,31 @@ func (m *scarModel) Step(state []float32, version int) error {
 	if m.take != nil {
 		m.fill(version)
 	}
-	if _, err := m.model.Gradient(state[:n], m.grads, m.batch); err != nil {
+	_, err := m.model.Gradient(state[:n], m.grads, m.batch)
+	return m.grads, err
+}
+
+// SquaredGradients implements scarGradienter.
+func (m *scarModel) SquaredGradients(state []float32) []float32 {
+	n := m.desc.Values()
+	switch m.schedule.Rule {
+	case kintsugi.RuleAdam, kintsugi.RuleAdamW:
+		return state[2*n : 3*n]
+	case kintsugi.RuleAdagrad:
+		return state[n : 2*n]
+	}
+	return nil
+}
+
+func (m *scarModel) Step(state []float32, version int) error {
+	n := m.desc.Values()
+	grads, err := m.Gradient(state, version)
+	if err != nil {
 		return err
 	}
 	o := m.schedule.At(kintsugi.Step(version) + 1)
 	step := kernels.Step{
-		Rule: kernels.Rule(o.Rule), Scale: 1, Operands: []kernels.Operand{{Weight: 1, Values: m.grads}}, Params: state[:n], Next: state[:n],
+		Rule: kernels.Rule(o.Rule), Scale: 1, Operands: []kernels.Operand{{Weight: 1, Values: grads}}, Params: state[:n], Next: state[:n],
 		Scalars: kernels.Scalars{LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
 			Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2},
 	}
@@ -176,7 +196,7 @@ func (m *scarModel) Step(state []float32, version int) error {
 		step.State[s] = state[(s+1)*n : (s+2)*n]
 		step.NextState[s] = step.State[s]
 	}
-	_, err := kernels.Best().Step(&step)
+	_, err = kernels.Best().Step(&step)
 	return err
 }
 

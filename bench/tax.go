@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -126,7 +127,7 @@ func replicated(recovery string) (name string, replicas int) {
 
 // serversOf returns how many servers a recovery needs to have the replicas that it has by itself.
 func serversOf(recovery string) int {
-	if copied(recovery) {
+	if copied(recovery) || recovery == "chain:next" {
 		return 3
 	}
 	_, replicas := replicated(recovery)
@@ -185,5 +186,19 @@ func (r *TaxRow) fill(rounds, base []TaxRow, processors int) {
 		part := min(1, max(0, shared/longer))
 		r.Contention, r.Apart = record.Number(part), record.Number(1/(1+(1/r.Ratio-1)*(1-part)))
 	}
-	r.OK = r.Model != "cnn" || r.Recovery != "chain:2" || r.Ratio >= 0.85
+	r.OK = r.Model != "cnn" || r.Recovery != "chain:2" || r.Ratio >= taxClaim
+}
+
+// taxClaim is the part of the steps per second of cnn that two replicas leave at least.
+const taxClaim = 0.85
+
+// CheckTax returns an error that lists the rows of which the claim does not hold.
+func CheckTax(rows []TaxRow) error {
+	var missed []error
+	for _, r := range rows {
+		if !r.OK {
+			missed = append(missed, fmt.Errorf("%s: %.3f of the steps per second of a run without any recovery; the claim is at least %.2f", r.Name, r.Ratio, taxClaim))
+		}
+	}
+	return errors.Join(missed...)
 }

@@ -10,7 +10,7 @@ import (
 
 // Every row has one to be compared with: without any recovery, of the same model, on as many servers.
 func TestEveryTaxIsComparedWithTheSameServers(t *testing.T) {
-	cfg := TaxConfig{Models: []string{"cnn", "mlp"}, Recoveries: []string{"none", "checkpoint", "chain:2", "chain:3", "gold:3"}, Servers: 2}
+	cfg := TaxConfig{Models: []string{"cnn", "mlp"}, Recoveries: []string{"none", "checkpoint", "chain:2", "chain:3", "gold:3", "chain:next"}, Servers: 2}
 	rows := cfg.rows()
 	var names []string
 	for _, r := range rows {
@@ -19,7 +19,7 @@ func TestEveryTaxIsComparedWithTheSameServers(t *testing.T) {
 			t.Errorf("%s has none to be compared with", r.Name)
 		}
 	}
-	want := []string{"tax/cnn/none/servers=2", "tax/cnn/checkpoint/servers=2", "tax/cnn/chain:2/servers=2", "tax/cnn/none/servers=3", "tax/cnn/chain:3/servers=3", "tax/cnn/gold:3/servers=3"}
+	want := []string{"tax/cnn/none/servers=2", "tax/cnn/checkpoint/servers=2", "tax/cnn/chain:2/servers=2", "tax/cnn/none/servers=3", "tax/cnn/chain:3/servers=3", "tax/cnn/gold:3/servers=3", "tax/cnn/chain:next/servers=3"}
 	if len(names) != 2*len(want) || !slices.Equal(names[:len(want)], want) {
 		t.Errorf("rows %q, want %q and those of mlp", names, want)
 	}
@@ -31,6 +31,16 @@ func TestTheTaxIsTheMedianOfTheRoundsRatios(t *testing.T) {
 	r.fill([]TaxRow{{Steps: 90, CPU: 12}, {Steps: 40, CPU: 26}, {Steps: 168, CPU: 5.5}}, base, 2)
 	if r.Ratio != 0.84 || r.RatioMin != 0.8 || r.RatioMax != 0.9 || r.CPURatio != 1.2 || r.Steps != 90 || r.OK {
 		t.Errorf("got %+v, want a ratio of 0.84 (0.8 to 0.9), of processors 1.2, not OK", r)
+	}
+	missed := r
+	if err := CheckTax([]TaxRow{missed}); err == nil {
+		t.Error("a claim that fails is no error")
+	}
+	for _, other := range []TaxRow{{Model: "mlp", Recovery: "chain:2"}, {Model: "cnn", Recovery: "chain:3"}} { // nothing is claimed of these
+		other.fill([]TaxRow{{Steps: 50, CPU: 12}}, base[:1], 2)
+		if err := CheckTax([]TaxRow{other}); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

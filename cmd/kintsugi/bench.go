@@ -85,10 +85,11 @@ func benchKillsCommand() *cobra.Command {
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
-			protects, err := parseRecovery(cfg.Recovery, cfg.Servers)
+			protects, err := protectionOf(cfg.Recovery, cfg.Servers, args)
 			if err != nil {
 				return err
 			}
+			cfg.Joins = protects.replicas > 1
 			cfg.Exact = protects.outside || protects.replicas > 1 && protects.copies == 0
 			cfg.Partial = (protects.running != nil || protects.copies > 0) && !cfg.Exact
 			cfg.Flags, cfg.Progress = append([]string{"--model", "mlr", "--checkpoint-every", "20"}, args...), cmd.ErrOrStderr()
@@ -133,7 +134,7 @@ func benchKillsCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&cfg.Kills, "kills", 20, "runs with a kill; 20 hit every state twice")
+	f.IntVar(&cfg.Kills, "kills", 20, "runs with a kill; they go through the states of servers and workers, and the coordinator, in turn")
 	f.StringVar(&cfg.Recovery, "recovery", "checkpoint", "how lost shards come back, as train's --recovery")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the choice of victims")
 	f.StringVar(&cfg.Only, "only", "", "kill processes of this role only: server, worker or coordinator (default: of all)")

@@ -31,7 +31,7 @@ func benchCodecCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := printRows(cmd.OutOrStdout(), b.format, rows, codecTable, codecLine); err != nil || !b.check {
+			if err := printRows(cmd.OutOrStdout(), b.format, rows, codecTable, codecLine); err != nil || !b.check && !b.goals {
 				return err
 			}
 			return bench.CheckCodecs(rows)

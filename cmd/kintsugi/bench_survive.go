@@ -83,6 +83,19 @@ func checkSurvival(format, model string, servers, workers int, recoveries ...str
 	return nil
 }
 
+// protectionOf returns what a recovery comes to in train, with so many servers and flags besides.
+func protectionOf(recovery string, servers int, flags []string) (protection, error) {
+	t := &training{}
+	f := newFlagSet("bench")
+	t.register(f)
+	t.Recovery, t.Servers = recovery, servers
+	if err := f.Parse(flags); err != nil {
+		return protection{}, fmt.Errorf("%w: flags of train: %w", kintsugi.ErrUsage, err)
+	}
+	t.placeOnOneHost()
+	return t.protection()
+}
+
 const failoverTable = "RECOVERY\tLOADED\tMODEL\tSTEP\tKILLS\tNEXT STEP AFTER p50\tp99\tMAX\tSTEPS LOST\tPUBLISHED SYSTEM\tOK"
 
 // published is how long the system of Cao, Luo, Gan and Jinesh (2024) took.
@@ -146,7 +159,7 @@ func alarmsLine(r bench.AlarmsRow) (text, benchfmt string) {
 }
 
 func benchTaxCommand() *cobra.Command {
-	cfg, format := bench.TaxConfig{}, ""
+	cfg, format, check := bench.TaxConfig{}, "", false
 	cmd := &cobra.Command{
 		Use: "tax [-- FLAGS OF TRAIN]", Short: "What each way to survive takes from a run that nothing happens to",
 		Example: "  kintsugi bench tax\n  kintsugi bench tax --models cnn --recoveries none,chain:2 --rounds 7 -- --data fashion",
@@ -168,11 +181,18 @@ func benchTaxCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := printRows(cmd.OutOrStdout(), format, rows, taxTable, taxLine); err != nil || format != "text" {
+			if err := printRows(cmd.OutOrStdout(), format, rows, taxTable, taxLine); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), taxNote, cfg.Processors)
-			return err
+			if format == "text" {
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), taxNote, cfg.Processors); err != nil {
+					return err
+				}
+			}
+			if !check {
+				return nil
+			}
+			return bench.CheckTax(rows)
 		},
 	}
 	f := cmd.Flags()
@@ -182,13 +202,14 @@ func benchTaxCommand() *cobra.Command {
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
 	f.IntVar(&cfg.Steps, "steps", 300, "steps of each run")
 	f.IntVar(&cfg.Rounds, "rounds", 5, "interleaved runs of each")
+	f.BoolVar(&check, "check", true, "fail if two replicas of each shard take more than 15 % of the steps per second of cnn")
 	f.StringVar(&format, "format", "text", "text, json or benchfmt")
 	return cmd
 }
 
 // taxed are the recoveries that there are.
 func taxed() []string {
-	list := []string{"none", "checkpoint", "scar", "stateless", "chain:2", "chain:3", "chain:paper"}
+	list := []string{"none", "checkpoint", "scar", "stateless", "chain:2", "chain:3", "chain:next", "chain:paper"}
 	if checkSurvival("text", "mlp", 2, 4, "gold") == nil {
 		list = append(list, "gold", "gold:2")
 	}

@@ -26,11 +26,23 @@ func checkpointCommand() *cobra.Command {
 		Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return verifyCheckpoints(cmd, args[0]) },
 	}, checkpointShowCommand(), checkpointRepairCommand(), checkpointExportCommand(), checkpointRestoreCommand())
+	cmd.PersistentFlags().String(certsFlag, "", "folder with the credentials of an operator, for checkpoints in the memory of another process (default: as the run has)")
 	return cmd
 }
 
+const certsFlag = "tls"
+
+// checkpointsOf opens what a command is about.
+func checkpointsOf(cmd *cobra.Command, path string) (place, error) {
+	certs, err := cmd.Flags().GetString(certsFlag)
+	if err != nil {
+		return place{}, err
+	}
+	return openCheckpoints(cmd.Context(), path, certs)
+}
+
 func listCheckpoints(cmd *cobra.Command, path string) error {
-	at, err := openCheckpoints(cmd.Context(), path)
+	at, err := checkpointsOf(cmd, path)
 	if err != nil {
 		return err
 	}
@@ -58,7 +70,7 @@ func listCheckpoints(cmd *cobra.Command, path string) error {
 }
 
 func verifyCheckpoints(cmd *cobra.Command, path string) error {
-	at, err := openCheckpoints(cmd.Context(), path)
+	at, err := checkpointsOf(cmd, path)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func exportCheckpoint(cmd *cobra.Command, path, out string, step int64, state bo
 	default:
 		return fmt.Errorf("%w: --out %q: name a file that ends in .safetensors or .npz", kintsugi.ErrUsage, out)
 	}
-	at, err := openCheckpoints(cmd.Context(), path)
+	at, err := checkpointsOf(cmd, path)
 	if err != nil {
 		return err
 	}

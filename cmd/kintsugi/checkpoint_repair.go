@@ -22,7 +22,7 @@ func checkpointRepairCommand() *cobra.Command {
 }
 
 func repairCheckpoints(cmd *cobra.Command, path string) error {
-	at, err := openCheckpoints(cmd.Context(), path)
+	at, err := checkpointsOf(cmd, path)
 	if err != nil {
 		return err
 	}

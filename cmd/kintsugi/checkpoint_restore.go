@@ -45,7 +45,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if r.out == "" {
 		return fmt.Errorf("%w: --out is needed: the folder of the new run", kintsugi.ErrUsage)
 	}
-	from, err := openCheckpoints(cmd.Context(), path)
+	from, err := checkpointsOf(cmd, path)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,11 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	t, prob, err := r.settings(path)
+	certs, err := cmd.Flags().GetString(certsFlag)
+	if err != nil {
+		return err
+	}
+	t, prob, err := r.settings(path, certs)
 	if err != nil {
 		return err
 	}
@@ -85,8 +89,8 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	return saved
 }
 
-// settings returns those of the new run.
-func (r *restoring) settings(path string) (*training, *problem, error) {
+// settings returns those of the new run, whose credentials are in the folder certs, if it is named, else where those of the old one were.
+func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	t := &training{}
 	t.register(newFlagSet("restore"))
 	config := cmp.Or(r.config, filepath.Join(path, configFile))
@@ -101,7 +105,7 @@ func (r *restoring) settings(path string) (*training, *problem, error) {
 			return nil, nil, err
 		}
 	}
-	t.Out, t.Store = r.out, r.store
+	t.Out, t.Store, t.TLS = r.out, r.store, cmp.Or(certs, t.TLS)
 	if err := t.absolute(); err != nil {
 		return nil, nil, err
 	}
@@ -118,7 +122,7 @@ func (t *training) seed(ctx context.Context, m *ckpt.RunManifest, flat *ckpt.Fla
 	if err != nil {
 		return err
 	}
-	to, err := openPlace(ctx, store)
+	to, err := t.place(ctx, store)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func checkpointShowCommand() *cobra.Command {
 }
 
 func showCheckpoint(cmd *cobra.Command, path string) error {
-	at, err := openCheckpoints(cmd.Context(), path)
+	at, err := checkpointsOf(cmd, path)
 	if err != nil {
 		return err
 	}

@@ -115,9 +115,16 @@ var mistakes = []mistake{
 	{"checkpoint-list-nothing", exitUsage, "checkpoint list empty"},
 	{"checkpoint-verify-nothing", exitUsage, "checkpoint verify empty"},
 	{"checkpoint-list-none-yet", exitFailed, "checkpoint list begun"},
+	{"tls-nothing", exitUsage, "train --model qp --tls empty"},
+	{"tls-key-missing", exitUsage, "train --model qp --tls keyless"},
+	{"tls-other-role", exitUsage, "server --model qp --tls certs/worker"},
+	{"certs-nowhere", exitUsage, "certs"},
+	{"certs-place", exitUsage, "certs --out made admin"},
+	{"certs-host", exitUsage, "certs --out made --hosts node-a:7070"},
 	{"server-index", exitUsage, "server --model qp --index 2"},
 	{"worker-index", exitUsage, "worker --model qp --index -1"},
 	{"bench-format", exitUsage, "bench train --format xml"},
+	{"bench-goals-gpu", exitUsage, "bench kernels --device cuda --goals"},
 	{"bench-accuracy-format", exitUsage, "bench accuracy --format xml"},
 }
 
@@ -196,6 +203,11 @@ func mistakesDir(t *testing.T) string {
 		if err := os.MkdirAll(path(d), 0o777); err != nil {
 			t.Fatal(err)
 		}
+	}
+	must(t, "certs", "--out", path("certs"))
+	must(t, "certs", "--out", path("keyless"))
+	if err := os.Remove(path("keyless/operator/key.pem")); err != nil {
+		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
 		"file":        "a file",

@@ -114,7 +114,7 @@ func (r *run) evaluate(ctx context.Context) {
 		r.mu.Lock()
 		v := r.view
 		r.mu.Unlock()
-		step, err := worker.Pull(ctx, r.problem.layout, v, params)
+		step, err := worker.Pull(ctx, r.tls, r.problem.layout, v, params)
 		if err != nil {
 			continue // the view changes
 		}

@@ -129,7 +129,7 @@ func (r *run) watch(ctx context.Context, v kintsugi.View) {
 }
 
 func (r *run) watchOnce(ctx context.Context, v kintsugi.View) error {
-	peer, err := transport.Dial(v.Servers[v.Conductor].Address)
+	peer, err := transport.Dial(v.Servers[v.Conductor].Address, transport.DialTLS(r.tls, v.Conductor))
 	if err != nil {
 		return err
 	}

@@ -152,7 +152,7 @@ func readRun(t *testing.T, dir string) *record.Run {
 // lastParams reads the parameters of the newest checkpoint of a run.
 func lastParams(t *testing.T, dir string) (kintsugi.Step, []float32) {
 	t.Helper()
-	at, err := openCheckpoints(t.Context(), dir)
+	at, err := openCheckpoints(t.Context(), dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

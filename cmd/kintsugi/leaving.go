@@ -135,7 +135,7 @@ type handingOver struct {
 
 // run returns when nobody needs this server any more, or when its time is up. Where others hold its shards it asks to be left out of the view;
 // where they cannot do without it, because they do not hold all of it yet, or never will, the run stands until a checkpoint does. What a
-// server keeps in the memory of its machine needs neither, if the machine stays.
+// server keeps in the memory of its machine needs neither, if the machine stays and it has taken over no other shard.
 func (h *handingOver) run(ctx context.Context, n notice.Notice) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -145,7 +145,7 @@ func (h *handingOver) run(ctx context.Context, n notice.Notice) {
 			cancel()
 		}
 	}()
-	if h.Outside != "" && !n.Machine {
+	if h.Outside != "" && !n.Machine && !h.server.StandsIn() {
 		return
 	}
 	if h.protects().replicas > 1 && h.leftOut(ctx, n) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -16,17 +17,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
 func memoryCommand() *cobra.Command {
 	var listen, limit string
+	var secured security
 	cmd := &cobra.Command{
 		Use: "memory", Short: "Keep checkpoints of runs in the memory of this process, for --store memory://HOST:PORT/NAME",
 		Long: "Keep checkpoints of runs in the memory of this process. Started on a host other than those of a run's servers, it takes their\n" +
-			"running checkpoint at the speed of the network and gives it back when one of them dies. It asks nobody for a password, and what it\n" +
+			"running checkpoint at the speed of the network and gives it back when one of them dies. Without --tls it asks nobody who he is. What it\n" +
 			"has is gone when it ends.",
-		Example: "  kintsugi memory --listen 10.0.0.9:9400 --limit 8GB",
+		Example: "  kintsugi memory --listen 10.0.0.9:9400 --limit 8GB\n  kintsugi memory --listen 10.0.0.9:9400 --tls /etc/kintsugi",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			bytes, err := parseBytes(limit)
@@ -37,12 +40,24 @@ func memoryCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--listen %s: %w", listen, err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "keeps up to %s: --store %s%s/NAME\n", limit, object.MemoryScheme, l.Addr())
 			ctx, cancel := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer cancel()
+			log, err := newLog(cmd.ErrOrStderr(), "warn", onTerminal())
+			if err != nil {
+				return errors.Join(err, l.Close())
+			}
+			c, err := secured.credentials(ctx, mtls.Memory, mtls.Any, log)
+			if err != nil {
+				return errors.Join(err, l.Close())
+			}
+			if c != nil {
+				l = tls.NewListener(l, c.ServerConfig(mtls.Server, mtls.Coordinator, mtls.Operator))
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "keeps up to %s: --store %s%s/NAME\n", limit, object.MemoryScheme, l.Addr())
 			return serveMemory(ctx, l, object.NewKeeper(bytes))
 		},
 	}
+	secured.register(cmd.Flags())
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9400", "address to listen on; a port of 0 takes a free one")
 	cmd.Flags().StringVar(&limit, "limit", "1GB", "bytes of checkpoints, in kB, MB or GB; what is more is refused")
 	return cmd

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
@@ -23,8 +24,9 @@ type place struct {
 	name string // as people write it
 }
 
-// openPlace returns what --store names; it sends nothing yet. An object store works until ctx ends.
-func openPlace(ctx context.Context, store string) (place, error) {
+// openPlace returns what --store names; it sends nothing yet. An object store works until ctx ends. tls is how the memory of another process is reached; object
+// stores have their own way to know whom they serve.
+func openPlace(ctx context.Context, store string, tls *mtls.Credentials) (place, error) {
 	if !isURL(store) {
 		return place{fs: vfs.OS{}, dir: store, name: store}, nil
 	}
@@ -33,7 +35,11 @@ func openPlace(ctx context.Context, store string) (place, error) {
 		if err != nil {
 			return place{}, err
 		}
-		return place{fs: object.NewFS(ctx, object.OpenMemory(u.Host), object.DefaultRetries()), dir: strings.Trim(u.Path, "/"), name: store}, nil
+		memory := object.OpenMemory(u.Host, nil)
+		if tls != nil {
+			memory = object.OpenMemory(u.Host, tls.DialContext(mtls.Whom{Role: mtls.Memory, Index: mtls.Any}))
+		}
+		return place{fs: object.NewFS(ctx, memory, object.DefaultRetries()), dir: strings.Trim(u.Path, "/"), name: store}, nil
 	}
 	where, err := object.ParsePlace(store, endpoint())
 	if err != nil {
@@ -115,7 +121,7 @@ func (t *training) fresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := openPlace(ctx, store)
+	p, err := t.place(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -129,18 +135,21 @@ func (t *training) fresh(ctx context.Context) error {
 	return err
 }
 
-// openCheckpoints returns the checkpoints that a path names: a place, a folder, or a run whose checkpoints lie in either.
-func openCheckpoints(ctx context.Context, path string) (place, error) {
-	if isURL(path) {
-		return openPlace(ctx, path)
-	}
+// openCheckpoints returns the checkpoints that a path names: a place, a folder, or a run whose checkpoints lie in either. certs is the folder of the
+// credentials; empty: that of the run, if it has one.
+func openCheckpoints(ctx context.Context, path, certs string) (place, error) {
 	t := &training{}
 	t.register(newFlagSet("checkpoint"))
 	config := filepath.Join(path, configFile)
+	if isURL(path) {
+		t.TLS = certs
+		return t.place(ctx, path)
+	}
 	if _, err := os.Stat(config); err == nil {
 		if err := loadFile(t.flags, config); err != nil {
 			return place{}, err
 		}
+		t.TLS = cmp.Or(certs, t.TLS)
 		t.Out = path
 		if err := absolute(&t.Out); err != nil {
 			return place{}, err
@@ -150,14 +159,14 @@ func openCheckpoints(ctx context.Context, path string) (place, error) {
 			return place{}, err
 		}
 		if t.Store != "" {
-			return openPlace(ctx, store)
+			return t.place(ctx, store)
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return place{}, err
 	}
 	for _, dir := range []string{filepath.Join(path, checkpointsDir), path} {
 		if info, err := os.Stat(filepath.Join(dir, "manifest")); err == nil && info.IsDir() {
-			return openPlace(ctx, dir)
+			return openPlace(ctx, dir, nil)
 		}
 	}
 	return place{}, fmt.Errorf("%w: %s holds no checkpoints: neither it nor its folder %q has a folder \"manifest\"", kintsugi.ErrUsage, path, checkpointsDir)

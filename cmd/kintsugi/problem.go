@@ -179,15 +179,16 @@ func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
 		loader = data.NewLoader(sampler, p.set.Train)
 		stageAhead(loader, sampler, m)
 	}
-	p.batch = func(id kintsugi.PushID) model.Batch {
+	batch := func(id kintsugi.PushID) model.Batch {
 		if loader != nil {
 			b.X, b.Y = loader.Batch(id.Slot, id.Version, id.Sequence)
 		}
 		b.Seed = sampler.Seed64(id.Slot, id.Version, id.Sequence)
 		return b
 	}
+	p.batch = batch
 	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
-		b := p.batch(id)
+		b := batch(id) // of this call: what p has is that of the newest, and workers of one process would draw one another's
 		loss, err := gradient(ctx, params, grads, b)
 		return loss, b.N, err
 	}, m, nil

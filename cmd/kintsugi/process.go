@@ -17,6 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/notice"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
@@ -50,9 +51,11 @@ type process struct {
 	Outside string
 	Price   string
 	notices
+	security
 
 	flags *pflag.FlagSet
 	log   *slog.Logger
+	tls   *mtls.Credentials // nil: plain TCP
 
 	handOver atomic.Pointer[func(context.Context, notice.Notice)] // what to do after a notice; nil: nothing
 	over     atomic.Bool                                          // the run is: there is nothing to start again for
@@ -62,6 +65,7 @@ type process struct {
 func (p *process) register(f *pflag.FlagSet) {
 	p.settings.register(f)
 	p.notices.register(f)
+	p.security.register(f)
 	f.StringVar(&p.Config, "config", "", "YAML file of settings; flags win over it")
 	f.StringSliceVar(&p.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
 	f.StringVar(&p.Run, "run", "default", "name of the run in etcd")
@@ -90,6 +94,9 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 				return err
 			}
 			if err := p.checkNotices(p.Warning); err != nil {
+				return err
+			}
+			if p.tls, err = p.credentials(cmd.Context(), mtls.Role(use), p.Index, p.log); err != nil {
 				return err
 			}
 			return p.untilNotice(cmd.Context(), run)
@@ -194,7 +201,7 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	at, err := openPlace(ctx, p.Store)
+	at, err := openPlace(ctx, p.Store, p.tls)
 	if err != nil {
 		return err
 	}
@@ -212,7 +219,7 @@ func runServer(ctx context.Context, p *process) error {
 	if outside != nil {
 		defer func() { _ = outside.Close() }() // the process ends, and the lock with it
 	}
-	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
+	client, err := etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls))
 	if err != nil {
 		return err
 	}
@@ -231,7 +238,7 @@ func runServer(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
-		CopyEvery: p.protects().copies, Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
+		CopyEvery: p.protects().copies, NextAnswers: p.protects().next, Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout, self), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Copy: p.protects().running.copy(), Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
@@ -246,6 +253,7 @@ func runServer(ctx context.Context, p *process) error {
 			}
 		},
 		Enter: func(s server.State) { enter(string(s)) },
+		TLS:   p.tls,
 		Log:   p.log,
 	})
 	p.heed(ctx, client, s, self)
@@ -359,7 +367,7 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	defer m.Close()
-	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
+	client, err := etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls))
 	if err != nil {
 		return err
 	}
@@ -399,7 +407,7 @@ func runWorker(ctx context.Context, p *process) error {
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
 		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
-		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, Log: p.log,
+		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, TLS: p.tls, Log: p.log,
 	}
 	return p.work(ctx, cfg, client)
 }
@@ -439,7 +447,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	at, err := openPlace(ctx, p.Store)
+	at, err := openPlace(ctx, p.Store, p.tls)
 	if err != nil {
 		return err
 	}
@@ -448,7 +456,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	} else if err != nil {
 		return err
 	}
-	client, err := etcd.Dial(ctx, p.Etcd, p.Run)
+	client, err := etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls))
 	if err != nil {
 		return err
 	}
@@ -456,7 +464,12 @@ func runCoordinator(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
 	protects := p.protects()
 	c, err := recovery.NewCoordinator(recovery.Config{
-		Etcd: client, Roster: roster.Config{Servers: p.Servers, Replicas: protects.replicas, LapsesForgiven: true, Partial: protects.running != nil, Copies: protects.copies > 0, Chooses: protects.chooses}, Newest: store.newest, Log: p.log,
+		Etcd: client, Newest: store.newest, TLS: p.tls, Log: p.log,
+		Roster: roster.Config{
+			Servers: p.Servers, Replicas: protects.replicas, LapsesForgiven: true, Partial: protects.running != nil, Copies: protects.copies > 0,
+			NextAnswers: protects.next,
+			Chooses:     protects.chooses, MoveAfter: time.Duration(p.MoveAfter),
+		},
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ type protection struct {
 	checkpoints bool          // full ones while the run lasts, and not only at its end
 	replicas    int           // of each shard, where --replicas does not say
 	outside     bool          // a shard lies in memory outside its process as well
+	next        bool          // the replica after the head answers for those behind it, which follow
 	copies      kintsugi.Step // between two copies that replicas get of a shard; 0: they get every update
 	running     *scarKnobs    // the running checkpoint, from which lost shards alone come back; nil: all shards go back together
 	goesOn      bool          // workers compute while servers are away, where late gradients count
@@ -46,7 +47,10 @@ func parseRecovery(word string, servers int) (p protection, err error) {
 		return p, err
 	case name == "chain":
 		p.replicas = 2
-		if has {
+		switch {
+		case option == "next":
+			p.replicas, p.next = 3, true
+		case has:
 			p.replicas = max(2, min(3, servers))
 			p.copies, err = parseCopies(word, option)
 		}
@@ -66,7 +70,7 @@ func parseRecovery(word string, servers int) (p protection, err error) {
 }
 
 // chainForms says what --recovery chain may be.
-const chainForms = "chain[:paper[,STEPS]]"
+const chainForms = "chain[:next|:paper[,STEPS]]"
 
 // paperCopies are the updates between two copies in Training Through Failure (Cao, Luo, Gan and Jinesh, 2024), whose chains have three replicas.
 const paperCopies = 100
@@ -80,7 +84,7 @@ func parseCopies(word, option string) (kintsugi.Step, error) {
 		n, err = strconv.ParseUint(steps, 10, 32)
 	}
 	if name != "paper" || err != nil || n < 1 {
-		return 0, fmt.Errorf("%w: --recovery %q: use %s, where replicas get a copy every so many steps, such as chain:paper,100; --replicas says how many there are", kintsugi.ErrUsage, word, chainForms)
+		return 0, fmt.Errorf("%w: --recovery %q: use %s, where with paper replicas get a copy every so many steps, such as chain:paper,100; --replicas says how many there are", kintsugi.ErrUsage, word, chainForms)
 	}
 	return kintsugi.Step(n), nil
 }
@@ -99,6 +103,8 @@ func (s *settings) protection() (protection, error) {
 		p.outside = p.chooses // its memory is that of other servers
 	}
 	switch {
+	case p.next && p.replicas < 3:
+		err = fmt.Errorf("%w: --recovery %s needs --replicas of at least 3: with two the next replica is the last one, as with --recovery chain", kintsugi.ErrUsage, s.Recovery)
 	case strings.HasPrefix(s.Recovery, "chain") && p.replicas < 2:
 		err = fmt.Errorf("%w: --recovery %s needs --replicas of at least 2", kintsugi.ErrUsage, s.Recovery)
 	case !gold && p.replicas > 1 && (p.running != nil || p.outside):

@@ -23,7 +23,7 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 	if err != nil {
 		return err
 	}
-	at, err := openPlace(ctx, where)
+	at, err := t.place(ctx, where)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/notice"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
@@ -101,12 +102,16 @@ func (r *run) main(ctx context.Context) error {
 func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var err error
+	if r.tls, err = r.credentials(ctx, mtls.Operator, mtls.Any, r.log); err != nil {
+		return kintsugi.Done{}, err
+	}
 	name, endpoints, closeEtcd, err := r.startEtcd(ctx)
 	if err != nil {
 		return kintsugi.Done{}, err
 	}
 	defer closeEtcd()
-	if r.client, err = etcd.Dial(ctx, endpoints, name); err != nil {
+	if r.client, err = etcd.Dial(ctx, endpoints, name, etcd.WithTLS(r.tls)); err != nil {
 		return kintsugi.Done{}, err
 	}
 	defer r.client.Close()
@@ -173,7 +178,11 @@ func (r *run) startEtcd(ctx context.Context) (name string, endpoints []string, c
 	if err := os.RemoveAll(dir); err != nil {
 		return "", nil, nil, fmt.Errorf("clear %s: %w", dir, err)
 	}
-	e, err := etcd.Embed(ctx, dir, etcd.Options{UnsafeNoFsync: true})
+	tls, err := r.credentials(ctx, mtls.Etcd, mtls.Any, r.log)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	e, err := etcd.Embed(ctx, dir, etcd.Options{UnsafeNoFsync: true, TLS: tls})
 	if err != nil {
 		return "", nil, nil, err
 	}
@@ -276,7 +285,7 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 	if err != nil {
 		return err
 	}
-	at, err := openPlace(ctx, where)
+	at, err := r.place(ctx, where)
 	if err != nil {
 		return err
 	}
@@ -353,6 +362,9 @@ func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
 		}
 		if f.PartialChunks > 0 {
 			fmt.Fprintf(w, ", %d chunks came back, %.3g steps old", f.PartialChunks, f.PartialAge)
+		}
+		if f.Moved != "" {
+			fmt.Fprintf(w, ", it stayed away: %s", f.Moved)
 		}
 		if f.PartialRework.Known() {
 			fmt.Fprintf(w, ", predicted to cost %.2g steps", f.PartialRework)

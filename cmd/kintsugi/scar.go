@@ -56,7 +56,7 @@ func parseScar(s string) (k scarKnobs, ok bool, err error) {
 		err = k.parseMore(more)
 	}
 	if err != nil || !(k.fraction > 0 && k.fraction <= 1) || k.period < 1 {
-		return k, true, fmt.Errorf("%w: --recovery %q: use %s with a fraction such as 0.125 or 1/8, a number of steps below %d, one of %s, and codecs int8, sign or bf16, such as scar:1/8,16,priority,coasting:int8",
+		return k, true, fmt.Errorf("%w: --recovery %q: use %s with a fraction such as 0.125 or 1/8, a number of steps below %d, one of %s, and codecs int8, int4, sign or bf16, such as scar:1/8,16,priority,coasting:int8",
 			kintsugi.ErrUsage, s, scarForms, 1<<17, strings.Join(scarChoices(), ", "))
 	}
 	return k, true, nil
@@ -97,7 +97,7 @@ func (k *scarKnobs) parseMore(s string) error {
 }
 
 // increments are the encodings of differences to what is saved.
-var increments = []kernels.Encoding{kernels.Int8, kernels.Sign, kernels.BF16}
+var increments = []kernels.Encoding{kernels.Int8, kernels.Int4, kernels.Sign, kernels.BF16}
 
 // increments returns how chunks are saved by increments, nil if they are saved whole.
 func (k *scarKnobs) increments() *ckpt.Increments {

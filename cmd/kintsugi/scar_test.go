@@ -27,6 +27,8 @@ func TestPartialRecoveryIsSetByAFractionAndAPeriod(t *testing.T) {
 		"scar:1/8,16,mostused":              {fraction: 0.125, period: 16, choice: scar.MostUsed},
 		"scar:1/8,32,coasting":              {fraction: 0.125, period: 32, encoding: kernels.Int8, coasting: true},
 		"scar:1/8,32,threshold,shadow:sign": {fraction: 0.125, period: 32, choice: scar.Threshold, encoding: kernels.Sign},
+		"scar:1/8,16,coasting:int4":         {fraction: 0.125, period: 16, encoding: kernels.Int4, coasting: true},
+		"scar,shadow:int4":                  {fraction: 0.125, period: 16, encoding: kernels.Int4},
 		"scar,coasting:bf16":                {fraction: 0.125, period: 16, encoding: kernels.BF16, coasting: true},
 		"scar:adaptive,shadow,recentlyused": {fraction: 0.125, period: 16, adaptive: true, choice: scar.RecentlyUsed, encoding: kernels.Int8},
 		"scar:1/4,half":                     {fraction: 0.25, period: 16, half: true},

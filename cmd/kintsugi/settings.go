@@ -44,6 +44,7 @@ type settings struct {
 	Seed         uint64
 
 	Recovery        string
+	MoveAfter       waiting
 	Outage          string
 	Kept            string
 	CheckpointEvery uint64
@@ -73,7 +74,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Input, "input", "", "image shape and classes as CxHxWxK, or length and alphabet of a sequence as TxK; empty: as the data say")
 	f.IntVar(&s.Workers, "workers", 4, "workers that compute gradients")
 	f.IntVar(&s.Servers, "servers", 2, "servers, each with one shard of the parameters")
-	f.IntVar(&s.Replicas, "replicas", 0, "replicas of each shard, on servers next to each other (default: 2 with --recovery chain, 3 with chain:paper where there are as many servers, and 2 with gold where servers are not started by train; else 1)")
+	f.IntVar(&s.Replicas, "replicas", 0, "replicas of each shard, on servers next to each other (default: 2 with --recovery chain, 3 with chain:next, and with chain:paper where there are as many servers, and 2 with gold where servers are not started by train; else 1)")
 	f.StringVar(&s.Consistency, "consistency", "bsp", "who is counted in a step: "+strings.Join(agg.Presets(), ", ")+"; options after a colon or a comma, such as async:discount")
 	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam, adamw or adagrad (default: as the model suggests)")
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
@@ -83,7 +84,9 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
-	f.StringVar(&s.Recovery, "recovery", "gold", "how a lost shard comes back: gold (from its other replicas or from memory outside its process, else it alone as it was saved last), auto (gold, with as many replicas as cost least by what the run measures), chain (from its other replicas, and nothing is lost), chain:paper[,STEPS] (from a copy that the next replica got of it, every 100 steps unless it says otherwise; what came since is lost), checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
+	f.StringVar(&s.Recovery, "recovery", "gold", "how a lost shard comes back: gold (from its other replicas or from memory outside its process, else it alone as it was saved last), auto (gold, with as many replicas as cost least by what the run measures), chain (from its other replicas, and nothing is lost), chain:next (the same with three of them, of which the next one answers for those behind it), chain:paper[,STEPS] (from a copy that the next replica got of it, every 100 steps unless it says otherwise; what came since is lost), checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
+	s.MoveAfter = moveAfter
+	f.Var(&s.MoveAfter, "move-after", "how long the others wait for a server that is away before they take over what it held, until it is back: a time such as 30s, or never; it counts from when its lease has lapsed")
 	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: wait; continue with --recovery gold, auto or stateless, where the consistency counts late gradients)")
 	f.StringVar(&s.Kept, "kept", "", "what workers keep in an outage, and how it is applied: local (each trains on by itself, and the mean of what that has changed counts), decay (some gradients one after the other, the weight by staleness), average (one mean of each worker) or sum (with a tenth of the learning rate) (default: local; decay with adam, adamw and adagrad, sum with stateless:paper)")
 	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")

@@ -37,6 +37,8 @@ type simulation struct {
 	mtbf                 time.Duration
 	slow                 []string
 	outage               time.Duration
+	lose                 float64
+	older, seeds         uint64
 	out                  string
 	dataDir              string
 	price                string
@@ -48,7 +50,8 @@ func simulateCommand() *cobra.Command {
 		Use: "simulate", Short: "Train under virtual time with workers as slow as you say", Args: noArgs,
 		Example: "  kintsugi simulate --workers 16 --times exp:1 --consistency dbw\n" +
 			"  kintsugi simulate --workers 10000 --consistency dbw,wait --mtbf 4h --slow \"x5 for half from 100s\"\n" +
-			"  kintsugi simulate --workers 4 --consistency async --mean 25ms --outage 10m",
+			"  kintsugi simulate --workers 4 --consistency async --mean 25ms --outage 10m\n" +
+			"  kintsugi simulate --workers 4 --consistency async --model digits --mean 100ms --outage 20s --lose 0.33",
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.command(cmd) },
 	}
 	f := cmd.Flags()
@@ -70,6 +73,9 @@ func simulateCommand() *cobra.Command {
 	f.DurationVar(&s.rebirth, "rebirth", 30*time.Second, "time until a worker that died is back")
 	f.StringArrayVar(&s.slow, "slow", nil, "some are slower for a while, such as \"x5 for half from 100s until 200s\"; may be given more than once")
 	f.DurationVar(&s.outage, "outage", 0, "instead of training, let all servers be away for so long in the middle of a run of the real protocol, and say what workers have kept, by each rule")
+	f.Float64Var(&s.lose, "lose", 0, "with --outage: this part of the parameters comes back older, as after a partial restore, and what workers have learnt meanwhile with real gradients is worth what the table says")
+	f.Uint64Var(&s.older, "older", 32, "with --lose: by how many steps it is older")
+	f.Uint64Var(&s.seeds, "seeds", 5, "with --lose: runs of each row")
 	f.StringVar(&s.out, "out", "", "a folder for events.jsonl, summary.json and report.html; empty: none")
 	f.StringVar(&s.price, "price", "", "what nodes cost, to say what the run would: "+cost.Forms)
 	f.StringVar(&s.dataDir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
@@ -176,7 +182,10 @@ func (s *simulation) problem() (sim.Problem, error) {
 }
 
 func (s *simulation) command(cmd *cobra.Command) error {
-	if s.outage > 0 {
+	switch {
+	case s.outage > 0 && s.lose > 0:
+		return s.loseInOutage(cmd.Context(), cmd.OutOrStdout())
+	case s.outage > 0:
 		return s.spendOutage(cmd.OutOrStdout())
 	}
 	cfg, err := s.training()

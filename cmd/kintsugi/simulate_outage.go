@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"text/tabwriter"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/sim"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
 // spendOutage runs the protocol under virtual time, with a long outage of all servers in the middle, and tells what workers have kept.
@@ -45,4 +49,71 @@ func (s *simulation) spendOutage(w io.Writer) error {
 	}
 	_, err = fmt.Fprintln(w, "the bound, in bytes for each parameter of the model, is that of an outage of any length")
 	return err
+}
+
+// lossesAfter are the pushes of a worker since the outage after which loseInOutage tells the loss.
+var lossesAfter = []kintsugi.Step{1, 5, 25, 100}
+
+// loseInOutage trains with real gradients under virtual time, loses a part of the parameters in an outage, and tells what each way to go on with what workers
+// have learnt alone is worth, at equal counted pushes.
+func (s *simulation) loseInOutage(ctx context.Context, w io.Writer) error {
+	if s.workers > 1000 || s.mean < time.Millisecond || s.outage/s.mean > 100_000 || s.lose > 1 || s.seeds < 1 || s.steps <= s.older || s.steps < uint64(s.workers) {
+		return fmt.Errorf("%w: simulate --lose takes a part of the parameters, up to 1000 workers, an outage of up to 100000 gradients of a millisecond or more (--mean), a seed, and at least as many steps before the outage as there are workers, and more than what is lost is older by (--steps, --older)", kintsugi.ErrUsage)
+	}
+	consistency, err := sim.ThroughPreset(s.consistency, s.workers)
+	if err != nil {
+		return err
+	}
+	problem, err := s.problem()
+	if err != nil {
+		return err
+	}
+	times, err := s.workerTimes()
+	if err != nil {
+		return err
+	}
+	n := kintsugi.Step(s.workers)
+	t := sim.Training{
+		Workers: s.workers, Consistency: consistency, Problem: problem, Times: times, Apply: s.apply.Seconds(), Steps: lossesAfter[len(lossesAfter)-1] * n,
+		Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: s.rate},
+	}
+	o := sim.Through{Step: kintsugi.Step(s.steps), Alone: int(s.outage / s.mean), Lost: s.lose, Age: kintsugi.Step(s.older)}
+	fmt.Fprintf(w, "%s, %d workers, %s with a rate of %g: after %d steps %v without servers, %d gradients each; %.0f %% of the parameters come back %d steps older; %d seeds\n",
+		s.model, s.workers, s.consistency, s.rate, o.Step, s.outage, o.Alone, 100*s.lose, o.Age, s.seeds)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(table, "PATHS COUNT\tLOSS BEFORE\tAS IT COMES BACK")
+	for _, k := range lossesAfter {
+		fmt.Fprintf(table, "\tAFTER %d PUSHES", k*n)
+	}
+	fmt.Fprintln(table, "\tDROPPED AS APART")
+	for _, way := range sim.PathWays() {
+		var before, back, apart float64
+		after := make([][]float64, len(lossesAfter))
+		for seed := range s.seeds {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			t.Seed, o.Way = s.seed+seed, way
+			t.Each = func(e kintsugi.StepEvent, params []float32) bool {
+				for i, k := range lossesAfter {
+					if e.Step == k*n {
+						after[i] = append(after[i], problem.Loss(params))
+					}
+				}
+				return true
+			}
+			was, is, dropped, err := o.Train(t)
+			if err != nil {
+				return err
+			}
+			before, back, apart = before+was/float64(s.seeds), back+is/float64(s.seeds), apart+float64(dropped)
+		}
+		fmt.Fprintf(table, "%v\t%.4f\t%.4f", way, before, back)
+		for _, losses := range after {
+			mean, deviation := stat.MeanStdDev(losses, nil)
+			fmt.Fprintf(table, "\t%.4f ± %.4f", mean, deviation)
+		}
+		fmt.Fprintf(table, "\t%.0f of %d\n", apart, s.seeds*uint64(s.workers))
+	}
+	return table.Flush()
 }

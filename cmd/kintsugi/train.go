@@ -16,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/cost"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
@@ -31,13 +32,16 @@ type training struct {
 	Etcd      []string
 	Price     string
 	notices
+	security
 
 	flags *pflag.FlagSet
+	tls   *mtls.Credentials // of an operator; nil: plain TCP, or nothing was connected yet
 }
 
 func (t *training) register(f *pflag.FlagSet) {
 	t.settings.register(f)
 	t.notices.register(f)
+	t.security.register(f)
 	f.StringVar(&t.Price, "price", "", "what nodes cost, for the bill: "+cost.Forms+", such as server=0.096/0.035,worker=0.526/0.158 (default: not known, and the bill is in node-seconds)")
 	f.StringVar(&t.Config, "config", "", "YAML file of settings; flags win over it")
 	f.StringVar(&t.Out, "out", "", "folder for everything the run writes (default runs/MODEL-DATA-TIME)")
@@ -110,6 +114,9 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	}
 	faults, err := t.checked()
 	if err != nil {
+		return err
+	}
+	if err := t.checkSecurity(); err != nil {
 		return err
 	}
 	if err := absolute(&t.DataDir); err != nil {
@@ -220,6 +227,9 @@ func (t *training) absolute() error {
 		if err := absolute(&t.Store); err != nil {
 			return err
 		}
+	}
+	if err := absolute(&t.TLS); err != nil {
+		return err
 	}
 	return absolute(&t.Out)
 }

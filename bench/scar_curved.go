@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/recovery/scar"
+)
+
+// curvatureHalfLife is after how many steps a gradient counts half for the curvature of its block. A guess: some times as many as
+// lie between two saves, few beside a run.
+const curvatureHalfLife = 64
+
+// bend makes of p, which goes by distances, the strategy curved or secant.
+func (p *scarPlanned) bend(strategy string, w ScarWorkload) error {
+	curved := strings.HasPrefix(strategy, "curved")
+	if r, ok := w.(scarRiser); ok && curved {
+		p.distance = r.Rise
+		return nil
+	}
+	g, ok := w.(scarGradienter)
+	if !ok {
+		return scarMismatch("its steps have no gradient")
+	}
+	if curved && g.SquaredGradients(p.saved) != nil {
+		p.distance = func(b ScarBlock, x, saved []float32) float64 {
+			return scar.Rise(g.SquaredGradients(x)[b.Lo:b.Hi], x[b.Lo:b.Hi], saved[b.Lo:b.Hi])
+		}
+		return nil
+	}
+	k := scar.NewCurvature(len(p.path.blocks), curvatureHalfLife)
+	p.weigh = k.Weigh
+	if p.observe = p.squares(k, g); !curved {
+		p.observe = p.secant(k, g)
+	}
+	return nil
+}
+
+// squares observes the mean squares of gradients.
+func (p *scarPlanned) squares(k *scar.Curvature, g scarGradienter) func(state []float32, version int) error {
+	return func(state []float32, version int) error {
+		grads, err := g.Gradient(state, version)
+		if err != nil {
+			return err
+		}
+		for i, b := range p.path.blocks {
+			k.Observe(kintsugi.ChunkID(i), kernels.SquaredNorm(grads[b.Lo:b.Hi])/float64(b.Hi-b.Lo), 1)
+		}
+		return nil
+	}
+}
+
+// secant observes how gradients change: those of one batch on both sides of a step. A run does not compute the second one, so this is what
+// knowing the curvature would be worth.
+func (p *scarPlanned) secant(k *scar.Curvature, g scarGradienter) func(state []float32, version int) error {
+	var before []float32 // the state of the version before; nil: there is none
+	return func(state []float32, version int) error {
+		if before != nil {
+			old, err := g.Gradient(before, version)
+			if err != nil {
+				return err
+			}
+			old = slices.Clone(old)
+			now, err := g.Gradient(state, version)
+			if err != nil {
+				return err
+			}
+			change, step := minus(now, old), minus(state[:p.path.values], before[:p.path.values])
+			for i, b := range p.path.blocks {
+				k.Observe(kintsugi.ChunkID(i), dot(change[b.Lo:b.Hi], step[b.Lo:b.Hi]), kernels.SquaredNorm(step[b.Lo:b.Hi]))
+			}
+		}
+		before = slices.Clone(state)
+		return nil
+	}
+}
+
+func minus(x, y []float32) []float32 {
+	d := make([]float32, len(x))
+	for i := range d {
+		d[i] = x[i] - y[i]
+	}
+	return d
+}
+
+func dot(x, y []float32) (sum float64) {
+	for i, v := range x {
+		sum += float64(v) * float64(y[i])
+	}
+	return sum
+}
