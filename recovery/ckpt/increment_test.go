@@ -72,7 +72,7 @@ func newShadowed(t testing.TB, fsys vfs.FS, rule kintsugi.Rule, c Increments) (*
 func (x *shadowed) move() {
 	x.step++
 	for i := range x.Params {
-		x.Params[i] += 0.01*x.drift[i] + 0.002*float32(x.rng.NormFloat64())
+		x.Params[i] += float32(float32(0.01*x.drift[i]) + float32(0.002*float32(x.rng.NormFloat64()))) // rounded each time: a build that fuses would write other files
 		for s := range x.State {
 			if x.State[s] != nil {
 				x.State[s][i] = float32(x.rng.NormFloat64())
