@@ -294,6 +294,7 @@ func TestWhatAStoreSaysIsTold(t *testing.T) {
 	}{
 		"no such bucket": {place: strings.Replace(server.Place("x"), objecttest.Bucket, "nobody", 1), says: "bucket nobody at 127.0.0.1"},
 		"wrong keys":     {fault: objecttest.Fault{Status: 403, Code: "SignatureDoesNotMatch"}, is: fs.ErrPermission, says: "check AWS_ACCESS_KEY_ID"},
+		"nobody's keys":  {fault: objecttest.Fault{Status: 404, Code: "XAdminUserNotFound"}, is: fs.ErrPermission, says: "check AWS_ACCESS_KEY_ID"},
 		"full":           {fault: objecttest.Fault{Status: 507, Code: "XMinioStorageFull"}, is: syscall.ENOSPC, says: "is full"},
 		"5xx":            {fault: objecttest.Fault{Status: 503, Code: "SlowDown"}, is: object.ErrAway, says: "503 SlowDown"},
 		"hangs":          {fault: objecttest.Fault{Hang: true}, is: object.ErrAway, says: "no answer within 30ms"},

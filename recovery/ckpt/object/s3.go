@@ -252,7 +252,7 @@ func (s *S3) explain(err error) error {
 		return fmt.Errorf("%s cannot do what checkpoints need, such as conditional writes: %s", where, r.Message)
 	case r.StatusCode == http.StatusInsufficientStorage || strings.Contains(r.Code, "StorageFull") || strings.Contains(r.Code, "Quota"):
 		return fmt.Errorf("%s is full: %s: %w", where, r.Message, syscall.ENOSPC)
-	case r.StatusCode == http.StatusForbidden || r.StatusCode == http.StatusUnauthorized:
+	case r.StatusCode == http.StatusForbidden || r.StatusCode == http.StatusUnauthorized || strings.HasSuffix(r.Code, "UserNotFound"): // versitygw: 404 XAdminUserNotFound
 		return fmt.Errorf("%s refuses (%s): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or ~/.aws/credentials, and what they allow: %w", where, r.Code, fs.ErrPermission)
 	case r.StatusCode >= 500 || r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusRequestTimeout || r.StatusCode == http.StatusConflict:
 		return fmt.Errorf("%w: %s: %d %s", ErrAway, where, r.StatusCode, r.Code)
