@@ -10,6 +10,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/sim"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
@@ -173,7 +174,7 @@ func (r *stepRun) strip() string {
 func (cfg *StepConfig) bounds(ctx context.Context) (map[bool]stepBounds, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := newWire(ctx, &WireConfig{Workers: cfg.Workers, Servers: cfg.Servers, Frame: 512 << 10}, 4*cfg.Values)
+	w := newWire(ctx, &WireConfig{Workers: cfg.Workers, Servers: cfg.Servers, Frame: transport.FrameBytes}, 4*cfg.Values)
 	defer w.close()
 	tcp, err := w.sockets("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -6,13 +6,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kintsugi-ml/kintsugi/bench"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
 func benchWireCommand() *cobra.Command {
 	cfg, sizes, frame, format, check := bench.WireConfig{}, []int(nil), 0, "", false
 	cmd := &cobra.Command{
 		Use: "wire", Short: "Compare the ways of a gradient to the servers with bare sockets and with memory", Args: noArgs,
-		Example: "  kintsugi bench wire\n  kintsugi bench wire --sizes 64 --frame 256 --rounds 15 --format json\n  kintsugi bench wire --check\n  kintsugi bench wire --tls",
+		Example: "  kintsugi bench wire\n  kintsugi bench wire --sizes 64 --frame 512 --rounds 15 --format json\n  kintsugi bench wire --check\n  kintsugi bench wire --tls",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
@@ -36,7 +37,7 @@ func benchWireCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntSliceVar(&sizes, "sizes", []int{256}, "MiB of the gradient of each worker")
-	f.IntVar(&frame, "frame", 512, "KiB of a frame")
+	f.IntVar(&frame, "frame", transport.FrameBytes>>10, "KiB of a frame")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers, each of which gets a part of every gradient")
 	f.IntVar(&cfg.Rounds, "rounds", 9, "interleaved rounds")

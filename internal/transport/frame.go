@@ -15,7 +15,7 @@ import (
 const (
 	HeaderBytes     = 64
 	MaxPayloadBytes = 1 << 20
-	targetBytes     = 512 << 10 // a frame is closed at the first chunk that reaches it
+	FrameBytes      = 256 << 10 // a frame is closed at the first chunk that reaches it: what is summed, copied and scanned one after the other stays in the cache
 	targetValues    = 1 << 20   // or this, where few bytes stand for many values
 	maxMessageBytes = HeaderBytes + MaxPayloadBytes
 	formatVersion   = 1
@@ -210,20 +210,20 @@ func decodeHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// Frames cuts the chunks in r into the ranges that travel together: as many whole chunks as reach half
-// a MiB of float32, so that small chunks do not pay a header each and no frame exceeds 1 MiB.
+// Frames cuts the chunks in r into the ranges that travel together: as many whole chunks as reach FrameBytes
+// of float32, so that small chunks do not pay a header each and no frame exceeds MaxPayloadBytes.
 func Frames(l *kintsugi.Layout, r kintsugi.ChunkRange) []kintsugi.ChunkRange {
 	return FramesOf(l, r, func(c kintsugi.Chunk) int { return 4 * c.Len() })
 }
 
 // FramesOf is Frames for chunks that are encoded: bytes returns the most that a chunk takes, which is less
-// than half of what a frame may have. A frame ends with the first chunk that makes it half a MiB or a Mi of
+// than half of what a frame may have. A frame ends with the first chunk that makes it FrameBytes or a Mi of
 // values: a frame is encoded as a whole before it is sent, and few bytes may stand for many values.
 func FramesOf(l *kintsugi.Layout, r kintsugi.ChunkRange, bytes func(kintsugi.Chunk) int) []kintsugi.ChunkRange {
 	var frames []kintsugi.ChunkRange
 	for lo := r.Lo; lo < r.Hi; {
 		hi, size, values := lo, 0, 0
-		for hi < r.Hi && size < targetBytes && values < targetValues {
+		for hi < r.Hi && size < FrameBytes && values < targetValues {
 			size += bytes(l.Chunks[hi])
 			values += l.Chunks[hi].Len()
 			hi++

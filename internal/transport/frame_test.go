@@ -247,7 +247,7 @@ func coverIt(t *rapid.T, l *kintsugi.Layout, shard kintsugi.ChunkRange, frames [
 			t.Fatalf("frame [%d, %d) has %d bytes", f.Lo, f.Hi, bytes)
 		case values >= targetValues+kintsugi.MaxChunkValues:
 			t.Fatalf("frame [%d, %d) stands for %d values", f.Lo, f.Hi, values)
-		case bytes < targetBytes && values < targetValues && i < len(frames)-1:
+		case bytes < FrameBytes && values < targetValues && i < len(frames)-1:
 			t.Fatalf("frame [%d, %d) of %d bytes pays for a header of its own", f.Lo, f.Hi, bytes)
 		}
 		next = f.Hi

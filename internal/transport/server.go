@@ -33,7 +33,7 @@ const (
 
 	// A frame with what gRPC puts around it goes out by one system call where flow control lets it; of 32 KiB, which gRPC has, it takes seventeen.
 	// Connections share such buffers: each has one only while it has something to write.
-	writeBufferBytes = targetBytes + 8<<10
+	writeBufferBytes = FrameBytes + 8<<10
 )
 
 // Handler serves the streams of one process. Each method runs in its own goroutine and owns its stream
