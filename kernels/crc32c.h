@@ -13,4 +13,8 @@ uint32_t kin_crc32c(uint32_t crc, const uint8_t *src, size_t n);
 // kin_copy_crc32c copies as well.
 uint32_t kin_copy_crc32c(uint32_t crc, uint8_t *dst, const uint8_t *src, size_t n);
 
+// kin_copy_crc32c_narrow does so with narrow vectors, where kin_copy_crc32c_narrow_detect says that it can.
+int kin_copy_crc32c_narrow_detect(void);
+uint32_t kin_copy_crc32c_narrow(uint32_t crc, uint8_t *dst, const uint8_t *src, size_t n);
+
 #endif
