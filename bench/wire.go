@@ -25,6 +25,7 @@ type WireConfig struct {
 	Frame            int   // bytes of the payload of a frame
 	Rounds           int
 	TLS              bool // also by mutual TLS, beside the same without
+	Window           int  // bytes, as kintsugi train has it; 0: gRPC's own
 	Progress         io.Writer
 }
 
@@ -45,7 +46,8 @@ func (c *WireConfig) Check() error {
 type WireRow struct {
 	Row // Bytes are those of all gradients, K the workers, Threads the connections at once
 	Cost
-	Frame int `json:"frame_bytes"`
+	Frame  int `json:"frame_bytes"`
+	Window int `json:"window_bytes"` // 0: gRPC's own
 }
 
 // wireAlign is what parts and frames are multiples of.
@@ -104,7 +106,7 @@ func wireOf(ctx context.Context, cfg *WireConfig, size int) ([]WireRow, error) {
 	}
 	rows := make([]WireRow, len(got))
 	for i, r := range got {
-		rows[i] = WireRow{Row: r, Cost: w.costs[i].cost(r.Bytes, w.frames()), Frame: cfg.Frame}
+		rows[i] = WireRow{Row: r, Cost: w.costs[i].cost(r.Bytes, w.frames()), Frame: cfg.Frame, Window: cfg.Window}
 	}
 	return rows, nil
 }

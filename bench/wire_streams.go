@@ -45,7 +45,7 @@ func (w *wire) streams(how streamed) (*link, error) {
 			l.close()
 			return nil, err
 		}
-		s := transport.NewServer(lis, &wireServer{wire: w, how: how, server: server}, transport.ServeTLS(ends.server))
+		s := transport.NewServer(lis, &wireServer{wire: w, how: how, server: server}, transport.ServeTLS(ends.server), transport.ServeWindow(w.cfg.Window))
 		ended := make(chan struct{})
 		go func() {
 			defer func() { ended <- struct{}{} }()
@@ -55,7 +55,7 @@ func (w *wire) streams(how streamed) (*link, error) {
 		}()
 		close = append(close, func() { s.Stop(); <-ended })
 		for worker := range w.cfg.Workers {
-			p, err := transport.Dial(s.Address(), transport.DialTLS(ends.worker, kintsugi.ServerID(server)))
+			p, err := transport.Dial(s.Address(), transport.DialTLS(ends.worker, kintsugi.ServerID(server)), transport.DialWindow(w.cfg.Window))
 			if err != nil {
 				l.close()
 				return nil, err

@@ -138,6 +138,10 @@ type Config struct {
 	// TLS is how this server and those that it speaks with prove to each other who they are. nil: they do not, and connections are plain TCP.
 	TLS *mtls.Credentials
 
+	// Window is how many bytes of a stream may be on their way to this server before it has read them; 0: gRPC finds out how many. See
+	// transport.DefaultWindow.
+	Window int
+
 	// Near lets the conductor's messages to servers of this host travel through pipes; see transport.Peer.
 	Near bool
 
@@ -207,7 +211,7 @@ func (s *Server) fail(err error) {
 // Run serves on lis and follows views until ctx ends, which is no error, or until a view cannot be
 // entered, which is one: the process should end and start again.
 func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsugi.View) error {
-	g := transport.NewServer(lis, s, transport.ServeTLS(s.cfg.TLS))
+	g := transport.NewServer(lis, s, transport.ServeTLS(s.cfg.TLS), transport.ServeWindow(s.cfg.Window))
 	served := make(chan error, 1)
 	go func() { served <- g.Serve() }()
 	defer func() {

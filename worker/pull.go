@@ -67,12 +67,13 @@ func sources(l *kintsugi.Layout, v kintsugi.View) []source {
 
 // peers are the connections to the servers of a view, made when they are needed.
 type peers struct {
-	tls  *mtls.Credentials // nil: plain TCP
-	open map[kintsugi.ServerID]*transport.Peer
+	tls    *mtls.Credentials // nil: plain TCP
+	window int               // bytes, as Config has it
+	open   map[kintsugi.ServerID]*transport.Peer
 }
 
-func newPeers(tls *mtls.Credentials) *peers {
-	return &peers{tls: tls, open: make(map[kintsugi.ServerID]*transport.Peer)}
+func newPeers(tls *mtls.Credentials, window int) *peers {
+	return &peers{tls: tls, window: window, open: make(map[kintsugi.ServerID]*transport.Peer)}
 }
 
 // to returns the connection to a server. near: messages go through pipes, where they can.
@@ -80,7 +81,7 @@ func (p *peers) to(m kintsugi.Member, near bool) (*transport.Peer, error) {
 	if x := p.open[m.Server]; x != nil {
 		return x, nil
 	}
-	x, err := transport.Dial(m.Address, transport.DialTLS(p.tls, m.Server))
+	x, err := transport.Dial(m.Address, transport.DialTLS(p.tls, m.Server), transport.DialWindow(p.window))
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func (p *peers) close() {
 func Pull(ctx context.Context, tls *mtls.Credentials, l *kintsugi.Layout, v kintsugi.View, params []float32) (kintsugi.Step, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conns := newPeers(tls)
+	conns := newPeers(tls, 0)
 	defer conns.close()
 	var from []*source
 	for _, s := range sources(l, v) {

@@ -70,7 +70,7 @@ type shardStreams struct {
 
 // connect opens every stream of a session.
 func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, error) {
-	s := &session{cfg: cfg, view: view, peers: newPeers(cfg.TLS), news: newNews()}
+	s := &session{cfg: cfg, view: view, peers: newPeers(cfg.TLS, cfg.Window), news: newNews()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	if err := s.open(); err != nil {
 		s.close()

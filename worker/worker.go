@@ -51,6 +51,10 @@ type Config struct {
 	// TLS is how this worker and servers prove to each other who they are. Default: they do not, and connections are plain TCP.
 	TLS *mtls.Credentials
 
+	// Window is how many bytes of a stream of parameters may be on their way before this worker has read them. Default: gRPC finds out how many. See
+	// transport.DefaultWindow.
+	Window int
+
 	// Wire is how gradients and parameters travel. Default: WireAuto.
 	Wire Wire
 

@@ -10,7 +10,7 @@ import (
 )
 
 func benchWireCommand() *cobra.Command {
-	cfg, sizes, frame, format, check := bench.WireConfig{}, []int(nil), 0, "", false
+	cfg, sizes, frame, window, format, check := bench.WireConfig{}, []int(nil), 0, "", "", false
 	cmd := &cobra.Command{
 		Use: "wire", Short: "Compare the ways of a gradient to the servers with bare sockets and with memory", Args: noArgs,
 		Example: "  kintsugi bench wire\n  kintsugi bench wire --sizes 64 --frame 512 --rounds 15 --format json\n  kintsugi bench wire --check\n  kintsugi bench wire --tls",
@@ -21,6 +21,10 @@ func benchWireCommand() *cobra.Command {
 			cfg.Sizes, cfg.Frame, cfg.Progress = nil, frame<<10, cmd.ErrOrStderr()
 			for _, mib := range sizes {
 				cfg.Sizes = append(cfg.Sizes, mib<<20)
+			}
+			var err error
+			if cfg.Window, err = parseWindow(window); err != nil {
+				return err
 			}
 			if err := cfg.Check(); err != nil {
 				return err
@@ -38,6 +42,7 @@ func benchWireCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.IntSliceVar(&sizes, "sizes", []int{256}, "MiB of the gradient of each worker")
 	f.IntVar(&frame, "frame", transport.FrameBytes>>10, "KiB of a frame")
+	f.StringVar(&window, "window", windowDefault, "bytes on their way on a stream of gRPC, as kintsugi train has them, or auto")
 	f.IntVar(&cfg.Workers, "workers", 4, "workers")
 	f.IntVar(&cfg.Servers, "servers", 2, "servers, each of which gets a part of every gradient")
 	f.IntVar(&cfg.Rounds, "rounds", 9, "interleaved rounds")

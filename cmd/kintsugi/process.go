@@ -253,8 +253,8 @@ func runServer(ctx context.Context, p *process) error {
 			}
 		},
 		Enter: func(s server.State) { enter(string(s)) },
-		TLS:   p.tls,
-		Log:   p.log,
+		TLS:   p.tls, Window: p.window(),
+		Log: p.log,
 	})
 	p.heed(ctx, client, s, self)
 	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", computes)
@@ -407,7 +407,7 @@ func runWorker(ctx context.Context, p *process) error {
 		Leave: leaving,
 		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
 		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
-		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, TLS: p.tls, Log: p.log,
+		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, TLS: p.tls, Window: p.window(), Log: p.log,
 	}
 	return p.work(ctx, cfg, client)
 }

@@ -52,6 +52,7 @@ type settings struct {
 	GradientTime    time.Duration
 	Codec           string
 	Wire            string
+	Window          string
 	Pull            string
 
 	Device       string
@@ -93,6 +94,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
 	f.DurationVar(&s.GradientTime, "gradient-time", 0, "time that a gradient takes at least, such as 80ms, to repeat experiments of slower machines (default: as long as it takes)")
 	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
+	f.StringVar(&s.Window, "window", windowDefault, "how many bytes may be on their way to a process on each of its gRPC streams, such as 16MiB for hosts that are tens of milliseconds apart, or auto, which adapts it: a stream carries so many a round trip, and the fewer they are the more of them the caches still have")
 	f.StringVar(&s.Pull, "pull", "fp32", "how parameters travel: fp32, bf16 (half the bytes; gradients are computed on rounded parameters) or delta (exactly, only the chunks that have changed: for models whose steps touch some rows)")
 	f.StringVar(&s.Codec, "codec", "", "how gradients travel: "+codecForms()+" (default: as the model suggests, most fp32)")
 	f.StringVar(&s.Device, "device", "auto", "what computes gradients: "+deviceForms)
@@ -257,6 +259,9 @@ func (s *settings) check() error {
 		return err
 	}
 	if _, err := worker.ParsePull(s.Pull); err != nil {
+		return err
+	}
+	if _, err := parseWindow(s.Window); err != nil {
 		return err
 	}
 	if _, err := parseLimit(s.StoreLimit); err != nil {

@@ -153,7 +153,7 @@ func (l *Live) StartServer(i int) error {
 	cfg := server.Config{
 		ID: m.Server, Incarnation: m.Incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Threads: l.cfg.Threads, Accelerator: l.cfg.Accelerator,
 		CopyEvery: l.cfg.CopyEvery, Share: l.cfg.Wire != worker.WireGRPC, Slots: l.cfg.Workers, Consistency: l.cfg.Consistency, Schedule: l.cfg.Schedule, Steps: l.cfg.Steps, SaveEvery: l.cfg.SaveEvery,
-		StartGrace: forEver, RejoinGrace: forEver, LeaveGrace: l.cfg.LeaveGrace,
+		Window: transport.DefaultWindow, StartGrace: forEver, RejoinGrace: forEver, LeaveGrace: l.cfg.LeaveGrace,
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,
 		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },
@@ -208,7 +208,7 @@ func (l *Live) StartWorker(i int) {
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
 		Rate: func(v kintsugi.Step) float64 { return float64(l.cfg.Schedule.At(v + 1).LearningRate) }, // of SGD
-		Seed: l.cfg.Seed, Wire: l.cfg.Wire, Pull: l.cfg.Pull, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
+		Seed: l.cfg.Seed, Wire: l.cfg.Wire, Window: transport.DefaultWindow, Pull: l.cfg.Pull, Pace: l.cfg.Consistency.Pace(), Slow: l.cfg.Slow[kintsugi.Slot(i)], Log: l.log.With("worker", i),
 	}
 	if l.cfg.Layered != nil {
 		cfg.Layers = &worker.Layers{}

@@ -35,6 +35,8 @@ type DialOption func(*dialling)
 type dialling struct {
 	tls *mtls.Credentials
 	id  kintsugi.ServerID
+
+	more []grpc.DialOption
 }
 
 // DialTLS makes the peer prove that it is a server, that one where its certificate says so, and this process prove who it is. nil: plain TCP.
@@ -49,10 +51,10 @@ func Dial(addr string, opts ...DialOption) (*Peer, error) {
 		set(&o)
 	}
 	if o.tls == nil {
-		return dial(addr)
+		return dial(addr, o.more...)
 	}
 	tls := o.tls.Client(mtls.Whom{Role: mtls.Server, Index: int(o.id)})
-	p, err := dial(addr, grpc.WithTransportCredentials(tls))
+	p, err := dial(addr, append(o.more, grpc.WithTransportCredentials(tls))...)
 	if err == nil {
 		p.tls = tls
 	}
