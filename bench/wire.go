@@ -220,6 +220,7 @@ func (w *wire) add(name, device, variant string, l *link, bound *Timed) *Timed {
 			Name: name, Device: device, Variant: variant, K: w.cfg.Workers, DType: "fp32", Threads: w.cfg.Workers * w.cfg.Servers,
 			Elements: w.part * w.cfg.Servers / 4, Bytes: bytes,
 		},
+		Before: func() { w.fail(w.pushAll(l)) }, // in a run one push follows another of its kind: buffers are there, and in the caches
 		Run: func(times int) {
 			c.run(times, func() {
 				for range times {

@@ -27,25 +27,22 @@ func CopyCRC32C(crc uint32, dst, src []byte) uint32 {
 	if len(dst) != len(src) || overlap(dst, src) {
 		panic(fmt.Sprintf("kernels: copy of %d bytes to %d, which must be as many and elsewhere", len(src), len(dst)))
 	}
-	if fold := copyFold; fold != nil && len(src) >= foldedFrom {
-		whole := len(src) / 64 * 64
-		crc = fold(crc, dst[:whole], src[:whole])
-		dst, src = dst[whole:], src[whole:]
+	whole := len(src) / 64 * 64
+	switch {
+	case canFold && len(src) >= foldedFrom:
+		crc = copyFold64(crc, dst[:whole], src[:whole])
+	case !canFold && canFoldNarrow && len(src) >= narrowFrom:
+		crc = copyFold16(crc, dst[:whole], src[:whole])
+	default:
+		whole = 0
 	}
+	dst, src = dst[whole:], src[whole:]
 	copy(dst, src)
 	return crc32.Update(crc, castagnoli, src)
 }
 
-// copyFold copies whole times 64 bytes, at least 256, with their checksum, in one pass; nil: nothing here can.
-var copyFold = func() func(crc uint32, dst, src []byte) uint32 {
-	switch {
-	case canFold:
-		return copyFold64
-	case canFoldNarrow:
-		return copyFold16
-	}
-	return nil
-}()
-
-// foldedFrom is from how many bytes on folding pays for the call of C; at least 256.
-const foldedFrom = 1024
+// From how many bytes on folding pays for the call of C, and for asking for memory that no copy needs; at least 256.
+const (
+	foldedFrom = 1024
+	narrowFrom = 8 << 10
+)

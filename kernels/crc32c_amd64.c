@@ -44,8 +44,10 @@ INLINE __m128i moved128(__m128i x, __m128i next) {
 // take loads 64 bytes and, with a copy, stores them.
 INLINE I take(uint8_t *dst, const uint8_t *src, size_t at, const int copy) {
 	I x = _mm512_loadu_si512(src + at);
-	if (copy)
+	if (copy) {
+		_mm_prefetch((const char *)dst + at + KIN_COPY_AHEAD, _MM_HINT_T0);
 		_mm512_storeu_si512(dst + at, x);
+	}
 	return x;
 }
 

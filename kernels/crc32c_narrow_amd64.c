@@ -46,10 +46,13 @@ uint32_t kin_copy_crc32c_narrow(uint32_t crc, uint8_t *restrict dst, const uint8
 		x[j] = take(dst + 16 * j, src + 16 * j);
 	x[0] = _mm_xor_si128(x[0], _mm_cvtsi32_si128((int)~crc));
 	size_t at = 16 * AHEAD;
-	for (; at + 16 * AHEAD <= n; at += 16 * AHEAD)
+	for (; at + 16 * AHEAD <= n; at += 16 * AHEAD) {
+		_mm_prefetch((const char *)dst + at + KIN_COPY_AHEAD, _MM_HINT_T0);
+		_mm_prefetch((const char *)dst + at + KIN_COPY_AHEAD + 64, _MM_HINT_T0);
 #pragma GCC unroll 8
 		for (int j = 0; j < AHEAD; j++)
 			x[j] = moved(x[j], far, take(dst + at + 16 * j, src + at + 16 * j));
+	}
 	for (int j = 1; j < AHEAD; j++)
 		x[j] = moved(x[j - 1], near, x[j]);
 	I y = x[AHEAD - 1];
