@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,6 +38,7 @@ type outgoing struct {
 	grads []float32
 	frame func(i, j int, x *shardStreams) error // sends frame j of shard i
 	left  []int                                 // by shard: how many frames are not sent, the first ones
+	norms []float64                             // by chunk, the squared norm of what is sent, which is finite; nil: frame looks at that itself, or nobody has to
 	final int                                   // values from here on are final
 	err   error                                 // why no more is sent
 }
@@ -95,15 +97,21 @@ func (w *worker) flow(s *session, lo, hi int) {
 	}
 	start := time.Now()
 	defer func() { s.round.spans.Hidden += time.Since(start) }()
-	if at, err := w.cfg.Device.Finite(w.grads[lo:o.final]); err != nil || at >= 0 {
-		return // whoever looks at the whole gradient says so
+	if o.norms == nil {
+		if at, err := w.cfg.Device.Finite(w.grads[lo:o.final]); err != nil || at >= 0 {
+			return // whoever looks at the whole gradient says so
+		}
 	}
 	o.final = lo
 	for i := range s.shards {
-		if o.err == nil {
-			o.err = o.shard(s, i, o.final)
-		}
+		err := o.shard(s, i, o.final)
 		w.sent = w.sent || o.begun(s, i)
+		if err != nil {
+			if !errors.Is(err, kintsugi.ErrNotFinite) { // which is said when it is pushed, unless it is given up before
+				o.err = err
+			}
+			return
+		}
 	}
 }
 
@@ -117,6 +125,7 @@ func (w *worker) give(s *session, id kintsugi.PushID) error {
 	if o.err != nil {
 		return s.cause(o.err)
 	}
+	o.norms = nil
 	for i, x := range s.shards {
 		if !o.begun(s, i) || x.memory == nil {
 			continue

@@ -99,7 +99,7 @@ func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error
 	if err != nil {
 		return fmt.Errorf("%w of %v: %w", errGradient, id, err)
 	}
-	if err := w.finite(id); err != nil && w.local() && !first {
+	if err := w.finite(id, w.grads); err != nil && w.local() && !first {
 		w.cfg.Log.Warn("training on alone has diverged; what came of it is dropped", "version", id.Version, "gradients", id.Sequence)
 		w.outage.mu.Lock()
 		defer w.outage.mu.Unlock()
@@ -235,6 +235,9 @@ func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (nex
 	}
 	if again, ok := w.kept(g.ID); ok {
 		t = again
+	}
+	if at, err := w.cfg.Device.Finite(g.Values); err != nil || at >= 0 { // each was, and their sum is not
+		return id, true, errors.Join(err, w.tellDropped(s, id, g.Merged))
 	}
 	start := time.Now()
 	g.Sent = true

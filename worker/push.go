@@ -2,6 +2,8 @@ package worker
 
 import (
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -18,11 +20,12 @@ func (w *worker) push(s *session, t *kintsugi.Ticket, grads []float32) (*kintsug
 	if w.encoder != nil {
 		return w.encoder.push(s, t, o)
 	}
-	var err error
-	if t.SquaredNorm, err = w.cfg.Device.SquaredNorm(grads); err != nil {
-		return nil, fmt.Errorf("%w of %v: norm: %w", errGradient, t.Push, err)
+	refused, err := s.deliver(o)
+	t.SquaredNorm = 0
+	for _, n := range o.norms {
+		t.SquaredNorm += n
 	}
-	return s.deliver(o)
+	return refused, err
 }
 
 // outgoing returns the push of a ticket, of which nothing is sent.
@@ -31,7 +34,38 @@ func (w *worker) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgo
 		return w.encoder.outgoing(s, t, grads)
 	}
 	room := s.room(t.Push, grads, w.grads)
-	return newOutgoing(s, t.Push, grads, func(_, j int, x *shardStreams) error { return s.sendValues(x, t.Push, room, j, grads) })
+	o := newOutgoing(s, t.Push, grads, nil)
+	o.norms = make([]float64, len(w.cfg.Layout.Chunks))
+	o.frame = func(_, j int, x *shardStreams) error {
+		start := time.Now()
+		if err := w.measure(o, x.pushes[j]); err != nil {
+			return err
+		}
+		x.encoding += time.Since(start)
+		return s.sendValues(x, t.Push, room, j, grads)
+	}
+	return o
+}
+
+// measure takes the squared norms of the chunks of a frame, which its checksum then finds in the cache. They are finite if all values are: no sum of
+// squares of so many float32 is too large for a float64. A gradient that is not finite must not leave the worker, and since it is a pure function of
+// what the worker has, computing it again does not help.
+func (w *worker) measure(o *outgoing, r kintsugi.ChunkRange) error {
+	if o.norms == nil {
+		return nil
+	}
+	for i := r.Lo; i < r.Hi; i++ {
+		c := w.cfg.Layout.Chunks[i]
+		norm, err := w.cfg.Device.SquaredNorm(o.grads[c.Lo:c.Hi])
+		if err != nil {
+			return fmt.Errorf("%w of %v: norm: %w", errGradient, o.id, err)
+		}
+		if math.IsNaN(norm) || math.IsInf(norm, 0) {
+			return w.finite(o.id, o.grads)
+		}
+		o.norms[i] = norm
+	}
+	return nil
 }
 
 // kept returns the ticket of a push that was sent in an earlier session and is to be sent again as it is.

@@ -108,8 +108,8 @@ func (w *worker) compute(s *session, id kintsugi.PushID, flows bool) (kintsugi.T
 		if err != nil {
 			return t, fmt.Errorf("%w of %v: %w", errGradient, id, err)
 		}
-		if w.cfg.Encoded == nil { // which has looked itself
-			if err := w.finite(id); err != nil {
+		if w.encoder != nil && w.cfg.Encoded == nil { // else whoever sends or encodes it looks
+			if err := w.finite(id, w.grads); err != nil {
 				return t, err
 			}
 		}

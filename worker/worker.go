@@ -372,16 +372,15 @@ func (w *worker) land(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) 
 	return version, err
 }
 
-// finite returns an error that names the tensor if the gradient holds NaN or Inf: it must not leave the
-// worker, and since it is a pure function of what the worker has, computing it again does not help.
-func (w *worker) finite(id kintsugi.PushID) error {
-	i, err := w.cfg.Device.Finite(w.grads)
+// finite returns an error that names the tensor if a gradient holds NaN or Inf.
+func (w *worker) finite(id kintsugi.PushID, grads []float32) error {
+	i, err := w.cfg.Device.Finite(grads)
 	if err != nil {
 		return fmt.Errorf("%w of %v: scan: %w", errGradient, id, err)
 	}
 	if i >= 0 {
 		return fmt.Errorf("%w: gradient of %v: tensor %s holds %v; lower the learning rate or look at the data",
-			kintsugi.ErrNotFinite, id, w.cfg.Layout.TensorAt(i), w.grads[i])
+			kintsugi.ErrNotFinite, id, w.cfg.Layout.TensorAt(i), grads[i])
 	}
 	return nil
 }
