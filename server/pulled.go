@@ -22,10 +22,12 @@ type pulled struct {
 type frame struct {
 	chunks kintsugi.ChunkRange
 	codec  transport.Codec
-	values []float32 // of the version
+	values []float32         // of the version
+	memory *transport.Memory // where bytes lie; nil: nobody else has it
+	place  uint32            // in memory
 
 	once  sync.Once
-	bytes []byte // of another codec than float32: room for them
+	bytes []byte
 	crc   uint32
 	err   error
 }
@@ -33,33 +35,37 @@ type frame struct {
 // encode makes the bytes of a frame, unless they are made.
 func (f *frame) encode(d kernels.Device) error {
 	f.once.Do(func() {
-		if f.codec != 0 {
+		switch values := kernels.Bytes(f.values); {
+		case f.codec != 0:
 			f.err = d.EncodeBF16(f.bytes, f.values, nil, nil)
-		} else {
-			f.bytes = kernels.Bytes(f.values)
+			f.crc = transport.Checksum(f.bytes)
+		case &f.bytes[0] == &values[0]:
+			f.crc = transport.Checksum(f.bytes)
+		default:
+			f.crc = kernels.CopyCRC32C(0, f.bytes, values)
 		}
-		f.crc = transport.Checksum(f.bytes)
 	})
 	return f.err
 }
 
-// frames returns those of x for a reader.
-func (v *versions) frames(x *version, req transport.ReadRequest) []*frame {
+// frames returns those of x for a reader, who borrows memory or does not.
+func (v *versions) frames(x *version, req transport.ReadRequest, borrows bool) []*frame {
 	x.pulled.mu.Lock()
 	defer x.pulled.mu.Unlock()
+	if x.far != nil && borrows && x.rooms.copied.bytes == nil && len(x.params) > 0 {
+		x.rooms.copied = newRoom(4 * len(x.params))
+		x.pulled.whole, x.pulled.changes = nil, nil
+	}
 	switch {
 	case req.Form == transport.ReadHalves:
 		if x.pulled.halves == nil {
-			if x.halves == nil {
-				x.halves = make([]byte, 2*len(x.params))
-			}
-			x.pulled.halves = v.cut(x, transport.CodecOf(kernels.BF16, 0), transport.Frames(v.layout, v.chunks))
+			x.pulled.halves = v.halves(x)
 		}
 		return x.pulled.halves
 	case req.Form == transport.ReadChanges && x.since != nil:
 		list, ok := x.pulled.changes[req.Have]
 		if !ok {
-			list = v.cut(x, 0, v.lacking(x, req.Have))
+			list = v.cut(x, v.lacking(x, req.Have))
 			if x.pulled.changes == nil {
 				x.pulled.changes = make(map[kintsugi.Step][]*frame)
 			}
@@ -68,19 +74,46 @@ func (v *versions) frames(x *version, req transport.ReadRequest) []*frame {
 		return list
 	}
 	if x.pulled.whole == nil {
-		x.pulled.whole = v.cut(x, 0, transport.Frames(v.layout, v.chunks))
+		x.pulled.whole = v.cut(x, transport.Frames(v.layout, v.chunks))
 	}
 	return x.pulled.whole
 }
 
-func (v *versions) cut(x *version, codec transport.Codec, ranges []kintsugi.ChunkRange) []*frame {
+// cut returns frames of float32. They lie where the parameters do, or in the copy that readers can have.
+func (v *versions) cut(x *version, ranges []kintsugi.ChunkRange) []*frame {
 	base, _ := v.layout.Span(v.chunks)
+	from := x.rooms.params
+	if x.far != nil {
+		from = x.rooms.copied
+	}
+	if from.bytes == nil {
+		from.bytes = kernels.Bytes(x.params)
+	}
 	list := make([]*frame, len(ranges))
 	for i, r := range ranges {
 		lo, hi := v.layout.Span(r)
-		if list[i] = (&frame{chunks: r, codec: codec, values: x.params[lo-base : hi-base]}); codec != 0 {
-			list[i].bytes = x.halves[2*(lo-base) : 2*(hi-base)]
-		}
+		lo, hi = lo-base, hi-base
+		list[i] = &frame{chunks: r, values: x.params[lo:hi], bytes: from.bytes[4*lo : 4*hi], memory: from.memory, place: transport.PlaceAt(4 * lo)}
+	}
+	return list
+}
+
+// halves returns frames of bfloat16.
+func (v *versions) halves(x *version) []*frame {
+	base, _ := v.layout.Span(v.chunks)
+	ranges := transport.Frames(v.layout, v.chunks)
+	list, at := make([]*frame, len(ranges)), make([]int, len(ranges))
+	var places transport.Places
+	for i, r := range ranges {
+		lo, hi := v.layout.Span(r)
+		at[i] = places.Bytes()
+		list[i] = &frame{chunks: r, codec: transport.CodecOf(kernels.BF16, 0), values: x.params[lo-base : hi-base], place: places.Take(2 * (hi - lo))}
+	}
+	if x.rooms.halves.bytes == nil {
+		x.rooms.halves = newRoom(places.Bytes())
+	}
+	for i, f := range list {
+		f.bytes, f.memory = x.rooms.halves.bytes[at[i]:at[i]+2*len(f.values)], x.rooms.halves.memory
 	}
 	return list
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
@@ -19,6 +18,8 @@ func (s *Server) Read(stream *transport.ReadServer) error {
 		return err
 	}
 	return t.during(func() error {
+		done := func() {} // with what the reader was lent
+		defer func() { done() }()
 		for {
 			req, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
@@ -27,6 +28,10 @@ func (s *Server) Read(stream *transport.ReadServer) error {
 			if err != nil {
 				return err
 			}
+			done()
+			if done = func() {}; req.Form == transport.ReadDone {
+				continue
+			}
 			if req.Line != t.view.Line {
 				return fmt.Errorf("%w: a read of line %d, this server is on line %d", kintsugi.ErrStaleView, req.Line, t.view.Line)
 			}
@@ -34,67 +39,73 @@ func (s *Server) Read(stream *transport.ReadServer) error {
 			if err != nil {
 				return err
 			}
-			if err := r.answer(stream, req); err != nil {
+			if done, err = r.answer(stream, req); err != nil {
 				return err
 			}
 		}
 	})
 }
 
-// answer waits for a version that is new enough and sends it.
-func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest) error {
+// answer waits for a version that is new enough and sends it. done gives back what of it the reader is lent: to be called when the reader has done with
+// it, and not later than the stream ends, whatever the error. A reader that goes on reading from there finds that what it has copied does not match its
+// checksum.
+func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest) (done func(), err error) {
+	done = func() {}
 	x, changed := r.versions.pin(req.AtLeast, 1)
 	for x == nil {
 		select {
 		case <-changed:
 		case <-r.ctx.Done():
-			return errStopped
+			return done, errStopped
 		case <-stream.Context().Done():
-			return stream.Context().Err()
+			return done, stream.Context().Err()
 		}
 		x, changed = r.versions.pin(req.AtLeast, 1)
 	}
-	defer r.versions.unpin(x)
-	defer func(start time.Time) { r.publishing.Add(int64(time.Since(start))) }(time.Now())
-	memory, _ := stream.Memory()
-	var places transport.Places
-	for _, f := range r.versions.frames(x, req) {
-		if err := f.encode(r.cfg.Device); err != nil {
-			return fmt.Errorf("encode version %d of shard %d: %w", x.step, r.id, err)
+	done = func() { r.versions.unpin(x) }
+	lent := false
+	defer func() {
+		if !lent {
+			done()
+			done = func() {}
 		}
-		if err := r.sendFrame(stream, x, f, memory, &places); err != nil {
-			return err
+	}()
+	defer func(start time.Time) { r.publishing.Add(int64(time.Since(start))) }(time.Now())
+	for _, f := range r.versions.frames(x, req, stream.Lends()) {
+		if err := f.encode(r.cfg.Device); err != nil {
+			return done, fmt.Errorf("encode version %d of shard %d: %w", x.step, r.id, err)
+		}
+		lent = lent || f.memory != nil && stream.Lends()
+		if err := r.sendFrame(stream, x, f); err != nil {
+			return done, err
 		}
 	}
 	if req.Form != transport.ReadChanges {
-		return nil
+		return done, nil
 	}
-	return stream.Send(&transport.Frame{Header: transport.Header{
+	return done, stream.Send(&transport.Frame{Header: transport.Header{
 		Kind: transport.KindVersion, Shard: r.id, Push: kintsugi.PushID{Line: r.view.Line, Version: x.step}, CRC: transport.Checksum(nil),
 	}})
 }
 
-// sendFrame sends a frame of a version, or puts it in the memory of the worker that asked, if there is one, and tells it. The memory is the worker's
-// again with the last frame; a worker has done with one answer when it asks for another.
-func (r *replica) sendFrame(stream *transport.ReadServer, x *version, f *frame, memory *shm.Segment, places *transport.Places) error {
+// sendFrame sends a frame of a version, or says where it lies if the reader can read that.
+func (r *replica) sendFrame(stream *transport.ReadServer, x *version, f *frame) (err error) {
 	m := &transport.Frame{Header: transport.Header{
 		Kind: transport.KindParameters, Codec: f.codec, Shard: r.id, Chunks: f.chunks,
 		Push:  kintsugi.PushID{Line: r.view.Line, Version: x.step},
 		Bytes: uint32(len(f.bytes)), CRC: f.crc,
 	}}
 	r.pulled.Add(uint64(len(f.bytes)) + transport.HeaderBytes)
-	if memory == nil {
+	if f.memory == nil || !stream.Lends() {
 		// Where a send fails whether gRPC still holds the frame cannot be known; its pin stays, and the version is left to the garbage
 		// collector instead of being written again.
 		r.versions.pinAgain(x)
 		m.Payload, m.Done = f.bytes, func() { r.versions.unpin(x) }
 		return stream.Send(m)
 	}
-	m.Place = places.Take(len(f.bytes))
-	dst := transport.Put(memory, m.Place, len(f.bytes))
-	if dst == nil {
-		return fmt.Errorf("%w: a reader of shard %d shares %d bytes, which is too little for a version", kintsugi.ErrCorrupt, r.id, len(memory.Bytes()))
+	m.Place = f.place
+	if m.Push.Sequence, err = stream.Lend(f.memory); err != nil {
+		return err
 	}
-	copy(dst, f.bytes)
 	return stream.Send(m)
 }

@@ -152,6 +152,84 @@ func TestAPushThatIsTooLateIsAnswered(t *testing.T) {
 	c.wantRefused(late, id(1))
 }
 
+// What a reader is lent is written again when it has done with it, and not before, however many steps are taken meanwhile.
+func TestWhatAReaderIsLentIsNotWrittenBeforeItIsDone(t *testing.T) {
+	c := start(t)
+	w, s := c.join(0, 1), c.push()
+	c.join(1, 1) // steps begin when all are here
+	step := func(version kintsugi.Step) {
+		t.Helper()
+		p := kintsugi.PushID{Line: 1, Slot: 0, Incarnation: 1, Version: version}
+		c.send(s, p, 1, c.frames...)
+		c.wantReceived(s, p)
+		if err := w.Send(kintsugi.Ticket{Push: p, Views: []kintsugi.ViewNumber{1}, Examples: 1, SquaredNorm: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(r *transport.ReadClient, atLeast kintsugi.Step) (frames []*transport.Frame) {
+		t.Helper()
+		if err := r.Send(transport.ReadRequest{Line: 1, AtLeast: atLeast}); err != nil {
+			t.Fatal(err)
+		}
+		for range c.frames {
+			frames = append(frames, ok[*transport.Frame](c)(r.Recv()))
+		}
+		return frames
+	}
+	whole := func(frames []*transport.Frame) bool {
+		t.Helper()
+		for _, f := range frames {
+			if f.Shared() == nil {
+				t.Fatal("a frame does not lie in memory that is lent")
+			}
+			if f.Check() != nil {
+				return false
+			}
+		}
+		return true
+	}
+	ends := map[string]func(r *transport.ReadClient) error{
+		"says so": func(r *transport.ReadClient) error {
+			return r.Send(transport.ReadRequest{Line: 1, Form: transport.ReadDone})
+		},
+		"asks for the next":    func(r *transport.ReadClient) error { return r.Send(transport.ReadRequest{Line: 1, AtLeast: 1000}) },
+		"has ended the stream": func(r *transport.ReadClient) error { return r.CloseSend() },
+	}
+	version := kintsugi.Step(0)
+	for name, end := range ends {
+		r := ok[*transport.ReadClient](c)(c.peer.Read(c.ctx, transport.Borrowing()))
+		if !r.Borrows() {
+			_, why := r.Memory()
+			t.Skipf("no memory is lent here: %v", why)
+		}
+		held := read(r, version)
+		other := ok[*transport.ReadClient](c)(c.peer.Read(c.ctx))
+		for range 6 {
+			step(version)
+			version++
+			for _, f := range read(other, version) {
+				f.Release()
+			}
+			if !whole(held) {
+				t.Fatalf("a version was written while a reader had it")
+			}
+		}
+		if err := end(r); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; whole(held); i++ {
+			if i == 50 {
+				t.Fatalf("the memory of a version that nobody has was not written in %d steps; the reader %s", i, name)
+			}
+			step(version)
+			version++
+			for _, f := range read(other, version) {
+				f.Release()
+			}
+		}
+	}
+}
+
 // A push is answered each time it is sent whole, so that a worker may always ask by sending it again.
 func TestARepeatedPushIsAnsweredAgain(t *testing.T) {
 	c := start(t)

@@ -17,7 +17,7 @@ func shelfFor(t *testing.T) (*shelf, *sums) {
 		t.Fatal(err)
 	}
 	c := &sums{cut: newCut(l, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))})}
-	memory, _, closeName, err := shm.CreateSegment(c.shelfBytes())
+	memory, _, closeName, err := shm.CreateSegment(c.shelfBytes(), shm.Writable)
 	if err != nil {
 		t.Skipf("no shared memory here: %v", err)
 	}

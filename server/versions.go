@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
@@ -19,7 +21,32 @@ type version struct {
 
 	since  []kintsugi.Step // by chunk, the version that changed it last, or a later one; nil: its own
 	pulled pulled
-	halves []byte // room for params in bfloat16; nil: nobody has asked for them
+	rooms  rooms
+}
+
+// rooms are what readers read of a version. They are the buffer's: whoever writes it next finds them as they are.
+type rooms struct {
+	params room // that of the version's params, unless it is far
+	copied room // of params that are far, once readers have asked to borrow them
+	halves room // of params in bfloat16, once somebody has asked for them
+}
+
+// room is memory for what readers read, so that those on this host may read it where it lies.
+type room struct {
+	bytes  []byte
+	memory *transport.Memory // that bytes are, from its beginning on; nil: they are memory like any other
+}
+
+// leastLent is how many bytes are worth a descriptor here and a mapping in each reader: less than a page is sent.
+const leastLent = 4096
+
+func newRoom(n int) room {
+	if n >= leastLent {
+		if m, err := transport.NewMemory(n, shm.ReadOnly); err == nil { // else there is none, and readers are sent what they read
+			return room{transport.Put(m.Segment(), transport.PlaceAt(0), n), m}
+		}
+	}
+	return room{bytes: kernels.Bytes(make([]float32, (n+3)/4))[:n]}
 }
 
 // versions holds the versions of one shard: the released one, which is read, and the one after it. Where steps
@@ -49,20 +76,21 @@ func newVersions(l *kintsugi.Layout, chunks kintsugi.ChunkRange, states int) *ve
 // take returns a version to write. Its contents are left over from an earlier one.
 func (v *versions) take(step kintsugi.Step) *version {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	var x *version
 	if n := len(v.free); n > 0 {
 		x = v.free[n-1]
 		v.free = v.free[:n-1]
-		*x = version{params: x.params, state: x.state, far: x.far, halves: x.halves}
+		v.mu.Unlock()
+		*x = version{params: x.params, state: x.state, far: x.far, rooms: x.rooms}
 		if x.far != nil {
 			x.far.here = false
 		}
 	} else {
 		v.made++
+		v.mu.Unlock() // readers go on while there is none
 		x = v.make()
 	}
-	x.step, x.live = step, true
+	x.step, x.live = step, true // nobody else has it
 	return x
 }
 
@@ -72,7 +100,8 @@ func (v *versions) make() *version {
 		return newFarVersion(v.arrays, v.states)
 	}
 	lo, hi := v.layout.Span(v.chunks)
-	x := &version{params: make([]float32, hi-lo)}
+	x := &version{rooms: rooms{params: newRoom(4 * (hi - lo))}}
+	x.params = kernels.Floats(x.rooms.params.bytes)
 	for i := range v.states {
 		x.state[i] = make([]float32, hi-lo)
 	}

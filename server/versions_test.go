@@ -111,7 +111,7 @@ func TestFramesAreEncodedOnce(t *testing.T) {
 	v := newTestVersions(t)
 	first(v)
 	x := write(v, 1)
-	a, b := v.frames(x, transport.ReadRequest{}), v.frames(x, transport.ReadRequest{})
+	a, b := v.frames(x, transport.ReadRequest{}, false), v.frames(x, transport.ReadRequest{}, false)
 	if len(a) == 0 || &a[0] != &b[0] {
 		t.Fatal("frames of one version were encoded twice")
 	}
@@ -125,7 +125,7 @@ func TestFramesAreEncodedOnce(t *testing.T) {
 	if bytes != 4*len(x.params) {
 		t.Errorf("frames hold %d bytes of %d", bytes, 4*len(x.params))
 	}
-	if y := write(v, 2); &v.frames(y, transport.ReadRequest{})[0] == &a[0] {
+	if y := write(v, 2); &v.frames(y, transport.ReadRequest{}, false)[0] == &a[0] {
 		t.Error("version 2 has the frames of version 1")
 	}
 }
@@ -293,7 +293,7 @@ func TestChangesMakeTheVersion(t *testing.T) {
 		want := bits(x.params)
 		for have, b := range had {
 			got, last := bytes.Clone(b), kintsugi.ChunkID(0)
-			for _, f := range v.frames(x, transport.ReadRequest{Form: transport.ReadChanges, Have: have}) {
+			for _, f := range v.frames(x, transport.ReadRequest{Form: transport.ReadChanges, Have: have}, false) {
 				if err := f.encode(kernels.Host); err != nil {
 					t.Fatal(err)
 				}

@@ -49,6 +49,7 @@ func arrive(from []*source, params []float32) (a *arrival, have []kintsugi.Step,
 					return
 				}
 			}
+			x.done()
 		})
 	}
 	return a, have, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
@@ -70,7 +71,7 @@ func newRooms(cfg *Config, shards []*shardStreams) (r rooms) {
 	if cfg.Pace.Continue && cfg.Codec == nil {
 		count++ // for what an outage has left, which was computed elsewhere, while another gradient is ready in its room
 	}
-	if r.memory, r.why = transport.NewMemory(count * r.bytes); r.why != nil {
+	if r.memory, r.why = transport.NewMemory(count*r.bytes, shm.Writable); r.why != nil {
 		r.memory = nil
 		return r
 	}
@@ -147,25 +148,25 @@ func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
 	if x.push, err = p.Push(s.ctx, opts...); err != nil {
 		return err
 	}
-	var read transport.Places
-	if s.cfg.Wire != WireGRPC {
-		for _, r := range x.frames {
-			lo, hi := s.cfg.Layout.Span(r)
-			read.Take(4 * (hi - lo))
-		}
-		if s.cfg.Pull == PullDelta { // in as many pieces as there are chunks, at most
-			read.Take(transport.PlaceBytes * int(x.chunks.Hi-x.chunks.Lo))
-		}
-	}
-	if x.read, err = p.Read(s.ctx, transport.Sharing(read.Bytes())); err != nil {
-		return err
-	}
 	memory, declined := x.push.Memory()
 	if why == nil {
 		why = declined
 	}
-	if _, also := x.read.Memory(); why == nil {
-		why = also
+	if s.cfg.Wire != WireGRPC {
+		if x.read, err = p.Read(s.ctx, transport.Borrowing()); err != nil {
+			return err
+		}
+		if _, also := x.read.Memory(); why == nil {
+			why = also
+		}
+	}
+	if x.read == nil || !x.read.Borrows() {
+		if x.read != nil {
+			_ = x.read.CloseSend() // its other side would lend what this one cannot read
+		}
+		if x.read, err = p.Read(s.ctx); err != nil {
+			return err
+		}
 	}
 	if why != nil && s.cfg.Wire == WireShared {
 		return fmt.Errorf("%w: wire shm to shard %d: %w; start the worker on the host of its servers and as their user, or use wire auto", kintsugi.ErrUsage, x.id, why)

@@ -225,10 +225,21 @@ func (x *source) land(params []float32) (version kintsugi.Step, err error) {
 	} else {
 		version, err = x.landFrames(params, 0, len(x.frames), 0)
 	}
+	if err == nil {
+		x.done()
+	}
 	if x.pull == PullDelta && err == nil {
 		x.holds[&params[0]] = version
 	}
 	return version, err
+}
+
+// done tells the shard that the answer is not read any more, where it lies in the shard's memory. Of a small shard that is worth no message: it hears of it
+// with the next read, and has another buffer for its steps meanwhile.
+func (x *source) done() {
+	if x.read.Borrows() && x.values() > fewValues {
+		_ = x.read.Send(transport.ReadRequest{Line: x.line, Shard: x.id, Form: transport.ReadDone}) // the next read says what is wrong
+	}
 }
 
 // landFrames lands frames [first, end) of an answer with all chunks, which if first is not 0 are of the given version.
@@ -293,6 +304,9 @@ func (x *source) landFrame(f *transport.Frame, params []float32) error {
 		if err = f.CopyTo(x.room); err == nil {
 			err = x.device.Decode(params[lo:hi], kernels.BF16, x.room)
 		}
+	}
+	if over := x.read.Context().Err(); err != nil && f.Shared() != nil && over != nil {
+		err = over // what was lent is not kept for whose stream has ended
 	}
 	if err != nil {
 		return fmt.Errorf("read shard %d: %w", x.id, err)

@@ -11,9 +11,18 @@ import (
 	"strings"
 )
 
-// Segment is memory that two processes of one host write and read: one creates it and tells the other its name. It has no place in any
+// Segment is memory that two processes of one host have: one creates it and tells the other its name. It has no place in any
 // file system, so the kernel takes it back when the last of them is gone, however they end.
 type Segment struct{ b []byte }
+
+// Access is what whoever opens a segment may do with it; whoever creates it reads and writes it.
+type Access bool
+
+// What others may do.
+const (
+	ReadOnly Access = false // a store ends the process that tries it
+	Writable Access = true
+)
 
 // ErrNoSegment means that memory cannot be shared with another process: there is none of that name here, it is not what its
 // name promises, or this system has none. Bytes have to travel another way.
@@ -40,11 +49,11 @@ func mapped(b []byte) *Segment {
 
 // CreateSegment returns a new segment with room for n bytes after its header, and its name. Other processes of the same user on the same host
 // may open it by its name as long as close has not been called; the memory stays.
-func CreateSegment(n int) (s *Segment, name string, closeName func(), err error) {
+func CreateSegment(n int, others Access) (s *Segment, name string, closeName func(), err error) {
 	if n <= 0 {
 		return nil, "", nil, fmt.Errorf("%w: a segment of %d bytes", ErrNoSegment, n)
 	}
-	b, pid, fd, closeName, err := create(SegmentHeader + n)
+	b, pid, fd, closeName, err := create(SegmentHeader+n, others)
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("%w: %w", ErrNoSegment, err)
 	}
@@ -60,7 +69,7 @@ func CreateSegment(n int) (s *Segment, name string, closeName func(), err error)
 // OpenSegment opens the segment of a name that another process has told, of at most most bytes after its header. The name is not trusted: what it leads to
 // must be memory of this user's that can neither shrink nor grow, of the size and with the nonce that the name says. Errors are
 // ErrNoSegment.
-func OpenSegment(name string, most int) (*Segment, error) {
+func OpenSegment(name string, most int, mine Access) (*Segment, error) {
 	parts := strings.Split(name, ".")
 	if len(parts) != 4 {
 		return nil, fmt.Errorf("%w: %q is no name of a segment", ErrNoSegment, name)
@@ -80,7 +89,7 @@ func OpenSegment(name string, most int) (*Segment, error) {
 	if n[2] <= SegmentHeader || n[2] > SegmentHeader+most {
 		return nil, fmt.Errorf("%w: a segment of %d bytes, at most %d are expected", ErrNoSegment, n[2], SegmentHeader+most)
 	}
-	b, err := open(n[0], n[1], n[2])
+	b, err := open(n[0], n[1], n[2], mine)
 	if err != nil {
 		return nil, fmt.Errorf("%w: segment %d of process %d: %w", ErrNoSegment, n[1], n[0], err)
 	}

@@ -15,7 +15,7 @@ const (
 )
 
 // create returns n bytes of zeros, and how another process finds them.
-func create(n int) (b []byte, pid, fd int, closeName func(), err error) {
+func create(n int, others Access) (b []byte, pid, fd int, closeName func(), err error) {
 	fd, err = unix.MemfdCreate(memfdName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, 0, 0, nil, fmt.Errorf("create memory: %w", err)
@@ -23,20 +23,35 @@ func create(n int) (b []byte, pid, fd int, closeName func(), err error) {
 	closeName = func() { _ = unix.Close(fd) }
 	// All of it is taken now: a page that is not there when it is written is a signal, and not an error.
 	if err = unix.Fallocate(fd, 0, 0, int64(n)); err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
-	}
-	if err == nil {
 		b, err = unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
+	if err == nil {
+		err = seal(fd, others)
+	}
 	if err != nil {
+		if b != nil {
+			unmap(b)
+		}
 		closeName()
 		return nil, 0, 0, nil, fmt.Errorf("take %d bytes of memory: %w", n, err)
 	}
 	return b, os.Getpid(), fd, closeName, nil
 }
 
+// seal settles the size of memory for good, and that nobody maps it from now on to write it if others may only read it. Kernels before 5.1 have no
+// seal for that; then what keeps others from writing is that they do not try.
+func seal(fd int, others Access) error {
+	if others == ReadOnly {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE); err == nil {
+			return nil
+		}
+	}
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	return err
+}
+
 // open maps what descriptor fd of process pid stands for.
-func open(pid, fd, n int) ([]byte, error) {
+func open(pid, fd, n int, mine Access) ([]byte, error) {
 	path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
 	// To open some kinds of files blocks or changes something: look first what it is.
 	to, err := os.Readlink(path)
@@ -46,7 +61,11 @@ func open(pid, fd, n int) ([]byte, error) {
 	if !strings.HasPrefix(to, "/memfd:"+memfdName) {
 		return nil, fmt.Errorf("it is %q", to)
 	}
-	f, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	mode, prot := unix.O_RDWR, unix.PROT_READ|unix.PROT_WRITE
+	if mine == ReadOnly {
+		mode, prot = unix.O_RDONLY, unix.PROT_READ
+	}
+	f, err := unix.Open(path, mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
@@ -66,7 +85,7 @@ func open(pid, fd, n int) ([]byte, error) {
 	case st.Size != int64(n):
 		return nil, fmt.Errorf("it has %d bytes, its name says %d", st.Size, n)
 	}
-	return unix.Mmap(f, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return unix.Mmap(f, 0, n, prot, unix.MAP_SHARED)
 }
 
 func unmap(b []byte) { _ = unix.Munmap(b) }

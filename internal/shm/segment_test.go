@@ -18,7 +18,7 @@ import (
 
 func segment(t *testing.T, n int) (*Segment, string) {
 	t.Helper()
-	s, name, closeName, err := CreateSegment(n)
+	s, name, closeName, err := CreateSegment(n, Writable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func segment(t *testing.T, n int) (*Segment, string) {
 
 func TestBothSidesSeeOneMemory(t *testing.T) {
 	mine, name := segment(t, 10000)
-	theirs, err := OpenSegment(name, 10000)
+	theirs, err := OpenSegment(name, 10000, Writable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,6 +39,29 @@ func TestBothSidesSeeOneMemory(t *testing.T) {
 	copy(theirs.Bytes()[len(theirs.Bytes())-5:], "there")
 	if !bytes.HasPrefix(theirs.Bytes()[SegmentHeader:], []byte("from here")) || !bytes.HasSuffix(mine.Bytes(), []byte("there")) {
 		t.Error("what one side writes the other does not read")
+	}
+}
+
+// Memory that others may only read they cannot write, even if they ask to.
+func TestOthersCannotWriteMemoryThatIsLentToBeRead(t *testing.T) {
+	mine, name, closeName, err := CreateSegment(10000, ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeName()
+	theirs, err := OpenSegment(name, 10000, ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(mine.Bytes()[SegmentHeader:], "from here")
+	if !bytes.HasPrefix(theirs.Bytes()[SegmentHeader:], []byte("from here")) {
+		t.Error("what one side writes the other does not read")
+	}
+	if _, err := OpenSegment(name, 10000, Writable); !errors.Is(err, ErrNoSegment) {
+		t.Errorf("it is opened to be written: %v", err)
+	}
+	if err := unix.Mprotect(theirs.Bytes(), unix.PROT_READ|unix.PROT_WRITE); err == nil {
+		t.Error("who has opened it can make it writable")
 	}
 }
 
@@ -67,7 +90,7 @@ func TestNamesThatDoNotLeadToTheMemoryTheyPromiseAreRefused(t *testing.T) {
 	if err := unix.Ftruncate(loose, SegmentHeader+10000); err != nil {
 		t.Fatal(err)
 	}
-	gone, goneName, closeName, err := CreateSegment(10000)
+	gone, goneName, closeName, err := CreateSegment(10000, Writable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +115,7 @@ func TestNamesThatDoNotLeadToTheMemoryTheyPromiseAreRefused(t *testing.T) {
 		"memory without seals": {with(1, fmt.Sprint(loose)), 1 << 20},
 		"a closed name":        {goneName, 1 << 20},
 	} {
-		if _, err := OpenSegment(c.name, c.most); !errors.Is(err, ErrNoSegment) {
+		if _, err := OpenSegment(c.name, c.most, Writable); !errors.Is(err, ErrNoSegment) {
 			t.Errorf("%s: %q: got %v, want %v", what, c.name, err, ErrNoSegment)
 		}
 	}
@@ -102,7 +125,7 @@ func TestNamesThatDoNotLeadToTheMemoryTheyPromiseAreRefused(t *testing.T) {
 // A process that is killed leaves nothing: no file, and no memory once the other side has let it go.
 func TestTheMemoryOfAKilledProcessStaysUntilItIsLetGo(t *testing.T) {
 	if os.Getenv("SEGMENT_CHILD") != "" {
-		s, name, _, err := CreateSegment(1 << 20)
+		s, name, _, err := CreateSegment(1<<20, Writable)
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -129,7 +152,7 @@ func TestTheMemoryOfAKilledProcessStaysUntilItIsLetGo(t *testing.T) {
 		if _, err := fmt.Fscan(out, &name); err != nil {
 			t.Fatal(err)
 		}
-		s, err := OpenSegment(name, 1<<20)
+		s, err := OpenSegment(name, 1<<20, Writable)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +160,7 @@ func TestTheMemoryOfAKilledProcessStaysUntilItIsLetGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = child.Wait()
-		if _, err := OpenSegment(name, 1<<20); !errors.Is(err, ErrNoSegment) {
+		if _, err := OpenSegment(name, 1<<20, Writable); !errors.Is(err, ErrNoSegment) {
 			t.Errorf("the segment of a killed process opens: %v", err)
 		}
 		if !bytes.HasPrefix(s.Bytes()[SegmentHeader:], []byte("left behind")) {

@@ -132,7 +132,7 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(
 		f.refuse()
 		return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, err)
 	}
-	s.memory, s.unshared = f.memory, f.why
+	s.memory, s.borrows, s.unshared = f.memory, f.borrow, f.why
 	if f.pipes != nil {
 		l := newLane(raw, f.pipes, false)
 		s.raw, s.close = l, func() error {
@@ -157,6 +157,7 @@ type Option func(*options)
 type options struct {
 	shared int
 	memory *Memory
+	borrow bool
 }
 
 // Sharing offers the other side n bytes of new memory, so that payloads need not travel if it is on this host. That it declines
@@ -165,6 +166,10 @@ func Sharing(n int) Option { return func(o *options) { o.shared = n } }
 
 // Offering is Sharing of memory that other streams may have as well. It stays the caller's to Close.
 func Offering(m *Memory) Option { return func(o *options) { o.memory = m } }
+
+// Borrowing wishes that payloads lie in memory of the other side, for this side to read. That it has none, or that this process cannot read it, is said by
+// Stream.Memory; a stream that is used all the same gets an error when memory is lent to it.
+func Borrowing() Option { return func(o *options) { o.borrow = true } }
 
 // Ready waits until the connection is there, or cannot be had now: memory that nobody takes is not worth taking.
 func (p *Peer) Ready(ctx context.Context) error {

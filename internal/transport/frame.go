@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
@@ -34,7 +35,13 @@ const (
 	KindUpdate     Kind = 4 // chunks of the scaled sum of a step
 	KindVersion    Kind = 6 // no chunks: what a reader asked for has changed in this version was sent
 	KindState      Kind = 5 // chunks of an array of a snapshot: the parameters, then the arrays of optimizer state
+	KindMemory     Kind = 7 // no chunks: the name of memory of the sender, in which payloads of frames with the same Sequence lie
+
+	lastKind = KindMemory
 )
+
+// hasChunks reports whether the frame has chunks.
+func (k Kind) hasChunks() bool { return k != KindRecord && k != KindVersion && k != KindMemory }
 
 // Codec says how a payload is encoded: each chunk by a kernels.Encoding, and what that gives by a lossless
 // stage, or none. The stages are those of package compress.
@@ -73,7 +80,7 @@ type Header struct {
 	Kind   Kind
 	Codec  Codec
 	Shard  kintsugi.ShardID
-	Push   kintsugi.PushID     // of a push; else only Line and Version are set, and Sequence, the array of a snapshot, from 0
+	Push   kintsugi.PushID     // of a push; else only Line and Version are set, and Sequence, the array of a snapshot or the borrowed memory of Place, from 0
 	Chunks kintsugi.ChunkRange // whole chunks, by their number in the model
 	Bytes  uint32              // of the payload
 	CRC    uint32              // CRC32C of the payload
@@ -94,6 +101,7 @@ type Frame struct {
 
 	data   mem.BufferSlice // what a receiver got: header, and payload if it was sent
 	shared []byte          // the payload where it was not: shared memory
+	memory *shm.Segment    // which stays mapped as long as the frame is in use
 	err    error           // why it is no frame
 }
 
@@ -196,13 +204,13 @@ func decodeHeader(b []byte) (Header, error) {
 		Bytes:  le.Uint32(b[48:]), CRC: le.Uint32(b[52:]), Place: le.Uint32(b[56:]),
 	}
 	switch {
-	case h.Kind < KindPush || h.Kind > KindVersion:
+	case h.Kind < KindPush || h.Kind > lastKind:
 		return h, fmt.Errorf("%w: frame of unknown kind %d", kintsugi.ErrCorrupt, h.Kind)
 	case !h.Codec.known():
 		return h, fmt.Errorf("%w: frame of unknown codec %d", kintsugi.ErrCorrupt, h.Codec)
-	case (h.Kind == KindRecord || h.Kind == KindVersion) && h.Chunks != kintsugi.ChunkRange{}:
+	case !h.Kind.hasChunks() && h.Chunks != kintsugi.ChunkRange{}:
 		return h, fmt.Errorf("%w: record of the chunk range [%d, %d), want none", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
-	case h.Kind != KindRecord && h.Kind != KindVersion && h.Chunks.Lo >= h.Chunks.Hi:
+	case h.Kind.hasChunks() && h.Chunks.Lo >= h.Chunks.Hi:
 		return h, fmt.Errorf("%w: frame of the empty chunk range [%d, %d)", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
 	case h.Bytes > MaxPayloadBytes:
 		return h, fmt.Errorf("%w: frame of %d bytes, at most %d are allowed", kintsugi.ErrCorrupt, h.Bytes, MaxPayloadBytes)

@@ -31,18 +31,14 @@ const (
 
 var payloadOfAll = filled(batchBytes, 1)
 
-// batch sends a batch of frames.
-func batch[S interface {
-	Send(*Frame) error
-	Memory() (*shm.Segment, error)
-}](s S, kind Kind) error {
-	memory, _ := s.Memory()
+// batch sends a batch of frames, in memory if there is any, under its number.
+func batch[S interface{ Send(*Frame) error }](s S, kind Kind, memory *shm.Segment, number uint32) error {
 	var places Places
 	for range batchFrames {
 		f := frameOf(payloadOfAll)
 		f.Kind = kind
 		if memory != nil {
-			f.Payload, f.Place = nil, places.Take(batchBytes)
+			f.Payload, f.Place, f.Push.Sequence = nil, places.Take(batchBytes), number
 			copy(Put(memory, f.Place, batchBytes), payloadOfAll)
 		}
 		if err := s.Send(f); err != nil {
@@ -50,6 +46,22 @@ func batch[S interface {
 		}
 	}
 	return nil
+}
+
+// lendBatch sends a batch in memory of this process, new each time, if the other side can read that.
+func lendBatch(s *ReadServer) error {
+	if !s.Lends() {
+		return batch(s, KindParameters, nil, 0)
+	}
+	m, err := NewMemory(batchFrames*batchBytes, shm.ReadOnly)
+	if err != nil {
+		return err
+	}
+	number, err := s.Lend(m)
+	if err != nil {
+		return err
+	}
+	return batch(s, KindParameters, m.Segment(), number)
 }
 
 // landBatch receives a batch and checks it: it must be whole although the other side may die at any time.
@@ -76,6 +88,9 @@ func (x transfer) client(t *testing.T, p *Peer, each func()) error {
 		p.Near()
 		opts = append(opts, Sharing(batchFrames*batchBytes))
 	}
+	if x.reads && x.shared {
+		opts = []Option{Borrowing()}
+	}
 	if x.reads {
 		s, err := p.Read(t.Context(), opts...)
 		for err == nil {
@@ -88,7 +103,8 @@ func (x transfer) client(t *testing.T, p *Peer, each func()) error {
 	}
 	s, err := p.Push(t.Context(), opts...)
 	for err == nil {
-		if err = batch(s, KindPush); err == nil {
+		memory, _ := s.Memory()
+		if err = batch(s, KindPush, memory, 0); err == nil {
 			_, err = s.Recv()
 		}
 		each()
@@ -118,7 +134,7 @@ func batchesHandler(each func(), ended func(error)) handler {
 					return err
 				}
 				each()
-				if err := batch(s, KindParameters); err != nil {
+				if err := lendBatch(s); err != nil {
 					return err
 				}
 			}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
+	"slices"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -14,37 +17,43 @@ import (
 
 // Between processes of one host a payload need not travel: the client of a data stream offers memory when it opens it, the
 // server says whether it has that too, and from then on a frame may say where in it its payload lies. It offers pipes for the messages
-// themselves likewise.
+// themselves likewise. Or it asks to borrow what the server has: then the server answers with the name of a segment to try, and tells the names of those
+// in which payloads lie when the first one does.
 
-// The metadata of offers, names of segments and pipes, and of what becomes of each, accepted or why not.
+// The metadata of offers, names of segments and pipes, and of what becomes of each, accepted or why not; and of borrowing, the wish and a segment to try.
 const (
-	offerKey = "kintsugi-segment"
-	pipesKey = "kintsugi-pipes"
-	accepted = "accepted"
+	offerKey  = "kintsugi-segment"
+	pipesKey  = "kintsugi-pipes"
+	borrowKey = "kintsugi-borrow"
+	accepted  = "accepted"
+	wished    = "wished"
 
 	maxOffered = 1 << 40 // of one stream; the memory is the client's, so this bounds addresses only
 )
 
-// Memory is memory that the client of streams offers to their other sides.
+// Memory is memory that this process offers, or lends, to the other sides of streams.
 type Memory struct {
 	segment *shm.Segment
 	name    string
 	close   func()
 }
 
-// NewMemory returns memory with room for n bytes of payloads; shm.ErrNoSegment where there is none to be shared.
-func NewMemory(n int) (*Memory, error) {
+// NewMemory returns memory with room for n bytes of payloads, and others may do that with it; shm.ErrNoSegment where there is none to be shared.
+func NewMemory(n int, others shm.Access) (*Memory, error) {
 	if n > MaxShared {
 		return nil, fmt.Errorf("%w: %d bytes are more than the %d in which a payload can be found", shm.ErrNoSegment, n, MaxShared)
 	}
-	segment, name, closeName, err := shm.CreateSegment(n)
+	segment, name, closeName, err := shm.CreateSegment(n, others)
 	if err != nil {
 		return nil, err
 	}
-	return &Memory{segment, name, closeName}, nil
+	m := &Memory{segment, name, sync.OnceFunc(closeName)}
+	runtime.AddCleanup(m, func(closeName func()) { closeName() }, m.close)
+	return m, nil
 }
 
-// Close ends offers: streams that are opened from now on do not get the memory. Those that have it keep it.
+// Close ends offers: streams that are opened from now on do not get the memory. Those that have it keep it. The garbage collector closes what nobody
+// refers to.
 func (m *Memory) Close() { m.close() }
 
 // Segment returns the memory itself.
@@ -53,6 +62,7 @@ func (m *Memory) Segment() *shm.Segment { return m.segment }
 // offers are what a client offers with a stream, until it has heard what becomes of it. The zero value offers nothing.
 type offers struct {
 	memory *shm.Segment
+	borrow bool
 	why    error // memory is not there although it was asked for
 	pipes  *shm.Pipes
 	names  []func() // to call when the other side has answered: nobody can open what is offered by its name any more
@@ -62,13 +72,16 @@ type offers struct {
 func (o *offers) make(ctx context.Context, pipes bool, opts options) context.Context {
 	m := opts.memory
 	if opts.shared > 0 {
-		if m, o.why = NewMemory(opts.shared); o.why == nil {
+		if m, o.why = NewMemory(opts.shared, shm.Writable); o.why == nil {
 			o.names = append(o.names, m.Close)
 		}
 	}
 	if m != nil {
 		o.memory = m.segment
 		ctx = metadata.AppendToOutgoingContext(ctx, offerKey, m.name)
+	}
+	if o.borrow = opts.borrow; o.borrow {
+		ctx = metadata.AppendToOutgoingContext(ctx, borrowKey, wished)
 	}
 	if pipes {
 		if p, name, closeName, err := shm.CreatePipes(); err == nil { // else messages travel as between hosts
@@ -96,7 +109,7 @@ func (o *offers) refuse() {
 
 // answer waits for what the other side says, and gives up what it declines. An error says that the stream has ended.
 func (o *offers) answer(raw grpc.ClientStream) error {
-	if o.memory == nil && o.pipes == nil {
+	if o.memory == nil && o.pipes == nil && !o.borrow {
 		return nil
 	}
 	md, err := raw.Header()
@@ -113,11 +126,24 @@ func (o *offers) answer(raw grpc.ClientStream) error {
 			o.memory = nil
 		}
 	}
+	if o.borrow {
+		o.why = try(md.Get(borrowKey))
+		o.borrow = o.why == nil
+	}
 	if o.pipes != nil && declined(md.Get(pipesKey)) != nil {
 		o.pipes.Close()
 		o.pipes = nil
 	}
 	return nil
+}
+
+// try returns why this process cannot read what the other side lends, nil if it can.
+func try(names []string) error {
+	if len(names) != 1 {
+		return fmt.Errorf("%w: the other side lends none", shm.ErrNoSegment)
+	}
+	_, err := shm.OpenSegment(names[0], maxOffered, shm.ReadOnly)
+	return err
 }
 
 // declined returns why the other side has declined an offer, nil if it has not.
@@ -132,8 +158,8 @@ func declined(said []string) error {
 	}
 }
 
-// acceptOffers opens what the client of a stream offers, if it does, and tells it.
-func acceptOffers(raw grpc.ServerStream) (memory *shm.Segment, pipes *shm.Pipes, err error) {
+// acceptOffers opens what the client of a stream offers, if it does, lends it what it wishes, and tells it. trial is what it was told to try.
+func acceptOffers(raw grpc.ServerStream) (memory *shm.Segment, trial *Memory, pipes *shm.Pipes, err error) {
 	md, _ := metadata.FromIncomingContext(raw.Context())
 	said := make(metadata.MD)
 	say := func(key string, err error) {
@@ -144,28 +170,77 @@ func acceptOffers(raw grpc.ServerStream) (memory *shm.Segment, pipes *shm.Pipes,
 		}
 	}
 	if name := md.Get(offerKey); len(name) == 1 {
-		memory, err = shm.OpenSegment(name[0], maxOffered)
+		memory, err = shm.OpenSegment(name[0], maxOffered, shm.Writable)
 		say(offerKey, err)
+	}
+	if len(md.Get(borrowKey)) == 1 {
+		if trial, err = NewMemory(1, shm.ReadOnly); err == nil {
+			said.Set(borrowKey, trial.name)
+		}
 	}
 	if name := md.Get(pipesKey); len(name) == 1 {
 		pipes, err = shm.OpenPipes(name[0])
 		say(pipesKey, err)
 	}
 	if len(said) == 0 {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	if err := raw.SendHeader(said); err != nil {
 		if pipes != nil {
 			pipes.Close()
 		}
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return memory, pipes, nil
+	return memory, trial, pipes, nil
 }
 
 // Memory returns the memory that both sides of the stream have. If there is none it is nil, and the error says why it is not there although
 // it was offered. Payloads lie behind its first shm.SegmentHeader bytes.
 func (s *Stream[Out, In]) Memory() (*shm.Segment, error) { return s.memory, s.unshared }
+
+// Lends reports whether the client of a handler's stream can read memory of this process: payloads may lie in what it is lent.
+func (s *Stream[Out, In]) Lends() bool { return s.trial != nil }
+
+// Borrows reports whether payloads may lie in memory of the other side.
+func (s *Stream[Out, In]) Borrows() bool { return s.borrows }
+
+// Lend returns the number of memory on this stream, for Header.Push.Sequence of frames whose payloads lie there. The client hears its name the first time.
+func (s *Stream[Out, In]) Lend(m *Memory) (number uint32, err error) {
+	if i := slices.Index(s.lent, m); i >= 0 {
+		return uint32(i), nil
+	}
+	number, s.lent = uint32(len(s.lent)), append(s.lent, m)
+	name := []byte(m.name)
+	return number, fromWire(s.raw.SendMsg(&Frame{Payload: name, Header: Header{
+		Kind: KindMemory, Push: kintsugi.PushID{Sequence: number}, Bytes: uint32(len(name)), CRC: Checksum(name),
+	}}))
+}
+
+// borrow opens what a frame of KindMemory names, and releases it.
+func (s *Stream[Out, In]) borrow(f *Frame) error {
+	defer f.Release()
+	name := make([]byte, f.Bytes)
+	if err := f.CopyTo(name); err != nil {
+		return err
+	}
+	if !s.borrows || int(f.Push.Sequence) != len(s.borrowed) {
+		return fmt.Errorf("%w: the other side lends memory %d, this one has borrowed %d", kintsugi.ErrCorrupt, f.Push.Sequence, len(s.borrowed))
+	}
+	x, err := shm.OpenSegment(string(name), maxOffered, shm.ReadOnly)
+	s.borrowed = append(s.borrowed, x)
+	return err
+}
+
+// memoryOf returns where the payload of a received frame is to be found, nil if that is nowhere.
+func (s *Stream[Out, In]) memoryOf(f *Frame) *shm.Segment {
+	switch {
+	case !s.borrows:
+		return s.memory
+	case int(f.Push.Sequence) < len(s.borrowed):
+		return s.borrowed[f.Push.Sequence]
+	}
+	return nil
+}
 
 // find finds the payload of a received frame that was not sent with it.
 func (f *Frame) find(memory *shm.Segment) error {
@@ -177,7 +252,7 @@ func (f *Frame) find(memory *shm.Segment) error {
 		return fmt.Errorf("%w: frame of chunks [%d, %d) lies at [%d, %d) of memory that this stream does not have",
 			kintsugi.ErrCorrupt, f.Chunks.Lo, f.Chunks.Hi, at, end)
 	}
-	f.shared = memory.Bytes()[at:end:end]
+	f.shared, f.memory = memory.Bytes()[at:end:end], memory
 	return nil
 }
 

@@ -3,8 +3,10 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"io"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -115,7 +117,7 @@ func TestAPlaceOutsideTheMemoryOfAStreamIsCorrupt(t *testing.T) {
 
 // Streams to several servers may have one memory: what is for all of them lies there once.
 func TestStreamsHaveOneMemory(t *testing.T) {
-	m, err := NewMemory(4096)
+	m, err := NewMemory(4096, shm.Writable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +139,7 @@ func TestStreamsHaveOneMemory(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := NewMemory(MaxShared + 1); !errors.Is(err, shm.ErrNoSegment) {
+	if _, err := NewMemory(MaxShared+1, shm.Writable); !errors.Is(err, shm.ErrNoSegment) {
 		t.Errorf("memory in which not every place can be named: %v", err)
 	}
 }
@@ -161,4 +163,118 @@ func TestAnOfferThatIsDeclinedCostsTheStreamNothing(t *testing.T) {
 	if _, err := s.Recv(); err != nil {
 		t.Error(err)
 	}
+}
+
+// Memory is lent under a name that is told once; the client finds payloads there, and cannot write them.
+func TestPayloadsLieInMemoryThatIsLent(t *testing.T) {
+	first, second := filled(1000, 1), filled(64, 2)
+	answer := func(s *ReadServer) error {
+		memories := make([]*Memory, 2)
+		for i := range memories {
+			m, err := NewMemory(4096, shm.ReadOnly)
+			if err != nil {
+				return err
+			}
+			memories[i] = m
+		}
+		for range 3 {
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			for i, payload := range [][]byte{first, second, first} {
+				f := frameOf(payload)
+				f.Kind = KindParameters
+				if s.Lends() {
+					m := memories[i%2]
+					number, err := s.Lend(m)
+					if err != nil {
+						return err
+					}
+					f.Payload, f.Place, f.Push.Sequence = nil, PlaceAt(1024*i), number
+					copy(Put(m.Segment(), f.Place, len(payload)), payload)
+				}
+				if err := s.Send(f); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	_, p := loopback(t, handler{read: answer})
+	for _, opts := range [][]Option{nil, {Borrowing()}} {
+		s := must[*ReadClient](t)(p.Read(within(t, 10*time.Second), opts...))
+		if s.Borrows() != (opts != nil) {
+			_, why := s.Memory()
+			t.Fatalf("it borrows: %v, asked with %d options: %v", s.Borrows(), len(opts), why)
+		}
+		for range 3 {
+			if err := s.Send(ReadRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range [][]byte{first, second, first} {
+				f, err := s.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := make([]byte, f.Bytes)
+				if err := f.CopyTo(got); err != nil || !slices.Equal(got, want) {
+					t.Errorf("payload %d arrives changed: %v", i, err)
+				}
+				if (f.Shared() != nil) != s.Borrows() {
+					t.Errorf("payload %d lies in memory: %v, want %v", i, f.Shared() != nil, s.Borrows())
+				}
+				f.Release()
+			}
+		}
+		if len(s.borrowed) > 2 {
+			t.Errorf("%d memories were told of, there are 2", len(s.borrowed))
+		}
+	}
+}
+
+// What a server says of its memory is not trusted either.
+func TestMemoryThatIsLentAsItMayNotBeIsCorrupt(t *testing.T) {
+	m, err := NewMemory(4096, shm.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func(number uint32, name string) *Frame {
+		f := frameOf([]byte(name))
+		f.Kind, f.Chunks, f.Push.Sequence = KindMemory, kintsugi.ChunkRange{}, number
+		return f
+	}
+	lies := func(number uint32) *Frame {
+		f := frameOf(filled(64, 1))
+		f.Kind, f.Payload, f.Place, f.Push.Sequence = KindParameters, nil, PlaceAt(0), number
+		return f
+	}
+	for name, c := range map[string]struct {
+		frames []*Frame
+		opts   []Option
+		want   error
+	}{
+		"told to who borrows none":  {[]*Frame{told(0, m.name)}, nil, kintsugi.ErrCorrupt},
+		"out of order":              {[]*Frame{told(1, m.name)}, []Option{Borrowing()}, kintsugi.ErrCorrupt},
+		"told twice":                {[]*Frame{told(0, m.name), told(0, m.name)}, []Option{Borrowing()}, kintsugi.ErrCorrupt},
+		"not there":                 {[]*Frame{told(0, "1.2.3.4")}, []Option{Borrowing()}, shm.ErrNoSegment},
+		"used before it is told of": {[]*Frame{lies(0)}, []Option{Borrowing()}, kintsugi.ErrCorrupt},
+		"not what it was":           {[]*Frame{told(0, m.name), lies(1)}, []Option{Borrowing()}, kintsugi.ErrCorrupt},
+	} {
+		_, p := loopback(t, handler{read: func(s *ReadServer) error {
+			for _, f := range c.frames {
+				if err := s.Send(f); err != nil {
+					return err
+				}
+			}
+			<-s.Context().Done()
+			return nil
+		}})
+		ctx, cancel := context.WithCancel(within(t, 10*time.Second))
+		s := must[*ReadClient](t)(p.Read(ctx, c.opts...))
+		if f, err := s.Recv(); !errors.Is(err, c.want) {
+			t.Errorf("memory that is %s: got %+v, %v, want %v", name, f, err, c.want)
+		}
+		cancel()
+	}
+	runtime.KeepAlive(m)
 }

@@ -129,11 +129,14 @@ func serve[Out, In any](name string, may []mtls.Role, encode func(Out) any, recv
 			if err != nil {
 				return err
 			}
-			memory, pipes, err := acceptOffers(raw)
+			memory, trial, pipes, err := acceptOffers(raw)
 			if err != nil {
 				return err
 			}
-			s := &Stream[Out, In]{raw: raw, encode: encode, recv: recv, memory: memory, from: from}
+			s := &Stream[Out, In]{raw: raw, encode: encode, recv: recv, memory: memory, trial: trial, from: from}
+			if trial != nil {
+				defer trial.Close()
+			}
 			if pipes != nil {
 				l := newLane(raw, pipes, true)
 				defer l.close() // before the status goes: a client reads the pipe to its end first

@@ -21,7 +21,11 @@ type Stream[Out, In any] struct {
 	close  func() error
 	memory *shm.Segment // nil: none
 
-	unshared error      // why there is no memory although it was offered
+	unshared error // why there is no memory although it was offered, or wished
+	borrows  bool  // of a client: frames may lie in memory of the other side
+	borrowed []*shm.Segment
+	trial    *Memory    // of a handler: what the client has tried whether it can read it; nil: nothing is lent
+	lent     []*Memory  // that the client was told of
 	from     *mtls.Name // of a handler: the one place that its client may speak for; nil: any
 }
 
@@ -37,14 +41,22 @@ func (s *Stream[Out, In]) TrySend(m Out) bool {
 
 // Recv receives the next message; io.EOF means that the other side has ended the stream in order.
 func (s *Stream[Out, In]) Recv() (In, error) {
-	m, err := s.recv(s.raw.RecvMsg)
-	if f, ok := any(m).(*Frame); ok && err == nil {
-		err = f.find(s.memory)
+	for {
+		m, err := s.recv(s.raw.RecvMsg)
+		if f, ok := any(m).(*Frame); ok && err == nil {
+			if f.Kind == KindMemory {
+				if err = s.borrow(f); err == nil {
+					continue
+				}
+			} else {
+				err = f.find(s.memoryOf(f))
+			}
+		}
+		if err == nil && s.from != nil {
+			err = speaksAs(s.from, m)
+		}
+		return m, err
 	}
-	if err == nil && s.from != nil {
-		err = speaksAs(s.from, m)
-	}
-	return m, err
 }
 
 // Near reports whether messages travel through pipes.
@@ -103,6 +115,7 @@ const (
 	ReadWhole   ReadForm = 0 // all chunks, as float32
 	ReadHalves  ReadForm = 1 // all chunks, as bfloat16
 	ReadChanges ReadForm = 2 // as float32, at least the chunks that differ from those of the version that the reader has, then a frame of KindVersion
+	ReadDone    ReadForm = 3 // nothing: the reader has done with the answer before, of which payloads lie in memory that it borrows. Whoever asks again has too.
 )
 
 // WatchRequest asks for the events of a run after a step of a line; zero values ask for all that are kept.

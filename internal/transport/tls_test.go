@@ -16,6 +16,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
 // certs makes certificates of all roles, and of places, and returns those of a place.
@@ -225,7 +226,7 @@ func TestFramesTravelByTLS(t *testing.T) {
 	shared := must[*PushClient](t)(near.Push(ctx, Sharing(1<<20)))
 	memory, why := shared.Memory()
 	if memory == nil || !shared.Near() {
-		if _, err := NewMemory(1 << 20); err != nil {
+		if _, err := NewMemory(1<<20, shm.Writable); err != nil {
 			t.Skipf("this system shares no memory: %v", err)
 		}
 		t.Fatalf("pipes: %v, memory: %v", shared.Near(), why)

@@ -2840,7 +2840,7 @@ type ReadRequest struct {
 	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
 	Shard         uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
 	AtLeast       uint64                 `protobuf:"varint,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"` // the answer is this version or a newer one, once released
-	Form          uint32                 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`                      // 0: all as float32; 1: all as bfloat16; 2: as float32 what differs from version have
+	Form          uint32                 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`                      // 0: all as float32; 1: all as bfloat16; 2: as float32 what differs from version have; 3: nothing, the reader has done with the answer before
 	Have          uint64                 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
