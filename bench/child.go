@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
 // A child is a kintsugi that this process has started and must wait for.
@@ -33,7 +35,7 @@ const (
 func startChild(binary string, args ...string) (*child, error) {
 	c := &child{cmd: exec.Command(binary, args...), ended: make(chan struct{})}
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	c.cmd.SysProcAttr = launch.Group(syscall.SIGTERM)
 	c.cmd.WaitDelay = time.Second // for what it has printed, if somebody else holds its output
 	started := make(chan error)
 	go func() {

@@ -69,7 +69,7 @@ func (p *place) start(binary string) error {
 	cmd.Args[0] = "kintsugi"
 	cmd.Env = append(os.Environ(), p.spec.Env...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log // the file itself: no goroutine of ours stands between
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = Group(syscall.SIGKILL)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
