@@ -53,8 +53,8 @@ func TestAShardWhoseHeadDiesFallsBackToACopy(t *testing.T) {
 			if v := l.View(); v.Line != line+1 || len(v.Lost) != shards {
 				t.Errorf("%s: line %d after line %d, without %v", reason, v.Line, line, v.Lost)
 			}
-			for _, e := range told {
-				if e.Chunks == 0 || e.Age%uint64(e.Chunks) != 0 || e.Age/uint64(e.Chunks) >= every || e.Step-e.Oldest >= every {
+			for _, e := range told { // a line may begin with a step that was applied and not released: of those that were, fewer are lost
+				if e.Chunks == 0 || e.Age%uint64(e.Chunks) != 0 || e.Age/uint64(e.Chunks) > every || e.Step-e.Oldest > every {
 					t.Errorf("%s: copies every %d steps, and %+v", reason, every, e)
 				}
 			}
