@@ -73,6 +73,9 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		workers: make(map[kintsugi.Slot]*workerStream),
 		events:  eventLog{changed: make(chan struct{})},
 	}
+	if t := s.left; t != nil && t.conductor != nil && t.view.Line == v.Line { // who has not heard yet what came back hears it here
+		c.events.kept = t.conductor.events.cameBack()
+	}
 	c.loop = newLoop(ctx, c.perform)
 	return c, nil
 }
@@ -370,6 +373,18 @@ func (l *eventLog) add(events []kintsugi.RunEvent) {
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
+}
+
+// cameBack returns the events of shards that came back.
+func (l *eventLog) cameBack() (kept []kintsugi.RunEvent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.kept {
+		if _, ok := e.(kintsugi.PartialEvent); ok {
+			kept = append(kept, e)
+		}
+	}
+	return kept
 }
 
 // from returns the events from number at on, the number to ask for next, and a channel that is closed

@@ -95,7 +95,7 @@ func (r *run) follow(ctx context.Context) {
 		r.mu.Lock()
 		if v.Line != r.view.Line {
 			r.seen = transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
-			r.headed = nil
+			r.headed, r.back = nil, make(map[kintsugi.PartialEvent]bool)
 			for _, chain := range r.view.Chains {
 				r.headed = append(r.headed, chain[0])
 			}
@@ -160,6 +160,11 @@ func (r *run) watchOnce(ctx context.Context, v kintsugi.View) error {
 		case kintsugi.PartialEvent:
 			p := record.PartialOf(e)
 			r.mu.Lock()
+			if r.back[e] { // in an earlier view of the line
+				r.mu.Unlock()
+				continue
+			}
+			r.back[e] = true
 			if int(e.Shard) < len(r.headed) {
 				p.Part = launch.Part{Role: launch.Server, Index: int(r.headed[e.Shard])}.String()
 			}

@@ -47,10 +47,11 @@ type run struct {
 	mu      sync.Mutex // guards the fields below
 	meter   *launch.Meter
 	view    kintsugi.View
-	headed  []kintsugi.ServerID    // by shard, its head in the last view of the line before
-	seen    transport.WatchRequest // the newest step of the view's line that was told of
-	step    kintsugi.Step          // newest released
-	durable kintsugi.Step          // of the newest full checkpoint that this part of the run has seen
+	headed  []kintsugi.ServerID            // by shard, its head in the last view of the line before
+	seen    transport.WatchRequest         // the newest step of the view's line that was told of
+	back    map[kintsugi.PartialEvent]bool // what was told to have come back on it
+	step    kintsugi.Step                  // newest released
+	durable kintsugi.Step                  // of the newest full checkpoint that this part of the run has seen
 	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
 	returned bool
 

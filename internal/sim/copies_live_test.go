@@ -63,6 +63,7 @@ func TestAShardWhoseHeadDiesFallsBackToACopy(t *testing.T) {
 		fall("the head of one shard died", 1, 0)
 		until(t, l, 25)
 		back(0)
+		partials(t, l, 1) // whoever has missed it in the view before hears it
 		until(t, l, 38)
 		fall("the head of two shards died", 2, 1)
 		until(t, l, 47)
