@@ -59,10 +59,15 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 			return nil, err
 		}
 	}
+	var kept []kintsugi.RunEvent // of the conductor before: who has not heard yet what came back on this line hears it from this one
+	var untold map[kintsugi.ShardID][]kintsugi.Step
+	if t := s.left; t != nil && t.conductor != nil && t.view.Line == v.Line {
+		kept, untold = t.conductor.events.cameBack(), t.conductor.core.Untold() // whose loop has ended
+	}
 	core, err := conductor.New(conductor.Config{
 		Line: v.Line, View: v.Number, Fence: fence, Model: cfg.Layout.Fingerprint(), Shards: len(v.Chains), Slots: cfg.Slots,
 		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Steps: cfg.Steps, SaveEvery: cfg.SaveEvery, Running: planner,
-		StartGrace: grace, LeaveGrace: cfg.LeaveGrace, Continues: v.Continues,
+		StartGrace: grace, LeaveGrace: cfg.LeaveGrace, Continues: v.Continues, Untold: untold,
 	}, time.Now())
 	if err != nil {
 		return nil, err
@@ -71,10 +76,7 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves,
 		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
 		workers: make(map[kintsugi.Slot]*workerStream),
-		events:  eventLog{changed: make(chan struct{})},
-	}
-	if t := s.left; t != nil && t.conductor != nil && t.view.Line == v.Line { // who has not heard yet what came back hears it here
-		c.events.kept = t.conductor.events.cameBack()
+		events:  eventLog{kept: kept, changed: make(chan struct{})},
 	}
 	c.loop = newLoop(ctx, c.perform)
 	return c, nil

@@ -15,7 +15,7 @@ func (c *Conductor) adopted(m kintsugi.Taken) bool {
 	waits := func(t *kintsugi.Taken) bool { return t.Standing != kintsugi.Settled }
 	first := c.begins == nil
 	if first {
-		if !slices.ContainsFunc(c.taken, waits) {
+		if len(c.lost) == 0 && !slices.ContainsFunc(c.taken, waits) {
 			return true
 		}
 		step := c.beginning()
@@ -28,6 +28,9 @@ func (c *Conductor) adopted(m kintsugi.Taken) bool {
 		}
 		all = false
 		if t.Standing == kintsugi.Lost {
+			if c.lost == nil {
+				c.lost = make(map[kintsugi.ShardID][]kintsugi.Step)
+			}
 			c.lost[t.Shard] = t.Saved
 		}
 		if first || t.Shard == m.Shard { // the others have been told, and will answer
@@ -88,8 +91,12 @@ func (c *Conductor) decidedOnce(step kintsugi.Step) bool {
 	return len(slices.Compact(fences)) <= 1
 }
 
+// Untold returns the shards that were lost of which it is not told yet that they have come back, by shard the versions of their chunks.
+func (c *Conductor) Untold() map[kintsugi.ShardID][]kintsugi.Step { return c.lost }
+
 // tellLost tells of each shard that was lost and has come back.
 func (c *Conductor) tellLost() {
+	defer func() { c.lost = nil }()
 	for i := range c.taken {
 		saved, ok := c.lost[kintsugi.ShardID(i)]
 		if !ok {

@@ -131,3 +131,46 @@ func TestASaveForTheRunningCheckpointIsToldAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// What came back is told by the next conductor of the line where the view was over too early, and by one of them alone.
+func TestWhatCameBackIsToldOnce(t *testing.T) {
+	now := time.Unix(0, 0)
+	cfg := conductor.Config{Line: 2, View: 2, Fence: 5, Shards: 2, Slots: 1, Steps: 100}
+	want := []kintsugi.PartialEvent{{Line: 2, Step: 7, Shard: 1, Chunks: 2, Oldest: 3, Age: 6}}
+	lost := kintsugi.Taken{Shard: 1, Standing: kintsugi.Lost, Saved: []kintsugi.Step{5, 3}}
+	settled := func(i kintsugi.ShardID) kintsugi.Taken {
+		return kintsugi.Taken{Shard: i, Standing: kintsugi.Settled, Applied: 7, Released: 7}
+	}
+	for name, first := range map[string][]kintsugi.Taken{
+		"none has settled":     {{Standing: kintsugi.Kept, Applied: 7, Released: 7}, lost},
+		"one has settled":      {{Standing: kintsugi.Kept, Applied: 7, Released: 7}, lost, settled(0)},
+		"the lost has settled": {{Standing: kintsugi.Kept, Applied: 7, Released: 7}, lost, settled(1)},
+		"all have settled":     {{Standing: kintsugi.Kept, Applied: 7, Released: 7}, lost, settled(0), settled(1)},
+	} {
+		var told []kintsugi.PartialEvent
+		var untold map[kintsugi.ShardID][]kintsugi.Step
+		for view, answers := range [][]kintsugi.Taken{first, {settled(0), settled(1)}, {settled(0), settled(1)}} {
+			cfg.View, cfg.Fence, cfg.Untold = kintsugi.ViewNumber(view+2), kintsugi.Fence(view+5), untold
+			x, err := conductor.New(cfg, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 2 {
+				x.ShardConnected(kintsugi.ShardID(i))
+			}
+			for _, m := range answers {
+				m.Fence = cfg.Fence
+				x.HandleReplica(now, m)
+				for _, e := range x.Ready().Events {
+					if p, ok := e.(kintsugi.PartialEvent); ok {
+						told = append(told, p)
+					}
+				}
+			}
+			untold = x.Untold()
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("the view is over when %s: told is %+v, want %+v", name, told, want)
+		}
+	}
+}

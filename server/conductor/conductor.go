@@ -29,6 +29,10 @@ type Config struct {
 	// Continues says that the view goes on with the line of the one before, as kintsugi.View: what heads held of gradients may be gone.
 	Continues bool
 
+	// Untold are shards that came back in the view before, on the same line, which was over before its conductor could tell of them: what
+	// [Conductor.Untold] of that one has returned.
+	Untold map[kintsugi.ShardID][]kintsugi.Step
+
 	// StartGrace is how long the first step of this conductor waits for the workers that are missing,
 	// from the first one's admission. The steps before everyone is there would count other sets. See There.
 	StartGrace time.Duration
@@ -168,7 +172,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 		known:       make([]uint64, cfg.Shards),
 		members:     make(map[kintsugi.Slot]*member),
 		lives:       make(map[kintsugi.Slot]kintsugi.Incarnation),
-		lost:        make(map[kintsugi.ShardID][]kintsugi.Step),
+		lost:        maps.Clone(cfg.Untold),
 		keeping:     make(map[kintsugi.PushID]uint32),
 		save:        saving{every: cfg.SaveEvery},
 		running:     newRunning(cfg),
