@@ -11,7 +11,7 @@ import (
 )
 
 // Read answers each request with the frames of one released version, as soon as one is new enough. The
-// frames are the version's own memory; it is pinned until gRPC has written them.
+// frames are the version's own memory; it is pinned until gRPC has written them, or until the reader that reads them there has done.
 func (s *Server) Read(stream *transport.ReadServer) error {
 	t, err := s.serving(stream.Context())
 	if err != nil {
