@@ -340,6 +340,7 @@ func (c *Cluster) find(part Part) *place {
 // gives the thread back: the runtime ends it with the goroutine.
 func (c *Cluster) run() {
 	runtime.LockOSThread()
+	relax()
 	defer close(c.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 		"clinging": func(args []string) error { signal.Ignore(syscall.SIGTERM); return serve(args) },
 		"leaving":  leave,
 		"exit":     exitWith,
+		"slack":    slack,
 		"launch":   launchOthers,
 	}
 	if err := helpers[os.Args[1]](os.Args[2:]); err != nil {
@@ -78,6 +79,15 @@ func exitWith(args []string) error {
 	fmt.Fprintln(os.Stderr, args[1])
 	os.Exit(status)
 	return nil
+}
+
+// slack prints by how many nanoseconds it may be woken too late, and ends as one with a wrong flag.
+func slack([]string) error {
+	ns, err := os.ReadFile("/proc/self/timerslack_ns")
+	if err != nil {
+		return err
+	}
+	return exitWith([]string{"2", "slack " + strings.TrimSpace(string(ns))})
 }
 
 // launchOthers SOCKET LOGS is a launcher of three processes.
