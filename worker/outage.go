@@ -229,15 +229,15 @@ func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (nex
 	if w.ready != nil && g.Uphill(w.grads) {
 		return id, true, w.tellDropped(s, id, g.Merged)
 	}
+	if at, err := w.cfg.Device.Finite(g.Values); err != nil || at >= 0 { // what was added up is finite, and the sum is not
+		return id, true, errors.Join(err, w.tellDropped(s, id, g.Merged))
+	}
 	t := kintsugi.Ticket{Push: g.ID, Loss: g.Loss, Examples: g.Examples}
 	if !g.First {
 		t.Kept = g.Merged
 	}
 	if again, ok := w.kept(g.ID); ok {
 		t = again
-	}
-	if at, err := w.cfg.Device.Finite(g.Values); err != nil || at >= 0 { // each was, and their sum is not
-		return id, true, errors.Join(err, w.tellDropped(s, id, g.Merged))
 	}
 	start := time.Now()
 	g.Sent = true

@@ -47,8 +47,8 @@ func (w *worker) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgo
 	return o
 }
 
-// measure takes the squared norms of the chunks of a frame, which its checksum then finds in the cache. They are finite if all values are: no sum of
-// squares of so many float32 is too large for a float64. A gradient that is not finite must not leave the worker, and since it is a pure function of
+// measure takes the squared norms of the chunks of a frame, which its checksum then finds in the cache. They are finite exactly if all values are: no
+// sum of squares of so many float32 is too large for a float64. A gradient that is not finite must not leave the worker, and since it is a pure function of
 // what the worker has, computing it again does not help.
 func (w *worker) measure(o *outgoing, r kintsugi.ChunkRange) error {
 	if o.norms == nil {

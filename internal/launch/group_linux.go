@@ -16,7 +16,7 @@ func Group(orphaned syscall.Signal) *syscall.SysProcAttr {
 const late = time.Millisecond
 
 // relax lets the processes that this thread starts from now on be woken that late. In each busy process Go's runtime has a thread that sleeps for 20 µs, looks,
-// and sleeps again. Linux wakes it after 70 µs, 14,000 times a second, and where processes are more than cores that takes an eighth of them. The slack of
+// and sleeps again. Linux, whose slack is 50 µs, wakes it up to 14,000 times a second, which costs where processes are more than cores. The slack of
 // a thread is inherited, and survives exec; the runtime's own thread is there before any code of ours, so that its process cannot set it.
 func relax() {
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(late.Nanoseconds()), 0, 0, 0) // without it all is as it was

@@ -38,7 +38,8 @@ type Memory struct {
 	close   func()
 }
 
-// NewMemory returns memory with room for n bytes of payloads, and others may do that with it; shm.ErrNoSegment where there is none to be shared.
+// NewMemory returns memory with room for n bytes of payloads; others says what the other sides of streams may do with it. shm.ErrNoSegment where there is
+// none to be shared.
 func NewMemory(n int, others shm.Access) (*Memory, error) {
 	if n > MaxShared {
 		return nil, fmt.Errorf("%w: %d bytes are more than the %d in which a payload can be found", shm.ErrNoSegment, n, MaxShared)
