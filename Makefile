@@ -90,7 +90,8 @@ vet-cuda: ## vet what only a build for GPUs has
 
 .PHONY: emu
 emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short: the CI's part)
-	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) ./cuda/kernel $(GPUTESTS)
+	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) ./cuda/kernel ./cuda/emulate $(GPUTESTS)
+	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) $(GPUTESTS) -args -ptx
 	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run OnTheGPU ./cmd/kintsugi
 
 .PHONY: emu-asan

@@ -5,7 +5,6 @@ package cuda
 import (
 	"errors"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 
@@ -21,7 +20,8 @@ func openTest(t testing.TB, edits ...emulate.Edit) *Device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.in.apart, d.out.apart, d.scratch.apart = emulate.Sanitized, emulate.Sanitized, emulate.Sanitized
+	apart := emulate.Sanitized || emulate.OnPTX()
+	d.in.apart, d.out.apart, d.scratch.apart = apart, apart, apart
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -70,20 +70,7 @@ func TestASelectionOfManyTiles(t *testing.T) {
 }
 
 func TestAFaultLosesTheDevice(t *testing.T) {
-	library := emulate.Library(t)
-	if library == "" {
-		t.Skip("only the emulation can be made to fail; run it without -real")
-	}
-	// A copy of the library: the fault stays in it.
-	b, err := os.ReadFile(library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	library = t.TempDir() + "/libcuda.so"
-	if err := os.WriteFile(library, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	d, err := Open(library, 0)
+	d, err := Open(emulate.Fresh(t), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package emulate builds the driver that runs the kernels on a processor, and with it a cuBLAS, for tests. It gives them two flags, -real and
+// Package emulate builds the driver that runs the kernels on a processor, and with it a cuBLAS, for tests. It gives them the flags -real, -ptx and
 // -must. A test that is built with -asan gets an emulation with AddressSanitizer.
 package emulate
 
@@ -17,6 +17,7 @@ import (
 
 var (
 	real = flag.Bool("real", false, "use the driver of this machine, and its GPU, in place of the emulation")
+	ptx  = flag.Bool("ptx", false, "let the emulation run the PTX of kernels in place of their sources")
 	must = flag.Bool("must", false, "fail where something is missing, rather than skip")
 )
 
@@ -33,6 +34,12 @@ const (
 	Version = "KINTSUGI_EMU_VERSION"
 	Major   = "KINTSUGI_EMU_MAJOR"
 
+	// Kernels is what a launch runs: "ptx": the PTX that the program has loaded; else the sources, compiled for the processor.
+	Kernels = "KINTSUGI_EMU_KERNELS"
+
+	// Without is a barrier that is left out of PTX: "step_adam:0" is the first one of kernel step_adam.
+	Without = "KINTSUGI_EMU_WITHOUT"
+
 	// CuBLAS is what the emulated cuBLAS does: "none": it does not start; "uncaptured": it cannot be part of a program.
 	CuBLAS = "KINTSUGI_EMU_CUBLAS"
 )
@@ -43,15 +50,41 @@ type Edit struct{ File, Old, New string }
 // OnGPU says that the test runs on the machine's GPU, where nothing takes long.
 func OnGPU() bool { return *real }
 
+// OnPTX says that the emulation runs PTX: each access is watched, and must be within its array.
+func OnPTX() bool { return *ptx && !*real }
+
+// Fresh returns a copy of the emulation, for a test that makes it fail: a fault stays with its driver.
+func Fresh(t testing.TB) string {
+	t.Helper()
+	if *real {
+		t.Skip("only the emulation can be made to fail; run it without -real")
+	}
+	b, err := os.ReadFile(Library(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	library := filepath.Join(t.TempDir(), "libcuda.so")
+	if err := os.WriteFile(library, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return library
+}
+
 // Library returns the path of a driver for the test, and of a cuBLAS: "" for the machine's own with the flag -real, else the emulation's,
 // which it builds. Where it cannot, the test skips, or fails with the flag -must.
 func Library(t testing.TB, edits ...Edit) string {
 	t.Helper()
+	if *ptx {
+		t.Setenv(Kernels, "ptx")
+	}
 	if *real {
 		if len(edits) > 0 {
 			t.Skip("the kernels of a GPU cannot be edited")
 		}
 		return ""
+	}
+	if *ptx && len(edits) > 0 {
+		t.Skip("it edits the sources of kernels, which do not run; run it without -ptx")
 	}
 	path, err := build(edits)
 	switch {

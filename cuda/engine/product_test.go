@@ -158,3 +158,8 @@ func TestACuBLASThatIsNotThereIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// Of the kernels of layers, those that add up rows have barriers.
+func TestEveryBarrierIsNeeded(t *testing.T) {
+	emulate.EveryBarrierIsNeeded(t, map[string]string{"layer": "ModelsCompute"})
+}

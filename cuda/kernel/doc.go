@@ -8,7 +8,7 @@
 //
 // # Emulation
 //
-// The folder emu has a second meaning of the vocabulary, for a processor, and a driver that runs it: the kernels are held
+// The folder emu has a second meaning of the vocabulary, for a processor, an interpreter of PTX that watches each access, and a driver that runs both: the kernels are held
 // to the contract on machines without a GPU, under several orders of threads. See its files for what that cannot show.
 //
 // # PTX

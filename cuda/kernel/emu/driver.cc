@@ -2,7 +2,7 @@
 // when somebody waits for it: who forgets to wait reads what memory held before, and so does a stream that forgets to wait for another
 // one. Memory is filled with 0xFF, so that what was never written shows.
 //
-// KINTSUGI_EMU_SCHEDULE: the schedule of emu.h; under schedule 1 work is done at once, so that it comes before what others do later. KINTSUGI_EMU_FAIL: a driver's code that everything which waits returns
+// KINTSUGI_EMU_KERNELS: "ptx": a launch interprets the PTX that was loaded, see ptx.h; else it runs the source, see emu.h. KINTSUGI_EMU_SCHEDULE: the schedule of emu.h; under schedule 1 work is done at once, so that it comes before what others do later. KINTSUGI_EMU_FAIL: a driver's code that everything which waits returns
 // from now on, as after a fault on a GPU. KINTSUGI_EMU_DEVICES: how many devices there are; 1 if it is not set.
 #include <cstdio>
 #include <cstdlib>
@@ -13,14 +13,8 @@
 #include <string>
 #include <vector>
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef float f32;
-typedef double f64;
 #include "../../internal/driver/api.h"
-#include "emu.h"
+#include "ptx.h"
 #include "streams.h"
 
 static std::mutex lock;
@@ -42,7 +36,8 @@ struct Event {
 };
 static std::map<Stream *, std::shared_ptr<Stream>> streams;
 static char something; // for handles that nobody looks behind
-static std::map<uintptr_t, size_t> device_memory, host_memory; // start and size
+typedef std::map<uintptr_t, ptx::Array> Memory; // by start
+static Memory device_memory, host_memory;
 static CUresult failed;
 
 static int setting(const char *name, int otherwise) {
@@ -68,12 +63,18 @@ static CUresult drain() {
 	return failed;
 }
 
-static bool within(const std::map<uintptr_t, size_t> &m, uintptr_t at, size_t bytes) {
-	std::lock_guard<std::mutex> hold(lock); // memory is given back by other threads
+// The array that an address is in, or null.
+static ptx::Array *find(Memory &m, uintptr_t at) {
 	auto i = m.upper_bound(at);
-	if (i == m.begin()) return false;
-	--i;
-	return at + bytes <= i->first + i->second;
+	if (i == m.begin()) return nullptr;
+	ptx::Array &a = (--i)->second;
+	return at - a.at < a.bytes ? &a : nullptr;
+}
+
+static bool within(Memory &m, uintptr_t at, size_t bytes) {
+	std::lock_guard<std::mutex> hold(lock); // memory is given back by other threads
+	const ptx::Array *a = find(m, at);
+	return a && at + bytes <= a->at + a->bytes;
 }
 
 static CUresult queue(Stream *s, Work work) {
@@ -110,17 +111,17 @@ static CUresult wait() {
 	return drain();
 }
 
-static CUresult take(std::map<uintptr_t, size_t> &m, void **at, size_t bytes) {
+static CUresult take(Memory &m, void **at, size_t bytes) {
 	if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
 	// No larger than asked for, so that a sanitizer sees what lies past the end.
 	if (posix_memalign(at, 256, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
 	memset(*at, 0xff, bytes);
 	std::lock_guard<std::mutex> hold(lock);
-	m[(uintptr_t)*at] = bytes;
+	m.emplace((uintptr_t)*at, ptx::Array{(uintptr_t)*at, bytes, ptx::Shadow(bytes)});
 	return CUDA_SUCCESS;
 }
 
-static CUresult give(std::map<uintptr_t, size_t> &m, void *at) {
+static CUresult give(Memory &m, void *at) {
 	std::lock_guard<std::mutex> hold(lock);
 	drain();
 	if (!m.erase((uintptr_t)at)) return CUDA_ERROR_INVALID_VALUE;
@@ -323,33 +324,79 @@ ENTRY cuEventElapsedTime(float *milliseconds, CUevent, CUevent) {
 	*milliseconds = 1; // it has no clock
 	return wait();
 }
-ENTRY cuModuleLoadDataEx(CUmodule *module, const void *, unsigned, int *, void **) {
+// A kernel: its source, compiled for this processor, and the PTX that the program has loaded, if that is what runs.
+struct Function {
+	const emu::Kernel *source;
+	const ptx::Kernel *text;
+};
+static std::deque<Function> functions;
+ENTRY cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *options, void **values) {
+	const char *run = getenv("KINTSUGI_EMU_KERNELS");
 	*module = (CUmodule)&something;
+	if (!run || strcmp(run, "ptx")) return CUDA_SUCCESS;
+	std::string error;
+	std::unique_ptr<ptx::Module> m = ptx::read((const char *)image, error);
+	*module = (CUmodule)m.release();
+	if (*module) return CUDA_SUCCESS;
+	char *log = nullptr;
+	size_t size = 0;
+	for (unsigned i = 0; i < n; i++) {
+		if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = (char *)values[i];
+		if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size = (size_t)values[i];
+	}
+	if (log && size) snprintf(log, size, "%s", error.c_str());
+	return CUDA_ERROR_INVALID_PTX;
+}
+ENTRY cuModuleUnload(CUmodule module) {
+	if (module != (CUmodule)&something) delete (ptx::Module *)module;
 	return CUDA_SUCCESS;
 }
-ENTRY cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
-ENTRY cuModuleGetFunction(CUfunction *function, CUmodule, const char *name) {
-	*function = (CUfunction)emu::find(name);
-	return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+ENTRY cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+	Function f = {emu::find(name), nullptr};
+	if (module != (CUmodule)&something) {
+		const auto &kernels = ((ptx::Module *)module)->kernels;
+		const auto k = kernels.find(name);
+		if (k == kernels.end()) return CUDA_ERROR_NOT_FOUND;
+		f.text = &k->second;
+	} else if (!f.source) {
+		return CUDA_ERROR_NOT_FOUND;
+	}
+	std::lock_guard<std::mutex> hold(lock);
+	functions.push_back(f);
+	*function = (CUfunction)&functions.back();
+	return CUDA_SUCCESS;
 }
 ENTRY cuFuncGetAttribute(int *value, int, CUfunction) {
 	*value = 0;
 	return CUDA_SUCCESS;
 }
 ENTRY cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, CUstream s, void **, void **extra) {
-	const emu::Kernel *k = (const emu::Kernel *)function;
+	const Function f = *(const Function *)function;
 	if (!extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || !gx || !gy || !gz) return CUDA_ERROR_INVALID_VALUE;
-	const size_t size = *(size_t *)extra[3];
-	if (size != k->args || bx * by * bz > k->threads) {
-		fprintf(stderr, "emulated driver: %s: %zu bytes of arguments, it takes %zu; %u threads, at most %u\n", k->name, size, k->args, bx * by * bz, k->threads);
+	const std::string args((const char *)extra[1], *(size_t *)extra[3]);
+	const char *name = f.text ? f.text->name.c_str() : f.source->name;
+	const size_t takes = f.text ? f.text->params : f.source->args;
+	const unsigned threads = bx * by * bz, most = f.text ? f.text->threads : f.source->threads;
+	if (args.size() != takes || threads > most) {
+		fprintf(stderr, "emulated driver: %s: %zu bytes of arguments, it takes %zu; %u threads, at most %u\n", name, args.size(), takes, threads, most);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	std::string args((const char *)extra[1], size);
+	const unsigned schedule = setting("KINTSUGI_EMU_SCHEDULE", 3);
+	if (f.text)
+		return enqueue(s, [=] {
+			const auto any = [](uintptr_t at) {
+				ptx::Array *a = find(device_memory, at);
+				return a ? a : find(host_memory, at);
+			};
+			const ptx::Fault fault = ptx::launch(*f.text, {gx, gy, gz}, threads, args.data(), any, schedule);
+			if (fault.code) fprintf(stderr, "emulated driver: kernel %s\n", fault.text.c_str());
+			return (CUresult)fault.code;
+		});
 	return enqueue(s, [=] {
 		alignas(16) char copy[4096];
 		memcpy(copy, args.data(), args.size());
-		const char *wrong = emu::launch({gx, gy, gz}, {bx, by, bz}, [&] { k->run(copy); }, setting("KINTSUGI_EMU_SCHEDULE", 3));
-		if (wrong) fprintf(stderr, "emulated driver: kernel %s: %s\n", k->name, wrong);
+		const char *wrong = emu::launch({gx, gy, gz}, {bx, by, bz}, [&] { f.source->run(copy); }, schedule);
+		if (wrong) fprintf(stderr, "emulated driver: kernel %s: %s\n", name, wrong);
 		return (CUresult)(wrong ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
 	});
 }

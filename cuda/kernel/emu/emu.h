@@ -5,7 +5,7 @@
 // The order in which warps run is a schedule: 0 runs the first warp that can as far as it goes, 1 the last one, 2 takes
 // turns, others draw. A missing barrier shows under some of them.
 //
-// What this cannot show: races between blocks, what a real memory system reorders, and time.
+// What this cannot show: races between blocks, which ptx.h does, and time.
 #pragma once
 
 #if defined(__clang__)
