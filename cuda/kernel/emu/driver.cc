@@ -1,9 +1,11 @@
 // A libcuda.so.1 that runs the emulated kernels, for the tests of package cuda. Work is queued, as a GPU's is, and done
 // when somebody waits for it: who forgets to wait reads what memory held before, and so does a stream that forgets to wait for another
-// one. Memory is filled with 0xFF, so that what was never written shows.
+// one. Memory is filled with 0xFF, so that what was never written shows. A capture allows what CUDA's documentation says that it does, and after anything
+// else all of it fails, up to its end.
 //
 // KINTSUGI_EMU_SCHEDULE: the schedule of emu.h; under schedule 1 work is done at once, so that it comes before what others do later. KINTSUGI_EMU_FAIL: a driver's code that everything which waits returns
 // from now on, as after a fault on a GPU. KINTSUGI_EMU_DEVICES: how many devices there are; 1 if it is not set.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -26,19 +28,26 @@ typedef double f64;
 static std::mutex lock;
 struct Graph {
 	std::vector<Work> works;
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool invalid = false; // something was done that a capture does not allow: all of it fails, up to its end
 };
+struct Stream;
+typedef std::map<const Stream *, uint64_t> Seen; // how many works of each stream of a capture come before
 struct Stream {
 	std::deque<Work> queue;
 	uint64_t done = 0;                // works, of all that were ever queued
 	std::shared_ptr<Graph> capturing; // what is queued goes there, and is not done
-	bool forked = false;              // the capture is another stream's, and
-	bool joined = false;              // has waited for all of this one
+	bool forked = false;              // the capture is another stream's, which must wait for all of this one
+	uint64_t captured = 0;            // works, and that it joined the capture
+	Seen seen;                        // before what is captured next
 	uint64_t queued() const { return done + queue.size(); }
+	void capture(const std::shared_ptr<Graph> &g, bool fork) { capturing = g, forked = fork, captured = 1, seen.clear(); }
 };
 struct Event {
 	std::shared_ptr<Stream> stream;
 	uint64_t at = 0; // is over when so many works are done
 	std::shared_ptr<Graph> of; // whose capture it was recorded in
+	Seen seen;                 // before it
 };
 static std::map<Stream *, std::shared_ptr<Stream>> streams;
 static char something; // for handles that nobody looks behind
@@ -80,7 +89,8 @@ static CUresult queue(Stream *s, Work work) {
 	if (failed) return failed;
 	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
 	if (s->capturing) {
-		s->joined = false;
+		if (s->capturing->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		s->captured++;
 		s->capturing->works.push_back(std::move(work));
 		return CUDA_SUCCESS;
 	}
@@ -88,7 +98,13 @@ static CUresult queue(Stream *s, Work work) {
 	return setting("KINTSUGI_EMU_SCHEDULE", 3) == 1 ? run(*s, s->queued()) : CUDA_SUCCESS;
 }
 
+// Each thread has a context of its own, and most of the driver works in none but that.
+static thread_local CUcontext current;
+bool emu::has_context() { return current; }
+#define IN_CONTEXT if (!current) return CUDA_ERROR_INVALID_CONTEXT
+
 static CUresult enqueue(CUstream stream, Work work) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	return queue((Stream *)stream, std::move(work));
 }
@@ -102,8 +118,20 @@ bool emu::capturing(CUstream stream) {
 
 bool emu::on_device(const void *at, size_t bytes) { return within(device_memory, (uintptr_t)at, bytes); }
 
-static thread_local CUcontext current;
-bool emu::has_context() { return current; }
+// What a capture does not allow, which ends it.
+static CUresult invalidate(Graph &g, CUresult why) {
+	g.invalid = true;
+	return why;
+}
+
+// Memory is neither taken nor given while a stream is captured in a mode that forbids it, by whatever thread.
+static CUresult memory_moves() {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	for (auto &s : streams)
+		if (s.second->capturing && s.second->capturing->mode != CU_STREAM_CAPTURE_MODE_RELAXED) return invalidate(*s.second->capturing, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	return CUDA_SUCCESS;
+}
 
 static CUresult wait() {
 	std::lock_guard<std::mutex> hold(lock);
@@ -111,6 +139,7 @@ static CUresult wait() {
 }
 
 static CUresult take(std::map<uintptr_t, size_t> &m, void **at, size_t bytes) {
+	if (CUresult r = memory_moves()) return r;
 	if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
 	// No larger than asked for, so that a sanitizer sees what lies past the end.
 	if (posix_memalign(at, 256, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -121,6 +150,7 @@ static CUresult take(std::map<uintptr_t, size_t> &m, void **at, size_t bytes) {
 }
 
 static CUresult give(std::map<uintptr_t, size_t> &m, void *at) {
+	if (CUresult r = memory_moves()) return r;
 	std::lock_guard<std::mutex> hold(lock);
 	drain();
 	if (!m.erase((uintptr_t)at)) return CUDA_ERROR_INVALID_VALUE;
@@ -223,6 +253,7 @@ ENTRY cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t bytes, CUstrea
 	});
 }
 ENTRY cuStreamCreate(CUstream *stream, unsigned) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	auto s = std::make_shared<Stream>();
 	streams[s.get()] = s;
@@ -230,6 +261,7 @@ ENTRY cuStreamCreate(CUstream *stream, unsigned) {
 	return CUDA_SUCCESS;
 }
 ENTRY cuStreamDestroy_v2(CUstream stream) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	Stream *s = (Stream *)stream;
 	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
@@ -238,70 +270,92 @@ ENTRY cuStreamDestroy_v2(CUstream stream) {
 	return failed;
 }
 ENTRY cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	const Event e = *(Event *)event;
-	if (!e.stream) return CUDA_SUCCESS; // never recorded
 	Stream *s = (Stream *)stream;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (!e.stream) return CUDA_SUCCESS; // never recorded
 	if (e.of) { // the order in which a capture is given work is one that all its streams allow
-		if (!streams.count(s) || s->capturing && s->capturing != e.of || e.of != e.stream->capturing) return CUDA_ERROR_INVALID_VALUE;
-		e.stream->joined = true;
-		s->forked = s->forked || !s->capturing;
-		s->joined = s->joined && s->capturing;
-		s->capturing = e.of;
+		if (e.of != e.stream->capturing) return CUDA_ERROR_INVALID_VALUE; // it is over
+		if (e.of->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		if (!s->capturing) s->capture(e.of, true);
+		if (s->capturing != e.of) return invalidate(*e.of, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+		for (auto &before : e.seen) s->seen[before.first] = std::max(s->seen[before.first], before.second);
 		return CUDA_SUCCESS;
 	}
-	if (streams.count(s) && s->capturing) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+	if (s->capturing) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
 	return queue(s, [e] { return run(*e.stream, e.at); });
 }
 ENTRY cuStreamSynchronize(CUstream stream) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	Stream *s = (Stream *)stream;
-	if (!streams.count(s) || s->capturing) return CUDA_ERROR_INVALID_VALUE;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (s->capturing) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	return run(*s, s->queued());
 }
 ENTRY cuEventCreate(CUevent *event, unsigned) {
+	IN_CONTEXT;
 	*event = (CUevent) new Event();
 	return CUDA_SUCCESS;
 }
 ENTRY cuEventDestroy_v2(CUevent event) {
+	IN_CONTEXT;
 	delete (Event *)event;
 	return CUDA_SUCCESS;
 }
 ENTRY cuEventRecord(CUevent event, CUstream stream) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
-	auto s = streams.find((Stream *)stream);
-	if (s == streams.end()) return CUDA_ERROR_INVALID_VALUE;
-	*(Event *)event = {s->second, s->second->queued(), s->second->capturing};
+	auto at = streams.find((Stream *)stream);
+	if (at == streams.end()) return CUDA_ERROR_INVALID_VALUE;
+	const std::shared_ptr<Stream> s = at->second;
+	if (s->capturing && s->capturing->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	*(Event *)event = {s, s->queued(), s->capturing, s->seen};
+	((Event *)event)->seen[s.get()] = s->captured;
 	return failed;
 }
 ENTRY cuEventSynchronize(CUevent event) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	const Event &e = *(Event *)event;
+	if (e.of) return CUDA_ERROR_CAPTURED_EVENT;
 	return e.stream ? run(*e.stream, e.at) : CUDA_SUCCESS;
 }
-ENTRY cuStreamBeginCapture_v2(CUstream stream, int) {
+ENTRY cuStreamBeginCapture_v2(CUstream stream, int mode) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	Stream *s = (Stream *)stream;
-	if (!streams.count(s) || s->capturing) return CUDA_ERROR_INVALID_VALUE;
-	s->capturing = std::make_shared<Graph>();
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (s->capturing) return CUDA_ERROR_ILLEGAL_STATE;
+	s->capture(std::make_shared<Graph>(), false);
+	s->capturing->mode = mode;
 	return failed;
 }
 ENTRY cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	Stream *s = (Stream *)stream;
-	if (!streams.count(s) || !s->capturing || s->forked) return CUDA_ERROR_INVALID_VALUE;
-	auto g = s->capturing;
+	*graph = nullptr;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (!s->capturing) return CUDA_ERROR_ILLEGAL_STATE;
+	if (s->forked) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+	const auto g = s->capturing;
+	Seen seen = s->seen;
 	bool whole = true;
 	for (auto &other : streams)
 		if (other.second->capturing == g) {
-			whole = whole && (other.first == s || other.second->joined);
-			other.second->capturing = nullptr;
-			other.second->forked = other.second->joined = false;
+			whole = whole && (other.first == s || seen[other.first] == other.second->captured);
+			other.second->capture(nullptr, false);
 		}
+	if (g->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (!whole) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 	*graph = (CUgraph) new Graph(*g);
-	return whole ? failed : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+	return failed;
 }
 ENTRY cuGraphInstantiateWithFlags(CUgraphExec *program, CUgraph graph, unsigned long long) {
+	IN_CONTEXT;
 	*program = (CUgraphExec) new Graph(*(Graph *)graph);
 	return CUDA_SUCCESS;
 }
@@ -314,6 +368,7 @@ ENTRY cuGraphExecDestroy(CUgraphExec program) {
 	return CUDA_SUCCESS;
 }
 ENTRY cuGraphLaunch(CUgraphExec program, CUstream stream) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	for (const Work &w : ((Graph *)program)->works)
 		if (CUresult r = queue((Stream *)stream, w)) return r;
@@ -324,6 +379,7 @@ ENTRY cuEventElapsedTime(float *milliseconds, CUevent, CUevent) {
 	return wait();
 }
 ENTRY cuModuleLoadDataEx(CUmodule *module, const void *, unsigned, int *, void **) {
+	IN_CONTEXT;
 	*module = (CUmodule)&something;
 	return CUDA_SUCCESS;
 }
@@ -340,6 +396,8 @@ ENTRY cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
 	const emu::Kernel *k = (const emu::Kernel *)function;
 	if (!extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || !gx || !gy || !gz) return CUDA_ERROR_INVALID_VALUE;
 	const size_t size = *(size_t *)extra[3];
+	// What a GPU of compute capability 8.0 or newer takes, and the least that a driver does.
+	if (gx > 0x7fffffff || gy > 65535 || gz > 65535 || bx * by * bz > 1024 || size > 4096) return CUDA_ERROR_INVALID_VALUE;
 	if (size != k->args || bx * by * bz > k->threads) {
 		fprintf(stderr, "emulated driver: %s: %zu bytes of arguments, it takes %zu; %u threads, at most %u\n", k->name, size, k->args, bx * by * bz, k->threads);
 		return CUDA_ERROR_INVALID_VALUE;
