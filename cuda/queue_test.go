@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 )
 
@@ -66,6 +67,43 @@ func TestACaptureThatFailsLeavesQueuesUsable(t *testing.T) {
 				t.Errorf("memory holds %v, want %v", out, want)
 			}
 		})
+	}
+}
+
+// Whatever has an error does nothing, nor does who waits for it, until the error has been told.
+func TestAnErrorIsThatOfQueuesThatWaitForIt(t *testing.T) {
+	d := openTest(t)
+	q, other := newQueue(t, d), newQueue(t, d)
+	at, in, out := q.Array(4), q.Pinned(4), q.Pinned(4)
+	copy(in, "abcd")
+	q.In(at, in)
+	if err := q.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	q.fail(refused)
+	other.After(q)
+	q.Zero(at, 1)
+	other.Zero(at+1, 1)
+	q.Capture()
+	q.Zero(at+2, 1)
+	if p, err := q.Captured(); p != 0 || !errors.Is(err, refused) {
+		t.Errorf("a capture after an error: program %v, error %v; want the error", p, err)
+	}
+	q.After(other)
+	q.Zero(at+3, 1)
+	if err := q.Wait(); !errors.Is(err, refused) {
+		t.Errorf("error %v, want the one that there was", err)
+	}
+	for _, x := range []*Queue{q, other} {
+		x.Out(out, at)
+		if err := x.Wait(); err != nil {
+			t.Errorf("an error that has been told: %v", err)
+		}
+		if string(out) != "abcd" {
+			t.Errorf("after an error memory holds %q, want %q", out, "abcd")
+		}
+		clear(out)
 	}
 }
 
