@@ -29,6 +29,9 @@ const (
 	// Fail is a driver's code that everything which waits returns from now on.
 	Fail = "KINTSUGI_EMU_FAIL"
 
+	// Allocations is how many more arrays and pieces of pinned memory can be had.
+	Allocations = "KINTSUGI_EMU_ALLOCATIONS"
+
 	// Devices, Version and Major are what the emulated driver says of itself.
 	Devices = "KINTSUGI_EMU_DEVICES"
 	Version = "KINTSUGI_EMU_VERSION"

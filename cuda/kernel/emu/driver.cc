@@ -4,8 +4,10 @@
 // else all of it fails, up to its end.
 //
 // KINTSUGI_EMU_SCHEDULE: the schedule of emu.h; under schedule 1 work is done at once, so that it comes before what others do later. KINTSUGI_EMU_FAIL: a driver's code that everything which waits returns
-// from now on, as after a fault on a GPU. KINTSUGI_EMU_DEVICES: how many devices there are; 1 if it is not set.
+// from now on, as after a fault on a GPU. KINTSUGI_EMU_DEVICES: how many devices there are; 1 if it is not set. KINTSUGI_EMU_ALLOCATIONS: how many arrays and pieces of pinned memory can be had, from when it is
+// set until it is not; each that is asked for counts.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -140,6 +142,10 @@ static CUresult wait() {
 
 static CUresult take(std::map<uintptr_t, size_t> &m, void **at, size_t bytes) {
 	if (CUresult r = memory_moves()) return r;
+	static std::atomic<int> taken;
+	const int most = setting("KINTSUGI_EMU_ALLOCATIONS", -1);
+	taken = most < 0 ? 0 : taken + 1;
+	if (most >= 0 && taken > most) return CUDA_ERROR_OUT_OF_MEMORY;
 	if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
 	// No larger than asked for, so that a sanitizer sees what lies past the end.
 	if (posix_memalign(at, 256, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
