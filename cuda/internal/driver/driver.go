@@ -46,10 +46,11 @@ type Context interface {
 	CloseStream(Stream) error
 	Synchronize(Stream) error
 	Wait(s Stream, e Event) error // what s does from now on comes after e
-	NewEvent() (Event, error)
+	NewEvent() (Event, error)     // for Wait alone, which takes least of the GPU
+	NewTimer() (Event, error)     // that knows when it was, for Elapsed
 	CloseEvent(Event) error
 	Record(Event, Stream) error
-	Elapsed(begin, end Event) (seconds float64, err error) // waits for end
+	Elapsed(begin, end Event) (seconds float64, err error) // of timers; waits for end
 
 	// Capture makes what is queued on s a program, in place of doing it, until Captured. Arguments and addresses stay what they were.
 	Capture(s Stream) error

@@ -50,6 +50,7 @@ struct Event {
 	uint64_t at = 0; // is over when so many works are done
 	std::shared_ptr<Graph> of; // whose capture it was recorded in
 	Seen seen;                 // before it
+	bool timed = false;        // knows when it was
 };
 static std::map<Stream *, std::shared_ptr<Stream>> streams;
 static char something; // for handles that nobody looks behind
@@ -301,9 +302,11 @@ ENTRY cuStreamSynchronize(CUstream stream) {
 	if (s->capturing) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	return run(*s, s->queued());
 }
-ENTRY cuEventCreate(CUevent *event, unsigned) {
+ENTRY cuEventCreate(CUevent *event, unsigned flags) {
 	IN_CONTEXT;
-	*event = (CUevent) new Event();
+	Event *e = new Event();
+	e->timed = !(flags & CU_EVENT_DISABLE_TIMING);
+	*event = (CUevent)e;
 	return CUDA_SUCCESS;
 }
 ENTRY cuEventDestroy_v2(CUevent event) {
@@ -318,7 +321,7 @@ ENTRY cuEventRecord(CUevent event, CUstream stream) {
 	if (at == streams.end()) return CUDA_ERROR_INVALID_VALUE;
 	const std::shared_ptr<Stream> s = at->second;
 	if (s->capturing && s->capturing->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-	*(Event *)event = {s, s->queued(), s->capturing, s->seen};
+	*(Event *)event = {s, s->queued(), s->capturing, s->seen, ((Event *)event)->timed};
 	((Event *)event)->seen[s.get()] = s->captured;
 	return failed;
 }
@@ -380,7 +383,8 @@ ENTRY cuGraphLaunch(CUgraphExec program, CUstream stream) {
 		if (CUresult r = queue((Stream *)stream, w)) return r;
 	return failed;
 }
-ENTRY cuEventElapsedTime(float *milliseconds, CUevent, CUevent) {
+ENTRY cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end) {
+	if (!((Event *)begin)->timed || !((Event *)end)->timed) return CUDA_ERROR_INVALID_HANDLE;
 	*milliseconds = 1; // it has no clock
 	return wait();
 }
