@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 )
 
 // A capture that is given what it must not hold, by CUDA's documentation, is no program. None of it is done, and its queues can be used as
@@ -67,6 +69,49 @@ func TestACaptureThatFailsLeavesQueuesUsable(t *testing.T) {
 				t.Errorf("memory holds %v, want %v", out, want)
 			}
 		})
+	}
+}
+
+// In a program queues wait for each other where they were told to, and nowhere else.
+func TestQueuesOfAProgramWaitForEachOther(t *testing.T) {
+	d := openTest(t)
+	for _, waits := range []bool{true, false} {
+		if !waits && emulate.OnGPU() {
+			continue // it may do either
+		}
+		wrong := 0
+		for _, schedule := range []string{"1", "3"} {
+			t.Setenv(emulate.Schedule, schedule)
+			q, other := newQueue(t, d), newQueue(t, d)
+			at, to, in, out := q.Array(4), q.Array(4), q.Pinned(4), q.Pinned(4)
+			q.Capture()
+			other.After(q)
+			other.In(at, in)
+			if waits {
+				q.After(other)
+			}
+			q.Copy(to, at, 4)
+			q.After(other)
+			p, err := q.Captured()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range []string{"abcd", "efgh"} {
+				copy(in, text)
+				q.Replay(p)
+				q.Out(out, to)
+				if err := q.Wait(); err != nil {
+					t.Fatal(err)
+				}
+				if string(out) != text {
+					wrong++
+				}
+			}
+			q.Forget(p)
+		}
+		if waits == (wrong > 0) {
+			t.Errorf("the second queue waits for the first: %v; %d copies are not of what the first has brought", waits, wrong)
+		}
 	}
 }
 

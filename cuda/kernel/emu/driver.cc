@@ -28,13 +28,20 @@ typedef double f64;
 #include "streams.h"
 
 static std::mutex lock;
+struct Stream;
+typedef std::map<const Stream *, uint64_t> Seen; // how many works of each stream of a capture come before, and that it joined
+struct Node {
+	Work work;
+	const Stream *on;
+	Seen before;
+};
 struct Graph {
-	std::vector<Work> works;
+	std::vector<Node> nodes; // in the order in which they were captured
+	const Stream *origin = nullptr;
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool invalid = false; // something was done that a capture does not allow: all of it fails, up to its end
+	std::vector<const Node *> late() const;
 };
-struct Stream;
-typedef std::map<const Stream *, uint64_t> Seen; // how many works of each stream of a capture come before
 struct Stream {
 	std::deque<Work> queue;
 	uint64_t done = 0;                // works, of all that were ever queued
@@ -49,7 +56,7 @@ struct Event {
 	std::shared_ptr<Stream> stream;
 	uint64_t at = 0; // is over when so many works are done
 	std::shared_ptr<Graph> of; // whose capture it was recorded in
-	Seen seen;                 // before it
+	Seen seen; // before it
 	bool timed = false;        // knows when it was
 };
 static std::map<Stream *, std::shared_ptr<Stream>> streams;
@@ -60,6 +67,25 @@ static CUresult failed;
 static int setting(const char *name, int otherwise) {
 	const char *s = getenv(name);
 	return s && *s ? atoi(s) : otherwise;
+}
+
+// The nodes in the order in which those of other streams than the first come as late as can be: on a GPU all of them run beside each other, but for
+// what waits.
+std::vector<const Node *> Graph::late() const {
+	std::map<const Stream *, std::vector<const Node *>> of;
+	for (const Node &n : nodes) of[n.on].push_back(&n);
+	std::map<const Stream *, size_t> done;
+	std::vector<const Node *> order;
+	const std::function<void(const Stream *, size_t)> upto = [&](const Stream *s, size_t count) {
+		while (done[s] < count) {
+			const Node *n = of[s][done[s]++];
+			for (auto &b : n->before) upto(b.first, b.second - 1);
+			order.push_back(n);
+		}
+	};
+	upto(origin, of[origin].size());
+	for (auto &s : of) upto(s.first, s.second.size());
+	return order;
 }
 
 // Does the first works of a stream, so many of all that were ever queued. A fault stays.
@@ -94,7 +120,7 @@ static CUresult queue(Stream *s, Work work) {
 	if (s->capturing) {
 		if (s->capturing->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 		s->captured++;
-		s->capturing->works.push_back(std::move(work));
+		s->capturing->nodes.push_back({std::move(work), s, s->seen});
 		return CUDA_SUCCESS;
 	}
 	s->queue.push_back(std::move(work));
@@ -339,7 +365,7 @@ ENTRY cuStreamBeginCapture_v2(CUstream stream, int mode) {
 	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
 	if (s->capturing) return CUDA_ERROR_ILLEGAL_STATE;
 	s->capture(std::make_shared<Graph>(), false);
-	s->capturing->mode = mode;
+	s->capturing->mode = mode, s->capturing->origin = s;
 	return failed;
 }
 ENTRY cuStreamEndCapture(CUstream stream, CUgraph *graph) {
@@ -379,8 +405,12 @@ ENTRY cuGraphExecDestroy(CUgraphExec program) {
 ENTRY cuGraphLaunch(CUgraphExec program, CUstream stream) {
 	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
-	for (const Work &w : ((Graph *)program)->works)
-		if (CUresult r = queue((Stream *)stream, w)) return r;
+	const Graph &g = *(Graph *)program;
+	std::vector<const Node *> order;
+	for (const Node &n : g.nodes) order.push_back(&n);
+	if (setting("KINTSUGI_EMU_SCHEDULE", 3) != 1) order = g.late();
+	for (const Node *n : order)
+		if (CUresult r = queue((Stream *)stream, n->work)) return r;
 	return failed;
 }
 ENTRY cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end) {
