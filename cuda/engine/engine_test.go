@@ -250,7 +250,7 @@ func TestTheGPUTrainsAsTheHostDoes(t *testing.T) {
 	}
 	onGPU, onHost := train(t, g, dev, start, steps), train(t, h, kernels.Host, start, steps)
 	if n := g.Replayed(); n != steps-1 {
-		t.Errorf("%d of %d gradients were computed in one launch, want all but the first", n, steps)
+		t.Errorf("%d of %d gradients were computed in one launch, want all but the first: %v", n, steps, g.Eager())
 	}
 	if last := onHost.losses[steps-1]; last > onHost.losses[0] {
 		t.Fatalf("the host's loss went from %v to %v: this shows nothing", onHost.losses[0], last)
