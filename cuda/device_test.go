@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
@@ -13,9 +14,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 )
 
+// held is a device that nobody closes. A GPU's context is made for the first device that is open and unmade after the last one: programs have it once, tests
+// would a hundred times.
+var held = sync.OnceValues(func() (*Device, error) { return Open("", 0) })
+
 // openTest opens the GPU, or an emulation of it.
 func openTest(t testing.TB, edits ...emulate.Edit) *Device {
 	t.Helper()
+	if emulate.OnGPU() {
+		_, _ = held() // what is wrong, the next one says
+	}
 	d, err := Open(emulate.Library(t, edits...), 0)
 	if err != nil {
 		t.Fatal(err)

@@ -33,6 +33,7 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 		"a column before it is a unit vector":    {File: "lowrank.cu", Old: "sync(); // the column is a unit vector", New: ""},
 		"lanes that are added in another order":  {File: "lowrank.cu", Old: "	lane = add(lane, shuffle_down(lane, 1));\n	return add(lane, shuffle_down(lane, 2));", New: "	lane = add(lane, shuffle_down(lane, 2));\n	return add(lane, shuffle_down(lane, 1));"},
 		"a payload that is sent before its end":  {File: "named.cu", Old: "sync(); // the payload is whole", New: ""},
+		"a load of four that are not aligned":    {File: "gemm.cu", Old: "whole(ld % 4 == 0 && (u64)x % 16 == 0)", New: "whole(true)"},
 		"a product that is fused with a sum":     {File: "step.cu", Old: "m = add(mul(a.beta1, m), mul(a.rest1, h));", New: "m = fused(a.beta1, m, mul(a.rest1, h));"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,6 +22,8 @@ type Queue struct {
 	pinned [][]byte
 	blas   []*BLAS
 	err    error
+	before error    // what err was when a capture began
+	behind []*Queue // that it waits for, since the last Wait: an error of theirs is its own
 }
 
 // NewQueue returns a queue. Close it before the device.
@@ -42,16 +44,32 @@ func (d *Device) NewQueue() (*Queue, error) {
 	return &Queue{d: d, s: s, mark: mark}, nil
 }
 
-// After makes what q is given from now on wait for all that other, of the same device, was given before.
+// After makes what q is given from now on wait for all that other, of the same device, was given before. If other has an error, both do nothing until
+// Wait of q has returned it.
 func (q *Queue) After(other *Queue) {
 	q.fail(other.err)
-	other.err = nil
+	if !slices.Contains(q.behind, other) {
+		q.behind = append(q.behind, other)
+	}
 	if q.err == nil {
 		q.fail(q.d.c.Record(other.mark, other.s))
 	}
 	if q.err == nil {
 		q.fail(q.d.c.Wait(q.s, other.mark))
 	}
+}
+
+// settle returns the error, which is over then, also of those that q has it from or who have it from q.
+func (q *Queue) settle() error {
+	err := q.err
+	q.err = nil
+	for _, other := range q.behind {
+		if other.err == err {
+			other.err = nil
+		}
+	}
+	q.behind = q.behind[:0]
+	return err
 }
 
 // Program is work that a queue was given once, and does again in one launch: the same kernels with the same arguments, and copies between
@@ -61,18 +79,19 @@ type Program = driver.Program
 // Capture makes what q is given a program, in place of doing it, until Captured; so is what other queues are given that wait for q. Before
 // Captured q must wait for them. Arrays must not be made or freed meanwhile.
 func (q *Queue) Capture() {
-	if q.err == nil {
+	if q.before = q.err; q.err == nil {
 		q.fail(q.d.c.Capture(q.s))
 	}
 }
 
 // Captured ends Capture. The program is the caller's, who gives it back with Forget before Close. After an error nothing of it was done, and
-// the queue can be given the same again.
+// the queue can be given the same again; an error from before Capture is still there.
 func (q *Queue) Captured() (Program, error) {
+	if q.before != nil {
+		return 0, q.before // it has not begun
+	}
 	p, err := q.d.c.Captured(q.s) // after an error too: it must end
-	err = errors.Join(q.err, err)
-	q.err = nil
-	return p, err
+	return p, errors.Join(q.settle(), err)
 }
 
 // Replay does a program.
@@ -173,8 +192,7 @@ func Launch[T any](q *Queue, family, kernel string, blocks [3]int, threads int, 
 
 // Wait returns when all is done, with the first error since the last Wait. After ErrLost the queue is of no use.
 func (q *Queue) Wait() error {
-	err := errors.Join(q.err, q.d.c.Synchronize(q.s))
-	q.err = nil
+	err := errors.Join(q.settle(), q.d.c.Synchronize(q.s))
 	if err == nil {
 		return nil
 	}

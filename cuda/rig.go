@@ -33,7 +33,7 @@ const rigChunk = 1 << 16
 func (d *Device) NewRig() (*Rig, error) {
 	r := &Rig{d: d, o: &op{d: d}}
 	for _, e := range []*driver.Event{&r.begin, &r.end} {
-		at, err := d.c.NewEvent()
+		at, err := d.c.NewTimer()
 		r.o.fail(err)
 		*e = at
 	}

@@ -43,7 +43,7 @@ type Engine struct {
 	paramsIn, batchIn, gradsOut, found        pinned
 
 	programs map[shape]cuda.Program // what a piece of a shape is given, once it has been computed with all arrays where they are; 0: not yet
-	eager    bool                   // programs cannot be had
+	eager    error                  // why programs cannot be had
 	replayed int
 
 	// final, unless nil, is told which values of the gradient are final for what link is given from then on: layer by layer, the last one
@@ -267,12 +267,12 @@ func (e *Engine) issue(s shape, f func()) {
 		e.forget()
 	}
 	program, known := e.programs[s]
-	if program == 0 && known && !e.eager {
+	if program == 0 && known && e.eager == nil {
 		e.q.Capture()
 		f()
 		var err error
 		if program, err = e.q.Captured(); err != nil {
-			e.eager = true // whatever it is, doing it as it comes says it again, or works
+			e.eager = err // whatever it is, doing it as it comes says it again, or works
 		}
 		e.programs[s] = program
 	}
@@ -296,6 +296,9 @@ func (e *Engine) forget() {
 	clear(e.programs)
 	e.pass.moved = false
 }
+
+// Eager returns why no piece is computed in one launch any more; nil: they are, from the second one of a shape on.
+func (e *Engine) Eager() error { return e.eager }
 
 // Replayed returns how many pieces of batches were computed in one launch.
 func (e *Engine) Replayed() int { return e.replayed }

@@ -5,9 +5,11 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	kintsugi "github.com/kintsugi-ml/kintsugi"
@@ -20,9 +22,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
+// held is a device that nobody closes: see the tests of package cuda.
+var held = sync.OnceValues(func() (*cuda.Device, error) { return cuda.Open("", 0) })
+
 // openDevice opens the GPU, or an emulation of it.
 func openDevice(t testing.TB) *cuda.Device {
 	t.Helper()
+	if emulate.OnGPU() {
+		_, _ = held() // what is wrong, the next one says
+	}
 	d, err := cuda.Open(emulate.Library(t), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -169,6 +177,52 @@ func TestALargeBatchIsComputedInPieces(t *testing.T) {
 	compare(t, d, open(t, d, engine.Options{}), initial(t, d), modeltest.RandomBatch(c.in, 1031, 1), 2e-5)
 }
 
+// Wherever memory cannot be had, the gradient says so, and the next one, for which there is some, is as if nothing had been.
+func TestAGradientWithoutMemoryHarmsNoOther(t *testing.T) {
+	if emulate.OnGPU() {
+		t.Skip("only the emulation can be made to run out of memory; run it without -real")
+	}
+	c := models["pool and noise"]
+	d, err := model.Describe("test", c.in, model.Defaults{}, c.layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, few, many := initial(t, d), modeltest.RandomBatch(c.in, 1, 1), modeltest.RandomBatch(c.in, 2, 2)
+	got, want := make([]float32, len(params)), make([]float32, len(params))
+	if _, err := open(t, d, engine.Options{}).Gradient(params, want, many); err != nil {
+		t.Fatal(err)
+	}
+	for most := 0; ; most++ {
+		e := open(t, d, engine.Options{})
+		for range 2 { // the arrays of the larger batch are others than those of a program
+			if _, err := e.Gradient(params, got, few); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv(emulate.Allocations, fmt.Sprint(most))
+		_, failed := e.Gradient(params, got, many)
+		t.Setenv(emulate.Allocations, "")
+		if failed != nil && !strings.Contains(failed.Error(), "(2)") {
+			t.Fatalf("with %d allocations: error %v; want that there is no memory", most, failed)
+		}
+		if _, err := e.Gradient(params, got, many); err != nil {
+			t.Fatalf("after one with %d allocations: %v", most, err)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("after one with %d allocations the gradient has other bits", most)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if failed == nil {
+			if most < 5 {
+				t.Errorf("%d allocations are enough: this shows nothing", most)
+			}
+			return
+		}
+	}
+}
+
 // TestTheGPUTrainsAsTheHostDoes trains an mlp with gradients and steps of the GPU, and with those of the host.
 func TestTheGPUTrainsAsTheHostDoes(t *testing.T) {
 	d, err := model.Lookup("mlp", model.Input{Channels: 1, Height: 7, Width: 7, Classes: 10})
@@ -196,7 +250,7 @@ func TestTheGPUTrainsAsTheHostDoes(t *testing.T) {
 	}
 	onGPU, onHost := train(t, g, dev, start, steps), train(t, h, kernels.Host, start, steps)
 	if n := g.Replayed(); n != steps-1 {
-		t.Errorf("%d of %d gradients were computed in one launch, want all but the first", n, steps)
+		t.Errorf("%d of %d gradients were computed in one launch, want all but the first: %v", n, steps, g.Eager())
 	}
 	if last := onHost.losses[steps-1]; last > onHost.losses[0] {
 		t.Fatalf("the host's loss went from %v to %v: this shows nothing", onHost.losses[0], last)

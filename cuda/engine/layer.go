@@ -44,17 +44,24 @@ func (p *pass) grow(r *room, n int) cuda.Ptr {
 	if r.size < n {
 		p.q.Free(r.at)
 		r.at, r.size, p.moved = p.q.Array(n), n, true
+		if r.at == 0 { // the queue has the error, and does nothing; who comes next asks again
+			r.size = 0
+		}
 	}
 	return r.at
 }
 
 // pinned is memory of the host that grows.
-type pinned struct{ b []byte }
+type pinned struct {
+	b    []byte
+	none bool // it is not pinned: the queue had an error
+}
 
 // pin returns n bytes, the same ones unless they are too few. Nothing that names them may be under way.
 func (p *pass) pin(r *pinned, n int) []byte {
-	if len(r.b) < n {
-		if r.b, p.moved = p.q.Pinned(n+n/4), true; r.b == nil { // the queue has the error; what is written here goes nowhere
+	if len(r.b) < n || r.none {
+		r.b, p.moved = p.q.Pinned(n+n/4), true
+		if r.none = r.b == nil; r.none { // what is written here goes nowhere
 			r.b = make([]byte, n)
 		}
 	}

@@ -61,7 +61,7 @@ CUresult driver_stream_create(driver *d, uintptr_t *stream) { CALL(stream_create
 CUresult driver_stream_destroy(driver *d, uintptr_t stream) { CALL(stream_destroy, (CUstream)stream); }
 CUresult driver_stream_wait(driver *d, uintptr_t stream, uintptr_t event) { CALL(stream_wait, (CUstream)stream, (CUevent)event, 0); }
 CUresult driver_synchronize(driver *d, uintptr_t stream) { CALL(stream_synchronize, (CUstream)stream); }
-CUresult driver_event_create(driver *d, uintptr_t *event) { CALL(event_create, (CUevent *)event, CU_EVENT_DEFAULT); }
+CUresult driver_event_create(driver *d, unsigned flags, uintptr_t *event) { CALL(event_create, (CUevent *)event, flags); }
 CUresult driver_event_destroy(driver *d, uintptr_t event) { CALL(event_destroy, (CUevent)event); }
 CUresult driver_event_record(driver *d, uintptr_t event, uintptr_t stream) { CALL(event_record, (CUevent)event, (CUstream)stream); }
 

@@ -46,10 +46,11 @@ type Context interface {
 	CloseStream(Stream) error
 	Synchronize(Stream) error
 	Wait(s Stream, e Event) error // what s does from now on comes after e
-	NewEvent() (Event, error)
+	NewEvent() (Event, error)     // for Wait alone, which takes least of the GPU
+	NewTimer() (Event, error)     // that knows when it was, for Elapsed
 	CloseEvent(Event) error
 	Record(Event, Stream) error
-	Elapsed(begin, end Event) (seconds float64, err error) // waits for end
+	Elapsed(begin, end Event) (seconds float64, err error) // of timers; waits for end
 
 	// Capture makes what is queued on s a program, in place of doing it, until Captured. Arguments and addresses stay what they were.
 	Capture(s Stream) error
@@ -124,18 +125,22 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%d): %s", e.Op, e.Name, e.Code, e.Text)
 }
 
-// Codes of the driver that are looked at.
+// Codes of the driver that are looked at: those of which cuda.h says that the process must be started anew, and what is among them.
 const (
 	codeUncorrectable = 214
 	codeNVLink        = 220
+	codeContained     = 226
 	firstFault        = 700
 	lastFault         = 719
-	codeMPS           = 809 // the daemon or the client has died
+	codeTensorMemory  = 721
+	codeMPS           = 810 // the daemon or the client has died
+	codeExternal      = 911
 	codeUnknown       = 999
 	tooManyResources  = 701 // a launch that cannot fit; the context lives
 	peerEnabled       = 704
 	peerDisabled      = 705
 	contextInUse      = 708
+	tooManyPeers      = 711
 	hostRegistered    = 712
 	hostUnregistered  = 713
 )
@@ -143,9 +148,9 @@ const (
 // Fatal says whether the context is of no use after the error: what it held is lost, and every later call fails.
 func (e *Error) Fatal() bool {
 	switch e.Code {
-	case codeUncorrectable, codeNVLink, codeMPS, codeUnknown:
+	case codeUncorrectable, codeNVLink, codeContained, codeTensorMemory, codeMPS, codeExternal, codeUnknown:
 		return true
-	case tooManyResources, peerEnabled, peerDisabled, contextInUse, hostRegistered, hostUnregistered:
+	case tooManyResources, peerEnabled, peerDisabled, contextInUse, tooManyPeers, hostRegistered, hostUnregistered:
 		return false
 	}
 	return e.Code >= firstFault && e.Code <= lastFault

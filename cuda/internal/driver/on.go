@@ -188,9 +188,13 @@ func (c *context) Wait(s Stream, e Event) error {
 	return c.check("cuStreamWaitEvent", C.driver_stream_wait(c.d, C.uintptr_t(s), C.uintptr_t(e)))
 }
 
-func (c *context) NewEvent() (Event, error) {
+func (c *context) NewEvent() (Event, error) { return c.newEvent(C.CU_EVENT_DISABLE_TIMING) }
+
+func (c *context) NewTimer() (Event, error) { return c.newEvent(C.CU_EVENT_DEFAULT) }
+
+func (c *context) newEvent(flags C.uint) (Event, error) {
 	var e C.uintptr_t
-	err := c.check("cuEventCreate", C.driver_event_create(c.d, &e))
+	err := c.check("cuEventCreate", C.driver_event_create(c.d, flags, &e))
 	return Event(e), err
 }
 

@@ -1,9 +1,13 @@
 // A libcuda.so.1 that runs the emulated kernels, for the tests of package cuda. Work is queued, as a GPU's is, and done
 // when somebody waits for it: who forgets to wait reads what memory held before, and so does a stream that forgets to wait for another
-// one. Memory is filled with 0xFF, so that what was never written shows.
+// one. Memory is filled with 0xFF, so that what was never written shows. A capture allows what CUDA's documentation says that it does, and after anything
+// else all of it fails, up to its end.
 //
 // KINTSUGI_EMU_KERNELS: "ptx": a launch interprets the PTX that was loaded, see ptx.h; else it runs the source, see emu.h. KINTSUGI_EMU_SCHEDULE: the schedule of emu.h; under schedule 1 work is done at once, so that it comes before what others do later. KINTSUGI_EMU_FAIL: a driver's code that everything which waits returns
-// from now on, as after a fault on a GPU. KINTSUGI_EMU_DEVICES: how many devices there are; 1 if it is not set.
+// from now on, as after a fault on a GPU. KINTSUGI_EMU_DEVICES: how many devices there are; 1 if it is not set. KINTSUGI_EMU_ALLOCATIONS: how many arrays and pieces of pinned memory can be had, from when it is
+// set until it is not; each that is asked for counts.
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -18,21 +22,36 @@
 #include "streams.h"
 
 static std::mutex lock;
+struct Stream;
+typedef std::map<const Stream *, uint64_t> Seen; // how many works of each stream of a capture come before, and that it joined
+struct Node {
+	Work work;
+	const Stream *on;
+	Seen before;
+};
 struct Graph {
-	std::vector<Work> works;
+	std::vector<Node> nodes; // in the order in which they were captured
+	const Stream *origin = nullptr;
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool invalid = false; // something was done that a capture does not allow: all of it fails, up to its end
+	std::vector<const Node *> late() const;
 };
 struct Stream {
 	std::deque<Work> queue;
 	uint64_t done = 0;                // works, of all that were ever queued
 	std::shared_ptr<Graph> capturing; // what is queued goes there, and is not done
-	bool forked = false;              // the capture is another stream's, and
-	bool joined = false;              // has waited for all of this one
+	bool forked = false;              // the capture is another stream's, which must wait for all of this one
+	uint64_t captured = 0;            // works, and that it joined the capture
+	Seen seen;                        // before what is captured next
 	uint64_t queued() const { return done + queue.size(); }
+	void capture(const std::shared_ptr<Graph> &g, bool fork) { capturing = g, forked = fork, captured = 1, seen.clear(); }
 };
 struct Event {
 	std::shared_ptr<Stream> stream;
 	uint64_t at = 0; // is over when so many works are done
 	std::shared_ptr<Graph> of; // whose capture it was recorded in
+	Seen seen; // before it
+	bool timed = false;        // knows when it was
 };
 static std::map<Stream *, std::shared_ptr<Stream>> streams;
 static char something; // for handles that nobody looks behind
@@ -43,6 +62,25 @@ static CUresult failed;
 static int setting(const char *name, int otherwise) {
 	const char *s = getenv(name);
 	return s && *s ? atoi(s) : otherwise;
+}
+
+// The nodes in the order in which those of other streams than the first come as late as can be: on a GPU all of them run beside each other, but for
+// what waits.
+std::vector<const Node *> Graph::late() const {
+	std::map<const Stream *, std::vector<const Node *>> of;
+	for (const Node &n : nodes) of[n.on].push_back(&n);
+	std::map<const Stream *, size_t> done;
+	std::vector<const Node *> order;
+	const std::function<void(const Stream *, size_t)> upto = [&](const Stream *s, size_t count) {
+		while (done[s] < count) {
+			const Node *n = of[s][done[s]++];
+			for (auto &b : n->before) upto(b.first, b.second - 1);
+			order.push_back(n);
+		}
+	};
+	upto(origin, of[origin].size());
+	for (auto &s : of) upto(s.first, s.second.size());
+	return order;
 }
 
 // Does the first works of a stream, so many of all that were ever queued. A fault stays.
@@ -81,15 +119,22 @@ static CUresult queue(Stream *s, Work work) {
 	if (failed) return failed;
 	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
 	if (s->capturing) {
-		s->joined = false;
-		s->capturing->works.push_back(std::move(work));
+		if (s->capturing->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		s->captured++;
+		s->capturing->nodes.push_back({std::move(work), s, s->seen});
 		return CUDA_SUCCESS;
 	}
 	s->queue.push_back(std::move(work));
 	return setting("KINTSUGI_EMU_SCHEDULE", 3) == 1 ? run(*s, s->queued()) : CUDA_SUCCESS;
 }
 
+// Each thread has a context of its own, and most of the driver works in none but that.
+static thread_local CUcontext current;
+bool emu::has_context() { return current; }
+#define IN_CONTEXT if (!current) return CUDA_ERROR_INVALID_CONTEXT
+
 static CUresult enqueue(CUstream stream, Work work) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	return queue((Stream *)stream, std::move(work));
 }
@@ -103,8 +148,20 @@ bool emu::capturing(CUstream stream) {
 
 bool emu::on_device(const void *at, size_t bytes) { return within(device_memory, (uintptr_t)at, bytes); }
 
-static thread_local CUcontext current;
-bool emu::has_context() { return current; }
+// What a capture does not allow, which ends it.
+static CUresult invalidate(Graph &g, CUresult why) {
+	g.invalid = true;
+	return why;
+}
+
+// Memory is neither taken nor given while a stream is captured in a mode that forbids it, by whatever thread.
+static CUresult memory_moves() {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	for (auto &s : streams)
+		if (s.second->capturing && s.second->capturing->mode != CU_STREAM_CAPTURE_MODE_RELAXED) return invalidate(*s.second->capturing, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	return CUDA_SUCCESS;
+}
 
 static CUresult wait() {
 	std::lock_guard<std::mutex> hold(lock);
@@ -112,6 +169,11 @@ static CUresult wait() {
 }
 
 static CUresult take(Memory &m, void **at, size_t bytes) {
+	if (CUresult r = memory_moves()) return r;
+	static std::atomic<int> taken;
+	const int most = setting("KINTSUGI_EMU_ALLOCATIONS", -1);
+	taken = most < 0 ? 0 : taken + 1;
+	if (most >= 0 && taken > most) return CUDA_ERROR_OUT_OF_MEMORY;
 	if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
 	// No larger than asked for, so that a sanitizer sees what lies past the end.
 	if (posix_memalign(at, 256, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -122,6 +184,7 @@ static CUresult take(Memory &m, void **at, size_t bytes) {
 }
 
 static CUresult give(Memory &m, void *at) {
+	if (CUresult r = memory_moves()) return r;
 	std::lock_guard<std::mutex> hold(lock);
 	drain();
 	if (!m.erase((uintptr_t)at)) return CUDA_ERROR_INVALID_VALUE;
@@ -224,6 +287,7 @@ ENTRY cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t bytes, CUstrea
 	});
 }
 ENTRY cuStreamCreate(CUstream *stream, unsigned) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	auto s = std::make_shared<Stream>();
 	streams[s.get()] = s;
@@ -231,6 +295,7 @@ ENTRY cuStreamCreate(CUstream *stream, unsigned) {
 	return CUDA_SUCCESS;
 }
 ENTRY cuStreamDestroy_v2(CUstream stream) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	Stream *s = (Stream *)stream;
 	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
@@ -239,70 +304,94 @@ ENTRY cuStreamDestroy_v2(CUstream stream) {
 	return failed;
 }
 ENTRY cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	const Event e = *(Event *)event;
-	if (!e.stream) return CUDA_SUCCESS; // never recorded
 	Stream *s = (Stream *)stream;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (!e.stream) return CUDA_SUCCESS; // never recorded
 	if (e.of) { // the order in which a capture is given work is one that all its streams allow
-		if (!streams.count(s) || s->capturing && s->capturing != e.of || e.of != e.stream->capturing) return CUDA_ERROR_INVALID_VALUE;
-		e.stream->joined = true;
-		s->forked = s->forked || !s->capturing;
-		s->joined = s->joined && s->capturing;
-		s->capturing = e.of;
+		if (e.of != e.stream->capturing) return CUDA_ERROR_INVALID_VALUE; // it is over
+		if (e.of->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		if (!s->capturing) s->capture(e.of, true);
+		if (s->capturing != e.of) return invalidate(*e.of, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+		for (auto &before : e.seen) s->seen[before.first] = std::max(s->seen[before.first], before.second);
 		return CUDA_SUCCESS;
 	}
-	if (streams.count(s) && s->capturing) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+	if (s->capturing) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
 	return queue(s, [e] { return run(*e.stream, e.at); });
 }
 ENTRY cuStreamSynchronize(CUstream stream) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	Stream *s = (Stream *)stream;
-	if (!streams.count(s) || s->capturing) return CUDA_ERROR_INVALID_VALUE;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (s->capturing) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	return run(*s, s->queued());
 }
-ENTRY cuEventCreate(CUevent *event, unsigned) {
-	*event = (CUevent) new Event();
+ENTRY cuEventCreate(CUevent *event, unsigned flags) {
+	IN_CONTEXT;
+	Event *e = new Event();
+	e->timed = !(flags & CU_EVENT_DISABLE_TIMING);
+	*event = (CUevent)e;
 	return CUDA_SUCCESS;
 }
 ENTRY cuEventDestroy_v2(CUevent event) {
+	IN_CONTEXT;
 	delete (Event *)event;
 	return CUDA_SUCCESS;
 }
 ENTRY cuEventRecord(CUevent event, CUstream stream) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
-	auto s = streams.find((Stream *)stream);
-	if (s == streams.end()) return CUDA_ERROR_INVALID_VALUE;
-	*(Event *)event = {s->second, s->second->queued(), s->second->capturing};
+	auto at = streams.find((Stream *)stream);
+	if (at == streams.end()) return CUDA_ERROR_INVALID_VALUE;
+	const std::shared_ptr<Stream> s = at->second;
+	if (s->capturing && s->capturing->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	*(Event *)event = {s, s->queued(), s->capturing, s->seen, ((Event *)event)->timed};
+	((Event *)event)->seen[s.get()] = s->captured;
 	return failed;
 }
 ENTRY cuEventSynchronize(CUevent event) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	const Event &e = *(Event *)event;
+	if (e.of) return CUDA_ERROR_CAPTURED_EVENT;
 	return e.stream ? run(*e.stream, e.at) : CUDA_SUCCESS;
 }
-ENTRY cuStreamBeginCapture_v2(CUstream stream, int) {
+ENTRY cuStreamBeginCapture_v2(CUstream stream, int mode) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	Stream *s = (Stream *)stream;
-	if (!streams.count(s) || s->capturing) return CUDA_ERROR_INVALID_VALUE;
-	s->capturing = std::make_shared<Graph>();
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (s->capturing) return CUDA_ERROR_ILLEGAL_STATE;
+	s->capture(std::make_shared<Graph>(), false);
+	s->capturing->mode = mode, s->capturing->origin = s;
 	return failed;
 }
 ENTRY cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
 	Stream *s = (Stream *)stream;
-	if (!streams.count(s) || !s->capturing || s->forked) return CUDA_ERROR_INVALID_VALUE;
-	auto g = s->capturing;
+	*graph = nullptr;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (!s->capturing) return CUDA_ERROR_ILLEGAL_STATE;
+	if (s->forked) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+	const auto g = s->capturing;
+	Seen seen = s->seen;
 	bool whole = true;
 	for (auto &other : streams)
 		if (other.second->capturing == g) {
-			whole = whole && (other.first == s || other.second->joined);
-			other.second->capturing = nullptr;
-			other.second->forked = other.second->joined = false;
+			whole = whole && (other.first == s || seen[other.first] == other.second->captured);
+			other.second->capture(nullptr, false);
 		}
+	if (g->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (!whole) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 	*graph = (CUgraph) new Graph(*g);
-	return whole ? failed : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+	return failed;
 }
 ENTRY cuGraphInstantiateWithFlags(CUgraphExec *program, CUgraph graph, unsigned long long) {
+	IN_CONTEXT;
 	*program = (CUgraphExec) new Graph(*(Graph *)graph);
 	return CUDA_SUCCESS;
 }
@@ -315,12 +404,18 @@ ENTRY cuGraphExecDestroy(CUgraphExec program) {
 	return CUDA_SUCCESS;
 }
 ENTRY cuGraphLaunch(CUgraphExec program, CUstream stream) {
+	IN_CONTEXT;
 	std::lock_guard<std::mutex> hold(lock);
-	for (const Work &w : ((Graph *)program)->works)
-		if (CUresult r = queue((Stream *)stream, w)) return r;
+	const Graph &g = *(Graph *)program;
+	std::vector<const Node *> order;
+	for (const Node &n : g.nodes) order.push_back(&n);
+	if (setting("KINTSUGI_EMU_SCHEDULE", 3) != 1) order = g.late();
+	for (const Node *n : order)
+		if (CUresult r = queue((Stream *)stream, n->work)) return r;
 	return failed;
 }
-ENTRY cuEventElapsedTime(float *milliseconds, CUevent, CUevent) {
+ENTRY cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end) {
+	if (!((Event *)begin)->timed || !((Event *)end)->timed) return CUDA_ERROR_INVALID_HANDLE;
 	*milliseconds = 1; // it has no clock
 	return wait();
 }
@@ -331,6 +426,7 @@ struct Function {
 };
 static std::deque<Function> functions;
 ENTRY cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *options, void **values) {
+	IN_CONTEXT;
 	const char *run = getenv("KINTSUGI_EMU_KERNELS");
 	*module = (CUmodule)&something;
 	if (!run || strcmp(run, "ptx")) return CUDA_SUCCESS;
@@ -374,9 +470,12 @@ ENTRY cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
 	const Function f = *(const Function *)function;
 	if (!extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || !gx || !gy || !gz) return CUDA_ERROR_INVALID_VALUE;
 	const std::string args((const char *)extra[1], *(size_t *)extra[3]);
+	const unsigned threads = bx * by * bz;
+	// What a GPU of compute capability 8.0 or newer takes, and the least that a driver does.
+	if (gx > 0x7fffffff || gy > 65535 || gz > 65535 || threads > 1024 || args.size() > 4096) return CUDA_ERROR_INVALID_VALUE;
 	const char *name = f.text ? f.text->name.c_str() : f.source->name;
 	const size_t takes = f.text ? f.text->params : f.source->args;
-	const unsigned threads = bx * by * bz, most = f.text ? f.text->threads : f.source->threads;
+	const unsigned most = f.text ? f.text->threads : f.source->threads;
 	if (args.size() != takes || threads > most) {
 		fprintf(stderr, "emulated driver: %s: %zu bytes of arguments, it takes %zu; %u threads, at most %u\n", name, args.size(), takes, threads, most);
 		return CUDA_ERROR_INVALID_VALUE;

@@ -125,6 +125,18 @@ static void fail(const char *what) {
 	snprintf(run.error, sizeof run.error, "%s (block %u, %u, %u of %u, %u, %u)", what, run.block.x, run.block.y, run.block.z, run.grid.x, run.grid.y, run.grid.z);
 }
 
+static bool inside; // a fibre runs
+
+// A thread does nothing more after a mistake that nothing sensible can follow.
+static void give_up(const char *what) {
+	if (!inside) {
+		fprintf(stderr, "emulation: %s, outside of any kernel\n", what);
+		abort();
+	}
+	fail(what);
+	wait(DONE);
+}
+
 static bool can_run(unsigned warp) {
 	for (size_t t = warp * 32; t < run.fibres.size() && t < warp * 32 + 32; t++)
 		if (run.fibres[t].state == READY) return true;
@@ -184,7 +196,10 @@ static void run_block(unsigned schedule, uint64_t &random) {
 		const unsigned w = schedule == 0 ? ready.front() : schedule == 1 ? ready.back() : schedule == 2 ? ready[turn % ready.size()] : ready[random % ready.size()];
 		for (unsigned l = 0; l < 32; l++) {
 			run.current = w * 32 + (schedule % 2 ? 31 - l : l);
-			if (run.current < run.fibres.size() && run.fibres[run.current].state == READY) resume(run.fibres[run.current]);
+			if (run.current >= run.fibres.size() || run.fibres[run.current].state != READY) continue;
+			inside = true;
+			resume(run.fibres[run.current]);
+			inside = false;
 		}
 		end_meeting(w);
 	}
@@ -226,3 +241,16 @@ const Kernel *find(const char *name) {
 }
 
 } // namespace emu
+
+// What code calls that was compiled with -fsanitize=alignment, before it reads or writes what lies at no multiple of its size: a processor does that
+// all the same, and a GPU faults. The first argument begins with the place in the source.
+extern "C" void __ubsan_handle_type_mismatch_v1(const void *about, uintptr_t at) {
+	const struct {
+		const char *file;
+		u32 line, column;
+	} &place = *(decltype(&place))about;
+	char what[120];
+	const char *file = strrchr(place.file, '/');
+	snprintf(what, sizeof what, "%s:%u: what is read or written at %#zx is not aligned", file ? file + 1 : place.file, place.line, (size_t)at);
+	emu::give_up(what);
+}
