@@ -1,6 +1,6 @@
 """Prints what PyTorch reaches on the GPU of this machine, in the units of the benchmarks of package cuda.
 
-    python3 bench/gpu/torch.py
+    python3 bench/gpu/pytorch.py
 
 Each line is the median of 21 runs, timed with events, on arrays of 1 GiB of random values (steps: of 256 MiB each). GB/s are of the bytes that
 the operation must move: each array read once, each result written once.
@@ -238,7 +238,7 @@ def gradient(name, model, kind, batch, precision):
 
 if __name__ == "__main__":
     if not torch.cuda.is_available():
-        sys.exit("torch.py: PyTorch finds no GPU")
+        sys.exit("pytorch.py: PyTorch finds no GPU")
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
     x, y = torch.randn(N, device="cuda"), torch.empty(N, device="cuda")
     line("copy", 8 * N, lambda: y.copy_(x))
