@@ -112,8 +112,9 @@ ptx: ## make the PTX of the kernels anew (NVRTC=library PTXAS=program)
 	$(GO) run $(CUDA) ./cuda/kernel/gen -nvrtc $(NVRTC) -ptxas $(PTXAS)
 
 .PHONY: gpu-folder
-gpu-folder: ## build bin/gpu, a folder to carry to a machine that has a driver and nothing else
-	bench/gpu/build bin/gpu
+gpu-folder: ## build bin/gpu, a folder to carry to a machine that has a driver and nothing else (NVCC=program NVCCFLAGS=flags)
+	rm -rf bin/gpu
+	bench/gpu/build bin/gpu '$(stamp)'
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target in turn (TIME=10s each)
