@@ -85,12 +85,12 @@ cuda: ## build bin/kintsugi for GPUs too; it starts on machines without one
 
 .PHONY: vet-cuda
 vet-cuda: ## vet what only a build for GPUs has
-	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi
-	$(TOOL) staticcheck $(CUDA) ./cuda/... ./cmd/kintsugi
+	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi ./bench/gpu
+	$(TOOL) staticcheck $(CUDA) ./cuda/... ./cmd/kintsugi ./bench/gpu
 
 .PHONY: emu
 emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short: the CI's part)
-	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) ./cuda/kernel $(GPUTESTS)
+	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) ./cuda/kernel ./bench/gpu $(GPUTESTS)
 	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run OnTheGPU ./cmd/kintsugi
 
 .PHONY: emu-asan
