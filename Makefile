@@ -85,12 +85,12 @@ cuda: ## build bin/kintsugi for GPUs too; it starts on machines without one
 
 .PHONY: vet-cuda
 vet-cuda: ## vet what only a build for GPUs has
-	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi
-	$(TOOL) staticcheck $(CUDA) ./cuda/... ./cmd/kintsugi
+	$(GO) vet $(CUDA) ./cuda/... ./cmd/kintsugi ./bench/gpu
+	$(TOOL) staticcheck $(CUDA) ./cuda/... ./cmd/kintsugi ./bench/gpu
 
 .PHONY: emu
 emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short: the CI's part)
-	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) ./cuda/kernel ./cuda/emulate $(GPUTESTS)
+	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) ./cuda/kernel ./cuda/emulate ./bench/gpu $(GPUTESTS)
 	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) $(GPUTESTS) -args -ptx
 	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run OnTheGPU ./cmd/kintsugi
 
@@ -113,8 +113,9 @@ ptx: ## make the PTX of the kernels anew (NVRTC=library PTXAS=program)
 	$(GO) run $(CUDA) ./cuda/kernel/gen -nvrtc $(NVRTC) -ptxas $(PTXAS)
 
 .PHONY: gpu-folder
-gpu-folder: ## build bin/gpu, a folder to carry to a machine that has a driver and nothing else
-	bench/gpu/build bin/gpu
+gpu-folder: ## build bin/gpu, a folder to carry to a machine that has a driver and nothing else (NVCC=program NVCCFLAGS=flags)
+	rm -rf bin/gpu
+	bench/gpu/build bin/gpu '$(stamp)'
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target in turn (TIME=10s each)

@@ -1,96 +1,166 @@
-"""Prints what the benchmarks on a GPU came to beside what they were to come to.
+"""Prints, as a table in Markdown, what the benchmarks on a GPU came to beside what docs/gpu.md wants.
 
-    python3 bench/gpu/table.py FOLDER
+    python3 bench/gpu/table.py FOLDER...
 
-FOLDER is what bench/gpu/run has written. A rate is of a copy's, measured in the same run; times are those of another program, its
-milliseconds over ours. What a machine has not measured is left out.
+The folders are what calls of bench/gpu/run have written. Rates stand beside a copy's, measured in the same run; times beside those of another program. Each
+row of docs/gpu.md is there: what no folder has is said to be missing.
 """
 
 import re
 import sys
 from pathlib import Path
 
+PRECISIONS = ("fp32", "tf32", "bf16")
+SHARES = ("0.001", "0.01", "0.1")
+SIZES = ("4096x4096x4096", "1000x1000x1000", "64x128x784", "784x128x64")
+PEAK = {"fp32": 67, "tf32": 495, "bf16": 989}  # TFLOP/s of an H200, by its datasheet
 
-def benchmarks(path):
-    """Returns the numbers of each benchmark by name and unit."""
+
+def benchmarks(text):
+    """Returns the numbers of each benchmark of Go by name and unit."""
     found = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        if m := re.match(r"Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(.*)", line):
-            words = m[2].split()
-            found[m[1]] = {unit: float(value) for value, unit in zip(words[::2], words[1::2])}
+    for m in re.finditer(r"^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(\d.*)", text, re.M):
+        words = m[2].split()
+        found[m[1]] = {unit: float(value) for value, unit in zip(words[::2], words[1::2])}
     return found
 
 
-def times(path):
+def times(text):
     """Returns the milliseconds of each line of another program."""
-    found = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        if m := re.match(r"(\S.*?)\s+([\d.]+) ms", line):
-            found[m[1]] = float(m[2])
-    return found
+    return {m[1]: float(m[2]) for m in re.finditer(r"^(\S.*?) +([\d.]+) ms", text, re.M)}
 
 
-def main(folder):
-    ours = benchmarks(folder / "cuda-bench.txt") | benchmarks(folder / "engine-bench.txt")
-    torch, cub = times(folder / "torch.txt"), times(folder / "cub.txt")
-    missed = 0
+class Table:
+    """The rows of docs/gpu.md, each with its figures."""
 
-    def row(name, what, value, goal=None):
-        nonlocal missed
-        verdict = "" if goal is None else "ok" if value >= goal else "MISSED"
-        missed += verdict == "MISSED"
-        print(f"{name:44} {what:12} {value:8.3f} {'' if goal is None else f'{goal:6.2f}':>6} {verdict}")
+    def __init__(self, folders):
+        def text(part):
+            return "\n".join((f / f"{part}.txt").read_text() for f in folders if (f / f"{part}.txt").exists())
 
-    def rate(name, goal):
-        if "of-copy" in ours.get(name, {}):
-            row(name, "of copy", ours[name]["of-copy"], goal)
+        self.ours, self.torch, self.cub = benchmarks(text("bench")), times(text("torch")), times(text("cub"))
+        self.tested, self.trained, self.sanitized = text("tests"), text("train"), text("sanitize")
+        self.counts, self.row = {"yes": 0, "no": 0, "missing": 0}, ""
 
-    def beside(name, what, other, goal=None):
-        if "ms" in ours.get(name, {}) and other:
-            row(name, what, other / ours[name]["ms"], goal)
+    def line(self, row, figure, measured, bound="", goal="", reached=None):
+        """Prints a figure of a row; reached is whether it reaches its goal, None where there is none, and measured is "" where it is missing."""
+        verdict = "missing" if not measured else "" if reached is None else "yes" if reached else "no"
+        if verdict:
+            self.counts[verdict] += 1
+        print(f"| {row if row != self.row else ''} | {figure} | {measured or '-'} | {bound} | {goal} | {verdict} |")
+        self.row = row
 
-    for encoding, goal in (("fp32", 0.92), ("bf16", 0.85), ("int8", 0.85)):
-        for k in (1, 4, 8):
-            name = f"Step/adam/{encoding}/k={k}"
-            rate(name, goal)
-            beside(name, "x torch", torch.get(name), 1.25)
-    for encoding in ("bf16", "int8"):
-        name = f"Encode/encode_{encoding}"
-        rate(name, 0.90)
-        beside(name, "x torch", torch.get(name))
-        beside(name, "x compiled", torch.get(name + " compiled"))
-    rate("Norms", 0.90)
-    for share in ("0.001", "0.01", "0.1"):
-        name = f"Select/alone/{share}"
-        beside(name, "x torch.topk", torch.get(name), 5)
-        beside(name, "x cub", cub.get(name), 1)
-        beside(f"Select/feedback/{share}", "x torch", torch.get(f"Select/feedback/{share}"))
-        rate(f"EncodeLargest/{share}", 0.30)
-    for rank, goal in ((1, None), (2, 0.20), (4, 0.15)):
-        rate(f"EncodeLowRank/{rank}", goal)
-        beside(f"EncodeLowRank/{rank}", "x torch", torch.get(f"EncodeLowRank/{rank}"))
-    for share, goal in (("0.01", 0.35), ("0.1", None)):
-        rate(f"EncodeNamed/{share}", goal)
-    rate("Link", 0.95)
-    for name in ("cnn/batch=64", "cnn/batch=256", "charlm/batch=32"):
-        for precision in ("fp32", "tf32", "bf16"):
-            full = f"Gradient/{name}/{precision}"
-            library = full + "/cublas"
-            beside(full, "x eager", torch.get(full + " eager"), None if library in ours else 1)
-            beside(full, "x graph", torch.get(full + " graph"))
-            beside(library, "x eager", torch.get(full + " eager"), 1)  # it is the default where there is one
-            beside(library, "x graph", torch.get(full + " graph"))
-    for precision in ("fp32", "tf32", "bf16"):
-        for size in ("4096x4096x4096", "1000x1000x1000", "64x128x784", "784x128x64"):
-            library = ours.get(f"Product/cublas_{precision}/{size}", {}).get("TFLOP/s")
-            for kernel in (f"gemm_{precision}", f"gemm_{precision}_large"):
-                name = f"Product/{kernel}/{size}"
-                own = ours.get(name, {})
-                if own and library:
-                    row(name, "of cublas", own["TFLOP/s"] / library)
-                beside(name, "x torch", torch.get(f"Product/gemm_{precision}/{size}"))
-    print(f"{missed} goals missed")
+    def rate(self, row, name, goal=None):
+        """What an operation moves, beside a copy."""
+        b = self.ours.get(name, {})
+        if "of-copy" not in b:
+            return self.line(row, name, "", goal=goal or "")
+        moved, copied = b.get("GB/s", b.get("chunks-GB/s")), b.get("copy-GB/s", b.get("out-GB/s"))
+        self.line(row, name, f"{b['of-copy']:.3f} of a copy: {moved:.0f} GB/s", f"{copied:.0f} GB/s", goal or "", goal and b["of-copy"] >= goal)
+
+    def beside(self, row, name, program, theirs, goal=None):
+        """How many times as fast as another program."""
+        ours = self.ours.get(name, {}).get("ms")
+        if not ours or not theirs:
+            return self.line(row, name, "", program, f"{goal}×" if goal else "")
+        self.line(row, name, f"{theirs / ours:.2f}×: {ours:.3f} ms", f"{program}: {theirs:.3f} ms", f"{goal}×" if goal else "", goal and theirs / ours >= goal)
+
+    def flops(self, row, name, precision, goal=None):
+        """The part of what the chip can do."""
+        got = self.ours.get(name, {}).get("TFLOP/s")
+        if got is None:
+            return self.line(row, name, "", goal=goal or "")
+        self.line(row, name, f"{got / PEAK[precision]:.3f} of the chip: {got:.1f} TFLOP/s", f"{PEAK[precision]} TFLOP/s", goal or "", goal and got >= goal * PEAK[precision])
+
+    def memory(self):
+        for row, encodings, goal in (("Step/adam, k = 1, 4, 8: fp32", ("fp32",), 0.92), ("Step/adam, k = 1, 4, 8: bf16, int8", ("bf16", "int8"), 0.85)):
+            for name in (f"Step/adam/{e}/k={k}" for e in encodings for k in (1, 4, 8)):
+                self.rate(row, name, goal)
+                self.beside(row, name, "PyTorch", self.torch.get(name), 1.25)
+        for name in [f"{rule}/{e}/k=4" for rule in ("sgd", "momentum") for e in ("fp32", "bf16", "int8")] + ["adam/sign/k=8"]:
+            self.rate("Step/sgd, momentum, k = 4; sign", f"Step/{name}", 0.90)
+        row = "Encode bf16, int8, with feedback"
+        for name in ("Encode/encode_bf16", "Encode/encode_int8"):
+            self.rate(row, name, 0.90)
+            self.beside(row, name, "PyTorch", self.torch.get(name))
+            self.beside(row, name, "PyTorch, compiled", self.torch.get(f"{name} compiled"))
+        for encoding, goal in (("fp16", 0.95), ("sign", 0.90), ("int8_random", 0.85)):
+            self.rate("Encode fp16, sign, int8 at random, with feedback", f"Encode/encode_{encoding}", goal)
+        self.rate("Norms (distance to a saved copy)", "Norms", 0.90)
+        self.rate("Finite", "Finite", 0.90)
+
+    def chosen(self):
+        for share in SHARES:
+            row, name = "Select alone, 0.1, 1, 10 %", f"Select/alone/{share}"
+            b = self.ours.get(name, {})
+            passes = b.get("of-copy", 0) * 20 / (4 + 8 * float(share))
+            self.line(row, name, passes and f"{passes:.3f} of five passes: {b['ms']:.3f} ms", f"{b['copy-GB/s']:.0f} GB/s" if passes else "")
+            self.beside(row, name, "torch.topk", self.torch.get(name), 5)
+            self.beside(row, name, "CUB", self.cub.get(name), 1)
+        for share in SHARES:
+            row, name = "Select with feedback", f"Select/feedback/{share}"
+            self.rate(row, name, 0.30)
+            self.beside(row, name, "PyTorch", self.torch.get(name))
+        for share in SHARES:
+            self.rate("Encode top-k in chunks, 0.1, 1, 10 %, with feedback", f"EncodeLargest/{share}", 0.30)
+        for rank, goal in ((2, 0.20), (4, 0.15)):
+            row, name = "Encode powersgd, rank 2, 4, chunks of 64 × 1024, with feedback", f"EncodeLowRank/{rank}"
+            self.rate(row, name, goal)
+            self.beside(row, name, "PyTorch", self.torch.get(name))
+        self.rate("Encode sparse, a hundredth touched", "EncodeNamed/0.01", 0.35)
+        self.rate("Link: payloads of chunks to the host", "Link", 0.95)
+
+    def products(self):
+        for size in SIZES:
+            self.flops("Product/gemm_fp32, 4096 and odd sizes", f"Product/gemm_fp32/{size}", "fp32", 0.5 if "000x" in size or "096x" in size else None)
+        for size in SIZES:
+            for precision in PRECISIONS:
+                row, own, library = "Product/cublas_fp32, cublas_tf32, cublas_bf16, same sizes", f"Product/gemm_{precision}/{size}", f"Product/cublas_{precision}/{size}"
+                self.flops(row, library, precision)
+                self.beside(row, library, "the kernels", self.ours.get(own, {}).get("ms"))
+        for precision in ("tf32", "bf16"):
+            for size in SIZES:
+                self.flops(f"Product/gemm_{precision}", f"Product/gemm_{precision}/{size}", precision)
+                self.beside(f"Product/gemm_{precision}", f"Product/gemm_{precision}/{size}", "PyTorch", self.torch.get(f"Product/gemm_{precision}/{size}"))
+        for precision in PRECISIONS:
+            for size in SIZES:
+                row, name = "Product/gemm_fp32_large, gemm_tf32_large, gemm_bf16_large", f"Product/gemm_{precision}_large/{size}"
+                self.beside(row, name, "without large", self.ours.get(f"Product/gemm_{precision}/{size}", {}).get("ms"), 1 if size == SIZES[0] else None)
+
+    def gradients(self):
+        row = "Gradient of cnn, charlm, from the host's memory and back, in fp32, tf32, bf16"
+        for model in ("cnn/batch=64", "cnn/batch=256", "charlm/batch=32"):
+            for precision in PRECISIONS:
+                own = f"Gradient/{model}/{precision}"
+                default = f"{own}/cublas" if f"{own}/cublas" in self.ours else own
+                self.beside(row, default, "PyTorch, eager", self.torch.get(f"{own} eager"), 1)
+                for program in ("pinned", "graph"):
+                    self.beside(row, default, f"PyTorch, {program}", self.torch.get(f"{own} {program}"))
+                if default != own:
+                    self.beside(row, own, "PyTorch, eager", self.torch.get(f"{own} eager"))
+
+    def runs(self):
+        losses = dict(re.findall(r'^trained (\S+): "final_loss":([^,]+)', self.trained, re.M))
+        for model in ("cnn", "charlm"):
+            killed, calm = losses.get(f"{model}-killed"), losses.get(f"{model}-calm")
+            measured = killed and calm and f"loss {killed}"
+            self.line("cnn and charlm train through a killed server", model, measured, f"a calm run's: {calm}" if calm else "", "equal", killed == calm)
+        for tool in ("memcheck", "racecheck", "synccheck"):
+            log = re.search(rf"^=== compute-sanitizer {tool}$(.*?)(?=^===[^=]|\Z)", self.sanitized, re.M | re.S)
+            summary = log and re.search(r"SUMMARY: (.*)", log[1])
+            clean = log and summary and re.match(r"0 (errors|hazards)", summary[1]) and re.search("^PASS$", log[1], re.M)
+            self.line("compute-sanitizer: memcheck, racecheck, synccheck", tool, log and (summary[1] if summary else "did not end"), "", "0, and the tests pass", bool(clean))
+        counts = {word: len(re.findall(rf"^--- {word}", self.tested, re.M)) for word in ("PASS", "FAIL", "SKIP")}
+        both = len(re.findall("^PASS$", self.tested, re.M)) == 2
+        self.line("Tests", "cuda, cuda/engine", self.tested and ", ".join(f"{n} {word}" for word, n in counts.items()), "", "none fails", both)
+
+
+def main(folders):
+    table = Table(folders)
+    print("| Row | Figure | Measured | Bound | Goal | Reached |\n| --- | --- | --- | --- | --- | --- |")
+    for part in (table.memory, table.chosen, table.products, table.gradients, table.runs):
+        part()
+    print("\n{yes} goals are reached, {no} are not, {missing} figures are missing.".format(**table.counts))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main([Path(f) for f in sys.argv[1:]])

@@ -1,9 +1,10 @@
 """Prints what PyTorch reaches on the GPU of this machine, in the units of the benchmarks of package cuda.
 
-    python3 bench/gpu/torch.py
+    python3 bench/gpu/pytorch.py [VALUES]
 
-Each line is the median of 21 runs, timed with events, on arrays of 1 GiB of random values (steps: of 256 MiB each). GB/s are of the bytes that
-the operation must move: each array read once, each result written once.
+Each line is the median of 21 runs behind three that do not count, timed with events, on arrays of 1 GiB of random values, or of so many values (steps:
+of a quarter each). GB/s are of the bytes that the operation must move: each array read once, each result written once. A line that fails says so, takes no
+other with it, and makes the exit status 1.
 """
 
 import statistics
@@ -12,25 +13,53 @@ import time
 
 import torch
 
-N = 1 << 28
+N = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 28
+WARM, RUNS = 3, 21
+failed = 0
 
 
-def median(f, runs=21, warm=3):
+def median(f):
+    """Returns the median of the GPU's seconds of f, which only queues work."""
     seconds = []
-    for i in range(warm + runs):
+    for _ in range(WARM + RUNS):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         f()
         end.record()
         end.synchronize()
-        if i >= warm:
-            seconds.append(begin.elapsed_time(end) / 1e3)
-    return statistics.median(seconds)
+        seconds.append(begin.elapsed_time(end) / 1e3)
+    return statistics.median(seconds[WARM:])
 
 
-def line(name, bytes_, f):
-    s = median(f)
-    print(f"{name:44} {s * 1e3:9.3f} ms {bytes_ / s / 1e9:9.1f} GB/s", flush=True)
+def median_of_calls(f):
+    """Returns the median of the host's seconds of f and of all that it queues."""
+    seconds = []
+    for _ in range(WARM + RUNS):
+        begin = time.perf_counter()
+        f()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds[WARM:])
+
+
+def line(name, amount, unit, f, clock=median):
+    """Prints what f, which moves or computes an amount, takes and reaches; unit is that of 1e9 or 1e12, or "" for none."""
+    global failed
+    try:
+        s = clock(f)
+    except Exception as e:  # what this machine cannot do
+        failed += 1
+        print(f"{name}: {type(e).__name__}: {' '.join(str(e).split())[:200]}", flush=True)
+        return
+    rate = f"{amount / s / {'GB/s': 1e9, 'TFLOP/s': 1e12}[unit]:9.1f} {unit}" if unit else ""
+    print(f"{name:44} {s * 1e3:9.3f} ms {rate}", flush=True)
+
+
+def scans():
+    x, y = torch.randn(N, device="cuda"), torch.empty(N, device="cuda")
+    line("copy", 8 * N, "GB/s", lambda: y.copy_(x))
+    line("Norms", 8 * N, "GB/s", lambda: torch.linalg.vector_norm(x - y))
+    line("Finite", 4 * N, "GB/s", lambda: torch.isfinite(x).all())
 
 
 def encoded(n, kind):
@@ -68,64 +97,67 @@ def steps():
                         (add if i else begin)(p.grad, 1 / k)
                     optimizer.step()
 
-                line(f"Step/{name}/{kind}/k={k}", (k * grads[0][0] + 8 + 8 * state) * n, step)
+                line(f"Step/{name}/{kind}/k={k}", (k * grads[0][0] + 8 + 8 * state) * n, "GB/s", step)
                 del p, optimizer
 
 
+def selections():
+    """The k largest magnitudes: topk alone, of magnitudes that are there, and with what error feedback needs."""
+    x, carry = torch.randn(N, device="cuda"), torch.randn(N, device="cuda") * 0.01
+    magnitudes = x.abs()
+
+    def feedback(k):
+        y = x + carry
+        _, i = torch.topk(y.abs(), k, sorted=False)
+        torch.gather(y, 0, i)
+        y[i] = 0
+        carry.copy_(y)
+
+    for share in (0.001, 0.01, 0.1):
+        k = int(N * share)
+        line(f"Select/alone/{share}", 4 * N + 8 * k, "GB/s", lambda: torch.topk(magnitudes, k, sorted=False))
+        line(f"Select/feedback/{share}", 12 * N + 8 * k, "GB/s", lambda: feedback(k))
+
+
 def codecs():
+    """Encoding with error feedback: by separate calls, and as torch.compile fuses them, which comes last as it may take its time."""
     x, carry = torch.randn(N, device="cuda"), torch.randn(N, device="cuda") * 0.01
 
-    def bf16():
+    def bf16(x, carry):
         y = x + carry
         h = y.to(torch.bfloat16)
         torch.sub(y, h.to(torch.float32), out=carry)
+        return h
 
-    def int8():
+    def int8(x, carry):
         y = (x + carry).view(-1, 256)
         scale = y.abs().amax(1, keepdim=True) / 127
         q = torch.round(y / scale).to(torch.int8)
         torch.sub(y, q.to(torch.float32) * scale, out=carry.view(-1, 256))
-
-    def top(k):
-        def f():
-            y = x + carry
-            _, i = torch.topk(y.abs(), k, sorted=False)
-            torch.gather(y, 0, i)
-            y[i] = 0
-            carry.copy_(y)
-
-        return f
+        return scale, q
 
     def factors(rank):
         m, residual = (a[: N // 4].view(-1, 64, 1024) for a in (x, carry))
+        y = m + residual
+        q = 2 * torch.rand(len(y), 1024, rank, device="cuda") - 1
+        for _ in range(2):
+            p = y @ q
+            for i in range(rank):
+                p[..., i] /= p[..., i].norm(dim=1, keepdim=True)
+                u, rest = p[..., i : i + 1], p[..., i + 1 :]
+                rest -= (u * rest).sum(1, keepdim=True) * u
+            q = y.mT @ p
+        torch.sub(y, p @ q.mT, out=residual)
 
-        def f():  # in float32
-            y = m + residual
-            q = 2 * torch.rand(len(y), 1024, rank, device="cuda") - 1
-            for _ in range(2):
-                p = y @ q
-                for i in range(rank):
-                    p[..., i] /= p[..., i].norm(dim=1, keepdim=True)
-                    u, rest = p[..., i : i + 1], p[..., i + 1 :]
-                    rest -= (u * rest).sum(1, keepdim=True) * u
-                q = y.mT @ p
-            torch.sub(y, p @ q.mT, out=residual)
-
-        return f
-
-    line("Encode/encode_bf16", 14 * N, bf16)
-    line("Encode/encode_int8", 13 * N + N // 64, int8)
-    for name, f in (("bf16", bf16), ("int8", int8)):
-        try:
-            line(f"Encode/encode_{name} compiled", (14 if name == "bf16" else 13) * N, torch.compile(f))
-        except Exception as e:  # the compiler may lack what it needs
-            print(f"{name}, compiled: {type(e).__name__}", flush=True)
-    for rank in (1, 2, 4):
-        line(f"EncodeLowRank/{rank}", 3 * N + 4 * rank * (64 + 1024) * (N >> 18), factors(rank))
-    for share in (0.001, 0.01, 0.1):
-        k = int(N * share)
-        line(f"Select/feedback/{share}", 12 * N + 8 * k, top(k))
-        line(f"Select/alone/{share}", 4 * N + 8 * k, lambda: torch.gather(x, 0, torch.topk(x.abs(), k, sorted=False)[1]))
+    both = (("bf16", 14 * N, bf16), ("int8", 13 * N + N // 64, int8))
+    for name, bytes_, f in both:
+        line(f"Encode/encode_{name}", bytes_, "GB/s", lambda: f(x, carry))
+    with products_in("fp32"):
+        for rank in (1, 2, 4):
+            line(f"EncodeLowRank/{rank}", 3 * N + 4 * rank * (64 + 1024) * (N >> 18), "GB/s", lambda: factors(rank))
+    for name, bytes_, f in both:
+        compiled = torch.compile(f)
+        line(f"Encode/encode_{name} compiled", bytes_, "GB/s", lambda: compiled(x, carry))
 
 
 def products():
@@ -134,14 +166,9 @@ def products():
         a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
         for precision in ("fp32", "tf32", "bf16"):
             with products_in(precision):
-                product(f"Product/gemm_{precision}/{m}x{n}x{k}", m * n * k, lambda: a @ b)
+                line(f"Product/gemm_{precision}/{m}x{n}x{k}", 2 * m * n * k, "TFLOP/s", lambda: a @ b)
         x, y = a.to(torch.bfloat16), b.to(torch.bfloat16)
-        product(f"Product/gemm_bf16/{m}x{n}x{k} rounded before", m * n * k, lambda: x @ y)
-
-
-def product(name, products, f):
-    s = median(f)
-    print(f"{name:44} {s * 1e3:9.3f} ms {2 * products / s / 1e12:9.1f} TFLOP/s", flush=True)
+        line(f"Product/gemm_bf16/{m}x{n}x{k} rounded before", 2 * m * n * k, "TFLOP/s", lambda: x @ y)
 
 
 def products_in(precision):
@@ -182,13 +209,26 @@ def cnn():
 
 
 def gradients():
-    """A gradient from parameters in pinned memory of the host to the gradient there, as kintsugi's: eager, and as a CUDA graph."""
+    """A gradient from parameters and examples in the host's memory to the gradient and the loss there, through pinned memory, as kintsugi's. Beside it what
+    pinned memory saves that holds them already: eager, and as a CUDA graph."""
     for name, make, batch in (("cnn", cnn, 64), ("cnn", cnn, 256), ("charlm", CharLM, 32)):
         for precision in ("fp32", "tf32", "bf16"):
-            gradient(f"Gradient/{name}/batch={batch}/{precision}", make().cuda(), name, batch, precision)
+            whole, queued = gradient(make().cuda(), name, batch, precision)
+            full = f"Gradient/{name}/batch={batch}/{precision}"
+            line(f"{full} eager", 0, "", whole, median_of_calls)
+            line(f"{full} pinned", 0, "", queued, median_of_calls)
+            replay = []
+
+            def graph():  # captured in the first run, which does not count
+                if not replay:
+                    replay.append(captured(queued))
+                replay[0]()
+
+            line(f"{full} graph", 0, "", graph, median_of_calls)
 
 
-def gradient(name, model, kind, batch, precision):
+def gradient(model, kind, batch, precision):
+    """Returns a function that computes a gradient, and one that queues it from pinned memory to pinned memory."""
     count = sum(p.numel() for p in model.parameters())
     flat, grads = torch.empty(count, device="cuda"), torch.zeros(count, device="cuda")
     at = 0
@@ -196,35 +236,38 @@ def gradient(name, model, kind, batch, precision):
         flat[at : at + p.numel()].copy_(p.data.flatten())
         p.data, p.grad = flat[at : at + p.numel()].view_as(p), grads[at : at + p.numel()].view_as(p)
         at += p.numel()
-    params, out = flat.cpu().pin_memory(), torch.empty(count).pin_memory()
     if kind == "cnn":
         x, y = torch.randn(batch, 1, 28, 28), torch.randint(10, (batch,))
     else:
         x, y = torch.randint(65, (batch, 64)), torch.randint(65, (batch * 64,))
-    x, y = x.pin_memory(), y.pin_memory()
-    x_, y_ = x.cuda(), y.cuda()
+    given = (flat.cpu(), x, y)
+    pinned = [t.pin_memory() for t in given]
+    there = [flat, x.cuda(), y.cuda()]
+    out, result = torch.empty(count).pin_memory(), torch.empty(count)
 
-    def step():
-        flat.copy_(params, non_blocking=True)
-        x_.copy_(x, non_blocking=True)
-        y_.copy_(y, non_blocking=True)
+    def queued():
+        for to, from_ in zip(there, pinned):
+            to.copy_(from_, non_blocking=True)
         grads.zero_()
         with products_in(precision):
-            loss = torch.nn.functional.cross_entropy(model(x_), y_)
+            loss = torch.nn.functional.cross_entropy(model(there[1]), there[2])
         loss.backward()
         out.copy_(grads, non_blocking=True)
+        return loss.detach()
 
-    def timed(f):
-        seconds = []
-        for i in range(24):
-            begin = time.perf_counter()
-            f()
-            torch.cuda.synchronize()
-            if i >= 3:
-                seconds.append(time.perf_counter() - begin)
-        return statistics.median(seconds)
+    def whole():
+        for to, from_ in zip(pinned, given):
+            to.copy_(from_)
+        loss = queued().item()  # waits
+        torch.cuda.synchronize()
+        result.copy_(out)
+        return loss
 
-    print(f"{name + ' eager':44} {timed(step) * 1e3:9.3f} ms", flush=True)
+    return whole, queued
+
+
+def captured(step):
+    """Returns the replay of a graph of what step queues."""
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -233,21 +276,14 @@ def gradient(name, model, kind, batch, precision):
     torch.cuda.current_stream().wait_stream(side)
     with torch.cuda.graph(graph):
         step()
-    print(f"{name + ' graph':44} {timed(graph.replay) * 1e3:9.3f} ms", flush=True)
+    return graph.replay
 
 
 if __name__ == "__main__":
     if not torch.cuda.is_available():
-        sys.exit("torch.py: PyTorch finds no GPU")
-    print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
-    x, y = torch.randn(N, device="cuda"), torch.empty(N, device="cuda")
-    line("copy", 8 * N, lambda: y.copy_(x))
-    line("Norms", 8 * N, lambda: torch.linalg.vector_norm(x - y))
-    line("Finite", 4 * N, lambda: torch.isfinite(x).all())
-    del x, y
-    steps()
-    for part in (codecs, products, gradients):
-        try:
-            part()
-        except Exception as e:  # one that this machine cannot do must not take the others with it
-            print(f"{part.__name__}: {type(e).__name__}: {e}", flush=True)
+        sys.exit("pytorch.py: PyTorch finds no GPU")
+    print(torch.cuda.get_device_name(), "PyTorch", torch.__version__, flush=True)
+    torch.backends.cudnn.benchmark = True  # the fastest of its convolutions
+    for part in (scans, steps, selections, gradients, products, codecs):  # what has a goal first
+        part()
+    sys.exit(failed > 0)
