@@ -41,6 +41,8 @@ func benchCommand() *cobra.Command {
 	f.IntVar(&b.rounds, "rounds", 5, "interleaved measurements of both")
 	f.StringVar(&b.format, "format", "text", "text, json or benchfmt")
 	f.StringVar(&b.blas, "blas", "auto", "matrix library of both")
+	f.StringVar(&b.device, "device", "auto", "what computes gradients in both, as train's --device")
+	f.StringVar(&b.serverDevice, "server-device", "cpu", "where train keeps shards, as there; the loop's optimizer is the processor's")
 	f.StringVar(&b.wire, "wire", "auto", "wire of train, as there")
 	f.StringVar(&b.before, "before", "grpc", "wire of a second train in each round, to compare with; empty: none")
 	cmd.AddCommand(
@@ -272,6 +274,7 @@ type benchTrain struct {
 	models                          []string
 	workers, servers, steps, rounds int
 	format, blas, wire, before      string
+	device, serverDevice            string
 }
 
 func (b *benchTrain) command(cmd *cobra.Command) error {
@@ -304,7 +307,7 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	}
 	t := &training{}
 	t.register(newFlagSet("bench"))
-	t.Model, t.Workers, t.Servers, t.BLAS = name, b.workers, b.servers, b.blas
+	t.Model, t.Workers, t.Servers, t.BLAS, t.Device, t.ServerDevice = name, b.workers, b.servers, b.blas, b.device, b.serverDevice
 	if err := t.check(); err != nil {
 		return bench.TrainRow{}, err
 	}
@@ -327,7 +330,8 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	}
 	o := schedule.At(1)
 	cfg := bench.TrainConfig{
-		Model: name, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary, Flags: []string{"--blas", b.blas, "--wire", b.wire},
+		Model: name, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary,
+		Flags:  []string{"--blas", b.blas, "--wire", b.wire, "--device", b.device, "--server-device", b.serverDevice},
 		Layout: prob.layout, Init: func(p []float32) error { return prob.desc.Init(t.Seed, p) }, Progress: progress,
 		Step: kernels.Step{Rule: kernels.Rule(o.Rule), Scalars: kernels.Scalars{
 			LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
@@ -345,6 +349,9 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 		}
 		defer m.Close()
 		cfg.Gradients = append(cfg.Gradients, g)
+		if _, ok := m.(gpuModel); ok { // which computes one after the other, as fast as several threads would have it
+			break
+		}
 	}
 	return bench.TrainOverhead(ctx, cfg)
 }

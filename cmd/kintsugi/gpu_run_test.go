@@ -84,6 +84,22 @@ func TestATrainingOnTheGPUSaysWhatMultiplies(t *testing.T) {
 	}
 }
 
+// A cluster on the GPU is compared with a loop on it.
+func TestTrainingIsMeasuredOnTheGPU(t *testing.T) {
+	withGPU(t)
+	args := []string{"bench", "train", "--models", "mlr", "--device", "cuda", "--server-device", "cuda", "--rounds", "1", "--before", "", "--format", "json"}
+	if !emulate.OnGPU() {
+		args = append(args, "--workers", "1", "--servers", "1", "--steps", "10")
+	}
+	var rows []bench.TrainRow
+	if err := json.Unmarshal([]byte(must(t, args...)), &rows); err != nil {
+		t.Fatal(err)
+	}
+	if r := rows[0]; len(rows) != 1 || r.Threads != 1 || !(r.TrainStepsPerSec > 0) || !(r.LoopStepsPerSecond > 0) {
+		t.Errorf("rows %+v; want one, with a loop of one thread", rows)
+	}
+}
+
 // Each operation with a row in docs/gpu.md is measured beside a copy.
 func TestKernelsAreMeasuredOnTheGPU(t *testing.T) {
 	withGPU(t)
