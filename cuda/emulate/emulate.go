@@ -38,6 +38,9 @@ const (
 	Version = "KINTSUGI_EMU_VERSION"
 	Major   = "KINTSUGI_EMU_MAJOR"
 
+	// Exclusive is set where the device is another process's.
+	Exclusive = "KINTSUGI_EMU_EXCLUSIVE"
+
 	// Kernels is what a launch runs: "ptx": the PTX that the program has loaded; else the sources, compiled for the processor.
 	Kernels = "KINTSUGI_EMU_KERNELS"
 

@@ -127,6 +127,7 @@ func (e *Error) Error() string {
 
 // Codes of the driver that are looked at: those of which cuda.h says that the process must be started anew, and what is among them.
 const (
+	codeUnavailable   = 46 // a device that another process has for itself
 	codeUncorrectable = 214
 	codeNVLink        = 220
 	codeContained     = 226

@@ -116,7 +116,11 @@ func (c *context) open(ordinal int) error {
 	if c.major < needMajor {
 		return fmt.Errorf("device %d, %s, has compute capability %d.%d; %d.0 or newer is needed", ordinal, c.name, c.major, c.minor, needMajor)
 	}
-	return c.check("cuDevicePrimaryCtxRetain", C.driver_retain(c.d, c.ordinal))
+	err := c.check("cuDevicePrimaryCtxRetain", C.driver_retain(c.d, c.ordinal))
+	if refusal := (*Error)(nil); errors.As(err, &refusal) && refusal.Code == codeUnavailable {
+		return fmt.Errorf("device %d, %s, is another process's: its compute mode is exclusive (nvidia-smi -q -d COMPUTE): %w", ordinal, c.name, err)
+	}
+	return err
 }
 
 // check turns a code into an error.
@@ -218,7 +222,7 @@ func (c *context) Capture(s Stream) error {
 
 func (c *context) Captured(s Stream) (Program, error) {
 	var p C.uintptr_t
-	err := c.check("cuGraphInstantiate", C.driver_captured(c.d, C.uintptr_t(s), &p))
+	err := c.check("cuStreamEndCapture and cuGraphInstantiate", C.driver_captured(c.d, C.uintptr_t(s), &p))
 	return Program(p), err
 }
 

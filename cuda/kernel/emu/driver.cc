@@ -237,6 +237,7 @@ ENTRY cuDeviceTotalMem_v2(size_t *bytes, CUdevice) {
 static int contexts;
 ENTRY cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice) {
 	std::lock_guard<std::mutex> hold(lock);
+	if (setting("KINTSUGI_EMU_EXCLUSIVE", 0)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	contexts++;
 	*context = (CUcontext)&lock;
 	return CUDA_SUCCESS;
