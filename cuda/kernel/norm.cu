@@ -25,9 +25,9 @@ KERNEL(norms, NormArgs, THREADS) {
 	for (u64 lo = 0; lo < p.n; lo += TILE, turn ^= 1) {
 		const u64 i = lo + 4 * THREAD, rest = p.n - lo;
 		if (i < p.n) {
-			Four x = load(p.x, i, p.n);
+			Four x = load(p.x, i);
 			if (p.y) {
-				const Four y = load(p.y, i, p.n);
+				const Four y = load(p.y, i);
 #pragma unroll
 				for (int e = 0; e < 4; e++) x.v[e] = sub(x.v[e], y.v[e]);
 			}

@@ -58,7 +58,7 @@ template <int ENCODING> DEVICE u64 add_run(Four &acc, const Operand *ops, u64 j,
 
 DEVICE Four sum(const Chunk &c, u64 i) {
 	Four acc = {};
-	if (c.start) acc = load(c.start, i, c.n);
+	if (c.start) acc = load(c.start, i);
 	for (u64 j = 0; j < c.count;) {
 		switch (c.operands[j].encoding & 0xff) {
 		case FP32: j = add_run<FP32>(acc, c.operands, j, i, c.n); break;
@@ -116,12 +116,12 @@ DEVICE void put(f32 (&tile)[TILE], const Four &v) { *(Four *)(tile + 4 * THREAD)
 template <int RULE> DEVICE void step_values(const StepArgs &a, const Chunk &c, u64 i, f32 (&factor)[PRODUCTS][TILE]) {
 	enum { STATES = RULE == ADAM || RULE == ADAMW ? 2 : RULE == MOMENTUM || RULE == NESTEROV || RULE == ADAGRAD ? 1 : 0 };
 	const u64 n = c.n;
-	const Four w = load(c.params, i, n);
+	const Four w = load(c.params, i);
 	Four m = {}, v = {}, g, next, d;
-	if (STATES > 0) m = load(c.state0, i, n);
-	if (STATES > 1) v = load(c.state1, i, n);
+	if (STATES > 0) m = load(c.state0, i);
+	if (STATES > 1) v = load(c.state1, i);
 	if (c.given) {
-		g = load(c.given, i, n);
+		g = load(c.given, i);
 	} else {
 		g = sum(c, i);
 #pragma unroll
@@ -130,7 +130,7 @@ template <int RULE> DEVICE void step_values(const StepArgs &a, const Chunk &c, u
 	if (c.update) store(c.update, i, n, g);
 	put(factor[0], g);
 	if (a.flags & WANT_DOT) {
-		const Four p = load(c.previous, i, n);
+		const Four p = load(c.previous, i);
 #pragma unroll
 		for (int e = 0; e < 4; e++) d.v[e] = sub(w.v[e], p.v[e]);
 		put(factor[1], d);
@@ -146,7 +146,7 @@ template <int RULE> DEVICE void step_values(const StepArgs &a, const Chunk &c, u
 		put(factor[2], d);
 	}
 	if (a.flags & WANT_SAVED) {
-		const Four s = load(c.saved, i, n);
+		const Four s = load(c.saved, i);
 #pragma unroll
 		for (int e = 0; e < 4; e++) d.v[e] = sub(next.v[e], s.v[e]);
 		put(factor[3], d);
