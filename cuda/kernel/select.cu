@@ -72,24 +72,33 @@ DEVICE void count_values(Histograms &h, const Four &y, u32 i, u32 have, u32 leas
 	}
 }
 
+// Adds what is carried, and keeps y: each where there is an array for it.
+DEVICE void feed(const f32 *carry, f32 *y, u64 lo, u32 have, Four (&v)[ROUNDS]) {
+	if (carry) {
+		Four c[ROUNDS];
+		load_tile(carry + lo, have, c);
+#pragma unroll
+		for (int r = 0; r < ROUNDS; r++)
+#pragma unroll
+			for (int e = 0; e < 4; e++) v[r].v[e] = add(v[r].v[e], c[r].v[e]);
+	}
+	if (!y) return;
+#pragma unroll
+	for (int r = 0; r < ROUNDS; r++)
+		if (spot(r) < have) store(y + lo, spot(r), have, v[r]);
+}
+
 // Adds what is carried, keeps y, and counts the first digit.
 KERNEL_CROWD(select_feed, SelectArgs, THREADS, CROWD) {
 	SHARED(Histograms, h);
 	clear(h);
 	for (u64 lo = BLOCK * TILE; lo < a.n; lo += BLOCKS * TILE) {
 		const u32 have = part(lo, a.n);
+		Four v[ROUNDS];
+		load_tile(a.x + lo, have, v);
+		feed(a.carry, a.y, lo, have, v);
 #pragma unroll
-		for (int r = 0; r < ROUNDS; r++) {
-			if (spot(r) >= have) break;
-			Four y = load(a.x + lo, spot(r));
-			if (a.carry) {
-				const Four c = load(a.carry + lo, spot(r));
-#pragma unroll
-				for (int e = 0; e < 4; e++) y.v[e] = add(y.v[e], c.v[e]);
-			}
-			if (a.y) store(a.y + lo, spot(r), have, y);
-			count_values(h, y, spot(r), have, 0, 31);
-		}
+		for (int r = 0; r < ROUNDS; r++) count_values(h, v[r], spot(r), have, 0, 31);
 	}
 	merge(h, a.histogram);
 }
@@ -254,18 +263,6 @@ struct Encoding {
 	Threshold threshold;
 };
 
-// Adds what is carried, and keeps y.
-DEVICE void feed(const f32 *carry, f32 *y, u32 have, Four (&v)[ROUNDS]) {
-	Four c[ROUNDS];
-	load_tile(carry, have, c);
-#pragma unroll
-	for (int r = 0; r < ROUNDS; r++) {
-#pragma unroll
-		for (int e = 0; e < 4; e++) v[r].v[e] = add(v[r].v[e], c[r].v[e]);
-		if (spot(r) < have) store(y, spot(r), have, v[r]);
-	}
-}
-
 // Finds the threshold of a chunk, whose y is kept at y.
 DEVICE void find_threshold(const Chosen &a, f32 *y, Encoding &sh) {
 	if (THREAD == 0) sh.threshold = {0, 31, a.k};
@@ -277,7 +274,7 @@ DEVICE void find_threshold(const Chosen &a, f32 *y, Encoding &sh) {
 			const u32 have = part(lo, a.n);
 			Four v[ROUNDS];
 			load_tile((digit ? y : a.x) + lo, have, v);
-			if (digit == 0 && a.carry) feed(a.carry + lo, y + lo, have, v);
+			if (digit == 0 && a.carry) feed(a.carry, y, lo, have, v);
 #pragma unroll
 			for (int r = 0; r < ROUNDS; r++) count_values(sh.h, v[r], spot(r), have, least, known);
 		}

@@ -64,8 +64,8 @@ DEVICE Four sum(const Chunk &c, u64 i) {
 	if (c.start) acc = load(c.start, i);
 	const Operand *const ops = c.operands;
 	const u32 count = (u32)c.count;
-	IN_GLOBAL(ops);
 	for (u32 j = 0; j < count;) {
+		IN_GLOBAL(ops);
 		switch (ops[j].encoding & 0xff) {
 		case FP32: j = add_run<FP32>(acc, ops, j, i, c.n); break;
 		case BF16: j = add_run<BF16>(acc, ops, j, i, c.n); break;
