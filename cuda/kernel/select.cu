@@ -123,7 +123,7 @@ struct Sums {
 	u32 of_warp[2][WARPS];
 };
 
-enum { EACH = BINS / THREADS }; // bins of a thread, from top down
+enum { EACH = BINS / THREADS }; // bins of a thread, from top down, or tiles
 
 // Finds the bin of the k-th largest, from the highest down, and makes it known. It has one barrier, before which all have read the threshold.
 DEVICE void next_digit(Threshold &t, const u32 (&mine)[EACH], u32 top, u32 (&of_warp)[WARPS]) {
@@ -202,14 +202,24 @@ KERNEL_CROWD(select_tiles, SelectArgs, THREADS, CROWD) {
 KERNEL(select_scan, SelectArgs, THREADS) {
 	SHARED(Sums, sh);
 	u32 above = 0, ties = 0; // of the tiles of the rounds before
-	for (u64 lo = 0; lo < a.tiles; lo += THREADS) {
-		const u64 t = lo + THREAD;
-		u32 all_above, all_ties;
-		const u32 x = before(t < a.tiles ? a.above[t] : 0, sh.of_warp[0], all_above);
-		const u32 y = before(t < a.tiles ? a.ties[t] : 0, sh.of_warp[1], all_ties);
-		if (t < a.tiles) {
-			a.above[t] = above + x;
-			a.ties[t] = ties + y;
+	for (u64 lo = 0; lo < a.tiles; lo += EACH * THREADS) {
+		const u64 t = lo + EACH * THREAD;
+		u32 x[EACH], y[EACH], sum_x = 0, sum_y = 0, all_above, all_ties;
+#pragma unroll
+		for (int k = 0; k < EACH; k++) {
+			x[k] = t + k < a.tiles ? a.above[t + k] : 0;
+			y[k] = t + k < a.tiles ? a.ties[t + k] : 0;
+			sum_x += x[k];
+			sum_y += y[k];
+		}
+		u32 upto = above + before(sum_x, sh.of_warp[0], all_above), tie = ties + before(sum_y, sh.of_warp[1], all_ties);
+#pragma unroll
+		for (int k = 0; k < EACH; k++) {
+			if (t + k >= a.tiles) break;
+			a.above[t + k] = upto;
+			a.ties[t + k] = tie;
+			upto += x[k];
+			tie += y[k];
 		}
 		above += all_above;
 		ties += all_ties;
