@@ -252,3 +252,27 @@ func TestAShapeThatDoesNotFitIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// So many tiles that the scan over what they have goes on behind its first round, with ties in all of them.
+func TestASelectionFromManyTiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("an emulation takes seconds for it; run it without -short")
+	}
+	x := make([]float32, 2057*selectTile+77)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range x {
+		x[i] = float32(rng.IntN(4000))
+	}
+	k := len(x) / 3
+	index, wantIndex := make([]int32, k), make([]int32, k)
+	value, wantValue := make([]float32, k), make([]float32, k)
+	if err := openTest(t).Select(index, value, x, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := kernels.Host.Select(wantIndex, wantValue, x, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(index, wantIndex) || differ(value, wantValue) {
+		t.Error("other values were selected than on the host")
+	}
+}

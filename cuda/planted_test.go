@@ -19,9 +19,10 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 		t.Skip("it compiles the kernels once for each planted mistake; run it without -short")
 	}
 	for name, e := range map[string]emulate.Edit{
-		"no barrier between a tile and its sums": {File: "step.cu", Old: "sync(); // the tile is full, and the one before it has been summed", New: ""},
-		"one tile where two are needed":          {File: "step.cu", Old: "turn ^= 1", New: "turn = 0"},
-		"memory that is used again too soon":     {File: "select.cu", Old: "tie = ties + before(mine_ties, sh.of_warp[1], all_ties)", New: "tie = ties + before(mine_ties, sh.of_warp[0], all_ties)"},
+		"no barrier between a tile and its sums": {File: "step.cu", Old: "sync(); // the tile is full", New: ""},
+		"a tile that is made too soon":           {File: "step.cu", Old: "sync(); // the tile before has been summed", New: ""},
+		"one tile where two are needed":          {File: "norm.cu", Old: "turn ^= 1", New: "turn = 0"},
+		"memory that is used again too soon":     {File: "select.cu", Old: "sh.of_warp[r % 2]", New: "sh.of_warp[0]"},
 		"half of a histogram is not cleared":     {File: "select.cu", Old: "for (u32 b = THREAD; b < BINS; b += THREADS)\n#pragma unroll\n		for (int c = 0; c < COPIES; c++) h.count", New: "for (u32 b = THREAD; b < BINS / 2; b += THREADS)\n#pragma unroll\n		for (int c = 0; c < COPIES; c++) h.count"},
 		"a payload before its index is whole":    {File: "select.cu", Old: "sync(); // the index and what is sent are whole", New: ""},
 		"a fold that starts too low":             {File: "kdev.cuh", Old: "for (int w = 8; w > 0; w /= 2) lane", New: "for (int w = 4; w > 0; w /= 2) lane"},

@@ -85,6 +85,13 @@ func (r *Rig) queue(f func()) {
 	}
 }
 
+// ordinary draws four bytes that are an ordinary value in float32, and two of them in BF16: with infinities among the operands of a step,
+// division and square root would take the way that is for them.
+func ordinary(rng *rand.Rand) float32 {
+	draw := func() uint32 { return math.Float32bits(float32(math.Abs(rng.NormFloat64())) * 1e-3) }
+	return math.Float32frombits(draw()&0xffff0000 | draw()>>16)
+}
+
 // array returns n bytes on the GPU, repeats of random values: a GPU is faster on zeros.
 func (r *Rig) array(n int) driver.Ptr {
 	piece := min(1<<22, ceil(n, vector)*vector)
@@ -92,7 +99,7 @@ func (r *Rig) array(n int) driver.Ptr {
 	rng := rand.New(rand.NewPCG(uint64(n), uint64(at)))
 	x := make([]float32, piece/4)
 	for i := range x {
-		x[i] = float32(math.Abs(rng.NormFloat64())) * 1e-3
+		x[i] = ordinary(rng)
 	}
 	first := r.o.floats(x)
 	r.o.flush()

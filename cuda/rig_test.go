@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -44,5 +45,16 @@ func TestARigCountsTheBytesThatMustMove(t *testing.T) {
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestWhatARigMeasuresHasOrdinaryValues(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 10000 {
+		v := ordinary(rng)
+		low := math.Float32frombits(math.Float32bits(v) << 16)
+		if !(v < 0.01) || !(low < 0.01) {
+			t.Fatalf("%v, and %v in its lower half, where both are to be ordinary", v, low)
+		}
 	}
 }

@@ -39,7 +39,7 @@ const (
 	wantSaved
 )
 
-const stepThreads = 256
+const stepThreads = 288 // 256 make tiles, 32 add
 
 func flagsOf(dot, displacement, saved bool) (flags uint32) {
 	for i, want := range []bool{dot, displacement, saved} {

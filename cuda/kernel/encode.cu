@@ -19,15 +19,20 @@ struct Encodes {
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
-DEVICE Four fed(const EncodeArgs &a, u64 i) {
-	if (i >= a.n) return Four();
-	Four y = load(a.x, i, a.n);
-	if (a.carry) {
-		const Four c = load(a.carry, i, a.n);
+// Two vectors of y for each thread, all of them loaded before any is used. What is past the end is anything, or zeros where the whole vector is.
+DEVICE void fed(const EncodeArgs &a, u64 lo, u64 apart, Four (&y)[2]) {
+	Four c[2] = {};
 #pragma unroll
-		for (int e = 0; e < 4; e++) y.v[e] = add(y.v[e], c.v[e]);
+	for (int r = 0; r < 2; r++) {
+		const u64 i = lo + r * apart;
+		y[r] = i < a.n ? load(a.x, i) : Four();
+		if (a.carry && i < a.n) c[r] = load(a.carry, i);
 	}
-	return y;
+	if (!a.carry) return;
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+#pragma unroll
+		for (int e = 0; e < 4; e++) y[r].v[e] = add(y[r].v[e], c[r].v[e]);
 }
 
 DEVICE void lose(const EncodeArgs &a, u64 i, const Four &y, const Four &d) {
@@ -37,13 +42,11 @@ DEVICE void lose(const EncodeArgs &a, u64 i, const Four &y, const Four &d) {
 	store(a.residual, i, a.n, r);
 }
 
-// Two vectors for each thread, loaded before either is used.
 template <int ENCODING> DEVICE void halves(const Encodes &all) {
 	const EncodeArgs a = all.chunks[BLOCK_Y]; // a copy: no store can change it
 	const u64 lo = 4 * (BLOCK * 2 * THREADS + THREAD);
 	Four y[2];
-#pragma unroll
-	for (int r = 0; r < 2; r++) y[r] = fed(a, lo + (u64)r * 4 * THREADS);
+	fed(a, lo, 4 * THREADS, y);
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
 		const u64 i = lo + (u64)r * 4 * THREADS;
@@ -96,8 +99,10 @@ template <bool RANDOM> DEVICE void int8(const Encodes &all) {
 	const u64 group = BLOCK * WARPS + THREAD / 32, lo = group * GROUP + 4 * (THREAD % 32);
 	if (group >= groups(a.n)) return;
 	Four y[2];
+	fed(a, lo, 128, y);
 #pragma unroll
-	for (int r = 0; r < 2; r++) y[r] = fed(a, lo + 128 * r);
+	for (int r = 0; r < 2; r++)
+		if (lo + 128 * r < a.n) cut(y[r], lo + 128 * r, a.n);
 	const f32 scale = scale_of(y), inverse = scale == 0 ? 0.0f : quotient(1.0f, scale);
 	if (THREAD % 32 == 0) a.scales[group] = scale;
 #pragma unroll
@@ -138,11 +143,9 @@ DEVICE void sign(const Encodes &all, Groups &sh) {
 	const u32 values = a.n - begin < GROUP ? (u32)(a.n - begin) : GROUP;
 	f32 *mine = sh.y[THREAD / 32];
 	Four y[2];
+	fed(a, lo, 128, y);
 #pragma unroll
-	for (int r = 0; r < 2; r++) {
-		y[r] = fed(a, lo + 128 * r);
-		*(Four *)(mine + 128 * r + 4 * lane) = y[r];
-	}
+	for (int r = 0; r < 2; r++) *(Four *)(mine + 128 * r + 4 * lane) = y[r];
 	sync_warp();
 	f64 sum = 0;
 	if (lane < 16)

@@ -17,13 +17,13 @@ KERNEL(finite, FiniteArgs, THREADS) {
 #pragma unroll
 	for (int r = 0; r < EACH; r++) {
 		const u64 i = lo + (u64)r * 4 * THREADS;
-		x[r] = i < a.n ? load(a.x, i, a.n) : Four();
+		x[r] = i < a.n ? load(a.x, i) : Four();
 	}
-	u64 first = ~0ull;
+	u64 first = ~0ull; // or past the end, where there may be anything
 #pragma unroll
 	for (int r = EACH - 1; r >= 0; r--)
 #pragma unroll
 		for (int e = 3; e >= 0; e--)
 			if (bad(x[r].v[e])) first = lo + (u64)r * 4 * THREADS + e;
-	if (first != ~0ull) atomic_min(a.first, first);
+	if (first < a.n) atomic_min(a.first, first);
 }

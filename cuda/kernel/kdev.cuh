@@ -150,14 +150,18 @@ DEVICE f32 from_fp16(u16 h) {
 #endif
 }
 
-// Four values from i < n on of n, those past the end as zeros: an array may be read to the next multiple of 16 bytes.
-DEVICE Four load(const f32 *x, u64 i, u64 n) {
+// Four values from i on. Those past the end of x are what stands there: an array may be read to the next multiple of 16 bytes.
+DEVICE Four load(const f32 *x, u64 i) {
 	IN_GLOBAL(x);
-	Four r = *(const Four *)(x + i);
+	return *(const Four *)(x + i);
+}
+
+// Sets those of four values from i < n on to 0 that are past the end. It is apart from load, so that several loads are under way before this looks at one.
+DEVICE void cut(Four &v, u64 i, u64 n) {
+	if (i + 4 <= n) return;
 #pragma unroll
 	for (int e = 1; e < 4; e++)
-		if (i + e >= n) r.v[e] = 0;
-	return r;
+		if (i + e >= n) v.v[e] = 0;
 }
 
 DEVICE void store(f32 *x, u64 i, u64 n, const Four &v) {

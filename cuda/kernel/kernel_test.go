@@ -56,3 +56,27 @@ func TestKernelsFitTheirRegisters(t *testing.T) {
 		}
 	}
 }
+
+// Six blocks of these for each multiprocessor go through an array together: one that had to wait for another would be left with all of its part.
+func TestTheBlocksOfASelectionRunAtOnce(t *testing.T) {
+	const blocks, threads, registers, shared, reserved = 6, 256, 65536, 228 << 10, 1 << 10
+	m, err := ReadManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, f := range m.Families {
+		for _, k := range f.Kernels {
+			if k.Name != "select_feed" && k.Name != "select_count" {
+				continue
+			}
+			found++
+			if each := (k.Registers + 7) / 8 * 8 * threads; blocks*each > registers || blocks*(k.Shared+reserved) > shared {
+				t.Errorf("%s takes %d registers and %d bytes of shared memory: fewer than %d blocks run at once", k.Name, k.Registers, k.Shared, blocks)
+			}
+		}
+	}
+	if found != 2 {
+		t.Errorf("the manifest has %d of the 2 kernels", found)
+	}
+}

@@ -20,7 +20,7 @@ struct Matrices {
 	const Matrix *chunks;
 };
 
-enum { THREADS = 256, WARPS = THREADS / 32, LANES = 4, MOST_RANK = 64 };
+enum { THREADS = 256, WARPS = THREADS / 32, LANES = 4, MOST_RANK = 64, BATCH = 8, AHEAD = 4 };
 
 struct Norms {
 	f64 of_column[MOST_RANK];
@@ -30,6 +30,36 @@ struct Norms {
 template <u32 R> DEVICE void accumulate(f64 (&sum)[R], f32 v, const f64 *column, u64 apart) {
 #pragma unroll
 	for (u32 r = 0; r < R; r++) sum[r] = add(sum[r], mul((f64)v, column[r * apart]));
+}
+
+// The same of count values, one after the other, which are so far from each other. The next ones are on their way while these are used.
+template <u32 R> DEVICE void accumulate_all(f64 (&sum)[R], const f32 *values, u64 step, u32 count, const f64 *column, u32 stride, u64 apart) {
+	IN_GLOBAL(values);
+	IN_GLOBAL(column);
+	f32 next[BATCH] = {};
+	const u32 whole = count - count % BATCH;
+	if (whole > 0)
+#pragma unroll
+		for (int b = 0; b < BATCH; b++) next[b] = values[b * step];
+#pragma unroll 1
+	for (u32 j = 0; j < whole; j += BATCH) {
+		f32 v[BATCH];
+#pragma unroll
+		for (int b = 0; b < BATCH; b++) v[b] = next[b];
+		values += BATCH * step;
+		if (j + BATCH < whole)
+#pragma unroll
+			for (int b = 0; b < BATCH; b++) next[b] = values[b * step];
+#pragma unroll
+		for (int b = 0; b < BATCH; b++) accumulate(sum, v[b], column + b * stride, apart);
+		column += BATCH * stride;
+	}
+#pragma unroll 1
+	for (u32 j = whole; j < count; j++) {
+		accumulate(sum, *values, column, apart);
+		values += step;
+		column += stride;
+	}
 }
 
 // The sum of four lanes beside each other, as the host adds them. It is the first one's.
@@ -48,8 +78,7 @@ template <u32 R> DEVICE void multiply(const Matrix &a, const f32 *m, u32 first) 
 		f64 sum[R] = {};
 		if (row < a.rows) {
 			const f32 *const values = m + (u64)row * a.cols;
-#pragma unroll 4
-			for (u32 j = lane; j < whole; j += LANES) accumulate(sum, values[j], q + j, a.cols);
+			accumulate_all(sum, values + lane, LANES, whole / LANES, q + lane, LANES, a.cols);
 			if (lane == 0)
 				for (u32 j = whole; j < a.cols; j++) accumulate(sum, values[j], q + j, a.cols);
 		}
@@ -67,8 +96,7 @@ template <u32 R> DEVICE void multiply_transposed(const Matrix &a, const f32 *m, 
 	f64 *const q = a.q + (u64)first * a.cols;
 	for (u32 j = THREAD; j < a.cols; j += THREADS) {
 		f64 sum[R] = {};
-#pragma unroll 4
-		for (u32 i = 0; i < a.rows; i++) accumulate(sum, m[(u64)i * a.cols + j], p + i, a.rows);
+		accumulate_all(sum, m + j, a.cols, a.rows, p, 1, a.rows);
 #pragma unroll
 		for (u32 r = 0; r < R; r++) q[(u64)r * a.cols + j] = sum[r];
 	}
@@ -155,38 +183,56 @@ DEVICE void keep(const Matrix &a, const f32 *m) {
 DEVICE void lose(const Matrix &a, const f32 *m) {
 	const u32 n = a.rows * a.cols;
 	const f32 *const p = a.factors, *const q = a.factors + (u64)a.rows * a.rank;
-	for (u32 i = 4 * THREAD; i < n; i += 4 * THREADS) {
-		const Four y = load(m, i, n);
-		Four d = Four(), left = Four();
-		u32 row = i / a.cols, col = i % a.cols;
+	for (u32 lo = 4 * THREAD; lo < n; lo += 4 * THREADS * AHEAD) {
+		Four y[AHEAD];
 #pragma unroll
-		for (int e = 0; e < 4; e++) {
-			if (i + e >= n) break;
-			for (u32 r = 0; r < a.rank; r++) d.v[e] = add(d.v[e], mul(p[(u64)row * a.rank + r], q[(u64)col * a.rank + r]));
-			left.v[e] = sub(y.v[e], d.v[e]);
-			if (++col == a.cols) {
-				col = 0;
-				row++;
+		for (int k = 0; k < AHEAD; k++)
+			if (lo + 4 * THREADS * k < n) y[k] = load(m, lo + 4 * THREADS * k);
+#pragma unroll
+		for (int k = 0; k < AHEAD; k++) {
+			const u32 i = lo + 4 * THREADS * k;
+			if (i >= n) break;
+			Four d = Four(), left = Four();
+			u32 row = i / a.cols, col = i % a.cols;
+#pragma unroll
+			for (int e = 0; e < 4; e++) {
+				if (i + e >= n) break;
+				for (u32 r = 0; r < a.rank; r++) d.v[e] = add(d.v[e], mul(p[(u64)row * a.rank + r], q[(u64)col * a.rank + r]));
+				left.v[e] = sub(y[k].v[e], d.v[e]);
+				if (++col == a.cols) {
+					col = 0;
+					row++;
+				}
 			}
+			store(a.decoded, i, n, d);
+			if (a.residual) store(a.residual, i, n, left);
 		}
-		store(a.decoded, i, n, d);
-		if (a.residual) store(a.residual, i, n, left);
 	}
 }
 
 DEVICE void feed(const Matrix &a) {
 	const u32 n = a.rows * a.cols;
-	for (u32 i = 4 * THREAD; i < n; i += 4 * THREADS) {
-		Four y = load(a.x, i, n);
-		const Four c = load(a.carry, i, n);
+	for (u32 lo = 4 * THREAD; lo < n; lo += 4 * THREADS * AHEAD) {
+		Four y[AHEAD], c[AHEAD];
 #pragma unroll
-		for (int e = 0; e < 4; e++) y.v[e] = add(y.v[e], c.v[e]);
-		store(a.decoded, i, n, y);
+		for (int k = 0; k < AHEAD; k++) {
+			const u32 i = lo + 4 * THREADS * k;
+			y[k] = i < n ? load(a.x, i) : Four();
+			c[k] = i < n ? load(a.carry, i) : Four();
+		}
+#pragma unroll
+		for (int k = 0; k < AHEAD; k++) {
+			const u32 i = lo + 4 * THREADS * k;
+			if (i >= n) break;
+#pragma unroll
+			for (int e = 0; e < 4; e++) y[k].v[e] = add(y[k].v[e], c[k].v[e]);
+			store(a.decoded, i, n, y[k]);
+		}
 	}
 }
 
 // Encodes a chunk for each block.
-KERNEL(low_rank_encode, Matrices, THREADS) {
+KERNEL_CROWD(low_rank_encode, Matrices, THREADS, 3) {
 	SHARED(Norms, sh);
 	const Matrix c = a.chunks[BLOCK]; // a copy: no store can change it
 	if (c.carry) feed(c);

@@ -25,12 +25,13 @@ DEVICE u32 find(const Chosen &a, Sums &sh) {
 		const u64 i = lo + 4 * THREAD;
 		Four y = Four();
 		if (i < a.n) {
-			y = load(a.x, i, a.n);
+			y = load(a.x, i);
 			if (a.carry) {
-				const Four c = load(a.carry, i, a.n);
+				const Four c = load(a.carry, i);
 #pragma unroll
 				for (int e = 0; e < 4; e++) y.v[e] = add(y.v[e], c.v[e]);
 			}
+			cut(y, i, a.n);
 			store(a.decoded, i, a.n, y);
 			if (a.residual) store(a.residual, i, a.n, Four());
 		}

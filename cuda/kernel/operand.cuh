@@ -1,4 +1,5 @@
-// Operands of a step, as they were sent, four values at a time.
+// Operands of a step, as they were sent, four values at a time. Of the last four of a chunk some may be past its end: they are what stands there, and who
+// loads them lets them go.
 #pragma once
 #include "kdev.cuh"
 
@@ -17,18 +18,15 @@ template <int ENCODING> struct Raw;
 
 template <> struct Raw<FP32> {
 	Four x;
-	DEVICE_MEMBER void load_from(const Operand &o, u64 i, u64 n) { x = load((const f32 *)o.data, i, n); }
+	DEVICE_MEMBER void load_from(const Operand &o, u64 i, u64) { x = load((const f32 *)o.data, i); }
 	DEVICE_MEMBER f32 value(int e) const { return x.v[e]; }
 };
 
 struct RawHalves {
 	FourHalves x;
-	DEVICE_MEMBER void load_from(const Operand &o, u64 i, u64 n) {
+	DEVICE_MEMBER void load_from(const Operand &o, u64 i, u64) {
 		IN_GLOBAL(o.data);
 		x = *(const FourHalves *)((const u16 *)o.data + i);
-#pragma unroll
-		for (int e = 1; e < 4; e++)
-			if (i + e >= n) x.v[e] = 0;
 	}
 };
 
@@ -43,12 +41,11 @@ template <> struct Raw<FP16> : RawHalves {
 template <> struct Raw<INT8> {
 	u32 codes;
 	f32 scale;
-	DEVICE_MEMBER void load_from(const Operand &o, u64 i, u64 n) {
+	DEVICE_MEMBER void load_from(const Operand &o, u64 i, u64) {
 		IN_GLOBAL(o.data);
 		IN_GLOBAL(o.scales);
 		scale = o.scales[i / GROUP];
 		codes = *(const u32 *)(o.data + i);
-		if (i + 4 > n) codes &= 0xffffffffu >> 8 * (u32)(i + 4 - n);
 	}
 	DEVICE_MEMBER f32 value(int e) const { return mul(scale, (f32)((i32)(codes << (24 - 8 * e)) >> 24)); }
 };
@@ -56,7 +53,7 @@ template <> struct Raw<INT8> {
 template <> struct Raw<SIGN> {
 	u32 signs;
 	f32 scale;
-	DEVICE_MEMBER void load_from(const Operand &o, u64 i, u64 n) {
+	DEVICE_MEMBER void load_from(const Operand &o, u64 i, u64) {
 		IN_GLOBAL(o.data);
 		IN_GLOBAL(o.scales);
 		scale = o.scales[i / GROUP];
@@ -69,14 +66,18 @@ template <> struct Raw<LOW_RANK> {
 	Four x;
 	DEVICE_MEMBER void load_from(const Operand &o, u64 i, u64 n) {
 		const f32 *p = (const f32 *)o.data, *q = o.scales;
+		u64 row = i / o.cols;
+		u32 col = (u32)(i % o.cols);
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
 			f32 v = 0;
-			if (i + e < n) {
-				u64 row = (i + e) / o.cols, col = (i + e) % o.cols;
-				for (u32 r = 0; r < o.rank; r++) v = add(v, mul(p[row * o.rank + r], q[col * o.rank + r]));
-			}
+			if (i + e < n)
+				for (u32 r = 0; r < o.rank; r++) v = add(v, mul(p[row * o.rank + r], q[(u64)col * o.rank + r]));
 			x.v[e] = v;
+			if (++col == o.cols) {
+				col = 0;
+				row++;
+			}
 		}
 	}
 	DEVICE_MEMBER f32 value(int e) const { return x.v[e]; }

@@ -24,7 +24,7 @@ struct SelectArgs {
 	u64 tiles;
 };
 
-enum { THREADS = 256, WARPS = THREADS / 32, BINS = 2048, COPIES = 4, ROUNDS = 4, TILE = ROUNDS * 4 * THREADS };
+enum { THREADS = 256, WARPS = THREADS / 32, BINS = 2048, COPIES = 4, ROUNDS = 4, TILE = ROUNDS * 4 * THREADS, CROWD = 6 };
 
 struct alignas(16) Histograms {
 	u32 count[COPIES][BINS]; // gradients crowd into few bins: warps that share one would wait for each other
@@ -47,54 +47,74 @@ DEVICE void merge(Histograms &h, u32 *histogram) {
 	}
 }
 
-DEVICE Four at(const f32 *y, u64 i, u64 n) { return i < n ? load(y, i, n) : Four(); }
+// How many of the values from lo on are of a tile that begins there.
+DEVICE u32 part(u64 lo, u64 n) { return n - lo < TILE ? (u32)(n - lo) : TILE; }
+
+// Where in a tile a thread has four values.
+DEVICE u32 spot(int round) { return 4 * (round * THREADS + THREAD); }
+
+// Loads what a thread has of a tile that begins at x, before any of it is used.
+DEVICE void load_tile(const f32 *x, u32 have, Four (&v)[ROUNDS]) {
+#pragma unroll
+	for (int r = 0; r < ROUNDS; r++) v[r] = spot(r) < have ? load(x, spot(r)) : Four();
+}
+
 DEVICE u32 magnitude(f32 v) { return bits_of(v) & 0x7fffffff; }
 DEVICE u32 width(u32 known) { return known == 31 ? 11 : 10; }
 
-DEVICE void count_values(Histograms &h, const Four &y, u64 i, u64 n, u32 least, u32 known) {
+DEVICE void count_values(Histograms &h, const Four &y, u32 i, u32 have, u32 least, u32 known) {
 	const u32 shift = known - width(known);
 	u32 *mine = h.count[THREAD / 32 % COPIES];
 #pragma unroll
 	for (int e = 0; e < 4; e++) {
 		const u32 m = magnitude(y.v[e]);
-		if (i + e < n && m >> known == least >> known) atomic_add(mine + (m >> shift & ((1u << width(known)) - 1)), 1);
+		if (i + e < have && m >> known == least >> known) atomic_add(mine + (m >> shift & ((1u << width(known)) - 1)), 1);
 	}
 }
 
+// Adds what is carried, and keeps y: each where there is an array for it.
+DEVICE void feed(const f32 *carry, f32 *y, u64 lo, u32 have, Four (&v)[ROUNDS]) {
+	if (carry) {
+		Four c[ROUNDS];
+		load_tile(carry + lo, have, c);
+#pragma unroll
+		for (int r = 0; r < ROUNDS; r++)
+#pragma unroll
+			for (int e = 0; e < 4; e++) v[r].v[e] = add(v[r].v[e], c[r].v[e]);
+	}
+	if (!y) return;
+#pragma unroll
+	for (int r = 0; r < ROUNDS; r++)
+		if (spot(r) < have) store(y + lo, spot(r), have, v[r]);
+}
+
 // Adds what is carried, keeps y, and counts the first digit.
-KERNEL(select_feed, SelectArgs, THREADS) {
+KERNEL_CROWD(select_feed, SelectArgs, THREADS, CROWD) {
 	SHARED(Histograms, h);
 	clear(h);
-	for (u64 tile = BLOCK; tile < a.tiles; tile += BLOCKS) {
+	for (u64 lo = BLOCK * TILE; lo < a.n; lo += BLOCKS * TILE) {
+		const u32 have = part(lo, a.n);
+		Four v[ROUNDS];
+		load_tile(a.x + lo, have, v);
+		feed(a.carry, a.y, lo, have, v);
 #pragma unroll
-		for (int r = 0; r < ROUNDS; r++) {
-			const u64 i = tile * TILE + 4 * (r * THREADS + THREAD);
-			if (i >= a.n) break;
-			Four y = load(a.x, i, a.n);
-			if (a.carry) {
-				const Four c = load(a.carry, i, a.n);
-#pragma unroll
-				for (int e = 0; e < 4; e++) y.v[e] = add(y.v[e], c.v[e]);
-			}
-			if (a.y) store(a.y, i, a.n, y);
-			count_values(h, y, i, a.n, 0, 31);
-		}
+		for (int r = 0; r < ROUNDS; r++) count_values(h, v[r], spot(r), have, 0, 31);
 	}
 	merge(h, a.histogram);
 }
 
 // Counts the next digit among the values that share what is known.
-KERNEL(select_count, SelectArgs, THREADS) {
+KERNEL_CROWD(select_count, SelectArgs, THREADS, CROWD) {
 	SHARED(Histograms, h);
 	clear(h);
 	const f32 *y = a.y ? a.y : a.x;
 	const u32 least = a.threshold->least, known = a.threshold->known;
-	for (u64 tile = BLOCK; tile < a.tiles; tile += BLOCKS) {
+	for (u64 lo = BLOCK * TILE; lo < a.n; lo += BLOCKS * TILE) {
+		const u32 have = part(lo, a.n);
 		Four v[ROUNDS];
+		load_tile(y + lo, have, v);
 #pragma unroll
-		for (int r = 0; r < ROUNDS; r++) v[r] = at(y, tile * TILE + 4 * (r * THREADS + THREAD), a.n);
-#pragma unroll
-		for (int r = 0; r < ROUNDS; r++) count_values(h, v[r], tile * TILE + 4 * (r * THREADS + THREAD), a.n, least, known);
+		for (int r = 0; r < ROUNDS; r++) count_values(h, v[r], spot(r), have, least, known);
 	}
 	merge(h, a.histogram);
 }
@@ -103,7 +123,7 @@ struct Sums {
 	u32 of_warp[2][WARPS];
 };
 
-enum { EACH = BINS / THREADS }; // bins of a thread, from top down
+enum { EACH = BINS / THREADS }; // bins of a thread, from top down, or tiles
 
 // Finds the bin of the k-th largest, from the highest down, and makes it known. It has one barrier, before which all have read the threshold.
 DEVICE void next_digit(Threshold &t, const u32 (&mine)[EACH], u32 top, u32 (&of_warp)[WARPS]) {
@@ -115,12 +135,20 @@ DEVICE void next_digit(Threshold &t, const u32 (&mine)[EACH], u32 top, u32 (&of_
 	u32 all;
 	u64 higher = before(sum, of_warp, all);
 	if (higher >= k || higher + sum < k) return;
-	u32 b = 0;
-	for (; higher + mine[b] < k; b++) higher += mine[b];
+	u32 bin = 0;
+	u64 rest = 0;
+#pragma unroll
+	for (int b = 0; b < EACH; b++) {
+		if (higher < k) {
+			bin = b;
+			rest = k - higher;
+		}
+		higher += mine[b];
+	}
 	const u32 shift = known - width(known);
-	t.least = least | (top - b) << shift;
+	t.least = least | (top - bin) << shift;
 	t.known = shift;
-	t.k = k - higher;
+	t.k = rest;
 }
 
 // The next digit of the threshold, of what was counted; clears the histogram. One block.
@@ -137,21 +165,21 @@ KERNEL(select_digit, SelectArgs, THREADS) {
 }
 
 // Counts, for each tile, the values above the threshold and those equal to it.
-KERNEL(select_tiles, SelectArgs, THREADS) {
+KERNEL_CROWD(select_tiles, SelectArgs, THREADS, CROWD) {
 	SHARED(Sums, sh);
 	const f32 *y = a.y ? a.y : a.x;
 	const u32 least = a.threshold->least;
+	const u32 have = part(BLOCK * TILE, a.n);
 	Four v[ROUNDS];
-#pragma unroll
-	for (int r = 0; r < ROUNDS; r++) v[r] = at(y, BLOCK * TILE + 4 * (r * THREADS + THREAD), a.n);
+	load_tile(y + BLOCK * TILE, have, v);
 	u32 above = 0, ties = 0;
 #pragma unroll
 	for (int r = 0; r < ROUNDS; r++)
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
 			const u32 m = magnitude(v[r].v[e]);
-			above += m > least;
-			ties += m == least && BLOCK * TILE + 4 * (r * THREADS + THREAD) + e < a.n;
+			above += m > least && spot(r) + e < have;
+			ties += m == least && spot(r) + e < have;
 		}
 #pragma unroll
 	for (int w = 16; w > 0; w /= 2) {
@@ -174,14 +202,24 @@ KERNEL(select_tiles, SelectArgs, THREADS) {
 KERNEL(select_scan, SelectArgs, THREADS) {
 	SHARED(Sums, sh);
 	u32 above = 0, ties = 0; // of the tiles of the rounds before
-	for (u64 lo = 0; lo < a.tiles; lo += THREADS) {
-		const u64 t = lo + THREAD;
-		u32 all_above, all_ties;
-		const u32 x = before(t < a.tiles ? a.above[t] : 0, sh.of_warp[0], all_above);
-		const u32 y = before(t < a.tiles ? a.ties[t] : 0, sh.of_warp[1], all_ties);
-		if (t < a.tiles) {
-			a.above[t] = above + x;
-			a.ties[t] = ties + y;
+	for (u64 lo = 0; lo < a.tiles; lo += EACH * THREADS) {
+		const u64 t = lo + EACH * THREAD;
+		u32 x[EACH], y[EACH], sum_x = 0, sum_y = 0, all_above, all_ties;
+#pragma unroll
+		for (int k = 0; k < EACH; k++) {
+			x[k] = t + k < a.tiles ? a.above[t + k] : 0;
+			y[k] = t + k < a.tiles ? a.ties[t + k] : 0;
+			sum_x += x[k];
+			sum_y += y[k];
+		}
+		u32 upto = above + before(sum_x, sh.of_warp[0], all_above), tie = ties + before(sum_y, sh.of_warp[1], all_ties);
+#pragma unroll
+		for (int k = 0; k < EACH; k++) {
+			if (t + k >= a.tiles) break;
+			a.above[t + k] = upto;
+			a.ties[t + k] = tie;
+			upto += x[k];
+			tie += y[k];
 		}
 		above += all_above;
 		ties += all_ties;
@@ -189,40 +227,39 @@ KERNEL(select_scan, SelectArgs, THREADS) {
 }
 
 // Writes the selected values of a tile where the scan says, and takes them out of the residual.
-KERNEL(select_write, SelectArgs, THREADS) {
+KERNEL_CROWD(select_write, SelectArgs, THREADS, 5) {
 	SHARED(Sums, sh);
 	const f32 *y = a.y ? a.y : a.x;
 	const u32 least = a.threshold->least, allowed = (u32)a.threshold->k;
 	u32 above = a.above[BLOCK], ties = a.ties[BLOCK];
+	const u64 lo = BLOCK * TILE;
+	const u32 have = part(lo, a.n);
 	Four v[ROUNDS];
-#pragma unroll
-	for (int r = 0; r < ROUNDS; r++) v[r] = at(y, BLOCK * TILE + 4 * (r * THREADS + THREAD), a.n);
+	load_tile(y + lo, have, v);
 #pragma unroll
 	for (int r = 0; r < ROUNDS; r++) {
-		const u64 i = BLOCK * TILE + 4 * (r * THREADS + THREAD);
-		u32 mine_above = 0, mine_ties = 0, all_above, all_ties;
+		u32 mine = 0, all; // above in the lower half, ties in the upper: at most 1024 of each
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
 			const u32 m = magnitude(v[r].v[e]);
-			mine_above += m > least;
-			mine_ties += m == least && i + e < a.n;
+			if (spot(r) + e < have) mine += m > least ? 1 : m == least ? 1 << 16 : 0;
 		}
-		u32 upto = above + before(mine_above, sh.of_warp[0], all_above), tie = ties + before(mine_ties, sh.of_warp[1], all_ties);
+		mine = before(mine, sh.of_warp[r % 2], all);
+		u32 upto = above + (mine & 0xffff), tie = ties + (mine >> 16);
 #pragma unroll
 		for (int e = 0; e < 4; e++) {
-			if (i + e >= a.n) break;
 			const u32 m = magnitude(v[r].v[e]);
-			if (m > least || m == least && tie < allowed) {
+			if (spot(r) + e < have && (m > least || m == least && tie < allowed)) {
 				const u32 to = upto + (tie < allowed ? tie : allowed);
-				a.index[to] = (i32)(i + e);
+				a.index[to] = (i32)(lo + spot(r) + e);
 				a.value[to] = v[r].v[e];
-				if (a.residual) a.residual[i + e] = 0;
+				if (a.residual) a.residual[lo + spot(r) + e] = 0;
 			}
 			upto += m > least;
 			tie += m == least;
 		}
-		above += all_above;
-		ties += all_ties;
+		above += all & 0xffff;
+		ties += all >> 16;
 	}
 }
 
@@ -236,24 +273,6 @@ struct Encoding {
 	Threshold threshold;
 };
 
-// Loads what a thread has of a tile, before any of it is used.
-DEVICE void load_tile(const f32 *x, u64 lo, u64 n, Four (&v)[ROUNDS]) {
-#pragma unroll
-	for (int r = 0; r < ROUNDS; r++) v[r] = at(x, lo + 4 * THREADS * r, n);
-}
-
-// Adds what is carried, and keeps y.
-DEVICE void feed(const f32 *carry, f32 *y, u64 lo, u64 n, Four (&v)[ROUNDS]) {
-	Four c[ROUNDS];
-	load_tile(carry, lo, n, c);
-#pragma unroll
-	for (int r = 0; r < ROUNDS; r++) {
-#pragma unroll
-		for (int e = 0; e < 4; e++) v[r].v[e] = add(v[r].v[e], c[r].v[e]);
-		if (lo + 4 * THREADS * r < n) store(y, lo + 4 * THREADS * r, n, v[r]);
-	}
-}
-
 // Finds the threshold of a chunk, whose y is kept at y.
 DEVICE void find_threshold(const Chosen &a, f32 *y, Encoding &sh) {
 	if (THREAD == 0) sh.threshold = {0, 31, a.k};
@@ -261,12 +280,13 @@ DEVICE void find_threshold(const Chosen &a, f32 *y, Encoding &sh) {
 	for (int digit = 0; digit < 3; digit++) {
 		clear(sh.h); // its barrier: all see what the digit before has made known
 		const u32 least = sh.threshold.least, known = sh.threshold.known;
-		for (u64 lo = 4 * THREAD; lo < a.n; lo += TILE) {
+		for (u64 lo = 0; lo < a.n; lo += TILE) {
+			const u32 have = part(lo, a.n);
 			Four v[ROUNDS];
-			load_tile(digit ? y : a.x, lo, a.n, v);
-			if (digit == 0 && a.carry) feed(a.carry, y, lo, a.n, v);
+			load_tile((digit ? y : a.x) + lo, have, v);
+			if (digit == 0 && a.carry) feed(a.carry, y, lo, have, v);
 #pragma unroll
-			for (int r = 0; r < ROUNDS; r++) count_values(sh.h, v[r], lo + 4 * THREADS * r, a.n, least, known);
+			for (int r = 0; r < ROUNDS; r++) count_values(sh.h, v[r], spot(r), have, least, known);
 		}
 		sync();
 		u32 mine[EACH];
@@ -287,7 +307,7 @@ DEVICE u32 split(const Chosen &a, const f32 *y, Encoding &sh) {
 	u32 above = 0, ties = 0, turn = 0; // of the values before
 	for (u64 lo = 0; lo < a.n; lo += 4 * THREADS) {
 		const u64 i = lo + 4 * THREAD;
-		const Four v = at(y, i, a.n);
+		const Four v = i < a.n ? load(y, i) : Four();
 		Four sent = Four(), left = v;
 		u32 mine = 0, all; // above in the lower half, ties in the upper: at most 1024 of each
 #pragma unroll
@@ -326,7 +346,7 @@ DEVICE u32 split(const Chosen &a, const f32 *y, Encoding &sh) {
 }
 
 // Encodes a chunk for each block.
-KERNEL(select_encode, Choices, THREADS) {
+KERNEL_CROWD(select_encode, Choices, THREADS, 5) {
 	SHARED(Encoding, sh);
 	const Chosen c = a.chunks[BLOCK]; // a copy: no store can change it
 	f32 *const y = c.carry ? c.decoded : (f32 *)c.x;

@@ -1,9 +1,10 @@
 // One optimizer step on many chunks: decode, sum, scale, rule, by-products and the copy that is sent, in one pass. Each
 // byte is read once and written once. A block takes a chunk, because a by-product of a chunk is summed in 16 lanes in
-// order of the values; two warps do that for one tile while the other blocks of the multiprocessor load theirs.
+// order of the values; a warp of its own does that for one tile while the others load the next.
 //
 // Payloads in SPARSE16, SPARSE32 and LOW_RANK are not decoded here: the first two are added to the sum that a chunk starts
 // from, the last is decoded before.
+#include "lanes.cuh"
 #include "operand.cuh"
 
 struct Chunk {
@@ -28,11 +29,12 @@ struct StepArgs {
 
 enum Flags { WANT_DOT = 1, WANT_DISPLACEMENT = 2, WANT_SAVED = 4 };
 enum Rule { SGD = 1, MOMENTUM = 2, NESTEROV = 3, ADAM = 4, ADAMW = 5, ADD = 6, ASSIGN = 7, ADAGRAD = 8, NONE = 9 };
-enum { THREADS = 256, TILE = 4 * THREADS, PRODUCTS = 4 };
+enum { WORKERS = 256, THREADS = WORKERS + 32, TILE = 4 * WORKERS, PRODUCTS = 4 };
 
 // Adds the operands from number j on that have the same encoding, four of them at a time, in order.
-template <int ENCODING> DEVICE u64 add_run(Four &acc, const Operand *ops, u64 j, u64 i, u64 n) {
-	const u64 end = j + (ops[j].encoding >> 8);
+template <int ENCODING> DEVICE u32 add_run(Four &acc, const Operand *ops, u32 j, u64 i, u64 n) {
+	const u32 end = j + (ops[j].encoding >> 8);
+#pragma unroll 1
 	for (; j + 4 <= end; j += 4) {
 		Raw<ENCODING> raw[4];
 		f32 w[4];
@@ -46,6 +48,7 @@ template <int ENCODING> DEVICE u64 add_run(Four &acc, const Operand *ops, u64 j,
 #pragma unroll
 			for (int e = 0; e < 4; e++) acc.v[e] = add(acc.v[e], mul(w[o], raw[o].value(e)));
 	}
+#pragma unroll 1
 	for (; j < end; j++) {
 		Raw<ENCODING> raw;
 		raw.load_from(ops[j], i, n);
@@ -58,14 +61,17 @@ template <int ENCODING> DEVICE u64 add_run(Four &acc, const Operand *ops, u64 j,
 
 DEVICE Four sum(const Chunk &c, u64 i) {
 	Four acc = {};
-	if (c.start) acc = load(c.start, i, c.n);
-	for (u64 j = 0; j < c.count;) {
-		switch (c.operands[j].encoding & 0xff) {
-		case FP32: j = add_run<FP32>(acc, c.operands, j, i, c.n); break;
-		case BF16: j = add_run<BF16>(acc, c.operands, j, i, c.n); break;
-		case FP16: j = add_run<FP16>(acc, c.operands, j, i, c.n); break;
-		case INT8: j = add_run<INT8>(acc, c.operands, j, i, c.n); break;
-		default: j = add_run<SIGN>(acc, c.operands, j, i, c.n); break;
+	if (c.start) acc = load(c.start, i);
+	const Operand *const ops = c.operands;
+	const u32 count = (u32)c.count;
+	for (u32 j = 0; j < count;) {
+		IN_GLOBAL(ops);
+		switch (ops[j].encoding & 0xff) {
+		case FP32: j = add_run<FP32>(acc, ops, j, i, c.n); break;
+		case BF16: j = add_run<BF16>(acc, ops, j, i, c.n); break;
+		case FP16: j = add_run<FP16>(acc, ops, j, i, c.n); break;
+		case INT8: j = add_run<INT8>(acc, ops, j, i, c.n); break;
+		default: j = add_run<SIGN>(acc, ops, j, i, c.n); break;
 		}
 	}
 	return acc;
@@ -74,6 +80,9 @@ DEVICE Four sum(const Chunk &c, u64 i) {
 DEVICE f32 adam_step(const StepArgs &a, f32 m, f32 v) {
 	return quotient(mul(a.alpha, m), add(mul(root(v), a.rho), a.epsilon));
 }
+
+template <int RULE>
+constexpr int STATES = RULE == ADAM || RULE == ADAMW ? 2 : RULE == MOMENTUM || RULE == NESTEROV || RULE == ADAGRAD ? 1 : 0;
 
 // The rule for one value: w becomes the new parameter, m and v the new state.
 template <int RULE> DEVICE f32 apply(const StepArgs &a, f32 g, f32 w, f32 &m, f32 &v) {
@@ -96,60 +105,57 @@ template <int RULE> DEVICE f32 apply(const StepArgs &a, f32 g, f32 w, f32 &m, f3
 	return sub(w, mul(a.rate, h));
 }
 
-// What the lanes of a tile read: the factors of each by-product. There are two, so that a tile may be filled while the
-// one before is summed.
-struct alignas(16) Tiles {
-	f32 factor[2][PRODUCTS][TILE];
+struct alignas(16) Stage {
+	f64 product[PRODUCTS][TILE];
+	Chunk chunk; // here, so that no thread keeps two dozen addresses in registers
 };
 
-// Lane l of by-product p is thread 16·p + l. It adds the values of a tile that are its own, in order.
-DEVICE void add_lanes(f64 &lane, const f32 (&factor)[PRODUCTS][TILE], u64 values, u32 flags) {
-	const u32 p = THREAD / 16, l = THREAD % 16;
-	if (p == 1 && !(flags & WANT_DOT) || p == 2 && !(flags & WANT_DISPLACEMENT) || p == 3 && !(flags & WANT_SAVED)) return;
-	const f32 *x = factor[p], *y = p == 1 ? factor[0] : x;
-#pragma unroll 8
-	for (u64 i = l; i < values; i += 16) lane = add_product(lane, x[i], y[i]);
+DEVICE bool wanted(u32 p, u32 flags) { return p == 0 || flags >> (p - 1) & 1; }
+
+// What the threads that make a tile have of it.
+struct Values {
+	Four w, m, v, g;
+};
+
+template <int RULE> DEVICE void read(const StepArgs &a, const Chunk &c, u64 i, Values &x) {
+	x.w = load(c.params, i);
+	if (STATES<RULE> > 0) x.m = load(c.state0, i);
+	if (STATES<RULE> > 1) x.v = load(c.state1, i);
+	if (c.given) {
+		x.g = load(c.given, i);
+	} else {
+		x.g = sum(c, i);
+#pragma unroll
+		for (int e = 0; e < 4; e++) x.g.v[e] = mul(x.g.v[e], a.scale);
+	}
 }
 
-DEVICE void put(f32 (&tile)[TILE], const Four &v) { *(Four *)(tile + 4 * THREAD) = v; }
+DEVICE Four difference(const Four &x, const Four &y) {
+	Four d;
+#pragma unroll
+	for (int e = 0; e < 4; e++) d.v[e] = sub(x.v[e], y.v[e]);
+	return d;
+}
 
-template <int RULE> DEVICE void step_values(const StepArgs &a, const Chunk &c, u64 i, f32 (&factor)[PRODUCTS][TILE]) {
-	enum { STATES = RULE == ADAM || RULE == ADAMW ? 2 : RULE == MOMENTUM || RULE == NESTEROV || RULE == ADAGRAD ? 1 : 0 };
+template <int RULE> DEVICE void write(const StepArgs &a, const Chunk &c, u64 i, Values &x, Stage &sh) {
 	const u64 n = c.n;
-	const Four w = load(c.params, i, n);
-	Four m = {}, v = {}, g, next, d;
-	if (STATES > 0) m = load(c.state0, i, n);
-	if (STATES > 1) v = load(c.state1, i, n);
-	if (c.given) {
-		g = load(c.given, i, n);
-	} else {
-		g = sum(c, i);
+	const u32 v = 4 * THREAD;
+	Four next;
+	if (c.update) store(c.update, i, n, x.g);
+	put(sh.product[0], v, x.g, x.g);
+	if (a.flags & WANT_DOT) put(sh.product[1], v, difference(x.w, load(c.previous, i)), x.g);
 #pragma unroll
-		for (int e = 0; e < 4; e++) g.v[e] = mul(g.v[e], a.scale);
-	}
-	if (c.update) store(c.update, i, n, g);
-	put(factor[0], g);
-	if (a.flags & WANT_DOT) {
-		const Four p = load(c.previous, i, n);
-#pragma unroll
-		for (int e = 0; e < 4; e++) d.v[e] = sub(w.v[e], p.v[e]);
-		put(factor[1], d);
-	}
-#pragma unroll
-	for (int e = 0; e < 4; e++) next.v[e] = apply<RULE>(a, g.v[e], w.v[e], m.v[e], v.v[e]);
+	for (int e = 0; e < 4; e++) next.v[e] = apply<RULE>(a, x.g.v[e], x.w.v[e], x.m.v[e], x.v.v[e]);
 	store(c.next, i, n, next);
-	if (STATES > 0) store(c.next_state0, i, n, m);
-	if (STATES > 1) store(c.next_state1, i, n, v);
+	if (STATES<RULE> > 0) store(c.next_state0, i, n, x.m);
+	if (STATES<RULE> > 1) store(c.next_state1, i, n, x.v);
 	if (a.flags & WANT_DISPLACEMENT) {
-#pragma unroll
-		for (int e = 0; e < 4; e++) d.v[e] = sub(next.v[e], w.v[e]);
-		put(factor[2], d);
+		const Four d = difference(next, x.w);
+		put(sh.product[2], v, d, d);
 	}
 	if (a.flags & WANT_SAVED) {
-		const Four s = load(c.saved, i, n);
-#pragma unroll
-		for (int e = 0; e < 4; e++) d.v[e] = sub(next.v[e], s.v[e]);
-		put(factor[3], d);
+		const Four d = difference(next, load(c.saved, i));
+		put(sh.product[3], v, d, d);
 	}
 	if (c.broadcast) {
 		FourHalves b;
@@ -159,26 +165,40 @@ template <int RULE> DEVICE void step_values(const StepArgs &a, const Chunk &c, u
 	}
 }
 
-template <int RULE> DEVICE void step(const StepArgs &a, Tiles &tiles) {
-	const Chunk c = a.chunks[BLOCK]; // a copy: no store can change it
-	f64 lane = 0;
-	int turn = 0;
-	for (u64 lo = 0; lo < c.n; lo += TILE, turn ^= 1) {
+// The last warp adds what the others make, while they read what comes next. Lane l of by-product p is thread 16·(p % 2) + l of it.
+template <int RULE> DEVICE void step(const StepArgs &a, Stage &sh) {
+	const bool works = THREAD < WORKERS;
+	if (THREAD == 0) sh.chunk = a.chunks[BLOCK];
+	sync(); // the chunk is there
+	const Chunk &c = sh.chunk;
+	const u64 n = c.n;
+	const u32 half = THREAD / 16 % 2;
+	f64 lane[PRODUCTS / 2] = {};
+	for (u64 lo = 0; lo < n; lo += TILE) {
 		const u64 i = lo + 4 * THREAD;
-		if (i < c.n) step_values<RULE>(a, c, i, tiles.factor[turn]);
-		sync(); // the tile is full, and the one before it has been summed
-		const u64 rest = c.n - lo;
-		if (THREAD < 16 * PRODUCTS) add_lanes(lane, tiles.factor[turn], rest < TILE ? rest : TILE, a.flags);
+		const bool mine = works && i < n;
+		Values x;
+		if (mine) read<RULE>(a, c, i, x);
+		sync(); // the tile before has been summed
+		if (mine) write<RULE>(a, c, i, x, sh);
+		sync(); // the tile is full
+		if (works) continue;
+#pragma unroll
+		for (u32 s = 0; s < PRODUCTS / 2; s++)
+			if (wanted(2 * s + half, a.flags)) add_lane<TILE>(lane[s], sh.product[2 * s + half], THREAD % 16, n - lo);
 	}
-	if (THREAD >= 16 * PRODUCTS) return;
-	lane = fold(lane);
-	if (THREAD % 16 == 0) c.products[THREAD / 16] = lane;
+	if (works) return;
+#pragma unroll
+	for (u32 s = 0; s < PRODUCTS / 2; s++) {
+		const f64 all = fold(lane[s]);
+		if (THREAD % 16 == 0) c.products[2 * s + half] = all;
+	}
 }
 
 #define STEP(name, rule) \
-	KERNEL_CROWD(name, StepArgs, THREADS, 3) { \
-		SHARED(Tiles, tiles); \
-		step<rule>(a, tiles); \
+	KERNEL_CROWD(name, StepArgs, THREADS, 4) { \
+		SHARED(Stage, sh); \
+		step<rule>(a, sh); \
 	}
 
 STEP(step_sgd, SGD)
@@ -192,6 +212,6 @@ STEP(step_adagrad, ADAGRAD)
 
 // The sum of operands as it stands, in update: what a sparse operand is added to.
 KERNEL_CROWD(sum_operands, StepArgs, THREADS, 3) {
-	const Chunk &c = a.chunks[BLOCK];
-	for (u64 i = 4 * THREAD; i < c.n; i += TILE) store(c.update, i, c.n, sum(c, i));
+	const Chunk c = a.chunks[BLOCK]; // a copy: no store can change it
+	for (u64 i = 4 * THREAD; i < c.n; i += 4 * THREADS) store(c.update, i, c.n, sum(c, i));
 }

@@ -1,5 +1,6 @@
 // All kernels, each file in a namespace of its own: their names of constants meet otherwise.
 #include "../kdev.cuh"
+#include "../lanes.cuh"
 #include "../operand.cuh"
 #include "../chosen.cuh"
 
