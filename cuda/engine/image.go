@@ -34,8 +34,8 @@ type conv struct {
 	places       int // of a result's plane
 	relu, needed bool
 
-	y, windows                                    cuda.Ptr
-	yRoom, windowRoom, partRoom, gradRoom, dxRoom room
+	y, windows                                               cuda.Ptr
+	yRoom, windowRoom, planeRoom, partRoom, gradRoom, dxRoom room
 }
 
 func newConv(w, b tensor, in model.Shape, l model.Conv2D, relu, needed bool) *conv {
@@ -77,17 +77,16 @@ func (l *conv) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	if l.relu {
 		p.each("relu_gradient", dy, l.y, dy, p.n*l.filters*l.places)
 	}
-	p.sums(l.filters, sumArgs{sum: l.b.of(p.grads), x: dy, outers: uint64(p.n), inners: places, outer: filters * places, column: places, inner: 1})
+	planes := p.grow(&l.planeRoom, 4*p.n*l.filters)
+	p.rowSums(planes, dy, p.n*l.filters, l.places)
+	p.columnSums(l.b.of(p.grads), planes, 0, 0, p.n, l.filters)
 	parts := p.grow(&l.partRoom, 4*p.n*l.filters*l.window)
 	p.multiply(product{ // for each image
 		a: dy, b: l.windows, c: parts, flags: bTransposed,
 		m: filters, n: window, k: places, lda: places, ldb: places, ldc: window,
 		aOuter: filters * places, bOuter: window * places, cOuter: filters * window,
 	}, p.n)
-	sum := partsArgs{sum: l.w.of(p.grads), parts: parts, count: uint64(p.n), n: filters * window}
-	if p.more {
-		sum.accumulate = 1
-	}
+	sum := partsArgs{sum: l.w.of(p.grads), parts: parts, count: uint64(p.n), n: filters * window, accumulate: p.added()}
 	cuda.Launch(p.q, "layer", "sum_parts", line(int(sum.n)), threads, &sum)
 	if !l.needed {
 		return 0

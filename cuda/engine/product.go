@@ -136,18 +136,38 @@ func (p *pass) keep() uint32 {
 	return 0
 }
 
-// sumArgs is SumArgs of cuda/kernel/layer.cu: sums of x, or of x·y, over outers and inners, for each column.
-type sumArgs struct {
-	sum, x, y                            cuda.Ptr
-	outers, inners, outer, column, inner uint64
-	accumulate                           uint64
+// rowSumsArgs is RowSumsArgs of cuda/kernel/layer.cu.
+type rowSumsArgs struct {
+	sum, x        cuda.Ptr
+	rows, columns uint64
 }
 
-func (p *pass) sums(columns int, a sumArgs) {
+// rowSums queues the sum of each row of x.
+func (p *pass) rowSums(sum, x cuda.Ptr, rows, columns int) {
+	cuda.Launch(p.q, "layer", "row_sums", warps(rows), threads, &rowSumsArgs{sum, x, uint64(rows), uint64(columns)})
+}
+
+// columnSumsArgs is ColumnSumsArgs of cuda/kernel/layer.cu.
+type columnSumsArgs struct {
+	sum, products, x, y       cuda.Ptr
+	rows, columns, accumulate uint64
+}
+
+// beside is how many columns a block of column_sums has.
+const beside = 8
+
+// columnSums queues the sum of each column of x, and, unless y is 0, of the products of its values with those of y. They are parts of a gradient.
+func (p *pass) columnSums(sum, x, products, y cuda.Ptr, rows, columns int) {
+	a := columnSumsArgs{sum: sum, products: products, x: x, y: y, rows: uint64(rows), columns: uint64(columns), accumulate: p.added()}
+	cuda.Launch(p.q, "layer", "column_sums", [3]int{ceil(columns, beside), 1, 1}, threads, &a)
+}
+
+// added is 1 if gradients are added to those of earlier pieces.
+func (p *pass) added() uint64 {
 	if p.more {
-		a.accumulate = 1
+		return 1
 	}
-	cuda.Launch(p.q, "layer", "sums", [3]int{columns, 1, 1}, threads, &a)
+	return 0
 }
 
 // dense is a Dense with the ReLU behind it if there is one, or a Linear: y = x·w + b of each row.
@@ -181,7 +201,7 @@ func (l *dense) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	if l.relu {
 		p.each("relu_gradient", dy, l.y, dy, int(rows)*l.out)
 	}
-	p.sums(l.out, sumArgs{sum: l.b.of(p.grads), x: dy, outers: rows, inners: 1, outer: out, column: 1})
+	p.columnSums(l.b.of(p.grads), dy, 0, 0, int(rows), l.out)
 	p.multiply(product{
 		a: l.x, b: dy, c: l.w.of(p.grads), flags: aTransposed | p.keep(),
 		m: in, n: out, k: rows, lda: in, ldb: out, ldc: out,

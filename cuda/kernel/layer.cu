@@ -72,33 +72,83 @@ KERNEL(gelu_gradient, EachArgs, THREADS) {
 	a.z[i] = mul(a.y[i], add(f, mul(mul(mul(x, f), sub(1.0f, f)), inner)));
 }
 
-// Sums of columns, or of planes: values x[outer·o + column·c + inner·i] for all o and i. A block has a column: each thread adds its
-// values in order, then the threads are folded.
-struct SumArgs {
+DEVICE f32 sum_of_warp(f32 v) {
+#pragma unroll
+	for (int w = 16; w > 0; w /= 2) v = add(v, shuffle_xor(v, w));
+	return v;
+}
+
+// Calls each(i) for from, from + step and so on up to the end, AT_ONCE values of i after another with nothing in between that decides: what they read
+// is on its way at once.
+template <int AT_ONCE, class Each> DEVICE void stride(u64 from, u64 end, u64 step, Each each) {
+	u64 i = from;
+	for (; i + (AT_ONCE - 1) * step < end; i += AT_ONCE * step)
+#pragma unroll
+		for (int k = 0; k < AT_ONCE; k++) each(i + k * step);
+	for (; i < end; i += step) each(i);
+}
+
+// The sum of each row of x. A warp has a row: each lane adds its values in order, then the lanes are folded.
+struct RowSumsArgs {
 	f32 *sum;
-	const f32 *x, *y; // y: 0, or a factor of each value
-	u64 outers, inners, outer, column, inner;
-	u64 accumulate;
+	const f32 *x;
+	u64 rows, columns;
 };
+
+KERNEL(row_sums, RowSumsArgs, THREADS) {
+	const u64 row = BLOCK * WARPS + THREAD / 32;
+	if (row >= a.rows) return;
+	const f32 *x = a.x + row * a.columns;
+	f32 v = 0;
+	stride<8>(THREAD % 32, a.columns, 32, [&](u64 i) { v = add(v, x[i]); });
+	v = sum_of_warp(v);
+	if (THREAD % 32 == 0) a.sum[row] = v;
+}
+
+// The sum of each column of x, and, if there is a y, of the products with its values. A block has BESIDE columns, the 32 bytes that memory hands
+// out at once: each thread adds every LANES-th value of one, in order, then the threads of a column are folded.
+struct ColumnSumsArgs {
+	f32 *sum, *products;
+	const f32 *x, *y; // y: 0 for none
+	u64 rows, columns, accumulate;
+};
+
+enum { BESIDE = 8, LANES = THREADS / BESIDE };
 
 struct Folds {
-	f32 v[THREADS];
+	f32 v[LANES][BESIDE];
 };
 
-KERNEL(sums, SumArgs, THREADS) {
-	SHARED(Folds, sh);
-	f32 v = 0;
-	const u64 n = a.outers * a.inners, base = BLOCK * a.column;
-	for (u64 i = THREAD; i < n; i += THREADS) {
-		const u64 at = base + i / a.inners * a.outer + i % a.inners * a.inner;
-		v = add(v, a.y ? mul(a.x[at], a.y[at]) : a.x[at]);
-	}
-	sh.v[THREAD] = v;
-	for (u32 w = THREADS / 2; w > 0; w /= 2) {
+// Returns lane 0 of each column the sum of all its lanes.
+DEVICE f32 fold_lanes(Folds &sh, f32 v) {
+	const u32 lane = THREAD / BESIDE, column = THREAD % BESIDE;
+	sync(); // what was folded before has been read
+	sh.v[lane][column] = v;
+	for (u32 w = LANES / 2; w > 0; w /= 2) {
 		sync();
-		if (THREAD < w) sh.v[THREAD] = add(sh.v[THREAD], sh.v[THREAD + w]);
+		if (lane < w) sh.v[lane][column] = v = add(v, sh.v[lane + w][column]);
 	}
-	if (THREAD == 0) a.sum[BLOCK] = a.accumulate ? add(a.sum[BLOCK], sh.v[0]) : sh.v[0];
+	return v;
+}
+
+DEVICE void settle(f32 *to, f32 v, u64 accumulate) { *to = accumulate ? add(*to, v) : v; }
+
+KERNEL(column_sums, ColumnSumsArgs, THREADS) {
+	SHARED(Folds, sh);
+	const u64 column = BLOCK * BESIDE + THREAD % BESIDE;
+	const u64 lane = column < a.columns ? THREAD / BESIDE : a.rows; // behind the last column there is nothing to add
+	f32 sum = 0, products = 0;
+	stride<8>(lane, a.rows, LANES, [&](u64 i) {
+		const u64 at = i * a.columns + column;
+		const f32 x = a.x[at], y = a.y ? a.y[at] : 0.0f;
+		sum = add(sum, x);
+		products = add(products, mul(x, y));
+	});
+	sum = fold_lanes(sh, sum);
+	if (a.y) products = fold_lanes(sh, products);
+	if (THREAD >= BESIDE || column >= a.columns) return;
+	settle(a.sum + column, sum, a.accumulate);
+	if (a.y) settle(a.products + column, products, a.accumulate);
 }
 
 // Adds parts, arrays of n values, in order.
