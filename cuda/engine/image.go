@@ -53,7 +53,7 @@ func (l *conv) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 	l.y, l.windows = p.grow(&l.yRoom, 4*p.n*l.filters*l.places), p.grow(&l.windowRoom, 4*p.n*l.window*l.places)
 	a := l.shape
 	a.from, a.to, a.images = x, l.windows, uint64(p.n)
-	cuda.Launch(p.q, "layer", "windows", line(p.n*l.window*l.places), threads, &a)
+	cuda.Launch(p.q, "layer", "windows", line(p.n*int(a.channels)*l.places), threads, &a)
 	g := product{
 		a: l.w.of(p.params), b: l.windows, bias: l.b.of(p.params), c: l.y, flags: biasOfRows,
 		m: uint64(l.filters), n: uint64(l.places), k: uint64(l.window), lda: uint64(l.window), ldb: uint64(l.places), ldc: uint64(l.places),
@@ -140,7 +140,7 @@ func (l *pooling) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	n := p.n * l.in.Values()
 	a := l.args(p)
 	a.from, a.to = dy, p.grow(&l.dxRoom, 4*n)
-	cuda.Launch(p.q, "layer", "pool_gradient", line(n), threads, &a)
+	cuda.Launch(p.q, "layer", "pool_gradient", line(p.n*l.in.Channels*ceil(l.in.Height, l.size)*ceil(l.in.Width, l.size)), threads, &a)
 	return a.to
 }
 

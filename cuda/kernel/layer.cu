@@ -173,14 +173,20 @@ struct ConvArgs {
 	u64 images, channels, height, width, kernel, pad, out_height, out_width;
 };
 
+// A thread has a place of a channel: the column of a square of rows.
 KERNEL(windows, ConvArgs, THREADS) {
-	const u64 i = mine(), places = a.out_height * a.out_width, rows = a.channels * a.kernel * a.kernel;
-	if (i >= a.images * rows * places) return;
-	const u64 place = i % places, r = i / places % rows, image = i / places / rows;
-	const u64 channel = r / (a.kernel * a.kernel), dy = r / a.kernel % a.kernel, dx = r % a.kernel;
-	const u64 y = place / a.out_width + dy, x = place % a.out_width + dx; // from the padded corner
-	const bool inside = y >= a.pad && y < a.height + a.pad && x >= a.pad && x < a.width + a.pad;
-	a.to[i] = inside ? a.from[((image * a.channels + channel) * a.height + y - a.pad) * a.width + x - a.pad] : 0.0f;
+	const u64 i = mine(), places = a.out_height * a.out_width, plane = i / places, place = i % places;
+	if (plane >= a.images * a.channels) return;
+	const u64 top = place / a.out_width, left = place % a.out_width; // in the padded image
+	const f32 *from = a.from + plane * a.height * a.width;
+	f32 *to = a.to + plane * a.kernel * a.kernel * places + place;
+	for (u64 dy = 0; dy < a.kernel; dy++) {
+		const u64 y = top + dy - a.pad; // of what is above, as of what is below, the number is too large
+		for (u64 dx = 0; dx < a.kernel; dx++, to += places) {
+			const u64 x = left + dx - a.pad;
+			*to = y < a.height && x < a.width ? from[y * a.width + x] : 0.0f;
+		}
+	}
 }
 
 // The gradient for the images: each value is the sum of those of the windows that hold it.
@@ -224,16 +230,18 @@ KERNEL(pool, PoolArgs, THREADS) {
 	a.at[i] = (u8)place;
 }
 
+// A thread has a window, or a part of one, which no result is of: there the gradient is zero.
 KERNEL(pool_gradient, PoolArgs, THREADS) {
-	const u64 plane = a.height * a.width, i = mine();
-	if (i >= a.planes * plane) return;
-	const u64 cols = a.width / a.size, rows = a.height / a.size, y = i % plane / a.width, x = i % a.width;
-	f32 v = 0;
-	if (y / a.size < rows && x / a.size < cols) {
-		const u64 o = i / plane * rows * cols + y / a.size * cols + x / a.size;
-		if (a.at[o] == y % a.size * a.size + x % a.size) v = a.from[o];
-	}
-	a.to[i] = v;
+	const u64 rows = a.height / a.size, cols = a.width / a.size, down = (a.height + a.size - 1) / a.size, along = (a.width + a.size - 1) / a.size;
+	const u64 i = mine(), plane = i / (down * along), row = i % (down * along) / along, col = i % along;
+	if (plane >= a.planes) return;
+	const bool whole = row < rows && col < cols;
+	const u64 o = whole ? (plane * rows + row) * cols + col : 0;
+	const f32 v = whole ? a.from[o] : 0.0f;
+	const u64 place = whole ? a.at[o] : 0, top = row * a.size, left = col * a.size;
+	f32 *to = a.to + (plane * a.height + top) * a.width + left;
+	for (u64 r = 0; r < a.size && top + r < a.height; r++)
+		for (u64 c = 0; c < a.size && left + c < a.width; c++) to[r * a.width + c] = r * a.size + c == place ? v : 0.0f;
 }
 
 // A row of logits for each label, a thread each: the loss in float64, the gradient times scale, and whether the label
