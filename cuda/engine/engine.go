@@ -225,7 +225,7 @@ func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 	if p.train {
 		args.d = p.grow(&e.logitsGradient, 4*rows*e.d.Input.Classes)
 	}
-	cuda.Launch(q, "layer", "cross_entropy", line(rows), threads, &args)
+	cuda.Launch(q, "layer", "cross_entropy", warps(rows), threads, &args)
 	if p.train {
 		e.backward(args.d, out)
 	}

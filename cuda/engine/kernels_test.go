@@ -13,6 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda"
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/nn"
 )
 
 // newPass returns a pass on the GPU, or on an emulation of it.
@@ -116,5 +117,65 @@ func TestSumsOfRowsAndColumns(t *testing.T) {
 		p.more = true
 		p.columnSums(p.upload(make([]float32, columns)), at, with, p.upload(y), rows, columns)
 		near(t, "products of "+what, p.download(t, with, columns), products[0], products[1], rows+2)
+	}
+}
+
+// A row of logits has the loss, the gradient and the answer that the host finds, with fewer classes than a warp has lanes and with more, with equals, and with
+// what is no number.
+func TestLossOfLogits(t *testing.T) {
+	p, rng := newPass(t), rand.New(rand.NewPCG(3, 4))
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for i, classes := range []int{1, 2, 10, 31, 32, 33, 65, 100} {
+		t.Setenv(emulate.Schedule, fmt.Sprint(i%4))
+		const rows, scale = 21, 0.125
+		logits, labels := normal(rng, rows*classes), make([]int32, rows)
+		for r := range rows {
+			labels[r] = int32(rng.IntN(classes))
+			row := logits[r*classes:][:classes]
+			switch r {
+			case 0, 1, 2, 3: // the largest is there twice
+				row[rng.IntN(classes)], row[labels[r]] = 9, 9
+			case 4:
+				row[0] = nan
+			case 5:
+				row[classes-1] = nan
+			case 6:
+				copy(row, slices.Repeat([]float32{-inf}, classes))
+			case 7:
+				row[rng.IntN(classes)] = -inf
+			case 8:
+				row[classes/2] = inf
+			case 9:
+				for j := range row { // beyond what exp can be given
+					row[j] = row[j]*1000 + 5000
+				}
+			}
+		}
+		at, of := p.upload(logits), make([]float32, rows)
+		for r, l := range labels {
+			of[r] = math.Float32frombits(uint32(l))
+		}
+		d, losses, correct := p.upload(make([]float32, len(logits))), p.upload(make([]float32, 2*rows)), p.upload(make([]float32, rows))
+		cuda.Launch(p.q, "layer", "cross_entropy", warps(rows), threads, &lossArgs{
+			logits: at, labels: p.upload(of), d: d, losses: losses, correct: correct, rows: rows, classes: uint64(classes), scale: scale,
+		})
+		gotD, gotLosses, gotCorrect := p.download(t, d, len(logits)), p.download(t, losses, 2*rows), p.download(t, correct, rows)
+		wantD := make([]float32, len(logits))
+		for r := range rows {
+			span := [2]int{r * classes, (r + 1) * classes}
+			want, right := nn.CrossEntropy(wantD[span[0]:span[1]], logits[span[0]:span[1]], labels[r:r+1], scale)
+			got := math.Float64frombits(uint64(math.Float32bits(gotLosses[2*r+1]))<<32 | uint64(math.Float32bits(gotLosses[2*r])))
+			if !(math.Abs(got-want) <= 1e-13*(1+want)) && got != want && (got == got || want == want) {
+				t.Errorf("%d classes, row %d: the loss is %v, want %v", classes, r, got, want)
+			}
+			if math.Float32bits(gotCorrect[r]) != uint32(right) {
+				t.Errorf("%d classes, row %d, label %d: %d right answers, want %d", classes, r, labels[r], math.Float32bits(gotCorrect[r]), right)
+			}
+			for j := span[0]; j < span[1]; j++ {
+				if v, w := gotD[j], wantD[j]; !(math.Abs(float64(v-w)) <= 1e-7*scale) && (v == v || w == w) {
+					t.Errorf("%d classes, row %d: the gradient for logit %d is %v, want %v", classes, r, j-span[0], v, w)
+				}
+			}
+		}
 	}
 }

@@ -244,7 +244,7 @@ KERNEL(pool_gradient, PoolArgs, THREADS) {
 		for (u64 c = 0; c < a.size && left + c < a.width; c++) to[r * a.width + c] = r * a.size + c == place ? v : 0.0f;
 }
 
-// A row of logits for each label, a thread each: the loss in float64, the gradient times scale, and whether the label
+// A row of logits for each label, a warp each: the loss in float64, the gradient times scale, and whether the label
 // has the largest logit, the first of equals.
 struct LossArgs {
 	const f32 *logits;
@@ -257,24 +257,37 @@ struct LossArgs {
 };
 
 KERNEL(cross_entropy, LossArgs, THREADS) {
-	const u64 r = mine();
+	const u64 r = BLOCK * WARPS + THREAD / 32, lane = THREAD % 32;
 	if (r >= a.rows) return;
 	const f32 *row = a.logits + r * a.classes;
 	const u64 label = (u64)a.labels[r];
-	u64 best = 0;
+	f32 most = from_bits(0xff800000);
+	u64 best = a.classes; // of the lane: none yet
 	bool number = true;
-	for (u64 j = 0; j < a.classes; j++) {
-		if (row[j] > row[best]) best = j;
+	for (u64 j = lane; j < a.classes; j += 32) {
+		if (row[j] > most || (row[j] == most && j < best)) most = row[j], best = j;
 		number = number && row[j] == row[j];
 	}
-	f64 largest = row[best], total = 0;
-	if (!number) largest = from_bits(0x7fffffff);
-	for (u64 j = 0; j < a.classes; j++) total += exp_of((f64)row[j] - largest);
-	a.losses[r] = log_of(total) + largest - (f64)row[label];
-	a.correct[r] = best == label;
+#pragma unroll
+	for (int w = 16; w > 0; w /= 2) {
+		const f32 other = shuffle_xor(most, w);
+		const u64 at = shuffle_xor(best, w);
+		if (other > most || (other == most && at < best)) most = other, best = at;
+	}
+	if (row[0] != row[0]) best = 0; // nothing is larger than a NaN
+	number = ballot(number) == 0xffffffffu;
+	const f64 largest = number ? most : from_bits(0x7fffffff);
+	f64 total = 0;
+	for (u64 j = lane; j < a.classes; j += 32) total += exp_of((f64)row[j] - largest);
+#pragma unroll
+	for (int w = 16; w > 0; w /= 2) total += shuffle_xor(total, w);
+	if (lane == 0) {
+		a.losses[r] = log_of(total) + largest - (f64)row[label];
+		a.correct[r] = best == label;
+	}
 	if (!a.d) return;
 	const f64 factor = a.scale / total;
-	for (u64 j = 0; j < a.classes; j++) {
+	for (u64 j = lane; j < a.classes; j += 32) {
 		const f64 e = exp_of((f64)row[j] - largest) * factor;
 		a.d[r * a.classes + j] = narrow(j == label ? e - a.scale : e);
 	}
