@@ -34,8 +34,8 @@ type conv struct {
 	places       int // of a result's plane
 	relu, needed bool
 
-	y, windows                                               cuda.Ptr
-	yRoom, windowRoom, planeRoom, partRoom, gradRoom, dxRoom room
+	y, windows                                     cuda.Ptr
+	yRoom, windowRoom, planeRoom, gradRoom, dxRoom room
 }
 
 func newConv(w, b tensor, in model.Shape, l model.Conv2D, relu, needed bool) *conv {
@@ -66,12 +66,6 @@ func (l *conv) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 	return l.y
 }
 
-// partsArgs is PartsArgs of cuda/kernel/layer.cu.
-type partsArgs struct {
-	sum, parts           cuda.Ptr
-	count, n, accumulate uint64
-}
-
 func (l *conv) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	filters, places, window := uint64(l.filters), uint64(l.places), uint64(l.window)
 	if l.relu {
@@ -80,14 +74,11 @@ func (l *conv) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	planes := p.grow(&l.planeRoom, 4*p.n*l.filters)
 	p.rowSums(planes, dy, p.n*l.filters, l.places)
 	p.columnSums(l.b.of(p.grads), planes, 0, 0, p.n, l.filters)
-	parts := p.grow(&l.partRoom, 4*p.n*l.filters*l.window)
-	p.multiply(product{ // for each image
-		a: dy, b: l.windows, c: parts, flags: bTransposed,
+	p.multiplySum(product{ // over images
+		a: dy, b: l.windows, c: l.w.of(p.grads), flags: bTransposed | p.keep(),
 		m: filters, n: window, k: places, lda: places, ldb: places, ldc: window,
-		aOuter: filters * places, bOuter: window * places, cOuter: filters * window,
+		aOuter: filters * places, bOuter: window * places,
 	}, p.n)
-	sum := partsArgs{sum: l.w.of(p.grads), parts: parts, count: uint64(p.n), n: filters * window, accumulate: p.added()}
-	cuda.Launch(p.q, "layer", "sum_parts", line(int(sum.n)), threads, &sum)
 	if !l.needed {
 		return 0
 	}

@@ -120,6 +120,66 @@ func TestSumsOfRowsAndColumns(t *testing.T) {
 	}
 }
 
+// A product in parts along k is the product: with parts of a length that k is no multiple of, transposed factors, bias, ReLU and what is added to. A sum of
+// products of a batch too.
+func TestProductsInParts(t *testing.T) {
+	p, rng := newPass(t), rand.New(rand.NewPCG(5, 6))
+	for i, c := range []struct {
+		m, n, k, batch int
+		flags          uint32
+		bias           bool
+		parts          int
+	}{
+		{5, 7, 256, 1, 0, true, 4}, {5, 7, 255, 1, 0, true, 1}, {64, 10, 333, 1, withReLU, true, 4}, {3, 9, 1568, 1, aTransposed | accumulate, false, 17},
+		{130, 65, 300, 1, bTransposed | withReLU, true, 4}, {4, 6, 270, 1, aTransposed | bTransposed | accumulate, false, 3},
+		{3, 5, 260, 3, bTransposed | accumulate, false, 3}, {2, 3, 40, 19, bTransposed, false, 1}, {70, 65, 256, 33, 0, false, 1},
+	} {
+		t.Setenv(emulate.Schedule, fmt.Sprint(i%4))
+		a, b, bias, before := normal(rng, c.batch*c.m*c.k), normal(rng, c.batch*c.k*c.n), normal(rng, c.n), normal(rng, c.m*c.n)
+		g := product{a: p.upload(a), b: p.upload(b), c: p.upload(before), flags: c.flags, m: uint64(c.m), n: uint64(c.n), k: uint64(c.k),
+			lda: uint64(c.k), ldb: uint64(c.n), ldc: uint64(c.n), aOuter: uint64(c.m * c.k), bOuter: uint64(c.k * c.n)}
+		stepA, stepB := [2]int{c.k, 1}, [2]int{c.n, 1} // from row to row, and from column to column
+		if c.flags&aTransposed != 0 {
+			g.lda, stepA = uint64(c.m), [2]int{1, c.m}
+		}
+		if c.flags&bTransposed != 0 {
+			g.ldb, stepB = uint64(c.k), [2]int{1, c.k}
+		}
+		if c.bias {
+			g.bias = p.upload(bias)
+		}
+		want, size := make([]float64, c.m*c.n), make([]float64, c.m*c.n)
+		for at := range want {
+			row, column := at/c.n, at%c.n
+			add := func(v float64) { want[at], size[at] = want[at]+v, size[at]+math.Abs(v) }
+			if c.flags&accumulate != 0 {
+				add(float64(before[at]))
+			}
+			for z := range c.batch {
+				for k := range c.k {
+					add(float64(a[z*c.m*c.k+row*stepA[0]+k*stepA[1]]) * float64(b[z*c.k*c.n+k*stepB[0]+column*stepB[1]]))
+				}
+			}
+			if c.bias {
+				add(float64(bias[column]))
+			}
+			if c.flags&withReLU != 0 {
+				want[at] = max(want[at], 0)
+			}
+		}
+		what := fmt.Sprintf("%d products of %d×%d×%d, flags %b", c.batch, c.m, c.n, c.k, c.flags)
+		if c.batch == 1 {
+			p.multiply(g, 1)
+		} else {
+			p.multiplySum(g, c.batch)
+		}
+		near(t, what, p.download(t, g.c, c.m*c.n), want, size, c.k*c.batch)
+		if n, _ := p.parts(&g, c.batch); n != c.parts {
+			t.Errorf("%s are split into %d, want %d parts", what, n, c.parts)
+		}
+	}
+}
+
 // A row of logits has the loss, the gradient and the answer that the host finds, with fewer classes than a warp has lanes and with more, with equals, and with
 // what is no number.
 func TestLossOfLogits(t *testing.T) {

@@ -31,6 +31,7 @@ type pass struct {
 	more          bool // gradients are added to those of the batch's earlier pieces
 	last          bool // no piece comes after
 	moved         bool // an array is somewhere else than before
+	partRoom      room // parts of products, until they are added
 }
 
 // room is an array that grows.

@@ -14,6 +14,7 @@ struct GemmArgs {
 	u64 lda, ldb, ldc;
 	// Matrix number z of a batch begins outer·(z / inners) + inner·(z % inners) values behind the first.
 	u64 inners, a_outer, a_inner, b_outer, b_inner, c_outer, c_inner;
+	u64 all; // unless 0, the inner matrices are parts along k of factors with so many values of it: the last may have less than k
 	u32 flags, unused;
 };
 
@@ -146,11 +147,17 @@ DEVICE Place place(const GemmArgs &a, u64 side) {
 	return {a.a + outer * a.a_outer + inner * a.a_inner, a.b + outer * a.b_outer + inner * a.b_inner, a.c + outer * a.c_outer + inner * a.c_inner, BLOCK_Y * side, BLOCK * side};
 }
 
+// How many values of k the factors have.
+DEVICE u64 depth_of(const GemmArgs &a) {
+	const u64 before = BLOCK_Z % a.inners * a.k;
+	return a.all && a.all - before < a.k ? a.all - before : a.k;
+}
+
 // Goes through the tiles in order of k and lets multiply add eight rows of words at a time to the sum.
 template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmArgs &a, const Place &p, Tiles<Format, SIDE> &sh, Multiply multiply) {
 	typedef Tiles<Format, SIDE> Shared;
 	Part<Format, SIDE> x(p.a, a.lda, p.i, a.m, (a.flags & A_TRANSPOSED) != 0), y(p.b, a.ldb, p.j, a.n, !(a.flags & B_TRANSPOSED));
-	u64 left = a.k;
+	u64 left = depth_of(a);
 	x.fetch(left);
 	y.fetch(left);
 	for (int turn = 0; left > 0; turn ^= 1) {

@@ -78,14 +78,14 @@ DEVICE f32 sum_of_warp(f32 v) {
 	return v;
 }
 
-// Calls each(i) for from, from + step and so on up to the end, AT_ONCE values of i after another with nothing in between that decides: what they read
+// Calls each(i) for from, from + step and so on up to the end, for 16 values of i and then for 4 with nothing in between that decides: what they read
 // is on its way at once.
-template <int AT_ONCE, class Each> DEVICE void stride(u64 from, u64 end, u64 step, Each each) {
+template <int AT_ONCE = 16, class Each> DEVICE void stride(u64 from, u64 end, u64 step, Each each) {
 	u64 i = from;
 	for (; i + (AT_ONCE - 1) * step < end; i += AT_ONCE * step)
 #pragma unroll
 		for (int k = 0; k < AT_ONCE; k++) each(i + k * step);
-	for (; i < end; i += step) each(i);
+	if constexpr (AT_ONCE > 1) stride<AT_ONCE / 4>(i, end, step, each);
 }
 
 // The sum of each row of x. A warp has a row: each lane adds its values in order, then the lanes are folded.
@@ -100,7 +100,7 @@ KERNEL(row_sums, RowSumsArgs, THREADS) {
 	if (row >= a.rows) return;
 	const f32 *x = a.x + row * a.columns;
 	f32 v = 0;
-	stride<8>(THREAD % 32, a.columns, 32, [&](u64 i) { v = add(v, x[i]); });
+	stride(THREAD % 32, a.columns, 32, [&](u64 i) { v = add(v, x[i]); });
 	v = sum_of_warp(v);
 	if (THREAD % 32 == 0) a.sum[row] = v;
 }
@@ -138,7 +138,7 @@ KERNEL(column_sums, ColumnSumsArgs, THREADS) {
 	const u64 column = BLOCK * BESIDE + THREAD % BESIDE;
 	const u64 lane = column < a.columns ? THREAD / BESIDE : a.rows; // behind the last column there is nothing to add
 	f32 sum = 0, products = 0;
-	stride<8>(lane, a.rows, LANES, [&](u64 i) {
+	stride(lane, a.rows, LANES, [&](u64 i) {
 		const u64 at = i * a.columns + column;
 		const f32 x = a.x[at], y = a.y ? a.y[at] : 0.0f;
 		sum = add(sum, x);
@@ -151,18 +151,21 @@ KERNEL(column_sums, ColumnSumsArgs, THREADS) {
 	if (a.y) settle(a.products + column, products, a.accumulate);
 }
 
-// Adds parts, arrays of n values, in order.
+// Adds parts, arrays of n values, in order. Behind the sum of a product, which is rows of columns values, are its bias and its ReLU.
 struct PartsArgs {
 	f32 *sum;
-	const f32 *parts;
-	u64 count, n, accumulate;
+	const f32 *parts, *bias; // bias: 0 for none
+	u64 count, n, columns;
+	u32 accumulate, relu;
 };
 
 KERNEL(sum_parts, PartsArgs, THREADS) {
 	const u64 i = mine();
 	if (i >= a.n) return;
 	f32 v = a.accumulate ? a.sum[i] : 0.0f;
-	for (u64 p = 0; p < a.count; p++) v = add(v, a.parts[p * a.n + i]);
+	stride(0, a.count, 1, [&](u64 p) { v = add(v, a.parts[p * a.n + i]); });
+	if (a.bias) v = add(v, a.bias[i % a.columns]);
+	if (a.relu) v = v > 0 || v != v ? v : 0.0f;
 	a.sum[i] = v;
 }
 
