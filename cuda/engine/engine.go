@@ -125,8 +125,12 @@ func (e *Engine) Evaluate(params []float32, b model.Batch) (float64, int, error)
 
 var errClosed = errors.New("the model is closed")
 
-// pieceLabels is how many labels are computed at a time at most: results of all layers are kept for as many.
-const pieceLabels = 1024
+// How many images, and how many positions of text, are computed at a time at most: results of all layers are kept for as many. A convolution keeps windows,
+// several times what it is given; what is kept of a position is less.
+const (
+	pieceImages    = 1024
+	piecePositions = 2048
+)
 
 // compute returns the sum of the losses and the right answers. If train it computes the gradient of the mean, which grads, unless nil,
 // receives.
@@ -158,7 +162,12 @@ func (e *Engine) compute(ctx context.Context, params, grads []float32, train boo
 }
 
 // pieceOf returns how many examples are computed at a time at most.
-func (e *Engine) pieceOf() int { return max(1, pieceLabels/e.d.Input.Labels()) }
+func (e *Engine) pieceOf() int {
+	if in := e.d.Input; in.Sequence {
+		return max(1, piecePositions/in.Labels())
+	}
+	return pieceImages
+}
 
 // piece computes the examples of a batch that the pass says. ahead, unless nil, has the batch.
 func (e *Engine) piece(b model.Batch, ahead *buffer, out bool) (sum float64, correct int, err error) {
