@@ -113,9 +113,10 @@ func TestSumsOfRowsAndColumns(t *testing.T) {
 		if v := sums[columns]; v == v {
 			t.Errorf("columns of %s: a value behind the last became %v", what, v)
 		}
-		with := p.upload(before)
+		of, with := p.upload(make([]float32, columns)), p.upload(before)
 		p.more = true
-		p.columnSums(p.upload(make([]float32, columns)), at, with, p.upload(y), rows, columns)
+		p.columnSums(of, at, with, p.upload(y), rows, columns)
+		near(t, "columns with products of "+what, p.download(t, of, columns), byColumn[0], byColumn[1], rows)
 		near(t, "products of "+what, p.download(t, with, columns), products[0], products[1], rows+2)
 	}
 }
@@ -235,6 +236,41 @@ func TestLossOfLogits(t *testing.T) {
 				if v, w := gotD[j], wantD[j]; !(math.Abs(float64(v-w)) <= 1e-7*scale) && (v == v || w == w) {
 					t.Errorf("%d classes, row %d: the gradient for logit %d is %v, want %v", classes, r, j-span[0], v, w)
 				}
+			}
+		}
+	}
+}
+
+// The gradients of an embedding are added in order of the rows, bit for bit: of a token that is everywhere, of one that is nowhere, and of positions,
+// in more rows than a block looks at once, and added to what is there.
+func TestGradientsOfAnEmbedding(t *testing.T) {
+	p, rng := newPass(t), rand.New(rand.NewPCG(7, 8))
+	for i, c := range []struct{ examples, length, width, tokens int }{{1, 1, 1, 1}, {3, 7, 9, 4}, {40, 7, 300, 3}, {70, 60, 33, 20}} {
+		t.Setenv(emulate.Schedule, fmt.Sprint(i%4))
+		l := &embedding{tokens: tensor{0}, positions: tensor{c.tokens * c.width}, vocabulary: c.tokens, length: c.length, width: c.width}
+		rows := c.examples * c.length
+		x, dy := make([]float32, rows), normal(rng, rows*c.width)
+		for r := range x {
+			if x[r] = float32(rng.IntN(c.tokens)); rng.IntN(2) == 0 || int(x[r]) == c.tokens-1 {
+				x[r] = 0
+			}
+		}
+		p.n, l.x = c.examples, p.upload(x)
+		for _, p.more = range []bool{false, true} {
+			want := normal(rng, (c.tokens+c.length)*c.width)
+			p.grads = p.upload(want)
+			if !p.more {
+				clear(want)
+			}
+			for r, token := range x {
+				for j, v := range dy[r*c.width:][:c.width] {
+					want[int(token)*c.width+j] += v
+					want[(c.tokens+r%c.length)*c.width+j] += v
+				}
+			}
+			l.backward(p, p.upload(dy))
+			if got := p.download(t, p.grads, len(want)); !slices.Equal(got, want) {
+				t.Errorf("%+v, added: %v: the gradient is not the sum in order", c, p.more)
 			}
 		}
 	}

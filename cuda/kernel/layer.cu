@@ -1,5 +1,6 @@
 // What the layers of a model need besides products. Sums are in an order that depends on shapes alone.
 #include "kdev.cuh"
+#include "order.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
@@ -70,22 +71,6 @@ KERNEL(gelu_gradient, EachArgs, THREADS) {
 	if (i >= a.n) return;
 	const f32 x = a.x[i], f = gelu_factor(x), inner = add(1.5957691f, mul(0.21406734f, mul(x, x)));
 	a.z[i] = mul(a.y[i], add(f, mul(mul(mul(x, f), sub(1.0f, f)), inner)));
-}
-
-DEVICE f32 sum_of_warp(f32 v) {
-#pragma unroll
-	for (int w = 16; w > 0; w /= 2) v = add(v, shuffle_xor(v, w));
-	return v;
-}
-
-// Calls each(i) for from, from + step and so on up to the end, for 16 values of i and then for 4 with nothing in between that decides: what they read
-// is on its way at once.
-template <int AT_ONCE = 16, class Each> DEVICE void stride(u64 from, u64 end, u64 step, Each each) {
-	u64 i = from;
-	for (; i + (AT_ONCE - 1) * step < end; i += AT_ONCE * step)
-#pragma unroll
-		for (int k = 0; k < AT_ONCE; k++) each(i + k * step);
-	if constexpr (AT_ONCE > 1) stride<AT_ONCE / 4>(i, end, step, each);
 }
 
 // The sum of each row of x. A warp has a row: each lane adds its values in order, then the lanes are folded.

@@ -2,6 +2,7 @@
 #include "../kdev.cuh"
 #include "../operand.cuh"
 #include "../chosen.cuh"
+#include "../order.cuh"
 
 #define UNIT(name) namespace name {
 UNIT(of_step)
