@@ -106,6 +106,20 @@ func (c chain) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return dy
 }
 
+// keeps reports whether backward leaves the gradient that it is given as it is: the last layer reads it only, and those before are given another array.
+func (c chain) keeps() bool {
+	if len(c) == 0 {
+		return true
+	}
+	switch l := c[len(c)-1].(type) {
+	case *dense:
+		return !l.relu
+	case *norm, *attention:
+		return true
+	}
+	return false
+}
+
 // build returns what computes groups of layers.
 func build(groups []model.Group) (chain, error) {
 	var c chain

@@ -201,8 +201,11 @@ func (l *residual) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 }
 
 func (l *residual) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
-	kept := p.grow(&l.dyRoom, 4*p.n*l.values) // the layers inside overwrite dy
-	p.q.Copy(kept, dy, 4*p.n*l.values)
+	kept := dy
+	if !l.inside.keeps() {
+		kept = p.grow(&l.dyRoom, 4*p.n*l.values)
+		p.q.Copy(kept, dy, 4*p.n*l.values)
+	}
 	dx := l.inside.backward(p, dy)
 	if dx == 0 || !l.needed {
 		return 0
