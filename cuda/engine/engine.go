@@ -212,8 +212,8 @@ type lossArgs struct {
 	scale                              float64
 }
 
-// queue queues a piece: link brings the parameters of a layer while those before it compute, and takes its gradient away while those
-// behind it do.
+// queue queues a piece: link brings the parameters of a layer while those before it compute, and takes the losses, and the gradient of a layer, away
+// while those behind it do.
 func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 	p, q := &e.pass, e.q
 	rows := len(found) / 12
@@ -235,11 +235,12 @@ func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 		args.d = p.grow(&e.logitsGradient, 4*rows*e.d.Input.Classes)
 	}
 	cuda.Launch(q, "layer", "cross_entropy", warps(rows), threads, &args)
+	e.link.After(q)
+	e.link.Out(found[:8*rows], args.losses)
+	e.link.Out(found[8*rows:], args.correct)
 	if p.train {
 		e.backward(args.d, out)
 	}
-	q.Out(found[:8*rows], args.losses)
-	q.Out(found[8*rows:], args.correct)
 	q.After(e.link)
 }
 
