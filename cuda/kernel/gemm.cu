@@ -133,13 +133,44 @@ struct Place {
 	u64 i, j;
 };
 
-DEVICE void put(const GemmArgs &a, f32 *c, u64 i, u64 j, f32 v) {
+template <int N> struct alignas(4 * N) Beside {
+	f32 v[N];
+};
+
+// Writes N sums that lie beside each other in C, at once where that is possible, with what is behind a product.
+template <int N> DEVICE void put(const GemmArgs &a, f32 *c, u64 i, u64 j, const f32 (&sums)[N]) {
 	if (i >= a.m || j >= a.n) return;
 	f32 *to = c + i * a.ldc + j;
-	if (a.flags & ACCUMULATE) v = add(*to, v);
-	if (a.bias) v = add(v, a.bias[a.flags & BIAS_OF_ROWS ? i : j]);
-	if (a.flags & RELU) v = v > 0 || v != v ? v : 0.0f;
-	*to = v;
+	IN_GLOBAL(to);
+	const u32 n = a.n - j < N ? (u32)(a.n - j) : N;
+	const bool whole = n == N && (u64)to % (4 * N) == 0;
+	Beside<N> v, old;
+	if (a.flags & ACCUMULATE) {
+		if (whole) old = *(const Beside<N> *)to;
+#pragma unroll
+		for (u32 e = 0; e < N; e++) {
+			if (!whole) old.v[e] = e < n ? to[e] : 0.0f;
+			v.v[e] = add(old.v[e], sums[e]);
+		}
+	} else {
+#pragma unroll
+		for (u32 e = 0; e < N; e++) v.v[e] = sums[e];
+	}
+	if (a.bias) {
+#pragma unroll
+		for (u32 e = 0; e < N; e++) v.v[e] = add(v.v[e], e < n ? a.bias[a.flags & BIAS_OF_ROWS ? i : j + e] : 0.0f);
+	}
+	if (a.flags & RELU) {
+#pragma unroll
+		for (u32 e = 0; e < N; e++) v.v[e] = v.v[e] > 0 || v.v[e] != v.v[e] ? v.v[e] : 0.0f;
+	}
+	if (whole) {
+		*(Beside<N> *)to = v;
+		return;
+	}
+#pragma unroll
+	for (u32 e = 0; e < N; e++)
+		if (e < n) to[e] = v.v[e];
 }
 
 DEVICE Place place(const GemmArgs &a, u64 side) {
@@ -203,7 +234,7 @@ template <int SIDE> DEVICE void by_threads(const GemmArgs &a) {
 #pragma unroll
 	for (int i = 0; i < 4 * FOURS; i++)
 #pragma unroll
-		for (int j = 0; j < 4 * FOURS; j++) put(a, p.c, p.i + down + 64 * (i / 4) + i % 4, p.j + along + 64 * (j / 4) + j % 4, acc[i / 4][i % 4][j / 4][j % 4]);
+		for (int f = 0; f < FOURS; f++) put(a, p.c, p.i + down + 64 * (i / 4) + i % 4, p.j + along + 64 * f, acc[i / 4][i % 4][f]);
 }
 
 // Eight warps, two down and four across, have half and a quarter of the side each: EACH by EACH products of 16×8 on the matrix units.
@@ -241,7 +272,10 @@ template <class Format, int SIDE> DEVICE void by_warps(const GemmArgs &a) {
 #pragma unroll
 		for (int j = 0; j < EACH; j++)
 #pragma unroll
-			for (int e = 0; e < 4; e++) put(a, p.c, p.i + down + group + 16 * i + e / 2 * 8, p.j + along + 8 * j + 2 * quad + e % 2, acc[i][j][e]);
+			for (int e = 0; e < 4; e += 2) {
+				const f32 pair[2] = {acc[i][j][e], acc[i][j][e + 1]};
+				put(a, p.c, p.i + down + group + 16 * i + e / 2 * 8, p.j + along + 8 * j + 2 * quad, pair);
+			}
 }
 
 KERNEL_CROWD(gemm_fp32, GemmArgs, THREADS, 3) { by_threads<64>(a); }
