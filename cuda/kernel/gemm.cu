@@ -208,13 +208,14 @@ template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmAr
 	}
 }
 
-// Each thread has fours of rows and of columns, 64 apart.
+// Each thread has fours of rows and of columns, 64 apart. Those of a warp are 16 rows and 32 columns, of 64 and 128 bytes of words: as few as can be.
 template <int SIDE> DEVICE void by_threads(const GemmArgs &a) {
 	typedef Tiles<FP32, SIDE> Shared;
 	enum { FOURS = SIDE / 64 };
 	SHARED(Shared, sh);
 	const Place p = place(a, SIDE);
-	const u32 down = THREAD / 16 * 4, along = THREAD % 16 * 4;
+	const u32 warp = THREAD / 32, lane = THREAD % 32;
+	const u32 down = (warp / 2 * 4 + lane / 8 % 2 * 2 + lane % 2) * 4, along = (warp % 2 * 8 + lane / 16 * 4 + lane / 2 % 4) * 4;
 	f32 acc[FOURS][4][FOURS][4] = {};
 	tiles(a, p, sh, [&](const typename Shared::Tile &t, u32 first) {
 #pragma unroll
