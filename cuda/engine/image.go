@@ -179,10 +179,15 @@ type dropout struct {
 }
 
 func (l *dropout) prepare(p *pass) {
+	if !p.train {
+		return
+	}
 	key, _, _ := model.DropoutKey(p.seed, l.layer, l.rate)
 	b := p.pin(&l.pinned, 16)
 	binary.LittleEndian.PutUint64(b, key)
 	binary.LittleEndian.PutUint64(b[8:], uint64(p.first)*uint64(l.values))
+	l.key = p.grow(&l.keyRoom, 16)
+	p.q.In(l.key, b) // beside the examples: among the layers, those behind this one would wait for it
 }
 
 func (l *dropout) multiply(p *pass, z, x cuda.Ptr) {
@@ -195,8 +200,6 @@ func (l *dropout) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 	if !p.train {
 		return x
 	}
-	l.key = p.grow(&l.keyRoom, 16)
-	p.q.In(l.key, l.pinned.b[:16])
 	y := p.grow(&l.yRoom, 4*p.n*l.values)
 	l.multiply(p, y, x)
 	return y

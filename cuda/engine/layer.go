@@ -81,7 +81,8 @@ func ceil(n, size int) int { return (n + size - 1) / size }
 // chain is layers one after the other.
 type chain []layer
 
-// A layer that prepares is told before each piece: what it queues may be done again as a program, which nothing of the host is part of.
+// A layer that prepares is told before each piece, and queues what is new with each: what layers queue otherwise may be done again as a program, which nothing
+// of the host is part of.
 type prepares interface{ prepare(p *pass) }
 
 func (c chain) prepare(p *pass) {
