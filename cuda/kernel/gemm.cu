@@ -184,8 +184,9 @@ DEVICE u64 depth_of(const GemmArgs &a) {
 	return a.all && a.all - before < a.k ? a.all - before : a.k;
 }
 
-// Goes through the tiles in order of k and lets multiply add eight rows of words at a time to the sum.
-template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmArgs &a, const Place &p, Tiles<Format, SIDE> &sh, Multiply multiply) {
+// Goes through the tiles in order of k and lets multiply add eight rows of words at a time to the sum. A warp that is idle only
+// brings what others need.
+template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmArgs &a, const Place &p, Tiles<Format, SIDE> &sh, bool idle, Multiply multiply) {
 	typedef Tiles<Format, SIDE> Shared;
 	Part<Format, SIDE> x(p.a, a.lda, p.i, a.m, (a.flags & A_TRANSPOSED) != 0), y(p.b, a.ldb, p.j, a.n, !(a.flags & B_TRANSPOSED));
 	u64 left = depth_of(a);
@@ -202,6 +203,7 @@ template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmAr
 			x.fetch(left);
 			y.fetch(left);
 		}
+		if (idle) continue;
 #pragma unroll
 		for (u32 row = 0; row < Shared::ROWS; row += 8)
 			if (row * Format::DEPTH < rest) multiply(t, row);
@@ -216,8 +218,9 @@ template <int SIDE> DEVICE void by_threads(const GemmArgs &a) {
 	const Place p = place(a, SIDE);
 	const u32 warp = THREAD / 32, lane = THREAD % 32;
 	const u32 down = (warp / 2 * 4 + lane / 8 % 2 * 2 + lane % 2) * 4, along = (warp % 2 * 8 + lane / 16 * 4 + lane / 2 % 4) * 4;
+	const bool idle = p.i + warp / 2 * 16 >= a.m || p.j + warp % 2 * 32 >= a.n; // C ends before what the warp has
 	f32 acc[FOURS][4][FOURS][4] = {};
-	tiles(a, p, sh, [&](const typename Shared::Tile &t, u32 first) {
+	tiles(a, p, sh, idle, [&](const typename Shared::Tile &t, u32 first) {
 #pragma unroll
 		for (u32 row = first; row < first + 8; row++) {
 			Four x[FOURS], y[FOURS];
@@ -247,7 +250,7 @@ template <class Format, int SIDE> DEVICE void by_warps(const GemmArgs &a) {
 	const u32 warp = THREAD / 32, group = THREAD % 32 / 4, quad = THREAD % 4;
 	const u32 down = warp / 4 * (SIDE / 2), along = warp % 4 * (SIDE / 4);
 	f32 acc[EACH][EACH][4] = {};
-	tiles(a, p, sh, [&](const typename Shared::Tile &t, u32 first) {
+	tiles(a, p, sh, false, [&](const typename Shared::Tile &t, u32 first) {
 		u32 x[EACH][4], y[EACH][2];
 #pragma unroll
 		for (int i = 0; i < EACH; i++)
