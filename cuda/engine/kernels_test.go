@@ -133,7 +133,7 @@ func TestProductsInParts(t *testing.T) {
 	}{
 		{5, 7, 256, 1, 0, true, 4}, {5, 7, 255, 1, 0, true, 1}, {64, 10, 333, 1, withReLU, true, 4}, {3, 9, 1568, 1, aTransposed | accumulate, false, 17},
 		{130, 65, 300, 1, bTransposed | withReLU, true, 4}, {4, 6, 270, 1, aTransposed | bTransposed | accumulate, false, 3},
-		{3, 5, 260, 3, bTransposed | accumulate, false, 3}, {2, 3, 40, 19, bTransposed, false, 1}, {70, 65, 256, 33, 0, false, 1},
+		{3, 5, 260, 3, bTransposed | accumulate, false, 3}, {2, 3, 40, 19, bTransposed, false, 1}, {70, 65, 256, 33, 0, false, 1}, {3, 5, 260, 40, accumulate, false, 3},
 	} {
 		t.Setenv(emulate.Schedule, fmt.Sprint(i%4))
 		a, b, bias, before := normal(rng, c.batch*c.m*c.k), normal(rng, c.batch*c.k*c.n), normal(rng, c.n), normal(rng, c.m*c.n)

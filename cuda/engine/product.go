@@ -129,6 +129,7 @@ const (
 	leastPart  = 64
 	leastSplit = 256
 	partStep   = 32 // parts are multiples of it: of what a block multiplies at a time
+	manyParts  = 32 // more are added by column_sums, a value by as many threads
 )
 
 // parts returns into how many parts along k the products of a batch are split, and how long those are but for the last: as many as it takes to give all
@@ -168,6 +169,10 @@ func (p *pass) multiplySum(g product, batch int) {
 	g.c = p.grow(&p.partRoom, 4*batch*parts*int(size))
 	p.multiplyEach(g, batch*parts)
 	sum.parts, sum.count = g.c, uint64(batch*parts)
+	if sum.count > manyParts && sum.bias == 0 && sum.relu == 0 {
+		p.sumColumns(columnSumsArgs{sum: sum.sum, x: sum.parts, rows: sum.count, columns: size, accumulate: uint64(sum.accumulate)})
+		return
+	}
 	cuda.Launch(p.q, "layer", "sum_parts", line(int(size)), threads, &sum)
 }
 
@@ -216,8 +221,11 @@ const beside = 8
 
 // columnSums queues the sum of each column of x, and, unless y is 0, of the products of its values with those of y. They are parts of a gradient.
 func (p *pass) columnSums(sum, x, products, y cuda.Ptr, rows, columns int) {
-	a := columnSumsArgs{sum: sum, products: products, x: x, y: y, rows: uint64(rows), columns: uint64(columns), accumulate: p.added()}
-	cuda.Launch(p.q, "layer", "column_sums", [3]int{ceil(columns, beside), 1, 1}, threads, &a)
+	p.sumColumns(columnSumsArgs{sum: sum, products: products, x: x, y: y, rows: uint64(rows), columns: uint64(columns), accumulate: p.added()})
+}
+
+func (p *pass) sumColumns(a columnSumsArgs) {
+	cuda.Launch(p.q, "layer", "column_sums", [3]int{ceil(int(a.columns), beside), 1, 1}, threads, &a)
 }
 
 // added is 1 if gradients are added to those of earlier pieces.
