@@ -24,6 +24,7 @@ type gemmArgs struct {
 	m, n, k                                                uint64
 	lda, ldb, ldc                                          uint64
 	inners, aOuter, aInner, bOuter, bInner, cOuter, cInner uint64
+	_                                                      uint64 // all: none of them is a part along k
 	flags, _                                               uint32
 }
 

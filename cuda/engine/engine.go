@@ -125,8 +125,12 @@ func (e *Engine) Evaluate(params []float32, b model.Batch) (float64, int, error)
 
 var errClosed = errors.New("the model is closed")
 
-// pieceLabels is how many labels are computed at a time at most: results of all layers are kept for as many.
-const pieceLabels = 1024
+// How many images, and how many positions of text, are computed at a time at most: results of all layers are kept for as many. A convolution keeps windows,
+// several times what it is given; what is kept of a position is less.
+const (
+	pieceImages    = 1024
+	piecePositions = 2048
+)
 
 // compute returns the sum of the losses and the right answers. If train it computes the gradient of the mean, which grads, unless nil,
 // receives.
@@ -158,7 +162,12 @@ func (e *Engine) compute(ctx context.Context, params, grads []float32, train boo
 }
 
 // pieceOf returns how many examples are computed at a time at most.
-func (e *Engine) pieceOf() int { return max(1, pieceLabels/e.d.Input.Labels()) }
+func (e *Engine) pieceOf() int {
+	if in := e.d.Input; in.Sequence {
+		return max(1, piecePositions/in.Labels())
+	}
+	return pieceImages
+}
 
 // piece computes the examples of a batch that the pass says. ahead, unless nil, has the batch.
 func (e *Engine) piece(b model.Batch, ahead *buffer, out bool) (sum float64, correct int, err error) {
@@ -203,8 +212,8 @@ type lossArgs struct {
 	scale                              float64
 }
 
-// queue queues a piece: link brings the parameters of a layer while those before it compute, and takes its gradient away while those
-// behind it do.
+// queue queues a piece: link brings the parameters of a layer while those before it compute, and takes the losses, and the gradient of a layer, away
+// while those behind it do.
 func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 	p, q := &e.pass, e.q
 	rows := len(found) / 12
@@ -225,12 +234,13 @@ func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 	if p.train {
 		args.d = p.grow(&e.logitsGradient, 4*rows*e.d.Input.Classes)
 	}
-	cuda.Launch(q, "layer", "cross_entropy", line(rows), threads, &args)
+	cuda.Launch(q, "layer", "cross_entropy", warps(rows), threads, &args)
+	e.link.After(q)
+	e.link.Out(found[:8*rows], args.losses)
+	e.link.Out(found[8*rows:], args.correct)
 	if p.train {
 		e.backward(args.d, out)
 	}
-	q.Out(found[:8*rows], args.losses)
-	q.Out(found[8*rows:], args.correct)
 	q.After(e.link)
 }
 

@@ -34,8 +34,8 @@ type conv struct {
 	places       int // of a result's plane
 	relu, needed bool
 
-	y, windows                                    cuda.Ptr
-	yRoom, windowRoom, partRoom, gradRoom, dxRoom room
+	y, windows                                     cuda.Ptr
+	yRoom, windowRoom, planeRoom, gradRoom, dxRoom room
 }
 
 func newConv(w, b tensor, in model.Shape, l model.Conv2D, relu, needed bool) *conv {
@@ -53,7 +53,7 @@ func (l *conv) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 	l.y, l.windows = p.grow(&l.yRoom, 4*p.n*l.filters*l.places), p.grow(&l.windowRoom, 4*p.n*l.window*l.places)
 	a := l.shape
 	a.from, a.to, a.images = x, l.windows, uint64(p.n)
-	cuda.Launch(p.q, "layer", "windows", line(p.n*l.window*l.places), threads, &a)
+	cuda.Launch(p.q, "layer", "windows", line(p.n*int(a.channels)*l.places), threads, &a)
 	g := product{
 		a: l.w.of(p.params), b: l.windows, bias: l.b.of(p.params), c: l.y, flags: biasOfRows,
 		m: uint64(l.filters), n: uint64(l.places), k: uint64(l.window), lda: uint64(l.window), ldb: uint64(l.places), ldc: uint64(l.places),
@@ -66,29 +66,19 @@ func (l *conv) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 	return l.y
 }
 
-// partsArgs is PartsArgs of cuda/kernel/layer.cu.
-type partsArgs struct {
-	sum, parts           cuda.Ptr
-	count, n, accumulate uint64
-}
-
 func (l *conv) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	filters, places, window := uint64(l.filters), uint64(l.places), uint64(l.window)
 	if l.relu {
 		p.each("relu_gradient", dy, l.y, dy, p.n*l.filters*l.places)
 	}
-	p.sums(l.filters, sumArgs{sum: l.b.of(p.grads), x: dy, outers: uint64(p.n), inners: places, outer: filters * places, column: places, inner: 1})
-	parts := p.grow(&l.partRoom, 4*p.n*l.filters*l.window)
-	p.multiply(product{ // for each image
-		a: dy, b: l.windows, c: parts, flags: bTransposed,
+	planes := p.grow(&l.planeRoom, 4*p.n*l.filters)
+	p.rowSums(planes, dy, p.n*l.filters, l.places)
+	p.columnSums(l.b.of(p.grads), planes, 0, 0, p.n, l.filters)
+	p.multiplySum(product{ // over images
+		a: dy, b: l.windows, c: l.w.of(p.grads), flags: bTransposed | p.keep(),
 		m: filters, n: window, k: places, lda: places, ldb: places, ldc: window,
-		aOuter: filters * places, bOuter: window * places, cOuter: filters * window,
+		aOuter: filters * places, bOuter: window * places,
 	}, p.n)
-	sum := partsArgs{sum: l.w.of(p.grads), parts: parts, count: uint64(p.n), n: filters * window}
-	if p.more {
-		sum.accumulate = 1
-	}
-	cuda.Launch(p.q, "layer", "sum_parts", line(int(sum.n)), threads, &sum)
 	if !l.needed {
 		return 0
 	}
@@ -141,7 +131,7 @@ func (l *pooling) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	n := p.n * l.in.Values()
 	a := l.args(p)
 	a.from, a.to = dy, p.grow(&l.dxRoom, 4*n)
-	cuda.Launch(p.q, "layer", "pool_gradient", line(n), threads, &a)
+	cuda.Launch(p.q, "layer", "pool_gradient", line(p.n*l.in.Channels*ceil(l.in.Height, l.size)*ceil(l.in.Width, l.size)), threads, &a)
 	return a.to
 }
 
@@ -189,10 +179,15 @@ type dropout struct {
 }
 
 func (l *dropout) prepare(p *pass) {
+	if !p.train {
+		return
+	}
 	key, _, _ := model.DropoutKey(p.seed, l.layer, l.rate)
 	b := p.pin(&l.pinned, 16)
 	binary.LittleEndian.PutUint64(b, key)
 	binary.LittleEndian.PutUint64(b[8:], uint64(p.first)*uint64(l.values))
+	l.key = p.grow(&l.keyRoom, 16)
+	p.q.In(l.key, b) // beside the examples: among the layers, those behind this one would wait for it
 }
 
 func (l *dropout) multiply(p *pass, z, x cuda.Ptr) {
@@ -205,8 +200,6 @@ func (l *dropout) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 	if !p.train {
 		return x
 	}
-	l.key = p.grow(&l.keyRoom, 16)
-	p.q.In(l.key, l.pinned.b[:16])
 	y := p.grow(&l.yRoom, 4*p.n*l.values)
 	l.multiply(p, y, x)
 	return y

@@ -31,6 +31,7 @@ type pass struct {
 	more          bool // gradients are added to those of the batch's earlier pieces
 	last          bool // no piece comes after
 	moved         bool // an array is somewhere else than before
+	partRoom      room // parts of products, until they are added
 }
 
 // room is an array that grows.
@@ -87,7 +88,8 @@ func ceil(n, size int) int { return (n + size - 1) / size }
 // chain is layers one after the other.
 type chain []layer
 
-// A layer that prepares is told before each piece: what it queues may be done again as a program, which nothing of the host is part of.
+// A layer that prepares is told before each piece, and queues what is new with each: what layers queue otherwise may be done again as a program, which nothing
+// of the host is part of.
 type prepares interface{ prepare(p *pass) }
 
 func (c chain) prepare(p *pass) {
@@ -110,6 +112,20 @@ func (c chain) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 		dy = c[i].backward(p, dy)
 	}
 	return dy
+}
+
+// keeps reports whether backward leaves the gradient that it is given as it is: the last layer reads it only, and those before are given another array.
+func (c chain) keeps() bool {
+	if len(c) == 0 {
+		return true
+	}
+	switch l := c[len(c)-1].(type) {
+	case *dense:
+		return !l.relu
+	case *norm, *attention:
+		return true
+	}
+	return false
 }
 
 // build returns what computes groups of layers.

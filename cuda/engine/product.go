@@ -66,6 +66,7 @@ type product struct {
 	m, n, k                                                uint64
 	lda, ldb, ldc                                          uint64
 	inners, aOuter, aInner, bOuter, bInner, cOuter, cInner uint64
+	all                                                    uint64
 	flags, _                                               uint32
 }
 
@@ -97,8 +98,17 @@ func (p *pass) tile(m, n, batch int) (kernel string, side int) {
 	return kernel, smallTile
 }
 
-// multiply queues a product of a batch of matrices.
+// multiply queues the products of a batch of matrices.
 func (p *pass) multiply(g product, batch int) {
+	if parts, _ := p.parts(&g, batch); batch == 1 && parts > 1 {
+		p.multiplySum(g, batch)
+		return
+	}
+	p.multiplyEach(g, batch)
+}
+
+// multiplyEach queues the products of a batch of matrices, none of them in parts.
+func (p *pass) multiplyEach(g product, batch int) {
 	if p.blas != nil && p.byLibrary(&g, batch) {
 		if g.bias == 0 && g.flags&withReLU == 0 {
 			return
@@ -111,6 +121,59 @@ func (p *pass) multiply(g product, batch int) {
 	}
 	kernel, side := p.tile(int(g.m), int(g.n), batch)
 	cuda.Launch(p.q, "gemm", kernel, [3]int{ceil(int(g.n), side), ceil(int(g.m), side), batch}, threads, &g)
+}
+
+// Products of fewer tiles than leastLarge are computed in parts along k, of leastPart values each at least, if k is leastSplit or more: what is
+// saved must be worth the launch that adds the parts. They are guesses, which no GPU has seen; a sum's order depends on them.
+const (
+	leastPart  = 64
+	leastSplit = 256
+	partStep   = 32 // parts are multiples of it: of what a block multiplies at a time
+	manyParts  = 32 // more are added by column_sums, a value by as many threads
+)
+
+// parts returns into how many parts along k the products of a batch are split, and how long those are but for the last: as many as it takes to give all
+// multiprocessors work.
+func (p *pass) parts(g *product, batch int) (parts, part int) {
+	k, most := int(g.k), leastLarge/(ceil(int(g.m), smallTile)*ceil(int(g.n), smallTile)*batch)
+	if p.blas != nil || g.inners > 1 || k < leastSplit || most < 2 {
+		return 1, k
+	}
+	part = ceil(ceil(k, min(k/leastPart, most)), partStep) * partStep
+	return ceil(k, part), part
+}
+
+// partsArgs is PartsArgs of cuda/kernel/layer.cu.
+type partsArgs struct {
+	sum, parts, bias  cuda.Ptr
+	count, n, columns uint64
+	accumulate, relu  uint32
+}
+
+// multiplySum queues the sum of the products of a batch, each in parts along k if that helps: c, whose rows lie beside each other, receives it.
+func (p *pass) multiplySum(g product, batch int) {
+	size := g.m * g.n
+	sum := partsArgs{sum: g.c, bias: g.bias, n: size, columns: g.n, accumulate: g.flags & accumulate, relu: g.flags & withReLU}
+	parts, part := p.parts(&g, batch)
+	g.bias, g.ldc, g.flags = 0, g.n, g.flags&(aTransposed|bTransposed)
+	if parts > 1 {
+		g.all, g.k, g.inners, g.aInner, g.bInner, g.cInner = g.k, uint64(part), uint64(parts), uint64(part), uint64(part), size
+		if g.flags&aTransposed != 0 {
+			g.aInner *= g.lda
+		}
+		if g.flags&bTransposed == 0 {
+			g.bInner *= g.ldb
+		}
+	}
+	g.cOuter = uint64(parts) * size
+	g.c = p.grow(&p.partRoom, 4*batch*parts*int(size))
+	p.multiplyEach(g, batch*parts)
+	sum.parts, sum.count = g.c, uint64(batch*parts)
+	if sum.count > manyParts && sum.bias == 0 && sum.relu == 0 {
+		p.sumColumns(columnSumsArgs{sum: sum.sum, x: sum.parts, rows: sum.count, columns: size, accumulate: uint64(sum.accumulate)})
+		return
+	}
+	cuda.Launch(p.q, "layer", "sum_parts", line(int(size)), threads, &sum)
 }
 
 // byLibrary queues a product without its bias and its ReLU to cuBLAS, if that can be given it: matrices of a batch must lie at equal
@@ -136,18 +199,41 @@ func (p *pass) keep() uint32 {
 	return 0
 }
 
-// sumArgs is SumArgs of cuda/kernel/layer.cu: sums of x, or of x·y, over outers and inners, for each column.
-type sumArgs struct {
-	sum, x, y                            cuda.Ptr
-	outers, inners, outer, column, inner uint64
-	accumulate                           uint64
+// rowSumsArgs is RowSumsArgs of cuda/kernel/layer.cu.
+type rowSumsArgs struct {
+	sum, x        cuda.Ptr
+	rows, columns uint64
 }
 
-func (p *pass) sums(columns int, a sumArgs) {
+// rowSums queues the sum of each row of x.
+func (p *pass) rowSums(sum, x cuda.Ptr, rows, columns int) {
+	cuda.Launch(p.q, "layer", "row_sums", warps(rows), threads, &rowSumsArgs{sum, x, uint64(rows), uint64(columns)})
+}
+
+// columnSumsArgs is ColumnSumsArgs of cuda/kernel/layer.cu.
+type columnSumsArgs struct {
+	sum, products, x, y       cuda.Ptr
+	rows, columns, accumulate uint64
+}
+
+// beside is how many columns a block of column_sums has.
+const beside = 8
+
+// columnSums queues the sum of each column of x, and, unless y is 0, of the products of its values with those of y. They are parts of a gradient.
+func (p *pass) columnSums(sum, x, products, y cuda.Ptr, rows, columns int) {
+	p.sumColumns(columnSumsArgs{sum: sum, products: products, x: x, y: y, rows: uint64(rows), columns: uint64(columns), accumulate: p.added()})
+}
+
+func (p *pass) sumColumns(a columnSumsArgs) {
+	cuda.Launch(p.q, "layer", "column_sums", [3]int{ceil(int(a.columns), beside), 1, 1}, threads, &a)
+}
+
+// added is 1 if gradients are added to those of earlier pieces.
+func (p *pass) added() uint64 {
 	if p.more {
-		a.accumulate = 1
+		return 1
 	}
-	cuda.Launch(p.q, "layer", "sums", [3]int{columns, 1, 1}, threads, &a)
+	return 0
 }
 
 // dense is a Dense with the ReLU behind it if there is one, or a Linear: y = x·w + b of each row.
@@ -181,7 +267,7 @@ func (l *dense) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	if l.relu {
 		p.each("relu_gradient", dy, l.y, dy, int(rows)*l.out)
 	}
-	p.sums(l.out, sumArgs{sum: l.b.of(p.grads), x: dy, outers: rows, inners: 1, outer: out, column: 1})
+	p.columnSums(l.b.of(p.grads), dy, 0, 0, int(rows), l.out)
 	p.multiply(product{
 		a: l.x, b: dy, c: l.w.of(p.grads), flags: aTransposed | p.keep(),
 		m: in, n: out, k: rows, lda: in, ldb: out, ldc: out,

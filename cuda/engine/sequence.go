@@ -39,9 +39,7 @@ func (l *embedding) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 
 func (l *embedding) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	a := l.args(p, l.x, p.grads, dy)
-	if p.more {
-		a.accumulate = 1
-	}
+	a.accumulate = p.added()
 	cuda.Launch(p.q, "sequence", "embed_gradient", [3]int{l.vocabulary + l.length, 1, 1}, threads, &a)
 	return 0
 }
@@ -75,8 +73,7 @@ func (l *norm) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 
 func (l *norm) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	rows, width := uint64(p.n*l.rows), uint64(l.width)
-	p.sums(l.width, sumArgs{sum: l.w.of(p.grads), x: dy, y: l.z, outers: rows, inners: 1, outer: width, column: 1})
-	p.sums(l.width, sumArgs{sum: l.b.of(p.grads), x: dy, outers: rows, inners: 1, outer: width, column: 1})
+	p.columnSums(l.b.of(p.grads), dy, l.w.of(p.grads), l.z, int(rows), l.width)
 	if !l.needed {
 		return 0
 	}
@@ -204,8 +201,11 @@ func (l *residual) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 }
 
 func (l *residual) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
-	kept := p.grow(&l.dyRoom, 4*p.n*l.values) // the layers inside overwrite dy
-	p.q.Copy(kept, dy, 4*p.n*l.values)
+	kept := dy
+	if !l.inside.keeps() {
+		kept = p.grow(&l.dyRoom, 4*p.n*l.values)
+		p.q.Copy(kept, dy, 4*p.n*l.values)
+	}
 	dx := l.inside.backward(p, dy)
 	if dx == 0 || !l.needed {
 		return 0

@@ -17,7 +17,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// bigrams is a model whose batches of more than 146 examples have several pieces, which the emulation computes soon.
+// bigrams is a model whose batches of more than 292 examples have several pieces, which the emulation computes soon.
 func bigrams(t *testing.T) *model.Description {
 	t.Helper()
 	d, err := model.Describe("test", tokens, model.Defaults{}, models["bigrams"].layers...)
@@ -32,7 +32,7 @@ func TestAStagedBatchHasItsGradient(t *testing.T) {
 	d := bigrams(t)
 	params := initial(t, d)
 	batches := []model.Batch{}
-	for i, n := range []int{5, 3, 160, 5, 1} {
+	for i, n := range []int{5, 3, 300, 5, 1} {
 		b := modeltest.RandomBatch(tokens, n, uint64(i))
 		b.Seed = uint64(i)
 		batches = append(batches, b)
@@ -150,7 +150,7 @@ func (c endsAt) Err() error {
 // nor in what is left out of what is sent.
 func TestAGradientIsGivenUpBetweenPieces(t *testing.T) {
 	d := bigrams(t)
-	params, b := initial(t, d), modeltest.RandomBatch(tokens, 400, 1) // three pieces
+	params, b := initial(t, d), modeltest.RandomBatch(tokens, 600, 1) // three pieces
 	l, err := kintsugi.NewLayout(d.Tensors())
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ struct GemmArgs {
 	u64 lda, ldb, ldc;
 	// Matrix number z of a batch begins outer·(z / inners) + inner·(z % inners) values behind the first.
 	u64 inners, a_outer, a_inner, b_outer, b_inner, c_outer, c_inner;
+	u64 all; // unless 0, the inner matrices are parts along k of factors with so many values of it: the last may have less than k
 	u32 flags, unused;
 };
 
@@ -132,13 +133,44 @@ struct Place {
 	u64 i, j;
 };
 
-DEVICE void put(const GemmArgs &a, f32 *c, u64 i, u64 j, f32 v) {
+template <int N> struct alignas(4 * N) Beside {
+	f32 v[N];
+};
+
+// Writes N sums that lie beside each other in C, at once where that is possible, with what is behind a product.
+template <int N> DEVICE void put(const GemmArgs &a, f32 *c, u64 i, u64 j, const f32 (&sums)[N]) {
 	if (i >= a.m || j >= a.n) return;
 	f32 *to = c + i * a.ldc + j;
-	if (a.flags & ACCUMULATE) v = add(*to, v);
-	if (a.bias) v = add(v, a.bias[a.flags & BIAS_OF_ROWS ? i : j]);
-	if (a.flags & RELU) v = v > 0 || v != v ? v : 0.0f;
-	*to = v;
+	IN_GLOBAL(to);
+	const u32 n = a.n - j < N ? (u32)(a.n - j) : N;
+	const bool whole = n == N && (u64)to % (4 * N) == 0;
+	Beside<N> v, old;
+	if (a.flags & ACCUMULATE) {
+		if (whole) old = *(const Beside<N> *)to;
+#pragma unroll
+		for (u32 e = 0; e < N; e++) {
+			if (!whole) old.v[e] = e < n ? to[e] : 0.0f;
+			v.v[e] = add(old.v[e], sums[e]);
+		}
+	} else {
+#pragma unroll
+		for (u32 e = 0; e < N; e++) v.v[e] = sums[e];
+	}
+	if (a.bias) {
+#pragma unroll
+		for (u32 e = 0; e < N; e++) v.v[e] = add(v.v[e], e < n ? a.bias[a.flags & BIAS_OF_ROWS ? i : j + e] : 0.0f);
+	}
+	if (a.flags & RELU) {
+#pragma unroll
+		for (u32 e = 0; e < N; e++) v.v[e] = v.v[e] > 0 || v.v[e] != v.v[e] ? v.v[e] : 0.0f;
+	}
+	if (whole) {
+		*(Beside<N> *)to = v;
+		return;
+	}
+#pragma unroll
+	for (u32 e = 0; e < N; e++)
+		if (e < n) to[e] = v.v[e];
 }
 
 DEVICE Place place(const GemmArgs &a, u64 side) {
@@ -146,11 +178,18 @@ DEVICE Place place(const GemmArgs &a, u64 side) {
 	return {a.a + outer * a.a_outer + inner * a.a_inner, a.b + outer * a.b_outer + inner * a.b_inner, a.c + outer * a.c_outer + inner * a.c_inner, BLOCK_Y * side, BLOCK * side};
 }
 
-// Goes through the tiles in order of k and lets multiply add eight rows of words at a time to the sum.
-template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmArgs &a, const Place &p, Tiles<Format, SIDE> &sh, Multiply multiply) {
+// How many values of k the factors have.
+DEVICE u64 depth_of(const GemmArgs &a) {
+	const u64 before = BLOCK_Z % a.inners * a.k;
+	return a.all && a.all - before < a.k ? a.all - before : a.k;
+}
+
+// Goes through the tiles in order of k and lets multiply add eight rows of words at a time to the sum. A warp that is idle only
+// brings what others need.
+template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmArgs &a, const Place &p, Tiles<Format, SIDE> &sh, bool idle, Multiply multiply) {
 	typedef Tiles<Format, SIDE> Shared;
 	Part<Format, SIDE> x(p.a, a.lda, p.i, a.m, (a.flags & A_TRANSPOSED) != 0), y(p.b, a.ldb, p.j, a.n, !(a.flags & B_TRANSPOSED));
-	u64 left = a.k;
+	u64 left = depth_of(a);
 	x.fetch(left);
 	y.fetch(left);
 	for (int turn = 0; left > 0; turn ^= 1) {
@@ -164,21 +203,24 @@ template <class Format, int SIDE, class Multiply> DEVICE void tiles(const GemmAr
 			x.fetch(left);
 			y.fetch(left);
 		}
+		if (idle) continue;
 #pragma unroll
 		for (u32 row = 0; row < Shared::ROWS; row += 8)
 			if (row * Format::DEPTH < rest) multiply(t, row);
 	}
 }
 
-// Each thread has fours of rows and of columns, 64 apart.
+// Each thread has fours of rows and of columns, 64 apart. Those of a warp are 16 rows and 32 columns, of 64 and 128 bytes of words: as few as can be.
 template <int SIDE> DEVICE void by_threads(const GemmArgs &a) {
 	typedef Tiles<FP32, SIDE> Shared;
 	enum { FOURS = SIDE / 64 };
 	SHARED(Shared, sh);
 	const Place p = place(a, SIDE);
-	const u32 down = THREAD / 16 * 4, along = THREAD % 16 * 4;
+	const u32 warp = THREAD / 32, lane = THREAD % 32;
+	const u32 down = (warp / 2 * 4 + lane / 8 % 2 * 2 + lane % 2) * 4, along = (warp % 2 * 8 + lane / 16 * 4 + lane / 2 % 4) * 4;
+	const bool idle = p.i + warp / 2 * 16 >= a.m || p.j + warp % 2 * 32 >= a.n; // C ends before what the warp has
 	f32 acc[FOURS][4][FOURS][4] = {};
-	tiles(a, p, sh, [&](const typename Shared::Tile &t, u32 first) {
+	tiles(a, p, sh, idle, [&](const typename Shared::Tile &t, u32 first) {
 #pragma unroll
 		for (u32 row = first; row < first + 8; row++) {
 			Four x[FOURS], y[FOURS];
@@ -196,7 +238,7 @@ template <int SIDE> DEVICE void by_threads(const GemmArgs &a) {
 #pragma unroll
 	for (int i = 0; i < 4 * FOURS; i++)
 #pragma unroll
-		for (int j = 0; j < 4 * FOURS; j++) put(a, p.c, p.i + down + 64 * (i / 4) + i % 4, p.j + along + 64 * (j / 4) + j % 4, acc[i / 4][i % 4][j / 4][j % 4]);
+		for (int f = 0; f < FOURS; f++) put(a, p.c, p.i + down + 64 * (i / 4) + i % 4, p.j + along + 64 * f, acc[i / 4][i % 4][f]);
 }
 
 // Eight warps, two down and four across, have half and a quarter of the side each: EACH by EACH products of 16×8 on the matrix units.
@@ -208,7 +250,7 @@ template <class Format, int SIDE> DEVICE void by_warps(const GemmArgs &a) {
 	const u32 warp = THREAD / 32, group = THREAD % 32 / 4, quad = THREAD % 4;
 	const u32 down = warp / 4 * (SIDE / 2), along = warp % 4 * (SIDE / 4);
 	f32 acc[EACH][EACH][4] = {};
-	tiles(a, p, sh, [&](const typename Shared::Tile &t, u32 first) {
+	tiles(a, p, sh, false, [&](const typename Shared::Tile &t, u32 first) {
 		u32 x[EACH][4], y[EACH][2];
 #pragma unroll
 		for (int i = 0; i < EACH; i++)
@@ -234,7 +276,10 @@ template <class Format, int SIDE> DEVICE void by_warps(const GemmArgs &a) {
 #pragma unroll
 		for (int j = 0; j < EACH; j++)
 #pragma unroll
-			for (int e = 0; e < 4; e++) put(a, p.c, p.i + down + group + 16 * i + e / 2 * 8, p.j + along + 8 * j + 2 * quad + e % 2, acc[i][j][e]);
+			for (int e = 0; e < 4; e += 2) {
+				const f32 pair[2] = {acc[i][j][e], acc[i][j][e + 1]};
+				put(a, p.c, p.i + down + group + 16 * i + e / 2 * 8, p.j + along + 8 * j + 2 * quad, pair);
+			}
 }
 
 KERNEL_CROWD(gemm_fp32, GemmArgs, THREADS, 3) { by_threads<64>(a); }

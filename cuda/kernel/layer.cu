@@ -1,5 +1,6 @@
 // What the layers of a model need besides products. Sums are in an order that depends on shapes alone.
 #include "kdev.cuh"
+#include "order.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
@@ -72,47 +73,84 @@ KERNEL(gelu_gradient, EachArgs, THREADS) {
 	a.z[i] = mul(a.y[i], add(f, mul(mul(mul(x, f), sub(1.0f, f)), inner)));
 }
 
-// Sums of columns, or of planes: values x[outer·o + column·c + inner·i] for all o and i. A block has a column: each thread adds its
-// values in order, then the threads are folded.
-struct SumArgs {
+// The sum of each row of x. A warp has a row: each lane adds its values in order, then the lanes are folded.
+struct RowSumsArgs {
 	f32 *sum;
-	const f32 *x, *y; // y: 0, or a factor of each value
-	u64 outers, inners, outer, column, inner;
-	u64 accumulate;
+	const f32 *x;
+	u64 rows, columns;
 };
 
-struct Folds {
-	f32 v[THREADS];
-};
-
-KERNEL(sums, SumArgs, THREADS) {
-	SHARED(Folds, sh);
+KERNEL(row_sums, RowSumsArgs, THREADS) {
+	const u64 row = BLOCK * WARPS + THREAD / 32;
+	if (row >= a.rows) return;
+	const f32 *x = a.x + row * a.columns;
 	f32 v = 0;
-	const u64 n = a.outers * a.inners, base = BLOCK * a.column;
-	for (u64 i = THREAD; i < n; i += THREADS) {
-		const u64 at = base + i / a.inners * a.outer + i % a.inners * a.inner;
-		v = add(v, a.y ? mul(a.x[at], a.y[at]) : a.x[at]);
-	}
-	sh.v[THREAD] = v;
-	for (u32 w = THREADS / 2; w > 0; w /= 2) {
-		sync();
-		if (THREAD < w) sh.v[THREAD] = add(sh.v[THREAD], sh.v[THREAD + w]);
-	}
-	if (THREAD == 0) a.sum[BLOCK] = a.accumulate ? add(a.sum[BLOCK], sh.v[0]) : sh.v[0];
+	stride(THREAD % 32, a.columns, 32, [&](u64 i) { v = add(v, x[i]); });
+	v = sum_of_warp(v);
+	if (THREAD % 32 == 0) a.sum[row] = v;
 }
 
-// Adds parts, arrays of n values, in order.
+// The sum of each column of x, and, if there is a y, of the products with its values. A block has BESIDE columns, the 32 bytes that memory hands
+// out at once: each thread adds every LANES-th value of one, in order, then the threads of a column are folded.
+struct ColumnSumsArgs {
+	f32 *sum, *products;
+	const f32 *x, *y; // y: 0 for none
+	u64 rows, columns, accumulate;
+};
+
+enum { BESIDE = 8, LANES = THREADS / BESIDE };
+
+struct Folds {
+	f32 v[LANES][BESIDE];
+};
+
+// Returns lane 0 of each column the sum of all its lanes.
+DEVICE f32 fold_lanes(Folds &sh, f32 v) {
+	const u32 lane = THREAD / BESIDE, column = THREAD % BESIDE;
+	sync(); // what was folded before has been read
+	sh.v[lane][column] = v;
+	for (u32 w = LANES / 2; w > 0; w /= 2) {
+		sync();
+		if (lane < w) sh.v[lane][column] = v = add(v, sh.v[lane + w][column]);
+	}
+	return v;
+}
+
+DEVICE void settle(f32 *to, f32 v, u64 accumulate) { *to = accumulate ? add(*to, v) : v; }
+
+KERNEL(column_sums, ColumnSumsArgs, THREADS) {
+	SHARED(Folds, sh);
+	const u64 column = BLOCK * BESIDE + THREAD % BESIDE;
+	const u64 lane = column < a.columns ? THREAD / BESIDE : a.rows; // behind the last column there is nothing to add
+	f32 sum = 0, products = 0;
+	stride(lane, a.rows, LANES, [&](u64 i) {
+		const u64 at = i * a.columns + column;
+		const f32 x = a.x[at], y = a.y ? a.y[at] : 0.0f;
+		sum = add(sum, x);
+		products = add(products, mul(x, y));
+	});
+	sum = fold_lanes(sh, sum);
+	if (a.y) products = fold_lanes(sh, products);
+	if (THREAD >= BESIDE || column >= a.columns) return;
+	settle(a.sum + column, sum, a.accumulate);
+	if (a.y) settle(a.products + column, products, a.accumulate);
+}
+
+// Adds parts, arrays of n values, in order. Behind the sum of a product, which is rows of columns values, are its bias and its ReLU.
 struct PartsArgs {
 	f32 *sum;
-	const f32 *parts;
-	u64 count, n, accumulate;
+	const f32 *parts, *bias; // bias: 0 for none
+	u64 count, n, columns;
+	u32 accumulate, relu;
 };
 
 KERNEL(sum_parts, PartsArgs, THREADS) {
 	const u64 i = mine();
 	if (i >= a.n) return;
 	f32 v = a.accumulate ? a.sum[i] : 0.0f;
-	for (u64 p = 0; p < a.count; p++) v = add(v, a.parts[p * a.n + i]);
+	stride(0, a.count, 1, [&](u64 p) { v = add(v, a.parts[p * a.n + i]); });
+	if (a.bias) v = add(v, a.bias[i % a.columns]);
+	if (a.relu) v = v > 0 || v != v ? v : 0.0f;
 	a.sum[i] = v;
 }
 
@@ -123,14 +161,20 @@ struct ConvArgs {
 	u64 images, channels, height, width, kernel, pad, out_height, out_width;
 };
 
+// A thread has a place of a channel: the column of a square of rows.
 KERNEL(windows, ConvArgs, THREADS) {
-	const u64 i = mine(), places = a.out_height * a.out_width, rows = a.channels * a.kernel * a.kernel;
-	if (i >= a.images * rows * places) return;
-	const u64 place = i % places, r = i / places % rows, image = i / places / rows;
-	const u64 channel = r / (a.kernel * a.kernel), dy = r / a.kernel % a.kernel, dx = r % a.kernel;
-	const u64 y = place / a.out_width + dy, x = place % a.out_width + dx; // from the padded corner
-	const bool inside = y >= a.pad && y < a.height + a.pad && x >= a.pad && x < a.width + a.pad;
-	a.to[i] = inside ? a.from[((image * a.channels + channel) * a.height + y - a.pad) * a.width + x - a.pad] : 0.0f;
+	const u64 i = mine(), places = a.out_height * a.out_width, plane = i / places, place = i % places;
+	if (plane >= a.images * a.channels) return;
+	const u64 top = place / a.out_width, left = place % a.out_width; // in the padded image
+	const f32 *from = a.from + plane * a.height * a.width;
+	f32 *to = a.to + plane * a.kernel * a.kernel * places + place;
+	for (u64 dy = 0; dy < a.kernel; dy++) {
+		const u64 y = top + dy - a.pad; // of what is above, as of what is below, the number is too large
+		for (u64 dx = 0; dx < a.kernel; dx++, to += places) {
+			const u64 x = left + dx - a.pad;
+			*to = y < a.height && x < a.width ? from[y * a.width + x] : 0.0f;
+		}
+	}
 }
 
 // The gradient for the images: each value is the sum of those of the windows that hold it.
@@ -174,19 +218,21 @@ KERNEL(pool, PoolArgs, THREADS) {
 	a.at[i] = (u8)place;
 }
 
+// A thread has a window, or a part of one, which no result is of: there the gradient is zero.
 KERNEL(pool_gradient, PoolArgs, THREADS) {
-	const u64 plane = a.height * a.width, i = mine();
-	if (i >= a.planes * plane) return;
-	const u64 cols = a.width / a.size, rows = a.height / a.size, y = i % plane / a.width, x = i % a.width;
-	f32 v = 0;
-	if (y / a.size < rows && x / a.size < cols) {
-		const u64 o = i / plane * rows * cols + y / a.size * cols + x / a.size;
-		if (a.at[o] == y % a.size * a.size + x % a.size) v = a.from[o];
-	}
-	a.to[i] = v;
+	const u64 rows = a.height / a.size, cols = a.width / a.size, down = (a.height + a.size - 1) / a.size, along = (a.width + a.size - 1) / a.size;
+	const u64 i = mine(), plane = i / (down * along), row = i % (down * along) / along, col = i % along;
+	if (plane >= a.planes) return;
+	const bool whole = row < rows && col < cols;
+	const u64 o = whole ? (plane * rows + row) * cols + col : 0;
+	const f32 v = whole ? a.from[o] : 0.0f;
+	const u64 place = whole ? a.at[o] : 0, top = row * a.size, left = col * a.size;
+	f32 *to = a.to + (plane * a.height + top) * a.width + left;
+	for (u64 r = 0; r < a.size && top + r < a.height; r++)
+		for (u64 c = 0; c < a.size && left + c < a.width; c++) to[r * a.width + c] = r * a.size + c == place ? v : 0.0f;
 }
 
-// A row of logits for each label, a thread each: the loss in float64, the gradient times scale, and whether the label
+// A row of logits for each label, a warp each: the loss in float64, the gradient times scale, and whether the label
 // has the largest logit, the first of equals.
 struct LossArgs {
 	const f32 *logits;
@@ -199,24 +245,37 @@ struct LossArgs {
 };
 
 KERNEL(cross_entropy, LossArgs, THREADS) {
-	const u64 r = mine();
+	const u64 r = BLOCK * WARPS + THREAD / 32, lane = THREAD % 32;
 	if (r >= a.rows) return;
 	const f32 *row = a.logits + r * a.classes;
 	const u64 label = (u64)a.labels[r];
-	u64 best = 0;
+	f32 most = from_bits(0xff800000);
+	u64 best = a.classes; // of the lane: none yet
 	bool number = true;
-	for (u64 j = 0; j < a.classes; j++) {
-		if (row[j] > row[best]) best = j;
+	for (u64 j = lane; j < a.classes; j += 32) {
+		if (row[j] > most || (row[j] == most && j < best)) most = row[j], best = j;
 		number = number && row[j] == row[j];
 	}
-	f64 largest = row[best], total = 0;
-	if (!number) largest = from_bits(0x7fffffff);
-	for (u64 j = 0; j < a.classes; j++) total += exp_of((f64)row[j] - largest);
-	a.losses[r] = log_of(total) + largest - (f64)row[label];
-	a.correct[r] = best == label;
+#pragma unroll
+	for (int w = 16; w > 0; w /= 2) {
+		const f32 other = shuffle_xor(most, w);
+		const u64 at = shuffle_xor(best, w);
+		if (other > most || (other == most && at < best)) most = other, best = at;
+	}
+	if (row[0] != row[0]) best = 0; // nothing is larger than a NaN
+	number = ballot(number) == 0xffffffffu;
+	const f64 largest = number ? most : from_bits(0x7fffffff);
+	f64 total = 0;
+	for (u64 j = lane; j < a.classes; j += 32) total += exp_of((f64)row[j] - largest);
+#pragma unroll
+	for (int w = 16; w > 0; w /= 2) total += shuffle_xor(total, w);
+	if (lane == 0) {
+		a.losses[r] = log_of(total) + largest - (f64)row[label];
+		a.correct[r] = best == label;
+	}
 	if (!a.d) return;
 	const f64 factor = a.scale / total;
-	for (u64 j = 0; j < a.classes; j++) {
+	for (u64 j = lane; j < a.classes; j += 32) {
 		const f64 e = exp_of((f64)row[j] - largest) * factor;
 		a.d[r * a.classes + j] = narrow(j == label ? e - a.scale : e);
 	}

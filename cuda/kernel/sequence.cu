@@ -1,5 +1,6 @@
 // Layers for sequences. Rows are positions, of all sequences of a batch one after the other.
 #include "kdev.cuh"
+#include "order.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
 
@@ -15,27 +16,44 @@ KERNEL(embed, EmbedArgs, THREADS) {
 	if (row < a.rows) a.y[i] = add(a.table[(u64)a.x[row] * a.width + col], a.positions[row % a.length * a.width + col]);
 }
 
+// The rows of a token, of SPAN rows: each thread looks at EACH that follow one another.
+enum { EACH = 8, SPAN = THREADS * EACH };
+struct Found {
+	u32 row[SPAN], of_warp[WARPS];
+};
+
 // A block adds the gradients for one token, or, from block tokens on, for one position: in order of the rows.
 KERNEL(embed_gradient, EmbedArgs, THREADS) {
-	const bool token = BLOCK < a.tokens;
-	const u64 which = token ? BLOCK : BLOCK - a.tokens;
-	f32 *to = (token ? a.table : a.positions) + which * a.width;
-	for (u64 col = THREAD; col < a.width; col += THREADS) {
-		f32 v = a.accumulate ? to[col] : 0.0f;
-		if (token) {
-			for (u64 row = 0; row < a.rows; row++)
-				if ((u64)a.x[row] == which) v = add(v, a.y[row * a.width + col]);
-		} else {
-			for (u64 row = which; row < a.rows; row += a.length) v = add(v, a.y[row * a.width + col]);
+	SHARED(Found, sh);
+	if (BLOCK >= a.tokens) {
+		const u64 which = BLOCK - a.tokens;
+		f32 *to = a.positions + which * a.width;
+		for (u64 col = THREAD; col < a.width; col += THREADS) {
+			f32 v = a.accumulate ? to[col] : 0.0f;
+			stride(which, a.rows, a.length, [&](u64 row) { v = add(v, a.y[row * a.width + col]); });
+			to[col] = v;
 		}
-		to[col] = v;
+		return;
 	}
-}
-
-DEVICE f32 sum_of_warp(f32 v) {
+	f32 *to = a.table + BLOCK * a.width;
+	for (u64 from = 0; from < a.rows; from += SPAN) {
+		u32 mine = 0, all;
 #pragma unroll
-	for (int w = 16; w > 0; w /= 2) v = add(v, shuffle_xor(v, w));
-	return v;
+		for (u32 e = 0; e < EACH; e++) {
+			const u64 row = from + THREAD * EACH + e;
+			if (row < a.rows && (u64)a.x[row] == BLOCK) mine |= 1u << e;
+		}
+		u32 at = scan(count_bits(mine), sh.of_warp, all) - count_bits(mine);
+#pragma unroll
+		for (u32 e = 0; e < EACH; e++)
+			if (mine >> e & 1) sh.row[at++] = THREAD * EACH + e;
+		sync(); // all rows of the token are there
+		for (u64 col = THREAD; col < a.width; col += THREADS) {
+			f32 v = a.accumulate || from > 0 ? to[col] : 0.0f;
+			stride(0, all, 1, [&](u64 k) { v = add(v, a.y[(from + sh.row[k]) * a.width + col]); });
+			to[col] = v;
+		}
+	}
 }
 
 DEVICE f32 most_of_warp(f32 v) {

@@ -82,7 +82,7 @@ DEVICE f32 adam_step(const StepArgs &a, f32 m, f32 v) {
 }
 
 template <int RULE>
-constexpr int STATES = RULE == ADAM || RULE == ADAMW ? 2 : RULE == MOMENTUM || RULE == NESTEROV || RULE == ADAGRAD ? 1 : 0;
+constexpr int states() { return RULE == ADAM || RULE == ADAMW ? 2 : RULE == MOMENTUM || RULE == NESTEROV || RULE == ADAGRAD ? 1 : 0; }
 
 // The rule for one value: w becomes the new parameter, m and v the new state.
 template <int RULE> DEVICE f32 apply(const StepArgs &a, f32 g, f32 w, f32 &m, f32 &v) {
@@ -119,8 +119,8 @@ struct Values {
 
 template <int RULE> DEVICE void read(const StepArgs &a, const Chunk &c, u64 i, Values &x) {
 	x.w = load(c.params, i);
-	if (STATES<RULE> > 0) x.m = load(c.state0, i);
-	if (STATES<RULE> > 1) x.v = load(c.state1, i);
+	if (states<RULE>() > 0) x.m = load(c.state0, i);
+	if (states<RULE>() > 1) x.v = load(c.state1, i);
 	if (c.given) {
 		x.g = load(c.given, i);
 	} else {
@@ -147,8 +147,8 @@ template <int RULE> DEVICE void write(const StepArgs &a, const Chunk &c, u64 i, 
 #pragma unroll
 	for (int e = 0; e < 4; e++) next.v[e] = apply<RULE>(a, x.g.v[e], x.w.v[e], x.m.v[e], x.v.v[e]);
 	store(c.next, i, n, next);
-	if (STATES<RULE> > 0) store(c.next_state0, i, n, x.m);
-	if (STATES<RULE> > 1) store(c.next_state1, i, n, x.v);
+	if (states<RULE>() > 0) store(c.next_state0, i, n, x.m);
+	if (states<RULE>() > 1) store(c.next_state1, i, n, x.v);
 	if (a.flags & WANT_DISPLACEMENT) {
 		const Four d = difference(next, x.w);
 		put(sh.product[2], v, d, d);

@@ -3,6 +3,7 @@
 #include "../lanes.cuh"
 #include "../operand.cuh"
 #include "../chosen.cuh"
+#include "../order.cuh"
 
 #define UNIT(name) namespace name {
 UNIT(of_step)
