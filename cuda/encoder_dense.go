@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -72,12 +73,19 @@ func (c *denseCoder) begin(i int, f fed) {
 
 func (c *denseCoder) start(q *Queue) { q.In(c.chunks.at, c.chunks.in) }
 
+// mostChunks is how many chunks a launch has at most: a grid has no more in its second dimension.
+var mostChunks = 1<<16 - 1
+
 func (c *denseCoder) encode(q *Queue, lo, hi int) {
-	blocks := 0
-	for _, k := range c.e.chunks[lo:hi] {
-		blocks = max(blocks, ceil(k.n, c.per))
+	at := lo
+	for some := range slices.Chunk(c.e.chunks[lo:hi], mostChunks) {
+		blocks := 0
+		for _, k := range some {
+			blocks = max(blocks, ceil(k.n, c.per))
+		}
+		Launch(q, "encode", c.kernel, [3]int{blocks, len(some), 1}, encodeThreads, &encodes{chunks: c.chunks.from(at)})
+		at += len(some)
 	}
-	Launch(q, "encode", c.kernel, [3]int{blocks, hi - lo, 1}, encodeThreads, &encodes{chunks: c.chunks.from(lo)})
 	Launch(q, "step", "sum_operands", line(hi-lo), stepThreads, &stepArgs{chunks: c.sums + Ptr(lo)*chunkSize})
 	c.e.fetch(q, lo, hi)
 }

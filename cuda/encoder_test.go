@@ -235,6 +235,18 @@ func TestWhatIsNotZeroIsEncodedAsOnTheHost(t *testing.T) {
 	}
 }
 
+// Chunks that are more than a grid has room for are encoded by several launches.
+func TestManyChunksAreEncodedAsOnTheHost(t *testing.T) {
+	defer func(n int) { mostChunks = n }(mostChunks)
+	mostChunks = 2
+	shapes := []shape{{300, 1}, {1, 1}, {700, 1}, {30, 1}, {1025, 1}, {2, 1}}
+	for _, spec := range []string{"bf16", "fp16", "int8", "sign"} {
+		if err := codecDiffers(openTest(t), spec, shapes, draw(rand.New(rand.NewPCG(13, 14)), 2058), true); err != nil {
+			t.Errorf("%s: %v", spec, err)
+		}
+	}
+}
+
 // A shape that a chunk cannot be seen as is refused before anything is queued.
 func TestAShapeThatDoesNotFitIsRefused(t *testing.T) {
 	d := openTest(t)

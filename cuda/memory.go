@@ -43,7 +43,7 @@ func (g *segment) lend(c driver.Context, n int) (region, error) {
 	if len(g.slabs) == 0 || g.apart || g.slabs[len(g.slabs)-1].size-g.slabs[len(g.slabs)-1].used < size {
 		room := size
 		if !g.apart {
-			room = max(size, leastSlab)
+			room = max(size, leastSlab, g.room()) // as much again: a large gradient is not a slab for each of its chunks
 		}
 		if err := g.grow(c, room); err != nil {
 			return region{}, err
@@ -79,10 +79,7 @@ func (g *segment) reset(c driver.Context) error {
 		g.slabs[0].used, g.slabs[0].sent = 0, 0
 		return nil
 	}
-	total := 0
-	for _, s := range g.slabs {
-		total += s.size
-	}
+	total := g.room()
 	if total == 0 {
 		return nil
 	}
@@ -90,6 +87,14 @@ func (g *segment) reset(c driver.Context) error {
 		return err
 	}
 	return g.grow(c, total)
+}
+
+// room returns the bytes of all slabs.
+func (g *segment) room() (total int) {
+	for _, s := range g.slabs {
+		total += s.size
+	}
+	return total
 }
 
 func (g *segment) free(c driver.Context) error {

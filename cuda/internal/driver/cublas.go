@@ -26,7 +26,7 @@ func loadBLAS(library string, fits func(*C.cublas) error) (*C.cublas, string, er
 	if library != "" {
 		names = []string{library}
 	}
-	missing := fmt.Errorf("no cuBLAS: the system finds none of %s; it is part of CUDA, or of the Python wheel nvidia-cublas-cu12, whose folder belongs on LD_LIBRARY_PATH", strings.Join(names, ", "))
+	missing := fmt.Errorf("no cuBLAS: the system finds none of %s; it is part of CUDA, or of the Python wheels nvidia-cublas and nvidia-cublas-cu12, whose folder belongs on LD_LIBRARY_PATH", strings.Join(names, ", "))
 	for _, name := range names {
 		l, err := openBLAS(name)
 		if err == nil {
