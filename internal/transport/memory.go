@@ -159,8 +159,15 @@ func declined(said []string) error {
 	}
 }
 
-// acceptOffers opens what the client of a stream offers, if it does, lends it what it wishes, and tells it. trial is what it was told to try.
-func acceptOffers(raw grpc.ServerStream) (memory *shm.Segment, trial *Memory, pipes *shm.Pipes, err error) {
+// shared is what a handler's stream has in common with its client, on the same host; each part may be missing.
+type shared struct {
+	memory *shm.Segment // offered by the client, for payloads to it
+	trial  *Memory      // a segment that the client was told to try, before it is lent others
+	pipes  *shm.Pipes
+}
+
+// acceptOffers opens what the client of a stream offers, if it does, lends it what it wishes, and tells it.
+func acceptOffers(raw grpc.ServerStream) (s shared, err error) {
 	md, _ := metadata.FromIncomingContext(raw.Context())
 	said := make(metadata.MD)
 	say := func(key string, err error) {
@@ -171,28 +178,36 @@ func acceptOffers(raw grpc.ServerStream) (memory *shm.Segment, trial *Memory, pi
 		}
 	}
 	if name := md.Get(offerKey); len(name) == 1 {
-		memory, err = shm.OpenSegment(name[0], maxOffered, shm.Writable)
+		s.memory, err = shm.OpenSegment(name[0], maxOffered, shm.Writable)
 		say(offerKey, err)
 	}
 	if len(md.Get(borrowKey)) == 1 {
-		if trial, err = NewMemory(1, shm.ReadOnly); err == nil {
-			said.Set(borrowKey, trial.name)
+		if s.trial, err = NewMemory(1, shm.ReadOnly); err == nil {
+			said.Set(borrowKey, s.trial.name)
 		}
 	}
 	if name := md.Get(pipesKey); len(name) == 1 {
-		pipes, err = shm.OpenPipes(name[0])
+		s.pipes, err = shm.OpenPipes(name[0])
 		say(pipesKey, err)
 	}
 	if len(said) == 0 {
-		return nil, nil, nil, nil
+		return shared{}, nil
 	}
 	if err := raw.SendHeader(said); err != nil {
-		if pipes != nil {
-			pipes.Close()
-		}
-		return nil, nil, nil, err
+		s.close()
+		return shared{}, err
 	}
-	return memory, trial, pipes, nil
+	return s, nil
+}
+
+// close gives back what no stream has taken.
+func (s shared) close() {
+	if s.trial != nil {
+		s.trial.Close()
+	}
+	if s.pipes != nil {
+		s.pipes.Close()
+	}
 }
 
 // Memory returns the memory that both sides of the stream have. If there is none it is nil, and the error says why it is not there although

@@ -129,16 +129,16 @@ func serve[Out, In any](name string, may []mtls.Role, encode func(Out) any, recv
 			if err != nil {
 				return err
 			}
-			memory, trial, pipes, err := acceptOffers(raw)
+			common, err := acceptOffers(raw)
 			if err != nil {
 				return err
 			}
-			s := &Stream[Out, In]{raw: raw, encode: encode, recv: recv, memory: memory, trial: trial, from: from}
-			if trial != nil {
-				defer trial.Close()
+			s := &Stream[Out, In]{raw: raw, encode: encode, recv: recv, memory: common.memory, trial: common.trial, from: from}
+			if s.trial != nil {
+				defer s.trial.Close()
 			}
-			if pipes != nil {
-				l := newLane(raw, pipes, true)
+			if common.pipes != nil {
+				l := newLane(raw, common.pipes, true)
 				defer l.close() // before the status goes: a client reads the pipe to its end first
 				s.raw = l
 			}
