@@ -31,6 +31,7 @@ type Engine struct {
 	dev    *cuda.Device
 	q      *cuda.Queue
 	link   *cuda.Queue // what goes in and out while q computes
+	side   *cuda.Queue // gradients of parameters, while q goes on with those of results
 	layers chain
 	spans  []model.Span // of the parameters of each layer
 	pass   pass
@@ -69,12 +70,12 @@ func New(d *model.Description, dev *cuda.Device, o Options) (*Engine, error) {
 	for _, g := range groups {
 		e.spans = append(e.spans, g.Params)
 	}
-	for _, q := range []**cuda.Queue{&e.q, &e.link, &e.stage.q} {
+	for _, q := range []**cuda.Queue{&e.q, &e.link, &e.side, &e.stage.q} {
 		if *q, err = dev.NewQueue(); err != nil {
 			return nil, errors.Join(fmt.Errorf("GPU engine of model %s: %w", d.Name, err), e.Close())
 		}
 	}
-	e.pass = pass{q: e.q, precision: o.Precision}
+	e.pass = pass{lane: lane{q: e.q}, side: lane{q: e.side}, precision: o.Precision}
 	if err := e.openProducts(o); err != nil {
 		return nil, errors.Join(fmt.Errorf("GPU engine of model %s: %w", d.Name, err), e.Close())
 	}
@@ -252,7 +253,7 @@ func (e *Engine) backward(dy cuda.Ptr, out bool) {
 		if !p.last || s.Len() == 0 {
 			continue
 		}
-		e.link.After(e.q)
+		e.link.After(e.side)
 		if e.final != nil {
 			e.final(s.Lo, s.Hi)
 		}
@@ -260,6 +261,7 @@ func (e *Engine) backward(dy cuda.Ptr, out bool) {
 			e.link.Out(e.gradsOut.b[4*s.Lo:4*s.Hi], p.grads+cuda.Ptr(4*s.Lo))
 		}
 	}
+	p.meet()
 }
 
 // shape is what decides what a piece is given, but for where arrays are.
@@ -324,8 +326,10 @@ func (e *Engine) Close() error {
 		e.forget()
 		err = e.q.Close()
 	}
-	if e.link != nil {
-		err = errors.Join(err, e.link.Close())
+	for _, q := range []*cuda.Queue{e.link, e.side} {
+		if q != nil {
+			err = errors.Join(err, q.Close())
+		}
 	}
 	return errors.Join(err, e.stage.close())
 }

@@ -71,14 +71,16 @@ func (l *conv) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	if l.relu {
 		p.each("relu_gradient", dy, l.y, dy, p.n*l.filters*l.places)
 	}
-	planes := p.grow(&l.planeRoom, 4*p.n*l.filters)
-	p.rowSums(planes, dy, p.n*l.filters, l.places)
-	p.columnSums(l.b.of(p.grads), planes, 0, 0, p.n, l.filters)
-	p.multiplySum(product{ // over images
-		a: dy, b: l.windows, c: l.w.of(p.grads), flags: bTransposed | p.keep(),
-		m: filters, n: window, k: places, lda: places, ldb: places, ldc: window,
-		aOuter: filters * places, bOuter: window * places,
-	}, p.n)
+	p.beside(func() {
+		planes := p.grow(&l.planeRoom, 4*p.n*l.filters)
+		p.rowSums(planes, dy, p.n*l.filters, l.places)
+		p.columnSums(l.b.of(p.grads), planes, 0, 0, p.n, l.filters)
+		p.multiplySum(product{ // over images
+			a: dy, b: l.windows, c: l.w.of(p.grads), flags: bTransposed | p.keep(),
+			m: filters, n: window, k: places, lda: places, ldb: places, ldc: window,
+			aOuter: filters * places, bOuter: window * places,
+		}, p.n)
+	})
 	if !l.needed {
 		return 0
 	}

@@ -35,7 +35,7 @@ func newPass(t *testing.T) *pass {
 			t.Error(err)
 		}
 	})
-	return &pass{q: q, precision: cuda.FP32}
+	return &pass{lane: lane{q: q}, side: lane{q: q}, precision: cuda.FP32}
 }
 
 func (p *pass) upload(x []float32) cuda.Ptr {

@@ -12,17 +12,17 @@ type layer interface {
 	// forward returns the result for the examples at x. It must not change x.
 	forward(p *pass, x cuda.Ptr) cuda.Ptr
 
-	// backward writes the gradients of the layer's parameters and returns the gradient for x, given the one for the result of
-	// the forward before, which it may overwrite. Nobody reads what a layer returns that is told at construction that no
+	// backward writes the gradients of the layer's parameters, beside, and returns the gradient for x, given the one for the result of
+	// the forward before, which it may overwrite before it reads it beside. Nobody reads what a layer returns that is told at construction that no
 	// layer before it has parameters: it returns 0.
 	backward(p *pass, dy cuda.Ptr) cuda.Ptr
 }
 
 // pass is what the layers need to know of the piece of a batch that is computed.
 type pass struct {
-	q             *cuda.Queue
+	lane          // of the way through the layers, and back
+	side          lane // of what that does not wait for; see beside
 	precision     cuda.Precision
-	blas          *cuda.BLAS // of q; nil: products are the kernels'
 	params, grads cuda.Ptr
 	n             int    // examples of the piece
 	first         int    // number in the batch of the piece's first example
@@ -31,8 +31,26 @@ type pass struct {
 	more          bool // gradients are added to those of the batch's earlier pieces
 	last          bool // no piece comes after
 	moved         bool // an array is somewhere else than before
-	partRoom      room // parts of products, until they are added
 }
+
+// lane is a queue with what its products need.
+type lane struct {
+	q        *cuda.Queue
+	blas     *cuda.BLAS // nil: products are the kernels'
+	partRoom room       // parts of products, until they are added
+}
+
+// beside runs f, which queues gradients of parameters: they are computed beside what is queued behind them. What f reads must stay as it is until meet,
+// or the end of the piece.
+func (p *pass) beside(f func()) {
+	p.side.q.After(p.q)
+	p.lane, p.side = p.side, p.lane
+	f()
+	p.lane, p.side = p.side, p.lane
+}
+
+// meet lets all that is queued from now on come after what was queued beside.
+func (p *pass) meet() { p.q.After(p.side.q) }
 
 // room is an array that grows.
 type room struct {

@@ -29,7 +29,7 @@ func DescribeProducts(d *cuda.Device) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e := &Engine{q: q}
+	e := &Engine{q: q, pass: pass{lane: lane{q: q}}}
 	err = e.openProducts(Options{Products: Fastest})
 	return e.products, errors.Join(err, q.Close())
 }
@@ -40,10 +40,14 @@ func (e *Engine) openProducts(o Options) error {
 	if o.Products == Own {
 		return nil
 	}
-	b, err := e.q.OpenBLAS(o.Library, o.Precision)
+	b, err := e.pass.q.OpenBLAS(o.Library, o.Precision)
+	var side *cuda.BLAS
+	if err == nil && e.pass.side.q != nil {
+		side, err = e.pass.side.q.OpenBLAS(o.Library, o.Precision)
+	}
 	switch {
 	case err == nil:
-		e.pass.blas, e.products = b, b.String()
+		e.pass.blas, e.pass.side.blas, e.products = b, side, b.String()
 	case o.Products == CuBLAS:
 		return err
 	default:
@@ -267,11 +271,13 @@ func (l *dense) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	if l.relu {
 		p.each("relu_gradient", dy, l.y, dy, int(rows)*l.out)
 	}
-	p.columnSums(l.b.of(p.grads), dy, 0, 0, int(rows), l.out)
-	p.multiply(product{
-		a: l.x, b: dy, c: l.w.of(p.grads), flags: aTransposed | p.keep(),
-		m: in, n: out, k: rows, lda: in, ldb: out, ldc: out,
-	}, 1)
+	p.beside(func() {
+		p.columnSums(l.b.of(p.grads), dy, 0, 0, int(rows), l.out)
+		p.multiply(product{
+			a: l.x, b: dy, c: l.w.of(p.grads), flags: aTransposed | p.keep(),
+			m: in, n: out, k: rows, lda: in, ldb: out, ldc: out,
+		}, 1)
+	})
 	if !l.needed {
 		return 0
 	}

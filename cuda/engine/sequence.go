@@ -40,7 +40,9 @@ func (l *embedding) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 func (l *embedding) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	a := l.args(p, l.x, p.grads, dy)
 	a.accumulate = p.added()
-	cuda.Launch(p.q, "sequence", "embed_gradient", [3]int{l.vocabulary + l.length, 1, 1}, threads, &a)
+	p.beside(func() {
+		cuda.Launch(p.q, "sequence", "embed_gradient", [3]int{l.vocabulary + l.length, 1, 1}, threads, &a)
+	})
 	return 0
 }
 
@@ -73,7 +75,7 @@ func (l *norm) forward(p *pass, x cuda.Ptr) cuda.Ptr {
 
 func (l *norm) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	rows, width := uint64(p.n*l.rows), uint64(l.width)
-	p.columnSums(l.b.of(p.grads), dy, l.w.of(p.grads), l.z, int(rows), l.width)
+	p.beside(func() { p.columnSums(l.b.of(p.grads), dy, l.w.of(p.grads), l.z, int(rows), l.width) })
 	if !l.needed {
 		return 0
 	}
@@ -209,6 +211,9 @@ func (l *residual) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	dx := l.inside.backward(p, dy)
 	if dx == 0 || !l.needed {
 		return 0
+	}
+	if kept == dy {
+		p.meet() // what reads it beside
 	}
 	p.each("sum", kept, kept, dx, p.n*l.values)
 	return kept
