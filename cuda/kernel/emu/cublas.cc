@@ -56,7 +56,8 @@ static float rounded(float v, int compute) {
 	return v;
 }
 
-#define ENTRY extern "C" __attribute__((visibility("default"))) cublasStatus_t
+#undef ENTRY
+#define ENTRY ENTRY_OF(cublasStatus_t)
 
 ENTRY cublasCreate_v2(cublasHandle_t *handle) {
 	if (!emu::has_context() || asked("none")) return CUBLAS_STATUS_NOT_INITIALIZED;

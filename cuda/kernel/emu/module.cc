@@ -1,0 +1,87 @@
+// Kernels of the emulated driver.
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "streams.h"
+
+static char something; // a module of sources, which nobody looks behind
+
+// A kernel: its source, compiled for this processor, and the PTX that the program has loaded, if that is what runs.
+struct Function {
+	const emu::Kernel *source;
+	const ptx::Kernel *text;
+};
+static std::deque<Function> functions;
+ENTRY cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *options, void **values) {
+	IN_CONTEXT;
+	const char *run = getenv("KINTSUGI_EMU_KERNELS");
+	*module = (CUmodule)&something;
+	if (!run || strcmp(run, "ptx")) return CUDA_SUCCESS;
+	std::string error;
+	std::unique_ptr<ptx::Module> m = ptx::read((const char *)image, error);
+	*module = (CUmodule)m.release();
+	if (*module) return CUDA_SUCCESS;
+	char *log = nullptr;
+	size_t size = 0;
+	for (unsigned i = 0; i < n; i++) {
+		if (options[i] == CU_JIT_ERROR_LOG_BUFFER) log = (char *)values[i];
+		if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size = (size_t)values[i];
+	}
+	if (log && size) snprintf(log, size, "%s", error.c_str());
+	return CUDA_ERROR_INVALID_PTX;
+}
+ENTRY cuModuleUnload(CUmodule module) {
+	if (module != (CUmodule)&something) delete (ptx::Module *)module;
+	return CUDA_SUCCESS;
+}
+ENTRY cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+	Function f = {emu::find(name), nullptr};
+	if (module != (CUmodule)&something) {
+		const auto &kernels = ((ptx::Module *)module)->kernels;
+		const auto k = kernels.find(name);
+		if (k == kernels.end()) return CUDA_ERROR_NOT_FOUND;
+		f.text = &k->second;
+	} else if (!f.source) {
+		return CUDA_ERROR_NOT_FOUND;
+	}
+	std::lock_guard<std::mutex> hold(emu::lock);
+	functions.push_back(f);
+	*function = (CUfunction)&functions.back();
+	return CUDA_SUCCESS;
+}
+ENTRY cuFuncGetAttribute(int *value, int, CUfunction) {
+	*value = 0;
+	return CUDA_SUCCESS;
+}
+ENTRY cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, CUstream s, void **, void **extra) {
+	const Function f = *(const Function *)function;
+	if (!extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || !gx || !gy || !gz) return CUDA_ERROR_INVALID_VALUE;
+	const std::string args((const char *)extra[1], *(size_t *)extra[3]);
+	const unsigned threads = bx * by * bz;
+	// What a GPU of compute capability 8.0 or newer takes, and the least that a driver does.
+	if (gx > 0x7fffffff || gy > 65535 || gz > 65535 || threads > 1024 || args.size() > 4096) return CUDA_ERROR_INVALID_VALUE;
+	const char *name = f.text ? f.text->name.c_str() : f.source->name;
+	const size_t takes = f.text ? f.text->params : f.source->args;
+	const unsigned most = f.text ? f.text->threads : f.source->threads;
+	if (args.size() != takes || threads > most) {
+		fprintf(stderr, "emulated driver: %s: %zu bytes of arguments, it takes %zu; %u threads, at most %u\n", name, args.size(), takes, threads, most);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	const unsigned schedule = emu::setting("KINTSUGI_EMU_SCHEDULE", 3);
+	if (f.text)
+		return emu::enqueue(s, [=] {
+			const ptx::Fault fault = ptx::launch(*f.text, {gx, gy, gz}, threads, args.data(), emu::array_at, schedule);
+			if (fault.code) fprintf(stderr, "emulated driver: kernel %s\n", fault.text.c_str());
+			return (CUresult)fault.code;
+		});
+	return emu::enqueue(s, [=] {
+		alignas(16) char copy[4096];
+		memcpy(copy, args.data(), args.size());
+		const char *wrong = emu::launch({gx, gy, gz}, {bx, by, bz}, [&] { f.source->run(copy); }, schedule);
+		if (wrong) fprintf(stderr, "emulated driver: kernel %s: %s\n", name, wrong);
+		return (CUresult)(wrong ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
+	});
+}

@@ -1,0 +1,258 @@
+// Streams, events, captures and graphs of the emulated driver.
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "streams.h"
+
+using emu::failed;
+using emu::lock;
+using emu::setting;
+
+struct Stream;
+typedef std::map<const Stream *, uint64_t> Seen; // how many works of each stream of a capture come before, and that it joined
+struct Node {
+	Work work;
+	const Stream *on;
+	Seen before;
+};
+struct Graph {
+	std::vector<Node> nodes; // in the order in which they were captured
+	const Stream *origin = nullptr;
+	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool invalid = false; // something was done that a capture does not allow: all of it fails, up to its end
+	std::vector<const Node *> late() const;
+};
+struct Stream {
+	std::deque<Work> queue;
+	uint64_t done = 0;                // works, of all that were ever queued
+	std::shared_ptr<Graph> capturing; // what is queued goes there, and is not done
+	bool forked = false;              // the capture is another stream's, which must wait for all of this one
+	uint64_t captured = 0;            // works, and that it joined the capture
+	Seen seen;                        // before what is captured next
+	uint64_t queued() const { return done + queue.size(); }
+	void capture(const std::shared_ptr<Graph> &g, bool fork) { capturing = g, forked = fork, captured = 1, seen.clear(); }
+};
+struct Event {
+	std::shared_ptr<Stream> stream;
+	uint64_t at = 0; // is over when so many works are done
+	std::shared_ptr<Graph> of; // whose capture it was recorded in
+	Seen seen; // before it
+	bool timed = false;        // knows when it was
+};
+static std::map<Stream *, std::shared_ptr<Stream>> streams;
+
+std::mutex emu::lock;
+CUresult emu::failed;
+
+// The nodes in the order in which those of other streams than the first come as late as can be: on a GPU all of them run beside each other, but for
+// what waits.
+std::vector<const Node *> Graph::late() const {
+	std::map<const Stream *, std::vector<const Node *>> of;
+	for (const Node &n : nodes) of[n.on].push_back(&n);
+	std::map<const Stream *, size_t> done;
+	std::vector<const Node *> order;
+	const std::function<void(const Stream *, size_t)> upto = [&](const Stream *s, size_t count) {
+		while (done[s] < count) {
+			const Node *n = of[s][done[s]++];
+			for (auto &b : n->before) upto(b.first, b.second - 1);
+			order.push_back(n);
+		}
+	};
+	upto(origin, of[origin].size());
+	for (auto &s : of) upto(s.first, s.second.size());
+	return order;
+}
+
+// Does the first works of a stream, so many of all that were ever queued. A fault stays.
+static CUresult run(Stream &s, uint64_t upto) {
+	if (int code = setting("KINTSUGI_EMU_FAIL", 0)) failed = code;
+	while (s.done < upto && !s.queue.empty()) {
+		Work w = std::move(s.queue.front());
+		s.queue.pop_front();
+		s.done++;
+		if (!failed) failed = w();
+	}
+	return failed;
+}
+
+CUresult emu::drain() {
+	for (auto &s : streams) run(*s.second, s.second->queued());
+	if (int code = setting("KINTSUGI_EMU_FAIL", 0)) failed = code;
+	return failed;
+}
+
+static CUresult queue(Stream *s, Work work) {
+	if (failed) return failed;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (s->capturing) {
+		if (s->capturing->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		s->captured++;
+		s->capturing->nodes.push_back({std::move(work), s, s->seen});
+		return CUDA_SUCCESS;
+	}
+	s->queue.push_back(std::move(work));
+	return setting("KINTSUGI_EMU_SCHEDULE", 3) == 1 ? run(*s, s->queued()) : CUDA_SUCCESS;
+}
+
+CUresult emu::enqueue(CUstream stream, Work work) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	return queue((Stream *)stream, std::move(work));
+}
+
+bool emu::capturing(CUstream stream) {
+	std::lock_guard<std::mutex> hold(lock);
+	return streams.count((Stream *)stream) && ((Stream *)stream)->capturing;
+}
+
+// What a capture does not allow, which ends it.
+static CUresult invalidate(Graph &g, CUresult why) {
+	g.invalid = true;
+	return why;
+}
+
+CUresult emu::memory_moves() {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	for (auto &s : streams)
+		if (s.second->capturing && s.second->capturing->mode != CU_STREAM_CAPTURE_MODE_RELAXED) return invalidate(*s.second->capturing, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	return CUDA_SUCCESS;
+}
+
+ENTRY cuStreamCreate(CUstream *stream, unsigned) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	auto s = std::make_shared<Stream>();
+	streams[s.get()] = s;
+	*stream = (CUstream)s.get();
+	return CUDA_SUCCESS;
+}
+ENTRY cuStreamDestroy_v2(CUstream stream) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	Stream *s = (Stream *)stream;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	run(*s, s->queued());
+	streams.erase(s);
+	return failed;
+}
+ENTRY cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	const Event e = *(Event *)event;
+	Stream *s = (Stream *)stream;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (!e.stream) return CUDA_SUCCESS; // never recorded
+	if (e.of) { // the order in which a capture is given work is one that all its streams allow
+		if (e.of != e.stream->capturing) return CUDA_ERROR_INVALID_VALUE; // it is over
+		if (e.of->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		if (!s->capturing) s->capture(e.of, true);
+		if (s->capturing != e.of) return invalidate(*e.of, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+		for (auto &before : e.seen) s->seen[before.first] = std::max(s->seen[before.first], before.second);
+		return CUDA_SUCCESS;
+	}
+	if (s->capturing) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+	return queue(s, [e] { return run(*e.stream, e.at); });
+}
+ENTRY cuStreamSynchronize(CUstream stream) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	Stream *s = (Stream *)stream;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (s->capturing) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	return run(*s, s->queued());
+}
+ENTRY cuEventCreate(CUevent *event, unsigned flags) {
+	IN_CONTEXT;
+	Event *e = new Event();
+	e->timed = !(flags & CU_EVENT_DISABLE_TIMING);
+	*event = (CUevent)e;
+	return CUDA_SUCCESS;
+}
+ENTRY cuEventDestroy_v2(CUevent event) {
+	IN_CONTEXT;
+	delete (Event *)event;
+	return CUDA_SUCCESS;
+}
+ENTRY cuEventRecord(CUevent event, CUstream stream) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	auto at = streams.find((Stream *)stream);
+	if (at == streams.end()) return CUDA_ERROR_INVALID_VALUE;
+	const std::shared_ptr<Stream> s = at->second;
+	if (s->capturing && s->capturing->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	*(Event *)event = {s, s->queued(), s->capturing, s->seen, ((Event *)event)->timed};
+	((Event *)event)->seen[s.get()] = s->captured;
+	return failed;
+}
+ENTRY cuEventSynchronize(CUevent event) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	const Event &e = *(Event *)event;
+	if (e.of) return CUDA_ERROR_CAPTURED_EVENT;
+	return e.stream ? run(*e.stream, e.at) : CUDA_SUCCESS;
+}
+ENTRY cuStreamBeginCapture_v2(CUstream stream, int mode) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	Stream *s = (Stream *)stream;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (s->capturing) return CUDA_ERROR_ILLEGAL_STATE;
+	s->capture(std::make_shared<Graph>(), false);
+	s->capturing->mode = mode, s->capturing->origin = s;
+	return failed;
+}
+ENTRY cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	Stream *s = (Stream *)stream;
+	*graph = nullptr;
+	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
+	if (!s->capturing) return CUDA_ERROR_ILLEGAL_STATE;
+	if (s->forked) return invalidate(*s->capturing, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+	const auto g = s->capturing;
+	Seen seen = s->seen;
+	bool whole = true;
+	for (auto &other : streams)
+		if (other.second->capturing == g) {
+			whole = whole && (other.first == s || seen[other.first] == other.second->captured);
+			other.second->capture(nullptr, false);
+		}
+	if (g->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (!whole) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+	*graph = (CUgraph) new Graph(*g);
+	return failed;
+}
+ENTRY cuGraphInstantiateWithFlags(CUgraphExec *program, CUgraph graph, unsigned long long) {
+	IN_CONTEXT;
+	*program = (CUgraphExec) new Graph(*(Graph *)graph);
+	return CUDA_SUCCESS;
+}
+ENTRY cuGraphDestroy(CUgraph graph) {
+	delete (Graph *)graph;
+	return CUDA_SUCCESS;
+}
+ENTRY cuGraphExecDestroy(CUgraphExec program) {
+	delete (Graph *)program;
+	return CUDA_SUCCESS;
+}
+ENTRY cuGraphLaunch(CUgraphExec program, CUstream stream) {
+	IN_CONTEXT;
+	std::lock_guard<std::mutex> hold(lock);
+	const Graph &g = *(Graph *)program;
+	std::vector<const Node *> order;
+	for (const Node &n : g.nodes) order.push_back(&n);
+	if (setting("KINTSUGI_EMU_SCHEDULE", 3) != 1) order = g.late();
+	for (const Node *n : order)
+		if (CUresult r = queue((Stream *)stream, n->work)) return r;
+	return failed;
+}
+ENTRY cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end) {
+	if (!((Event *)begin)->timed || !((Event *)end)->timed) return CUDA_ERROR_INVALID_HANDLE;
+	*milliseconds = 1; // it has no clock
+	std::lock_guard<std::mutex> hold(lock);
+	return emu::drain();
+}
