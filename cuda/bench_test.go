@@ -162,8 +162,15 @@ func BenchmarkFinite(b *testing.B) {
 	r.measure(r.Finite(values()))
 }
 
-// BenchmarkLink copies pinned memory to the GPU and back, and back in pieces: each the payload of a chunk in int8.
+// BenchmarkLink copies pinned memory to the GPU and back, and back as payloads of gradients in int8 come: those of a layer's chunks, which lie beside each other,
+// at a time.
 func BenchmarkLink(b *testing.B) {
+	for _, chunks := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("chunks=%d", chunks), func(b *testing.B) { link(b, chunks*kernels.Int8Bytes(rigChunk)) })
+	}
+}
+
+func link(b *testing.B, payload int) {
 	r := newBench(b)
 	n := values()
 	host, err := r.d.c.HostAlloc(n)
@@ -172,17 +179,17 @@ func BenchmarkLink(b *testing.B) {
 	}
 	at := r.array(n)
 	out := r.median(Work{Bytes: n, queue: func() { r.o.fail(r.d.c.CopyOut(host, at, r.d.stream)) }})
-	payload := kernels.Int8Bytes(rigChunk)
-	chunks := r.median(Work{Bytes: n / payload * payload, queue: func() {
+	payload = min(payload, n)
+	pieces := r.median(Work{Bytes: n / payload * payload, queue: func() {
 		for lo := 0; lo+payload <= n; lo += payload {
 			r.o.fail(r.d.c.CopyOut(host[lo:lo+payload], at+driver.Ptr(lo), r.d.stream))
 		}
 	}})
 	in := r.median(Work{Bytes: n, queue: func() { r.o.fail(r.d.c.CopyIn(at, host, r.d.stream)) }})
 	r.ReportMetric(in/1e9, "in-GB/s")
-	r.ReportMetric(out/1e9, "out-GB/s")
-	r.ReportMetric(chunks/1e9, "chunks-GB/s")
-	r.ReportMetric(chunks/out, "of-copy")
+	r.ReportMetric(pieces/1e9, "GB/s")
+	r.ReportMetric(out/1e9, "copy-GB/s")
+	r.ReportMetric(pieces/out, "of-copy")
 	r.ReportMetric(0, "ns/op")
 	if err := r.d.c.HostFree(host); err != nil {
 		b.Error(err)

@@ -107,7 +107,8 @@ class Table:
             self.rate(row, name, goal)
             self.beside(row, name, "PyTorch", self.torch.get(name))
         self.rate("Encode sparse, a hundredth touched", "EncodeNamed/0.01", 0.35)
-        self.rate("Link: payloads of chunks to the host", "Link", 0.95)
+        for chunks in (1, 16, 64):
+            self.rate("Link: payloads of a layer of 1, 16, 64 chunks to the host", f"Link/chunks={chunks}", 0.95 if chunks == 64 else None)
 
     def products(self):
         for size in SIZES:
