@@ -54,8 +54,7 @@ class Table:
         b = self.ours.get(name, {})
         if "of-copy" not in b:
             return self.line(row, name, "", goal=goal or "")
-        moved, copied = b.get("GB/s", b.get("chunks-GB/s")), b.get("copy-GB/s", b.get("out-GB/s"))
-        self.line(row, name, f"{b['of-copy']:.3f} of a copy: {moved:.0f} GB/s", f"{copied:.0f} GB/s", goal or "", goal and b["of-copy"] >= goal)
+        self.line(row, name, f"{b['of-copy']:.3f} of a copy: {b['GB/s']:.0f} GB/s", f"{b['copy-GB/s']:.0f} GB/s", goal or "", goal and b["of-copy"] >= goal)
 
     def beside(self, row, name, program, theirs, goal=None):
         """How many times as fast as another program."""

@@ -20,7 +20,7 @@ type layer interface {
 
 // pass is what the layers need to know of the piece of a batch that is computed.
 type pass struct {
-	lane          // of the way through the layers, and back
+	lane               // of the way through the layers, and back
 	side          lane // of what that does not wait for; see beside
 	precision     cuda.Precision
 	params, grads cuda.Ptr
