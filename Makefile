@@ -92,7 +92,7 @@ vet-cuda: ## vet what only a build for GPUs has
 emu: ## test the kernels of GPUs on this processor; needs g++ (TESTFLAGS=-short: the CI's part)
 	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) ./cuda/kernel ./cuda/emulate ./bench/gpu $(GPUTESTS)
 	$(GO) test $(CUDA) -timeout 30m $(TESTFLAGS) $(GPUTESTS) -args -ptx
-	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run OnTheGPU ./cmd/kintsugi
+	$(GO) test $(CUDA) -timeout 10m $(TESTFLAGS) -run "OnTheGPU|AGPU" ./cmd/kintsugi
 
 .PHONY: emu-asan
 emu-asan: ## test under AddressSanitizer that kernels of GPUs stay within their arrays

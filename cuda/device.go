@@ -15,6 +15,9 @@ var (
 	// ErrUnavailable means that there is no GPU to open. The error that wraps it says what is missing.
 	ErrUnavailable = errors.New("no GPU can be used")
 
+	// ErrBuild is wrapped by an ErrUnavailable of a program that can use no GPU anywhere.
+	ErrBuild = driver.ErrBuild
+
 	// ErrLost means that the GPU failed and holds nothing any more. Restart the process; nothing else helps.
 	ErrLost = errors.New("the GPU is lost")
 )

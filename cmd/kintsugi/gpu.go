@@ -163,6 +163,22 @@ func openGPU(d *model.Description, g gpu) (model.Model, error) {
 	return gpuModel{e, device}, nil
 }
 
+// computes says what computes gradients: the GPU of m, or else the cpu, and why --device auto took that in a program that can use GPUs.
+func (s *settings) computes(m io.Closer) string {
+	if g, ok := m.(gpuModel); ok {
+		return g.device.String()
+	}
+	return "cpu" + s.whyNoGPU()
+}
+
+// whyNoGPU is the reason why auto is the cpu, in brackets, where there is something to say.
+func (s *settings) whyNoGPU() string {
+	if _, err := cuda.Count(""); s.Device == "auto" && err != nil && !errors.Is(err, cuda.ErrBuild) {
+		return fmt.Sprintf(" (%v)", err)
+	}
+	return ""
+}
+
 // multiplies says what multiplies matrices in m: the GPU's, or otherwise the library of the settings.
 func multiplies(m io.Closer, library fmt.Stringer) string {
 	if g, ok := m.(gpuModel); ok {

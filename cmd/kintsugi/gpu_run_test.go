@@ -57,6 +57,22 @@ func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
 	}
 }
 
+// Where auto finds no GPU, a program that could use one says why it computes on the cpu.
+func TestATrainingWithoutAGPUSaysSo(t *testing.T) {
+	if emulate.OnGPU() {
+		t.Skip("this machine has a GPU; run it without -real")
+	}
+	dir := newDir(t)
+	must(t, "train", "--model", "qp", "--steps", "3", "--workers", "1", "--servers", "1", "--out", dir)
+	log, err := os.ReadFile(filepath.Join(record.LogsDir(dir), "worker-0.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `"device":"cpu (count GPUs: no GPU can be used: no CUDA driver: `; !strings.Contains(string(log), want) {
+		t.Errorf("the worker's log is\n%s\nwant %s in it", log, want)
+	}
+}
+
 // A run says which library multiplies matrices, as version does, and has the same bits with the library that it finds as with the one that is
 // asked for.
 func TestATrainingOnTheGPUSaysWhatMultiplies(t *testing.T) {

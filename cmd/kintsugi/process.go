@@ -397,7 +397,7 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "blas", multiplies(m, lib), "kernels", device.Name(), "codec", codec.Name())
+	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "device", p.computes(m), "blas", multiplies(m, lib), "kernels", device.Name(), "codec", codec.Name())
 	leaving := make(chan struct{})
 	p.onNotice(func(ctx context.Context, _ notice.Notice) {
 		close(leaving)

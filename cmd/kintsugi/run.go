@@ -72,6 +72,7 @@ func (r *run) main(ctx context.Context) error {
 	}
 	r.log = log
 	r.display.SetLog(log)
+	log.Info("training", "model", r.Model, "device", r.deviceName()+r.whyNoGPU())
 	done, err := r.train(ctx)
 	if err == nil {
 		err = r.final(ctx, done)

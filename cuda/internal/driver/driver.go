@@ -9,9 +9,13 @@
 package driver
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 )
+
+// ErrBuild says that the program cannot use any GPU, whatever the machine has.
+var ErrBuild = errors.New("this program was built without CUDA: build it on Linux with a C compiler and -tags gpu (make cuda)")
 
 // Ptr is an address in a device's memory.
 type Ptr uint64

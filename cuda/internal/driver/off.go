@@ -2,15 +2,11 @@
 
 package driver
 
-import "errors"
-
-var errBuild = errors.New("this program was built without CUDA: build it on Linux with a C compiler and -tags gpu (make cuda)")
-
 // Open always fails in this build.
-func Open(library string, ordinal int) (Context, error) { return nil, errBuild }
+func Open(library string, ordinal int) (Context, error) { return nil, ErrBuild }
 
 // Count always fails in this build.
-func Count(library string) (int, error) { return 0, errBuild }
+func Count(library string) (int, error) { return 0, ErrBuild }
 
 // FindBLAS always fails in this build.
-func FindBLAS(library string) (string, error) { return "", errBuild }
+func FindBLAS(library string) (string, error) { return "", ErrBuild }
