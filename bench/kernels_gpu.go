@@ -111,8 +111,8 @@ func (cfg *GPUKernelsConfig) operations() []gpuOperation {
 		perValue: 4.05,
 		work:     func(n int) cuda.Work { return cfg.Rig.EncodeNamed(0.01, n) },
 	})
-	for _, share := range []float64{0.001, 0.01, 0.1} {
-		all = append(all, cfg.selects(share, true, 12, 0.30), cfg.selects(share, false, 4, 0)) // the goal of the other is another program's
+	for _, f := range []struct{ share, goal float64 }{{0.001, 0.70}, {0.01, 0.70}, {0.1, 0.50}} {
+		all = append(all, cfg.selects(f.share, true, 12, f.goal), cfg.selects(f.share, false, 4, 0)) // the goal of the other is another program's
 	}
 	return all
 }

@@ -67,7 +67,7 @@ func TestTheDeviceKeepsTheContractUnderEverySchedule(t *testing.T) {
 	}
 }
 
-// More tiles than the scan's block has threads.
+// More tiles than run at once.
 func TestASelectionOfManyTiles(t *testing.T) {
 	if testing.Short() && !emulate.OnGPU() {
 		t.Skip("a million values take long on the emulation; run it without -short, or on a GPU")

@@ -265,7 +265,7 @@ func TestAShapeThatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// So many tiles that the scan over what they have goes on behind its first round, with ties in all of them.
+// So many tiles that threads of the scan have some of several blocks, with ties in all of them.
 func TestASelectionFromManyTiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an emulation takes seconds for it; run it without -short")

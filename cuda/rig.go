@@ -195,22 +195,15 @@ func (r *Rig) Encode(e kernels.Encoding, random bool, n int) Work {
 func (r *Rig) Select(share float64, feedback bool, n int) Work {
 	n, _ = round(n)
 	k := max(1, int(float64(n)*share))
-	tiles := ceil(n, selectTile)
-	args := selectArgs{x: r.array(4 * n), n: uint64(n), index: r.array(4 * k), value: r.array(4 * k), tiles: uint64(tiles)}
+	args := selectArgs{x: r.array(4 * n), n: uint64(n), k: uint64(k), index: r.array(4 * k), value: r.array(4 * k)}
 	bytes := 4*n + 8*k
 	if feedback {
 		args.carry, args.y = r.array(4*n), r.array(4*n)
 		args.residual = args.y
 		bytes += 8 * n
 	}
-	args.above, args.ties = r.array(4*tiles), r.array(4*tiles)
-	args.threshold, args.histogram = r.array(16), r.o.zeros(4*selectBins)
-	start := table(r.o, []threshold{{known: 31, k: uint64(k)}})
-	return Work{Values: n, Bytes: bytes, queue: func() {
-		r.o.flush()
-		r.o.fail(r.d.c.Copy(args.threshold, start, 16, r.d.stream))
-		r.o.selectPasses(&args)
-	}}
+	r.o.selectMemory(&args)
+	return Work{Values: n, Bytes: bytes, queue: func() { r.o.selectPasses(&args) }}
 }
 
 // EncodeLargest encodes the chunks of a gradient of about n values, a share of each in BF16, with error feedback. Bytes are those of one pass: the gradient

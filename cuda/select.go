@@ -1,30 +1,41 @@
 package cuda
 
 import (
+	"math"
+
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// threshold is Threshold of kernel/select.cu.
-type threshold struct {
-	least, known uint32
-	k            uint64
-}
-
 // selectArgs is SelectArgs of kernel/select.cu.
 type selectArgs struct {
 	x, carry, y, residual driver.Ptr
-	n                     uint64
+	n, k, likely          uint64
 	threshold, histogram  driver.Ptr
-	above, ties           driver.Ptr
+	listed, list, place   driver.Ptr
+	found, above, ties    driver.Ptr
 	index, value          driver.Ptr
-	tiles                 uint64
+	tiles, counted        uint64
 }
 
 const (
 	selectThreads = 256
 	selectTile    = 16 * selectThreads
+	selectRoom    = selectTile / 4 // in a tile's list
 	selectBins    = 2048
+	selectWarps   = selectThreads / 32
+
+	thresholdBytes = 16 // a Threshold of kernel/select.cu
+)
+
+// What kernels count: Counted of kernel/select.cu.
+const (
+	countSampled = iota
+	countSieved
+	countAgain
+	countSecond
+	countThird
+	counts
 )
 
 // Select implements kernels.Encoder.
@@ -39,35 +50,58 @@ func (d *Device) Select(index []int32, value, x, carry, residual []float32) erro
 			args.y = o.room(4 * len(x))
 		}
 		args.index, args.value = resultOf(o, index), o.resultFloats(value)
-		args.threshold = table(o, []threshold{{least: 0, known: 31, k: uint64(len(index))}})
+		args.k = uint64(len(index))
 		o.selectLargest(&args)
 	})
 }
 
-// selectLargest queues a selection, with memory for what it counts.
+// selectLargest queues a selection, with memory for what it counts and lists.
 func (o *op) selectLargest(args *selectArgs) {
-	tiles := ceil(int(args.n), selectTile)
-	args.tiles = uint64(tiles)
-	args.histogram = o.zeros(4 * selectBins)
-	args.above, args.ties = o.room(4*tiles), o.room(4*tiles)
+	o.selectMemory(args)
 	o.selectPasses(args)
 }
 
-// selectPasses queues the kernels: one pass makes y, two count the second and third digit of the threshold, two write.
-// The histogram is zero before and after.
+// selectMemory gives a selection memory for what it counts and lists: of a list, 6 bytes for a quarter of the values.
+func (o *op) selectMemory(args *selectArgs) {
+	tiles := ceil(int(args.n), selectTile)
+	args.tiles = uint64(tiles)
+	args.threshold, args.histogram = o.room(counts*thresholdBytes), o.room(counts*4*selectBins)
+	args.listed, args.list, args.place = o.room(4*tiles), o.room(4*selectRoom*tiles), o.room(2*selectRoom*tiles)
+	args.found = o.room(4 * tiles)
+	args.above, args.ties = o.room(4*ceil(tiles, selectWarps)), o.room(4*ceil(tiles, selectWarps))
+}
+
+// likely returns how many of a sample of every 128th value are as large as a guess that should leave the k largest in: as many as are expected, eight
+// standard deviations of random values, and some where these are few. A guess that is too high costs two passes more, one that is too low longer lists.
+func likely(k int) uint64 {
+	expected := float64(k) / 128
+	return uint64(expected+8*math.Sqrt(expected)) + 8
+}
+
+// selectPasses queues the kernels: a sample, the pass that makes y and lists what may be among the largest, two that do nothing unless the sample was
+// wrong, two that count the second and third digit of the threshold in the lists, and two that write from them, with a scan between.
 func (o *op) selectPasses(args *selectArgs) {
-	tiles := int(args.tiles)
-	persistent := min(tiles, 6*o.d.c.Multiprocessors())
-	run := func(kernel string, blocks int) {
+	blocks := ceil(int(args.tiles), selectWarps)
+	run := func(kernel string, args *selectArgs, counted uint64, blocks int) {
+		args.counted = counted
 		launch(o, "select", kernel, line(blocks), selectThreads, args)
 	}
-	run("select_feed", persistent)
-	run("select_digit", 1)
-	for range 2 {
-		run("select_count", persistent)
-		run("select_digit", 1)
+	args.likely = likely(int(args.k))
+	if o.err == nil {
+		o.fail(o.d.c.Fill(args.histogram, 0, counts*4*selectBins, o.d.stream))
 	}
-	run("select_tiles", tiles)
-	run("select_scan", 1)
-	run("select_write", tiles)
+	resident := func(each int) int { return min(blocks, each*o.d.c.Multiprocessors()) }
+	run("select_sample", args, countSampled, resident(6))
+	run("select_sieve", args, countSieved, resident(5))
+	run("select_recount", args, countAgain, resident(6))
+	again := *args // y is made, and is what is read
+	if args.y != 0 {
+		again.x, again.carry, again.y = args.y, 0, 0
+	}
+	run("select_sieve", &again, countAgain, resident(5))
+	run("select_count", args, countSecond, resident(6))
+	run("select_count", args, countThird, resident(6))
+	run("select_tiles", args, 0, resident(6))
+	run("select_scan", args, 0, 1)
+	run("select_write", args, 0, blocks)
 }

@@ -162,11 +162,16 @@ f32 fma_down(f32 a, f32 b, f32 c) {
 // The upper word of a reciprocal, as the instruction that divisions begin with gives it.
 f64 reciprocal_word(f64 a) { return from<f64>(emu::pack(1 / a) & 0xffffffff00000000ull); }
 
-u32 insert_bits(u32 a, u32 b, u32 at, u32 n) {
+template <class T> T insert_bits(T a, T b, u32 at, u32 n) {
+	const u32 bits = 8 * sizeof(T);
 	at &= 255, n &= 255;
-	if (n == 0 || at > 31) return b;
-	const u32 mask = (n > 31 ? ~0u : (1u << n) - 1) << at;
+	if (n == 0 || at >= bits) return b;
+	const T mask = (n >= bits ? ~(T)0 : ((T)1 << n) - 1) << at;
 	return (b & ~mask) | (a << at & mask);
+}
+
+template <class T> void insert(Warp &w, const Instruction &i, u32 lanes) {
+	each(lanes, [&](int l) { w.put(i.out[0], l, insert_bits(w.get<T>(i.in[0], l), w.get<T>(i.in[1], l), w.get<u32>(i.in[2], l), w.get<u32>(i.in[3], l))); });
 }
 
 u32 permute_bytes(u32 a, u32 b, u32 which) {
@@ -320,9 +325,7 @@ static Table table() {
 	t["mul.hi.u32"] = MAP(u32, (u32)((u64)a * b >> 32)), t["mul.hi.u64"] = MAP(u64, (u64)((unsigned __int128)a * b >> 64));
 	t["abs.s32"] = MAP(i32, a < 0 ? (i32)(0 - (u32)a) : a);
 	t["popc.b32"] = MAP(u32, (u32)__builtin_popcount(a)), t["clz.b32"] = MAP(u32, (u32)(a ? __builtin_clz(a) : 32));
-	t["bfi.b32"] = [](Warp &w, const Instruction &i, u32 lanes) {
-		each(lanes, [&](int l) { w.put(i.out[0], l, insert_bits(w.get<u32>(i.in[0], l), w.get<u32>(i.in[1], l), w.get<u32>(i.in[2], l), w.get<u32>(i.in[3], l))); });
-	};
+	t["bfi.b32"] = insert<u32>, t["bfi.b64"] = insert<u64>;
 	t["prmt.b32"] = MAP(u32, permute_bytes(a, b, c));
 
 	t["and.pred"] = LOGIC(a & b), t["or.pred"] = LOGIC(a | b), t["xor.pred"] = LOGIC(a ^ b), t["not.pred"] = LOGIC(~a), t["mov.pred"] = LOGIC(a);
