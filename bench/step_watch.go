@@ -79,6 +79,9 @@ func (w *stepWatch) run() (r stepRun, err error) {
 		if !ok || !ok2 || !ok3 || !ok4 {
 			break
 		}
+		if pushed.After(end) { // the step was made as it landed, and published before the last worker had come to wait for it
+			pushed = end
+		}
 		r.steps = append(r.steps, stepTimes{
 			parts: [...]float64{read.Sub(begin).Seconds(), pushed.Sub(read).Seconds(), end.Sub(pushed).Seconds(), end.Sub(begin).Seconds()},
 			strip: func() string { return w.strip(begin, end) },
