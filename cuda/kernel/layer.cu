@@ -104,10 +104,9 @@ struct Folds {
 	f32 v[LANES][BESIDE];
 };
 
-// Returns lane 0 of each column the sum of all its lanes.
+// Returns lane 0 of each column the sum of all its lanes. Who calls it again waits first.
 DEVICE f32 fold_lanes(Folds &sh, f32 v) {
 	const u32 lane = THREAD / BESIDE, column = THREAD % BESIDE;
-	sync(); // what was folded before has been read
 	sh.v[lane][column] = v;
 	for (u32 w = LANES / 2; w > 0; w /= 2) {
 		sync();
@@ -130,7 +129,10 @@ KERNEL(column_sums, ColumnSumsArgs, THREADS) {
 		products = add(products, mul(x, y));
 	});
 	sum = fold_lanes(sh, sum);
-	if (a.y) products = fold_lanes(sh, products);
+	if (a.y) {
+		sync(); // what was folded has been read
+		products = fold_lanes(sh, products);
+	}
 	if (THREAD >= BESIDE || column >= a.columns) return;
 	settle(a.sum + column, sum, a.accumulate);
 	if (a.y) settle(a.products + column, products, a.accumulate);
