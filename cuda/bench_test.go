@@ -246,7 +246,7 @@ func benchLibrary(b *testing.B, m, n, k int, precision Precision) {
 	r := newBench(b)
 	library, err := r.d.c.BLAS(emulate.Library(b))
 	if err != nil {
-		b.Skip(err)
+		b.Skipf("it measures cuBLAS, which is not here: put the folder of one on LD_LIBRARY_PATH: %v", err)
 	}
 	defer library.Close()
 	if err := library.Configure(r.d.stream, r.o.room(blasWorkspace), blasWorkspace, precision); err != nil {

@@ -19,7 +19,7 @@ func output(t *testing.T, programs []string, c *exec.Cmd) (int, string) {
 	t.Helper()
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {
-			t.Skip(err)
+			t.Skipf("it runs scripts with %s, which is not here: install it: %v", p, err)
 		}
 	}
 	b, err := c.CombinedOutput()

@@ -321,10 +321,7 @@ static Table table() {
 	bits<u16>(t, ".b16"), bits<u32>(t, ".b32"), bits<u64>(t, ".b64");
 	floats<f32>(t, ".f32"), floats<f64>(t, ".f64");
 	t["mul.wide.u32"] = MAP(u32, (u64)a * b), t["mul.wide.s32"] = MAP(i32, (i64)a * b);
-	t["mul.wide.u16"] = MAP(u16, (u32)a * b), t["mul.wide.s16"] = MAP(i16, (i32)a * b);
-	t["mul.hi.u32"] = MAP(u32, (u32)((u64)a * b >> 32)), t["mul.hi.u64"] = MAP(u64, (u64)((unsigned __int128)a * b >> 64));
-	t["abs.s32"] = MAP(i32, a < 0 ? (i32)(0 - (u32)a) : a);
-	t["popc.b32"] = MAP(u32, (u32)__builtin_popcount(a)), t["clz.b32"] = MAP(u32, (u32)(a ? __builtin_clz(a) : 32));
+	t["popc.b32"] = MAP(u32, (u32)__builtin_popcount(a));
 	t["bfi.b32"] = insert<u32>, t["bfi.b64"] = insert<u64>;
 	t["prmt.b32"] = MAP(u32, permute_bytes(a, b, c));
 
@@ -334,23 +331,20 @@ static Table table() {
 	conversions<u32>(t, ".u32"), conversions<i32>(t, ".s32"), conversions<u64>(t, ".u64"), conversions<i64>(t, ".s64");
 	t["cvt.f64.f32"] = MAP(f32, (f64)a), t["cvt.rn.f32.f64"] = MAP(f64, (f32)a);
 	t["cvt.f32.f16"] = MAP(u16, from_half(a));
-	t["cvt.rzi.u32.f32"] = MAP(f32, (clamp<u32>(a))), t["cvt.rzi.s32.f32"] = MAP(f32, (clamp<i32>(a)));
-	t["cvt.rzi.u64.f32"] = MAP(f32, (clamp<u64>(a))), t["cvt.rzi.s64.f32"] = MAP(f32, (clamp<i64>(a)));
-	t["cvt.rni.s32.f32"] = MAP(f32, (clamp<i32>(std::nearbyint(a)))), t["cvt.rni.u32.f32"] = MAP(f32, (clamp<u32>(std::nearbyint(a))));
-	t["cvt.rmi.f32.f32"] = MAP(f32, std::floor(a)), t["cvt.rni.f32.f32"] = MAP(f32, std::nearbyint(a)), t["cvt.rzi.f32.f32"] = MAP(f32, std::trunc(a));
+	t["cvt.rzi.u64.f32"] = MAP(f32, (clamp<u64>(a)));
+	t["cvt.rmi.f32.f32"] = MAP(f32, std::floor(a));
 	t["cvt.sat.f32.f32"] = MAP(f32, a >= 0 ? a < 1 ? a : 1.0f : 0.0f);
 	t["cvt.rna.tf32.f32"] = MAP(u32, emu::nearest_tf32(a));
 	t["cvt.rn.bf16x2.f32"] = MAP(u32, emu::nearest_bf16(a) << 16 | emu::nearest_bf16(b));
 
 	t["fma.rm.f32"] = MAP(f32, fma_down(a, b, c));
 	// Approximations, of which a GPU's may differ in the last bits.
-	t["ex2.approx.ftz.f32"] = MAP(f32, std::exp2(a)), t["lg2.approx.ftz.f32"] = MAP(f32, std::log2(a));
-	t["rcp.approx.ftz.f32"] = MAP(f32, 1 / a);
+	t["ex2.approx.ftz.f32"] = MAP(f32, std::exp2(a));
 	t["rcp.approx.ftz.f64"] = MAP(f64, reciprocal_word(a));
 
 	memory<GLOBAL>(t, ".global"), memory<GLOBAL>(t, ".global.nc"), memory<GLOBAL>(t, ""), memory<SHARED>(t, ".shared"), memory<LOCAL>(t, ".local"), memory<PARAM>(t, ".param");
 	atomics<GLOBAL>(t, ".global"), atomics<SHARED>(t, ".shared");
-	t["cvta.to.global.u64"] = t["cvta.global.u64"] = t["mov.u64"];
+	t["cvta.to.global.u64"] = t["mov.u64"];
 
 	t["shfl.sync.up.b32"] = shuffle<UP>, t["shfl.sync.down.b32"] = shuffle<DOWN>, t["shfl.sync.bfly.b32"] = shuffle<BUTTERFLY>, t["shfl.sync.idx.b32"] = shuffle<INDEX>;
 	t["vote.sync.ballot.b32"] = ballot;
