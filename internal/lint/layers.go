@@ -52,6 +52,7 @@ var table = []entry{
 	{1, "internal/cost", "pure: what seconds of nodes come to in money; of use to whoever has the seconds"},
 	{1, "internal/notice", "asks whether this machine is about to go; of use to every process"},
 	{1, "worker/kept", "pure: what a worker keeps while servers are away"},
+	{1, "worker/program/...", "runs a program that computes gradients of a model of its own; knows no model and no server"},
 	{1, "worker/model/...", "describes models; knows no server, so that a model can be tried alone"},
 
 	{0, "", "the vocabulary: what everyone knows can know no one"},

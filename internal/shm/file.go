@@ -37,6 +37,28 @@ func OpenFile(path string) (*File, error) {
 	return x, nil
 }
 
+// Unnamed returns an empty file that no folder has, in memory where there is a folder for that: for a child process, which gets it by its Descriptor.
+// The kernel takes it back when nobody has it any more.
+func Unnamed() (*File, error) {
+	f, err := os.CreateTemp(memoryFolder, "kintsugi-")
+	if err != nil { // another system, or a full one
+		f, err = os.CreateTemp("", "kintsugi-")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memory for a child process: %w", err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(fmt.Errorf("memory for a child process: %w", err), f.Close())
+	}
+	return &File{f: f}, nil
+}
+
+// memoryFolder is where Linux has files that are memory.
+const memoryFolder = "/dev/shm"
+
+// Descriptor returns the open file, which is x's to close.
+func (x *File) Descriptor() *os.File { return x.f }
+
 func (x *File) mapped(n int) (err error) {
 	x.b, err = syscall.Mmap(int(x.f.Fd()), 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	return err
@@ -62,7 +84,7 @@ func (x *File) Resize(n int) error {
 		err = x.mapped(n)
 	}
 	if err != nil {
-		return fmt.Errorf("take %d bytes for the state outside the process in %s: %w", n, x.f.Name(), err)
+		return fmt.Errorf("take %d bytes of memory in %s: %w", n, x.f.Name(), err)
 	}
 	return nil
 }

@@ -1,0 +1,159 @@
+package program
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Variable is the environment variable by which a program knows that it is asked, and where.
+const Variable = "KINTSUGI_ASKS"
+
+// child is the process and its end of the conversation.
+type child struct {
+	cmd  *exec.Cmd
+	conn net.Conn
+	tail *tail
+
+	lines  chan []byte   // that it has sent; closed when there will be no more
+	broken error         // why, unless the program closed its end; set before lines is closed
+	died   chan struct{} // closed when the process has ended
+	ended  error         // how; set before died is closed
+}
+
+// longest is how long a line of a program's may be, in bytes: a description of a hundred thousand tensors fits.
+const longest = 16 << 20
+
+// start starts a program with its ends of the socket and of the memory.
+func start(cfg Config, memory *os.File) (*child, error) {
+	mine, theirs, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	conn, err := net.FileConn(mine) // of a copy
+	if err := errors.Join(err, mine.Close()); err != nil {
+		return nil, err
+	}
+	c := &child{cmd: exec.Command(cfg.Command[0], cfg.Command[1:]...), conn: conn, tail: &tail{to: cfg.Output}, lines: make(chan []byte), died: make(chan struct{})}
+	c.cmd.Stdout, c.cmd.Stderr = c.tail, c.tail
+	c.cmd.ExtraFiles = []*os.File{theirs, memory} // descriptors 3 and 4
+	c.cmd.Env = append(os.Environ(), Variable+"=1 3 4")
+	c.cmd.SysProcAttr = alone()
+	c.cmd.WaitDelay = leaveWithin // children of its own may have its output
+	if err := c.cmd.Start(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	go c.read()
+	go func() {
+		c.ended = c.cmd.Wait()
+		close(c.died)
+	}()
+	return c, nil
+}
+
+// socketpair returns the two ends of a stream.
+func socketpair() (mine, theirs *os.File, err error) {
+	syscall.ForkLock.RLock() // no child may be born with both
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a socket: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "kintsugi"), os.NewFile(uintptr(fds[1]), "program"), nil
+}
+
+// read passes lines on until the conversation is over.
+func (c *child) read() {
+	defer close(c.lines)
+	s := bufio.NewScanner(c.conn)
+	s.Buffer(nil, longest)
+	for s.Scan() {
+		select {
+		case c.lines <- append([]byte(nil), s.Bytes()...):
+		case <-c.died: // what it said last is of no use
+			return
+		}
+	}
+	if errors.Is(s.Err(), bufio.ErrTooLong) {
+		c.broken = fmt.Errorf("it sent a line of more than %d bytes", longest)
+	} // else what the socket says of the end tells less than the process
+}
+
+// gone says how a program that has broken off the conversation did so; broken is what it did, unless it ended. It lives no longer.
+func (c *child) gone(broken error) error {
+	closed := c.close(leaveWithin)
+	how := "it ended"
+	switch {
+	case broken != nil:
+		how = broken.Error()
+	case c.ended != nil:
+		how = fmt.Sprintf("it ended (%v)", c.ended)
+	case closed != nil:
+		how = closed.Error()
+	}
+	if last := c.tail.last(); last != "" {
+		return fmt.Errorf("%s; the last that it wrote is %q", how, last)
+	}
+	return errors.New(how + ", and wrote nothing")
+}
+
+// close ends the conversation, and the process unless it ends by itself in time. It may be called again.
+func (c *child) close(within time.Duration) error {
+	err := c.conn.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case <-c.died:
+	case <-late.C:
+		kill(c.cmd.Process.Pid)
+		<-c.died
+	}
+	return err
+}
+
+// tail passes on what a program writes and keeps the end of it.
+type tail struct {
+	to  io.Writer
+	mu  sync.Mutex
+	end []byte
+}
+
+// tailBytes are enough for a long line.
+const tailBytes = 2 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end = append(t.end, b...)
+	if n := len(t.end) - tailBytes; n > 0 {
+		t.end = append(t.end[:0], t.end[n:]...)
+	}
+	if t.to != nil {
+		_, _ = t.to.Write(b) // it is kept here all the same
+	}
+	return len(b), nil
+}
+
+// last returns the last line: of a traceback, that which says what happened.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.TrimSpace(string(t.end))
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}

@@ -1,0 +1,148 @@
+package program
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// Description is what a program says of its model. What is 0 or empty, it leaves to the run.
+type Description struct {
+	Name     string            `json:"name"`
+	Tensors  []kintsugi.Tensor `json:"tensors"`            // of the parameters, in the order of the flat vector
+	Examples int               `json:"examples,omitempty"` // to draw from; 0: the program draws
+	Batch    int               `json:"batch,omitempty"`    // examples of a gradient
+
+	Steps        int     `json:"steps,omitempty"`
+	LearningRate float32 `json:"learning_rate,omitempty"`
+	Momentum     float32 `json:"momentum,omitempty"`
+	Optimizer    string  `json:"optimizer,omitempty"`
+	Codec        string  `json:"codec,omitempty"`
+
+	Evaluates bool `json:"evaluates,omitempty"` // it answers to evaluate
+}
+
+// Values returns how many parameters there are.
+func (d *Description) Values() (n int) {
+	for _, t := range d.Tensors {
+		n += t.Values()
+	}
+	return n
+}
+
+// nameForm is what may be the name of a model: it is part of the name of a folder.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// Check returns what is wrong with a description.
+func (d *Description) Check() error {
+	switch {
+	case !nameForm.MatchString(d.Name):
+		return fmt.Errorf(`its "name" is %q; it must have letters, digits, dots, dashes and underscores alone, 64 at most`, d.Name)
+	case len(d.Tensors) == 0:
+		return errors.New(`it describes no "tensors"`)
+	case d.Examples < 0 || d.Batch < 0 || d.Steps < 0 || d.LearningRate < 0 || d.Momentum < 0:
+		return fmt.Errorf("it describes negative numbers: %d examples, a batch of %d, %d steps, a learning rate of %g, a momentum of %g", d.Examples, d.Batch, d.Steps, d.LearningRate, d.Momentum)
+	}
+	_, err := kintsugi.NewLayout(d.Tensors)
+	return err
+}
+
+// Differs says what is other in the model of another description, nil if nothing is. What a description only suggests may be other.
+func (d *Description) Differs(other *Description) error {
+	for i := range max(len(d.Tensors), len(other.Tensors)) {
+		switch {
+		case i >= len(other.Tensors):
+			return fmt.Errorf("there was a tensor %s, and there is none now", d.Tensors[i].Name)
+		case i >= len(d.Tensors):
+			return fmt.Errorf("there was no tensor %s", other.Tensors[i].Name)
+		}
+		if a, b := d.Tensors[i], other.Tensors[i]; a.Name != b.Name || !slices.Equal(a.Shape, b.Shape) {
+			return fmt.Errorf("tensor %d was %s %v, and is %s %v now", i, a.Name, a.Shape, b.Name, b.Shape)
+		}
+	}
+	if d.Examples != other.Examples {
+		return fmt.Errorf("there were %d examples, and there are %d now", d.Examples, other.Examples)
+	}
+	return nil
+}
+
+// A described model is a file: a line of JSON, and the initial parameters, little-endian float32.
+type described struct {
+	Kintsugi int    `json:"kintsugi_program"` // version of this format
+	CRC32C   uint32 `json:"crc32c"`           // of the parameters
+	Description
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Write writes what a program says of its model, and its initial parameters, for those who do not run it.
+func Write(w io.Writer, d *Description, initial []float32) error {
+	b := kernels.Bytes(initial)
+	head, err := json.Marshal(described{1, crc32.Checksum(b, castagnoli), *d})
+	if err == nil {
+		_, err = w.Write(append(head, '\n'))
+	}
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	return err
+}
+
+// Read reads what Write has written. A file that is damaged is kintsugi.ErrCorrupt.
+func Read(path string) (d *Description, initial []float32, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: what a program said it trains: %w", kintsugi.ErrUsage, err)
+	}
+	defer f.Close()
+	d, initial, err = read(f)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: what a program said it trains: %w", path, err)
+	}
+	return d, initial, nil
+}
+
+func read(from io.Reader) (*Description, []float32, error) {
+	r := bufio.NewReader(from)
+	var head []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if head = append(head, part...); err == nil {
+			break
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) || len(head) > longest {
+			return nil, nil, fmt.Errorf("%w: it does not begin with a line of JSON", kintsugi.ErrCorrupt)
+		}
+	}
+	var x described
+	if err := json.Unmarshal(head, &x); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", kintsugi.ErrCorrupt, err)
+	}
+	if x.Kintsugi != 1 {
+		return nil, nil, fmt.Errorf("%w: format %d; this program reads 1", kintsugi.ErrUsage, x.Kintsugi)
+	}
+	if err := x.Check(); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", kintsugi.ErrCorrupt, err)
+	}
+	var b bytes.Buffer
+	n := 4 * int64(x.Values())
+	if _, err := io.CopyN(&b, r, n); err != nil { // grows with what is there, whatever the head says
+		return nil, nil, fmt.Errorf("%w: %d bytes of parameters instead of %d", kintsugi.ErrCorrupt, b.Len(), n)
+	}
+	if crc32.Checksum(b.Bytes(), castagnoli) != x.CRC32C {
+		return nil, nil, fmt.Errorf("%w: the initial parameters do not match their checksum", kintsugi.ErrCorrupt)
+	}
+	initial := make([]float32, x.Values())
+	copy(kernels.Bytes(initial), b.Bytes())
+	return &x.Description, initial, nil
+}

@@ -1,0 +1,327 @@
+package program_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
+	"github.com/kintsugi-ml/kintsugi/worker/program/programtest"
+)
+
+const (
+	behaviour = "KINTSUGI_TEST_BEHAVIOUR" // of a program of these tests
+	lockFile  = "KINTSUGI_TEST_LOCK"
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(program.Variable) != "":
+		behave(os.Getenv(behaviour))
+	case os.Getenv(behaviour) == "a worker":
+		beWorker()
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+var about = program.Description{
+	Name: "two-arrays", Tensors: []kintsugi.Tensor{{Name: "a", Shape: []int{2, 3}}, {Name: "b", Shape: []int{5}}}, Examples: 9, Batch: 4, Evaluates: true,
+}
+
+// behaviours are what a program does instead of its duty when it is asked for a gradient.
+var behaviours = map[string]func(p *programtest.Program, q programtest.Question) error{
+	"end": func(*programtest.Program, programtest.Question) error { os.Exit(0); return nil },
+	"fail": func(*programtest.Program, programtest.Question) error {
+		fmt.Println("one\nno memory left")
+		os.Exit(3)
+		return nil
+	},
+	"hang up":   func(p *programtest.Program, _ programtest.Question) error { return p.Close() },
+	"babble":    func(p *programtest.Program, _ programtest.Question) error { return p.Say("hello") },
+	"long line": func(p *programtest.Program, _ programtest.Question) error { return p.Say(strings.Repeat("a", 16<<20)) },
+	"answer another": func(p *programtest.Program, q programtest.Question) error {
+		return p.Answer(map[string]any{"id": q.ID + 1, "loss": 1})
+	},
+	"forget how many": func(p *programtest.Program, q programtest.Question) error {
+		return p.Answer(map[string]any{"id": q.ID, "loss": 1})
+	},
+	"complain": func(p *programtest.Program, q programtest.Question) error {
+		return p.Answer(map[string]any{"id": q.ID, "error": "the data are gone"})
+	},
+	"no number": func(p *programtest.Program, q programtest.Question) error {
+		return p.Answer(map[string]any{"id": q.ID, "loss": nil, "examples": 1})
+	},
+	"take long": func(p *programtest.Program, q programtest.Question) error { // until nobody wants it any more
+		if q.Version == 0 {
+			fmt.Println("at it")
+			for p.Wanted() == q.ID {
+			}
+		}
+		for i := range p.Grads() {
+			p.Grads()[i] = float32(q.Version)
+		}
+		return p.Answer(map[string]any{"id": q.ID, "loss": 1, "examples": 1})
+	},
+	"repeat": func(p *programtest.Program, q programtest.Question) error { // what it was asked
+		p.Grads()[0], p.Grads()[1], p.Grads()[2] = float32(q.Slot), float32(q.Version), float32(q.Sequence)
+		for i, x := range q.Indices {
+			p.Grads()[3+i] = float32(x)
+		}
+		return p.Answer(map[string]any{"id": q.ID, "loss": float64(q.Seed), "examples": 7})
+	},
+}
+
+func behave(how string) {
+	p, err := programtest.Open(os.Getenv(program.Variable), about)
+	if err != nil {
+		panic(err)
+	}
+	if path := os.Getenv(lockFile); path != "" {
+		lock(path)
+	}
+	if behaviours[how] == nil {
+		if err := p.Serve(); err != nil {
+			panic(err)
+		}
+		return
+	}
+	for {
+		q, err := p.Next()
+		switch {
+		case err != nil:
+			return
+		case q.Ask == "gradient":
+			err = behaviours[how](p, q)
+		case q.Ask == "describe":
+			err = p.Describe(q.ID)
+		default:
+			err = p.Answer(map[string]any{"id": q.ID})
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// start starts a program that behaves so.
+func start(t *testing.T, how string) *program.Program {
+	t.Helper()
+	t.Setenv(behaviour, how)
+	p, err := program.Start(t.Context(), program.Config{Command: []string{"/proc/self/exe"}, Seed: 3, Slots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func TestAProgramInitialisesComputesAndEvaluates(t *testing.T) {
+	p := start(t, "")
+	got := p.About()
+	if err := about.Differs(&got); err != nil || got.Batch != 4 || !got.Evaluates {
+		t.Fatalf("it describes %+v, %v", got, err)
+	}
+	params, grads, want := make([]float32, 11), make([]float32, 11), make([]float32, 11)
+	if err := p.Initialise(t.Context(), params); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(params, []float32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) {
+		t.Fatalf("initial parameters %v", params)
+	}
+	for version := range kintsugi.Step(20) {
+		indices := []int{int(version), 2, 3}
+		loss, n, err := p.Gradient(t.Context(), params, grads, program.Request{ID: kintsugi.PushID{Version: version}, Indices: indices})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l := programtest.Gradient(want, params, indices); loss != l || n != 3 || !slices.Equal(grads, want) {
+			t.Fatalf("version %d: loss %v of %d, gradient %v; want %v of 3, %v", version, loss, n, grads, l, want)
+		}
+		for i := range params {
+			params[i] -= 0.25 * grads[i]
+		}
+	}
+	loss, accuracy, n, err := p.Evaluate(t.Context(), params)
+	if l := programtest.Gradient(nil, params, []int{4}); err != nil || loss != l || accuracy != 0.5 || n != 1 {
+		t.Fatalf("evaluates to %v, %v on %d, %v; want a loss of %v", loss, accuracy, n, err, l)
+	}
+}
+
+func TestAProgramIsToldExactlyWhichGradient(t *testing.T) {
+	p := start(t, "repeat")
+	grads := make([]float32, 11)
+	r := program.Request{ID: kintsugi.PushID{Slot: 5, Version: 1 << 20, Sequence: 9}, Seed: math.MaxUint64, Indices: []int{8, 0, 6}}
+	seed, n, err := p.Gradient(t.Context(), make([]float32, 11), grads, r)
+	if err != nil || seed != 1<<53-1 || n != 7 || !slices.Equal(grads[:6], []float32{5, 1 << 20, 9, 8, 0, 6}) {
+		t.Fatalf("it was told %v, a seed of %v, and answers of %d examples, %v", grads, seed, n, err)
+	}
+}
+
+func TestAGradientThatNobodyWaitsForIsPassedOver(t *testing.T) {
+	t.Setenv(behaviour, "take long")
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := program.Start(t.Context(), program.Config{Command: []string{"/proc/self/exe"}, Output: when("at it", cancel)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	grads := make([]float32, 11)
+	_, _, err = p.Gradient(ctx, grads, grads, program.Request{Indices: []int{1}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("the gradient that was given up: %v", err)
+	}
+	for version := kintsugi.Step(1); version < 4; version++ {
+		_, _, err := p.Gradient(t.Context(), make([]float32, 11), grads, program.Request{ID: kintsugi.PushID{Version: version}, Indices: []int{1}})
+		if err != nil || grads[0] != float32(version) {
+			t.Fatalf("after it: gradient %v of version %d, %v", grads, version, err)
+		}
+	}
+}
+
+// when calls do when the text was written.
+func when(text string, do func()) writer {
+	return func(b []byte) (int, error) {
+		if bytes.Contains(b, []byte(text)) {
+			do()
+		}
+		return len(b), nil
+	}
+}
+
+type writer func(b []byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
+
+func TestAProgramThatDoesNotKeepToTheProtocolIsNamed(t *testing.T) {
+	for how, want := range map[string]string{
+		"end":             "it ended, and wrote nothing",
+		"fail":            `it ended (exit status 3); the last that it wrote is "no memory left"`,
+		"hang up":         "it ended, and wrote nothing",
+		"babble":          `"hello" is no answer`,
+		"long line":       "it sent a line of more than 16777216 bytes",
+		"answer another":  "it answers question 4, and was asked question 3",
+		"forget how many": `it does not say of how many "examples"`,
+	} {
+		t.Run(how, func(t *testing.T) {
+			p := start(t, how)
+			params, grads := make([]float32, 11), make([]float32, 11)
+			for range 2 { // it stays so
+				_, _, err := p.Gradient(t.Context(), params, grads, program.Request{})
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Fatalf("error %v; want %s", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAProgramMayComplainAndGoOn(t *testing.T) {
+	p := start(t, "complain")
+	for range 3 {
+		_, _, err := p.Gradient(t.Context(), make([]float32, 11), make([]float32, 11), program.Request{})
+		if err == nil || !strings.HasSuffix(err.Error(), "it says: the data are gone") {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestALossThatIsNoNumber(t *testing.T) {
+	p := start(t, "no number")
+	if loss, _, err := p.Gradient(t.Context(), make([]float32, 11), make([]float32, 11), program.Request{}); err != nil || !math.IsNaN(loss) {
+		t.Fatal(loss, err)
+	}
+}
+
+func TestWhatIsNoProgram(t *testing.T) {
+	for _, c := range []struct {
+		command []string
+		want    string
+	}{
+		{nil, "no program to start"},
+		{[]string{"./not-there"}, "start ./not-there"},
+		{[]string{"true"}, "ask true what it trains: it ended, and wrote nothing"},
+		{[]string{"sh", "-c", "echo no torch >&2; exit 1"}, `it ended (exit status 1); the last that it wrote is "no torch"`},
+		{[]string{"sh", "-c", `echo '{"id":1,"name":"x"}' >&3; cat <&3`}, `it describes no "tensors"`},
+	} {
+		if _, err := program.Start(t.Context(), program.Config{Command: c.command}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: error %v; want %s", c.command, err, c.want)
+		}
+	}
+}
+
+// beWorker starts a program, says so, and waits to be killed.
+func beWorker() {
+	if err := os.Setenv(behaviour, ""); err != nil {
+		panic(err)
+	}
+	p, err := program.Start(context.Background(), program.Config{Command: []string{"/proc/self/exe"}})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("started", p)
+	select {}
+}
+
+func lock(path string) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+func TestAWorkerThatIsKilledLeavesNoProgramBehind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	worker := exec.Command("/proc/self/exe")
+	worker.Env = append(os.Environ(), behaviour+"=a worker", lockFile+"="+path)
+	out, err := worker.StdoutPipe()
+	if err == nil {
+		err = worker.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 7)); err != nil { // the program has its lock, since it has described its model
+		t.Fatal(err)
+	}
+	if err := worker.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = worker.Wait() // it was killed
+	lock(path)        // waits until the program is gone
+}
+
+func TestAProgramThatDoesNotEndIsEnded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	t.Setenv(lockFile, path)
+	t.Setenv(behaviour, "take long")
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := program.Start(t.Context(), program.Config{Command: []string{"sh", "-c", "/proc/" + fmt.Sprint(os.Getpid()) + "/exe; sleep 1000"}, Output: when("at it", cancel)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.Gradient(ctx, make([]float32, 11), make([]float32, 11), program.Request{Indices: []int{1}}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil { // the program ends, and the shell that has started it sleeps
+		t.Fatal(err)
+	}
+	lock(path)
+}

@@ -1,0 +1,159 @@
+// Package programtest is a program for tests of those who run programs: the other side of package program's conversation, in Go.
+package programtest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
+)
+
+// Question is what a program is asked.
+type Question struct {
+	ID       uint64
+	Ask      string
+	Seed     uint64
+	Slots    int
+	Bytes    int
+	Slot     kintsugi.Slot
+	Version  kintsugi.Step
+	Sequence uint32
+	Indices  []int
+}
+
+// Program answers questions.
+type Program struct {
+	About  program.Description
+	Memory []byte // after the question "initialise"
+
+	Spoil func(q Question, grads []float32) // what Serve does to a gradient, if it is set
+
+	conn net.Conn
+	in   *bufio.Reader
+	file *os.File
+}
+
+// Open begins the conversation of a process that was told where by the environment variable program.Variable.
+func Open(told string, about program.Description) (*Program, error) {
+	var version, socket, memory int
+	if _, err := fmt.Sscan(told, &version, &socket, &memory); err != nil || version != 1 {
+		return nil, fmt.Errorf("%s is %q: %w", program.Variable, told, err)
+	}
+	conn, err := net.FileConn(os.NewFile(uintptr(socket), "kintsugi"))
+	if err != nil {
+		return nil, err
+	}
+	return &Program{About: about, conn: conn, in: bufio.NewReader(conn), file: os.NewFile(uintptr(memory), "memory")}, nil
+}
+
+// Next returns the next question, or an error when there will be none. It maps the memory.
+func (p *Program) Next() (q Question, err error) {
+	line, err := p.in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &q)
+	}
+	if err == nil && q.Ask == "initialise" {
+		p.Memory, err = syscall.Mmap(int(p.file.Fd()), 0, q.Bytes, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	}
+	return q, err
+}
+
+// Params returns the parameters.
+func (p *Program) Params() []float32 {
+	return kernels.Floats(p.Memory[4096 : 4096+4*p.About.Values()])
+}
+
+// Grads returns where a gradient belongs.
+func (p *Program) Grads() []float32 { return kernels.Floats(p.Memory[4096+4*p.About.Values():]) }
+
+// Wanted returns the id of the question whose answer is waited for.
+func (p *Program) Wanted() uint64 { return binary.NativeEndian.Uint64(p.Memory) }
+
+// Say sends a line as it is.
+func (p *Program) Say(line string) error {
+	_, err := p.conn.Write([]byte(line + "\n"))
+	return err
+}
+
+// Answer sends an answer.
+func (p *Program) Answer(fields map[string]any) error {
+	line, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	return p.Say(string(line))
+}
+
+// Describe answers a question about the model.
+func (p *Program) Describe(id uint64) error {
+	fields := make(map[string]any)
+	line, err := json.Marshal(p.About)
+	if err == nil {
+		err = json.Unmarshal(line, &fields)
+	}
+	if err != nil {
+		return err
+	}
+	fields["id"] = id
+	return p.Answer(fields)
+}
+
+// Close ends the conversation.
+func (p *Program) Close() error { return p.conn.Close() }
+
+// Serve answers until nobody asks any more, with a loss of 1/2 Σ (xᵢ - i·mean(batch))² whose gradient is exact: parameters that start at
+// the seed and go where the batches pull them.
+func (p *Program) Serve() error {
+	for {
+		q, err := p.Next()
+		if err != nil {
+			return nil // it is over
+		}
+		fields := map[string]any{"id": q.ID}
+		switch q.Ask {
+		case "describe":
+			if err := p.Describe(q.ID); err != nil {
+				return err
+			}
+			continue
+		case "initialise":
+			for i := range p.Params() {
+				p.Params()[i] = float32(i)
+			}
+		case "gradient":
+			fields["loss"], fields["examples"] = Gradient(p.Grads(), p.Params(), q.Indices), len(q.Indices)
+			if p.Spoil != nil {
+				p.Spoil(q, p.Grads())
+			}
+		case "evaluate":
+			fields["loss"], fields["accuracy"], fields["examples"] = Gradient(nil, p.Params(), []int{4}), 0.5, 1
+		}
+		if err := p.Answer(fields); err != nil {
+			return err
+		}
+	}
+}
+
+// Gradient is the gradient of Serve, and its loss.
+func Gradient(grads, params []float32, indices []int) (loss float64) {
+	pull := float32(0)
+	for _, i := range indices {
+		pull += float32(i)
+	}
+	pull /= float32(len(indices))
+	for i, x := range params {
+		d := x - float32(i)*pull
+		loss += float64(d) * float64(d) / 2
+		if grads != nil {
+			grads[i] = d
+		}
+	}
+	return loss
+}
