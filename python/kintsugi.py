@@ -1,0 +1,236 @@
+"""Train a model of your own, in any framework, with Kintsugi.
+
+A program calls run (or run_torch, for a model in PyTorch) and is started by Kintsugi, once for each worker:
+
+    kintsugi train --workers 4 -- python3 train.py
+
+Kintsugi asks it for gradients; it holds the parameters, steps, saves, and goes on when processes die. This file needs
+nothing but Python 3.8; parameters are numpy arrays where numpy is installed, and flat memoryviews of float32 where it is not.
+Copy it beside your program, or put its folder on PYTHONPATH.
+
+The one rule: a gradient is a function of the parameters and of the batch. What is random about it comes from batch.seed, and
+nothing is kept from one gradient to the next. Then a worker that died computes the same gradients again, and a run ends
+with the same parameters whatever dies on the way.
+"""
+
+import json
+import math
+import mmap
+import os
+import socket
+import struct
+import sys
+import traceback
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+__all__ = ["Batch", "Values", "run", "run_torch"]
+
+_VARIABLE = "KINTSUGI_ASKS"
+_PAGE = 4096
+
+
+class Values:
+    """The values of a model, by the names of its tensors: values["w"] is an array of that shape. values.flat is all of them."""
+
+    def __init__(self, tensors, memory, writable):
+        self.flat = _array(memory, writable)
+        self._arrays, self._bytes, at = {}, {}, 0
+        for name, shape in tensors:
+            n = math.prod(shape)
+            part = self.flat[at : at + n]
+            self._arrays[name] = part if numpy is None else part.reshape(shape)
+            self._bytes[name] = memory[4 * at : 4 * (at + n)]
+            at += n
+
+    def __getitem__(self, name):
+        return self._arrays[name]
+
+    def __iter__(self):
+        return iter(self._arrays)
+
+    def items(self):
+        return self._arrays.items()
+
+
+def _array(memory, writable):
+    if numpy is None:
+        flat = memory.cast("f")
+        return flat if writable else flat.toreadonly()
+    flat = numpy.frombuffer(memory, dtype=numpy.float32)
+    if not writable:
+        flat.flags.writeable = False
+    return flat
+
+
+class Batch:
+    """What a gradient is of.
+
+    indices   the examples, from 0; None where run was told of none
+    seed      of everything random: the same for the same batch
+    slot      which of the workers asks, from 0
+    version   of the parameters: how many steps they have behind them
+    sequence  0, or counted where a worker computes several gradients on one version
+    """
+
+    def __init__(self, question, memory):
+        self.indices = question.get("indices")
+        self.seed = question["seed"]
+        self.slot = question["slot"]
+        self.version = question["version"]
+        self.sequence = question["sequence"]
+        self._id, self._memory = question["id"], memory
+
+    @property
+    def wanted(self):
+        """False once newer parameters have made this gradient useless: one that takes seconds may look, and return anything."""
+        return struct.unpack_from("=Q", self._memory)[0] == self._id
+
+
+def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **suggested):
+    """Answers Kintsugi until it asks no more.
+
+    name        of the model: letters, digits, dots, dashes and underscores
+    tensors     its parameters: pairs of a name and a shape
+    initialise  initialise(params, seed) fills params with the initial parameters, a function of the seed
+    gradient    gradient(params, grads, batch) fills grads with the gradient of the mean loss over batch.indices, at params, and returns
+                that loss; without examples the loss and of how many examples it is
+    examples    how many there are: each gradient is then told which to take, so that an epoch uses each once. None: gradient draws
+    evaluate    evaluate(params) returns a loss and an accuracy, either may be None, and on how many examples
+    suggested   batch, steps, learning_rate, momentum, optimizer, codec: what to train with unless the command line says otherwise
+    """
+    unknown = set(suggested) - {"batch", "steps", "learning_rate", "momentum", "optimizer", "codec"}
+    if unknown:
+        raise TypeError("run has no argument " + ", ".join(sorted(unknown)))
+    tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
+    values = sum(math.prod(shape) for _, shape in tensors)
+    about = {"name": name, "tensors": [{"name": n, "shape": s} for n, s in tensors], "evaluates": evaluate is not None, **suggested}
+    if examples is not None:
+        about["examples"] = int(examples)
+    questions, answers, descriptor = _connect()
+    memory = params = readable = grads = None
+    seed = 0
+    for line in questions:
+        question = json.loads(line)
+        answer = {}
+        try:
+            ask = question["ask"]
+            if ask == "describe":
+                seed, answer = question["seed"], dict(about)
+            elif ask == "initialise":
+                memory = memoryview(mmap.mmap(descriptor, question["bytes"]))
+                middle = _PAGE + 4 * values
+                params = Values(tensors, memory[_PAGE:middle], True)
+                readable = Values(tensors, memory[_PAGE:middle], False)
+                grads = Values(tensors, memory[middle : middle + 4 * values], True)
+                initialise(params, seed)
+            elif ask == "gradient":
+                loss = gradient(readable, grads, Batch(question, memory))
+                if examples is None:
+                    loss, answer["examples"] = loss
+                answer["loss"] = _finite(loss)
+            elif ask == "evaluate":
+                loss, accuracy, n = evaluate(readable)
+                answer = {"loss": _finite(loss), "accuracy": _finite(accuracy), "examples": int(n)}
+            else:
+                raise ValueError("this kintsugi.py does not know the question %r; take the one of the Kintsugi that asks" % ask)
+        except Exception as e:  # what happened is for whoever wrote the program; whether to go on, Kintsugi decides
+            traceback.print_exc()
+            sys.stderr.flush()
+            answer = {"error": "%s: %s" % (type(e).__name__, e)}
+        answer["id"] = question["id"]
+        try:
+            answers.write(json.dumps(answer, allow_nan=False) + "\n")
+            answers.flush()
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(0)  # nobody asks any more
+
+
+def _connect():
+    told = os.environ.get(_VARIABLE, "").split()
+    if not told:
+        sys.exit("%s is asked for gradients by Kintsugi; start it so: kintsugi train -- %s" % (sys.argv[0], " ".join(["python3"] + sys.argv)))
+    if told[0] != "1":
+        sys.exit("this kintsugi.py speaks version 1 of the protocol, and Kintsugi version %s; take the kintsugi.py that belongs to it" % told[0])
+    stream = socket.socket(fileno=int(told[1]))
+    del os.environ[_VARIABLE]  # children of this program are not asked
+    return stream.makefile("r", encoding="utf-8"), stream.makefile("w", encoding="utf-8"), int(told[2])
+
+
+def _finite(value):
+    value = None if value is None else float(value)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, **suggested):
+    """run for a model in PyTorch.
+
+    build     build() returns the torch.nn.Module; torch's generators are seeded before it is called
+    loss      loss(module, batch) returns the mean loss over batch.indices, a scalar to differentiate; without examples that
+              and of how many examples it is. torch's generators are seeded with batch.seed before, so that dropout is a function of the batch
+    evaluate  evaluate(module) returns a loss and an accuracy, either may be None, and on how many examples; the module is in eval mode, and
+              gradients are off
+    device    where the module computes (default: a GPU, another one for the next worker where there are several, else the CPU)
+
+    Parameters that need no gradient stay as build made them first. Buffers are no parameters, and no server has them: a forward pass that
+    changes one, as BatchNorm's does, is an error.
+    """
+    import torch
+
+    torch.manual_seed(0)
+    module = build()
+    trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+
+    def tensor(values, n):
+        return torch.frombuffer(values._bytes[n], dtype=torch.float32).view(trained[n].shape)
+
+    def move(slot):
+        at, n = device, torch.cuda.device_count()
+        if at is None:
+            at = torch.device("cuda", slot % n) if n else torch.device("cpu")
+        module.to(at)
+
+    def initialise(params, seed):
+        torch.manual_seed(seed)
+        fresh = dict(build().named_parameters())
+        with torch.no_grad():
+            for n in trained:
+                tensor(params, n).copy_(fresh[n])
+
+    def load(params):
+        with torch.no_grad():
+            for n, p in trained.items():
+                p.copy_(tensor(params, n))
+
+    def gradient(params, grads, batch):
+        move(batch.slot)
+        load(params)
+        module.train()
+        torch.manual_seed(batch.seed)
+        before = {n: b._version for n, b in module.named_buffers()}
+        found = loss(module, batch)
+        value, count = found if examples is None else (found, None)
+        for n, b in module.named_buffers():
+            if b._version != before.get(n):
+                raise RuntimeError(
+                    "the forward pass changes buffer %s, which no server has: its values would differ between workers and die with them. "
+                    "Use GroupNorm or LayerNorm in place of BatchNorm, or track_running_stats=False" % n
+                )
+        parts = torch.autograd.grad(value, list(trained.values()), allow_unused=True)
+        for n, g in zip(trained, parts):
+            to = tensor(grads, n)
+            to.zero_() if g is None else to.copy_(g)
+        return value.item() if count is None else (value.item(), count)
+
+    def judge(params):
+        move(0)
+        load(params)
+        module.eval()
+        with torch.no_grad():
+            return evaluate(module)
+
+    tensors = [(n, tuple(p.shape) or (1,)) for n, p in trained.items()]
+    run(name, tensors, initialise, gradient, examples=examples, evaluate=None if evaluate is None else judge, **suggested)
