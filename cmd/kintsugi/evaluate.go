@@ -22,6 +22,10 @@ type evaluator struct {
 	x      []float32
 	y      []int32
 	topics *model.Topics // of documents, which no model.Model evaluates
+
+	program  *programModel // evaluates by itself
+	settings *settings
+	seen     int // examples that it says
 }
 
 const evaluationBatch = 250
@@ -29,6 +33,8 @@ const evaluationBatch = 250
 // evaluator returns nil for a model without data.
 func (p *problem) evaluator(s *settings) (*evaluator, error) {
 	switch {
+	case p.program != nil && p.program.about.Evaluates:
+		return &evaluator{program: p.program, settings: s}, nil
 	case p.set == nil:
 		return nil, nil
 	case p.desc.Topics != nil:
@@ -46,6 +52,10 @@ func (p *problem) evaluator(s *settings) (*evaluator, error) {
 // evaluate returns the mean loss and the share of the test set's labels that are given right, NaN where there are no
 // labels. The loss of ratings is the mean squared error in units of a rating, that of documents is in nats a word.
 func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accuracy float64, err error) {
+	if e.program != nil {
+		loss, accuracy, e.seen, err = e.program.evaluate(ctx, e.settings, params)
+		return loss, accuracy, err
+	}
 	if e.topics != nil {
 		loss, err := rows.HeldOut(ctx, *e.topics, params, e.set.Corpus.Test)
 		return loss, math.NaN(), err
@@ -80,6 +90,9 @@ func (e *evaluator) evaluate(ctx context.Context, params []float32) (loss, accur
 
 // examples returns how many there are to judge by.
 func (e *evaluator) examples() int {
+	if e.program != nil {
+		return e.seen
+	}
 	if e.set.Corpus != nil {
 		return e.set.Corpus.Test.Len()
 	}

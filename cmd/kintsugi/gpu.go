@@ -16,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
 const (
@@ -165,8 +166,11 @@ func openGPU(d *model.Description, g gpu) (model.Model, error) {
 
 // computes says what computes gradients: the GPU of m, or else the cpu, and why --device auto took that in a program that can use GPUs.
 func (s *settings) computes(m io.Closer) string {
-	if g, ok := m.(gpuModel); ok {
-		return g.device.String()
+	switch m := m.(type) {
+	case gpuModel:
+		return m.device.String()
+	case *program.Program:
+		return "as it likes: " + m.String()
 	}
 	return "cpu" + s.whyNoGPU()
 }

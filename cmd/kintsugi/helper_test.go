@@ -20,6 +20,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
 // The tests of this package run the command as people do: as processes. The program is the test binary
@@ -30,6 +31,10 @@ const beKintsugi = "BE_KINTSUGI"
 const patience = 90 * time.Second
 
 func TestMain(m *testing.M) {
+	if os.Getenv(program.Variable) != "" {
+		beProgram()
+		return
+	}
 	if os.Getenv(beKintsugi) != "" {
 		main()
 		return

@@ -79,7 +79,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		return fmt.Errorf("%w: %w; see %s --help", kintsugi.ErrUsage, err, cmd.CommandPath())
 	})
 	root.AddCommand(trainCommand(), rerunCommand(), serverCommand(), workerCommand(), coordinatorCommand(),
-		checkpointCommand(), dataCommand(), reportCommand(), costCommand(), memoryCommand(), etcdCommand(), certsCommand(), benchCommand(), reproduceCommand(), tuneCommand(), simulateCommand(), versionCommand())
+		checkpointCommand(), programCommand(), dataCommand(), reportCommand(), costCommand(), memoryCommand(), etcdCommand(), certsCommand(), benchCommand(), reproduceCommand(), tuneCommand(), simulateCommand(), versionCommand())
 	return root
 }
 

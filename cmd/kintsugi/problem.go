@@ -22,6 +22,8 @@ type problem struct {
 	layout *kintsugi.Layout
 	set    *data.Set // nil: not opened, or a model without data
 
+	program *programModel // nil: a model of this program
+
 	layers    *worker.Layers                       // set by compute, where the model has layers
 	reconcile func(lost []kintsugi.ChunkRange)     // set by compute, where the model has a use for it
 	batch     func(id kintsugi.PushID) model.Batch // set by compute, where gradients are of batches
@@ -34,6 +36,13 @@ func withoutData(name string) bool { return name == "qp" || strings.HasPrefix(na
 // --input says what they look like.
 func describe(s *settings) (*problem, error) {
 	p := &problem{}
+	if len(s.Program) > 0 {
+		d, err := p.describeProgram(s)
+		if err != nil {
+			return nil, err
+		}
+		return p, p.suggest(s, d)
+	}
 	var in model.Input
 	switch {
 	case withoutData(s.Model):
@@ -58,7 +67,11 @@ func describe(s *settings) (*problem, error) {
 	if p.layout, err = kintsugi.NewLayout(desc.Tensors()); err != nil {
 		return nil, err
 	}
-	d := desc.Defaults
+	return p, p.suggest(s, desc.Defaults)
+}
+
+// suggest resolves what the settings leave to the model.
+func (p *problem) suggest(s *settings, d model.Defaults) error {
 	if s.Batch == 0 {
 		s.Batch = d.Batch
 	}
@@ -83,10 +96,23 @@ func describe(s *settings) (*problem, error) {
 	default:
 		s.Optimizer = "sgd"
 	}
-	if err := p.checkRule(s); err != nil {
-		return nil, err
+	return p.checkRule(s)
+}
+
+// close ends what p has running.
+func (p *problem) close() error {
+	if p.program == nil {
+		return nil
 	}
-	return p, nil
+	return p.program.close()
+}
+
+// init writes the initial parameters of a seed.
+func (p *problem) init(s *settings, seed uint64, params []float32) error {
+	if p.program != nil {
+		return p.program.init(s, seed, params)
+	}
+	return p.desc.Init(seed, params)
 }
 
 // parseInput reads --input.
@@ -140,7 +166,7 @@ func decimal(x float32) float64 {
 
 // open opens the data set, if the model has one and it is not open already.
 func (p *problem) open(s *settings) error {
-	if p.set != nil || withoutData(s.Model) {
+	if p.set != nil || p.program != nil || withoutData(s.Model) {
 		return nil
 	}
 	if s.Data == "" {
@@ -162,6 +188,9 @@ func (p *problem) open(s *settings) error {
 // compute returns the gradient function of a worker, which takes a batch and computes. The caller
 // closes the model.
 func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
+	if p.program != nil {
+		return p.program.compute(s)
+	}
 	if gradient, err := p.owned(s); gradient != nil || err != nil {
 		return gradient, nothing{}, err
 	}

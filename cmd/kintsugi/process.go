@@ -77,7 +77,7 @@ func (p *process) register(f *pflag.FlagSet) {
 func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet), run func(context.Context, *process) error) *cobra.Command {
 	p := &process{}
 	cmd := &cobra.Command{
-		Use: use, Short: short, Example: example, Args: noArgs,
+		Use: use, Short: short, Example: example, Args: programAfterDash,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			device := p.flags.Changed("device") && !p.flags.Changed("server-device")
 			if err := load(p.flags, p.Config); err != nil {
@@ -353,6 +353,9 @@ func runWorker(ctx context.Context, p *process) error {
 	}
 	if err := prob.open(&p.settings); err != nil {
 		return err
+	}
+	if prob.program != nil {
+		prob.program.output, prob.program.initial = &lines{log: p.log}, nil // that are the servers' to begin with
 	}
 	device, err := p.kernelDevice()
 	if err != nil {

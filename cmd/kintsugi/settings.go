@@ -24,10 +24,13 @@ import (
 // settings are everything that decides what a run computes and how. Each is a flag, a key of the
 // configuration file and a key of the run directory's config.yaml, under one name.
 type settings struct {
-	Model   string
-	Data    string
-	DataDir string
-	Input   string // channels x height x width x classes, or positions x tokens; empty: as the data say
+	Model     string
+	Data      string
+	DataDir   string
+	Program   []string // computes the model, and its arguments
+	Described string   // file with what the program said of it
+
+	Input string // channels x height x width x classes, or positions x tokens; empty: as the data say
 
 	Workers  int
 	Servers  int
@@ -72,6 +75,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Model, "model", "lenet", "what to train: mlr, mlp, lenet, cnn, cnn:relu-logits, charlm, mf, mf:als, lda or qp")
 	f.StringVar(&s.Data, "data", "", "data set: of images digits (generated), mnist, fashion, cifar10, cifar10-jpeg or idx (any folder of IDX files), of vectors cover (generated) or covtype; for charlm text (generated) or shakespeare, for mf ratings (generated), movielens or jester, for lda topics (generated), 20news or reuters (default: a generated one)")
 	f.StringVar(&s.DataDir, "data-dir", "", "folder that holds the data set (default $KINTSUGI_DATA)")
+	f.StringArrayVar(&s.Program, "program", nil, "program that computes gradients of a model of its own, then its arguments, one by one; or all of them after --, as in train -- python3 train.py")
+	f.StringVar(&s.Described, "described", "", "file with what the program said it trains, which train writes, for processes that need not run it (default: the program is asked)")
 	f.StringVar(&s.Input, "input", "", "image shape and classes as CxHxWxK, or length and alphabet of a sequence as TxK; empty: as the data say")
 	f.IntVar(&s.Workers, "workers", 4, "workers that compute gradients")
 	f.IntVar(&s.Servers, "servers", 2, "servers, each with one shard of the parameters")
@@ -251,6 +256,9 @@ func (s *settings) check() error {
 		if r.bad {
 			return fmt.Errorf("%w: %s", kintsugi.ErrUsage, r.reason)
 		}
+	}
+	if err := s.checkProgram(); err != nil {
+		return err
 	}
 	if err := s.checkDevice(); err != nil {
 		return err

@@ -44,7 +44,7 @@ func (c *checkpoints) base(ctx context.Context, v kintsugi.View, s *server.Shard
 	lo, hi := c.problem.layout.Span(s.Chunks)
 	if v.Restore == "" {
 		all := make([]float32, c.problem.layout.Values)
-		if err := c.problem.desc.Init(c.settings.Seed, all); err != nil {
+		if err := c.problem.init(c.settings, c.settings.Seed, all); err != nil {
 			return nil, err
 		}
 		copy(s.Params, all[lo:hi])

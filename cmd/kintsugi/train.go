@@ -56,12 +56,13 @@ func (t *training) register(f *pflag.FlagSet) {
 const trainExample = `  kintsugi train
   kintsugi train --model mlp --data mnist --data-dir ~/mnist --workers 4 --servers 2 --steps 1500 --out runs/mnist
   kintsugi train --fault "kill server/0 at step 500 for 5s" --fault "slow worker/2 x5 from step 100"
-  kintsugi train --resume runs/mnist --steps 3000`
+  kintsugi train --resume runs/mnist --steps 3000
+  kintsugi train --steps 500 -- python3 train.py     # a model of its own, in any framework`
 
 func trainCommand() *cobra.Command {
 	t := &training{}
 	cmd := &cobra.Command{
-		Use: "train", Short: "Train a model on a local cluster, through failures", Example: trainExample, Args: noArgs,
+		Use: "train", Short: "Train a model on a local cluster, through failures", Example: trainExample, Args: programAfterDash,
 		Long: "Train starts a coordinator, servers and workers as processes of this binary, does to them what --fault\n" +
 			"says, and writes the run's events, checkpoints, logs and report to a folder. Ctrl-C ends the run after a\n" +
 			"last checkpoint; a second Ctrl-C kills it. So do SIGTERM, and the notice of a cloud that takes the machine.\n" +
@@ -87,7 +88,7 @@ func rerunCommand() *cobra.Command {
 			if err := loadFile(t.flags, file); err != nil {
 				return err
 			}
-			t.Out = out
+			t.Out, t.Described = out, ""
 			return t.command(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
@@ -126,10 +127,14 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if resumed && len(t.Program) > 0 {
+		t.Described = filepath.Join(t.Out, describedFile)
+	}
 	prob, err := describe(&t.settings)
 	if err != nil {
 		return err
 	}
+	defer prob.close()
 	if err := prob.open(&t.settings); err != nil {
 		return err
 	}
@@ -150,9 +155,20 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	warning, err := t.tryProgram(ctx, prob)
+	if err != nil {
+		return err
+	}
 	rec, earlier, err := t.record(resumed, prob)
 	if err != nil {
 		return err
+	}
+	if err := prob.program.keep(t.Out); err != nil {
+		return err
+	}
+	if warning != "" {
+		rec.Record(time.Now(), &record.Note{Level: "warn", Text: warning})
+		fmt.Fprintln(stdout, warning)
 	}
 	if !newFaults {
 		faults = remaining(faults, earlier)

@@ -93,7 +93,7 @@ func (t *tuneRate) command(cmd *cobra.Command) error {
 		if err != nil {
 			return bench.RatesTrainee{}, err
 		}
-		return bench.RatesTrainee{Init: func(params []float32) error { return p.desc.Init(seed, params) }, Gradient: gradient, Close: m.Close}, nil
+		return bench.RatesTrainee{Init: func(params []float32) error { return p.init(&s, seed, params) }, Gradient: gradient, Close: m.Close}, nil
 	}
 	row, err := bench.Rates(cmd.Context(), t.cfg)
 	if err != nil {

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/worker"
+	"github.com/kintsugi-ml/kintsugi/worker/data"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
+)
+
+// Models that a program of the user's computes.
+
+const (
+	// describedFile is the file of a run's folder that has what a program said of its model.
+	describedFile = "model.described"
+	ownData       = "own" // the name of data that only the program knows
+)
+
+// programAfterDash takes the program and its arguments from behind "--".
+func programAfterDash(cmd *cobra.Command, args []string) error {
+	if cmd.ArgsLenAtDash() != 0 {
+		return noArgs(cmd, args)
+	}
+	if cmd.Flags().Changed("program") {
+		return fmt.Errorf("%w: a program after -- and one by --program: leave one out", kintsugi.ErrUsage)
+	}
+	for _, a := range args {
+		if err := cmd.Flags().Set("program", a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkProgram returns a usage error for settings that do not go with a program.
+func (s *settings) checkProgram() error {
+	switch {
+	case len(s.Program) == 0 && s.Described != "":
+		return fmt.Errorf("%w: --described %s is what a program said, and there is none: use --program too", kintsugi.ErrUsage, s.Described)
+	case len(s.Program) == 0:
+		return nil
+	case s.Data != "" && s.Data != ownData:
+		return fmt.Errorf("%w: --data %s: a program has its own data; leave it out", kintsugi.ErrUsage, s.Data)
+	case s.Device != "auto":
+		return fmt.Errorf("%w: --device %s: a program computes where it likes; leave it out", kintsugi.ErrUsage, s.Device)
+	case s.Engine != "native":
+		return fmt.Errorf("%w: --engine %s: a program computes its model itself; leave it out", kintsugi.ErrUsage, s.Engine)
+	}
+	return nil
+}
+
+// programModel is the model of a program.
+type programModel struct {
+	about   *program.Description
+	seed    uint64
+	initial []float32 // of that seed
+	output  io.Writer // of programs
+
+	mu   sync.Mutex
+	idle *program.Program // one that has nothing to do, with the seed
+}
+
+// describeProgram makes p the problem of a program, by what it says or what it said.
+func (p *problem) describeProgram(s *settings) (model.Defaults, error) {
+	m := &programModel{seed: s.Seed, output: os.Stderr}
+	if s.Described != "" {
+		var err error
+		if m.about, m.initial, err = program.Read(s.Described); err != nil {
+			return model.Defaults{}, err
+		}
+	} else {
+		running, err := m.start(s, s.Seed)
+		if err != nil {
+			return model.Defaults{}, err
+		}
+		m.idle, m.about = running, new(program.Description)
+		*m.about = running.About()
+		m.initial = make([]float32, m.about.Values())
+		if err := running.Initialise(context.Background(), m.initial); err != nil {
+			_ = running.Close() // it has said what is wrong
+			return model.Defaults{}, err
+		}
+	}
+	a := m.about
+	s.Model, s.Data, p.program = a.Name, ownData, m
+	d := model.Defaults{
+		Batch: cmp.Or(a.Batch, 64), Steps: cmp.Or(a.Steps, 1000), LearningRate: cmp.Or(a.LearningRate, 0.05), Momentum: a.Momentum, Optimizer: a.Optimizer, Codec: a.Codec,
+	}
+	if a.Momentum == 0 && a.Optimizer != "sgd" {
+		d.Momentum = 0.9
+	}
+	var err error
+	p.layout, err = kintsugi.NewLayout(a.Tensors)
+	p.desc = &model.Description{Name: a.Name, Defaults: d}
+	return d, err
+}
+
+// start starts the program.
+func (m *programModel) start(s *settings, seed uint64) (*program.Program, error) {
+	return program.Start(context.Background(), program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, Output: m.output})
+}
+
+// take returns a running program, which the caller gives back or closes.
+func (m *programModel) take(s *settings) (*program.Program, error) {
+	m.mu.Lock()
+	running := m.idle
+	m.idle = nil
+	m.mu.Unlock()
+	if running != nil {
+		return running, nil
+	}
+	running, err := m.start(s, s.Seed)
+	if err != nil {
+		return nil, err
+	}
+	about := running.About()
+	if err := m.about.Differs(&about); err != nil {
+		_ = running.Close() // it is of no use
+		return nil, fmt.Errorf("%w: %s describes another model than when the run began: %w", kintsugi.ErrUsage, running, err)
+	}
+	return running, nil
+}
+
+// give keeps a program for the next one who takes it.
+func (m *programModel) give(running *program.Program) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.idle != nil {
+		return running.Close()
+	}
+	m.idle = running
+	return nil
+}
+
+// close ends a program that nobody uses.
+func (m *programModel) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.idle == nil {
+		return nil
+	}
+	running := m.idle
+	m.idle = nil
+	return running.Close()
+}
+
+// init writes the initial parameters of a seed.
+func (m *programModel) init(s *settings, seed uint64, params []float32) error {
+	if seed == m.seed {
+		copy(params, m.initial)
+		return nil
+	}
+	other, err := m.start(s, seed)
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	return other.Initialise(context.Background(), params)
+}
+
+// compute returns the gradient function of a worker, and its program.
+func (m *programModel) compute(s *settings) (worker.Gradient, io.Closer, error) {
+	running, err := m.take(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m.gradient(s, running), running, nil
+}
+
+func (m *programModel) gradient(s *settings, running *program.Program) worker.Gradient {
+	sampler := data.Sampler{N: max(1, m.about.Examples), Batch: s.Batch, Slots: s.Workers, Seed: s.Seed}
+	var indices []int
+	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+		r := program.Request{ID: id, Seed: sampler.Seed64(id.Slot, id.Version, id.Sequence)}
+		if m.about.Examples > 0 {
+			indices = sampler.Indices(indices, id.Slot, id.Version, id.Sequence)
+			r.Indices = indices
+		}
+		return running.Gradient(ctx, params, grads, r)
+	}
+}
+
+// evaluate measures parameters by the program.
+func (m *programModel) evaluate(ctx context.Context, s *settings, params []float32) (loss, accuracy float64, examples int, err error) {
+	running, err := m.take(s)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	loss, accuracy, examples, err = running.Evaluate(ctx, params)
+	if err != nil {
+		_ = running.Close() // the next one begins anew
+		return 0, 0, 0, err
+	}
+	return loss, accuracy, examples, m.give(running)
+}
+
+// try asks for one gradient at the initial parameters, and for it once more where that takes no time: what is wrong with a program
+// is said before a cluster begins. It returns what a user should know, if anything.
+func (m *programModel) try(ctx context.Context, s *settings) (warning string, err error) {
+	running, err := m.take(s)
+	if err != nil {
+		return "", err
+	}
+	grads, again := make([]float32, len(m.initial)), make([]float32, len(m.initial))
+	begin := time.Now()
+	loss, _, err := m.gradient(s, running)(ctx, m.initial, grads, kintsugi.PushID{})
+	if err == nil && (math.IsNaN(loss) || !slices.ContainsFunc(grads, func(g float32) bool { return g != 0 })) {
+		warning = fmt.Sprintf("the first gradient of %s: a loss of %g, and each value of it is 0", running, loss)
+		if math.IsNaN(loss) {
+			warning = fmt.Sprintf("the first gradient of %s has a loss that is no number", running)
+		}
+	}
+	if err == nil && warning == "" && time.Since(begin) < time.Second {
+		_, _, err = m.gradient(s, running)(ctx, m.initial, again, kintsugi.PushID{})
+		if err == nil && !slices.Equal(grads, again) {
+			warning = fmt.Sprintf("two gradients of %s, of one batch at the same parameters, differ: training works, but a run after failures may end with other parameters than one without", running)
+		}
+	}
+	if err != nil {
+		_ = running.Close() // it has said what is wrong
+		return "", err
+	}
+	return warning, m.give(running)
+}
+
+// tryProgram asks the program of a run, if it has one, for a gradient, and says where what it described will lie.
+func (t *training) tryProgram(ctx context.Context, p *problem) (warning string, err error) {
+	if p.program == nil {
+		return "", nil
+	}
+	t.Described = filepath.Join(t.Out, describedFile)
+	return p.program.try(ctx, &t.settings)
+}
+
+// keep writes what the program said to a run's folder, for its processes, if there is a program, and once: a run that is resumed keeps its own.
+func (m *programModel) keep(dir string) error {
+	path := filepath.Join(dir, describedFile)
+	if _, err := os.Stat(path); m == nil || err == nil {
+		return nil
+	}
+	if err := record.WriteFile(path, func(w io.Writer) error { return program.Write(w, m.about, m.initial) }); err != nil {
+		return fmt.Errorf("write what the program trains: %w", err)
+	}
+	return nil
+}
+
+// lines logs what a program writes, line by line.
+type lines struct {
+	log  *slog.Logger
+	rest []byte
+}
+
+// longestLine is how much of a line goes into one line of the log.
+const longestLine = 4 << 10
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.rest = append(l.rest, b...)
+	for {
+		i := bytes.IndexByte(l.rest, '\n')
+		if i < 0 && len(l.rest) < longestLine {
+			return len(b), nil
+		}
+		if i < 0 {
+			i = len(l.rest) - 1
+		}
+		if line := strings.TrimSpace(string(l.rest[:i+1])); line != "" {
+			l.log.Info("the program says: " + line)
+		}
+		l.rest = l.rest[i+1:]
+	}
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
+)
+
+func programCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "program", Short: "Look at a program that computes a model of its own", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(programDescribeCommand(), programCheckCommand())
+	return cmd
+}
+
+// programSettings adds the flags that decide what a program is asked.
+func programSettings(cmd *cobra.Command, s *settings) {
+	f := cmd.Flags()
+	f.StringArrayVar(&s.Program, "program", nil, "program, then its arguments, one by one; or all of them after --")
+	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
+	f.IntVar(&s.Workers, "workers", 4, "workers of the run")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := programAfterDash(cmd, args); err != nil {
+			return err
+		}
+		if len(s.Program) == 0 || s.Workers < 1 {
+			return fmt.Errorf("%w: name a program, as in %s -- python3 train.py, and at least one of --workers", kintsugi.ErrUsage, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+func programDescribeCommand() *cobra.Command {
+	s, out := settings{}, ""
+	cmd := &cobra.Command{
+		Use: "describe", Short: "Write what a program trains to a file, for servers that do not run it",
+		Example: "  kintsugi program describe --out model.described -- python3 train.py",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := &problem{}
+			if _, err := p.describeProgram(&s); err != nil {
+				return err
+			}
+			defer p.close()
+			err := record.WriteFile(out, func(w io.Writer) error { return program.Write(w, p.program.about, p.program.initial) })
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, %d parameters\n", out, p.program.about.Name, p.layout.Values)
+			}
+			return err
+		},
+	}
+	programSettings(cmd, &s)
+	cmd.Flags().StringVar(&out, "out", describedFile, "file to write")
+	return cmd
+}
+
+func programCheckCommand() *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use: "check", Short: "Check what a program promises: the same gradients again, and that they are gradients",
+		Long: "Check asks a program for the gradient of one batch several times, in one process and in another, compares their bits,\n" +
+			"and compares the slope of the loss along it, tensor by tensor, with what the loss does. It ends with an error where the program does not keep its promise.",
+		Example: "  kintsugi program check -- python3 train.py",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := &problem{}
+			d, err := p.describeProgram(&s)
+			if err != nil {
+				return err
+			}
+			defer p.close()
+			s.Batch = d.Batch
+			return p.program.check(cmd.Context(), &s, cmd.OutOrStdout())
+		},
+	}
+	programSettings(cmd, &s)
+	return cmd
+}
+
+// Slopes agree when they differ by no more than these parts, of the one that the gradient says and of the norm of the whole gradient: losses come in float32, of
+// models with corners.
+const (
+	slopesAgree = 0.05
+	slopesNoise = 0.002
+)
+
+// check checks a program and writes what it found.
+func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) error {
+	m.describe(w)
+	running, err := m.take(s)
+	if err != nil {
+		return err
+	}
+	defer running.Close()
+	first := make([]float32, len(m.initial))
+	loss, took, err := m.timed(ctx, s, running, m.initial, first)
+	if err != nil {
+		return err
+	}
+	var bad error
+	say := func(what string, equal bool) {
+		how := "equal to the bit"
+		if !equal {
+			how = "another one"
+			bad = errors.Join(bad, fmt.Errorf("the gradient of one batch at the same parameters is another one %s: what is random about it must come from the seed of the batch, and nothing may be kept from the last one", what))
+		}
+		fmt.Fprintf(w, "again, %s: %s\n", what, how)
+	}
+	times := []time.Duration{took}
+	again, equal := make([]float32, len(first)), true
+	for range 4 {
+		_, took, err := m.timed(ctx, s, running, m.initial, again)
+		if err != nil {
+			return err
+		}
+		times, equal = append(times, took), equal && slices.Equal(first, again)
+	}
+	slices.Sort(times[1:])
+	fmt.Fprintf(w, "a gradient takes %v, the first one %v; its loss is %.6g, its norm %.4g\n", times[3].Round(10*time.Microsecond), times[0].Round(10*time.Microsecond), loss, norm(first))
+	say("in the same process", equal)
+	other, err := m.start(s, s.Seed)
+	if err != nil {
+		return err
+	}
+	_, _, err = m.timed(ctx, s, other, m.initial, again)
+	if err = errors.Join(err, other.Close()); err != nil {
+		return err
+	}
+	say("in another process", slices.Equal(first, again))
+	if err := m.checkSlopes(ctx, s, running, first, loss, w); err != nil {
+		bad = errors.Join(bad, err)
+	}
+	if m.about.Evaluates {
+		begin := time.Now()
+		loss, accuracy, n, err := running.Evaluate(ctx, m.initial)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "an evaluation takes %v: loss %.6g, accuracy %.4g, of %d examples\n", time.Since(begin).Round(10*time.Microsecond), loss, accuracy, n)
+	}
+	return bad
+}
+
+// timed computes the first gradient of the run.
+func (m *programModel) timed(ctx context.Context, s *settings, running *program.Program, params, grads []float32) (loss float64, took time.Duration, err error) {
+	begin := time.Now()
+	loss, _, err = m.gradient(s, running)(ctx, params, grads, kintsugi.PushID{})
+	return loss, time.Since(begin), err
+}
+
+// checkSlopes compares, tensor by tensor, the slope of the loss along the gradient, which is its norm, with the loss a little before and behind.
+func (m *programModel) checkSlopes(ctx context.Context, s *settings, running *program.Program, grads []float32, loss float64, w io.Writer) error {
+	whole := norm(grads)
+	if !(whole > 0) || math.IsInf(whole, 0) || math.IsNaN(loss) {
+		return fmt.Errorf("the loss of the first gradient is %g, and its norm %g: from there no step leads anywhere", loss, whole)
+	}
+	reach := 0.003 * max(math.Abs(loss), 1e-3) / whole // along the whole gradient the loss changes by so little of itself: far enough for float32, and few corners
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "  tensor\tslope by the gradient\tby the loss")
+	var wrong []string
+	lo := 0
+	for _, t := range m.about.Tensors {
+		part := grads[lo : lo+t.Values()]
+		said := norm(part)
+		measured, err := m.slope(ctx, s, running, lo, part, reach)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(tab, "  %s\t%.5g\t%.5g\n", t.Name, said, measured)
+		if !(math.Abs(measured-said) <= slopesAgree*said+slopesNoise*whole) {
+			wrong = append(wrong, t.Name)
+		}
+		lo += t.Values()
+	}
+	_ = tab.Flush() // as with every line here, who does not want to read it need not
+	if len(wrong) > 0 {
+		return fmt.Errorf("the loss does not change along the gradient as the gradient says: that of %s is not the gradient of this loss", strings.Join(wrong, ", "))
+	}
+	return nil
+}
+
+// slope measures the slope of the loss along the gradient of a tensor whose values begin at lo; along ones and minus ones by turns where that is 0.
+func (m *programModel) slope(ctx context.Context, s *settings, running *program.Program, lo int, part []float32, reach float64) (float64, error) {
+	length := norm(part)
+	at, unused := make([]float32, len(m.initial)), make([]float32, len(m.initial))
+	var losses [2]float64
+	for i, side := range []float64{-1, 1} {
+		copy(at, m.initial)
+		for j, g := range part {
+			d := float64(g) / length
+			if length == 0 {
+				d = (1 - 2*float64(j%2)) / math.Sqrt(float64(len(part)))
+			}
+			at[lo+j] += float32(side * reach * d)
+		}
+		var err error
+		if losses[i], _, err = m.timed(ctx, s, running, at, unused); err != nil {
+			return 0, err
+		}
+	}
+	return (losses[1] - losses[0]) / (2 * reach), nil
+}
+
+func norm(x []float32) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += float64(v) * float64(v)
+	}
+	return math.Sqrt(sum)
+}
+
+// describe writes what the program trains.
+func (m *programModel) describe(w io.Writer) {
+	a := m.about
+	fmt.Fprintf(w, "%s: %d parameters", a.Name, a.Values())
+	if a.Examples > 0 {
+		fmt.Fprintf(w, ", %d examples", a.Examples)
+	}
+	fmt.Fprintln(w)
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	rest := m.initial
+	for _, t := range a.Tensors {
+		values := rest[:t.Values()]
+		rest = rest[t.Values():]
+		fmt.Fprintf(tab, "  %s\t%v\tinitially %.4g to %.4g\n", t.Name, t.Shape, slices.Min(values), slices.Max(values))
+	}
+	_ = tab.Flush() // as with every line here, who does not want to read it need not
+}

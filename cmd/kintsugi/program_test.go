@@ -1,0 +1,155 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
+	"github.com/kintsugi-ml/kintsugi/worker/program/programtest"
+)
+
+// beProgram answers as the program of a model with a thousand parameters. A word on its command line makes it another one.
+func beProgram() {
+	about := program.Description{
+		Name: "pulled", Tensors: []kintsugi.Tensor{{Name: "x", Shape: []int{10, 99}}, {Name: "y", Shape: []int{10}}}, Examples: 50, Batch: 5, Steps: 80, LearningRate: 0.02, Optimizer: "sgd", Evaluates: true,
+	}
+	if len(os.Args) > 1 && os.Args[1] == "wider" {
+		about.Tensors[0].Shape = []int{10, 100}
+	}
+	p, err := programtest.Open(os.Getenv(program.Variable), about)
+	if err == nil {
+		p.Spoil = spoil(os.Args[1:])
+		err = p.Serve()
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// spoil returns what a word does to gradients.
+func spoil(words []string) func(q programtest.Question, grads []float32) {
+	kept := float32(0)
+	switch strings.Join(words, " ") {
+	case "remembers":
+		return func(_ programtest.Question, grads []float32) { kept++; grads[3] += kept }
+	case "of its own":
+		kept = float32(os.Getpid())
+		return func(_ programtest.Question, grads []float32) { grads[3] += kept }
+	case "wrong":
+		return func(_ programtest.Question, grads []float32) { grads[999] *= 5 }
+	case "nothing":
+		return func(_ programtest.Question, grads []float32) { clear(grads) }
+	}
+	return nil
+}
+
+// ownProgram are the arguments of train that name the program of these tests.
+var ownProgram = []string{"--", "/proc/self/exe"}
+
+func TestAProgramTrainsThroughKilledServersToTheSameBits(t *testing.T) {
+	calm, struck := newDir(t), newDir(t)
+	args := []string{"train", "--workers", "2", "--out"}
+	out := must(t, append(append(args, calm), ownProgram...)...)
+	if !strings.Contains(out, "pulled on own: 80 steps") || !strings.Contains(out, "test accuracy 0.5000") {
+		t.Errorf("it printed %s", out)
+	}
+	must(t, append(append(args, struck, "--fault", "kill server/0 at step 20", "--fault", "kill server/1 at step 40"), ownProgram...)...)
+	sameBits(t, struck, calm)
+	again := newDir(t)
+	must(t, "rerun", calm, "--out", again)
+	sameBits(t, again, calm)
+	noOrphans(t, calm)
+	noOrphans(t, struck)
+}
+
+func TestARunOfAProgramIsResumed(t *testing.T) {
+	onlyLong(t)
+	whole, parts := newDir(t), newDir(t)
+	must(t, append([]string{"train", "--decay", "constant", "--out", whole}, ownProgram...)...)
+	must(t, append([]string{"train", "--decay", "constant", "--steps", "30", "--out", parts}, ownProgram...)...)
+	must(t, "train", "--resume", parts, "--steps", "80")
+	sameBits(t, parts, whole)
+
+	r := kin(t, "train", "--resume", parts, "--steps", "90", "--", "/proc/self/exe", "wider")
+	if r.status != exitUsage || !strings.Contains(r.stderr, "describes another model than when the run began: tensor 0 was x [10 99], and is x [10 100] now") {
+		t.Errorf("another program: status %d, %s", r.status, r.stderr)
+	}
+}
+
+func TestProgramsThatCannotTrain(t *testing.T) {
+	for _, c := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"train", "--", "false"}, exitFailed, "ask false what it trains: it ended (exit status 1), and wrote nothing"},
+		{[]string{"train", "--", "./nowhere"}, exitUsage, "start ./nowhere"},
+		{[]string{"train", "here", "--", "true"}, exitUsage, `unexpected argument "here"`},
+		{[]string{"train", "--program", "true", "--", "true"}, exitUsage, "leave one out"},
+		{[]string{"train", "--data", "mnist", "--", "true"}, exitUsage, "--data mnist: a program has its own data"},
+		{[]string{"train", "--engine", "gorgonia", "--", "true"}, exitUsage, "--engine gorgonia: a program computes its model itself"},
+		{[]string{"train", "--described", "x"}, exitUsage, "--described x is what a program said"},
+		{[]string{"train", "--program", "true", "--described", "/nowhere/x"}, exitUsage, "/nowhere/x"},
+	} {
+		r := kin(t, c.args...)
+		if r.status != c.status || !strings.Contains(r.stderr, c.want) {
+			t.Errorf("%q: status %d, %q; want %d, %q", c.args, r.status, r.stderr, c.status, c.want)
+		}
+	}
+}
+
+// The example in Python is trained as its first lines say, and its gradients are functions of what they are asked for.
+func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 here, which the example is for")
+	}
+	source, err := filepath.Abs("../../examples/python/spirals.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calm, struck := newDir(t), newDir(t)
+	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
+	args := []string{"train", "--workers", "2", "--steps", "300", "--out"}
+	must(t, append(args, calm, "--", python, source)...)
+	out := must(t, append(args, struck, "--fault", "kill server/0 at step 100", "--", python, source)...)
+	sameBits(t, struck, calm)
+	if accuracy := readRun(t, struck).Summary.FinalAccuracy; accuracy < 0.9 || strings.Contains(out, "differ") {
+		t.Errorf("accuracy %v; it printed %s", accuracy, out)
+	}
+}
+
+func TestACheckFindsWhatAProgramDoesNotKeep(t *testing.T) {
+	for words, want := range map[string]string{
+		"remembers":  "the gradient of one batch at the same parameters is another one in the same process",
+		"of its own": "the gradient of one batch at the same parameters is another one in another process",
+		"wrong":      "that of y is not the gradient of this loss",
+		"nothing":    "and its norm 0: from there no step leads anywhere",
+	} {
+		r := kin(t, append([]string{"program", "check", "--", "/proc/self/exe"}, strings.Fields(words)...)...)
+		if r.status != exitFailed || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: status %d, %s; want %s", words, r.status, r.stderr, want)
+		}
+	}
+	out := must(t, "program", "check", "--", "/proc/self/exe")
+	for _, want := range []string{"pulled: 1000 parameters, 50 examples", "in the same process: equal to the bit", "in another process: equal to the bit", "of 1 examples"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s\nlacks %q", out, want)
+		}
+	}
+}
+
+func TestWhatAProgramDescribesIsAFileForServers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.described")
+	if out := must(t, "program", "describe", "--out", path, "--", "/proc/self/exe"); !strings.Contains(out, "pulled, 1000 parameters") {
+		t.Error(out)
+	}
+	d, initial, err := program.Read(path)
+	if err != nil || d.Name != "pulled" || len(initial) != 1000 || initial[999] != 999 {
+		t.Fatal(d, len(initial), err)
+	}
+}
