@@ -67,6 +67,8 @@ func (p *Program) answer(ctx context.Context) (answer, error) {
 	case <-ctx.Done():
 		p.wanted(0)
 		return answer{}, ctx.Err()
+	case <-p.child.died: // what it has started may have its end of the socket, and it would never be told
+		return answer{}, p.fail(p.child.gone(nil))
 	case text, ok := <-p.child.lines:
 		if !ok {
 			return answer{}, p.fail(p.child.gone(p.child.broken))

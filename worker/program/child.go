@@ -54,6 +54,7 @@ func start(cfg Config, memory *os.File) (*child, error) {
 	}
 	go c.read()
 	go func() {
+		endGroup(c.cmd.Process.Pid)
 		c.ended = c.cmd.Wait()
 		close(c.died)
 	}()

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,7 @@ import (
 const (
 	behaviour = "KINTSUGI_TEST_BEHAVIOUR" // of a program of these tests
 	lockFile  = "KINTSUGI_TEST_LOCK"
+	howMany   = "KINTSUGI_TEST_VALUES" // of the model, if they are not those of about
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +55,10 @@ var behaviours = map[string]func(p *programtest.Program, q programtest.Question)
 	"answer another": func(p *programtest.Program, q programtest.Question) error {
 		return p.Answer(map[string]any{"id": q.ID + 1, "loss": 1})
 	},
-	"forget how many": func(p *programtest.Program, q programtest.Question) error {
+	"forget how many": func(p *programtest.Program, q programtest.Question) error { // without indices nobody else knows
+		return p.Answer(map[string]any{"id": q.ID, "loss": 1})
+	},
+	"nothing at all": func(p *programtest.Program, q programtest.Question) error {
 		return p.Answer(map[string]any{"id": q.ID, "loss": 1})
 	},
 	"complain": func(p *programtest.Program, q programtest.Question) error {
@@ -83,6 +88,10 @@ var behaviours = map[string]func(p *programtest.Program, q programtest.Question)
 }
 
 func behave(how string) {
+	about := about
+	if n, err := strconv.Atoi(os.Getenv(howMany)); err == nil {
+		about.Tensors = []kintsugi.Tensor{{Name: "a", Shape: []int{n}}}
+	}
 	p, err := programtest.Open(os.Getenv(program.Variable), about)
 	if err != nil {
 		panic(err)
@@ -321,6 +330,27 @@ func TestAProgramThatDoesNotEndIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.Close(); err != nil { // the program ends, and the shell that has started it sleeps
+		t.Fatal(err)
+	}
+	lock(path)
+}
+
+func TestWhatAProgramHasStartedEndsWithIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	t.Setenv(behaviour, "end")
+	// A child that lives on has the program's end of the socket, and its output.
+	script := "flock " + path + " sleep 1000 & exec /proc/self/exe"
+	script = strings.Replace(script, "/proc/self", fmt.Sprintf("/proc/%d", os.Getpid()), 1)
+	if _, err := exec.LookPath("flock"); err != nil {
+		t.Skip("no flock here, by which a child is seen to end")
+	}
+	p, err := program.Start(t.Context(), program.Config{Command: []string{"sh", "-c", script}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, _, err = p.Gradient(t.Context(), make([]float32, 11), make([]float32, 11), program.Request{})
+	if err == nil || !strings.Contains(err.Error(), "it ended") {
 		t.Fatal(err)
 	}
 	lock(path)
