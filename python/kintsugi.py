@@ -222,7 +222,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         parts = torch.autograd.grad(value, list(trained.values()), allow_unused=True)
         for n, g in zip(trained, parts):
             to = tensor(grads, n)
-            to.zero_() if g is None else to.copy_(g)
+            to.zero_() if g is None else to.copy_(g.to_dense() if g.is_sparse else g)
         return value.item() if count is None else (value.item(), count)
 
     def judge(params):

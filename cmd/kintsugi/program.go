@@ -10,7 +10,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -238,6 +240,24 @@ func (m *programModel) try(ctx context.Context, s *settings) (warning string, er
 		return "", err
 	}
 	return warning, m.give(running)
+}
+
+// threadsVariable is what mathematical libraries, and PyTorch, look at to know how many threads to have.
+const threadsVariable = "OMP_NUM_THREADS"
+
+// prepareProgram does what must be done before the program of a run is started: programs of workers that share this machine share its processors, unless whoever
+// started it has said how. As libraries add in another order with other numbers of threads, this process's program has as many.
+func (t *training) prepareProgram(resumed bool) error {
+	if len(t.Program) == 0 {
+		return nil
+	}
+	if resumed {
+		t.Described = filepath.Join(t.Out, describedFile)
+	}
+	if os.Getenv(threadsVariable) != "" {
+		return nil
+	}
+	return os.Setenv(threadsVariable, strconv.Itoa(max(1, runtime.NumCPU()/t.Workers)))
 }
 
 // tryProgram asks the program of a run, if it has one, for a gradient, and says where what it described will lie.

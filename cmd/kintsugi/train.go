@@ -127,8 +127,8 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if resumed && len(t.Program) > 0 {
-		t.Described = filepath.Join(t.Out, describedFile)
+	if err := t.prepareProgram(resumed); err != nil {
+		return err
 	}
 	prob, err := describe(&t.settings)
 	if err != nil {

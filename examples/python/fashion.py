@@ -34,7 +34,6 @@ def images(part):
 if len(sys.argv) != 2:
     sys.exit("which folder? " + __doc__)
 FOLDER = sys.argv[1]
-torch.set_num_threads(max(1, (os.cpu_count() or 4) // 4))
 (X, Y), (TEST_X, TEST_Y) = images("train"), images("t10k")
 
 
