@@ -29,11 +29,13 @@ func benchCommand() *cobra.Command {
 	}
 	b := &benchTrain{}
 	train := &cobra.Command{
-		Use: "train", Short: "Compare train with a loop in one process over the same model", Args: noArgs,
-		Example: "  kintsugi bench train --models mlp,lenet --rounds 5 --format json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return b.command(cmd) },
+		Use: "train", Short: "Compare train with a loop over the same model in one process", Args: programAfterDash,
+		Example: "  kintsugi bench train --models mlp,lenet --rounds 5 --format json\n" +
+			"  kintsugi bench train --workers 2 -- python3 train.py     # a model of its own, in place of --models",
+		RunE: func(cmd *cobra.Command, _ []string) error { return b.command(cmd) },
 	}
 	f := train.Flags()
+	f.StringArrayVar(&b.program, "program", nil, "program of a model of its own, then its arguments, one by one; or all of them after --. The loop asks one for each thread, and makes the steps itself")
 	f.StringSliceVar(&b.models, "models", []string{"mlp", "lenet", "cnn", "charlm"}, "models to measure")
 	f.IntVar(&b.workers, "workers", 4, "workers, and gradients of each step of the loop")
 	f.IntVar(&b.servers, "servers", 2, "servers")
@@ -275,6 +277,7 @@ type benchTrain struct {
 	workers, servers, steps, rounds int
 	format, blas, wire, before      string
 	device, serverDevice            string
+	program                         []string
 }
 
 func (b *benchTrain) command(cmd *cobra.Command) error {
@@ -288,6 +291,9 @@ func (b *benchTrain) command(cmd *cobra.Command) error {
 		if _, err := worker.ParseWire(w); err != nil {
 			return err
 		}
+	}
+	if len(b.program) > 0 {
+		b.models = []string{"a program"}
 	}
 	var rows []bench.TrainRow
 	for _, m := range b.models {
@@ -307,8 +313,11 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	}
 	t := &training{}
 	t.register(newFlagSet("bench"))
-	t.Model, t.Workers, t.Servers, t.BLAS, t.Device, t.ServerDevice = name, b.workers, b.servers, b.blas, b.device, b.serverDevice
+	t.Model, t.Workers, t.Servers, t.BLAS, t.Device, t.ServerDevice, t.Program = name, b.workers, b.servers, b.blas, b.device, b.serverDevice, b.program
 	if err := t.check(); err != nil {
+		return bench.TrainRow{}, err
+	}
+	if err := t.prepareProgram(false); err != nil {
 		return bench.TrainRow{}, err
 	}
 	if _, err := useBLAS(&t.settings); err != nil {
@@ -318,6 +327,7 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	if err != nil {
 		return bench.TrainRow{}, err
 	}
+	defer prob.close()
 	if err := prob.open(&t.settings); err != nil {
 		return bench.TrainRow{}, err
 	}
@@ -330,13 +340,16 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	}
 	o := schedule.At(1)
 	cfg := bench.TrainConfig{
-		Model: name, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary,
+		Model: t.Model, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary,
 		Flags:  []string{"--blas", b.blas, "--wire", b.wire, "--device", b.device, "--server-device", b.serverDevice},
-		Layout: prob.layout, Init: func(p []float32) error { return prob.desc.Init(t.Seed, p) }, Progress: progress,
+		Layout: prob.layout, Init: func(p []float32) error { return prob.init(&t.settings, t.Seed, p) }, Progress: progress,
 		Step: kernels.Step{Rule: kernels.Rule(o.Rule), Scalars: kernels.Scalars{
 			LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
 			Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2,
 		}},
+	}
+	for _, a := range b.program {
+		cfg.Flags = append(cfg.Flags, "--program", a)
 	}
 	if b.before != "" {
 		cfg.Before = []string{"--wire", b.before}

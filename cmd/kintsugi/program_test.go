@@ -153,3 +153,11 @@ func TestWhatAProgramDescribesIsAFileForServers(t *testing.T) {
 		t.Fatal(d, len(initial), err)
 	}
 }
+
+func TestAProgramIsComparedWithALoop(t *testing.T) {
+	onlyLong(t)
+	out := must(t, "bench", "train", "--workers", "2", "--steps", "20", "--rounds", "1", "--before", "", "--format", "benchfmt", "--", "/proc/self/exe")
+	if !strings.HasPrefix(out, "BenchmarkTrain/pulled 1 ") {
+		t.Error(out)
+	}
+}
