@@ -33,7 +33,7 @@ type tuneRate struct {
 func tuneRateCommand() *cobra.Command {
 	t := &tuneRate{}
 	cmd := &cobra.Command{
-		Use: "lr", Short: "Find a learning rate: one pass in which it grows until the loss blows up", Args: noArgs,
+		Use: "lr", Short: "Find a learning rate: one pass in which it grows until the loss blows up", Args: programAfterDash,
 		Example: "  kintsugi tune lr --model lenet\n  kintsugi tune lr --model charlm --optimizer adam --low 1e-6 --high 1 --format json",
 		Long: "Lr computes in this process. A step is the mean of the gradients of --workers workers, as in a synchronous run, so the rate is\n" +
 			"one for so many gradients: the N of knee=N. Chosen is half of the rate at which the loss is lowest, at most an\n" +
@@ -127,9 +127,13 @@ func (t *tuneRate) print(w io.Writer, row bench.RatesRow) error {
 	if err := tab.Flush(); err != nil {
 		return err
 	}
+	what := "--model " + row.Model
+	if len(t.Program) > 0 {
+		what = "-- " + strings.Join(t.Program, " ")
+	}
 	_, err := fmt.Fprintf(w, "chosen: %.2g, %s (%s, a step of %d gradients, %d seeds)\nthe loss falls fastest at %.2g and is lowest at %.2g; the first pass had diverged at %.2g; train takes %.2g unless it is told\n"+
-		"  kintsugi train --model %s --learning-rate %.2g\n  kintsugi train --model %s --learning-rate %.2g --consistency dbw:knee=%d\n",
-		row.Chosen, row.Rule, strings.TrimSpace(row.Optimizer), row.Workers, row.Seeds, row.Steepest, row.Lowest, row.BlowUp, row.Usual, row.Model, row.Chosen, row.Model, row.Chosen, row.Workers)
+		"  kintsugi train --learning-rate %.2g %s\n  kintsugi train --learning-rate %.2g --consistency dbw:knee=%d %s\n",
+		row.Chosen, row.Rule, strings.TrimSpace(row.Optimizer), row.Workers, row.Seeds, row.Steepest, row.Lowest, row.BlowUp, row.Usual, row.Chosen, what, row.Chosen, row.Workers, what)
 	return err
 }
 
