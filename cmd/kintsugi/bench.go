@@ -57,6 +57,7 @@ func benchCommand() *cobra.Command {
 		endsTrainings(benchAlarmsCommand()),
 		benchEngineCommand(),
 		endsTrainings(benchFailoverCommand()),
+		endsTrainings(benchGoodputCommand()),
 		benchKernelsCommand(),
 		endsTrainings(benchKillsCommand()),
 		benchLoadCommand(),
