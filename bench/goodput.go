@@ -29,9 +29,10 @@ type GoodputConfig struct {
 	Model            string
 	Recoveries       []GoodputRecovery
 	Losses           []string        // kill, lose
-	MTBF             []time.Duration // mean times between failures of all that die together; 0: nothing fails, which is measured always
+	MTBF             []time.Duration // mean times between failures of all that die together; 0: nothing fails, which gives the tax
 	Down             time.Duration   // how long the place of the dead stays empty
 	WarmUp, Stretch  time.Duration   // before deaths may come, and while
+	Tail             time.Duration   // behind that, when the last of the dead is back: longer than any recovery takes
 	Rounds           int
 	Seed             uint64
 	Servers, Workers int
@@ -114,15 +115,12 @@ type GoodputTrial struct {
 	Unplanned int           `json:"unplanned_failures"`
 }
 
-// goodputTail is how long a run goes on when the last of the dead is back: longer than any recovery takes.
-const goodputTail = 4 * time.Second
-
 // goodputEnds is about how long a run takes to start, to end and to be read, to say beforehand how long all take.
 const goodputEnds = time.Second
 
 // Takes returns about how long all runs take.
 func (cfg *GoodputConfig) Takes() time.Duration {
-	return time.Duration(cfg.Rounds*len(cfg.rows())) * (cfg.WarmUp + cfg.Stretch + cfg.Down + goodputTail + goodputEnds)
+	return time.Duration(cfg.Rounds*len(cfg.rows())) * (cfg.WarmUp + cfg.Stretch + cfg.Down + cfg.Tail + goodputEnds)
 }
 
 // Goodput makes all runs, round by round. A run that does not come to its end makes no row worse: it is missing, and the error says so when all are done.
@@ -169,17 +167,17 @@ func (cfg *GoodputConfig) rows() (rows []GoodputRow) {
 	}
 	add("none", "none", 0)
 	for _, recovery := range cfg.Recoveries {
-		add(recovery.Name, "none", 0)
 		for _, mtbf := range cfg.MTBF {
-			if mtbf == 0 || recovery.Name == "none" { // which begins anew at each failure
-				continue
-			}
-			if !recovery.Outside {
+			switch {
+			case mtbf == 0:
+				add(recovery.Name, "none", 0)
+			case recovery.Name == "none": // it would begin anew at each failure
+			case !recovery.Outside:
 				add(recovery.Name, "either", mtbf)
-				continue
-			}
-			for _, loss := range cfg.Losses {
-				add(recovery.Name, loss, mtbf)
+			default:
+				for _, loss := range cfg.Losses {
+					add(recovery.Name, loss, mtbf)
+				}
 			}
 		}
 	}
@@ -223,7 +221,7 @@ func (cfg *GoodputConfig) trial(ctx context.Context, r *GoodputRow, round int) (
 		t.Faults = append(t.Faults, f.String())
 		flags = append(flags, "--fault", f.String())
 	}
-	run, err := runFor(ctx, cfg.Binary, cfg.WarmUp+cfg.Stretch+cfg.Down+goodputTail, append(flags, cfg.Flags...))
+	run, err := runFor(ctx, cfg.Binary, cfg.WarmUp+cfg.Stretch+cfg.Down+cfg.Tail, append(flags, cfg.Flags...))
 	if err != nil {
 		return t, err
 	}
@@ -267,7 +265,10 @@ func fillGoodput(rows []GoodputRow) {
 		}
 	}
 	for i := range rows {
-		rows[i].Tax = taxes[rows[i].Recovery]
+		tax, ok := taxes[rows[i].Recovery]
+		if rows[i].Tax = tax; !ok {
+			rows[i].Tax = record.Unknown()
+		}
 	}
 }
 

@@ -84,8 +84,8 @@ func goodputFooter(cfg *GoodputConfig, rows []GoodputRow) string {
 	if rounds == 1 {
 		over = "one round"
 	}
-	return fmt.Sprintf("%s, %d workers, %d servers; %s die by SIGKILL at random, each for %v; the same deaths for all; %v a run; %s",
-		cfg.Model, cfg.Workers, cfg.Servers, who, cfg.Down, cfg.Stretch, over)
+	return fmt.Sprintf("%s, %d workers, %d servers; %s die at random and stay away for %g s, the same for all; %g s a run; %s",
+		cfg.Model, cfg.Workers, cfg.Servers, who, cfg.Down.Seconds(), cfg.Stretch.Seconds(), over)
 }
 
 // goodputStyle changes the colours where the reader's pages are dark.
@@ -205,10 +205,8 @@ func drawPanel(b *strings.Builder, text func(x, y, size float64, class, more, wo
 	}
 	text((first+last)/2, pictureBottom+40, 12, "soft", ` text-anchor="middle"`, "mean time between two failures")
 	var ends []float64
-	for _, l := range slices.Backward(p.lines) { // what is named first lies on top
+	for _, l := range p.lines { // what is named last lies on top
 		l.draw(b, x, y)
-	}
-	for _, l := range p.lines {
 		ends = append(ends, y(float64(l.last().Goodput)))
 	}
 	for i, at := range apart(ends, nameGap, pictureTop+4, pictureBottom) {
@@ -247,7 +245,11 @@ func (l *goodputLine) draw(b *strings.Builder, x func(int) float64, y func(float
 		points += fmt.Sprintf(`<circle class="%s dot" cx="%.1f" cy="%.1f" r="4" fill="%s" stroke="#fffdf8" stroke-width="1.2"><title>%s</title></circle>`+"\n",
 			l.class, x(i), at, colour, html.EscapeString(fmt.Sprintf("%s: %.1f %% (%.1f to %.1f)", r.what(), 100*r.Goodput, 100*r.Min, 100*r.Max)))
 	}
-	fmt.Fprintf(b, `<path class="%s line" d="%s" fill="none" stroke="%s" stroke-width="2.4" stroke-linejoin="round"/>`+"\n%s", l.class, path, colour, points)
+	width := 2.2
+	if l.name == "gold" { // the default
+		width = 3.4
+	}
+	fmt.Fprintf(b, `<path class="%s line" d="%s" fill="none" stroke="%s" stroke-width="%g" stroke-linejoin="round"/>`+"\n%s", l.class, path, colour, width, points)
 }
 
 // apart returns places as near to the wanted ones as lie a gap from one another, and between lo and hi if there is room: in each group that would overlap, the

@@ -42,10 +42,11 @@ func benchGoodputCommand() *cobra.Command {
 	f.StringSliceVar(&b.recoveries, "recoveries", []string{"checkpoint", "scar", "stateless", "chain", "gold", "gold:2"},
 		"ways to recover, as train's --recovery; chain:R and gold:R have R replicas, checkpoint:N a checkpoint every N steps; none is measured always, undisturbed")
 	f.StringSliceVar(&b.cfg.Losses, "loss", []string{"kill", "lose"}, "what dies with a server: kill, its process; lose, its host's memory too; where a way keeps nothing there both are one")
-	f.StringSliceVar(&b.mtbf, "mtbf", []string{"none", "30s", "10s", "4s"}, "mean times between two failures of all processes that may die together; none, which is measured always, for no failures")
+	f.StringSliceVar(&b.mtbf, "mtbf", []string{"none", "30s", "10s", "4s"}, "mean times between two failures of all processes that may die together; none: no failures, which gives the steady tax")
 	f.DurationVar(&b.cfg.Down, "down", time.Second, "how long a place stays empty before the next life of its process is started")
 	f.DurationVar(&b.cfg.Stretch, "seconds", time.Minute, "time of each run in which failures come and steps count")
 	f.DurationVar(&b.cfg.WarmUp, "warm-up", 10*time.Second, "time of each run before that")
+	f.DurationVar(&b.cfg.Tail, "tail", 4*time.Second, "time of each run after that, once the last place is filled again: what a failure takes back comes late")
 	f.IntVar(&b.cfg.Rounds, "rounds", 3, "runs of each kind, interleaved, each round with failures of its own")
 	f.Uint64Var(&b.cfg.Seed, "seed", 1, "seed of the failures")
 	f.BoolVar(&b.cfg.KillWorkers, "kill-workers", false, "let workers die too")
@@ -65,7 +66,7 @@ func (b *benchGoodput) shorten(f *pflag.FlagSet) {
 		return
 	}
 	for name, use := range map[string]func(){
-		"model": func() { b.cfg.Model = "mlp" }, "rounds": func() { b.cfg.Rounds = 1 }, "mtbf": func() { b.mtbf = []string{"3s"} },
+		"model": func() { b.cfg.Model = "mlp" }, "rounds": func() { b.cfg.Rounds = 1 }, "mtbf": func() { b.mtbf = []string{"none", "3s"} },
 		"seconds": func() { b.cfg.Stretch = 6 * time.Second }, "warm-up": func() { b.cfg.WarmUp = 3 * time.Second },
 		"recoveries": func() { b.recoveries = []string{"checkpoint", "chain", "gold"} },
 		"loss":       func() { b.cfg.Losses = []string{"lose"} }, "gradient-time": func() { b.gradientTime = 20 * time.Millisecond },
@@ -132,8 +133,8 @@ func (b *benchGoodput) write(rows []bench.GoodputRow) error {
 // prepare checks the settings, and finds out what each way to recover leaves in the memory of hosts.
 func (b *benchGoodput) prepare(args []string) (err error) {
 	cfg := &b.cfg
-	if cfg.Rounds < 1 || cfg.Servers < 1 || cfg.Workers < 1 || len(b.recoveries) == 0 || cfg.Stretch < time.Second || cfg.WarmUp < time.Second || cfg.Down < 0 || len(cfg.Losses) == 0 {
-		return fmt.Errorf("%w: bench goodput needs a round, a server, a worker, a recovery, a kind of loss, a second of warm-up and one in which steps count, and places that are not empty for less than no time", kintsugi.ErrUsage)
+	if cfg.Rounds < 1 || cfg.Servers < 1 || cfg.Workers < 1 || len(b.recoveries) == 0 || cfg.Stretch < time.Second || cfg.WarmUp < time.Second || cfg.Down < 0 || cfg.Tail < 0 || len(cfg.Losses) == 0 {
+		return fmt.Errorf("%w: bench goodput needs a round, a server, a worker, a recovery, a kind of loss, a second of warm-up one in which steps count, and no time below zero", kintsugi.ErrUsage)
 	}
 	if err := checkFormat(b.format); err != nil {
 		return err
