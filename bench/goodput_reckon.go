@@ -60,7 +60,7 @@ func lostIn(run *record.Run, w stretch) (steps uint64) {
 type lag struct {
 	Shards    int     `json:"shards"`    // that came back
 	Predicted int     `json:"predicted"` // of how many it was predicted
-	Steps     float64 `json:"steps"`     // of all, as predicted; where it was not, as old as what came back: it cannot cost more
+	Steps     float64 `json:"steps"`     // of all, as predicted; where it was not, as old as what came back together: it cannot cost more
 	Measured  float64 `json:"measured"`  // of those that were measured, and its standard error
 	Error     float64 `json:"error"`
 	Told      int     `json:"told"` // how many were measured
@@ -73,6 +73,7 @@ func lagIn(run *record.Run, w stretch) (l lag) {
 	for _, s := range run.Steps {
 		lives[s.Line] = true
 	}
+	unknown := make(map[uint64]float64) // by line, the age of the oldest shard that came back without a prediction
 	for _, p := range run.Partials {
 		over := !lives[p.Line]
 		for _, r := range run.Summary.Restores {
@@ -86,8 +87,9 @@ func lagIn(run *record.Run, w stretch) (l lag) {
 		case p.ReworkSteps.Known():
 			l.Predicted++
 			l.Steps += max(0, float64(p.ReworkSteps))
-		case p.MeanAge.Known():
-			l.Steps += float64(p.MeanAge)
+		case p.MeanAge.Known(): // a model that were so old all over would be so many steps behind
+			l.Steps += max(0, float64(p.MeanAge)-unknown[p.Line])
+			unknown[p.Line] = max(unknown[p.Line], float64(p.MeanAge))
 		}
 	}
 	for _, m := range run.Reworks {
