@@ -191,7 +191,8 @@ func drawPanel(b *strings.Builder, text func(x, y, size float64, class, more, wo
 	y := func(goodput float64) float64 {
 		return pictureBottom - (goodput-least)/(1-least)*(pictureBottom-pictureTop-22)
 	}
-	for tick := least; tick < 1.01; tick += 0.2 {
+	for fifth := int(math.Round(5 * least)); fifth <= 5; fifth++ {
+		tick := float64(fifth) / 5
 		fmt.Fprintf(b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="#ebe6da"/>`+"\n", first, last, y(tick), y(tick))
 		text(first-8, y(tick)+4, 12, "soft", ` text-anchor="end"`, fmt.Sprintf("%.0f %%", 100*tick))
 	}

@@ -95,7 +95,10 @@ func lagIn(run *record.Run, w stretch) (l lag) {
 	for _, m := range run.Reworks {
 		if m.Seconds >= w.from && m.Measured.Known() {
 			l.Told++
-			l.Measured, l.Error = l.Measured+float64(m.Measured), math.Hypot(l.Error, float64(m.Deviation))
+			l.Measured += float64(m.Measured)
+			if m.Deviation.Known() {
+				l.Error = math.Hypot(l.Error, float64(m.Deviation))
+			}
 		}
 	}
 	return l

@@ -44,7 +44,7 @@ func benchGoodputCommand() *cobra.Command {
 	f.StringSliceVar(&b.cfg.Losses, "loss", []string{"kill", "lose"}, "what dies with a server: kill, its process; lose, its host's memory too; where a way keeps nothing there both are one")
 	f.StringSliceVar(&b.mtbf, "mtbf", []string{"none", "30s", "10s", "4s"}, "mean times between two failures of all processes that may die together; none: no failures, which gives the steady tax")
 	f.DurationVar(&b.cfg.Down, "down", time.Second, "how long a place stays empty before the next life of its process is started")
-	f.DurationVar(&b.cfg.Stretch, "seconds", time.Minute, "time of each run in which failures come and steps count")
+	f.DurationVar(&b.cfg.Stretch, "for", time.Minute, "time of each run in which failures come and steps count")
 	f.DurationVar(&b.cfg.WarmUp, "warm-up", 10*time.Second, "time of each run before that")
 	f.DurationVar(&b.cfg.Tail, "tail", 4*time.Second, "time of each run after that, once the last place is filled again: what a failure takes back comes late")
 	f.IntVar(&b.cfg.Rounds, "rounds", 3, "runs of each kind, interleaved, each round with failures of its own")
@@ -67,7 +67,7 @@ func (b *benchGoodput) shorten(f *pflag.FlagSet) {
 	}
 	for name, use := range map[string]func(){
 		"model": func() { b.cfg.Model = "mlp" }, "rounds": func() { b.cfg.Rounds = 1 }, "mtbf": func() { b.mtbf = []string{"none", "3s"} },
-		"seconds": func() { b.cfg.Stretch = 6 * time.Second }, "warm-up": func() { b.cfg.WarmUp = 3 * time.Second },
+		"for": func() { b.cfg.Stretch = 6 * time.Second }, "warm-up": func() { b.cfg.WarmUp = 3 * time.Second },
 		"recoveries": func() { b.recoveries = []string{"checkpoint", "chain", "gold"} },
 		"loss":       func() { b.cfg.Losses = []string{"lose"} }, "gradient-time": func() { b.gradientTime = 20 * time.Millisecond },
 	} {

@@ -17,7 +17,7 @@ func TestGoodputOfARunWhoseServersDie(t *testing.T) {
 	dir := t.TempDir()
 	out, picture := filepath.Join(dir, "out"), filepath.Join(dir, "picture.svg")
 	printed := must(t, "bench", "goodput", "--model", "qp:dimension=4000,condition=30,noise=0.1", "--recoveries", "chain", "--mtbf", "400ms", "--rounds", "1", "--warm-up", "2s",
-		"--seconds", "1s", "--down", "200ms", "--tail", "1s", "--gradient-time", "5ms", "--servers", "2", "--workers", "2", "--seed", "3", "--out", out, "--picture", picture, "--format", "json",
+		"--for", "1s", "--down", "200ms", "--tail", "1s", "--gradient-time", "5ms", "--servers", "2", "--workers", "2", "--seed", "3", "--out", out, "--picture", picture, "--format", "json",
 		"--", "--blas", "gonum")
 	var rows []bench.GoodputRow
 	if err := json.Unmarshal([]byte(printed), &rows); err != nil {
@@ -41,7 +41,7 @@ func TestGoodputOfARunWhoseServersDie(t *testing.T) {
 func TestGoodputRefusesWhatNoRunCanHave(t *testing.T) {
 	for _, args := range [][]string{
 		{"--recoveries", "chain:9"}, {"--recoveries", "wishes"}, {"--recoveries", "checkpoint:0"}, {"--loss", "mind"}, {"--mtbf", "often"}, {"--mtbf", "1ms"}, {"--rounds", "0"},
-		{"--seconds", "0s"}, {"--format", "xml"}, {"--picture", "no/such/folder/x.svg"}, {"--", "--codec", "int9"},
+		{"--for", "0s"}, {"--format", "xml"}, {"--picture", "no/such/folder/x.svg"}, {"--", "--codec", "int9"},
 	} {
 		if r := kin(t, append([]string{"bench", "goodput"}, args...)...); r.status != exitUsage || r.stdout != "" {
 			t.Errorf("%q ended with status %d: %s", args, r.status, r.stderr)
