@@ -159,7 +159,7 @@ type learning struct {
 	next     kintsugi.Step // from here on fraction and period are set again
 
 	flying     int     // chunks that are being saved
-	busy, idle average // seconds of a step while chunks are being saved, and while none are
+	busy, idle spread  // seconds of a step while chunks are being saved, and while none are
 	saving     average // steps that a plan's saves last
 	lasts      float64 // of the present one, so far
 	written    float64 // bytes of it that are durable
@@ -197,6 +197,22 @@ type average struct{ sum, weight float64 }
 func (a *average) add(x float64) { a.sum, a.weight = 0.95*a.sum+x, 0.95*a.weight+1 }
 
 func (a *average) mean() float64 { return a.sum / max(a.weight, math.SmallestNonzeroFloat64) }
+
+// spread is an average that tells how certain it is.
+type spread struct {
+	average
+	squares average
+}
+
+func (s *spread) add(x float64) {
+	s.average.add(x)
+	s.squares.add(x * x)
+}
+
+// uncertain returns the squared standard error of the mean.
+func (s *spread) uncertain() float64 {
+	return max(0, s.squares.mean()-s.mean()*s.mean()) / max(s.weight, 1)
+}
 
 func (l *learning) begin(chunks int) { l.flying, l.lasts, l.written, l.took = chunks, 0, 0, 0 }
 
@@ -241,15 +257,16 @@ func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float
 	if l.busy.weight+l.idle.weight < 3 || l.rework.weight < 3 || l.share.weight < 3 {
 		return c, false
 	}
-	idle := l.idle.mean()
-	if l.idle.weight < 3 { // chunks are being saved all the time
-		idle = l.busy.mean()
+	idle := l.idle
+	if idle.weight < 3 { // chunks are being saved all the time
+		idle = l.busy
 	}
-	second := 1 / max(idle, 1e-9) // in steps
+	second := 1 / max(idle.mean(), 1e-9) // in steps
 	latency, perByte := l.store.fit()
-	// What saves take from steps: those beside a save last longer. As much of it goes with the bytes as of the time of a save does.
+	// What saves take from steps: those beside a save last longer. Less than the standard error is not known to be less, or a measurement that says by chance that
+	// saves are free would have them come as fast as the store takes them. As much of it goes with the bytes as of the time of a save does.
 	fixed := latency / max(l.store.y.mean(), 1e-9)
-	cost := l.saving.mean() * max(0, l.busy.mean()*second-1)
+	cost := l.saving.mean() * max(l.busy.mean()-idle.mean(), math.Sqrt(l.busy.uncertain()+idle.uncertain())) * second
 	return scar.Conditions{
 		FailureEvery: (float64(step) + max(believed, l.rare*second)) / (l.failures + 1),
 		ReworkPerAge: max(1e-3, l.rework.mean()) / (float64(period) * (1 - uneven + uneven*fraction)),

@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 type saver struct {
 	p       *planner
 	chunks  int
-	latency float64 // seconds of a save without bytes
-	model   float64 // seconds that all bytes take besides
+	latency float64        // seconds of a save without bytes
+	model   float64        // seconds that all bytes take besides
+	beside  float64        // seconds of a step beside a save
+	noise   func() float64 // by which the time of a step is multiplied; nil: by nothing
 
 	step  kintsugi.Step
 	now   float64
@@ -30,19 +33,25 @@ type saver struct {
 // newSaver returns a run that goes on at step 2000 after some failures.
 func newSaver(t *testing.T, recovery string, failures kintsugi.Line, latency, model float64) *saver {
 	t.Helper()
+	return newSaverIn(t, recovery, kintsugi.View{Line: 1 + failures}, latency, model)
+}
+
+// newSaverIn is newSaver in a view, for any way to recover that has a running checkpoint.
+func newSaverIn(t *testing.T, recovery string, v kintsugi.View, latency, model float64) *saver {
+	t.Helper()
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{200_000}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	knobs, _, err := parseScar(recovery)
+	protects, err := parseRecovery(recovery, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := newPlanner(knobs, l, kernels.SGD, kintsugi.View{Line: 1 + failures}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	p, err := newPlanner(*protects.running, l, kernels.SGD, v, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &saver{p: p, chunks: len(l.Chunks), latency: latency, model: model, step: 2000}
+	s := &saver{p: p, chunks: len(l.Chunks), latency: latency, model: model, beside: 0.015, step: 2000}
 	saved := make([]kintsugi.Step, s.chunks)
 	for i := range saved {
 		saved[i] = s.step
@@ -56,7 +65,10 @@ func (s *saver) run(steps int) {
 		s.step++
 		took := 0.01
 		if s.saved != nil {
-			took = 0.015
+			took = s.beside
+		}
+		if s.noise != nil {
+			took *= s.noise()
 		}
 		s.now += took
 		if s.saved != nil && s.now >= s.until {
@@ -118,6 +130,21 @@ func TestAnAdaptivePlanFollowsTheStoreAndTheFailures(t *testing.T) {
 	fast, slow, late, rare := settle(20, 0.001, 0.1), settle(20, 0.001, 0.5), settle(20, 0.08, 0.1), settle(0, 0.001, 0.1)
 	if !(fast.period < slow.period && fast.interval < late.interval && fast.period < rare.period) {
 		t.Errorf("fast store %+v, slow %+v, late %+v, few failures %+v", fast, slow, late, rare)
+	}
+}
+
+// A measurement that says by chance that saves are free does not have them come as fast as the store takes them: where failures are rare, that would be for nothing.
+func TestNoiseDoesNotMakeSavesFree(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		s := newSaverIn(t, "gold", kintsugi.View{Line: 1}, 0.001, 0.1)
+		s.beside, s.noise = 0.01, func() float64 { return 0.5 + rng.Float64() }
+		for range 40 {
+			s.run(100)
+			if k := s.p.knobs; k.period < longest {
+				t.Fatalf("seed %d: at step %d all bytes are saved in %d steps, and nothing has failed", seed, s.step, k.period)
+			}
+		}
 	}
 }
 
