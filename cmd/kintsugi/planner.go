@@ -14,6 +14,10 @@ import (
 // ages is the oldest that a saved chunk may become, in periods: rare enough that it takes little from what moves.
 const ages = 4
 
+// needed is how many lines in a row have begun with a shard that came back alone when a running checkpoint behind others is no more believed to be needed
+// rarely: one may be chance.
+const needed = 2
+
 // planner plans the saves of the running checkpoint for the conductor of one view: one plan over the chunks of all
 // shards. Where --recovery says adaptive, it also learns what saves and failures cost, and sets fraction and period.
 type planner struct {
@@ -61,6 +65,9 @@ func (p *process) planner(l *kintsugi.Layout, self *announced) func(v kintsugi.V
 }
 
 func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsugi.View, log *slog.Logger) (*planner, error) {
+	if knobs.behind && v.Keeps != 0 && v.Line-v.Keeps >= needed {
+		knobs.fraction, knobs.period, knobs.behind = scarFraction, scarPeriod, false
+	}
 	cfg := scar.Config{Period: knobs.period, Fraction: knobs.fraction, Choice: knobs.choice, MaxAge: ages * knobs.period, Seed: uint64(v.Number)}
 	total, whole := 0.0, 0.0
 	for _, c := range l.Chunks {

@@ -148,6 +148,21 @@ func TestNoiseDoesNotMakeSavesFree(t *testing.T) {
 	}
 }
 
+// Gold believes that it is needed rarely until a run shows that it is not: with the second shard that comes back alone it saves as scar:adaptive does.
+func TestGoldSavesMoreOftenOnceItIsNeeded(t *testing.T) {
+	rare, common := newSaverIn(t, "gold", kintsugi.View{Line: 2, Keeps: 1}, 0.001, 0.1), newSaverIn(t, "gold", kintsugi.View{Line: 3, Keeps: 1}, 0.001, 0.1)
+	scar := newSaverIn(t, "scar:adaptive", kintsugi.View{Line: 3, Keeps: 1}, 0.001, 0.1)
+	for _, s := range []*saver{rare, common, scar} {
+		s.run(1000)
+	}
+	if common.p.knobs.period != scar.p.knobs.period || common.plans != scar.plans || common.plans < 5*rare.plans {
+		t.Errorf("%d plans after a loss, %d after two; scar:adaptive makes %d", rare.plans, common.plans, scar.plans)
+	}
+	if resumed := newSaverIn(t, "gold", kintsugi.View{Line: 7}, 0.001, 0.1); resumed.p.knobs.period != longest {
+		t.Errorf("a run that was resumed saves all bytes in %d steps, and has lost no shard alone", resumed.p.knobs.period)
+	}
+}
+
 func TestAFixedPlanStaysAsItIs(t *testing.T) {
 	s := newSaver(t, "scar:1/4,32", 20, 0.001, 0.01)
 	s.run(320)
