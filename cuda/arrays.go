@@ -52,6 +52,15 @@ type holding struct {
 	event   driver.Event
 }
 
+// arrived waits until nothing is on its way to a landing. Its memory is then the host's, to be written and freed: a driver need not wait for
+// copies from memory that it is given back.
+func (h *holding) arrived(d *Device) error {
+	if h.event == 0 {
+		return nil
+	}
+	return d.c.Await(h.event)
+}
+
 // hold notes memory that Close frees if nobody has before.
 func (d *Device) hold(h *holding) {
 	d.held.Lock()
@@ -73,7 +82,8 @@ func (d *Device) release(h *holding) {
 }
 
 func (d *Device) free(h *holding) error {
-	err := h.landing.free(d.c)
+	err := h.arrived(d)
+	err = first(err, h.landing.free(d.c))
 	if h.at != 0 {
 		err = first(err, d.c.Free(h.at))
 	}
@@ -322,10 +332,10 @@ func (l *landing) Put(chunk int, e kernels.Encoding, data []byte) error {
 	return l.a.d.judge(fmt.Sprintf("land chunk %d", chunk), err)
 }
 
-// Clear implements kernels.Landing.
+// Clear implements kernels.Landing. A gradient that no step has taken may still be on its way.
 func (l *landing) Clear() {
 	clear(l.parts)
-	if err := l.h.landing.reset(l.a.d.c); err != nil { // memory that cannot be freed or grown: the next Put says so
+	if err := first(l.h.arrived(l.a.d), l.h.landing.reset(l.a.d.c)); err != nil { // memory that cannot be freed or grown: the next Put says so
 		l.h.landing.slabs = nil
 	}
 }

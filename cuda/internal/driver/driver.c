@@ -64,6 +64,7 @@ CUresult driver_synchronize(driver *d, uintptr_t stream) { CALL(stream_synchroni
 CUresult driver_event_create(driver *d, unsigned flags, uintptr_t *event) { CALL(event_create, (CUevent *)event, flags); }
 CUresult driver_event_destroy(driver *d, uintptr_t event) { CALL(event_destroy, (CUevent)event); }
 CUresult driver_event_record(driver *d, uintptr_t event, uintptr_t stream) { CALL(event_record, (CUevent)event, (CUstream)stream); }
+CUresult driver_event_synchronize(driver *d, uintptr_t event) { CALL(event_synchronize, (CUevent)event); }
 
 CUresult driver_event_elapsed(driver *d, uintptr_t begin, uintptr_t end, float *milliseconds) {
 	CUresult r = d->set_current(d->context);

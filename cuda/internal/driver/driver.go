@@ -54,6 +54,7 @@ type Context interface {
 	NewTimer() (Event, error)     // that knows when it was, for Elapsed
 	CloseEvent(Event) error
 	Record(Event, Stream) error
+	Await(Event) error                                     // returns when all is done that came before its last Record
 	Elapsed(begin, end Event) (seconds float64, err error) // of timers; waits for end
 
 	// Capture makes what is queued on s a program, in place of doing it, until Captured. Arguments and addresses stay what they were.

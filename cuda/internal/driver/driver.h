@@ -39,6 +39,7 @@ CUresult driver_synchronize(driver *d, uintptr_t stream);
 CUresult driver_event_create(driver *d, unsigned flags, uintptr_t *event);
 CUresult driver_event_destroy(driver *d, uintptr_t event);
 CUresult driver_event_record(driver *d, uintptr_t event, uintptr_t stream);
+CUresult driver_event_synchronize(driver *d, uintptr_t event);
 CUresult driver_event_elapsed(driver *d, uintptr_t begin, uintptr_t end, float *milliseconds);
 CUresult driver_capture(driver *d, uintptr_t stream);
 CUresult driver_captured(driver *d, uintptr_t stream, uintptr_t *program);

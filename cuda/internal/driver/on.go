@@ -210,6 +210,10 @@ func (c *context) Record(e Event, s Stream) error {
 	return c.check("cuEventRecord", C.driver_event_record(c.d, C.uintptr_t(e), C.uintptr_t(s)))
 }
 
+func (c *context) Await(e Event) error {
+	return c.check("cuEventSynchronize", C.driver_event_synchronize(c.d, C.uintptr_t(e)))
+}
+
 func (c *context) Elapsed(begin, end Event) (float64, error) {
 	var ms C.float
 	err := c.check("cuEventElapsedTime", C.driver_event_elapsed(c.d, C.uintptr_t(begin), C.uintptr_t(end), &ms))
