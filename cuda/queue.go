@@ -190,9 +190,17 @@ func Launch[T any](q *Queue, family, kernel string, blocks [3]int, threads int, 
 	q.fail(err)
 }
 
-// Wait returns when all is done, with the first error since the last Wait. After ErrLost the queue is of no use.
+// Wait returns when all is done, with the first error since the last Wait. After ErrLost the queue is of no use. After an error, of which
+// the last After may be a part, all is done that others were given too.
 func (q *Queue) Wait() error {
+	var behind []*Queue
+	if q.err != nil {
+		behind = slices.Clone(q.behind)
+	}
 	err := errors.Join(q.settle(), q.d.c.Synchronize(q.s))
+	for _, other := range behind {
+		err = errors.Join(err, q.d.c.Synchronize(other.s))
+	}
 	if err == nil {
 		return nil
 	}
