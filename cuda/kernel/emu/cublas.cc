@@ -56,6 +56,19 @@ static float rounded(float v, int compute) {
 	return v;
 }
 
+// Says that a work touches the columns of a batch of matrices, and nothing between them.
+static void columns(emu::Work &w, const void *x, int rows, int columns, int ld, long long stride, int batch, bool write) {
+	const size_t first = w.touches.size();
+	for (long long z = 0; z < (stride ? batch : 1); z++)
+		for (long long j = 0; j < columns; j++) {
+			const uintptr_t at = (uintptr_t)((const float *)x + z * stride + j * ld);
+			if (w.touches.size() > first && w.touches.back().at + w.touches.back().bytes == at)
+				w.touches.back().bytes += rows * sizeof(float);
+			else
+				w.touches.push_back({at, rows * sizeof(float), write});
+		}
+}
+
 #undef ENTRY
 #define ENTRY ENTRY_OF(cublasStatus_t)
 
@@ -104,7 +117,7 @@ ENTRY cublasGemmStridedBatchedEx(cublasHandle_t handle, int op_a, int op_b, int 
 	const float one = *(const float *)alpha, keep = *(const float *)beta; // they are the caller's
 	char *workspace = handle->workspace;
 	const size_t bytes = std::min(handle->bytes, (size_t)4096);
-	const CUresult r = emu::enqueue(handle->stream, [=] {
+	const auto run = [=] {
 		if (workspace) memset(workspace, 0x5a, bytes);
 		for (long long z = 0; z < batch; z++)
 			for (int j = 0; j < n; j++)
@@ -115,7 +128,13 @@ ENTRY cublasGemmStridedBatchedEx(cublasHandle_t handle, int op_a, int op_b, int 
 					to = one * sum + (keep ? keep * to : 0);
 				}
 		return (CUresult)CUDA_SUCCESS;
-	});
+	};
+	emu::Work work = {"a product of cuBLAS", run, {}};
+	if (workspace) work.touches.push_back({(uintptr_t)workspace, bytes, true});
+	columns(work, a, ta ? k : m, ta ? m : k, lda, stride_a, batch, false);
+	columns(work, b, tb ? n : k, tb ? k : n, ldb, stride_b, batch, false);
+	columns(work, c, m, n, ldc, stride_c, batch, true);
+	const CUresult r = emu::enqueue(handle->stream, work);
 	return r == CUDA_SUCCESS ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 ENTRY cublasGemmEx(cublasHandle_t handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm) {

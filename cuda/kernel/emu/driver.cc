@@ -3,9 +3,12 @@
 // one. Memory is filled with 0xFF, so that what was never written shows. A capture allows what CUDA's documentation says that it does, and after anything
 // else all of it fails, up to its end.
 //
+// What works do to each other across streams is watched too, see across.h.
+//
 // What is in streams.cc and module.cc is part of it. The environment has settings, whose names begin with KINTSUGI_EMU_:
 //
 //	KERNELS      "ptx": a launch interprets the PTX that was loaded, see ptx.h; else it runs the source, see emu.h
+//	UNWAITED     how many times a stream is told to wait for an event, from when this is set until it is not, before it does not wait once; 0: it is said who waits
 //	WITHOUT      a barrier of PTX that is not there, such as step_adam:0
 //	SCHEDULE     the order of threads, see emu.h; under schedule 1 work is done at once, so that it comes before what others do later
 //	FAIL         a driver's code that everything which waits returns from now on, as after a fault on a GPU
@@ -64,7 +67,8 @@ static CUresult take(Memory &m, void **at, size_t bytes) {
 	if (posix_memalign(at, 256, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
 	memset(*at, 0xff, bytes);
 	std::lock_guard<std::mutex> hold(lock);
-	m.emplace((uintptr_t)*at, ptx::Array{(uintptr_t)*at, bytes, ptx::Shadow(bytes)});
+	static unsigned number;
+	m.emplace(std::piecewise_construct, std::forward_as_tuple((uintptr_t)*at), std::forward_as_tuple((uintptr_t)*at, bytes, &m == &host_memory, ++number));
 	return CUDA_SUCCESS;
 }
 
@@ -72,18 +76,24 @@ static CUresult give(Memory &m, void *at) {
 	if (CUresult r = emu::memory_moves()) return r;
 	std::lock_guard<std::mutex> hold(lock);
 	emu::drain();
-	if (!m.erase((uintptr_t)at)) return CUDA_ERROR_INVALID_VALUE;
+	const auto a = m.find((uintptr_t)at);
+	if (a == m.end()) return CUDA_ERROR_INVALID_VALUE;
+	const std::string user = emu::user(a->second);
+	if (!user.empty() && !emu::failed) // CUDA's documentation does not say that it waits
+		emu::failed = emu::say(CUDA_ERROR_LAUNCH_FAILED, "array " + std::to_string(a->second.number) + " is freed before anybody has waited for " + user);
+	m.erase(a);
 	free(at);
-	return CUDA_SUCCESS;
+	return emu::failed;
 }
 
 // A copy between memory of ours; the host's side must be pinned.
-static CUresult copy(CUstream s, void *to, const void *from, size_t bytes, bool ok) {
+static CUresult copy(const char *name, CUstream s, void *to, const void *from, size_t bytes, bool ok, bool from_host = false) {
 	if (!ok) return CUDA_ERROR_INVALID_VALUE;
-	return emu::enqueue(s, [=] {
+	const auto run = [=] {
 		memcpy(to, from, bytes);
 		return (CUresult)CUDA_SUCCESS;
-	});
+	};
+	return emu::enqueue(s, {name, run, {{(uintptr_t)from, bytes, false}, {(uintptr_t)to, bytes, true}}, from_host});
 }
 
 #define D(p) ((void *)(uintptr_t)(p))
@@ -139,14 +149,14 @@ ENTRY cuCtxSetCurrent(CUcontext context) {
 }
 ENTRY cuCtxSynchronize() {
 	std::lock_guard<std::mutex> hold(lock);
-	return emu::drain();
+	return emu::wait_for_all();
 }
 ENTRY cuGetErrorName(CUresult code, const char **name) {
 	*name = code == CUDA_ERROR_LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED" : code == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OTHER";
 	return CUDA_SUCCESS;
 }
-ENTRY cuGetErrorString(CUresult, const char **text) {
-	*text = "of the emulated driver";
+ENTRY cuGetErrorString(CUresult code, const char **text) {
+	*text = code && code == emu::failed ? emu::said() : "of the emulated driver";
 	return CUDA_SUCCESS;
 }
 ENTRY cuMemAlloc_v2(CUdeviceptr *at, size_t bytes) {
@@ -159,18 +169,19 @@ ENTRY cuMemFree_v2(CUdeviceptr at) { return give(device_memory, D(at)); }
 ENTRY cuMemHostAlloc(void **at, size_t bytes, unsigned) { return take(host_memory, at, bytes); }
 ENTRY cuMemFreeHost(void *at) { return give(host_memory, at); }
 ENTRY cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream s) {
-	return copy(s, D(to), from, bytes, within(device_memory, to, bytes) && within(host_memory, (uintptr_t)from, bytes));
+	return copy("a copy to the device", s, D(to), from, bytes, within(device_memory, to, bytes) && within(host_memory, (uintptr_t)from, bytes), true);
 }
 ENTRY cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream s) {
-	return copy(s, to, D(from), bytes, within(device_memory, from, bytes) && within(host_memory, (uintptr_t)to, bytes));
+	return copy("a copy to the host", s, to, D(from), bytes, within(device_memory, from, bytes) && within(host_memory, (uintptr_t)to, bytes));
 }
 ENTRY cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s) {
-	return copy(s, D(to), D(from), bytes, within(device_memory, from, bytes) && within(device_memory, to, bytes));
+	return copy("a copy on the device", s, D(to), D(from), bytes, within(device_memory, from, bytes) && within(device_memory, to, bytes));
 }
 ENTRY cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t bytes, CUstream s) {
 	if (!within(device_memory, at, bytes)) return CUDA_ERROR_INVALID_VALUE;
-	return emu::enqueue(s, [=] {
+	const auto run = [=] {
 		memset(D(at), value, bytes);
 		return (CUresult)CUDA_SUCCESS;
-	});
+	};
+	return emu::enqueue(s, {"a fill", run, {{(uintptr_t)at, bytes, true}}});
 }

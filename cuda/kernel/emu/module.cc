@@ -72,16 +72,14 @@ ENTRY cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
 	}
 	const unsigned schedule = emu::setting("KINTSUGI_EMU_SCHEDULE", 3);
 	if (f.text)
-		return emu::enqueue(s, [=] {
+		return emu::enqueue(s, {"kernel " + f.text->name, [=] {
 			const ptx::Fault fault = ptx::launch(*f.text, {gx, gy, gz}, threads, args.data(), emu::array_at, schedule);
-			if (fault.code) fprintf(stderr, "emulated driver: kernel %s\n", fault.text.c_str());
-			return (CUresult)fault.code;
-		});
-	return emu::enqueue(s, [=] {
+			return fault.code ? emu::say((CUresult)fault.code, "kernel " + fault.text) : CUDA_SUCCESS;
+		}});
+	return emu::enqueue(s, {name, [=] {
 		alignas(16) char copy[4096];
 		memcpy(copy, args.data(), args.size());
 		const char *wrong = emu::launch({gx, gy, gz}, {bx, by, bz}, [&] { f.source->run(copy); }, schedule);
-		if (wrong) fprintf(stderr, "emulated driver: kernel %s: %s\n", name, wrong);
-		return (CUresult)(wrong ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
-	});
+		return wrong ? emu::say(CUDA_ERROR_LAUNCH_FAILED, std::string("kernel ") + name + ": " + wrong) : CUDA_SUCCESS;
+	}});
 }

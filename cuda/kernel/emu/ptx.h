@@ -3,7 +3,7 @@
 //
 // Each access to memory is looked at: it must be of an array, at a multiple of its size, and no access of another thread to the same
 // byte may be unordered with it, unless both read or both are atomic. Barriers order the threads of a block, bar.warp.sync those of a warp,
-// and nothing the blocks of a launch. Since that is a matter of the accesses and not of the schedule, a race is found in every one.
+// and nothing the blocks of a launch; what orders launches, across.h knows. Since that is a matter of the accesses and not of the schedule, a race is found in every one.
 //
 // It knows the instructions that the kernels are made of; another one is an error that names it when the text is loaded.
 #pragma once
@@ -25,6 +25,7 @@ typedef long long i64;
 typedef float f32;
 typedef double f64;
 
+#include "across.h"
 #include "emu.h"
 #include "watch.h"
 
@@ -85,7 +86,13 @@ Operation operation(const std::string &name);
 struct Array {
 	uintptr_t at;
 	size_t bytes;
-	Shadow shadow;
+	bool pinned;
+	unsigned number; // of all that there ever were
+	Shadow<Byte> shadow;    // of the threads of a launch
+	Shadow<emu::Past> past; // of the works of streams
+	std::vector<u32> users = {}; // works, but for some that the host has waited for
+
+	Array(uintptr_t at, size_t bytes, bool pinned, unsigned number) : at(at), bytes(bytes), pinned(pinned), number(number), shadow(bytes), past(bytes) {}
 };
 
 // What went wrong, and a driver's code for it.

@@ -67,6 +67,16 @@ char *reach(Warp &w, const Instruction &i, int lane, Space space, u64 address, s
 		return nullptr;
 	}
 	if (!watched) return base + at;
+	if (space == GLOBAL && emu::under_way && r.last->past.at) {
+		const emu::Past *past = r.last->past.at + at;
+		size_t b = 0;
+		while (b < size && emu::known(past[b], access != READ)) b++;
+		const std::string race = b < size ? emu::note(*r.last, at, size, access != READ) : "";
+		if (!race.empty()) {
+			fail(w, i, lane, CUDA_ERROR_LAUNCH_FAILED, race);
+			return nullptr;
+		}
+	}
 	Moment now = r.now;
 	if (space == SHARED) now.launch = now.block; // each block has its own
 	for (size_t b = 0; b < size; b++) {

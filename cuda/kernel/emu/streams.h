@@ -7,14 +7,13 @@
 #include <mutex>
 
 #include "../../internal/driver/api.h"
+#include "across.h"
 #include "ptx.h"
 
 #define ENTRY_OF(result) extern "C" __attribute__((visibility("default"))) result
 #define ENTRY ENTRY_OF(CUresult)
 // Most of the driver works in no thread that has no context.
 #define IN_CONTEXT if (!emu::has_context()) return CUDA_ERROR_INVALID_CONTEXT
-
-typedef std::function<CUresult()> Work;
 
 namespace emu {
 
@@ -28,11 +27,14 @@ extern std::mutex lock;
 extern CUresult failed;
 
 // Queues work on a stream, or puts it into the graph that captures the stream.
-CUresult enqueue(CUstream stream, Work work);
+CUresult enqueue(CUstream stream, const Work &work);
 bool capturing(CUstream stream);
 
-// Does what is queued on all streams. Who calls it holds the lock.
+// Does what is queued on all streams, which nobody has waited for then. Who calls it holds the lock.
 CUresult drain();
+
+// Does it too, and the host has waited for it.
+CUresult wait_for_all();
 
 // Whether memory may be taken and given: not while a stream is captured in a mode that forbids it, by whatever thread.
 CUresult memory_moves();

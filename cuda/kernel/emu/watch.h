@@ -70,18 +70,18 @@ inline const char *touch(Byte &b, Access a, const Moment &m, uint32_t thread, ui
 	return nullptr;
 }
 
-// A Byte for each byte of an array. The system gives memory for those that are looked at.
-class Shadow {
+// A T for each byte of an array. The system gives memory for those that are looked at.
+template <class T> class Shadow {
 public:
-	explicit Shadow(size_t bytes) : size(bytes * sizeof(Byte)) {
+	explicit Shadow(size_t bytes) : size(bytes * sizeof(T)) {
 		void *p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		at = p == MAP_FAILED ? nullptr : (Byte *)p;
+		at = p == MAP_FAILED ? nullptr : (T *)p;
 	}
 	Shadow(Shadow &&o) : at(o.at), size(o.size) { o.at = nullptr; }
 	~Shadow() {
 		if (at) munmap(at, size);
 	}
-	Byte *at; // null where the system refuses: then nothing is watched
+	T *at; // null where the system refuses: then nothing is watched
 
 private:
 	size_t size;
