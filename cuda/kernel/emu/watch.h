@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <sys/mman.h>
 
 namespace ptx {
@@ -74,16 +75,20 @@ inline const char *touch(Byte &b, Access a, const Moment &m, uint32_t thread, ui
 template <class T> class Shadow {
 public:
 	explicit Shadow(size_t bytes) : size(bytes * sizeof(T)) {
-		void *p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		at = p == MAP_FAILED ? nullptr : (T *)p;
+		void *p = small() ? calloc(1, size) : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		at = p == MAP_FAILED || !p ? nullptr : (T *)p;
 	}
 	Shadow(Shadow &&o) : at(o.at), size(o.size) { o.at = nullptr; }
 	~Shadow() {
-		if (at) munmap(at, size);
+		if (small())
+			free(at);
+		else if (at)
+			munmap(at, size);
 	}
 	T *at; // null where the system refuses: then nothing is watched
 
 private:
+	bool small() const { return size < 1 << 16; } // there are many, which would cost a call of the system each
 	size_t size;
 };
 
