@@ -214,7 +214,7 @@ type lossArgs struct {
 }
 
 // queue queues a piece: link brings the parameters of a layer while those before it compute, and takes the losses, and the gradient of a layer, away
-// while those behind it do.
+// while those behind it do. Nothing of another piece is under way: each has been waited for.
 func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 	p, q := &e.pass, e.q
 	rows := len(found) / 12
@@ -223,7 +223,6 @@ func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 		labels: x + cuda.Ptr(classes), losses: p.grow(&e.losses, 8*rows), correct: p.grow(&e.correct, 4*rows),
 		rows: uint64(rows), classes: uint64(e.d.Input.Classes), scale: 1 / float64(labels),
 	}
-	e.link.After(q)
 	for i, l := range e.layers {
 		if s := e.spans[i]; !p.more && s.Len() > 0 {
 			e.link.In(p.params+cuda.Ptr(4*s.Lo), e.paramsIn.b[4*s.Lo:4*s.Hi])
@@ -261,7 +260,7 @@ func (e *Engine) backward(dy cuda.Ptr, out bool) {
 			e.link.Out(e.gradsOut.b[4*s.Lo:4*s.Hi], p.grads+cuda.Ptr(4*s.Lo))
 		}
 	}
-	p.meet()
+	p.meet() // where link has waited for it, and q waits for link, it orders nothing; errors go this way too
 }
 
 // shape is what decides what a piece is given, but for where arrays are.
@@ -281,6 +280,9 @@ func (e *Engine) issue(s shape, f func()) {
 	program, known := e.programs[s]
 	if program == 0 && known && e.eager == nil {
 		e.q.Capture()
+		if !s.more { // link is given parameters first, and belongs to the program once it waits for q
+			e.link.After(e.q)
+		}
 		f()
 		var err error
 		if program, err = e.q.Captured(); err != nil {
