@@ -45,6 +45,9 @@ const (
 	// Kernels is what a launch runs: "ptx": the PTX that the program has loaded; else the sources, compiled for the processor.
 	Kernels = "KINTSUGI_EMU_KERNELS"
 
+	// Unwaited is how many times a stream is told to wait for an event before it does not wait once. "0": each time it is said who waits for whom.
+	Unwaited = "KINTSUGI_EMU_UNWAITED"
+
 	// Without is a barrier that is left out of PTX: "step_adam:0" is the first one of kernel step_adam.
 	Without = "KINTSUGI_EMU_WITHOUT"
 
@@ -60,6 +63,19 @@ func OnGPU() bool { return *real }
 
 // OnPTX says that the emulation runs PTX: each access is watched, and must be within its array.
 func OnPTX() bool { return *ptx && !*real }
+
+// Calm runs f with every wait in place: what a test expects is computed so, while EveryWaitIsNeeded leaves one out.
+func Calm(t testing.TB, f func()) {
+	t.Helper()
+	which, ok := os.LookupEnv(Unwaited)
+	if ok {
+		t.Setenv(Unwaited, "")
+	}
+	f()
+	if ok {
+		t.Setenv(Unwaited, which)
+	}
+}
 
 // Fresh returns a copy of the emulation, for a test that makes it fail: a fault stays with its driver.
 func Fresh(t testing.TB) string {

@@ -1,0 +1,71 @@
+//go:build gpu
+
+package emulate
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+var (
+	// waits is what the emulation says of each wait of a stream for an event, with who waits for whom.
+	waits = regexp.MustCompile(`emulated driver: wait \d+: (.*)`)
+
+	// unordered is what it says of works that a wait would have ordered; or the driver's refusal of a capture that lacks one.
+	unordered = regexp.MustCompile(`a race of streams: .*|the host has changed byte .*|is freed before anybody has waited .*|CUDA_ERROR_STREAM_CAPTURE_\w+`)
+)
+
+// EveryWaitIsNeeded runs tests of the package, each named by a pattern, as often as streams are told in them to wait for events. Each time one such wait is not
+// there, and it must be found why that is wrong: two works are unordered then, or a capture is not whole; or, without a wait for a copy to the host, the test
+// fails by what the host reads too early, which the emulation does not see. spare are, by pattern, the numbers of waits that order nothing.
+func EveryWaitIsNeeded(t *testing.T, tests []string, spare map[string][]int) {
+	t.Helper()
+	if *real {
+		t.Skip("only the emulation can leave waits out; run it without -real")
+	}
+	if *ptx {
+		t.Skip("it asks for PTX itself; run it without -ptx")
+	}
+	Library(t)
+	for _, pattern := range tests {
+		out, err := unwaited(pattern, 0)
+		if err != nil {
+			t.Fatalf("with all waits: %v:\n%s", err, out)
+		}
+		all := waits.FindAllSubmatch(out, -1)
+		if len(all) == 0 {
+			t.Fatalf("no stream waits for another one in %s", pattern)
+		}
+		for i, wait := range all {
+			t.Run(fmt.Sprintf("%s:%d", pattern, i+1), func(t *testing.T) {
+				t.Parallel()
+				out, err := unwaited(pattern, i+1)
+				found := unordered.Find(out)
+				switch byHost := bytes.HasSuffix(wait[1], []byte("behind a copy to the host")); {
+				case slices.Contains(spare[pattern], i+1):
+					if err != nil {
+						t.Errorf("%s: it is said to be spare, and is not: %v:\n%s", wait[1], err, out)
+					}
+				case err == nil:
+					t.Errorf("%s: all tests pass without it", wait[1])
+				case found == nil && !byHost:
+					t.Errorf("%s: %v, and it is not found why:\n%s", wait[1], err, out[:min(len(out), 2000)])
+				default:
+					t.Logf("%s: %s", wait[1], found)
+				}
+			})
+		}
+	}
+}
+
+// unwaited runs a test without a wait, or, for 0, with all.
+func unwaited(pattern string, wait int) ([]byte, error) {
+	c := exec.Command(os.Args[0], "-test.run", pattern, "-test.failfast", "-ptx")
+	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", Unwaited, wait))
+	return c.CombinedOutput()
+}
