@@ -43,6 +43,9 @@ func small(more ...string) []string {
 // Gradients and steps are computed on the GPU from end to end, and a server that is killed there takes nothing with it: the parameters
 // have the bits of a run that was left in peace, with servers that step on the host.
 func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
+	if testing.Short() && emulate.OnPTX() {
+		t.Skip("PTX takes long on the emulation; run it without -short")
+	}
 	withGPU(t)
 	steps := "50"
 	if testing.Short() && !emulate.OnGPU() {

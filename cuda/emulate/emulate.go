@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,9 @@ var (
 	real = flag.Bool("real", false, "use the driver of this machine, and its GPU, in place of the emulation")
 	ptx  = flag.Bool("ptx", false, "let the emulation run the PTX of kernels in place of their sources")
 	must = flag.Bool("must", false, "fail where something is missing, rather than skip")
+
+	// What EveryWaitIsNeeded runs tests with.
+	unwaited = flag.Int("unwaited", -1, "how many times the emulation's streams are told to wait for an event before one does not wait once; 0: say who waits for whom")
 )
 
 // Variables of the environment that the emulation reads.
@@ -67,14 +71,11 @@ func OnPTX() bool { return *ptx && !*real }
 // Calm runs f with every wait in place: what a test expects is computed so, while EveryWaitIsNeeded leaves one out.
 func Calm(t testing.TB, f func()) {
 	t.Helper()
-	which, ok := os.LookupEnv(Unwaited)
-	if ok {
-		t.Setenv(Unwaited, "")
-	}
+	given := *unwaited
+	*unwaited = -1
+	t.Setenv(Unwaited, "")
 	f()
-	if ok {
-		t.Setenv(Unwaited, which)
-	}
+	*unwaited = given
 }
 
 // Fresh returns a copy of the emulation, for a test that makes it fail: a fault stays with its driver.
@@ -100,6 +101,9 @@ func Library(t testing.TB, edits ...Edit) string {
 	t.Helper()
 	if *ptx {
 		t.Setenv(Kernels, "ptx")
+	}
+	if *unwaited >= 0 {
+		t.Setenv(Unwaited, strconv.Itoa(*unwaited))
 	}
 	if *real {
 		if len(edits) > 0 {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -33,7 +34,7 @@ func EveryWaitIsNeeded(t *testing.T, tests []string, spare map[string][]int) {
 	}
 	Library(t)
 	for _, pattern := range tests {
-		out, err := unwaited(pattern, 0)
+		out, err := without(pattern, 0)
 		if err != nil {
 			t.Fatalf("with all waits: %v:\n%s", err, out)
 		}
@@ -44,7 +45,7 @@ func EveryWaitIsNeeded(t *testing.T, tests []string, spare map[string][]int) {
 		for i, wait := range all {
 			t.Run(fmt.Sprintf("%s:%d", pattern, i+1), func(t *testing.T) {
 				t.Parallel()
-				out, err := unwaited(pattern, i+1)
+				out, err := without(pattern, i+1)
 				found := unordered.Find(out)
 				switch byHost := bytes.HasSuffix(wait[1], []byte("behind a copy to the host")); {
 				case slices.Contains(spare[pattern], i+1):
@@ -63,9 +64,8 @@ func EveryWaitIsNeeded(t *testing.T, tests []string, spare map[string][]int) {
 	}
 }
 
-// unwaited runs a test without a wait, or, for 0, with all.
-func unwaited(pattern string, wait int) ([]byte, error) {
-	c := exec.Command(os.Args[0], "-test.run", pattern, "-test.failfast", "-ptx")
-	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", Unwaited, wait))
+// without runs a test without a wait, or, for 0, with all.
+func without(pattern string, wait int) ([]byte, error) {
+	c := exec.Command(os.Args[0], "-test.run", pattern, "-test.failfast", "-ptx", "-unwaited", strconv.Itoa(wait))
 	return c.CombinedOutput()
 }
