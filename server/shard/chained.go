@@ -111,6 +111,7 @@ func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 			return true
 		}
 		r.released, r.applied, r.records, r.open = m.Step, m.Step, m.Records, nil
+		r.passOn(m)
 		return true
 	case kintsugi.Joined:
 		r.lacking = false
@@ -129,6 +130,15 @@ func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 		return r.Handle(m) && r.released >= m.Step
 	}
 	panic(fmt.Sprintf("shard: unknown chain message %T", msg))
+}
+
+// passOn sends the one after the snapshot that r has jumped to: steps that r has not taken it has not handed down. Nobody follows one that comes in and has nothing
+// yet, but where the next answers, one that was behind may be followed before it is sent what it lacks. The one after says by its answer to Take where it stands.
+func (r *Replica) passOn(m kintsugi.Snapshot) {
+	r.down(m)
+	if r.promised > 0 {
+		r.down(kintsugi.Take{Line: r.line, View: r.view, Fence: r.promised})
+	}
 }
 
 // Heard handles an answer of the one after.
