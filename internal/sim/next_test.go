@@ -44,6 +44,26 @@ func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
 	}
 }
 
+// The same while servers stay away for longer than they are waited for: others stand in for them in chains, and let go again.
+func TestNoSeedBreaksAPromiseWhereTheNextAnswersAndShardsMove(t *testing.T) {
+	oneGoroutine(t)
+	n := seeds(100, 20)
+	views := 0
+	for seed := range n {
+		cfg := drawMoving(seed, 3)
+		cfg.NextAnswers, cfg.Partial, cfg.RunEvery = true, false, 0
+		cfg.Servers = max(4, cfg.Servers)
+		r, err := Run(cfg)
+		if err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		views += r.Views - r.Lines
+	}
+	if uint64(views) < n {
+		t.Errorf("lines went on %d times: the storms prove nothing", views)
+	}
+}
+
 // One server at a time may die, whatever it heads and follows: not one bit of the model changes, with every worker counted in every step. Nor does any
 // meeting of deaths that leaves each shard its head or its next.
 func TestServersThatDieWhereTheNextAnswersDoNotChangeTheModel(t *testing.T) {

@@ -177,7 +177,7 @@ func (s *State) moveUp(v *kintsugi.View) {
 
 // relieved returns the chain of a shard with those that it is to have and has not, as far as they are present, and without the others as soon as it
 // has all that it is to have and each of them has everything. Who heads a chain of copies stays, and where the next
-// answers for those behind it: nobody else may have everything.
+// answers for those behind it head and next do: nobody else may have everything, and without them the death of one server would cost steps.
 func (s *State) relieved(shard int, stay, wanted []kintsugi.ServerID) []kintsugi.ServerID {
 	next, there := slices.Clone(stay), true
 	for _, id := range wanted {
@@ -193,9 +193,15 @@ func (s *State) relieved(shard int, stay, wanted []kintsugi.ServerID) []kintsugi
 	if !there {
 		return next
 	}
-	head := stay[0]
+	whole := 0 // the first so many may be the only ones that have everything
+	switch {
+	case s.cfg.Copies:
+		whole = 1
+	case s.cfg.NextAnswers:
+		whole = 2
+	}
 	return slices.DeleteFunc(next, func(id kintsugi.ServerID) bool {
-		return !slices.Contains(wanted, id) && (id != head || !s.cfg.Copies && !s.cfg.NextAnswers)
+		return !slices.Contains(wanted, id) && !slices.Contains(stay[:min(whole, len(stay))], id)
 	})
 }
 

@@ -24,7 +24,8 @@
 //
 // A server that stays away for longer than Config.MoveAfter is not waited for any more. Shards that nobody has then come back on other servers, and replicas
 // that are missing are made anew there, as evenly as can be; what is anywhere stays there. When the server is back it is sent what belongs to it, on the
-// same line, also where shards have one replica: for that long such a shard has two, and who stood in lets go as soon as the other one has everything.
+// same line, also where shards have one replica: for that long such a shard has two, and who stood in lets go as soon as the other one has everything. Where the next
+// replica answers, head and next stay: those behind them may lack steps.
 //
 // A decision depends on what is, not on how it came about: the view that counts, the lives that are present,
 // and the revisions at which the one was put and the others filled their places. So a coordinator that
