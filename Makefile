@@ -145,19 +145,27 @@ SEEDS ?= 50000
 sim: ## replay one simulated run, event by event (SEED=1 STEPS=0)
 	$(GO) test ./internal/sim -count 1 -v -run '^TestReplay$$' -args -seed $(SEED) -steps $(STEPS)
 
-# What `model` looks at: two steps with as many faults, and as many gradients in a step, of two.
+# What `model` looks at in protocol.pml: two steps with as many faults, and as many gradients in a step, of two.
 FAULTS ?= 1
 QUOTA  ?= 2
 
 .PHONY: model
-model: ## look at every order of events of the protocol's model with Spin (FAULTS=1 QUOTA=2); needs spin and a C compiler
+model: ## look at every order of events of the models in docs/model with Spin (FAULTS=1 QUOTA=2); needs spin and a C compiler
 	@command -v spin >/dev/null || \
 	{ echo "model: there is no spin here: apt-get install spin, brew install spin, or build it from github.com/nimble-code/Spin"; exit 1; }
 	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; cd "$$dir"; \
-	spin -DF=$(FAULTS) -DQUOTA=$(QUOTA) -a "$(CURDIR)/docs/model/protocol.pml"; \
-	$$($(GO) env CC) -O2 -w -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c; \
-	./pan -m2000000 | tee out | grep -E 'errors:|states, stored|^pan:1'; \
-	grep -q 'errors: 0' out
+	look() { \
+		name=$$1; store=$$2; shift 2; \
+		spin "$$@" -a "$(CURDIR)/docs/model/$$name.pml" && \
+		$$($(GO) env CC) -O2 -w -DSAFETY "-D$$store" -DVECTORSZ=4096 -o pan pan.c && \
+		./pan -m2000000 -w25 >out && grep -q 'errors: 0' out && ! grep -q 'too small' out || { cat out; echo "model: $$name.pml $$*: an error"; return 1; }; \
+		echo "$$name.pml $$*: no error in $$(sed -n 's/^ *\([0-9]*\) states, stored.*/\1/p' out) states"; \
+	}; \
+	look protocol COLLAPSE -DF=$(FAULTS) -DQUOTA=$(QUOTA) && \
+	look move HC4 -DN=2 -DF=2 && \
+	look next COLLAPSE -DN=2 -DF=1 && \
+	look next COLLAPSE -DN=2 -DF=1 -DSTANDIN=1 && \
+	look next HC4 -DN=4 -DF=2 -DSTAY=1
 
 .PHONY: soak
 soak: build ## simulate many seeds (SEEDS=50000), kill 300 processes in every state, 200 of them of chains, cut hosts off, then repeat the tests in random order (COUNT=10)
