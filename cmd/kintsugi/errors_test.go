@@ -78,6 +78,7 @@ var mistakes = []mistake{
 	{"workers-none", exitUsage, "train --model qp --workers 0"},
 	{"servers-too-many", exitUsage, "train --model qp --servers 5000"},
 	{"momentum-too-large", exitUsage, "train --model qp --momentum 1.5"},
+	{"store-scheme", exitUsage, "train --model qp --store gs://bucket/runs"},
 	{"config-missing", exitUsage, "train --config nowhere.yaml"},
 	{"config-key", exitUsage, "train --config key.yaml"},
 	{"config-value", exitUsage, "train --config value.yaml"},

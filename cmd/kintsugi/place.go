@@ -52,10 +52,8 @@ func openPlace(ctx context.Context, store string, tls *mtls.Credentials) (place,
 	return place{fs: object.NewFS(ctx, s3, where.Retries()), dir: where.Prefix, name: store}, nil
 }
 
-// isURL reports whether a store is no folder.
-func isURL(store string) bool {
-	return strings.HasPrefix(store, object.Scheme) || strings.HasPrefix(store, object.MemoryScheme)
-}
+// isURL reports whether a store is no folder. So does what has a scheme that nobody knows: a folder called "gs:" is not what was meant by it.
+func isURL(store string) bool { return strings.Contains(store, "://") }
 
 // memoryPlace reads memory://host:port/prefix.
 func memoryPlace(store string) (*url.URL, error) {

@@ -43,11 +43,11 @@ const AWS = "https://s3.amazonaws.com"
 // kintsugi.ErrUsage; it never repeats what may be a password.
 func ParsePlace(s, endpoint string) (Place, error) {
 	usage := func(format string, args ...any) (Place, error) {
-		return Place{}, fmt.Errorf("%w: a store is a folder or s3://bucket/prefix?endpoint=https://host:port&region=name&patience=20s; %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
+		return Place{}, fmt.Errorf("%w: a store is a folder, memory://host:port/prefix or s3://bucket/prefix?endpoint=https://host:port&region=name&patience=20s; %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "s3" {
-		return usage("this is neither")
+		return usage("this is none of them")
 	}
 	if u.User != nil {
 		return usage("keys do not belong into it: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
