@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -244,9 +245,9 @@ func (s *settings) check() error {
 		{protects.replicas > s.Servers, fmt.Sprintf("%d replicas of each shard on %d servers: use at least as many servers (--servers, --replicas)", protects.replicas, s.Servers)},
 		{s.GradientTime < 0, fmt.Sprintf("--gradient-time %v must not be negative", s.GradientTime)},
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
-		{s.LearningRate < 0, fmt.Sprintf("--learning-rate %v must be positive", s.LearningRate)},
-		{s.WeightDecay < 0, fmt.Sprintf("--weight-decay %v must not be negative", s.WeightDecay)},
-		{s.Momentum >= 1, fmt.Sprintf("--momentum %v must be below 1", s.Momentum)},
+		{!(s.LearningRate >= 0) || math.IsInf(s.LearningRate, 0), fmt.Sprintf("--learning-rate %v must be positive, and a number", s.LearningRate)},
+		{!(s.WeightDecay >= 0) || math.IsInf(s.WeightDecay, 0), fmt.Sprintf("--weight-decay %v must be a number that is not negative", s.WeightDecay)},
+		{!(s.Momentum < 1), fmt.Sprintf("--momentum %v must be below 1", s.Momentum)}, // one that is negative means the model's
 		{protects.checkpoints && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
 		{s.Warning <= 0, fmt.Sprintf("--warning %v must be positive", s.Warning)},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,7 +68,12 @@ func trainCommand() *cobra.Command {
 			"says, and writes the run's events, checkpoints, logs and report to a folder. Ctrl-C ends the run after a\n" +
 			"last checkpoint; a second Ctrl-C kills it. So do SIGTERM, and the notice of a cloud that takes the machine.\n" +
 			"SIGTERM to one of its processes is a notice to that one: it hands over, leaves, and is started again.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return t.command(cmd.Context(), cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := t.zeros(); err != nil {
+				return err
+			}
+			return t.command(cmd.Context(), cmd.OutOrStdout())
+		},
 	}
 	t.register(cmd.Flags())
 	return cmd
@@ -177,6 +183,18 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String(),
 		costs: launch.NewCosts(t.Servers, protects.way(), protects.copies)}
 	return r.main(ctx)
+}
+
+// zeros refuses a 0 that somebody has typed where it would stand for what the model suggests: a run of 1,000 steps is not what is
+// meant by --steps 0. In a file of settings it keeps that meaning.
+func (t *training) zeros() error {
+	for _, name := range []string{"steps", "batch", "learning-rate"} {
+		f := t.flags.Lookup(name)
+		if x, err := strconv.ParseFloat(f.Value.String(), 64); f.Changed && err == nil && x == 0 {
+			return fmt.Errorf("%w: --%s 0 trains nothing; leave it away for what the model suggests", kintsugi.ErrUsage, name)
+		}
+	}
+	return nil
 }
 
 // checked checks all that can be checked before anything is opened, and returns the faults.
