@@ -22,6 +22,7 @@ const (
 	exitDone        = 0
 	exitFailed      = 1
 	exitUsage       = 2
+	exitNotFinite   = 65 // of a worker: its gradient holds NaN or Inf, and will again
 	exitPreempted   = 75 // start me again
 	exitInterrupted = 130
 	exitTerminated  = 143 // of commands that start trainings; a training that gets SIGTERM is preempted
@@ -58,6 +59,9 @@ func status(err error, stderr io.Writer) int {
 		text := strings.TrimSuffix(strings.ReplaceAll(err.Error(), kintsugi.ErrUsage.Error()+": ", ""), ": "+kintsugi.ErrUsage.Error())
 		fmt.Fprintln(stderr, "kintsugi:", text)
 		return exitUsage
+	case errors.Is(err, kintsugi.ErrNotFinite):
+		fmt.Fprintln(stderr, "kintsugi:", err)
+		return exitNotFinite
 	default:
 		fmt.Fprintln(stderr, "kintsugi:", err)
 		return exitFailed

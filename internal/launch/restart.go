@@ -22,6 +22,10 @@ type RestartPolicy struct {
 	// wrong does not mend itself. Defaults 5 and 10s.
 	Deaths int
 	Window time.Duration
+
+	// Repeats is how many deaths of what the next life meets again end the run, without any progress in between and
+	// however long they take: lives that first read a large data set would never die often enough for Window. Default 3.
+	Repeats int
 }
 
 // withDefaults returns p with the zero fields set.
@@ -41,6 +45,9 @@ func (p RestartPolicy) withDefaults() RestartPolicy {
 	if p.Window == 0 {
 		p.Window = 10 * time.Second
 	}
+	if p.Repeats == 0 {
+		p.Repeats = 3
+	}
 	return p
 }
 
@@ -48,6 +55,7 @@ func (p RestartPolicy) withDefaults() RestartPolicy {
 const (
 	exitDone      = 0
 	exitUsage     = 2
+	exitNotFinite = 65 // a gradient holds NaN or Inf, and will again: it depends on nothing but the version and the seed
 	exitPreempted = 75 // start me again
 )
 
@@ -70,6 +78,8 @@ func (e Exit) String() string {
 		return "signal: " + e.Signal
 	case e.Status == exitPreempted:
 		return "left after a notice (exit status 75)"
+	case e.Status == exitNotFinite:
+		return "a gradient that is not finite (exit status 65)"
 	}
 	return fmt.Sprintf("exit status %d", e.Status)
 }
@@ -99,6 +109,7 @@ type Restarts struct {
 	started time.Duration
 	inRow   int             // deaths since the last healthy life
 	recent  []time.Duration // deaths within the window and since the last progress, oldest first
+	repeats int             // deaths since the last progress of what the next life meets again
 }
 
 // Started says that a life begins.
@@ -106,7 +117,7 @@ func (r *Restarts) Started(now time.Duration) { r.started = now }
 
 // Progressed says that the run got on: whatever kills processes now and then does not stop it, so no
 // earlier death counts towards giving up.
-func (r *Restarts) Progressed() { r.recent = r.recent[:0] }
+func (r *Restarts) Progressed() { r.recent, r.repeats = r.recent[:0], 0 }
 
 // Exited decides what follows the end of the current life. Deaths by a fault are what the user asked
 // for: they neither lengthen the pause nor count towards giving up.
@@ -132,6 +143,11 @@ func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
 	if len(r.recent) >= p.Deaths {
 		return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times within %s without a step in between, the last time with %s",
 			len(r.recent), trimDuration((now - r.recent[0]).Round(100*time.Millisecond)), e)}
+	}
+	if e.Signal == "" && e.Status == exitNotFinite {
+		if r.repeats++; r.repeats >= p.Repeats {
+			return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times without a step in between, each time of %s", r.repeats, e)}
+		}
 	}
 	pause := p.Longest
 	if shift := r.inRow - 1; shift < 0 {

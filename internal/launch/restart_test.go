@@ -64,6 +64,25 @@ func TestFiveDeathsInTenSecondsWithoutProgressEndTheRun(t *testing.T) {
 	}
 }
 
+func TestDeathsOfWhatComesAgainEndTheRunHoweverRareTheyAre(t *testing.T) {
+	var r Restarts
+	at := func(i int) time.Duration { return time.Duration(i) * time.Hour }
+	for i := range 2 {
+		if v := r.Exited(at(i), Exit{Status: 65}); v.Kind != Restart {
+			t.Fatalf("death %d: %+v, want a restart", i, v)
+		}
+	}
+	r.Progressed() // of an asynchronous run, whose next version may be sound
+	for i := range 2 {
+		if v := r.Exited(at(2+i), Exit{Status: 65}); v.Kind != Restart {
+			t.Fatalf("death %d after progress: %+v, want a restart", i, v)
+		}
+	}
+	if v := r.Exited(at(4), Exit{Status: 65}); v.Kind != GiveUp || !strings.Contains(v.Reason, "not finite") {
+		t.Errorf("third death in a row: %+v, want the end of the run", v)
+	}
+}
+
 func TestProgressBetweenDeathsKeepsTheRunAlive(t *testing.T) {
 	var r Restarts
 	for i := range 50 {
@@ -84,6 +103,7 @@ func TestStatusesTellTheLauncherWhatToDo(t *testing.T) {
 		{Exit{Status: 0}, Finished},
 		{Exit{Status: 1}, Restart},
 		{Exit{Status: 2}, GiveUp},
+		{Exit{Status: 65}, Restart},
 		{Exit{Status: 75}, Restart},
 		{Exit{Status: -1, Signal: "killed"}, Restart},
 	}
