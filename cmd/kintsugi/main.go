@@ -37,6 +37,12 @@ var (
 	errLeft        = errors.New("left after a notice: start it again")
 )
 
+// again is an error that the next life of a worker meets again: its gradient is not finite.
+type again struct{ error }
+
+// Unwrap returns the error.
+func (a again) Unwrap() error { return a.error }
+
 func main() {
 	root := newRoot(os.Stdout, os.Stderr)
 	os.Exit(status(root.Execute(), os.Stderr))
@@ -59,7 +65,7 @@ func status(err error, stderr io.Writer) int {
 		text := strings.TrimSuffix(strings.ReplaceAll(err.Error(), kintsugi.ErrUsage.Error()+": ", ""), ": "+kintsugi.ErrUsage.Error())
 		fmt.Fprintln(stderr, "kintsugi:", text)
 		return exitUsage
-	case errors.Is(err, kintsugi.ErrNotFinite):
+	case errors.As(err, new(again)):
 		fmt.Fprintln(stderr, "kintsugi:", err)
 		return exitNotFinite
 	default:

@@ -412,7 +412,11 @@ func runWorker(ctx context.Context, p *process) error {
 		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
 		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, TLS: p.tls, Window: p.window(), Log: p.log,
 	}
-	return p.work(ctx, cfg, client)
+	err = p.work(ctx, cfg, client)
+	if errors.Is(err, kintsugi.ErrNotFinite) {
+		return again{err}
+	}
+	return err
 }
 
 // work is the life of a worker: until the run is over or it is asked to leave.
