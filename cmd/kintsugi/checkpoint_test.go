@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -59,7 +60,9 @@ func TestAResumedRunPassesOverADamagedCheckpoint(t *testing.T) {
 	must(t, quadratic(100, "--decay", "constant", "--out", dir)...)
 	must(t, "train", "--resume", dir, "--steps", "120")
 	damage(t, dir, 1) // that of step 120, on line 2; step 100, on line 1, is whole
-	must(t, "train", "--resume", dir)
+	if r := kin(t, "train", "--resume", dir); r.status != exitDone || !strings.Contains(r.stderr, "-00000000000000000120-") || !strings.Contains(r.stderr, "is damaged: going on from ") {
+		t.Errorf("exit status %d; want 0, and a word on what is passed over:\n%s", r.status, r.stderr)
+	}
 	r := readRun(t, dir)
 	if last := r.Views[len(r.Views)-1]; last.RestoredStep != 100 || last.Line != 3 {
 		t.Errorf("it went on from step %d on line %d; want 100, on line 3: line 2 is used up", last.RestoredStep, last.Line)
@@ -80,6 +83,28 @@ func TestARunWhoseCheckpointsAreAllDamagedIsNotStartedOver(t *testing.T) {
 	}
 	if !maps.Equal(tree(t, dir), before) {
 		t.Error("the run has been changed")
+	}
+}
+
+func TestARunWhoseManifestsAreGoneIsNotStartedOverAndIsRepaired(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
+	dir := newDir(t)
+	must(t, quadratic(60, "--checkpoint-every", "20", "--out", dir)...)
+	if err := os.RemoveAll(filepath.Join(dir, checkpointsDir, "manifest")); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, dir)
+	if r := kin(t, "train", "--resume", dir, "--steps", "80"); r.status != exitFailed || !strings.Contains(r.stderr, "it had a checkpoint of step 60") {
+		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+	}
+	if !maps.Equal(tree(t, dir), before) {
+		t.Error("the run has been changed")
+	}
+	must(t, "checkpoint", "repair", dir)
+	must(t, "train", "--resume", dir, "--steps", "80")
+	if last := readRun(t, dir).Views; last[len(last)-1].RestoredStep != 60 {
+		t.Errorf("it went on from step %d, want 60", last[len(last)-1].RestoredStep)
 	}
 }
 

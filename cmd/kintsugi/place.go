@@ -163,8 +163,10 @@ func openCheckpoints(ctx context.Context, path, certs string) (place, error) {
 		return place{}, err
 	}
 	for _, dir := range []string{filepath.Join(path, checkpointsDir), path} {
-		if info, err := os.Stat(filepath.Join(dir, "manifest")); err == nil && info.IsDir() {
-			return openPlace(ctx, dir, nil)
+		for _, part := range []string{"manifest", "segment"} { // repair makes manifests anew
+			if info, err := os.Stat(filepath.Join(dir, part)); err == nil && info.IsDir() {
+				return openPlace(ctx, dir, nil)
+			}
 		}
 	}
 	return place{}, fmt.Errorf("%w: %s holds no checkpoints: neither it nor its folder %q has a folder \"manifest\"", kintsugi.ErrUsage, path, checkpointsDir)

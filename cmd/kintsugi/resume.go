@@ -16,8 +16,8 @@ import (
 
 // resumable checks that the settings suit the checkpoints of the run in t.Out, and that one of them can be
 // restored. The servers would find out as well, but only after the settings of the run had been replaced by
-// those that do not fit; and where all checkpoints are damaged they would begin again, which is for the
-// user to decide.
+// those that do not fit; and where all checkpoints are damaged or gone they would begin again, which is for the
+// user to decide. Where an older one than the newest is what can be restored, t.passed says so for the log.
 func (t *training) resumable(ctx context.Context, p *problem) error {
 	where, err := t.store()
 	if err != nil {
@@ -44,9 +44,30 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 	if err != nil {
 		return fmt.Errorf("--resume %s: %w", t.Resume, err)
 	}
-	if name == "" && len(all) > 0 { // with no manifest it ended before its first checkpoint, and begins again
+	if name == "" && len(all) > 0 {
 		return fmt.Errorf("--resume %s: %w: every checkpoint is damaged, see kintsugi checkpoint verify; to begin again, use kintsugi rerun",
 			t.Resume, kintsugi.ErrCorrupt)
+	}
+	if name != "" && name != all[0] {
+		t.passed = fmt.Sprintf("checkpoint %s is damaged: going on from %s; see kintsugi checkpoint verify, and repair", all[0], name)
+	}
+	if name == "" {
+		return t.begun(at.name)
+	}
+	return nil
+}
+
+// begun returns an error if the run had a checkpoint, where there is none now. A run that ended before its first one begins again.
+func (t *training) begun(store string) error {
+	earlier, err := record.ReadRun(t.Out)
+	if err != nil {
+		return nil // without events nobody knows of any
+	}
+	for _, c := range slices.Backward(earlier.Checkpoints) {
+		if !c.Running && c.Error == "" {
+			return fmt.Errorf("--resume %s: %w: it had a checkpoint of step %d, and none is in %s; kintsugi checkpoint repair %s may make one of what is left there, and to begin again, use kintsugi rerun",
+				t.Resume, kintsugi.ErrCorrupt, c.Step, store, t.Resume)
+		}
 	}
 	return nil
 }

@@ -73,6 +73,9 @@ func (r *run) main(ctx context.Context) error {
 	r.log = log
 	r.display.SetLog(log)
 	log.Info("training", "model", r.Model, "device", r.deviceName()+r.whyNoGPU())
+	if r.passed != "" {
+		log.Warn(r.passed)
+	}
 	done, err := r.train(ctx)
 	if err == nil {
 		err = r.final(ctx, done)

@@ -35,8 +35,9 @@ type training struct {
 	notices
 	security
 
-	flags *pflag.FlagSet
-	tls   *mtls.Credentials // of an operator; nil: plain TCP, or nothing was connected yet
+	flags  *pflag.FlagSet
+	passed string            // what a resumed run passes over, in words; "": nothing
+	tls    *mtls.Credentials // of an operator; nil: plain TCP, or nothing was connected yet
 }
 
 func (t *training) register(f *pflag.FlagSet) {
