@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -49,7 +50,7 @@ func simulateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "simulate", Short: "Train under virtual time with workers as slow as you say", Args: noArgs,
 		Example: "  kintsugi simulate --workers 16 --times exp:1 --consistency dbw\n" +
-			"  kintsugi simulate --workers 10000 --consistency dbw,wait --mtbf 4h --slow \"x5 for half from 100s\"\n" +
+			"  kintsugi simulate --workers 10000 --consistency dbw:wait --mtbf 4h --slow \"x5 for half from 100s\"\n" +
 			"  kintsugi simulate --workers 4 --consistency async --mean 25ms --outage 10m\n" +
 			"  kintsugi simulate --workers 4 --consistency async --model digits --mean 100ms --outage 20s --lose 0.33",
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.command(cmd) },
@@ -82,16 +83,40 @@ func simulateCommand() *cobra.Command {
 	return cmd
 }
 
+// checked returns a usage error for flags with which nothing can be trained.
+func (s *simulation) checked() error {
+	for _, r := range []struct {
+		bad    bool
+		reason string
+	}{
+		{s.workers < 1 || s.workers > 100_000, fmt.Sprintf("--workers %d: use 1 to 100000", s.workers)},
+		{s.steps < 1, "--steps 0: a run needs at least one"},
+		{s.batch < 1, fmt.Sprintf("--batch %d: a gradient needs at least one example", s.batch)},
+		{!(s.rate > 0) || math.IsInf(s.rate, 0), fmt.Sprintf("--learning-rate %v must be positive, and a number", s.rate)},
+		{!(s.momentum >= 0 && s.momentum < 1), fmt.Sprintf("--momentum %v must be from 0 to below 1", s.momentum)},
+		{!(s.target >= 0), fmt.Sprintf("--target %v must be a number that is not negative", s.target)},
+		{s.apply < 0, fmt.Sprintf("--apply %v must not be negative", s.apply)},
+		{s.mtbf < 0, fmt.Sprintf("--mtbf %v must not be negative", s.mtbf)},
+		{s.rebirth <= 0, fmt.Sprintf("--rebirth %v must be positive", s.rebirth)},
+		{s.lose != 0, "--lose says what comes back after an outage; say how long that is with --outage"}, // with one it does not come here
+	} {
+		if r.bad {
+			return fmt.Errorf("%w: %s", kintsugi.ErrUsage, r.reason)
+		}
+	}
+	return nil
+}
+
 // training returns what the flags ask for.
 func (s *simulation) training() (sim.Training, error) {
 	c := sim.Training{
 		Seed: s.seed, Workers: s.workers, Steps: kintsugi.Step(s.steps), Apply: s.apply.Seconds(), Ask: 0.05 * s.mean.Seconds(),
 		Lifetime: s.mtbf.Seconds(), Rebirth: s.rebirth.Seconds(),
 	}
-	if s.workers < 1 || s.workers > 100_000 || s.steps < 1 || s.batch < 1 || s.apply < 0 || s.mtbf < 0 || s.rebirth <= 0 || !(s.rate > 0) {
-		return c, fmt.Errorf("%w: simulate needs 1 to 100000 workers, a step, a batch, a learning rate and times that are not negative", kintsugi.ErrUsage)
+	err := s.checked()
+	if err != nil {
+		return c, err
 	}
-	var err error
 	if c.Consistency, err = agg.Preset(s.consistency); err != nil {
 		return c, err
 	}

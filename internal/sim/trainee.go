@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -36,6 +38,11 @@ func (h *theatre) die(slot int) {
 	w.alive = false
 	w.life++
 	h.result.Deaths++
+	if h.inVain++; h.inVain > vain*len(h.hands) {
+		h.err = fmt.Errorf("%w: %d deaths since version %d and no step: workers die before they have a gradient; let them live longer, or compute faster",
+			kintsugi.ErrUsage, h.inVain, h.released)
+		return
+	}
 	h.core.WorkerGone(h.clock(), kintsugi.Slot(slot), w.incarnation)
 	h.after(h.Rebirth, slot, func() { h.born(slot) })
 }
@@ -201,6 +208,10 @@ func (h *theatre) finish(slot int) {
 	t.Loss = w.loss
 	for _, v := range w.grads {
 		t.SquaredNorm += float64(v) * float64(v)
+	}
+	if math.IsNaN(t.SquaredNorm) || math.IsInf(t.SquaredNorm, 0) {
+		h.err = fmt.Errorf("%w: gradient of worker/%d version %d; lower the learning rate", kintsugi.ErrNotFinite, slot, w.version)
+		return
 	}
 	t.Views = []kintsugi.ViewNumber{1}
 	w.pushed[id] = w.grads

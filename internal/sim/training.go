@@ -76,6 +76,7 @@ type theatre struct {
 	order    uint64
 	hands    []trainee
 	released kintsugi.Step
+	inVain   int // deaths since then
 	arrived  int // gradients pushed on the newest version
 	device   kernels.Device
 	spare    [][]float32
@@ -130,6 +131,9 @@ func (a *agenda) Pop() any {
 }
 
 const simLine, simFence = 1, 1
+
+// vain is how often each worker may die without a step in between until a Training is given up: virtual time would go on for ever.
+const vain = 1000
 
 // Train runs a Training to its end.
 func Train(cfg Training) (Trained, error) {
@@ -260,7 +264,7 @@ func (h *theatre) toShard(m kintsugi.ControlMessage) {
 		}
 		h.after(took, -1, func() { h.apply(m, partial) })
 	case kintsugi.Released:
-		h.released, h.arrived = m.Step, 0
+		h.released, h.arrived, h.inVain = m.Step, 0, 0
 		for _, p := range m.Counted {
 			h.free(p)
 		}

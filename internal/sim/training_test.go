@@ -30,6 +30,23 @@ func training(t *testing.T, preset string, workers int, steps kintsugi.Step) Tra
 	}
 }
 
+// Virtual time passes without any end, so that nobody would notice.
+func TestATrainingThatCannotGoOnEnds(t *testing.T) {
+	oneGoroutine(t)
+	for _, preset := range []string{"bsp", "backup:2", "async", "dbw"} {
+		cfg := training(t, preset, 16, 200)
+		cfg.Schedule.LearningRate = 1e9
+		if r, err := Train(cfg); !errors.Is(err, kintsugi.ErrNotFinite) {
+			t.Errorf("%s diverges: %d steps, %v; want an end that says so", preset, r.Steps, err)
+		}
+	}
+	cfg := training(t, "dbw", 16, 200)
+	cfg.Lifetime, cfg.Rebirth = 0.001, 30
+	if r, err := Train(cfg); !errors.Is(err, kintsugi.ErrUsage) {
+		t.Errorf("lives of a millisecond: %d steps, %v; want an end that says so", r.Steps, err)
+	}
+}
+
 func TestEveryPresetTrainsUnderVirtualTime(t *testing.T) {
 	oneGoroutine(t)
 	for _, preset := range []string{
