@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -481,5 +482,14 @@ func runCoordinator(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel() // before Wait
+	wg.Go(func() {
+		if _, ok := <-client.WatchDone(ctx); ok {
+			p.over.Store(true)
+		}
+	})
 	return c.Run(ctx)
 }

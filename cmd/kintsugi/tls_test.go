@@ -98,4 +98,10 @@ func TestRolesHaveEachTheirOwnCredentials(t *testing.T) {
 		t.Fatalf("the worker ended with status %d: %s", r.status, r.stderr)
 	}
 	sameBits(t, store, want)
+	for _, p := range all[:2] { // which stay for those who read the last version
+		p.signal(syscall.SIGTERM)
+		if r := p.wait(); r.status != exitDone {
+			t.Errorf("asked to go when the run is over, a coordinator or server ended with status %d, not 0: %s", r.status, r.stderr)
+		}
+	}
 }
