@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
 // commands returns every command of the program below the root.
@@ -38,6 +40,11 @@ func TestEveryCommandHasAnExampleAndTheExamplesParse(t *testing.T) {
 			}
 			if err := found.ParseFlags(rest); err != nil {
 				t.Errorf("%s: the example %q: %v", path, line, err)
+			}
+			if f := found.Flags().Lookup("consistency"); f != nil {
+				if _, err := agg.Preset(f.Value.String()); err != nil {
+					t.Errorf("%s: the example %q: %v", path, line, err)
+				}
 			}
 			if err := found.ValidateArgs(found.Flags().Args()); err != nil {
 				t.Errorf("%s: the example %q: %v", path, line, err)

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
 // Pages are followed by hand: a command in one that does not parse, or that has settings which no run can have, is found here first.
@@ -115,6 +117,11 @@ func parses(command string, whole bool) error {
 	f := found.Flags()
 	if err := found.ParseFlags(rest); err != nil || f.Changed("help") {
 		return err
+	}
+	if g := f.Lookup("consistency"); g != nil && found.CommandPath() == "kintsugi simulate" { // train checks its own below
+		if _, err := agg.Preset(g.Value.String()); err != nil {
+			return err
+		}
 	}
 	if whole || f.NArg() > 0 {
 		if err := found.ValidateArgs(f.Args()); err != nil {
