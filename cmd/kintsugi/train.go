@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -149,7 +150,8 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 		t.EvalEvery = max(1, t.Steps/10)
 	}
 	if t.Out == "" {
-		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s-%s", t.Model, t.Data, time.Now().Format("20060102-150405")))
+		model := strings.ReplaceAll(t.Model, ":", "-") // mf:als: rsync and scp would look for a host called mf
+		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s-%s", model, t.Data, time.Now().Format("20060102-150405")))
 	}
 	if err := t.absolute(); err != nil {
 		return err
