@@ -16,10 +16,11 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 		stderr string
 	}{
 		{syscall.SIGINT, exitInterrupted, ""},
+		{syscall.SIGHUP, exitInterrupted, ""},
 		{syscall.SIGTERM, exitPreempted, "kintsugi: preempted: start it again with --resume"},
 	} {
 		t.Run(c.signal.String(), func(t *testing.T) {
-			if c.signal == syscall.SIGTERM {
+			if c.signal != syscall.SIGINT {
 				onlyLong(t)
 			}
 			dir, want := newDir(t), newDir(t)

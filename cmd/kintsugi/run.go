@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -255,6 +256,9 @@ func (r *run) stopCluster() {
 func (r *run) signals(ctx context.Context, killed chan<- error) {
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt)
+	if !signal.Ignored(syscall.SIGHUP) { // as it is below nohup, whose run is to outlive the terminal
+		signal.Notify(c, syscall.SIGHUP)
+	}
 	defer signal.Stop(c)
 	cfg := r.noticeConfig(r.Warning)
 	cfg.Log = r.log
