@@ -23,7 +23,10 @@ type sparse struct {
 
 type sparseArgs struct{ payloads driver.Ptr }
 
-const decodeThreads = 256
+const (
+	decodeThreads = 256
+	perDecode     = 8 * decodeThreads // values of a block
+)
 
 var decoders = map[kernels.Encoding]string{
 	kernels.FP32: "decode_fp32", kernels.BF16: "decode_bf16", kernels.FP16: "decode_fp16", kernels.Int8: "decode_int8",
@@ -41,9 +44,10 @@ func (d *Device) Decode(dst []float32, e kernels.Encoding, data []byte) error {
 
 // decode queues the decoding of a payload of n values.
 func (o *op) decode(dst driver.Ptr, n int, p part) {
+	o.countable(n)
 	if p.sparse == nil {
 		args := decodeArgs{operand: p.operand, dst: dst, n: uint64(n)}
-		launch(o, "decode", decoders[kernels.Encoding(p.encoding)], line(ceil(n, 4*decodeThreads)), decodeThreads, &args)
+		launch(o, "decode", decoders[kernels.Encoding(p.encoding)], line(ceil(n, perDecode)), decodeThreads, &args)
 		return
 	}
 	if o.err == nil {

@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"fmt"
+
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
@@ -39,7 +41,10 @@ const (
 	wantSaved
 )
 
-const stepThreads = 288 // 256 make tiles, 32 add
+const (
+	stepThreads = 160     // 128 make tiles, 32 add
+	mostValues  = 1 << 31 // of a chunk: kernels count them in 32 bits
+)
 
 func flagsOf(dot, displacement, saved bool) (flags uint32) {
 	for i, want := range []bool{dot, displacement, saved} {
@@ -78,6 +83,7 @@ func productsOf(v []float64, flags uint32) kernels.Products {
 
 func (o *op) step(s *kernels.Step, products []float64) {
 	n := len(s.Params)
+	o.countable(n)
 	c := chunk{
 		n: uint64(n), params: o.floats(s.Params),
 		state0: o.floats(s.State[0]), state1: o.floats(s.State[1]),
@@ -104,6 +110,13 @@ func (o *op) step(s *kernels.Step, products []float64) {
 	chunks := []chunk{c}
 	o.sums(chunks, [][]part{parts})
 	o.launchSteps(s.Rule, flagsOf(s.WantDot, s.WantDisplacement, s.WantSaved), chunks, func(int) [12]float32 { return s.Coefficients() })
+}
+
+// countable fails if a chunk has more values than a kernel can count.
+func (o *op) countable(n int) {
+	if n >= mostValues {
+		o.fail(fmt.Errorf("%d values: a GPU takes fewer than %d as one chunk; give it parts", n, mostValues))
+	}
 }
 
 // launchSteps queues the step of all chunks, in one launch for those beside each other that have the same coefficients.

@@ -10,14 +10,15 @@ struct DecodeArgs {
 enum { THREADS = 256 };
 
 template <int ENCODING> DEVICE void decode(const DecodeArgs &a) {
-	const u64 i = 4 * (BLOCK * THREADS + THREAD);
-	if (i >= a.n) return;
+	const u32 i = (u32)BLOCK * PER_THREAD * THREADS + at_of_thread(), n = (u32)a.n;
+	if (i >= n) return;
+	const bool second = i + APART < n;
 	Raw<ENCODING> raw;
-	raw.load_from(a.operand, i, a.n);
-	Four x;
+	raw.load_from(a.operand, i, second, n);
+	Eight x;
 #pragma unroll
-	for (int e = 0; e < 4; e++) x.v[e] = raw.value(e);
-	store(a.dst, i, a.n, x);
+	for (int e = 0; e < PER_THREAD; e++) x.v(e) = raw.value(e);
+	store(a.dst, i, n, second, i + APART + 4 <= n, x);
 }
 
 KERNEL_OF(decode_fp32, DecodeArgs, THREADS, decode<FP32>)

@@ -73,6 +73,12 @@ DEVICE f64 exp_of(f64 v) { return exp(v); }
 DEVICE f64 log_of(f64 v) { return log(v); }
 DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
 DEVICE int count_bits(u32 v) { return __popc(v); }
+// Byte number i of v, with its sign, in one instruction. (__byte_perm cannot extend a sign.)
+DEVICE int signed_byte(u32 v, u32 i) {
+	int r;
+	asm("prmt.b32 %0, %1, 0, %2;" : "=r"(r) : "r"(v), "r"(0x8880 | 0x1111 * i));
+	return r;
+}
 
 DEVICE u32 round_tf32(f32 v) {
 	u32 r;

@@ -10,14 +10,14 @@ struct alignas(16) Two {
 	f64 v[2];
 };
 
-// Writes what four values from v on add, x·y.
-DEVICE void put(f64 *tile, u32 v, const Four &x, const Four &y) {
+// Writes what four values add, x·y, of which the first has this place.
+DEVICE void put(f64 *tile, u32 place, const Four &x, const Four &y) {
 #pragma unroll
 	for (int h = 0; h < 4; h += 2) {
 		Two t;
 #pragma unroll
 		for (int e = 0; e < 2; e++) t.v[e] = mul((f64)x.v[h + e], (f64)y.v[h + e]);
-		*(Two *)(tile + place(v + h)) = t;
+		*(Two *)(tile + (place ^ h)) = t;
 	}
 }
 

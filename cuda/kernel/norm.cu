@@ -31,7 +31,7 @@ KERNEL(norms, NormArgs, THREADS) {
 #pragma unroll
 				for (int e = 0; e < 4; e++) x.v[e] = sub(x.v[e], y.v[e]);
 			}
-			put(tiles.square[turn], 4 * THREAD, x, x);
+			put(tiles.square[turn], place(4 * THREAD), x, x);
 		}
 		sync(); // the tile is full, and the one before it has been summed
 		if (THREAD < 16) add_lane<TILE>(lane, tiles.square[turn], THREAD, p.n - lo);

@@ -29,50 +29,49 @@ struct StepArgs {
 
 enum Flags { WANT_DOT = 1, WANT_DISPLACEMENT = 2, WANT_SAVED = 4 };
 enum Rule { SGD = 1, MOMENTUM = 2, NESTEROV = 3, ADAM = 4, ADAMW = 5, ADD = 6, ASSIGN = 7, ADAGRAD = 8, NONE = 9 };
-enum { WORKERS = 256, THREADS = WORKERS + 32, TILE = 4 * WORKERS, PRODUCTS = 4 };
+enum { WORKERS = 128, THREADS = WORKERS + 32, TILE = PER_THREAD * WORKERS, PRODUCTS = 4 };
 
-// Adds the operands from number j on that have the same encoding, four of them at a time, in order.
-template <int ENCODING> DEVICE u32 add_run(Four &acc, const Operand *ops, u32 j, u64 i, u64 n) {
-	const u32 end = j + (ops[j].encoding >> 8);
-#pragma unroll 1
-	for (; j + 4 <= end; j += 4) {
-		Raw<ENCODING> raw[4];
-		f32 w[4];
+// Adds AT_ONCE operands, in order.
+template <int ENCODING, int AT_ONCE> DEVICE void add_some(Eight &acc, const Operand *ops, u32 i, bool second, u32 n) {
+	Raw<ENCODING> raw[AT_ONCE];
+	f32 w[AT_ONCE];
 #pragma unroll
-		for (int o = 0; o < 4; o++) {
-			raw[o].load_from(ops[j + o], i, n);
-			w[o] = ops[j + o].weight;
-		}
-#pragma unroll
-		for (int o = 0; o < 4; o++)
-#pragma unroll
-			for (int e = 0; e < 4; e++) acc.v[e] = add(acc.v[e], mul(w[o], raw[o].value(e)));
+	for (int o = 0; o < AT_ONCE; o++) {
+		raw[o].load_from(ops[o], i, second, n);
+		w[o] = ops[o].weight;
 	}
-#pragma unroll 1
-	for (; j < end; j++) {
-		Raw<ENCODING> raw;
-		raw.load_from(ops[j], i, n);
-		const f32 w = ops[j].weight;
 #pragma unroll
-		for (int e = 0; e < 4; e++) acc.v[e] = add(acc.v[e], mul(w, raw.value(e)));
-	}
-	return end;
+	for (int o = 0; o < AT_ONCE; o++)
+#pragma unroll
+		for (int e = 0; e < PER_THREAD; e++) acc.v(e) = add(acc.v(e), weighted(raw[o], w[o], e));
 }
 
-DEVICE Four sum(const Chunk &c, u64 i) {
-	Four acc = {};
-	if (c.start) acc = load(c.start, i);
-	const Operand *const ops = c.operands;
-	const u32 count = (u32)c.count;
-	for (u32 j = 0; j < count;) {
+// Adds so many operands, which have the same encoding, four of them at a time.
+template <int ENCODING> DEVICE void add_run(Eight &acc, const Operand *ops, u32 count, u32 i, bool second, u32 n) {
+#pragma unroll 1
+	for (; count >= 4; count -= 4, ops += 4) add_some<ENCODING, 4>(acc, ops, i, second, n);
+#pragma unroll 1
+	for (; count > 0; count--, ops++) add_some<ENCODING, 1>(acc, ops, i, second, n);
+}
+
+DEVICE Eight sum(const Chunk &c, u32 i, bool second) {
+	Eight acc = {};
+	if (c.start) acc = load(c.start, i, second);
+	const Operand *ops = c.operands;
+	const u32 n = (u32)c.n;
+#pragma unroll 1
+	for (u32 left = (u32)c.count; left > 0;) {
 		IN_GLOBAL(ops);
-		switch (ops[j].encoding & 0xff) {
-		case FP32: j = add_run<FP32>(acc, ops, j, i, c.n); break;
-		case BF16: j = add_run<BF16>(acc, ops, j, i, c.n); break;
-		case FP16: j = add_run<FP16>(acc, ops, j, i, c.n); break;
-		case INT8: j = add_run<INT8>(acc, ops, j, i, c.n); break;
-		default: j = add_run<SIGN>(acc, ops, j, i, c.n); break;
+		const u32 encoding = ops->encoding & 0xff, run = ops->encoding >> 8;
+		switch (encoding) {
+		case FP32: add_run<FP32>(acc, ops, run, i, second, n); break;
+		case BF16: add_run<BF16>(acc, ops, run, i, second, n); break;
+		case FP16: add_run<FP16>(acc, ops, run, i, second, n); break;
+		case INT8: add_run<INT8>(acc, ops, run, i, second, n); break;
+		default: add_run<SIGN>(acc, ops, run, i, second, n); break;
 		}
+		ops += run;
+		left -= run;
 	}
 	return acc;
 }
@@ -114,54 +113,62 @@ DEVICE bool wanted(u32 p, u32 flags) { return p == 0 || flags >> (p - 1) & 1; }
 
 // What the threads that make a tile have of it.
 struct Values {
-	Four w, m, v, g;
+	Eight w, m, v, g;
 };
 
-template <int RULE> DEVICE void read(const StepArgs &a, const Chunk &c, u64 i, Values &x) {
-	x.w = load(c.params, i);
-	if (states<RULE>() > 0) x.m = load(c.state0, i);
-	if (states<RULE>() > 1) x.v = load(c.state1, i);
+template <int RULE> DEVICE void read(const StepArgs &a, const Chunk &c, u32 i, bool second, Values &x) {
+	x.w = load(c.params, i, second);
+	if (states<RULE>() > 0) x.m = load(c.state0, i, second);
+	if (states<RULE>() > 1) x.v = load(c.state1, i, second);
 	if (c.given) {
-		x.g = load(c.given, i);
+		x.g = load(c.given, i, second);
 	} else {
-		x.g = sum(c, i);
+		x.g = sum(c, i, second);
 #pragma unroll
-		for (int e = 0; e < 4; e++) x.g.v[e] = mul(x.g.v[e], a.scale);
+		for (int e = 0; e < PER_THREAD; e++) x.g.v(e) = mul(x.g.v(e), a.scale);
 	}
 }
 
-DEVICE Four difference(const Four &x, const Four &y) {
-	Four d;
+DEVICE Eight difference(const Eight &x, const Eight &y) {
+	Eight d;
 #pragma unroll
-	for (int e = 0; e < 4; e++) d.v[e] = sub(x.v[e], y.v[e]);
+	for (int e = 0; e < PER_THREAD; e++) d.v(e) = sub(x.v(e), y.v(e));
 	return d;
 }
 
-template <int RULE> DEVICE void write(const StepArgs &a, const Chunk &c, u64 i, Values &x, Stage &sh) {
-	const u64 n = c.n;
-	const u32 v = 4 * THREAD;
-	Four next;
-	if (c.update) store(c.update, i, n, x.g);
-	put(sh.product[0], v, x.g, x.g);
-	if (a.flags & WANT_DOT) put(sh.product[1], v, difference(x.w, load(c.previous, i)), x.g);
+DEVICE void put_both(f64 *tile, u32 at, const Eight &x, const Eight &y) {
+	put(tile, at, x.part[0], y.part[0]);
+	put(tile + APART, at, x.part[1], y.part[1]);
+}
+
+template <int RULE> DEVICE void write(const StepArgs &a, const Chunk &c, u32 i, bool second, bool whole, Values &x, Stage &sh) {
+	const u32 n = (u32)c.n;
+	const u32 at = place(at_of_thread());
+	Eight next;
+	put_both(sh.product[0], at, x.g, x.g);
+	if (a.flags & WANT_DOT) put_both(sh.product[1], at, difference(x.w, load(c.previous, i, second)), x.g);
+	if (c.update) store(c.update, i, n, second, whole, x.g);
 #pragma unroll
-	for (int e = 0; e < 4; e++) next.v[e] = apply<RULE>(a, x.g.v[e], x.w.v[e], x.m.v[e], x.v.v[e]);
-	store(c.next, i, n, next);
-	if (states<RULE>() > 0) store(c.next_state0, i, n, x.m);
-	if (states<RULE>() > 1) store(c.next_state1, i, n, x.v);
+	for (int e = 0; e < PER_THREAD; e++) next.v(e) = apply<RULE>(a, x.g.v(e), x.w.v(e), x.m.v(e), x.v.v(e));
 	if (a.flags & WANT_DISPLACEMENT) {
-		const Four d = difference(next, x.w);
-		put(sh.product[2], v, d, d);
+		const Eight d = difference(next, x.w);
+		put_both(sh.product[2], at, d, d);
 	}
 	if (a.flags & WANT_SAVED) {
-		const Four d = difference(next, load(c.saved, i));
-		put(sh.product[3], v, d, d);
+		const Eight d = difference(next, load(c.saved, i, second));
+		put_both(sh.product[3], at, d, d);
 	}
+	store(c.next, i, n, second, whole, next);
+	if (states<RULE>() > 0) store(c.next_state0, i, n, second, whole, x.m);
+	if (states<RULE>() > 1) store(c.next_state1, i, n, second, whole, x.v);
 	if (c.broadcast) {
-		FourHalves b;
 #pragma unroll
-		for (int e = 0; e < 4; e++) b.v[e] = broadcast_bf16(next.v[e]);
-		store(c.broadcast, i, n, b);
+		for (int r = 0; r < 2; r++) {
+			FourHalves b;
+#pragma unroll
+			for (int e = 0; e < 4; e++) b.v[e] = broadcast_bf16(next.part[r].v[e]);
+			if (r == 0 || second) store(c.broadcast, i + r * APART, n, b);
+		}
 	}
 }
 
@@ -171,16 +178,15 @@ template <int RULE> DEVICE void step(const StepArgs &a, Stage &sh) {
 	if (THREAD == 0) sh.chunk = a.chunks[BLOCK];
 	sync(); // the chunk is there
 	const Chunk &c = sh.chunk;
-	const u64 n = c.n;
-	const u32 half = THREAD / 16 % 2;
+	const u32 n = (u32)c.n, half = THREAD / 16 % 2;
 	f64 lane[PRODUCTS / 2] = {};
-	for (u64 lo = 0; lo < n; lo += TILE) {
-		const u64 i = lo + 4 * THREAD;
-		const bool mine = works && i < n;
+	for (u32 lo = 0; lo < n; lo += TILE) {
+		const u32 i = lo + at_of_thread();
+		const bool mine = works && i < n, second = i + APART < n;
 		Values x;
-		if (mine) read<RULE>(a, c, i, x);
+		if (mine) read<RULE>(a, c, i, second, x);
 		sync(); // the tile before has been summed
-		if (mine) write<RULE>(a, c, i, x, sh);
+		if (mine) write<RULE>(a, c, i, second, lo + TILE <= n, x, sh);
 		sync(); // the tile is full
 		if (works) continue;
 #pragma unroll
@@ -211,7 +217,11 @@ STEP(step_assign, ASSIGN)
 STEP(step_adagrad, ADAGRAD)
 
 // The sum of operands as it stands, in update: what a sparse operand is added to.
-KERNEL_CROWD(sum_operands, StepArgs, THREADS, 3) {
+KERNEL_CROWD(sum_operands, StepArgs, THREADS, 4) {
 	const Chunk c = a.chunks[BLOCK]; // a copy: no store can change it
-	for (u64 i = 4 * THREAD; i < c.n; i += 4 * THREADS) store(c.update, i, c.n, sum(c, i));
+	const u32 n = (u32)c.n;
+	for (u32 i = at_of_thread(); i < n; i += PER_THREAD * THREADS) {
+		const bool second = i + APART < n;
+		store(c.update, i, n, second, i + APART + 4 <= n, sum(c, i, second));
+	}
 }

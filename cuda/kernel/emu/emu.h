@@ -145,6 +145,7 @@ DEVICE f64 exp_of(f64 v) { return exp(v); }
 DEVICE f64 log_of(f64 v) { return log(v); }
 DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
 DEVICE int count_bits(u32 v) { return __builtin_popcount(v); }
+DEVICE int signed_byte(u32 v, u32 i) { return (signed char)(v >> 8 * i); }
 
 // The matrix units. Products of such factors are exact in float32. The order in which a unit adds them up, and how it rounds in between, is nowhere
 // specified: here it is the order of k, each sum rounded to the nearest, and tests allow for others.
