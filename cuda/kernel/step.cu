@@ -76,26 +76,44 @@ DEVICE Eight sum(const Chunk &c, u32 i, bool second) {
 	return acc;
 }
 
-DEVICE f32 adam_step(const StepArgs &a, f32 m, f32 v) {
-	return quotient(mul(a.alpha, m), add(mul(root(v), a.rho), a.epsilon));
-}
-
 template <int RULE>
 constexpr int states() { return RULE == ADAM || RULE == ADAMW ? 2 : RULE == MOMENTUM || RULE == NESTEROV || RULE == ADAGRAD ? 1 : 0; }
 
-// The rule for one value: w becomes the new parameter, m and v the new state.
-template <int RULE> DEVICE f32 apply(const StepArgs &a, f32 g, f32 w, f32 &m, f32 &v) {
+// What the threads that make a tile have of it.
+struct Values {
+	Eight w, m, v, g;
+};
+
+// Returns the new parameters of Adam; m and v become the new state. Roots and quotients have branches, around which a compiler keeps nothing in registers and
+// overlaps little: so each has a pass of its own, and what is between them is done for all values at once.
+template <int RULE> DEVICE Eight adam(const StepArgs &a, Values &x) {
+	Eight r;
+#pragma unroll
+	for (int e = 0; e < PER_THREAD; e++) {
+		f32 &m = x.m.v(e), &v = x.v.v(e);
+		const f32 g = x.g.v(e), h = RULE == ADAMW ? g : add(g, mul(a.decay, x.w.v(e)));
+		m = add(mul(a.beta1, m), mul(a.rest1, h));
+		v = add(mul(a.beta2, v), mul(a.rest2, mul(h, h)));
+	}
+#pragma unroll
+	for (int e = 0; e < PER_THREAD; e++) r.v(e) = root(x.v.v(e));
+#pragma unroll
+	for (int e = 0; e < PER_THREAD; e++) r.v(e) = add(mul(r.v(e), a.rho), a.epsilon);
+#pragma unroll
+	for (int e = 0; e < PER_THREAD; e++) r.v(e) = quotient(mul(a.alpha, x.m.v(e)), r.v(e));
+#pragma unroll
+	for (int e = 0; e < PER_THREAD; e++) r.v(e) = sub(RULE == ADAM ? x.w.v(e) : mul(a.weight_kept, x.w.v(e)), r.v(e));
+	return r;
+}
+
+// Another rule for one value: returns the new parameter; m becomes the new state.
+template <int RULE> DEVICE f32 apply(const StepArgs &a, f32 g, f32 w, f32 &m) {
 	if (RULE == ADD) return add(w, g);
 	if (RULE == ASSIGN) return g;
-	const f32 h = RULE == ADAMW ? g : add(g, mul(a.decay, w));
+	const f32 h = add(g, mul(a.decay, w));
 	if (RULE == MOMENTUM || RULE == NESTEROV) {
 		m = add(mul(a.momentum, m), h);
 		return sub(w, mul(a.rate, RULE == MOMENTUM ? m : add(h, mul(a.momentum, m))));
-	}
-	if (RULE == ADAM || RULE == ADAMW) {
-		m = add(mul(a.beta1, m), mul(a.rest1, h));
-		v = add(mul(a.beta2, v), mul(a.rest2, mul(h, h)));
-		return sub(RULE == ADAM ? w : mul(a.weight_kept, w), adam_step(a, m, v));
 	}
 	if (RULE == ADAGRAD) {
 		m = add(m, mul(h, h));
@@ -104,17 +122,23 @@ template <int RULE> DEVICE f32 apply(const StepArgs &a, f32 g, f32 w, f32 &m, f3
 	return sub(w, mul(a.rate, h));
 }
 
+template <int RULE> DEVICE Eight apply(const StepArgs &a, Values &x) {
+	if constexpr (RULE == ADAM || RULE == ADAMW) {
+		return adam<RULE>(a, x);
+	} else {
+		Eight r;
+#pragma unroll
+		for (int e = 0; e < PER_THREAD; e++) r.v(e) = apply<RULE>(a, x.g.v(e), x.w.v(e), x.m.v(e));
+		return r;
+	}
+}
+
 struct alignas(16) Stage {
 	f64 product[PRODUCTS][TILE];
 	Chunk chunk; // here, so that no thread keeps two dozen addresses in registers
 };
 
 DEVICE bool wanted(u32 p, u32 flags) { return p == 0 || flags >> (p - 1) & 1; }
-
-// What the threads that make a tile have of it.
-struct Values {
-	Eight w, m, v, g;
-};
 
 template <int RULE> DEVICE void read(const StepArgs &a, const Chunk &c, u32 i, bool second, Values &x) {
 	x.w = load(c.params, i, second);
@@ -144,12 +168,10 @@ DEVICE void put_both(f64 *tile, u32 at, const Eight &x, const Eight &y) {
 template <int RULE> DEVICE void write(const StepArgs &a, const Chunk &c, u32 i, bool second, bool whole, Values &x, Stage &sh) {
 	const u32 n = (u32)c.n;
 	const u32 at = place(at_of_thread());
-	Eight next;
 	put_both(sh.product[0], at, x.g, x.g);
 	if (a.flags & WANT_DOT) put_both(sh.product[1], at, difference(x.w, load(c.previous, i, second)), x.g);
 	if (c.update) store(c.update, i, n, second, whole, x.g);
-#pragma unroll
-	for (int e = 0; e < PER_THREAD; e++) next.v(e) = apply<RULE>(a, x.g.v(e), x.w.v(e), x.m.v(e), x.v.v(e));
+	const Eight next = apply<RULE>(a, x);
 	if (a.flags & WANT_DISPLACEMENT) {
 		const Eight d = difference(next, x.w);
 		put_both(sh.product[2], at, d, d);
