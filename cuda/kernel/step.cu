@@ -46,8 +46,8 @@ template <int ENCODING, int AT_ONCE> DEVICE void add_some(Eight &acc, const Oper
 		for (int e = 0; e < PER_THREAD; e++) acc.v(e) = add(acc.v(e), weighted(raw[o], w[o], e));
 }
 
-// Adds so many operands, which have the same encoding, four of them at a time.
-template <int ENCODING> DEVICE void add_run(Eight &acc, const Operand *ops, u32 count, u32 i, bool second, u32 n) {
+// Adds so many operands, which have the same encoding, four of them at a time, and passes them.
+template <int ENCODING> DEVICE void add_run(Eight &acc, const Operand *&ops, u32 count, u32 i, bool second, u32 n) {
 #pragma unroll 1
 	for (; count >= 4; count -= 4, ops += 4) add_some<ENCODING, 4>(acc, ops, i, second, n);
 #pragma unroll 1
@@ -70,7 +70,6 @@ DEVICE Eight sum(const Chunk &c, u32 i, bool second) {
 		case INT8: add_run<INT8>(acc, ops, run, i, second, n); break;
 		default: add_run<SIGN>(acc, ops, run, i, second, n); break;
 		}
-		ops += run;
 		left -= run;
 	}
 	return acc;
