@@ -2,7 +2,7 @@
  * conductor beside it, and one more shard that is never lost, for all the others of a run.
  *
  * It says what server/shard (next.go), server/chain and recovery/roster (chains.go) do together with --recovery chain:next; protocol.pml has what is common to all
- * chains. A step is stable when head and next have it. The next one answers when the one behind it has the step before. Whoever was behind the next in any view may lack
+ * chains. A step is stable when head and next have it. The next one answers when the one behind it has the step before; each of those behind, when the one behind it has the step itself. Whoever was behind the next in any view may lack
  * steps: a view in which such a one comes to be the next says so (Moved), and others rely on it only when it has said that it has caught up. Where
  * only such are left who may lack steps, the line is over: the first of them heads the shard with what it knows to be released, the other shard keeps what it has, and
  * the conductor begins the next line where the other shard stands.
@@ -228,7 +228,7 @@ inline ready(who) {
   :: keptStable[who] ->
      here = (ANYNEXT && place[who]==0) || (FAR && place[who]>0) || next[who]!=COUNTS || (lstep[who]==keptStable[who] && ldec[who]==keptDec[who]);
      if
-     :: !here && place[who]>0 && !ahead[who] -> ahead[who] = 1; ustep[who] = keptStable[who]; udec[who] = keptDec[who]; here = 1
+     :: !here && place[who]==1 && !ahead[who] -> ahead[who] = 1; ustep[who] = keptStable[who]; udec[who] = keptDec[who]; here = 1
      :: else
      fi;
      if
@@ -499,7 +499,7 @@ end:
           :: AFTER(i) && (lacking[i] || lost[i]) -> next[i] = JOINING
           :: else ->
              next[i] = COUNTS;
-             if :: place[i]>0 -> ahead[i] = 1; ustep[i] = app[i]; udec[i] = KNOWN(i,app[i]) :: else fi
+             if :: place[i]==1 -> ahead[i] = 1; ustep[i] = app[i]; udec[i] = KNOWN(i,app[i]) :: else fi
           fi;
           if :: place[i]==0 -> promised[i] = at[i]; keptTaken[i] = at[i]; ready(i) :: else fi; /* its conductor takes the shard */
           due[i] = since[i];
@@ -644,7 +644,7 @@ init {
        y = (STANDIN==0 || x<STANDIN -> x : (x==STANDIN -> S-1 : x-1));
        AT(1,x) = y; pl[y] = x+1; place[y] = x; named[y] = 1; up[y] = 1; at[y] = 1; has[y] = 1;
        next[y] = (x+1<S -> COUNTS : NOBODY);
-       if :: x>0 && x+1<S -> ahead[y] = 1 :: else fi;
+       if :: x==1 && x+1<S -> ahead[y] = 1 :: else fi;
        if :: x==0 -> promised[y] = 1; keptTaken[y] = 1 :: else fi;
        x++
     :: else -> break

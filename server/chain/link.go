@@ -48,10 +48,10 @@ func Alone(after bool) Link {
 }
 
 // Relax lets the one after answer for everybody behind it, so that a step waits for that one alone. It is told when it has caught up, since before that its word
-// counts for nothing. follows says that this replica answers for those behind it itself: it does so while they have the step before. step and decided are
+// counts for nothing. next says that this replica is the one that answers for those behind it: it does so while they have the step before. step and decided are
 // where it stands: what they have of that it does not know yet.
-func (l *Link) Relax(follows bool, step kintsugi.Step, decided kintsugi.Fence) {
-	l.tells, l.ahead = true, follows
+func (l *Link) Relax(next bool, step kintsugi.Step, decided kintsugi.Fence) {
+	l.tells, l.ahead = true, next
 	if l.ahead && l.next == counts {
 		l.unheard = &kintsugi.Stable{Step: step, Decided: decided}
 	}

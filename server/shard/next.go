@@ -10,8 +10,9 @@ import "github.com/kintsugi-ml/kintsugi"
 // behind the next in any view must be told by the one before it that it has caught up before it may be a head on the line. Its server says so to the
 // coordinator, which makes it none before; if that happens all the same it is not whole, and its server ends, as one that is joining does.
 //
-// How much they may lack is bounded: the next answers for a step when the one after it has applied the step before (package chain), and so does each
-// behind it. So where head and next are gone together the one after them has released all but the newest two of the steps that were released. A line begins then,
+// How much they may lack is bounded: the next answers for a step when those behind it have applied the step before (package chain), for each of them but the
+// next answers as in any other chain, when the one after it has. So where head and next are gone together each of the others, whichever of them the chain then has, has
+// released all but the newest two of the steps that were released. A line begins then,
 // as with copies: it falls back to the newest version of which it knows that it was released.
 //
 // A replica that is not waited for may be sent a step while it is at the one before. What it is told next waits until it has applied that: see Waits.
@@ -20,7 +21,7 @@ import "github.com/kintsugi-ml/kintsugi"
 // after Place, in each view.
 func (r *Replica) NextAnswers(at int) {
 	r.next, r.at = true, at
-	r.link.Relax(r.follows, r.applied, r.decided())
+	r.link.Relax(at == 1, r.applied, r.decided())
 }
 
 // Waits reports whether what the one before says next has to wait until r has applied the step that it is at.
