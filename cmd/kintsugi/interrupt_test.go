@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +24,11 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 		t.Run(c.signal.String(), func(t *testing.T) {
 			if c.signal != syscall.SIGINT {
 				onlyLong(t)
+			}
+			if signal.Ignored(c.signal) { // as below nohup, which children would inherit
+				caught := make(chan os.Signal, 1)
+				signal.Notify(caught, c.signal)
+				t.Cleanup(func() { signal.Ignore(c.signal) })
 			}
 			dir, want := newDir(t), newDir(t)
 			must(t, quadratic(500, "--out", want)...)

@@ -20,7 +20,7 @@ import (
 
 func programCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "program", Short: "Look at a program that computes a model of its own", Args: noArgs,
+		Use: "program", Short: "Look at a program that computes a model of its own", Args: noArgs, Example: "  kintsugi program check -- python3 train.py",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(programDescribeCommand(), programCheckCommand())
