@@ -354,8 +354,14 @@ type Saved struct {
 // Done is the conductor's last message: the run is over.
 type Done struct {
 	Step   Step
-	Reason string
+	Reason string // AllSteps, or why it ended early
 }
+
+// AllSteps is the reason of a run that has done what it was to do.
+const AllSteps = "all steps are done"
+
+// Ends reports whether the word ends a run of so many steps. One that had done all of fewer steps has been started again with more.
+func (d Done) Ends(steps Step) bool { return d.Reason != AllSteps || d.Step >= steps }
 
 // StepEvent is what a watcher of the run learns of a released step.
 type StepEvent struct {

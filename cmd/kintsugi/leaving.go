@@ -140,7 +140,7 @@ func (h *handingOver) run(ctx context.Context, n notice.Notice) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		if _, ok := <-h.client.WatchDone(ctx); ok {
+		if h.ends(ctx, h.client) {
 			h.over.Store(true)
 			cancel()
 		}

@@ -430,7 +430,7 @@ func (p *process) work(ctx context.Context, cfg worker.Config, client *etcd.Clie
 		if err != nil {
 			return err
 		}
-		if runIsOver(ctx, client) {
+		if p.runIsOver(ctx, client) {
 			p.over.Store(true)
 			return nil
 		}
@@ -443,11 +443,21 @@ const doneWithin = 5 * time.Second
 
 // runIsOver reports whether the run has ended for all to see. A conductor that was replaced and does not
 // know it may say so as well; a worker that believed it would be missing on the line that goes on.
-func runIsOver(ctx context.Context, client *etcd.Client) bool {
+func (p *process) runIsOver(ctx context.Context, client *etcd.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, doneWithin)
 	defer cancel()
-	_, ok := <-client.WatchDone(ctx)
-	return ok
+	return p.ends(ctx, client)
+}
+
+// ends waits for the end of the run, and reports whether it came before that of ctx. The word of fewer steps than the run has now is that of a time when it
+// had no more.
+func (p *process) ends(ctx context.Context, client *etcd.Client) bool {
+	for d := range client.WatchDone(ctx) {
+		if d.Ends(kintsugi.Step(p.Steps)) {
+			return true
+		}
+	}
+	return false
 }
 
 func runCoordinator(ctx context.Context, p *process) error {
@@ -487,7 +497,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	defer wg.Wait()
 	defer cancel() // before Wait
 	wg.Go(func() {
-		if _, ok := <-client.WatchDone(ctx); ok {
+		if p.ends(ctx, client) {
 			p.over.Store(true)
 		}
 	})

@@ -35,25 +35,36 @@ func (c *Client) WatchStop(ctx context.Context) <-chan Stop {
 }
 
 // PutDone says that the run is over, once and for all: it returns the word that counts, which is that of
-// whoever came first.
+// whoever came first. But a run that has done its steps may be started again with more of them: the word of fewer steps is one of then.
 func (c *Client) PutDone(ctx context.Context, d kintsugi.Done) (kintsugi.Done, error) {
 	key := c.prefix + doneKey
-	r, err := c.etcd.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(c.put(doneKey, d)).
-		Else(clientv3.OpGet(key)).
-		Commit()
-	if err != nil {
-		return d, fmt.Errorf("say that the run is over: %w", err)
+	revision := int64(0) // of the word that counts no more; 0: there is none
+	for {
+		r, err := c.etcd.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).
+			Then(c.put(doneKey, d)).
+			Else(clientv3.OpGet(key)).
+			Commit()
+		if err != nil {
+			return d, fmt.Errorf("say that the run is over: %w", err)
+		}
+		if r.Succeeded {
+			return d, nil
+		}
+		kvs := r.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 { // reopened meanwhile
+			revision = 0
+			continue
+		}
+		first, err := decode[kintsugi.Done](doneKey, kvs[0].Value)
+		if err != nil {
+			return d, fmt.Errorf("say that the run is over: %w", err)
+		}
+		if first.Ends(d.Step) {
+			return first, nil
+		}
+		revision = kvs[0].ModRevision
 	}
-	if r.Succeeded {
-		return d, nil
-	}
-	first, err := decode[kintsugi.Done](doneKey, r.Responses[0].GetResponseRange().Kvs[0].Value)
-	if err != nil {
-		return d, fmt.Errorf("say that the run is over: %w", err)
-	}
-	return first, nil
 }
 
 // WatchDone returns a channel that delivers the run's last word, at once if it is over. It is closed when ctx ends.

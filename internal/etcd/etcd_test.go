@@ -569,8 +569,30 @@ func TestStopIsSeenByEverybodyAndDoneIsSaidOnce(t *testing.T) {
 	if err := c.Reopen(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := c.PutDone(ctx, kintsugi.Done{Step: 9}); err != nil || d.Step != 9 {
+	all := func(step kintsugi.Step) kintsugi.Done { return kintsugi.Done{Step: step, Reason: kintsugi.AllSteps} }
+	if d, err := c.PutDone(ctx, all(9)); err != nil || d != all(9) {
 		t.Errorf("after Reopen: %+v, %v", d, err)
+	}
+	// Started again with more steps it ends again; nobody of before has the last word then.
+	if d, err := other.PutDone(ctx, all(20)); err != nil || d != all(20) {
+		t.Errorf("after more steps: %+v, %v", d, err)
+	}
+	if d, err := c.PutDone(ctx, all(9)); err != nil || d != all(20) {
+		t.Errorf("after what was said before: %+v, %v", d, err)
+	}
+	await(t, c.WatchDone(ctx), "the last word", func(d kintsugi.Done) bool { return d == all(20) })
+}
+
+func TestAWordOfFewerStepsEndsNoRun(t *testing.T) {
+	for _, c := range []struct {
+		d    kintsugi.Done
+		want bool
+	}{
+		{kintsugi.Done{Step: 100, Reason: kintsugi.AllSteps}, true}, {kintsugi.Done{Step: 99, Reason: kintsugi.AllSteps}, false}, {kintsugi.Done{Step: 7, Reason: "interrupted"}, true},
+	} {
+		if got := c.d.Ends(100); got != c.want {
+			t.Errorf("%+v ends a run of 100 steps: %v", c.d, got)
+		}
 	}
 }
 

@@ -370,7 +370,7 @@ func (c *Conductor) doneMessage() kintsugi.Done {
 	if c.stop != nil {
 		return kintsugi.Done{Step: c.released, Reason: c.stop.reason}
 	}
-	return kintsugi.Done{Step: c.released, Reason: "all steps are done"}
+	return kintsugi.Done{Step: c.released, Reason: kintsugi.AllSteps}
 }
 
 // slots returns the members' slots in order, so that the same events give the same messages.
