@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -310,7 +311,9 @@ func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
 			t.Errorf("%q ended with status %d: %s", p.cmd.Args[1], r.status, r.stderr)
 		}
 	}
-	noOrphans(t, dir)
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a run that could not begin has a folder: %v", err)
+	}
 }
 
 func TestStrangersDoNotDisturbARun(t *testing.T) {

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
@@ -131,6 +133,25 @@ func (t *training) fresh(ctx context.Context) error {
 		err = fmt.Errorf("%w: --store %s holds the checkpoints of another run: choose another --out, or go on with that one by --resume", kintsugi.ErrUsage, store)
 	}
 	return err
+}
+
+// reachEtcd returns an error where --etcd names one that does not answer, before there is a folder of a run that could not begin.
+func (t *training) reachEtcd(ctx context.Context) error {
+	if len(t.Etcd) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx) // credentials are looked after until it ends
+	defer cancel()
+	tls, err := t.credentials(ctx, mtls.Operator, mtls.Any, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	client, err := etcd.Dial(ctx, t.Etcd, "train", etcd.WithTLS(tls))
+	if err != nil {
+		return err
+	}
+	client.Close()
+	return nil
 }
 
 // openCheckpoints returns the checkpoints that a path names: a place, a folder, or a run whose checkpoints lie in either. certs is the folder of the

@@ -165,6 +165,9 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := t.reachEtcd(ctx); err != nil {
+		return err
+	}
 	warning, err := t.tryProgram(ctx, prob)
 	if err != nil {
 		return err
