@@ -12,6 +12,7 @@ import (
 
 // Servers of a real run die at drawn times, and the table says what is left of the steps of the run beside it.
 func TestGoodputOfARunWhoseServersDie(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	notUnderRace(t)
 	dir := t.TempDir()
@@ -39,6 +40,8 @@ func TestGoodputOfARunWhoseServersDie(t *testing.T) {
 
 // What no run can have is refused before minutes of measuring.
 func TestGoodputRefusesWhatNoRunCanHave(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
 	for _, args := range [][]string{
 		{"--recoveries", "chain:9"}, {"--recoveries", "wishes"}, {"--recoveries", "checkpoint:0"}, {"--loss", "mind"}, {"--mtbf", "often"}, {"--mtbf", "1ms"}, {"--rounds", "0"},
 		{"--for", "0s"}, {"--format", "xml"}, {"--picture", "no/such/folder/x.svg"}, {"--", "--codec", "int9"},

@@ -51,6 +51,7 @@ func spoil(words []string) func(q programtest.Question, grads []float32) {
 var ownProgram = []string{"--", "/proc/self/exe"}
 
 func TestAProgramTrainsThroughKilledServersToTheSameBits(t *testing.T) {
+	t.Parallel()
 	calm, struck := newDir(t), newDir(t)
 	args := []string{"train", "--workers", "2", "--out"}
 	out := must(t, append(append(args, calm), ownProgram...)...)
@@ -67,6 +68,7 @@ func TestAProgramTrainsThroughKilledServersToTheSameBits(t *testing.T) {
 }
 
 func TestARunOfAProgramIsResumed(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	whole, parts := newDir(t), newDir(t)
 	must(t, append([]string{"train", "--decay", "constant", "--out", whole}, ownProgram...)...)
@@ -81,6 +83,8 @@ func TestARunOfAProgramIsResumed(t *testing.T) {
 }
 
 func TestProgramsThatCannotTrain(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
 	for _, c := range []struct {
 		args   []string
 		status int
@@ -104,6 +108,7 @@ func TestProgramsThatCannotTrain(t *testing.T) {
 
 // The example in Python is trained as its first lines say, and its gradients are functions of what they are asked for.
 func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
+	notUnderRace(t)
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3 here, which the example is for")
@@ -124,6 +129,8 @@ func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 }
 
 func TestACheckFindsWhatAProgramDoesNotKeep(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
 	for words, want := range map[string]string{
 		"remembers":  "the gradient of one batch at the same parameters is another one in the same process",
 		"of its own": "the gradient of one batch at the same parameters is another one in another process",
@@ -144,6 +151,7 @@ func TestACheckFindsWhatAProgramDoesNotKeep(t *testing.T) {
 }
 
 func TestWhatAProgramDescribesIsAFileForServers(t *testing.T) {
+	notUnderRace(t)
 	path := filepath.Join(t.TempDir(), "model.described")
 	if out := must(t, "program", "describe", "--out", path, "--", "/proc/self/exe"); !strings.Contains(out, "pulled, 1000 parameters") {
 		t.Error(out)
@@ -155,6 +163,7 @@ func TestWhatAProgramDescribesIsAFileForServers(t *testing.T) {
 }
 
 func TestAProgramIsComparedWithALoop(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	out := must(t, "bench", "train", "--workers", "2", "--steps", "20", "--rounds", "1", "--before", "", "--format", "benchfmt", "--", "/proc/self/exe")
 	if !strings.HasPrefix(out, "BenchmarkTrain/pulled 1 ") {
