@@ -157,15 +157,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err := t.absolute(); err != nil {
 		return err
 	}
-	if resumed {
-		err = t.resumable(ctx, prob)
-	} else {
-		err = t.fresh(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	if err := t.reachEtcd(ctx); err != nil {
+	if err := t.canBegin(ctx, prob, resumed); err != nil {
 		return err
 	}
 	warning, err := t.tryProgram(ctx, prob)
@@ -190,6 +182,20 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String(),
 		costs: launch.NewCosts(t.Servers, protects.way(), protects.copies)}
 	return r.main(ctx)
+}
+
+// canBegin returns an error where a run would not find what it needs, before anything of it is written.
+func (t *training) canBegin(ctx context.Context, p *problem, resumed bool) error {
+	var err error
+	if resumed {
+		err = t.resumable(ctx, p)
+	} else {
+		err = t.fresh(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return t.reachEtcd(ctx)
 }
 
 // zeros refuses a 0 that somebody has typed where it would stand for what the model suggests: a run of 1,000 steps is not what is
