@@ -6,8 +6,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
@@ -54,6 +56,37 @@ func TestEveryCommandHasAnExampleAndTheExamplesParse(t *testing.T) {
 	for _, args := range []string{"train", "server", "checkpoint verify", "bench train"} {
 		if out := must(t, append(strings.Fields(args), "--help")...); !strings.Contains(out, "Examples:\n  kintsugi "+args) {
 			t.Errorf("%s --help shows no example:\n%s", args, out)
+		}
+	}
+}
+
+// With dozens of flags each is below one topic, or in no topic's list because only its command has it; a topic has no flag that is nowhere.
+func TestHelpHasEachFlagOnce(t *testing.T) {
+	known := map[string]bool{}
+	for _, c := range commands(newRoot(io.Discard, io.Discard)) {
+		help := must(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		c.InitDefaultHelpFlag()
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			known[f.Name] = true
+			if n := len(regexp.MustCompile(`(?m)^ {2,6}(-\w, )?--`+f.Name+`( |$)`).FindAllString(help, -1)); n != 1 && !f.Hidden {
+				t.Errorf("%s --help lists --%s %d times; want once", c.CommandPath(), f.Name, n)
+			}
+		})
+	}
+	for _, topic := range topics {
+		for _, name := range topic.flags {
+			if !known[name] {
+				t.Errorf("topic %q has --%s, which no command has", topic.title, name)
+			}
+		}
+	}
+	help := must(t, "train", "--help")
+	if strings.Contains(help, "Of this command") {
+		t.Errorf("train has a flag that no topic has:\n%s", help)
+	}
+	for line := range strings.Lines(help) {
+		if n := utf8.RuneCountInString(line); n > 120 {
+			t.Errorf("train --help has a line of %d characters: %s", n, line)
 		}
 	}
 }

@@ -86,10 +86,23 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w: %w; see %s --help", kintsugi.ErrUsage, err, cmd.CommandPath())
+		return fmt.Errorf("%w; %ssee %s --help", badFlag(err, ""), nearFlags(cmd, err), cmd.CommandPath())
 	})
-	root.AddCommand(trainCommand(), rerunCommand(), serverCommand(), workerCommand(), coordinatorCommand(),
-		checkpointCommand(), programCommand(), dataCommand(), reportCommand(), costCommand(), memoryCommand(), etcdCommand(), certsCommand(), benchCommand(), reproduceCommand(), tuneCommand(), simulateCommand(), versionCommand())
+	root.SetUsageFunc(usage)
+	group := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range commands {
+			c.GroupID = id
+			root.AddCommand(c)
+		}
+	}
+	group("train", "Train on this machine", trainCommand(), rerunCommand(), tuneCommand(), programCommand(), dataCommand())
+	group("look", "Look at runs", reportCommand(), costCommand(), checkpointCommand())
+	group("hosts", "Train on several hosts, part by part", coordinatorCommand(), serverCommand(), workerCommand(), etcdCommand(), memoryCommand(), certsCommand())
+	group("measure", "Measure and repeat experiments", benchCommand(), reproduceCommand(), simulateCommand())
+	group("other", "And", versionCommand())
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
 	return root
 }
 

@@ -87,11 +87,12 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
 	f.StringVar(&s.Decay, "decay", "cosine", "how the learning rate goes down over the run: "+strings.Join(conductor.DecayNames(), ", "))
 	f.Float64Var(&s.Momentum, "momentum", -1, "momentum (default: as the model suggests)")
+	f.Lookup("momentum").DefValue = "0" // what help calls no default; 0 itself is a momentum
 	f.Float64Var(&s.WeightDecay, "weight-decay", 0, "weight decay")
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
-	f.StringVar(&s.Recovery, "recovery", "gold", "how a lost shard comes back: gold (from its other replicas or from memory outside its process, else it alone as it was saved last), auto (gold, with as many replicas as cost least by what the run measures), chain (from its other replicas, and nothing is lost), chain:next (the same with three of them, of which the next one answers for those behind it), chain:paper[,STEPS] (from a copy that the next replica got of it, every 100 steps unless it says otherwise; what came since is lost), checkpoint (all shards, from the newest one), "+scarForms+" (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
+	f.StringVar(&s.Recovery, "recovery", "gold", "how a lost shard comes back: gold (from its other replicas or from memory outside its process, else it alone as it was saved last), auto (gold, with as many replicas as cost least by what the run measures), chain (from its other replicas, and nothing is lost), chain:next (the same with three of them, of which the next one answers for those behind it), chain:paper[,STEPS] (from a copy that the next replica got of it, every 100 steps unless it says otherwise; what came since is lost), checkpoint (all shards, from the newest one), scar or scar:OPTIONS, such as scar:1/8,16 and scar:adaptive (it alone, each chunk as it was saved last), "+statelessForms+" (its next life finds it in memory outside the process) or none (all, from the start)")
 	s.MoveAfter = moveAfter
 	f.Var(&s.MoveAfter, "move-after", "how long the others wait for a server that is away before they take over what it held, until it is back: a time such as 30s, or never; it counts from when its lease has lapsed")
 	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: wait; continue with --recovery gold, auto or stateless, where the consistency counts late gradients)")
@@ -138,7 +139,7 @@ func load(f *pflag.FlagSet, file string) error {
 			return
 		}
 		if err := f.Set(flag.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("%w: $%s: %w", kintsugi.ErrUsage, name, err))
+			errs = append(errs, badFlag(err, "$"+name))
 		}
 	})
 	return errors.Join(errs...)
@@ -196,7 +197,7 @@ func loadText(f *pflag.FlagSet, file string, text []byte) error {
 		}
 		for _, v := range values {
 			if err := f.Set(flag.Name, v); err != nil {
-				return fmt.Errorf("%w: --config %s, line %d: %s: %w", kintsugi.ErrUsage, file, value.Line, key.Value, err)
+				return fmt.Errorf("--config %s, line %d: %w", file, value.Line, badFlag(err, key.Value))
 			}
 		}
 	}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// topic is a heading of a command's help and the flags below it, in the order in which somebody who begins needs them.
+type topic struct {
+	title string
+	flags []string
+}
+
+// topics sort the flags of the commands that have all settings of a run: fifty of them, by the alphabet, are a page to search, not to read.
+var topics = []topic{
+	{"What is trained", []string{"model", "data", "data-dir", "input", "program", "described"}},
+	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "decay", "momentum", "weight-decay", "seed", "eval-every"}},
+	{"Who takes part", []string{"workers", "servers", "replicas", "consistency"}},
+	{"What survives a death", []string{"recovery", "checkpoint-every", "store", "move-after", "outage", "kept", "notice", "notice-endpoint", "warning", "outside"}},
+	{"What travels, and how", []string{"codec", "pull", "wire", "window", "tls"}},
+	{"What computes", []string{"device", "server-device", "threads", "blas", "blas-threads", "kernels", "engine"}},
+	{"This process", []string{"run", "index", "listen", "control"}},
+	{"The run", []string{"out", "resume", "config", "fault", "etcd", "price", "store-limit", "gradient-time", "log-level", "help"}},
+}
+
+// fewFlags is how many flags need no headings.
+const fewFlags = 24
+
+// usage writes how a command is used, as cobra does, with lines that end where the terminal does and long lists below headings.
+func usage(cmd *cobra.Command) error {
+	w := cmd.OutOrStderr()
+	fmt.Fprintln(w, "Usage:")
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "  %s COMMAND\n", cmd.CommandPath())
+	} else {
+		fmt.Fprintf(w, "  %s\n", cmd.UseLine())
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		subcommands(w, cmd)
+	}
+	columns := helpColumns(w)
+	if flags := cmd.LocalFlags(); flags.HasAvailableFlags() {
+		writeFlags(w, flags, columns)
+	}
+	if flags := cmd.InheritedFlags(); flags.HasAvailableFlags() {
+		fmt.Fprintf(w, "\nFlags of all commands of %s:\n%s", cmd.Parent().CommandPath(), flags.FlagUsagesWrapped(columns))
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n%s COMMAND --help says more about a command.\n", cmd.CommandPath())
+	}
+	return nil
+}
+
+// subcommands lists the commands below cmd, each group below its title.
+func subcommands(w io.Writer, cmd *cobra.Command) {
+	groups := cmd.Groups()
+	if len(groups) == 0 {
+		groups = []*cobra.Group{{Title: "Commands"}}
+	}
+	for _, g := range groups {
+		fmt.Fprintf(w, "\n%s:\n", g.Title)
+		for _, sub := range cmd.Commands() {
+			if sub.GroupID == g.ID && (sub.IsAvailableCommand() || sub.Name() == "help") {
+				fmt.Fprintf(w, "  %-*s %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+			}
+		}
+	}
+}
+
+// writeFlags writes the flags in lines of so many columns: by name, or by topic where there are many.
+func writeFlags(w io.Writer, flags *pflag.FlagSet, columns int) {
+	texts := map[string]string{}
+	var names []string
+	name := ""
+	for line := range strings.Lines(flags.FlagUsagesWrapped(columns)) {
+		if before, after, ok := strings.Cut(line, "--"); ok && len(before) == len("  -h, ") { // further lines of a flag are indented further
+			name, _, _ = strings.Cut(strings.TrimSpace(after), " ")
+			names = append(names, name)
+		}
+		texts[name] += line
+	}
+	if len(names) <= fewFlags {
+		fmt.Fprintf(w, "\nFlags:\n%s", flags.FlagUsagesWrapped(columns))
+		return
+	}
+	for _, t := range append(slices.Clip(topics), topic{"Of this command", others(names)}) {
+		text := ""
+		for _, name := range t.flags {
+			text += texts[name]
+		}
+		if text != "" {
+			fmt.Fprintf(w, "\n%s:\n%s", t.title, text)
+		}
+	}
+}
+
+// others returns the names that no topic has.
+func others(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(topics, func(t topic) bool { return slices.Contains(t.flags, name) })
+	})
+}
+
+// helpColumns returns how long lines of help may be on w: as the terminal is wide, within what is read easily.
+func helpColumns(w io.Writer) int {
+	const normal, least, most = 110, 70, 130
+	f, ok := w.(*os.File)
+	if !ok {
+		return normal
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return normal
+	}
+	return min(max(columns, least), most)
+}
+
+// otherWords are what people who come from other programs call flags of this one.
+var otherWords = map[string][]string{
+	"batch": {"batch-size"}, "learning-rate": {"lr"}, "steps": {"iterations", "max-steps"}, "out": {"output", "output-dir"}, "data": {"dataset"},
+}
+
+// nearFlags says which flags of cmd the one that there is not may have meant.
+func nearFlags(cmd *cobra.Command, err error) string {
+	unknown := new(pflag.NotExistError)
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
+	names := &cobra.Command{SuggestionsMinimumDistance: min(2, len(name)/3)} // cobra compares names of commands: these are flags
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		names.AddCommand(&cobra.Command{Use: f.Name, SuggestFor: otherWords[f.Name], Run: func(*cobra.Command, []string) {}})
+	})
+	near := names.SuggestionsFor(name)
+	if len(near) == 0 {
+		return ""
+	}
+	return "did you mean --" + strings.Join(near, " or --") + "? "
+}
+
+// badFlag returns the usage error for a flag that could not be read, in words for the person who wrote it as name: the standard library's
+// name the function that did not like it. "" stands for the flag itself.
+func badFlag(err error, name string) error {
+	invalid := new(pflag.InvalidValueError)
+	if !errors.As(err, &invalid) {
+		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+	}
+	f, wants := invalid.GetFlag(), ""
+	if name == "" {
+		name = "--" + f.Name
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		return fmt.Errorf("%w: %s %q: it is too large", kintsugi.ErrUsage, name, invalid.GetValue())
+	}
+	switch f.Value.Type() {
+	case "int", "int64":
+		wants = "a whole number"
+	case "uint", "uint64":
+		wants = "a whole number that is not negative"
+	case "float64":
+		wants = "a number"
+	case "duration":
+		wants = "a time with its unit, such as 500ms, 30s or 5m"
+	default:
+		return fmt.Errorf("%w: %s %q: %w", kintsugi.ErrUsage, name, invalid.GetValue(), invalid.Unwrap())
+	}
+	return fmt.Errorf("%w: %s %q: it must be %s", kintsugi.ErrUsage, name, invalid.GetValue(), wants)
+}
