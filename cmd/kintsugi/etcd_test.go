@@ -113,7 +113,7 @@ func TestPeersOfEtcdAreRead(t *testing.T) {
 		{"--peer", "a=h:1", "--peer", "b=h:2"},
 		{},
 	} {
-		if r := kin(t, append([]string{"etcd"}, args...)...); r.status != exitUsage {
+		if r := kin(t, append([]string{"etcd"}, args...)...); r.status != exitConfig {
 			t.Errorf("%q ended with status %d: %s", args, r.status, r.stderr)
 		}
 	}

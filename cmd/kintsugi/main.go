@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ const (
 	exitUsage       = 2
 	exitNotFinite   = 65 // of a worker: its gradient holds NaN or Inf, and will again
 	exitPreempted   = 75 // start me again
+	exitConfig      = 78 // of roles, for 2: starting them again does not help, and 2 is also how Go's runtime ends a process that has crashed
 	exitInterrupted = 130
 	exitTerminated  = 143 // of commands that start trainings; a training that gets SIGTERM is preempted
 )
@@ -45,8 +47,16 @@ func (a again) Unwrap() error { return a.error }
 
 func main() {
 	root := newRoot(os.Stdout, os.Stderr)
-	os.Exit(status(root.Execute(), os.Stderr))
+	cmd, err := root.ExecuteC()
+	s := status(err, os.Stderr)
+	if s == exitUsage && slices.Contains(roles, cmd.Name()) {
+		s = exitConfig
+	}
+	os.Exit(s)
 }
+
+// roles are the commands that something starts again when they end.
+var roles = []string{"coordinator", "server", "worker", "etcd", "memory"}
 
 // status reports err to the person who started the command and returns the exit status.
 func status(err error, stderr io.Writer) int {

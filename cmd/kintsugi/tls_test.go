@@ -91,7 +91,7 @@ func TestRolesHaveEachTheirOwnCredentials(t *testing.T) {
 		role("coordinator", "coordinator", "--store", store),
 		role("server", "server/0", "--store", store, "--index", "0"),
 		role("worker", "worker/0", "--index", "0"))
-	if r := role("worker", "server/0", "--index", "0").wait(); r.status != exitUsage || !strings.Contains(r.stderr, "cert.pem is the certificate of server/0") {
+	if r := role("worker", "server/0", "--index", "0").wait(); r.status != exitConfig || !strings.Contains(r.stderr, "cert.pem is the certificate of server/0") {
 		t.Errorf("a worker with the certificate of a server ended with status %d: %s", r.status, r.stderr)
 	}
 	if r := all[2].wait(); r.status != exitDone {

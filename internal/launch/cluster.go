@@ -431,6 +431,9 @@ func (c *Cluster) ended(end lifeEnd) {
 		return // given up by the stop, and here it is after all
 	}
 	end.exit.Injected = !p.killedAt.IsZero() && end.exit.Signal != ""
+	if end.exit.Status != exitDone {
+		end.exit.Words = p.words()
+	}
 	p.end(end.exit)
 	c.judge(p, end.exit)
 	p.cmd, p.paused, p.killedAt, p.noticed = nil, false, time.Time{}, time.Time{}
@@ -458,7 +461,7 @@ func (c *Cluster) judge(p *place, exit Exit) {
 		p.over, p.held = true, false
 		c.observe(p, ProcessEvent{Kind: ProcessGivenUp, Exit: exit})
 		err := fmt.Errorf("%s: %s; %s", p.spec.Part, v.Reason, p.tail())
-		if exit.Status == exitUsage {
+		if exit.Status == exitConfig {
 			err = fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
 		}
 		select {

@@ -93,15 +93,37 @@ func waitForState(t *testing.T, pid int, state byte) {
 func TestAProcessWithAWrongFlagEndsTheRunWithItsWords(t *testing.T) {
 	m := newMeeting(t)
 	c, _ := m.cluster(Config{})
-	must(t, c.Start(Spec{Part: Part{Worker, 2}, Args: []string{"exit", "2", "unknown flag --speed"}}))
+	must(t, c.Start(Spec{Part: Part{Worker, 2}, Args: []string{"exit", "78", "unknown flag --speed"}}))
 	err := failure(t, c)
-	for _, want := range []string{"worker/2", "exit status 2", "worker-2.log", "| unknown flag --speed"} {
+	for _, want := range []string{"worker/2", "exit status 78", "worker-2.log", "| unknown flag --speed"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)
 		}
 	}
 	if !errors.Is(err, kintsugi.ErrUsage) {
 		t.Errorf("the error does not wrap ErrUsage: %v", err)
+	}
+}
+
+// Go's runtime ends a process that panics with status 2, and prints what all goroutines did after the reason.
+func TestACrashIsADeathLikeOthersAndItsReasonIsShown(t *testing.T) {
+	m := newMeeting(t)
+	c, events := m.cluster(Config{Restart: RestartPolicy{First: time.Millisecond, Window: time.Hour}})
+	must(t, c.Start(Spec{Part: Part{Worker, 2}, Args: []string{"exit", "2", "panic: index out of range [3]\n\n" + strings.Repeat("goroutine 1 [running]:\n", 100)}}))
+	if e := await(t, events, ProcessDied); e.Exit.String() != "crashed (exit status 2): panic: index out of range [3]" {
+		t.Errorf("the death is told as %q", e.Exit)
+	}
+	if err := failure(t, c); !strings.Contains(err.Error(), "died 5 times") || !strings.Contains(err.Error(), "the crash in ") || !strings.Contains(err.Error(), "| panic: index out of range [3]") {
+		t.Errorf("the error does not say why: %v", err)
+	}
+}
+
+func TestWhyAProcessEndedIsItsOwnLastWord(t *testing.T) {
+	m := newMeeting(t)
+	c, events := m.cluster(Config{})
+	must(t, c.Start(Spec{Part: Part{Worker, 0}, Args: []string{"exit", "1", "warming up\nkintsugi: no space left on device"}}))
+	if e := await(t, events, ProcessDied); e.Exit.String() != "exit status 1: no space left on device" {
+		t.Errorf("the death is told as %q", e.Exit)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -105,24 +106,65 @@ func (p *place) writeLog(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.log, "=== %s %s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), p.spec.Part, fmt.Sprintf(format, args...))
 }
 
-// tail returns the end of what the last life printed, ready to stand at the end of an error.
-func (p *place) tail() string {
-	const maxBytes, maxLines = 8 << 10, 20
+// said returns what the last life printed, or the end of it, in lines; nil if the log cannot be read.
+func (p *place) said() [][]byte {
+	const most = 1 << 20 // a crash of a process with hundreds of goroutines prints some of it
 	end, err := p.log.Seek(0, 2)
 	if err != nil {
-		return "its log is " + p.logPath
+		return nil
 	}
-	from := max(p.logStart, end-maxBytes)
+	from := max(p.logStart, end-most)
 	text := make([]byte, end-from)
 	n, _ := p.log.ReadAt(text, from) // what could be read is what there is to show
-	lines := bytes.Split(bytes.TrimRight(text[:n], "\n"), []byte("\n"))
-	lines = lines[max(0, len(lines)-maxLines):]
+	return bytes.Split(bytes.TrimRight(text[:n], "\n"), []byte("\n"))
+}
+
+// crash returns the first line with which Go's runtime says why it ends the process, -1 if there is none.
+func crash(lines [][]byte) int {
+	return slices.IndexFunc(lines, func(l []byte) bool {
+		return bytes.HasPrefix(l, []byte("panic: ")) || bytes.HasPrefix(l, []byte("fatal error: ")) || bytes.HasPrefix(l, []byte("runtime: out of memory"))
+	})
+}
+
+// tail returns the end of what the last life printed, ready to stand at the end of an error; of a crash, whose reason stands before
+// all that its goroutines did, the beginning.
+func (p *place) tail() string {
+	const maxLines = 20
+	lines, part := p.said(), "end"
+	if lines == nil {
+		return "its log is " + p.logPath
+	}
+	if i := crash(lines); i >= 0 {
+		lines, part = lines[i:min(len(lines), i+maxLines)], "crash"
+	} else {
+		lines = lines[max(0, len(lines)-maxLines):]
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "the end of %s:", p.logPath)
+	fmt.Fprintf(&b, "the %s in %s:", part, p.logPath)
 	for _, l := range lines {
 		fmt.Fprintf(&b, "\n    | %s", bytes.ToValidUTF8(l, []byte("?")))
 	}
 	return b.String()
+}
+
+// words returns the line with which the last life said why it ended; "" if it did not.
+func (p *place) words() string {
+	const most = 300 // bytes of a line that stands in tables
+	lines := p.said()
+	i := crash(lines)
+	if i < 0 {
+		i = len(lines) - 1
+		for ; i >= 0 && !bytes.HasPrefix(lines[i], []byte("kintsugi: ")); i-- {
+		}
+	}
+	if i < 0 {
+		return ""
+	}
+	line := bytes.TrimPrefix(lines[i], []byte("kintsugi: "))
+	if len(line) > most {
+		line = append(slices.Clip(line[:most]), "…"...)
+	}
+	return string(bytes.ToValidUTF8(line, []byte("?")))
 }
 
 func exitOf(cmd *exec.Cmd) Exit {

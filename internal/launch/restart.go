@@ -54,9 +54,10 @@ func (p RestartPolicy) withDefaults() RestartPolicy {
 // Statuses with which a process tells its launcher what to do; any other means that it died.
 const (
 	exitDone      = 0
-	exitUsage     = 2
+	exitCrashed   = 2  // of Go's runtime: a panic, or no memory left
 	exitNotFinite = 65 // a gradient holds NaN or Inf, and will again: it depends on nothing but the version and the seed
 	exitPreempted = 75 // start me again
+	exitConfig    = 78 // a flag or a setting is wrong: starting me again does not help
 )
 
 // Exit says how a process ended.
@@ -64,13 +65,21 @@ type Exit struct {
 	Status   int    // exit status; -1 if a signal ended it
 	Signal   string // name of the signal; "" if the process ended by itself
 	Injected bool   // the launcher killed it because a fault said so
+	Words    string // what it said of that itself, in a line; "" if nothing
 
 	CPU       time.Duration // that it and its threads computed
 	PeakBytes uint64        // of memory that it had at once
 }
 
-// String returns the exit in words, such as "exit status 1" or "killed by a fault".
+// String returns the exit in words, such as "killed by a fault" or "exit status 1: no space left on device".
 func (e Exit) String() string {
+	if e.Words != "" && !e.Injected && e.Status != exitPreempted {
+		return e.how() + ": " + e.Words
+	}
+	return e.how()
+}
+
+func (e Exit) how() string {
 	switch {
 	case e.Injected:
 		return "killed by a fault"
@@ -80,6 +89,10 @@ func (e Exit) String() string {
 		return "left after a notice (exit status 75)"
 	case e.Status == exitNotFinite:
 		return "a gradient that is not finite (exit status 65)"
+	case e.Status == exitConfig:
+		return "a wrong flag or setting (exit status 78)"
+	case e.Status == exitCrashed:
+		return "crashed (exit status 2)"
 	}
 	return fmt.Sprintf("exit status %d", e.Status)
 }
@@ -133,8 +146,8 @@ func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
 		return Verdict{Kind: Restart, Pause: p.First}
 	case e.Signal == "" && e.Status == exitDone:
 		return Verdict{Kind: Finished}
-	case e.Signal == "" && e.Status == exitUsage:
-		return Verdict{Kind: GiveUp, Reason: "it was started with a wrong flag or setting (exit status 2)"}
+	case e.Signal == "" && e.Status == exitConfig:
+		return Verdict{Kind: GiveUp, Reason: "it was started with a wrong flag or setting (exit status 78)"}
 	}
 	for len(r.recent) > 0 && now-r.recent[0] > p.Window {
 		r.recent = r.recent[1:]
@@ -142,11 +155,11 @@ func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
 	r.recent = append(r.recent, now)
 	if len(r.recent) >= p.Deaths {
 		return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times within %s without a step in between, the last time with %s",
-			len(r.recent), trimDuration((now - r.recent[0]).Round(100*time.Millisecond)), e)}
+			len(r.recent), trimDuration((now - r.recent[0]).Round(100*time.Millisecond)), e.how())}
 	}
 	if e.Signal == "" && e.Status == exitNotFinite {
 		if r.repeats++; r.repeats >= p.Repeats {
-			return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times without a step in between, each time of %s", r.repeats, e)}
+			return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times without a step in between, each time of %s", r.repeats, e.how())}
 		}
 	}
 	pause := p.Longest

@@ -102,9 +102,10 @@ func TestStatusesTellTheLauncherWhatToDo(t *testing.T) {
 	}{
 		{Exit{Status: 0}, Finished},
 		{Exit{Status: 1}, Restart},
-		{Exit{Status: 2}, GiveUp},
+		{Exit{Status: 2}, Restart},
 		{Exit{Status: 65}, Restart},
 		{Exit{Status: 75}, Restart},
+		{Exit{Status: 78}, GiveUp},
 		{Exit{Status: -1, Signal: "killed"}, Restart},
 	}
 	for _, tt := range tests {
