@@ -38,6 +38,8 @@ var mistakes = []mistake{
 	{"model-unknown", exitUsage, "train --model vgg"},
 	{"model-option", exitUsage, "train --model qp:size=3"},
 	{"model-too-large-for-images", exitUsage, "train --model lenet --data idx --data-dir small"},
+	{"input-classes", exitUsage, "train --input 1x28x28x3"},
+	{"input-size", exitUsage, "train --model charlm --input 32x65"},
 	{"consistency-unknown", exitUsage, "train --model qp --consistency eventual"},
 	{"tune-range", exitUsage, "tune lr --low 1 --high 0.1"},
 	{"simulate-times", exitUsage, "simulate --times normal:1"},

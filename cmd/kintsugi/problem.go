@@ -181,8 +181,23 @@ func (p *problem) open(s *settings) error {
 		}
 	}
 	set, err := data.Open(s.Data, s.DataDir)
+	if err != nil {
+		return err
+	}
 	p.set = set
-	return err
+	return p.fits(s)
+}
+
+// fits returns a usage error where --input says what the data set is not: gradients would say it after the run has begun.
+func (p *problem) fits(s *settings) error {
+	if p.desc == nil {
+		return nil // it is described by the data
+	}
+	in, of := p.desc.Input, inputOf(p.set)
+	if in.Channels*in.Height*in.Width == of.Channels*of.Height*of.Width && in.Classes >= of.Classes && in.Users >= of.Users && in.Items >= of.Items && in.Words >= of.Words {
+		return nil
+	}
+	return fmt.Errorf("%w: --input %s: the data set %s is %s; leave --input away to have it so", kintsugi.ErrUsage, s.Input, s.Data, formatInput(of))
 }
 
 // compute returns the gradient function of a worker, which takes a batch and computes. The caller
