@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"time"
 
-	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/worker"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 	"github.com/kintsugi-ml/kintsugi/worker/rows"
@@ -104,46 +99,4 @@ func (e *evaluator) close() error {
 		return nil
 	}
 	return e.m.Close()
-}
-
-// evaluate measures versions on the test set, off the step path.
-func (r *run) evaluate(ctx context.Context) {
-	ev, err := r.problem.evaluator(&r.settings)
-	if err != nil {
-		r.note("error", fmt.Sprintf("no evaluations: %v", err))
-		return
-	}
-	if ev == nil {
-		return
-	}
-	defer ev.close()
-	params := make([]float32, r.problem.layout.Values)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.evaluations:
-		}
-		r.mu.Lock()
-		v := r.view
-		r.mu.Unlock()
-		step, err := worker.Pull(ctx, r.tls, r.problem.layout, v, params)
-		if err != nil {
-			continue // the view changes
-		}
-		loss, accuracy, err := ev.evaluate(ctx, params)
-		if err != nil {
-			continue
-		}
-		r.evaluated(v.Line, step, loss, accuracy, ev.examples())
-	}
-}
-
-func (r *run) evaluated(line kintsugi.Line, step kintsugi.Step, loss, accuracy float64, examples int) {
-	r.rec.Record(time.Now(), &record.Evaluation{
-		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: examples,
-	})
-	r.mu.Lock()
-	r.meter.Evaluated(accuracy)
-	r.mu.Unlock()
 }

@@ -56,7 +56,7 @@ func main() {
 }
 
 // roles are the commands that something starts again when they end.
-var roles = []string{"coordinator", "server", "worker", "etcd", "memory"}
+var roles = []string{"coordinator", "server", "worker", "monitor", "etcd", "memory"}
 
 // status reports err to the person who started the command and returns the exit status.
 func status(err error, stderr io.Writer) int {
@@ -108,7 +108,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	group("train", "Train on this machine", trainCommand(), rerunCommand(), tuneCommand(), programCommand(), dataCommand())
 	group("look", "Look at runs", reportCommand(), costCommand(), checkpointCommand())
-	group("hosts", "Train on several hosts, part by part", coordinatorCommand(), serverCommand(), workerCommand(), etcdCommand(), memoryCommand(), certsCommand())
+	group("hosts", "Train on several hosts, part by part", coordinatorCommand(), serverCommand(), workerCommand(), monitorCommand(), etcdCommand(), memoryCommand(), certsCommand())
 	group("measure", "Measure and repeat experiments", benchCommand(), reproduceCommand(), simulateCommand())
 	group("other", "And", versionCommand())
 	root.SetHelpCommandGroupID("other")

@@ -97,7 +97,11 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 			if err := p.checkNotices(p.Warning); err != nil {
 				return err
 			}
-			if p.tls, err = p.credentials(cmd.Context(), mtls.Role(use), p.Index, p.log); err != nil {
+			role := mtls.Role(use)
+			if use == "monitor" {
+				role = mtls.Operator
+			}
+			if p.tls, err = p.credentials(cmd.Context(), role, p.Index, p.log); err != nil {
 				return err
 			}
 			return p.untilNotice(cmd.Context(), run)

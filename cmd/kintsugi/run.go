@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"math"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -23,49 +22,26 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/notice"
-	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
-	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
 // run is one run of the local cluster, from the first process to the report.
 type run struct {
 	*training
-	problem *problem
-	faults  []launch.Fault
-	rec     *record.Recorder
-	stdout  io.Writer
-	blas    string
+	*watcher
+	faults []launch.Fault
+	stdout io.Writer
+	blas   string
 
-	log     *slog.Logger
-	display *launch.Display
-	client  *etcd.Client
 	cluster *launch.Cluster
 	inject  *launch.Injector
 	state   *launch.Outside // nil: servers keep nothing outside of themselves
 	start   time.Time
-
-	mu      sync.Mutex // guards the fields below
-	meter   *launch.Meter
-	view    kintsugi.View
-	headed  []kintsugi.ServerID            // by shard, its head in the last view of the line before
-	seen    transport.WatchRequest         // the newest step of the view's line that was told of
-	back    map[kintsugi.PartialEvent]bool // what was told to have come back on it
-	step    kintsugi.Step                  // newest released
-	durable kintsugi.Step                  // of the newest full checkpoint that this part of the run has seen
-	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
-	returned bool
-
-	costs *launch.Costs
-
-	evaluations chan kintsugi.Step // holds one: the newest step that wants to be evaluated
+	metrics net.Listener // nil: they are not served
 }
 
 // main runs the cluster and reports.
 func (r *run) main(ctx context.Context) error {
-	r.start = time.Now()
-	r.evaluations = make(chan kintsugi.Step, 1)
-	r.meter = launch.NewMeter(r.start, kintsugi.Step(r.Steps), r.Workers)
 	r.display = launch.NewDisplay(os.Stderr, nil)
 	log, err := newLog(r.display, r.LogLevel, onTerminal()) // above the line that shows the progress
 	if err != nil {
@@ -90,7 +66,7 @@ func (r *run) main(ctx context.Context) error {
 	r.mu.Unlock()
 	summary, recErr := r.rec.Finish(time.Now(), reason)
 	page, drawErr := report.Draw(r.rec.Dir())
-	r.print(summary, done, page)
+	r.print(r.stdout, summary, done, r.Out, page)
 	switch {
 	case err != nil:
 		return err
@@ -121,6 +97,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 		return kintsugi.Done{}, err
 	}
 	defer r.client.Close()
+	r.creds = r.tls
 	if err := r.client.Reopen(ctx); err != nil {
 		return kintsugi.Done{}, err
 	}
@@ -146,6 +123,11 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	if r.state != nil {
 		r.inject.Forget(func(p launch.Part) error { return r.state.Forget(p.Index) })
 	}
+	r.serveMetrics(ctx, r.metrics)
+	r.onStep = func(s kintsugi.Step) {
+		r.cluster.Progressed()
+		r.inject.Released(s)
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel() // before Wait
@@ -157,6 +139,10 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	wg.Go(func() { r.follow(ctx) })
 	wg.Go(func() { r.evaluate(ctx) })
 	wg.Go(func() { r.progress(ctx) })
+	if r.metrics != nil {
+		wg.Go(func() { r.count(ctx, launch.Server) })
+		wg.Go(func() { r.count(ctx, launch.Worker) })
+	}
 	if err := r.startProcesses(name, endpoints); err != nil {
 		return kintsugi.Done{}, err
 	}
@@ -207,7 +193,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	}
 	store := []string{"--store", where}
 	if err := record.WriteFile(filepath.Join(r.Out, "processes.yaml"), func(w io.Writer) error {
-		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "store", "fault", "eval-every", "price", "notice", "notice-endpoint"))
+		_, err := w.Write(dump(r.flags, "out", "resume", "etcd", "store", "fault", "eval-every", "price", "metrics", "notice", "notice-endpoint"))
 		return err
 	}); err != nil {
 		return fmt.Errorf("write the settings of the processes: %w", err)
@@ -331,74 +317,4 @@ func readParams(ctx context.Context, l *kintsugi.Layout, at place, m *ckpt.RunMa
 	}
 	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}
 	return params, ckpt.Restore(ctx, at.fs, at.dir, m, l, all, to)
-}
-
-// quality says what a loss on the test half means, where accuracy does not.
-func quality(d *model.Description, loss float64) string {
-	switch {
-	case d.Input.Sequence:
-		return fmt.Sprintf(", %.4f nats a character on the test part", loss)
-	case d.Factors != nil:
-		return fmt.Sprintf(", test RMSE %.4f", math.Sqrt(loss))
-	case d.Topics != nil:
-		return fmt.Sprintf(", perplexity %.1f on the test part", math.Exp(loss))
-	}
-	return ""
-}
-
-// print tells what the run came to.
-func (r *run) print(s record.Summary, done kintsugi.Done, page string) {
-	w := r.stdout
-	fmt.Fprintf(w, "%s on %s: %d steps in %.1f s, %.0f examples/s", r.Model, r.Data, s.Steps, s.WallSeconds, s.SamplesPerSecond)
-	if s.FinalLoss.Known() {
-		fmt.Fprintf(w, ", loss %.5g", s.FinalLoss)
-	}
-	if s.FinalTestLoss.Known() {
-		fmt.Fprint(w, quality(r.problem.desc, float64(s.FinalTestLoss)))
-	}
-	if s.FinalAccuracy.Known() {
-		fmt.Fprintf(w, ", test accuracy %.4f", s.FinalAccuracy)
-	}
-	fmt.Fprintln(w)
-	for _, f := range s.Failures {
-		how, what := "failed", "next step after"
-		if f.Announced {
-			how, what = "left", "longest step meanwhile"
-		}
-		fmt.Fprintf(w, "%s %s at step %d (%s)", f.Part, how, f.Step, f.Cause)
-		if f.RecoverySeconds.Known() {
-			fmt.Fprintf(w, ": %s %.2f s", what, f.RecoverySeconds)
-		}
-		if f.PartialChunks > 0 {
-			fmt.Fprintf(w, ", %d chunks came back, %.3g steps old", f.PartialChunks, f.PartialAge)
-		}
-		if f.Moved != "" {
-			fmt.Fprintf(w, ", it stayed away: %s", f.Moved)
-		}
-		if f.PartialRework.Known() {
-			fmt.Fprintf(w, ", predicted to cost %.2g steps", f.PartialRework)
-		}
-		if f.MeasuredRework.Known() {
-			fmt.Fprintf(w, ", measured %.2g ± %.2g", f.MeasuredRework, f.MeasuredError)
-		}
-		if f.LostSteps > 0 {
-			fmt.Fprintf(w, ", back to step %d, %d steps lost", f.RestoredStep, f.LostSteps)
-			if f.CaughtUpSeconds.Known() {
-				fmt.Fprintf(w, ", made up for after %.2f s", f.CaughtUpSeconds)
-			}
-		}
-		fmt.Fprintln(w)
-	}
-	if kept := s.KeptGradients + s.DroppedGradients; kept > 0 {
-		fmt.Fprintf(w, "workers went on while servers were away: %d gradients kept, %d counted, %d dropped\n", kept, s.KeptGradients, s.DroppedGradients)
-	}
-	if s.Cost != nil && s.Cost.OnDemand != nil {
-		fmt.Fprintln(w, inMoney(s.Cost))
-	}
-	if done.Reason != "" && uint64(done.Step) < r.Steps {
-		fmt.Fprintf(w, "ended early at step %d: %s; go on with: kintsugi train --resume %s\n", done.Step, done.Reason, r.Out)
-	}
-	if page != "" {
-		fmt.Fprintf(w, "report: %s\n", page)
-	}
 }

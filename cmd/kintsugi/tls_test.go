@@ -23,6 +23,18 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// waitListening waits until an etcd is there: roles wait for it no longer than some seconds.
+func waitListening(t *testing.T, address string) {
+	t.Helper()
+	eventually(t, "etcd is there", func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			err = c.Close()
+		}
+		return err == nil
+	})
+}
+
 // All connections of a run are by TLS: to etcd, between servers and workers, to the memory of another process. A server is killed, after certificates were renewed
 // under it; its next life and the others have the new ones, and the run ends with the bits of one without TLS.
 func TestARunByTLSGoesOnThroughTheDeathOfAServer(t *testing.T) {
@@ -80,13 +92,7 @@ func TestRolesHaveEachTheirOwnCredentials(t *testing.T) {
 		return start(t, append(append([]string{name, "--etcd", endpoint, "--tls", filepath.Join(certs, folder)}, model...), more...)...)
 	}
 	var all []*childProcess
-	eventually(t, "etcd is there", func() bool { // roles wait for it no longer than some seconds
-		c, err := net.Dial("tcp", endpoint)
-		if err == nil {
-			err = c.Close()
-		}
-		return err == nil
-	})
+	waitListening(t, endpoint)
 	all = append(all,
 		role("coordinator", "coordinator", "--store", store),
 		role("server", "server/0", "--store", store, "--index", "0"),

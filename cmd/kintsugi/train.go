@@ -33,6 +33,7 @@ type training struct {
 	Store     string
 	Etcd      []string
 	Price     string
+	Metrics   string
 	notices
 	security
 
@@ -46,6 +47,7 @@ func (t *training) register(f *pflag.FlagSet) {
 	t.notices.register(f)
 	t.security.register(f)
 	f.StringVar(&t.Price, "price", "", "what nodes cost, for the bill: "+cost.Forms+", such as server=0.096/0.035,worker=0.526/0.158 (default: not known, and the bill is in node-seconds)")
+	f.StringVar(&t.Metrics, "metrics", "", metricsUsage)
 	f.StringVar(&t.Config, "config", "", "YAML file of settings; flags win over it")
 	f.StringVar(&t.Out, "out", "", "folder for everything the run writes (default runs/MODEL-DATA-TIME)")
 	f.StringVar(&t.Resume, "resume", "", "go on with the run in this folder, from its newest checkpoint")
@@ -164,6 +166,10 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	metrics, err := listenMetrics(t.Metrics)
+	if err != nil {
+		return err
+	}
 	rec, earlier, err := t.record(resumed, prob)
 	if err != nil {
 		return err
@@ -178,9 +184,9 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if !newFaults {
 		faults = remaining(faults, earlier)
 	}
-	protects := t.protects()
-	r := &run{training: t, problem: prob, faults: faults, rec: rec, stdout: stdout, blas: lib.String(),
-		costs: launch.NewCosts(t.Servers, protects.way(), protects.copies)}
+	start := time.Now()
+	r := &run{training: t, watcher: newWatcher(&t.settings, prob, rec, start), faults: faults, stdout: stdout, blas: lib.String(), start: start, metrics: metrics}
+	r.evalEvery = t.EvalEvery
 	return r.main(ctx)
 }
 
@@ -237,15 +243,9 @@ func (t *training) checked() ([]launch.Fault, error) {
 
 // record opens the run directory, and returns the faults of the run's earlier part.
 func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.Fault, error) {
-	codec, err := compress.Parse(t.Codec)
+	h, err := t.header(p, time.Now(), resumed)
 	if err != nil {
 		return nil, nil, err
-	}
-	h := record.Header{
-		Format: record.Format, Start: time.Now(), Model: t.Model, Parameters: p.layout.Values, Data: t.Data,
-		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec, Feedback: codec.Feedback(),
-		Device:  t.deviceName(),
-		Servers: t.Servers, Workers: t.Workers, Replicas: t.protects().replicas, Steps: t.Steps, Prices: t.Price, Version: version().Commit, Resumed: resumed,
 	}
 	config := dump(t.flags, "out", "resume", "etcd")
 	if !resumed {
@@ -266,6 +266,20 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 		return nil, nil, fmt.Errorf("write the settings: %w", err)
 	}
 	return rec, earlier.Faults, nil
+}
+
+// header says what run is recorded, from a time on.
+func (t *training) header(p *problem, start time.Time, resumed bool) (record.Header, error) {
+	codec, err := compress.Parse(t.Codec)
+	if err != nil {
+		return record.Header{}, err
+	}
+	return record.Header{
+		Format: record.Format, Start: start, Model: t.Model, Parameters: p.layout.Values, Data: t.Data,
+		Consistency: t.Consistency, Recovery: t.Recovery, Codec: t.Codec, Feedback: codec.Feedback(),
+		Device:  t.deviceName(),
+		Servers: t.Servers, Workers: t.Workers, Replicas: t.protects().replicas, Steps: t.Steps, Prices: t.Price, Version: version().Commit, Resumed: resumed,
+	}, nil
 }
 
 // absolute makes the folders that the run writes to absolute.

@@ -46,6 +46,12 @@ type Run struct {
 // maxLine bounds a line of events: a step that counted 100,000 gradients is well below.
 const maxLine = 4 << 20
 
+// Has reports whether dir holds the events of a run.
+func Has(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, eventsFile))
+	return err == nil
+}
+
 // ReadRun reads the run in dir. A run that is still going on, or whose launcher died, can be read as
 // well. Lines that are torn or of a kind from a later version are skipped. A format of a later version
 // wraps kintsugi.ErrOtherModel, a directory without events kintsugi.ErrUsage.

@@ -54,6 +54,7 @@ type Recorder struct {
 	line    []byte // reused
 	account Account
 	err     error
+	tell    func(Event) // nil: nobody
 }
 
 // Create makes the run directory dir, which must not exist or be empty, and records its settings and
@@ -183,12 +184,26 @@ func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 	for _, d := range recoveries {
 		r.write(d)
 	}
+	if r.tell != nil {
+		r.tell(e)
+		for _, d := range recoveries {
+			r.tell(d)
+		}
+	}
 	_, isStep := e.(*Step)
 	if now := e.at().Seconds; !isStep || len(recoveries) > 0 || now-r.flushed >= flushSeconds {
 		r.flushed = now
 		r.keep(r.w.Flush())
 	}
 	return recoveries
+}
+
+// Tell has f hear of each event from now on, in their order, after one on what the record is of. f must not use the Recorder, nor keep the events.
+func (r *Recorder) Tell(f func(Event)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tell = f
+	f(&Header{Start: r.start})
 }
 
 // Step adds a released step at the time that it carries.

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/gauges"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+)
+
+// metricsUsage describes --metrics.
+const metricsUsage = "host:port on which Prometheus finds what the run does, at /metrics, such as :9464; anyone who reaches it may read it (default: nowhere)"
+
+// monitor is the monitor command: it follows a run whose processes others have started, and does for it what train does for its own. Nothing of the
+// run waits for it: it may die, and there may be several.
+type monitor struct {
+	Out       string
+	Metrics   string
+	EvalEvery uint64
+	Price     string
+}
+
+func monitorCommand() *cobra.Command {
+	m := &monitor{}
+	var cmd *cobra.Command
+	cmd = roleCommand("monitor", "Follow a run on several hosts: progress, its folder and report, metrics",
+		"  kintsugi monitor --config run.yaml --etcd 10.0.0.2:2379 --out runs/mnist --metrics :9464",
+		func(_ *process, f *pflag.FlagSet) {
+			f.StringVar(&m.Out, "out", "", "folder for the run's events, summary and report; one that has some is gone on with (default runs/RUN)")
+			f.StringVar(&m.Metrics, "metrics", "", metricsUsage)
+			f.Uint64Var(&m.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set, in this process; 0: none")
+			f.StringVar(&m.Price, "price", "", "what nodes cost, for the bill, as train takes it")
+		}, func(ctx context.Context, p *process) error { return m.run(ctx, p, cmd.OutOrStdout()) })
+	cmd.Long = "Monitor follows a run whose coordinator, servers and workers were started one by one. It asks etcd who is there and the run's conductor what\n" +
+		"it does, shows the progress, writes events.jsonl, summary.json and report.html as train does, and ends with the run. Nothing waits for it: it may\n" +
+		"be started late, killed and started again, on any host that reaches etcd and the servers. It takes the settings of the run."
+	return cmd
+}
+
+// run follows the run until it is over.
+func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
+	prob, err := describe(&p.settings)
+	if err != nil {
+		return err
+	}
+	defer prob.close()
+	if m.EvalEvery > 0 {
+		if err := prob.open(&p.settings); err != nil {
+			return err
+		}
+	}
+	if m.Out == "" {
+		m.Out = filepath.Join("runs", p.Run)
+	}
+	client, err := etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	lis, err := listenMetrics(m.Metrics)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	rec, earlier, err := m.record(p, prob, start)
+	if err != nil {
+		return err
+	}
+	w := newWatcher(&p.settings, prob, rec, start)
+	w.evalEvery, w.client, w.creds = m.EvalEvery, client, p.tls
+	w.display = launch.NewDisplay(os.Stderr, nil)
+	if w.log, err = newLog(w.display, p.LogLevel, onTerminal()); err != nil {
+		return err
+	}
+	w.display.SetLog(w.log)
+	if earlier != nil {
+		w.goOn(earlier)
+	}
+	done := m.follow(ctx, w, lis)
+	w.mu.Lock()
+	w.display.Close(w.meter.At(time.Now()))
+	w.mu.Unlock()
+	reason := done.Reason
+	if ctx.Err() != nil {
+		reason = "its monitor was ended; the run goes on"
+	}
+	summary, recErr := rec.Finish(time.Now(), reason)
+	page, drawErr := report.Draw(rec.Dir())
+	w.print(stdout, summary, done, "", page)
+	return errors.Join(recErr, drawErr)
+}
+
+// record opens the folder of the run, and returns what it has of it; nil: nothing.
+func (m *monitor) record(p *process, prob *problem, start time.Time) (*record.Recorder, *record.Run, error) {
+	t := &training{settings: p.settings, Price: m.Price}
+	h, err := t.header(prob, start, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if record.Has(m.Out) {
+		return record.Resume(m.Out, h)
+	}
+	rec, err := record.Create(m.Out, dump(p.flags, "out", "metrics", "etcd", "run", "tls", "eval-every"), h)
+	return rec, nil, err
+}
+
+// follow watches the run until it is over, or ctx ends.
+func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener) kintsugi.Done {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel() // before Wait
+	w.serveMetrics(ctx, lis)
+	over := make(chan kintsugi.Done, 1)
+	ended := make(chan struct{})
+	wg.Go(func() {
+		for d := range w.client.WatchDone(ctx) {
+			if d.Ends(kintsugi.Step(w.of.Steps)) {
+				over <- d
+				close(ended)
+				return
+			}
+		}
+	})
+	a := &attendance{watcher: w, over: ended}
+	w.onView = a.sees
+	wg.Go(func() { w.follow(ctx) })
+	wg.Go(func() { w.evaluate(ctx) })
+	wg.Go(func() { w.progress(ctx) })
+	for _, role := range []launch.Role{launch.Server, launch.Worker} {
+		wg.Go(func() { a.attend(ctx, role) })
+	}
+	select {
+	case d := <-over:
+		w.gauges.Over()
+		select { // the conductor's last word follows its last step
+		case <-w.told:
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+		}
+		return d
+	case <-ctx.Done():
+		return kintsugi.Done{}
+	}
+}
+
+// goOn has the watcher go on behind what was recorded of the run.
+func (w *watcher) goOn(earlier *record.Run) {
+	n := len(earlier.Steps)
+	if n == 0 {
+		return
+	}
+	last := earlier.Steps[n-1]
+	w.seen = transport.WatchRequest{Line: kintsugi.Line(last.Line), After: kintsugi.Step(last.Step)}
+	w.view.Line = w.seen.Line
+	w.back, w.saves = make(map[kintsugi.PartialEvent]bool), make(map[savesOf]kintsugi.CheckpointEvent)
+	for _, c := range earlier.Checkpoints {
+		if kintsugi.Line(c.Line) == w.seen.Line {
+			w.saves[savesOf{c.Running, kintsugi.ShardID(c.Shard)}] = kintsugi.CheckpointEvent{Line: w.seen.Line, Step: kintsugi.Step(c.Step), Err: c.Error}
+		}
+	}
+}
+
+// listenMetrics opens the address of --metrics; nil for none.
+func listenMetrics(address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	lis, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --metrics %s: %w", kintsugi.ErrUsage, address, err)
+	}
+	return lis, nil
+}
+
+// serveMetrics serves the metrics until ctx ends, and closes lis then; nil: it does not.
+func (w *watcher) serveMetrics(ctx context.Context, lis net.Listener) {
+	v := version()
+	w.gauges = gauges.New(v.Release, v.Commit, w.of.Steps)
+	if lis == nil {
+		return
+	}
+	w.rec.Tell(w.gauges.Add)
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", w.gauges.Handler())
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
+	w.log.Info("metrics", "url", "http://"+lis.Addr().String()+"/metrics")
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	go func() {
+		if err := s.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
+			w.log.Error("metrics are not served any more", "err", err)
+		}
+	}()
+}
+
+// count shows how many processes of a role are there, until ctx ends.
+func (w *watcher) count(ctx context.Context, role launch.Role) {
+	for members := range w.client.WatchMembers(ctx, kindOf(role)) {
+		w.gauges.Members(role.String(), len(members))
+	}
+}
+
+// kindOf returns what etcd calls a role that registers.
+func kindOf(role launch.Role) etcd.Kind {
+	if role == launch.Worker {
+		return etcd.Worker
+	}
+	return etcd.Server
+}
+
+// settles is how long it may take until word that the run is over is here too, once workers that have heard it are gone.
+const settles = 500 * time.Millisecond
+
+// attendance books who comes and goes.
+type attendance struct {
+	*watcher
+	over <-chan struct{} // closed when the run is: that processes leave then is no failure
+
+	mu sync.Mutex
+	presence
+}
+
+// attend follows the leases of a role until ctx ends or the run is over.
+func (a *attendance) attend(ctx context.Context, role launch.Role) {
+	for members := range a.client.WatchMembers(ctx, kindOf(role)) {
+		now := time.Now()
+		a.gauges.Members(role.String(), len(members))
+		a.mu.Lock()
+		gone, came := a.members(now, role, members)
+		a.mu.Unlock()
+		if len(gone) > 0 && role == launch.Worker {
+			select {
+			case <-a.over:
+				return
+			case <-ctx.Done():
+				return
+			case <-time.After(settles):
+			}
+		}
+		a.book(now, gone, came)
+	}
+}
+
+// sees takes a view.
+func (a *attendance) sees(v kintsugi.View) {
+	now := time.Now()
+	a.mu.Lock()
+	gone, came := a.views(now, v)
+	a.mu.Unlock()
+	a.book(now, gone, came)
+}
+
+func (a *attendance) book(now time.Time, gone []departure, came []launch.Part) {
+	for _, d := range gone {
+		part := d.part.String()
+		a.rec.Record(now, &record.Life{Part: part, Incarnation: int(d.incarnation), BeganSeconds: a.rec.Seconds(d.since), End: d.cause})
+		a.rec.Record(now, &record.Failure{Part: part, Cause: d.cause, Incarnation: int(d.incarnation), Announced: d.leaving, SeenSeconds: a.rec.Seconds(now)})
+		a.process(launch.ProcessEvent{Kind: launch.ProcessDied, Time: now, Part: d.part})
+		a.log.Warn("process is gone", "part", part, "incarnation", d.incarnation, "cause", d.cause)
+	}
+	for _, part := range came {
+		a.process(launch.ProcessEvent{Kind: launch.ProcessStarted, Time: now, Part: part})
+		a.log.Info("process is there", "part", part.String())
+	}
+}
+
+// process tells the line that shows the progress who is away.
+func (a *attendance) process(e launch.ProcessEvent) {
+	a.watcher.mu.Lock()
+	defer a.watcher.mu.Unlock()
+	a.meter.Process(e)
+}

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/gauges"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+// watcher follows what a run computes, as etcd and the conductor of each view tell it: views, steps, checkpoints, what came back. It books all of it in the
+// folder of the run, whose events become metrics, and for the line that shows the progress. Nothing of the run waits for it.
+type watcher struct {
+	of        *settings
+	problem   *problem
+	evalEvery uint64              // steps between two evaluations; 0: none
+	onStep    func(kintsugi.Step) // is told of each released step; nil: nobody
+	onView    func(kintsugi.View) // is told of each view, before it is recorded; nil: nobody
+
+	rec     *record.Recorder
+	log     *slog.Logger
+	display *launch.Display
+	gauges  *gauges.Run
+	client  *etcd.Client
+	creds   *mtls.Credentials // nil: plain TCP
+
+	evaluations chan kintsugi.Step // holds one: the newest step that wants to be evaluated
+	told        chan struct{}      // closed when a conductor has said that the run is over
+	lastWord    sync.Once
+
+	mu      sync.Mutex // guards the fields below
+	meter   *launch.Meter
+	costs   *launch.Costs
+	view    kintsugi.View
+	headed  []kintsugi.ServerID                  // by shard, its head in the last view of the line before
+	seen    transport.WatchRequest               // the newest step of the view's line that was told of
+	back    map[kintsugi.PartialEvent]bool       // what was told to have come back on it
+	saves   map[savesOf]kintsugi.CheckpointEvent // the newest that each has told of on it
+	durable kintsugi.Step                        // of the newest full checkpoint that this part of the run has seen
+	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
+	returned bool
+}
+
+// savesOf is whose saves are told of: all shards together, or a shard for the running checkpoint.
+type savesOf struct {
+	running bool
+	shard   kintsugi.ShardID
+}
+
+// newWatcher returns a watcher of a run that is recorded by rec. The caller sets log and display, and client before it follows.
+func newWatcher(s *settings, p *problem, rec *record.Recorder, start time.Time) *watcher {
+	protects := s.protects()
+	return &watcher{
+		of: s, problem: p, rec: rec, evaluations: make(chan kintsugi.Step, 1), told: make(chan struct{}),
+		meter: launch.NewMeter(start, kintsugi.Step(s.Steps), s.Workers), costs: launch.NewCosts(s.Servers, protects.way(), protects.copies),
+	}
+}
+
+func (w *watcher) note(level, text string) {
+	w.rec.Record(time.Now(), &record.Note{Level: level, Text: text})
+	w.log.Info(text)
+}
+
+// follow watches the conductor of each view.
+func (w *watcher) follow(ctx context.Context) {
+	views := w.client.WatchView(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	stop := func() {}
+	for v := range views {
+		stop()
+		w.mu.Lock()
+		if v.Line != w.view.Line {
+			w.seen = transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
+			w.headed, w.back, w.saves = nil, make(map[kintsugi.PartialEvent]bool), make(map[savesOf]kintsugi.CheckpointEvent)
+			for _, chain := range w.view.Chains {
+				w.headed = append(w.headed, chain[0])
+			}
+		}
+		w.returned = w.view.Number != 0
+		w.view = v
+		if v.Restore != "" {
+			w.durable = max(w.durable, v.RestoreStep)
+		}
+		w.costs.View(v)
+		w.mu.Unlock()
+		if w.onView != nil {
+			w.onView(v)
+		}
+		w.rec.Record(time.Now(), record.ViewOf(v))
+		w.log.Info("view", "number", v.Number, "line", v.Line, "from_step", v.RestoreStep, "reason", v.Reason)
+		var watching context.Context
+		watching, stop = context.WithCancel(ctx)
+		wg.Go(func() { w.watch(watching, v) })
+	}
+	stop()
+}
+
+// watch books the events of one view until ctx ends, through broken streams. Steps that another view of the line has told of are
+// not told again.
+func (w *watcher) watch(ctx context.Context, v kintsugi.View) {
+	for ctx.Err() == nil {
+		_ = w.watchOnce(ctx, v) // the server died or is not there yet: the next view or try will do
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (w *watcher) watchOnce(ctx context.Context, v kintsugi.View) error {
+	peer, err := transport.Dial(v.Servers[v.Conductor].Address, transport.DialTLS(w.creds, v.Conductor))
+	if err != nil {
+		return err
+	}
+	defer peer.Close()
+	if w.of.Wire != worker.WireGRPC.String() {
+		peer.Near()
+	}
+	stream, err := peer.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	seen := w.seen
+	w.mu.Unlock()
+	if err := stream.Send(seen); err != nil {
+		return err
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		switch e := e.(type) {
+		case kintsugi.StepEvent:
+			if w.news(e) {
+				w.released(e)
+			}
+		case kintsugi.PartialEvent:
+			p := record.PartialOf(e)
+			w.mu.Lock()
+			if w.back[e] { // in an earlier view of the line
+				w.mu.Unlock()
+				continue
+			}
+			w.back[e] = true
+			if int(e.Shard) < len(w.headed) {
+				p.Part = launch.Part{Role: launch.Server, Index: int(w.headed[e.Shard])}.String()
+			}
+			w.costs.Partial(e, p)
+			w.mu.Unlock()
+			w.log.Info("a shard came back as it was saved or copied last", "part", p.Part, "chunks", p.Chunks, "adopted_at_step", p.AdoptedStep, "oldest_step", p.OldestStep, "mean_age_steps", p.MeanAge, "rework_steps", p.ReworkSteps)
+			w.rec.Record(time.Now(), p)
+		case kintsugi.CheckpointEvent:
+			now := time.Now()
+			if !w.saved(e, now) {
+				continue // a stream before this one has told of it
+			}
+			w.rec.Record(now, record.CheckpointOf(e))
+			if e.Err != "" {
+				w.mu.Lock()
+				newest := w.durable
+				w.mu.Unlock()
+				w.log.Error("a checkpoint failed; training goes on, and a loss would go back further", "step", e.Step, "newest_checkpoint", newest, "err", e.Err)
+			}
+		case kintsugi.ExposureEvent:
+			w.mu.Lock()
+			w.costs.Exposed(e)
+			w.mu.Unlock()
+		case kintsugi.Done:
+			w.lastWord.Do(func() { close(w.told) })
+			return nil
+		}
+	}
+}
+
+// news notes that a step was released. False: another view of the same line has told of it.
+func (w *watcher) news(e kintsugi.StepEvent) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.Line != w.seen.Line {
+		return true
+	}
+	news := e.Step > w.seen.After
+	w.seen.After = max(w.seen.After, e.Step)
+	return news
+}
+
+// saved remembers what a loss would bring back. False: it was told of before.
+func (w *watcher) saved(e kintsugi.CheckpointEvent, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	who := savesOf{e.Running, e.Shard}
+	if before, ok := w.saves[who]; ok && e.Line == w.seen.Line && (e.Step < before.Step || e.Step == before.Step && e.Err == before.Err) {
+		return false
+	}
+	w.saves[who] = e
+	w.costs.Checkpoint(e, now)
+	if !e.Running && e.Err == "" {
+		w.durable = e.Step
+	}
+	return true
+}
+
+// released books a step.
+func (w *watcher) released(e kintsugi.StepEvent) {
+	for _, recovery := range w.rec.Step(e) {
+		if strings.HasPrefix(recovery.Part, "server/") {
+			w.mu.Lock()
+			w.costs.Recovered(recovery.RecoverySeconds)
+			w.mu.Unlock()
+		}
+		if recovery.LostSteps > 0 && recovery.CaughtUpSeconds.Known() {
+			w.log.Info("lost steps are made up for", "part", recovery.Part, "lost_steps", recovery.LostSteps, "seconds", recovery.CaughtUpSeconds)
+		} else {
+			w.log.Info("steps go on", "part", recovery.Part, "seconds", recovery.RecoverySeconds, "lost_steps", recovery.LostSteps)
+		}
+	}
+	if w.onStep != nil {
+		w.onStep(e.Step)
+	}
+	w.mu.Lock()
+	w.meter.Step(e)
+	follows, returned := w.costs.Step(e), w.returned
+	w.returned = false
+	w.mu.Unlock()
+	for _, f := range follows {
+		if m, ok := f.(*record.Rework); ok {
+			w.log.Info("a partial recovery was measured", "part", m.Part, "predicted_steps", m.Predicted, "measured_steps", m.Measured, "standard_error", m.Deviation,
+				"calibration", m.Calibration, "failures", m.Failures)
+		}
+		w.rec.Record(e.Time, f)
+	}
+	if every, steps := w.evalEvery, w.of.Steps; every > 0 && (uint64(e.Step)%every == 0 || returned && every < steps) && uint64(e.Step) < steps {
+		select {
+		case w.evaluations <- e.Step:
+		default: // the one before is not done: this version is skipped
+		}
+	}
+}
+
+// progress shows how far the run is.
+func (w *watcher) progress(ctx context.Context) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			w.mu.Lock()
+			p := w.meter.At(now)
+			if worst, ok := w.costs.Worst(); ok {
+				p.AtRisk = float64(worst.Steps)
+			} else if p.Step > 0 {
+				p.AtRisk = math.NaN()
+			}
+			p.SavedAgo, _ = w.costs.Age(now)
+			w.mu.Unlock()
+			w.display.Show(now, p)
+		}
+	}
+}
+
+// evaluate measures versions on the test set, off the step path.
+func (w *watcher) evaluate(ctx context.Context) {
+	ev, err := w.problem.evaluator(w.of)
+	if err != nil {
+		w.note("error", fmt.Sprintf("no evaluations: %v", err))
+		return
+	}
+	if ev == nil {
+		return
+	}
+	defer ev.close()
+	params := make([]float32, w.problem.layout.Values)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.evaluations:
+		}
+		w.mu.Lock()
+		v := w.view
+		w.mu.Unlock()
+		step, err := worker.Pull(ctx, w.creds, w.problem.layout, v, params)
+		if err != nil {
+			continue // the view changes
+		}
+		loss, accuracy, err := ev.evaluate(ctx, params)
+		if err != nil {
+			continue
+		}
+		w.evaluated(v.Line, step, loss, accuracy, ev.examples())
+	}
+}
+
+func (w *watcher) evaluated(line kintsugi.Line, step kintsugi.Step, loss, accuracy float64, examples int) {
+	w.rec.Record(time.Now(), &record.Evaluation{
+		Line: uint64(line), Step: uint64(step), Loss: record.Number(loss), Accuracy: record.Number(accuracy), Examples: examples,
+	})
+	w.mu.Lock()
+	w.meter.Evaluated(accuracy)
+	w.mu.Unlock()
+}
