@@ -269,8 +269,8 @@ type Stable struct {
 	Decided  Fence      // of the commit
 	Products []Products // by chunk of the shard
 	Apply    time.Duration
-	Pushed   uint64 // bytes of gradients received on this line so far
-	Pulled   uint64 // bytes of parameters sent on this line so far
+	Pushed   uint64 // bytes of gradients received in this view so far
+	Pulled   uint64 // bytes of parameters sent in this view so far
 
 	// Publish is for how long the shard's head was busy with handing versions to readers since the answer before.
 	Publish time.Duration
@@ -379,8 +379,8 @@ type StepEvent struct {
 	Norm      float64       // ‖ḡ‖ of the mean gradient
 	Wait      time.Duration // from the release before to the commit
 	Apply     time.Duration // from the commit to the release
-	Pushed    uint64        // bytes of gradients that all shards have received on this line
-	Pulled    uint64        // bytes of parameters that all shards have sent on this line
+	Pushed    uint64        // bytes of gradients that all shards have received since the step before
+	Pulled    uint64        // bytes of parameters that all shards have sent since the step before
 	Saving    time.Duration // for how long the slowest shard has waited for the checkpoint
 
 	// Times are what gradients took that have ended since the step before, in the order in which the conductor heard of

@@ -133,7 +133,7 @@ type Conductor struct {
 	times       times
 	reason      string
 
-	pushed, pulled uint64 // bytes on this line up to the event before
+	pushed, pulled uint64 // bytes in this view up to the event before
 }
 
 // open is a committed step.

@@ -15,7 +15,7 @@ func (r *Replica) GoOn(view kintsugi.ViewNumber, follows, after bool) *Replica {
 	next := New(r.id, r.chunks, r.line, view, r.released)
 	next.every, next.hasCopy, next.dueBy, next.most, next.have, next.lacking, next.standing = r.every, r.hasCopy, r.dueBy, r.most, r.have, r.lacking, r.standing
 	next.behind = r.Behind()
-	next.applied, next.promised, next.records, next.answer, next.saved = r.applied, r.promised, r.records, r.answer, r.saved
+	next.applied, next.promised, next.records, next.answer, next.saved = r.applied, r.promised, r.records, ofLaterView(r.answer), r.saved
 	next.Place(follows, after)
 	return next
 }
@@ -30,6 +30,12 @@ func (r *Replica) Recent() (made []kintsugi.Commit, answer kintsugi.Stable) {
 func (r *Replica) Recall(last []kintsugi.Commit, answer kintsugi.Stable) {
 	r.records = last
 	if n := len(last); n > 0 {
-		r.applied, r.answer = last[n-1].Step, answer
+		r.applied, r.answer = last[n-1].Step, ofLaterView(answer)
 	}
+}
+
+// ofLaterView returns an answer of an earlier view as it is repeated in a later one, whose bytes are counted from its beginning.
+func ofLaterView(answer kintsugi.Stable) kintsugi.Stable {
+	answer.Pushed, answer.Pulled = 0, 0
+	return answer
 }

@@ -8,20 +8,21 @@ import (
 )
 
 // A replica goes on in a later view of its line where it stands: it answers for the step that it has applied, holds no push any more, and takes
-// another decision of that step in place of it.
+// another decision of that step in place of it. The bytes of a later view are counted from its beginning: a conductor, who takes the difference between two answers,
+// must not be told those of the view before with the first.
 func TestAReplicaGoesOnInALaterView(t *testing.T) {
 	r := taken(t)
 	step(t, r, 1)
 	hold(t, r, push(0, 1))
 	r.Handle(commit(1, 1, 2, push(0, 1)))
-	r.Applied(1, []kintsugi.Products{{SquaredNorm: 3}}, 0, 0, 0)
+	r.Applied(1, []kintsugi.Products{{SquaredNorm: 3}}, 0, 700, 900)
 	goesOn(t, r.GoOn(2, false, false))
 }
 
 // One whose process is another one stands there as well.
 func TestAReplicaIsRecalledWhereAnEarlierLifeHasLeftIt(t *testing.T) {
 	r := shard.New(3, 2, 1, 2, 1)
-	answer := kintsugi.Stable{Shard: 3, Fence: 1, Step: 2, Products: []kintsugi.Products{{SquaredNorm: 3}}}
+	answer := kintsugi.Stable{Shard: 3, Fence: 1, Step: 2, Products: []kintsugi.Products{{SquaredNorm: 3}}, Pushed: 700, Pulled: 900}
 	r.Recall([]kintsugi.Commit{commit(1, 1, 1, push(0, 0)), commit(1, 1, 2, push(0, 1))}, answer)
 	goesOn(t, r)
 	base := shard.New(3, 2, 1, 2, 0) // nothing but what the line began with
@@ -45,6 +46,8 @@ func goesOn(t *testing.T, r *shard.Replica) {
 	r.Handle(commit(5, 1, 2, push(0, 1)))
 	if s, ok := r.Ready().Replies[0].(kintsugi.Stable); !ok || s.Fence != 5 || s.Step != 2 || s.Products[0].SquaredNorm != 3 {
 		t.Fatalf("the step is answered with %+v", s)
+	} else if s.Pushed != 0 || s.Pulled != 0 {
+		t.Errorf("the step is answered with %d and %d bytes of the view before", s.Pushed, s.Pulled)
 	}
 	r.Handle(kintsugi.Members{Line: 1, Fence: 5, Change: 1, Countable: members(1)})
 	r.Handle(commit(5, 5, 2, push(1, 1)))
