@@ -110,32 +110,41 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 			r.given = u
 		}
 	}
+	_, joins := m.(kintsugi.Joined)
 	obeyed, waits := false, true
 	var err error
 	for waits && err == nil {
-		var made chan struct{}
+		var moved chan struct{}
 		err = r.do(func() {
-			if waits, made = r.core.Waits(), r.made; waits {
+			if waits, moved = r.core.Waits(), r.moved; waits {
 				return
 			}
 			place()
-			obeyed = r.core.Obey(m)
+			if obeyed = r.core.Obey(m); obeyed && joins {
+				r.move()
+			}
 		})
 		if waits && err == nil {
 			select {
-			case <-made:
+			case <-moved:
 			case <-r.ctx.Done():
 				return r.ctx.Err()
 			}
 		}
 	}
-	if _, ok := m.(kintsugi.Joined); ok && obeyed {
+	if joins && obeyed {
 		r.joined()
 	}
 	if err == nil && !obeyed {
 		err = fmt.Errorf("%w: shard %d cannot do what the replica before says (%T)", kintsugi.ErrStaleView, r.id, m)
 	}
 	return err
+}
+
+// move wakes whoever waits for the replica to get on.
+func (r *replica) move() {
+	close(r.moved)
+	r.moved = make(chan struct{})
 }
 
 func (r *replica) landVersion(stream *transport.FollowClient, x *version) error {

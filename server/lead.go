@@ -55,9 +55,7 @@ func (s *Server) Follow(stream *transport.FollowServer) error {
 	}
 	memory, _ := stream.Memory()
 	a := &after{out: newOutbox[parcel](), shelf: r.sums.newShelf(memory)}
-	var refused error
-	err = r.do(func() { refused = r.followed(a, f) })
-	if err = errors.Join(err, refused); err != nil {
+	if err := r.connect(stream.Context(), a, f); err != nil {
 		return err
 	}
 	defer r.post(func() {
@@ -116,6 +114,32 @@ func (t *tenure) before(f kintsugi.Follow) (*replica, error) {
 		return nil, fmt.Errorf("%w: server/%d does not follow this server for shard %d in view %d", kintsugi.ErrStaleView, f.Server, f.Shard, t.view.Number)
 	}
 	return r, nil
+}
+
+// connect connects the replica after this one as soon as this one can be followed. Until then it waits, here: were it refused it would try again at once, each time
+// with memory for sums, and a line may take as long to begin as the slowest server takes to load its shard.
+func (r *replica) connect(ctx context.Context, a *after, f kintsugi.Follow) error {
+	for {
+		var moved chan struct{}
+		var refused error
+		err := r.do(func() {
+			if !r.core.Followable() {
+				moved = r.moved
+				return
+			}
+			refused = r.followed(a, f)
+		})
+		if err = errors.Join(err, refused); err != nil || moved == nil {
+			return err
+		}
+		select {
+		case <-moved:
+		case <-r.ctx.Done():
+			return errStopped
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // followed connects the replica after this one, in place of an earlier connection of it.

@@ -48,7 +48,7 @@ type replica struct {
 	velocity []float32       // of a shard that came back, until the step is known; nil: it stays
 	lostAt   []kintsugi.Step // by chunk, with velocity: the version that came back
 	fell     bool            // what waits for the line to begin is what a replica has, which may be older than it
-	made     chan struct{}   // closed, and replaced, when a step has been applied
+	moved    chan struct{}   // closed, and replaced, when a step has been applied, the line has begun, or this one has become whole
 	early    *making         // of the commit that the core foresees; nil: none
 	quiet    <-chan struct{} // closed when the newest making has ended; nil: there was none
 	work     sync.WaitGroup  // apply, and the threads of makings
@@ -70,7 +70,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
 		fail: s.fail, saves: &s.saves, joined: func() {},
-		held: make(map[kintsugi.PushID]*held), sums: &sums{cut: newCut(cfg.Layout, chunks)}, made: make(chan struct{}),
+		held: make(map[kintsugi.PushID]*held), sums: &sums{cut: newCut(cfg.Layout, chunks)}, moved: make(chan struct{}),
 	}
 	r.loop = newLoop(ctx, r.perform)
 	follows, followed := at > 0, at+1 < len(r.chain)
@@ -309,6 +309,7 @@ func (r *replica) perform() {
 	}
 	if ready.Adopt != nil {
 		r.adopt(*ready.Adopt)
+		r.move()
 	}
 	if ready.Publish != nil {
 		r.versions.publish(nil)
@@ -403,8 +404,7 @@ func (r *replica) apply(c kintsugi.Commit) {
 			r.sums.unpin(r.sum)
 			r.sum = m.total
 			r.core.Applied(c.Decided, products, took, r.pushed.Load(), r.pulled.Load())
-			close(r.made)
-			r.made = make(chan struct{})
+			r.move()
 		})
 	})
 }

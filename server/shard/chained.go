@@ -49,6 +49,9 @@ func (r *Replica) Follow(server kintsugi.ServerID) kintsugi.Follow {
 	}
 }
 
+// Followable reports whether the one after can follow r now: the line has begun here, and r is whole.
+func (r *Replica) Followable() bool { return r.Settled() && !r.lacking }
+
 // Followed takes the first word of the one after, and returns what it is to be sent before what Ready.Down says from now
 // on; the snapshot that it needs in a chain of copies is in Ready.Down. An error says why it cannot be followed now.
 func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
+)
+
+// Who follows is not refused while the line is still to begin, or it would try again and again, each time with memory for the sums of the shard.
+func TestWhoFollowsWaitsUntilTheLineHasBegun(t *testing.T) {
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{100}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{
+		Layout: l, Device: kernels.Host, Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD},
+		LoadRunning: func(context.Context, kintsugi.View, *Shard) ([]kintsugi.Step, error) {
+			return make([]kintsugi.Step, len(l.Chunks)), nil
+		},
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		v := kintsugi.View{Number: 2, Line: 2, Keeps: 1, Lost: []kintsugi.ShardID{0}, Fence: 1, Replicas: 2, Chains: [][]kintsugi.ServerID{{0, 1}}, Servers: make([]kintsugi.Member, 2)}
+		r, err := s.newReplica(ctx, v, 0, l.Split(1)[0], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go r.run()
+		f := kintsugi.Follow{Line: 2, View: 2, Server: 1}
+		connect := func(ctx context.Context) (a *after, connected chan error) {
+			a, connected = &after{out: newOutbox[parcel]()}, make(chan error, 1)
+			go func() { connected <- r.connect(ctx, a, f) }()
+			return a, connected
+		}
+		goes, gone := context.WithCancel(ctx)
+		_, never := connect(goes)
+		a, connected := connect(ctx)
+		synctest.Wait()
+		select {
+		case err := <-connected:
+			t.Fatalf("before the line has begun: %v", err)
+		default:
+		}
+		gone()
+		if err := <-never; err == nil {
+			t.Error("whose stream has ended follows")
+		}
+		if err := r.do(func() {
+			r.core.Handle(kintsugi.Take{Line: 2, View: 2, Fence: 1})
+			r.core.Handle(kintsugi.Adopt{Line: 2, Fence: 1, Step: 7})
+		}); err != nil {
+			t.Error(err)
+		}
+		if err := <-connected; err != nil {
+			t.Errorf("when the line has begun: %v", err)
+		}
+		if err := r.do(func() {
+			if r.after != a || len(a.out.queue) == 0 {
+				t.Errorf("%d messages for who follows", len(a.out.queue))
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		_, late := connect(ctx)
+		if err := <-late; err != nil {
+			t.Errorf("on a line that goes on: %v", err)
+		}
+	})
+}
