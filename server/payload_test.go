@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/s2"
+
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
@@ -123,10 +125,23 @@ func TestAFrameThatUnpacksToTooMuchIsCorrupt(t *testing.T) {
 	}
 }
 
+// A frame stands for no more values than a worker's do, however few bytes it has: what it unpacks to is not as long as the shard.
+func TestAFrameThatStandsForTooMuchIsCorrupt(t *testing.T) {
+	c := startWith(t, kintsugi.RuleSGD, transport.MaxFrameValues+1)
+	c.join(0, 1)
+	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(c.layout.Chunks))}
+	bomb := s2.Encode(nil, make([]byte, 4*c.layout.Values))
+	s := c.push()
+	c.sendFrames(s, frameWith(id(0), all, transport.CodecOf(kernels.FP32, compress.S2), bomb))
+	if m, err := s.Recv(); !errors.Is(err, kintsugi.ErrCorrupt) {
+		c.Errorf("%d bytes for %d values: got %+v, %v, want %v", len(bomb), c.layout.Values, m, err, kintsugi.ErrCorrupt)
+	}
+}
+
 // Counts are exact or worthless.
 func TestRulesThatNeedExactGradientsRefuseOthers(t *testing.T) {
 	for _, rule := range []kintsugi.Rule{kintsugi.RuleAdd, kintsugi.RuleAssign} {
-		c := startWith(t, rule)
+		c := startWith(t, rule, 200_000)
 		c.join(0, 1)
 		s := c.push()
 		c.sendFrames(s, c.encoded("int8", id(0), 1)...)

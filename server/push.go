@@ -67,6 +67,9 @@ func (in *landing) land(f *transport.Frame) error {
 		return fmt.Errorf("%w: frame of kind %d with chunks [%d, %d) does not belong to a push to shard %d, chunks [%d, %d)",
 			kintsugi.ErrCorrupt, f.Kind, f.Chunks.Lo, f.Chunks.Hi, f.Shard, r.chunks.Lo, r.chunks.Hi)
 	}
+	if lo, hi := r.cfg.Layout.Span(f.Chunks); hi-lo > transport.MaxFrameValues { // its stream would keep memory for what it unpacks to
+		return fmt.Errorf("%w: frame of chunks [%d, %d) stands for %d values, at most %d are allowed", kintsugi.ErrCorrupt, f.Chunks.Lo, f.Chunks.Hi, hi-lo, transport.MaxFrameValues)
+	}
 	// A push that is over and starts again with the same frame wants its answer again.
 	again := in.buffer == nil && f.Chunks.Lo == in.first
 	if !in.started || in.shard != f.Shard || in.push != f.Push || again {

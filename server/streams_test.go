@@ -26,11 +26,11 @@ type one struct {
 	frames []kintsugi.ChunkRange
 }
 
-func start(t *testing.T) *one { return startWith(t, kintsugi.RuleSGD) }
+func start(t *testing.T) *one { return startWith(t, kintsugi.RuleSGD, 200_000) }
 
-// startWith is start with a step rule.
-func startWith(t *testing.T, rule kintsugi.Rule) *one {
-	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{200_000}}})
+// startWith is start with a step rule and a number of values.
+func startWith(t *testing.T, rule kintsugi.Rule, values int) *one {
+	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{values}}})
 	if err != nil {
 		t.Fatal(err)
 	}

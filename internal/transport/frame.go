@@ -22,6 +22,9 @@ const (
 	formatVersion   = 1
 	offsetHeaderCRC = 60
 	PlaceBytes      = 4 // unit of Header.Place: a float32
+
+	// MaxFrameValues is how many values a frame stands for at most: few bytes may unpack to whatever its chunks have room for.
+	MaxFrameValues = targetValues - 1 + kintsugi.MaxChunkValues
 )
 
 // Kind says what a frame's payload is.

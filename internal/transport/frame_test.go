@@ -245,7 +245,7 @@ func coverIt(t *rapid.T, l *kintsugi.Layout, shard kintsugi.ChunkRange, frames [
 			t.Fatalf("frame [%d, %d) follows chunk %d", f.Lo, f.Hi, next)
 		case bytes > MaxPayloadBytes:
 			t.Fatalf("frame [%d, %d) has %d bytes", f.Lo, f.Hi, bytes)
-		case values >= targetValues+kintsugi.MaxChunkValues:
+		case values > MaxFrameValues:
 			t.Fatalf("frame [%d, %d) stands for %d values", f.Lo, f.Hi, values)
 		case bytes < FrameBytes && values < targetValues && i < len(frames)-1:
 			t.Fatalf("frame [%d, %d) of %d bytes pays for a header of its own", f.Lo, f.Hi, bytes)
