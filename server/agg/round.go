@@ -24,6 +24,7 @@ type Round struct {
 	cfg      Config
 	released kintsugi.Step            // newest version a worker may hold
 	open     []kintsugi.Ticket        // in order of arrival
+	has      map[kintsugi.Slot]int    // how many of them a worker has
 	counted  []kintsugi.PushID        // of the step that is committed and not yet released; ascending; nil: none
 	known    map[kintsugi.PushID]bool // what is open (false) or counted by the committed step (true)
 
@@ -42,7 +43,7 @@ type Round struct {
 // NewRound returns a round that gathers step released+1. The caller has checked cfg.
 func NewRound(cfg Config, released kintsugi.Step) *Round {
 	return &Round{
-		cfg: cfg, released: released, known: make(map[kintsugi.PushID]bool),
+		cfg: cfg, released: released, has: make(map[kintsugi.Slot]int), known: make(map[kintsugi.PushID]bool),
 		last: make(map[kintsugi.Slot]kintsugi.PushID), floor: make(map[kintsugi.Slot]kintsugi.Step),
 	}
 }
@@ -83,13 +84,17 @@ func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 	if t.Push.Version > r.released {
 		return Refuse, fmt.Sprintf("computed on version %d, which is not released; the newest is %d", t.Push.Version, r.released)
 	}
-	if reason := r.tooLate(t); reason != "" {
+	if reason := r.tooLate(&t); reason != "" {
 		return Refuse, reason
 	}
 	if t.Examples == 0 || math.IsNaN(t.SquaredNorm) || math.IsInf(t.SquaredNorm, 0) || t.SquaredNorm < 0 {
 		return Refuse, fmt.Sprintf("ticket of %d examples with squared norm %v makes no sense", t.Examples, t.SquaredNorm)
 	}
+	if n := r.has[t.Push.Slot]; n >= r.cfg.Held() { // no shard holds more of its pushes, so that it has made them up
+		return Refuse, fmt.Sprintf("%d tickets of worker/%d are open; it must wait", n, t.Push.Slot)
+	}
 	r.open = append(r.open, t)
+	r.has[t.Push.Slot]++
 	r.known[t.Push] = false
 	return Open, ""
 }
@@ -101,7 +106,7 @@ func (r *Round) Released(p kintsugi.PushID) bool {
 }
 
 // tooLate returns why t can no longer be counted, or "".
-func (r *Round) tooLate(t kintsugi.Ticket) string {
+func (r *Round) tooLate(t *kintsugi.Ticket) string {
 	oldest := r.Oldest(t.Push.Slot, r.released)
 	if t.Push.Version >= oldest {
 		return ""
@@ -164,8 +169,19 @@ func (r *Round) Decide(members int) (Decision, bool) {
 		r.know(&t)
 	}
 	d.Scale = r.cfg.scale(examples)
-	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool { return r.known[t.Push] })
+	r.shut(func(t *kintsugi.Ticket) bool { return r.known[t.Push] })
 	return d, true
+}
+
+// shut takes open tickets away.
+func (r *Round) shut(which func(*kintsugi.Ticket) bool) {
+	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool {
+		gone := which(&t)
+		if gone {
+			r.has[t.Push.Slot]--
+		}
+		return gone
+	})
 }
 
 // know adds the norm of an ordinary gradient to what is usual.
@@ -205,7 +221,7 @@ func (r *Round) Release(step kintsugi.Step) []kintsugi.Refused {
 	}
 	r.released, r.counted, r.chosen = step, nil, 0
 	var late []kintsugi.Refused
-	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool {
+	r.shut(func(t *kintsugi.Ticket) bool {
 		reason := r.tooLate(t)
 		if reason != "" {
 			delete(r.known, t.Push)
@@ -219,7 +235,7 @@ func (r *Round) Release(step kintsugi.Step) []kintsugi.Refused {
 // Leave forgets the open tickets of every incarnation of slot below next. A step that is committed
 // keeps what it counts: its bytes are already held by every head.
 func (r *Round) Leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
-	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool {
+	r.shut(func(t *kintsugi.Ticket) bool {
 		gone := t.Push.Slot == slot && t.Push.Incarnation < next
 		if gone {
 			delete(r.known, t.Push)

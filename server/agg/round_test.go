@@ -1,6 +1,7 @@
 package agg_test
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -183,5 +184,35 @@ func TestAChosenQuotaHoldsForOneStep(t *testing.T) {
 	r.Offer(ticket(1, 2, 0))
 	if d, ok := r.Decide(2); !ok || d.Quota != 2 {
 		t.Errorf("of two members the step is %+v, %v", d, ok)
+	}
+}
+
+// A worker that makes up tickets, of pushes that no shard holds, cannot fill the memory of a conductor whose step waits, and is heard again when some are gone.
+func TestTicketsOfOneWorkerAreBounded(t *testing.T) {
+	r := agg.NewRound(agg.Config{Late: agg.Apply, Staleness: kintsugi.Infinite, Lead: kintsugi.Infinite, Quota: 2, PerWorker: 4}, 0)
+	for seq := range uint32(100) {
+		r.Offer(ticket(0, 0, seq))
+	}
+	if n := r.Waiting(); n != 4 {
+		t.Errorf("%d tickets of one worker wait, want 4", n)
+	}
+	if v, reason := r.Offer(ticket(0, 0, 100)); v != agg.Refuse || !strings.Contains(reason, "must wait") {
+		t.Errorf("one more has verdict %d: %q", v, reason)
+	}
+	r.Offer(ticket(1, 0, 0))
+	if d, ok := r.Decide(2); !ok || len(d.Choices) != 2 {
+		t.Fatalf("the step is %+v, %v", d, ok)
+	}
+	r.Release(1)
+	if v, reason := r.Offer(ticket(0, 1, 0)); v != agg.Open {
+		t.Errorf("when some are gone one has verdict %d: %s", v, reason)
+	}
+	r.Leave(0, 2)
+	for seq := range uint32(4) {
+		x := ticket(0, 1, seq)
+		x.Push.Incarnation = 2
+		if v, reason := r.Offer(x); v != agg.Open {
+			t.Errorf("ticket %d of the next life has verdict %d: %s", seq, v, reason)
+		}
 	}
 }
