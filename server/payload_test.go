@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/binary"
 	"errors"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -149,4 +150,37 @@ func TestRulesThatNeedExactGradientsRefuseOthers(t *testing.T) {
 		c.sendFrames(s, c.encoded("fp32+s2", id(0), 1)...)
 		c.wantReceived(s, id(0))
 	}
+}
+
+// FuzzPush: no frame that a member pushes makes its head panic or end; it is answered, or its stream ends with a condition that the worker can act on.
+func FuzzPush(f *testing.F) {
+	c := startWith(f, kintsugi.RuleSGD, 60) // small, for what a target reaches beside itself is not the same each time, and every input that seems new is minimised
+	c.join(0, 1)
+	for _, spec := range []string{"fp32", "fp32+s2", "int8", "sign", "topk:0.1", "bf16+huff0"} {
+		x := c.encoded(spec, id(0), 1)[0]
+		f.Add(uint8(x.Codec), uint32(x.Chunks.Lo), uint32(x.Chunks.Hi), uint32(0), x.Payload)
+	}
+	f.Fuzz(func(t *testing.T, codec uint8, lo, hi, sequence uint32, payload []byte) {
+		p := id(0)
+		p.Sequence = sequence % 3
+		x := frameWith(p, kintsugi.ChunkRange{Lo: kintsugi.ChunkID(lo), Hi: kintsugi.ChunkID(hi)}, transport.Codec(codec), payload[:min(len(payload), transport.MaxPayloadBytes)])
+		s, err := c.peer.Push(c.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // an error of a send is that of a stream that has ended: its reason is received
+			_ = s.Send(x)
+		}
+		_ = s.CloseSend()
+		for {
+			_, err := s.Recv()
+			if err == nil {
+				continue
+			}
+			if err != io.EOF && !errors.Is(err, kintsugi.ErrCorrupt) && !errors.Is(err, kintsugi.ErrOtherModel) {
+				t.Fatalf("got %v, which names no condition", err)
+			}
+			return
+		}
+	})
 }

@@ -19,17 +19,17 @@ import (
 
 // one is a server that holds everything, and its clients, which do what no worker of ours would.
 type one struct {
-	*testing.T
+	testing.TB
 	ctx    context.Context
 	layout *kintsugi.Layout
 	peer   *transport.Peer
 	frames []kintsugi.ChunkRange
 }
 
-func start(t *testing.T) *one { return startWith(t, kintsugi.RuleSGD, 200_000) }
+func start(t testing.TB) *one { return startWith(t, kintsugi.RuleSGD, 200_000) }
 
 // startWith is start with a step rule and a number of values.
-func startWith(t *testing.T, rule kintsugi.Rule, values int) *one {
+func startWith(t testing.TB, rule kintsugi.Rule, values int) *one {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{values}}})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,11 @@ func startWith(t *testing.T, rule kintsugi.Rule, values int) *one {
 		Load:      func(context.Context, kintsugi.View, *server.Shard) error { return nil },
 		NextFence: func(_ context.Context, after kintsugi.Fence) (kintsugi.Fence, error) { return after + 1, nil },
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	patience := 20 * time.Second
+	if _, fuzzes := t.(*testing.F); fuzzes {
+		patience = time.Hour
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	views := make(chan kintsugi.View, 1)
 	views <- kintsugi.View{Number: 1, Line: 1, Fence: 1, Chains: [][]kintsugi.ServerID{{0}},
 		Servers: []kintsugi.Member{{Incarnation: 1, Address: lis.Addr().String()}}}
@@ -61,7 +65,7 @@ func startWith(t *testing.T, rule kintsugi.Rule, values int) *one {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
-	return &one{T: t, ctx: ctx, layout: l, peer: p, frames: transport.Frames(l, l.Split(1)[0])}
+	return &one{TB: t, ctx: ctx, layout: l, peer: p, frames: transport.Frames(l, l.Split(1)[0])}
 }
 
 func ok[S any](t *one) func(S, error) S {

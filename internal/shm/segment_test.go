@@ -192,3 +192,18 @@ func mappings(t *testing.T) int {
 	}
 	return strings.Count(string(maps), memfdName)
 }
+
+// FuzzNames: a name that somebody tells may be anything; what it does not lead to is ErrNoSegment.
+func FuzzNames(f *testing.F) {
+	f.Add("1.2.4097.00000000000000000000000000000000")
+	f.Add(fmt.Sprintf("%x.1.2.3.4.5", Boot()))
+	f.Fuzz(func(t *testing.T, name string) {
+		if _, err := OpenSegment(name, 1<<20, ReadOnly); !errors.Is(err, ErrNoSegment) {
+			t.Errorf("a segment: %v", err)
+		}
+		if p, err := OpenPipes(name); !errors.Is(err, ErrNoSegment) {
+			t.Errorf("pipes: %v", err)
+			p.Close()
+		}
+	})
+}

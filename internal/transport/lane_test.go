@@ -3,8 +3,10 @@
 package transport
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
+	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
 // echo answers each ticket with the release of its push's version, and more than one message at once.
@@ -222,4 +228,40 @@ func BenchmarkRoundTrip(b *testing.B) {
 			}
 		})
 	}
+}
+
+// FuzzLane: no bytes in a pipe make whoever reads it panic, or take memory for more than a message may have; at its end the stream ends.
+func FuzzLane(f *testing.F) {
+	ticket, err := proto.Marshal(workerTo(kintsugi.Ticket{Views: []kintsugi.ViewNumber{1}}))
+	if err != nil {
+		f.Fatal(err)
+	}
+	long := func(b []byte) []byte { return append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...) }
+	frame := long(message(f, frameOf(filled(100, 1))).Materialize())
+	f.Add(append(long(ticket), long(ticket)...), false)
+	f.Add(append(frame, frame...), true)
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, true)
+	f.Fuzz(func(t *testing.T, b []byte, frames bool) {
+		l := &lane{pipes: &shm.Pipes{}, in: bufio.NewReaderSize(bytes.NewReader(b), laneBuffer), served: true, ended: make(chan struct{}), err: io.EOF}
+		close(l.ended)
+		for {
+			var err error
+			if frames {
+				x := new(Frame)
+				if err = l.RecvMsg(x); err == nil && x.err == nil {
+					_ = x.Check()
+					x.Release()
+				}
+			} else {
+				err = l.RecvMsg(new(pb.WorkerMessage))
+			}
+			if err == nil {
+				continue
+			}
+			if err != io.EOF && !errors.Is(err, kintsugi.ErrCorrupt) {
+				t.Fatalf("got %v, which names no condition", err)
+			}
+			return
+		}
+	})
 }
