@@ -19,6 +19,7 @@ const (
 	tickEvery   = 50 * time.Millisecond // resolution of the conductor's grace periods
 	redialAfter = 50 * time.Millisecond // between two tries to reach a shard
 	keptEvents  = 1 << 16               // for watchers that connect late
+	keptParts   = 1 << 22               // of those, with what they tell of each worker: some 150 MB
 )
 
 // conducting is the shell of the conductor: the loop's goroutine owns the core and the table of workers.
@@ -76,7 +77,7 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves,
 		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
 		workers: make(map[kintsugi.Slot]*workerStream),
-		events:  eventLog{kept: kept, changed: make(chan struct{})},
+		events:  eventLog{kept: kept, parts: len(kept), changed: make(chan struct{})},
 	}
 	c.loop = newLoop(ctx, c.perform)
 	return c, nil
@@ -359,7 +360,16 @@ type eventLog struct {
 	mu      sync.Mutex
 	dropped int
 	kept    []kintsugi.RunEvent
+	parts   int // of those that are kept
 	changed chan struct{}
+}
+
+// partsOf returns what an event counts for keptParts: an event of a step names every worker, so that with a thousand of them it is a thousand times as large.
+func partsOf(e kintsugi.RunEvent) int {
+	if e, ok := e.(kintsugi.StepEvent); ok {
+		return 1 + len(e.Counted) + len(e.Times)
+	}
+	return 1
 }
 
 func (l *eventLog) add(events []kintsugi.RunEvent) {
@@ -369,12 +379,25 @@ func (l *eventLog) add(events []kintsugi.RunEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.kept = append(l.kept, events...)
-	if extra := len(l.kept) - keptEvents; extra > keptEvents/4 { // rarely, so that it costs nothing per event
-		l.kept = append([]kintsugi.RunEvent(nil), l.kept[extra:]...)
-		l.dropped += extra
+	for _, e := range events {
+		l.parts += partsOf(e)
+	}
+	if len(l.kept) > keptEvents*5/4 || l.parts > keptParts*5/4 { // rarely, so that it costs nothing per event
+		l.drop()
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
+}
+
+// drop drops the oldest events that are too many.
+func (l *eventLog) drop() {
+	extra := 0
+	for len(l.kept)-extra > keptEvents || l.parts > keptParts && extra < len(l.kept)-1 {
+		l.parts -= partsOf(l.kept[extra])
+		extra++
+	}
+	l.kept = append([]kintsugi.RunEvent(nil), l.kept[extra:]...)
+	l.dropped += extra
 }
 
 // cameBack returns the events of shards that came back.
