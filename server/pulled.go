@@ -48,6 +48,9 @@ func (f *frame) encode(d kernels.Device) error {
 	return f.err
 }
 
+// maxChanges bounds for how many earlier versions the changes since are kept: a reader may name any that it likes.
+const maxChanges = 256
+
 // frames returns those of x for a reader, who borrows memory or does not.
 func (v *versions) frames(x *version, req transport.ReadRequest, borrows bool) []*frame {
 	x.pulled.mu.Lock()
@@ -69,7 +72,9 @@ func (v *versions) frames(x *version, req transport.ReadRequest, borrows bool) [
 			if x.pulled.changes == nil {
 				x.pulled.changes = make(map[kintsugi.Step][]*frame)
 			}
-			x.pulled.changes[req.Have] = list
+			if len(x.pulled.changes) < maxChanges {
+				x.pulled.changes[req.Have] = list
+			}
 		}
 		return list
 	}

@@ -316,3 +316,20 @@ func TestChangesMakeTheVersion(t *testing.T) {
 		t.Errorf("%d bytes of %d were sent, of which two chunks at most change in a step", sent, all)
 	}
 }
+
+// A reader that names ever other versions is answered, and fills no memory.
+func TestWhatIsKeptOfChangesIsBounded(t *testing.T) {
+	v := newTestVersions(t)
+	v.marks = true
+	first(v)
+	x := write(v, 1)
+	for have := range kintsugi.Step(10_000) {
+		list := v.frames(x, transport.ReadRequest{Form: transport.ReadChanges, Have: have}, false)
+		if some := len(list) > 0; some != (have == 0) {
+			t.Fatalf("%d frames have changed since version %d", len(list), have)
+		}
+	}
+	if n := len(x.pulled.changes); n > 1000 {
+		t.Errorf("the changes since %d versions are kept", n)
+	}
+}
