@@ -95,7 +95,7 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	dir := t.TempDir()
 	out, endpoint, metrics := filepath.Join(dir, "watched"), freeAddress(t), freeAddress(t)
 	file := filepath.Join(dir, "run.yaml")
-	if err := os.WriteFile(file, []byte("model: qp:dimension=400,condition=30,noise=0.1\nblas: gonum\nworkers: 1\nservers: 2\nreplicas: 2\nsteps: 150\ngradient-time: 10ms\n"), 0o666); err != nil {
+	if err := os.WriteFile(file, []byte("model: qp:dimension=400,condition=30,noise=0.1\nblas: gonum\nworkers: 1\nservers: 2\nreplicas: 2\nsteps: 150\ngradient-time: 10ms\nfault: []\nstore: \"\"\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	start(t, "etcd", "--listen", endpoint, "--peer", "a="+freeAddress(t), "--dir", filepath.Join(dir, "etcd"))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,8 @@ type process struct {
 	over     atomic.Bool                                          // the run is: there is nothing to start again for
 }
 
+const storeDefault = "checkpoints"
+
 // register adds the flags that all roles share.
 func (p *process) register(f *pflag.FlagSet) {
 	p.settings.register(f)
@@ -70,7 +73,7 @@ func (p *process) register(f *pflag.FlagSet) {
 	f.StringVar(&p.Config, "config", "", "YAML file of settings; flags win over it")
 	f.StringSliceVar(&p.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
 	f.StringVar(&p.Run, "run", "default", "name of the run in etcd")
-	f.StringVar(&p.Store, "store", "checkpoints", "folder or s3://bucket/prefix?endpoint=URL of the checkpoint, the same for all servers and the coordinator; keys come from the environment")
+	f.StringVar(&p.Store, "store", storeDefault, "folder or s3://bucket/prefix?endpoint=URL of the checkpoint, the same for all servers and the coordinator; keys come from the environment")
 	p.flags = f
 }
 
@@ -84,7 +87,8 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 			if err := load(p.flags, p.Config); err != nil {
 				return err
 			}
-			if device && use == "server" { // its own, not that of the workers, which the file has
+			p.Store = cmp.Or(p.Store, storeDefault) // in the settings of a run of train an empty one is below its folder
+			if device && use == "server" {          // its own, not that of the workers, which the file has
 				p.ServerDevice = p.Device
 			}
 			if err := p.check(); err != nil {

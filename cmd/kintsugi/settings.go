@@ -182,6 +182,9 @@ func loadText(f *pflag.FlagSet, file string, text []byte) error {
 	for i := 0; i < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
 		flag := f.Lookup(key.Value)
+		if flag == nil && ofTrain(key.Value) {
+			continue // the file of a run is for all its parts, and this one has no use for that
+		}
 		if flag == nil || flag.Name == "config" || flag.Name == "help" {
 			return fmt.Errorf("%w: --config %s, line %d: there is no setting %q", kintsugi.ErrUsage, file, key.Line, key.Value)
 		}
@@ -202,6 +205,13 @@ func loadText(f *pflag.FlagSet, file string, text []byte) error {
 		}
 	}
 	return nil
+}
+
+// ofTrain reports whether train has a setting.
+func ofTrain(name string) bool {
+	t := &training{}
+	t.register(newFlagSet("train"))
+	return t.flags.Lookup(name) != nil
 }
 
 // dump writes the present value of every flag in skip's complement as YAML that loadFile reads.
