@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -19,7 +20,8 @@ import (
 
 // Newest returns the newest full checkpoint that can be restored: the name of its run manifest, its step,
 // and the greatest line on which anything was saved, damaged or unfinished as it may be: the line to come is
-// greater. An empty name without an error means that there is none. It may block until ctx ends.
+// greater. An empty name without an error means that there is none. It may take as long as reading a checkpoint does; ctx
+// ends when the coordinator leads no more.
 type Newest func(ctx context.Context) (manifest string, step kintsugi.Step, line kintsugi.Line, err error)
 
 // NoCheckpoints is the Newest of a run that saves none.
@@ -49,7 +51,8 @@ type Config struct {
 	// Retry is the pause before the store or etcd is asked again. Default 1 s.
 	Retry time.Duration
 
-	// Patience bounds one question to the store or to etcd. Default 30 s.
+	// Patience bounds one question to etcd. Default 30 s. Newest has no such bound: how long it takes is a matter of the
+	// checkpoint's size, and one that is cut off would begin again for ever.
 	Patience time.Duration
 
 	// TLS is how this coordinator and servers prove to each other who they are. Default: they do not, and connections are plain TCP.
@@ -318,19 +321,35 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 
 // lookUp asks what a new view must know. The fence is taken last, so that it is the newest of all.
 func (t *tenure) lookUp(ctx context.Context, fenceOnly bool) (found roster.Found, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
-	defer cancel()
 	if found.FenceOnly = fenceOnly; !fenceOnly {
-		n := &found.Newest
-		if n.Manifest, n.Step, n.Line, err = t.cfg.Newest(ctx); err != nil {
+		if found.Newest, err = t.newest(ctx); err != nil {
 			return found, fmt.Errorf("find the newest checkpoint: %w", err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
+	defer cancel()
 	if t.view != nil {
 		found.Fence = t.view.Fence
 	}
 	found.Fence, err = t.cfg.Etcd.NextFence(ctx, found.Fence)
 	return found, err
+}
+
+// newest asks for the newest checkpoint, until it is known or somebody else leads.
+func (t *tenure) newest(ctx context.Context) (n roster.Checkpoint, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel(nil) // before Wait
+	watching.Go(func() {
+		select {
+		case <-t.lead.Lost():
+			cancel(errLost)
+		case <-ctx.Done():
+		}
+	})
+	n.Manifest, n.Step, n.Line, err = t.cfg.Newest(ctx)
+	return n, err
 }
 
 // put makes v the view that counts.

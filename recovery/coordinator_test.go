@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -345,6 +346,38 @@ func TestAFailoverWaitsForTheStore(t *testing.T) {
 	if v := c.await(views, 2); v.RestoreStep != 10 {
 		t.Errorf("view %+v", v)
 	}
+}
+
+// A large checkpoint on a slow store takes longer to read than etcd may take to answer, and is what the view starts from all the same. A
+// coordinator that ends does not wait for it.
+func TestACheckpointMayTakeLongToFind(t *testing.T) {
+	c := newCluster(t)
+	views := c.WatchView(c.ctx)
+	const patience = 100 * time.Millisecond
+	var hangs atomic.Bool
+	asked := make(chan struct{}, 1)
+	stop := c.coordinate(Config{Roster: roster.Config{Servers: 1}, Patience: patience, Newest: func(ctx context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
+		var read <-chan time.Time
+		if hangs.Load() {
+			asked <- struct{}{}
+		} else {
+			read = time.After(3 * patience)
+		}
+		select {
+		case <-ctx.Done():
+			return "", 0, 0, context.Cause(ctx)
+		case <-read:
+			return "manifest/70-1", 70, 1, nil
+		}
+	}})
+	c.serve(0)
+	if v := c.await(views, 1); v.RestoreStep != 70 {
+		t.Errorf("view %+v", v)
+	}
+	hangs.Store(true) // it asks no more before somebody comes
+	c.serve(0)
+	<-asked
+	stop()
 }
 
 func TestAServerWithoutAnAddressIsNotThere(t *testing.T) {
