@@ -175,3 +175,48 @@ func TestTwoWritersInAStoreAreFenced(t *testing.T) {
 		}
 	}
 }
+
+// late is a store that can be away for writes: those that create are lost, those that remove are carried out when the test says so.
+type late struct {
+	object.Mem
+	away     bool
+	removals []string
+}
+
+func (l *late) Create(ctx context.Context, name string, content []byte) error {
+	if l.away {
+		return object.ErrAway
+	}
+	return l.Mem.Create(ctx, name, content)
+}
+
+func (l *late) Remove(ctx context.Context, name string) error {
+	if l.away {
+		l.removals = append(l.removals, name)
+		return object.ErrAway
+	}
+	return l.Mem.Remove(ctx, name)
+}
+
+// A request that was given up may be carried out long afterwards. What a save that failed has sent does no harm to the next one, though
+// that is of the same step.
+func TestWhatAFailedSaveHasSentDoesNoHarmLater(t *testing.T) {
+	layout := smallLayout(t)
+	models := storyModels(t, layout)
+	store := &late{}
+	tr := mustTrainer(t, objectFS(t, store), layout, kintsugi.RuleMomentum, 1, 1, 1)
+	store.away = true
+	if _, err := tr.save(10, models[10]); !errors.Is(err, object.ErrAway) {
+		t.Fatalf("a save while the store is away: %v", err)
+	}
+	store.away = false
+	m := tr.mustSave(t, 10, models[10])
+	for _, name := range store.removals {
+		if err := store.Remove(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := restoreAll(tr.fs, m, layout, kintsugi.RuleMomentum); err != nil || !same(got, models[10]) {
+		t.Errorf("restore: %v", err)
+	}
+}

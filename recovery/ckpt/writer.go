@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"path"
 	"slices"
@@ -168,11 +167,12 @@ func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
 	if err == nil {
 		err = w.fs.SyncDir(path.Join(w.dir, segmentDir))
 	}
-	if errors.Is(err, fs.ErrExist) {
-		return SaveReport{}, err // where files appear when they are synced: this one is another writer's
-	}
 	if err != nil {
-		_ = w.fs.Remove(file) // no manifest names it; Compact would remove it later
+		// No manifest names it; Compact would remove it later. Where files appear whole there is mostly none, and if there is one it may
+		// be another writer's, or become the next save's before a removal arrives.
+		if _, whole := w.fs.(vfs.Publisher); !whole {
+			_ = w.fs.Remove(file)
+		}
 		return SaveReport{}, err
 	}
 	m := w.merge(name, Segment{File: path.Join(segmentDir, name.shard()), Bytes: size}, entries)
