@@ -6,9 +6,25 @@ import (
 )
 
 // Limit returns fs with writes that take no more than so many bytes in a second: a slow store, to see what it does to a
-// run. It says nothing about reads, nor about the time of a Sync.
+// run. It says nothing about reads, nor about the time of a Sync. It is a Publisher if fs is.
 func Limit(fs FS, bytesPerSecond float64) FS {
-	return &limited{FS: fs, rate: bytesPerSecond, now: time.Now, sleep: time.Sleep}
+	l := &limited{FS: fs, rate: bytesPerSecond, now: time.Now, sleep: time.Sleep}
+	if p, ok := fs.(Publisher); ok {
+		return &limitedPublisher{limited: l, publisher: p}
+	}
+	return l
+}
+
+// limitedPublisher is a limited file system on which files appear at once.
+type limitedPublisher struct {
+	*limited
+	publisher Publisher
+}
+
+func (l *limitedPublisher) Publish(name string, content []byte) error {
+	err := l.publisher.Publish(name, content)
+	l.sleep(l.pass(len(content)))
+	return err
 }
 
 // limited is a file system behind a bucket that holds nothing: what is written late is not made up for.

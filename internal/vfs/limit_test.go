@@ -56,3 +56,36 @@ func TestWritesPassAtTheRate(t *testing.T) {
 		t.Errorf("%+v, %v; want 1750 bytes", info, err)
 	}
 }
+
+// published is a file system on which files appear at once.
+type published struct{ *Mem }
+
+func (p published) Publish(name string, content []byte) error {
+	f, err := p.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
+}
+
+// A file system on which files appear at once is one behind a limit too, and what appears counts.
+func TestALimitLetsFilesAppearAtOnce(t *testing.T) {
+	slept := time.Duration(0)
+	fsys := Limit(published{NewMem()}, 1000)
+	p, ok := fsys.(Publisher)
+	if !ok {
+		t.Fatal("it does not let them")
+	}
+	l := fsys.(*limitedPublisher)
+	l.now, l.sleep = func() time.Time { return time.Unix(0, 0) }, func(d time.Duration) { slept += d }
+	if err := p.Publish("a", make([]byte, 500)); err != nil || slept != time.Second/2 {
+		t.Errorf("it took %v, error %v", slept, err)
+	}
+	if info, err := fsys.Stat("a"); err != nil || info.Size != 500 {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if _, ok := Limit(NewMem(), 1000).(Publisher); ok {
+		t.Error("a disk publishes")
+	}
+}
