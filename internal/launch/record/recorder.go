@@ -135,6 +135,26 @@ func lock(f *os.File, dir string) error {
 	return nil
 }
 
+// Hold keeps launchers out of the run in dir until release is called. It is an error if one is at work there. A folder without a run is
+// nobody's: nothing is held.
+func Hold(dir string) (release func() error, err error) {
+	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_RDWR, 0) // a network file system locks no file that is only read
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run directory %q: %w", dir, err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		why := "it cannot be locked"
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			why = "its run is running; wait for its end"
+		}
+		return nil, errors.Join(fmt.Errorf("run directory %q: %s: %w", dir, why, err), f.Close())
+	}
+	return f.Close, nil
+}
+
 func cannotWrite(dir string, err error) error {
 	return fmt.Errorf("run directory %q: %w; choose another with --out", dir, err)
 }

@@ -158,10 +158,23 @@ func TestADirectoryInUseIsRefusedWithAWayOut(t *testing.T) {
 	if _, err := Create(dir, nil, Header{}); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "--resume") {
 		t.Errorf("got %v", err)
 	}
+	if _, err := Hold(dir); err == nil || !strings.Contains(err.Error(), "its run is running") {
+		t.Errorf("hold a run that is running: %v", err)
+	}
 	if _, _, err := Resume(dir, Header{Start: begin}); err == nil || !strings.Contains(err.Error(), "another process is writing") {
 		t.Errorf("resume of a run that goes on: %v", err)
 	}
 	_, err = r.Finish(at(1), "done")
+	must(t, err)
+	release, err := Hold(dir)
+	must(t, err)
+	if _, _, err := Resume(dir, Header{Start: begin}); err == nil {
+		t.Error("a run that is held goes on")
+	}
+	must(t, release())
+	r, _, err = Resume(dir, Header{Start: begin})
+	must(t, err)
+	_, err = r.Finish(at(2), "done")
 	must(t, err)
 }
 
