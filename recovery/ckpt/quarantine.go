@@ -129,24 +129,12 @@ func (r *repairer) publishRuns(context.Context) error {
 		}
 	}
 	slices.Sort(r.report.Published)
+	slices.Sort(r.report.Nameless)
 	return nil
 }
 
 // publishRun publishes a checkpoint of these shards, if they are a whole model that is known.
 func (r *repairer) publishRun(name fileName, shards []*ShardManifest) error {
-	model := r.cfg.Model
-	for _, m := range r.v.runs {
-		if m != nil && m.Fingerprint == shards[0].Fingerprint {
-			model = m
-		}
-	}
-	if model == nil || fingerprint(model.Tensors) != shards[0].Fingerprint {
-		return nil
-	}
-	layout, err := kintsugi.NewLayout(model.Tensors)
-	if err != nil {
-		return err
-	}
 	var files []string
 	slices.SortFunc(shards, func(a, b *ShardManifest) int { return cmp.Compare(a.Shard, b.Shard) })
 	next := kintsugi.ChunkID(0)
@@ -156,6 +144,20 @@ func (r *repairer) publishRun(name fileName, shards []*ShardManifest) error {
 		}
 		next = s.Hi
 		files = append(files, s.File())
+	}
+	model := r.cfg.Model
+	for _, m := range r.v.runs {
+		if m != nil && m.Fingerprint == shards[0].Fingerprint {
+			model = m
+		}
+	}
+	if model == nil || fingerprint(model.Tensors) != shards[0].Fingerprint {
+		r.report.Nameless = append(r.report.Nameless, name.Step)
+		return nil
+	}
+	layout, err := kintsugi.NewLayout(model.Tensors)
+	if err != nil {
+		return err
 	}
 	if int(next) != len(layout.Chunks) {
 		return nil

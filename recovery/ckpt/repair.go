@@ -32,6 +32,10 @@ type RepairReport struct {
 	Published   []string // manifests that are new
 	Salvaged    int      // values of chunks that were copied out of damaged segments
 	Lost        int      // values of chunks that manifests name and that are not whole
+
+	// Nameless are the steps, ascending, that would be checkpoints if anything said of which tensors their chunks are: no run manifest of
+	// that model is left, and RepairConfig.Model is not of it.
+	Nameless []kintsugi.Step
 }
 
 // Repair makes a directory whole again: afterwards Verify finds no damage, and everything that was whole can still be

@@ -382,11 +382,15 @@ func TestRepairNeedsTheModelWhereNoRunManifestIsLeft(t *testing.T) {
 		if known {
 			c.Model = &RunManifest{Model: "small", Seed: 7, Tensors: layout.Tensors}
 		}
-		if _, err := Repair(context.Background(), fsys, testDir, c); err != nil {
+		r, err := Repair(context.Background(), fsys, testDir, c)
+		if err != nil {
 			t.Fatal(err)
 		}
 		if s := stateOf(t, fsys, layout, models); (s.newest == 20) != known {
 			t.Errorf("the model is known: %t; the newest checkpoint is of step %d", known, s.newest)
+		}
+		if want := []kintsugi.Step{10, 20}; slices.Equal(r.Nameless, want) == known {
+			t.Errorf("the model is known: %t; it is missed for steps %d, want %d", known, r.Nameless, want)
 		}
 	}
 }
