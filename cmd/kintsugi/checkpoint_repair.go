@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
@@ -26,7 +29,17 @@ func repairCheckpoints(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	report, err := ckpt.Repair(cmd.Context(), at.fs, at.dir, ckpt.RepairConfig{Now: time.Now(), Model: modelOf(path)})
+	var model *ckpt.RunManifest
+	run := runOf(path)
+	if run != "" {
+		release, err := record.Hold(run)
+		if err != nil {
+			return fmt.Errorf("repair %s: %w", at.name, err)
+		}
+		defer release() // nothing was written to it
+		model = modelOf(run)
+	}
+	report, err := ckpt.Repair(cmd.Context(), at.fs, at.dir, ckpt.RepairConfig{Now: time.Now(), Model: model})
 	w := cmd.OutOrStdout()
 	for _, d := range report.Damage {
 		fmt.Fprintf(w, "damaged: %v\n", d)
@@ -42,19 +55,47 @@ func repairCheckpoints(cmd *cobra.Command, path string) error {
 		return err
 	}
 	m, _, err := ckpt.Newest(at.fs, at.dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, ckpt.ErrNoCheckpoint):
+		return fmt.Errorf("%w: %s", err, hopeless(run, report.Nameless))
+	case err != nil:
 		return err
 	}
 	fmt.Fprintf(w, "the newest whole checkpoint is of step %d\n", m.Step)
 	return nil
 }
 
-// modelOf returns what the settings of a run say of its model; nil where there are none.
-func modelOf(path string) *ckpt.RunManifest {
+// hopeless says why a repair has left no checkpoint, and what is left to do.
+func hopeless(run string, nameless []kintsugi.Step) string {
+	switch {
+	case len(nameless) == 0:
+		return "of no step every chunk is whole; bring back what is missing from a backup and repair again, or begin again with kintsugi rerun"
+	case run == "":
+		return fmt.Sprintf("every chunk of steps %d is whole, but no manifest is left that says of which tensors they are; repair the folder of the run, whose %s says it", nameless, configFile)
+	}
+	return fmt.Sprintf("every chunk of steps %d is whole, but no manifest is left that says of which tensors they are, and %s describes another model, or one whose data are not here",
+		nameless, filepath.Join(run, configFile))
+}
+
+// runOf returns the folder of the run that a path names, or of which it names the checkpoints; empty: it names neither.
+func runOf(path string) string {
+	if isURL(path) || absolute(&path) != nil {
+		return ""
+	}
+	if filepath.Base(path) == checkpointsDir {
+		path = filepath.Dir(path)
+	}
+	if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
+		return ""
+	}
+	return path
+}
+
+// modelOf returns what the settings of a run say of its model; nil if that cannot be found out.
+func modelOf(run string) *ckpt.RunManifest {
 	t := &training{}
 	t.register(newFlagSet("repair"))
-	config := filepath.Join(path, configFile)
-	if _, err := os.Stat(config); err != nil || loadFile(t.flags, config) != nil {
+	if loadFile(t.flags, filepath.Join(run, configFile)) != nil {
 		return nil
 	}
 	p, err := describe(&t.settings)

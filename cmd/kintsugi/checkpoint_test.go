@@ -84,6 +84,9 @@ func TestARunWhoseCheckpointsAreAllDamagedIsNotStartedOver(t *testing.T) {
 	if !maps.Equal(tree(t, dir), before) {
 		t.Error("the run has been changed")
 	}
+	if r := kin(t, "checkpoint", "repair", dir); r.status != exitFailed || !strings.Contains(r.stderr, "of no step every chunk is whole") {
+		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+	}
 }
 
 func TestARunWhoseManifestsAreGoneIsNotStartedOverAndIsRepaired(t *testing.T) {
@@ -100,6 +103,13 @@ func TestARunWhoseManifestsAreGoneIsNotStartedOverAndIsRepaired(t *testing.T) {
 	}
 	if !maps.Equal(tree(t, dir), before) {
 		t.Error("the run has been changed")
+	}
+	elsewhere := newDir(t) // where nothing says what model it is
+	if err := os.CopyFS(elsewhere, os.DirFS(filepath.Join(dir, checkpointsDir))); err != nil {
+		t.Fatal(err)
+	}
+	if r := kin(t, "checkpoint", "repair", elsewhere); r.status != exitFailed || !strings.Contains(r.stderr, "60] is whole") || !strings.Contains(r.stderr, "repair the folder of the run") {
+		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
 	}
 	must(t, "checkpoint", "repair", dir)
 	must(t, "train", "--resume", dir, "--steps", "80")
@@ -207,7 +217,7 @@ func TestARepairedRunGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := must(t, "checkpoint", "repair", dir)
+	out := must(t, "checkpoint", "repair", filepath.Join(dir, checkpointsDir))
 	if !strings.Contains(out, "2 lost") || !strings.HasSuffix(out, fmt.Sprintf("the newest whole checkpoint is of step %d\n", before)) {
 		t.Errorf("repair says\n%s", out)
 	}

@@ -338,6 +338,9 @@ func TestStrangersDoNotDisturbARun(t *testing.T) {
 	address := lis.Addr().String()
 	taken := start(t, append([]string{"server", "--index", "0", "--listen", address, "--store", filepath.Join(dir, checkpointsDir)}, config...)...)
 	stranger := start(t, append([]string{"worker", "--index", "1", "--model", "qp:dimension=7"}, config...)...)
+	if r := kin(t, "checkpoint", "repair", filepath.Join(dir, checkpointsDir)); r.status != exitFailed || !strings.Contains(r.stderr, "its run is running") || r.stdout != "" {
+		t.Errorf("the repair of a run that is running ended with status %d:\n%s%s", r.status, r.stdout, r.stderr)
+	}
 	if r := taken.wait(); r.status != exitFailed || !strings.Contains(r.stderr, address) || !strings.Contains(r.stderr, "address already in use") {
 		t.Errorf("the server whose port is in use ended with status %d:\n%s", r.status, r.stderr)
 	}
