@@ -45,8 +45,8 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 		return fmt.Errorf("--resume %s: %w", t.Resume, err)
 	}
 	if name == "" && len(all) > 0 {
-		return fmt.Errorf("--resume %s: %w: every checkpoint is damaged, see kintsugi checkpoint verify; to begin again, use kintsugi rerun",
-			t.Resume, kintsugi.ErrCorrupt)
+		return fmt.Errorf("--resume %s: %w: every checkpoint is damaged, see kintsugi checkpoint verify; kintsugi checkpoint repair %s may make one of what is whole, and to begin again, use kintsugi rerun",
+			t.Resume, kintsugi.ErrCorrupt, t.Resume)
 	}
 	if name != "" && name != all[0] {
 		t.passed = fmt.Sprintf("checkpoint %s is damaged: going on from %s; see kintsugi checkpoint verify, and repair", all[0], name)

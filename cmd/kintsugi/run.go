@@ -285,6 +285,9 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 		return err
 	}
 	m, _, err := ckpt.Newest(at.fs, at.dir)
+	if errors.Is(err, ckpt.ErrNoCheckpoint) {
+		return fmt.Errorf("the run ended at step %d, but none of its checkpoints is whole; see the checkpoint events in %s: %w", done.Step, r.Out, err)
+	}
 	if err != nil {
 		return fmt.Errorf("read the last checkpoint: %w", err)
 	}
