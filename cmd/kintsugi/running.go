@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -103,9 +104,17 @@ func (c *checkpoints) compact() error {
 }
 
 // loadRunning fills a shard with the newest values that were saved of its chunks since the line that the view keeps
-// began, and what was not saved since with those that the line began with.
+// began, and what was not saved since with those that the line began with. Where these are damaged or gone any value that was ever saved is
+// better than none, and the initialisation what is left where there is none: others hold their shards still, which a server that gives up
+// would take along.
 func (c *checkpoints) loadRunning(ctx context.Context, v kintsugi.View, s *server.Shard) ([]kintsugi.Step, error) {
+	lines := ckpt.Lines{First: v.Keeps, Last: v.Line - 1}
 	flat, err := c.base(ctx, v, s)
+	if errors.Is(err, kintsugi.ErrCorrupt) {
+		c.log.Warn("the full checkpoint is damaged or gone; chunks of which nothing else was saved begin again", "manifest", v.Restore, "err", err)
+		lines.First = 0
+		flat, err = c.initial(s)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +134,7 @@ func (c *checkpoints) loadRunning(ctx context.Context, v kintsugi.View, s *serve
 		}
 		return flat.Place(i)
 	}
-	report, err := ckpt.RestoreRunning(ctx, c.fs, c.dir, ckpt.Lines{First: v.Keeps, Last: v.Line - 1}, c.problem.layout, s.Chunks, place)
+	report, err := ckpt.RestoreRunning(ctx, c.fs, c.dir, lines, c.problem.layout, s.Chunks, place)
 	if err != nil {
 		return nil, err
 	}

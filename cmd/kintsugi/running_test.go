@@ -1,15 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
@@ -203,6 +206,97 @@ func TestAFullSaveIsPartOfTheRunningCheckpoint(t *testing.T) {
 		}
 		if step != want {
 			t.Errorf("chunk %d comes back as version %d, want %d", i, step, want)
+		}
+	}
+}
+
+// full saves all of the shard as the version of a step and publishes it, and returns the name.
+func (x *shelf) full(step kintsugi.Step) string {
+	x.t.Helper()
+	x.shard.Step = step
+	file, _, err := x.store.save(x.t.Context(), x.view, x.shard)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	name, err := x.store.publish(x.t.Context(), server.Checkpoint{Line: x.view.Line, Step: step, Fence: x.view.Fence, Manifests: []string{file}})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return name
+}
+
+// spoil changes a byte in the first value of chunks in every segment.
+func (x *shelf) spoil(chunks ...kintsugi.ChunkID) {
+	x.t.Helper()
+	mem := x.store.fs.(*vfs.Mem)
+	for _, name := range mem.Walk("store/segment") {
+		for _, id := range chunks {
+			value := kernels.Bytes(x.shard.Params[x.store.problem.layout.Chunks[id].Lo:][:4])
+			if err := mem.Edit(name, func(b []byte) []byte {
+				if at := bytes.Index(b, value); at >= 0 {
+					b[at] ^= 1
+				}
+				return b
+			}); err != nil {
+				x.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A lost shard needs no whole checkpoint to come back alone: each chunk is as it was saved last, and only one of which no value is whole begins
+// again. It is all the same whether the checkpoint that the view names is damaged or gone.
+func TestALostShardComesBackWhereNoCheckpointIsWhole(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		x := newShelf(t, vfs.NewMem(), "scar:1/8,16")
+		initial := slices.Clone(x.shard.Params)
+		x.move(2, 0.25, 3, 4, 5)
+		restore := x.full(2)
+		x.move(4, 0.5, 4)
+		x.save(4)
+		x.spoil(3)
+		if gone {
+			if err := x.store.fs.Remove("store/" + restore); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := x.blank()
+		s.Line, s.Step = 2, 2
+		saved, err := x.store.loadRunning(t.Context(), kintsugi.View{Number: 2, Line: 2, Fence: 2, Keeps: 1, Restore: restore, RestoreStep: 2}, &s)
+		if err != nil {
+			t.Fatalf("the checkpoint is gone: %t; %v", gone, err)
+		}
+		for i, step := range saved {
+			lo := x.store.problem.layout.Chunks[i].Lo
+			want, value := kintsugi.Step(2), x.shard.Params[lo]
+			switch i {
+			case 3:
+				want, value = 0, initial[lo]
+			case 4:
+				want = 4
+			}
+			if step != want || s.Taken[i] != uint64(want) || s.Params[lo] != value {
+				t.Errorf("the checkpoint is gone: %t; chunk %d comes back as version %d after %d steps with value %v, want %d and %v", gone, i, step, s.Taken[i], s.Params[lo], want, value)
+			}
+		}
+	}
+}
+
+// Where all shards would go back, and every checkpoint is damaged, nothing is started over: that is for a person to decide.
+func TestALineDoesNotBeginAgainWhereCheckpointsAreDamaged(t *testing.T) {
+	x := newShelf(t, vfs.NewMem(), "checkpoint")
+	x.move(2, 0.25, 3)
+	restore := x.full(2)
+	x.spoil(3)
+	name, _, _, err := x.store.newest(t.Context())
+	if err != nil || name != "" {
+		t.Fatalf("the newest whole checkpoint is %q, %v", name, err)
+	}
+	for _, from := range []string{"", restore} {
+		s := x.blank()
+		err := x.store.load(t.Context(), kintsugi.View{Number: 2, Line: 2, Fence: 2, Restore: from}, &s)
+		if !errors.Is(err, kintsugi.ErrCorrupt) || !strings.Contains(err.Error(), "kintsugi checkpoint repair") {
+			t.Errorf("from %q it begins with %v", from, err)
 		}
 	}
 }

@@ -28,9 +28,23 @@ type checkpoints struct {
 	compacting sync.Mutex
 }
 
-// load fills a shard with what the view starts from.
+// load fills a shard with what the view starts from. Where that is damaged or gone, or the initialisation although there are checkpoints, none
+// is whole (newest): nothing is started over before somebody has decided that.
 func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard) error {
+	const what = "no checkpoint is whole, see kintsugi checkpoint verify; kintsugi checkpoint repair may make one of what is"
+	if v.Restore == "" {
+		names, err := ckpt.List(c.fs, c.dir)
+		if err == nil && len(names) > 0 {
+			err = fmt.Errorf("%w: %s: %s", kintsugi.ErrCorrupt, c.dir, what)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	flat, err := c.base(ctx, v, s)
+	if errors.Is(err, kintsugi.ErrCorrupt) {
+		return fmt.Errorf("%w: %s", err, what)
+	}
 	if err != nil {
 		return err
 	}
@@ -40,16 +54,10 @@ func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard
 
 // base fills a shard with the full checkpoint that the view names, or with the initialisation.
 func (c *checkpoints) base(ctx context.Context, v kintsugi.View, s *server.Shard) (*ckpt.Flat, error) {
-	flat := c.flat(s)
-	lo, hi := c.problem.layout.Span(s.Chunks)
 	if v.Restore == "" {
-		all := make([]float32, c.problem.layout.Values)
-		if err := c.problem.init(c.settings, c.settings.Seed, all); err != nil {
-			return nil, err
-		}
-		copy(s.Params, all[lo:hi])
-		return flat, nil
+		return c.initial(s)
 	}
+	flat := c.flat(s)
 	m, err := ckpt.Read(c.fs, c.dir, v.Restore)
 	if err != nil {
 		return nil, err
@@ -60,6 +68,22 @@ func (c *checkpoints) base(ctx context.Context, v kintsugi.View, s *server.Shard
 	if err := ckpt.Restore(ctx, c.fs, c.dir, m, c.problem.layout, s.Chunks, flat.Place); err != nil {
 		return nil, fmt.Errorf("restore %s: %w", v.Restore, err)
 	}
+	return flat, nil
+}
+
+// initial fills a shard with the initialisation, whatever was in it.
+func (c *checkpoints) initial(s *server.Shard) (*ckpt.Flat, error) {
+	all := make([]float32, c.problem.layout.Values)
+	if err := c.problem.init(c.settings, c.settings.Seed, all); err != nil {
+		return nil, err
+	}
+	lo, hi := c.problem.layout.Span(s.Chunks)
+	copy(s.Params, all[lo:hi])
+	for _, state := range s.State {
+		clear(state)
+	}
+	flat := c.flat(s)
+	clear(flat.Steps)
 	return flat, nil
 }
 
@@ -107,7 +131,7 @@ func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, 
 // newest finds the checkpoint that a new line starts from: the newest one of which every byte that a
 // restore needs is right. Reading it all costs one pass, and finds damage here, where there is another
 // checkpoint to fall back to, and not on a server, which would only die of it. Where every checkpoint is
-// damaged there is none; launchers that go on with a run look before (resumable).
+// damaged there is none: launchers that go on with a run look before (resumable), and servers begin nothing over (load).
 func (c *checkpoints) newest(ctx context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
 	names, err := ckpt.List(c.fs, c.dir)
 	if err != nil {
