@@ -185,3 +185,37 @@ func TestVerifyShowsProgressUpToTheEnd(t *testing.T) {
 		t.Errorf("progress ended at %d of %d, error %v", last, total, err)
 	}
 }
+
+// A manifest of a few hundred bytes cannot make a reader lay out a model of terabytes: what it names must be able to hold the model.
+func TestAManifestThatPromisesTooMuchIsDamaged(t *testing.T) {
+	for name, change := range map[string]func(*RunManifest){
+		"more values than its chunks can have": func(m *RunManifest) {
+			m.Tensors = []kintsugi.Tensor{{Name: "x", Shape: []int{1 << 47, 2}}}
+		},
+		"more chunks than its shard manifests can name": func(m *RunManifest) {
+			m.Tensors = []kintsugi.Tensor{{Name: "x", Shape: []int{1 << 47, 2}}}
+			m.Shards = m.Shards[:1]
+			m.Shards[0].Hi = 1<<32 - 1
+		},
+		"a shard manifest that is too long": func(m *RunManifest) {
+			m.Tensors = []kintsugi.Tensor{{Name: "x", Shape: []int{1 << 47, 2}}}
+			m.Shards = m.Shards[:1]
+			m.Shards[0].Hi, m.Shards[0].Bytes = 1<<32-1, 1<<60
+		},
+	} {
+		fsys := twoSaves(t)
+		m, _, err := Newest(fsys, testDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(m)
+		m.Fingerprint = fingerprint(m.Tensors)
+		content, err := m.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeRun(m.Name(), content); !errors.Is(err, kintsugi.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -79,7 +79,8 @@ func (m *RunManifest) check() error {
 	if _, err := StateArrays(m.Rule); err != nil {
 		return err
 	}
-	if err := checkTensors(m.Tensors); err != nil {
+	values, err := checkTensors(m.Tensors)
+	if err != nil {
 		return err
 	}
 	if f := fingerprint(m.Tensors); m.Fingerprint != f {
@@ -97,37 +98,44 @@ func (m *RunManifest) check() error {
 			return fmt.Errorf("shard manifest %s is of another line or step", s.File)
 		case s.Lo != next || s.Hi < s.Lo:
 			return fmt.Errorf("shard %d has chunks [%d, %d), want [%d, …)", s.Shard, s.Lo, s.Hi, next)
+		case s.Bytes < 0 || s.Bytes > maxManifest || int64(s.Hi-s.Lo) > s.Bytes/entryBytes:
+			return fmt.Errorf("shard %d has chunks [%d, %d) in a manifest of %d bytes", s.Shard, s.Lo, s.Hi, s.Bytes)
 		}
 		next = s.Hi
 	}
 	if next == 0 {
 		return errors.New("there are no chunks in it")
 	}
+	if int64(values) > int64(next)*kintsugi.MaxChunkValues { // or a layout of them would take any memory
+		return fmt.Errorf("%d values in %d chunks", values, next)
+	}
 	return nil
 }
 
-// checkTensors checks what kintsugi.NewLayout checks, and that the sizes can be multiplied.
-func checkTensors(tensors []kintsugi.Tensor) error {
-	values := 0
+// entryBytes is less than the shortest line of a chunk in a shard manifest.
+const entryBytes = 64
+
+// checkTensors checks what kintsugi.NewLayout checks, and that the sizes can be multiplied. It returns how many values they have.
+func checkTensors(tensors []kintsugi.Tensor) (values int, err error) {
 	for i, t := range tensors {
 		if t.Name == "" || !utf8.ValidString(t.Name) || len(t.Shape) == 0 {
-			return fmt.Errorf("tensor %d has name %q and shape %v; it needs a name in UTF-8 and a shape", i, t.Name, t.Shape)
+			return 0, fmt.Errorf("tensor %d has name %q and shape %v; it needs a name in UTF-8 and a shape", i, t.Name, t.Shape)
 		}
 		n := 1
 		for _, d := range t.Shape {
 			if d <= 0 || d > maxValues/n {
-				return fmt.Errorf("tensor %s has shape %v", t.Name, t.Shape)
+				return 0, fmt.Errorf("tensor %s has shape %v", t.Name, t.Shape)
 			}
 			n *= d
 		}
 		if values += n; values > maxValues {
-			return fmt.Errorf("more than %d values", maxValues)
+			return 0, fmt.Errorf("more than %d values", maxValues)
 		}
 	}
 	if values == 0 {
-		return errors.New("there are no tensors in it")
+		return 0, errors.New("there are no tensors in it")
 	}
-	return nil
+	return values, nil
 }
 
 func fingerprint(tensors []kintsugi.Tensor) Fingerprint {
