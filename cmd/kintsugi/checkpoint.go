@@ -93,5 +93,8 @@ func verifyCheckpoints(cmd *cobra.Command, path string) error {
 	if len(report.Damage) > 0 {
 		return fmt.Errorf("%s: %w", at.name, errors.Join(kintsugi.ErrCorrupt, report.Damage[0]))
 	}
+	if len(report.Checkpoints) == 0 { // all is well with nothing that could be restored
+		return fmt.Errorf("%s: %w", at.name, ckpt.ErrNoCheckpoint)
+	}
 	return nil
 }

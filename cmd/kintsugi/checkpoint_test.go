@@ -111,6 +111,9 @@ func TestARunWhoseManifestsAreGoneIsNotStartedOverAndIsRepaired(t *testing.T) {
 	if r := kin(t, "checkpoint", "repair", elsewhere); r.status != exitFailed || !strings.Contains(r.stderr, "60] is whole") || !strings.Contains(r.stderr, "repair the folder of the run") {
 		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
 	}
+	if r := kin(t, "checkpoint", "verify", dir); r.status != exitFailed || !strings.Contains(r.stderr, "no checkpoint") {
+		t.Errorf("verify ends with status %d:\n%s%s", r.status, r.stdout, r.stderr)
+	}
 	must(t, "checkpoint", "repair", dir)
 	must(t, "train", "--resume", dir, "--steps", "80")
 	if last := readRun(t, dir).Views; last[len(last)-1].RestoredStep != 60 {
