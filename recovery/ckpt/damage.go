@@ -51,7 +51,7 @@ func damaged(file string, offset int64, format string, args ...any) error {
 }
 
 // unreadable turns the error of reading a published file into damage where the bytes are gone for good:
-// the file is missing, shorter than it was, or on a part of the disk that cannot be read. Everything else
+// the file is missing, a directory, shorter than it was, or on a part of the disk that cannot be read. Everything else
 // (no permission, no such host) may pass, and falling back to an older checkpoint would lose work.
 func unreadable(file string, offset int64, err error) error {
 	switch {
@@ -63,6 +63,8 @@ func unreadable(file string, offset int64, err error) error {
 		return damaged(file, offset, "the file ends early: %w", io.ErrUnexpectedEOF)
 	case errors.Is(err, syscall.EIO):
 		return damaged(file, offset, "%w", syscall.EIO)
+	case errors.Is(err, syscall.EISDIR):
+		return damaged(file, -1, "%w", syscall.EISDIR)
 	}
 	return err
 }

@@ -394,3 +394,32 @@ func TestRepairNeedsTheModelWhereNoRunManifestIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// Where a directory has taken the place of a segment nothing of that is left: it is damage as any other, and not a disk that refuses for now.
+func TestADirectoryInPlaceOfASegmentIsDamage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	fsys := vfs.OS{}
+	layout, models := damagedRun(t, fsys)
+	segments, err := fsys.List(inDir(segmentDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := inDir(segmentDir + "/" + segments[len(segments)-1])
+	if err := errors.Join(fsys.Remove(newest), fsys.MkdirAll(newest)); err != nil {
+		t.Fatal(err)
+	}
+	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}
+	nowhere := func(ChunkInfo) (Arrays, error) { return Arrays{}, nil }
+	if r, err := RestoreRunning(t.Context(), fsys, testDir, Lines{1, 1}, layout, all, nowhere); err != nil || len(r.Skipped) == 0 || len(r.Missing) > 0 {
+		t.Errorf("the running checkpoint: %+v, %v", r, err)
+	}
+	if _, err := Repair(t.Context(), fsys, testDir, RepairConfig{Now: repairTime}); err != nil {
+		t.Fatal(err)
+	}
+	if r := mustVerify(t, fsys); len(r.Damage) > 0 {
+		t.Errorf("after the repair: %v", r.Damage)
+	}
+	if s := stateOf(t, fsys, layout, models); s.newest == 0 {
+		t.Error("no checkpoint is left")
+	}
+}
