@@ -38,7 +38,7 @@ func Compact(fsys vfs.FS, dir string, keep int) (CompactReport, error) {
 	if keep <= 0 {
 		keep = DefaultKeep
 	}
-	c := compactor{fs: fsys, dir: dir, keep: keep, needed: map[string]bool{}, newest: map[owner][]fileName{}}
+	c := compactor{fs: fsys, dir: dir, keep: keep, needed: map[string]bool{}, saved: map[string]bool{}, newest: map[owner][]fileName{}}
 	if err := c.compact(); err != nil {
 		return c.report, fmt.Errorf("compact %s: %w", dir, err)
 	}
@@ -61,6 +61,7 @@ type compactor struct {
 
 	run    fileName             // newest whole checkpoint; zero: none
 	needed map[string]bool      // files, relative to dir
+	saved  map[string]bool      // segments that any readable manifest names, relative to dir
 	newest map[owner][]fileName // readable shard manifests, newest first
 }
 
@@ -164,6 +165,9 @@ func (c *compactor) chooseShards() (old []string, err error) {
 		}
 		if m != nil {
 			c.newest[n.owner()] = append(c.newest[n.owner()], n)
+			for _, s := range m.Segments {
+				c.saved[s.File] = true
+			}
 		}
 		if !keep {
 			old = append(old, file)
@@ -180,19 +184,18 @@ func (c *compactor) chooseShards() (old []string, err error) {
 }
 
 // over reports whether no save can be in progress that will still publish something of this name and
-// matter: a full checkpoint of a later step exists, or its own shard has published a later save.
+// matter: a full checkpoint of a later step exists, or its own writer has published a later save. A writer of another
+// fence has not been waited for by this one.
 func (c *compactor) over(n fileName) bool {
-	if n.before(c.run) {
-		return true
-	}
-	newest := c.newest[n.owner()]
-	return len(newest) > 0 && n.compare(newest[0]) < 0
+	return n.before(c.run) || slices.ContainsFunc(c.newest[n.owner()], func(m fileName) bool {
+		return m.Fence == n.Fence && n.compare(m) < 0
+	})
 }
 
 func (c *compactor) chooseSegments() (old []string, err error) {
 	names, err := listNames(c.fs, c.dir, segmentDir, parseShardName)
 	for _, n := range names {
-		if file := path.Join(segmentDir, n.shard()); !c.needed[file] && c.over(n) {
+		if file := path.Join(segmentDir, n.shard()); !c.needed[file] && (c.saved[file] || c.over(n)) {
 			old = append(old, file)
 		}
 	}

@@ -173,3 +173,60 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 		t.Errorf("verify: %+v", r)
 	}
 }
+
+// overtake saves parts of both shards of a run as a writer of a later fence, and tidies up after each.
+func overtake(t *testing.T, fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step]*Flat) {
+	t.Helper()
+	tr := mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, 2)
+	for _, step := range []kintsugi.Step{25, 30, 35} {
+		for _, w := range tr.writers {
+			s := Snapshot{Step: step, Chunks: []kintsugi.ChunkID{w.cfg.Range.Lo + kintsugi.ChunkID(step/5)%3}, Load: models[step].Load}
+			if _, err := w.Save(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := Compact(fsys, testDir, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A writer may be slow, and be overtaken in the middle of a save by one of a later fence, whose saves are tidied up after. Whenever that happens
+// the late save is whole or there is none, and everything else is as it was.
+func TestAnOvertakenSaveIsWholeOrNone(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	models := storyModels(t, layout)
+	for n := 0; ; n += stride() {
+		mem := vfs.NewMem()
+		late := mustTrainer(t, mem, layout, kintsugi.RuleMomentum, 2, 1, 1)
+		late.mustSave(t, 10, models[10])
+		overtaken := false
+		late.fs = vfs.NewInjector(mem, func(op vfs.Op) vfs.Fault {
+			if op.N == n {
+				overtaken = true
+				overtake(t, mem, layout, models)
+			}
+			return vfs.Fault{}
+		})
+		for _, w := range late.writers {
+			w.fs = late.fs
+		}
+		_, err := late.save(20, models[20])
+		if !overtaken {
+			if n < 30 {
+				t.Fatalf("a save takes %d operations: the test tests too little", n)
+			}
+			return
+		}
+		if err != nil {
+			t.Errorf("overtaken before operation %d: %v", n, err)
+		}
+		if r := mustVerify(t, mem); len(r.Damage) > 0 {
+			t.Errorf("overtaken before operation %d: %v", n, r.Damage)
+		}
+		if s := stateOf(t, mem, layout, models); s.newest != 20 || slices.Min(s.running) < 20 {
+			t.Errorf("overtaken before operation %d: the newest checkpoint is of step %d, chunks of %d", n, s.newest, s.running)
+		}
+	}
+}
