@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
@@ -75,6 +76,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	rec.Record(time.Now(), &record.Note{Level: "info", Text: fmt.Sprintf("%s%s of %s", beginsWith, m.Name(), from.name)})
 	saved := t.seed(cmd.Context(), m, flat)
 	reason := fmt.Sprintf("it was restored from %s of %s", m.Name(), from.name)
 	if saved != nil {
@@ -82,6 +84,8 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	}
 	if _, err := rec.Finish(time.Now(), reason); saved == nil {
 		saved = err
+	} else {
+		saved = fmt.Errorf("restore into %s, which holds nothing yet, remove it before the next try: %w", t.Out, saved)
 	}
 	if saved == nil {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: step %d of %s; go on with: kintsugi train --resume %s\n", t.Out, m.Step, m.Model, t.Out)
@@ -115,6 +119,9 @@ func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	prob, err := describe(&t.settings)
 	return t, prob, err
 }
+
+// beginsWith begins the note of a run that does not begin with the initialisation, and is no run before that checkpoint is there.
+const beginsWith = "it begins with "
 
 // seed writes a model as the first checkpoint of the run.
 func (t *training) seed(ctx context.Context, m *ckpt.RunManifest, flat *ckpt.Flat) error {

@@ -188,6 +188,17 @@ func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
 		t.Errorf("a step that is not there: exit status %d:\n%s", r.status, r.stderr)
 	}
 	before := tree(t, dir)
+	torn, store := newDir(t), t.TempDir()
+	if err := os.Mkdir(filepath.Join(store, filepath.Base(torn)), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(store, filepath.Base(torn), "tmp"), nil) // in the way of a folder
+	if r := kin(t, "checkpoint", "restore", dir, "--out", torn, "--store", store); r.status != exitFailed || !strings.Contains(r.stderr, "remove it") {
+		t.Errorf("a store that cannot be written: exit status %d:\n%s", r.status, r.stderr)
+	}
+	if r := kin(t, "train", "--resume", torn); r.status != exitFailed || !strings.Contains(r.stderr, "restore again") {
+		t.Errorf("the resume of what was not restored: exit status %d:\n%s", r.status, r.stderr)
+	}
 	must(t, "checkpoint", "restore", dir, "--out", again)
 	if !maps.Equal(tree(t, dir), before) {
 		t.Error("the run that was restored from has been changed")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
@@ -57,7 +58,8 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 	return nil
 }
 
-// begun returns an error if the run had a checkpoint, where there is none now. A run that ended before its first one begins again.
+// begun returns an error if the run had a checkpoint, or should have got one by a restore, where there is none now. A run that ended before its first
+// one begins again.
 func (t *training) begun(store string) error {
 	earlier, err := record.ReadRun(t.Out)
 	if err != nil {
@@ -67,6 +69,12 @@ func (t *training) begun(store string) error {
 		if !c.Running && c.Error == "" {
 			return fmt.Errorf("--resume %s: %w: it had a checkpoint of step %d, and none is in %s; kintsugi checkpoint repair %s may make one of what is left there, and to begin again, use kintsugi rerun",
 				t.Resume, kintsugi.ErrCorrupt, c.Step, store, t.Resume)
+		}
+	}
+	for _, n := range earlier.Notes {
+		if strings.HasPrefix(n.Text, beginsWith) {
+			return fmt.Errorf("--resume %s: %w: %s, and nothing is in %s: kintsugi checkpoint restore did not come to its end; remove %s and restore again",
+				t.Resume, kintsugi.ErrCorrupt, n.Text, store, t.Resume)
 		}
 	}
 	return nil
