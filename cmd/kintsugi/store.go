@@ -128,6 +128,9 @@ func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, 
 	return m.Name(), nil
 }
 
+// longRead is how many bytes take so long that somebody may wonder what is waited for.
+const longRead = 1 << 28
+
 // newest finds the checkpoint that a new line starts from: the newest one of which every byte that a
 // restore needs is right. Reading it all costs one pass, and finds damage here, where there is another
 // checkpoint to fall back to, and not on a server, which would only die of it. Where every checkpoint is
@@ -161,6 +164,9 @@ func (c *checkpoints) verify(ctx context.Context, name string) (*ckpt.RunManifes
 	}
 	if err := m.Fits(c.problem.layout); err != nil {
 		return nil, err
+	}
+	if states, err := ckpt.StateArrays(m.Rule); err == nil && c.problem.layout.Values*(1+states) > longRead/4 {
+		c.log.Info("reading a checkpoint to see whether it is whole", "manifest", name, "bytes", 4*c.problem.layout.Values*(1+states))
 	}
 	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(c.problem.layout.Chunks))}
 	nowhere := func(ckpt.ChunkInfo) (ckpt.Arrays, error) { return ckpt.Arrays{}, nil }
