@@ -141,8 +141,29 @@ type View struct {
 	Restore     string `json:"restore,omitempty"`
 	RestoreStep Step   `json:"restore_step"`
 
+	// Terms are those of the coordinator. A server that has others would cut the parameters elsewhere, or misread messages.
+	Terms Terms `json:"terms,omitzero"`
+
 	// Reason says in words why this view replaced the one before.
 	Reason string `json:"reason"`
+}
+
+// Terms are what all processes of a run must have in common. A zero field is not said, and agrees with anything.
+type Terms struct {
+	Protocol uint32 `json:"protocol,omitempty"` // ProtocolVersion
+	Model    uint64 `json:"model,omitempty"`    // Layout.Fingerprint
+}
+
+// Agree returns nil where two processes, one called who with the terms t and one called by with others, may be of one run; else an ErrOtherModel that
+// names both.
+func (t Terms) Agree(who string, with Terms, by string) error {
+	switch {
+	case t.Protocol != with.Protocol && t.Protocol != 0 && with.Protocol != 0:
+		return fmt.Errorf("%w: %s speaks protocol %d, %s %d; run the same release everywhere", ErrOtherModel, who, t.Protocol, by, with.Protocol)
+	case t.Model != with.Model && t.Model != 0 && with.Model != 0:
+		return fmt.Errorf("%w: %s has a model with fingerprint %016x, %s one with %016x; start all with the run's configuration", ErrOtherModel, who, t.Model, by, with.Model)
+	}
+	return nil
 }
 
 // Place is a server's place in the chain of a shard, and the view that took it in.

@@ -40,6 +40,10 @@ type Config struct {
 	// Roster says what the run wants of its servers, and what its first view starts from.
 	Roster roster.Config
 
+	// Terms are those of the run: servers with others are not taken in, and a view that has others is not followed by one of this coordinator.
+	// Default: nobody is asked.
+	Terms kintsugi.Terms
+
 	// Newest finds the checkpoint that a new line starts from. Required: say NoCheckpoints for a run that
 	// saves none, since forgetting it would throw every step away at the first failure.
 	Newest Newest
@@ -212,6 +216,11 @@ func (t *tenure) readView(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if v != nil {
+		if err := t.cfg.Terms.Agree("this coordinator", v.Terms, fmt.Sprintf("the one that put view %d", v.Number)); err != nil {
+			return fmt.Errorf("%w, or give another run a --run of its own", err)
+		}
+	}
 	t.view = v
 	t.state.Handle(time.Now(), roster.Viewed{View: v, At: int64(at)})
 	return nil
@@ -229,10 +238,10 @@ func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 		if known && was.Incarnation == m.Incarnation && was.Since == m.Since && bytes.Equal(was.Value, m.Value) {
 			continue
 		}
-		j, err := joined(m)
+		j, err := t.joined(m)
 		if err != nil {
-			// Its place counts as empty: nobody could reach it.
-			t.cfg.Log.Warn("a server registered without an address", "server", m.String(), "error", err)
+			// Its place counts as empty: nobody could reach it, or work with it.
+			t.cfg.Log.Warn("a server cannot be taken in", "server", m.String(), "err", err)
 			t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(m.Index)})
 			continue
 		}
@@ -271,14 +280,15 @@ func (t *tenure) felt(s sign) {
 	}
 	if !s.alive {
 		t.state.Handle(time.Now(), roster.Died{Server: s.server, Incarnation: s.life})
-	} else if j, err := joined(m); err == nil {
+	} else if j, err := t.joined(m); err == nil {
 		t.state.Handle(time.Now(), j)
 	}
 }
 
 // joined returns what a registration says to the roster.
-func joined(m etcd.Member) (roster.Joined, error) {
+func (t *tenure) joined(m etcd.Member) (roster.Joined, error) {
 	var v struct {
+		Terms   kintsugi.Terms      `json:"terms"`
 		Address string              `json:"address"`
 		Holds   kintsugi.Line       `json:"holds"`
 		Whole   kintsugi.ViewNumber `json:"whole"`
@@ -290,6 +300,9 @@ func joined(m etcd.Member) (roster.Joined, error) {
 	}
 	if v.Address == "" {
 		return j, errors.New(`its value has no "address"`)
+	}
+	if err := v.Terms.Agree("it", t.cfg.Terms, "this coordinator"); err != nil {
+		return j, fmt.Errorf("%s: %w", v.Address, err)
 	}
 	j.Member.Address, j.Holds, j.Whole, j.Leaving = v.Address, v.Holds, v.Whole, v.Leaving
 	return j, nil
@@ -358,6 +371,7 @@ func (t *tenure) put(ctx context.Context, v kintsugi.View) (again time.Duration,
 	if t.view != nil {
 		previous = t.view.Number
 	}
+	v.Terms = t.cfg.Terms
 	bounded, cancel := context.WithTimeout(ctx, t.cfg.Patience)
 	defer cancel()
 	at, err := t.lead.PutView(bounded, previous, v)

@@ -164,6 +164,28 @@ func (j *journal) count(text string) int {
 	return strings.Count(j.b.String(), text)
 }
 
+// told hands log lines on.
+type told chan string
+
+func (l told) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+func (l told) await(c *cluster, text string) {
+	c.t.Helper()
+	for {
+		select {
+		case line := <-l:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-c.ctx.Done():
+			c.t.Fatalf("nobody says %q", text)
+		}
+	}
+}
+
 func TestTheFirstViewComesWhenAllServersHaveRegistered(t *testing.T) {
 	c := newCluster(t)
 	views := c.WatchView(c.ctx)
@@ -392,6 +414,33 @@ func TestAServerWithoutAnAddressIsNotThere(t *testing.T) {
 	c.serve(0)
 	if v := c.await(views, 1); v.Servers[0].Incarnation != 2 || v.Servers[0].Address != "host0:7000" {
 		t.Errorf("first view names %+v", v.Servers)
+	}
+}
+
+// Who cuts the parameters elsewhere, or misreads messages, would be silent for ever, and so would be who waits for him.
+func TestWhoHasOtherTermsIsNotTakenIn(t *testing.T) {
+	mine := kintsugi.Terms{Protocol: 1, Model: 5}
+	for _, other := range []kintsugi.Terms{{Protocol: 2, Model: 5}, {Protocol: 1, Model: 6}} {
+		c := newCluster(t)
+		views, said := c.WatchView(c.ctx), make(told, 64)
+		stop := c.coordinate(Config{Roster: roster.Config{Servers: 1}, Terms: mine, Log: slog.New(slog.NewTextHandler(said, nil))})
+		for _, terms := range []kintsugi.Terms{other, mine} {
+			r, err := c.Register(c.ctx, etcd.Server, 0, map[string]any{"address": "host:7000", "terms": terms}, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { r.Close(context.Background()) })
+			if terms == other {
+				said.await(c, "a server cannot be taken in")
+			}
+		}
+		if v := c.await(views, 1); v.Servers[0].Incarnation != 2 || v.Terms != mine {
+			t.Errorf("the first view names %+v and has %+v", v.Servers, v.Terms)
+		}
+		stop()
+		stop = c.coordinate(Config{Roster: roster.Config{Servers: 1}, Terms: other, Log: slog.New(slog.NewTextHandler(said, nil))})
+		said.await(c, "the one that put view 1")
+		stop()
 	}
 }
 

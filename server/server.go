@@ -258,6 +258,10 @@ func (s *Server) Stop(reason string, save bool) {
 // enter leaves the view before and takes up what v assigns to this server.
 func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	s.leave()
+	terms := kintsugi.Terms{Protocol: kintsugi.ProtocolVersion, Model: s.cfg.Layout.Fingerprint()}
+	if err := terms.Agree(fmt.Sprintf("server/%d", s.cfg.ID), v.Terms, "the run's coordinator"); err != nil {
+		return err
+	}
 	if v.Keeps == 0 && !v.Continues {
 		s.left = nil // before its memory is needed again
 	}

@@ -29,6 +29,11 @@ type problem struct {
 	batch     func(id kintsugi.PushID) model.Batch // set by compute, where gradients are of batches
 }
 
+// terms are what the processes of the run must have in common.
+func (p *problem) terms() kintsugi.Terms {
+	return kintsugi.Terms{Protocol: kintsugi.ProtocolVersion, Model: p.layout.Fingerprint()}
+}
+
 // withoutData reports whether a model is a function to minimise and not something to fit to data.
 func withoutData(name string) bool { return name == "qp" || strings.HasPrefix(name, "qp:") }
 

@@ -151,6 +151,7 @@ func coordinatorCommand() *cobra.Command {
 // serverValue is what a server tells the coordinator of itself.
 type serverValue struct {
 	Address string              `json:"address"`
+	Terms   kintsugi.Terms      `json:"terms"`
 	Holds   kintsugi.Line       `json:"holds,omitempty"` // the line whose state it has found outside of itself
 	Whole   kintsugi.ViewNumber `json:"whole,omitempty"` // see roster.Joined
 	Leaving bool                `json:"leaving,omitempty"`
@@ -228,7 +229,7 @@ func runServer(ctx context.Context, p *process) error {
 	if outside != nil {
 		defer func() { _ = outside.Close() }() // the process ends, and the lock with it
 	}
-	client, err := etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls))
+	client, err := p.meet(ctx, "this server", prob.terms())
 	if err != nil {
 		return err
 	}
@@ -237,7 +238,7 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	value := serverValue{Address: lis.Addr().String(), Holds: holds}
+	value := serverValue{Address: lis.Addr().String(), Terms: prob.terms(), Holds: holds}
 	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), value, lease)
 	if err != nil {
 		return errors.Join(err, lis.Close())
@@ -379,7 +380,7 @@ func runWorker(ctx context.Context, p *process) error {
 		return err
 	}
 	defer m.Close()
-	client, err := etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls))
+	client, err := p.meet(ctx, "this worker", prob.terms())
 	if err != nil {
 		return err
 	}
@@ -490,7 +491,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
 	protects := p.protects()
 	c, err := recovery.NewCoordinator(recovery.Config{
-		Etcd: client, Newest: store.newest, TLS: p.tls, Log: p.log,
+		Etcd: client, Terms: prob.terms(), Newest: store.newest, TLS: p.tls, Log: p.log,
 		Roster: roster.Config{
 			Servers: p.Servers, Replicas: protects.replicas, LapsesForgiven: true, Partial: protects.running != nil, Copies: protects.copies > 0,
 			NextAnswers: protects.next,
