@@ -2,10 +2,50 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
+
+// How a process that was started by hand stands among the others: at which address they reach it, and whether its place is still its own.
+
+// checkListen refuses a --listen that says nobody where to dial.
+func checkListen(listen string) error {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return fmt.Errorf("%w: --listen %q: use HOST:PORT", kintsugi.ErrUsage, listen)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return fmt.Errorf("%w: --listen %s: the others dial what stands here, so it must name the address, or the host, at which they reach this server", kintsugi.ErrUsage, listen)
+	}
+	return nil
+}
+
+// listen opens --listen, and returns what others dial: the host as it was given, since a certificate may have its name alone, and the port that it got.
+func (p *process) listen() (net.Listener, string, error) {
+	lis, err := transport.Listen(p.Listen)
+	if err != nil {
+		return nil, "", err
+	}
+	host, _, _ := net.SplitHostPort(p.Listen) // it is checked
+	_, port, _ := net.SplitHostPort(lis.Addr().String())
+	if loopback(lis.Addr().String()) && !slices.ContainsFunc(p.Etcd, loopback) {
+		p.log.Warn("this server is reached by processes of this host alone: if others are on other hosts, --listen must name an address of this one", "address", lis.Addr().String())
+	}
+	return lis, net.JoinHostPort(host, port), nil
+}
+
+// loopback reports whether only processes of this host reach host:port.
+func loopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
 
 // meet returns a client of the run's etcd. It is an error where a run goes on that has other terms: who has them must not take a place there, which another process may fill.
 func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*etcd.Client, error) {
@@ -23,3 +63,37 @@ func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*
 	}
 	return client, nil
 }
+
+// inPlace works until that ends, or until a later process has taken the place, which is an ErrUsage: two that were started again and again would take it from each other
+// for ever. It says when etcd is silent, for others take this process for dead then.
+func (p *process) inPlace(ctx context.Context, place *etcd.Registration, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		silent := false
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case s := <-place.Changes():
+				switch {
+				case s.State == etcd.Superseded:
+					cancel(errTaken)
+					return
+				case s.State == etcd.Silent:
+					p.log.Warn("etcd does not answer: the others take this process for dead until it does")
+				case silent && s.State == etcd.Held:
+					p.log.Info("etcd answers again")
+				}
+				silent = s.State == etcd.Silent
+			}
+		}
+	}()
+	err := work(ctx)
+	if errors.Is(err, kintsugi.ErrFenced) || errors.Is(context.Cause(ctx), errTaken) {
+		return errTaken
+	}
+	return err
+}
+
+var errTaken = fmt.Errorf("%w: a process that was started later has the place of this one, which ends: start each --index once in a --run", kintsugi.ErrUsage)

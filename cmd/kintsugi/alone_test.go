@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
@@ -37,6 +39,43 @@ func TestWhoHasOtherTermsTakesNoPlace(t *testing.T) {
 		}
 		if members := <-client.WatchMembers(t.Context(), kind); len(members) > 0 {
 			t.Errorf("%v has registered", members)
+		}
+	}
+}
+
+// A process whose place another one has taken ends, with a status that says not to start it again: it would wait for nothing, or take the place back. What others dial is
+// the host that was given, for a certificate may have its name alone.
+func TestAPlaceHasOneProcess(t *testing.T) {
+	t.Parallel()
+	endpoint, client := newEtcd(t)
+	for kind, role := range map[etcd.Kind]string{etcd.Server: "server", etcd.Worker: "worker"} {
+		args := []string{role, "--model", "qp", "--etcd", endpoint, "--index", "1"}
+		if role == "server" {
+			args = append(args, "--listen", "localhost:0")
+		}
+		lives := client.WatchMembers(t.Context(), kind)
+		registered := func(life kintsugi.Incarnation) etcd.Member {
+			for {
+				select {
+				case members := <-lives:
+					if len(members) == 1 && members[0].Incarnation == life {
+						return members[0]
+					}
+				case <-time.After(patience):
+					t.Fatalf("life %d of %s/1 does not register", life, role)
+				}
+			}
+		}
+		first := start(t, args...)
+		m := registered(1)
+		var v serverValue
+		if err := json.Unmarshal(m.Value, &v); err != nil || role == "server" && !strings.HasPrefix(v.Address, "localhost:") {
+			t.Errorf("%s registers as %s", role, m.Value)
+		}
+		start(t, args...)
+		registered(2)
+		if r := first.wait(); r.status != exitConfig || !strings.Contains(r.stderr, "a process that was started later has the place of this one") {
+			t.Errorf("%s ends with status %d:\n%s", role, r.status, r.stderr)
 		}
 	}
 }

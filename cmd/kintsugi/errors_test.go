@@ -97,6 +97,8 @@ var mistakes = []mistake{
 	{"steps-none", exitUsage, "train --model qp --steps 0"},
 	{"weight-decay-no-number", exitUsage, "train --model qp --weight-decay NaN"},
 	{"store-scheme", exitUsage, "train --model qp --store gs://bucket/runs"},
+	{"listen-everywhere", exitConfig, "server --model qp --listen 0.0.0.0:7070"},
+	{"listen-no-port", exitConfig, "server --model qp --listen 10.0.0.2"},
 	{"config-missing", exitUsage, "train --config nowhere.yaml"},
 	{"config-key", exitUsage, "train --config key.yaml"},
 	{"config-value", exitUsage, "train --config value.yaml"},

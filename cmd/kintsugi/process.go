@@ -21,7 +21,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/notice"
-	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/recovery"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
@@ -192,7 +191,7 @@ func (p *process) place(what string, n int) error {
 }
 
 func runServer(ctx context.Context, p *process) error {
-	if err := p.place("server", p.Servers); err != nil {
+	if err := cmp.Or(p.place("server", p.Servers), checkListen(p.Listen)); err != nil {
 		return err
 	}
 	prob, err := describe(&p.settings)
@@ -234,11 +233,11 @@ func runServer(ctx context.Context, p *process) error {
 		return err
 	}
 	defer client.Close()
-	lis, err := transport.Listen(p.Listen)
+	lis, address, err := p.listen()
 	if err != nil {
 		return err
 	}
-	value := serverValue{Address: lis.Addr().String(), Terms: prob.terms(), Holds: holds}
+	value := serverValue{Address: address, Terms: prob.terms(), Holds: holds}
 	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), value, lease)
 	if err != nil {
 		return errors.Join(err, lis.Close())
@@ -267,8 +266,8 @@ func runServer(ctx context.Context, p *process) error {
 		Log: p.log,
 	})
 	p.heed(ctx, client, s, self)
-	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", lis.Addr().String(), "kernels", computes)
-	return s.Run(ctx, lis, client.WatchView(ctx))
+	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", address, "kernels", computes)
+	return p.inPlace(ctx, place, func(ctx context.Context) error { return s.Run(ctx, lis, client.WatchView(ctx)) })
 }
 
 // heed has a server hear of those who want the run to end, or to stand, and of what takes this process away.
@@ -422,7 +421,7 @@ func runWorker(ctx context.Context, p *process) error {
 		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
 		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, TLS: p.tls, Window: p.window(), Log: p.log,
 	}
-	err = p.work(ctx, cfg, client)
+	err = p.inPlace(ctx, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
 	if errors.Is(err, kintsugi.ErrNotFinite) {
 		return again{err}
 	}
