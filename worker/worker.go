@@ -105,6 +105,7 @@ type Encoded interface {
 const (
 	retryAfter = 50 * time.Millisecond // between two tries to enter the same view
 	retryLimit = 2 * time.Second       // the pause grows up to this
+	warnAfter  = 5 * time.Second       // of tries in vain
 )
 
 // ErrLeft means that a worker was asked to leave, and has.
@@ -139,7 +140,7 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	}
 	defer func() { _ = w.outage.end() }() // the worker ends: what it kept is lost with it
 	var view kintsugi.View
-	pause := retryAfter
+	pause, tried, told := retryAfter, time.Now(), false
 	retry := make(<-chan time.Time) // nothing to retry before the first view
 	for {
 		select {
@@ -151,7 +152,7 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 			if !ok {
 				return errors.New("the watch of views has ended")
 			}
-			view, pause = v, retryAfter
+			view, pause, tried, told = v, retryAfter, time.Now(), false
 			w.see(v)
 		case <-retry:
 		}
@@ -168,12 +169,16 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 			return err
 		case next != nil:
 			cfg.Log.Debug("view replaced", "view", next.Number)
-			view, pause, retry = *next, retryAfter, immediately()
+			view, pause, tried, told, retry = *next, retryAfter, time.Now(), false, immediately()
 		default:
 			if w.worked {
-				pause = retryAfter
+				pause, tried, told = retryAfter, time.Now(), false
 			}
-			cfg.Log.Debug("session ended", "view", view.Number, "err", err, "again_in", pause)
+			level := slog.LevelDebug
+			if !told && time.Since(tried) >= warnAfter { // nobody else can say what stands between this worker and a server
+				level, told = slog.LevelWarn, true
+			}
+			cfg.Log.Log(ctx, level, "session ended: trying on", "view", view.Number, "err", err, "again_in", pause)
 			retry = time.After(pause)
 			pause = min(2*pause, retryLimit)
 		}
