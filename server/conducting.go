@@ -35,6 +35,7 @@ type conducting struct {
 	events  eventLog
 	work    sync.WaitGroup
 	saves   *sync.WaitGroup // of the server
+	telling telling
 	over    bool
 }
 
@@ -65,11 +66,12 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 	if t := s.left; t != nil && t.conductor != nil && t.view.Line == v.Line {
 		kept, untold = t.conductor.events.cameBack(), t.conductor.core.Untold() // whose loop has ended
 	}
+	now := time.Now()
 	core, err := conductor.New(conductor.Config{
 		Line: v.Line, View: v.Number, Fence: fence, Model: cfg.Layout.Fingerprint(), Shards: len(v.Chains), Slots: cfg.Slots,
 		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Steps: cfg.Steps, SaveEvery: cfg.SaveEvery, Running: planner,
 		StartGrace: grace, LeaveGrace: cfg.LeaveGrace, Continues: v.Continues, Untold: untold,
-	}, time.Now())
+	}, now)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +80,7 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
 		workers: make(map[kintsugi.Slot]*workerStream),
 		events:  eventLog{kept: kept, parts: len(kept), changed: make(chan struct{})},
+		telling: telling{log: cfg.Log, steps: cfg.Steps, saved: v.RestoreStep, moved: now, told: now},
 	}
 	c.loop = newLoop(ctx, c.perform)
 	return c, nil
@@ -94,7 +97,11 @@ func (c *conducting) run() {
 			select {
 			case <-c.ctx.Done():
 			case <-tick.C:
-				c.post(func() { c.core.Tick(time.Now()) })
+				c.post(func() {
+					now := time.Now()
+					c.core.Tick(now)
+					c.telling.tell(now, c.core.Waits)
+				})
 			}
 		}
 	})
@@ -132,6 +139,7 @@ func (c *conducting) perform() {
 		}
 	}
 	c.events.add(ready.Events)
+	c.telling.hear(ready.Events)
 	if ready.Held != nil && c.cfg.Held != nil {
 		step := *ready.Held
 		c.work.Go(func() { c.cfg.Held(c.ctx, c.view.Number, step) })

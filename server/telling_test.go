@@ -1,0 +1,44 @@
+package server
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// Whoever has started servers by hand learns from their logs alone how far a run is, and what it waits for.
+func TestTheLogSaysHowFarTheRunIsAndWhatItWaitsFor(t *testing.T) {
+	var log bytes.Buffer
+	now := time.Unix(1e9, 0)
+	tell := telling{log: slog.New(slog.NewTextHandler(&log, nil)), steps: 900, moved: now, told: now}
+	pass := func(d time.Duration, want string) {
+		t.Helper()
+		log.Reset()
+		now = now.Add(d)
+		tell.tell(now, func() string { return "shard 1" })
+		if said := log.String(); want == "" && said != "" || !strings.Contains(said, want) {
+			t.Errorf("after %v it says %q, want %q", d, said, want)
+		}
+	}
+	step := func(s kintsugi.Step) {
+		tell.hear([]kintsugi.RunEvent{kintsugi.StepEvent{Step: s, Time: now, Loss: 0.5, Workers: 2}, kintsugi.CheckpointEvent{Step: s - 1}, kintsugi.CheckpointEvent{Step: s, Err: "full"}})
+	}
+	pass(time.Minute, `level=WARN msg="no step is taken" seconds=60 step=0 of=900 waits_for="shard 1"`)
+	for s := range kintsugi.Step(30) {
+		now = now.Add(time.Second)
+		step(101 + s)
+	}
+	pass(time.Second, "") // it is not time
+	pass(29*time.Second, `level=INFO msg="steps go on" step=130 of=900 steps_per_second=0.5 loss=0.5 workers=2 checkpoint_step=129`)
+	pass(time.Minute, `level=WARN msg="no step is taken" seconds=90 step=130`)
+	now = now.Add(90 * time.Second)
+	step(131)
+	pass(0, "steps go on")
+	pass(2*time.Minute, "") // the step before took three
+	tell.hear([]kintsugi.RunEvent{kintsugi.Done{Step: 900}})
+	pass(time.Hour, "") // the run is over
+}
