@@ -68,7 +68,7 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 	if m.Out == "" {
 		m.Out = filepath.Join("runs", p.Run)
 	}
-	client, err := etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls))
+	client, err := p.meet(ctx, "this monitor", prob.terms())
 	if err != nil {
 		return err
 	}
