@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,16 +50,28 @@ func start(cfg Config, memory *os.File) (*child, error) {
 	c.cmd.Env = append(os.Environ(), Variable+"=1 3 4")
 	c.cmd.SysProcAttr = alone()
 	c.cmd.WaitDelay = leaveWithin // children of its own may have its output
-	if err := c.cmd.Start(); err != nil {
+	started := make(chan error)
+	go c.live(started)
+	if err := <-started; err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	go c.read()
-	go func() {
-		endGroup(c.cmd.Process.Pid)
-		c.ended = c.cmd.Wait()
-		close(c.died)
-	}()
 	return c, nil
+}
+
+// live starts the process and waits for its end, on a thread that lives as long: Linux kills the process with the thread that has started it, and the caller's may be
+// one that ends.
+func (c *child) live(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := c.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	endGroup(c.cmd.Process.Pid)
+	c.ended = c.cmd.Wait()
+	close(c.died)
 }
 
 // socketpair returns the two ends of a stream.

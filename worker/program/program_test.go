@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -315,6 +316,29 @@ func TestAWorkerThatIsKilledLeavesNoProgramBehind(t *testing.T) {
 	}
 	_ = worker.Wait() // it was killed
 	lock(path)        // waits until the program is gone
+}
+
+// Linux ties a child to the thread that has started it, and a thread ends with the goroutine that keeps it, as that of launch.Cluster does.
+func TestAProgramOutlivesTheThreadThatAskedForIt(t *testing.T) {
+	t.Setenv(behaviour, "nothing at all")
+	var p *program.Program
+	var err error
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer close(started)
+		p, err = program.Start(t.Context(), program.Config{Command: []string{"/proc/self/exe"}})
+	}()
+	<-started
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for range 20 {
+		if _, _, err := p.Gradient(t.Context(), make([]float32, 11), make([]float32, 11), program.Request{Indices: []int{1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestAProgramThatDoesNotEndIsEnded(t *testing.T) {
