@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
 // Exit statuses.
@@ -24,6 +25,7 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitNotFinite   = 65 // of a worker: its gradient holds NaN or Inf, and will again
+	exitProgram     = 70 // of a worker: its program failed, and likely will again
 	exitPreempted   = 75 // start me again
 	exitConfig      = 78 // of roles, for 2: starting them again does not help, and 2 is also how Go's runtime ends a process that has crashed
 	exitInterrupted = 130
@@ -39,11 +41,25 @@ var (
 	errLeft        = errors.New("left after a notice: start it again")
 )
 
-// again is an error that the next life of a worker meets again: its gradient is not finite.
-type again struct{ error }
+// again is an error that the next life of a worker meets again, or is likely to.
+type again struct {
+	error
+	status int
+}
 
 // Unwrap returns the error.
 func (a again) Unwrap() error { return a.error }
+
+// meetsAgain marks the error that ends a worker, if it is one that the next life may meet again.
+func meetsAgain(err error) error {
+	switch {
+	case errors.Is(err, kintsugi.ErrNotFinite):
+		return again{err, exitNotFinite}
+	case errors.As(err, new(program.Failure)):
+		return again{err, exitProgram}
+	}
+	return err
+}
 
 func main() {
 	root := newRoot(os.Stdout, os.Stderr)
@@ -60,6 +76,7 @@ var roles = []string{"coordinator", "server", "worker", "monitor", "etcd", "memo
 
 // status reports err to the person who started the command and returns the exit status.
 func status(err error, stderr io.Writer) int {
+	var repeats again
 	switch {
 	case err == nil:
 		return exitDone
@@ -75,9 +92,9 @@ func status(err error, stderr io.Writer) int {
 		text := strings.TrimSuffix(strings.ReplaceAll(err.Error(), kintsugi.ErrUsage.Error()+": ", ""), ": "+kintsugi.ErrUsage.Error())
 		fmt.Fprintln(stderr, "kintsugi:", text)
 		return exitUsage
-	case errors.As(err, new(again)):
+	case errors.As(err, &repeats):
 		fmt.Fprintln(stderr, "kintsugi:", err)
-		return exitNotFinite
+		return repeats.status
 	default:
 		fmt.Fprintln(stderr, "kintsugi:", err)
 		return exitFailed

@@ -138,7 +138,7 @@ func serverCommand() *cobra.Command {
 func workerCommand() *cobra.Command {
 	return roleCommand("worker", "Compute gradients",
 		"  kintsugi worker --config run.yaml --index 3 --etcd 10.0.0.2:2379",
-		withIndex("worker"), runWorker)
+		withIndex("worker"), func(ctx context.Context, p *process) error { return meetsAgain(runWorker(ctx, p)) })
 }
 
 func coordinatorCommand() *cobra.Command {
@@ -421,11 +421,7 @@ func runWorker(ctx context.Context, p *process) error {
 		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
 		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, TLS: p.tls, Window: p.window(), Log: p.log,
 	}
-	err = p.inPlace(ctx, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
-	if errors.Is(err, kintsugi.ErrNotFinite) {
-		return again{err}
-	}
-	return err
+	return p.inPlace(ctx, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
 }
 
 // work is the life of a worker: until the run is over or it is asked to leave.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,13 @@ func beProgram() {
 func spoil(words []string) func(q programtest.Question, grads []float32) {
 	kept := float32(0)
 	switch strings.Join(words, " ") {
+	case "fails":
+		return func(q programtest.Question, _ []float32) {
+			if q.Version == 20 {
+				fmt.Println("example 7 has no label")
+				os.Exit(3)
+			}
+		}
 	case "remembers":
 		return func(_ programtest.Question, grads []float32) { kept++; grads[3] += kept }
 	case "of its own":
@@ -80,6 +88,29 @@ func TestARunOfAProgramIsResumed(t *testing.T) {
 	if r.status != exitUsage || !strings.Contains(r.stderr, "describes another model than when the run began: tensor 0 was x [10 99], and is x [10 100] now") {
 		t.Errorf("another program: status %d, %s", r.status, r.stderr)
 	}
+}
+
+// Servers are well when a program is not: no step is lost, and whoever starts the run again finds them all.
+func TestAProgramThatFailsEndsTheRunWithItsWordsAndALastCheckpoint(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
+	dir := newDir(t)
+	r := kin(t, append([]string{"train", "--workers", "1", "--out", dir}, append(ownProgram, "fails")...)...)
+	if r.status != exitFailed {
+		t.Errorf("exit status %d", r.status)
+	}
+	for _, want := range []string{"died 5 times", "a program that failed (exit status 70)", `it ended (exit status 3); the last that it wrote is \"example 7 has no label\"`} {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("%s\nlacks %q", r.stderr, want)
+		}
+	}
+	if !strings.Contains(r.stdout, "go on with: kintsugi train --resume "+dir) {
+		t.Errorf("it printed %s", r.stdout)
+	}
+	if step, _ := lastParams(t, dir); step != 20 {
+		t.Errorf("the newest checkpoint is of step %d; want 20", step)
+	}
+	noOrphans(t, dir)
 }
 
 func TestProgramsThatCannotTrain(t *testing.T) {

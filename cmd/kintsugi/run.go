@@ -153,9 +153,37 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 		}
 		return d, nil
 	case err := <-r.cluster.Failed():
-		return kintsugi.Done{}, err
+		return r.saveWhatIsWell(ctx, err, killed), err
 	case err := <-killed:
 		return kintsugi.Done{}, err
+	}
+}
+
+// saveWithin is how long a run that cannot go on waits for its last checkpoint: its store may be away.
+const saveWithin = time.Minute
+
+// saveWhatIsWell ends a run whose program fails after a last checkpoint, if there are steps since the one before: servers are as well as ever.
+func (r *run) saveWhatIsWell(ctx context.Context, err error, killed <-chan error) kintsugi.Done {
+	var failed launch.ProgramFailed
+	r.mu.Lock()
+	behind := r.seen.After > r.durable
+	r.mu.Unlock()
+	if !errors.As(err, &failed) || !behind {
+		return kintsugi.Done{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, saveWithin)
+	defer cancel()
+	reason := fmt.Sprintf("the program of %s fails", failed.Part)
+	r.note("info", reason+": ending the run after a last checkpoint")
+	if err := r.client.PutStop(ctx, etcd.Stop{Checkpoint: true, Reason: reason}); err != nil {
+		r.note("warn", err.Error())
+		return kintsugi.Done{}
+	}
+	select {
+	case d := <-r.client.WatchDone(ctx): // none, if ctx ends
+		return d
+	case <-killed:
+		return kintsugi.Done{}
 	}
 }
 

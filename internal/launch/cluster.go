@@ -252,9 +252,18 @@ func (c *Cluster) Resume(part Part) error {
 // Progressed tells the cluster that a step was released: see Restarts.Progressed. It costs nothing.
 func (c *Cluster) Progressed() { c.progress.Store(true) }
 
+// ProgramFailed is the error of a run that cannot go on because of the user's program, whatever runs it. Nothing is wrong with the rest.
+type ProgramFailed struct {
+	Part Part
+	error
+}
+
+// Unwrap returns the error.
+func (p ProgramFailed) Unwrap() error { return p.error }
+
 // Failed returns a channel that yields at most one error: why the run cannot go on, with the end of
 // the log of the process that is to blame. The error wraps kintsugi.ErrUsage if that process was
-// started wrongly. The other processes run on until Stop.
+// started wrongly, and is a ProgramFailed if it was the user's program. The other processes run on until Stop.
 func (c *Cluster) Failed() <-chan error { return c.failed }
 
 // Status returns the status of every place, in the order of their start; nil once stopped.
@@ -461,8 +470,11 @@ func (c *Cluster) judge(p *place, exit Exit) {
 		p.over, p.held = true, false
 		c.observe(p, ProcessEvent{Kind: ProcessGivenUp, Exit: exit})
 		err := fmt.Errorf("%s: %s; %s", p.spec.Part, v.Reason, p.tail())
-		if exit.Status == exitConfig {
+		switch exit.Status {
+		case exitConfig:
 			err = fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+		case exitProgram:
+			err = ProgramFailed{p.spec.Part, err}
 		}
 		select {
 		case c.failed <- err:

@@ -25,6 +25,7 @@ type RestartPolicy struct {
 
 	// Repeats is how many deaths of what the next life meets again end the run, without any progress in between and
 	// however long they take: lives that first read a large data set would never die often enough for Window. Default 3.
+	// Deaths of a program that failed end it when they are Deaths, however long they take: it may mend itself, but one that takes a minute to start is not asked for ever.
 	Repeats int
 }
 
@@ -51,11 +52,25 @@ func (p RestartPolicy) withDefaults() RestartPolicy {
 	return p
 }
 
+// repeatsOf returns how many deaths in a row end the run however rare they are; 0: none do.
+func (p RestartPolicy) repeatsOf(e Exit) int {
+	switch {
+	case e.Signal != "":
+		return 0
+	case e.Status == exitNotFinite:
+		return p.Repeats
+	case e.Status == exitProgram:
+		return p.Deaths
+	}
+	return 0
+}
+
 // Statuses with which a process tells its launcher what to do; any other means that it died.
 const (
 	exitDone      = 0
 	exitCrashed   = 2  // of Go's runtime: a panic, or no memory left
 	exitNotFinite = 65 // a gradient holds NaN or Inf, and will again: it depends on nothing but the version and the seed
+	exitProgram   = 70 // the user's program failed, and likely will again
 	exitPreempted = 75 // start me again
 	exitConfig    = 78 // a flag or a setting is wrong: starting me again does not help
 )
@@ -93,6 +108,8 @@ func (e Exit) how() string {
 		return "a wrong flag or setting (exit status 78)"
 	case e.Status == exitCrashed:
 		return "crashed (exit status 2)"
+	case e.Status == exitProgram:
+		return "a program that failed (exit status 70)"
 	}
 	return fmt.Sprintf("exit status %d", e.Status)
 }
@@ -122,7 +139,7 @@ type Restarts struct {
 	started time.Duration
 	inRow   int             // deaths since the last healthy life
 	recent  []time.Duration // deaths within the window and since the last progress, oldest first
-	repeats int             // deaths since the last progress of what the next life meets again
+	repeats int             // deaths since the last progress of what the next life meets again, or may
 }
 
 // Started says that a life begins.
@@ -157,9 +174,9 @@ func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
 		return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times within %s without a step in between, the last time with %s",
 			len(r.recent), trimDuration((now - r.recent[0]).Round(100*time.Millisecond)), e.how())}
 	}
-	if e.Signal == "" && e.Status == exitNotFinite {
-		if r.repeats++; r.repeats >= p.Repeats {
-			return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times without a step in between, each time of %s", r.repeats, e.how())}
+	if limit := p.repeatsOf(e); limit > 0 {
+		if r.repeats++; r.repeats >= limit {
+			return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times without a step in between, the last time with %s", r.repeats, e.how())}
 		}
 	}
 	pause := p.Longest

@@ -83,6 +83,25 @@ func TestDeathsOfWhatComesAgainEndTheRunHoweverRareTheyAre(t *testing.T) {
 	}
 }
 
+func TestAProgramThatAlwaysFailsEndsTheRunHoweverLongItTakesToStart(t *testing.T) {
+	var r Restarts
+	at := func(i int) time.Duration { return time.Duration(i) * time.Minute }
+	for i := range 4 {
+		if v := r.Exited(at(i), Exit{Status: 70}); v.Kind != Restart {
+			t.Fatalf("death %d: %+v, want a restart", i, v)
+		}
+	}
+	r.Progressed()
+	for i := range 4 {
+		if v := r.Exited(at(4+i), Exit{Status: 70}); v.Kind != Restart {
+			t.Fatalf("death %d after progress: %+v, want a restart", i, v)
+		}
+	}
+	if v := r.Exited(at(8), Exit{Status: 70}); v.Kind != GiveUp || !strings.Contains(v.Reason, "a program that failed") {
+		t.Errorf("fifth death in a row: %+v, want the end of the run", v)
+	}
+}
+
 func TestProgressBetweenDeathsKeepsTheRunAlive(t *testing.T) {
 	var r Restarts
 	for i := range 50 {

@@ -20,6 +20,12 @@ type answer struct {
 	Description
 }
 
+// Failure is an error that a program is to blame for: it said so, it ended, or it did not keep to the protocol. Who starts it again may well meet it again.
+type Failure struct{ error }
+
+// Unwrap returns what happened.
+func (f Failure) Unwrap() error { return f.error }
+
 // errSaid is an error that the program reports. It can be asked again.
 type errSaid string
 
@@ -82,7 +88,7 @@ func (p *Program) answer(ctx context.Context) (answer, error) {
 		}
 		p.owed = false
 		if a.Error != "" {
-			return answer{}, errSaid(a.Error)
+			return answer{}, Failure{errSaid(a.Error)}
 		}
 		return a, nil
 	}
@@ -90,6 +96,6 @@ func (p *Program) answer(ctx context.Context) (answer, error) {
 
 // fail ends the conversation: whatever is asked from now on has that answer.
 func (p *Program) fail(err error) error {
-	p.failed = err
-	return err
+	p.failed = Failure{err}
+	return p.failed
 }

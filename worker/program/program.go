@@ -37,7 +37,7 @@ type Program struct {
 }
 
 // Start starts a program and asks it to describe its model, for which it may take as long as ctx lets it: it may have data to read. A
-// program that cannot be started, or describes no model, is a kintsugi.ErrUsage. The caller closes the Program.
+// program that cannot be started, or describes no model, is a kintsugi.ErrUsage, one that fails a Failure. The caller closes the Program.
 func Start(ctx context.Context, cfg Config) (*Program, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, fmt.Errorf("%w: no program to start", kintsugi.ErrUsage)
