@@ -7,12 +7,14 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
 // quality says what a loss on the test half means, where accuracy does not.
-func quality(d *model.Description, loss float64) string {
+func (p *problem) quality(loss float64) string {
+	d := p.desc
 	switch {
+	case p.program != nil:
+		return fmt.Sprintf(", test loss %.5g", loss)
 	case d.Input.Sequence:
 		return fmt.Sprintf(", %.4f nats a character on the test part", loss)
 	case d.Factors != nil:
@@ -30,7 +32,7 @@ func (w *watcher) print(out io.Writer, s record.Summary, done kintsugi.Done, fol
 		fmt.Fprintf(out, ", loss %.5g", s.FinalLoss)
 	}
 	if s.FinalTestLoss.Known() {
-		fmt.Fprint(out, quality(w.problem.desc, float64(s.FinalTestLoss)))
+		fmt.Fprint(out, w.problem.quality(float64(s.FinalTestLoss)))
 	}
 	if s.FinalAccuracy.Known() {
 		fmt.Fprintf(out, ", test accuracy %.4f", s.FinalAccuracy)

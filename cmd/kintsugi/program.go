@@ -213,7 +213,7 @@ func (m *programModel) evaluate(ctx context.Context, s *settings, params []float
 	return loss, accuracy, examples, m.give(running)
 }
 
-// try asks for one gradient at the initial parameters, and for it once more where that takes no time: what is wrong with a program
+// try asks for one gradient at the initial parameters, for it once more where that takes no time, and for an evaluation: what is wrong with a program
 // is said before a cluster begins. It returns what a user should know, if anything.
 func (m *programModel) try(ctx context.Context, s *settings) (warning string, err error) {
 	running, err := m.take(s)
@@ -235,6 +235,9 @@ func (m *programModel) try(ctx context.Context, s *settings) (warning string, er
 			warning = fmt.Sprintf("two gradients of %s, of one batch at the same parameters, differ: training works, but a run after failures may end with other parameters than one without", running)
 		}
 	}
+	if err == nil && m.about.Evaluates {
+		_, _, _, err = running.Evaluate(ctx, m.initial)
+	}
 	if err != nil {
 		_ = running.Close() // it has said what is wrong
 		return "", err
@@ -251,6 +254,11 @@ func (t *training) prepareProgram(resumed bool) error {
 	if len(t.Program) == 0 {
 		return nil
 	}
+	log, err := newLog(os.Stderr, t.LogLevel, onTerminal())
+	if err != nil {
+		return err
+	}
+	log.Info("asking the program what it trains, and for a first gradient", "program", strings.Join(t.Program, " ")) // it may take minutes to start
 	if resumed {
 		t.Described = filepath.Join(t.Out, describedFile)
 	}
@@ -300,7 +308,7 @@ func (l *lines) Write(b []byte) (int, error) {
 		if i < 0 {
 			i = len(l.rest) - 1
 		}
-		if line := strings.TrimSpace(string(l.rest[:i+1])); line != "" {
+		if line := strings.TrimRight(string(l.rest[:i+1]), " \t\r\n"); line != "" {
 			l.log.Info("the program says: " + line)
 		}
 		l.rest = l.rest[i+1:]

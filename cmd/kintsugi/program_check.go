@@ -148,7 +148,14 @@ func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) erro
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "an evaluation takes %v: loss %.6g, accuracy %.4g, of %d examples\n", time.Since(begin).Round(10*time.Microsecond), loss, accuracy, n)
+		fmt.Fprintf(w, "an evaluation takes %v:", time.Since(begin).Round(10*time.Microsecond))
+		if !math.IsNaN(loss) {
+			fmt.Fprintf(w, " loss %.6g,", loss)
+		}
+		if !math.IsNaN(accuracy) {
+			fmt.Fprintf(w, " accuracy %.4g,", accuracy)
+		}
+		fmt.Fprintf(w, " of %d examples\n", n)
 	}
 	return bad
 }

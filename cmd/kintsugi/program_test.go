@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,9 @@ func beProgram() {
 	p, err := programtest.Open(os.Getenv(program.Variable), about)
 	if err == nil {
 		p.Spoil = spoil(os.Args[1:])
+		if slices.Contains(os.Args, "unjudged") {
+			p.Refuses = "evaluate"
+		}
 		err = p.Serve()
 	}
 	if err != nil {
@@ -63,7 +67,7 @@ func TestAProgramTrainsThroughKilledServersToTheSameBits(t *testing.T) {
 	calm, struck := newDir(t), newDir(t)
 	args := []string{"train", "--workers", "2", "--out"}
 	out := must(t, append(append(args, calm), ownProgram...)...)
-	if !strings.Contains(out, "pulled on own: 80 steps") || !strings.Contains(out, "test accuracy 0.5000") {
+	if !strings.Contains(out, "pulled on own: 80 steps") || !strings.Contains(out, "test loss ") || !strings.Contains(out, "test accuracy 0.5000") {
 		t.Errorf("it printed %s", out)
 	}
 	must(t, append(append(args, struck, "--fault", "kill server/0 at step 20", "--fault", "kill server/1 at step 40"), ownProgram...)...)
@@ -134,6 +138,19 @@ func TestProgramsThatCannotTrain(t *testing.T) {
 		if r.status != c.status || !strings.Contains(r.stderr, c.want) {
 			t.Errorf("%q: status %d, %q; want %d, %q", c.args, r.status, r.stderr, c.status, c.want)
 		}
+	}
+}
+
+func TestAnEvaluationThatFailsIsToldBeforeTheRunBegins(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
+	dir := newDir(t)
+	r := kin(t, append([]string{"train", "--out", dir}, append(ownProgram, "unjudged")...)...)
+	if r.status != exitFailed || !strings.Contains(r.stderr, "to evaluate: it says: the labels are gone") {
+		t.Errorf("status %d, %s", r.status, r.stderr)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the run has begun, in a folder: %v", err)
 	}
 }
 

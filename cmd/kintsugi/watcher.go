@@ -301,6 +301,9 @@ func (w *watcher) evaluate(ctx context.Context) {
 		}
 		loss, accuracy, err := ev.evaluate(ctx, params)
 		if err != nil {
+			if ctx.Err() == nil {
+				w.note("warn", fmt.Sprintf("no evaluation of step %d: %v", step, err))
+			}
 			continue
 		}
 		w.evaluated(v.Line, step, loss, accuracy, ev.examples())

@@ -33,7 +33,8 @@ type Program struct {
 	About  program.Description
 	Memory []byte // after the question "initialise"
 
-	Spoil func(q Question, grads []float32) // what Serve does to a gradient, if it is set
+	Spoil   func(q Question, grads []float32) // what Serve does to a gradient, if it is set
+	Refuses string                            // the question to which Serve answers with an error
 
 	conn net.Conn
 	in   *bufio.Reader
@@ -134,6 +135,9 @@ func (p *Program) Serve() error {
 			}
 		case "evaluate":
 			fields["loss"], fields["accuracy"], fields["examples"] = Gradient(nil, p.Params(), []int{4}), 0.5, 1
+		}
+		if q.Ask == p.Refuses {
+			fields["error"] = "the labels are gone"
 		}
 		if err := p.Answer(fields); err != nil {
 			return err
