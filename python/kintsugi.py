@@ -32,6 +32,9 @@ __all__ = ["Batch", "Values", "run", "run_torch"]
 _VARIABLE = "KINTSUGI_ASKS"
 _PAGE = 4096
 
+if _VARIABLE in os.environ and hasattr(sys.stdout, "reconfigure"):
+    sys.stdout.reconfigure(line_buffering=True)  # a program that is killed would take with it what it has printed
+
 
 class Values:
     """The values of a model, by the names of its tensors: values["w"] is an array of that shape. values.flat is all of them."""
@@ -42,7 +45,7 @@ class Values:
         for name, shape in tensors:
             n = math.prod(shape)
             part = self.flat[at : at + n]
-            self._arrays[name] = part if numpy is None else part.reshape(shape)
+            self._arrays[name] = part if numpy is None else part.reshape(shape)  # of shape (): an array of one value
             self._bytes[name] = memory[4 * at : 4 * (at + n)]
             at += n
 
@@ -94,7 +97,7 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
     """Answers Kintsugi until it asks no more.
 
     name        of the model: letters, digits, dots, dashes and underscores
-    tensors     its parameters: pairs of a name and a shape
+    tensors     its parameters: pairs of a name and a shape; () is that of a single number
     initialise  initialise(params, seed) fills params with the initial parameters, a function of the seed
     gradient    gradient(params, grads, batch) fills grads with the gradient of the mean loss over batch.indices, at params, and returns
                 that loss; without examples the loss and of how many examples it is
@@ -104,10 +107,10 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
     """
     unknown = set(suggested) - {"batch", "steps", "learning_rate", "momentum", "optimizer", "codec"}
     if unknown:
-        raise TypeError("run has no argument " + ", ".join(sorted(unknown)))
+        raise TypeError("run has no argument %s; what a program does not suggest is for the command line of kintsugi train" % ", ".join(sorted(unknown)))
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
     values = sum(math.prod(shape) for _, shape in tensors)
-    about = {"name": name, "tensors": [{"name": n, "shape": s} for n, s in tensors], "evaluates": evaluate is not None, **suggested}
+    about = {"name": name, "tensors": [{"name": n, "shape": s or (1,)} for n, s in tensors], "evaluates": evaluate is not None, **suggested}
     if examples is not None:
         about["examples"] = int(examples)
     questions, answers, descriptor = _connect()
