@@ -27,7 +27,7 @@ try:
 except ImportError:
     numpy = None
 
-__all__ = ["Batch", "Values", "run", "run_torch"]
+__all__ = ["Batch", "Values", "load", "load_torch", "run", "run_torch"]
 
 _VARIABLE = "KINTSUGI_ASKS"
 _PAGE = 4096
@@ -41,7 +41,7 @@ class Values:
 
     def __init__(self, tensors, memory, writable):
         self.flat = _array(memory, writable)
-        self._arrays, self._bytes, at = {}, {}, 0
+        self._arrays, self._bytes, self._shapes, at = {}, {}, dict(tensors), 0
         for name, shape in tensors:
             n = math.prod(shape)
             part = self.flat[at : at + n]
@@ -90,7 +90,7 @@ class Batch:
     @property
     def wanted(self):
         """False once newer parameters have made this gradient useless: one that takes seconds may look, and return anything."""
-        return struct.unpack_from("=Q", self._memory)[0] == self._id
+        return self._memory is None or struct.unpack_from("=Q", self._memory)[0] == self._id
 
 
 def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **suggested):
@@ -168,24 +168,39 @@ def _finite(value):
     return value if value is not None and math.isfinite(value) else None
 
 
+def load(path):
+    """The parameters in a file that "kintsugi checkpoint export RUN --out FILE.safetensors" has written, as Values."""
+    with open(path, "rb") as f:
+        head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        memory = memoryview(bytearray(f.read()))
+    head.pop("__metadata__", None)
+    tensors = sorted(head.items(), key=lambda item: item[1]["data_offsets"])
+    for name, about in tensors:
+        if about["dtype"] != "F32":
+            raise ValueError("%s: tensor %s is of type %s, and Kintsugi writes F32" % (path, name, about["dtype"]))
+    return Values([(name, tuple(about["shape"])) for name, about in tensors], memory, True)
+
+
 def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, **suggested):
     """run for a model in PyTorch.
 
     build     build() returns the torch.nn.Module; torch's generators are seeded before it is called
     loss      loss(module, batch) returns the mean loss over batch.indices, a scalar to differentiate; without examples that
-              and of how many examples it is. torch's generators are seeded with batch.seed before, so that dropout is a function of the batch
+              and of how many examples it is. torch's generators are seeded with batch.seed before, so that dropout is a function of the batch.
+              It may call backward by itself, once or for parts of the batch, and change what that leaves in grad: then it returns the loss detached
     evaluate  evaluate(module) returns a loss and an accuracy, either may be None, and on how many examples; the module is in eval mode, and
               gradients are off
     device    where the module computes (default: a GPU, another one for the next worker where there are several, else the CPU)
 
-    Parameters that need no gradient stay as build made them first. Buffers are no parameters, and no server has them: a forward pass that
-    changes one, as BatchNorm's does, is an error.
+    Parameters are trained as float32, whatever type the module has them in. Those that need no gradient stay as build made them first.
+    Buffers are no parameters, and no server has them. The running means of BatchNorm are measured before each evaluation, at its parameters, on
+    32 batches; a forward pass that changes another buffer is an error.
     """
     import torch
 
-    torch.manual_seed(0)
-    module = build()
-    trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    module = _build(torch, build)
+    trained = _trained(module)
+    means = _Means(torch, module)
 
     def tensor(values, n):
         return torch.frombuffer(values._bytes[n], dtype=torch.float32).view(trained[n].shape)
@@ -203,26 +218,31 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
             for n in trained:
                 tensor(params, n).copy_(fresh[n])
 
-    def load(params):
+    def update(params):
         with torch.no_grad():
             for n, p in trained.items():
                 p.copy_(tensor(params, n))
 
     def gradient(params, grads, batch):
         move(batch.slot)
-        load(params)
+        update(params)
         module.train()
+        means.forget()
         torch.manual_seed(batch.seed)
         before = {n: b._version for n, b in module.named_buffers()}
+        for p in trained.values():
+            p.grad = None
         found = loss(module, batch)
         value, count = found if examples is None else (found, None)
         for n, b in module.named_buffers():
-            if b._version != before.get(n):
-                raise RuntimeError(
-                    "the forward pass changes buffer %s, which no server has: its values would differ between workers and die with them. "
-                    "Use GroupNorm or LayerNorm in place of BatchNorm, or track_running_stats=False" % n
-                )
-        parts = torch.autograd.grad(value, list(trained.values()), allow_unused=True)
+            if b._version != before.get(n) and n not in means.built:
+                raise RuntimeError("the forward pass changes buffer %s, which no server has: its values would differ between workers and die with them" % n)
+        if value.requires_grad:
+            parts = torch.autograd.grad(value, list(trained.values()), allow_unused=True)
+        else:
+            parts = [p.grad for p in trained.values()]
+            if all(g is None for g in parts):
+                raise RuntimeError("the loss depends on no parameter, and it has not called backward")
         for n, g in zip(trained, parts):
             to = tensor(grads, n)
             to.zero_() if g is None else to.copy_(g.to_dense() if g.is_sparse else g)
@@ -230,10 +250,80 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
 
     def judge(params):
         move(0)
-        load(params)
+        update(params)
+        means.measure(loss, examples, suggested.get("batch", 64))
         module.eval()
         with torch.no_grad():
             return evaluate(module)
 
-    tensors = [(n, tuple(p.shape) or (1,)) for n, p in trained.items()]
+    tensors = [(n, tuple(p.shape)) for n, p in trained.items()]
     run(name, tensors, initialise, gradient, examples=examples, evaluate=None if evaluate is None else judge, **suggested)
+
+
+def load_torch(build, path, *, loss=None, examples=None, batch=64):
+    """The module with the parameters of an exported checkpoint, on the CPU: see load, and run_torch for build.
+
+    Those that were not trained are as build makes them. Where the module has BatchNorm, loss, examples and batch are those of run_torch: running means
+    are in no checkpoint, and are measured as for an evaluation.
+    """
+    import torch
+
+    module = _build(torch, build)
+    trained, values = _trained(module), load(path)
+    shapes = {n: tuple(p.shape) or (1,) for n, p in trained.items()}
+    for n in sorted(set(shapes) | set(values)):
+        if shapes.get(n) != values._shapes.get(n):
+            raise ValueError("%s is of another model: parameter %s has shape %s there, and %s in the module" % (path, n, values._shapes.get(n), shapes.get(n)))
+    with torch.no_grad():
+        for n, p in trained.items():
+            p.copy_(torch.frombuffer(values._bytes[n], dtype=torch.float32).view(p.shape))
+    means = _Means(torch, module)
+    if means.built and loss is None:
+        raise ValueError("the module has BatchNorm, whose running means are in no checkpoint: give load_torch the loss and the examples that run_torch has")
+    means.measure(loss, examples, batch)
+    return module
+
+
+def _build(torch, build):
+    torch.manual_seed(0)
+    return build()
+
+
+def _trained(module):
+    return {n: p for n, p in module.named_parameters() if p.requires_grad}
+
+
+class _Means:
+    """The running means and variances of BatchNorm: a function of the parameters, as no server has them."""
+
+    def __init__(self, torch, module):
+        self._torch, self._module = torch, module
+        self._norms = {n: m for n, m in module.named_modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.track_running_stats}
+        names = [n + "." + b if n else b for n, m in self._norms.items() for b, _ in m.named_buffers(recurse=False)]
+        self.built = {n: module.get_buffer(n).clone() for n in names}
+
+    def forget(self):
+        """Makes them as build made them."""
+        for n, b in self.built.items():
+            self._module.get_buffer(n).copy_(b)
+
+    def measure(self, loss, examples, batch):
+        """Makes them those of 32 batches, the same ones each time, with equal weight. Layers that loss has in eval mode keep theirs."""
+        if not self.built:
+            return
+        torch, module = self._torch, self._module
+        training, momenta = module.training, {n: m.momentum for n, m in self._norms.items()}
+        self.forget()
+        for m in self._norms.values():
+            m.momentum = None  # a mean over all since num_batches_tracked was 0
+            m.num_batches_tracked.zero_()
+        module.train()
+        generator = torch.Generator().manual_seed(0)
+        for i in range(32):
+            chosen = None if examples is None else torch.randint(examples, (batch,), generator=generator).tolist()
+            torch.manual_seed(i)
+            loss(module, Batch({"id": 0, "seed": i, "slot": 0, "version": 0, "sequence": 0, "indices": chosen}, None))
+        for n, m in self._norms.items():
+            m.momentum = momenta[n]
+        module.zero_grad()  # loss may have called backward
+        module.train(training)

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -173,6 +174,63 @@ func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 	sameBits(t, struck, calm)
 	if accuracy := readRun(t, struck).Summary.FinalAccuracy; accuracy < 0.9 || strings.Contains(out, "differ") {
 		t.Errorf("accuracy %v; it printed %s", accuracy, out)
+	}
+
+	file := filepath.Join(t.TempDir(), "spirals.safetensors")
+	must(t, "checkpoint", "export", struck, "--out", file)
+	load := exec.Command(python, "-c", "import kintsugi, sys; v = kintsugi.load(sys.argv[1]); print(*v, *[x.hex() for x in v.flat.tolist()])", file)
+	load.Env = append(os.Environ(), "PYTHONPATH=../../python")
+	got, err := load.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"hidden/w", "hidden/b", "out/w", "out/b"}
+	_, params := lastParams(t, struck)
+	words := strings.Fields(string(got))
+	if len(words) != len(want)+len(params) || !slices.Equal(words[:len(want)], want) {
+		t.Fatalf("kintsugi.load has %s", got)
+	}
+	for i, w := range words[len(want):] {
+		if x, err := strconv.ParseFloat(w, 64); err != nil || float32(x) != params[i] {
+			t.Fatalf("value %d is %s, and was %v: %v", i, w, params[i], err)
+		}
+	}
+}
+
+// A model with all that is not plain in PyTorch: BatchNorm, dropout, a tied and a frozen parameter, a single number, float64, and a loss that calls backward in parts.
+func TestAModelInPyTorchIsTrainedAndComesBack(t *testing.T) {
+	onlyLong(t)
+	notUnderRace(t)
+	python, err := exec.LookPath("python3")
+	if err != nil || exec.Command(python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))").Run() != nil {
+		t.Skip("no PyTorch here")
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", filepath.Join(here, "../../python"))
+	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
+	calm, struck := newDir(t), newDir(t)
+	args := []string{"train", "--workers", "2", "--out"}
+	source := []string{"--", python, filepath.Join(here, "testdata/pytorch.py")}
+	must(t, append(append(args, calm), source...)...)
+	out := must(t, append(append(args, struck, "--fault", "kill server/0 at step 10"), source...)...)
+	sameBits(t, struck, calm)
+	if strings.Contains(out, "differ") {
+		t.Errorf("it printed %s", out)
+	}
+	must(t, append([]string{"program", "check"}, source...)...)
+
+	file := filepath.Join(t.TempDir(), "net.safetensors")
+	must(t, "checkpoint", "export", calm, "--out", file)
+	back, err := exec.Command(python, "testdata/pytorch.py", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := readRun(t, calm).Summary
+	if want := fmt.Sprintf("%v %v", float64(s.FinalTestLoss), float64(s.FinalAccuracy)); strings.TrimSpace(string(back)) != want || s.FinalAccuracy < 0.9 {
+		t.Errorf("the loaded module evaluates to %s; want %s, as the run did", back, want)
 	}
 }
 
