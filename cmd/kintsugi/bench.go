@@ -357,7 +357,7 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	}
 	for range min(b.workers, runtime.NumCPU()) {
 		var g worker.Gradient
-		g, m, err := prob.compute(&t.settings)
+		g, m, err := prob.compute(ctx, &t.settings)
 		if err != nil {
 			return bench.TrainRow{}, err
 		}

@@ -116,7 +116,7 @@ func newNotes(t *testing.T, flags []string) *notes {
 
 // gradient returns what the workers compute, and who ends it.
 func (n *notes) gradient(t *testing.T) worker.Gradient {
-	g, m, err := n.problem.compute(n.settings)
+	g, m, err := n.problem.compute(t.Context(), n.settings)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -207,9 +207,9 @@ func (p *problem) fits(s *settings) error {
 
 // compute returns the gradient function of a worker, which takes a batch and computes. The caller
 // closes the model.
-func (p *problem) compute(s *settings) (worker.Gradient, io.Closer, error) {
+func (p *problem) compute(ctx context.Context, s *settings) (worker.Gradient, io.Closer, error) {
 	if p.program != nil {
-		return p.program.compute(s)
+		return p.program.compute(ctx, s)
 	}
 	if gradient, err := p.owned(s); gradient != nil || err != nil {
 		return gradient, nothing{}, err

@@ -374,7 +374,7 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	gradient, m, err := prob.compute(&p.settings)
+	gradient, m, err := prob.compute(ctx, &p.settings)
 	if err != nil {
 		return err
 	}

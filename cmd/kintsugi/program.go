@@ -88,7 +88,7 @@ func (p *problem) describeProgram(s *settings) (model.Defaults, error) {
 			return model.Defaults{}, err
 		}
 	} else {
-		running, err := m.start(s, s.Seed)
+		running, err := m.start(context.Background(), s, s.Seed)
 		if err != nil {
 			return model.Defaults{}, err
 		}
@@ -115,12 +115,12 @@ func (p *problem) describeProgram(s *settings) (model.Defaults, error) {
 }
 
 // start starts the program.
-func (m *programModel) start(s *settings, seed uint64) (*program.Program, error) {
-	return program.Start(context.Background(), program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, Output: m.output})
+func (m *programModel) start(ctx context.Context, s *settings, seed uint64) (*program.Program, error) {
+	return program.Start(ctx, program.Config{Command: s.Program, Seed: seed, Slots: s.Workers, Output: m.output})
 }
 
 // take returns a running program, which the caller gives back or closes.
-func (m *programModel) take(s *settings) (*program.Program, error) {
+func (m *programModel) take(ctx context.Context, s *settings) (*program.Program, error) {
 	m.mu.Lock()
 	running := m.idle
 	m.idle = nil
@@ -128,7 +128,7 @@ func (m *programModel) take(s *settings) (*program.Program, error) {
 	if running != nil {
 		return running, nil
 	}
-	running, err := m.start(s, s.Seed)
+	running, err := m.start(ctx, s, s.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (m *programModel) init(s *settings, seed uint64, params []float32) error {
 		copy(params, m.initial)
 		return nil
 	}
-	other, err := m.start(s, seed)
+	other, err := m.start(context.Background(), s, seed)
 	if err != nil {
 		return err
 	}
@@ -178,8 +178,8 @@ func (m *programModel) init(s *settings, seed uint64, params []float32) error {
 }
 
 // compute returns the gradient function of a worker, and its program.
-func (m *programModel) compute(s *settings) (worker.Gradient, io.Closer, error) {
-	running, err := m.take(s)
+func (m *programModel) compute(ctx context.Context, s *settings) (worker.Gradient, io.Closer, error) {
+	running, err := m.take(ctx, s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -201,7 +201,7 @@ func (m *programModel) gradient(s *settings, running *program.Program) worker.Gr
 
 // evaluate measures parameters by the program.
 func (m *programModel) evaluate(ctx context.Context, s *settings, params []float32) (loss, accuracy float64, examples int, err error) {
-	running, err := m.take(s)
+	running, err := m.take(ctx, s)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -216,7 +216,7 @@ func (m *programModel) evaluate(ctx context.Context, s *settings, params []float
 // try asks for one gradient at the initial parameters, for it once more where that takes no time, and for an evaluation: what is wrong with a program
 // is said before a cluster begins. It returns what a user should know, if anything.
 func (m *programModel) try(ctx context.Context, s *settings) (warning string, err error) {
-	running, err := m.take(s)
+	running, err := m.take(ctx, s)
 	if err != nil {
 		return "", err
 	}

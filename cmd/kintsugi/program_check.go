@@ -99,7 +99,7 @@ const (
 // check checks a program and writes what it found.
 func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) error {
 	m.describe(w)
-	running, err := m.take(s)
+	running, err := m.take(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) erro
 	slices.Sort(times[1:])
 	fmt.Fprintf(w, "a gradient takes %v, the first one %v; its loss is %.6g, its norm %.4g\n", times[3].Round(10*time.Microsecond), times[0].Round(10*time.Microsecond), loss, norm(first))
 	say("in the same process", equal)
-	other, err := m.start(s, s.Seed)
+	other, err := m.start(ctx, s, s.Seed)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -24,6 +25,12 @@ func beProgram() {
 		about.Tensors[0].Shape = []int{10, 100}
 	}
 	p, err := programtest.Open(os.Getenv(program.Variable), about)
+	if err == nil && slices.Contains(os.Args, "slow") && !first(os.Args[2]) {
+		for err == nil { // it is at its data until nobody waits any more
+			_, err = p.Next()
+		}
+		return
+	}
 	if err == nil {
 		p.Spoil = spoil(os.Args[1:])
 		if slices.Contains(os.Args, "unjudged") {
@@ -34,6 +41,20 @@ func beProgram() {
 	if err != nil {
 		panic(err)
 	}
+}
+
+// first reports whether nobody has asked this of a folder before, and leaves word there of whoever has.
+func first(dir string) bool {
+	f, err := os.CreateTemp(dir, "")
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		panic(err)
+	}
+	return len(all) == 1
 }
 
 // spoil returns what a word does to gradients.
@@ -153,6 +174,27 @@ func TestAnEvaluationThatFailsIsToldBeforeTheRunBegins(t *testing.T) {
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the run has begun, in a folder: %v", err)
 	}
+}
+
+// Programs that read their data for minutes do not keep a run that is interrupted.
+func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
+	t.Parallel()
+	dir, begun := newDir(t), t.TempDir()
+	p := start(t, append([]string{"train", "--workers", "1", "--out", dir}, append(ownProgram, "slow", begun)...)...)
+	eventually(t, "the program of the worker has started", func() bool {
+		all, err := os.ReadDir(begun)
+		return err == nil && len(all) == 2
+	})
+	p.signal(syscall.SIGINT)
+	if r := p.wait(); r.status != exitInterrupted {
+		t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+	}
+	for _, l := range readRun(t, dir).Lives {
+		if strings.Contains(l.End, "killed") {
+			t.Errorf("%s did not end by itself: %s", l.Part, l.End)
+		}
+	}
+	noOrphans(t, dir)
 }
 
 // The example in Python is trained as its first lines say, and its gradients are functions of what they are asked for.

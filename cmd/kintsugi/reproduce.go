@@ -163,7 +163,7 @@ func (r *reproduceCodecs) problem(name, data string) (bench.CodecsProblem, error
 
 // trainee returns what computes in one goroutine, for a run with the seed of the settings.
 func (p *problem) trainee(s *settings) (bench.CodecsTrainee, error) {
-	gradient, m, err := p.compute(s)
+	gradient, m, err := p.compute(context.Background(), s)
 	if err != nil {
 		return bench.CodecsTrainee{}, err
 	}

@@ -89,7 +89,7 @@ func (t *tuneRate) command(cmd *cobra.Command) error {
 	t.cfg.Open = func(seed uint64) (bench.RatesTrainee, error) {
 		s := t.settings
 		s.Seed = seed
-		gradient, m, err := p.compute(&s)
+		gradient, m, err := p.compute(cmd.Context(), &s)
 		if err != nil {
 			return bench.RatesTrainee{}, err
 		}
