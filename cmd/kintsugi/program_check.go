@@ -193,7 +193,7 @@ func (m *programModel) checkSlopes(ctx context.Context, s *settings, running *pr
 	}
 	_ = tab.Flush() // as with every line here, who does not want to read it need not
 	if len(wrong) > 0 {
-		return fmt.Errorf("the loss does not change along the gradient as the gradient says: that of %s is not the gradient of this loss", strings.Join(wrong, ", "))
+		return fmt.Errorf("the loss does not change along the gradient as the gradient says: that of %s is not the gradient of this loss, or the loss has too few bits to tell, as in bfloat16", strings.Join(wrong, ", "))
 	}
 	return nil
 }
