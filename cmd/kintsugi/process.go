@@ -438,6 +438,9 @@ func (p *process) work(ctx context.Context, cfg worker.Config, client *etcd.Clie
 			p.over.Store(true)
 			return nil
 		}
+		if ctx.Err() != nil {
+			return nil // asked to leave before the word was here, as by a launcher that has heard it
+		}
 		p.log.Warn("a conductor said that the run is over, but the run did not end: it was one of the past")
 	}
 }

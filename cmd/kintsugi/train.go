@@ -154,7 +154,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	}
 	if t.Out == "" {
 		model := strings.ReplaceAll(t.Model, ":", "-") // mf:als: rsync and scp would look for a host called mf
-		t.Out = filepath.Join("runs", fmt.Sprintf("%s-%s-%s", model, t.Data, time.Now().Format("20060102-150405")))
+		t.Out = unused(filepath.Join("runs", fmt.Sprintf("%s-%s-%s", model, t.Data, time.Now().Format("20060102-150405"))))
 	}
 	if err := t.absolute(); err != nil {
 		return err
@@ -188,6 +188,17 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	r := &run{training: t, watcher: newWatcher(&t.settings, prob, rec, start), faults: faults, stdout: stdout, blas: lib.String(), start: start, metrics: metrics}
 	r.evalEvery = t.EvalEvery
 	return r.main(ctx)
+}
+
+// unused returns a folder that is not there: the one that is given, or that with a number behind it, where two runs begin in one second.
+func unused(dir string) string {
+	name := dir
+	for i := 2; ; i++ {
+		if _, err := os.Lstat(name); err != nil {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", dir, i)
+	}
 }
 
 // canBegin returns an error where a run would not find what it needs, before anything of it is written.
