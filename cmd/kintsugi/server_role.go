@@ -1,0 +1,170 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/server"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+func serverCommand() *cobra.Command {
+	return roleCommand("server", "Hold a shard of the parameters",
+		"  kintsugi server --config run.yaml --index 0 --listen 10.0.0.5:7070 --etcd 10.0.0.2:2379 --store s3://models/run1",
+		withIndex("server"), runServer)
+}
+
+// serverValue is what a server tells the coordinator of itself.
+type serverValue struct {
+	Address string              `json:"address"`
+	Terms   kintsugi.Terms      `json:"terms"`
+	Holds   kintsugi.Line       `json:"holds,omitempty"` // the line whose state it has found outside of itself
+	Whole   kintsugi.ViewNumber `json:"whole,omitempty"` // see roster.Joined
+	Leaving bool                `json:"leaving,omitempty"`
+	Hold    bool                `json:"hold,omitempty"`  // nobody else has what it holds: the run is to stand until it is durable
+	Wants   *wish               `json:"wants,omitempty"` // of whoever conducts
+}
+
+// workersThere tells which workers are registered.
+func workersThere(ctx context.Context, client *etcd.Client) <-chan []kintsugi.Slot {
+	there := make(chan []kintsugi.Slot)
+	go func() {
+		defer close(there)
+		for members := range client.WatchMembers(ctx, etcd.Worker) {
+			var slots []kintsugi.Slot
+			for _, m := range members {
+				slots = append(slots, kintsugi.Slot(m.Index))
+			}
+			select {
+			case there <- slots:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return there
+}
+
+func runServer(ctx context.Context, p *process) error {
+	if err := cmp.Or(p.place("server", p.Servers), checkListen(p.Listen)); err != nil {
+		return err
+	}
+	prob, err := describe(&p.settings)
+	if err != nil {
+		return err
+	}
+	consistency, err := p.counting()
+	if err != nil {
+		return err
+	}
+	schedule, err := p.schedule()
+	if err != nil {
+		return err
+	}
+	device, accelerator, computes, err := p.serverDevices()
+	if err != nil {
+		return err
+	}
+	at, err := openPlace(ctx, p.Store, p.tls)
+	if err != nil {
+		return err
+	}
+	enter, err := p.deaths(launch.Server)
+	if err != nil {
+		return err
+	}
+	if protects := p.protects(); p.Outside != "" && protects.replicas > 1 && !protects.chooses {
+		return fmt.Errorf("%w: --outside keeps the one shard of a server; with --replicas a server has several", kintsugi.ErrUsage)
+	}
+	outside, holds, err := p.outside(prob, schedule.Rule)
+	if err != nil {
+		return err
+	}
+	if outside != nil {
+		defer func() { _ = outside.Close() }() // the process ends, and the lock with it
+	}
+	client, err := p.meet(ctx, "this server", prob.terms())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	lis, address, err := p.listen()
+	if err != nil {
+		return err
+	}
+	value := serverValue{Address: address, Terms: prob.terms(), Holds: holds}
+	place, err := client.Register(ctx, etcd.Server, uint32(p.Index), value, lease)
+	if err != nil {
+		return errors.Join(err, lis.Close())
+	}
+	defer leave(place)
+	self := &announced{place: place, value: value}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
+	s := server.New(server.Config{
+		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
+		CopyEvery: p.protects().copies, NextAnswers: p.protects().next, Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
+		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
+		Planner: p.planner(prob.layout, self), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Copy: p.protects().running.copy(), Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
+		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
+		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
+			return self.tell(ctx, func(v *serverValue) { v.Whole = since })
+		},
+		Workers: func(ctx context.Context) <-chan []kintsugi.Slot { return workersThere(ctx, client) },
+		Held:    p.sayStanding(client),
+		Done: func(d kintsugi.Done) {
+			if _, err := client.PutDone(ctx, d); err != nil {
+				p.log.Error("say that the run is over", "err", err)
+			}
+		},
+		Enter: func(s server.State) { enter(string(s)) },
+		TLS:   p.tls, Window: p.window(),
+		Log: p.log,
+	})
+	p.heed(ctx, client, s, self)
+	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", address, "kernels", computes)
+	return p.inPlace(ctx, place, func(ctx context.Context) error { return s.Run(ctx, lis, client.WatchView(ctx)) })
+}
+
+// heed has a server hear of those who want the run to end, or to stand, and of what takes this process away.
+func (p *process) heed(ctx context.Context, client *etcd.Client, s *server.Server, self *announced) {
+	go func() {
+		for stop := range client.WatchStop(ctx) {
+			s.Stop(stop.Reason, stop.Checkpoint)
+		}
+	}()
+	go func() {
+		for servers := range client.WatchMembers(ctx, etcd.Server) {
+			s.Hold(holding(servers))
+		}
+	}()
+	h := handingOver{process: p, client: client, server: s, self: self}
+	p.onNotice(h.run)
+}
+
+// outside opens the file that keeps the shard when this process dies, and says of which line it holds the state; nil if there is none.
+func (p *process) outside(prob *problem, rule kintsugi.Rule) (*server.Outside, kintsugi.Line, error) {
+	if p.Outside == "" {
+		return nil, 0, nil
+	}
+	o, err := server.OpenOutside(p.Outside, p.Run+" "+p.Store)
+	if err != nil {
+		return nil, 0, err
+	}
+	line, err := o.Holds(prob.layout, p.Servers, kintsugi.ShardID(p.Index), rule)
+	if err != nil { // the first life finds an empty file
+		p.log.Info("nothing to go on with outside this process: the shard comes from the checkpoint", "file", p.Outside, "why", err)
+	}
+	return o, line, nil
+}
+
+// shares reports whether this server may share memory with others of its host. The settings are checked.
+func (p *process) shares() bool {
+	wire, _ := worker.ParseWire(p.Wire)
+	return wire != worker.WireGRPC
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/notice"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker"
+)
+
+func workerCommand() *cobra.Command {
+	return roleCommand("worker", "Compute gradients",
+		"  kintsugi worker --config run.yaml --index 3 --etcd 10.0.0.2:2379",
+		withIndex("worker"), func(ctx context.Context, p *process) error { return meetsAgain(runWorker(ctx, p)) })
+}
+
+// workerValue is what a worker tells of itself: by its PID whoever has started it empties its place when it dies.
+type workerValue struct {
+	PID int `json:"pid"`
+}
+
+// slowness is by how much a fault has this worker take longer.
+func (p *process) slowness() float64 {
+	if p.Control == "" {
+		return 1
+	}
+	factor, err := launch.SlowFactor(p.Control, p.Index)
+	if err != nil {
+		p.log.Warn("read the slow factor", "err", err)
+		return 1
+	}
+	return factor
+}
+
+// travels returns how gradients travel.
+func (p *process) travels() (compress.Codec, worker.Wire, error) {
+	codec, err := compress.Parse(p.Codec)
+	if err != nil {
+		return nil, 0, err
+	}
+	wire, err := worker.ParseWire(p.Wire)
+	return codec, wire, err
+}
+
+func runWorker(ctx context.Context, p *process) error {
+	if err := p.place("worker", p.Workers); err != nil {
+		return err
+	}
+	lib, err := useBLAS(&p.settings)
+	if err != nil {
+		return err
+	}
+	prob, err := describe(&p.settings)
+	if err != nil {
+		return err
+	}
+	if err := prob.open(&p.settings); err != nil {
+		return err
+	}
+	if prob.program != nil {
+		prob.program.output, prob.program.initial = &lines{log: p.log}, nil // that are the servers' to begin with
+	}
+	device, err := p.kernelDevice()
+	if err != nil {
+		return err
+	}
+	enter, err := p.deaths(launch.Worker)
+	if err != nil {
+		return err
+	}
+	gradient, m, err := prob.compute(ctx, &p.settings)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	client, err := p.meet(ctx, "this worker", prob.terms())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	place, err := client.Register(ctx, etcd.Worker, uint32(p.Index), workerValue{PID: os.Getpid()}, lease)
+	if err != nil {
+		return err
+	}
+	defer leave(place)
+	consistency, err := p.counting()
+	if err != nil {
+		return err
+	}
+	schedule, err := p.schedule()
+	if err != nil {
+		return err
+	}
+	codec, wire, err := p.travels()
+	if err != nil {
+		return err
+	}
+	pull, err := worker.ParsePull(p.Pull)
+	if err != nil {
+		return err
+	}
+	encoded, err := prob.encode(m, codec, consistency.Pace(), p.Seed)
+	if err != nil {
+		return err
+	}
+	p.log.Info("worker is up", "index", p.Index, "incarnation", place.Incarnation(), "engine", p.Engine, "device", p.computes(m), "blas", multiplies(m, lib), "kernels", device.Name(), "codec", codec.Name())
+	leaving := make(chan struct{})
+	p.onNotice(func(ctx context.Context, _ notice.Notice) {
+		close(leaving)
+		<-ctx.Done()
+	})
+	cfg := worker.Config{
+		Leave: leaving,
+		Slot:  kintsugi.Slot(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device,
+		Gradient: gradient, Layers: prob.layers, Reconcile: prob.reconcile, Codec: codec, Encoded: encoded, Wire: wire, Pull: pull, Seed: p.Seed, Pace: consistency.Pace(),
+		Rate: longRate(schedule), Slow: p.slowness, AtLeast: p.GradientTime, Enter: func(s worker.State) { enter(string(s)) }, TLS: p.tls, Window: p.window(), Log: p.log,
+	}
+	return p.inPlace(ctx, place, func(ctx context.Context) error { return p.work(ctx, cfg, client) })
+}
+
+// work is the life of a worker: until the run is over or it is asked to leave.
+func (p *process) work(ctx context.Context, cfg worker.Config, client *etcd.Client) error {
+	for {
+		err := worker.Run(ctx, cfg, client.WatchView(ctx))
+		if errors.Is(err, context.Canceled) || errors.Is(err, worker.ErrLeft) {
+			return nil // asked to leave
+		}
+		if err != nil {
+			return err
+		}
+		if p.runIsOver(ctx, client) {
+			p.over.Store(true)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return nil // asked to leave before the word was here, as by a launcher that has heard it
+		}
+		p.log.Warn("a conductor said that the run is over, but the run did not end: it was one of the past")
+	}
+}
+
+// doneWithin is how long after a conductor's last word etcd has it too, if the word counts.
+const doneWithin = 5 * time.Second
+
+// runIsOver reports whether the run has ended for all to see. A conductor that was replaced and does not
+// know it may say so as well; a worker that believed it would be missing on the line that goes on.
+func (p *process) runIsOver(ctx context.Context, client *etcd.Client) bool {
+	ctx, cancel := context.WithTimeout(ctx, doneWithin)
+	defer cancel()
+	return p.ends(ctx, client)
+}
+
+// ends waits for the end of the run, and reports whether it came before that of ctx. The word of fewer steps than the run has now is that of a time when it
+// had no more.
+func (p *process) ends(ctx context.Context, client *etcd.Client) bool {
+	for d := range client.WatchDone(ctx) {
+		if d.Ends(kintsugi.Step(p.Steps)) {
+			return true
+		}
+	}
+	return false
+}
