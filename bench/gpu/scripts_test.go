@@ -117,12 +117,12 @@ func carried(t *testing.T, others map[string]string) string {
 	return folder
 }
 
-// run runs parts, and returns the status, what run.txt says, and the files that there are.
-func run(t *testing.T, folder string, parts ...string) (status int, said string, files []string) {
+// run runs parts within so many seconds, and returns the status, what run.txt says, and the files that there are.
+func run(t *testing.T, folder, limit string, parts ...string) (status int, said string, files []string) {
 	t.Helper()
 	c := exec.Command(filepath.Join(folder, "run"), append([]string{"out"}, parts...)...)
 	c.Dir = t.TempDir()
-	c.Env = append(os.Environ(), "LIMIT=2", "QUICK=")
+	c.Env = append(os.Environ(), "LIMIT="+limit, "QUICK=")
 	status, text := output(t, []string{"bash", "timeout", "python3"}, c)
 	b, err := os.ReadFile(filepath.Join(c.Dir, "out", "run.txt"))
 	if err != nil {
@@ -140,7 +140,7 @@ func run(t *testing.T, folder string, parts ...string) (status int, said string,
 
 func TestAPartThatFailsStopsNoOther(t *testing.T) {
 	folder := carried(t, map[string]string{"engine.test": "#!/bin/sh\necho --- FAIL: TestX; exit 1\n"})
-	status, said, files := run(t, folder, "tests", "train", "cub", "table")
+	status, said, files := run(t, folder, "60", "tests", "train", "cub", "table")
 	if status != 1 || !regexp.MustCompile(`tests: FAILED.*\ntrain: passed.*\ncub: passed.*\ntable: passed`).MatchString(said) {
 		t.Errorf("status %d, and run.txt says\n%s", status, said)
 	}
@@ -152,7 +152,7 @@ func TestAPartThatFailsStopsNoOther(t *testing.T) {
 // What hangs, as a GPU may, is ended, and what there was of it is kept.
 func TestARunEndsAtItsLimit(t *testing.T) {
 	folder := carried(t, map[string]string{"engine.test": "#!/bin/sh\nexec sleep 600\n"})
-	status, said, _ := run(t, folder, "bench", "cub", "table")
+	status, said, _ := run(t, folder, "2", "bench", "cub", "table")
 	if status != 1 || !regexp.MustCompile(`bench: FAILED.*\ncub: FAILED in 0 s\ntable: passed`).MatchString(said) {
 		t.Errorf("status %d, and run.txt says\n%s", status, said)
 	}
