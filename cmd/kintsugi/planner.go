@@ -51,16 +51,22 @@ func (p *process) planner(l *kintsugi.Layout, self *announced) func(v kintsugi.V
 	if knobs == nil {
 		return nil
 	}
+	var before *planner // of the last view that this process conducted; views come one after the other
 	return func(v kintsugi.View) (conductor.Planner, error) {
 		rule, err := conductor.ParseRule(p.Optimizer)
 		if err != nil {
 			return nil, err
 		}
 		x, err := newPlanner(*knobs, l, kernels.Rule(rule), v, p.log)
-		if err == nil {
-			x.choose = p.chooser(l, rule, v, self)
+		if err != nil {
+			return nil, err
 		}
-		return x, err
+		if err := x.goOn(before); err != nil {
+			return nil, err
+		}
+		x.choose = p.chooser(l, rule, v, self)
+		before = x
+		return x, nil
 	}
 }
 
@@ -90,6 +96,23 @@ func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsu
 		}
 	}
 	return p, err
+}
+
+// goOn begins with what a planner of an earlier view has learnt, if there is one: what saves and steps take does not depend on who is there, and where
+// servers die every few seconds no view lasts long enough to learn it.
+func (p *planner) goOn(before *planner) error {
+	if p.learn == nil || before == nil || before.learn == nil {
+		return nil
+	}
+	l, b := p.learn, before.learn
+	l.busy, l.idle, l.saving, l.store, l.share = b.busy, b.idle, b.saving, b.store, b.share
+	if !b.enough() && p.knobs.behind != before.knobs.behind {
+		return nil // begins as is believed now
+	}
+	// What a loss would cost was measured with this period, so the two go together.
+	l.rework = b.rework
+	p.knobs.period, p.knobs.fraction = before.knobs.period, before.knobs.fraction
+	return p.Set(p.knobs.period, p.knobs.fraction)
 }
 
 // Plan implements conductor.Planner.
@@ -258,10 +281,15 @@ func (l *learning) observe(e kintsugi.RunEvent) {
 // believed is how many steps without a failure a run is believed to make, before it has shown how many it makes.
 const believed = 1000
 
+// enough reports whether enough was measured to set fraction and period by it.
+func (l *learning) enough() bool {
+	return l.busy.weight+l.idle.weight >= 3 && l.rework.weight >= 3 && l.share.weight >= 3
+}
+
 // conditions returns what was measured at a step, while chunks were saved with a period and a fraction. ok is false
 // before there is enough of it.
 func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float64) (c scar.Conditions, ok bool) {
-	if l.busy.weight+l.idle.weight < 3 || l.rework.weight < 3 || l.share.weight < 3 {
+	if !l.enough() {
 		return c, false
 	}
 	idle := l.idle

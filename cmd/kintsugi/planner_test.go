@@ -163,6 +163,40 @@ func TestGoldSavesMoreOftenOnceItIsNeeded(t *testing.T) {
 	}
 }
 
+// Where a shard is lost every 60 steps, most of a view is over when it has learnt what saves cost; a view that goes on with what was learnt before it saves as one that has
+// lasted, from its first steps on.
+func TestWhatWasLearntOutlivesAView(t *testing.T) {
+	for _, recovery := range []string{"gold", "scar:adaptive"} {
+		views := func(goesOn bool) *saver {
+			var s *saver
+			for line := range kintsugi.Line(20) {
+				next := newSaverIn(t, recovery, kintsugi.View{Line: 1 + line, Keeps: 1}, 0.001, 0.01)
+				if s != nil && goesOn {
+					if err := next.p.goOn(s.p); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s = next
+				s.run(60)
+			}
+			last := newSaverIn(t, recovery, kintsugi.View{Line: 21, Keeps: 1}, 0.001, 0.01)
+			if goesOn {
+				if err := last.p.goOn(s.p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			last.run(12)
+			return last
+		}
+		anew, learnt := views(false), views(true)
+		long := newSaverIn(t, recovery, kintsugi.View{Line: 20, Keeps: 1}, 0.001, 0.01)
+		long.run(3000)
+		if got, want := learnt.p.knobs.period, long.p.knobs.period; got > 2*want || want > 2*got || anew.p.knobs.period <= 2*want {
+			t.Errorf("%s: all bytes are saved in %d steps; in %d where each view learns anew, and %d in one that lasts", recovery, got, anew.p.knobs.period, want)
+		}
+	}
+}
+
 func TestAFixedPlanStaysAsItIs(t *testing.T) {
 	s := newSaver(t, "scar:1/4,32", 20, 0.001, 0.01)
 	s.run(320)
