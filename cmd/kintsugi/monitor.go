@@ -113,6 +113,7 @@ func (m *monitor) record(p *process, prob *problem, start time.Time) (*record.Re
 	if err != nil {
 		return nil, nil, err
 	}
+	h.Device = p.Device + ", on hosts of its own" // this one is the monitor's
 	if record.Has(m.Out) {
 		return record.Resume(m.Out, h)
 	}
