@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -25,6 +27,10 @@ func costCommand() *cobra.Command {
 			var runs []pricedRun
 			for _, dir := range args {
 				run, err := record.ReadRun(dir)
+				if len(args) > 1 && errors.Is(err, kintsugi.ErrUsage) && isFolder(dir) { // runs/* has what experiments left, too
+					fmt.Fprintf(cmd.ErrOrStderr(), "passed over, since it is no run: %s\n", dir)
+					continue
+				}
 				if err != nil {
 					return err
 				}
@@ -38,12 +44,20 @@ func costCommand() *cobra.Command {
 				}
 				runs = append(runs, pricedRun{dir, run.Header.Recovery, run.Summary.FinalAccuracy, run.Bill(prices, ok)})
 			}
+			if len(runs) == 0 {
+				return fmt.Errorf("%w: none of these %d folders is that of a run; name those that --out of train or monitor named", kintsugi.ErrUsage, len(args))
+			}
 			return writeCosts(cmd.OutOrStdout(), runs, format)
 		},
 	}
 	cmd.Flags().StringVar(&price, "price", "", cost.Forms+" (default: what the run was started with)")
 	cmd.Flags().StringVar(&format, "format", "text", "text or json")
 	return cmd
+}
+
+func isFolder(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
 }
 
 // pricedRun is one run with its bill.

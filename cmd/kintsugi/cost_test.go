@@ -3,8 +3,12 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 // The bill of a run is in its summary, on its page, and is told again with other prices.
@@ -37,6 +41,27 @@ func TestTheCostOfARunIsTold(t *testing.T) {
 	}
 	if text := must(t, "cost", dir, dir); strings.Count(text, "failure tax") != 2 || !strings.Contains(text, "on spot") {
 		t.Errorf("as text:\n%s", text)
+	}
+}
+
+// Experiments leave folders beside those of runs: runs/* is what a page says to type all the same.
+func TestTheCostOfManyFoldersIsThatOfTheRunsAmongThem(t *testing.T) {
+	t.Parallel()
+	run, other := newDir(t), t.TempDir()
+	r, err := record.Create(run, nil, record.Header{Servers: 1, Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Finish(time.Now(), "all steps are done"); err != nil {
+		t.Fatal(err)
+	}
+	if got := kin(t, "cost", other, run); got.status != exitDone || strings.Count(got.stdout, "failure tax") != 1 || !strings.Contains(got.stderr, other) {
+		t.Errorf("status %d:\n%s%s", got.status, got.stdout, got.stderr)
+	}
+	for _, args := range [][]string{{other}, {other, t.TempDir()}, {run, filepath.Join(run, "misspelt")}} {
+		if got := kin(t, append([]string{"cost"}, args...)...); got.status != exitUsage || got.stdout != "" {
+			t.Errorf("%q: status %d; want %d\n%s", args, got.status, exitUsage, got.stdout)
+		}
 	}
 }
 
