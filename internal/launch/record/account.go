@@ -131,6 +131,7 @@ type Account struct {
 	staleness    map[uint32]uint64 // counted gradients by staleness
 	outageFrom   float64           // begin of the current outage
 	out          bool
+	resumed      float64 // when the run was last resumed; 0: never
 	residuals    int     // that the workers keep: none, or one each
 	total        Summary // the sums
 	usage        usage
@@ -158,6 +159,9 @@ func (a *Account) Add(e Event) []*Recovery {
 	a.seconds = max(a.seconds, e.at().Seconds)
 	switch e := e.(type) {
 	case *Header:
+		if e.Resumed {
+			a.resumed = e.Seconds
+		}
 		a.residuals = 0
 		if e.Feedback {
 			a.residuals = e.Workers
@@ -264,12 +268,13 @@ func (a *Account) goOn(seconds float64, line uint64) {
 	a.line, a.released = line, -1
 }
 
-// restoreBefore returns when the restore before the newest one was, 0 without one.
+// restoreBefore returns when the restore before the newest one was, or when the run was resumed, whichever is later; 0 without either. A run that
+// is resumed begins a line as well, which answers the end of the run and no failure that steps had followed.
 func (a *Account) restoreBefore() float64 {
 	if n := len(a.restores); n > 1 {
-		return a.restores[n-2].Seconds
+		return max(a.resumed, a.restores[n-2].Seconds)
 	}
-	return 0
+	return a.resumed
 }
 
 // settle charges new lines to failures. Where a step was committed before the death was complete, the line shows that it was no recovery.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -195,6 +196,21 @@ func TestALineIsChargedToTheDeathThatItAnswersAndNotToOneThatIsOver(t *testing.T
 		if s.OutageSeconds != 1.7 || s.ReworkSteps != 2 {
 			t.Errorf("%s: outage %v s, %d steps again; want 1.7 and 2", name, s.OutageSeconds, s.ReworkSteps)
 		}
+	}
+}
+
+// A run that is resumed begins a line at its newest checkpoint. Failures that were over before have cost what they had cost then.
+func TestARunThatIsResumedCostsNoFailureThatWasOver(t *testing.T) {
+	before := slices.Concat(steps(1, 1, 10, 1), fails("server/1", 10.2, 10.4, 10), steps(1, 11, 14, 12))
+	resumed := slices.Concat([]Event{&Header{At: At{16}, Resumed: true}, &View{At: At{20}, Line: 2, RestoredStep: 12}}, steps(2, 13, 16, 21))
+	same := func(a, b FailureCost) bool { return fmt.Sprint(a) == fmt.Sprint(b) } // what is not known is NaN
+	ended, s := tally(before).Summary(), tally(before, resumed).Summary()
+	if !same(s.Failures[0], ended.Failures[0]) || s.OutageSeconds != ended.OutageSeconds || s.ReworkSteps != 2 {
+		t.Errorf("got  %+v, outage %v s, rework %d steps\nwant %+v, %v s, 2", s.Failures[0], s.OutageSeconds, s.ReworkSteps, ended.Failures[0], ended.OutageSeconds)
+	}
+	dies := slices.Concat(fails("server/0", 25, 25.1, 16), []Event{&View{At: At{26}, Line: 3, RestoredStep: 12}}, steps(3, 13, 18, 27))
+	if s := tally(before, resumed, dies).Summary(); !same(s.Failures[0], ended.Failures[0]) || s.Failures[1].LostSteps != 4 {
+		t.Errorf("after another death: %+v", s.Failures)
 	}
 }
 
