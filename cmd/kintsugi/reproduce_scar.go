@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -154,7 +155,8 @@ const scarTable = "WORKLOAD\tDATA\tLOST\tC\tSTRATEGY\tREWORK\tPREDICTED\tOF BASE
 func scarLine(r bench.ScarRow) (text, benchfmt string) {
 	head := fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t", r.Workload, r.Data, bench.Share(r.Lost), r.Period, r.Strategy)
 	if r.Missing != "" {
-		return head + "n/a: " + r.Missing, ""
+		// The reason is in the last column: it widens none there, and a row that lacks cells would end the columns of all rows above it.
+		return head + "n/a" + strings.Repeat("\t", 8) + r.Missing, ""
 	}
 	predicted := "unknown"
 	if r.Predicted.Known() {
