@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"math"
 	"strings"
+	"unicode/utf8"
 )
 
 // Geometry of a figure, in pixels of its view box.
@@ -26,6 +27,7 @@ type figure struct {
 	unit   string // of x, for the value under the pointer: "step" or "s"
 	marks  func(f *figure, top, bottom float64)
 	bottom float64 // of the last panel
+	named  float64 // where the name of the last panel ends, and a space behind it
 	curves []curve
 }
 
@@ -50,6 +52,7 @@ func (f *figure) panel(name string, height float64) *panel {
 	top := f.bottom + 30
 	f.bottom = top + height
 	f.text("name", plotLeft, top-9, name)
+	f.named = plotLeft + 20 + 7*float64(utf8.RuneCountInString(name))
 	if f.marks != nil {
 		f.marks(f, top, f.bottom)
 	}

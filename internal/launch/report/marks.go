@@ -17,13 +17,10 @@ func (s *story) failures() []record.FailureCost {
 // those without room are left out, and can be read in the table.
 type labels struct{ end float64 }
 
-// afterName is where the first label may begin: behind the name of the panel.
-const afterName = plotLeft + 48
-
 func (l *labels) add(f *figure, x, y float64, text string) {
 	width := 6.3 * float64(len(text))
 	left := min(x, figureWidth-width)
-	if left < max(l.end, afterName) {
+	if left < l.end {
 		return
 	}
 	f.text("mark", left, y, text)
@@ -33,7 +30,7 @@ func (l *labels) add(f *figure, x, y float64, text string) {
 // failuresOverSteps marks the step at which each failure struck, and tints the steps that were done again.
 func (s *story) failuresOverSteps(f *figure, top, bottom float64) {
 	first := f.bottom-top > 200 // labels stand in the large panel only
-	var l labels
+	l := labels{f.named}
 	for _, c := range s.failures() {
 		x := f.x.at(float64(c.Step))
 		if c.LostSteps > 0 {
@@ -53,7 +50,7 @@ func (s *story) failuresOverSteps(f *figure, top, bottom float64) {
 // moment at which the run was whole again.
 func (s *story) outagesOverTime(f *figure, top, bottom float64) {
 	first := f.bottom-top > 150
-	var l labels
+	l := labels{f.named}
 	for _, c := range s.failures() {
 		from, to := f.x.at(c.Seconds), f.x.to
 		if c.RecoverySeconds.Known() {

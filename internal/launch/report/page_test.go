@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,34 @@ func draw(t *testing.T, run *record.Run) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// namesAreFree checks that no label of a failure is written over the name of a panel, which stands in the same line. Letters of a name
+// are 6.4 pixels wide in a wide font.
+func namesAreFree(t *testing.T, page string) {
+	t.Helper()
+	texts := regexp.MustCompile(`<text class="(name|mark)" x="([0-9.]+)" y="([0-9.]+)">([^<]*)`)
+	marks := 0
+	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1) {
+		ends := map[string]float64{} // of names, by line
+		for _, m := range texts.FindAllStringSubmatch(svg, -1) {
+			x, err := strconv.ParseFloat(m[2], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m[1] == "name" {
+				ends[m[3]] = x + 6.4*float64(len(m[4]))
+				continue
+			}
+			marks++
+			if x < ends[m[3]] {
+				t.Errorf("%q begins at %v, where the name of the panel ends at %v", m[4], x, ends[m[3]])
+			}
+		}
+	}
+	if marks == 0 {
+		t.Error("no failure has a label")
+	}
 }
 
 // wellFormed checks every SVG of the page as XML, which is stricter than a browser.
@@ -237,6 +266,7 @@ func TestThePageTellsWhatALossWouldCost(t *testing.T) {
 			t.Errorf("the page does not tell %q", want)
 		}
 	}
+	namesAreFree(t, page)
 	events, config = demo(100, 1)
 	events = append(events, &record.Exposure{At: record.At{Seconds: 1}, Servers: []record.ServerCost{{Part: "server/0", Steps: record.Unknown(), Why: "the loss does not fall"}}})
 	if page := draw(t, record.NewRun(events, config)); !strings.Contains(page, "Not known in 1 of 1 looks; at last: the loss does not fall.") {
