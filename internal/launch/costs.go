@@ -137,6 +137,9 @@ func (c *Costs) Partial(e kintsugi.PartialEvent, p *record.Partial) {
 	p.Distance = record.Number(back.Squared)
 	m := mending{part: p.Part, from: e.Step, before: c.upTo(e.Step), predicted: float64(record.Unknown())}
 	if steps, ok := c.book.Predict(back); ok {
+		if e.Chunks > 0 { // what came back may be newer than what the distances were taken to, such as another replica's
+			steps = min(steps, float64(e.Age)/float64(e.Chunks))
+		}
 		factor, _ := c.book.Calibration()
 		m.predicted, p.ReworkSteps = steps, record.Number(steps*factor)
 	}

@@ -91,6 +91,21 @@ func TestAPartialRecoveryIsPredictedAndMeasured(t *testing.T) {
 	}
 }
 
+// What came back may be newer than what is saved: a prediction is never more than that is old.
+func TestAPartialRecoveryCostsNoMoreThanWhatCameBackIsOld(t *testing.T) {
+	for age, want := range map[uint64]float64{4: 2, 400: 5} { // steps of two chunks; the distances say 5
+		c, _ := costsAfter(t, BackAlone, 200, falling)
+		for range 20 {
+			c.Exposed(kintsugi.ExposureEvent{Step: 200, Shards: []kintsugi.Exposure{{Squared: 1, Dot: -falling(200) / 20, Chunks: 2, Age: 10}}})
+		}
+		p := &record.Partial{Part: "server/0", ReworkSteps: record.Unknown()}
+		c.Partial(kintsugi.PartialEvent{Line: 2, Step: 200, Chunks: 2, Age: age}, p)
+		if math.Abs(float64(p.ReworkSteps)-want) > 0.2 {
+			t.Errorf("chunks that are %d steps old are predicted to cost %v; want %v", age/2, p.ReworkSteps, want)
+		}
+	}
+}
+
 // Two failures that follow one another closely cannot be told apart.
 func TestFailuresThatMeetAreNotMeasured(t *testing.T) {
 	c, _ := costsAfter(t, BackAlone, 100, falling)
