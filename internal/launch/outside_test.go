@@ -1,47 +1,59 @@
 package launch
 
 import (
+	"errors"
+	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-func TestTheFolderOutsideIsRemovedByWhoMadeItOrComesAfter(t *testing.T) {
-	if _, err := os.Stat(memoryFolder); err != nil {
-		t.Skip(err)
+// outlive NAME SOCKET says what the life before has left outside the process, leaves something, and serves.
+func outlive(args []string) error {
+	f, err := shm.OpenFile(Path)
+	if err != nil {
+		return err
 	}
-	first, err := NewOutside(t.TempDir())
+	found := "nothing"
+	if len(f.Bytes()) > 0 {
+		found = "something"
+	} else if err := f.Resize(4096); err != nil {
+		return err
+	}
+	return serve([]string{found, args[1]})
+}
+
+// What a server leaves outside its process is there for its next life, and gone when its host is, whatever a container gives to /dev/shm.
+func TestTheNextLifeFindsWhatWasLeftOutsideUnlessItsHostIsGone(t *testing.T) {
+	o, err := NewOutside(2, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(filepath.Dir(first.File(0)), "server-0")
-	if err := os.WriteFile(file, []byte("state"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	second, err := NewOutside(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(file); err != nil || filepath.Dir(second.File(0)) == filepath.Dir(first.File(0)) || !strings.HasPrefix(filepath.Dir(first.File(0)), memoryFolder) {
-		t.Errorf("while its launcher lives: %v, %s and %s", err, filepath.Dir(first.File(0)), filepath.Dir(second.File(0)))
-	}
-	if err := first.lock.Close(); err != nil { // as the end of a process does
-		t.Fatal(err)
-	}
-	third, err := NewOutside(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Dir(first.File(0))); !os.IsNotExist(err) {
-		t.Errorf("after its launcher has died: %v", err)
-	}
-	for _, o := range []*Outside{second, third} {
-		if err := o.Remove(); err != nil {
-			t.Error(err)
+	m := newMeeting(t)
+	c, _ := m.cluster(Config{})
+	part := Part{Server, 1}
+	spec := m.spec(part, "outlive")
+	spec.Files = []*os.File{o.File(1)}
+	must(t, c.Start(spec))
+	for life, want := range []string{"nothing", "something", "nothing"} {
+		g := m.next()
+		if g.name != want {
+			t.Errorf("life %d found %s, want %s", life+1, g.name, want)
 		}
-		if _, err := os.Stat(filepath.Dir(o.File(0))); !os.IsNotExist(err) {
-			t.Errorf("after it was removed: %v", err)
+		if life == 1 {
+			must(t, o.Forget(1))
 		}
+		g.answers()
+		must(t, c.Kill(part, false))
+		g.dies()
+	}
+	if at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", o.File(1).Fd())); err != nil || strings.HasPrefix(at, "/dev/shm") {
+		t.Errorf("it lies in %s: %v", at, err)
+	}
+	must(t, o.Remove())
+	if _, err := o.File(0).Stat(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("after it was removed: %v", err)
 	}
 }

@@ -69,6 +69,7 @@ func (p *place) start(binary string) error {
 	cmd := exec.Command(binary, p.spec.Args...)
 	cmd.Args[0] = "kintsugi"
 	cmd.Env = append(os.Environ(), p.spec.Env...)
+	cmd.ExtraFiles = p.spec.Files
 	cmd.Stdout, cmd.Stderr = p.log, p.log // the file itself: no goroutine of ours stands between
 	cmd.SysProcAttr = Group(syscall.SIGKILL)
 	if err := cmd.Start(); err != nil {

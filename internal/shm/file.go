@@ -37,13 +37,13 @@ func OpenFile(path string) (*File, error) {
 	return x, nil
 }
 
-// Unnamed returns an empty file that no folder has, in memory where there is a folder for that: for a child process, which gets it by its Descriptor.
-// The kernel takes it back when nobody has it any more.
-func Unnamed() (*File, error) {
-	f, err := os.CreateTemp(memoryFolder, "kintsugi-")
-	if err != nil { // another system, or a full one
-		f, err = os.CreateTemp("", "kintsugi-")
+// Unnamed returns an empty file that no folder has: for child processes, which get it by its Descriptor. It is memory, or lies in dir (empty: where temporary
+// files do) where a process cannot have such memory. The kernel takes it back when nobody has it any more.
+func Unnamed(dir string) (*File, error) {
+	if f, err := memory("kintsugi"); err == nil {
+		return &File{f: f}, nil
 	}
+	f, err := os.CreateTemp(dir, "kintsugi-")
 	if err != nil {
 		return nil, fmt.Errorf("memory for a child process: %w", err)
 	}
@@ -52,9 +52,6 @@ func Unnamed() (*File, error) {
 	}
 	return &File{f: f}, nil
 }
-
-// memoryFolder is where Linux has files that are memory.
-const memoryFolder = "/dev/shm"
 
 // Descriptor returns the open file, which is x's to close.
 func (x *File) Descriptor() *os.File { return x.f }
@@ -68,7 +65,7 @@ func (x *File) mapped(n int) (err error) {
 func (x *File) Bytes() []byte { return x.b }
 
 // Resize makes the file n bytes long, all of them taken from the device: what is not there is an error now, and not a signal when it is
-// written. Bytes that were handed out before must not be used any more. The contents may be lost.
+// written. Bytes that were handed out before must not be used any more. The contents may be lost; after an error the file is empty.
 func (x *File) Resize(n int) error {
 	if len(x.b) == n {
 		return nil
@@ -84,6 +81,7 @@ func (x *File) Resize(n int) error {
 		err = x.mapped(n)
 	}
 	if err != nil {
+		_ = x.f.Truncate(0) // what a device has given before it was full
 		return fmt.Errorf("take %d bytes of memory in %s: %w", n, x.f.Name(), err)
 	}
 	return nil

@@ -16,7 +16,7 @@ const (
 
 // create returns n bytes of zeros, and how another process finds them.
 func create(n int, others Access) (b []byte, pid, fd int, closeName func(), err error) {
-	fd, err = unix.MemfdCreate(memfdName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	fd, err = memfd(memfdName, unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, 0, 0, nil, fmt.Errorf("create memory: %w", err)
 	}

@@ -44,7 +44,7 @@ func Start(ctx context.Context, cfg Config) (*Program, error) {
 	}
 	p := &Program{name: strings.Join(cfg.Command, " ")}
 	var err error
-	if p.memory, err = shm.Unnamed(); err != nil {
+	if p.memory, err = shm.Unnamed(""); err != nil {
 		return nil, err
 	}
 	if p.child, err = start(cfg, p.memory.Descriptor()); err != nil {
