@@ -53,7 +53,8 @@ func (s *Server) Out(ctx context.Context) error {
 	}
 }
 
-// StandsIn reports whether this server has taken over a shard with one replica: it has that in the memory of its process, and nowhere else.
+// StandsIn reports whether this server has a shard in the memory of its process, and nowhere else: one with one replica that it has taken over, or its
+// own if there is no room for it outside.
 func (s *Server) StandsIn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +62,7 @@ func (s *Server) StandsIn() bool {
 		return false
 	}
 	for id := range s.tenure.replicas {
-		if id != kintsugi.ShardID(s.cfg.ID) {
+		if id != kintsugi.ShardID(s.cfg.ID) || s.cfg.Outside != nil && s.cfg.Outside.full.Load() {
 			return true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"sync/atomic"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
@@ -20,6 +21,7 @@ type Outside struct {
 	file *shm.File
 	boot [16]byte
 	run  uint64
+	full atomic.Bool // there was no room for the shard: it is in this process alone
 }
 
 // OpenOutside opens the file of a server, or makes it. Run names the run: the file of another one is refused. An error says that the file
@@ -116,8 +118,8 @@ func (r *replica) begin(x *version) error {
 	if !r.hasOutside() {
 		return nil
 	}
-	if err := r.format(); err != nil {
-		return err
+	if !r.format() {
+		return nil
 	}
 	return r.copyTo(0, x, outsideRecord{lag: r.lag}, 0)
 }
@@ -132,8 +134,8 @@ func (r *replica) beginAgain() error {
 		return nil
 	}
 	defer r.versions.unpin(x)
-	if err := r.format(); err != nil {
-		return err
+	if !r.format() {
+		return nil
 	}
 	last, answer := r.core.Recent()
 	record := func(step kintsugi.Step) (outsideRecord, kintsugi.Fence) {
@@ -172,18 +174,22 @@ func (r *replica) hasOutside() bool {
 	return r.cfg.Outside != nil && r.view.Replicas <= 1 && len(r.chain) == 1 && kintsugi.ShardID(r.cfg.ID) == r.id
 }
 
-// format makes the file hold nothing yet.
-func (r *replica) format() error {
+// format makes the file hold nothing yet, and reports whether there is room for the shard. Without it steps go on, for the file is a protection and not
+// where they are made; and it stays empty, so that the next life finds nothing in it.
+func (r *replica) format() bool {
 	o := r.cfg.Outside
 	h := o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule)
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	h.RecordBytes = uint64(transport.MaxRecord(r.cfg.Slots*r.cfg.Consistency.Held(), r.cfg.Slots, n) + 10*n)
 	h.Line, h.Fence, h.Owner = uint64(r.view.Line), uint64(r.view.Fence), uint64(r.cfg.Incarnation)
-	if err := o.file.Resize(h.Bytes()); err != nil {
-		return err
+	r.outside = nil // what it was in is unmapped now
+	err := o.file.Resize(h.Bytes())
+	if o.full.Store(err != nil); err != nil {
+		r.log.Warn("no room for what outlives this process: if it dies, its shard comes from the checkpoint", "err", err)
+		return false
 	}
 	r.outside = shm.Format(o.file.Bytes(), h)
-	return nil
+	return true
 }
 
 // finish makes what was copied out the newest version in the file.

@@ -23,6 +23,7 @@ type one struct {
 	ctx    context.Context
 	layout *kintsugi.Layout
 	peer   *transport.Peer
+	server *server.Server
 	frames []kintsugi.ChunkRange
 }
 
@@ -30,6 +31,11 @@ func start(t testing.TB) *one { return startWith(t, kintsugi.RuleSGD, 200_000) }
 
 // startWith is start with a step rule and a number of values.
 func startWith(t testing.TB, rule kintsugi.Rule, values int) *one {
+	return startOutside(t, rule, values, nil)
+}
+
+// startOutside is startWith with memory outside the process.
+func startOutside(t testing.TB, rule kintsugi.Rule, values int, outside *server.Outside) *one {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{values}}})
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +49,7 @@ func startWith(t testing.TB, rule kintsugi.Rule, values int) *one {
 		Schedule: conductor.Schedule{Rule: rule, LearningRate: 1}, StartGrace: time.Minute, LeaveGrace: time.Minute,
 		Load:      func(context.Context, kintsugi.View, *server.Shard) error { return nil },
 		NextFence: func(_ context.Context, after kintsugi.Fence) (kintsugi.Fence, error) { return after + 1, nil },
+		Outside:   outside,
 	})
 	patience := 20 * time.Second
 	if _, fuzzes := t.(*testing.F); fuzzes {
@@ -65,7 +72,7 @@ func startWith(t testing.TB, rule kintsugi.Rule, values int) *one {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
-	return &one{TB: t, ctx: ctx, layout: l, peer: p, frames: transport.Frames(l, l.Split(1)[0])}
+	return &one{TB: t, ctx: ctx, layout: l, peer: p, server: s, frames: transport.Frames(l, l.Split(1)[0])}
 }
 
 func ok[S any](t *one) func(S, error) S {
