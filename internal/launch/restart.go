@@ -171,8 +171,12 @@ func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
 	}
 	r.recent = append(r.recent, now)
 	if len(r.recent) >= p.Deaths {
-		return Verdict{Kind: GiveUp, Reason: fmt.Sprintf("it died %d times within %s without a step in between, the last time with %s",
-			len(r.recent), trimDuration((now - r.recent[0]).Round(100*time.Millisecond)), e.how())}
+		reason := fmt.Sprintf("it died %d times within %s without a step in between, the last time with %s",
+			len(r.recent), trimDuration((now - r.recent[0]).Round(100*time.Millisecond)), e.how())
+		if e.Signal == "killed" {
+			reason += ", as the kernel does where a machine or a container is short of memory"
+		}
+		return Verdict{Kind: GiveUp, Reason: reason}
 	}
 	if limit := p.repeatsOf(e); limit > 0 {
 		if r.repeats++; r.repeats >= limit {

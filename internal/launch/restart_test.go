@@ -64,6 +64,17 @@ func TestFiveDeathsInTenSecondsWithoutProgressEndTheRun(t *testing.T) {
 	}
 }
 
+// Of the ways in which a container ends what needs more than it has, the most common says nothing by itself.
+func TestWhoeverTheSystemKillsIsToldOfMemory(t *testing.T) {
+	for signal, told := range map[string]bool{"killed": true, "segmentation fault": false} {
+		r := Restarts{Policy: RestartPolicy{Deaths: 1}}
+		v := r.Exited(time.Second, Exit{Status: -1, Signal: signal})
+		if v.Kind != GiveUp || strings.Contains(v.Reason, "short of memory") != told {
+			t.Errorf("%s: %+v", signal, v)
+		}
+	}
+}
+
 func TestDeathsOfWhatComesAgainEndTheRunHoweverRareTheyAre(t *testing.T) {
 	var r Restarts
 	at := func(i int) time.Duration { return time.Duration(i) * time.Hour }
