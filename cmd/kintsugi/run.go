@@ -38,6 +38,8 @@ type run struct {
 	state   *launch.Outside // nil: servers keep nothing outside of themselves
 	start   time.Time
 	metrics net.Listener // nil: they are not served
+
+	etcdFailed <-chan error // nil: the etcd is not of this process
 }
 
 // main runs the cluster and reports.
@@ -146,6 +148,11 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	if err := r.startProcesses(name, endpoints); err != nil {
 		return kintsugi.Done{}, err
 	}
+	return r.over(ctx, killed)
+}
+
+// over waits until the run is over, or cannot go on.
+func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, error) {
 	select {
 	case d, ok := <-r.client.WatchDone(ctx):
 		if !ok {
@@ -154,6 +161,8 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 		return d, nil
 	case err := <-r.cluster.Failed():
 		return r.saveWhatIsWell(ctx, err, killed), err
+	case err := <-r.etcdFailed: // nobody could say any more that the run is over
+		return kintsugi.Done{}, fmt.Errorf("the etcd of this run: %w; make room if a disk is full, then go on with: kintsugi train --resume %s", err, r.Out)
 	case err := <-killed:
 		return kintsugi.Done{}, err
 	}
@@ -206,6 +215,7 @@ func (r *run) startEtcd(ctx context.Context) (name string, endpoints []string, c
 	if err != nil {
 		return "", nil, nil, err
 	}
+	r.etcdFailed = e.Failed()
 	return "local", []string{e.Endpoint()}, e.Close, nil
 }
 
