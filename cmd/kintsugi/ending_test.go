@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -78,4 +79,25 @@ func groupsOf(t *testing.T, processes map[int]string) map[int]bool {
 		}
 	}
 	return groups
+}
+
+// Who reads what a run says may be gone before it: tee gets the same Ctrl-C.
+func TestARunOutlivesWhoeverReadsWhatItSays(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", quadratic(20, "--out", dir)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), beKintsugi+"=1"), write, write
+	if err := errors.Join(cmd.Start(), write.Close(), read.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if s := readRun(t, dir).Summary; s.Steps != 20 {
+		t.Errorf("it took %d steps of 20", s.Steps)
+	}
 }

@@ -9,8 +9,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -159,12 +161,14 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// newLog returns the log of a process on w: text for people at a terminal, JSON for programs.
+// newLog returns the log of a process on w: text for people at a terminal, JSON for programs. A process that has a log outlives whoever reads it: tee gets the same Ctrl-C, and
+// a collector of logs is started again. Go would end it at the next line.
 func newLog(w io.Writer, level string, text bool) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, fmt.Errorf("%w: --log-level %q: use debug, info, warn or error", kintsugi.ErrUsage, level)
 	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not ignored: programs that it starts would inherit that
 	opts := &slog.HandlerOptions{Level: l}
 	if text {
 		return slog.New(slog.NewTextHandler(w, opts)), nil
