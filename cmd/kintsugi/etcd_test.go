@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,18 +20,10 @@ type three struct {
 
 func startThree(t *testing.T) *three {
 	t.Helper()
-	free := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}
 	x := &three{}
 	for i := range x.list {
-		x.peers = append(x.peers, "--peer", fmt.Sprintf("e%d=%s", i, free()))
-		x.clients, x.dirs = append(x.clients, free()), append(x.dirs, t.TempDir())
+		x.peers = append(x.peers, "--peer", fmt.Sprintf("e%d=%s", i, freeAddress(t)))
+		x.clients, x.dirs = append(x.clients, freeAddress(t)), append(x.dirs, t.TempDir())
 	}
 	for i := range x.list {
 		x.start(t, i)
