@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -138,6 +139,30 @@ func (s *session) room(id kintsugi.PushID, grads []float32, mine []float32) int 
 	return room
 }
 
+// notShared says that memory which must be shared could not be. A server whose connection breaks at this moment takes what it lends along, so it is no wrong setting
+// before it has been tried again.
+type notShared struct{ error }
+
+// Unwrap returns the error.
+func (n notShared) Unwrap() error { return n.error }
+
+// sharingTries is how many sessions in a row must fail to share memory before that is believed to be so.
+const sharingTries = 3
+
+// believe returns the error that ended a session, as an ErrUsage if it is that memory cannot be shared, once more and again.
+func (w *worker) believe(err error) error {
+	if w.worked {
+		w.unshared = 0
+	}
+	if !errors.As(err, new(notShared)) {
+		return err
+	}
+	if w.unshared++; w.unshared < sharingTries {
+		return err
+	}
+	return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+}
+
 // openData opens the streams to the head of a shard.
 func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
 	var opts []transport.Option
@@ -169,7 +194,7 @@ func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
 		}
 	}
 	if why != nil && s.cfg.Wire == WireShared {
-		return fmt.Errorf("%w: wire shm to shard %d: %w; start the worker on the host of its servers and as their user, or use wire auto", kintsugi.ErrUsage, x.id, why)
+		return notShared{fmt.Errorf("wire shm to shard %d: %w; start the worker on the host of its servers and as their user, or use wire auto", x.id, why)}
 	}
 	if why != nil {
 		s.cfg.Log.Debug("gradients and parameters travel in messages", "shard", x.id, "reason", why)

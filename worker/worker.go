@@ -157,6 +157,7 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 		case <-retry:
 		}
 		next, err := w.follow(ctx, view, views)
+		err = w.believe(err)
 		if next == nil && broken(ctx, err) {
 			w.outage.begin(ctx, w)
 		}
@@ -218,11 +219,12 @@ type worker struct {
 	ready  *kintsugi.Ticket // of a gradient that is computed and lies in grads; nil: there is none
 	outage outage
 
-	view    kintsugi.View // of the last session that has read a version; Line 0: none
-	lines   kept.Lines    // Pace.Continue with kintsugi.KeepLocal: those that a path may have to go on on
-	worked  bool          // the session has done a turn: its end is no reason to pause for long
-	encoder *encoder      // nil: gradients travel as float32
-	along   *along        // nil: nobody asks
+	view     kintsugi.View // of the last session that has read a version; Line 0: none
+	lines    kept.Lines    // Pace.Continue with kintsugi.KeepLocal: those that a path may have to go on on
+	worked   bool          // the session has done a turn: its end is no reason to pause for long
+	unshared int           // sessions in a row that could not share memory which they must
+	encoder  *encoder      // nil: gradients travel as float32
+	along    *along        // nil: nobody asks
 }
 
 // follow works in one view until the run is over (errDone), the session breaks or another view comes,

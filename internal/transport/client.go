@@ -173,8 +173,8 @@ func Borrowing() Option { return func(o *options) { o.borrow = true } }
 
 // Ready waits until the connection is there, or cannot be had now: memory that nobody takes is not worth taking.
 func (p *Peer) Ready(ctx context.Context) error {
-	p.conn.Connect()
 	for {
+		p.conn.Connect() // again, too: a connection that breaks as it comes is idle, and stays so until somebody wants it
 		switch state := p.conn.GetState(); state {
 		case connectivity.Ready:
 			return nil
