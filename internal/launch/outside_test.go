@@ -52,6 +52,7 @@ func TestTheNextLifeFindsWhatWasLeftOutsideUnlessItsHostIsGone(t *testing.T) {
 	if at, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", o.File(1).Fd())); err != nil || strings.HasPrefix(at, "/dev/shm") {
 		t.Errorf("it lies in %s: %v", at, err)
 	}
+	must(t, c.Stop(t.Context())) // or it starts the next life meanwhile
 	must(t, o.Remove())
 	if _, err := o.File(0).Stat(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after it was removed: %v", err)
