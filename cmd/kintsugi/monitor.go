@@ -142,7 +142,9 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener) kint
 	a := &attendance{watcher: w, over: ended}
 	w.onView = a.sees
 	wg.Go(func() { w.follow(ctx) })
-	wg.Go(func() { w.evaluate(ctx) })
+	if m.EvalEvery > 0 { // else nobody needs a model here, nor its parameters
+		wg.Go(func() { w.evaluate(ctx) })
+	}
 	wg.Go(func() { w.progress(ctx) })
 	for _, role := range []launch.Role{launch.Server, launch.Worker} {
 		wg.Go(func() { a.attend(ctx, role) })
