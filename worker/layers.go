@@ -105,7 +105,9 @@ func (w *worker) flow(s *session, lo, hi int) {
 	o.final = lo
 	for i := range s.shards {
 		err := o.shard(s, i, o.final)
-		w.sent = w.sent || o.begun(s, i)
+		if o.begun(s, i) {
+			w.goesOut(o.id)
+		}
 		if err != nil {
 			if !errors.Is(err, kintsugi.ErrNotFinite) { // which is said when it is pushed, unless it is given up before
 				o.err = err

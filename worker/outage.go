@@ -37,7 +37,8 @@ func (o *outage) after(id kintsugi.PushID) kintsugi.PushID {
 }
 
 // begin goes on computing on the parameters that the session before has left, if they are whole, until end. The gradient that was under
-// way is computed again; where it may have been pushed it stays as it is, for a head may hold it.
+// way is computed again; where it may have been pushed it stays as it is, for a head may hold it. Others that may be with a head are not computed again: in
+// their places heads would have one thing and be offered another.
 func (o *outage) begin(ctx context.Context, w *worker) {
 	if o.queue == nil || o.stop != nil || w.at == nil {
 		return
@@ -45,22 +46,34 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 	ctx, o.stop = context.WithCancel(ctx)
 	o.ended = make(chan struct{})
 	at := o.after(*w.at)
-	first := w.sent && at == *w.at
 	w.cfg.Log.Info("servers are away: going on with the parameters that are here", "version", at.Version)
 	if w.local() {
-		o.queue.Along(at, func(g kept.Gradient) { w.move(w.params, at, g.Values) })
+		o.queue.Along(at, func(g kept.Gradient) {
+			w.move(w.params, at, g.Values)
+			at = w.unsent(at) // where a path has begun, a gradient is another one
+		})
 		o.moved = true
 	}
+	first := w.wentOut(at)
 	go func() {
 		defer close(o.ended)
-		for ; o.err == nil; at.Sequence++ {
+		for o.err == nil {
 			if o.err = w.keep(ctx, at, first); ctx.Err() != nil || errors.Is(o.err, errAstray) {
 				o.err = nil // what was given up on the way
 				return
 			}
-			first = false
+			at.Sequence++
+			at, first = w.unsent(at), false
 		}
 	}()
+}
+
+// unsent returns the first gradient from id on of which no head has anything.
+func (w *worker) unsent(id kintsugi.PushID) kintsugi.PushID {
+	if w.wentOut(id) {
+		id.Sequence = w.out.Sequence + 1
+	}
+	return id
 }
 
 // errAstray ends a path that has led to gradients that are not finite.

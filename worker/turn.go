@@ -38,7 +38,7 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 		t.Compute = time.Since(start)
 	}
 	start := time.Now()
-	w.sent = true
+	w.goesOut(id)
 	refused, err := w.push(s, &t, w.grads)
 	if err != nil {
 		return id, err

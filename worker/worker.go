@@ -214,7 +214,7 @@ type worker struct {
 	ahead  ahead        // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
 
 	at     *kintsugi.PushID // the gradient on params that comes next, or is under way; nil: params were never whole
-	sent   bool             // some of its bytes may have gone out; its ticket has not
+	out    kintsugi.PushID  // the newest gradient that began to be pushed, in whatever session: of none up to it may others take the place
 	spare  []float32        // Pace.Continue: where parameters are read, so that those before stay whole if that breaks
 	ready  *kintsugi.Ticket // of a gradient that is computed and lies in grads; nil: there is none
 	outage outage
@@ -295,10 +295,10 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 		return err
 	}
 	for {
+		w.comes(id) // also if it leaves: should the session break over that, it is on these parameters that it goes on
 		if w.leaving() {
 			return w.sayGoodbye(s)
 		}
-		w.comes(id)
 		if id, err = w.turn(s, id); err != nil {
 			return err
 		}
@@ -352,7 +352,19 @@ func (w *worker) enter(v kintsugi.View) {
 }
 
 // comes notes which gradient comes next on the parameters that are here.
-func (w *worker) comes(id kintsugi.PushID) { w.at, w.sent = &id, false }
+func (w *worker) comes(id kintsugi.PushID) { w.at = &id }
+
+// goesOut notes that some bytes of a gradient may be with a head from now on, which takes no others for its id.
+func (w *worker) goesOut(id kintsugi.PushID) {
+	if w.out.Line != id.Line || id.Compare(w.out) > 0 {
+		w.out = id
+	}
+}
+
+// wentOut reports whether some bytes of a gradient may be with a head.
+func (w *worker) wentOut(id kintsugi.PushID) bool {
+	return w.out.Line == id.Line && w.out.Version == id.Version && id.Compare(w.out) <= 0
+}
 
 // begin ends an outage as soon as a version of at least atLeast is here.
 func (w *worker) begin(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) {

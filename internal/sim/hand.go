@@ -210,13 +210,13 @@ func (s *session) id(v kintsugi.Step) kintsugi.PushID {
 
 func (s *session) compute(id kintsugi.PushID) {
 	h := s.h
+	h.away.comes(id)
 	if s.sayGoodbye() {
 		return
 	}
-	h.away.comes(id)
 	s.c.after(h.proc, s.c.computeTime(h.slot), func() {
 		if !s.over {
-			h.away.sent = true
+			h.away.goesOut(id)
 			s.sendPush(id, h.gradient(id), 0)
 		}
 	})

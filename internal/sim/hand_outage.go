@@ -20,7 +20,7 @@ type away struct {
 
 	at    kintsugi.PushID // the gradient that comes next on the parameters that are here, or is under way
 	known bool            // there is such a one
-	sent  bool            // some of its bytes may have gone out; its ticket has not
+	out   kintsugi.PushID // the newest that began to be pushed, in whatever session
 	going int             // numbers the outages; even: none
 
 	newest kintsugi.PushID // gradient that was computed in an outage
@@ -110,7 +110,26 @@ func (a *away) land(h *hand) {
 	}
 }
 
-func (a *away) comes(id kintsugi.PushID) { a.at, a.known, a.sent = id, true, false }
+func (a *away) comes(id kintsugi.PushID) { a.at, a.known = id, true }
+
+// goesOut notes that some bytes of a gradient may be with a head from now on, as package worker does.
+func (a *away) goesOut(id kintsugi.PushID) {
+	if a.out.Line != id.Line || id.Compare(a.out) > 0 {
+		a.out = id
+	}
+}
+
+func (a *away) wentOut(id kintsugi.PushID) bool {
+	return a.out.Line == id.Line && a.out.Version == id.Version && id.Compare(a.out) <= 0
+}
+
+// unsent returns the first gradient from id on of which no head has anything.
+func (a *away) unsent(id kintsugi.PushID) kintsugi.PushID {
+	if a.wentOut(id) {
+		id.Sequence = a.out.Sequence + 1
+	}
+	return id
+}
 
 // passed notes that the ticket of a gradient is out: it is not offered again.
 func (a *away) passed(id kintsugi.PushID) {
@@ -128,7 +147,10 @@ func (h *hand) goAway() {
 	}
 	a.going++
 	at := a.after(a.at)
-	first := a.sent && at == a.at
+	if h.c.cfg.Consistency.Keep == kintsugi.KeepLocal {
+		a.queue.Along(at, func(kept.Gradient) { at = a.unsent(at) })
+	}
+	first := a.wentOut(at)
 	h.c.say("%s goes on with version %d", h.name, at.Version)
 	h.keepOn(at, first, a.going)
 }
@@ -139,7 +161,7 @@ func (h *hand) keepOn(id kintsugi.PushID, first bool, outage int) {
 		if h.away.going == outage && !h.finished {
 			h.keep(id, first)
 			id.Sequence++
-			h.keepOn(id, false, outage)
+			h.keepOn(h.away.unsent(id), false, outage)
 		}
 	})
 }
@@ -260,7 +282,7 @@ func (s *session) offerNext() {
 		switch {
 		case o.ready:
 			s.h.away.comes(o.next)
-			s.h.away.sent = true
+			s.h.away.goesOut(o.next)
 			s.sendPush(o.next, s.h.gradient(o.next), 0)
 		case s.newest > o.next.Version:
 			s.read(s.newest, s.turn)

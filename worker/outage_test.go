@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/worker/kept"
+)
+
+// outOf returns what a worker keeps of an outage in which it computes n gradients: by push, the first gradient and how many they are.
+func outOf(t *testing.T, rule kintsugi.KeepRule, n int, before func(w *worker)) (kept []string) {
+	t.Helper()
+	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{4}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := make(chan struct{})
+	w := &worker{
+		params: make([]float32, 4), grads: make([]float32, 4), spare: make([]float32, 4),
+		cfg: Config{
+			Layout: layout, Device: kernels.Best(), Log: slog.New(slog.DiscardHandler), Enter: func(State) {}, Slow: func() float64 { return 1 },
+			Pace: kintsugi.Pace{Continue: true, Keep: rule}, Rate: func(kintsugi.Step) float64 { return 0.1 },
+			Gradient: func(ctx context.Context, _, grads []float32, id kintsugi.PushID) (float64, int, error) {
+				if n--; n < 0 {
+					close(enough)
+					<-ctx.Done()
+					return 0, 0, ctx.Err()
+				}
+				for i := range grads {
+					grads[i] = float32(id.Sequence)
+				}
+				return 1, 8, nil
+			},
+		},
+	}
+	w.outage.queue = newQueue(rule)
+	before(w)
+	w.outage.begin(t.Context(), w)
+	<-enough
+	if err := w.outage.end(); err != nil {
+		t.Fatal(err)
+	}
+	list, _ := w.outage.queue.Take()
+	for _, g := range list {
+		kept = append(kept, fmt.Sprintf("%d:%d first %v", g.ID.Sequence, g.Merged, g.First))
+	}
+	return kept
+}
+
+func newQueue(rule kintsugi.KeepRule) *kept.Queue {
+	return kept.New(kept.Config{Rule: rule, Values: 4, Most: keptArrays})
+}
+
+// Of what has gone out in a session, whichever, a head may have bytes, and takes no others for the id: two heads would have two gradients under one id. So
+// the gradient that comes next stays as it is if it has, and others that have are passed over.
+func TestWhatHasGoneOutStaysAsItIs(t *testing.T) {
+	id := func(seq uint32) kintsugi.PushID { return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq} }
+	for _, c := range []struct {
+		name   string
+		before func(w *worker)
+		want   []string
+	}{
+		{"nothing has gone out", func(w *worker) { w.comes(id(0)) }, []string{"0:4 first false"}},
+		{"the session broke amid the push", func(w *worker) { w.comes(id(0)); w.goesOut(id(0)) }, []string{"0:1 first true", "1:3 first false"}},
+		{"and another one before it was computed again", func(w *worker) {
+			w.comes(id(0))
+			w.goesOut(id(0))
+			w.comes(id(0)) // the next session begins with the same version
+		}, []string{"0:1 first true", "1:3 first false"}},
+		{"its ticket went out too", func(w *worker) { w.comes(id(0)); w.goesOut(id(0)); w.passed(id(0)) }, []string{"1:4 first false"}},
+		{"its ticket went out too, and the next session began with it", func(w *worker) {
+			w.comes(id(0))
+			w.goesOut(id(0))
+			w.passed(id(0))
+			w.comes(id(0))
+		}, []string{"0:1 first true", "1:3 first false"}},
+		{"several pushes were open, and the next session began with the first", func(w *worker) {
+			for seq := range uint32(3) {
+				w.comes(id(seq))
+				w.goesOut(id(seq))
+			}
+			w.comes(id(0))
+		}, []string{"0:1 first true", "3:3 first false"}},
+		{"it was on another version", func(w *worker) {
+			old := id(5)
+			old.Version--
+			w.goesOut(old)
+			w.comes(id(0))
+		}, []string{"0:4 first false"}},
+		{"it was on another line", func(w *worker) {
+			old := id(5)
+			w.goesOut(old)
+			next := id(0)
+			next.Line++
+			w.comes(next)
+		}, []string{"0:4 first false"}},
+	} {
+		for _, rule := range []kintsugi.KeepRule{kintsugi.KeepAverage, kintsugi.KeepSum, kintsugi.KeepLocal} {
+			if got := outOf(t, rule, 4, c.before); !slices.Equal(got, c.want) {
+				t.Errorf("%s, %v: kept %q, want %q", c.name, rule, got, c.want)
+			}
+		}
+	}
+}
+
+// A worker that trains on by itself has moved its parameters: a gradient that went out before it did cannot be made again.
+func TestAPathDoesNotGoThroughWhatHasGoneOut(t *testing.T) {
+	id := func(seq uint32) kintsugi.PushID { return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq} }
+	got := outOf(t, kintsugi.KeepLocal, 2, func(w *worker) {
+		w.goesOut(id(0))
+		w.outage.queue.Keep(id(0), 1, 8, make([]float32, 4), true) // in the outage before
+		w.outage.newest = id(0)
+		w.goesOut(id(1)) // in the session between them
+		w.comes(id(1))
+	})
+	if want := []string{"0:1 first true", "2:2 first false"}; !slices.Equal(got, want) {
+		t.Errorf("kept %q, want %q", got, want)
+	}
+}
