@@ -104,12 +104,15 @@ func start(t *testing.T, cfg conductor.Config) (*world, *seat) {
 // deliver moves every control message.
 func (w *world) deliver(s *seat) {
 	w.t.Helper()
-	for l := s.links[0]; len(l.down)+len(l.up) > 0; {
-		for len(l.down) > 0 {
-			w.toShard(l)
-		}
-		for len(l.up) > 0 {
-			w.fromShard(l)
+	for moved := true; moved; {
+		moved = false
+		for _, l := range s.links {
+			for ; len(l.down) > 0; moved = true {
+				w.toShard(l)
+			}
+			for ; len(l.up) > 0; moved = true {
+				w.fromShard(l)
+			}
 		}
 	}
 }
@@ -277,19 +280,32 @@ func TestAStepEventSaysWhatTheStepWas(t *testing.T) {
 }
 
 func TestAStepThatIsTakenOverGetsItsLossFromRepeatedTickets(t *testing.T) {
-	w, first := start(t, conductor.Config{Slots: 2, Steps: 9})
-	for _, x := range []*wire{w.join(first, 0, 1), w.join(first, 1, 1)} {
+	w := newWorld(t, conductor.Config{Line: 3, View: 4, Model: 0xabc, Slots: 2, Steps: 9}, []int{1, 1})
+	conduct := func(fence kintsugi.Fence) *seat {
+		s := w.newConductor(fence)
+		w.open(s, 0)
+		w.open(s, 1)
+		w.deliver(s)
+		return s
+	}
+	push := func(x *wire) {
+		for _, r := range w.replica {
+			r.push(kintsugi.PushID{Line: 3, Slot: x.slot, Incarnation: x.incarnation})
+		}
 		w.gradient(x, 0)
 	}
-	w.deliver(first)
-	second := w.newConductor(2)
-	w.open(second, 0)
-	w.deliver(second)
-	x := w.join(second, 0, 1)
-	w.gradient(x, 0)
-	w.gradient(x, 0)
+	first := conduct(1)
+	x, y := w.join(first, 0, 1), w.join(first, 1, 1)
+	push(x)
+	push(y)
+	w.toShard(first.links[0]) // and not to the other: there the second conductor has to send it
 	w.replica[0].apply()
-	second.HandleReplica(w.now, second.links[0].up[0])
+	second := conduct(2)
+	x = w.join(second, 0, 1)
+	push(x)
+	push(x)
+	w.replica[1].apply()
+	second.HandleReplica(w.now, second.links[1].up[0])
 	got := second.Ready().Events[0].(kintsugi.StepEvent)
 	if got.Step != 1 || got.Loss != 2 || got.Examples != 8 || len(got.Counted) != 2 {
 		t.Errorf("got step %d, loss %v of %d examples, counted %v; want step 1, loss 2 of 8, two pushes", got.Step, got.Loss, got.Examples, got.Counted)

@@ -67,6 +67,7 @@ type Replica struct {
 
 	open     *kintsugi.Commit // accepted and not applied yet
 	applying bool
+	asked    bool // somebody has taken it while it was applying, and is answered when that has ended
 	records  []kintsugi.Commit // of the steps released and applied, at most two, ascending
 	answer   kintsugi.Stable   // of the applied step, kept for a repetition
 
@@ -75,6 +76,7 @@ type Replica struct {
 	want      kintsugi.Want                               // what the next commit asks for, as the conductor expects
 
 	countable map[kintsugi.Slot]kintsugi.Countable
+	change    uint64 // newest of Members under the promised fence
 	held      map[kintsugi.PushID]bool // true: complete
 	most      int                      // pushes of one worker
 
@@ -127,6 +129,10 @@ func (r *Replica) Handle(msg kintsugi.ControlMessage) bool {
 		if !r.obeys(m.Line, m.Fence) {
 			return false
 		}
+		if m.Change < r.change { // what a broken stream had brought, read after the stream in its place: it knows nothing of who has joined since
+			return false
+		}
+		r.change = m.Change
 		r.setCountable(m.Countable)
 		r.reply(kintsugi.MembersKnown{Shard: r.id, Fence: m.Fence, Change: m.Change})
 	case kintsugi.Commit:
@@ -162,9 +168,15 @@ func (r *Replica) take(m kintsugi.Take) bool {
 	if m.Line != r.line || m.View != r.view || m.Fence < r.promised {
 		return false
 	}
-	r.promised = m.Fence
+	if m.Fence > r.promised {
+		r.promised, r.change = m.Fence, 0
+	}
 	r.down(m)
-	r.reply(r.state())
+	if r.applying && !r.follows {
+		r.asked = true
+	} else {
+		r.reply(r.state())
+	}
 	return true
 }
 
@@ -206,9 +218,12 @@ func (r *Replica) commit(m kintsugi.Commit) {
 	r.start()
 }
 
-// start begins to apply the open commit once every push that it counts is here.
+// start begins to apply the open commit once every push that it counts is here. One that a conductor before the present one has sent waits until that
+// sends it too: where the line goes on after a loss, the present one may decide the step anew, and what it does until then, as to let a new life of a worker
+// that the commit counts begin on the version before, would be wrong if the commit counted after all. For the same reason who takes a
+// replica is not answered while that is applying: the answer says for good whether a commit is applied under the fences before.
 func (r *Replica) start() {
-	if r.open == nil || r.applying {
+	if r.open == nil || r.applying || !r.follows && r.open.Fence != r.promised {
 		return
 	}
 	for _, w := range r.open.Counted {
@@ -227,6 +242,12 @@ func (r *Replica) start() {
 // it, too.
 func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, took time.Duration, pushed, pulled uint64) {
 	r.applying = false
+	defer func() {
+		if r.asked {
+			r.asked = false
+			r.reply(r.state())
+		}
+	}()
 	if r.open == nil || r.open.Decided != decided {
 		r.start()
 		return

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -27,7 +28,9 @@ func (r *Replica) Keep() { r.standing = kintsugi.Kept }
 
 // Lose makes r, which is new, wait for Adopt with chunks that came back from the running checkpoint, each as of a
 // version in saved.
-func (r *Replica) Lose(saved []kintsugi.Step) { r.standing, r.have = kintsugi.Lost, saved }
+func (r *Replica) Lose(saved []kintsugi.Step) {
+	r.standing, r.have = kintsugi.Lost, slices.Clone(saved)
+}
 
 // adopt begins the line at step.
 func (r *Replica) adopt(step kintsugi.Step) {
@@ -51,7 +54,7 @@ type Run struct {
 
 // Holds says of which version each chunk is in the running checkpoint when the replica begins; without it there is no
 // running checkpoint.
-func (r *Replica) Holds(saved []kintsugi.Step) { r.have = saved }
+func (r *Replica) Holds(saved []kintsugi.Step) { r.have = slices.Clone(saved) }
 
 // run asks for a save that the conductor has planned. There is one at a time: the conductor waits for each, but one that
 // takes over does not know of it.
