@@ -325,6 +325,27 @@ var stories = []story{
 		a.end(nil)
 		return x.stable(x.commit())
 	}},
+	{"the stream before is read late", func(x *desk, rng *rand.Rand) kintsugi.Stable {
+		frames := x.shuffled(rng)
+		a := x.begin(x.push(0), frames[0])
+		x.arrive(rng, 1, 2)
+		a.land(frames[:1]...)
+		late := x.begin(x.push(0), frames[0]) // what it had brought when it broke, and no more than that
+		late.land(frames[:2]...)
+		a.land(frames[1:]...)
+		a.end(nil)
+		return x.stable(x.commit())
+	}},
+	{"the stream before is read late, and what it had brought is refused", func(x *desk, rng *rand.Rand) kintsugi.Stable {
+		frames := x.shuffled(rng)
+		a := x.begin(x.push(0), frames[0])
+		late := x.begin(x.push(0), frames[0])
+		a.land(frames...)
+		a.end(nil)
+		x.arrive(rng, 1, 2)
+		late.end(refusal{kintsugi.ErrNotFinite})
+		return x.stable(x.commit())
+	}},
 	{"weights that nobody could know", func(x *desk, rng *rand.Rand) kintsugi.Stable {
 		x.arrive(rng, everyone...)
 		c := x.commit()

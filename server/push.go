@@ -136,15 +136,19 @@ func (in *landing) end(r *replica, p kintsugi.PushID, bad error) error {
 	buffer := in.buffer
 	in.buffer = nil
 	return r.do(func() {
-		if h := r.held[p]; h != nil && h != buffer {
-			return // a later stream of the same worker has begun the push again, and gets the answer
-		}
 		buffer.landed = true
 		if bad != nil {
 			r.log.Warn("gradient refused", "push", p.String(), "reason", bad)
 			r.drop(p, buffer)
 			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: bad.Error()})
 			return
+		}
+		// Another stream of the worker has begun it again: a later one, or one that broke before this one was opened, and is read late. Nobody can
+		// tell them apart, and the bytes are the same. So what has landed first is the push, and both are answered.
+		if h := r.held[p]; h != nil && h != buffer {
+			if verdict, _ := r.core.Begin(p); verdict == shard.Accept {
+				r.held[p] = buffer
+			}
 		}
 		// If it was freed while it arrived, the worker must hear of it: it waits for an answer.
 		if ok, reason := r.core.Complete(p); !ok {

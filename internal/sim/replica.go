@@ -498,10 +498,12 @@ func (in *landing) begin(p kintsugi.PushID) {
 func (in *landing) complete() {
 	r, p, buffer := in.r, in.push, in.buffer
 	in.buffer = nil
-	if h := r.held[p]; h != nil && h != buffer {
-		return // a later stream of the same worker has begun the push again, and gets the answer
-	}
 	buffer.landed = true
+	if h := r.held[p]; h != nil && h != buffer { // another stream of the worker has begun it again: what has landed first is the push
+		if verdict, _ := r.core.Begin(p); verdict == shard.Accept {
+			r.held[p] = buffer
+		}
+	}
 	if ok, reason := r.core.Complete(p); !ok {
 		in.refused(p, reason)
 	} else {
