@@ -15,7 +15,8 @@ type proc struct {
 // event is something that will happen to a process, or to the world where on is nil.
 type event struct {
 	at  time.Duration
-	seq uint64 // of equal instants the earlier made comes first, so that a seed gives one order
+	due time.Duration // when it would happen if its process were not paused; of equal instants that which was due first comes first
+	seq uint64        // and of those the earlier made, so that a seed gives one order
 	on  *proc
 	do  func()
 }
@@ -35,7 +36,8 @@ func (c *clock) after(p *proc, d time.Duration, do func()) {
 
 func (c *clock) at(p *proc, t time.Duration, do func()) {
 	c.seq++
-	c.push(event{at: max(t, c.now), seq: c.seq, on: p, do: do})
+	t = max(t, c.now)
+	c.push(event{at: t, due: t, seq: c.seq, on: p, do: do})
 }
 
 // step lets the next event happen. It reports false when there is none.
@@ -49,8 +51,9 @@ func (c *clock) step() bool {
 		if e.on.dead {
 			return true
 		}
-		if e.on.paused > c.now { // it happens when the process goes on, in the order in which it came
-			c.at(e.on, e.on.paused, e.do)
+		if e.on.paused > c.now { // it happens when the process goes on, in the order in which it came, however often the pause grows
+			e.at = e.on.paused
+			c.push(e)
 			return true
 		}
 	}
@@ -60,7 +63,10 @@ func (c *clock) step() bool {
 }
 
 func (e event) before(o event) bool {
-	return e.at < o.at || (e.at == o.at && e.seq < o.seq)
+	if e.at != o.at {
+		return e.at < o.at
+	}
+	return e.due < o.due || e.due == o.due && e.seq < o.seq
 }
 
 func (c *clock) push(e event) {

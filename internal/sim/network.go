@@ -155,8 +155,20 @@ func (c *Cluster) breakStream(s *stream) {
 		if c.chance(0.2) { // nobody said good-bye: a keep-alive finds out
 			notice += c.between(0, 3*time.Second)
 		}
+		if c.chance(0.2) { // whoever reads has had no time to: what has come is handed on when the stream after this one is long in use
+			e.stall(c.between(0, time.Second))
+		}
 		e.enqueue(over{errCut}, notice)
 	}
+}
+
+// stall lets what is on the way arrive later.
+func (e *end) stall(d time.Duration) {
+	for i := range e.queue {
+		e.queue[i].due += d
+		e.c.at(e.at, e.queue[i].due, e.pump)
+	}
+	e.last += d
 }
 
 // delay draws how long a message is on its way. Links that are blocked hold it until they are not.
