@@ -69,7 +69,14 @@ func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 	}
 	last := r.oneBehind(f)
 	near := f.Whole && (f.Released == r.released || f.Released+1 == r.released && f.Applied == r.released && f.Decided == r.decidedAt(r.released))
-	r.say(r.link.Connected(near || r.next && f.Whole)) // who may be a head some day is waited for, however far it is behind
+	counts := near || r.next && f.Whole // who may be a head some day is waited for, however far it is behind
+	if r.relied && !counts {
+		// Nothing is released without it, so this was said before that: on a stream that broke, and is read when another one is in use. Were it
+		// believed, steps would be released without one that others take for whole.
+		return nil, fmt.Errorf("%w: a replica that has caught up in view %d says that it has not", kintsugi.ErrStaleView, r.view)
+	}
+	r.relied = counts
+	r.say(r.link.Connected(counts))
 	var send []kintsugi.ChainMessage
 	if !near && !last {
 		send = append(send, kintsugi.Snapshot{Step: r.released, Records: r.recordsOf(r.released)})
@@ -156,6 +163,7 @@ func (r *Replica) Heard(m kintsugi.ReplicaMessage) {
 // heard says what may be said now, once the one after has been told that it has caught up.
 func (r *Replica) heard(said []kintsugi.ReplicaMessage, joined bool) {
 	if joined {
+		r.relied = true
 		r.down(kintsugi.Joined{})
 	}
 	r.say(said)

@@ -51,6 +51,7 @@ type Replica struct {
 	follows bool // it is no head: it obeys the one before it, and applies updates
 	lacking bool // it is not whole: released steps may be missing here
 	link    chain.Link
+	relied  bool // the one after has caught up in this view
 
 	next   bool // the one after the head answers for those behind it: see NextAnswers
 	at     int  // of next: place in the chain
@@ -67,7 +68,7 @@ type Replica struct {
 
 	open     *kintsugi.Commit // accepted and not applied yet
 	applying bool
-	asked    bool // somebody has taken it while it was applying, and is answered when that has ended
+	asked    bool              // somebody has taken it while it was applying, and is answered when that has ended
 	records  []kintsugi.Commit // of the steps released and applied, at most two, ascending
 	answer   kintsugi.Stable   // of the applied step, kept for a repetition
 
@@ -76,7 +77,7 @@ type Replica struct {
 	want      kintsugi.Want                               // what the next commit asks for, as the conductor expects
 
 	countable map[kintsugi.Slot]kintsugi.Countable
-	change    uint64 // newest of Members under the promised fence
+	change    uint64                   // newest of Members under the promised fence
 	held      map[kintsugi.PushID]bool // true: complete
 	most      int                      // pushes of one worker
 

@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -274,6 +275,43 @@ func TestMembersThatAreReadLateChangeNothing(t *testing.T) {
 	r.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 2})
 	if !r.Handle(kintsugi.Members{Line: 1, Fence: 2, Change: 1, Countable: members(0)}) {
 		t.Error("a conductor counts its changes from 1, and its first is not obeyed")
+	}
+}
+
+// A replica that has caught up counts for as long as the view lasts: others may have gone on without the head's word since. What it had said on a stream that broke
+// before it caught up, or steps ago, must not make the head go on without it.
+func TestAReplicaThatIsReliedOnIsNotMadeOneThatJoins(t *testing.T) {
+	head := shard.New(3, 2, 1, 1, 0)
+	head.Place(false, true)
+	lacks := kintsugi.Follow{Line: 1, View: 1, Shard: 3, Server: 1}
+	follow := func(f kintsugi.Follow) error {
+		t.Helper()
+		_, err := head.Followed(f)
+		return err
+	}
+	if err := follow(lacks); err != nil {
+		t.Fatalf("one that comes in: %v", err)
+	}
+	head.Handle(kintsugi.Take{Line: 1, View: 1, Fence: 1})
+	head.Heard(kintsugi.Taken{Shard: 3, Fence: 1})
+	if down := head.Ready().Down; !slices.ContainsFunc(down, func(m kintsugi.ChainMessage) bool { _, ok := m.(kintsugi.Joined); return ok }) {
+		t.Fatalf("it has what the head has, and is told %+v", down)
+	}
+	if err := follow(lacks); !errors.Is(err, kintsugi.ErrStaleView) {
+		t.Errorf("what it had said before it caught up is believed again: %v", err)
+	}
+	head.Handle(kintsugi.Members{Line: 1, Fence: 1, Change: 1, Countable: members(0)})
+	hold(t, head, push(0, 0))
+	head.Handle(commit(1, 1, 1, push(0, 0)))
+	head.Ready()
+	head.Applied(1, nil, 0, 0, 0)
+	if ready := head.Ready(); len(ready.Replies) > 0 {
+		t.Errorf("the head says %+v without the one after it", ready.Replies)
+	}
+	there := lacks
+	there.Whole = true
+	if err := follow(there); err != nil {
+		t.Errorf("it connects again, and is refused: %v", err)
 	}
 }
 
