@@ -47,7 +47,7 @@ type workerStream struct {
 // newConducting takes a fence of its own: a conductor that was here before must not be believed.
 func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conducting, error) {
 	cfg := &s.cfg
-	fence, err := cfg.NextFence(ctx, v.Fence)
+	fence, err := cfg.NextFence(ctx, v)
 	if err != nil {
 		return nil, fmt.Errorf("take a fence for the conductor: %w", err)
 	}

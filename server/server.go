@@ -118,8 +118,9 @@ type Config struct {
 	// Publish publishes a run manifest and returns its name.
 	Publish func(ctx context.Context, c Checkpoint) (name string, err error)
 
-	// NextFence returns a fence larger than any before, and larger than after.
-	NextFence func(ctx context.Context, after kintsugi.Fence) (kintsugi.Fence, error)
+	// NextFence returns a fence for the conductor of v, larger than any before and than that of v: kintsugi.ErrStaleView if another view counts by now, so
+	// that whoever conducts a later view has a larger one.
+	NextFence func(ctx context.Context, v kintsugi.View) (kintsugi.Fence, error)
 
 	// Whole is called when this server, which was taken into chains in the view since, or moved up in one, has caught up with all of them, and again
 	// if it returned an error: from then on the chains' other members may die. nil: nobody is told.
@@ -297,14 +298,17 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		t.wg.Go(r.run)
 	}
 	if v.Conductor == s.cfg.ID {
-		c, err := s.newConducting(t.ctx, v)
-		if err != nil {
+		switch c, err := s.newConducting(t.ctx, v); {
+		case err == nil:
+			t.conductor = c
+			t.wg.Go(c.run)
+		case errors.Is(err, kintsugi.ErrStaleView):
+			s.cfg.Log.Info("the view is over, and nobody conducts it: waiting for the next", "view", v.Number)
+		default:
 			t.cancel()
 			t.wg.Wait()
 			return err
 		}
-		t.conductor = c
-		t.wg.Go(c.run)
 	}
 	for _, r := range t.replicas {
 		if r.at > 0 {

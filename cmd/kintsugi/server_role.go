@@ -111,7 +111,7 @@ func runServer(ctx context.Context, p *process) error {
 		CopyEvery: p.protects().copies, NextAnswers: p.protects().next, Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout, self), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Copy: p.protects().running.copy(), Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
-		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.NextFence, Outside: outside,
+		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.ConductorFence, Outside: outside,
 		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
 			return self.tell(ctx, func(v *serverValue) { v.Whole = since })
 		},

@@ -151,7 +151,7 @@ func (c *cluster) serve(ctx context.Context, life kintsugi.Incarnation) error {
 // view describes a life of the server. One server holds everything, so that there is one shard, whose chain
 // is that server alone. Each life is another line: the steps since the checkpoint are computed again.
 func (c *cluster) view(ctx context.Context, life kintsugi.Incarnation, address string) (kintsugi.View, error) {
-	fence, err := c.shelf.nextFence(ctx, 0)
+	fence, err := c.shelf.nextFence(ctx, kintsugi.View{})
 	v := kintsugi.View{
 		Number: kintsugi.ViewNumber(life), Line: kintsugi.Line(life), Fence: fence, Conductor: 0,
 		Servers: []kintsugi.Member{{Server: 0, Incarnation: life, Address: address}},
@@ -223,9 +223,9 @@ func (f *shelf) name() (string, kintsugi.Step) {
 
 // nextFence returns a number that is larger than any before. With it a server that was thought dead and
 // is not is told apart from the one in its place.
-func (f *shelf) nextFence(_ context.Context, after kintsugi.Fence) (kintsugi.Fence, error) {
+func (f *shelf) nextFence(_ context.Context, v kintsugi.View) (kintsugi.Fence, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fence = max(f.fence, after) + 1
+	f.fence = max(f.fence, v.Fence) + 1
 	return f.fence, nil
 }

@@ -435,6 +435,79 @@ func TestAViewIsReplacedOnlyByWhoKnowsItAndUnderALargerFence(t *testing.T) {
 	}
 }
 
+// Whoever conducts a view decides under a larger fence than all who have conducted earlier ones, however late those come to ask.
+func TestNobodyTakesAFenceForAViewThatIsOver(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	ctx := within(t)
+	first, second := view(1, 5), view(2, 6)
+	if _, err := c.ConductorFence(ctx, first); !errors.Is(err, kintsugi.ErrStaleView) {
+		t.Errorf("before the first view: %v", err)
+	}
+	if _, err := c.PutView(ctx, 0, first); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := c.ConductorFence(ctx, first); err != nil || f != 6 {
+		t.Errorf("fence %d, %v; want 6: the view has taken 5", f, err)
+	}
+	second.Fence = 7
+	if _, err := c.PutView(ctx, 1, second); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := c.ConductorFence(ctx, first); !errors.Is(err, kintsugi.ErrStaleView) {
+		t.Errorf("fence %d, %v for a view that is over", f, err)
+	}
+	if f, err := c.ConductorFence(ctx, second); err != nil || f != 8 {
+		t.Errorf("fence %d, %v; want 8", f, err)
+	}
+	// Views come and fences are asked for at the same time: those of a view are all smaller than those of the next.
+	var mu sync.Mutex
+	largest, smallest := make(map[kintsugi.ViewNumber]kintsugi.Fence), make(map[kintsugi.ViewNumber]kintsugi.Fence)
+	var all sync.WaitGroup
+	newest := second
+	for n := kintsugi.ViewNumber(3); n < 12; n++ {
+		old := newest
+		for range 2 {
+			all.Go(func() {
+				f, err := c.ConductorFence(ctx, old)
+				if err != nil {
+					if !errors.Is(err, kintsugi.ErrStaleView) {
+						t.Error(err)
+					}
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				largest[old.Number] = max(largest[old.Number], f)
+				if s := smallest[old.Number]; s == 0 || f < s {
+					smallest[old.Number] = f
+				}
+			})
+		}
+		for {
+			f, err := c.NextFence(ctx, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			newest = view(n, f)
+			if _, err = c.PutView(ctx, n-1, newest); err == nil {
+				break
+			}
+			if !errors.Is(err, kintsugi.ErrFenced) {
+				t.Fatal(err)
+			}
+		}
+	}
+	all.Wait()
+	for n, f := range largest {
+		for m, g := range smallest {
+			if m > n && g <= f {
+				t.Errorf("view %d has fence %d, view %d before it %d", m, g, n, f)
+			}
+		}
+	}
+}
+
 func TestFencesGrowWhoeverTakesThem(t *testing.T) {
 	b := startEtcd(t)
 	clients := []*Client{b.dial(t), b.dial(t)}

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -106,18 +107,50 @@ func (c *Client) putView(ctx context.Context, previous kintsugi.ViewNumber, v ki
 // NextFence hands out a fence that is larger than atLeast and than every one before: give the largest that
 // the shards reached and the newest manifest know of, which may be ahead of etcd.
 func (c *Client) NextFence(ctx context.Context, atLeast kintsugi.Fence) (kintsugi.Fence, error) {
+	return c.nextFence(ctx, atLeast)
+}
+
+// ConductorFence hands out a fence to the conductor of v: one that is larger than the view's and than every one before. The error is ErrStaleView when another
+// view counts by now. So whoever conducts a later view decides under a larger fence, however late the conductor of an earlier one comes to ask: a shard that
+// had promised that one's fence would refuse the later one for ever, and of two decisions about a step the later must be the one that counts.
+func (c *Client) ConductorFence(ctx context.Context, v kintsugi.View) (kintsugi.Fence, error) {
+	current, rev, err := c.View(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("take a fence for view %d: %w", v.Number, err)
+	}
+	if current == nil || current.Number != v.Number {
+		return 0, fmt.Errorf("take a fence for view %d: another view counts by now: %w", v.Number, kintsugi.ErrStaleView)
+	}
+	fence, err := c.nextFence(ctx, v.Fence, c.unchanged(viewKey, int64(rev)))
+	if errors.Is(err, kintsugi.ErrStaleView) {
+		return 0, fmt.Errorf("take a fence for view %d: another view counts by now: %w", v.Number, kintsugi.ErrStaleView)
+	}
+	return fence, err
+}
+
+// nextFence is NextFence under further conditions, of the view; when they fail the error is ErrStaleView.
+func (c *Client) nextFence(ctx context.Context, atLeast kintsugi.Fence, conditions ...clientv3.Cmp) (kintsugi.Fence, error) {
 	for range conflicts {
 		largest, rev, err := c.readFence(ctx)
 		if err != nil {
 			return 0, fmt.Errorf("take a fence: %w", err)
 		}
 		next := 1 + max(largest, atLeast)
-		r, err := c.etcd.Txn(ctx).If(c.unchanged(fenceKey, rev)).Then(c.put(fenceKey, next)).Commit()
+		r, err := c.etcd.Txn(ctx).If(append(conditions, c.unchanged(fenceKey, rev))...).Then(c.put(fenceKey, next)).Commit()
 		if err != nil {
 			return 0, fmt.Errorf("take a fence: %w", err) // if it was taken all the same, a number is left out: no harm
 		}
 		if r.Succeeded {
 			return next, nil
+		}
+		if len(conditions) > 0 {
+			held, err := c.etcd.Txn(ctx).If(conditions...).Commit()
+			if err != nil {
+				return 0, fmt.Errorf("take a fence: %w", err)
+			}
+			if !held.Succeeded {
+				return 0, fmt.Errorf("take a fence: %w", kintsugi.ErrStaleView)
+			}
 		}
 	}
 	return 0, fmt.Errorf("take a fence: %w", errConflict)

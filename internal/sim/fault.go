@@ -213,7 +213,7 @@ func (c *Cluster) promote() {
 		return
 	}
 	p := c.newProc(fmt.Sprintf("conductor#%d", len(c.promoted)+1))
-	c.takeFence(p, v, func(fence kintsugi.Fence, err error) {
+	c.conductorFence(p, v, func(fence kintsugi.Fence, err error) {
 		if err != nil || c.registry.view.Number != v.Number || c.registry.acting.fence > fence {
 			return
 		}

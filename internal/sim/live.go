@@ -442,9 +442,12 @@ func (l *Live) publish(_ context.Context, c server.Checkpoint) (string, error) {
 	return name, nil
 }
 
-func (l *Live) nextFence(_ context.Context, after kintsugi.Fence) (kintsugi.Fence, error) {
+func (l *Live) nextFence(_ context.Context, v kintsugi.View) (kintsugi.Fence, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fence = max(l.fence, after) + 1
+	if v.Number != l.view.Number {
+		return 0, fmt.Errorf("%w: view %d counts by now", kintsugi.ErrStaleView, l.view.Number)
+	}
+	l.fence = max(l.fence, v.Fence) + 1
 	return l.fence, nil
 }

@@ -132,12 +132,14 @@ func (s *serverLife) enter() {
 			s.serve(t)
 			return
 		}
-		s.c.takeFence(s.proc, v, func(fence kintsugi.Fence, err error) {
-			if err != nil {
+		s.c.conductorFence(s.proc, v, func(fence kintsugi.Fence, err error) {
+			switch {
+			case err == nil:
+				t.conductor = newConducting(s.c, s.proc, v, fence)
+			case !errors.Is(err, errOtherView): // else the next one comes, and nobody conducts this one
 				s.c.kill(s.proc, "it gets no fence: "+err.Error())
 				return
 			}
-			t.conductor = newConducting(s.c, s.proc, v, fence)
 			s.serve(t)
 		})
 	})
@@ -185,6 +187,18 @@ func (t *tenure) hold(id kintsugi.ShardID, at int) (*replica, error) {
 func (c *Cluster) takeFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence, error)) {
 	var fence kintsugi.Fence
 	c.registry.call(p, func() error { fence = c.registry.nextFence(v.Fence); return nil }, func(err error) { then(fence, err) })
+}
+
+// conductorFence asks for one as long as v is the view that counts.
+func (c *Cluster) conductorFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence, error)) {
+	var fence kintsugi.Fence
+	c.registry.call(p, func() error {
+		if c.registry.view.Number != v.Number {
+			return errOtherView
+		}
+		fence = c.registry.nextFence(v.Fence)
+		return nil
+	}, func(err error) { then(fence, err) })
 }
 
 // serve begins a tenure and takes the streams that have waited for it.
