@@ -155,7 +155,7 @@ func (c *Cluster) breakStream(s *stream) {
 		if c.chance(0.2) { // nobody said good-bye: a keep-alive finds out
 			notice += c.between(0, 3*time.Second)
 		}
-		if c.chance(0.2) { // whoever reads has had no time to: what has come is handed on when the stream after this one is long in use
+		if c.chance(0.5) { // whoever reads has had no time to: what has come is handed on when the stream after this one is long in use
 			e.stall(c.between(0, time.Second))
 		}
 		e.enqueue(over{errCut}, notice)
