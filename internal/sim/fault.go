@@ -110,7 +110,11 @@ func (c *Cluster) inflict(f Fault) {
 	case Cut:
 		p := c.anyProc()
 		if n := len(p.streams); n > 0 {
-			c.breakStream(p.streams[c.rng.IntN(n)])
+			if s := p.streams[c.rng.IntN(n)]; c.chance(0.7) {
+				c.breakStream(s)
+			} else { // it is slow for once, while others between the same processes are not
+				s.ends[c.rng.IntN(2)].stall(c.spell())
+			}
 		}
 	case Partition:
 		c.partition(c.anyProc(), c.anyProc())

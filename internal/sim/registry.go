@@ -92,8 +92,16 @@ func (r *registry) observe(p *proc, tell func()) {
 	r.notify(w)
 }
 
+// lag draws how much later than usual somebody hears of a change, or asks for what a change makes him ask for: mostly not at all.
+func (r *registry) lag() time.Duration {
+	if c := r.c; c.cfg.Faults.Has(RegistryAway) && c.storming() && c.chance(0.03) {
+		return min(c.spell(), leaseTime/2)
+	}
+	return 0
+}
+
 func (r *registry) notify(w *watch) {
-	r.c.after(w.at, r.c.delay(w.at, nil), func() {
+	r.c.after(w.at, r.c.delay(w.at, nil)+r.lag(), func() {
 		if r.away > r.c.now {
 			r.c.after(w.at, r.away-r.c.now, func() { r.notify(w) })
 			return

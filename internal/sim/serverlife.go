@@ -192,13 +192,16 @@ func (c *Cluster) takeFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence,
 // conductorFence asks for one as long as v is the view that counts.
 func (c *Cluster) conductorFence(p *proc, v *kintsugi.View, then func(kintsugi.Fence, error)) {
 	var fence kintsugi.Fence
-	c.registry.call(p, func() error {
+	take := func() error {
 		if c.registry.view.Number != v.Number {
 			return errOtherView
 		}
 		fence = c.registry.nextFence(v.Fence)
 		return nil
-	}, func(err error) { then(fence, err) })
+	}
+	c.after(p, c.registry.lag(), func() {
+		c.registry.call(p, take, func(err error) { then(fence, err) })
+	})
 }
 
 // serve begins a tenure and takes the streams that have waited for it.
