@@ -42,7 +42,8 @@ test: ## run all tests (PKG=packages TESTFLAGS=flags, here and below)
 
 .PHONY: race
 race: ## run all tests under the race detector; needs a C compiler
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m $(TESTFLAGS) $(PKG)
+# A process under the detector sleeps a second before it ends, so that other threads may still report: tests that start processes wait for each of them.
+	CGO_ENABLED=1 GORACE="atexit_sleep_ms=20 $${GORACE:-}" $(GO) test -race -timeout 20m $(TESTFLAGS) $(PKG)
 
 .PHONY: nocgo
 nocgo: ## build and test as on a machine without a C compiler
