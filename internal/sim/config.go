@@ -81,6 +81,7 @@ const (
 	keptAgain            // what an outage has merged into a push is computed again in the next one
 	mergedIntoSent       // gradients are merged into a kept one of which some heads have the bytes
 	otherLine            // a kept gradient is offered on the line that follows its own
+	forgottenPush        // a session that begins forgets what has gone out in those before
 	nextWhole            // whoever is behind the next is taken for whole
 	movedWhole           // a path is taken onto a line as if nothing had come back older
 	earlyFlip            // a shard gives up the version before outside of itself before every shard is stable

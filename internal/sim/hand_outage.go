@@ -262,6 +262,9 @@ func (s *session) begin(v kintsugi.Step) {
 	s.h.carryOver(s.id(v))
 	id := a.after(s.id(v))
 	a.comes(id)
+	if s.c.cfg.plant == forgottenPush {
+		a.out = kintsugi.PushID{}
+	}
 	if a.queue == nil {
 		s.compute(id)
 		return

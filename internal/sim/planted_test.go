@@ -26,6 +26,7 @@ var planted = []struct {
 	{"a kept gradient that is computed again", keptAgain, EveryFault},
 	{"a kept gradient that changes after it was pushed", mergedIntoSent, EveryFault + 700}, // one run in a thousand has the order of events that shows it
 	{"a kept gradient of a line that is over", otherLine, EveryFault},
+	{"a push that is forgotten when the next session begins", forgottenPush, 5800}, // one run in fifteen thousand
 	{"a version outside that is given up before every shard is stable", earlyFlip, 0},
 }
 
