@@ -59,7 +59,9 @@ func newQueue(rule kintsugi.KeepRule) *kept.Queue {
 // Of what has gone out in a session, whichever, a head may have bytes, and takes no others for the id: two heads would have two gradients under one id. So
 // the gradient that comes next stays as it is if it has, and others that have are passed over.
 func TestWhatHasGoneOutStaysAsItIs(t *testing.T) {
-	id := func(seq uint32) kintsugi.PushID { return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq} }
+	id := func(seq uint32) kintsugi.PushID {
+		return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq}
+	}
 	for _, c := range []struct {
 		name   string
 		before func(w *worker)
@@ -110,7 +112,9 @@ func TestWhatHasGoneOutStaysAsItIs(t *testing.T) {
 
 // A worker that trains on by itself has moved its parameters: a gradient that went out before it did cannot be made again.
 func TestAPathDoesNotGoThroughWhatHasGoneOut(t *testing.T) {
-	id := func(seq uint32) kintsugi.PushID { return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq} }
+	id := func(seq uint32) kintsugi.PushID {
+		return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq}
+	}
 	got := outOf(t, kintsugi.KeepLocal, 2, func(w *worker) {
 		w.goesOut(id(0))
 		w.outage.queue.Keep(id(0), 1, 8, make([]float32, 4), true) // in the outage before
