@@ -292,7 +292,8 @@ type Follow struct {
 	Whole    bool // it has everything that was released; else it is to be sent a snapshot
 	Released Step
 	Applied  Step
-	Decided  Fence // of the applied step
+	Decided  Fence  // of the applied step
+	Attempt  uint64 // grows in a life of the server with each connection to one before it: what a broken stream brought, and is read late, has a smaller one
 }
 
 // Snapshot gives a replica that is not whole the released version of the one before it. Where replicas get copies in place of updates, it gives them

@@ -46,7 +46,7 @@ func (r *replica) followOnce() error {
 	up := newOutbox[kintsugi.FollowerMessage]()
 	err = r.do(func() {
 		r.before = up
-		up.put(r.core.Follow(r.cfg.ID))
+		up.put(r.core.Follow(r.cfg.ID, r.attempts.Add(1)))
 	})
 	if err != nil {
 		return err

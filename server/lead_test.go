@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 
@@ -32,7 +33,7 @@ func TestWhoFollowsWaitsUntilTheLineHasBegun(t *testing.T) {
 			t.Fatal(err)
 		}
 		go r.run()
-		f := kintsugi.Follow{Line: 2, View: 2, Server: 1}
+		f := kintsugi.Follow{Line: 2, View: 2, Server: 1, Attempt: 1}
 		connect := func(ctx context.Context) (a *after, connected chan error) {
 			a, connected = &after{out: newOutbox[parcel]()}, make(chan error, 1)
 			go func() { connected <- r.connect(ctx, a, f) }()
@@ -68,7 +69,12 @@ func TestWhoFollowsWaitsUntilTheLineHasBegun(t *testing.T) {
 			t.Error(err)
 		}
 		_, late := connect(ctx)
-		if err := <-late; err != nil {
+		if err := <-late; !errors.Is(err, kintsugi.ErrStaleView) {
+			t.Errorf("what a stream before has brought is believed: %v", err)
+		}
+		f.Attempt++
+		_, again := connect(ctx)
+		if err := <-again; err != nil {
 			t.Errorf("on a line that goes on: %v", err)
 		}
 	})

@@ -53,6 +53,7 @@ type replica struct {
 	quiet    <-chan struct{} // closed when the newest making has ended; nil: there was none
 	work     sync.WaitGroup  // apply, and the threads of makings
 	saves    *sync.WaitGroup // of the server
+	attempts *atomic.Uint64  // of the server: to follow somebody
 
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
 	publishing     atomic.Int64  // nanoseconds of handing versions to readers since the answer before
@@ -69,7 +70,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 	r := &replica{
 		cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
-		fail: s.fail, saves: &s.saves, joined: func() {},
+		fail: s.fail, saves: &s.saves, attempts: &s.attempts, joined: func() {},
 		held: make(map[kintsugi.PushID]*held), sums: &sums{cut: newCut(cfg.Layout, chunks)}, moved: make(chan struct{}),
 	}
 	r.loop = newLoop(ctx, r.perform)

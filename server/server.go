@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -172,6 +173,8 @@ type Server struct {
 
 	failed chan error     // holds one
 	saves  sync.WaitGroup // under way, of tenures that are over too: a slow store must not hold up the next view
+
+	attempts atomic.Uint64 // of replicas to follow the one before, in all views
 }
 
 type stopRequest struct {

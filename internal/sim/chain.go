@@ -31,7 +31,9 @@ func (r *replica) follow() {
 	}
 	before := r.c.lives[r.t.view.Servers[r.chain[r.at-1]].Incarnation]
 	var e *end
-	e = r.c.open(r.t.server.proc, before.proc, followCall{r.core.Follow(r.t.server.member.Server)}, func(m any) {
+	s := r.t.server
+	s.attempts++
+	e = r.c.open(s.proc, before.proc, followCall{r.core.Follow(s.member.Server, s.attempts)}, func(m any) {
 		r.obey(e, m.(handed))
 	}, func(error) {
 		if r.before == e {
@@ -95,9 +97,14 @@ func (r *replica) obey(e *end, m handed) {
 	r.c.checkChain(r, m, ready)
 	r.carryOut(ready)
 	if !obeyed && r.before == e {
-		r.before = nil
-		e.close(errCut)
-		r.c.after(r.t.server.proc, followAgain, r.follow)
+		e.hear = func(any) {} // the thread that has read this is about to end the stream: until then others may answer
+		r.c.after(r.t.server.proc, r.c.between(0, 2*time.Millisecond), func() {
+			if r.before == e {
+				r.before = nil
+			}
+			e.close(errCut)
+			r.c.after(r.t.server.proc, followAgain, r.follow)
+		})
 	}
 }
 

@@ -35,7 +35,9 @@ type serverLife struct {
 	busy    bool                // entering a view
 	felt    time.Duration       // when the coordinator has heard last of its pulse
 	doubted bool                // it has taken this life for dead
-	waiting []call
+
+	attempts uint64 // of its replicas to follow the one before
+	waiting  []call
 
 	leaving, holding bool // see place
 }

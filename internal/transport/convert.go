@@ -228,12 +228,12 @@ func takeFrom(m *pb.Take) kintsugi.Take {
 
 func followTo(m kintsugi.Follow) *pb.Follow {
 	return &pb.Follow{Line: uint64(m.Line), View: uint64(m.View), Shard: uint32(m.Shard), Server: uint32(m.Server),
-		Whole: m.Whole, Released: uint64(m.Released), Applied: uint64(m.Applied), Decided: uint64(m.Decided)}
+		Whole: m.Whole, Released: uint64(m.Released), Applied: uint64(m.Applied), Decided: uint64(m.Decided), Attempt: m.Attempt}
 }
 
 func followFrom(m *pb.Follow) kintsugi.Follow {
 	return kintsugi.Follow{Line: kintsugi.Line(m.Line), View: kintsugi.ViewNumber(m.View), Shard: kintsugi.ShardID(m.Shard), Server: kintsugi.ServerID(m.Server),
-		Whole: m.Whole, Released: kintsugi.Step(m.Released), Applied: kintsugi.Step(m.Applied), Decided: kintsugi.Fence(m.Decided)}
+		Whole: m.Whole, Released: kintsugi.Step(m.Released), Applied: kintsugi.Step(m.Applied), Decided: kintsugi.Fence(m.Decided), Attempt: m.Attempt}
 }
 
 func snapshotTo(m kintsugi.Snapshot) *pb.Snapshot {

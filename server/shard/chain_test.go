@@ -63,6 +63,7 @@ type host struct {
 	nodes     map[kintsugi.ShardID]*node
 	conductor *conductor.Conductor
 	fence     kintsugi.Fence
+	attempts  uint64 // to follow somebody
 }
 
 // node is a replica of a shard in one view.
@@ -341,7 +342,8 @@ func (n *node) connect() {
 	if at == 0 {
 		return
 	}
-	first := n.core.Follow(n.h.id)
+	n.h.attempts++
+	first := n.core.Follow(n.h.id, n.h.attempts)
 	before := w.hosts[chain[at-1]]
 	w.to(before, func() {
 		p := before.nodes[n.id]

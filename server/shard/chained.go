@@ -41,11 +41,11 @@ func (r *Replica) decidedAt(step kintsugi.Step) kintsugi.Fence {
 	return 0
 }
 
-// Follow returns what r says first to the one before it.
-func (r *Replica) Follow(server kintsugi.ServerID) kintsugi.Follow {
+// Follow returns what r says first to the one before it. attempt is larger than that of any connection before of this life of the server.
+func (r *Replica) Follow(server kintsugi.ServerID, attempt uint64) kintsugi.Follow {
 	return kintsugi.Follow{
 		Line: r.line, View: r.view, Shard: r.id, Server: server,
-		Whole: !r.lacking, Released: r.released, Applied: r.applied, Decided: r.decided(),
+		Whole: !r.lacking, Released: r.released, Applied: r.applied, Decided: r.decided(), Attempt: attempt,
 	}
 }
 
@@ -62,21 +62,19 @@ func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 		return nil, fmt.Errorf("%w: shard %d is not whole here yet", kintsugi.ErrStaleView, r.id)
 	case !r.Settled():
 		return nil, fmt.Errorf("%w: line %d has not begun here yet", kintsugi.ErrStaleView, r.line)
+	case f.Attempt <= r.attempt:
+		// It was said on a stream that broke. Were it believed, steps might be released without a replica that has caught up since, and that
+		// others take for whole.
+		return nil, fmt.Errorf("%w: server/%d has connected again since", kintsugi.ErrStaleView, f.Server)
 	}
+	r.attempt = f.Attempt
 	if r.copies() {
 		r.followedByCopy(f)
 		return nil, nil
 	}
 	last := r.oneBehind(f)
 	near := f.Whole && (f.Released == r.released || f.Released+1 == r.released && f.Applied == r.released && f.Decided == r.decidedAt(r.released))
-	counts := near || r.next && f.Whole // who may be a head some day is waited for, however far it is behind
-	if r.relied && !counts {
-		// Nothing is released without it, so this was said before that: on a stream that broke, and is read when another one is in use. Were it
-		// believed, steps would be released without one that others take for whole.
-		return nil, fmt.Errorf("%w: a replica that has caught up in view %d says that it has not", kintsugi.ErrStaleView, r.view)
-	}
-	r.relied = counts
-	r.say(r.link.Connected(counts))
+	r.say(r.link.Connected(near || r.next && f.Whole)) // who may be a head some day is waited for, however far it is behind
 	var send []kintsugi.ChainMessage
 	if !near && !last {
 		send = append(send, kintsugi.Snapshot{Step: r.released, Records: r.recordsOf(r.released)})
@@ -110,6 +108,10 @@ func (r *Replica) recordsOf(step kintsugi.Step) []kintsugi.Commit {
 	}
 	return nil
 }
+
+// Waits reports whether what the one before says next has to wait until r has applied the step that it is at. A replica that is not waited for, as one that is catching
+// up, is told that a step is released as soon as others have it.
+func (r *Replica) Waits() bool { return r.follows && r.open != nil }
 
 // Obey handles a message of the one before: of an Update its sum is here, of a Snapshot its values are, and may be read from
 // now on. False means that r cannot do what it says, and has to connect again to be sent what it lacks.
@@ -163,7 +165,6 @@ func (r *Replica) Heard(m kintsugi.ReplicaMessage) {
 // heard says what may be said now, once the one after has been told that it has caught up.
 func (r *Replica) heard(said []kintsugi.ReplicaMessage, joined bool) {
 	if joined {
-		r.relied = true
 		r.down(kintsugi.Joined{})
 	}
 	r.say(said)

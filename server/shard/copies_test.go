@@ -22,6 +22,7 @@ type relaxed struct {
 	released       kintsugi.Step
 	of             map[kintsugi.Step]kintsugi.Fence // the decision of each released step
 	apply          *kintsugi.Commit                 // that the head is at
+	attempts       uint64
 }
 
 type copyLink struct {
@@ -51,10 +52,16 @@ func newRelaxed(t *testing.T, seed uint64) *relaxed {
 	return w
 }
 
+// follow returns what replica i says first to the one before it.
+func (w *relaxed) follow(i int) kintsugi.Follow {
+	w.attempts++
+	return w.cores[i].Follow(kintsugi.ServerID(i), w.attempts)
+}
+
 // connect connects replica i to the one before it; what was on the way is lost.
 func (w *relaxed) connect(i int) {
 	w.links[i] = nil
-	plan, err := w.cores[i-1].Followed(w.cores[i].Follow(kintsugi.ServerID(i)))
+	plan, err := w.cores[i-1].Followed(w.follow(i))
 	if err != nil {
 		return // it is not whole yet
 	}
@@ -244,7 +251,7 @@ func TestCopiesReachTheWholeChain(t *testing.T) {
 		}
 		due := w.released - w.released%w.every
 		for i := 1; i < 3; i++ {
-			f := w.cores[i].Follow(0)
+			f := w.follow(i)
 			if !w.cores[i].Whole() || f.Applied < due || f.Applied <= w.released && f.Decided != w.of[f.Applied] {
 				t.Fatalf("seed %d: replica %d has version %d (%+v), due is %d", seed, i, f.Applied, f, due)
 			}

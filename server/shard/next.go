@@ -14,8 +14,6 @@ import "github.com/kintsugi-ml/kintsugi"
 // next answers as in any other chain, when the one after it has. So where head and next are gone together each of the others, whichever of them the chain then has, has
 // released all but the newest two of the steps that were released. A line begins then,
 // as with copies: it falls back to the newest version of which it knows that it was released.
-//
-// A replica that is not waited for may be sent a step while it is at the one before. What it is told next waits until it has applied that: see Waits.
 
 // NextAnswers lets the one after the head of r's chain answer for all behind it. at is the place of r in the chain; 0: the head. It is called
 // after Place, in each view.
@@ -23,9 +21,6 @@ func (r *Replica) NextAnswers(at int) {
 	r.next, r.at = true, at
 	r.link.Relax(at == 1, r.applied, r.decided())
 }
-
-// Waits reports whether what the one before says next has to wait until r has applied the step that it is at.
-func (r *Replica) Waits() bool { return r.next && r.follows && r.open != nil }
 
 // Behind reports whether released steps may be missing here although r has caught up once.
 func (r *Replica) Behind() bool { return r.next && (r.behind || r.at > 1) }

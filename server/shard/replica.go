@@ -51,7 +51,7 @@ type Replica struct {
 	follows bool // it is no head: it obeys the one before it, and applies updates
 	lacking bool // it is not whole: released steps may be missing here
 	link    chain.Link
-	relied  bool // the one after has caught up in this view
+	attempt uint64 // newest of the one after in this view
 
 	next   bool // the one after the head answers for those behind it: see NextAnswers
 	at     int  // of next: place in the chain

@@ -278,12 +278,12 @@ func TestMembersThatAreReadLateChangeNothing(t *testing.T) {
 	}
 }
 
-// A replica that has caught up counts for as long as the view lasts: others may have gone on without the head's word since. What it had said on a stream that broke
-// before it caught up, or steps ago, must not make the head go on without it.
-func TestAReplicaThatIsReliedOnIsNotMadeOneThatJoins(t *testing.T) {
+// A replica that has caught up is waited for, and what it had said on a stream that broke before must not make the head go on without it. Where the word that it has
+// caught up was lost with its stream, it says again that it lacks something, and is believed.
+func TestAReplicaIsWhatItHasSaidLast(t *testing.T) {
 	head := shard.New(3, 2, 1, 1, 0)
 	head.Place(false, true)
-	lacks := kintsugi.Follow{Line: 1, View: 1, Shard: 3, Server: 1}
+	lacks := kintsugi.Follow{Line: 1, View: 1, Shard: 3, Server: 1, Attempt: 5}
 	follow := func(f kintsugi.Follow) error {
 		t.Helper()
 		_, err := head.Followed(f)
@@ -308,10 +308,36 @@ func TestAReplicaThatIsReliedOnIsNotMadeOneThatJoins(t *testing.T) {
 	if ready := head.Ready(); len(ready.Replies) > 0 {
 		t.Errorf("the head says %+v without the one after it", ready.Replies)
 	}
-	there := lacks
-	there.Whole = true
-	if err := follow(there); err != nil {
+	lacks.Attempt++
+	if err := follow(lacks); err != nil {
 		t.Errorf("it connects again, and is refused: %v", err)
+	}
+	if replies := head.Ready().Replies; len(replies) != 1 {
+		t.Errorf("the head says %+v, although nobody has been told that the one after it has caught up", replies)
+	}
+}
+
+// One that is catching up is not waited for: it is told that a step is released while it applies that, and takes the word afterwards.
+func TestWhoIsToldThatAStepIsReleasedAppliesItFirst(t *testing.T) {
+	r := shard.New(3, 2, 1, 1, 0)
+	r.Lack()
+	r.Place(true, false)
+	obey := func(m kintsugi.ChainMessage) {
+		t.Helper()
+		if r.Waits() || !r.Obey(m) {
+			t.Errorf("it does not obey %+v, waits: %v", m, r.Waits())
+		}
+	}
+	obey(kintsugi.Snapshot{Step: 4})
+	obey(kintsugi.Take{Line: 1, View: 1, Fence: 1})
+	obey(kintsugi.Update{Commit: commit(1, 1, 5)})
+	if !r.Waits() {
+		t.Error("it would be told that a step is released that it has not applied")
+	}
+	r.Applied(1, nil, 0, 0, 0)
+	obey(kintsugi.Released{Line: 1, Fence: 1, Step: 5})
+	if r.Released() != 5 {
+		t.Errorf("it has released step %d", r.Released())
 	}
 }
 

@@ -2284,6 +2284,7 @@ type Follow struct {
 	Released      uint64                 `protobuf:"varint,6,opt,name=released,proto3" json:"released,omitempty"`
 	Applied       uint64                 `protobuf:"varint,7,opt,name=applied,proto3" json:"applied,omitempty"`
 	Decided       uint64                 `protobuf:"varint,8,opt,name=decided,proto3" json:"decided,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,9,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2370,6 +2371,13 @@ func (x *Follow) GetApplied() uint64 {
 func (x *Follow) GetDecided() uint64 {
 	if x != nil {
 		return x.Decided
+	}
+	return 0
+}
+
+func (x *Follow) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
 	}
 	return 0
 }
@@ -3938,7 +3946,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\rpublish_nanos\x18\x0e \x01(\x03R\fpublishNanos\x12\x18\n" +
 	"\atouched\x18\x0f \x03(\rR\atouched\x12\x1f\n" +
 	"\vahead_nanos\x18\x10 \x01(\x03R\n" +
-	"aheadNanos\"\xc4\x01\n" +
+	"aheadNanos\"\xde\x01\n" +
 	"\x06Follow\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +
@@ -3947,7 +3955,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05whole\x18\x05 \x01(\bR\x05whole\x12\x1a\n" +
 	"\breleased\x18\x06 \x01(\x04R\breleased\x12\x18\n" +
 	"\aapplied\x18\a \x01(\x04R\aapplied\x12\x18\n" +
-	"\adecided\x18\b \x01(\x04R\adecided\"c\n" +
+	"\adecided\x18\b \x01(\x04R\adecided\x12\x18\n" +
+	"\aattempt\x18\t \x01(\x04R\aattempt\"c\n" +
 	"\bSnapshot\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12-\n" +
 	"\arecords\x18\x02 \x03(\v2\x13.kintsugi.v1.CommitR\arecords\x12\x14\n" +
