@@ -15,6 +15,7 @@ type Cluster struct {
 	clock
 	cfg      Config
 	rng      *rand.Rand
+	cuts     *cuts // nil: none
 	layout   *kintsugi.Layout
 	shards   []kintsugi.ChunkRange
 	registry registry
@@ -153,7 +154,7 @@ func newCluster(cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{
-		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6b696e)), layout: layout, shards: layout.Split(cfg.Servers),
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6b696e)), cuts: newCuts(cfg), layout: layout, shards: layout.Split(cfg.Servers),
 		oracle:  newOracle(len(layout.Chunks)),
 		lives:   make(map[kintsugi.Incarnation]*serverLife),
 		servers: make([]*serverLife, cfg.Servers), workers: make([]*hand, cfg.Workers),

@@ -77,6 +77,7 @@ func (e *end) send(m any) {
 		return
 	}
 	e.peer.enqueue(m, e.c.delay(e.at, e.peer.at))
+	e.c.cutAfter(e.s, m)
 }
 
 func drop(m any) {
