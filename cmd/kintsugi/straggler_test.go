@@ -93,8 +93,8 @@ func TestASlowWorkerThatIsNotInterruptedFinishesLate(t *testing.T) {
 	onlyLong(t)
 	for _, busy := range []string{"wait", "pull"} {
 		dir := newDir(t)
-		must(t, quadratic(200, "--model", "qp:dimension=20000,noise=0.1", "--workers", "3", "--consistency", "backup:1,"+busy, "--out", dir,
-			"--fault", "slow worker/2 x300 from step 1")...)
+		must(t, quadratic(600, "--model", "qp:dimension=20000,noise=0.1", "--workers", "3", "--consistency", "backup:1,"+busy, "--out", dir,
+			"--fault", "slow worker/2 x150 from step 1")...)
 		r := readRun(t, dir)
 		slow, quick := fates(r, 2), fates(r, 0)
 		if slow[kintsugi.GivenUp] > 0 || slow[kintsugi.Late] == 0 || 2*(slow[0]+slow[1]) > quick[0]+quick[1] {
