@@ -11,6 +11,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/internal/sim"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
@@ -60,6 +61,7 @@ func TestCrossingsAreInterpolated(t *testing.T) {
 
 // A small sweep says of each cell what it should, and its page is whole.
 func TestASmallSweep(t *testing.T) {
+	race.Skip(t)
 	cfg := DBWConfig{
 		Sets: []*data.Set{data.Digits(1, 300, 1).Set()}, Examples: 300, Workers: 4, Busy: kintsugi.Wait, Batches: []int{8}, Rates: []float64{4}, Alphas: []float64{0, 1},
 		Quotas: []int{1, 2, 4}, Controllers: []string{"dbw", "bdbw"}, Seeds: 2, Steps: 40, Parallel: 2, Progress: io.Discard,

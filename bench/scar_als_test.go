@@ -4,11 +4,13 @@ import (
 	"io"
 	"testing"
 
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
 // TestPartialRecoveryOfFactorsCostsLess than going back: the workload of the publication on part of the generated ratings.
 func TestPartialRecoveryOfFactorsCostsLess(t *testing.T) {
+	race.Skip(t)
 	set, err := data.Open("ratings", "")
 	if err != nil {
 		t.Fatal(err)

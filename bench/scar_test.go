@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
@@ -250,6 +251,7 @@ func TestFailuresAreEven(t *testing.T) {
 
 // Real models are disturbed and come back.
 func TestScarOnRealModels(t *testing.T) {
+	race.Skip(t)
 	set := data.Digits(1, 600, 1).Set()
 	workloads := ScarWorkloads
 	if testing.Short() {

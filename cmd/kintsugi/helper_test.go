@@ -271,14 +271,9 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// racing reports whether the race detector watches this test.
-const racing = race.Enabled
-
 // notUnderRace leaves a test of many or long processes, or of arithmetic, out where the race detector makes it many times slower and everything runs a second
 // time: what its processes do is what others do under the detector, and clusters in one process.
 func notUnderRace(t *testing.T) {
 	t.Helper()
-	if racing && testing.Short() {
-		t.Skip("it is many times slower under the race detector; run it without -short")
-	}
+	race.Skip(t)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
@@ -26,6 +27,7 @@ func twoSaves(t testing.TB) *vfs.Mem {
 }
 
 func TestVerifyNoticesEveryWrongByteAndNamesTheFile(t *testing.T) {
+	race.Skip(t)
 	t.Parallel()
 	fsys := twoSaves(t)
 	if r := mustVerify(t, fsys); len(r.Damage) > 0 || len(r.Unpublished) > 0 || r.Files != len(fsys.Walk(testDir)) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
@@ -172,6 +173,7 @@ var incrementEncodings = []kernels.Encoding{kernels.Int8, kernels.Int4, kernels.
 // What comes back of chunks that were saved by increments has the bits that their server kept, in every encoding, with
 // every number of state arrays, coasting or not; and it takes less room.
 func TestIncrementsComeBackAsTheyWereKept(t *testing.T) {
+	race.Skip(t)
 	t.Parallel()
 	for _, e := range incrementEncodings {
 		for _, rule := range []kintsugi.Rule{kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleAdam} {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
@@ -139,6 +140,7 @@ func checkRepaired(t *testing.T, what string, fsys *vfs.Mem, layout *kintsugi.La
 }
 
 func TestRepairKeepsAllThatIsWhole(t *testing.T) {
+	race.Skip(t)
 	t.Parallel()
 	base := vfs.NewMem()
 	layout, models := damagedRun(t, base)
@@ -274,6 +276,7 @@ func breakSome(t testing.TB, edit func(name string, f func([]byte) []byte), name
 }
 
 func TestACrashDuringARepairLosesNothing(t *testing.T) {
+	race.Skip(t)
 	t.Parallel()
 	for n := 0; ; n += stride() {
 		mem := vfs.NewMem()
