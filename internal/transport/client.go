@@ -29,6 +29,9 @@ type Peer struct {
 	tls *mtls.Client // nil: plain TCP
 }
 
+// idleAgain is when a connection that somebody waits for is looked at again.
+const idleAgain = 10 * time.Millisecond
+
 // A DialOption is for a peer.
 type DialOption func(*dialling)
 
@@ -173,19 +176,24 @@ func Borrowing() Option { return func(o *options) { o.borrow = true } }
 
 // Ready waits until the connection is there, or cannot be had now: memory that nobody takes is not worth taking.
 func (p *Peer) Ready(ctx context.Context) error {
-	for {
-		p.conn.Connect() // again, too: a connection that breaks as it comes is idle, and stays so until somebody wants it
+	for ctx.Err() == nil {
 		switch state := p.conn.GetState(); state {
 		case connectivity.Ready:
 			return nil
 		case connectivity.TransientFailure, connectivity.Shutdown:
 			return fmt.Errorf("%s cannot be reached now", p.addr)
+		case connectivity.Idle:
+			// A connection that breaks as it comes is idle again, and stays so until somebody wants it. One that did before this waits was
+			// idle and is idle, which is no change: it is looked at again.
+			p.conn.Connect()
+			soon, cancel := context.WithTimeout(ctx, idleAgain)
+			p.conn.WaitForStateChange(soon, state)
+			cancel()
 		default:
-			if !p.conn.WaitForStateChange(ctx, state) {
-				return ctx.Err()
-			}
+			p.conn.WaitForStateChange(ctx, state)
 		}
 	}
+	return ctx.Err()
 }
 
 // Work opens a worker's membership.
