@@ -5,6 +5,7 @@ package gpu_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,25 +118,26 @@ func carried(t *testing.T, others map[string]string) string {
 	return folder
 }
 
-// run runs parts within so many seconds, and returns the status, what run.txt says, and the files that there are.
-func run(t *testing.T, folder, limit string, parts ...string) (status int, said string, files []string) {
+// run runs parts within so many seconds, and returns the status, what run.txt says, and what each file that there is does.
+func run(t *testing.T, folder, limit string, parts ...string) (status int, said string, files map[string]string) {
 	t.Helper()
 	c := exec.Command(filepath.Join(folder, "run"), append([]string{"out"}, parts...)...)
 	c.Dir = t.TempDir()
 	c.Env = append(os.Environ(), "LIMIT="+limit, "QUICK=")
 	status, text := output(t, []string{"bash", "timeout", "python3"}, c)
-	b, err := os.ReadFile(filepath.Join(c.Dir, "out", "run.txt"))
+	all, err := os.ReadDir(filepath.Join(c.Dir, "out"))
 	if err != nil {
 		t.Fatalf("%v; run printed\n%s", err, text)
 	}
-	all, err := os.ReadDir(filepath.Join(c.Dir, "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files = make(map[string]string)
 	for _, f := range all {
-		files = append(files, f.Name())
+		b, err := os.ReadFile(filepath.Join(c.Dir, "out", f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[f.Name()] = string(b)
 	}
-	return status, string(b), files
+	return status, files["run.txt"], files
 }
 
 func TestAPartThatFailsStopsNoOther(t *testing.T) {
@@ -144,16 +146,21 @@ func TestAPartThatFailsStopsNoOther(t *testing.T) {
 	if status != 1 || !regexp.MustCompile(`tests: FAILED.*\ntrain: passed.*\ncub: passed.*\ntable: passed`).MatchString(said) {
 		t.Errorf("status %d, and run.txt says\n%s", status, said)
 	}
-	if want := []string{"cub.txt", "run.txt", "table.md", "tests.txt", "train.txt"}; !slices.Equal(files, want) {
-		t.Errorf("files %v, want %v", files, want)
+	if want := []string{"cub.txt", "run.txt", "table.md", "tests.txt", "train.txt"}; !slices.Equal(slices.Sorted(maps.Keys(files)), want) {
+		t.Errorf("files %v, want %v", slices.Sorted(maps.Keys(files)), want)
 	}
 }
 
 // What hangs, as a GPU may, is ended, and what there was of it is kept.
 func TestARunEndsAtItsLimit(t *testing.T) {
 	folder := carried(t, map[string]string{"engine.test": "#!/bin/sh\nexec sleep 600\n"})
-	status, said, _ := run(t, folder, "2", "bench", "cub", "table")
-	if status != 1 || !regexp.MustCompile(`bench: FAILED.*\ncub: FAILED in 0 s\ntable: passed`).MatchString(said) {
+	status, said, files := run(t, folder, "2", "bench", "cub", "table")
+	if status != 1 || !regexp.MustCompile(`bench: FAILED.*\ncub: FAILED.*\ntable: passed`).MatchString(said) {
 		t.Errorf("status %d, and run.txt says\n%s", status, said)
+	}
+	for file, want := range map[string]string{"bench.txt": "run: (it was ended after|no time is left)", "cub.txt": "run: no time is left"} {
+		if !regexp.MustCompile(want).MatchString(files[file]) {
+			t.Errorf("%s says\n%s\nwant %q", file, files[file], want)
+		}
 	}
 }
