@@ -95,6 +95,15 @@ type Member struct {
 	Since ViewNumber `json:"since,omitempty"`
 }
 
+// Life is one life of a server: what of a Member says who it is.
+type Life struct {
+	Server      ServerID    `json:"server"`
+	Incarnation Incarnation `json:"incarnation"`
+}
+
+// Life returns the life of a member.
+func (m Member) Life() Life { return Life{Server: m.Server, Incarnation: m.Incarnation} }
+
 // View is a numbered configuration of the servers: the unit in which membership changes.
 type View struct {
 	Number  ViewNumber `json:"number"`

@@ -82,7 +82,7 @@ func (s *State) fallBack(v *kintsugi.View, lost []kintsugi.ShardID) {
 }
 
 // staying returns who is present, without those that are about to go and that can be spared: whoever is in no chain, and whoever leaves no
-// shard without a replica that has everything.
+// shard without a replica that has everything. Of two that do not reach each other, one stays; see part.
 func (s *State) staying() map[kintsugi.ServerID]Joined {
 	all := s.present
 	defer func() { s.present = all }()
@@ -97,6 +97,7 @@ func (s *State) staying() map[kintsugi.ServerID]Joined {
 			s.present[id] = j
 		}
 	}
+	s.part()
 	return s.present
 }
 
@@ -239,7 +240,7 @@ func (s *State) stands() string {
 	if len(away) > 0 {
 		text += "; it goes on without " + enumerate(away)
 	}
-	return text + s.unwanted()
+	return text + s.strangeness() + s.unwanted()
 }
 
 // whyOn says in words what a view changes that goes on with the line, or with copies of lost shards.
@@ -247,8 +248,10 @@ func (s *State) whyOn(gone, come []kintsugi.ServerID, all map[kintsugi.ServerID]
 	var what []string
 	for _, id := range gone {
 		how := "is gone"
-		if all[id].Leaving {
+		if j, present := all[id]; j.Leaving {
 			how = "is about to go"
+		} else if strangers := s.strangers(id); present && strangers != "" && j.Member.Incarnation == s.view.Servers[id].Incarnation {
+			how = "is cut off from " + strangers
 		}
 		what = append(what, fmt.Sprintf("server/%d %s", id, how))
 	}

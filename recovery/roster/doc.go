@@ -27,6 +27,8 @@
 // same line, also where shards have one replica: for that long such a shard has two, and who stood in lets go as soon as the other one has everything. Where the next
 // replica answers, head and next stay: those behind them may lack steps.
 //
+// Of two servers that do not reach each other, by the word of one of them, one is left out as long as it can be spared; see part.
+//
 // A decision depends on what is, not on how it came about: the view that counts, the lives that are present,
 // and the revisions at which the one was put and the others filled their places. So a coordinator that
 // starts late, or takes over from one that died, decides as the other would have; but for how long somebody has been away it knows only what it has seen.

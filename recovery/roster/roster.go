@@ -47,6 +47,10 @@ type Config struct {
 	// and a StatefulSet see to that.
 	Hold time.Duration
 
+	// Settle is for how long nobody new has said that a server is not reached before one is left out for it: whoever is cut off from several is named by
+	// all of them, and each finds out in its own time. Default 5 s.
+	Settle time.Duration
+
 	// LapsesForgiven lets a view stand when a server that was away comes back as the same incarnation: it
 	// has its state, and nobody else took its place. Default: its absence counts as a loss.
 	LapsesForgiven bool
@@ -77,6 +81,9 @@ type Joined struct {
 	// Holds is the line whose state this life has found outside its process: in the memory that the life before it kept there.
 	// 0: none.
 	Holds kintsugi.Line
+
+	// Apart are the lives of others that this one has not reached for a while, by its own word.
+	Apart []kintsugi.Life
 }
 
 // Left says that a place is empty: the lease lapsed, or the server said good-bye.
@@ -144,6 +151,9 @@ type State struct {
 	found   *Found
 	wanted  Wanted
 
+	apart   []pair    // that do not reach each other, at the last decision, ascending
+	apartAt time.Time // when the newest of them was heard of
+
 	now      time.Time // of the decision
 	replicas int       // that each shard has, or is to have next
 
@@ -165,6 +175,9 @@ func New(cfg Config) (*State, error) {
 	}
 	if cfg.MoveAfter < 0 {
 		return nil, fmt.Errorf("%w: what servers hold cannot move after %v", kintsugi.ErrUsage, cfg.MoveAfter)
+	}
+	if cfg.Settle == 0 {
+		cfg.Settle = 5 * time.Second
 	}
 	return &State{
 		cfg: cfg, replicas: cfg.Replicas, present: make(map[kintsugi.ServerID]Joined), away: make(map[kintsugi.ServerID]time.Time),
@@ -231,6 +244,9 @@ func (s *State) Decide(now time.Time) Decision {
 	s.found, s.now = nil, now
 	s.choose()
 	again := s.patience()
+	if at := s.meet(); again.IsZero() || !at.IsZero() && at.Before(again) {
+		again = at
+	}
 	if d, ok := s.goOn(found); ok {
 		if !d.Ask && d.View == nil {
 			d.Again = again

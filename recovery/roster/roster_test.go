@@ -168,6 +168,8 @@ func (w *world) command(t testing.TB, line string) string {
 		j.Leaving = true
 		w.present[id] = j
 		w.state.Handle(w.now, j)
+	case strings.HasPrefix(line, "server/") && strings.Contains(line, "does not reach"), scan("server/%d reaches everybody", &id):
+		w.unreached(t, line)
 	case scan("whole server/%d", &id):
 		w.whole(id)
 	case scan("die server/%d", &id):
