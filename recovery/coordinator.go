@@ -147,8 +147,9 @@ type tenure struct {
 	lead    *etcd.Leadership
 	state   *roster.State
 	present map[uint32]etcd.Member
-	pulses  *pulses        // of who is present; nil: leases say enough
-	view    *kintsugi.View // that counts
+	dead    map[uint32]kintsugi.Incarnation // lives whose pulses are not felt
+	pulses  *pulses                         // of who is present; nil: leases say enough
+	view    *kintsugi.View                  // that counts
 }
 
 // errLost means that somebody else may lead by now.
@@ -163,7 +164,7 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	if err != nil {
 		return err
 	}
-	t := &tenure{Coordinator: c, lead: lead, state: state, present: make(map[uint32]etcd.Member)}
+	t := &tenure{Coordinator: c, lead: lead, state: state, present: make(map[uint32]etcd.Member), dead: make(map[uint32]kintsugi.Incarnation)}
 	var signs chan sign // nil: none ever come
 	if c.cfg.Roster.Replicas > 1 || c.cfg.Roster.Chooses {
 		t.pulses = newPulses(c.cfg.TLS)
@@ -245,6 +246,9 @@ func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 			t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(m.Index)})
 			continue
 		}
+		if t.dead[m.Index] == m.Incarnation {
+			continue // it reaches etcd, and nobody else: what it says counts when its pulse is felt again
+		}
 		t.state.Handle(now, j)
 		t.want(now, m)
 		if t.pulses != nil {
@@ -252,6 +256,7 @@ func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 		}
 	}
 	for index := range left {
+		delete(t.dead, index)
 		t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(index)})
 		if t.pulses != nil {
 			t.pulses.end(kintsugi.ServerID(index))
@@ -279,8 +284,12 @@ func (t *tenure) felt(s sign) {
 		return
 	}
 	if !s.alive {
+		t.dead[m.Index] = s.life
 		t.state.Handle(time.Now(), roster.Died{Server: s.server, Incarnation: s.life})
-	} else if j, err := t.joined(m); err == nil {
+		return
+	}
+	delete(t.dead, m.Index)
+	if j, err := t.joined(m); err == nil {
 		t.state.Handle(time.Now(), j)
 	}
 }
@@ -293,6 +302,7 @@ func (t *tenure) joined(m etcd.Member) (roster.Joined, error) {
 		Holds   kintsugi.Line       `json:"holds"`
 		Whole   kintsugi.ViewNumber `json:"whole"`
 		Leaving bool                `json:"leaving"`
+		Apart   []kintsugi.Life     `json:"apart"`
 	}
 	j := roster.Joined{Member: kintsugi.Member{Server: kintsugi.ServerID(m.Index), Incarnation: m.Incarnation}, Since: int64(m.Since)}
 	if err := json.Unmarshal(m.Value, &v); err != nil {
@@ -304,7 +314,7 @@ func (t *tenure) joined(m etcd.Member) (roster.Joined, error) {
 	if err := v.Terms.Agree("it", t.cfg.Terms, "this coordinator"); err != nil {
 		return j, fmt.Errorf("%s: %w", v.Address, err)
 	}
-	j.Member.Address, j.Holds, j.Whole, j.Leaving = v.Address, v.Holds, v.Whole, v.Leaving
+	j.Member.Address, j.Holds, j.Whole, j.Leaving, j.Apart = v.Address, v.Holds, v.Whole, v.Leaving, v.Apart
 	return j, nil
 }
 

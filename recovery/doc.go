@@ -55,6 +55,8 @@
 //	                                                                                  TestAShardThatMovesAndComesBackChangesNothing,
 //	                                                                                  TestServersOfChainsThatStayAwayDoNotChangeTheModel,
 //	                                                                                  TestAServerThatNeverReturnsIsNotWaitedFor
+//	two servers do not reach   without one of them, as if it had died, until they      roster: apart.txt, TestHostsThatAreCutOff,
+//	each other                 do; if it can be spared                                sim: TestServersThatNeverMeetAgainDoNotChangeTheModel
 //	a server hangs until its   as if it had died, unless Config.LapsesForgiven        roster: lapse.txt
 //	lease lapses
 //	every server dies          the same, in one view                                  roster: checkpoint.txt

@@ -22,6 +22,7 @@ type body struct {
 	mu    sync.Mutex
 	conns []net.Conn
 	stop  func()
+	place *etcd.Registration
 }
 
 func (b *body) Accept() (net.Conn, error) {
@@ -59,12 +60,20 @@ func (c *cluster) live(i uint32, deaf bool) *body {
 		b.stop = sync.OnceFunc(func() { s.Stop(); <-served })
 	}
 	c.t.Cleanup(b.stop)
-	r, err := c.Register(c.ctx, etcd.Server, i, map[string]string{"address": lis.Addr().String()}, time.Minute)
+	b.place, err = c.Register(c.ctx, etcd.Server, i, map[string]any{"address": lis.Addr().String()}, time.Minute)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.t.Cleanup(func() { r.Close(context.Background()) })
+	c.t.Cleanup(func() { b.place.Close(context.Background()) })
 	return b
+}
+
+// says lets it say that it does not reach others.
+func (b *body) says(c *cluster, apart ...kintsugi.Life) {
+	c.t.Helper()
+	if err := b.place.Tell(c.ctx, map[string]any{"address": b.Addr().String(), "apart": apart}); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // The lease of a server that dies lives for a minute; the view without it comes at once. A connection that breaks is no
@@ -92,6 +101,48 @@ func TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeat
 	v = c.await(views, 3)
 	if want := [][]kintsugi.ServerID{{0, 1}, {2, 1}, {2, 0}}; !reflect.DeepEqual(v.Chains, want) || v.Servers[1].Since != 3 {
 		t.Errorf("view %+v, want chains %v", v, want)
+	}
+}
+
+// Whose pulse is not felt may reach etcd still, and say there whom it does not reach: it is not taken in for that.
+func TestWhatADeadServerSaysDoesNotBringItBack(t *testing.T) {
+	c := newCluster(t)
+	c.coordinate(Config{Roster: roster.Config{Servers: 4, Replicas: 2}})
+	var servers []*body
+	for i := range uint32(4) {
+		servers = append(servers, c.live(i, false))
+	}
+	views := c.WatchView(c.ctx)
+	c.await(views, 1)
+	servers[1].stop()
+	c.await(views, 2)
+	servers[3].stop()
+	c.await(views, 3)
+	servers[1].says(c, kintsugi.Life{Server: 0, Incarnation: servers[0].place.Incarnation()})
+	c.live(3, false)
+	v := c.await(views, 4)
+	if want := [][]kintsugi.ServerID{{0}, {2}, {2, 3}, {0, 3}}; !reflect.DeepEqual(v.Chains, want) {
+		t.Errorf("%+v, want chains %v", v, want)
+	}
+}
+
+// Two that are alive and do not reach each other: one of them is out until they do.
+func TestOfTwoServersThatDoNotReachEachOtherOneIsOut(t *testing.T) {
+	c := newCluster(t)
+	c.coordinate(Config{Roster: roster.Config{Servers: 3, Replicas: 2, Settle: 100 * time.Millisecond}})
+	var servers []*body
+	for i := range uint32(3) {
+		servers = append(servers, c.live(i, false))
+	}
+	views := c.WatchView(c.ctx)
+	c.await(views, 1)
+	servers[0].says(c, kintsugi.Life{Server: 2, Incarnation: servers[2].place.Incarnation()})
+	if v, want := c.await(views, 2), [][]kintsugi.ServerID{{0, 1}, {1}, {0}}; !reflect.DeepEqual(v.Chains, want) {
+		t.Errorf("%+v, want chains %v", v, want)
+	}
+	servers[0].says(c)
+	if v, want := c.await(views, 3), [][]kintsugi.ServerID{{0, 1}, {1, 2}, {0, 2}}; !reflect.DeepEqual(v.Chains, want) {
+		t.Errorf("%+v, want chains %v", v, want)
 	}
 }
 
