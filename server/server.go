@@ -127,6 +127,10 @@ type Config struct {
 	// if it returned an error: from then on the chains' other members may die. nil: nobody is told.
 	Whole func(ctx context.Context, since kintsugi.ViewNumber) error
 
+	// Apart is called with the lives of servers that this one has not reached for a while, although it should, whenever they change, and again if it returned
+	// an error. nil: nobody is told.
+	Apart func(ctx context.Context, whom []kintsugi.Life) error
+
 	// Workers tells of which workers the processes live, at once and after each change, until ctx ends: the first step of a view after the
 	// run's first does not wait for others. nil: nobody knows, and it waits for all of them, RejoinGrace at most.
 	Workers func(ctx context.Context) <-chan []kintsugi.Slot
@@ -175,6 +179,8 @@ type Server struct {
 	saves  sync.WaitGroup // under way, of tenures that are over too: a slow store must not hold up the next view
 
 	attempts atomic.Uint64 // of replicas to follow the one before, in all views
+
+	entered chan kintsugi.View // holds the newest, for meet
 }
 
 type stopRequest struct {
@@ -201,7 +207,7 @@ func New(cfg Config) *Server {
 		cfg.Enter = func(State) {}
 	}
 	cfg.Threads = max(1, cfg.Threads)
-	return &Server{cfg: cfg, change: make(chan struct{}), failed: make(chan error, 1), out: true}
+	return &Server{cfg: cfg, change: make(chan struct{}), failed: make(chan error, 1), out: true, entered: make(chan kintsugi.View, 1)}
 }
 
 // fail makes Run return err; only the first one counts.
@@ -218,7 +224,14 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsug
 	g := transport.NewServer(lis, s, transport.ServeTLS(s.cfg.TLS), transport.ServeWindow(s.cfg.Window))
 	served := make(chan error, 1)
 	go func() { served <- g.Serve() }()
+	ctx, cancel := context.WithCancel(ctx)
+	var meets sync.WaitGroup
+	if s.cfg.Apart != nil {
+		meets.Go(func() { s.meet(ctx, newPings(s.cfg.TLS)) })
+	}
 	defer func() {
+		cancel()
+		meets.Wait()
 		s.leave()
 		g.Stop()
 		<-served
@@ -266,6 +279,11 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	if err := terms.Agree(fmt.Sprintf("server/%d", s.cfg.ID), v.Terms, "the run's coordinator"); err != nil {
 		return err
 	}
+	select {
+	case <-s.entered: // an older one that nobody has looked at
+	default:
+	}
+	s.entered <- v
 	if v.Keeps == 0 && !v.Continues {
 		s.left = nil // before its memory is needed again
 	}

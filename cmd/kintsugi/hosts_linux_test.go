@@ -159,6 +159,13 @@ func (all *hosts) isolate(n int, mute, deaf bool) {
 	}
 }
 
+// part cuts two hosts off from each other, or lets them meet again. All others reach both.
+func (all *hosts) part(a, b int, apart bool) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.cut[[2]int{a, b}], all.cut[[2]int{b, a}] = apart, apart
+}
+
 // lose has the switch lose a share of all packets.
 func (all *hosts) lose(share float64) {
 	all.mu.Lock()

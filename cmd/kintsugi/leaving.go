@@ -104,6 +104,16 @@ func (a *announced) tell(ctx context.Context, change func(*serverValue)) error {
 	return a.place.Tell(ctx, a.value)
 }
 
+// whole says that it has caught up, as server.Config.Whole.
+func (a *announced) whole(ctx context.Context, since kintsugi.ViewNumber) error {
+	return a.tell(ctx, func(v *serverValue) { v.Whole = since })
+}
+
+// apart says whom it does not reach, as server.Config.Apart.
+func (a *announced) apart(ctx context.Context, whom []kintsugi.Life) error {
+	return a.tell(ctx, func(v *serverValue) { v.Apart = whom })
+}
+
 // sayStanding tells servers that are about to go that the run stands.
 func (p *process) sayStanding(client *etcd.Client) func(context.Context, kintsugi.ViewNumber, kintsugi.Step) {
 	return func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step) {

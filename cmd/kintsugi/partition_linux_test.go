@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
@@ -148,8 +149,33 @@ func (a *apart) cutOff(id kintsugi.ServerID, mute, deaf bool) {
 	a.t.Logf("server/%d was cut off (nobody hears it: %v, it hears nobody: %v) and is back in view %d at step %d", id, mute, deaf, a.view.Number, a.step)
 }
 
+// part cuts the replica at a place of the first chain off from the one before it. Everybody else reaches both: steps go on without one of them, until they meet
+// again.
+func (a *apart) part(at int) {
+	a.t.Helper()
+	a.until(a.t, "every server has caught up", func() bool { return a.complete(3) })
+	a.steps(20)
+	a.mu.Lock()
+	x, y := a.view.Chains[0][at-1], a.view.Chains[0][at]
+	a.mu.Unlock()
+	start := time.Now()
+	a.hosts.part(1+int(x), 1+int(y), true)
+	a.until(a.t, fmt.Sprintf("the others go on without server/%d or server/%d", x, y), func() bool { return !a.holds(x) || !a.holds(y) })
+	took := time.Since(start)
+	a.steps(50)
+	a.mu.Lock()
+	if a.holds(x) == a.holds(y) {
+		a.t.Errorf("server/%d and server/%d are in, or out, both: %v", x, y, a.view.Chains)
+	}
+	a.mu.Unlock()
+	a.hosts.part(1+int(x), 1+int(y), false)
+	a.until(a.t, "every server has caught up", func() bool { return a.complete(3) })
+	a.t.Logf("server/%d and server/%d did not reach each other, and one was left out after %v; both are back in view %d at step %d", x, y, took, a.view.Number, a.step)
+}
+
 // A host that is cut off, both ways or one, commits nothing while the others go on; when it can be reached again it comes in as
-// the tail; and the run ends with the bits of one in which nothing happened.
+// the tail. Of two hosts that do not reach each other, while all others reach both, one is left out until they do. The run ends with the bits of one in which
+// nothing happened.
 func TestHostsThatAreCutOff(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
@@ -160,7 +186,9 @@ func TestHostsThatAreCutOff(t *testing.T) {
 	conductor := a.view.Conductor
 	a.mu.Unlock()
 	a.cutOff(conductor, true, true)
+	a.part(1)
 	if *allCuts {
+		a.part(2)
 		a.cutOff(conductor, true, true) // no conductor now
 		for range 2 {
 			a.mu.Lock()

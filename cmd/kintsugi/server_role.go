@@ -30,6 +30,7 @@ type serverValue struct {
 	Leaving bool                `json:"leaving,omitempty"`
 	Hold    bool                `json:"hold,omitempty"`  // nobody else has what it holds: the run is to stand until it is durable
 	Wants   *wish               `json:"wants,omitempty"` // of whoever conducts
+	Apart   []kintsugi.Life     `json:"apart,omitempty"` // see roster.Joined
 }
 
 // workersThere tells which workers are registered.
@@ -112,9 +113,7 @@ func runServer(ctx context.Context, p *process) error {
 		StartGrace: startGrace, RejoinGrace: rejoinGrace, LeaveGrace: leaveGrace,
 		Planner: p.planner(prob.layout, self), LoadRunning: store.loadRunning, SaveRunning: store.saveRunning, Copy: p.protects().running.copy(), Near: p.Wire != worker.WireGRPC.String(), Marks: p.Pull == worker.PullDelta.String(),
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.ConductorFence, Outside: outside,
-		Whole: func(ctx context.Context, since kintsugi.ViewNumber) error {
-			return self.tell(ctx, func(v *serverValue) { v.Whole = since })
-		},
+		Whole: self.whole, Apart: self.apart,
 		Workers: func(ctx context.Context) <-chan []kintsugi.Slot { return workersThere(ctx, client) },
 		Held:    p.sayStanding(client),
 		Done: func(d kintsugi.Done) {

@@ -8,7 +8,7 @@ import (
 // The pure cores decide and do nothing else. They can be tested as tables, replayed from a seed and run
 // by the million under virtual time, because all they know comes in as arguments.
 var cores = []string{
-	"server/agg", "server/chain", "server/conductor", "server/dbw", "server/shard",
+	"server/agg", "server/chain", "server/conductor", "server/dbw", "server/reach", "server/shard",
 	"recovery/ledger", "recovery/roster", "recovery/scar",
 }
 

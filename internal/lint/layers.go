@@ -37,6 +37,7 @@ var table = []entry{
 	{1, "server/agg", "pure: who is counted"},
 	{1, "server/dbw", "pure: how many to wait for"},
 	{1, "server/chain", "pure: what a replica owes its neighbours"},
+	{1, "server/reach", "pure: whom a server says that it does not reach"},
 	{1, "recovery/roster", "pure: who is in the next view"},
 	{1, "recovery/scar", "pure: which chunks to save"},
 	{1, "recovery/choose", "pure: which way to survive costs least"},
