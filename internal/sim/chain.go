@@ -266,9 +266,11 @@ func (o *overseer) felt(s *serverLife, alive bool) {
 		return
 	}
 	if s.doubted = !alive; alive {
+		delete(o.silent, i)
 		o.state.Handle(o.c.wall(), o.present[i])
 	} else {
 		o.c.say("%s takes %s for dead", o.name, s.name)
+		o.silent[i] = s.member.Incarnation
 		o.state.Handle(o.c.wall(), roster.Died{Server: i, Incarnation: s.member.Incarnation})
 	}
 	o.decide()

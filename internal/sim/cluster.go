@@ -45,6 +45,8 @@ type Cluster struct {
 	away      time.Duration // how long who dies now is away at least
 	outageAt  time.Duration // when all servers went; 0: they have not
 	met       int           // deaths that have met, see meeting
+	strange   int           // times that a server has said that it does not reach another one
+	parted    int           // servers that were left out for it, in all views
 	awaited   meeting       // whose moment has not come
 	violation *Violation
 }
@@ -86,6 +88,8 @@ type Result struct {
 	Home  bool // in the end all of them are where they belong
 
 	met int // deaths that have met
+
+	strange, parted int // see Cluster
 }
 
 // Run runs a cluster to its end. The error is a *Violation.
@@ -103,12 +107,20 @@ func Run(cfg Config) (Result, error) {
 	}
 	c.scheduleFault()
 	c.wish()
+	c.estrange()
 	c.scheduleNotice()
 	c.scheduleMeetings()
 	for i := range cmp.Or(cfg.kills, 3) {
 		if cfg.killEvery > 0 {
 			c.after(nil, time.Duration(i+1)*cfg.killEvery, func() { c.kill(c.servers[(cfg.first+i)%len(c.servers)].proc, "killed") })
 		}
+	}
+	if cfg.estrangeAt > 0 {
+		c.after(nil, cfg.estrangeAt, func() {
+			a, b := c.servers[cfg.first], c.servers[(cfg.first+1)%len(c.servers)]
+			c.block(a.proc, b.proc, never)
+			a.finds(b, never)
+		})
 	}
 	if cfg.StopAfter > 0 {
 		c.after(nil, cfg.StopAfter, c.stopRun)
@@ -263,7 +275,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Moved: c.moved, met: c.met}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Moved: c.moved, met: c.met, strange: c.strange, parted: c.parted}
 	if v := c.registry.view; v != nil {
 		r.Lines, r.Views, r.Home = int(v.Line), int(v.Number), true
 		for i, chain := range v.Chains {

@@ -26,6 +26,7 @@ type Config struct {
 	MoveAfter                time.Duration // as roster.Config.MoveAfter
 	Absence                  time.Duration // that every other server that dies is away for, as long as others are not; 0: as long as everybody else
 	Choose                   time.Duration // mean time between two wishes for another number of replicas; 0: there are none
+	Strange                  time.Duration // mean time between two times that servers do not reach each other, or say so; 0: they always do
 	Consistency              agg.Config
 
 	Faults     FaultSet
@@ -55,7 +56,10 @@ type Config struct {
 	killEvery time.Duration // a server dies each so often, three in all or as many as kills says, from the first around the ring; 0: none
 	kills     int
 	first     int
-	stay      bool          // Absence is for every server that dies
+	stay      bool // Absence is for every server that dies
+
+	estrangeAt time.Duration // from then on the first server and the one after it never reach each other again; 0: they do
+
 	meet      meeting       // deaths that meet, three times
 	meetEvery time.Duration // time from one meeting to the next, about
 	drawn     kintsugi.Step // what Draw was given

@@ -34,8 +34,8 @@ func (s *serverLife) notice() {
 func (s *serverLife) declare() {
 	s.c.registry.call(s.proc, func() error {
 		p := &s.c.registry.places[s.member.Server]
-		if p.life == s && (p.leaving != s.leaving || p.holding != s.holding) {
-			p.leaving, p.holding = s.leaving, s.holding
+		if p.life == s && (p.leaving != s.leaving || p.holding != s.holding || !slices.Equal(p.apart, s.apart)) {
+			p.leaving, p.holding, p.apart = s.leaving, s.holding, s.apart
 			s.c.registry.changed()
 		}
 		return nil

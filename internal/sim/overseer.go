@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -18,7 +19,8 @@ type overseer struct {
 	c       *Cluster
 	state   *roster.State
 	leads   bool
-	present []roster.Joined // by server; Since 0: away
+	present []roster.Joined                            // by server; Since 0: away
+	silent  map[kintsugi.ServerID]kintsugi.Incarnation // lives that are taken for dead
 	view    *kintsugi.View
 	again   int // numbers the timers, so that only the newest counts
 	busy    bool
@@ -48,13 +50,14 @@ func (o *overseer) campaign() {
 }
 
 func (o *overseer) lead() {
-	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, Replicas: o.c.cfg.Replicas, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial, Copies: o.c.cfg.Copies > 0, NextAnswers: o.c.cfg.NextAnswers && o.c.cfg.plant != nextWhole, Chooses: o.c.cfg.Choose > 0, MoveAfter: o.c.cfg.MoveAfter})
+	state, err := roster.New(roster.Config{Servers: o.c.cfg.Servers, Replicas: o.c.cfg.Replicas, LapsesForgiven: o.c.cfg.LapsesForgiven, Hold: o.c.cfg.Hold, Partial: o.c.cfg.Partial, Copies: o.c.cfg.Copies > 0, NextAnswers: o.c.cfg.NextAnswers && o.c.cfg.plant != nextWhole, Chooses: o.c.cfg.Choose > 0, MoveAfter: o.c.cfg.MoveAfter, Settle: settle})
 	if err != nil {
 		o.c.fail(notAtFault, "new roster: %v", err)
 		return
 	}
 	o.c.say("%s leads", o.name)
 	o.leads, o.busy, o.state, o.present = true, true, state, make([]roster.Joined, o.c.cfg.Servers)
+	o.silent = make(map[kintsugi.ServerID]kintsugi.Incarnation)
 	o.readView()
 }
 
@@ -83,14 +86,23 @@ func (o *overseer) look() {
 	for i, p := range o.c.registry.places {
 		switch {
 		case p.life == nil && o.present[i].Since != 0:
+			delete(o.silent, kintsugi.ServerID(i))
 			o.present[i] = roster.Joined{}
 			o.state.Handle(now, roster.Left{Server: kintsugi.ServerID(i)})
-		case p.life != nil && o.present[i] != p.joined():
+		case p.life != nil && !saysSame(o.present[i], p.joined()):
 			o.present[i] = p.joined()
+			if o.silent[kintsugi.ServerID(i)] == p.life.member.Incarnation {
+				continue // what it says counts when its pulse is felt again
+			}
 			o.state.Handle(now, o.present[i])
 		}
 	}
 	o.decide()
+}
+
+// saysSame reports whether two words of a server say the same.
+func saysSame(a, b roster.Joined) bool {
+	return a.Member == b.Member && a.Since == b.Since && a.Holds == b.Holds && a.Whole == b.Whole && a.Leaving == b.Leaving && slices.Equal(a.Apart, b.Apart)
 }
 
 func (o *overseer) decide() {

@@ -42,11 +42,12 @@ type place struct {
 	whole  kintsugi.ViewNumber
 
 	leaving, holding bool // what the life says of itself: it wants to go; nobody else has what it holds
+	apart            []kintsugi.Life
 }
 
 // joined is what a place that is filled says to the roster.
 func (p *place) joined() roster.Joined {
-	return roster.Joined{Member: p.life.member, Since: p.since, Holds: p.life.holds, Whole: p.whole, Leaving: p.leaving}
+	return roster.Joined{Member: p.life.member, Since: p.since, Holds: p.life.holds, Whole: p.whole, Leaving: p.leaving, Apart: p.apart}
 }
 
 // acting is who conducts a view: the server it names, or whoever was promoted since.
@@ -132,7 +133,7 @@ func (r *registry) register(s *serverLife) error {
 		return nil
 	}
 	p.life, p.newest, p.whole = s, s.member.Incarnation, s.whole
-	p.leaving, p.holding = s.leaving, s.holding
+	p.leaving, p.holding, p.apart = s.leaving, s.holding, s.apart
 	r.changed()
 	p.since = r.revision
 	return nil
@@ -177,6 +178,7 @@ func (r *registry) put(p *proc, before kintsugi.ViewNumber, v kintsugi.View) err
 	r.before = r.view
 	r.view, r.acting = &v, acting{view: v.Number}
 	r.c.checkView(v)
+	r.c.leftOut(v)
 	r.changed()
 	r.viewAt = r.revision
 	return nil

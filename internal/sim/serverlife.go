@@ -40,6 +40,7 @@ type serverLife struct {
 	waiting  []call
 
 	leaving, holding bool // see place
+	apart            []kintsugi.Life
 }
 
 // call is a stream that waits for a view.

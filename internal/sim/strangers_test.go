@@ -1,0 +1,76 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// drawStrange returns the run of a seed with so many replicas, in which servers do not reach each other, or say so, under every fault.
+func drawStrange(seed uint64, replicas int) Config {
+	cfg := drawChain(seed, replicas)
+	rng := rand.New(rand.NewPCG(seed, 0x7374))
+	cfg.Servers = max(2, cfg.Servers)
+	cfg.Strange = time.Duration(50+rng.IntN(1000)) * time.Millisecond
+	switch rng.IntN(4) {
+	case 0:
+		cfg.FaultEvery = 0 // nothing else goes wrong
+	case 1:
+		cfg.NextAnswers = replicas > 2
+	case 2:
+		if replicas > 1 {
+			cfg.Copies = kintsugi.Step(1 + seed%7)
+		}
+	}
+	return cfg
+}
+
+// Whatever servers say of each other, and whoever is left out for it: no promise breaks, and in the end everybody is in again.
+func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
+	oneGoroutine(t)
+	n := seeds(200, 40)
+	parted := 0
+	for seed := range n {
+		for replicas := 1; replicas <= 3; replicas++ {
+			r, err := Run(drawStrange(seed, replicas))
+			if err != nil {
+				t.Errorf("seed %d, %d replicas: %v", seed, replicas, err)
+			}
+			parted += r.parted
+		}
+	}
+	if uint64(parted) < n {
+		t.Errorf("servers were left out %d times in %d runs: the storms prove nothing", parted, 3*n)
+	}
+}
+
+// Two servers of a run in which nothing else fails never reach each other again: it ends, without a step taken back, with the bits of one in which they do.
+func TestServersThatNeverMeetAgainDoNotChangeTheModel(t *testing.T) {
+	oneGoroutine(t)
+	for seed := range uint64(40) {
+		for _, replicas := range []int{2, 3} {
+			cfg := drawChain(seed, replicas)
+			cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
+			cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
+			cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+			calm, err := Run(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.estrangeAt, cfg.first = calm.Virtual/3, int(seed)%cfg.Servers
+			got, err := Run(cfg)
+			switch {
+			case err != nil:
+				t.Errorf("seed %d, %d replicas: %v", seed, replicas, err)
+			case got.Lines != 1 || got.parted == 0:
+				t.Errorf("seed %d, %d replicas: %d lines, %d servers were left out", seed, replicas, got.Lines, got.parted)
+			case !slices.EqualFunc(calm.Steps, got.Steps, sameGradients) || !slices.Equal(calm.Params, got.Params):
+				t.Errorf("seed %d, %d replicas: servers that do not reach each other change the model", seed, replicas)
+			}
+		}
+	}
+}
