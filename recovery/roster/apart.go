@@ -24,7 +24,7 @@ func (s *State) meet() (at time.Time) {
 	for id := range kintsugi.ServerID(s.cfg.Servers) {
 		for _, l := range s.present[id].Apart {
 			p := pair{min(id, l.Server), max(id, l.Server)}
-			if other, ok := s.present[l.Server]; !ok || l.Server == id || other.Member.Incarnation != l.Incarnation || slices.Contains(s.apart, p) {
+			if other, ok := s.present[l.Server]; !ok || int(l.Server) >= s.cfg.Servers || l.Server == id || other.Member.Incarnation != l.Incarnation || slices.Contains(s.apart, p) {
 				continue
 			}
 			s.apart = append(s.apart, p)
