@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -118,6 +119,7 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 		})
 	}
 	reaches(20)
+	status := start(t, "status", "--etcd", endpoint, "--json", "--listen-for", "500ms")
 	victim.signal(syscall.SIGKILL)
 	eventually(t, "the metrics tell of the death", func() bool {
 		return strings.Contains(get("http://"+metrics+"/metrics"), `kintsugi_failures_total{announced="false",role="server"} 1`)
@@ -125,7 +127,12 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	first.signal(syscall.SIGKILL)
 	first.wait()
 	second := role("monitor", monitor...)
-	r := second.wait()
+	r := status.wait()
+	var says runStatus
+	if err := json.Unmarshal([]byte(r.stdout), &says); err != nil || r.status != exitDone || says.Step < 10 || len(says.Servers) != 2 || !says.Servers[0].Conducts {
+		t.Errorf("status ended with %d and said %s: %s: %v", r.status, r.stdout, r.stderr, err)
+	}
+	r = second.wait()
 	if r.status != exitDone || !strings.Contains(r.stdout, " on none: 150 steps") || !strings.Contains(r.stdout, "server/1 failed at step ") {
 		t.Errorf("the monitor ended with status %d and said %q: %s", r.status, r.stdout, r.stderr)
 	}
@@ -140,6 +147,9 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(out, "report.html")); err != nil {
 		t.Error(err)
+	}
+	if r := start(t, "status", "--etcd", endpoint).wait(); r.status != exitDone || !strings.HasPrefix(r.stdout, "run default: over at step 150: all steps are done\n") {
+		t.Errorf("when all is over status ends with %d and says %s%s", r.status, r.stdout, r.stderr)
 	}
 }
 

@@ -27,6 +27,18 @@ type Leadership struct {
 	mine    clientv3.Cmp // the candidate's key is still there
 }
 
+// Leader returns the id of the coordinator that leads; empty: nobody does.
+func (c *Client) Leader(ctx context.Context) (id string, err error) {
+	r, err := c.etcd.Get(ctx, c.prefix+electionPrefix+"/", clientv3.WithFirstCreate()...)
+	if err != nil {
+		return "", fmt.Errorf("ask who leads: %w", err)
+	}
+	if len(r.Kvs) == 0 {
+		return "", nil
+	}
+	return string(r.Kvs[0].Value), nil
+}
+
 // errLapsed means that a candidate's lease was gone before it led.
 var errLapsed = errors.New("the lease lapsed while waiting")
 

@@ -67,6 +67,19 @@ func (c *Client) PutDone(ctx context.Context, d kintsugi.Done) (kintsugi.Done, e
 	}
 }
 
+// Done returns the run's last word; nil while it is not over.
+func (c *Client) Done(ctx context.Context) (*kintsugi.Done, error) {
+	b, _, found, err := c.get(ctx, doneKey)
+	if err != nil || !found {
+		return nil, err
+	}
+	d, err := decode[kintsugi.Done](doneKey, b)
+	if err != nil {
+		return nil, fmt.Errorf("read the run's last word: %w", err)
+	}
+	return &d, nil
+}
+
 // WatchDone returns a channel that delivers the run's last word, at once if it is over. It is closed when ctx ends.
 func (c *Client) WatchDone(ctx context.Context) <-chan kintsugi.Done {
 	return watchValue(ctx, c, doneKey, func(kintsugi.Done) bool { return true })

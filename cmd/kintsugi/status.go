@@ -1,0 +1,340 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
+	"github.com/kintsugi-ml/kintsugi/internal/transport"
+)
+
+func statusCommand() *cobra.Command {
+	var endpoints []string
+	var run string
+	var listens time.Duration
+	var asJSON bool
+	var secured security
+	cmd := &cobra.Command{
+		Use: "status", Short: "Say how a run on several hosts stands: who is there, who has what, how far it is", Args: noArgs,
+		Long: "Status asks etcd who is there and the run's conductor how far it is, and ends. It needs no settings of the run. Its exit status is 0 where the\n" +
+			"conductor has answered or the run is over, and 1 otherwise.",
+		Example: "  kintsugi status --etcd 10.0.0.2:2379 --run mnist",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			creds, err := secured.credentials(cmd.Context(), mtls.Operator, mtls.Any, slog.New(slog.DiscardHandler))
+			if err != nil {
+				return err
+			}
+			client, err := etcd.Dial(cmd.Context(), endpoints, run, etcd.WithTLS(creds))
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			s, err := lookAt(cmd.Context(), client, creds, listens)
+			if err != nil {
+				return err
+			}
+			s.Run = run
+			if asJSON {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				err = e.Encode(s)
+			} else {
+				err = s.write(cmd.OutOrStdout())
+			}
+			if err == nil && s.trouble != nil {
+				err = s.trouble
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	secured.register(f)
+	f.StringSliceVar(&endpoints, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
+	f.StringVar(&run, "run", "default", "name of the run in etcd")
+	f.DurationVar(&listens, "listen-for", 2*time.Second, "how long the conductor is listened to")
+	f.BoolVar(&asJSON, "json", false, "print it as JSON")
+	return cmd
+}
+
+// facts are what etcd and the conductor say of a run.
+type facts struct {
+	view             *kintsugi.View // nil: there is none yet
+	servers, workers []etcd.Member
+	leader           string         // the coordinator that leads; empty: nobody does
+	done             *kintsugi.Done // nil: it is not over
+	events           []kintsugi.RunEvent
+	silent           error // why the conductor does not answer
+}
+
+// runStatus is what status prints.
+type runStatus struct {
+	Run            string         `json:"run"`
+	Over           string         `json:"over,omitempty"` // why
+	Step           kintsugi.Step  `json:"step"`
+	Loss           *record.Number `json:"loss,omitempty"`
+	StepsPerSecond float64        `json:"steps_per_second,omitempty"` // of the newest ones
+	Ago            float64        `json:"step_seconds_ago,omitempty"` // since the newest step, by this host's clock and the conductor's
+	Admitted       uint32         `json:"workers_admitted"`           // at the newest step
+	Checkpoint     kintsugi.Step  `json:"checkpoint_step"`            // the newest full one, as far as is known
+	Failed         string         `json:"checkpoint_error,omitempty"` // of the newest that was tried
+	View           uint64         `json:"view"`
+	Line           kintsugi.Line  `json:"line"`
+	Reason         string         `json:"reason,omitempty"` // of the view
+	Coordinator    string         `json:"coordinator,omitempty"`
+	Servers        []serverStatus `json:"servers"`
+	Workers        []uint32       `json:"workers"` // that are there
+
+	trouble error
+}
+
+// serverStatus is a server's.
+type serverStatus struct {
+	Index       uint32               `json:"index"`
+	Incarnation kintsugi.Incarnation `json:"incarnation,omitempty"` // 0: it is not there
+	Address     string               `json:"address,omitempty"`
+	Heads       []kintsugi.ShardID   `json:"heads,omitempty"`
+	Follows     []kintsugi.ShardID   `json:"follows,omitempty"`
+	Conducts    bool                 `json:"conducts,omitempty"`
+	CatchesUp   bool                 `json:"catches_up,omitempty"`
+	Leaving     bool                 `json:"leaving,omitempty"`
+	NotReached  []string             `json:"not_reached,omitempty"` // servers that it does not reach
+	Outside     bool                 `json:"outside,omitempty"`     // it has a lease, and the view has no use for this life of it
+}
+
+// lookAt collects the facts and says what they come to.
+func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, listens time.Duration) (runStatus, error) {
+	var x facts
+	var errs [5]error
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	x.view, _, errs[0] = client.View(bounded)
+	x.servers, errs[1] = client.Members(bounded, etcd.Server)
+	x.workers, errs[2] = client.Members(bounded, etcd.Worker)
+	x.leader, errs[3] = client.Leader(bounded)
+	x.done, errs[4] = client.Done(bounded)
+	if err := errors.Join(errs[:]...); err != nil {
+		return runStatus{}, err
+	}
+	if x.view != nil && x.done == nil {
+		x.events, x.silent = listen(ctx, *x.view, creds, listens)
+	}
+	return x.status(time.Now()), nil
+}
+
+// listen hears what the conductor tells for a while: what it still has of what was, then what happens. The error says why it does not tell anything.
+func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d time.Duration) (events []kintsugi.RunEvent, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	peer, err := transport.Dial(v.Servers[v.Conductor].Address, transport.DialTLS(creds, v.Conductor))
+	if err != nil {
+		return nil, err
+	}
+	defer peer.Close()
+	stream, err := peer.Watch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Send(transport.WatchRequest{Line: v.Line}); err != nil {
+		return nil, err
+	}
+	for {
+		e, err := stream.Recv()
+		switch {
+		case ctx.Err() != nil:
+			return events, nil
+		case err != nil:
+			return events, err
+		}
+		events = append(events, e)
+	}
+}
+
+// status says what the facts come to at now.
+func (x *facts) status(now time.Time) runStatus {
+	s := runStatus{Coordinator: x.leader}
+	var steps []kintsugi.StepEvent
+	for _, e := range x.events {
+		switch e := e.(type) {
+		case kintsugi.StepEvent:
+			steps = append(steps, e)
+		case kintsugi.CheckpointEvent:
+			if s.Failed = e.Err; !e.Running && e.Err == "" {
+				s.Checkpoint = max(s.Checkpoint, e.Step)
+			}
+		}
+	}
+	if v := x.view; v != nil {
+		s.View, s.Line, s.Reason, s.Step = uint64(v.Number), v.Line, v.Reason, v.RestoreStep
+		s.Checkpoint = max(s.Checkpoint, v.RestoreStep)
+	}
+	if n := len(steps); n > 0 {
+		last := steps[n-1]
+		loss := record.Number(last.Loss)
+		s.Step, s.Loss, s.Admitted = last.Step, &loss, last.Workers
+		s.Ago = max(0, now.Sub(last.Time).Seconds())
+		first := steps[max(0, n-50)]
+		if d := last.Time.Sub(first.Time); d > 0 {
+			s.StepsPerSecond = float64(last.Step-first.Step) / d.Seconds()
+		}
+	}
+	for _, m := range x.workers {
+		s.Workers = append(s.Workers, m.Index)
+	}
+	slices.Sort(s.Workers)
+	s.Servers = x.serverStatus()
+	switch {
+	case x.done != nil:
+		s.Step, s.Over = x.done.Step, x.done.Reason
+	case x.view == nil && len(x.servers)+len(x.workers) == 0 && x.leader == "":
+		s.trouble = errors.New("etcd knows nothing of this run: check --run and --etcd")
+	case x.view == nil:
+		s.trouble = errors.New("the run has not begun: there is no view before all servers have registered and a coordinator leads")
+	case x.silent != nil:
+		s.trouble = fmt.Errorf("server/%d, which conducts, does not tell how far the run is: %w", x.view.Conductor, x.silent)
+	}
+	return s
+}
+
+// serverStatus says of each server what it has. The places are those of the view and those that are filled.
+func (x *facts) serverStatus() (list []serverStatus) {
+	at := make(map[uint32]int)
+	place := func(index uint32) *serverStatus {
+		if _, known := at[index]; !known {
+			at[index] = len(list)
+			list = append(list, serverStatus{Index: index})
+		}
+		return &list[at[index]]
+	}
+	if v := x.view; v != nil {
+		for i := range v.Servers {
+			place(uint32(i))
+		}
+		for i, chain := range v.Chains {
+			for k, id := range chain {
+				p := place(uint32(id))
+				if k == 0 {
+					p.Heads = append(p.Heads, kintsugi.ShardID(i))
+				} else {
+					p.Follows = append(p.Follows, kintsugi.ShardID(i))
+				}
+			}
+		}
+		place(uint32(v.Conductor)).Conducts = true
+	}
+	for _, m := range x.servers {
+		p := place(m.Index)
+		var value serverValue
+		_ = json.Unmarshal(m.Value, &value) // what cannot be read is the coordinator's to refuse
+		p.Incarnation, p.Address, p.Leaving = m.Incarnation, value.Address, value.Leaving || value.Hold
+		p.NotReached = x.notReached(value.Apart)
+		id := kintsugi.ServerID(m.Index)
+		if v := x.view; v == nil || int(id) >= len(v.Servers) || v.Servers[id].Incarnation != m.Incarnation || !holds(*v, id) {
+			p.Outside = v != nil
+			p.Heads, p.Follows, p.Conducts = nil, nil, false
+		} else {
+			p.CatchesUp = value.Whole < v.Newest(id)
+		}
+	}
+	slices.SortFunc(list, func(a, b serverStatus) int { return cmp.Compare(a.Index, b.Index) })
+	return list
+}
+
+// notReached names those of the lives that are there.
+func (x *facts) notReached(lives []kintsugi.Life) (names []string) {
+	for _, l := range lives {
+		if slices.ContainsFunc(x.servers, func(m etcd.Member) bool { return m.Index == uint32(l.Server) && m.Incarnation == l.Incarnation }) {
+			names = append(names, fmt.Sprintf("server/%d", l.Server))
+		}
+	}
+	return names
+}
+
+// write says it in words.
+func (s *runStatus) write(w io.Writer) error {
+	fmt.Fprintf(w, "run %s: ", s.Run)
+	switch {
+	case s.Over != "":
+		fmt.Fprintf(w, "over at step %d: %s\n", s.Step, s.Over)
+	case s.View == 0:
+		fmt.Fprintln(w, "not begun")
+	default:
+		fmt.Fprintf(w, "step %d", s.Step)
+		if s.Loss != nil {
+			fmt.Fprintf(w, ", %.1f s ago, %.3g a second, loss %.5g, %d workers", s.Ago, s.StepsPerSecond, float64(*s.Loss), s.Admitted)
+		}
+		fmt.Fprintf(w, "; full checkpoint of step %d\n", s.Checkpoint)
+	}
+	if s.Failed != "" {
+		fmt.Fprintf(w, "the newest save failed: %s\n", s.Failed)
+	}
+	if s.View != 0 {
+		fmt.Fprintf(w, "view %d, line %d: %s\n", s.View, s.Line, s.Reason)
+	}
+	fmt.Fprintf(w, "coordinator: %s\n", cmp.Or(s.Coordinator, "nobody leads, so nobody that dies is replaced"))
+	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, x := range s.Servers {
+		fmt.Fprintf(tab, "server/%d\t%s\t%s\n", x.Index, cmp.Or(x.Address, "-"), x.words())
+	}
+	if err := tab.Flush(); err != nil {
+		return err
+	}
+	names := []string{}
+	for _, i := range s.Workers {
+		names = append(names, fmt.Sprintf("worker/%d", i))
+	}
+	_, err := fmt.Fprintf(w, "%d workers are there%s\n", len(names), strings.TrimSuffix(": "+abridged(names), ": "))
+	return err
+}
+
+// abridged joins names, of many the first and the last.
+func abridged(names []string) string {
+	const most = 8
+	if n := len(names); n > most {
+		return strings.Join(names[:most-1], ", ") + " … " + names[n-1]
+	}
+	return strings.Join(names, ", ")
+}
+
+// words says what a server has and does.
+func (x *serverStatus) words() string {
+	var words []string
+	say := func(yes bool, format string, args ...any) {
+		if yes {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	say(x.Incarnation == 0, "is not there")
+	say(x.Outside, "has a lease as incarnation %d, and the view goes on without it", x.Incarnation)
+	say(x.Conducts, "conducts")
+	say(len(x.Heads) > 0, "heads %s", shards(x.Heads))
+	say(len(x.Follows) > 0, "has %s", shards(x.Follows))
+	say(x.CatchesUp, "catches up")
+	say(x.Leaving, "is about to go")
+	say(len(x.NotReached) > 0, "does not reach %s", strings.Join(x.NotReached, ", "))
+	if len(words) == 0 {
+		return "is there"
+	}
+	return strings.Join(words, "; ")
+}
+
+func shards(ids []kintsugi.ShardID) string {
+	var numbers []string
+	for _, id := range ids {
+		numbers = append(numbers, fmt.Sprint(id))
+	}
+	return "shard " + abridged(numbers)
+}
