@@ -42,6 +42,7 @@ var mistakes = []mistake{
 	{"input-classes", exitUsage, "train --input 1x28x28x3"},
 	{"input-size", exitUsage, "train --model charlm --input 32x65"},
 	{"consistency-unknown", exitUsage, "train --model qp --consistency eventual"},
+	{"status-listens", exitUsage, "status --listen-for 0s"},
 	{"tune-range", exitUsage, "tune lr --low 1 --high 0.1"},
 	{"simulate-times", exitUsage, "simulate --times normal:1"},
 	{"simulate-steps", exitUsage, "simulate --steps 0"},

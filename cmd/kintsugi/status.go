@@ -34,6 +34,9 @@ func statusCommand() *cobra.Command {
 			"conductor has answered or the run is over, and 1 otherwise.",
 		Example: "  kintsugi status --etcd 10.0.0.2:2379 --run mnist",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if listens <= 0 {
+				return fmt.Errorf("%w: --listen-for %v: give it a time, such as 2s", kintsugi.ErrUsage, listens)
+			}
 			creds, err := secured.credentials(cmd.Context(), mtls.Operator, mtls.Any, slog.New(slog.DiscardHandler))
 			if err != nil {
 				return err
@@ -137,6 +140,7 @@ func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, l
 
 // listen hears what the conductor tells for a while: what it still has of what was, then what happens. The error says why it does not tell anything.
 func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d time.Duration) (events []kintsugi.RunEvent, err error) {
+	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	peer, err := transport.Dial(v.Servers[v.Conductor].Address, transport.DialTLS(creds, v.Conductor))
@@ -154,6 +158,8 @@ func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d tim
 	for {
 		e, err := stream.Recv()
 		switch {
+		case ctx.Err() != nil && len(events) == 0: // there is nothing to tell yet, or it hangs
+			return nil, peer.Ping(whole, time.Second)
 		case ctx.Err() != nil:
 			return events, nil
 		case err != nil:
