@@ -69,10 +69,12 @@ func (s *Server) meet(ctx context.Context, asks asker) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-tick.C:
+		}
+		select {
 		case v := <-s.entered:
 			c.enter(v, links(v, self, s.cfg.CopyEvery > 0))
-			continue
-		case <-tick.C:
+		default:
 		}
 		c.visit(ctx)
 		list := c.core.Apart()

@@ -110,6 +110,7 @@ func TestAServerSaysWhomItDoesNotReach(t *testing.T) {
 			})
 		}
 		first, second := kintsugi.Life{Server: 0, Incarnation: 3}, kintsugi.Life{Server: 0, Incarnation: 4}
+		time.Sleep(tryEvery / 2) // so that nothing below happens at the moment of a try
 		enter(3, 0, 1)
 		check(time.Minute)
 		w.change(func() { w.deaf[first] = true })
