@@ -79,9 +79,10 @@ func (w *stepWatch) run() (r stepRun, err error) {
 		if !ok || !ok2 || !ok3 || !ok4 {
 			break
 		}
-		if pushed.After(end) { // the step was made as it landed, and published before the last worker had come to wait for it
-			pushed = end
-		}
+		// What is noted may be noted late: a version is read before its server has said that it can be, and a step is made as it lands and
+		// published before the last worker has come to wait for it.
+		read = within(read, begin, end)
+		pushed = within(pushed, read, end)
 		r.steps = append(r.steps, stepTimes{
 			parts: [...]float64{read.Sub(begin).Seconds(), pushed.Sub(read).Seconds(), end.Sub(pushed).Seconds(), end.Sub(begin).Seconds()},
 			strip: func() string { return w.strip(begin, end) },
@@ -92,6 +93,17 @@ func (w *stepWatch) run() (r stepRun, err error) {
 	}
 	r.cpu = (w.cpu[len(w.cpu)-1] - w.cpu[warmSteps-1]) / float64(len(w.cpu)-warmSteps)
 	return r, nil
+}
+
+// within returns t, or what is nearest to it from low to high.
+func within(t, low, high time.Time) time.Time {
+	switch {
+	case t.Before(low):
+		return low
+	case t.After(high):
+		return high
+	}
+	return t
 }
 
 const stripColumns = 72
