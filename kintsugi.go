@@ -7,7 +7,7 @@ import (
 
 // ProtocolVersion is the version of the messages between processes. Processes of different versions
 // refuse one another when they connect.
-const ProtocolVersion = 1
+const ProtocolVersion = 2
 
 // Identifiers. They are never reused within a run, so that an address is never an identity.
 type (

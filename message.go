@@ -172,6 +172,17 @@ type Optimizer struct {
 	WeightDecay  float32
 	Correction1  float32 // 1 − β₁ᵗ
 	Correction2  float32 // 1 − β₂ᵗ
+
+	// DecayMatrices: WeightDecay is for tensors of two dimensions and more alone. Biases and the scales of norms, which have one, are not drawn to zero.
+	DecayMatrices bool
+}
+
+// WeightDecayOf returns the weight decay of a tensor's values.
+func (o Optimizer) WeightDecayOf(t Tensor) float32 {
+	if o.DecayMatrices && len(t.Shape) < 2 {
+		return 0
+	}
+	return o.WeightDecay
 }
 
 // Commit is the decision which pushes make a step. Shards apply exactly that set, in the order of

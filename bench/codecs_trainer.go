@@ -7,6 +7,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
@@ -55,10 +56,9 @@ func (c *codecsTrainer) step(ctx context.Context, version kintsugi.Step) error {
 	o := c.schedule.At(version + 1)
 	step := kernels.Step{
 		Rule: kernels.Rule(o.Rule), Scale: float32(1 / float64(examples)), Operands: make([]kernels.Operand, len(c.workers)),
-		Scalars: kernels.Scalars{LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
-			Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2},
 	}
 	for i, k := range c.layout.Chunks {
+		step.Scalars = server.Scalars(o, c.layout.Tensors[k.Tensor])
 		for j, w := range c.workers {
 			step.Operands[j] = w.operand(i, k)
 		}

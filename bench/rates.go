@@ -7,6 +7,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
@@ -31,7 +32,7 @@ import (
 type RatesConfig struct {
 	Model, Data string
 	Layout      *kintsugi.Layout
-	Schedule    conductor.Schedule // of which the learning rate and the decay are not used
+	Schedule    conductor.Schedule // of which the learning rate and how it changes are not used
 	Workers     int                // gradients of a step
 	Low, High   float64            // learning rates
 	Steps       int
@@ -148,8 +149,7 @@ func (p *ratesPass) run(ctx context.Context, seed uint64) error {
 		if p.diverged = seen.add(loss); p.diverged {
 			return nil
 		}
-		p.setRate(&step, rate, kintsugi.Step(i+1))
-		if _, err := kernels.Best().Step(&step); err != nil {
+		if err := p.step(&step, rate, kintsugi.Step(i+1)); err != nil {
 			return err
 		}
 	}
@@ -173,14 +173,26 @@ func (p *ratesPass) gradients(ctx context.Context, gradient worker.Gradient, ste
 	return loss / float64(p.examples), nil
 }
 
-// setRate sets the scalars of a step with a learning rate.
-func (p *ratesPass) setRate(step *kernels.Step, rate float64, at kintsugi.Step) {
+// step does a step on all parameters, with a learning rate.
+func (p *ratesPass) step(all *kernels.Step, rate float64, at kintsugi.Step) error {
 	s := p.cfg.Schedule
-	s.LearningRate, s.Steps = rate, 0 // without decay
-	o := s.At(at)
-	step.Scale = float32(1 / float64(p.examples))
-	step.Scalars = kernels.Scalars{
-		LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
-		Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2,
+	s.LearningRate, s.Warmup, s.Steps = rate, 0, 0 // without decay
+	o, lo := s.At(at), 0
+	for _, t := range p.cfg.Layout.Tensors {
+		hi := lo + t.Values()
+		step := kernels.Step{
+			Rule: all.Rule, Scalars: server.Scalars(o, t), Scale: float32(1 / float64(p.examples)), Params: all.Params[lo:hi], Next: all.Next[lo:hi],
+		}
+		for i := range step.Rule.States() {
+			step.State[i], step.NextState[i] = all.State[i][lo:hi], all.NextState[i][lo:hi]
+		}
+		for _, g := range all.Operands {
+			step.Operands = append(step.Operands, kernels.Operand{Weight: g.Weight, Values: g.Values[lo:hi]})
+		}
+		if _, err := kernels.Best().Step(&step); err != nil {
+			return err
+		}
+		lo = hi
 	}
+	return nil
 }

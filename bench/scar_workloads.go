@@ -6,6 +6,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 	"github.com/kintsugi-ml/kintsugi/worker/engine"
@@ -190,8 +191,7 @@ func (m *scarModel) Step(state []float32, version int) error {
 	o := m.schedule.At(kintsugi.Step(version) + 1)
 	step := kernels.Step{
 		Rule: kernels.Rule(o.Rule), Scale: 1, Operands: []kernels.Operand{{Weight: 1, Values: grads}}, Params: state[:n], Next: state[:n],
-		Scalars: kernels.Scalars{LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
-			Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2},
+		Scalars: server.Scalars(o, kintsugi.Tensor{}),
 	}
 	for s := range step.Rule.States() {
 		step.State[s] = state[(s+1)*n : (s+2)*n]

@@ -156,7 +156,7 @@ func (r *replica) stepFar(c kintsugi.Commit, before, src, dst *version, counted 
 		s.Update = total.array
 	}
 	for i := range s.Chunks {
-		r.chunkFar(&s, i, k.Scalars, c, counted)
+		r.chunkFar(&s, i, c, counted)
 	}
 	found, err := r.versions.arrays.Step(&s)
 	if err != nil {
@@ -178,13 +178,9 @@ func (r *replica) stepFar(c kintsugi.Commit, before, src, dst *version, counted 
 }
 
 // chunkFar says what a step does with chunk i.
-func (r *replica) chunkFar(s *kernels.ArrayStep, i int, scalars kernels.Scalars, c kintsugi.Commit, counted []*held) {
+func (r *replica) chunkFar(s *kernels.ArrayStep, i int, c kintsugi.Commit, counted []*held) {
 	k := &s.Chunks[i]
-	k.Scalars = scalars
-	if r.lag != nil {
-		o := r.cfg.Schedule.At(c.Step - r.lag[i])
-		k.Scalars.Correction1, k.Scalars.Correction2 = o.Correction1, o.Correction2
-	}
+	k.Scalars = r.scalars(&c, i)
 	if s.From != nil {
 		return
 	}

@@ -192,11 +192,7 @@ func (m *making) chunk(k *kernelStep, i int) error {
 	r, c := m.r, &m.commit
 	chunk := r.cfg.Layout.Chunks[int(r.chunks.Lo)+i]
 	lo, hi := chunk.Lo-r.lo, chunk.Hi-r.lo
-	if r.lag != nil {
-		o := r.cfg.Schedule.At(c.Step - r.lag[i])
-		k.Scalars.Correction1, k.Scalars.Correction2 = o.Correction1, o.Correction2
-	}
-	k.Operands = k.Operands[:0]
+	k.Scalars, k.Operands = r.scalars(c, i), k.Operands[:0]
 	for j, h := range m.counted {
 		k.take(h.operand(i, lo, hi, c.Counted[j].Weight))
 	}

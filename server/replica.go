@@ -418,17 +418,30 @@ type kernelStep struct {
 }
 
 func newKernelStep(c kintsugi.Commit) *kernelStep {
-	o := c.Optimizer
 	return &kernelStep{Step: kernels.Step{
-		Rule: kernels.Rule(o.Rule),
-		Scalars: kernels.Scalars{
-			LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
-			WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2,
-		},
+		Rule:             kernels.Rule(c.Optimizer.Rule),
 		Operands:         make([]kernels.Operand, 0, len(c.Counted)),
 		Scale:            c.Scale,
 		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0,
 	}}
+}
+
+// Scalars returns what kernels take of an optimizer for the values of a tensor.
+func Scalars(o kintsugi.Optimizer, t kintsugi.Tensor) kernels.Scalars {
+	return kernels.Scalars{
+		LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
+		WeightDecay: o.WeightDecayOf(t), Correction1: o.Correction1, Correction2: o.Correction2,
+	}
+}
+
+// scalars returns those of a step for chunk i of the shard. Adam's corrections count the steps of that chunk, which may be fewer: see lag.
+func (r *replica) scalars(c *kintsugi.Commit, i int) kernels.Scalars {
+	o, layout := c.Optimizer, r.cfg.Layout
+	if r.lag != nil {
+		own := r.cfg.Schedule.At(c.Step - r.lag[i])
+		o.Correction1, o.Correction2 = own.Correction1, own.Correction2
+	}
+	return Scalars(o, layout.Tensors[layout.Chunks[int(r.chunks.Lo)+i].Tensor])
 }
 
 // hand has the step start from a given sum, or write it.

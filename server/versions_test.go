@@ -177,6 +177,7 @@ func TestAStepHasTheProductsThatAreAskedFor(t *testing.T) {
 		Want: kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement,
 	}
 	k := newKernelStep(c)
+	k.Scalars = Scalars(c.Optimizer, kintsugi.Tensor{})
 	k.take(kernels.Operand{Weight: 1, Values: values})
 	got, err := k.run(kernels.Best(), before, src, dst, nil, 0, 0, n)
 	if want := (kintsugi.Products{SquaredNorm: norm, DotDisplacement: dot, SquaredDisplacement: moved}); err != nil || got != want {

@@ -15,6 +15,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
@@ -67,7 +68,7 @@ func loop(t *testing.T, cfg LiveConfig) []float32 {
 		}
 		o := cfg.Schedule.At(v + 1)
 		step.Rule = kernels.Rule(o.Rule)
-		step.Scalars = kernels.Scalars{LearningRate: o.LearningRate, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2}
+		step.Scalars = server.Scalars(o, kintsugi.Tensor{})
 		if _, err := kernels.Host.Step(&step); err != nil {
 			t.Fatal(err)
 		}

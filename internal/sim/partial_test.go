@@ -11,6 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/server"
 )
 
 // alone is a run of synchronous steps without servers: the arrays of the whole model, chunk by chunk.
@@ -61,12 +62,9 @@ func (a *alone) step(t *testing.T, v kintsugi.Step) {
 		o := a.cfg.Schedule.At(v + 1)
 		a.taken[i]++
 		own := a.cfg.Schedule.At(kintsugi.Step(a.taken[i]))
+		o.Correction1, o.Correction2 = own.Correction1, own.Correction2
 		s := kernels.Step{
-			Rule: kernels.Rule(o.Rule), Scale: 1.0 / float32(32*a.cfg.Workers),
-			Scalars: kernels.Scalars{
-				LearningRate: o.LearningRate, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
-				Correction1: own.Correction1, Correction2: own.Correction2,
-			},
+			Rule: kernels.Rule(o.Rule), Scale: 1.0 / float32(32*a.cfg.Workers), Scalars: server.Scalars(o, kintsugi.Tensor{}),
 			Params: a.now[0][c.Lo:c.Hi], Next: next[0][c.Lo:c.Hi],
 		}
 		for k := range s.State {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
@@ -287,11 +288,7 @@ func (h *theatre) apply(c kintsugi.Commit, partial []kernels.Operand) {
 	o := c.Optimizer
 	s := kernels.Step{
 		Rule: kernels.Rule(o.Rule), Scale: c.Scale, Params: h.params, Next: h.next, State: h.state, NextState: h.nextState,
-		Scalars: kernels.Scalars{
-			LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
-			WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2,
-		},
-		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0, WantDot: c.Step > 1 && c.Want&kintsugi.WantDotDisplacement != 0,
+		Scalars: server.Scalars(o, kintsugi.Tensor{}), WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0, WantDot: c.Step > 1 && c.Want&kintsugi.WantDotDisplacement != 0,
 	}
 	if s.WantDot {
 		s.Previous = h.before

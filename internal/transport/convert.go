@@ -95,12 +95,12 @@ func weightedFrom(w *pb.Weighted) kintsugi.Weighted {
 
 func optimizerTo(o kintsugi.Optimizer) *pb.Optimizer {
 	return &pb.Optimizer{Rule: uint32(o.Rule), LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2,
-		Epsilon: o.Epsilon, WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2}
+		Epsilon: o.Epsilon, WeightDecay: o.WeightDecay, Correction1: o.Correction1, Correction2: o.Correction2, DecayMatrices: o.DecayMatrices}
 }
 
 func optimizerFrom(o *pb.Optimizer) kintsugi.Optimizer {
 	return kintsugi.Optimizer{Rule: kintsugi.Rule(o.GetRule()), LearningRate: o.GetLearningRate(), Momentum: o.GetMomentum(), Beta1: o.GetBeta1(), Beta2: o.GetBeta2(),
-		Epsilon: o.GetEpsilon(), WeightDecay: o.GetWeightDecay(), Correction1: o.GetCorrection1(), Correction2: o.GetCorrection2()}
+		Epsilon: o.GetEpsilon(), WeightDecay: o.GetWeightDecay(), Correction1: o.GetCorrection1(), Correction2: o.GetCorrection2(), DecayMatrices: o.GetDecayMatrices()}
 }
 
 func commitTo(m kintsugi.Commit) *pb.Commit {

@@ -76,6 +76,45 @@ func TestTheScheduleRoundsEachScalarOnceAndKnowsTheUsualDefaults(t *testing.T) {
 	}
 }
 
+func TestTheLearningRateRisesAndFalls(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		s     conductor.Schedule
+		rates map[kintsugi.Step]float32
+	}{
+		{"constant", conductor.Schedule{Steps: 10}, map[kintsugi.Step]float32{0: 8, 1: 8, 5: 8, 10: 8, 99: 8}},
+		{"linear", conductor.Schedule{Steps: 8, Decay: conductor.Linear}, map[kintsugi.Step]float32{1: 8, 2: 7, 5: 4, 8: 1, 9: 0, 99: 0}},
+		{"cosine", conductor.Schedule{Steps: 8, Decay: conductor.Cosine}, map[kintsugi.Step]float32{1: 8, 5: 4, 9: 0, 99: 0}},
+		{"without an end", conductor.Schedule{Decay: conductor.Linear}, map[kintsugi.Step]float32{1: 8, 99: 8}},
+		{"warm-up", conductor.Schedule{Steps: 12, Warmup: 4, Decay: conductor.Linear}, map[kintsugi.Step]float32{1: 2, 2: 4, 4: 8, 5: 8, 6: 7, 12: 1, 13: 0}},
+		{"warm-up, constant", conductor.Schedule{Warmup: 2}, map[kintsugi.Step]float32{1: 4, 2: 8, 99: 8}},
+		{"warm-up alone", conductor.Schedule{Steps: 4, Warmup: 16, Decay: conductor.Cosine}, map[kintsugi.Step]float32{1: 0.5, 4: 2, 16: 8, 17: 8}},
+		{"warm-up to the end", conductor.Schedule{Steps: 4, Warmup: 4, Decay: conductor.Cosine}, map[kintsugi.Step]float32{1: 2, 4: 8, 5: 8}},
+	} {
+		c.s.Rule, c.s.LearningRate = kintsugi.RuleSGD, 8
+		for step, want := range c.rates {
+			if got := c.s.At(step).LearningRate; got != want {
+				t.Errorf("%s: step %d has %v, want %v", c.name, step, got, want)
+			}
+		}
+	}
+}
+
+func TestWeightDecayIsForMatricesIfTheScheduleSaysSo(t *testing.T) {
+	s := conductor.Schedule{Rule: kintsugi.RuleAdamW, LearningRate: 1, WeightDecay: 0.5}
+	for _, matrices := range []bool{false, true} {
+		s.DecayMatrices = matrices
+		o := s.At(1)
+		for want, shapes := range map[float32][][]int{0.5: {{1, 5}, {5, 1}, {2, 3, 4, 5}}, 0: {{5}, {1}}} {
+			for _, shape := range shapes {
+				if got := o.WeightDecayOf(kintsugi.Tensor{Name: "x", Shape: shape}); got != want && (matrices || got != 0.5) {
+					t.Errorf("matrices alone: %v: %v has %v, want %v", matrices, shape, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestRulesHaveNames(t *testing.T) {
 	for name, want := range map[string]kintsugi.Rule{
 		"sgd": kintsugi.RuleSGD, "momentum": kintsugi.RuleMomentum, "nesterov": kintsugi.RuleNesterov,

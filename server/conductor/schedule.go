@@ -17,7 +17,12 @@ type Schedule struct {
 	Epsilon      float64
 	WeightDecay  float64
 
-	// Decay lowers the learning rate over the Steps of the run. A constant rate leaves the parameters
+	DecayMatrices bool // see kintsugi.Optimizer
+
+	// Warmup is how many steps the learning rate takes to rise to its value: step t of them has t/Warmup of it. Adam's first steps are long
+	// ones, whatever the gradients, and a deep model may not recover from them.
+	Warmup kintsugi.Step
+	// Decay lowers the learning rate over those of the Steps of the run that follow. A constant rate leaves the parameters
 	// jumping about the optimum to the last step.
 	Decay Decay
 	Steps kintsugi.Step
@@ -26,7 +31,7 @@ type Schedule struct {
 // Decay is how the learning rate goes down over a run.
 type Decay uint8
 
-// The decays. Step t of T, from 1, has the learning rate times
+// The decays. Step t of the T that follow the warm-up, from 1, has the learning rate times
 const (
 	Constant Decay = iota // 1
 	Linear                // 1 − (t−1)/T
@@ -48,10 +53,15 @@ func DecayNames() []string { return []string{"constant", "linear", "cosine"} }
 
 // rate returns the learning rate of a step.
 func (s Schedule) rate(step kintsugi.Step) float64 {
-	if s.Steps == 0 || step == 0 {
+	switch {
+	case step == 0:
+		return s.LearningRate
+	case step <= s.Warmup:
+		return s.LearningRate * (float64(step) / float64(s.Warmup))
+	case s.Steps <= s.Warmup:
 		return s.LearningRate
 	}
-	x := min(1, float64(step-1)/float64(s.Steps))
+	x := min(1, float64(step-s.Warmup-1)/float64(s.Steps-s.Warmup))
 	switch s.Decay {
 	case Linear:
 		return s.LearningRate * (1 - x)
@@ -92,6 +102,8 @@ func (s Schedule) At(step kintsugi.Step) kintsugi.Optimizer {
 		WeightDecay:  float32(s.WeightDecay),
 		Correction1:  float32(1 - math.Pow(beta1, float64(step))),
 		Correction2:  float32(1 - math.Pow(beta2, float64(step))),
+
+		DecayMatrices: s.DecayMatrices,
 	}
 }
 

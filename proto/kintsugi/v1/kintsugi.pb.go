@@ -1564,6 +1564,7 @@ type Optimizer struct {
 	WeightDecay   float32                `protobuf:"fixed32,7,opt,name=weight_decay,json=weightDecay,proto3" json:"weight_decay,omitempty"`
 	Correction1   float32                `protobuf:"fixed32,8,opt,name=correction1,proto3" json:"correction1,omitempty"`
 	Correction2   float32                `protobuf:"fixed32,9,opt,name=correction2,proto3" json:"correction2,omitempty"`
+	DecayMatrices bool                   `protobuf:"varint,10,opt,name=decay_matrices,json=decayMatrices,proto3" json:"decay_matrices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1659,6 +1660,13 @@ func (x *Optimizer) GetCorrection2() float32 {
 		return x.Correction2
 	}
 	return 0
+}
+
+func (x *Optimizer) GetDecayMatrices() bool {
+	if x != nil {
+		return x.DecayMatrices
+	}
+	return false
 }
 
 type Commit struct {
@@ -3881,7 +3889,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\tCountable\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
-	"\x06oldest\x18\x03 \x01(\x04R\x06oldest\"\x8d\x02\n" +
+	"\x06oldest\x18\x03 \x01(\x04R\x06oldest\"\xb4\x02\n" +
 	"\tOptimizer\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\rR\x04rule\x12#\n" +
 	"\rlearning_rate\x18\x02 \x01(\x02R\flearningRate\x12\x1a\n" +
@@ -3891,7 +3899,9 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\aepsilon\x18\x06 \x01(\x02R\aepsilon\x12!\n" +
 	"\fweight_decay\x18\a \x01(\x02R\vweightDecay\x12 \n" +
 	"\vcorrection1\x18\b \x01(\x02R\vcorrection1\x12 \n" +
-	"\vcorrection2\x18\t \x01(\x02R\vcorrection2\"\xa7\x02\n" +
+	"\vcorrection2\x18\t \x01(\x02R\vcorrection2\x12%\n" +
+	"\x0edecay_matrices\x18\n" +
+	" \x01(\bR\rdecayMatrices\"\xa7\x02\n" +
 	"\x06Commit\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x18\n" +
