@@ -103,9 +103,11 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
                 that loss; without examples the loss and of how many examples it is
     examples    how many there are: each gradient is then told which to take, so that an epoch uses each once. None: gradient draws
     evaluate    evaluate(params) returns a loss and an accuracy, either may be None, and on how many examples
-    suggested   batch, steps, learning_rate, momentum, optimizer, codec: what to train with unless the command line says otherwise
+    suggested   what to train with unless the command line says otherwise: batch, steps, learning_rate, optimizer, momentum, codec; warmup, steps in which
+                the learning rate rises, and decay, how it goes down then: "cosine", "linear" or "constant"; weight_decay, and weight_decay_for, which
+                tensors: "all", or "matrices", those of two dimensions and more
     """
-    unknown = set(suggested) - {"batch", "steps", "learning_rate", "momentum", "optimizer", "codec"}
+    unknown = set(suggested) - {"batch", "steps", "learning_rate", "optimizer", "momentum", "codec", "warmup", "decay", "weight_decay", "weight_decay_for"}
     if unknown:
         raise TypeError("run has no argument %s; what a program does not suggest is for the command line of kintsugi train" % ", ".join(sorted(unknown)))
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]

@@ -18,6 +18,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
@@ -339,15 +340,13 @@ func (b *benchTrain) measure(ctx context.Context, name string, progress io.Write
 	if makesOwnSteps(schedule.Rule) {
 		return bench.TrainRow{}, fmt.Errorf("%w: bench train compares means of gradients, and model %s has none", kintsugi.ErrUsage, name)
 	}
+	schedule.DecayMatrices = false // the loop takes all tensors at once, as much work as the cluster's
 	o := schedule.At(1)
 	cfg := bench.TrainConfig{
 		Model: t.Model, Workers: b.workers, Servers: b.servers, Steps: b.steps, Rounds: b.rounds, Binary: binary,
 		Flags:  []string{"--blas", b.blas, "--wire", b.wire, "--device", b.device, "--server-device", b.serverDevice},
 		Layout: prob.layout, Init: func(p []float32) error { return prob.init(&t.settings, t.Seed, p) }, Progress: progress,
-		Step: kernels.Step{Rule: kernels.Rule(o.Rule), Scalars: kernels.Scalars{
-			LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
-			Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2,
-		}},
+		Step: kernels.Step{Rule: kernels.Rule(o.Rule), Scalars: server.Scalars(o, kintsugi.Tensor{})},
 	}
 	for _, a := range b.program {
 		cfg.Flags = append(cfg.Flags, "--program", a)

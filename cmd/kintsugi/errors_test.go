@@ -97,6 +97,8 @@ var mistakes = []mistake{
 	{"rate-nothing", exitUsage, "train --model qp --learning-rate 0"},
 	{"steps-none", exitUsage, "train --model qp --steps 0"},
 	{"weight-decay-no-number", exitUsage, "train --model qp --weight-decay NaN"},
+	{"weight-decay-of-what", exitUsage, "train --model qp --weight-decay-for biases"},
+	{"warmup-negative", exitUsage, "train --model qp --warmup -5"},
 	{"store-scheme", exitUsage, "train --model qp --store gs://bucket/runs"},
 	{"listen-everywhere", exitConfig, "server --model qp --listen 0.0.0.0:7070"},
 	{"listen-no-port", exitConfig, "server --model qp --listen 10.0.0.2"},

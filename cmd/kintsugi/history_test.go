@@ -16,6 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 	"github.com/kintsugi-ml/kintsugi/internal/serial"
 	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
@@ -228,10 +229,7 @@ func (n *notes) history(t *testing.T) *serial.History {
 	h.Workers, h.Sums = workers, []uint64{sumOver(params)}
 	for v := kintsugi.Step(0); v <= n.newest; v++ {
 		o, total := schedule.At(v+1), 0.0
-		step.Scalars = kernels.Scalars{
-			LearningRate: o.LearningRate, Momentum: o.Momentum, WeightDecay: o.WeightDecay,
-			Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon, Correction1: o.Correction1, Correction2: o.Correction2,
-		}
+		step.Scalars = server.Scalars(o, kintsugi.Tensor{})
 		for i := range step.Operands {
 			_, examples, err := gradient(t.Context(), params, step.Operands[i].Values, kintsugi.PushID{Slot: kintsugi.Slot(i), Version: v})
 			if err != nil {

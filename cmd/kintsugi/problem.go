@@ -86,12 +86,17 @@ func (p *problem) suggest(s *settings, d model.Defaults) error {
 	if s.LearningRate == 0 {
 		s.LearningRate = decimal(d.LearningRate)
 	}
-	if s.Momentum < 0 {
+	if s.Momentum == suggested {
 		s.Momentum = decimal(d.Momentum)
 	}
-	if s.Codec == "" {
-		s.Codec = cmp.Or(d.Codec, "fp32")
+	if s.Warmup == suggested {
+		s.Warmup = d.Warmup
 	}
+	if s.WeightDecay == suggested {
+		s.WeightDecay = decimal(d.WeightDecay)
+	}
+	s.Decay, s.Decayed = cmp.Or(s.Decay, d.Decay, "cosine"), cmp.Or(s.Decayed, d.Decayed, decayAll)
+	s.Codec = cmp.Or(s.Codec, d.Codec, "fp32")
 	switch {
 	case s.Optimizer != "":
 	case d.Optimizer != "":

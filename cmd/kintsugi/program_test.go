@@ -24,6 +24,9 @@ func beProgram() {
 	if len(os.Args) > 1 && os.Args[1] == "wider" {
 		about.Tensors[0].Shape = []int{10, 100}
 	}
+	if slices.Contains(os.Args, "recipe") {
+		about.Optimizer, about.Warmup, about.Decay, about.WeightDecay, about.Decayed = "adamw", 10, "linear", 0.1, "matrices"
+	}
 	p, err := programtest.Open(os.Getenv(program.Variable), about)
 	if err == nil && slices.Contains(os.Args, "slow") && !first(os.Args[2]) {
 		for err == nil { // it is at its data until nobody waits any more
@@ -99,6 +102,22 @@ func TestAProgramTrainsThroughKilledServersToTheSameBits(t *testing.T) {
 	sameBits(t, again, calm)
 	noOrphans(t, calm)
 	noOrphans(t, struck)
+}
+
+// A program says how it is trained as the command line would, and the command line overrules it.
+func TestARecipeIsThatOfTheProgramUnlessTheCommandLineHasAnother(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
+	train := func(flags ...string) string {
+		dir := newDir(t)
+		must(t, append([]string{"train", "--workers", "2", "--recovery", "none", "--out", dir}, flags...)...)
+		return dir
+	}
+	plain, recipe := ownProgram, append(slices.Clone(ownProgram), "recipe")
+	own, told := train(recipe...), train(append([]string{"--optimizer", "adamw", "--warmup", "10", "--decay", "linear", "--weight-decay", "0.1", "--weight-decay-for", "matrices"}, plain...)...)
+	sameBits(t, own, told)
+	plainly, overruled := train(plain...), train(append([]string{"--optimizer", "sgd", "--warmup", "0", "--decay", "cosine", "--weight-decay", "0", "--weight-decay-for", "all"}, recipe...)...)
+	sameBits(t, overruled, plainly)
 }
 
 func TestARunOfAProgramIsResumed(t *testing.T) {

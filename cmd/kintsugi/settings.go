@@ -40,9 +40,11 @@ type settings struct {
 	Consistency  string
 	Optimizer    string
 	LearningRate float64
+	Warmup       int
 	Decay        string
 	Momentum     float64
 	WeightDecay  float64
+	Decayed      string
 	Batch        int
 	Steps        uint64
 	Seed         uint64
@@ -85,10 +87,14 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Consistency, "consistency", "bsp", "who is counted in a step: "+strings.Join(agg.Presets(), ", ")+"; options after a colon or a comma, such as async:discount")
 	f.StringVar(&s.Optimizer, "optimizer", "", "sgd, momentum, nesterov, adam, adamw or adagrad (default: as the model suggests)")
 	f.Float64Var(&s.LearningRate, "learning-rate", 0, "learning rate (default: as the model suggests)")
-	f.StringVar(&s.Decay, "decay", "cosine", "how the learning rate goes down over the run: "+strings.Join(conductor.DecayNames(), ", "))
-	f.Float64Var(&s.Momentum, "momentum", -1, "momentum (default: as the model suggests)")
-	f.Lookup("momentum").DefValue = "0" // what help calls no default; 0 itself is a momentum
-	f.Float64Var(&s.WeightDecay, "weight-decay", 0, "weight decay")
+	f.IntVar(&s.Warmup, "warmup", suggested, "steps in which the learning rate rises to its value, in equal parts (default: as the model suggests, most 0)")
+	f.StringVar(&s.Decay, "decay", "", "how the learning rate goes down over the steps that follow: "+strings.Join(conductor.DecayNames(), ", ")+" (default: as the model suggests, most cosine)")
+	f.Float64Var(&s.Momentum, "momentum", suggested, "momentum (default: as the model suggests)")
+	f.Float64Var(&s.WeightDecay, "weight-decay", suggested, "weight decay (default: as the model suggests, most 0)")
+	f.StringVar(&s.Decayed, "weight-decay-for", "", "which tensors decay: all, or matrices, those of two dimensions and more, without biases and the scales of norms (default: as the model suggests, most all)")
+	for _, name := range []string{"warmup", "momentum", "weight-decay"} {
+		f.Lookup(name).DefValue = "0" // what help calls no default; 0 itself is a value
+	}
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
 	f.Uint64Var(&s.Steps, "steps", 0, "steps of the run (default: as the model suggests)")
 	f.Uint64Var(&s.Seed, "seed", 1, "seed of everything random")
@@ -257,8 +263,9 @@ func (s *settings) check() error {
 		{s.GradientTime < 0, fmt.Sprintf("--gradient-time %v must not be negative", s.GradientTime)},
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
 		{!(s.LearningRate >= 0) || math.IsInf(s.LearningRate, 0), fmt.Sprintf("--learning-rate %v must be positive, and a number", s.LearningRate)},
-		{!(s.WeightDecay >= 0) || math.IsInf(s.WeightDecay, 0), fmt.Sprintf("--weight-decay %v must be a number that is not negative", s.WeightDecay)},
-		{!(s.Momentum < 1), fmt.Sprintf("--momentum %v must be below 1", s.Momentum)}, // one that is negative means the model's
+		{!(s.WeightDecay >= 0 || s.WeightDecay == suggested) || math.IsInf(s.WeightDecay, 0), fmt.Sprintf("--weight-decay %v must be a number that is not negative", s.WeightDecay)},
+		{s.Warmup < 0 && s.Warmup != suggested, fmt.Sprintf("--warmup %d must not be negative", s.Warmup)},
+		{!(s.Momentum >= 0 && s.Momentum < 1 || s.Momentum == suggested), fmt.Sprintf("--momentum %v must be at least 0, and below 1", s.Momentum)},
 		{protects.checkpoints && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
 		{s.Warning <= 0, fmt.Sprintf("--warning %v must be positive", s.Warning)},
@@ -333,10 +340,23 @@ func (s *settings) schedule() (conductor.Schedule, error) {
 		return conductor.Schedule{}, err
 	}
 	decay, err := conductor.ParseDecay(s.Decay)
+	if err == nil && s.Decayed != decayAll && s.Decayed != decayMatrices {
+		err = fmt.Errorf("%w: --weight-decay-for %q is unknown; use %s or %s", kintsugi.ErrUsage, s.Decayed, decayAll, decayMatrices)
+	}
 	return conductor.Schedule{
-		Rule: rule, LearningRate: s.LearningRate, Momentum: s.Momentum, WeightDecay: s.WeightDecay, Decay: decay, Steps: kintsugi.Step(s.Steps),
+		Rule: rule, LearningRate: s.LearningRate, Momentum: s.Momentum, WeightDecay: s.WeightDecay, DecayMatrices: s.Decayed == decayMatrices,
+		Warmup: kintsugi.Step(s.Warmup), Decay: decay, Steps: kintsugi.Step(s.Steps),
 	}, err
 }
+
+// suggested is a number that is left to the model.
+const suggested = -1
+
+// What weight decay may be for.
+const (
+	decayAll      = "all"
+	decayMatrices = "matrices"
+)
 
 // saveEvery returns the steps between two checkpoints, 0 for none but the last.
 func (s *settings) saveEvery() kintsugi.Step {

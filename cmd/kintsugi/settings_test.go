@@ -4,6 +4,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
 func TestFlagsWinOverTheFileAndTheFileOverTheEnvironment(t *testing.T) {
@@ -27,6 +30,34 @@ func TestFlagsWinOverTheFileAndTheFileOverTheEnvironment(t *testing.T) {
 	}
 	if s := readRun(t, dir).Summary; s.Steps != 4 {
 		t.Errorf("%d steps; want 4", s.Steps)
+	}
+}
+
+// Each flag that says how the learning rate changes and what decays is in the schedule; of what nobody says the defaults are.
+func TestTheScheduleIsWhatTheFlagsSay(t *testing.T) {
+	for _, c := range []struct {
+		flags string
+		want  conductor.Schedule
+	}{
+		{"--model qp --steps 30 --learning-rate 0.5", conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.5, Decay: conductor.Cosine, Steps: 30}},
+		{"--model qp --steps 30 --optimizer adamw --learning-rate 0.5 --momentum 0.75 --warmup 7 --decay linear --weight-decay 0.25 --weight-decay-for matrices",
+			conductor.Schedule{Rule: kintsugi.RuleAdamW, LearningRate: 0.5, Momentum: 0.75, Warmup: 7, Decay: conductor.Linear, WeightDecay: 0.25, DecayMatrices: true, Steps: 30}},
+	} {
+		var s settings
+		f := newFlagSet("train")
+		s.register(f)
+		if err := f.Parse(strings.Fields(c.flags)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.check(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := describe(&s); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.schedule(); got != c.want || err != nil {
+			t.Errorf("%s: %+v, %v; want %+v", c.flags, got, err, c.want)
+		}
 	}
 }
 

@@ -101,6 +101,11 @@ type Defaults struct {
 	Momentum     float32
 	Optimizer    string // by its name; "" means momentum, or sgd where Momentum is 0
 	Codec        string // how gradients travel; "" means fp32
+
+	Warmup      int    // steps in which the learning rate rises
+	Decay       string // how it goes down; "" means cosine
+	WeightDecay float32
+	Decayed     string // what the weight decay is for; "" means all
 }
 
 // Description says what a model is, apart from what executes it. It is immutable and safe for

@@ -28,6 +28,10 @@ type Description struct {
 	Momentum     float32 `json:"momentum,omitempty"`
 	Optimizer    string  `json:"optimizer,omitempty"`
 	Codec        string  `json:"codec,omitempty"`
+	Warmup       int     `json:"warmup,omitempty"`
+	Decay        string  `json:"decay,omitempty"`
+	WeightDecay  float32 `json:"weight_decay,omitempty"`
+	Decayed      string  `json:"weight_decay_for,omitempty"`
 
 	Evaluates bool `json:"evaluates,omitempty"` // it answers to evaluate
 }
@@ -50,8 +54,9 @@ func (d *Description) Check() error {
 		return fmt.Errorf(`its "name" is %q; it must have letters, digits, dots, dashes and underscores alone, 64 at most`, d.Name)
 	case len(d.Tensors) == 0:
 		return errors.New(`it describes no "tensors"`)
-	case d.Examples < 0 || d.Batch < 0 || d.Steps < 0 || d.LearningRate < 0 || d.Momentum < 0:
-		return fmt.Errorf("it describes negative numbers: %d examples, a batch of %d, %d steps, a learning rate of %g, a momentum of %g", d.Examples, d.Batch, d.Steps, d.LearningRate, d.Momentum)
+	case d.Examples < 0 || d.Batch < 0 || d.Steps < 0 || d.LearningRate < 0 || d.Momentum < 0 || d.Warmup < 0 || d.WeightDecay < 0:
+		return fmt.Errorf("it describes negative numbers: %d examples, a batch of %d, %d steps, a learning rate of %g, a momentum of %g, a warm-up of %d steps, a weight decay of %g",
+			d.Examples, d.Batch, d.Steps, d.LearningRate, d.Momentum, d.Warmup, d.WeightDecay)
 	}
 	_, err := kintsugi.NewLayout(d.Tensors)
 	return err

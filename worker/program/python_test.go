@@ -2,10 +2,12 @@ package program_test
 
 import (
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
@@ -74,12 +76,30 @@ kintsugi.run("greedy", [("w", (2,))], lambda params, seed: None, gradient, examp
 	}
 }
 
+func TestAProgramInPythonSuggestsItsRecipe(t *testing.T) {
+	p, err := inPython(t, `
+import kintsugi
+kintsugi.run("net", [("w", (2, 1)), ("b", (2,))], lambda params, seed: None, None, examples=3, batch=2, steps=9, learning_rate=0.25, optimizer="adamw",
+    momentum=0.5, codec="int8", warmup=3, decay="linear", weight_decay=0.125, weight_decay_for="matrices")
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := program.Description{
+		Name: "net", Tensors: []kintsugi.Tensor{{Name: "w", Shape: []int{2, 1}}, {Name: "b", Shape: []int{2}}}, Examples: 3, Batch: 2, Steps: 9,
+		LearningRate: 0.25, Optimizer: "adamw", Momentum: 0.5, Codec: "int8", Warmup: 3, Decay: "linear", WeightDecay: 0.125, Decayed: "matrices",
+	}
+	if got := p.About(); !reflect.DeepEqual(got, want) {
+		t.Errorf("it describes %+v, want %+v", got, want)
+	}
+}
+
 func TestWhatRunDoesNotSuggestIsForTheCommandLine(t *testing.T) {
 	_, err := inPython(t, `
 import kintsugi
-kintsugi.run("net", [("w", (2,))], None, None, weight_decay=0.1)
+kintsugi.run("net", [("w", (2,))], None, None, epsilon=0.1)
 `)
-	if err == nil || !strings.Contains(err.Error(), "TypeError: run has no argument weight_decay; what a program does not suggest is for the command line of kintsugi train") {
+	if err == nil || !strings.Contains(err.Error(), "TypeError: run has no argument epsilon; what a program does not suggest is for the command line of kintsugi train") {
 		t.Error(err)
 	}
 }
