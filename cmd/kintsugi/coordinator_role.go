@@ -17,7 +17,7 @@ import (
 func coordinatorCommand() *cobra.Command {
 	return roleCommand("coordinator", "Decide which server holds which shard",
 		"  kintsugi coordinator --config run.yaml --etcd 10.0.0.2:2379 --store s3://models/run1",
-		nil, runCoordinator)
+		(*process).endsWithRun, runCoordinator)
 }
 
 func runCoordinator(ctx context.Context, p *process) error {
@@ -61,5 +61,5 @@ func runCoordinator(ctx context.Context, p *process) error {
 			p.over.Store(true)
 		}
 	})
-	return c.Run(ctx)
+	return p.untilOver(ctx, client, c.Run)
 }

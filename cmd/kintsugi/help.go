@@ -30,7 +30,7 @@ var topics = []topic{
 	{"What survives a death", []string{"recovery", "checkpoint-every", "store", "move-after", "outage", "kept", "notice", "notice-endpoint", "warning", "outside"}},
 	{"What travels, and how", []string{"codec", "pull", "wire", "window", "tls"}},
 	{"What computes", []string{"device", "server-device", "threads", "blas", "blas-threads", "kernels", "engine"}},
-	{"This process", []string{"run", "index", "listen", "control"}},
+	{"This process", []string{"run", "index", "listen", "end-with-run", "control"}},
 	{"The run", []string{"out", "resume", "config", "fault", "etcd", "metrics", "price", "store-limit", "gradient-time", "log-level", "help"}},
 }
 

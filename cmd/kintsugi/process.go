@@ -43,6 +43,9 @@ type process struct {
 	Control string
 	Outside string
 	Price   string
+
+	EndWithRun bool
+
 	notices
 	security
 
@@ -115,6 +118,7 @@ func withIndex(what string) func(*process, *pflag.FlagSet) {
 		if what == "server" {
 			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
 			f.StringVar(&p.Price, "price", "", "what nodes cost, for --recovery auto: "+cost.Forms)
+			p.endsWithRun(f)
 			f.StringVar(&p.Outside, "outside", "", "file in memory (such as on a tmpfs) that keeps the shard when this process dies; empty: none")
 		}
 		f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this "+what)

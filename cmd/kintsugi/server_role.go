@@ -127,7 +127,9 @@ func runServer(ctx context.Context, p *process) error {
 	})
 	p.heed(ctx, client, s, self)
 	p.log.Info("server is up", "index", p.Index, "incarnation", place.Incarnation(), "address", address, "kernels", computes)
-	return p.inPlace(ctx, place, func(ctx context.Context) error { return s.Run(ctx, lis, client.WatchView(ctx)) })
+	return p.untilOver(ctx, client, func(ctx context.Context) error {
+		return p.inPlace(ctx, place, func(ctx context.Context) error { return s.Run(ctx, lis, client.WatchView(ctx)) })
+	})
 }
 
 // heed has a server hear of those who want the run to end, or to stand, and of what takes this process away.

@@ -157,14 +157,3 @@ func (p *process) runIsOver(ctx context.Context, client *etcd.Client) bool {
 	defer cancel()
 	return p.ends(ctx, client)
 }
-
-// ends waits for the end of the run, and reports whether it came before that of ctx. The word of fewer steps than the run has now is that of a time when it
-// had no more.
-func (p *process) ends(ctx context.Context, client *etcd.Client) bool {
-	for d := range client.WatchDone(ctx) {
-		if d.Ends(kintsugi.Step(p.Steps)) {
-			return true
-		}
-	}
-	return false
-}
