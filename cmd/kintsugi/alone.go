@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
@@ -47,9 +48,18 @@ func loopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
+// dial returns a client for the run, once etcd answers.
+func (p *process) dial(ctx context.Context) (*etcd.Client, error) {
+	if p.EtcdWait > etcdWait {
+		late := time.AfterFunc(etcdWait, func() { p.log.Info("etcd does not answer yet", "endpoints", p.Etcd, "waits", p.EtcdWait.String()) })
+		defer late.Stop()
+	}
+	return etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls), etcd.WithTimeout(p.EtcdWait))
+}
+
 // meet returns a client of the run's etcd. It is an error where a run goes on that has other terms: who has them must not take a place there, which another process may fill.
 func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*etcd.Client, error) {
-	client, err := etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls))
+	client, err := p.dial(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/recovery"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
@@ -34,7 +33,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 	} else if err != nil {
 		return err
 	}
-	client, err := etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls))
+	client, err := p.dial(ctx)
 	if err != nil {
 		return err
 	}

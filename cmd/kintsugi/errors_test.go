@@ -100,6 +100,7 @@ var mistakes = []mistake{
 	{"weight-decay-of-what", exitUsage, "train --model qp --weight-decay-for biases"},
 	{"warmup-negative", exitUsage, "train --model qp --warmup -5"},
 	{"store-scheme", exitUsage, "train --model qp --store gs://bucket/runs"},
+	{"etcd-wait-none", exitConfig, "worker --model qp --etcd-wait 0s"},
 	{"listen-everywhere", exitConfig, "server --model qp --listen 0.0.0.0:7070"},
 	{"listen-no-port", exitConfig, "server --model qp --listen 10.0.0.2"},
 	{"config-missing", exitUsage, "train --config nowhere.yaml"},

@@ -3,10 +3,12 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
-// Batch systems start processes and want them to end. With --end-with-run all do, workers first, and so does one that is started again when all is over.
+// Batch systems start processes in any order and want them to end. With --etcd-wait they wait for etcd; with --end-with-run all end, workers first, and so does
+// one that is started again when all is over.
 func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -15,15 +17,17 @@ func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	if err := os.WriteFile(file, []byte("model: qp\nworkers: 2\nservers: 2\nsteps: 20\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	start(t, "etcd", "--listen", endpoint, "--peer", "a="+freeAddress(t), "--dir", filepath.Join(dir, "etcd"))
-	waitListening(t, endpoint)
 	role := func(name string, more ...string) *childProcess {
-		return start(t, append([]string{name, "--config", file, "--etcd", endpoint, "--store", filepath.Join(dir, "store")}, more...)...)
+		return start(t, append([]string{name, "--config", file, "--etcd", endpoint, "--etcd-wait", patience.String(), "--store", filepath.Join(dir, "store")}, more...)...)
 	}
 	all := []*childProcess{
 		role("coordinator", "--end-with-run"), role("server", "--index", "0", "--end-with-run"), role("server", "--index", "1", "--end-with-run"),
 		role("worker", "--index", "0"), role("worker", "--index", "1"),
 	}
+	if r := role("worker", "--etcd-wait", "100ms").wait(); r.status != exitFailed || !strings.Contains(r.stderr, "etcd") {
+		t.Errorf("without etcd a worker ends with status %d: %s", r.status, r.stderr)
+	}
+	start(t, "etcd", "--listen", endpoint, "--peer", "a="+freeAddress(t), "--dir", filepath.Join(dir, "etcd"))
 	ended := func(p *childProcess) {
 		t.Helper()
 		if r := p.wait(); r.status != exitDone {

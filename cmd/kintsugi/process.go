@@ -24,6 +24,9 @@ import (
 // lease is how long after its death a process that nobody replaces is still believed to live.
 const lease = 5 * time.Second
 
+// etcdWait is how long a role waits for etcd unless it is told.
+const etcdWait = 5 * time.Second
+
 // Grace periods of the conductor: guesses, generous where waiting costs little.
 const (
 	startGrace  = 60 * time.Second // for workers to be there at the start: they may be opening data
@@ -45,6 +48,7 @@ type process struct {
 	Price   string
 
 	EndWithRun bool
+	EtcdWait   time.Duration
 
 	notices
 	security
@@ -66,6 +70,7 @@ func (p *process) register(f *pflag.FlagSet) {
 	p.security.register(f)
 	f.StringVar(&p.Config, "config", "", "YAML file of settings; flags win over it")
 	f.StringSliceVar(&p.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
+	f.DurationVar(&p.EtcdWait, "etcd-wait", etcdWait, "how long to wait at the start until etcd answers: long where everything is started at once")
 	f.StringVar(&p.Run, "run", "default", "name of the run in etcd")
 	f.StringVar(&p.Store, "store", storeDefault, "folder or s3://bucket/prefix?endpoint=URL of the checkpoint, the same for all servers and the coordinator; keys come from the environment")
 	p.flags = f
@@ -87,6 +92,9 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 			}
 			if err := p.check(); err != nil {
 				return err
+			}
+			if p.EtcdWait <= 0 {
+				return fmt.Errorf("%w: --etcd-wait %v must be positive", kintsugi.ErrUsage, p.EtcdWait)
 			}
 			var err error
 			if p.log, err = newLog(os.Stderr, p.LogLevel, onTerminal()); err != nil {

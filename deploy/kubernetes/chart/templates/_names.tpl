@@ -1,0 +1,168 @@
+{{- /* What all roles share. */ -}}
+
+{{- define "kintsugi.labels" -}}
+app.kubernetes.io/name: kintsugi
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "kintsugi.workers" -}}
+{{ int (dig "workers" 4 .Values.run) }}
+{{- end -}}
+
+{{- define "kintsugi.servers" -}}
+{{ int (dig "servers" 2 .Values.run) }}
+{{- end -}}
+
+{{- define "kintsugi.store" -}}
+{{ .Values.store | default (printf "memory://%s-memory:9400/%s" .Release.Name .Release.Name) }}
+{{- end -}}
+
+{{- define "kintsugi.etcd" -}}
+{{ if .Values.etcd.endpoints }}{{ join "," .Values.etcd.endpoints }}{{ else }}{{ .Release.Name }}-etcd:2379{{ end }}
+{{- end -}}
+
+{{- /* What a process of the run is told. Takes a dict of root and role. */ -}}
+{{- define "kintsugi.args" -}}
+- {{ .role }}
+- --config=/etc/kintsugi/run.yaml
+- --run={{ .root.Release.Name }}
+- --etcd={{ include "kintsugi.etcd" .root }}
+- --store={{ include "kintsugi.store" .root }}
+{{- if .root.Values.tls }}
+- --tls=/tls
+{{- end }}
+{{- end -}}
+
+{{- /* Statuses of a role: 75 is a hand-over, 65 and 78 would come again. A pod that its node takes away is no failure either. Takes what to do with the last two. */ -}}
+{{- define "kintsugi.statuses" -}}
+rules:
+- action: Ignore
+  onPodConditions:
+  - type: DisruptionTarget
+- action: Ignore
+  onExitCodes: {operator: In, values: [75]}
+- action: {{ . }}
+  onExitCodes: {operator: In, values: [65, 78]}
+{{- end -}}
+
+{{- /* The pod of a role. Takes a dict of root, role, pod (values of the role), args and, if it has them, env, ports, mounts, volumes, probe. */ -}}
+{{- define "kintsugi.pod" -}}
+{{- $pod := .pod | default dict -}}
+metadata:
+  labels:
+    {{- include "kintsugi.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .role }}
+  {{- with $pod.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  restartPolicy: {{ .restart | default "Never" }}
+  terminationGracePeriodSeconds: {{ .root.Values.grace }}
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  {{- with .root.Values.pullSecrets }}
+  imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+  {{- end }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    fsGroup: 65532
+    seccompProfile: {type: RuntimeDefault}
+  {{- if has .role (list "server" "etcd") }}
+  topologySpreadConstraints: # replicas of a shard are on servers next to each other: they must not die together
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "kintsugi.labels" .root | nindent 8 }}
+        app.kubernetes.io/component: {{ .role }}
+  {{- end }}
+  {{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "runtimeClassName" }}
+  {{- with index $pod $key }}
+  {{ $key }}: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- end }}
+  containers:
+  - name: {{ .role }}
+    image: {{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    args:
+    {{- .args | nindent 4 }}
+    env:
+    - {name: HOME, value: /tmp}
+    - {name: KINTSUGI_DATA, value: /data}
+    - name: POD_IP
+      valueFrom: {fieldRef: {fieldPath: status.podIP}}
+    {{- with .env }}{{ . | nindent 4 }}{{ end }}
+    {{- with $pod.env }}{{ toYaml . | nindent 4 }}{{ end }}
+    {{- if and .root.Values.storeSecret (has .role (list "coordinator" "server")) }}
+    envFrom:
+    - secretRef: {name: {{ .root.Values.storeSecret }}}
+    {{- end }}
+    {{- with .ports }}
+    ports:
+    {{- . | nindent 4 }}
+    {{- end }}
+    {{- with $pod.resources }}
+    resources: {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with .probe }}
+    livenessProbe:
+      {{- . | nindent 6 }}
+    {{- end }}
+    securityContext:
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities: {drop: [ALL]}
+    volumeMounts:
+    - {name: run, mountPath: /etc/kintsugi}
+    - {name: tmp, mountPath: /tmp}
+    {{- if .root.Values.data }}
+    - {name: data, mountPath: /data}
+    {{- end }}
+    {{- if .root.Values.tls }}
+    - {name: tls, mountPath: /tls, readOnly: true}
+    {{- end }}
+    {{- with .mounts }}{{ . | nindent 4 }}{{ end }}
+  volumes:
+  - name: run
+    configMap: {name: {{ .root.Release.Name }}-run}
+  - name: tmp
+    emptyDir: {}
+  {{- with .root.Values.data }}
+  - name: data
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if .root.Values.tls }}
+  - name: tls
+    secret:
+      secretName: {{ .root.Values.tls }}
+      defaultMode: 0440
+      items: # its own certificate alone
+      {{- include "kintsugi.certificates" . | nindent 6 }}
+  {{- end }}
+  {{- with .volumes }}{{ . | nindent 2 }}{{ end }}
+{{- end -}}
+
+{{- /* The certificates that a role may have: its own, and of servers those of their places, by which they are known wherever they listen. */ -}}
+{{- define "kintsugi.certificates" -}}
+{{- $role := .role -}}
+{{- if eq $role "monitor" }}{{ $role = "operator" }}{{ end -}}
+{{- $places := list $role -}}
+{{- if eq $role "server" -}}
+{{- $places = list -}}
+{{- range $i := until (include "kintsugi.servers" .root | int) }}{{ $places = append $places (printf "server/%d" $i) }}{{ end -}}
+{{- end -}}
+{{- range $i, $place := $places }}
+{{- range $j, $file := list "ca.pem" "cert.pem" "key.pem" }}
+{{- if or $i $j }}{{ "\n" }}{{ end -}}
+- key: {{ $place | replace "/" "." }}.{{ $file }}
+  path: {{ $place }}/{{ $file }}
+{{- end }}
+{{- end }}
+{{- end -}}
