@@ -181,6 +181,8 @@ type Server struct {
 	attempts atomic.Uint64 // of replicas to follow the one before, in all views
 
 	entered chan kintsugi.View // holds the newest, for meet
+
+	ready func(bool) // tells the health service whether this server has all that the view assigns to it
 }
 
 type stopRequest struct {
@@ -207,7 +209,7 @@ func New(cfg Config) *Server {
 		cfg.Enter = func(State) {}
 	}
 	cfg.Threads = max(1, cfg.Threads)
-	return &Server{cfg: cfg, change: make(chan struct{}), failed: make(chan error, 1), out: true, entered: make(chan kintsugi.View, 1)}
+	return &Server{cfg: cfg, change: make(chan struct{}), failed: make(chan error, 1), out: true, entered: make(chan kintsugi.View, 1), ready: func(bool) {}}
 }
 
 // fail makes Run return err; only the first one counts.
@@ -222,6 +224,9 @@ func (s *Server) fail(err error) {
 // entered, which is one: the process should end and start again.
 func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsugi.View) error {
 	g := transport.NewServer(lis, s, transport.ServeTLS(s.cfg.TLS), transport.ServeWindow(s.cfg.Window))
+	s.mu.Lock()
+	s.ready = g.SetReady
+	s.mu.Unlock()
 	served := make(chan error, 1)
 	go func() { served <- g.Serve() }()
 	ctx, cancel := context.WithCancel(ctx)
@@ -250,13 +255,11 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsug
 			if !ok {
 				return errors.New("the watch of views has ended")
 			}
-			g.SetReady(false)
 			if err := s.enter(ctx, v); ctx.Err() != nil {
 				return nil // whatever was being loaded was interrupted
 			} else if err != nil {
 				return fmt.Errorf("enter view %d: %w", v.Number, err)
 			}
-			g.SetReady(true)
 		}
 	}
 }
@@ -344,15 +347,13 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	if stop != nil && t.conductor != nil {
 		t.conductor.stop(stop.reason, stop.save)
 	}
-	if v.Newest(s.cfg.ID) != 0 {
-		t.wg.Go(func() { s.caughtUp(t) }) // in the view before, perhaps, which was over before it could say so
-	}
+	t.wg.Go(func() { s.caughtUp(t) }) // at once, or in the view before, which was over before it could say so
 	s.stand()
 	s.cfg.Log.Info("entered view", "view", v.Number, "line", v.Line, "step", v.RestoreStep, "shards", len(t.replicas), "conductor", t.conductor != nil)
 	return nil
 }
 
-// caughtUp tells the others when every replica of the tenure is whole.
+// caughtUp tells the others when every replica of the tenure is whole, and the health service.
 func (s *Server) caughtUp(t *tenure) {
 	for _, r := range t.replicas {
 		whole := false
@@ -362,7 +363,10 @@ func (s *Server) caughtUp(t *tenure) {
 	}
 	since := t.view.Newest(s.cfg.ID)
 	s.mu.Lock()
-	again := s.told >= since
+	if s.tenure == t {
+		s.ready(true)
+	}
+	again := since == 0 || s.told >= since
 	if o := s.cfg.Outside; o != nil && !again && t.joins(kintsugi.ShardID(s.cfg.ID)) { // what it holds of a line before must not be found when this one is over
 		if err := o.file.Resize(0); err != nil {
 			s.fail(err)
@@ -399,6 +403,7 @@ func (s *Server) leave() {
 	s.mu.Lock()
 	t := s.tenure
 	s.tenure = nil
+	s.ready(false)
 	s.mu.Unlock()
 	if t != nil {
 		t.cancel()

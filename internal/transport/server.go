@@ -97,6 +97,8 @@ func NewServer(lis net.Listener, h Handler, opts ...ServerOption) *Server {
 		g.RegisterService(d, h)
 	}
 	hs := health.NewServer()
+	hs.SetServingStatus(alive, healthpb.HealthCheckResponse_SERVING)
+	hs.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until SetReady
 	healthpb.RegisterHealthServer(g, hs)
 	return &Server{grpc: g, health: hs, listener: lis}
 }
@@ -104,7 +106,10 @@ func NewServer(lis net.Listener, h Handler, opts ...ServerOption) *Server {
 // Serve accepts connections until Stop.
 func (s *Server) Serve() error { return s.grpc.Serve(s.listener) }
 
-// SetReady sets what the health service answers.
+// alive is what the health service calls the process itself, which serves as long as it answers.
+const alive = "alive"
+
+// SetReady sets what the health service answers of the server, which is "" there. It is not ready to begin with.
 func (s *Server) SetReady(ready bool) {
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
