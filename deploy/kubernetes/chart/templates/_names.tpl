@@ -27,6 +27,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - --config=/etc/kintsugi/run.yaml
 - --run={{ .root.Release.Name }}
 - --etcd={{ include "kintsugi.etcd" .root }}
+- --etcd-wait=10m
 - --store={{ include "kintsugi.store" .root }}
 {{- if .root.Values.tls }}
 - --tls=/tls
@@ -45,7 +46,7 @@ rules:
   onExitCodes: {operator: In, values: [65, 78]}
 {{- end -}}
 
-{{- /* The pod of a role. Takes a dict of root, role, pod (values of the role), args and, if it has them, env, ports, mounts, volumes, probe. */ -}}
+{{- /* The pod of a role. Takes a dict of root, role, pod (values of the role), args and, if it has them, env, ports, mounts, volumes, probes. */ -}}
 {{- define "kintsugi.pod" -}}
 {{- $pod := .pod | default dict -}}
 metadata:
@@ -111,10 +112,7 @@ spec:
     {{- with $pod.resources }}
     resources: {{- toYaml . | nindent 6 }}
     {{- end }}
-    {{- with .probe }}
-    livenessProbe:
-      {{- . | nindent 6 }}
-    {{- end }}
+    {{- with .probes }}{{ . | nindent 4 }}{{ end }}
     securityContext:
       allowPrivilegeEscalation: false
       readOnlyRootFilesystem: true

@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The run of ../check/testdata/processes.values, to its end: pods of workers and servers are evicted and killed, and a node is lost.
+func TestARunOutlivesItsPods(t *testing.T) {
+	c := newCluster(t, 4)
+	objects, err := os.ReadFile(filepath.Join("..", "check", "testdata", "processes.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.volume("a")
+	c.volume("b")
+	c.apply(objects)
+	go c.names(t.Context())
+	c.eventually("the run takes steps", func() bool { return c.status().Step > 50 })
+
+	worker := c.pod("run-worker", 1)
+	c.evict(worker.Name)
+	c.replaced("run-worker", 1, worker)
+	worker = c.pod("run-worker", 2)
+	c.kill(worker)
+	c.replaced("run-worker", 2, worker)
+
+	// Nodes are drained of two servers, one after the other: the budget has the second wait until the first has caught up.
+	server, next := c.pod("run-server", 1), c.pod("run-server", 2)
+	c.ready(3)
+	c.evict(server.Name)
+	if err := c.tryEvict(next.Name); !api.IsTooManyRequests(err) {
+		t.Errorf("a second server may be evicted before the first is back: %v", err)
+	}
+	c.evict(next.Name)
+	c.replaced("run-server", 2, next)
+	c.ready(3)
+	server = c.pod("run-server", 1)
+	c.kill(server)
+	c.replaced("run-server", 1, server)
+	c.together()
+
+	etcd, i := c.etcd(), 0
+	for server = c.pod("run-server", i); server.Spec.NodeName == etcd; server = c.pod("run-server", i) {
+		i++ // without etcd nobody is replaced, nor told from the dead
+	}
+	c.lose(server.Spec.NodeName)
+	c.eventually("steps go on while a node is away", c.goes)
+	c.remove(server.Spec.NodeName)
+	c.replaced("run-server", i, server)
+	c.together()
+
+	for _, name := range []string{"run-worker", "run-server", "run-coordinator", "run-monitor"} {
+		c.eventually(name+" is complete", func() bool {
+			j, err := c.client.BatchV1().Jobs("default").Get(t.Context(), name, meta.GetOptions{})
+			if err != nil {
+				return false
+			}
+			for _, x := range j.Status.Conditions {
+				if x.Type == batch.JobFailed && x.Status == core.ConditionTrue {
+					t.Fatalf("%s has failed: %s: %s", name, x.Reason, x.Message)
+				}
+				if x.Type == batch.JobComplete && x.Status == core.ConditionTrue {
+					return true
+				}
+			}
+			return false
+		})
+	}
+	b, err := os.ReadFile(c.path("claims/run-report/run/summary.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s struct {
+		Steps    int   `json:"steps"`
+		Rework   int   `json:"rework_steps"`
+		Failures []any `json:"failures"`
+	}
+	if err := json.Unmarshal(b, &s); err != nil || s.Steps != 4000 || s.Rework != 0 || len(s.Failures) < 4 {
+		t.Errorf("%v: %s", err, b)
+	}
+	t.Logf("%d steps, of which %d were done again; %d failures", s.Steps, s.Rework, len(s.Failures))
+}
+
+// etcd returns the node that has it.
+func (c *cluster) etcd() string {
+	c.t.Helper()
+	pods, err := c.client.CoreV1().Pods("default").List(c.t.Context(), meta.ListOptions{LabelSelector: "app.kubernetes.io/component=etcd"})
+	if err != nil || len(pods.Items) != 1 {
+		c.t.Fatalf("%d etcds: %v", len(pods.Items), err)
+	}
+	return pods.Items[0].Spec.NodeName
+}
+
+// pod returns the pod that has a place, once it runs.
+func (c *cluster) pod(job string, index int) *core.Pod {
+	c.t.Helper()
+	var found *core.Pod
+	c.eventually(fmt.Sprintf("%s-%d runs", job, index), func() bool {
+		found = c.running(job, index)
+		return found != nil
+	})
+	return found
+}
+
+func (c *cluster) running(job string, index int) *core.Pod {
+	pods, err := c.client.CoreV1().Pods("default").List(c.t.Context(), meta.ListOptions{LabelSelector: fmt.Sprintf("batch.kubernetes.io/job-name=%s,batch.kubernetes.io/job-completion-index=%d", job, index)})
+	if err != nil {
+		return nil
+	}
+	for _, p := range pods.Items {
+		if p.Status.Phase == core.PodRunning && p.DeletionTimestamp == nil {
+			return &p
+		}
+	}
+	return nil
+}
+
+// ready waits until so many servers are.
+func (c *cluster) ready(n int32) {
+	c.t.Helper()
+	c.eventually(fmt.Sprintf("%d servers are ready", n), func() bool {
+		j, err := c.client.BatchV1().Jobs("default").Get(c.t.Context(), "run-server", meta.GetOptions{})
+		b, err2 := c.client.PolicyV1().PodDisruptionBudgets("default").Get(c.t.Context(), "run-server", meta.GetOptions{})
+		return err == nil && err2 == nil && j.Status.Ready != nil && *j.Status.Ready == n && b.Status.CurrentHealthy == n
+	})
+}
+
+// replaced waits until a place has another pod.
+func (c *cluster) replaced(job string, index int, before *core.Pod) {
+	c.t.Helper()
+	began := time.Now()
+	c.eventually(fmt.Sprintf("%s-%d is another pod", job, index), func() bool {
+		p := c.running(job, index)
+		return p != nil && p.UID != before.UID
+	})
+	c.log.Info("replaced", "job", job, "index", index, "seconds", time.Since(began).Seconds())
+}
+
+func (c *cluster) tryEvict(name string) error {
+	return c.client.PolicyV1().Evictions("default").Evict(c.t.Context(), &policy.Eviction{ObjectMeta: meta.ObjectMeta{Name: name, Namespace: "default"}})
+}
+
+// evict asks for a pod to go, as draining a node does: again while a disruption budget says not now.
+func (c *cluster) evict(name string) {
+	c.t.Helper()
+	c.eventually(name+" is evicted", func() bool {
+		err := c.tryEvict(name)
+		if err != nil && !api.IsTooManyRequests(err) {
+			c.t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+// kill sends SIGKILL to the process of a pod.
+func (c *cluster) kill(p *core.Pod) {
+	c.t.Helper()
+	if !c.nodes[p.Spec.NodeName].Kill(p.Name) {
+		c.t.Fatalf("%s does not run on %s", p.Name, p.Spec.NodeName)
+	}
+}
+
+// lose turns a machine off.
+func (c *cluster) lose(node string) {
+	c.log.Info("a node is lost", "node", node)
+	c.off[node]()
+}
+
+// remove is what a cloud does with a node whose machine is gone.
+func (c *cluster) remove(node string) {
+	c.t.Helper()
+	if err := c.client.CoreV1().Nodes().Delete(c.t.Context(), node, meta.DeleteOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// status is what kintsugi status says of the run.
+type status struct {
+	Step    int `json:"step"`
+	Servers []struct {
+		Incarnation int   `json:"incarnation"`
+		Heads       []int `json:"heads"`
+		Follows     []int `json:"follows"`
+		CatchesUp   bool  `json:"catches_up"`
+		Outside     bool  `json:"outside"`
+	} `json:"servers"`
+	Workers []int `json:"workers"`
+}
+
+func (c *cluster) status() (s status) {
+	pods, err := c.client.CoreV1().Pods("default").List(c.t.Context(), meta.ListOptions{LabelSelector: "app.kubernetes.io/component=etcd"})
+	if err != nil || len(pods.Items) == 0 || pods.Items[0].Status.PodIP == "" {
+		return s
+	}
+	out, err := exec.CommandContext(c.t.Context(), os.Getenv("KINTSUGI_STATIC"), "status", "--etcd", pods.Items[0].Status.PodIP+":2379", "--run", "run", "--json", "--listen-for", "1s").Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatal(err)
+	}
+	_ = json.Unmarshal(out, &s) // nothing, while nobody knows anything of the run
+	return s
+}
+
+// goes reports whether the run has taken steps between two looks.
+func (c *cluster) goes() bool {
+	a := c.status()
+	b := c.status()
+	return a.Step > 0 && b.Step > a.Step
+}
+
+// together waits until everybody is there, each server with the replicas that it should have, and steps go on.
+func (c *cluster) together() {
+	c.t.Helper()
+	c.eventually("everybody is there", func() bool {
+		s := c.status()
+		whole := len(s.Servers) == 3 && len(s.Workers) == 3
+		for _, x := range s.Servers {
+			whole = whole && x.Incarnation > 0 && len(x.Heads)+len(x.Follows) == 2 && !x.CatchesUp && !x.Outside
+		}
+		return whole && c.goes()
+	})
+}
