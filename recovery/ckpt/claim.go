@@ -168,7 +168,7 @@ func (c *Claim) by(run string) error {
 	if c.Run == run {
 		return nil
 	}
-	return fmt.Errorf("%w: %q has it since %s (line %d, id %s), and this one saves nothing there any more; end one of the two, or give it a store of its own",
+	return fmt.Errorf("%w: %q has it since %s (line %d, id %s), and this one saves nothing there any more: end one of the two, and give it a store of its own; a run that begins anew there takes it back",
 		ErrTaken, c.Name, c.Since.Format(time.RFC3339), c.Line, c.Run)
 }
 
