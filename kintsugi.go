@@ -150,6 +150,9 @@ type View struct {
 	Restore     string `json:"restore,omitempty"`
 	RestoreStep Step   `json:"restore_step"`
 
+	// Run is the id of the run, drawn before its first view: no other run has it, whatever their names. Where checkpoints lie it says whose they are.
+	Run string `json:"run,omitempty"`
+
 	// Terms are those of the coordinator. A server that has others would cut the parameters elsewhere, or misread messages.
 	Terms Terms `json:"terms,omitzero"`
 

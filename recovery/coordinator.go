@@ -22,10 +22,18 @@ import (
 // and the greatest line on which anything was saved, damaged or unfinished as it may be: the line to come is
 // greater. An empty name without an error means that there is none. It may take as long as reading a checkpoint does; ctx
 // ends when the coordinator leads no more.
-type Newest func(ctx context.Context) (manifest string, step kintsugi.Step, line kintsugi.Line, err error)
+//
+// asks is the run that asks. Where it begins, it takes the place of the checkpoints from whatever run had it; later it only goes on while it has that place.
+type Newest func(ctx context.Context, asks Asking) (manifest string, step kintsugi.Step, line kintsugi.Line, err error)
+
+// Asking is a run that asks for its newest checkpoint.
+type Asking struct {
+	Run    string // its id: kintsugi.View.Run
+	Begins bool   // no view of it counts yet
+}
 
 // NoCheckpoints is the Newest of a run that saves none.
-func NoCheckpoints(context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
+func NoCheckpoints(context.Context, Asking) (string, kintsugi.Step, kintsugi.Line, error) {
 	return "", 0, 0, nil
 }
 
@@ -150,6 +158,7 @@ type tenure struct {
 	dead    map[uint32]kintsugi.Incarnation // lives whose pulses are not felt
 	pulses  *pulses                         // of who is present; nil: leases say enough
 	view    *kintsugi.View                  // that counts
+	run     string                          // id of the run, for the view to come; empty: not known yet
 }
 
 // errLost means that somebody else may lead by now.
@@ -222,7 +231,9 @@ func (t *tenure) readView(ctx context.Context) error {
 			return fmt.Errorf("%w, or give another run a --run of its own", err)
 		}
 	}
-	t.view = v
+	if t.view = v; v != nil {
+		t.run = v.Run
+	}
 	t.state.Handle(time.Now(), roster.Viewed{View: v, At: int64(at)})
 	return nil
 }
@@ -371,7 +382,14 @@ func (t *tenure) newest(ctx context.Context) (n roster.Checkpoint, err error) {
 		case <-ctx.Done():
 		}
 	})
-	n.Manifest, n.Step, n.Line, err = t.cfg.Newest(ctx)
+	if t.run == "" { // before it takes a place by it: another coordinator that does must have the same
+		bounded, stop := context.WithTimeout(ctx, t.cfg.Patience)
+		t.run, err = t.cfg.Etcd.ID(bounded)
+		if stop(); err != nil {
+			return n, err
+		}
+	}
+	n.Manifest, n.Step, n.Line, err = t.cfg.Newest(ctx, Asking{Run: t.run, Begins: t.view == nil || t.view.Run != t.run})
 	return n, err
 }
 
@@ -381,7 +399,7 @@ func (t *tenure) put(ctx context.Context, v kintsugi.View) (again time.Duration,
 	if t.view != nil {
 		previous = t.view.Number
 	}
-	v.Terms = t.cfg.Terms
+	v.Terms, v.Run = t.cfg.Terms, t.run
 	bounded, cancel := context.WithTimeout(ctx, t.cfg.Patience)
 	defer cancel()
 	at, err := t.lead.PutView(bounded, previous, v)

@@ -136,7 +136,7 @@ func (s *store) goAway(err error) {
 	s.away = err
 }
 
-func (s *store) find(context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
+func (s *store) find(context.Context, Asking) (string, kintsugi.Step, kintsugi.Line, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -279,6 +279,30 @@ func TestAServerThatIsAwayHoldsTheViewUpUntilItIsBack(t *testing.T) {
 	}
 }
 
+// Only who begins takes the place where checkpoints lie; a coordinator that is started again goes on under the same id.
+func TestARunBeginsOnceUnderAnIDOfItsOwn(t *testing.T) {
+	c := newCluster(t)
+	views := c.WatchView(c.ctx)
+	asked := make(chan Asking, 4)
+	cfg := Config{Roster: roster.Config{Servers: 1}, Newest: func(_ context.Context, asks Asking) (string, kintsugi.Step, kintsugi.Line, error) {
+		asked <- asks
+		return "", 0, 0, nil
+	}}
+	stop := c.coordinate(cfg)
+	c.serve(0)
+	first := c.await(views, 1)
+	if asks := <-asked; !asks.Begins || asks.Run == "" || asks.Run != first.Run {
+		t.Errorf("%+v asked for view %+v", asks, first)
+	}
+	stop()
+	c.coordinate(cfg)
+	c.serve(0)
+	second := c.await(views, 2)
+	if asks := <-asked; asks.Begins || asks.Run != first.Run || second.Run != first.Run {
+		t.Errorf("%+v asked for view %+v after %+v", asks, second, first)
+	}
+}
+
 func TestTheFirstViewResumesFromTheConfiguredCheckpoint(t *testing.T) {
 	c := newCluster(t)
 	views := c.WatchView(c.ctx)
@@ -378,7 +402,7 @@ func TestACheckpointMayTakeLongToFind(t *testing.T) {
 	const patience = 100 * time.Millisecond
 	var hangs atomic.Bool
 	asked := make(chan struct{}, 1)
-	stop := c.coordinate(Config{Roster: roster.Config{Servers: 1}, Patience: patience, Newest: func(ctx context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
+	stop := c.coordinate(Config{Roster: roster.Config{Servers: 1}, Patience: patience, Newest: func(ctx context.Context, _ Asking) (string, kintsugi.Step, kintsugi.Line, error) {
 		var read <-chan time.Time
 		if hangs.Load() {
 			asked <- struct{}{}

@@ -159,7 +159,7 @@ func (c *conducting) publish(p conductor.Publication) {
 	c.saves.Go(func() {
 		c.cfg.Enter(Naming)
 		start := time.Now()
-		name, err := c.cfg.Publish(c.ctx, Checkpoint{Line: c.view.Line, Step: p.Step, Fence: fence, Manifests: p.Manifests})
+		name, err := c.cfg.Publish(c.ctx, Checkpoint{Line: c.view.Line, Step: p.Step, Fence: fence, Manifests: p.Manifests, Run: c.view.Run})
 		e := kintsugi.CheckpointEvent{Step: p.Step, Manifest: name, Bytes: p.Bytes, Took: p.Took + time.Since(start)}
 		if err != nil {
 			e.Err = err.Error()

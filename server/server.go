@@ -59,6 +59,7 @@ type Checkpoint struct {
 	Step      kintsugi.Step
 	Fence     kintsugi.Fence
 	Manifests []string // by shard
+	Run       string   // kintsugi.View.Run
 }
 
 // Config is what a server must know. All fields but Log are required; functions may be called from

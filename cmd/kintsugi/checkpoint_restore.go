@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -133,7 +134,11 @@ func (t *training) seed(ctx context.Context, m *ckpt.RunManifest, flat *ckpt.Fla
 	if err != nil {
 		return err
 	}
-	w, err := ckpt.OpenWriter(to.fs, to.dir, ckpt.WriterConfig{Layout: flat.Layout, Rule: m.Rule, Range: flat.Range, Line: 1, Fence: 1})
+	mine, err := ckpt.Take(to.fs, to.dir, ckpt.Claim{Run: rand.Text(), Name: "checkpoint restore", Since: time.Now()}) // on line 1, but for a run that began there since
+	if err != nil {
+		return err
+	}
+	w, err := ckpt.OpenWriter(to.fs, to.dir, ckpt.WriterConfig{Layout: flat.Layout, Rule: m.Rule, Range: flat.Range, Line: mine.Line, Fence: 1, Run: mine.Run})
 	if err != nil {
 		return err
 	}
@@ -142,7 +147,7 @@ func (t *training) seed(ctx context.Context, m *ckpt.RunManifest, flat *ckpt.Fla
 		return err
 	}
 	return ckpt.PublishRun(to.fs, to.dir, &ckpt.RunManifest{
-		Line: 1, Step: m.Step, Fence: 1, Created: time.Now(), Model: m.Model, Seed: m.Seed, Rule: m.Rule, Tensors: m.Tensors,
+		Line: mine.Line, Step: m.Step, Fence: 1, Created: time.Now(), Model: m.Model, Seed: m.Seed, Rule: m.Rule, Tensors: m.Tensors,
 		Notes: map[string]string{"restored_from": m.Name()},
 	}, []string{report.File})
 }

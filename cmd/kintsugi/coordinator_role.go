@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -17,6 +19,12 @@ func coordinatorCommand() *cobra.Command {
 	return roleCommand("coordinator", "Decide which server holds which shard",
 		"  kintsugi coordinator --config run.yaml --etcd 10.0.0.2:2379 --store s3://models/run1",
 		(*process).endsWithRun, runCoordinator)
+}
+
+// called returns what people may know the run by, who find it in a place where they did not expect it.
+func (p *process) called() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s, of process %d on %s", p.Run, os.Getpid(), host)
 }
 
 func runCoordinator(ctx context.Context, p *process) error {
@@ -38,7 +46,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 		return err
 	}
 	defer client.Close()
-	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, log: p.log}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, name: p.called(), log: p.log}
 	protects := p.protects()
 	c, err := recovery.NewCoordinator(recovery.Config{
 		Etcd: client, Terms: prob.terms(), Newest: store.newest, TLS: p.tls, Log: p.log,

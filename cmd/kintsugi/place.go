@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
@@ -131,6 +132,14 @@ func (t *training) fresh(ctx context.Context) error {
 	names, err := ckpt.List(p.fs, p.dir)
 	if err == nil && len(names) > 0 {
 		err = fmt.Errorf("%w: --store %s holds the checkpoints of another run: choose another --out, or go on with that one by --resume", kintsugi.ErrUsage, store)
+	}
+	if err != nil {
+		return err
+	}
+	held, err := ckpt.Holder(p.fs, p.dir)
+	if err == nil && held != nil {
+		err = fmt.Errorf("%w: --store %s belongs to another run, %q since %s, which has no checkpoint there yet: choose another --out, or go on with that one by --resume; if it is over and forgotten, remove what is in the store",
+			kintsugi.ErrUsage, store, held.Name, held.Since.Format(time.RFC3339))
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 	}
 	// The coordinator will say what it passes over, as it looks again.
 	store := checkpoints{settings: &t.settings, problem: p, fs: at.fs, dir: at.dir, log: slog.New(slog.DiscardHandler)}
-	name, _, _, err := store.newest(ctx)
+	name, _, err := store.newestOf(ctx, "")
 	if err != nil {
 		return fmt.Errorf("--resume %s: %w", t.Resume, err)
 	}

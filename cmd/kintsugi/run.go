@@ -38,6 +38,7 @@ type run struct {
 	state   *launch.Outside // nil: servers keep nothing outside of themselves
 	start   time.Time
 	metrics net.Listener // nil: they are not served
+	id      string       // of this part of the run, where its checkpoints lie
 
 	etcdFailed <-chan error // nil: the etcd is not of this process
 }
@@ -148,7 +149,14 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 	if err := r.startProcesses(name, endpoints); err != nil {
 		return kintsugi.Done{}, err
 	}
-	return r.over(ctx, killed)
+	done, err := r.over(ctx, killed)
+	if err == nil { // in a store that another run has taken its own checkpoints count
+		var v *kintsugi.View
+		if v, _, err = r.client.View(ctx); v != nil {
+			r.id = v.Run
+		}
+	}
+	return done, err
 }
 
 // over waits until the run is over, or cannot go on.
@@ -324,7 +332,10 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 	if err != nil {
 		return err
 	}
-	m, _, err := ckpt.Newest(at.fs, at.dir)
+	m, _, err := ckpt.NewestOf(at.fs, at.dir, r.id)
+	if taken := ckpt.Holds(at.fs, at.dir, r.id); errors.Is(taken, ckpt.ErrTaken) && (err != nil || m.Step != done.Step) {
+		return fmt.Errorf("the run ended at step %d, and its last checkpoint has no place: %w", done.Step, taken)
+	}
 	if errors.Is(err, ckpt.ErrNoCheckpoint) {
 		return fmt.Errorf("the run ended at step %d, but none of its checkpoints is whole; see the checkpoint events in %s: %w", done.Step, r.Out, err)
 	}

@@ -38,7 +38,7 @@ func (c *checkpoints) saveRunning(ctx context.Context, v kintsugi.View, s server
 	if err != nil {
 		return server.Ran{}, err
 	}
-	c.tidy(&s)
+	c.tidy(v.Run, &s)
 	ran := server.Ran{Manifest: report.File, Bytes: uint64(report.Written), Kept: make(map[kintsugi.ChunkID]server.Kept, len(report.Kept))}
 	for id, k := range report.Kept {
 		ran.Kept[id] = server.Kept(k)
@@ -48,7 +48,7 @@ func (c *checkpoints) saveRunning(ctx context.Context, v kintsugi.View, s server
 
 // open returns a writer for a shard: it finds what other lives of the shard have saved on the line.
 func (c *checkpoints) open(v kintsugi.View, s *server.Shard) (*ckpt.Writer, error) {
-	cfg := ckpt.WriterConfig{Layout: c.problem.layout, Rule: s.Rule, Shard: s.ID, Range: s.Chunks, Line: s.Line, Fence: v.Fence}
+	cfg := ckpt.WriterConfig{Layout: c.problem.layout, Rule: s.Rule, Shard: s.ID, Range: s.Chunks, Line: s.Line, Fence: v.Fence, Run: v.Run}
 	if knobs := c.settings.protects().running; knobs != nil {
 		cfg.Increments = knobs.increments()
 	}
@@ -81,7 +81,7 @@ func (c *checkpoints) write(ctx context.Context, v kintsugi.View, s *server.Shar
 
 // tidy removes what newer saves have replaced, once in a period, on the server that publishes run manifests: only one
 // process may.
-func (c *checkpoints) tidy(s *server.Shard) {
+func (c *checkpoints) tidy(run string, s *server.Shard) {
 	period := s.Step / c.settings.protects().running.period
 	c.mu.Lock()
 	before := c.tidied
@@ -90,15 +90,18 @@ func (c *checkpoints) tidy(s *server.Shard) {
 	if s.ID != 0 || period == before {
 		return
 	}
-	if err := c.compact(); err != nil {
+	if err := c.compact(run); err != nil {
 		c.log.Warn("chunks are saved, but older ones were not removed", "err", err)
 	}
 }
 
-// compact removes what no checkpoint needs any more.
-func (c *checkpoints) compact() error {
+// compact removes what no checkpoint needs any more. A run that has lost the place removes nothing that the one needs that has it.
+func (c *checkpoints) compact(run string) error {
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
+	if err := c.holds(run); err != nil {
+		return err
+	}
 	_, err := ckpt.Compact(c.fs, c.dir, ckpt.DefaultKeep)
 	return err
 }
@@ -108,7 +111,7 @@ func (c *checkpoints) compact() error {
 // better than none, and the initialisation what is left where there is none: others hold their shards still, which a server that gives up
 // would take along.
 func (c *checkpoints) loadRunning(ctx context.Context, v kintsugi.View, s *server.Shard) ([]kintsugi.Step, error) {
-	lines := ckpt.Lines{First: v.Keeps, Last: v.Line - 1}
+	lines := ckpt.Lines{First: v.Keeps, Last: v.Line - 1, Run: v.Run}
 	flat, err := c.base(ctx, v, s)
 	if errors.Is(err, kintsugi.ErrCorrupt) {
 		c.log.Warn("the full checkpoint is damaged or gone; chunks of which nothing else was saved begin again", "manifest", v.Restore, "err", err)

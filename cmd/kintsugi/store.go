@@ -10,6 +10,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 	"github.com/kintsugi-ml/kintsugi/server"
 )
@@ -20,6 +21,7 @@ type checkpoints struct {
 	problem  *problem
 	fs       vfs.FS
 	dir      string
+	name     string // of the run, for people
 	log      *slog.Logger
 
 	mu         sync.Mutex
@@ -33,7 +35,7 @@ type checkpoints struct {
 func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard) error {
 	const what = "no checkpoint is whole, see kintsugi checkpoint verify; kintsugi checkpoint repair may make one of what is"
 	if v.Restore == "" {
-		names, err := ckpt.List(c.fs, c.dir)
+		names, err := ckpt.ListOf(c.fs, c.dir, v.Run)
 		if err == nil && len(names) > 0 {
 			err = fmt.Errorf("%w: %s: %s", kintsugi.ErrCorrupt, c.dir, what)
 		}
@@ -119,10 +121,13 @@ func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, 
 		return "", err
 	}
 	m.Rule = schedule.Rule
+	if err := c.holds(cp.Run); err != nil {
+		return "", err
+	}
 	if err := ckpt.PublishRun(c.fs, c.dir, m, cp.Manifests); err != nil {
 		return "", err
 	}
-	if err := c.compact(); err != nil {
+	if err := c.compact(cp.Run); err != nil {
 		c.log.Warn("the checkpoint is published, but older ones were not removed", "err", err)
 	}
 	return m.Name(), nil
@@ -135,26 +140,65 @@ const longRead = 1 << 28
 // restore needs is right. Reading it all costs one pass, and finds damage here, where there is another
 // checkpoint to fall back to, and not on a server, which would only die of it. Where every checkpoint is
 // damaged there is none: launchers that go on with a run look before (resumable), and servers begin nothing over (load).
-func (c *checkpoints) newest(ctx context.Context) (string, kintsugi.Step, kintsugi.Line, error) {
-	names, err := ckpt.List(c.fs, c.dir)
+//
+// A run that begins takes the place first, so that nothing that it reads is compacted away meanwhile by a run that has it still.
+func (c *checkpoints) newest(ctx context.Context, asks recovery.Asking) (string, kintsugi.Step, kintsugi.Line, error) {
+	var line kintsugi.Line
+	var err error
+	if asks.Begins {
+		line, err = c.take(asks.Run)
+	} else if err = c.holds(asks.Run); err == nil {
+		line, err = ckpt.LastLine(c.fs, c.dir)
+	}
 	if err != nil {
 		return "", 0, 0, err
 	}
-	line, err := ckpt.LastLine(c.fs, c.dir)
+	name, step, err := c.newestOf(ctx, asks.Run)
+	return name, step, line, err
+}
+
+// take gives the place to a run that begins, and returns the line before the one that it gets.
+func (c *checkpoints) take(run string) (kintsugi.Line, error) {
+	before, err := ckpt.Holder(c.fs, c.dir)
+	if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) {
+		return 0, err
+	}
+	mine, err := ckpt.Take(c.fs, c.dir, ckpt.Claim{Run: run, Name: c.name, Since: time.Now()})
 	if err != nil {
-		return "", 0, 0, err
+		return 0, err
+	}
+	if before != nil && before.Run != run {
+		c.log.Info("this run goes on in the place of another, which saves nothing there any more if it still runs",
+			"place", c.dir, "of", before.Name, "since", before.Since, "id", before.Run)
+	}
+	return mine.Line - 1, nil
+}
+
+// holds returns an error if the place belongs to another run than this by now. An empty one shares it with nobody, by its own word.
+func (c *checkpoints) holds(run string) error {
+	if run == "" {
+		return nil
+	}
+	return ckpt.Holds(c.fs, c.dir, run)
+}
+
+// newestOf returns the newest checkpoint that counts for a run and is whole; an empty run stands for all.
+func (c *checkpoints) newestOf(ctx context.Context, run string) (string, kintsugi.Step, error) {
+	names, err := ckpt.ListOf(c.fs, c.dir, run)
+	if err != nil {
+		return "", 0, err
 	}
 	for _, name := range names {
 		m, err := c.verify(ctx, name)
 		switch {
 		case err == nil:
-			return name, m.Step, line, nil
+			return name, m.Step, nil
 		case !errors.Is(err, kintsugi.ErrCorrupt):
-			return "", 0, 0, fmt.Errorf("checkpoint %s in %s: %w", name, c.dir, err)
+			return "", 0, fmt.Errorf("checkpoint %s in %s: %w", name, c.dir, err)
 		}
 		c.log.Warn("passed over a damaged checkpoint", "manifest", name, "err", err)
 	}
-	return "", 0, line, nil
+	return "", 0, nil
 }
 
 func (c *checkpoints) verify(ctx context.Context, name string) (*ckpt.RunManifest, error) {

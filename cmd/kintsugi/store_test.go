@@ -77,7 +77,7 @@ func TestAStoreThatIsFullForAWhileDoesNotStopTraining(t *testing.T) {
 		if r.Method == http.MethodPut {
 			wrote++
 		}
-		if r.Method == http.MethodPut && wrote > 4 && wrote <= 6 {
+		if r.Method == http.MethodPut && wrote > 5 && wrote <= 7 { // the launcher and the coordinator try it first, and claim a line
 			return objecttest.Fault{Status: http.StatusInsufficientStorage, Code: "XMinioStorageFull"}
 		}
 		return objecttest.Fault{}
@@ -106,7 +106,8 @@ func TestAKilledRunGoesOnWhileItsStoreIsInTrouble(t *testing.T) {
 			server := objecttest.New(t)
 			var trouble atomic.Int32 // answers to writes that are wrong
 			server.Fail(func(_ int, r *http.Request) objecttest.Fault {
-				if r.Method == http.MethodPut && trouble.Add(-1) >= 0 {
+				claims := strings.Contains(r.URL.Path, "/line/") // without its claim a run does not begin
+				if r.Method == http.MethodPut && !claims && trouble.Add(-1) >= 0 {
 					return fault
 				}
 				return objecttest.Fault{}

@@ -210,6 +210,35 @@ func TestRunsDoNotSeeOneAnother(t *testing.T) {
 	}
 }
 
+func TestARunHasOneIDThatNoOtherHas(t *testing.T) {
+	b := startEtcd(t)
+	ids := make(chan string)
+	for range 8 {
+		c := b.dial(t)
+		go func() {
+			id, err := c.ID(within(t))
+			if err != nil {
+				t.Error(err)
+			}
+			ids <- id
+		}()
+	}
+	id := <-ids
+	for range 7 {
+		if other := <-ids; other != id || id == "" {
+			t.Errorf("the run is %q and %q", id, other)
+		}
+	}
+	other, err := Dial(within(t), []string{b.Endpoint()}, "test2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
+	if same, err := other.ID(within(t)); err != nil || same == id {
+		t.Errorf("another run is %q too, %v", same, err)
+	}
+}
+
 func TestEachLifeOfAPlaceHasALargerIncarnationThanTheOneBefore(t *testing.T) {
 	c := startEtcd(t).dial(t)
 	var before kintsugi.Incarnation

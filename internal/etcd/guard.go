@@ -47,6 +47,7 @@ var keepers = []struct {
 	key   string
 	roles []mtls.Role
 }{
+	{idKey, []mtls.Role{mtls.Coordinator}},
 	{viewKey, []mtls.Role{mtls.Coordinator}},
 	{electionPrefix + "/", []mtls.Role{mtls.Coordinator}},
 	{fenceKey, []mtls.Role{mtls.Coordinator, mtls.Server}},

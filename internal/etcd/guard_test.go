@@ -57,6 +57,7 @@ func TestEachKeyIsChangedByItsKeepers(t *testing.T) {
 		{Role: mtls.Worker, Index: mtls.Any}, {Role: mtls.Worker, Index: 1}, {Role: mtls.Etcd, Index: mtls.Any}, {Role: mtls.Memory, Index: mtls.Any}, {},
 	}
 	for key, keepers := range map[string]string{
+		"/kintsugi/r/id":                            "operator coordinator",
 		"/kintsugi/r/view":                          "operator coordinator",
 		"/kintsugi/r/election/coordinator/694d":     "operator coordinator",
 		"/kintsugi/r/fence":                         "operator coordinator server server/1",

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -11,12 +12,36 @@ import (
 )
 
 const (
+	idKey    = "id"
 	viewKey  = "view"
 	fenceKey = "fence"
 )
 
 // Revision is etcd's count of changes. Of two facts, the one with the larger revision is the later.
 type Revision int64
+
+// ID returns the id of the run, the same for all who ask and for as long as etcd keeps its keys. Who asks first draws it. Names tell runs of one etcd apart, and the
+// id those of all: two etcds that were set up alike have the same number of their cluster, too.
+func (c *Client) ID(ctx context.Context) (string, error) {
+	for range conflicts {
+		b, rev, found, err := c.get(ctx, idKey)
+		if err != nil {
+			return "", fmt.Errorf("read the id of the run: %w", err)
+		}
+		if found {
+			return decode[string](idKey, b)
+		}
+		id := rand.Text()
+		r, err := c.etcd.Txn(ctx).If(c.unchanged(idKey, rev)).Then(c.put(idKey, id)).Commit()
+		if err != nil {
+			return "", fmt.Errorf("draw the id of the run: %w", err) // if it was put all the same, the next who asks reads it
+		}
+		if r.Succeeded {
+			return id, nil
+		}
+	}
+	return "", fmt.Errorf("draw the id of the run: %w", errConflict)
+}
 
 // View returns the current view and the revision at which it was put; nil and 0 where there is none yet.
 func (c *Client) View(ctx context.Context) (*kintsugi.View, Revision, error) {

@@ -312,7 +312,7 @@ func TestPartialSavesKeepTheNewestValueOfEachChunk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := RestoreRunning(context.Background(), fsys, testDir, Lines{1, 1}, layout, got.Range, got.Place)
+		report, err := RestoreRunning(context.Background(), fsys, testDir, Lines{First: 1, Last: 1}, layout, got.Range, got.Place)
 		if err != nil || len(report.Skipped) > 0 {
 			t.Fatalf("step %d: %+v, error %v", step, report, err)
 		}
@@ -350,7 +350,7 @@ func TestDamagedChunkFallsBackToItsValueBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := NewFlat(layout, old.Range, kintsugi.RuleSGD)
-	report, err := RestoreRunning(context.Background(), fsys, testDir, Lines{1, 1}, layout, got.Range, got.Place)
+	report, err := RestoreRunning(context.Background(), fsys, testDir, Lines{First: 1, Last: 1}, layout, got.Range, got.Place)
 	if err != nil || len(report.Missing) > 0 || len(report.Skipped) != 1 {
 		t.Fatalf("%+v, error %v", report, err)
 	}

@@ -211,7 +211,7 @@ func (c *compactor) chooseTemporary() (old []string, err error) {
 		if !ok {
 			continue // not ours
 		}
-		if folder == runDir && n.before(c.run) || folder == shardDir && c.over(n) {
+		if folder == runDir && n.before(c.run) || folder == shardDir && c.over(n) || folder == lineDir && n.Line < c.run.Line {
 			old = append(old, path.Join(tmpDir, f))
 		}
 	}

@@ -112,7 +112,7 @@ func checkAfterCrash(t *testing.T, disk vfs.FS, layout *kintsugi.Layout, models 
 	if err != nil {
 		return err
 	}
-	report, err := RestoreRunning(context.Background(), disk, testDir, Lines{1, 1}, layout, got.Range, running.Place)
+	report, err := RestoreRunning(context.Background(), disk, testDir, Lines{First: 1, Last: 1}, layout, got.Range, running.Place)
 	if err != nil || len(report.Missing)+len(report.Skipped) > 0 {
 		return fmt.Errorf("running checkpoint: %+v, error %w", report, err)
 	}

@@ -6,6 +6,7 @@
 //	DIR/segment/…    chunks: one file for each save of each shard
 //	DIR/shard/…      shard manifests: where the newest saved value of each chunk of one shard lies
 //	DIR/manifest/…   run manifests: the shard manifests that together are the whole model at one step
+//	DIR/line/…       claims: which run a line belongs to
 //	DIR/tmp/…        manifests on their way to being published
 //
 // DIR is a folder of a file system, or a prefix in an object store (package object).
@@ -21,6 +22,8 @@
 //   - A crash leaves the old checkpoint or the new one (Newest), whole.
 //   - Every byte of every file is covered by a CRC32C or has one allowed value. Values whose checksum
 //     does not match are never handed out; Verify finds a wrong byte anywhere and names its file.
+//   - Every file of a line is of one run (Take). Of several runs that are given one directory one saves there, and none reads what
+//     another has saved since it began.
 //   - Chunks are found by number, so a checkpoint taken with two shards restores on three.
 //
 // # Full and partial

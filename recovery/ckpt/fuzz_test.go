@@ -34,6 +34,29 @@ func resealed(b []byte) []byte {
 	return again
 }
 
+func FuzzClaim(f *testing.F) {
+	b, err := sampleClaim.encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, b := range [][]byte{b, resealed(b)} {
+			probe := new(Claim)
+			_ = decodeManifest("probe", claimFormat, plainVersion, b, probe) // the name a file of this content must have
+			c, err := decodeClaim(probe.File(), b)
+			if err != nil {
+				requireKnown(t, err)
+				continue
+			}
+			again, err := c.encode()
+			if err != nil || !bytes.Equal(again, b) {
+				t.Fatalf("accepted, but written differently: %v\n%s\n%s", err, b, again)
+			}
+		}
+	})
+}
+
 func FuzzShardManifest(f *testing.F) {
 	seedFiles(f, shardDir)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -135,7 +135,7 @@ func (x *shadowed) back(t testing.TB, fsys vfs.FS) ([]kintsugi.Step, RunningRepo
 		t.Fatal(err)
 	}
 	velocity := map[kintsugi.ChunkID][]float32{}
-	report, err := RestoreRunning(context.Background(), fsys, testDir, Lines{1, 1}, x.Layout, x.Range, func(c ChunkInfo) (Arrays, error) {
+	report, err := RestoreRunning(context.Background(), fsys, testDir, Lines{First: 1, Last: 1}, x.Layout, x.Range, func(c ChunkInfo) (Arrays, error) {
 		velocity[c.Chunk] = slices.Clone(c.Velocity)
 		return got.Place(c)
 	})
@@ -517,7 +517,7 @@ func FuzzIncrement(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := RestoreRunning(context.Background(), fsys, testDir, Lines{1, 1}, x.Layout, x.Range, flat.Place)
+		report, err := RestoreRunning(context.Background(), fsys, testDir, Lines{First: 1, Last: 1}, x.Layout, x.Range, flat.Place)
 		if err != nil || flat.Saved[0] == 10 && len(report.Skipped) == 0 {
 			t.Fatalf("%v, %+v, chunk 0 as of step %d", err, report, flat.Saved[0])
 		}
@@ -597,6 +597,6 @@ func savedSteps(fsys vfs.FS, x *shadowed) ([]kintsugi.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = RestoreRunning(context.Background(), fsys, testDir, Lines{1, 1}, x.Layout, x.Range, got.Place)
+	_, err = RestoreRunning(context.Background(), fsys, testDir, Lines{First: 1, Last: 1}, x.Layout, x.Range, got.Place)
 	return got.Saved, err
 }

@@ -57,11 +57,11 @@ func TestARunningCheckpointReachesOverLines(t *testing.T) {
 		lines Lines
 		from  []kintsugi.Line // of chunks 0 to 3; 0: missing
 	}{
-		{Lines{1, 3}, []kintsugi.Line{2, 3, 1, 3}},
-		{Lines{2, 3}, []kintsugi.Line{2, 3, 0, 3}},
-		{Lines{3, 4}, []kintsugi.Line{4, 3, 0, 3}},
-		{Lines{1, 1}, []kintsugi.Line{1, 1, 1, 0}},
-		{Lines{5, 4}, []kintsugi.Line{0, 0, 0, 0}},
+		{Lines{First: 1, Last: 3}, []kintsugi.Line{2, 3, 1, 3}},
+		{Lines{First: 2, Last: 3}, []kintsugi.Line{2, 3, 0, 3}},
+		{Lines{First: 3, Last: 4}, []kintsugi.Line{4, 3, 0, 3}},
+		{Lines{First: 1, Last: 1}, []kintsugi.Line{1, 1, 1, 0}},
+		{Lines{First: 5, Last: 4}, []kintsugi.Line{0, 0, 0, 0}},
 	} {
 		got, err := NewFlat(layout, kintsugi.ChunkRange{Hi: 4}, kintsugi.RuleSGD)
 		if err != nil {

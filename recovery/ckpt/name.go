@@ -97,11 +97,13 @@ func parseName(s string, want int) (fileName, bool) {
 // parseIn parses a path relative to the checkpoint, such as shard/…, that must lie in folder dir.
 func parseIn(dir, file string) (fileName, bool) {
 	base, ok := strings.CutPrefix(file, dir+"/")
-	if !ok {
+	switch {
+	case !ok:
 		return fileName{}, false
-	}
-	if dir == runDir {
+	case dir == runDir:
 		return parseRunName(base)
+	case dir == lineDir:
+		return parseClaimName(base)
 	}
 	return parseShardName(base)
 }

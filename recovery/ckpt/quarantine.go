@@ -64,6 +64,11 @@ func (r *repairer) putAway(context.Context) error {
 			return err
 		}
 	}
+	for file := range r.v.wrong {
+		if _, ok := parseIn(lineDir, file); ok { // of its line the next writer says anew whose it is
+			r.hopeless = append(r.hopeless, file)
+		}
+	}
 	slices.Sort(r.hopeless)
 	for _, file := range slices.Compact(r.hopeless) {
 		if err := r.quarantine(file); err != nil {

@@ -72,7 +72,7 @@ func stateOf(t testing.TB, fsys vfs.FS, layout *kintsugi.Layout, models map[kint
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := RestoreRunning(context.Background(), fsys, testDir, Lines{1, 1}, layout, all, flat.Place); err != nil {
+	if _, err := RestoreRunning(context.Background(), fsys, testDir, Lines{First: 1, Last: 1}, layout, all, flat.Place); err != nil {
 		t.Fatal(err)
 	}
 	for id, step := range flat.Saved {
@@ -413,7 +413,7 @@ func TestADirectoryInPlaceOfASegmentIsDamage(t *testing.T) {
 	}
 	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}
 	nowhere := func(ChunkInfo) (Arrays, error) { return Arrays{}, nil }
-	if r, err := RestoreRunning(t.Context(), fsys, testDir, Lines{1, 1}, layout, all, nowhere); err != nil || len(r.Skipped) == 0 || len(r.Missing) > 0 {
+	if r, err := RestoreRunning(t.Context(), fsys, testDir, Lines{First: 1, Last: 1}, layout, all, nowhere); err != nil || len(r.Skipped) == 0 || len(r.Missing) > 0 {
 		t.Errorf("the running checkpoint: %+v, %v", r, err)
 	}
 	if _, err := Repair(t.Context(), fsys, testDir, RepairConfig{Now: repairTime}); err != nil {

@@ -107,7 +107,11 @@ type RunningReport struct {
 
 // Lines are the lines [First, Last]. After a partial restore a run goes on, on a new line, with what it has in memory:
 // what was saved on the lines before is as good then as what was saved on the newest, only older.
-type Lines struct{ First, Last kintsugi.Line }
+type Lines struct {
+	First, Last kintsugi.Line
+
+	Run string // whose lines, and those that it began with; empty: whoever's they are
+}
 
 // RestoreRunning reads the newest saved value of each chunk in want, of whatever step on the lines: what
 // partial recovery gives back after a loss. Values that are damaged are passed over for older ones.
@@ -174,9 +178,20 @@ func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, 
 	if err != nil {
 		return nil, nil, err
 	}
+	owners := &owners{}
+	if lines.Run != "" {
+		if owners, err = ownersOf(fsys, dir, lines.Run); err != nil {
+			return nil, nil, err
+		}
+	}
 	saved = make([][]value, want.Hi-want.Lo)
 	for _, n := range slices.Backward(names) {
 		if n.Line < lines.First || n.Line > lines.Last {
+			continue
+		}
+		if ours, err := owners.reads(n.Line); err != nil {
+			return nil, skipped, err
+		} else if !ours {
 			continue
 		}
 		m, _, err := ReadShard(fsys, dir, path.Join(shardDir, n.shard()))

@@ -296,25 +296,44 @@ func (m *RunManifest) readShard(fsys vfs.FS, dir string, ref ShardRef) (*ShardMa
 }
 
 // List returns the names of all run manifests, newest first. It does not read them.
-func List(fsys vfs.FS, dir string) ([]string, error) {
+func List(fsys vfs.FS, dir string) ([]string, error) { return ListOf(fsys, dir, "") }
+
+// ListOf is List of what counts for a run: its own, and what was there when it took the place. An empty run stands for all.
+func ListOf(fsys vfs.FS, dir, run string) ([]string, error) {
 	names, err := listNames(fsys, dir, runDir, parseRunName)
 	if err != nil {
 		return nil, fmt.Errorf("list checkpoints in %s: %w", dir, err)
 	}
 	files := make([]string, 0, len(names))
+	if run == "" {
+		for _, n := range slices.Backward(names) {
+			files = append(files, path.Join(runDir, n.run()))
+		}
+		return files, nil
+	}
+	owners, err := ownersOf(fsys, dir, run)
+	if err != nil {
+		return nil, err
+	}
 	for _, n := range slices.Backward(names) {
-		files = append(files, path.Join(runDir, n.run()))
+		seen, err := owners.sees(n)
+		if err != nil {
+			return nil, fmt.Errorf("list checkpoints of run %s in %s: %w", run, dir, err)
+		}
+		if seen {
+			files = append(files, path.Join(runDir, n.run()))
+		}
 	}
 	return files, nil
 }
 
 // LastLine returns the greatest line that any file belongs to, 0 if there is none. It counts what is
-// damaged or was never published as well: a new line must be greater, or its saves meet those files under
+// damaged or was never published as well, and claims: a new line must be greater, or its saves meet those files under
 // the names they need.
 func LastLine(fsys vfs.FS, dir string) (kintsugi.Line, error) {
 	var last kintsugi.Line
 	for folder, parse := range map[string]func(string) (fileName, bool){
-		runDir: parseRunName, shardDir: parseShardName, segmentDir: parseShardName,
+		runDir: parseRunName, shardDir: parseShardName, segmentDir: parseShardName, lineDir: parseClaimName,
 	} {
 		names, err := listNames(fsys, dir, folder, parse)
 		if err != nil {
@@ -346,7 +365,12 @@ func listNames(fsys vfs.FS, dir, folder string, parse func(string) (fileName, bo
 // none. A checkpoint of a newer format, or one that cannot be read for now (no permission, say), is an
 // error: to go on from an older one would silently lose work.
 func Newest(fsys vfs.FS, dir string) (m *RunManifest, skipped []error, err error) {
-	names, err := List(fsys, dir)
+	return NewestOf(fsys, dir, "")
+}
+
+// NewestOf is Newest of what counts for a run: see ListOf.
+func NewestOf(fsys vfs.FS, dir, run string) (m *RunManifest, skipped []error, err error) {
+	names, err := ListOf(fsys, dir, run)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -75,6 +75,35 @@ func writeSample(t *testing.T, fsys vfs.FS, dir string) {
 	}
 }
 
+var sampleClaim = Claim{
+	Format: claimFormat, Version: plainVersion, Line: 3, Run: "JPYCHV2CKXHIN7DWV42BDME4DJ", Name: "default, of process 12 on a<b",
+	Since: time.Date(2026, 2, 3, 4, 5, 6, 700, time.UTC), After: "manifest/00000000000000000002-00000000000000000003-00000000000000000004",
+}
+
+// Claims came after the other files of version 1: a place may be without.
+func TestSampleOfAClaimIsReadAndWrittenAgain(t *testing.T) {
+	dir := filepath.Join("testdata", "claim1")
+	content, err := sampleClaim.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, sampleClaim.File())
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := Holder(vfs.OS{}, dir); err != nil || *c != sampleClaim {
+		t.Errorf("it says %+v, %v", c, err)
+	}
+	if b, err := os.ReadFile(name); err != nil || !bytes.Equal(b, content) {
+		t.Errorf("it is written as\n%s", content)
+	}
+}
+
 // Version 1 must stay readable, and must stay what this program writes as long as the version is 1.
 func TestSampleOfVersion1IsReadAndWrittenAgain(t *testing.T) {
 	dir := filepath.Join("testdata", fmt.Sprintf("v%d", plainVersion))
@@ -100,7 +129,7 @@ func TestSampleOfVersion1IsReadAndWrittenAgain(t *testing.T) {
 	if err := Restore(context.Background(), vfs.OS{}, dir, m, layout, got.Range, got.Place); err != nil || !same(got, want) {
 		t.Errorf("restore: %v, or other values", err)
 	}
-	report, err := RestoreRunning(context.Background(), vfs.OS{}, dir, Lines{2, 2}, layout, got.Range, got.Place)
+	report, err := RestoreRunning(context.Background(), vfs.OS{}, dir, Lines{First: 2, Last: 2}, layout, got.Range, got.Place)
 	if err != nil || len(report.Missing)+len(report.Skipped) > 0 || got.Saved[1] != 4 || got.Saved[0] != 3 {
 		t.Errorf("running checkpoint: %+v, error %v, from steps %v", report, err, got.Saved)
 	}
@@ -150,7 +179,7 @@ func TestSamplesWithIncrementsAreReadAndWrittenAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := RestoreRunning(context.Background(), vfs.OS{}, dir, Lines{1, 1}, x.Layout, x.Range, got.Place)
+		report, err := RestoreRunning(context.Background(), vfs.OS{}, dir, Lines{First: 1, Last: 1}, x.Layout, x.Range, got.Place)
 		if err != nil || len(report.Missing)+len(report.Skipped) > 0 || !slices.Equal(got.Saved, x.at) {
 			t.Errorf("version %d: %+v, error %v, from steps %v", version, report, err, got.Saved)
 		}

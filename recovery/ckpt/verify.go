@@ -94,7 +94,7 @@ func (v *verifier) note(file string, err error) error {
 }
 
 func (v *verifier) verify(ctx context.Context) error {
-	for _, step := range []func() error{v.readRuns, v.readShards, v.checkRefs, v.findSegments} {
+	for _, step := range []func() error{v.readClaims, v.readRuns, v.readShards, v.checkRefs, v.findSegments} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -109,6 +109,26 @@ func (v *verifier) verify(ctx context.Context) error {
 	}
 	v.conclude()
 	return v.findUnpublished()
+}
+
+func (v *verifier) readClaims() error {
+	owners, err := ownersOf(v.fs, v.dir, "")
+	if err != nil {
+		return err
+	}
+	for _, line := range owners.claims {
+		file := path.Join(lineDir, claimName(line))
+		b, err := readAll(v.fs, v.dir, file, maxClaim)
+		if err == nil {
+			v.report.Files++
+			v.report.Bytes += int64(len(b))
+			_, err = decodeClaim(file, b)
+		}
+		if err := v.note(file, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (v *verifier) readRuns() error {
@@ -399,7 +419,7 @@ func (v *verifier) conclude() {
 }
 
 func (v *verifier) findUnpublished() error {
-	for _, folder := range []string{runDir, shardDir, segmentDir, tmpDir} {
+	for _, folder := range []string{lineDir, runDir, shardDir, segmentDir, tmpDir} {
 		names, err := listFolder(v.fs, v.dir, folder)
 		if err != nil {
 			return err
@@ -408,7 +428,8 @@ func (v *verifier) findUnpublished() error {
 			file := path.Join(folder, name)
 			_, isRun := parseIn(runDir, file)
 			_, isShard := parseIn(shardDir, file)
-			if !isRun && !isShard && v.segments[file] == nil {
+			_, isClaim := parseIn(lineDir, file)
+			if !isRun && !isShard && !isClaim && v.segments[file] == nil {
 				v.report.Unpublished = append(v.report.Unpublished, file)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// WriterConfig says whose chunks a Writer saves. All fields are needed; Shard and Range may be zero.
+// WriterConfig says whose chunks a Writer saves. All fields are needed; Shard, Range and Run may be zero.
 type WriterConfig struct {
 	Layout *kintsugi.Layout
 	Rule   kintsugi.Rule
@@ -21,6 +21,7 @@ type WriterConfig struct {
 	Range  kintsugi.ChunkRange // the chunks of the shard
 	Line   kintsugi.Line
 	Fence  kintsugi.Fence // of the view in which this process holds the shard
+	Run    string         // that saves; it has taken the place (Take). Empty: one that shares the place with nobody
 
 	Increments *Increments // nil: every chunk is saved whole
 }
@@ -32,7 +33,8 @@ type Writer struct {
 	dir string
 	cfg WriterConfig
 
-	arrays      int // of state, by cfg.Rule
+	held        kintsugi.Line // of the newest claim that was seen, which is cfg.Run's; 0: none
+	arrays      int           // of state, by cfg.Rule
 	fingerprint Fingerprint
 
 	// newest is the shard manifest that the next save starts from; nil: there is none. What it names
@@ -47,7 +49,7 @@ type Writer struct {
 // OpenWriter returns a Writer for a shard. It continues the running checkpoint of the shard on its line:
 // chunks that it does not save keep the value that an earlier Writer saved. A damaged shard manifest is
 // passed over for the one before. The error is kintsugi.ErrFenced if a Writer with a larger fence has saved
-// this shard on this line.
+// this shard on this line, and ErrTaken if the place belongs to another run.
 func OpenWriter(fsys vfs.FS, dir string, c WriterConfig) (*Writer, error) {
 	arrays, err := StateArrays(c.Rule)
 	if err != nil {
@@ -65,6 +67,9 @@ func OpenWriter(fsys vfs.FS, dir string, c WriterConfig) (*Writer, error) {
 		return fmt.Errorf("open checkpoint writer for shard %d in %s: %w", c.Shard, dir, err)
 	}
 	if err := makeFolders(fsys, dir); err != nil {
+		return nil, describe(err)
+	}
+	if err := w.claim(); err != nil {
 		return nil, describe(err)
 	}
 	names, err := listNames(fsys, dir, shardDir, parseShardName)
@@ -131,6 +136,8 @@ type SaveReport struct {
 // newest value of every chunk of the shard. When it returns without error the save is durable. It blocks
 // for as long as the disk takes.
 //
+// The error is ErrTaken if the place belongs to another run by now.
+//
 // After an error nothing was published (or, if the very last sync failed, possibly everything: that is
 // harmless); the Writer may be used again, with the same step or a later one.
 func (w *Writer) Save(ctx context.Context, s Snapshot) (SaveReport, error) {
@@ -145,6 +152,9 @@ func (w *Writer) Save(ctx context.Context, s Snapshot) (SaveReport, error) {
 func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
 	chunks, err := w.selected(s)
 	if err != nil {
+		return SaveReport{}, err
+	}
+	if err := w.claim(); err != nil { // before the segment: whoever has the place by now would have to remove it
 		return SaveReport{}, err
 	}
 	name := fileName{Line: w.cfg.Line, Step: s.Step, Fence: w.cfg.Fence, Shard: w.cfg.Shard}

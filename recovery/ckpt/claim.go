@@ -1,0 +1,289 @@
+package ckpt
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+)
+
+// lineDir holds a claim for each line that somebody has written on: whose it is.
+const lineDir = "line"
+
+const claimFormat = "kintsugi line claim"
+
+// maxClaim bounds a claim, in bytes: names are short.
+const maxClaim = 64 << 10
+
+// Claim says whose a line is. It is created only if there is none of that line, and never changed, so every file of a line is of one run. The place belongs
+// to the run of the newest claim: it is a fence between runs, which share nothing but the place.
+type Claim struct {
+	Format  string        `json:"format"`
+	Version int           `json:"version"`
+	Line    kintsugi.Line `json:"line"`
+	Run     string        `json:"run"`   // its id, which no other run has
+	Name    string        `json:"name"`  // what people call it
+	Since   time.Time     `json:"since"` // when the run took the place
+	After   string        `json:"after"` // the newest run manifest then, from which it goes on; empty: there was none
+}
+
+// ErrTaken means that a place belongs to another run by now. Nothing was written.
+var ErrTaken = errors.New("the place was taken by another run")
+
+func claimName(line kintsugi.Line) string { return fmt.Sprintf("%020d", line) }
+
+// parseClaimName reverses claimName.
+func parseClaimName(s string) (fileName, bool) {
+	n, ok := parseName(s, 1)
+	return n, ok && claimName(n.Line) == s
+}
+
+// File returns the name of the claim, relative to the checkpoint's directory.
+func (c *Claim) File() string { return path.Join(lineDir, claimName(c.Line)) }
+
+func (c *Claim) encode() ([]byte, error) {
+	var j jsonLines
+	j.field("format", c.Format)
+	j.field("version", c.Version)
+	j.field("line", c.Line)
+	j.field("run", c.Run)
+	j.field("name", c.Name)
+	j.field("since", c.Since)
+	j.field("after", c.After)
+	return j.seal()
+}
+
+func (c *Claim) check() error {
+	if c.Run == "" {
+		return errors.New("it is of no run")
+	}
+	if _, ok := parseIn(runDir, c.After); c.After != "" && !ok {
+		return fmt.Errorf("%q is no name of a run manifest", c.After)
+	}
+	return nil
+}
+
+func decodeClaim(file string, b []byte) (*Claim, error) {
+	c := new(Claim)
+	if err := decodeManifest(file, claimFormat, plainVersion, b, c); err != nil {
+		return nil, err
+	}
+	return c, checkManifest(file, b, c, c.File)
+}
+
+func readClaim(fsys vfs.FS, dir string, line kintsugi.Line) (*Claim, error) {
+	file := path.Join(lineDir, claimName(line))
+	b, err := readAll(fsys, dir, file, maxClaim)
+	if err != nil {
+		return nil, err
+	}
+	return decodeClaim(file, b)
+}
+
+// create makes the claim exist; ErrPublished: the line has another one.
+func (c *Claim) create(fsys vfs.FS, dir string) error {
+	c.Format, c.Version = claimFormat, plainVersion
+	c.Since = c.Since.UTC().Round(0)
+	content, err := c.encode()
+	if err == nil {
+		_, err = decodeClaim(c.File(), content) // what cannot be read back must not be there
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+	}
+	for _, folder := range []string{lineDir, tmpDir} {
+		if err := fsys.MkdirAll(path.Join(dir, folder)); err != nil {
+			return err
+		}
+	}
+	return publish(fsys, dir, lineDir, claimName(c.Line), content)
+}
+
+// Holder returns the newest claim: that of the run to which the place belongs; nil: nobody has claimed it.
+func Holder(fsys vfs.FS, dir string) (*Claim, error) {
+	o, err := ownersOf(fsys, dir, "")
+	if err != nil || len(o.claims) == 0 {
+		return nil, err
+	}
+	return o.claim(o.claims[len(o.claims)-1])
+}
+
+// takes is how often Take begins again at once because others get on in the place.
+const takes = 100
+
+// Take gives the place to a run that has none yet, whoever had it: c holds Run, Name and Since, and the claim that is returned a line that no file is of. Whoever
+// had it can write no more to a line that the new one reads, and is told so by Holds. A crash leaves a claim that the next Take passes over.
+//
+// The run goes on from what is in the place (Claim.After), and sees nothing that is published there later by others: what
+// they had in flight is no step of this run.
+func Take(fsys vfs.FS, dir string, c Claim) (*Claim, error) {
+	describe := func(err error) error { return fmt.Errorf("take %s for run %s: %w", dir, c.Run, err) }
+	for range takes {
+		names, err := List(fsys, dir)
+		if err != nil {
+			return nil, describe(err)
+		}
+		if c.After = ""; len(names) > 0 {
+			c.After = names[0]
+		}
+		held, err := Holder(fsys, dir)
+		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) { // whose a damaged one is does not matter any more
+			return nil, describe(err)
+		}
+		// Only a second look says that the one before has published nothing between the first and the claim, and compacted away what
+		// this one would go on from. From the claim on at most what it had in flight appears.
+		if held != nil && held.Run == c.Run && held.After == c.After {
+			return held, fsys.SyncDir(path.Join(dir, lineDir)) // the try before may have ended between link and sync
+		}
+		last, err := LastLine(fsys, dir)
+		if err != nil {
+			return nil, describe(err)
+		}
+		c.Line = last + 1
+		if err := c.create(fsys, dir); err != nil && !errors.Is(err, ErrPublished) {
+			return nil, describe(err)
+		}
+	}
+	return nil, describe(fmt.Errorf("others took it %d times meanwhile: %w", takes, ErrTaken))
+}
+
+// Holds returns ErrTaken if the place belongs to another run. A place without claims belongs to whoever asks.
+func Holds(fsys vfs.FS, dir, run string) error {
+	held, err := Holder(fsys, dir)
+	if err == nil && held != nil {
+		err = held.by(run)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
+}
+
+// by returns ErrTaken if c is of another run.
+func (c *Claim) by(run string) error {
+	if c.Run == run {
+		return nil
+	}
+	return fmt.Errorf("%w: %q has it since %s (line %d, id %s), and this one saves nothing there any more: end one of the two, and give it a store of its own; a run that begins anew there takes it back",
+		ErrTaken, c.Name, c.Since.Format(time.RFC3339), c.Line, c.Run)
+}
+
+// claim makes sure that the line is the run's before anything is written there, as long as the place is. A line begins where the place cannot be reached, too,
+// so it is claimed by the first who writes on it. What has been looked at once is not read again: claims do not change.
+func (w *Writer) claim() error {
+	if w.cfg.Run == "" {
+		return nil
+	}
+	o, err := ownersOf(w.fs, w.dir, "")
+	if err != nil || len(o.claims) == 0 { // nobody contests it
+		return err
+	}
+	newest := o.claims[len(o.claims)-1]
+	if newest == w.held {
+		return nil
+	}
+	held, err := o.claim(newest)
+	if err != nil {
+		return err
+	}
+	if err := held.by(w.cfg.Run); err != nil {
+		return err
+	}
+	if err := w.own(held); err != nil {
+		return err
+	}
+	w.held = max(newest, w.cfg.Line)
+	return nil
+}
+
+// own claims the line of a run that has the place by the claim held.
+func (w *Writer) own(held *Claim) error {
+	fsys, dir, run, line := w.fs, w.dir, w.cfg.Run, w.cfg.Line
+	if held.Line == line {
+		return fsys.SyncDir(path.Join(dir, lineDir)) // another shard may have made it, and not durable yet
+	}
+	own := *held
+	own.Line = line
+	err := own.create(fsys, dir)
+	if !errors.Is(err, ErrPublished) {
+		return err
+	}
+	was, err := readClaim(fsys, dir, line)
+	if err != nil {
+		return err
+	}
+	return was.by(run)
+}
+
+// owners says what of a place a run may read.
+type owners struct {
+	fs     vfs.FS
+	dir    string
+	run    string // empty: all of it
+	claims []kintsugi.Line
+	known  map[kintsugi.Line]*Claim
+	after  fileName // what the run began with, and all before it
+}
+
+func ownersOf(fsys vfs.FS, dir, run string) (*owners, error) {
+	names, err := listNames(fsys, dir, lineDir, parseClaimName)
+	if err != nil {
+		return nil, fmt.Errorf("list claims in %s: %w", dir, err)
+	}
+	o := &owners{fs: fsys, dir: dir, run: run, known: map[kintsugi.Line]*Claim{}}
+	for _, n := range names {
+		o.claims = append(o.claims, n.Line)
+	}
+	for i := len(o.claims) - 1; i >= 0 && run != ""; i-- {
+		c, err := o.claim(o.claims[i])
+		if err != nil {
+			return nil, err
+		}
+		if c.Run == run {
+			o.after, _ = parseIn(runDir, c.After)
+			break
+		}
+	}
+	return o, nil
+}
+
+// claim returns that of a line that has one.
+func (o *owners) claim(line kintsugi.Line) (*Claim, error) {
+	if c := o.known[line]; c != nil {
+		return c, nil
+	}
+	c, err := readClaim(o.fs, o.dir, line)
+	if err == nil {
+		o.known[line] = c
+	}
+	return c, err
+}
+
+// has reports whether a line is the run's own, or nobody's.
+func (o *owners) has(line kintsugi.Line) (bool, error) {
+	if _, claimed := slices.BinarySearch(o.claims, line); o.run == "" || !claimed {
+		return true, nil
+	}
+	c, err := o.claim(line)
+	return err == nil && c.Run == o.run, err
+}
+
+// reads reports whether the run may read what is on a line: its own, and what it began with.
+func (o *owners) reads(line kintsugi.Line) (bool, error) {
+	if line <= o.after.Line {
+		return true, nil
+	}
+	return o.has(line)
+}
+
+// sees reports whether a run manifest of that name counts for the run.
+func (o *owners) sees(name fileName) (bool, error) {
+	if name.compare(o.after) <= 0 {
+		return true, nil
+	}
+	return o.has(name.Line)
+}

@@ -1,0 +1,425 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
+)
+
+// tenant is a run that saves into a place which others are given as well.
+type tenant struct {
+	trainer
+	run   string
+	claim *Claim
+}
+
+// take has a run take the place, and opens its writers on the line that it gets.
+func take(fsys vfs.FS, layout *kintsugi.Layout, run string) (*tenant, error) {
+	c, err := Take(fsys, testDir, Claim{Run: run, Name: "run " + run, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	if err != nil {
+		return nil, err
+	}
+	x := &tenant{trainer: trainer{fs: fsys, layout: layout, rule: kintsugi.RuleMomentum, line: c.Line, fence: 1}, run: run, claim: c}
+	return x, x.open(c.Line)
+}
+
+// open opens writers on a line.
+func (x *tenant) open(line kintsugi.Line) error {
+	x.line, x.writers = line, nil
+	for i, r := range x.layout.Split(2) {
+		w, err := OpenWriter(x.fs, testDir, WriterConfig{
+			Layout: x.layout, Rule: x.rule, Shard: kintsugi.ShardID(i), Range: r, Line: line, Fence: x.fence, Run: x.run,
+		})
+		if err != nil {
+			return err
+		}
+		x.writers = append(x.writers, w)
+	}
+	return nil
+}
+
+// newest restores what the run would go on from; nil: the initialisation.
+func (x *tenant) newest() (*Flat, error) {
+	m, _, err := NewestOf(x.fs, testDir, x.run)
+	if errors.Is(err, ErrNoCheckpoint) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return restoreAll(x.fs, m, x.layout, x.rule)
+}
+
+// running restores what was saved last of each chunk, of all that the run may read.
+func (x *tenant) running() (*Flat, error) {
+	f, err := NewFlat(x.layout, kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(x.layout.Chunks))}, x.rule)
+	if err != nil {
+		return nil, err
+	}
+	_, err = RestoreRunning(context.Background(), x.fs, testDir, Lines{Last: ^kintsugi.Line(0), Run: x.run}, x.layout, f.Range, f.Place)
+	return f, err
+}
+
+// mustFinish saves as a run does that has looked at whose the place is just before another one takes it.
+func (x *tenant) mustFinish(t *testing.T, step kintsugi.Step, f *Flat) {
+	t.Helper()
+	for _, w := range x.writers {
+		w.cfg.Run = ""
+	}
+	x.mustSave(t, step, f)
+}
+
+func mustTake(t *testing.T, fsys vfs.FS, layout *kintsugi.Layout, run string) *tenant {
+	t.Helper()
+	x, err := take(fsys, layout, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// onBoth runs a test over a file system and over an object store.
+func onBoth(t *testing.T, f func(t *testing.T, fsys vfs.FS)) {
+	t.Run("folder", func(t *testing.T) { t.Parallel(); f(t, vfs.NewMem()) })
+	t.Run("object store", func(t *testing.T) { t.Parallel(); f(t, objectFS(t, &object.Mem{})) })
+}
+
+func TestTwoRunsInOnePlaceNeverReadEachOther(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	a, b := model(t, layout, kintsugi.RuleMomentum, 1), model(t, layout, kintsugi.RuleMomentum, 2)
+	onBoth(t, func(t *testing.T, fsys vfs.FS) {
+		first := mustTake(t, fsys, layout, "a")
+		second := mustTake(t, fsys, layout, "b")
+		if first.line == second.line {
+			t.Fatalf("both are on line %d", first.line)
+		}
+		// What the first has in flight still appears, of a later step than anything of the second.
+		first.mustFinish(t, 50, a)
+		if got, err := second.newest(); err != nil || got != nil {
+			t.Errorf("the second, which began when nothing was there, would go on from %v, %v", got, err)
+		}
+		part := Snapshot{Step: 10, Chunks: []kintsugi.ChunkID{0}, Load: b.Load}
+		if _, err := second.writers[0].Save(t.Context(), part); err != nil {
+			t.Fatal(err)
+		}
+		got, err := second.running()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, step := range got.Saved {
+			if want := kintsugi.Step(0); id > 0 && step != want || id == 0 && !sameBits(got.Chunk(0).Params, b.Chunk(0).Params) {
+				t.Errorf("chunk %d of the second comes from step %d", id, step)
+			}
+		}
+		second.mustSave(t, 20, b)
+		if got, err := second.newest(); err != nil || !same(got, b) {
+			t.Errorf("the second would go on from something else than it has saved: %v", err)
+		}
+		if got, err := first.newest(); err != nil || !same(got, a) {
+			t.Errorf("the first would go on from something else than it has saved: %v", err)
+		}
+	})
+}
+
+func TestARunWhosePlaceWasTakenIsTold(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	onBoth(t, func(t *testing.T, fsys vfs.FS) {
+		first := mustTake(t, fsys, layout, "a")
+		if err := Holds(fsys, testDir, "a"); err != nil {
+			t.Error(err)
+		}
+		mustTake(t, fsys, layout, "b")
+		err := Holds(fsys, testDir, "a")
+		if _, saved := first.save(10, model(t, layout, kintsugi.RuleMomentum, 1)); !errors.Is(saved, ErrTaken) {
+			t.Errorf("it saves: %v", saved)
+		}
+		for _, line := range []kintsugi.Line{1, 2, 3} { // its own, that of the other, and one that it has begun in memory
+			if opened := first.open(line); !errors.Is(opened, ErrTaken) || !errors.Is(err, ErrTaken) {
+				t.Errorf("line %d: %v, %v", line, opened, err)
+			}
+		}
+		if !strings.Contains(err.Error(), `"run b" has it since 2026-01-02T03:04:05Z (line 2,`) {
+			t.Errorf("it is told %q", err)
+		}
+		if err := Holds(fsys, testDir, "b"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Who has lost a place to a run that should not have been gets it back.
+func TestAPlaceWhoseClaimIsRemovedBelongsToTheRunBefore(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	fsys := vfs.NewMem()
+	first := mustTake(t, fsys, layout, "a")
+	second := mustTake(t, fsys, layout, "b")
+	if err := fsys.Remove(inDir(second.claim.File())); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.open(1); err != nil {
+		t.Fatal(err)
+	}
+	first.mustSave(t, 10, model(t, layout, kintsugi.RuleMomentum, 1))
+}
+
+func TestARunGoesOnFromWhatIsInThePlaceItTakes(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	a := model(t, layout, kintsugi.RuleMomentum, 1)
+	onBoth(t, func(t *testing.T, fsys vfs.FS) {
+		mustTrainer(t, fsys, layout, kintsugi.RuleMomentum, 2, 1, 1).mustSave(t, 10, a) // of a program that knew no claims
+		second := mustTake(t, fsys, layout, "b")
+		if got, err := second.newest(); err != nil || !same(got, a) || second.line != 2 {
+			t.Errorf("on line %d it goes on from something else than what is there: %v", second.line, err)
+		}
+	})
+}
+
+// A line that begins in memory is claimed when something is written on it, by each shard that is the first.
+func TestEveryLineThatIsWrittenOnIsClaimed(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	a := model(t, layout, kintsugi.RuleMomentum, 1)
+	onBoth(t, func(t *testing.T, fsys vfs.FS) {
+		x := mustTake(t, fsys, layout, "a")
+		if err := x.open(5); err != nil {
+			t.Fatal(err)
+		}
+		x.mustSave(t, 10, a)
+		held, err := Holder(fsys, testDir)
+		if err != nil || held.Line != 5 || held.Run != "a" || !held.Since.Equal(x.claim.Since) {
+			t.Errorf("the place is held by %+v, %v", held, err)
+		}
+		if next := mustTake(t, fsys, layout, "b"); next.line != 6 {
+			t.Errorf("the next run is on line %d", next.line)
+		}
+	})
+}
+
+// Of runs that take a place at once each gets lines of its own, and the place belongs to one.
+func TestOfManyWhoTakeAPlaceAtOnceOneHasIt(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, fsys vfs.FS) {
+		const runs = 8
+		var lines [runs]kintsugi.Line
+		var wg sync.WaitGroup
+		for i := range runs {
+			wg.Go(func() {
+				c, err := Take(fsys, testDir, Claim{Run: fmt.Sprint(i), Since: time.Unix(int64(i), 0)})
+				if err != nil {
+					t.Errorf("run %d: %v", i, err)
+					return
+				}
+				lines[i] = c.Line
+			})
+		}
+		wg.Wait()
+		have := 0
+		for i := range runs {
+			if Holds(fsys, testDir, fmt.Sprint(i)) == nil {
+				have++
+			}
+		}
+		slices.Sort(lines[:])
+		if have != 1 || len(slices.Compact(lines[:])) != runs {
+			t.Errorf("%d runs have the place; their lines are %d", have, lines)
+		}
+		if r := mustVerify(t, fsys); len(r.Damage) > 0 || len(r.Unpublished) > 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// handover is what happens in a place until the machine goes down: a run saves, another takes it and saves, and the first, which does not know, tries to.
+func handover(fsys vfs.FS, layout *kintsugi.Layout, a, b *Flat) (taken bool, err error) {
+	first, err := take(fsys, layout, "a")
+	if err != nil {
+		return false, err
+	}
+	if _, err := first.save(10, a); err != nil {
+		return false, err
+	}
+	second, err := take(fsys, layout, "b")
+	if err != nil {
+		return false, err
+	}
+	_, err = first.save(20, a)
+	if errors.Is(err, ErrTaken) {
+		err = first.open(first.line + 7)
+	}
+	if !errors.Is(err, ErrTaken) {
+		return true, fmt.Errorf("the first run is told: %w", err)
+	}
+	if err := second.open(second.line + 1); err != nil {
+		return true, err
+	}
+	if _, err := second.save(15, b); err != nil {
+		return true, err
+	}
+	_, err = Compact(fsys, testDir, 1)
+	return true, err
+}
+
+// checkHandover checks what a crash in a handover leaves: one run alone has the place, and a third goes on from one of the checkpoints, whole.
+func checkHandover(fsys vfs.FS, layout *kintsugi.Layout, a, b *Flat, taken bool) error {
+	if taken && Holds(fsys, testDir, "b") != nil {
+		return errors.New("the second run has taken the place, and has it no more")
+	}
+	if err := Holds(fsys, testDir, "a"); taken && !errors.Is(err, ErrTaken) || err != nil && !errors.Is(err, ErrTaken) {
+		return fmt.Errorf("the first run is told %w", err)
+	}
+	x, err := take(fsys, layout, "c")
+	if err != nil {
+		return err
+	}
+	got, err := x.newest()
+	if err != nil || got != nil && !same(got, a) && !same(got, b) {
+		return fmt.Errorf("a third run goes on from a mixture, or from nothing: %w", err)
+	}
+	if _, err := x.save(40, a); err != nil {
+		return err
+	}
+	r, err := Verify(context.Background(), fsys, testDir, nil)
+	if err != nil || len(r.Damage) > 0 {
+		return fmt.Errorf("verify: %v, %w", r.Damage, err)
+	}
+	return nil
+}
+
+func TestACrashWhileAPlaceChangesHandsLeavesItToOneRun(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	a, b := model(t, layout, kintsugi.RuleMomentum, 1), model(t, layout, kintsugi.RuleMomentum, 2)
+	for n := 0; ; n += stride() {
+		operations := 0
+		for seed := range uint64(4) {
+			mem := vfs.NewMem()
+			inj := vfs.NewInjector(mem, vfs.CrashAfter(n))
+			taken, err := handover(inj, layout, a, b)
+			if operations = inj.Operations(); err != nil && !errors.Is(err, vfs.ErrCrashed) {
+				t.Fatalf("operation %d: %v", n, err)
+			}
+			var rng *rand.Rand // of the first round: a disk that loses all it may
+			if seed > 0 {
+				rng = rand.New(rand.NewPCG(seed, uint64(n)))
+			}
+			if err := checkHandover(mem.Crash(rng), layout, a, b, taken); err != nil {
+				t.Fatalf("crash after operation %d, seed %d: %v", n, seed, err)
+			}
+		}
+		if operations <= n {
+			if n < 100 {
+				t.Fatalf("a handover takes %d operations: the test tests too little", n)
+			}
+			return
+		}
+	}
+}
+
+func TestACrashBetweenTwoRequestsOfAHandoverLeavesThePlaceToOneRun(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	a, b := model(t, layout, kintsugi.RuleMomentum, 1), model(t, layout, kintsugi.RuleMomentum, 2)
+	for n := 0; ; n += stride() {
+		mem := &object.Mem{}
+		net := &network{Store: mem, choose: func(i int) (bool, error) {
+			if i < n {
+				return true, nil
+			}
+			return false, vfs.ErrCrashed
+		}}
+		taken, err := handover(objectFS(t, net), layout, a, b)
+		if err != nil && !errors.Is(err, vfs.ErrCrashed) {
+			t.Fatalf("request %d: %v", n, err)
+		}
+		if err := checkHandover(objectFS(t, mem), layout, a, b, taken); err != nil {
+			t.Fatalf("crash at request %d: %v", n, err)
+		}
+		if net.n <= n {
+			if n < 60 {
+				t.Fatalf("a handover takes %d requests: the test tests too little", n)
+			}
+			return
+		}
+	}
+}
+
+// meddler is a disk on which something happens before the claim of a line is made.
+type meddler struct {
+	vfs.FS
+	meddle func()
+}
+
+func (m *meddler) Link(from, to string) error {
+	if path.Dir(to) == inDir(lineDir) {
+		m.meddle()
+	}
+	return m.FS.Link(from, to)
+}
+
+// Whoever takes a place looks first, and claims then. What the run before publishes, and compacts away, in between is not missed.
+func TestWhatIsPublishedWhileAPlaceIsTakenIsGoneOnFrom(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	a := model(t, layout, kintsugi.RuleMomentum, 1)
+	mem := vfs.NewMem()
+	first := mustTake(t, mem, layout, "a")
+	first.mustSave(t, 10, model(t, layout, kintsugi.RuleMomentum, 3))
+	steps := []kintsugi.Step{20, 30}
+	second := mustTake(t, &meddler{mem, func() {
+		for _, step := range steps {
+			first.mustSave(t, step, a)
+			if _, err := Compact(mem, testDir, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		steps = nil
+	}}, layout, "b")
+	if got, err := second.newest(); err != nil || got == nil || !same(got, a) {
+		t.Errorf("it goes on from %v, %v", got, err)
+	}
+}
+
+func TestADamagedClaimIsFoundAndPutAway(t *testing.T) {
+	t.Parallel()
+	layout := smallLayout(t)
+	mem := vfs.NewMem()
+	x := mustTake(t, mem, layout, "a")
+	x.mustSave(t, 10, model(t, layout, kintsugi.RuleMomentum, 1))
+	if err := x.open(2); err != nil {
+		t.Fatal(err)
+	}
+	if err := mem.Edit(inDir("line/00000000000000000002"), func(b []byte) []byte { b[40] ^= 8; return b }); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.open(2); !errors.Is(err, kintsugi.ErrCorrupt) {
+		t.Errorf("a writer says %v", err)
+	}
+	if r := mustVerify(t, mem); len(r.Damage) != 1 {
+		t.Errorf("verify says %v", r.Damage)
+	}
+	r, err := Repair(t.Context(), mem, testDir, RepairConfig{})
+	if err != nil || !slices.Equal(r.Quarantined, []string{"line/00000000000000000002"}) {
+		t.Errorf("repair has moved %q, %v", r.Quarantined, err)
+	}
+	if err := x.open(2); err != nil {
+		t.Error(err)
+	}
+	if r := mustVerify(t, mem); len(r.Damage) != 0 {
+		t.Errorf("verify says %v", r.Damage)
+	}
+}
