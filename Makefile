@@ -137,6 +137,16 @@ s3: ## test checkpoints in a real S3 server, versitygw; the first run builds it,
 	server=$$($(GO) tool -modfile=tools/s3.mod -n versitygw); \
 	KINTSUGI_S3=$$server $(GO) test -count 1 -timeout 10m $(TESTFLAGS) -run 'Store|Disk|Large|OneName' ./recovery/ckpt/object ./cmd/kintsugi
 
+.PHONY: chart
+chart: ## hold the chart for Kubernetes against its types, with Helm's own renderer
+	cd deploy/kubernetes/check && $(GO) vet . && $(GO) test -count 1 $(TESTFLAGS) .
+
+.PHONY: kubernetes
+kubernetes: ## run the chart on a real control plane, with processes for pods; as root; the first run builds it, ten minutes
+	CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/kintsugi-static ./cmd/kintsugi
+	cd deploy/kubernetes/cluster && $(GO) vet . && $(GO) build -o ../../../bin/kubernetes ./plane && \
+	KINTSUGI_PLANE=$(CURDIR)/bin/kubernetes KINTSUGI_STATIC=$(CURDIR)/bin/kintsugi-static $(GO) test -count 1 -v -timeout 20m $(TESTFLAGS) .
+
 # What `sim` replays, and how many seeds `soak` runs. STEPS=0: as many steps as the seed draws.
 SEED  ?= 1
 STEPS ?= 0
