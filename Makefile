@@ -145,7 +145,7 @@ chart: ## hold the chart for Kubernetes against its types, with Helm's own rende
 kubernetes: ## run the chart on a real control plane, with processes for pods; as root; the first run builds it, ten minutes
 	CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/kintsugi-static ./cmd/kintsugi
 	cd deploy/kubernetes/cluster && $(GO) vet . && $(GO) build -o ../../../bin/kubernetes ./plane && \
-	KINTSUGI_PLANE=$(CURDIR)/bin/kubernetes KINTSUGI_STATIC=$(CURDIR)/bin/kintsugi-static $(GO) test -count 1 -v -timeout 20m $(TESTFLAGS) .
+	KINTSUGI_PLANE=$(CURDIR)/bin/kubernetes KINTSUGI_STATIC=$(CURDIR)/bin/kintsugi-static unshare --mount $(GO) test -count 1 -v -timeout 20m $(TESTFLAGS) .
 
 # What `sim` replays, and how many seeds `soak` runs. STEPS=0: as many steps as the seed draws.
 SEED  ?= 1

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -183,8 +184,36 @@ func (c *cluster) volume(name string) {
 	}
 }
 
-// apply makes objects as kubectl create does, with the API server's strictest validation.
+// apply makes objects as kubectl create does, with the API server's strictest validation. A claim that is there already is kept.
 func (c *cluster) apply(rendered []byte) {
+	c.t.Helper()
+	c.each(rendered, func(r dynamic.ResourceInterface, o *unstructured.Unstructured) error {
+		_, err := r.Create(c.t.Context(), o, meta.CreateOptions{FieldValidation: "Strict"})
+		if o.GetKind() == "PersistentVolumeClaim" && api.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// delete takes objects away as helm uninstall does, all at once, but for those that are kept, and waits until no pod is left.
+func (c *cluster) delete(rendered []byte) {
+	c.t.Helper()
+	background := meta.DeletePropagationBackground
+	c.each(rendered, func(r dynamic.ResourceInterface, o *unstructured.Unstructured) error {
+		if o.GetAnnotations()["helm.sh/resource-policy"] == "keep" {
+			return nil
+		}
+		return r.Delete(c.t.Context(), o.GetName(), meta.DeleteOptions{PropagationPolicy: &background})
+	})
+	c.eventually("no pod is left", func() bool {
+		pods, err := c.client.CoreV1().Pods("default").List(c.t.Context(), meta.ListOptions{})
+		return err == nil && len(pods.Items) == 0
+	})
+}
+
+// each does something with each object.
+func (c *cluster) each(rendered []byte, f func(dynamic.ResourceInterface, *unstructured.Unstructured) error) {
 	c.t.Helper()
 	groups, err := restmapper.GetAPIGroupResources(c.client.Discovery())
 	if err != nil {
@@ -207,7 +236,7 @@ func (c *cluster) apply(rendered []byte) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if _, err := dyn.Resource(m.Resource).Namespace("default").Create(c.t.Context(), &o, meta.CreateOptions{FieldValidation: "Strict"}); err != nil {
+		if err := f(dyn.Resource(m.Resource).Namespace("default"), &o); err != nil {
 			c.t.Errorf("%s %s: %v", kind.Kind, o.GetName(), err)
 		}
 	}

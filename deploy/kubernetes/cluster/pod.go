@@ -19,6 +19,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // pod is one of a node's pods. It has one container.
@@ -166,14 +167,30 @@ func (p *pod) stopper(ctx context.Context, ended <-chan struct{}) {
 		return
 	case <-p.stopped:
 	}
-	p.mu.Lock()
-	if p.process != nil {
-		_ = p.process.Signal(syscall.SIGTERM)
+	end, left := time.NewTimer(p.grace), time.Duration(0)
+	defer end.Stop()
+	if l := p.object.Spec.Containers[0].Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
+		left = time.Duration(l.PreStop.Sleep.Seconds) * time.Second
 	}
-	p.mu.Unlock()
 	select {
 	case <-ended:
-	case <-time.After(p.grace):
+		return
+	case <-time.After(left):
+		p.mu.Lock()
+		if p.process != nil {
+			_ = p.process.Signal(syscall.SIGTERM)
+		}
+		p.mu.Unlock()
+	case <-end.C:
+		p.kill()
+		return
+	case <-ctx.Done():
+		p.kill()
+		return
+	}
+	select {
+	case <-ended:
+	case <-end.C:
 		p.kill()
 	case <-ctx.Done():
 		p.kill()
@@ -232,7 +249,7 @@ func (p *pod) value(e core.EnvVar) string {
 	}
 }
 
-// prepare makes the root of the pod with its volumes. The function that it returns gives back those that outlive the pod; it may be called twice.
+// prepare makes the root of the pod with its volumes. The function that it returns lets go of those that outlive the pod; it may be called twice.
 func (p *pod) prepare(ctx context.Context) (give func(), err error) {
 	var claims []func()
 	give = sync.OnceFunc(func() {
@@ -260,12 +277,12 @@ func (p *pod) prepare(ctx context.Context) (give func(), err error) {
 			err = p.files(ctx, v.ConfigMap.Name, at)
 		case v.EmptyDir != nil:
 			err = p.owned(at)
-		case v.PersistentVolumeClaim != nil: // a claim for one pod at a time is moved into its root
+		case v.PersistentVolumeClaim != nil:
 			kept := filepath.Join(p.node.Claims, v.PersistentVolumeClaim.ClaimName)
-			if err = p.owned(kept); err == nil {
-				err = os.Rename(kept, at)
+			if err = errors.Join(p.owned(kept), p.owned(at)); err == nil {
+				err = syscall.Mount(kept, at, "", syscall.MS_BIND, "")
 			}
-			claims = append(claims, func() { _ = os.Rename(at, kept) })
+			claims = append(claims, func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) })
 		default:
 			err = fmt.Errorf("a node of this package does not know the volume %+v", v)
 		}
@@ -287,7 +304,12 @@ func (p *pod) owned(dir string) error {
 
 // files writes a ConfigMap.
 func (p *pod) files(ctx context.Context, name, dir string) error {
-	m, err := p.node.Client.CoreV1().ConfigMaps(p.object.Namespace).Get(ctx, name, meta.GetOptions{})
+	var m *core.ConfigMap
+	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) { // it may be made after the pod
+		var err error
+		m, err = p.node.Client.CoreV1().ConfigMaps(p.object.Namespace).Get(ctx, name, meta.GetOptions{})
+		return err == nil, nil
+	})
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)
 	}

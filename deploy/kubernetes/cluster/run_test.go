@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -62,15 +64,83 @@ func TestARunOutlivesItsPods(t *testing.T) {
 	c.replaced("run-server", i, server)
 	c.together()
 
-	for _, name := range []string{"run-worker", "run-server", "run-coordinator", "run-monitor"} {
+	c.complete("run-worker", "run-server", "run-coordinator", "run-monitor")
+	if s := c.summary(); s.Steps != 4000 || s.Rework != 0 || len(s.Failures) < 4 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A release that is taken away in the middle of its run has a last checkpoint, long before the next one is due, and one that is installed again goes on from it.
+func TestARunGoesOnWhenItIsInstalledAgain(t *testing.T) {
+	c := newCluster(t, 2)
+	objects, err := os.ReadFile(filepath.Join("..", "check", "testdata", "again.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		c.volume(name)
+	}
+	c.apply([]byte("{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: shared}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}"))
+	c.apply(objects)
+	go c.names(t.Context())
+	c.eventually("the run takes steps", func() bool { return c.status().Step > 200 })
+	before := c.status().Step
+	c.delete(objects)
+	saved := c.saved()
+	if saved < before || saved >= 1000 {
+		t.Errorf("the newest checkpoint is of step %d, and step %d had been taken", saved, before)
+	}
+	c.apply(objects)
+	c.complete("run-worker", "run-server", "run-coordinator", "run-monitor")
+	if s := c.summary(); s.Steps != 1500 || s.Rework != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// summary is what a run has come to.
+type summary struct {
+	Steps    int   `json:"steps"`
+	Rework   int   `json:"rework_steps"`
+	Failures []any `json:"failures"`
+}
+
+func (c *cluster) summary() (s summary) {
+	c.t.Helper()
+	b, err := os.ReadFile(c.path("claims/run-report/run/summary.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Logf("%d steps, of which %d were done again; %d failures", s.Steps, s.Rework, len(s.Failures))
+	return s
+}
+
+// saved returns the step of the newest checkpoint.
+func (c *cluster) saved() int {
+	c.t.Helper()
+	out, err := exec.CommandContext(c.t.Context(), os.Getenv("KINTSUGI_STATIC"), "checkpoint", "list", c.path("claims/shared/checkpoints")).CombinedOutput()
+	m := regexp.MustCompile(`(?m)^\s*(\d+)\s`).FindSubmatch(out)
+	if err != nil || m == nil {
+		c.t.Fatalf("%v: %s", err, out)
+	}
+	step, _ := strconv.Atoi(string(m[1]))
+	return step
+}
+
+// complete waits until Jobs are, and ends the test if one has failed.
+func (c *cluster) complete(jobs ...string) {
+	c.t.Helper()
+	for _, name := range jobs {
 		c.eventually(name+" is complete", func() bool {
-			j, err := c.client.BatchV1().Jobs("default").Get(t.Context(), name, meta.GetOptions{})
+			j, err := c.client.BatchV1().Jobs("default").Get(c.t.Context(), name, meta.GetOptions{})
 			if err != nil {
 				return false
 			}
 			for _, x := range j.Status.Conditions {
 				if x.Type == batch.JobFailed && x.Status == core.ConditionTrue {
-					t.Fatalf("%s has failed: %s: %s", name, x.Reason, x.Message)
+					c.t.Fatalf("%s has failed: %s: %s", name, x.Reason, x.Message)
 				}
 				if x.Type == batch.JobComplete && x.Status == core.ConditionTrue {
 					return true
@@ -79,19 +149,6 @@ func TestARunOutlivesItsPods(t *testing.T) {
 			return false
 		})
 	}
-	b, err := os.ReadFile(c.path("claims/run-report/run/summary.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s struct {
-		Steps    int   `json:"steps"`
-		Rework   int   `json:"rework_steps"`
-		Failures []any `json:"failures"`
-	}
-	if err := json.Unmarshal(b, &s); err != nil || s.Steps != 4000 || s.Rework != 0 || len(s.Failures) < 4 {
-		t.Errorf("%v: %s", err, b)
-	}
-	t.Logf("%d steps, of which %d were done again; %d failures", s.Steps, s.Rework, len(s.Failures))
 }
 
 // etcd returns the node that has it.

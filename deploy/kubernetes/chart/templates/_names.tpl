@@ -58,7 +58,8 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: {{ .restart | default "Never" }}
-  terminationGracePeriodSeconds: {{ .root.Values.grace }}
+  {{- $stays := has .role (list "etcd" "memory") }}
+  terminationGracePeriodSeconds: {{ if $stays }}{{ add .root.Values.grace 10 }}{{ else }}{{ .root.Values.grace }}{{ end }}
   automountServiceAccountToken: false
   enableServiceLinks: false
   {{- with .root.Values.pullSecrets }}
@@ -111,6 +112,10 @@ spec:
     {{- end }}
     {{- with $pod.resources }}
     resources: {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- if $stays }}
+    lifecycle: # others that have to go at the same time hand over by it
+      preStop: {sleep: {seconds: {{ .root.Values.grace }}}}
     {{- end }}
     {{- with .probes }}{{ . | nindent 4 }}{{ end }}
     securityContext:
