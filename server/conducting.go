@@ -61,10 +61,11 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 			return nil, err
 		}
 	}
-	var kept []kintsugi.RunEvent // of the conductor before: who has not heard yet what came back on this line hears it from this one
+	var earlier []kintsugi.RunEvent // of this line, for those who had not heard it all when their streams ended
 	var untold map[kintsugi.ShardID][]kintsugi.Step
-	if t := s.left; t != nil && t.conductor != nil && t.view.Line == v.Line {
-		kept, untold = t.conductor.events.cameBack(), t.conductor.core.Untold() // whose loop has ended
+	if t := s.left; t != nil && t.conductor != nil && t.view.Line == v.Line { // whose loop has ended
+		earlier, _, _ = t.conductor.events.from(0)
+		untold = t.conductor.core.Untold()
 	}
 	now := time.Now()
 	core, err := conductor.New(conductor.Config{
@@ -79,9 +80,10 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves,
 		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
 		workers: make(map[kintsugi.Slot]*workerStream),
-		events:  eventLog{kept: kept, parts: len(kept), changed: make(chan struct{})},
+		events:  eventLog{changed: make(chan struct{})},
 		telling: telling{log: cfg.Log, steps: cfg.Steps, saved: v.RestoreStep, moved: now, told: now},
 	}
+	c.events.add(earlier)
 	c.loop = newLoop(ctx, c.perform)
 	return c, nil
 }
@@ -406,18 +408,6 @@ func (l *eventLog) drop() {
 	}
 	l.kept = append([]kintsugi.RunEvent(nil), l.kept[extra:]...)
 	l.dropped += extra
-}
-
-// cameBack returns the events of shards that came back.
-func (l *eventLog) cameBack() (kept []kintsugi.RunEvent) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, e := range l.kept {
-		if _, ok := e.(kintsugi.PartialEvent); ok {
-			kept = append(kept, e)
-		}
-	}
-	return kept
 }
 
 // from returns the events from number at on, the number to ask for next, and a channel that is closed
