@@ -95,14 +95,19 @@ func (s *settings) checkDevice() error {
 	if s.Engine != "native" && g.wanted && s.Device != "auto" {
 		return fmt.Errorf("%w: --engine %s computes on the cpu only; leave it out, or --device %s", kintsugi.ErrUsage, s.Engine, s.Device)
 	}
-	if err := g.check("--device", s.Device); err != nil {
-		return err
+	if !s.elsewhere.gradients {
+		if err := g.check("--device", s.Device); err != nil {
+			return err
+		}
 	}
 	if g, err = parseServerDevice(s.ServerDevice); err != nil {
 		return err
 	}
 	if k := s.protects().running; g.wanted && k != nil && k.onHost() {
 		return fmt.Errorf("%w: --recovery %s: increments, half and counts of accesses are for servers on the host; leave out --server-device %s, or use a plain scar", kintsugi.ErrUsage, s.Recovery, s.ServerDevice)
+	}
+	if s.elsewhere.steps {
+		return nil
 	}
 	return g.check("--server-device", s.ServerDevice)
 }

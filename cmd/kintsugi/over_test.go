@@ -41,3 +41,22 @@ func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	ended(role("coordinator", "--end-with-run"))
 	must(t, "checkpoint", "verify", filepath.Join(dir, "store"))
 }
+
+// A file of settings is that of all roles: who computes no gradients needs no GPU for them.
+func TestAGPUThatOtherRolesHaveIsNotMissed(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
+	file := filepath.Join(t.TempDir(), "run.yaml")
+	if err := os.WriteFile(file, []byte("model: mlp\ndevice: cuda:77\nserver-device: cuda:77\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for role, lacks := range map[string]string{"coordinator": "etcd", "monitor": "etcd", "server": "--server-device cuda:77", "worker": "--device cuda:77"} {
+		if r := start(t, role, "--config", file, "--etcd", "127.0.0.1:1", "--etcd-wait", "100ms").wait(); r.status == exitDone || !strings.Contains(r.stderr, lacks) {
+			t.Errorf("a %s ends with status %d, and lacks something else: %s", role, r.status, r.stderr)
+		}
+	}
+	worker := start(t, "worker", "--config", file, "--device", "cpu", "--etcd", "127.0.0.1:1", "--etcd-wait", "100ms").wait()
+	if worker.status != exitFailed || !strings.Contains(worker.stderr, "etcd") {
+		t.Errorf("a worker misses the GPU of servers: status %d: %s", worker.status, worker.stderr)
+	}
+}

@@ -90,6 +90,7 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 			if device && use == "server" {          // its own, not that of the workers, which the file has
 				p.ServerDevice = p.Device
 			}
+			p.elsewhere.gradients, p.elsewhere.steps = use != "worker", use != "server"
 			if err := p.check(); err != nil {
 				return err
 			}

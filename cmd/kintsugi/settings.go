@@ -71,6 +71,9 @@ type settings struct {
 
 	Warning  time.Duration
 	LogLevel string
+
+	// What processes on other hosts compute: a file of settings is that of all roles, and this host need not have their GPUs.
+	elsewhere struct{ gradients, steps bool }
 }
 
 // register adds a flag for every setting.
