@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Starts a run under Slurm, or goes on with one whose jobs have ended.
+#
+#	deploy/slurm/run.sh [-s OPTIONS] [-w OPTIONS] RUN_DIR run.yaml [-- FLAGS]
+#
+# RUN_DIR is a folder that all nodes see, run.yaml has the settings, with a line for servers and one for workers. OPTIONS are sbatch's, those of
+# -s for the job of the servers, those of -w for the array of workers; FLAGS are those of kintsugi worker. What lies where is in docs/slurm.md.
+set -euo pipefail
+
+usage() { echo "usage: $0 [-s SBATCH_OPTIONS] [-w SBATCH_OPTIONS] RUN_DIR run.yaml [-- FLAGS_OF_WORKERS]" >&2; exit 2; }
+
+for_servers="" for_workers=""
+while getopts s:w: option; do
+	case $option in
+	s) for_servers=$OPTARG ;;
+	w) for_workers=$OPTARG ;;
+	*) usage ;;
+	esac
+done
+shift $((OPTIND - 1))
+[ $# -ge 2 ] || usage
+mkdir -p "$1/logs"
+run=$(cd "$1" && pwd) settings=$2
+shift 2
+if [ $# -gt 0 ]; then
+	[ "$1" = -- ] || usage
+	shift
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+kintsugi=${KINTSUGI:-$root/bin/kintsugi}
+[ -x "$kintsugi" ] || { echo "$0: there is no program $kintsugi: run make build, or set KINTSUGI to where it is" >&2; exit 1; }
+
+# setting NAME prints a setting of the file.
+setting() { sed -n "s/^$1:[[:space:]]*\"\{0,1\}\([^\"#]*[^\"#[:space:]]\).*/\1/p" "$settings" | tail -n 1; }
+
+servers=$(setting servers) workers=$(setting workers)
+[[ $servers =~ ^[1-9][0-9]*$ && $workers =~ ^[1-9][0-9]*$ ]] ||
+	{ echo "$0: $settings must say how many servers and workers there are: a line such as \"servers: 2\" and one such as \"workers: 8\"" >&2; exit 1; }
+
+# With one replica of each shard a server that is killed finds its own in memory outside its process.
+outside=no
+case $(setting recovery):$(setting replicas):$servers in
+stateless* | auto:* | gold:1:* | :1:* | gold::1 | ::1) outside=yes ;;
+esac
+
+if [ -s "$run/jobs" ] && running=$(squeue --noheader --jobs="$(cat "$run/jobs")" 2>/dev/null) && [ -n "$running" ]; then
+	echo "$0: jobs of this run are there: end them before it is begun again: scancel $(tr , ' ' <"$run/jobs")" >&2
+	exit 1
+fi
+[ "$settings" -ef "$run/run.yaml" ] || cp "$settings" "$run/run.yaml"
+rm -f "$run/over" "$run/address"
+
+# What is in OPTIONS is words, and wins over what is said here.
+# shellcheck disable=SC2086
+job=$(sbatch --parsable --nodes="$servers" --output="$run/logs/servers.log" $for_servers "$here/servers.sbatch" "$kintsugi" "$run" "$servers" "$outside")
+job=${job%%;*}
+# shellcheck disable=SC2086
+array=$(sbatch --parsable --array="0-$((workers - 1))" --dependency="after:$job" --output="$run/logs/worker-%a.log" $for_workers "$here/workers.sbatch" "$kintsugi" "$run" "$@") ||
+	{ scancel "$job"; exit 1; }
+array=${array%%;*}
+echo "$job,$array" >"$run/jobs"
+echo "servers: job $job; workers: job $array. Logs: $run/logs. To end the run: scancel $array $job"
