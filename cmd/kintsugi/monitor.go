@@ -82,7 +82,9 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p.Device = "auto" // of what it evaluates on; the record has that of the workers
+	if p.elsewhere.gradients {
+		p.Device = "auto" // what it evaluates on; the record has the workers'
+	}
 	w := newWatcher(&p.settings, prob, rec, start)
 	w.evalEvery, w.client, w.creds = m.EvalEvery, client, p.tls
 	w.display = launch.NewDisplay(os.Stderr, nil)

@@ -82,7 +82,8 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 	cmd := &cobra.Command{
 		Use: use, Short: short, Example: example, Args: programAfterDash,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			device := p.flags.Changed("device") && !p.flags.Changed("server-device")
+			own := p.flags.Changed("device") // on the command line: what the file has is the workers'
+			device := own && !p.flags.Changed("server-device")
 			if err := load(p.flags, p.Config); err != nil {
 				return err
 			}
@@ -90,7 +91,7 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 			if device && use == "server" {          // its own, not that of the workers, which the file has
 				p.ServerDevice = p.Device
 			}
-			p.elsewhere.gradients, p.elsewhere.steps = use != "worker", use != "server"
+			p.elsewhere.gradients, p.elsewhere.steps = use != "worker" && !own, use != "server"
 			if err := p.check(); err != nil {
 				return err
 			}
