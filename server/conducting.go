@@ -188,7 +188,7 @@ func (c *conducting) control(id kintsugi.ShardID) error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	head := c.view.Head(id)
-	peer, err := transport.Dial(head.Address, transport.DialTLS(c.cfg.TLS, head.Server))
+	peer, err := transport.Dial(head.Address, transport.DialTLS(c.cfg.TLS, head.Server), transport.DialSizes(c.cfg.sizes()))
 	if err != nil {
 		return err
 	}
