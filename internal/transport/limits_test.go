@@ -49,7 +49,7 @@ func longest(s Sizes) (between []proto.Message, told kintsugi.Released) {
 	}
 	taken := kintsugi.Taken{
 		Shard: math.MaxUint32, Fence: math.MaxUint64, Applied: math.MaxUint64, Released: math.MaxUint64, Standing: kintsugi.Lost, Records: []kintsugi.Commit{commit, commit, commit},
-		Saved: times(s.Chunks, func(int) kintsugi.Step { return math.MaxUint64 }),
+		Saved: times(s.Chunks, func(int) kintsugi.Step { return math.MaxUint64 }), Lacks: times(s.Pushes, func(int) kintsugi.PushID { return longestPush }),
 	}
 	told = kintsugi.Released{
 		Line: math.MaxUint64, Fence: math.MaxUint64, Step: math.MaxUint64, Save: true, Want: math.MaxUint8, Counted: times(s.Pushes, func(int) kintsugi.PushID { return longestPush }),
