@@ -140,6 +140,12 @@ func (c *conducting) perform() {
 			w.out.put(m.Message)
 		}
 	}
+	for _, o := range ready.StartOver {
+		c.log.Warn("a worker has to start over, and push again", "worker", o.Slot, "incarnation", o.Incarnation, "reason", o.Reason)
+		if w := c.workers[o.Slot]; w != nil && w.incarnation == o.Incarnation {
+			w.out.end(errors.New(o.Reason + ": push it again"))
+		}
+	}
 	c.events.add(ready.Events)
 	c.telling.hear(ready.Events)
 	if ready.Held != nil && c.cfg.Held != nil {
