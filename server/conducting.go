@@ -182,6 +182,7 @@ func (c *conducting) hold(id kintsugi.ShardID) {
 	for c.ctx.Err() == nil {
 		if err := c.control(id); err != nil && c.ctx.Err() == nil {
 			c.log.Debug("control stream", "shard", id, "err", err)
+			c.post(func() { c.telling.broke(id, err) })
 			select {
 			case <-c.ctx.Done():
 			case <-time.After(redialAfter):
