@@ -252,6 +252,10 @@ type Taken struct {
 	Records  []Commit // of the newest steps that are applied or open, ascending, at most three
 	Standing Standing
 	Saved    []Step // by chunk of the shard, the version that is in the running checkpoint; Lost, and in the answer to its Adopt: what came back; none: there is none
+
+	// Lacks are the pushes that the open commit counts and that are not here. There are none as long as every worker keeps its word: it sends
+	// its ticket when every head has said that it has the push, and the commit comes after that.
+	Lacks []PushID
 }
 
 // Standing is where a shard has its state from when a line begins.

@@ -91,7 +91,8 @@
 //	a gradient holds NaN       refused at the worker, and at the server, by the       server: TestAGradientThatIsNotFiniteIsRefused
 //	or Inf                     name of its tensor
 //	a peer is broken or        limits on sizes and counts before allocation; a clear  transport: TestServersRefuseOversizedMessages,
-//	hostile                    error, and the server lives                            server: TestABrokenWorkerCannotFillTheMemory
+//	hostile                    error, and the server lives                            TestAbsurdMessagesAreRefused,
+//	                                                                                  server: TestABrokenWorkerCannotFillTheMemory
 //	a peer is not who it       with --tls it is refused before anything is read, a    mtls: TestOnlyThoseWhoAreMeantAreBelieved,
 //	says, or has another role  clear error on both sides, and the server lives        transport: TestEachStreamIsForItsRoles,
 //	                                                                                  etcd: TestAnEtcdByTLSKnowsWhoCalls

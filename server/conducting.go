@@ -140,6 +140,12 @@ func (c *conducting) perform() {
 			w.out.put(m.Message)
 		}
 	}
+	for _, o := range ready.StartOver {
+		c.log.Warn("a worker has to start over, and push again", "worker", o.Slot, "incarnation", o.Incarnation, "reason", o.Reason)
+		if w := c.workers[o.Slot]; w != nil && w.incarnation == o.Incarnation {
+			w.out.end(errors.New(o.Reason + ": push it again"))
+		}
+	}
 	c.events.add(ready.Events)
 	c.telling.hear(ready.Events)
 	if ready.Held != nil && c.cfg.Held != nil {
@@ -176,6 +182,7 @@ func (c *conducting) hold(id kintsugi.ShardID) {
 	for c.ctx.Err() == nil {
 		if err := c.control(id); err != nil && c.ctx.Err() == nil {
 			c.log.Debug("control stream", "shard", id, "err", err)
+			c.post(func() { c.telling.broke(id, err) })
 			select {
 			case <-c.ctx.Done():
 			case <-time.After(redialAfter):
@@ -188,7 +195,7 @@ func (c *conducting) control(id kintsugi.ShardID) error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	head := c.view.Head(id)
-	peer, err := transport.Dial(head.Address, transport.DialTLS(c.cfg.TLS, head.Server))
+	peer, err := transport.Dial(head.Address, transport.DialTLS(c.cfg.TLS, head.Server), transport.DialSizes(c.cfg.sizes()))
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (r *replica) followOnce() error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	before := r.chain[r.at-1]
-	peer, err := transport.Dial(r.view.Servers[before].Address, transport.DialTLS(r.cfg.TLS, before), transport.DialWindow(r.cfg.Window))
+	peer, err := transport.Dial(r.view.Servers[before].Address, transport.DialTLS(r.cfg.TLS, before), transport.DialWindow(r.cfg.Window), transport.DialSizes(r.cfg.sizes()))
 	if err != nil {
 		return err
 	}

@@ -162,6 +162,11 @@ type Config struct {
 	Log *slog.Logger // nil: slog.Default
 }
 
+// sizes are what the messages of the run grow with. A shard holds that many pushes of one worker at most, so that no step counts more.
+func (c *Config) sizes() transport.Sizes {
+	return transport.Sizes{Chunks: len(c.Layout.Chunks), Workers: c.Slots, Pushes: c.Slots * c.Consistency.Held()}
+}
+
 // Server holds the replicas that the current view assigns to it, and the conductor if it is the
 // conductor's place.
 type Server struct {
@@ -224,7 +229,7 @@ func (s *Server) fail(err error) {
 // Run serves on lis and follows views until ctx ends, which is no error, or until a view cannot be
 // entered, which is one: the process should end and start again.
 func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsugi.View) error {
-	g := transport.NewServer(lis, s, transport.ServeTLS(s.cfg.TLS), transport.ServeWindow(s.cfg.Window))
+	g := transport.NewServer(lis, s, transport.ServeTLS(s.cfg.TLS), transport.ServeWindow(s.cfg.Window), transport.ServeSizes(s.cfg.sizes()))
 	s.mu.Lock()
 	s.ready = g.SetReady
 	s.mu.Unlock()

@@ -1,7 +1,11 @@
 package server
 
 import (
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -25,6 +29,8 @@ type telling struct {
 
 	told time.Time // when it was told last, or this began
 	at   kintsugi.Step
+
+	broken map[kintsugi.ShardID]error // why the conductor's stream to a shard has ended last, since the newest step
 }
 
 // hear notes events of the run.
@@ -35,7 +41,7 @@ func (t *telling) hear(events []kintsugi.RunEvent) {
 			if t.newest.Step == 0 {
 				t.at = e.Step - 1
 			}
-			t.newest, t.took, t.moved = e, e.Time.Sub(t.moved), e.Time
+			t.newest, t.took, t.moved, t.broken = e, e.Time.Sub(t.moved), e.Time, nil
 		case kintsugi.CheckpointEvent:
 			if !e.Running && e.Err == "" {
 				t.saved = e.Step
@@ -44,6 +50,23 @@ func (t *telling) hear(events []kintsugi.RunEvent) {
 			t.log = slog.New(slog.DiscardHandler) // the shards say it
 		}
 	}
+}
+
+// broke notes that the conductor's stream to a shard has ended: that it is opened again each time says nothing of what ends it.
+func (t *telling) broke(s kintsugi.ShardID, err error) {
+	if t.broken == nil {
+		t.broken = make(map[kintsugi.ShardID]error)
+	}
+	t.broken[s] = err
+}
+
+// streams says why streams have ended, in the order of their shards.
+func (t *telling) streams() string {
+	var said []string
+	for _, s := range slices.Sorted(maps.Keys(t.broken)) {
+		said = append(said, fmt.Sprintf("shard %d: %v", s, t.broken[s]))
+	}
+	return strings.Join(said, "; ")
 }
 
 // tell says how far the run is, when it is time to, or that it does not get on and what it waits for.
@@ -57,7 +80,7 @@ func (t *telling) tell(now time.Time, waits func() string) {
 		t.log.Info("steps go on", "step", t.newest.Step, "of", t.steps, "steps_per_second", float64(t.newest.Step-t.at)/since.Seconds(), "loss", t.newest.Loss,
 			"workers", t.newest.Workers, "checkpoint_step", t.saved)
 	} else if still > slowly*t.took {
-		t.log.Warn("no step is taken", "seconds", still.Seconds(), "step", t.newest.Step, "of", t.steps, "waits_for", waits())
+		t.log.Warn("no step is taken", "seconds", still.Seconds(), "step", t.newest.Step, "of", t.steps, "waits_for", waits(), "streams", t.streams())
 	}
 	t.told, t.at = now, max(t.at, t.newest.Step)
 }

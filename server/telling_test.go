@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -34,11 +35,14 @@ func TestTheLogSaysHowFarTheRunIsAndWhatItWaitsFor(t *testing.T) {
 	}
 	pass(time.Second, "") // it is not time
 	pass(29*time.Second, `level=INFO msg="steps go on" step=130 of=900 steps_per_second=0.5 loss=0.5 workers=2 checkpoint_step=129`)
-	pass(time.Minute, `level=WARN msg="no step is taken" seconds=90 step=130`)
+	tell.broke(1, errors.New("refused"))
+	tell.broke(0, errors.New("too long"))
+	pass(time.Minute, `level=WARN msg="no step is taken" seconds=90 step=130 of=900 waits_for="shard 1" streams="shard 0: too long; shard 1: refused"`)
 	now = now.Add(90 * time.Second)
 	step(131)
 	pass(0, "steps go on")
 	pass(2*time.Minute, "") // the step before took three
+	pass(time.Hour, `waits_for="shard 1" streams=""`)
 	tell.hear([]kintsugi.RunEvent{kintsugi.Done{Step: 900}})
 	pass(time.Hour, "") // the run is over
 }

@@ -32,23 +32,24 @@ type Cluster struct {
 	promoted     []*conducting // conductors beside the one that the view names
 	blocked      map[[2]int]time.Duration
 
-	faults    [faultKinds]int
-	finished  kintsugi.ViewNumber // the newest view whose conductor has said that the run is over; 0: none
-	stopped   bool                // the run has been asked to stop
-	refused   map[kintsugi.PushID]bool
-	partials  int                         // shards that came back alone
-	moved     int                         // shards that others than their servers head, in all views of one replica
-	recalled  int                         // shards that were found outside of their servers
-	outside   []outside                   // by server
-	offered   map[kintsugi.PushID]offered // what was kept in outages
-	outages   OutageResult
-	away      time.Duration // how long who dies now is away at least
-	outageAt  time.Duration // when all servers went; 0: they have not
-	met       int           // deaths that have met, see meeting
-	strange   int           // times that a server has said that it does not reach another one
-	parted    int           // servers that were left out for it, in all views
-	awaited   meeting       // whose moment has not come
-	violation *Violation
+	faults      [faultKinds]int
+	finished    kintsugi.ViewNumber // the newest view whose conductor has said that the run is over; 0: none
+	stopped     bool                // the run has been asked to stop
+	refused     map[kintsugi.PushID]bool
+	partials    int                         // shards that came back alone
+	moved       int                         // shards that others than their servers head, in all views of one replica
+	recalled    int                         // shards that were found outside of their servers
+	outside     []outside                   // by server
+	offered     map[kintsugi.PushID]offered // what was kept in outages
+	outages     OutageResult
+	away        time.Duration // how long who dies now is away at least
+	outageAt    time.Duration // when all servers went; 0: they have not
+	met         int           // deaths that have met, see meeting
+	strange     int           // times that a server has said that it does not reach another one
+	parted      int           // servers that were left out for it, in all views
+	startedOver int           // times that a conductor has made a worker start over
+	awaited     meeting       // whose moment has not come
+	violation   *Violation
 }
 
 // Violation is a promise that was broken.
@@ -90,6 +91,7 @@ type Result struct {
 	met int // deaths that have met
 
 	strange, parted int // see Cluster
+	startedOver     int // see Cluster
 }
 
 // Run runs a cluster to its end. The error is a *Violation.
@@ -275,7 +277,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Moved: c.moved, met: c.met, strange: c.strange, parted: c.parted}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Moved: c.moved, met: c.met, strange: c.strange, parted: c.parted, startedOver: c.startedOver}
 	if v := c.registry.view; v != nil {
 		r.Lines, r.Views, r.Home = int(v.Line), int(v.Number), true
 		for i, chain := range v.Chains {

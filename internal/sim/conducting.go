@@ -195,6 +195,15 @@ func (x *conducting) perform() {
 			e.send(sealed{x, m.Message})
 		}
 	}
+	for _, o := range ready.StartOver {
+		x.c.say("%s makes worker/%d@%d start over: %s", x.p.name, o.Slot, o.Incarnation, o.Reason)
+		if w := x.workers[o.Slot]; w != nil && w.incarnation == o.Incarnation {
+			x.c.startedOver++
+			w.e.close(errors.New(o.Reason))
+			x.workers[o.Slot] = nil
+			x.core.WorkerGone(x.c.wall(), o.Slot, o.Incarnation)
+		}
+	}
 	for _, e := range ready.Events { // before the workers hear of it, as the checkers see it
 		x.note(e)
 	}

@@ -55,6 +55,7 @@ type Config struct {
 	plant     bug
 	killEvery time.Duration // a server dies each so often, three in all or as many as kills says, from the first around the ring; 0: none
 	kills     int
+	forgets   float64 // how likely a worker forgets to push to one head, and says all the same that every head has its gradient
 	first     int
 	stay      bool // Absence is for every server that dies
 

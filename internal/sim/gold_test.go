@@ -20,7 +20,7 @@ func drawGold(seed uint64, replicas int) Config {
 // is taken back as long as any shard is left, and nothing counts twice.
 func TestNoSeedBreaksAPromiseOfGold(t *testing.T) {
 	oneGoroutine(t)
-	n := seeds(200, 50)
+	n := seeds(200, 100)
 	partials, recalled := 0, 0
 	for seed := range n {
 		for replicas := 1; replicas <= 3; replicas++ {

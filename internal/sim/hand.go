@@ -238,8 +238,12 @@ func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
 	s.c.cfg.watch.pushed(s)
 	s.settled, s.ahead, s.refused, s.awaiting = nil, nil, nil, false
 	s.silent = make([]bool, len(s.pushes))
+	forgotten := -1
+	if s.c.cfg.forgets > 0 && s.c.chance(s.c.cfg.forgets) {
+		forgotten = s.c.rng.IntN(len(s.pushes))
+	}
 	for i, e := range s.pushes {
-		if e == nil {
+		if e == nil || i == forgotten {
 			continue
 		}
 		s.silent[i] = true
@@ -247,6 +251,9 @@ func (s *session) sendPush(id kintsugi.PushID, grads []uint64, kept uint32) {
 		if s.c.cfg.Faults.Has(Repeat) && s.c.storming() && s.c.chance(0.05) {
 			s.frames(i, e) // whoever counts a push by its frames counts this one twice
 		}
+	}
+	if !slices.Contains(s.silent, true) { // the only head was forgotten
+		s.sendTicket()
 	}
 }
 

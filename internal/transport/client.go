@@ -26,6 +26,8 @@ type Peer struct {
 	addr string
 	near bool // offers pipes
 
+	codec codec
+
 	tls *mtls.Client // nil: plain TCP
 }
 
@@ -36,8 +38,9 @@ const idleAgain = 10 * time.Millisecond
 type DialOption func(*dialling)
 
 type dialling struct {
-	tls *mtls.Credentials
-	id  kintsugi.ServerID
+	tls   *mtls.Credentials
+	id    kintsugi.ServerID
+	sizes Sizes
 
 	more []grpc.DialOption
 }
@@ -47,27 +50,33 @@ func DialTLS(c *mtls.Credentials, id kintsugi.ServerID) DialOption {
 	return func(o *dialling) { o.tls, o.id = c, id }
 }
 
+// DialSizes lets the messages between servers be as long as those of a run of such sizes get.
+func DialSizes(s Sizes) DialOption {
+	return func(o *dialling) { o.sizes = s }
+}
+
 // Dial returns a peer for addr (host:port). It does not wait for a connection. Default: plain TCP.
 func Dial(addr string, opts ...DialOption) (*Peer, error) {
 	var o dialling
 	for _, set := range opts {
 		set(&o)
 	}
+	c := codec{sizes: o.sizes}
 	if o.tls == nil {
-		return dial(addr, o.more...)
+		return dial(addr, c, o.more...)
 	}
 	tls := o.tls.Client(mtls.Whom{Role: mtls.Server, Index: int(o.id)})
-	p, err := dial(addr, append(o.more, grpc.WithTransportCredentials(tls))...)
+	p, err := dial(addr, c, append(o.more, grpc.WithTransportCredentials(tls))...)
 	if err == nil {
 		p.tls = tls
 	}
 	return p, err
 }
 
-func dial(addr string, more ...grpc.DialOption) (*Peer, error) {
+func dial(addr string, c codec, more ...grpc.DialOption) (*Peer, error) {
 	conn, err := grpc.NewClient("passthrough:///"+addr, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(c), grpc.MaxCallRecvMsgSize(smallBytes)), // streams say what else they let in
 		grpc.WithReadBufferSize(readBufferBytes),
 		grpc.WithWriteBufferSize(writeBufferBytes),
 		experimental.WithBufferPool(&received),
@@ -82,7 +91,7 @@ func dial(addr string, more ...grpc.DialOption) (*Peer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}
-	return &Peer{conn: conn, addr: addr}, nil
+	return &Peer{conn: conn, addr: addr, codec: c}, nil
 }
 
 // Close ends every stream of the peer.
@@ -110,8 +119,8 @@ func (p *Peer) Refused() bool { return p.tls != nil && errors.Is(p.tls.Failure()
 // this host, and this process's user's.
 func (p *Peer) Near() { p.near = true }
 
-// open opens a stream; it ends with ctx.
-func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(Out) any, recv func(func(any) error) (In, error), opts ...Option) (*Stream[Out, In], error) {
+// open opens a stream on which messages like one arrive; it ends with ctx.
+func open[Out, In any](ctx context.Context, p *Peer, method string, like any, encode func(Out) any, recv func(func(any) error) (In, error), opts ...Option) (*Stream[Out, In], error) {
 	var o options
 	for _, set := range opts {
 		set(&o)
@@ -125,7 +134,7 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(
 	}
 	ctx = f.make(ctx, p.near, o)
 	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
-	raw, err := p.conn.NewStream(ctx, desc, "/kintsugi.v1."+method)
+	raw, err := p.conn.NewStream(ctx, desc, "/kintsugi.v1."+method, grpc.MaxCallRecvMsgSize(p.codec.most(like)))
 	if err != nil {
 		f.refuse()
 		return nil, fmt.Errorf("open %s on %s: %w", method, p.addr, p.plain(fromWire(err)))
@@ -137,7 +146,7 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, encode func(
 	}
 	s.memory, s.borrows, s.unshared = f.memory, f.borrow, f.why
 	if f.pipes != nil {
-		l := newLane(raw, f.pipes, false)
+		l := newLane(raw, f.pipes, false, p.codec)
 		s.raw, s.close = l, func() error {
 			l.closeSend()
 			return raw.CloseSend()
@@ -198,31 +207,31 @@ func (p *Peer) Ready(ctx context.Context) error {
 
 // Work opens a worker's membership.
 func (p *Peer) Work(ctx context.Context) (*WorkClient, error) {
-	return open(ctx, p, "Conductor/Work", encoder(workerTo), receiver[pb.ConductorMessage](conductorFrom))
+	return open(ctx, p, "Conductor/Work", (*pb.ConductorMessage)(nil), encoder(workerTo), receiver[pb.ConductorMessage](conductorFrom))
 }
 
 // Watch follows a run.
 func (p *Peer) Watch(ctx context.Context) (*WatchClient, error) {
-	return open(ctx, p, "Conductor/Watch", encoder(watchTo), receiver[pb.RunEvent](eventFrom))
+	return open(ctx, p, "Conductor/Watch", (*pb.RunEvent)(nil), encoder(watchTo), receiver[pb.RunEvent](eventFrom))
 }
 
 // Control opens the conductor's hold on the replicas of a server.
 func (p *Peer) Control(ctx context.Context) (*ControlClient, error) {
-	return open(ctx, p, "Replica/Control", controlEncode, receiver[pb.ReplicaMessage](replicaFrom))
+	return open(ctx, p, "Replica/Control", (*pb.ReplicaMessage)(nil), controlEncode, receiver[pb.ReplicaMessage](replicaFrom))
 }
 
 // Push opens a stream for gradients.
 func (p *Peer) Push(ctx context.Context, opts ...Option) (*PushClient, error) {
-	return open(ctx, p, "Data/Push", frameAsIs, receiver[pb.HeadMessage](headFrom), opts...)
+	return open(ctx, p, "Data/Push", (*pb.HeadMessage)(nil), frameAsIs, receiver[pb.HeadMessage](headFrom), opts...)
 }
 
 // Follow opens a replica's connection to the one before it in its chain.
 func (p *Peer) Follow(ctx context.Context, opts ...Option) (*FollowClient, error) {
-	far := Peer{conn: p.conn, addr: p.addr, tls: p.tls} // snapshots come in large frames, which pipes would carry piece by piece
-	return open(ctx, &far, "Data/Follow", encoder(followerTo), recvFrame, opts...)
+	far := Peer{conn: p.conn, addr: p.addr, tls: p.tls, codec: p.codec} // snapshots come in large frames, which pipes would carry piece by piece
+	return open(ctx, &far, "Data/Follow", (*Frame)(nil), encoder(followerTo), recvFrame, opts...)
 }
 
 // Read opens a stream for parameters.
 func (p *Peer) Read(ctx context.Context, opts ...Option) (*ReadClient, error) {
-	return open(ctx, p, "Data/Read", encoder(readTo), recvFrame, opts...)
+	return open(ctx, p, "Data/Read", (*Frame)(nil), encoder(readTo), recvFrame, opts...)
 }

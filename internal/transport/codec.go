@@ -10,14 +10,14 @@ import (
 )
 
 // codec carries Frames raw and everything else as protobuf, so that standard clients can ask the health
-// service. Both sides set it explicitly; it is in no global registry.
-type codec struct{}
+// service. Both sides set it explicitly; it is in no global registry. It sends no message that is too long, and reads none.
+type codec struct{ sizes Sizes }
 
 // Name is the content-subtype of calls: application/grpc+kintsugi.
 func (codec) Name() string { return "kintsugi" }
 
 // Marshal hands a frame's payload over without copying it.
-func (codec) Marshal(v any) (mem.BufferSlice, error) {
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	f, ok := v.(*Frame)
 	if !ok {
 		m, ok := v.(proto.Message)
@@ -25,10 +25,13 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 			return nil, fmt.Errorf("marshal %T: neither a frame nor a protobuf message", v)
 		}
 		b, err := proto.Marshal(m)
+		if most := c.most(v); err == nil && len(b) > most {
+			err = tooLong(v, len(b), most)
+		}
 		return mem.BufferSlice{mem.SliceBuffer(b)}, err
 	}
-	if len(f.Payload) > MaxPayloadBytes {
-		return nil, fmt.Errorf("marshal frame: %d bytes, at most %d are allowed", len(f.Payload), MaxPayloadBytes)
+	if most := c.mostPayload(f); len(f.Payload) > most {
+		return nil, fmt.Errorf("marshal frame: %d bytes, at most %d are allowed", len(f.Payload), most)
 	}
 	head := make([]byte, HeaderBytes)
 	f.Header.encode(head)
@@ -61,12 +64,15 @@ func (c completion) Put(*[]byte)     { c.f.done() }
 // Unmarshal keeps a reference to a frame's bytes instead of copying them; Frame.Release drops it. What is
 // wrong with a frame is kept in it for recvFrame: gRPC turns an error of Unmarshal into text, and with it
 // the receiver would lose whether the bytes are damaged or the sender is of another release.
-func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*Frame)
 	if !ok {
 		m, ok := v.(proto.Message)
 		if !ok {
 			return fmt.Errorf("unmarshal into %T: neither a frame nor a protobuf message", v)
+		}
+		if most := c.most(v); data.Len() > most { // gRPC has let in the longest of any stream; what it stands for would take more memory
+			return tooLong(v, data.Len(), most)
 		}
 		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 		defer buf.Free()

@@ -210,12 +210,14 @@ func savedFrom(m *pb.Saved) kintsugi.Saved {
 
 func takenTo(m kintsugi.Taken) *pb.Taken {
 	return &pb.Taken{Shard: uint32(m.Shard), Fence: uint64(m.Fence), Applied: uint64(m.Applied), Released: uint64(m.Released), Records: each(m.Records, commitTo),
-		Standing: uint32(m.Standing), Saved: each(m.Saved, func(s kintsugi.Step) uint64 { return uint64(s) })}
+		Standing: uint32(m.Standing), Saved: each(m.Saved, func(s kintsugi.Step) uint64 { return uint64(s) }),
+		Lacks: each(m.Lacks, pushTo)}
 }
 
 func takenFrom(m *pb.Taken) kintsugi.Taken {
 	return kintsugi.Taken{Shard: kintsugi.ShardID(m.Shard), Fence: kintsugi.Fence(m.Fence), Applied: kintsugi.Step(m.Applied), Released: kintsugi.Step(m.Released),
-		Records: each(m.Records, commitFrom), Standing: kintsugi.Standing(m.Standing), Saved: each(m.Saved, func(s uint64) kintsugi.Step { return kintsugi.Step(s) })}
+		Records: each(m.Records, commitFrom), Standing: kintsugi.Standing(m.Standing), Saved: each(m.Saved, func(s uint64) kintsugi.Step { return kintsugi.Step(s) }),
+		Lacks: each(m.Lacks, pushFrom)}
 }
 
 func takeTo(m kintsugi.Take) *pb.Take {

@@ -15,10 +15,9 @@ import (
 // Sizes of a frame.
 const (
 	HeaderBytes     = 64
-	MaxPayloadBytes = 1 << 20
+	MaxPayloadBytes = 1 << 20   // of chunks; a record has more where Sizes says so
 	FrameBytes      = 256 << 10 // a frame is closed at the first chunk that reaches it: what is summed, copied and scanned one after the other stays in the cache
 	targetValues    = 1 << 20   // or this, where few bytes stand for many values
-	maxMessageBytes = HeaderBytes + MaxPayloadBytes
 	formatVersion   = 1
 	offsetHeaderCRC = 60
 	PlaceBytes      = 4 // unit of Header.Place: a float32
@@ -215,7 +214,7 @@ func decodeHeader(b []byte) (Header, error) {
 		return h, fmt.Errorf("%w: record of the chunk range [%d, %d), want none", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
 	case h.Kind.hasChunks() && h.Chunks.Lo >= h.Chunks.Hi:
 		return h, fmt.Errorf("%w: frame of the empty chunk range [%d, %d)", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
-	case h.Bytes > MaxPayloadBytes:
+	case h.Bytes > MaxPayloadBytes && h.Kind != KindRecord: // that is as long as the message, which was let in
 		return h, fmt.Errorf("%w: frame of %d bytes, at most %d are allowed", kintsugi.ErrCorrupt, h.Bytes, MaxPayloadBytes)
 	}
 	return h, nil

@@ -39,8 +39,8 @@ func (h handler) Read(s *ReadServer) error       { return call(h.read, s) }
 func (h handler) Follow(s *FollowServer) error   { return call(h.follow, s) }
 
 // serving starts a server for h on lis and returns it with a function that stops it and waits.
-func serving(lis net.Listener, h Handler) (*Server, func()) {
-	s := NewServer(lis, h)
+func serving(lis net.Listener, h Handler, opts ...ServerOption) (*Server, func()) {
+	s := NewServer(lis, h, opts...)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve() }()
 	return s, func() {
@@ -72,7 +72,7 @@ func inMemory(t testing.TB, h Handler, wrap func(net.Conn) net.Conn) (*Peer, fun
 	t.Helper()
 	lis := bufconn.Listen(256 << 10)
 	_, stop := serving(lis, h)
-	p, err := dial("memory", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+	p, err := dial("memory", codec{}, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		c, err := lis.DialContext(ctx)
 		if err != nil || wrap == nil {
 			return c, err

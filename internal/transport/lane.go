@@ -43,6 +43,7 @@ type lane struct {
 	room   []byte // of a message that is sent
 	got    []byte // a message that was received and is longer than the reader's buffer
 	served bool   // this is the side of the handler
+	codec  codec
 
 	ended chan struct{} // closed when gRPC has said how the stream has ended
 	err   error         // what it said; io.EOF is the orderly end
@@ -50,9 +51,9 @@ type lane struct {
 }
 
 // newLane takes over the messages of raw, which nobody else may send or receive from here on. A handler's lane must be closed when it returns.
-func newLane(raw rawStream, p *shm.Pipes, served bool) *lane {
+func newLane(raw rawStream, p *shm.Pipes, served bool, c codec) *lane {
 	l := &lane{
-		raw: raw, pipes: p, in: bufio.NewReaderSize(p.In, laneBuffer), room: make([]byte, 0, 4096), served: served, ended: make(chan struct{}),
+		raw: raw, pipes: p, in: bufio.NewReaderSize(p.In, laneBuffer), room: make([]byte, 0, 4096), served: served, codec: c, ended: make(chan struct{}),
 	}
 	go func() {
 		defer close(l.ended)
@@ -110,8 +111,8 @@ func (l *lane) message(v any) (b, payload []byte, err error) {
 	b = append(l.room[:0], 0, 0, 0, 0)
 	switch m := v.(type) {
 	case *Frame:
-		if len(m.Payload) > MaxPayloadBytes {
-			return nil, nil, fmt.Errorf("marshal frame: %d bytes, at most %d are allowed", len(m.Payload), MaxPayloadBytes)
+		if most := l.codec.mostPayload(m); len(m.Payload) > most {
+			return nil, nil, fmt.Errorf("marshal frame: %d bytes, at most %d are allowed", len(m.Payload), most)
 		}
 		b, payload = b[:lengthBytes+HeaderBytes], m.Payload
 		m.Header.encode(b[lengthBytes:])
@@ -120,6 +121,9 @@ func (l *lane) message(v any) (b, payload []byte, err error) {
 			return nil, nil, err
 		}
 		l.room = b
+		if most := l.codec.most(v); len(b)-lengthBytes > most {
+			return nil, nil, tooLong(v, len(b)-lengthBytes, most)
+		}
 	default:
 		return nil, nil, fmt.Errorf("marshal %T: neither a frame nor a protobuf message", v)
 	}
@@ -137,9 +141,9 @@ func (l *lane) RecvMsg(v any) error {
 		return l.end()
 	}
 	n := int(binary.LittleEndian.Uint32(head))
-	if n > maxMessageBytes {
+	if most := l.codec.most(v); n > most {
 		l.close()
-		return fmt.Errorf("%w: a message of %d bytes, at most %d are allowed", kintsugi.ErrCorrupt, n, maxMessageBytes)
+		return tooLong(v, n, most)
 	}
 	_, _ = l.in.Discard(lengthBytes) // they are there
 	if f, ok := v.(*Frame); ok {
@@ -185,7 +189,7 @@ func (l *lane) recvFrame(f *Frame, n int) error {
 	}
 	data := mem.BufferSlice{mem.NewBuffer(b, pool)}
 	defer data.Free()
-	return codec{}.Unmarshal(data, f)
+	return l.codec.Unmarshal(data, f)
 }
 
 // end returns how the stream has ended, once the other side writes nothing more: gRPC knows why.

@@ -11,7 +11,9 @@ import (
 )
 
 // MaxRecord bounds what AppendRecord appends for a commit of so many pushes, with so many countable workers, on so many chunks.
-func MaxRecord(pushes, workers, chunks int) int { return 1024 + 96*pushes + 64*workers + 48*chunks }
+func MaxRecord(pushes, workers, chunks int) int {
+	return 1024 + bytesPerPush*pushes + bytesPerWorker*workers + bytesPerChunk*chunks
+}
 
 // AppendRecord appends a commit and what was answered when it was applied: the two messages as they travel, each behind its length as a uvarint.
 func AppendRecord(b []byte, c kintsugi.Commit, s kintsugi.Stable) ([]byte, error) {

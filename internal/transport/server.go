@@ -64,23 +64,38 @@ func Listen(addr string) (net.Listener, error) {
 }
 
 // A ServerOption is for a server.
-type ServerOption func(*[]grpc.ServerOption)
+type ServerOption func(*serverOptions)
+
+type serverOptions struct {
+	sizes Sizes
+	more  []grpc.ServerOption
+}
+
+// ServeSizes lets the messages between servers be as long as those of a run of such sizes get.
+func ServeSizes(s Sizes) ServerOption {
+	return func(o *serverOptions) { o.sizes = s }
+}
 
 // ServeTLS makes a server listen to nobody who does not prove who it is, and lets each role open the streams that are for it. nil: plain TCP, on which whoever
 // reaches the port may open all of them.
 func ServeTLS(c *mtls.Credentials) ServerOption {
-	return func(list *[]grpc.ServerOption) {
+	return func(o *serverOptions) {
 		if c != nil {
-			*list = append(*list, grpc.Creds(c.Callers(mtls.Worker, mtls.Server, mtls.Coordinator, mtls.Operator)))
+			o.more = append(o.more, grpc.Creds(c.Callers(mtls.Worker, mtls.Server, mtls.Coordinator, mtls.Operator)))
 		}
 	}
 }
 
 // NewServer returns a server for h on lis. Call Serve to start it and Stop to end it.
 func NewServer(lis net.Listener, h Handler, opts ...ServerOption) *Server {
-	all := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{}),
-		grpc.MaxRecvMsgSize(maxMessageBytes),
+	var o serverOptions
+	for _, set := range opts {
+		set(&o)
+	}
+	c := codec{sizes: o.sizes}
+	g := grpc.NewServer(append([]grpc.ServerOption{
+		grpc.ForceServerCodecV2(c),
+		grpc.MaxRecvMsgSize(c.sizes.tables()), // gRPC has one for all streams
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ReadBufferSize(readBufferBytes),
@@ -88,19 +103,21 @@ func NewServer(lis net.Listener, h Handler, opts ...ServerOption) *Server {
 		experimental.BufferPool(&received),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPingEvery, Timeout: pingTimeout}),
-	}
-	for _, add := range opts {
-		add(&all)
-	}
-	g := grpc.NewServer(all...)
+	}, o.more...)...)
 	for _, d := range services {
-		g.RegisterService(d, h)
+		g.RegisterService(d, &service{Handler: h, codec: c})
 	}
 	hs := health.NewServer()
 	hs.SetServingStatus(alive, healthpb.HealthCheckResponse_SERVING)
 	hs.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until SetReady
 	healthpb.RegisterHealthServer(g, hs)
 	return &Server{grpc: g, health: hs, listener: lis}
+}
+
+// service is what gRPC hands back with each stream.
+type service struct {
+	Handler
+	codec codec
 }
 
 // Serve accepts connections until Stop.
@@ -143,11 +160,11 @@ func serve[Out, In any](name string, may []mtls.Role, encode func(Out) any, recv
 				defer s.trial.Close()
 			}
 			if common.pipes != nil {
-				l := newLane(raw, common.pipes, true)
+				l := newLane(raw, common.pipes, true, srv.(*service).codec)
 				defer l.close() // before the status goes: a client reads the pipe to its end first
 				s.raw = l
 			}
-			return toWire(method(srv.(Handler), s))
+			return toWire(method(srv.(*service).Handler, s))
 		},
 	}
 }

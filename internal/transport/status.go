@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"io"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -60,7 +61,11 @@ func fromWire(err error) error {
 			return &remoteError{condition: c.err, message: s.Message()}
 		}
 	}
-	return &remoteError{condition: err, message: s.Message()}
+	message := s.Message()
+	if s.Code() == codes.ResourceExhausted && strings.Contains(message, "larger than max") { // gRPC gives the two lengths, and no more
+		message += ": longer than a message of this run gets; " + sameEverywhere
+	}
+	return &remoteError{condition: err, message: message}
 }
 
 // remoteError is a condition that the other side reported, in its words.

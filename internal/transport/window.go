@@ -14,9 +14,9 @@ const (
 
 // ServeWindow gives the connections of a server windows of so many bytes for what it receives, from LeastWindow to MostWindow. 0: gRPC's own.
 func ServeWindow(bytes int) ServerOption {
-	return func(list *[]grpc.ServerOption) {
+	return func(o *serverOptions) {
 		if bytes > 0 {
-			*list = append(*list, grpc.InitialWindowSize(int32(bytes)), grpc.InitialConnWindowSize(int32(bytes)))
+			o.more = append(o.more, grpc.InitialWindowSize(int32(bytes)), grpc.InitialConnWindowSize(int32(bytes)))
 		}
 	}
 }

@@ -200,6 +200,9 @@ func (r *Round) know(t *kintsugi.Ticket) {
 // of the configuration. A step that is committed already is not changed.
 func (r *Round) Choose(quota int, reason string) { r.chosen, r.reason = max(1, quota), reason }
 
+// Has returns how many open tickets of a worker there are.
+func (r *Round) Has(slot kintsugi.Slot) int { return r.has[slot] }
+
 // Waiting returns how many open tickets there are, all of which may be counted.
 func (r *Round) Waiting() int { return len(r.open) }
 

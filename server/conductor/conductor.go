@@ -49,6 +49,7 @@ type Ready struct {
 	ToWorkers []ToWorker
 	Events    []kintsugi.RunEvent
 	Publish   []Publication // run manifests to publish; answer with Published
+	StartOver []StartOver   // workers whose streams are to end, so that they begin again
 
 	// Held is the step at which the run stands, and which is durable, once Hold has been called; nil: not yet, or said before.
 	Held *kintsugi.Step
@@ -65,6 +66,13 @@ type ToWorker struct {
 	Slot        kintsugi.Slot
 	Incarnation kintsugi.Incarnation
 	Message     kintsugi.ConductorMessage
+}
+
+// StartOver says that the stream of one incarnation of a worker is to end with an error: it connects again, reads the newest version and sends what it has to send.
+type StartOver struct {
+	Slot        kintsugi.Slot
+	Incarnation kintsugi.Incarnation
+	Reason      string
 }
 
 // Publication asks for a run manifest that names the shard manifests of a step, by shard.
@@ -145,6 +153,7 @@ type open struct {
 	stable    []*kintsugi.Stable // by shard
 	when      []time.Time        // by shard: when it said so
 	committed time.Time
+	asked     time.Time // when shards were asked last why they have not taken it, or it was committed
 }
 
 type stop struct {
@@ -209,6 +218,7 @@ func (c *Conductor) Tick(now time.Time) {
 			c.remove(slot, m)
 		}
 	}
+	c.askWhy(now)
 	c.proceed(now)
 }
 
@@ -261,7 +271,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 	c.decided = true
 	step := c.released + 1
 	o := &open{
-		quota: d.Quota, reason: d.Reason, committed: now,
+		quota: d.Quota, reason: d.Reason, committed: now, asked: now,
 		stable: make([]*kintsugi.Stable, c.cfg.Shards), when: make([]time.Time, c.cfg.Shards),
 		commit: kintsugi.Commit{
 			Line: c.cfg.Line, Fence: c.cfg.Fence, Decided: c.cfg.Fence, Step: step,

@@ -49,6 +49,7 @@ func (c *Conductor) handleTaken(now time.Time, m kintsugi.Taken) {
 	c.taken[m.Shard] = &m
 	if c.round != nil {
 		c.resend(m)
+		c.startOver(m)
 		return
 	}
 	for _, t := range c.taken {
@@ -92,7 +93,7 @@ func (c *Conductor) takeOver(now time.Time) {
 		commit.Fence = c.cfg.Fence
 		c.open = &open{
 			commit: commit, quota: len(commit.Counted), reason: "what the conductor before has decided",
-			stable: make([]*kintsugi.Stable, c.cfg.Shards), when: make([]time.Time, c.cfg.Shards), committed: now,
+			stable: make([]*kintsugi.Stable, c.cfg.Shards), when: make([]time.Time, c.cfg.Shards), committed: now, asked: now,
 		}
 		c.round.Adopt(commit.Counted)
 	}

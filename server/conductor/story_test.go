@@ -197,6 +197,9 @@ func (s *stage) workerCommand(line, at string) bool {
 		s.push(s.id(slot, version, 0), shard)
 	case scan(line, "worker %d sends the ticket of version %d", &slot, &version):
 		s.ticket(s.id(slot, version, 0), len(s.replica))
+	case scan(line, "worker %d says that every head has version %d", &slot, &version): // which is not so
+		s.untrue[s.id(slot, version, 0)] = true
+		s.ticket(s.id(slot, version, 0), len(s.replica))
 	case scan(line, "worker %d throws version %d away", &slot, &version):
 		s.ticket(s.id(slot, version, 0), 0)
 	default:

@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -14,14 +15,65 @@ func (c *Conductor) Waits() string {
 	case c.round == nil:
 		return fmt.Sprintf("shards %v to say where they stand", c.missing(func(s int) bool { return c.taken[s] != nil }))
 	case c.open != nil:
-		return fmt.Sprintf("shards %v to take step %d", c.missing(func(s int) bool { return c.open.stable[s] != nil }), c.open.commit.Step)
+		return fmt.Sprintf("shards %v to take step %d", c.missing(func(s int) bool { return c.open.stable[s] != nil }), c.open.commit.Step) + c.brokenWords()
 	case c.save.step != nil && (c.hold.on || c.stop != nil || c.released >= c.cfg.Steps):
 		return fmt.Sprintf("the checkpoint of step %d", *c.save.step)
 	case c.admitted() < c.cfg.Slots:
-		return fmt.Sprintf("workers %v, which are not in, or gradients of the others", c.absent())
+		return fmt.Sprintf("workers %v, which are not in, or gradients of the others: %s", c.absent(), c.owing())
 	default:
-		return fmt.Sprintf("gradients: %d are here", c.round.Waiting())
+		return "gradients: " + c.owing()
 	}
+}
+
+// brokenWords says which gradients of the open step shards lack, "" if none is known.
+func (c *Conductor) brokenWords() string {
+	var words []string
+	for _, t := range c.taken {
+		for _, p := range c.lacking(t) {
+			words = append(words, brokenWord(t.Shard, p))
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	const most = 4
+	more := ""
+	if n := len(words) - most; n > 0 {
+		words, more = words[:most], fmt.Sprintf("; and %d more", n)
+	}
+	return ": " + strings.Join(words, "; ") + more +
+		". It is made to push again; if that does not help, end this worker, and then start the server again that heads the shard, so that the step is decided anew"
+}
+
+// owing says how many gradients are here, and which members have sent none.
+func (c *Conductor) owing() string {
+	var owe, gone []int
+	for _, slot := range c.slots() {
+		switch m := c.members[slot]; {
+		case !m.admitted:
+		case !m.gone.IsZero():
+			gone = append(gone, int(slot))
+		case c.round.Has(slot) == 0:
+			owe = append(owe, int(slot))
+		}
+	}
+	said := fmt.Sprintf("%d are here", c.round.Waiting())
+	if len(owe) > 0 {
+		said += fmt.Sprintf(", none of workers %s, which are connected", some(owe))
+	}
+	if len(gone) > 0 {
+		said += fmt.Sprintf("; the streams of workers %s broke", some(gone))
+	}
+	return said
+}
+
+// some lists the first of many numbers.
+func some(list []int) string {
+	const most = 16
+	if n := len(list) - most; n > 0 {
+		return fmt.Sprintf("%v and %d more", list[:most], n)
+	}
+	return fmt.Sprint(list)
 }
 
 // missing lists the shards that have not.

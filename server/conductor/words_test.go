@@ -28,6 +28,9 @@ func describe(message any) string {
 		for _, c := range m.Records {
 			s += fmt.Sprintf(", record of step %d", c.Step)
 		}
+		if len(m.Lacks) > 0 {
+			s += ", lacks " + list(m.Lacks)
+		}
 		return s
 	case kintsugi.Adopt:
 		return fmt.Sprintf("the line begins at step %d", m.Step)

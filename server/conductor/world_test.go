@@ -25,6 +25,7 @@ type world struct {
 	replica []*replica
 	seats   []*seat
 	wires   []*wire
+	untrue  map[kintsugi.PushID]bool            // pushes whose tickets a story has sent although not every shard has them
 	agreed  int                                 // steps that have been compared on all shards
 	told    map[kintsugi.Step][]kintsugi.PushID // what step events have said
 	say     func(format string, args ...any)
@@ -80,7 +81,7 @@ type replica struct {
 }
 
 func newWorld(t tester, cfg conductor.Config, chunks []int) *world {
-	w := &world{t: t, cfg: cfg, now: time.Unix(1000, 0), told: make(map[kintsugi.Step][]kintsugi.PushID), say: func(string, ...any) {}}
+	w := &world{t: t, cfg: cfg, now: time.Unix(1000, 0), told: make(map[kintsugi.Step][]kintsugi.PushID), untrue: make(map[kintsugi.PushID]bool), say: func(string, ...any) {}}
 	for i, n := range chunks {
 		w.replica = append(w.replica, &replica{
 			world: w, id: i, empty: n == 0, held: make(map[kintsugi.PushID]bool),
@@ -145,6 +146,12 @@ func (w *world) perform(s *seat) {
 		s.clocks.sent(w, s, m.Message, m.Slot, m.Incarnation)
 		if x := w.wire(s, m.Slot); x != nil && x.incarnation == m.Incarnation && !x.cut {
 			x.down = append(x.down, m.Message)
+		}
+	}
+	for _, o := range ready.StartOver {
+		w.say("conductor %d ends the stream of worker/%d: %s", s.Fence(), o.Slot, o.Reason)
+		if x := w.wire(s, o.Slot); x != nil && x.incarnation == o.Incarnation {
+			w.hangUp(x)
 		}
 	}
 	for _, m := range ready.ToShards { // what is decided follows who is admitted

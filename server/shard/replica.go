@@ -189,8 +189,22 @@ func (r *Replica) state() kintsugi.Taken {
 	}
 	if r.open != nil {
 		t.Records = append(t.Records, *r.open)
+		t.Lacks = r.wanting()
 	}
 	return t
+}
+
+// wanting returns the pushes without which the open commit cannot be applied.
+func (r *Replica) wanting() (list []kintsugi.PushID) {
+	if r.chunks == 0 || r.follows {
+		return nil // it applies sums, or nothing
+	}
+	for _, w := range r.open.Counted {
+		if !r.held[w.Push] {
+			list = append(list, w.Push)
+		}
+	}
+	return list
 }
 
 func (r *Replica) commit(m kintsugi.Commit) {
@@ -227,10 +241,8 @@ func (r *Replica) start() {
 	if r.open == nil || r.applying || !r.follows && r.open.Fence != r.promised {
 		return
 	}
-	for _, w := range r.open.Counted {
-		if !r.held[w.Push] && r.chunks > 0 && !r.follows {
-			return
-		}
+	if len(r.wanting()) > 0 {
+		return
 	}
 	r.applying = true
 	c := *r.open

@@ -1974,6 +1974,7 @@ type Taken struct {
 	Records       []*Commit              `protobuf:"bytes,5,rep,name=records,proto3" json:"records,omitempty"`
 	Standing      uint32                 `protobuf:"varint,6,opt,name=standing,proto3" json:"standing,omitempty"`
 	Saved         []uint64               `protobuf:"varint,7,rep,packed,name=saved,proto3" json:"saved,omitempty"` // by chunk, if there is a running checkpoint
+	Lacks         []*PushID              `protobuf:"bytes,8,rep,name=lacks,proto3" json:"lacks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2053,6 +2054,13 @@ func (x *Taken) GetStanding() uint32 {
 func (x *Taken) GetSaved() []uint64 {
 	if x != nil {
 		return x.Saved
+	}
+	return nil
+}
+
+func (x *Taken) GetLacks() []*PushID {
+	if x != nil {
+		return x.Lacks
 	}
 	return nil
 }
@@ -3924,7 +3932,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04Take\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04view\x18\x02 \x01(\x04R\x04view\x12\x14\n" +
-	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\xca\x01\n" +
+	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\xf5\x01\n" +
 	"\x05Taken\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x18\n" +
@@ -3932,7 +3940,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\breleased\x18\x04 \x01(\x04R\breleased\x12-\n" +
 	"\arecords\x18\x05 \x03(\v2\x13.kintsugi.v1.CommitR\arecords\x12\x1a\n" +
 	"\bstanding\x18\x06 \x01(\rR\bstanding\x12\x14\n" +
-	"\x05saved\x18\a \x03(\x04R\x05saved\"E\n" +
+	"\x05saved\x18\a \x03(\x04R\x05saved\x12)\n" +
+	"\x05lacks\x18\b \x03(\v2\x13.kintsugi.v1.PushIDR\x05lacks\"E\n" +
 	"\x05Adopt\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x12\n" +
@@ -4196,28 +4205,29 @@ var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	15, // 38: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
 	15, // 39: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
 	17, // 40: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
-	17, // 41: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
-	0,  // 42: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
-	0,  // 43: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
-	0,  // 44: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
-	0,  // 45: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	38, // 46: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
-	35, // 47: kintsugi.v1.StepEvent.timeline:type_name -> kintsugi.v1.Timeline
-	36, // 48: kintsugi.v1.Timeline.workers:type_name -> kintsugi.v1.WorkerTime
-	37, // 49: kintsugi.v1.Timeline.shards:type_name -> kintsugi.v1.ShardTime
-	12, // 50: kintsugi.v1.WorkerTime.spans:type_name -> kintsugi.v1.Spans
-	42, // 51: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
-	1,  // 52: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	33, // 53: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 54: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 55: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	8,  // 56: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 57: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	55, // [55:58] is the sub-list for method output_type
-	52, // [52:55] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	0,  // 41: kintsugi.v1.Taken.lacks:type_name -> kintsugi.v1.PushID
+	17, // 42: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
+	0,  // 43: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
+	0,  // 44: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
+	0,  // 45: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
+	0,  // 46: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
+	38, // 47: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
+	35, // 48: kintsugi.v1.StepEvent.timeline:type_name -> kintsugi.v1.Timeline
+	36, // 49: kintsugi.v1.Timeline.workers:type_name -> kintsugi.v1.WorkerTime
+	37, // 50: kintsugi.v1.Timeline.shards:type_name -> kintsugi.v1.ShardTime
+	12, // 51: kintsugi.v1.WorkerTime.spans:type_name -> kintsugi.v1.Spans
+	42, // 52: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
+	1,  // 53: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	33, // 54: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 55: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 56: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	8,  // 57: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 58: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	56, // [56:59] is the sub-list for method output_type
+	53, // [53:56] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }

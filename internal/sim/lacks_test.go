@@ -1,0 +1,53 @@
+package sim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
+)
+
+// Workers forget to push to a head, now and then, and say all the same that every head has their gradient. The step is what it was decided to be: they are made
+// to push again, and the run ends with the bits of one in which they forget nothing, on its line, however many replicas there are.
+func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
+	oneGoroutine(t)
+	times := 0
+	for seed := range seeds(60, 20) {
+		for replicas := 1; replicas <= 3; replicas++ {
+			cfg := drawChain(seed, replicas)
+			cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
+			cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
+			cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+			calm, err := Run(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.forgets = 0.02
+			got, err := Run(cfg)
+			switch {
+			case err != nil:
+				t.Errorf("seed %d, %d replicas: %v", seed, replicas, err)
+			case got.Lines != 1 || !slices.EqualFunc(calm.Steps, got.Steps, sameGradients) || !slices.Equal(calm.Params, got.Params):
+				t.Errorf("seed %d, %d replicas: what workers forget changes the model", seed, replicas)
+			}
+			times += got.startedOver
+		}
+	}
+	if times < 50 {
+		t.Errorf("workers were made to start over %d times: this shows nothing", times)
+	}
+}
+
+// The same while connections break, processes stand still and messages come twice: no promise breaks, and every run comes to its end.
+func TestNoSeedBreaksAPromiseWhileWorkersForget(t *testing.T) {
+	oneGoroutine(t)
+	for seed := range seeds(100, 20) {
+		cfg := drawChain(seed, int(1+seed%3))
+		cfg.Consistency, cfg.Faults, cfg.forgets = agg.Config{Lead: kintsugi.Infinite}, NetworkFaults, 0.02
+		if _, err := Run(cfg); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
