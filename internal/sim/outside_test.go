@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -97,6 +98,7 @@ func TestAServerThatFindsItsStateEndsNoAsynchronousRun(t *testing.T) {
 
 // What encoded gradients have left out stays with the workers: the line goes on, and so does the error feedback.
 func TestResidualsOutliveAServer(t *testing.T) {
+	race.Skip(t)
 	cfg := outsideRun(t)
 	cfg.Codec = func(kintsugi.Slot) compress.Codec {
 		c, err := compress.Parse("topk:0.1")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -209,6 +210,7 @@ func TestRowsThroughServersAreRowsInALoop(t *testing.T) {
 // TestLostFactorsAreSolvedForAgain: where a shard has rows of one factor alone, and only it comes back, of earlier versions, alternating
 // least squares goes on as if nothing had been lost.
 func TestLostFactorsAreSolvedForAgain(t *testing.T) {
+	race.Skip(t)
 	x := newTable(t, "mf:als", 3)
 	x.steps = 14
 	want := x.alone(t)
@@ -249,6 +251,7 @@ func wantCounted(t *testing.T, x *table, params []float32) {
 // TestLostCountsAreMadeOfTheAssignments: whichever shard comes back as of earlier versions, counts or assignments, the next step makes
 // the counts those of the assignments.
 func TestLostCountsAreMadeOfTheAssignments(t *testing.T) {
+	race.Skip(t)
 	for victim := range 3 {
 		x := newTable(t, "lda", 3)
 		cfg := x.live(t, 3)

@@ -10,6 +10,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
@@ -64,6 +65,7 @@ func TestPayloadsPassTheCheckAndDecodeAsTheFormatSays(t *testing.T) {
 }
 
 func TestTheResidualIsWhatDecodingLacks(t *testing.T) {
+	race.Skip(t)
 	eachChunk(t, func(t *testing.T, c Codec, x []float32, rowLen int) {
 		before := bytes.Clone(kernels.Bytes(x))
 		residual := drawn(0, len(x), 9)

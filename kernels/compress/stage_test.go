@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
@@ -23,6 +24,7 @@ func frame(t testing.TB, spec string, kind int) (Codec, []byte) {
 }
 
 func TestWhatIsPackedIsUnpacked(t *testing.T) {
+	race.Skip(t)
 	for _, spec := range allSpecs {
 		for kind := range 2 {
 			for _, stage := range []string{"+s2", "+huff0", "+auto"} {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
@@ -45,6 +46,7 @@ func storyModels(t *testing.T, layout *kintsugi.Layout) map[kintsugi.Step]*Flat 
 // A crash after any operation, on a disk that loses any part of what was not synced, leaves the old
 // checkpoint or the new one, whole; never an older one than the last that was published.
 func TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint(t *testing.T) {
+	race.Skip(t)
 	t.Parallel()
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
@@ -214,6 +216,7 @@ func runningStory(fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step
 
 // A crash after any operation of the running checkpoint leaves of each chunk the value that was saved last, or a newer one.
 func TestCrashAfterAnyOperationLeavesTheRunningCheckpoint(t *testing.T) {
+	race.Skip(t)
 	t.Parallel()
 	layout := smallLayout(t)
 	models := map[kintsugi.Step]*Flat{}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	kintsugi "github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels/blas"
 	"github.com/kintsugi-ml/kintsugi/kernels/nn"
 	"github.com/kintsugi-ml/kintsugi/worker/engine"
@@ -209,6 +210,7 @@ func distance(a, b []float32) float64 {
 
 // TestTheEngineAgreesWithGorgonia compares whole gradients of the models at their real size.
 func TestTheEngineAgreesWithGorgonia(t *testing.T) {
+	race.Skip(t)
 	impl, err := blas.Open("gonum", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -334,6 +336,7 @@ func TestAStepAllocatesNothing(t *testing.T) {
 // TestTheEngineTrainsAsGorgoniaDoes makes fifty steps with each. Rounding differs from the first on, so that the losses
 // drift apart; in fifty steps they do so by about 1e-6.
 func TestTheEngineTrainsAsGorgoniaDoes(t *testing.T) {
+	race.Skip(t)
 	const bound = 1e-4
 	steps := 50
 	if testing.Short() {
