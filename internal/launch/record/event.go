@@ -227,6 +227,14 @@ type Rework struct {
 	Failures    int     `json:"failures"`        // that it was learnt from
 }
 
+// Presence (kind "presence") is a process that a monitor has found in its place. A launcher begins processes itself, and writes none: this is how a
+// monitor that goes on with the record knows who was there when it was away.
+type Presence struct {
+	At
+	Part        string `json:"part"`
+	Incarnation int    `json:"incarnation"`
+}
+
 // Life (kind "life") is a process that has ended.
 type Life struct {
 	At
@@ -274,6 +282,7 @@ func (*Checkpoint) kind() string { return "checkpoint" }
 func (*Partial) kind() string    { return "partial" }
 func (*Exposure) kind() string   { return "exposure" }
 func (*Rework) kind() string     { return "rework" }
+func (*Presence) kind() string   { return "presence" }
 func (*Life) kind() string       { return "life" }
 func (*Evaluation) kind() string { return "evaluation" }
 func (*Fault) kind() string      { return "fault" }
@@ -281,7 +290,7 @@ func (*Note) kind() string       { return "note" }
 
 // newEvent returns an empty event of the kind, or nil if this version knows no such kind.
 func newEvent(kind string) Event {
-	for _, e := range []Event{&Header{}, &Step{}, &Timeline{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}} {
+	for _, e := range []Event{&Header{}, &Step{}, &Timeline{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Presence{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}} {
 		if e.kind() == kind {
 			return e
 		}

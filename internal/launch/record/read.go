@@ -27,6 +27,7 @@ type Run struct {
 	Partials    []Partial
 	Exposures   []Exposure
 	Reworks     []Rework
+	Presences   []Presence
 	Lives       []Life
 	Timelines   []Timeline
 	Evaluations []Evaluation
@@ -160,6 +161,8 @@ func (run *Run) add(e Event) []*Recovery {
 		run.Exposures = append(run.Exposures, *e)
 	case *Rework:
 		run.Reworks = append(run.Reworks, *e)
+	case *Presence:
+		run.Presences = append(run.Presences, *e)
 	case *Life:
 		run.Lives = append(run.Lives, *e)
 	case *Timeline:

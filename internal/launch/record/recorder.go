@@ -188,6 +188,13 @@ func (r *Recorder) Seconds(t time.Time) float64 {
 	return r.secondsAt(t)
 }
 
+// Time returns the moment at which the run was so old: what Seconds takes.
+func (r *Recorder) Time(seconds float64) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.start.Add(time.Duration(seconds * float64(time.Second)))
+}
+
 func (r *Recorder) secondsAt(t time.Time) float64 { return round(max(0, t.Sub(r.start).Seconds())) }
 
 // Record adds an event that happened at time t, and the recoveries that follow from it, which it
