@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,10 +95,12 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 		return err
 	}
 	w.display.SetLog(w.log)
+	var there presence
 	if earlier != nil {
 		w.goOn(earlier)
+		there = presenceIn(earlier, rec.Time)
 	}
-	done := m.follow(ctx, w, lis)
+	done := m.follow(ctx, w, lis, there)
 	w.mu.Lock()
 	w.display.Close(w.meter.At(time.Now()))
 	w.mu.Unlock()
@@ -124,8 +129,8 @@ func (m *monitor) record(p *process, prob *problem, start time.Time) (*record.Re
 	return rec, nil, err
 }
 
-// follow watches the run until it is over, or ctx ends.
-func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener) kintsugi.Done {
+// follow watches the run until it is over, or ctx ends. there is who was in its places when its record ended.
+func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, there presence) kintsugi.Done {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -142,8 +147,8 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener) kint
 			}
 		}
 	})
-	a := &attendance{watcher: w, over: ended}
-	w.onView = a.sees
+	a := &attendance{watcher: w, over: ended, presence: there}
+	w.onView = func(v kintsugi.View) { a.sees(ctx, v) }
 	wg.Go(func() { w.follow(ctx) })
 	if m.EvalEvery > 0 { // else nobody needs a model here, nor its parameters
 		wg.Go(func() { w.evaluate(ctx) })
@@ -160,6 +165,7 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener) kint
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
 		}
+		a.close(time.Now())
 		return d
 	case <-ctx.Done():
 		return kintsugi.Done{}
@@ -230,59 +236,102 @@ func kindOf(role launch.Role) etcd.Kind {
 	return etcd.Server
 }
 
-// settles is how long it may take until word that the run is over is here too, once workers that have heard it are gone.
-const settles = 500 * time.Millisecond
-
 // attendance books who comes and goes.
 type attendance struct {
 	*watcher
 	over <-chan struct{} // closed when the run is: that processes leave then is no failure
 
-	mu sync.Mutex
+	mu sync.Mutex // one list or view after the other, until it is booked
 	presence
 }
 
 // attend follows the leases of a role until ctx ends or the run is over.
 func (a *attendance) attend(ctx context.Context, role launch.Role) {
 	for members := range a.client.WatchMembers(ctx, kindOf(role)) {
-		now := time.Now()
 		a.gauges.Members(role.String(), len(members))
 		a.mu.Lock()
+		now := time.Now()
 		gone, came := a.members(now, role, members)
+		a.book(ctx, now, gone, came)
 		a.mu.Unlock()
-		if len(gone) > 0 && role == launch.Worker {
-			select {
-			case <-a.over:
-				return
-			case <-ctx.Done():
-				return
-			case <-time.After(settles):
-			}
-		}
-		a.book(now, gone, came)
 	}
 }
 
 // sees takes a view.
-func (a *attendance) sees(v kintsugi.View) {
-	now := time.Now()
+func (a *attendance) sees(ctx context.Context, v kintsugi.View) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
 	gone, came := a.views(now, v)
-	a.mu.Unlock()
-	a.book(now, gone, came)
+	a.book(ctx, now, gone, came)
 }
 
-func (a *attendance) book(now time.Time, gone []departure, came []launch.Part) {
+// book books comings and goings. The caller holds the lock.
+func (a *attendance) book(ctx context.Context, now time.Time, gone []departure, came []launch.Part) {
 	for _, d := range gone {
+		announced, over := a.asks(ctx, d)
+		if over || ctx.Err() != nil {
+			return
+		}
 		part := d.part.String()
-		a.rec.Record(now, &record.Life{Part: part, Incarnation: int(d.incarnation), BeganSeconds: a.rec.Seconds(d.since), End: d.cause})
-		a.rec.Record(now, &record.Failure{Part: part, Cause: d.cause, Incarnation: int(d.incarnation), Announced: d.leaving, SeenSeconds: a.rec.Seconds(now)})
+		a.rec.Record(now, a.life(d))
+		a.rec.Record(now, &record.Failure{Part: part, Cause: d.cause, Incarnation: int(d.incarnation), Announced: announced, SeenSeconds: a.rec.Seconds(now)})
 		a.process(launch.ProcessEvent{Kind: launch.ProcessDied, Time: now, Part: d.part})
-		a.log.Warn("process is gone", "part", part, "incarnation", d.incarnation, "cause", d.cause)
+		if announced {
+			a.log.Info("process left", "part", part, "incarnation", d.incarnation, "cause", d.cause)
+		} else {
+			a.log.Warn("process is gone", "part", part, "incarnation", d.incarnation, "cause", d.cause)
+		}
 	}
 	for _, part := range came {
+		a.rec.Record(now, &record.Presence{Part: part.String(), Incarnation: int(a.there[part].incarnation)})
 		a.process(launch.ProcessEvent{Kind: launch.ProcessStarted, Time: now, Part: part})
 		a.log.Info("process is there", "part", part.String())
+	}
+}
+
+// life is what there is to say of a process that is gone.
+func (a *attendance) life(d departure) *record.Life {
+	return &record.Life{Part: d.part.String(), Incarnation: int(d.incarnation), BeganSeconds: a.rec.Seconds(d.since), End: d.cause}
+}
+
+// asks asks etcd what it knew by the time at which a process was gone: whether it had said that it leaves, and whether the run was over. Both words come before
+// the place is empty, or before a view goes on without the process; but a watch of another key may be behind. Nothing is answered for longer than a
+// moment: what is known here counts then.
+func (a *attendance) asks(ctx context.Context, d departure) (announced, over bool) {
+	select {
+	case <-a.over:
+		return d.leaving, true
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, asksFor)
+	defer cancel()
+	if done, err := a.client.Done(ctx); err == nil && done != nil && done.Ends(kintsugi.Step(a.of.Steps)) {
+		return d.leaving, true
+	}
+	kind, index := kindOf(d.part.Role), uint32(d.part.Index)
+	if left, err := a.client.Left(ctx, kind, index); d.leaving || err == nil && left == d.incarnation {
+		return true, false
+	}
+	members, err := a.client.Members(ctx, kind) // a server that a view has let go may still be there
+	return err == nil && slices.ContainsFunc(members, func(m etcd.Member) bool {
+		return m.Index == index && m.Incarnation == d.incarnation && saysLeaving(d.part.Role, m)
+	}), false
+}
+
+// asksFor is how long etcd is asked for a word that may make a failure none.
+const asksFor = 2 * time.Second
+
+// close books the lives that were there when the run was over: a monitor that goes on with the record of a longer run must not take them for lost.
+func (a *attendance) close(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, part := range slices.SortedFunc(maps.Keys(a.there), func(x, y launch.Part) int {
+		return cmp.Or(cmp.Compare(x.Role, y.Role), cmp.Compare(x.Index, y.Index))
+	}) {
+		if x := a.there[part]; !x.gone {
+			a.rec.Record(now, a.life(departure{part, x, "the run was over"}))
+		}
 	}
 }
 
