@@ -172,21 +172,53 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	}
 }
 
-// goOn has the watcher go on behind what was recorded of the run.
+// goOn has the watcher go on behind what was recorded of the run. The conductor tells all that it keeps of the line again: none of that is news.
 func (w *watcher) goOn(earlier *record.Run) {
+	w.earlier = earlier
 	n := len(earlier.Steps)
 	if n == 0 {
 		return
 	}
 	last := earlier.Steps[n-1]
-	w.seen = transport.WatchRequest{Line: kintsugi.Line(last.Line), After: kintsugi.Step(last.Step)}
-	w.view.Line = w.seen.Line
-	w.back, w.saves = make(map[kintsugi.PartialEvent]bool), make(map[savesOf]kintsugi.CheckpointEvent)
-	for _, c := range earlier.Checkpoints {
-		if kintsugi.Line(c.Line) == w.seen.Line {
-			w.saves[savesOf{c.Running, kintsugi.ShardID(c.Shard)}] = kintsugi.CheckpointEvent{Line: w.seen.Line, Step: kintsugi.Step(c.Step), Err: c.Error}
+	line, step := kintsugi.Line(last.Line), kintsugi.Step(last.Step)
+	w.seen = transport.WatchRequest{Line: line, After: step}
+	w.view.Line = line
+	for _, v := range earlier.Views {
+		switch {
+		case v.Line < last.Line:
+			w.headed = headsOf(v)
+		case v.Line == last.Line:
+			w.view.Chains = nil
+			for _, head := range headsOf(v) {
+				w.view.Chains = append(w.view.Chains, []kintsugi.ServerID{head})
+			}
 		}
 	}
+	w.back, w.saves = make(map[kintsugi.ShardID]kintsugi.Step), make(map[savesOf]kintsugi.CheckpointEvent)
+	for _, p := range earlier.Partials {
+		if p.Line == last.Line {
+			w.back[kintsugi.ShardID(p.Shard)] = kintsugi.Step(p.AdoptedStep)
+		}
+	}
+	saved := w.rec.Time(earlier.Steps[0].Seconds)
+	for _, c := range earlier.Checkpoints {
+		if !c.Running && c.Error == "" && c.Step <= last.Step {
+			w.durable, saved = kintsugi.Step(c.Step), w.rec.Time(c.Seconds-c.TookSeconds)
+		}
+		if kintsugi.Line(c.Line) == line {
+			w.saves[savesOf{c.Running, kintsugi.ShardID(c.Shard)}] = kintsugi.CheckpointEvent{Line: line, Step: kintsugi.Step(c.Step), Err: c.Error}
+		}
+	}
+	w.costs.GoOn(line, step, w.durable, saved)
+}
+
+// headsOf returns who heads each shard in a view.
+func headsOf(v record.View) []kintsugi.ServerID {
+	heads := make([]kintsugi.ServerID, len(v.Heads))
+	for i, h := range v.Heads {
+		heads[i] = kintsugi.ServerID(h)
+	}
+	return heads
 }
 
 // listenMetrics opens the address of --metrics; nil for none.
@@ -207,6 +239,10 @@ func (w *watcher) serveMetrics(ctx context.Context, lis net.Listener) {
 	w.gauges = gauges.New(v.Release, v.Commit, w.of.Steps)
 	if lis == nil {
 		return
+	}
+	if w.earlier != nil {
+		w.gauges.GoOn(w.earlier, w.rec.Time(0))
+		w.earlier = nil // it is as large as the run is long
 	}
 	w.rec.Tell(w.gauges.Add)
 	mux := http.NewServeMux()

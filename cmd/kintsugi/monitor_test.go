@@ -228,6 +228,54 @@ func TestALeaseOfThePastSaysNothingOfThePresentLife(t *testing.T) {
 	a.tells(t, "one after the other", "server/0#1 there", "server/0#1 gone", "server/0#2 there", "server/0#2 gone")
 }
 
+// A conductor tells a monitor that goes on with a record what it keeps of the line: steps behind the newest one, and saves and shards that came back from the first on.
+func TestAMonitorThatGoesOnBooksNoEventTwice(t *testing.T) {
+	dir, start := t.TempDir(), time.Unix(1_700_000_000, 0)
+	rec, err := record.Create(dir, nil, record.Header{Start: start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	when := func(second float64) time.Time { return start.Add(time.Duration(second * float64(time.Second))) }
+	partial := kintsugi.PartialEvent{Line: 2, Step: 20, Shard: 1, Chunks: 2, Age: 3, Oldest: 18}
+	saves := []kintsugi.CheckpointEvent{{Line: 2, Step: 24, Took: time.Second}, {Line: 2, Step: 25, Running: true, Shard: 1, Chunks: 1}}
+	rec.Record(when(1), &record.View{Number: 1, Line: 1, Heads: []uint32{0, 2}})
+	rec.Record(when(2), &record.View{Number: 2, Line: 2, Keeps: 1, Heads: []uint32{0, 1}})
+	rec.Record(when(3), record.PartialOf(partial))
+	for i := range 10 {
+		rec.Record(when(float64(i+4)), &record.Step{Line: 2, Step: uint64(21 + i)})
+	}
+	for _, e := range saves {
+		rec.Record(when(14), record.CheckpointOf(e))
+	}
+	if _, err := rec.Finish(when(15), "its monitor was ended"); err != nil {
+		t.Fatal(err)
+	}
+	rec, earlier, err := record.Resume(dir, record.Header{Start: when(15)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Finish(when(20), "")
+	w := newWatcher(&settings{Servers: 2, Workers: 1, Steps: 100}, nil, rec, when(15))
+	w.goOn(earlier)
+	if step, told := w.back[partial.Shard]; !told || step != partial.Step {
+		t.Errorf("shard 1 came back at step %d (%v)", step, told)
+	}
+	for _, e := range saves {
+		if w.saved(e, when(16)) {
+			t.Errorf("%+v is told of as if it were new", e)
+		}
+	}
+	if age, _ := w.costs.Age(when(16)); w.durable != 24 || age != 3*time.Second {
+		t.Errorf("the newest checkpoint is of step %d, %v old; want 24 and 3 s", w.durable, age)
+	}
+	if w.news(kintsugi.StepEvent{Line: 2, Step: 30}) || !w.news(kintsugi.StepEvent{Line: 2, Step: 31}) {
+		t.Error("want step 31 to be news, and step 30 not")
+	}
+	if want := []kintsugi.ServerID{0, 2}; !slices.Equal(w.headed, want) {
+		t.Errorf("before the line %v headed the shards, want %v", w.headed, want)
+	}
+}
+
 // A run whose processes are started one by one, as on several hosts, is followed by a monitor that is killed and started again: each step is in its record once,
 // and a server that is killed meanwhile is in its summary, with what that cost, and a worker that has notice as one that had.
 func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {

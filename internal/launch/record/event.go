@@ -182,6 +182,7 @@ type Checkpoint struct {
 type Partial struct {
 	At
 	Part        string `json:"part"`
+	Shard       uint32 `json:"shard"`
 	Line        uint64 `json:"line"`         // that begins with it
 	AdoptedStep uint64 `json:"adopted_step"` // at which the line begins
 	Chunks      int    `json:"chunks"`       // restored
@@ -364,7 +365,7 @@ func CheckpointOf(e kintsugi.CheckpointEvent) *Checkpoint {
 // PartialOf returns the event of a shard that came back from the running checkpoint or a copy. Its time is left to the
 // Recorder. With one replica shard i is what server i holds.
 func PartialOf(e kintsugi.PartialEvent) *Partial {
-	return &Partial{Part: fmt.Sprintf("server/%d", e.Shard), Line: uint64(e.Line), AdoptedStep: uint64(e.Step), Chunks: int(e.Chunks),
+	return &Partial{Part: fmt.Sprintf("server/%d", e.Shard), Shard: uint32(e.Shard), Line: uint64(e.Line), AdoptedStep: uint64(e.Step), Chunks: int(e.Chunks),
 		OldestStep: uint64(e.Oldest), MeanAge: Number(float64(e.Age) / float64(e.Chunks)), Distance: Unknown(), ReworkSteps: Unknown()}
 }
 
