@@ -24,6 +24,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/gauges"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
@@ -81,7 +82,7 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 		return err
 	}
 	start := time.Now()
-	rec, earlier, err := m.record(p, prob, start)
+	rec, earlier, err := m.record(ctx, p, prob, client, start)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 }
 
 // record opens the folder of the run, and returns what it has of it; nil: nothing.
-func (m *monitor) record(p *process, prob *problem, start time.Time) (*record.Recorder, *record.Run, error) {
+func (m *monitor) record(ctx context.Context, p *process, prob *problem, client *etcd.Client, start time.Time) (*record.Recorder, *record.Run, error) {
 	t := &training{settings: p.settings, Price: m.Price}
 	h, err := t.header(prob, start, false)
 	if err != nil {
@@ -123,10 +124,49 @@ func (m *monitor) record(p *process, prob *problem, start time.Time) (*record.Re
 	}
 	h.Device = p.Device + ", on hosts of its own" // this one is the monitor's
 	if record.Has(m.Out) {
+		run, err := record.ReadRun(m.Out)
+		if err != nil {
+			return nil, nil, err
+		}
+		h.WentOn = wentOn(ctx, run, client, p.tls)
 		return record.Resume(m.Out, h)
 	}
 	rec, err := record.Create(m.Out, dump(p.flags, "out", "metrics", "etcd", "run", "tls", "eval-every"), h)
 	return rec, nil, err
+}
+
+// wentOn reports whether a run has been going on since its record ended, as far as can be told: its conductor answers, and somebody who held shards then
+// holds some now. A run that was stopped, as one whose jobs waited for their nodes, has none but later lives.
+func wentOn(ctx context.Context, run *record.Run, client *etcd.Client, creds *mtls.Credentials) bool {
+	ctx, cancel := context.WithTimeout(ctx, asksFor)
+	defer cancel()
+	v, _, err := client.View(ctx)
+	return err == nil && v != nil && len(run.Views) > 0 && livedOn(run.Views[len(run.Views)-1], *v) && tells(ctx, *v, creds)
+}
+
+// livedOn reports whether a view has a life that an earlier one had.
+func livedOn(before record.View, v kintsugi.View) bool {
+	for i, life := range record.ViewOf(v).Servers {
+		if holds(v, kintsugi.ServerID(i)) && i < len(before.Servers) && before.Servers[i] == life {
+			return true
+		}
+	}
+	return false
+}
+
+// tells reports whether the conductor of a view tells anything of the run.
+func tells(ctx context.Context, v kintsugi.View, creds *mtls.Credentials) bool {
+	peer, err := transport.Dial(v.Servers[v.Conductor].Address, transport.DialTLS(creds, v.Conductor))
+	if err != nil {
+		return false
+	}
+	defer peer.Close()
+	stream, err := peer.Watch(ctx)
+	if err != nil || stream.Send(transport.WatchRequest{Line: v.Line}) != nil {
+		return false
+	}
+	_, err = stream.Recv()
+	return err == nil
 }
 
 // follow watches the run until it is over, or ctx ends. there is who was in its places when its record ended.

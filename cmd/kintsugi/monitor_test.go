@@ -228,6 +228,32 @@ func TestALeaseOfThePastSaysNothingOfThePresentLife(t *testing.T) {
 	a.tells(t, "one after the other", "server/0#1 there", "server/0#1 gone", "server/0#2 there", "server/0#2 gone")
 }
 
+func TestARunWentOnIfSomebodyHasLivedOnAndHoldsShards(t *testing.T) {
+	view := func(chains [][]kintsugi.ServerID, incarnations ...kintsugi.Incarnation) kintsugi.View {
+		v := kintsugi.View{Chains: chains}
+		for i, inc := range incarnations {
+			v.Servers = append(v.Servers, kintsugi.Member{Server: kintsugi.ServerID(i), Incarnation: inc})
+		}
+		return v
+	}
+	both := [][]kintsugi.ServerID{{0, 1}, {1, 0}}
+	before := *record.ViewOf(view(both, 1, 2))
+	for _, c := range []struct {
+		now  kintsugi.View
+		want bool
+	}{
+		{view(both, 1, 2), true},
+		{view(both, 3, 2), true},
+		{view(both, 2, 3), false},                               // all were started anew
+		{view([][]kintsugi.ServerID{{0}, {0}}, 2, 2), false},    // the second keeps its place in the list, and is gone
+		{view([][]kintsugi.ServerID{{1}, {2}}, 2, 1, 2), false}, // others in more places
+	} {
+		if got := livedOn(before, c.now); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.now, got, c.want)
+		}
+	}
+}
+
 // A conductor tells a monitor that goes on with a record what it keeps of the line: steps behind the newest one, and saves and shards that came back from the first on.
 func TestAMonitorThatGoesOnBooksNoEventTwice(t *testing.T) {
 	dir, start := t.TempDir(), time.Unix(1_700_000_000, 0)
@@ -336,6 +362,9 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	for i, s := range run.Steps {
 		if s.Step != uint64(i+1) {
 			t.Fatalf("step %d of the record is %d", i+1, s.Step)
+		}
+		if i > 0 && s.Seconds < run.Steps[i-1].Seconds {
+			t.Fatalf("step %d was at %v s, the one before at %v s", s.Step, s.Seconds, run.Steps[i-1].Seconds)
 		}
 	}
 	if s := run.Summary; len(run.Steps) != 250 || len(s.Failures) != 2 || s.Failures[0].Part != "server/1" || s.Failures[0].Announced || s.Failures[1].Part != "worker/1" || !s.Failures[1].Announced || !s.Failures[0].RecoverySeconds.Known() || s.ReworkSteps != 0 || s.Checkpoints == 0 {

@@ -78,6 +78,7 @@ type Header struct {
 	Prices      string    `json:"prices,omitempty"` // of an hour of a node, as package cost reads them; "": not known
 	Version     string    `json:"version"`
 	Resumed     bool      `json:"resumed,omitempty"`
+	WentOn      bool      `json:"went_on,omitempty"` // if resumed: the run did not stop meanwhile, its record did
 }
 
 // Step (kind "step") is a released step.
