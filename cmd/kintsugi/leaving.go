@@ -72,6 +72,7 @@ func (p *process) untilNotice(ctx context.Context, run func(context.Context, *pr
 
 // goes hands over.
 func (p *process) goes(ctx context.Context, n notice.Notice, more <-chan notice.Notice) {
+	p.noticed.Store(true)
 	left := time.Until(n.Deadline)
 	p.log.Info("this process is about to go", "reason", n.Reason, "seconds", left.Seconds())
 	ctx, cancel := context.WithDeadline(ctx, n.Deadline.Add(-min(time.Second, left/10))) // to end in order

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/gauges"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/report"
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
@@ -78,7 +82,7 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 		return err
 	}
 	start := time.Now()
-	rec, earlier, err := m.record(p, prob, start)
+	rec, earlier, err := m.record(ctx, p, prob, client, start)
 	if err != nil {
 		return err
 	}
@@ -92,10 +96,12 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 		return err
 	}
 	w.display.SetLog(w.log)
+	var there presence
 	if earlier != nil {
 		w.goOn(earlier)
+		there = presenceIn(earlier, rec.Time)
 	}
-	done := m.follow(ctx, w, lis)
+	done := m.follow(ctx, w, lis, there)
 	w.mu.Lock()
 	w.display.Close(w.meter.At(time.Now()))
 	w.mu.Unlock()
@@ -110,7 +116,7 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 }
 
 // record opens the folder of the run, and returns what it has of it; nil: nothing.
-func (m *monitor) record(p *process, prob *problem, start time.Time) (*record.Recorder, *record.Run, error) {
+func (m *monitor) record(ctx context.Context, p *process, prob *problem, client *etcd.Client, start time.Time) (*record.Recorder, *record.Run, error) {
 	t := &training{settings: p.settings, Price: m.Price}
 	h, err := t.header(prob, start, false)
 	if err != nil {
@@ -118,14 +124,53 @@ func (m *monitor) record(p *process, prob *problem, start time.Time) (*record.Re
 	}
 	h.Device = p.Device + ", on hosts of its own" // this one is the monitor's
 	if record.Has(m.Out) {
+		run, err := record.ReadRun(m.Out)
+		if err != nil {
+			return nil, nil, err
+		}
+		h.WentOn = wentOn(ctx, run, client, p.tls)
 		return record.Resume(m.Out, h)
 	}
 	rec, err := record.Create(m.Out, dump(p.flags, "out", "metrics", "etcd", "run", "tls", "eval-every"), h)
 	return rec, nil, err
 }
 
-// follow watches the run until it is over, or ctx ends.
-func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener) kintsugi.Done {
+// wentOn reports whether a run has been going on since its record ended, as far as can be told: its conductor answers, and somebody who held shards then
+// holds some now. A run that was stopped, as one whose jobs waited for their nodes, has none but later lives.
+func wentOn(ctx context.Context, run *record.Run, client *etcd.Client, creds *mtls.Credentials) bool {
+	ctx, cancel := context.WithTimeout(ctx, asksFor)
+	defer cancel()
+	v, _, err := client.View(ctx)
+	return err == nil && v != nil && len(run.Views) > 0 && livedOn(run.Views[len(run.Views)-1], *v) && tells(ctx, *v, creds)
+}
+
+// livedOn reports whether a view has a life that an earlier one had.
+func livedOn(before record.View, v kintsugi.View) bool {
+	for i, life := range record.ViewOf(v).Servers {
+		if holds(v, kintsugi.ServerID(i)) && i < len(before.Servers) && before.Servers[i] == life {
+			return true
+		}
+	}
+	return false
+}
+
+// tells reports whether the conductor of a view tells anything of the run.
+func tells(ctx context.Context, v kintsugi.View, creds *mtls.Credentials) bool {
+	peer, err := transport.Dial(v.Servers[v.Conductor].Address, transport.DialTLS(creds, v.Conductor))
+	if err != nil {
+		return false
+	}
+	defer peer.Close()
+	stream, err := peer.Watch(ctx)
+	if err != nil || stream.Send(transport.WatchRequest{Line: v.Line}) != nil {
+		return false
+	}
+	_, err = stream.Recv()
+	return err == nil
+}
+
+// follow watches the run until it is over, or ctx ends. there is who was in its places when its record ended.
+func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, there presence) kintsugi.Done {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -142,8 +187,8 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener) kint
 			}
 		}
 	})
-	a := &attendance{watcher: w, over: ended}
-	w.onView = a.sees
+	a := &attendance{watcher: w, over: ended, presence: there}
+	w.onView = func(v kintsugi.View) { a.sees(ctx, v) }
 	wg.Go(func() { w.follow(ctx) })
 	if m.EvalEvery > 0 { // else nobody needs a model here, nor its parameters
 		wg.Go(func() { w.evaluate(ctx) })
@@ -160,27 +205,60 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener) kint
 		case <-time.After(2 * time.Second):
 		case <-ctx.Done():
 		}
+		a.close(time.Now())
 		return d
 	case <-ctx.Done():
 		return kintsugi.Done{}
 	}
 }
 
-// goOn has the watcher go on behind what was recorded of the run.
+// goOn has the watcher go on behind what was recorded of the run. The conductor tells all that it keeps of the line again: none of that is news.
 func (w *watcher) goOn(earlier *record.Run) {
+	w.earlier = earlier
 	n := len(earlier.Steps)
 	if n == 0 {
 		return
 	}
 	last := earlier.Steps[n-1]
-	w.seen = transport.WatchRequest{Line: kintsugi.Line(last.Line), After: kintsugi.Step(last.Step)}
-	w.view.Line = w.seen.Line
-	w.back, w.saves = make(map[kintsugi.PartialEvent]bool), make(map[savesOf]kintsugi.CheckpointEvent)
-	for _, c := range earlier.Checkpoints {
-		if kintsugi.Line(c.Line) == w.seen.Line {
-			w.saves[savesOf{c.Running, kintsugi.ShardID(c.Shard)}] = kintsugi.CheckpointEvent{Line: w.seen.Line, Step: kintsugi.Step(c.Step), Err: c.Error}
+	line, step := kintsugi.Line(last.Line), kintsugi.Step(last.Step)
+	w.seen = transport.WatchRequest{Line: line, After: step}
+	w.view.Line = line
+	for _, v := range earlier.Views {
+		switch {
+		case v.Line < last.Line:
+			w.headed = headsOf(v)
+		case v.Line == last.Line:
+			w.view.Chains = nil
+			for _, head := range headsOf(v) {
+				w.view.Chains = append(w.view.Chains, []kintsugi.ServerID{head})
+			}
 		}
 	}
+	w.back, w.saves = make(map[kintsugi.ShardID]kintsugi.Step), make(map[savesOf]kintsugi.CheckpointEvent)
+	for _, p := range earlier.Partials {
+		if p.Line == last.Line {
+			w.back[kintsugi.ShardID(p.Shard)] = kintsugi.Step(p.AdoptedStep)
+		}
+	}
+	saved := w.rec.Time(earlier.Steps[0].Seconds)
+	for _, c := range earlier.Checkpoints {
+		if !c.Running && c.Error == "" && c.Step <= last.Step {
+			w.durable, saved = kintsugi.Step(c.Step), w.rec.Time(c.Seconds-c.TookSeconds)
+		}
+		if kintsugi.Line(c.Line) == line {
+			w.saves[savesOf{c.Running, kintsugi.ShardID(c.Shard)}] = kintsugi.CheckpointEvent{Line: line, Step: kintsugi.Step(c.Step), Err: c.Error}
+		}
+	}
+	w.costs.GoOn(line, step, w.durable, saved)
+}
+
+// headsOf returns who heads each shard in a view.
+func headsOf(v record.View) []kintsugi.ServerID {
+	heads := make([]kintsugi.ServerID, len(v.Heads))
+	for i, h := range v.Heads {
+		heads[i] = kintsugi.ServerID(h)
+	}
+	return heads
 }
 
 // listenMetrics opens the address of --metrics; nil for none.
@@ -201,6 +279,10 @@ func (w *watcher) serveMetrics(ctx context.Context, lis net.Listener) {
 	w.gauges = gauges.New(v.Release, v.Commit, w.of.Steps)
 	if lis == nil {
 		return
+	}
+	if w.earlier != nil {
+		w.gauges.GoOn(w.earlier, w.rec.Time(0))
+		w.earlier = nil // it is as large as the run is long
 	}
 	w.rec.Tell(w.gauges.Add)
 	mux := http.NewServeMux()
@@ -230,59 +312,102 @@ func kindOf(role launch.Role) etcd.Kind {
 	return etcd.Server
 }
 
-// settles is how long it may take until word that the run is over is here too, once workers that have heard it are gone.
-const settles = 500 * time.Millisecond
-
 // attendance books who comes and goes.
 type attendance struct {
 	*watcher
 	over <-chan struct{} // closed when the run is: that processes leave then is no failure
 
-	mu sync.Mutex
+	mu sync.Mutex // one list or view after the other, until it is booked
 	presence
 }
 
 // attend follows the leases of a role until ctx ends or the run is over.
 func (a *attendance) attend(ctx context.Context, role launch.Role) {
 	for members := range a.client.WatchMembers(ctx, kindOf(role)) {
-		now := time.Now()
 		a.gauges.Members(role.String(), len(members))
 		a.mu.Lock()
+		now := time.Now()
 		gone, came := a.members(now, role, members)
+		a.book(ctx, now, gone, came)
 		a.mu.Unlock()
-		if len(gone) > 0 && role == launch.Worker {
-			select {
-			case <-a.over:
-				return
-			case <-ctx.Done():
-				return
-			case <-time.After(settles):
-			}
-		}
-		a.book(now, gone, came)
 	}
 }
 
 // sees takes a view.
-func (a *attendance) sees(v kintsugi.View) {
-	now := time.Now()
+func (a *attendance) sees(ctx context.Context, v kintsugi.View) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
 	gone, came := a.views(now, v)
-	a.mu.Unlock()
-	a.book(now, gone, came)
+	a.book(ctx, now, gone, came)
 }
 
-func (a *attendance) book(now time.Time, gone []departure, came []launch.Part) {
+// book books comings and goings. The caller holds the lock.
+func (a *attendance) book(ctx context.Context, now time.Time, gone []departure, came []launch.Part) {
 	for _, d := range gone {
+		announced, over := a.asks(ctx, d)
+		if over || ctx.Err() != nil {
+			return
+		}
 		part := d.part.String()
-		a.rec.Record(now, &record.Life{Part: part, Incarnation: int(d.incarnation), BeganSeconds: a.rec.Seconds(d.since), End: d.cause})
-		a.rec.Record(now, &record.Failure{Part: part, Cause: d.cause, Incarnation: int(d.incarnation), Announced: d.leaving, SeenSeconds: a.rec.Seconds(now)})
+		a.rec.Record(now, a.life(d))
+		a.rec.Record(now, &record.Failure{Part: part, Cause: d.cause, Incarnation: int(d.incarnation), Announced: announced, SeenSeconds: a.rec.Seconds(now)})
 		a.process(launch.ProcessEvent{Kind: launch.ProcessDied, Time: now, Part: d.part})
-		a.log.Warn("process is gone", "part", part, "incarnation", d.incarnation, "cause", d.cause)
+		if announced {
+			a.log.Info("process left", "part", part, "incarnation", d.incarnation, "cause", d.cause)
+		} else {
+			a.log.Warn("process is gone", "part", part, "incarnation", d.incarnation, "cause", d.cause)
+		}
 	}
 	for _, part := range came {
+		a.rec.Record(now, &record.Presence{Part: part.String(), Incarnation: int(a.there[part].incarnation)})
 		a.process(launch.ProcessEvent{Kind: launch.ProcessStarted, Time: now, Part: part})
 		a.log.Info("process is there", "part", part.String())
+	}
+}
+
+// life is what there is to say of a process that is gone.
+func (a *attendance) life(d departure) *record.Life {
+	return &record.Life{Part: d.part.String(), Incarnation: int(d.incarnation), BeganSeconds: a.rec.Seconds(d.since), End: d.cause}
+}
+
+// asks asks etcd what it knew by the time at which a process was gone: whether it had said that it leaves, and whether the run was over. Both words come before
+// the place is empty, or before a view goes on without the process; but a watch of another key may be behind. Nothing is answered for longer than a
+// moment: what is known here counts then.
+func (a *attendance) asks(ctx context.Context, d departure) (announced, over bool) {
+	select {
+	case <-a.over:
+		return d.leaving, true
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, asksFor)
+	defer cancel()
+	if done, err := a.client.Done(ctx); err == nil && done != nil && done.Ends(kintsugi.Step(a.of.Steps)) {
+		return d.leaving, true
+	}
+	kind, index := kindOf(d.part.Role), uint32(d.part.Index)
+	if left, err := a.client.Left(ctx, kind, index); d.leaving || err == nil && left == d.incarnation {
+		return true, false
+	}
+	members, err := a.client.Members(ctx, kind) // a server that a view has let go may still be there
+	return err == nil && slices.ContainsFunc(members, func(m etcd.Member) bool {
+		return m.Index == index && m.Incarnation == d.incarnation && saysLeaving(d.part.Role, m)
+	}), false
+}
+
+// asksFor is how long etcd is asked for a word that may make a failure none.
+const asksFor = 2 * time.Second
+
+// close books the lives that were there when the run was over: a monitor that goes on with the record of a longer run must not take them for lost.
+func (a *attendance) close(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, part := range slices.SortedFunc(maps.Keys(a.there), func(x, y launch.Part) int {
+		return cmp.Or(cmp.Compare(x.Role, y.Role), cmp.Compare(x.Index, y.Index))
+	}) {
+		if x := a.there[part]; !x.gone {
+			a.rec.Record(now, a.life(departure{part, x, "the run was over"}))
+		}
 	}
 }
 

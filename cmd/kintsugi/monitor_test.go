@@ -18,6 +18,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 func TestPresenceTellsOfEachComingAndGoingOnce(t *testing.T) {
@@ -88,15 +89,228 @@ func TestPresenceTellsOfEachComingAndGoingOnce(t *testing.T) {
 	}
 }
 
+// attended is what a monitor books of a story: comings and goings in words, and the record that the next monitor goes on with.
+type attended struct {
+	presence
+	run   record.Run
+	now   float64
+	story []string
+}
+
+func at(second float64) time.Time {
+	return time.Unix(1, 0).Add(time.Duration(second * float64(time.Second)))
+}
+
+func (a *attended) book(gone []departure, came []launch.Part) {
+	for _, d := range gone {
+		a.story = append(a.story, fmt.Sprintf("%v#%d gone", d.part, d.incarnation))
+		a.run.Lives = append(a.run.Lives, record.Life{At: record.At{Seconds: a.now}, Part: d.part.String(), Incarnation: int(d.incarnation)})
+	}
+	for _, part := range came {
+		a.story = append(a.story, fmt.Sprintf("%v#%d there", part, a.there[part].incarnation))
+		a.run.Presences = append(a.run.Presences, record.Presence{At: record.At{Seconds: a.now}, Part: part.String(), Incarnation: int(a.there[part].incarnation)})
+	}
+}
+
+// again is a monitor that goes on with the record.
+func (a *attended) again() *attended {
+	return &attended{presence: presenceIn(&a.run, at), run: a.run, now: a.now}
+}
+
+func (a *attended) leases(role launch.Role, list ...etcd.Member) {
+	a.now++
+	a.book(a.members(at(a.now), role, list))
+}
+
+func (a *attended) sees(v kintsugi.View) {
+	a.now++
+	a.book(a.views(at(a.now), v))
+}
+
+func (a *attended) tells(t *testing.T, when string, want ...string) {
+	t.Helper()
+	if !slices.Equal(a.story, want) {
+		t.Errorf("%s: got %q\nwant %q", when, a.story, want)
+	}
+}
+
+func life(index uint32, inc kintsugi.Incarnation) etcd.Member {
+	return etcd.Member{Index: index, Incarnation: inc, Value: json.RawMessage("{}")}
+}
+
+// A server that holds the only copy of its shard is named by the view until its next life is there. A monitor that is started again meanwhile knows that it
+// has left.
+func TestAMonitorThatIsStartedAgainBooksNoDepartureTwice(t *testing.T) {
+	view := kintsugi.View{Number: 1, Chains: [][]kintsugi.ServerID{{0}, {1}}, Servers: []kintsugi.Member{{Incarnation: 1}, {Incarnation: 1}}}
+	for _, leasesFirst := range []bool{false, true} {
+		first := &attended{}
+		first.sees(view)
+		first.leases(launch.Server, life(0, 1), life(1, 1))
+		first.leases(launch.Server, life(0, 1))
+		first.tells(t, "the first monitor", "server/0#1 there", "server/1#1 there", "server/1#1 gone")
+		second := first.again()
+		if leasesFirst {
+			second.leases(launch.Server, life(0, 1))
+		}
+		second.sees(view)
+		second.leases(launch.Server, life(0, 1))
+		second.tells(t, "the second monitor")
+		second.leases(launch.Server, life(0, 1), life(1, 2))
+		second.tells(t, "the second monitor, later", "server/1#2 there")
+		third := second.again()
+		third.leases(launch.Server, life(0, 1))
+		third.tells(t, "the third monitor", "server/1#2 gone")
+
+		late := &attended{} // to the run, with no record of it: it was gone before
+		if leasesFirst {
+			late.leases(launch.Server, life(0, 1))
+		}
+		late.sees(view)
+		late.leases(launch.Server, life(0, 1))
+		late.tells(t, "a monitor that comes late", "server/0#1 there")
+	}
+}
+
+// Who goes while no monitor is there is booked by the next one that goes on with the record.
+func TestAMonitorThatIsStartedAgainBooksWhoHasGoneMeanwhile(t *testing.T) {
+	both := kintsugi.View{Number: 1, Chains: [][]kintsugi.ServerID{{0, 1}, {1, 0}}, Servers: []kintsugi.Member{{Incarnation: 1}, {Incarnation: 1}}}
+	one := kintsugi.View{Number: 2, Chains: [][]kintsugi.ServerID{{0}, {0}}, Servers: both.Servers}
+	for _, leasesFirst := range []bool{false, true} {
+		a := &attended{}
+		a.sees(both)
+		a.leases(launch.Server, life(0, 1), life(1, 1))
+		a.leases(launch.Worker, life(0, 1), life(1, 1), life(2, 4))
+		a = a.again()
+		a.leases(launch.Worker, life(1, 2), life(2, 4))
+		if leasesFirst {
+			a.leases(launch.Server, life(0, 1), life(1, 1)) // its lease lives still
+			a.sees(one)
+		} else {
+			a.sees(one)
+			a.leases(launch.Server, life(0, 1), life(1, 1))
+		}
+		a.leases(launch.Server, life(0, 1))
+		a.tells(t, "the second monitor", "worker/0#1 gone", "worker/1#1 gone", "worker/1#2 there", "server/1#1 gone")
+	}
+}
+
+// A process that etcd has not heard of for a while is booked as gone, for others took it for dead; when it is back, its place is filled, and its end is one more.
+func TestWhoseLeaseHadLapsedComesBack(t *testing.T) {
+	view := kintsugi.View{Number: 1, Chains: [][]kintsugi.ServerID{{0}}, Servers: []kintsugi.Member{{Incarnation: 1}}}
+	for _, role := range []launch.Role{launch.Worker, launch.Server} {
+		a := &attended{}
+		a.leases(role, life(0, 1))
+		a.sees(view)
+		a.leases(role)
+		a.leases(role, life(0, 1))
+		a = func() *attended { b := a.again(); b.story = a.story; return b }()
+		a.leases(role, life(0, 1))
+		a.leases(role)
+		name := launch.Part{Role: role}.String() + "#1 "
+		a.tells(t, role.String(), name+"there", name+"gone", name+"there", name+"gone")
+	}
+}
+
+// A list may be behind a view that names a life which the list does not have yet.
+func TestALeaseOfThePastSaysNothingOfThePresentLife(t *testing.T) {
+	a := &attended{}
+	a.leases(launch.Server, life(0, 1))
+	a.sees(kintsugi.View{Number: 2, Chains: [][]kintsugi.ServerID{{0}}, Servers: []kintsugi.Member{{Incarnation: 2}}})
+	old := life(0, 1)
+	old.Value = json.RawMessage(`{"leaving":true}`)
+	a.leases(launch.Server, old)
+	a.leases(launch.Server)
+	if a.there[launch.Part{Role: launch.Server}].leaving {
+		t.Error("the second life is about to go; only the first was")
+	}
+	a.leases(launch.Server, life(0, 2))
+	a.leases(launch.Server)
+	a.tells(t, "one after the other", "server/0#1 there", "server/0#1 gone", "server/0#2 there", "server/0#2 gone")
+}
+
+func TestARunWentOnIfSomebodyHasLivedOnAndHoldsShards(t *testing.T) {
+	view := func(chains [][]kintsugi.ServerID, incarnations ...kintsugi.Incarnation) kintsugi.View {
+		v := kintsugi.View{Chains: chains}
+		for i, inc := range incarnations {
+			v.Servers = append(v.Servers, kintsugi.Member{Server: kintsugi.ServerID(i), Incarnation: inc})
+		}
+		return v
+	}
+	both := [][]kintsugi.ServerID{{0, 1}, {1, 0}}
+	before := *record.ViewOf(view(both, 1, 2))
+	for _, c := range []struct {
+		now  kintsugi.View
+		want bool
+	}{
+		{view(both, 1, 2), true},
+		{view(both, 3, 2), true},
+		{view(both, 2, 3), false},                               // all were started anew
+		{view([][]kintsugi.ServerID{{0}, {0}}, 2, 2), false},    // the second keeps its place in the list, and is gone
+		{view([][]kintsugi.ServerID{{1}, {2}}, 2, 1, 2), false}, // others in more places
+	} {
+		if got := livedOn(before, c.now); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.now, got, c.want)
+		}
+	}
+}
+
+// A conductor tells a monitor that goes on with a record what it keeps of the line: steps behind the newest one, and saves and shards that came back from the first on.
+func TestAMonitorThatGoesOnBooksNoEventTwice(t *testing.T) {
+	dir, start := t.TempDir(), time.Unix(1_700_000_000, 0)
+	rec, err := record.Create(dir, nil, record.Header{Start: start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	when := func(second float64) time.Time { return start.Add(time.Duration(second * float64(time.Second))) }
+	partial := kintsugi.PartialEvent{Line: 2, Step: 20, Shard: 1, Chunks: 2, Age: 3, Oldest: 18}
+	saves := []kintsugi.CheckpointEvent{{Line: 2, Step: 24, Took: time.Second}, {Line: 2, Step: 25, Running: true, Shard: 1, Chunks: 1}}
+	rec.Record(when(1), &record.View{Number: 1, Line: 1, Heads: []uint32{0, 2}})
+	rec.Record(when(2), &record.View{Number: 2, Line: 2, Keeps: 1, Heads: []uint32{0, 1}})
+	rec.Record(when(3), record.PartialOf(partial))
+	for i := range 10 {
+		rec.Record(when(float64(i+4)), &record.Step{Line: 2, Step: uint64(21 + i)})
+	}
+	for _, e := range saves {
+		rec.Record(when(14), record.CheckpointOf(e))
+	}
+	if _, err := rec.Finish(when(15), "its monitor was ended"); err != nil {
+		t.Fatal(err)
+	}
+	rec, earlier, err := record.Resume(dir, record.Header{Start: when(15)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Finish(when(20), "")
+	w := newWatcher(&settings{Servers: 2, Workers: 1, Steps: 100}, nil, rec, when(15))
+	w.goOn(earlier)
+	if step, told := w.back[partial.Shard]; !told || step != partial.Step {
+		t.Errorf("shard 1 came back at step %d (%v)", step, told)
+	}
+	for _, e := range saves {
+		if w.saved(e, when(16)) {
+			t.Errorf("%+v is told of as if it were new", e)
+		}
+	}
+	if age, _ := w.costs.Age(when(16)); w.durable != 24 || age != 3*time.Second {
+		t.Errorf("the newest checkpoint is of step %d, %v old; want 24 and 3 s", w.durable, age)
+	}
+	if w.news(kintsugi.StepEvent{Line: 2, Step: 30}) || !w.news(kintsugi.StepEvent{Line: 2, Step: 31}) {
+		t.Error("want step 31 to be news, and step 30 not")
+	}
+	if want := []kintsugi.ServerID{0, 2}; !slices.Equal(w.headed, want) {
+		t.Errorf("before the line %v headed the shards, want %v", w.headed, want)
+	}
+}
+
 // A run whose processes are started one by one, as on several hosts, is followed by a monitor that is killed and started again: each step is in its record once,
-// and a server that is killed meanwhile is in its summary, with what that cost.
+// and a server that is killed meanwhile is in its summary, with what that cost, and a worker that has notice as one that had.
 func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
 	dir := t.TempDir()
 	out, endpoint, metrics := filepath.Join(dir, "watched"), freeAddress(t), freeAddress(t)
 	file := filepath.Join(dir, "run.yaml")
-	if err := os.WriteFile(file, []byte("model: qp:dimension=400,condition=30,noise=0.1\nblas: gonum\nworkers: 1\nservers: 2\nreplicas: 2\nsteps: 150\ngradient-time: 10ms\nfault: []\nstore: \"\"\n"), 0o666); err != nil {
+	if err := os.WriteFile(file, []byte("model: qp:dimension=400,condition=30,noise=0.1\nblas: gonum\nworkers: 2\nservers: 2\nreplicas: 2\nsteps: 250\ngradient-time: 10ms\nfault: []\nstore: \"\"\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	start(t, "etcd", "--listen", endpoint, "--peer", "a="+freeAddress(t), "--dir", filepath.Join(dir, "etcd"))
@@ -109,6 +323,7 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	role("server", "--store", store, "--index", "0")
 	victim := role("server", "--store", store, "--index", "1")
 	role("worker", "--index", "0")
+	leaver := role("worker", "--index", "1")
 	monitor := []string{"--out", out, "--metrics", metrics, "--eval-every", "50"}
 	first := role("monitor", monitor...)
 	step := regexp.MustCompile(`(?m)^kintsugi_step (\d+)$`)
@@ -124,6 +339,13 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	eventually(t, "the metrics tell of the death", func() bool {
 		return strings.Contains(get("http://"+metrics+"/metrics"), `kintsugi_failures_total{announced="false",role="server"} 1`)
 	})
+	leaver.signal(syscall.SIGTERM)
+	if r := leaver.wait(); r.status != exitPreempted {
+		t.Errorf("the worker that had notice ended with status %d: %s", r.status, r.stderr)
+	}
+	eventually(t, "the metrics tell of the departure", func() bool {
+		return strings.Contains(get("http://"+metrics+"/metrics"), `kintsugi_failures_total{announced="true",role="worker"} 1`)
+	})
 	first.signal(syscall.SIGKILL)
 	first.wait()
 	second := role("monitor", monitor...)
@@ -133,7 +355,7 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 		t.Errorf("status ended with %d and said %s: %s: %v", r.status, r.stdout, r.stderr, err)
 	}
 	r = second.wait()
-	if r.status != exitDone || !strings.Contains(r.stdout, " on none: 150 steps") || !strings.Contains(r.stdout, "server/1 failed at step ") {
+	if r.status != exitDone || !strings.Contains(r.stdout, " on none: 250 steps") || !strings.Contains(r.stdout, "server/1 failed at step ") {
 		t.Errorf("the monitor ended with status %d and said %q: %s", r.status, r.stdout, r.stderr)
 	}
 	run := readRun(t, out)
@@ -141,14 +363,17 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 		if s.Step != uint64(i+1) {
 			t.Fatalf("step %d of the record is %d", i+1, s.Step)
 		}
+		if i > 0 && s.Seconds < run.Steps[i-1].Seconds {
+			t.Fatalf("step %d was at %v s, the one before at %v s", s.Step, s.Seconds, run.Steps[i-1].Seconds)
+		}
 	}
-	if s := run.Summary; len(run.Steps) != 150 || len(s.Failures) != 1 || s.Failures[0].Part != "server/1" || !s.Failures[0].RecoverySeconds.Known() || s.ReworkSteps != 0 || s.Checkpoints == 0 {
+	if s := run.Summary; len(run.Steps) != 250 || len(s.Failures) != 2 || s.Failures[0].Part != "server/1" || s.Failures[0].Announced || s.Failures[1].Part != "worker/1" || !s.Failures[1].Announced || !s.Failures[0].RecoverySeconds.Known() || s.ReworkSteps != 0 || s.Checkpoints == 0 {
 		t.Errorf("%d steps, %+v", len(run.Steps), s)
 	}
 	if _, err := os.Stat(filepath.Join(out, "report.html")); err != nil {
 		t.Error(err)
 	}
-	if r := start(t, "status", "--etcd", endpoint).wait(); r.status != exitDone || !strings.HasPrefix(r.stdout, "run default: over at step 150: all steps are done\n") {
+	if r := start(t, "status", "--etcd", endpoint).wait(); r.status != exitDone || !strings.HasPrefix(r.stdout, "run default: over at step 250: all steps are done\n") {
 		t.Errorf("when all is over status ends with %d and says %s%s", r.status, r.stdout, r.stderr)
 	}
 }

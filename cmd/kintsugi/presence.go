@@ -2,25 +2,31 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 // presence is who is in the places of a run, for whoever has not started the processes and cannot see them die: leases in etcd say it, and views, which
-// often say it sooner. It is pure: lists, views and times in, comings and goings out, each once.
+// often say it sooner. It is pure: lists, views and times in, comings and goings out, each once. Lists come in their order, and so do views; but each may
+// be behind the other.
 type presence struct {
-	there map[launch.Part]present
-	view  kintsugi.View
+	there  map[launch.Part]present
+	view   kintsugi.View
+	leases map[uint32]kintsugi.Incarnation // of servers, in the newest list; nil: there was none yet
 }
 
 // present is a process in its place.
 type present struct {
 	incarnation kintsugi.Incarnation
 	since       time.Time
+	leased      bool // a list has had it: one without it is newer, and not one from before it came
+	recorded    bool // it was so when the record ended that is gone on with
 	leaving     bool // it has said that it is about to go
 	gone        bool // that is known, and its place is not filled anew
 }
@@ -32,59 +38,120 @@ type departure struct {
 	cause string
 }
 
+// presenceIn returns the presence that the record of a run ends with; at says when a second of it was. Who has been booked as gone is not booked again,
+// and who was there and is not any more has gone meanwhile.
+func presenceIn(run *record.Run, at func(seconds float64) time.Time) presence {
+	var p presence
+	for _, e := range run.Presences {
+		if part, ok := partOf(e.Part); ok {
+			p.set(part, present{incarnation: kintsugi.Incarnation(e.Incarnation), since: at(e.Seconds), leased: true, recorded: true})
+		}
+	}
+	for _, e := range run.Lives {
+		part, ok := partOf(e.Part)
+		if !ok {
+			continue
+		}
+		was, inc := p.there[part], kintsugi.Incarnation(e.Incarnation)
+		if was.incarnation < inc || was.incarnation == inc && !was.since.After(at(e.Seconds)) { // else its place is filled anew
+			p.set(part, present{incarnation: inc, since: at(e.BeganSeconds), leased: true, recorded: true, gone: true})
+		}
+	}
+	return p
+}
+
+// partOf returns the part that a record names; false where it is none that a lease is held for.
+func partOf(name string) (launch.Part, bool) {
+	for _, role := range []launch.Role{launch.Server, launch.Worker} {
+		part := launch.Part{Role: role}
+		if n, err := fmt.Sscanf(name, role.String()+"/%d", &part.Index); n == 1 && err == nil && part.String() == name {
+			return part, true
+		}
+	}
+	return launch.Part{}, false
+}
+
 // members takes the newest list of those of a role who hold a lease.
 func (p *presence) members(now time.Time, role launch.Role, list []etcd.Member) (gone []departure, came []launch.Part) {
-	leased := make(map[launch.Part]bool)
+	leases := make(map[uint32]kintsugi.Incarnation)
 	for _, m := range list {
 		part := launch.Part{Role: role, Index: int(m.Index)}
-		leased[part] = true
-		var v serverValue
-		leaving := role == launch.Server && json.Unmarshal(m.Value, &v) == nil && (v.Leaving || v.Hold)
+		leases[m.Index] = m.Incarnation
+		leaving := saysLeaving(role, m)
 		before, known := p.there[part]
-		if known && before.incarnation >= m.Incarnation { // a view may know of a later one already
-			before.leaving = leaving
-			p.there[part] = before
+		if known && before.incarnation > m.Incarnation { // a view knows of a later one already
+			continue
+		}
+		if known && before.incarnation == m.Incarnation {
+			before.leased, before.leaving = true, leaving
+			// A worker whose lease had lapsed is back, and so is a server that the view waits for. One that the view does without has a lease for some
+			// seconds more, or until a view has it come in.
+			if before.gone && (role == launch.Worker || p.viewHas(m.Index, m.Incarnation)) {
+				before.since, before.gone = now, false
+				came = append(came, part)
+			}
+			p.set(part, before)
 			continue
 		}
 		if known && !before.gone {
 			gone = append(gone, departure{part, before, "another process has taken its place"})
 		}
 		came = append(came, part)
-		p.set(part, present{incarnation: m.Incarnation, since: now, leaving: leaving})
+		p.set(part, present{incarnation: m.Incarnation, since: now, leased: true, leaving: leaving})
 	}
 	for part, before := range p.there {
-		if part.Role == role && !leased[part] && !before.gone {
+		if _, leased := leases[uint32(part.Index)]; part.Role == role && !leased && before.leased && !before.gone {
 			gone = append(gone, departure{part, before, "its lease in etcd is gone: it died, left, or cannot reach etcd"})
 			before.gone = true
-			p.there[part] = before
+			p.set(part, before)
 		}
+	}
+	if role == launch.Server {
+		p.leases = leases
 	}
 	slices.SortFunc(gone, func(a, b departure) int { return a.part.Index - b.part.Index })
 	return gone, came
 }
 
-// views takes the newest view. Who held shards in the one before and holds none now is gone; who holds some is there.
+// saysLeaving reports whether a process that is there says that it is about to go. A worker says it when it has gone: nobody needs to know before.
+func saysLeaving(role launch.Role, m etcd.Member) bool {
+	var v serverValue
+	return role == launch.Server && json.Unmarshal(m.Value, &v) == nil && (v.Leaving || v.Hold)
+}
+
+// views takes the newest view. Who held shards in the one before and holds none now is gone; who holds some is there, if it is later than who was there
+// before. A view goes on to name a server that has died or left while nobody takes its place: that a life is there which nobody has seen yet, or which
+// has gone, is for the leases to say.
 func (p *presence) views(now time.Time, v kintsugi.View) (gone []departure, came []launch.Part) {
 	before := p.view
 	p.view = v
 	for i, m := range v.Servers {
 		id, part := kintsugi.ServerID(i), launch.Part{Role: launch.Server, Index: i}
 		was, known := p.there[part]
+		leased := p.leases[uint32(i)] == m.Incarnation
 		switch {
-		case holds(v, id) && (!known || was.gone || was.incarnation < m.Incarnation):
-			if known && !was.gone {
+		case holds(v, id) && known && was.incarnation < m.Incarnation:
+			if !was.gone {
 				gone = append(gone, departure{part, was, v.Reason})
 			}
 			came = append(came, part)
-			p.set(part, present{incarnation: m.Incarnation, since: now})
+			p.set(part, present{incarnation: m.Incarnation, since: now, leased: leased})
+		case holds(v, id) && was.gone && was.incarnation == m.Incarnation && leased:
+			came = append(came, part)
+			p.set(part, present{incarnation: m.Incarnation, since: now, leased: true})
 		case !holds(v, id) && (!known || was.incarnation == m.Incarnation): // its lease may say otherwise for some seconds
-			if known && !was.gone && holds(before, id) {
+			if known && !was.gone && (holds(before, id) || was.recorded) { // who is not in the first view that is seen was gone before
 				gone = append(gone, departure{part, was, v.Reason})
 			}
-			p.set(part, present{incarnation: m.Incarnation, since: was.since, gone: true})
+			p.set(part, present{incarnation: m.Incarnation, since: was.since, leased: leased, gone: true})
 		}
 	}
 	return gone, came
+}
+
+// viewHas reports whether a life holds a shard in the newest view.
+func (p *presence) viewHas(index uint32, inc kintsugi.Incarnation) bool {
+	return int(index) < len(p.view.Servers) && p.view.Servers[index].Incarnation == inc && holds(p.view, kintsugi.ServerID(index))
 }
 
 func (p *presence) set(part launch.Part, x present) {

@@ -58,6 +58,7 @@ type process struct {
 	tls   *mtls.Credentials // nil: plain TCP
 
 	handOver atomic.Pointer[func(context.Context, notice.Notice)] // what to do after a notice; nil: nothing
+	noticed  atomic.Bool                                          // it has had one
 	over     atomic.Bool                                          // the run is: there is nothing to start again for
 }
 
@@ -143,10 +144,14 @@ func (p *process) place(what string, n int) error {
 	return nil
 }
 
-// leave gives a place back so that nobody waits for the lease.
-func leave(r *etcd.Registration) {
+// leave gives a place back so that nobody waits for the lease. Who goes because it had notice says so: others cannot see the status that it ends with.
+func (p *process) leave(r *etcd.Registration) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	if p.noticed.Load() && !p.over.Load() {
+		_ = r.Leave(ctx)
+		return
+	}
 	_ = r.Close(ctx) // the lease ends what this cannot
 }
 

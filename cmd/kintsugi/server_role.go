@@ -104,7 +104,7 @@ func runServer(ctx context.Context, p *process) error {
 	if err != nil {
 		return errors.Join(err, lis.Close())
 	}
-	defer leave(place)
+	defer p.leave(place)
 	self := &announced{place: place, value: value}
 	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
 	s := server.New(server.Config{

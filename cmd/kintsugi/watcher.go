@@ -39,13 +39,15 @@ type watcher struct {
 	told        chan struct{}      // closed when a conductor has said that the run is over
 	lastWord    sync.Once
 
+	earlier *record.Run // what the record goes on with, until the metrics know it; nil: nothing
+
 	mu      sync.Mutex // guards the fields below
 	meter   *launch.Meter
 	costs   *launch.Costs
 	view    kintsugi.View
 	headed  []kintsugi.ServerID                  // by shard, its head in the last view of the line before
 	seen    transport.WatchRequest               // the newest step of the view's line that was told of
-	back    map[kintsugi.PartialEvent]bool       // what was told to have come back on it
+	back    map[kintsugi.ShardID]kintsugi.Step   // the step at which each shard was told to have come back on it
 	saves   map[savesOf]kintsugi.CheckpointEvent // the newest that each has told of on it
 	durable kintsugi.Step                        // of the newest full checkpoint that this part of the run has seen
 	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
@@ -83,7 +85,7 @@ func (w *watcher) follow(ctx context.Context) {
 		w.mu.Lock()
 		if v.Line != w.view.Line {
 			w.seen = transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
-			w.headed, w.back, w.saves = nil, make(map[kintsugi.PartialEvent]bool), make(map[savesOf]kintsugi.CheckpointEvent)
+			w.headed, w.back, w.saves = nil, make(map[kintsugi.ShardID]kintsugi.Step), make(map[savesOf]kintsugi.CheckpointEvent)
 			for _, chain := range w.view.Chains {
 				w.headed = append(w.headed, chain[0])
 			}
@@ -151,11 +153,11 @@ func (w *watcher) watchOnce(ctx context.Context, v kintsugi.View) error {
 		case kintsugi.PartialEvent:
 			p := record.PartialOf(e)
 			w.mu.Lock()
-			if w.back[e] { // in an earlier view of the line
+			if step, told := w.back[e.Shard]; told && step == e.Step { // in an earlier view of the line
 				w.mu.Unlock()
 				continue
 			}
-			w.back[e] = true
+			w.back[e.Shard] = e.Step
 			if int(e.Shard) < len(w.headed) {
 				p.Part = launch.Part{Role: launch.Server, Index: int(w.headed[e.Shard])}.String()
 			}

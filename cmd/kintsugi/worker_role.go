@@ -90,7 +90,7 @@ func runWorker(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	defer leave(place)
+	defer p.leave(place)
 	consistency, err := p.counting()
 	if err != nil {
 		return err

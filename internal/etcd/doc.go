@@ -5,6 +5,7 @@
 //
 //	/kintsugi/<run>/life/<kind>/<index>     how many lives the place has had: the last incarnation
 //	/kintsugi/<run>/member/<kind>/<index>   the life that fills the place now; goes when its lease lapses
+//	/kintsugi/<run>/left/<kind>/<index>     the newest life of the place that left after a notice
 //	/kintsugi/<run>/id                      a random name that no other run has, in whatever etcd
 //	/kintsugi/<run>/view                    the current view
 //	/kintsugi/<run>/fence                   the largest fence handed out

@@ -55,8 +55,10 @@ var keepers = []struct {
 	{doneKey, []mtls.Role{mtls.Server}},
 	{"life/server/", []mtls.Role{mtls.Server}},
 	{"member/server/", []mtls.Role{mtls.Server}},
+	{"left/server/", []mtls.Role{mtls.Server}},
 	{"life/worker/", []mtls.Role{mtls.Worker}},
 	{"member/worker/", []mtls.Role{mtls.Worker}},
+	{"left/worker/", []mtls.Role{mtls.Worker}},
 }
 
 // mayChange reports whether somebody may change a key. A place is changed by who fills it, where its certificate says which.
@@ -71,7 +73,7 @@ func mayChange(who mtls.Name, key string) bool {
 		if !ours || !inside || below != "" && !strings.HasSuffix(k.key, "/") {
 			continue
 		}
-		place := strings.HasPrefix(k.key, "life/") || strings.HasPrefix(k.key, "member/")
+		place := strings.HasPrefix(k.key, "life/") || strings.HasPrefix(k.key, "member/") || strings.HasPrefix(k.key, "left/")
 		return slices.Contains(k.roles, who.Role) && (!place || who.Index == mtls.Any || below == strconv.Itoa(who.Index))
 	}
 	return false

@@ -69,6 +69,8 @@ func TestEachKeyIsChangedByItsKeepers(t *testing.T) {
 		"/kintsugi/r/member/server/11":              "operator server",
 		"/kintsugi/r/life/worker/0":                 "operator worker",
 		"/kintsugi/r/member/worker/1":               "operator worker worker/1",
+		"/kintsugi/r/left/server/1":                 "operator server server/1",
+		"/kintsugi/r/left/worker/0":                 "operator worker",
 		"/kintsugi/r/viewer":                        "operator",
 		"/kintsugi/r/fence/1":                       "operator",
 		"/kintsugi/r":                               "operator",

@@ -48,6 +48,7 @@ type record struct {
 
 func lifeKey(k Kind, index uint32) string   { return fmt.Sprintf("life/%s/%d", k, index) }
 func memberKey(k Kind, index uint32) string { return fmt.Sprintf("member/%s/%d", k, index) }
+func leftKey(k Kind, index uint32) string   { return fmt.Sprintf("left/%s/%d", k, index) }
 
 // parseMember returns the member that kv describes; false for what nobody of ours has written.
 func (c *Client) parseMember(kv *mvccpb.KeyValue) (Member, bool) {
@@ -89,6 +90,19 @@ func (c *Client) Members(ctx context.Context, k Kind) ([]Member, error) {
 		return nil, fmt.Errorf("list %ss: %w", k, err)
 	}
 	return c.parseMembers(r.Kvs), nil
+}
+
+// Left returns the newest life of a place that has left it by Leave; 0: none has.
+func (c *Client) Left(ctx context.Context, k Kind, index uint32) (kintsugi.Incarnation, error) {
+	key := leftKey(k, index)
+	b, _, found, err := c.get(ctx, key)
+	if err != nil {
+		return 0, fmt.Errorf("ask who has left as %s/%d: %w", k, index, err)
+	}
+	if !found {
+		return 0, nil
+	}
+	return decode[kintsugi.Incarnation](key, b)
 }
 
 func (c *Client) parseMembers(kvs []*mvccpb.KeyValue) []Member {

@@ -144,6 +144,25 @@ func (r *Registration) Close(ctx context.Context) error {
 	return nil
 }
 
+// Leave is Close for a process that goes because it had notice: as soon as its place is empty Left says so. Whoever looks at the place now and
+// then sees it empty and no more, so what the life has said of itself last is no place for this word.
+func (r *Registration) Leave(ctx context.Context) error {
+	r.cancel()
+	r.loops.Wait()
+	c, life := r.client, lifeKey(r.kind, r.index)
+	bounded, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	mine := clientv3.Compare(clientv3.Value(c.prefix+life), "=", fmt.Sprint(r.incarnation))
+	_, err := c.etcd.Txn(bounded).
+		If(mine).
+		Then(c.put(leftKey(r.kind, r.index), r.incarnation), clientv3.OpDelete(c.prefix+memberKey(r.kind, r.index))).
+		Commit()
+	if err != nil {
+		err = fmt.Errorf("say that %s/%d leaves: %w", r.kind, r.index, err)
+	}
+	return errors.Join(err, r.Close(ctx))
+}
+
 // farewell bounds how long a process that ends tries to tell etcd so.
 const farewell = time.Second
 

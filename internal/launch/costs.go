@@ -32,6 +32,7 @@ type Costs struct {
 	every   kintsugi.Step       // BackToCopy: steps between two copies
 	book    *ledger.Ledger
 
+	line    kintsugi.Line // of the newest view
 	newest  kintsugi.Step
 	full    kintsugi.Step // newest full checkpoint
 	outages float64       // seconds of all recoveries
@@ -66,13 +67,20 @@ func NewCosts(servers int, way Way, every kintsugi.Step) *Costs {
 	return &Costs{way: way, servers: servers, every: every, book: ledger.New(50)}
 }
 
-// View books a new view. One that keeps nothing takes the run back to a step.
+// GoOn says how far the run had come when nobody kept this ledger: at a step of a line, with a full checkpoint of a step, which was the present version
+// at a time.
+func (c *Costs) GoOn(line kintsugi.Line, step, full kintsugi.Step, saved time.Time) {
+	c.line, c.newest, c.full, c.begun, c.saved = line, step, full, saved, saved
+}
+
+// View books a new view. One that begins a line and keeps nothing takes the run back to a step.
 func (c *Costs) View(v kintsugi.View) {
 	c.heads, c.alone = nil, v.Replicas <= 1
 	for _, chain := range v.Chains {
 		c.heads = append(c.heads, chain[0])
 	}
-	if v.Line <= 1 || v.Keeps != 0 {
+	goesOn := v.Line == c.line
+	if c.line = v.Line; goesOn || v.Line <= 1 || v.Keeps != 0 {
 		return
 	}
 	c.newest, c.full, c.losses, c.open = v.RestoreStep, v.RestoreStep, nil, nil

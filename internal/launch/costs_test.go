@@ -40,6 +40,16 @@ func TestGoingBackToACheckpointCostsItsAge(t *testing.T) {
 	if c.View(kintsugi.View{Line: 2, RestoreStep: 150}); c.cost(1).Steps != 0 {
 		t.Errorf("everybody is back at the checkpoint: %+v", c.cost(1))
 	}
+	c.Step(kintsugi.StepEvent{Line: 2, Step: 151, Loss: 1, Norm: 1, Time: time.Unix(30, 0)})
+	if c.View(kintsugi.View{Number: 9, Line: 2, RestoreStep: 150}); c.cost(1).Steps != 1 {
+		t.Errorf("another view of that line takes nothing back: %+v", c.cost(1))
+	}
+	later := NewCosts(2, BackToCheckpoint, 10)
+	later.GoOn(2, 170, 150, time.Unix(100, 0))
+	later.View(kintsugi.View{Number: 9, Line: 2, RestoreStep: 50})
+	if age, ok := later.Age(time.Unix(130, 0)); !ok || age != 30*time.Second || later.newest-later.full != 20 {
+		t.Errorf("a ledger that goes on has a checkpoint that is %v old (%v), %d steps; want 30 s and 20 steps", age, ok, later.newest-later.full)
+	}
 	if c, _ := costsAfter(t, BackNowhere, 100, falling); c.cost(0).Steps != 0 {
 		t.Errorf("with a replica nothing is lost: %+v", c.cost(0))
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -31,6 +32,7 @@ type Run struct {
 	saveSeconds                                                   *prometheus.HistogramVec
 
 	start float64 // of the record, in seconds since 1970
+	on    uint64  // line of the newest view or step
 }
 
 // New returns the metrics of a run of so many steps, 0 if no end is known, in a release of the program.
@@ -128,6 +130,25 @@ func (r *Run) Members(role string, n int) { r.members.WithLabelValues(role).Set(
 // Over says that the run has ended.
 func (r *Run) Over() { r.over.Set(1) }
 
+// GoOn shows how a run stands whose record is gone on with, and began at start: before anything has happened again. Counters begin at 0.
+func (r *Run) GoOn(run *record.Run, start time.Time) {
+	r.start = float64(start.UnixNano()) / 1e9
+	if n := len(run.Views); n > 0 {
+		r.view.Set(float64(run.Views[n-1].Number))
+	}
+	if n := len(run.Steps); n > 0 {
+		r.newest(&run.Steps[n-1])
+	}
+	if n := len(run.Evaluations); n > 0 {
+		r.evaluated(&run.Evaluations[n-1])
+	}
+	for i := range run.Checkpoints {
+		if c := &run.Checkpoints[i]; c.Error == "" && !c.Running {
+			r.savedAs(c)
+		}
+	}
+}
+
 // Add books an event, in the order in which they are recorded.
 func (r *Run) Add(e record.Event) {
 	switch e := e.(type) {
@@ -138,9 +159,10 @@ func (r *Run) Add(e record.Event) {
 	case *record.View:
 		r.view.Set(float64(e.Number))
 		r.line.Set(float64(e.Line))
-		if e.Keeps == 0 {
+		if e.Keeps == 0 && e.Line != r.on { // another view of the line takes nothing back
 			r.step.Set(float64(e.RestoredStep))
 		}
+		r.on = e.Line
 	case *record.Failure:
 		role, _, _ := strings.Cut(e.Part, "/")
 		r.failures.WithLabelValues(role, word(e.Announced, "true", "false")).Inc()
@@ -157,12 +179,18 @@ func (r *Run) Add(e record.Event) {
 	case *record.Exposure:
 		r.exposed(e)
 	case *record.Evaluation:
-		r.testLoss.Set(float64(e.Loss))
-		r.testAccuracy.Set(float64(e.Accuracy))
+		r.evaluated(e)
 	}
 }
 
-func (r *Run) released(e *record.Step) {
+func (r *Run) evaluated(e *record.Evaluation) {
+	r.testLoss.Set(float64(e.Loss))
+	r.testAccuracy.Set(float64(e.Accuracy))
+}
+
+// newest shows the newest step.
+func (r *Run) newest(e *record.Step) {
+	r.on = e.Line
 	r.step.Set(float64(e.Step))
 	r.line.Set(float64(e.Line))
 	r.loss.Set(float64(e.Loss))
@@ -170,6 +198,10 @@ func (r *Run) released(e *record.Step) {
 	r.quota.Set(float64(e.Quota))
 	r.workers.Set(float64(e.Workers))
 	r.staleness.Set(float64(e.Staleness))
+}
+
+func (r *Run) released(e *record.Step) {
+	r.newest(e)
 	r.steps.Inc()
 	r.examples.Add(float64(e.Examples))
 	r.pushed.Add(float64(e.PushedBytes))
@@ -190,9 +222,14 @@ func (r *Run) saved(e *record.Checkpoint) {
 	r.savedBytes.WithLabelValues(kind).Add(float64(e.Bytes))
 	r.saveSeconds.WithLabelValues(kind).Observe(e.TookSeconds)
 	if !e.Running {
-		r.savedStep.Set(float64(e.Step))
-		r.savedTime.Set(r.start + e.Seconds - e.TookSeconds)
+		r.savedAs(e)
 	}
+}
+
+// savedAs shows the newest full checkpoint.
+func (r *Run) savedAs(e *record.Checkpoint) {
+	r.savedStep.Set(float64(e.Step))
+	r.savedTime.Set(r.start + e.Seconds - e.TookSeconds)
 }
 
 func (r *Run) exposed(e *record.Exposure) {

@@ -130,6 +130,34 @@ func TestARunAsMetrics(t *testing.T) {
 	}
 }
 
+// A program that goes on with the record shows how the run stands before anything happens: an old checkpoint is what people are woken for. What it counts
+// begins at 0, and a view of the line that it is on takes no step back.
+func TestARunThatIsGoneOnWith(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	run := record.NewRun([]record.Event{
+		&record.View{At: record.At{Seconds: 1}, Number: 3, Line: 2, RestoredStep: 10},
+		&record.Step{At: record.At{Seconds: 20}, Line: 2, Step: 40, Workers: 2},
+		&record.Checkpoint{At: record.At{Seconds: 25}, Line: 2, Step: 30, TookSeconds: 3},
+		&record.Checkpoint{At: record.At{Seconds: 26}, Line: 2, Step: 40, Error: "no space left on device"},
+		&record.Evaluation{Step: 40, Accuracy: 0.5},
+	}, nil)
+	r := New("v1", "abc", 60)
+	r.GoOn(run, start)
+	r.Add(&record.View{Number: 4, Line: 2, RestoredStep: 10})
+	got := values(t, r)
+	for name, want := range map[string]any{
+		"kintsugi_step": 40, "kintsugi_line": 2, "kintsugi_view": 4, "kintsugi_steps_total": 0, "kintsugi_workers_admitted": 2, "kintsugi_test_accuracy_ratio": 0.5,
+		"kintsugi_checkpoint_step": 30, "kintsugi_checkpoint_timestamp_seconds": "1.700000022e+09", `kintsugi_checkpoints_total{kind="full",result="saved"}`: 0,
+	} {
+		if got[name] != fmt.Sprint(want) {
+			t.Errorf("%s is %s; want %v", name, got[name], want)
+		}
+	}
+	if r.Add(&record.View{Number: 5, Line: 3, RestoredStep: 30}); values(t, r)["kintsugi_step"] != "30" {
+		t.Error("the next line takes steps back")
+	}
+}
+
 // docs/monitoring.md names each metric, and none that there is not.
 func TestEveryMetricIsExplained(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/monitoring.md")

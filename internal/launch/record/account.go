@@ -159,7 +159,7 @@ func (a *Account) Add(e Event) []*Recovery {
 	a.seconds = max(a.seconds, e.at().Seconds)
 	switch e := e.(type) {
 	case *Header:
-		if e.Resumed {
+		if e.Resumed && !e.WentOn {
 			a.resumed = e.Seconds
 		}
 		a.residuals = 0

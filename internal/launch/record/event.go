@@ -78,6 +78,7 @@ type Header struct {
 	Prices      string    `json:"prices,omitempty"` // of an hour of a node, as package cost reads them; "": not known
 	Version     string    `json:"version"`
 	Resumed     bool      `json:"resumed,omitempty"`
+	WentOn      bool      `json:"went_on,omitempty"` // if resumed: the run did not stop meanwhile, its record did
 }
 
 // Step (kind "step") is a released step.
@@ -182,6 +183,7 @@ type Checkpoint struct {
 type Partial struct {
 	At
 	Part        string `json:"part"`
+	Shard       uint32 `json:"shard"`
 	Line        uint64 `json:"line"`         // that begins with it
 	AdoptedStep uint64 `json:"adopted_step"` // at which the line begins
 	Chunks      int    `json:"chunks"`       // restored
@@ -225,6 +227,14 @@ type Rework struct {
 	Deviation   Number  `json:"standard_error"`  // of Measured, in steps
 	Calibration float64 `json:"calibration"`     // of predictions, from now on
 	Failures    int     `json:"failures"`        // that it was learnt from
+}
+
+// Presence (kind "presence") is a process that a monitor has found in its place. A launcher begins processes itself, and writes none: this is how a
+// monitor that goes on with the record knows who was there when it was away.
+type Presence struct {
+	At
+	Part        string `json:"part"`
+	Incarnation int    `json:"incarnation"`
 }
 
 // Life (kind "life") is a process that has ended.
@@ -274,6 +284,7 @@ func (*Checkpoint) kind() string { return "checkpoint" }
 func (*Partial) kind() string    { return "partial" }
 func (*Exposure) kind() string   { return "exposure" }
 func (*Rework) kind() string     { return "rework" }
+func (*Presence) kind() string   { return "presence" }
 func (*Life) kind() string       { return "life" }
 func (*Evaluation) kind() string { return "evaluation" }
 func (*Fault) kind() string      { return "fault" }
@@ -281,7 +292,7 @@ func (*Note) kind() string       { return "note" }
 
 // newEvent returns an empty event of the kind, or nil if this version knows no such kind.
 func newEvent(kind string) Event {
-	for _, e := range []Event{&Header{}, &Step{}, &Timeline{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}} {
+	for _, e := range []Event{&Header{}, &Step{}, &Timeline{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Presence{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}} {
 		if e.kind() == kind {
 			return e
 		}
@@ -355,7 +366,7 @@ func CheckpointOf(e kintsugi.CheckpointEvent) *Checkpoint {
 // PartialOf returns the event of a shard that came back from the running checkpoint or a copy. Its time is left to the
 // Recorder. With one replica shard i is what server i holds.
 func PartialOf(e kintsugi.PartialEvent) *Partial {
-	return &Partial{Part: fmt.Sprintf("server/%d", e.Shard), Line: uint64(e.Line), AdoptedStep: uint64(e.Step), Chunks: int(e.Chunks),
+	return &Partial{Part: fmt.Sprintf("server/%d", e.Shard), Shard: uint32(e.Shard), Line: uint64(e.Line), AdoptedStep: uint64(e.Step), Chunks: int(e.Chunks),
 		OldestStep: uint64(e.Oldest), MeanAge: Number(float64(e.Age) / float64(e.Chunks)), Distance: Unknown(), ReworkSteps: Unknown()}
 }
 

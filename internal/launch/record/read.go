@@ -27,6 +27,7 @@ type Run struct {
 	Partials    []Partial
 	Exposures   []Exposure
 	Reworks     []Rework
+	Presences   []Presence
 	Lives       []Life
 	Timelines   []Timeline
 	Evaluations []Evaluation
@@ -39,7 +40,8 @@ type Run struct {
 	// Skipped counts lines that could not be read: a hole that a full disk left, or a torn end.
 	Skipped int
 
-	whole   int64 // bytes of the events up to the last whole line
+	latest  Header // the newest
+	whole   int64  // bytes of the events up to the last whole line
 	account *Account
 }
 
@@ -141,6 +143,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 func (run *Run) add(e Event) []*Recovery {
 	switch e := e.(type) {
 	case *Header:
+		run.latest = *e
 		if run.Header.Format == 0 {
 			run.Header = *e
 		}
@@ -160,6 +163,8 @@ func (run *Run) add(e Event) []*Recovery {
 		run.Exposures = append(run.Exposures, *e)
 	case *Rework:
 		run.Reworks = append(run.Reworks, *e)
+	case *Presence:
+		run.Presences = append(run.Presences, *e)
 	case *Life:
 		run.Lives = append(run.Lives, *e)
 	case *Timeline:

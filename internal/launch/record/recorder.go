@@ -90,7 +90,7 @@ func Create(dir string, config []byte, h Header) (*Recorder, error) {
 }
 
 // Resume goes on with the run in dir: events are added behind those that are there, time goes on
-// where it stopped, and the costs so far count. It also returns the run so far.
+// where it stopped, or where it is by now if the run went on without its record, and the costs so far count. It also returns the run so far.
 func Resume(dir string, h Header) (*Recorder, *Run, error) {
 	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_APPEND|os.O_RDWR, 0o666)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -122,6 +122,9 @@ func resume(f *os.File, dir string, h Header) (*Run, *Recorder, error) {
 		return nil, nil, cannotWrite(dir, err)
 	}
 	begin := h.Start.Add(-time.Duration(run.account.seconds * float64(time.Second)))
+	if before := run.latest.Start.Add(-time.Duration(run.latest.Seconds * float64(time.Second))); h.WentOn && before.Before(begin) { // unless a clock was set back
+		begin = before
+	}
 	r := &Recorder{dir: dir, config: run.Config, file: f, w: bufio.NewWriterSize(f, 64<<10), start: begin, account: *run.account}
 	h.Format, h.Resumed = Format, true
 	r.Record(h.Start, &h)
@@ -186,6 +189,13 @@ func (r *Recorder) Seconds(t time.Time) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.secondsAt(t)
+}
+
+// Time returns the moment at which the run was so old: what Seconds takes.
+func (r *Recorder) Time(seconds float64) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.start.Add(time.Duration(seconds * float64(time.Second)))
 }
 
 func (r *Recorder) secondsAt(t time.Time) float64 { return round(max(0, t.Sub(r.start).Seconds())) }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,52 @@ func released(line, step int, seconds float64) kintsugi.StepEvent {
 		Line: kintsugi.Line(line), Step: kintsugi.Step(step), Time: at(seconds), Loss: 1 / float64(step),
 		Counted: []kintsugi.PushID{{Slot: 0}, {Slot: 1}}, Workers: 2, Quota: 2, Examples: 64, Norm: math.NaN(),
 		Apply: time.Millisecond, Pushed: 1000, Pulled: 2000,
+	}
+}
+
+// A monitor that is away does not stop the run: steps that it hears of later were when they were, and nodes were paid for.
+func TestTheTimeOfARunThatWentOnWithoutItsRecordGoesOn(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	at := func(second float64) time.Time { return start.Add(time.Duration(second * float64(time.Second))) }
+	for wentOn, want := range map[bool][]float64{true: {60, 110}, false: {20, 70}} {
+		dir := t.TempDir()
+		r, err := Create(dir, nil, Header{Start: start, Servers: 1, Workers: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Record(at(10), &Step{Line: 1, Step: 1})
+		r.Record(at(10), &Life{Part: "worker/0"})
+		if _, err := r.Finish(at(10), ""); err != nil {
+			t.Fatal(err)
+		}
+		r, _, err = Resume(dir, Header{Start: at(50), Servers: 1, Workers: 1, WentOn: wentOn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Record(at(11), &Step{Line: 1, Step: 2}) // as the conductor has it
+		r.Record(at(60), &Step{Line: 1, Step: 3})
+		r.Record(at(110), &Life{Part: "worker/0", BeganSeconds: r.Seconds(at(100))})
+		s, err := r.Finish(at(110), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := ReadRun(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if missed := run.Steps[1].Seconds; wentOn && missed != 11 {
+			t.Errorf("the step at 11 s was at %v s", missed)
+		}
+		if got := []float64{run.Steps[2].Seconds, s.WallSeconds}; !slices.Equal(got, want) {
+			t.Errorf("it went on: %v: steps and the end at %v, want %v", wentOn, got, want)
+		}
+		away := 0.0
+		if wentOn {
+			away = 90 // from 10 to 100
+		}
+		if all, workers := s.Cost.NodeSeconds, s.Cost.AbsentSeconds.Worker; all.Server != want[1] || all.Worker != want[1] || workers != away {
+			t.Errorf("it went on: %v: node-seconds %+v, of workers %v absent; want %v of each role and %v", wentOn, all, workers, want[1], away)
+		}
 	}
 }
 

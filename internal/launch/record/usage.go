@@ -35,7 +35,9 @@ func (u *usage) header(e *Header) {
 	u.taken, u.since = u.nodeSeconds(e.Seconds), e.Seconds
 	u.prices, u.replicas = e.Prices, e.Replicas
 	u.places = cost.ByRole{Coordinator: 1, Server: float64(e.Servers), Worker: float64(e.Workers)}
-	u.left = make(map[string]float64) // a run that is resumed was not there meanwhile
+	if !e.WentOn {
+		u.left = make(map[string]float64) // a run that is resumed was not there meanwhile
+	}
 }
 
 // nodeSeconds returns what all places take until a time.
