@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
@@ -54,17 +55,22 @@ func (r bench) measure(w Work) {
 	r.ReportMetric(0, "ns/op") // the GPU's clock is the one that counts
 }
 
+// warmup is how long an operation is done before it is measured: the arrays are drawn on the host, and a GPU that has nothing to do for so long has lower
+// clocks for a while.
+const warmup = 50 * time.Millisecond
+
 // median returns the median of the bytes that move each second.
 func (r bench) median(w Work) float64 {
-	warm, runs := 3, 21
+	warm, runs := warmup, 21
 	if testing.Short() {
 		warm, runs = 0, 1
 	}
+	for begin, i := time.Now(), 0; warm > 0 && (i < 3 || time.Since(begin) < warm) && r.Err() == nil; i++ {
+		r.Seconds(w, 1)
+	}
 	var seconds []float64
-	for i := range warm + runs {
-		if s := r.Seconds(w, 1); i >= warm {
-			seconds = append(seconds, s)
-		}
+	for range runs {
+		seconds = append(seconds, r.Seconds(w, 1))
 	}
 	if err := r.Err(); err != nil {
 		r.Fatal(err)

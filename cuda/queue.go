@@ -91,7 +91,12 @@ func (q *Queue) Captured() (Program, error) {
 		return 0, q.before // it has not begun
 	}
 	p, err := q.d.c.Captured(q.s) // after an error too: it must end
-	return p, errors.Join(q.settle(), err)
+	before := q.settle()
+	if before != nil && p != 0 { // a refusal need not end a capture: what it holds then is not all that was given
+		err = errors.Join(err, q.d.c.CloseProgram(p))
+		p = 0
+	}
+	return p, errors.Join(before, err)
 }
 
 // Replay does a program.

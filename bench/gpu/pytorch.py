@@ -2,7 +2,7 @@
 
     python3 bench/gpu/pytorch.py [VALUES]
 
-Each line is the median of 21 runs behind three that do not count, timed with events, on arrays of 1 GiB of random values, or of so many values (steps:
+Each line is the median of 21 runs behind those of 50 ms, at least three, that do not count, timed with events, on arrays of 1 GiB of random values, or of so many values (steps:
 of a quarter each). GB/s are of the bytes that the operation must move: each array read once, each result written once. A line that fails says so, takes no
 other with it, and makes the exit status 1.
 """
@@ -15,31 +15,42 @@ import torch
 
 N = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 28
 WARM, RUNS = 3, 21
+WARM_SECONDS = 0.05  # a GPU that had nothing to do has lower clocks for a while
 failed = 0
+
+
+def warm(f):
+    begin, runs = time.perf_counter(), 0
+    while runs < WARM or time.perf_counter() - begin < WARM_SECONDS:
+        f()
+        torch.cuda.synchronize()
+        runs += 1
 
 
 def median(f):
     """Returns the median of the GPU's seconds of f, which only queues work."""
     seconds = []
-    for _ in range(WARM + RUNS):
+    warm(f)
+    for _ in range(RUNS):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         f()
         end.record()
         end.synchronize()
         seconds.append(begin.elapsed_time(end) / 1e3)
-    return statistics.median(seconds[WARM:])
+    return statistics.median(seconds)
 
 
 def median_of_calls(f):
     """Returns the median of the host's seconds of f and of all that it queues."""
     seconds = []
-    for _ in range(WARM + RUNS):
+    warm(f)
+    for _ in range(RUNS):
         begin = time.perf_counter()
         f()
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[WARM:])
+    return statistics.median(seconds)
 
 
 def line(name, amount, unit, f, clock=median):

@@ -21,7 +21,10 @@ def benchmarks(text):
     found = {}
     for m in re.finditer(r"^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(\d.*)", text, re.M):
         words = m[2].split()
-        found[m[1]] = {unit: float(value) for value, unit in zip(words[::2], words[1::2])}
+        try:
+            found[m[1]] = {unit: float(value) for value, unit in zip(words[::2], words[1::2])}
+        except ValueError:  # a line that was cut off, or that something else was printed into
+            continue
     return found
 
 
@@ -35,7 +38,7 @@ class Table:
 
     def __init__(self, folders):
         def text(part):
-            return "\n".join((f / f"{part}.txt").read_text() for f in folders if (f / f"{part}.txt").exists())
+            return "\n".join((f / f"{part}.txt").read_text(encoding="utf-8", errors="replace") for f in folders if (f / f"{part}.txt").exists())
 
         self.ours, self.torch, self.cub = benchmarks(text("bench")), times(text("torch")), times(text("cub"))
         self.tested, self.trained, self.sanitized = text("tests"), text("train"), text("sanitize")
@@ -163,4 +166,5 @@ def main(folders):
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(encoding="utf-8")  # whatever the machine's locale
     main([Path(f) for f in sys.argv[1:]])
