@@ -4,9 +4,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
 // drawChain returns the run of a seed with so many replicas, under all faults.
@@ -44,10 +41,7 @@ func TestServersOfChainsThatDieDoNotChangeTheModel(t *testing.T) {
 	died := 0
 	for seed := range uint64(40) {
 		for _, replicas := range []int{2, 3} {
-			cfg := drawChain(seed, replicas)
-			cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
-			cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
-			cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+			cfg := synchronous(drawChain(seed, replicas))
 			calm, err := Run(cfg)
 			if err != nil {
 				t.Fatal(err)

@@ -3,7 +3,6 @@ package sim
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
@@ -16,10 +15,7 @@ func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
 	times := 0
 	for seed := range seeds(60, 20) {
 		for replicas := 1; replicas <= 3; replicas++ {
-			cfg := drawChain(seed, replicas)
-			cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
-			cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
-			cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+			cfg := synchronous(drawChain(seed, replicas))
 			calm, err := Run(cfg)
 			if err != nil {
 				t.Fatal(err)

@@ -4,9 +4,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
 // meetRun returns the calm run of a seed in which deaths are to meet, with every worker counted in every step.
@@ -16,9 +13,7 @@ func meetRun(seed uint64, replicas int) Config {
 	cfg.Chunks = max(cfg.Chunks, cfg.Servers) // no shard is empty
 	cfg.SaveEvery = max(cfg.SaveEvery, 1)
 	cfg.Replicas, cfg.Partial, cfg.Outside, cfg.RunEvery = replicas, false, replicas == 1, 0
-	cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
-	cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
-	cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+	cfg = synchronous(cfg)
 	return cfg
 }
 

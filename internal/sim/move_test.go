@@ -50,9 +50,7 @@ func TestServersOfChainsThatStayAwayDoNotChangeTheModel(t *testing.T) {
 	for seed := range uint64(40) {
 		cfg := drawChain(seed, 2)
 		cfg.Servers, cfg.Steps, cfg.Compute, cfg.Straggler = 3+int(seed%3), 60, 300*time.Millisecond, 1 // long enough for leases to lapse between two deaths
-		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
-		cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
-		cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+		cfg = synchronous(cfg)
 		calm, err := Run(cfg)
 		if err != nil {
 			t.Fatal(err)

@@ -3,10 +3,6 @@ package sim
 import (
 	"slices"
 	"testing"
-	"time"
-
-	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
 // drawNext returns the run of a seed in which the next replica answers for those behind it, under all faults.
@@ -70,10 +66,7 @@ func TestServersThatDieWhereTheNextAnswersDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	died, met, n := 0, 0, seeds(20, 5)
 	for seed := range n {
-		cfg := drawNext(seed, 3)
-		cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
-		cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
-		cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+		cfg := synchronous(drawNext(seed, 3))
 		calm, err := Run(cfg)
 		if err != nil || calm.Lines != 1 {
 			t.Fatalf("seed %d: %d lines, %v", seed, calm.Lines, err)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
 // drawStrange returns the run of a seed with so many replicas, in which servers do not reach each other, or say so, under every fault.
@@ -53,10 +52,7 @@ func TestServersThatNeverMeetAgainDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	for seed := range uint64(40) {
 		for _, replicas := range []int{2, 3} {
-			cfg := drawChain(seed, replicas)
-			cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
-			cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour
-			cfg.Faults, cfg.StopAfter, cfg.Hold = 0, 0, 0
+			cfg := synchronous(drawChain(seed, replicas))
 			calm, err := Run(cfg)
 			if err != nil {
 				t.Fatal(err)
