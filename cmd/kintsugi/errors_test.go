@@ -99,6 +99,7 @@ var mistakes = []mistake{
 	{"weight-decay-no-number", exitUsage, "train --model qp --weight-decay NaN"},
 	{"weight-decay-of-what", exitUsage, "train --model qp --weight-decay-for biases"},
 	{"warmup-negative", exitUsage, "train --model qp --warmup -5"},
+	{"store-in-a-file", exitUsage, "train --model qp --out run-a --store file/below"},
 	{"store-scheme", exitUsage, "train --model qp --store gs://bucket/runs"},
 	{"etcd-wait-none", exitConfig, "worker --model qp --etcd-wait 0s"},
 	{"listen-everywhere", exitConfig, "server --model qp --listen 0.0.0.0:7070"},

@@ -104,6 +104,25 @@ func (p place) probe() error {
 	return nil
 }
 
+// begins finds out whether a run that begins can save: it takes its place before its first step, and would wait for that for ever. A run that has begun goes on
+// without its folder, as while a disk is full, so roles do not ask.
+func (p place) begins() error {
+	if _, ok := p.fs.(vfs.OS); !ok {
+		return p.probe()
+	}
+	err := p.fs.MkdirAll(p.dir)
+	if err == nil {
+		var f *os.File
+		if f, err = os.CreateTemp(p.dir, "probe-*"); err == nil {
+			err = errors.Join(f.Close(), os.Remove(f.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: --store: checkpoints cannot be written: %w; name a folder that can be, or make room in it", kintsugi.ErrUsage, err)
+	}
+	return nil
+}
+
 // store returns where the run's checkpoints lie: in its folder, or in --store under the folder's name.
 func (t *training) store() (string, error) {
 	if t.Store == "" {
@@ -126,7 +145,7 @@ func (t *training) fresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.probe(); err != nil {
+	if err := p.begins(); err != nil {
 		return err
 	}
 	names, err := ckpt.List(p.fs, p.dir)
