@@ -221,7 +221,7 @@ func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 	notUnderRace(t)
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("no python3 here, which the example is for")
+		t.Skip("no python3 here, which the example is for: install it")
 	}
 	source, err := filepath.Abs("../../examples/python/spirals.py")
 	if err != nil {
@@ -264,7 +264,7 @@ func TestAModelInPyTorchIsTrainedAndComesBack(t *testing.T) {
 	notUnderRace(t)
 	python, err := exec.LookPath("python3")
 	if err != nil || exec.Command(python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))").Run() != nil {
-		t.Skip("no PyTorch here")
+		t.Skip("no PyTorch here: pip install torch, in a virtual environment whose python3 is the first on PATH")
 	}
 	here, err := os.Getwd()
 	if err != nil {
