@@ -46,7 +46,7 @@ func runCoordinator(ctx context.Context, p *process) error {
 		return err
 	}
 	defer client.Close()
-	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, name: p.called(), log: p.log}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, name: p.called(), forgets: at.forgets(), log: p.log}
 	protects := p.protects()
 	c, err := recovery.NewCoordinator(recovery.Config{
 		Etcd: client, Terms: prob.terms(), Newest: store.newest, TLS: p.tls, Log: p.log,

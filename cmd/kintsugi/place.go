@@ -55,6 +55,9 @@ func openPlace(ctx context.Context, store string, tls *mtls.Credentials) (place,
 	return place{fs: object.NewFS(ctx, s3, where.Retries()), dir: where.Prefix, name: store}, nil
 }
 
+// forgets reports whether the place is memory, which ends with a process.
+func (p place) forgets() bool { return strings.HasPrefix(p.name, object.MemoryScheme) }
+
 // isURL reports whether a store is no folder. So does what has a scheme that nobody knows: a folder called "gs:" is not what was meant by it.
 func isURL(store string) bool { return strings.Contains(store, "://") }
 

@@ -62,7 +62,13 @@ func (c *checkpoints) write(ctx context.Context, v kintsugi.View, s *server.Shar
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.writer == nil || r.view != v.Number {
-		if r.writer, err = c.open(v, s); err != nil {
+		r.writer, err = c.open(v, s)
+		if errors.Is(err, ckpt.ErrUnclaimed) {
+			if err = c.retake(v.Run, err); err == nil {
+				r.writer, err = c.open(v, s)
+			}
+		}
+		if err != nil {
 			r.writer = nil
 			return report, err
 		}
@@ -111,6 +117,9 @@ func (c *checkpoints) compact(run string) error {
 // better than none, and the initialisation what is left where there is none: others hold their shards still, which a server that gives up
 // would take along.
 func (c *checkpoints) loadRunning(ctx context.Context, v kintsugi.View, s *server.Shard) ([]kintsugi.Step, error) {
+	if err := c.holds(v.Run); err != nil {
+		return nil, err
+	}
 	lines := ckpt.Lines{First: v.Keeps, Last: v.Line - 1, Run: v.Run}
 	flat, err := c.base(ctx, v, s)
 	if errors.Is(err, kintsugi.ErrCorrupt) {

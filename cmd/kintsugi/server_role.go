@@ -106,7 +106,7 @@ func runServer(ctx context.Context, p *process) error {
 	}
 	defer p.leave(place)
 	self := &announced{place: place, value: value}
-	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, log: p.log}
+	store := checkpoints{settings: &p.settings, problem: prob, fs: p.limited(at.fs), dir: at.dir, name: p.called(), forgets: at.forgets(), log: p.log}
 	s := server.New(server.Config{
 		ID: kintsugi.ServerID(p.Index), Incarnation: place.Incarnation(), Layout: prob.layout, Device: device, Threads: p.kernelThreads(), Accelerator: accelerator,
 		CopyEvery: p.protects().copies, NextAnswers: p.protects().next, Share: p.shares(), Slots: p.Workers, Consistency: consistency, Schedule: schedule, Steps: kintsugi.Step(p.Steps), SaveEvery: p.saveEvery(),

@@ -22,6 +22,7 @@ type checkpoints struct {
 	fs       vfs.FS
 	dir      string
 	name     string // of the run, for people
+	forgets  bool   // the place is memory: where it is empty, the process that had it may have ended
 	log      *slog.Logger
 
 	mu         sync.Mutex
@@ -33,6 +34,9 @@ type checkpoints struct {
 // load fills a shard with what the view starts from. Where that is damaged or gone, or the initialisation although there are checkpoints, none
 // is whole (newest): nothing is started over before somebody has decided that.
 func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard) error {
+	if err := c.holds(v.Run); err != nil {
+		return err
+	}
 	const what = "no checkpoint is whole, see kintsugi checkpoint verify; kintsugi checkpoint repair may make one of what is"
 	if v.Restore == "" {
 		names, err := ckpt.ListOf(c.fs, c.dir, v.Run)
@@ -174,12 +178,31 @@ func (c *checkpoints) take(run string) (kintsugi.Line, error) {
 	return mine.Line - 1, nil
 }
 
-// holds returns an error if the place belongs to another run than this by now. An empty one shares it with nobody, by its own word.
+// holds returns an error if the place belongs to another run than this by now. An empty run shares it with nobody, by its own word.
+//
+// A folder that was not mounted on a host looks like a place where nothing was saved yet. So a place that nobody has claimed is not the run's, which claimed its
+// own before it began: to believe it would begin shards over whose checkpoints are where they should be.
 func (c *checkpoints) holds(run string) error {
 	if run == "" {
 		return nil
 	}
-	return ckpt.Holds(c.fs, c.dir, run)
+	err := ckpt.Holds(c.fs, c.dir, run)
+	if errors.Is(err, ckpt.ErrUnclaimed) {
+		if c.forgets {
+			return nil
+		}
+		return fmt.Errorf("%w: %s", err, notTheRuns)
+	}
+	return err
+}
+
+const notTheRuns = "nothing of this run is there: it is another place than that of the coordinator, or it is not mounted on this host, or somebody has emptied it; give all servers and the coordinator the same --store"
+
+// retake claims a place that nobody has claimed for a run that has begun: what it saves there is found again by that.
+func (c *checkpoints) retake(run string, unclaimed error) error {
+	c.log.Warn("the checkpoint begins in an empty place", "err", unclaimed, "why", notTheRuns)
+	_, err := ckpt.Take(c.fs, c.dir, ckpt.Claim{Run: run, Name: c.name, Since: time.Now()})
+	return err
 }
 
 // newestOf returns the newest checkpoint that counts for a run and is whole; an empty run stands for all.

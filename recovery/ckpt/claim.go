@@ -34,6 +34,9 @@ type Claim struct {
 // ErrTaken means that a place belongs to another run by now. Nothing was written.
 var ErrTaken = errors.New("the place was taken by another run")
 
+// ErrUnclaimed means that a place belongs to nobody. A run claims its own before it begins, so this is another place, or was emptied.
+var ErrUnclaimed = errors.New("no run has claimed the place")
+
 func claimName(line kintsugi.Line) string { return fmt.Sprintf("%020d", line) }
 
 // parseClaimName reverses claimName.
@@ -151,10 +154,13 @@ func Take(fsys vfs.FS, dir string, c Claim) (*Claim, error) {
 	return nil, describe(fmt.Errorf("others took it %d times meanwhile: %w", takes, ErrTaken))
 }
 
-// Holds returns ErrTaken if the place belongs to another run. A place without claims belongs to whoever asks.
+// Holds returns ErrTaken if the place belongs to another run, and ErrUnclaimed if it belongs to none.
 func Holds(fsys vfs.FS, dir, run string) error {
 	held, err := Holder(fsys, dir)
-	if err == nil && held != nil {
+	switch {
+	case err == nil && held == nil:
+		err = ErrUnclaimed
+	case err == nil:
 		err = held.by(run)
 	}
 	if err != nil {
@@ -179,7 +185,10 @@ func (w *Writer) claim() error {
 		return nil
 	}
 	o, err := ownersOf(w.fs, w.dir, "")
-	if err != nil || len(o.claims) == 0 { // nobody contests it
+	if err == nil && len(o.claims) == 0 {
+		err = fmt.Errorf("%s: %w", w.dir, ErrUnclaimed)
+	}
+	if err != nil {
 		return err
 	}
 	newest := o.claims[len(o.claims)-1]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"time"
@@ -185,6 +186,9 @@ func PublishRun(fsys vfs.FS, dir string, m *RunManifest, shards []string) error 
 	}
 	for _, file := range shards {
 		s, ref, err := ReadShard(fsys, dir, file)
+		if name, ok := parseIn(shardDir, file); ok && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: shard %d was saved somewhere else than in %s, or it was removed", err, name.Shard, dir)
+		}
 		if err == nil {
 			err = m.accepts(s)
 		}

@@ -49,7 +49,7 @@ type Writer struct {
 // OpenWriter returns a Writer for a shard. It continues the running checkpoint of the shard on its line:
 // chunks that it does not save keep the value that an earlier Writer saved. A damaged shard manifest is
 // passed over for the one before. The error is kintsugi.ErrFenced if a Writer with a larger fence has saved
-// this shard on this line, and ErrTaken if the place belongs to another run.
+// this shard on this line, ErrTaken if the place belongs to another run, and ErrUnclaimed if it belongs to none.
 func OpenWriter(fsys vfs.FS, dir string, c WriterConfig) (*Writer, error) {
 	arrays, err := StateArrays(c.Rule)
 	if err != nil {
@@ -136,7 +136,7 @@ type SaveReport struct {
 // newest value of every chunk of the shard. When it returns without error the save is durable. It blocks
 // for as long as the disk takes.
 //
-// The error is ErrTaken if the place belongs to another run by now.
+// The error is ErrTaken if the place belongs to another run by now, ErrUnclaimed if somebody has emptied it.
 //
 // After an error nothing was published (or, if the very last sync failed, possibly everything: that is
 // harmless); the Writer may be used again, with the same step or a later one.
