@@ -46,9 +46,19 @@ func (cfg *FailureConfig) watch(ctx context.Context, c FailureCell, pid int, out
 		most.servers, most.workers = max(most.servers, now.servers), max(most.workers, now.workers)
 		if since, ok := firstKill(out); forget && ok && time.Since(since) > cfg.Outage/4 {
 			forget = false
-			most.err = os.RemoveAll(filepath.Join(out, "checkpoints"))
+			most.err = removeCheckpoints(filepath.Join(out, "checkpoints"))
 		}
 	}
+}
+
+// removeCheckpoints empties a place but for the claims, which say whose it is: from one without them a run loads nothing, and so does not begin over.
+func removeCheckpoints(dir string) error {
+	for _, folder := range []string{"manifest", "shard", "segment"} {
+		if err := os.RemoveAll(filepath.Join(dir, folder)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // firstKill returns when the first kill of a run was written down, about.
