@@ -65,7 +65,9 @@ func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*
 	}
 	v, _, err := client.View(ctx)
 	if err == nil && v != nil {
-		err = terms.Agree(who, v.Terms, "the run")
+		if err = terms.Agree(who, v.Terms, "the run"); err != nil { // and will not tomorrow
+			err = fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
+		}
 	}
 	if err != nil {
 		client.Close()

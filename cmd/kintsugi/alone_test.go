@@ -34,7 +34,7 @@ func TestWhoHasOtherTermsTakesNoPlace(t *testing.T) {
 	}
 	for role, kind := range map[string]etcd.Kind{"server": etcd.Server, "worker": etcd.Worker} {
 		r := kin(t, role, "--model", "qp", "--etcd", endpoint)
-		if r.status != exitFailed || !strings.Contains(r.stderr, "this "+role+" has a model with fingerprint") || !strings.Contains(r.stderr, "start all with the run's configuration") {
+		if r.status != exitConfig || !strings.Contains(r.stderr, "this "+role+" has a model with fingerprint") || !strings.Contains(r.stderr, "start all with the run's configuration") {
 			t.Errorf("%s ends with status %d:\n%s", role, r.status, r.stderr)
 		}
 		if members := <-client.WatchMembers(t.Context(), kind); len(members) > 0 {

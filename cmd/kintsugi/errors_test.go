@@ -101,9 +101,9 @@ var mistakes = []mistake{
 	{"warmup-negative", exitUsage, "train --model qp --warmup -5"},
 	{"store-in-a-file", exitUsage, "train --model qp --out run-a --store file/below"},
 	{"store-scheme", exitUsage, "train --model qp --store gs://bucket/runs"},
-	{"etcd-wait-none", exitConfig, "worker --model qp --etcd-wait 0s"},
-	{"listen-everywhere", exitConfig, "server --model qp --listen 0.0.0.0:7070"},
-	{"listen-no-port", exitConfig, "server --model qp --listen 10.0.0.2"},
+	{"etcd-wait-none", exitConfig, "worker --index 0 --model qp --etcd-wait 0s"},
+	{"listen-everywhere", exitConfig, "server --index 0 --model qp --listen 0.0.0.0:7070"},
+	{"listen-no-port", exitConfig, "server --index 0 --model qp --listen 10.0.0.2"},
 	{"config-missing", exitUsage, "train --config nowhere.yaml"},
 	{"config-key", exitUsage, "train --config key.yaml"},
 	{"config-value", exitUsage, "train --config value.yaml"},
@@ -143,12 +143,14 @@ var mistakes = []mistake{
 	{"checkpoint-list-none-yet", exitFailed, "checkpoint list begun"},
 	{"tls-nothing", exitUsage, "train --model qp --tls empty"},
 	{"tls-key-missing", exitUsage, "train --model qp --tls keyless"},
-	{"tls-other-role", exitConfig, "server --model qp --tls certs/worker"},
+	{"tls-other-role", exitConfig, "server --index 0 --model qp --tls certs/worker"},
 	{"certs-nowhere", exitUsage, "certs"},
 	{"certs-place", exitUsage, "certs --out made admin"},
 	{"certs-host", exitUsage, "certs --out made --hosts node-a:7070"},
 	{"server-index", exitConfig, "server --model qp --index 2"},
 	{"worker-index", exitConfig, "worker --model qp --index -1"},
+	{"worker-no-index", exitConfig, "worker --model qp"},
+	{"worker-etcd", exitConfig, "worker --model qp --index 0 --etcd 10.0.0.1"},
 	{"bench-format", exitUsage, "bench train --format xml"},
 	{"bench-goals-gpu", exitUsage, "bench kernels --device cuda --goals"},
 	{"bench-accuracy-format", exitUsage, "bench accuracy --format xml"},
@@ -315,7 +317,7 @@ func TestAnEtcdThatDoesNotAnswerEndsEveryRoleInTime(t *testing.T) {
 	}
 	dir := newDir(t)
 	var running []*childProcess
-	for _, args := range [][]string{{"server"}, {"worker"}, {"coordinator"}, {"train", "--out", dir}} {
+	for _, args := range [][]string{{"server", "--index", "0"}, {"worker", "--index", "0"}, {"coordinator"}, {"train", "--out", dir}} {
 		running = append(running, start(t, append(args, "--model", "qp", "--etcd", address)...))
 	}
 	for _, p := range running {
@@ -351,7 +353,7 @@ func TestStrangersDoNotDisturbARun(t *testing.T) {
 	if r := taken.wait(); r.status != exitFailed || !strings.Contains(r.stderr, address) || !strings.Contains(r.stderr, "address already in use") {
 		t.Errorf("the server whose port is in use ended with status %d:\n%s", r.status, r.stderr)
 	}
-	if r := stranger.wait(); r.status != exitFailed || !strings.Contains(r.stderr, "another model") {
+	if r := stranger.wait(); r.status != exitConfig || !strings.Contains(r.stderr, "another model") {
 		t.Errorf("the worker of another model ended with status %d:\n%s", r.status, r.stderr)
 	}
 	p.reaches(dir, readRun(t, dir).Summary.Steps+20)

@@ -24,7 +24,7 @@ func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 		role("coordinator", "--end-with-run"), role("server", "--index", "0", "--end-with-run"), role("server", "--index", "1", "--end-with-run"),
 		role("worker", "--index", "0"), role("worker", "--index", "1"),
 	}
-	if r := role("worker", "--etcd-wait", "100ms").wait(); r.status != exitFailed || !strings.Contains(r.stderr, "etcd") {
+	if r := role("worker", "--index", "0", "--etcd-wait", "100ms").wait(); r.status != exitFailed || !strings.Contains(r.stderr, "etcd") {
 		t.Errorf("without etcd a worker ends with status %d: %s", r.status, r.stderr)
 	}
 	start(t, "etcd", "--listen", endpoint, "--peer", "a="+freeAddress(t), "--dir", filepath.Join(dir, "etcd"))
@@ -55,7 +55,7 @@ func TestAGPUThatOtherRolesHaveIsNotMissed(t *testing.T) {
 			t.Errorf("a %s ends with status %d, and lacks something else: %s", role, r.status, r.stderr)
 		}
 	}
-	worker := start(t, "worker", "--config", file, "--device", "cpu", "--etcd", "127.0.0.1:1", "--etcd-wait", "100ms").wait()
+	worker := start(t, "worker", "--index", "0", "--config", file, "--device", "cpu", "--etcd", "127.0.0.1:1", "--etcd-wait", "100ms").wait()
 	if worker.status != exitFailed || !strings.Contains(worker.stderr, "etcd") {
 		t.Errorf("a worker misses the GPU of servers: status %d: %s", worker.status, worker.stderr)
 	}

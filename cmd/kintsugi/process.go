@@ -96,6 +96,9 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 			if err := p.check(); err != nil {
 				return err
 			}
+			if f := p.flags.Lookup("index"); f != nil && !f.Changed { // two that are not told would be taken for two lives of one
+				return fmt.Errorf("%w: --index is missing: give this %s its place in the run, which no other %s has", kintsugi.ErrUsage, use, use)
+			}
 			if p.EtcdWait <= 0 {
 				return fmt.Errorf("%w: --etcd-wait %v must be positive", kintsugi.ErrUsage, p.EtcdWait)
 			}
@@ -125,7 +128,7 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 
 func withIndex(what string) func(*process, *pflag.FlagSet) {
 	return func(p *process, f *pflag.FlagSet) {
-		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0")
+		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0, which no other has; must be given")
 		if what == "server" {
 			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
 			f.StringVar(&p.Price, "price", "", "what nodes cost, for --recovery auto: "+cost.Forms)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"regexp"
 	"strings"
 	"time"
@@ -55,6 +56,11 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 	}
 	if len(endpoints) == 0 {
 		return nil, fmt.Errorf("%w: no etcd endpoint given", kintsugi.ErrUsage)
+	}
+	for _, e := range endpoints {
+		if _, _, err := net.SplitHostPort(e); err != nil && !strings.Contains(e, "://") { // the library would try port 443, and wait
+			return nil, fmt.Errorf("%w: etcd endpoint %q: use HOST:PORT, such as %s", kintsugi.ErrUsage, e, net.JoinHostPort(strings.Trim(e, "[]"), "2379"))
+		}
 	}
 	var tls *mtls.Client
 	var secured []grpc.DialOption
