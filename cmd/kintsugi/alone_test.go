@@ -33,7 +33,7 @@ func TestWhoHasOtherTermsTakesNoPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for role, kind := range map[string]etcd.Kind{"server": etcd.Server, "worker": etcd.Worker} {
-		r := kin(t, role, "--model", "qp", "--etcd", endpoint)
+		r := kin(t, role, "--model", "qp", "--index", "0", "--etcd", endpoint)
 		if r.status != exitConfig || !strings.Contains(r.stderr, "this "+role+" has a model with fingerprint") || !strings.Contains(r.stderr, "start all with the run's configuration") {
 			t.Errorf("%s ends with status %d:\n%s", role, r.status, r.stderr)
 		}
