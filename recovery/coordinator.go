@@ -67,6 +67,9 @@ type Config struct {
 	// checkpoint's size, and one that is cut off would begin again for ever.
 	Patience time.Duration
 
+	// Slow is after how long the run is told that the newest checkpoint is still looked for. Default 5 s.
+	Slow time.Duration
+
 	// TLS is how this coordinator and servers prove to each other who they are. Default: they do not, and connections are plain TCP.
 	TLS *mtls.Credentials
 
@@ -95,6 +98,7 @@ func NewCoordinator(cfg Config) (*Coordinator, error) {
 	setDefault(&cfg.Lease, 5*time.Second)
 	setDefault(&cfg.Retry, time.Second)
 	setDefault(&cfg.Patience, 30*time.Second)
+	setDefault(&cfg.Slow, 5*time.Second)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
@@ -159,7 +163,11 @@ type tenure struct {
 	pulses  *pulses                         // of who is present; nil: leases say enough
 	view    *kintsugi.View                  // that counts
 	run     string                          // id of the run, for the view to come; empty: not known yet
+	told    string                          // what the run was told last that this coordinator waits for; untold: nobody knows
 }
+
+// untold is no word.
+const untold = "?"
 
 // errLost means that somebody else may lead by now.
 var errLost = errors.New("the leadership was lost: campaigning again")
@@ -173,7 +181,7 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	if err != nil {
 		return err
 	}
-	t := &tenure{Coordinator: c, lead: lead, state: state, present: make(map[uint32]etcd.Member), dead: make(map[uint32]kintsugi.Incarnation)}
+	t := &tenure{Coordinator: c, lead: lead, state: state, present: make(map[uint32]etcd.Member), dead: make(map[uint32]kintsugi.Incarnation), told: untold}
 	var signs chan sign // nil: none ever come
 	if c.cfg.Roster.Replicas > 1 || c.cfg.Roster.Chooses {
 		t.pulses = newPulses(c.cfg.TLS)
@@ -183,6 +191,7 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	if err := t.readView(ctx); err != nil {
 		return err
 	}
+	t.tell(ctx, "") // whatever the one before waited for
 	members := c.cfg.Etcd.WatchMembers(ctx, etcd.Server)
 	select { // who is present must be known before the first decision, or everybody would seem away
 	case <-ctx.Done():
@@ -335,11 +344,14 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 	now := time.Now()
 	d := t.state.Decide(now)
 	if d.Ask {
-		found, err := t.lookUp(ctx, d.FenceOnly)
+		found, err := t.lookUp(ctx, d)
 		if err != nil {
-			t.trouble(ctx, fmt.Errorf("%s: %w", d.Reason, err))
+			err = fmt.Errorf("%s: %w", d.Reason, err)
+			t.trouble(ctx, err)
+			t.tell(ctx, err.Error())
 			return t.cfg.Retry, nil
 		}
+		t.tell(ctx, "")
 		t.state.Handle(now, found)
 		d = t.state.Decide(now)
 	}
@@ -353,10 +365,23 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 	return t.put(ctx, *d.View)
 }
 
+// tell tells the run what this coordinator waits for, in words; empty: nothing. They are for people: nothing fails where etcd does not take them.
+func (t *tenure) tell(ctx context.Context, waits string) {
+	if waits == t.told {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
+	defer cancel()
+	t.told = untold
+	if t.lead.PutWaits(ctx, waits) == nil {
+		t.told = waits
+	}
+}
+
 // lookUp asks what a new view must know. The fence is taken last, so that it is the newest of all.
-func (t *tenure) lookUp(ctx context.Context, fenceOnly bool) (found roster.Found, err error) {
-	if found.FenceOnly = fenceOnly; !fenceOnly {
-		if found.Newest, err = t.newest(ctx); err != nil {
+func (t *tenure) lookUp(ctx context.Context, d roster.Decision) (found roster.Found, err error) {
+	if found.FenceOnly = d.FenceOnly; !d.FenceOnly {
+		if found.Newest, err = t.newest(ctx, d.Reason); err != nil {
 			return found, fmt.Errorf("find the newest checkpoint: %w", err)
 		}
 	}
@@ -369,17 +394,25 @@ func (t *tenure) lookUp(ctx context.Context, fenceOnly bool) (found roster.Found
 	return found, err
 }
 
-// newest asks for the newest checkpoint, until it is known or somebody else leads.
-func (t *tenure) newest(ctx context.Context) (n roster.Checkpoint, err error) {
+// newest asks for the newest checkpoint, until it is known or somebody else leads. Where that takes long the run is told why it is asked for.
+func (t *tenure) newest(ctx context.Context, why string) (n roster.Checkpoint, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel(nil) // before Wait
 	watching.Go(func() {
-		select {
-		case <-t.lead.Lost():
-			cancel(errLost)
-		case <-ctx.Done():
+		for slow := time.After(t.cfg.Slow); ; {
+			select {
+			case <-t.lead.Lost():
+				cancel(errLost)
+				return
+			case <-ctx.Done():
+				return
+			case <-slow:
+				if t.told == "" { // the word of a try that failed says more
+					t.tell(ctx, why)
+				}
+			}
 		}
 	})
 	if t.run == "" { // before it takes a place by it: another coordinator that does must have the same

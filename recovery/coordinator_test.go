@@ -114,6 +114,18 @@ func (c *cluster) await(views <-chan kintsugi.View, number kintsugi.ViewNumber) 
 	panic("unreachable")
 }
 
+// awaitWord returns once the run is told that the coordinator waits for this; empty: for nothing.
+func (c *cluster) awaitWord(want string) {
+	c.t.Helper()
+	last := "?"
+	for last = range c.WatchWaits(c.ctx) {
+		if last == want {
+			return
+		}
+	}
+	c.t.Fatalf("the run was told last that the coordinator waits for %q, not %q", last, want)
+}
+
 // store is where checkpoints are found. Its methods are safe for concurrent use.
 type store struct {
 	mu     sync.Mutex
@@ -387,11 +399,13 @@ func TestAFailoverWaitsForTheStore(t *testing.T) {
 	if n := log.count("connection refused"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, log.b.String())
 	}
+	c.awaitWord("server/0 came back as incarnation 2; its shard is lost; looking for the newest checkpoint: find the newest checkpoint: bucket runs: connection refused")
 	s.save("manifest/10-1", 10, 1)
 	s.goAway(nil)
 	if v := c.await(views, 2); v.RestoreStep != 10 {
 		t.Errorf("view %+v", v)
 	}
+	c.awaitWord("")
 }
 
 // A large checkpoint on a slow store takes longer to read than etcd may take to answer, and is what the view starts from all the same. A
@@ -402,7 +416,7 @@ func TestACheckpointMayTakeLongToFind(t *testing.T) {
 	const patience = 100 * time.Millisecond
 	var hangs atomic.Bool
 	asked := make(chan struct{}, 1)
-	stop := c.coordinate(Config{Roster: roster.Config{Servers: 1}, Patience: patience, Newest: func(ctx context.Context, _ Asking) (string, kintsugi.Step, kintsugi.Line, error) {
+	stop := c.coordinate(Config{Roster: roster.Config{Servers: 1}, Patience: patience, Slow: patience, Newest: func(ctx context.Context, _ Asking) (string, kintsugi.Step, kintsugi.Line, error) {
 		var read <-chan time.Time
 		if hangs.Load() {
 			asked <- struct{}{}
@@ -423,7 +437,15 @@ func TestACheckpointMayTakeLongToFind(t *testing.T) {
 	hangs.Store(true) // it asks no more before somebody comes
 	c.serve(0)
 	<-asked
+	const word = "server/0 came back as incarnation 2; its shard is lost; looking for the newest checkpoint"
+	c.awaitWord(word)
 	stop()
+	hangs.Store(false)
+	c.coordinate(Config{Roster: roster.Config{Servers: 1}, Newest: NoCheckpoints})
+	c.await(views, 2)
+	if got, err := c.Waits(c.ctx); err != nil || got != "" {
+		t.Errorf("the next coordinator has put a view, and the run is told that it waits for %q, %v", got, err)
+	}
 }
 
 func TestAServerWithoutAnAddressIsNotThere(t *testing.T) {

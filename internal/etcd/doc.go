@@ -9,6 +9,7 @@
 //	/kintsugi/<run>/id                      a random name that no other run has, in whatever etcd
 //	/kintsugi/<run>/view                    the current view
 //	/kintsugi/<run>/fence                   the largest fence handed out
+//	/kintsugi/<run>/waits                   what the coordinator waits for before it can put a view, in words
 //	/kintsugi/<run>/standing                the run stands at a durable step, for servers that are about to go
 //	/kintsugi/<run>/stop                    somebody wants the run to end
 //	/kintsugi/<run>/done                    the run is over

@@ -49,6 +49,7 @@ var keepers = []struct {
 }{
 	{idKey, []mtls.Role{mtls.Coordinator}},
 	{viewKey, []mtls.Role{mtls.Coordinator}},
+	{waitsKey, []mtls.Role{mtls.Coordinator}},
 	{electionPrefix + "/", []mtls.Role{mtls.Coordinator}},
 	{fenceKey, []mtls.Role{mtls.Coordinator, mtls.Server}},
 	{standingKey, []mtls.Role{mtls.Server}},

@@ -59,6 +59,7 @@ func TestEachKeyIsChangedByItsKeepers(t *testing.T) {
 	for key, keepers := range map[string]string{
 		"/kintsugi/r/id":                            "operator coordinator",
 		"/kintsugi/r/view":                          "operator coordinator",
+		"/kintsugi/r/waits":                         "operator coordinator",
 		"/kintsugi/r/election/coordinator/694d":     "operator coordinator",
 		"/kintsugi/r/fence":                         "operator coordinator server server/1",
 		"/kintsugi/r/standing":                      "operator server server/1",
