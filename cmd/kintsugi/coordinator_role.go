@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/recovery"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
@@ -32,15 +34,37 @@ func runCoordinator(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	at, err := openPlace(ctx, p.Store, p.tls)
 	if err != nil {
 		return err
 	}
-	if err := at.probe(); errors.Is(err, object.ErrAway) {
-		p.log.Warn("the store does not answer; the first view waits for it", "err", err)
-	} else if err != nil {
+	usable, refused := make(chan struct{}), make(chan error, 1)
+	go func() { // whoever leads meanwhile can say that it waits for the store
+		err := at.probe()
+		switch {
+		case err == nil:
+		case errors.Is(err, object.ErrAway), errors.Is(err, syscall.ENOSPC):
+			p.log.Warn("the store does not answer, or is full; a view that needs it waits for it", "err", err)
+		case ctx.Err() == nil:
+			refused <- err
+			cancel()
+			return
+		}
+		close(usable)
+	}()
+	err = coordinate(ctx, p, prob, at, usable)
+	select {
+	case why := <-refused:
+		return why
+	default:
 		return err
 	}
+}
+
+// coordinate leads when it is its turn. It reads and writes the store once that is known to be usable.
+func coordinate(ctx context.Context, p *process, prob *problem, at place, usable <-chan struct{}) error {
 	client, err := p.dial(ctx)
 	if err != nil {
 		return err
@@ -49,7 +73,15 @@ func runCoordinator(ctx context.Context, p *process) error {
 	store := checkpoints{settings: &p.settings, problem: prob, fs: at.fs, dir: at.dir, name: p.called(), forgets: at.forgets(), log: p.log}
 	protects := p.protects()
 	c, err := recovery.NewCoordinator(recovery.Config{
-		Etcd: client, Terms: prob.terms(), Newest: store.newest, TLS: p.tls, Log: p.log,
+		Etcd: client, Terms: prob.terms(), TLS: p.tls, Log: p.log,
+		Newest: func(ctx context.Context, asks recovery.Asking) (string, kintsugi.Step, kintsugi.Line, error) {
+			select {
+			case <-usable:
+				return store.newest(ctx, asks)
+			case <-ctx.Done():
+				return "", 0, 0, context.Cause(ctx)
+			}
+		},
 		Roster: roster.Config{
 			Servers: p.Servers, Replicas: protects.replicas, LapsesForgiven: true, Partial: protects.running != nil, Copies: protects.copies > 0,
 			NextAnswers: protects.next,

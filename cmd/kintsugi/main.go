@@ -83,6 +83,9 @@ func status(err error, stderr io.Writer) int {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errInterrupted):
+		if err.Error() != errInterrupted.Error() { // there is more to say
+			fmt.Fprintln(stderr, "kintsugi:", err)
+		}
 		return exitInterrupted
 	case errors.Is(err, errTerminated):
 		return exitTerminated

@@ -190,6 +190,7 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	a := &attendance{watcher: w, over: ended, presence: there}
 	w.onView = func(v kintsugi.View) { a.sees(ctx, v) }
 	wg.Go(func() { w.follow(ctx) })
+	wg.Go(func() { w.sayWaits(ctx) })
 	if m.EvalEvery > 0 { // else nobody needs a model here, nor its parameters
 		wg.Go(func() { w.evaluate(ctx) })
 	}

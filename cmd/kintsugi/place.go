@@ -107,8 +107,8 @@ func (p place) probe() error {
 	return nil
 }
 
-// begins finds out whether a run that begins can save: it takes its place before its first step, and would wait for that for ever. A run that has begun goes on
-// without its folder, as while a disk is full, so roles do not ask.
+// begins finds out whether a run that begins can save: it takes its place before its first step, and would wait for that until somebody mends the store. A run that has
+// begun goes on without its folder, as while a disk is full, so roles do not ask.
 func (p place) begins() error {
 	if _, ok := p.fs.(vfs.OS); !ok {
 		return p.probe()

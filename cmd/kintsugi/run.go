@@ -70,15 +70,24 @@ func (r *run) main(ctx context.Context) error {
 	summary, recErr := r.rec.Finish(time.Now(), reason)
 	page, drawErr := report.Draw(r.rec.Dir())
 	r.print(r.stdout, summary, done, r.Out, page)
+	stopped := stoppedBy(done.Reason)
 	switch {
+	case err != nil && stopped != nil: // whoever asked for the end hears that he has it
+		return fmt.Errorf("%w: %w", stopped, err)
 	case err != nil:
 		return err
 	case recErr != nil || drawErr != nil:
 		return errors.Join(recErr, drawErr)
-	case done.Reason == errInterrupted.Error():
-		return errInterrupted
-	case done.Reason == errPreempted.Error():
-		return errPreempted
+	}
+	return stopped
+}
+
+// stoppedBy returns what a signal or a notice ends a run with, by the reason that the run gives; nil: it was neither.
+func stoppedBy(reason string) error {
+	for _, end := range []error{errInterrupted, errPreempted} {
+		if reason == end.Error() {
+			return end
+		}
 	}
 	return nil
 }
@@ -140,6 +149,7 @@ func (r *run) train(ctx context.Context) (kintsugi.Done, error) {
 		}
 	})
 	wg.Go(func() { r.follow(ctx) })
+	wg.Go(func() { r.sayWaits(ctx) })
 	wg.Go(func() { r.evaluate(ctx) })
 	wg.Go(func() { r.progress(ctx) })
 	if r.metrics != nil {
@@ -176,9 +186,6 @@ func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, err
 	}
 }
 
-// saveWithin is how long a run that cannot go on waits for its last checkpoint: its store may be away.
-const saveWithin = time.Minute
-
 // saveWhatIsWell ends a run whose program fails after a last checkpoint, if there are steps since the one before: servers are as well as ever.
 func (r *run) saveWhatIsWell(ctx context.Context, err error, killed <-chan error) kintsugi.Done {
 	var failed launch.ProgramFailed
@@ -188,7 +195,7 @@ func (r *run) saveWhatIsWell(ctx context.Context, err error, killed <-chan error
 	if !errors.As(err, &failed) || !behind {
 		return kintsugi.Done{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, saveWithin)
+	ctx, cancel := context.WithTimeout(ctx, r.saveWithin())
 	defer cancel()
 	reason := fmt.Sprintf("the program of %s fails", failed.Part)
 	r.note("info", reason+": ending the run after a last checkpoint")
@@ -297,29 +304,58 @@ func (r *run) signals(ctx context.Context, killed chan<- error) {
 	cfg := r.noticeConfig(r.Warning)
 	cfg.Log = r.log
 	notices := notice.Watch(ctx, cfg)
-	var first error
-	for {
-		var why string
-		var end error
-		select {
-		case <-ctx.Done():
-			return
-		case s := <-c:
-			why, end = s.String(), errInterrupted
-		case n := <-notices:
-			why, end = n.Reason, errPreempted
+	asks := make(chan asking)
+	go func() {
+		for {
+			var a asking
+			select {
+			case <-ctx.Done():
+				return
+			case s := <-c:
+				a = asking{s.String(), errInterrupted}
+			case n := <-notices:
+				a = asking{n.Reason, errPreempted}
+			}
+			select {
+			case asks <- a:
+			case <-ctx.Done():
+				return
+			}
 		}
-		if first != nil {
-			killed <- first
-			return
-		}
-		first = end
-		r.note("info", why+": ending the run after a last checkpoint; once more kills it")
-		if err := r.client.PutStop(ctx, etcd.Stop{Checkpoint: true, Reason: first.Error()}); err != nil {
-			killed <- errors.Join(first, err)
-			return
-		}
+	}()
+	e := ending{
+		begun:  r.hasView,
+		within: r.saveWithin,
+		stop: func(ctx context.Context, end error) error {
+			return r.client.PutStop(ctx, etcd.Stop{Checkpoint: true, Reason: end.Error()})
+		},
+		unsaved: r.unsaved,
+		say:     func(text string) { r.note("info", text) },
 	}
+	if err := e.await(ctx, asks); err != nil {
+		killed <- err
+	}
+}
+
+// saveWithin is how long this run waits for its last checkpoint.
+func (r *run) saveWithin() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return lastSaveWithin(r.Warning, r.slowest)
+}
+
+// unsaved says what this run loses where it ends now, and how it goes on.
+func (r *run) unsaved() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	words := ""
+	if r.view.Number != 0 {
+		words = fmt.Sprintf(": it was at step %d, and its newest checkpoint is of step %d", r.seen.After, r.durable)
+	}
+	if r.waits != "" {
+		words += "; it waited for its store: " + r.waits
+	}
+	return words + "; go on with: kintsugi train --resume " + r.Out
 }
 
 // final evaluates what the run leaves behind: its last checkpoint, read back from disk.

@@ -78,6 +78,7 @@ type facts struct {
 	view             *kintsugi.View // nil: there is none yet
 	servers, workers []etcd.Member
 	leader           string         // the coordinator that leads; empty: nobody does
+	waits            string         // what it waits for; empty: nothing
 	done             *kintsugi.Done // nil: it is not over
 	events           []kintsugi.RunEvent
 	silent           error // why the conductor does not answer
@@ -98,6 +99,7 @@ type runStatus struct {
 	Line           kintsugi.Line  `json:"line"`
 	Reason         string         `json:"reason,omitempty"` // of the view
 	Coordinator    string         `json:"coordinator,omitempty"`
+	Waits          string         `json:"waits_for_store,omitempty"` // why the coordinator cannot put a view
 	Servers        []serverStatus `json:"servers"`
 	Workers        []uint32       `json:"workers"` // that are there
 
@@ -121,7 +123,7 @@ type serverStatus struct {
 // lookAt collects the facts and says what they come to.
 func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, listens time.Duration) (runStatus, error) {
 	var x facts
-	var errs [5]error
+	var errs [6]error
 	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	x.view, _, errs[0] = client.View(bounded)
@@ -129,6 +131,7 @@ func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, l
 	x.workers, errs[2] = client.Members(bounded, etcd.Worker)
 	x.leader, errs[3] = client.Leader(bounded)
 	x.done, errs[4] = client.Done(bounded)
+	x.waits, errs[5] = client.Waits(bounded)
 	if err := errors.Join(errs[:]...); err != nil {
 		return runStatus{}, err
 	}
@@ -171,7 +174,7 @@ func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d tim
 
 // status says what the facts come to at now.
 func (x *facts) status(now time.Time) runStatus {
-	s := runStatus{Coordinator: x.leader}
+	s := runStatus{Coordinator: x.leader, Waits: x.waits}
 	var steps []kintsugi.StepEvent
 	for _, e := range x.events {
 		switch e := e.(type) {
@@ -207,6 +210,8 @@ func (x *facts) status(now time.Time) runStatus {
 		s.Step, s.Over = x.done.Step, x.done.Reason
 	case x.view == nil && len(x.servers)+len(x.workers) == 0 && x.leader == "":
 		s.trouble = errors.New("etcd knows nothing of this run: check --run and --etcd")
+	case x.view == nil && x.waits != "":
+		s.trouble = errors.New("the run has not begun: it waits for its store, and begins by itself once that can be read and written")
 	case x.view == nil:
 		s.trouble = errors.New("the run has not begun: there is no view before all servers have registered and a coordinator leads")
 	case x.silent != nil:
@@ -291,6 +296,9 @@ func (s *runStatus) write(w io.Writer) error {
 		fmt.Fprintf(w, "view %d, line %d: %s\n", s.View, s.Line, s.Reason)
 	}
 	fmt.Fprintf(w, "coordinator: %s\n", cmp.Or(s.Coordinator, "nobody leads, so nobody that dies is replaced"))
+	if s.Waits != "" {
+		fmt.Fprintf(w, "it waits for the store: %s\n", s.Waits)
+	}
 	tab := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, x := range s.Servers {
 		fmt.Fprintf(tab, "server/%d\t%s\t%s\n", x.Index, cmp.Or(x.Address, "-"), x.words())

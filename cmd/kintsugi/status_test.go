@@ -82,6 +82,12 @@ coordinator: host/1
 server/3  d:1  is there
 2 workers are there: worker/0, worker/3
 `, "the run has not begun: there is no view before all servers have registered and a coordinator leads"},
+		"its store fails": {func(f *facts) { f.view, f.events, f.servers, f.waits = nil, nil, servers[3:], "bucket runs is full" }, `run r: not begun
+coordinator: host/1
+it waits for the store: bucket runs is full
+server/3  d:1  is there
+2 workers are there: worker/0, worker/3
+`, "the run has not begun: it waits for its store, and begins by itself once that can be read and written"},
 		"there is none": {func(f *facts) { *f = facts{} }, `run r: not begun
 coordinator: nobody leads, so nobody that dies is replaced
 0 workers are there

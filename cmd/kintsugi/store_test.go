@@ -164,6 +164,10 @@ func checkUnusable(t *testing.T, place string) {
 			if _, err := os.Stat(dir); err == nil {
 				t.Error("the run folder was made")
 			}
+			r = kin(t, "coordinator", "--model", "qp", "--etcd", "127.0.0.1:1", "--etcd-wait", "1h", "--store", c.store) // nor does it wait for etcd
+			if r.status == exitDone || !strings.Contains(r.stderr, c.says) {
+				t.Errorf("a coordinator ends with status %d:\n%s", r.status, r.stderr)
+			}
 		})
 	}
 }

@@ -70,8 +70,8 @@ func trainCommand() *cobra.Command {
 		Use: "train", Short: "Train a model on a local cluster, through failures", Example: trainExample, Args: programAfterDash,
 		Long: "Train starts a coordinator, servers and workers as processes of this binary, does to them what --fault\n" +
 			"says, and writes the run's events, checkpoints, logs and report to a folder. Ctrl-C ends the run after a\n" +
-			"last checkpoint; a second Ctrl-C kills it. So do a terminal that is closed (but not below nohup), SIGTERM,\n" +
-			"and the notice of a cloud that takes the machine.\n" +
+			"last checkpoint, or without it where the store does not take it in time; a second Ctrl-C kills it. So\n" +
+			"do a terminal that is closed (but not below nohup), SIGTERM, and the notice of a cloud that takes the machine.\n" +
 			"SIGTERM to one of its processes is a notice to that one: it hands over, leaves, and is started again.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := t.zeros(); err != nil {

@@ -50,6 +50,8 @@ type watcher struct {
 	back    map[kintsugi.ShardID]kintsugi.Step   // the step at which each shard was told to have come back on it
 	saves   map[savesOf]kintsugi.CheckpointEvent // the newest that each has told of on it
 	durable kintsugi.Step                        // of the newest full checkpoint that this part of the run has seen
+	slowest time.Duration                        // that a full checkpoint has taken
+	waits   string                               // what the coordinator waits for; empty: nothing, as far as it has said
 	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
 	returned bool
 }
@@ -72,6 +74,33 @@ func newWatcher(s *settings, p *problem, rec *record.Recorder, start time.Time) 
 func (w *watcher) note(level, text string) {
 	w.rec.Record(time.Now(), &record.Note{Level: level, Text: text})
 	w.log.Info(text)
+}
+
+// hasView reports whether a view counts.
+func (w *watcher) hasView() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.view.Number != 0
+}
+
+// sayWaits says what the coordinator waits for: its own log is where nobody looks.
+func (w *watcher) sayWaits(ctx context.Context) {
+	sayWaits(ctx, w.client.WatchWaits(ctx), func(word string, news bool) {
+		w.mu.Lock()
+		w.waits = word
+		w.mu.Unlock()
+		if word == "" {
+			return
+		}
+		text := "the run has not begun: it waits for its store, and begins by itself once that can be read and written"
+		if w.hasView() {
+			text = "what is lost comes back once the store can be read: the run waits for it, and goes on by itself"
+		}
+		w.log.Warn(text, "why", word)
+		if news {
+			w.rec.Record(time.Now(), &record.Note{Level: "warn", Text: text + ": " + word})
+		}
+	})
 }
 
 // follow watches the conductor of each view.
@@ -211,7 +240,7 @@ func (w *watcher) saved(e kintsugi.CheckpointEvent, now time.Time) bool {
 	w.saves[who] = e
 	w.costs.Checkpoint(e, now)
 	if !e.Running && e.Err == "" {
-		w.durable = e.Step
+		w.durable, w.slowest = e.Step, max(w.slowest, e.Took)
 	}
 	return true
 }

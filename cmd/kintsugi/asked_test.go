@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
+)
+
+// What is waited for is said at once, every ten seconds, and no more when it is there.
+func TestWhatIsWaitedForIsSaidAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, words, said := time.Now(), make(chan string), []string(nil)
+		go sayWaits(t.Context(), words, func(word string, news bool) {
+			said = append(said, fmt.Sprintf("%v %q %v", time.Since(start), word, news))
+		})
+		time.Sleep(15 * time.Second)
+		words <- "a"
+		time.Sleep(24 * time.Second)
+		words <- "b"
+		time.Sleep(11 * time.Second)
+		words <- ""
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		want := []string{`15s "a" true`, `25s "a" false`, `35s "a" false`, `39s "b" true`, `49s "b" false`, `50s "" true`}
+		if !slices.Equal(said, want) {
+			t.Errorf("it said\n%q\nwant\n%q", said, want)
+		}
+	})
+}
+
+func TestARunThatIsAskedToEndDoesSoInTime(t *testing.T) {
+	away := errors.New("etcd is away")
+	never := func(ctx context.Context, _ error) error { <-ctx.Done(); return ctx.Err() }
+	asked := func(context.Context, error) error { return nil }
+	for name, c := range map[string]struct {
+		begun  bool
+		asks   []time.Duration // when
+		stop   func(context.Context, error) error
+		over   time.Duration // when the last checkpoint is there
+		ends   time.Duration
+		words  string
+		reason error
+	}{
+		"nothing to save":       {false, []time.Duration{time.Second}, asked, time.Hour, time.Second, "preempted: start it again with --resume: it had not begun, and saves nothing; so it is", errPreempted},
+		"saved":                 {true, []time.Duration{time.Second}, asked, 41 * time.Second, 41 * time.Second, "", nil},
+		"never saved":           {true, []time.Duration{time.Second}, asked, time.Hour, 91 * time.Second, "preempted: start it again with --resume: no last checkpoint within 1m30s; so it is", errPreempted},
+		"asked again":           {true, []time.Duration{time.Second, 6 * time.Second}, asked, time.Hour, 6 * time.Second, errPreempted.Error(), errPreempted},
+		"asked again, no etcd":  {true, []time.Duration{time.Second, 6 * time.Second}, never, time.Hour, 6 * time.Second, errPreempted.Error(), errPreempted},
+		"etcd is away all time": {true, []time.Duration{time.Second}, never, time.Hour, 91 * time.Second, "preempted: start it again with --resume: no last checkpoint within 1m30s; so it is", errPreempted},
+		"etcd refuses": {true, []time.Duration{time.Second}, func(context.Context, error) error { return away }, time.Hour, time.Second,
+			"preempted: start it again with --resume\netcd is away", errPreempted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start, said := time.Now(), 0
+				ctx, cancel := context.WithTimeout(t.Context(), c.over)
+				defer cancel()
+				asks := make(chan asking)
+				go func() {
+					for _, at := range c.asks {
+						time.Sleep(at - time.Since(start))
+						select {
+						case asks <- asking{"SIGTERM", errPreempted}:
+						case <-ctx.Done():
+						}
+					}
+				}()
+				e := ending{
+					begun: func() bool { return c.begun }, within: func() time.Duration { return 90 * time.Second }, stop: c.stop,
+					unsaved: func() string { return "; so it is" }, say: func(string) { said++ },
+				}
+				err := e.await(ctx, asks)
+				took := time.Since(start)
+				if took != c.ends || !errors.Is(err, c.reason) || err != nil && err.Error() != c.words {
+					t.Errorf("it ended after %v with %q; want %v and %q", took, err, c.ends, c.words)
+				}
+				if most := took / sayAgain; c.begun && time.Duration(said) < most {
+					t.Errorf("it said something %d times in %v", said, took)
+				}
+				cancel()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+func TestALastCheckpointMayTakeAsLongAsTheOnesBefore(t *testing.T) {
+	for _, c := range []struct{ warning, slowest, want time.Duration }{
+		{25 * time.Second, 0, time.Minute},
+		{25 * time.Second, 10 * time.Second, time.Minute},
+		{25 * time.Second, time.Minute, 3 * time.Minute},
+		{10 * time.Minute, time.Minute, 10 * time.Minute},
+	} {
+		if got := lastSaveWithin(c.warning, c.slowest); got != c.want {
+			t.Errorf("with a warning of %v and saves of %v it waits %v; want %v", c.warning, c.slowest, got, c.want)
+		}
+	}
+}
+
+// A store that fails once the run is under way, and before its first view: the run says so, with the store's own words, begins when the store is
+// there, and ends at the first signal where it is not.
+func TestARunWhoseStoreFailsBeforeItsFirstView(t *testing.T) {
+	notUnderRace(t)
+	keys(t)
+	const begins = 2 // writes of the launcher, which tries the store
+	for name, c := range map[string]struct {
+		fault  objecttest.Fault
+		says   string
+		signal syscall.Signal // 0: the store comes back
+		status int
+	}{
+		"full, and comes back": {fault: objecttest.Fault{Status: http.StatusInsufficientStorage, Code: "XMinioStorageFull"}, says: "is full", status: exitDone},
+		"full":                 {objecttest.Fault{Status: http.StatusInsufficientStorage, Code: "XMinioStorageFull"}, "is full", syscall.SIGTERM, exitPreempted},
+		"503":                  {objecttest.Fault{Status: http.StatusServiceUnavailable, Code: "SlowDown"}, "503 SlowDown", syscall.SIGINT, exitInterrupted},
+		"hangs":                {objecttest.Fault{Hang: true}, "no answer within", syscall.SIGTERM, exitPreempted},
+		"hangs for ever":       {objecttest.Fault{Hang: true}, "looking for the newest checkpoint", syscall.SIGTERM, exitPreempted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := objecttest.New(t)
+			var wrong atomic.Int32
+			wrong.Store(-begins)
+			server.Fail(func(_ int, r *http.Request) objecttest.Fault {
+				if r.Method == http.MethodPut && wrong.Add(1) > 0 {
+					return c.fault
+				}
+				return objecttest.Fault{}
+			})
+			dir := newDir(t)
+			patience := "&patience=100ms"
+			if name == "hangs for ever" {
+				patience = "&patience=1h"
+			}
+			p := start(t, quadratic(300, "--store", server.Place("x")+patience, "--out", dir)...)
+			eventually(t, "it says what the store does", func() bool {
+				notes := notesOf(dir)
+				return strings.Contains(notes, "the run has not begun") && strings.Contains(notes, c.says)
+			})
+			if c.signal == 0 {
+				wrong.Store(math.MinInt32)
+			} else {
+				p.signal(c.signal)
+			}
+			r := p.wait()
+			if r.status != c.status || !strings.Contains(r.stderr, "begins by itself") {
+				t.Errorf("exit status %d:\n%s", r.status, r.stderr)
+			}
+			lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
+			if last := lines[len(lines)-1]; c.signal != 0 && (!strings.Contains(last, "saves nothing") || !strings.Contains(last, c.says) || !strings.Contains(last, "--resume "+dir)) {
+				t.Errorf("it says last\n%s", last)
+			}
+			noOrphans(t, dir)
+			wrong.Store(math.MinInt32)
+			if c.signal != 0 {
+				must(t, "train", "--resume", dir)
+			}
+			if step, _ := lastParams(t, dir); step != 300 {
+				t.Errorf("the newest checkpoint is of step %d", step)
+			}
+		})
+	}
+}
+
+// notesOf returns the notes of a run, which may not have a folder yet.
+func notesOf(dir string) string {
+	r, err := record.ReadRun(dir)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(r.Notes)
+}
