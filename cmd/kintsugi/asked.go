@@ -36,8 +36,8 @@ func sayWaits(ctx context.Context, words <-chan string, say func(word string, ne
 	}
 }
 
-// saveWithin is how long a run that ends waits for its last checkpoint at least: its store may be away.
-const saveWithin = time.Minute
+// saveWithin is how long a run that ends waits for its last checkpoint at least: its store may be away, or slow with a large model whose first save this is.
+const saveWithin = 5 * time.Minute
 
 // lastSaveWithin is how long a run that ends waits for its last checkpoint: also as long as its machine or its owner has said that it may, and long enough for the
 // save that is under way and the one after it.

@@ -98,9 +98,9 @@ func TestARunThatIsAskedToEndDoesSoInTime(t *testing.T) {
 
 func TestALastCheckpointMayTakeAsLongAsTheOnesBefore(t *testing.T) {
 	for _, c := range []struct{ warning, slowest, want time.Duration }{
-		{25 * time.Second, 0, time.Minute},
-		{25 * time.Second, 10 * time.Second, time.Minute},
-		{25 * time.Second, time.Minute, 3 * time.Minute},
+		{25 * time.Second, 0, 5 * time.Minute},
+		{25 * time.Second, 10 * time.Second, 5 * time.Minute},
+		{25 * time.Second, 3 * time.Minute, 9 * time.Minute},
 		{10 * time.Minute, time.Minute, 10 * time.Minute},
 	} {
 		if got := lastSaveWithin(c.warning, c.slowest); got != c.want {
