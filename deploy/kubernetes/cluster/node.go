@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	cache "k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/client-go/util/retry"
 )
 
 // beat is the time between two signs of life of a node.
@@ -74,11 +75,18 @@ func (n *Node) register(ctx context.Context) error {
 		return fmt.Errorf("register %s: %w", n.Name, err)
 	}
 	now := meta.Now()
-	made.Status = core.NodeStatus{Capacity: lots, Allocatable: lots, Conditions: []core.NodeCondition{{
-		Type: core.NodeReady, Status: core.ConditionTrue, Reason: "Here", LastHeartbeatTime: now, LastTransitionTime: now,
-	}}}
-	_, err = n.Client.CoreV1().Nodes().UpdateStatus(ctx, made, meta.UpdateOptions{})
-	return err
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error { // controllers look after a node from when they see it
+		made.Status = core.NodeStatus{Capacity: lots, Allocatable: lots, Conditions: []core.NodeCondition{{
+			Type: core.NodeReady, Status: core.ConditionTrue, Reason: "Here", LastHeartbeatTime: now, LastTransitionTime: now,
+		}}}
+		_, err := n.Client.CoreV1().Nodes().UpdateStatus(ctx, made, meta.UpdateOptions{})
+		if err != nil {
+			if newer, got := n.Client.CoreV1().Nodes().Get(ctx, n.Name, meta.GetOptions{}); got == nil {
+				made = newer
+			}
+		}
+		return err
+	})
 }
 
 // live renews the lease of the node.

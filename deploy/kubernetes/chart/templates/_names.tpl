@@ -74,8 +74,8 @@ spec:
     runAsGroup: 65532
     fsGroup: 65532
     seccompProfile: {type: RuntimeDefault}
-  {{- if has .role (list "server" "etcd") }}
-  topologySpreadConstraints: # replicas of a shard are on servers next to each other: they must not die together
+  {{- if has .role (list "server" "etcd" "coordinator") }}
+  topologySpreadConstraints: # one is there to go on for the other: they must not die together
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
     whenUnsatisfiable: ScheduleAnyway
