@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,6 +71,10 @@ func newCluster(t *testing.T, nodes int) *cluster {
 	for i := range nodes {
 		c.node(binary, i)
 	}
+	c.eventually(fmt.Sprintf("%d nodes are ready", nodes), func() bool { // or all pods would be on the first one that is
+		list, err := c.client.CoreV1().Nodes().List(t.Context(), meta.ListOptions{})
+		return err == nil && len(list.Items) == nodes && !slices.ContainsFunc(list.Items, func(n core.Node) bool { return len(n.Status.Conditions) == 0 || len(n.Spec.Taints) > 0 })
+	})
 	return c
 }
 

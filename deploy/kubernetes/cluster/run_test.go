@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -54,10 +55,8 @@ func TestARunOutlivesItsPods(t *testing.T) {
 	c.replaced("run-server", 1, server)
 	c.together()
 
-	etcd, i := c.etcd(), 0
-	for server = c.pod("run-server", i); server.Spec.NodeName == etcd; server = c.pod("run-server", i) {
-		i++ // without etcd nobody is replaced, nor told from the dead
-	}
+	i := c.losable()
+	server = c.pod("run-server", i)
 	c.lose(server.Spec.NodeName)
 	c.eventually("steps go on while a node is away", c.goes)
 	c.remove(server.Spec.NodeName)
@@ -151,14 +150,37 @@ func (c *cluster) complete(jobs ...string) {
 	}
 }
 
-// etcd returns the node that has it.
-func (c *cluster) etcd() string {
+// have returns the nodes that the pods of a role are on.
+func (c *cluster) have(role string) (nodes []string) {
 	c.t.Helper()
-	pods, err := c.client.CoreV1().Pods("default").List(c.t.Context(), meta.ListOptions{LabelSelector: "app.kubernetes.io/component=etcd"})
-	if err != nil || len(pods.Items) != 1 {
-		c.t.Fatalf("%d etcds: %v", len(pods.Items), err)
+	pods, err := c.client.CoreV1().Pods("default").List(c.t.Context(), meta.ListOptions{LabelSelector: "app.kubernetes.io/component=" + role})
+	if err != nil {
+		c.t.Fatal(err)
 	}
-	return pods.Items[0].Spec.NodeName
+	for _, p := range pods.Items {
+		nodes = append(nodes, p.Spec.NodeName)
+	}
+	return nodes
+}
+
+// losable returns the place of a server on a node that does not have etcd, without which nobody is replaced, nor told from the dead; if there is one, on a node that has a coordinator, too.
+func (c *cluster) losable() (place int) {
+	c.t.Helper()
+	etcd, coordinators := c.have("etcd"), c.have("coordinator")
+	if len(coordinators) != 2 || coordinators[0] == coordinators[1] {
+		c.t.Errorf("the coordinators are on %q; want two nodes", coordinators)
+	}
+	place = -1
+	for i := range 3 {
+		on := c.pod("run-server", i).Spec.NodeName
+		if !slices.Contains(etcd, on) && (place < 0 || slices.Contains(coordinators, on)) {
+			place = i
+		}
+	}
+	if place < 0 {
+		c.t.Fatal("all servers are on the node of etcd")
+	}
+	return place
 }
 
 // pod returns the pod that has a place, once it runs.
