@@ -334,7 +334,7 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 		})
 	}
 	reaches(20)
-	status := start(t, "status", "--etcd", endpoint, "--json", "--listen-for", "500ms")
+	status := start(t, "status", "--etcd", endpoint, "--json", "--listen-for", "2s") // the view ends while it listens
 	victim.signal(syscall.SIGKILL)
 	eventually(t, "the metrics tell of the death", func() bool {
 		return strings.Contains(get("http://"+metrics+"/metrics"), `kintsugi_failures_total{announced="false",role="server"} 1`)
@@ -351,7 +351,7 @@ func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	second := role("monitor", monitor...)
 	r := status.wait()
 	var says runStatus
-	if err := json.Unmarshal([]byte(r.stdout), &says); err != nil || r.status != exitDone || says.Step < 10 || len(says.Servers) != 2 || !says.Servers[0].Conducts {
+	if err := json.Unmarshal([]byte(r.stdout), &says); err != nil || r.status != exitDone || says.Step < 10 || says.View < 2 || len(says.Servers) != 2 || !says.Servers[0].Conducts {
 		t.Errorf("status ended with %d and said %s: %s: %v", r.status, r.stdout, r.stderr, err)
 	}
 	r = second.wait()

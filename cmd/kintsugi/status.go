@@ -120,32 +120,52 @@ type serverStatus struct {
 	Outside     bool                 `json:"outside,omitempty"`     // it has a lease, and the view has no use for this life of it
 }
 
-// lookAt collects the facts and says what they come to.
+// lookAt collects the facts and says what they come to. Where what it listens to ends meanwhile, because of a new view or because the run is over, it listens
+// anew: that is no trouble of the run. A few times only, since a run whose views go on changing must be told of too.
 func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, listens time.Duration) (runStatus, error) {
-	var x facts
-	var errs [6]error
-	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	x.view, _, errs[0] = client.View(bounded)
-	x.servers, errs[1] = client.Members(bounded, etcd.Server)
-	x.workers, errs[2] = client.Members(bounded, etcd.Worker)
-	x.leader, errs[3] = client.Leader(bounded)
-	x.done, errs[4] = client.Done(bounded)
-	x.waits, errs[5] = client.Waits(bounded)
-	if err := errors.Join(errs[:]...); err != nil {
+	x, err := ask(ctx, client)
+	for tries := 5; err == nil && x.view != nil && x.done == nil; tries-- {
+		x.events, x.silent = listen(ctx, *x.view, creds, listens)
+		if x.silent == nil || tries == 1 {
+			break
+		}
+		select { // etcd has a view before its conductor does
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return runStatus{}, ctx.Err()
+		}
+		was := x
+		if x, err = ask(ctx, client); err == nil && x.done == nil && x.view.Number == was.view.Number && !errors.Is(was.silent, kintsugi.ErrStaleView) {
+			x = was // it is the conductor that fails
+			break
+		}
+	}
+	if err != nil {
 		return runStatus{}, err
 	}
-	if x.view != nil && x.done == nil {
-		x.events, x.silent = listen(ctx, *x.view, creds, listens)
-	}
 	return x.status(time.Now()), nil
+}
+
+// ask collects what etcd says.
+func ask(ctx context.Context, client *etcd.Client) (x facts, err error) {
+	var errs [6]error
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	x.view, _, errs[0] = client.View(ctx)
+	x.servers, errs[1] = client.Members(ctx, etcd.Server)
+	x.workers, errs[2] = client.Members(ctx, etcd.Worker)
+	x.leader, errs[3] = client.Leader(ctx)
+	x.done, errs[4] = client.Done(ctx)
+	x.waits, errs[5] = client.Waits(ctx)
+	return x, errors.Join(errs[:]...)
 }
 
 // listen hears what the conductor tells for a while: what it still has of what was, then what happens. The error says why it does not tell anything.
 func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d time.Duration) (events []kintsugi.RunEvent, err error) {
 	whole := ctx
-	ctx, cancel := context.WithTimeout(ctx, d)
+	ctx, cancel := context.WithCancel(ctx) // not a deadline: the conductor would be told of it, and might end the stream an instant before this end does
 	defer cancel()
+	defer time.AfterFunc(d, cancel).Stop()
 	peer, err := transport.Dial(v.Servers[v.Conductor].Address, transport.DialTLS(creds, v.Conductor))
 	if err != nil {
 		return nil, err
