@@ -112,8 +112,8 @@ func TestALastCheckpointMayTakeAsLongAsTheOnesBefore(t *testing.T) {
 // A store that fails once the run is under way, and before its first view: the run says so, with the store's own words, begins when the store is
 // there, and ends at the first signal where it is not.
 func TestARunWhoseStoreFailsBeforeItsFirstView(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
-	keys(t)
 	const begins = 2 // writes of the launcher, which tries the store
 	for name, c := range map[string]struct {
 		fault  objecttest.Fault
@@ -128,6 +128,7 @@ func TestARunWhoseStoreFailsBeforeItsFirstView(t *testing.T) {
 		"hangs for ever":       {objecttest.Fault{Hang: true}, "looking for the newest checkpoint", syscall.SIGTERM, exitPreempted},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := objecttest.New(t)
 			var wrong atomic.Int32
 			wrong.Store(-begins)

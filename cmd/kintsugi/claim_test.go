@@ -12,10 +12,10 @@ import (
 
 // Two runs that are given one store at one time are told apart, whether the store has a checkpoint by then or not.
 func TestOfTwoTrainingsWithOneStoreOneAloneSavesThere(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	t.Run("folder", func(t *testing.T) { checkOneStore(t, t.TempDir()) })
 	t.Run("object store", func(t *testing.T) {
-		keys(t)
 		checkOneStore(t, objecttest.New(t).Place("team"))
 	})
 }

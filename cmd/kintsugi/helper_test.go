@@ -20,6 +20,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
@@ -39,6 +40,8 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	os.Setenv("AWS_ACCESS_KEY_ID", objecttest.Key) // of the object store of whoever starts one
+	os.Setenv("AWS_SECRET_ACCESS_KEY", objecttest.Secret)
 	os.Exit(m.Run())
 }
 

@@ -14,20 +14,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
 )
 
-// keys gives the processes that are started from here on the keys of the store.
-func keys(t *testing.T) {
-	t.Setenv("AWS_ACCESS_KEY_ID", objecttest.Key)
-	t.Setenv("AWS_SECRET_ACCESS_KEY", objecttest.Secret)
-}
-
 func TestARunWhoseCheckpointsLieInAnObjectStore(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
 	t.Run("fake", func(t *testing.T) { checkRunInAStore(t, objecttest.New(t).Place) })
 	t.Run("real", func(t *testing.T) { checkRunInAStore(t, objecttest.Real(t, os.Getenv("KINTSUGI_S3"))) })
 }
 
 func checkRunInAStore(t *testing.T, placeOf func(prefix string) string) {
-	keys(t)
 	dir, want := filepath.Join(t.TempDir(), "first"), newDir(t)
 	store := placeOf("team")
 	must(t, quadratic(120, "--decay", "constant", "--checkpoint-every", "20", "--fault", "kill server/0 at step 50", "--store", store, "--out", dir)...)
@@ -69,8 +63,8 @@ func checkRunInAStore(t *testing.T, placeOf func(prefix string) string) {
 }
 
 func TestAStoreThatIsFullForAWhileDoesNotStopTraining(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
-	keys(t)
 	server := objecttest.New(t)
 	wrote := 0
 	server.Fail(func(_ int, r *http.Request) objecttest.Fault {
@@ -99,10 +93,11 @@ func TestAStoreThatIsFullForAWhileDoesNotStopTraining(t *testing.T) {
 // A run is killed while its store is in trouble, and goes on while it is again: steps go on all the while, the log says what the
 // store does, and in the end everything is there.
 func TestAKilledRunGoesOnWhileItsStoreIsInTrouble(t *testing.T) {
+	t.Parallel()
 	notUnderRace(t)
-	keys(t)
 	for kind, fault := range map[string]objecttest.Fault{"hangs": {Hang: true}, "503": {Status: http.StatusServiceUnavailable, Code: "SlowDown"}} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			server := objecttest.New(t)
 			var trouble atomic.Int32 // answers to writes that are wrong
 			server.Fail(func(_ int, r *http.Request) objecttest.Fault {
@@ -146,7 +141,6 @@ func TestAStoreThatCannotBeUsedIsToldBeforeTheRun(t *testing.T) {
 }
 
 func checkUnusable(t *testing.T, place string) {
-	keys(t)
 	for what, c := range map[string]struct{ env, store, says string }{
 		"keys":     {"AWS_ACCESS_KEY_ID", place, "check AWS_ACCESS_KEY_ID"},
 		"bucket":   {"", strings.Replace(place, objecttest.Bucket, "nobody", 1), "bucket nobody"},
