@@ -83,7 +83,7 @@ func status(err error, stderr io.Writer) int {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errInterrupted):
-		if err.Error() != errInterrupted.Error() { // there is more to say
+		if err != errInterrupted { // there is more to say
 			fmt.Fprintln(stderr, "kintsugi:", err)
 		}
 		return exitInterrupted
@@ -112,6 +112,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Short:         "Train models on a parameter server that survives failures",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Version:       version().String(),
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -121,6 +122,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		return fmt.Errorf("%w; %ssee %s --help", badFlag(err, ""), nearFlags(cmd, err), cmd.CommandPath())
 	})
 	root.SetUsageFunc(usage)
+	root.SetVersionTemplate("{{.Version}}\n")
 	group := func(id, title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: id, Title: title})
 		for _, c := range commands {

@@ -37,13 +37,17 @@ func version() about {
 	return a
 }
 
+// String is a line.
+func (a about) String() string {
+	return fmt.Sprintf("kintsugi %s, commit %s, %s %s/%s", a.Release, a.Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Say what this binary is and what it found on this machine", Args: noArgs, Example: "  kintsugi version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a := version()
 			w := cmd.OutOrStdout()
-			fmt.Fprintf(w, "kintsugi %s, commit %s, %s %s/%s\n", a.Release, a.Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintln(w, version())
 			fmt.Fprintf(w, "protocol %d, checkpoint format %d\n", kintsugi.ProtocolVersion, ckpt.FormatVersion)
 			lib, err := blas.Open("auto", 1)
 			if err != nil {
