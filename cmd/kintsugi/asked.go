@@ -36,6 +36,28 @@ func sayWaits(ctx context.Context, words <-chan string, say func(word string, ne
 	}
 }
 
+// meanwhile says every ten seconds how long something has taken, until done is called.
+func meanwhile(say func(took time.Duration)) (done func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(sayAgain)
+		defer tick.Stop()
+		for took := sayAgain; ; took += sayAgain {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				say(took)
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+	}
+}
+
 // saveWithin is how long a run that ends waits for its last checkpoint at least: its store may be away, or slow with a large model whose first save this is.
 const saveWithin = 5 * time.Minute
 
@@ -86,7 +108,7 @@ func (e *ending) await(ctx context.Context, asks <-chan asking) error {
 		case <-ctx.Done():
 			return nil
 		case <-asks:
-			return first.end
+			return fmt.Errorf("%w: asked once more, so without a last checkpoint%s", first.end, e.unsaved())
 		case err := <-refused:
 			return errors.Join(first.end, err)
 		case <-late:

@@ -250,6 +250,7 @@ func (w *watcher) goOn(earlier *record.Run) {
 			w.saves[savesOf{c.Running, kintsugi.ShardID(c.Shard)}] = kintsugi.CheckpointEvent{Line: line, Step: kintsugi.Step(c.Step), Err: c.Error}
 		}
 	}
+	w.overdue.end(w.durable)
 	w.costs.GoOn(line, step, w.durable, saved)
 }
 

@@ -368,6 +368,10 @@ func (r *run) final(ctx context.Context, done kintsugi.Done) error {
 	if err != nil {
 		return err
 	}
+	read := meanwhile(func(took time.Duration) {
+		r.log.Info("still reading the last checkpoint", "store", where, "seconds", took.Seconds())
+	})
+	defer read()
 	m, _, err := ckpt.NewestOf(at.fs, at.dir, r.id)
 	if taken := ckpt.Holds(at.fs, at.dir, r.id); errors.Is(taken, ckpt.ErrTaken) && (err != nil || m.Step != done.Step) {
 		return fmt.Errorf("the run ended at step %d, and its last checkpoint has no place: %w", done.Step, taken)

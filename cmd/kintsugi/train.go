@@ -203,12 +203,19 @@ func unused(dir string) string {
 
 // canBegin returns an error where a run would not find what it needs, before anything of it is written.
 func (t *training) canBegin(ctx context.Context, p *problem, resumed bool) error {
-	var err error
+	store, err := t.store()
+	if err != nil {
+		return err
+	}
+	done := meanwhile(func(took time.Duration) {
+		fmt.Fprintf(os.Stderr, "kintsugi: still looking for checkpoints in %s, after %v\n", store, took)
+	})
 	if resumed {
 		err = t.resumable(ctx, p)
 	} else {
 		err = t.fresh(ctx)
 	}
+	done()
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,8 @@ type watcher struct {
 	saves   map[savesOf]kintsugi.CheckpointEvent // the newest that each has told of on it
 	durable kintsugi.Step                        // of the newest full checkpoint that this part of the run has seen
 	slowest time.Duration                        // that a full checkpoint has taken
-	waits   string                               // what the coordinator waits for; empty: nothing, as far as it has said
+	overdue overdue
+	waits   string // what the coordinator waits for; empty: nothing, as far as it has said
 	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
 	returned bool
 }
@@ -67,7 +68,7 @@ func newWatcher(s *settings, p *problem, rec *record.Recorder, start time.Time) 
 	protects := s.protects()
 	return &watcher{
 		of: s, problem: p, rec: rec, evaluations: make(chan kintsugi.Step, 1), told: make(chan struct{}),
-		meter: launch.NewMeter(start, kintsugi.Step(s.Steps), s.Workers), costs: launch.NewCosts(s.Servers, protects.way(), protects.copies),
+		overdue: overdue{every: s.saveEvery()}, meter: launch.NewMeter(start, kintsugi.Step(s.Steps), s.Workers), costs: launch.NewCosts(s.Servers, protects.way(), protects.copies),
 	}
 }
 
@@ -114,6 +115,7 @@ func (w *watcher) follow(ctx context.Context) {
 		w.mu.Lock()
 		if v.Line != w.view.Line {
 			w.seen = transport.WatchRequest{Line: v.Line, After: v.RestoreStep}
+			w.overdue.end(v.RestoreStep)
 			w.headed, w.back, w.saves = nil, make(map[kintsugi.ShardID]kintsugi.Step), make(map[savesOf]kintsugi.CheckpointEvent)
 			for _, chain := range w.view.Chains {
 				w.headed = append(w.headed, chain[0])
@@ -239,6 +241,9 @@ func (w *watcher) saved(e kintsugi.CheckpointEvent, now time.Time) bool {
 	}
 	w.saves[who] = e
 	w.costs.Checkpoint(e, now)
+	if !e.Running {
+		w.overdue.end(e.Step)
+	}
 	if !e.Running && e.Err == "" {
 		w.durable, w.slowest = e.Step, max(w.slowest, e.Took)
 	}
@@ -301,6 +306,7 @@ func (w *watcher) progress(ctx context.Context) {
 			p.SavedAgo, _ = w.costs.Age(now)
 			w.mu.Unlock()
 			w.display.Show(now, p)
+			w.sayOverdue(now)
 		}
 	}
 }

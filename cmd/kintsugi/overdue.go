@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+)
+
+// overdueAfter is how long a save may take, at least, before a run says that it is not done.
+const overdueAfter = time.Minute
+
+// overdue notices a checkpoint that does not come. A store that hangs fails no save, and ends none: steps go on, and so does what a loss would take back.
+type overdue struct {
+	every kintsugi.Step // steps between two checkpoints; 0: nothing is ever due
+	ended kintsugi.Step // of the newest save that ended, well or not, or that the line began with
+	since time.Time     // when the step was seen whose save is due; zero: it was not
+	told  time.Duration // how late it was said to be; 0: it was not
+}
+
+// end notes that the save of a step has ended. One that went wrong says so itself, and the next is due as if it had not.
+func (o *overdue) end(step kintsugi.Step) {
+	o.ended, o.since, o.told = step, time.Time{}, 0
+}
+
+// at returns for how long a save has been due, where that is longer than overdueAfter and than three times the slowest yet, and twice what was said last; 0: it
+// is not.
+func (o *overdue) at(now time.Time, newest kintsugi.Step, slowest time.Duration) time.Duration {
+	if o.every == 0 || newest < o.ended+o.every {
+		return 0
+	}
+	if o.since.IsZero() {
+		o.since = now
+	}
+	late := now.Sub(o.since)
+	if late < max(overdueAfter, 3*slowest, 2*o.told) {
+		return 0
+	}
+	o.told = late
+	return late
+}
+
+// sayOverdue says that no checkpoint comes, where that is so.
+func (w *watcher) sayOverdue(now time.Time) {
+	w.mu.Lock()
+	late, newest, saved := w.overdue.at(now, w.seen.After, w.slowest), w.seen.After, w.durable
+	w.mu.Unlock()
+	if late == 0 {
+		return
+	}
+	text := fmt.Sprintf("a checkpoint has been due for %v: the store is slow, or hangs", late.Round(time.Second))
+	w.rec.Record(now, &record.Note{Level: "warn", Text: text})
+	w.log.Warn(text+"; training goes on, and a loss would go back further", "step", newest, "newest_checkpoint", saved)
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// A checkpoint that does not come is told of after a minute, and then ever more rarely; one that takes as long as those before is not, and neither is one that is not due.
+func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
+	begin := time.Unix(0, 0)
+	for name, c := range map[string]struct {
+		every   kintsugi.Step
+		slowest time.Duration
+		ends    map[int]kintsugi.Step // by the second at which it ends, the step of a save
+		want    []int                 // seconds at which it is said
+	}{
+		"it hangs":                    {50, 0, nil, []int{65, 125, 245, 485, 965}},
+		"it hangs later":              {50, 0, map[int]kintsugi.Step{7: 50, 12: 100}, []int{75, 135, 255, 495, 975}},
+		"it fails, and hangs":         {50, 0, map[int]kintsugi.Step{90: 50}, []int{65, 150, 210, 330, 570}},
+		"saves take a while":          {50, 100 * time.Second, map[int]kintsugi.Step{300: 50, 580: 3000}, []int{880}},
+		"nothing is saved on the way": {0, 0, nil, nil},
+		"nothing is due":              {20_000, 0, nil, nil},
+	} {
+		o, got := overdue{every: c.every}, []int(nil)
+		for second := range 1000 {
+			if step, ok := c.ends[second]; ok {
+				o.end(step)
+			}
+			if late := o.at(begin.Add(time.Duration(second)*time.Second), kintsugi.Step(10*second), c.slowest); late > 0 {
+				got = append(got, second)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: said at %d s, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestWhatTakesLongSaysSoMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []string
+		done := meanwhile(func(took time.Duration) { said = append(said, fmt.Sprint(took)) })
+		time.Sleep(25 * time.Second)
+		done()
+		time.Sleep(time.Minute)
+		if !slices.Equal(said, []string{"10s", "20s"}) {
+			t.Error(said)
+		}
+	})
+}
