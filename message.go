@@ -371,6 +371,7 @@ type Saved struct {
 type Done struct {
 	Step   Step
 	Reason string // AllSteps, or why it ended early
+	Saved  bool   // a checkpoint of Step is published
 }
 
 // AllSteps is the reason of a run that has done what it was to do.

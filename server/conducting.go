@@ -67,11 +67,15 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		earlier, _, _ = t.conductor.events.from(0)
 		untold = t.conductor.core.Untold()
 	}
+	var over *kintsugi.Done
+	if cfg.Over != nil {
+		over = cfg.Over()
+	}
 	now := time.Now()
 	core, err := conductor.New(conductor.Config{
 		Line: v.Line, View: v.Number, Fence: fence, Model: cfg.Layout.Fingerprint(), Shards: len(v.Chains), Slots: cfg.Slots,
 		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Steps: cfg.Steps, SaveEvery: cfg.SaveEvery, Running: planner,
-		StartGrace: grace, LeaveGrace: cfg.LeaveGrace, Continues: v.Continues, Untold: untold,
+		StartGrace: grace, LeaveGrace: cfg.LeaveGrace, Continues: v.Continues, Untold: untold, Over: over,
 	}, now)
 	if err != nil {
 		return nil, err

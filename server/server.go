@@ -155,6 +155,10 @@ type Config struct {
 	// Done is called once when the run is over.
 	Done func(kintsugi.Done)
 
+	// Over returns what Done of any server was called with, as far as is known here; nil: it was not. It is asked when this server begins to conduct, and may be nil:
+	// then nobody knows.
+	Over func() *kintsugi.Done
+
 	// Enter, if set, is told by whoever enters a state, before it goes on, so that a test can end the
 	// process there. It may be called from several goroutines at once.
 	Enter func(State)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -21,6 +22,17 @@ func (p *process) ends(ctx context.Context, client *etcd.Client) bool {
 		}
 	}
 	return false
+}
+
+// lastWord returns a function that returns the run's last word, as far as it has come here; nil: it has none.
+func lastWord(ctx context.Context, client *etcd.Client) func() *kintsugi.Done {
+	var word atomic.Pointer[kintsugi.Done]
+	go func() {
+		for d := range client.WatchDone(ctx) {
+			word.Store(&d)
+		}
+	}()
+	return word.Load
 }
 
 // lingers is how long a role that ends with the run stays for workers that have not heard of it.

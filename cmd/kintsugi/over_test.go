@@ -3,8 +3,14 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
 // Batch systems start processes in any order and want them to end. With --etcd-wait they wait for etcd; with --end-with-run all end, workers first, and so does
@@ -40,6 +46,52 @@ func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	ended(role("server", "--index", "1", "--end-with-run"))
 	ended(role("coordinator", "--end-with-run"))
 	must(t, "checkpoint", "verify", filepath.Join(dir, "store"))
+}
+
+// Servers stay when a run is over, so that its last version can be read. As one of them dies and comes back nothing is saved once more: what the run came to is there.
+func TestAServerThatDiesAfterTheEndHasNothingSavedAgain(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
+	for _, replicas := range []string{"1", "2"} {
+		dir := t.TempDir()
+		file, endpoint, store := filepath.Join(dir, "run.yaml"), freeAddress(t), filepath.Join(dir, "store")
+		if err := os.WriteFile(file, []byte("model: qp\nworkers: 1\nservers: 2\nsteps: 20\ncheckpoint-every: 5\nreplicas: "+replicas+"\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		start(t, "etcd", "--listen", endpoint, "--peer", "a="+freeAddress(t), "--dir", filepath.Join(dir, "etcd"))
+		waitListening(t, endpoint)
+		role := func(name string, more ...string) *childProcess {
+			return start(t, append([]string{name, "--config", file, "--etcd", endpoint, "--store", store}, more...)...)
+		}
+		role("coordinator")
+		role("server", "--index", "0")
+		victim := role("server", "--index", "1")
+		role("worker", "--index", "0").wait()
+		client, err := etcd.Dial(t.Context(), []string{endpoint}, "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		before := must(t, "checkpoint", "list", store)
+		old, _, err := client.View(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		victim.signal(syscall.SIGKILL)
+		victim.wait()
+		role("server", "--index", "1")
+		eventually(t, "the conductor of the next view has ended the run again", func() bool {
+			v, _, err := client.View(t.Context())
+			if err != nil || v.Number == old.Number {
+				return false
+			}
+			events, _ := listen(t.Context(), *v, nil, 100*time.Millisecond)
+			return slices.ContainsFunc(events, func(e kintsugi.RunEvent) bool { _, over := e.(kintsugi.Done); return over })
+		})
+		if after := must(t, "checkpoint", "list", store); after != before {
+			t.Errorf("with %s replicas there were\n%s\nand now there are\n%s", replicas, before, after)
+		}
+	}
 }
 
 // A file of settings is that of all roles: who computes no gradients needs no GPU for them.

@@ -121,6 +121,7 @@ func runServer(ctx context.Context, p *process) error {
 				p.log.Error("say that the run is over", "err", err)
 			}
 		},
+		Over:  lastWord(ctx, client),
 		Enter: func(s server.State) { enter(string(s)) },
 		TLS:   p.tls, Window: p.window(),
 		Log: p.log,

@@ -138,11 +138,11 @@ func refusedFrom(m *pb.Refused) kintsugi.Refused {
 }
 
 func doneTo(m kintsugi.Done) *pb.Done {
-	return &pb.Done{Step: uint64(m.Step), Reason: m.Reason}
+	return &pb.Done{Step: uint64(m.Step), Reason: m.Reason, Saved: m.Saved}
 }
 
 func doneFrom(m *pb.Done) kintsugi.Done {
-	return kintsugi.Done{Step: kintsugi.Step(m.Step), Reason: m.Reason}
+	return kintsugi.Done{Step: kintsugi.Step(m.Step), Reason: m.Reason, Saved: m.Saved}
 }
 
 func stableTo(m kintsugi.Stable) *pb.Stable {

@@ -33,6 +33,10 @@ type Config struct {
 	// [Conductor.Untold] of that one has returned.
 	Untold map[kintsugi.ShardID][]kintsugi.Step
 
+	// Over is the last word of the run, where it has been said before this conductor; nil: it has not, or nobody knows. A run that has ended and saved what it came to is
+	// not saved once more by each conductor that comes after, for as long as servers stay.
+	Over *kintsugi.Done
+
 	// StartGrace is how long the first step of this conductor waits for the workers that are missing,
 	// from the first one's admission. The steps before everyone is there would count other sets. See There.
 	StartGrace time.Duration
@@ -361,6 +365,9 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 // finish saves the newest version if the run asks for it, and says Done once that is published.
 func (c *Conductor) finish() {
 	wantSave := c.stop == nil || c.stop.save
+	if o := c.cfg.Over; o != nil && o.Saved && o.Step == c.released { // a conductor before this one has ended the run: what it has saved is what the run came to
+		wantSave, c.save.durable = false, o.Step+1
+	}
 	if wantSave && c.save.newest != c.released+1 && c.save.step == nil {
 		c.saveNewest()
 	}
@@ -377,10 +384,11 @@ func (c *Conductor) finish() {
 }
 
 func (c *Conductor) doneMessage() kintsugi.Done {
+	d := kintsugi.Done{Step: c.released, Reason: kintsugi.AllSteps, Saved: c.save.durable == c.released+1}
 	if c.stop != nil {
-		return kintsugi.Done{Step: c.released, Reason: c.stop.reason}
+		d.Reason = c.stop.reason
 	}
-	return kintsugi.Done{Step: c.released, Reason: kintsugi.AllSteps}
+	return d
 }
 
 // slots returns the members' slots in order, so that the same events give the same messages.

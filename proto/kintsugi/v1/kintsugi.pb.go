@@ -2811,6 +2811,7 @@ type Done struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Step          uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Saved         bool                   `protobuf:"varint,3,opt,name=saved,proto3" json:"saved,omitempty"` // a checkpoint of the step is published
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2857,6 +2858,13 @@ func (x *Done) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Done) GetSaved() bool {
+	if x != nil {
+		return x.Saved
+	}
+	return false
 }
 
 type ReadRequest struct {
@@ -4007,10 +4015,11 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x03err\x18\x06 \x01(\tR\x03err\x12\x18\n" +
 	"\arunning\x18\a \x01(\bR\arunning\x12\x16\n" +
 	"\x06chunks\x18\b \x01(\rR\x06chunksJ\x04\b\t\x10\n" +
-	"\"2\n" +
+	"\"H\n" +
 	"\x04Done\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"z\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05saved\x18\x03 \x01(\bR\x05saved\"z\n" +
 	"\vReadRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\rR\x05shard\x12\x19\n" +
