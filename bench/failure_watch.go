@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt"
 )
 
 func megabytes(kilobytes int) record.Number {
@@ -53,7 +54,7 @@ func (cfg *FailureConfig) watch(ctx context.Context, c FailureCell, pid int, out
 
 // removeCheckpoints empties a place but for the claims, which say whose it is: from one without them a run loads nothing, and so does not begin over.
 func removeCheckpoints(dir string) error {
-	for _, folder := range []string{"manifest", "shard", "segment"} {
+	for _, folder := range ckpt.Folders() {
 		if err := os.RemoveAll(filepath.Join(dir, folder)); err != nil {
 			return err
 		}

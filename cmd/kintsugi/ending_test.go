@@ -1,103 +1,78 @@
 package main
 
 import (
+	"context"
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
-// A signal that reaches the command alone ends every process group of the trainings that it has started, and what they have left in the
-// folder for temporary files.
-func TestTrainingsEndWithTheCommandThatHasStartedThem(t *testing.T) {
-	notUnderRace(t)
-	out := newDir(t)
-	for _, c := range []struct {
-		name   string
-		args   []string
-		keeps  string // where results of earlier runs stay
-		signal syscall.Signal
-		status int
+func TestARunThatIsAskedToEndDoesSoInTime(t *testing.T) {
+	away := errors.New("etcd is away")
+	never := func(ctx context.Context, _ error) error { <-ctx.Done(); return ctx.Err() }
+	asked := func(context.Context, error) error { return nil }
+	for name, c := range map[string]struct {
+		begun  bool
+		asks   []time.Duration // when
+		stop   func(context.Context, error) error
+		over   time.Duration // when the last checkpoint is there
+		ends   time.Duration
+		words  string
+		reason error
 	}{
-		{"bench", []string{"bench", "consistency", "--presets", "bsp", "--", "--model", "qp:dimension=100", "--blas", "gonum", "--workers", "1", "--servers", "1",
-			"--steps", "1000000"}, "", syscall.SIGINT, exitInterrupted},
-		{"reproduce", []string{"reproduce", "failure", "--quick", "--presets", "stateless", "--models", "mlr", "--data", "cover", "--kills", "0", "--updates", "100000", "--out", out},
-			filepath.Join(out, "cells"), syscall.SIGTERM, exitTerminated},
+		"nothing to save":       {false, []time.Duration{time.Second}, asked, time.Hour, time.Second, "preempted: start it again with --resume: it had not begun, and saves nothing; so it is", errPreempted},
+		"saved":                 {true, []time.Duration{time.Second}, asked, 41 * time.Second, 41 * time.Second, "", nil},
+		"never saved":           {true, []time.Duration{time.Second}, asked, time.Hour, 91 * time.Second, "preempted: start it again with --resume: no last checkpoint within 1m30s; so it is", errPreempted},
+		"asked again":           {true, []time.Duration{time.Second, 6 * time.Second}, asked, time.Hour, 6 * time.Second, "preempted: start it again with --resume: asked once more, so without a last checkpoint; so it is", errPreempted},
+		"asked again, no etcd":  {true, []time.Duration{time.Second, 6 * time.Second}, never, time.Hour, 6 * time.Second, "preempted: start it again with --resume: asked once more, so without a last checkpoint; so it is", errPreempted},
+		"etcd is away all time": {true, []time.Duration{time.Second}, never, time.Hour, 91 * time.Second, "preempted: start it again with --resume: no last checkpoint within 1m30s; so it is", errPreempted},
+		"etcd refuses": {true, []time.Duration{time.Second}, func(context.Context, error) error { return away }, time.Hour, time.Second,
+			"preempted: start it again with --resume\netcd is away", errPreempted},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			if c.keeps != "" {
-				onlyLong(t)
-			}
-			temp := t.TempDir()
-			t.Setenv("TMPDIR", temp)
-			p := start(t, c.args...)
-			eventually(t, "a worker trains", func() bool { return hasRole(leftOf(t, temp), "worker") })
-			groups := groupsOf(t, leftOf(t, temp))
-			if len(groups) < 4 {
-				t.Fatalf("%d process groups; want those of a training, a coordinator, a server and a worker", len(groups))
-			}
-			p.signal(c.signal)
-			if r := p.wait(); r.status != c.status {
-				t.Errorf("exit status %d; want %d:\n%s", r.status, c.status, r.stderr)
-			}
-			for g := range groups {
-				if err := syscall.Kill(-g, 0); !errors.Is(err, syscall.ESRCH) {
-					t.Errorf("process group %d lives on: %v", g, err)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start, said := time.Now(), 0
+				ctx, cancel := context.WithTimeout(t.Context(), c.over)
+				defer cancel()
+				asks := make(chan asking)
+				go func() {
+					for _, at := range c.asks {
+						time.Sleep(at - time.Since(start))
+						select {
+						case asks <- asking{"SIGTERM", errPreempted}:
+						case <-ctx.Done():
+						}
+					}
+				}()
+				e := ending{
+					begun: func() bool { return c.begun }, within: func() time.Duration { return 90 * time.Second }, stop: c.stop,
+					unsaved: func() string { return "; so it is" }, say: func(string) { said++ },
 				}
-			}
-			noOrphans(t, temp)
-			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-				t.Errorf("%v is left of it: %v", left, err)
-			}
-			if _, err := os.Stat(c.keeps); c.keeps != "" && err != nil {
-				t.Errorf("its results are gone: %v", err)
-			}
+				err := e.await(ctx, asks)
+				took := time.Since(start)
+				if took != c.ends || !errors.Is(err, c.reason) || err != nil && err.Error() != c.words {
+					t.Errorf("it ended after %v with %q; want %v and %q", took, err, c.ends, c.words)
+				}
+				if most := took / sayAgain; c.begun && time.Duration(said) < most {
+					t.Errorf("it said something %d times in %v", said, took)
+				}
+				cancel()
+				synctest.Wait()
+			})
 		})
 	}
 }
 
-// hasRole reports whether one of some processes has a role.
-func hasRole(processes map[int]string, role string) bool {
-	for _, args := range processes {
-		if strings.HasPrefix(args, "kintsugi "+role+" ") {
-			return true
+func TestALastCheckpointMayTakeAsLongAsTheOnesBefore(t *testing.T) {
+	for _, c := range []struct{ warning, slowest, want time.Duration }{
+		{25 * time.Second, 0, 5 * time.Minute},
+		{25 * time.Second, 10 * time.Second, 5 * time.Minute},
+		{25 * time.Second, 3 * time.Minute, 9 * time.Minute},
+		{10 * time.Minute, time.Minute, 10 * time.Minute},
+	} {
+		if got := lastSaveWithin(c.warning, c.slowest); got != c.want {
+			t.Errorf("with a warning of %v and saves of %v it waits %v; want %v", c.warning, c.slowest, got, c.want)
 		}
-	}
-	return false
-}
-
-// groupsOf returns the process groups of some processes. One that has ended meanwhile has none.
-func groupsOf(t *testing.T, processes map[int]string) map[int]bool {
-	t.Helper()
-	groups := map[int]bool{}
-	for pid := range processes {
-		if g, err := syscall.Getpgid(pid); err == nil {
-			groups[g] = true
-		}
-	}
-	return groups
-}
-
-// Who reads what a run says may be gone before it: tee gets the same Ctrl-C.
-func TestARunOutlivesWhoeverReadsWhatItSays(t *testing.T) {
-	t.Parallel()
-	dir := newDir(t)
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", quadratic(20, "--out", dir)...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), beKintsugi+"=1"), write, write
-	if err := errors.Join(cmd.Start(), write.Close(), read.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-	if s := readRun(t, dir).Summary; s.Steps != 20 {
-		t.Errorf("it took %d steps of 20", s.Steps)
 	}
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -39,17 +37,4 @@ func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
 			t.Errorf("%s: said at %d s, want %d", name, got, c.want)
 		}
 	}
-}
-
-func TestWhatTakesLongSaysSoMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var said []string
-		done := meanwhile(func(took time.Duration) { said = append(said, fmt.Sprint(took)) })
-		time.Sleep(25 * time.Second)
-		done()
-		time.Sleep(time.Minute)
-		if !slices.Equal(said, []string{"10s", "20s"}) {
-			t.Error(said)
-		}
-	})
 }

@@ -215,7 +215,7 @@ func openCheckpoints(ctx context.Context, path, certs string) (place, error) {
 		return place{}, err
 	}
 	for _, dir := range []string{filepath.Join(path, checkpointsDir), path} {
-		for _, part := range []string{"manifest", "segment"} { // repair makes manifests anew
+		for _, part := range ckpt.Folders() { // one is enough: repair makes manifests anew
 			if info, err := os.Stat(filepath.Join(dir, part)); err == nil && info.IsDir() {
 				return openPlace(ctx, dir, nil)
 			}
