@@ -8,14 +8,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// overdueAfter is how long a save may take, at least, before a run says that it is not done.
+// overdueAfter is how late a checkpoint may be, at least, before a run says so.
 const overdueAfter = time.Minute
 
 // overdue notices a checkpoint that does not come. A store that hangs fails no save, and ends none: steps go on, and so does what a loss would take back.
 type overdue struct {
 	every kintsugi.Step // steps between two checkpoints; 0: nothing is ever due
 	ended kintsugi.Step // of the newest save that ended, well or not, or that the line began with
-	since time.Time     // when the step was seen whose save is due; zero: it was not
+	since time.Time     // from when the next one is late; zero: it is not
 	told  time.Duration // how late it was said to be; 0: it was not
 }
 
@@ -24,10 +24,13 @@ func (o *overdue) end(step kintsugi.Step) {
 	o.ended, o.since, o.told = step, time.Time{}, 0
 }
 
-// at returns for how long a save has been due, where that is longer than overdueAfter and than three times the slowest yet, and twice what was said last; 0: it
-// is not.
+// view notes that another server may conduct: what the one before had begun to save is forgotten.
+func (o *overdue) view() { o.since, o.told = time.Time{}, 0 }
+
+// at returns how late a checkpoint is, where that is more than overdueAfter, three times the slowest yet, and twice what was said last; 0: it is not. It is late once the one after it is
+// due as well: steps may stand between two of them, where no store is to blame.
 func (o *overdue) at(now time.Time, newest kintsugi.Step, slowest time.Duration) time.Duration {
-	if o.every == 0 || newest < o.ended+o.every {
+	if o.every == 0 || newest < o.ended+2*o.every {
 		return 0
 	}
 	if o.since.IsZero() {
@@ -49,7 +52,7 @@ func (w *watcher) sayOverdue(now time.Time) {
 	if late == 0 {
 		return
 	}
-	text := fmt.Sprintf("a checkpoint has been due for %v: the store is slow, or hangs", late.Round(time.Second))
+	text := fmt.Sprintf("a checkpoint is %v late: the store is slow, or hangs", late.Round(time.Second))
 	w.rec.Record(now, &record.Note{Level: "warn", Text: text})
 	w.log.Warn(text+"; training goes on, and a loss would go back further", "step", newest, "newest_checkpoint", saved)
 }

@@ -17,9 +17,9 @@ func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
 		ends    map[int]kintsugi.Step // by the second at which it ends, the step of a save
 		want    []int                 // seconds at which it is said
 	}{
-		"it hangs":                    {50, 0, nil, []int{65, 125, 245, 485, 965}},
-		"it hangs later":              {50, 0, map[int]kintsugi.Step{7: 50, 12: 100}, []int{75, 135, 255, 495, 975}},
-		"it fails, and hangs":         {50, 0, map[int]kintsugi.Step{90: 50}, []int{65, 150, 210, 330, 570}},
+		"it hangs":                    {50, 0, nil, []int{70, 130, 250, 490, 970}},
+		"it hangs later":              {50, 0, map[int]kintsugi.Step{7: 50, 12: 100}, []int{80, 140, 260, 500, 980}},
+		"it fails, and hangs":         {50, 0, map[int]kintsugi.Step{90: 50}, []int{70, 150, 210, 330, 570}},
 		"saves take a while":          {50, 100 * time.Second, map[int]kintsugi.Step{300: 50, 580: 3000}, []int{880}},
 		"nothing is saved on the way": {0, 0, nil, nil},
 		"nothing is due":              {20_000, 0, nil, nil},
@@ -36,5 +36,21 @@ func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: said at %d s, want %d", name, got, c.want)
 		}
+	}
+}
+
+// Who conducts next begins saves of its own, and has as long for them.
+func TestANewViewHasTimeForItsCheckpoint(t *testing.T) {
+	o, begin := overdue{every: 50}, time.Unix(0, 0)
+	at := func(second int) bool { return o.at(begin.Add(time.Duration(second)*time.Second), 100, 0) > 0 }
+	if at(0) || at(59) {
+		t.Error("it is said before a minute has passed")
+	}
+	o.view()
+	if at(60) || at(119) {
+		t.Error("it is said of the view before")
+	}
+	if !at(120) {
+		t.Error("it is not said")
 	}
 }

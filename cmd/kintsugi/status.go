@@ -135,7 +135,7 @@ func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, l
 			return runStatus{}, ctx.Err()
 		}
 		was := x
-		if x, err = ask(ctx, client); err == nil && x.done == nil && x.view.Number == was.view.Number && !errors.Is(was.silent, kintsugi.ErrStaleView) {
+		if x, err = ask(ctx, client); err == nil && x.done == nil && x.view != nil && x.view.Number == was.view.Number && !errors.Is(was.silent, kintsugi.ErrStaleView) {
 			x = was // it is the conductor that fails
 			break
 		}

@@ -121,6 +121,7 @@ func (w *watcher) follow(ctx context.Context) {
 				w.headed = append(w.headed, chain[0])
 			}
 		}
+		w.overdue.view()
 		w.returned = w.view.Number != 0
 		w.view = v
 		if v.Restore != "" {
