@@ -37,7 +37,7 @@ func version() about {
 	return a
 }
 
-// String is a line.
+// String returns what --version prints, without the end of the line.
 func (a about) String() string {
 	return fmt.Sprintf("kintsugi %s, commit %s, %s %s/%s", a.Release, a.Commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -36,17 +36,17 @@ func sayWaits(ctx context.Context, words <-chan string, say func(word string, ne
 
 // meanwhile says every ten seconds how long something has taken, until done is called.
 func meanwhile(say func(took time.Duration)) (done func()) {
-	stop, stopped := make(chan struct{}), make(chan struct{})
+	begin, stop, stopped := time.Now(), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
 		tick := time.NewTicker(sayAgain)
 		defer tick.Stop()
-		for took := sayAgain; ; took += sayAgain {
+		for {
 			select {
 			case <-stop:
 				return
-			case <-tick.C:
-				say(took)
+			case now := <-tick.C:
+				say(now.Sub(begin).Round(time.Second))
 			}
 		}
 	}()

@@ -242,10 +242,11 @@ func (w *watcher) saved(e kintsugi.CheckpointEvent, now time.Time) bool {
 	}
 	w.saves[who] = e
 	w.costs.Checkpoint(e, now)
-	if !e.Running {
-		w.overdue.end(e.Step)
+	if e.Running {
+		return true
 	}
-	if !e.Running && e.Err == "" {
+	w.overdue.end(e.Step)
+	if e.Err == "" {
 		w.durable, w.slowest = e.Step, max(w.slowest, e.Took)
 	}
 	return true

@@ -35,7 +35,8 @@ func (c *Client) WatchStop(ctx context.Context) <-chan Stop {
 }
 
 // PutDone says that the run is over, once and for all: it returns the word that counts, which is that of
-// whoever came first. But a run that has done its steps may be started again with more of them: the word of fewer steps is one of then.
+// whoever came first. But a run that has done its steps may be started again with more of them: the word of fewer steps is one of then. And where the last
+// version could not be saved at first, and is saved later, the word says so from then on.
 func (c *Client) PutDone(ctx context.Context, d kintsugi.Done) (kintsugi.Done, error) {
 	key := c.prefix + doneKey
 	revision := int64(0) // of the word that counts no more; 0: there is none
@@ -60,7 +61,10 @@ func (c *Client) PutDone(ctx context.Context, d kintsugi.Done) (kintsugi.Done, e
 		if err != nil {
 			return d, fmt.Errorf("say that the run is over: %w", err)
 		}
-		if first.Ends(d.Step) {
+		late := d.Saved && !first.Saved && d.Step == first.Step
+		if late {
+			d.Reason = first.Reason
+		} else if first.Ends(d.Step) {
 			return first, nil
 		}
 		revision = kvs[0].ModRevision

@@ -52,8 +52,8 @@ func TestARunThatIsOverIsSavedOnce(t *testing.T) {
 	}
 }
 
-// The last word of a run that has been started again with more steps ends nothing, and its checkpoint is not the new end's.
-func TestTheWordOfAnEarlierEndSavesNothing(t *testing.T) {
+// A run that has been started again with more steps saves its new end: the last word of before is of another step.
+func TestTheWordOfAnEarlierEndSparesNoSave(t *testing.T) {
 	w := newWorld(t, conductor.Config{
 		Line: 3, View: 4, Model: 0xabc, Slots: 1, Steps: 1, Over: &kintsugi.Done{Step: 0, Reason: "interrupted", Saved: true},
 	}, []int{1})

@@ -1,0 +1,69 @@
+package etcd
+
+import (
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+func TestStopIsSeenByEverybodyAndDoneIsSaidOnce(t *testing.T) {
+	b := startEtcd(t)
+	c, other := b.dial(t), b.dial(t)
+	ctx := within(t)
+	early := other.WatchStop(ctx)
+	want := Stop{Checkpoint: true, Reason: "interrupted"}
+	if err := c.PutStop(ctx, want); err != nil {
+		t.Fatal(err)
+	}
+	await(t, early, "the request", func(s Stop) bool { return s == want })
+	await(t, other.WatchStop(ctx), "the request, seen late", func(s Stop) bool { return s == want })
+
+	first, err := c.PutDone(ctx, kintsugi.Done{Step: 7, Reason: "all steps"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := other.PutDone(ctx, kintsugi.Done{Step: 8, Reason: "too late"})
+	if err != nil || first != second {
+		t.Errorf("%+v after %+v, %v", second, first, err)
+	}
+	await(t, other.WatchDone(ctx), "the last word", func(d kintsugi.Done) bool { return d == first })
+
+	if err := c.Reopen(ctx); err != nil {
+		t.Fatal(err)
+	}
+	all := func(step kintsugi.Step) kintsugi.Done { return kintsugi.Done{Step: step, Reason: kintsugi.AllSteps} }
+	if d, err := c.PutDone(ctx, all(9)); err != nil || d != all(9) {
+		t.Errorf("after Reopen: %+v, %v", d, err)
+	}
+	// Started again with more steps it ends again; nobody of before has the last word then.
+	if d, err := other.PutDone(ctx, all(20)); err != nil || d != all(20) {
+		t.Errorf("after more steps: %+v, %v", d, err)
+	}
+	if d, err := c.PutDone(ctx, all(9)); err != nil || d != all(20) {
+		t.Errorf("after what was said before: %+v, %v", d, err)
+	}
+	await(t, c.WatchDone(ctx), "the last word", func(d kintsugi.Done) bool { return d == all(20) })
+
+	// What could not be saved at the end may be saved later. That changes nothing else of the word, and is not taken back.
+	saved := all(20)
+	saved.Saved = true
+	for _, d := range []kintsugi.Done{{Step: 20, Reason: "interrupted", Saved: true}, all(20), {Step: 19, Reason: "interrupted", Saved: true}} {
+		if got, err := c.PutDone(ctx, d); err != nil || got != saved {
+			t.Errorf("after %+v the word is %+v, %v; want %+v", d, got, err, saved)
+		}
+	}
+	await(t, other.WatchDone(ctx), "that it is saved", func(d kintsugi.Done) bool { return d == saved })
+}
+
+func TestAWordOfFewerStepsEndsNoRun(t *testing.T) {
+	for _, c := range []struct {
+		d    kintsugi.Done
+		want bool
+	}{
+		{kintsugi.Done{Step: 100, Reason: kintsugi.AllSteps}, true}, {kintsugi.Done{Step: 99, Reason: kintsugi.AllSteps}, false}, {kintsugi.Done{Step: 7, Reason: "interrupted"}, true},
+	} {
+		if got := c.d.Ends(100); got != c.want {
+			t.Errorf("%+v ends a run of 100 steps: %v", c.d, got)
+		}
+	}
+}
