@@ -49,9 +49,9 @@ type page struct {
 type tile struct{ Label, Value, Unit string }
 
 type failureRow struct {
-	When, Step, What, Cause        string
-	Recovery, Back, Lost, CaughtUp string
-	Mended                         bool
+	When, Step, What, Cause          string
+	Recovery, Back, Rework, CaughtUp string
+	Mended                           bool
 }
 
 type note struct{ When, Level, Text string }
@@ -158,17 +158,21 @@ func verdict(s record.Summary) string {
 	if n == 0 {
 		return "Nothing failed."
 	}
-	unmended := 0
+	unmended, older := 0, false // older: parts of the model came back as they had been saved
 	for _, c := range s.Failures {
+		older = older || c.PartialChunks > 0
 		if !c.CaughtUpSeconds.Known() {
 			unmended++
 		}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s cost %s without a step", plural(n, "failure"), seconds(s.OutageSeconds))
-	if s.ReworkSteps > 0 {
+	switch {
+	case s.ReworkSteps > 0:
 		fmt.Fprintf(&b, " and %s of doing %s again", seconds(s.ReworkSeconds), plural(s.ReworkSteps, "step"))
-	} else {
+	case older:
+		b.WriteString("; no step was taken back")
+	default:
 		b.WriteString("; no step was lost")
 	}
 	if s.WallSeconds > 0 {
@@ -207,24 +211,27 @@ func tiles(s record.Summary) []tile {
 
 func rowOf(c record.FailureCost) failureRow {
 	r := failureRow{When: seconds(c.Seconds), Step: count(c.Step), What: c.Part, Cause: c.Cause,
-		Recovery: seconds(float64(c.RecoverySeconds)), Back: none, Lost: "0", CaughtUp: seconds(float64(c.CaughtUpSeconds)),
+		Recovery: seconds(float64(c.RecoverySeconds)), Back: none, Rework: "0", CaughtUp: seconds(float64(c.CaughtUpSeconds)),
 		Mended: c.CaughtUpSeconds.Known()}
 	if c.Moved != "" {
 		r.Cause += "; it stayed away: " + c.Moved
 	}
 	if c.LostSteps > 0 {
-		r.Back, r.Lost = "step "+count(c.RestoredStep), count(c.LostSteps)
+		r.Back, r.Rework = "step "+count(c.RestoredStep), count(c.LostSteps)
 	}
 	if c.PartialChunks > 0 {
 		r.Back = plural(c.PartialChunks, "chunk")
+		if c.PartialAge > 0 {
+			r.Back += ", " + digits3(c.PartialAge) + " steps old"
+		}
 		switch {
 		case c.PartialRework.Known():
-			r.Lost = "≈ " + digits3(float64(c.PartialRework))
+			r.Rework = "≈ " + digits3(float64(c.PartialRework))
 		case c.LostSteps == 0 && c.PartialAge > 0:
-			r.Lost = digits3(c.PartialAge) + " by these"
+			r.Rework = "unknown"
 		}
 		if c.MeasuredRework.Known() {
-			r.Lost += " (" + digits3(float64(c.MeasuredRework)) + " ± " + digits3(float64(c.MeasuredError)) + ")"
+			r.Rework += " (" + digits3(float64(c.MeasuredRework)) + " ± " + digits3(float64(c.MeasuredError)) + ")"
 		}
 	}
 	return r

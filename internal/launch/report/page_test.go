@@ -242,6 +242,17 @@ func TestTheQuotaSaysItsReasons(t *testing.T) {
 	}
 }
 
+// A shard that came back as it was saved lost progress, though no step was taken back: the page must not say that nothing was lost.
+func TestThePageTellsHowOldIsWhatCameBack(t *testing.T) {
+	s := record.Summary{WallSeconds: 10, OutageSeconds: 1, Failures: []record.FailureCost{{Part: "server/1", PartialChunks: 3, PartialAge: 4.5, PartialRework: record.Unknown(), MeasuredRework: record.Unknown()}}}
+	if got, want := verdict(s), "1 failure cost 1.00 s without a step; no step was taken back: 10.0 % of the run."; got != want {
+		t.Errorf("verdict %q, want %q", got, want)
+	}
+	if got := rowOf(s.Failures[0]); got.Back != "3 chunks, 4.5 steps old" || got.Rework != "unknown" {
+		t.Errorf("back to %q, rework %q; want 3 chunks, 4.5 steps old, and unknown", got.Back, got.Rework)
+	}
+}
+
 // What losses would have cost is drawn for each server, real ones as dots, and predictions stand beside what was measured.
 func TestThePageTellsWhatALossWouldCost(t *testing.T) {
 	events, config := demo(600, 1)
@@ -261,7 +272,7 @@ func TestThePageTellsWhatALossWouldCost(t *testing.T) {
 	page := draw(t, record.NewRun(events, config))
 	wellFormed(t, page)
 	for _, want := range []string{"What a loss would cost", "1 partial restore predicted to cost 3 steps, measured 2 ± 0.5; predictions are now multiplied by 0.83.",
-		"≈ 3 (2 ± 0.5)", "server/0", `class="dot reason"`, "since the version that the newest checkpoint has"} {
+		"3 chunks, 4 steps old", "≈ 3 (2 ± 0.5)", "server/0", `class="dot reason"`, "since the version that the newest checkpoint has"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not tell %q", want)
 		}
