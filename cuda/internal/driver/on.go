@@ -17,9 +17,9 @@ import (
 	"unsafe"
 )
 
-// The oldest driver and device that the kernels run on: PTX of CUDA 12.8 for compute capability 8.0.
+// The oldest driver and device that the kernels run on: PTX of CUDA 12.4 for compute capability 8.0.
 const (
-	needVersion = 12080
+	needVersion = 12040
 	needMajor   = 8
 )
 
