@@ -173,6 +173,20 @@ func launch[T any](o *op, module, name string, blocks [3]int, threads int, args 
 	o.fail(err)
 }
 
+// resident returns how many blocks of a kernel run at once.
+func (o *op) resident(module, name string, threads int) int {
+	if o.err != nil {
+		return 0
+	}
+	f, err := o.d.function(module, name)
+	n := 0
+	if err == nil {
+		n, err = o.d.c.Resident(f, threads)
+	}
+	o.fail(err)
+	return n
+}
+
 // line is a grid of blocks in a row.
 func line(blocks int) [3]int { return [3]int{blocks, 1, 1} }
 

@@ -86,22 +86,24 @@ func (o *op) selectPasses(args *selectArgs) {
 		args.counted = counted
 		launch(o, "select", kernel, line(blocks), selectThreads, args)
 	}
+	together := func(kernel string, args *selectArgs, counted uint64) { // a block that had to wait for another would be left with all of its part
+		run(kernel, args, counted, min(blocks, o.resident("select", kernel, selectThreads)))
+	}
 	args.likely = likely(int(args.k))
 	if o.err == nil {
 		o.fail(o.d.c.Fill(args.histogram, 0, counts*4*selectBins, o.d.stream))
 	}
-	resident := func(each int) int { return min(blocks, each*o.d.c.Multiprocessors()) }
-	run("select_sample", args, countSampled, resident(6))
-	run("select_sieve", args, countSieved, resident(5))
-	run("select_recount", args, countAgain, resident(6))
+	together("select_sample", args, countSampled)
+	together("select_sieve", args, countSieved)
+	together("select_recount", args, countAgain)
 	again := *args // y is made, and is what is read
 	if args.y != 0 {
 		again.x, again.carry, again.y = args.y, 0, 0
 	}
-	run("select_sieve", &again, countAgain, resident(5))
-	run("select_count", args, countSecond, resident(6))
-	run("select_count", args, countThird, resident(6))
-	run("select_tiles", args, 0, resident(6))
+	together("select_sieve", &again, countAgain)
+	together("select_count", args, countSecond)
+	together("select_count", args, countThird)
+	together("select_tiles", args, 0)
 	run("select_scan", args, 0, 1)
 	run("select_write", args, 0, blocks)
 }

@@ -55,9 +55,6 @@ enum {
 	CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 	CU_EVENT_DEFAULT = 0,
 	CU_EVENT_DISABLE_TIMING = 2,
-	CU_FUNC_ATTRIBUTE_NUM_REGS = 4,
-	CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES = 3,
-	CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES = 1,
 };
 
 #define CU_LAUNCH_PARAM_END ((void *)0)
@@ -105,5 +102,5 @@ enum {
 	X(module_load, cuModuleLoadDataEx, (CUmodule * module, const void *image, unsigned n, int *options, void **values)) \
 	X(module_unload, cuModuleUnload, (CUmodule module)) \
 	X(module_function, cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name)) \
-	X(function_attribute, cuFuncGetAttribute, (int *value, int attribute, CUfunction function)) \
+	X(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, CUfunction function, int threads, size_t shared)) \
 	X(launch, cuLaunchKernel, (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params, void **extra))

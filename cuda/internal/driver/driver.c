@@ -95,12 +95,7 @@ CUresult driver_load(driver *d, const void *image, uintptr_t *module, char *log,
 
 CUresult driver_function(driver *d, uintptr_t module, const char *name, uintptr_t *function) { CALL(module_function, (CUfunction *)function, (CUmodule)module, name); }
 
-CUresult driver_resources(driver *d, uintptr_t function, int *values) {
-	static const int which[] = {CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES};
-	CUresult r = d->set_current(d->context);
-	for (int i = 0; i < 3 && r == CUDA_SUCCESS; i++) r = d->function_attribute(&values[i], which[i], (CUfunction)function);
-	return r;
-}
+CUresult driver_occupancy(driver *d, uintptr_t function, int threads, int *blocks) { CALL(occupancy, blocks, (CUfunction)function, threads, 0); }
 
 CUresult driver_launch(driver *d, uintptr_t function, unsigned gx, unsigned gy, unsigned gz, unsigned threads, uintptr_t stream, const void *args, size_t size) {
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)args, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};

@@ -65,7 +65,7 @@ type Context interface {
 
 	Load(image []byte) (Module, error) // PTX that ends with a zero byte, or machine code
 	Function(m Module, name string) (Function, error)
-	Resources(f Function) (registers, localBytes, sharedBytes int, err error)
+	Resident(f Function, threads int) (int, error) // how many blocks of so many threads the device runs at once
 	// Launch runs f on blocks of that many threads. args are the size bytes of its parameter, and are read before it
 	// returns.
 	Launch(f Function, blocks [3]int, threads int, s Stream, args unsafe.Pointer, size uintptr) error

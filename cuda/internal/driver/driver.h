@@ -47,5 +47,5 @@ CUresult driver_replay(driver *d, uintptr_t program, uintptr_t stream);
 CUresult driver_program_destroy(driver *d, uintptr_t program);
 CUresult driver_load(driver *d, const void *image, uintptr_t *module, char *log, size_t log_size);
 CUresult driver_function(driver *d, uintptr_t module, const char *name, uintptr_t *function);
-CUresult driver_resources(driver *d, uintptr_t function, int *values);
+CUresult driver_occupancy(driver *d, uintptr_t function, int threads, int *blocks);
 CUresult driver_launch(driver *d, uintptr_t function, unsigned gx, unsigned gy, unsigned gz, unsigned threads, uintptr_t stream, const void *args, size_t size);

@@ -17,9 +17,9 @@ import (
 	"unsafe"
 )
 
-// The oldest driver and device that the kernels run on: PTX of CUDA 12.8 for compute capability 8.0.
+// The oldest driver and device that the kernels run on: PTX of CUDA 12.4 for compute capability 8.0.
 const (
-	needVersion = 12080
+	needVersion = 12040
 	needMajor   = 8
 )
 
@@ -256,10 +256,10 @@ func (c *context) Function(m Module, name string) (Function, error) {
 	return Function(f), err
 }
 
-func (c *context) Resources(f Function) (registers, localBytes, sharedBytes int, err error) {
-	var v [3]C.int
-	err = c.check("cuFuncGetAttribute", C.driver_resources(c.d, C.uintptr_t(f), &v[0]))
-	return int(v[0]), int(v[1]), int(v[2]), err
+func (c *context) Resident(f Function, threads int) (int, error) {
+	var n C.int
+	err := c.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", C.driver_occupancy(c.d, C.uintptr_t(f), C.int(threads), &n))
+	return int(n) * c.sms, err
 }
 
 func (c *context) Launch(f Function, blocks [3]int, threads int, s Stream, args unsafe.Pointer, size uintptr) error {

@@ -51,6 +51,7 @@ func run(library, ptxas, out string) error {
 		if err != nil {
 			return err
 		}
+		ptx = kernel.ForDrivers(ptx)
 		file := filepath.Join(out, name+".ptx")
 		if err := os.WriteFile(file, ptx, 0o644); err != nil {
 			return err
