@@ -45,7 +45,7 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 	}
 	ctx, o.stop = context.WithCancel(ctx)
 	o.ended = make(chan struct{})
-	at := o.after(*w.at)
+	at := w.untold(o.after(*w.at))
 	w.cfg.Log.Info("servers are away: going on with the parameters that are here", "version", at.Version)
 	if w.local() {
 		o.queue.Along(at, func(g kept.Gradient) {
@@ -66,6 +66,14 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 			at, first = w.unsent(at), false
 		}
 	}()
+}
+
+// untold returns the first gradient from id on that no conductor was told of.
+func (w *worker) untold(id kintsugi.PushID) kintsugi.PushID {
+	if t := w.told; t.Line == id.Line && t.Version == id.Version && id.Compare(t) <= 0 {
+		id.Sequence = t.Sequence + 1
+	}
+	return id
 }
 
 // unsent returns the first gradient from id on of which no head has anything.
