@@ -409,8 +409,11 @@ func (t *tenure) newest(ctx context.Context, why string) (n roster.Checkpoint, e
 			case <-ctx.Done():
 				return
 			case <-slow:
-				if t.told == "" { // the word of a try that failed says more
+				if t.told == "" || t.told == untold { // the word of a try that failed says more
 					t.tell(ctx, why)
+				}
+				if t.told == untold { // etcd has not taken it, or not that the one before is over
+					slow = time.After(t.cfg.Slow)
 				}
 			}
 		}

@@ -408,6 +408,40 @@ func TestAFailoverWaitsForTheStore(t *testing.T) {
 	c.awaitWord("")
 }
 
+// An etcd that was slow may not have taken the word that nothing is waited for. What is waited for next is told all the same: else people would read that of before.
+func TestWhatIsWaitedForIsToldWhereNobodyKnowsWhatWas(t *testing.T) {
+	c := newCluster(t)
+	lead, err := c.Campaign(c.ctx, "this", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lead.Resign()
+	if err := lead.PutWaits(c.ctx, "before"); err != nil {
+		t.Fatal(err)
+	}
+	found := make(chan struct{})
+	co, err := NewCoordinator(Config{
+		Etcd: c.Client, Roster: roster.Config{Servers: 1}, Slow: time.Millisecond,
+		Newest: func(ctx context.Context, _ Asking) (string, kintsugi.Step, kintsugi.Line, error) {
+			<-found
+			return "", 0, 0, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		x := &tenure{Coordinator: co, lead: lead, told: untold, run: "r"}
+		if _, err := x.newest(c.ctx, "looking for it"); err != nil {
+			t.Error(err)
+		}
+	})
+	defer looking.Wait()
+	defer close(found)
+	c.awaitWord("looking for it")
+}
+
 // A large checkpoint on a slow store takes longer to read than etcd may take to answer, and is what the view starts from all the same. A
 // coordinator that ends does not wait for it.
 func TestACheckpointMayTakeLongToFind(t *testing.T) {

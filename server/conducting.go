@@ -147,7 +147,7 @@ func (c *conducting) perform() {
 	for _, o := range ready.StartOver {
 		c.log.Warn("a worker has to start over, and push again", "worker", o.Slot, "incarnation", o.Incarnation, "reason", o.Reason)
 		if w := c.workers[o.Slot]; w != nil && w.incarnation == o.Incarnation {
-			w.out.end(errors.New(o.Reason + ": push it again"))
+			w.out.end(errors.New(o.Reason + ": start over"))
 		}
 	}
 	c.events.add(ready.Events)

@@ -45,7 +45,7 @@ func startOutside(t testing.TB, rule kintsugi.Rule, values int, outside *server.
 		t.Fatal(err)
 	}
 	s := server.New(server.Config{
-		Incarnation: 1, Layout: l, Device: kernels.Host, Slots: 2, Consistency: agg.Config{Quota: 1}, Steps: 1 << 30,
+		Incarnation: 1, Layout: l, Device: kernels.Host, Slots: 2, Consistency: agg.Config{Quota: 1, Lead: kintsugi.Infinite}, Steps: 1 << 30,
 		Schedule: conductor.Schedule{Rule: rule, LearningRate: 1}, StartGrace: time.Minute, LeaveGrace: time.Minute,
 		Load:      func(context.Context, kintsugi.View, *server.Shard) error { return nil },
 		NextFence: func(_ context.Context, v kintsugi.View) (kintsugi.Fence, error) { return v.Fence + 1, nil },

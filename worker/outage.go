@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -26,6 +27,28 @@ type outage struct {
 
 	newest kintsugi.PushID // gradient that was computed in an outage: what is merged into a push has ids after that of the push
 	moved  bool            // the parameters lie at the end of the path that is kept
+
+	usual  float64 // loss of the gradients of turns, a moving average; of none while turns is 0
+	turns  int
+	recent float64 // loss along the path, a moving average that begins with what is usual
+}
+
+// saw notes the loss of the gradient of a turn.
+func (o *outage) saw(loss float64) {
+	const part = 0.1 // of the newest: about the last ten count
+	if o.turns++; o.turns == 1 {
+		o.usual = loss
+	}
+	o.usual += part * (loss - o.usual)
+}
+
+// astray notes the loss of the next gradient on a path, and reports whether the path has led to where losses are several times what is usual, whatever single batches
+// give. With a long rate, where the optimizer's momentum is not, a path may leave the slope that it follows; and long before its gradients are no
+// numbers any more it is worse than none.
+func (o *outage) astray(loss float64) bool {
+	const part, times = 0.3, 4
+	o.recent += part * (loss - o.recent)
+	return o.turns > 0 && o.recent > o.usual+(times-1)*math.Abs(o.usual)
 }
 
 // after returns the first gradient from id on that no outage has computed: none may count twice, under whatever id.
@@ -45,7 +68,7 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 	}
 	ctx, o.stop = context.WithCancel(ctx)
 	o.ended = make(chan struct{})
-	at := o.after(*w.at)
+	at := w.untold(o.after(*w.at))
 	w.cfg.Log.Info("servers are away: going on with the parameters that are here", "version", at.Version)
 	if w.local() {
 		o.queue.Along(at, func(g kept.Gradient) {
@@ -55,6 +78,7 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 		o.moved = true
 	}
 	first := w.wentOut(at)
+	o.recent = o.usual
 	go func() {
 		defer close(o.ended)
 		for o.err == nil {
@@ -68,6 +92,14 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 	}()
 }
 
+// untold returns the first gradient from id on that no conductor was told of.
+func (w *worker) untold(id kintsugi.PushID) kintsugi.PushID {
+	if t := w.told; t.Line == id.Line && t.Version == id.Version && id.Compare(t) <= 0 {
+		id.Sequence = t.Sequence + 1
+	}
+	return id
+}
+
 // unsent returns the first gradient from id on of which no head has anything.
 func (w *worker) unsent(id kintsugi.PushID) kintsugi.PushID {
 	if w.wentOut(id) {
@@ -76,7 +108,7 @@ func (w *worker) unsent(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
-// errAstray ends a path that has led to gradients that are not finite.
+// errAstray ends a path that has led to gradients that are not finite, or to where losses are large.
 var errAstray = errors.New("training on alone has diverged")
 
 // local reports whether the worker trains on by itself in an outage.
@@ -112,13 +144,15 @@ func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error
 	if err != nil {
 		return fmt.Errorf("%w of %v: %w", errGradient, id, err)
 	}
-	if err := w.finite(id, w.grads); err != nil && w.local() && !first {
+	err = w.finite(id, w.grads)
+	if w.local() && !first && (w.outage.astray(loss) || err != nil) {
 		w.cfg.Log.Warn("training on alone has diverged; what came of it is dropped", "version", id.Version, "gradients", id.Sequence)
 		w.outage.mu.Lock()
 		defer w.outage.mu.Unlock()
 		w.outage.queue.Forget(id)
 		return errAstray
-	} else if err != nil {
+	}
+	if err != nil {
 		return err
 	}
 	if err := w.straggle(ctx, time.Since(start)); err != nil {

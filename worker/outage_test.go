@@ -41,7 +41,10 @@ func outOf(t *testing.T, rule kintsugi.KeepRule, n int, before func(w *worker)) 
 	w.outage.queue = newQueue(rule)
 	before(w)
 	w.outage.begin(t.Context(), w)
-	<-enough
+	select {
+	case <-enough:
+	case <-w.outage.ended: // it is astray
+	}
 	if err := w.outage.end(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +82,23 @@ func TestWhatHasGoneOutStaysAsItIs(t *testing.T) {
 			w.comes(id(0))
 			w.goesOut(id(0))
 			w.passed(id(0))
+			w.comes(id(0)) // a step may be released by now that counts it
+		}, []string{"1:4 first false"}},
+		{"tickets of several went out, and the next session began with the first", func(w *worker) {
+			for seq := range uint32(3) {
+				w.comes(id(seq))
+				w.goesOut(id(seq))
+				w.passed(id(seq))
+			}
 			w.comes(id(0))
-		}, []string{"0:1 first true", "1:3 first false"}},
+		}, []string{"3:4 first false"}},
+		{"a ticket went out, and the next session broke amid the push of the gradient after it", func(w *worker) {
+			w.comes(id(0))
+			w.goesOut(id(0))
+			w.passed(id(0))
+			w.goesOut(id(1))
+			w.comes(id(0))
+		}, []string{"1:1 first true", "2:3 first false"}},
 		{"several pushes were open, and the next session began with the first", func(w *worker) {
 			for seq := range uint32(3) {
 				w.comes(id(seq))
@@ -124,5 +142,40 @@ func TestAPathDoesNotGoThroughWhatHasGoneOut(t *testing.T) {
 	})
 	if want := []string{"0:1 first true", "2:2 first false"}; !slices.Equal(got, want) {
 		t.Errorf("kept %q, want %q", got, want)
+	}
+}
+
+// A worker that trains on by itself may do so with too long a rate for the slope that it is on. What came of that is dropped as soon as losses are several times what
+// they were, whatever a single batch gives, and not only when they are no numbers any more.
+func TestAPathThatLeadsAstrayIsDropped(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		turns, losses []float64 // of the gradients before the outage, and in it
+		kept          bool
+	}{
+		{"it goes down", []float64{2, 2.2, 1.8}, []float64{2, 1.9, 1.8, 1.7}, true},
+		{"batches differ", []float64{0.05, 0.2, 0.01}, []float64{0.05, 0.3, 0.02, 0.1}, true},
+		{"it has led to large losses", []float64{2, 2.2, 1.8}, []float64{2, 4, 16, 64}, false},
+		{"losses are below zero", []float64{-20, -21}, []float64{-20, -10, 20, 300}, false},
+		{"they are below zero, and go down", []float64{-20, -21}, []float64{-22, -23, -24, -25}, true},
+		{"nobody knows what is usual", nil, []float64{2, 4, 16, 64}, true},
+	} {
+		for _, rule := range []kintsugi.KeepRule{kintsugi.KeepLocal, kintsugi.KeepAverage} {
+			got := outOf(t, rule, len(c.losses), func(w *worker) {
+				w.comes(kintsugi.PushID{Line: 1, Version: 7})
+				for _, loss := range c.turns {
+					w.outage.saw(loss)
+				}
+				next, inner := 0, w.cfg.Gradient
+				w.cfg.Gradient = func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
+					_, n, err := inner(ctx, params, grads, id)
+					next++
+					return c.losses[min(next, len(c.losses))-1], n, err
+				}
+			})
+			if kept := len(got) > 0; kept != (c.kept || rule != kintsugi.KeepLocal) {
+				t.Errorf("%s, %v: kept %q", c.name, rule, got)
+			}
+		}
 	}
 }

@@ -90,8 +90,11 @@ func (w *worker) ask(s *session, t kintsugi.Ticket) error {
 }
 
 // passed notes that a gradient is told of: if servers go now, the one after it comes next. It is not offered again, for a conductor that is
-// gone may have counted it, and nobody else would know.
+// gone may have counted it, and nobody else would know. So it is if a session has begun with it once more, on a version that was still the newest.
 func (w *worker) passed(id kintsugi.PushID) {
+	if w.told.Line != id.Line || id.Compare(w.told) > 0 {
+		w.told = id
+	}
 	if w.at != nil && *w.at == id {
 		id.Sequence++
 		w.comes(id)

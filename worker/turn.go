@@ -36,6 +36,7 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 			return w.throwAway(s, t)
 		}
 		t.Compute = time.Since(start)
+		w.outage.saw(t.Loss)
 	}
 	start := time.Now()
 	w.goesOut(id)

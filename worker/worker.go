@@ -215,6 +215,7 @@ type worker struct {
 
 	at     *kintsugi.PushID // the gradient on params that comes next, or is under way; nil: params were never whole
 	out    kintsugi.PushID  // the newest gradient that began to be pushed, in whatever session: of none up to it may others take the place
+	told   kintsugi.PushID  // the newest gradient that a conductor was told of, in whatever session: none up to it is kept in an outage
 	spare  []float32        // Pace.Continue: where parameters are read, so that those before stay whole if that breaks
 	ready  *kintsugi.Ticket // of a gradient that is computed and lies in grads; nil: there is none
 	outage outage

@@ -21,6 +21,7 @@ type away struct {
 	at    kintsugi.PushID // the gradient that comes next on the parameters that are here, or is under way
 	known bool            // there is such a one
 	out   kintsugi.PushID // the newest that began to be pushed, in whatever session
+	told  kintsugi.PushID // the newest that a conductor was told of, in whatever session
 	going int             // numbers the outages; even: none
 
 	newest kintsugi.PushID // gradient that was computed in an outage
@@ -131,8 +132,19 @@ func (a *away) unsent(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
+// untold returns the first gradient from id on that no conductor was told of.
+func (a *away) untold(id kintsugi.PushID) kintsugi.PushID {
+	if t := a.told; t.Line == id.Line && t.Version == id.Version && id.Compare(t) <= 0 {
+		id.Sequence = t.Sequence + 1
+	}
+	return id
+}
+
 // passed notes that the ticket of a gradient is out: it is not offered again.
 func (a *away) passed(id kintsugi.PushID) {
+	if a.told.Line != id.Line || id.Compare(a.told) > 0 {
+		a.told = id
+	}
 	if a.known && a.at == id {
 		id.Sequence++
 		a.comes(id)
@@ -146,7 +158,7 @@ func (h *hand) goAway() {
 		return
 	}
 	a.going++
-	at := a.after(a.at)
+	at := a.untold(a.after(a.at))
 	if h.c.cfg.Consistency.Keep == kintsugi.KeepLocal {
 		a.queue.Along(at, func(kept.Gradient) { at = a.unsent(at) })
 	}
@@ -263,7 +275,7 @@ func (s *session) begin(v kintsugi.Step) {
 	id := a.after(s.id(v))
 	a.comes(id)
 	if s.c.cfg.plant == forgottenPush {
-		a.out = kintsugi.PushID{}
+		a.out, a.told = kintsugi.PushID{}, kintsugi.PushID{}
 	}
 	if a.queue == nil {
 		s.compute(id)

@@ -105,6 +105,9 @@ func (r *Round) Released(p kintsugi.PushID) bool {
 	return ok && last.Incarnation == p.Incarnation && p.Compare(last) <= 0
 }
 
+// Counts reports whether p is counted: by the committed step, or a released one.
+func (r *Round) Counts(p kintsugi.PushID) bool { return r.known[p] || r.Released(p) }
+
 // tooLate returns why t can no longer be counted, or "".
 func (r *Round) tooLate(t *kintsugi.Ticket) string {
 	oldest := r.Oldest(t.Push.Slot, r.released)

@@ -9,38 +9,41 @@ import (
 // A line that begins with a partial restore begins where the shards stand that outlived the line before. Nobody else
 // knows where that is, for the conductor of that line may be what died.
 
-// adopted reports whether every shard stands on the line. Those that do not yet are told at which step it begins. m is
-// the newest answer.
-func (c *Conductor) adopted(m kintsugi.Taken) bool {
-	waits := func(t *kintsugi.Taken) bool { return t.Standing != kintsugi.Settled }
-	first := c.begins == nil
-	if first {
-		if len(c.lost) == 0 && !slices.ContainsFunc(c.taken, waits) {
+// adopted reports whether every shard stands on the line. All have said where they stand; once it is known where the line begins, those that do not yet are
+// told.
+func (c *Conductor) adopted() bool {
+	all := !slices.ContainsFunc(c.taken, waits)
+	if c.begins == nil {
+		if len(c.lost) == 0 && all {
 			return true
 		}
 		step := c.beginning()
 		c.begins = &step
-	}
-	all := true
-	for i, t := range c.taken {
-		if !waits(t) {
-			continue
-		}
-		all = false
-		if t.Standing == kintsugi.Lost {
-			if c.lost == nil {
-				c.lost = make(map[kintsugi.ShardID][]kintsugi.Step)
-			}
-			c.lost[t.Shard] = t.Saved
-		}
-		if first || t.Shard == m.Shard { // the others have been told, and will answer
-			c.toShard(kintsugi.ShardID(i), kintsugi.Adopt{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: *c.begins})
+		for _, t := range c.taken {
+			c.adopt(*t)
 		}
 	}
 	if all {
 		c.tellLost()
 	}
 	return all
+}
+
+// waits reports whether a shard does not stand on the line yet.
+func waits(t *kintsugi.Taken) bool { return t.Standing != kintsugi.Settled }
+
+// adopt tells a shard at which step the line begins, if it waits for that.
+func (c *Conductor) adopt(t kintsugi.Taken) {
+	if !waits(&t) {
+		return
+	}
+	if t.Standing == kintsugi.Lost {
+		if c.lost == nil {
+			c.lost = make(map[kintsugi.ShardID][]kintsugi.Step)
+		}
+		c.lost[t.Shard] = t.Saved
+	}
+	c.toShard(t.Shard, kintsugi.Adopt{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: *c.begins})
 }
 
 // beginning returns the step at which the line begins: where it has begun already, if a conductor before this one has

@@ -109,6 +109,38 @@ func TestALineBeginsWhereTheKeptShardsStand(t *testing.T) {
 	}
 }
 
+// Several streams break at once, and with them the word where the line begins. Whoever is back before the others is told it then: nobody asks it again when they are.
+func TestAShardThatComesBackBeforeOthersIsToldWhereTheLineBegins(t *testing.T) {
+	now := time.Unix(0, 0)
+	x, err := conductor.New(conductor.Config{Line: 2, View: 2, Fence: 5, Shards: 3, Slots: 1, Steps: 100}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(i kintsugi.ShardID, standing kintsugi.Standing) {
+		x.HandleReplica(now, kintsugi.Taken{Shard: i, Fence: 5, Standing: standing, Applied: 7, Released: 7})
+	}
+	for i := range kintsugi.ShardID(3) {
+		x.ShardConnected(i)
+		answer(i, kintsugi.Kept)
+	}
+	answer(2, kintsugi.Settled)
+	x.ShardConnected(0)
+	x.ShardConnected(1)
+	for _, i := range []kintsugi.ShardID{0, 1} {
+		x.Ready()
+		answer(i, kintsugi.Kept)
+		want := []conductor.ToShard{{Shard: i, Message: kintsugi.Adopt{Line: 2, Fence: 5, Step: 7}}}
+		if got := x.Ready().ToShards; !slices.EqualFunc(got, want, func(a, b conductor.ToShard) bool { return a == b }) {
+			t.Errorf("shard %d, back with the others away, is told %+v, want %+v", i, got, want)
+		}
+	}
+	answer(0, kintsugi.Settled)
+	answer(1, kintsugi.Settled)
+	if x.Released() != 7 {
+		t.Error("every shard stands on the line, and the run does not go on")
+	}
+}
+
 // A save of some chunks is told, and is no part of the save of a version.
 func TestASaveForTheRunningCheckpointIsToldAtOnce(t *testing.T) {
 	x, err := conductor.New(conductor.Config{Line: 2, Shards: 2, Slots: 1}, time.Unix(0, 0))

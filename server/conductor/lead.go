@@ -1,6 +1,7 @@
 package conductor
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -62,9 +63,14 @@ func (c *Conductor) tell(slot kintsugi.Slot, msg kintsugi.ConductorMessage) {
 		return
 	}
 	same := func(kept kintsugi.ConductorMessage) bool { return about(kept) == about(msg) }
-	if !slices.ContainsFunc(m.held, same) { // a worker that asks again and again is told once
+	switch {
+	case slices.ContainsFunc(m.held, same): // a worker that asks again and again is told once
+	case len(m.held) < c.cfg.Consistency.Held():
 		m.held = append(m.held, msg)
 		c.waiting++
+	default: // it goes on without an answer, and would fill the memory of whoever keeps them
+		c.ready.StartOver = append(c.ready.StartOver, StartOver{Slot: slot, Incarnation: m.incarnation,
+			Reason: fmt.Sprintf("worker/%d goes on without waiting for what becomes of its gradients", slot)})
 	}
 }
 

@@ -93,8 +93,8 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 	}
 	for _, v := range t.Views {
 		if v != c.cfg.View {
-			if c.round.Released(t.Push) {
-				break // counted in a view before: the worker must hear that, and not that its gradient is lost
+			if c.round.Counts(t.Push) {
+				break // in a view before, by a step that this one goes on with too: the worker must hear that, and not that its gradient is lost
 			}
 			c.refuse(kintsugi.Refused{Push: t.Push, Step: c.released, Reason: fmt.Sprintf("received in view %d, the view is %d", v, c.cfg.View)})
 			return

@@ -52,12 +52,15 @@ func (c *Conductor) handleTaken(now time.Time, m kintsugi.Taken) {
 		c.startOver(m)
 		return
 	}
+	if c.begins != nil { // at once: some shard may be away by now, and answer when this one does not any more
+		c.adopt(m)
+	}
 	for _, t := range c.taken {
 		if t == nil {
 			return
 		}
 	}
-	if c.adopted(m) {
+	if c.adopted() {
 		c.takeOver(now)
 	}
 }
