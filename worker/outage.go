@@ -29,6 +29,7 @@ type outage struct {
 	moved  bool            // the parameters lie at the end of the path that is kept
 
 	usual  float64 // loss of the gradients of turns, a moving average; of none while turns is 0
+	spread float64 // by how much one of them is off it, likewise
 	turns  int
 	recent float64 // loss along the path, a moving average that begins with what is usual
 }
@@ -39,16 +40,17 @@ func (o *outage) saw(loss float64) {
 	if o.turns++; o.turns == 1 {
 		o.usual = loss
 	}
+	o.spread += part * (math.Abs(loss-o.usual) - o.spread)
 	o.usual += part * (loss - o.usual)
 }
 
 // astray notes the loss of the next gradient on a path, and reports whether the path has led to where losses are several times what is usual, whatever single batches
-// give. With a long rate, where the optimizer's momentum is not, a path may leave the slope that it follows; and long before its gradients are no
+// give: near the end of a training a few of them may have nearly all of the loss. With a long rate, where the optimizer's momentum is not, a path may leave the slope that it follows; and long before its gradients are no
 // numbers any more it is worse than none.
 func (o *outage) astray(loss float64) bool {
-	const part, times = 0.3, 4
+	const part, times, spreads = 0.3, 4, 10
 	o.recent += part * (loss - o.recent)
-	return o.turns > 0 && o.recent > o.usual+(times-1)*math.Abs(o.usual)
+	return o.turns > 0 && o.recent > o.usual+max((times-1)*math.Abs(o.usual), spreads*o.spread)
 }
 
 // after returns the first gradient from id on that no outage has computed: none may count twice, under whatever id.

@@ -155,6 +155,8 @@ func TestAPathThatLeadsAstrayIsDropped(t *testing.T) {
 	}{
 		{"it goes down", []float64{2, 2.2, 1.8}, []float64{2, 1.9, 1.8, 1.7}, true},
 		{"batches differ", []float64{0.05, 0.2, 0.01}, []float64{0.05, 0.3, 0.02, 0.1}, true},
+		{"few batches have nearly all of the loss", []float64{0.001, 0.001, 0.03, 0.001, 0.001, 0.001}, []float64{0.001, 0.05, 0.001, 0.02}, true},
+		{"they have, and it has led to large losses", []float64{0.001, 0.001, 0.03, 0.001, 0.001, 0.001}, []float64{0.1, 1, 10, 100}, false},
 		{"it has led to large losses", []float64{2, 2.2, 1.8}, []float64{2, 4, 16, 64}, false},
 		{"losses are below zero", []float64{-20, -21}, []float64{-20, -10, 20, 300}, false},
 		{"they are below zero, and go down", []float64{-20, -21}, []float64{-22, -23, -24, -25}, true},
