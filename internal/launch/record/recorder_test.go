@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -339,6 +340,32 @@ func FuzzParseEvent(f *testing.F) {
 		}
 		if _, err := parseEvent(text[:len(text)-1]); err != nil {
 			t.Fatalf("%q was read, written as %q, and not read again: %v", line, text, err)
+		}
+	})
+}
+
+// FuzzEvents reads arbitrary lines as the events of a run, and adds them up.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte(`{"kind":"run","seconds":0,"format":1,"servers":2,"workers":3,"replicas":1,"prices":"server=1"}
+{"kind":"view","seconds":0.1,"number":1,"line":1,"fence":1,"heads":[0,1]}
+{"kind":"step","seconds":1,"line":1,"step":1,"loss":3,"counted":[0,1],"staleness_each":[0,1],"times":[[0,1,2]]}
+{"kind":"failure","seconds":1.5,"part":"server/0","seen_seconds":1.6}
+{"kind":"life","seconds":1.6,"part":"server/0","began_seconds":0,"cpu_seconds":1}
+{"kind":"view","seconds":2,"number":2,"line":2,"fence":2,"restored_step":0,"heads":[1,1]}
+{"kind":"step","seconds":3,"line":2,"step":1,"loss":3,"counted":[0,1]}
+{"kind":"partial","seconds":3,"part":"server/0","chunks":3,"mean_age_steps":2}
+`))
+	f.Add([]byte(`{"kind":"step","seconds":1,"line":1,"step":18446744073709551615,"counted":[0]}
+{"kind":"view","line":3,"restored_step":9223372036854775807}
+{"kind":"step","line":3,"step":0}
+`))
+	f.Fuzz(func(t *testing.T, lines []byte) {
+		run := &Run{account: &Account{}}
+		if err := run.readEvents(bytes.NewReader(lines)); err != nil {
+			return
+		}
+		if _, err := json.Marshal(run.account.Summary()); err != nil {
+			t.Fatalf("a summary that cannot be written: %v", err)
 		}
 	})
 }
