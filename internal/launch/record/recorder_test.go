@@ -275,6 +275,33 @@ func TestResumeNeedsARun(t *testing.T) {
 	}
 }
 
+// A machine that goes down may leave zeros, as many as it likes, where events were.
+func TestALineWithoutAnEndIsSkipped(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	r, err := Create(dir, nil, Header{Start: begin})
+	must(t, err)
+	r.Record(at(1), &Step{Line: 1, Step: 1})
+	_, err = r.Finish(at(1), "done")
+	must(t, err)
+	path := filepath.Join(dir, eventsFile)
+	events, err := os.ReadFile(path)
+	must(t, err)
+	zeros := make([]byte, maxLine+maxLine/2)
+	must(t, os.WriteFile(path, slices.Concat(events, zeros, []byte("\n"), events, zeros), 0o666))
+	run, err := ReadRun(dir)
+	must(t, err)
+	if len(run.Steps) != 2 || run.Skipped != 2 {
+		t.Errorf("read %d steps, skipped %d lines; want 2 and 2", len(run.Steps), run.Skipped)
+	}
+	r, _, err = Resume(dir, Header{Start: at(5)})
+	must(t, err)
+	_, err = r.Finish(at(6), "done")
+	must(t, err)
+	if run, err = ReadRun(dir); err != nil || len(run.Steps) != 2 || run.Skipped != 1 {
+		t.Errorf("%d steps and %d lines skipped after it was resumed, %v; want 2 and 1", len(run.Steps), run.Skipped, err)
+	}
+}
+
 func TestLinesOfLaterVersionsAreSkippedAndLaterFormatsRefused(t *testing.T) {
 	dir := t.TempDir()
 	events := filepath.Join(dir, "events.jsonl")
