@@ -27,6 +27,7 @@ func FuzzPage(f *testing.F) {
 {"kind":"note","seconds":3,"level":"warn","text":"<b>"}
 `
 	f.Add([]byte(events), []byte(nil), []byte("model: mlp\n"))
+	f.Add([]byte(events+`{"kind":"step","line":9,"step":0,"counted":[7]}`+"\n"), []byte(nil), []byte(nil))
 	f.Add([]byte(events), []byte(`{"format":1,"wall_seconds":1e-300,"failures":[{"part":"server/0","seconds":1,"recovery_seconds":2}]}`), []byte("\x00"))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, events, summary, config []byte) {
