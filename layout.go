@@ -65,6 +65,9 @@ type Layout struct {
 	Values  int // length of the flat parameter vector
 }
 
+// maxValues bounds the parameters of a model, far above any: what says how large it is may be wrong, and its chunks take memory.
+const maxValues = 1 << 40
+
 // NewLayout lays the tensors out one behind the other. A chunk holds whole rows of one tensor, at most
 // MaxChunkValues and at most 1/256 of the model (but never asks for fewer than MinChunkValues); a row
 // longer than that is cut.
@@ -79,12 +82,19 @@ func NewLayout(tensors []Tensor) (*Layout, error) {
 		if len(t.Shape) == 0 {
 			return nil, fmt.Errorf("layout: tensor %s has no shape", t.Name)
 		}
+		n := 1
 		for _, d := range t.Shape {
 			if d <= 0 {
 				return nil, fmt.Errorf("layout: tensor %s has shape %v; every dimension must be positive", t.Name, t.Shape)
 			}
+			if d > maxValues/n {
+				return nil, fmt.Errorf("layout: tensor %s has shape %v; a model has at most %d values", t.Name, t.Shape, maxValues)
+			}
+			n *= d
 		}
-		l.Values += t.Values()
+		if l.Values += n; l.Values > maxValues {
+			return nil, fmt.Errorf("layout: the tensors up to %s have %d values; a model has at most %d", t.Name, l.Values, maxValues)
+		}
 	}
 	if l.Values == 0 {
 		return nil, errors.New("layout: a model needs at least one tensor")

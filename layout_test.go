@@ -72,6 +72,19 @@ func TestLayoutRefusesBadTensors(t *testing.T) {
 	}
 }
 
+// A shape may be a mistake, or damaged: its product overflows, or its chunks would take all memory.
+func TestLayoutRefusesModelsOfAnySize(t *testing.T) {
+	for _, shapes := range [][][]int{{{1 << 62}}, {{1 << 41, 1}}, {{1 << 32, 1 << 32}}, {{1 << 21, 1 << 21, 1 << 21, 2}}, {{1 << 40}, {1}}, {{3, 1 << 62}, {1 << 62}}} {
+		var m []Tensor
+		for i, shape := range shapes {
+			m = append(m, Tensor{string(rune('a' + i)), shape})
+		}
+		if l, err := NewLayout(m); err == nil {
+			t.Errorf("%v is a model of %d values", shapes, l.Values)
+		}
+	}
+}
+
 func TestTensorAt(t *testing.T) {
 	l, err := NewLayout(lenet)
 	if err != nil {

@@ -17,11 +17,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/export"
 )
 
-// choose returns the newest whole checkpoint, or the newest one of a step if that is not negative.
+// newestStep stands for the newest whole checkpoint.
+const newestStep = -1
+
+// choose returns the newest whole checkpoint of a step, or of any.
 func (p place) choose(step int64) (*ckpt.RunManifest, error) {
-	if step < 0 {
+	if step == newestStep {
 		m, _, err := ckpt.Newest(p.fs, p.dir)
 		return m, err
+	}
+	if step < 0 {
+		return nil, fmt.Errorf("%w: --step %d: no step is negative; leave it away for the newest checkpoint", kintsugi.ErrUsage, step)
 	}
 	names, err := ckpt.List(p.fs, p.dir)
 	if err != nil {
@@ -40,6 +46,9 @@ func (p place) choose(step int64) (*ckpt.RunManifest, error) {
 		}
 		steps = append(steps, strconv.FormatUint(uint64(m.Step), 10))
 	}
+	if len(steps) == 0 {
+		return nil, fmt.Errorf("%s: %w", p.name, ckpt.ErrNoCheckpoint)
+	}
 	return nil, fmt.Errorf("%w: --step %d: %s has whole checkpoints of steps %s", kintsugi.ErrUsage, step, p.name, strings.Join(steps, ", "))
 }
 
@@ -57,7 +66,7 @@ func (p place) whole(cmd *cobra.Command, m *ckpt.RunManifest) (*ckpt.Flat, error
 }
 
 func checkpointExportCommand() *cobra.Command {
-	out, step, state := "", int64(-1), false
+	out, step, state := "", int64(newestStep), false
 	cmd := &cobra.Command{
 		Use: "export PATH", Short: "Write the parameters of a checkpoint as safetensors or NPZ", Args: oneArg("run folder, checkpoint folder or s3:// place"),
 		Example: "  kintsugi checkpoint export runs/mnist --out mnist.safetensors\n  kintsugi checkpoint export runs/mnist --step 500 --out mnist.npz",
@@ -99,7 +108,7 @@ func exportCheckpoint(cmd *cobra.Command, path, out string, step int64, state bo
 		"seed": strconv.FormatUint(m.Seed, 10), "fingerprint": fmt.Sprintf("%016x", uint64(m.Fingerprint)),
 	}
 	if err := record.WriteFile(out, func(w io.Writer) error { return write(w, tensors, metadata) }); err != nil {
-		return err
+		return fmt.Errorf("--out %s: %w", out, err)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d tensors of step %d\n", out, len(tensors), m.Step)
 	return nil

@@ -39,7 +39,7 @@ func checkpointRestoreCommand() *cobra.Command {
 	f.StringVar(&r.out, "out", "", "folder of the new run")
 	f.StringVar(&r.store, "store", "", "where its checkpoints go, as for train (default: its own folder)")
 	f.StringVar(&r.config, "config", "", "YAML file of settings (default: that of the run in PATH)")
-	f.Int64Var(&r.step, "step", -1, "step of the checkpoint; -1: the newest that is whole")
+	f.Int64Var(&r.step, "step", newestStep, "step of the checkpoint; -1: the newest that is whole")
 	return cmd
 }
 

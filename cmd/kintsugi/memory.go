@@ -36,6 +36,9 @@ func memoryCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--limit: %w", err)
 			}
+			if _, _, err := net.SplitHostPort(listen); err != nil { // nothing is an address to the library: any port of all of the host's
+				return fmt.Errorf("%w: --listen %q: use HOST:PORT", kintsugi.ErrUsage, listen)
+			}
 			l, err := net.Listen("tcp", listen)
 			if err != nil {
 				return fmt.Errorf("--listen %s: %w", listen, err)

@@ -44,6 +44,42 @@ func (o *overdue) at(now time.Time, newest kintsugi.Step, slowest time.Duration)
 	return late
 }
 
+// againAfter is how long a run says nothing of further saves that fail: where a disk is full each of them does, and there may be ten in a second.
+const againAfter = 10 * time.Second
+
+// failing counts saves that fail.
+type failing struct {
+	told   time.Time
+	untold int // failures since
+}
+
+// at reports whether a failure is to be told of, and how many were not since the last that was.
+func (f *failing) at(now time.Time) (untold int, tell bool) {
+	if since := now.Sub(f.told); since >= 0 && since < againAfter {
+		f.untold++
+		return 0, false
+	}
+	untold = f.untold
+	f.told, f.untold = now, 0
+	return untold, true
+}
+
+// sayFailed says that a save has failed.
+func (w *watcher) sayFailed(e kintsugi.CheckpointEvent, now time.Time) {
+	w.mu.Lock()
+	newest := w.durable
+	untold, tell := w.failing.at(now)
+	w.mu.Unlock()
+	if !tell {
+		return
+	}
+	log := w.log
+	if untold > 0 {
+		log = log.With("failed_since", untold)
+	}
+	log.Error("a checkpoint failed; training goes on, and a loss would go back further", "step", e.Step, "newest_checkpoint", newest, "err", e.Err)
+}
+
 // sayOverdue says that no checkpoint comes, where that is so.
 func (w *watcher) sayOverdue(now time.Time) {
 	w.mu.Lock()

@@ -54,3 +54,24 @@ func TestANewViewHasTimeForItsCheckpoint(t *testing.T) {
 		t.Error("it is not said")
 	}
 }
+
+// Where each save fails, ten in a second, one in ten seconds is told of, and how many were not.
+func TestSavesThatFailAreToldOfNowAndThen(t *testing.T) {
+	var f failing
+	var said []int
+	begin := time.Unix(1000, 0)
+	for i := range 300 {
+		if untold, tell := f.at(begin.Add(time.Duration(i) * time.Second / 10)); tell {
+			said = append(said, i, untold)
+		}
+	}
+	if want := []int{0, 0, 100, 99, 200, 99}; !slices.Equal(said, want) {
+		t.Errorf("told of failures, and those between: %d; want %d", said, want)
+	}
+	if untold, tell := f.at(begin.Add(time.Hour)); !tell || untold != 99 {
+		t.Errorf("an hour later: %t, %d; want true and 99", tell, untold)
+	}
+	if _, tell := f.at(begin); !tell {
+		t.Error("a clock that was set back silences failures until it is as late again")
+	}
+}

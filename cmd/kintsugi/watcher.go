@@ -52,6 +52,7 @@ type watcher struct {
 	durable kintsugi.Step                        // of the newest full checkpoint that this part of the run has seen
 	slowest time.Duration                        // that a full checkpoint has taken
 	overdue overdue
+	failing failing
 	waits   string // what the coordinator waits for; empty: nothing, as far as it has said
 	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
 	returned bool
@@ -204,10 +205,7 @@ func (w *watcher) watchOnce(ctx context.Context, v kintsugi.View) error {
 			}
 			w.rec.Record(now, record.CheckpointOf(e))
 			if e.Err != "" {
-				w.mu.Lock()
-				newest := w.durable
-				w.mu.Unlock()
-				w.log.Error("a checkpoint failed; training goes on, and a loss would go back further", "step", e.Step, "newest_checkpoint", newest, "err", e.Err)
+				w.sayFailed(e, now)
 			}
 		case kintsugi.ExposureEvent:
 			w.mu.Lock()

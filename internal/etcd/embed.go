@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
@@ -62,6 +63,10 @@ const (
 	tickMillis     = 10
 	electionMillis = 100
 )
+
+// The pieces of etcd's log take their room when they begin, two at a time, and the last one stays in the folder of the run. A run writes a few keys for each
+// failure, which does not fill a piece of this size; etcd's own have 64 MB.
+func init() { wal.SegmentSizeBytes = 1 << 20 }
 
 // portFile remembers the client port, inside the folder, for the next start.
 const portFile = "port"

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -134,6 +136,45 @@ func TestAnEmbeddedEtcdComesBackAtTheSameEndpointWithItsKeys(t *testing.T) {
 	}
 	if f, err := c.NextFence(within(t), 0); err != nil || f != 43 {
 		t.Errorf("fence %d, %v; want 43", f, err)
+	}
+}
+
+// sized returns the bytes of all files below a folder.
+func sized(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// The folder of each run has one: what is in it is some kilobytes.
+func TestAnEmbeddedEtcdTakesLittleOfTheDisk(t *testing.T) {
+	b := startEtcd(t)
+	c := b.dial(t)
+	if n := sized(t, b.dir); n > 4<<20 {
+		t.Errorf("it takes %d bytes; want at most 4 MiB", n)
+	}
+	for i := range 60 { // its log has several pieces then
+		if _, err := c.etcd.Put(within(t), fmt.Sprint("filler/", i%3), strings.Repeat("x", 100_000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Close()
+	b.start(t)
+	r, err := b.dial(t).etcd.Get(within(t), "filler/2")
+	if err != nil || len(r.Kvs) != 1 || len(r.Kvs[0].Value) != 100_000 || r.Kvs[0].Version != 20 {
+		t.Errorf("it came back with other keys: %v", err)
 	}
 }
 

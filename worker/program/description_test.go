@@ -93,3 +93,27 @@ func TestWhatIsOtherInAModelIsNamed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// FuzzRead reads arbitrary bytes as what a program has said of its model.
+func FuzzRead(f *testing.F) {
+	var b bytes.Buffer
+	d := &program.Description{Name: "net", Tensors: []kintsugi.Tensor{{Name: "w", Shape: []int{2, 1}}}, Examples: 5}
+	if err := program.Write(&b, d, []float32{1, 2}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte(`{"kintsugi_program":1,"crc32c":0,"name":"net","tensors":[{"name":"w","shape":[4611686018427387904]}]}` + "\n"))
+	path := filepath.Join(f.TempDir(), "described")
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if err := os.WriteFile(path, content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		d, initial, err := program.Read(path)
+		switch {
+		case err == nil && len(initial) != d.Values():
+			t.Fatalf("%d parameters of %d", len(initial), d.Values())
+		case err != nil && !errors.Is(err, kintsugi.ErrCorrupt) && !errors.Is(err, kintsugi.ErrUsage):
+			t.Fatal(err)
+		}
+	})
+}

@@ -99,9 +99,9 @@ func NewRun(events []Event, config []byte) *Run {
 func (run *Run) readEvents(f io.Reader) error {
 	in := bufio.NewReaderSize(f, 64<<10)
 	for {
-		line, err := readLine(in)
+		line, n, err := readLine(in)
 		if errors.Is(err, io.EOF) {
-			if len(line) > 0 {
+			if n > 0 {
 				run.Skipped++ // without its newline it may be cut anywhere, also where it still parses
 			}
 			return nil
@@ -109,7 +109,7 @@ func (run *Run) readEvents(f io.Reader) error {
 		if err != nil {
 			return err
 		}
-		run.whole += int64(len(line))
+		run.whole += n
 		e, err := parseEvent(bytes.TrimSpace(line))
 		if err != nil {
 			run.Skipped++
@@ -125,17 +125,18 @@ func (run *Run) readEvents(f io.Reader) error {
 	}
 }
 
-// readLine returns the next line with its newline.
-func readLine(in *bufio.Reader) ([]byte, error) {
-	var line []byte
+// readLine returns the next line with its newline, and its length. Of a line above maxLine, such as zeros that a crash of the machine has left, it
+// returns only the length.
+func readLine(in *bufio.Reader) (line []byte, n int64, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
-		line = append(line, part...)
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, err
+		if n += int64(len(part)); n <= maxLine {
+			line = append(line, part...)
+		} else {
+			line = nil
 		}
-		if len(line) > maxLine {
-			return nil, fmt.Errorf("%s has a line above %d bytes: %w", eventsFile, maxLine, kintsugi.ErrCorrupt)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, n, err
 		}
 	}
 }

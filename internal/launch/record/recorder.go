@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
 // The files of a run directory.
@@ -80,8 +81,11 @@ func Create(dir string, config []byte, h Header) (*Recorder, error) {
 	if err := lock(f, dir); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	if err := os.WriteFile(filepath.Join(dir, configFile), config, 0o666); err != nil {
-		return nil, errors.Join(cannotWrite(dir, err), f.Close())
+	if err := WriteFile(filepath.Join(dir, configFile), func(w io.Writer) error {
+		_, err := w.Write(config)
+		return err
+	}); err != nil { // without settings it is no run, and must not be in the way of the next try
+		return nil, errors.Join(cannotWrite(dir, err), f.Close(), os.Remove(f.Name()))
 	}
 	r := &Recorder{dir: dir, config: config, file: f, w: bufio.NewWriterSize(f, 64<<10), start: h.Start}
 	h.Format = Format
@@ -309,18 +313,22 @@ func writeSummary(dir string, s Summary) error {
 }
 
 // WriteFile writes a file of a run directory as a whole: whoever opens path meanwhile, or after a
-// crash, sees the old content or the new.
+// crash of the process or of the machine, sees the old content or the new.
 func WriteFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp*")
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f.Chmod(0o644), write(f), f.Close())
+	err = errors.Join(f.Chmod(0o644), write(f))
 	if err == nil {
+		err = f.Sync() // or the new name may be durable before the content
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
+	_ = vfs.OS{}.SyncDir(filepath.Dir(path)) // the file is whole, under the old name or the new; not every file system can do more
 	return nil
 }

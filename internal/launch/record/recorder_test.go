@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -274,6 +275,33 @@ func TestResumeNeedsARun(t *testing.T) {
 	}
 }
 
+// A machine that goes down may leave zeros, as many as it likes, where events were.
+func TestALineWithoutAnEndIsSkipped(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	r, err := Create(dir, nil, Header{Start: begin})
+	must(t, err)
+	r.Record(at(1), &Step{Line: 1, Step: 1})
+	_, err = r.Finish(at(1), "done")
+	must(t, err)
+	path := filepath.Join(dir, eventsFile)
+	events, err := os.ReadFile(path)
+	must(t, err)
+	zeros := make([]byte, maxLine+maxLine/2)
+	must(t, os.WriteFile(path, slices.Concat(events, zeros, []byte("\n"), events, zeros), 0o666))
+	run, err := ReadRun(dir)
+	must(t, err)
+	if len(run.Steps) != 2 || run.Skipped != 2 {
+		t.Errorf("read %d steps, skipped %d lines; want 2 and 2", len(run.Steps), run.Skipped)
+	}
+	r, _, err = Resume(dir, Header{Start: at(5)})
+	must(t, err)
+	_, err = r.Finish(at(6), "done")
+	must(t, err)
+	if run, err = ReadRun(dir); err != nil || len(run.Steps) != 2 || run.Skipped != 1 {
+		t.Errorf("%d steps and %d lines skipped after it was resumed, %v; want 2 and 1", len(run.Steps), run.Skipped, err)
+	}
+}
+
 func TestLinesOfLaterVersionsAreSkippedAndLaterFormatsRefused(t *testing.T) {
 	dir := t.TempDir()
 	events := filepath.Join(dir, "events.jsonl")
@@ -339,6 +367,32 @@ func FuzzParseEvent(f *testing.F) {
 		}
 		if _, err := parseEvent(text[:len(text)-1]); err != nil {
 			t.Fatalf("%q was read, written as %q, and not read again: %v", line, text, err)
+		}
+	})
+}
+
+// FuzzEvents reads arbitrary lines as the events of a run, and adds them up.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte(`{"kind":"run","seconds":0,"format":1,"servers":2,"workers":3,"replicas":1,"prices":"server=1"}
+{"kind":"view","seconds":0.1,"number":1,"line":1,"fence":1,"heads":[0,1]}
+{"kind":"step","seconds":1,"line":1,"step":1,"loss":3,"counted":[0,1],"staleness_each":[0,1],"times":[[0,1,2]]}
+{"kind":"failure","seconds":1.5,"part":"server/0","seen_seconds":1.6}
+{"kind":"life","seconds":1.6,"part":"server/0","began_seconds":0,"cpu_seconds":1}
+{"kind":"view","seconds":2,"number":2,"line":2,"fence":2,"restored_step":0,"heads":[1,1]}
+{"kind":"step","seconds":3,"line":2,"step":1,"loss":3,"counted":[0,1]}
+{"kind":"partial","seconds":3,"part":"server/0","chunks":3,"mean_age_steps":2}
+`))
+	f.Add([]byte(`{"kind":"step","seconds":1,"line":1,"step":18446744073709551615,"counted":[0]}
+{"kind":"view","line":3,"restored_step":9223372036854775807}
+{"kind":"step","line":3,"step":0}
+`))
+	f.Fuzz(func(t *testing.T, lines []byte) {
+		run := &Run{account: &Account{}}
+		if err := run.readEvents(bytes.NewReader(lines)); err != nil {
+			return
+		}
+		if _, err := json.Marshal(run.account.Summary()); err != nil {
+			t.Fatalf("a summary that cannot be written: %v", err)
 		}
 	})
 }

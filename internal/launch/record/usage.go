@@ -22,9 +22,9 @@ type usage struct {
 	peak    map[string]uint64 // by part: the most bytes of memory that one of its processes had
 	busy    float64
 	saving  float64
-	ended   uint64   // gradients that were finished or given up
-	counted []uint32 // by step of the line that counts
-	lost    uint64   // counted gradients of steps that were taken back
+	ended   uint64    // gradients that were finished or given up
+	counted []stretch // of the line that counts, ascending
+	lost    uint64    // counted gradients of steps that were taken back
 
 	releases []float64 // times of the newest releases, on whatever line
 	handing  float64   // by which the steps around announced departures took longer than others
@@ -87,18 +87,27 @@ func (u *usage) step(e *Step) {
 	}
 	u.ended += uint64(len(e.Times))
 	u.saving += e.SavingSeconds
-	for uint64(len(u.counted)) <= e.Step {
-		u.counted = append(u.counted, 0)
+	u.restore(e.Step - 1) // a step that comes again takes the one before back
+	n := uint64(len(e.Counted))
+	if last := len(u.counted) - 1; last >= 0 && u.counted[last].end == e.Step && u.counted[last].each == n {
+		u.counted[last].end++
+		return
 	}
-	u.counted[e.Step] = uint32(len(e.Counted))
+	u.counted = append(u.counted, stretch{e.Step, e.Step + 1, n})
 }
+
+// stretch is steps [from, end) that counted so many gradients each. A record may begin at any step, so nothing is as long as steps are many.
+type stretch struct{ from, end, each uint64 }
 
 // restore books that the steps after one are taken back.
 func (u *usage) restore(step uint64) {
-	for uint64(len(u.counted)) > step+1 {
-		last := len(u.counted) - 1
-		u.lost += uint64(u.counted[last])
-		u.counted = u.counted[:last]
+	for last := len(u.counted) - 1; last >= 0 && u.counted[last].end > step+1; last-- {
+		c := &u.counted[last]
+		from := max(c.from, step+1)
+		u.lost += (c.end - from) * c.each
+		if c.end = from; c.from == c.end {
+			u.counted = u.counted[:last]
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package record
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -83,5 +84,38 @@ func TestThePeakOfMemoryIsThatOfThePlaces(t *testing.T) {
 	s := tally(header(0), life("worker/1", 0, 5, 1), life("worker/1", 5, 9, 1), life("server/0", 0, 10, 1)).Summary()
 	if s.PeakBytes != 19000 {
 		t.Errorf("%d bytes; want 19000", s.PeakBytes)
+	}
+}
+
+// A record may begin at any step, and a damaged digit makes any of it: neither asks for memory that goes with the number.
+func TestAStepOfAnyNumberIsBooked(t *testing.T) {
+	for _, step := range []uint64{0, 1, 1 << 40, math.MaxUint64} {
+		s := tally(header(0), []Event{&Step{At: At{1}, Line: 1, Step: step, Counted: []uint32{0, 1}}}).Summary()
+		if s.Steps != step || s.UsefulGradients != 2 {
+			t.Errorf("%d steps and %d useful gradients; want step %d and 2", s.Steps, s.UsefulGradients, step)
+		}
+	}
+}
+
+// What is taken back is what the steps behind a restore had counted, against a list with one number for each step.
+func TestWhatIsTakenBackIsWhatWasCounted(t *testing.T) {
+	for seed := range uint64(200) {
+		draw := rand.New(rand.NewPCG(seed, 1))
+		u, plain, lost := usage{}, []int{0}, uint64(0)
+		for range 60 {
+			if draw.IntN(6) == 0 {
+				to := draw.IntN(len(plain))
+				for ; len(plain) > to+1; plain = plain[:len(plain)-1] {
+					lost += uint64(plain[len(plain)-1])
+				}
+				u.restore(uint64(to))
+			}
+			n := draw.IntN(3)
+			u.step(&Step{Step: uint64(len(plain)), Counted: make([]uint32, n)})
+			plain = append(plain, n)
+			if u.lost != lost {
+				t.Fatalf("seed %d: %d gradients were taken back; want %d", seed, u.lost, lost)
+			}
+		}
 	}
 }

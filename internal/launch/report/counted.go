@@ -67,7 +67,7 @@ func (s *story) countCells(base []int, rows, group, slots int, highest float64) 
 	seen := make([]int, slots) // the last step that counted the slot, so that two gradients count once
 	for k, i := range base {
 		e := s.run.Steps[i]
-		at := min(stripCells-1, int((float64(e.Step)-1)/highest*stripCells))
+		at := max(0, min(stripCells-1, int((float64(e.Step)-1)/highest*stripCells)))
 		perCell[at]++
 		for _, slot := range e.Counted {
 			if int(slot) >= slots || seen[slot] == k+1 {

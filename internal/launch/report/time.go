@@ -34,7 +34,7 @@ func (s *story) drawLossOverTime(p *panel) {
 		for _, piece := range s.runs() {
 			class := [...]string{kept: "curve loss", lostSteps: "curve lost", mended: "curve gold"}[piece.kind]
 			share := (at(piece.hi-1) - at(piece.lo)) / (p.x.hi - p.x.lo)
-			limit := max(2, int(math.Ceil(share*curvePoints)))
+			limit := int(min(curvePoints, max(2, math.Ceil(share*curvePoints)))) // a step may lie behind the end that a summary tells of
 			points := thin(piece.hi-piece.lo, limit, at(piece.lo), at(piece.hi-1)+1e-9,
 				func(j int) float64 { return at(piece.lo + j) }, func(j int) float64 { return s.smooth[piece.lo+j] }).mean
 			tracked = append(tracked, points...)

@@ -142,7 +142,7 @@ func (k *Keeper) content(r *http.Request) ([]byte, error) {
 	k.mu.Lock()
 	used := k.used()
 	k.mu.Unlock()
-	if used+n > k.limit {
+	if n > k.limit-used {
 		return nil, k.full(used, n)
 	}
 	b := make([]byte, n)
@@ -386,6 +386,9 @@ func (m *Memory) Stat(ctx context.Context, name string) (int64, error) {
 	a, err := m.do(ctx, http.MethodHead, "objects", name, "", nil)
 	if err != nil {
 		return 0, err
+	}
+	if a.ContentLength < 0 {
+		return 0, errors.Join(fmt.Errorf("memory at %s does not say how long %s is", m.where, name), a.Body.Close())
 	}
 	return a.ContentLength, a.Body.Close()
 }

@@ -115,7 +115,10 @@ func absent() (o minio.PutObjectOptions) {
 
 // Create implements Store.
 func (s *S3) Create(ctx context.Context, name string, content []byte) error {
-	_, err := s.client.PutObject(ctx, s.place.Bucket, name, bytes.NewReader(content), int64(len(content)), "", "", absent())
+	made, err := s.client.PutObject(ctx, s.place.Bucket, name, bytes.NewReader(content), int64(len(content)), "", "", absent())
+	if err == nil && made.ETag == "" { // what every store says of an object that it has: this was somebody else
+		return fmt.Errorf("%w: whatever answers at %s is no object store", ErrAway, s.place.Endpoint)
+	}
 	return s.explain(err)
 }
 
@@ -172,11 +175,15 @@ func (s *S3) Read(ctx context.Context, name string, p []byte, offset int64) erro
 	if err := o.SetRange(offset, offset+int64(len(p))-1); err != nil {
 		return fmt.Errorf("read %d bytes at %d: %w", len(p), offset, err)
 	}
-	body, _, _, err := s.client.GetObject(ctx, s.place.Bucket, name, o)
+	body, _, header, err := s.client.GetObject(ctx, s.place.Bucket, name, o)
 	if err != nil {
 		return s.explain(err)
 	}
 	defer body.Close() // read only: nothing can be lost
+	if part := header.Get("Content-Range"); !strings.HasPrefix(part, fmt.Sprintf("bytes %d-", offset)) && (offset > 0 || part != "") {
+		// What comes would be taken for damage, and an older checkpoint used.
+		return fmt.Errorf("bucket %s at %s answers with other bytes (%q) than those at %d of %s that were asked for", s.place.Bucket, s.place.Endpoint, part, offset, name)
+	}
 	if _, err := io.ReadFull(body, p); err != nil {
 		// Not %w: an end of the connection is not the end of the object.
 		return fmt.Errorf("%w: %d bytes at %d of %s broke off: %v", ErrAway, len(p), offset, name, err)
@@ -187,6 +194,9 @@ func (s *S3) Read(ctx context.Context, name string, p []byte, offset int64) erro
 // Stat implements Store.
 func (s *S3) Stat(ctx context.Context, name string) (int64, error) {
 	info, err := s.client.StatObject(ctx, s.place.Bucket, name, minio.StatObjectOptions{})
+	if err == nil && info.Size < 0 {
+		return 0, fmt.Errorf("bucket %s at %s does not say how long %s is: no proxy may change its answers", s.place.Bucket, s.place.Endpoint, name)
+	}
 	return info.Size, s.explain(err)
 }
 
@@ -252,9 +262,11 @@ func (s *S3) explain(err error) error {
 		return fmt.Errorf("%s cannot do what checkpoints need, such as conditional writes: %s", where, r.Message)
 	case r.StatusCode == http.StatusInsufficientStorage || strings.Contains(r.Code, "StorageFull") || strings.Contains(r.Code, "Quota"):
 		return fmt.Errorf("%s is full: %s: %w", where, r.Message, syscall.ENOSPC)
+	case r.Code == "RequestTimeTooSkewed":
+		return fmt.Errorf("%s refuses (%s): the clock of this machine is wrong, set it: %w", where, r.Code, fs.ErrPermission)
 	case r.StatusCode == http.StatusForbidden || r.StatusCode == http.StatusUnauthorized || strings.HasSuffix(r.Code, "UserNotFound"): // versitygw: 404 XAdminUserNotFound
 		return fmt.Errorf("%s refuses (%s): check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or ~/.aws/credentials, and what they allow: %w", where, r.Code, fs.ErrPermission)
-	case r.StatusCode >= 500 || r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusRequestTimeout || r.StatusCode == http.StatusConflict:
+	case r.StatusCode >= 500 || r.StatusCode == http.StatusOK || r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusRequestTimeout || r.StatusCode == http.StatusConflict:
 		return fmt.Errorf("%w: %s: %d %s", ErrAway, where, r.StatusCode, r.Code)
 	}
 	return fmt.Errorf("%s: %d %s: %s", where, r.StatusCode, r.Code, r.Message)

@@ -61,7 +61,7 @@ type upload struct {
 // New starts a server that ends with the test.
 func New(t testing.TB) *Server {
 	s := &Server{uploads: map[string]*upload{}, ended: make(chan struct{})}
-	h := httptest.NewServer(http.HandlerFunc(s.serve))
+	h := httptest.NewServer(s)
 	s.URL = h.URL
 	t.Cleanup(func() {
 		close(s.ended)
@@ -90,7 +90,8 @@ func (s *Server) Requests() int {
 	return s.n
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements http.Handler: what stands before the store in a test may pass requests on.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	var f Fault
 	if s.choose != nil {

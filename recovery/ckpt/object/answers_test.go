@@ -1,0 +1,171 @@
+package object_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
+	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object/objecttest"
+)
+
+// answering is a store whose answers are those of a function: what proxies and odd servers make of a protocol.
+func answering(t *testing.T, answer http.HandlerFunc) *object.FS {
+	t.Helper()
+	keys(t, objecttest.Key)
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	return object.NewFS(t.Context(), openS3(t, "s3://runs/x?region=us-east-1&endpoint="+url.QueryEscape(s.URL)), quick)
+}
+
+// stamped sets what every answer about an object has.
+func stamped(w http.ResponseWriter) {
+	w.Header().Set("ETag", `"0"`)
+	w.Header().Set("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
+}
+
+// A proxy that packs answers drops their length. An object of unknown length is an error, and not one of no bytes or fewer.
+func TestAnAnswerWithoutALengthIsAnError(t *testing.T) {
+	fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		stamped(w)
+		w.Header().Set("Transfer-Encoding", "chunked")
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+	})
+	if info, err := fsys.Stat("x"); err == nil {
+		t.Errorf("an object of %d bytes", info.Size)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Transfer-Encoding", "chunked")
+		w.WriteHeader(http.StatusOK)
+	}))
+	t.Cleanup(s.Close)
+	if n, err := object.OpenMemory(s.Listener.Addr().String(), nil).Stat(t.Context(), "x"); err == nil {
+		t.Errorf("an object of %d bytes in the memory of another process", n)
+	}
+}
+
+// A store or proxy that ignores what part of an object was asked for sends it from its beginning. That must not be taken for damage: an older checkpoint would
+// be used for it.
+func TestAnAnswerWithAnotherPartIsAnError(t *testing.T) {
+	content := random(1000)
+	fsys := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		stamped(w)
+		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+		if r.Method == http.MethodGet {
+			_, _ = w.Write(content) // the client may be gone
+		}
+	})
+	f, err := fsys.Open("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 100)
+	if n, err := f.ReadAt(got, 500); err == nil && !slices.Equal(got, content[500:600]) {
+		t.Errorf("%d other bytes came", n)
+	}
+	if n, err := f.ReadAt(make([]byte, 1000), 0); err != nil { // all of it is all of it
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// AWS may find out that an upload cannot be completed when it has said 200 already. Another try helps.
+func TestAnErrorIn200IsAnError(t *testing.T) {
+	keys(t, objecttest.Key)
+	server := objecttest.New(t)
+	ends := 0
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
+			if ends++; ends == 1 {
+				fmt.Fprint(w, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+`<Error><Code>InternalError</Code><Message>We encountered an internal error. Please try again.</Message></Error>`)
+				return
+			}
+		}
+		server.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	fsys := object.NewFS(t.Context(), openS3(t, "s3://runs/x?region=us-east-1&endpoint="+url.QueryEscape(proxy.URL)), quick)
+	if err := write(fsys, "large", make([]byte, object.PartBytes+1)); err != nil {
+		t.Error(err)
+	}
+	if n := len(server.Objects.Objects()["large"]); n != object.PartBytes+1 {
+		t.Errorf("the object has %d bytes", n)
+	}
+}
+
+// A list of many names comes in pages, whose last says so.
+func TestAListOfSeveralPagesIsOneList(t *testing.T) {
+	const pages = 5
+	broken := false
+	fsys := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		page := 0
+		_, _ = fmt.Sscan(r.URL.Query().Get("continuation-token"), &page) // none: the first
+		w.Header().Set("Content-Type", "application/xml")
+		fmt.Fprint(w, "<ListBucketResult><Name>runs</Name>")
+		if page < pages-1 {
+			fmt.Fprint(w, "<IsTruncated>true</IsTruncated>")
+			if !broken || page < 2 {
+				fmt.Fprintf(w, "<NextContinuationToken>%d</NextContinuationToken>", page+1)
+			}
+		}
+		for i := range 1000 {
+			fmt.Fprintf(w, "<Contents><Key>run/%05d</Key><Size>1</Size></Contents>", 1000*page+i)
+		}
+		fmt.Fprint(w, "</ListBucketResult>")
+	})
+	names, err := fsys.List("run")
+	if err != nil || len(names) != 1000*pages || names[0] != "00000" || names[len(names)-1] != "04999" {
+		t.Errorf("%d names, %v", len(names), err)
+	}
+	broken = true
+	if names, err := fsys.List("run"); err == nil {
+		t.Errorf("a list that breaks off is one of %d names", len(names))
+	}
+}
+
+// What stands before a store may answer in its place: nothing is published by that.
+func TestAnAnswerThatIsNotTheStoresPublishesNothing(t *testing.T) {
+	for _, status := range []int{200, 204, 302, 400, 403, 404, 502} {
+		fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte("<html>sign in</html>")) // the client may be gone
+		})
+		if err := fsys.Publish("run/x", []byte("x")); err == nil || errors.Is(err, fs.ErrExist) {
+			t.Errorf("a page with status %d for an object: %v", status, err)
+		}
+	}
+}
+
+// A clock that is wrong is not keys that are wrong.
+func TestAWrongClockIsToldAsOne(t *testing.T) {
+	fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, "<Error><Code>RequestTimeTooSkewed</Code><Message>The difference between the request time and the server's time is too large.</Message></Error>")
+	})
+	if _, err := fsys.List("run"); err == nil || !strings.Contains(err.Error(), "clock") {
+		t.Error(err)
+	}
+}
+
+// A body of a length that no memory has is refused before it is taken.
+func TestAKeeperRefusesABodyOfAnyLength(t *testing.T) {
+	k := object.NewKeeper(1000)
+	if err := object.OpenMemory(keep(t, k), nil).Create(t.Context(), "a", random(10)); err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodPut, "/objects/b", strings.NewReader("x"))
+	r.ContentLength = 1<<63 - 1
+	w := httptest.NewRecorder()
+	k.ServeHTTP(w, r)
+	if w.Code != http.StatusInsufficientStorage {
+		t.Errorf("answered %d %s", w.Code, w.Body)
+	}
+}
