@@ -143,6 +143,11 @@ type Countable struct {
 	Slot        Slot
 	Incarnation Incarnation
 	Oldest      Step
+
+	// Version and Next tell of the newest push that a released step has counted: it is the one before sequence Next on that version. Next is 0 if there is none. A
+	// conductor that takes over knows by them what has become of tickets whose steps nobody has records of any more.
+	Version Step
+	Next    uint32
 }
 
 // Rule is what a step does with the scaled sum of its gradients. Values are stored in checkpoints and

@@ -78,11 +78,13 @@ func alongFrom(a *pb.Along) kintsugi.Along {
 }
 
 func countableTo(c kintsugi.Countable) *pb.Countable {
-	return &pb.Countable{Slot: uint32(c.Slot), Incarnation: uint64(c.Incarnation), Oldest: uint64(c.Oldest)}
+	return &pb.Countable{Slot: uint32(c.Slot), Incarnation: uint64(c.Incarnation), Oldest: uint64(c.Oldest), Version: uint64(c.Version), Next: c.Next}
 }
 
 func countableFrom(c *pb.Countable) kintsugi.Countable {
-	return kintsugi.Countable{Slot: kintsugi.Slot(c.Slot), Incarnation: kintsugi.Incarnation(c.Incarnation), Oldest: kintsugi.Step(c.Oldest)}
+	return kintsugi.Countable{
+		Slot: kintsugi.Slot(c.Slot), Incarnation: kintsugi.Incarnation(c.Incarnation), Oldest: kintsugi.Step(c.Oldest), Version: kintsugi.Step(c.Version), Next: c.Next,
+	}
 }
 
 func weightedTo(w kintsugi.Weighted) *pb.Weighted {

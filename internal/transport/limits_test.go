@@ -39,7 +39,7 @@ func longest(s Sizes) (between []proto.Message, told kintsugi.Released) {
 		Line: math.MaxUint64, Fence: math.MaxUint64, Decided: math.MaxUint64, Step: math.MaxUint64, Scale: 1, Want: math.MaxUint8,
 		Counted: times(s.Pushes, func(int) kintsugi.Weighted { return kintsugi.Weighted{Push: longestPush, Weight: 1} }),
 		Countable: times(s.Workers, func(int) kintsugi.Countable {
-			return kintsugi.Countable{Slot: math.MaxUint32, Incarnation: math.MaxUint64, Oldest: math.MaxUint64}
+			return kintsugi.Countable{Slot: math.MaxUint32, Incarnation: math.MaxUint64, Oldest: math.MaxUint64, Version: math.MaxUint64, Next: math.MaxUint32}
 		}),
 		Optimizer: kintsugi.Optimizer{Rule: math.MaxUint8, LearningRate: 1, Momentum: 1, Beta1: 1, Beta2: 1, Epsilon: 1, WeightDecay: 1, Correction1: 1, Correction2: 1, DecayMatrices: true},
 	}

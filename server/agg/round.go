@@ -99,6 +99,12 @@ func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 	return Open, ""
 }
 
+// Newest returns the newest push of slot that a released step is known to have counted.
+func (r *Round) Newest(slot kintsugi.Slot) (p kintsugi.PushID, ok bool) {
+	p, ok = r.last[slot]
+	return p, ok
+}
+
 // Released reports whether a released step is known to have counted p, or a later push of its worker: what Offer calls Counted.
 func (r *Round) Released(p kintsugi.PushID) bool {
 	last, ok := r.last[p.Slot]
@@ -250,9 +256,12 @@ func (r *Round) Leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
 	})
 }
 
-// Remember notes what a released step has counted, so that its tickets are known when they are repeated.
+// Remember notes what released steps have counted, in any order, so that its tickets are known when they are repeated.
 func (r *Round) Remember(counted []kintsugi.PushID) {
 	for _, p := range counted {
-		r.last[p.Slot] = p
+		last, ok := r.last[p.Slot]
+		if !ok || p.Incarnation > last.Incarnation || p.Incarnation == last.Incarnation && p.Compare(last) > 0 {
+			r.last[p.Slot] = p
+		}
 	}
 }

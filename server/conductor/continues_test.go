@@ -79,3 +79,59 @@ func TestAGradientOfAStepThatGoesOnIsNotRefused(t *testing.T) {
 		t.Errorf("when it is, the worker is told %+v", told)
 	}
 }
+
+// A worker may miss releases of many steps before the conductor dies. Of what those have counted nobody has records any more, but that its newest gradient is
+// among them is known: told that one of them is refused, it would add what the codec has left out of it to the next one a second time.
+func TestAGradientOfAStepWithoutARecordIsNotRefused(t *testing.T) {
+	now := time.Unix(0, 0)
+	push := func(slot kintsugi.Slot, version kintsugi.Step, sequence uint32) kintsugi.PushID {
+		return kintsugi.PushID{Line: 1, Slot: slot, Incarnation: 1, Version: version, Sequence: sequence}
+	}
+	start := func(view kintsugi.ViewNumber, taken kintsugi.Taken) *conductor.Conductor {
+		fence := kintsugi.Fence(view)
+		x, err := conductor.New(conductor.Config{
+			Line: 1, View: view, Fence: fence, Shards: 1, Slots: 2, Steps: 100, Continues: view > 1,
+			Consistency: agg.Config{Quota: 1, Late: agg.Apply, Staleness: kintsugi.Infinite, Lead: kintsugi.Infinite},
+		}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.ShardConnected(0)
+		taken.Fence = fence
+		x.HandleReplica(now, taken)
+		for slot := range kintsugi.Slot(2) {
+			if err := x.HandleHello(now, kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Line: 1, Slot: slot, Incarnation: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.HandleReplica(now, kintsugi.MembersKnown{Fence: fence, Change: 2})
+		x.Ready()
+		return x
+	}
+	x := start(1, kintsugi.Taken{})
+	var records []kintsugi.Commit
+	for step, p := range []kintsugi.PushID{push(0, 0, 0), push(0, 0, 1), push(1, 0, 0), push(1, 3, 0), push(1, 4, 0)} { // one gradient each
+		x.HandleTicket(now, kintsugi.Ticket{Push: p, Views: []kintsugi.ViewNumber{1}, Examples: 8})
+		for _, m := range x.Ready().ToShards {
+			if commit, ok := m.Message.(kintsugi.Commit); ok {
+				records = append(records, commit)
+			}
+		}
+		x.HandleReplica(now, kintsugi.Stable{Fence: 1, Step: kintsugi.Step(step + 1), Decided: 1})
+		x.Ready()
+	}
+	x = start(2, kintsugi.Taken{Applied: 5, Released: 5, Records: []kintsugi.Commit{records[4], records[3]}})
+	for _, c := range []struct {
+		push    kintsugi.PushID
+		counted bool
+	}{{push(0, 0, 1), true}, {push(0, 0, 2), false}, {push(1, 3, 0), true}, {push(1, 4, 0), true}, {push(1, 4, 1), false}} {
+		x.HandleTicket(now, kintsugi.Ticket{Push: c.push, Views: []kintsugi.ViewNumber{1}, Examples: 8})
+		told := x.Ready().ToWorkers
+		if len(told) != 1 {
+			t.Fatalf("of %v a worker is told %+v", c.push, told)
+		}
+		if _, counted := told[0].Message.(kintsugi.Released); counted != c.counted {
+			t.Errorf("of %v, received in the view before, the worker is told %+v; counted: %v", c.push, told[0].Message, c.counted)
+		}
+	}
+}

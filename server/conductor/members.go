@@ -224,7 +224,11 @@ func (c *Conductor) membersMessage() kintsugi.Members {
 func (c *Conductor) countable(step kintsugi.Step) []kintsugi.Countable {
 	var list []kintsugi.Countable
 	for _, slot := range c.slots() {
-		list = append(list, kintsugi.Countable{Slot: slot, Incarnation: c.members[slot].incarnation, Oldest: c.round.Oldest(slot, step)})
+		x := kintsugi.Countable{Slot: slot, Incarnation: c.members[slot].incarnation, Oldest: c.round.Oldest(slot, step)}
+		if p, ok := c.round.Newest(slot); ok && p.Line == c.cfg.Line && p.Incarnation == x.Incarnation {
+			x.Version, x.Next = p.Version, p.Sequence+1
+		}
+		list = append(list, x)
 	}
 	return list
 }

@@ -77,6 +77,9 @@ func (c *Conductor) takeOver(now time.Time) {
 	c.last = kintsugi.Released{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: c.released}
 	var next *kintsugi.Commit
 	for _, r := range records {
+		if r.Step == c.released || r.Step == c.released+1 {
+			c.round.Remember(countedBefore(r))
+		}
 		if r.Step == c.released {
 			c.last.Counted = c.last.Counted[:0]
 			for _, w := range r.Counted {
@@ -109,6 +112,16 @@ func (c *Conductor) takeOver(now time.Time) {
 		c.resend(*t)
 	}
 	c.proceed(now)
+}
+
+// countedBefore returns the newest push of each worker that had been counted when a step was decided.
+func countedBefore(m kintsugi.Commit) (list []kintsugi.PushID) {
+	for _, x := range m.Countable {
+		if x.Next > 0 {
+			list = append(list, kintsugi.PushID{Line: m.Line, Slot: x.Slot, Incarnation: x.Incarnation, Version: x.Version, Sequence: x.Next - 1})
+		}
+	}
+	return list
 }
 
 // everywhere reports whether every shard has applied a commit as it was decided.

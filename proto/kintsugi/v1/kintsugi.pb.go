@@ -1498,6 +1498,8 @@ type Countable struct {
 	Slot          uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
 	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Oldest        uint64                 `protobuf:"varint,3,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // of its newest gradient that released steps have counted
+	Next          uint32                 `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`       // the sequence after that one's; 0: none is counted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1549,6 +1551,20 @@ func (x *Countable) GetIncarnation() uint64 {
 func (x *Countable) GetOldest() uint64 {
 	if x != nil {
 		return x.Oldest
+	}
+	return 0
+}
+
+func (x *Countable) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Countable) GetNext() uint32 {
+	if x != nil {
+		return x.Next
 	}
 	return 0
 }
@@ -3901,11 +3917,13 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x03own\x18\x05 \x01(\x01R\x03own\"K\n" +
 	"\bWeighted\x12'\n" +
 	"\x04push\x18\x01 \x01(\v2\x13.kintsugi.v1.PushIDR\x04push\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\x02R\x06weight\"Y\n" +
+	"\x06weight\x18\x02 \x01(\x02R\x06weight\"\x87\x01\n" +
 	"\tCountable\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\rR\x04slot\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x16\n" +
-	"\x06oldest\x18\x03 \x01(\x04R\x06oldest\"\xb4\x02\n" +
+	"\x06oldest\x18\x03 \x01(\x04R\x06oldest\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x12\n" +
+	"\x04next\x18\x05 \x01(\rR\x04next\"\xb4\x02\n" +
 	"\tOptimizer\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\rR\x04rule\x12#\n" +
 	"\rlearning_rate\x18\x02 \x01(\x02R\flearningRate\x12\x1a\n" +
