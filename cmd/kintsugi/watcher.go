@@ -53,6 +53,7 @@ type watcher struct {
 	slowest time.Duration                        // that a full checkpoint has taken
 	overdue overdue
 	failing failing
+	rising  rising
 	waits   string // what the coordinator waits for; empty: nothing, as far as it has said
 	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
 	returned bool
@@ -269,9 +270,13 @@ func (w *watcher) released(e kintsugi.StepEvent) {
 	}
 	w.mu.Lock()
 	w.meter.Step(e)
+	rises, best, was := w.rising.step(e.Step, float64(e.Loss)), w.rising.at, w.rising.best
 	follows, returned := w.costs.Step(e), w.returned
 	w.returned = false
 	w.mu.Unlock()
+	if rises {
+		w.sayRises(e, best, was)
+	}
 	for _, f := range follows {
 		if m, ok := f.(*record.Rework); ok {
 			w.log.Info("a partial recovery was measured", "part", m.Part, "predicted_steps", m.Predicted, "measured_steps", m.Measured, "standard_error", m.Deviation,
