@@ -106,6 +106,9 @@ func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) erro
 	defer running.Close()
 	first := make([]float32, len(m.initial))
 	loss, took, err := m.timed(ctx, s, running, m.initial, first)
+	if err == nil {
+		err = m.finite(first)
+	}
 	if err != nil {
 		return err
 	}
