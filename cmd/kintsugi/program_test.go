@@ -28,6 +28,9 @@ func beProgram() {
 	if slices.Contains(os.Args, "recipe") {
 		about.Optimizer, about.Warmup, about.Decay, about.WeightDecay, about.Decayed = "adamw", 10, "linear", 0.1, "matrices"
 	}
+	if slices.Contains(os.Args, "rmsprop") {
+		about.Optimizer = "rmsprop"
+	}
 	p, err := programtest.Open(os.Getenv(program.Variable), about)
 	if err == nil && slices.Contains(os.Args, "slow") && !first(os.Args[2]) {
 		for err == nil { // it is at its data until nobody waits any more
@@ -321,9 +324,14 @@ func TestACheckFindsWhatAProgramDoesNotKeep(t *testing.T) {
 		"wrong":      "that of y is not the gradient of this loss",
 		"nothing":    "and its norm 0: from there no step leads anywhere",
 		"no number":  "not finite: the first gradient, at the initial parameters: tensor y holds NaN",
+		"rmsprop":    `optimizer "rmsprop" is unknown; use sgd,`,
 	} {
 		r := kin(t, append([]string{"program", "check", "--", "/proc/self/exe"}, strings.Fields(words)...)...)
-		if r.status != exitFailed || !strings.Contains(r.stderr, want) || words == "no number" && strings.Contains(r.stderr, "another one") {
+		status := exitFailed
+		if words == "rmsprop" { // as train says it
+			status = exitUsage
+		}
+		if r.status != status || !strings.Contains(r.stderr, want) || words == "no number" && strings.Contains(r.stderr, "another one") {
 			t.Errorf("%s: status %d, %s; want %s", words, r.status, r.stderr, want)
 		}
 	}
