@@ -17,6 +17,7 @@ import json
 import math
 import mmap
 import os
+import random
 import socket
 import struct
 import sys
@@ -220,9 +221,9 @@ def load(path):
 def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, **suggested):
     """run for a model in PyTorch.
 
-    build     build() returns the torch.nn.Module; torch's generators are seeded before it is called
+    build     build() returns the torch.nn.Module; the generators of torch, numpy and random are seeded before it is called
     loss      loss(module, batch) returns the mean loss over batch.indices, a scalar to differentiate; without examples that
-              and of how many examples it is. torch's generators are seeded with batch.seed before, so that dropout is a function of the batch.
+              and of how many examples it is. The same generators are seeded with batch.seed before, so that dropout is a function of the batch.
               It may call backward by itself, once or for parts of the batch, and change what that leaves in grad: then it returns the loss detached
     evaluate  evaluate(module) returns a loss and an accuracy, either may be None, and on how many examples; the module is in eval mode, and
               gradients are off
@@ -315,6 +316,9 @@ def load_torch(build, path, *, loss=None, examples=None, batch=64):
 
 def _seed(torch, seed):
     torch.manual_seed(seed)
+    random.seed(seed)
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
 
 
 def _build(torch, build):

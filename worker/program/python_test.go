@@ -170,7 +170,7 @@ func withPyTorch(t *testing.T) {
 func TestWhatALoopInPyTorchDoesAndALossMustNotIsNamed(t *testing.T) {
 	withPyTorch(t)
 	p, err := inPython(t, `
-import kintsugi, torch
+import kintsugi, random, torch
 from torch import nn
 
 class Net(nn.Module):
@@ -207,6 +207,8 @@ def loss(module, batch):
         module.calls += 1
     elif case == 6:
         return torch.tensor(1.0)
+    elif case == 7:
+        return value * random.random()
     return value
 
 kintsugi.run_torch("net", Net, loss, examples=9)
@@ -217,7 +219,7 @@ kintsugi.run_torch("net", Net, loss, examples=9)
 	if got := p.About().Tensors; len(got) != 1 || got[0].Name != "w" || !slices.Equal(got[0].Shape, []int{2, 3}) {
 		t.Fatalf("it trains %v; a tensor without values is not for servers", got)
 	}
-	params, grads := []float32{1, 2, 3, 4, 5, 6}, make([]float32, 6)
+	params, grads, again := []float32{1, 2, 3, 4, 5, 6}, make([]float32, 6), make([]float32, 6)
 	for i, wants := range [][]string{
 		{"build returned list; it must", "parameter weight has no shape yet", "parameter c is of type torch.complex64", "no parameter of the module that build returned needs a gradient"},
 		{"loss returned float; it must return the mean loss, a tensor of one value"},
@@ -233,6 +235,15 @@ kintsugi.run_torch("net", Net, loss, examples=9)
 				t.Errorf("case %d: error %v; want %s", i, err, want)
 			}
 		}
+	}
+	// It goes on, and what is random in Python is a function of the batch too.
+	for _, into := range [][]float32{grads, again} {
+		if _, _, err := p.Gradient(t.Context(), params, into, program.Request{Seed: 5, Indices: []int{7}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(grads, again) {
+		t.Errorf("gradients of one batch: %v and %v", grads, again)
 	}
 	loss, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{8}})
 	if err != nil || loss != 91 || !slices.Equal(grads, []float32{2, 4, 6, 8, 10, 12}) {
