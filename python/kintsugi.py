@@ -10,7 +10,7 @@ Copy it beside your program, or put its folder on PYTHONPATH.
 
 The one rule: a gradient is a function of the parameters and of the batch. What is random about it comes from batch.seed, and
 nothing is kept from one gradient to the next. Then a worker that died computes the same gradients again, and a run ends
-with the same parameters whatever dies on the way.
+with the same parameters whichever servers die on the way. Steps of which a worker was away lack its gradients.
 """
 
 import json
