@@ -10,13 +10,14 @@ Copy it beside your program, or put its folder on PYTHONPATH.
 
 The one rule: a gradient is a function of the parameters and of the batch. What is random about it comes from batch.seed, and
 nothing is kept from one gradient to the next. Then a worker that died computes the same gradients again, and a run ends
-with the same parameters whatever dies on the way.
+with the same parameters whichever servers die on the way. Steps of which a worker was away lack its gradients.
 """
 
 import json
 import math
 import mmap
 import os
+import random
 import socket
 import struct
 import sys
@@ -31,6 +32,10 @@ __all__ = ["Batch", "Values", "load", "load_torch", "run", "run_torch"]
 
 _VARIABLE = "KINTSUGI_ASKS"
 _PAGE = 4096
+_SUGGESTED = {
+    "batch": int, "steps": int, "learning_rate": float, "optimizer": str, "momentum": float, "codec": str, "warmup": int, "decay": str, "weight_decay": float,
+    "weight_decay_for": str,
+}  # fmt: skip
 
 if _VARIABLE in os.environ and hasattr(sys.stdout, "reconfigure"):
     sys.stdout.reconfigure(line_buffering=True)  # a program that is killed would take with it what it has printed
@@ -107,14 +112,14 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
                 the learning rate rises, and decay, how it goes down then: "cosine", "linear" or "constant"; weight_decay, and weight_decay_for, which
                 tensors: "all", or "matrices", those of two dimensions and more
     """
-    unknown = set(suggested) - {"batch", "steps", "learning_rate", "optimizer", "momentum", "codec", "warmup", "decay", "weight_decay", "weight_decay_for"}
-    if unknown:
-        raise TypeError("run has no argument %s; what a program does not suggest is for the command line of kintsugi train" % ", ".join(sorted(unknown)))
+    suggested = _suggestions(suggested)
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
     values = sum(math.prod(shape) for _, shape in tensors)
     about = {"name": name, "tensors": [{"name": n, "shape": s or (1,)} for n, s in tensors], "evaluates": evaluate is not None, **suggested}
     if examples is not None:
         about["examples"] = int(examples)
+        if about["examples"] < 1:
+            raise ValueError("examples is %s: there is nothing to draw from; leave it out where the program draws its own" % examples)
     questions, answers, descriptor = _connect()
     memory = params = readable = grads = None
     seed = 0
@@ -135,10 +140,11 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
             elif ask == "gradient":
                 loss = gradient(readable, grads, Batch(question, memory))
                 if examples is None:
-                    loss, answer["examples"] = loss
+                    loss, n = _parts(loss, 2, "without examples a gradient returns the loss and of how many examples it is")
+                    answer["examples"] = int(n)
                 answer["loss"] = _finite(loss)
             elif ask == "evaluate":
-                loss, accuracy, n = evaluate(readable)
+                loss, accuracy, n = _parts(evaluate(readable), 3, "evaluate returns a loss and an accuracy, either may be None, and on how many examples")
                 answer = {"loss": _finite(loss), "accuracy": _finite(accuracy), "examples": int(n)}
             else:
                 raise ValueError("this kintsugi.py does not know the question %r; take the one of the Kintsugi that asks" % ask)
@@ -152,6 +158,35 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
             answers.flush()
         except (BrokenPipeError, ConnectionResetError):
             os._exit(0)  # nobody asks any more
+
+
+def _suggestions(told):
+    """What was suggested, as numbers and words."""
+    unknown = sorted(set(told) - set(_SUGGESTED))
+    if unknown:
+        lacks = "run has no argument %s; what a program does not suggest is for the command line of kintsugi train. It may suggest %s"
+        raise TypeError(lacks % (", ".join(unknown), ", ".join(_SUGGESTED)))
+    return {name: _suggestion(name, value) for name, value in told.items() if value is not None}
+
+
+def _suggestion(name, value):
+    kind = _SUGGESTED[name]
+    if hasattr(value, "item") and not isinstance(value, type):
+        value = value.item()  # a number of numpy's or of a framework's
+    if kind is str:
+        if isinstance(value, str):
+            return value
+        raise TypeError("%s is %r; it must be a word, as for --%s of kintsugi train" % (name, value, name.replace("_", "-")))
+    if isinstance(value, (int, float)) and math.isfinite(value) and kind(value) == value:
+        return kind(value)
+    raise TypeError("%s is %r; it must be a %s" % (name, value, "whole number" if kind is int else "number"))
+
+
+def _parts(value, n, of):
+    """The n values that a function returned."""
+    if isinstance(value, (tuple, list)) and len(value) == n:
+        return value
+    raise TypeError("%s; it returned %s" % (of, type(value).__name__ if not isinstance(value, (tuple, list)) else "%d values" % len(value)))
 
 
 def _connect():
@@ -186,22 +221,23 @@ def load(path):
 def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, **suggested):
     """run for a model in PyTorch.
 
-    build     build() returns the torch.nn.Module; torch's generators are seeded before it is called
+    build     build() returns the torch.nn.Module; the generators of torch, numpy and random are seeded before it is called
     loss      loss(module, batch) returns the mean loss over batch.indices, a scalar to differentiate; without examples that
-              and of how many examples it is. torch's generators are seeded with batch.seed before, so that dropout is a function of the batch.
+              and of how many examples it is. The same generators are seeded with batch.seed before, so that dropout is a function of the batch.
               It may call backward by itself, once or for parts of the batch, and change what that leaves in grad: then it returns the loss detached
     evaluate  evaluate(module) returns a loss and an accuracy, either may be None, and on how many examples; the module is in eval mode, and
               gradients are off
     device    where the module computes (default: a GPU, another one for the next worker where there are several, else the CPU)
 
-    Parameters are trained as float32, whatever type the module has them in. Those that need no gradient stay as build made them first.
+    Parameters are trained as float32, whatever type the module has them in; complex ones are refused. Those that need no gradient, and those without a value, stay as
+    build made them first. The optimizer is Kintsugi's: a loss that changes a parameter is an error.
     Buffers are no parameters, and no server has them. The running means of BatchNorm are measured before each evaluation, at its parameters, on
     32 batches; a forward pass that changes another buffer is an error.
     """
     import torch
 
     module = _build(torch, build)
-    trained = _trained(module)
+    trained = _trained(torch, module)
     means = _Means(torch, module)
 
     def tensor(values, n):
@@ -214,7 +250,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         module.to(at)
 
     def initialise(params, seed):
-        torch.manual_seed(seed)
+        _seed(torch, seed)
         fresh = dict(build().named_parameters())
         with torch.no_grad():
             for n in trained:
@@ -230,22 +266,14 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         update(params)
         module.train()
         means.forget()
-        torch.manual_seed(batch.seed)
-        before = {n: b._version for n, b in module.named_buffers()}
+        _seed(torch, batch.seed)
+        changes = _Changes(module, trained, means.built)
         for p in trained.values():
             p.grad = None
         found = loss(module, batch)
-        value, count = found if examples is None else (found, None)
-        for n, b in module.named_buffers():
-            if b._version != before.get(n) and n not in means.built:
-                raise RuntimeError("the forward pass changes buffer %s, which no server has: its values would differ between workers and die with them" % n)
-        if value.requires_grad:
-            parts = torch.autograd.grad(value, list(trained.values()), allow_unused=True)
-        else:
-            parts = [p.grad for p in trained.values()]
-            if all(g is None for g in parts):
-                raise RuntimeError("the loss depends on no parameter, and it has not called backward")
-        for n, g in zip(trained, parts):
+        value, count = (found, None) if examples is not None else _parts(found, 2, "without examples loss returns the mean loss and of how many examples it is")
+        changes.refuse()
+        for n, g in _gradients(torch, value, trained):
             to = tensor(grads, n)
             to.zero_() if g is None else to.copy_(g.to_dense() if g.is_sparse else g)
         return value.item() if count is None else (value.item(), count)
@@ -271,7 +299,7 @@ def load_torch(build, path, *, loss=None, examples=None, batch=64):
     import torch
 
     module = _build(torch, build)
-    trained, values = _trained(module), load(path)
+    trained, values = _trained(torch, module), load(path)
     shapes = {n: tuple(p.shape) or (1,) for n, p in trained.items()}
     for n in sorted(set(shapes) | set(values)):
         if shapes.get(n) != values._shapes.get(n):
@@ -286,13 +314,70 @@ def load_torch(build, path, *, loss=None, examples=None, batch=64):
     return module
 
 
+def _seed(torch, seed):
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+
+
 def _build(torch, build):
-    torch.manual_seed(0)
-    return build()
+    _seed(torch, 0)
+    module = build()
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError("build returned %s; it must return a torch.nn.Module" % type(module).__name__)
+    return module
 
 
-def _trained(module):
-    return {n: p for n, p in module.named_parameters() if p.requires_grad}
+def _trained(torch, module):
+    """The parameters that servers have, by their names."""
+    trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    for n, p in trained.items():
+        if isinstance(p, torch.nn.parameter.UninitializedParameter):
+            raise ValueError("parameter %s has no shape yet: run the module once in build, on inputs of the right shape, before it is returned" % n)
+        if p.is_complex():
+            raise TypeError("parameter %s is of type %s, and real numbers alone are trained: make it of torch.view_as_real(…), and use torch.view_as_complex of it" % (n, p.dtype))
+    trained = {n: p for n, p in trained.items() if p.numel()}
+    if not trained:
+        raise ValueError("no parameter of the module that build returned needs a gradient: there is nothing to train")
+    return trained
+
+
+class _Changes:
+    """Finds what a loss has changed of the module, although no server would know of it."""
+
+    def __init__(self, module, trained, means):
+        self._module, self._trained, self._means = module, trained, means
+        self._buffers = {n: b._version for n, b in module.named_buffers()}
+        self._parameters = {n: p._version for n, p in trained.items()}
+
+    def refuse(self):
+        for n, b in self._module.named_buffers():
+            if b._version != self._buffers.get(n) and n not in self._means:
+                lost = "the forward pass changes buffer %s, which no server has: its values would differ between workers and die with them. Leave it as build makes it, or compute it in each pass"
+                raise RuntimeError(lost % n)
+        for n, p in self._trained.items():
+            if p._version != self._parameters[n]:
+                lost = "the loss changes parameter %s, as an optimizer's step or max_norm of an embedding does. Servers have the parameters, and the change is lost: leave it out"
+                raise RuntimeError(lost % n)
+
+
+def _gradients(torch, value, trained):
+    """The names of the parameters, and the gradients of a loss or those that it has computed by itself; None where it does not depend on one."""
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        found = "a tensor of shape %s" % (tuple(value.shape),) if isinstance(value, torch.Tensor) else type(value).__name__
+        raise TypeError("loss returned %s; it must return the mean loss, a tensor of one value" % found)
+    called = any(p.grad is not None for p in trained.values())
+    if value.requires_grad:
+        if called:
+            raise RuntimeError("the loss has called backward, and returns a value to be differentiated: return it detached, as by value.detach()")
+        value.backward()
+    elif not called:
+        raise RuntimeError("the loss depends on no parameter, and has left no gradient in one: return a value to be differentiated, or call backward and leave grad as it is")
+    found = [(n, p.grad) for n, p in trained.items()]
+    for p in trained.values():
+        p.grad = None
+    return found
 
 
 class _Means:
@@ -323,7 +408,7 @@ class _Means:
         generator = torch.Generator().manual_seed(0)
         for i in range(32):
             chosen = None if examples is None else torch.randint(examples, (batch,), generator=generator).tolist()
-            torch.manual_seed(i)
+            _seed(torch, i)
             loss(module, Batch({"id": 0, "seed": i, "slot": 0, "version": 0, "sequence": 0, "indices": chosen}, None))
         for n, m in self._norms.items():
             m.momentum = momenta[n]

@@ -162,6 +162,22 @@ func TestAGradientThatIsNotFiniteEndsTheRunAndIsNamed(t *testing.T) {
 	}
 }
 
+// Servers are well, and another learning rate may go on from there.
+func TestARunWhoseGradientsAreNotFiniteEndsWithALastCheckpoint(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
+	dir := newDir(t)
+	r := kin(t, quadratic(300, "--model", "qp:dimension=100", "--learning-rate", "1e5", "--checkpoint-every", "300", "--out", dir)...)
+	if r.status != exitFailed || !strings.Contains(r.stdout, "is not finite; go on with: kintsugi train --resume "+dir) {
+		t.Errorf("exit status %d:\n%s%s", r.status, r.stdout, r.stderr)
+	}
+	step, _ := lastParams(t, dir)
+	if s := readRun(t, dir).Summary; step == 0 || uint64(step) != s.Steps || !strings.Contains(s.Reason, "not finite") {
+		t.Errorf("the newest checkpoint is of step %d, the run of %d, which ended with %q", step, s.Steps, s.Reason)
+	}
+	noOrphans(t, dir)
+}
+
 func TestACheckpointIsExportedRestoredAndShown(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

@@ -224,6 +224,9 @@ func (m *programModel) try(ctx context.Context, s *settings) (warning string, er
 	grads, again := make([]float32, len(m.initial)), make([]float32, len(m.initial))
 	begin := time.Now()
 	loss, _, err := m.gradient(s, running)(ctx, m.initial, grads, kintsugi.PushID{})
+	if err == nil {
+		err = m.finite(grads)
+	}
 	if err == nil && (math.IsNaN(loss) || !slices.ContainsFunc(grads, func(g float32) bool { return g != 0 })) {
 		warning = fmt.Sprintf("the first gradient of %s: a loss of %g, and each value of it is 0", running, loss)
 		if math.IsNaN(loss) {
@@ -244,6 +247,20 @@ func (m *programModel) try(ctx context.Context, s *settings) (warning string, er
 		return "", err
 	}
 	return warning, m.give(running)
+}
+
+// finite returns an error that names the tensor if the first gradient holds NaN or Inf: no step would ever be taken.
+func (m *programModel) finite(grads []float32) error {
+	lo := 0
+	for _, t := range m.about.Tensors {
+		part := grads[lo : lo+t.Values()]
+		i := slices.IndexFunc(part, func(g float32) bool { return math.IsNaN(float64(g)) || math.IsInf(float64(g), 0) })
+		if i >= 0 {
+			return fmt.Errorf("%w: the first gradient, at the initial parameters: tensor %s holds %v; look at the data, the loss, and what the parameters begin with", kintsugi.ErrNotFinite, t.Name, part[i])
+		}
+		lo += t.Values()
+	}
+	return nil
 }
 
 // threadsVariable is what mathematical libraries, and PyTorch, look at to know how many threads to have.

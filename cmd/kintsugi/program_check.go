@@ -15,6 +15,8 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker/model"
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
@@ -81,12 +83,24 @@ func programCheckCommand() *cobra.Command {
 				return err
 			}
 			defer p.close()
-			s.Batch = d.Batch
+			if err := p.checkSuggestions(&s, d); err != nil {
+				return err
+			}
 			return p.program.check(cmd.Context(), &s, cmd.OutOrStdout())
 		},
 	}
 	programSettings(cmd, &s)
 	return cmd
+}
+
+// checkSuggestions sets what a program suggests, and returns what train would say of it.
+func (p *problem) checkSuggestions(s *settings, d model.Defaults) error {
+	s.Momentum, s.Warmup, s.WeightDecay = suggested, suggested, suggested
+	if err := p.suggest(s, d); err != nil {
+		return err
+	}
+	_, err := compress.Parse(s.Codec)
+	return err
 }
 
 // Slopes agree when they differ by no more than these parts, of the one that the gradient says and of the norm of the whole gradient: losses come in float32, of
@@ -106,6 +120,9 @@ func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) erro
 	defer running.Close()
 	first := make([]float32, len(m.initial))
 	loss, took, err := m.timed(ctx, s, running, m.initial, first)
+	if err == nil {
+		err = m.finite(first)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,9 @@ func beProgram() {
 	}
 	if slices.Contains(os.Args, "recipe") {
 		about.Optimizer, about.Warmup, about.Decay, about.WeightDecay, about.Decayed = "adamw", 10, "linear", 0.1, "matrices"
+	}
+	if slices.Contains(os.Args, "rmsprop") {
+		about.Optimizer = "rmsprop"
 	}
 	p, err := programtest.Open(os.Getenv(program.Variable), about)
 	if err == nil && slices.Contains(os.Args, "slow") && !first(os.Args[2]) {
@@ -78,6 +82,8 @@ func spoil(words []string) func(q programtest.Question, grads []float32) {
 		return func(_ programtest.Question, grads []float32) { grads[3] += kept }
 	case "wrong":
 		return func(_ programtest.Question, grads []float32) { grads[999] *= 5 }
+	case "no number":
+		return func(_ programtest.Question, grads []float32) { grads[995] = float32(math.NaN()) }
 	case "nothing":
 		return func(_ programtest.Question, grads []float32) { clear(grads) }
 	}
@@ -195,6 +201,20 @@ func TestAnEvaluationThatFailsIsToldBeforeTheRunBegins(t *testing.T) {
 	}
 }
 
+// A gradient is a function of the parameters: that of each worker would be refused until the run gives up.
+func TestAFirstGradientThatIsNotFiniteIsToldBeforeTheRunBegins(t *testing.T) {
+	t.Parallel()
+	notUnderRace(t)
+	dir := newDir(t)
+	r := kin(t, append([]string{"train", "--out", dir}, append(ownProgram, "no number")...)...)
+	if r.status != exitFailed || !strings.Contains(r.stderr, "not finite: the first gradient, at the initial parameters: tensor y holds NaN; look at the data") {
+		t.Errorf("status %d, %s", r.status, r.stderr)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the run has begun, in a folder: %v", err)
+	}
+}
+
 // Programs that read their data for minutes do not keep a run that is interrupted.
 func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
 	t.Parallel()
@@ -303,9 +323,15 @@ func TestACheckFindsWhatAProgramDoesNotKeep(t *testing.T) {
 		"of its own": "the gradient of one batch at the same parameters is another one in another process",
 		"wrong":      "that of y is not the gradient of this loss",
 		"nothing":    "and its norm 0: from there no step leads anywhere",
+		"no number":  "not finite: the first gradient, at the initial parameters: tensor y holds NaN",
+		"rmsprop":    `optimizer "rmsprop" is unknown; use sgd,`,
 	} {
 		r := kin(t, append([]string{"program", "check", "--", "/proc/self/exe"}, strings.Fields(words)...)...)
-		if r.status != exitFailed || !strings.Contains(r.stderr, want) {
+		status := exitFailed
+		if words == "rmsprop" { // as train says it
+			status = exitUsage
+		}
+		if r.status != status || !strings.Contains(r.stderr, want) || words == "no number" && strings.Contains(r.stderr, "another one") {
 			t.Errorf("%s: status %d, %s; want %s", words, r.status, r.stderr, want)
 		}
 	}

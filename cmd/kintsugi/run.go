@@ -186,9 +186,9 @@ func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, err
 	}
 }
 
-// saveWhatIsWell ends a run whose program fails after a last checkpoint, if there are steps since the one before: servers are as well as ever.
+// saveWhatIsWell ends a run that lacks gradients alone after a last checkpoint, if there are steps since the one before: servers are as well as ever.
 func (r *run) saveWhatIsWell(ctx context.Context, err error, killed <-chan error) kintsugi.Done {
-	var failed launch.ProgramFailed
+	var failed launch.GradientsFailed
 	r.mu.Lock()
 	behind := r.seen.After > r.durable
 	r.mu.Unlock()
@@ -197,9 +197,8 @@ func (r *run) saveWhatIsWell(ctx context.Context, err error, killed <-chan error
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.saveWithin())
 	defer cancel()
-	reason := fmt.Sprintf("the program of %s fails", failed.Part)
-	r.note("info", reason+": ending the run after a last checkpoint")
-	if err := r.client.PutStop(ctx, etcd.Stop{Checkpoint: true, Reason: reason}); err != nil {
+	r.note("info", failed.Why+": ending the run after a last checkpoint")
+	if err := r.client.PutStop(ctx, etcd.Stop{Checkpoint: true, Reason: failed.Why}); err != nil {
 		r.note("warn", err.Error())
 		return kintsugi.Done{}
 	}

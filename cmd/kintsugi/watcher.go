@@ -76,7 +76,9 @@ func newWatcher(s *settings, p *problem, rec *record.Recorder, start time.Time) 
 
 func (w *watcher) note(level, text string) {
 	w.rec.Record(time.Now(), &record.Note{Level: level, Text: text})
-	w.log.Info(text)
+	l := slog.LevelInfo
+	_ = l.UnmarshalText([]byte(level)) // those of events are its names
+	w.log.Log(context.Background(), l, text)
 }
 
 // hasView reports whether a view counts.

@@ -254,18 +254,19 @@ func (c *Cluster) Resume(part Part) error {
 // Progressed tells the cluster that a step was released: see Restarts.Progressed. It costs nothing.
 func (c *Cluster) Progressed() { c.progress.Store(true) }
 
-// ProgramFailed is the error of a run that cannot go on because of the user's program, whatever runs it. Nothing is wrong with the rest.
-type ProgramFailed struct {
-	Part Part
+// GradientsFailed is the error of a run that cannot go on because a worker has none of the gradients that it needs: the user's program fails, whatever runs
+// it, or they are not finite. Nothing is wrong with the rest.
+type GradientsFailed struct {
+	Why string // in words, with the worker
 	error
 }
 
 // Unwrap returns the error.
-func (p ProgramFailed) Unwrap() error { return p.error }
+func (g GradientsFailed) Unwrap() error { return g.error }
 
 // Failed returns a channel that yields at most one error: why the run cannot go on, with the end of
 // the log of the process that is to blame. The error wraps kintsugi.ErrUsage if that process was
-// started wrongly, and is a ProgramFailed if it was the user's program. The other processes run on until Stop.
+// started wrongly, and is a GradientsFailed if only gradients are missing. The other processes run on until Stop.
 func (c *Cluster) Failed() <-chan error { return c.failed }
 
 // Status returns the status of every place, in the order of their start; nil once stopped.
@@ -476,7 +477,9 @@ func (c *Cluster) judge(p *place, exit Exit) {
 		case exitConfig:
 			err = fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
 		case exitProgram:
-			err = ProgramFailed{p.spec.Part, err}
+			err = GradientsFailed{fmt.Sprintf("the program of %s fails", p.spec.Part), err}
+		case exitNotFinite:
+			err = GradientsFailed{fmt.Sprintf("the gradient of %s is not finite", p.spec.Part), err}
 		}
 		select {
 		case c.failed <- err:

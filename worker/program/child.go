@@ -28,6 +28,7 @@ type child struct {
 	broken error         // why, unless the program closed its end; set before lines is closed
 	died   chan struct{} // closed when the process has ended
 	ended  error         // how; set before died is closed
+	forced bool          // it was ended; set by close
 }
 
 // longest is how long a line of a program's may be, in bytes: a description of a hundred thousand tensors fits.
@@ -113,6 +114,8 @@ func (c *child) gone(broken error) error {
 	switch {
 	case broken != nil:
 		how = broken.Error()
+	case c.forced: // what ended it was not its own trouble
+		how = fmt.Sprintf("it broke off the conversation, and was ended %v later", leaveWithin)
 	case c.ended != nil:
 		how = fmt.Sprintf("it ended (%v)", c.ended)
 	case closed != nil:
@@ -135,6 +138,7 @@ func (c *child) close(within time.Duration) error {
 	select {
 	case <-c.died:
 	case <-late.C:
+		c.forced = true
 		kill(c.cmd.Process.Pid)
 		<-c.died
 	}

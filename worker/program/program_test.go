@@ -50,7 +50,13 @@ var behaviours = map[string]func(p *programtest.Program, q programtest.Question)
 		os.Exit(3)
 		return nil
 	},
-	"hang up":   func(p *programtest.Program, _ programtest.Question) error { return p.Close() },
+	"hang up": func(p *programtest.Program, _ programtest.Question) error { return p.Close() },
+	"hang up and stay": func(*programtest.Program, programtest.Question) error {
+		if err := syscall.Shutdown(3, syscall.SHUT_RDWR); err != nil {
+			return err
+		}
+		select {}
+	},
 	"babble":    func(p *programtest.Program, _ programtest.Question) error { return p.Say("hello") },
 	"long line": func(p *programtest.Program, _ programtest.Question) error { return p.Say(strings.Repeat("a", 16<<20)) },
 	"answer another": func(p *programtest.Program, q programtest.Question) error {
@@ -219,13 +225,14 @@ func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 func TestAProgramThatDoesNotKeepToTheProtocolIsNamed(t *testing.T) {
 	for how, want := range map[string]string{
-		"end":             "it ended, and wrote nothing",
-		"fail":            `it ended (exit status 3); the last that it wrote is "no memory left"`,
-		"hang up":         "it ended, and wrote nothing",
-		"babble":          `"hello" is no answer`,
-		"long line":       "it sent a line of more than 16777216 bytes",
-		"answer another":  "it answers question 4, and was asked question 3",
-		"forget how many": `it does not say of how many "examples"`,
+		"end":              "it ended, and wrote nothing",
+		"fail":             `it ended (exit status 3); the last that it wrote is "no memory left"`,
+		"hang up":          "it ended, and wrote nothing",
+		"hang up and stay": "it broke off the conversation, and was ended 2s later, and wrote nothing",
+		"babble":           `"hello" is no answer`,
+		"long line":        "it sent a line of more than 16777216 bytes",
+		"answer another":   "it answers question 4, and was asked question 3",
+		"forget how many":  `it does not say of how many "examples"`,
 	} {
 		t.Run(how, func(t *testing.T) {
 			p := start(t, how)

@@ -1,6 +1,7 @@
 package program_test
 
 import (
+	"fmt"
 	"os/exec"
 	"reflect"
 	"slices"
@@ -101,5 +102,151 @@ kintsugi.run("net", [("w", (2,))], None, None, epsilon=0.1)
 `)
 	if err == nil || !strings.Contains(err.Error(), "TypeError: run has no argument epsilon; what a program does not suggest is for the command line of kintsugi train") {
 		t.Error(err)
+	}
+}
+
+// Whoever begins has a loop of their own before them, and gives what that has.
+func TestWhatAProgramInPythonGivesIsReadAsItWasMeantOrNamed(t *testing.T) {
+	p, err := inPython(t, `
+import kintsugi
+
+class Number:  # of numpy's, or of a framework's
+    def __init__(self, value):
+        self.value = value
+    def item(self):
+        return self.value
+
+refused = []
+for suggested in {"steps": 62.5}, {"batch": "64"}, {"optimizer": Number}, {"learning_rate": float("nan")}, {"examples": 0}:
+    try:
+        kintsugi.run("net", [("w", (2,))], None, None, **suggested)
+    except (TypeError, ValueError) as e:
+        refused.append(str(e))
+
+def gradient(params, grads, batch):
+    if batch.version == 0:
+        raise RuntimeError("; ".join(refused))
+    return 0.5
+
+kintsugi.run("net", [("w", (2,))], lambda params, seed: None, gradient, evaluate=lambda params: 0.5, batch=Number(64), learning_rate=Number(0.25), steps=8.0, momentum=None)
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.About(); got.Batch != 64 || got.LearningRate != 0.25 || got.Steps != 8 {
+		t.Errorf("it describes %+v", got)
+	}
+	said := func(version kintsugi.Step) string {
+		_, _, err := p.Gradient(t.Context(), make([]float32, 2), make([]float32, 2), program.Request{ID: kintsugi.PushID{Version: version}})
+		return fmt.Sprint(err)
+	}
+	refused := said(0)
+	for _, want := range []string{
+		"steps is 62.5; it must be a whole number", "batch is '64'; it must be a whole number", "optimizer is <class '__main__.Number'>; it must be a word, as for --optimizer",
+		"learning_rate is nan; it must be a number", "examples is 0: there is nothing to draw from",
+	} {
+		if !strings.Contains(refused, want) {
+			t.Errorf("%s\nlacks %q", refused, want)
+		}
+	}
+	if got := said(1); !strings.Contains(got, "without examples a gradient returns the loss and of how many examples it is; it returned float") {
+		t.Error(got)
+	}
+	_, _, _, err = p.Evaluate(t.Context(), make([]float32, 2))
+	if err == nil || !strings.Contains(err.Error(), "evaluate returns a loss and an accuracy, either may be None, and on how many examples; it returned float") {
+		t.Error(err)
+	}
+}
+
+// withPyTorch skips a test where there is none.
+func withPyTorch(t *testing.T) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil || exec.Command(python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))").Run() != nil {
+		t.Skip("no PyTorch here: pip install torch, in a virtual environment whose python3 is the first on PATH")
+	}
+}
+
+func TestWhatALoopInPyTorchDoesAndALossMustNotIsNamed(t *testing.T) {
+	withPyTorch(t)
+	p, err := inPython(t, `
+import kintsugi, random, torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.none = nn.Parameter(torch.ones(3, 2).t()), nn.Parameter(torch.zeros(0, 3))
+        self.register_buffer("calls", torch.zeros(1))
+
+refused = []
+for build in lambda: [1], lambda: nn.LazyLinear(2), lambda: nn.ParameterDict({"c": torch.ones(1, dtype=torch.complex64)}), lambda: nn.Linear(1, 1).requires_grad_(False):
+    try:
+        kintsugi.run_torch("net", build, None)
+    except (TypeError, ValueError) as e:
+        refused.append(str(e))
+
+def loss(module, batch):
+    value = (module.w ** 2).sum() + module.none.sum()
+    case = batch.indices[0]
+    if case == 0:
+        raise RuntimeError("; ".join(refused))
+    elif case == 1:
+        return value.item()
+    elif case == 2:
+        return module.w[0]
+    elif case == 3:
+        value.backward()
+    elif case == 4:
+        optimizer = torch.optim.SGD(module.parameters(), 0.1)
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return value.detach()
+    elif case == 5:
+        module.calls += 1
+    elif case == 6:
+        return torch.tensor(1.0)
+    elif case == 7:
+        return value * random.random()
+    return value
+
+kintsugi.run_torch("net", Net, loss, examples=9)
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.About().Tensors; len(got) != 1 || got[0].Name != "w" || !slices.Equal(got[0].Shape, []int{2, 3}) {
+		t.Fatalf("it trains %v; a tensor without values is not for servers", got)
+	}
+	params, grads, again := []float32{1, 2, 3, 4, 5, 6}, make([]float32, 6), make([]float32, 6)
+	for i, wants := range [][]string{
+		{"build returned list; it must", "parameter weight has no shape yet", "parameter c is of type torch.complex64", "no parameter of the module that build returned needs a gradient"},
+		{"loss returned float; it must return the mean loss, a tensor of one value"},
+		{"loss returned a tensor of shape (3,); it must"},
+		{"return it detached, as by value.detach()"},
+		{"the loss changes parameter w, as an optimizer's step"},
+		{"the forward pass changes buffer calls, which no server has"},
+		{"the loss depends on no parameter, and has left no gradient in one"},
+	} {
+		_, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{i}})
+		for _, want := range wants {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("case %d: error %v; want %s", i, err, want)
+			}
+		}
+	}
+	// It goes on, and what is random in Python is a function of the batch too.
+	for _, into := range [][]float32{grads, again} {
+		if _, _, err := p.Gradient(t.Context(), params, into, program.Request{Seed: 5, Indices: []int{7}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(grads, again) {
+		t.Errorf("gradients of one batch: %v and %v", grads, again)
+	}
+	loss, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{8}})
+	if err != nil || loss != 91 || !slices.Equal(grads, []float32{2, 4, 6, 8, 10, 12}) {
+		t.Errorf("loss %v, gradient %v, %v", loss, grads, err)
 	}
 }
