@@ -60,7 +60,7 @@ func TestServersThatHaveNoticeTakeNoStepBack(t *testing.T) {
 func TestAWorkerThatHasNoticeLeavesNothingUncounted(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
-	must(t, quadratic(400, "--out", dir, "--fault", "notice worker/1 at step 100")...)
+	must(t, quadratic(400, "--gradient-time", "5ms", "--out", dir, "--fault", "notice worker/1 at step 100")...)
 	run := readRun(t, dir)
 	wantLeft(t, run, 1)
 	s := run.Summary
