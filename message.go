@@ -22,7 +22,7 @@ type (
 	// FollowerMessage goes from a replica to the one before it in its chain: Follow, Taken, Stable.
 	FollowerMessage interface{ followerMessage() }
 
-	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, PartialEvent, ExposureEvent, Done.
+	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, PartialEvent, ExposureEvent, StandEvent, Done.
 	RunEvent interface{ runEvent() }
 
 	// HeadMessage goes from the head of a shard to a worker that pushes: Received, Refused.
@@ -64,6 +64,7 @@ func (StepEvent) runEvent()       {}
 func (CheckpointEvent) runEvent() {}
 func (PartialEvent) runEvent()    {}
 func (ExposureEvent) runEvent()   {}
+func (StandEvent) runEvent()      {}
 func (Done) runEvent()            {}
 
 func (Received) headMessage() {}
@@ -484,6 +485,15 @@ type PartialEvent struct {
 	Chunks uint32
 	Oldest Step   // version of the oldest chunk that came back
 	Age    uint64 // steps between Step and the versions of the chunks, summed up
+}
+
+// StandEvent tells that no step is taken, for a minute at least.
+type StandEvent struct {
+	Line  Line
+	Step  Step          // the newest that was released; 0: none by this conductor
+	Time  time.Time     // when this was so
+	Lasts time.Duration // since that step, or since this conductor began
+	Waits string        // for whom, in words
 }
 
 // ExposureEvent tells what the loss of each shard would take back at a step: how far its values are from what is saved

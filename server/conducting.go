@@ -85,7 +85,7 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
 		workers: make(map[kintsugi.Slot]*workerStream),
 		events:  eventLog{changed: make(chan struct{})},
-		telling: telling{log: cfg.Log, steps: cfg.Steps, saved: v.RestoreStep, moved: now, told: now},
+		telling: telling{log: cfg.Log, line: v.Line, steps: cfg.Steps, saved: v.RestoreStep, moved: now, told: now},
 	}
 	c.events.add(earlier)
 	c.loop = newLoop(ctx, c.perform)
@@ -106,7 +106,7 @@ func (c *conducting) run() {
 				c.post(func() {
 					now := time.Now()
 					c.core.Tick(now)
-					c.telling.tell(now, c.core.Waits)
+					c.events.add(c.telling.tell(now, c.core.Waits))
 				})
 			}
 		}

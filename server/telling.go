@@ -11,7 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// tellEvery is how often the log of the server that conducts says how far the run is: nobody else does where no launcher started it.
+// tellEvery is how often the log of the server that conducts says how far the run is: nobody else does where no launcher started it. It is how long a run
+// stands, too, before that is told.
 const tellEvery = time.Minute
 
 // slowly is how many times longer than the one before a step must take before it is missed.
@@ -20,6 +21,7 @@ const slowly = 10
 // telling is what the log has been told of steps.
 type telling struct {
 	log   *slog.Logger
+	line  kintsugi.Line
 	steps kintsugi.Step // of the run
 
 	newest kintsugi.StepEvent
@@ -27,8 +29,10 @@ type telling struct {
 	moved  time.Time     // when the newest came, or this began
 	saved  kintsugi.Step // that the newest full checkpoint has, as far as known here
 
-	told time.Time // when it was told last, or this began
-	at   kintsugi.Step
+	told  time.Time // when it was told last, or this began
+	at    kintsugi.Step
+	stood time.Time // when it was told last that the run stands
+	over  bool
 
 	broken map[kintsugi.ShardID]error // why the conductor's stream to a shard has ended last, since the newest step
 }
@@ -47,7 +51,7 @@ func (t *telling) hear(events []kintsugi.RunEvent) {
 				t.saved = e.Step
 			}
 		case kintsugi.Done:
-			t.log = slog.New(slog.DiscardHandler) // the shards say it
+			t.over = true // the shards say it
 		}
 	}
 }
@@ -69,18 +73,30 @@ func (t *telling) streams() string {
 	return strings.Join(said, "; ")
 }
 
-// tell says how far the run is, when it is time to, or that it does not get on and what it waits for.
-func (t *telling) tell(now time.Time, waits func() string) {
-	since := now.Sub(t.told)
-	if since < tellEvery {
-		return
+// tell says how far the run is, when it is time to, or that it does not get on and what it waits for. That is news for those who watch the run, too: the
+// log of the server that conducts is not where people look first.
+func (t *telling) tell(now time.Time, waits func() string) (news []kintsugi.RunEvent) {
+	if t.over {
+		return nil
 	}
 	still := now.Sub(t.moved)
-	if t.newest.Step > t.at {
-		t.log.Info("steps go on", "step", t.newest.Step, "of", t.steps, "steps_per_second", float64(t.newest.Step-t.at)/since.Seconds(), "loss", t.newest.Loss,
-			"workers", t.newest.Workers, "checkpoint_step", t.saved)
-	} else if still > slowly*t.took {
-		t.log.Warn("no step is taken", "seconds", still.Seconds(), "step", t.newest.Step, "of", t.steps, "waits_for", waits(), "streams", t.streams())
+	stands := still >= tellEvery && still > slowly*t.took
+	if stands && now.Sub(t.stood) >= tellEvery {
+		t.stood = now
+		e := kintsugi.StandEvent{Line: t.line, Step: t.newest.Step, Time: now, Lasts: still, Waits: waits()}
+		streams := t.streams()
+		t.log.Warn("no step is taken", "seconds", still.Seconds(), "step", e.Step, "of", t.steps, "waits_for", e.Waits, "streams", streams)
+		if streams != "" {
+			e.Waits += ". The conductor's streams: " + streams
+		}
+		news = append(news, e)
 	}
-	t.told, t.at = now, max(t.at, t.newest.Step)
+	if since := now.Sub(t.told); since >= tellEvery {
+		if t.newest.Step > t.at && !stands {
+			t.log.Info("steps go on", "step", t.newest.Step, "of", t.steps, "steps_per_second", float64(t.newest.Step-t.at)/since.Seconds(), "loss", t.newest.Loss,
+				"workers", t.newest.Workers, "checkpoint_step", t.saved)
+		}
+		t.told, t.at = now, max(t.at, t.newest.Step)
+	}
+	return news
 }

@@ -20,7 +20,11 @@ func TestTheLogSaysHowFarTheRunIsAndWhatItWaitsFor(t *testing.T) {
 		t.Helper()
 		log.Reset()
 		now = now.Add(d)
-		tell.tell(now, func() string { return "shard 1" })
+		news := tell.tell(now, func() string { return "shard 1" })
+		if stands := strings.Contains(want, "waits_for"); stands != (len(news) == 1) || stands && (news[0].(kintsugi.StandEvent).Lasts != now.Sub(tell.moved) ||
+			!strings.HasPrefix(news[0].(kintsugi.StandEvent).Waits, "shard 1")) {
+			t.Errorf("after %v it tells %+v", d, news)
+		}
 		if said := log.String(); want == "" && said != "" || !strings.Contains(said, want) {
 			t.Errorf("after %v it says %q, want %q", d, said, want)
 		}
@@ -28,7 +32,8 @@ func TestTheLogSaysHowFarTheRunIsAndWhatItWaitsFor(t *testing.T) {
 	step := func(s kintsugi.Step) {
 		tell.hear([]kintsugi.RunEvent{kintsugi.StepEvent{Step: s, Time: now, Loss: 0.5, Workers: 2}, kintsugi.CheckpointEvent{Step: s - 1}, kintsugi.CheckpointEvent{Step: s, Err: "full"}})
 	}
-	pass(time.Minute, `level=WARN msg="no step is taken" seconds=60 step=0 of=900 waits_for="shard 1"`)
+	pass(59*time.Second, "")
+	pass(time.Second, `level=WARN msg="no step is taken" seconds=60 step=0 of=900 waits_for="shard 1"`)
 	for s := range kintsugi.Step(30) {
 		now = now.Add(time.Second)
 		step(101 + s)

@@ -99,6 +99,7 @@ type runStatus struct {
 	Line           kintsugi.Line  `json:"line"`
 	Reason         string         `json:"reason,omitempty"` // of the view
 	Coordinator    string         `json:"coordinator,omitempty"`
+	Stands         string         `json:"waits_for,omitempty"`       // what the conductor says it waits for, where no step is taken
 	Waits          string         `json:"waits_for_store,omitempty"` // why the coordinator cannot put a view
 	Servers        []serverStatus `json:"servers"`
 	Workers        []uint32       `json:"workers"` // that are there
@@ -199,7 +200,9 @@ func (x *facts) status(now time.Time) runStatus {
 	for _, e := range x.events {
 		switch e := e.(type) {
 		case kintsugi.StepEvent:
-			steps = append(steps, e)
+			steps, s.Stands = append(steps, e), ""
+		case kintsugi.StandEvent:
+			s.Stands = e.Waits
 		case kintsugi.CheckpointEvent:
 			if s.Failed = e.Err; !e.Running && e.Err == "" {
 				s.Checkpoint = max(s.Checkpoint, e.Step)
@@ -308,6 +311,9 @@ func (s *runStatus) write(w io.Writer) error {
 			fmt.Fprintf(w, ", %.1f s ago, %.3g a second, loss %.5g, %d workers", s.Ago, s.StepsPerSecond, float64(*s.Loss), s.Admitted)
 		}
 		fmt.Fprintf(w, "; full checkpoint of step %d\n", s.Checkpoint)
+	}
+	if s.Stands != "" {
+		fmt.Fprintf(w, "no step is taken: the run waits for %s\n", s.Stands)
 	}
 	if s.Failed != "" {
 		fmt.Fprintf(w, "the newest save failed: %s\n", s.Failed)

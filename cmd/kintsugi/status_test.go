@@ -53,6 +53,26 @@ server/2  c:1  heads shard 1, 2; is about to go
 server/3  d:1  has a lease as incarnation 2, and the view goes on without it
 2 workers are there: worker/0, worker/3
 `, ""},
+		"it stands": {func(f *facts) {
+			stand := kintsugi.StandEvent{Waits: "gradients: 1 are here, none of workers [3], which are connected"}
+			f.events, f.servers = []kintsugi.RunEvent{kintsugi.StandEvent{Waits: "what was long ago"}, kintsugi.StepEvent{Step: 90, Time: now.Add(-time.Minute), Loss: 0.5, Workers: 2}, stand}, servers[:1]
+			f.view = &kintsugi.View{Number: 1, Line: 1, Reason: "all have registered", Servers: []kintsugi.Member{{Server: 0, Incarnation: 1}}, Chains: [][]kintsugi.ServerID{{0}}}
+		}, `run r: step 90, 60.0 s ago, 0 a second, loss 0.5, 2 workers; full checkpoint of step 0
+no step is taken: the run waits for gradients: 1 are here, none of workers [3], which are connected
+view 1, line 1: all have registered
+coordinator: host/1
+server/0  a:1  conducts; heads shard 0
+2 workers are there: worker/0, worker/3
+`, ""},
+		"it goes on": {func(f *facts) {
+			f.events, f.servers = []kintsugi.RunEvent{kintsugi.StandEvent{Waits: "what was long ago"}, kintsugi.StepEvent{Step: 90, Time: now, Loss: 0.5, Workers: 2}}, servers[:1]
+			f.view = &kintsugi.View{Number: 1, Line: 1, Reason: "all have registered", Servers: []kintsugi.Member{{Server: 0, Incarnation: 1}}, Chains: [][]kintsugi.ServerID{{0}}}
+		}, `run r: step 90, 0.0 s ago, 0 a second, loss 0.5, 2 workers; full checkpoint of step 0
+view 1, line 1: all have registered
+coordinator: host/1
+server/0  a:1  conducts; heads shard 0
+2 workers are there: worker/0, worker/3
+`, ""},
 		"nobody is there": {func(f *facts) {
 			f.servers, f.workers, f.leader, f.events, f.silent = nil, nil, "", nil, errors.New("it is away")
 		}, `run r: step 40; full checkpoint of step 40

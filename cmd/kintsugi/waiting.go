@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
 // What a run says while something keeps it from beginning or from going on.
@@ -31,6 +35,24 @@ func sayWaits(ctx context.Context, words <-chan string, say func(word string, ne
 				say(word, false)
 			}
 		}
+	}
+}
+
+// stands says that no step is taken, and what the run waits for: the log of the server that conducts is not where people look. In the record it is once.
+func (w *watcher) stands(e kintsugi.StandEvent) {
+	w.mu.Lock()
+	before := w.stood
+	news := e.Time.After(before.Time) && !(e.Line == w.seen.Line && e.Step < w.seen.After)
+	if news {
+		w.stood = e
+	}
+	w.mu.Unlock()
+	if !news {
+		return // it was told of, or is over: conductors keep it for whoever comes later
+	}
+	w.log.Warn("no step is taken", "seconds", e.Lasts.Seconds(), "step", e.Step, "waits_for", e.Waits)
+	if e.Line != before.Line || e.Step != before.Step || e.Waits != before.Waits {
+		w.rec.Record(e.Time, &record.Note{Level: "warn", Text: fmt.Sprintf("no step is taken for %.0f s, and the run waits for %s", e.Lasts.Seconds(), e.Waits)})
 	}
 }
 

@@ -54,7 +54,8 @@ type watcher struct {
 	overdue overdue
 	failing failing
 	rising  rising
-	waits   string // what the coordinator waits for; empty: nothing, as far as it has said
+	stood   kintsugi.StandEvent // the newest that was told of
+	waits   string              // what the coordinator waits for; empty: nothing, as far as it has said
 	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
 	returned bool
 }
@@ -214,6 +215,8 @@ func (w *watcher) watchOnce(ctx context.Context, v kintsugi.View) error {
 			w.mu.Lock()
 			w.costs.Exposed(e)
 			w.mu.Unlock()
+		case kintsugi.StandEvent:
+			w.stands(e)
 		case kintsugi.Done:
 			w.lastWord.Do(func() { close(w.told) })
 			return nil

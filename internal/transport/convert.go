@@ -334,6 +334,14 @@ func partialFrom(m *pb.PartialEvent) kintsugi.PartialEvent {
 		Oldest: kintsugi.Step(m.Oldest), Age: m.Age}
 }
 
+func standTo(m kintsugi.StandEvent) *pb.StandEvent {
+	return &pb.StandEvent{Line: uint64(m.Line), Step: uint64(m.Step), TimeUnixNanos: m.Time.UnixNano(), LastsNanos: int64(m.Lasts), Waits: m.Waits}
+}
+
+func standFrom(m *pb.StandEvent) kintsugi.StandEvent {
+	return kintsugi.StandEvent{Line: kintsugi.Line(m.Line), Step: kintsugi.Step(m.Step), Time: time.Unix(0, m.TimeUnixNanos), Lasts: time.Duration(m.LastsNanos), Waits: m.Waits}
+}
+
 func exposureTo(m kintsugi.ExposureEvent) *pb.ExposureEvent {
 	return &pb.ExposureEvent{Line: uint64(m.Line), Step: uint64(m.Step), Shards: each(m.Shards, func(x kintsugi.Exposure) *pb.Exposure {
 		return &pb.Exposure{Squared: x.Squared, Dot: x.Dot, Chunks: x.Chunks, Age: x.Age}

@@ -79,7 +79,7 @@ var (
 	replicaMessages   = []kintsugi.ReplicaMessage{kintsugi.Taken{}, kintsugi.MembersKnown{}, kintsugi.Stable{}, kintsugi.Saved{}}
 	chainMessages     = []kintsugi.ChainMessage{kintsugi.Snapshot{}, kintsugi.Joined{}, kintsugi.Take{}, kintsugi.Update{}, kintsugi.Commit{}, kintsugi.Released{}}
 	followerMessages  = []kintsugi.FollowerMessage{kintsugi.Follow{}, kintsugi.Taken{}, kintsugi.Stable{}}
-	runEvents         = []kintsugi.RunEvent{kintsugi.StepEvent{Time: time.Unix(0, 0)}, kintsugi.CheckpointEvent{}, kintsugi.PartialEvent{}, kintsugi.ExposureEvent{}, kintsugi.Done{}}
+	runEvents         = []kintsugi.RunEvent{kintsugi.StepEvent{Time: time.Unix(0, 0)}, kintsugi.CheckpointEvent{}, kintsugi.PartialEvent{}, kintsugi.ExposureEvent{}, kintsugi.StandEvent{Time: time.Unix(0, 0)}, kintsugi.Done{}}
 	headMessages      = []kintsugi.HeadMessage{kintsugi.Received{}, kintsugi.Refused{}}
 )
 

@@ -222,6 +222,8 @@ func eventTo(m kintsugi.RunEvent) *pb.RunEvent {
 		return &pb.RunEvent{Kind: &pb.RunEvent_Partial{Partial: partialTo(m)}}
 	case kintsugi.ExposureEvent:
 		return &pb.RunEvent{Kind: &pb.RunEvent_Exposure{Exposure: exposureTo(m)}}
+	case kintsugi.StandEvent:
+		return &pb.RunEvent{Kind: &pb.RunEvent_Stand{Stand: standTo(m)}}
 	}
 	panic(fmt.Sprintf("transport: run event %T", m))
 }
@@ -238,6 +240,8 @@ func eventFrom(e *pb.RunEvent) (kintsugi.RunEvent, error) {
 		return partialFrom(k.Partial), nil
 	case *pb.RunEvent_Exposure:
 		return exposureFrom(k.Exposure), nil
+	case *pb.RunEvent_Stand:
+		return standFrom(k.Stand), nil
 	}
 	return nil, errUnknown
 }

@@ -908,6 +908,7 @@ type RunEvent struct {
 	//	*RunEvent_Done
 	//	*RunEvent_Partial
 	//	*RunEvent_Exposure
+	//	*RunEvent_Stand
 	Kind          isRunEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -995,6 +996,15 @@ func (x *RunEvent) GetExposure() *ExposureEvent {
 	return nil
 }
 
+func (x *RunEvent) GetStand() *StandEvent {
+	if x != nil {
+		if x, ok := x.Kind.(*RunEvent_Stand); ok {
+			return x.Stand
+		}
+	}
+	return nil
+}
+
 type isRunEvent_Kind interface {
 	isRunEvent_Kind()
 }
@@ -1019,6 +1029,10 @@ type RunEvent_Exposure struct {
 	Exposure *ExposureEvent `protobuf:"bytes,5,opt,name=exposure,proto3,oneof"`
 }
 
+type RunEvent_Stand struct {
+	Stand *StandEvent `protobuf:"bytes,6,opt,name=stand,proto3,oneof"`
+}
+
 func (*RunEvent_Step) isRunEvent_Kind() {}
 
 func (*RunEvent_Checkpoint) isRunEvent_Kind() {}
@@ -1028,6 +1042,8 @@ func (*RunEvent_Done) isRunEvent_Kind() {}
 func (*RunEvent_Partial) isRunEvent_Kind() {}
 
 func (*RunEvent_Exposure) isRunEvent_Kind() {}
+
+func (*RunEvent_Stand) isRunEvent_Kind() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3687,6 +3703,82 @@ func (x *PartialEvent) GetAge() uint64 {
 	return 0
 }
 
+type StandEvent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
+	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	TimeUnixNanos int64                  `protobuf:"varint,3,opt,name=time_unix_nanos,json=timeUnixNanos,proto3" json:"time_unix_nanos,omitempty"`
+	LastsNanos    int64                  `protobuf:"varint,4,opt,name=lasts_nanos,json=lastsNanos,proto3" json:"lasts_nanos,omitempty"`
+	Waits         string                 `protobuf:"bytes,5,opt,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandEvent) Reset() {
+	*x = StandEvent{}
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandEvent) ProtoMessage() {}
+
+func (x *StandEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandEvent.ProtoReflect.Descriptor instead.
+func (*StandEvent) Descriptor() ([]byte, []int) {
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *StandEvent) GetLine() uint64 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *StandEvent) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *StandEvent) GetTimeUnixNanos() int64 {
+	if x != nil {
+		return x.TimeUnixNanos
+	}
+	return 0
+}
+
+func (x *StandEvent) GetLastsNanos() int64 {
+	if x != nil {
+		return x.LastsNanos
+	}
+	return 0
+}
+
+func (x *StandEvent) GetWaits() string {
+	if x != nil {
+		return x.Waits
+	}
+	return ""
+}
+
 type ExposureEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
@@ -3698,7 +3790,7 @@ type ExposureEvent struct {
 
 func (x *ExposureEvent) Reset() {
 	*x = ExposureEvent{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +3802,7 @@ func (x *ExposureEvent) String() string {
 func (*ExposureEvent) ProtoMessage() {}
 
 func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[41]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +3815,7 @@ func (x *ExposureEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExposureEvent.ProtoReflect.Descriptor instead.
 func (*ExposureEvent) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{41}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ExposureEvent) GetLine() uint64 {
@@ -3759,7 +3851,7 @@ type Exposure struct {
 
 func (x *Exposure) Reset() {
 	*x = Exposure{}
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3771,7 +3863,7 @@ func (x *Exposure) String() string {
 func (*Exposure) ProtoMessage() {}
 
 func (x *Exposure) ProtoReflect() protoreflect.Message {
-	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[42]
+	mi := &file_kintsugi_v1_kintsugi_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3784,7 +3876,7 @@ func (x *Exposure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exposure.ProtoReflect.Descriptor instead.
 func (*Exposure) Descriptor() ([]byte, []int) {
-	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{42}
+	return file_kintsugi_v1_kintsugi_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Exposure) GetSquared() float64 {
@@ -3867,7 +3959,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\vHeadMessage\x123\n" +
 	"\breceived\x18\x01 \x01(\v2\x15.kintsugi.v1.ReceivedH\x00R\breceived\x120\n" +
 	"\arefused\x18\x02 \x01(\v2\x14.kintsugi.v1.RefusedH\x00R\arefusedB\x06\n" +
-	"\x04kind\"\x9a\x02\n" +
+	"\x04kind\"\xcb\x02\n" +
 	"\bRunEvent\x12,\n" +
 	"\x04step\x18\x01 \x01(\v2\x16.kintsugi.v1.StepEventH\x00R\x04step\x12>\n" +
 	"\n" +
@@ -3875,7 +3967,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"checkpoint\x12'\n" +
 	"\x04done\x18\x03 \x01(\v2\x11.kintsugi.v1.DoneH\x00R\x04done\x125\n" +
 	"\apartial\x18\x04 \x01(\v2\x19.kintsugi.v1.PartialEventH\x00R\apartial\x128\n" +
-	"\bexposure\x18\x05 \x01(\v2\x1a.kintsugi.v1.ExposureEventH\x00R\bexposureB\x06\n" +
+	"\bexposure\x18\x05 \x01(\v2\x1a.kintsugi.v1.ExposureEventH\x00R\bexposure\x12/\n" +
+	"\x05stand\x18\x06 \x01(\v2\x17.kintsugi.v1.StandEventH\x00R\x05standB\x06\n" +
 	"\x04kind\"\xaf\x01\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x14\n" +
@@ -4116,7 +4209,15 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x05shard\x18\x03 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06chunks\x18\x04 \x01(\rR\x06chunks\x12\x16\n" +
 	"\x06oldest\x18\x05 \x01(\x04R\x06oldest\x12\x10\n" +
-	"\x03age\x18\x06 \x01(\x04R\x03age\"f\n" +
+	"\x03age\x18\x06 \x01(\x04R\x03age\"\x93\x01\n" +
+	"\n" +
+	"StandEvent\x12\x12\n" +
+	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\x12&\n" +
+	"\x0ftime_unix_nanos\x18\x03 \x01(\x03R\rtimeUnixNanos\x12\x1f\n" +
+	"\vlasts_nanos\x18\x04 \x01(\x03R\n" +
+	"lastsNanos\x12\x14\n" +
+	"\x05waits\x18\x05 \x01(\tR\x05waits\"f\n" +
 	"\rExposureEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12-\n" +
@@ -4144,7 +4245,7 @@ func file_kintsugi_v1_kintsugi_proto_rawDescGZIP() []byte {
 	return file_kintsugi_v1_kintsugi_proto_rawDescData
 }
 
-var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_kintsugi_v1_kintsugi_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*PushID)(nil),           // 0: kintsugi.v1.PushID
 	(*WorkerMessage)(nil),    // 1: kintsugi.v1.WorkerMessage
@@ -4187,8 +4288,9 @@ var file_kintsugi_v1_kintsugi_proto_goTypes = []any{
 	(*GradientTime)(nil),     // 38: kintsugi.v1.GradientTime
 	(*CheckpointEvent)(nil),  // 39: kintsugi.v1.CheckpointEvent
 	(*PartialEvent)(nil),     // 40: kintsugi.v1.PartialEvent
-	(*ExposureEvent)(nil),    // 41: kintsugi.v1.ExposureEvent
-	(*Exposure)(nil),         // 42: kintsugi.v1.Exposure
+	(*StandEvent)(nil),       // 41: kintsugi.v1.StandEvent
+	(*ExposureEvent)(nil),    // 42: kintsugi.v1.ExposureEvent
+	(*Exposure)(nil),         // 43: kintsugi.v1.Exposure
 }
 var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	9,  // 0: kintsugi.v1.WorkerMessage.hello:type_name -> kintsugi.v1.Hello
@@ -4222,39 +4324,40 @@ var file_kintsugi_v1_kintsugi_proto_depIdxs = []int32{
 	39, // 28: kintsugi.v1.RunEvent.checkpoint:type_name -> kintsugi.v1.CheckpointEvent
 	31, // 29: kintsugi.v1.RunEvent.done:type_name -> kintsugi.v1.Done
 	40, // 30: kintsugi.v1.RunEvent.partial:type_name -> kintsugi.v1.PartialEvent
-	41, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
-	0,  // 32: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
-	13, // 33: kintsugi.v1.Ticket.along:type_name -> kintsugi.v1.Along
-	12, // 34: kintsugi.v1.Ticket.spans:type_name -> kintsugi.v1.Spans
-	0,  // 35: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
-	14, // 36: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
-	16, // 37: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
-	15, // 38: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
-	15, // 39: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
-	17, // 40: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
-	0,  // 41: kintsugi.v1.Taken.lacks:type_name -> kintsugi.v1.PushID
-	17, // 42: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
-	0,  // 43: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
-	0,  // 44: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
-	0,  // 45: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
-	0,  // 46: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
-	38, // 47: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
-	35, // 48: kintsugi.v1.StepEvent.timeline:type_name -> kintsugi.v1.Timeline
-	36, // 49: kintsugi.v1.Timeline.workers:type_name -> kintsugi.v1.WorkerTime
-	37, // 50: kintsugi.v1.Timeline.shards:type_name -> kintsugi.v1.ShardTime
-	12, // 51: kintsugi.v1.WorkerTime.spans:type_name -> kintsugi.v1.Spans
-	42, // 52: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
-	1,  // 53: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
-	33, // 54: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
-	3,  // 55: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
-	2,  // 56: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
-	8,  // 57: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
-	4,  // 58: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
-	56, // [56:59] is the sub-list for method output_type
-	53, // [53:56] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	42, // 31: kintsugi.v1.RunEvent.exposure:type_name -> kintsugi.v1.ExposureEvent
+	41, // 32: kintsugi.v1.RunEvent.stand:type_name -> kintsugi.v1.StandEvent
+	0,  // 33: kintsugi.v1.Ticket.push:type_name -> kintsugi.v1.PushID
+	13, // 34: kintsugi.v1.Ticket.along:type_name -> kintsugi.v1.Along
+	12, // 35: kintsugi.v1.Ticket.spans:type_name -> kintsugi.v1.Spans
+	0,  // 36: kintsugi.v1.Weighted.push:type_name -> kintsugi.v1.PushID
+	14, // 37: kintsugi.v1.Commit.counted:type_name -> kintsugi.v1.Weighted
+	16, // 38: kintsugi.v1.Commit.optimizer:type_name -> kintsugi.v1.Optimizer
+	15, // 39: kintsugi.v1.Commit.countable:type_name -> kintsugi.v1.Countable
+	15, // 40: kintsugi.v1.Members.countable:type_name -> kintsugi.v1.Countable
+	17, // 41: kintsugi.v1.Taken.records:type_name -> kintsugi.v1.Commit
+	0,  // 42: kintsugi.v1.Taken.lacks:type_name -> kintsugi.v1.PushID
+	17, // 43: kintsugi.v1.Snapshot.records:type_name -> kintsugi.v1.Commit
+	0,  // 44: kintsugi.v1.Released.counted:type_name -> kintsugi.v1.PushID
+	0,  // 45: kintsugi.v1.Refused.push:type_name -> kintsugi.v1.PushID
+	0,  // 46: kintsugi.v1.Received.push:type_name -> kintsugi.v1.PushID
+	0,  // 47: kintsugi.v1.StepEvent.counted:type_name -> kintsugi.v1.PushID
+	38, // 48: kintsugi.v1.StepEvent.times:type_name -> kintsugi.v1.GradientTime
+	35, // 49: kintsugi.v1.StepEvent.timeline:type_name -> kintsugi.v1.Timeline
+	36, // 50: kintsugi.v1.Timeline.workers:type_name -> kintsugi.v1.WorkerTime
+	37, // 51: kintsugi.v1.Timeline.shards:type_name -> kintsugi.v1.ShardTime
+	12, // 52: kintsugi.v1.WorkerTime.spans:type_name -> kintsugi.v1.Spans
+	43, // 53: kintsugi.v1.ExposureEvent.shards:type_name -> kintsugi.v1.Exposure
+	1,  // 54: kintsugi.v1.Conductor.Work:input_type -> kintsugi.v1.WorkerMessage
+	33, // 55: kintsugi.v1.Conductor.Watch:input_type -> kintsugi.v1.WatchRequest
+	3,  // 56: kintsugi.v1.Replica.Control:input_type -> kintsugi.v1.ControlMessage
+	2,  // 57: kintsugi.v1.Conductor.Work:output_type -> kintsugi.v1.ConductorMessage
+	8,  // 58: kintsugi.v1.Conductor.Watch:output_type -> kintsugi.v1.RunEvent
+	4,  // 59: kintsugi.v1.Replica.Control:output_type -> kintsugi.v1.ReplicaMessage
+	57, // [57:60] is the sub-list for method output_type
+	54, // [54:57] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_kintsugi_v1_kintsugi_proto_init() }
@@ -4309,6 +4412,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 		(*RunEvent_Done)(nil),
 		(*RunEvent_Partial)(nil),
 		(*RunEvent_Exposure)(nil),
+		(*RunEvent_Stand)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4316,7 +4420,7 @@ func file_kintsugi_v1_kintsugi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kintsugi_v1_kintsugi_proto_rawDesc), len(file_kintsugi_v1_kintsugi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
