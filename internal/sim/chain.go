@@ -89,8 +89,9 @@ func (r *replica) obey(e *end, m handed) {
 	case kintsugi.Take:
 		r.promised = max(r.promised, x.Fence)
 	}
+	was := r.core.CaughtUp()
 	obeyed := r.core.Obey(m.message)
-	if _, ok := m.message.(kintsugi.Joined); ok && obeyed {
+	if _, ok := m.message.(kintsugi.Joined); ok && obeyed && !was {
 		r.t.server.caughtUp()
 	}
 	ready := r.core.Ready()

@@ -33,7 +33,7 @@ func drawOdd(seed uint64) Config {
 	if replicas > 2 && rng.IntN(3) == 0 {
 		cfg.NextAnswers, cfg.Partial = true, false
 	}
-	if replicas > 1 && !cfg.NextAnswers && rng.IntN(4) == 0 && replicas == 2 { // of three, the last one may still have a copy of a step that was decided anew
+	if replicas > 1 && !cfg.NextAnswers && rng.IntN(4) == 0 {
 		cfg.Copies, cfg.Partial = kintsugi.Step(1+seed%7), false
 	}
 	if replicas == 1 && cfg.Servers > 1 && rng.IntN(4) == 0 {
