@@ -35,6 +35,7 @@ type conducting struct {
 	events  eventLog
 	work    sync.WaitGroup
 	saves   *sync.WaitGroup // of the server
+	life    context.Context // of the server
 	telling telling
 	over    bool
 }
@@ -81,7 +82,7 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		return nil, err
 	}
 	c := &conducting{
-		cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves,
+		cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves, life: s.life,
 		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
 		workers: make(map[kintsugi.Slot]*workerStream),
 		events:  eventLog{changed: make(chan struct{})},
@@ -161,7 +162,23 @@ func (c *conducting) perform() {
 	}
 	if c.core.Finished() && !c.over {
 		c.over = true
-		c.cfg.Done(ready.Events[len(ready.Events)-1].(kintsugi.Done))
+		d := ready.Events[len(ready.Events)-1].(kintsugi.Done)
+		c.saves.Go(func() { c.done(d) })
+	}
+}
+
+// done says that the run is over until that is heard. It outlasts the view: whoever conducts the next one may not know why the run has ended.
+func (c *conducting) done(d kintsugi.Done) {
+	for c.life.Err() == nil {
+		err := c.cfg.Done(c.life, d)
+		if err == nil {
+			return
+		}
+		c.log.Warn("say that the run is over", "err", err)
+		select {
+		case <-c.life.Done():
+		case <-time.After(redialAfter):
+		}
 	}
 }
 

@@ -152,8 +152,8 @@ type Config struct {
 	// Near lets the conductor's messages to servers of this host travel through pipes; see transport.Peer.
 	Near bool
 
-	// Done is called once when the run is over.
-	Done func(kintsugi.Done)
+	// Done is called when the run is over, and again if it returned an error. Nothing waits for it.
+	Done func(ctx context.Context, d kintsugi.Done) error
 
 	// Over returns what Done of any server was called with, as far as is known here; nil: it was not. It is asked when this server begins to conduct, and may be nil:
 	// then nobody knows.
@@ -185,8 +185,9 @@ type Server struct {
 	out    bool              // nobody needs this server: it holds nothing in the newest view, or there is none yet
 	going  []kintsugi.Member // that hold the only copy of something and are about to go
 
-	failed chan error     // holds one
-	saves  sync.WaitGroup // under way, of tenures that are over too: a slow store must not hold up the next view
+	life   context.Context // of Run
+	failed chan error      // holds one
+	saves  sync.WaitGroup  // under way, of tenures that are over too: a slow store must not hold up the next view
 
 	attempts atomic.Uint64 // of replicas to follow the one before, in all views
 
@@ -240,6 +241,7 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsug
 	served := make(chan error, 1)
 	go func() { served <- g.Serve() }()
 	ctx, cancel := context.WithCancel(ctx)
+	s.life = ctx
 	var meets sync.WaitGroup
 	if s.cfg.Apart != nil {
 		meets.Go(func() { s.meet(ctx, newPings(s.cfg.TLS)) })
