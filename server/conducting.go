@@ -155,7 +155,9 @@ func (c *conducting) perform() {
 	c.telling.hear(ready.Events)
 	if ready.Held != nil && c.cfg.Held != nil {
 		step := *ready.Held
-		c.work.Go(func() { c.cfg.Held(c.ctx, c.view.Number, step) })
+		c.work.Go(func() {
+			insist(c.ctx, c.log, "say that the run stands", func() error { return c.cfg.Held(c.ctx, c.view.Number, step) })
+		})
 	}
 	for _, p := range ready.Publish {
 		c.publish(p)
@@ -163,20 +165,22 @@ func (c *conducting) perform() {
 	if c.core.Finished() && !c.over {
 		c.over = true
 		d := ready.Events[len(ready.Events)-1].(kintsugi.Done)
-		c.saves.Go(func() { c.done(d) })
+		c.saves.Go(func() { // it outlasts the view: whoever conducts the next one may not know why the run has ended
+			insist(c.life, c.log, "say that the run is over", func() error { return c.cfg.Done(c.life, d) })
+		})
 	}
 }
 
-// done says that the run is over until that is heard. It outlasts the view: whoever conducts the next one may not know why the run has ended.
-func (c *conducting) done(d kintsugi.Done) {
-	for c.life.Err() == nil {
-		err := c.cfg.Done(c.life, d)
-		if err == nil {
+// insist says something until it is heard, or ctx ends.
+func insist(ctx context.Context, log *slog.Logger, what string, say func() error) {
+	for ctx.Err() == nil {
+		err := say()
+		if err == nil || ctx.Err() != nil {
 			return
 		}
-		c.log.Warn("say that the run is over", "err", err)
+		log.Warn(what, "err", err)
 		select {
-		case <-c.life.Done():
+		case <-ctx.Done():
 		case <-time.After(redialAfter):
 		}
 	}

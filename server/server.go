@@ -135,9 +135,9 @@ type Config struct {
 	// Workers tells of which workers the processes live, at once and after each change, until ctx ends: the first step of a view after the
 	// run's first does not wait for others. nil: nobody knows, and it waits for all of them, RejoinGrace at most.
 	Workers func(ctx context.Context) <-chan []kintsugi.Slot
-	// Held is called when the run stands because of Hold, and the step at which it stands is durable: whoever is about to go may go. It may be
-	// nil where Hold is not called.
-	Held func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step)
+	// Held is called when the run stands because of Hold, and the step at which it stands is durable: whoever is about to go may go. It is called again
+	// if it returned an error, as long as the view lasts. It may be nil where Hold is not called.
+	Held func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step) error
 
 	// Marks lets the server compare each version with the one before, so that readers may ask for what has changed.
 	Marks bool
@@ -390,23 +390,15 @@ func (s *Server) caughtUp(t *tenure) {
 	}
 	s.cfg.Log.Info("this server has caught up", "view", t.view.Number, "since", since)
 	t.wg.Go(func() {
-		for {
+		insist(t.ctx, s.cfg.Log, "say that this server has caught up", func() error {
 			err := s.cfg.Whole(t.ctx, since)
 			if err == nil {
 				s.mu.Lock()
 				s.told = max(s.told, since)
 				s.mu.Unlock()
-				return
 			}
-			if t.ctx.Err() != nil {
-				return
-			}
-			s.cfg.Log.Warn("say that this server has caught up", "err", err)
-			select {
-			case <-t.ctx.Done():
-			case <-time.After(redialAfter):
-			}
-		}
+			return err
+		})
 	})
 }
 

@@ -115,7 +115,7 @@ func runServer(ctx context.Context, p *process) error {
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.ConductorFence, Outside: outside,
 		Whole: self.whole, Apart: self.apart,
 		Workers: func(ctx context.Context) <-chan []kintsugi.Slot { return workersThere(ctx, client) },
-		Held:    p.sayStanding(client),
+		Held:    sayStanding(client),
 		Done: func(ctx context.Context, d kintsugi.Done) error {
 			_, err := client.PutDone(ctx, d)
 			return err
