@@ -43,6 +43,7 @@ func drawOdd(seed uint64) Config {
 	if cfg.Consistency.Pace().Staleness > 0 && rng.IntN(2) == 0 {
 		cfg.Consistency.Continue, cfg.Consistency.Keep = true, kintsugi.KeepRule(rng.IntN(4))
 	}
+	cfg.rivals = rng.IntN(3) == 0
 	return cfg
 }
 
