@@ -325,7 +325,8 @@ type Snapshot struct {
 	Taken   []uint64 // by chunk of the shard, the optimizer steps it has taken; nil: Step, all of them
 }
 
-// Joined tells a replica that it has caught up: no step is released any more without it, and it is whole.
+// Joined tells a replica that it has caught up: no step is released any more without it, and it is whole. Where replicas have copies it is said of each: that was
+// released.
 type Joined struct{}
 
 // Update is a commit with its scaled sum, which follows: what a replica applies that is no head.

@@ -35,6 +35,7 @@ type conducting struct {
 	events  eventLog
 	work    sync.WaitGroup
 	saves   *sync.WaitGroup // of the server
+	life    context.Context // of the server
 	telling telling
 	over    bool
 }
@@ -81,7 +82,7 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 		return nil, err
 	}
 	c := &conducting{
-		cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves,
+		cfg: cfg, view: v, log: cfg.Log.With("fence", fence), core: core, saves: &s.saves, life: s.life,
 		shards:  make([]*outbox[kintsugi.ControlMessage], len(v.Chains)),
 		workers: make(map[kintsugi.Slot]*workerStream),
 		events:  eventLog{changed: make(chan struct{})},
@@ -154,14 +155,34 @@ func (c *conducting) perform() {
 	c.telling.hear(ready.Events)
 	if ready.Held != nil && c.cfg.Held != nil {
 		step := *ready.Held
-		c.work.Go(func() { c.cfg.Held(c.ctx, c.view.Number, step) })
+		c.work.Go(func() {
+			insist(c.ctx, c.log, "say that the run stands", func() error { return c.cfg.Held(c.ctx, c.view.Number, step) })
+		})
 	}
 	for _, p := range ready.Publish {
 		c.publish(p)
 	}
 	if c.core.Finished() && !c.over {
 		c.over = true
-		c.cfg.Done(ready.Events[len(ready.Events)-1].(kintsugi.Done))
+		d := ready.Events[len(ready.Events)-1].(kintsugi.Done)
+		c.saves.Go(func() { // it outlasts the view: whoever conducts the next one may not know why the run has ended
+			insist(c.life, c.log, "say that the run is over", func() error { return c.cfg.Done(c.life, d) })
+		})
+	}
+}
+
+// insist says something until it is heard, or ctx ends.
+func insist(ctx context.Context, log *slog.Logger, what string, say func() error) {
+	for ctx.Err() == nil {
+		err := say()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		log.Warn(what, "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(redialAfter):
+		}
 	}
 }
 

@@ -111,7 +111,7 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 		}
 	}
 	_, joins := m.(kintsugi.Joined)
-	obeyed, waits := false, true
+	obeyed, waits, was := false, true, false
 	var err error
 	for waits && err == nil {
 		var moved chan struct{}
@@ -120,6 +120,7 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 				return
 			}
 			place()
+			was = r.core.CaughtUp()
 			if obeyed = r.core.Obey(m); obeyed && joins {
 				r.move()
 			}
@@ -132,7 +133,7 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 			}
 		}
 	}
-	if joins && obeyed {
+	if joins && obeyed && !was {
 		r.joined()
 	}
 	if err == nil && !obeyed {

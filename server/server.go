@@ -135,9 +135,9 @@ type Config struct {
 	// Workers tells of which workers the processes live, at once and after each change, until ctx ends: the first step of a view after the
 	// run's first does not wait for others. nil: nobody knows, and it waits for all of them, RejoinGrace at most.
 	Workers func(ctx context.Context) <-chan []kintsugi.Slot
-	// Held is called when the run stands because of Hold, and the step at which it stands is durable: whoever is about to go may go. It may be
-	// nil where Hold is not called.
-	Held func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step)
+	// Held is called when the run stands because of Hold, and the step at which it stands is durable: whoever is about to go may go. It is called again
+	// if it returned an error, as long as the view lasts. It may be nil where Hold is not called.
+	Held func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step) error
 
 	// Marks lets the server compare each version with the one before, so that readers may ask for what has changed.
 	Marks bool
@@ -152,8 +152,8 @@ type Config struct {
 	// Near lets the conductor's messages to servers of this host travel through pipes; see transport.Peer.
 	Near bool
 
-	// Done is called once when the run is over.
-	Done func(kintsugi.Done)
+	// Done is called when the run is over, and again if it returned an error. Nothing waits for it.
+	Done func(ctx context.Context, d kintsugi.Done) error
 
 	// Over returns what Done of any server was called with, as far as is known here; nil: it was not. It is asked when this server begins to conduct, and may be nil:
 	// then nobody knows.
@@ -185,8 +185,9 @@ type Server struct {
 	out    bool              // nobody needs this server: it holds nothing in the newest view, or there is none yet
 	going  []kintsugi.Member // that hold the only copy of something and are about to go
 
-	failed chan error     // holds one
-	saves  sync.WaitGroup // under way, of tenures that are over too: a slow store must not hold up the next view
+	life   context.Context // of Run
+	failed chan error      // holds one
+	saves  sync.WaitGroup  // under way, of tenures that are over too: a slow store must not hold up the next view
 
 	attempts atomic.Uint64 // of replicas to follow the one before, in all views
 
@@ -240,6 +241,7 @@ func (s *Server) Run(ctx context.Context, lis net.Listener, views <-chan kintsug
 	served := make(chan error, 1)
 	go func() { served <- g.Serve() }()
 	ctx, cancel := context.WithCancel(ctx)
+	s.life = ctx
 	var meets sync.WaitGroup
 	if s.cfg.Apart != nil {
 		meets.Go(func() { s.meet(ctx, newPings(s.cfg.TLS)) })
@@ -388,23 +390,15 @@ func (s *Server) caughtUp(t *tenure) {
 	}
 	s.cfg.Log.Info("this server has caught up", "view", t.view.Number, "since", since)
 	t.wg.Go(func() {
-		for {
+		insist(t.ctx, s.cfg.Log, "say that this server has caught up", func() error {
 			err := s.cfg.Whole(t.ctx, since)
 			if err == nil {
 				s.mu.Lock()
 				s.told = max(s.told, since)
 				s.mu.Unlock()
-				return
 			}
-			if t.ctx.Err() != nil {
-				return
-			}
-			s.cfg.Log.Warn("say that this server has caught up", "err", err)
-			select {
-			case <-t.ctx.Done():
-			case <-time.After(redialAfter):
-			}
-		}
+			return err
+		})
 	})
 }
 

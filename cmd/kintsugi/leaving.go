@@ -116,11 +116,9 @@ func (a *announced) apart(ctx context.Context, whom []kintsugi.Life) error {
 }
 
 // sayStanding tells servers that are about to go that the run stands.
-func (p *process) sayStanding(client *etcd.Client) func(context.Context, kintsugi.ViewNumber, kintsugi.Step) {
-	return func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step) {
-		if err := client.PutStanding(ctx, etcd.Standing{View: view, Step: step}); err != nil && ctx.Err() == nil {
-			p.log.Warn("servers that are about to go wait for this word until their time is up", "err", err)
-		}
+func sayStanding(client *etcd.Client) func(context.Context, kintsugi.ViewNumber, kintsugi.Step) error {
+	return func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step) error {
+		return client.PutStanding(ctx, etcd.Standing{View: view, Step: step})
 	}
 }
 

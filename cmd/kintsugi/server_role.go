@@ -115,11 +115,10 @@ func runServer(ctx context.Context, p *process) error {
 		Load: store.load, Save: store.save, Publish: store.publish, NextFence: client.ConductorFence, Outside: outside,
 		Whole: self.whole, Apart: self.apart,
 		Workers: func(ctx context.Context) <-chan []kintsugi.Slot { return workersThere(ctx, client) },
-		Held:    p.sayStanding(client),
-		Done: func(d kintsugi.Done) {
-			if _, err := client.PutDone(ctx, d); err != nil {
-				p.log.Error("say that the run is over", "err", err)
-			}
+		Held:    sayStanding(client),
+		Done: func(ctx context.Context, d kintsugi.Done) error {
+			_, err := client.PutDone(ctx, d)
+			return err
 		},
 		Over:  lastWord(ctx, client),
 		Enter: func(s server.State) { enter(string(s)) },

@@ -122,7 +122,7 @@ func (c *cluster) serve(ctx context.Context, life kintsugi.Incarnation) error {
 			}
 			return name, nil
 		},
-		Done: func(kintsugi.Done) {}, // the workers are told as well
+		Done: func(context.Context, kintsugi.Done) error { return nil }, // the workers are told as well
 		Log:  slog.New(slog.DiscardHandler),
 	})
 	view, err := c.view(ctx, life, lis.Addr().String())

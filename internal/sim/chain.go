@@ -89,8 +89,9 @@ func (r *replica) obey(e *end, m handed) {
 	case kintsugi.Take:
 		r.promised = max(r.promised, x.Fence)
 	}
+	was := r.core.CaughtUp()
 	obeyed := r.core.Obey(m.message)
-	if _, ok := m.message.(kintsugi.Joined); ok && obeyed {
+	if _, ok := m.message.(kintsugi.Joined); ok && obeyed && !was {
 		r.t.server.caughtUp()
 	}
 	ready := r.core.Ready()
@@ -251,12 +252,13 @@ func (s *serverLife) caughtUp() {
 
 // pulse tells the coordinator that a server seems dead, or lives after all: soon, late or never.
 func (c *Cluster) pulse(s *serverLife, alive bool) {
-	o := c.coordinator
 	if !c.cfg.pulses() || !alive && c.chance(0.2) {
 		return
 	}
 	s.felt = max(s.felt, c.now+c.between(0, 300*time.Millisecond)) // one word does not overtake another
-	c.at(o.proc, s.felt, func() { o.felt(s, alive) })
+	for _, o := range slices.Concat(c.rivals, []*overseer{c.coordinator}) {
+		c.at(o.proc, s.felt, func() { o.felt(s, alive) })
+	}
 }
 
 // felt tells the state what the pulse of a server has changed to.

@@ -392,7 +392,7 @@ func (c *Cluster) checkEnd() {
 			continue
 		}
 		for _, r := range s.tenure.replicas {
-			if r != nil && r.versions.current != nil {
+			if r != nil && r.versions.current != nil && (c.cfg.Copies == 0 || r.core.Whole()) { // else it may have a copy that is not released yet
 				c.wants(releasedStays, s.tenure.view.Line, r.released, r.chunks, r.versions.current.values, "at the end")
 			}
 		}

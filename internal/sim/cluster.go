@@ -29,6 +29,7 @@ type Cluster struct {
 	workers      []*hand       // by slot: the newest life
 	coordinator  *overseer
 	coordinators int
+	rivals       []*overseer   // coordinators before the present one that live
 	promoted     []*conducting // conductors beside the one that the view names
 	blocked      map[[2]int]time.Duration
 

@@ -61,6 +61,8 @@ type Config struct {
 
 	estrangeAt time.Duration // from then on the first server and the one after it never reach each other again; 0: they do
 
+	rivals bool // a coordinator may stand still while another one comes, in place of its death
+
 	meet      meeting       // deaths that meet, three times
 	meetEvery time.Duration // time from one meeting to the next, about
 	drawn     kintsugi.Step // what Draw was given

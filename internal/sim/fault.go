@@ -19,7 +19,7 @@ const (
 	Pause                        // a process stands still for a while, as under SIGSTOP
 	KillServer                   // a server dies and comes back as a new life
 	KillWorker                   // a worker dies and comes back as a new life
-	KillCoordinator              // the coordinator dies; another one comes
+	KillCoordinator              // the coordinator dies; another one comes, or comes while it stands still
 	Twin                         // a new life of a server starts while the old one lives
 	Promote                      // another conductor takes over while the old one lives
 	RegistryAway                 // the registry does not answer for a while
@@ -136,6 +136,12 @@ func (c *Cluster) inflict(f Fault) {
 			c.kill(h.proc, "killed")
 		}
 	case KillCoordinator:
+		if o := c.coordinator; c.cfg.rivals && !o.dead && c.chance(0.5) {
+			o.paused = max(o.paused, c.now+c.spell())
+			c.rivals = append(c.rivals, o)
+			c.startCoordinator()
+			return
+		}
 		c.kill(c.coordinator.proc, "killed")
 	case Twin:
 		i := c.rng.IntN(len(c.servers))

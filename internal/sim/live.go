@@ -157,7 +157,7 @@ func (l *Live) StartServer(i int) error {
 		Planner: l.planner, LoadRunning: l.loadRunning, SaveRunning: l.saveRunning,
 		Load: l.load, Save: l.save, Publish: l.publish, NextFence: l.nextFence, Outside: outside,
 		Whole: func(_ context.Context, since kintsugi.ViewNumber) error { whole <- since; return nil },
-		Done:  func(d kintsugi.Done) { l.done <- d },
+		Done:  func(_ context.Context, d kintsugi.Done) error { l.done <- d; return nil },
 		Near:  l.cfg.Wire != worker.WireGRPC, Marks: l.cfg.Pull == worker.PullDelta,
 		Log: l.log.With("server", i),
 	}

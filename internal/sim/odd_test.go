@@ -33,7 +33,7 @@ func drawOdd(seed uint64) Config {
 	if replicas > 2 && rng.IntN(3) == 0 {
 		cfg.NextAnswers, cfg.Partial = true, false
 	}
-	if replicas > 1 && !cfg.NextAnswers && rng.IntN(4) == 0 && replicas == 2 { // of three, the last one may still have a copy of a step that was decided anew
+	if replicas > 1 && !cfg.NextAnswers && rng.IntN(4) == 0 {
 		cfg.Copies, cfg.Partial = kintsugi.Step(1+seed%7), false
 	}
 	if replicas == 1 && cfg.Servers > 1 && rng.IntN(4) == 0 {
@@ -43,6 +43,7 @@ func drawOdd(seed uint64) Config {
 	if cfg.Consistency.Pace().Staleness > 0 && rng.IntN(2) == 0 {
 		cfg.Consistency.Continue, cfg.Consistency.Keep = true, kintsugi.KeepRule(rng.IntN(4))
 	}
+	cfg.rivals = rng.IntN(3) == 0
 	return cfg
 }
 
@@ -72,10 +73,10 @@ func oddConsistency(rng *rand.Rand, workers int) agg.Config {
 
 // Whatever goes wrong in runs with settings that are seldom put together, no promise is broken, and all of them come to their end. Of the seeds that come first,
 // 11 has found that a shard was never told where its line begins, and 20453 that a gradient counted twice: its ticket was out, a session began with it again and
-// broke, it was kept in the outage, and two conductors had come since.
+// broke, it was kept in the outage, and two conductors had come since. In the run of 310766 the end comes while a replica that is not whole has a copy that nobody has released.
 func TestNoSeedBreaksAPromiseOfOddSettings(t *testing.T) {
 	oneGoroutine(t)
-	list := []uint64{11, 20453}
+	list := []uint64{11, 20453, 310766}
 	for seed := range seeds(300, 40) {
 		list = append(list, seed)
 	}

@@ -100,7 +100,7 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 			return
 		}
 	}
-	c.steering.arrived(now, t)
+	c.arrived(now, t)
 	if len(t.Views) == 0 { // thrown away: no shard holds it, and the worker has gone on
 		c.late++
 		c.dropped += t.Kept

@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
@@ -20,7 +21,7 @@ type steering struct {
 	after  kintsugi.Step // version
 	since  time.Time     // when it was asked
 	choice dbw.Choice
-	early  []dbw.Arrival // tickets that came before the first question
+	early  []dbw.Arrival // the newest ticket of each worker that came before the first question
 
 	shares map[kintsugi.Slot]float64 // of the messages in the newest step that it has seen, step
 	step   kintsugi.Step
@@ -72,15 +73,22 @@ func (c *Conductor) Choice() dbw.Choice {
 	return c.steering.choice
 }
 
-// arrived tells the controller of a finished gradient. One that was given up has no examples.
-func (s *steering) arrived(now time.Time, t kintsugi.Ticket) {
-	if s == nil || t.Examples == 0 {
+// arrived tells the controller of a finished gradient. One that was given up has no examples, and one on a version that is not released was made up.
+func (c *Conductor) arrived(now time.Time, t kintsugi.Ticket) {
+	s := c.steering
+	if s == nil || t.Examples == 0 || t.Push.Version > c.released {
 		return
 	}
 	a := dbw.Arrival{Slot: t.Push.Slot, Version: t.Push.Version, At: s.seconds(now)}
 	if !s.asked {
 		a.At = max(0, a.At)
-		s.early = append(s.early, a)
+		i := slices.IndexFunc(s.early, func(b dbw.Arrival) bool { return b.Slot == a.Slot })
+		switch {
+		case i < 0:
+			s.early = append(s.early, a)
+		case s.early[i].Version < a.Version:
+			s.early[i] = a
+		}
 		return
 	}
 	s.controller.Arrived(a)

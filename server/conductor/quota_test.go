@@ -1,10 +1,12 @@
 package conductor
 
 import (
+	"math"
 	"testing"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
@@ -47,4 +49,34 @@ func TestGradientsSpeakForMessagesThatAreNotThey(t *testing.T) {
 	if out := step(6, ticket(0, 4, 1, both)); out.Dot != 111 { // of another displacement
 		t.Errorf("a late gradient: %+v", out)
 	}
+}
+
+// A worker that makes up tickets takes no memory and no conductor with it: what a controller is told is of versions that there are, and before it is asked first it is one
+// gradient of each worker.
+func TestTicketsThatAreMadeUpDoNotReachAController(t *testing.T) {
+	now := time.Unix(0, 0)
+	c, err := New(Config{Line: 2, View: 2, Fence: 5, Shards: 1, Slots: 2, Steps: 100, StartGrace: time.Minute, Consistency: agg.Config{Controller: "dbw", Lead: kintsugi.Infinite}}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.ShardConnected(0)
+	c.HandleReplica(now, kintsugi.Taken{Fence: 5, Applied: 7, Released: 7})
+	if err := c.HandleHello(now, kintsugi.Hello{Protocol: kintsugi.ProtocolVersion, Line: 2, Incarnation: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c.HandleReplica(now, kintsugi.MembersKnown{Fence: 5, Change: 1})
+	says := func(version kintsugi.Step) {
+		c.HandleTicket(now, kintsugi.Ticket{Push: kintsugi.PushID{Line: 2, Incarnation: 1, Version: version}, Views: []kintsugi.ViewNumber{2}, Examples: 8})
+	}
+	for v := range kintsugi.Step(1000) {
+		says(v)
+	}
+	if e := c.steering.early; len(e) != 1 || e[0].Version != 7 {
+		t.Errorf("the controller is to be told of %d gradients, the first is %+v", len(e), e[0])
+	}
+	if c.Tick(now.Add(time.Hour)); !c.steering.asked {
+		t.Fatal("the controller was not asked")
+	}
+	says(8)
+	says(math.MaxUint64)
 }

@@ -130,6 +130,10 @@ func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 		if r.at == 1 {
 			r.behind = false
 		}
+		if r.copies() {
+			r.released = r.applied
+			r.copy()
+		}
 		return true
 	case kintsugi.Take:
 		return r.take(m)

@@ -299,6 +299,7 @@ func (r *Replica) release(m kintsugi.Released) {
 		wish := m
 		wish.Save, wish.Run, wish.Want = false, nil, 0 // heads save, and foresee
 		r.down(wish)
+		r.copy()
 		r.foresee()
 	default:
 		return
