@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/worker/program"
@@ -55,7 +56,8 @@ var behaviours = map[string]func(p *programtest.Program, q programtest.Question)
 		if err := syscall.Shutdown(3, syscall.SHUT_RDWR); err != nil {
 			return err
 		}
-		select {}
+		<-time.After(time.Hour) // for ever, which Go's runtime would end where no thread of C's is left
+		return nil
 	},
 	"babble":    func(p *programtest.Program, _ programtest.Question) error { return p.Say("hello") },
 	"long line": func(p *programtest.Program, _ programtest.Question) error { return p.Say(strings.Repeat("a", 16<<20)) },
