@@ -80,18 +80,21 @@ func benchCommand() *cobra.Command {
 
 // counted are the flags of measurements that say how many of something there are, and the most that makes sense: for each there is memory, or a process.
 var counted = map[string]int{
-	"batch": 1 << 16, "calm": 1 << 16, "cores": 1 << 12, "kills": 1 << 16, "pairs": 1 << 16, "replicas": 1 << 10, "rounds": 1 << 16, "seeds": 1 << 16, "servers": 1 << 10, "workers": 1 << 12,
+	"batch": 1 << 16, "calm": 1 << 16, "cores": 1 << 12, "kills": 1 << 16, "pairs": 1 << 16, "replicas": 1 << 10, "rounds": 1 << 16, "seeds": 1 << 16, "servers": 1 << 10, "trials": 1 << 16, "workers": 1 << 12,
 }
 
-// checkCounts returns a usage error for a count that is far too large, and for no models.
+// listed are the flags of measurements without whose entries there is nothing to measure.
+var listed = []string{"lost", "models", "parts", "presets", "recoveries", "strategies", "workloads"}
+
+// checkCounts returns a usage error for a count that is far too large, and for a list that is empty.
 func checkCounts(f *pflag.FlagSet) (err error) {
 	f.Visit(func(flag *pflag.Flag) {
 		n, bad := strconv.Atoi(flag.Value.String())
 		switch most, ok := counted[flag.Name]; {
 		case ok && bad == nil && n > most:
 			err = fmt.Errorf("%w: --%s %d: at most %d", kintsugi.ErrUsage, flag.Name, n, most)
-		case flag.Name == "models" && flag.Value.String() == "[]":
-			err = fmt.Errorf("%w: --models names none", kintsugi.ErrUsage)
+		case slices.Contains(listed, flag.Name) && flag.Value.String() == "[]":
+			err = fmt.Errorf("%w: --%s names none", kintsugi.ErrUsage, flag.Name)
 		}
 	})
 	return err
