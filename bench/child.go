@@ -3,12 +3,14 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os/exec"
 	"runtime"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
@@ -43,11 +45,32 @@ func startChild(binary string, args ...string) (*child, error) {
 		err := c.cmd.Start()
 		started <- err
 		if err == nil {
-			c.err = c.cmd.Wait()
+			c.err = c.refusal(c.cmd.Wait())
 		}
 		close(c.ended)
 	}()
 	return c, <-started
+}
+
+// refused is how a child ended that did not understand what it was told, which this process was told before it.
+type refused struct{ error }
+
+// Is makes it a usage error.
+func (r refused) Is(target error) bool { return target == kintsugi.ErrUsage }
+
+// Unwrap returns how it ended.
+func (r refused) Unwrap() error { return r.error }
+
+// usageStatus is the exit status of a usage error; and of a panic, which is none.
+const usageStatus = 2
+
+// refusal returns how the child has ended.
+func (c *child) refusal(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == usageStatus && !bytes.Contains(c.printed.Bytes(), []byte("\ngoroutine ")) {
+		return refused{err}
+	}
+	return err
 }
 
 // String returns the command line.

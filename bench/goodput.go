@@ -138,6 +138,9 @@ func Goodput(ctx context.Context, cfg GoodputConfig) ([]GoodputRow, error) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
+			if errors.As(err, new(refused)) { // and so would all others be
+				return nil, err
+			}
 			if err != nil {
 				failed = append(failed, fmt.Errorf("%s, round %d: %w", r.Name, round+1, err))
 				count.ended(fmt.Sprintf("round %d of %d, %s: failed", round+1, cfg.Rounds, r.what()))

@@ -42,7 +42,10 @@ func runFor(ctx context.Context, binary string, long time.Duration, flags []stri
 		return nil, ctx.Err()
 	}
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != interrupted {
-		return nil, fmt.Errorf("%s did not end as it was asked to: %v\n%s", c, c.cmd.ProcessState, c.printed.Bytes())
+		if err == nil {
+			err = errors.New("it has made all steps")
+		}
+		return nil, fmt.Errorf("%s did not end as it was asked to: %w\n%s", c, err, c.printed.Bytes())
 	}
 	return record.ReadRun(out)
 }

@@ -17,14 +17,26 @@ import (
 
 // checkListen refuses a --listen that says nobody where to dial.
 func checkListen(listen string) error {
-	host, _, err := net.SplitHostPort(listen)
+	host, err := checkHostPort(listen)
 	if err != nil {
-		return fmt.Errorf("%w: --listen %q: use HOST:PORT", kintsugi.ErrUsage, listen)
+		return err
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		return fmt.Errorf("%w: --listen %s: the others dial what stands here, so it must name the address, or the host, at which they reach this server", kintsugi.ErrUsage, listen)
 	}
 	return nil
+}
+
+// checkHostPort returns the host of a --listen, which must have a port that there is.
+func checkHostPort(listen string) (host string, err error) {
+	host, port, err := net.SplitHostPort(listen)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: --listen %q: use HOST:PORT, with a port from 0 to 65535", kintsugi.ErrUsage, listen)
+	}
+	return host, nil
 }
 
 // listen opens --listen, and returns what others dial: the host as it was given, since a certificate may have its name alone, and the port that it got.

@@ -10,10 +10,12 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/bench"
@@ -26,7 +28,8 @@ import (
 func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Measure the system on this machine", Args: noArgs, Example: "  kintsugi bench train --models mlp",
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkCounts(cmd.Flags()) },
 	}
 	b := &benchTrain{}
 	train := &cobra.Command{
@@ -73,6 +76,28 @@ func benchCommand() *cobra.Command {
 		benchWireCommand(),
 	)
 	return cmd
+}
+
+// counted are the flags of measurements that say how many of something there are, and the most that makes sense: for each there is memory, or a process.
+var counted = map[string]int{
+	"batch": 1 << 16, "calm": 1 << 16, "cores": 1 << 12, "kills": 1 << 16, "pairs": 1 << 16, "replicas": 1 << 10, "rounds": 1 << 16, "seeds": 1 << 16, "servers": 1 << 10, "trials": 1 << 16, "workers": 1 << 12,
+}
+
+// listed are the flags of measurements without whose entries there is nothing to measure.
+var listed = []string{"lost", "models", "parts", "presets", "recoveries", "strategies", "workloads"}
+
+// checkCounts returns a usage error for a count that is far too large, and for a list that is empty.
+func checkCounts(f *pflag.FlagSet) (err error) {
+	f.Visit(func(flag *pflag.Flag) {
+		n, bad := strconv.Atoi(flag.Value.String())
+		switch most, ok := counted[flag.Name]; {
+		case ok && bad == nil && n > most:
+			err = fmt.Errorf("%w: --%s %d: at most %d", kintsugi.ErrUsage, flag.Name, n, most)
+		case slices.Contains(listed, flag.Name) && flag.Value.String() == "[]":
+			err = fmt.Errorf("%w: --%s names none", kintsugi.ErrUsage, flag.Name)
+		}
+	})
+	return err
 }
 
 func benchKillsCommand() *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,11 @@ func benchAnytimeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.Workers < 2 || cfg.Seeds < 1 || cfg.Steps < 5 || !(cfg.Rate > 0) || len(cfg.Batches) == 0 {
 				return fmt.Errorf("%w: bench anytime needs two workers, a seed, five steps, a batch and a learning rate", kintsugi.ErrUsage)
+			}
+			share := func(a float64) bool { return a >= 0 && a <= 1 }
+			seconds := func(c float64) bool { return c >= 0 && c <= 1e6 }
+			if slices.Min(cfg.Batches) < 1 || slices.Max(cfg.Batches) > 1<<16 || !all(cfg.Alphas, share) || !all(cfg.Costs, seconds) {
+				return fmt.Errorf("%w: bench anytime needs batches of 1 to %d examples, alphas from 0 to 1 and costs of no less than 0 seconds", kintsugi.ErrUsage, 1<<16)
 			}
 			if err := checkFormat(format); err != nil {
 				return err
@@ -55,6 +61,11 @@ func benchAnytimeCommand() *cobra.Command {
 	f.StringVar(&dir, "data-dir", "", "folder of the data sets (default $KINTSUGI_DATA)")
 	f.StringVar(&format, "format", "text", "text, json or benchfmt")
 	return cmd
+}
+
+// all reports whether all values are good, NaN among them.
+func all(values []float64, good func(float64) bool) bool {
+	return !slices.ContainsFunc(values, func(v float64) bool { return !good(v) })
 }
 
 const anytimeTable = "BATCH\tALPHA\tPRESET\tPARTS COUNT\tCOST\tQUOTA\tSECONDS TO TARGET\tSOONER BY"

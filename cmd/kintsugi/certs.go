@@ -25,6 +25,9 @@ func certsCommand() *cobra.Command {
 			if out == "" {
 				return fmt.Errorf("%w: --out is needed: a folder, for the authority and for a folder of each role", kintsugi.ErrUsage)
 			}
+			if days < 1 || days > mostDays {
+				return fmt.Errorf("%w: --days %d: use 1 to %d", kintsugi.ErrUsage, days, mostDays)
+			}
 			names, err := certNames(args, domain)
 			if err != nil {
 				return err
@@ -49,6 +52,9 @@ func certsCommand() *cobra.Command {
 	f.IntVar(&days, "days", 365, "how long the certificates are valid")
 	return cmd
 }
+
+// mostDays are ten years. Of so many days that a duration cannot hold them, what is left may be an hour.
+const mostDays = 3650
 
 // certNames returns the names of places in a domain, of all roles if there are none.
 func certNames(places []string, domain string) (names []mtls.Name, err error) {

@@ -36,8 +36,8 @@ func memoryCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--limit: %w", err)
 			}
-			if _, _, err := net.SplitHostPort(listen); err != nil { // nothing is an address to the library: any port of all of the host's
-				return fmt.Errorf("%w: --listen %q: use HOST:PORT", kintsugi.ErrUsage, listen)
+			if _, err := checkHostPort(listen); err != nil { // nothing is an address to the library: any port of all of the host's
+				return err
 			}
 			l, err := net.Listen("tcp", listen)
 			if err != nil {

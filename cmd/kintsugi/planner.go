@@ -111,8 +111,17 @@ func (p *planner) goOn(before *planner) error {
 	}
 	// What a loss would cost was measured with this period, so the two go together.
 	l.rework = b.rework
-	p.knobs.period, p.knobs.fraction = before.knobs.period, before.knobs.fraction
-	return p.Set(p.knobs.period, p.knobs.fraction)
+	return p.set(before.knobs.period, before.knobs.fraction)
+}
+
+// set changes period and fraction, and with the period how old a saved chunk may become.
+func (p *planner) set(period kintsugi.Step, fraction float64) error {
+	if err := p.Set(period, fraction); err != nil {
+		return err
+	}
+	p.SetMaxAge(ages * period)
+	p.knobs.period, p.knobs.fraction = period, fraction
+	return nil
 }
 
 // Plan implements conductor.Planner.
@@ -169,14 +178,14 @@ func (p *planner) adapt(step kintsugi.Step, distances []float64) {
 		return
 	}
 	period, fraction, why := scar.Adapt(c, longest)
-	if err := p.Set(period, fraction); err != nil {
+	before := p.knobs
+	if err := p.set(period, fraction); err != nil {
 		p.learn.log.Error("set how chunks are saved", "err", err)
 		return
 	}
-	if period != p.knobs.period || fraction != p.knobs.fraction {
+	if period != before.period || fraction != before.fraction {
 		p.learn.log.Info("chunks are saved by what failures and saves cost", "step", step, "fraction", fraction, "period_steps", period, "why", why)
 	}
-	p.knobs.period, p.knobs.fraction = period, fraction
 }
 
 // learning is what a conductor has measured of its view.

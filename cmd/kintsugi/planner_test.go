@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ type saver struct {
 	model   float64        // seconds that all bytes take besides
 	beside  float64        // seconds of a step beside a save
 	noise   func() float64 // by which the time of a step is multiplied; nil: by nothing
+	fast    float64        // how much faster than others the first chunk moves; 0: as all do
 
 	step  kintsugi.Step
 	now   float64
@@ -28,6 +30,7 @@ type saver struct {
 	begun float64
 	until float64
 	plans int
+	first int // of them, those with the first chunk
 }
 
 // newSaver returns a run that goes on at step 2000 after some failures.
@@ -89,6 +92,9 @@ func (s *saver) plan() {
 	for i := range distances {
 		age := s.p.Age(s.step, kintsugi.ChunkID(i))
 		distances[i] = float64(age) * float64(1+i%4)
+		if i == 0 && s.fast > 0 {
+			distances[i] *= s.fast
+		}
 		x.Squared += distances[i]
 		x.Age += uint64(age)
 	}
@@ -96,6 +102,9 @@ func (s *saver) plan() {
 	s.p.Observe(kintsugi.ExposureEvent{Step: s.step, Shards: []kintsugi.Exposure{x}})
 	if chosen := s.p.Plan(s.step, distances); len(chosen) > 0 {
 		s.plans++
+		if slices.Contains(chosen, 0) {
+			s.first++
+		}
 		s.saved, s.of, s.begun = chosen, s.step, s.now
 		s.until = s.now + s.latency + s.model*float64(s.bytes(chosen))/(4*200_000)
 	}
@@ -194,6 +203,22 @@ func TestWhatWasLearntOutlivesAView(t *testing.T) {
 		if got, want := learnt.p.knobs.period, long.p.knobs.period; got > 2*want || want > 2*got || anew.p.knobs.period <= 2*want {
 			t.Errorf("%s: all bytes are saved in %d steps; in %d where each view learns anew, and %d in one that lasts", recovery, got, anew.p.knobs.period, want)
 		}
+	}
+}
+
+// What moves most is saved most often also once the period has become longer than the oldest that a chunk may be was at first: else all chunks are too old, and come in turn.
+func TestALongerPeriodLeavesRoomForWhatMoves(t *testing.T) {
+	s := newSaver(t, "scar:adaptive", 0, 0.001, 0.1)
+	s.fast = 1000
+	s.run(3000)
+	period := s.p.knobs.period
+	if period <= ages*scarPeriod {
+		t.Fatalf("a period of %d steps; the test wants a long one", period)
+	}
+	before := s.first
+	s.run(20 * int(period))
+	if saved := s.first - before; saved < 40 {
+		t.Errorf("in 20 periods of %d steps the chunk that moves 1000 times as fast as others is saved %d times", period, saved)
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 func reproduceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reproduce", Short: "Repeat an experiment and draw what came out", Args: noArgs, Example: "  kintsugi reproduce codecs --quick",
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkCounts(cmd.Flags()) },
 	}
 	cmd.AddCommand(reproduceCodecsCommand(), reproduceDBWCommand(), endsTrainings(reproduceFailureCommand()), reproduceScarCommand())
 	return cmd

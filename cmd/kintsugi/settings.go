@@ -265,6 +265,7 @@ func (s *settings) check() error {
 		{protects.replicas > s.Servers, fmt.Sprintf("%d replicas of each shard on %d servers: use at least as many servers (--servers, --replicas)", protects.replicas, s.Servers)},
 		{s.GradientTime < 0, fmt.Sprintf("--gradient-time %v must not be negative", s.GradientTime)},
 		{s.Batch < 0, fmt.Sprintf("--batch %d must be positive", s.Batch)},
+		{s.Batch > 1<<20, fmt.Sprintf("--batch %d: at most %d", s.Batch, 1<<20)},
 		{!(s.LearningRate >= 0) || math.IsInf(s.LearningRate, 0), fmt.Sprintf("--learning-rate %v must be positive, and a number", s.LearningRate)},
 		{!(s.WeightDecay >= 0 || s.WeightDecay == suggested) || math.IsInf(s.WeightDecay, 0), fmt.Sprintf("--weight-decay %v must be a number that is not negative", s.WeightDecay)},
 		{s.Warmup < 0 && s.Warmup != suggested, fmt.Sprintf("--warmup %d must not be negative", s.Warmup)},
@@ -273,6 +274,7 @@ func (s *settings) check() error {
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
 		{s.Warning <= 0, fmt.Sprintf("--warning %v must be positive", s.Warning)},
 		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
+		{s.Threads > 4096 || s.BLASThreads > 4096, fmt.Sprintf("--threads %d, --blas-threads %d: at most 4096", s.Threads, s.BLASThreads)},
 	}
 	for _, r := range rules {
 		if r.bad {

@@ -98,7 +98,9 @@ func (s *simulation) checked() error {
 		{s.apply < 0, fmt.Sprintf("--apply %v must not be negative", s.apply)},
 		{s.mtbf < 0, fmt.Sprintf("--mtbf %v must not be negative", s.mtbf)},
 		{s.rebirth <= 0, fmt.Sprintf("--rebirth %v must be positive", s.rebirth)},
-		{s.lose != 0, "--lose says what comes back after an outage; say how long that is with --outage"}, // with one it does not come here
+		{s.outage < 0, fmt.Sprintf("--outage %v must not be negative", s.outage)},
+		{!(s.lose >= 0 && s.lose <= 1), fmt.Sprintf("--lose %v must be a part of the parameters, from 0 to 1", s.lose)},
+		{s.lose != 0 && s.outage == 0, "--lose says what comes back after an outage; say how long that is with --outage"},
 	} {
 		if r.bad {
 			return fmt.Errorf("%w: %s", kintsugi.ErrUsage, r.reason)
@@ -113,10 +115,7 @@ func (s *simulation) training() (sim.Training, error) {
 		Seed: s.seed, Workers: s.workers, Steps: kintsugi.Step(s.steps), Apply: s.apply.Seconds(), Ask: 0.05 * s.mean.Seconds(),
 		Lifetime: s.mtbf.Seconds(), Rebirth: s.rebirth.Seconds(),
 	}
-	err := s.checked()
-	if err != nil {
-		return c, err
-	}
+	var err error
 	if c.Consistency, err = agg.Preset(s.consistency); err != nil {
 		return c, err
 	}
@@ -162,7 +161,11 @@ func (s *simulation) workerTimes() (sim.Times, error) {
 		return sim.Times{}, fmt.Errorf("%w: --trace: %w", kintsugi.ErrUsage, err)
 	}
 	defer f.Close()
-	return sim.ReadTimes(f)
+	times, err := sim.ReadTimes(f)
+	if err != nil {
+		return times, fmt.Errorf("--trace %s: %w", s.trace, err)
+	}
+	return times, nil
 }
 
 // timesOf returns what gradients took in a run. Slots in which none ended are left out, and the others move up.
@@ -207,6 +210,9 @@ func (s *simulation) problem() (sim.Problem, error) {
 }
 
 func (s *simulation) command(cmd *cobra.Command) error {
+	if err := s.checked(); err != nil {
+		return err
+	}
 	switch {
 	case s.outage > 0 && s.lose > 0:
 		return s.loseInOutage(cmd.Context(), cmd.OutOrStdout())

@@ -25,8 +25,8 @@ func (s *simulation) spendOutage(w io.Writer) error {
 	if err := consistency.Check(s.workers); err != nil {
 		return err
 	}
-	if s.workers > 1000 || s.mean < time.Millisecond || s.outage/s.mean > 1_000_000 || s.steps < 10 {
-		return fmt.Errorf("%w: simulate --outage takes up to 1000 workers, ten steps, and an outage of up to a million gradients of a millisecond or more (--mean)", kintsugi.ErrUsage)
+	if s.workers > 1000 || s.mean < time.Millisecond || s.mean > time.Minute || s.outage/s.mean > 1_000_000 || s.steps < 10 {
+		return fmt.Errorf("%w: simulate --outage takes up to 1000 workers, ten steps, and an outage of up to a million gradients of a millisecond to a minute (--mean)", kintsugi.ErrUsage)
 	}
 	fmt.Fprintf(w, "%v without any server, %d workers, %s, a gradient takes %v\n", s.outage, s.workers, s.consistency, s.mean)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -57,7 +57,7 @@ var lossesAfter = []kintsugi.Step{1, 5, 25, 100}
 // loseInOutage trains with real gradients under virtual time, loses a part of the parameters in an outage, and tells what each way to go on with what workers
 // have learnt alone is worth, at equal counted pushes.
 func (s *simulation) loseInOutage(ctx context.Context, w io.Writer) error {
-	if s.workers > 1000 || s.mean < time.Millisecond || s.outage/s.mean > 100_000 || s.lose > 1 || s.seeds < 1 || s.steps <= s.older || s.steps < uint64(s.workers) {
+	if s.workers > 1000 || s.mean < time.Millisecond || s.outage/s.mean > 100_000 || s.seeds < 1 || s.steps <= s.older || s.steps < uint64(s.workers) {
 		return fmt.Errorf("%w: simulate --lose takes a part of the parameters, up to 1000 workers, an outage of up to 100000 gradients of a millisecond or more (--mean), a seed, and at least as many steps before the outage as there are workers, and more than what is lost is older by (--steps, --older)", kintsugi.ErrUsage)
 	}
 	consistency, err := sim.ThroughPreset(s.consistency, s.workers)

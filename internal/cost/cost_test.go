@@ -25,7 +25,7 @@ func TestPricesAreReadAndWritten(t *testing.T) {
 	if _, ok, err := Parse(" "); ok || err != nil {
 		t.Errorf("no prices: %v, %v", ok, err)
 	}
-	for _, text := range []string{"server", "server=", "server=-1", "server=NaN", "server=+Inf", "gpu=1", "server=1,server=2", "server=1/", "server=1/2/3", ","} {
+	for _, text := range []string{"server", "server=", "server=-1", "server=NaN", "server=+Inf", "gpu=1", "server=1,server=2", "server=1/", "server=1/2/3", ",", "server=1e308", "server=1/1e16"} {
 		if _, ok, err := Parse(text); ok || !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("Parse(%q): %v, %v; want ErrUsage", text, ok, err)
 		}

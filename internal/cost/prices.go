@@ -2,7 +2,6 @@ package cost
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -87,11 +86,14 @@ func Parse(text string) (p Prices, ok bool, err error) {
 // price reads one price.
 func price(text string) (float64, error) {
 	x, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsInf(x, 0) || math.IsNaN(x) || x < 0 {
-		return 0, fmt.Errorf("%w: price %q: an hour of a node costs a number that is not negative, such as 0.096", kintsugi.ErrUsage, text)
+	if err != nil || !(x >= 0 && x <= dearest) {
+		return 0, fmt.Errorf("%w: price %q: an hour of a node costs a number that is not negative, such as 0.096, and at most %g", kintsugi.ErrUsage, text, dearest)
 	}
 	return x, nil
 }
+
+// dearest is the highest price. Far above it a bill would overflow, and could not be written.
+const dearest = 1e15
 
 // String returns the prices as Parse reads them, in the order of the roles; those that are free are left out.
 func (p Prices) String() string {

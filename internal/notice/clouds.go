@@ -34,31 +34,44 @@ func (a *aws) ask(ctx context.Context, m *metadata) (*Notice, error) {
 			if status != http.StatusOK {
 				return nil, unexpected(awsToken, status)
 			}
-			a.token = string(token)
+			a.token = strings.TrimSpace(string(token))
 		}
 		status, body, _, err := m.do(ctx, http.MethodGet, awsAction, "X-aws-ec2-metadata-token", a.token, answerTime)
 		switch {
-		case err != nil:
-			return nil, err
-		case status == http.StatusNotFound:
+		case err == nil && status == http.StatusNotFound:
 			return nil, nil
-		case status == http.StatusUnauthorized && !fresh:
+		case err == nil && status == http.StatusUnauthorized && !fresh:
 			continue // the token has lapsed
-		case status != http.StatusOK:
-			return nil, unexpected(awsAction, status)
+		case err == nil && status == http.StatusOK:
+			return m.instanceAction(body)
 		}
-		var planned struct {
-			Action string    `json:"action"`
-			Time   time.Time `json:"time"`
+		a.token = "" // it may be no token at all
+		if err == nil {
+			err = unexpected(awsAction, status)
 		}
-		if err := json.Unmarshal(body, &planned); err != nil {
-			return nil, fmt.Errorf("%s: %w", awsAction, err)
-		}
-		if planned.Time.IsZero() {
-			planned.Time = time.Now().Add(m.warning)
-		}
-		return &Notice{Reason: "aws: " + planned.Action, Deadline: planned.Time, Machine: true}, nil
+		return nil, err
 	}
+}
+
+// instanceAction reads what aws plans. That the machine goes is worth knowing without a time that can be read.
+func (m *metadata) instanceAction(body []byte) (*Notice, error) {
+	var planned struct{ Action, Time string }
+	if err := json.Unmarshal(body, &planned); err != nil {
+		return nil, fmt.Errorf("%s: %w", awsAction, err)
+	}
+	if planned.Action == "" {
+		return nil, fmt.Errorf("%s answers without an action", awsAction)
+	}
+	at, _ := time.Parse(time.RFC3339, planned.Time)
+	return m.notice("aws: "+planned.Action, at), nil
+}
+
+// notice returns one about the machine. A time that is over, as by another clock, says no more than none: then there is the usual one.
+func (m *metadata) notice(reason string, at time.Time) *Notice {
+	if now := time.Now(); !at.After(now) {
+		at = now.Add(m.warning)
+	}
+	return &Notice{Reason: reason, Deadline: at, Machine: true}
 }
 
 // gcp waits for the word that the instance is preempted.
@@ -88,8 +101,12 @@ func (g *gcp) ask(ctx context.Context, m *metadata) (*Notice, error) {
 	if status != http.StatusOK {
 		return nil, unexpected(gcpPreempted, status)
 	}
-	if strings.TrimSpace(string(body)) == "TRUE" {
-		return &Notice{Reason: "gcp: preempted", Deadline: time.Now().Add(gcpWarning), Machine: true}, nil
+	switch word := strings.TrimSpace(string(body)); word {
+	case "TRUE":
+		return m.notice("gcp: preempted", time.Now().Add(gcpWarning)), nil
+	case "FALSE":
+	default:
+		return nil, fmt.Errorf("%s answered %.40q, which is neither TRUE nor FALSE", gcpPreempted, word)
 	}
 	g.etag = header.Get("ETag")
 	if g.etag == "" {
@@ -119,7 +136,11 @@ func (a *azure) ask(ctx context.Context, m *metadata) (*Notice, error) {
 		if status != http.StatusOK {
 			return nil, unexpected(azureName, status)
 		}
-		a.name = strings.TrimSpace(string(name))
+		text := strings.TrimSpace(string(name))
+		if text == "" || strings.ContainsAny(text, " \t\r\n<>") {
+			return nil, fmt.Errorf("%s answered %.40q, which is no name of a machine", azureName, text)
+		}
+		a.name = text
 	}
 	// The first question of a machine switches the service on, which takes up to two minutes.
 	status, body, _, err := m.do(ctx, http.MethodGet, azureEvents, "Metadata", "true", 2*time.Minute)
@@ -139,15 +160,15 @@ func (a *azure) ask(ctx context.Context, m *metadata) (*Notice, error) {
 	if err := json.Unmarshal(body, &planned); err != nil {
 		return nil, fmt.Errorf("%s: %w", azureEvents, err)
 	}
+	var first *Notice
 	for _, e := range planned.Events {
 		if e.EventType == "Freeze" || !slices.Contains(e.Resources, a.name) { // after a freeze everything is there still
 			continue
 		}
-		n := &Notice{Reason: "azure: " + e.EventType, Deadline: time.Now().Add(m.warning), Machine: true}
-		if at, err := http.ParseTime(e.NotBefore); err == nil { // without a time it has begun
-			n.Deadline = at
+		at, _ := http.ParseTime(e.NotBefore) // without a time it has begun
+		if n := m.notice("azure: "+e.EventType, at); first == nil || n.Deadline.Before(first.Deadline) {
+			first = n
 		}
-		return n, nil
 	}
-	return nil, nil
+	return first, nil
 }

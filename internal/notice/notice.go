@@ -2,10 +2,12 @@ package notice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"slices"
@@ -49,13 +51,16 @@ const DefaultWarning = 25 * time.Second
 // Sources lists what Config.Source may be.
 func Sources() []string { return []string{"auto", "aws", "gcp", "azure", "none"} }
 
-// Check returns an ErrUsage for a source that does not exist, or a warning that is not positive.
+// Check returns an ErrUsage for a source that does not exist, a warning that is negative, or an endpoint that is no URL.
 func (c Config) Check() error {
 	if !slices.Contains(Sources(), c.source()) {
 		return fmt.Errorf("%w: --notice %q is unknown; use %s", kintsugi.ErrUsage, c.Source, strings.Join(Sources(), ", "))
 	}
 	if c.Warning < 0 {
 		return fmt.Errorf("%w: --warning %v must be positive", kintsugi.ErrUsage, c.Warning)
+	}
+	if u, err := url.Parse(c.Endpoint); c.Endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return fmt.Errorf("%w: --notice-endpoint %q: write a URL such as http://169.254.169.254", kintsugi.ErrUsage, c.Endpoint)
 	}
 	return nil
 }
@@ -165,7 +170,7 @@ type cloud interface {
 // poll asks until there is a notice, or until ctx ends. An error is logged once, and asked again: a metadata service that does not
 // answer is no reason to stop working.
 func (c *Config) poll(ctx context.Context, from cloud) (Notice, bool) {
-	m := &metadata{endpoint: strings.TrimSuffix(c.Endpoint, "/"), warning: c.Warning, client: &http.Client{Transport: &http.Transport{Proxy: nil}}}
+	m := &metadata{endpoint: strings.TrimSuffix(c.Endpoint, "/"), warning: c.Warning, client: client()}
 	defer m.client.CloseIdleConnections()
 	every, said := c.Every, ""
 	if every == 0 {
@@ -179,7 +184,7 @@ func (c *Config) poll(ctx context.Context, from cloud) (Notice, bool) {
 		pause := every
 		if err != nil {
 			pause = max(every, time.Second)
-			if text := err.Error(); text != said && ctx.Err() == nil {
+			if text := innermost(err); text != said && ctx.Err() == nil {
 				said = text
 				c.Log.Warn("the metadata service does not say whether this machine is about to go; it is asked again", "err", err)
 			}
@@ -226,4 +231,23 @@ func (m *metadata) do(ctx context.Context, method, path, name, value string, wit
 
 func unexpected(path string, status int) error {
 	return fmt.Errorf("%s answered with status %d", path, status)
+}
+
+// client returns a client that asks the service itself: by no proxy, and nobody that it is redirected to, who would get the token.
+func client() *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{Proxy: nil},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// innermost returns what an error says without what is said around it, such as the port of a connection, which is another one each time.
+func innermost(err error) string {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
 }

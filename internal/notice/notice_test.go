@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -213,12 +216,129 @@ func TestSIGTERMIsANoticeOfTheProcess(t *testing.T) {
 }
 
 func TestSettingsThatMakeNoSenseAreRefused(t *testing.T) {
-	for _, c := range []Config{{Source: "cloud"}, {Warning: -1}} {
+	for _, c := range []Config{{Source: "cloud"}, {Warning: -1}, {Endpoint: "nonsense"}, {Endpoint: "http://"}, {Endpoint: "http://[::1"}, {Endpoint: "ftp://host"}} {
 		if err := c.Check(); !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if err := (Config{}).Check(); err != nil {
-		t.Error(err)
+	for _, c := range []Config{{}, {Endpoint: "http://127.0.0.1:1/"}, {Endpoint: "https://metadata"}} {
+		if err := c.Check(); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// answers serves one answer after the other, the last one for ever.
+func answers(t *testing.T, list ...func(http.ResponseWriter, *http.Request)) string {
+	var mu sync.Mutex
+	_, endpoint := serve(t, func(_ *service, w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		list[0](w, r)
+		if len(list) > 1 {
+			list = list[1:]
+		}
+	})
+	return endpoint
+}
+
+func says(text string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
+}
+
+// What is no token, such as a page of a portal, is not kept for the rest of the run.
+func TestATokenThatIsNoneIsAskedForAgain(t *testing.T) {
+	endpoint := answers(t, says("<html>\nsign in</html>"), says("token-1"), says(`{"action": "stop"}`))
+	n := next(t, Watch(t.Context(), Config{Source: "aws", Endpoint: endpoint, Every: time.Millisecond, Warning: time.Hour}))
+	if n.Reason != "aws: stop" {
+		t.Errorf("%+v", n)
+	}
+}
+
+func TestAnAnswerOfAnotherServiceIsNoNotice(t *testing.T) {
+	for _, c := range []struct {
+		source string
+		list   []func(http.ResponseWriter, *http.Request)
+	}{
+		{"aws", []func(http.ResponseWriter, *http.Request){says("token-1"), says("{}")}},
+		{"aws", []func(http.ResponseWriter, *http.Request){says("token-1"), says("null")}},
+		{"gcp", []func(http.ResponseWriter, *http.Request){func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("ETag", "1")
+			fmt.Fprint(w, "<html>sign in</html>")
+		}}},
+		{"azure", []func(http.ResponseWriter, *http.Request){says(" ")}},
+		{"azure", []func(http.ResponseWriter, *http.Request){says("node7"), says("{")}},
+	} {
+		m := &metadata{endpoint: answers(t, c.list...), warning: time.Minute, client: client()}
+		cfg := Config{Source: c.source}
+		if n, err := cfg.cloud().ask(t.Context(), m); n != nil || err == nil {
+			t.Errorf("%s: %+v, %v; want an error, or nobody learns that the service does not speak", c.source, n, err)
+		}
+	}
+}
+
+// A redirect leads elsewhere, and no token goes there.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	other := answers(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("%s %s with %v", r.Method, r.URL, r.Header) })
+	for _, source := range []string{"aws", "gcp", "azure"} {
+		m := &metadata{endpoint: answers(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut {
+				fmt.Fprint(w, "token-1")
+				return
+			}
+			http.Redirect(w, r, other+"/page", http.StatusTemporaryRedirect)
+		}), client: client()}
+		cfg := Config{Source: source}
+		if n, err := cfg.cloud().ask(t.Context(), m); n != nil || err == nil {
+			t.Errorf("%s: %+v, %v", source, n, err)
+		}
+	}
+}
+
+// Clocks differ, and a word about the end that says no time that is to come is no reason to go without a word to others.
+func TestANoticeWithoutATimeToComeHasTheUsualOne(t *testing.T) {
+	past := time.Now().Add(-time.Hour).UTC()
+	for _, c := range []struct {
+		source string
+		list   []func(http.ResponseWriter, *http.Request)
+	}{
+		{"aws", []func(http.ResponseWriter, *http.Request){says("token-1"), says(`{"action": "terminate", "time": "` + past.Format(time.RFC3339) + `"}`)}},
+		{"aws", []func(http.ResponseWriter, *http.Request){says("token-1"), says(`{"action": "terminate", "time": "soon"}`)}},
+		{"azure", []func(http.ResponseWriter, *http.Request){says("node7"),
+			says(`{"Events": [{"EventType": "Preempt", "Resources": ["node7"], "NotBefore": "` + past.Format(http.TimeFormat) + `"}]}`)}},
+	} {
+		n := next(t, Watch(t.Context(), Config{Source: c.source, Endpoint: answers(t, c.list...), Every: time.Millisecond, Warning: time.Hour}))
+		if left := time.Until(n.Deadline); left < 50*time.Minute || left > time.Hour {
+			t.Errorf("%+v, in %v; want an hour", n, left)
+		}
+	}
+}
+
+// Of several events the first to come counts: the others may never.
+func TestOfSeveralEventsTheFirstToComeCounts(t *testing.T) {
+	at := func(in time.Duration) string { return time.Now().Add(in).UTC().Format(http.TimeFormat) }
+	endpoint := answers(t, says("node7"), says(fmt.Sprintf(`{"Events": [
+		{"EventType": "Reboot", "Resources": ["node7"], "NotBefore": %q}, {"EventType": "Preempt", "Resources": ["node7"], "NotBefore": %q}]}`, at(time.Hour), at(time.Minute))))
+	if n := next(t, Watch(t.Context(), Config{Source: "azure", Endpoint: endpoint})); n.Reason != "azure: Preempt" {
+		t.Errorf("%+v", n)
+	}
+}
+
+// An error that names another port each time is the same error.
+func TestAnErrorIsLoggedOnce(t *testing.T) {
+	var log strings.Builder
+	reset := func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+	}
+	endpoint := answers(t, reset, reset, says("node7"), says(`{"Events": [{"EventType": "Preempt", "Resources": ["node7"]}]}`))
+	next(t, Watch(t.Context(), Config{Source: "azure", Endpoint: endpoint, Every: time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))}))
+	if n := strings.Count(log.String(), "asked again"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, log.String())
 	}
 }

@@ -92,7 +92,7 @@ func ParseSlowdown(text string, workers int) (Slowdown, error) {
 	if len(w) == 7 {
 		s.Until, ok4 = number(w[6], "", "s")
 	}
-	if !ok1 || !ok2 || !ok3 || !ok4 || s.Factor <= 0 || share > 100 {
+	if !ok1 || !ok2 || !ok3 || !ok4 || s.Factor <= 0 || share > 100 || len(w) == 7 && s.Until <= s.From {
 		return Slowdown{}, bad
 	}
 	return s, nil

@@ -3,6 +3,7 @@ package sim
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -82,13 +83,16 @@ func complete(list []Sample) (trace []float64, unknown int) {
 	return trace, unknown
 }
 
+const longestLine = 1 << 20 // bytes
+
 // ReadTimes reads recorded times for Recorded, one JSON object a line with "slot", "seconds" and, where the gradient was given up
 // after them, "given_up".
 func ReadTimes(r io.Reader) (Times, error) {
 	in := bufio.NewScanner(r)
-	in.Buffer(nil, 1<<20)
+	in.Buffer(nil, longestLine)
 	var samples []Sample
-	for line := 1; in.Scan(); line++ {
+	line := 1
+	for ; in.Scan(); line++ {
 		if strings.TrimSpace(in.Text()) == "" {
 			continue
 		}
@@ -98,14 +102,16 @@ func ReadTimes(r io.Reader) (Times, error) {
 			GivenUp bool    `json:"given_up"`
 		}
 		if err := json.Unmarshal(in.Bytes(), &x); err != nil {
-			return Times{}, fmt.Errorf("%w: times, line %d: %w", kintsugi.ErrUsage, line, err)
+			return Times{}, fmt.Errorf("%w: times, line %d: %.40q is not as {\"slot\": 0, \"seconds\": 1.5}", kintsugi.ErrUsage, line, in.Text())
 		}
 		if x.Slot == nil {
 			return Times{}, fmt.Errorf("%w: times, line %d: it needs a \"slot\" from 0 and positive \"seconds\"", kintsugi.ErrUsage, line)
 		}
 		samples = append(samples, Sample{Slot: *x.Slot, Seconds: x.Seconds, GivenUp: x.GivenUp})
 	}
-	if err := in.Err(); err != nil {
+	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return Times{}, fmt.Errorf("%w: times, line %d: it is longer than %d bytes", kintsugi.ErrUsage, line, longestLine)
+	} else if err != nil {
 		return Times{}, fmt.Errorf("times: %w", err)
 	}
 	return Recorded(samples)

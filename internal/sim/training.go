@@ -2,6 +2,7 @@ package sim
 
 import (
 	"container/heap"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -136,6 +137,12 @@ const simLine, simFence = 1, 1
 // vain is how often each worker may die without a step in between until a Training is given up: virtual time would go on for ever.
 const vain = 1000
 
+// latest is when virtual time ends, in seconds: a time.Duration holds 292 years.
+const (
+	years  = 200
+	latest = years * 365.25 * 86400
+)
+
 // Train runs a Training to its end.
 func Train(cfg Training) (Trained, error) {
 	n := cfg.Problem.Values()
@@ -170,6 +177,9 @@ func Train(cfg Training) (Trained, error) {
 		if e.slot >= 0 && h.hands[e.slot].life != e.life {
 			continue
 		}
+		if !(e.at <= latest) {
+			return h.result, fmt.Errorf("%w: virtual time would go beyond %d years after version %d; let gradients and steps take less, and workers live longer", kintsugi.ErrUsage, years, h.released)
+		}
 		h.now = e.at
 		e.what()
 		h.perform()
@@ -200,10 +210,15 @@ func (h *theatre) after(seconds float64, slot int, what func()) {
 	heap.Push(&h.events, e)
 }
 
-// tick lets the conductor notice time.
+// tick lets the conductor notice time: by a thousandth of the time in which nothing else happens, where that is more than the tick of a conductor, or hours of
+// waiting would take as long as hours do.
 func (h *theatre) tick() {
 	h.core.Tick(h.clock())
-	h.after(conductorTick.Seconds(), -1, h.tick)
+	pause := conductorTick.Seconds()
+	if len(h.events) > 0 {
+		pause = max(pause, (h.events[0].at-h.now)/1000)
+	}
+	h.after(pause, -1, h.tick)
 }
 
 // perform carries out what the core owes.

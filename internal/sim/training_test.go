@@ -277,7 +277,8 @@ func TestRecordedTimesAreRepeated(t *testing.T) {
 			t.Errorf("gradient %d of slot 2 takes %v, want %v", i, got, want)
 		}
 	}
-	for _, bad := range []string{"", "{", `{"slot":1,"seconds":1}`, `{"seconds":1}`, `{"slot":0,"seconds":0}`, `{"slot":-1,"seconds":1}`} {
+	for _, bad := range []string{"", "{", `{"slot":1,"seconds":1}`, `{"seconds":1}`, `{"slot":0,"seconds":0}`, `{"slot":-1,"seconds":1}`, "[1]", `{"slot":0,"seconds":1}
+` + strings.Repeat(" ", longestLine)} {
 		if _, err := ReadTimes(strings.NewReader(bad)); !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -321,7 +322,7 @@ func TestSlowdownsAreRead(t *testing.T) {
 			t.Errorf("%q is %+v (%v), want %+v", text, got, err, want)
 		}
 	}
-	for _, bad := range []string{"", "x5", "5 for half from 1s", "x5 for some from 1s", "x5 for half from 1", "x0 for half from 1s", "x5 for 120% from 1s", "x5 for half from 1s until"} {
+	for _, bad := range []string{"", "x5", "5 for half from 1s", "x5 for some from 1s", "x5 for half from 1", "x0 for half from 1s", "x5 for 120% from 1s", "x5 for half from 1s until", "x5 for half from 10s until 5s"} {
 		if _, err := ParseSlowdown(bad, 16); !errors.Is(err, kintsugi.ErrUsage) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -371,6 +372,37 @@ func TestTheKneeLowersTheRateOfASmallStep(t *testing.T) {
 		r, err := Train(cfg)
 		if err != nil || r.Params[0] != want {
 			t.Errorf("%s: the parameter goes from 1 to %v (%v), want %v", preset, r.Params, err, want)
+		}
+	}
+}
+
+// A gradient that takes months is over at once, the patience of the conductor included, and virtual time does not go past what a clock can say.
+func TestVirtualTimeIsLongAndEnds(t *testing.T) {
+	train := func(mean float64, slow []Slowdown, lifetime, rebirth float64) (Trained, error) {
+		times, err := ParseTimes("exp:0.5", mean)
+		if err != nil {
+			t.Fatal(err)
+		}
+		consistency, err := agg.Preset("dbw")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Train(Training{
+			Seed: 1, Workers: 4, Consistency: consistency, Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD, LearningRate: 0.1}, Steps: 20, Problem: NewNoisy(4, 0.1),
+			Times: times, Slow: slow, Apply: 0.01, Lifetime: lifetime, Rebirth: rebirth,
+		})
+	}
+	const month = 30 * 86400
+	if r, err := train(month, nil, 0, 0); err != nil || r.Steps != 20 || r.Seconds < 5*month {
+		t.Errorf("%d steps in %v seconds, %v", r.Steps, r.Seconds, err)
+	}
+	for name, f := range map[string]func() (Trained, error){
+		"gradients":  func() (Trained, error) { return train(1e300, nil, 0, 0) },
+		"a slowdown": func() (Trained, error) { return train(1, []Slowdown{{Factor: math.MaxFloat64, Last: 3}}, 0, 0) },
+		"rebirth":    func() (Trained, error) { return train(month, nil, month/100, 1e10) },
+	} {
+		if r, err := f(); !errors.Is(err, kintsugi.ErrUsage) {
+			t.Errorf("%s beyond all time: %d steps, %v", name, r.Steps, err)
 		}
 	}
 }

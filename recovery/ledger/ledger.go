@@ -75,21 +75,24 @@ func (l *Ledger) Observe(s Step) {
 		return
 	}
 	l.loss.add(at, s.Loss)
-	if s.Loss <= 0 {
-		l.negative = true
-	} else {
+	if s.Loss > 0 {
 		l.logLoss.add(at, math.Log(s.Loss))
+	} else if tame(s.Loss) {
+		l.negative = true
 	}
 	l.norm.add(at, math.Log(s.SquaredNorm))
-	if b := s.Dot - s.LastDot; finite(b) && finite(s.SquaredDisplacement) {
+	if b := s.Dot - s.LastDot; tame(b) && tame(s.SquaredDisplacement) {
 		l.bend, l.way = l.bend*l.keep+b, l.way*l.keep+s.SquaredDisplacement
 	}
-	if finite(s.Seconds) {
+	if tame(s.Seconds) {
 		l.seconds, l.told = l.seconds*l.keep+s.Seconds, l.told*l.keep+1
 	}
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// tame reports whether x and its square are finite: what is not would make a fading sum infinite, which it then is for the rest of the run.
+func tame(x float64) bool { return finite(x * x) }
 
 // Decrease returns by how much the loss falls in a step. ok is false while it is not certain that it falls: then no number of
 // steps is known to pay a perturbation back.
@@ -162,7 +165,7 @@ const lowest = 1e-3
 // Failure books what a failure has cost, beside what Predict said of it. deviation is the standard error of measured; 0: it is
 // exact. Of what is only known within more than was predicted hardly anything is believed.
 func (l *Ledger) Failure(predicted, measured, deviation float64) {
-	if finite(predicted) && finite(measured) && finite(deviation) {
+	if tame(predicted) && tame(measured) && tame(deviation) {
 		l.failures++
 		l.predicted += predicted
 		if deviation > 0 {

@@ -386,3 +386,43 @@ func TestTheCurvatureOfTheWayBackIsSeenFromTheLoss(t *testing.T) {
 		t.Error("nothing is known, and there is a curvature")
 	}
 }
+
+// One step that says what is no loss, or one that is far too large, is forgotten like any other.
+func TestOneWildStepIsForgotten(t *testing.T) {
+	for name, bad := range map[string]Step{
+		"NaN": {Loss: math.NaN(), SquaredNorm: 1}, "+Inf": {Loss: math.Inf(1), SquaredNorm: 1}, "-Inf": {Loss: math.Inf(-1), SquaredNorm: 1},
+		"huge": {Loss: 1e200, SquaredNorm: math.MaxFloat64}, "no gradient": {Loss: 1, SquaredNorm: 0}, "huge time": {Loss: 1, SquaredNorm: 1, Seconds: math.MaxFloat64},
+		"huge way": {Loss: 1, SquaredNorm: 1, Dot: math.MaxFloat64, SquaredDisplacement: math.MaxFloat64},
+	} {
+		for _, lift := range []float64{0, -10} { // a loss that is always positive, and one that is not
+			wild, calm := New(4), New(4)
+			for at := range 3000 {
+				s := Step{Step: kintsugi.Step(at), Loss: 5*math.Exp(-float64(at)/1000) + lift, SquaredNorm: math.Exp(-float64(at) / 500), Seconds: 1, Dot: 2, LastDot: 1, SquaredDisplacement: 1}
+				calm.Observe(s)
+				if at == 1 || at == 2 {
+					bad.Step, bad.LastDot = s.Step, -bad.Dot
+					s = bad
+				}
+				wild.Observe(s)
+			}
+			for what, f := range map[string]func(*Ledger) (float64, bool){
+				"decrease": (*Ledger).Decrease, "contraction": (*Ledger).Contraction,
+				"rework":    func(l *Ledger) (float64, bool) { return l.Rework(Perturbation{Dot: 0.1, Squared: 0.1}) },
+				"curvature": func(l *Ledger) (float64, bool) { return l.Curvature(), true },
+				"seconds":   func(l *Ledger) (float64, bool) { return l.Cost(Server{Back: true, Age: 1}).Seconds, true },
+			} {
+				got, ok := f(wild)
+				want, known := f(calm)
+				if !known || ok != known || !(math.Abs(got-want) <= 1e-3*math.Abs(want)) {
+					t.Errorf("%s, then a loss from %v on: %s %v (%v), want %v (%v)", name, 5+lift, what, got, ok, want, known)
+				}
+			}
+		}
+	}
+	l := New(50)
+	l.Failure(1e200, 3, 1e200)
+	l.Failure(2, 4, 0)
+	if factor, _ := l.Calibration(); !finite(factor) {
+		t.Errorf("calibrated by %v", factor)
+	}
+}

@@ -11,7 +11,7 @@ type trend struct {
 }
 
 func (r *trend) add(at, y float64) {
-	if math.IsNaN(y) || math.IsInf(y, 0) {
+	if !tame(y) {
 		return
 	}
 	if r.w > 0 {

@@ -16,6 +16,9 @@ import (
 // least keeps a rise above 0 wherever values differ: a Planner takes a chunk at distance 0 for one that is saved.
 const least = 0x1p-149
 
+// most is far above any square of a gradient in float32: sums of what is below it stay finite.
+const most = 1e300
+
 // Rise returns ½·Σ hᵢ(xᵢ − savedᵢ)². Negative curvature counts as none; the rise is positive unless all values are the same. It panics
 // if the lengths differ.
 func Rise(h, x, saved []float32) (rise float64) {
@@ -46,8 +49,11 @@ func NewCurvature(chunks int, halfLife kintsugi.Step) *Curvature {
 
 // Observe adds what a step shows of a chunk: the mean square of its gradient and 1; or, of the secant, ⟨Δg, Δx⟩ and ‖Δx‖², where both
 // gradients are of one batch, since the noise of the one that made the step would look like curvature. It is called once for
-// each step and chunk.
+// each step and chunk. What is not finite, such as the square of a gradient that has overflowed, shows nothing, and no more does what is as large.
 func (k *Curvature) Observe(c kintsugi.ChunkID, over, under float64) {
+	if !(math.Abs(over) < most && math.Abs(under) < most) {
+		return
+	}
 	k.over[c] = k.keep*k.over[c] + over
 	k.under[c] = k.keep*k.under[c] + under
 }

@@ -93,6 +93,10 @@ func (p *Planner) Set(period kintsugi.Step, fraction float64) error {
 	return nil
 }
 
+// SetMaxAge changes how old a saved chunk may become, in steps; 0: any. A caller that means it in periods tells it whenever it changes these: where the
+// oldest is younger than a period, all chunks are too old before it is their turn, and what moves most goes no more often than the rest.
+func (p *Planner) SetMaxAge(oldest kintsugi.Step) { p.cfg.MaxAge = oldest }
+
 // Begin makes the planner that of a run which stands at a step, with chunks that are saved with their values of the steps in
 // saved. Nothing is on its way, and nothing was earned: a run that goes on after a failure does not save at once what it
 // did not save meanwhile. It panics unless saved has every chunk.

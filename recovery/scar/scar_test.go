@@ -547,3 +547,24 @@ func TestCurvatureForgetsAndNeverSilences(t *testing.T) {
 		t.Errorf("after a half-life the ratio is %g, want %g", got, want)
 	}
 }
+
+// A gradient that overflows once must not hide a chunk for the rest of the run.
+func TestWhatIsNoNumberIsForgotten(t *testing.T) {
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64} {
+		k := NewCurvature(2, 10)
+		observe := func(over float64) {
+			k.Observe(0, over, 1)
+			k.Observe(1, 1, 1)
+		}
+		observe(bad)
+		observe(bad)
+		for range 20_000 {
+			observe(9)
+		}
+		distances := []float64{1, 1}
+		k.Weigh(distances)
+		if math.Abs(distances[0]-4.5) > 0.01 || math.Abs(distances[1]-0.5) > 0.01 {
+			t.Errorf("%v a while ago: %v; want 4.5 and 0.5", bad, distances)
+		}
+	}
+}

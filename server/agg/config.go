@@ -89,6 +89,7 @@ func (c Config) Check(workers int) error {
 		bad    bool
 		reason string
 	}{
+		{workers < 1, fmt.Sprintf("%d workers: a run needs a worker", workers)},
 		{c.Quota < 0 || c.Backup < 0 || c.PerWorker < 0 || c.Credit < 0 || c.Knee < 0,
 			fmt.Sprintf("quota %d, backup workers %d, limit %d, credit %d and knee %d must not be negative", c.Quota, c.Backup, c.PerWorker, c.Credit, c.Knee)},
 		{c.Backup >= workers,

@@ -272,3 +272,11 @@ func TestKeptGradientsHaveTheWeightOfTheirRule(t *testing.T) {
 		t.Error("workers go on although no late gradient counts")
 	}
 }
+
+func TestARunWithoutWorkersIsAUsageError(t *testing.T) {
+	for _, workers := range []int{0, -1} {
+		if err := (Config{}).Check(workers); !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), "needs a worker") || strings.Contains(err.Error(), "backup") {
+			t.Errorf("%d workers: %v", workers, err)
+		}
+	}
+}

@@ -85,6 +85,45 @@ func TestAHopelesslySlowWorkerIsLeftOut(t *testing.T) {
 	}
 }
 
+// A loss that is below zero and falls does not rise: the paper's guard leaves it alone.
+func TestANegativeLossThatFallsIsNoReasonToWaitForAll(t *testing.T) {
+	for _, lift := range []float64{0, -100} {
+		w := newWorld(2, 8, 20)
+		w.lift, w.rule.LearningRate = lift, 0.01
+		w.took = func(slot int) float64 {
+			if slot == 3 {
+				return 50
+			}
+			return 1 + 0.01*w.rng.Float64()
+		}
+		w.run(controller(t, "dbw:paper", w.busy), 60)
+		waited := 0
+		for _, k := range w.quotas[10:] {
+			if k == 8 {
+				waited++
+			}
+		}
+		if waited > 25 {
+			t.Errorf("losses from %.1f on: %d of 50 steps waited for the slow one: %v", lift+1, waited, w.quotas)
+		}
+	}
+}
+
+// AdaSync's rule asks for the more the smaller the loss is, and for all when nothing of it is left.
+func TestALossOfZeroIsTheSmallest(t *testing.T) {
+	for _, least := range []float64{1e-9, 0, -3} {
+		c := controller(t, "adasync:2", kintsugi.Wait)
+		loss := 4.0
+		for step := range kintsugi.Step(200) {
+			c.Released(dbw.Outcome{Step: step, Gradients: []dbw.Gradient{{Share: 1, SquaredNorm: 1, Loss: loss}}})
+			loss = least
+		}
+		if got := c.Choose(dbw.Release{Version: 200, Members: 16}); got.Quota != 16 {
+			t.Errorf("a loss of %v: %d of 16 (%s)", least, got.Quota, got.Reason)
+		}
+	}
+}
+
 // Half of the workers become five times slower: the quota falls to what the others can give, and rises again when
 // they recover.
 func TestASlowdownIsFollowed(t *testing.T) {

@@ -14,7 +14,7 @@ const (
 	alarmed     = 0.1  // the same when a change has been noticed, which may be an error
 	worth       = 0.25 // of what more gradients could gain, the greatest part that looking may take
 	doubt       = 4.0  // times as much variance as was seen, if it was long ago
-	lossRose    = 1.01 // of the paper's guard
+	lossRose    = 0.01 // of the paper's guard: the share of the loss by which it has risen
 	patient     = 4.0  // times as long as expected
 )
 

@@ -2,6 +2,7 @@ package dbw
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -58,7 +59,7 @@ func (p *paper) Choose(r Release) Choice {
 	if e.Gain(k) <= 0 {
 		k, reason = n, fmt.Sprintf("all %d: no quota gains anything", n)
 	}
-	if p.loss.value() > lossRose*p.before && k <= before {
+	if p.loss.value() > p.before+lossRose*math.Abs(p.before) && k <= before { // the paper's factor of 1.01, for losses below zero too
 		k = min(n, before+1)
 		reason = fmt.Sprintf("%d of %d: one more than before, since the loss rises", k, n)
 	}

@@ -40,10 +40,10 @@ func (a *adasync) Released(o Outcome) {
 
 func (a *adasync) Choose(r Release) Choice {
 	now := a.loss.value()
-	if a.start <= 0 || now <= 0 {
-		return Choice{Quota: min(a.first, r.Members), Rate: 1, Reason: fmt.Sprintf("the first quota, %d: no loss is known yet", a.first)}
+	if a.start <= 0 {
+		return Choice{Quota: min(a.first, r.Members), Rate: 1, Reason: fmt.Sprintf("the first quota, %d: no loss above zero was known to begin with", a.first)}
 	}
-	k := int(math.Round(min(float64(r.Members), float64(a.first)*math.Sqrt(a.start/now))))
+	k := int(math.Round(min(float64(r.Members), float64(a.first)*math.Sqrt(a.start/max(now, 0))))) // of a loss of 0 nothing is left
 	k = max(1, k)
 	return Choice{Quota: k, Rate: 1, Reason: fmt.Sprintf("%d of %d: the loss has gone from %.3g to %.3g", k, r.Members, a.start, now)}
 }

@@ -22,6 +22,7 @@ type world struct {
 	sigma   []float64           // standard deviation of one gradient's noise
 	x, m, d []float64           // parameters, momentum, newest displacement
 	state   []float64           // second moments of Adam
+	lift    float64             // added to each loss
 
 	now     float64
 	step    kintsugi.Step
@@ -54,7 +55,7 @@ func newWorld(seed uint64, n, dim int) *world {
 }
 
 func (w *world) loss() float64 {
-	f := 0.0
+	f := w.lift
 	for i, x := range w.x {
 		f += w.lambda[i] * x * x / 2
 	}

@@ -11,9 +11,9 @@ import (
 	"image"
 	"image/jpeg"
 	"io"
-	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -64,13 +64,16 @@ func (im *Images) append(label uint8, pixels []byte) {
 	im.Pixels = append(im.Pixels, pixels...)
 }
 
+// forTesting finds the names of what is for testing: a word in them begins with "test", as in test_batch.bin. A folder named latest is not meant.
+var forTesting = regexp.MustCompile(`(?i)(^|[^a-z])test`)
+
 // cifarArchive reads a tar archive: of batches in the binary format, or of JPEG files named CLASS/NUMBER.jpg, in folders or
-// files with "test" in their names for the test half. What else is in it, such as a text about it, is left out.
+// files with a word in their names that begins with "test" for the test half. What else is in it, such as a text about it, is left out.
 func cifarArchive(r io.Reader) (train, test *Images, err error) {
 	photographs := [2]photographs{{im: newCIFAR()}, {im: newCIFAR()}}
 	err = eachFile(r, func(name string, r io.Reader) error {
 		half := 0
-		if strings.Contains(name, "test") {
+		if forTesting.MatchString(name) {
 			half = 1
 		}
 		switch path.Ext(name) {
@@ -221,7 +224,7 @@ func (s *source) batches(place string, names []string, dir string) (train, test 
 			continue
 		}
 		half := train
-		if strings.Contains(name, "test") {
+		if forTesting.MatchString(name) {
 			half = test
 		}
 		found = true
@@ -249,7 +252,7 @@ func readArchive(file string) (train, test *Images, err error) {
 
 // readFile calls f with the content of a file, and undoes the gzip of one that is compressed.
 func readFile(file string, f func(io.Reader) error) error {
-	r, err := os.Open(file)
+	r, _, err := openFile(file)
 	if err != nil {
 		return err
 	}

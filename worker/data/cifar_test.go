@@ -80,9 +80,10 @@ func TestCIFARIsFoundHoweverItIsKept(t *testing.T) {
 			entry{"cifar-10-batches-bin/batches.meta.txt", []byte("airplane\n")}, entry{"cifar-10-batches-bin/data_batch_1.bin", records(first)},
 			entry{"cifar-10-batches-bin/data_batch_2.bin", records(second)}, entry{"cifar-10-batches-bin/test_batch.bin", records(test)},
 		))}},
-		"plain files":      {{"data_batch_2.bin", records(second)}, {"data_batch_1.bin", records(first)}, {"test_batch.bin", records(test)}, {"readme.html", nil}},
-		"compressed files": {{"a-train.bin.gz", zip(records(train))}, {"a-test.bin.gz", zip(records(test))}},
-		"its folder":       {{"cifar10/data_batch_1.bin", records(train)}, {"cifar10/test_batch.bin", records(test)}, {"data_batch_1.bin", records(test)}},
+		"a folder with test in a word": {{"cifar-10-binary.tar.gz", zip(tarball(entry{"latest/data_batch_1.bin", records(train)}, entry{"latest/test_batch.bin", records(test)}))}},
+		"plain files":                  {{"data_batch_2.bin", records(second)}, {"data_batch_1.bin", records(first)}, {"test_batch.bin", records(test)}, {"readme.html", nil}},
+		"compressed files":             {{"a-train.bin.gz", zip(records(train))}, {"a-test.bin.gz", zip(records(test))}},
+		"its folder":                   {{"cifar10/data_batch_1.bin", records(train)}, {"cifar10/test_batch.bin", records(test)}, {"data_batch_1.bin", records(test)}},
 	} {
 		dir := t.TempDir()
 		for _, f := range files {

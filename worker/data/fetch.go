@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +47,9 @@ func Fetch(ctx context.Context, name, dir string, options Options) error {
 	if s.url == "" && options.BaseURL == "" {
 		return fmt.Errorf("%w: nobody publishes data set %q in this form; where you have the files at an address, pass --base-url",
 			kintsugi.ErrUsage, name)
+	}
+	if u, err := url.Parse(options.BaseURL); options.BaseURL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return fmt.Errorf("%w: --base-url %q: write a URL such as https://mirror.example.org/data", kintsugi.ErrUsage, options.BaseURL)
 	}
 	if dir == "" {
 		return fmt.Errorf("%w: fetch needs a folder to put data set %q in: pass --data-dir or set KINTSUGI_DATA",

@@ -63,24 +63,32 @@ func ReadIDX(images, labels string) (*Images, error) {
 
 // readArray reads one IDX file whose magic number is one of those given.
 func readArray(path string, magics ...uint32) (a array, err error) {
-	f, err := os.Open(path)
+	f, info, err := openFile(path)
 	if err != nil {
-		return array{}, fmt.Errorf("open data file: %w", err)
+		return array{}, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return array{}, fmt.Errorf("open data file: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return array{}, fmt.Errorf("%w: %s is not a file; name the folder that holds the IDX files",
-			kintsugi.ErrUsage, path)
-	}
 	a, err = decode(f, info.Size(), magics...)
 	if err != nil {
 		return array{}, fmt.Errorf("read %s: %w", path, err)
 	}
 	return a, nil
+}
+
+// openFile opens a file of data. What is none, such as a folder or a pipe that nobody writes to, is not waited for.
+func openFile(path string) (*os.File, os.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open data file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%w: %s is not a file; name the folder that holds the files of the data set", kintsugi.ErrUsage, path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open data file: %w", err)
+	}
+	return f, info, nil
 }
 
 // decode reads one IDX array, plain or compressed, from the size bytes of r.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -27,9 +26,9 @@ const (
 // readLines calls line for each line of a file, which may be compressed with gzip, with its number from 1. Errors of
 // line get the path and the number.
 func readLines(path string, line func(text []byte) error) error {
-	f, err := os.Open(path)
+	f, _, err := openFile(path)
 	if err != nil {
-		return fmt.Errorf("open data file: %w", err)
+		return err
 	}
 	defer f.Close()
 	if err := eachLine(f, line); err != nil {
@@ -53,8 +52,11 @@ func eachLine(r io.Reader, line func(text []byte) error) error {
 	s.Buffer(nil, maxLine)
 	n := 0
 	for s.Scan() {
-		n++
-		if err := line(bytes.TrimRight(s.Bytes(), "\r")); err != nil {
+		text := bytes.TrimRight(s.Bytes(), "\r")
+		if n++; n == 1 {
+			text = bytes.TrimPrefix(text, []byte("\ufeff")) // which some programs begin a text with
+		}
+		if err := line(text); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}

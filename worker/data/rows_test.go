@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -174,6 +177,51 @@ func TestFilesThatAreNotWhatTheyShouldBeAreRefusedByLine(t *testing.T) {
 	}
 	if err := Fetch(t.Context(), "jester", t.TempDir(), Options{}); !errors.Is(err, kintsugi.ErrUsage) {
 		t.Errorf("fetch of what nobody publishes: %v", err)
+	}
+}
+
+// The mark that some programs begin a text with is no header, which would take the first rating with it.
+func TestAByteOrderMarkIsNoPartOfALine(t *testing.T) {
+	r, err := ReadRatings(write(t, []byte("\ufeff1,2,3\n4,5,6\n"), t.TempDir(), "own"))
+	if err != nil || r.Len() != 2 || r.User[0] != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// What is no file is a usage error, and nothing that is waited for.
+func TestFoldersAndPipesAreNoFilesOfData(t *testing.T) {
+	for name, file := range map[string]string{"movielens": "u1.base", "covtype": "covtype.scale.train.small", "20news": "20news.train.ldac.gz", "shakespeare": "input.txt", "cifar10": "cifar-10-binary.tar.gz"} {
+		for what, place := range map[string]func(path string) error{
+			"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+			"pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		} {
+			dir := t.TempDir()
+			s, err := find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range s.files {
+				if f.name != file {
+					write(t, []byte("1"), dir, f.name)
+				}
+			}
+			if err := place(filepath.Join(dir, file)); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := Open(name, dir)
+				done <- err
+			}()
+			select {
+			case err := <-done:
+				if !errors.Is(err, kintsugi.ErrUsage) || !strings.Contains(err.Error(), file+" is not a file") {
+					t.Errorf("%s where %s is a %s: %v", name, file, what, err)
+				}
+			case <-time.After(20 * time.Second):
+				t.Errorf("%s where %s is a %s is waited for", name, file, what)
+			}
+		}
 	}
 }
 

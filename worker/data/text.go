@@ -2,7 +2,7 @@ package data
 
 import (
 	"fmt"
-	"os"
+	"io"
 )
 
 // Text is a list of windows of a text: characters, each labelled with the one that follows. A character is
@@ -89,9 +89,14 @@ func (s *source) openText(dir string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(paths[0])
+	f, _, err := openFile(paths[0])
 	if err != nil {
-		return nil, fmt.Errorf("open data file: %w", err)
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", paths[0], err)
 	}
 	set, err := newTextSet(s.info.Name, text)
 	if err != nil {

@@ -34,8 +34,8 @@ func (f Factors) Describe() (*Description, error) {
 		return nil, fmt.Errorf("%w: model mf: %d users and %d items; from 1 to %d is possible", kintsugi.ErrUsage, f.Users, f.Items, maxRows)
 	case f.Rank < 1 || f.Rank > 1024:
 		return nil, fmt.Errorf("%w: model mf: rank %d; it must be from 1 to 1024", kintsugi.ErrUsage, f.Rank)
-	case !(f.Decay >= 0) || math.IsInf(f.Decay, 0) || f.Alternate && f.Decay == 0:
-		return nil, fmt.Errorf("%w: model mf: decay %g; it must be finite and not negative, and for mf:als above 0", kintsugi.ErrUsage, f.Decay)
+	case !(f.Decay >= 0) || math.IsInf(f.Decay, 0) || f.Alternate && f.Decay < leastDecay:
+		return nil, fmt.Errorf("%w: model mf: decay %g; it must be finite and not negative, and for mf:als at least %g", kintsugi.ErrUsage, f.Decay, leastDecay)
 	}
 	d := &Description{
 		Name: "mf", Factors: &f, Input: Input{Users: f.Users, Items: f.Items},
@@ -49,6 +49,9 @@ func (f Factors) Describe() (*Description, error) {
 	d.addTensor("items", f.Items, f.Width())
 	return d, nil
 }
+
+// leastDecay is far above the rounding of float64: with less, the equations of a row with fewer ratings than values have no solution.
+const leastDecay = 1e-9
 
 // maxRows bounds users, items, words and documents: a float32 holds their numbers exactly.
 const maxRows = 1 << 24
