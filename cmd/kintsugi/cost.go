@@ -26,7 +26,7 @@ func costCommand() *cobra.Command {
 			}
 			var runs []pricedRun
 			for _, dir := range args {
-				run, err := record.ReadRun(dir)
+				run, err := record.ReadOutline(dir)
 				if len(args) > 1 && errors.Is(err, kintsugi.ErrUsage) && isFolder(dir) { // runs/* has what experiments left, too
 					fmt.Fprintf(cmd.ErrOrStderr(), "passed over, since it is no run: %s\n", dir)
 					continue

@@ -124,7 +124,7 @@ func (m *monitor) record(ctx context.Context, p *process, prob *problem, client 
 	}
 	h.Device = p.Device + ", on hosts of its own" // this one is the monitor's
 	if record.Has(m.Out) {
-		run, err := record.ReadRun(m.Out)
+		run, err := record.ReadOutline(m.Out)
 		if err != nil {
 			return nil, nil, err
 		}

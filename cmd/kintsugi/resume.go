@@ -61,7 +61,7 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 // begun returns an error if the run had a checkpoint, or should have got one by a restore, where there is none now. A run that ended before its first
 // one begins again.
 func (t *training) begun(store string) error {
-	earlier, err := record.ReadRun(t.Out)
+	earlier, err := record.ReadOutline(t.Out)
 	if err != nil {
 		return nil // without events nobody knows of any
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -290,11 +291,14 @@ func (*Evaluation) kind() string { return "evaluation" }
 func (*Fault) kind() string      { return "fault" }
 func (*Note) kind() string       { return "note" }
 
+// kinds has an event of each kind, to be read alone.
+var kinds = []Event{&Step{}, &Header{}, &Timeline{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Presence{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}}
+
 // newEvent returns an empty event of the kind, or nil if this version knows no such kind.
 func newEvent(kind string) Event {
-	for _, e := range []Event{&Header{}, &Step{}, &Timeline{}, &Failure{}, &Recovery{}, &View{}, &Checkpoint{}, &Partial{}, &Exposure{}, &Rework{}, &Presence{}, &Life{}, &Evaluation{}, &Fault{}, &Note{}} {
+	for _, e := range kinds {
 		if e.kind() == kind {
-			return e
+			return reflect.New(reflect.TypeOf(e).Elem()).Interface().(Event)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/kintsugi-ml/kintsugi"
 )
@@ -43,6 +44,8 @@ type Run struct {
 	latest  Header // the newest
 	whole   int64  // bytes of the events up to the last whole line
 	account *Account
+	outline bool
+	size    int64 // of the file
 }
 
 // maxLine bounds a line of events: a step that counted 100,000 gradients is well below.
@@ -57,7 +60,12 @@ func Has(dir string) bool {
 // ReadRun reads the run in dir. A run that is still going on, or whose launcher died, can be read as
 // well. Lines that are torn or of a kind from a later version are skipped. A format of a later version
 // wraps kintsugi.ErrOtherModel, a directory without events kintsugi.ErrUsage.
-func ReadRun(dir string) (*Run, error) {
+func ReadRun(dir string) (*Run, error) { return readRun(dir, true) }
+
+// ReadOutline is ReadRun without what each gradient took (Step.Times). That is most of what a long run, or one of many workers, takes of memory.
+func ReadOutline(dir string) (*Run, error) { return readRun(dir, false) }
+
+func readRun(dir string, times bool) (*Run, error) {
 	f, err := os.Open(filepath.Join(dir, eventsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read run %q: it holds no %s; name the directory that --out named: %w", dir, eventsFile, kintsugi.ErrUsage)
@@ -65,7 +73,10 @@ func ReadRun(dir string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read run: %w", err)
 	}
-	run := &Run{Dir: dir, account: &Account{}}
+	run := &Run{Dir: dir, account: &Account{}, outline: !times}
+	if info, err := f.Stat(); err == nil {
+		run.size = info.Size()
+	}
 	err = errors.Join(run.readEvents(f), f.Close())
 	if err != nil {
 		return nil, fmt.Errorf("read run %q: %w", dir, err)
@@ -141,6 +152,22 @@ func readLine(in *bufio.Reader) (line []byte, n int64, err error) {
 	}
 }
 
+// kept returns what is kept of a step. Lists that are those of the step before, as most are, are kept once.
+func (run *Run) kept(s Step) Step {
+	if run.outline {
+		s.Times = nil
+	}
+	if n := len(run.Steps); n > 0 {
+		if before := run.Steps[n-1].Counted; len(before) > 0 && slices.Equal(before, s.Counted) {
+			s.Counted = before
+		}
+		if before := run.Steps[n-1].Stalenesses; len(before) > 0 && slices.Equal(before, s.Stalenesses) {
+			s.Stalenesses = before
+		}
+	}
+	return s
+}
+
 func (run *Run) add(e Event) []*Recovery {
 	switch e := e.(type) {
 	case *Header:
@@ -149,7 +176,11 @@ func (run *Run) add(e Event) []*Recovery {
 			run.Header = *e
 		}
 	case *Step:
-		run.Steps = append(run.Steps, *e)
+		if n := len(run.Steps); n == cap(run.Steps) && n > 1<<16 && run.size > run.whole { // room for those to come, or all would be copied again and again
+			rest := float64(n) / float64(run.whole) * float64(run.size-run.whole)
+			run.Steps = slices.Grow(run.Steps, int(min(1<<20, rest))+1)
+		}
+		run.Steps = append(run.Steps, run.kept(*e))
 	case *Failure:
 		run.Failures = append(run.Failures, *e)
 	case *Recovery:

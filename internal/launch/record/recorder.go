@@ -114,7 +114,7 @@ func Resume(dir string, h Header) (*Recorder, *Run, error) {
 }
 
 func resume(f *os.File, dir string, h Header) (*Run, *Recorder, error) {
-	run, err := ReadRun(dir)
+	run, err := ReadOutline(dir)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -396,3 +396,52 @@ func FuzzEvents(f *testing.F) {
 		}
 	})
 }
+
+// Times are read as encoding/json reads lists of numbers, however they are written.
+func TestTimesAreReadAsJSON(t *testing.T) {
+	for _, text := range []string{
+		"[0,1,2]", "[4294967295,1091,543]", "[1,2,3,1]", "[1,2,3,4,5,6,7,8,9]", " [1, 2 ,3]", "[1,2,3\n]", "[]", "[1]", "[1e3,2,3]", "[-1,2,3]", "[1,2,9223372036854775807]", "[1,2,9223372036854775808]",
+		"[1,[2],3]", "[1,null,3]", "null", "{}", "[1.5,2,3]", `["1",2,3]`,
+	} {
+		var want []int64
+		err := json.Unmarshal([]byte(text), &want)
+		if got, ok := numbers([]byte(text)); ok && (err != nil || !slices.Equal(got, want)) {
+			t.Errorf("%s is read as %v; json: %v, %v", text, got, want, err)
+		}
+	}
+	if _, ok := numbers([]byte("[1,1091,543,2]")); !ok {
+		t.Error("times are not read as they are written")
+	}
+}
+
+// An outline is the run, but for what each gradient took.
+func TestAnOutlineIsTheRunWithoutTimes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	r, err := Create(dir, nil, Header{Start: begin, Servers: 1, Workers: 2})
+	must(t, err)
+	for i, counted := range [][]uint32{{0, 1}, {0, 1}, {1}, {0, 1}, {}, nil, {0, 1}} {
+		s := &Step{Line: 1, Step: uint64(i + 1), Loss: 3, Counted: counted, Times: []Took{{Slot: 1, Compute: time.Second, Transfer: time.Millisecond}}}
+		if i%3 > 0 {
+			s.Stalenesses = []uint32{1, uint32(i / 3)}[:len(counted)]
+		}
+		r.Record(at(float64(i+1)), s)
+	}
+	_, err = r.Finish(at(9), "done")
+	must(t, err)
+	whole, err := ReadRun(dir)
+	must(t, err)
+	outline, err := ReadOutline(dir)
+	must(t, err)
+	for i := range whole.Steps {
+		if len(whole.Steps[i].Times) != 1 {
+			t.Fatalf("step %d has no times", i+1)
+		}
+		whole.Steps[i].Times = nil
+	}
+	if !reflect.DeepEqual(outline.Steps, whole.Steps) {
+		t.Errorf("outline\n%+v\nwhole\n%+v", outline.Steps, whole.Steps)
+	}
+	if a, b := outline.account.Summary(), whole.account.Summary(); a.Cost.ComputedGradients != b.Cost.ComputedGradients || a.CountedGradients != b.CountedGradients {
+		t.Errorf("an outline adds up to %+v, the run to %+v", a, b)
+	}
+}

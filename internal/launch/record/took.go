@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -37,9 +38,11 @@ func (t Took) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON implements json.Unmarshaler. What a later version may have added is passed over.
 func (t *Took) UnmarshalJSON(text []byte) error {
-	var list []int64
-	if err := json.Unmarshal(text, &list); err != nil {
-		return err
+	list, ok := numbers(text)
+	if !ok {
+		if err := json.Unmarshal(text, &list); err != nil {
+			return err
+		}
 	}
 	const most = int64(1<<63-1) / int64(time.Microsecond)
 	if len(list) < 3 || list[0] < 0 || list[0] > 1<<32-1 || list[1] < 0 || list[1] > most/2 || list[2] < 0 || list[2] > most/2 {
@@ -53,6 +56,23 @@ func (t *Took) UnmarshalJSON(text []byte) error {
 		t.Fate = kintsugi.Fate(list[3])
 	}
 	return nil
+}
+
+// numbers returns those of an array as MarshalJSON writes it: there is one for each gradient of a run. Not ok: another way to write it, or none.
+func numbers(text []byte) (list []int64, ok bool) {
+	list = make([]int64, 0, 4)
+	text, opens := bytes.CutPrefix(text, []byte("["))
+	text, closes := bytes.CutSuffix(text, []byte("]"))
+	for more := opens && closes; more; {
+		var word []byte
+		word, text, more = bytes.Cut(text, []byte(","))
+		n, err := strconv.ParseInt(string(word), 10, 64)
+		if err != nil {
+			return nil, false
+		}
+		list = append(list, n)
+	}
+	return list, len(list) > 0
 }
 
 func tookOf(list []kintsugi.GradientTime) []Took {

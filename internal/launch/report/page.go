@@ -58,7 +58,7 @@ type note struct{ When, Level, Text string }
 
 // Draw reads the run in dir and writes its report.html, as a whole or not at all. It returns the path.
 func Draw(dir string) (string, error) {
-	run, err := record.ReadRun(dir)
+	run, err := record.ReadOutline(dir)
 	if err != nil {
 		return "", err
 	}
