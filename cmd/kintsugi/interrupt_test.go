@@ -32,7 +32,7 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 			}
 			dir, want := newDir(t), newDir(t)
 			must(t, quadratic(500, "--out", want)...)
-			p := start(t, quadratic(500, "--checkpoint-every", "20", "--out", dir)...)
+			p := start(t, quadratic(500, "--gradient-time", "5ms", "--checkpoint-every", "20", "--out", dir)...)
 			p.reaches(dir, 60)
 			p.signal(c.signal)
 			r := p.wait()

@@ -107,7 +107,7 @@ func TestASlowWorkerThatIsNotInterruptedFinishesLate(t *testing.T) {
 func TestDynamicQuotasWithOneWorkerCanBeInterrupted(t *testing.T) {
 	notUnderRace(t)
 	dir := newDir(t)
-	p := start(t, quadratic(400, "--workers", "1", "--consistency", "dbw", "--checkpoint-every", "20", "--out", dir)...)
+	p := start(t, quadratic(400, "--gradient-time", "5ms", "--workers", "1", "--consistency", "dbw", "--checkpoint-every", "20", "--out", dir)...)
 	p.reaches(dir, 60)
 	p.signal(syscall.SIGINT)
 	if r := p.wait(); r.status != exitInterrupted {
