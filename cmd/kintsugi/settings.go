@@ -188,8 +188,13 @@ func loadText(f *pflag.FlagSet, file string, text []byte) error {
 	if top.Kind != yaml.MappingNode {
 		return fmt.Errorf("%w: --config %s: it must list settings as \"name: value\"", kintsugi.ErrUsage, file)
 	}
+	lines := make(map[string]int)
 	for i := 0; i < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
+		if first, twice := lines[key.Value]; twice {
+			return fmt.Errorf("%w: --config %s, line %d: %q is set in line %d already; keep one of them", kintsugi.ErrUsage, file, key.Line, key.Value, first)
+		}
+		lines[key.Value] = key.Line
 		flag := f.Lookup(key.Value)
 		if flag == nil && ofTrain(key.Value) {
 			continue // the file of a run is for all its parts, and this one has no use for that
