@@ -140,17 +140,24 @@ func load(f *pflag.FlagSet, file string) error {
 			return err
 		}
 	}
+	var all []string
+	f.VisitAll(func(flag *pflag.Flag) { all = append(all, flag.Name) })
+	return fromEnvironment(f, all...)
+}
+
+// fromEnvironment fills some flags, where nothing else has, from the environment.
+func fromEnvironment(f *pflag.FlagSet, flags ...string) error {
 	var errs []error
-	f.VisitAll(func(flag *pflag.Flag) {
-		name := environment(flag.Name)
+	for _, flag := range flags {
+		name := environment(flag)
 		value := os.Getenv(name)
-		if flag.Changed || name == "" || value == "" {
-			return
+		if f.Changed(flag) || name == "" || value == "" {
+			continue
 		}
-		if err := f.Set(flag.Name, value); err != nil {
+		if err := f.Set(flag, value); err != nil {
 			errs = append(errs, badFlag(err, "$"+name))
 		}
-	})
+	}
 	return errors.Join(errs...)
 }
 
