@@ -26,15 +26,13 @@ func checkpointCommand() *cobra.Command {
 		Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE:    func(cmd *cobra.Command, args []string) error { return verifyCheckpoints(cmd, args[0]) },
 	}, checkpointShowCommand(), checkpointRepairCommand(), checkpointExportCommand(), checkpointRestoreCommand())
-	cmd.PersistentFlags().String(certsFlag, "", "folder with the credentials of an operator, for checkpoints in the memory of another process (default: as the run has)")
+	cmd.PersistentFlags().String(tlsFlag, "", "folder with the credentials of an operator, for checkpoints in the memory of another process (default: as the run has)")
 	return cmd
 }
 
-const certsFlag = "tls"
-
 // checkpointsOf opens what a command is about.
 func checkpointsOf(cmd *cobra.Command, path string) (place, error) {
-	certs, err := cmd.Flags().GetString(certsFlag)
+	certs, err := cmd.Flags().GetString(tlsFlag)
 	if err != nil {
 		return place{}, err
 	}

@@ -55,7 +55,7 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	certs, err := cmd.Flags().GetString(certsFlag)
+	certs, err := cmd.Flags().GetString(tlsFlag)
 	if err != nil {
 		return err
 	}

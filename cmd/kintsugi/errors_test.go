@@ -125,6 +125,7 @@ var mistakes = []mistake{
 	{"config-missing", exitUsage, "train --config nowhere.yaml"},
 	{"config-key", exitUsage, "train --config key.yaml"},
 	{"config-value", exitUsage, "train --config value.yaml"},
+	{"config-twice", exitUsage, "train --config twice.yaml"},
 	{"config-broken", exitUsage, "train --config broken.yaml"},
 	{"config-list", exitUsage, "train --config list.yaml"},
 	{"environment-value", exitUsage, "KINTSUGI_STEPS=many kintsugi train --model qp"},
@@ -264,6 +265,7 @@ func mistakesDir(t *testing.T) string {
 	for name, text := range map[string]string{
 		"file":        "a file",
 		"key.yaml":    "model: qp\nstesp: 5\n",
+		"twice.yaml":  "model: qp\nsteps: 5\nmodel: mlr\n",
 		"value.yaml":  "model: qp\n\nsteps: many\n",
 		"broken.yaml": "model: [qp\n",
 		"list.yaml":   "- model\n- qp\n",

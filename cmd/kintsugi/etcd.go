@@ -29,7 +29,10 @@ func etcdCommand() *cobra.Command {
 			"  kintsugi etcd --listen 10.0.0.1:2379 --peer a=10.0.0.1:2380 --dir /var/lib/kintsugi-etcd --tls /etc/kintsugi",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
+			err := fromEnvironment(cmd.Flags(), tlsFlag)
+			if err != nil {
+				return err
+			}
 			if among.Peers, err = parsePeers(peers); err != nil {
 				return err
 			}

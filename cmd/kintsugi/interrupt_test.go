@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,6 +52,27 @@ func TestAnInterruptedRunGoesOnAsIfNothingHadBeen(t *testing.T) {
 			must(t, "train", "--resume", dir)
 			sameBits(t, dir, want)
 		})
+	}
+}
+
+// Somebody tidies up while it runs. That is no wrong flag, status 2, and the answer is not to name another folder.
+func TestARunWhoseFolderIsTakenAwaySaysSo(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		steps, status int
+	}{{300, exitFailed}, {1000000, exitInterrupted}} {
+		dir := newDir(t)
+		p := start(t, quadratic(c.steps, "--out", dir, "--gradient-time", "5ms")...)
+		p.reaches(dir, 20)
+		if err := os.Remove(filepath.Join(dir, "events.jsonl")); err != nil {
+			t.Fatal(err)
+		}
+		if c.status == exitInterrupted {
+			p.signal(syscall.SIGINT)
+		}
+		if r := p.wait(); r.status != c.status || !strings.Contains(r.stderr, dir+" has lost the events of this run") || strings.Contains(r.stderr, "--out named") {
+			t.Errorf("exit status %d, want %d: %s", r.status, c.status, r.stderr)
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ func memoryCommand() *cobra.Command {
 		Example: "  kintsugi memory --listen 10.0.0.9:9400 --limit 8GB\n  kintsugi memory --listen 10.0.0.9:9400 --tls /etc/kintsugi",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags(), tlsFlag); err != nil {
+				return err
+			}
 			bytes, err := parseBytes(limit)
 			if err != nil {
 				return fmt.Errorf("--limit: %w", err)

@@ -192,7 +192,7 @@ func openCheckpoints(ctx context.Context, path, certs string) (place, error) {
 	t.register(newFlagSet("checkpoint"))
 	config := filepath.Join(path, configFile)
 	if isURL(path) {
-		t.TLS = certs
+		t.TLS = cmp.Or(certs, os.Getenv(environment(tlsFlag))) // no run says it
 		return t.place(ctx, path)
 	}
 	if _, err := os.Stat(config); err == nil {

@@ -70,14 +70,17 @@ func (r *run) main(ctx context.Context) error {
 	summary, recErr := r.rec.Finish(time.Now(), reason)
 	page, drawErr := report.Draw(r.rec.Dir())
 	r.print(r.stdout, summary, done, r.Out, page)
+	if err == nil && !record.Has(r.Out) { // what follows from that is not said: all of it is gone
+		err = fmt.Errorf("%s has lost the events of this run: somebody has removed or moved them, or the folder, while the run went on, so that there is no report; look whether its checkpoints are there still", r.Out)
+	} else if err == nil {
+		err = errors.Join(recErr, drawErr)
+	}
 	stopped := stoppedBy(done.Reason)
 	switch {
 	case err != nil && stopped != nil: // whoever asked for the end hears that he has it
 		return fmt.Errorf("%w: %w", stopped, err)
 	case err != nil:
 		return err
-	case recErr != nil || drawErr != nil:
-		return errors.Join(recErr, drawErr)
 	}
 	return stopped
 }

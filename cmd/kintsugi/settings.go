@@ -140,17 +140,24 @@ func load(f *pflag.FlagSet, file string) error {
 			return err
 		}
 	}
+	var all []string
+	f.VisitAll(func(flag *pflag.Flag) { all = append(all, flag.Name) })
+	return fromEnvironment(f, all...)
+}
+
+// fromEnvironment fills some flags, where nothing else has, from the environment.
+func fromEnvironment(f *pflag.FlagSet, flags ...string) error {
 	var errs []error
-	f.VisitAll(func(flag *pflag.Flag) {
-		name := environment(flag.Name)
+	for _, flag := range flags {
+		name := environment(flag)
 		value := os.Getenv(name)
-		if flag.Changed || name == "" || value == "" {
-			return
+		if f.Changed(flag) || name == "" || value == "" {
+			continue
 		}
-		if err := f.Set(flag.Name, value); err != nil {
+		if err := f.Set(flag, value); err != nil {
 			errs = append(errs, badFlag(err, "$"+name))
 		}
-	})
+	}
 	return errors.Join(errs...)
 }
 
@@ -188,8 +195,13 @@ func loadText(f *pflag.FlagSet, file string, text []byte) error {
 	if top.Kind != yaml.MappingNode {
 		return fmt.Errorf("%w: --config %s: it must list settings as \"name: value\"", kintsugi.ErrUsage, file)
 	}
+	lines := make(map[string]int)
 	for i := 0; i < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
+		if first, twice := lines[key.Value]; twice {
+			return fmt.Errorf("%w: --config %s, line %d: %q is set in line %d already; keep one of them", kintsugi.ErrUsage, file, key.Line, key.Value, first)
+		}
+		lines[key.Value] = key.Line
 		flag := f.Lookup(key.Value)
 		if flag == nil && ofTrain(key.Value) {
 			continue // the file of a run is for all its parts, and this one has no use for that

@@ -33,6 +33,16 @@ func TestFlagsWinOverTheFileAndTheFileOverTheEnvironment(t *testing.T) {
 	}
 }
 
+// An etcd or a memory that took no notice of it would be open to everybody, and say nothing.
+func TestTheEnvironmentTurnsOnTLSWhereverAProcessIsStartedAlone(t *testing.T) {
+	for _, command := range []string{"etcd --dir e --listen 127.0.0.1:0", "memory --listen 127.0.0.1:0", "status", "checkpoint list memory://127.0.0.1:1/run", "coordinator --model qp"} {
+		r := kin(t, append([]string{"KINTSUGI_TLS=nowhere"}, strings.Fields(command)...)...)
+		if r.status == exitDone || !strings.Contains(r.stderr, "nowhere") {
+			t.Errorf("%s with KINTSUGI_TLS of a folder that is not there ended with status %d: %s", command, r.status, r.stderr)
+		}
+	}
+}
+
 // Each flag that says how the learning rate changes and what decays is in the schedule; of what nobody says the defaults are.
 func TestTheScheduleIsWhatTheFlagsSay(t *testing.T) {
 	for _, c := range []struct {

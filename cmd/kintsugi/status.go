@@ -34,6 +34,9 @@ func statusCommand() *cobra.Command {
 			"conductor has answered or the run is over, and 1 otherwise.",
 		Example: "  kintsugi status --etcd 10.0.0.2:2379 --run mnist",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags(), tlsFlag, "etcd", "run"); err != nil {
+				return err
+			}
 			if listens <= 0 {
 				return fmt.Errorf("%w: --listen-for %v: give it a time, such as 2s", kintsugi.ErrUsage, listens)
 			}

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -98,14 +99,35 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 		if bounded.Err() == nil { // it has answered
 			return nil, fmt.Errorf("etcd at %s: %w", strings.Join(endpoints, ", "), err)
 		}
-		hint := ""
-		if tls == nil {
-			hint = ", and if it was started with --tls use --tls here too"
-		}
+		hint, why := unanswered(ctx, endpoints, tls != nil)
 		return nil, fmt.Errorf("etcd at %s did not answer within %v: check that it runs, that the address is right and that no firewall is between%s: %w",
-			strings.Join(endpoints, ", "), o.timeout, hint, err)
+			strings.Join(endpoints, ", "), o.timeout, hint, cmp.Or(why, err))
 	}
 	return client, nil
+}
+
+// unanswered looks for the reason why no endpoint has answered, which the library keeps to itself: what a plain connection meets, such as a name that nobody
+// knows. Where there is one, either side may be without TLS, and the hint says so.
+func unanswered(ctx context.Context, endpoints []string, secured bool) (hint string, why error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for _, e := range endpoints {
+		if _, after, isURL := strings.Cut(e, "://"); isURL {
+			e = after
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", e)
+		if err == nil {
+			conn.Close()
+			if secured {
+				return ", and that it was started with --tls as well", nil
+			}
+			return ", and if it was started with --tls use --tls here too", nil
+		}
+		if why == nil {
+			why = err
+		}
+	}
+	return "", why
 }
 
 // Close hangs up. Close what the client has handed out first: registrations and leaderships cannot tell etcd

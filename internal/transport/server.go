@@ -1,8 +1,11 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -57,10 +60,19 @@ type Server struct {
 // Listen opens addr (host:port, port 0 for any free one). A port that is in use is an error that names it.
 func Listen(addr string) (net.Listener, error) {
 	lis, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; choose another address or stop the process that has it", addr, err)
+	if err == nil {
+		return lis, nil
 	}
-	return lis, nil
+	todo, name := "", (*net.DNSError)(nil)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		todo = "; choose another address or stop the process that has it"
+	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.As(err, &name):
+		todo = "; use an address of this host, or a name of it that resolves here"
+	case errors.Is(err, os.ErrPermission):
+		todo = "; use a port from 1024 on, or give this process the right to those below"
+	}
+	return nil, fmt.Errorf("listen on %s: %w%s", addr, err, todo)
 }
 
 // A ServerOption is for a server.

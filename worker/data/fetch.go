@@ -204,7 +204,13 @@ func (d *download) receive(ctx context.Context, f file, w io.Writer) error {
 	request.Header.Set("Accept-Encoding", "identity")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return cause(ctx, err)
+		if ctx.Err() != nil {
+			return cause(ctx, err)
+		}
+		if outer, ok := errors.AsType[*url.Error](err); ok {
+			err = outer.Err // the address is said already
+		}
+		return fmt.Errorf("%w; give a mirror with --base-url, or copy the files into %s by other means", err, d.dir)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

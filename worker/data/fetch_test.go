@@ -179,6 +179,20 @@ func TestAServerThatStopsSendingIsGivenUp(t *testing.T) {
 	}
 }
 
+func TestWhoReachesNoPublisherIsToldAnotherWay(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	dir := t.TempDir()
+	err := Fetch(t.Context(), "mnist", dir, Options{BaseURL: server.URL})
+	if err == nil {
+		t.Fatal("fetched from nobody")
+	}
+	want := "connection refused; give a mirror with --base-url, or copy the files into " + dir
+	if said := err.Error(); !strings.Contains(said, want) || strings.Count(said, server.URL) != 1 {
+		t.Errorf("%v; want %q, and the address once", err, want)
+	}
+}
+
 func TestFetchNamesTheAddressAndMakesTheFolder(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

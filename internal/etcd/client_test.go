@@ -1,0 +1,41 @@
+package etcd
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi/internal/mtls"
+)
+
+// The library says "context deadline exceeded" of whatever has kept it from etcd.
+func TestDialingInVainSaysWhatIsInTheWay(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	for _, c := range []struct {
+		endpoint string
+		tls      *mtls.Credentials
+		want     string
+		not      string
+	}{
+		{free.Addr().String(), nil, "connection refused", "--tls"},
+		{"no..name:2379", nil, "no such host", "--tls"},
+		{"http://no..name:2379", nil, "no such host", "--tls"},
+		{silent.Addr().String(), nil, "if it was started with --tls use --tls here too", "refused"},
+		{silent.Addr().String(), certs(t)("worker"), "that it was started with --tls as well", "use --tls here"},
+	} {
+		_, err := Dial(t.Context(), []string{c.endpoint}, "test", WithTLS(c.tls), WithTimeout(200*time.Millisecond))
+		if !strings.Contains(text(err), c.endpoint) || !strings.Contains(text(err), c.want) || strings.Contains(text(err), c.not) {
+			t.Errorf("%s: %v; want %q and no %q", c.endpoint, err, c.want, c.not)
+		}
+	}
+}
