@@ -10,6 +10,7 @@ import (
 
 // rising notices a training that loses what it had won. Nothing fails then: the loss is finite, and a run may stay there for hours.
 type rising struct {
+	last  kintsugi.Step
 	n     int     // losses so far
 	mean  float64 // a moving average of them
 	first float64 // mean, where the run was warm
@@ -26,6 +27,10 @@ const (
 
 // step notes the loss of a step. It reports once whether more than half of what the run had won is lost, and has been for some time.
 func (r *rising) step(step kintsugi.Step, loss float64) (tell bool) {
+	if step <= r.last { // a restore took steps back: that they have to be won again is no fault of the rate
+		*r = rising{told: r.told}
+	}
+	r.last = step
 	if r.n++; math.IsNaN(loss) || math.IsInf(loss, 0) {
 		return false // whoever computes it says so
 	}
