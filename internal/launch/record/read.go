@@ -62,7 +62,7 @@ func Has(dir string) bool {
 // wraps kintsugi.ErrOtherModel, a directory without events kintsugi.ErrUsage.
 func ReadRun(dir string) (*Run, error) { return readRun(dir, true) }
 
-// ReadOutline is ReadRun without what each gradient took (Step.Times). That is most of what a long run, or one of many workers, takes of memory.
+// ReadOutline is ReadRun without what each gradient took (Step.Times), of which there is a number for each worker and step.
 func ReadOutline(dir string) (*Run, error) { return readRun(dir, false) }
 
 func readRun(dir string, times bool) (*Run, error) {
