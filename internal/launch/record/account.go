@@ -114,6 +114,7 @@ const finalLossSteps = 20
 type Account struct {
 	costs    []FailureCost
 	seen     []float64 // by cost: when the process was certainly gone
+	closed   int       // that many of the costs, from the first, wait for no step
 	debts    []debt
 	charges  []charge // of lines on which no step was released yet
 	restores []Restore
@@ -287,6 +288,7 @@ func (a *Account) settle() {
 		c := &a.costs[i]
 		if c.RecoverySeconds.Known() {
 			c.RecoverySeconds, c.CaughtUpSeconds = Unknown(), Unknown()
+			a.closed = min(a.closed, i)
 			if !a.out && !c.Announced {
 				a.out, a.outageFrom = true, ch.seconds
 			}
@@ -358,9 +360,12 @@ func (a *Account) step(e *Step) (done []*Recovery) {
 
 	committed := e.Seconds - e.ApplySeconds
 	waiting := 0
-	for i := range a.costs {
+	for i := a.closed; i < len(a.costs); i++ {
 		c := &a.costs[i]
 		if c.RecoverySeconds.Known() {
+			if a.closed == i {
+				a.closed++
+			}
 			continue
 		}
 		if committed < a.seen[i] {

@@ -2,6 +2,7 @@ package record
 
 import (
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -89,23 +90,52 @@ func (u *usage) step(e *Step) {
 	u.saving += e.SavingSeconds
 	u.restore(e.Step - 1) // a step that comes again takes the one before back
 	n := uint64(len(e.Counted))
-	if last := len(u.counted) - 1; last >= 0 && u.counted[last].end == e.Step && u.counted[last].each == n {
+	if last := len(u.counted) - 1; last >= 0 && u.counted[last].end == e.Step && u.counted[last].total == n*u.counted[last].steps() {
 		u.counted[last].end++
+		u.counted[last].total += n
 		return
+	}
+	if len(u.counted) == 2*keptStretches {
+		u.fold(keptStretches)
 	}
 	u.counted = append(u.counted, stretch{e.Step, e.Step + 1, n})
 }
 
-// stretch is steps [from, end) that counted so many gradients each. A record may begin at any step, so nothing is as long as steps are many.
-type stretch struct{ from, end, each uint64 }
+// keptStretches is how many stretches are remembered one by one, at the least. With a quota that is chosen before each step they are as many steps, and
+// a restore seldom goes back so far.
+const keptStretches = 1 << 15
+
+// stretch is steps [from, end) that counted so many gradients together, each as many as the others. A record may begin at any step, so nothing is
+// as long as steps are many.
+type stretch struct{ from, end, total uint64 }
+
+func (s stretch) steps() uint64 { return s.end - s.from }
+
+// upTo returns what the steps before end have counted.
+func (s stretch) upTo(end uint64) uint64 {
+	hi, lo := bits.Mul64(s.total, end-s.from)
+	part, _ := bits.Div64(hi, lo, s.steps()) // end <= s.end, so that it is at most the total
+	return part
+}
+
+// fold makes one of the oldest stretches: a restore that goes back into them takes their steps to have counted alike.
+func (u *usage) fold(n int) {
+	all := stretch{from: u.counted[0].from, end: u.counted[n-1].end}
+	for _, c := range u.counted[:n] {
+		all.total += c.total
+	}
+	u.counted = append(u.counted[:0], u.counted[n-1:]...)
+	u.counted[0] = all
+}
 
 // restore books that the steps after one are taken back.
 func (u *usage) restore(step uint64) {
 	for last := len(u.counted) - 1; last >= 0 && u.counted[last].end > step+1; last-- {
 		c := &u.counted[last]
 		from := max(c.from, step+1)
-		u.lost += (c.end - from) * c.each
-		if c.end = from; c.from == c.end {
+		left := c.upTo(from)
+		u.lost += c.total - left
+		if c.end, c.total = from, left; c.from == c.end {
 			u.counted = u.counted[:last]
 		}
 	}

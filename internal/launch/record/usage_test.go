@@ -97,6 +97,36 @@ func TestAStepOfAnyNumberIsBooked(t *testing.T) {
 	}
 }
 
+// A run whose steps count now so, now so many gradients is booked in bounded memory: recent steps to the gradient, those of long ago by their mean.
+func TestCountsOfLongAgoAreFolded(t *testing.T) {
+	u := usage{}
+	const steps = 3*keptStretches + 7
+	total := uint64(0)
+	for i := range uint64(steps) {
+		u.step(&Step{Step: i + 1, Counted: make([]uint32, i%3)})
+		total += i % 3
+	}
+	if n := len(u.counted); n > 2*keptStretches {
+		t.Fatalf("%d stretches are kept", n)
+	}
+	u.restore(steps - 5)
+	want := uint64(0)
+	for i := uint64(steps - 5); i < steps; i++ {
+		want += i % 3
+	}
+	if u.lost != want {
+		t.Errorf("five steps had counted %d gradients; %d are booked", want, u.lost)
+	}
+	u.restore(keptStretches / 2)
+	if got, want := float64(u.lost), float64(total)-keptStretches/2; math.Abs(got-want) > 2 {
+		t.Errorf("all but %d steps had counted some %v gradients; %v are booked", keptStretches/2, want, got)
+	}
+	u.restore(0)
+	if u.lost != total || len(u.counted) != 0 {
+		t.Errorf("all steps had counted %d gradients; %d are booked, and %d stretches are left", total, u.lost, len(u.counted))
+	}
+}
+
 // What is taken back is what the steps behind a restore had counted, against a list with one number for each step.
 func TestWhatIsTakenBackIsWhatWasCounted(t *testing.T) {
 	for seed := range uint64(200) {
