@@ -69,7 +69,11 @@ func seconds(s float64) string {
 		return strings.TrimSuffix(fmt.Sprintf("%d min %d s", whole/60, whole%60), " 0 s")
 	}
 	minutes := int(math.Round(s / 60))
-	return strings.TrimSuffix(fmt.Sprintf("%d h %d min", minutes/60, minutes%60), " 0 min")
+	text := fmt.Sprintf("%d h %d min", minutes/60, minutes%60)
+	if days := minutes / (24 * 60); days >= 2 {
+		text = fmt.Sprintf("%d d %d h %d min", days, minutes/60%24, minutes%60)
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(text, " 0 min"), " 0 h")
 }
 
 // size writes a number of bytes in decimal units, as disks and networks are sold.
