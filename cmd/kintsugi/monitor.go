@@ -109,9 +109,9 @@ func (m *monitor) run(ctx context.Context, p *process, stdout io.Writer) error {
 	if ctx.Err() != nil {
 		reason = "its monitor was ended; the run goes on"
 	}
-	summary, recErr := rec.Finish(time.Now(), reason)
-	page, drawErr := report.Draw(rec.Dir())
-	w.print(stdout, summary, done, "", page)
+	run, recErr := rec.Finish(time.Now(), reason)
+	page, drawErr := report.DrawRun(run)
+	w.print(stdout, run.Summary, done, "", page)
 	return errors.Join(recErr, drawErr)
 }
 
@@ -124,12 +124,7 @@ func (m *monitor) record(ctx context.Context, p *process, prob *problem, client 
 	}
 	h.Device = p.Device + ", on hosts of its own" // this one is the monitor's
 	if record.Has(m.Out) {
-		run, err := record.ReadOutline(m.Out)
-		if err != nil {
-			return nil, nil, err
-		}
-		h.WentOn = wentOn(ctx, run, client, p.tls)
-		return record.Resume(m.Out, h)
+		return record.Resume(m.Out, h, func(earlier *record.Run) bool { return wentOn(ctx, earlier, client, p.tls) })
 	}
 	rec, err := record.Create(m.Out, dump(p.flags, "out", "metrics", "etcd", "run", "tls", "eval-every"), h)
 	return rec, nil, err
@@ -216,11 +211,10 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 // goOn has the watcher go on behind what was recorded of the run. The conductor tells all that it keeps of the line again: none of that is news.
 func (w *watcher) goOn(earlier *record.Run) {
 	w.earlier = earlier
-	n := len(earlier.Steps)
-	if n == 0 {
+	last := earlier.Newest
+	if last.Step == 0 {
 		return
 	}
-	last := earlier.Steps[n-1]
 	line, step := kintsugi.Line(last.Line), kintsugi.Step(last.Step)
 	w.seen = transport.WatchRequest{Line: line, After: step}
 	w.view.Line = line
@@ -241,7 +235,7 @@ func (w *watcher) goOn(earlier *record.Run) {
 			w.back[kintsugi.ShardID(p.Shard)] = kintsugi.Step(p.AdoptedStep)
 		}
 	}
-	saved := w.rec.Time(earlier.Steps[0].Seconds)
+	saved := w.rec.Time(earlier.First.Seconds)
 	for _, c := range earlier.Checkpoints {
 		if !c.Running && c.Error == "" && c.Step <= last.Step {
 			w.durable, saved = kintsugi.Step(c.Step), w.rec.Time(c.Seconds-c.TookSeconds)

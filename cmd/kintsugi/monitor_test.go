@@ -276,7 +276,7 @@ func TestAMonitorThatGoesOnBooksNoEventTwice(t *testing.T) {
 	if _, err := rec.Finish(when(15), "its monitor was ended"); err != nil {
 		t.Fatal(err)
 	}
-	rec, earlier, err := record.Resume(dir, record.Header{Start: when(15)})
+	rec, earlier, err := record.Resume(dir, record.Header{Start: when(15)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,9 +67,9 @@ func (r *run) main(ctx context.Context) error {
 	r.mu.Lock()
 	r.display.Close(r.meter.At(time.Now()))
 	r.mu.Unlock()
-	summary, recErr := r.rec.Finish(time.Now(), reason)
-	page, drawErr := report.Draw(r.rec.Dir())
-	r.print(r.stdout, summary, done, r.Out, page)
+	run, recErr := r.rec.Finish(time.Now(), reason)
+	page, drawErr := report.DrawRun(run)
+	r.print(r.stdout, run.Summary, done, r.Out, page)
 	if err == nil && !record.Has(r.Out) { // what follows from that is not said: all of it is gone
 		err = fmt.Errorf("%s has lost the events of this run: somebody has removed or moved them, or the folder, while the run went on, so that there is no report; look whether its checkpoints are there still", r.Out)
 	} else if err == nil {

@@ -286,10 +286,11 @@ func (s *simulation) header() record.Header {
 }
 
 func (s *simulation) finish(w io.Writer, rec *record.Recorder, at time.Time) error {
-	if _, err := rec.Finish(at, "simulated"); err != nil {
+	run, err := rec.Finish(at, "simulated")
+	if err != nil {
 		return err
 	}
-	page, err := report.Draw(rec.Dir())
+	page, err := report.DrawRun(run)
 	if err != nil {
 		return err
 	}

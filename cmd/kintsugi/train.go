@@ -270,7 +270,7 @@ func (t *training) record(resumed bool, p *problem) (*record.Recorder, []record.
 		rec, err := record.Create(t.Out, config, h)
 		return rec, nil, err
 	}
-	rec, earlier, err := record.Resume(t.Out, h)
+	rec, earlier, err := record.Resume(t.Out, h, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -136,8 +136,8 @@ func (r *Run) GoOn(run *record.Run, start time.Time) {
 	if n := len(run.Views); n > 0 {
 		r.view.Set(float64(run.Views[n-1].Number))
 	}
-	if n := len(run.Steps); n > 0 {
-		r.newest(&run.Steps[n-1])
+	if run.Newest.Step > 0 {
+		r.newest(&run.Newest)
 	}
 	if n := len(run.Evaluations); n > 0 {
 		r.evaluated(&run.Evaluations[n-1])

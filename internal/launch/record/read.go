@@ -1,8 +1,6 @@
 package record
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,23 +15,25 @@ import (
 
 // Run is a run as its directory tells it. The events of each kind are in the order of the file.
 type Run struct {
-	Dir         string
-	Header      Header // the first
-	Config      []byte // nil if the file is gone
-	Steps       []Step
-	Failures    []Failure
-	Recoveries  []Recovery
-	Views       []View
-	Checkpoints []Checkpoint
-	Partials    []Partial
-	Exposures   []Exposure
-	Reworks     []Rework
-	Presences   []Presence
-	Lives       []Life
-	Timelines   []Timeline
-	Evaluations []Evaluation
-	Faults      []Fault
-	Notes       []Note
+	Dir           string
+	Header        Header // the first
+	Config        []byte // nil if the file is gone
+	Steps         []Step // of an outline none
+	First, Newest Step   // the first and the last recorded; their Step is 0 if there is none
+	Outline       Outline
+	Failures      []Failure
+	Recoveries    []Recovery
+	Views         []View
+	Checkpoints   []Checkpoint
+	Partials      []Partial
+	Exposures     []Exposure
+	Reworks       []Rework
+	Presences     []Presence
+	Lives         []Life
+	Timelines     []Timeline
+	Evaluations   []Evaluation
+	Faults        []Fault
+	Notes         []Note
 
 	// Summary is summary.json if the run ended, else what the events add up to.
 	Summary Summary
@@ -45,11 +45,8 @@ type Run struct {
 	whole   int64  // bytes of the events up to the last whole line
 	account *Account
 	outline bool
-	size    int64 // of the file
+	saves   map[uint32]int // if outline: by shard, the index of its newest checkpoint
 }
-
-// maxLine bounds a line of events: a step that counted 100,000 gradients is well below.
-const maxLine = 4 << 20
 
 // Has reports whether dir holds the events of a run.
 func Has(dir string) bool {
@@ -60,12 +57,13 @@ func Has(dir string) bool {
 // ReadRun reads the run in dir. A run that is still going on, or whose launcher died, can be read as
 // well. Lines that are torn or of a kind from a later version are skipped. A format of a later version
 // wraps kintsugi.ErrOtherModel, a directory without events kintsugi.ErrUsage.
-func ReadRun(dir string) (*Run, error) { return readRun(dir, true) }
+func ReadRun(dir string) (*Run, error) { return readRun(dir, false) }
 
-// ReadOutline is ReadRun without what each gradient took (Step.Times), of which there is a number for each worker and step.
-func ReadOutline(dir string) (*Run, error) { return readRun(dir, false) }
+// ReadOutline is ReadRun in memory that does not grow with the steps of a run: of those it has First, Newest and Outline, and of the saves of a shard
+// for the running checkpoint the newest. It is enough for the report.
+func ReadOutline(dir string) (*Run, error) { return readRun(dir, true) }
 
-func readRun(dir string, times bool) (*Run, error) {
+func readRun(dir string, outline bool) (*Run, error) {
 	f, err := os.Open(filepath.Join(dir, eventsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read run %q: it holds no %s; name the directory that --out named: %w", dir, eventsFile, kintsugi.ErrUsage)
@@ -73,10 +71,7 @@ func readRun(dir string, times bool) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read run: %w", err)
 	}
-	run := &Run{Dir: dir, account: &Account{}, outline: !times}
-	if info, err := f.Stat(); err == nil {
-		run.size = info.Size()
-	}
+	run := &Run{Dir: dir, account: &Account{}, outline: outline}
 	err = errors.Join(run.readEvents(f), f.Close())
 	if err != nil {
 		return nil, fmt.Errorf("read run %q: %w", dir, err)
@@ -102,70 +97,71 @@ func NewRun(events []Event, config []byte) *Run {
 			run.Recoveries = append(run.Recoveries, *d)
 		}
 	}
-	run.Summary = run.account.Summary()
-	run.Summary.Format, run.Summary.Config = Format, string(config)
+	run.Summary = run.sum()
 	return run
 }
 
-func (run *Run) readEvents(f io.Reader) error {
-	in := bufio.NewReaderSize(f, 64<<10)
-	for {
-		line, n, err := readLine(in)
-		if errors.Is(err, io.EOF) {
-			if n > 0 {
-				run.Skipped++ // without its newline it may be cut anywhere, also where it still parses
-			}
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		run.whole += n
-		e, err := parseEvent(bytes.TrimSpace(line))
-		if err != nil {
-			run.Skipped++
-			continue
-		}
-		if e == nil {
-			continue
-		}
-		if h, ok := e.(*Header); ok && h.Format > Format {
-			return fmt.Errorf("its format is %d and this version reads up to %d; use a newer kintsugi: %w", h.Format, Format, kintsugi.ErrOtherModel)
-		}
-		run.add(e)
-	}
-}
-
-// readLine returns the next line with its newline, and its length. Of a line above maxLine, such as zeros that a crash of the machine has left, it
-// returns only the length.
-func readLine(in *bufio.Reader) (line []byte, n int64, err error) {
-	for {
-		part, err := in.ReadSlice('\n')
-		if n += int64(len(part)); n <= maxLine {
-			line = append(line, part...)
-		} else {
-			line = nil
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return line, n, err
-		}
-	}
-}
-
-// kept returns what is kept of a step. Lists that are those of the step before, as most are, are kept once.
-func (run *Run) kept(s Step) Step {
-	if run.outline {
-		s.Times = nil
-	}
-	if n := len(run.Steps); n > 0 {
-		if before := run.Steps[n-1].Counted; len(before) > 0 && slices.Equal(before, s.Counted) {
-			s.Counted = before
-		}
-		if before := run.Steps[n-1].Stalenesses; len(before) > 0 && slices.Equal(before, s.Stalenesses) {
-			s.Stalenesses = before
-		}
-	}
+// sum returns what the events add up to.
+func (run *Run) sum() Summary {
+	s := run.account.Summary()
+	s.Format, s.Config = Format, string(run.Config)
 	return s
+}
+
+// clone returns a copy that adding to an outline does not change.
+func (run *Run) clone() *Run {
+	c, account := *run, *run.account
+	c.Checkpoints, c.Outline, c.account = slices.Clone(run.Checkpoints), run.Outline.clone(), &account
+	return &c
+}
+
+func (run *Run) readEvents(f io.Reader) error {
+	done := make(chan struct{})
+	defer close(done)
+	for b := range parsed(f, done) {
+		<-b.ready
+		run.whole += b.whole
+		run.Skipped += b.skipped
+		for _, e := range b.events {
+			if h, ok := e.(*Header); ok && h.Format > Format {
+				return fmt.Errorf("its format is %d and this version reads up to %d; use a newer kintsugi: %w", h.Format, Format, kintsugi.ErrOtherModel)
+			}
+			run.add(e)
+		}
+		if b.err != nil {
+			return b.err
+		}
+	}
+	return nil
+}
+
+// step keeps a step.
+func (run *Run) step(e *Step) {
+	if run.First.Step == 0 {
+		run.First = *e
+	}
+	run.Newest = *e
+	run.Outline.add(e)
+	if !run.outline {
+		run.Steps = append(run.Steps, *e)
+	}
+}
+
+// checkpoint keeps a checkpoint. An outline forgets what a shard has saved of a running one when it has saved more: there may be one every few steps.
+func (run *Run) checkpoint(e *Checkpoint) {
+	if run.outline && e.Running {
+		if i, ok := run.saves[e.Shard]; ok && e.Error == "" {
+			run.Checkpoints[i] = *e
+			return
+		}
+		if run.saves == nil {
+			run.saves = make(map[uint32]int)
+		}
+		if run.saves[e.Shard] = len(run.Checkpoints); e.Error != "" {
+			delete(run.saves, e.Shard) // what goes wrong is kept, and what comes after it stands behind it
+		}
+	}
+	run.Checkpoints = append(run.Checkpoints, *e)
 }
 
 func (run *Run) add(e Event) []*Recovery {
@@ -176,11 +172,7 @@ func (run *Run) add(e Event) []*Recovery {
 			run.Header = *e
 		}
 	case *Step:
-		if n := len(run.Steps); n == cap(run.Steps) && n > 1<<16 && run.size > run.whole { // room for those to come, or all would be copied again and again
-			rest := float64(n) / float64(run.whole) * float64(run.size-run.whole)
-			run.Steps = slices.Grow(run.Steps, int(min(1<<20, rest))+1)
-		}
-		run.Steps = append(run.Steps, run.kept(*e))
+		run.step(e)
 	case *Failure:
 		run.Failures = append(run.Failures, *e)
 	case *Recovery:
@@ -188,7 +180,7 @@ func (run *Run) add(e Event) []*Recovery {
 	case *View:
 		run.Views = append(run.Views, *e)
 	case *Checkpoint:
-		run.Checkpoints = append(run.Checkpoints, *e)
+		run.checkpoint(e)
 	case *Partial:
 		run.Partials = append(run.Partials, *e)
 	case *Exposure:
@@ -214,8 +206,7 @@ func (run *Run) add(e Event) []*Recovery {
 func (run *Run) readSummary() error {
 	text, err := os.ReadFile(filepath.Join(run.Dir, summaryFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		run.Summary = run.account.Summary()
-		run.Summary.Format, run.Summary.Config = Format, string(run.Config)
+		run.Summary = run.sum()
 		return nil
 	}
 	if err != nil {

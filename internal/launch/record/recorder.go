@@ -44,8 +44,7 @@ const flushSeconds = 1
 //
 // A Recorder is safe for concurrent use.
 type Recorder struct {
-	dir    string
-	config []byte
+	dir string
 
 	mu      sync.Mutex // guards what follows
 	file    *os.File
@@ -53,7 +52,8 @@ type Recorder struct {
 	start   time.Time // the moment of second zero
 	flushed float64
 	line    []byte // reused
-	account Account
+	run     *Run   // an outline
+	over    bool   // the run is the caller's
 	err     error
 	tell    func(Event) // nil: nobody
 }
@@ -87,15 +87,17 @@ func Create(dir string, config []byte, h Header) (*Recorder, error) {
 	}); err != nil { // without settings it is no run, and must not be in the way of the next try
 		return nil, errors.Join(cannotWrite(dir, err), f.Close(), os.Remove(f.Name()))
 	}
-	r := &Recorder{dir: dir, config: config, file: f, w: bufio.NewWriterSize(f, 64<<10), start: h.Start}
+	run := &Run{Dir: dir, Config: config, account: &Account{}, outline: true}
+	r := &Recorder{dir: dir, file: f, w: bufio.NewWriterSize(f, 64<<10), start: h.Start, run: run}
 	h.Format = Format
 	r.Record(h.Start, &h)
 	return r, r.Err()
 }
 
 // Resume goes on with the run in dir: events are added behind those that are there, time goes on
-// where it stopped, or where it is by now if the run went on without its record, and the costs so far count. It also returns the run so far.
-func Resume(dir string, h Header) (*Recorder, *Run, error) {
+// where it stopped, or where it is by now if the run went on without its record, and the costs so far count: wentOn is
+// asked which, nil if it stopped. It also returns the run so far.
+func Resume(dir string, h Header, wentOn func(earlier *Run) bool) (*Recorder, *Run, error) {
 	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_APPEND|os.O_RDWR, 0o666)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("run directory %q holds no run to resume (it has no %s); start a new one without --resume: %w", dir, eventsFile, kintsugi.ErrUsage)
@@ -106,14 +108,14 @@ func Resume(dir string, h Header) (*Recorder, *Run, error) {
 	if err := lock(f, dir); err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
-	run, r, err := resume(f, dir, h)
+	run, r, err := resume(f, dir, h, wentOn)
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
 	return r, run, nil
 }
 
-func resume(f *os.File, dir string, h Header) (*Run, *Recorder, error) {
+func resume(f *os.File, dir string, h Header, wentOn func(*Run) bool) (*Run, *Recorder, error) {
 	run, err := ReadOutline(dir)
 	if err != nil {
 		return nil, nil, err
@@ -125,14 +127,15 @@ func resume(f *os.File, dir string, h Header) (*Run, *Recorder, error) {
 	if err := os.Remove(filepath.Join(dir, summaryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, cannotWrite(dir, err)
 	}
+	h.Format, h.Resumed, h.WentOn = Format, true, wentOn != nil && wentOn(run)
 	begin := h.Start.Add(-time.Duration(run.account.seconds * float64(time.Second)))
 	if before := run.latest.Start.Add(-time.Duration(run.latest.Seconds * float64(time.Second))); h.WentOn && before.Before(begin) { // unless a clock was set back
 		begin = before
 	}
-	r := &Recorder{dir: dir, config: run.Config, file: f, w: bufio.NewWriterSize(f, 64<<10), start: begin, account: *run.account}
-	h.Format, h.Resumed = Format, true
+	r := &Recorder{dir: dir, file: f, w: bufio.NewWriterSize(f, 64<<10), start: begin, run: run}
+	earlier := run.clone()
 	r.Record(h.Start, &h)
-	return run, r, r.Err()
+	return earlier, r, r.Err()
 }
 
 func lock(f *os.File, dir string) error {
@@ -209,13 +212,17 @@ func (r *Recorder) secondsAt(t time.Time) float64 { return round(max(0, t.Sub(r.
 func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.over { // whoever is late has nobody to tell
+		return nil
+	}
 	e.at().Seconds = r.secondsAt(t)
 	if f, ok := e.(*Failure); ok {
-		f.Step = r.account.Newest()
+		f.Step = r.run.account.Newest()
 	}
-	recoveries := r.account.Add(e)
+	recoveries := r.run.add(e)
 	r.write(e)
 	for _, d := range recoveries {
+		r.run.add(d)
 		r.write(d)
 	}
 	if r.tell != nil {
@@ -281,24 +288,24 @@ func (r *Recorder) Err() error {
 func (r *Recorder) Summary() Summary {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.account.Summary()
-	s.Format, s.Config = Format, string(r.config)
-	return s
+	return r.run.sum()
 }
 
 // Finish ends the record at time t: it writes summary.json and closes the events. The reason says why
-// the run ended. The error is the first of the whole record; the Summary is good in any case.
-func (r *Recorder) Finish(t time.Time, reason string) (Summary, error) {
+// the run ended. It returns the run as ReadOutline would, without reading what may be gigabytes. The error is the first of the whole record; the run
+// is good in any case, and nothing is added to it any more.
+func (r *Recorder) Finish(t time.Time, reason string) (*Run, error) {
 	r.Record(t, &Note{Level: "info", Text: "the run ended: " + reason})
-	s := r.Summary()
-	s.Reason = reason
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.over = true
+	r.run.Summary = r.run.sum()
+	r.run.Summary.Reason = reason
 	r.keep(r.w.Flush())
 	r.keep(r.file.Sync())
 	r.keep(r.file.Close()) // and with it goes the lock
-	r.keep(writeSummary(r.dir, s))
-	return s, r.err
+	r.keep(writeSummary(r.dir, r.run.Summary))
+	return r.run, r.err
 }
 
 func writeSummary(dir string, s Summary) error {

@@ -60,17 +60,18 @@ func TestTheTimeOfARunThatWentOnWithoutItsRecordGoesOn(t *testing.T) {
 		if _, err := r.Finish(at(10), ""); err != nil {
 			t.Fatal(err)
 		}
-		r, _, err = Resume(dir, Header{Start: at(50), Servers: 1, Workers: 1, WentOn: wentOn})
+		r, _, err = Resume(dir, Header{Start: at(50), Servers: 1, Workers: 1}, func(*Run) bool { return wentOn })
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Record(at(11), &Step{Line: 1, Step: 2}) // as the conductor has it
 		r.Record(at(60), &Step{Line: 1, Step: 3})
 		r.Record(at(110), &Life{Part: "worker/0", BeganSeconds: r.Seconds(at(100))})
-		s, err := r.Finish(at(110), "")
+		ended, err := r.Finish(at(110), "")
 		if err != nil {
 			t.Fatal(err)
 		}
+		s := ended.Summary
 		run, err := ReadRun(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -117,8 +118,9 @@ func TestWhatIsRecordedIsReadBack(t *testing.T) {
 	r.Record(at(10), &Evaluation{Line: 2, Step: 7, Loss: 0.1, Accuracy: 0.9, Examples: 100})
 	r.Record(at(10), &Fault{Action: "kill", Part: "server/0", Fault: "kill server/0 at step 5"})
 	r.Record(at(10), &Partial{Part: "server/0", Chunks: 3, OldestStep: 2, ReworkSteps: Unknown()})
-	summary, err := r.Finish(at(11), "done")
+	ended, err := r.Finish(at(11), "done")
 	must(t, err)
+	summary := ended.Summary
 
 	run, err := ReadRun(dir)
 	must(t, err)
@@ -209,18 +211,18 @@ func TestADirectoryInUseIsRefusedWithAWayOut(t *testing.T) {
 	if _, err := Hold(dir); err == nil || !strings.Contains(err.Error(), "its run is running") {
 		t.Errorf("hold a run that is running: %v", err)
 	}
-	if _, _, err := Resume(dir, Header{Start: begin}); err == nil || !strings.Contains(err.Error(), "another process is writing") {
+	if _, _, err := Resume(dir, Header{Start: begin}, nil); err == nil || !strings.Contains(err.Error(), "another process is writing") {
 		t.Errorf("resume of a run that goes on: %v", err)
 	}
 	_, err = r.Finish(at(1), "done")
 	must(t, err)
 	release, err := Hold(dir)
 	must(t, err)
-	if _, _, err := Resume(dir, Header{Start: begin}); err == nil {
+	if _, _, err := Resume(dir, Header{Start: begin}, nil); err == nil {
 		t.Error("a run that is held goes on")
 	}
 	must(t, release())
-	r, _, err = Resume(dir, Header{Start: begin})
+	r, _, err = Resume(dir, Header{Start: begin}, nil)
 	must(t, err)
 	_, err = r.Finish(at(2), "done")
 	must(t, err)
@@ -248,15 +250,15 @@ func TestAResumedRunGoesOnWhereItStopped(t *testing.T) {
 	must(t, err)
 	must(t, f.Close())
 
-	r, before, err := Resume(dir, Header{Start: at(1000)})
+	r, before, err := Resume(dir, Header{Start: at(1000)}, nil)
 	must(t, err)
-	if len(before.Steps) != 2 || before.Skipped != 1 {
-		t.Errorf("before: %d steps, %d lines skipped; want 2 and 1", len(before.Steps), before.Skipped)
-	}
 	r.Step(released(2, 3, 1001))
-	s, err := r.Finish(at(1001), "done")
+	if before.Outline.Steps != 2 || len(before.Outline.Spans) != 2 || before.Newest.Step != 2 || before.Skipped != 1 {
+		t.Errorf("before: %d steps, %d lines skipped; want 2 and 1", before.Outline.Steps, before.Skipped)
+	}
+	ended, err := r.Finish(at(1001), "done")
 	must(t, err)
-	if s.Steps != 3 || s.WallSeconds != 4 || s.BytesPushed != 3000 {
+	if s := ended.Summary; s.Steps != 3 || s.WallSeconds != 4 || s.BytesPushed != 3000 {
 		t.Errorf("summary: step %d, %v s, %d bytes pushed; want 3, 4, 3000", s.Steps, s.WallSeconds, s.BytesPushed)
 	}
 	run, err := ReadRun(dir)
@@ -267,7 +269,7 @@ func TestAResumedRunGoesOnWhereItStopped(t *testing.T) {
 }
 
 func TestResumeNeedsARun(t *testing.T) {
-	if _, _, err := Resume(t.TempDir(), Header{}); !errors.Is(err, kintsugi.ErrUsage) {
+	if _, _, err := Resume(t.TempDir(), Header{}, nil); !errors.Is(err, kintsugi.ErrUsage) {
 		t.Errorf("got %v, want ErrUsage", err)
 	}
 	if _, err := ReadRun(t.TempDir()); !errors.Is(err, kintsugi.ErrUsage) {
@@ -293,7 +295,7 @@ func TestALineWithoutAnEndIsSkipped(t *testing.T) {
 	if len(run.Steps) != 2 || run.Skipped != 2 {
 		t.Errorf("read %d steps, skipped %d lines; want 2 and 2", len(run.Steps), run.Skipped)
 	}
-	r, _, err = Resume(dir, Header{Start: at(5)})
+	r, _, err = Resume(dir, Header{Start: at(5)}, nil)
 	must(t, err)
 	_, err = r.Finish(at(6), "done")
 	must(t, err)
@@ -340,9 +342,9 @@ func TestAFullDiskDoesNotEndTheAccounting(t *testing.T) {
 	r.w.Reset(good)
 	must(t, full.Close())
 	r.Step(released(1, 3, 5))
-	s, err := r.Finish(at(6), "done")
-	if err == nil || s.Steps != 3 || s.BytesPushed != 3000 {
-		t.Errorf("step %d, %d bytes, error %v; want 3, 3000 and the first error", s.Steps, s.BytesPushed, err)
+	ended, err := r.Finish(at(6), "done")
+	if s := ended.Summary; err == nil || s.Steps != 3 || s.BytesPushed != 3000 {
+		t.Errorf("step %d, %d bytes, error %v; want 3, 3000 and the first error", ended.Summary.Steps, ended.Summary.BytesPushed, err)
 	}
 	run, err := ReadRun(dir)
 	must(t, err)
@@ -411,37 +413,5 @@ func TestTimesAreReadAsJSON(t *testing.T) {
 	}
 	if _, ok := numbers([]byte("[1,1091,543,2]")); !ok {
 		t.Error("times are not read as they are written")
-	}
-}
-
-// An outline is the run, but for what each gradient took.
-func TestAnOutlineIsTheRunWithoutTimes(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "run")
-	r, err := Create(dir, nil, Header{Start: begin, Servers: 1, Workers: 2})
-	must(t, err)
-	for i, counted := range [][]uint32{{0, 1}, {0, 1}, {1}, {0, 1}, {}, nil, {0, 1}} {
-		s := &Step{Line: 1, Step: uint64(i + 1), Loss: 3, Counted: counted, Times: []Took{{Slot: 1, Compute: time.Second, Transfer: time.Millisecond}}}
-		if i%3 > 0 {
-			s.Stalenesses = []uint32{1, uint32(i / 3)}[:len(counted)]
-		}
-		r.Record(at(float64(i+1)), s)
-	}
-	_, err = r.Finish(at(9), "done")
-	must(t, err)
-	whole, err := ReadRun(dir)
-	must(t, err)
-	outline, err := ReadOutline(dir)
-	must(t, err)
-	for i := range whole.Steps {
-		if len(whole.Steps[i].Times) != 1 {
-			t.Fatalf("step %d has no times", i+1)
-		}
-		whole.Steps[i].Times = nil
-	}
-	if !reflect.DeepEqual(outline.Steps, whole.Steps) {
-		t.Errorf("outline\n%+v\nwhole\n%+v", outline.Steps, whole.Steps)
-	}
-	if a, b := outline.account.Summary(), whole.account.Summary(); a.Cost.ComputedGradients != b.Cost.ComputedGradients || a.CountedGradients != b.CountedGradients {
-		t.Errorf("an outline adds up to %+v, the run to %+v", a, b)
 	}
 }

@@ -19,8 +19,8 @@ func (s *story) whoCounted() template.HTML {
 	slots := 0
 	highest := 1.0
 	for _, i := range base {
-		e := s.run.Steps[i]
-		highest = max(highest, float64(e.Step))
+		e := s.spans[i]
+		highest = max(highest, float64(e.Last))
 		slots = max(slots, int(min(e.Workers, 1<<20)))
 		for _, slot := range e.Counted {
 			slots = max(slots, int(min(slot, 1<<20))+1)
@@ -65,17 +65,20 @@ func (s *story) countCells(base []int, rows, group, slots int, highest float64) 
 	share := make([]float64, rows)
 	perCell := make([]float64, stripCells)
 	seen := make([]int, slots) // the last step that counted the slot, so that two gradients count once
+	steps := 0.0
 	for k, i := range base {
-		e := s.run.Steps[i]
-		at := max(0, min(stripCells-1, int((float64(e.Step)-1)/highest*stripCells)))
-		perCell[at]++
+		e := s.spans[i]
+		at := max(0, min(stripCells-1, int((float64(e.Last)-1)/highest*stripCells)))
+		weight := float64(e.Steps)
+		perCell[at] += weight
+		steps += weight
 		for _, slot := range e.Counted {
 			if int(slot) >= slots || seen[slot] == k+1 {
 				continue
 			}
 			seen[slot] = k + 1
-			cells[int(slot)/group][at]++
-			share[int(slot)/group]++
+			cells[int(slot)/group][at] += weight
+			share[int(slot)/group] += weight
 		}
 	}
 	for r := range cells {
@@ -83,7 +86,7 @@ func (s *story) countCells(base []int, rows, group, slots int, highest float64) 
 		for at := range cells[r] {
 			cells[r][at] /= perCell[at] * members // NaN where there was no step
 		}
-		share[r] /= float64(max(1, len(base))) * members
+		share[r] /= max(1, steps) * members
 	}
 	// A run with fewer steps than cells leaves cells empty between its steps: they show the step before.
 	for r := range cells {
@@ -121,21 +124,20 @@ func drawStrip(p *panel, cells []float64, y, height float64) {
 func (s *story) quotaPanel(f *figure, base []int) {
 	partial, members := false, uint32(1)
 	for _, i := range base {
-		e := s.run.Steps[i]
+		e := s.spans[i]
 		partial = partial || e.Quota != e.Workers
 		members = max(members, e.Workers, e.Quota)
 	}
 	if !partial {
 		return
 	}
-	steps := s.run.Steps
 	p := f.panel("quota: gradients a step waits for, of the members", 84)
 	p.scaleY(newScale(0, float64(members)*1.1, 0, 0), func(s scale) []tick {
 		return s.linearTicks(min(4, int(members)), func(v float64) string { return count(int(math.Round(v))) })
 	})
-	step := func(j int) float64 { return float64(steps[base[j]].Step) }
-	all := thin(len(base), curvePoints, p.x.lo, p.x.hi, step, func(j int) float64 { return float64(steps[base[j]].Workers) }).mean
-	quota := thin(len(base), curvePoints, p.x.lo, p.x.hi, step, func(j int) float64 { return float64(steps[base[j]].Quota) }).mean
+	step := func(j int) float64 { return float64(s.spans[base[j]].Last) }
+	all := thin(len(base), curvePoints, p.x.lo, p.x.hi, step, func(j int) float64 { return float64(s.spans[base[j]].Workers) }).mean
+	quota := thin(len(base), curvePoints, p.x.lo, p.x.hi, step, func(j int) float64 { return float64(s.spans[base[j]].Quota) }).mean
 	p.path("curve thin muted", p.place(all))
 	p.path("curve loss", p.place(quota))
 	if n := len(quota); n > 0 {
@@ -152,12 +154,12 @@ const reasonMarks = 100
 func (s *story) reasons(p *panel, base []int) {
 	next := 0
 	for j, i := range base {
-		e := s.run.Steps[i]
-		if e.Reason == "" || j < next {
+		why := s.spans[i].Why
+		if why.Reason == "" || j < next {
 			continue
 		}
 		next = j + max(1, len(base)/reasonMarks)
 		fmt.Fprintf(p, `<circle class="dot reason" cx="%s" cy="%s" r="2.5">%s</circle>`,
-			px(p.x.at(float64(e.Step))), px(p.y.at(float64(e.Quota))), title(fmt.Sprintf("step %d: %s", e.Step, e.Reason)))
+			px(p.x.at(float64(why.Step))), px(p.y.at(float64(why.Quota))), title(fmt.Sprintf("step %d: %s", why.Step, why.Reason)))
 	}
 }

@@ -11,16 +11,20 @@ import (
 // lossScale chooses the y axis of the loss: by its moving average and most of the single values, so
 // that one wild batch does not flatten the curve; logarithmic when the loss falls by more than 30.
 func (s *story) lossScale() scale {
-	raw := make([]float64, len(s.run.Steps))
-	for i, e := range s.run.Steps {
-		raw[i] = float64(e.Loss)
+	least, greatest := make([]float64, len(s.spans)), make([]float64, len(s.spans))
+	for i, e := range s.spans {
+		least[i], greatest[i] = float64(e.Low), float64(e.High)
 	}
 	lo, hi, ok := between(s.smooth, 0)
 	if !ok {
 		return newScale(0, 1, 0, 0)
 	}
-	if rawLo, rawHi, ok := between(raw, 0.01); ok {
-		lo, hi = min(lo, rawLo), max(hi, rawHi)
+	most := 1 - math.Pow(0.99, float64(max(1, s.run.Outline.Each))) // of the least of so many steps is below the least percent of all steps
+	if rawLo, _, ok := between(least, min(0.5, most)); ok {
+		lo = min(lo, rawLo)
+	}
+	if _, rawHi, ok := between(greatest, min(0.5, most)); ok {
+		hi = max(hi, rawHi)
 	}
 	if lo > 0 && hi/lo > 30 {
 		s := newScale(lo/1.1, hi*1.1, 0, 0)
@@ -47,17 +51,16 @@ func lossTicks(s scale) []tick {
 // lossOverSteps draws the loss by step: the steps that were lost as a second line over the same
 // steps, those that were done again in gold.
 func (s *story) lossOverSteps() template.HTML {
-	steps := s.run.Steps
 	highest := 1.0
-	for _, e := range steps {
-		highest = max(highest, float64(e.Step))
+	for _, e := range s.spans {
+		highest = max(highest, float64(e.Last))
 	}
 	f := &figure{name: "steps", unit: "step", x: newScale(0, highest, plotLeft, plotRight), bottom: 16}
 	f.ticks = f.x.stepTicks(10)
 	f.marks = s.failuresOverSteps
 	p := f.panel("loss", 290)
 	p.scaleY(s.lossScale(), lossTicks)
-	step := func(i int) float64 { return float64(steps[i].Step) }
+	step := func(i int) float64 { return float64(s.spans[i].Last) }
 	s.drawLoss(p, step, s.survivors())
 	s.checkpointMarks(p, func(c record.Checkpoint) float64 { return float64(c.Step) })
 	s.accuracyPanel(f, nil, func(e record.Evaluation) float64 { return float64(e.Step) })
@@ -67,15 +70,15 @@ func (s *story) lossOverSteps() template.HTML {
 // drawLoss draws the single losses as a shade, the moving average of the surviving steps as a curve,
 // and the lost and mended pieces over it.
 func (s *story) drawLoss(p *panel, x func(i int) float64, base []int) {
-	steps := s.run.Steps
-	raw := thin(len(base), curvePoints, p.x.lo, p.x.hi,
-		func(j int) float64 { return x(base[j]) }, func(j int) float64 { return float64(steps[base[j]].Loss) })
-	mean := thin(len(base), curvePoints, p.x.lo, p.x.hi,
-		func(j int) float64 { return x(base[j]) }, func(j int) float64 { return s.smooth[base[j]] }).mean
+	of := func(y func(i int) float64) envelope {
+		return thin(len(base), curvePoints, p.x.lo, p.x.hi, func(j int) float64 { return x(base[j]) }, func(j int) float64 { return y(base[j]) })
+	}
+	low, high := of(func(i int) float64 { return float64(s.spans[i].Low) }).low, of(func(i int) float64 { return float64(s.spans[i].High) }).high
+	mean := of(func(i int) float64 { return s.smooth[i] }).mean
 	p.clip(func() {
-		p.area("shade", p.place(raw.high), p.place(raw.low))
+		p.area("shade", p.place(high), p.place(low))
 		if len(base) <= curvePoints {
-			p.path("single", p.place(raw.mean))
+			p.path("single", p.place(of(func(i int) float64 { return float64(s.spans[i].Loss) }).mean))
 		}
 		p.path("curve loss", p.place(mean))
 		s.drawPieces(p, x, mended, "curve gold")

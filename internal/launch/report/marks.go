@@ -91,10 +91,7 @@ func failureLabel(c record.FailureCost) string {
 
 // endOf returns the last moment that a run tells of.
 func endOf(run *record.Run) float64 {
-	end := run.Summary.WallSeconds
-	if n := len(run.Steps); n > 0 {
-		end = max(end, run.Steps[n-1].Seconds)
-	}
+	end := max(run.Summary.WallSeconds, run.Newest.Seconds)
 	if math.IsNaN(end) || end <= 0 {
 		return 1
 	}

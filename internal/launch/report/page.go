@@ -62,9 +62,14 @@ func Draw(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, record.ReportFile)
+	return DrawRun(run)
+}
+
+// DrawRun is Draw of a run that has been read or recorded.
+func DrawRun(run *record.Run) (string, error) {
+	path := filepath.Join(run.Dir, record.ReportFile)
 	if err := record.WriteFile(path, func(w io.Writer) error { return Write(w, run) }); err != nil {
-		return "", fmt.Errorf("draw report of %q: %w", dir, err)
+		return "", fmt.Errorf("draw report of %q: %w", run.Dir, err)
 	}
 	return path, nil
 }
@@ -100,7 +105,7 @@ func newPage(run *record.Run) *page {
 		}
 		p.Failures = append(p.Failures, rowOf(c))
 	}
-	if len(run.Steps) > 0 {
+	if run.Newest.Step > 0 {
 		story := tell(run)
 		p.Steps, p.Time, p.Counted = story.lossOverSteps(), story.overTime(), story.whoCounted()
 		p.Quotas = story.quotas()
@@ -196,12 +201,16 @@ func tiles(s record.Summary) []tile {
 		value, unit, _ := strings.Cut(text, " ")
 		return tile{label, value, unit}
 	}
+	long, rest := seconds(s.WallSeconds), ""
+	if words := strings.Fields(long); len(words) > 2 { // the rest stands small, or it would reach into the next tile
+		long, rest = words[0]+" "+words[1], strings.Join(words[2:], " ")
+	}
 	ts := []tile{{"steps", count(s.Steps), ""}, {"final loss", digits(float64(s.FinalLoss)), ""}}
 	if s.FinalAccuracy.Known() {
 		ts = append(ts, split("final accuracy", percent(float64(s.FinalAccuracy))))
 	}
 	return append(ts,
-		tile{"time", seconds(s.WallSeconds), ""},
+		tile{"time", long, rest},
 		tile{"samples/s", digits3(s.SamplesPerSecond), ""},
 		split("pushed", size(s.BytesPushed)),
 		split("pulled", size(s.BytesPulled)),
@@ -247,7 +256,7 @@ func footer(run *record.Run) []string {
 	} else {
 		parts = append(parts, "not ended when this page was drawn")
 	}
-	parts = append(parts, plural(len(run.Steps), "released step"))
+	parts = append(parts, plural(run.Outline.Steps, "released step"))
 	if run.Skipped > 0 {
 		parts = append(parts, plural(run.Skipped, "line")+" of the record could not be read")
 	}

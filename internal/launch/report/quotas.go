@@ -10,9 +10,9 @@ const quotaRows = 12
 // run whose reason never changes has none.
 func (s *story) quotas() []quotaRow {
 	base := s.survivors()
-	var told []int // steps with a reason
+	var told []int // spans with a reason
 	for _, i := range base {
-		if s.run.Steps[i].Reason != "" {
+		if s.spans[i].Why.Reason != "" {
 			told = append(told, i)
 		}
 	}
@@ -22,12 +22,12 @@ func (s *story) quotas() []quotaRow {
 	var rows []quotaRow
 	next := 0
 	for _, i := range told {
-		e := s.run.Steps[i]
 		if len(rows) > 0 && i < next {
 			continue
 		}
-		next = i + max(1, len(s.run.Steps)/quotaRows)
-		rows = append(rows, quotaRow{count(e.Step), count(int(e.Quota)), e.Reason})
+		next = i + (len(s.spans)+quotaRows-1)/quotaRows
+		why := s.spans[i].Why
+		rows = append(rows, quotaRow{count(why.Step), count(int(why.Quota)), why.Reason})
 	}
 	return rows
 }

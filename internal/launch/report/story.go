@@ -11,21 +11,20 @@ import (
 // which were done again.
 type story struct {
 	run    *record.Run
-	smooth []float64 // by step event: moving average of the loss over the history that led to it
-	lost   []bool    // by step event: a restore took the step back
-	redone []bool    // by step event: the step had been released before
+	spans  []record.Span // of a run that is not very long, single steps
+	smooth []float64     // by span: moving average of the loss over the history that led to it
+	lost   []bool        // by span: a restore took its last step back
 }
 
 // tell reads the history. A restore continues the moving average from the step that it went back to,
 // so that the curve of the redone steps starts where the lost ones started.
 func tell(run *record.Run) *story {
-	n := len(run.Steps)
-	s := &story{run: run, smooth: make([]float64, n), lost: make([]bool, n), redone: make([]bool, n)}
-	weight := 1 / (1 + float64(n)/150) // so that the curve is equally calm at any length
+	spans := run.Outline.Spans
+	s := &story{run: run, spans: spans, smooth: make([]float64, len(spans)), lost: make([]bool, len(spans))}
+	calm := 150 / (150 + float64(run.Outline.Steps)) // what a step weighs: the curve is equally calm at any length
 	var history []int
-	highest := uint64(0)
-	for i, e := range run.Steps {
-		for len(history) > 0 && run.Steps[history[len(history)-1]].Step >= e.Step {
+	for i, e := range spans {
+		for len(history) > 0 && spans[history[len(history)-1]].Last >= e.First {
 			s.lost[history[len(history)-1]] = true
 			history = history[:len(history)-1]
 		}
@@ -33,9 +32,7 @@ func tell(run *record.Run) *story {
 		if len(history) > 0 {
 			before = s.smooth[history[len(history)-1]]
 		}
-		s.smooth[i] = blend(before, float64(e.Loss), weight)
-		s.redone[i] = e.Step <= highest
-		highest = max(highest, e.Step)
+		s.smooth[i] = blend(before, float64(e.Loss), 1-math.Pow(1-calm, float64(e.Steps)))
 		history = append(history, i)
 	}
 	return s
@@ -65,17 +62,17 @@ func (s *story) kindOf(i int) kind {
 	switch {
 	case s.lost[i]:
 		return lostSteps
-	case s.redone[i]:
+	case s.spans[i].Again:
 		return mended
 	}
 	return kept
 }
 
-// runs cuts the step events into maximal pieces [lo, hi) of one kind and one line, in order.
+// runs cuts the spans into maximal pieces [lo, hi) of one kind and one line, in order.
 func (s *story) runs() (pieces []piece) {
-	for lo := 0; lo < len(s.run.Steps); {
+	for lo := 0; lo < len(s.spans); {
 		hi := lo + 1
-		for hi < len(s.run.Steps) && s.kindOf(hi) == s.kindOf(lo) && s.run.Steps[hi].Line == s.run.Steps[lo].Line {
+		for hi < len(s.spans) && s.kindOf(hi) == s.kindOf(lo) && s.spans[hi].Line == s.spans[lo].Line {
 			hi++
 		}
 		pieces = append(pieces, piece{lo, hi, s.kindOf(lo)})
@@ -89,10 +86,10 @@ type piece struct {
 	kind   kind
 }
 
-// survivors returns the indices of the steps that count in the end: ascending by step.
+// survivors returns the indices of the spans that count in the end: ascending by step.
 func (s *story) survivors() []int {
 	var is []int
-	for i := range s.run.Steps {
+	for i := range s.spans {
 		if !s.lost[i] {
 			is = append(is, i)
 		}

@@ -25,12 +25,12 @@ func (s *story) overTime() template.HTML {
 
 // drawLossOverTime draws each piece of the history in its colour; every line of the run is a new curve.
 func (s *story) drawLossOverTime(p *panel) {
-	steps := s.run.Steps
-	at := func(i int) float64 { return steps[i].Seconds }
-	all := thin(len(steps), curvePoints, p.x.lo, p.x.hi, at, func(i int) float64 { return float64(steps[i].Loss) })
+	at := func(i int) float64 { return s.spans[i].Seconds }
+	low := thin(len(s.spans), curvePoints, p.x.lo, p.x.hi, at, func(i int) float64 { return float64(s.spans[i].Low) }).low
+	high := thin(len(s.spans), curvePoints, p.x.lo, p.x.hi, at, func(i int) float64 { return float64(s.spans[i].High) }).high
 	var tracked []point
 	p.clip(func() {
-		p.area("shade", p.place(breakGaps(all.high, s.outages())), p.place(breakGaps(all.low, s.outages())))
+		p.area("shade", p.place(breakGaps(high, s.outages())), p.place(breakGaps(low, s.outages())))
 		for _, piece := range s.runs() {
 			class := [...]string{kept: "curve loss", lostSteps: "curve lost", mended: "curve gold"}[piece.kind]
 			share := (at(piece.hi-1) - at(piece.lo)) / (p.x.hi - p.x.lo)
@@ -79,16 +79,15 @@ func breakGaps(points []point, spans [][2]float64) []point {
 
 // throughputPanel draws steps per second; the gold part of them had been done before.
 func (s *story) throughputPanel(f *figure) {
-	steps := s.run.Steps
-	n := max(10, min(280, len(steps)/8))
+	n := max(10, min(280, len(s.spans)/8))
 	width := (f.x.hi - f.x.lo) / float64(n)
 	rate, again := make([]float64, n), make([]float64, n)
 	highest := 0.0
-	for i, e := range steps {
+	for _, e := range s.spans {
 		b := max(0, min(n-1, int((e.Seconds-f.x.lo)/width)))
-		rate[b] += 1 / width
-		if s.redone[i] {
-			again[b] += 1 / width
+		rate[b] += float64(e.Steps) / width
+		if e.Again {
+			again[b] += float64(e.Steps) / width
 		}
 		highest = max(highest, rate[b])
 	}
@@ -107,10 +106,8 @@ func (s *story) throughputPanel(f *figure) {
 	p.area("fill loss", p.place(all), p.place(zero))
 	p.area("fill gold", p.place(gold), p.place(zero))
 	p.path("curve thin loss", p.place(all))
-	if len(steps) > 0 && endOf(s.run) > 0 {
-		mean := float64(len(steps)) / endOf(s.run)
-		p.label("muted", mean, "mean "+digits3(mean))
-	}
+	mean := float64(s.run.Outline.Steps) / endOf(s.run)
+	p.label("muted", mean, "mean "+digits3(mean))
 	p.track("rate", " steps/s", 1, 1, middle)
 }
 
