@@ -44,8 +44,6 @@ const flushSeconds = 1
 //
 // A Recorder is safe for concurrent use.
 type Recorder struct {
-	dir string
-
 	mu      sync.Mutex // guards what follows
 	file    *os.File
 	w       *bufio.Writer
@@ -88,7 +86,7 @@ func Create(dir string, config []byte, h Header) (*Recorder, error) {
 		return nil, errors.Join(cannotWrite(dir, err), f.Close(), os.Remove(f.Name()))
 	}
 	run := &Run{Dir: dir, Config: config, account: &Account{}, outline: true}
-	r := &Recorder{dir: dir, file: f, w: bufio.NewWriterSize(f, 64<<10), start: h.Start, run: run}
+	r := &Recorder{file: f, w: bufio.NewWriterSize(f, 64<<10), start: h.Start, run: run}
 	h.Format = Format
 	r.Record(h.Start, &h)
 	return r, r.Err()
@@ -132,7 +130,7 @@ func resume(f *os.File, dir string, h Header, wentOn func(*Run) bool) (*Run, *Re
 	if before := run.latest.Start.Add(-time.Duration(run.latest.Seconds * float64(time.Second))); h.WentOn && before.Before(begin) { // unless a clock was set back
 		begin = before
 	}
-	r := &Recorder{dir: dir, file: f, w: bufio.NewWriterSize(f, 64<<10), start: begin, run: run}
+	r := &Recorder{file: f, w: bufio.NewWriterSize(f, 64<<10), start: begin, run: run}
 	earlier := run.clone()
 	r.Record(h.Start, &h)
 	return earlier, r, r.Err()
@@ -187,9 +185,6 @@ func inUse(dir string, names []os.DirEntry) error {
 	}
 	return fmt.Errorf("run directory %q is not empty (it holds %s): %s: %w", dir, strings.Join(shown, ", "), hint, kintsugi.ErrUsage)
 }
-
-// Dir returns the run directory.
-func (r *Recorder) Dir() string { return r.dir }
 
 // Seconds returns the time of the run at t, as events carry it.
 func (r *Recorder) Seconds(t time.Time) float64 {
@@ -284,13 +279,6 @@ func (r *Recorder) Err() error {
 	return r.err
 }
 
-// Summary returns the totals so far.
-func (r *Recorder) Summary() Summary {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.run.sum()
-}
-
 // Finish ends the record at time t: it writes summary.json and closes the events. The reason says why
 // the run ended. It returns the run as ReadOutline would, without reading what may be gigabytes. The error is the first of the whole record; the run
 // is good in any case, and nothing is added to it any more.
@@ -304,7 +292,7 @@ func (r *Recorder) Finish(t time.Time, reason string) (*Run, error) {
 	r.keep(r.w.Flush())
 	r.keep(r.file.Sync())
 	r.keep(r.file.Close()) // and with it goes the lock
-	r.keep(writeSummary(r.dir, r.run.Summary))
+	r.keep(writeSummary(r.run.Dir, r.run.Summary))
 	return r.run, r.err
 }
 
