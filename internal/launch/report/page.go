@@ -202,8 +202,8 @@ func tiles(s record.Summary) []tile {
 		return tile{label, value, unit}
 	}
 	long, rest := seconds(s.WallSeconds), ""
-	if words := strings.Fields(long); len(words) > 2 { // the rest stands small, or it would reach into the next tile
-		long, rest = words[0]+" "+words[1], strings.Join(words[2:], " ")
+	if words := strings.Fields(long); len(words) > 2 { // the rest stands small, and minutes of days not at all, or it would reach into the next tile
+		long, rest = words[0]+" "+words[1], words[2]+" "+words[3]
 	}
 	ts := []tile{{"steps", count(s.Steps), ""}, {"final loss", digits(float64(s.FinalLoss)), ""}}
 	if s.FinalAccuracy.Known() {
