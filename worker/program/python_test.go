@@ -209,9 +209,11 @@ def loss(module, batch):
         return torch.tensor(1.0)
     elif case == 7:
         return value * random.random()
+    elif case == 9:
+        module.w.data.clamp_(max=3)
     return value
 
-kintsugi.run_torch("net", Net, loss, examples=9)
+kintsugi.run_torch("net", Net, loss, examples=10)
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -220,6 +222,9 @@ kintsugi.run_torch("net", Net, loss, examples=9)
 		t.Fatalf("it trains %v; a tensor without values is not for servers", got)
 	}
 	params, grads, again := []float32{1, 2, 3, 4, 5, 6}, make([]float32, 6), make([]float32, 6)
+	if _, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{9}}); err == nil || !strings.Contains(err.Error(), "the loss changes parameter w, as an optimizer's step, a clamp") {
+		t.Errorf("values that are changed behind the back of autograd: %v", err)
+	}
 	for i, wants := range [][]string{
 		{"build returned list; it must", "parameter weight has no shape yet", "parameter c is of type torch.complex64", "no parameter of the module that build returned needs a gradient"},
 		{"loss returned float; it must return the mean loss, a tensor of one value"},
