@@ -15,7 +15,7 @@ import (
 func benchAccuracyCommand() *cobra.Command {
 	cfg, format, plain := bench.AccuracyConfig{}, "", false
 	cmd := &cobra.Command{
-		Use: "accuracy [-- FLAGS OF TRAIN]", Short: "Train models with several seeds and print how well they do on what they have not seen",
+		Use: "accuracy [-- FLAGS OF TRAIN]", Short: "Train models with several seeds and print their results on test data",
 		Example: "  kintsugi bench accuracy --models lenet,mlr --seeds 5\n  kintsugi bench accuracy --models mlp --seeds 3 -- --data mnist --steps 1500\n" +
 			"  kintsugi bench accuracy --models mf,mf:als --plain -- --data movielens",
 		RunE: func(cmd *cobra.Command, args []string) error {

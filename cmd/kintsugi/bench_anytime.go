@@ -16,7 +16,7 @@ import (
 func benchAnytimeCommand() *cobra.Command {
 	cfg, format, name, dir := bench.AnytimeConfig{}, "", "", ""
 	cmd := &cobra.Command{
-		Use: "anytime", Short: "Would it pay to count what interrupted workers have of their gradients? Under virtual time", Args: noArgs,
+		Use: "anytime", Short: "Measure, in virtual time, whether it would pay to count parts of interrupted gradients", Args: noArgs,
 		Example: "  kintsugi bench anytime --workers 16 --batches 16,128",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.Workers < 2 || cfg.Seeds < 1 || cfg.Steps < 5 || !(cfg.Rate > 0) || len(cfg.Batches) == 0 {

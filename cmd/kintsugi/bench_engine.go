@@ -16,7 +16,7 @@ import (
 func benchEngineCommand() *cobra.Command {
 	cfg, names, format := bench.EngineConfig{}, []string(nil), ""
 	cmd := &cobra.Command{
-		Use: "engine", Short: "Measure gradients: the native engine, Gorgonia, and a matrix product beside them", Args: noArgs,
+		Use: "engine", Short: "Measure gradients of the native engine and Gorgonia, compared with a matrix product", Args: noArgs,
 		Example: "  kintsugi bench engine --models lenet --threads 1\n  kintsugi bench engine --rounds 11 --format json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.Batch < 1 || cfg.Rounds < 1 || slices.Min(append(cfg.Threads, 1)) < 1 {

@@ -33,8 +33,8 @@ func benchGoodputCommand() *cobra.Command {
 		Example: "  kintsugi bench goodput --quick\n  kintsugi bench goodput --out runs/goodput --picture goodput.svg -- --data fashion\n" +
 			"  kintsugi bench goodput --recoveries gold,chain:3,checkpoint:10 --loss lose --mtbf none,5s",
 		Long: "Goodput trains in real processes whose servers are killed at random times, the same for each way to recover, and tells how\n" +
-			"many of the steps of an unprotected run that nothing happens to are left: those that stayed, less those by which what came\n" +
-			"back older has thrown the run back. Beside it stands what each way takes where nothing fails.",
+			"many of the steps of an unprotected, undisturbed run are left: those that stayed, less those by which shards that came back\n" +
+			"older have thrown the run back. It also prints what each way costs while nothing fails.",
 		RunE: func(cmd *cobra.Command, args []string) error { return b.command(cmd, args) },
 	}
 	f := cmd.Flags()

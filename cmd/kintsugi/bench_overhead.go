@@ -13,7 +13,7 @@ import (
 func benchOverheadCommand() *cobra.Command {
 	cfg, format := bench.OverheadConfig{}, ""
 	cmd := &cobra.Command{
-		Use: "overhead [-- FLAGS OF TRAIN]", Short: "What the running checkpoint takes from training, on a fast and on a slow store", Args: cobra.ArbitraryArgs,
+		Use: "overhead [-- FLAGS OF TRAIN]", Short: "Measure what the running checkpoint costs, with a fast and with a slow store", Args: cobra.ArbitraryArgs,
 		Example: "  kintsugi bench overhead\n  kintsugi bench overhead --model cnn --limits ,50MB/s,5MB/s -- --codec int8",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Steps < 50 || cfg.Rounds < 1 || cfg.Period < 1 || len(cfg.Fractions) == 0 || len(cfg.Limits) == 0 {

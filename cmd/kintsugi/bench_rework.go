@@ -15,7 +15,7 @@ import (
 func benchReworkCommand() *cobra.Command {
 	cfg, quick, format := bench.ReworkConfig{}, false, ""
 	cmd := &cobra.Command{
-		Use: "rework [-- FLAGS OF TRAIN]", Short: "Kill a server of real runs and count the steps until they are where they would have been", Args: cobra.ArbitraryArgs,
+		Use: "rework [-- FLAGS OF TRAIN]", Short: "Kill a server of real runs and count the steps until they have caught up", Args: cobra.ArbitraryArgs,
 		Example: "  kintsugi bench rework\n  kintsugi bench rework --quick\n  kintsugi bench rework --models lenet --seeds 10 -- --gradient-time 100ms",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if quick {

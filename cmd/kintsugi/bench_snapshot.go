@@ -11,7 +11,7 @@ import (
 func benchSnapshotCommand() *cobra.Command {
 	cfg, mib, limit, format, check := bench.SnapshotConfig{}, 0, 0.0, "", false
 	cmd := &cobra.Command{
-		Use: "snapshot", Short: "What steps lose to a snapshot that is written while they go on", Args: noArgs,
+		Use: "snapshot", Short: "Measure what steps lose to a snapshot that is written meanwhile", Args: noArgs,
 		Example: "  kintsugi bench snapshot\n  kintsugi bench snapshot --state 256 --limit 100 --format json\n  kintsugi bench snapshot --dir /mnt/shared --check",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format); err != nil {

@@ -15,7 +15,7 @@ import (
 func benchFailoverCommand() *cobra.Command {
 	cfg, loaded, format := bench.FailoverConfig{}, "no,yes", ""
 	cmd := &cobra.Command{
-		Use: "failover [-- FLAGS OF TRAIN]", Short: "Kill servers and time the next committed step, also beside a foreign load",
+		Use: "failover [-- FLAGS OF TRAIN]", Short: "Kill servers and time the next committed step, also on a busy machine",
 		Example: "  kintsugi bench failover\n  kintsugi bench failover --recoveries chain --kills 10 --loaded yes -- --codec int8",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Kills < 1 || cfg.Servers < 1 || cfg.Workers < 1 || cfg.Every < 50 || len(cfg.Recoveries) == 0 {
@@ -113,7 +113,7 @@ func failoverLine(r bench.FailoverRow) (text, benchfmt string) {
 func benchAlarmsCommand() *cobra.Command {
 	cfg, format := bench.AlarmsConfig{}, ""
 	cmd := &cobra.Command{
-		Use: "alarms [-- FLAGS OF TRAIN]", Short: "Count the failovers of a run with chains in which nobody fails, beside a foreign load",
+		Use: "alarms [-- FLAGS OF TRAIN]", Short: "Count needless failovers of a run with chains on a busy machine",
 		Example: "  kintsugi bench alarms\n  kintsugi bench alarms --for 1m --model cnn --loaded=false",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.For < 10*time.Second || cfg.Workers < 1 || cfg.Replicas < 2 {
@@ -161,7 +161,7 @@ func alarmsLine(r bench.AlarmsRow) (text, benchfmt string) {
 func benchTaxCommand() *cobra.Command {
 	cfg, format, check := bench.TaxConfig{}, "", false
 	cmd := &cobra.Command{
-		Use: "tax [-- FLAGS OF TRAIN]", Short: "What each way to survive takes from a run that nothing happens to",
+		Use: "tax [-- FLAGS OF TRAIN]", Short: "Measure what each way to recover costs while nothing fails",
 		Example: "  kintsugi bench tax\n  kintsugi bench tax --models cnn --recoveries none,chain:2 --rounds 7 -- --data fashion",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Servers < 1 || cfg.Workers < 1 || cfg.Rounds < 1 || cfg.Steps < 50 || len(cfg.Models) == 0 || len(cfg.Recoveries) == 0 {
@@ -234,7 +234,7 @@ func taxLine(r bench.TaxRow) (text, benchfmt string) {
 func benchLoadCommand() *cobra.Command {
 	cores, long := 0, time.Duration(0)
 	cmd := &cobra.Command{
-		Use: "load", Short: "Keep cores busy, as a stranger on this machine would, to measure beside it", Args: noArgs,
+		Use: "load", Short: "Keep cores busy, to measure beside other load", Args: noArgs,
 		Example: "  kintsugi bench load --cores 2 --for 1m",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cores < 1 || long <= 0 {

@@ -12,7 +12,7 @@ import (
 func benchWireCommand() *cobra.Command {
 	cfg, sizes, frame, window, format, check := bench.WireConfig{}, []int(nil), 0, "", "", false
 	cmd := &cobra.Command{
-		Use: "wire", Short: "Compare the ways of a gradient to the servers with bare sockets and with memory", Args: noArgs,
+		Use: "wire", Short: "Compare sending gradients to servers with bare sockets and with copying memory", Args: noArgs,
 		Example: "  kintsugi bench wire\n  kintsugi bench wire --sizes 64 --frame 512 --rounds 15 --format json\n  kintsugi bench wire --check\n  kintsugi bench wire --tls",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format); err != nil {

@@ -15,7 +15,7 @@ func certsCommand() *cobra.Command {
 	var hosts []string
 	out, domain, days := "", "", 0
 	cmd := &cobra.Command{
-		Use: "certs [PLACE...]", Short: "Make the certificates that --tls of other commands wants, where there is no authority that does",
+		Use: "certs [PLACE...]", Short: "Make certificates for --tls, if you have no authority that does",
 		Long: "Make an authority, and a certificate for each role, or for the places that are named, such as server, worker/3 or operator. Each gets a folder of\n" +
 			"its own below --out, for the hosts that have such processes: copy it there. What makes everybody believe a certificate is ca-key.pem: it\n" +
 			"stays here. Run again, it renews the certificates, which processes take up without a restart.",
@@ -46,9 +46,9 @@ func certsCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&out, "out", "", "folder of the authority, which is made if there is none, and of the certificates")
+	f.StringVar(&out, "out", "", "folder for the authority, which is made if there is none, and for the certificates")
 	f.StringSliceVar(&hosts, "hosts", nil, "names and addresses at which servers, etcds and memory are reached; localhost is always one of them")
-	f.StringVar(&domain, "domain", "local", "trust domain: processes believe those of their own alone, so that runs with one authority may be kept apart")
+	f.StringVar(&domain, "domain", "local", "trust domain: processes trust only those of the same domain, which keeps runs with one authority apart")
 	f.IntVar(&days, "days", 365, "how long the certificates are valid")
 	return cmd
 }

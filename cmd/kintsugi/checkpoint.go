@@ -14,7 +14,7 @@ import (
 
 func checkpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "checkpoint", Short: "Look at the checkpoints of a run, and use them", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",
+		Use: "checkpoint", Short: "List, verify, show, export, restore or repair the checkpoints of a run", Args: noArgs, Example: "  kintsugi checkpoint verify runs/mnist",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{

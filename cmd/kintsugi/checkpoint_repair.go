@@ -16,7 +16,7 @@ import (
 
 func checkpointRepairCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "repair PATH", Short: "Keep what is whole of damaged checkpoints; nothing is deleted", Args: oneArg("run folder, checkpoint folder or s3:// place"),
+		Use: "repair PATH", Short: "Recover what is whole in damaged checkpoints; nothing is deleted", Args: oneArg("run folder, checkpoint folder or s3:// place"),
 		Long: "Repair verifies every byte, moves what is damaged to the folder quarantine beside it, copies chunks that are whole out of damaged\n" +
 			"files, writes manifests anew, and publishes each checkpoint whose chunks are all whole. The run must not be running.",
 		Example: "  kintsugi checkpoint repair runs/mnist",

@@ -30,7 +30,7 @@ func checkpointRestoreCommand() *cobra.Command {
 		Long: "Restore reads a checkpoint, verifies every byte, and writes it as the first checkpoint of a new run folder, with the\n" +
 			"settings of the run that it is from and without its faults. Parameters, the optimizer's state and the step are those of the\n" +
 			"checkpoint, to the last bit; `kintsugi train --resume` goes on from there. Nothing in PATH is changed.",
-		Example: "  kintsugi checkpoint restore runs/mnist --out runs/again --step 500\n" +
+		Example: "  kintsugi checkpoint restore runs/mnist --out runs/again\n" +
 			"  kintsugi checkpoint restore s3://models/mnist --config runs/mnist/config.yaml --out runs/here\n" +
 			"  kintsugi checkpoint restore runs/mnist --out runs/there --store s3://models",
 		RunE: func(cmd *cobra.Command, args []string) error { return r.command(cmd, args[0]) },

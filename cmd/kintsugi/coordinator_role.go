@@ -18,7 +18,7 @@ import (
 )
 
 func coordinatorCommand() *cobra.Command {
-	return roleCommand("coordinator", "Decide which server holds which shard",
+	return roleCommand("coordinator", "Watch which processes are alive and decide which server holds which shard",
 		"  kintsugi coordinator --config run.yaml --etcd 10.0.0.2:2379 --store s3://models/run1",
 		(*process).endsWithRun, runCoordinator)
 }

@@ -18,7 +18,7 @@ import (
 func costCommand() *cobra.Command {
 	price, format := "", ""
 	cmd := &cobra.Command{
-		Use: "cost RUN...", Short: "Say what runs took and cost: nodes, useful work, what protection and failures took",
+		Use: "cost RUN...", Short: "Report what runs cost: nodes, useful work, protection and failures",
 		Example: "  kintsugi cost runs/mnist --price server=0.096/0.035,worker=0.526/0.158",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -21,10 +21,10 @@ func etcdCommand() *cobra.Command {
 	dir, level := "", ""
 	var secured security
 	cmd := &cobra.Command{
-		Use: "etcd", Short: "Run one of the etcds that --etcd of other commands names, where there is none",
+		Use: "etcd", Short: "Run an etcd for the other commands, if you have none",
 		Long: "Run an etcd, alone or as one of several on hosts of their own that hold the same keys: of three one may be gone, of five two.\n" +
-			"All are started with the same --peer flags. It is ready once most of them are there. Without --tls nothing is encrypted, and nobody is asked\n" +
-			"who he is: it then belongs into the network of the run.",
+			"All are started with the same --peer flags. It is ready once most of them are there. Without --tls nothing is encrypted and anybody\n" +
+			"is let in: it then belongs in the network of the run.",
 		Example: "  kintsugi etcd --name a --listen 10.0.0.1:2379 --peer a=10.0.0.1:2380 --peer b=10.0.0.2:2380 --peer c=10.0.0.3:2380 --dir /var/lib/kintsugi-etcd\n" +
 			"  kintsugi etcd --listen 10.0.0.1:2379 --peer a=10.0.0.1:2380 --dir /var/lib/kintsugi-etcd --tls /etc/kintsugi",
 		Args: noArgs,
@@ -71,11 +71,11 @@ func etcdCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	secured.register(f)
-	f.StringVar(&among.Name, "name", "a", "name of this one among the peers")
+	f.StringVar(&among.Name, "name", "a", "name of this etcd among the peers")
 	f.StringVar(&among.Listen, "listen", "127.0.0.1:2379", "address for clients")
-	f.StringArrayVar(&peers, "peer", []string{"a=127.0.0.1:2380"}, "an etcd and where the others reach it, NAME=HOST:PORT; once for each, this one included")
-	f.DurationVar(&among.Beat, "beat", 100*time.Millisecond, "time between two signs of life among several; after ten without one another one leads")
-	f.StringVar(&dir, "dir", "", "folder for what it holds")
+	f.StringArrayVar(&peers, "peer", []string{"a=127.0.0.1:2380"}, "an etcd and the address at which the others reach it, NAME=HOST:PORT; repeat for each, this one included")
+	f.DurationVar(&among.Beat, "beat", 100*time.Millisecond, "time between two signs of life among several etcds; if ten are missing, another one leads")
+	f.StringVar(&dir, "dir", "", "folder for its data")
 	f.StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	return cmd
 }

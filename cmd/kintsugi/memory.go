@@ -25,10 +25,10 @@ func memoryCommand() *cobra.Command {
 	var listen, limit string
 	var secured security
 	cmd := &cobra.Command{
-		Use: "memory", Short: "Keep checkpoints of runs in the memory of this process, for --store memory://HOST:PORT/NAME",
+		Use: "memory", Short: "Keep checkpoints in the memory of this process, for --store memory://HOST:PORT/NAME",
 		Long: "Keep checkpoints of runs in the memory of this process. Started on a host other than those of a run's servers, it takes their\n" +
-			"running checkpoint at the speed of the network and gives it back when one of them dies. Without --tls it asks nobody who he is. What it\n" +
-			"has is gone when it ends.",
+			"running checkpoint at the speed of the network and gives it back when one of them dies. Without --tls it lets anybody in. What it\n" +
+			"holds is gone when it ends.",
 		Example: "  kintsugi memory --listen 10.0.0.9:9400 --limit 8GB\n  kintsugi memory --listen 10.0.0.9:9400 --tls /etc/kintsugi",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,7 +65,7 @@ func memoryCommand() *cobra.Command {
 	}
 	secured.register(cmd.Flags())
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9400", "address to listen on; a port of 0 takes a free one")
-	cmd.Flags().StringVar(&limit, "limit", "1GB", "bytes of checkpoints, in kB, MB or GB; what is more is refused")
+	cmd.Flags().StringVar(&limit, "limit", "1GB", "most bytes of checkpoints, in kB, MB or GB; more is refused")
 	return cmd
 }
 

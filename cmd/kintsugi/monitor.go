@@ -29,7 +29,7 @@ import (
 )
 
 // metricsUsage describes --metrics.
-const metricsUsage = "host:port on which Prometheus finds what the run does, at /metrics, such as :9464; anyone who reaches it may read it (default: nowhere)"
+const metricsUsage = "host:port that serves metrics for Prometheus at /metrics, such as :9464; anyone who reaches it can read them (default: none)"
 
 // monitor is the monitor command: it follows a run whose processes others have started, and does for it what train does for its own. Nothing of the
 // run waits for it: it may die, and there may be several.
@@ -43,17 +43,18 @@ type monitor struct {
 func monitorCommand() *cobra.Command {
 	m := &monitor{}
 	var cmd *cobra.Command
-	cmd = roleCommand("monitor", "Follow a run on several hosts: progress, its folder and report, metrics",
+	cmd = roleCommand("monitor", "Follow a run on several hosts: show progress, write its folder and report, serve metrics",
 		"  kintsugi monitor --config run.yaml --etcd 10.0.0.2:2379 --out runs/mnist --metrics :9464",
 		func(_ *process, f *pflag.FlagSet) {
-			f.StringVar(&m.Out, "out", "", "folder for the run's events, summary and report; one that has some is gone on with (default runs/RUN)")
+			f.StringVar(&m.Out, "out", "", "folder for the run's events, summary and report; a folder that has some is continued (default runs/RUN)")
 			f.StringVar(&m.Metrics, "metrics", "", metricsUsage)
-			f.Uint64Var(&m.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set, in this process; 0: none")
-			f.StringVar(&m.Price, "price", "", "what nodes cost, for the bill, as train takes it")
+			f.Uint64Var(&m.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set in this process; 0 means none")
+			f.StringVar(&m.Price, "price", "", "what nodes cost, for the bill, as for train")
 		}, func(ctx context.Context, p *process) error { return m.run(ctx, p, cmd.OutOrStdout()) })
-	cmd.Long = "Monitor follows a run whose coordinator, servers and workers were started one by one. It asks etcd who is there and the run's conductor what\n" +
-		"it does, shows the progress, writes events.jsonl, summary.json and report.html as train does, and ends with the run. Nothing waits for it: it may\n" +
-		"be started late, killed and started again, on any host that reaches etcd and the servers. It takes the settings of the run."
+	cmd.Long = "Monitor follows a run whose coordinator, servers and workers were started one by one. It asks etcd who is there,\n" +
+		"and the run's conductor how far it is. It shows the progress, writes events.jsonl, summary.json and report.html as train does, and ends with the\n" +
+		"run. Nothing waits for it: it may be started late, killed and started again, on any host that reaches etcd and the servers. Give it the\n" +
+		"settings of the run."
 	return cmd
 }
 

@@ -40,7 +40,7 @@ const lingers = time.Minute
 
 // endsWithRun adds the flag of roles that else stay when the run is over.
 func (p *process) endsWithRun(f *pflag.FlagSet) {
-	f.BoolVar(&p.EndWithRun, "end-with-run", false, "end once the run is over and no worker is left, as batch systems want it; else it stays, so that the last version can be read, until SIGTERM")
+	f.BoolVar(&p.EndWithRun, "end-with-run", false, "end once the run is over and no worker is left, for batch systems; otherwise stay until SIGTERM, so that the last version can be read")
 }
 
 // untilOver runs a role, with --end-with-run until the run is over. Its last checkpoint is published by then. Workers hear of the end from the conductor: one

@@ -69,11 +69,11 @@ func (p *process) register(f *pflag.FlagSet) {
 	p.settings.register(f)
 	p.notices.register(f)
 	p.security.register(f)
-	f.StringVar(&p.Config, "config", "", "YAML file of settings; flags win over it")
+	f.StringVar(&p.Config, "config", "", "YAML file of settings; flags override it")
 	f.StringSliceVar(&p.Etcd, "etcd", []string{"127.0.0.1:2379"}, "addresses of etcd")
-	f.DurationVar(&p.EtcdWait, "etcd-wait", etcdWait, "how long to wait at the start until etcd answers: long where everything is started at once")
+	f.DurationVar(&p.EtcdWait, "etcd-wait", etcdWait, "how long to wait for etcd at the start; give more if everything is started at once")
 	f.StringVar(&p.Run, "run", "default", "name of the run in etcd")
-	f.StringVar(&p.Store, "store", storeDefault, "folder or s3://bucket/prefix?endpoint=URL of the checkpoint, the same for all servers and the coordinator; keys come from the environment")
+	f.StringVar(&p.Store, "store", storeDefault, "folder or s3://bucket/prefix?endpoint=URL for checkpoints, the same for all servers and the coordinator; keys come from the environment")
 	p.flags = f
 }
 
@@ -128,14 +128,14 @@ func roleCommand(use, short, example string, more func(*process, *pflag.FlagSet)
 
 func withIndex(what string) func(*process, *pflag.FlagSet) {
 	return func(p *process, f *pflag.FlagSet) {
-		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0, which no other has; must be given")
+		f.IntVar(&p.Index, "index", 0, "place of this "+what+" in the run, from 0; required, and different for each")
 		if what == "server" {
 			f.StringVar(&p.Listen, "listen", "127.0.0.1:0", "host:port to serve on; workers and servers must reach it")
-			f.StringVar(&p.Price, "price", "", "what nodes cost, for --recovery auto: "+cost.Forms)
+			f.StringVar(&p.Price, "price", "", "price of nodes, for --recovery auto: "+cost.Forms)
 			p.endsWithRun(f)
-			f.StringVar(&p.Outside, "outside", "", "file in memory (such as on a tmpfs) that keeps the shard when this process dies; empty: none")
+			f.StringVar(&p.Outside, "outside", "", "file in memory (such as on a tmpfs) that keeps the shard when this process dies (default: none)")
 		}
-		f.StringVar(&p.Control, "control", "", "folder where a launcher leaves word for this "+what)
+		f.StringVar(&p.Control, "control", "", "folder where a launcher leaves messages for this "+what)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 
 func programCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "program", Short: "Look at a program that computes a model of its own", Args: noArgs, Example: "  kintsugi program check -- python3 train.py",
+		Use: "program", Short: "Check or describe a program that computes your own model", Args: noArgs, Example: "  kintsugi program check -- python3 train.py",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(programDescribeCommand(), programCheckCommand())
@@ -49,7 +49,7 @@ func programSettings(cmd *cobra.Command, s *settings) {
 func programDescribeCommand() *cobra.Command {
 	s, out := settings{}, ""
 	cmd := &cobra.Command{
-		Use: "describe", Short: "Write what a program trains to a file, for servers that do not run it",
+		Use: "describe", Short: "Write a description of what a program trains, for servers that do not run it",
 		Example: "  kintsugi program describe --out model.described -- python3 train.py",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := &problem{}
@@ -72,9 +72,10 @@ func programDescribeCommand() *cobra.Command {
 func programCheckCommand() *cobra.Command {
 	var s settings
 	cmd := &cobra.Command{
-		Use: "check", Short: "Check what a program promises: the same gradients again, and that they are gradients",
-		Long: "Check asks a program for the gradient of one batch several times, in one process and in another, compares their bits,\n" +
-			"and compares the slope of the loss along it, tensor by tensor, with what the loss does. It ends with an error where the program does not keep its promise.",
+		Use: "check", Short: "Check that a program repeats its gradients bit for bit, and that they are gradients of its loss",
+		Long: "Check asks a program for the gradient of one batch several times, in one process and in another, and compares\n" +
+			"their bits. It also compares the slope of the loss along each tensor's gradient with how the loss really changes. It ends with an error\n" +
+			"if the program does not keep its promise.",
 		Example: "  kintsugi program check -- python3 train.py",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := &problem{}

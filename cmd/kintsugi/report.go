@@ -10,7 +10,7 @@ import (
 
 func reportCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "report DIR", Short: "Draw the report of a run again from its events", Args: oneArg("run folder"),
+		Use: "report DIR", Short: "Draw the report of a run anew from its events", Args: oneArg("run folder"),
 		Example: "  kintsugi report runs/mnist",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			page, err := report.Draw(args[0])

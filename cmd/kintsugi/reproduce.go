@@ -20,7 +20,7 @@ import (
 
 func reproduceCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "reproduce", Short: "Repeat an experiment and draw what came out", Args: noArgs, Example: "  kintsugi reproduce codecs --quick",
+		Use: "reproduce", Short: "Repeat an experiment and draw the result", Args: noArgs, Example: "  kintsugi reproduce codecs --quick",
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkCounts(cmd.Flags()) },
 	}
@@ -46,7 +46,7 @@ var codecsCompared = []string{
 func reproduceCodecsCommand() *cobra.Command {
 	r := &reproduceCodecs{}
 	cmd := &cobra.Command{
-		Use: "codecs", Short: "Accuracy against bytes pushed, for each codec", Args: noArgs,
+		Use: "codecs", Short: "Compare accuracy and bytes pushed, for each codec", Args: noArgs,
 		Example: "  kintsugi reproduce codecs --quick\n  kintsugi reproduce codecs --data mnist,fashion --data-dir ~/data --codecs fp32,int8,topk:0.01 --seeds 5",
 		Long: "Codecs trains models with four simulated workers in this process, which encode, keep what they leave out and step\n" +
 			"as those of a cluster do, and writes table.json and report.html.",

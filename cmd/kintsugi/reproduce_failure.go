@@ -59,7 +59,7 @@ func benchOutageCommand() *cobra.Command {
 	r := &reproduceFailure{outage: true}
 	r.cfg.Calm = "wait"
 	cmd := &cobra.Command{
-		Use: "outage [-- FLAGS OF TRAIN]", Short: "Compare what workers may do while servers are away, and how what they keep is applied",
+		Use: "outage [-- FLAGS OF TRAIN]", Short: "Compare what workers can do while servers are away, and ways to apply what they keep",
 		Example: "  kintsugi bench outage --quick\n  kintsugi bench outage --data-dir ~/data --out runs/outage\n  kintsugi bench outage --workers 4 --presets checkpoint,wait,decay",
 		Long: "Outage trains in real processes whose servers are killed once and twice and stay away for twenty seconds, compares the runs\n" +
 			"with undisturbed ones at equal counted pushes and with a checkpoint after equal time, and says which rule is best.\n" +

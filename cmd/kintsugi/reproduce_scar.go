@@ -27,7 +27,7 @@ type reproduceScar struct {
 func reproduceScarCommand() *cobra.Command {
 	r := &reproduceScar{}
 	cmd := &cobra.Command{
-		Use: "scar", Short: "Steps that failures cost, for each way to save and restore", Args: noArgs,
+		Use: "scar", Short: "Compare the steps that failures cost, for each way to save and restore", Args: noArgs,
 		Example: "  kintsugi reproduce scar --quick\n  kintsugi reproduce scar --workloads mlr,cnn --data mnist --data-dir ~/data --trials 400\n" +
 			"  kintsugi reproduce scar --workloads als --data movielens --data-dir ~/data --periods 4,8\n" +
 			"  kintsugi reproduce scar --out runs/scar --workloads cnn",

@@ -19,7 +19,7 @@ type security struct {
 const tlsFlag = "tls"
 
 func (s *security) register(f *pflag.FlagSet) {
-	f.StringVar(&s.TLS, tlsFlag, "", "folder with ca.pem, cert.pem and key.pem, or one that kintsugi certs has filled: all connections are by TLS, and both sides prove who they are (default: plain TCP, on which nobody does)")
+	f.StringVar(&s.TLS, tlsFlag, "", "folder with ca.pem, cert.pem and key.pem, or one that kintsugi certs has filled; all connections then use TLS, and both sides prove who they are (default: plain TCP, without proof)")
 }
 
 // credentials returns those of a process with a role, at a place in its run where the role has places; nil without --tls. Until ctx ends log hears when the

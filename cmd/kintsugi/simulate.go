@@ -48,7 +48,7 @@ type simulation struct {
 func simulateCommand() *cobra.Command {
 	s := &simulation{}
 	cmd := &cobra.Command{
-		Use: "simulate", Short: "Train under virtual time with workers as slow as you say", Args: noArgs,
+		Use: "simulate", Short: "Train in virtual time, with workers as slow as you choose", Args: noArgs,
 		Example: "  kintsugi simulate --workers 16 --times exp:1 --consistency dbw\n" +
 			"  kintsugi simulate --workers 10000 --consistency dbw:wait --mtbf 4h --slow \"x5 for half from 100s\"\n" +
 			"  kintsugi simulate --workers 4 --consistency async --mean 25ms --outage 10m\n" +
@@ -57,7 +57,7 @@ func simulateCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&s.workers, "workers", 16, "workers")
-	f.StringVar(&s.consistency, "consistency", "dbw", "who is counted in a step, as for train")
+	f.StringVar(&s.consistency, "consistency", "dbw", "which gradients a step counts, as for train")
 	f.StringVar(&s.model, "model", "noisy", "what to train: noisy (a quadratic, for any number of workers), digits or mnist (softmax regression on images of 7x7)")
 	f.StringVar(&s.optimizer, "optimizer", "sgd", "sgd, momentum, nesterov, adam, adamw or adagrad")
 	f.Float64Var(&s.rate, "learning-rate", 0.2, "learning rate")

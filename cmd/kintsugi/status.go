@@ -29,9 +29,9 @@ func statusCommand() *cobra.Command {
 	var asJSON bool
 	var secured security
 	cmd := &cobra.Command{
-		Use: "status", Short: "Say how a run on several hosts stands: who is there, who has what, how far it is", Args: noArgs,
-		Long: "Status asks etcd who is there and the run's conductor how far it is, and ends. It needs no settings of the run. Its exit status is 0 where the\n" +
-			"conductor has answered or the run is over, and 1 otherwise.",
+		Use: "status", Short: "Show the state of a run on several hosts: who is there, who holds what, its progress", Args: noArgs,
+		Long: "Status asks etcd who is there and the run's conductor how far it is, and ends. It does not need the settings of the run. Its exit status\n" +
+			"is 0 if the conductor has answered or the run is over, and 1 otherwise.",
 		Example: "  kintsugi status --etcd 10.0.0.2:2379 --run mnist",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnvironment(cmd.Flags(), tlsFlag, "etcd", "run"); err != nil {

@@ -46,14 +46,14 @@ func (t *training) register(f *pflag.FlagSet) {
 	t.settings.register(f)
 	t.notices.register(f)
 	t.security.register(f)
-	f.StringVar(&t.Price, "price", "", "what nodes cost, for the bill: "+cost.Forms+", such as server=0.096/0.035,worker=0.526/0.158 (default: not known, and the bill is in node-seconds)")
+	f.StringVar(&t.Price, "price", "", "price of nodes, for the bill: "+cost.Forms+", such as server=0.096/0.035,worker=0.526/0.158 (default: unknown, and the bill is in node-seconds)")
 	f.StringVar(&t.Metrics, "metrics", "", metricsUsage)
-	f.StringVar(&t.Config, "config", "", "YAML file of settings; flags win over it")
+	f.StringVar(&t.Config, "config", "", "YAML file of settings; flags override it")
 	f.StringVar(&t.Out, "out", "", "folder for everything the run writes (default runs/MODEL-DATA-TIME)")
-	f.StringVar(&t.Resume, "resume", "", "go on with the run in this folder, from its newest checkpoint")
-	f.StringArrayVar(&t.Faults, "fault", nil, `what to do to which part, such as "kill server/0 at step 500 for 5s"; may be repeated`)
+	f.StringVar(&t.Resume, "resume", "", "continue the run in this folder, from its newest checkpoint")
+	f.StringArrayVar(&t.Faults, "fault", nil, `a fault to cause, such as "kill server/0 at step 500 for 5s"; may be repeated`)
 	f.Uint64Var(&t.EvalEvery, "eval-every", 0, "steps between two evaluations on the test set (default: a tenth of --steps)")
-	f.StringVar(&t.Store, "store", "", "folder or s3://bucket/prefix?endpoint=URL in which the run's checkpoints get a folder of the name of --out (default: the run's own folder); keys come from the environment")
+	f.StringVar(&t.Store, "store", "", "folder or s3://bucket/prefix?endpoint=URL for checkpoints; the run gets a folder in it, named as that of --out (default: the run's own folder); keys come from the environment")
 	f.StringSliceVar(&t.Etcd, "etcd", nil, "addresses of an etcd to use instead of one inside this process")
 	t.flags = f
 }
@@ -68,11 +68,12 @@ func trainCommand() *cobra.Command {
 	t := &training{}
 	cmd := &cobra.Command{
 		Use: "train", Short: "Train a model on a local cluster, through failures", Example: trainExample, Args: programAfterDash,
-		Long: "Train starts a coordinator, servers and workers as processes of this binary, does to them what --fault\n" +
-			"says, and writes the run's events, checkpoints, logs and report to a folder. Ctrl-C ends the run after a\n" +
-			"last checkpoint, or without it where the store does not take it in time; a second Ctrl-C kills it. So\n" +
-			"do a terminal that is closed (but not below nohup), SIGTERM, and the notice of a cloud that takes the machine.\n" +
-			"SIGTERM to one of its processes is a notice to that one: it hands over, leaves, and is started again.",
+		Long: "Train starts a coordinator, servers and workers as processes of this binary, and causes the faults that\n" +
+			"--fault names. It writes the run's events, checkpoints, logs and report to a folder.\n\n" +
+			"Ctrl-C ends the run after a last checkpoint, or without it if the store does not take it in time. A\n" +
+			"second Ctrl-C kills the run. Closing the terminal (unless under nohup), SIGTERM, and the notice of a\n" +
+			"cloud that takes the machine do the same. SIGTERM to one of its processes is a notice to that process:\n" +
+			"it hands over, leaves, and is started again.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := t.zeros(); err != nil {
 				return err

@@ -16,7 +16,7 @@ import (
 
 func tuneCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "tune", Short: "Look for settings", Args: noArgs, Example: "  kintsugi tune lr --model lenet",
+		Use: "tune", Short: "Search for settings", Args: noArgs, Example: "  kintsugi tune lr --model lenet",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(tuneRateCommand())
@@ -33,7 +33,7 @@ type tuneRate struct {
 func tuneRateCommand() *cobra.Command {
 	t := &tuneRate{}
 	cmd := &cobra.Command{
-		Use: "lr", Short: "Find a learning rate: one pass in which it grows until the loss blows up", Args: programAfterDash,
+		Use: "lr", Short: "Find a learning rate, by passes in which it grows until the loss blows up", Args: programAfterDash,
 		Example: "  kintsugi tune lr --model lenet\n  kintsugi tune lr --model charlm --optimizer adam --low 1e-6 --high 1 --format json",
 		Long: "Lr computes in this process. A step is the mean of the gradients of --workers workers, as in a synchronous run, so the rate is\n" +
 			"one for so many gradients: the N of knee=N. Chosen is half of the rate at which the loss is lowest, at most an\n" +

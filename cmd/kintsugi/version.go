@@ -44,7 +44,7 @@ func (a about) String() string {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Say what this binary is and what it found on this machine", Args: noArgs, Example: "  kintsugi version",
+		Use: "version", Short: "Print the version of this binary and what it found on this machine", Args: noArgs, Example: "  kintsugi version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := cmd.OutOrStdout()
 			fmt.Fprintln(w, version())
