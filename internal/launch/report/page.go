@@ -105,7 +105,7 @@ func newPage(run *record.Run) *page {
 		}
 		p.Failures = append(p.Failures, rowOf(c))
 	}
-	if run.Newest.Step > 0 {
+	if run.Outline.Steps > 0 {
 		story := tell(run)
 		p.Steps, p.Time, p.Counted = story.lossOverSteps(), story.overTime(), story.whoCounted()
 		p.Quotas = story.quotas()
