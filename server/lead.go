@@ -88,23 +88,12 @@ func (s *Server) Follow(stream *transport.FollowServer) error {
 }
 
 // servingView returns the tenure of a view, waiting until this server has entered it.
-func (s *Server) servingView(ctx context.Context, number kintsugi.ViewNumber) (*tenure, error) {
-	for {
-		s.mu.Lock()
-		t, change := s.tenure, s.change
-		s.mu.Unlock()
-		if t != nil && t.view.Number >= number {
-			if t.view.Number > number {
-				return nil, fmt.Errorf("%w: view %d is over, the view is %d", kintsugi.ErrStaleView, number, t.view.Number)
-			}
-			return t, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-change:
-		}
+func (s *Server) servingView(ctx context.Context, number kintsugi.ViewNumber) (t *tenure, err error) {
+	err = s.until(ctx, func() bool { t = s.tenure; return t != nil && t.view.Number >= number })
+	if err == nil && t.view.Number > number {
+		err = fmt.Errorf("%w: view %d is over, the view is %d", kintsugi.ErrStaleView, number, t.view.Number)
 	}
+	return t, err
 }
 
 // before returns the replica that f follows in the view of t.

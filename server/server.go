@@ -441,17 +441,23 @@ func (s *Server) keeps(v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.Chu
 }
 
 // serving returns the tenure, waiting for one for a moment: clients learn of a view as soon as servers do.
-func (s *Server) serving(ctx context.Context) (*tenure, error) {
+func (s *Server) serving(ctx context.Context) (t *tenure, err error) {
+	err = s.until(ctx, func() bool { t = s.tenure; return t != nil })
+	return t, err
+}
+
+// until waits until there holds, which is called with mu locked, or ctx ends.
+func (s *Server) until(ctx context.Context, there func() bool) error {
 	for {
 		s.mu.Lock()
-		t, change := s.tenure, s.change
+		ok, change := there(), s.change
 		s.mu.Unlock()
-		if t != nil {
-			return t, nil
+		if ok {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-change:
 		}
 	}
