@@ -129,7 +129,7 @@ func (r *replica) beginAgain() error {
 	if r.outside != nil || r.at > 0 || !r.hasOutside() || !r.core.Settled() {
 		return nil
 	}
-	x, _ := r.versions.pin(0, 1)
+	x, _ := r.versions.pin(0)
 	if x == nil {
 		return nil
 	}

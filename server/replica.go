@@ -244,7 +244,7 @@ func (r *replica) adopt(step kintsugi.Step) {
 	}
 	r.coast(step)
 	was := r.versions.adopt(step)
-	x, _ := r.versions.pin(0, 1)
+	x, _ := r.versions.pin(0)
 	if r.fell {
 		r.fell = false
 		r.fallBehindBy(step - min(was, step))
@@ -504,7 +504,7 @@ func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *sav
 
 // save writes the released version to the checkpoint in the background: steps go on.
 func (r *replica) save(step kintsugi.Step) {
-	x, _ := r.versions.pin(step, 1)
+	x, _ := r.versions.pin(step)
 	if x == nil || x.step != step {
 		if x != nil {
 			r.versions.unpin(x)
