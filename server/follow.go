@@ -150,7 +150,7 @@ func (r *replica) move() {
 
 func (r *replica) landVersion(stream *transport.FollowClient, x *version) error {
 	for i, values := range append([][]float32{x.params}, x.arrays(r.cfg.Schedule.Rule)...) {
-		if err := r.landArray(stream, transport.KindState, uint32(i), values); err != nil {
+		if err := r.landArray(stream, uint32(i), values); err != nil {
 			return err
 		}
 	}
@@ -195,11 +195,11 @@ func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
 	return u, nil
 }
 
-// landArray lands the frames of one array of the shard.
-func (r *replica) landArray(stream *transport.FollowClient, kind transport.Kind, number uint32, values []float32) error {
+// landArray lands the frames of one array of a version.
+func (r *replica) landArray(stream *transport.FollowClient, number uint32, values []float32) error {
 	for _, chunks := range transport.Frames(r.cfg.Layout, r.chunks) {
 		lo, hi := r.cfg.Layout.Span(chunks)
-		err := r.landFrame(stream, kind, chunks, number, func(f *transport.Frame) error {
+		err := r.landFrame(stream, transport.KindState, chunks, number, func(f *transport.Frame) error {
 			return f.CopyTo(kernels.Bytes(values[lo-r.lo : hi-r.lo]))
 		})
 		if err != nil {
