@@ -162,7 +162,7 @@ func (r *replica) landVersion(stream *transport.FollowClient, x *version) error 
 func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
 	var u *sum
 	switch memory, _ := stream.Memory(); {
-	case r.at+1 < len(r.chain):
+	case r.precedes():
 		if err := r.do(func() { u = r.room() }); err != nil {
 			return nil, err
 		}

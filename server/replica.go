@@ -31,34 +31,39 @@ type replica struct {
 	fail   func(error) // ends the process's service
 	joined func()      // has caught up
 
+	state
 	core     *shard.Replica
 	held     map[kintsugi.PushID]*held
 	spare    []*held                            // buffers of freed pushes
 	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken it under the promised fence
 	before   *outbox[kintsugi.FollowerMessage]  // to the replica before this one; nil: not connected, or the head
 	after    *after                             // nil: nobody follows, or not connected
-	sums     *sums
-	sum      *sum // of the step that was applied last, pinned; nil where nobody ever follows
-	given    *sum // that the next step is to be applied from, pinned; of a head: nil
+	sum      *sum                               // of the step that was applied last, pinned; nil where nobody ever follows
+	given    *sum                               // that the next step is to be applied from, pinned; of a head: nil
+	outside  *shm.Memory                        // the shard outside the process, nil: nowhere; used by whoever applies
+	moved    chan struct{}                      // closed, and replaced, when a step has been applied, the line has begun, or this one has become whole
+	early    *making                            // of the commit that the core foresees; nil: none
+	quiet    <-chan struct{}                    // closed when the newest making has ended; nil: there was none
+	work     sync.WaitGroup                     // apply, and the threads of makings
+	saves    *sync.WaitGroup                    // of the server
+	attempts *atomic.Uint64                     // of the server: to follow somebody
+
+	pushed, pulled atomic.Uint64 // bytes, for the run's events
+	publishing     atomic.Int64  // nanoseconds of handing versions to readers since the answer before
+	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
+	wasAhead       atomic.Int64  // nanoseconds for which the newest step had been made when it was committed, until that is answered
+}
+
+// state is what this process has of a shard. It outlives views: the next one goes on with it.
+type state struct {
 	versions *versions
-	outside  *shm.Memory     // the shard outside the process, nil: nowhere; used by whoever applies
+	sums     *sums
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
 	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
 	saved    *savedValues    // of the running checkpoint; nil: there is none
 	velocity []float32       // of a shard that came back, until the step is known; nil: it stays
 	lostAt   []kintsugi.Step // by chunk, with velocity: the version that came back
 	fell     bool            // what waits for the line to begin is what a replica has, which may be older than it
-	moved    chan struct{}   // closed, and replaced, when a step has been applied, the line has begun, or this one has become whole
-	early    *making         // of the commit that the core foresees; nil: none
-	quiet    <-chan struct{} // closed when the newest making has ended; nil: there was none
-	work     sync.WaitGroup  // apply, and the threads of makings
-	saves    *sync.WaitGroup // of the server
-	attempts *atomic.Uint64  // of the server: to follow somebody
-
-	pushed, pulled atomic.Uint64 // bytes, for the run's events
-	publishing     atomic.Int64  // nanoseconds of handing versions to readers since the answer before
-	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
-	wasAhead       atomic.Int64  // nanoseconds for which the newest step had been made when it was committed, until that is answered
 }
 
 // newReplica returns the replica of a shard, at a place in its chain: the one of the view before, if the line of v is the
@@ -71,56 +76,72 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
 		fail: s.fail, saves: &s.saves, attempts: &s.attempts, joined: func() {},
-		held: make(map[kintsugi.PushID]*held), sums: &sums{cut: newCut(cfg.Layout, chunks)}, moved: make(chan struct{}),
+		held: make(map[kintsugi.PushID]*held), moved: make(chan struct{}),
 	}
 	r.loop = newLoop(ctx, r.perform)
-	follows, followed := at > 0, at+1 < len(r.chain)
 	if old := s.continues(v, id); old != nil {
-		r.versions, r.lag, r.taken, r.outside, r.saved, r.sums, r.sum, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.outside, old.saved, old.sums, old.sum, old.velocity, old.lostAt
-		r.fell = old.fell
-		r.core = old.core.GoOn(v.Number, follows, followed)
-		r.nextAnswers()
-		r.knowsSaved()
-		if cfg.CopyEvery > 0 && old.at > 0 && !follows {
-			return nil, fmt.Errorf("shard %d: this server has copies of it, and view %d makes it the head on the same line", id, v.Number)
-		}
-		if err := r.mayServe(); err != nil {
-			return nil, err
-		}
-		return r, r.beginAgain()
+		return r, r.goOn(old)
 	}
-	if old := s.keeps(v, id, chunks); old != nil && !follows {
-		r.versions, r.lag, r.taken, r.saved, r.sums, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.saved, old.sums, old.velocity, old.lostAt
-		r.versions.wait()
-		if r.fell = old.fell; old.at > 0 && (cfg.CopyEvery > 0 || slices.Contains(v.Lost, id)) {
-			r.fell, r.core = true, old.core.FallBack(v.Line, v.Number)
-			if cfg.CopyEvery == 0 {
-				r.versions.released()
-			}
-		} else {
-			r.core = old.core.Continue(v.Line, v.Number)
-		}
-		if !r.fell {
-			r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
-		}
-		r.core.Place(follows, followed)
-		r.nextAnswers()
-		r.knowsSaved()
-		return r, r.mayServe()
+	if old := s.keeps(v, id, chunks); old != nil && at == 0 {
+		return r, r.keepOn(old)
 	}
-	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
-	r.versions.keep = cfg.Consistency.Controller != ""
-	r.versions.marks = cfg.Marks
-	r.versions.arrays = newArrays(cfg, chunks)
-	r.sums.arrays = r.versions.arrays
-	if err := r.source()(ctx); err != nil {
-		return nil, fmt.Errorf("load shard %d: %w", id, err)
-	}
-	r.core.CopyEvery(cfg.CopyEvery)
-	r.core.Place(follows, followed)
+	return r, r.start(ctx)
+}
+
+// precedes reports whether a replica comes after this one in the chain.
+func (r *replica) precedes() bool { return r.at+1 < len(r.chain) }
+
+// goOn makes the replica the one of the view before, on the same line.
+func (r *replica) goOn(old *replica) error {
+	r.state, r.outside, r.sum = old.state, old.outside, old.sum
+	r.core = old.core.GoOn(r.view.Number, r.at > 0, r.precedes())
 	r.nextAnswers()
-	r.core.Hold(cfg.Consistency.Held())
-	return r, r.mayServe()
+	r.knowsSaved()
+	if r.cfg.CopyEvery > 0 && old.at > 0 && r.at == 0 {
+		return fmt.Errorf("shard %d: this server has copies of it, and view %d makes it the head on the same line", r.id, r.view.Number)
+	}
+	if err := r.mayServe(); err != nil {
+		return err
+	}
+	return r.beginAgain()
+}
+
+// keepOn makes the replica, a head, the one of the view before, on a line that keeps that one's. It waits to be told at which step the line begins.
+func (r *replica) keepOn(old *replica) error {
+	r.state = old.state
+	r.versions.wait()
+	if old.at > 0 && (r.cfg.CopyEvery > 0 || slices.Contains(r.view.Lost, r.id)) {
+		r.fell, r.core = true, old.core.FallBack(r.view.Line, r.view.Number)
+		if r.cfg.CopyEvery == 0 {
+			r.versions.released()
+		}
+	} else {
+		r.core = old.core.Continue(r.view.Line, r.view.Number)
+	}
+	if !r.fell {
+		r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
+	}
+	r.core.Place(false, r.precedes())
+	r.nextAnswers()
+	r.knowsSaved()
+	return r.mayServe()
+}
+
+// start makes the replica one that the view before did not have here.
+func (r *replica) start(ctx context.Context) error {
+	r.versions = newVersions(r.cfg.Layout, r.chunks, kernels.Rule(r.cfg.Schedule.Rule).States())
+	r.versions.keep = r.cfg.Consistency.Controller != ""
+	r.versions.marks = r.cfg.Marks
+	r.versions.arrays = newArrays(r.cfg, r.chunks)
+	r.sums = &sums{cut: newCut(r.cfg.Layout, r.chunks), arrays: r.versions.arrays}
+	if err := r.source()(ctx); err != nil {
+		return fmt.Errorf("load shard %d: %w", r.id, err)
+	}
+	r.core.CopyEvery(r.cfg.CopyEvery)
+	r.core.Place(r.at > 0, r.precedes())
+	r.nextAnswers()
+	r.core.Hold(r.cfg.Consistency.Held())
+	return r.mayServe()
 }
 
 // nextAnswers has the core's chain answered for by its next replica, if the run's are.

@@ -197,7 +197,7 @@ func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &replica{cfg: &Config{Layout: l, Device: kernels.Best(), Threads: 2, Planner: func(kintsugi.View) (conductor.Planner, error) { return nil, nil }},
-		versions: &versions{}, chunks: kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}, values: l.Values, core: shard.New(0, len(l.Chunks), 1, 1, 0)}
+		state: state{versions: &versions{}}, chunks: kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}, values: l.Values, core: shard.New(0, len(l.Chunks), 1, 1, 0)}
 	src, dst := &version{params: make([]float32, l.Values)}, &version{params: make([]float32, l.Values)}
 	for i := range src.params {
 		src.params[i] = float32(i % 8)
