@@ -167,8 +167,7 @@ func explainAlert(alert *net.OpError) error {
 
 // matters reports whether an error tells of more than a connection that broke.
 func matters(err error) bool {
-	var network *net.OpError
-	if errors.As(err, &network) {
+	if network, ok := errors.AsType[*net.OpError](err); ok {
 		return network.Op == "remote error" || network.Op == "local error"
 	}
 	return strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "certificate")
