@@ -19,10 +19,7 @@ func (r *replica) follow() {
 		if err := r.followOnce(); err != nil && r.ctx.Err() == nil {
 			r.log.Debug("following", "err", err)
 		}
-		select {
-		case <-r.ctx.Done():
-		case <-time.After(followAgain):
-		}
+		pause(r.ctx, followAgain)
 	}
 }
 
