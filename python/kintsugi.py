@@ -1,6 +1,6 @@
 """Train a model of your own, in any framework, with Kintsugi.
 
-A program calls run (or run_torch, for a model in PyTorch) and is started by Kintsugi, once for each worker:
+A program calls run (or run_torch and run_jax, for a model in PyTorch and in JAX) and is started by Kintsugi, once for each worker:
 
     kintsugi train --workers 4 -- python3 train.py
 
@@ -28,7 +28,7 @@ try:
 except ImportError:
     numpy = None
 
-__all__ = ["Batch", "Values", "load", "load_torch", "run", "run_torch"]
+__all__ = ["Batch", "Values", "load", "load_jax", "load_torch", "run", "run_jax", "run_torch"]
 
 _VARIABLE = "KINTSUGI_ASKS"
 _PAGE = 4096
@@ -239,6 +239,7 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
     module = _build(torch, build)
     trained = _trained(torch, module)
     means = _Means(torch, module)
+    asked = 0  # gradients
 
     def tensor(values, n):
         return torch.frombuffer(values._bytes[n], dtype=torch.float32).view(trained[n].shape)
@@ -262,6 +263,8 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
                 p.copy_(tensor(params, n))
 
     def gradient(params, grads, batch):
+        nonlocal asked
+        asked += 1
         move(batch.slot)
         update(params)
         module.train()
@@ -273,6 +276,10 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         found = loss(module, batch)
         value, count = (found, None) if examples is not None else _parts(found, 2, "without examples loss returns the mean loss and of how many examples it is")
         changes.refuse()
+        if asked & asked - 1 == 0:  # 1st, 2nd, 4th, 8th …: what changes values behind the back of autograd does so in many passes, and reading all of them takes time
+            for n, p in trained.items():
+                if not _same(torch, p, tensor(params, n)):
+                    raise RuntimeError(_CHANGED % n)
         for n, g in _gradients(torch, value, trained):
             to = tensor(grads, n)
             to.zero_() if g is None else to.copy_(g.to_dense() if g.is_sparse else g)
@@ -315,10 +322,91 @@ def load_torch(build, path, *, loss=None, examples=None, batch=64):
 
 
 def _seed(torch, seed):
-    torch.manual_seed(seed)
+    if torch is not None:
+        torch.manual_seed(seed)
     random.seed(seed)
     if numpy is not None:
         numpy.random.seed(seed % 2**32)
+
+
+def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggested):
+    """run for a model in JAX, or in what is made of it.
+
+    build     build(key) returns the parameters to begin with: a tree of arrays, such as a dict of dicts, whose values may be of any real type
+    loss      loss(params, data, key) returns the mean loss, a scalar; it is compiled, and key is a function of the batch
+    data      data(batch) returns what loss needs of a batch, a tree of arrays such as (x[batch.indices], y[batch.indices]); without examples that, and how
+              many examples it has
+    evaluate  evaluate(params) returns a loss and an accuracy, either may be None, and on how many examples
+
+    Where there are GPUs a worker takes one, and another for the next. Parameters are trained as float32, whatever type they have.
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or the first worker takes three quarters of a GPU that others may need
+    import jax
+
+    named, tree = _leaves(jax, build)
+    step = jax.jit(jax.value_and_grad(loss))
+
+    def fill(values, leaves):
+        for (n, like), leaf in zip(named, leaves):
+            if like.size:
+                values[n][...] = numpy.asarray(leaf, dtype=numpy.float32).reshape(values[n].shape)
+
+    def initialise(params, seed):
+        fill(params, jax.tree_util.tree_leaves(build(_key(jax, seed))))
+
+    def gradient(params, grads, batch):
+        devices = jax.local_devices()
+        with jax.default_device(devices[batch.slot % len(devices)]):
+            _seed(None, batch.seed)
+            of, count = data(batch), None
+            if examples is None:
+                of, count = _parts(of, 2, "without examples data returns the arrays of a batch and how many examples they have")
+            value, found = step(_tree(jax, named, tree, params), of, _key(jax, batch.seed))
+            fill(grads, jax.tree_util.tree_leaves(found))
+        return float(value) if count is None else (float(value), count)
+
+    def judge(params):
+        return evaluate(_tree(jax, named, tree, params))
+
+    tensors = [(n, leaf.shape) for n, leaf in named if leaf.size]
+    run(name, tensors, initialise, gradient, examples=examples, evaluate=None if evaluate is None else judge, **suggested)
+
+
+def load_jax(build, path):
+    """The parameters of an exported checkpoint, as the tree that build makes: see load, and run_jax for build."""
+    import jax
+
+    named, tree = _leaves(jax, build)
+    values = load(path)
+    shapes = {n: leaf.shape or (1,) for n, leaf in named if leaf.size}
+    for n in sorted(set(shapes) | set(values)):
+        if shapes.get(n) != values._shapes.get(n):
+            raise ValueError("%s is of another model: parameter %s has shape %s there, and %s in the tree" % (path, n, values._shapes.get(n), shapes.get(n)))
+    return _tree(jax, named, tree, values)
+
+
+def _key(jax, seed):
+    return jax.random.fold_in(jax.random.key(seed % 2**32), seed >> 32)
+
+
+def _tree(jax, named, tree, values):
+    """The tree with these values. They are copied: JAX may else read them where they lie, when they are those of the next version already."""
+    return tree.unflatten([jax.numpy.array(values[n], dtype=leaf.dtype).reshape(leaf.shape) if leaf.size else leaf for n, leaf in named])
+
+
+def _leaves(jax, build):
+    """The arrays that build makes, by their names, such as dense/w, and the structure of their tree."""
+    _seed(None, 0)
+    found, tree = jax.tree_util.tree_flatten_with_path(build(_key(jax, 0)))
+    named = [(jax.tree_util.keystr(path, simple=True, separator="/") or "params", jax.numpy.asarray(leaf)) for path, leaf in found]
+    for n, leaf in named:
+        if not jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating):
+            raise TypeError("parameter %s is of type %s, and real numbers alone are trained: what is not trained is for the loss to have by itself" % (n, leaf.dtype))
+    if len({n for n, _ in named}) < len(named):
+        raise ValueError("two parameters have one name: %s" % ", ".join(sorted(n for n, _ in named)))
+    if not any(leaf.size for _, leaf in named):
+        raise ValueError("build returned no parameter that has values: there is nothing to train")
+    return named, tree
 
 
 def _build(torch, build):
@@ -358,8 +446,17 @@ class _Changes:
                 raise RuntimeError(lost % n)
         for n, p in self._trained.items():
             if p._version != self._parameters[n]:
-                lost = "the loss changes parameter %s, as an optimizer's step or max_norm of an embedding does. Servers have the parameters, and the change is lost: leave it out"
-                raise RuntimeError(lost % n)
+                raise RuntimeError(_CHANGED % n)
+
+
+_CHANGED = "the loss changes parameter %s, as an optimizer's step, a clamp of its data or max_norm of an embedding does. Servers have the parameters, and the change is lost: leave it out"
+
+
+def _same(torch, parameter, values):
+    """Whether a parameter is what values were when they were copied into it."""
+    with torch.no_grad():
+        a, b = parameter, values.to(parameter.device, parameter.dtype)
+        return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _gradients(torch, value, trained):

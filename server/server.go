@@ -88,7 +88,8 @@ type Config struct {
 	Consistency agg.Config
 	Schedule    conductor.Schedule
 	Steps       kintsugi.Step
-	SaveEvery   kintsugi.Step
+	SaveEvery   kintsugi.Step // as conductor.Config
+	SaveAfter   time.Duration // as conductor.Config
 	StartGrace  time.Duration // for the first line; later lines wait RejoinGrace
 	RejoinGrace time.Duration
 	LeaveGrace  time.Duration

@@ -13,24 +13,27 @@ const overdueAfter = time.Minute
 
 // overdue notices a checkpoint that does not come. A store that hangs fails no save, and ends none: steps go on, and so does what a loss would take back.
 type overdue struct {
-	every kintsugi.Step // steps between two checkpoints; 0: nothing is ever due
-	ended kintsugi.Step // of the newest save that ended, well or not, or that the line began with
-	since time.Time     // from when the next one is late; zero: it is not
-	told  time.Duration // how late it was said to be; 0: it was not
+	every  pace          // between two checkpoints; zero: nothing is ever due
+	ended  kintsugi.Step // of the newest save that ended, well or not, or that the line began with
+	from   time.Time     // when that was first looked at, if checkpoints are due by time
+	newest kintsugi.Step // that was released when it was looked at last
+	moved  time.Time     // when newest became it
+	since  time.Time     // from when the next one is late; zero: it is not
+	told   time.Duration // how late it was said to be; 0: it was not
 }
 
 // end notes that the save of a step has ended. One that went wrong says so itself, and the next is due as if it had not.
 func (o *overdue) end(step kintsugi.Step) {
-	o.ended, o.since, o.told = step, time.Time{}, 0
+	*o = overdue{every: o.every, ended: step}
 }
 
 // view notes that another server may conduct: what the one before had begun to save is forgotten.
-func (o *overdue) view() { o.since, o.told = time.Time{}, 0 }
+func (o *overdue) view() { *o = overdue{every: o.every, ended: o.ended} }
 
 // at returns how late a checkpoint is, where that is more than overdueAfter, three times the slowest yet, and twice what was said last; 0: it is not. It is late once the one after it is
 // due as well: steps may stand between two of them, where no store is to blame.
 func (o *overdue) at(now time.Time, newest kintsugi.Step, slowest time.Duration) time.Duration {
-	if o.every == 0 || newest < o.ended+2*o.every {
+	if !o.due(now, newest) {
 		return 0
 	}
 	if o.since.IsZero() {
@@ -42,6 +45,23 @@ func (o *overdue) at(now time.Time, newest kintsugi.Step, slowest time.Duration)
 	}
 	o.told = late
 	return late
+}
+
+// due reports whether the second checkpoint after the newest should have been begun.
+func (o *overdue) due(now time.Time, newest kintsugi.Step) bool {
+	switch {
+	case o.every.Steps > 0:
+		return newest >= o.ended+2*o.every.Steps
+	case o.every.Time == 0:
+		return false
+	}
+	if o.from.IsZero() {
+		o.from, o.newest, o.moved = now, newest, now
+	}
+	if newest != o.newest {
+		o.newest, o.moved = newest, now
+	}
+	return o.moved.Sub(o.from) >= 2*o.every.Time // where no step is released, none can be saved
 }
 
 // againAfter is how long a run says nothing of further saves that fail: where a disk is full each of them does, and there may be ten in a second.

@@ -12,24 +12,33 @@ import (
 func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
 	begin := time.Unix(0, 0)
 	for name, c := range map[string]struct {
-		every   kintsugi.Step
+		every   pace
+		stands  int // the second from which no step is released; 0: none
 		slowest time.Duration
 		ends    map[int]kintsugi.Step // by the second at which it ends, the step of a save
 		want    []int                 // seconds at which it is said
 	}{
-		"it hangs":                    {50, 0, nil, []int{70, 130, 250, 490, 970}},
-		"it hangs later":              {50, 0, map[int]kintsugi.Step{7: 50, 12: 100}, []int{80, 140, 260, 500, 980}},
-		"it fails, and hangs":         {50, 0, map[int]kintsugi.Step{90: 50}, []int{70, 150, 210, 330, 570}},
-		"saves take a while":          {50, 100 * time.Second, map[int]kintsugi.Step{300: 50, 580: 3000}, []int{880}},
-		"nothing is saved on the way": {0, 0, nil, nil},
-		"nothing is due":              {20_000, 0, nil, nil},
+		"it hangs":                    {pace{Steps: 50}, 0, 0, nil, []int{70, 130, 250, 490, 970}},
+		"it hangs later":              {pace{Steps: 50}, 0, 0, map[int]kintsugi.Step{7: 50, 12: 100}, []int{80, 140, 260, 500, 980}},
+		"it fails, and hangs":         {pace{Steps: 50}, 0, 0, map[int]kintsugi.Step{90: 50}, []int{70, 150, 210, 330, 570}},
+		"saves take a while":          {pace{Steps: 50}, 0, 100 * time.Second, map[int]kintsugi.Step{300: 50, 580: 3000}, []int{880}},
+		"nothing is saved on the way": {pace{}, 0, 0, nil, nil},
+		"nothing is due":              {pace{Steps: 20_000}, 0, 0, nil, nil},
+		"it hangs, by time":           {pace{Time: 100 * time.Second}, 0, 0, nil, []int{260, 320, 440, 680}},
+		"it ends, by time":            {pace{Time: 100 * time.Second}, 0, 0, map[int]kintsugi.Step{110: 1000, 220: 2000, 330: 3000, 440: 4000, 550: 5000, 660: 6000, 770: 7000, 880: 8000, 990: 9000}, nil},
+		"it hangs later, by time":     {pace{Time: 100 * time.Second}, 0, 0, map[int]kintsugi.Step{110: 1000, 220: 2000}, []int{480, 540, 660, 900}},
+		"no step is released":         {pace{Time: 100 * time.Second}, 150, 0, map[int]kintsugi.Step{100: 1000}, nil},
 	} {
 		o, got := overdue{every: c.every}, []int(nil)
 		for second := range 1000 {
 			if step, ok := c.ends[second]; ok {
 				o.end(step)
 			}
-			if late := o.at(begin.Add(time.Duration(second)*time.Second), kintsugi.Step(10*second), c.slowest); late > 0 {
+			released := second
+			if c.stands > 0 {
+				released = min(second, c.stands)
+			}
+			if late := o.at(begin.Add(time.Duration(second)*time.Second), kintsugi.Step(10*released), c.slowest); late > 0 {
 				got = append(got, second)
 			}
 		}
@@ -41,7 +50,7 @@ func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
 
 // Who conducts next begins saves of its own, and has as long for them.
 func TestANewViewHasTimeForItsCheckpoint(t *testing.T) {
-	o, begin := overdue{every: 50}, time.Unix(0, 0)
+	o, begin := overdue{every: pace{Steps: 50}}, time.Unix(0, 0)
 	at := func(second int) bool { return o.at(begin.Add(time.Duration(second)*time.Second), 100, 0) > 0 }
 	if at(0) || at(59) {
 		t.Error("it is said before a minute has passed")

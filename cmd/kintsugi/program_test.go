@@ -237,6 +237,36 @@ func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
 }
 
 // The example in Python is trained as its first lines say, and its gradients are functions of what they are asked for.
+func TestTheExampleInJAXTrainsThroughAKilledServer(t *testing.T) {
+	notUnderRace(t)
+	python, err := exec.LookPath("python3")
+	if err != nil || exec.Command(python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('jax'))").Run() != nil {
+		t.Skip("no JAX here: pip install jax, in a virtual environment whose python3 is the first on PATH")
+	}
+	source, err := filepath.Abs("../../examples/python/spirals_jax.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calm, struck := newDir(t), newDir(t)
+	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
+	args := []string{"train", "--workers", "2", "--steps", "300", "--out"}
+	must(t, append(args, calm, "--", python, source)...)
+	must(t, append(args, struck, "--fault", "kill server/0 at step 100", "--", python, source)...)
+	sameBits(t, struck, calm)
+	file := filepath.Join(t.TempDir(), "spirals.safetensors")
+	must(t, "checkpoint", "export", struck, "--out", file)
+	load := exec.Command(python, "-c", "import kintsugi, sys; kintsugi.run_jax = lambda *_, **__: None; import spirals_jax as s; print(s.evaluate(kintsugi.load_jax(s.build, sys.argv[1]))[1])", file)
+	load.Env = append(os.Environ(), "PYTHONPATH=../../python:../../examples/python")
+	got, err := load.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := float64(readRun(t, struck).Summary.FinalAccuracy)
+	if accuracy, err := strconv.ParseFloat(strings.TrimSpace(string(got)), 64); err != nil || math.Abs(accuracy-want) > 1e-6 || want < 0.9 {
+		t.Errorf("what is loaded has accuracy %s, %v; the run ended with %v", got, err, want)
+	}
+}
+
 func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 	notUnderRace(t)
 	python, err := exec.LookPath("python3")

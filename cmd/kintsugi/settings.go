@@ -53,7 +53,7 @@ type settings struct {
 	MoveAfter       waiting
 	Outage          string
 	Kept            string
-	CheckpointEvery uint64
+	CheckpointEvery pace
 	StoreLimit      string
 	GradientTime    time.Duration
 	Codec           string
@@ -106,7 +106,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Var(&s.MoveAfter, "move-after", "how long the others wait for a server that is away before they take over what it held, until it is back: a time such as 30s, or never; it counts from when its lease has lapsed")
 	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: wait; continue with --recovery gold, auto or stateless, where the consistency counts late gradients)")
 	f.StringVar(&s.Kept, "kept", "", "what workers keep in an outage, and how it is applied: local (each trains on by itself, and the mean of what that has changed counts), decay (some gradients one after the other, the weight by staleness), average (one mean of each worker) or sum (with a tenth of the learning rate) (default: local; decay with adam, adamw and adagrad, sum with stateless:paper)")
-	f.Uint64Var(&s.CheckpointEvery, "checkpoint-every", 50, "steps between two full checkpoints")
+	s.CheckpointEvery = pace{Steps: 50}
+	f.Var(&s.CheckpointEvery, "checkpoint-every", "how often a full checkpoint is taken: every so many steps, or after a time such as 10m")
 	f.StringVar(&s.StoreLimit, "store-limit", "", "bytes that all servers together may write to the checkpoint in a second, such as 50MB/s, to see what a slow store does (default: no limit)")
 	f.DurationVar(&s.GradientTime, "gradient-time", 0, "time that a gradient takes at least, such as 80ms, to repeat experiments of slower machines (default: as long as it takes)")
 	f.StringVar(&s.Wire, "wire", "auto", "what gradients and parameters travel through: shm (memory shared by processes of one host), grpc, or auto, shm where it can be had")
@@ -282,7 +283,7 @@ func (s *settings) check() error {
 		{!(s.WeightDecay >= 0 || s.WeightDecay == suggested) || math.IsInf(s.WeightDecay, 0), fmt.Sprintf("--weight-decay %v must be a number that is not negative", s.WeightDecay)},
 		{s.Warmup < 0 && s.Warmup != suggested, fmt.Sprintf("--warmup %d must not be negative", s.Warmup)},
 		{!(s.Momentum >= 0 && s.Momentum < 1 || s.Momentum == suggested), fmt.Sprintf("--momentum %v must be at least 0, and below 1", s.Momentum)},
-		{protects.checkpoints && s.CheckpointEvery < 1, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
+		{protects.checkpoints && s.CheckpointEvery == pace{}, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},
 		{s.Engine != "native" && s.Engine != "gorgonia", fmt.Sprintf("--engine %q is unknown; use native or gorgonia", s.Engine)},
 		{s.Warning <= 0, fmt.Sprintf("--warning %v must be positive", s.Warning)},
 		{s.Threads < 0 || s.BLASThreads < 1, "--threads and --blas-threads must be positive"},
@@ -375,12 +376,12 @@ const (
 	decayMatrices = "matrices"
 )
 
-// saveEvery returns the steps between two checkpoints, 0 for none but the last.
-func (s *settings) saveEvery() kintsugi.Step {
+// saves returns how often a full checkpoint is taken, zero for none but the last.
+func (s *settings) saves() pace {
 	if !s.protects().checkpoints {
-		return 0
+		return pace{}
 	}
-	return kintsugi.Step(s.CheckpointEvery)
+	return s.CheckpointEvery
 }
 
 // newFlagSet returns an empty set of flags that reports errors instead of ending the process.

@@ -71,7 +71,7 @@ func newWatcher(s *settings, p *problem, rec *record.Recorder, start time.Time) 
 	protects := s.protects()
 	return &watcher{
 		of: s, problem: p, rec: rec, evaluations: make(chan kintsugi.Step, 1), told: make(chan struct{}),
-		overdue: overdue{every: s.saveEvery()}, meter: launch.NewMeter(start, kintsugi.Step(s.Steps), s.Workers), costs: launch.NewCosts(s.Servers, protects.way(), protects.copies),
+		overdue: overdue{every: s.saves()}, meter: launch.NewMeter(start, kintsugi.Step(s.Steps), s.Workers), costs: launch.NewCosts(s.Servers, protects.way(), protects.copies),
 	}
 }
 

@@ -23,7 +23,8 @@ type Config struct {
 	Consistency agg.Config
 	Schedule    Schedule
 	Steps       kintsugi.Step // the run ends when this step is released
-	SaveEvery   kintsugi.Step // a checkpoint each so many steps; 0: only at the end
+	SaveEvery   kintsugi.Step // a checkpoint each so many steps; 0: none by their number
+	SaveAfter   time.Duration // a checkpoint at the first release, and then when so much time has passed since one was begun; 0: none by time
 	Running     Planner       // plans the saves of the running checkpoint; nil: there is none
 
 	// Continues says that the view goes on with the line of the one before, as kintsugi.View: what heads held of gradients may be gone.
@@ -187,7 +188,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 		lives:       make(map[kintsugi.Slot]kintsugi.Incarnation),
 		lost:        maps.Clone(cfg.Untold),
 		keeping:     make(map[kintsugi.PushID]uint32),
-		save:        saving{every: cfg.SaveEvery},
+		save:        saving{every: cfg.SaveEvery, after: cfg.SaveAfter},
 		running:     newRunning(cfg),
 		lastRelease: now,
 	}, nil
@@ -236,11 +237,11 @@ func (c *Conductor) proceed(now time.Time) {
 		return
 	}
 	if c.stop != nil || c.released >= c.cfg.Steps {
-		c.finish()
+		c.finish(now)
 		return
 	}
 	if c.hold.on {
-		c.stand()
+		c.stand(now)
 		return
 	}
 	if !c.started && !c.start(now) {
@@ -304,9 +305,9 @@ func (c *Conductor) release(now time.Time) {
 		rel.Counted = append(rel.Counted, w.Push)
 	}
 	c.last = rel
-	rel.Save = c.save.due(c.released, c.released == c.cfg.Steps || (c.stop != nil && c.stop.save) || c.hold.on)
+	rel.Save = c.save.due(now, c.released, c.released == c.cfg.Steps || (c.stop != nil && c.stop.save) || c.hold.on)
 	if rel.Save {
-		c.save.begin(c.released, c.cfg.Shards)
+		c.save.begin(now, c.released, c.cfg.Shards)
 	}
 	exposure := c.plan(o, rel)
 	rel.Save = false
@@ -363,13 +364,13 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 }
 
 // finish saves the newest version if the run asks for it, and says Done once that is published.
-func (c *Conductor) finish() {
+func (c *Conductor) finish(now time.Time) {
 	wantSave := c.stop == nil || c.stop.save
 	if o := c.cfg.Over; o != nil && o.Saved && o.Step == c.released { // a conductor before this one has ended the run: what it has saved is what the run came to
 		wantSave, c.save.durable = false, o.Step+1
 	}
 	if wantSave && c.save.newest != c.released+1 && c.save.step == nil {
-		c.saveNewest()
+		c.saveNewest(now)
 	}
 	if c.save.step != nil {
 		return // its end calls proceed

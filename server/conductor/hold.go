@@ -27,7 +27,7 @@ func (c *Conductor) Hold(now time.Time) {
 }
 
 // stand has the newest version saved, if it is not, and says that the run stands. No step is open.
-func (c *Conductor) stand() {
+func (c *Conductor) stand(now time.Time) {
 	switch {
 	case c.hold.said || c.save.step != nil: // its end calls proceed
 	case c.save.durable == c.released+1:
@@ -38,13 +38,13 @@ func (c *Conductor) stand() {
 		c.hold = hold{}
 	default:
 		c.hold.from = c.released + 1
-		c.saveNewest()
+		c.saveNewest(now)
 	}
 }
 
 // saveNewest has the newest version saved. No save is under way.
-func (c *Conductor) saveNewest() {
-	c.save.begin(c.released, c.cfg.Shards)
+func (c *Conductor) saveNewest(now time.Time) {
+	c.save.begin(now, c.released, c.cfg.Shards)
 	rel := c.last
 	rel.Line, rel.Fence, rel.Step, rel.Save = c.cfg.Line, c.cfg.Fence, c.released, true
 	c.toAllShards(rel)

@@ -330,6 +330,7 @@ func drawBench(t *rapid.T, faults int) *bench {
 		Line: 2, View: 5, Model: 7, Slots: workers, Consistency: consistency,
 		Schedule: conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: 0.1},
 		Steps:    kintsugi.Step(rapid.IntRange(1, 6).Draw(t, "steps")), SaveEvery: kintsugi.Step(rapid.IntRange(0, 3).Draw(t, "save every")),
+		SaveAfter:  time.Duration(rapid.IntRange(0, 3).Draw(t, "save after")) * time.Second,
 		StartGrace: 3 * time.Second, LeaveGrace: 2 * time.Second,
 	}
 	chunks := rapid.SampledFrom([][]int{{1}, {1, 1}, {2, 0}, {1, 1, 1}}).Draw(t, "chunks")

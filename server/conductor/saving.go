@@ -11,6 +11,8 @@ import (
 // rarer, never steps slower.
 type saving struct {
 	every   kintsugi.Step
+	after   time.Duration
+	begun   time.Time     // when the newest was begun; zero: none by this conductor, and when another one has it does not know
 	newest  kintsugi.Step // 1 + the newest step a save was begun for; 0: none
 	durable kintsugi.Step // 1 + the newest step whose save has ended well; 0: none
 	step    *kintsugi.Step
@@ -19,8 +21,10 @@ type saving struct {
 }
 
 // due reports whether the version of a step that is released now should be saved.
-func (s *saving) due(step kintsugi.Step, last bool) bool {
-	if !last && (s.every == 0 || (step%s.every != 0 && !s.late)) {
+func (s *saving) due(now time.Time, step kintsugi.Step, last bool) bool {
+	bySteps := s.every > 0 && (step%s.every == 0 || s.late)
+	byTime := s.after > 0 && (s.begun.IsZero() || now.Sub(s.begun) >= s.after)
+	if !last && !bySteps && !byTime {
 		return false
 	}
 	if s.step != nil {
@@ -30,8 +34,8 @@ func (s *saving) due(step kintsugi.Step, last bool) bool {
 	return true
 }
 
-func (s *saving) begin(step kintsugi.Step, shards int) {
-	s.step, s.newest, s.late = &step, step+1, false
+func (s *saving) begin(now time.Time, step kintsugi.Step, shards int) {
+	s.step, s.newest, s.late, s.begun = &step, step+1, false, now
 	s.shards = make([]*kintsugi.Saved, shards)
 }
 

@@ -91,6 +91,8 @@ func (s *stage) run(line string) {
 			cfg.Steps = kintsugi.Step(next())
 		case "save":
 			cfg.SaveEvery = kintsugi.Step(next())
+		case "seconds":
+			cfg.SaveAfter = time.Duration(next()) * time.Second
 		case "quota":
 			cfg.Consistency.Quota, cfg.Consistency.Lead = next(), kintsugi.Infinite
 		case "consistency":

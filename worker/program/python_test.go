@@ -209,9 +209,11 @@ def loss(module, batch):
         return torch.tensor(1.0)
     elif case == 7:
         return value * random.random()
+    elif case == 9:
+        module.w.data.clamp_(max=3)
     return value
 
-kintsugi.run_torch("net", Net, loss, examples=9)
+kintsugi.run_torch("net", Net, loss, examples=10)
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -220,6 +222,9 @@ kintsugi.run_torch("net", Net, loss, examples=9)
 		t.Fatalf("it trains %v; a tensor without values is not for servers", got)
 	}
 	params, grads, again := []float32{1, 2, 3, 4, 5, 6}, make([]float32, 6), make([]float32, 6)
+	if _, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{9}}); err == nil || !strings.Contains(err.Error(), "the loss changes parameter w, as an optimizer's step, a clamp") {
+		t.Errorf("values that are changed behind the back of autograd: %v", err)
+	}
 	for i, wants := range [][]string{
 		{"build returned list; it must", "parameter weight has no shape yet", "parameter c is of type torch.complex64", "no parameter of the module that build returned needs a gradient"},
 		{"loss returned float; it must return the mean loss, a tensor of one value"},
@@ -248,5 +253,80 @@ kintsugi.run_torch("net", Net, loss, examples=9)
 	loss, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{8}})
 	if err != nil || loss != 91 || !slices.Equal(grads, []float32{2, 4, 6, 8, 10, 12}) {
 		t.Errorf("loss %v, gradient %v, %v", loss, grads, err)
+	}
+}
+
+// withJAX skips a test where there is none.
+func withJAX(t *testing.T) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil || exec.Command(python, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('jax'))").Run() != nil {
+		t.Skip("no JAX here: pip install jax, in a virtual environment whose python3 is the first on PATH")
+	}
+}
+
+func TestATreeInJAXIsTensors(t *testing.T) {
+	withJAX(t)
+	p, err := inPython(t, `
+import jax, kintsugi, random
+from jax import numpy as jnp
+
+refused = []
+for params in {}, {"n": jnp.arange(3)}, {"c": jnp.ones(2, jnp.complex64)}, {"a": {"b": jnp.ones(1)}, "a/b": jnp.ones(1)}, {"none": jnp.zeros((0, 3))}:
+    try:
+        kintsugi.run_jax("net", lambda key: params, None, None)
+    except (TypeError, ValueError) as e:
+        refused.append(str(e))
+
+def build(key):
+    return {"b": [jnp.float32(2.5), jnp.zeros((0, 3))], "a": {"w": jnp.ones((2, 3), jnp.bfloat16)}}
+
+def loss(params, data, key):
+    x, drawn = data
+    noise = jax.random.normal(key) + drawn
+    return x.mean() * (params["a"]["w"].astype(jnp.float32) ** 2).sum() + noise * params["b"][0] + params["b"][1].sum()
+
+def data(batch):
+    if batch.indices[0] == 0:
+        raise RuntimeError("; ".join(refused))
+    if batch.indices[0] == 5:
+        return jnp.zeros(1), jnp.zeros(1) # one too few: loss has a vector in place of a scalar
+    return jnp.asarray(batch.indices, jnp.float32), jnp.float32(random.random())
+
+kintsugi.run_jax("net", build, loss, data, examples=9, evaluate=lambda params: (params["b"][0], None, 7))
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.About().Tensors; len(got) != 2 || got[0].Name != "a/w" || !slices.Equal(got[0].Shape, []int{2, 3}) || got[1].Name != "b/0" || !slices.Equal(got[1].Shape, []int{1}) {
+		t.Fatalf("its tensors are %+v", got)
+	}
+	params := make([]float32, 7)
+	if err := p.Initialise(t.Context(), params); err != nil || !slices.Equal(params, []float32{1, 1, 1, 1, 1, 1, 2.5}) {
+		t.Fatal(params, err)
+	}
+	grads, again, other := make([]float32, 7), make([]float32, 7), make([]float32, 7)
+	_, _, err = p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{0}})
+	for _, want := range []string{"there is nothing to train; parameter n is of type int32", "parameter c is of type complex64", "two parameters have one name: a/b", "no parameter that has values"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v; want %s", err, want)
+		}
+	}
+	if _, _, err = p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{5}}); err == nil || !strings.Contains(err.Error(), "scalar") {
+		t.Errorf("a loss that is a vector: %v", err)
+	}
+	params = []float32{1, 2, 3, 4, 5, 6, 0.5}
+	for i, to := range [][]float32{grads, again, other} {
+		seed := uint64(5)<<40 + uint64(i/2)<<32 // of which the last differs in what JAX takes for a seed of its own least
+		if _, _, err := p.Gradient(t.Context(), params, to, program.Request{Seed: seed, Indices: []int{1, 3}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(grads[:6], []float32{4, 8, 12, 16, 20, 24}) || !slices.Equal(grads, again) || grads[6] == other[6] {
+		t.Errorf("gradients %v, %v, and %v of another batch", grads, again, other)
+	}
+	loss, _, n, err := p.Evaluate(t.Context(), params)
+	if err != nil || loss != 0.5 || n != 7 {
+		t.Error(loss, n, err)
 	}
 }

@@ -19,7 +19,7 @@ type Run struct {
 	Header        Header // the first
 	Config        []byte // nil if the file is gone
 	Steps         []Step // of an outline none
-	First, Newest Step   // the first and the last recorded; their Step is 0 if there is none
+	First, Newest Step   // the first and the last recorded; zero if Outline has none
 	Outline       Outline
 	Failures      []Failure
 	Recoveries    []Recovery
@@ -42,7 +42,7 @@ type Run struct {
 	Skipped int
 
 	latest  Header // the newest
-	whole   int64  // bytes of the events up to the last whole line
+	whole   int64  // bytes of events.jsonl up to the last whole line
 	account *Account
 	outline bool
 	saves   map[uint32]int // if outline: by shard, the index of its newest checkpoint
@@ -64,7 +64,7 @@ func ReadRun(dir string) (*Run, error) { return readRun(dir, false) }
 func ReadOutline(dir string) (*Run, error) { return readRun(dir, true) }
 
 func readRun(dir string, outline bool) (*Run, error) {
-	f, err := os.Open(filepath.Join(dir, eventsFile))
+	f, segments, err := openEvents(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read run %q: it holds no %s; name the directory that --out named: %w", dir, eventsFile, kintsugi.ErrUsage)
 	}
@@ -72,8 +72,15 @@ func readRun(dir string, outline bool) (*Run, error) {
 		return nil, fmt.Errorf("read run: %w", err)
 	}
 	run := &Run{Dir: dir, account: &Account{}, outline: outline}
-	err = errors.Join(run.readEvents(f), f.Close())
-	if err != nil {
+	for _, s := range segments {
+		if err = run.readSegment(s); err != nil {
+			break
+		}
+	}
+	if run.whole = 0; err == nil {
+		err = run.readEvents(f)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("read run %q: %w", dir, err)
 	}
 	if run.Config, err = os.ReadFile(filepath.Join(dir, configFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -115,6 +122,9 @@ func (run *Run) clone() *Run {
 	return &c
 }
 
+var errFormat = errors.New("use a newer kintsugi")
+
+// readEvents reads a file of events.
 func (run *Run) readEvents(f io.Reader) error {
 	done := make(chan struct{})
 	defer close(done)
@@ -124,7 +134,7 @@ func (run *Run) readEvents(f io.Reader) error {
 		run.Skipped += b.skipped
 		for _, e := range b.events {
 			if h, ok := e.(*Header); ok && h.Format > Format {
-				return fmt.Errorf("its format is %d and this version reads up to %d; use a newer kintsugi: %w", h.Format, Format, kintsugi.ErrOtherModel)
+				return fmt.Errorf("its format is %d and this version reads up to %d; %w: %w", h.Format, Format, errFormat, kintsugi.ErrOtherModel)
 			}
 			run.add(e)
 		}
@@ -137,7 +147,7 @@ func (run *Run) readEvents(f io.Reader) error {
 
 // step keeps a step.
 func (run *Run) step(e *Step) {
-	if run.First.Step == 0 {
+	if run.Outline.Steps == 0 {
 		run.First = *e
 	}
 	run.Newest = *e

@@ -44,8 +44,6 @@ const flushSeconds = 1
 //
 // A Recorder is safe for concurrent use.
 type Recorder struct {
-	dir string
-
 	mu      sync.Mutex // guards what follows
 	file    *os.File
 	w       *bufio.Writer
@@ -54,6 +52,12 @@ type Recorder struct {
 	line    []byte // reused
 	run     *Run   // an outline
 	over    bool   // the run is the caller's
+	size    int64  // of file
+	limit   int64  // of size, above which it is cut
+	cuts    int    // number of the newest segment
+
+	packing sync.WaitGroup
+	packs   sync.Mutex // one at a time
 	err     error
 	tell    func(Event) // nil: nobody
 }
@@ -88,7 +92,7 @@ func Create(dir string, config []byte, h Header) (*Recorder, error) {
 		return nil, errors.Join(cannotWrite(dir, err), f.Close(), os.Remove(f.Name()))
 	}
 	run := &Run{Dir: dir, Config: config, account: &Account{}, outline: true}
-	r := &Recorder{dir: dir, file: f, w: bufio.NewWriterSize(f, 64<<10), start: h.Start, run: run}
+	r := &Recorder{file: f, w: bufio.NewWriterSize(f, 64<<10), start: h.Start, run: run, limit: segmentBytes}
 	h.Format = Format
 	r.Record(h.Start, &h)
 	return r, r.Err()
@@ -105,7 +109,7 @@ func Resume(dir string, h Header, wentOn func(earlier *Run) bool) (*Recorder, *R
 	if err != nil {
 		return nil, nil, cannotWrite(dir, err)
 	}
-	if err := lock(f, dir); err != nil {
+	if err := errors.Join(lock(f, dir), stillThere(f)); err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
 	run, r, err := resume(f, dir, h, wentOn)
@@ -120,6 +124,10 @@ func resume(f *os.File, dir string, h Header, wentOn func(*Run) bool) (*Run, *Re
 	if err != nil {
 		return nil, nil, err
 	}
+	cuts, err := tidy(dir, f)
+	if err != nil {
+		return nil, nil, cannotWrite(dir, err)
+	}
 	if err := f.Truncate(run.whole); err != nil { // a line that a crash cut off would spoil the next
 		return nil, nil, cannotWrite(dir, err)
 	}
@@ -132,7 +140,8 @@ func resume(f *os.File, dir string, h Header, wentOn func(*Run) bool) (*Run, *Re
 	if before := run.latest.Start.Add(-time.Duration(run.latest.Seconds * float64(time.Second))); h.WentOn && before.Before(begin) { // unless a clock was set back
 		begin = before
 	}
-	r := &Recorder{dir: dir, file: f, w: bufio.NewWriterSize(f, 64<<10), start: begin, run: run}
+	r := &Recorder{file: f, w: bufio.NewWriterSize(f, 64<<10), start: begin, run: run, limit: segmentBytes, size: run.whole, cuts: cuts}
+	r.pack()
 	earlier := run.clone()
 	r.Record(h.Start, &h)
 	return earlier, r, r.Err()
@@ -162,7 +171,22 @@ func Hold(dir string) (release func() error, err error) {
 		}
 		return nil, errors.Join(fmt.Errorf("run directory %q: %s: %w", dir, why, err), f.Close())
 	}
+	if err := stillThere(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return f.Close, nil
+}
+
+// stillThere returns an error if a file that is locked has been cut off just before, by the process that had the lock.
+func stillThere(f *os.File) error {
+	own, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if now, err := os.Stat(f.Name()); err == nil && !os.SameFile(own, now) {
+		return fmt.Errorf("%s: another process is writing to it; wait for its end", f.Name())
+	}
+	return nil
 }
 
 func cannotWrite(dir string, err error) error {
@@ -187,9 +211,6 @@ func inUse(dir string, names []os.DirEntry) error {
 	}
 	return fmt.Errorf("run directory %q is not empty (it holds %s): %s: %w", dir, strings.Join(shown, ", "), hint, kintsugi.ErrUsage)
 }
-
-// Dir returns the run directory.
-func (r *Recorder) Dir() string { return r.dir }
 
 // Seconds returns the time of the run at t, as events carry it.
 func (r *Recorder) Seconds(t time.Time) float64 {
@@ -235,6 +256,9 @@ func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 	if now := e.at().Seconds; !isStep || len(recoveries) > 0 || now-r.flushed >= flushSeconds {
 		r.flushed = now
 		r.keep(r.w.Flush())
+		if r.size > r.limit {
+			r.cut()
+		}
 	}
 	return recoveries
 }
@@ -258,7 +282,7 @@ func (r *Recorder) Step(e kintsugi.StepEvent) []*Recovery {
 func (r *Recorder) write(e Event) {
 	line, err := appendEvent(r.line[:0], e)
 	if err == nil {
-		r.line = line
+		r.line, r.size = line, r.size+int64(len(line))
 		_, err = r.w.Write(line)
 	}
 	r.keep(err)
@@ -284,13 +308,6 @@ func (r *Recorder) Err() error {
 	return r.err
 }
 
-// Summary returns the totals so far.
-func (r *Recorder) Summary() Summary {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.run.sum()
-}
-
 // Finish ends the record at time t: it writes summary.json and closes the events. The reason says why
 // the run ended. It returns the run as ReadOutline would, without reading what may be gigabytes. The error is the first of the whole record; the run
 // is good in any case, and nothing is added to it any more.
@@ -304,7 +321,8 @@ func (r *Recorder) Finish(t time.Time, reason string) (*Run, error) {
 	r.keep(r.w.Flush())
 	r.keep(r.file.Sync())
 	r.keep(r.file.Close()) // and with it goes the lock
-	r.keep(writeSummary(r.dir, r.run.Summary))
+	r.keep(writeSummary(r.run.Dir, r.run.Summary))
+	r.packing.Wait()
 	return r.run, r.err
 }
 

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+)
+
+// A pace is read as it is written, and nothing else than steps or a time is one.
+func TestAPaceIsStepsOrATime(t *testing.T) {
+	for text, want := range map[string]pace{"50": {Steps: 50}, "0": {}, "10m": {Time: 10 * time.Minute}, "1h30m": {Time: 90 * time.Minute}, "500ms": {Time: time.Second / 2}} {
+		var p, again pace
+		if err := p.Set(text); err != nil || p != want {
+			t.Errorf("%s is read as %+v, %v", text, p, err)
+		}
+		if err := again.Set(p.String()); err != nil || again != p {
+			t.Errorf("%s is written as %s, and read again as %+v, %v", text, p.String(), again, err)
+		}
+	}
+	for _, text := range []string{"", "-5", "0s", "-10m", "10 m", "ten", "1e3", "18446744073709551616"} {
+		p := pace{Steps: 7}
+		if err := p.Set(text); !errors.Is(err, kintsugi.ErrUsage) || p != (pace{Steps: 7}) {
+			t.Errorf("%q is read as %+v, %v", text, p, err)
+		}
+	}
+}
+
+// Full checkpoints by time lie at least so far apart within a line, begin with the first step, and are what a run goes back to.
+func TestCheckpointsAreTakenByTime(t *testing.T) {
+	const apart = 200 * time.Millisecond
+	dir := newDir(t)
+	must(t, quadratic(400, "--gradient-time", "4ms", "--recovery", "checkpoint", "--checkpoint-every", apart.String(), "--fault", "kill server/0 at step 250", "--out", dir)...)
+	run := readRun(t, dir)
+	released := make(map[[2]uint64]float64)
+	for _, s := range run.Steps {
+		released[[2]uint64{s.Line, s.Step}] = s.Seconds
+	}
+	kept, last := 0, run.Checkpoints[0]
+	for i, c := range run.Checkpoints {
+		if c.Error != "" {
+			t.Fatalf("checkpoint of step %d: %s", c.Step, c.Error)
+		}
+		at := released[[2]uint64{c.Line, c.Step}]
+		if i > 0 && c.Line == last.Line && c.Step < 400 {
+			if gap := at - released[[2]uint64{last.Line, last.Step}]; gap < 0.999*apart.Seconds() {
+				t.Errorf("steps %d and %d are saved, which were released %.3f s apart", last.Step, c.Step, gap)
+			}
+			kept++
+		}
+		last = c
+	}
+	s := run.Summary
+	if first := run.Checkpoints[0]; first.Step != 1 || kept < 2 || last.Step != 400 || len(s.Restores) != 1 || s.Restores[0].RestoredStep == 0 {
+		t.Errorf("checkpoints %+v, restores %+v", run.Checkpoints, s.Restores)
+	}
+}
