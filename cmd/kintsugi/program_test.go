@@ -237,7 +237,7 @@ func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
 	noOrphans(t, dir)
 }
 
-// The example in Python is trained as its first lines say, and its gradients are functions of what they are asked for.
+// The example in JAX is trained as its first lines say, and what it comes to can be loaded.
 func TestTheExampleInJAXTrainsThroughAKilledServer(t *testing.T) {
 	notUnderRace(t)
 	python, err := exec.LookPath("python3")
@@ -268,6 +268,7 @@ func TestTheExampleInJAXTrainsThroughAKilledServer(t *testing.T) {
 	}
 }
 
+// The example in Python is trained as its first lines say, and its gradients are functions of what they are asked for.
 func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 	notUnderRace(t)
 	python, err := exec.LookPath("python3")
