@@ -10,7 +10,8 @@
 //
 // # Words
 //
-// Each word has one meaning here, in code, in messages and in the documentation.
+// Each word has one meaning here, in code, in messages and in the documentation, where docs/glossary.md has them and
+// those of operation.
 //
 //	worker        a process that computes gradients
 //	server        a process that holds replicas of shards
@@ -29,6 +30,8 @@
 //	gradient      what a worker computes
 //	update        what the head sends down the chain after the step: the scaled sum of gradients
 //	shard         the chunks one chain holds
+//	replica       one copy of a shard, with its optimizer state, on one server
+//	chain         the replicas of one shard, in order
 //	chunk         the unit of checkpoint and transfer: whole rows of one tensor
 //	quota         gradients to wait for (k)
 //	straggler     a worker behind the step; its gradient is late
