@@ -66,8 +66,7 @@ const usageStatus = 2
 
 // refusal returns how the child has ended.
 func (c *child) refusal(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == usageStatus && !bytes.Contains(c.printed.Bytes(), []byte("\ngoroutine ")) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == usageStatus && !bytes.Contains(c.printed.Bytes(), []byte("\ngoroutine ")) {
 		return refused{err}
 	}
 	return err

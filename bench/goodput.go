@@ -138,7 +138,7 @@ func Goodput(ctx context.Context, cfg GoodputConfig) ([]GoodputRow, error) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			if errors.As(err, new(refused)) { // and so would all others be
+			if _, no := errors.AsType[refused](err); no { // and so would all others be
 				return nil, err
 			}
 			if err != nil {

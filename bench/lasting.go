@@ -41,7 +41,7 @@ func runFor(ctx context.Context, binary string, long time.Duration, flags []stri
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != interrupted {
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != interrupted {
 		if err == nil {
 			err = errors.New("it has made all steps")
 		}

@@ -200,7 +200,7 @@ func (j *scarJob) run(ctx context.Context, p ScarProblem, lost []float64) error 
 	}
 	defer func() { _ = w.Close() }() // it holds nothing that could be lost
 	keeper, err := newScarKeeper(j.strategy, j.path, w, j.period)
-	if no := scarMismatch(""); errors.As(err, &no) {
+	if no, ok := errors.AsType[scarMismatch](err); ok {
 		j.cell.missing = no.Error()
 		return nil
 	}

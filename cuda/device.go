@@ -125,8 +125,7 @@ func (d *Device) judge(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var refusal *driver.Error
-	if errors.As(err, &refusal) && refusal.Fatal() {
+	if refusal, ok := errors.AsType[*driver.Error](err); ok && refusal.Fatal() {
 		d.lost = err
 		return fmt.Errorf("%s on GPU %d: %w: %w", what, d.ordinal, ErrLost, err)
 	}

@@ -134,10 +134,8 @@ func gone(ctx context.Context, address string) bool {
 }
 
 func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
-	case <-t.C:
+	case <-time.After(d):
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,10 +180,15 @@ func insist(ctx context.Context, log *slog.Logger, what string, say func() error
 			return
 		}
 		log.Warn(what, "err", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(redialAfter):
-		}
+		pause(ctx, redialAfter)
+	}
+}
+
+// pause waits, but not beyond the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 
@@ -208,10 +214,7 @@ func (c *conducting) hold(id kintsugi.ShardID) {
 		if err := c.control(id); err != nil && c.ctx.Err() == nil {
 			c.log.Debug("control stream", "shard", id, "err", err)
 			c.post(func() { c.telling.broke(id, err) })
-			select {
-			case <-c.ctx.Done():
-			case <-time.After(redialAfter):
-			}
+			pause(c.ctx, redialAfter)
 		}
 	}
 }
@@ -438,7 +441,7 @@ func (l *eventLog) drop() {
 		l.parts -= partsOf(l.kept[extra])
 		extra++
 	}
-	l.kept = append([]kintsugi.RunEvent(nil), l.kept[extra:]...)
+	l.kept = slices.Clone(l.kept[extra:]) // else the array keeps those that are dropped
 	l.dropped += extra
 }
 

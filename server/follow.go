@@ -19,10 +19,7 @@ func (r *replica) follow() {
 		if err := r.followOnce(); err != nil && r.ctx.Err() == nil {
 			r.log.Debug("following", "err", err)
 		}
-		select {
-		case <-r.ctx.Done():
-		case <-time.After(followAgain):
-		}
+		pause(r.ctx, followAgain)
 	}
 }
 
@@ -150,7 +147,7 @@ func (r *replica) move() {
 
 func (r *replica) landVersion(stream *transport.FollowClient, x *version) error {
 	for i, values := range append([][]float32{x.params}, x.arrays(r.cfg.Schedule.Rule)...) {
-		if err := r.landArray(stream, transport.KindState, uint32(i), values); err != nil {
+		if err := r.landArray(stream, uint32(i), values); err != nil {
 			return err
 		}
 	}
@@ -162,7 +159,7 @@ func (r *replica) landVersion(stream *transport.FollowClient, x *version) error 
 func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
 	var u *sum
 	switch memory, _ := stream.Memory(); {
-	case r.at+1 < len(r.chain):
+	case r.precedes():
 		if err := r.do(func() { u = r.room() }); err != nil {
 			return nil, err
 		}
@@ -195,11 +192,11 @@ func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
 	return u, nil
 }
 
-// landArray lands the frames of one array of the shard.
-func (r *replica) landArray(stream *transport.FollowClient, kind transport.Kind, number uint32, values []float32) error {
+// landArray lands the frames of one array of a version.
+func (r *replica) landArray(stream *transport.FollowClient, number uint32, values []float32) error {
 	for _, chunks := range transport.Frames(r.cfg.Layout, r.chunks) {
 		lo, hi := r.cfg.Layout.Span(chunks)
-		err := r.landFrame(stream, kind, chunks, number, func(f *transport.Frame) error {
+		err := r.landFrame(stream, transport.KindState, chunks, number, func(f *transport.Frame) error {
 			return f.CopyTo(kernels.Bytes(values[lo-r.lo : hi-r.lo]))
 		})
 		if err != nil {

@@ -88,23 +88,12 @@ func (s *Server) Follow(stream *transport.FollowServer) error {
 }
 
 // servingView returns the tenure of a view, waiting until this server has entered it.
-func (s *Server) servingView(ctx context.Context, number kintsugi.ViewNumber) (*tenure, error) {
-	for {
-		s.mu.Lock()
-		t, change := s.tenure, s.change
-		s.mu.Unlock()
-		if t != nil && t.view.Number >= number {
-			if t.view.Number > number {
-				return nil, fmt.Errorf("%w: view %d is over, the view is %d", kintsugi.ErrStaleView, number, t.view.Number)
-			}
-			return t, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-change:
-		}
+func (s *Server) servingView(ctx context.Context, number kintsugi.ViewNumber) (t *tenure, err error) {
+	err = s.until(ctx, func() bool { t = s.tenure; return t != nil && t.view.Number >= number })
+	if err == nil && t.view.Number > number {
+		err = fmt.Errorf("%w: view %d is over, the view is %d", kintsugi.ErrStaleView, number, t.view.Number)
 	}
+	return t, err
 }
 
 // before returns the replica that f follows in the view of t.
@@ -293,26 +282,24 @@ func (r *replica) sendVersion(stream *transport.FollowServer, x *version) error 
 	if err := x.fetchState(); err != nil {
 		return err
 	}
-	pin := func() func() {
-		r.versions.pinAgain(x)
-		return func() { r.versions.unpin(x) }
-	}
 	for i, values := range append([][]float32{x.params}, x.arrays(r.cfg.Schedule.Rule)...) {
-		h := transport.Header{Kind: transport.KindState, Push: kintsugi.PushID{Line: r.view.Line, Version: x.step, Sequence: uint32(i)}}
-		if err := r.sendArray(stream, h, values, pin); err != nil {
+		if err := r.sendArray(stream, x, uint32(i), values); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sendArray sends an array of the shard in frames, each of which pins what it is a part of until it is written.
-func (r *replica) sendArray(stream *transport.FollowServer, h transport.Header, values []float32, pin func() (unpin func())) error {
+// sendArray sends an array of a version in frames, each of which pins the version until it is written.
+func (r *replica) sendArray(stream *transport.FollowServer, x *version, number uint32, values []float32) error {
 	for _, chunks := range transport.Frames(r.cfg.Layout, r.chunks) {
 		lo, hi := r.cfg.Layout.Span(chunks)
 		b := kernels.Bytes(values[lo-r.lo : hi-r.lo])
-		f := &transport.Frame{Header: h, Payload: b, Done: pin()}
-		f.Shard, f.Chunks, f.Bytes, f.CRC = r.id, chunks, uint32(len(b)), transport.Checksum(b)
+		r.versions.pinAgain(x)
+		f := &transport.Frame{Payload: b, Done: func() { r.versions.unpin(x) }, Header: transport.Header{
+			Kind: transport.KindState, Shard: r.id, Chunks: chunks, Bytes: uint32(len(b)), CRC: transport.Checksum(b),
+			Push: kintsugi.PushID{Line: r.view.Line, Version: x.step, Sequence: number},
+		}}
 		if err := stream.Send(f); err != nil {
 			return err
 		}

@@ -38,19 +38,7 @@ func (s *Server) stand() {
 
 // Out waits until nobody needs this server: the newest view leaves it out, or there is none yet.
 func (s *Server) Out(ctx context.Context) error {
-	for {
-		s.mu.Lock()
-		out, change := s.out, s.change
-		s.mu.Unlock()
-		if out {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-change:
-		}
-	}
+	return s.until(ctx, func() bool { return s.out })
 }
 
 // StandsIn reports whether this server has a shard in the memory of its process, and nowhere else: one with one replica that it has taken over, or its

@@ -55,7 +55,7 @@ func (r *replica) newMaking(c kintsugi.Commit) (*making, error) {
 			m.total.begin(&r.sums.cut)
 		}
 	}
-	m.src, _ = r.versions.pin(0, 1)
+	m.src, _ = r.versions.pin(0)
 	if c.Want&kintsugi.WantDotDisplacement != 0 && r.at == 0 {
 		m.before = r.versions.pinPrevious()
 	}

@@ -245,7 +245,7 @@ type said struct {
 
 func (x *desk) seen(s kintsugi.Stable) (all said) {
 	all.products = s.Products
-	v, _ := x.r.versions.pin(0, 1)
+	v, _ := x.r.versions.pin(0)
 	defer x.r.versions.unpin(v)
 	for i := range 3 {
 		all.arrays = append(all.arrays, slices.Clone(v.array(i)))

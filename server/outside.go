@@ -115,10 +115,7 @@ func readOutside(b []byte) (r outsideRecord, err error) {
 
 // begin makes the file hold the version that a line begins with, alone.
 func (r *replica) begin(x *version) error {
-	if !r.hasOutside() {
-		return nil
-	}
-	if !r.format() {
+	if !r.hasOutside() || !r.format() {
 		return nil
 	}
 	return r.copyTo(0, x, outsideRecord{lag: r.lag}, 0)
@@ -129,7 +126,7 @@ func (r *replica) beginAgain() error {
 	if r.outside != nil || r.at > 0 || !r.hasOutside() || !r.core.Settled() {
 		return nil
 	}
-	x, _ := r.versions.pin(0, 1)
+	x, _ := r.versions.pin(0)
 	if x == nil {
 		return nil
 	}
@@ -174,11 +171,16 @@ func (r *replica) hasOutside() bool {
 	return r.cfg.Outside != nil && r.view.Replicas <= 1 && len(r.chain) == 1 && kintsugi.ShardID(r.cfg.ID) == r.id
 }
 
+// header describes the state of this shard in the file of this server.
+func (r *replica) header() shm.Header {
+	return r.cfg.Outside.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule)
+}
+
 // format makes the file hold nothing yet, and reports whether there is room for the shard. Without it steps go on, for the file is a protection and not
 // where they are made; and it stays empty, so that the next life finds nothing in it.
 func (r *replica) format() bool {
 	o := r.cfg.Outside
-	h := o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule)
+	h := r.header()
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	h.RecordBytes = uint64(transport.MaxRecord(r.cfg.Slots*r.cfg.Consistency.Held(), r.cfg.Slots, n) + 10*n)
 	h.Line, h.Fence, h.Owner = uint64(r.view.Line), uint64(r.view.Fence), uint64(r.cfg.Incarnation)
@@ -222,8 +224,7 @@ func (r *replica) heldOutside(line kintsugi.Line) bool {
 	if !r.hasOutside() {
 		return false
 	}
-	o := r.cfg.Outside
-	m, _, err := shm.Open(o.file.Bytes(), o.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule))
+	m, _, err := shm.Open(r.cfg.Outside.file.Bytes(), r.header())
 	return err == nil && m.Header().Line == uint64(line)
 }
 
@@ -235,8 +236,7 @@ func (r *replica) recall(context.Context) error {
 	if !r.hasOutside() {
 		return none
 	}
-	o := r.cfg.Outside
-	m, found, err := shm.Open(o.file.Bytes(), o.header(r.cfg.Layout, len(v.Chains), r.id, r.chunks, r.cfg.Schedule.Rule))
+	m, found, err := shm.Open(r.cfg.Outside.file.Bytes(), r.header())
 	if err != nil {
 		return fmt.Errorf("%w: %w", none, err)
 	}

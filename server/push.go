@@ -81,10 +81,8 @@ func (in *landing) land(f *transport.Frame) error {
 		return nil
 	}
 	err = in.take(r, f)
-	var cannot refusal
-	if err != nil && !errors.As(err, &cannot) {
-		var lost lostDevice
-		if errors.As(err, &lost) {
+	if _, cannot := errors.AsType[refusal](err); err != nil && !cannot {
+		if _, lost := errors.AsType[lostDevice](err); lost {
 			r.fail(fmt.Errorf("land %v on shard %d: %w", f.Push, r.id, err))
 		}
 		_ = r.do(func() { r.drop(f.Push, in.buffer) })

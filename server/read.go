@@ -51,7 +51,7 @@ func (s *Server) Read(stream *transport.ReadServer) error {
 // checksum.
 func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest) (done func(), err error) {
 	done = func() {}
-	x, changed := r.versions.pin(req.AtLeast, 1)
+	x, changed := r.versions.pin(req.AtLeast)
 	for x == nil {
 		select {
 		case <-changed:
@@ -60,7 +60,7 @@ func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest
 		case <-stream.Context().Done():
 			return done, stream.Context().Err()
 		}
-		x, changed = r.versions.pin(req.AtLeast, 1)
+		x, changed = r.versions.pin(req.AtLeast)
 	}
 	done = func() { r.versions.unpin(x) }
 	lent := false

@@ -31,34 +31,39 @@ type replica struct {
 	fail   func(error) // ends the process's service
 	joined func()      // has caught up
 
+	state
 	core     *shard.Replica
 	held     map[kintsugi.PushID]*held
 	spare    []*held                            // buffers of freed pushes
 	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken it under the promised fence
 	before   *outbox[kintsugi.FollowerMessage]  // to the replica before this one; nil: not connected, or the head
 	after    *after                             // nil: nobody follows, or not connected
-	sums     *sums
-	sum      *sum // of the step that was applied last, pinned; nil where nobody ever follows
-	given    *sum // that the next step is to be applied from, pinned; of a head: nil
+	sum      *sum                               // of the step that was applied last, pinned; nil where nobody ever follows
+	given    *sum                               // that the next step is to be applied from, pinned; of a head: nil
+	outside  *shm.Memory                        // the shard outside the process, nil: nowhere; used by whoever applies
+	moved    chan struct{}                      // closed, and replaced, when a step has been applied, the line has begun, or this one has become whole
+	early    *making                            // of the commit that the core foresees; nil: none
+	quiet    <-chan struct{}                    // closed when the newest making has ended; nil: there was none
+	work     sync.WaitGroup                     // apply, and the threads of makings
+	saves    *sync.WaitGroup                    // of the server
+	attempts *atomic.Uint64                     // of the server: to follow somebody
+
+	pushed, pulled atomic.Uint64 // bytes, for the run's events
+	publishing     atomic.Int64  // nanoseconds of handing versions to readers since the answer before
+	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
+	wasAhead       atomic.Int64  // nanoseconds for which the newest step had been made when it was committed, until that is answered
+}
+
+// state is what this process has of a shard. It outlives views: the next one goes on with it.
+type state struct {
 	versions *versions
-	outside  *shm.Memory     // the shard outside the process, nil: nowhere; used by whoever applies
+	sums     *sums
 	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
 	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
 	saved    *savedValues    // of the running checkpoint; nil: there is none
 	velocity []float32       // of a shard that came back, until the step is known; nil: it stays
 	lostAt   []kintsugi.Step // by chunk, with velocity: the version that came back
 	fell     bool            // what waits for the line to begin is what a replica has, which may be older than it
-	moved    chan struct{}   // closed, and replaced, when a step has been applied, the line has begun, or this one has become whole
-	early    *making         // of the commit that the core foresees; nil: none
-	quiet    <-chan struct{} // closed when the newest making has ended; nil: there was none
-	work     sync.WaitGroup  // apply, and the threads of makings
-	saves    *sync.WaitGroup // of the server
-	attempts *atomic.Uint64  // of the server: to follow somebody
-
-	pushed, pulled atomic.Uint64 // bytes, for the run's events
-	publishing     atomic.Int64  // nanoseconds of handing versions to readers since the answer before
-	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
-	wasAhead       atomic.Int64  // nanoseconds for which the newest step had been made when it was committed, until that is answered
 }
 
 // newReplica returns the replica of a shard, at a place in its chain: the one of the view before, if the line of v is the
@@ -71,56 +76,72 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 		cfg: cfg, view: v, id: id, chain: v.Chains[id], at: at, chunks: chunks, lo: lo, values: hi - lo,
 		log:  cfg.Log.With("shard", id),
 		fail: s.fail, saves: &s.saves, attempts: &s.attempts, joined: func() {},
-		held: make(map[kintsugi.PushID]*held), sums: &sums{cut: newCut(cfg.Layout, chunks)}, moved: make(chan struct{}),
+		held: make(map[kintsugi.PushID]*held), moved: make(chan struct{}),
 	}
 	r.loop = newLoop(ctx, r.perform)
-	follows, followed := at > 0, at+1 < len(r.chain)
 	if old := s.continues(v, id); old != nil {
-		r.versions, r.lag, r.taken, r.outside, r.saved, r.sums, r.sum, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.outside, old.saved, old.sums, old.sum, old.velocity, old.lostAt
-		r.fell = old.fell
-		r.core = old.core.GoOn(v.Number, follows, followed)
-		r.nextAnswers()
-		r.knowsSaved()
-		if cfg.CopyEvery > 0 && old.at > 0 && !follows {
-			return nil, fmt.Errorf("shard %d: this server has copies of it, and view %d makes it the head on the same line", id, v.Number)
-		}
-		if err := r.mayServe(); err != nil {
-			return nil, err
-		}
-		return r, r.beginAgain()
+		return r, r.goOn(old)
 	}
-	if old := s.keeps(v, id, chunks); old != nil && !follows {
-		r.versions, r.lag, r.taken, r.saved, r.sums, r.velocity, r.lostAt = old.versions, old.lag, old.taken, old.saved, old.sums, old.velocity, old.lostAt
-		r.versions.wait()
-		if r.fell = old.fell; old.at > 0 && (cfg.CopyEvery > 0 || slices.Contains(v.Lost, id)) {
-			r.fell, r.core = true, old.core.FallBack(v.Line, v.Number)
-			if cfg.CopyEvery == 0 {
-				r.versions.released()
-			}
-		} else {
-			r.core = old.core.Continue(v.Line, v.Number)
-		}
-		if !r.fell {
-			r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
-		}
-		r.core.Place(follows, followed)
-		r.nextAnswers()
-		r.knowsSaved()
-		return r, r.mayServe()
+	if old := s.keeps(v, id, chunks); old != nil && at == 0 {
+		return r, r.keepOn(old)
 	}
-	r.versions = newVersions(cfg.Layout, chunks, kernels.Rule(cfg.Schedule.Rule).States())
-	r.versions.keep = cfg.Consistency.Controller != ""
-	r.versions.marks = cfg.Marks
-	r.versions.arrays = newArrays(cfg, chunks)
-	r.sums.arrays = r.versions.arrays
-	if err := r.source()(ctx); err != nil {
-		return nil, fmt.Errorf("load shard %d: %w", id, err)
-	}
-	r.core.CopyEvery(cfg.CopyEvery)
-	r.core.Place(follows, followed)
+	return r, r.start(ctx)
+}
+
+// precedes reports whether a replica comes after this one in the chain.
+func (r *replica) precedes() bool { return r.at+1 < len(r.chain) }
+
+// goOn makes the replica the one of the view before, on the same line.
+func (r *replica) goOn(old *replica) error {
+	r.state, r.outside, r.sum = old.state, old.outside, old.sum
+	r.core = old.core.GoOn(r.view.Number, r.at > 0, r.precedes())
 	r.nextAnswers()
-	r.core.Hold(cfg.Consistency.Held())
-	return r, r.mayServe()
+	r.knowsSaved()
+	if r.cfg.CopyEvery > 0 && old.at > 0 && r.at == 0 {
+		return fmt.Errorf("shard %d: this server has copies of it, and view %d makes it the head on the same line", r.id, r.view.Number)
+	}
+	if err := r.mayServe(); err != nil {
+		return err
+	}
+	return r.beginAgain()
+}
+
+// keepOn makes the replica, a head, the one of the view before, on a line that keeps that one's. It waits to be told at which step the line begins.
+func (r *replica) keepOn(old *replica) error {
+	r.state = old.state
+	r.versions.wait()
+	if old.at > 0 && (r.cfg.CopyEvery > 0 || slices.Contains(r.view.Lost, r.id)) {
+		r.fell, r.core = true, old.core.FallBack(r.view.Line, r.view.Number)
+		if r.cfg.CopyEvery == 0 {
+			r.versions.released()
+		}
+	} else {
+		r.core = old.core.Continue(r.view.Line, r.view.Number)
+	}
+	if !r.fell {
+		r.tellSums("a shard waits for its line to begin", r.versions.waiting...)
+	}
+	r.core.Place(false, r.precedes())
+	r.nextAnswers()
+	r.knowsSaved()
+	return r.mayServe()
+}
+
+// start makes the replica one that the view before did not have here.
+func (r *replica) start(ctx context.Context) error {
+	r.versions = newVersions(r.cfg.Layout, r.chunks, kernels.Rule(r.cfg.Schedule.Rule).States())
+	r.versions.keep = r.cfg.Consistency.Controller != ""
+	r.versions.marks = r.cfg.Marks
+	r.versions.arrays = newArrays(r.cfg, r.chunks)
+	r.sums = &sums{cut: newCut(r.cfg.Layout, r.chunks), arrays: r.versions.arrays}
+	if err := r.source()(ctx); err != nil {
+		return fmt.Errorf("load shard %d: %w", r.id, err)
+	}
+	r.core.CopyEvery(r.cfg.CopyEvery)
+	r.core.Place(r.at > 0, r.precedes())
+	r.nextAnswers()
+	r.core.Hold(r.cfg.Consistency.Held())
+	return r.mayServe()
 }
 
 // nextAnswers has the core's chain answered for by its next replica, if the run's are.
@@ -244,7 +265,7 @@ func (r *replica) adopt(step kintsugi.Step) {
 	}
 	r.coast(step)
 	was := r.versions.adopt(step)
-	x, _ := r.versions.pin(0, 1)
+	x, _ := r.versions.pin(0)
 	if r.fell {
 		r.fell = false
 		r.fallBehindBy(step - min(was, step))
@@ -410,101 +431,9 @@ func (r *replica) apply(c kintsugi.Commit) {
 	})
 }
 
-// kernelStep is one thread's kernel arguments, reused from chunk to chunk.
-type kernelStep struct {
-	kernels.Step
-	waited  time.Duration // in run, for saved values
-	scratch []float32     // saved values that must be computed
-}
-
-func newKernelStep(c kintsugi.Commit) *kernelStep {
-	return &kernelStep{Step: kernels.Step{
-		Rule:             kernels.Rule(c.Optimizer.Rule),
-		Operands:         make([]kernels.Operand, 0, len(c.Counted)),
-		Scale:            c.Scale,
-		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0,
-	}}
-}
-
-// Scalars returns what kernels take of an optimizer for the values of a tensor.
-func Scalars(o kintsugi.Optimizer, t kintsugi.Tensor) kernels.Scalars {
-	return kernels.Scalars{
-		LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
-		WeightDecay: o.WeightDecayOf(t), Correction1: o.Correction1, Correction2: o.Correction2,
-	}
-}
-
-// scalars returns those of a step for chunk i of the shard. Adam's corrections count the steps of that chunk, which may be fewer: see lag.
-func (r *replica) scalars(c *kintsugi.Commit, i int) kernels.Scalars {
-	o, layout := c.Optimizer, r.cfg.Layout
-	if r.lag != nil {
-		own := r.cfg.Schedule.At(c.Step - r.lag[i])
-		o.Correction1, o.Correction2 = own.Correction1, own.Correction2
-	}
-	return Scalars(o, layout.Tensors[layout.Chunks[int(r.chunks.Lo)+i].Tensor])
-}
-
-// hand has the step start from a given sum, or write it.
-func (k *kernelStep) hand(sum []float32, given bool) {
-	if given {
-		k.Operands, k.From = nil, sum
-	} else {
-		k.Update = sum
-	}
-}
-
-// take adds an operand. Of those that assign a chunk the last one counts, and one that names none of its values says nothing
-// of it: a worker that owns rows names them alone.
-func (k *kernelStep) take(o kernels.Operand) {
-	switch {
-	case k.Rule != kernels.Assign:
-		k.Operands = append(k.Operands, o)
-	case !kernels.Empty(o.Encoding, o.Data):
-		k.Operands = append(k.Operands[:0], o)
-	}
-}
-
-// run does the step on chunk i, the values [lo, hi) of the shard; the operands are set. A chunk that
-// nobody assigns stays as it is. saved is nil unless the step is to
-// measure how far it gets from them.
-func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, i, lo, hi int) (kintsugi.Products, error) {
-	if k.waited = 0; saved != nil {
-		start := time.Now()
-		saved.mu.RLock()
-		k.waited = time.Since(start)
-		defer saved.mu.RUnlock()
-		at, err := saved.look(d, &k.scratch, i, lo, hi, dst.step)
-		if err != nil {
-			return kintsugi.Products{}, err
-		}
-		k.WantSaved, k.Saved = true, at
-	}
-	k.WantDot, k.Previous = false, nil
-	switch {
-	case before != nil:
-		k.WantDot, k.Previous = true, before.params[lo:hi]
-	case saved != nil: // the same product, with another displacement
-		k.WantDot, k.Previous = true, k.Saved
-	}
-	k.Params, k.Next = src.params[lo:hi], dst.params[lo:hi]
-	for i := range k.Rule.States() {
-		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]
-	}
-	if k.Rule == kernels.Assign && len(k.Operands) == 0 && k.From == nil {
-		keep := k.Step
-		copy(keep.Update, keep.Params)
-		keep.Update = nil
-		keep.From, keep.Operands = keep.Params, nil
-		p, err := d.Step(&keep)
-		return productsOf(p, before != nil, true), err
-	}
-	p, err := d.Step(&k.Step)
-	return productsOf(p, before != nil, false), err
-}
-
 // save writes the released version to the checkpoint in the background: steps go on.
 func (r *replica) save(step kintsugi.Step) {
-	x, _ := r.versions.pin(step, 1)
+	x, _ := r.versions.pin(step)
 	if x == nil || x.step != step {
 		if x != nil {
 			r.versions.unpin(x)

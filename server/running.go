@@ -59,7 +59,7 @@ func (r *replica) knowsSaved() {
 		r.saved = newSaved(r.cfg.Copy, len(began))
 		r.core.Holds(began)
 	}
-	if x, _ := r.versions.pin(0, 1); x != nil {
+	if x, _ := r.versions.pin(0); x != nil {
 		if !r.saved.held() {
 			if err := r.takeSaved(x, nil, began); err != nil {
 				r.fail(fmt.Errorf("keep what is saved of shard %d: %w", r.id, err))
@@ -72,7 +72,7 @@ func (r *replica) knowsSaved() {
 // saveRunning saves chunks of the released version for the running checkpoint in the background: the version is
 // pinned, and steps go on at once.
 func (r *replica) saveRunning(run shard.Run) {
-	x, _ := r.versions.pin(run.Step, 1)
+	x, _ := r.versions.pin(run.Step)
 	chunks := make([]kintsugi.ChunkID, len(run.Chunks))
 	for i, c := range run.Chunks {
 		chunks[i] = r.chunks.Lo + c

@@ -22,7 +22,7 @@ func oneShard(t *testing.T, c Copy) *replica {
 	chunks := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}
 	cfg := &Config{Layout: l, Device: kernels.Best(), Threads: 2, Copy: c, Planner: func(kintsugi.View) (conductor.Planner, error) { return nil, nil },
 		Schedule: conductor.Schedule{Rule: kintsugi.RuleSGD}}
-	return &replica{joined: func() {}, cfg: cfg, chunks: chunks, values: l.Values, core: shard.New(0, len(l.Chunks), 1, 1, 0), versions: newVersions(l, chunks, 0), log: slog.Default()}
+	return &replica{joined: func() {}, cfg: cfg, chunks: chunks, values: l.Values, core: shard.New(0, len(l.Chunks), 1, 1, 0), state: state{versions: newVersions(l, chunks, 0)}, log: slog.Default()}
 }
 
 // ramp is values that differ.

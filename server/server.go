@@ -315,8 +315,34 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		s.isOut()
 		return nil
 	}
+	t, err := s.newTenure(ctx, v)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.tenure, s.left, s.out = t, nil, false
+	stop := s.stop
+	s.changed()
+	s.mu.Unlock()
+	if stop != nil && t.conductor != nil {
+		t.conductor.stop(stop.reason, stop.save)
+	}
+	t.wg.Go(func() { s.caughtUp(t) }) // at once, or in the view before, which was over before it could say so
+	s.stand()
+	s.cfg.Log.Info("entered view", "view", v.Number, "line", v.Line, "step", v.RestoreStep, "shards", len(t.replicas), "conductor", t.conductor != nil)
+	return nil
+}
+
+// newTenure begins what a view assigns to this server, all of it or nothing.
+func (s *Server) newTenure(ctx context.Context, v kintsugi.View) (_ *tenure, err error) {
 	t := &tenure{view: v, replicas: make(map[kintsugi.ShardID]*replica)}
 	t.ctx, t.cancel = context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			t.cancel()
+			t.wg.Wait()
+		}
+	}()
 	for i, chunks := range s.cfg.Layout.Split(len(v.Chains)) {
 		id := kintsugi.ShardID(i)
 		at := slices.Index(v.Chains[id], s.cfg.ID)
@@ -325,9 +351,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		}
 		r, err := s.newReplica(t.ctx, v, id, chunks, at)
 		if err != nil {
-			t.cancel()
-			t.wg.Wait()
-			return err
+			return nil, err
 		}
 		r.joined = func() { s.caughtUp(t) }
 		r.foresees()
@@ -342,9 +366,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 		case errors.Is(err, kintsugi.ErrStaleView):
 			s.cfg.Log.Info("the view is over, and nobody conducts it: waiting for the next", "view", v.Number)
 		default:
-			t.cancel()
-			t.wg.Wait()
-			return err
+			return nil, err
 		}
 	}
 	for _, r := range t.replicas {
@@ -352,18 +374,7 @@ func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 			t.wg.Go(r.follow) // not before all are there: it asks the others whether they are whole
 		}
 	}
-	s.mu.Lock()
-	s.tenure, s.left, s.out = t, nil, false
-	stop := s.stop
-	s.changed()
-	s.mu.Unlock()
-	if stop != nil && t.conductor != nil {
-		t.conductor.stop(stop.reason, stop.save)
-	}
-	t.wg.Go(func() { s.caughtUp(t) }) // at once, or in the view before, which was over before it could say so
-	s.stand()
-	s.cfg.Log.Info("entered view", "view", v.Number, "line", v.Line, "step", v.RestoreStep, "shards", len(t.replicas), "conductor", t.conductor != nil)
-	return nil
+	return t, nil
 }
 
 // caughtUp tells the others when every replica of the tenure is whole, and the health service.
@@ -442,17 +453,23 @@ func (s *Server) keeps(v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.Chu
 }
 
 // serving returns the tenure, waiting for one for a moment: clients learn of a view as soon as servers do.
-func (s *Server) serving(ctx context.Context) (*tenure, error) {
+func (s *Server) serving(ctx context.Context) (t *tenure, err error) {
+	err = s.until(ctx, func() bool { t = s.tenure; return t != nil })
+	return t, err
+}
+
+// until waits until there holds, which is called with mu locked, or ctx ends.
+func (s *Server) until(ctx context.Context, there func() bool) error {
 	for {
 		s.mu.Lock()
-		t, change := s.tenure, s.change
+		ok, change := there(), s.change
 		s.mu.Unlock()
-		if t != nil {
-			return t, nil
+		if ok {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-change:
 		}
 	}

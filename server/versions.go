@@ -250,15 +250,15 @@ func (v *versions) retire(x *version) {
 	}
 }
 
-// pin returns the current version if it is at least atLeast, pinned n times; otherwise a channel that is
-// closed when it is time to look again.
-func (v *versions) pin(atLeast kintsugi.Step, n int) (*version, <-chan struct{}) {
+// pin returns the current version, pinned, if it is at least atLeast; otherwise a channel that is closed when it is time to look
+// again.
+func (v *versions) pin(atLeast kintsugi.Step) (*version, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.current == nil || v.current.step < atLeast {
 		return nil, v.changed
 	}
-	v.current.pins += n
+	v.current.pins++
 	return v.current, nil
 }
 

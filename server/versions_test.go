@@ -56,7 +56,7 @@ func TestAPinnedVersionIsNeverWritten(t *testing.T) {
 	v := newTestVersions(t)
 	first(v)
 	write(v, 1)
-	x, _ := v.pin(1, 1)
+	x, _ := v.pin(1)
 	for step := kintsugi.Step(2); step < 20; step++ {
 		write(v, step)
 		if x.step != 1 || x.params[0] != 1 || x.params[99] != 1 {
@@ -73,7 +73,7 @@ func TestAPinnedVersionIsNeverWritten(t *testing.T) {
 func TestAnAppliedVersionIsNotReadable(t *testing.T) {
 	v := newTestVersions(t)
 	first(v)
-	x, changed := v.pin(1, 1)
+	x, changed := v.pin(1)
 	if x != nil {
 		t.Fatal("version 1 can be read before it exists")
 	}
@@ -83,12 +83,12 @@ func TestAnAppliedVersionIsNotReadable(t *testing.T) {
 		t.Fatal("a reader is woken by a version that is not released")
 	default:
 	}
-	if x, _ := v.pin(1, 1); x != nil {
+	if x, _ := v.pin(1); x != nil {
 		t.Fatal("version 1 can be read before it is released")
 	}
 	v.publish(nil)
 	<-changed
-	if x, _ := v.pin(1, 1); x == nil || x.step != 1 {
+	if x, _ := v.pin(1); x == nil || x.step != 1 {
 		t.Fatal("version 1 is released and cannot be read")
 	}
 }
@@ -101,7 +101,7 @@ func TestASecondTryReplacesTheFirst(t *testing.T) {
 	v.applied(a)
 	v.applied(b)
 	v.publish(nil)
-	if x, _ := v.pin(1, 1); x != b {
+	if x, _ := v.pin(1); x != b {
 		t.Error("the first try at step 1 was published, want the second")
 	}
 }
@@ -197,7 +197,7 @@ func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &replica{cfg: &Config{Layout: l, Device: kernels.Best(), Threads: 2, Planner: func(kintsugi.View) (conductor.Planner, error) { return nil, nil }},
-		versions: &versions{}, chunks: kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}, values: l.Values, core: shard.New(0, len(l.Chunks), 1, 1, 0)}
+		state: state{versions: &versions{}}, chunks: kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(l.Chunks))}, values: l.Values, core: shard.New(0, len(l.Chunks), 1, 1, 0)}
 	src, dst := &version{params: make([]float32, l.Values)}, &version{params: make([]float32, l.Values)}
 	for i := range src.params {
 		src.params[i] = float32(i % 8)

@@ -154,7 +154,7 @@ func (w *worker) believe(err error) error {
 	if w.worked {
 		w.unshared = 0
 	}
-	if !errors.As(err, new(notShared)) {
+	if _, refused := errors.AsType[notShared](err); !refused {
 		return err
 	}
 	if w.unshared++; w.unshared < sharingTries {

@@ -300,7 +300,7 @@ func (x *source) landFrame(f *transport.Frame, params []float32) error {
 	if codec == 0 {
 		err = f.CopyTo(kernels.Bytes(params[lo:hi]))
 	} else {
-		x.room = slices.Grow(x.room[:0], 2*(hi-lo))[:2*(hi-lo)]
+		x.room = resize(x.room, 2*(hi-lo))
 		if err = f.CopyTo(x.room); err == nil {
 			err = x.device.Decode(params[lo:hi], kernels.BF16, x.room)
 		}

@@ -278,7 +278,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	if err != nil {
 		return err
 	}
-	if version, err = w.begin(s, version); err != nil {
+	if version, err = w.land(s, version); err != nil {
 		return err
 	}
 	mine = true
@@ -367,26 +367,14 @@ func (w *worker) wentOut(id kintsugi.PushID) bool {
 	return w.out.Line == id.Line && w.out.Version == id.Version && id.Compare(w.out) <= 0
 }
 
-// begin ends an outage as soon as a version of at least atLeast is here.
-func (w *worker) begin(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) {
-	if w.spare == nil {
-		return s.read(w.params, atLeast)
-	}
-	version, err := s.read(w.spare, atLeast)
-	if err == nil {
-		err = w.outage.end()
-		w.params, w.spare = w.spare, w.params
-	}
-	return version, err
-}
-
-// land reads a version of at least atLeast.
+// land reads a version of at least atLeast. If that is the first of a session it ends the outage, as soon as it is here and not before.
 func (w *worker) land(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	if w.spare == nil {
 		return s.read(w.params, atLeast)
 	}
 	version, err := s.read(w.spare, atLeast)
 	if err == nil {
+		err = w.outage.end()
 		w.params, w.spare = w.spare, w.params
 	}
 	return version, err

@@ -65,12 +65,17 @@ func (b *benchGoodput) shorten(f *pflag.FlagSet) {
 	if !b.quick {
 		return
 	}
-	for name, use := range map[string]func(){
+	unsaid(f, map[string]func(){
 		"model": func() { b.cfg.Model = "mlp" }, "rounds": func() { b.cfg.Rounds = 1 }, "mtbf": func() { b.mtbf = []string{"none", "3s"} },
 		"for": func() { b.cfg.Stretch = 6 * time.Second }, "warm-up": func() { b.cfg.WarmUp = 3 * time.Second },
 		"recoveries": func() { b.recoveries = []string{"checkpoint", "chain", "gold"} },
 		"loss":       func() { b.cfg.Losses = []string{"lose"} }, "gradient-time": func() { b.gradientTime = 20 * time.Millisecond },
-	} {
+	})
+}
+
+// unsaid calls the functions of those flags that the command line does not give.
+func unsaid(f *pflag.FlagSet, set map[string]func()) {
+	for name, use := range set {
 		if !f.Changed(name) {
 			use()
 		}

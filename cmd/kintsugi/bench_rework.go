@@ -19,13 +19,9 @@ func benchReworkCommand() *cobra.Command {
 		Example: "  kintsugi bench rework\n  kintsugi bench rework --quick\n  kintsugi bench rework --models lenet --seeds 10 -- --gradient-time 100ms",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if quick {
-				for name, use := range map[string]func(){
+				unsaid(cmd.Flags(), map[string]func(){
 					"models": func() { cfg.Models = []string{"mlp"} }, "seeds": func() { cfg.Seeds = 2 }, "period": func() { cfg.Period = 8 },
-				} {
-					if !cmd.Flags().Changed(name) {
-						use()
-					}
-				}
+				})
 			}
 			if cfg.Seeds < 1 || cfg.Period < 4 || cfg.Servers < 2 || cfg.Workers < 1 || len(cfg.Models) == 0 {
 				return fmt.Errorf("%w: bench rework needs a model, a seed, a period of four steps, two servers and a worker", kintsugi.ErrUsage)

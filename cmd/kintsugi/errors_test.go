@@ -159,6 +159,8 @@ var mistakes = []mistake{
 	{"resume-elsewhere", exitUsage, "train --resume run --out other"},
 	{"rerun-no-run", exitUsage, "rerun empty"},
 	{"report-no-run", exitUsage, "report empty"},
+	{"report-nothing", exitUsage, "report"},
+	{"report-many", exitUsage, "report 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17"},
 	{"checkpoint-list-nothing", exitUsage, "checkpoint list empty"},
 	{"checkpoint-verify-nothing", exitUsage, "checkpoint verify empty"},
 	{"checkpoint-list-none-yet", exitFailed, "checkpoint list begun"},

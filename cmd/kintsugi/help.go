@@ -136,8 +136,8 @@ var otherWords = map[string][]string{
 
 // nearFlags says which flags of cmd the one that there is not may have meant.
 func nearFlags(cmd *cobra.Command, err error) string {
-	unknown := new(pflag.NotExistError)
-	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return ""
 	}
 	name := strings.ReplaceAll(unknown.GetSpecifiedName(), "_", "-")
@@ -155,8 +155,8 @@ func nearFlags(cmd *cobra.Command, err error) string {
 // badFlag returns the usage error for a flag that could not be read, in words for the person who wrote it as name: the standard library's
 // name the function that did not like it. "" stands for the flag itself.
 func badFlag(err error, name string) error {
-	invalid := new(pflag.InvalidValueError)
-	if !errors.As(err, &invalid) {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
 		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
 	}
 	f, wants := invalid.GetFlag(), ""

@@ -213,7 +213,7 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 func (w *watcher) goOn(earlier *record.Run) {
 	w.earlier = earlier
 	last := earlier.Newest
-	if last.Step == 0 {
+	if earlier.Outline.Steps == 0 {
 		return
 	}
 	line, step := kintsugi.Line(last.Line), kintsugi.Step(last.Step)

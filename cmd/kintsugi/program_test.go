@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -236,7 +237,7 @@ func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
 	noOrphans(t, dir)
 }
 
-// The example in Python is trained as its first lines say, and its gradients are functions of what they are asked for.
+// The example in JAX is trained as its first lines say, and what it comes to can be loaded.
 func TestTheExampleInJAXTrainsThroughAKilledServer(t *testing.T) {
 	notUnderRace(t)
 	python, err := exec.LookPath("python3")
@@ -267,6 +268,7 @@ func TestTheExampleInJAXTrainsThroughAKilledServer(t *testing.T) {
 	}
 }
 
+// The example in Python is trained as its first lines say, and its gradients are functions of what they are asked for.
 func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 	notUnderRace(t)
 	python, err := exec.LookPath("python3")
@@ -370,6 +372,36 @@ func TestACheckFindsWhatAProgramDoesNotKeep(t *testing.T) {
 		if !strings.Contains(out, want) {
 			t.Errorf("%s\nlacks %q", out, want)
 		}
+	}
+}
+
+// A slope is measured near enough where corners are near, and one that is not the gradient's agrees at no reach.
+func TestSlopesAgreeBetweenCorners(t *testing.T) {
+	const loss, reach = 0.7, 0.02
+	for name, c := range map[string]struct {
+		said   float64
+		f      func(x float64) float64 // the loss along the gradient
+		agrees bool
+		want   float64 // what is said to be measured
+	}{
+		"straight":          {0.01, func(x float64) float64 { return loss + 0.01*x }, true, 0.01},
+		"a corner on a way": {0.01, func(x float64) float64 { return loss + 0.01*max(x, -0.004) }, true, 0.01},
+		"another gradient":  {0.01, func(x float64) float64 { return loss + 0.012*x }, false, 0.012},
+		"five times it":     {0.05, func(x float64) float64 { return loss + 0.01*x }, false, 0.01},
+		"none":              {0, func(x float64) float64 { return loss }, true, 0},
+		"none, and it is":   {0, func(x float64) float64 { return loss + 0.01*x }, false, 0.01},
+		"no number":         {0.01, func(x float64) float64 { return math.NaN() }, false, math.NaN()},
+	} {
+		measured, agrees, err := agreeing(c.said, 1e-4, loss, reach, func(r float64) (float64, error) {
+			return (float64(float32(c.f(r))) - float64(float32(c.f(-r)))) / (2 * r), nil
+		})
+		if err != nil || agrees != c.agrees || !(math.Abs(measured-c.want) <= 1e-4) && !(math.IsNaN(measured) && math.IsNaN(c.want)) {
+			t.Errorf("%s: %v, %v, %v; want %v, %v", name, measured, agrees, err, c.want, c.agrees)
+		}
+	}
+	broken := errors.New("it has died")
+	if _, _, err := agreeing(1, 0, 1, 1, func(float64) (float64, error) { return 0, broken }); !errors.Is(err, broken) {
+		t.Error(err)
 	}
 }
 

@@ -71,15 +71,9 @@ func (r *reproduceCodecs) shorten(f *pflag.FlagSet) {
 	if !r.quick {
 		return
 	}
-	if !f.Changed("data") {
-		r.data = []string{"digits"}
-	}
-	if !f.Changed("seeds") {
-		r.seeds = 1
-	}
-	if !f.Changed("steps") {
-		r.steps = 100
-	}
+	unsaid(f, map[string]func(){
+		"data": func() { r.data = []string{"digits"} }, "seeds": func() { r.seeds = 1 }, "steps": func() { r.steps = 100 },
+	})
 }
 
 func (r *reproduceCodecs) command(cmd *cobra.Command) error {

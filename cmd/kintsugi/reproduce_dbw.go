@@ -59,18 +59,10 @@ func (r *reproduceDBW) shorten(f *pflag.FlagSet) {
 	if !r.quick {
 		return
 	}
-	if !f.Changed("data") {
-		r.data = []string{"digits"}
-	}
-	if !f.Changed("batches") {
-		r.batches = []int{16, 100}
-	}
-	if !f.Changed("quotas") {
-		r.quotas = []int{1, 2, 3, 4, 8, 12, r.workers}
-	}
-	if !f.Changed("steps") {
-		r.steps = 100
-	}
+	unsaid(f, map[string]func(){
+		"data": func() { r.data = []string{"digits"} }, "batches": func() { r.batches = []int{16, 100} },
+		"quotas": func() { r.quotas = []int{1, 2, 3, 4, 8, 12, r.workers} }, "steps": func() { r.steps = 100 },
+	})
 }
 
 func (r *reproduceDBW) command(cmd *cobra.Command) error {

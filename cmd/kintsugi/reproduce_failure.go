@@ -101,22 +101,14 @@ func (r *reproduceFailure) shorten(f *pflag.FlagSet) {
 	if !r.quick {
 		return
 	}
-	set := func(flag string, change func()) {
-		if !f.Changed(flag) {
-			change()
-		}
-	}
-	set("data", func() { r.data = "digits" })
-	set("models", func() { r.cfg.Models = []string{"cnn"} })
-	set("workers", func() { r.cfg.Workers = []int{1} })
-	set("seeds", func() { r.cfg.Seeds = 1 })
-	set("updates", func() { r.cfg.Updates = 120 })
-	set("kill-at", func() { r.cfg.KillAt = []int{45, 85} })
-	set("save-every", func() { r.cfg.SaveEvery = 30 })
-	set("outage", func() { r.cfg.Outage = 2 * time.Second })
-	set("gradient-time", func() { r.cfg.GradientTime = 20 * time.Millisecond })
+	unsaid(f, map[string]func(){
+		"data": func() { r.data = "digits" }, "models": func() { r.cfg.Models = []string{"cnn"} }, "workers": func() { r.cfg.Workers = []int{1} },
+		"seeds": func() { r.cfg.Seeds = 1 }, "updates": func() { r.cfg.Updates = 120 }, "kill-at": func() { r.cfg.KillAt = []int{45, 85} },
+		"save-every": func() { r.cfg.SaveEvery = 30 }, "outage": func() { r.cfg.Outage = 2 * time.Second },
+		"gradient-time": func() { r.cfg.GradientTime = 20 * time.Millisecond },
+	})
 	if !r.outage {
-		set("kills", func() { r.cfg.Kills = []int{0, 2} })
+		unsaid(f, map[string]func(){"kills": func() { r.cfg.Kills = []int{0, 2} }})
 	}
 }
 

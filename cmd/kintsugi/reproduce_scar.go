@@ -58,15 +58,9 @@ func (r *reproduceScar) shorten(f *pflag.FlagSet) {
 	if !r.quick {
 		return
 	}
-	if !f.Changed("trials") {
-		r.trials = 6
-	}
-	if !f.Changed("seeds") {
-		r.seeds = 1
-	}
-	if !f.Changed("periods") {
-		r.periods = []int{8, 32}
-	}
+	unsaid(f, map[string]func(){
+		"trials": func() { r.trials = 6 }, "seeds": func() { r.seeds = 1 }, "periods": func() { r.periods = []int{8, 32} },
+	})
 }
 
 func (r *reproduceScar) command(cmd *cobra.Command) error {

@@ -191,11 +191,11 @@ func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, err
 
 // saveWhatIsWell ends a run that lacks gradients alone after a last checkpoint, if there are steps since the one before: servers are as well as ever.
 func (r *run) saveWhatIsWell(ctx context.Context, err error, killed <-chan error) kintsugi.Done {
-	var failed launch.GradientsFailed
+	failed, ok := errors.AsType[launch.GradientsFailed](err)
 	r.mu.Lock()
 	behind := r.seen.After > r.durable
 	r.mu.Unlock()
-	if !errors.As(err, &failed) || !behind {
+	if !ok || !behind {
 		return kintsugi.Done{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.saveWithin())

@@ -176,10 +176,8 @@ func decode[T any](key string, b []byte) (T, error) {
 // pause waits before another attempt, for some 100 ms and less than 200 ms, so that the processes of a run
 // do not all ask at the same instant. It reports whether ctx still lives.
 func pause(ctx context.Context) bool {
-	t := time.NewTimer(100*time.Millisecond + rand.N(100*time.Millisecond))
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(100*time.Millisecond + rand.N(100*time.Millisecond)):
 		return true
 	case <-ctx.Done():
 		return false

@@ -98,7 +98,7 @@ func (g guard) call(ctx context.Context, request any, info *grpc.UnaryServerInfo
 	if err != nil {
 		return nil, err
 	}
-	if key, ok := allows(who, info.FullMethod, request); !ok {
+	if key, ok := allows(who, request); !ok {
 		return nil, status.Errorf(codes.PermissionDenied, "%v may not do this in etcd: %s %s", who, info.FullMethod, key)
 	}
 	return next(ctx, request)
@@ -121,7 +121,7 @@ func (g guard) stream(server any, stream grpc.ServerStream, info *grpc.StreamSer
 }
 
 // allows reports whether somebody may make a request, else the key that it is about, if any.
-func allows(who mtls.Name, method string, request any) (key string, ok bool) {
+func allows(who mtls.Name, request any) (key string, ok bool) {
 	if who.Role == mtls.Operator {
 		return "", true
 	}
@@ -134,7 +134,7 @@ func allows(who mtls.Name, method string, request any) (key string, ok bool) {
 		return string(r.Key), len(r.RangeEnd) == 0 && mayChange(who, string(r.Key))
 	case *pb.TxnRequest:
 		for _, op := range slices.Concat(r.Success, r.Failure) {
-			if key, ok := allows(who, method, part(op)); !ok {
+			if key, ok := allows(who, part(op)); !ok {
 				return key, false
 			}
 		}

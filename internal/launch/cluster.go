@@ -93,16 +93,6 @@ type ProcessEvent struct {
 // Left reports whether the process has ended because it had notice, with nothing left to do.
 func (e ProcessEvent) Left() bool { return e.Kind == ProcessDied && e.Exit.Status == exitPreempted }
 
-// PlaceStatus is what there is to know of one place.
-type PlaceStatus struct {
-	Part        Part
-	Running     bool
-	Paused      bool
-	Held        bool
-	Incarnation int
-	PID         int // 0 if not running
-}
-
 // Cluster is a set of child processes: it starts them, starts those again that die, and ends them all.
 //
 // Every child leads a process group of its own, so that Ctrl-C on a terminal reaches the launcher
@@ -268,21 +258,6 @@ func (g GradientsFailed) Unwrap() error { return g.error }
 // the log of the process that is to blame. The error wraps kintsugi.ErrUsage if that process was
 // started wrongly, and is a GradientsFailed if only gradients are missing. The other processes run on until Stop.
 func (c *Cluster) Failed() <-chan error { return c.failed }
-
-// Status returns the status of every place, in the order of their start; nil once stopped.
-func (c *Cluster) Status() []PlaceStatus {
-	var all []PlaceStatus
-	err := c.call(func() error {
-		for _, p := range c.places {
-			all = append(all, p.status())
-		}
-		return nil
-	})
-	if err != nil {
-		return nil
-	}
-	return all
-}
 
 // Stop ends all processes: workers, then servers, then the coordinator, each role with SIGINT and,
 // after the grace, SIGKILL: SIGTERM would be a notice, and they would hand over to one another. It returns when all have ended; when ctx ends first, they are all killed

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -51,13 +52,13 @@ func TestAHeldPlaceStaysEmptyUntilReleased(t *testing.T) {
 	if e := await(t, events, ProcessDied); !e.Held {
 		t.Errorf("death: %+v, want a held place", e)
 	}
-	if s := c.Status(); len(s) != 1 || s[0].Running || !s[0].Held {
-		t.Errorf("status %+v, want one empty, held place", s)
+	if s := standing(t, c); !slices.Equal(s, []stands{{held: true, incarnation: 1}}) {
+		t.Errorf("places %+v, want one that is empty and held", s)
 	}
 	must(t, c.Release(part))
 	m.next().answers()
-	if s := c.Status(); !s[0].Running || s[0].Held || s[0].Incarnation != 2 {
-		t.Errorf("status %+v, want the second life", s)
+	if s := standing(t, c); !slices.Equal(s, []stands{{running: true, incarnation: 2}}) {
+		t.Errorf("places %+v, want one with its second life", s)
 	}
 }
 
@@ -164,9 +165,27 @@ func TestAFinishedProcessIsNotStartedAgain(t *testing.T) {
 	await(t, events, ProcessFinished)
 	must(t, c.Kill(part, true)) // faults on it change nothing
 	must(t, c.Release(part))
-	if s := c.Status(); s[0].Running || s[0].Held || s[0].Incarnation != 1 {
-		t.Errorf("status %+v, want one finished life", s)
+	if s := standing(t, c); !slices.Equal(s, []stands{{incarnation: 1}}) {
+		t.Errorf("places %+v, want one with a finished life", s)
 	}
+}
+
+// stands is how a place stands.
+type stands struct {
+	running, held bool
+	incarnation   int
+}
+
+// standing returns how every place stands, in the order of their start.
+func standing(t *testing.T, c *Cluster) (all []stands) {
+	t.Helper()
+	must(t, c.call(func() error {
+		for _, p := range c.places {
+			all = append(all, stands{p.running(), p.held, p.incarnation})
+		}
+		return nil
+	}))
+	return all
 }
 
 func TestStopEndsWorkersBeforeServersBeforeTheCoordinator(t *testing.T) {

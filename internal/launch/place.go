@@ -52,14 +52,6 @@ func newPlace(spec Spec, cfg Config) (*place, error) {
 
 func (p *place) running() bool { return p.cmd != nil }
 
-func (p *place) status() PlaceStatus {
-	s := PlaceStatus{Part: p.spec.Part, Running: p.running(), Paused: p.paused, Held: p.held, Incarnation: p.incarnation}
-	if p.running() {
-		s.PID = p.cmd.Process.Pid
-	}
-	return s
-}
-
 // start begins the next life. It must be called on the thread that outlives the process.
 func (p *place) start(binary string) error {
 	if end, err := p.log.Seek(0, 2); err == nil {

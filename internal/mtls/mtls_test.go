@@ -296,7 +296,7 @@ func TestACertificateWithoutARoleIsThatOfItsHost(t *testing.T) {
 		{"localhost", Whom{Role: Etcd, Index: Any}, false},
 	} {
 		// What was signed is not looked at again: the bytes are those of the certificate.
-		if _, err := worker.now.dialled(chain, c.host, c.want, time.Now()); (err == nil) != c.good {
+		if err := worker.now.dialled(chain, c.host, c.want, time.Now()); (err == nil) != c.good {
 			t.Errorf("%v at %s: %v", c.want, c.host, err)
 		}
 	}

@@ -32,27 +32,27 @@ func (m *material) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, at 
 	return err
 }
 
-// dialled returns who answers at a host, if that is whom this process wants there.
-func (m *material) dialled(chain []*x509.Certificate, host string, want Whom, at time.Time) (Name, error) {
+// dialled returns nil if whoever answers at a host is whom this process wants there.
+func (m *material) dialled(chain []*x509.Certificate, host string, want Whom, at time.Time) error {
 	if err := m.verify(chain, x509.ExtKeyUsageServerAuth, at); err != nil {
-		return Name{}, err
+		return err
 	}
 	leaf := chain[0]
 	of := leaf.VerifyHostname(host)
 	n, err := nameOf(leaf)
 	switch {
 	case errors.Is(err, errNameless) && want.Nameless:
-		return Name{}, of
+		return of
 	case err != nil:
-		return Name{}, fmt.Errorf("its certificate says nothing that can be used: %w", err)
+		return fmt.Errorf("its certificate says nothing that can be used: %w", err)
 	case n.Domain != m.name.Domain:
-		return Name{}, otherDomain(n, m.name)
+		return otherDomain(n, m.name)
 	case !n.is(want.Role, want.Index):
-		return Name{}, fmt.Errorf("it has the certificate of %v, where %v is wanted: check the address", n, want)
-	case of != nil && (n.Index == Any || want.Index == Any):
-		return Name{}, of
+		return fmt.Errorf("it has the certificate of %v, where %v is wanted: check the address", n, want)
+	case n.Index == Any || want.Index == Any:
+		return of
 	}
-	return n, nil
+	return nil
 }
 
 // caller returns who has called, if that is one of the roles that may. The chain is verified.
@@ -83,8 +83,7 @@ func (m *material) clientConfig(host string, want Whom) *tls.Config {
 		// What crypto/tls would verify is verified below, and more: a place stands for a host.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
-			_, err := m.dialled(s.PeerCertificates, host, want, time.Now())
-			return err
+			return m.dialled(s.PeerCertificates, host, want, time.Now())
 		},
 		DynamicRecordSizingDisabled: true, // small records make the first bytes of a web page come sooner; tensors only cost more calls
 	}
@@ -167,8 +166,7 @@ func explainAlert(alert *net.OpError) error {
 
 // matters reports whether an error tells of more than a connection that broke.
 func matters(err error) bool {
-	var network *net.OpError
-	if errors.As(err, &network) {
+	if network, ok := errors.AsType[*net.OpError](err); ok {
 		return network.Op == "remote error" || network.Op == "local error"
 	}
 	return strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "certificate")

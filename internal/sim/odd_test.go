@@ -44,6 +44,9 @@ func drawOdd(seed uint64) Config {
 		cfg.Consistency.Continue, cfg.Consistency.Keep = true, kintsugi.KeepRule(rng.IntN(4))
 	}
 	cfg.rivals = rng.IntN(3) == 0
+	if choose := rand.New(rand.NewPCG(seed, 0x74696d6573)); choose.IntN(4) == 0 { // a source of its own: the runs of seeds that have found something stay what they were
+		cfg.SaveEvery, cfg.SaveAfter = 0, time.Duration(10+choose.IntN(1000))*time.Millisecond
+	}
 	return cfg
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
-
-	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
 // Random numbers here are drawn by counting: number i of a stream is a hash of the stream and i. No
@@ -98,13 +96,13 @@ func (d *Description) Init(seed uint64, params []float32) error {
 		return nil
 	}
 	for i, t := range d.tensors {
-		initTensor(t, named(seed, t.Name), d.initial[i], params[:t.Values()])
+		initTensor(named(seed, t.Name), d.initial[i], params[:t.Values()])
 		params = params[t.Values():]
 	}
 	return nil
 }
 
-func initTensor(t kintsugi.Tensor, stream uint64, in interval, params []float32) {
+func initTensor(stream uint64, in interval, params []float32) {
 	for j := range params {
 		v := (2*uniform(stream, uint64(j)) - 1) * in.limit
 		if in.centre != 0 {

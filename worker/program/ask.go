@@ -60,8 +60,7 @@ func (p *Program) settle(ctx context.Context) error {
 		return p.failed
 	}
 	_, err := p.answer(ctx)
-	var said errSaid
-	if errors.As(err, &said) { // whatever it is, nobody wants it
+	if _, said := errors.AsType[errSaid](err); said { // whatever it is, nobody wants it
 		return nil
 	}
 	return err

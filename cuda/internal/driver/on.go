@@ -117,7 +117,7 @@ func (c *context) open(ordinal int) error {
 		return fmt.Errorf("device %d, %s, has compute capability %d.%d; %d.0 or newer is needed", ordinal, c.name, c.major, c.minor, needMajor)
 	}
 	err := c.check("cuDevicePrimaryCtxRetain", C.driver_retain(c.d, c.ordinal))
-	if refusal := (*Error)(nil); errors.As(err, &refusal) && refusal.Code == codeUnavailable {
+	if refusal, ok := errors.AsType[*Error](err); ok && refusal.Code == codeUnavailable {
 		return fmt.Errorf("device %d, %s, is another process's: its compute mode is exclusive (nvidia-smi -q -d COMPUTE): %w", ordinal, c.name, err)
 	}
 	return err

@@ -145,8 +145,7 @@ func (p *pod) once(ctx context.Context) (int, error) {
 	p.mu.Lock()
 	p.process = nil
 	p.mu.Unlock()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	if _, exit := errors.AsType[*exec.ExitError](err); err != nil && !exit {
 		return 0, err
 	}
 	if s := cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signaled() {

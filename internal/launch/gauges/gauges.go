@@ -136,7 +136,7 @@ func (r *Run) GoOn(run *record.Run, start time.Time) {
 	if n := len(run.Views); n > 0 {
 		r.view.Set(float64(run.Views[n-1].Number))
 	}
-	if run.Newest.Step > 0 {
+	if run.Outline.Steps > 0 {
 		r.newest(&run.Newest)
 	}
 	if n := len(run.Evaluations); n > 0 {

@@ -19,7 +19,7 @@ type Run struct {
 	Header        Header // the first
 	Config        []byte // nil if the file is gone
 	Steps         []Step // of an outline none
-	First, Newest Step   // the first and the last recorded; their Step is 0 if there is none
+	First, Newest Step   // the first and the last recorded; zero if Outline has none
 	Outline       Outline
 	Failures      []Failure
 	Recoveries    []Recovery
@@ -147,7 +147,7 @@ func (run *Run) readEvents(f io.Reader) error {
 
 // step keeps a step.
 func (run *Run) step(e *Step) {
-	if run.First.Step == 0 {
+	if run.Outline.Steps == 0 {
 		run.First = *e
 	}
 	run.Newest = *e

@@ -225,6 +225,17 @@ func tidy(dir string, current *os.File) (newest int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "events-") && strings.Contains(e.Name(), packedSuffix+".tmp") { // half packed: nobody else packs here
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return 0, err
+			}
+		}
+	}
 	for _, s := range all {
 		if info, err := os.Stat(s.path(dir)); err == nil && os.SameFile(info, own) { // it was to be cut
 			if err := os.Remove(s.path(dir)); err != nil {

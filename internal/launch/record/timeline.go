@@ -83,11 +83,14 @@ func TimelineOf(e kintsugi.StepEvent) *Timeline {
 	t := &Timeline{Line: uint64(e.Line), Step: uint64(e.Step), WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds())}
 	for _, w := range e.Timeline.Workers {
 		s := w.Spans
-		t.Workers = append(t.Workers, Round{Slot: uint32(w.Slot), Told: w.Told, Wait: s.Wait, Pull: s.Pull, Compute: w.Compute, Encode: s.Encode, Send: s.Send,
-			Answers: max(0, w.Transfer-s.Encode-s.Send), Hidden: s.Hidden})
+		t.Workers = append(t.Workers, Round{Slot: uint32(w.Slot), Told: whole(w.Told), Wait: whole(s.Wait), Pull: whole(s.Pull), Compute: whole(w.Compute), Encode: whole(s.Encode), Send: whole(s.Send),
+			Answers: whole(max(0, w.Transfer-s.Encode-s.Send)), Hidden: whole(s.Hidden)})
 	}
 	for _, s := range e.Timeline.Shards {
-		t.Shards = append(t.Shards, Stable{Shard: uint32(s.Shard), Told: s.Told, Kernel: s.Apply, Publish: s.Publish, Ahead: s.Ahead})
+		t.Shards = append(t.Shards, Stable{Shard: uint32(s.Shard), Told: whole(s.Told), Kernel: whole(s.Apply), Publish: whole(s.Publish), Ahead: whole(s.Ahead)})
 	}
 	return t
 }
+
+// whole cuts a time to whole microseconds, as which it is read again: a page that is drawn from the file is the one that was drawn from memory.
+func whole(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }

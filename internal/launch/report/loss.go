@@ -117,10 +117,7 @@ func (s *story) accuracyPanel(f *figure, spans [][2]float64, x func(record.Evalu
 		return
 	}
 	p := f.panel("accuracy", 110)
-	margin := max(0.02, 0.06*(hi-lo))
-	p.scaleY(newScale(max(0, lo-margin), min(1, hi+margin), 0, 0), func(s scale) []tick {
-		return s.linearTicks(4, func(v float64) string { return strconv.FormatFloat(math.Round(v*1e3)/10, 'f', -1, 64) + " %" })
-	})
+	p.scaleY(accuracyScale(lo, hi), accuracyTicks)
 	if len(points) > curvePoints {
 		points = thin(len(points), curvePoints, p.x.lo, p.x.hi,
 			func(i int) float64 { return points[i].x }, func(i int) float64 { return points[i].y }).mean
@@ -135,6 +132,15 @@ func (s *story) accuracyPanel(f *figure, spans [][2]float64, x func(record.Evalu
 	last := points[len(points)-1].y
 	p.label("accuracy", last, percent(last))
 	p.track("accuracy", " %", 1, 100, points)
+}
+
+func accuracyScale(lo, hi float64) scale {
+	margin := max(0.02, 0.06*(hi-lo))
+	return newScale(max(0, lo-margin), min(1, hi+margin), 0, 0)
+}
+
+func accuracyTicks(s scale) []tick {
+	return s.linearTicks(4, func(v float64) string { return strconv.FormatFloat(math.Round(v*1e3)/10, 'f', -1, 64) + " %" })
 }
 
 // checkpointMarks puts a small diamond on the axis for each full checkpoint and each save that failed, as far as they can be told apart.

@@ -11,7 +11,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-//go:embed page.html style.css pointer.js
+//go:embed page.html compare.html style.css pointer.js
 var files embed.FS
 
 // maxTableRows bounds the table of failures.
@@ -80,17 +80,21 @@ func Write(w io.Writer, run *record.Run) error {
 	if err != nil {
 		return err
 	}
+	p := newPage(run)
+	if p.Style, p.Script, err = dress(); err != nil {
+		return err
+	}
+	return t.Execute(w, p)
+}
+
+// dress returns what all pages look like, and the values under the pointer.
+func dress() (template.CSS, template.JS, error) {
 	style, err := files.ReadFile("style.css")
 	if err != nil {
-		return err
+		return "", "", err
 	}
 	script, err := files.ReadFile("pointer.js")
-	if err != nil {
-		return err
-	}
-	p := newPage(run)
-	p.Style, p.Script = template.CSS(style), template.JS(script)
-	return t.Execute(w, p)
+	return template.CSS(style), template.JS(script), err
 }
 
 func newPage(run *record.Run) *page {
@@ -105,7 +109,7 @@ func newPage(run *record.Run) *page {
 		}
 		p.Failures = append(p.Failures, rowOf(c))
 	}
-	if run.Newest.Step > 0 {
+	if run.Outline.Steps > 0 {
 		story := tell(run)
 		p.Steps, p.Time, p.Counted = story.lossOverSteps(), story.overTime(), story.whoCounted()
 		p.Quotas = story.quotas()

@@ -247,8 +247,8 @@ func (s *S3) explain(err error) error {
 		return nil
 	}
 	where := fmt.Sprintf("bucket %s at %s", s.place.Bucket, s.place.Endpoint)
-	var r minio.ErrorResponse
-	if !errors.As(err, &r) {
+	r, ok := errors.AsType[minio.ErrorResponse](err)
+	if !ok {
 		return fmt.Errorf("%w: %s: %v", ErrAway, where, err) // the network
 	}
 	switch {

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"time"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+)
+
+// kernelStep is one thread's kernel arguments, reused from chunk to chunk.
+type kernelStep struct {
+	kernels.Step
+	waited  time.Duration // in run, for saved values
+	scratch []float32     // saved values that must be computed
+}
+
+func newKernelStep(c kintsugi.Commit) *kernelStep {
+	return &kernelStep{Step: kernels.Step{
+		Rule:             kernels.Rule(c.Optimizer.Rule),
+		Operands:         make([]kernels.Operand, 0, len(c.Counted)),
+		Scale:            c.Scale,
+		WantDisplacement: c.Want&kintsugi.WantSquaredDisplacement != 0,
+	}}
+}
+
+// Scalars returns what kernels take of an optimizer for the values of a tensor.
+func Scalars(o kintsugi.Optimizer, t kintsugi.Tensor) kernels.Scalars {
+	return kernels.Scalars{
+		LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
+		WeightDecay: o.WeightDecayOf(t), Correction1: o.Correction1, Correction2: o.Correction2,
+	}
+}
+
+// scalars returns those of a step for chunk i of the shard. Adam's corrections count the steps of that chunk, which may be fewer: see lag.
+func (r *replica) scalars(c *kintsugi.Commit, i int) kernels.Scalars {
+	o, layout := c.Optimizer, r.cfg.Layout
+	if r.lag != nil {
+		own := r.cfg.Schedule.At(c.Step - r.lag[i])
+		o.Correction1, o.Correction2 = own.Correction1, own.Correction2
+	}
+	return Scalars(o, layout.Tensors[layout.Chunks[int(r.chunks.Lo)+i].Tensor])
+}
+
+// hand has the step start from a given sum, or write it.
+func (k *kernelStep) hand(sum []float32, given bool) {
+	if given {
+		k.Operands, k.From = nil, sum
+	} else {
+		k.Update = sum
+	}
+}
+
+// take adds an operand. Of those that assign a chunk the last one counts, and one that names none of its values says nothing
+// of it: a worker that owns rows names them alone.
+func (k *kernelStep) take(o kernels.Operand) {
+	switch {
+	case k.Rule != kernels.Assign:
+		k.Operands = append(k.Operands, o)
+	case !kernels.Empty(o.Encoding, o.Data):
+		k.Operands = append(k.Operands[:0], o)
+	}
+}
+
+// run does the step on chunk i, the values [lo, hi) of the shard; the operands are set. A chunk that
+// nobody assigns stays as it is. saved is nil unless the step is to
+// measure how far it gets from them.
+func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, i, lo, hi int) (kintsugi.Products, error) {
+	if k.waited = 0; saved != nil {
+		start := time.Now()
+		saved.mu.RLock()
+		k.waited = time.Since(start)
+		defer saved.mu.RUnlock()
+		at, err := saved.look(d, &k.scratch, i, lo, hi, dst.step)
+		if err != nil {
+			return kintsugi.Products{}, err
+		}
+		k.WantSaved, k.Saved = true, at
+	}
+	k.WantDot, k.Previous = false, nil
+	switch {
+	case before != nil:
+		k.WantDot, k.Previous = true, before.params[lo:hi]
+	case saved != nil: // the same product, with another displacement
+		k.WantDot, k.Previous = true, k.Saved
+	}
+	k.Params, k.Next = src.params[lo:hi], dst.params[lo:hi]
+	for i := range k.Rule.States() {
+		k.State[i], k.NextState[i] = src.state[i][lo:hi], dst.state[i][lo:hi]
+	}
+	if k.Rule == kernels.Assign && len(k.Operands) == 0 && k.From == nil {
+		keep := k.Step
+		copy(keep.Update, keep.Params)
+		keep.Update = nil
+		keep.From, keep.Operands = keep.Params, nil
+		p, err := d.Step(&keep)
+		return productsOf(p, before != nil, true), err
+	}
+	p, err := d.Step(&k.Step)
+	return productsOf(p, before != nil, false), err
+}
