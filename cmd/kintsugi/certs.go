@@ -16,9 +16,9 @@ func certsCommand() *cobra.Command {
 	out, domain, days := "", "", 0
 	cmd := &cobra.Command{
 		Use: "certs [PLACE...]", Short: "Make certificates for --tls, if you have no authority that does",
-		Long: "Make an authority, and a certificate for each role, or for the places that are named, such as server, worker/3 or operator. Each gets a folder of\n" +
-			"its own below --out, for the hosts that have such processes: copy it there. What makes everybody believe a certificate is ca-key.pem: it\n" +
-			"stays here. Run again, it renews the certificates, which processes take up without a restart.",
+		Long: "Certs makes an authority and a certificate for each role, or for the roles and places that you name, such as server, worker/3 or operator. Each\n" +
+			"gets a folder of its own below --out: copy it to the hosts that run such processes. Keep ca-key.pem here, since whoever has it can\n" +
+			"make certificates. If you run it again, it renews the certificates, which processes take up without a restart.",
 		Example: "  kintsugi certs --out certs --hosts 10.0.0.1,10.0.0.2,node-a.example.org\n  kintsugi certs --out certs --days 7 server/0 server/1 worker",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

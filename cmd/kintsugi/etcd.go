@@ -22,8 +22,8 @@ func etcdCommand() *cobra.Command {
 	var secured security
 	cmd := &cobra.Command{
 		Use: "etcd", Short: "Run an etcd for the other commands, if you have none",
-		Long: "Run an etcd, alone or as one of several on hosts of their own that hold the same keys: of three one may be gone, of five two.\n" +
-			"All are started with the same --peer flags. It is ready once most of them are there. Without --tls nothing is encrypted and anybody\n" +
+		Long: "Etcd runs an etcd, alone or as one of several on hosts of their own that hold the same keys: of three one may be gone, of five two.\n" +
+			"Start all with the same --peer flags. It is ready once most of them are there. Without --tls nothing is encrypted and anybody\n" +
 			"is let in: it then belongs in the network of the run.",
 		Example: "  kintsugi etcd --name a --listen 10.0.0.1:2379 --peer a=10.0.0.1:2380 --peer b=10.0.0.2:2380 --peer c=10.0.0.3:2380 --dir /var/lib/kintsugi-etcd\n" +
 			"  kintsugi etcd --listen 10.0.0.1:2379 --peer a=10.0.0.1:2380 --dir /var/lib/kintsugi-etcd --tls /etc/kintsugi",

@@ -26,7 +26,7 @@ func memoryCommand() *cobra.Command {
 	var secured security
 	cmd := &cobra.Command{
 		Use: "memory", Short: "Keep checkpoints in the memory of this process, for --store memory://HOST:PORT/NAME",
-		Long: "Keep checkpoints of runs in the memory of this process. Started on a host other than those of a run's servers, it takes their\n" +
+		Long: "Memory keeps checkpoints of runs in the memory of this process. On a host other than those of a run's servers, it takes their\n" +
 			"running checkpoint at the speed of the network and gives it back when one of them dies. Without --tls it lets anybody in. What it\n" +
 			"holds is gone when it ends.",
 		Example: "  kintsugi memory --listen 10.0.0.9:9400 --limit 8GB\n  kintsugi memory --listen 10.0.0.9:9400 --tls /etc/kintsugi",

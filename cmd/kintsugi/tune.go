@@ -36,7 +36,7 @@ func tuneRateCommand() *cobra.Command {
 		Use: "lr", Short: "Find a learning rate, by passes in which it grows until the loss blows up", Args: programAfterDash,
 		Example: "  kintsugi tune lr --model lenet\n  kintsugi tune lr --model charlm --optimizer adam --low 1e-6 --high 1 --format json",
 		Long: "Lr computes in this process. A step is the mean of the gradients of --workers workers, as in a synchronous run, so the rate is\n" +
-			"one for so many gradients: the N of knee=N. Chosen is half of the rate at which the loss is lowest, at most an\n" +
+			"for that many gradients: the N of knee=N. It chooses half of the rate at which the loss is lowest, and at most an\n" +
 			"eighth of the one at which it blows up. It writes table.json and report.html.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.command(cmd) },
 	}
