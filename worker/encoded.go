@@ -10,13 +10,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker/fates"
 )
 
 // message is an encoded gradient: the bytes that its id stands for until it is known what became of it. They
 // are kept, not made again: what earlier gradients left out is in them.
 type message struct {
 	ticket kintsugi.Ticket
-	asked  bool       // the ticket is out, so every head holds the bytes
 	parts  [][]parcel // by shard that has chunks
 	norms  []float64  // by chunk, of what the servers will read
 	owns   []float64  // by chunk, along the gradient; nil: nobody asks
@@ -42,15 +42,15 @@ type parcel struct {
 type encoder struct {
 	cfg      *Config
 	feedback *compress.Feedback // nil: Config.Encoded has its own
-	fates    fates
-	line     kintsugi.Line
+	fates    settler
+	book     fates.Book
 	open     map[kintsugi.PushID]*message
 	spare    []*message
 	along    bool // messages are compared with their gradients
 }
 
-// fates is who is told what becomes of pushes.
-type fates interface {
+// settler is who is told what becomes of pushes.
+type settler interface {
 	Counted(id kintsugi.PushID)
 	Dropped(id kintsugi.PushID)
 	Drop() (norm float64)
@@ -118,7 +118,7 @@ func (e *encoder) begin(t kintsugi.Ticket, s *session) *message {
 	if n := len(e.spare); n > 0 {
 		m, e.spare = e.spare[n-1], e.spare[:n-1]
 	}
-	m.ticket, m.asked = t, false
+	m.ticket = t
 	for i := range m.parts {
 		for j := range m.parts[i] {
 			if m.memory != nil { // it was that of another message, or of a session that is over
@@ -136,6 +136,7 @@ func (e *encoder) begin(t kintsugi.Ticket, s *session) *message {
 	}
 	m.lodge(s)
 	e.open[t.Push] = m
+	e.book.Begin(t.Push)
 	return m
 }
 
@@ -271,71 +272,44 @@ func (e *encoder) own(p kintsugi.PushID) float64 {
 }
 
 // settle adopts or takes back what the encoding of a push has left out.
-func (e *encoder) settle(f fate) {
-	m := e.open[f.push]
+func (e *encoder) settle(f fates.Fate) {
+	m := e.open[f.Push]
 	if m == nil {
 		return
 	}
-	delete(e.open, f.push)
-	if f.counted {
-		e.fates.Counted(f.push)
+	e.book.Settle(f.Push)
+	delete(e.open, f.Push)
+	if f.Counted {
+		e.fates.Counted(f.Push)
 	} else {
-		e.fates.Dropped(f.push)
+		e.fates.Dropped(f.Push)
 	}
 	if m.sent.n.Load() == 0 { // else gRPC may be reading it
 		e.spare = append(e.spare, m)
 	}
 }
 
-// join takes the encoder to a session that has joined and read a version. It returns the tickets to repeat, in
-// order: of pushes that every head has, and that may have been counted while nobody listened. In another view the
-// heads may be others; there a push on this very version is sent again, by the turn that would compute it.
-func (e *encoder) join(v kintsugi.View, version kintsugi.Step) []kintsugi.Ticket {
-	switch {
-	case e.line == v.Line:
-	case v.Keeps != 0 && e.line >= v.Keeps:
-		e.goOn(v.Line, version)
-	default:
-		e.enter(v.Line)
+// join takes the encoder to a session that has joined and read a version. It returns the tickets to repeat, in order.
+func (e *encoder) join(v kintsugi.View, version kintsugi.Step) (repeat []kintsugi.Ticket) {
+	j := e.book.Join(v, version)
+	for _, f := range j.Settled {
+		e.settle(f)
 	}
-	var repeat []kintsugi.Ticket
-	for id, m := range e.open {
-		m.asked = m.asked && (m.ticket.Views[0] == v.Number || id.Version < version)
-		if m.asked {
-			repeat = append(repeat, m.ticket)
-		}
+	if j.GivenUp {
+		e.cfg.Log.Warn("residual dropped: the run went back to a checkpoint", "line", v.Line, "norm", e.fates.Drop(), "open_pushes", j.Lost)
+		clear(e.open)
 	}
-	slices.SortFunc(repeat, func(a, b kintsugi.Ticket) int { return a.Push.Compare(b.Push) })
+	for _, id := range j.Repeat {
+		repeat = append(repeat, e.open[id].ticket)
+	}
 	return repeat
 }
 
-// pass gives up the pushes on versions before this one that some head never had: nobody can have counted them.
+// pass gives up the pushes on versions before this one that nobody can have counted.
 func (e *encoder) pass(version kintsugi.Step) {
-	for id, m := range e.open {
-		if !m.asked && id.Version < version {
-			e.settle(fate{push: id})
-		}
+	for _, f := range e.book.Pass(version) {
+		e.settle(f)
 	}
-}
-
-// goOn goes on with a line that begins where the one before ended. The residual is of the parameters that were kept, and
-// stays. Nobody is left to say what became of the open pushes: those that every head had are taken for counted where
-// the line is past the step that could count them, so that what they have brought is not sent a second time.
-func (e *encoder) goOn(line kintsugi.Line, version kintsugi.Step) {
-	for id, m := range e.open {
-		e.settle(fate{push: id, counted: m.asked && id.Version < version})
-	}
-	e.line = line
-}
-
-// enter begins a line. What earlier gradients left out belongs to the parameters of the line before: it is lost.
-func (e *encoder) enter(line kintsugi.Line) {
-	if e.line != 0 {
-		open, lost := len(e.open), e.fates.Drop()
-		e.cfg.Log.Warn("residual dropped: the run went back to a checkpoint", "line", line, "norm", lost, "open_pushes", open)
-	}
-	clear(e.open)
-	e.line = line
 }
 
 // resize returns a slice of n elements that keeps as many of those of x, and their memory, as fit.

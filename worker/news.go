@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/fates"
 )
 
 // news is what a session has heard from the conductor. The goroutine that listens writes it, the one that
@@ -13,7 +14,7 @@ type news struct {
 	mu       sync.Mutex
 	newest   kintsugi.Step            // greatest version known to be released
 	open     map[kintsugi.PushID]bool // pushes whose tickets are out
-	fates    []fate                   // of pushes whose tickets were out, not yet taken
+	fates    []fates.Fate             // of pushes whose tickets were out, not yet taken
 	hopeless *kintsugi.Refused        // a push that was refused although there was nothing newer
 	changed  chan struct{}            // closed, and replaced, when any of the above changes
 
@@ -62,21 +63,15 @@ func (n *news) refused(r kintsugi.Refused) {
 	n.reach(r.Step)
 }
 
-// fate says what became of a push.
-type fate struct {
-	push    kintsugi.PushID
-	counted bool
-}
-
 func (n *news) close(id kintsugi.PushID, counted bool) {
 	if n.open[id] {
 		delete(n.open, id)
-		n.fates = append(n.fates, fate{id, counted})
+		n.fates = append(n.fates, fates.Fate{Push: id, Counted: counted})
 	}
 }
 
 // settled returns what became of pushes since the last call.
-func (n *news) settled() []fate {
+func (n *news) settled() []fates.Fate {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f := n.fates

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/fates"
 )
 
 // The pushes of a worker. Without a codec nothing is kept of them: a gradient that has to be sent again is
@@ -81,8 +82,8 @@ func (w *worker) kept(id kintsugi.PushID) (kintsugi.Ticket, bool) {
 // ask sends the ticket of a push that every head has.
 func (w *worker) ask(s *session, t kintsugi.Ticket) error {
 	if w.encoder != nil {
-		m := w.encoder.open[t.Push]
-		m.ticket, m.asked = t, true
+		w.encoder.open[t.Push].ticket = t
+		w.encoder.book.Ask(t.Push, t.Views[0])
 	}
 	w.passed(t.Push)
 	s.news.expect(t.Push)
@@ -104,17 +105,17 @@ func (w *worker) passed(id kintsugi.PushID) {
 // dropped notes that a head has refused a push: it will never be counted.
 func (w *worker) dropped(id kintsugi.PushID) {
 	if w.encoder != nil {
-		w.encoder.settle(fate{push: id})
+		w.encoder.settle(fates.Fate{Push: id})
 	}
 }
 
 // settle takes in what the session has heard of pushes, before a gradient on a version.
 func (w *worker) settle(s *session, version kintsugi.Step) {
-	fates := s.news.settled()
+	settled := s.news.settled()
 	if w.encoder == nil {
 		return
 	}
-	for _, f := range fates {
+	for _, f := range settled {
 		w.encoder.settle(f)
 	}
 	w.encoder.pass(version)

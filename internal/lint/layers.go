@@ -52,6 +52,7 @@ var table = []entry{
 	{1, "internal/mtls", "proves who is at the other end of a connection; knows no message, so that all that connect can have it"},
 	{1, "internal/cost", "pure: what seconds of nodes come to in money; of use to whoever has the seconds"},
 	{1, "internal/notice", "asks whether this machine is about to go; of use to every process"},
+	{1, "worker/fates", "pure: what a worker makes of its pushes until it knows what became of them"},
 	{1, "worker/kept", "pure: what a worker keeps while servers are away"},
 	{1, "worker/program/...", "runs a program that computes gradients of a model of its own; knows no model and no server"},
 	{1, "worker/model/...", "describes models; knows no server, so that a model can be tried alone"},

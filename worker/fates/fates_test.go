@@ -1,0 +1,89 @@
+package fates_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/fates"
+)
+
+func push(version kintsugi.Step, sequence uint32) kintsugi.PushID {
+	return kintsugi.PushID{Line: 1, Version: version, Sequence: sequence}
+}
+
+func view(number kintsugi.ViewNumber) kintsugi.View { return kintsugi.View{Number: number, Line: 1} }
+
+func TestTheTicketOfAPushIsRepeatedInTheSameView(t *testing.T) {
+	var b fates.Book
+	b.Join(view(1), 4)
+	b.Begin(push(4, 1))
+	b.Ask(push(4, 1), 1)
+	b.Begin(push(4, 0))
+	b.Ask(push(4, 0), 1)
+	b.Begin(push(4, 2))
+	j := b.Join(view(1), 4)
+	if want := []kintsugi.PushID{push(4, 0), push(4, 1)}; !slices.Equal(j.Repeat, want) || len(j.Settled) > 0 || j.GivenUp {
+		t.Errorf("%+v, want tickets of %v repeated", j, want)
+	}
+}
+
+func TestAPushOnThisVersionIsSentAgainToTheHeadsOfAnotherView(t *testing.T) {
+	var b fates.Book
+	b.Join(view(1), 4)
+	b.Begin(push(4, 0))
+	b.Ask(push(4, 0), 1)
+	if j := b.Join(view(2), 4); len(j.Repeat) > 0 {
+		t.Errorf("the ticket of %v is repeated", j.Repeat)
+	}
+	if b.Ask(push(4, 0), 2); b.Len() != 1 {
+		t.Errorf("%d pushes are open", b.Len())
+	}
+}
+
+func TestAPushOnAnOlderVersionIsAskedAboutInAnotherView(t *testing.T) {
+	var b fates.Book
+	b.Join(view(1), 4)
+	b.Begin(push(4, 0))
+	b.Ask(push(4, 0), 1)
+	if j := b.Join(view(2), 5); !slices.Equal(j.Repeat, []kintsugi.PushID{push(4, 0)}) {
+		t.Errorf("the tickets of %v are repeated", j.Repeat)
+	}
+}
+
+func TestAPushThatSomeHeadNeverHadIsGivenUpWhenItIsPassed(t *testing.T) {
+	var b fates.Book
+	b.Join(view(1), 4)
+	b.Begin(push(4, 0))
+	if f := b.Pass(4); len(f) > 0 {
+		t.Errorf("%v before its version is passed", f)
+	}
+	if f := b.Pass(5); !slices.Equal(f, []fates.Fate{{Push: push(4, 0)}}) || b.Len() != 0 {
+		t.Errorf("%v, and %d are open", f, b.Len())
+	}
+}
+
+// A line that keeps the one before has nobody who knows what became of a push: if it may have been counted, it was.
+func TestOnALineThatKeepsTheOneBeforePushesAreTakenForCounted(t *testing.T) {
+	var b fates.Book
+	b.Join(view(1), 4)
+	for i := range uint32(2) {
+		b.Begin(push(4, i))
+	}
+	b.Ask(push(4, 0), 1)
+	j := b.Join(kintsugi.View{Number: 2, Line: 2, Keeps: 1}, 5)
+	if want := []fates.Fate{{Push: push(4, 0), Counted: true}, {Push: push(4, 1)}}; !slices.Equal(j.Settled, want) || j.GivenUp {
+		t.Errorf("%+v, want %v", j, want)
+	}
+}
+
+func TestALineThatKeepsNothingGivesTheResidualUp(t *testing.T) {
+	var b fates.Book
+	if j := b.Join(view(1), 4); j.GivenUp {
+		t.Error("the first line gives a residual up")
+	}
+	b.Begin(push(4, 0))
+	if j := b.Join(kintsugi.View{Number: 2, Line: 2}, 3); !j.GivenUp || j.Lost != 1 || b.Len() != 0 {
+		t.Errorf("%+v", j)
+	}
+}
