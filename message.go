@@ -1,6 +1,9 @@
 package kintsugi
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The message types by direction. The interfaces are sealed: a type switch over one of them is complete.
 type (
@@ -143,13 +146,16 @@ type Weighted struct {
 type Countable struct {
 	Slot        Slot
 	Incarnation Incarnation
-	Oldest      Step
+	Oldest      Step // Never: the slot has no member
 
 	// Version and Next tell of the newest push that a released step has counted: it is the one before sequence Next on that version. Next is 0 if there is none. A
 	// conductor that takes over knows by them what has become of tickets whose steps nobody has records of any more.
 	Version Step
 	Next    uint32
 }
+
+// Never is the oldest version of a slot of which nothing counts.
+const Never Step = math.MaxUint64
 
 // Rule is what a step does with the scaled sum of its gradients. Values are stored in checkpoints and
 // sent between processes: never renumber.

@@ -220,13 +220,25 @@ func (c *Conductor) membersMessage() kintsugi.Members {
 	return kintsugi.Members{Line: c.cfg.Line, Fence: c.cfg.Fence, Change: c.change, Countable: c.countable(c.released)}
 }
 
-// countable lists whose pushes may be counted once step is released.
+// countable lists whose pushes may be counted once step is released, by slot. A slot that has lost its member is in it for as long as it is known which of its
+// pushes were counted last: a conductor that takes over would not know, and refuse them when their worker comes back and asks. Its codec would send what is in
+// them a second time.
 func (c *Conductor) countable(step kintsugi.Step) []kintsugi.Countable {
 	var list []kintsugi.Countable
-	for _, slot := range c.slots() {
-		x := kintsugi.Countable{Slot: slot, Incarnation: c.members[slot].incarnation, Oldest: c.round.Oldest(slot, step)}
-		if p, ok := c.round.Newest(slot); ok && p.Line == c.cfg.Line && p.Incarnation == x.Incarnation {
-			x.Version, x.Next = p.Version, p.Sequence+1
+	for slot := range kintsugi.Slot(c.cfg.Slots) {
+		m, x := c.members[slot], kintsugi.Countable{Slot: slot}
+		newest, known := c.round.Newest(slot)
+		known = known && newest.Line == c.cfg.Line
+		switch {
+		case m != nil:
+			x.Incarnation, x.Oldest = m.incarnation, c.round.Oldest(slot, step)
+		case known:
+			x.Incarnation, x.Oldest = newest.Incarnation, kintsugi.Never
+		default:
+			continue
+		}
+		if known && newest.Incarnation == x.Incarnation {
+			x.Version, x.Next = newest.Version, newest.Sequence+1
 		}
 		list = append(list, x)
 	}

@@ -102,6 +102,10 @@ func countable(list []kintsugi.Countable) string {
 	}
 	var s []string
 	for _, c := range list {
+		if c.Oldest == kintsugi.Never {
+			s = append(s, fmt.Sprintf("worker/%d@%d is gone, counted on version %d", c.Slot, c.Incarnation, c.Version))
+			continue
+		}
 		s = append(s, fmt.Sprintf("worker/%d@%d from version %d", c.Slot, c.Incarnation, c.Oldest))
 	}
 	return strings.Join(s, ", ")

@@ -434,7 +434,9 @@ func (r *Replica) named(p kintsugi.PushID) bool {
 func (r *Replica) setCountable(list []kintsugi.Countable) {
 	clear(r.countable)
 	for _, c := range list {
-		r.countable[c.Slot] = c
+		if c.Oldest != kintsugi.Never {
+			r.countable[c.Slot] = c
+		}
 	}
 	r.sweep()
 }

@@ -1513,7 +1513,7 @@ type Countable struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Slot          uint32                 `protobuf:"varint,1,opt,name=slot,proto3" json:"slot,omitempty"`
 	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Oldest        uint64                 `protobuf:"varint,3,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	Oldest        uint64                 `protobuf:"varint,3,opt,name=oldest,proto3" json:"oldest,omitempty"`   // 2^64-1: the slot has no member
 	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // of its newest gradient that released steps have counted
 	Next          uint32                 `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`       // the sequence after that one's; 0: none is counted
 	unknownFields protoimpl.UnknownFields
