@@ -289,8 +289,9 @@ func (e *encoder) settle(f fates.Fate) {
 	}
 }
 
-// join takes the encoder to a session that has joined and read a version. It returns the tickets to repeat, in order.
-func (e *encoder) join(v kintsugi.View, version kintsugi.Step) (repeat []kintsugi.Ticket) {
+// join takes the encoder to a session that has joined and read a version. It returns the tickets to repeat, and behind those the tickets of what
+// is to be sent again, in order.
+func (e *encoder) join(v kintsugi.View, version kintsugi.Step) (repeat, again []kintsugi.Ticket) {
 	j := e.book.Join(v, version)
 	for _, f := range j.Settled {
 		e.settle(f)
@@ -299,10 +300,14 @@ func (e *encoder) join(v kintsugi.View, version kintsugi.Step) (repeat []kintsug
 		e.cfg.Log.Warn("residual dropped: the run went back to a checkpoint", "line", v.Line, "norm", e.fates.Drop(), "open_pushes", j.Lost)
 		clear(e.open)
 	}
-	for _, id := range j.Repeat {
-		repeat = append(repeat, e.open[id].ticket)
+	return e.tickets(j.Repeat), e.tickets(j.Again)
+}
+
+func (e *encoder) tickets(pushes []kintsugi.PushID) (list []kintsugi.Ticket) {
+	for _, id := range pushes {
+		list = append(list, e.open[id].ticket)
 	}
-	return repeat
+	return list
 }
 
 // pass gives up the pushes on versions before this one that nobody can have counted.

@@ -15,7 +15,8 @@ type news struct {
 	newest   kintsugi.Step            // greatest version known to be released
 	open     map[kintsugi.PushID]bool // pushes whose tickets are out
 	fates    []fates.Fate             // of pushes whose tickets were out, not yet taken
-	hopeless *kintsugi.Refused        // a push that was refused although there was nothing newer
+	void     []kintsugi.PushID        // pushes that were refused although there was nothing newer, not yet taken
+	hopeless *kintsugi.Refused        // one of them
 	changed  chan struct{}            // closed, and replaced, when any of the above changes
 
 	// While a gradient is computed that may be given up: how new a version makes it useless, and how to say so.
@@ -57,7 +58,8 @@ func (n *news) refused(r kintsugi.Refused) {
 	defer n.mu.Unlock()
 	if n.open[r.Push] && r.Step <= r.Push.Version {
 		n.hopeless = &r
-		delete(n.open, r.Push) // no fate: the next session sends it again
+		n.void = append(n.void, r.Push)
+		delete(n.open, r.Push) // no fate: the next session may send it again
 	}
 	n.close(r.Push, false)
 	n.reach(r.Step)
@@ -70,13 +72,13 @@ func (n *news) close(id kintsugi.PushID, counted bool) {
 	}
 }
 
-// settled returns what became of pushes since the last call.
-func (n *news) settled() []fates.Fate {
+// settled returns what became of pushes since the last call, and which were refused although there was nothing newer.
+func (n *news) settled() (f []fates.Fate, void []kintsugi.PushID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f := n.fates
-	n.fates = nil
-	return f
+	f, void = n.fates, n.void
+	n.fates, n.void = nil, nil
+	return f, void
 }
 
 // reached notes that a version is known to be released, from whoever said so.

@@ -111,12 +111,15 @@ func (w *worker) dropped(id kintsugi.PushID) {
 
 // settle takes in what the session has heard of pushes, before a gradient on a version.
 func (w *worker) settle(s *session, version kintsugi.Step) {
-	settled := s.news.settled()
+	settled, void := s.news.settled()
 	if w.encoder == nil {
 		return
 	}
 	for _, f := range settled {
 		w.encoder.settle(f)
+	}
+	for _, id := range void {
+		w.encoder.book.Void(id)
 	}
 	w.encoder.pass(version)
 }
@@ -127,9 +130,15 @@ func (w *worker) resume(s *session, id kintsugi.PushID) (kintsugi.PushID, error)
 	if w.encoder == nil {
 		return id, nil
 	}
-	pushed := false
-	for _, t := range w.encoder.join(s.view, id.Version) {
+	repeat, again := w.encoder.join(s.view, id.Version)
+	for _, t := range repeat {
 		if err := w.ask(s, t); err != nil {
+			return id, err
+		}
+	}
+	pushed := false
+	for _, t := range again {
+		if err := w.sendAgain(s, t); err != nil {
 			return id, err
 		}
 		if t.Push.Version == id.Version {
@@ -141,4 +150,21 @@ func (w *worker) resume(s *session, id kintsugi.PushID) (kintsugi.PushID, error)
 	}
 	_, err := s.await(w.cfg.Pace.Credit)
 	return id, err
+}
+
+// sendAgain sends a push again that a conductor was told of, and its ticket.
+func (w *worker) sendAgain(s *session, t kintsugi.Ticket) error {
+	refused, err := w.push(s, &t, w.grads)
+	switch {
+	case err != nil:
+		return err
+	case refused == nil:
+		t.Views = s.views()
+	case refused.Step <= t.Push.Version:
+		return refusal(*refused)
+	default: // the conductor may know that it is counted all the same
+		s.news.reached(refused.Step)
+	}
+	t.Spans = s.round.end()
+	return w.ask(s, t)
 }

@@ -51,8 +51,7 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 			return id, refusal(*refused)
 		}
 		w.cfg.Log.Debug("push refused", "push", id.String(), "reason", refused.Reason)
-		s.news.reached(refused.Step)
-		w.dropped(id)
+		s.news.reached(refused.Step) // what it took comes back with the first gradient on that version: till then it may be sent again, and some heads have these bytes
 		return w.throwAway(s, t)
 	}
 	t.Views, t.Spans = s.views(), s.round.end()

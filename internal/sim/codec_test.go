@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/race"
@@ -270,6 +271,18 @@ func cutConnections(t *testing.T, base LiveConfig) {
 	}
 	if !slices.EqualFunc(got, want, sameBits) {
 		t.Errorf("%d cuts changed the model", cuts())
+	}
+}
+
+// A worker that is away for so long that it is no member meanwhile has what it has told of dropped by the heads. It sends that again, or the step that counts it
+// would never be made.
+func TestWorkersThatComeBackAsNewMembersSendAgainWhatHeadsHaveDropped(t *testing.T) {
+	base := withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic")
+	base.LeaveGrace = time.Nanosecond
+	cfg, cuts := cutting(t, base)
+	run(t, cfg, nil)
+	if cuts() == 0 {
+		t.Fatal("no connection was cut")
 	}
 }
 

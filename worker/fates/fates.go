@@ -27,9 +27,9 @@ type Book struct {
 }
 
 type entry struct {
-	id    kintsugi.PushID
-	asked bool                // the ticket is out, so every head of view holds the bytes
-	view  kintsugi.ViewNumber // in which every head said that it holds the push; 0: in none
+	id   kintsugi.PushID
+	told bool                // a ticket has gone out, in whatever session, and no conductor has answered: every head held the bytes then, so it may be counted
+	view kintsugi.ViewNumber // that the newest ticket says the heads are of
 }
 
 // find returns the place of a push, and whether it is open.
@@ -47,10 +47,17 @@ func (b *Book) Begin(id kintsugi.PushID) {
 // Len returns how many pushes are open.
 func (b *Book) Len() int { return len(b.open) }
 
-// Ask notes that the ticket of an open push goes out, which says that every head of view holds it.
+// Ask notes that the ticket of an open push goes out, which says that every head of a view held it.
 func (b *Book) Ask(id kintsugi.PushID, view kintsugi.ViewNumber) {
 	if at, open := b.find(id); open {
-		b.open[at].asked, b.open[at].view = true, view
+		b.open[at].told, b.open[at].view = true, view
+	}
+}
+
+// Void notes that a conductor has refused an open push on a version that is still the newest: nothing counts it unless it is sent and told of again.
+func (b *Book) Void(id kintsugi.PushID) {
+	if at, open := b.find(id); open {
+		b.open[at].told = false
 	}
 }
 
@@ -69,11 +76,13 @@ type Joined struct {
 	GivenUp bool              // the line before is not kept: what earlier gradients left out belongs to parameters that are gone
 	Lost    int               // GivenUp: pushes that were open
 	Repeat  []kintsugi.PushID // their tickets are to be repeated, in this order
+	Again   []kintsugi.PushID // behind those: they are to be sent again, in this order, and then their tickets, whatever the heads say
 }
 
-// Join takes the book to a session that has joined in a view and read a version. Tickets are repeated of pushes that every
-// head has, and that may have been counted while nobody listened. In another view the heads may be others; there a push
-// on this very version is sent again, by the turn that would compute it.
+// Join takes the book to a session that has joined in a view and read a version. Every push that may have been counted while nobody listened is asked about. Most
+// are sent again before: in the same view the conductor may still count it, and if the worker was no member for a while, the heads have dropped its
+// bytes; in another view the heads may be others, and one on this very version may be counted anew. A head that refuses it does not say that it is not counted: a
+// step may have counted it that is so old that the head has forgotten.
 func (b *Book) Join(v kintsugi.View, version kintsugi.Step) (j Joined) {
 	switch {
 	case b.line == v.Line:
@@ -84,20 +93,22 @@ func (b *Book) Join(v kintsugi.View, version kintsugi.Step) (j Joined) {
 		b.open = nil
 	}
 	b.line = v.Line
-	for i := range b.open {
-		e := &b.open[i]
-		e.asked = e.asked && (e.view == v.Number || e.id.Version < version)
-		if e.asked {
+	for _, e := range b.open {
+		switch {
+		case !e.told: // the turn that would compute it sends it again, the same bytes, for some heads may have them
+		case e.view != v.Number && e.id.Version < version: // its ticket says so, and nothing counts it from here on
 			j.Repeat = append(j.Repeat, e.id)
+		default:
+			j.Again = append(j.Again, e.id)
 		}
 	}
 	return j
 }
 
-// Pass gives up the pushes on versions before this one that some head never had: nobody can have counted them.
+// Pass gives up the pushes on versions before this one of which no ticket is out: nobody can have counted them.
 func (b *Book) Pass(version kintsugi.Step) (settled []Fate) {
 	b.open = slices.DeleteFunc(b.open, func(e entry) bool {
-		gone := !e.asked && e.id.Version < version
+		gone := !e.told && e.id.Version < version
 		if gone {
 			settled = append(settled, Fate{Push: e.id})
 		}
@@ -107,11 +118,11 @@ func (b *Book) Pass(version kintsugi.Step) (settled []Fate) {
 }
 
 // goOn goes on with a line that begins where the one before ended. The residual is of the parameters that were kept, and
-// stays. Nobody is left to say what became of the open pushes: those that every head had are taken for counted where
+// stays. Nobody is left to say what became of the open pushes: those that may be counted are taken for counted where
 // the line is past the step that could count them, so that what they have brought is not sent a second time.
 func (b *Book) goOn(version kintsugi.Step) (settled []Fate) {
 	for _, e := range b.open {
-		settled = append(settled, Fate{Push: e.id, Counted: e.asked && e.id.Version < version})
+		settled = append(settled, Fate{Push: e.id, Counted: e.told && e.id.Version < version})
 	}
 	b.open = nil
 	return settled
