@@ -3,14 +3,26 @@ package sim
 import (
 	"slices"
 	"testing"
+
+	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
 // Chains change no bit of the model, and neither does the death of any server at any time, whatever comes in again: no step
 // is taken back, and the run stays on its line.
 func TestServersOfChainsDieAndTheModelIsTheSame(t *testing.T) {
-	want := run(t, base(t), nil)
+	serversOfChainsDie(t, base(t))
+}
+
+// Neither does it where workers keep back what their codecs leave out: each adopts once what was left out of what is counted.
+func TestServersOfChainsDieAndTheModelWithFeedbackIsTheSame(t *testing.T) {
+	race.Skip(t)
+	serversOfChainsDie(t, withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic"))
+}
+
+func serversOfChainsDie(t *testing.T, base LiveConfig) {
+	want := run(t, base, nil)
 	for _, replicas := range []int{2, 3} {
-		cfg := base(t)
+		cfg := base
 		cfg.Servers, cfg.Replicas, cfg.Threads = 3, replicas, 2
 		if peace := !racing || !testing.Short(); peace { // else what comes before the first death is enough
 			if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
@@ -44,7 +56,15 @@ func TestServersOfChainsDieAndTheModelIsTheSame(t *testing.T) {
 // The number of replicas changes while the run lasts, to chains and back to memory outside the processes, and servers die under each: nothing is
 // taken back, and the model is the same to the last bit.
 func TestTheNumberOfReplicasChangesAndTheModelIsTheSame(t *testing.T) {
-	calm := base(t)
+	numberOfReplicasChanges(t, base(t))
+}
+
+func TestTheNumberOfReplicasChangesAndTheModelWithFeedbackIsTheSame(t *testing.T) {
+	race.Skip(t)
+	numberOfReplicasChanges(t, withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic"))
+}
+
+func numberOfReplicasChanges(t *testing.T, calm LiveConfig) {
 	calm.Steps = 90
 	want := run(t, calm, nil)
 	cfg := calm

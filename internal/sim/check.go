@@ -227,6 +227,10 @@ func (c *Cluster) checkStep(x *conducting, e kintsugi.StepEvent) {
 			c.fail(toldTheTruth, "step %d counts %v@%d, which was refused for good", e.Step, p, p.Incarnation)
 			return
 		}
+		if c.returned[p] {
+			c.fail(conserved, "step %d counts %v@%d, and what it brings was taken back", e.Step, p, p.Incarnation)
+			return
+		}
 	}
 	h.release(m, c.pushed, c.members)
 	c.spendOutage(e.Step)

@@ -43,6 +43,9 @@ type Cluster struct {
 	outside     []outside                   // by server
 	offered     map[kintsugi.PushID]offered // what was kept in outages
 	outages     OutageResult
+	encoded     map[kintsugi.PushID][]uint64 // payloads by chunk
+	returned    map[kintsugi.PushID]bool     // encoded pushes that their workers take for dropped, on the line that they are on
+	residuals   ResidualResult
 	away        time.Duration // how long who dies now is away at least
 	outageAt    time.Duration // when all servers went; 0: they have not
 	met         int           // deaths that have met, see meeting
@@ -88,6 +91,8 @@ type Result struct {
 
 	Moved int  // shards that others than their servers headed, in all views
 	Home  bool // in the end all of them are where they belong
+
+	Residuals ResidualResult
 
 	met int // deaths that have met
 
@@ -174,6 +179,7 @@ func newCluster(cfg Config) (*Cluster, error) {
 		lives:   make(map[kintsugi.Incarnation]*serverLife),
 		servers: make([]*serverLife, cfg.Servers), workers: make([]*hand, cfg.Workers),
 		blocked: make(map[[2]int]time.Duration), refused: make(map[kintsugi.PushID]bool), offered: make(map[kintsugi.PushID]offered),
+		encoded: make(map[kintsugi.PushID][]uint64), returned: make(map[kintsugi.PushID]bool),
 	}
 	c.outages.Bound = keptArrays
 	c.outside = make([]outside, cfg.Servers)
@@ -278,7 +284,7 @@ func (c *Cluster) fail(promise, format string, args ...any) {
 }
 
 func (c *Cluster) result() Result {
-	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Moved: c.moved, met: c.met, strange: c.strange, parted: c.parted, startedOver: c.startedOver}
+	r := Result{Virtual: c.now, Events: c.events, Faults: c.faults, Partials: c.partials, Recalled: c.recalled, Outages: c.outages, Residuals: c.residuals, Moved: c.moved, met: c.met, strange: c.strange, parted: c.parted, startedOver: c.startedOver}
 	if v := c.registry.view; v != nil {
 		r.Lines, r.Views, r.Home = int(v.Line), int(v.Number), true
 		for i, chain := range v.Chains {

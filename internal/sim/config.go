@@ -29,6 +29,7 @@ type Config struct {
 	Choose                   time.Duration // mean time between two wishes for another number of replicas; 0: there are none
 	Strange                  time.Duration // mean time between two times that servers do not reach each other, or say so; 0: they always do
 	Consistency              agg.Config
+	Codec                    string // of gradients, as compress.Parse reads it: one that sends float32, so that sums stay exact; "": none. Not with Consistency.Continue
 
 	Faults     FaultSet
 	FaultEvery time.Duration // mean time between two of them
@@ -93,6 +94,8 @@ const (
 	nextWhole            // whoever is behind the next is taken for whole
 	movedWhole           // a path is taken onto a line as if nothing had come back older
 	earlyFlip            // a shard gives up the version before outside of itself before every shard is stable
+	ticketAlone          // of an encoded push only the ticket goes out again
+	takenBack            // an encoded push that a conductor was told of is taken for dropped when its version is passed
 )
 
 // schedule is one of which every step has scalars of its own.

@@ -27,6 +27,7 @@ type hand struct {
 	tries       int            // numbers the sessions
 	params      []uint64
 	away        away
+	coding      coding
 	finished    bool
 	leaving     bool
 	sent        kintsugi.PushID // newest ticket, for a planted bug
@@ -38,7 +39,7 @@ func (c *Cluster) startWorker(slot int) {
 		proc: c.newProc(fmt.Sprintf("worker/%d@%d", slot, c.incarnation)), c: c,
 		slot: kintsugi.Slot(slot), incarnation: c.incarnation, pause: retryAfter, params: make([]uint64, len(c.layout.Chunks)),
 	}
-	h.away = newAway(c)
+	h.away, h.coding = newAway(c), newCoding(c)
 	c.workers[slot] = h
 	c.say("%s starts", h.name)
 	c.registry.observe(h.proc, h.look)
@@ -116,6 +117,7 @@ type session struct {
 	prefetch bool           // such a read is under way
 
 	offering *offering // of what was kept in an outage; nil: over, or there was nothing
+	asking   asking    // of encoded pushes
 }
 
 // outcome is what became of a push.
@@ -165,6 +167,7 @@ func (s *session) fail(err error) {
 func (s *session) close() {
 	s.over = true
 	s.putBack()
+	s.takeIn()
 	s.work.close(errCut)
 	for i := range s.pushes {
 		s.pushes[i].close(errCut)
@@ -174,6 +177,12 @@ func (s *session) close() {
 
 // conductorSays handles a message of the conductor.
 func (s *session) conductorSays(m kintsugi.ConductorMessage) {
+	if s.h.encodes() {
+		s.hears(m)
+		if s.over {
+			return
+		}
+	}
 	switch m := m.(type) {
 	case kintsugi.Admitted:
 		if !s.joined {
@@ -201,7 +210,13 @@ func (s *session) conductorSays(m kintsugi.ConductorMessage) {
 }
 
 // turn computes one gradient on a version and pushes it.
-func (s *session) turn(v kintsugi.Step) { s.compute(s.id(v)) }
+func (s *session) turn(v kintsugi.Step) {
+	if s.h.encodes() {
+		s.encodeTurn(s.id(v))
+		return
+	}
+	s.compute(s.id(v))
+}
 
 // id names the first gradient of this worker on a version.
 func (s *session) id(v kintsugi.Step) kintsugi.PushID {
@@ -294,13 +309,17 @@ func (s *session) headSays(i int, m any) {
 }
 
 func (s *session) sendTicket() {
-	s.awaiting = true
+	s.awaiting = !s.h.encodes()
 	views := make([]kintsugi.ViewNumber, len(s.view.Chains))
 	for i := range views {
 		views[i] = s.view.Number
 	}
 	t := kintsugi.Ticket{
 		Push: s.push, Views: views, Loss: 1, Examples: examplesOf(s.push), SquaredNorm: 1, Kept: s.kept,
+	}
+	if s.h.encodes() {
+		s.tells(t)
+		return
 	}
 	s.h.away.passed(s.push)
 	if s.c.cfg.plant != unrepeatedTicket || s.h.sent != s.push {
@@ -354,6 +373,9 @@ func (s *session) goOn() {
 func (s *session) afterRefusal(r kintsugi.Refused) {
 	if r.Step <= r.Push.Version {
 		s.fail(fmt.Errorf("push %v was refused: %s", r.Push, r.Reason))
+		return
+	}
+	if s.h.encodes() && s.refusedAgain(r) {
 		return
 	}
 	if s.offering != nil {

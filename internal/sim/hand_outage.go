@@ -277,6 +277,10 @@ func (s *session) begin(v kintsugi.Step) {
 	if s.c.cfg.plant == forgottenPush {
 		a.out, a.told = kintsugi.PushID{}, kintsugi.PushID{}
 	}
+	if s.h.encodes() {
+		s.resume(id)
+		return
+	}
 	if a.queue == nil {
 		s.compute(id)
 		return
@@ -412,6 +416,9 @@ func (c *Cluster) members(id kintsugi.PushID) []kintsugi.PushID {
 func (c *Cluster) pushed(id kintsugi.PushID, chunk kintsugi.ChunkID) uint64 {
 	if x, ok := c.offered[id]; ok {
 		return c.oracle.made(x.of, chunk, c.shardOf(chunk))
+	}
+	if x := c.encoded[id]; x != nil {
+		return x[chunk]
 	}
 	return c.oracle.gradient(id, chunk)
 }

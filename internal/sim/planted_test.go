@@ -28,6 +28,8 @@ var planted = []struct {
 	{"a kept gradient of a line that is over", otherLine, EveryFault},
 	{"a push that is forgotten when the next session begins", forgottenPush, 5800}, // one run in fifteen thousand
 	{"a version outside that is given up before every shard is stable", earlyFlip, 0},
+	{"an encoded push that is told of again and not sent", ticketAlone, 0},
+	{"an encoded push that is taken for dropped and was counted", takenBack, 0},
 }
 
 // A simulator that finds nothing may be blind: each of these bugs is found within 500 seeds.
@@ -37,6 +39,9 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			for seed := range uint64(500) {
 				cfg := Draw(p.from+seed, map[bool]kintsugi.Step{true: 200}[p.from >= EveryFault])
+				if p.bug == ticketAlone || p.bug == takenBack {
+					cfg = drawCoded(seed)
+				}
 				cfg.plant = p.bug
 				if _, err := Run(cfg); err != nil {
 					t.Logf("seed %d: %v", seed, err)

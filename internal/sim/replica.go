@@ -112,6 +112,7 @@ func emptyReplica(t *tenure, id kintsugi.ShardID, step kintsugi.Step, lacks bool
 	}
 	r.at = slices.Index(r.chain, t.server.member.Server)
 	r.core.CopyEvery(r.c.cfg.Copies)
+	r.core.Hold(r.c.cfg.Consistency.Held())
 	if lacks {
 		r.core.Lack()
 	}

@@ -1,0 +1,380 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/kernels"
+	"github.com/kintsugi-ml/kintsugi/kernels/compress"
+	"github.com/kintsugi-ml/kintsugi/worker/fates"
+)
+
+// conserved is the promise of error feedback. A gradient has one value for each of a chunk's, all of them whole numbers, so that sums of float32 are exact: what a
+// worker keeps as its residual is compared with the sum over the pushes that were counted of what each was and what was sent of it, bit by bit.
+const conserved = "what a codec leaves out of what is counted is brought later, and once"
+
+// coding is what a worker keeps whose gradients are encoded: package worker's encoder as a state machine, around the real book of fates and the real error
+// feedback.
+type coding struct {
+	book     fates.Book
+	feedback *compress.Feedback // nil: gradients travel as they are
+	open     map[kintsugi.PushID]*message
+	left     []float64 // by value: what was left out of the pushes that are taken for counted, less what they have brought of earlier ones
+}
+
+// message is an encoded gradient: the bytes that its id stands for until it is known what became of it.
+type message struct {
+	ticket   kintsugi.Ticket
+	payloads []uint64  // by chunk
+	left     []float64 // by value: the gradient less what was sent
+}
+
+func newCoding(c *Cluster) coding {
+	if c.cfg.Codec == "" {
+		return coding{}
+	}
+	codec, err := compress.Parse(c.cfg.Codec)
+	if err != nil {
+		c.fail(notAtFault, "codec: %v", err)
+		return coding{}
+	}
+	return coding{
+		feedback: compress.NewFeedback(codec, c.layout, c.cfg.Seed), open: make(map[kintsugi.PushID]*message), left: make([]float64, c.layout.Values),
+	}
+}
+
+// encodes reports whether gradients of the worker are encoded.
+func (h *hand) encodes() bool { return h.coding.feedback != nil }
+
+// encode makes the message of a gradient.
+func (h *hand) encode(id kintsugi.PushID) *message {
+	x, layout := &h.coding, h.c.layout
+	m := &message{payloads: make([]uint64, len(layout.Chunks)), left: make([]float64, layout.Values)}
+	x.book.Begin(id)
+	x.open[id] = m
+	for i, hash := range h.gradient(id) {
+		chunk := layout.Chunks[i]
+		gradient, decoded := make([]float32, chunk.Len()), make([]float32, chunk.Len())
+		for k := range gradient {
+			hash = mix(hash, uint64(k))
+			gradient[k] = float32(int(hash>>57) - 64)
+		}
+		payload := x.feedback.Encode(nil, id, kintsugi.ChunkID(i), gradient)
+		if err := kernels.Host.Decode(decoded, x.feedback.Codec().Encoding(), payload); err != nil {
+			h.c.fail(notAtFault, "decode %v: %v", id, err)
+		}
+		m.payloads[i] = uint64(len(payload))
+		for _, b := range payload {
+			m.payloads[i] = mix(m.payloads[i], uint64(b))
+		}
+		for k := range gradient {
+			m.left[chunk.Lo+k] = float64(gradient[k]) - float64(decoded[k])
+		}
+	}
+	if was := h.c.encoded[id]; was != nil && !slices.Equal(was, m.payloads) {
+		h.c.fail(conserved, "%v@%d is encoded to %x, and was to %x", id, id.Incarnation, m.payloads, was)
+	}
+	h.c.encoded[id] = m.payloads
+	delete(h.c.returned, id) // it begins anew, with what has come back
+	return m
+}
+
+// settleFate adopts or takes back what the encoding of a push has left out. guess: nobody has said so.
+func (h *hand) settleFate(f fates.Fate, guess bool) {
+	x, c := &h.coding, h.c
+	m := x.open[f.Push]
+	if m == nil {
+		return
+	}
+	x.book.Settle(f.Push)
+	delete(x.open, f.Push)
+	c.checkFate(h, f, guess)
+	if !f.Counted {
+		x.feedback.Dropped(f.Push)
+	} else {
+		x.feedback.Counted(f.Push)
+		for i, v := range m.left {
+			x.left[i] += v
+		}
+	}
+	c.checkResidual(h)
+}
+
+// checkFate checks what a worker takes for true of a push.
+func (c *Cluster) checkFate(h *hand, f fates.Fate, guess bool) {
+	counted, at := c.keeps(f.Push, h.session.line)
+	switch guess = guess || c.overtaken(f.Push); {
+	case f.Counted && counted:
+		c.residuals.Adopted++
+	case f.Counted && !guess:
+		c.fail(conserved, "%s takes %v for counted, which it is not", h.name, f.Push)
+	case f.Counted: // what it has taken is lost
+		c.residuals.Lost++
+	case counted:
+		c.fail(conserved, "%s takes back what %v has brought, which is counted in step %d", h.name, f.Push, at)
+	default:
+		c.residuals.Returned++
+		if f.Push.Line == h.session.line {
+			c.returned[f.Push] = true
+		}
+	}
+}
+
+// checkToldAdopted checks what a worker is told of an encoded push. A conductor takes for counted what was sent before something that is: whoever has several pushes in flight, and is
+// not told that one of them was late, loses what that has taken.
+func (c *Cluster) checkToldAdopted(h *hand, m kintsugi.Released, id kintsugi.PushID) {
+	if !c.overtaken(id) {
+		c.checkToldCounted(h, m, id)
+	}
+}
+
+// overtaken reports whether a push is not counted, and a later one of its worker is.
+func (c *Cluster) overtaken(id kintsugi.PushID) bool {
+	h := c.oracle.lines[id.Line]
+	if _, counted := h.counted[id]; counted || c.cfg.Consistency.Credit < 2 {
+		return false
+	}
+	for p := range h.counted {
+		if p.Slot == id.Slot && p.Incarnation == id.Incarnation && p.Compare(id) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// keeps reports whether a push is counted in what a line has come from, or in itself, and in which step.
+func (c *Cluster) keeps(id kintsugi.PushID, line kintsugi.Line) (bool, kintsugi.Step) {
+	h := c.oracle.lines[id.Line]
+	if h == nil {
+		return false, 0
+	}
+	at, counted := h.counted[id]
+	for next := id.Line + 1; next <= line; next++ {
+		if b := c.oracle.begun[next]; b != nil {
+			counted = counted && at <= b.step
+		}
+	}
+	return counted, at
+}
+
+// checkResidual checks that a worker's residual is what was left out of what is counted.
+func (c *Cluster) checkResidual(h *hand) {
+	got := make([]float32, c.layout.Values)
+	h.coding.feedback.Save(got)
+	for i, v := range got {
+		if want := h.coding.left[i]; float64(v) != want {
+			c.fail(conserved, "%s keeps a residual of %v at value %d, want %v", h.name, v, i, want)
+			return
+		}
+	}
+}
+
+// ResidualResult is what became of encoded pushes, those of all workers.
+type ResidualResult struct {
+	Adopted  int // counted: what they had left out was adopted
+	Returned int // not counted: what they had taken came back
+	Lost     int // taken for counted where nobody was left to tell, and not counted: what they had taken is lost
+	GivenUp  int // residuals that were given up with the line that they belong to
+}
+
+// asking is what a session waits for to hear of encoded pushes.
+type asking struct {
+	expects  map[kintsugi.PushID]bool // their tickets are out
+	heard    []fates.Fate             // not taken in yet
+	again    []kintsugi.PushID        // to be sent again, the first is on its way
+	from     kintsugi.PushID          // what comes behind them, or if one of them was on its version (pushed) the last of those
+	pushed   bool
+	hopeless *kintsugi.Refused
+	then     func() // when fewer than credit of them are open; nil: nobody waits
+	credit   int
+}
+
+// await goes on when fewer than credit pushes are open.
+func (s *session) await(credit int, then func()) {
+	s.asking.credit, s.asking.then = credit, then
+	s.wake()
+}
+
+func (s *session) wake() {
+	a := &s.asking
+	switch then := a.then; {
+	case then == nil:
+	case a.hopeless != nil:
+		s.afterRefusal(*a.hopeless)
+	case len(a.expects) < a.credit:
+		a.then = nil
+		then()
+	}
+}
+
+// hears notes what the conductor says of encoded pushes.
+func (s *session) hears(m kintsugi.ConductorMessage) {
+	a := &s.asking
+	settle := func(f fates.Fate) {
+		if a.expects[f.Push] {
+			delete(a.expects, f.Push)
+			a.heard = append(a.heard, f)
+		}
+	}
+	switch m := m.(type) {
+	case kintsugi.Released:
+		s.newest = max(s.newest, m.Step)
+		for _, id := range m.Counted {
+			if a.expects[id] {
+				s.c.checkToldAdopted(s.h, m, id)
+			}
+			settle(fates.Fate{Push: id, Counted: true})
+		}
+	case kintsugi.Refused:
+		s.c.checkToldRefused(m)
+		if a.expects[m.Push] && m.Step <= m.Push.Version {
+			a.hopeless = &m
+			s.h.coding.book.Void(m.Push)
+			delete(a.expects, m.Push)
+		}
+		settle(fates.Fate{Push: m.Push})
+		s.newest = max(s.newest, m.Step)
+	}
+	s.wake()
+}
+
+// takeIn takes in what the session has heard.
+func (s *session) takeIn() {
+	heard := s.asking.heard
+	s.asking.heard = nil
+	for _, f := range heard {
+		s.h.settleFate(f, false)
+	}
+}
+
+// resume asks what became of the pushes of the session before, and goes on with the first gradient on a version.
+func (s *session) resume(id kintsugi.PushID) {
+	x := &s.h.coding
+	s.asking.expects = make(map[kintsugi.PushID]bool)
+	j := x.book.Join(*s.view, id.Version)
+	for _, f := range j.Settled {
+		s.h.settleFate(f, true)
+	}
+	if j.GivenUp {
+		x.feedback.Drop()
+		clear(x.open)
+		clear(x.left)
+		s.c.residuals.GivenUp++
+	}
+	for _, p := range j.Repeat {
+		s.askAbout(x.open[p].ticket)
+	}
+	switch s.c.cfg.plant {
+	case ticketAlone:
+		for _, p := range j.Again {
+			s.askAbout(x.open[p].ticket)
+		}
+		j.Again = nil
+	case takenBack:
+		for _, p := range j.Again {
+			x.book.Void(p)
+		}
+		j.Again = nil
+	}
+	s.asking.again, s.asking.from = j.Again, id
+	s.sendAgain()
+}
+
+// sendAgain sends what is to be sent again, and goes on behind it.
+func (s *session) sendAgain() {
+	a := &s.asking
+	switch {
+	case len(a.again) > 0:
+		s.sendPush(a.again[0], s.h.coding.open[a.again[0]].payloads, 0)
+	case a.pushed:
+		s.after(a.from)
+	default:
+		s.await(s.c.cfg.Consistency.Pace().Credit, func() { s.encodeTurn(a.from) })
+	}
+}
+
+// tells sends the ticket of an encoded push. Of one that is sent again it goes out whatever the heads say: t is that of the session before if one has refused it.
+func (s *session) tells(t kintsugi.Ticket) {
+	s.askAbout(t)
+	a := &s.asking
+	if len(a.again) == 0 {
+		s.after(t.Push)
+		return
+	}
+	if a.again = a.again[1:]; t.Push.Version == a.from.Version {
+		a.from, a.pushed = t.Push, true
+	}
+	s.sendAgain()
+}
+
+// refusedAgain goes on behind a push that was sent again and that a head has refused. It reports false for any other one, which stays open until its version is passed: if
+// the session breaks before, the same bytes are sent again.
+func (s *session) refusedAgain(r kintsugi.Refused) bool {
+	if len(s.asking.again) == 0 {
+		return false
+	}
+	s.newest = max(s.newest, r.Step)
+	s.tells(s.h.coding.open[r.Push].ticket)
+	return true
+}
+
+// askAbout sends the ticket of a push that every head has.
+func (s *session) askAbout(t kintsugi.Ticket) {
+	x := &s.h.coding
+	x.open[t.Push].ticket = t
+	x.book.Ask(t.Push, t.Views[0])
+	s.asking.expects[t.Push] = true
+	s.work.send(t)
+	if s.c.cfg.Faults.Has(Repeat) && s.c.storming() && s.c.chance(0.05) {
+		s.work.send(t)
+	}
+}
+
+// encodeTurn pushes the gradient that id names: as it was encoded before, if it was.
+func (s *session) encodeTurn(id kintsugi.PushID) {
+	s.takeIn()
+	for _, f := range s.h.coding.book.Pass(id.Version) {
+		s.h.settleFate(f, false)
+	}
+	if s.h.leaving {
+		s.await(1, func() { s.sayGoodbye() })
+		return
+	}
+	if m := s.h.coding.open[id]; m != nil {
+		s.sendPush(id, m.payloads, 0)
+		return
+	}
+	s.c.after(s.h.proc, s.c.computeTime(s.h.slot), func() {
+		if !s.over {
+			s.sendPush(id, s.h.encode(id).payloads, 0)
+		}
+	})
+}
+
+// after goes on behind a push whose ticket is out.
+func (s *session) after(id kintsugi.PushID) {
+	pace := s.c.cfg.Consistency.Pace()
+	if !pace.Prefetch {
+		s.await(pace.Credit, func() {
+			if s.newest > id.Version {
+				s.read(s.newest, s.turn)
+				return
+			}
+			id.Sequence++
+			s.encodeTurn(id)
+		})
+		return
+	}
+	ahead, settled := kintsugi.Step(0), false
+	goOn := func() {
+		switch {
+		case ahead == 0 || !settled:
+		case ahead >= s.newest:
+			s.turn(ahead)
+		default:
+			s.read(s.newest, s.turn)
+		}
+	}
+	s.read(id.Version+1, func(v kintsugi.Step) { ahead = v; goOn() })
+	s.await(1, func() { settled = true; goOn() })
+}
