@@ -406,7 +406,8 @@ type StepEvent struct {
 	Staleness uint32 // greatest among the counted
 	Late      uint32 // gradients refused since the step before
 	Examples  uint32
-	Norm      float64       // ‖ḡ‖ of the mean gradient
+	Norm      float64       // ‖ḡ‖ of the mean gradient, as it was applied
+	Clipped   uint32        // of the counted gradients, how many were longer than they may count
 	Wait      time.Duration // from the release before to the commit
 	Apply     time.Duration // from the commit to the release
 	Pushed    uint64        // bytes of gradients that all shards have received since the step before

@@ -34,7 +34,7 @@ _VARIABLE = "KINTSUGI_ASKS"
 _PAGE = 4096
 _SUGGESTED = {
     "batch": int, "steps": int, "learning_rate": float, "optimizer": str, "momentum": float, "codec": str, "warmup": int, "decay": str, "weight_decay": float,
-    "weight_decay_for": str,
+    "weight_decay_for": str, "clip_norm": float,
 }  # fmt: skip
 
 if _VARIABLE in os.environ and hasattr(sys.stdout, "reconfigure"):
@@ -110,7 +110,7 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
     evaluate    evaluate(params) returns a loss and an accuracy, either may be None, and on how many examples
     suggested   what to train with unless the command line says otherwise: batch, steps, learning_rate, optimizer, momentum, codec; warmup, steps in which
                 the learning rate rises, and decay, how it goes down then: "cosine", "linear" or "constant"; weight_decay, and weight_decay_for, which
-                tensors: "all", or "matrices", those of two dimensions and more
+                tensors: "all", or "matrices", those of two dimensions and more; clip_norm, the longest norm that the gradient of a worker counts with
     """
     suggested = _suggestions(suggested)
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]

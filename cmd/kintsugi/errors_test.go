@@ -115,6 +115,8 @@ var mistakes = []mistake{
 	{"steps-none", exitUsage, "train --model qp --steps 0"},
 	{"weight-decay-no-number", exitUsage, "train --model qp --weight-decay NaN"},
 	{"weight-decay-of-what", exitUsage, "train --model qp --weight-decay-for biases"},
+	{"clip-norm-negative", exitUsage, "train --model qp --clip-norm -0.5"},
+	{"clip-of-no-gradient", exitUsage, "train --model lda --clip-norm 1"},
 	{"warmup-negative", exitUsage, "train --model qp --warmup -5"},
 	{"store-in-a-file", exitUsage, "train --model qp --out run-a --store file/below"},
 	{"store-scheme", exitUsage, "train --model qp --store gs://bucket/runs"},

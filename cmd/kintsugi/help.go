@@ -25,7 +25,7 @@ type topic struct {
 // topics sort the flags of the commands that have all settings of a run: fifty of them, by the alphabet, are a page to search, not to read.
 var topics = []topic{
 	{"What is trained", []string{"model", "data", "data-dir", "input", "program", "described"}},
-	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "warmup", "decay", "momentum", "weight-decay", "weight-decay-for", "seed", "eval-every"}},
+	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "warmup", "decay", "momentum", "weight-decay", "weight-decay-for", "clip-norm", "seed", "eval-every"}},
 	{"Who takes part", []string{"workers", "servers", "replicas", "consistency"}},
 	{"What survives a death", []string{"recovery", "checkpoint-every", "store", "move-after", "outage", "kept", "notice", "notice-endpoint", "warning", "outside"}},
 	{"What travels, and how", []string{"codec", "pull", "wire", "window", "tls"}},

@@ -67,6 +67,9 @@ func (w *watcher) print(out io.Writer, s record.Summary, done kintsugi.Done, fol
 		}
 		fmt.Fprintln(out)
 	}
+	if s.ClippedGradients > 0 {
+		fmt.Fprintf(out, "clipped %d of %d gradients\n", s.ClippedGradients, s.CountedGradients)
+	}
 	if kept := s.KeptGradients + s.DroppedGradients; kept > 0 {
 		fmt.Fprintf(out, "workers went on while servers were away: %d gradients kept, %d counted, %d dropped\n", kept, s.KeptGradients, s.DroppedGradients)
 	}

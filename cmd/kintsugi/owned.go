@@ -101,6 +101,9 @@ func (s *settings) counting() (agg.Config, error) {
 	if s.Outage == "continue" {
 		return c, fmt.Errorf("%w: --outage continue: workers of model %s change what they own with each push, so that they wait for servers", kintsugi.ErrUsage, s.Model)
 	}
+	if c.ClipNorm > 0 {
+		return c, fmt.Errorf("%w: --clip-norm %v: model %s has no gradients to clip: its steps take what workers have made of their parts as it is", kintsugi.ErrUsage, c.ClipNorm, s.Model)
+	}
 	c.Scale, c.Continue = agg.Sum, false
 	return c, nil
 }

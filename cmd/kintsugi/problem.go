@@ -95,6 +95,9 @@ func (p *problem) suggest(s *settings, d model.Defaults) error {
 	if s.WeightDecay == suggested {
 		s.WeightDecay = decimal(d.WeightDecay)
 	}
+	if s.ClipNorm == suggested {
+		s.ClipNorm = decimal(d.ClipNorm)
+	}
 	s.Decay, s.Decayed = cmp.Or(s.Decay, d.Decay, "cosine"), cmp.Or(s.Decayed, d.Decayed, decayAll)
 	s.Codec = cmp.Or(s.Codec, d.Codec, "fp32")
 	switch {

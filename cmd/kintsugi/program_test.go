@@ -27,7 +27,7 @@ func beProgram() {
 		about.Tensors[0].Shape = []int{10, 100}
 	}
 	if slices.Contains(os.Args, "recipe") {
-		about.Optimizer, about.Warmup, about.Decay, about.WeightDecay, about.Decayed = "adamw", 10, "linear", 0.1, "matrices"
+		about.Optimizer, about.Warmup, about.Decay, about.WeightDecay, about.Decayed, about.ClipNorm = "adamw", 10, "linear", 0.1, "matrices", 0.5
 	}
 	if slices.Contains(os.Args, "rmsprop") {
 		about.Optimizer = "rmsprop"
@@ -121,9 +121,9 @@ func TestARecipeIsThatOfTheProgramUnlessTheCommandLineHasAnother(t *testing.T) {
 		return dir
 	}
 	plain, recipe := ownProgram, append(slices.Clone(ownProgram), "recipe")
-	own, told := train(recipe...), train(append([]string{"--optimizer", "adamw", "--warmup", "10", "--decay", "linear", "--weight-decay", "0.1", "--weight-decay-for", "matrices"}, plain...)...)
+	own, told := train(recipe...), train(append([]string{"--optimizer", "adamw", "--warmup", "10", "--decay", "linear", "--weight-decay", "0.1", "--weight-decay-for", "matrices", "--clip-norm", "0.5"}, plain...)...)
 	sameBits(t, own, told)
-	plainly, overruled := train(plain...), train(append([]string{"--optimizer", "sgd", "--warmup", "0", "--decay", "cosine", "--weight-decay", "0", "--weight-decay-for", "all"}, recipe...)...)
+	plainly, overruled := train(plain...), train(append([]string{"--optimizer", "sgd", "--warmup", "0", "--decay", "cosine", "--weight-decay", "0", "--weight-decay-for", "all", "--clip-norm", "0"}, recipe...)...)
 	sameBits(t, overruled, plainly)
 }
 

@@ -45,6 +45,7 @@ type settings struct {
 	Momentum     float64
 	WeightDecay  float64
 	Decayed      string
+	ClipNorm     float64
 	Batch        int
 	Steps        uint64
 	Seed         uint64
@@ -95,7 +96,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.Float64Var(&s.Momentum, "momentum", suggested, "momentum (default: as the model suggests)")
 	f.Float64Var(&s.WeightDecay, "weight-decay", suggested, "weight decay (default: as the model suggests, mostly 0)")
 	f.StringVar(&s.Decayed, "weight-decay-for", "", "which tensors decay: all, or matrices, which are those with two or more dimensions, without biases and the scales of norms (default: as the model suggests, mostly all)")
-	for _, name := range []string{"warmup", "momentum", "weight-decay"} {
+	f.Float64Var(&s.ClipNorm, "clip-norm", suggested, "longest norm that the gradient of a worker counts with: a longer one is scaled down to it, before the mean; 0 bounds nothing (default: as the model suggests, mostly 0)")
+	for _, name := range []string{"warmup", "momentum", "weight-decay", "clip-norm"} {
 		f.Lookup(name).DefValue = "0" // what help calls no default; 0 itself is a value
 	}
 	f.IntVar(&s.Batch, "batch", 0, "examples of one gradient (default: as the model suggests)")
@@ -281,6 +283,7 @@ func (s *settings) check() error {
 		{s.Batch > 1<<20, fmt.Sprintf("--batch %d: at most %d", s.Batch, 1<<20)},
 		{!(s.LearningRate >= 0) || math.IsInf(s.LearningRate, 0), fmt.Sprintf("--learning-rate %v must be positive, and a number", s.LearningRate)},
 		{!(s.WeightDecay >= 0 || s.WeightDecay == suggested) || math.IsInf(s.WeightDecay, 0), fmt.Sprintf("--weight-decay %v must be a number that is not negative", s.WeightDecay)},
+		{!(s.ClipNorm >= 0 || s.ClipNorm == suggested) || math.IsInf(s.ClipNorm, 0), fmt.Sprintf("--clip-norm %v must be a number that is not negative", s.ClipNorm)},
 		{s.Warmup < 0 && s.Warmup != suggested, fmt.Sprintf("--warmup %d must not be negative", s.Warmup)},
 		{!(s.Momentum >= 0 && s.Momentum < 1 || s.Momentum == suggested), fmt.Sprintf("--momentum %v must be at least 0, and below 1", s.Momentum)},
 		{protects.checkpoints && s.CheckpointEvery == pace{}, "--checkpoint-every 0: use --recovery none to keep no checkpoints but the last"},

@@ -17,6 +17,7 @@ func (s *settings) consistency() (agg.Config, error) {
 	if err != nil {
 		return c, err
 	}
+	c.ClipNorm = max(0, s.ClipNorm)
 	protects := s.protects()
 	switch s.Outage {
 	case "":

@@ -122,6 +122,9 @@ func (c *Cluster) checkCommit(x *conducting, m kintsugi.Commit) {
 			want = float64(examplesOf(w.Push))
 		}
 		total += want
+		if norm := math.Sqrt(c.cfg.squaredNormOf(w.Push)); k.ClipNorm > 0 && norm > k.ClipNorm {
+			want *= k.ClipNorm / norm
+		}
 		kept := c.offered[w.Push].kept
 		if local := kept > 0 && k.Keep == kintsugi.KeepLocal; local {
 			want *= c.pathPart(w.Weight/float32(want), len(m.Counted))

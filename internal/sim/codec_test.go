@@ -58,15 +58,20 @@ func loop(t *testing.T, cfg LiveConfig) []float32 {
 			if _, _, err := cfg.Gradient(t.Context(), params, grads, id); err != nil {
 				t.Fatal(err)
 			}
-			decoded := make([]float32, l.Values)
+			decoded, norm := make([]float32, l.Values), 0.0
 			for i, c := range l.Chunks {
 				payload := f.Encode(nil, id, kintsugi.ChunkID(i), grads[c.Lo:c.Hi])
 				if err := kernels.Host.Decode(decoded[c.Lo:c.Hi], f.Codec().Encoding(), payload); err != nil {
 					t.Fatal(err)
 				}
+				square, err := kernels.Host.SquaredNorm(decoded[c.Lo:c.Hi])
+				if err != nil {
+					t.Fatal(err)
+				}
+				norm += square
 			}
 			f.Counted(id)
-			step.Operands = append(step.Operands, kernels.Operand{Weight: 32, Values: decoded})
+			step.Operands = append(step.Operands, kernels.Operand{Weight: float32(32 * cfg.Consistency.Clipped(norm)), Values: decoded})
 		}
 		o := cfg.Schedule.At(v + 1)
 		step.Rule = kernels.Rule(o.Rule)
@@ -96,6 +101,36 @@ func TestEncodedGradientsGiveTheModelOfDecodedOnes(t *testing.T) {
 		want := loop(t, cfg)
 		if got := run(t, cfg, nil); !slices.EqualFunc(got, want, sameBits) {
 			t.Errorf("%s on %d servers ends with another model than a loop", strings.Join(codecs, ", "), cfg.Servers)
+		}
+	}
+}
+
+// Clipped gradients give the model of a loop that scales each down, whatever they travel in. The bound cuts about half of them.
+func TestClippedGradientsGiveTheModelOfALoopThatClips(t *testing.T) {
+	race.Skip(t)
+	for _, codec := range []string{"fp32", "int8"} {
+		cfg := withCodecs(t, base(t), codec)
+		cfg.Steps, cfg.Servers, cfg.Consistency.ClipNorm = 30, 2, 125
+		want, whole := loop(t, cfg), cfg
+		whole.Consistency.ClipNorm = 0
+		if slices.EqualFunc(want, loop(t, whole), sameBits) {
+			t.Fatal("no gradient is clipped")
+		}
+		var clipped uint32
+		got := run(t, cfg, func(l *Live) {
+			_ = l.Watch(t.Context(), func(e kintsugi.RunEvent) bool {
+				if s, ok := e.(kintsugi.StepEvent); ok {
+					clipped += s.Clipped
+				}
+				_, done := e.(kintsugi.Done)
+				return !done
+			})
+		})
+		if !slices.EqualFunc(got, want, sameBits) {
+			t.Errorf("%s: another model than a loop's", codec)
+		}
+		if clipped == 0 || clipped == uint32(30*cfg.Workers) {
+			t.Errorf("%s: %d of %d gradients are clipped", codec, clipped, 30*cfg.Workers)
 		}
 	}
 }

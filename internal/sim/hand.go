@@ -315,7 +315,7 @@ func (s *session) sendTicket() {
 		views[i] = s.view.Number
 	}
 	t := kintsugi.Ticket{
-		Push: s.push, Views: views, Loss: 1, Examples: examplesOf(s.push), SquaredNorm: 1, Kept: s.kept,
+		Push: s.push, Views: views, Loss: 1, Examples: examplesOf(s.push), SquaredNorm: s.c.cfg.squaredNormOf(s.push), Kept: s.kept,
 	}
 	if s.h.encodes() {
 		s.tells(t)

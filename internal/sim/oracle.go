@@ -58,6 +58,14 @@ func stepFrom(value uint64, c *kintsugi.Commit, sum uint64) uint64 {
 // examplesOf is how many examples the batch of a push has.
 func examplesOf(id kintsugi.PushID) uint32 { return 8 + uint32(id.Slot)%3 }
 
+// squaredNormOf is that of a gradient, where norms are bounded. Elsewhere all are alike, so that a gradient which was kept in an outage is as long as usual.
+func (c Config) squaredNormOf(id kintsugi.PushID) float64 {
+	if c.Consistency.ClipNorm == 0 || c.Consistency.Continue {
+		return 1
+	}
+	return float64(1 + mix(uint64(id.Slot), uint64(id.Version))%9)
+}
+
 // oracle knows what every released version of every line must be: it computes the steps that were counted,
 // one after the other, on whole vectors.
 type oracle struct {

@@ -254,7 +254,7 @@ func stepEventTo(m kintsugi.StepEvent) *pb.StepEvent {
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
 		WaitNanos: int64(m.Wait), ApplyNanos: int64(m.Apply), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeTo),
 		SavingNanos: int64(m.Saving),
-		Kept:        m.Kept, Dropped: m.Dropped, Timeline: timelineTo(m.Timeline),
+		Kept:        m.Kept, Dropped: m.Dropped, Timeline: timelineTo(m.Timeline), Clipped: m.Clipped,
 	}
 }
 
@@ -264,7 +264,7 @@ func stepEventFrom(m *pb.StepEvent) kintsugi.StepEvent {
 		Workers: m.Workers, Quota: m.Quota, Reason: m.Reason, Staleness: m.Staleness, Late: m.Late, Examples: m.Examples, Norm: m.Norm,
 		Wait: time.Duration(m.WaitNanos), Apply: time.Duration(m.ApplyNanos), Pushed: m.Pushed, Pulled: m.Pulled, Times: each(m.Times, timeFrom),
 		Saving: time.Duration(m.SavingNanos),
-		Kept:   m.Kept, Dropped: m.Dropped, Timeline: timelineFrom(m.Timeline),
+		Kept:   m.Kept, Dropped: m.Dropped, Timeline: timelineFrom(m.Timeline), Clipped: m.Clipped,
 	}
 }
 

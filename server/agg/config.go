@@ -64,6 +64,10 @@ type Config struct {
 	// Scale is mean or sum.
 	Scale Scale
 
+	// ClipNorm bounds the norm of each gradient: a longer one counts as if it were so long. 0 bounds nothing. What is bounded is what a worker has sent,
+	// decoded, by the norm in its ticket: the weights of a step do it, so that no byte of a gradient is read for it.
+	ClipNorm float64
+
 	// Knee lowers the learning rate of a step that counts fewer gradients than that, in proportion: m of them have
 	// min(1, m/Knee) of the schedule's. 0: the number of gradients changes nothing. The knee is where a larger mean
 	// allows no larger rate any more.
@@ -110,6 +114,7 @@ func (c Config) Check(workers int) error {
 			fmt.Sprintf("a credit of %d pushes is of no use where a step counts one fresh gradient of each worker; raise the limit or the staleness", c.Credit)},
 		{c.Continue && c.bound() == 0,
 			"workers that go on in an outage need a staleness above 0, since what they have kept is late; use --outage wait, or another consistency"},
+		{!(c.ClipNorm >= 0) || math.IsInf(c.ClipNorm, 0), fmt.Sprintf("a gradient cannot have a norm of %v at most; use a positive number, or 0 for no bound", c.ClipNorm)},
 		{c.Busy > kintsugi.Pull, fmt.Sprintf("there is no way %d of a busy worker", c.Busy)},
 	}
 	for _, r := range rules {
@@ -224,13 +229,23 @@ func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, s step) float32 {
 	if c.Discount || decays {
 		w /= 1 + float64(tau)
 	}
-	if decays && usual > 0 && t.SquaredNorm > usual {
-		w *= math.Sqrt(usual / t.SquaredNorm) // none longer than usual
+	clipped := c.Clipped(t.SquaredNorm)
+	if decays && usual > 0 && t.SquaredNorm > usual { // none longer than usual
+		clipped = min(clipped, math.Sqrt(usual/t.SquaredNorm))
 	}
+	w *= clipped
 	if t.Kept > 0 && c.Keep == kintsugi.KeepSum {
 		w *= float64(t.Kept) * sumRate
 	}
 	return float32(w)
+}
+
+// Clipped returns what is left of a gradient whose norm is bounded, as a part of it: 1 if it is no longer than ClipNorm.
+func (c Config) Clipped(squaredNorm float64) float64 {
+	if c.ClipNorm == 0 || squaredNorm <= c.ClipNorm*c.ClipNorm {
+		return 1
+	}
+	return c.ClipNorm / math.Sqrt(squaredNorm)
 }
 
 // path returns what makes one of n workers' paths an nth of what the step of a whole learning rate would be.

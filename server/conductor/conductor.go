@@ -346,6 +346,9 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 		loss += t.Loss * float64(t.Examples)
 		e.Examples += t.Examples
 		e.Staleness = max(e.Staleness, uint32(o.commit.Step-1-t.Push.Version))
+		if c.cfg.Consistency.Clipped(t.SquaredNorm) < 1 {
+			e.Clipped++
+		}
 	}
 	e.Loss = loss / float64(max(1, e.Examples))
 	norm := 0.0

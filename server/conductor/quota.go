@@ -1,6 +1,7 @@
 package conductor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 // shard has said. Nil steers nothing: the quota is that of the configuration.
 type steering struct {
 	controller dbw.Controller
+	clipped    func(squaredNorm float64) float64 // see agg.Config
 	origin     time.Time
 
 	asked  bool          // for the step after version
@@ -23,9 +25,12 @@ type steering struct {
 	choice dbw.Choice
 	early  []dbw.Arrival // the newest ticket of each worker that came before the first question
 
-	shares map[kintsugi.Slot]float64 // of the messages in the newest step that it has seen, step
-	step   kintsugi.Step
+	messages map[kintsugi.Slot]message // in the newest step that it has seen, step
+	step     kintsugi.Step
 }
+
+// message is what a worker's gradients are of a step.
+type message struct{ share, clipped float64 }
 
 // newSteering returns the steering of a configuration, nil if it has no controller.
 func newSteering(cfg agg.Config, now time.Time) (*steering, error) {
@@ -33,7 +38,7 @@ func newSteering(cfg agg.Config, now time.Time) (*steering, error) {
 		return nil, nil
 	}
 	c, err := dbw.New(cfg.Controller, cfg.Busy)
-	return &steering{controller: c, origin: now, choice: dbw.Choice{Rate: 1}}, err
+	return &steering{controller: c, clipped: cfg.Clipped, origin: now, choice: dbw.Choice{Rate: 1}}, err
 }
 
 func (s *steering) seconds(t time.Time) float64 { return t.Sub(s.origin).Seconds() }
@@ -113,20 +118,22 @@ func (s *steering) released(now time.Time, o *open) {
 	}
 }
 
-// outcome returns what a step came to.
+// outcome returns what a step came to. Of a gradient that was clipped it tells as of one that is so long: of such ones the step is the mean.
 func (s *steering) outcome(now time.Time, o *open) dbw.Outcome {
 	const both = kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement
 	out := dbw.Outcome{Step: o.commit.Step, At: s.seconds(now), Optimizer: o.commit.Optimizer, Measured: o.commit.Want&both == both}
-	earlier := s.shares
-	s.shares = make(map[kintsugi.Slot]float64, len(o.tickets))
+	earlier := s.messages
+	s.messages = make(map[kintsugi.Slot]message, len(o.tickets))
 	along := alongs{}
 	for i, t := range o.tickets {
-		share := float64(o.commit.Counted[i].Weight) * float64(o.commit.Scale)
-		s.shares[t.Push.Slot] += share
-		g := dbw.Gradient{Share: share, SquaredNorm: t.SquaredNorm, Loss: t.Loss}
+		clipped := s.clipped(t.SquaredNorm)
+		share := float64(o.commit.Counted[i].Weight) * float64(o.commit.Scale) / clipped
+		s.messages[t.Push.Slot] = message{share: s.messages[t.Push.Slot].share + share, clipped: clipped}
+		g := dbw.Gradient{Share: share, SquaredNorm: clipped * clipped * t.SquaredNorm, Loss: t.Loss}
 		if a := t.Along; a.Known && t.Push.Version+1 == o.commit.Step && s.step+1 == o.commit.Step {
-			along.add(share, a.Dot)
-			g.Along, g.Before, g.Own, g.Earlier = a.Earlier, a.Before, a.Own, earlier[t.Push.Slot]
+			along.add(share, clipped*a.Dot)
+			before := cmp.Or(earlier[t.Push.Slot], message{clipped: 1})
+			g.Along, g.Before, g.Own, g.Earlier = a.Earlier, before.clipped*a.Before, before.clipped*before.clipped*a.Own, before.share
 		}
 		out.Gradients = append(out.Gradients, g)
 	}

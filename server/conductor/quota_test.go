@@ -2,6 +2,7 @@ package conductor
 
 import (
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // What workers tell of their gradients along the last displacement takes the place of what shards say of messages, for those
 // workers that have had both versions, and with the share that each had in the step before.
 func TestGradientsSpeakForMessagesThatAreNotThey(t *testing.T) {
-	s := &steering{origin: time.Unix(0, 0)}
+	s := &steering{origin: time.Unix(0, 0), clipped: agg.Config{}.Clipped}
 	step := func(n kintsugi.Step, tickets ...kintsugi.Ticket) dbw.Outcome {
 		o := &open{commit: kintsugi.Commit{Step: n, Scale: 0.25}, stable: []*kintsugi.Stable{{Products: []kintsugi.Products{{DotDisplacement: 100}, {DotDisplacement: 11}}}}}
 		for _, x := range tickets {
@@ -48,6 +49,37 @@ func TestGradientsSpeakForMessagesThatAreNotThey(t *testing.T) {
 	}
 	if out := step(6, ticket(0, 4, 1, both)); out.Dot != 111 { // of another displacement
 		t.Errorf("a late gradient: %+v", out)
+	}
+}
+
+// A controller that is told of clipped gradients learns what it would of gradients that are as short by themselves: their shares add up to 1, and what is
+// measured of them, or along them, shrinks as they do.
+func TestAControllerIsToldOfClippedGradientsAsOfShorterOnes(t *testing.T) {
+	along := kintsugi.Along{Known: true, Dot: 5, Earlier: true, Before: -2, Own: 3}
+	outcome := func(cfg agg.Config, part float64) dbw.Outcome { // gradients are part as long as those of the other run
+		s := &steering{origin: time.Unix(0, 0), clipped: cfg.Clipped}
+		var out dbw.Outcome
+		for n := kintsugi.Step(1); n <= 2; n++ {
+			o := &open{commit: kintsugi.Commit{Step: n, Scale: 0.125}}
+			for slot, norm := range []float64{4, 1} {
+				a, examples := along, 4.0
+				if slot == 0 {
+					a.Dot, a.Before, a.Own, norm = part*a.Dot, part*a.Before, part*part*a.Own, part*norm
+				}
+				x := kintsugi.Ticket{Push: kintsugi.PushID{Slot: kintsugi.Slot(slot), Version: n - 1}, Examples: 4, SquaredNorm: norm * norm, Loss: 1, Along: a}
+				o.tickets = append(o.tickets, x)
+				o.commit.Counted = append(o.commit.Counted, kintsugi.Weighted{Push: x.Push, Weight: float32(examples * cfg.Clipped(x.SquaredNorm))})
+			}
+			out = s.outcome(time.Unix(1, 0), o)
+		}
+		return out
+	}
+	got, want := outcome(agg.Config{ClipNorm: 2}, 1), outcome(agg.Config{}, 0.5)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("clipped: %+v\nshorter: %+v", got, want)
+	}
+	if total := got.Gradients[0].Share + got.Gradients[1].Share; total != 1 {
+		t.Errorf("the shares add up to %v", total)
 	}
 }
 

@@ -105,7 +105,8 @@ type Defaults struct {
 	Warmup      int    // steps in which the learning rate rises
 	Decay       string // how it goes down; "" means cosine
 	WeightDecay float32
-	Decayed     string // what the weight decay is for; "" means all
+	Decayed     string  // what the weight decay is for; "" means all
+	ClipNorm    float32 // longest norm that a gradient counts with; 0: any
 }
 
 // Description says what a model is, apart from what executes it. It is immutable and safe for

@@ -32,6 +32,7 @@ type Description struct {
 	Decay        string  `json:"decay,omitempty"`
 	WeightDecay  float32 `json:"weight_decay,omitempty"`
 	Decayed      string  `json:"weight_decay_for,omitempty"`
+	ClipNorm     float32 `json:"clip_norm,omitempty"`
 
 	Evaluates bool `json:"evaluates,omitempty"` // it answers to evaluate
 }
@@ -54,9 +55,9 @@ func (d *Description) Check() error {
 		return fmt.Errorf(`its "name" is %q; it must have letters, digits, dots, dashes and underscores alone, 64 at most`, d.Name)
 	case len(d.Tensors) == 0:
 		return errors.New(`it describes no "tensors"`)
-	case d.Examples < 0 || d.Batch < 0 || d.Steps < 0 || d.LearningRate < 0 || d.Momentum < 0 || d.Warmup < 0 || d.WeightDecay < 0:
-		return fmt.Errorf("it describes negative numbers: %d examples, a batch of %d, %d steps, a learning rate of %g, a momentum of %g, a warm-up of %d steps, a weight decay of %g",
-			d.Examples, d.Batch, d.Steps, d.LearningRate, d.Momentum, d.Warmup, d.WeightDecay)
+	case d.Examples < 0 || d.Batch < 0 || d.Steps < 0 || d.LearningRate < 0 || d.Momentum < 0 || d.Warmup < 0 || d.WeightDecay < 0 || d.ClipNorm < 0:
+		return fmt.Errorf("it describes negative numbers: %d examples, a batch of %d, %d steps, a learning rate of %g, a momentum of %g, a warm-up of %d steps, a weight decay of %g, gradients no longer than %g",
+			d.Examples, d.Batch, d.Steps, d.LearningRate, d.Momentum, d.Warmup, d.WeightDecay, d.ClipNorm)
 	}
 	_, err := kintsugi.NewLayout(d.Tensors)
 	return err

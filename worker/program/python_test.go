@@ -81,14 +81,14 @@ func TestAProgramInPythonSuggestsItsRecipe(t *testing.T) {
 	p, err := inPython(t, `
 import kintsugi
 kintsugi.run("net", [("w", (2, 1)), ("b", (2,))], lambda params, seed: None, None, examples=3, batch=2, steps=9, learning_rate=0.25, optimizer="adamw",
-    momentum=0.5, codec="int8", warmup=3, decay="linear", weight_decay=0.125, weight_decay_for="matrices")
+    momentum=0.5, codec="int8", warmup=3, decay="linear", weight_decay=0.125, weight_decay_for="matrices", clip_norm=1.5)
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := program.Description{
 		Name: "net", Tensors: []kintsugi.Tensor{{Name: "w", Shape: []int{2, 1}}, {Name: "b", Shape: []int{2}}}, Examples: 3, Batch: 2, Steps: 9,
-		LearningRate: 0.25, Optimizer: "adamw", Momentum: 0.5, Codec: "int8", Warmup: 3, Decay: "linear", WeightDecay: 0.125, Decayed: "matrices",
+		LearningRate: 0.25, Optimizer: "adamw", Momentum: 0.5, Codec: "int8", Warmup: 3, Decay: "linear", WeightDecay: 0.125, Decayed: "matrices", ClipNorm: 1.5,
 	}
 	if got := p.About(); !reflect.DeepEqual(got, want) {
 		t.Errorf("it describes %+v, want %+v", got, want)

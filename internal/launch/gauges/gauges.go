@@ -26,7 +26,7 @@ type Run struct {
 	loss, norm, quota, workers, staleness, testLoss, testAccuracy prometheus.Gauge
 	savedStep, savedTime, atRisk, over                            prometheus.Gauge
 	members                                                       *prometheus.GaugeVec
-	steps, lost, examples, pushed, pulled, partials               prometheus.Counter
+	steps, lost, examples, pushed, pulled, partials, clipped      prometheus.Counter
 	gradients, failures, saves, savedBytes                        *prometheus.CounterVec
 	wait, apply, recovery                                         prometheus.Histogram
 	saveSeconds                                                   *prometheus.HistogramVec
@@ -88,6 +88,7 @@ func New(release, commit string, steps uint64) *Run {
 	r.pulled = counter("pulled_bytes_total", "Bytes of parameters that servers sent.")
 	r.partials = counter("partial_restores_total", "Shards that came back alone, older than the others.")
 	r.gradients = counters("gradients_total", "Gradients that ended, by fate: counted, late, kept (computed in an outage and counted) or dropped.", "fate")
+	r.clipped = counter("clipped_gradients_total", "Counted gradients that were longer than --clip-norm, and were scaled down to it.")
 	r.failures = counters("failures_total", "Processes that were lost, by role, and whether they had notice.", "role", "announced")
 	r.saves = counters("checkpoints_total", "Saves that ended, by kind (full, or running: some chunks of a shard) and result (saved or failed).", "kind", "result")
 	r.savedBytes = counters("checkpoint_bytes_total", "Bytes that saves wrote.", "kind")
@@ -204,6 +205,7 @@ func (r *Run) released(e *record.Step) {
 	r.newest(e)
 	r.steps.Inc()
 	r.examples.Add(float64(e.Examples))
+	r.clipped.Add(float64(e.Clipped))
 	r.pushed.Add(float64(e.PushedBytes))
 	r.pulled.Add(float64(e.PulledBytes))
 	for fate, n := range map[string]uint32{"counted": uint32(len(e.Counted)), "late": e.Late, "kept": e.Kept, "dropped": e.Dropped} {

@@ -85,15 +85,16 @@ type Summary struct {
 	KeptGradients    uint64 `json:"kept_gradients"`
 	DroppedGradients uint64 `json:"dropped_gradients"`
 
-	LateGradients   uint64 `json:"late_gradients"`
-	StalenessP50    uint64 `json:"staleness_p50"` // steps: half of the counted gradients were at most so old
-	StalenessP99    uint64 `json:"staleness_p99"`
-	BytesPushed     uint64 `json:"bytes_pushed"`
-	BytesPulled     uint64 `json:"bytes_pulled"`
-	Checkpoints     int    `json:"checkpoints"`
-	CheckpointBytes uint64 `json:"checkpoint_bytes"`
-	RunningSaves    int    `json:"running_saves"` // of some chunks of one shard
-	FailedSaves     int    `json:"failed_saves"`
+	LateGradients    uint64 `json:"late_gradients"`
+	ClippedGradients uint64 `json:"clipped_gradients,omitempty"` // of the counted ones, those longer than they may count
+	StalenessP50     uint64 `json:"staleness_p50"`               // steps: half of the counted gradients were at most so old
+	StalenessP99     uint64 `json:"staleness_p99"`
+	BytesPushed      uint64 `json:"bytes_pushed"`
+	BytesPulled      uint64 `json:"bytes_pulled"`
+	Checkpoints      int    `json:"checkpoints"`
+	CheckpointBytes  uint64 `json:"checkpoint_bytes"`
+	RunningSaves     int    `json:"running_saves"` // of some chunks of one shard
+	FailedSaves      int    `json:"failed_saves"`
 
 	// ResidualsLost counts what error feedback kept and lost: the residual of a worker that died, and those
 	// of all workers at a restore, since they belong to parameters that are no more.
@@ -419,6 +420,7 @@ func (a *Account) sum(e *Step) {
 	}
 	a.examples += uint64(e.Examples)
 	a.total.LateGradients += uint64(e.Late)
+	a.total.ClippedGradients += uint64(e.Clipped)
 	a.total.KeptGradients += uint64(e.Kept)
 	a.total.DroppedGradients += uint64(e.Dropped)
 	a.total.CountedGradients += uint64(len(e.Counted))

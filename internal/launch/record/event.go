@@ -98,12 +98,13 @@ type Step struct {
 	Kept          uint32   `json:"kept_gradients,omitempty"`    // computed while servers were away, and counted in this step
 	Dropped       uint32   `json:"dropped_gradients,omitempty"` // such gradients that were dropped since the step before
 	Examples      uint32   `json:"examples"`
-	Norm          Number   `json:"gradient_norm"`
-	WaitSeconds   float64  `json:"wait_seconds"`             // from the release before to the commit
-	ApplySeconds  float64  `json:"apply_seconds"`            // from the commit to the release
-	SavingSeconds float64  `json:"saving_seconds,omitempty"` // for how long the slowest shard has waited for the checkpoint
-	PushedBytes   uint64   `json:"pushed_bytes"`             // since the step before
-	PulledBytes   uint64   `json:"pulled_bytes"`             // since the step before
+	Norm          Number   `json:"gradient_norm"`               // of the mean gradient, as it was applied
+	Clipped       uint32   `json:"clipped_gradients,omitempty"` // of the counted ones, those longer than they may count
+	WaitSeconds   float64  `json:"wait_seconds"`                // from the release before to the commit
+	ApplySeconds  float64  `json:"apply_seconds"`               // from the commit to the release
+	SavingSeconds float64  `json:"saving_seconds,omitempty"`    // for how long the slowest shard has waited for the checkpoint
+	PushedBytes   uint64   `json:"pushed_bytes"`                // since the step before
+	PulledBytes   uint64   `json:"pulled_bytes"`                // since the step before
 	Times         []Took   `json:"times,omitempty"`
 }
 
@@ -344,7 +345,7 @@ func StepOf(e kintsugi.StepEvent) *Step {
 		Line: uint64(e.Line), Step: uint64(e.Step), Loss: Number(e.Loss),
 		Counted: make([]uint32, len(e.Counted)),
 		Workers: e.Workers, Quota: e.Quota, Reason: e.Reason,
-		Staleness: e.Staleness, Late: e.Late, Kept: e.Kept, Dropped: e.Dropped, Examples: e.Examples, Norm: Number(e.Norm),
+		Staleness: e.Staleness, Late: e.Late, Kept: e.Kept, Dropped: e.Dropped, Examples: e.Examples, Norm: Number(e.Norm), Clipped: e.Clipped,
 		WaitSeconds: round(e.Wait.Seconds()), ApplySeconds: round(e.Apply.Seconds()), SavingSeconds: round(e.Saving.Seconds()),
 		PushedBytes: e.Pushed, PulledBytes: e.Pulled, Times: tookOf(e.Times),
 	}

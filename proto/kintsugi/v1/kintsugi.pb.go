@@ -3050,6 +3050,7 @@ type StepEvent struct {
 	Dropped       uint32                 `protobuf:"varint,19,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	SavingNanos   int64                  `protobuf:"varint,20,opt,name=saving_nanos,json=savingNanos,proto3" json:"saving_nanos,omitempty"`
 	Timeline      *Timeline              `protobuf:"bytes,21,opt,name=timeline,proto3" json:"timeline,omitempty"` // of some steps
+	Clipped       uint32                 `protobuf:"varint,22,opt,name=clipped,proto3" json:"clipped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3229,6 +3230,13 @@ func (x *StepEvent) GetTimeline() *Timeline {
 		return x.Timeline
 	}
 	return nil
+}
+
+func (x *StepEvent) GetClipped() uint32 {
+	if x != nil {
+		return x.Clipped
+	}
+	return 0
 }
 
 type Timeline struct {
@@ -4139,7 +4147,7 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04have\x18\x05 \x01(\x04R\x04have\"8\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\x04R\x05after\"\xed\x04\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"\x87\x05\n" +
 	"\tStepEvent\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x04R\x04line\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12&\n" +
@@ -4164,7 +4172,8 @@ const file_kintsugi_v1_kintsugi_proto_rawDesc = "" +
 	"\x04kept\x18\x12 \x01(\rR\x04kept\x12\x18\n" +
 	"\adropped\x18\x13 \x01(\rR\adropped\x12!\n" +
 	"\fsaving_nanos\x18\x14 \x01(\x03R\vsavingNanos\x121\n" +
-	"\btimeline\x18\x15 \x01(\v2\x15.kintsugi.v1.TimelineR\btimeline\"m\n" +
+	"\btimeline\x18\x15 \x01(\v2\x15.kintsugi.v1.TimelineR\btimeline\x12\x18\n" +
+	"\aclipped\x18\x16 \x01(\rR\aclipped\"m\n" +
 	"\bTimeline\x121\n" +
 	"\aworkers\x18\x01 \x03(\v2\x17.kintsugi.v1.WorkerTimeR\aworkers\x12.\n" +
 	"\x06shards\x18\x02 \x03(\v2\x16.kintsugi.v1.ShardTimeR\x06shards\"\xb5\x01\n" +
