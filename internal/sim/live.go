@@ -46,6 +46,7 @@ type LiveConfig struct {
 	Wire             worker.Wire                                // worker.Config.Wire
 	Pull             worker.PullForm                            // worker.Config.Pull
 	Through          func(address string) string                // where workers reach a server; nil: at its address
+	Between          bool                                       // servers reach each other there, too
 	LeaveGrace       time.Duration                              // server.Config.LeaveGrace; 0: for ever
 	Log              io.Writer
 
@@ -204,7 +205,7 @@ func (l *Live) StartWorker(i int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	x := &liveWorker{cancel: cancel, ended: make(chan struct{}), views: make(chan kintsugi.View, 16)}
 	l.workers[i] = x
-	x.views <- l.forWorkers(l.view)
+	x.views <- l.through(l.view)
 	cfg := worker.Config{
 		Slot: kintsugi.Slot(i), Incarnation: l.incarnation, Layout: l.cfg.Layout, Device: l.cfg.Device, Gradient: l.cfg.Gradient,
 		Rate: func(v kintsugi.Step) float64 { return float64(l.cfg.Schedule.At(v + 1).LearningRate) }, // of SGD
@@ -278,17 +279,21 @@ func (l *Live) newView(reason string, keeps kintsugi.Line, continues bool) {
 func (l *Live) put(v kintsugi.View) {
 	l.view = v
 	for _, s := range l.servers {
-		s.views <- v
+		if l.cfg.Between {
+			s.views <- l.through(v)
+		} else {
+			s.views <- v
+		}
 	}
 	for _, w := range l.workers {
 		if w != nil {
-			w.views <- l.forWorkers(v)
+			w.views <- l.through(v)
 		}
 	}
 }
 
-// forWorkers returns a view as workers are told it.
-func (l *Live) forWorkers(v kintsugi.View) kintsugi.View {
+// through returns a view as those are told it whose connections can be broken.
+func (l *Live) through(v kintsugi.View) kintsugi.View {
 	if l.cfg.Through == nil {
 		return v
 	}
