@@ -75,6 +75,11 @@ lint: ## check format, vet, types (arm64 too, no cgo), the rules of internal/lin
 	$(GO) test -vet=off -count=1 ./internal/lint -args -arch arm64
 	$(TOOL) staticcheck ./...
 
+.PHONY: portable
+portable: ## compile everything for macOS and FreeBSD, with vet
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./...
+	CGO_ENABLED=0 GOOS=freebsd GOARCH=amd64 $(GO) vet ./...
+
 # GPUs. The tag gpu adds them to a build on Linux with cgo; no part of CUDA is needed to build, and none to start.
 CUDA := -tags gpu
 # The packages whose tests need a GPU or the emulation of one.
