@@ -163,7 +163,7 @@ type View struct {
 // Terms are what all processes of a run must have in common. A zero field is not said, and agrees with anything.
 type Terms struct {
 	Protocol uint32 `json:"protocol,omitempty"` // ProtocolVersion
-	Model    uint64 `json:"model,omitempty"`    // Layout.Fingerprint
+	Model    uint64 `json:"model,omitempty"`    // Layout.Agreement
 }
 
 // Agree returns nil where two processes, one called who with the terms t and one called by with others, may be of one run; else an ErrOtherModel that

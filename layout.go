@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"math"
+	"slices"
 )
 
 // Limits of a chunk. They are part of the data: chunk boundaries are stored in checkpoints and
@@ -63,6 +66,8 @@ type Layout struct {
 	Tensors []Tensor
 	Chunks  []Chunk
 	Values  int // length of the flat parameter vector
+
+	rates []float32 // see WithRates; nil: 1 for all
 }
 
 // maxValues bounds the parameters of a model, far above any: what says how large it is may be wrong, and its chunks take memory.
@@ -120,13 +125,65 @@ func NewLayout(tensors []Tensor) (*Layout, error) {
 	return l, nil
 }
 
-// Fingerprint identifies the layout: processes whose layouts differ refuse one another, and a
-// checkpoint of another model is refused.
+// WithRates returns a layout whose tensors have rates of their own: factors of the learning rate by the name of a tensor, 1 where none is given. It shares everything else with
+// l. Errors: a name that no tensor has, and a factor that is no positive number.
+func (l *Layout) WithRates(factors map[string]float32) (*Layout, error) {
+	x, uneven := *l, false
+	x.rates = make([]float32, len(l.Tensors))
+	named := 0
+	for i, t := range l.Tensors {
+		rate, ok := factors[t.Name]
+		switch {
+		case !ok:
+			rate = 1
+		case !(rate > 0) || math.IsInf(float64(rate), 0):
+			return nil, fmt.Errorf("layout: tensor %s has %v times the learning rate; it must be a positive number", t.Name, rate)
+		default:
+			named++
+		}
+		x.rates[i] = rate
+		uneven = uneven || rate != 1
+	}
+	if named < len(factors) {
+		for _, name := range slices.Sorted(maps.Keys(factors)) {
+			if !slices.ContainsFunc(l.Tensors, func(t Tensor) bool { return t.Name == name }) {
+				return nil, fmt.Errorf("layout: a learning rate is given for tensor %s, and there is none", name)
+			}
+		}
+	}
+	if !uneven {
+		x.rates = nil
+	}
+	return &x, nil
+}
+
+// Rate returns the factor of the learning rate that a tensor has.
+func (l *Layout) Rate(tensor int) float32 {
+	if l.rates == nil {
+		return 1
+	}
+	return l.rates[tensor]
+}
+
+// Uneven reports whether some tensors have another learning rate than others.
+func (l *Layout) Uneven() bool { return l.rates != nil }
+
+// Fingerprint identifies the layout: a checkpoint of another model is refused.
 func (l *Layout) Fingerprint() uint64 {
 	h := fnv.New64a()
 	for _, t := range l.Tensors {
 		fmt.Fprintf(h, "%s%v;", t.Name, t.Shape)
 	}
+	return h.Sum64()
+}
+
+// Agreement identifies the layout and its rates: processes in which they differ refuse one another, for replicas of a shard would come to differ.
+func (l *Layout) Agreement() uint64 {
+	if l.rates == nil {
+		return l.Fingerprint()
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%x%v", l.Fingerprint(), l.rates)
 	return h.Sum64()
 }
 

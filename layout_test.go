@@ -1,6 +1,7 @@
 package kintsugi
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -93,6 +94,39 @@ func TestTensorAt(t *testing.T) {
 	for i, want := range map[int]string{0: "conv1/w", 149: "conv1/w", 150: "conv1/b", l.Values - 1: "fc3/b"} {
 		if got := l.TensorAt(i); got != want {
 			t.Errorf("value %d is in %q, want %q", i, got, want)
+		}
+	}
+}
+
+func TestRatesAreThoseOfNamedTensorsAndAgreedOn(t *testing.T) {
+	l, err := NewLayout([]Tensor{{Name: "body", Shape: []int{3}}, {Name: "head", Shape: []int{2}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := l.WithRates(map[string]float32{"head": 0.25})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.Rate(0) != 1 || x.Rate(1) != 0.25 || !x.Uneven() {
+		t.Errorf("rates %v and %v", x.Rate(0), x.Rate(1))
+	}
+	if x.Fingerprint() != l.Fingerprint() {
+		t.Error("with other rates a checkpoint is of another model")
+	}
+	if x.Agreement() == l.Agreement() {
+		t.Error("processes with other rates take each other for parts of one run")
+	}
+	if even, err := l.WithRates(map[string]float32{"body": 1}); err != nil || even.Uneven() || even.Agreement() != l.Agreement() {
+		t.Errorf("a rate of 1 is another: %v", err)
+	}
+	for name, bad := range map[string]map[string]float32{
+		"layout: a learning rate is given for tensor heads, and there is none":               {"head": 2, "heads": 2},
+		"layout: tensor head has 0 times the learning rate; it must be a positive number":    {"head": 0},
+		"layout: tensor head has NaN times the learning rate; it must be a positive number":  {"head": float32(math.NaN())},
+		"layout: tensor body has +Inf times the learning rate; it must be a positive number": {"body": float32(math.Inf(1))},
+	} {
+		if _, err := l.WithRates(bad); err == nil || err.Error() != name {
+			t.Errorf("%v: %v, want %s", bad, err, name)
 		}
 	}
 }

@@ -13,6 +13,7 @@ nothing is kept from one gradient to the next. Then a worker that died computes 
 with the same parameters whichever servers die on the way. Steps of which a worker was away lack its gradients.
 """
 
+import fnmatch
 import json
 import math
 import mmap
@@ -98,7 +99,7 @@ class Batch:
         return self._memory is None or struct.unpack_from("=Q", self._memory)[0] == self._id
 
 
-def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **suggested):
+def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, rates=None, **suggested):
     """Answers Kintsugi until it asks no more.
 
     name        of the model: letters, digits, dots, dashes and underscores
@@ -108,6 +109,8 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
                 that loss; without examples the loss and of how many examples it is
     examples    how many there are: each gradient is then told which to take, so that an epoch uses each once. None: gradient draws
     evaluate    evaluate(params) returns a loss and an accuracy, either may be None, and on how many examples
+    rates       how many times the learning rate tensors have, by patterns of their names: {"head.*": 10, "embed*": 0.1}. The first pattern that fits counts;
+                a tensor that none fits has it once
     suggested   what to train with unless the command line says otherwise: batch, steps, learning_rate, optimizer, momentum, codec; warmup, steps in which
                 the learning rate rises, and decay, how it goes down then: "cosine", "linear" or "constant"; weight_decay, and weight_decay_for, which
                 tensors: "all", or "matrices", those of two dimensions and more; clip_norm, the longest norm that the gradient of a worker counts with
@@ -116,6 +119,8 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
     values = sum(math.prod(shape) for _, shape in tensors)
     about = {"name": name, "tensors": [{"name": n, "shape": s or (1,)} for n, s in tensors], "evaluates": evaluate is not None, **suggested}
+    if rates:
+        about["rates"] = _rates(rates, [n for n, _ in tensors])
     if examples is not None:
         about["examples"] = int(examples)
         if about["examples"] < 1:
@@ -158,6 +163,21 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, **
             answers.flush()
         except (BrokenPipeError, ConnectionResetError):
             os._exit(0)  # nobody asks any more
+
+
+def _rates(rates, names):
+    """How many times the learning rate tensors have, by their names."""
+    found = {}
+    for pattern, rate in rates.items():
+        fits = [n for n in names if fnmatch.fnmatchcase(n, pattern)]
+        if not fits:
+            raise ValueError("rates: no tensor fits %r; there are %s" % (pattern, ", ".join(names)))
+        rate = float(rate)
+        if not (rate > 0 and math.isfinite(rate)):
+            raise ValueError("rates: %r has %r times the learning rate; it must be a positive number (what is not to be trained is no tensor)" % (pattern, rate))
+        for n in fits:
+            found.setdefault(n, rate)
+    return found
 
 
 def _suggestions(told):

@@ -38,7 +38,10 @@ func (r *replica) scalars(c *kintsugi.Commit, i int) kernels.Scalars {
 		own := r.cfg.Schedule.At(c.Step - r.lag[i])
 		o.Correction1, o.Correction2 = own.Correction1, own.Correction2
 	}
-	return Scalars(o, layout.Tensors[layout.Chunks[int(r.chunks.Lo)+i].Tensor])
+	tensor := layout.Chunks[int(r.chunks.Lo)+i].Tensor
+	x := Scalars(o, layout.Tensors[tensor])
+	x.LearningRate *= layout.Rate(tensor)
+	return x
 }
 
 // hand has the step start from a given sum, or write it.

@@ -291,7 +291,7 @@ func (s *Server) Stop(reason string, save bool) {
 // enter leaves the view before and takes up what v assigns to this server.
 func (s *Server) enter(ctx context.Context, v kintsugi.View) error {
 	s.leave()
-	terms := kintsugi.Terms{Protocol: kintsugi.ProtocolVersion, Model: s.cfg.Layout.Fingerprint()}
+	terms := kintsugi.Terms{Protocol: kintsugi.ProtocolVersion, Model: s.cfg.Layout.Agreement()}
 	if err := terms.Agree(fmt.Sprintf("server/%d", s.cfg.ID), v.Terms, "the run's coordinator"); err != nil {
 		return err
 	}

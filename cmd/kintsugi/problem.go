@@ -31,7 +31,7 @@ type problem struct {
 
 // terms are what the processes of the run must have in common.
 func (p *problem) terms() kintsugi.Terms {
-	return kintsugi.Terms{Protocol: kintsugi.ProtocolVersion, Model: p.layout.Fingerprint()}
+	return kintsugi.Terms{Protocol: kintsugi.ProtocolVersion, Model: p.layout.Agreement()}
 }
 
 // withoutData reports whether a model is a function to minimise and not something to fit to data.

@@ -110,7 +110,9 @@ func (p *problem) describeProgram(s *settings) (model.Defaults, error) {
 		d.Momentum = 0.9
 	}
 	var err error
-	p.layout, err = kintsugi.NewLayout(a.Tensors)
+	if p.layout, err = a.Layout(); err == nil {
+		s.uneven = p.layout.Uneven()
+	}
 	p.desc = &model.Description{Name: a.Name, Defaults: d}
 	return d, err
 }

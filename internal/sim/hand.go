@@ -151,7 +151,7 @@ func (s *session) connect() {
 	kept, oldest := h.offers(s.line)
 	s.work.send(kintsugi.Hello{
 		Kept: kept, Oldest: oldest,
-		Protocol: kintsugi.ProtocolVersion, Model: s.c.layout.Fingerprint(), Line: s.line, Slot: h.slot, Incarnation: h.incarnation,
+		Protocol: kintsugi.ProtocolVersion, Model: s.c.layout.Agreement(), Line: s.line, Slot: h.slot, Incarnation: h.incarnation,
 	})
 }
 

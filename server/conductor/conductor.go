@@ -16,12 +16,13 @@ type Config struct {
 	Line   kintsugi.Line
 	View   kintsugi.ViewNumber
 	Fence  kintsugi.Fence
-	Model  uint64 // Layout.Fingerprint
+	Model  uint64 // Layout.Agreement
 	Shards int
 	Slots  int // workers the run is made for: slots are [0, Slots)
 
 	Consistency agg.Config
 	Schedule    Schedule
+	Uneven      bool          // tensors have rates of their own, which a controller must know
 	Steps       kintsugi.Step // the run ends when this step is released
 	SaveEvery   kintsugi.Step // a checkpoint each so many steps; 0: none by their number
 	SaveAfter   time.Duration // a checkpoint at the first release, and then when so much time has passed since one was begun; 0: none by time
@@ -174,7 +175,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 	if err := cfg.Consistency.Check(cfg.Slots); err != nil {
 		return nil, err
 	}
-	steering, err := newSteering(cfg.Consistency, now)
+	steering, err := newSteering(cfg, now)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
-	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
@@ -17,6 +16,7 @@ import (
 type steering struct {
 	controller dbw.Controller
 	clipped    func(squaredNorm float64) float64 // see agg.Config
+	uneven     bool
 	origin     time.Time
 
 	asked  bool          // for the step after version
@@ -33,12 +33,12 @@ type steering struct {
 type message struct{ share, clipped float64 }
 
 // newSteering returns the steering of a configuration, nil if it has no controller.
-func newSteering(cfg agg.Config, now time.Time) (*steering, error) {
-	if cfg.Controller == "" {
+func newSteering(cfg Config, now time.Time) (*steering, error) {
+	if cfg.Consistency.Controller == "" {
 		return nil, nil
 	}
-	c, err := dbw.New(cfg.Controller, cfg.Busy)
-	return &steering{controller: c, clipped: cfg.Clipped, origin: now, choice: dbw.Choice{Rate: 1}}, err
+	c, err := dbw.New(cfg.Consistency.Controller, cfg.Consistency.Busy)
+	return &steering{controller: c, clipped: cfg.Consistency.Clipped, uneven: cfg.Uneven, origin: now, choice: dbw.Choice{Rate: 1}}, err
 }
 
 func (s *steering) seconds(t time.Time) float64 { return t.Sub(s.origin).Seconds() }
@@ -121,7 +121,7 @@ func (s *steering) released(now time.Time, o *open) {
 // outcome returns what a step came to. Of a gradient that was clipped it tells as of one that is so long: of such ones the step is the mean.
 func (s *steering) outcome(now time.Time, o *open) dbw.Outcome {
 	const both = kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement
-	out := dbw.Outcome{Step: o.commit.Step, At: s.seconds(now), Optimizer: o.commit.Optimizer, Measured: o.commit.Want&both == both}
+	out := dbw.Outcome{Step: o.commit.Step, At: s.seconds(now), Optimizer: o.commit.Optimizer, Uneven: s.uneven, Measured: o.commit.Want&both == both}
 	earlier := s.messages
 	s.messages = make(map[kintsugi.Slot]message, len(o.tickets))
 	along := alongs{}

@@ -12,9 +12,9 @@ package dbw
 //
 // summed over the workers, w their shares in the present step. A worker whose gradient was late has s = 0.
 //
-// Rules that scale each parameter have no ε: there it is false.
+// Rules that scale each parameter, and tensors with rates of their own, have no ε: there it is false.
 func (s *secant) told(o Outcome) (slope float64, ok bool) {
-	if scales(o.Optimizer.Rule) {
+	if s.scales(o.Optimizer.Rule) {
 		return 0, false
 	}
 	sum, weight := 0.0, 0.0

@@ -159,3 +159,24 @@ func TestNothingIsToldOfOnesOwnMessageAlone(t *testing.T) {
 		t.Error("it is told for a rule that scales each parameter")
 	}
 }
+
+// Where tensors have rates of their own a displacement is no multiple of a gradient: how far steps go says what their rate is, as of rules that scale each parameter.
+func TestTheRateOfUnevenStepsIsHowFarTheyGo(t *testing.T) {
+	sgd := kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.5}
+	even, uneven := newSecant(20), newSecant(20)
+	for n := range kintsugi.Step(9) {
+		o := Outcome{Step: n + 1, Optimizer: sgd, Measured: true, SquaredDisplacement: 9, Gradients: []Gradient{{Share: 1, Along: true, Before: 1}}}
+		even.add(o, 4, 0)
+		o.Uneven = true
+		uneven.add(o, 4, 0)
+	}
+	if got := even.rate(sgd); got != 0.5 {
+		t.Errorf("an even step has a rate of %v, want the schedule's", got)
+	}
+	if got := uneven.rate(sgd); math.Abs(got-1.5) > 1e-12 { // 3 far along a gradient that is 2 long
+		t.Errorf("an uneven step has a rate of %v, want 1.5", got)
+	}
+	if _, told := uneven.told(Outcome{Optimizer: sgd, Gradients: []Gradient{{Share: 1, Along: true, Before: 1}}}); told {
+		t.Error("workers tell of slopes along a displacement that no rate makes of gradients")
+	}
+}

@@ -65,6 +65,7 @@ type Outcome struct {
 	Optimizer kintsugi.Optimizer
 
 	SquaredNorm         float64 // ‖ḡ‖² of the applied mean
+	Uneven              bool    // tensors have rates of their own
 	Measured            bool    // the two below were asked for
 	Dot                 float64 // ⟨ḡ, d₋₁⟩, d₋₁ the displacement of the step before; where workers tell it, of their gradients, not of messages
 	SquaredDisplacement float64 // ‖d‖²

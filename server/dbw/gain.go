@@ -99,7 +99,7 @@ func (m *moments) add(o Outcome) (square float64, ok bool) {
 // with β = 0 for plain SGD, the momentum for momentum, β₁ for Adam; and η the effective rate, how far a gradient
 // moves the parameters in all the steps that it has part in. Neither needs a loss.
 //
-// Limitation: rules that scale each parameter have no one rate. It is measured by how far they go, which is near
+// Limitation: rules that scale each parameter, and tensors with rates of their own, have no one rate. It is measured by how far they go, which is near
 // enough for the progress, but not for the curvature, a small difference of two such terms: theirs is left 0, and
 // the noise floor is then that of a rate far from the edge of stability.
 type secant struct {
@@ -111,6 +111,7 @@ type secant struct {
 	squared    float64 // ‖d‖² of the step before
 	step       kintsugi.Step
 	pending    bool
+	uneven     bool    // tensors have rates of their own
 	full       float64 // learning rate of the newest schedule, of which a step may have had a part
 	part       float64 // that the step before has had
 	moved      average // ‖d‖²
@@ -123,6 +124,7 @@ func newSecant(memory float64) secant {
 
 // add takes a step, with its Ŝ and the present V̂.
 func (s *secant) add(o Outcome, square, variance float64) {
+	s.uneven = o.Uneven
 	follows := s.pending && o.Step == s.step+1 && o.Measured && finite(o.Dot)
 	before := 0.0
 	if follows {
@@ -130,7 +132,7 @@ func (s *secant) add(o Outcome, square, variance float64) {
 		if slope, ok := s.told(o); ok {
 			s.slope = slope
 		}
-		if !scales(o.Optimizer.Rule) {
+		if !s.scales(o.Optimizer.Rule) {
 			s.rise.add(o.Dot - s.slope)
 			s.path.add(s.squared)
 		}
@@ -178,7 +180,7 @@ func (s *secant) measure(o Outcome, square, variance float64) {
 // rate returns the effective learning rate.
 func (s *secant) rate(o kintsugi.Optimizer) float64 {
 	lr := float64(o.LearningRate)
-	if !scales(o.Rule) {
+	if !s.scales(o.Rule) {
 		return lr / (1 - persistence(o))
 	}
 	if s.spread.value() <= 0 {
@@ -187,9 +189,9 @@ func (s *secant) rate(o kintsugi.Optimizer) float64 {
 	return lr * math.Sqrt(s.moved.value()/s.spread.value())
 }
 
-// scales reports whether a rule scales each parameter.
-func scales(r kintsugi.Rule) bool {
-	return r == kintsugi.RuleAdam || r == kintsugi.RuleAdamW || r == kintsugi.RuleAdagrad
+// scales reports whether steps scale each parameter.
+func (s *secant) scales(r kintsugi.Rule) bool {
+	return s.uneven || r == kintsugi.RuleAdam || r == kintsugi.RuleAdamW || r == kintsugi.RuleAdagrad
 }
 
 // persistence returns which part of a displacement goes on in the next step.

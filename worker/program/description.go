@@ -34,6 +34,8 @@ type Description struct {
 	Decayed      string  `json:"weight_decay_for,omitempty"`
 	ClipNorm     float32 `json:"clip_norm,omitempty"`
 
+	Rates map[string]float32 `json:"rates,omitempty"` // by the name of a tensor: how many times the learning rate it has; others have it once
+
 	Evaluates bool `json:"evaluates,omitempty"` // it answers to evaluate
 }
 
@@ -59,8 +61,17 @@ func (d *Description) Check() error {
 		return fmt.Errorf("it describes negative numbers: %d examples, a batch of %d, %d steps, a learning rate of %g, a momentum of %g, a warm-up of %d steps, a weight decay of %g, gradients no longer than %g",
 			d.Examples, d.Batch, d.Steps, d.LearningRate, d.Momentum, d.Warmup, d.WeightDecay, d.ClipNorm)
 	}
-	_, err := kintsugi.NewLayout(d.Tensors)
+	_, err := d.Layout()
 	return err
+}
+
+// Layout returns the layout of the model, with its rates.
+func (d *Description) Layout() (*kintsugi.Layout, error) {
+	l, err := kintsugi.NewLayout(d.Tensors)
+	if err != nil {
+		return nil, err
+	}
+	return l.WithRates(d.Rates)
 }
 
 // Differs says what is other in the model of another description, nil if nothing is. What a description only suggests may be other.

@@ -13,8 +13,9 @@
 //	{"id":1,"name":"net","tensors":[{"name":"w","shape":[784,10]}],"examples":60000,"batch":64,"evaluates":true}
 //
 // describes the model: the parameters, row-major float32, in the order of the memory; how many examples there are to draw from, and how many a gradient is of
-// unless the run says otherwise. Without examples the program draws by itself. It may also suggest steps, learning_rate, momentum, optimizer and codec. The seed is that of
-// the run, slots how many workers it has.
+// unless the run says otherwise. Without examples the program draws by itself. It may also suggest steps, learning_rate, momentum, optimizer, codec, warmup,
+// decay, weight_decay, weight_decay_for and clip_norm, and say in rates, by the name of a tensor, how many times the learning rate that has. The seed is that of the run, slots
+// how many workers it has.
 //
 //	{"id":2,"ask":"initialise","bytes":67108864}
 //	{"id":2}
