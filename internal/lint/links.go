@@ -5,26 +5,87 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"unicode"
 )
 
-// A link or an image of Markdown, without a title.
-var link = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+var (
+	// A link or an image of Markdown, without a title.
+	link = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 
-// checkLinks follows the links between the pages of the tree. Those that leave it are not followed: a
+	heading = regexp.MustCompile(`^#{1,6} +(.+)$`)
+
+	// What is shown of a link: its text.
+	shown = regexp.MustCompile(`!?\[([^\]]*)\]\([^()\s]+\)`)
+)
+
+// checkLinks follows the links between the pages of the tree, to the heading if they name one. Those that leave it are not followed: a
 // test must not depend on what others serve.
-func checkLinks(r *report, root string, f *file) {
-	for i, line := range f.lines {
-		for _, m := range link.FindAllStringSubmatch(line, -1) {
-			target, _, _ := strings.Cut(m[1], "#")
-			if target == "" || strings.Contains(target, ":") {
-				continue
-			}
-			to := path.Join(f.folder, target)
-			if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(to))); err != nil {
-				r.line(i+1, "links", "the link leads to %s, which is not there: name what it should lead to, relative to "+
-					"the page, or delete it", to)
+func checkLinks(r *report, root string, t *tree) {
+	anchors := make(map[string]map[string]bool)
+	for _, f := range t.files {
+		if path.Ext(f.path) == ".md" {
+			anchors[f.path] = anchorsOf(f.lines)
+		}
+	}
+	for _, f := range t.files {
+		if path.Ext(f.path) != ".md" {
+			continue
+		}
+		r.file = f
+		for i, line := range f.lines {
+			for _, m := range link.FindAllStringSubmatch(line, -1) {
+				target, anchor, named := strings.Cut(m[1], "#")
+				if strings.Contains(target, ":") {
+					continue
+				}
+				to := f.path
+				if target != "" {
+					to = path.Join(f.folder, target)
+				}
+				if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(to))); err != nil {
+					r.line(i+1, "links", "the link leads to %s, which is not there: name what it should lead to, relative to "+
+						"the page, or delete it", to)
+				} else if has := anchors[to]; named && has != nil && !has[anchor] {
+					r.line(i+1, "links", "the link leads to #%s, and %s has no such heading: name the one that it has now", anchor, to)
+				}
 			}
 		}
 	}
+}
+
+// anchorsOf returns the anchors that GitHub gives the headings of a page.
+func anchorsOf(lines []string) map[string]bool {
+	have, times, fenced := make(map[string]bool), make(map[string]int), false
+	for _, line := range lines {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		}
+		m := heading.FindStringSubmatch(line)
+		if m == nil || fenced {
+			continue
+		}
+		a := anchorOf(m[1])
+		n := times[a]
+		times[a]++
+		if n > 0 {
+			a += "-" + strconv.Itoa(n)
+		}
+		have[a] = true
+	}
+	return have
+}
+
+// anchorOf returns the anchor of a heading that no heading before it has.
+func anchorOf(text string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case c == ' ':
+			return '-'
+		case c == '-' || c == '_' || unicode.IsLetter(c) || unicode.IsDigit(c):
+			return unicode.ToLower(c)
+		}
+		return -1
+	}, strings.TrimSpace(shown.ReplaceAllString(text, "$1")))
 }

@@ -35,8 +35,7 @@ func Check(root string) ([]Finding, error) {
 	for _, f := range t.files {
 		r.file = f
 		if path.Ext(f.path) == ".md" {
-			checkLinks(r, root, f)
-			continue
+			continue // see checkLinks
 		}
 		checkSize(r, f)
 		checkWords(r, f)
@@ -50,6 +49,7 @@ func Check(root string) ([]Finding, error) {
 		checkErrorText(r, f)
 	}
 	checkFolders(r, t)
+	checkLinks(r, root, t)
 	checkNamedTests(r, t)
 	slices.SortStableFunc(r.findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))

@@ -300,9 +300,16 @@ func TestAWayThatIsThere(t *testing.T) {}
 `},
 	{"links between pages lead somewhere", `
 -- README.md --
-See [a](docs/a.md), [its part](docs/a.md#part), [here](#below), [there](https://example.org/x.md),
-![gone](docs/gone.svg) // want links: the link leads to docs/gone.svg
+See [a](docs/a.md), [its part](docs/a.md#a-part-of-it), [here](#below), [there](https://example.org/x.md#not-followed), [code](go.mod#L3),
+![gone](docs/gone.svg), // want links: the link leads to docs/gone.svg
+[its other part](docs/a.md#a-part) and [above](#above). // want links: #a-part, and docs/a.md has no such heading // want links: #above, and README.md has
+## Below
 -- docs/a.md --
+# A *part* of [it](https://example.org)!
+## _a_ é-b
+## Again
+## Again
+[one](#_a_-é-b), [two](#again-1), [three](#again-2) // want links: #again-2, and docs/a.md has
 Back to [the start](../README.md) or [nowhere](../docs/b.md#part). // want links: leads to docs/b.md
 `},
 	{"a file is named by its noun", `
