@@ -246,11 +246,11 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
               and of how many examples it is. The same generators are seeded with batch.seed before, so that dropout is a function of the batch.
               It may call backward by itself, once or for parts of the batch, and change what that leaves in grad: then it returns the loss detached
     evaluate  evaluate(module) returns a loss and an accuracy, either may be None, and on how many examples; the module is in eval mode, and
-              gradients are off
+              gradients are off; the generators are seeded with 0 before
     device    where the module computes (default: a GPU, another one for the next worker where there are several, else the CPU)
 
     Parameters are trained as float32, whatever type the module has them in; complex ones are refused. Those that need no gradient, and those without a value, stay as
-    build made them first. The optimizer is Kintsugi's: a loss that changes a parameter is an error.
+    build made them first. The optimizer is Kintsugi's: a loss that changes a parameter, or makes another one, is an error.
     Buffers are no parameters, and no server has them. The running means of BatchNorm are measured before each evaluation, at its parameters, on
     32 batches; a forward pass that changes another buffer is an error.
     """
@@ -290,17 +290,20 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
         module.train()
         means.forget()
         _seed(torch, batch.seed)
-        changes = _Changes(module, trained, means.built)
+        closely = asked & asked - 1 == 0  # 1st, 2nd, 4th, 8th …: what changes values behind the back of autograd does so in many passes, and reading all of them takes time
+        changes = _Changes(torch, module, trained, means.built, closely)
         for p in trained.values():
             p.grad = None
         found = loss(module, batch)
         value, count = (found, None) if examples is not None else _parts(found, 2, "without examples loss returns the mean loss and of how many examples it is")
         changes.refuse()
-        if asked & asked - 1 == 0:  # 1st, 2nd, 4th, 8th …: what changes values behind the back of autograd does so in many passes, and reading all of them takes time
+        found = _gradients(torch, value, trained)
+        changes.refuse()  # a hook may be an optimizer that steps during backward
+        if closely:
             for n, p in trained.items():
                 if not _same(torch, p, tensor(params, n)):
                     raise RuntimeError(_CHANGED % n)
-        for n, g in _gradients(torch, value, trained):
+        for n, g in found:
             to = tensor(grads, n)
             to.zero_() if g is None else to.copy_(g.to_dense() if g.is_sparse else g)
         return value.item() if count is None else (value.item(), count)
@@ -308,8 +311,9 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
     def judge(params):
         move(0)
         update(params)
-        means.measure(loss, examples, suggested.get("batch", 64))
+        means.measure(loss, examples, suggested.get("batch") or 64)
         module.eval()
+        _seed(torch, 0)  # an evaluation that draws is a function of the parameters too
         with torch.no_grad():
             return evaluate(module)
 
@@ -386,6 +390,7 @@ def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggeste
         return float(value) if count is None else (float(value), count)
 
     def judge(params):
+        _seed(None, 0)
         return evaluate(_tree(jax, named, tree, params))
 
     tensors = [(n, leaf.shape) for n, leaf in named if leaf.size]
@@ -446,6 +451,11 @@ def _trained(torch, module):
         if p.is_complex():
             raise TypeError("parameter %s is of type %s, and real numbers alone are trained: make it of torch.view_as_real(…), and use torch.view_as_complex of it" % (n, p.dtype))
     trained = {n: p for n, p in trained.items() if p.numel()}
+    owners = {}
+    for n, p in trained.items():
+        owner = owners.setdefault(p.data_ptr() or n, n)
+        if owner != n:
+            raise ValueError("parameters %s and %s have the same memory and are two: make them one in build, as by decoder.weight = encoder.weight without .data" % (owner, n))
     if not trained:
         raise ValueError("no parameter of the module that build returned needs a gradient: there is nothing to train")
     return trained
@@ -454,19 +464,28 @@ def _trained(torch, module):
 class _Changes:
     """Finds what a loss has changed of the module, although no server would know of it."""
 
-    def __init__(self, module, trained, means):
-        self._module, self._trained, self._means = module, trained, means
-        self._buffers = {n: b._version for n, b in module.named_buffers()}
+    def __init__(self, torch, module, trained, means, closely):
+        self._torch, self._module, self._trained, self._means, self._closely = torch, module, trained, means, closely
+        self._buffers = {n: (b, b._version, b.clone() if closely else b) for n, b in module.named_buffers()}
         self._parameters = {n: p._version for n, p in trained.items()}
 
     def refuse(self):
         for n, b in self._module.named_buffers():
-            if b._version != self._buffers.get(n) and n not in self._means:
+            if n not in self._means and not self._kept(b, *self._buffers.get(n, (None, 0, None))):
                 lost = "the forward pass changes buffer %s, which no server has: its values would differ between workers and die with them. Leave it as build makes it, or compute it in each pass"
                 raise RuntimeError(lost % n)
         for n, p in self._trained.items():
             if p._version != self._parameters[n]:
                 raise RuntimeError(_CHANGED % n)
+        for n, p in self._module.named_parameters() if self._closely else ():
+            if p.requires_grad and p.numel() and self._trained.get(n) is not p:
+                raise RuntimeError("parameter %s is not what build has made: it is new, or was frozen then, and no server would train it. Make it in build, and have it need a gradient there" % n)
+
+    def _kept(self, buffer, before, version, values):
+        """Whether a buffer is what it was: the same one, unchanged, or one of the same values."""
+        if buffer is before and buffer._version != version or before is None:
+            return False
+        return buffer is values or _same(self._torch, buffer, values)
 
 
 _CHANGED = "the loss changes parameter %s, as an optimizer's step, a clamp of its data or max_norm of an embedding does. Servers have the parameters, and the change is lost: leave it out"
@@ -476,7 +495,7 @@ def _same(torch, parameter, values):
     """Whether a parameter is what values were when they were copied into it."""
     with torch.no_grad():
         a, b = parameter, values.to(parameter.device, parameter.dtype)
-        return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())
+        return a.shape == b.shape and (torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all()))
 
 
 def _gradients(torch, value, trained):

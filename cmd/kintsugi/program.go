@@ -135,12 +135,20 @@ func (m *programModel) take(ctx context.Context, s *settings) (*program.Program,
 	if err != nil {
 		return nil, err
 	}
-	about := running.About()
-	if err := m.about.Differs(&about); err != nil {
+	if err := m.same(running); err != nil {
 		_ = running.Close() // it is of no use
-		return nil, fmt.Errorf("%w: %s describes another model than when the run began: %w", kintsugi.ErrUsage, running, err)
+		return nil, err
 	}
 	return running, nil
+}
+
+// same returns an error where a program describes another model.
+func (m *programModel) same(running *program.Program) error {
+	about := running.About()
+	if err := m.about.Differs(&about); err != nil {
+		return fmt.Errorf("%w: %s describes another model than when the run began: %w", kintsugi.ErrUsage, running, err)
+	}
+	return nil
 }
 
 // give keeps a program for the next one who takes it.
@@ -216,9 +224,9 @@ func (m *programModel) evaluate(ctx context.Context, s *settings, params []float
 	return loss, accuracy, examples, m.give(running)
 }
 
-// try asks for one gradient at the initial parameters, for it once more where that takes no time, and for an evaluation: what is wrong with a program
-// is said before a cluster begins. It returns what a user should know, if anything.
-func (m *programModel) try(ctx context.Context, s *settings) (warning string, err error) {
+// try asks for one gradient at the initial parameters, for it once more where that takes no time, for it in the second process, and for an evaluation: what
+// is wrong with a program is said before a cluster begins. It returns what a user should know, if anything.
+func (m *programModel) try(ctx context.Context, s *settings, other *second) (warning string, err error) {
 	running, err := m.take(ctx, s)
 	if err != nil {
 		return "", err
@@ -243,6 +251,9 @@ func (m *programModel) try(ctx context.Context, s *settings) (warning string, er
 	}
 	if err == nil && m.about.Evaluates {
 		_, _, _, err = running.Evaluate(ctx, m.initial)
+	}
+	if err == nil && warning == "" {
+		warning, err = m.compare(ctx, s, other, grads)
 	}
 	if err != nil {
 		_ = running.Close() // it has said what is wrong
@@ -289,12 +300,13 @@ func (t *training) prepareProgram(resumed bool) error {
 }
 
 // tryProgram asks the program of a run, if it has one, for a gradient, and says where what it described will lie.
-func (t *training) tryProgram(ctx context.Context, p *problem) (warning string, err error) {
+func (t *training) tryProgram(ctx context.Context, p *problem, other *second) (warning string, err error) {
 	if p.program == nil {
 		return "", nil
 	}
+	defer other.close() // a run has no use for it, and it may have as much memory as a worker's
 	t.Described = filepath.Join(t.Out, describedFile)
-	return p.program.try(ctx, &t.settings)
+	return p.program.try(ctx, &t.settings, other)
 }
 
 // keep writes what the program said to a run's folder, for its processes, if there is a program, and once: a run that is resumed keeps its own.

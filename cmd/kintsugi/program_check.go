@@ -128,11 +128,11 @@ func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) erro
 		return err
 	}
 	var bad error
-	say := func(what string, equal bool) {
+	say := func(what, advice string, equal bool) {
 		how := "equal to the bit"
 		if !equal {
 			how = "another one"
-			bad = errors.Join(bad, fmt.Errorf("the gradient of one batch at the same parameters is another one %s: what is random about it must come from the seed of the batch, and nothing may be kept from the last one", what))
+			bad = errors.Join(bad, fmt.Errorf("the gradient of one batch at the same parameters is another one %s: %s", what, advice))
 		}
 		fmt.Fprintf(w, "again, %s: %s\n", what, how)
 	}
@@ -147,7 +147,7 @@ func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) erro
 	}
 	slices.Sort(times[1:])
 	fmt.Fprintf(w, "a gradient takes %v, the first one %v; its loss is %.6g, its norm %.4g\n", times[3].Round(10*time.Microsecond), times[0].Round(10*time.Microsecond), loss, norm(first))
-	say("in the same process", equal)
+	say("in the same process", "what is random about it must come from the seed of the batch, and nothing may be kept from the last one", equal)
 	other, err := m.start(ctx, s, s.Seed)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (m *programModel) check(ctx context.Context, s *settings, w io.Writer) erro
 	if err = errors.Join(err, other.Close()); err != nil {
 		return err
 	}
-	say("in another process", slices.Equal(first, again))
+	say("in another process", seedTheStart, slices.Equal(first, again))
 	if err := m.checkSlopes(ctx, s, running, first, loss, w); err != nil {
 		bad = errors.Join(bad, err)
 	}

@@ -33,7 +33,7 @@ func beProgram() {
 		about.Optimizer = "rmsprop"
 	}
 	p, err := programtest.Open(os.Getenv(program.Variable), about)
-	if err == nil && slices.Contains(os.Args, "slow") && !first(os.Args[2]) {
+	if err == nil && slices.Contains(os.Args, "slow") && !ofLauncher(os.Args[2]) {
 		for err == nil { // it is at its data until nobody waits any more
 			_, err = p.Next()
 		}
@@ -51,8 +51,8 @@ func beProgram() {
 	}
 }
 
-// first reports whether nobody has asked this of a folder before, and leaves word there of whoever has.
-func first(dir string) bool {
+// ofLauncher reports whether no more than one has asked this of a folder before, since train begins with two, and leaves word there of whoever has.
+func ofLauncher(dir string) bool {
 	f, err := os.CreateTemp(dir, "")
 	if err != nil {
 		panic(err)
@@ -62,7 +62,7 @@ func first(dir string) bool {
 	if err != nil {
 		panic(err)
 	}
-	return len(all) == 1
+	return len(all) <= 2
 }
 
 // spoil returns what a word does to gradients.
@@ -79,8 +79,15 @@ func spoil(words []string) func(q programtest.Question, grads []float32) {
 	case "remembers":
 		return func(_ programtest.Question, grads []float32) { kept++; grads[3] += kept }
 	case "of its own":
-		kept = float32(os.Getpid())
-		return func(_ programtest.Question, grads []float32) { grads[3] += kept }
+		return func(_ programtest.Question, grads []float32) {
+			h := uint32(os.Getpid())
+			for i := range grads {
+				h = h*1664525 + 1013904223
+				grads[i] = float32(h>>24) - 128
+			}
+		}
+	case "a little of its own":
+		return func(_ programtest.Question, grads []float32) { grads[3] *= 1 + 1e-6*float32(1+os.Getpid()%1000) }
 	case "wrong":
 		return func(_ programtest.Question, grads []float32) { grads[999] *= 5 }
 	case "no number":
@@ -223,7 +230,7 @@ func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
 	p := start(t, append([]string{"train", "--workers", "1", "--out", dir}, append(ownProgram, "slow", begun)...)...)
 	eventually(t, "the program of the worker has started", func() bool {
 		all, err := os.ReadDir(begun)
-		return err == nil && len(all) == 2
+		return err == nil && len(all) == 3
 	})
 	p.signal(syscall.SIGINT)
 	if r := p.wait(); r.status != exitInterrupted {
@@ -233,6 +240,25 @@ func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
 		if strings.Contains(l.End, "killed") {
 			t.Errorf("%s did not end by itself: %s", l.Part, l.End)
 		}
+	}
+	noOrphans(t, dir)
+}
+
+// Processes of a program that have not the same data, or vocabulary, train something else in each worker, and nothing would say so. Where only the last bits differ training works.
+func TestProcessesThatAreNotAlikeAreFoundBeforeARunBegins(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	r := kin(t, append([]string{"train", "--workers", "2", "--out", dir}, append(ownProgram, "of", "its", "own")...)...)
+	if r.status != exitUsage || !strings.Contains(r.stderr, "two processes of /proc/self/exe of its own compute gradients of one batch, at the same parameters, that are") ||
+		!strings.Contains(r.stderr, "so each worker would train something else: what is random while the program starts") {
+		t.Errorf("status %d, %s", r.status, r.stderr)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the run has begun, in a folder: %v", err)
+	}
+	out := must(t, append([]string{"train", "--workers", "2", "--steps", "10", "--out", dir}, append(ownProgram, "a", "little", "of", "its", "own")...)...)
+	if !strings.Contains(out, "that differ a little: training works") {
+		t.Errorf("it printed %s", out)
 	}
 	noOrphans(t, dir)
 }

@@ -142,6 +142,8 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err := t.prepareProgram(resumed); err != nil {
 		return err
 	}
+	second := t.second(ctx)
+	defer second.close()
 	prob, err := describe(&t.settings)
 	if err != nil {
 		return err
@@ -163,7 +165,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err := t.canBegin(ctx, prob, resumed); err != nil {
 		return err
 	}
-	warning, err := t.tryProgram(ctx, prob)
+	warning, err := t.tryProgram(ctx, prob, second)
 	if err != nil {
 		return err
 	}
@@ -178,10 +180,7 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	if err := prob.program.keep(t.Out); err != nil {
 		return err
 	}
-	if warning != "" {
-		rec.Record(time.Now(), &record.Note{Level: "warn", Text: warning})
-		fmt.Fprintln(stdout, warning)
-	}
+	noteWarning(rec, stdout, warning)
 	if !newFaults {
 		faults = remaining(faults, earlier)
 	}
@@ -189,6 +188,14 @@ func (t *training) command(ctx context.Context, stdout io.Writer) error {
 	r := &run{training: t, watcher: newWatcher(&t.settings, prob, rec, start), faults: faults, stdout: stdout, blas: lib.String(), start: start, metrics: metrics}
 	r.evalEvery = t.EvalEvery
 	return r.main(ctx)
+}
+
+// noteWarning has a warning, if there is one, in the run's record and on the screen.
+func noteWarning(rec *record.Recorder, stdout io.Writer, warning string) {
+	if warning != "" {
+		rec.Record(time.Now(), &record.Note{Level: "warn", Text: warning})
+		fmt.Fprintln(stdout, warning)
+	}
 }
 
 // unused returns a folder that is not there: the one that is given, or that with a number behind it, where two runs begin in one second.

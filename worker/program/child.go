@@ -127,6 +127,16 @@ func (c *child) gone(broken error) error {
 	return errors.New(how + ", and wrote nothing")
 }
 
+// left reports whether the process has ended by itself, and without an error.
+func (c *child) left() bool {
+	select {
+	case <-c.died:
+		return c.ended == nil && !c.forced
+	default:
+		return false
+	}
+}
+
 // close ends the conversation, and the process unless it ends by itself in time. It may be called again.
 func (c *child) close(within time.Duration) error {
 	err := c.conn.Close()

@@ -58,7 +58,11 @@ func Start(ctx context.Context, cfg Config) (*Program, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("ask %s what it trains: %w", p.name, err), p.Close())
+		err = errors.Join(fmt.Errorf("ask %s what it trains: %w", p.name, err), p.Close())
+		if p.child.left() {
+			err = fmt.Errorf("%w. Nothing in it has waited for questions: a program in Python calls run, run_torch or run_jax of kintsugi.py, as docs/programs.md shows", err)
+		}
+		return nil, err
 	}
 	return p, nil
 }

@@ -273,7 +273,7 @@ func TestWhatIsNoProgram(t *testing.T) {
 	}{
 		{nil, "no program to start"},
 		{[]string{"./not-there"}, "start ./not-there"},
-		{[]string{"true"}, "ask true what it trains: it ended, and wrote nothing"},
+		{[]string{"true"}, "ask true what it trains: it ended, and wrote nothing. Nothing in it has waited for questions: a program in Python calls run,"},
 		{[]string{"sh", "-c", "echo no torch >&2; exit 1"}, `it ended (exit status 1); the last that it wrote is "no torch"`},
 		{[]string{"sh", "-c", `echo '{"id":1,"name":"x"}' >&3; cat <&3`}, `it describes no "tensors"`},
 	} {

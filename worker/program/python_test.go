@@ -256,6 +256,86 @@ kintsugi.run_torch("net", Net, loss, examples=10)
 	}
 }
 
+// What a module has that no server has is named, also where autograd does not see that it changes, and so are parameters that no server would train.
+func TestWhatAModuleChangesBehindAutogradIsNamed(t *testing.T) {
+	withPyTorch(t)
+	p, err := inPython(t, `
+import kintsugi, torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.frozen = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2), requires_grad=False)
+        self.register_buffer("calls", torch.zeros(1))
+        self.register_buffer("same", torch.ones(1))
+
+def tied():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[1].weight.data = module[0].weight.data
+    return module
+
+try:
+    kintsugi.run_torch("net", tied, None)
+except ValueError as e:
+    refused = str(e)
+
+def loss(module, batch):
+    value = (module.w ** 2).sum()
+    case = batch.indices[0]
+    if case == 0:
+        raise RuntimeError(refused)
+    elif case == 1:
+        module.calls = module.calls + 1
+    elif case == 2:
+        module.calls.data.add_(1)
+    elif case == 3:
+        module.late = nn.Parameter(torch.ones(1))
+    elif case == 4:
+        del module.late
+        module.frozen.requires_grad_(True)
+    elif case == 5:
+        module.frozen.requires_grad_(False)
+        module.same = torch.ones(1)  # which a forward pass computes anew
+    return value
+
+def evaluate(module):
+    return torch.rand(1), None, 1
+
+kintsugi.run_torch("net", Net, loss, examples=10, evaluate=evaluate)
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, grads := []float32{1, 2}, make([]float32, 2)
+	ask := func(case_ int) error {
+		_, _, err := p.Gradient(t.Context(), params, grads, program.Request{Indices: []int{case_}})
+		return err
+	}
+	// Values are compared in the 1st, 2nd, 4th and 8th gradient; others are of no case.
+	for _, c := range []struct {
+		number int
+		want   string
+	}{
+		{1, "the forward pass changes buffer calls, which no server has"},
+		{2, "the forward pass changes buffer calls, which no server has"},
+		{0, "parameters 0.weight and 1.weight have the same memory and are two"},
+		{3, "parameter late is not what build has made"},
+		{9, ""}, {9, ""}, {9, ""},
+		{4, "parameter frozen is not what build has made"},
+		{5, ""},
+	} {
+		if err := ask(c.number); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("case %d: error %v; want %q", c.number, err, c.want)
+		}
+	}
+	first, _, _, err := p.Evaluate(t.Context(), params)
+	again, _, _, errAgain := p.Evaluate(t.Context(), params)
+	if first != again || err != nil || errAgain != nil {
+		t.Errorf("two evaluations of the same parameters come to %v and %v: %v, %v", first, again, err, errAgain)
+	}
+}
+
 // withJAX skips a test where there is none.
 func withJAX(t *testing.T) {
 	t.Helper()

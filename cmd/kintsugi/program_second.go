@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/worker/program"
+)
+
+// second is a second process of a run's program. It starts while the first one is asked what it trains, and ends before workers have theirs.
+type second struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it has started
+
+	running *program.Program // set before done is closed, as err is
+	err     error
+}
+
+// second starts it; it is nil where the run has no program.
+func (t *training) second(ctx context.Context) *second {
+	if len(t.Program) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	b := &second{cancel: cancel, done: make(chan struct{})}
+	cfg := program.Config{Command: t.Program, Seed: t.Seed, Slots: t.Workers} // what it writes, the first one has written
+	go func() {
+		defer close(b.done)
+		b.running, b.err = program.Start(ctx, cfg)
+	}()
+	return b
+}
+
+// close ends it, also while it starts. It may be called again.
+func (b *second) close() {
+	if b == nil {
+		return
+	}
+	b.cancel()
+	<-b.done
+	if b.running != nil {
+		_ = b.running.Close() // nobody needs it any more
+		b.running = nil
+	}
+}
+
+// seedTheStart is what to do where processes of a program are not alike.
+const seedTheStart = "what is random while the program starts, such as a shuffle or a split of its data, must have a seed of its own, and what comes from a set must be sorted"
+
+// alike is how far gradients of two processes may be apart, in parts of their norm, that differ by the order of additions alone.
+const alike = 0.01
+
+// compare asks the second process for the gradient that the first one has computed. Workers whose data, vocabularies or frozen parameters are not the same would
+// train without a complaint, and what they have trained would be of no use.
+func (m *programModel) compare(ctx context.Context, s *settings, other *second, grads []float32) (warning string, err error) {
+	<-other.done
+	if other.err != nil {
+		return "", fmt.Errorf("a second process of the program, beside the first one: %w", other.err)
+	}
+	if err := m.same(other.running); err != nil {
+		return "", err
+	}
+	theirs := make([]float32, len(grads))
+	if _, _, err := m.gradient(s, other.running)(ctx, m.initial, theirs, kintsugi.PushID{}); err != nil {
+		return "", fmt.Errorf("a second process of the program, beside the first one: %w", err)
+	}
+	if slices.Equal(grads, theirs) {
+		return "", nil
+	}
+	for i := range theirs {
+		theirs[i] -= grads[i]
+	}
+	if apart := norm(theirs) / norm(grads); !(apart <= alike) {
+		return "", fmt.Errorf("%w: two processes of %s compute gradients of one batch, at the same parameters, that are %.2g of their norm apart, so each worker would train something else: %s",
+			kintsugi.ErrUsage, other.running, apart, seedTheStart)
+	}
+	return fmt.Sprintf("two processes of %s compute gradients of one batch, at the same parameters, that differ a little: training works, but a run after failures may end with other parameters than one without", other.running), nil
+}
