@@ -22,6 +22,7 @@ var (
 	// versions. Trying again does not help.
 	ErrOtherModel = errors.New("another model or version")
 
-	// ErrUsage means that a flag, a setting or an argument is wrong. The process ends with status 2; a coordinator, server or worker with 78.
+	// ErrUsage means that a flag, a setting or an argument is wrong. The process ends with status
+	// 2; a coordinator, server or worker with 78.
 	ErrUsage = errors.New("usage")
 )

@@ -121,8 +121,9 @@ type View struct {
 	// Replicas is how many servers hold each shard when all of them live.
 	Replicas int `json:"replicas,omitempty"`
 
-	// Moved says of each shard, where the next replica answers for those behind it, in which view its next one came to be that after it had been behind:
-	// until it has caught up it may lack released steps. 0: it has been next since it caught up.
+	// Moved says of each shard, where the next replica answers for those behind it, in which view
+	// its next one came to be that after it had been behind: until it has caught up it may lack
+	// released steps. 0: it has been next since it caught up.
 	Moved []ViewNumber `json:"moved,omitempty"`
 
 	// Conductor is the server beside whose replica the conductor runs: the head of shard 0.
@@ -133,16 +134,20 @@ type View struct {
 	// Views that go on with Line have it, too.
 	Keeps Line `json:"keeps,omitempty"`
 
-	// Lost lists the shards that nobody has any more when a line begins that Keeps: their heads put them together from the running
-	// checkpoint, or go on with the copies that they have, where replicas get copies in place of updates. The heads of the others have them, in memory or outside their processes, and replicas that are no heads are sent them.
+	// Lost lists the shards that nobody has any more when a line begins that Keeps: their heads put
+	// them together from the running checkpoint, or go on with the copies that they have, where
+	// replicas get copies in place of updates. The heads of the others have them, in memory or
+	// outside their processes, and replicas that are no heads are sent them.
 	Lost []ShardID `json:"lost,omitempty"`
 
-	// From is, by shard, the first line whose state of it counts where a server has left that outside its process: the shard was lost and came back then.
-	// nil and 0: that of Keeps, or Line.
+	// From is, by shard, the first line whose state of it counts where a server has left that
+	// outside its process: the shard was lost and came back then. nil and 0: that of Keeps, or
+	// Line.
 	From []Line `json:"from,omitempty"`
 
-	// Continues says that Line is that of the view before: every shard goes on with what its server holds, in its memory or outside its
-	// process. What a head held of gradients may be gone with its process, so that a step that not every shard has applied is decided anew.
+	// Continues says that Line is that of the view before: every shard goes on with what its server
+	// holds, in its memory or outside its process. What a head held of gradients may be gone with
+	// its process, so that a step that not every shard has applied is decided anew.
 	Continues bool `json:"continues,omitempty"`
 
 	// Restore names the run manifest that Line starts from; empty: from the initialisation. If Line keeps an earlier
@@ -150,10 +155,12 @@ type View struct {
 	Restore     string `json:"restore,omitempty"`
 	RestoreStep Step   `json:"restore_step"`
 
-	// Run is the id of the run, drawn before its first view: no other run has it, whatever their names. Where checkpoints lie it says whose they are.
+	// Run is the id of the run, drawn before its first view: no other run has it, whatever their
+	// names. Where checkpoints lie it says whose they are.
 	Run string `json:"run,omitempty"`
 
-	// Terms are those of the coordinator. A server that has others would cut the parameters elsewhere, or misread messages.
+	// Terms are those of the coordinator. A server that has others would cut the parameters
+	// elsewhere, or misread messages.
 	Terms Terms `json:"terms,omitzero"`
 
 	// Reason says in words why this view replaced the one before.
@@ -166,8 +173,8 @@ type Terms struct {
 	Model    uint64 `json:"model,omitempty"`    // Layout.Agreement
 }
 
-// Agree returns nil where two processes, one called who with the terms t and one called by with others, may be of one run; else an ErrOtherModel that
-// names both.
+// Agree returns nil where two processes, one called who with the terms t and one called by with
+// others, may be of one run; else an ErrOtherModel that names both.
 func (t Terms) Agree(who string, with Terms, by string) error {
 	switch {
 	case t.Protocol != with.Protocol && t.Protocol != 0 && with.Protocol != 0:
@@ -188,7 +195,8 @@ type Place struct {
 // Head returns the member that holds the head of shard s.
 func (v *View) Head(s ShardID) Member { return v.Servers[v.Chains[s][0]] }
 
-// Since returns the view that took a server into the chain of shard s, after the line had begun; 0: it has been there since the line began.
+// Since returns the view that took a server into the chain of shard s, after the line had begun; 0:
+// it has been there since the line began.
 func (v *View) Since(s ShardID, server ServerID) ViewNumber {
 	since := v.Servers[server].Since
 	for _, p := range v.Places {
@@ -199,8 +207,9 @@ func (v *View) Since(s ShardID, server ServerID) ViewNumber {
 	return since
 }
 
-// Newest returns the newest of the views that took a server into chains of which it is a member, or moved it up to be the next replica of one; 0: it has been there
-// since the line began. Others wait for its word that it has caught up since.
+// Newest returns the newest of the views that took a server into chains of which it is a member, or
+// moved it up to be the next replica of one; 0: it has been there since the line began. Others wait
+// for its word that it has caught up since.
 func (v *View) Newest(server ServerID) ViewNumber {
 	since := v.Servers[server].Since
 	for _, p := range v.Places {
@@ -216,7 +225,8 @@ func (v *View) Newest(server ServerID) ViewNumber {
 	return since
 }
 
-// First returns the first line whose state of shard s is that of the view, where its server has left it outside its process.
+// First returns the first line whose state of shard s is that of the view, where its server has
+// left it outside its process.
 func (v *View) First(s ShardID) Line {
 	first := v.Line
 	if v.Keeps != 0 {

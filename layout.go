@@ -70,7 +70,8 @@ type Layout struct {
 	rates []float32 // see WithRates; nil: 1 for all
 }
 
-// maxValues bounds the parameters of a model, far above any: what says how large it is may be wrong, and its chunks take memory.
+// maxValues bounds the parameters of a model, far above any: what says how large it is may be
+// wrong, and its chunks take memory.
 const maxValues = 1 << 40
 
 // NewLayout lays the tensors out one behind the other. A chunk holds whole rows of one tensor, at most
@@ -125,8 +126,9 @@ func NewLayout(tensors []Tensor) (*Layout, error) {
 	return l, nil
 }
 
-// WithRates returns a layout whose tensors have rates of their own: factors of the learning rate by the name of a tensor, 1 where none is given. It shares everything else with
-// l. Errors: a name that no tensor has, and a factor that is no positive number.
+// WithRates returns a layout whose tensors have rates of their own: factors of the learning rate by
+// the name of a tensor, 1 where none is given. It shares everything else with l. Errors: a name
+// that no tensor has, and a factor that is no positive number.
 func (l *Layout) WithRates(factors map[string]float32) (*Layout, error) {
 	x, uneven := *l, false
 	x.rates = make([]float32, len(l.Tensors))
@@ -177,7 +179,8 @@ func (l *Layout) Fingerprint() uint64 {
 	return h.Sum64()
 }
 
-// Agreement identifies the layout and its rates: processes in which they differ refuse one another, for replicas of a shard would come to differ.
+// Agreement identifies the layout and its rates: processes in which they differ refuse one another,
+// for replicas of a shard would come to differ.
 func (l *Layout) Agreement() uint64 {
 	if l.rates == nil {
 		return l.Fingerprint()

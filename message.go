@@ -19,13 +19,15 @@ type (
 	// ReplicaMessage goes from a replica to the conductor: Taken, MembersKnown, Stable, Saved.
 	ReplicaMessage interface{ replicaMessage() }
 
-	// ChainMessage goes from a replica to the one after it in its chain: Snapshot, Joined, Take, Update, Commit, Released.
+	// ChainMessage goes from a replica to the one after it in its chain: Snapshot, Joined, Take,
+	// Update, Commit, Released.
 	ChainMessage interface{ chainMessage() }
 
 	// FollowerMessage goes from a replica to the one before it in its chain: Follow, Taken, Stable.
 	FollowerMessage interface{ followerMessage() }
 
-	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent, PartialEvent, ExposureEvent, StandEvent, Done.
+	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent,
+	// PartialEvent, ExposureEvent, StandEvent, Done.
 	RunEvent interface{ runEvent() }
 
 	// HeadMessage goes from the head of a shard to a worker that pushes: Received, Refused.
@@ -84,8 +86,9 @@ type Hello struct {
 	Slot        Slot
 	Incarnation Incarnation
 
-	// Kept is how many pushes the worker will offer that it has kept in an outage, none of them on an older version than Oldest, and none of
-	// which it has had a ticket for. 0: it begins with the newest version, and Oldest means nothing.
+	// Kept is how many pushes the worker will offer that it has kept in an outage, none of them on
+	// an older version than Oldest, and none of which it has had a ticket for. 0: it begins with
+	// the newest version, and Oldest means nothing.
 	Kept   uint32
 	Oldest Step
 }
@@ -109,13 +112,14 @@ type Ticket struct {
 	Spans       Spans
 	Along       Along
 
-	// Kept is how many gradients the push is the mean of, which were computed while servers were away; without views they were dropped.
-	// 0: it is an ordinary one.
+	// Kept is how many gradients the push is the mean of, which were computed while servers were
+	// away; without views they were dropped. 0: it is an ordinary one.
 	Kept uint32
 }
 
-// Spans are what a worker did with its time from its ticket before to this one, beside Ticket.Compute and Ticket.Transfer: Wait and Pull come before the
-// computation, Encode and Send are the beginning of the transfer, and the rest of it is the heads' answers.
+// Spans are what a worker did with its time from its ticket before to this one, beside
+// Ticket.Compute and Ticket.Transfer: Wait and Pull come before the computation, Encode and Send
+// are the beginning of the transfer, and the rest of it is the heads' answers.
 type Spans struct {
 	Wait   time.Duration // until it heard what became of the gradient before, and until newer parameters came
 	Pull   time.Duration // to land them
@@ -124,8 +128,9 @@ type Spans struct {
 	Hidden time.Duration // of encoding and sending within Compute: parts of the gradient that were done before the rest
 }
 
-// Along is what a worker whose messages are not its gradients tells of the gradients themselves: how they lie along d, the
-// displacement of the parameters from the version before the push's to the push's. It is told where Pace.Along asks for it.
+// Along is what a worker whose messages are not its gradients tells of the gradients themselves:
+// how they lie along d, the displacement of the parameters from the version before the push's to
+// the push's. It is told where Pace.Along asks for it.
 type Along struct {
 	Known bool    // the worker has had both versions
 	Dot   float64 // ⟨g, d⟩
@@ -148,8 +153,9 @@ type Countable struct {
 	Incarnation Incarnation
 	Oldest      Step // Never: the slot has no member
 
-	// Version and Next tell of the newest push that a released step has counted: it is the one before sequence Next on that version. Next is 0 if there is none. A
-	// conductor that takes over knows by them what has become of tickets whose steps nobody has records of any more.
+	// Version and Next tell of the newest push that a released step has counted: it is the one
+	// before sequence Next on that version. Next is 0 if there is none. A conductor that takes over
+	// knows by them what has become of tickets whose steps nobody has records of any more.
 	Version Step
 	Next    uint32
 }
@@ -185,7 +191,8 @@ type Optimizer struct {
 	Correction1  float32 // 1 − β₁ᵗ
 	Correction2  float32 // 1 − β₂ᵗ
 
-	// DecayMatrices: WeightDecay is for tensors of two dimensions and more alone. Biases and the scales of norms, which have one, are not drawn to zero.
+	// DecayMatrices: WeightDecay is for tensors of two dimensions and more alone. Biases and the
+	// scales of norms, which have one, are not drawn to zero.
 	DecayMatrices bool
 }
 
@@ -265,8 +272,9 @@ type Taken struct {
 	Standing Standing
 	Saved    []Step // by chunk of the shard, the version that is in the running checkpoint; Lost, and in the answer to its Adopt: what came back; none: there is none
 
-	// Lacks are the pushes that the open commit counts and that are not here. There are none as long as every worker keeps its word: it sends
-	// its ticket when every head has said that it has the push, and the commit comes after that.
+	// Lacks are the pushes that the open commit counts and that are not here. There are none as
+	// long as every worker keeps its word: it sends its ticket when every head has said that it has
+	// the push, and the commit comes after that.
 	Lacks []PushID
 }
 
@@ -306,7 +314,8 @@ type Stable struct {
 	// values that a save has made durable.
 	Saving time.Duration
 
-	// Ahead is for how long the shard's head had been making the step, of what had arrived, when its commit came; 0: it had not begun.
+	// Ahead is for how long the shard's head had been making the step, of what had arrived, when
+	// its commit came; 0: it had not begun.
 	Ahead time.Duration
 }
 
@@ -323,16 +332,17 @@ type Follow struct {
 	Attempt  uint64 // grows in a life of the server with each connection to one before it: what a broken stream brought, and is read late, has a smaller one
 }
 
-// Snapshot gives a replica that is not whole the released version of the one before it. Where replicas get copies in place of updates, it gives them
-// a version that is applied there. Its values follow.
+// Snapshot gives a replica that is not whole the released version of the one before it. Where
+// replicas get copies in place of updates, it gives them a version that is applied there. Its
+// values follow.
 type Snapshot struct {
 	Step    Step
 	Records []Commit // of the released step, if it was made on this line
 	Taken   []uint64 // by chunk of the shard, the optimizer steps it has taken; nil: Step, all of them
 }
 
-// Joined tells a replica that it has caught up: no step is released any more without it, and it is whole. Where replicas have copies it is said of each: that was
-// released.
+// Joined tells a replica that it has caught up: no step is released any more without it, and it is
+// whole. Where replicas have copies it is said of each: that was released.
 type Joined struct{}
 
 // Update is a commit with its scaled sum, which follows: what a replica applies that is no head.
@@ -347,10 +357,12 @@ type Released struct {
 	Counted []PushID
 	Save    bool // shards save this version to the checkpoint
 
-	// Run are the chunks of this shard, counted from its first, whose values of this version the running checkpoint takes.
+	// Run are the chunks of this shard, counted from its first, whose values of this version the
+	// running checkpoint takes.
 	Run []ChunkID
 
-	// Want is what the commit of the next step will ask for, as far as that is known: of use to a shard that runs ahead of it.
+	// Want is what the commit of the next step will ask for, as far as that is known: of use to a
+	// shard that runs ahead of it.
 	Want Want
 }
 
@@ -390,7 +402,8 @@ type Done struct {
 // AllSteps is the reason of a run that has done what it was to do.
 const AllSteps = "all steps are done"
 
-// Ends reports whether the word ends a run of so many steps. One that had done all of fewer steps has been started again with more.
+// Ends reports whether the word ends a run of so many steps. One that had done all of fewer steps
+// has been started again with more.
 func (d Done) Ends(steps Step) bool { return d.Reason != AllSteps || d.Step >= steps }
 
 // StepEvent is what a watcher of the run learns of a released step.
@@ -425,8 +438,9 @@ type StepEvent struct {
 	Dropped uint32 // such gradients that were dropped since the step before: too old, or against the way the loss goes down
 }
 
-// Timeline is what the parts of one step took: of the gradients whose tickets came in time, and of each shard. Clocks of
-// several machines are not compared: each part says how long it was at what, and the conductor when it heard of it.
+// Timeline is what the parts of one step took: of the gradients whose tickets came in time, and of
+// each shard. Clocks of several machines are not compared: each part says how long it was at what,
+// and the conductor when it heard of it.
 type Timeline struct {
 	Workers []WorkerTime
 	Shards  []ShardTime
@@ -484,8 +498,8 @@ type CheckpointEvent struct {
 	Err      string
 }
 
-// PartialEvent tells of a shard that was lost and whose chunks came back from the running checkpoint, or from the copy of a replica, while the other
-// shards kept theirs.
+// PartialEvent tells of a shard that was lost and whose chunks came back from the running
+// checkpoint, or from the copy of a replica, while the other shards kept theirs.
 type PartialEvent struct {
 	Line   Line // that begins with it
 	Step   Step // at which it was adopted

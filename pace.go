@@ -31,8 +31,9 @@ type Pace struct {
 	// Along asks workers whose messages are not their gradients for Ticket.Along. It costs them another copy of the
 	// parameters, and three passes over it for each gradient.
 	Along bool
-	// Continue lets the worker go on computing on the parameters that it has while servers are away. It keeps the gradients, and offers
-	// them when the servers are back, as Keep says. Needs a Staleness above 0.
+	// Continue lets the worker go on computing on the parameters that it has while servers are
+	// away. It keeps the gradients, and offers them when the servers are back, as Keep says. Needs
+	// a Staleness above 0.
 	Continue bool
 	Keep     KeepRule
 }
@@ -46,8 +47,9 @@ const (
 	KeepAverage                 // one mean of each worker, as an ordinary late gradient
 	KeepSum                     // the sum of each worker, with a tenth of the learning rate
 
-	// KeepLocal: each worker trains on by itself, and what that has moved its parameters by counts for one nth in a run of n workers, as in
-	// local SGD. It needs a rule whose steps are gradients times a rate.
+	// KeepLocal: each worker trains on by itself, and what that has moved its parameters by counts
+	// for one nth in a run of n workers, as in local SGD. It needs a rule whose steps are gradients
+	// times a rate.
 	KeepLocal
 )
 

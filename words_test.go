@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The words of doc.go are those that readers look up in docs/glossary.md: one that is added here and not there is used before it is defined.
+// The words of doc.go are those that readers look up in docs/glossary.md: one that is added here
+// and not there is used before it is defined.
 func TestTheGlossaryHasEveryWordOfTheCode(t *testing.T) {
 	code, err := os.ReadFile("doc.go")
 	if err != nil {

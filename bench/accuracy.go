@@ -12,9 +12,9 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Question: how well does a model do with the defaults of train, and how much of that is luck? The claims
-// that could be false: on the generated digits lenet reaches 97 % and mlr stays four points behind; and no model does worse than a plain
-// loop in one process, beyond what seeds differ by.
+// Question: how well does a model do with the defaults of train, and how much of that is luck? The
+// claims that could be false: on the generated digits lenet reaches 97 % and mlr stays four points
+// behind; and no model does worse than a plain loop in one process, beyond what seeds differ by.
 
 // AccuracyConfig says what Accuracy measures.
 type AccuracyConfig struct {
@@ -24,7 +24,8 @@ type AccuracyConfig struct {
 	Flags    []string // for train, besides model and seed
 	Progress io.Writer
 
-	// Plain, unless nil, trains the model with the same settings in one loop and returns its loss and accuracy on the test half.
+	// Plain, unless nil, trains the model with the same settings in one loop and returns its loss
+	// and accuracy on the test half.
 	Plain func(ctx context.Context, model string, seed int) (loss, accuracy float64, err error)
 }
 
@@ -62,8 +63,9 @@ func quality(measure string, loss, accuracy float64) float64 {
 	return accuracy
 }
 
-// AccuracyRow is one model: the quality of each seed on the test half, their mean and standard deviation, the mean of the
-// losses there, for a model of text in nats a character; and the same qualities of a plain loop, if it was asked for.
+// AccuracyRow is one model: the quality of each seed on the test half, their mean and standard
+// deviation, the mean of the losses there, for a model of text in nats a character; and the same
+// qualities of a plain loop, if it was asked for.
 type AccuracyRow struct {
 	Name      string    `json:"name"`
 	Model     string    `json:"model"`

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Question: does the failure detector of chains cry wolf? A run in which nothing is done to anybody, beside a process of a
-// stranger that keeps all cores busy. The claim that could be false: in ten minutes no server is taken out of its chains.
+// Question: does the failure detector of chains cry wolf? A run in which nothing is done to
+// anybody, beside a process of a stranger that keeps all cores busy. The claim that could be false:
+// in ten minutes no server is taken out of its chains.
 
 // AlarmsConfig says what Alarms measures.
 type AlarmsConfig struct {

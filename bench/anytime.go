@@ -15,13 +15,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// Question: should a step also count what interrupted workers have of their gradients by then, weighted by the examples that they have
-// been through? The claim that would make it worth building: with the best fixed quota a run is sooner at the same loss than with
-// the best fixed quota without, by a fifth or more, although asking for the parts and getting them takes a tenth of a
-// gradient's time in each step.
+// Question: should a step also count what interrupted workers have of their gradients by then,
+// weighted by the examples that they have been through? The claim that would make it worth
+// building: with the best fixed quota a run is sooner at the same loss than with the best fixed
+// quota without, by a fifth or more, although asking for the parts and getting them takes a tenth
+// of a gradient's time in each step.
 //
-// Gradients are real and time is virtual. Workers go through a batch evenly. Fetching a part costs what the row says and
-// nothing else: what it takes of the network and of the servers is not in it, so the gain is an upper bound.
+// Gradients are real and time is virtual. Workers go through a batch evenly. Fetching a part costs
+// what the row says and nothing else: what it takes of the network and of the servers is not in it,
+// so the gain is an upper bound.
 
 // AnytimeConfig says what Anytime measures.
 type AnytimeConfig struct {

@@ -34,11 +34,12 @@ func (c *CheckpointConfig) Check() error {
 	return nil
 }
 
-// Checkpoint asks how close saving and restoring a shard come to the disk. The bound of a save is the same bytes, from where the
-// model keeps them, written a megabyte at a time and synced, with and without asking the disk to begin early; that of a restore
-// is the same bytes read into the model's memory a megabyte at a time, from the disk and from the system's cache. Both include
-// creating the file. A save has checksums, manifests and their syncs besides; a restore verifies every byte before it hands
-// it out.
+// Checkpoint asks how close saving and restoring a shard come to the disk. The bound of a save is
+// the same bytes, from where the model keeps them, written a megabyte at a time and synced, with
+// and without asking the disk to begin early; that of a restore is the same bytes read into the
+// model's memory a megabyte at a time, from the disk and from the system's cache. Both include
+// creating the file. A save has checksums, manifests and their syncs besides; a restore verifies
+// every byte before it hands it out.
 func Checkpoint(ctx context.Context, cfg CheckpointConfig) ([]Row, error) {
 	var rows []Row
 	for _, size := range cfg.Sizes {

@@ -16,9 +16,10 @@ import (
 
 // A child is a kintsugi that this process has started and must wait for.
 //
-// It leads a process group of its own, so that Ctrl-C on a terminal reaches this process alone, which then ends its children in
-// order; and it is asked to end when this process is killed. Linux does that when the thread ends that has started the child: so
-// one goroutine is locked to its thread for as long as the child lives.
+// It leads a process group of its own, so that Ctrl-C on a terminal reaches this process alone,
+// which then ends its children in order; and it is asked to end when this process is killed. Linux
+// does that when the thread ends that has started the child: so one goroutine is locked to its
+// thread for as long as the child lives.
 type child struct {
 	cmd     *exec.Cmd
 	printed bytes.Buffer  // what it has printed, to be read after it has ended
@@ -26,8 +27,8 @@ type child struct {
 	err     error         // how it ended, as exec.Cmd.Wait says it; to be read after ended
 }
 
-// How long a child has to end after it was asked: once, and once more. The first time a training makes a last checkpoint; the second time
-// it only ends its processes, which takes it 15 s at most.
+// How long a child has to end after it was asked: once, and once more. The first time a training
+// makes a last checkpoint; the second time it only ends its processes, which takes it 15 s at most.
 const (
 	endPatience = 10 * time.Second
 	endLimit    = 20 * time.Second
@@ -75,7 +76,8 @@ func (c *child) refusal(err error) error {
 // String returns the command line.
 func (c *child) String() string { return strings.Join(c.cmd.Args, " ") }
 
-// wait waits for the end of the process and returns how it ended. If ctx ends first, it ends the process and returns ctx's error.
+// wait waits for the end of the process and returns how it ended. If ctx ends first, it ends the
+// process and returns ctx's error.
 func (c *child) wait(ctx context.Context) error {
 	select {
 	case <-c.ended:

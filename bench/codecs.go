@@ -21,11 +21,13 @@ import (
 // largest hundredth (topk:0.01) and signs, each with error feedback, mlp and lenet end within 0.3 points of the
 // test accuracy that they reach with float32.
 //
-// One thing is adapted to a codec, the momentum. Codecs that send of a value little or nothing in most steps deliver what feedback
-// has kept of it all at once, and a momentum of 0.9 makes ten times as much of each delivery in the ten steps that follow, before the
-// next gradient knows of it: signs then diverge on mlp, and topk:0.01 needs twice the steps. They are trained with a momentum of
-// 0.5, and with the learning rate that moves the parameters as far in the long run; signs on lenet with half of that: at the
-// full one a seed in a few ends a point or two lower. The table has both numbers.
+// One thing is adapted to a codec, the momentum. Codecs that send of a value little or nothing in
+// most steps deliver what feedback has kept of it all at once, and a momentum of 0.9 makes ten
+// times as much of each delivery in the ten steps that follow, before the next gradient knows of
+// it: signs then diverge on mlp, and topk:0.01 needs twice the steps. They are trained with a
+// momentum of 0.5, and with the learning rate that moves the parameters as far in the long run;
+// signs on lenet with half of that: at the full one a seed in a few ends a point or two lower. The
+// table has both numbers.
 //
 // The workers are simulated: their codecs, their error feedback, the frames that would travel and the step that
 // reads them are those of a cluster, and the processes are not there. A cluster of processes ends with the same bits;

@@ -30,8 +30,8 @@ func (c *costs) run(times int, f func()) {
 	c.allocated = append(c.allocated, float64(allocated2-allocated)/n)
 }
 
-// cost returns the medians, for an operation that moves so many bytes in so many frames. The first run, which fills pools, counts as
-// one of many.
+// cost returns the medians, for an operation that moves so many bytes in so many frames. The first
+// run, which fills pools, counts as one of many.
 func (c *costs) cost(bytes int64, frames int) Cost {
 	mid := func(x []float64) float64 {
 		_, m, _ := quartiles(slices.Clone(x))

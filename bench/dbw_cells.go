@@ -64,8 +64,9 @@ func (s *sweep) run(w *workload, controller string, x situation, seed uint64) (s
 	return seconds, quotas / max(1, steps), err
 }
 
-// follow trains with a controller to the target and returns the seconds, +Inf for more than eight times the steps of all
-// workers. look is told of each step, and of the loss after every fourth; of others it is told NaN.
+// follow trains with a controller to the target and returns the seconds, +Inf for more than eight
+// times the steps of all workers. look is told of each step, and of the loss after every fourth; of
+// others it is told NaN.
 func (s *sweep) follow(w *workload, controller string, x situation, seed uint64, look func(e kintsugi.StepEvent, loss float64)) (seconds float64, err error) {
 	cross := crossings{target: w.target, before: w.problem.Loss(make([]float32, w.problem.Values())), at: math.Inf(1)}
 	t, err := s.training(w, controller, x, seed)

@@ -193,7 +193,8 @@ func (s *sweep) fixed(steps map[int][]float64, quota int, x situation) ([]float6
 	return seconds, nil
 }
 
-// best chooses the fixed quota that is fastest on the seeds to choose on, and returns what it takes on those to judge on.
+// best chooses the fixed quota that is fastest on the seeds to choose on, and returns what it takes
+// on those to judge on.
 func (s *sweep) best(steps map[int][]float64, x situation) (quota int, seconds float64, err error) {
 	least := math.Inf(1)
 	seconds = math.Inf(1)

@@ -31,8 +31,8 @@ type DBWLook struct {
 
 const looksEvery = 5 // steps between two looks at the whole set
 
-// estimates runs dbw, whose workers are interrupted, beside the truth: the gradient of the whole set and its variance, and
-// the mean of the order statistic that a step waits for.
+// estimates runs dbw, whose workers are interrupted, beside the truth: the gradient of the whole
+// set and its variance, and the mean of the order statistic that a step waits for.
 func (s *sweep) estimates(w *workload) ([]DBWEstimate, error) {
 	all := make([][]DBWEstimate, len(s.cfg.Alphas))
 	err := each(s.ctx, s.cfg.Parallel, len(all), func(_ context.Context, i int) (err error) {

@@ -12,10 +12,11 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Question: how fast is a gradient? The same gradient of the same batch by the native engine, by Gorgonia as it composes
-// a network of its own operations, and by Gorgonia with whole layers as operations; and, in the same rounds, a square
-// matrix product, which is what the machine can do. The claim that could be false: the native engine computes
-// convolutions five times faster than Gorgonia's operations on one thread, at more than a third of the product's rate.
+// Question: how fast is a gradient? The same gradient of the same batch by the native engine, by
+// Gorgonia as it composes a network of its own operations, and by Gorgonia with whole layers as
+// operations; and, in the same rounds, a square matrix product, which is what the machine can do.
+// The claim that could be false: the native engine computes convolutions five times faster than
+// Gorgonia's operations on one thread, at more than a third of the product's rate.
 
 // EngineConfig says what EngineSpeed measures.
 type EngineConfig struct {
@@ -206,8 +207,8 @@ func (s *step) run(m models.Model) {
 	}
 }
 
-// squareEdge is the edge of the matrices whose product says what the machine can do: large enough for a library's best rate,
-// small enough for a third-level cache.
+// squareEdge is the edge of the matrices whose product says what the machine can do: large enough
+// for a library's best rate, small enough for a third-level cache.
 const squareEdge = 1024
 
 const squareFLOPs = 2.0 * squareEdge * squareEdge * squareEdge

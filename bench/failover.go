@@ -14,10 +14,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: how long from the SIGKILL of a server to the next step that is committed after it? Servers are drawn and killed at
-// random steps, so far apart that the one before is back and has caught up. The claims that could be false: with chain half
-// of the kills take at most 0.3 s and none more than 1 s, with stateless half take at most 0.5 s, also where a stranger keeps
-// all cores busy; and neither takes a step back, but chain:paper does. The published system took 10 to 14 s with chains and 23 s with checkpoints (20 s of them a pause).
+// Question: how long from the SIGKILL of a server to the next step that is committed after it?
+// Servers are drawn and killed at random steps, so far apart that the one before is back and has
+// caught up. The claims that could be false: with chain half of the kills take at most 0.3 s and
+// none more than 1 s, with stateless half take at most 0.5 s, also where a stranger keeps all cores
+// busy; and neither takes a step back, but chain:paper does. The published system took 10 to 14 s
+// with chains and 23 s with checkpoints (20 s of them a pause).
 
 // FailoverConfig says what Failover measures.
 type FailoverConfig struct {

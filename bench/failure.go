@@ -16,16 +16,18 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Question: what is left of Training Through Failure (Cao, Luo, Gan and Jinesh, 2024)? It trains a small network on Fashion-MNIST with
-// a parameter server that is killed once or twice and is away for twenty seconds, in five configurations, one run of each. Here each
-// configuration trains with several seeds, in real processes that are killed by SIGKILL at a fixed update.
+// Question: what is left of Training Through Failure (Cao, Luo, Gan and Jinesh, 2024)? It trains a
+// small network on Fashion-MNIST with a parameter server that is killed once or twice and is away
+// for twenty seconds, in five configurations, one run of each. Here each configuration trains with
+// several seeds, in real processes that are killed by SIGKILL at a fixed update.
 //
-// Two things of the published program change its conclusions, so both are repeated as they were and put right: its network has a
-// ReLU on the logits (cnn:relu-logits; its gradients are summed over the workers), and of two restores the first finds no
-// checkpoint (the presets that end in :shipped).
+// Two things of the published program change its conclusions, so both are repeated as they were and
+// put right: its network has a ReLU on the logits (cnn:relu-logits; its gradients are summed over
+// the workers), and of two restores the first finds no checkpoint (the presets that end in
+// :shipped).
 //
-// A gradient takes as long as there, by --gradient-time: it waits, and so several runs share a machine without disturbing one
-// another, and twenty seconds are as many gradients as they were.
+// A gradient takes as long as there, by --gradient-time: it waits, and so several runs share a
+// machine without disturbing one another, and twenty seconds are as many gradients as they were.
 
 // FailurePreset is a way to survive, and a way to count.
 type FailurePreset struct {
@@ -59,8 +61,8 @@ var FailurePresets = []FailurePreset{
 	{Name: "gold:lost/async", Recovery: "gold", Async: true, Servers: 3, Flags: lost, Die: 2},
 }
 
-// lost are the flags with which the deaths of two of three servers leave nothing of one shard, neither in memory nor on another server: it comes back
-// from the running checkpoint.
+// lost are the flags with which the deaths of two of three servers leave nothing of one shard,
+// neither in memory nor on another server: it comes back from the running checkpoint.
 var lost = []string{"--replicas", "2"}
 
 // OutagePresets are the ways in which workers spend an outage, and what they are compared with.
@@ -127,8 +129,8 @@ func (c FailureCell) Name() string {
 		c.Workers, c.Kills, c.Seed)
 }
 
-// Cells returns the runs of the grid, those of one seed after those of another: what is there when it is ended early is a whole
-// grid of fewer seeds.
+// Cells returns the runs of the grid, those of one seed after those of another: what is there when
+// it is ended early is a whole grid of fewer seeds.
 func (cfg *FailureConfig) Cells() (cells []FailureCell) {
 	for seed := range cfg.Seeds {
 		for _, model := range cfg.Models {
@@ -147,14 +149,15 @@ func (cfg *FailureConfig) Cells() (cells []FailureCell) {
 	return cells
 }
 
-// Overheads of a run, for the estimate alone: seconds to start and end the processes, and of the processor for each gradient with its
-// step and its share of the evaluations.
+// Overheads of a run, for the estimate alone: seconds to start and end the processes, and of the
+// processor for each gradient with its step and its share of the evaluations.
 const (
 	startSeconds  = 6.0
 	updateSeconds = 0.016
 )
 
-// Estimate returns how long cells take: by the clock of their gradients and outages, or by the processor if that takes longer.
+// Estimate returns how long cells take: by the clock of their gradients and outages, or by the
+// processor if that takes longer.
 func (cfg *FailureConfig) Estimate(cells []FailureCell, cores int) time.Duration {
 	clock, work := 0.0, 0.0
 	for _, c := range cells {

@@ -28,7 +28,8 @@ func (r *FailureRow) compare(rows []FailureRow) {
 	r.OfCheckpoint, r.OfCheckpointError = r.above(other(r.Kills, against...), bySeconds)
 }
 
-// above returns by how many hundredths of accuracy the runs are above those of another row with the same seeds, and the standard error.
+// above returns by how many hundredths of accuracy the runs are above those of another row with the
+// same seeds, and the standard error.
 func (r *FailureRow) above(o *FailureRow, by func(FailurePoint) float64) (points, deviation record.Number) {
 	points, deviation = record.Unknown(), record.Unknown()
 	if o == nil || o == r {
@@ -77,7 +78,8 @@ func ahead(a, b []FailurePoint, by func(FailurePoint) float64) float64 {
 	return sum / float64(n)
 }
 
-// heightAt returns the accuracy of a curve at x: between two points on the line through them, beyond the last as there; NaN before the first.
+// heightAt returns the accuracy of a curve at x: between two points on the line through them,
+// beyond the last as there; NaN before the first.
 func heightAt(curve []FailurePoint, x float64, by func(FailurePoint) float64) float64 {
 	for i, p := range curve {
 		switch {

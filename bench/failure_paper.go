@@ -11,15 +11,16 @@ type FailurePaper struct {
 	Gap    []float64 `json:"gap_seconds"` // between two evaluations: up to three seconds more than nobody answered
 	Final  float64   `json:"final_accuracy"`
 
-	// Of a run; zero: not told. Of the processor and the memory the paper gives a range for all configurations but stateless: this is its
-	// middle (0.166 to 0.195, 32 to 50 MB).
+	// Of a run; zero: not told. Of the processor and the memory the paper gives a range for all
+	// configurations but stateless: this is its middle (0.166 to 0.195, 32 to 50 MB).
 	Gradients int     `json:"gradients"`
 	Busy      float64 `json:"busy_fraction"`     // of the processor
 	MB        float64 `json:"store_megabytes"`   // mean of the object store
 	Pending   float64 `json:"pending_gradients"` // after an outage, mean
 }
 
-// failurePapers are the published runs, by the raw logs and metrics that come with the paper (github.com/SujeethJinesh/CS244B).
+// failurePapers are the published runs, by the raw logs and metrics that come with the paper
+// (github.com/SujeethJinesh/CS244B).
 var failurePapers = []FailurePaper{
 	{Preset: "sync checkpoint", Kills: 1, Before: []float64{.529}, After: []float64{.473}, Gap: []float64{23}, Final: .766, Gradients: 952},
 	{Preset: "async checkpoint", Kills: 1, Before: []float64{.361}, After: []float64{.294}, Gap: []float64{23}, Final: .749, Gradients: 1070},

@@ -31,8 +31,9 @@ type FailureRow struct {
 	Stays60 record.Number `json:"stays_above_60_percent_from_seconds"`
 	Stays70 record.Number `json:"stays_above_70_percent_from_seconds"`
 
-	// Hundredths of accuracy above the undisturbed runs with the same seeds when as many pushes are counted, and above checkpoint/async, or
-	// checkpoint where steps are synchronous, after as many seconds; each with its standard error.
+	// Hundredths of accuracy above the undisturbed runs with the same seeds when as many pushes are
+	// counted, and above checkpoint/async, or checkpoint where steps are synchronous, after as many
+	// seconds; each with its standard error.
 	OfUndisturbed      record.Number `json:"points_above_undisturbed_at_equal_gradients"`
 	OfUndisturbedError record.Number `json:"points_above_undisturbed_error"`
 	OfCheckpoint       record.Number `json:"points_above_checkpoint_at_equal_seconds"`

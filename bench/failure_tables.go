@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// FailureTables returns what reproduce failure prints: for each model and number of workers what kills did and what the runs took, and
-// at the end what the paper says beside it.
+// FailureTables returns what reproduce failure prints: for each model and number of workers what
+// kills did and what the runs took, and at the end what the paper says beside it.
 func FailureTables(rows []FailureRow) (tables []Table) {
 	for _, group := range failureGroups(rows) {
 		tables = append(tables, accuracyTable(group), effortTable(group))
@@ -90,7 +90,8 @@ func groupTitle(r FailureRow) string {
 	return fmt.Sprintf("%s (%s), %d workers", r.Model, network, r.Workers)
 }
 
-// paperTable puts what the paper says of failures beside what was measured here, on as many workers as it had, or the fewest there are.
+// paperTable puts what the paper says of failures beside what was measured here, on as many workers
+// as it had, or the fewest there are.
 func paperTable(rows []FailureRow) Table {
 	t := Table{Title: "What the paper says, and what was measured", Header: []string{"", "THE PAPER"}}
 	var models []string

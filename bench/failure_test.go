@@ -13,8 +13,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// killedRun is a run on one worker whose server dies after step 3, at second 3.5, is away for 2 seconds and comes back from a checkpoint of step 2; in
-// the outage its worker keeps 7 gradients, of which 5 are counted as one push.
+// killedRun is a run on one worker whose server dies after step 3, at second 3.5, is away for 2
+// seconds and comes back from a checkpoint of step 2; in the outage its worker keeps 7 gradients,
+// of which 5 are counted as one push.
 func killedRun() *record.Run {
 	at := func(s float64) record.At { return record.At{Seconds: 10 + s} }
 	step := func(s float64, line, n uint64) *record.Step {
@@ -93,8 +94,8 @@ func TestRowsCompareRunsOfTheSameSeeds(t *testing.T) {
 	}
 }
 
-// The last table of outages names the best rule, what it is above the next one with its error, and whether that is more than noise. The checkpoint is
-// none of them, however high it is.
+// The last table of outages names the best rule, what it is above the next one with its error, and
+// whether that is more than noise. The checkpoint is none of them, however high it is.
 func TestTheTableSaysWhichRuleIsBest(t *testing.T) {
 	var runs []FailureRun
 	for seed := range uint64(3) {
@@ -116,7 +117,8 @@ func TestTheTableSaysWhichRuleIsBest(t *testing.T) {
 	}
 }
 
-// A preset whose replicas of a shard all die loses it for good: the other servers have no copy, and no memory outside of processes is left to it.
+// A preset whose replicas of a shard all die loses it for good: the other servers have no copy, and
+// no memory outside of processes is left to it.
 func TestLostShardsHaveNoReplicaLeft(t *testing.T) {
 	cfg := FailureConfig{Updates: 100, SaveEvery: 10, KillAt: []int{20, 40}}
 	found := 0

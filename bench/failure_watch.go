@@ -28,8 +28,8 @@ type memory struct {
 	err              error
 }
 
-// watch looks at the processes of a run until ctx ends, and removes its checkpoints where the preset forgets them, while the first
-// outage lasts.
+// watch looks at the processes of a run until ctx ends, and removes its checkpoints where the
+// preset forgets them, while the first outage lasts.
 func (cfg *FailureConfig) watch(ctx context.Context, c FailureCell, pid int, out string) (most memory) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -52,7 +52,8 @@ func (cfg *FailureConfig) watch(ctx context.Context, c FailureCell, pid int, out
 	}
 }
 
-// removeCheckpoints empties a place but for the claims, which say whose it is: from one without them a run loads nothing, and so does not begin over.
+// removeCheckpoints empties a place but for the claims, which say whose it is: from one without
+// them a run loads nothing, and so does not begin over.
 func removeCheckpoints(dir string) error {
 	for _, folder := range ckpt.Folders() {
 		if err := os.RemoveAll(filepath.Join(dir, folder)); err != nil {
@@ -91,7 +92,8 @@ func firstKill(out string) (at time.Time, ok bool) {
 	return at, false
 }
 
-// processes adds up the resident memory of the children of a launcher, shared memory included; zero where /proc does not tell.
+// processes adds up the resident memory of the children of a launcher, shared memory included; zero
+// where /proc does not tell.
 func processes(parent int) (now memory) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	if err != nil {

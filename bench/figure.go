@@ -106,7 +106,8 @@ func (a axis) place(from, to float64) func(float64) float64 {
 	return func(v float64) float64 { return max(low, min(high, scale(v))) } // what is beyond lies on the edge
 }
 
-// draw fills a figure. The first series is the first of the legend, and drawn last, over the others. Values that are no numbers, or that the axis cannot show, are left out.
+// draw fills a figure. The first series is the first of the legend, and drawn last, over the
+// others. Values that are no numbers, or that the axis cannot show, are left out.
 func (f *figure) draw(x, y axis, all []series) {
 	px, py := x.place(plotLeft, plotRight), y.place(plotBottom, plotTop)
 	for _, v := range x.ticks {

@@ -26,9 +26,10 @@ func (c *KernelsConfig) Check() error {
 	return nil
 }
 
-// CheckKernels returns an error that lists the goals of docs/performance.md which the rows miss by more than a
-// fifth, for what other programs on the machine may cost. All are ratios, which hold on most machines. In the cache it depends on the processor how many
-// times faster fewer passes are: a step that is near its bound there cannot be faster.
+// CheckKernels returns an error that lists the goals of docs/performance.md which the rows miss by
+// more than a fifth, for what other programs on the machine may cost. All are ratios, which hold on
+// most machines. In the cache it depends on the processor how many times faster fewer passes are: a
+// step that is near its bound there cannot be faster.
 func CheckKernels(rows []Row) error {
 	var missed []error
 	least := func(r Row, what string, got, goal float64) {
@@ -107,8 +108,9 @@ func CheckCodecs(rows []CodecRow) error {
 	return errors.Join(missed...)
 }
 
-// CheckWire is CheckKernels for rows of [Wire]. Those of memory that is summed at both ends have no goal, and neither has a gradient that is copied to
-// shared memory: the server's scan moves each byte a third time, where a copy moves it twice.
+// CheckWire is CheckKernels for rows of [Wire]. Those of memory that is summed at both ends have no
+// goal, and neither has a gradient that is copied to shared memory: the server's scan moves each
+// byte a third time, where a copy moves it twice.
 func CheckWire(rows []WireRow) error {
 	var missed []error
 	goals := map[string]float64{"grpc, landed": 0.65, "shm, written there, without checksums": 0.8}

@@ -16,13 +16,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: how much of the work of a run that nothing happens to is left when servers die at random, for each way to recover? Goodput is the useful steps per
-// second, over the steps per second of the run of the same round that has no protection and that nothing happens to. Useful are steps that stayed, less those by
-// which shards that came back alone have thrown the run back. The claims that could be false: the default has the greatest goodput of the ways that need no
-// second copy of the model on other servers, at each rate; and where nothing fails no way takes more than 3 %.
+// Question: how much of the work of a run that nothing happens to is left when servers die at
+// random, for each way to recover? Goodput is the useful steps per second, over the steps per
+// second of the run of the same round that has no protection and that nothing happens to. Useful
+// are steps that stayed, less those by which shards that came back alone have thrown the run back.
+// The claims that could be false: the default has the greatest goodput of the ways that need no
+// second copy of the model on other servers, at each rate; and where nothing fails no way takes
+// more than 3 %.
 //
-// All runs have as many servers, and those of one round and rate the same deaths. They are compared over the same stretch of their own clocks: deaths begin
-// and end with it, and the run goes on behind it until the last one is mended, so that what it takes back is known.
+// All runs have as many servers, and those of one round and rate the same deaths. They are compared
+// over the same stretch of their own clocks: deaths begin and end with it, and the run goes on
+// behind it until the last one is mended, so that what it takes back is known.
 
 // GoodputConfig says what Goodput measures.
 type GoodputConfig struct {
@@ -50,8 +54,9 @@ type GoodputRecovery struct {
 	Outside bool     // it leaves something in the memory of the host, so kill and lose are two things
 }
 
-// GoodputFlags returns the flags of train that a word for a way to recover stands for: chain:R and gold:R have R replicas, checkpoint:N has N steps between two
-// checkpoints, and what else there may be is train's --recovery.
+// GoodputFlags returns the flags of train that a word for a way to recover stands for: chain:R and
+// gold:R have R replicas, checkpoint:N has N steps between two checkpoints, and what else there may
+// be is train's --recovery.
 func GoodputFlags(word string) []string {
 	name, replicas := replicated(word)
 	if replicas > 0 {
@@ -63,7 +68,8 @@ func GoodputFlags(word string) []string {
 	return []string{"--recovery", word}
 }
 
-// GoodputRow is one way to recover at one rate of failures. Ratios and rates are medians over the rounds; what is counted is of all rounds together.
+// GoodputRow is one way to recover at one rate of failures. Ratios and rates are medians over the
+// rounds; what is counted is of all rounds together.
 type GoodputRow struct {
 	Name     string        `json:"name"`
 	Model    string        `json:"model"`
@@ -123,7 +129,8 @@ func (cfg *GoodputConfig) Takes() time.Duration {
 	return time.Duration(cfg.Rounds*len(cfg.rows())) * (cfg.WarmUp + cfg.Stretch + cfg.Down + cfg.Tail + goodputEnds)
 }
 
-// Goodput makes all runs, round by round. A run that does not come to its end makes no row worse: it is missing, and the error says so when all are done.
+// Goodput makes all runs, round by round. A run that does not come to its end makes no row worse:
+// it is missing, and the error says so when all are done.
 func Goodput(ctx context.Context, cfg GoodputConfig) ([]GoodputRow, error) {
 	rows := cfg.rows()
 	var failed []error
@@ -157,7 +164,8 @@ func Goodput(ctx context.Context, cfg GoodputConfig) ([]GoodputRow, error) {
 	return rows, errors.Join(failed...)
 }
 
-// rows returns what is to be measured: the run without protection and without failures first, which the others are compared with.
+// rows returns what is to be measured: the run without protection and without failures first, which
+// the others are compared with.
 func (cfg *GoodputConfig) rows() (rows []GoodputRow) {
 	add := func(recovery, loss string, mtbf time.Duration) {
 		name := fmt.Sprintf("goodput/%s/%s", cfg.Model, recovery)

@@ -8,8 +8,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
-// deaths draws who dies, and when, between two times of a run: the times between two deaths are exponential with that mean, and each takes one of the
-// parts that are there. One that has died is there again after down. A death that finds nobody is none.
+// deaths draws who dies, and when, between two times of a run: the times between two deaths are
+// exponential with that mean, and each takes one of the parts that are there. One that has died is
+// there again after down. A death that finds nobody is none.
 func deaths(rng *rand.Rand, mean, from, to, down time.Duration, parts []launch.Part) (faults []launch.Fault) {
 	back := make(map[launch.Part]time.Duration)
 	for at := from; ; {
@@ -27,7 +28,8 @@ func deaths(rng *rand.Rand, mean, from, to, down time.Duration, parts []launch.P
 	}
 }
 
-// losing returns the same deaths where servers take along what they have left in memory outside their processes. Workers leave nothing there.
+// losing returns the same deaths where servers take along what they have left in memory outside
+// their processes. Workers leave nothing there.
 func losing(faults []launch.Fault) []launch.Fault {
 	faults = slices.Clone(faults)
 	for i := range faults {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The picture of goodput is a file of its own: it names no other, and is read on light pages and on dark ones. Colours are attributes for readers that
-// know no media queries.
+// The picture of goodput is a file of its own: it names no other, and is read on light pages and on
+// dark ones. Colours are attributes for readers that know no media queries.
 
 // Pixels of the picture. Each panel has its plot, and to the right of it the names of its lines.
 const (
@@ -253,8 +253,8 @@ func (l *goodputLine) draw(b *strings.Builder, x func(int) float64, y func(float
 	fmt.Fprintf(b, `<path class="%s line" d="%s" fill="none" stroke="%s" stroke-width="%g" stroke-linejoin="round"/>`+"\n%s", l.class, path, colour, width, points)
 }
 
-// apart returns places as near to the wanted ones as lie a gap from one another, and between lo and hi if there is room: in each group that would overlap, the
-// mean is kept.
+// apart returns places as near to the wanted ones as lie a gap from one another, and between lo and
+// hi if there is room: in each group that would overlap, the mean is kept.
 func apart(wanted []float64, gap, lo, hi float64) []float64 {
 	type group struct {
 		members []int   // from the least wanted place to the greatest

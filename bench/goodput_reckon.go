@@ -34,8 +34,9 @@ func newestAt(run *record.Run, at float64) (newest uint64) {
 	return newest
 }
 
-// stayed returns how many steps further the run was at the end of the stretch than at its beginning, by steps that were not taken back, then or later. It may be
-// negative: a run can go back to before the stretch.
+// stayed returns how many steps further the run was at the end of the stretch than at its
+// beginning, by steps that were not taken back, then or later. It may be negative: a run can go
+// back to before the stretch.
 func stayed(run *record.Run, w stretch) float64 {
 	end := newestAt(run, w.to)
 	for _, r := range run.Summary.Restores {
@@ -66,8 +67,9 @@ type lag struct {
 	Told      int     `json:"told"` // how many were measured
 }
 
-// lagIn reckons as the bill of a run does, but for what was not predicted, which is free there. A shard that comes back twice before a step follows has come
-// back once, and one of a time before a step that all shards go back to costs those steps and nothing else.
+// lagIn reckons as the bill of a run does, but for what was not predicted, which is free there. A
+// shard that comes back twice before a step follows has come back once, and one of a time before a
+// step that all shards go back to costs those steps and nothing else.
 func lagIn(run *record.Run, w stretch) (l lag) {
 	lives := make(map[uint64]bool) // lines on which a step was released
 	for _, s := range run.Steps {
@@ -104,8 +106,9 @@ func lagIn(run *record.Run, w stretch) (l lag) {
 	return l
 }
 
-// nextSteps returns the seconds from each failure of the stretch to the next step that was committed after it; where none was, to the end of the run. Failures that
-// no fault has asked for are counted apart.
+// nextSteps returns the seconds from each failure of the stretch to the next step that was
+// committed after it; where none was, to the end of the run. Failures that no fault has asked for
+// are counted apart.
 func nextSteps(run *record.Run, w stretch) (seconds []float64, unplanned int) {
 	for _, f := range run.Summary.Failures {
 		switch {

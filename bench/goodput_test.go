@@ -36,7 +36,8 @@ func TestDeathsAreDrawnFromTheirSeedAlone(t *testing.T) {
 	}
 }
 
-// The times between deaths have the mean that was asked for where somebody is always there, nobody dies who is away, and where all are away nobody does.
+// The times between deaths have the mean that was asked for where somebody is always there, nobody
+// dies who is away, and where all are away nobody does.
 func TestOnlyTheLivingDie(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	const hour = time.Hour
@@ -81,8 +82,9 @@ func goodputSteps(at float64, line, from, to uint64) (events []record.Event) {
 
 func at(seconds float64) record.At { return record.At{Seconds: seconds} }
 
-// A run is as far at the end of a stretch as it stays, whatever it did in between: steps that are done twice count once, those that are taken back behind the
-// stretch by what died in it do not count, and one that is thrown back to before it has made less than nothing.
+// A run is as far at the end of a stretch as it stays, whatever it did in between: steps that are
+// done twice count once, those that are taken back behind the stretch by what died in it do not
+// count, and one that is thrown back to before it has made less than nothing.
 func TestOnlyStepsThatStayCount(t *testing.T) {
 	died := func(seconds float64) record.Event {
 		return &record.Failure{At: at(seconds), Part: "server/1", Injected: true, SeenSeconds: seconds}
@@ -113,8 +115,9 @@ func TestOnlyStepsThatStayCount(t *testing.T) {
 	}
 }
 
-// What came back older costs what was predicted, and where nothing was, as much as it can cost: as the oldest of what came back together is old. What a restore has taken back since, and what came back twice
-// before a step followed, costs nothing more.
+// What came back older costs what was predicted, and where nothing was, as much as it can cost: as
+// the oldest of what came back together is old. What a restore has taken back since, and what came
+// back twice before a step followed, costs nothing more.
 func TestShardsThatCameBackAloneCostWhatWasPredicted(t *testing.T) {
 	partialOf := func(age, seconds float64, line, step uint64, predicted float64) record.Event {
 		return &record.Partial{At: at(seconds), Part: "server/0", Line: line, AdoptedStep: step, Chunks: 3, MeanAge: record.Number(age), ReworkSteps: record.Number(predicted)}
@@ -169,7 +172,8 @@ func TestGoodputIsTheMedianOfTheRoundsRatios(t *testing.T) {
 	}
 }
 
-// What keeps nothing in the memory of hosts is measured once for both kinds of loss, what has no protection only undisturbed, and nothing twice.
+// What keeps nothing in the memory of hosts is measured once for both kinds of loss, what has no
+// protection only undisturbed, and nothing twice.
 func TestGoodputMeasuresEachCellOnce(t *testing.T) {
 	cfg := GoodputConfig{Model: "cnn", Losses: []string{"kill", "lose"}, MTBF: []time.Duration{0, 4 * time.Second}, Seed: 1, Servers: 3, Stretch: time.Minute, WarmUp: time.Second,
 		Recoveries: []GoodputRecovery{{Name: "none"}, {Name: "chain"}, {Name: "gold", Outside: true}, {Name: "chain"}}}
@@ -209,7 +213,8 @@ func TestNamesAreMovedApartAsLittleAsPossible(t *testing.T) {
 	}
 }
 
-// The picture is well-formed, names no other file, and has a line for each way to recover in each panel, also where runs are missing.
+// The picture is well-formed, names no other file, and has a line for each way to recover in each
+// panel, also where runs are missing.
 func TestThePictureOfGoodputStandsAlone(t *testing.T) {
 	cfg := &GoodputConfig{Model: "cnn", Losses: []string{"kill", "lose"}, MTBF: []time.Duration{0, 10 * time.Second, 4 * time.Second}, Servers: 3, Workers: 4, Down: time.Second, Stretch: time.Minute,
 		Recoveries: []GoodputRecovery{{Name: "none"}, {Name: "checkpoint:10"}, {Name: "gold", Outside: true}, {Name: "gold:2"}}}

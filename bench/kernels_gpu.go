@@ -10,9 +10,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Question: how close do the kernels of a GPU come to its memory? Each operation on arrays that are there is timed beside a copy of as many
-// bytes, from the GPU's memory to the GPU's memory, in the same rounds and by the GPU's clock. The claims that could be false are the
-// goals of docs/gpu.md.
+// Question: how close do the kernels of a GPU come to its memory? Each operation on arrays that are
+// there is timed beside a copy of as many bytes, from the GPU's memory to the GPU's memory, in the
+// same rounds and by the GPU's clock. The claims that could be false are the goals of docs/gpu.md.
 
 // GPUKernelsConfig says what [GPUKernels] measures.
 type GPUKernelsConfig struct {

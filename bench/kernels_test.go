@@ -13,7 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// The rows say what was asked for, and bytes are those of the arrays: what a step needs cannot be a matter of the machine.
+// The rows say what was asked for, and bytes are those of the arrays: what a step needs cannot be a
+// matter of the machine.
 func TestKernelsCountTheBytesThatMustMove(t *testing.T) {
 	rows, err := Kernels(t.Context(), KernelsConfig{
 		Device: kernels.Best(), Sizes: []int{1 << 20}, K: []int{4}, Threads: []int{2}, Pairs: 1, Progress: io.Discard,
@@ -55,7 +56,8 @@ func TestKernelsCountTheBytesThatMustMove(t *testing.T) {
 	}
 }
 
-// What is measured for its goals alone misses as many as all that is measured, were everything slow: in the cache and not.
+// What is measured for its goals alone misses as many as all that is measured, were everything
+// slow: in the cache and not.
 func TestNoGoalIsLeftOutOfWhatHasGoals(t *testing.T) {
 	var codecs []compress.Codec
 	for _, spec := range []string{"bf16", "int8", "topk:0.1"} {

@@ -21,12 +21,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// Question: does it matter where a process dies? Every state of a server and of a worker is hit, and the
-// coordinator at random steps. The claim that could be false: every run makes all its steps, exits with 0,
-// and ends with a loss that undisturbed runs of other seeds would end with: mean ± 3 standard deviations. A partial
-// restore is no exact one, and a short run feels it: there the claim is that no step is taken back, and the loss is
-// shown. Where servers find their state outside of themselves, or shards have other replicas, no step is taken back, and whoever
-// is killed but a worker, the run ends with the very parameters of the calm one with its seed, to the last bit.
+// Question: does it matter where a process dies? Every state of a server and of a worker is hit,
+// and the coordinator at random steps. The claim that could be false: every run makes all its
+// steps, exits with 0, and ends with a loss that undisturbed runs of other seeds would end with:
+// mean ± 3 standard deviations. A partial restore is no exact one, and a short run feels it: there
+// the claim is that no step is taken back, and the loss is shown. Where servers find their state
+// outside of themselves, or shards have other replicas, no step is taken back, and whoever is
+// killed but a worker, the run ends with the very parameters of the calm one with its seed, to the
+// last bit.
 
 // KillsConfig says what Kills measures.
 type KillsConfig struct {
@@ -61,8 +63,9 @@ type KillsRow struct {
 	Mean     float64 `json:"calm_mean"`
 	Allowed  float64 `json:"allowed_deviation"` // 3 standard deviations of the calm runs
 
-	// Of partial recoveries: shards that have outlived a line, and how many of them were not what they were, to the bit; and what the
-	// loss cost in steps, as predicted and measured, with its standard error.
+	// Of partial recoveries: shards that have outlived a line, and how many of them were not what
+	// they were, to the bit; and what the loss cost in steps, as predicted and measured, with its
+	// standard error.
 	Kept      int           `json:"kept_shards"`
 	Touched   int           `json:"touched_shards"`
 	Predicted record.Number `json:"predicted_rework"`
@@ -132,8 +135,9 @@ func Kills(ctx context.Context, cfg KillsConfig) ([]KillsRow, error) {
 	return rows, nil
 }
 
-// Recoveries returns two quantiles of the seconds from a kill to the next step, and the longest: half of the kills took at
-// most p50. Kills after the last step do not count; NaN: there are no others.
+// Recoveries returns two quantiles of the seconds from a kill to the next step, and the longest:
+// half of the kills took at most p50. Kills after the last step do not count; NaN: there are no
+// others.
 func Recoveries(rows []KillsRow) (p50, p99, longest float64) {
 	var took []float64
 	for _, r := range rows {
@@ -212,7 +216,8 @@ func (cfg *KillsConfig) victims() []KillsRow {
 	return rows
 }
 
-// stuckAfter is how long a run may take, where an undisturbed one takes a few seconds: one that has not ended by then never will.
+// stuckAfter is how long a run may take, where an undisturbed one takes a few seconds: one that has
+// not ended by then never will.
 const stuckAfter = 5 * time.Minute
 
 var errStuck = fmt.Errorf("the run is stuck: it has not ended within %v", stuckAfter)
@@ -259,8 +264,8 @@ func (cfg *KillsConfig) run(ctx context.Context, seed uint64, faults []string) (
 	return k, nil
 }
 
-// Foretold returns in how many runs with a partial recovery its cost was predicted, and in how many measured; and where it was both, the mean
-// of each, and the standard error of what was measured.
+// Foretold returns in how many runs with a partial recovery its cost was predicted, and in how many
+// measured; and where it was both, the mean of each, and the standard error of what was measured.
 func Foretold(rows []KillsRow) (runs, foretold, told int, predicted, measured, deviation float64) {
 	both := 0.0
 	for _, r := range rows {

@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server"
 )
 
-// Every state is drawn that the recovery has, and every fault can be read. Who is to die when it joins has died before, so early that it is back in time.
+// Every state is drawn that the recovery has, and every fault can be read. Who is to die when it
+// joins has died before, so early that it is back in time.
 func TestEveryStateIsDrawnThatTheRecoveryHas(t *testing.T) {
 	for _, joins := range []bool{false, true} {
 		cfg := KillsConfig{Kills: 60, Seed: 1, Calm: 2, Servers: 3, Workers: 2, Steps: 200, Exact: true, Joins: joins}

@@ -16,8 +16,8 @@ import (
 // interrupted is the exit status of a run that was asked to end.
 const interrupted = 130
 
-// runFor runs kintsugi train with the given flags in a folder of its own, asks it to end after that long, and returns what it recorded. The
-// run must have more steps than it can make until then.
+// runFor runs kintsugi train with the given flags in a folder of its own, asks it to end after that
+// long, and returns what it recorded. The run must have more steps than it can make until then.
 func runFor(ctx context.Context, binary string, long time.Duration, flags []string) (*record.Run, error) {
 	dir, err := os.MkdirTemp("", "kintsugi-bench-")
 	if err != nil {

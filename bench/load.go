@@ -30,8 +30,8 @@ func Spin(ctx context.Context, cores int, long time.Duration) {
 	wg.Wait()
 }
 
-// foreign starts a process that keeps all cores busy as a stranger on this machine would, and returns what ends it. It ends with
-// this process, and at the latest after two hours.
+// foreign starts a process that keeps all cores busy as a stranger on this machine would, and
+// returns what ends it. It ends with this process, and at the latest after two hours.
 func foreign(binary string) (end func(), err error) {
 	c, err := startChild(binary, "bench", "load", "--cores", strconv.Itoa(runtime.NumCPU()), "--for", "2h")
 	if err != nil {

@@ -47,8 +47,8 @@ type Timed struct {
 	// Run does the operation so many times.
 	Run func(times int)
 
-	// Clock, unless nil, is called in place of Run: it does the operation so many times and returns the seconds of one, by a clock that is
-	// not this machine's.
+	// Clock, unless nil, is called in place of Run: it does the operation so many times and returns
+	// the seconds of one, by a clock that is not this machine's.
 	Clock func(times int) float64
 
 	// Bound, unless nil, returns the seconds that this machine needed in that round to move Bytes and do nothing

@@ -9,12 +9,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what should workers do while servers are away for twenty seconds? They may wait, or go on with the parameters that they have, and
-// what they have kept can be applied by several rules. The claims that could be false: at equal counted pushes stateless is at most half a point below
+// Question: what should workers do while servers are away for twenty seconds? They may wait, or go
+// on with the parameters that they have, and what they have kept can be applied by several rules.
+// The claims that could be false: at equal counted pushes stateless is at most half a point below
 // the undisturbed run, and after equal time it is not below a checkpoint.
 
-// OutageTable says what each rule has made of outages, the best first; what it is judged by is the accuracy after equal time. The last table
-// says which is best.
+// OutageTable says what each rule has made of outages, the best first; what it is judged by is the
+// accuracy after equal time. The last table says which is best.
 func OutageTable(rows []FailureRow) (tables []Table) {
 	for _, group := range failureGroups(rows) {
 		t := Table{

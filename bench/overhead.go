@@ -11,9 +11,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what does the running checkpoint take from training? The same runs without one and with each fraction, on the
-// disk as it is and behind a limit, in interleaved rounds. The claims that could be false: steps never wait for the store, so that
-// a slow one costs steps no more than a fast one; and every fraction saves the same bytes in C steps, where the store keeps up.
+// Question: what does the running checkpoint take from training? The same runs without one and with
+// each fraction, on the disk as it is and behind a limit, in interleaved rounds. The claims that
+// could be false: steps never wait for the store, so that a slow one costs steps no more than a
+// fast one; and every fraction saves the same bytes in C steps, where the store keeps up.
 
 // OverheadConfig says what Overhead measures.
 type OverheadConfig struct {

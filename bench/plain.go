@@ -13,9 +13,10 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Question: does it cost quality that a model is trained by workers and servers? Each algorithm is here once more as its
-// textbook has it: one process, one loop, float64, numbers at random in their usual order. Nothing is shared with what train does but the
-// examples, the initial parameters, and the layers of networks.
+// Question: does it cost quality that a model is trained by workers and servers? Each algorithm is
+// here once more as its textbook has it: one process, one loop, float64, numbers at random in their
+// usual order. Nothing is shared with what train does but the examples, the initial parameters, and
+// the layers of networks.
 
 // PlainConfig says what Plain trains.
 type PlainConfig struct {

@@ -11,7 +11,8 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// plainFactors sets g to the gradient of the mean of (r − x₀ − y₀ − Σ xₖ·yₖ)² + λ·(‖x‖² + ‖y‖²) over a batch of ratings.
+// plainFactors sets g to the gradient of the mean of (r − x₀ − y₀ − Σ xₖ·yₖ)² + λ·(‖x‖² + ‖y‖²)
+// over a batch of ratings.
 func plainFactors(f models.Factors, r *data.Ratings, params []float64, batch []int, g []float64) {
 	clear(g)
 	w := f.Width()
@@ -32,7 +33,8 @@ func plainFactors(f models.Factors, r *data.Ratings, params []float64, batch []i
 	}
 }
 
-// plainAlternate is alternating least squares with weighted λ: users, items, users, …, by Gonum's Cholesky factorisation.
+// plainAlternate is alternating least squares with weighted λ: users, items, users, …, by Gonum's
+// Cholesky factorisation.
 func plainAlternate(ctx context.Context, f models.Factors, r *data.Ratings, steps int, params []float32) ([]float32, error) {
 	w := f.Width()
 	for step := range steps {

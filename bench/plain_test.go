@@ -30,8 +30,8 @@ func plainly(t *testing.T, model, set string) PlainConfig {
 	return PlainConfig{Desc: d, Set: s, Seed: 1}
 }
 
-// TestLeastSquaresEndWhereTheTextbookDoes: the algorithm draws nothing at random, so by another solver it ends with the same rows, up to
-// rounding.
+// TestLeastSquaresEndWhereTheTextbookDoes: the algorithm draws nothing at random, so by another
+// solver it ends with the same rows, up to rounding.
 func TestLeastSquaresEndWhereTheTextbookDoes(t *testing.T) {
 	cfg := plainly(t, "mf:als,rank=5", "ratings")
 	cfg.Steps = 6

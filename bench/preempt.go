@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what is it worth to be told before a process goes? The claim that could be false: around a notice the longest step is shorter than
-// around SIGKILL, and no step is lost.
+// Question: what is it worth to be told before a process goes? The claim that could be false:
+// around a notice the longest step is shorter than around SIGKILL, and no step is lost.
 //
 // One run has both, in turn, on the same process: both meet the same machine in the same minute.
 
@@ -43,8 +43,8 @@ type PreemptRow struct {
 type Interruption struct {
 	Count int `json:"count"`
 
-	// Gap is, around a notice, the longest time between two steps until the process had gone and a step was made without it;
-	// around a kill the time until that step.
+	// Gap is, around a notice, the longest time between two steps until the process had gone and a
+	// step was made without it; around a kill the time until that step.
 	Gap    float64 `json:"gap_seconds_p50"`
 	GapMax float64 `json:"gap_seconds_max"`
 

@@ -12,18 +12,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Question: which learning rate does a model bear, and at which does it learn fastest? A range test: one pass over the data in
-// which the rate grows from step to step by the same factor, until the loss blows up. It was proposed by L. N. Smith,
-// "Cyclical Learning Rates for Training Neural Networks" (arXiv 1506.01186, §3.3), who takes for the largest useful rate the one at
-// which the curve stops to improve. Chosen is half of that one, but not more than an eighth of the rate at which a pass had diverged:
-// it takes a pass some steps to diverge, in which the rate grows on. The claim that could be false: on a quadratic whose largest
-// curvature is L, steps stay stable below 2/L, and 2(1 + β)/L with momentum β; the blow-up is found above that, and what is
-// chosen lies below.
+// Question: which learning rate does a model bear, and at which does it learn fastest? A range
+// test: one pass over the data in which the rate grows from step to step by the same factor, until
+// the loss blows up. It was proposed by L. N. Smith, "Cyclical Learning Rates for Training Neural
+// Networks" (arXiv 1506.01186, §3.3), who takes for the largest useful rate the one at which the
+// curve stops to improve. Chosen is half of that one, but not more than an eighth of the rate at
+// which a pass had diverged: it takes a pass some steps to diverge, in which the rate grows on. The
+// claim that could be false: on a quadratic whose largest curvature is L, steps stay stable below
+// 2/L, and 2(1 + β)/L with momentum β; the blow-up is found above that, and what is chosen lies
+// below.
 //
-// The rate at which the loss falls fastest, which others choose (the knee of C. Xu, G. Neglia and N. Sebastianelli, "Dynamic Backup
-// Workers for Parallel Machine Learning", arXiv 2004.14696), is in the table. It is no good choice here: what a pass can win it has
-// won most of when the rates are still small, so the steepest place says how many steps the pass had. With the defaults it is at
-// 0.00002 for lenet, whose loss begins high, and at 0.001 for mlr, which then ends far from done.
+// The rate at which the loss falls fastest, which others choose (the knee of C. Xu, G. Neglia and
+// N. Sebastianelli, "Dynamic Backup Workers for Parallel Machine Learning", arXiv 2004.14696), is
+// in the table. It is no good choice here: what a pass can win it has won most of when the rates
+// are still small, so the steepest place says how many steps the pass had. With the defaults it is
+// at 0.00002 for lenet, whose loss begins high, and at 0.001 for mlr, which then ends far from
+// done.
 //
 // A step is the mean of the gradients of all workers, as in a synchronous run: the rate is one for that many gradients.
 // The pass is short, and its rates grow while it learns; how fast it learns at one rate for long it cannot say.

@@ -26,8 +26,9 @@ func rangeRate(lo, hi float64, i, n int) float64 {
 	return lo * math.Pow(hi/lo, float64(i)/float64(max(1, n-1)))
 }
 
-// trend notices that a pass has diverged: a loss is not finite, or a few in a row are back at more than half of what had been
-// won. A loss that has not fallen by more than chance has won nothing, so the noise counts too.
+// trend notices that a pass has diverged: a loss is not finite, or a few in a row are back at more
+// than half of what had been won. A loss that has not fallen by more than chance has won nothing,
+// so the noise counts too.
 type trend struct {
 	recent      [trendWindow]float64
 	n           int
@@ -36,7 +37,8 @@ type trend struct {
 	noise       float64 // sum of squared differences of neighbours
 }
 
-// trendWindow is how many losses in a row are looked at: in them a rate that grows by a few hundredths a step is nearly the same.
+// trendWindow is how many losses in a row are looked at: in them a rate that grows by a few
+// hundredths a step is nearly the same.
 const trendWindow = 5
 
 // add takes the next loss and reports whether the pass has diverged.
@@ -62,8 +64,8 @@ func (t *trend) add(loss float64) bool {
 		t.first, t.best = mean, mean
 	}
 	t.best = min(t.best, mean)
-	// Neighbours differ by √2 of the noise. The lowest of many means is some four deviations below where it would be without, and
-	// others are as far above: nine are no chance.
+	// Neighbours differ by √2 of the noise. The lowest of many means is some four deviations below
+	// where it would be without, and others are as far above: nine are no chance.
 	chance := 9 * math.Sqrt(t.noise/float64(t.n-1)/2/trendWindow)
 	if mean > t.best+max((t.first-t.best)/2, chance) {
 		return true
@@ -72,8 +74,9 @@ func (t *trend) add(loss float64) bool {
 	return false
 }
 
-// find reads the curve of a range test: losses[s][i] is the loss of seed s in step i, at rates[i]. A seed that has diverged ends
-// there, in which case diverged[s]; all are read up to the first that does.
+// find reads the curve of a range test: losses[s][i] is the loss of seed s in step i, at rates[i].
+// A seed that has diverged ends there, in which case diverged[s]; all are read up to the first that
+// does.
 func findRates(rates []float64, losses [][]float64, diverged []bool) RatesFound {
 	var f RatesFound
 	n := len(rates)
@@ -116,8 +119,9 @@ func findRates(rates []float64, losses [][]float64, diverged []bool) RatesFound 
 // ratesWindow is which part of the steps lies on either side of a point in the line through it.
 const ratesWindow = 16
 
-// smoothen sets Smooth and Slope: the least-squares line, over the logarithm of the rate, through the losses of up to half steps on
-// either side. Unlike a running average it is not late, which would make every rate too large.
+// smoothen sets Smooth and Slope: the least-squares line, over the logarithm of the rate, through
+// the losses of up to half steps on either side. Unlike a running average it is not late, which
+// would make every rate too large.
 func smoothen(points []RatesPoint, half int) {
 	for i := range points {
 		lo, hi := max(0, i-half), min(len(points), i+half+1)

@@ -14,8 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// rippled returns the trainee of a quadratic ½·Σ λ·x² with curvatures from largest/100 to largest, whose gradients have noise
-// of this deviation.
+// rippled returns the trainee of a quadratic ½·Σ λ·x² with curvatures from largest/100 to largest,
+// whose gradients have noise of this deviation.
 func rippled(l *kintsugi.Layout, largest float64, noise float32) func(seed uint64) (RatesTrainee, error) {
 	curvature := make([]float32, l.Values)
 	for i := range curvature {
@@ -52,8 +52,9 @@ func oneTensor(t *testing.T, n int) *kintsugi.Layout {
 	return l
 }
 
-// A quadratic with largest curvature L is stable below 2(1 + momentum)/L. So without noise the blow-up is found above that, by no
-// more than the steps that it takes to notice; noise, which grows with the rate, may come before it. What is chosen is below.
+// A quadratic with largest curvature L is stable below 2(1 + momentum)/L. So without noise the
+// blow-up is found above that, by no more than the steps that it takes to notice; noise, which
+// grows with the rate, may come before it. What is chosen is below.
 func TestTheRangeTestFindsTheEdgeOfStability(t *testing.T) {
 	layout := oneTensor(t, 64)
 	for _, largest := range []float64{0.1, 1, 30} {

@@ -14,13 +14,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what is partial recovery worth in real runs? The experiment of reproduce scar happens in one process, where a save is done when
-// it is decided; here servers are processes, saves are writes to a disk, and a server is killed with SIGKILL. The claims that could be false:
-// the lost shard alone costs fewer steps than going back to a checkpoint; with saved values that coast it costs fewer still; a replica costs none.
+// Question: what is partial recovery worth in real runs? The experiment of reproduce scar happens
+// in one process, where a save is done when it is decided; here servers are processes, saves are
+// writes to a disk, and a server is killed with SIGKILL. The claims that could be false: the lost
+// shard alone costs fewer steps than going back to a checkpoint; with saved values that coast it
+// costs fewer still; a replica costs none.
 //
-// Rework is the steps that are taken back, and by how many steps the loss on the test set lies behind that of the undisturbed run with the same seed.
-// Both runs have the same batches in the same steps, so they are compared step by step, and the noise of batches is mostly in both: the mean
-// difference, over what the undisturbed losses of all seeds fall in a step. It may be negative, and nothing is clipped.
+// Rework is the steps that are taken back, and by how many steps the loss on the test set lies
+// behind that of the undisturbed run with the same seed. Both runs have the same batches in the
+// same steps, so they are compared step by step, and the noise of batches is mostly in both: the
+// mean difference, over what the undisturbed losses of all seeds fall in a step. It may be
+// negative, and nothing is clipped.
 
 // ReworkConfig says what Rework measures.
 type ReworkConfig struct {
@@ -35,12 +39,13 @@ type ReworkConfig struct {
 	Progress         io.Writer
 }
 
-// A run in periods: a server is killed half a period behind the first of these, where a full checkpoint has its mean age; from the second
-// to the end, losses are compared.
+// A run in periods: a server is killed half a period behind the first of these, where a full
+// checkpoint has its mean age; from the second to the end, losses are compared.
 const reworkKill, reworkFrom, reworkPeriods = 6, 8, 11
 
-// reworkEvaluations are made in a period: a version that is not evaluated in both runs is compared with the versions beside it, and then the noise of
-// batches counts. More would not be done in time, and be left out.
+// reworkEvaluations are made in a period: a version that is not evaluated in both runs is compared
+// with the versions beside it, and then the noise of batches counts. More would not be done in
+// time, and be left out.
 const reworkEvaluations = 4
 
 // ReworkRow is one recovery of one model. Intervals are those of Student's t over the seeds, 95 %.
@@ -199,7 +204,8 @@ func (r *ReworkRow) fill(baseline []ReworkTrial) {
 	}
 }
 
-// studentInterval returns the mean and the 95 % interval of it that Student's t gives, unknown where there are too few values.
+// studentInterval returns the mean and the 95 % interval of it that Student's t gives, unknown
+// where there are too few values.
 func studentInterval(x []float64) (mean, low, high record.Number) {
 	if len(x) == 0 {
 		return record.Unknown(), record.Unknown(), record.Unknown()
@@ -229,8 +235,9 @@ func lossesOf(run *record.Run, from uint64) losses {
 // steps returns the versions in order: sums of floats depend on it.
 func (l losses) steps() []uint64 { return slices.Sorted(maps.Keys(l)) }
 
-// fall returns by how much the losses of runs fall in a step: the slope that lines through each of them have in common, by least squares. One run
-// may stand still by chance: its evaluations are few. ok is false where even together they do not show that losses fall.
+// fall returns by how much the losses of runs fall in a step: the slope that lines through each of
+// them have in common, by least squares. One run may stand still by chance: its evaluations are
+// few. ok is false where even together they do not show that losses fall.
 func fall(runs []losses) (perStep float64, ok bool) {
 	var tt, ty, yy, free float64 // about the mean of each run
 	for _, l := range runs {

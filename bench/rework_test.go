@@ -17,8 +17,8 @@ func runOf(steps, every int, loss func(step float64) float64) *record.Run {
 	return run
 }
 
-// A run that is so many steps behind is measured to be, whatever of it was evaluated, and though batches are noise that is ten times what
-// a step gains: the same batches strike both.
+// A run that is so many steps behind is measured to be, whatever of it was evaluated, and though
+// batches are noise that is ten times what a step gains: the same batches strike both.
 func TestReworkIsHowManyStepsARunIsBehind(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	noise := make([]float64, 193)
@@ -56,7 +56,8 @@ func TestReworkIsHowManyStepsARunIsBehind(t *testing.T) {
 	}
 }
 
-// The fall that runs have in common is certain where that of one of them is not, and does not depend on how high each of them lies.
+// The fall that runs have in common is certain where that of one of them is not, and does not
+// depend on how high each of them lies.
 func TestTheFallOfAllRunsIsCertainWhereThatOfOneIsNot(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	var runs []losses

@@ -13,11 +13,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
 )
 
-// Question: how many steps does the loss of a server cost, and how many of them need not be lost? A training run loses a
-// part of its model and goes on with what its checkpoints give back, at equal bytes saved. Rework is how many steps later
-// it reaches the loss that the undisturbed run ends with. The claims that could be false: restoring only what was
-// lost costs less than going back to a checkpoint; saving what moved furthest costs less than saving in turn, and
-// at random more; and a shadow that is sent small deltas costs less than all of them.
+// Question: how many steps does the loss of a server cost, and how many of them need not be lost? A
+// training run loses a part of its model and goes on with what its checkpoints give back, at equal
+// bytes saved. Rework is how many steps later it reaches the loss that the undisturbed run ends
+// with. The claims that could be false: restoring only what was lost costs less than going back to
+// a checkpoint; saving what moved furthest costs less than saving in turn, and at random more; and
+// a shadow that is sent small deltas costs less than all of them.
 //
 // Everything happens in one process: a trial is the recovered state and the steps behind it, and all trials of a
 // workload share one undisturbed path. The failure strikes after step T and before what would be saved at T.
@@ -70,12 +71,13 @@ type scarGradienter interface {
 	// Gradient returns that of the step that makes version + 1, which does not keep it.
 	Gradient(state []float32, version int) ([]float32, error)
 
-	// SquaredGradients returns the mean squares of the gradient's values, times any constant, where the state has them; else nil.
+	// SquaredGradients returns the mean squares of the gradient's values, times any constant, where
+	// the state has them; else nil.
 	SquaredGradients(state []float32) []float32
 }
 
-// scarRiser is a workload whose values are no coordinates of a curve, and that knows all the same by how much saved ones lift the loss, times any
-// constant.
+// scarRiser is a workload whose values are no coordinates of a curve, and that knows all the same
+// by how much saved ones lift the loss, times any constant.
 type scarRiser interface {
 	Rise(b ScarBlock, x, saved []float32) float64
 }
@@ -246,8 +248,9 @@ type scarRecovery struct {
 	x        []float32
 }
 
-// fail loses blocks at a version, recovers and runs on. rework is +Inf if that does not come to an end; predicted is what
-// the ledger says of the loss right after the recovery, NaN where it does not know.
+// fail loses blocks at a version, recovers and runs on. rework is +Inf if that does not come to an
+// end; predicted is what the ledger says of the loss right after the recovery, NaN where it does
+// not know.
 func (r *scarRecovery) fail(version int, lost []int) (rework, predicted float64, err error) {
 	copy(r.x, r.path.states[version])
 	back, err := r.keeper.restore(r.x, version, lost)

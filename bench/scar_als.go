@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/rows"
 )
 
-// scarAlternate is the workload of the publication: factors of a set of ratings by alternating least squares, as mf:als trains them. A
-// step sets one side.
+// scarAlternate is the workload of the publication: factors of a set of ratings by alternating
+// least squares, as mf:als trains them. A step sets one side.
 func scarAlternate(set *data.Set) (ScarProblem, error) {
 	const steps = 80
 	if set == nil || set.Users == 0 {

@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// TestPartialRecoveryOfFactorsCostsLess than going back: the workload of the publication on part of the generated ratings.
+// TestPartialRecoveryOfFactorsCostsLess than going back: the workload of the publication on part of
+// the generated ratings.
 func TestPartialRecoveryOfFactorsCostsLess(t *testing.T) {
 	race.Skip(t)
 	set, err := data.Open("ratings", "")

@@ -14,8 +14,8 @@ type ScarBound struct {
 	Undisturbed   float64 `json:"undisturbed"` // steps until within epsilon of x*
 	Contraction   float64 `json:"contraction"`
 
-	// Perturbations that cost more than the published bound, and by how many steps the worst of them; and those that cost
-	// more than the posterior bound, which cannot be.
+	// Perturbations that cost more than the published bound, and by how many steps the worst of
+	// them; and those that cost more than the posterior bound, which cannot be.
 	AbovePaper     int     `json:"above_paper"`
 	WorstAbove     float64 `json:"worst_above_paper"`
 	AbovePosterior int     `json:"above_posterior"`
@@ -33,15 +33,17 @@ type ScarPoint struct {
 	Cost float64 `json:"cost"`
 }
 
-// ScarNorm compares the mean of ‖δ′‖² with p‖δ‖², when a random share p of equal blocks goes back and the rest does not.
+// ScarNorm compares the mean of ‖δ′‖² with p‖δ‖², when a random share p of equal blocks goes back
+// and the rest does not.
 type ScarNorm struct {
 	Share  float64 `json:"share"`
 	Ratio  float64 `json:"ratio"`  // of the mean to p‖δ‖²
 	Sigmas float64 `json:"sigmas"` // how many standard errors that is from 1
 }
 
-// BoundScar perturbs gradient descent on a quadratic of 20 values so many times: at random steps, in random directions, and
-// by random sizes over three orders of magnitude; a quarter of them straight away from the optimum.
+// BoundScar perturbs gradient descent on a quadratic of 20 values so many times: at random steps,
+// in random directions, and by random sizes over three orders of magnitude; a quarter of them
+// straight away from the optimum.
 func BoundScar(perturbations int, seed uint64) ScarBound {
 	const values, shown = 20, 400
 	rng := rand.New(rand.NewPCG(seed, 20))

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// ScarClaims says how the rows bear on what was claimed: a line for each claim that they have the strategies for. worse and
-// better are beyond the intervals of both.
+// ScarClaims says how the rows bear on what was claimed: a line for each claim that they have the
+// strategies for. worse and better are beyond the intervals of both.
 func ScarClaims(rows []ScarRow) (claims []string) {
 	cells := make(map[string]map[string]ScarRow)
 	var order []string

@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
 )
 
-// curvatureHalfLife is after how many steps a gradient counts half for the curvature of its block. A guess: some times as many as
-// lie between two saves, few beside a run.
+// curvatureHalfLife is after how many steps a gradient counts half for the curvature of its block.
+// A guess: some times as many as lie between two saves, few beside a run.
 const curvatureHalfLife = 64
 
 // bend makes of p, which goes by distances, the strategy curved or secant.
@@ -52,8 +52,8 @@ func (p *scarPlanned) squares(k *scar.Curvature, g scarGradienter) func(state []
 	}
 }
 
-// secant observes how gradients change: those of one batch on both sides of a step. A run does not compute the second one, so this is what
-// knowing the curvature would be worth.
+// secant observes how gradients change: those of one batch on both sides of a step. A run does not
+// compute the second one, so this is what knowing the curvature would be worth.
 func (p *scarPlanned) secant(k *scar.Curvature, g scarGradienter) func(state []float32, version int) error {
 	var before []float32 // the state of the version before; nil: there is none
 	return func(state []float32, version int) error {

@@ -21,9 +21,10 @@ const (
 	ldaTurns                          = 32 // steps of a sweep
 )
 
-// scarTopics is latent Dirichlet allocation by collapsed Gibbs sampling, as lda is trained in a run in which as many workers as a sweep has steps take
-// turns. A state is the topic of each token, document after document, from which all counts follow. So a
-// block is some documents, and what is lost of them are their assignments.
+// scarTopics is latent Dirichlet allocation by collapsed Gibbs sampling, as lda is trained in a run
+// in which as many workers as a sweep has steps take turns. A state is the topic of each token,
+// document after document, from which all counts follow. So a block is some documents, and what is
+// lost of them are their assignments.
 type scarTopics struct {
 	seed  uint64
 	docs  *data.Documents
@@ -150,7 +151,8 @@ func (t *scarTopics) Distance(b ScarBlock, x, saved []float32) (d float64) {
 	return d
 }
 
-// Rise implements scarRiser: the curve of a likelihood over the counts of a document's topics is their Fisher information, 1/p.
+// Rise implements scarRiser: the curve of a likelihood over the counts of a document's topics is
+// their Fisher information, 1/p.
 func (t *scarTopics) Rise(b ScarBlock, x, saved []float32) (rise float64) {
 	for lo := b.Lo; lo < b.Hi; lo += ldaLength {
 		var now, moved, fisher [ldaTopics]float32

@@ -10,8 +10,9 @@ import (
 // mfBatch is how many ratings a step of mf looks at.
 const mfBatch = 500
 
-// scarRatings factorises a matrix of generated ratings as mf trains it in a run. Few users and items have most of the ratings,
-// so rows move at very different speeds, and a step touches some of them only.
+// scarRatings factorises a matrix of generated ratings as mf trains it in a run. Few users and
+// items have most of the ratings, so rows move at very different speeds, and a step touches some of
+// them only.
 type scarRatings struct {
 	scarModel
 	all   []float32 // user, item, rating of each

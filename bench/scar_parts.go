@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// scarPart is what one workload gave: a file of its own, so that workloads can run apart, and what was interrupted goes on.
+// scarPart is what one workload gave: a file of its own, so that workloads can run apart, and what
+// was interrupted goes on.
 type scarPart struct {
 	Experiment
 	Settings string    `json:"settings"` // and the commit: rows of other ones are not these
@@ -21,8 +22,8 @@ type scarPart struct {
 
 const partPrefix = "part-"
 
-// Parts measures the problems one after the other and writes what each gave to a file in a folder. One that is there from the
-// same commit and settings is not measured again.
+// Parts measures the problems one after the other and writes what each gave to a file in a folder.
+// One that is there from the same commit and settings is not measured again.
 func (cfg ScarConfig) Parts(ctx context.Context, dir string, about Experiment) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write the experiment: %w", err)

@@ -82,10 +82,11 @@ func crossingAt(a int, la float64, b int, lb, target float64) float64 {
 	return float64(a) + float64(b-a)*(la-target)/(la-lb)
 }
 
-// rework runs on from a state, and returns by how many steps the target is reached later than on the path, negative if
-// earlier. It overwrites x. ok is false if it is not reached in a long time. The loss is computed at each step near the target
-// and less often far from it, where a quarter of the steps that the path would still need are made at once; if those
-// turn out to have been too many, they are made again one by one.
+// rework runs on from a state, and returns by how many steps the target is reached later than on
+// the path, negative if earlier. It overwrites x. ok is false if it is not reached in a long time.
+// The loss is computed at each step near the target and less often far from it, where a quarter of
+// the steps that the path would still need are made at once; if those turn out to have been too
+// many, they are made again one by one.
 func (p *scarPath) rework(w ScarWorkload, x []float32, version int) (steps float64, ok bool, err error) {
 	before, err := w.Loss(x)
 	if err != nil {

@@ -109,8 +109,9 @@ func bootstrap(rework, baseline []float64) (low, high float64) {
 	return at(0.025), at(0.975)
 }
 
-// scarPaper returns the reduction that Qiao et al. (2019) state, over their models: of partial recovery alone, and of what
-// they call SCAR, with eighths chosen by priority, when half of the parameters are lost.
+// scarPaper returns the reduction that Qiao et al. (2019) state, over their models: of partial
+// recovery alone, and of what they call SCAR, with eighths chosen by priority, when half of the
+// parameters are lost.
 func scarPaper(lost float64, strategy string) string {
 	switch {
 	case strategy == "partial" && lost == 0.25:

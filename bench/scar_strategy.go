@@ -61,8 +61,8 @@ type scarMismatch string
 
 func (m scarMismatch) Error() string { return string(m) }
 
-// newScarKeeper returns a scarMismatch if the strategy makes no sense for the workload, and a kintsugi.ErrUsage if there is
-// none of that name.
+// newScarKeeper returns a scarMismatch if the strategy makes no sense for the workload, and a
+// kintsugi.ErrUsage if there is none of that name.
 func newScarKeeper(strategy string, path *scarPath, w ScarWorkload, period int) (scarKeeper, error) {
 	base := scarCopy{path: path, saved: slices.Clone(path.states[0])}
 	distancer, _ := w.(scarDistancer)
@@ -358,7 +358,8 @@ func (a *scarAdaptive) save(state []float32, version int) error {
 		for i, b := range a.path.blocks {
 			a.distances[i] = a.distance(b, state, a.saved)
 		}
-		// Failures and costs for which the period is right. That a save costs 1/64 of what all bytes cost is an assumption.
+		// Failures and costs for which the period is right. That a save costs 1/64 of what all
+		// bytes cost is an assumption.
 		_, fraction, _ := scar.Adapt(scar.Conditions{
 			FailureEvery: float64(a.period) * float64(a.period) / 2, ReworkPerAge: 0.5, ModelCost: 1, SaveCost: 1.0 / 64,
 			Uneven: a.planner.Uneven(kintsugi.Step(version), a.distances),
@@ -406,7 +407,8 @@ func (c *scarCoasting) coast(version int) {
 	c.now = version
 }
 
-// agility is how much of a difference is laid to the velocity: with all of it, the noise of single steps would drive the copy.
+// agility is how much of a difference is laid to the velocity: with all of it, the noise of single
+// steps would drive the copy.
 const agility = 0.5
 
 func (c *scarCoasting) save(state []float32, version int) error {

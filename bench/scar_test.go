@@ -170,8 +170,9 @@ func find(t *testing.T, rows []ScarRow, lost float64, period int, strategy strin
 	return rows[i]
 }
 
-// The claims, where blocks move unevenly: each strategy of the list costs less than the one behind it; nobody saves more
-// bytes than the baseline; and whoever loses all goes back as far as the baseline does.
+// The claims, where blocks move unevenly: each strategy of the list costs less than the one behind
+// it; nobody saves more bytes than the baseline; and whoever loses all goes back as far as the
+// baseline does.
 func TestPartialRecoveryCostsLess(t *testing.T) {
 	rows := scarRows(t, decaying(110, func(i int) float32 { return 0.98 - 0.4*float32(i/4%60)/60 }), []float64{0.5, 1}, []int{8, 16, 64}, 60, ScarStrategies...)
 	for _, period := range []int{8, 16} {
@@ -200,7 +201,8 @@ func TestPartialRecoveryCostsLess(t *testing.T) {
 			if r.Period == period && r.Strategy != "replica" && !(r.Bytes > 0 && r.Bytes <= 1.001) {
 				t.Errorf("%s saves the bytes of %.3f models in C steps", r.Strategy, r.Bytes)
 			}
-			// Except where what blocks lift the loss by is paid back faster than the loss falls: blocks that are very old, and noise.
+			// Except where what blocks lift the loss by is paid back faster than the loss falls:
+			// blocks that are very old, and noise.
 			if r.Period == period && r.Rework > 0.3 && r.Strategy != "random:1/8" && r.Strategy != "coasting:sign" && !(float64(r.Predicted) > 0.4*r.Rework && float64(r.Predicted) < 2.5*r.Rework) {
 				t.Errorf("%s, %g lost, C = %d: the ledger predicts %.2f steps, it costs %.2f", r.Strategy, r.Lost, r.Period, r.Predicted, r.Rework)
 			}

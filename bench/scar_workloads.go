@@ -13,8 +13,8 @@ import (
 	models "github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// ScarWorkloads lists the algorithms that ScarProblemOf knows; als, factors by alternating least squares on a set of ratings, is known
-// besides.
+// ScarWorkloads lists the algorithms that ScarProblemOf knows; als, factors by alternating least
+// squares on a set of ratings, is known besides.
 //
 //	qp    gradient descent on a quadratic of 1024 values, condition 50
 //	mlr   softmax regression, SGD; a block is the weights of one pixel
@@ -26,7 +26,8 @@ var ScarWorkloads = []string{"qp", "mlr", "cnn", "mf", "lda"}
 // ScarNeedsData reports whether a workload learns a set of images, or of ratings.
 func ScarNeedsData(name string) bool { return name == "mlr" || name == "cnn" || name == "als" }
 
-// ScarProblemOf returns a workload on a set, of images for mlr and cnn and of ratings for als; the others do not look at it.
+// ScarProblemOf returns a workload on a set, of images for mlr and cnn and of ratings for als; the
+// others do not look at it.
 func ScarProblemOf(name string, set *data.Set) (ScarProblem, error) {
 	const steps = 400
 	switch name {
@@ -67,8 +68,8 @@ func scarCNN(classes int) []models.Layer {
 	}
 }
 
-// Examples of a set that are trained on, and those of them whose loss is looked at. Images are made half as wide and high,
-// which makes a step four times as short and a model no less of one.
+// Examples of a set that are trained on, and those of them whose loss is looked at. Images are made
+// half as wide and high, which makes a step four times as short and a model no less of one.
 const scarExamples, scarJudged = 4000, 400
 
 // scarImages returns a classifier of images.

@@ -20,11 +20,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Question: what does a step lose to a snapshot that is written while steps go on? One server holds parameters and optimizer state, workers
-// that compute nothing keep it busy, and its saves go to a real disk, or to a slow one. In turn, for a few steps each: nothing is
-// saved; an unrelated copy of the state is written just as a save would (what the disk and its processor time take from steps on this
-// machine); each save writes the version itself. The claims that could be false: no step waits for the snapshot for longer than a
-// hundredth of a step; and what steps lose they lose to the writing, not to the snapshot.
+// Question: what does a step lose to a snapshot that is written while steps go on? One server holds
+// parameters and optimizer state, workers that compute nothing keep it busy, and its saves go to a
+// real disk, or to a slow one. In turn, for a few steps each: nothing is saved; an unrelated copy
+// of the state is written just as a save would (what the disk and its processor time take from
+// steps on this machine); each save writes the version itself. The claims that could be false: no
+// step waits for the snapshot for longer than a hundredth of a step; and what steps lose they lose
+// to the writing, not to the snapshot.
 
 // SnapshotConfig says what [Snapshots] measures.
 type SnapshotConfig struct {
@@ -215,7 +217,8 @@ func (s *snapshots) write(ctx context.Context, v kintsugi.View, x *server.Shard,
 	return os.RemoveAll(dir)
 }
 
-// of returns which way was in use between two releases: the last of them that wrote anything. Whoever calls it while the run goes on has the lock.
+// of returns which way was in use between two releases: the last of them that wrote anything.
+// Whoever calls it while the run goes on has the lock.
 func (s *snapshots) of(begin, end time.Time) int {
 	for way := snapshotWays - 1; way > snapshotNone; way-- {
 		for _, x := range s.spans[way] {

@@ -30,8 +30,8 @@ func TestSnapshotsAreMeasuredBesideStepsWithoutThem(t *testing.T) {
 	}
 }
 
-// A version that is being saved stays as it was however many steps are made meanwhile, and all of it is of one step: with
-// gradients whose values are all equal, all values of a version are.
+// A version that is being saved stays as it was however many steps are made meanwhile, and all of
+// it is of one step: with gradients whose values are all equal, all values of a version are.
 func TestAVersionThatIsSavedIsOfOneStep(t *testing.T) {
 	layout, err := syntheticLayout(1 << 18)
 	if err != nil {

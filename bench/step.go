@@ -15,9 +15,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Question: what does a step of a large model cost beside what it must cost? Workers that compute nothing, and everything else as it is:
-// pushes, tickets, the commit, the fused step, the release, pulls. The bounds of its parts are measured in the same rounds: the
-// checksums at both ends or bare TCP for a push, the loops that move the arrays of the fused step, a copy with checksums or bare TCP for a pull.
+// Question: what does a step of a large model cost beside what it must cost? Workers that compute
+// nothing, and everything else as it is: pushes, tickets, the commit, the fused step, the release,
+// pulls. The bounds of its parts are measured in the same rounds: the checksums at both ends or
+// bare TCP for a push, the loops that move the arrays of the fused step, a copy with checksums or
+// bare TCP for a pull.
 
 // StepConfig says what [FullStep] measures.
 type StepConfig struct {

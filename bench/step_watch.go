@@ -14,8 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// stepWatch notes when the shells of a synchronous run enter their states. Each worker computes once for each step, and each server
-// publishes once, so that the n-th entry is of step n.
+// stepWatch notes when the shells of a synchronous run enter their states. Each worker computes
+// once for each step, and each server publishes once, so that the n-th entry is of step n.
 type stepWatch struct {
 	mu      sync.Mutex
 	workers []lane
@@ -79,8 +79,9 @@ func (w *stepWatch) run() (r stepRun, err error) {
 		if !ok || !ok2 || !ok3 || !ok4 {
 			break
 		}
-		// What is noted may be noted late: a version is read before its server has said that it can be, and a step is made as it lands and
-		// published before the last worker has come to wait for it.
+		// What is noted may be noted late: a version is read before its server has said that it can
+		// be, and a step is made as it lands and published before the last worker has come to wait
+		// for it.
 		read = within(read, begin, end)
 		pushed = within(pushed, read, end)
 		r.steps = append(r.steps, stepTimes{

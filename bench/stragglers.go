@@ -11,17 +11,19 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what does one slow worker cost real processes on a real clock, with each way to count gradients? The claim
-// that could be false: with one of four workers five times slower, dbw makes at least three times the steps per second of bsp,
-// and is sooner at the same loss.
+// Question: what does one slow worker cost real processes on a real clock, with each way to count
+// gradients? The claim that could be false: with one of four workers five times slower, dbw makes
+// at least three times the steps per second of bsp, and is sooner at the same loss.
 //
-// The loss that has to be reached is, in each round, the highest that any of the round's runs ends with: all of them get
-// there, and in their own time. A loss is the mean over the counted gradients of the last 20 steps.
+// The loss that has to be reached is, in each round, the highest that any of the round's runs ends
+// with: all of them get there, and in their own time. A loss is the mean over the counted gradients
+// of the last 20 steps.
 //
-// What the figures say depends on the cores. Workers that share a core slow each other down, and a slow worker computes
-// before it waits: with fewer cores than workers a step of bsp takes five times what a gradient takes in a crowd, and one that
-// does not wait for it still shares its cores with the gradient that is given up. The column of the other workers'
-// computing time shows the crowd: nobody's gradient takes longer because of another's on a machine with a core for each.
+// What the figures say depends on the cores. Workers that share a core slow each other down, and a
+// slow worker computes before it waits: with fewer cores than workers a step of bsp takes five
+// times what a gradient takes in a crowd, and one that does not wait for it still shares its cores
+// with the gradient that is given up. The column of the other workers' computing time shows the
+// crowd: nobody's gradient takes longer because of another's on a machine with a core for each.
 
 // StragglersConfig says what Stragglers measures.
 type StragglersConfig struct {

@@ -13,8 +13,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Survivors reads in the logs of a run's servers, written as JSON, how many shards have outlived a line, and how many of them had other
-// parameters or optimizer state, in any bit, when the next line began than when the one before ended.
+// Survivors reads in the logs of a run's servers, written as JSON, how many shards have outlived a
+// line, and how many of them had other parameters or optimizer state, in any bit, when the next
+// line began than when the one before ended.
 func Survivors(dir string) (kept, touched int, err error) {
 	logs, err := filepath.Glob(filepath.Join(record.LogsDir(dir), "server-*.log"))
 	if err != nil {

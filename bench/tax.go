@@ -13,14 +13,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// Question: what does each way to survive take from a run that nothing happens to? The same run with each, in interleaved rounds; a row
-// is compared with the run without any of its round that has as many servers. The claim that could be false: two replicas of each shard take
-// at most 15 % of the steps per second of cnn, on two cores.
+// Question: what does each way to survive take from a run that nothing happens to? The same run
+// with each, in interleaved rounds; a row is compared with the run without any of its round that
+// has as many servers. The claim that could be false: two replicas of each shard take at most 15 %
+// of the steps per second of cnn, on two cores.
 //
-// On one machine all processes share its cores. What a second replica computes would be computed beside the first on a host of its
-// own; here it is time that nobody else has. So each row has the processor time of a step as well: of all processes of a run, less that of a run of
-// a few steps, which is what it takes to start. Shared by all cores, what a step takes of it more than without is the contention: the part of the tax that
-// is due to one machine, at most. The rest is waiting, which hosts of their own would not take away.
+// On one machine all processes share its cores. What a second replica computes would be computed
+// beside the first on a host of its own; here it is time that nobody else has. So each row has the
+// processor time of a step as well: of all processes of a run, less that of a run of a few steps,
+// which is what it takes to start. Shared by all cores, what a step takes of it more than without
+// is the contention: the part of the tax that is due to one machine, at most. The rest is waiting,
+// which hosts of their own would not take away.
 
 // TaxConfig says what Tax measures.
 type TaxConfig struct {
@@ -49,8 +52,9 @@ type TaxRow struct {
 	CPURatio float64 `json:"cpu_ratio"`
 	Cores    float64 `json:"cores"` // that were busy, on average
 
-	// Extra is how much longer a step takes than without any, Contention which part of that the processors would take alone if they shared what a step
-	// takes of them more; unknown where a step does not take longer. Apart is Ratio without that part.
+	// Extra is how much longer a step takes than without any, Contention which part of that the
+	// processors would take alone if they shared what a step takes of them more; unknown where a
+	// step does not take longer. Apart is Ratio without that part.
 	Extra      float64       `json:"extra_ms_per_step"`
 	Contention record.Number `json:"contention_fraction"`
 	Apart      record.Number `json:"ratio_without_contention"`

@@ -44,8 +44,8 @@ func TestTheTaxIsTheMedianOfTheRoundsRatios(t *testing.T) {
 	}
 }
 
-// A step of 10 ms that takes 12 ms, of which two cores would need 1.5 ms for what it computes more: three quarters are contention, and apart from them it
-// would take 10.5 ms.
+// A step of 10 ms that takes 12 ms, of which two cores would need 1.5 ms for what it computes more:
+// three quarters are contention, and apart from them it would take 10.5 ms.
 func TestWhatOfTheTaxIsOneMachineIsTold(t *testing.T) {
 	near := func(what string, got record.Number, want float64) {
 		t.Helper()

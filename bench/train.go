@@ -18,11 +18,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Question: what does distribution cost? The same gradients per step, with the same batches and the same
-// optimizer, once by a cluster of processes with a parameter server, once by a loop in one process that
-// uses as many threads as there are cores and never copies a parameter. And how much of that is neither the gradients and the optimizer, which
-// the loop needs too, nor bytes that have to move between processes? The claim that could be false: the cluster makes at least half
-// the steps per second of the loop.
+// Question: what does distribution cost? The same gradients per step, with the same batches and the
+// same optimizer, once by a cluster of processes with a parameter server, once by a loop in one
+// process that uses as many threads as there are cores and never copies a parameter. And how much
+// of that is neither the gradients and the optimizer, which the loop needs too, nor bytes that have
+// to move between processes? The claim that could be false: the cluster makes at least half the
+// steps per second of the loop.
 
 // TrainConfig says what TrainOverhead measures.
 type TrainConfig struct {
@@ -59,8 +60,9 @@ type TrainRow struct {
 	BeforeStepsPerSec float64 `json:"before_steps_per_s,omitempty"` // of train with TrainConfig.Before
 	Before            float64 `json:"before_ratio,omitempty"`       // median of the rounds' before / loop
 
-	// Copies is what it takes the loop's threads to copy each gradient and each worker's parameters once: what has to cross from process to
-	// process. Neither is the share of a step of train that is neither the loop's step nor that; the median of the rounds.
+	// Copies is what it takes the loop's threads to copy each gradient and each worker's parameters
+	// once: what has to cross from process to process. Neither is the share of a step of train that
+	// is neither the loop's step nor that; the median of the rounds.
 	Copies  float64 `json:"copies_s"`
 	Neither float64 `json:"neither"`
 }
@@ -170,7 +172,8 @@ func runTrain(ctx context.Context, binary string, flags []string) (*record.Run, 
 	return runTrainAnd(ctx, binary, flags, nil)
 }
 
-// runTrainAnd is runTrain for whoever wants to look at the process that has ended and into the folder of the run before it is removed.
+// runTrainAnd is runTrain for whoever wants to look at the process that has ended and into the
+// folder of the run before it is removed.
 func runTrainAnd(ctx context.Context, binary string, flags []string, look func(dir string, process *os.ProcessState) error) (*record.Run, error) {
 	dir, err := os.MkdirTemp("", "kintsugi-bench-")
 	if err != nil {

@@ -14,9 +14,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Question: what is left of the machine's rates when gradients travel? Workers push gradients to servers, which land them as the kernel's
-// operands: checked against their checksum, and finite. Beside gRPC runs bare TCP between the same goroutines with the same frames and the
-// same checksums at both ends, beside shared memory a copy, and beside TLS the same without it. The claims that could be false are the goals of docs/performance.md.
+// Question: what is left of the machine's rates when gradients travel? Workers push gradients to
+// servers, which land them as the kernel's operands: checked against their checksum, and finite.
+// Beside gRPC runs bare TCP between the same goroutines with the same frames and the same checksums
+// at both ends, beside shared memory a copy, and beside TLS the same without it. The claims that
+// could be false are the goals of docs/performance.md.
 
 // WireConfig says what [Wire] measures.
 type WireConfig struct {

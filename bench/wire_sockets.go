@@ -12,8 +12,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// sockets returns a link of bare connections, one for each worker and server: a header of 64 bytes with a checksum, the payload, read to
-// where it lands, one byte as the answer. An empty address is that of a unix socket.
+// sockets returns a link of bare connections, one for each worker and server: a header of 64 bytes
+// with a checksum, the payload, read to where it lands, one byte as the answer. An empty address is
+// that of a unix socket.
 func (w *wire) sockets(network, address string) (l *link, err error) {
 	dir := ""
 	if address == "" {
@@ -70,7 +71,8 @@ func (w *wire) sockets(network, address string) (l *link, err error) {
 
 const socketHeader = 64
 
-// sendSocket sends a part. The race detector does not know that what one writev writes comes before what reads it: turn tells it.
+// sendSocket sends a part. The race detector does not know that what one writev writes comes before
+// what reads it: turn tells it.
 func (w *wire) sendSocket(c net.Conn, turn *atomic.Uint32, part []byte) error {
 	var head [socketHeader]byte
 	turn.Add(1)

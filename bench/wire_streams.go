@@ -26,7 +26,8 @@ type streamed struct {
 // wireCredentials are those of the two ends.
 type wireCredentials struct{ server, worker *mtls.Credentials }
 
-// streams returns a link of streams between workers and servers as the shells have them, nil if memory cannot be shared.
+// streams returns a link of streams between workers and servers as the shells have them, nil if
+// memory cannot be shared.
 func (w *wire) streams(how streamed) (*link, error) {
 	var close []func()
 	l := &link{close: func() {

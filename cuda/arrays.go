@@ -12,8 +12,9 @@ import (
 
 var _ kernels.Accelerator = (*Device)(nil)
 
-// arrays implements kernels.Arrays. On the GPU each chunk of an array begins at a multiple of 16 bytes, on the host there are
-// no gaps: copies go by runs of chunks between which both sides have none.
+// arrays implements kernels.Arrays. On the GPU each chunk of an array begins at a multiple of 16
+// bytes, on the host there are no gaps: copies go by runs of chunks between which both sides have
+// none.
 type arrays struct {
 	d       *Device
 	lengths []int
@@ -52,8 +53,8 @@ type holding struct {
 	event   driver.Event
 }
 
-// arrived waits until nothing is on its way to a landing. Its memory is then the host's, to be written and freed: a driver need not wait for
-// copies from memory that it is given back.
+// arrived waits until nothing is on its way to a landing. Its memory is then the host's, to be
+// written and freed: a driver need not wait for copies from memory that it is given back.
 func (h *holding) arrived(d *Device) error {
 	if h.event == 0 {
 		return nil
@@ -205,7 +206,8 @@ func (a *arrays) Copy(dst, src kernels.Array, chunks []int) error {
 	return err
 }
 
-// Step implements kernels.Arrays: one launch for all chunks, and more only where chunks have other scalars, or gradients are sparse.
+// Step implements kernels.Arrays: one launch for all chunks, and more only where chunks have other
+// scalars, or gradients are sparse.
 func (a *arrays) Step(s *kernels.ArrayStep) ([]kernels.Products, error) {
 	s.Check(len(a.lengths))
 	products := make([]kernels.Products, len(a.lengths))
@@ -281,8 +283,9 @@ func (c chunk) at(by driver.Ptr) chunk {
 	return c
 }
 
-// landing implements kernels.Landing: payloads lie in memory that is lent for as long as the gradient is there, and are sent on a
-// stream of their own, so that they arrive while a step is under way.
+// landing implements kernels.Landing: payloads lie in memory that is lent for as long as the
+// gradient is there, and are sent on a stream of their own, so that they arrive while a step is
+// under way.
 type landing struct {
 	a     *arrays
 	h     *holding

@@ -21,8 +21,8 @@ type bench struct {
 	*Rig
 }
 
-// values is how many values an operation has: 1 GiB of float32, many times what a GPU's cache holds. With -short, what an
-// emulation can do.
+// values is how many values an operation has: 1 GiB of float32, many times what a GPU's cache
+// holds. With -short, what an emulation can do.
 func values() int {
 	if testing.Short() {
 		return 3 * rigChunk
@@ -55,8 +55,8 @@ func (r bench) measure(w Work) {
 	r.ReportMetric(0, "ns/op") // the GPU's clock is the one that counts
 }
 
-// warmup is how long an operation is done before it is measured: the arrays are drawn on the host, and a GPU that has nothing to do for so long has lower
-// clocks for a while.
+// warmup is how long an operation is done before it is measured: the arrays are drawn on the host,
+// and a GPU that has nothing to do for so long has lower clocks for a while.
 const warmup = 50 * time.Millisecond
 
 // median returns the median of the bytes that move each second.
@@ -168,8 +168,8 @@ func BenchmarkFinite(b *testing.B) {
 	r.measure(r.Finite(values()))
 }
 
-// BenchmarkLink copies pinned memory to the GPU and back, and back as payloads of gradients in int8 come: those of a layer's chunks, which lie beside each other,
-// at a time.
+// BenchmarkLink copies pinned memory to the GPU and back, and back as payloads of gradients in int8
+// come: those of a layer's chunks, which lie beside each other, at a time.
 func BenchmarkLink(b *testing.B) {
 	for _, chunks := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("chunks=%d", chunks), func(b *testing.B) { link(b, chunks*kernels.Int8Bytes(rigChunk)) })

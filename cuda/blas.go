@@ -11,8 +11,9 @@ import (
 // ErrNoBLAS means that cuBLAS cannot be used. The error that wraps it says why.
 var ErrNoBLAS = errors.New("cuBLAS cannot be used")
 
-// BLAS is cuBLAS on a queue: it computes matrix products in the order in which the queue is given work, also in programs. The same product
-// at the same place has the same bits in every run with the same cuBLAS on the same kind of GPU, and may have others elsewhere.
+// BLAS is cuBLAS on a queue: it computes matrix products in the order in which the queue is given
+// work, also in programs. The same product at the same place has the same bits in every run with
+// the same cuBLAS on the same kind of GPU, and may have others elsewhere.
 type BLAS struct {
 	q *Queue
 	b driver.BLAS
@@ -31,11 +32,12 @@ const (
 	BF16 = driver.BF16
 )
 
-// blasWorkspace is what cuBLAS recommends for GPUs of compute capability 9.0 and newer, in bytes; older ones need less. With less than that a
-// product may be slower.
+// blasWorkspace is what cuBLAS recommends for GPUs of compute capability 9.0 and newer, in bytes;
+// older ones need less. With less than that a product may be slower.
 const blasWorkspace = 32 << 20
 
-// FindBLAS returns the name of the cuBLAS library of this machine without starting it. library is as for [Queue.OpenBLAS].
+// FindBLAS returns the name of the cuBLAS library of this machine without starting it. library is
+// as for [Queue.OpenBLAS].
 func FindBLAS(library string) (string, error) {
 	name, err := driver.FindBLAS(library)
 	if err != nil {
@@ -44,12 +46,13 @@ func FindBLAS(library string) (string, error) {
 	return name, nil
 }
 
-// OpenBLAS opens cuBLAS for the queue, which closes it in the end. library is its path; "" is the first of libcublas.so.12, .13 and .11 that
-// the system finds and that starts. In TF32 and BF16 it may round the factors, which are float32 in memory, and need not. Errors wrap ErrNoBLAS and say
+// OpenBLAS opens cuBLAS for the queue, which closes it in the end. library is its path; "" is the
+// first of libcublas.so.12, .13 and .11 that the system finds and that starts. In TF32 and BF16 it
+// may round the factors, which are float32 in memory, and need not. Errors wrap ErrNoBLAS and say
 // what is missing; the queue can be used all the same.
 //
-// The queue has a cuBLAS of its own, which works in memory of its own and without atomics: streams that run beside it change nothing of what
-// it computes, or how.
+// The queue has a cuBLAS of its own, which works in memory of its own and without atomics: streams
+// that run beside it change nothing of what it computes, or how.
 func (q *Queue) OpenBLAS(library string, precision Precision) (*BLAS, error) {
 	if q.err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoBLAS, q.err)

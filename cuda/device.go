@@ -44,8 +44,9 @@ type Device struct {
 
 var _ kernels.Device = (*Device)(nil)
 
-// Open opens GPU number ordinal, from 0, of the driver in the library; "" means libcuda.so.1, where the system finds it. Close it when it
-// is no longer needed. Errors wrap ErrUnavailable and say what is missing: the build, the driver, the device, or its age.
+// Open opens GPU number ordinal, from 0, of the driver in the library; "" means libcuda.so.1, where
+// the system finds it. Close it when it is no longer needed. Errors wrap ErrUnavailable and say
+// what is missing: the build, the driver, the device, or its age.
 func Open(library string, ordinal int) (*Device, error) {
 	c, err := driver.Open(library, ordinal)
 	if err != nil {

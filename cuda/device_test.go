@@ -14,8 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/kernelstest"
 )
 
-// held is a device that nobody closes. A GPU's context is made for the first device that is open and unmade after the last one: programs have it once, tests
-// would a hundred times.
+// held is a device that nobody closes. A GPU's context is made for the first device that is open
+// and unmade after the last one: programs have it once, tests would a hundred times.
 var held = sync.OnceValues(func() (*Device, error) { return Open("", 0) })
 
 // openTest opens the GPU, or an emulation of it.
@@ -42,7 +42,8 @@ func TestTheDeviceKeepsTheContract(t *testing.T) {
 	kernelstest.Run(t, openTest(t))
 }
 
-// Under schedule 1 work is done as soon as it is queued, else as late as can be: a stream that does not wait for another is found in one of them.
+// Under schedule 1 work is done as soon as it is queued, else as late as can be: a stream that does
+// not wait for another is found in one of them.
 func TestArraysOnTheDeviceKeepTheContract(t *testing.T) {
 	d := openTest(t)
 	for _, schedule := range []string{"1", "3"} {

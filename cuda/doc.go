@@ -7,11 +7,13 @@
 //
 // # Arrays
 //
-// The methods of kernels.Device take arrays of the host: each call copies what it reads to the GPU and what it wrote back, so it
-// is as fast as the link between them. [Device] is meant for who keeps arrays on the GPU: package cuda/engine.
+// The methods of kernels.Device take arrays of the host: each call copies what it reads to the GPU
+// and what it wrote back, so it is as fast as the link between them. [Device] is meant for who
+// keeps arrays on the GPU: package cuda/engine.
 //
 // # Loss
 //
-// After a fault on the GPU, such as an uncorrectable error in its memory, the driver answers every call with an error. So
-// does this package: [ErrLost], until the process ends. What the GPU held is gone.
+// After a fault on the GPU, such as an uncorrectable error in its memory, the driver answers every
+// call with an error. So does this package: [ErrLost], until the process ends. What the GPU held is
+// gone.
 package cuda

@@ -45,7 +45,8 @@ func (d *Device) EncodeInt8Stochastic(dst []byte, x, carry, residual []float32, 
 	return d.encode("encode_int8_random", perScaled, dst, ceil(len(x), 256), encodeArgs{keyA: a, keyB: b}, x, carry, residual)
 }
 
-// EncodeInt4 implements kernels.Encoder. Only checkpoints have Int4, and they are made on the host: a GPU has no kernel for it.
+// EncodeInt4 implements kernels.Encoder. Only checkpoints have Int4, and they are made on the host:
+// a GPU has no kernel for it.
 func (d *Device) EncodeInt4(dst []byte, x, carry, residual []float32) error {
 	return kernels.Best().EncodeInt4(dst, x, carry, residual)
 }

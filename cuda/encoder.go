@@ -14,21 +14,23 @@ type Coding struct {
 	Encoding kernels.Encoding // all but FP32
 	AtRandom bool             // Int8 only: rounded at random, else to nearest
 
-	// Largest says how many of n values are sent in Sparse16 or Sparse32, 1 to n: those of largest magnitude. In Sparse32 it may be nil: all are sent
-	// that are not +0.
+	// Largest says how many of n values are sent in Sparse16 or Sparse32, 1 to n: those of largest
+	// magnitude. In Sparse32 it may be nil: all are sent that are not +0.
 	Largest func(n int) int
 
-	// Matrix says how a chunk is seen in LowRank, of which it has rows·cols values, and the rank of what is sent for it, at most 64. A chunk with one
-	// column is sent as it is.
+	// Matrix says how a chunk is seen in LowRank, of which it has rows·cols values, and the rank of
+	// what is sent for it, at most 64. A chunk with one column is sent as it is.
 	Matrix func(chunk int) (rows, cols, rank int)
 }
 
-// Encoder encodes an array of chunks that is on the GPU, many chunks in a launch: each has the payload that the encoders of
-// kernels.Device, kernels.AppendSparse and the codecs powersgd and sparse of kernels/compress write, bit for bit. The payloads come to the host, and so do
-// the squared norms of what they decode to.
+// Encoder encodes an array of chunks that is on the GPU, many chunks in a launch: each has the
+// payload that the encoders of kernels.Device, kernels.AppendSparse and the codecs powersgd and
+// sparse of kernels/compress write, bit for bit. The payloads come to the host, and so do the
+// squared norms of what they decode to.
 //
-// Arrays of what is carried and what is left have gaps, so that each chunk is aligned: Size is their length. All queues are of one device, and what is
-// queued for one encoder is queued by one goroutine.
+// Arrays of what is carried and what is left have gaps, so that each chunk is aligned: Size is
+// their length. All queues are of one device, and what is queued for one encoder is queued by one
+// goroutine.
 type Encoder struct {
 	q      *Queue // whose memory it has
 	coder  coder
@@ -158,8 +160,9 @@ func put[T any](q *Queue, x []T) Ptr {
 // Size returns the bytes of an array with gaps.
 func (c *Encoder) Size() int { return c.size }
 
-// Begin says what the next payloads are of: the flat gradient, and arrays with gaps of what is carried and what is left; 0: there are none. seeds are by
-// chunk, of what is rounded at random. Nothing that was queued before may be under way.
+// Begin says what the next payloads are of: the flat gradient, and arrays with gaps of what is
+// carried and what is left; 0: there are none. seeds are by chunk, of what is rounded at random.
+// Nothing that was queued before may be under way.
 func (c *Encoder) Begin(gradient, carry, residual Ptr, seeds []uint64) {
 	for i, k := range c.chunks {
 		f := fed{x: gradient + Ptr(4*k.lo)}
@@ -219,7 +222,8 @@ func (c *Encoder) Finish(q *Queue, gradient Ptr) {
 	q.Out(c.found[8*len(c.chunks):], c.first)
 }
 
-// Payload returns the payload of a chunk, until the next Begin, and the squared norm of what it decodes to. What was queued is done.
+// Payload returns the payload of a chunk, until the next Begin, and the squared norm of what it
+// decodes to. What was queued is done.
 func (c *Encoder) Payload(i int) (payload []byte, squaredNorm float64) {
 	n := c.coder.length(i)
 	return c.payloadOut[c.chunks[i].from:][:n:n], math.Float64frombits(binary.LittleEndian.Uint64(c.found[8*i:]))

@@ -19,7 +19,8 @@ var denseKernels = map[kernels.Encoding]struct {
 	kernels.Sign: {"encode_sign", perScaled, kernels.SignBytes},
 }
 
-// denseCoder is the coder of payloads that have something of every value. They are decoded by the kernel that sums operands.
+// denseCoder is the coder of payloads that have something of every value. They are decoded by the
+// kernel that sums operands.
 type denseCoder struct {
 	e      *Encoder
 	kernel string

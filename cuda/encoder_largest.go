@@ -38,8 +38,8 @@ func (l *lengths) length(i int) int {
 	return int(min(binary.LittleEndian.Uint64(l.out[8*i:]), uint64(l.e.chunks[i].len)))
 }
 
-// largestCoder is the coder of the values of largest magnitude, and of their indices. Its kernel writes whole payloads, the gaps as uvarints, and what
-// they decode to.
+// largestCoder is the coder of the values of largest magnitude, and of their indices. Its kernel
+// writes whole payloads, the gaps as uvarints, and what they decode to.
 type largestCoder struct {
 	lengths
 	chunks rows[chosen]

@@ -22,8 +22,9 @@ const (
 	mostRank       = 64
 )
 
-// lowRankCoder is the coder of factors of low rank. Its kernel writes them, and what they decode to. The numbers before them, which say the shape, are those
-// of every gradient, and are there from the beginning.
+// lowRankCoder is the coder of factors of low rank. Its kernel writes them, and what they decode
+// to. The numbers before them, which say the shape, are those of every gradient, and are there from
+// the beginning.
 type lowRankCoder struct {
 	e      *Encoder
 	chunks rows[matrix]

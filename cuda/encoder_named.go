@@ -12,7 +12,8 @@ type allNamed struct{ chunks driver.Ptr }
 
 const namedThreads = 256
 
-// namedCoder is the coder of all that is not +0. Its kernel writes payloads, what they decode to, and as many bytes as a payload has to the host.
+// namedCoder is the coder of all that is not +0. Its kernel writes payloads, what they decode to,
+// and as many bytes as a payload has to the host.
 type namedCoder struct {
 	lengths
 	chunks rows[named]

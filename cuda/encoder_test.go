@@ -15,11 +15,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// sparseLengths are of chunks with what is special: one value, less than a vector, a block's round and one more, gaps of three bytes.
+// sparseLengths are of chunks with what is special: one value, less than a vector, a block's round
+// and one more, gaps of three bytes.
 var sparseLengths = []int{1, 3, 30, 1024, 1025, 700, 40000}
 
-// A chunk of the largest values has the CPU's payload, and leaves what the CPU leaves: with ties, with fewer values than are asked for that are not
-// zero, with gaps of one byte and of three, and with more entries than a block has threads.
+// A chunk of the largest values has the CPU's payload, and leaves what the CPU leaves: with ties,
+// with fewer values than are asked for that are not zero, with gaps of one byte and of three, and
+// with more entries than a block has threads.
 func TestTheLargestValuesAreEncodedAsOnTheHost(t *testing.T) {
 	lengths := sparseLengths
 	if testing.Short() && !emulate.OnGPU() {
@@ -39,7 +41,8 @@ func TestTheLargestValuesAreEncodedAsOnTheHost(t *testing.T) {
 	}
 }
 
-// mixture returns values of which many are equal, some are zeros of either sign, and, in every third chunk, hardly any is not.
+// mixture returns values of which many are equal, some are zeros of either sign, and, in every
+// third chunk, hardly any is not.
 func mixture(rng *rand.Rand, lengths []int) (x []float32) {
 	for i, n := range lengths {
 		for range n {
@@ -155,12 +158,13 @@ func encoderDiffers(d *Device, coding Coding, lengths []int, x []float32, seeds 
 	return nil
 }
 
-// matrixShapes are of chunks that PowerSGD sees as a vector, as the rows of their tensor, wide and tall, and as a square: with rows and columns that
-// are no multiples of anything, fewer than a block has threads for, and more. Each is behind another at an odd place.
+// matrixShapes are of chunks that PowerSGD sees as a vector, as the rows of their tensor, wide and
+// tall, and as a square: with rows and columns that are no multiples of anything, fewer than a
+// block has threads for, and more. Each is behind another at an odd place.
 var matrixShapes = []shape{{1, 1}, {301, 1}, {91, 7}, {3000, 5}, {8000, 1000}, {2048, 2048}, {241, 400}, {40 * 51, 51}}
 
-// matrixValues returns chunks of random values, one of zeros, one of equal values, one in which everything is as large as can be, one of subnormal
-// numbers, and one that is nearly of rank one.
+// matrixValues returns chunks of random values, one of zeros, one of equal values, one in which
+// everything is as large as can be, one of subnormal numbers, and one that is nearly of rank one.
 func matrixValues(rng *rand.Rand, shapes []shape) (x []float32) {
 	for i, s := range shapes {
 		v := draw(rng, s.n)
@@ -184,8 +188,9 @@ func matrixValues(rng *rand.Rand, shapes []shape) (x []float32) {
 	return x
 }
 
-// nearlyOfRankOne returns a matrix of rank one but for the rounding of its values. The other columns of a factor are then what is left where nearly all cancels, so that
-// the order in which float64 are added shows in float32.
+// nearlyOfRankOne returns a matrix of rank one but for the rounding of its values. The other
+// columns of a factor are then what is left where nearly all cancels, so that the order in which
+// float64 are added shows in float32.
 func nearlyOfRankOne(rng *rand.Rand, s shape) []float32 {
 	x, u, v := make([]float32, s.n), draw(rng, s.n/s.rowLen), draw(rng, s.rowLen)
 	for i := range x {
@@ -194,8 +199,9 @@ func nearlyOfRankOne(rng *rand.Rand, s shape) []float32 {
 	return x
 }
 
-// A chunk is approximated by the factors that the CPU finds, and leaves what the CPU leaves, whatever its shape: with fewer ranks than a thread sums at
-// once and with more, with less rank than is asked for, and where factors are cut.
+// A chunk is approximated by the factors that the CPU finds, and leaves what the CPU leaves,
+// whatever its shape: with fewer ranks than a thread sums at once and with more, with less rank
+// than is asked for, and where factors are cut.
 func TestFactorsOfLowRankAreThoseOfTheHost(t *testing.T) {
 	for i, spec := range []string{"powersgd:1", "powersgd:4", "powersgd:11"} {
 		t.Run(spec, func(t *testing.T) {
@@ -210,7 +216,8 @@ func TestFactorsOfLowRankAreThoseOfTheHost(t *testing.T) {
 	}
 }
 
-// What is not +0 is sent as the CPU sends it, and no more of the payload than it has: chunks in which all is, in which a little is, and in which nothing is.
+// What is not +0 is sent as the CPU sends it, and no more of the payload than it has: chunks in
+// which all is, in which a little is, and in which nothing is.
 func TestWhatIsNotZeroIsEncodedAsOnTheHost(t *testing.T) {
 	var shapes []shape
 	for _, n := range sparseLengths {

@@ -6,8 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 )
 
-// A segment lends memory of the GPU until it is reset: what one operation needs of a kind. Memory is kept from operation
-// to operation, in one slab once it is known how much is needed.
+// A segment lends memory of the GPU until it is reset: what one operation needs of a kind. Memory
+// is kept from operation to operation, in one slab once it is known how much is needed.
 type segment struct {
 	pinned bool // each slab has a twin in pinned memory of the host
 	apart  bool // each array has a slab of its own, of its exact size: for tests, where a sanitizer watches the ends

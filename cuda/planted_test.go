@@ -61,7 +61,8 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 	})
 }
 
-// Each barrier orders accesses that nothing else orders. So the emulation would find a race in a kernel that lacks one, and no kernel waits for nothing.
+// Each barrier orders accesses that nothing else orders. So the emulation would find a race in a
+// kernel that lacks one, and no kernel waits for nothing.
 func TestEveryBarrierIsNeeded(t *testing.T) {
 	emulate.EveryBarrierIsNeeded(t, map[string]string{
 		"encode":  "TheDeviceKeepsTheContract$/encoders",

@@ -37,8 +37,9 @@ const (
 	gemmBiasOfRows
 )
 
-// A stack is the matrices of a batch of two levels: value [i][j] of number z is at first + z / inners·outer + z % inners·inner + i·ld + j. All that is no
-// value is NaN, which shows who reads it.
+// A stack is the matrices of a batch of two levels: value [i][j] of number z is at first + z /
+// inners·outer + z % inners·inner + i·ld + j. All that is no value is NaN, which shows who reads
+// it.
 type stack struct {
 	values                  []float32
 	first, ld, outer, inner int
@@ -162,7 +163,8 @@ func rounded(x []float32, round func(float32) float32) []float32 {
 	return y
 }
 
-// nearest returns how numbers are rounded to so many bits: to the nearer neighbour; of two that are as near to the even one, or to the larger one in size.
+// nearest returns how numbers are rounded to so many bits: to the nearer neighbour; of two that are
+// as near to the even one, or to the larger one in size.
 func nearest(bits int, even bool) func(float32) float32 {
 	step := uint32(1) << (24 - bits)
 	return func(v float32) float32 {
@@ -184,8 +186,9 @@ var roundings = map[string]func(float32) float32{
 	"fp32": func(v float32) float32 { return v }, "tf32": nearest(11, false), "bf16": nearest(8, true),
 }
 
-// Products have the sums of their rounded factors, whatever the shapes: only the additions round, each by less than 2⁻²² of the sum of sizes, the matrix
-// units' too, who add in an order, and round in a way, of their own. What is no value of C stays. Both tiles have the same bits.
+// Products have the sums of their rounded factors, whatever the shapes: only the additions round,
+// each by less than 2⁻²² of the sum of sizes, the matrix units' too, who add in an order, and round
+// in a way, of their own. What is no value of C stays. Both tiles have the same bits.
 func TestKernelsMultiplyRoundedFactors(t *testing.T) {
 	q, err := openTest(t).NewQueue()
 	if err != nil {
@@ -219,7 +222,8 @@ func TestKernelsMultiplyRoundedFactors(t *testing.T) {
 	}
 }
 
-// A product of one factor each is exact, so it shows the rounding: ties, what is too large, and what is no number. A transposed factor takes another way.
+// A product of one factor each is exact, so it shows the rounding: ties, what is too large, and
+// what is no number. A transposed factor takes another way.
 func TestFactorsAreRoundedToTheNearest(t *testing.T) {
 	q, err := openTest(t).NewQueue()
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 // Ptr is an address in a GPU's memory. 0 is none.
 type Ptr = driver.Ptr
 
-// Queue does work on arrays that stay on the GPU, in the order in which it is given. Its methods return at once; the first error
-// makes all that follow do nothing, until Wait returns it. A queue is used by one goroutine at a time.
+// Queue does work on arrays that stay on the GPU, in the order in which it is given. Its methods
+// return at once; the first error makes all that follow do nothing, until Wait returns it. A queue
+// is used by one goroutine at a time.
 type Queue struct {
 	d      *Device
 	s      driver.Stream
@@ -44,8 +45,8 @@ func (d *Device) NewQueue() (*Queue, error) {
 	return &Queue{d: d, s: s, mark: mark}, nil
 }
 
-// After makes what q is given from now on wait for all that other, of the same device, was given before. If other has an error, both do nothing until
-// Wait of q has returned it.
+// After makes what q is given from now on wait for all that other, of the same device, was given
+// before. If other has an error, both do nothing until Wait of q has returned it.
 func (q *Queue) After(other *Queue) {
 	q.fail(other.err)
 	if !slices.Contains(q.behind, other) {
@@ -72,20 +73,22 @@ func (q *Queue) settle() error {
 	return err
 }
 
-// Program is work that a queue was given once, and does again in one launch: the same kernels with the same arguments, and copies between
-// the same places. 0 is none.
+// Program is work that a queue was given once, and does again in one launch: the same kernels with
+// the same arguments, and copies between the same places. 0 is none.
 type Program = driver.Program
 
-// Capture makes what q is given a program, in place of doing it, until Captured; so is what other queues are given that wait for q. Before
-// Captured q must wait for them. Arrays must not be made or freed meanwhile.
+// Capture makes what q is given a program, in place of doing it, until Captured; so is what other
+// queues are given that wait for q. Before Captured q must wait for them. Arrays must not be made
+// or freed meanwhile.
 func (q *Queue) Capture() {
 	if q.before = q.err; q.err == nil {
 		q.fail(q.d.c.Capture(q.s))
 	}
 }
 
-// Captured ends Capture. The program is the caller's, who gives it back with Forget before Close. After an error nothing of it was done, and
-// the queue can be given the same again; an error from before Capture is still there.
+// Captured ends Capture. The program is the caller's, who gives it back with Forget before Close.
+// After an error nothing of it was done, and the queue can be given the same again; an error from
+// before Capture is still there.
 func (q *Queue) Captured() (Program, error) {
 	if q.before != nil {
 		return 0, q.before // it has not begun
@@ -113,7 +116,8 @@ func (q *Queue) Forget(p Program) {
 	}
 }
 
-// Array returns n > 0 bytes of the GPU's memory at a multiple of 256, which hold anything, and may be read to the next multiple of 16.
+// Array returns n > 0 bytes of the GPU's memory at a multiple of 256, which hold anything, and may
+// be read to the next multiple of 16.
 func (q *Queue) Array(n int) Ptr {
 	if q.err != nil {
 		return 0
@@ -148,8 +152,9 @@ func (q *Queue) Pinned(n int) []byte {
 	return b
 }
 
-// mapped returns where kernels find pinned memory, which they may write to: it has the values after Wait. On Linux with 64 bits GPUs and the host have one
-// space of addresses, and what is pinned is in it.
+// mapped returns where kernels find pinned memory, which they may write to: it has the values after
+// Wait. On Linux with 64 bits GPUs and the host have one space of addresses, and what is pinned is
+// in it.
 func mapped(pinned []byte) Ptr { return Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(pinned)))) }
 
 // In copies pinned memory to the GPU. It must not be changed before Wait.
@@ -180,8 +185,8 @@ func (q *Queue) Copy(to, from Ptr, n int) {
 	}
 }
 
-// Launch queues a kernel of a family on a grid of blocks; each dimension is at least 1. args is its parameter, with the layout of the struct
-// in its source, and is read before Launch returns.
+// Launch queues a kernel of a family on a grid of blocks; each dimension is at least 1. args is its
+// parameter, with the layout of the struct in its source, and is read before Launch returns.
 func Launch[T any](q *Queue, family, kernel string, blocks [3]int, threads int, args *T) {
 	if q.err != nil {
 		return
@@ -195,8 +200,9 @@ func Launch[T any](q *Queue, family, kernel string, blocks [3]int, threads int, 
 	q.fail(err)
 }
 
-// Wait returns when all is done, with the first error since the last Wait. After ErrLost the queue is of no use. After an error, of which
-// the last After may be a part, all is done that others were given too.
+// Wait returns when all is done, with the first error since the last Wait. After ErrLost the queue
+// is of no use. After an error, of which the last After may be a part, all is done that others were
+// given too.
 func (q *Queue) Wait() error {
 	var behind []*Queue
 	if q.err != nil {

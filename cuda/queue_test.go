@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/emulate"
 )
 
-// A capture that is given what it must not hold, by CUDA's documentation, is no program. None of it is done, and its queues can be used as
-// before.
+// A capture that is given what it must not hold, by CUDA's documentation, is no program. None of it
+// is done, and its queues can be used as before.
 func TestACaptureThatFailsLeavesQueuesUsable(t *testing.T) {
 	d := openTest(t)
 	for name, give := range map[string]func(t *testing.T, q, other *Queue, at Ptr){

@@ -8,8 +8,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Rig times operations on arrays that are on the GPU, by the GPU's clock: nothing of the host is in what it measures. It is for
-// benchmarks, is used by one goroutine, and alone uses its device. After an error its methods do nothing; see [Rig.Err].
+// Rig times operations on arrays that are on the GPU, by the GPU's clock: nothing of the host is in
+// what it measures. It is for benchmarks, is used by one goroutine, and alone uses its device.
+// After an error its methods do nothing; see [Rig.Err].
 type Rig struct {
 	d          *Device
 	o          *op
@@ -85,8 +86,9 @@ func (r *Rig) queue(f func()) {
 	}
 }
 
-// ordinary draws four bytes that are an ordinary value in float32, and two of them in BF16: with infinities among the operands of a step,
-// division and square root would take the way that is for them.
+// ordinary draws four bytes that are an ordinary value in float32, and two of them in BF16: with
+// infinities among the operands of a step, division and square root would take the way that is for
+// them.
 func ordinary(rng *rand.Rand) float32 {
 	draw := func() uint32 { return math.Float32bits(float32(math.Abs(rng.NormFloat64())) * 1e-3) }
 	return math.Float32frombits(draw()&0xffff0000 | draw()>>16)
@@ -126,7 +128,8 @@ func (r *Rig) Copy(n int) Work {
 	return Work{Values: n / 4, Bytes: 2 * n, queue: func() { r.o.fail(r.d.c.Copy(to, from, n, r.d.stream)) }}
 }
 
-// Step steps all chunks of a model of about n values at once: k operands in FP32, BF16, FP16, Int8 or Sign, and SGD, Momentum or Adam.
+// Step steps all chunks of a model of about n values at once: k operands in FP32, BF16, FP16, Int8
+// or Sign, and SGD, Momentum or Adam.
 func (r *Rig) Step(rule kernels.Rule, e kernels.Encoding, k, n int) Work {
 	n, each := round(n)
 	chunks, size := n/each, 4*each
@@ -175,8 +178,8 @@ func payloads(arrays []driver.Ptr, e kernels.Encoding, lo, n int) []operand {
 	return ops
 }
 
-// Encode encodes a gradient of about n values with error feedback, the residual over what is carried: BF16, FP16, Int8, to nearest or at
-// random, or Sign.
+// Encode encodes a gradient of about n values with error feedback, the residual over what is
+// carried: BF16, FP16, Int8, to nearest or at random, or Sign.
 func (r *Rig) Encode(e kernels.Encoding, random bool, n int) Work {
 	n, _ = round(n)
 	kind := denseKernels[e]
@@ -190,8 +193,9 @@ func (r *Rig) Encode(e kernels.Encoding, random bool, n int) Work {
 	return Work{Values: n, Bytes: 12*n + size, queue: func() { launch(r.o, "encode", kind.kernel, line(ceil(n, kind.per)), encodeThreads, &all) }}
 }
 
-// Select selects a share of about n values, the largest ones, with error feedback or of a gradient alone. Bytes are those of one pass: the
-// gradient and what is carried are read, the residual and what was selected are written.
+// Select selects a share of about n values, the largest ones, with error feedback or of a gradient
+// alone. Bytes are those of one pass: the gradient and what is carried are read, the residual and
+// what was selected are written.
 func (r *Rig) Select(share float64, feedback bool, n int) Work {
 	n, _ = round(n)
 	k := max(1, int(float64(n)*share))
@@ -206,8 +210,9 @@ func (r *Rig) Select(share float64, feedback bool, n int) Work {
 	return Work{Values: n, Bytes: bytes, queue: func() { r.o.selectPasses(&args) }}
 }
 
-// EncodeLargest encodes the chunks of a gradient of about n values, a share of each in BF16, with error feedback. Bytes are those of one pass: the gradient
-// and what is carried are read, the residual and the payload, with a byte for each gap, are written.
+// EncodeLargest encodes the chunks of a gradient of about n values, a share of each in BF16, with
+// error feedback. Bytes are those of one pass: the gradient and what is carried are read, the
+// residual and the payload, with a byte for each gap, are written.
 func (r *Rig) EncodeLargest(share float64, n int) Work {
 	n, each := round(n)
 	chunks, k := n/each, max(1, int(float64(each)*share))
@@ -226,8 +231,9 @@ func (r *Rig) EncodeLargest(share float64, n int) Work {
 	return Work{Values: n, Bytes: 12*n + 3*k*chunks, queue: func() { launch(r.o, "select", "select_encode", line(chunks), selectThreads, &args) }}
 }
 
-// EncodeLowRank encodes the chunks of a gradient of about n values, matrices of 64 rows, as factors of a rank, with error feedback. Bytes are those of one
-// pass: the gradient and what is carried are read, the residual and the payload are written.
+// EncodeLowRank encodes the chunks of a gradient of about n values, matrices of 64 rows, as factors
+// of a rank, with error feedback. Bytes are those of one pass: the gradient and what is carried are
+// read, the residual and the payload are written.
 func (r *Rig) EncodeLowRank(rank, n int) Work {
 	n, each := round(n)
 	chunks, rows, cols := n/each, 64, each/64
@@ -246,8 +252,9 @@ func (r *Rig) EncodeLowRank(rank, n int) Work {
 	return Work{Values: n, Bytes: 12*n + 4*numbers*chunks, queue: func() { launch(r.o, "lowrank", "low_rank_encode", line(chunks), lowRankThreads, &args) }}
 }
 
-// EncodeNamed encodes the chunks of a gradient of about n values, of which a share is not 0, the first rows of each. Bytes are those of one pass: the gradient
-// is read, the payload, with a byte for each gap, is written. It stays on the GPU: the link is measured by itself.
+// EncodeNamed encodes the chunks of a gradient of about n values, of which a share is not 0, the
+// first rows of each. Bytes are those of one pass: the gradient is read, the payload, with a byte
+// for each gap, is written. It stays on the GPU: the link is measured by itself.
 func (r *Rig) EncodeNamed(share float64, n int) Work {
 	n, each := round(n)
 	chunks, k := n/each, max(1, int(float64(each)*share))

@@ -71,15 +71,18 @@ func (o *op) selectMemory(args *selectArgs) {
 	args.above, args.ties = o.room(4*ceil(tiles, selectWarps)), o.room(4*ceil(tiles, selectWarps))
 }
 
-// likely returns how many of a sample of every 128th value are as large as a guess that should leave the k largest in: as many as are expected, eight
-// standard deviations of random values, and some where these are few. A guess that is too high costs two passes more, one that is too low longer lists.
+// likely returns how many of a sample of every 128th value are as large as a guess that should
+// leave the k largest in: as many as are expected, eight standard deviations of random values, and
+// some where these are few. A guess that is too high costs two passes more, one that is too low
+// longer lists.
 func likely(k int) uint64 {
 	expected := float64(k) / 128
 	return uint64(expected+8*math.Sqrt(expected)) + 8
 }
 
-// selectPasses queues the kernels: a sample, the pass that makes y and lists what may be among the largest, two that do nothing unless the sample was
-// wrong, two that count the second and third digit of the threshold in the lists, and two that write from them, with a scan between.
+// selectPasses queues the kernels: a sample, the pass that makes y and lists what may be among the
+// largest, two that do nothing unless the sample was wrong, two that count the second and third
+// digit of the threshold in the lists, and two that write from them, with a scan between.
 func (o *op) selectPasses(args *selectArgs) {
 	blocks := ceil(int(args.tiles), selectWarps)
 	run := func(kernel string, args *selectArgs, counted uint64, blocks int) {

@@ -52,7 +52,8 @@ func largestDiffer(d *Device, k int, x []float32) error {
 	return nil
 }
 
-// A list has room for a quarter of its tile. What does not fit is looked for in the tile, beside tiles whose lists fit; and so are ties.
+// A list has room for a quarter of its tile. What does not fit is looked for in the tile, beside
+// tiles whose lists fit; and so are ties.
 func TestTheLargestValuesOfAnArray(t *testing.T) {
 	const n = 9*selectTile + 1029
 	gaussian := func(rng *rand.Rand, i int) float32 { return float32(rng.NormFloat64()) }
@@ -112,7 +113,8 @@ func TestTheLargestValuesOfAnArray(t *testing.T) {
 	}
 }
 
-// So many tiles that the scan over what they have goes on behind its first round. A selection from so many takes an emulation a minute.
+// So many tiles that the scan over what they have goes on behind its first round. A selection from
+// so many takes an emulation a minute.
 func TestTheScanOfManyTiles(t *testing.T) {
 	d := openTest(t)
 	const blocks = 2*selectBins + 77
@@ -150,7 +152,8 @@ func large(is bool) float32 {
 	return 1
 }
 
-// sampled tells whether a value is of the sample that select_sample takes: the tests above that depend on it see no other difference.
+// sampled tells whether a value is of the sample that select_sample takes: the tests above that
+// depend on it see no other difference.
 func sampled(i int) bool {
 	quarter := i / (selectTile / 4)
 	return i%(selectTile/4)/8 == int(kernels.Noise(1, 2, uint32(quarter))%(selectTile/32))

@@ -133,8 +133,9 @@ func (o *op) launchSteps(rule kernels.Rule, flags uint32, chunks []chunk, coeffi
 	}
 }
 
-// sums gives each chunk its operands. Sparse ones are added, in their turn, to the sum of those before, which starts the chunk's own: in
-// rounds, each of which does for all chunks what comes up to their next sparse operand.
+// sums gives each chunk its operands. Sparse ones are added, in their turn, to the sum of those
+// before, which starts the chunk's own: in rounds, each of which does for all chunks what comes up
+// to their next sparse operand.
 func (o *op) sums(chunks []chunk, parts [][]part) {
 	type round struct {
 		dense  []chunk

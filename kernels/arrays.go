@@ -2,7 +2,8 @@ package kernels
 
 import "fmt"
 
-// Accelerator is a Device with memory of its own, such as a GPU. Arrays that stay there from step to step cost no copies.
+// Accelerator is a Device with memory of its own, such as a GPU. Arrays that stay there from step
+// to step cost no copies.
 type Accelerator interface {
 	Device
 
@@ -10,8 +11,9 @@ type Accelerator interface {
 	NewArrays(lengths []int) Arrays
 }
 
-// Arrays makes and changes arrays of one division into chunks, which live on an accelerator. It is safe for concurrent use; an
-// array is used by one caller at a time, but any number may read it. What nobody refers to any more is given back.
+// Arrays makes and changes arrays of one division into chunks, which live on an accelerator. It is
+// safe for concurrent use; an array is used by one caller at a time, but any number may read it.
+// What nobody refers to any more is given back.
 type Arrays interface {
 	// NewArray returns an array that holds anything. It takes memory when it is first written.
 	NewArray() Array
@@ -22,15 +24,16 @@ type Arrays interface {
 	// Copy copies chunks, counted from 0, from one array to another.
 	Copy(dst, src Array, chunks []int) error
 
-	// Step does one optimizer step on all chunks and returns the by-products of each: those of [Device].Step, bit for bit.
+	// Step does one optimizer step on all chunks and returns the by-products of each: those of
+	// [Device].Step, bit for bit.
 	Step(s *ArrayStep) ([]Products, error)
 }
 
 // Array is an array that lives on an accelerator, and on the host once somebody has asked for it there. The two
 // sides are equal after Send and after Fetch, and at no other time.
 type Array interface {
-	// Host returns the host's side: the chunks one after the other, without gaps. It lives as long as the array, whoever
-	// else refers to it.
+	// Host returns the host's side: the chunks one after the other, without gaps. It lives as long
+	// as the array, whoever else refers to it.
 	Host() []float32
 
 	// Send gives the accelerator what the host has.
@@ -40,18 +43,21 @@ type Array interface {
 	Fetch() error
 }
 
-// Landing is a gradient that arrives at an accelerator, chunk by chunk, while steps are under way. It belongs to one goroutine at a time, and
-// to the step that it is an operand of until that has returned.
+// Landing is a gradient that arrives at an accelerator, chunk by chunk, while steps are under way.
+// It belongs to one goroutine at a time, and to the step that it is an operand of until that has
+// returned.
 type Landing interface {
-	// Put copies the payload of a chunk, which [Check] has accepted, and begins to send it; of FP32, the bytes of its values.
+	// Put copies the payload of a chunk, which [Check] has accepted, and begins to send it; of
+	// FP32, the bytes of its values.
 	Put(chunk int, e Encoding, data []byte) error
 
 	// Clear forgets all chunks.
 	Clear()
 }
 
-// ArrayStep is a step on arrays. Its fields are those of [Step]; a nil Array is what a nil slice is there. Arrays are of one Arrays,
-// and so are landings. The same arrays may be read and written as there.
+// ArrayStep is a step on arrays. Its fields are those of [Step]; a nil Array is what a nil slice is
+// there. Arrays are of one Arrays, and so are landings. The same arrays may be read and written as
+// there.
 type ArrayStep struct {
 	Rule   Rule
 	Scale  float32

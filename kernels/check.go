@@ -118,8 +118,8 @@ func checkInt4(n int, data []byte) error {
 	return nil
 }
 
-// holds reports whether one of the codes at q is the lowest number of its width. one and lowest have 1 and that number in the
-// place of each code.
+// holds reports whether one of the codes at q is the lowest number of its width. one and lowest
+// have 1 and that number in the place of each code.
 func holds(q []byte, one, lowest uint64) bool {
 	var found uint64
 	look := func(x uint64) {
@@ -193,8 +193,8 @@ func checkLowRank(n int, data []byte) error {
 	return nil
 }
 
-// MostFactor returns how large the numbers of one factor of a payload in [LowRank] may be if those of the other are at most 1, but for rounding: no value
-// overflows then, and [Check] accepts them.
+// MostFactor returns how large the numbers of one factor of a payload in [LowRank] may be if those
+// of the other are at most 1, but for rounding: no value overflows then, and [Check] accepts them.
 func MostFactor(rank int) float64 { return math.MaxFloat32 / float64(4*rank) }
 
 // largest returns the largest magnitude of the numbers in data.

@@ -9,8 +9,8 @@ func (s *Step) Check() { s.check() }
 // Given returns the scaled sum where the step has it already: From, or the values of Assign. Else nil.
 func (s *Step) Given() []float32 { return s.given() }
 
-// Coefficients returns the numbers of the step as the formulas use them, each rounded to float32 once: Scale, η, μ, λ, β₁,
-// 1−β₁, β₂, 1−β₂, α, ρ, ε, δ.
+// Coefficients returns the numbers of the step as the formulas use them, each rounded to float32
+// once: Scale, η, μ, λ, β₁, 1−β₁, β₂, 1−β₂, α, ρ, ε, δ.
 func (s *Step) Coefficients() [12]float32 {
 	c := s.coefficients()
 	return [12]float32{
@@ -34,13 +34,14 @@ func CheckSelect(index []int32, value, x, carry, residual []float32) {
 // CheckPair panics unless x and y have one length.
 func CheckPair(x, y []float32) { checkPair(x, y) }
 
-// CheckRows panics on lengths that do not fit, and returns the error of AddRows and AssignRows for a row that dst lacks.
+// CheckRows panics on lengths that do not fit, and returns the error of AddRows and AssignRows for
+// a row that dst lacks.
 func CheckRows(dst []float32, rowLen int, rows []int32, values []float32) error {
 	return checkRows(dst, rowLen, rows, values)
 }
 
-// SparseParts returns the values and the gaps in a payload of n values, in Sparse16 or Sparse32, that [Check] has accepted.
-// They alias data.
+// SparseParts returns the values and the gaps in a payload of n values, in Sparse16 or Sparse32,
+// that [Check] has accepted. They alias data.
 func SparseParts(e Encoding, n int, data []byte) (values, gaps []byte) {
 	s, _, _ := parseSparse(e, n, data) // Check has seen the error
 	return s.values, s.gaps

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Int4 is Int8 with 15 levels instead of 255: q = y/scale, rounded to nearest even, where scale = max|y|/7 of the block. 7 divides
-// the largest float32, so that no scale has to be made smaller.
+// Int4 is Int8 with 15 levels instead of 255: q = y/scale, rounded to nearest even, where scale =
+// max|y|/7 of the block. 7 divides the largest float32, so that no scale has to be made smaller.
 
 // encodeInt4 encodes the values from lo, the start of a block, on.
 func encodeInt4(dst []byte, x, carry, residual []float32, lo int) {

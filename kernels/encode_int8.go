@@ -33,8 +33,8 @@ func (k key) noise(i uint32) uint32 {
 	return z ^ z>>16
 }
 
-// blockScale returns the scale of a block whose codes go up to a number of levels, and its inverse, both 0 for a block that
-// is sent as zeros. No scale exceeds limit.
+// blockScale returns the scale of a block whose codes go up to a number of levels, and its inverse,
+// both 0 for a block that is sent as zeros. No scale exceeds limit.
 func blockScale(y []float32, levels, limit float32) (scale, inverse float32) {
 	most := uint32(0)
 	for _, v := range y {

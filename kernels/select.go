@@ -96,8 +96,9 @@ func checkSelect(index []int32, value, x, carry, residual []float32) {
 	}
 }
 
-// MaxSparseBytes bounds the size of a payload of at most k out of n values in encoding e, Sparse16 or Sparse32. A gap has as many bytes as there is
-// room for: one of two passes over at least 128 values, one of three over 16384, and so on.
+// MaxSparseBytes bounds the size of a payload of at most k out of n values in encoding e, Sparse16
+// or Sparse32. A gap has as many bytes as there is room for: one of two passes over at least 128
+// values, one of three over 16384, and so on.
 func MaxSparseBytes(e Encoding, n, k int) int {
 	width := 4
 	if e == Sparse16 {
@@ -106,9 +107,10 @@ func MaxSparseBytes(e Encoding, n, k int) int {
 	return 2*binary.MaxVarintLen32 + k*(width+1) + min(k*(uvarintBytes(uint32(n))-1), n>>7+n>>14+n>>21+n>>28)
 }
 
-// AppendSparse appends to dst the payload, in encoding e, Sparse16 or Sparse32, of the k values that d.Select
-// selects of x + carry, 0 < k ≤ len(x), but for zeros among them, which no payload needs to name. residual
-// is that of Select, but of a selected value it keeps what rounding to BF16 loses. Errors are those of the device; then dst is returned as it was.
+// AppendSparse appends to dst the payload, in encoding e, Sparse16 or Sparse32, of the k values
+// that d.Select selects of x + carry, 0 < k ≤ len(x), but for zeros among them, which no payload
+// needs to name. residual is that of Select, but of a selected value it keeps what rounding to BF16
+// loses. Errors are those of the device; then dst is returned as it was.
 func AppendSparse(d Device, dst []byte, e Encoding, k int, x, carry, residual []float32) ([]byte, error) {
 	if e != Sparse16 && e != Sparse32 {
 		panic(fmt.Sprintf("kernels: sparse payload in encoding %d", e))

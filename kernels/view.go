@@ -12,8 +12,8 @@ func Bytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-// Floats returns the memory of b as float32. b has a multiple of 4 bytes and begins at an address that is one; the bytes belong to both
-// views.
+// Floats returns the memory of b as float32. b has a multiple of 4 bytes and begins at an address
+// that is one; the bytes belong to both views.
 func Floats(b []byte) []float32 {
 	if len(b) == 0 {
 		return nil

@@ -18,12 +18,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
-// Newest returns the newest full checkpoint that can be restored: the name of its run manifest, its step,
-// and the greatest line on which anything was saved, damaged or unfinished as it may be: the line to come is
-// greater. An empty name without an error means that there is none. It may take as long as reading a checkpoint does; ctx
-// ends when the coordinator leads no more.
+// Newest returns the newest full checkpoint that can be restored: the name of its run manifest, its
+// step, and the greatest line on which anything was saved, damaged or unfinished as it may be: the
+// line to come is greater. An empty name without an error means that there is none. It may take as
+// long as reading a checkpoint does; ctx ends when the coordinator leads no more.
 //
-// asks is the run that asks. Where it begins, it takes the place of the checkpoints from whatever run had it; later it only goes on while it has that place.
+// asks is the run that asks. Where it begins, it takes the place of the checkpoints from whatever
+// run had it; later it only goes on while it has that place.
 type Newest func(ctx context.Context, asks Asking) (manifest string, step kintsugi.Step, line kintsugi.Line, err error)
 
 // Asking is a run that asks for its newest checkpoint.
@@ -48,8 +49,8 @@ type Config struct {
 	// Roster says what the run wants of its servers, and what its first view starts from.
 	Roster roster.Config
 
-	// Terms are those of the run: servers with others are not taken in, and a view that has others is not followed by one of this coordinator.
-	// Default: nobody is asked.
+	// Terms are those of the run: servers with others are not taken in, and a view that has others
+	// is not followed by one of this coordinator. Default: nobody is asked.
 	Terms kintsugi.Terms
 
 	// Newest finds the checkpoint that a new line starts from. Required: say NoCheckpoints for a run that
@@ -63,14 +64,16 @@ type Config struct {
 	// Retry is the pause before the store or etcd is asked again. Default 1 s.
 	Retry time.Duration
 
-	// Patience bounds one question to etcd. Default 30 s. Newest has no such bound: how long it takes is a matter of the
-	// checkpoint's size, and one that is cut off would begin again for ever.
+	// Patience bounds one question to etcd. Default 30 s. Newest has no such bound: how long it
+	// takes is a matter of the checkpoint's size, and one that is cut off would begin again for
+	// ever.
 	Patience time.Duration
 
 	// Slow is after how long the run is told that the newest checkpoint is still looked for. Default 5 s.
 	Slow time.Duration
 
-	// TLS is how this coordinator and servers prove to each other who they are. Default: they do not, and connections are plain TCP.
+	// TLS is how this coordinator and servers prove to each other who they are. Default: they do
+	// not, and connections are plain TCP.
 	TLS *mtls.Credentials
 
 	// Log receives each decision with its reason, once. Default: nothing is logged.
@@ -365,7 +368,8 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 	return t.put(ctx, *d.View)
 }
 
-// tell tells the run what this coordinator waits for, in words; empty: nothing. They are for people: nothing fails where etcd does not take them.
+// tell tells the run what this coordinator waits for, in words; empty: nothing. They are for
+// people: nothing fails where etcd does not take them.
 func (t *tenure) tell(ctx context.Context, waits string) {
 	if waits == t.told {
 		return
@@ -394,7 +398,8 @@ func (t *tenure) lookUp(ctx context.Context, d roster.Decision) (found roster.Fo
 	return found, err
 }
 
-// newest asks for the newest checkpoint, until it is known or somebody else leads. Where that takes long the run is told why it is asked for.
+// newest asks for the newest checkpoint, until it is known or somebody else leads. Where that takes
+// long the run is told why it is asked for.
 func (t *tenure) newest(ctx context.Context, why string) (n roster.Checkpoint, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup

@@ -221,7 +221,8 @@ func TestTheFirstViewComesWhenAllServersHaveRegistered(t *testing.T) {
 	}
 }
 
-// Nothing happens any more, and the time passes: a server that stays away is left out. When it is back it is sent its shard, and has it again when it says so.
+// Nothing happens any more, and the time passes: a server that stays away is left out. When it is
+// back it is sent its shard, and has it again when it says so.
 func TestAServerThatStaysAwayIsLeftOutInTime(t *testing.T) {
 	c := newCluster(t)
 	views := c.WatchView(c.ctx)
@@ -408,7 +409,8 @@ func TestAFailoverWaitsForTheStore(t *testing.T) {
 	c.awaitWord("")
 }
 
-// An etcd that was slow may not have taken the word that nothing is waited for. What is waited for next is told all the same: else people would read that of before.
+// An etcd that was slow may not have taken the word that nothing is waited for. What is waited for
+// next is told all the same: else people would read that of before.
 func TestWhatIsWaitedForIsToldWhereNobodyKnowsWhatWas(t *testing.T) {
 	c := newCluster(t)
 	lead, err := c.Campaign(c.ctx, "this", time.Second)
@@ -442,8 +444,8 @@ func TestWhatIsWaitedForIsToldWhereNobodyKnowsWhatWas(t *testing.T) {
 	c.awaitWord("looking for it")
 }
 
-// A large checkpoint on a slow store takes longer to read than etcd may take to answer, and is what the view starts from all the same. A
-// coordinator that ends does not wait for it.
+// A large checkpoint on a slow store takes longer to read than etcd may take to answer, and is what
+// the view starts from all the same. A coordinator that ends does not wait for it.
 func TestACheckpointMayTakeLongToFind(t *testing.T) {
 	c := newCluster(t)
 	views := c.WatchView(c.ctx)

@@ -14,9 +14,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
-// A lease says that a server is gone seconds after its death. Where others hold its shards that is too long: so the
-// coordinator feels the pulse of each server itself. A connection that breaks is not a death; that nobody listens at its
-// address any more is one, and so is silence.
+// A lease says that a server is gone seconds after its death. Where others hold its shards that is
+// too long: so the coordinator feels the pulse of each server itself. A connection that breaks is
+// not a death; that nobody listens at its address any more is one, and so is silence.
 const (
 	pulseEvery = 150 * time.Millisecond // between two questions to a server that answers
 	answerTime = 700 * time.Millisecond // for one answer
@@ -86,8 +86,8 @@ func (p *pulses) close() {
 	p.wg.Wait()
 }
 
-// lives asks a server until what it says of itself is no longer what was known: whether it lives. It returns at once when the
-// connection to it breaks and nobody listens there any more.
+// lives asks a server until what it says of itself is no longer what was known: whether it lives.
+// It returns at once when the connection to it breaks and nobody listens there any more.
 func (p *pulses) lives(ctx context.Context, m kintsugi.Member, known bool) bool {
 	peer, err := transport.Dial(m.Address, transport.DialTLS(p.tls, m.Server))
 	if err != nil {

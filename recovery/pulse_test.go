@@ -158,7 +158,8 @@ func TestAServerOfChainsThatIsSilentIsOutOfTheView(t *testing.T) {
 	}
 }
 
-// That this process is not let in says nothing of the server, which answers. One whose own certificate is not believed can be reached by nobody.
+// That this process is not let in says nothing of the server, which answers. One whose own
+// certificate is not believed can be reached by nobody.
 func TestACoordinatorThatIsRefusedTakesNobodyForDead(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, other} {

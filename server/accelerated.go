@@ -9,9 +9,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Shards on an accelerator. There each version's arrays live, the sums and what is saved of a shard; gradients are sent on as they
-// land. What the host has of a version are its parameters, which are fetched after each step, since workers read them, and its
-// optimizer state once somebody asks for it.
+// Shards on an accelerator. There each version's arrays live, the sums and what is saved of a
+// shard; gradients are sent on as they land. What the host has of a version are its parameters,
+// which are fetched after each step, since workers read them, and its optimizer state once somebody
+// asks for it.
 
 // far is the side of a version that lives on an accelerator.
 type far struct {
@@ -196,8 +197,9 @@ func (r *replica) chunkFar(s *kernels.ArrayStep, i int, c kintsugi.Commit, count
 	k.Keep = s.Rule == kernels.Assign && len(k.Operands) == 0
 }
 
-// productsOf says what the by-products of a chunk are: Dot is along the displacement of the step before, or else from what is saved. Of a
-// chunk that stays as it is there is no gradient whose norm could be told.
+// productsOf says what the by-products of a chunk are: Dot is along the displacement of the step
+// before, or else from what is saved. Of a chunk that stays as it is there is no gradient whose
+// norm could be told.
 func productsOf(p kernels.Products, before, kept bool) kintsugi.Products {
 	if kept {
 		return kintsugi.Products{SquaredSaved: p.SquaredDistanceSaved}

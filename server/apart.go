@@ -34,8 +34,8 @@ type asker interface {
 	keep(whom []kintsugi.Life)
 }
 
-// links returns the others without whose answers to a server steps of a view stand: who is before it in chains, unless replicas have copies, and if it
-// conducts, the heads.
+// links returns the others without whose answers to a server steps of a view stand: who is before
+// it in chains, unless replicas have copies, and if it conducts, the heads.
 func links(v kintsugi.View, self kintsugi.Life, copies bool) (list []kintsugi.Life) {
 	if int(self.Server) >= len(v.Servers) || v.Servers[self.Server].Life() != self {
 		return nil
@@ -56,8 +56,9 @@ func links(v kintsugi.View, self kintsugi.Life, copies bool) (list []kintsugi.Li
 	return list
 }
 
-// meet tells which lives are apart from this one, whenever that changes, until ctx ends. It asks those that are too whether they are still: the view that leaves
-// one of the two out has nobody else who would.
+// meet tells which lives are apart from this one, whenever that changes, until ctx ends. It asks
+// those that are too whether they are still: the view that leaves one of the two out has nobody
+// else who would.
 func (s *Server) meet(ctx context.Context, asks asker) {
 	c := company{asks: asks}
 	defer asks.keep(nil)

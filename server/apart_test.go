@@ -87,8 +87,9 @@ func (w *world) change(f func()) {
 	f()
 }
 
-// A server says of another one that it is apart when that has not answered for a while, again if nobody has heard it, and that it is no longer: when it has answered
-// for a while, also if the view leaves one of the two out, or when its life is over.
+// A server says of another one that it is apart when that has not answered for a while, again if
+// nobody has heard it, and that it is no longer: when it has answered for a while, also if the view
+// leaves one of the two out, or when its life is over.
 func TestAServerSaysWhomItDoesNotReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{deaf: make(map[kintsugi.Life]bool)}

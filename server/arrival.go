@@ -6,8 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// arrival is what is known, beyond the stream on which it arrives, of a push that has not landed whole: which of its chunks have been verified and
-// stay as they are.
+// arrival is what is known, beyond the stream on which it arrives, of a push that has not landed
+// whole: which of its chunks have been verified and stay as they are.
 type arrival struct {
 	mu     sync.Mutex
 	chunks []kintsugi.ChunkRange // in the order in which they have landed, counted from the first chunk of the shard

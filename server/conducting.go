@@ -409,7 +409,8 @@ type eventLog struct {
 	changed chan struct{}
 }
 
-// partsOf returns what an event counts for keptParts: an event of a step names every worker, so that with a thousand of them it is a thousand times as large.
+// partsOf returns what an event counts for keptParts: an event of a step names every worker, so
+// that with a thousand of them it is a thousand times as large.
 func partsOf(e kintsugi.RunEvent) int {
 	if e, ok := e.(kintsugi.StepEvent); ok {
 		return 1 + len(e.Counted) + len(e.Times)

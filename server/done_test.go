@@ -40,7 +40,8 @@ func bare(t *testing.T, cfg Config) (s *Server, c *conducting, end func()) {
 
 var errNobody = errors.New("nobody answers")
 
-// That the run is over is said until it is heard, and nothing waits for that: whoever keeps the word may be away just then, and a worker may still ask.
+// That the run is over is said until it is heard, and nothing waits for that: whoever keeps the
+// word may be away just then, and a worker may still ask.
 func TestTheLastWordIsSaidUntilItIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said, back := 0, make(chan struct{})
@@ -68,7 +69,8 @@ func TestTheLastWordIsSaidUntilItIsHeard(t *testing.T) {
 	})
 }
 
-// Whoever is about to go waits for the word that the run stands: it is said until it is heard, as long as the view lasts.
+// Whoever is about to go waits for the word that the run stands: it is said until it is heard, as
+// long as the view lasts.
 func TestThatTheRunStandsIsSaidUntilItIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := 0

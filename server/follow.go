@@ -154,8 +154,8 @@ func (r *replica) landVersion(stream *transport.FollowClient, x *version) error 
 	return x.send()
 }
 
-// landSum lands the sum of a step. A tail leaves it where the one before has put it; whoever sends it on takes it to where the one
-// after can read it.
+// landSum lands the sum of a step. A tail leaves it where the one before has put it; whoever sends
+// it on takes it to where the one after can read it.
 func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
 	var u *sum
 	switch memory, _ := stream.Memory(); {

@@ -15,7 +15,8 @@ func (r *replica) foresees() {
 	})
 }
 
-// foresee begins to make a commit that has not come, chunk by chunk as they land. Nothing that somebody may read is touched, and nothing is sent.
+// foresee begins to make a commit that has not come, chunk by chunk as they land. Nothing that
+// somebody may read is touched, and nothing is sent.
 func (r *replica) foresee(c kintsugi.Commit) {
 	if !r.idle() {
 		return // threads are still at what was given up; this step is made when it is committed

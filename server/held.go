@@ -11,9 +11,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// held is the landing buffer of one push: what the kernel reads, as it was sent. It belongs to the goroutine
-// of the stream it arrives on until it is complete, and to the replica from then on. Chunks that have landed are read before that where their step is
-// foreseen: see arrival.
+// held is the landing buffer of one push: what the kernel reads, as it was sent. It belongs to the
+// goroutine of the stream it arrives on until it is complete, and to the replica from then on.
+// Chunks that have landed are read before that where their step is foreseen: see arrival.
 type held struct {
 	chunks []landedChunk // by chunk of the shard
 	left   int           // chunks that have not landed
@@ -37,7 +37,8 @@ type landedChunk struct {
 	values   []float32 // of FP32 in memory; nil: in held.values
 }
 
-// forget lets go of what is not the buffer's own: the memory of a worker that may be gone stays for as long as something refers to it.
+// forget lets go of what is not the buffer's own: the memory of a worker that may be gone stays for
+// as long as something refers to it.
 func (h *held) forget() {
 	clear(h.chunks)
 	h.memory = nil
@@ -131,8 +132,8 @@ func (in *landing) landValues(r *replica, f *transport.Frame) error {
 	return nil
 }
 
-// values returns the values of a frame of FP32 chunks, checked: where the worker has put them, if that is memory, else copied to their
-// place in the buffer.
+// values returns the values of a frame of FP32 chunks, checked: where the worker has put them, if
+// that is memory, else copied to their place in the buffer.
 func (in *landing) values(r *replica, f *transport.Frame, lo, hi int) ([]float32, error) {
 	h := in.buffer
 	if b := f.Shared(); b != nil && f.Codec.Stage() == compress.Plain {

@@ -31,7 +31,8 @@ func Scalars(o kintsugi.Optimizer, t kintsugi.Tensor) kernels.Scalars {
 	}
 }
 
-// scalars returns those of a step for chunk i of the shard. Adam's corrections count the steps of that chunk, which may be fewer: see lag.
+// scalars returns those of a step for chunk i of the shard. Adam's corrections count the steps of
+// that chunk, which may be fewer: see lag.
 func (r *replica) scalars(c *kintsugi.Commit, i int) kernels.Scalars {
 	o, layout := c.Optimizer, r.cfg.Layout
 	if r.lag != nil {
@@ -53,8 +54,8 @@ func (k *kernelStep) hand(sum []float32, given bool) {
 	}
 }
 
-// take adds an operand. Of those that assign a chunk the last one counts, and one that names none of its values says nothing
-// of it: a worker that owns rows names them alone.
+// take adds an operand. Of those that assign a chunk the last one counts, and one that names none
+// of its values says nothing of it: a worker that owns rows names them alone.
 func (k *kernelStep) take(o kernels.Operand) {
 	switch {
 	case k.Rule != kernels.Assign:

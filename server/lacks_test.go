@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// A worker that says that the head has its gradient, which it has not sent, is told why its stream ends. When it has come again and pushed, the step is taken.
+// A worker that says that the head has its gradient, which it has not sent, is told why its stream
+// ends. When it has come again and pushed, the step is taken.
 func TestAWorkerWhoseGradientIsLackingIsToldToPushAgain(t *testing.T) {
 	one := start(t)
 	w := one.join(0, 1)

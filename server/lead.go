@@ -13,8 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// maxBehind bounds the parcels that wait for a replica that is catching up: each may hold the sum of a step. One that falls
-// further behind begins again with a snapshot.
+// maxBehind bounds the parcels that wait for a replica that is catching up: each may hold the sum
+// of a step. One that falls further behind begins again with a snapshot.
 const maxBehind = 64
 
 // parcel is a message to the replica after this one, with the tensors that belong to it.
@@ -105,8 +105,9 @@ func (t *tenure) before(f kintsugi.Follow) (*replica, error) {
 	return r, nil
 }
 
-// connect connects the replica after this one as soon as this one can be followed. Until then it waits, here: were it refused it would try again at once, each time
-// with memory for sums, and a line may take as long to begin as the slowest server takes to load its shard.
+// connect connects the replica after this one as soon as this one can be followed. Until then it
+// waits, here: were it refused it would try again at once, each time with memory for sums, and a
+// line may take as long to begin as the slowest server takes to load its shard.
 func (r *replica) connect(ctx context.Context, a *after, f kintsugi.Follow) error {
 	for {
 		var moved chan struct{}
@@ -151,11 +152,12 @@ func (r *replica) followed(a *after, f kintsugi.Follow) error {
 	return nil
 }
 
-// sendsSums reports whether somebody may be sent the sums of steps: whoever is in the chain, or with several replicas comes into it.
+// sendsSums reports whether somebody may be sent the sums of steps: whoever is in the chain, or
+// with several replicas comes into it.
 func (r *replica) sendsSums() bool { return r.view.Replicas > 1 || len(r.chain) > 1 }
 
-// hasSum reports whether the sum of the step that was applied last is here. It is not where the step was made before anybody was to follow: a shard with one
-// replica makes none.
+// hasSum reports whether the sum of the step that was applied last is here. It is not where the
+// step was made before anybody was to follow: a shard with one replica makes none.
 func (r *replica) hasSum(c kintsugi.Commit) bool {
 	return r.sum != nil && r.sum.step == c.Step && r.sum.decided == c.Decided
 }
@@ -181,8 +183,9 @@ func (r *replica) room() *sum {
 	return r.sums.take()
 }
 
-// ahead sends the sum of a step that is about to be made or applied here: its parts go as they are made. Where another conductor
-// has come meanwhile, the one after would refuse it: then it goes when the commit has been sent again.
+// ahead sends the sum of a step that is about to be made or applied here: its parts go as they are
+// made. Where another conductor has come meanwhile, the one after would refuse it: then it goes
+// when the commit has been sent again.
 func (r *replica) ahead(c kintsugi.Commit, s *sum) {
 	if a := r.after; a != nil && c.Fence == r.core.Promised() {
 		a.ahead, a.under = s, c.Fence

@@ -7,11 +7,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// What a server does that is about to go, and what the others do for it: see docs/recovery.md. It asks to be left out of the next view,
-// which is enough where others hold what it holds. Where nobody does, the run stands until what it holds is in the checkpoint.
+// What a server does that is about to go, and what the others do for it: see docs/recovery.md. It
+// asks to be left out of the next view, which is enough where others hold what it holds. Where
+// nobody does, the run stands until what it holds is in the checkpoint.
 
-// Hold says which servers hold the only copy of something and are about to go. If this server conducts and one of them is in its view, the run stands
-// at the next release: Config.Held is called once it is durable. Steps go on in the next view, unless one of them is in that one too.
+// Hold says which servers hold the only copy of something and are about to go. If this server
+// conducts and one of them is in its view, the run stands at the next release: Config.Held is
+// called once it is durable. Steps go on in the next view, unless one of them is in that one too.
 func (s *Server) Hold(going []kintsugi.Member) {
 	s.mu.Lock()
 	s.going = slices.Clone(going)
@@ -41,8 +43,8 @@ func (s *Server) Out(ctx context.Context) error {
 	return s.until(ctx, func() bool { return s.out })
 }
 
-// StandsIn reports whether this server has a shard in the memory of its process, and nowhere else: one with one replica that it has taken over, or its
-// own if there is no room for it outside.
+// StandsIn reports whether this server has a shard in the memory of its process, and nowhere else:
+// one with one replica that it has taken over, or its own if there is no room for it outside.
 func (s *Server) StandsIn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

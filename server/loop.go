@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// loop owns a state: everything that touches the state is a closure that it runs, one after the other. Whoever brings one runs it, and then
-// those that others bring meanwhile: on the way of a step nobody is woken only to hand something on.
+// loop owns a state: everything that touches the state is a closure that it runs, one after the
+// other. Whoever brings one runs it, and then those that others bring meanwhile: on the way of a
+// step nobody is woken only to hand something on.
 type loop struct {
 	ctx   context.Context
 	after func() // runs after each closure

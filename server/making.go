@@ -9,9 +9,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// making is a step of a shard in the making. Threads take chunks as soon as these are ready: all at once where every counted push is here; one after the
-// other, as they land, where the step is foreseen and some of its gradients are still on their way. What a chunk becomes depends neither on that nor on
-// the thread that has it. All it writes is a version, and a sum, that nobody else knows of.
+// making is a step of a shard in the making. Threads take chunks as soon as these are ready: all at
+// once where every counted push is here; one after the other, as they land, where the step is
+// foreseen and some of its gradients are still on their way. What a chunk becomes depends neither
+// on that nor on the thread that has it. All it writes is a version, and a sum, that nobody else
+// knows of.
 type making struct {
 	r           *replica
 	commit      kintsugi.Commit // as far as kernels look at it; of a foreseen one the fences are not known
@@ -37,7 +39,8 @@ type making struct {
 	ended   chan struct{} // closed when done: no thread is at it any more, and none will be
 }
 
-// newMaking returns the making of a commit from the released version. An error means that this replica lacks what the commit is made of.
+// newMaking returns the making of a commit from the released version. An error means that this
+// replica lacks what the commit is made of.
 func (r *replica) newMaking(c kintsugi.Commit) (*making, error) {
 	m := &making{r: r, commit: c, saved: r.savedFor(c), ended: make(chan struct{})}
 	switch {
@@ -65,7 +68,8 @@ func (r *replica) newMaking(c kintsugi.Commit) (*making, error) {
 	return m, nil
 }
 
-// begin makes room for what the step gives beside dst. The making before must have ended: both would write outside the process.
+// begin makes room for what the step gives beside dst. The making before must have ended: both
+// would write outside the process.
 func (m *making) begin() {
 	r := m.r
 	m.left = int(r.chunks.Hi - r.chunks.Lo)

@@ -81,7 +81,8 @@ func newDesk(t *testing.T, d kernels.Device, replicas int, foresees bool) *desk 
 	return x
 }
 
-// wantBuffersBack reports a version that nobody has and that is not free, which a step would have to be made a new one for.
+// wantBuffersBack reports a version that nobody has and that is not free, which a step would have
+// to be made a new one for.
 func (x *desk) wantBuffersBack() {
 	v := x.r.versions
 	v.mu.Lock()
@@ -362,8 +363,9 @@ var stories = []story{
 	}},
 }
 
-// A step has the same bits, by-products and sum, whether it is made as gradients arrive, in whatever order, or when it is committed, on every
-// device; what is foreseen and does not come to pass leaves nothing behind.
+// A step has the same bits, by-products and sum, whether it is made as gradients arrive, in
+// whatever order, or when it is committed, on every device; what is foreseen and does not come to
+// pass leaves nothing behind.
 func TestAStepThatIsMadeAsItArrivesIsTheSame(t *testing.T) {
 	for i, d := range kernels.Devices() {
 		replicas := 1 + i%2

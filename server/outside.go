@@ -14,9 +14,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// Outside is where a server keeps its shard so that it outlives the process: the two newest versions, each with the commit that made it.
-// See package shm. A step is written there before the shard says that it is stable, so whatever was released anywhere is in the file of
-// every shard.
+// Outside is where a server keeps its shard so that it outlives the process: the two newest
+// versions, each with the commit that made it. See package shm. A step is written there before the
+// shard says that it is stable, so whatever was released anywhere is in the file of every shard.
 type Outside struct {
 	file *shm.File
 	boot [16]byte
@@ -24,8 +24,9 @@ type Outside struct {
 	full atomic.Bool // there was no room for the shard: it is in this process alone
 }
 
-// OpenOutside opens the file of a server, or makes it. Run names the run: the file of another one is refused. An error says that the file
-// cannot be had: an earlier life of this server still has it, or the folder cannot be written.
+// OpenOutside opens the file of a server, or makes it. Run names the run: the file of another one
+// is refused. An error says that the file cannot be had: an earlier life of this server still has
+// it, or the folder cannot be written.
 func OpenOutside(path, run string) (*Outside, error) {
 	f, err := shm.OpenFile(path)
 	if err != nil {
@@ -48,8 +49,9 @@ func (o *Outside) header(l *kintsugi.Layout, shards int, id kintsugi.ShardID, ch
 	}
 }
 
-// Holds returns the line whose state of a shard the file holds, of a model that is cut into so many; 0 and the reason: it holds nothing that
-// can be used, and the shard comes from the checkpoint.
+// Holds returns the line whose state of a shard the file holds, of a model that is cut into so
+// many; 0 and the reason: it holds nothing that can be used, and the shard comes from the
+// checkpoint.
 func (o *Outside) Holds(l *kintsugi.Layout, shards int, id kintsugi.ShardID, rule kintsugi.Rule) (kintsugi.Line, error) {
 	m, versions, err := shm.Open(o.file.Bytes(), o.header(l, shards, id, l.Split(shards)[id], rule))
 	if err != nil {
@@ -121,7 +123,8 @@ func (r *replica) begin(x *version) error {
 	return r.copyTo(0, x, outsideRecord{lag: r.lag}, 0)
 }
 
-// beginAgain makes the file hold a shard that has come home on a line that goes on: whoever had it meanwhile had it in the memory of a process.
+// beginAgain makes the file hold a shard that has come home on a line that goes on: whoever had it
+// meanwhile had it in the memory of a process.
 func (r *replica) beginAgain() error {
 	if r.outside != nil || r.at > 0 || !r.hasOutside() || !r.core.Settled() {
 		return nil
@@ -165,8 +168,9 @@ func (r *replica) copyTo(keep kintsugi.Step, x *version, made outsideRecord, dec
 	return r.finish(x, made, decided)
 }
 
-// hasOutside reports whether the file of this server is for this shard. It holds one, that which belongs to the server, while it has one
-// replica; with more, the others are what this one has outside its process.
+// hasOutside reports whether the file of this server is for this shard. It holds one, that which
+// belongs to the server, while it has one replica; with more, the others are what this one has
+// outside its process.
 func (r *replica) hasOutside() bool {
 	return r.cfg.Outside != nil && r.view.Replicas <= 1 && len(r.chain) == 1 && kintsugi.ShardID(r.cfg.ID) == r.id
 }
@@ -176,8 +180,9 @@ func (r *replica) header() shm.Header {
 	return r.cfg.Outside.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule)
 }
 
-// format makes the file hold nothing yet, and reports whether there is room for the shard. Without it steps go on, for the file is a protection and not
-// where they are made; and it stays empty, so that the next life finds nothing in it.
+// format makes the file hold nothing yet, and reports whether there is room for the shard. Without
+// it steps go on, for the file is a protection and not where they are made; and it stays empty, so
+// that the next life finds nothing in it.
 func (r *replica) format() bool {
 	o := r.cfg.Outside
 	h := r.header()
@@ -228,8 +233,9 @@ func (r *replica) heldOutside(line kintsugi.Line) bool {
 	return err == nil && m.Header().Line == uint64(line)
 }
 
-// recall makes the replica stand where an earlier life of this server has left its shard: at the version that is certainly released, with the
-// one after it applied if it was. On a line that keeps the one before it waits there.
+// recall makes the replica stand where an earlier life of this server has left its shard: at the
+// version that is certainly released, with the one after it applied if it was. On a line that keeps
+// the one before it waits there.
 func (r *replica) recall(context.Context) error {
 	v := r.view
 	none := fmt.Errorf("view %d goes on with line %d, of which this server holds nothing of shard %d; its next life says so", v.Number, v.Line, r.id)

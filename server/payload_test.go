@@ -126,7 +126,8 @@ func TestAFrameThatUnpacksToTooMuchIsCorrupt(t *testing.T) {
 	}
 }
 
-// A frame stands for no more values than a worker's do, however few bytes it has: what it unpacks to is not as long as the shard.
+// A frame stands for no more values than a worker's do, however few bytes it has: what it unpacks
+// to is not as long as the shard.
 func TestAFrameThatStandsForTooMuchIsCorrupt(t *testing.T) {
 	c := startWith(t, kintsugi.RuleSGD, transport.MaxFrameValues+1)
 	c.join(0, 1)
@@ -152,7 +153,8 @@ func TestRulesThatNeedExactGradientsRefuseOthers(t *testing.T) {
 	}
 }
 
-// FuzzPush: no frame that a member pushes makes its head panic or end; it is answered, or its stream ends with a condition that the worker can act on.
+// FuzzPush: no frame that a member pushes makes its head panic or end; it is answered, or its
+// stream ends with a condition that the worker can act on.
 func FuzzPush(f *testing.F) {
 	c := startWith(f, kintsugi.RuleSGD, 60) // small, for what a target reaches beside itself is not the same each time, and every input that seems new is minimised
 	c.join(0, 1)

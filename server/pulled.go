@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// pulled is a version as readers get it: encoded and checksummed once, whatever their number, and frame by frame, so that the first is on its
-// way before the last is made.
+// pulled is a version as readers get it: encoded and checksummed once, whatever their number, and
+// frame by frame, so that the first is on its way before the last is made.
 type pulled struct {
 	mu      sync.Mutex
 	whole   []*frame
@@ -140,8 +140,8 @@ func (v *versions) lacking(x *version, have kintsugi.Step) []kintsugi.ChunkRange
 	return list
 }
 
-// mark says of x, which comes after before, since when its chunks are as they are. Where chunks change, as of most models all do, that is seen at
-// their first values.
+// mark says of x, which comes after before, since when its chunks are as they are. Where chunks
+// change, as of most models all do, that is seen at their first values.
 func (v *versions) mark(x, before *version) {
 	if !v.marks || x == nil {
 		return

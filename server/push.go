@@ -141,8 +141,9 @@ func (in *landing) end(r *replica, p kintsugi.PushID, bad error) error {
 			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: bad.Error()})
 			return
 		}
-		// Another stream of the worker has begun it again: a later one, or one that broke before this one was opened, and is read late. Nobody can
-		// tell them apart, and the bytes are the same. So what has landed first is the push, and both are answered.
+		// Another stream of the worker has begun it again: a later one, or one that broke before
+		// this one was opened, and is read late. Nobody can tell them apart, and the bytes are the
+		// same. So what has landed first is the push, and both are answered.
 		if h := r.held[p]; h != nil && h != buffer {
 			if verdict, _ := r.core.Begin(p); verdict == shard.Accept {
 				r.held[p] = buffer

@@ -10,8 +10,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// Read answers each request with the frames of one released version, as soon as one is new enough. The
-// frames are the version's own memory; it is pinned until gRPC has written them, or until the reader that reads them there has done.
+// Read answers each request with the frames of one released version, as soon as one is new enough.
+// The frames are the version's own memory; it is pinned until gRPC has written them, or until the
+// reader that reads them there has done.
 func (s *Server) Read(stream *transport.ReadServer) error {
 	t, err := s.serving(stream.Context())
 	if err != nil {
@@ -46,9 +47,10 @@ func (s *Server) Read(stream *transport.ReadServer) error {
 	})
 }
 
-// answer waits for a version that is new enough and sends it. done gives back what of it the reader is lent: to be called when the reader has done with
-// it, and not later than the stream ends, whatever the error. A reader that goes on reading from there finds that what it has copied does not match its
-// checksum.
+// answer waits for a version that is new enough and sends it. done gives back what of it the reader
+// is lent: to be called when the reader has done with it, and not later than the stream ends,
+// whatever the error. A reader that goes on reading from there finds that what it has copied does
+// not match its checksum.
 func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest) (done func(), err error) {
 	done = func() {}
 	x, changed := r.versions.pin(req.AtLeast)
@@ -97,8 +99,8 @@ func (r *replica) sendFrame(stream *transport.ReadServer, x *version, f *frame) 
 	}}
 	r.pulled.Add(uint64(len(f.bytes)) + transport.HeaderBytes)
 	if f.memory == nil || !stream.Lends() {
-		// Where a send fails whether gRPC still holds the frame cannot be known; its pin stays, and the version is left to the garbage
-		// collector instead of being written again.
+		// Where a send fails whether gRPC still holds the frame cannot be known; its pin stays, and
+		// the version is left to the garbage collector instead of being written again.
 		r.versions.pinAgain(x)
 		m.Payload, m.Done = f.bytes, func() { r.versions.unpin(x) }
 		return stream.Send(m)

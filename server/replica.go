@@ -66,9 +66,9 @@ type state struct {
 	fell     bool            // what waits for the line to begin is what a replica has, which may be older than it
 }
 
-// newReplica returns the replica of a shard, at a place in its chain: the one of the view before, if the line of v is the
-// same or keeps it; one that lacks everything, if the line goes on and this server has come in; else one with the version that
-// the view starts from.
+// newReplica returns the replica of a shard, at a place in its chain: the one of the view before,
+// if the line of v is the same or keeps it; one that lacks everything, if the line goes on and this
+// server has come in; else one with the version that the view starts from.
 func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange, at int) (*replica, error) {
 	cfg := &s.cfg
 	lo, hi := cfg.Layout.Span(chunks)
@@ -106,7 +106,8 @@ func (r *replica) goOn(old *replica) error {
 	return r.beginAgain()
 }
 
-// keepOn makes the replica, a head, the one of the view before, on a line that keeps that one's. It waits to be told at which step the line begins.
+// keepOn makes the replica, a head, the one of the view before, on a line that keeps that one's. It
+// waits to be told at which step the line begins.
 func (r *replica) keepOn(old *replica) error {
 	r.state = old.state
 	r.versions.wait()
@@ -180,8 +181,9 @@ func (r *replica) noCopy(context.Context) error {
 	return fmt.Errorf("view %d relies on a replica of the shard that this server does not have; its next life has to catch up", r.view.Number)
 }
 
-// mayServe returns an error for a replica that has become a head and may lack steps that were released: the shard is lost
-// here, and this process has to begin a new life, so that others see it.
+// mayServe returns an error for a replica that has become a head and may lack steps that were
+// released: the shard is lost here, and this process has to begin a new life, so that others see
+// it.
 func (r *replica) mayServe() error {
 	if r.at == 0 && !r.core.Whole() {
 		return fmt.Errorf("shard %d: this server was catching up when those before it died; steps may have been released that it has not", r.id)
@@ -300,8 +302,8 @@ func (x *version) arrays(rule kintsugi.Rule) [][]float32 {
 	return x.state[:kernels.Rule(rule).States()]
 }
 
-// buffers is how many versions a shard has memory for: the one that is read and the one that is written, and where there are saves
-// the one that is saved meanwhile.
+// buffers is how many versions a shard has memory for: the one that is read and the one that is
+// written, and where there are saves the one that is saved meanwhile.
 func (r *replica) buffers() int {
 	if (r.cfg.SaveEvery > 0 || r.cfg.SaveAfter > 0) && r.at == 0 {
 		return 3

@@ -48,8 +48,9 @@ func (r *replica) coast(step kintsugi.Step) {
 	r.velocity, r.lostAt = nil, nil
 }
 
-// knowsSaved makes a head that was none before, or whose shard an earlier life has left, hold saved values: it does not know them, and takes
-// every chunk for one that was not saved since the line began. So each of them is saved soon.
+// knowsSaved makes a head that was none before, or whose shard an earlier life has left, hold saved
+// values: it does not know them, and takes every chunk for one that was not saved since the line
+// began. So each of them is saved soon.
 func (r *replica) knowsSaved() {
 	if r.cfg.Planner == nil || r.at > 0 || r.cfg.CopyEvery > 0 { // with copies a shard falls back to these, and what came back are their steps
 		return

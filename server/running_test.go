@@ -49,8 +49,8 @@ func distances(t *testing.T, r *replica, x []float32, step kintsugi.Step) (d []f
 	return d
 }
 
-// Saved values that coast are measured where they are, no further than they may go; what is saved whole stays where it is until it shows a
-// velocity again.
+// Saved values that coast are measured where they are, no further than they may go; what is saved
+// whole stays where it is until it shows a velocity again.
 func TestWhatCoastsIsMeasuredWhereItIs(t *testing.T) {
 	r := oneShard(t, Copy{Coasts: 10})
 	at := make([]kintsugi.Step, r.chunks.Hi)

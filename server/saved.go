@@ -9,13 +9,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Copy is how a shard holds what the running checkpoint has of it. It costs memory: four bytes for each parameter, eight where saved values
-// coast, two as bf16. A shard that lives on an accelerator holds it as it is: the zero Copy.
+// Copy is how a shard holds what the running checkpoint has of it. It costs memory: four bytes for
+// each parameter, eight where saved values coast, two as bf16. A shard that lives on an accelerator
+// holds it as it is: the zero Copy.
 type Copy struct {
 	// Coasts is for how many steps saved values go on by themselves; 0: they stay.
 	Coasts kintsugi.Step
 
-	// Half holds them as bf16, a 256th of themselves apart: distances that are smaller than that are noise. Increments need them exactly.
+	// Half holds them as bf16, a 256th of themselves apart: distances that are smaller than that
+	// are noise. Increments need them exactly.
 	Half bool
 }
 
@@ -27,8 +29,9 @@ func (c Copy) steps(from, to kintsugi.Step) float32 {
 	return float32(min(to-from, c.Coasts))
 }
 
-// savedValues are the parameters of a shard as the running checkpoint has them: what it costs to know how far the shard is from
-// what its loss would bring back. They outlive views, as the shard does.
+// savedValues are the parameters of a shard as the running checkpoint has them: what it costs to
+// know how far the shard is from what its loss would bring back. They outlive views, as the shard
+// does.
 type savedValues struct {
 	copy     Copy
 	mu       sync.RWMutex    // the kernel holds it for a chunk at a time, and so does what it waits for
@@ -62,8 +65,8 @@ func (s *savedValues) begin(d kernels.Device, params, velocity []float32, saved 
 	return nil
 }
 
-// look returns what is saved of chunk i, the values [lo, hi) of the shard, as it is at a step. scratch is memory for what must be computed. The
-// caller holds mu.
+// look returns what is saved of chunk i, the values [lo, hi) of the shard, as it is at a step.
+// scratch is memory for what must be computed. The caller holds mu.
 func (s *savedValues) look(d kernels.Device, scratch *[]float32, i, lo, hi int, step kintsugi.Step) ([]float32, error) {
 	if s.half == nil && s.velocity == nil {
 		return s.values[lo:hi], nil
@@ -76,7 +79,8 @@ func (s *savedValues) look(d kernels.Device, scratch *[]float32, i, lo, hi int, 
 	return *scratch, nil
 }
 
-// named returns how many values the operands of a step name of a chunk, which has n values. A gradient that does not name its values touches them all.
+// named returns how many values the operands of a step name of a chunk, which has n values. A
+// gradient that does not name its values touches them all.
 func named(operands []kernels.Operand, n int) (total uint64) {
 	for _, o := range operands {
 		total += uint64(kernels.Named(o.Encoding, o.Data, n))

@@ -34,12 +34,12 @@ type Shard struct {
 	// that came back from the running checkpoint.
 	Taken []uint64
 
-	// Velocity, unless nil, is how far Params go in a step where what was saved of them coasts: a shard that came back goes
-	// on so until the step at which its line begins.
+	// Velocity, unless nil, is how far Params go in a step where what was saved of them coasts: a
+	// shard that came back goes on so until the step at which its line begins.
 	Velocity []float32
 
-	// Saved returns copies of what is saved of one of Chunks, its parameters and, where saved values coast, its velocity; nil where there is no
-	// running checkpoint.
+	// Saved returns copies of what is saved of one of Chunks, its parameters and, where saved
+	// values coast, its velocity; nil where there is no running checkpoint.
 	Saved func(kintsugi.ChunkID) Kept
 }
 
@@ -71,16 +71,19 @@ type Config struct {
 	Device      kernels.Device
 	Threads     int // that run kernels; the result does not depend on it
 
-	// Accelerator does the steps, and keeps the arrays of shards; nil: Device does, in the memory of the host. The result does not
-	// depend on it. It stays the caller's, who closes it after Run.
+	// Accelerator does the steps, and keeps the arrays of shards; nil: Device does, in the memory
+	// of the host. The result does not depend on it. It stays the caller's, who closes it after
+	// Run.
 	Accelerator kernels.Accelerator
 
-	// CopyEvery relaxes chains: replicas that are no heads get a copy of the shard every so many steps, and no updates. A shard whose head
-	// is gone falls back to the newest copy, by a view that Keeps. 0: every update goes down the chain.
+	// CopyEvery relaxes chains: replicas that are no heads get a copy of the shard every so many
+	// steps, and no updates. A shard whose head is gone falls back to the newest copy, by a view
+	// that Keeps. 0: every update goes down the chain.
 	CopyEvery kintsugi.Step
 
-	// NextAnswers lets the replica after the head answer for all behind it: they follow. A shard whose head and next are gone together falls back to what the one
-	// after them knows to be released, by a view that Keeps. It is of use with three replicas and more.
+	// NextAnswers lets the replica after the head answer for all behind it: they follow. A shard
+	// whose head and next are gone together falls back to what the one after them knows to be
+	// released, by a view that Keeps. It is of use with three replicas and more.
 	NextAnswers bool
 
 	Share       bool // sums between replicas of one host travel through memory that both have
@@ -94,7 +97,8 @@ type Config struct {
 	RejoinGrace time.Duration
 	LeaveGrace  time.Duration
 
-	// Planner returns what plans the saves of the running checkpoint, for one view; nil: there is no running checkpoint.
+	// Planner returns what plans the saves of the running checkpoint, for one view; nil: there is
+	// no running checkpoint.
 	Planner func(v kintsugi.View) (conductor.Planner, error)
 
 	// Load fills s with the version that the view starts from and sets s.Step, and s.Taken if they differ. s.Params
@@ -112,7 +116,8 @@ type Config struct {
 	// Copy is how what is saved is held beside the parameters, for distances and increments.
 	Copy Copy
 
-	// Outside keeps the shard of this server where it outlives the process; nil: nowhere. It stays the caller's, who closes it after Run.
+	// Outside keeps the shard of this server where it outlives the process; nil: nowhere. It stays
+	// the caller's, who closes it after Run.
 	Outside *Outside
 
 	// Save makes a version of a shard durable and returns its manifest and size in bytes.
@@ -121,33 +126,38 @@ type Config struct {
 	// Publish publishes a run manifest and returns its name.
 	Publish func(ctx context.Context, c Checkpoint) (name string, err error)
 
-	// NextFence returns a fence for the conductor of v, larger than any before and than that of v: kintsugi.ErrStaleView if another view counts by now, so
-	// that whoever conducts a later view has a larger one.
+	// NextFence returns a fence for the conductor of v, larger than any before and than that of v:
+	// kintsugi.ErrStaleView if another view counts by now, so that whoever conducts a later view
+	// has a larger one.
 	NextFence func(ctx context.Context, v kintsugi.View) (kintsugi.Fence, error)
 
-	// Whole is called when this server, which was taken into chains in the view since, or moved up in one, has caught up with all of them, and again
-	// if it returned an error: from then on the chains' other members may die. nil: nobody is told.
+	// Whole is called when this server, which was taken into chains in the view since, or moved up
+	// in one, has caught up with all of them, and again if it returned an error: from then on the
+	// chains' other members may die. nil: nobody is told.
 	Whole func(ctx context.Context, since kintsugi.ViewNumber) error
 
-	// Apart is called with the lives of servers that this one has not reached for a while, although it should, whenever they change, and again if it returned
-	// an error. nil: nobody is told.
+	// Apart is called with the lives of servers that this one has not reached for a while, although
+	// it should, whenever they change, and again if it returned an error. nil: nobody is told.
 	Apart func(ctx context.Context, whom []kintsugi.Life) error
 
-	// Workers tells of which workers the processes live, at once and after each change, until ctx ends: the first step of a view after the
-	// run's first does not wait for others. nil: nobody knows, and it waits for all of them, RejoinGrace at most.
+	// Workers tells of which workers the processes live, at once and after each change, until ctx
+	// ends: the first step of a view after the run's first does not wait for others. nil: nobody
+	// knows, and it waits for all of them, RejoinGrace at most.
 	Workers func(ctx context.Context) <-chan []kintsugi.Slot
-	// Held is called when the run stands because of Hold, and the step at which it stands is durable: whoever is about to go may go. It is called again
-	// if it returned an error, as long as the view lasts. It may be nil where Hold is not called.
+	// Held is called when the run stands because of Hold, and the step at which it stands is
+	// durable: whoever is about to go may go. It is called again if it returned an error, as long
+	// as the view lasts. It may be nil where Hold is not called.
 	Held func(ctx context.Context, view kintsugi.ViewNumber, step kintsugi.Step) error
 
 	// Marks lets the server compare each version with the one before, so that readers may ask for what has changed.
 	Marks bool
 
-	// TLS is how this server and those that it speaks with prove to each other who they are. nil: they do not, and connections are plain TCP.
+	// TLS is how this server and those that it speaks with prove to each other who they are. nil:
+	// they do not, and connections are plain TCP.
 	TLS *mtls.Credentials
 
-	// Window is how many bytes of a stream may be on their way to this server before it has read them; 0: gRPC finds out how many. See
-	// transport.DefaultWindow.
+	// Window is how many bytes of a stream may be on their way to this server before it has read
+	// them; 0: gRPC finds out how many. See transport.DefaultWindow.
 	Window int
 
 	// Near lets the conductor's messages to servers of this host travel through pipes; see transport.Peer.
@@ -156,8 +166,8 @@ type Config struct {
 	// Done is called when the run is over, and again if it returned an error. Nothing waits for it.
 	Done func(ctx context.Context, d kintsugi.Done) error
 
-	// Over returns what Done of any server was called with, as far as is known here; nil: it was not. It is asked when this server begins to conduct, and may be nil:
-	// then nobody knows.
+	// Over returns what Done of any server was called with, as far as is known here; nil: it was
+	// not. It is asked when this server begins to conduct, and may be nil: then nobody knows.
 	Over func() *kintsugi.Done
 
 	// Enter, if set, is told by whoever enters a state, before it goes on, so that a test can end the
@@ -167,7 +177,8 @@ type Config struct {
 	Log *slog.Logger // nil: slog.Default
 }
 
-// sizes are what the messages of the run grow with. A shard holds that many pushes of one worker at most, so that no step counts more.
+// sizes are what the messages of the run grow with. A shard holds that many pushes of one worker at
+// most, so that no step counts more.
 func (c *Config) sizes() transport.Sizes {
 	return transport.Sizes{Chunks: len(c.Layout.Chunks), Workers: c.Slots, Pushes: c.Slots * c.Consistency.Held()}
 }
@@ -428,7 +439,8 @@ func (s *Server) leave() {
 	}
 }
 
-// continues returns the replica of a shard that goes on in v as it is; nil: it is not here, or steps have gone on without it.
+// continues returns the replica of a shard that goes on in v as it is; nil: it is not here, or
+// steps have gone on without it.
 func (s *Server) continues(v kintsugi.View, id kintsugi.ShardID) *replica {
 	if t := s.left; t != nil && v.Continues && t.view.Line == v.Line && t.view.Number >= v.Since(id, s.cfg.ID) {
 		return t.replicas[id]

@@ -164,7 +164,8 @@ func TestAPushThatIsTooLateIsAnswered(t *testing.T) {
 	c.wantRefused(late, id(1))
 }
 
-// What a reader is lent is written again when it has done with it, and not before, however many steps are taken meanwhile.
+// What a reader is lent is written again when it has done with it, and not before, however many
+// steps are taken meanwhile.
 func TestWhatAReaderIsLentIsNotWrittenBeforeItIsDone(t *testing.T) {
 	if _, err := transport.NewMemory(4096, shm.ReadOnly); err != nil {
 		t.Skipf("memory cannot be shared here: %v", err)

@@ -139,16 +139,17 @@ func (p *sums) unpin(s *sum) {
 	p.free = append(p.free, s)
 }
 
-// shelf is memory for sums that a replica shares with the one before it. The one before writes a sum there, and sends the places
-// of its parts. The one after reads it where it lies, and has done with a sum when it answers that a later one is applied. It belongs to the loop
-// of the replica before.
+// shelf is memory for sums that a replica shares with the one before it. The one before writes a
+// sum there, and sends the places of its parts. The one after reads it where it lies, and has done
+// with a sum when it answers that a later one is applied. It belongs to the loop of the replica
+// before.
 type shelf struct {
 	slots [shelfSlots]slot
 	order uint64
 }
 
-// shelfSlots are the sums that a shelf has room for: one that both sides keep, one that is made or applied, and another in case
-// that step is decided anew.
+// shelfSlots are the sums that a shelf has room for: one that both sides keep, one that is made or
+// applied, and another in case that step is decided anew.
 const shelfSlots = 3
 
 type slot struct {

@@ -58,8 +58,8 @@ func TestSumsOnAShelfDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Whatever is decided anew, and however late the one after is, nobody writes a sum that it still reads or that is kept here, and in steady state there is
-// always room.
+// Whatever is decided anew, and however late the one after is, nobody writes a sum that it still
+// reads or that is kept here, and in steady state there is always room.
 func TestASumIsNotWrittenWhileItIsRead(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -96,7 +96,8 @@ func TestASumIsNotWrittenWhileItIsRead(t *testing.T) {
 				steady = false
 				continue // before the one after has applied it
 			}
-			// The one after applies all that it was sent, the newest last, and says so of some: it gives up what came before.
+			// The one after applies all that it was sent, the newest last, and says so of some: it
+			// gives up what came before.
 			for applied = range reads {
 				f.applied(reads[applied].step, reads[applied].decided)
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// tellEvery is how often the log of the server that conducts says how far the run is: nobody else does where no launcher started it. It is how long a run
-// stands, too, before that is told.
+// tellEvery is how often the log of the server that conducts says how far the run is: nobody else
+// does where no launcher started it. It is how long a run stands, too, before that is told.
 const tellEvery = time.Minute
 
 // slowly is how many times longer than the one before a step must take before it is missed.
@@ -56,7 +56,8 @@ func (t *telling) hear(events []kintsugi.RunEvent) {
 	}
 }
 
-// broke notes that the conductor's stream to a shard has ended: that it is opened again each time says nothing of what ends it.
+// broke notes that the conductor's stream to a shard has ended: that it is opened again each time
+// says nothing of what ends it.
 func (t *telling) broke(s kintsugi.ShardID, err error) {
 	if t.broken == nil {
 		t.broken = make(map[kintsugi.ShardID]error)
@@ -73,8 +74,9 @@ func (t *telling) streams() string {
 	return strings.Join(said, "; ")
 }
 
-// tell says how far the run is, when it is time to, or that it does not get on and what it waits for. That is news for those who watch the run, too: the
-// log of the server that conducts is not where people look first.
+// tell says how far the run is, when it is time to, or that it does not get on and what it waits
+// for. That is news for those who watch the run, too: the log of the server that conducts is not
+// where people look first.
 func (t *telling) tell(now time.Time, waits func() string) (news []kintsugi.RunEvent) {
 	if t.over {
 		return nil

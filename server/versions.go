@@ -108,8 +108,9 @@ func (v *versions) make() *version {
 	return x
 }
 
-// prepare makes buffers until there are n, and has the system back them with memory: a step that is the first to write a fresh
-// buffer waits for each of its pages, which takes as long as the step itself. It may be called beside everything else.
+// prepare makes buffers until there are n, and has the system back them with memory: a step that is
+// the first to write a fresh buffer waits for each of its pages, which takes as long as the step
+// itself. It may be called beside everything else.
 func (v *versions) prepare(n int) {
 	for {
 		v.mu.Lock()
@@ -178,8 +179,8 @@ func (v *versions) install(x *version) {
 	v.publish(x)
 }
 
-// copied takes x, a copy that a replica was sent. It is the next version, which may never be released, and the copy before it the
-// current one; the first is the current one itself.
+// copied takes x, a copy that a replica was sent. It is the next version, which may never be
+// released, and the copy before it the current one; the first is the current one itself.
 func (v *versions) copied(x *version) {
 	v.mu.Lock()
 	current, next := v.current, v.next
@@ -218,8 +219,9 @@ func (v *versions) released() {
 	v.waiting = v.waiting[:1]
 }
 
-// adopt makes the waiting version of a step the current one, and returns of which step it was; if there is none of it, the newest one before it, or
-// the only one that there is, which was put together from several.
+// adopt makes the waiting version of a step the current one, and returns of which step it was; if
+// there is none of it, the newest one before it, or the only one that there is, which was put
+// together from several.
 func (v *versions) adopt(step kintsugi.Step) (was kintsugi.Step) {
 	v.mu.Lock()
 	x := v.waiting[0]
@@ -250,8 +252,8 @@ func (v *versions) retire(x *version) {
 	}
 }
 
-// pin returns the current version, pinned, if it is at least atLeast; otherwise a channel that is closed when it is time to look
-// again.
+// pin returns the current version, pinned, if it is at least atLeast; otherwise a channel that is
+// closed when it is time to look again.
 func (v *versions) pin(atLeast kintsugi.Step) (*version, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

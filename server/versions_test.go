@@ -189,8 +189,8 @@ func TestAStepHasTheProductsThatAreAskedFor(t *testing.T) {
 	}
 }
 
-// In a step that wants to know, the kernel measures how far it gets from what is saved, and how that lies to the gradient;
-// what was saved since is not far.
+// In a step that wants to know, the kernel measures how far it gets from what is saved, and how
+// that lies to the gradient; what was saved since is not far.
 func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 	l, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "a", Shape: []int{3000}}, {Name: "b", Shape: []int{5}}})
 	if err != nil {
@@ -236,8 +236,8 @@ func TestAStepMeasuresHowFarItIsFromWhatIsSaved(t *testing.T) {
 	}
 }
 
-// A chunk that nobody assigns keeps its bits, and is as far from its saved values as it was; of those that name it the last
-// one counts.
+// A chunk that nobody assigns keeps its bits, and is as far from its saved values as it was; of
+// those that name it the last one counts.
 func TestAssignKeepsWhatNobodyNames(t *testing.T) {
 	const n = 40
 	src, dst := &version{params: make([]float32, n)}, &version{params: make([]float32, n)}
@@ -273,7 +273,8 @@ func TestAssignKeepsWhatNobodyNames(t *testing.T) {
 	}
 }
 
-// Whoever has an earlier version and takes the changes since has the version, and of what did not change little is sent.
+// Whoever has an earlier version and takes the changes since has the version, and of what did not
+// change little is sent.
 func TestChangesMakeTheVersion(t *testing.T) {
 	v := newTestVersions(t)
 	v.marks = true

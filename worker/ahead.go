@@ -6,7 +6,8 @@ import "github.com/kintsugi-ml/kintsugi"
 // is released meanwhile, or the newest where the network is slower than the run. That saves a worker the time
 // of a read, and costs the traffic of versions it never computes on.
 //
-// Between begin and end its goroutine has the session's read streams and the buffer; nothing else may be on its way when it begins.
+// Between begin and end its goroutine has the session's read streams and the buffer; nothing else
+// may be on its way when it begins.
 type ahead struct {
 	params  []float32
 	version kintsugi.Step // in params

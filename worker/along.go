@@ -6,8 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// along measures how a worker's gradients lie along the displacement of the parameters, for kintsugi.Along. It keeps the
-// parameters of the newest version that the worker has computed on.
+// along measures how a worker's gradients lie along the displacement of the parameters, for
+// kintsugi.Along. It keeps the parameters of the newest version that the worker has computed on.
 type along struct {
 	params  []float32
 	line    kintsugi.Line
@@ -29,8 +29,8 @@ func newAlong(codec compress.Codec, pace kintsugi.Pace, values int) *along {
 	return nil
 }
 
-// begin measures the gradient that grads still hold, before the one that id names is computed on params: from here on they hold
-// nothing of use until end is called.
+// begin measures the gradient that grads still hold, before the one that id names is computed on
+// params: from here on they hold nothing of use until end is called.
 func (a *along) begin(id kintsugi.PushID, params, grads []float32) (t kintsugi.Along) {
 	if a == nil {
 		return t

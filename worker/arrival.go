@@ -6,8 +6,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// arrival is a version on its way: the first frame of every shard has landed, so that it is known which version it is, and the others land
-// beside the layers that are computed meanwhile. The stream of each source is its goroutine's until wait returns.
+// arrival is a version on its way: the first frame of every shard has landed, so that it is known
+// which version it is, and the others land beside the layers that are computed meanwhile. The
+// stream of each source is its goroutine's until wait returns.
 type arrival struct {
 	mu     sync.Mutex
 	moved  sync.Cond // of mu: landed or err has changed
@@ -17,8 +18,9 @@ type arrival struct {
 	wg     sync.WaitGroup
 }
 
-// arrive lands the first frame of each shard of what was asked for, and has the rest land if all are of one version. Otherwise it returns nil, and the versions:
-// what was asked for has landed then, and is not one version.
+// arrive lands the first frame of each shard of what was asked for, and has the rest land if all
+// are of one version. Otherwise it returns nil, and the versions: what was asked for has landed
+// then, and is not one version.
 func arrive(from []*source, params []float32) (a *arrival, have []kintsugi.Step, err error) {
 	have = make([]kintsugi.Step, len(from))
 	same := true

@@ -23,24 +23,29 @@
 //
 // # What is done at once
 //
-// Config.Layers connects Gradient with the wire: frames of a large gradient go out as their values become final, and Gradient begins when the
-// first frames of a version have come from every shard, all of that version, while later ones land beside it. What is sent and what is computed on is the same
-// as without. A gradient that is given up has frames at heads that free them when they can be counted no more; where the frames lie in
-// memory the push is brought to its end first, since its answer says that nobody reads there.
+// Config.Layers connects Gradient with the wire: frames of a large gradient go out as their values
+// become final, and Gradient begins when the first frames of a version have come from every shard,
+// all of that version, while later ones land beside it. What is sent and what is computed on is the
+// same as without. A gradient that is given up has frames at heads that free them when they can be
+// counted no more; where the frames lie in memory the push is brought to its end first, since its
+// answer says that nobody reads there.
 //
 // # Codecs
 //
-// With a codec the gradient is encoded frame by frame, each sent while the next is encoded, with what earlier ones left out
-// (package compress). The worker adopts the new residual when the conductor says that the push was counted, and takes
-// the old one back when it was refused. Until then it keeps the bytes, which are not a function of the id any
-// more. A worker that connects again on the same line repeats the tickets that are out, waits for the answers
-// as it would have, and sends again what some head may not have; on another line it begins without a residual.
+// With a codec the gradient is encoded frame by frame, each sent while the next is encoded, with
+// what earlier ones left out (package compress). The worker adopts the new residual when the
+// conductor says that the push was counted, and takes the old one back when it was refused. Until
+// then it keeps the bytes, which are not a function of the id any more. A worker that connects
+// again on the same line repeats the tickets that are out, waits for the answers as it would have,
+// and sends again what some head may not have; on another line it begins without a residual.
 //
 // # Outages
 //
-// With Pace.Continue a worker whose session breaks computes on, on the parameters that it has, until the next session has read a version. What it computes it
-// keeps (package kept), and offers before its next gradient. A gradient whose ticket was sent is never offered again. With kintsugi.KeepLocal
-// what it has learnt goes on on a line that keeps the one before, as a push of that line.
+// With Pace.Continue a worker whose session breaks computes on, on the parameters that it has,
+// until the next session has read a version. What it computes it keeps (package kept), and offers
+// before its next gradient. A gradient whose ticket was sent is never offered again. With
+// kintsugi.KeepLocal what it has learnt goes on on a line that keeps the one before, as a push of
+// that line.
 //
 // # What survives
 //

@@ -97,7 +97,8 @@ func (e *encoder) push(s *session, t *kintsugi.Ticket, o *outgoing) (*kintsugi.R
 	return refused, nil
 }
 
-// outgoing returns the push of a ticket, or, where this worker has sent it before and does not know what became of it, of the same bytes again.
+// outgoing returns the push of a ticket, or, where this worker has sent it before and does not know
+// what became of it, of the same bytes again.
 func (e *encoder) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgoing {
 	if m := e.open[t.Push]; m != nil {
 		if m.lent != s.rooms.memory { // heads do not have the memory of an earlier session
@@ -153,7 +154,8 @@ func (m *message) lodge(s *session) {
 	}
 }
 
-// send sends parcel j to the head of a shard, or says where it lies: in the message's room, where it is put unless it was encoded there.
+// send sends parcel j to the head of a shard, or says where it lies: in the message's room, where
+// it is put unless it was encoded there.
 func (m *message) send(s *session, x *shardStreams, p *parcel, j int) error {
 	h, payload := p.header, p.payload
 	if x.memory != nil && len(payload) > 0 {
@@ -289,8 +291,8 @@ func (e *encoder) settle(f fates.Fate) {
 	}
 }
 
-// join takes the encoder to a session that has joined and read a version. It returns the tickets to repeat, and behind those the tickets of what
-// is to be sent again, in order.
+// join takes the encoder to a session that has joined and read a version. It returns the tickets to
+// repeat, and behind those the tickets of what is to be sent again, in order.
 func (e *encoder) join(v kintsugi.View, version kintsugi.Step) (repeat, again []kintsugi.Ticket) {
 	j := e.book.Join(v, version)
 	for _, f := range j.Settled {

@@ -8,11 +8,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Layers connects the layers of a model that Config.Gradient computes with the wire, so that a gradient is pushed while the rest of it is
-// computed, and begins while the parameters of later layers are on their way. What computes the model calls its methods, from the goroutine
-// that called Gradient. It is given to one worker.
+// Layers connects the layers of a model that Config.Gradient computes with the wire, so that a
+// gradient is pushed while the rest of it is computed, and begins while the parameters of later
+// layers are on their way. What computes the model calls its methods, from the goroutine that
+// called Gradient. It is given to one worker.
 type Layers struct {
-	// Waits says that Need is called for whatever is read of the parameters, before it is. Else Gradient is called when all are here.
+	// Waits says that Need is called for whatever is read of the parameters, before it is. Else
+	// Gradient is called when all are here.
 	Waits bool
 
 	ready, need func(lo, hi int)
@@ -25,14 +27,16 @@ func (l *Layers) Need(lo, hi int) {
 	}
 }
 
-// Ready says that values [lo, hi) of the gradient are final. Values that it does not name are final when Gradient returns.
+// Ready says that values [lo, hi) of the gradient are final. Values that it does not name are final
+// when Gradient returns.
 func (l *Layers) Ready(lo, hi int) {
 	if l.ready != nil {
 		l.ready(lo, hi)
 	}
 }
 
-// outgoing is a push on its way to every head. Its frames go out from the last to the first, which is how a gradient's values become final.
+// outgoing is a push on its way to every head. Its frames go out from the last to the first, which
+// is how a gradient's values become final.
 type outgoing struct {
 	id    kintsugi.PushID
 	grads []float32
@@ -70,14 +74,16 @@ func (o *outgoing) shard(s *session, i, from int) error {
 // begun reports whether a frame of shard i is sent.
 func (o *outgoing) begun(s *session, i int) bool { return o.left[i] < len(s.shards[i].pushes) }
 
-// flows reports whether gradients are pushed as they become final. Small ones are not: to wake a server early costs more than there is to hide. With a
-// codec and more than one open push they are not, either: what is left out of a gradient that is given up half way would depend on what was heard of the
-// others meanwhile.
+// flows reports whether gradients are pushed as they become final. Small ones are not: to wake a
+// server early costs more than there is to hide. With a codec and more than one open push they are
+// not, either: what is left out of a gradient that is given up half way would depend on what was
+// heard of the others meanwhile.
 func (w *worker) flows(s *session) bool {
 	return w.cfg.Layers != nil && w.cfg.Encoded == nil && large(s.shards) && (w.encoder == nil || w.cfg.Pace.Credit == 1)
 }
 
-// begins reports whether gradients begin before all parameters have come. Where something else than Gradient reads them they do not.
+// begins reports whether gradients begin before all parameters have come. Where something else than
+// Gradient reads them they do not.
 func (w *worker) begins(s *session) bool {
 	return w.cfg.Layers != nil && w.cfg.Layers.Waits && w.cfg.Encoded == nil && w.spare == nil && w.along == nil && w.cfg.Pull != PullDelta && large(s.shards)
 }
@@ -117,8 +123,9 @@ func (w *worker) flow(s *session, lo, hi int) {
 	}
 }
 
-// give gives a push up of which frames may be sent. A head holds those until they cannot be counted any more. Where it reads them from the
-// worker's memory the push is brought to its end first: its answer says that the memory is not read any more.
+// give gives a push up of which frames may be sent. A head holds those until they cannot be counted
+// any more. Where it reads them from the worker's memory the push is brought to its end first: its
+// answer says that the memory is not read any more.
 func (w *worker) give(s *session, id kintsugi.PushID) error {
 	o := s.out
 	if s.out = nil; o == nil || o.id != id {
@@ -143,8 +150,8 @@ func (w *worker) give(s *session, id kintsugi.PushID) error {
 	return nil
 }
 
-// deliver sends what is left of a push and waits until each head has received or refused it. A refusal by any of them is returned: the push will
-// never be counted.
+// deliver sends what is left of a push and waits until each head has received or refused it. A
+// refusal by any of them is returned: the push will never be counted.
 func (s *session) deliver(o *outgoing) (*kintsugi.Refused, error) {
 	if o.err == nil {
 		o.err = each(s.shards, large(s.shards), func(i int, x *shardStreams) error {

@@ -33,9 +33,10 @@ func ParseWire(text string) (Wire, error) {
 // String returns the name of w on the command line.
 func (w Wire) String() string { return [...]string{"auto", "grpc", "shm"}[w] }
 
-// rooms are memory for the gradients of a session, which the heads on this host have too. A room holds one gradient for all of them: it is
-// the heads' until the worker hears what became of its push, so there are as many as may be open at once. Where gradients travel as float32 a room is
-// an array like any other, and they are computed in it.
+// rooms are memory for the gradients of a session, which the heads on this host have too. A room
+// holds one gradient for all of them: it is the heads' until the worker hears what became of its
+// push, so there are as many as may be open at once. Where gradients travel as float32 a room is an
+// array like any other, and they are computed in it.
 type rooms struct {
 	memory *transport.Memory // nil: there is none
 	why    error             // there is none although there should be
@@ -122,7 +123,8 @@ func (s *session) free(other int) (room int) {
 	panic(fmt.Sprintf("worker: %d pushes are open with a credit of %d", len(s.rooms.last), s.cfg.Pace.Credit))
 }
 
-// room returns the room for a push of a gradient: the one that it was computed in, or one to put it in. Without memory it means nothing.
+// room returns the room for a push of a gradient: the one that it was computed in, or one to put it
+// in. Without memory it means nothing.
 func (s *session) room(id kintsugi.PushID, grads []float32, mine []float32) int {
 	if len(s.rooms.last) == 0 {
 		return 0
@@ -139,8 +141,8 @@ func (s *session) room(id kintsugi.PushID, grads []float32, mine []float32) int 
 	return room
 }
 
-// notShared says that memory which must be shared could not be. A server whose connection breaks at this moment takes what it lends along, so it is no wrong setting
-// before it has been tried again.
+// notShared says that memory which must be shared could not be. A server whose connection breaks at
+// this moment takes what it lends along, so it is no wrong setting before it has been tried again.
 type notShared struct{ error }
 
 // Unwrap returns the error.
@@ -149,7 +151,8 @@ func (n notShared) Unwrap() error { return n.error }
 // sharingTries is how many sessions in a row must fail to share memory before that is believed to be so.
 const sharingTries = 3
 
-// believe returns the error that ended a session, as an ErrUsage if it is that memory cannot be shared, once more and again.
+// believe returns the error that ended a session, as an ErrUsage if it is that memory cannot be
+// shared, once more and again.
 func (w *worker) believe(err error) error {
 	if w.worked {
 		w.unshared = 0
@@ -213,8 +216,9 @@ func (s *session) shares() bool {
 	return s.rooms.values > 0 && len(s.rooms.last) > 0
 }
 
-// renew takes an array for the next gradient: a room, or the worker's own one, or another one if gRPC may still be sending from
-// that. Between turns that is rare: whoever has received the bytes was sent them.
+// renew takes an array for the next gradient: a room, or the worker's own one, or another one if
+// gRPC may still be sending from that. Between turns that is rare: whoever has received the bytes
+// was sent them.
 func (w *worker) renew(s *session) {
 	if s.shares() {
 		w.memory = s.rooms.memory.Segment()

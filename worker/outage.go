@@ -12,12 +12,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
-// keptArrays is how many gradients a worker keeps beside one another in an outage: so many times the memory of the parameters. What comes
-// after them is merged.
+// keptArrays is how many gradients a worker keeps beside one another in an outage: so many times
+// the memory of the parameters. What comes after them is merged.
 const keptArrays = 4
 
-// outage is what a worker does while servers are away, where it goes on: from the end of a session to the next one that has joined.
-// Between begin and end its goroutine has the worker's parameters and gradient.
+// outage is what a worker does while servers are away, where it goes on: from the end of a session
+// to the next one that has joined. Between begin and end its goroutine has the worker's parameters
+// and gradient.
 type outage struct {
 	mu    sync.Mutex  // of queue, while the goroutine runs
 	queue *kept.Queue // nil: the worker waits
@@ -44,8 +45,10 @@ func (o *outage) saw(loss float64) {
 	o.usual += part * (loss - o.usual)
 }
 
-// astray notes the loss of the next gradient on a path, and reports whether the path has led to where losses are several times what is usual, whatever single batches
-// give: near the end of a training a few of them may have nearly all of the loss. With a long rate, where the optimizer's momentum is not, a path may leave the slope that it follows; and long before its gradients are no
+// astray notes the loss of the next gradient on a path, and reports whether the path has led to
+// where losses are several times what is usual, whatever single batches give: near the end of a
+// training a few of them may have nearly all of the loss. With a long rate, where the optimizer's
+// momentum is not, a path may leave the slope that it follows; and long before its gradients are no
 // numbers any more it is worse than none.
 func (o *outage) astray(loss float64) bool {
 	const part, times, spreads = 0.3, 4, 10
@@ -61,8 +64,9 @@ func (o *outage) after(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
-// begin goes on computing on the parameters that the session before has left, if they are whole, until end. The gradient that was under
-// way is computed again; where it may have been pushed it stays as it is, for a head may hold it. Others that may be with a head are not computed again: in
+// begin goes on computing on the parameters that the session before has left, if they are whole,
+// until end. The gradient that was under way is computed again; where it may have been pushed it
+// stays as it is, for a head may hold it. Others that may be with a head are not computed again: in
 // their places heads would have one thing and be offered another.
 func (o *outage) begin(ctx context.Context, w *worker) {
 	if o.queue == nil || o.stop != nil || w.at == nil {
@@ -116,7 +120,8 @@ var errAstray = errors.New("training on alone has diverged")
 // local reports whether the worker trains on by itself in an outage.
 func (w *worker) local() bool { return w.cfg.Pace.Keep == kintsugi.KeepLocal }
 
-// move takes a step by itself. The version before is not needed any more: an outage ends with another one, in another array.
+// move takes a step by itself. The version before is not needed any more: an outage ends with
+// another one, in another array.
 func (w *worker) move(params []float32, id kintsugi.PushID, grads []float32) {
 	rate := float32(w.cfg.Rate(id.Version))
 	for i, g := range grads {
@@ -177,13 +182,16 @@ func (w *worker) see(v kintsugi.View) {
 	}
 }
 
-// carryOver takes the path of an outage onto the line of id, the first gradient on the parameters that are there now, if that is another one and keeps
-// the line of the path. Those before, which the path has moved, are in the spare array. What does not go on is dropped when it is offered.
+// carryOver takes the path of an outage onto the line of id, the first gradient on the parameters
+// that are there now, if that is another one and keeps the line of the path. Those before, which
+// the path has moved, are in the spare array. What does not go on is dropped when it is offered.
 //
-// Where shards stayed as they were, the path is what it was: steps from the version on which it began. Chunks that came back are older than that version, and
-// the path's steps would be steps from elsewhere; but the worker has these chunks, as they were when the path began and as the path has left them. There the
-// path becomes what leads to its end from where the chunks are now. A step moves them an nth of that way, so that the paths of all n workers bring back
-// what was lost, but for what they did apart.
+// Where shards stayed as they were, the path is what it was: steps from the version on which it
+// began. Chunks that came back are older than that version, and the path's steps would be steps
+// from elsewhere; but the worker has these chunks, as they were when the path began and as the path
+// has left them. There the path becomes what leads to its end from where the chunks are now. A step
+// moves them an nth of that way, so that the paths of all n workers bring back what was lost, but
+// for what they did apart.
 func (w *worker) carryOver(id kintsugi.PushID) {
 	o := &w.outage
 	moved := o.moved
@@ -230,8 +238,9 @@ func (w *worker) hello(line kintsugi.Line) (kept uint32, oldest kintsugi.Step) {
 	return 0, 0
 }
 
-// offer offers what was kept in an outage before the gradient that id names, which is the first on the parameters that are there now. It
-// returns the id of the gradient that comes next. What cannot be offered because the session breaks is kept.
+// offer offers what was kept in an outage before the gradient that id names, which is the first on
+// the parameters that are there now. It returns the id of the gradient that comes next. What cannot
+// be offered because the session breaks is kept.
 func (w *worker) offer(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	if w.outage.queue == nil {
 		return id, nil
@@ -260,8 +269,9 @@ func (w *worker) offer(s *session, id kintsugi.PushID) (kintsugi.PushID, error) 
 	return id, nil
 }
 
-// offerOne pushes one of them, or drops it. Where there are newer parameters than its own, the first gradient on those is computed at once, and
-// what points apart from it is dropped: it would raise the loss. told says that the conductor has heard of it.
+// offerOne pushes one of them, or drops it. Where there are newer parameters than its own, the
+// first gradient on those is computed at once, and what points apart from it is dropped: it would
+// raise the loss. told says that the conductor has heard of it.
 func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (next kintsugi.PushID, told bool, err error) {
 	if g.ID.Line != id.Line || w.tooOld(s, g.ID) {
 		return id, true, w.tellDropped(s, id, g.Merged)
@@ -317,7 +327,8 @@ func (w *worker) tellDropped(s *session, id kintsugi.PushID, n uint32) error {
 	return s.ticket(kintsugi.Ticket{Push: id, Kept: n, Examples: 1})
 }
 
-// broken reports whether a session has ended because servers are away, and not because the run is over or this worker is at fault.
+// broken reports whether a session has ended because servers are away, and not because the run is
+// over or this worker is at fault.
 func broken(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !errors.Is(err, errDone) && !fatal(err)
 }

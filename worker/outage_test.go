@@ -12,7 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
-// outOf returns what a worker keeps of an outage in which it computes n gradients: by push, the first gradient and how many they are.
+// outOf returns what a worker keeps of an outage in which it computes n gradients: by push, the
+// first gradient and how many they are.
 func outOf(t *testing.T, rule kintsugi.KeepRule, n int, before func(w *worker)) (kept []string) {
 	t.Helper()
 	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{4}}})
@@ -59,8 +60,9 @@ func newQueue(rule kintsugi.KeepRule) *kept.Queue {
 	return kept.New(kept.Config{Rule: rule, Values: 4, Most: keptArrays})
 }
 
-// Of what has gone out in a session, whichever, a head may have bytes, and takes no others for the id: two heads would have two gradients under one id. So
-// the gradient that comes next stays as it is if it has, and others that have are passed over.
+// Of what has gone out in a session, whichever, a head may have bytes, and takes no others for the
+// id: two heads would have two gradients under one id. So the gradient that comes next stays as it
+// is if it has, and others that have are passed over.
 func TestWhatHasGoneOutStaysAsItIs(t *testing.T) {
 	id := func(seq uint32) kintsugi.PushID {
 		return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq}
@@ -128,7 +130,8 @@ func TestWhatHasGoneOutStaysAsItIs(t *testing.T) {
 	}
 }
 
-// A worker that trains on by itself has moved its parameters: a gradient that went out before it did cannot be made again.
+// A worker that trains on by itself has moved its parameters: a gradient that went out before it
+// did cannot be made again.
 func TestAPathDoesNotGoThroughWhatHasGoneOut(t *testing.T) {
 	id := func(seq uint32) kintsugi.PushID {
 		return kintsugi.PushID{Line: 1, Slot: 2, Incarnation: 3, Version: 7, Sequence: seq}
@@ -145,8 +148,9 @@ func TestAPathDoesNotGoThroughWhatHasGoneOut(t *testing.T) {
 	}
 }
 
-// A worker that trains on by itself may do so with too long a rate for the slope that it is on. What came of that is dropped as soon as losses are several times what
-// they were, whatever a single batch gives, and not only when they are no numbers any more.
+// A worker that trains on by itself may do so with too long a rate for the slope that it is on.
+// What came of that is dropped as soon as losses are several times what they were, whatever a
+// single batch gives, and not only when they are no numbers any more.
 func TestAPathThatLeadsAstrayIsDropped(t *testing.T) {
 	for _, c := range []struct {
 		name          string

@@ -98,8 +98,9 @@ func (p *peers) close() {
 	}
 }
 
-// Pull fetches the newest released version of a view, the same from all shards, and returns its step. tls is how servers are reached; nil: by plain TCP.
-// params has Layout.Values values; after an error they are undefined.
+// Pull fetches the newest released version of a view, the same from all shards, and returns its
+// step. tls is how servers are reached; nil: by plain TCP. params has Layout.Values values; after
+// an error they are undefined.
 func Pull(ctx context.Context, tls *mtls.Credentials, l *kintsugi.Layout, v kintsugi.View, params []float32) (kintsugi.Step, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,8 +120,9 @@ func Pull(ctx context.Context, tls *mtls.Credentials, l *kintsugi.Layout, v kint
 	return read(from, params, v.RestoreStep)
 }
 
-// each runs f for every element and returns the errors: at once, in a goroutine of its own for each, or one after the other. Where what f does is
-// mostly to wait for the same message from each, a goroutine costs more than it saves.
+// each runs f for every element and returns the errors: at once, in a goroutine of its own for
+// each, or one after the other. Where what f does is mostly to wait for the same message from each,
+// a goroutine costs more than it saves.
 func each[T any](list []T, atOnce bool, f func(i int, x T) error) error {
 	errs := make([]error, len(list))
 	if !atOnce {
@@ -234,8 +236,9 @@ func (x *source) land(params []float32) (version kintsugi.Step, err error) {
 	return version, err
 }
 
-// done tells the shard that the answer is not read any more, where it lies in the shard's memory. Of a small shard that is worth no message: it hears of it
-// with the next read, and has another buffer for its steps meanwhile.
+// done tells the shard that the answer is not read any more, where it lies in the shard's memory.
+// Of a small shard that is worth no message: it hears of it with the next read, and has another
+// buffer for its steps meanwhile.
 func (x *source) done() {
 	if x.read.Borrows() && x.values() > fewValues {
 		_ = x.read.Send(transport.ReadRequest{Line: x.line, Shard: x.id, Form: transport.ReadDone}) // the next read says what is wrong

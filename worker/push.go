@@ -12,7 +12,8 @@ import (
 // The pushes of a worker. Without a codec nothing is kept of them: a gradient that has to be sent again is
 // computed again, to the same bits. With one its encoder keeps the bytes.
 
-// push sends the gradient of a ticket to every head, as far as that has not been done while it was computed, and sets the ticket's norm.
+// push sends the gradient of a ticket to every head, as far as that has not been done while it was
+// computed, and sets the ticket's norm.
 func (w *worker) push(s *session, t *kintsugi.Ticket, grads []float32) (*kintsugi.Refused, error) {
 	o := s.out
 	if s.out = nil; o == nil || o.id != t.Push {
@@ -48,9 +49,10 @@ func (w *worker) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgo
 	return o
 }
 
-// measure takes the squared norms of the chunks of a frame, which its checksum then finds in the cache. They are finite exactly if all values are: no
-// sum of squares of so many float32 is too large for a float64. A gradient that is not finite must not leave the worker, and since it is a pure function of
-// what the worker has, computing it again does not help.
+// measure takes the squared norms of the chunks of a frame, which its checksum then finds in the
+// cache. They are finite exactly if all values are: no sum of squares of so many float32 is too
+// large for a float64. A gradient that is not finite must not leave the worker, and since it is a
+// pure function of what the worker has, computing it again does not help.
 func (w *worker) measure(o *outgoing, r kintsugi.ChunkRange) error {
 	if o.norms == nil {
 		return nil
@@ -90,8 +92,9 @@ func (w *worker) ask(s *session, t kintsugi.Ticket) error {
 	return s.ticket(t)
 }
 
-// passed notes that a gradient is told of: if servers go now, the one after it comes next. It is not offered again, for a conductor that is
-// gone may have counted it, and nobody else would know. So it is if a session has begun with it once more, on a version that was still the newest.
+// passed notes that a gradient is told of: if servers go now, the one after it comes next. It is
+// not offered again, for a conductor that is gone may have counted it, and nobody else would know.
+// So it is if a session has begun with it once more, on a version that was still the newest.
 func (w *worker) passed(id kintsugi.PushID) {
 	if w.told.Line != id.Line || id.Compare(w.told) > 0 {
 		w.told = id

@@ -13,7 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Whoever has started a worker whose way to a server is blocked must be told: nobody else knows of it. Once is enough, and what lasts a moment is no news.
+// Whoever has started a worker whose way to a server is blocked must be told: nobody else knows of
+// it. Once is enough, and what lasts a moment is no news.
 func TestTriesInVainAreToldOnceInAView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{8}}})

@@ -169,7 +169,8 @@ func (s *session) views() []kintsugi.ViewNumber {
 	return slices.Repeat([]kintsugi.ViewNumber{s.view.Number}, len(s.shards))
 }
 
-// sendValues sends one frame of a gradient as float32, or says where it lies: in a room, where it is put unless it was computed there.
+// sendValues sends one frame of a gradient as float32, or says where it lies: in a room, where it
+// is put unless it was computed there.
 func (s *session) sendValues(x *shardStreams, id kintsugi.PushID, room, j int, grads []float32) error {
 	start := time.Now()
 	r := x.pushes[j]
@@ -254,9 +255,9 @@ func (s *session) ticket(t kintsugi.Ticket) error {
 	return nil
 }
 
-// prefetch asks for the version after version while a push on it is open, waits for what becomes of the push,
-// and returns the version that params hold then: one that the push is counted in, if it is. early: a part of them may still be on its
-// way then, see session.arriving.
+// prefetch asks for the version after version while a push on it is open, waits for what becomes of
+// the push, and returns the version that params hold then: one that the push is counted in, if it
+// is. early: a part of them may still be on its way then, see session.arriving.
 func (s *session) prefetch(version kintsugi.Step, params []float32, early bool) (kintsugi.Step, error) {
 	if err := s.arrived(); err != nil {
 		return 0, err

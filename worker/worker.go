@@ -29,13 +29,15 @@ type Config struct {
 	Device      kernels.Device // norms and scans
 	Gradient    Gradient
 
-	// Layers, if set, is told by Gradient what is final of a gradient that it has not finished, which is pushed at once, and what it needs next of
-	// parameters that have not all come. Default: a gradient begins when all have come, and is pushed when it is finished.
+	// Layers, if set, is told by Gradient what is final of a gradient that it has not finished,
+	// which is pushed at once, and what it needs next of parameters that have not all come.
+	// Default: a gradient begins when all have come, and is pushed when it is finished.
 	Layers *Layers
 
-	// Reconcile, if set, is told on a line that begins with a partial restore which chunks may have come back as of
-	// earlier versions, before Gradient is called for the first time on that line: an algorithm that can make them good does so in its next
-	// step. A worker that was not there before the loss cannot know, and is told nothing.
+	// Reconcile, if set, is told on a line that begins with a partial restore which chunks may have
+	// come back as of earlier versions, before Gradient is called for the first time on that line:
+	// an algorithm that can make them good does so in its next step. A worker that was not there
+	// before the loss cannot know, and is told nothing.
 	Reconcile func(lost []kintsugi.ChunkRange)
 
 	// Codec is how gradients travel; nil, or fp32: from the memory they were computed in. What a lossy one
@@ -44,15 +46,16 @@ type Config struct {
 	Codec compress.Codec
 	Seed  uint64
 
-	// Encoded, if set, computes and encodes in place of Gradient and Codec, which is the codec that it encodes with. It is not for a Pace with
-	// Along or Continue: these look at gradients.
+	// Encoded, if set, computes and encodes in place of Gradient and Codec, which is the codec that
+	// it encodes with. It is not for a Pace with Along or Continue: these look at gradients.
 	Encoded Encoded
 
-	// TLS is how this worker and servers prove to each other who they are. Default: they do not, and connections are plain TCP.
+	// TLS is how this worker and servers prove to each other who they are. Default: they do not,
+	// and connections are plain TCP.
 	TLS *mtls.Credentials
 
-	// Window is how many bytes of a stream of parameters may be on their way before this worker has read them. Default: gRPC finds out how many. See
-	// transport.DefaultWindow.
+	// Window is how many bytes of a stream of parameters may be on their way before this worker has
+	// read them. Default: gRPC finds out how many. See transport.DefaultWindow.
 	Window int
 
 	// Wire is how gradients and parameters travel. Default: WireAuto.
@@ -65,19 +68,20 @@ type Config struct {
 	// Prefetch.
 	Pace kintsugi.Pace
 
-	// Leave, if set, is closed when this process is about to go: the worker ends the gradient that it is at, hears what becomes of
-	// it, says good-bye, so that nobody waits for it, and Run returns ErrLeft.
+	// Leave, if set, is closed when this process is about to go: the worker ends the gradient that
+	// it is at, hears what becomes of it, says good-bye, so that nobody waits for it, and Run
+	// returns ErrLeft.
 	Leave <-chan struct{}
 
-	// Rate returns by how much a unit of gradient moves the parameters, in the long run, in the step that follows a version. Needed with
-	// kintsugi.KeepLocal.
+	// Rate returns by how much a unit of gradient moves the parameters, in the long run, in the
+	// step that follows a version. Needed with kintsugi.KeepLocal.
 	Rate func(version kintsugi.Step) float64
 
 	// Slow multiplies the time a gradient takes, for experiments with stragglers. Default: 1.
 	Slow func() float64
 
-	// AtLeast is how long a gradient takes at least, for experiments that repeat those of slower machines. Default: as long as
-	// it takes.
+	// AtLeast is how long a gradient takes at least, for experiments that repeat those of slower
+	// machines. Default: as long as it takes.
 	AtLeast time.Duration
 
 	// Enter, if set, is told by whoever enters a state, before it goes on, so that a test can end the
@@ -90,11 +94,12 @@ type Config struct {
 // Encoded is a source of gradients that encodes them where it computes them, and keeps what its codec leaves out: see
 // compress.Feedback. Its methods but Payload are called by one goroutine.
 type Encoded interface {
-	// Gradient is [Config].Gradient, but keeps the gradient, which is finite, encoded. After an error the push is as if it had been dropped.
+	// Gradient is [Config].Gradient, but keeps the gradient, which is finite, encoded. After an
+	// error the push is as if it had been dropped.
 	Gradient(ctx context.Context, params []float32, id kintsugi.PushID) (loss float64, examples int, err error)
 
-	// Payload returns the payload of a chunk of the last gradient, until the next one, and the squared norm of what it is decoded to. Several
-	// goroutines may call it at once.
+	// Payload returns the payload of a chunk of the last gradient, until the next one, and the
+	// squared norm of what it is decoded to. Several goroutines may call it at once.
 	Payload(chunk kintsugi.ChunkID) (payload []byte, squaredNorm float64)
 
 	Counted(id kintsugi.PushID)
@@ -111,8 +116,9 @@ const (
 // ErrLeft means that a worker was asked to leave, and has.
 var ErrLeft = errors.New("left, as it was asked to")
 
-// Run works until the run is over, which returns nil, or it has left (ErrLeft), or ctx ends, or an error that another try would
-// meet again: another model, a gradient that is not finite, a newer life of this slot.
+// Run works until the run is over, which returns nil, or it has left (ErrLeft), or ctx ends, or an
+// error that another try would meet again: another model, a gradient that is not finite, a newer
+// life of this slot.
 func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -367,7 +373,8 @@ func (w *worker) wentOut(id kintsugi.PushID) bool {
 	return w.out.Line == id.Line && w.out.Version == id.Version && id.Compare(w.out) <= 0
 }
 
-// land reads a version of at least atLeast. If that is the first of a session it ends the outage, as soon as it is here and not before.
+// land reads a version of at least atLeast. If that is the first of a session it ends the outage,
+// as soon as it is here and not before.
 func (w *worker) land(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	if w.spare == nil {
 		return s.read(w.params, atLeast)

@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// output runs a command and returns its exit status and what it prints. The test skips where one of the programs is missing.
+// output runs a command and returns its exit status and what it prints. The test skips where one of
+// the programs is missing.
 func output(t *testing.T, programs []string, c *exec.Cmd) (int, string) {
 	t.Helper()
 	for _, p := range programs {
@@ -50,8 +51,8 @@ func cells(text string) (rows [][]string) {
 	return rows
 }
 
-// Each row of docs/gpu.md is in the table, with figures that are said to be missing where nothing has been measured, and none is
-// missing where everything has.
+// Each row of docs/gpu.md is in the table, with figures that are said to be missing where nothing
+// has been measured, and none is missing where everything has.
 func TestTheTableHasEachRowThatWaits(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/gpu.md")
 	if err != nil {
@@ -118,7 +119,8 @@ func carried(t *testing.T, others map[string]string) string {
 	return folder
 }
 
-// run runs parts within so many seconds, and returns the status, what run.txt says, and what each file that there is does.
+// run runs parts within so many seconds, and returns the status, what run.txt says, and what each
+// file that there is does.
 func run(t *testing.T, folder, limit string, parts ...string) (status int, said string, files map[string]string) {
 	t.Helper()
 	c := exec.Command(filepath.Join(folder, "run"), append([]string{"out"}, parts...)...)

@@ -13,7 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// How a process that was started by hand stands among the others: at which address they reach it, and whether its place is still its own.
+// How a process that was started by hand stands among the others: at which address they reach it,
+// and whether its place is still its own.
 
 // checkListen refuses a --listen that says nobody where to dial.
 func checkListen(listen string) error {
@@ -39,7 +40,8 @@ func checkHostPort(listen string) (host string, err error) {
 	return host, nil
 }
 
-// listen opens --listen, and returns what others dial: the host as it was given, since a certificate may have its name alone, and the port that it got.
+// listen opens --listen, and returns what others dial: the host as it was given, since a
+// certificate may have its name alone, and the port that it got.
 func (p *process) listen() (net.Listener, string, error) {
 	lis, err := transport.Listen(p.Listen)
 	if err != nil {
@@ -69,7 +71,8 @@ func (p *process) dial(ctx context.Context) (*etcd.Client, error) {
 	return etcd.Dial(ctx, p.Etcd, p.Run, etcd.WithTLS(p.tls), etcd.WithTimeout(p.EtcdWait))
 }
 
-// meet returns a client of the run's etcd. It is an error where a run goes on that has other terms: who has them must not take a place there, which another process may fill.
+// meet returns a client of the run's etcd. It is an error where a run goes on that has other terms:
+// who has them must not take a place there, which another process may fill.
 func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*etcd.Client, error) {
 	client, err := p.dial(ctx)
 	if err != nil {
@@ -88,8 +91,9 @@ func (p *process) meet(ctx context.Context, who string, terms kintsugi.Terms) (*
 	return client, nil
 }
 
-// inPlace works until that ends, or until a later process has taken the place, which is an ErrUsage: two that were started again and again would take it from each other
-// for ever. It says when etcd is silent, for others take this process for dead then.
+// inPlace works until that ends, or until a later process has taken the place, which is an
+// ErrUsage: two that were started again and again would take it from each other for ever. It says
+// when etcd is silent, for others take this process for dead then.
 func (p *process) inPlace(ctx context.Context, place *etcd.Registration, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

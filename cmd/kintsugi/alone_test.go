@@ -43,8 +43,9 @@ func TestWhoHasOtherTermsTakesNoPlace(t *testing.T) {
 	}
 }
 
-// A process whose place another one has taken ends, with a status that says not to start it again: it would wait for nothing, or take the place back. What others dial is
-// the host that was given, for a certificate may have its name alone.
+// A process whose place another one has taken ends, with a status that says not to start it again:
+// it would wait for nothing, or take the place back. What others dial is the host that was given,
+// for a certificate may have its name alone.
 func TestAPlaceHasOneProcess(t *testing.T) {
 	t.Parallel()
 	endpoint, client := newEtcd(t)

@@ -85,8 +85,9 @@ func (c *chooser) observe(l *learning, e kintsugi.RunEvent) {
 	c.tell(wish{Replicas: best.Replicas, Why: best.Why})
 }
 
-// options lists what can be changed to while the run lasts: the number of replicas, and with one of them, memory outside the process where
-// servers have it. The running checkpoint is always there, and chooses for itself how much it saves.
+// options lists what can be changed to while the run lasts: the number of replicas, and with one of
+// them, memory outside the process where servers have it. The running checkpoint is always there,
+// and chooses for itself how much it saves.
 func (c *chooser) options() []choose.Option {
 	list := []choose.Option{{Replicas: 1, Outside: c.outside, Running: true}}
 	for replicas := 2; replicas <= min(c.most, c.servers); replicas++ {

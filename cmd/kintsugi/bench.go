@@ -78,7 +78,8 @@ func benchCommand() *cobra.Command {
 	return cmd
 }
 
-// counted are the flags of measurements that say how many of something there are, and the most that makes sense: for each there is memory, or a process.
+// counted are the flags of measurements that say how many of something there are, and the most that
+// makes sense: for each there is memory, or a process.
 var counted = map[string]int{
 	"batch": 1 << 16, "calm": 1 << 16, "cores": 1 << 12, "kills": 1 << 16, "pairs": 1 << 16, "replicas": 1 << 10, "rounds": 1 << 16, "seeds": 1 << 16, "servers": 1 << 10, "trials": 1 << 16, "workers": 1 << 12,
 }

@@ -111,7 +111,8 @@ func (b *benchGoodput) command(cmd *cobra.Command, args []string) error {
 	return wrote
 }
 
-// write writes what there is to the folder and the file that were asked for; with nothing, it only makes sure that they can be.
+// write writes what there is to the folder and the file that were asked for; with nothing, it only
+// makes sure that they can be.
 func (b *benchGoodput) write(rows []bench.GoodputRow) error {
 	if b.out != "" {
 		dir, about := experiment("goodput", b.out)

@@ -11,7 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda"
 )
 
-// onGPU is command for a GPU. Where the flags do not say otherwise, sizes and numbers of gradients are those of docs/gpu.md.
+// onGPU is command for a GPU. Where the flags do not say otherwise, sizes and numbers of gradients
+// are those of docs/gpu.md.
 func (b *benchKernels) onGPU(cmd *cobra.Command, ordinal int) (err error) {
 	if b.goals {
 		return fmt.Errorf("%w: --goals is for processors; on a GPU use --check", kintsugi.ErrUsage)

@@ -44,8 +44,9 @@ func benchReworkCommand() *cobra.Command {
 			if cfg.Binary, err = os.Executable(); err != nil {
 				return err
 			}
-			// Steps that are no faster leave time to evaluate versions, and disks time to save. With a smaller rate than models suggest, their
-			// loss still falls by more than its noise when a run ends.
+			// Steps that are no faster leave time to evaluate versions, and disks time to save.
+			// With a smaller rate than models suggest, their loss still falls by more than its
+			// noise when a run ends.
 			cfg.Flags, cfg.Progress = append([]string{"--gradient-time", "20ms", "--learning-rate", "0.01"}, args...), cmd.ErrOrStderr()
 			rows, err := bench.Rework(cmd.Context(), cfg)
 			if err != nil {
@@ -66,8 +67,9 @@ func benchReworkCommand() *cobra.Command {
 	return cmd
 }
 
-// reworkRecoveries are compared at about equal bytes, but for the replica, which is sent every step. Increments are saved in halves: each save
-// names the records of every chunk, and those of increments are many.
+// reworkRecoveries are compared at about equal bytes, but for the replica, which is sent every
+// step. Increments are saved in halves: each save names the records of every chunk, and those of
+// increments are many.
 func reworkRecoveries(period int) []string {
 	return []string{"checkpoint", fmt.Sprintf("scar:1/8,%d,priority", period), fmt.Sprintf("scar:1/2,%d,coasting:int8", period), "chain"}
 }

@@ -20,8 +20,9 @@ import (
 // chainSteps are enough for a server that was killed to be back and to have caught up before the next one is killed.
 const chainSteps = 1300
 
-// Servers are killed one after the other, the one that the conductor runs on among them: no step is taken back, the line is
-// the first one to the end, and the parameters have the bits of a run in which nothing happened.
+// Servers are killed one after the other, the one that the conductor runs on among them: no step is
+// taken back, the line is the first one to the end, and the parameters have the bits of a run in
+// which nothing happened.
 func TestServersOfChainsAreKilledAndTheParametersAreTheSame(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -53,8 +54,9 @@ func TestServersOfChainsAreKilledAndTheParametersAreTheSame(t *testing.T) {
 	}
 }
 
-// A head that hangs, and the conductor with it, is taken out of its chains. When it goes on nobody obeys it; it comes in again as
-// the tail, takes no pushes, and the run ends with the bits of one in which nothing happened.
+// A head that hangs, and the conductor with it, is taken out of its chains. When it goes on nobody
+// obeys it; it comes in again as the tail, takes no pushes, and the run ends with the bits of one
+// in which nothing happened.
 func TestAHeadThatHangsIsFencedAndComesBackAsTheTail(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)

@@ -94,7 +94,8 @@ func (r *restoring) command(cmd *cobra.Command, path string) error {
 	return saved
 }
 
-// settings returns those of the new run, whose credentials are in the folder certs, if it is named, else where those of the old one were.
+// settings returns those of the new run, whose credentials are in the folder certs, if it is named,
+// else where those of the old one were.
 func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	t := &training{}
 	t.register(newFlagSet("restore"))
@@ -121,7 +122,8 @@ func (r *restoring) settings(path, certs string) (*training, *problem, error) {
 	return t, prob, err
 }
 
-// beginsWith begins the note of a run that does not begin with the initialisation, and is no run before that checkpoint is there.
+// beginsWith begins the note of a run that does not begin with the initialisation, and is no run
+// before that checkpoint is there.
 const beginsWith = "it begins with "
 
 // seed writes a model as the first checkpoint of the run.

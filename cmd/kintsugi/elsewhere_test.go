@@ -35,7 +35,8 @@ func begun(t *testing.T) *shelf {
 	return x
 }
 
-// A server whose folder is not mounted sees a place where nothing has been saved. It does not begin a shard over whose checkpoints are where they should be.
+// A server whose folder is not mounted sees a place where nothing has been saved. It does not begin
+// a shard over whose checkpoints are where they should be.
 func TestAShardIsNotLoadedFromAPlaceWhereItsRunHasNotBeen(t *testing.T) {
 	x := begun(t)
 	restore, _, err := x.store.newestOf(t.Context(), "a")

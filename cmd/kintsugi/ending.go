@@ -9,11 +9,13 @@ import (
 
 // How a run of train ends that is asked to, and how long it waits for its last checkpoint.
 
-// saveWithin is how long a run that ends waits for its last checkpoint at least: its store may be away, or slow with a large model whose first save this is.
+// saveWithin is how long a run that ends waits for its last checkpoint at least: its store may be
+// away, or slow with a large model whose first save this is.
 const saveWithin = 5 * time.Minute
 
-// lastSaveWithin is how long a run that ends waits for its last checkpoint: also as long as its machine or its owner has said that it may, and long enough for the
-// save that is under way and the one after it.
+// lastSaveWithin is how long a run that ends waits for its last checkpoint: also as long as its
+// machine or its owner has said that it may, and long enough for the save that is under way and the
+// one after it.
 func lastSaveWithin(warning, slowest time.Duration) time.Duration {
 	return max(saveWithin, warning, 3*slowest)
 }
@@ -33,7 +35,8 @@ type ending struct {
 	say     func(text string)
 }
 
-// await returns what ends the run without a last checkpoint: who asks again, that it takes too long, or that there is nothing to save. nil: ctx has ended.
+// await returns what ends the run without a last checkpoint: who asks again, that it takes too
+// long, or that there is nothing to save. nil: ctx has ended.
 func (e *ending) await(ctx context.Context, asks <-chan asking) error {
 	var first asking
 	select {

@@ -41,8 +41,9 @@ func (x *three) kill(i int) {
 	<-x.list[i].ended
 }
 
-// A run uses three etcds. One of them is killed, and then a server: the failover needs etcd, and the others are enough. The one that was killed comes
-// back with what it had, so another may go; with two gone nothing is decided.
+// A run uses three etcds. One of them is killed, and then a server: the failover needs etcd, and
+// the others are enough. The one that was killed comes back with what it had, so another may go;
+// with two gone nothing is decided.
 func TestThreeEtcdsOutliveOneOfThem(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)

@@ -24,7 +24,8 @@ func goldRun(t *testing.T, dir string, flags []string, faults ...string) *record
 	return run
 }
 
-// Processes die, two and three at once, and their hosts live: no step is taken back, and the run has the bits of a calm one.
+// Processes die, two and three at once, and their hosts live: no step is taken back, and the run
+// has the bits of a calm one.
 func TestGoldTakesNothingBackWhereMemoryIsLeft(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -53,7 +54,8 @@ func TestGoldTakesNothingBackWhereMemoryIsLeft(t *testing.T) {
 	}
 }
 
-// All replicas of one shard are gone, by the death of a host or of all servers that have it: it alone comes back, as it was saved last.
+// All replicas of one shard are gone, by the death of a host or of all servers that have it: it
+// alone comes back, as it was saved last.
 func TestGoldBringsBackAloneWhatNobodyHas(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -83,8 +85,9 @@ func TestGoldBringsBackAloneWhatNobodyHas(t *testing.T) {
 	}
 }
 
-// Every host at once. Where the coordinator sees one after the other, each shard comes back as it was saved last; where it sees them together, all go
-// back to the newest full checkpoint. Either way the run goes on from what was saved, and ends.
+// Every host at once. Where the coordinator sees one after the other, each shard comes back as it
+// was saved last; where it sees them together, all go back to the newest full checkpoint. Either
+// way the run goes on from what was saved, and ends.
 func TestGoldGoesOnFromWhatWasSavedWhereNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)

@@ -130,8 +130,9 @@ func (g gpu) check(flag, value string) error {
 	return nil
 }
 
-// serverDevices returns what computes in a server, and its name. accelerator does the steps; nil: device does. It is never closed: a
-// stream may be sending from its memory to the end of the process.
+// serverDevices returns what computes in a server, and its name. accelerator does the steps; nil:
+// device does. It is never closed: a stream may be sending from its memory to the end of the
+// process.
 func (s *settings) serverDevices() (device kernels.Device, accelerator kernels.Accelerator, name string, err error) {
 	if device, err = s.kernelDevice(); err != nil {
 		return nil, nil, "", err
@@ -169,7 +170,8 @@ func openGPU(d *model.Description, g gpu) (model.Model, error) {
 	return gpuModel{e, device}, nil
 }
 
-// computes says what computes gradients: the GPU of m, or else the cpu, and why --device auto took that in a program that can use GPUs.
+// computes says what computes gradients: the GPU of m, or else the cpu, and why --device auto took
+// that in a program that can use GPUs.
 func (s *settings) computes(m io.Closer) string {
 	switch m := m.(type) {
 	case gpuModel:
@@ -196,7 +198,8 @@ func multiplies(m io.Closer, library fmt.Stringer) string {
 	return library.String()
 }
 
-// describeGPU says what GPU there is, and what multiplies matrices on it and how --device may have it; or why there is none.
+// describeGPU says what GPU there is, and what multiplies matrices on it and how --device may have
+// it; or why there is none.
 func describeGPU() string {
 	device, err := cuda.Open("", 0)
 	if err != nil {
@@ -223,7 +226,8 @@ func (e encodedGradients) Gradient(ctx context.Context, params []float32, id kin
 	return loss, b.N, err
 }
 
-// encode returns what computes and encodes gradients, where the GPU that m is on can; nil: a worker encodes what m computes.
+// encode returns what computes and encodes gradients, where the GPU that m is on can; nil: a worker
+// encodes what m computes.
 func (p *problem) encode(m io.Closer, codec compress.Codec, pace kintsugi.Pace, seed uint64) (worker.Encoded, error) {
 	g, ok := m.(gpuModel)
 	if !ok || !gpuengine.CanCompress(codec) || pace.Along || pace.Continue {

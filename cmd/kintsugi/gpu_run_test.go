@@ -15,7 +15,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// withGPU makes the processes that the test starts find a GPU, or the emulation of one, by the libraries of these names.
+// withGPU makes the processes that the test starts find a GPU, or the emulation of one, by the
+// libraries of these names.
 func withGPU(t *testing.T, libraries ...string) {
 	t.Helper()
 	library := emulate.Library(t)
@@ -40,8 +41,9 @@ func small(more ...string) []string {
 	return append(args, more...)
 }
 
-// Gradients and steps are computed on the GPU from end to end, and a server that is killed there takes nothing with it: the parameters
-// have the bits of a run that was left in peace, with servers that step on the host.
+// Gradients and steps are computed on the GPU from end to end, and a server that is killed there
+// takes nothing with it: the parameters have the bits of a run that was left in peace, with servers
+// that step on the host.
 func TestATrainingOnTheGPUOutlivesAServer(t *testing.T) {
 	if testing.Short() && emulate.OnPTX() {
 		t.Skip("PTX takes long on the emulation; run it without -short")
@@ -76,8 +78,8 @@ func TestATrainingWithoutAGPUSaysSo(t *testing.T) {
 	}
 }
 
-// A run says which library multiplies matrices, as version does, and has the same bits with the library that it finds as with the one that is
-// asked for.
+// A run says which library multiplies matrices, as version does, and has the same bits with the
+// library that it finds as with the one that is asked for.
 func TestATrainingOnTheGPUSaysWhatMultiplies(t *testing.T) {
 	if emulate.OnGPU() {
 		t.Skip("what is installed beside a GPU is not known; run it without -real")

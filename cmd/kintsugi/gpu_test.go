@@ -75,7 +75,8 @@ type stager struct {
 
 func (s stager) Stage(b model.Batch) { s.batches <- b }
 
-// What is staged is, to the seed and the memory, the batch that the next gradient is computed of: else nobody would know it again.
+// What is staged is, to the seed and the memory, the batch that the next gradient is computed of:
+// else nobody would know it again.
 func TestTheBatchThatIsStagedComesNext(t *testing.T) {
 	sampler := data.Sampler{N: 50, Batch: 6, Slots: 3, Seed: 9}
 	loader, s := data.NewLoader(sampler, numbers(50)), stager{batches: make(chan model.Batch, 1)}

@@ -22,7 +22,8 @@ type topic struct {
 	flags []string
 }
 
-// topics sort the flags of the commands that have all settings of a run: fifty of them, by the alphabet, are a page to search, not to read.
+// topics sort the flags of the commands that have all settings of a run: fifty of them, by the
+// alphabet, are a page to search, not to read.
 var topics = []topic{
 	{"What is trained", []string{"model", "data", "data-dir", "input", "program", "described"}},
 	{"How it learns", []string{"steps", "batch", "optimizer", "learning-rate", "warmup", "decay", "momentum", "weight-decay", "weight-decay-for", "clip-norm", "seed", "eval-every"}},
@@ -37,7 +38,8 @@ var topics = []topic{
 // fewFlags is how many flags need no headings.
 const fewFlags = 24
 
-// usage writes how a command is used, as cobra does, with lines that end where the terminal does and long lists below headings.
+// usage writes how a command is used, as cobra does, with lines that end where the terminal does
+// and long lists below headings.
 func usage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	fmt.Fprintln(w, "Usage:")
@@ -152,8 +154,9 @@ func nearFlags(cmd *cobra.Command, err error) string {
 	return "did you mean --" + strings.Join(near, " or --") + "? "
 }
 
-// badFlag returns the usage error for a flag that could not be read, in words for the person who wrote it as name: the standard library's
-// name the function that did not like it. "" stands for the flag itself.
+// badFlag returns the usage error for a flag that could not be read, in words for the person who
+// wrote it as name: the standard library's name the function that did not like it. "" stands for
+// the flag itself.
 func badFlag(err error, name string) error {
 	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {

@@ -60,7 +60,8 @@ func TestEveryCommandHasAnExampleAndTheExamplesParse(t *testing.T) {
 	}
 }
 
-// With dozens of flags each is below one topic, or in no topic's list because only its command has it; a topic has no flag that is nowhere.
+// With dozens of flags each is below one topic, or in no topic's list because only its command has
+// it; a topic has no flag that is nowhere.
 func TestHelpHasEachFlagOnce(t *testing.T) {
 	known := map[string]bool{}
 	for _, c := range commands(newRoot(io.Discard, io.Discard)) {

@@ -274,8 +274,9 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// notUnderRace leaves a test of many or long processes, or of arithmetic, out where the race detector makes it many times slower and everything runs a second
-// time: what its processes do is what others do under the detector, and clusters in one process.
+// notUnderRace leaves a test of many or long processes, or of arithmetic, out where the race
+// detector makes it many times slower and everything runs a second time: what its processes do is
+// what others do under the detector, and clusters in one process.
 func notUnderRace(t *testing.T) {
 	t.Helper()
 	race.Skip(t)

@@ -20,8 +20,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Servers of chains are killed, as processes, one after the other. The workers are here, and note what they read and push: it is what
-// they would see of one server that does one thing after the other.
+// Servers of chains are killed, as processes, one after the other. The workers are here, and note
+// what they read and push: it is what they would see of one server that does one thing after the
+// other.
 func TestWhatWorkersSeeOfProcessesIsInOrder(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)
@@ -154,8 +155,8 @@ func (n *notes) work(t *testing.T, client *etcd.Client, workers int) (wait func(
 	return wg.Wait
 }
 
-// note returns gradient with its calls noted: a worker has read a version when it begins to compute on it, and has pushed a gradient when
-// it begins with the next one.
+// note returns gradient with its calls noted: a worker has read a version when it begins to compute
+// on it, and has pushed a gradient when it begins with the next one.
 func (n *notes) note(gradient worker.Gradient) worker.Gradient {
 	var last time.Duration // when the gradient before was computed
 	return func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {

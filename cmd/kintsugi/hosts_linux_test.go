@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hosts are network namespaces with one interface each. Their packets come to a switch in this process, which hands them on or
-// loses them: so a link can be cut in one direction alone.
+// hosts are network namespaces with one interface each. Their packets come to a switch in this
+// process, which hands them on or loses them: so a link can be cut in one direction alone.
 type hosts struct {
 	list []*host
 
@@ -61,8 +61,8 @@ func newHosts(t *testing.T, n int) *hosts {
 	return all
 }
 
-// run enters a new namespace and does what it is told. It never gives its thread back, which ends with it, and with it the processes
-// that it has started.
+// run enters a new namespace and does what it is told. It never gives its thread back, which ends
+// with it, and with it the processes that it has started.
 func (h *host) run(ready chan<- error) {
 	runtime.LockOSThread()
 	err := unix.Unshare(unix.CLONE_NEWNET)

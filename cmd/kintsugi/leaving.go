@@ -39,8 +39,8 @@ func (n *notices) checkNotices(warning time.Duration) error { return n.noticeCon
 // onNotice says what this process does when it has notice; it ends when that has returned, or its time is up.
 func (p *process) onNotice(f func(context.Context, notice.Notice)) { p.handOver.Store(&f) }
 
-// untilNotice runs a role until it ends, or is interrupted, or has had notice and handed over what others need. A second notice, and an
-// interrupt, do not wait for that.
+// untilNotice runs a role until it ends, or is interrupted, or has had notice and handed over what
+// others need. A second notice, and an interrupt, do not wait for that.
 func (p *process) untilNotice(ctx context.Context, run func(context.Context, *process) error) error {
 	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt)
 	defer cancel()
@@ -142,9 +142,11 @@ type handingOver struct {
 	self   *announced
 }
 
-// run returns when nobody needs this server any more, or when its time is up. Where others hold its shards it asks to be left out of the view;
-// where they cannot do without it, because they do not hold all of it yet, or never will, the run stands until a checkpoint does. What a
-// server keeps in the memory of its machine needs neither, if the machine stays and it has taken over no other shard.
+// run returns when nobody needs this server any more, or when its time is up. Where others hold its
+// shards it asks to be left out of the view; where they cannot do without it, because they do not
+// hold all of it yet, or never will, the run stands until a checkpoint does. What a server keeps in
+// the memory of its machine needs neither, if the machine stays and it has taken over no other
+// shard.
 func (h *handingOver) run(ctx context.Context, n notice.Notice) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

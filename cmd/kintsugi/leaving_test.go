@@ -28,8 +28,9 @@ func wantLeft(t *testing.T, run *record.Run, want int) {
 	}
 }
 
-// Both servers have notice, one after the other, the one that the conductor runs on among them. They hand over: no step is taken back, and the
-// parameters have the bits of a run in which nothing happened.
+// Both servers have notice, one after the other, the one that the conductor runs on among them.
+// They hand over: no step is taken back, and the parameters have the bits of a run in which nothing
+// happened.
 func TestServersThatHaveNoticeTakeNoStepBack(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -94,8 +95,8 @@ func TestACoordinatorThatHasNoticeIsFollowedByTheNext(t *testing.T) {
 	}
 }
 
-// A server that nobody can do without has notice while the run cannot be saved: it goes when its time is up, and the run goes back to
-// the checkpoint before.
+// A server that nobody can do without has notice while the run cannot be saved: it goes when its
+// time is up, and the run goes back to the checkpoint before.
 func TestTheTimeOfANoticeIsRespected(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)

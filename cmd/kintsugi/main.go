@@ -34,8 +34,9 @@ const (
 	exitTerminated  = 143 // of commands that start trainings; a training that gets SIGTERM is preempted
 )
 
-// errInterrupted and errPreempted end a run that was stopped by a signal, after its last checkpoint; errLeft ends one of its processes that
-// has had notice. errInterrupted and errTerminated end a command that starts runs, after those.
+// errInterrupted and errPreempted end a run that was stopped by a signal, after its last
+// checkpoint; errLeft ends one of its processes that has had notice. errInterrupted and
+// errTerminated end a command that starts runs, after those.
 var (
 	errInterrupted = errors.New("interrupted")
 	errTerminated  = errors.New("terminated")
@@ -166,8 +167,9 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// newLog returns the log of a process on w: text for people at a terminal, JSON for programs. A process that has a log outlives whoever reads it: tee gets the same Ctrl-C, and
-// a collector of logs is started again. Go would end it at the next line.
+// newLog returns the log of a process on w: text for people at a terminal, JSON for programs. A
+// process that has a log outlives whoever reads it: tee gets the same Ctrl-C, and a collector of
+// logs is started again. Go would end it at the next line.
 func newLog(w io.Writer, level string, text bool) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// Two deaths meet in a run with chains, and every shard has a replica left: no step is taken back, and unless a worker is among the dead the run ends
-// with the bits of a calm one. What is left of deaths that take all replicas along is in gold_test.go.
+// Two deaths meet in a run with chains, and every shard has a replica left: no step is taken back,
+// and unless a worker is among the dead the run ends with the bits of a calm one. What is left of
+// deaths that take all replicas along is in gold_test.go.
 func TestDeathsThatMeetInChainsTakeNoStepBack(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)

@@ -31,8 +31,9 @@ import (
 // metricsUsage describes --metrics.
 const metricsUsage = "host:port that serves metrics for Prometheus at /metrics, such as :9464; anyone who reaches it can read them (default: none)"
 
-// monitor is the monitor command: it follows a run whose processes others have started, and does for it what train does for its own. Nothing of the
-// run waits for it: it may die, and there may be several.
+// monitor is the monitor command: it follows a run whose processes others have started, and does
+// for it what train does for its own. Nothing of the run waits for it: it may die, and there may be
+// several.
 type monitor struct {
 	Out       string
 	Metrics   string
@@ -131,8 +132,9 @@ func (m *monitor) record(ctx context.Context, p *process, prob *problem, client 
 	return rec, nil, err
 }
 
-// wentOn reports whether a run has been going on since its record ended, as far as can be told: its conductor answers, and somebody who held shards then
-// holds some now. A run that was stopped, as one whose jobs waited for their nodes, has none but later lives.
+// wentOn reports whether a run has been going on since its record ended, as far as can be told: its
+// conductor answers, and somebody who held shards then holds some now. A run that was stopped, as
+// one whose jobs waited for their nodes, has none but later lives.
 func wentOn(ctx context.Context, run *record.Run, client *etcd.Client, creds *mtls.Credentials) bool {
 	ctx, cancel := context.WithTimeout(ctx, asksFor)
 	defer cancel()
@@ -209,7 +211,8 @@ func (m *monitor) follow(ctx context.Context, w *watcher, lis net.Listener, ther
 	}
 }
 
-// goOn has the watcher go on behind what was recorded of the run. The conductor tells all that it keeps of the line again: none of that is news.
+// goOn has the watcher go on behind what was recorded of the run. The conductor tells all that it
+// keeps of the line again: none of that is news.
 func (w *watcher) goOn(earlier *record.Run) {
 	w.earlier = earlier
 	last := earlier.Newest
@@ -368,9 +371,10 @@ func (a *attendance) life(d departure) *record.Life {
 	return &record.Life{Part: d.part.String(), Incarnation: int(d.incarnation), BeganSeconds: a.rec.Seconds(d.since), End: d.cause}
 }
 
-// asks asks etcd what it knew by the time at which a process was gone: whether it had said that it leaves, and whether the run was over. Both words come before
-// the place is empty, or before a view goes on without the process; but a watch of another key may be behind. Nothing is answered for longer than a
-// moment: what is known here counts then.
+// asks asks etcd what it knew by the time at which a process was gone: whether it had said that it
+// leaves, and whether the run was over. Both words come before the place is empty, or before a view
+// goes on without the process; but a watch of another key may be behind. Nothing is answered for
+// longer than a moment: what is known here counts then.
 func (a *attendance) asks(ctx context.Context, d departure) (announced, over bool) {
 	select {
 	case <-a.over:
@@ -395,7 +399,8 @@ func (a *attendance) asks(ctx context.Context, d departure) (announced, over boo
 // asksFor is how long etcd is asked for a word that may make a failure none.
 const asksFor = 2 * time.Second
 
-// close books the lives that were there when the run was over: a monitor that goes on with the record of a longer run must not take them for lost.
+// close books the lives that were there when the run was over: a monitor that goes on with the
+// record of a longer run must not take them for lost.
 func (a *attendance) close(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

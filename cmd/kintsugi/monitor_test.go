@@ -89,7 +89,8 @@ func TestPresenceTellsOfEachComingAndGoingOnce(t *testing.T) {
 	}
 }
 
-// attended is what a monitor books of a story: comings and goings in words, and the record that the next monitor goes on with.
+// attended is what a monitor books of a story: comings and goings in words, and the record that the
+// next monitor goes on with.
 type attended struct {
 	presence
 	run   record.Run
@@ -138,8 +139,8 @@ func life(index uint32, inc kintsugi.Incarnation) etcd.Member {
 	return etcd.Member{Index: index, Incarnation: inc, Value: json.RawMessage("{}")}
 }
 
-// A server that holds the only copy of its shard is named by the view until its next life is there. A monitor that is started again meanwhile knows that it
-// has left.
+// A server that holds the only copy of its shard is named by the view until its next life is there.
+// A monitor that is started again meanwhile knows that it has left.
 func TestAMonitorThatIsStartedAgainBooksNoDepartureTwice(t *testing.T) {
 	view := kintsugi.View{Number: 1, Chains: [][]kintsugi.ServerID{{0}, {1}}, Servers: []kintsugi.Member{{Incarnation: 1}, {Incarnation: 1}}}
 	for _, leasesFirst := range []bool{false, true} {
@@ -194,7 +195,8 @@ func TestAMonitorThatIsStartedAgainBooksWhoHasGoneMeanwhile(t *testing.T) {
 	}
 }
 
-// A process that etcd has not heard of for a while is booked as gone, for others took it for dead; when it is back, its place is filled, and its end is one more.
+// A process that etcd has not heard of for a while is booked as gone, for others took it for dead;
+// when it is back, its place is filled, and its end is one more.
 func TestWhoseLeaseHadLapsedComesBack(t *testing.T) {
 	view := kintsugi.View{Number: 1, Chains: [][]kintsugi.ServerID{{0}}, Servers: []kintsugi.Member{{Incarnation: 1}}}
 	for _, role := range []launch.Role{launch.Worker, launch.Server} {
@@ -254,7 +256,8 @@ func TestARunWentOnIfSomebodyHasLivedOnAndHoldsShards(t *testing.T) {
 	}
 }
 
-// A conductor tells a monitor that goes on with a record what it keeps of the line: steps behind the newest one, and saves and shards that came back from the first on.
+// A conductor tells a monitor that goes on with a record what it keeps of the line: steps behind
+// the newest one, and saves and shards that came back from the first on.
 func TestAMonitorThatGoesOnBooksNoEventTwice(t *testing.T) {
 	dir, start := t.TempDir(), time.Unix(1_700_000_000, 0)
 	rec, err := record.Create(dir, nil, record.Header{Start: start})
@@ -302,8 +305,9 @@ func TestAMonitorThatGoesOnBooksNoEventTwice(t *testing.T) {
 	}
 }
 
-// A run whose processes are started one by one, as on several hosts, is followed by a monitor that is killed and started again: each step is in its record once,
-// and a server that is killed meanwhile is in its summary, with what that cost, and a worker that has notice as one that had.
+// A run whose processes are started one by one, as on several hosts, is followed by a monitor that
+// is killed and started again: each step is in its record once, and a server that is killed
+// meanwhile is in its summary, with what that cost, and a worker that has notice as one that had.
 func TestAMonitorFollowsARunThatOthersStarted(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

@@ -7,8 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// moveAfter is how long others wait for a server that is away before they take over what it held. It is guessed: a launcher starts a process again
-// within seconds, a cluster that has a machine to spare within half a minute.
+// moveAfter is how long others wait for a server that is away before they take over what it held.
+// It is guessed: a launcher starts a process again within seconds, a cluster that has a machine to
+// spare within half a minute.
 const moveAfter = waiting(30 * time.Second)
 
 // waiting is a flag: a time for which something is waited for, or never to stop waiting. 0: never.

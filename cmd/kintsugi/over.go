@@ -13,8 +13,8 @@ import (
 
 // How roles hear that the run is over, and end with it if they are asked to.
 
-// ends waits for the end of the run, and reports whether it came before that of ctx. The word of fewer steps than the run has now is that of a time when it
-// had no more.
+// ends waits for the end of the run, and reports whether it came before that of ctx. The word of
+// fewer steps than the run has now is that of a time when it had no more.
 func (p *process) ends(ctx context.Context, client *etcd.Client) bool {
 	for d := range client.WatchDone(ctx) {
 		if d.Ends(kintsugi.Step(p.Steps)) {
@@ -43,8 +43,9 @@ func (p *process) endsWithRun(f *pflag.FlagSet) {
 	f.BoolVar(&p.EndWithRun, "end-with-run", false, "end once the run is over and no worker is left, for batch systems; otherwise stay until SIGTERM, so that the last version can be read")
 }
 
-// untilOver runs a role, with --end-with-run until the run is over. Its last checkpoint is published by then. Workers hear of the end from the conductor: one
-// that found nobody would look for servers that never come.
+// untilOver runs a role, with --end-with-run until the run is over. Its last checkpoint is
+// published by then. Workers hear of the end from the conductor: one that found nobody would look
+// for servers that never come.
 func (p *process) untilOver(ctx context.Context, client *etcd.Client, run func(context.Context) error) error {
 	if !p.EndWithRun {
 		return run(ctx)

@@ -13,8 +13,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/etcd"
 )
 
-// Batch systems start processes in any order and want them to end. With --etcd-wait they wait for etcd; with --end-with-run all end, workers first, and so does
-// one that is started again when all is over.
+// Batch systems start processes in any order and want them to end. With --etcd-wait they wait for
+// etcd; with --end-with-run all end, workers first, and so does one that is started again when all
+// is over.
 func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -48,7 +49,8 @@ func TestRolesThatAreAskedToEndWithTheRun(t *testing.T) {
 	must(t, "checkpoint", "verify", filepath.Join(dir, "store"))
 }
 
-// Servers stay when a run is over, so that its last version can be read. As one of them dies and comes back nothing is saved once more: what the run came to is there.
+// Servers stay when a run is over, so that its last version can be read. As one of them dies and
+// comes back nothing is saved once more: what the run came to is there.
 func TestAServerThatDiesAfterTheEndHasNothingSavedAgain(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

@@ -11,7 +11,8 @@ import (
 // overdueAfter is how late a checkpoint may be, at least, before a run says so.
 const overdueAfter = time.Minute
 
-// overdue notices a checkpoint that does not come. A store that hangs fails no save, and ends none: steps go on, and so does what a loss would take back.
+// overdue notices a checkpoint that does not come. A store that hangs fails no save, and ends none:
+// steps go on, and so does what a loss would take back.
 type overdue struct {
 	every  pace          // between two checkpoints; zero: nothing is ever due
 	ended  kintsugi.Step // of the newest save that ended, well or not, or that the line began with
@@ -22,7 +23,8 @@ type overdue struct {
 	told   time.Duration // how late it was said to be; 0: it was not
 }
 
-// end notes that the save of a step has ended. One that went wrong says so itself, and the next is due as if it had not.
+// end notes that the save of a step has ended. One that went wrong says so itself, and the next is
+// due as if it had not.
 func (o *overdue) end(step kintsugi.Step) {
 	*o = overdue{every: o.every, ended: step}
 }
@@ -30,8 +32,9 @@ func (o *overdue) end(step kintsugi.Step) {
 // view notes that another server may conduct: what the one before had begun to save is forgotten.
 func (o *overdue) view() { *o = overdue{every: o.every, ended: o.ended} }
 
-// at returns how late a checkpoint is, where that is more than overdueAfter, three times the slowest yet, and twice what was said last; 0: it is not. It is late once the one after it is
-// due as well: steps may stand between two of them, where no store is to blame.
+// at returns how late a checkpoint is, where that is more than overdueAfter, three times the
+// slowest yet, and twice what was said last; 0: it is not. It is late once the one after it is due
+// as well: steps may stand between two of them, where no store is to blame.
 func (o *overdue) at(now time.Time, newest kintsugi.Step, slowest time.Duration) time.Duration {
 	if !o.due(now, newest) {
 		return 0
@@ -64,7 +67,8 @@ func (o *overdue) due(now time.Time, newest kintsugi.Step) bool {
 	return o.moved.Sub(o.from) >= 2*o.every.Time // where no step is released, none can be saved
 }
 
-// againAfter is how long a run says nothing of further saves that fail: where a disk is full each of them does, and there may be ten in a second.
+// againAfter is how long a run says nothing of further saves that fail: where a disk is full each
+// of them does, and there may be ten in a second.
 const againAfter = 10 * time.Second
 
 // failing counts saves that fail.

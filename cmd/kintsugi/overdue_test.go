@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A checkpoint that does not come is told of after a minute, and then ever more rarely; one that takes as long as those before is not, and neither is one that is not due.
+// A checkpoint that does not come is told of after a minute, and then ever more rarely; one that
+// takes as long as those before is not, and neither is one that is not due.
 func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
 	begin := time.Unix(0, 0)
 	for name, c := range map[string]struct {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRowsTrainThroughAKill: models whose steps touch rows go on through the death of a server and end with the parameters of a calm
-// run, and push what they touch alone.
+// TestRowsTrainThroughAKill: models whose steps touch rows go on through the death of a server and
+// end with the parameters of a calm run, and push what they touch alone.
 func TestRowsTrainThroughAKill(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -43,8 +43,8 @@ func TestRowsTrainThroughAKill(t *testing.T) {
 	}
 }
 
-// TestFactorsAreSolvedForAgainOnRealProcesses: the shard that dies has users alone, so least squares makes good what came back old, and
-// the run ends with the test loss of a calm one.
+// TestFactorsAreSolvedForAgainOnRealProcesses: the shard that dies has users alone, so least
+// squares makes good what came back old, and the run ends with the test loss of a calm one.
 func TestFactorsAreSolvedForAgainOnRealProcesses(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -58,8 +58,9 @@ func TestFactorsAreSolvedForAgainOnRealProcesses(t *testing.T) {
 	}
 }
 
-// TestTopicsGoOnAfterEverything: all state of the sampler is parameters, so a run that ended is resumed as if it had not, and a
-// worker's death and a partial restore leave counts that a last step can be judged by.
+// TestTopicsGoOnAfterEverything: all state of the sampler is parameters, so a run that ended is
+// resumed as if it had not, and a worker's death and a partial restore leave counts that a last
+// step can be judged by.
 func TestTopicsGoOnAfterEverything(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)
@@ -79,7 +80,8 @@ func TestTopicsGoOnAfterEverything(t *testing.T) {
 	}
 }
 
-// TestMovieLensEndsWhereOthersDo: on the published split u1, least squares of rank 8 have a test RMSE of 0.932, give or take a seed.
+// TestMovieLensEndsWhereOthersDo: on the published split u1, least squares of rank 8 have a test
+// RMSE of 0.932, give or take a seed.
 func TestMovieLensEndsWhereOthersDo(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)

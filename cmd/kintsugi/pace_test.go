@@ -27,7 +27,8 @@ func TestAPaceIsStepsOrATime(t *testing.T) {
 	}
 }
 
-// Full checkpoints by time lie at least so far apart within a line, begin with the first step, and are what a run goes back to.
+// Full checkpoints by time lie at least so far apart within a line, begin with the first step, and
+// are what a run goes back to.
 func TestCheckpointsAreTakenByTime(t *testing.T) {
 	const apart = 200 * time.Millisecond
 	dir := newDir(t)

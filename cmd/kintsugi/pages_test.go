@@ -12,7 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// Pages are followed by hand: a command in one that does not parse, or that has settings which no run can have, is found here first.
+// Pages are followed by hand: a command in one that does not parse, or that has settings which no
+// run can have, is found here first.
 func TestTheCommandsInThePagesParse(t *testing.T) {
 	blocks, spans := 0, 0
 	for _, page := range pages(t) {
@@ -41,8 +42,8 @@ func TestTheCommandsInThePagesParse(t *testing.T) {
 	}
 }
 
-// What the test above is worth: it finds commands and flags that do not exist, arguments that are missing or too many, and settings that
-// are refused, also behind --.
+// What the test above is worth: it finds commands and flags that do not exist, arguments that are
+// missing or too many, and settings that are refused, also behind --.
 func TestACommandOfAPageThatIsWrongIsFound(t *testing.T) {
 	for line, good := range map[string]bool{
 		`    bin/kintsugi train --steps 10 --fault "kill server/0 at step 5"   # a comment`: true,

@@ -149,8 +149,8 @@ func (a *apart) cutOff(id kintsugi.ServerID, mute, deaf bool) {
 	a.t.Logf("server/%d was cut off (nobody hears it: %v, it hears nobody: %v) and is back in view %d at step %d", id, mute, deaf, a.view.Number, a.step)
 }
 
-// part cuts the replica at a place of the first chain off from the one before it. Everybody else reaches both: steps go on without one of them, until they meet
-// again.
+// part cuts the replica at a place of the first chain off from the one before it. Everybody else
+// reaches both: steps go on without one of them, until they meet again.
 func (a *apart) part(at int) {
 	a.t.Helper()
 	a.until(a.t, "every server has caught up", func() bool { return a.complete(3) })
@@ -173,8 +173,9 @@ func (a *apart) part(at int) {
 	a.t.Logf("server/%d and server/%d did not reach each other, and one was left out after %v; both are back in view %d at step %d", x, y, took, a.view.Number, a.step)
 }
 
-// A host that is cut off, both ways or one, commits nothing while the others go on; when it can be reached again it comes in as
-// the tail. Of two hosts that do not reach each other, while all others reach both, one is left out until they do. The run ends with the bits of one in which
+// A host that is cut off, both ways or one, commits nothing while the others go on; when it can be
+// reached again it comes in as the tail. Of two hosts that do not reach each other, while all
+// others reach both, one is left out until they do. The run ends with the bits of one in which
 // nothing happened.
 func TestHostsThatAreCutOff(t *testing.T) {
 	onlyLong(t)

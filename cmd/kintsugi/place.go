@@ -27,8 +27,9 @@ type place struct {
 	name string // as people write it
 }
 
-// openPlace returns what --store names; it sends nothing yet. An object store works until ctx ends. tls is how the memory of another process is reached; object
-// stores have their own way to know whom they serve.
+// openPlace returns what --store names; it sends nothing yet. An object store works until ctx ends.
+// tls is how the memory of another process is reached; object stores have their own way to know
+// whom they serve.
 func openPlace(ctx context.Context, store string, tls *mtls.Credentials) (place, error) {
 	if !isURL(store) {
 		return place{fs: vfs.OS{}, dir: store, name: store}, nil
@@ -58,7 +59,8 @@ func openPlace(ctx context.Context, store string, tls *mtls.Credentials) (place,
 // forgets reports whether the place is memory, which ends with a process.
 func (p place) forgets() bool { return strings.HasPrefix(p.name, object.MemoryScheme) }
 
-// isURL reports whether a store is no folder. So does what has a scheme that nobody knows: a folder called "gs:" is not what was meant by it.
+// isURL reports whether a store is no folder. So does what has a scheme that nobody knows: a folder
+// called "gs:" is not what was meant by it.
 func isURL(store string) bool { return strings.Contains(store, "://") }
 
 // memoryPlace reads memory://host:port/prefix.
@@ -107,8 +109,9 @@ func (p place) probe() error {
 	return nil
 }
 
-// begins finds out whether a run that begins can save: it takes its place before its first step, and would wait for that until somebody mends the store. A run that has
-// begun goes on without its folder, as while a disk is full, so roles do not ask.
+// begins finds out whether a run that begins can save: it takes its place before its first step,
+// and would wait for that until somebody mends the store. A run that has begun goes on without its
+// folder, as while a disk is full, so roles do not ask.
 func (p place) begins() error {
 	if _, ok := p.fs.(vfs.OS); !ok {
 		return p.probe()
@@ -134,8 +137,8 @@ func (t *training) store() (string, error) {
 	return below(t.Store, filepath.Base(t.Out))
 }
 
-// fresh refuses a store that cannot be used, and one that holds the checkpoints of another run of that name: the new run would
-// go on from them.
+// fresh refuses a store that cannot be used, and one that holds the checkpoints of another run of
+// that name: the new run would go on from them.
 func (t *training) fresh(ctx context.Context) error {
 	if t.Store == "" {
 		return nil
@@ -166,7 +169,8 @@ func (t *training) fresh(ctx context.Context) error {
 	return err
 }
 
-// reachEtcd returns an error where --etcd names one that does not answer, before there is a folder of a run that could not begin.
+// reachEtcd returns an error where --etcd names one that does not answer, before there is a folder
+// of a run that could not begin.
 func (t *training) reachEtcd(ctx context.Context) error {
 	if len(t.Etcd) == 0 {
 		return nil
@@ -185,8 +189,9 @@ func (t *training) reachEtcd(ctx context.Context) error {
 	return nil
 }
 
-// openCheckpoints returns the checkpoints that a path names: a place, a folder, or a run whose checkpoints lie in either. certs is the folder of the
-// credentials; empty: that of the run, if it has one.
+// openCheckpoints returns the checkpoints that a path names: a place, a folder, or a run whose
+// checkpoints lie in either. certs is the folder of the credentials; empty: that of the run, if it
+// has one.
 func openCheckpoints(ctx context.Context, path, certs string) (place, error) {
 	t := &training{}
 	t.register(newFlagSet("checkpoint"))

@@ -14,8 +14,8 @@ import (
 // ages is the oldest that a saved chunk may become, in periods: rare enough that it takes little from what moves.
 const ages = 4
 
-// needed is how many lines in a row have begun with a shard that came back alone when a running checkpoint behind others is no more believed to be needed
-// rarely: one may be chance.
+// needed is how many lines in a row have begun with a shard that came back alone when a running
+// checkpoint behind others is no more believed to be needed rarely: one may be chance.
 const needed = 2
 
 // planner plans the saves of the running checkpoint for the conductor of one view: one plan over the chunks of all
@@ -32,8 +32,8 @@ type planner struct {
 	log    *slog.Logger
 }
 
-// Begin implements conductor.Planner. Where not every shard says what is saved of it, nothing is planned in this view: a
-// conductor must not die of an answer.
+// Begin implements conductor.Planner. Where not every shard says what is saved of it, nothing is
+// planned in this view: a conductor must not die of an answer.
 func (p *planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
 	if p.blind = len(saved) != p.chunks; p.blind {
 		p.log.Error("no chunks are saved in this view: not every shard knows what is saved of it", "chunks", p.chunks, "known", len(saved))
@@ -82,7 +82,8 @@ func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsu
 		total += float64(b)
 		whole += float64(4 * (1 + rule.States()) * c.Len())
 	}
-	// Where chunks are saved by increments, so many more of them have the bytes of a model in C steps. Plans are due as often.
+	// Where chunks are saved by increments, so many more of them have the bytes of a model in C
+	// steps. Plans are due as often.
 	if period := max(1, kintsugi.Step(math.Ceil(float64(knobs.period)*total/whole))); period < knobs.period {
 		knobs.fraction, knobs.period = min(1, knobs.fraction*float64(knobs.period)/float64(period)), period
 		cfg.Period, cfg.Fraction = knobs.period, knobs.fraction
@@ -98,8 +99,9 @@ func newPlanner(knobs scarKnobs, l *kintsugi.Layout, rule kernels.Rule, v kintsu
 	return p, err
 }
 
-// goOn begins with what a planner of an earlier view has learnt, if there is one: what saves and steps take does not depend on who is there, and where
-// servers die every few seconds no view lasts long enough to learn it.
+// goOn begins with what a planner of an earlier view has learnt, if there is one: what saves and
+// steps take does not depend on who is there, and where servers die every few seconds no view lasts
+// long enough to learn it.
 func (p *planner) goOn(before *planner) error {
 	if p.learn == nil || before == nil || before.learn == nil {
 		return nil
@@ -307,8 +309,10 @@ func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float
 	}
 	second := 1 / max(idle.mean(), 1e-9) // in steps
 	latency, perByte := l.store.fit()
-	// What saves take from steps: those beside a save last longer. Less than the standard error is not known to be less, or a measurement that says by chance that
-	// saves are free would have them come as fast as the store takes them. As much of it goes with the bytes as of the time of a save does.
+	// What saves take from steps: those beside a save last longer. Less than the standard error is
+	// not known to be less, or a measurement that says by chance that saves are free would have
+	// them come as fast as the store takes them. As much of it goes with the bytes as of the time
+	// of a save does.
 	fixed := latency / max(l.store.y.mean(), 1e-9)
 	cost := l.saving.mean() * max(l.busy.mean()-idle.mean(), math.Sqrt(l.busy.uncertain()+idle.uncertain())) * second
 	return scar.Conditions{

@@ -142,7 +142,8 @@ func TestAnAdaptivePlanFollowsTheStoreAndTheFailures(t *testing.T) {
 	}
 }
 
-// A measurement that says by chance that saves are free does not have them come as fast as the store takes them: where failures are rare, that would be for nothing.
+// A measurement that says by chance that saves are free does not have them come as fast as the
+// store takes them: where failures are rare, that would be for nothing.
 func TestNoiseDoesNotMakeSavesFree(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -157,7 +158,8 @@ func TestNoiseDoesNotMakeSavesFree(t *testing.T) {
 	}
 }
 
-// Gold believes that it is needed rarely until a run shows that it is not: with the second shard that comes back alone it saves as scar:adaptive does.
+// Gold believes that it is needed rarely until a run shows that it is not: with the second shard
+// that comes back alone it saves as scar:adaptive does.
 func TestGoldSavesMoreOftenOnceItIsNeeded(t *testing.T) {
 	rare, common := newSaverIn(t, "gold", kintsugi.View{Line: 2, Keeps: 1}, 0.001, 0.1), newSaverIn(t, "gold", kintsugi.View{Line: 3, Keeps: 1}, 0.001, 0.1)
 	scar := newSaverIn(t, "scar:adaptive", kintsugi.View{Line: 3, Keeps: 1}, 0.001, 0.1)
@@ -172,8 +174,9 @@ func TestGoldSavesMoreOftenOnceItIsNeeded(t *testing.T) {
 	}
 }
 
-// Where a shard is lost every 60 steps, most of a view is over when it has learnt what saves cost; a view that goes on with what was learnt before it saves as one that has
-// lasted, from its first steps on.
+// Where a shard is lost every 60 steps, most of a view is over when it has learnt what saves cost;
+// a view that goes on with what was learnt before it saves as one that has lasted, from its first
+// steps on.
 func TestWhatWasLearntOutlivesAView(t *testing.T) {
 	for _, recovery := range []string{"gold", "scar:adaptive"} {
 		views := func(goesOn bool) *saver {
@@ -206,7 +209,8 @@ func TestWhatWasLearntOutlivesAView(t *testing.T) {
 	}
 }
 
-// What moves most is saved most often also once the period has become longer than the oldest that a chunk may be was at first: else all chunks are too old, and come in turn.
+// What moves most is saved most often also once the period has become longer than the oldest that a
+// chunk may be was at first: else all chunks are too old, and come in turn.
 func TestALongerPeriodLeavesRoomForWhatMoves(t *testing.T) {
 	s := newSaver(t, "scar:adaptive", 0, 0.001, 0.1)
 	s.fast = 1000

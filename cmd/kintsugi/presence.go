@@ -12,9 +12,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// presence is who is in the places of a run, for whoever has not started the processes and cannot see them die: leases in etcd say it, and views, which
-// often say it sooner. It is pure: lists, views and times in, comings and goings out, each once. Lists come in their order, and so do views; but each may
-// be behind the other.
+// presence is who is in the places of a run, for whoever has not started the processes and cannot
+// see them die: leases in etcd say it, and views, which often say it sooner. It is pure: lists,
+// views and times in, comings and goings out, each once. Lists come in their order, and so do
+// views; but each may be behind the other.
 type presence struct {
 	there  map[launch.Part]present
 	view   kintsugi.View
@@ -38,8 +39,9 @@ type departure struct {
 	cause string
 }
 
-// presenceIn returns the presence that the record of a run ends with; at says when a second of it was. Who has been booked as gone is not booked again,
-// and who was there and is not any more has gone meanwhile.
+// presenceIn returns the presence that the record of a run ends with; at says when a second of it
+// was. Who has been booked as gone is not booked again, and who was there and is not any more has
+// gone meanwhile.
 func presenceIn(run *record.Run, at func(seconds float64) time.Time) presence {
 	var p presence
 	for _, e := range run.Presences {
@@ -84,8 +86,9 @@ func (p *presence) members(now time.Time, role launch.Role, list []etcd.Member) 
 		}
 		if known && before.incarnation == m.Incarnation {
 			before.leased, before.leaving = true, leaving
-			// A worker whose lease had lapsed is back, and so is a server that the view waits for. One that the view does without has a lease for some
-			// seconds more, or until a view has it come in.
+			// A worker whose lease had lapsed is back, and so is a server that the view waits for.
+			// One that the view does without has a lease for some seconds more, or until a view has
+			// it come in.
 			if before.gone && (role == launch.Worker || p.viewHas(m.Index, m.Incarnation)) {
 				before.since, before.gone = now, false
 				came = append(came, part)
@@ -113,15 +116,17 @@ func (p *presence) members(now time.Time, role launch.Role, list []etcd.Member) 
 	return gone, came
 }
 
-// saysLeaving reports whether a process that is there says that it is about to go. A worker says it when it has gone: nobody needs to know before.
+// saysLeaving reports whether a process that is there says that it is about to go. A worker says it
+// when it has gone: nobody needs to know before.
 func saysLeaving(role launch.Role, m etcd.Member) bool {
 	var v serverValue
 	return role == launch.Server && json.Unmarshal(m.Value, &v) == nil && (v.Leaving || v.Hold)
 }
 
-// views takes the newest view. Who held shards in the one before and holds none now is gone; who holds some is there, if it is later than who was there
-// before. A view goes on to name a server that has died or left while nobody takes its place: that a life is there which nobody has seen yet, or which
-// has gone, is for the leases to say.
+// views takes the newest view. Who held shards in the one before and holds none now is gone; who
+// holds some is there, if it is later than who was there before. A view goes on to name a server
+// that has died or left while nobody takes its place: that a life is there which nobody has seen
+// yet, or which has gone, is for the leases to say.
 func (p *presence) views(now time.Time, v kintsugi.View) (gone []departure, came []launch.Part) {
 	before := p.view
 	p.view = v

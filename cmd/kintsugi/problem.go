@@ -201,7 +201,8 @@ func (p *problem) open(s *settings) error {
 	return p.fits(s)
 }
 
-// fits returns a usage error where --input says what the data set is not: gradients would say it after the run has begun.
+// fits returns a usage error where --input says what the data set is not: gradients would say it
+// after the run has begun.
 func (p *problem) fits(s *settings) error {
 	if p.desc == nil {
 		return nil // it is described by the data
@@ -262,8 +263,9 @@ func stageAhead(l *data.Loader, sampler data.Sampler, m model.Model) {
 	}
 }
 
-// model returns what executes the model, with so many threads of its own if it has any. layers, if set, are told what of a gradient is
-// final and what it needs of the parameters, where the model knows.
+// model returns what executes the model, with so many threads of its own if it has any. layers, if
+// set, are told what of a gradient is final and what it needs of the parameters, where the model
+// knows.
 func (p *problem) model(s *settings, threads int, layers *worker.Layers) (model.Model, error) {
 	if len(p.desc.Layers) == 0 || s.Engine == "gorgonia" {
 		return model.New(p.desc, s.Batch)

@@ -147,7 +147,8 @@ func (p *process) place(what string, n int) error {
 	return nil
 }
 
-// leave gives a place back so that nobody waits for the lease. Who goes because it had notice says so: others cannot see the status that it ends with.
+// leave gives a place back so that nobody waits for the lease. Who goes because it had notice says
+// so: others cannot see the status that it ends with.
 func (p *process) leave(r *etcd.Registration) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -224,8 +224,9 @@ func (m *programModel) evaluate(ctx context.Context, s *settings, params []float
 	return loss, accuracy, examples, m.give(running)
 }
 
-// try asks for one gradient at the initial parameters, for it once more where that takes no time, for it in the second process, and for an evaluation: what
-// is wrong with a program is said before a cluster begins. It returns what a user should know, if anything.
+// try asks for one gradient at the initial parameters, for it once more where that takes no time,
+// for it in the second process, and for an evaluation: what is wrong with a program is said before
+// a cluster begins. It returns what a user should know, if anything.
 func (m *programModel) try(ctx context.Context, s *settings, other *second) (warning string, err error) {
 	running, err := m.take(ctx, s)
 	if err != nil {
@@ -279,8 +280,9 @@ func (m *programModel) finite(grads []float32) error {
 // threadsVariable is what mathematical libraries, and PyTorch, look at to know how many threads to have.
 const threadsVariable = "OMP_NUM_THREADS"
 
-// prepareProgram does what must be done before the program of a run is started: programs of workers that share this machine share its processors, unless whoever
-// started it has said how. As libraries add in another order with other numbers of threads, this process's program has as many.
+// prepareProgram does what must be done before the program of a run is started: programs of workers
+// that share this machine share its processors, unless whoever started it has said how. As
+// libraries add in another order with other numbers of threads, this process's program has as many.
 func (t *training) prepareProgram(resumed bool) error {
 	if len(t.Program) == 0 {
 		return nil
@@ -309,7 +311,8 @@ func (t *training) tryProgram(ctx context.Context, p *problem, other *second) (w
 	return p.program.try(ctx, &t.settings, other)
 }
 
-// keep writes what the program said to a run's folder, for its processes, if there is a program, and once: a run that is resumed keeps its own.
+// keep writes what the program said to a run's folder, for its processes, if there is a program,
+// and once: a run that is resumed keeps its own.
 func (m *programModel) keep(dir string) error {
 	path := filepath.Join(dir, describedFile)
 	if _, err := os.Stat(path); m == nil || err == nil {

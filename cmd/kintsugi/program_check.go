@@ -104,8 +104,8 @@ func (p *problem) checkSuggestions(s *settings, d model.Defaults) error {
 	return err
 }
 
-// Slopes agree when they differ by no more than these parts, of the one that the gradient says and of the norm of the whole gradient: losses come in float32, of
-// models with corners.
+// Slopes agree when they differ by no more than these parts, of the one that the gradient says and
+// of the norm of the whole gradient: losses come in float32, of models with corners.
 const (
 	slopesAgree = 0.05
 	slopesNoise = 0.002
@@ -185,7 +185,8 @@ func (m *programModel) timed(ctx context.Context, s *settings, running *program.
 	return loss, time.Since(begin), err
 }
 
-// checkSlopes compares, tensor by tensor, the slope of the loss along the gradient, which is its norm, with the loss a little before and behind.
+// checkSlopes compares, tensor by tensor, the slope of the loss along the gradient, which is its
+// norm, with the loss a little before and behind.
 func (m *programModel) checkSlopes(ctx context.Context, s *settings, running *program.Program, grads []float32, loss float64, w io.Writer) error {
 	whole := norm(grads)
 	if !(whole > 0) || math.IsInf(whole, 0) || math.IsNaN(loss) {
@@ -218,9 +219,10 @@ func (m *programModel) checkSlopes(ctx context.Context, s *settings, running *pr
 	return nil
 }
 
-// agreeing measures a slope at smaller and smaller reaches until it is the one that the gradient says, to within slopesAgree and some noise: a model of
-// many corners, as those of ReLU, has some on the way to a far one. It gives up where the loss changes by so little that float32 may not show it,
-// and returns the slope that it measured first.
+// agreeing measures a slope at smaller and smaller reaches until it is the one that the gradient
+// says, to within slopesAgree and some noise: a model of many corners, as those of ReLU, has some
+// on the way to a far one. It gives up where the loss changes by so little that float32 may not
+// show it, and returns the slope that it measured first.
 func agreeing(said, noise, loss, reach float64, slope func(reach float64) (float64, error)) (measured float64, agrees bool, err error) {
 	first := math.NaN()
 	for {
@@ -240,7 +242,8 @@ func agreeing(said, noise, loss, reach float64, slope func(reach float64) (float
 	}
 }
 
-// slope measures the slope of the loss along the gradient of a tensor whose values begin at lo; along ones and minus ones by turns where that is 0.
+// slope measures the slope of the loss along the gradient of a tensor whose values begin at lo;
+// along ones and minus ones by turns where that is 0.
 func (m *programModel) slope(ctx context.Context, s *settings, running *program.Program, lo int, part []float32, reach float64) (float64, error) {
 	length := norm(part)
 	at, unused := make([]float32, len(m.initial)), make([]float32, len(m.initial))

@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
-// second is a second process of a run's program. It starts while the first one is asked what it trains, and ends before workers have theirs.
+// second is a second process of a run's program. It starts while the first one is asked what it
+// trains, and ends before workers have theirs.
 type second struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when it has started
@@ -49,11 +50,13 @@ func (b *second) close() {
 // seedTheStart is what to do where processes of a program are not alike.
 const seedTheStart = "what is random while the program starts, such as a shuffle or a split of its data, must have a seed of its own, and what comes from a set must be sorted"
 
-// alike is how far gradients of two processes may be apart, in parts of their norm, that differ by the order of additions alone.
+// alike is how far gradients of two processes may be apart, in parts of their norm, that differ by
+// the order of additions alone.
 const alike = 0.01
 
-// compare asks the second process for the gradient that the first one has computed. Workers whose data, vocabularies or frozen parameters are not the same would
-// train without a complaint, and what they have trained would be of no use.
+// compare asks the second process for the gradient that the first one has computed. Workers whose
+// data, vocabularies or frozen parameters are not the same would train without a complaint, and
+// what they have trained would be of no use.
 func (m *programModel) compare(ctx context.Context, s *settings, other *second, grads []float32) (warning string, err error) {
 	<-other.done
 	if other.err != nil {

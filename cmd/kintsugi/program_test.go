@@ -18,7 +18,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program/programtest"
 )
 
-// beProgram answers as the program of a model with a thousand parameters. A word on its command line makes it another one.
+// beProgram answers as the program of a model with a thousand parameters. A word on its command
+// line makes it another one.
 func beProgram() {
 	about := program.Description{
 		Name: "pulled", Tensors: []kintsugi.Tensor{{Name: "x", Shape: []int{10, 99}}, {Name: "y", Shape: []int{10}}}, Examples: 50, Batch: 5, Steps: 80, LearningRate: 0.02, Optimizer: "sgd", Evaluates: true,
@@ -51,7 +52,8 @@ func beProgram() {
 	}
 }
 
-// ofLauncher reports whether no more than one has asked this of a folder before, since train begins with two, and leaves word there of whoever has.
+// ofLauncher reports whether no more than one has asked this of a folder before, since train begins
+// with two, and leaves word there of whoever has.
 func ofLauncher(dir string) bool {
 	f, err := os.CreateTemp(dir, "")
 	if err != nil {
@@ -244,7 +246,8 @@ func TestAnInterruptDoesNotWaitForProgramsThatStart(t *testing.T) {
 	noOrphans(t, dir)
 }
 
-// Processes of a program that have not the same data, or vocabulary, train something else in each worker, and nothing would say so. Where only the last bits differ training works.
+// Processes of a program that have not the same data, or vocabulary, train something else in each
+// worker, and nothing would say so. Where only the last bits differ training works.
 func TestProcessesThatAreNotAlikeAreFoundBeforeARunBegins(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -336,7 +339,8 @@ func TestTheExampleInPythonTrainsThroughAKilledServer(t *testing.T) {
 	}
 }
 
-// A model with all that is not plain in PyTorch: BatchNorm, dropout, a tied and a frozen parameter, a single number, float64, and a loss that calls backward in parts.
+// A model with all that is not plain in PyTorch: BatchNorm, dropout, a tied and a frozen parameter,
+// a single number, float64, and a loss that calls backward in parts.
 func TestAModelInPyTorchIsTrainedAndComesBack(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)

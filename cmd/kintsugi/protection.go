@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
-// protection is what a word of --recovery comes to: how much of a shard outlives which death. The words are presets of these knobs.
+// protection is what a word of --recovery comes to: how much of a shard outlives which death. The
+// words are presets of these knobs.
 type protection struct {
 	checkpoints bool          // full ones while the run lasts, and not only at its end
 	replicas    int           // of each shard, where --replicas does not say
@@ -23,7 +24,8 @@ type protection struct {
 	most        int           // replicas, where it does
 }
 
-// goldFraction is what the running checkpoint of gold takes at once at first: it is seldom needed, so few saves of more cost least.
+// goldFraction is what the running checkpoint of gold takes at once at first: it is seldom needed,
+// so few saves of more cost least.
 const goldFraction = 1.0 / 4
 
 // recoveryForms says what --recovery may be.
@@ -72,7 +74,8 @@ func parseRecovery(word string, servers int) (p protection, err error) {
 // chainForms says what --recovery chain may be.
 const chainForms = "chain[:next|:paper[,STEPS]]"
 
-// paperCopies are the updates between two copies in Training Through Failure (Cao, Luo, Gan and Jinesh, 2024), whose chains have three replicas.
+// paperCopies are the updates between two copies in Training Through Failure (Cao, Luo, Gan and
+// Jinesh, 2024), whose chains have three replicas.
 const paperCopies = 100
 
 // parseCopies reads the option of a word of --recovery that begins with chain: the steps between two copies.
@@ -134,8 +137,8 @@ func (p *protection) way() launch.Way {
 	return launch.BackToCheckpoint
 }
 
-// placeOnOneHost sets what depends on where servers run: where all are on one host, a replica on another server protects from nothing
-// that memory outside the process does not, and costs more.
+// placeOnOneHost sets what depends on where servers run: where all are on one host, a replica on
+// another server protects from nothing that memory outside the process does not, and costs more.
 func (s *settings) placeOnOneHost() {
 	if s.Replicas == 0 && (s.Recovery == "gold" || s.Recovery == "auto") {
 		s.Replicas = 1

@@ -19,8 +19,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// reproduceFailure is an experiment: what is left of a run after its server was killed, for each way to survive. bench outage is the same with
-// other runs and another table.
+// reproduceFailure is an experiment: what is left of a run after its server was killed, for each
+// way to survive. bench outage is the same with other runs and another table.
 type reproduceFailure struct {
 	outage  bool // bench outage
 	cfg     bench.FailureConfig

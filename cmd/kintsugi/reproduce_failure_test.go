@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/bench"
 )
 
-// Real processes, a real SIGKILL; what is there is not made again; and a first restore that is to find nothing finds nothing.
+// Real processes, a real SIGKILL; what is there is not made again; and a first restore that is to
+// find nothing finds nothing.
 func TestReproduceFailure(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

@@ -149,7 +149,8 @@ const scarTable = "WORKLOAD\tDATA\tLOST\tC\tSTRATEGY\tREWORK\tPREDICTED\tOF BASE
 func scarLine(r bench.ScarRow) (text, benchfmt string) {
 	head := fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t", r.Workload, r.Data, bench.Share(r.Lost), r.Period, r.Strategy)
 	if r.Missing != "" {
-		// The reason is in the last column: it widens none there, and a row that lacks cells would end the columns of all rows above it.
+		// The reason is in the last column: it widens none there, and a row that lacks cells would
+		// end the columns of all rows above it.
 		return head + "n/a" + strings.Repeat("\t", 8) + r.Missing, ""
 	}
 	predicted := "unknown"

@@ -58,8 +58,8 @@ func (t *training) resumable(ctx context.Context, p *problem) error {
 	return nil
 }
 
-// begun returns an error if the run had a checkpoint, or should have got one by a restore, where there is none now. A run that ended before its first
-// one begins again.
+// begun returns an error if the run had a checkpoint, or should have got one by a restore, where
+// there is none now. A run that ended before its first one begins again.
 func (t *training) begun(store string) error {
 	earlier, err := record.ReadOutline(t.Out)
 	if err != nil {

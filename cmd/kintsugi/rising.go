@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
 )
 
-// rising notices a training that loses what it had won. Nothing fails then: the loss is finite, and a run may stay there for hours.
+// rising notices a training that loses what it had won. Nothing fails then: the loss is finite, and
+// a run may stay there for hours.
 type rising struct {
 	last  kintsugi.Step
 	n     int     // losses so far
@@ -25,7 +26,8 @@ const (
 	risingLast = 200 // steps that it must last: a shard that came back older makes up for it in fewer
 )
 
-// step notes the loss of a step. It reports once whether more than half of what the run had won is lost, and has been for some time.
+// step notes the loss of a step. It reports once whether more than half of what the run had won is
+// lost, and has been for some time.
 func (r *rising) step(step kintsugi.Step, loss float64) (tell bool) {
 	if step <= r.last { // a restore took steps back: that they have to be won again is no fault of the rate
 		*r = rising{told: r.told}

@@ -189,7 +189,8 @@ func (r *run) over(ctx context.Context, killed <-chan error) (kintsugi.Done, err
 	}
 }
 
-// saveWhatIsWell ends a run that lacks gradients alone after a last checkpoint, if there are steps since the one before: servers are as well as ever.
+// saveWhatIsWell ends a run that lacks gradients alone after a last checkpoint, if there are steps
+// since the one before: servers are as well as ever.
 func (r *run) saveWhatIsWell(ctx context.Context, err error, killed <-chan error) kintsugi.Done {
 	failed, ok := errors.AsType[launch.GradientsFailed](err)
 	r.mu.Lock()

@@ -10,7 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/launch"
 )
 
-// An etcd that gives up takes the word that ends the run with it: a run that has its own ends then, and does not wait for that word for ever.
+// An etcd that gives up takes the word that ends the run with it: a run that has its own ends then,
+// and does not wait for that word for ever.
 func TestARunWhoseEtcdGivesUpEndsAndSaysHowToGoOn(t *testing.T) {
 	e, err := etcd.Embed(t.Context(), t.TempDir(), etcd.Options{UnsafeNoFsync: true})
 	if err != nil {

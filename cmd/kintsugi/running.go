@@ -55,8 +55,8 @@ func (c *checkpoints) open(v kintsugi.View, s *server.Shard) (*ckpt.Writer, erro
 	return ckpt.OpenWriter(c.fs, c.dir, cfg)
 }
 
-// write writes chunks of a shard, nil for all of them. Where chunks are saved every few steps the writer is kept: it knows
-// what it has saved, and opening it reads that again.
+// write writes chunks of a shard, nil for all of them. Where chunks are saved every few steps the
+// writer is kept: it knows what it has saved, and opening it reads that again.
 func (c *checkpoints) write(ctx context.Context, v kintsugi.View, s *server.Shard, chunks []kintsugi.ChunkID) (report ckpt.SaveReport, err error) {
 	r := c.runningOf(s.ID)
 	r.mu.Lock()
@@ -101,7 +101,8 @@ func (c *checkpoints) tidy(run string, s *server.Shard) {
 	}
 }
 
-// compact removes what no checkpoint needs any more. A run that has lost the place removes nothing that the one needs that has it.
+// compact removes what no checkpoint needs any more. A run that has lost the place removes nothing
+// that the one needs that has it.
 func (c *checkpoints) compact(run string) error {
 	c.compacting.Lock()
 	defer c.compacting.Unlock()
@@ -112,10 +113,11 @@ func (c *checkpoints) compact(run string) error {
 	return err
 }
 
-// loadRunning fills a shard with the newest values that were saved of its chunks since the line that the view keeps
-// began, and what was not saved since with those that the line began with. Where these are damaged or gone any value that was ever saved is
-// better than none, and the initialisation what is left where there is none: others hold their shards still, which a server that gives up
-// would take along.
+// loadRunning fills a shard with the newest values that were saved of its chunks since the line
+// that the view keeps began, and what was not saved since with those that the line began with.
+// Where these are damaged or gone any value that was ever saved is better than none, and the
+// initialisation what is left where there is none: others hold their shards still, which a server
+// that gives up would take along.
 func (c *checkpoints) loadRunning(ctx context.Context, v kintsugi.View, s *server.Shard) ([]kintsugi.Step, error) {
 	if err := c.holds(v.Run); err != nil {
 		return nil, err

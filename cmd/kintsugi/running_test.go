@@ -244,8 +244,9 @@ func (x *shelf) spoil(chunks ...kintsugi.ChunkID) {
 	}
 }
 
-// A lost shard needs no whole checkpoint to come back alone: each chunk is as it was saved last, and only one of which no value is whole begins
-// again. It is all the same whether the checkpoint that the view names is damaged or gone.
+// A lost shard needs no whole checkpoint to come back alone: each chunk is as it was saved last,
+// and only one of which no value is whole begins again. It is all the same whether the checkpoint
+// that the view names is damaged or gone.
 func TestALostShardComesBackWhereNoCheckpointIsWhole(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		x := newShelf(t, vfs.NewMem(), "scar:1/8,16")
@@ -282,7 +283,8 @@ func TestALostShardComesBackWhereNoCheckpointIsWhole(t *testing.T) {
 	}
 }
 
-// Where all shards would go back, and every checkpoint is damaged, nothing is started over: that is for a person to decide.
+// Where all shards would go back, and every checkpoint is damaged, nothing is started over: that is
+// for a person to decide.
 func TestALineDoesNotBeginAgainWhereCheckpointsAreDamaged(t *testing.T) {
 	x := newShelf(t, vfs.NewMem(), "checkpoint")
 	x.move(2, 0.25, 3)

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// scriptLine finds a command of kintsugi in a script of deploy/slurm, without its first word and what the shell does with it.
+// scriptLine finds a command of kintsugi in a script of deploy/slurm, without its first word and
+// what the shell does with it.
 var scriptLine = regexp.MustCompile(`"\$kintsugi" ([a-z].*?)(?: &|; })?$`)
 
 // The scripts for Slurm start the roles of this program, with flags that they have.

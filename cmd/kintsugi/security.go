@@ -22,8 +22,8 @@ func (s *security) register(f *pflag.FlagSet) {
 	f.StringVar(&s.TLS, tlsFlag, "", "folder with ca.pem, cert.pem and key.pem, or one that kintsugi certs has filled; all connections then use TLS, and both sides prove who they are (default: plain TCP, without proof)")
 }
 
-// credentials returns those of a process with a role, at a place in its run where the role has places; nil without --tls. Until ctx ends log hears when the
-// certificate is about to expire.
+// credentials returns those of a process with a role, at a place in its run where the role has
+// places; nil without --tls. Until ctx ends log hears when the certificate is about to expire.
 func (s *security) credentials(ctx context.Context, role mtls.Role, index int, log *slog.Logger) (*mtls.Credentials, error) {
 	if s.TLS == "" {
 		return nil, nil

@@ -148,7 +148,8 @@ func (p *process) heed(ctx context.Context, client *etcd.Client, s *server.Serve
 	p.onNotice(h.run)
 }
 
-// outside opens the file that keeps the shard when this process dies, and says of which line it holds the state; nil if there is none.
+// outside opens the file that keeps the shard when this process dies, and says of which line it
+// holds the state; nil if there is none.
 func (p *process) outside(prob *problem, rule kintsugi.Rule) (*server.Outside, kintsugi.Line, error) {
 	if p.Outside == "" {
 		return nil, 0, nil

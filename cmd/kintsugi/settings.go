@@ -75,7 +75,8 @@ type settings struct {
 
 	uneven bool // the model has tensors with learning rates of their own; known once it is described
 
-	// What processes on other hosts compute: a file of settings is that of all roles, and this host need not have their GPUs.
+	// What processes on other hosts compute: a file of settings is that of all roles, and this host
+	// need not have their GPUs.
 	elsewhere struct{ gradients, steps bool }
 }
 

@@ -43,7 +43,8 @@ func TestTheEnvironmentTurnsOnTLSWhereverAProcessIsStartedAlone(t *testing.T) {
 	}
 }
 
-// Each flag that says how the learning rate changes and what decays is in the schedule; of what nobody says the defaults are.
+// Each flag that says how the learning rate changes and what decays is in the schedule; of what
+// nobody says the defaults are.
 func TestTheScheduleIsWhatTheFlagsSay(t *testing.T) {
 	for _, c := range []struct {
 		flags string

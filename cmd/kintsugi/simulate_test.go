@@ -28,8 +28,8 @@ func TestASimulatedRunIsRecordedAndReplays(t *testing.T) {
 	}
 }
 
-// The folder of a run is a trace: one worker that takes as long for each gradient as another one did is as long at all of
-// them, in whatever rotation.
+// The folder of a run is a trace: one worker that takes as long for each gradient as another one
+// did is as long at all of them, in whatever rotation.
 func TestARunIsATrace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	args := []string{"simulate", "--workers", "1", "--steps", "40", "--consistency", "bsp", "--out", dir, "--times", "exp:1"}

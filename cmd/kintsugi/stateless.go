@@ -11,7 +11,8 @@ import (
 // statelessForms says what --recovery stateless may be.
 const statelessForms = "stateless[:paper]"
 
-// consistency returns who is counted in a step, and what workers do in an outage. Words that nobody knows are an ErrUsage.
+// consistency returns who is counted in a step, and what workers do in an outage. Words that nobody
+// knows are an ErrUsage.
 func (s *settings) consistency() (agg.Config, error) {
 	c, err := agg.Preset(s.Consistency)
 	if err != nil {
@@ -41,7 +42,8 @@ func (s *settings) consistency() (agg.Config, error) {
 	return c, fmt.Errorf("%w: --kept %q is unknown; use local, decay, average or sum", kintsugi.ErrUsage, s.Kept)
 }
 
-// keeping returns c with a rule for kept gradients that goes with the optimizer: a path is made of gradients times one rate.
+// keeping returns c with a rule for kept gradients that goes with the optimizer: a path is made of
+// gradients times one rate.
 func (s *settings) keeping(c agg.Config, rule kintsugi.Rule) (agg.Config, error) {
 	switch rule {
 	case kintsugi.RuleSGD, kintsugi.RuleMomentum, kintsugi.RuleNesterov:
@@ -61,7 +63,8 @@ func (s *settings) keeping(c agg.Config, rule kintsugi.Rule) (agg.Config, error)
 	return c, nil
 }
 
-// longRate returns by how much a unit of gradient moves the parameters in the step after a version and those that follow.
+// longRate returns by how much a unit of gradient moves the parameters in the step after a version
+// and those that follow.
 func longRate(schedule conductor.Schedule) func(version kintsugi.Step) float64 {
 	return func(version kintsugi.Step) float64 {
 		o := schedule.At(version + 1)

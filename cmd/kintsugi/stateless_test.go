@@ -38,8 +38,8 @@ func TestServersThatAreKilledTakeNoStepBack(t *testing.T) {
 	}
 }
 
-// A server and a worker that are killed together end nothing. The worker's next life is another: what its steps count is not what a calm run
-// counts.
+// A server and a worker that are killed together end nothing. The worker's next life is another:
+// what its steps count is not what a calm run counts.
 func TestAServerAndAWorkerKilledTogetherEndNothing(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)

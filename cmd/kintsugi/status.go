@@ -124,8 +124,9 @@ type serverStatus struct {
 	Outside     bool                 `json:"outside,omitempty"`     // it has a lease, and the view has no use for this life of it
 }
 
-// lookAt collects the facts and says what they come to. Where what it listens to ends meanwhile, because of a new view or because the run is over, it listens
-// anew: that is no trouble of the run. A few times only, since a run whose views go on changing must be told of too.
+// lookAt collects the facts and says what they come to. Where what it listens to ends meanwhile,
+// because of a new view or because the run is over, it listens anew: that is no trouble of the run.
+// A few times only, since a run whose views go on changing must be told of too.
 func lookAt(ctx context.Context, client *etcd.Client, creds *mtls.Credentials, listens time.Duration) (runStatus, error) {
 	x, err := ask(ctx, client)
 	for tries := 5; err == nil && x.view != nil && x.done == nil; tries-- {
@@ -164,7 +165,8 @@ func ask(ctx context.Context, client *etcd.Client) (x facts, err error) {
 	return x, errors.Join(errs[:]...)
 }
 
-// listen hears what the conductor tells for a while: what it still has of what was, then what happens. The error says why it does not tell anything.
+// listen hears what the conductor tells for a while: what it still has of what was, then what
+// happens. The error says why it does not tell anything.
 func listen(ctx context.Context, v kintsugi.View, creds *mtls.Credentials, d time.Duration) (events []kintsugi.RunEvent, err error) {
 	whole := ctx
 	ctx, cancel := context.WithCancel(ctx) // not a deadline: the conductor would be told of it, and might end the stream an instant before this end does

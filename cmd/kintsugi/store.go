@@ -31,8 +31,9 @@ type checkpoints struct {
 	compacting sync.Mutex
 }
 
-// load fills a shard with what the view starts from. Where that is damaged or gone, or the initialisation although there are checkpoints, none
-// is whole (newest): nothing is started over before somebody has decided that.
+// load fills a shard with what the view starts from. Where that is damaged or gone, or the
+// initialisation although there are checkpoints, none is whole (newest): nothing is started over
+// before somebody has decided that.
 func (c *checkpoints) load(ctx context.Context, v kintsugi.View, s *server.Shard) error {
 	if err := c.holds(v.Run); err != nil {
 		return err
@@ -140,12 +141,14 @@ func (c *checkpoints) publish(_ context.Context, cp server.Checkpoint) (string, 
 // longRead is how many bytes take so long that somebody may wonder what is waited for.
 const longRead = 1 << 28
 
-// newest finds the checkpoint that a new line starts from: the newest one of which every byte that a
-// restore needs is right. Reading it all costs one pass, and finds damage here, where there is another
-// checkpoint to fall back to, and not on a server, which would only die of it. Where every checkpoint is
-// damaged there is none: launchers that go on with a run look before (resumable), and servers begin nothing over (load).
+// newest finds the checkpoint that a new line starts from: the newest one of which every byte that
+// a restore needs is right. Reading it all costs one pass, and finds damage here, where there is
+// another checkpoint to fall back to, and not on a server, which would only die of it. Where every
+// checkpoint is damaged there is none: launchers that go on with a run look before (resumable), and
+// servers begin nothing over (load).
 //
-// A run that begins takes the place first, so that nothing that it reads is compacted away meanwhile by a run that has it still.
+// A run that begins takes the place first, so that nothing that it reads is compacted away
+// meanwhile by a run that has it still.
 func (c *checkpoints) newest(ctx context.Context, asks recovery.Asking) (string, kintsugi.Step, kintsugi.Line, error) {
 	var line kintsugi.Line
 	var err error
@@ -178,10 +181,12 @@ func (c *checkpoints) take(run string) (kintsugi.Line, error) {
 	return mine.Line - 1, nil
 }
 
-// holds returns an error if the place belongs to another run than this by now. An empty run shares it with nobody, by its own word.
+// holds returns an error if the place belongs to another run than this by now. An empty run shares
+// it with nobody, by its own word.
 //
-// A folder that was not mounted on a host looks like a place where nothing was saved yet. So a place that nobody has claimed is not the run's, which claimed its
-// own before it began: to believe it would begin shards over whose checkpoints are where they should be.
+// A folder that was not mounted on a host looks like a place where nothing was saved yet. So a
+// place that nobody has claimed is not the run's, which claimed its own before it began: to believe
+// it would begin shards over whose checkpoints are where they should be.
 func (c *checkpoints) holds(run string) error {
 	if run == "" {
 		return nil

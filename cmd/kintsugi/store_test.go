@@ -90,8 +90,8 @@ func TestAStoreThatIsFullForAWhileDoesNotStopTraining(t *testing.T) {
 	}
 }
 
-// A run is killed while its store is in trouble, and goes on while it is again: steps go on all the while, the log says what the
-// store does, and in the end everything is there.
+// A run is killed while its store is in trouble, and goes on while it is again: steps go on all the
+// while, the log says what the store does, and in the end everything is there.
 func TestAKilledRunGoesOnWhileItsStoreIsInTrouble(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

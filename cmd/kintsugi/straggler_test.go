@@ -87,8 +87,8 @@ func usualCompute(r *record.Run, slot uint32) float64 {
 	return took[len(took)/2]
 }
 
-// A worker that waits, or asks, finishes what it is at, and goes on with the newest parameters: its gradients are late, and it
-// skips the versions between.
+// A worker that waits, or asks, finishes what it is at, and goes on with the newest parameters: its
+// gradients are late, and it skips the versions between.
 func TestASlowWorkerThatIsNotInterruptedFinishesLate(t *testing.T) {
 	onlyLong(t)
 	for _, busy := range []string{"wait", "pull"} {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestCharlmIsTrainedOnTextAndWithTheOptimizerItSuggests runs processes on a text that is short, so that evaluations are.
+// TestCharlmIsTrainedOnTextAndWithTheOptimizerItSuggests runs processes on a text that is short, so
+// that evaluations are.
 func TestCharlmIsTrainedOnTextAndWithTheOptimizerItSuggests(t *testing.T) {
 	notUnderRace(t)
 	data, dir := t.TempDir(), newDir(t)

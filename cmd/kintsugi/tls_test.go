@@ -14,8 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
-// freeAddress returns an address at which nobody listens. Its port is none of those that the system gives to whoever asks for any, as the tests beside
-// this one do, and clients.
+// freeAddress returns an address at which nobody listens. Its port is none of those that the system
+// gives to whoever asks for any, as the tests beside this one do, and clients.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -41,8 +41,9 @@ func waitListening(t *testing.T, address string) {
 	})
 }
 
-// All connections of a run are by TLS: to etcd, between servers and workers, to the memory of another process. A server is killed, after certificates were renewed
-// under it; its next life and the others have the new ones, and the run ends with the bits of one without TLS.
+// All connections of a run are by TLS: to etcd, between servers and workers, to the memory of
+// another process. A server is killed, after certificates were renewed under it; its next life and
+// the others have the new ones, and the run ends with the bits of one without TLS.
 func TestARunByTLSGoesOnThroughTheDeathOfAServer(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)
@@ -82,7 +83,8 @@ func TestARunByTLSGoesOnThroughTheDeathOfAServer(t *testing.T) {
 	noOrphans(t, dir)
 }
 
-// Roles that are started one by one, each with a folder that has nothing but its own credentials; whoever comes with another role's is refused and named.
+// Roles that are started one by one, each with a folder that has nothing but its own credentials;
+// whoever comes with another role's is refused and named.
 func TestRolesHaveEachTheirOwnCredentials(t *testing.T) {
 	onlyLong(t)
 	notUnderRace(t)

@@ -198,7 +198,8 @@ func noteWarning(rec *record.Recorder, stdout io.Writer, warning string) {
 	}
 }
 
-// unused returns a folder that is not there: the one that is given, or that with a number behind it, where two runs begin in one second.
+// unused returns a folder that is not there: the one that is given, or that with a number behind
+// it, where two runs begin in one second.
 func unused(dir string) string {
 	name := dir
 	for i := 2; ; i++ {
@@ -230,8 +231,8 @@ func (t *training) canBegin(ctx context.Context, p *problem, resumed bool) error
 	return t.reachEtcd(ctx)
 }
 
-// zeros refuses a 0 that somebody has typed where it would stand for what the model suggests: a run of 1,000 steps is not what is
-// meant by --steps 0. In a file of settings it keeps that meaning.
+// zeros refuses a 0 that somebody has typed where it would stand for what the model suggests: a run
+// of 1,000 steps is not what is meant by --steps 0. In a file of settings it keeps that meaning.
 func (t *training) zeros() error {
 	for _, name := range []string{"steps", "batch", "learning-rate"} {
 		f := t.flags.Lookup(name)

@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// endsTrainings returns a command that starts trainings, so changed that a signal ends those before it ends the command: they lead process
-// groups of their own, and nobody else tells them. The status is that of a process which the signal has ended. The second signal does not wait.
+// endsTrainings returns a command that starts trainings, so changed that a signal ends those before
+// it ends the command: they lead process groups of their own, and nobody else tells them. The
+// status is that of a process which the signal has ended. The second signal does not wait.
 func endsTrainings(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

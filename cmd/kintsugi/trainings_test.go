@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A signal that reaches the command alone ends every process group of the trainings that it has started, and what they have left in the
-// folder for temporary files.
+// A signal that reaches the command alone ends every process group of the trainings that it has
+// started, and what they have left in the folder for temporary files.
 func TestTrainingsEndWithTheCommandThatHasStartedThem(t *testing.T) {
 	notUnderRace(t)
 	out := newDir(t)

@@ -14,7 +14,8 @@ import (
 // sayAgain is how often what is waited for is said again.
 const sayAgain = 10 * time.Second
 
-// sayWaits says what is waited for whenever that changes, and again and again until it is nothing, which is the empty word, or ctx ends.
+// sayWaits says what is waited for whenever that changes, and again and again until it is nothing,
+// which is the empty word, or ctx ends.
 func sayWaits(ctx context.Context, words <-chan string, say func(word string, news bool)) {
 	tick := time.NewTicker(sayAgain)
 	defer tick.Stop()
@@ -38,7 +39,8 @@ func sayWaits(ctx context.Context, words <-chan string, say func(word string, ne
 	}
 }
 
-// stands says that no step is taken, and what the run waits for: the log of the server that conducts is not where people look. In the record it is once.
+// stands says that no step is taken, and what the run waits for: the log of the server that
+// conducts is not where people look. In the record it is once.
 func (w *watcher) stands(e kintsugi.StandEvent) {
 	w.mu.Lock()
 	before := w.stood

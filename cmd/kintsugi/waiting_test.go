@@ -41,7 +41,8 @@ func TestWhatIsWaitedForIsSaidAgainAndAgain(t *testing.T) {
 	})
 }
 
-// That a run stands is logged as often as the conductor tells it, and noted once, whatever a stream tells again; not what is over.
+// That a run stands is logged as often as the conductor tells it, and noted once, whatever a stream
+// tells again; not what is over.
 func TestARunThatStandsIsNotedOnce(t *testing.T) {
 	dir, start := newDir(t), time.Unix(1_700_000_000, 0)
 	rec, err := record.Create(dir, nil, record.Header{Start: start})
@@ -75,8 +76,9 @@ func TestARunThatStandsIsNotedOnce(t *testing.T) {
 	}
 }
 
-// A store that fails once the run is under way, and before its first view: the run says so, with the store's own words, begins when the store is
-// there, and ends at the first signal where it is not.
+// A store that fails once the run is under way, and before its first view: the run says so, with
+// the store's own words, begins when the store is there, and ends at the first signal where it is
+// not.
 func TestARunWhoseStoreFailsBeforeItsFirstView(t *testing.T) {
 	t.Parallel()
 	notUnderRace(t)

@@ -19,8 +19,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// watcher follows what a run computes, as etcd and the conductor of each view tell it: views, steps, checkpoints, what came back. It books all of it in the
-// folder of the run, whose events become metrics, and for the line that shows the progress. Nothing of the run waits for it.
+// watcher follows what a run computes, as etcd and the conductor of each view tell it: views,
+// steps, checkpoints, what came back. It books all of it in the folder of the run, whose events
+// become metrics, and for the line that shows the progress. Nothing of the run waits for it.
 type watcher struct {
 	of        *settings
 	problem   *problem
@@ -56,7 +57,8 @@ type watcher struct {
 	rising  rising
 	stood   kintsugi.StandEvent // the newest that was told of
 	waits   string              // what the coordinator waits for; empty: nothing, as far as it has said
-	// No step of the view is released yet, and it is not the first view: the next one tells what a failure has left, so it is evaluated.
+	// No step of the view is released yet, and it is not the first view: the next one tells what a
+	// failure has left, so it is evaluated.
 	returned bool
 }
 
@@ -66,7 +68,8 @@ type savesOf struct {
 	shard   kintsugi.ShardID
 }
 
-// newWatcher returns a watcher of a run that is recorded by rec. The caller sets log and display, and client before it follows.
+// newWatcher returns a watcher of a run that is recorded by rec. The caller sets log and display,
+// and client before it follows.
 func newWatcher(s *settings, p *problem, rec *record.Recorder, start time.Time) *watcher {
 	protects := s.protects()
 	return &watcher{
@@ -146,8 +149,8 @@ func (w *watcher) follow(ctx context.Context) {
 	stop()
 }
 
-// watch books the events of one view until ctx ends, through broken streams. Steps that another view of the line has told of are
-// not told again.
+// watch books the events of one view until ctx ends, through broken streams. Steps that another
+// view of the line has told of are not told again.
 func (w *watcher) watch(ctx context.Context, v kintsugi.View) {
 	for ctx.Err() == nil {
 		_ = w.watchOnce(ctx, v) // the server died or is not there yet: the next view or try will do

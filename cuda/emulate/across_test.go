@@ -12,7 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 )
 
-// streams is a device with three streams, an array of 256 bytes, as many of pinned memory, and kernels that write and read all of the array.
+// streams is a device with three streams, an array of 256 bytes, as many of pinned memory, and
+// kernels that write and read all of the array.
 type streams struct {
 	t             *testing.T
 	d             driver.Context
@@ -242,7 +243,8 @@ var streamsCases = []streamsCase{
 	}, "the host has changed byte 0 of array 2"},
 }
 
-// Works that touch the same bytes, of which one writes, are an error with the names of both where nothing orders them, and no other two are.
+// Works that touch the same bytes, of which one writes, are an error with the names of both where
+// nothing orders them, and no other two are.
 func TestWhatStreamsMustNotDoIsSaid(t *testing.T) {
 	for _, c := range streamsCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -250,8 +252,8 @@ func TestWhatStreamsMustNotDoIsSaid(t *testing.T) {
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the emulation says %v; want %q", err, c.want)
 			}
-			// Done at once, in the order in which they are queued, works are in another order, and the same pairs are unordered. What the host does
-			// comes behind them.
+			// Done at once, in the order in which they are queued, works are in another order, and
+			// the same pairs are unordered. What the host does comes behind them.
 			t.Setenv(emulate.Schedule, "1")
 			err = c.run(t)
 			if races := strings.Contains(c.want, race); err == nil && races || err != nil && (c.want == "" || races && !strings.Contains(err.Error(), race)) {

@@ -18,8 +18,9 @@ import (
 // found is what the emulation says of accesses that a barrier would have ordered.
 var found = regexp.MustCompile(`emulated driver: kernel (\w+): a (race in|read of shared memory that the block has not written)`)
 
-// EveryBarrierIsNeeded leaves out one barrier after the other of some families of kernels, and runs tests of the package, by a pattern for each family, which
-// must find that something is not ordered any more. spare are barriers that order what others do too.
+// EveryBarrierIsNeeded leaves out one barrier after the other of some families of kernels, and runs
+// tests of the package, by a pattern for each family, which must find that something is not ordered
+// any more. spare are barriers that order what others do too.
 func EveryBarrierIsNeeded(t *testing.T, tests map[string]string, spare ...string) {
 	t.Helper()
 	if testing.Short() {

@@ -1,5 +1,6 @@
-// Package emulate builds the driver that runs the kernels on a processor, and with it a cuBLAS, for tests. It gives them the flags -real, -ptx and
-// -must. A test that is built with -asan gets an emulation with AddressSanitizer.
+// Package emulate builds the driver that runs the kernels on a processor, and with it a cuBLAS, for
+// tests. It gives them the flags -real, -ptx and -must. A test that is built with -asan gets an
+// emulation with AddressSanitizer.
 package emulate
 
 import (
@@ -46,10 +47,12 @@ const (
 	// Exclusive is set where the device is another process's.
 	Exclusive = "KINTSUGI_EMU_EXCLUSIVE"
 
-	// Kernels is what a launch runs: "ptx": the PTX that the program has loaded; else the sources, compiled for the processor.
+	// Kernels is what a launch runs: "ptx": the PTX that the program has loaded; else the sources,
+	// compiled for the processor.
 	Kernels = "KINTSUGI_EMU_KERNELS"
 
-	// Unwaited is how many times a stream is told to wait for an event before it does not wait once. "0": each time it is said who waits for whom.
+	// Unwaited is how many times a stream is told to wait for an event before it does not wait
+	// once. "0": each time it is said who waits for whom.
 	Unwaited = "KINTSUGI_EMU_UNWAITED"
 
 	// Without is a barrier that is left out of PTX: "step_adam:0" is the first one of kernel step_adam.
@@ -59,7 +62,8 @@ const (
 	CuBLAS = "KINTSUGI_EMU_CUBLAS"
 )
 
-// An Edit is a mistake that is put into a kernel: in a file of cuda/kernel, the text Old, which must be there, becomes New.
+// An Edit is a mistake that is put into a kernel: in a file of cuda/kernel, the text Old, which
+// must be there, becomes New.
 type Edit struct{ File, Old, New string }
 
 // OnGPU says that the test runs on the machine's GPU, where nothing takes long.
@@ -95,8 +99,9 @@ func Fresh(t testing.TB) string {
 	return library
 }
 
-// Library returns the path of a driver for the test, and of a cuBLAS: "" for the machine's own with the flag -real, else the emulation's,
-// which it builds. Where it cannot, the test skips, or fails with the flag -must.
+// Library returns the path of a driver for the test, and of a cuBLAS: "" for the machine's own with
+// the flag -real, else the emulation's, which it builds. Where it cannot, the test skips, or fails
+// with the flag -must.
 func Library(t testing.TB, edits ...Edit) string {
 	t.Helper()
 	if *ptx {

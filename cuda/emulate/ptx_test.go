@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kernelOf is a kernel of 64 threads whose parameter is an array. %rd1 is the array, %r1 the thread, %r2 its block, %rd2 four times the thread.
+// kernelOf is a kernel of 64 threads whose parameter is an array. %rd1 is the array, %r1 the
+// thread, %r2 its block, %rd2 four times the thread.
 func kernelOf(body string) string {
 	return `.version 8.7
 .target sm_80
@@ -57,7 +58,8 @@ func kernelOf(body string) string {
 `
 }
 
-// What a kernel must not do is said, with the line and the thread, and what is allowed is not held against it. The array has 256 bytes, and there are two blocks.
+// What a kernel must not do is said, with the line and the thread, and what is allowed is not held
+// against it. The array has 256 bytes, and there are two blocks.
 func TestWhatAKernelMustNotDoIsSaid(t *testing.T) {
 	for _, c := range []struct{ name, body, want string }{
 		{"nothing", "", ""},

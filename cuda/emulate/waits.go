@@ -17,13 +17,16 @@ var (
 	// waits is what the emulation says of each wait of a stream for an event, with who waits for whom.
 	waits = regexp.MustCompile(`emulated driver: wait \d+: (.*)`)
 
-	// unordered is what it says of works that a wait would have ordered; or the driver's refusal of a capture that lacks one.
+	// unordered is what it says of works that a wait would have ordered; or the driver's refusal of
+	// a capture that lacks one.
 	unordered = regexp.MustCompile(`a race of streams: .*|the host has changed byte .*|is freed before anybody has waited .*|CUDA_ERROR_STREAM_CAPTURE_\w+`)
 )
 
-// EveryWaitIsNeeded runs tests of the package, each named by a pattern, as often as streams are told in them to wait for events. Each time one such wait is not
-// there, and it must be found why that is wrong: two works are unordered then, or a capture is not whole; or, without a wait for a copy to the host, the test
-// fails by what the host reads too early, which the emulation does not see. spare are, by pattern, the numbers of waits that order nothing.
+// EveryWaitIsNeeded runs tests of the package, each named by a pattern, as often as streams are
+// told in them to wait for events. Each time one such wait is not there, and it must be found why
+// that is wrong: two works are unordered then, or a capture is not whole; or, without a wait for a
+// copy to the host, the test fails by what the host reads too early, which the emulation does not
+// see. spare are, by pattern, the numbers of waits that order nothing.
 func EveryWaitIsNeeded(t *testing.T, tests []string, spare map[string][]int) {
 	t.Helper()
 	if *real {

@@ -16,9 +16,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// BenchmarkGradient is a gradient from parameters in the host's memory to the gradient there, beside the host's engine on one
-// thread, with products of the kernels and of cuBLAS where there is one. Both are medians, of gradients one right after the other: a GPU that is left
-// alone for as long as the host computes may be slower then, and the programs that it is compared with leave it no time either.
+// BenchmarkGradient is a gradient from parameters in the host's memory to the gradient there,
+// beside the host's engine on one thread, with products of the kernels and of cuBLAS where there is
+// one. Both are medians, of gradients one right after the other: a GPU that is left alone for as
+// long as the host computes may be slower then, and the programs that it is compared with leave it
+// no time either.
 func BenchmarkGradient(b *testing.B) {
 	pixels := model.Input{Channels: 1, Height: 28, Width: 28, Classes: 10}
 	text := model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}

@@ -16,8 +16,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Compressed computes gradients and encodes them on the GPU, layer by layer while those before are computed, with the error
-// feedback of compress.Feedback: the payloads have its bits. Only payloads come to the host. It is used by one goroutine at a time.
+// Compressed computes gradients and encodes them on the GPU, layer by layer while those before are
+// computed, with the error feedback of compress.Feedback: the payloads have its bits. Only payloads
+// come to the host. It is used by one goroutine at a time.
 type Compressed struct {
 	e        *Engine
 	enc      *cuda.Encoder
@@ -54,8 +55,9 @@ func codingOf(c compress.Codec, l *kintsugi.Layout) cuda.Coding {
 	return coding
 }
 
-// NewCompressed returns a source of gradients that e computes, encoded with a codec that the GPU can encode. The seed is the run's. Nobody else uses e
-// for gradients from then on; Close of e frees what is here.
+// NewCompressed returns a source of gradients that e computes, encoded with a codec that the GPU
+// can encode. The seed is the run's. Nobody else uses e for gradients from then on; Close of e
+// frees what is here.
 func NewCompressed(e *Engine, layout *kintsugi.Layout, codec compress.Codec, seed uint64) (*Compressed, error) {
 	c := &Compressed{e: e, layout: layout, codec: codec, seed: seed, feedback: codec.Feedback(), open: make(map[kintsugi.PushID]leftOut)}
 	c.handed.Store(true)
@@ -93,8 +95,9 @@ func (c *Compressed) chunkAt(v int) int {
 	return i
 }
 
-// Gradient computes the gradient of a push and encodes it. A push that is computed again is encoded as if it had not been before. When ctx ends it
-// returns early, with ctx's error. A gradient that is not finite is a kintsugi.ErrNotFinite with the tensor's name.
+// Gradient computes the gradient of a push and encodes it. A push that is computed again is encoded
+// as if it had not been before. When ctx ends it returns early, with ctx's error. A gradient that
+// is not finite is a kintsugi.ErrNotFinite with the tensor's name.
 func (c *Compressed) Gradient(ctx context.Context, params []float32, id kintsugi.PushID, b model.Batch) (float64, error) {
 	if c.e.closed {
 		return 0, fmt.Errorf("gradient: %w", errClosed)
@@ -136,8 +139,8 @@ func (c *Compressed) begin(id kintsugi.PushID) {
 	c.enc.Begin(gradient, p.taken, p.candidate, c.seeds)
 }
 
-// Payload returns the payload of a chunk of the gradient that was computed last, until the next one, and the squared norm of what it is decoded
-// to. Several may call it at once.
+// Payload returns the payload of a chunk of the gradient that was computed last, until the next
+// one, and the squared norm of what it is decoded to. Several may call it at once.
 func (c *Compressed) Payload(chunk kintsugi.ChunkID) (payload []byte, squaredNorm float64) {
 	c.handed.Store(true)
 	return c.enc.Payload(int(chunk))

@@ -33,8 +33,9 @@ func odd(t *testing.T) (*model.Description, model.Input, *kintsugi.Layout) {
 	return d, in, l
 }
 
-// What is encoded on the GPU has the bits of what a worker encodes of the same gradients, whatever becomes of the pushes: several are
-// open at once, some are dropped, and one is computed a second time. Work is done as late as can be, and at once.
+// What is encoded on the GPU has the bits of what a worker encodes of the same gradients, whatever
+// becomes of the pushes: several are open at once, some are dropped, and one is computed a second
+// time. Work is done as late as can be, and at once.
 func TestCompressedGradientsAreThoseOfTheHost(t *testing.T) {
 	for i, spec := range []string{"bf16", "fp16", "int8", "int8:stochastic", "sign", "int8-nofeedback", "topk:0.2", "topk:0.1:fp32", "topk:0.2-nofeedback", "powersgd:2", "powersgd:3-nofeedback", "sparse"} {
 		t.Run(spec, func(t *testing.T) {

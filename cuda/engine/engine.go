@@ -17,8 +17,9 @@ import (
 type Options struct {
 	Products Products
 
-	// Precision is what factors of products are rounded to. TF32 and BF16 are for the matrix units: several times faster where products are large.
-	// Parameters, activations and gradients are float32 in each.
+	// Precision is what factors of products are rounded to. TF32 and BF16 are for the matrix units:
+	// several times faster where products are large. Parameters, activations and gradients are
+	// float32 in each.
 	Precision cuda.Precision
 
 	// Library is the path of cuBLAS; "" is where the system finds it. See cuda.Queue.OpenBLAS.
@@ -47,16 +48,17 @@ type Engine struct {
 	eager    error                  // why programs cannot be had
 	replayed int
 
-	// final, unless nil, is told which values of the gradient are final for what link is given from then on: layer by layer, the last one
-	// first. Then nobody fetches them.
+	// final, unless nil, is told which values of the gradient are final for what link is given from
+	// then on: layer by layer, the last one first. Then nobody fetches them.
 	final  func(lo, hi int)
 	closed bool
 }
 
 var _ model.Model = (*Engine)(nil)
 
-// New returns an engine for d on the device, which must live longer. A description without layers, such as that of "qp", is a
-// kintsugi.ErrUsage; without a cuBLAS that was asked for the error wraps cuda.ErrNoBLAS.
+// New returns an engine for d on the device, which must live longer. A description without layers,
+// such as that of "qp", is a kintsugi.ErrUsage; without a cuBLAS that was asked for the error wraps
+// cuda.ErrNoBLAS.
 func New(d *model.Description, dev *cuda.Device, o Options) (*Engine, error) {
 	if d.Quadratic != nil || len(d.Layers) == 0 {
 		return nil, fmt.Errorf("%w: model %s has no layers for a GPU to execute", kintsugi.ErrUsage, d.Name)
@@ -93,8 +95,9 @@ func (e *Engine) Gradient(params, grads []float32, b model.Batch) (float64, erro
 	return e.GradientContext(context.Background(), params, grads, b)
 }
 
-// GradientContext is Gradient for someone who may stop waiting: when ctx ends it returns ctx's error after the piece of the batch that is under
-// way, and grads holds nothing of use. The engine remains usable.
+// GradientContext is Gradient for someone who may stop waiting: when ctx ends it returns ctx's
+// error after the piece of the batch that is under way, and grads holds nothing of use. The engine
+// remains usable.
 func (e *Engine) GradientContext(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {
 	if e.closed {
 		return 0, fmt.Errorf("gradient: %w", errClosed)
@@ -126,15 +129,16 @@ func (e *Engine) Evaluate(params []float32, b model.Batch) (float64, int, error)
 
 var errClosed = errors.New("the model is closed")
 
-// How many images, and how many positions of text, are computed at a time at most: results of all layers are kept for as many. A convolution keeps windows,
-// several times what it is given; what is kept of a position is less.
+// How many images, and how many positions of text, are computed at a time at most: results of all
+// layers are kept for as many. A convolution keeps windows, several times what it is given; what is
+// kept of a position is less.
 const (
 	pieceImages    = 1024
 	piecePositions = 2048
 )
 
-// compute returns the sum of the losses and the right answers. If train it computes the gradient of the mean, which grads, unless nil,
-// receives.
+// compute returns the sum of the losses and the right answers. If train it computes the gradient of
+// the mean, which grads, unless nil, receives.
 func (e *Engine) compute(ctx context.Context, params, grads []float32, train bool, b model.Batch) (sum float64, correct int, err error) {
 	p := &e.pass
 	p.train, p.seed = train, b.Seed
@@ -190,8 +194,9 @@ func (e *Engine) piece(b model.Batch, ahead *buffer, out bool) (sum float64, cor
 	return sum, correct, nil
 }
 
-// bring queues the way of a piece to where it is computed, and returns where that is: from where it was staged, or from the host. It is no part of a
-// program, which always finds its examples in one place.
+// bring queues the way of a piece to where it is computed, and returns where that is: from where it
+// was staged, or from the host. It is no part of a program, which always finds its examples in one
+// place.
 func (e *Engine) bring(b model.Batch, ahead *buffer) cuda.Ptr {
 	p := &e.pass
 	_, size := e.sizes(p.n)
@@ -213,8 +218,9 @@ type lossArgs struct {
 	scale                              float64
 }
 
-// queue queues a piece: link brings the parameters of a layer while those before it compute, and takes the losses, and the gradient of a layer, away
-// while those behind it do. Nothing of another piece is under way: each has been waited for.
+// queue queues a piece: link brings the parameters of a layer while those before it compute, and
+// takes the losses, and the gradient of a layer, away while those behind it do. Nothing of another
+// piece is under way: each has been waited for.
 func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 	p, q := &e.pass, e.q
 	rows := len(found) / 12
@@ -272,7 +278,8 @@ type shape struct {
 // mostPrograms bounds the memory that programs take.
 const mostPrograms = 32
 
-// issue does what f queues: the first time as it comes; then, if all arrays have stayed where they are, as a program, in one launch.
+// issue does what f queues: the first time as it comes; then, if all arrays have stayed where they
+// are, as a program, in one launch.
 func (e *Engine) issue(s shape, f func()) {
 	if e.pass.moved || len(e.programs) > mostPrograms {
 		e.forget()

@@ -106,7 +106,8 @@ var models = map[string]struct {
 	"nested branches": {tokens, slices.Concat([]model.Layer{model.Embedding{Name: "e", Width: 6}, model.Fork{}, model.Fork{}, model.Join{}}, block("a/", 6, 2), []model.Layer{model.ReLU{}, model.Join{}, model.LayerNorm{Name: "n"}, model.Linear{Name: "head", Out: 11}})},
 }
 
-// roundings are how far a gradient may be from the host's where factors are rounded: BF16 has three bits less than TF32.
+// roundings are how far a gradient may be from the host's where factors are rounded: BF16 has three
+// bits less than TF32.
 var roundings = map[cuda.Precision]float64{cuda.TF32: 5e-3, cuda.BF16: 4e-2}
 
 func TestModelsComputeTheGradientOfTheirDescription(t *testing.T) {
@@ -177,7 +178,8 @@ func TestALargeBatchIsComputedInPieces(t *testing.T) {
 	compare(t, d, open(t, d, engine.Options{}), initial(t, d), modeltest.RandomBatch(c.in, 1031, 1), 2e-5)
 }
 
-// Wherever memory cannot be had, the gradient says so, and the next one, for which there is some, is as if nothing had been.
+// Wherever memory cannot be had, the gradient says so, and the next one, for which there is some,
+// is as if nothing had been.
 func TestAGradientWithoutMemoryHarmsNoOther(t *testing.T) {
 	if emulate.OnGPU() {
 		t.Skip("only the emulation can be made to run out of memory; run it without -real")

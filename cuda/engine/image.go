@@ -24,8 +24,8 @@ type convArgs struct {
 	images, channels, height, width, kernel, pad, outHeight, outWidth uint64
 }
 
-// conv is a Conv2D with the ReLU behind it if there is one: the windows of an image are a matrix, and the result is its product
-// with the weights.
+// conv is a Conv2D with the ReLU behind it if there is one: the windows of an image are a matrix,
+// and the result is its product with the weights.
 type conv struct {
 	w, b         tensor
 	shape        convArgs

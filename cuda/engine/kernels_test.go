@@ -77,8 +77,8 @@ func near(t *testing.T, what string, got []float32, want, size []float64, roundi
 	}
 }
 
-// Sums of rows and of columns are those of float64 but for roundings, whatever the shape: with fewer rows than threads, and with so many that a thread reads
-// several at once.
+// Sums of rows and of columns are those of float64 but for roundings, whatever the shape: with
+// fewer rows than threads, and with so many that a thread reads several at once.
 func TestSumsOfRowsAndColumns(t *testing.T) {
 	p, rng := newPass(t), rand.New(rand.NewPCG(1, 2))
 	for i, shape := range [][2]int{{1, 1}, {3, 7}, {31, 8}, {33, 9}, {256, 17}, {257, 1}, {700, 20}, {5, 300}, {16, 784}} {
@@ -121,8 +121,8 @@ func TestSumsOfRowsAndColumns(t *testing.T) {
 	}
 }
 
-// A product in parts along k is the product: with parts of a length that k is no multiple of, transposed factors, bias, ReLU and what is added to. A sum of
-// products of a batch too.
+// A product in parts along k is the product: with parts of a length that k is no multiple of,
+// transposed factors, bias, ReLU and what is added to. A sum of products of a batch too.
 func TestProductsInParts(t *testing.T) {
 	p, rng := newPass(t), rand.New(rand.NewPCG(5, 6))
 	for i, c := range []struct {
@@ -181,8 +181,8 @@ func TestProductsInParts(t *testing.T) {
 	}
 }
 
-// A row of logits has the loss, the gradient and the answer that the host finds, with fewer classes than a warp has lanes and with more, with equals, and with
-// what is no number.
+// A row of logits has the loss, the gradient and the answer that the host finds, with fewer classes
+// than a warp has lanes and with more, with equals, and with what is no number.
 func TestLossOfLogits(t *testing.T) {
 	p, rng := newPass(t), rand.New(rand.NewPCG(3, 4))
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
@@ -241,8 +241,9 @@ func TestLossOfLogits(t *testing.T) {
 	}
 }
 
-// The gradients of an embedding are added in order of the rows, bit for bit: of a token that is everywhere, of one that is nowhere, and of positions,
-// in more rows than a block looks at once, and added to what is there.
+// The gradients of an embedding are added in order of the rows, bit for bit: of a token that is
+// everywhere, of one that is nowhere, and of positions, in more rows than a block looks at once,
+// and added to what is there.
 func TestGradientsOfAnEmbedding(t *testing.T) {
 	p, rng := newPass(t), rand.New(rand.NewPCG(7, 8))
 	for i, c := range []struct{ examples, length, width, tokens int }{{1, 1, 1, 1}, {3, 7, 9, 4}, {40, 7, 300, 3}, {70, 60, 33, 20}} {

@@ -7,14 +7,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// layer computes one layer of a description. It owns the arrays it returns. Results and gradients hold one row for each example.
+// layer computes one layer of a description. It owns the arrays it returns. Results and gradients
+// hold one row for each example.
 type layer interface {
 	// forward returns the result for the examples at x. It must not change x.
 	forward(p *pass, x cuda.Ptr) cuda.Ptr
 
-	// backward writes the gradients of the layer's parameters, beside, and returns the gradient for x, given the one for the result of
-	// the forward before, which it may overwrite before it reads it beside. Nobody reads what a layer returns that is told at construction that no
-	// layer before it has parameters: it returns 0.
+	// backward writes the gradients of the layer's parameters, beside, and returns the gradient for
+	// x, given the one for the result of the forward before, which it may overwrite before it reads
+	// it beside. Nobody reads what a layer returns that is told at construction that no layer
+	// before it has parameters: it returns 0.
 	backward(p *pass, dy cuda.Ptr) cuda.Ptr
 }
 
@@ -40,8 +42,8 @@ type lane struct {
 	partRoom room       // parts of products, until they are added
 }
 
-// beside runs f, which queues gradients of parameters: they are computed beside what is queued behind them. What f reads must stay as it is until meet,
-// or the end of the piece.
+// beside runs f, which queues gradients of parameters: they are computed beside what is queued
+// behind them. What f reads must stay as it is until meet, or the end of the piece.
 func (p *pass) beside(f func()) {
 	p.side.q.After(p.q)
 	p.lane, p.side = p.side, p.lane
@@ -106,8 +108,8 @@ func ceil(n, size int) int { return (n + size - 1) / size }
 // chain is layers one after the other.
 type chain []layer
 
-// A layer that prepares is told before each piece, and queues what is new with each: what layers queue otherwise may be done again as a program, which nothing
-// of the host is part of.
+// A layer that prepares is told before each piece, and queues what is new with each: what layers
+// queue otherwise may be done again as a program, which nothing of the host is part of.
 type prepares interface{ prepare(p *pass) }
 
 func (c chain) prepare(p *pass) {
@@ -132,7 +134,8 @@ func (c chain) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return dy
 }
 
-// keeps reports whether backward leaves the gradient that it is given as it is: the last layer reads it only, and those before are given another array.
+// keeps reports whether backward leaves the gradient that it is given as it is: the last layer
+// reads it only, and those before are given another array.
 func (c chain) keeps() bool {
 	if len(c) == 0 {
 		return true

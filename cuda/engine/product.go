@@ -12,11 +12,13 @@ import (
 type Products int
 
 const (
-	// Own is the kernels of cuda/kernel. A gradient has the same bits on every GPU; where factors are rounded, on every GPU of a kind.
+	// Own is the kernels of cuda/kernel. A gradient has the same bits on every GPU; where factors
+	// are rounded, on every GPU of a kind.
 	Own Products = iota
 
-	// CuBLAS is NVIDIA's library, for all products but those of attention, whose batches have two levels. A gradient has the same bits in every
-	// run with the same version of it on the same kind of GPU.
+	// CuBLAS is NVIDIA's library, for all products but those of attention, whose batches have two
+	// levels. A gradient has the same bits in every run with the same version of it on the same
+	// kind of GPU.
 	CuBLAS
 
 	// Fastest is CuBLAS where it can be used, else Own.
@@ -56,7 +58,8 @@ func (e *Engine) openProducts(o Options) error {
 	return nil
 }
 
-// Products says what multiplies matrices, why it is not cuBLAS where that was preferred, and to what factors are rounded, if they are.
+// Products says what multiplies matrices, why it is not cuBLAS where that was preferred, and to
+// what factors are rounded, if they are.
 func (e *Engine) Products() string {
 	if e.pass.precision != cuda.FP32 {
 		return fmt.Sprintf("%s, %v", e.products, e.pass.precision)
@@ -89,8 +92,8 @@ const (
 	largeTile = 128
 )
 
-// leastLarge is from how many blocks on there are large tiles: about two for each multiprocessor of an H200, so that none is idle. It is a guess, which no
-// GPU has seen. Bits do not depend on it.
+// leastLarge is from how many blocks on there are large tiles: about two for each multiprocessor of
+// an H200, so that none is idle. It is a guess, which no GPU has seen. Bits do not depend on it.
 const leastLarge = 256
 
 // tile returns what computes a product of m rows and n columns, and the side of its tiles.
@@ -127,8 +130,9 @@ func (p *pass) multiplyEach(g product, batch int) {
 	cuda.Launch(p.q, "gemm", kernel, [3]int{ceil(int(g.n), side), ceil(int(g.m), side), batch}, threads, &g)
 }
 
-// Products of fewer tiles than leastLarge are computed in parts along k, of leastPart values each at least, if k is leastSplit or more: what is
-// saved must be worth the launch that adds the parts. They are guesses, which no GPU has seen; a sum's order depends on them.
+// Products of fewer tiles than leastLarge are computed in parts along k, of leastPart values each
+// at least, if k is leastSplit or more: what is saved must be worth the launch that adds the parts.
+// They are guesses, which no GPU has seen; a sum's order depends on them.
 const (
 	leastPart  = 64
 	leastSplit = 256
@@ -136,8 +140,8 @@ const (
 	manyParts  = 32 // more are added by column_sums, a value by as many threads
 )
 
-// parts returns into how many parts along k the products of a batch are split, and how long those are but for the last: as many as it takes to give all
-// multiprocessors work.
+// parts returns into how many parts along k the products of a batch are split, and how long those
+// are but for the last: as many as it takes to give all multiprocessors work.
 func (p *pass) parts(g *product, batch int) (parts, part int) {
 	k, most := int(g.k), leastLarge/(ceil(int(g.m), smallTile)*ceil(int(g.n), smallTile)*batch)
 	if p.blas != nil || g.inners > 1 || k < leastSplit || most < 2 {
@@ -154,7 +158,8 @@ type partsArgs struct {
 	accumulate, relu  uint32
 }
 
-// multiplySum queues the sum of the products of a batch, each in parts along k if that helps: c, whose rows lie beside each other, receives it.
+// multiplySum queues the sum of the products of a batch, each in parts along k if that helps: c,
+// whose rows lie beside each other, receives it.
 func (p *pass) multiplySum(g product, batch int) {
 	size := g.m * g.n
 	sum := partsArgs{sum: g.c, bias: g.bias, n: size, columns: g.n, accumulate: g.flags & accumulate, relu: g.flags & withReLU}
@@ -180,8 +185,8 @@ func (p *pass) multiplySum(g product, batch int) {
 	cuda.Launch(p.q, "layer", "sum_parts", line(int(size)), threads, &sum)
 }
 
-// byLibrary queues a product without its bias and its ReLU to cuBLAS, if that can be given it: matrices of a batch must lie at equal
-// distances.
+// byLibrary queues a product without its bias and its ReLU to cuBLAS, if that can be given it:
+// matrices of a batch must lie at equal distances.
 func (p *pass) byLibrary(g *product, batch int) bool {
 	l := &cuda.Product{
 		A: g.a, B: g.b, C: g.c, M: int(g.m), N: int(g.n), K: int(g.k), LDA: int(g.lda), LDB: int(g.ldb), LDC: int(g.ldc),
@@ -223,7 +228,8 @@ type columnSumsArgs struct {
 // beside is how many columns a block of column_sums has.
 const beside = 8
 
-// columnSums queues the sum of each column of x, and, unless y is 0, of the products of its values with those of y. They are parts of a gradient.
+// columnSums queues the sum of each column of x, and, unless y is 0, of the products of its values
+// with those of y. They are parts of a gradient.
 func (p *pass) columnSums(sum, x, products, y cuda.Ptr, rows, columns int) {
 	p.sumColumns(columnSumsArgs{sum: sum, products: products, x: x, y: y, rows: uint64(rows), columns: uint64(columns), accumulate: p.added()})
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model/modeltest"
 )
 
-// hasCuBLAS reports whether there is a cuBLAS: the emulation has one, a machine with a driver and nothing else has none.
+// hasCuBLAS reports whether there is a cuBLAS: the emulation has one, a machine with a driver and
+// nothing else has none.
 func hasCuBLAS(t testing.TB) bool {
 	t.Helper()
 	_, err := cuda.FindBLAS(emulate.Library(t))

@@ -125,8 +125,8 @@ type attention struct {
 	weightRoom, yRoom, scoreRoom, dx room
 }
 
-// Where a factor lies: queries, keys and values are the thirds of a row of x; results are rows of a third of that; scores are a square for
-// each head.
+// Where a factor lies: queries, keys and values are the thirds of a row of x; results are rows of a
+// third of that; scores are a square for each head.
 type factor struct {
 	at               cuda.Ptr
 	ld, outer, inner uint64

@@ -9,8 +9,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// stage is where batches wait on the GPU for the gradient that is computed of them. It has two buffers: while a gradient is computed of the batch in
-// one, the batch that follows is copied to the other.
+// stage is where batches wait on the GPU for the gradient that is computed of them. It has two
+// buffers: while a gradient is computed of the batch in one, the batch that follows is copied to
+// the other.
 type stage struct {
 	filling sync.Mutex // held by whoever fills a buffer, and for good by close
 	q       *cuda.Queue
@@ -32,10 +33,12 @@ type buffer struct {
 	pinned []byte
 }
 
-// Stage copies a batch to the GPU through pinned memory, beside whatever is computed there, and returns when it is there. A gradient of it then
-// begins without it: of this very batch, that is one with the same Seed, whose X and Y lie in the same memory and have not been written to since. Any
-// other gradient takes what it is given. The two batches that were staged last are kept; one that a gradient is computed of is not replaced. Stage is
-// a hint: what cannot be staged is copied when it is asked for. Any goroutine may call it at any time, also after Close.
+// Stage copies a batch to the GPU through pinned memory, beside whatever is computed there, and
+// returns when it is there. A gradient of it then begins without it: of this very batch, that is
+// one with the same Seed, whose X and Y lie in the same memory and have not been written to since.
+// Any other gradient takes what it is given. The two batches that were staged last are kept; one
+// that a gradient is computed of is not replaced. Stage is a hint: what cannot be staged is copied
+// when it is asked for. Any goroutine may call it at any time, also after Close.
 func (e *Engine) Stage(b model.Batch) {
 	s := &e.stage
 	s.filling.Lock()
@@ -133,7 +136,8 @@ func (s *stage) close() error {
 	return s.q.Close()
 }
 
-// sizes returns how many bytes the values of n examples take where they are computed, which is where their labels begin, and how many both take.
+// sizes returns how many bytes the values of n examples take where they are computed, which is
+// where their labels begin, and how many both take.
 func (e *Engine) sizes(n int) (values, both int) {
 	values = ceil(4*n*e.d.Input.Features(), 16) * 16
 	return values, values + ceil(4*n*e.d.Input.Labels(), 16)*16

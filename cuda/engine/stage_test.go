@@ -27,7 +27,8 @@ func bigrams(t *testing.T) *model.Description {
 	return d
 }
 
-// Whatever was staged, and whatever is computed meanwhile, a gradient is that of the batch it is asked for. Work is done at once, and as late as can be.
+// Whatever was staged, and whatever is computed meanwhile, a gradient is that of the batch it is
+// asked for. Work is done at once, and as late as can be.
 func TestAStagedBatchHasItsGradient(t *testing.T) {
 	d := bigrams(t)
 	params := initial(t, d)
@@ -146,8 +147,8 @@ func (c endsAt) Err() error {
 	return nil
 }
 
-// A gradient that nobody waits for any more ends with the piece that is under way. It leaves nothing behind: not in the gradients that follow,
-// nor in what is left out of what is sent.
+// A gradient that nobody waits for any more ends with the piece that is under way. It leaves
+// nothing behind: not in the gradients that follow, nor in what is left out of what is sent.
 func TestAGradientIsGivenUpBetweenPieces(t *testing.T) {
 	d := bigrams(t)
 	params, b := initial(t, d), modeltest.RandomBatch(tokens, 600, 1) // three pieces

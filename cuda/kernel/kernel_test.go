@@ -57,7 +57,8 @@ func TestKernelsFitTheirRegisters(t *testing.T) {
 	}
 }
 
-// So many blocks of these are to go through an array together on each multiprocessor of an H100 or H200. Elsewhere there are as many as the driver says.
+// So many blocks of these are to go through an array together on each multiprocessor of an H100 or
+// H200. Elsewhere there are as many as the driver says.
 func TestTheBlocksOfASelectionRunAtOnce(t *testing.T) {
 	const threads, registers, shared, reserved = 256, 65536, 228 << 10, 1 << 10
 	blocks := map[string]int{"select_sample": 6, "select_sieve": 5, "select_recount": 6, "select_count": 6, "select_tiles": 6}

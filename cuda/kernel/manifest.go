@@ -105,8 +105,8 @@ func Hash(family string) (string, error) {
 
 var version = regexp.MustCompile(`(?m)^\.version .*$`)
 
-// ForDrivers returns PTX that says it is of CUDA 12.4, in place of the compiler's own version, which older drivers refuse unseen. Kernels use nothing
-// newer: an assembler refuses what does.
+// ForDrivers returns PTX that says it is of CUDA 12.4, in place of the compiler's own version,
+// which older drivers refuse unseen. Kernels use nothing newer: an assembler refuses what does.
 func ForDrivers(ptx []byte) []byte { return version.ReplaceAllLiteral(ptx, []byte(".version 8.4")) }
 
 // Flags are what the kernels are compiled with: for compute capability 8.0 and newer, without contraction, with

@@ -27,11 +27,12 @@ var programs = []string{"munged", "slurmctld", "slurmd", "srun", "sbatch", "scan
 
 const packages = "apt-get install munge slurmctld slurmd slurm-client"
 
-// nodeVariable marks the processes of a node, and of no other cluster: its value is the folder of the cluster and the name of the node.
+// nodeVariable marks the processes of a node, and of no other cluster: its value is the folder of
+// the cluster and the name of the node.
 const nodeVariable = "KINTSUGI_TEST_NODE"
 
-// A cluster is a Slurm of its own on this machine: a controller, and daemons that stand for nodes. All it has lies in a folder, and all its
-// processes end with the test.
+// A cluster is a Slurm of its own on this machine: a controller, and daemons that stand for nodes.
+// All it has lies in a folder, and all its processes end with the test.
 type cluster struct {
 	t    *testing.T
 	dir  string
@@ -68,8 +69,8 @@ func endAll(dir string) {
 	}
 }
 
-// newCluster starts a Slurm with the nodes a1 to a4 for servers, in the partition stable, and b1 and b2 with room for one worker each, in spot; jobs of the
-// partition urgent take these away.
+// newCluster starts a Slurm with the nodes a1 to a4 for servers, in the partition stable, and b1
+// and b2 with room for one worker each, in spot; jobs of the partition urgent take these away.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	for _, name := range programs {
@@ -312,8 +313,8 @@ func (r *run) states() []string {
 	return strings.Fields(string(out))
 }
 
-// soon has Slurm begin again in a few seconds what it put back into the queue: by itself it waits two minutes. In the same second as its end a node refuses a
-// job as one that was revoked.
+// soon has Slurm begin again in a few seconds what it put back into the queue: by itself it waits
+// two minutes. In the same second as its end a node refuses a job as one that was revoked.
 func (r *run) soon() {
 	for _, job := range strings.Fields(r.says("squeue", "--noheader", "--array", "--states=PENDING", "--jobs="+r.servers+","+r.array, "--format=%i")) {
 		if time.Since(r.hurried[job]) > time.Minute {

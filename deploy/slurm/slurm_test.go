@@ -188,7 +188,8 @@ func memoryOutside(c *cluster) {
 	})
 }
 
-// noticeOfServers is the end of a time limit, or the loss of all nodes by preemption, as servers see it: SIGTERM to steps.
+// noticeOfServers is the end of a time limit, or the loss of all nodes by preemption, as servers
+// see it: SIGTERM to steps.
 func noticeOfServers(c *cluster) {
 	r := c.submit("notice", settings(2, 400))
 	r.reaches(50)

@@ -117,8 +117,9 @@ func (u *Usage) during(seconds float64) ByRole {
 	return u.NodeSeconds.Times(min(1, seconds/u.WallSeconds))
 }
 
-// copies returns the part of what the servers take that belongs to copies. A copy is less work than the shard itself, for it
-// starts from the sum of the gradients; what it takes of a machine that is paid for is its share.
+// copies returns the part of what the servers take that belongs to copies. A copy is less work than
+// the shard itself, for it starts from the sum of the gradients; what it takes of a machine that is
+// paid for is its share.
 func (u *Usage) copies(all ByRole) ByRole {
 	if u.Replicas < 2 {
 		return ByRole{}
@@ -126,8 +127,8 @@ func (u *Usage) copies(all ByRole) ByRole {
 	return ByRole{Server: all.Server * float64(u.Replicas-1) / float64(u.Replicas)}
 }
 
-// money multiplies node-seconds that are paid for by prices of hours. Taxes are parts of the whole: they are not larger on spot
-// because a node that is away is not paid for.
+// money multiplies node-seconds that are paid for by prices of hours. Taxes are parts of the whole:
+// they are not larger on spot because a node that is away is not paid for.
 func (u *Usage) money(prices, paid ByRole) *Money {
 	const hour = 3600
 	steady, failure := u.taxes()

@@ -1,9 +1,9 @@
-// Package cost says what a run takes: node-seconds, how much of them did useful work, what protecting it took while nothing
-// failed, what failures took, and all that in money.
+// Package cost says what a run takes: node-seconds, how much of them did useful work, what
+// protecting it took while nothing failed, what failures took, and all that in money.
 //
-// It is pure: a Usage, which package record adds up from the events of a run, and Prices go in; a Bill comes out. A node is
-// the machine of one place of the run: of the coordinator, of a server, of a worker. Where several places share a
-// machine the bill is that of a run in which they do not.
+// It is pure: a Usage, which package record adds up from the events of a run, and Prices go in; a
+// Bill comes out. A node is the machine of one place of the run: of the coordinator, of a server,
+// of a worker. Where several places share a machine the bill is that of a run in which they do not.
 //
 // The two taxes are kept apart, because they are traded for one another:
 //

@@ -44,8 +44,9 @@ func (a *ByRole) of(role string) *float64 {
 	return nil
 }
 
-// Prices are what an hour of one node costs, in any currency. On demand a node is paid for from the beginning of the run to its end;
-// on spot it is not paid for while its place is empty, and may be taken away.
+// Prices are what an hour of one node costs, in any currency. On demand a node is paid for from the
+// beginning of the run to its end; on spot it is not paid for while its place is empty, and may be
+// taken away.
 type Prices struct {
 	OnDemand ByRole
 	Spot     ByRole
@@ -54,9 +55,9 @@ type Prices struct {
 // Forms says what prices may be.
 const Forms = "ROLE=ON_DEMAND[/SPOT], separated by commas, for coordinator, server and worker, in any currency for an hour of one node"
 
-// Parse reads prices such as "server=0.096/0.035,worker=0.526/0.158". A role that is not named is free, as where it shares a
-// machine with another. A role without a spot price has one price. The empty text means that no prices are known: ok is false.
-// Anything else is an ErrUsage.
+// Parse reads prices such as "server=0.096/0.035,worker=0.526/0.158". A role that is not named is
+// free, as where it shares a machine with another. A role without a spot price has one price. The
+// empty text means that no prices are known: ok is false. Anything else is an ErrUsage.
 func Parse(text string) (p Prices, ok bool, err error) {
 	if strings.TrimSpace(text) == "" {
 		return p, false, nil

@@ -38,8 +38,9 @@ type dialing struct {
 // WithTimeout bounds how long Dial waits for an answer. Default 5 s.
 func WithTimeout(d time.Duration) DialOption { return func(o *dialing) { o.timeout = d } }
 
-// WithTLS makes the client prove who it is and check who answers: an etcd of ours, or another one that has a certificate for its host and of no
-// other role. nil: plain TCP, which is for loopback and private networks: whoever reaches the etcd can end the run.
+// WithTLS makes the client prove who it is and check who answers: an etcd of ours, or another one
+// that has a certificate for its host and of no other role. nil: plain TCP, which is for loopback
+// and private networks: whoever reaches the etcd can end the run.
 func WithTLS(c *mtls.Credentials) DialOption { return func(o *dialing) { o.tls = c } }
 
 // runName keeps the keys of one run from lying inside those of another.
@@ -106,8 +107,9 @@ func Dial(ctx context.Context, endpoints []string, run string, opts ...DialOptio
 	return client, nil
 }
 
-// unanswered looks for the reason why no endpoint has answered, which the library keeps to itself: what a plain connection meets, such as a name that nobody
-// knows. Where there is one, either side may be without TLS, and the hint says so.
+// unanswered looks for the reason why no endpoint has answered, which the library keeps to itself:
+// what a plain connection meets, such as a name that nobody knows. Where there is one, either side
+// may be without TLS, and the hint says so.
 func unanswered(ctx context.Context, endpoints []string, secured bool) (hint string, why error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

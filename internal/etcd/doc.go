@@ -1,7 +1,8 @@
 // Package etcd holds what the processes of a run must agree on: who is there, which view counts, who coordinates.
 //
-// It is a thin layer over an etcd, embedded in the launcher (Embed), several that hold the same keys (Ensemble), or one that somebody else
-// runs. It holds a few small keys per run, never a tensor and nothing that changes with every step:
+// It is a thin layer over an etcd, embedded in the launcher (Embed), several that hold the same
+// keys (Ensemble), or one that somebody else runs. It holds a few small keys per run, never a
+// tensor and nothing that changes with every step:
 //
 //	/kintsugi/<run>/life/<kind>/<index>     how many lives the place has had: the last incarnation
 //	/kintsugi/<run>/member/<kind>/<index>   the life that fills the place now; goes when its lease lapses
@@ -20,7 +21,8 @@
 //
 // # Who changes which key
 //
-// Without TLS whoever reaches etcd changes what it likes. With it an etcd of ours asks for the role of who calls, and has a table of keys.
+// Without TLS whoever reaches etcd changes what it likes. With it an etcd of ours asks for the role
+// of who calls, and has a table of keys.
 //
 // # When etcd is away
 //

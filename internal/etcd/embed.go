@@ -39,17 +39,18 @@ type Options struct {
 	// whose machine is all they have. Default: every write is synced.
 	UnsafeNoFsync bool
 
-	// TLS makes the etcd and those that reach it prove to each other who they are, and lets each role change the keys that are its to
-	// change. An Ensemble proves it among itself as well; its certificates have the common name "etcd". It cannot be turned on for an Ensemble that has begun without. Default: plain TCP, on which
-	// whoever reaches the port may change all keys.
+	// TLS makes the etcd and those that reach it prove to each other who they are, and lets each
+	// role change the keys that are its to change. An Ensemble proves it among itself as well; its
+	// certificates have the common name "etcd". It cannot be turned on for an Ensemble that has
+	// begun without. Default: plain TCP, on which whoever reaches the port may change all keys.
 	TLS *mtls.Credentials
 
 	// Among, if set, makes this etcd one of several that hold the same keys. Default: it is alone.
 	Among *Ensemble
 }
 
-// Embedded is an etcd that runs inside this process: alone, and listening on the loopback interface, or one of an Ensemble.
-// Its methods are safe for concurrent use.
+// Embedded is an etcd that runs inside this process: alone, and listening on the loopback
+// interface, or one of an Ensemble. Its methods are safe for concurrent use.
 type Embedded struct {
 	etcd     *embed.Etcd
 	endpoint string
@@ -64,8 +65,9 @@ const (
 	electionMillis = 100
 )
 
-// The pieces of etcd's log take their room when they begin, two at a time, and the last one stays in the folder of the run. A run writes a few keys for each
-// failure, which does not fill a piece of this size; etcd's own have 64 MB.
+// The pieces of etcd's log take their room when they begin, two at a time, and the last one stays
+// in the folder of the run. A run writes a few keys for each failure, which does not fill a piece
+// of this size; etcd's own have 64 MB.
 func init() { wal.SegmentSizeBytes = 1 << 20 }
 
 // portFile remembers the client port, inside the folder, for the next start.

@@ -34,9 +34,10 @@ func (c *Client) WatchStop(ctx context.Context) <-chan Stop {
 	return watchValue(ctx, c, stopKey, func(Stop) bool { return true })
 }
 
-// PutDone says that the run is over, once and for all: it returns the word that counts, which is that of
-// whoever came first. But a run that has done its steps may be started again with more of them: the word of fewer steps is one of then. And where the last
-// version could not be saved at first, and is saved later, the word says so from then on.
+// PutDone says that the run is over, once and for all: it returns the word that counts, which is
+// that of whoever came first. But a run that has done its steps may be started again with more of
+// them: the word of fewer steps is one of then. And where the last version could not be saved at
+// first, and is saved later, the word says so from then on.
 func (c *Client) PutDone(ctx context.Context, d kintsugi.Done) (kintsugi.Done, error) {
 	key := c.prefix + doneKey
 	revision := int64(0) // of the word that counts no more; 0: there is none

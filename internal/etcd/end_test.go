@@ -44,7 +44,8 @@ func TestStopIsSeenByEverybodyAndDoneIsSaidOnce(t *testing.T) {
 	}
 	await(t, c.WatchDone(ctx), "the last word", func(d kintsugi.Done) bool { return d == all(20) })
 
-	// What could not be saved at the end may be saved later. That changes nothing else of the word, and is not taken back.
+	// What could not be saved at the end may be saved later. That changes nothing else of the word,
+	// and is not taken back.
 	saved := all(20)
 	saved.Saved = true
 	for _, d := range []kintsugi.Done{{Step: 20, Reason: "interrupted", Saved: true}, all(20), {Step: 19, Reason: "interrupted", Saved: true}} {

@@ -15,15 +15,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Ensemble says which of several etcds this one is. They hold the same keys as long as most of them live: one of three may be gone, or two of
-// five. The same peers must be named to all of them, at every start.
+// Ensemble says which of several etcds this one is. They hold the same keys as long as most of them
+// live: one of three may be gone, or two of five. The same peers must be named to all of them, at
+// every start.
 type Ensemble struct {
 	Name   string            // of this one
 	Peers  map[string]string // by name: host:port at which the others reach each, this one included
 	Listen string            // host:port for clients; the Port of Options is not used
 
-	// Beat is the time between two signs of life of the one that leads. After ten without one the others choose another: it
-	// must be well above the time of a message between them. Default 100 ms.
+	// Beat is the time between two signs of life of the one that leads. After ten without one the
+	// others choose another: it must be well above the time of a message between them. Default 100
+	// ms.
 	Beat time.Duration
 }
 
@@ -95,7 +97,8 @@ func (m *Ensemble) config(dir string, opt Options) *embed.Config {
 	return cfg
 }
 
-// bound returns where to listen for what others reach at an address: etcd listens at numbers only, and a name may be that of a service before it.
+// bound returns where to listen for what others reach at an address: etcd listens at numbers only,
+// and a name may be that of a service before it.
 func bound(address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	if net.ParseIP(host) == nil && host != "localhost" {

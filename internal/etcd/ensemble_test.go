@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// That several etcds outlive each of them is shown with processes, in cmd/kintsugi: in one process etcd leaves connections between them behind.
+// That several etcds outlive each of them is shown with processes, in cmd/kintsugi: in one process
+// etcd leaves connections between them behind.
 
 func TestEnsemblesThatCannotAgreeAreRefused(t *testing.T) {
 	for what, m := range map[string]Ensemble{

@@ -419,8 +419,8 @@ func TestARegistrationWhoseLeaseIsLostTakesUpItsPlaceAsTheSameLife(t *testing.T)
 	}
 }
 
-// What a process says later of itself is seen under the same life; a lapse does not lose it, and nothing is said for a place that
-// a later life has.
+// What a process says later of itself is seen under the same life; a lapse does not lose it, and
+// nothing is said for a place that a later life has.
 func TestARegistrationTellsMoreOfItself(t *testing.T) {
 	t.Parallel()
 	c := startEtcd(t).dial(t)
@@ -505,7 +505,8 @@ func TestAViewIsReplacedOnlyByWhoKnowsItAndUnderALargerFence(t *testing.T) {
 	}
 }
 
-// Whoever conducts a view decides under a larger fence than all who have conducted earlier ones, however late those come to ask.
+// Whoever conducts a view decides under a larger fence than all who have conducted earlier ones,
+// however late those come to ask.
 func TestNobodyTakesAFenceForAViewThatIsOver(t *testing.T) {
 	b := startEtcd(t)
 	c := b.dial(t)

@@ -41,8 +41,9 @@ func secure(cfg *embed.Config, c *mtls.Credentials) {
 	cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(g.call), grpc.ChainStreamInterceptor(g.stream))
 }
 
-// keepers says which roles change the keys of a run; a key that ends in a slash is all keys below it. An operator may change all: it starts runs, ends them, and empties the places
-// of processes that it has seen die.
+// keepers says which roles change the keys of a run; a key that ends in a slash is all keys below
+// it. An operator may change all: it starts runs, ends them, and empties the places of processes
+// that it has seen die.
 var keepers = []struct {
 	key   string
 	roles []mtls.Role
@@ -62,7 +63,8 @@ var keepers = []struct {
 	{"left/worker/", []mtls.Role{mtls.Worker}},
 }
 
-// mayChange reports whether somebody may change a key. A place is changed by who fills it, where its certificate says which.
+// mayChange reports whether somebody may change a key. A place is changed by who fills it, where
+// its certificate says which.
 func mayChange(who mtls.Name, key string) bool {
 	if who.Role == mtls.Operator {
 		return true

@@ -63,8 +63,9 @@ func (c *Client) parseMember(kv *mvccpb.KeyValue) (Member, bool) {
 	return m, err == nil
 }
 
-// Vacate empties a place whose process is known to be dead, so that nobody waits for its lease. dead says whether the life that is
-// there is that of the process: one that has come meanwhile keeps the place. It waits for etcd no longer than ctx.
+// Vacate empties a place whose process is known to be dead, so that nobody waits for its lease.
+// dead says whether the life that is there is that of the process: one that has come meanwhile
+// keeps the place. It waits for etcd no longer than ctx.
 func (c *Client) Vacate(ctx context.Context, k Kind, index uint32, dead func(Member) bool) error {
 	key := c.prefix + memberKey(k, index)
 	r, err := c.etcd.Get(ctx, key)

@@ -62,7 +62,8 @@ type Registration struct {
 	lease  clientv3.LeaseID
 }
 
-// Tell replaces what the process has said of itself when it registered. Where the lease has lapsed it is said with the next one.
+// Tell replaces what the process has said of itself when it registered. Where the lease has lapsed
+// it is said with the next one.
 func (r *Registration) Tell(ctx context.Context, value any) error {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -144,8 +145,9 @@ func (r *Registration) Close(ctx context.Context) error {
 	return nil
 }
 
-// Leave is Close for a process that goes because it had notice: as soon as its place is empty Left says so. Whoever looks at the place now and
-// then sees it empty and no more, so what the life has said of itself last is no place for this word.
+// Leave is Close for a process that goes because it had notice: as soon as its place is empty Left
+// says so. Whoever looks at the place now and then sees it empty and no more, so what the life has
+// said of itself last is no place for this word.
 func (r *Registration) Leave(ctx context.Context) error {
 	r.cancel()
 	r.loops.Wait()

@@ -23,7 +23,8 @@ func (c *Client) PutStanding(ctx context.Context, s Standing) error {
 	return nil
 }
 
-// WatchStanding returns a channel with the newest word of Standing, at once if there is one. It is closed when ctx ends.
+// WatchStanding returns a channel with the newest word of Standing, at once if there is one. It is
+// closed when ctx ends.
 func (c *Client) WatchStanding(ctx context.Context) <-chan Standing {
 	return watchValue(ctx, c, standingKey, func(Standing) bool { return true })
 }

@@ -20,8 +20,9 @@ const (
 // Revision is etcd's count of changes. Of two facts, the one with the larger revision is the later.
 type Revision int64
 
-// ID returns the id of the run, the same for all who ask and for as long as etcd keeps its keys. Who asks first draws it. Names tell runs of one etcd apart, and the
-// id those of all: two etcds that were set up alike have the same number of their cluster, too.
+// ID returns the id of the run, the same for all who ask and for as long as etcd keeps its keys.
+// Who asks first draws it. Names tell runs of one etcd apart, and the id those of all: two etcds
+// that were set up alike have the same number of their cluster, too.
 func (c *Client) ID(ctx context.Context) (string, error) {
 	for range conflicts {
 		b, rev, found, err := c.get(ctx, idKey)
@@ -135,9 +136,11 @@ func (c *Client) NextFence(ctx context.Context, atLeast kintsugi.Fence) (kintsug
 	return c.nextFence(ctx, atLeast)
 }
 
-// ConductorFence hands out a fence to the conductor of v: one that is larger than the view's and than every one before. The error is ErrStaleView when another
-// view counts by now. So whoever conducts a later view decides under a larger fence, however late the conductor of an earlier one comes to ask: a shard that
-// had promised that one's fence would refuse the later one for ever, and of two decisions about a step the later must be the one that counts.
+// ConductorFence hands out a fence to the conductor of v: one that is larger than the view's and
+// than every one before. The error is ErrStaleView when another view counts by now. So whoever
+// conducts a later view decides under a larger fence, however late the conductor of an earlier one
+// comes to ask: a shard that had promised that one's fence would refuse the later one for ever, and
+// of two decisions about a step the later must be the one that counts.
 func (c *Client) ConductorFence(ctx context.Context, v kintsugi.View) (kintsugi.Fence, error) {
 	current, rev, err := c.View(ctx)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 
 const waitsKey = "waits"
 
-// PutWaits says in words what the coordinator that leads waits for before it can put a view; empty: nothing. A later word replaces an earlier one. The
-// error is ErrFenced when somebody else leads by now.
+// PutWaits says in words what the coordinator that leads waits for before it can put a view; empty:
+// nothing. A later word replaces an earlier one. The error is ErrFenced when somebody else leads by
+// now.
 func (l *Leadership) PutWaits(ctx context.Context, what string) error {
 	r, err := l.client.etcd.Txn(ctx).If(l.mine).Then(l.client.put(waitsKey, what)).Commit()
 	if err == nil && !r.Succeeded {

@@ -181,8 +181,8 @@ func (c *Cluster) Kill(part Part, hold bool) error {
 	})
 }
 
-// Notice tells the process of a place that it is about to go (SIGTERM). It is killed when the warning is over, if it is there
-// still. The next life starts as after any death.
+// Notice tells the process of a place that it is about to go (SIGTERM). It is killed when the
+// warning is over, if it is there still. The next life starts as after any death.
 func (c *Cluster) Notice(part Part) error {
 	return c.with("give notice to", part, func(p *place) error {
 		if !p.running() || !p.noticed.IsZero() {
@@ -244,8 +244,9 @@ func (c *Cluster) Resume(part Part) error {
 // Progressed tells the cluster that a step was released: see Restarts.Progressed. It costs nothing.
 func (c *Cluster) Progressed() { c.progress.Store(true) }
 
-// GradientsFailed is the error of a run that cannot go on because a worker has none of the gradients that it needs: the user's program fails, whatever runs
-// it, or they are not finite. Nothing is wrong with the rest.
+// GradientsFailed is the error of a run that cannot go on because a worker has none of the
+// gradients that it needs: the user's program fails, whatever runs it, or they are not finite.
+// Nothing is wrong with the rest.
 type GradientsFailed struct {
 	Why string // in words, with the worker
 	error
@@ -260,8 +261,9 @@ func (g GradientsFailed) Unwrap() error { return g.error }
 func (c *Cluster) Failed() <-chan error { return c.failed }
 
 // Stop ends all processes: workers, then servers, then the coordinator, each role with SIGINT and,
-// after the grace, SIGKILL: SIGTERM would be a notice, and they would hand over to one another. It returns when all have ended; when ctx ends first, they are all killed
-// at once. Later calls wait for the first. The error names processes that not even SIGKILL ended.
+// after the grace, SIGKILL: SIGTERM would be a notice, and they would hand over to one another. It
+// returns when all have ended; when ctx ends first, they are all killed at once. Later calls wait
+// for the first. The error names processes that not even SIGKILL ended.
 func (c *Cluster) Stop(ctx context.Context) error {
 	_ = c.call(func() error { // ErrStopped: it stops already, and done tells when it has
 		c.beginStop(time.Now())

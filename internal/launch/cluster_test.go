@@ -237,7 +237,8 @@ func TestAProcessThatHasNoticeIsKilledWhenItsTimeIsUp(t *testing.T) {
 	m.next()
 }
 
-// A process has notice once in a life, whoever says it again. One that leaves in time is not killed, and is followed by the next life.
+// A process has notice once in a life, whoever says it again. One that leaves in time is not
+// killed, and is followed by the next life.
 func TestAProcessThatHasNoticeMayLeave(t *testing.T) {
 	m := newMeeting(t)
 	c, events := m.cluster(Config{Warning: time.Hour})

@@ -22,8 +22,9 @@ const (
 	BackToCopy                  // its chunks alone, as the newest copy of a replica has them
 )
 
-// Costs keeps the ledger of a run: what the loss of each server would cost now, what a real one was predicted to cost, and
-// what it did. It knows what the conductors tell. Times are arguments. It is not safe for concurrent use.
+// Costs keeps the ledger of a run: what the loss of each server would cost now, what a real one was
+// predicted to cost, and what it did. It knows what the conductors tell. Times are arguments. It is
+// not safe for concurrent use.
 type Costs struct {
 	way     Way
 	servers int
@@ -53,7 +54,8 @@ type mending struct {
 	predicted float64       // before calibration; NaN if it was not known
 }
 
-// Losses that are compared before and after a failure. More would be less noise, and farther from the failure than one curve reaches.
+// Losses that are compared before and after a failure. More would be less noise, and farther from
+// the failure than one curve reaches.
 const (
 	lossesBefore = 64
 	lossesAfter  = 32
@@ -67,8 +69,8 @@ func NewCosts(servers int, way Way, every kintsugi.Step) *Costs {
 	return &Costs{way: way, servers: servers, every: every, book: ledger.New(50)}
 }
 
-// GoOn says how far the run had come when nobody kept this ledger: at a step of a line, with a full checkpoint of a step, which was the present version
-// at a time.
+// GoOn says how far the run had come when nobody kept this ledger: at a step of a line, with a full
+// checkpoint of a step, which was the present version at a time.
 func (c *Costs) GoOn(line kintsugi.Line, step, full kintsugi.Step, saved time.Time) {
 	c.line, c.newest, c.full, c.begun, c.saved = line, step, full, saved, saved
 }
@@ -87,8 +89,8 @@ func (c *Costs) View(v kintsugi.View) {
 	c.book.Exposed(nil)
 }
 
-// Step books a released step. It returns the events that follow from it: what losses would cost, from time to time, and what
-// one has cost, when that is known.
+// Step books a released step. It returns the events that follow from it: what losses would cost,
+// from time to time, and what one has cost, when that is known.
 func (c *Costs) Step(e kintsugi.StepEvent) []record.Event {
 	if c.begun.IsZero() {
 		c.begun, c.saved = e.Time, e.Time
@@ -117,8 +119,8 @@ func (c *Costs) Checkpoint(e kintsugi.CheckpointEvent, at time.Time) {
 	}
 }
 
-// Age returns how long ago the newest full checkpoint was the present version, or that training has gone on without any. ok is false
-// before the first step.
+// Age returns how long ago the newest full checkpoint was the present version, or that training has
+// gone on without any. ok is false before the first step.
 func (c *Costs) Age(now time.Time) (age time.Duration, ok bool) {
 	if c.begun.IsZero() {
 		return 0, false
@@ -135,8 +137,8 @@ func (c *Costs) Recovered(seconds float64) {
 	c.mended++
 }
 
-// Partial books that a shard has come back alone, and fills in what p does not know: how far it went back, and what that is
-// expected to cost.
+// Partial books that a shard has come back alone, and fills in what p does not know: how far it
+// went back, and what that is expected to cost.
 func (c *Costs) Partial(e kintsugi.PartialEvent, p *record.Partial) {
 	back, ok := c.book.Back(int(e.Shard))
 	if !ok {
@@ -164,8 +166,8 @@ func (c *Costs) upTo(step kintsugi.Step) []float64 {
 	return append([]float64(nil), c.losses[max(0, n-lossesBefore):n]...)
 }
 
-// measure ends the measurements that have seen enough steps. A failure that follows another one so soon that neither can be
-// told from the other ends it as well: then it is not known what it cost.
+// measure ends the measurements that have seen enough steps. A failure that follows another one so
+// soon that neither can be told from the other ends it as well: then it is not known what it cost.
 func (c *Costs) measure(step kintsugi.Step) (events []record.Event) {
 	keep := c.open[:0]
 	for i, m := range c.open {
@@ -217,7 +219,8 @@ func (c *Costs) shards(server int) (list []int) {
 	return list
 }
 
-// cost says what the loss of a server would cost now. With one replica that is what it costs to lose the shards that it heads.
+// cost says what the loss of a server would cost now. With one replica that is what it costs to
+// lose the shards that it heads.
 func (c *Costs) cost(i int) record.ServerCost {
 	s := ledger.Server{Server: kintsugi.ServerID(i)}
 	if c.mended > 0 {
@@ -273,8 +276,8 @@ func (c *Costs) restored(shards []int, s *ledger.Server, r *record.ServerCost) b
 	return true
 }
 
-// Worst returns the server whose loss would cost most steps now. ok is false while that is not known of one of them: nobody can say then
-// that it is not the worst.
+// Worst returns the server whose loss would cost most steps now. ok is false while that is not
+// known of one of them: nobody can say then that it is not the worst.
 func (c *Costs) Worst() (worst record.ServerCost, ok bool) {
 	for i := range c.servers {
 		r := c.cost(i)

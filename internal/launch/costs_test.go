@@ -61,7 +61,8 @@ func TestGoingBackToACheckpointCostsItsAge(t *testing.T) {
 	}
 }
 
-// A shard that goes back alone is predicted to cost something, and then measured; the next prediction has learnt from it.
+// A shard that goes back alone is predicted to cost something, and then measured; the next
+// prediction has learnt from it.
 func TestAPartialRecoveryIsPredictedAndMeasured(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	const failed, back = 200, 9
@@ -148,8 +149,8 @@ func TestOnAPlateauNoServerIsTheWorst(t *testing.T) {
 	}
 }
 
-// Who has taken over a shard would lose it with its process: only what lies outside of one, or on another server, is nowhere to go back from. Who has
-// handed its shard over has nothing to lose.
+// Who has taken over a shard would lose it with its process: only what lies outside of one, or on
+// another server, is nowhere to go back from. Who has handed its shard over has nothing to lose.
 func TestWhoHasTakenOverAShardHasMoreToLose(t *testing.T) {
 	for _, way := range []Way{BackNowhere, BackAlone} {
 		c := NewCosts(3, way, 0)

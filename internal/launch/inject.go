@@ -26,7 +26,8 @@ func NewInjector(s *Schedule, c *Cluster, slower Slower, observe func(Action, er
 	return &Injector{schedule: s, cluster: c, slower: slower, observe: observe, poke: make(chan struct{}, 1)}
 }
 
-// Forget sets what removes what a server has left outside its process; without it there is nothing. It is called before Run.
+// Forget sets what removes what a server has left outside its process; without it there is nothing.
+// It is called before Run.
 func (in *Injector) Forget(f func(Part) error) { in.forget = f }
 
 // Released says that step has been released. It never blocks.

@@ -11,8 +11,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// Outside is memory for what outlives processes and not the run: a file for each server, which has no name in any folder, so that nothing is left
-// of it when the launcher and its servers are gone, however they end. It is not of /dev/shm, of which a container has 64 MiB unless it is told otherwise.
+// Outside is memory for what outlives processes and not the run: a file for each server, which has
+// no name in any folder, so that nothing is left of it when the launcher and its servers are gone,
+// however they end. It is not of /dev/shm, of which a container has 64 MiB unless it is told
+// otherwise.
 type Outside struct {
 	files []*shm.File
 	dir   string
@@ -31,14 +33,16 @@ func NewOutside(servers int, dir string) (*Outside, error) {
 	return o, nil
 }
 
-// Path is where a process that has one of the files among the Files of its Spec, as the first, opens it. The descriptor itself will not do: its lock
-// would be that of all lives, and of the launcher.
+// Path is where a process that has one of the files among the Files of its Spec, as the first,
+// opens it. The descriptor itself will not do: its lock would be that of all lives, and of the
+// launcher.
 const Path = "/proc/self/fd/3"
 
 // File returns the file of a server, which is o's to close.
 func (o *Outside) File(server int) *os.File { return o.files[server].Descriptor() }
 
-// Forget gives the next life of a server an empty file, as if its host had gone. A process that has the other one open keeps it until it ends.
+// Forget gives the next life of a server an empty file, as if its host had gone. A process that has
+// the other one open keeps it until it ends.
 func (o *Outside) Forget(server int) error {
 	fresh, err := shm.Unnamed(o.dir)
 	if err != nil {

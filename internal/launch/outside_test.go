@@ -25,7 +25,8 @@ func outlive(args []string) error {
 	return serve([]string{found, args[1]})
 }
 
-// What a server leaves outside its process is there for its next life, and gone when its host is, whatever a container gives to /dev/shm.
+// What a server leaves outside its process is there for its next life, and gone when its host is,
+// whatever a container gives to /dev/shm.
 func TestTheNextLifeFindsWhatWasLeftOutsideUnlessItsHostIsGone(t *testing.T) {
 	o, err := NewOutside(2, t.TempDir())
 	if err != nil {

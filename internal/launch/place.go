@@ -119,8 +119,8 @@ func crash(lines [][]byte) int {
 	})
 }
 
-// tail returns the end of what the last life printed, ready to stand at the end of an error; of a crash, whose reason stands before
-// all that its goroutines did, the beginning.
+// tail returns the end of what the last life printed, ready to stand at the end of an error; of a
+// crash, whose reason stands before all that its goroutines did, the beginning.
 func (p *place) tail() string {
 	const maxLines = 20
 	lines, part := p.said(), "end"

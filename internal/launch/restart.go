@@ -7,8 +7,8 @@ import (
 
 // RestartPolicy tunes when a dead process is started again. Zero fields mean the defaults given here.
 type RestartPolicy struct {
-	// First is the pause before the second restart in a row. The first has none: most deaths are single, and a run waits for the
-	// process. Default 50ms.
+	// First is the pause before the second restart in a row. The first has none: most deaths are
+	// single, and a run waits for the process. Default 50ms.
 	First time.Duration
 
 	// Longest bounds the pause, which doubles with every further death in a row. Default 5s.
@@ -23,9 +23,11 @@ type RestartPolicy struct {
 	Deaths int
 	Window time.Duration
 
-	// Repeats is how many deaths of what the next life meets again end the run, without any progress in between and
-	// however long they take: lives that first read a large data set would never die often enough for Window. Default 3.
-	// Deaths of a program that failed end it when they are Deaths, however long they take: it may mend itself, but one that takes a minute to start is not asked for ever.
+	// Repeats is how many deaths of what the next life meets again end the run, without any
+	// progress in between and however long they take: lives that first read a large data set would
+	// never die often enough for Window. Default 3. Deaths of a program that failed end it when
+	// they are Deaths, however long they take: it may mend itself, but one that takes a minute to
+	// start is not asked for ever.
 	Repeats int
 }
 

@@ -5,9 +5,10 @@
 // beside it. A test of this package applies them all to the tree, so that breaking one breaks the build
 // where it is written and not in a review.
 //
-// The rules read source text: every .go file outside testdata is parsed, whatever its build tags say, so
-// that code for another machine or for a GPU is held to them too. In pages, links are followed and the tests that are named must exist.
-// A rule that would need types belongs in staticcheck. That there are types, also for another processor than that of the machine, a test of
+// The rules read source text: every .go file outside testdata is parsed, whatever its build tags
+// say, so that code for another machine or for a GPU is held to them too. In pages, links are
+// followed and the tests that are named must exist. A rule that would need types belongs in
+// staticcheck. That there are types, also for another processor than that of the machine, a test of
 // this package says where it is asked to.
 //
 // Every finding says what to do instead. A rule that stands in the way of better code is changed here,

@@ -20,8 +20,8 @@ var (
 	shown = regexp.MustCompile(`!?\[([^\]]*)\]\([^()\s]+\)`)
 )
 
-// checkLinks follows the links between the pages of the tree, to the heading if they name one. Those that leave it are not followed: a
-// test must not depend on what others serve.
+// checkLinks follows the links between the pages of the tree, to the heading if they name one.
+// Those that leave it are not followed: a test must not depend on what others serve.
 func checkLinks(r *report, root string, t *tree) {
 	anchors := make(map[string]map[string]bool)
 	for _, f := range t.files {

@@ -4,6 +4,8 @@ import (
 	"go/ast"
 	"path"
 	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // Limits on length. A file or function that grows past them does more than one thing: compose it out of
@@ -12,6 +14,8 @@ const (
 	maxFileLines     = 800 // of source in any language
 	maxFunctionLines = 80  // of Go, a table counted as one line
 	maxTestLines     = 120 // the same for functions in test files, which tell a story from start to end
+
+	maxCommentColumns = 120 // of a line of Go that is a comment, a tab counted as four: what is read as prose fits on the screen
 )
 
 // Names that say nothing of what is inside; such files grow for ever.
@@ -35,6 +39,19 @@ func checkSize(r *report, f *file) {
 	limit := maxFunctionLines
 	if f.test {
 		limit = maxTestLines
+	}
+	for _, g := range f.syntax.Comments {
+		if slices.ContainsFunc(g.List, func(c *ast.Comment) bool { return strings.HasSuffix(c.Text, "utput:") }) {
+			continue // what an example prints
+		}
+		for _, c := range g.List {
+			line := f.lines[f.fset.Position(c.Pos()).Line-1]
+			text := strings.TrimLeft(line, "\t")
+			n := utf8.RuneCountInString(text) + 4*(len(line)-len(text))
+			if n > maxCommentColumns && strings.HasPrefix(text, "// ") {
+				r.at(c.Pos(), "size", "the comment is %d columns wide, the limit is %d: wrap it", n, maxCommentColumns)
+			}
+		}
 	}
 	for _, d := range f.syntax.Decls {
 		fn, ok := d.(*ast.FuncDecl)

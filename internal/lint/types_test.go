@@ -24,8 +24,9 @@ type listed struct {
 	Module          *struct{ Main bool }
 }
 
-// Another processor may lack what this one has: a system call, a field of a struct, a constant. The types of all that the tree imports, itself and
-// its tests are read from source for that processor. Nothing is compiled, which would take minutes for what comes to the same.
+// Another processor may lack what this one has: a system call, a field of a struct, a constant. The
+// types of all that the tree imports, itself and its tests are read from source for that processor.
+// Nothing is compiled, which would take minutes for what comes to the same.
 func TestTheTreeIsWellTypedForAnotherProcessor(t *testing.T) {
 	if *arch == "" {
 		t.Skip("it takes seconds: -args -arch arm64")
@@ -59,7 +60,8 @@ func TestTheTreeIsWellTypedForAnotherProcessor(t *testing.T) {
 
 func (p *listed) own() bool { return p.Module != nil && p.Module.Main }
 
-// check returns the types of a package whose imports are known. Of packages of others the bodies of functions are left out.
+// check returns the types of a package whose imports are known. Of packages of others the bodies of
+// functions are left out.
 func (p *listed) check(t *testing.T, known map[string]*types.Package) *types.Package {
 	t.Helper()
 	fset := token.NewFileSet()

@@ -54,9 +54,10 @@ func (o *Order) Check() error {
 	return nil
 }
 
-// Make makes a certificate for each name, signed by the authority in dir, which is made if there is none: dir/ca.pem and dir/ca-key.pem. Each gets a
-// folder of credentials, dir/ROLE or dir/ROLE/INDEX, which are returned. What is there is replaced; processes that use it go over to the new ones. Keys are P-256, and
-// readable for their owner alone.
+// Make makes a certificate for each name, signed by the authority in dir, which is made if there is
+// none: dir/ca.pem and dir/ca-key.pem. Each gets a folder of credentials, dir/ROLE or
+// dir/ROLE/INDEX, which are returned. What is there is replaced; processes that use it go over to
+// the new ones. Keys are P-256, and readable for their owner alone.
 func Make(dir string, o Order) (folders []string, err error) {
 	if err := o.Check(); err != nil {
 		return nil, err

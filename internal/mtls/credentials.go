@@ -24,8 +24,8 @@ const (
 	KeyFile         = "key.pem"  // its private key
 )
 
-// Credentials are what this process shows others, and what it believes them by. A nil pointer stands for connections without TLS, wherever
-// Credentials are asked for. Safe for concurrent use.
+// Credentials are what this process shows others, and what it believes them by. A nil pointer
+// stands for connections without TLS, wherever Credentials are asked for. Safe for concurrent use.
 type Credentials struct {
 	dir   string // that has the files
 	role  Role
@@ -47,10 +47,11 @@ type material struct {
 	name Name
 }
 
-// Open reads the credentials of a process with a role, and an index where it has a place in its run, else Any. They lie in dir/ROLE/INDEX, dir/ROLE
-// or dir itself, in the first of these that has a certificate: so one folder, as Make fills it, may be named to all processes of a host. What is
-// missing, or is the certificate of somebody else, is an ErrUsage. log hears of connections that were refused, and when the certificate is about to expire;
-// nil: nobody does.
+// Open reads the credentials of a process with a role, and an index where it has a place in its
+// run, else Any. They lie in dir/ROLE/INDEX, dir/ROLE or dir itself, in the first of these that has
+// a certificate: so one folder, as Make fills it, may be named to all processes of a host. What is
+// missing, or is the certificate of somebody else, is an ErrUsage. log hears of connections that
+// were refused, and when the certificate is about to expire; nil: nobody does.
 func Open(dir string, role Role, index int, log *slog.Logger) (*Credentials, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -93,7 +94,8 @@ func (c *Credentials) CommonName() string {
 	return c.now.cert.Leaf.Subject.CommonName
 }
 
-// Watch says in the log, once an hour, when the certificate is about to expire, until ctx ends: connections that stay open ask for none.
+// Watch says in the log, once an hour, when the certificate is about to expire, until ctx ends:
+// connections that stay open ask for none.
 func (c *Credentials) Watch(ctx context.Context) {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
@@ -123,7 +125,8 @@ func same(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// load reads the files. They are of use if they go together and are this process's; whether the certificate is valid at a time is asked before each use.
+// load reads the files. They are of use if they go together and are this process's; whether the
+// certificate is valid at a time is asked before each use.
 func (c *Credentials) load(now time.Time) (*material, error) {
 	authorities, certificate, key := c.Files()
 	ca, err := os.ReadFile(authorities)

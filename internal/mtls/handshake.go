@@ -20,8 +20,9 @@ type Info struct {
 	Name Name
 }
 
-// Caller returns who has opened the gRPC stream, or made the call, of a context; false where its connection is not by TLS. The name of who has shown a
-// certificate without one is empty, which is no role.
+// Caller returns who has opened the gRPC stream, or made the call, of a context; false where its
+// connection is not by TLS. The name of who has shown a certificate without one is empty, which is
+// no role.
 func Caller(ctx context.Context) (Name, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -115,8 +116,8 @@ func (x *Client) OverrideServerName(string) error {
 	return errors.New("the name of the host that is dialled cannot be another one")
 }
 
-// alerted is a connection on which the other side may still refuse this one: in TLS 1.3 the client has done its part of the handshake when
-// the server looks at its certificate.
+// alerted is a connection on which the other side may still refuse this one: in TLS 1.3 the client
+// has done its part of the handshake when the server looks at its certificate.
 type alerted struct {
 	net.Conn
 	heard bool
@@ -206,8 +207,9 @@ func (x *Callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	return conn, Info{TLSInfo: secured, Name: name}, nil
 }
 
-// lingering is a connection on which a handshake may fail. By then the client, which has done its part, is sending already: if the connection were closed
-// with something unread, the system would throw away the alert that says why.
+// lingering is a connection on which a handshake may fail. By then the client, which has done its
+// part, is sending already: if the connection were closed with something unread, the system would
+// throw away the alert that says why.
 type lingering struct {
 	net.Conn
 	done atomic.Bool // the handshake has succeeded, or the connection was closed

@@ -76,8 +76,8 @@ func open(t *testing.T, dir, place string) (*Credentials, *said) {
 
 const word = "longer than what goes before a record"
 
-// meet connects two sides by TCP. Each does its part of a handshake; then the server says a word, which the client hears. It returns what each has
-// got to say of it.
+// meet connects two sides by TCP. Each does its part of a handshake; then the server says a word,
+// which the client hears. It returns what each has got to say of it.
 func meet(t *testing.T, client, server func(net.Conn) (net.Conn, error)) (clientErr, serverErr error) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -343,7 +343,8 @@ func TestPlacesAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// Files are replaced one after the other; what does not go together is not used. Connections are then made with the new certificate.
+// Files are replaced one after the other; what does not go together is not used. Connections are
+// then made with the new certificate.
 func TestCredentialsAreReadAgainWhenTheirFilesChange(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	order(t, dir, "run", time.Now(), nil, "worker", "server")
@@ -392,7 +393,8 @@ func TestCredentialsAreReadAgainWhenTheirFilesChange(t *testing.T) {
 	}
 }
 
-// An authority is replaced as certificates are: first both are believed everywhere, then certificates are those of the new one.
+// An authority is replaced as certificates are: first both are believed everywhere, then
+// certificates are those of the new one.
 func TestAnAuthorityIsReplacedWhileBothAreBelieved(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	order(t, dir, "run", time.Now(), nil, "worker", "server")

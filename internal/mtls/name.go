@@ -34,9 +34,10 @@ func (r Role) serves() bool { return r == Server || r == Etcd || r == Memory }
 // Any is the index of a Name that is every place of its role.
 const Any = -1
 
-// Name is who somebody is: among the subject alternative names of the certificate it is the URI spiffe://DOMAIN/kintsugi/ROLE, or
-// spiffe://DOMAIN/kintsugi/ROLE/INDEX for one place of a run alone. That is the form of a SPIFFE ID, whose trust domain is the domain here: processes
-// believe no other domain than their own, so that several runs may have one authority and still be apart.
+// Name is who somebody is: among the subject alternative names of the certificate it is the URI
+// spiffe://DOMAIN/kintsugi/ROLE, or spiffe://DOMAIN/kintsugi/ROLE/INDEX for one place of a run
+// alone. That is the form of a SPIFFE ID, whose trust domain is the domain here: processes believe
+// no other domain than their own, so that several runs may have one authority and still be apart.
 type Name struct {
 	Domain string
 	Role   Role
@@ -107,7 +108,8 @@ func nameOf(cert *x509.Certificate) (Name, error) {
 	return Name{}, fmt.Errorf("it names both %v and %v: a certificate is for one role", names[0], names[1])
 }
 
-// validDomain reports whether a text may be a trust domain: up to 255 small letters, digits, dots, dashes and underscores.
+// validDomain reports whether a text may be a trust domain: up to 255 small letters, digits, dots,
+// dashes and underscores.
 func validDomain(text string) bool {
 	return text != "" && len(text) <= 255 && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789.-_") == ""
 }

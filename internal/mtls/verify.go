@@ -16,13 +16,15 @@ type Whom struct {
 	Role  Role
 	Index int // Any: it does not matter which of them
 
-	// Nameless lets in who has a certificate of an authority in ca.pem for the host that was dialled, and no role: an etcd that knows of no run.
+	// Nameless lets in who has a certificate of an authority in ca.pem for the host that was
+	// dialled, and no role: an etcd that knows of no run.
 	Nameless bool
 }
 
 func (w Whom) String() string { return Name{Role: w.Role, Index: w.Index}.String() }
 
-// verify checks that a chain, the certificate of a process first, ends at an authority and is valid for a usage at a time.
+// verify checks that a chain, the certificate of a process first, ends at an authority and is valid
+// for a usage at a time.
 func (m *material) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, at time.Time) error {
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {
@@ -78,7 +80,8 @@ func (m *material) clientConfig(host string, want Whom) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		ServerName: host,
-		// Also where the other side says that it wants another authority's: it is told by its refusal which one this is.
+		// Also where the other side says that it wants another authority's: it is told by its
+		// refusal which one this is.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.cert, nil },
 		// What crypto/tls would verify is verified below, and more: a place stands for a host.
 		InsecureSkipVerify: true,
@@ -113,7 +116,8 @@ func hostOf(address string) string {
 	return address
 }
 
-// explain says what was wrong with a handshake, and what to do. whose is the certificate that was verified, such as "its certificate".
+// explain says what was wrong with a handshake, and what to do. whose is the certificate that was
+// verified, such as "its certificate".
 func explain(err error, whose string) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError

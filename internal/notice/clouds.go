@@ -66,7 +66,8 @@ func (m *metadata) instanceAction(body []byte) (*Notice, error) {
 	return m.notice("aws: "+planned.Action, at), nil
 }
 
-// notice returns one about the machine. A time that is over, as by another clock, says no more than none: then there is the usual one.
+// notice returns one about the machine. A time that is over, as by another clock, says no more than
+// none: then there is the usual one.
 func (m *metadata) notice(reason string, at time.Time) *Notice {
 	if now := time.Now(); !at.After(now) {
 		at = now.Add(m.warning)

@@ -33,10 +33,12 @@ type Config struct {
 	// Endpoint is the metadata service. Default: http://169.254.169.254, which all clouds use.
 	Endpoint string
 
-	// Warning is how long there is after a notice that does not say it. Default 25 s, a little less than the 30 s of most.
+	// Warning is how long there is after a notice that does not say it. Default 25 s, a little less
+	// than the 30 s of most.
 	Warning time.Duration
 
-	// Every is the pause between two questions. Default: that of the cloud's own advice. After an error it is at least a second.
+	// Every is the pause between two questions. Default: that of the cloud's own advice. After an
+	// error it is at least a second.
 	Every time.Duration
 
 	// Firmware says who made the machine. Default: what /sys/class/dmi/id says.
@@ -51,7 +53,8 @@ const DefaultWarning = 25 * time.Second
 // Sources lists what Config.Source may be.
 func Sources() []string { return []string{"auto", "aws", "gcp", "azure", "none"} }
 
-// Check returns an ErrUsage for a source that does not exist, a warning that is negative, or an endpoint that is no URL.
+// Check returns an ErrUsage for a source that does not exist, a warning that is negative, or an
+// endpoint that is no URL.
 func (c Config) Check() error {
 	if !slices.Contains(Sources(), c.source()) {
 		return fmt.Errorf("%w: --notice %q is unknown; use %s", kintsugi.ErrUsage, c.Source, strings.Join(Sources(), ", "))
@@ -72,8 +75,9 @@ func (c Config) source() string {
 	return c.Source
 }
 
-// Watch delivers each SIGTERM that this process gets until ctx ends, and the first notice of the cloud. SIGTERM does not end the
-// process any more. The channel is never closed; two notices wait in it for a reader, later ones are dropped.
+// Watch delivers each SIGTERM that this process gets until ctx ends, and the first notice of the
+// cloud. SIGTERM does not end the process any more. The channel is never closed; two notices wait
+// in it for a reader, later ones are dropped.
 func Watch(ctx context.Context, cfg Config) <-chan Notice {
 	if cfg.Warning == 0 {
 		cfg.Warning = DefaultWarning
@@ -161,14 +165,15 @@ func firmware() string {
 	return strings.Join(words, " ")
 }
 
-// cloud is a metadata service. ask returns a notice, nil while there is none. every is the pause that its owner advises.
+// cloud is a metadata service. ask returns a notice, nil while there is none. every is the pause
+// that its owner advises.
 type cloud interface {
 	ask(ctx context.Context, m *metadata) (*Notice, error)
 	every() time.Duration
 }
 
-// poll asks until there is a notice, or until ctx ends. An error is logged once, and asked again: a metadata service that does not
-// answer is no reason to stop working.
+// poll asks until there is a notice, or until ctx ends. An error is logged once, and asked again: a
+// metadata service that does not answer is no reason to stop working.
 func (c *Config) poll(ctx context.Context, from cloud) (Notice, bool) {
 	m := &metadata{endpoint: strings.TrimSuffix(c.Endpoint, "/"), warning: c.Warning, client: client()}
 	defer m.client.CloseIdleConnections()
@@ -233,7 +238,8 @@ func unexpected(path string, status int) error {
 	return fmt.Errorf("%s answered with status %d", path, status)
 }
 
-// client returns a client that asks the service itself: by no proxy, and nobody that it is redirected to, who would get the token.
+// client returns a client that asks the service itself: by no proxy, and nobody that it is
+// redirected to, who would get the token.
 func client() *http.Client {
 	return &http.Client{
 		Transport:     &http.Transport{Proxy: nil},
@@ -241,7 +247,8 @@ func client() *http.Client {
 	}
 }
 
-// innermost returns what an error says without what is said around it, such as the port of a connection, which is another one each time.
+// innermost returns what an error says without what is said around it, such as the port of a
+// connection, which is another one each time.
 func innermost(err error) string {
 	for {
 		inner := errors.Unwrap(err)

@@ -295,7 +295,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Clocks differ, and a word about the end that says no time that is to come is no reason to go without a word to others.
+// Clocks differ, and a word about the end that says no time that is to come is no reason to go
+// without a word to others.
 func TestANoticeWithoutATimeToComeHasTheUsualOne(t *testing.T) {
 	past := time.Now().Add(-time.Hour).UTC()
 	for _, c := range []struct {

@@ -2,7 +2,8 @@ package race
 
 import "testing"
 
-// Skip skips, in a short run under the race detector, a test that says little about races and is many times slower there.
+// Skip skips, in a short run under the race detector, a test that says little about races and is
+// many times slower there.
 func Skip(t testing.TB) {
 	t.Helper()
 	if Enabled && testing.Short() {

@@ -1,11 +1,13 @@
-// Package serial says whether what workers saw of a run is what they would have seen of one server that does one thing after the
-// other: whether it is linearizable (Herlihy and Wing, 1990). Only tests use it.
+// Package serial says whether what workers saw of a run is what they would have seen of one server
+// that does one thing after the other: whether it is linearizable (Herlihy and Wing, 1990). Only
+// tests use it.
 //
-// The one server is that of synchronous steps. It has a version; it keeps the gradients on that version, each once; and when it has
-// one of every worker, it has the next version. A pull returns the version that there is, a push that was counted in a step
-// returns when there is that version or a later one. Each happens at one moment between its call and its
-// return. So nobody may read a version that is older than one that anybody has read or was told of before, none that lacks gradients, and none
-// with other values than that of its steps.
+// The one server is that of synchronous steps. It has a version; it keeps the gradients on that
+// version, each once; and when it has one of every worker, it has the next version. A pull returns
+// the version that there is, a push that was counted in a step returns when there is that version
+// or a later one. Each happens at one moment between its call and its return. So nobody may read a
+// version that is older than one that anybody has read or was told of before, none that lacks
+// gradients, and none with other values than that of its steps.
 package serial
 
 import (
@@ -55,13 +57,14 @@ func (h *History) add(slot kintsugi.Slot, input, output any, call, end time.Dura
 	h.operations = append(h.operations, porcupine.Operation{ClientId: int(slot), Input: input, Output: output, Call: int64(call), Return: int64(end)})
 }
 
-// Pulled notes that a worker has read a version, and a sum over all its parameters. Reads that came to nothing are none.
+// Pulled notes that a worker has read a version, and a sum over all its parameters. Reads that came
+// to nothing are none.
 func (h *History) Pulled(slot kintsugi.Slot, version kintsugi.Step, sum uint64, call, end time.Duration) {
 	h.add(slot, pull{}, read{version, sum}, call, end)
 }
 
-// Pushed notes that a worker has pushed a gradient that it computed on a version, and has heard that a step counts it; step 0: it has not
-// heard what became of it.
+// Pushed notes that a worker has pushed a gradient that it computed on a version, and has heard
+// that a step counts it; step 0: it has not heard what became of it.
 func (h *History) Pushed(slot kintsugi.Slot, version, step kintsugi.Step, call, end time.Duration) {
 	if step == 0 {
 		end = Unknown
@@ -87,8 +90,8 @@ type state struct {
 	have    uint64 // a bit for each worker whose gradient on version it keeps
 }
 
-// Check returns ErrOutOfOrder if there is no order in which one server could have done it all, and another error if that could not be
-// found out in that time.
+// Check returns ErrOutOfOrder if there is no order in which one server could have done it all, and
+// another error if that could not be found out in that time.
 func (h *History) Check(atMost time.Duration) error {
 	if h.Workers < 1 || h.Workers > 64 {
 		return fmt.Errorf("%w: a history of %d workers, want 1 to 64", kintsugi.ErrUsage, h.Workers)

@@ -13,13 +13,15 @@
 //	…      arrays and record are written there, by any number of threads
 //	End    its description is written, then the word names both
 //
-// A machine that stops loses the file, or worse leaves parts of it on a disk. So the file names the boot of the machine that wrote it,
-// and another one refuses it: what is left then is the checkpoint.
+// A machine that stops loses the file, or worse leaves parts of it on a disk. So the file names the
+// boot of the machine that wrote it, and another one refuses it: what is left then is the
+// checkpoint.
 //
-// Only one process has a file at a time: the kernel's lock on it ends with the process. A second life that starts too early is
-// refused.
+// Only one process has a file at a time: the kernel's lock on it ends with the process. A second
+// life that starts too early is refused.
 //
 // # Segments
 //
-// Segment is another kind of memory: what two processes of one host use to hand arrays to each other. It outlives neither.
+// Segment is another kind of memory: what two processes of one host use to hand arrays to each
+// other. It outlives neither.
 package shm

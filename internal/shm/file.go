@@ -15,8 +15,8 @@ type File struct {
 	b []byte
 }
 
-// OpenFile opens a file, or creates it empty, takes the kernel's lock on it and maps what it holds. A file that another process
-// has is an error: a place has one life at a time.
+// OpenFile opens a file, or creates it empty, takes the kernel's lock on it and maps what it holds.
+// A file that another process has is an error: a place has one life at a time.
 func OpenFile(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -37,8 +37,9 @@ func OpenFile(path string) (*File, error) {
 	return x, nil
 }
 
-// Unnamed returns an empty file that no folder has: for child processes, which get it by its Descriptor. It is memory, or lies in dir (empty: where temporary
-// files do) where a process cannot have such memory. The kernel takes it back when nobody has it any more.
+// Unnamed returns an empty file that no folder has: for child processes, which get it by its
+// Descriptor. It is memory, or lies in dir (empty: where temporary files do) where a process cannot
+// have such memory. The kernel takes it back when nobody has it any more.
 func Unnamed(dir string) (*File, error) {
 	if f, err := memory("kintsugi"); err == nil {
 		return &File{f: f}, nil
@@ -64,8 +65,9 @@ func (x *File) mapped(n int) (err error) {
 // Bytes returns what the file holds, until Resize or Close.
 func (x *File) Bytes() []byte { return x.b }
 
-// Resize makes the file n bytes long, all of them taken from the device: what is not there is an error now, and not a signal when it is
-// written. Bytes that were handed out before must not be used any more. The contents may be lost; after an error the file is empty.
+// Resize makes the file n bytes long, all of them taken from the device: what is not there is an
+// error now, and not a signal when it is written. Bytes that were handed out before must not be
+// used any more. The contents may be lost; after an error the file is empty.
 func (x *File) Resize(n int) error {
 	if len(x.b) == n {
 		return nil

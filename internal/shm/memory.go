@@ -33,8 +33,8 @@ type Version struct {
 	Record  []byte   // what the caller kept with it
 }
 
-// ErrRefused means that memory holds nothing that can be used: it is foreign, torn or unfinished. What it would have given
-// comes from the checkpoint.
+// ErrRefused means that memory holds nothing that can be used: it is foreign, torn or unfinished.
+// What it would have given comes from the checkpoint.
 var ErrRefused = errors.New("the state outside the process is refused")
 
 const (
@@ -51,8 +51,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Memory is the state of one shard in bytes that another process will look at. It is used by one goroutine, but for the arrays
-// between Begin and End.
+// Memory is the state of one shard in bytes that another process will look at. It is used by one
+// goroutine, but for the arrays between Begin and End.
 type Memory struct {
 	b       []byte
 	h       Header
@@ -123,8 +123,9 @@ func decodeHeader(b []byte) (h Header, err error) {
 	return h, nil
 }
 
-// Open returns the state in b, which must be that of want in everything but Line, Fence, Owner and RecordBytes, and its versions,
-// one or two, ascending. Anything else is ErrRefused, with the reason.
+// Open returns the state in b, which must be that of want in everything but Line, Fence, Owner and
+// RecordBytes, and its versions, one or two, ascending. Anything else is ErrRefused, with the
+// reason.
 func Open(b []byte, want Header) (*Memory, []Version, error) {
 	h, err := decodeHeader(b)
 	if err != nil {
@@ -148,8 +149,8 @@ func (h Header) String() string {
 // Header returns the header that was written.
 func (m *Memory) Header() Header { return m.h }
 
-// The word: the newer place in bit 0, in bit 1 whether the other one is whole too, in bit 2 that there is any, and in its upper half
-// the checksum of its lower half.
+// The word: the newer place in bit 0, in bit 1 whether the other one is whole too, in bit 2 that
+// there is any, and in its upper half the checksum of its lower half.
 const (
 	bothWhole = 2
 	anyWhole  = 4
@@ -237,8 +238,9 @@ func (m *Memory) version(place int) (v Version, err error) {
 	return v, nil
 }
 
-// Begin gives up the place that does not hold the version of step keep, and returns its arrays, to be written before End. Where
-// no place holds that version, both are given up: what is written next is the first.
+// Begin gives up the place that does not hold the version of step keep, and returns its arrays, to
+// be written before End. Where no place holds that version, both are given up: what is written next
+// is the first.
 func (m *Memory) Begin(keep uint64) [][]byte {
 	low, err := m.load()
 	stays := -1
@@ -264,8 +266,8 @@ func (m *Memory) Begin(keep uint64) [][]byte {
 
 func (m *Memory) step(place int) uint64 { return binary.LittleEndian.Uint64(m.slot(place)) }
 
-// End makes what was written since Begin the newest version. Every store to its arrays must happen before. A record that there
-// is no room for is an error, and the version does not count.
+// End makes what was written since Begin the newest version. Every store to its arrays must happen
+// before. A record that there is no room for is an error, and the version does not count.
 func (m *Memory) End(step, decided uint64, record []byte) error {
 	_, room := m.arrays(m.writing)
 	if len(record) > len(room) {

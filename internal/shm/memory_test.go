@@ -66,8 +66,8 @@ func whole(h Header, v Version) bool {
 	return ok
 }
 
-// A process that dies after any store leaves the step that it was writing or the one before, whole, and after a step was released
-// never less than that.
+// A process that dies after any store leaves the step that it was writing or the one before, whole,
+// and after a step was released never less than that.
 func TestACrashAfterAnyStoreLeavesAWholeVersion(t *testing.T) {
 	h := someHeader()
 	b := aligned8(h.Bytes())

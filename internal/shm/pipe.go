@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// Pipes are two ways for bytes between two processes of one host: what one writes to Out the other reads from In. Neither has a name in any
-// file system, and the kernel ends both when one of the processes is gone: then In is read to its end, and Out is refused.
+// Pipes are two ways for bytes between two processes of one host: what one writes to Out the other
+// reads from In. Neither has a name in any file system, and the kernel ends both when one of the
+// processes is gone: then In is read to its end, and Out is refused.
 type Pipes struct {
 	In, Out *os.File // safe for a Close while they are used elsewhere, which ends that
 	raw     syscall.RawConn
@@ -29,7 +30,8 @@ func newPipes(in, out int) (*Pipes, error) {
 	return p, nil
 }
 
-// TryWrite writes at most pipeAtOnce bytes to Out if that can be done without waiting, and reports whether it has: all of them or none.
+// TryWrite writes at most pipeAtOnce bytes to Out if that can be done without waiting, and reports
+// whether it has: all of them or none.
 func (p *Pipes) TryWrite(b []byte) bool {
 	if len(b) > pipeAtOnce {
 		return false
@@ -54,8 +56,9 @@ type pipeEnd struct {
 	node uint64 // of the pipe; no other one on this host has it while this one exists
 }
 
-// CreatePipes returns new pipes and their name. Another process of the same user on the same host may open them by it, once, before closeName is
-// called, which must be called in any case: until then their other ends are here, too.
+// CreatePipes returns new pipes and their name. Another process of the same user on the same host
+// may open them by it, once, before closeName is called, which must be called in any case: until
+// then their other ends are here, too.
 func CreatePipes() (p *Pipes, name string, closeName func(), err error) {
 	p, pid, in, out, closeName, err := createPipes()
 	if err != nil {
@@ -64,8 +67,9 @@ func CreatePipes() (p *Pipes, name string, closeName func(), err error) {
 	return p, fmt.Sprintf("%x.%d.%d.%d.%d.%d", Boot(), pid, in.fd, in.node, out.fd, out.node), closeName, nil
 }
 
-// OpenPipes opens the other ends of the pipes of a name that another process has told. The name is not trusted: what it leads to must be exactly the
-// pipes that it promises, of this user and since the same start of the machine. Errors are ErrNoSegment.
+// OpenPipes opens the other ends of the pipes of a name that another process has told. The name is
+// not trusted: what it leads to must be exactly the pipes that it promises, of this user and since
+// the same start of the machine. Errors are ErrNoSegment.
 func OpenPipes(name string) (*Pipes, error) {
 	wrong := fmt.Errorf("%w: %q is no name of pipes", ErrNoSegment, name)
 	parts := strings.Split(name, ".")

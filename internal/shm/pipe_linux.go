@@ -54,7 +54,8 @@ func openPipes(pid int, in, out pipeEnd) (*Pipes, error) {
 func openPipe(pid int, e pipeEnd, mode int) (int, error) {
 	path := fmt.Sprintf("/proc/%d/fd/%d", pid, e.fd)
 	want := fmt.Sprintf("pipe:[%d]", e.node)
-	// To open some kinds of files blocks or changes something, and to read from another pipe takes from whoever it belongs to: look first.
+	// To open some kinds of files blocks or changes something, and to read from another pipe takes
+	// from whoever it belongs to: look first.
 	if to, err := os.Readlink(path); err != nil {
 		return -1, err
 	} else if to != want {

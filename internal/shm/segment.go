@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// Segment is memory that two processes of one host have: one creates it and tells the other its name. It has no place in any
-// file system, so the kernel takes it back when the last of them is gone, however they end.
+// Segment is memory that two processes of one host have: one creates it and tells the other its
+// name. It has no place in any file system, so the kernel takes it back when the last of them is
+// gone, however they end.
 type Segment struct{ b []byte }
 
 // Access is what whoever opens a segment may do with it; whoever creates it reads and writes it.
@@ -24,8 +25,9 @@ const (
 	Writable Access = true
 )
 
-// ErrNoSegment means that memory cannot be shared with another process: there is none of that name here, it is not what its
-// name promises, or this system has none. Bytes have to travel another way.
+// ErrNoSegment means that memory cannot be shared with another process: there is none of that name
+// here, it is not what its name promises, or this system has none. Bytes have to travel another
+// way.
 var ErrNoSegment = errors.New("no shared memory")
 
 const (
@@ -36,19 +38,22 @@ const (
 	SegmentHeader = 4096
 )
 
-// Bytes returns the memory, with its header. It lives as long as the Segment is reachable, which slices of it are not enough for.
+// Bytes returns the memory, with its header. It lives as long as the Segment is reachable, which
+// slices of it are not enough for.
 func (s *Segment) Bytes() []byte { return s.b }
 
-// mapped returns the segment of mapped bytes. They are unmapped when it is unreachable and not before: to read what is not
-// mapped any more would end the process, and to unmap late costs memory until the next garbage collection.
+// mapped returns the segment of mapped bytes. They are unmapped when it is unreachable and not
+// before: to read what is not mapped any more would end the process, and to unmap late costs memory
+// until the next garbage collection.
 func mapped(b []byte) *Segment {
 	s := &Segment{b: b}
 	runtime.AddCleanup(s, unmap, b)
 	return s
 }
 
-// CreateSegment returns a new segment with room for n bytes after its header, and its name. Other processes of the same user on the same host
-// may open it by its name as long as close has not been called; the memory stays.
+// CreateSegment returns a new segment with room for n bytes after its header, and its name. Other
+// processes of the same user on the same host may open it by its name as long as close has not been
+// called; the memory stays.
 func CreateSegment(n int, others Access) (s *Segment, name string, closeName func(), err error) {
 	if n <= 0 {
 		return nil, "", nil, fmt.Errorf("%w: a segment of %d bytes", ErrNoSegment, n)
@@ -66,8 +71,9 @@ func CreateSegment(n int, others Access) (s *Segment, name string, closeName fun
 	return mapped(b), fmt.Sprintf("%d.%d.%d.%x", pid, fd, len(b), nonce), closeName, nil
 }
 
-// OpenSegment opens the segment of a name that another process has told, of at most most bytes after its header. The name is not trusted: what it leads to
-// must be memory of this user's that can neither shrink nor grow, of the size and with the nonce that the name says. Errors are
+// OpenSegment opens the segment of a name that another process has told, of at most most bytes
+// after its header. The name is not trusted: what it leads to must be memory of this user's that
+// can neither shrink nor grow, of the size and with the nonce that the name says. Errors are
 // ErrNoSegment.
 func OpenSegment(name string, most int, mine Access) (*Segment, error) {
 	parts := strings.Split(name, ".")

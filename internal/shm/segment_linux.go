@@ -38,8 +38,9 @@ func create(n int, others Access) (b []byte, pid, fd int, closeName func(), err 
 	return b, os.Getpid(), fd, closeName, nil
 }
 
-// seal settles the size of memory for good, and that nobody maps it from now on to write it if others may only read it. Kernels before 5.1 have no
-// seal for that; then what keeps others from writing is that they do not try.
+// seal settles the size of memory for good, and that nobody maps it from now on to write it if
+// others may only read it. Kernels before 5.1 have no seal for that; then what keeps others from
+// writing is that they do not try.
 func seal(fd int, others Access) error {
 	if others == ReadOnly {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE); err == nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// Steps that are made while their gradients arrive have the bits of steps that are made when they are committed, whatever gradients travel through and
-// wherever shards are kept; also where a server dies in the middle of such a step.
+// Steps that are made while their gradients arrive have the bits of steps that are made when they
+// are committed, whatever gradients travel through and wherever shards are kept; also where a
+// server dies in the middle of such a step.
 func TestMakingStepsAsTheyArriveDoesNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	calm := base(t)

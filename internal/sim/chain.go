@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
-// The chain of a shard under virtual time, as package server has it: a replica connects to the one before it, says where it
-// stands, and obeys.
+// The chain of a shard under virtual time, as package server has it: a replica connects to the one
+// before it, says where it stands, and obeys.
 
 // followAgain is the pause between two tries to reach the replica before.
 const followAgain = 10 * time.Millisecond

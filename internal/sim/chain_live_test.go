@@ -7,13 +7,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/race"
 )
 
-// Chains change no bit of the model, and neither does the death of any server at any time, whatever comes in again: no step
-// is taken back, and the run stays on its line.
+// Chains change no bit of the model, and neither does the death of any server at any time, whatever
+// comes in again: no step is taken back, and the run stays on its line.
 func TestServersOfChainsDieAndTheModelIsTheSame(t *testing.T) {
 	serversOfChainsDie(t, base(t))
 }
 
-// Neither does it where workers keep back what their codecs leave out: each adopts once what was left out of what is counted.
+// Neither does it where workers keep back what their codecs leave out: each adopts once what was
+// left out of what is counted.
 func TestServersOfChainsDieAndTheModelWithFeedbackIsTheSame(t *testing.T) {
 	race.Skip(t)
 	serversOfChainsDie(t, withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic"))
@@ -53,8 +54,9 @@ func serversOfChainsDie(t *testing.T, base LiveConfig) {
 	}
 }
 
-// The number of replicas changes while the run lasts, to chains and back to memory outside the processes, and servers die under each: nothing is
-// taken back, and the model is the same to the last bit.
+// The number of replicas changes while the run lasts, to chains and back to memory outside the
+// processes, and servers die under each: nothing is taken back, and the model is the same to the
+// last bit.
 func TestTheNumberOfReplicasChangesAndTheModelIsTheSame(t *testing.T) {
 	numberOfReplicasChanges(t, base(t))
 }

@@ -15,7 +15,8 @@ func drawChain(seed uint64, replicas int) Config {
 	return cfg
 }
 
-// Whatever goes wrong, a line goes on as long as each shard has a replica that has it, and replicas are equal to the bit.
+// Whatever goes wrong, a line goes on as long as each shard has a replica that has it, and replicas
+// are equal to the bit.
 func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(300, 60)
@@ -34,8 +35,8 @@ func TestNoSeedBreaksAPromiseOfAChain(t *testing.T) {
 	}
 }
 
-// With every worker counted in every step, servers of chains that die change not one bit, as long as no two die together. The
-// calm run is the oracle.
+// With every worker counted in every step, servers of chains that die change not one bit, as long
+// as no two die together. The calm run is the oracle.
 func TestServersOfChainsThatDieDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	died := 0

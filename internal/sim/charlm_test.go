@@ -113,9 +113,9 @@ func (c *characters) loop(t *testing.T, schedule conductor.Schedule, steps kints
 	return params
 }
 
-// TestCharlmThroughServersIsCharlmInALoop trains the character model twice: what servers do between a gradient and the next
-// parameters costs nothing in quality. What the bound
-// leaves room for does not happen: the numbers of workers and examples are powers of two, so weights lose no bits.
+// TestCharlmThroughServersIsCharlmInALoop trains the character model twice: what servers do between
+// a gradient and the next parameters costs nothing in quality. What the bound leaves room for does
+// not happen: the numbers of workers and examples are powers of two, so weights lose no bits.
 func TestCharlmThroughServersIsCharlmInALoop(t *testing.T) {
 	oneGoroutine(t)
 	workers, batch, steps := 4, 2, kintsugi.Step(25)

@@ -154,8 +154,9 @@ func (c *Cluster) checkCommit(x *conducting, m kintsugi.Commit) {
 	}
 }
 
-// pathPart returns what the weight of a worker's path may be in a step of so many gradients that is nearest to what it is: times the part of the
-// learning rate that the step has it makes 1/n, for a run of n workers; how many were there only the conductor knows.
+// pathPart returns what the weight of a worker's path may be in a step of so many gradients that is
+// nearest to what it is: times the part of the learning rate that the step has it makes 1/n, for a
+// run of n workers; how many were there only the conductor knows.
 func (c *Cluster) pathPart(is float32, counted int) (nearest float64) {
 	k := c.cfg.Consistency
 	for n := 1; n <= c.cfg.Workers; n++ {

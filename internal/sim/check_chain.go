@@ -29,8 +29,9 @@ func handedOver(before, v kintsugi.View) bool {
 	return v.Line == before.Line && !slices.EqualFunc(before.Chains, v.Chains, slices.Equal)
 }
 
-// checkLineIsOver checks that a line ends only if a shard has lost all replicas that had it whole and had said so. With copies it ends with any head, and
-// nobody but the coordinator knows whom it has taken for dead.
+// checkLineIsOver checks that a line ends only if a shard has lost all replicas that had it whole
+// and had said so. With copies it ends with any head, and nobody but the coordinator knows whom it
+// has taken for dead.
 func (c *Cluster) checkLineIsOver(v kintsugi.View) {
 	if c.cfg.Copies > 0 {
 		return
@@ -45,8 +46,8 @@ func (c *Cluster) checkLineIsOver(v kintsugi.View) {
 	c.fail(nothingLost, "line %d ends, and all shards of view %d have a replica that lives and is whole: chains %v", v.Line, v.Number, v.Chains)
 }
 
-// hasWhole reports whether a life of a server has a shard with everything that was released on the line of v, as far as the
-// coordinator can know.
+// hasWhole reports whether a life of a server has a shard with everything that was released on the
+// line of v, as far as the coordinator can know.
 func (c *Cluster) hasWhole(s *serverLife, v kintsugi.View, id kintsugi.ShardID) bool {
 	i := s.member.Server
 	since, o := v.Since(id, i), c.coordinator

@@ -84,7 +84,8 @@ func (c *Cluster) checkCameBack(r *replica, values []uint64) {
 	}
 }
 
-// mostBehind is how many steps a replica behind the next may be behind where a line begins: two that were released, and one that was not told of.
+// mostBehind is how many steps a replica behind the next may be behind where a line begins: two
+// that were released, and one that was not told of.
 const mostBehind = 3
 
 // checkFellBack checks that a lost shard has a version of the line that it was copied on, the newest at most.

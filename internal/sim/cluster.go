@@ -242,7 +242,8 @@ func (c *Cluster) kill(p *proc, why string) {
 	}
 }
 
-// absence returns for how long a server is away that would be away for so long: much longer every other time, but for one server, and once there is a view.
+// absence returns for how long a server is away that would be away for so long: much longer every
+// other time, but for one server, and once there is a view.
 func (c *Cluster) absence(back time.Duration) time.Duration {
 	dead := 0
 	for _, s := range c.servers {

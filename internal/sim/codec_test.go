@@ -105,7 +105,8 @@ func TestEncodedGradientsGiveTheModelOfDecodedOnes(t *testing.T) {
 	}
 }
 
-// Clipped gradients give the model of a loop that scales each down, whatever they travel in. The bound cuts about half of them.
+// Clipped gradients give the model of a loop that scales each down, whatever they travel in. The
+// bound cuts about half of them.
 func TestClippedGradientsGiveTheModelOfALoopThatClips(t *testing.T) {
 	race.Skip(t)
 	for _, codec := range []string{"fp32", "int8"} {
@@ -289,7 +290,8 @@ func TestCutConnectionsDoNotChangeAModelWithFeedback(t *testing.T) {
 	cutConnections(t, withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic"))
 }
 
-// Nor one whose gradients lie in shared memory: a worker that connects anew takes new memory, so that nobody's is written twice.
+// Nor one whose gradients lie in shared memory: a worker that connects anew takes new memory, so
+// that nobody's is written twice.
 func TestCutConnectionsDoNotChangeAModelInSharedMemory(t *testing.T) {
 	base := base(t)
 	base.Wire = worker.WireShared
@@ -309,8 +311,8 @@ func cutConnections(t *testing.T, base LiveConfig) {
 	}
 }
 
-// A worker that is away for so long that it is no member meanwhile has what it has told of dropped by the heads. It sends that again, or the step that counts it
-// would never be made.
+// A worker that is away for so long that it is no member meanwhile has what it has told of dropped
+// by the heads. It sends that again, or the step that counts it would never be made.
 func TestWorkersThatComeBackAsNewMembersSendAgainWhatHeadsHaveDropped(t *testing.T) {
 	base := withCodecs(t, base(t), "topk:0.05", "sign+s2", "int8:stochastic")
 	base.LeaveGrace = time.Nanosecond
@@ -321,7 +323,8 @@ func TestWorkersThatComeBackAsNewMembersSendAgainWhatHeadsHaveDropped(t *testing
 	}
 }
 
-// cutting returns cfg with connections that are all cut now and then: while some workers have pushed, and others have not.
+// cutting returns cfg with connections that are all cut now and then: while some workers have
+// pushed, and others have not.
 func cutting(t *testing.T, cfg LiveConfig) (_ LiveConfig, cuts func() int) {
 	var mu sync.Mutex
 	proxies := make(map[string]*proxy)

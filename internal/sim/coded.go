@@ -9,12 +9,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/fates"
 )
 
-// conserved is the promise of error feedback. A gradient has one value for each of a chunk's, all of them whole numbers, so that sums of float32 are exact: what a
-// worker keeps as its residual is compared with the sum over the pushes that were counted of what each was and what was sent of it, bit by bit.
+// conserved is the promise of error feedback. A gradient has one value for each of a chunk's, all
+// of them whole numbers, so that sums of float32 are exact: what a worker keeps as its residual is
+// compared with the sum over the pushes that were counted of what each was and what was sent of it,
+// bit by bit.
 const conserved = "what a codec leaves out of what is counted is brought later, and once"
 
-// coding is what a worker keeps whose gradients are encoded: package worker's encoder as a state machine, around the real book of fates and the real error
-// feedback.
+// coding is what a worker keeps whose gradients are encoded: package worker's encoder as a state
+// machine, around the real book of fates and the real error feedback.
 type coding struct {
 	book     fates.Book
 	feedback *compress.Feedback // nil: gradients travel as they are
@@ -120,8 +122,9 @@ func (c *Cluster) checkFate(h *hand, f fates.Fate, guess bool) {
 	}
 }
 
-// checkToldAdopted checks what a worker is told of an encoded push. A conductor takes for counted what was sent before something that is: whoever has several pushes in flight, and is
-// not told that one of them was late, loses what that has taken.
+// checkToldAdopted checks what a worker is told of an encoded push. A conductor takes for counted
+// what was sent before something that is: whoever has several pushes in flight, and is not told
+// that one of them was late, loses what that has taken.
 func (c *Cluster) checkToldAdopted(h *hand, m kintsugi.Released, id kintsugi.PushID) {
 	if !c.overtaken(id) {
 		c.checkToldCounted(h, m, id)
@@ -293,7 +296,8 @@ func (s *session) sendAgain() {
 	}
 }
 
-// tells sends the ticket of an encoded push. Of one that is sent again it goes out whatever the heads say: t is that of the session before if one has refused it.
+// tells sends the ticket of an encoded push. Of one that is sent again it goes out whatever the
+// heads say: t is that of the session before if one has refused it.
 func (s *session) tells(t kintsugi.Ticket) {
 	s.askAbout(t)
 	a := &s.asking
@@ -307,8 +311,9 @@ func (s *session) tells(t kintsugi.Ticket) {
 	s.sendAgain()
 }
 
-// refusedAgain goes on behind a push that was sent again and that a head has refused. It reports false for any other one, which stays open until its version is passed: if
-// the session breaks before, the same bytes are sent again.
+// refusedAgain goes on behind a push that was sent again and that a head has refused. It reports
+// false for any other one, which stays open until its version is passed: if the session breaks
+// before, the same bytes are sent again.
 func (s *session) refusedAgain(r kintsugi.Refused) bool {
 	if len(s.asking.again) == 0 {
 		return false

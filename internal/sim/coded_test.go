@@ -30,8 +30,8 @@ func drawCoded(seed uint64) Config {
 	return cfg
 }
 
-// Whatever goes wrong, each worker's residual is what was left out of the gradients that were counted: nothing is brought twice, and nothing is lost but with
-// a worker or a line.
+// Whatever goes wrong, each worker's residual is what was left out of the gradients that were
+// counted: nothing is brought twice, and nothing is lost but with a worker or a line.
 func TestNoSeedBreaksAPromiseOfResiduals(t *testing.T) {
 	oneGoroutine(t)
 	var sum ResidualResult

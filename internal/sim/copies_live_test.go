@@ -24,8 +24,9 @@ func TestCopiesDoNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Heads die: each time their shards come back as the next replica's copy has them, fewer steps old than lie between two copies, and the others stay as
-// they are. The second one heads two shards. In the end all heads die, and every shard has a copy.
+// Heads die: each time their shards come back as the next replica's copy has them, fewer steps old
+// than lie between two copies, and the others stay as they are. The second one heads two shards. In
+// the end all heads die, and every shard has a copy.
 func TestAShardWhoseHeadDiesFallsBackToACopy(t *testing.T) {
 	const every = 4
 	cfg := base(t)

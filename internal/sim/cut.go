@@ -5,8 +5,9 @@ import (
 	"reflect"
 )
 
-// cuts breaks streams right after a message. Faults that come at any time hit what is said in every step, and hardly ever what is said once in a
-// view: here a kind of message is hit the more often the rarer it is. It has randomness of its own, so that runs without it stay what they are.
+// cuts breaks streams right after a message. Faults that come at any time hit what is said in every
+// step, and hardly ever what is said once in a view: here a kind of message is hit the more often
+// the rarer it is. It has randomness of its own, so that runs without it stay what they are.
 type cuts struct {
 	rng  *rand.Rand
 	said map[reflect.Type]int

@@ -24,9 +24,11 @@
 // promises are the constants in check.go, each checked at every event that could break it. A failure is a
 // *Violation: the promise, what happened, and the command that shows it again.
 //
-// Workers whose gradients are encoded (Config.Codec) run the real error feedback and the real book of fates on whole numbers: what each keeps back is
-// compared, bit by bit, with what was left out of the gradients that were counted.
+// Workers whose gradients are encoded (Config.Codec) run the real error feedback and the real book
+// of fates on whole numbers: what each keeps back is compared, bit by bit, with what was left out
+// of the gradients that were counted.
 //
-// Limitation: workers whose gradients are not encoded have one push in flight. The shells are written after those of the product, not shared
-// with them; Live and the tests of the shells see to those.
+// Limitation: workers whose gradients are not encoded have one push in flight. The shells are
+// written after those of the product, not shared with them; Live and the tests of the shells see to
+// those.
 package sim

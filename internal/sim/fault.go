@@ -84,7 +84,8 @@ func (c *Cluster) scheduleFault() {
 	})
 }
 
-// scheduleNotice lets the next notice come in its time. Notices are on top of the other faults, which are as frequent with them.
+// scheduleNotice lets the next notice come in its time. Notices are on top of the other faults,
+// which are as frequent with them.
 func (c *Cluster) scheduleNotice() {
 	var list []Fault
 	for f := unannounced; f < faultKinds; f++ {

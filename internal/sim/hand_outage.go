@@ -11,8 +11,9 @@ import (
 // keptArrays is how many gradients a worker keeps beside one another, as in package worker.
 const keptArrays = 4
 
-// away is what a worker does while servers are away, where it goes on: package worker's outage as a state machine, around the queue itself.
-// The queue decides what is kept, merged and given up; the hashes of what it holds lie beside it.
+// away is what a worker does while servers are away, where it goes on: package worker's outage as a
+// state machine, around the queue itself. The queue decides what is kept, merged and given up; the
+// hashes of what it holds lie beside it.
 type away struct {
 	queue *kept.Queue // nil: it waits
 	made  map[kintsugi.PushID]offer
@@ -42,8 +43,8 @@ type offer struct {
 	of     recipe
 }
 
-// recipe says what the push of a kept gradient is made of: a gradient, or parts, one merged into the other; and, if that was taken onto another line, to
-// which version.
+// recipe says what the push of a kept gradient is made of: a gradient, or parts, one merged into
+// the other; and, if that was taken onto another line, to which version.
 type recipe struct {
 	gradient kintsugi.PushID
 	parts    []recipe
@@ -200,8 +201,8 @@ func (h *hand) keep(id kintsugi.PushID, first bool) {
 	}
 }
 
-// carryOver takes a path onto the line of to, the first gradient on the parameters that are there now, as package worker does. The parameters before lie
-// in the spare memory.
+// carryOver takes a path onto the line of to, the first gradient on the parameters that are there
+// now, as package worker does. The parameters before lie in the spare memory.
 func (h *hand) carryOver(to kintsugi.PushID) {
 	a := &h.away
 	if a.queue == nil || !a.known || a.at.Line == to.Line || h.c.cfg.Consistency.Keep != kintsugi.KeepLocal {

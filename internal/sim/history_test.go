@@ -11,7 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// oneServer returns the sums over the versions of a run that one server makes, of the gradients of all workers in each step.
+// oneServer returns the sums over the versions of a run that one server makes, of the gradients of
+// all workers in each step.
 func oneServer(cfg Config) []uint64 {
 	c, err := newCluster(cfg)
 	if err != nil {
@@ -51,7 +52,8 @@ func seen(cfg Config, w *watched) *serial.History {
 	return h
 }
 
-// synchronous returns cfg with every worker counted in every step, whoever has died, and without faults: what is drawn of a seed changes nothing but time.
+// synchronous returns cfg with every worker counted in every step, whoever has died, and without
+// faults: what is drawn of a seed changes nothing but time.
 func synchronous(cfg Config) Config {
 	cfg.Consistency = agg.Config{Lead: kintsugi.Infinite}
 	cfg.LeaveGrace, cfg.StartGrace, cfg.RejoinGrace = time.Hour, time.Hour, time.Hour

@@ -8,8 +8,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// Workers forget to push to a head, now and then, and say all the same that every head has their gradient. The step is what it was decided to be: they are made
-// to push again, and the run ends with the bits of one in which they forget nothing, on its line, however many replicas there are.
+// Workers forget to push to a head, now and then, and say all the same that every head has their
+// gradient. The step is what it was decided to be: they are made to push again, and the run ends
+// with the bits of one in which they forget nothing, on its line, however many replicas there are.
 func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
 	oneGoroutine(t)
 	times := 0
@@ -39,7 +40,8 @@ func TestAGradientThatAHeadNeverGotIsPushedAgain(t *testing.T) {
 	}
 }
 
-// The same while connections break, processes stand still and messages come twice: no promise breaks, and every run comes to its end.
+// The same while connections break, processes stand still and messages come twice: no promise
+// breaks, and every run comes to its end.
 func TestNoSeedBreaksAPromiseWhileWorkersForget(t *testing.T) {
 	oneGoroutine(t)
 	for seed := range seeds(100, 20) {

@@ -50,7 +50,8 @@ type LiveConfig struct {
 	LeaveGrace       time.Duration                              // server.Config.LeaveGrace; 0: for ever
 	Log              io.Writer
 
-	// Save is what saving does, as server.Config.Save; nil: it keeps a copy in memory, which the line after starts from.
+	// Save is what saving does, as server.Config.Save; nil: it keeps a copy in memory, which the
+	// line after starts from.
 	Save func(ctx context.Context, v kintsugi.View, s server.Shard) (manifest string, bytes uint64, err error)
 
 	// ServerEnters and WorkerEnters, if set, are told of states, as Config.Enter of both roles.
@@ -61,7 +62,8 @@ type LiveConfig struct {
 	Outside string
 }
 
-// forEver is longer than any cluster of this package lives: which workers a step counts is not for the load of a machine to say.
+// forEver is longer than any cluster of this package lives: which workers a step counts is not for
+// the load of a machine to say.
 const forEver = 1000 * time.Hour
 
 // Live is a cluster of real shells. Its methods are safe for concurrent use.
@@ -243,8 +245,8 @@ func (l *Live) KillWorker(i int) {
 // the newest checkpoint, as the coordinator does when a shard is lost.
 func (l *Live) NewView(reason string) { l.newView(reason, 0, false) }
 
-// NewContinuedView makes one that goes on with the line, as the coordinator does when servers found their state outside of
-// themselves.
+// NewContinuedView makes one that goes on with the line, as the coordinator does when servers found
+// their state outside of themselves.
 func (l *Live) NewContinuedView(reason string) { l.newView(reason, 0, true) }
 
 // NewPartialView makes one whose line goes on with what servers have in memory, as the coordinator does when

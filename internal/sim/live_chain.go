@@ -7,8 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// GoOn makes a view on the same line, as the coordinator does when servers of chains have come or gone: without those that
-// are dead, and with those that are not in it at the ends of their chains. With copies a line begins where a head is gone.
+// GoOn makes a view on the same line, as the coordinator does when servers of chains have come or
+// gone: without those that are dead, and with those that are not in it at the ends of their chains.
+// With copies a line begins where a head is gone.
 func (l *Live) GoOn(reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +89,8 @@ func (l *Live) home(shard int) (chain []kintsugi.ServerID) {
 	return chain
 }
 
-// Rechain makes a view on a line that keeps everything, in which each shard has another number of replicas, and waits until all have caught up.
+// Rechain makes a view on a line that keeps everything, in which each shard has another number of
+// replicas, and waits until all have caught up.
 func (l *Live) Rechain(replicas int) {
 	l.mu.Lock()
 	l.cfg.Replicas = replicas

@@ -96,8 +96,9 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 	return s
 }
 
-// exact reports whether it can be computed what steps make of gradients. Those that are encoded with feedback depend on what became of the ones before: that is known where
-// each step counts a gradient of each worker, and neither a worker nor a line ends.
+// exact reports whether it can be computed what steps make of gradients. Those that are encoded
+// with feedback depend on what became of the ones before: that is known where each step counts a
+// gradient of each worker, and neither a worker nor a line ends.
 func (s *liveStorm) exact() bool {
 	if s.pull || s.recovery == partial || s.cfg.Consistency.Continue {
 		return false
@@ -368,8 +369,10 @@ func cuttable(t *testing.T) (through func(address string) string, cut func()) {
 		}
 }
 
-// Whatever breaks, real shells end a run, with the bits that the gradients make which its steps say they count. What the simulator has of shells is written
-// after them; these are they, with real connections, memory, codecs and parts of gradients. A seed gives the same storm, but not the same order of events.
+// Whatever breaks, real shells end a run, with the bits that the gradients make which its steps say
+// they count. What the simulator has of shells is written after them; these are they, with real
+// connections, memory, codecs and parts of gradients. A seed gives the same storm, but not the same
+// order of events.
 func TestStormsOfRealShells(t *testing.T) {
 	race.Skip(t)
 	n, proven := seeds(40, 10), 0

@@ -18,7 +18,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker"
 )
 
-// patience bounds every wait for a cluster; only a failing test uses it up. It is long because a busy machine is no failure.
+// patience bounds every wait for a cluster; only a failing test uses it up. It is long because a
+// busy machine is no failure.
 const patience = 4 * time.Minute
 
 // soon is the grace of clusters that are to go on without a worker.
@@ -58,8 +59,8 @@ func base(t testing.TB) LiveConfig {
 	}
 }
 
-// oneGoroutine leaves a test out where the race detector would make it many times slower, and has little to find: all of it, or what takes
-// its time, is arithmetic on one goroutine.
+// oneGoroutine leaves a test out where the race detector would make it many times slower, and has
+// little to find: all of it, or what takes its time, is arithmetic on one goroutine.
 func oneGoroutine(t *testing.T) {
 	t.Helper()
 	if racing && testing.Short() {
@@ -67,8 +68,9 @@ func oneGoroutine(t *testing.T) {
 	}
 }
 
-// raced returns how long a long run of a cluster is: plain steps, and few under the race detector with -short, which finds in some dozens of
-// steps what it finds in all, and takes many times longer over each.
+// raced returns how long a long run of a cluster is: plain steps, and few under the race detector
+// with -short, which finds in some dozens of steps what it finds in all, and takes many times
+// longer over each.
 func raced(plain, few kintsugi.Step) kintsugi.Step {
 	if racing && testing.Short() {
 		return few
@@ -140,8 +142,8 @@ func TestShardsThreadsAndDevicesDoNotChangeTheModel(t *testing.T) {
 
 func sameBits(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 
-// What gradients and parameters travel through does not change the model, and where it is memory a server that is killed with
-// gradients in it is no other loss than elsewhere.
+// What gradients and parameters travel through does not change the model, and where it is memory a
+// server that is killed with gradients in it is no other loss than elsewhere.
 func TestTheWireDoesNotChangeTheModel(t *testing.T) {
 	for _, consistency := range []string{"bsp", "bsp:wait", "bsp:sum,pull"} {
 		cfg := base(t)

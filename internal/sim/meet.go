@@ -6,8 +6,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// meeting says which two deaths meet, at the moment at which each makes the other worse. A storm finds such moments now and then; here each
-// strikes again and again, and what is lost is known beforehand.
+// meeting says which two deaths meet, at the moment at which each makes the other worse. A storm
+// finds such moments now and then; here each strikes again and again, and what is lost is known
+// beforehand.
 type meeting uint8
 
 const (
@@ -84,8 +85,8 @@ func (c *Cluster) meet(together ...*proc) {
 	c.scheduleMeetings()
 }
 
-// moment says that what m waits for begins now and takes so long; victims die meanwhile. It draws nothing where nobody waits, so that
-// other runs stay what they were.
+// moment says that what m waits for begins now and takes so long; victims die meanwhile. It draws
+// nothing where nobody waits, so that other runs stay what they were.
 func (c *Cluster) moment(m meeting, took time.Duration, victims ...*proc) {
 	if c.awaited != m {
 		return
@@ -109,7 +110,8 @@ func (c *Cluster) tookOver(r *replica, from *replica) {
 	c.moment(joinerAndSource, 0, from.t.server.proc)
 }
 
-// everybodyIsWhole reports whether every server serves the view that counts, has all of its shards, and the coordinator knows.
+// everybodyIsWhole reports whether every server serves the view that counts, has all of its shards,
+// and the coordinator knows.
 func (c *Cluster) everybodyIsWhole() bool {
 	v, o := c.registry.view, c.coordinator
 	if v == nil || !o.leads || o.dead {

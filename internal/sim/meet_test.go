@@ -17,9 +17,10 @@ func meetRun(seed uint64, replicas int) Config {
 	return cfg
 }
 
-// Deaths that meet, each three times in a run, with one replica of each shard and memory outside the process, with two replicas and with three. While
-// a shard is left anywhere no line ends: nothing is taken back. Where none is left all go back to the newest checkpoint. Either way
-// the run ends with the bits of one in which nobody died.
+// Deaths that meet, each three times in a run, with one replica of each shard and memory outside
+// the process, with two replicas and with three. While a shard is left anywhere no line ends:
+// nothing is taken back. Where none is left all go back to the newest checkpoint. Either way the
+// run ends with the bits of one in which nobody died.
 func TestDeathsThatMeetDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	// The fewest replicas with which a line outlives a meeting; with fewer it begins again at a checkpoint.
@@ -74,8 +75,8 @@ func TestDeathsThatMeetDoNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// A head and a worker of the same step die together, and the worker is not waited for: the step is decided anew without it, and nothing that was
-// released is taken back.
+// A head and a worker of the same step die together, and the worker is not waited for: the step is
+// decided anew without it, and nothing that was released is taken back.
 func TestAStepWhoseHeadAndWorkerDieIsDecidedAnew(t *testing.T) {
 	oneGoroutine(t)
 	met, fewer := 0, 0
@@ -107,7 +108,8 @@ func TestAStepWhoseHeadAndWorkerDieIsDecidedAnew(t *testing.T) {
 	}
 }
 
-// Where nobody has a shard any more, gold brings it back alone, and the others keep theirs: no line begins at a checkpoint.
+// Where nobody has a shard any more, gold brings it back alone, and the others keep theirs: no line
+// begins at a checkpoint.
 func TestDeathsThatMeetLeaveGoldWhatTheyLeft(t *testing.T) {
 	oneGoroutine(t)
 	for _, m := range []meeting{headAndTail, headAndWorker, serverAndCoordinator, joinerAgain, joinerAndSource, serverAsItNames} {

@@ -97,8 +97,8 @@ func (v *versions) at(step kintsugi.Step) *version {
 	return nil
 }
 
-// adopt makes the version of a step that waits the current one, and returns of which step it was; where there is none of it, the newest before
-// it, or the only one there is.
+// adopt makes the version of a step that waits the current one, and returns of which step it was;
+// where there is none of it, the newest before it, or the only one there is.
 func (v *versions) adopt(step kintsugi.Step) (was kintsugi.Step) {
 	x := v.aside[0]
 	for _, y := range v.aside[1:] {

@@ -7,9 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A shard with one replica goes to another server and comes back home, while steps go on: nothing is lost, the run stays on its line, and the model
-// has the bits of a run in which nothing moved. At home again it lies outside its process, where the next life finds it. Every shard does it, that of the
-// conductor too.
+// A shard with one replica goes to another server and comes back home, while steps go on: nothing
+// is lost, the run stays on its line, and the model has the bits of a run in which nothing moved.
+// At home again it lies outside its process, where the next life finds it. Every shard does it,
+// that of the conductor too.
 func TestAShardThatMovesAndComesBackChangesNothing(t *testing.T) {
 	calm := base(t)
 	calm.Steps = 120

@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// drawMoving returns the run of a seed whose servers often stay away for longer than they are waited for, or for ever, under every fault. What brings shards
-// back is drawn, too.
+// drawMoving returns the run of a seed whose servers often stay away for longer than they are
+// waited for, or for ever, under every fault. What brings shards back is drawn, too.
 func drawMoving(seed uint64, replicas int) Config {
 	cfg := drawChain(seed, replicas)
 	rng := rand.New(rand.NewPCG(seed, 0x6d6f7665))
@@ -22,8 +22,9 @@ func drawMoving(seed uint64, replicas int) Config {
 	return cfg
 }
 
-// Whatever goes wrong while shards move: what a server that lives has stays as it is, what nobody has comes back as it was saved, nothing counts twice, nothing
-// that is left outside a process is taken for more than it is, and the run ends although servers never come back.
+// Whatever goes wrong while shards move: what a server that lives has stays as it is, what nobody
+// has comes back as it was saved, nothing counts twice, nothing that is left outside a process is
+// taken for more than it is, and the run ends although servers never come back.
 func TestNoSeedBreaksAPromiseWhileShardsMove(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(200, 50)
@@ -42,8 +43,9 @@ func TestNoSeedBreaksAPromiseWhileShardsMove(t *testing.T) {
 	}
 }
 
-// Chains lose one server after the other, for good: as long as what each had was made anew before the next one dies, the run has the bits of one in which
-// nothing happened, and with three servers of two replicas the second death leaves every shard to one.
+// Chains lose one server after the other, for good: as long as what each had was made anew before
+// the next one dies, the run has the bits of one in which nothing happened, and with three servers
+// of two replicas the second death leaves every shard to one.
 func TestServersOfChainsThatStayAwayDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	whole := 0
@@ -72,7 +74,8 @@ func TestServersOfChainsThatStayAwayDoNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Without failures of anything but one server, which stays away for a while: its shard comes back alone, and goes home when it is back. No step is taken back.
+// Without failures of anything but one server, which stays away for a while: its shard comes back
+// alone, and goes home when it is back. No step is taken back.
 func TestAShardComesHomeWithItsServer(t *testing.T) {
 	oneGoroutine(t)
 	home := 0

@@ -12,9 +12,10 @@ func drawNext(seed uint64, replicas int) Config {
 	return cfg
 }
 
-// Whatever goes wrong, where the next replica answers for those behind it, a line goes on as long as each shard has its head or its next, which has everything. Where
-// it has neither, the shard falls back to what the one behind them knows to be released, a few steps at most, and the others stay as they are. A coordinator
-// that takes whoever may lack steps for whole would be found out.
+// Whatever goes wrong, where the next replica answers for those behind it, a line goes on as long
+// as each shard has its head or its next, which has everything. Where it has neither, the shard
+// falls back to what the one behind them knows to be released, a few steps at most, and the others
+// stay as they are. A coordinator that takes whoever may lack steps for whole would be found out.
 func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(200, 30)
@@ -40,7 +41,8 @@ func TestNoSeedBreaksAPromiseWhereTheNextAnswers(t *testing.T) {
 	}
 }
 
-// The same while servers stay away for longer than they are waited for: others stand in for them in chains, and let go again.
+// The same while servers stay away for longer than they are waited for: others stand in for them in
+// chains, and let go again.
 func TestNoSeedBreaksAPromiseWhereTheNextAnswersAndShardsMove(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(100, 20)
@@ -60,8 +62,9 @@ func TestNoSeedBreaksAPromiseWhereTheNextAnswersAndShardsMove(t *testing.T) {
 	}
 }
 
-// One server at a time may die, whatever it heads and follows: not one bit of the model changes, with every worker counted in every step. Nor does any
-// meeting of deaths that leaves each shard its head or its next.
+// One server at a time may die, whatever it heads and follows: not one bit of the model changes,
+// with every worker counted in every step. Nor does any meeting of deaths that leaves each shard
+// its head or its next.
 func TestServersThatDieWhereTheNextAnswersDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	died, met, n := 0, 0, seeds(20, 5)
@@ -102,7 +105,8 @@ func TestServersThatDieWhereTheNextAnswersDoNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Head and next die together: what of their shard was released last may be lost, and a line begins, on which that shard falls back to what the one behind them has.
+// Head and next die together: what of their shard was released last may be lost, and a line begins,
+// on which that shard falls back to what the one behind them has.
 func TestHeadAndNextThatDieTogetherBeginALine(t *testing.T) {
 	oneGoroutine(t)
 	met, fell, n := 0, 0, seeds(20, 5)

@@ -21,8 +21,8 @@ type Problem interface {
 type Divisible interface {
 	Problem
 
-	// Part is Gradient for the first examples of a batch: share of them, rounded down. It returns the share that they are, 0 for
-	// none, and sets grads to their mean gradient.
+	// Part is Gradient for the first examples of a batch: share of them, rounded down. It returns
+	// the share that they are, 0 for none, and sets grads to their mean gradient.
 	Part(params, grads []float32, source *rand.Rand, share float64) float64
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Processes that are told that they will die, as package server and cmd/kintsugi have them: they hand over as far as they get, and go.
+// Processes that are told that they will die, as package server and cmd/kintsugi have them: they
+// hand over as far as they get, and go.
 
 // standsStill is the promise of a hold.
 const standsStill = "a run that stands for those who leave stands at a step that is durable"
@@ -46,7 +47,8 @@ func (s *serverLife) declare() {
 	})
 }
 
-// heed lets the run stand if somebody in the view asks for it and the conductor is here, and goes if the run stands for this server.
+// heed lets the run stand if somebody in the view asks for it and the conductor is here, and goes
+// if the run stands for this server.
 func (s *serverLife) heed() {
 	t := s.tenure
 	if t == nil {

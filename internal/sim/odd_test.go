@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// drawOdd returns the run of a seed with settings that hardly anybody has together: any number of replicas, ways to come back and to move, and knobs of
-// counting that Draw has not.
+// drawOdd returns the run of a seed with settings that hardly anybody has together: any number of
+// replicas, ways to come back and to move, and knobs of counting that Draw has not.
 func drawOdd(seed uint64) Config {
 	rng := rand.New(rand.NewPCG(seed, 0x6f6464))
 	replicas := 1 + rng.IntN(4)
@@ -53,7 +53,8 @@ func drawOdd(seed uint64) Config {
 	return cfg
 }
 
-// oddConsistency draws knobs of counting of which some bound the lead, or leave out workers and take late gradients all the same.
+// oddConsistency draws knobs of counting of which some bound the lead, or leave out workers and
+// take late gradients all the same.
 func oddConsistency(rng *rand.Rand, workers int) agg.Config {
 	switch rng.IntN(9) {
 	case 0:
@@ -77,9 +78,12 @@ func oddConsistency(rng *rand.Rand, workers int) agg.Config {
 	}
 }
 
-// Whatever goes wrong in runs with settings that are seldom put together, no promise is broken, and all of them come to their end. Of the seeds that come first,
-// 11 has found that a shard was never told where its line begins, and 20453 that a gradient counted twice: its ticket was out, a session began with it again and
-// broke, it was kept in the outage, and two conductors had come since. In the run of 310766 the end comes while a replica that is not whole has a copy that nobody has released.
+// Whatever goes wrong in runs with settings that are seldom put together, no promise is broken, and
+// all of them come to their end. Of the seeds that come first, 11 has found that a shard was never
+// told where its line begins, and 20453 that a gradient counted twice: its ticket was out, a
+// session began with it again and broke, it was kept in the outage, and two conductors had come
+// since. In the run of 310766 the end comes while a replica that is not whole has a copy that
+// nobody has released.
 func TestNoSeedBreaksAPromiseOfOddSettings(t *testing.T) {
 	oneGoroutine(t)
 	list := []uint64{11, 20453, 310766}

@@ -58,7 +58,8 @@ func stepFrom(value uint64, c *kintsugi.Commit, sum uint64) uint64 {
 // examplesOf is how many examples the batch of a push has.
 func examplesOf(id kintsugi.PushID) uint32 { return 8 + uint32(id.Slot)%3 }
 
-// squaredNormOf is that of a gradient, where norms are bounded. Elsewhere all are alike, so that a gradient which was kept in an outage is as long as usual.
+// squaredNormOf is that of a gradient, where norms are bounded. Elsewhere all are alike, so that a
+// gradient which was kept in an outage is as long as usual.
 func (c Config) squaredNormOf(id kintsugi.PushID) float64 {
 	if c.Consistency.ClipNorm == 0 || c.Consistency.Continue {
 		return 1
@@ -167,7 +168,8 @@ func (o *oracle) cameBack(shard kintsugi.ShardID, from, to kintsugi.Line) bool {
 	return false
 }
 
-// release computes the next step of a line. pushed is one chunk of a push, and members are the gradients that it is made of.
+// release computes the next step of a line. pushed is one chunk of a push, and members are the
+// gradients that it is made of.
 func (h *history) release(c kintsugi.Commit, pushed func(kintsugi.PushID, kintsugi.ChunkID) uint64, members func(kintsugi.PushID) []kintsugi.PushID) {
 	now := h.versions[len(h.versions)-1]
 	next := make([]uint64, len(now))

@@ -38,8 +38,9 @@ func outageRun(t *testing.T, keep kintsugi.KeepRule) (LiveConfig, <-chan struct{
 	return cfg, begun
 }
 
-// Workers compute while a server is away, and what they kept is counted when it is back, or dropped, and told of either way. No gradient
-// counts twice, or the parameters would not come near the optimum.
+// Workers compute while a server is away, and what they kept is counted when it is back, or
+// dropped, and told of either way. No gradient counts twice, or the parameters would not come near
+// the optimum.
 func TestWorkersGoOnWhileAServerIsAway(t *testing.T) {
 	rules := kintsugi.KeepRules()
 	if racing && testing.Short() {
@@ -69,8 +70,9 @@ func TestWorkersGoOnWhileAServerIsAway(t *testing.T) {
 	}
 }
 
-// A shard is lost in the outage, and comes back as it was saved: what workers have learnt alone counts on the line that begins, and the run ends near the
-// optimum, which it would not where a path counted from elsewhere than it began.
+// A shard is lost in the outage, and comes back as it was saved: what workers have learnt alone
+// counts on the line that begins, and the run ends near the optimum, which it would not where a
+// path counted from elsewhere than it began.
 func TestWhatWorkersHaveLearntAloneCountsWhereAShardIsLost(t *testing.T) {
 	for _, victim := range []int{0, 2} { // 0 conducts
 		cfg, begun := outageRun(t, kintsugi.KeepLocal)
@@ -90,7 +92,8 @@ func TestWhatWorkersHaveLearntAloneCountsWhereAShardIsLost(t *testing.T) {
 	}
 }
 
-// checkKept checks that something of what workers kept is counted, and how far from the optimum, which is 1, the parameters are in the mean.
+// checkKept checks that something of what workers kept is counted, and how far from the optimum,
+// which is 1, the parameters are in the mean.
 func checkKept(t *testing.T, kept, dropped uint32, params []float32, within float64) {
 	t.Helper()
 	t.Logf("%d kept gradients are counted, %d dropped", kept, dropped)
@@ -106,8 +109,9 @@ func checkKept(t *testing.T, kept, dropped uint32, params []float32, within floa
 	}
 }
 
-// Whatever goes wrong while shards come back alone again and again, a path counts once at most, as what it is on the line on which it does; and a worker that took
-// it onto a line as if nothing had come back older would be found out.
+// Whatever goes wrong while shards come back alone again and again, a path counts once at most, as
+// what it is on the line on which it does; and a worker that took it onto a line as if nothing had
+// come back older would be found out.
 func TestPathsGoOnOnLinesThatKeepTheirs(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(60, 20)

@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Whoever dies and comes back, together or not, and whatever losses are told: every step is made, with a quota that is between one
-// and the number of workers.
+// Whoever dies and comes back, together or not, and whatever losses are told: every step is made,
+// with a quota that is between one and the number of workers.
 func TestNoControllerStopsARun(t *testing.T) {
 	oneGoroutine(t)
 	presets := []string{"dbw", "dbw:wait", "dbw:pull", "dbw:joint", "dbw:knee=4", "dbw:paper", "bdbw:wait", "adasync:1", "adasync:3,wait"}

@@ -11,8 +11,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// outside is the file in which a server keeps its shard outside of itself: the real format, over bytes that no process owns. A chunk is
-// two values, and a record the number of a commit that is kept beside it.
+// outside is the file in which a server keeps its shard outside of itself: the real format, over
+// bytes that no process owns. A chunk is two values, and a record the number of a commit that is
+// kept beside it.
 type outside struct {
 	bytes   []byte
 	records []record
@@ -194,8 +195,9 @@ func foundReplica(t *tenure, id kintsugi.ShardID) (*replica, error) {
 	return r, nil
 }
 
-// checkFound checks that what a server finds outside of itself is the newest released step, or the one before with the one that was not
-// released yet or not told of: nothing released is missing, and what is there is whole.
+// checkFound checks that what a server finds outside of itself is the newest released step, or the
+// one before with the one that was not released yet or not told of: nothing released is missing,
+// and what is there is whole.
 func (c *Cluster) checkFound(r *replica, line kintsugi.Line) {
 	c.recalled++
 	h := c.oracle.lines[line]

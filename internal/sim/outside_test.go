@@ -39,8 +39,9 @@ func strike(t *testing.T, l *Live, step kintsugi.Step, servers, workers []int) {
 	}
 }
 
-// A server that dies finds its shard outside of itself: no step is taken back, and the run ends with the bits of one in which nothing
-// happened, whoever dies, alone, together, again, or with a worker.
+// A server that dies finds its shard outside of itself: no step is taken back, and the run ends
+// with the bits of one in which nothing happened, whoever dies, alone, together, again, or with a
+// worker.
 func TestAServerThatFindsItsStateChangesNothing(t *testing.T) {
 	calm := base(t)
 	want := run(t, calm, nil)

@@ -54,8 +54,9 @@ func layered(l *kintsugi.Layout, each time.Duration) func(*worker.Layers) worker
 	}
 }
 
-// What of a gradient is pushed before it is finished does not change the model, whatever it travels through and however it is encoded, nor
-// where a server is killed in the middle of it. The run goes on where a worker is.
+// What of a gradient is pushed before it is finished does not change the model, whatever it travels
+// through and however it is encoded, nor where a server is killed in the middle of it. The run goes
+// on where a worker is.
 func TestPushingWhileComputingDoesNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	for _, c := range []struct {
@@ -108,8 +109,9 @@ func TestPushingWhileComputingDoesNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Where others are enough, gradients are given up of which a part is pushed. What a head has of them is given back, and the worker's memory is not
-// written while a head reads it: the run ends with every step.
+// Where others are enough, gradients are given up of which a part is pushed. What a head has of
+// them is given back, and the worker's memory is not written while a head reads it: the run ends
+// with every step.
 func TestGradientsThatAreGivenUpHalfWayAreGivenBack(t *testing.T) {
 	for _, wire := range []worker.Wire{worker.WireShared, worker.WireGRPC} {
 		cfg := base(t)
@@ -132,8 +134,8 @@ func rowwise(ctx context.Context, params, grads []float32, id kintsugi.PushID) (
 	return loss, n, err
 }
 
-// What is not sent because it has not changed does not change the model, whatever it travels through, and saves bytes; where every chunk
-// changes all travel.
+// What is not sent because it has not changed does not change the model, whatever it travels
+// through, and saves bytes; where every chunk changes all travel.
 func TestPullingChangesDoesNotChangeTheModel(t *testing.T) {
 	for _, c := range []struct {
 		gradient    worker.Gradient

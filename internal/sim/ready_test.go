@@ -8,7 +8,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// The health service tells whether a server has all that the view assigns to it: who ends a server only while the others are ready ends none that somebody needs.
+// The health service tells whether a server has all that the view assigns to it: who ends a server
+// only while the others are ready ends none that somebody needs.
 func TestAServerIsReadyWhenItHasCaughtUp(t *testing.T) {
 	ready := func(l *Live, i int, service string) bool {
 		t.Helper()

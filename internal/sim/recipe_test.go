@@ -12,8 +12,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// The learning rate rises and falls, and biases are not drawn to zero: a run has the bits of a loop that takes one tensor after the other, on
-// any number of servers, where arrays are apart from the host's, in chains, and through a server that dies.
+// The learning rate rises and falls, and biases are not drawn to zero: a run has the bits of a loop
+// that takes one tensor after the other, on any number of servers, where arrays are apart from the
+// host's, in chains, and through a server that dies.
 func TestALoopOverTensorsMakesTheSameModel(t *testing.T) {
 	oneGoroutine(t)
 	cfg := base(t)

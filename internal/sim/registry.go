@@ -93,7 +93,8 @@ func (r *registry) observe(p *proc, tell func()) {
 	r.notify(w)
 }
 
-// lag draws how much later than usual somebody hears of a change, or asks for what a change makes him ask for: mostly not at all.
+// lag draws how much later than usual somebody hears of a change, or asks for what a change makes
+// him ask for: mostly not at all.
 func (r *registry) lag() time.Duration {
 	if c := r.c; c.cfg.Faults.Has(RegistryAway) && c.storming() && c.chance(0.03) {
 		return min(c.spell(), leaseTime/2)

@@ -165,7 +165,8 @@ func continued(t *tenure, old *replica) *replica {
 	return r
 }
 
-// fallenBack returns the replica that begins a line with the copies that old has, or with what it knows to be released, which followed another one.
+// fallenBack returns the replica that begins a line with the copies that old has, or with what it
+// knows to be released, which followed another one.
 func fallenBack(t *tenure, old *replica) *replica {
 	r := &replica{
 		t: t, c: old.c, id: old.id, chunks: old.chunks, held: make(map[kintsugi.PushID]*held),
@@ -399,7 +400,8 @@ func (a *anyHalf) Plan(kintsugi.Step, []float64) (chosen []kintsugi.ChunkID) {
 	return chosen
 }
 
-// saveRunning writes chunks of the released version in the background, one after the other: a crash comes between any two.
+// saveRunning writes chunks of the released version in the background, one after the other: a crash
+// comes between any two.
 func (r *replica) saveRunning(run shard.Run) {
 	x, step := r.versions.current, run.Step
 	x.pins++

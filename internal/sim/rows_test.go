@@ -184,8 +184,9 @@ func wantBits(t *testing.T, got, want []float32) {
 
 var tables = []string{"mf", "mf:als", "lda"}
 
-// TestRowsThroughServersAreRowsInALoop trains the models whose steps touch rows, with servers of which one is killed, and in a loop:
-// what travels is what is touched, and the parameters end with the same bits.
+// TestRowsThroughServersAreRowsInALoop trains the models whose steps touch rows, with servers of
+// which one is killed, and in a loop: what travels is what is touched, and the parameters end with
+// the same bits.
 func TestRowsThroughServersAreRowsInALoop(t *testing.T) {
 	oneGoroutine(t)
 	for _, name := range tables {
@@ -207,8 +208,8 @@ func TestRowsThroughServersAreRowsInALoop(t *testing.T) {
 	}
 }
 
-// TestLostFactorsAreSolvedForAgain: where a shard has rows of one factor alone, and only it comes back, of earlier versions, alternating
-// least squares goes on as if nothing had been lost.
+// TestLostFactorsAreSolvedForAgain: where a shard has rows of one factor alone, and only it comes
+// back, of earlier versions, alternating least squares goes on as if nothing had been lost.
 func TestLostFactorsAreSolvedForAgain(t *testing.T) {
 	race.Skip(t)
 	x := newTable(t, "mf:als", 3)
@@ -248,8 +249,8 @@ func wantCounted(t *testing.T, x *table, params []float32) {
 	wantBits(t, params[:len(counts)], counts)
 }
 
-// TestLostCountsAreMadeOfTheAssignments: whichever shard comes back as of earlier versions, counts or assignments, the next step makes
-// the counts those of the assignments.
+// TestLostCountsAreMadeOfTheAssignments: whichever shard comes back as of earlier versions, counts
+// or assignments, the next step makes the counts those of the assignments.
 func TestLostCountsAreMadeOfTheAssignments(t *testing.T) {
 	race.Skip(t)
 	for victim := range 3 {

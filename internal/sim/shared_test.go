@@ -34,7 +34,8 @@ func inSharedMemory(t *testing.T, x []float32) bool {
 	return false
 }
 
-// Nothing is copied between a gradient and the kernel where they can have one memory: it is computed where the servers read it.
+// Nothing is copied between a gradient and the kernel where they can have one memory: it is
+// computed where the servers read it.
 func TestGradientsAreComputedWhereServersReadThem(t *testing.T) {
 	for _, wire := range []worker.Wire{worker.WireShared, worker.WireGRPC} {
 		cfg := base(t)

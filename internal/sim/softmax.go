@@ -61,8 +61,8 @@ func NewSoftmax(set *data.Set, n, pool, batch int) (*Softmax, error) {
 	return s, nil
 }
 
-// centre takes the mean of each input off it. Photographs have no background that is black: what all of them have in common would
-// let a learning rate that suits the rest diverge.
+// centre takes the mean of each input off it. Photographs have no background that is black: what
+// all of them have in common would let a learning rate that suits the rest diverge.
 func (s *Softmax) centre() {
 	for j := range s.inputs - 1 {
 		sum := 0.0

@@ -13,7 +13,8 @@ const settle = 200 * time.Millisecond
 // never is later than any run lasts.
 const never = 1000 * time.Hour
 
-// estrange has two servers not reach each other for a while, again and again. Sometimes they do and say that they do not: nothing may depend on what is said.
+// estrange has two servers not reach each other for a while, again and again. Sometimes they do and
+// say that they do not: nothing may depend on what is said.
 func (c *Cluster) estrange() {
 	if c.cfg.Strange == 0 || !c.storming() {
 		return
@@ -45,7 +46,8 @@ func (c *Cluster) block(a, b *proc, until time.Duration) {
 	}
 }
 
-// finds lets a server say that it does not reach another one, after a while, and that it does again, some time after it has come to.
+// finds lets a server say that it does not reach another one, after a while, and that it does
+// again, some time after it has come to.
 func (s *serverLife) finds(other *serverLife, until time.Duration) {
 	at := s.c.now + s.c.between(0, 500*time.Millisecond)
 	if at >= until {

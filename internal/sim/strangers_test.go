@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// drawStrange returns the run of a seed with so many replicas, in which servers do not reach each other, or say so, under every fault.
+// drawStrange returns the run of a seed with so many replicas, in which servers do not reach each
+// other, or say so, under every fault.
 func drawStrange(seed uint64, replicas int) Config {
 	cfg := drawChain(seed, replicas)
 	rng := rand.New(rand.NewPCG(seed, 0x7374))
@@ -28,7 +29,8 @@ func drawStrange(seed uint64, replicas int) Config {
 	return cfg
 }
 
-// Whatever servers say of each other, and whoever is left out for it: no promise breaks, and in the end everybody is in again.
+// Whatever servers say of each other, and whoever is left out for it: no promise breaks, and in the
+// end everybody is in again.
 func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
 	oneGoroutine(t)
 	n := seeds(200, 40)
@@ -47,7 +49,8 @@ func TestNoSeedBreaksAPromiseWhileServersDoNotReachEachOther(t *testing.T) {
 	}
 }
 
-// Two servers of a run in which nothing else fails never reach each other again: it ends, without a step taken back, with the bits of one in which they do.
+// Two servers of a run in which nothing else fails never reach each other again: it ends, without a
+// step taken back, with the bits of one in which they do.
 func TestServersThatNeverMeetAgainDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	for seed := range uint64(40) {

@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
-// PathWay is what becomes of what workers have learnt alone in an outage (kintsugi.KeepLocal) when a part of the parameters comes back older, on a line
-// that keeps the rest.
+// PathWay is what becomes of what workers have learnt alone in an outage (kintsugi.KeepLocal) when
+// a part of the parameters comes back older, on a line that keeps the rest.
 type PathWay uint8
 
 // The ways.
@@ -32,7 +32,8 @@ func PathWays() []PathWay {
 	return []PathWay{PathDropped, PathStayed, PathDiscounted, PathAsItWas, PathBack}
 }
 
-// Through is an outage of all servers in a Training whose steps count one gradient each, after which a part of the parameters comes back older.
+// Through is an outage of all servers in a Training whose steps count one gradient each, after
+// which a part of the parameters comes back older.
 type Through struct {
 	Step  kintsugi.Step // after which the servers go
 	Alone int           // gradients that each worker computes meanwhile
@@ -41,8 +42,9 @@ type Through struct {
 	Way   PathWay
 }
 
-// Train trains up to the outage and beyond it: Steps of t are those after it, which is what Each is told of. It returns the losses before the outage, and of what the
-// servers come back with; and how many paths were dropped since they pointed apart from the first gradient on the new parameters.
+// Train trains up to the outage and beyond it: Steps of t are those after it, which is what Each is
+// told of. It returns the losses before the outage, and of what the servers come back with; and how
+// many paths were dropped since they pointed apart from the first gradient on the new parameters.
 func (o Through) Train(t Training) (before, back float64, apart int, err error) {
 	if t.Consistency.PerWorker < 2 || t.Schedule.Decay != 0 || t.Schedule.Momentum != 0 || o.Alone < 0 || o.Lost < 0 || o.Lost > 1 || o.Age > o.Step || o.Step < kintsugi.Step(t.Workers) {
 		return 0, 0, 0, fmt.Errorf("%w: an outage takes steps of one gradient each with a constant rate, a part of the parameters, and an age that is not before the start", kintsugi.ErrUsage)

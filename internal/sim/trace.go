@@ -17,9 +17,10 @@ type Sample struct {
 	Slot    int
 	Seconds float64 // positive
 
-	// GivenUp says that the worker was interrupted after that time. What the gradient would have taken is not known:
-	// it is taken to be what another one of the same worker took that was longer, each of them in turn. Where there is none
-	// the time itself stands for it, which makes that worker faster than it was.
+	// GivenUp says that the worker was interrupted after that time. What the gradient would have
+	// taken is not known: it is taken to be what another one of the same worker took that was
+	// longer, each of them in turn. Where there is none the time itself stands for it, which makes
+	// that worker faster than it was.
 	GivenUp bool
 }
 
@@ -56,8 +57,8 @@ func Recorded(samples []Sample) (Times, error) {
 	return t, nil
 }
 
-// complete returns the times of one worker, with those that were given up taken from longer ones, and for how many there was
-// none.
+// complete returns the times of one worker, with those that were given up taken from longer ones,
+// and for how many there was none.
 func complete(list []Sample) (trace []float64, unknown int) {
 	var whole []float64
 	for _, s := range list {
@@ -85,8 +86,8 @@ func complete(list []Sample) (trace []float64, unknown int) {
 
 const longestLine = 1 << 20 // bytes
 
-// ReadTimes reads recorded times for Recorded, one JSON object a line with "slot", "seconds" and, where the gradient was given up
-// after them, "given_up".
+// ReadTimes reads recorded times for Recorded, one JSON object a line with "slot", "seconds" and,
+// where the gradient was given up after them, "given_up".
 func ReadTimes(r io.Reader) (Times, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, longestLine)

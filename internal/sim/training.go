@@ -35,18 +35,20 @@ type Training struct {
 	// Rebirth seconds. 0: nobody dies.
 	Lifetime, Rebirth float64
 
-	// Ranked gives gradients their batches by the order in which they arrive, not by slot. All batches are drawn alike, so
-	// that this changes no distribution; but with a fixed quota the model then depends on the quota and the
-	// seed alone, and not on the times.
+	// Ranked gives gradients their batches by the order in which they arrive, not by slot. All
+	// batches are drawn alike, so that this changes no distribution; but with a fixed quota the
+	// model then depends on the quota and the seed alone, and not on the times.
 	Ranked bool
 
-	// Anytime, if set, has a step count not only its quota of gradients, but also what workers have of theirs by then that are still
-	// at one on the same version, for as many examples as they have been through. Asking for these and getting them costs a step so
-	// many seconds; nothing else of it is free either in a cluster, but here. The Problem must be a Divisible.
+	// Anytime, if set, has a step count not only its quota of gradients, but also what workers have
+	// of theirs by then that are still at one on the same version, for as many examples as they
+	// have been through. Asking for these and getting them costs a step so many seconds; nothing
+	// else of it is free either in a cluster, but here. The Problem must be a Divisible.
 	Anytime *float64
 
-	// From, if set, are the parameters of version 0, in place of the Problem's. Kept are the paths that workers offer before they compute anything, by slot;
-	// one without values is none. See Through.
+	// From, if set, are the parameters of version 0, in place of the Problem's. Kept are the paths
+	// that workers offer before they compute anything, by slot; one without values is none. See
+	// Through.
 	From []float32
 	Kept []kept.Gradient
 
@@ -134,7 +136,8 @@ func (a *agenda) Pop() any {
 
 const simLine, simFence = 1, 1
 
-// vain is how often each worker may die without a step in between until a Training is given up: virtual time would go on for ever.
+// vain is how often each worker may die without a step in between until a Training is given up:
+// virtual time would go on for ever.
 const vain = 1000
 
 // latest is when virtual time ends, in seconds: a time.Duration holds 292 years.
@@ -210,8 +213,9 @@ func (h *theatre) after(seconds float64, slot int, what func()) {
 	heap.Push(&h.events, e)
 }
 
-// tick lets the conductor notice time: by a thousandth of the time in which nothing else happens, where that is more than the tick of a conductor, or hours of
-// waiting would take as long as hours do.
+// tick lets the conductor notice time: by a thousandth of the time in which nothing else happens,
+// where that is more than the tick of a conductor, or hours of waiting would take as long as hours
+// do.
 func (h *theatre) tick() {
 	h.core.Tick(h.clock())
 	pause := conductorTick.Seconds()
@@ -298,7 +302,8 @@ func (h *theatre) free(p kintsugi.PushID) {
 	}
 }
 
-// apply does a step, with the kernel of the real shards. partial are gradients of parts of a batch that are counted too.
+// apply does a step, with the kernel of the real shards. partial are gradients of parts of a batch
+// that are counted too.
 func (h *theatre) apply(c kintsugi.Commit, partial []kernels.Operand) {
 	o := c.Optimizer
 	s := kernels.Step{

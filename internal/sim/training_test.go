@@ -73,7 +73,8 @@ func TestEveryPresetTrainsUnderVirtualTime(t *testing.T) {
 	}
 }
 
-// blindly is a problem whose loss is not a number now and then, and infinite at other times. Its gradients are as they were.
+// blindly is a problem whose loss is not a number now and then, and infinite at other times. Its
+// gradients are as they were.
 type blindly struct{ Problem }
 
 func (b blindly) Gradient(params, grads []float32, rng *rand.Rand) float64 {
@@ -87,8 +88,8 @@ func (b blindly) Gradient(params, grads []float32, rng *rand.Rand) float64 {
 	return loss
 }
 
-// Losses steer some controllers. One that is not a number stops none of them, nor does a single worker, nor that now and then nobody
-// is there.
+// Losses steer some controllers. One that is not a number stops none of them, nor does a single
+// worker, nor that now and then nobody is there.
 func TestControllersOutliveLossesThatAreNoNumbersAndAbsence(t *testing.T) {
 	oneGoroutine(t)
 	for _, preset := range []string{"dbw", "dbw:wait", "dbw:joint", "dbw:paper", "bdbw", "adasync:2"} {
@@ -114,8 +115,8 @@ func TestControllersOutliveLossesThatAreNoNumbersAndAbsence(t *testing.T) {
 	}
 }
 
-// Where all take equally long, the first gradient finds all others done but for being told: their parts are whole, and a step of one
-// is one of all, to the bit.
+// Where all take equally long, the first gradient finds all others done but for being told: their
+// parts are whole, and a step of one is one of all, to the bit.
 func TestAPartOfAGradientThatIsAsGoodAsDoneIsAllOfIt(t *testing.T) {
 	oneGoroutine(t)
 	set, err := data.Open("digits", "")
@@ -376,7 +377,8 @@ func TestTheKneeLowersTheRateOfASmallStep(t *testing.T) {
 	}
 }
 
-// A gradient that takes months is over at once, the patience of the conductor included, and virtual time does not go past what a clock can say.
+// A gradient that takes months is over at once, the patience of the conductor included, and virtual
+// time does not go past what a clock can say.
 func TestVirtualTimeIsLongAndEnds(t *testing.T) {
 	train := func(mean float64, slow []Slowdown, lifetime, rebirth float64) (Trained, error) {
 		times, err := ParseTimes("exp:0.5", mean)

@@ -171,7 +171,8 @@ func TestTheNetworkDoesNotChangeTheModel(t *testing.T) {
 	}
 }
 
-// Servers that find their shards outside of themselves cost time as well, and not one bit, whatever else the network does; a line never ends.
+// Servers that find their shards outside of themselves cost time as well, and not one bit, whatever
+// else the network does; a line never ends.
 func TestServersThatFindTheirStateDoNotChangeTheModel(t *testing.T) {
 	oneGoroutine(t)
 	found := 0

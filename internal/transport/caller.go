@@ -11,8 +11,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
-// admit lets a caller open a stream if its role may. It returns the place that the caller has proved to fill, nil if it has proved none: it has
-// a certificate for all places of its role, or there is no TLS.
+// admit lets a caller open a stream if its role may. It returns the place that the caller has
+// proved to fill, nil if it has proved none: it has a certificate for all places of its role, or
+// there is no TLS.
 func admit(ctx context.Context, stream string, may []mtls.Role) (*mtls.Name, error) {
 	who, secured := mtls.Caller(ctx)
 	switch {

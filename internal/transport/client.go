@@ -45,7 +45,8 @@ type dialling struct {
 	more []grpc.DialOption
 }
 
-// DialTLS makes the peer prove that it is a server, that one where its certificate says so, and this process prove who it is. nil: plain TCP.
+// DialTLS makes the peer prove that it is a server, that one where its certificate says so, and
+// this process prove who it is. nil: plain TCP.
 func DialTLS(c *mtls.Credentials, id kintsugi.ServerID) DialOption {
 	return func(o *dialling) { o.tls, o.id = c, id }
 }
@@ -97,7 +98,8 @@ func dial(addr string, c codec, more ...grpc.DialOption) (*Peer, error) {
 // Close ends every stream of the peer.
 func (p *Peer) Close() error { return p.conn.Close() }
 
-// Lost waits until a connection that was there is gone, which streams notice only when they are used. It reports false if ctx ends first.
+// Lost waits until a connection that was there is gone, which streams notice only when they are
+// used. It reports false if ctx ends first.
 func (p *Peer) Lost(ctx context.Context) bool {
 	there := false
 	for {
@@ -112,11 +114,12 @@ func (p *Peer) Lost(ctx context.Context) bool {
 	}
 }
 
-// Refused reports whether the last try to connect has failed because the other side, which is there, does not take this process for who it says it is.
+// Refused reports whether the last try to connect has failed because the other side, which is
+// there, does not take this process for who it says it is.
 func (p *Peer) Refused() bool { return p.tls != nil && errors.Is(p.tls.Failure(), mtls.ErrRefused) }
 
-// Near makes the messages of all streams that are opened from here on, but for those of Follow, travel through pipes where the other side is on
-// this host, and this process's user's.
+// Near makes the messages of all streams that are opened from here on, but for those of Follow,
+// travel through pipes where the other side is on this host, and this process's user's.
 func (p *Peer) Near() { p.near = true }
 
 // open opens a stream on which messages like one arrive; it ends with ctx.
@@ -155,7 +158,8 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, like any, en
 	return s, nil
 }
 
-// plain adds to an error what may be the cause where this side does not use TLS: a server that does says nothing that the other one understands.
+// plain adds to an error what may be the cause where this side does not use TLS: a server that does
+// says nothing that the other one understands.
 func (p *Peer) plain(err error) error {
 	if p.tls == nil && strings.Contains(err.Error(), "server preface") {
 		return fmt.Errorf("%w; if it was started with --tls, start this process with --tls too", err)
@@ -172,15 +176,16 @@ type options struct {
 	borrow bool
 }
 
-// Sharing offers the other side n bytes of new memory, so that payloads need not travel if it is on this host. That it declines
-// is no error of the stream; see Stream.Memory. 0: nothing is offered.
+// Sharing offers the other side n bytes of new memory, so that payloads need not travel if it is on
+// this host. That it declines is no error of the stream; see Stream.Memory. 0: nothing is offered.
 func Sharing(n int) Option { return func(o *options) { o.shared = n } }
 
 // Offering is Sharing of memory that other streams may have as well. It stays the caller's to Close.
 func Offering(m *Memory) Option { return func(o *options) { o.memory = m } }
 
-// Borrowing wishes that payloads lie in memory of the other side, for this side to read. That it has none, or that this process cannot read it, is said by
-// Stream.Memory; a stream that is used all the same gets an error when memory is lent to it.
+// Borrowing wishes that payloads lie in memory of the other side, for this side to read. That it
+// has none, or that this process cannot read it, is said by Stream.Memory; a stream that is used
+// all the same gets an error when memory is lent to it.
 func Borrowing() Option { return func(o *options) { o.borrow = true } }
 
 // Ready waits until the connection is there, or cannot be had now: memory that nobody takes is not worth taking.
@@ -192,8 +197,9 @@ func (p *Peer) Ready(ctx context.Context) error {
 		case connectivity.TransientFailure, connectivity.Shutdown:
 			return fmt.Errorf("%s cannot be reached now", p.addr)
 		case connectivity.Idle:
-			// A connection that breaks as it comes is idle again, and stays so until somebody wants it. One that did before this waits was
-			// idle and is idle, which is no change: it is looked at again.
+			// A connection that breaks as it comes is idle again, and stays so until somebody wants
+			// it. One that did before this waits was idle and is idle, which is no change: it is
+			// looked at again.
 			p.conn.Connect()
 			soon, cancel := context.WithTimeout(ctx, idleAgain)
 			p.conn.WaitForStateChange(soon, state)

@@ -9,8 +9,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// codec carries Frames raw and everything else as protobuf, so that standard clients can ask the health
-// service. Both sides set it explicitly; it is in no global registry. It sends no message that is too long, and reads none.
+// codec carries Frames raw and everything else as protobuf, so that standard clients can ask the
+// health service. Both sides set it explicitly; it is in no global registry. It sends no message
+// that is too long, and reads none.
 type codec struct{ sizes Sizes }
 
 // Name is the content-subtype of calls: application/grpc+kintsugi.

@@ -9,8 +9,9 @@
 // gRPC returns from SendMsg before the bytes are written, so a sender that changed them would corrupt
 // the message silently. A received payload belongs to the receiver until Release.
 //
-// Who is at the other end is proved by TLS, where both sides have credentials (package mtls): DialTLS, ServeTLS. Beside each stream
-// stand the roles that may open it. Streams, frames and who owns their bytes are the same with TLS and without.
+// Who is at the other end is proved by TLS, where both sides have credentials (package mtls):
+// DialTLS, ServeTLS. Beside each stream stand the roles that may open it. Streams, frames and who
+// owns their bytes are the same with TLS and without.
 //
 // The shells in worker, server and internal/launch see only root messages and the stream types here.
 package transport

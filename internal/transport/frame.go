@@ -22,7 +22,8 @@ const (
 	offsetHeaderCRC = 60
 	PlaceBytes      = 4 // unit of Header.Place: a float32
 
-	// MaxFrameValues is how many values a frame stands for at most: few bytes may unpack to whatever its chunks have room for.
+	// MaxFrameValues is how many values a frame stands for at most: few bytes may unpack to
+	// whatever its chunks have room for.
 	MaxFrameValues = targetValues - 1 + kintsugi.MaxChunkValues
 )
 
@@ -107,8 +108,9 @@ type Frame struct {
 	err    error           // why it is no frame
 }
 
-// Shared returns the payload of a received frame where it lies, if that is memory that both sides have: not checked, and the
-// sender's to change until it is told what became of what the frame is part of. Otherwise nil.
+// Shared returns the payload of a received frame where it lies, if that is memory that both sides
+// have: not checked, and the sender's to change until it is told what became of what the frame is
+// part of. Otherwise nil.
 func (f *Frame) Shared() []byte { return f.shared }
 
 // Release gives a received frame's memory back. The frame must not be used afterwards.

@@ -179,8 +179,9 @@ func mine(t *testing.T) (b belongings) {
 	return belongings{strings.Count(string(maps), "memfd:kintsugi"), len(descriptors), runtime.NumGoroutine()}
 }
 
-// Whoever is killed in the middle of a transfer leaves nothing behind in the process at the other end, be it client or server: no
-// segment, no descriptor, no goroutine; and what arrived of it is whole.
+// Whoever is killed in the middle of a transfer leaves nothing behind in the process at the other
+// end, be it client or server: no segment, no descriptor, no goroutine; and what arrived of it is
+// whole.
 func TestPeersThatAreKilledLeaveNothing(t *testing.T) {
 	if text := os.Getenv(victimEnv); text != "" {
 		victim(t, text)

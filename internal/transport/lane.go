@@ -17,10 +17,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// Between processes of one host a message of a few hundred bytes costs gRPC about as much as a small gradient: it is queued, framed twice, and
-// handed from goroutine to goroutine on both sides. A lane carries the messages of one stream through pipes instead, written by
-// whoever sends and read by whoever receives. The stream stays what it is in all else: it is opened through gRPC, ends with its context, its
-// handler or its connection, and its status says why.
+// Between processes of one host a message of a few hundred bytes costs gRPC about as much as a
+// small gradient: it is queued, framed twice, and handed from goroutine to goroutine on both sides.
+// A lane carries the messages of one stream through pipes instead, written by whoever sends and
+// read by whoever receives. The stream stays what it is in all else: it is opened through gRPC,
+// ends with its context, its handler or its connection, and its status says why.
 
 // Sizes of a lane: how many bytes of messages are read at once, and the length before each message.
 const (
@@ -50,7 +51,8 @@ type lane struct {
 	stop  sync.Once
 }
 
-// newLane takes over the messages of raw, which nobody else may send or receive from here on. A handler's lane must be closed when it returns.
+// newLane takes over the messages of raw, which nobody else may send or receive from here on. A
+// handler's lane must be closed when it returns.
 func newLane(raw rawStream, p *shm.Pipes, served bool, c codec) *lane {
 	l := &lane{
 		raw: raw, pipes: p, in: bufio.NewReaderSize(p.In, laneBuffer), room: make([]byte, 0, 4096), served: served, codec: c, ended: make(chan struct{}),
@@ -60,8 +62,8 @@ func newLane(raw rawStream, p *shm.Pipes, served bool, c codec) *lane {
 		if l.err = raw.RecvMsg(&Frame{}); l.err == nil {
 			l.err = fmt.Errorf("%w: a message beside the pipes of its stream", kintsugi.ErrCorrupt)
 		}
-		// After an orderly end the pipe is read to its own, for answers may be in it. After any other, the other side may be there
-		// and silent for ever: a process that was stopped, say.
+		// After an orderly end the pipe is read to its own, for answers may be in it. After any
+		// other, the other side may be there and silent for ever: a process that was stopped, say.
 		if l.err != io.EOF {
 			l.close()
 		}
@@ -78,8 +80,8 @@ func (l *lane) Context() context.Context { return l.raw.Context() }
 // closeSend tells the other side that nothing more will be sent.
 func (l *lane) closeSend() { _ = l.pipes.Out.Close() }
 
-// SendMsg implements rawStream. It blocks while the pipe is full; what it sends may be changed when it returns. Where the other side is gone, RecvMsg
-// says why.
+// SendMsg implements rawStream. It blocks while the pipe is full; what it sends may be changed when
+// it returns. Where the other side is gone, RecvMsg says why.
 func (l *lane) SendMsg(v any) error {
 	b, payload, err := l.message(v)
 	if err != nil {

@@ -230,7 +230,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// FuzzLane: no bytes in a pipe make whoever reads it panic, or take memory for more than a message may have; at its end the stream ends.
+// FuzzLane: no bytes in a pipe make whoever reads it panic, or take memory for more than a message
+// may have; at its end the stream ends.
 func FuzzLane(f *testing.F) {
 	ticket, err := proto.Marshal(workerTo(kintsugi.Ticket{Views: []kintsugi.ViewNumber{1}}))
 	if err != nil {

@@ -64,8 +64,9 @@ func longest(s Sizes) (between []proto.Message, told kintsugi.Released) {
 	}, told
 }
 
-// What the tables of a message can take is known beforehand, so that what is longer can be refused. What a message has besides fits into the smallest limit, which
-// frames need, with room for errors and names.
+// What the tables of a message can take is known beforehand, so that what is longer can be refused.
+// What a message has besides fits into the smallest limit, which frames need, with room for errors
+// and names.
 func TestNoMessageOfARunIsTooLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := Sizes{Chunks: rapid.IntRange(0, 3000).Draw(t, "chunks"), Workers: rapid.IntRange(0, 300).Draw(t, "workers"), Pushes: rapid.IntRange(0, 300).Draw(t, "pushes")}
@@ -81,8 +82,8 @@ func TestNoMessageOfARunIsTooLong(t *testing.T) {
 	})
 }
 
-// A shard of thirteen billion values has two hundred thousand chunks: five times what a message of a MiB has room for. Its tables arrive, through gRPC and pipes,
-// and in the records of a chain.
+// A shard of thirteen billion values has two hundred thousand chunks: five times what a message of
+// a MiB has room for. Its tables arrive, through gRPC and pipes, and in the records of a chain.
 func TestTablesOfALargeShardArrive(t *testing.T) {
 	sizes := Sizes{Chunks: 200_000, Workers: 4096, Pushes: 16_384}
 	fill := func(i int) kintsugi.Products {
@@ -178,8 +179,9 @@ func TestTablesOfALargeShardArrive(t *testing.T) {
 	}
 }
 
-// What is longer than the run explains is refused by whoever receives it, and the error says so to both sides; and by whoever would send it. What a worker says
-// stays small, however large the model is.
+// What is longer than the run explains is refused by whoever receives it, and the error says so to
+// both sides; and by whoever would send it. What a worker says stays small, however large the model
+// is.
 func TestAbsurdMessagesAreRefused(t *testing.T) {
 	large, small := Sizes{Chunks: 200_000}, Sizes{Chunks: 4, Workers: 4, Pushes: 4}
 	stable := kintsugi.Stable{Products: make([]kintsugi.Products, 200_000)}

@@ -15,12 +15,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// Between processes of one host a payload need not travel: the client of a data stream offers memory when it opens it, the
-// server says whether it has that too, and from then on a frame may say where in it its payload lies. It offers pipes for the messages
-// themselves likewise. Or it asks to borrow what the server has: then the server answers with the name of a segment to try, and tells the names of those
-// in which payloads lie when the first one does.
+// Between processes of one host a payload need not travel: the client of a data stream offers
+// memory when it opens it, the server says whether it has that too, and from then on a frame may
+// say where in it its payload lies. It offers pipes for the messages themselves likewise. Or it
+// asks to borrow what the server has: then the server answers with the name of a segment to try,
+// and tells the names of those in which payloads lie when the first one does.
 
-// The metadata of offers, names of segments and pipes, and of what becomes of each, accepted or why not; and of borrowing, the wish and a segment to try.
+// The metadata of offers, names of segments and pipes, and of what becomes of each, accepted or why
+// not; and of borrowing, the wish and a segment to try.
 const (
 	offerKey  = "kintsugi-segment"
 	pipesKey  = "kintsugi-pipes"
@@ -38,8 +40,8 @@ type Memory struct {
 	close   func()
 }
 
-// NewMemory returns memory with room for n bytes of payloads; others says what the other sides of streams may do with it. shm.ErrNoSegment where there is
-// none to be shared.
+// NewMemory returns memory with room for n bytes of payloads; others says what the other sides of
+// streams may do with it. shm.ErrNoSegment where there is none to be shared.
 func NewMemory(n int, others shm.Access) (*Memory, error) {
 	if n > MaxShared {
 		return nil, fmt.Errorf("%w: %d bytes are more than the %d in which a payload can be found", shm.ErrNoSegment, n, MaxShared)
@@ -53,8 +55,8 @@ func NewMemory(n int, others shm.Access) (*Memory, error) {
 	return m, nil
 }
 
-// Close ends offers: streams that are opened from now on do not get the memory. Those that have it keep it. The garbage collector closes what nobody
-// refers to.
+// Close ends offers: streams that are opened from now on do not get the memory. Those that have it
+// keep it. The garbage collector closes what nobody refers to.
 func (m *Memory) Close() { m.close() }
 
 // Segment returns the memory itself.
@@ -210,17 +212,20 @@ func (s shared) close() {
 	}
 }
 
-// Memory returns the memory that both sides of the stream have. If there is none it is nil, and the error says why it is not there although
-// it was offered. Payloads lie behind its first shm.SegmentHeader bytes.
+// Memory returns the memory that both sides of the stream have. If there is none it is nil, and the
+// error says why it is not there although it was offered. Payloads lie behind its first
+// shm.SegmentHeader bytes.
 func (s *Stream[Out, In]) Memory() (*shm.Segment, error) { return s.memory, s.unshared }
 
-// Lends reports whether the client of a handler's stream can read memory of this process: payloads may lie in what it is lent.
+// Lends reports whether the client of a handler's stream can read memory of this process: payloads
+// may lie in what it is lent.
 func (s *Stream[Out, In]) Lends() bool { return s.trial != nil }
 
 // Borrows reports whether payloads may lie in memory of the other side.
 func (s *Stream[Out, In]) Borrows() bool { return s.borrows }
 
-// Lend returns the number of memory on this stream, for Header.Push.Sequence of frames whose payloads lie there. The client hears its name the first time.
+// Lend returns the number of memory on this stream, for Header.Push.Sequence of frames whose
+// payloads lie there. The client hears its name the first time.
 func (s *Stream[Out, In]) Lend(m *Memory) (number uint32, err error) {
 	if i := slices.Index(s.lent, m); i >= 0 {
 		return uint32(i), nil
@@ -275,12 +280,12 @@ func (f *Frame) find(memory *shm.Segment) error {
 // MaxShared bounds the bytes of payloads in the memory of a stream: a place has 32 bits.
 const MaxShared = PlaceBytes<<32 - 2*shm.SegmentHeader
 
-// PlaceAt returns the place, for Header.Place, of a payload that begins so many bytes, a multiple of PlaceBytes, behind the first that
-// payloads may have.
+// PlaceAt returns the place, for Header.Place, of a payload that begins so many bytes, a multiple
+// of PlaceBytes, behind the first that payloads may have.
 func PlaceAt(offset int) uint32 { return uint32((shm.SegmentHeader + offset) / PlaceBytes) }
 
-// Places counts the places of payloads that lie one behind the other in the memory of a stream, each on a cache line of its own. The zero
-// value begins at its beginning.
+// Places counts the places of payloads that lie one behind the other in the memory of a stream,
+// each on a cache line of its own. The zero value begins at its beginning.
 type Places struct{ used int }
 
 // Take returns the place of a payload of n bytes.

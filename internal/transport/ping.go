@@ -8,8 +8,9 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Ping asks the peer for a sign of life. Whether it is ready to serve does not matter. It returns an error when the peer does not
-// answer within patience; that is context.DeadlineExceeded if it is reached but silent.
+// Ping asks the peer for a sign of life. Whether it is ready to serve does not matter. It returns
+// an error when the peer does not answer within patience; that is context.DeadlineExceeded if it is
+// reached but silent.
 func (p *Peer) Ping(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

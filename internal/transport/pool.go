@@ -9,8 +9,8 @@ import (
 // dataBytes is the most that one HTTP/2 frame of gRPC carries.
 const dataBytes = 16 << 10
 
-// pool is where connections take the memory for what they receive. That of gRPC clears a buffer each time it hands it out, and a connection then
-// reads all of it over with what has arrived.
+// pool is where connections take the memory for what they receive. That of gRPC clears a buffer
+// each time it hands it out, and a connection then reads all of it over with what has arrived.
 type pool struct{ buffers sync.Pool }
 
 var received pool

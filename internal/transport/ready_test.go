@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A connection that breaks as soon as it is there is wanted again: whoever waits for it must not be left waiting for a change that nobody makes.
+// A connection that breaks as soon as it is there is wanted again: whoever waits for it must not be
+// left waiting for a change that nobody makes.
 func TestAConnectionThatBreaksAsItComesIsWantedAgain(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

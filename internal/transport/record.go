@@ -10,12 +10,14 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// MaxRecord bounds what AppendRecord appends for a commit of so many pushes, with so many countable workers, on so many chunks.
+// MaxRecord bounds what AppendRecord appends for a commit of so many pushes, with so many countable
+// workers, on so many chunks.
 func MaxRecord(pushes, workers, chunks int) int {
 	return 1024 + bytesPerPush*pushes + bytesPerWorker*workers + bytesPerChunk*chunks
 }
 
-// AppendRecord appends a commit and what was answered when it was applied: the two messages as they travel, each behind its length as a uvarint.
+// AppendRecord appends a commit and what was answered when it was applied: the two messages as they
+// travel, each behind its length as a uvarint.
 func AppendRecord(b []byte, c kintsugi.Commit, s kintsugi.Stable) ([]byte, error) {
 	for _, m := range []proto.Message{commitTo(c), stableTo(s)} {
 		b = binary.AppendUvarint(b, uint64(proto.Size(m)))

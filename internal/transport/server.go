@@ -34,8 +34,9 @@ const (
 	maxHeaderBytes  = 16 << 10
 	readBufferBytes = 128 << 10 // larger than gRPC's 32 KiB: fewer system calls for each frame
 
-	// A frame with what gRPC puts around it goes out by one system call where flow control lets it; of 32 KiB, which gRPC has, it takes seventeen.
-	// Connections share such buffers: each has one only while it has something to write.
+	// A frame with what gRPC puts around it goes out by one system call where flow control lets it;
+	// of 32 KiB, which gRPC has, it takes seventeen. Connections share such buffers: each has one
+	// only while it has something to write.
 	writeBufferBytes = FrameBytes + 8<<10
 )
 
@@ -88,8 +89,9 @@ func ServeSizes(s Sizes) ServerOption {
 	return func(o *serverOptions) { o.sizes = s }
 }
 
-// ServeTLS makes a server listen to nobody who does not prove who it is, and lets each role open the streams that are for it. nil: plain TCP, on which whoever
-// reaches the port may open all of them.
+// ServeTLS makes a server listen to nobody who does not prove who it is, and lets each role open
+// the streams that are for it. nil: plain TCP, on which whoever reaches the port may open all of
+// them.
 func ServeTLS(c *mtls.Credentials) ServerOption {
 	return func(o *serverOptions) {
 		if c != nil {
@@ -185,7 +187,8 @@ func describe(name string, streams ...grpc.StreamDesc) *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{ServiceName: "kintsugi.v1." + name, HandlerType: (*Handler)(nil), Streams: streams, Metadata: "kintsugi/v1/kintsugi.proto"}
 }
 
-// The services, with the roles that may call each method. They are described by hand because the tensor side of Data is no protobuf message.
+// The services, with the roles that may call each method. They are described by hand because the
+// tensor side of Data is no protobuf message.
 var services = []*grpc.ServiceDesc{
 	describe("Conductor",
 		serve("Work", []mtls.Role{mtls.Worker}, encoder(conductorTo), receiver[pb.WorkerMessage](workerFrom), Handler.Work),

@@ -32,8 +32,8 @@ type Stream[Out, In any] struct {
 // Send sends a message. It blocks while flow control holds the stream back.
 func (s *Stream[Out, In]) Send(m Out) error { return fromWire(s.raw.SendMsg(s.encode(m))) }
 
-// TrySend sends a short message if that can be done without waiting, and reports whether it has. It never does where messages do not travel through
-// pipes.
+// TrySend sends a short message if that can be done without waiting, and reports whether it has. It
+// never does where messages do not travel through pipes.
 func (s *Stream[Out, In]) TrySend(m Out) bool {
 	l, ok := s.raw.(*lane)
 	return ok && l.trySend(s.encode(m))

@@ -94,7 +94,8 @@ func end[Out, In any](open func() (*Stream[Out, In], error), m Out) error {
 	return err
 }
 
-// Each stream is opened by the roles that it is for, and by no other; each may ask for a sign of life. Those who are refused hear it, and the server lives.
+// Each stream is opened by the roles that it is for, and by no other; each may ask for a sign of
+// life. Those who are refused hear it, and the server lives.
 func TestEachStreamIsForItsRoles(t *testing.T) {
 	as := certs(t)
 	s := securely(t, handler{}, as("server", nil))
@@ -202,7 +203,8 @@ func TestAPlaceSpeaksForItselfAlone(t *testing.T) {
 	}
 }
 
-// By TLS frames arrive as they were sent, their memory is free when Done says so, and between processes of one host memory and pipes are used as without.
+// By TLS frames arrive as they were sent, their memory is free when Done says so, and between
+// processes of one host memory and pipes are used as without.
 func TestFramesTravelByTLS(t *testing.T) {
 	as := certs(t)
 	s := securely(t, handler{push: landAll}, as("server", nil))

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Forget asks the kernel to drop what it has cached of a file that is synced, so that the next read comes from the disk:
-// for measurements. ok is false where there is no way to ask.
+// Forget asks the kernel to drop what it has cached of a file that is synced, so that the next read
+// comes from the disk: for measurements. ok is false where there is no way to ask.
 func Forget(name string) (ok bool, err error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -5,9 +5,10 @@
 // binary, so it is loaded when the process starts and never linked: a binary built anywhere runs
 // everywhere.
 //
-// Where there is none, or one that does not know the processor, "builtin" computes: blocked products of our own in C, with
-// AVX-512, AVX2 or NEON; without a C compiler in Go's assembler (package tile) on amd64 with AVX2, else in plain Go. For the
-// products of small models it is faster than OpenBLAS, since it reads operands where they lie.
+// Where there is none, or one that does not know the processor, "builtin" computes: blocked
+// products of our own in C, with AVX-512, AVX2 or NEON; without a C compiler in Go's assembler
+// (package tile) on amd64 with AVX2, else in plain Go. For the products of small models it is
+// faster than OpenBLAS, since it reads operands where they lie.
 //
 // # Bits
 //

@@ -45,8 +45,8 @@ type encoder interface {
 	encoding() kernels.Encoding
 	maxBytes(n, rowLen int) int
 
-	// encode appends the payload of x + carry to dst, on a device of package kernels. carry and residual may be nil; all that are not have equal
-	// lengths and do not overlap.
+	// encode appends the payload of x + carry to dst, on a device of package kernels. carry and
+	// residual may be nil; all that are not have equal lengths and do not overlap.
 	encode(d kernels.Device, dst []byte, x, carry, residual []float32, rowLen int, seed uint64) []byte
 }
 
@@ -106,8 +106,9 @@ func Largest(c Codec, n int) int {
 	return 0
 }
 
-// Matrix returns how a codec that sends factors of low rank sees a chunk of n values in rows of rowLen values, and the rank of what it sends for
-// it; for any other codec, zeros. A chunk with one column is sent as it is, with the factor 1.
+// Matrix returns how a codec that sends factors of low rank sees a chunk of n values in rows of
+// rowLen values, and the rank of what it sends for it; for any other codec, zeros. A chunk with one
+// column is sent as it is, with the factor 1.
 func Matrix(c Codec, n, rowLen int) (rows, cols, rank int) {
 	if p, ok := c.(*codec).encoder.(powerSGD); ok {
 		return p.shape(n, rowLen)

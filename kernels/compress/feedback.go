@@ -271,9 +271,9 @@ func (f *Feedback) release(x []float32) {
 	}
 }
 
-// SeedOf returns what a chunk of a push is encoded with in a run of this seed: a function of everything that tells one encoding
-// of a run from another, and of nothing else: not of the incarnation, so that a worker that comes back encodes the same gradient to the same
-// bytes.
+// SeedOf returns what a chunk of a push is encoded with in a run of this seed: a function of
+// everything that tells one encoding of a run from another, and of nothing else: not of the
+// incarnation, so that a worker that comes back encodes the same gradient to the same bytes.
 func SeedOf(seed uint64, id kintsugi.PushID, chunk kintsugi.ChunkID) uint64 {
 	for _, w := range []uint64{uint64(id.Slot), uint64(id.Version), uint64(id.Sequence), uint64(chunk)} {
 		seed = mix(seed + 0x9e3779b97f4a7c15 ^ mix(w+1))

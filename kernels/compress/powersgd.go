@@ -15,8 +15,9 @@ import (
 // one subspace for ever. Here each chunk starts from random vectors and iterates twice, which is
 // as close to the best approximation and costs one more pass over the chunk, in the cache.
 //
-// Each sum has an order of its own, and each random number is a function of its place, so that a device that computes many of them at
-// once has the same bits: cuda/kernel/lowrank.cu is the twin of this file.
+// Each sum has an order of its own, and each random number is a function of its place, so that a
+// device that computes many of them at once has the same bits: cuda/kernel/lowrank.cu is the twin
+// of this file.
 type powerSGD struct{ rank int }
 
 func (powerSGD) encoding() kernels.Encoding { return kernels.LowRank }

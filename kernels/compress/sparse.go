@@ -7,8 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// named sends exactly what is not +0, with its index as a gap: for gradients that touch few rows. A chunk in which nothing
-// is touched costs two bytes. −0 is sent: a row that is assigned may hold zeros, see kintsugi.RuleAssign.
+// named sends exactly what is not +0, with its index as a gap: for gradients that touch few rows. A
+// chunk in which nothing is touched costs two bytes. −0 is sent: a row that is assigned may hold
+// zeros, see kintsugi.RuleAssign.
 type named struct{}
 
 func (named) encoding() kernels.Encoding { return kernels.Sparse32 }

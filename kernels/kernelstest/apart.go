@@ -7,8 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Apart returns a device of the host as an accelerator: the obvious version of one. The two sides of an array are apart, and the
-// host's holds guard values until it is written or fetched, so that whoever forgets to send or to fetch is found out.
+// Apart returns a device of the host as an accelerator: the obvious version of one. The two sides
+// of an array are apart, and the host's holds guard values until it is written or fetched, so that
+// whoever forgets to send or to fetch is found out.
 func Apart(d kernels.Device) kernels.Accelerator { return apart{d} }
 
 type apart struct{ kernels.Device }

@@ -9,10 +9,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// chunkLengths are those of a part of a model: chunks that end within a vector, within a group of a scale and within a tile.
+// chunkLengths are those of a part of a model: chunks that end within a vector, within a group of a
+// scale and within a tile.
 var chunkLengths = []int{5, 64, 1, 256, 300, 7, bulk, 4}
 
-// RunArrays tests that the arrays of an accelerator keep the contract of kernels.Arrays: whatever is done with them has the bits of
+// RunArrays tests that the arrays of an accelerator keep the contract of kernels.Arrays: whatever
+// is done with them has the bits of
 // [Apart] on kernels.Host.
 func RunArrays(t *testing.T, a kernels.Accelerator) {
 	for _, rule := range Rules {

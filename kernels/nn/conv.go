@@ -7,14 +7,16 @@ import "fmt"
 //
 // # How it is computed
 //
-// An image is copied into a frame: its channels with Pad zeros around. In a frame, the values that meet one weight
-// lie at a constant distance (a tap) from where the result lies, if results have the rows of the frame: at position
-// row·stride + column. So a convolution is, for each weight, a multiple of a shifted array added to another, and
-// there is no need to unfold the image: all is done in registers, on values that stay in the first-level cache. The price is
-// Kernel−1 results in each row that nobody reads.
+// An image is copied into a frame: its channels with Pad zeros around. In a frame, the values that
+// meet one weight lie at a constant distance (a tap) from where the result lies, if results have
+// the rows of the frame: at position row·stride + column. So a convolution is, for each weight, a
+// multiple of a shifted array added to another, and there is no need to unfold the image: all is
+// done in registers, on values that stay in the first-level cache. The price is Kernel−1 results in
+// each row that nobody reads.
 //
-// The gradient for the image is the same computation: a correlation of the gradient for the result, with zeros around, with
-// the weights turned by half. The gradient for a weight is the dot product of a shifted frame and the gradient for the result.
+// The gradient for the image is the same computation: a correlation of the gradient for the result,
+// with zeros around, with the weights turned by half. The gradient for a weight is the dot product
+// of a shifted frame and the gradient for the result.
 type Conv struct {
 	Channels, Height, Width int
 	Filters, Kernel, Pad    int

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// guarded returns n values inside a larger array of NaN, at an address that is no multiple of a vector, and a function that
-// reports whether the values around are still NaN.
+// guarded returns n values inside a larger array of NaN, at an address that is no multiple of a
+// vector, and a function that reports whether the values around are still NaN.
 func guarded(rng *rand.Rand, n int) (s []float32, untouched func() bool) {
 	const around = 64
 	all := make([]float32, n+2*around)

@@ -1,7 +1,7 @@
 package nn
 
-// Device runs the operations of layers. A Device is safe for concurrent use; it keeps no memory of its callers. Lengths that do
-// not fit are mistakes of the program and panic.
+// Device runs the operations of layers. A Device is safe for concurrent use; it keeps no memory of
+// its callers. Lengths that do not fit are mistakes of the program and panic.
 type Device interface {
 	// Name returns the device's name in lower case, such as "avx512".
 	Name() string

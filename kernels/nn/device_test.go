@@ -88,7 +88,8 @@ func TestReLUKeepsNaNAndGivesPositiveZero(t *testing.T) {
 	}
 }
 
-// TestPoolingTakesTheFirstLargestValue covers windows of all sizes on planes that they do not fill, with many equal values.
+// TestPoolingTakesTheFirstLargestValue covers windows of all sizes on planes that they do not fill,
+// with many equal values.
 func TestPoolingTakesTheFirstLargestValue(t *testing.T) {
 	for _, dev := range Devices() {
 		rng := rand.New(rand.NewPCG(7, 8))
@@ -124,7 +125,8 @@ func TestPoolingTakesTheFirstLargestValue(t *testing.T) {
 	}
 }
 
-// TestCrossEntropyIsItsDefinition includes logits whose exponentials overflow, and answers of which the model is certain.
+// TestCrossEntropyIsItsDefinition includes logits whose exponentials overflow, and answers of which
+// the model is certain.
 func TestCrossEntropyIsItsDefinition(t *testing.T) {
 	logits := []float32{1, 2, 3 /**/, 500, -500, 499 /**/, 0, 0, 0 /**/, 30, 0, 0}
 	labels := []int32{0, 2, 1, 0}

@@ -6,9 +6,9 @@
 //
 // # Bits
 //
-// Operations on single values (bias, ReLU, pooling, masks) and sums over rows give equal bits on all devices, and so
-// do all operations of Sequences, whose sums run in an order that is written down there.
-// Convolutions are bounded, like matrix products: each result is a sum of products in some order, with products rounded
-// or not, so it is within (n+1)·2⁻²⁴·Σ|products| of the exact one for a sum of n. On one device equal arguments give equal bits,
-// wherever they lie in memory.
+// Operations on single values (bias, ReLU, pooling, masks) and sums over rows give equal bits on
+// all devices, and so do all operations of Sequences, whose sums run in an order that is written
+// down there. Convolutions are bounded, like matrix products: each result is a sum of products in
+// some order, with products rounded or not, so it is within (n+1)·2⁻²⁴·Σ|products| of the exact one
+// for a sum of n. On one device equal arguments give equal bits, wherever they lie in memory.
 package nn

@@ -6,8 +6,9 @@ import "math"
 // nothing overflows or is subnormal. NaN stays. It has the same bits wherever it is computed: each operation is one
 // of IEEE 754 in float32, none contracted.
 //
-// x = n·ln 2 + r with |r| ≤ ½·ln 2; eʳ is its Taylor polynomial of degree 7, whose remainder is below 6e-9; and n is added to
-// the exponent of the result. Adding 1.5·2²³ leaves n in the low bits of a float.
+// x = n·ln 2 + r with |r| ≤ ½·ln 2; eʳ is its Taylor polynomial of degree 7, whose remainder is
+// below 6e-9; and n is added to the exponent of the result. Adding 1.5·2²³ leaves n in the low bits
+// of a float.
 func exp32(x float32) float32 {
 	const (
 		magic  = 12582912
@@ -43,8 +44,8 @@ const (
 	geluCurve = 0x1.b6676cp-3
 )
 
-// geluFactor returns what GELU multiplies x by, f = 1/(1 + e) with e = exp(−2·√(2/π)·(x + c·x³)), and 1 − f, as e·f: the
-// difference would lose the digits of a small one. x2 is x².
+// geluFactor returns what GELU multiplies x by, f = 1/(1 + e) with e = exp(−2·√(2/π)·(x + c·x³)),
+// and 1 − f, as e·f: the difference would lose the digits of a small one. x2 is x².
 func geluFactor(x, x2 float32) (f, rest float32) {
 	v := x + float32(geluCubic*float32(x2*x))
 	e := exp32(-geluSlope * v)

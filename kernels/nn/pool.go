@@ -2,8 +2,9 @@ package nn
 
 import "fmt"
 
-// Pool is max-pooling over Size×Size windows of planes that follow one another. Windows do not overlap; rows and columns
-// that do not fill one are left out. Of equal values the first counts, and a NaN only if it is the first of its window.
+// Pool is max-pooling over Size×Size windows of planes that follow one another. Windows do not
+// overlap; rows and columns that do not fill one are left out. Of equal values the first counts,
+// and a NaN only if it is the first of its window.
 type Pool struct{ Height, Width, Size int }
 
 func (q Pool) area() int { return q.Height * q.Width }

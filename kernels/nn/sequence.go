@@ -28,8 +28,8 @@ type Sequences interface {
 	// [Positions, 3·Heads·Size]. scratch has h.Scratch() values that mean nothing before and after.
 	Attention(h Heads, head int, y, p, x, scratch []float32)
 
-	// AttentionGradient overwrites the head's part of dx, as long as x, with the gradient for x, given dy, as long as y,
-	// and the p of Attention.
+	// AttentionGradient overwrites the head's part of dx, as long as x, with the gradient for x,
+	// given dy, as long as y, and the p of Attention.
 	AttentionGradient(h Heads, head int, dx, dy, p, x, scratch []float32)
 }
 

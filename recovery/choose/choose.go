@@ -89,9 +89,9 @@ func (c *Conditions) Options() []Option {
 	return list
 }
 
-// Choose returns the option of list that costs least; of equal ones the first. stay, if not nil, is what the run does now: another option
-// must be cheaper by a tenth of what this one costs, so that a choice does not swing with each measurement. An empty list means all that
-// the conditions allow.
+// Choose returns the option of list that costs least; of equal ones the first. stay, if not nil, is
+// what the run does now: another option must be cheaper by a tenth of what this one costs, so that
+// a choice does not swing with each measurement. An empty list means all that the conditions allow.
 func Choose(c Conditions, list []Option, stay *Option) Choice {
 	if len(list) == 0 {
 		list = c.Options()
@@ -126,8 +126,8 @@ func cmp(a, b float64) int {
 // longest is how many steps are between two full checkpoints at most, where failures are too rare to tell.
 const longest = 4096
 
-// every returns the steps between two full checkpoints: Young's formula, with what such a save takes from a step and the rate of the failures that only
-// a full checkpoint makes good.
+// every returns the steps between two full checkpoints: Young's formula, with what such a save
+// takes from a step and the rate of the failures that only a full checkpoint makes good.
 func (c *Conditions) every(o Option) int {
 	save, back := c.saving(), c.backEvery(o)
 	least := max(1, math.Ceil(save/c.Step))
@@ -139,7 +139,8 @@ func (c *Conditions) every(o Option) int {
 	return int(every)
 }
 
-// saving returns the seconds that a full checkpoint takes from steps: it is written beside them, and takes a share of a core and of the store.
+// saving returns the seconds that a full checkpoint takes from steps: it is written beside them,
+// and takes a share of a core and of the store.
 func (c *Conditions) saving() float64 { return beside * c.State / float64(c.Servers) / c.Store }
 
 // beside is which share of the time of a save steps are the longer for it. It is a guess.
@@ -270,8 +271,9 @@ func span(s float64) string {
 	return fmt.Sprintf("every %.3g seconds", s)
 }
 
-// Rate returns the seconds between two failures where so many were seen in so many seconds, and so many seconds between two were expected before
-// any was: the mean of a gamma distribution that weighs what was expected as one failure.
+// Rate returns the seconds between two failures where so many were seen in so many seconds, and so
+// many seconds between two were expected before any was: the mean of a gamma distribution that
+// weighs what was expected as one failure.
 func Rate(failures int, seconds, expected float64) float64 {
 	return (seconds + expected) / float64(failures+1)
 }

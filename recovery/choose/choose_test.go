@@ -65,7 +65,8 @@ func TestFullCheckpointsAreAsFarApartAsYoungSays(t *testing.T) {
 	}
 }
 
-// More failures never cost less, dearer things are never chosen for being dearer, and what is chosen is the least of all.
+// More failures never cost less, dearer things are never chosen for being dearer, and what is
+// chosen is the least of all.
 func TestCostsGrowWithWhatIsBad(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	log := func(lo, hi float64) float64 { return lo * math.Exp(rng.Float64()*math.Log(hi/lo)) }

@@ -18,11 +18,11 @@ type chain struct {
 	state  [2][]float32
 }
 
-// values reads values and places them, each when its last record was read. bad is called once for each value that is not whole, and
-// what it returns ends the reading unless it is nil.
+// values reads values and places them, each when its last record was read. bad is called once for
+// each value that is not whole, and what it returns ends the reading unless it is nil.
 //
-// Names of segments ascend with the steps of what is in them, and so do the records of a value: one pass over the segments finds
-// them in order.
+// Names of segments ascend with the steps of what is in them, and so do the records of a value: one
+// pass over the segments finds them in order.
 func (r *reader) values(ctx context.Context, list []value, bad func(located, error) error) error {
 	r.chains = make(map[kintsugi.ChunkID]*chain)
 	var records []located

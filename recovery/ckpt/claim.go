@@ -19,8 +19,9 @@ const claimFormat = "kintsugi line claim"
 // maxClaim bounds a claim, in bytes: names are short.
 const maxClaim = 64 << 10
 
-// Claim says whose a line is. It is created only if there is none of that line, and never changed, so every file of a line is of one run. The place belongs
-// to the run of the newest claim: it is a fence between runs, which share nothing but the place.
+// Claim says whose a line is. It is created only if there is none of that line, and never changed,
+// so every file of a line is of one run. The place belongs to the run of the newest claim: it is a
+// fence between runs, which share nothing but the place.
 type Claim struct {
 	Format  string        `json:"format"`
 	Version int           `json:"version"`
@@ -34,7 +35,8 @@ type Claim struct {
 // ErrTaken means that a place belongs to another run by now. Nothing was written.
 var ErrTaken = errors.New("the place was taken by another run")
 
-// ErrUnclaimed means that a place belongs to nobody. A run claims its own before it begins, so this is another place, or was emptied.
+// ErrUnclaimed means that a place belongs to nobody. A run claims its own before it begins, so this
+// is another place, or was emptied.
 var ErrUnclaimed = errors.New("no run has claimed the place")
 
 func claimName(line kintsugi.Line) string { return fmt.Sprintf("%020d", line) }
@@ -118,11 +120,13 @@ func Holder(fsys vfs.FS, dir string) (*Claim, error) {
 // takes is how often Take begins again at once because others get on in the place.
 const takes = 100
 
-// Take gives the place to a run that has none yet, whoever had it: c holds Run, Name and Since, and the claim that is returned a line that no file is of. Whoever
-// had it can write no more to a line that the new one reads, and is told so by Holds. A crash leaves a claim that the next Take passes over.
+// Take gives the place to a run that has none yet, whoever had it: c holds Run, Name and Since, and
+// the claim that is returned a line that no file is of. Whoever had it can write no more to a line
+// that the new one reads, and is told so by Holds. A crash leaves a claim that the next Take passes
+// over.
 //
-// The run goes on from what is in the place (Claim.After), and sees nothing that is published there later by others: what
-// they had in flight is no step of this run.
+// The run goes on from what is in the place (Claim.After), and sees nothing that is published there
+// later by others: what they had in flight is no step of this run.
 func Take(fsys vfs.FS, dir string, c Claim) (*Claim, error) {
 	describe := func(err error) error { return fmt.Errorf("take %s for run %s: %w", dir, c.Run, err) }
 	for range takes {
@@ -137,8 +141,9 @@ func Take(fsys vfs.FS, dir string, c Claim) (*Claim, error) {
 		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) { // whose a damaged one is does not matter any more
 			return nil, describe(err)
 		}
-		// Only a second look says that the one before has published nothing between the first and the claim, and compacted away what
-		// this one would go on from. From the claim on at most what it had in flight appears.
+		// Only a second look says that the one before has published nothing between the first and
+		// the claim, and compacted away what this one would go on from. From the claim on at most
+		// what it had in flight appears.
 		if held != nil && held.Run == c.Run && held.After == c.After {
 			return held, fsys.SyncDir(path.Join(dir, lineDir)) // the try before may have ended between link and sync
 		}
@@ -178,8 +183,9 @@ func (c *Claim) by(run string) error {
 		ErrTaken, c.Name, c.Since.Format(time.RFC3339), c.Line, c.Run)
 }
 
-// claim makes sure that the line is the run's before anything is written there, as long as the place is. A line begins where the place cannot be reached, too,
-// so it is claimed by the first who writes on it. What has been looked at once is not read again: claims do not change.
+// claim makes sure that the line is the run's before anything is written there, as long as the
+// place is. A line begins where the place cannot be reached, too, so it is claimed by the first who
+// writes on it. What has been looked at once is not read again: claims do not change.
 func (w *Writer) claim() error {
 	if w.cfg.Run == "" {
 		return nil

@@ -275,7 +275,8 @@ func TestOfManyWhoTakeAPlaceAtOnceOneHasIt(t *testing.T) {
 	})
 }
 
-// handover is what happens in a place until the machine goes down: a run saves, another takes it and saves, and the first, which does not know, tries to.
+// handover is what happens in a place until the machine goes down: a run saves, another takes it
+// and saves, and the first, which does not know, tries to.
 func handover(fsys vfs.FS, layout *kintsugi.Layout, a, b *Flat) (taken bool, err error) {
 	first, err := take(fsys, layout, "a")
 	if err != nil {
@@ -305,7 +306,8 @@ func handover(fsys vfs.FS, layout *kintsugi.Layout, a, b *Flat) (taken bool, err
 	return true, err
 }
 
-// checkHandover checks what a crash in a handover leaves: one run alone has the place, and a third goes on from one of the checkpoints, whole.
+// checkHandover checks what a crash in a handover leaves: one run alone has the place, and a third
+// goes on from one of the checkpoints, whole.
 func checkHandover(fsys vfs.FS, layout *kintsugi.Layout, a, b *Flat, taken bool) error {
 	if taken && Holds(fsys, testDir, "b") != nil {
 		return errors.New("the second run has taken the place, and has it no more")
@@ -406,7 +408,8 @@ func (m *meddler) Link(from, to string) error {
 	return m.FS.Link(from, to)
 }
 
-// Whoever takes a place looks first, and claims then. What the run before publishes, and compacts away, in between is not missed.
+// Whoever takes a place looks first, and claims then. What the run before publishes, and compacts
+// away, in between is not missed.
 func TestWhatIsPublishedWhileAPlaceIsTakenIsGoneOnFrom(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)

@@ -191,8 +191,9 @@ func overtake(t *testing.T, fsys vfs.FS, layout *kintsugi.Layout, models map[kin
 	}
 }
 
-// A writer may be slow, and be overtaken in the middle of a save by one of a later fence, whose saves are tidied up after. Whenever that happens
-// the late save is whole or there is none, and everything else is as it was.
+// A writer may be slow, and be overtaken in the middle of a save by one of a later fence, whose
+// saves are tidied up after. Whenever that happens the late save is whole or there is none, and
+// everything else is as it was.
 func TestAnOvertakenSaveIsWholeOrNone(t *testing.T) {
 	t.Parallel()
 	layout := smallLayout(t)

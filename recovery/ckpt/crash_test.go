@@ -187,7 +187,8 @@ func TestCompactDoesNotTrustAManifestThatIsNotDurable(t *testing.T) {
 	}
 }
 
-// runningStory is a full checkpoint and then saves of parts alone, tidied up as they come. It calls saved when a save is durable.
+// runningStory is a full checkpoint and then saves of parts alone, tidied up as they come. It calls
+// saved when a save is durable.
 func runningStory(fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step]*Flat, saved func(kintsugi.Step, []kintsugi.ChunkID)) error {
 	tr, err := openTrainer(fsys, layout, kintsugi.RuleMomentum, 2, 1, 1)
 	if err != nil {
@@ -214,7 +215,8 @@ func runningStory(fsys vfs.FS, layout *kintsugi.Layout, models map[kintsugi.Step
 	return nil
 }
 
-// A crash after any operation of the running checkpoint leaves of each chunk the value that was saved last, or a newer one.
+// A crash after any operation of the running checkpoint leaves of each chunk the value that was
+// saved last, or a newer one.
 func TestCrashAfterAnyOperationLeavesTheRunningCheckpoint(t *testing.T) {
 	race.Skip(t)
 	t.Parallel()

@@ -188,7 +188,8 @@ func TestVerifyShowsProgressUpToTheEnd(t *testing.T) {
 	}
 }
 
-// A manifest of a few hundred bytes cannot make a reader lay out a model of terabytes: what it names must be able to hold the model.
+// A manifest of a few hundred bytes cannot make a reader lay out a model of terabytes: what it
+// names must be able to hold the model.
 func TestAManifestThatPromisesTooMuchIsDamaged(t *testing.T) {
 	for name, change := range map[string]func(*RunManifest){
 		"more values than its chunks can have": func(m *RunManifest) {

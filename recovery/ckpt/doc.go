@@ -22,8 +22,8 @@
 //   - A crash leaves the old checkpoint or the new one (Newest), whole.
 //   - Every byte of every file is covered by a CRC32C or has one allowed value. Values whose checksum
 //     does not match are never handed out; Verify finds a wrong byte anywhere and names its file.
-//   - Every file of a line is of one run (Take). Of several runs that are given one directory one saves there, and none reads what
-//     another has saved since it began.
+//   - Every file of a line is of one run (Take). Of several runs that are given one directory one
+//     saves there, and none reads what another has saved since it began.
 //   - Chunks are found by number, so a checkpoint taken with two shards restores on three.
 //
 // # Full and partial
@@ -36,9 +36,9 @@
 //
 // # Sizes
 //
-// Save and Restore hold three or four buffers of a megabyte or two, whatever the size of the shard: one is written or read while
-// the other is encoded or verified. Disk use is bounded: Compact
-// keeps the newest n full checkpoints (2 unless told otherwise) and the newest values of each shard, and
+// Save and Restore hold three or four buffers of a megabyte or two, whatever the size of the shard:
+// one is written or read while the other is encoded or verified. Disk use is bounded: Compact keeps
+// the newest n full checkpoints (2 unless told otherwise) and the newest values of each shard, and
 // what it removes is whole segments.
 //
 // The package decides nothing, and what it starts has ended when a call returns. docs/formats.md describes every byte.

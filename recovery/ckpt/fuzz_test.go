@@ -167,8 +167,8 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// Whatever a file holds instead of what it held: a repair ends, what is left has no damage, and values that cannot be verified
-// are not handed out.
+// Whatever a file holds instead of what it held: a repair ends, what is left has no damage, and
+// values that cannot be verified are not handed out.
 func FuzzRepair(f *testing.F) {
 	base := vfs.NewMem()
 	damagedRun(f, base)

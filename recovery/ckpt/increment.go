@@ -11,14 +11,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Increments says that saves of some chunks may add to what is saved of them instead of replacing it. What is added is the encoded
-// difference to what is saved, so what one record leaves out is in the next. The optimizer's state goes with it as bf16,
-// since small errors in it may be divided by one another.
+// Increments says that saves of some chunks may add to what is saved of them instead of replacing
+// it. What is added is the encoded difference to what is saved, so what one record leaves out is in
+// the next. The optimizer's state goes with it as bf16, since small errors in it may be divided by
+// one another.
 type Increments struct {
 	Encoding kernels.Encoding // of the difference: kernels.Int8, Int4, Sign or BF16
 
-	// Coasts is for how many steps saved values go on by themselves, with the velocity that the increments have shown; 0: they
-	// stay as they were saved.
+	// Coasts is for how many steps saved values go on by themselves, with the velocity that the
+	// increments have shown; 0: they stay as they were saved.
 	Coasts kintsugi.Step
 }
 
@@ -26,11 +27,12 @@ type Increments struct {
 type Moving struct{ Params, Velocity []float32 }
 
 const (
-	// maxChain is how many records the value of one chunk may need: what a restore reads of a chunk, and how old the oldest may be.
+	// maxChain is how many records the value of one chunk may need: what a restore reads of a
+	// chunk, and how old the oldest may be.
 	maxChain = 16
 
-	// agility is how much of a difference is laid to the velocity: with all of it, the noise of single steps would drive
-	// the values.
+	// agility is how much of a difference is laid to the velocity: with all of it, the noise of
+	// single steps would drive the values.
 	agility = 0.5
 
 	incrementBytes = 24
@@ -54,14 +56,15 @@ func codedBytes(e kernels.Encoding, n int) int {
 	return 2 * n
 }
 
-// Bytes returns how much of a chunk of n values with arrays of state is saved at once, without headers, in the mean over a chain.
+// Bytes returns how much of a chunk of n values with arrays of state is saved at once, without
+// headers, in the mean over a chain.
 func (c *Increments) Bytes(n, arrays int) int64 {
 	whole, part := 4*n*(1+arrays), incrementBytes+codedBytes(c.Encoding, n)+2*n*arrays
 	return int64(part + max(0, whole-part)/maxChain)
 }
 
-// increment is what an increment's payload begins with: what it is added to, and what comes out, so that no value is ever made of
-// records that do not belong together.
+// increment is what an increment's payload begins with: what it is added to, and what comes out, so
+// that no value is ever made of records that do not belong together.
 type increment struct {
 	Base    kintsugi.Step // of the values that it is added to
 	BaseSum uint32        // of those values
@@ -143,8 +146,9 @@ type link struct {
 	length int // records
 }
 
-// appendIncrement appends a record that adds to what is saved. ok is false, and nothing is appended, where the chunk must be saved whole: it
-// holds what is not finite, or what the caller says is saved is not what this Writer has saved.
+// appendIncrement appends a record that adds to what is saved. ok is false, and nothing is
+// appended, where the chunk must be saved whole: it holds what is not finite, or what the caller
+// says is saved is not what this Writer has saved.
 func (w *Writer) appendIncrement(dst []byte, h recordHeader, a Arrays, saved Moving) (_ []byte, _ recordHeader, kept Moving, ok bool) {
 	last, c := w.chains[h.Chunk], w.cfg.Increments
 	if len(saved.Params) != h.Values || saved.sum() != last.sum {
@@ -213,8 +217,8 @@ func (w *Writer) whole(h recordHeader, a Arrays) {
 	w.chains[h.Chunk] = link{step: h.Step, sum: m.sum(), length: 1}
 }
 
-// adds reports whether a chunk may be saved by an increment. cold are those whose oldest records lie in segments that are
-// to go.
+// adds reports whether a chunk may be saved by an increment. cold are those whose oldest records
+// lie in segments that are to go.
 func (w *Writer) adds(id kintsugi.ChunkID, step kintsugi.Step, cold []kintsugi.ChunkID) bool {
 	last := w.chains[id]
 	_, old := slices.BinarySearch(cold, id)

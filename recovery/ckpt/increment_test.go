@@ -393,8 +393,8 @@ func TestRepairKeepsTheWholePartOfAChain(t *testing.T) {
 	}
 }
 
-// A chunk is saved whole where nothing can be added: the first time, after a save that failed, where what the caller says is saved is not
-// what was, and where numbers are not finite.
+// A chunk is saved whole where nothing can be added: the first time, after a save that failed,
+// where what the caller says is saved is not what was, and where numbers are not finite.
 func TestWhatCannotBeAddedToIsSavedWhole(t *testing.T) {
 	disk := &brokenOnce{FS: vfs.NewMem()}
 	x, err := newShadowed(t, disk, kintsugi.RuleSGD, Increments{Encoding: kernels.Int8})
@@ -477,7 +477,8 @@ func TestIncrementsDoNotFillTheDisk(t *testing.T) {
 	}
 }
 
-// Arbitrary bytes in the place of an increment's payload, with the checksums that they need, are refused or make a value of finite length.
+// Arbitrary bytes in the place of an increment's payload, with the checksums that they need, are
+// refused or make a value of finite length.
 func FuzzIncrement(f *testing.F) {
 	for _, c := range []Increments{{Encoding: kernels.Int8}, {Encoding: kernels.Int4}, {Encoding: kernels.Sign, Coasts: 4}, {Encoding: kernels.BF16}} {
 		x, fsys, e := oneIncrement(f, kintsugi.RuleMomentum, c)
@@ -540,8 +541,9 @@ func oneIncrement(t testing.TB, rule kintsugi.Rule, c Increments) (*shadowed, *v
 	return x, fsys, x.w.newest.Chunks[1]
 }
 
-// A part that the disk does not take, because it is full, fails or takes nothing, is made up for by the next save, whichever operation
-// it was: what comes back then is what was saved last, and until then what was saved before.
+// A part that the disk does not take, because it is full, fails or takes nothing, is made up for by
+// the next save, whichever operation it was: what comes back then is what was saved last, and until
+// then what was saved before.
 func TestAPartialSaveThatFailsIsMadeUpForByTheNext(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []error{syscall.ENOSPC, syscall.EIO, syscall.EROFS} {

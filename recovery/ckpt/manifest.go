@@ -106,7 +106,8 @@ func unseal(file string, b []byte) ([]byte, error) {
 	return body, nil
 }
 
-// decodeManifest unseals b and decodes it strictly into v, after a look at format and version, of which newest is the greatest that is known.
+// decodeManifest unseals b and decodes it strictly into v, after a look at format and version, of
+// which newest is the greatest that is known.
 func decodeManifest(file, format string, newest int, b []byte, v any) error {
 	body, err := unseal(file, b)
 	if err != nil {
@@ -133,7 +134,8 @@ func decodeManifest(file, format string, newest int, b []byte, v any) error {
 	return nil
 }
 
-// checkManifest checks what was decoded of b, which was read from file: its invariants, that it is called so, and that it is encoded as b.
+// checkManifest checks what was decoded of b, which was read from file: its invariants, that it is
+// called so, and that it is encoded as b.
 func checkManifest(file string, b []byte, m interface {
 	check() error
 	encode() ([]byte, error)

@@ -17,7 +17,8 @@ const (
 	tmpDir     = "tmp"
 )
 
-// Folders returns the names of the folders of a place that hold what is saved. The claims, which say whose the place is, lie beside them.
+// Folders returns the names of the folders of a place that hold what is saved. The claims, which
+// say whose the place is, lie beside them.
 func Folders() []string { return []string{runDir, shardDir, segmentDir} }
 
 // fileName is what the name of a file says. Run manifests have no shard and no attempt.

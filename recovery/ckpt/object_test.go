@@ -150,8 +150,8 @@ func TestALostAnswerChangesNothing(t *testing.T) {
 	}
 }
 
-// Two writers of one shard have fences, and so names of their own: neither harms what the other has saved, and the earlier
-// one cannot open again.
+// Two writers of one shard have fences, and so names of their own: neither harms what the other has
+// saved, and the earlier one cannot open again.
 func TestTwoWritersInAStoreAreFenced(t *testing.T) {
 	layout := smallLayout(t)
 	models := storyModels(t, layout)
@@ -176,7 +176,8 @@ func TestTwoWritersInAStoreAreFenced(t *testing.T) {
 	}
 }
 
-// late is a store that can be away for writes: those that create are lost, those that remove are carried out when the test says so.
+// late is a store that can be away for writes: those that create are lost, those that remove are
+// carried out when the test says so.
 type late struct {
 	object.Mem
 	away     bool
@@ -198,8 +199,8 @@ func (l *late) Remove(ctx context.Context, name string) error {
 	return l.Mem.Remove(ctx, name)
 }
 
-// A request that was given up may be carried out long afterwards. What a save that failed has sent does no harm to the next one, though
-// that is of the same step.
+// A request that was given up may be carried out long afterwards. What a save that failed has sent
+// does no harm to the next one, though that is of the same step.
 func TestWhatAFailedSaveHasSentDoesNoHarmLater(t *testing.T) {
 	layout := smallLayout(t)
 	models := storyModels(t, layout)

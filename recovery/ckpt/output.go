@@ -6,12 +6,13 @@ import "github.com/kintsugi-ml/kintsugi/internal/vfs"
 // matter, small enough to stay in the cache between encoding and writing. A guess.
 const flushBytes = 1 << 20
 
-// outputs is how many buffers an output has: one is filled, one is written, one waits, so that neither side stops where the
-// other is late.
+// outputs is how many buffers an output has: one is filled, one is written, one waits, so that
+// neither side stops where the other is late.
 const outputs = 3
 
-// output writes a file from buffers of which one is filled while another is written, so that checksums cost no time where there
-// is a second processor. A file that fits one buffer is written by its caller.
+// output writes a file from buffers of which one is filled while another is written, so that
+// checksums cost no time where there is a second processor. A file that fits one buffer is written
+// by its caller.
 type output struct {
 	f      vfs.File
 	buffer []byte // the caller fills it, and calls flush when it has flushBytes or more

@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// FormatVersion is the newest version of the files of a checkpoint. Files of a newer one are refused. Each is written as the
-// oldest version that has what is in it, which older programs read.
+// FormatVersion is the newest version of the files of a checkpoint. Files of a newer one are
+// refused. Each is written as the oldest version that has what is in it, which older programs read.
 const FormatVersion = 3
 
 // The versions before it.

@@ -33,8 +33,9 @@ type RepairReport struct {
 	Salvaged    int      // values of chunks that were copied out of damaged segments
 	Lost        int      // values of chunks that manifests name and that are not whole
 
-	// Nameless are the steps, ascending, that would be checkpoints if anything said of which tensors their chunks are: no run manifest of
-	// that model is left, and RepairConfig.Model is not of it.
+	// Nameless are the steps, ascending, that would be checkpoints if anything said of which
+	// tensors their chunks are: no run manifest of that model is left, and RepairConfig.Model is
+	// not of it.
 	Nameless []kintsugi.Step
 }
 
@@ -42,10 +43,12 @@ type RepairReport struct {
 // restored. No process may write to the directory meanwhile. It deletes nothing:
 //
 //   - files that are damaged, and manifests that name what is damaged or missing, move to DIR/quarantine/;
-//   - values that are whole in a damaged segment are copied to a new one, and a shard manifest is published that names them;
+//   - values that are whole in a damaged segment are copied to a new one, and a shard manifest is
+//     published that names them;
 //   - a shard manifest that is damaged or missing is written again from its segment, if all of that is whole;
-//   - a run manifest is published for each step whose chunks are all whole, where that of the step is damaged, or where the
-//     step is newer than the newest whole checkpoint and no manifest of it was ever published.
+//   - a run manifest is published for each step whose chunks are all whole, where that of the step
+//     is damaged, or where the step is newer than the newest whole checkpoint and no manifest of it
+//     was ever published.
 //
 // A crash leaves every whole checkpoint whole; call Repair again.
 func Repair(ctx context.Context, fsys vfs.FS, dir string, c RepairConfig) (RepairReport, error) {
@@ -122,8 +125,8 @@ func (r *repairer) gather(ctx context.Context) error {
 	return nil
 }
 
-// rebuildAll writes shard manifests anew: those that are damaged, those that a run manifest misses, and those of whole segments
-// that have none.
+// rebuildAll writes shard manifests anew: those that are damaged, those that a run manifest misses,
+// and those of whole segments that have none.
 func (r *repairer) rebuildAll(ctx context.Context) error {
 	names := map[fileName]bool{} // those that are damaged or missed
 	for file := range r.v.wrong {
@@ -161,8 +164,8 @@ func (r *repairer) rebuildAll(ctx context.Context) error {
 	return nil
 }
 
-// rebuild writes a shard manifest anew from its segment: what it named in older ones is in theirs. m is nil if there is no
-// such segment; whole says whether every byte of it is right.
+// rebuild writes a shard manifest anew from its segment: what it named in older ones is in theirs.
+// m is nil if there is no such segment; whole says whether every byte of it is right.
 func (r *repairer) rebuild(ctx context.Context, name fileName) (m *ShardManifest, whole bool, err error) {
 	file := path.Join(segmentDir, name.shard())
 	info, err := r.fs.Stat(path.Join(r.dir, file))

@@ -180,7 +180,8 @@ func TestRepairKeepsAllThatIsWhole(t *testing.T) {
 			if strings.Contains(name, "/"+segmentDir+"/") {
 				continue
 			}
-			// Segments are whole, so everything is: manifests are written again. Of a full save its own bytes come back.
+			// Segments are whole, so everything is: manifests are written again. Of a full save its
+			// own bytes come back.
 			stateOf(t, fsys, layout, models).atLeast(t, what, whole)
 			if len(report.Published) == 0 && len(report.Damage) > 0 { // that a run manifest of long ago is gone is no damage
 				t.Fatalf("%s: nothing was published: %+v", what, report)
@@ -398,7 +399,8 @@ func TestRepairNeedsTheModelWhereNoRunManifestIsLeft(t *testing.T) {
 	}
 }
 
-// Where a directory has taken the place of a segment nothing of that is left: it is damage as any other, and not a disk that refuses for now.
+// Where a directory has taken the place of a segment nothing of that is left: it is damage as any
+// other, and not a disk that refuses for now.
 func TestADirectoryInPlaceOfASegmentIsDamage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	fsys := vfs.OS{}

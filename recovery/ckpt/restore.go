@@ -22,7 +22,8 @@ type ChunkInfo struct {
 	Values      int // in each array
 	StateArrays int
 
-	// Velocity is how far the parameters go in a step, where what is saved of them goes on by itself; nil: it stays. Place does not keep it.
+	// Velocity is how far the parameters go in a step, where what is saved of them goes on by
+	// itself; nil: it stays. Place does not keep it.
 	Velocity []float32
 }
 
@@ -166,7 +167,8 @@ func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, l
 	return report, nil
 }
 
-// value is what is saved of a chunk at one step: the record at the end, and those that it adds to, of which the first is whole.
+// value is what is saved of a chunk at one step: the record at the end, and those that it adds to,
+// of which the first is whole.
 type value []located
 
 // last is the record that makes the value what it is.

@@ -116,7 +116,8 @@ func (m *RunManifest) check() error {
 // entryBytes is less than the shortest line of a chunk in a shard manifest.
 const entryBytes = 64
 
-// checkTensors checks what kintsugi.NewLayout checks, and that the sizes can be multiplied. It returns how many values they have.
+// checkTensors checks what kintsugi.NewLayout checks, and that the sizes can be multiplied. It
+// returns how many values they have.
 func checkTensors(tensors []kintsugi.Tensor) (values int, err error) {
 	for i, t := range tensors {
 		if t.Name == "" || !utf8.ValidString(t.Name) || len(t.Shape) == 0 {
@@ -302,7 +303,8 @@ func (m *RunManifest) readShard(fsys vfs.FS, dir string, ref ShardRef) (*ShardMa
 // List returns the names of all run manifests, newest first. It does not read them.
 func List(fsys vfs.FS, dir string) ([]string, error) { return ListOf(fsys, dir, "") }
 
-// ListOf is List of what counts for a run: its own, and what was there when it took the place. An empty run stands for all.
+// ListOf is List of what counts for a run: its own, and what was there when it took the place. An
+// empty run stands for all.
 func ListOf(fsys vfs.FS, dir, run string) ([]string, error) {
 	names, err := listNames(fsys, dir, runDir, parseRunName)
 	if err != nil {

@@ -51,12 +51,14 @@ type ShardManifest struct {
 	// others holds at least one of Chunks.
 	Segments []Segment `json:"segments"`
 
-	// Invariant: Chunks ascend by number and lie in [Lo, Hi). A chunk that was never saved is absent. One that was saved
-	// by increments has an entry for each record that its value needs, by ascending step; the first is no increment.
+	// Invariant: Chunks ascend by number and lie in [Lo, Hi). A chunk that was never saved is
+	// absent. One that was saved by increments has an entry for each record that its value needs,
+	// by ascending step; the first is no increment.
 	Chunks []Entry `json:"chunks"`
 }
 
-// number sets the version: whoever knows no increments must not read a manifest that has some. How they are encoded their records say.
+// number sets the version: whoever knows no increments must not read a manifest that has some. How
+// they are encoded their records say.
 func (m *ShardManifest) number() {
 	m.Version = plainVersion
 	if slices.ContainsFunc(m.Chunks, func(e Entry) bool { return e.Increment }) {

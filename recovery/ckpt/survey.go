@@ -22,13 +22,14 @@ type ChunkState struct {
 	Step   kintsugi.Step
 	Before *kintsugi.Step
 
-	// Moved is ‖newest − before‖² of the parameters: what the chunk had to be saved for. 0 where there is no value before.
+	// Moved is ‖newest − before‖² of the parameters: what the chunk had to be saved for. 0 where
+	// there is no value before.
 	Moved float64
 }
 
-// Survey says of each chunk which values are saved, over all lines, and how far the newest is from the one before, which
-// distance measures; a nil distance leaves Moved 0, and no values are read. Values that are damaged count as not there; skipped
-// says so.
+// Survey says of each chunk which values are saved, over all lines, and how far the newest is from
+// the one before, which distance measures; a nil distance leaves Moved 0, and no values are read.
+// Values that are damaged count as not there; skipped says so.
 func Survey(ctx context.Context, fsys vfs.FS, dir string, layout *kintsugi.Layout, distance func(a, b []float32) (float64, error)) (states []ChunkState, skipped []error, err error) {
 	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}
 	saved, skipped, err := savedValues(fsys, dir, Lines{Last: ^kintsugi.Line(0)}, layout, all)

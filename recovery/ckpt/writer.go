@@ -114,9 +114,10 @@ type Snapshot struct {
 	// before it calls Load again, and does not keep them.
 	Load func(kintsugi.ChunkID) (values Arrays, optimizer uint64)
 
-	// Saved returns what is saved of a chunk: the parameters of the save before, or what it returned as Kept, and that one's velocity (zeros after
-	// a whole save) where values coast. nil: chunks are saved whole. It is asked only for chunks of which this Writer
-	// has saved something, and what does not match that is saved whole. Save reads it before it asks again.
+	// Saved returns what is saved of a chunk: the parameters of the save before, or what it
+	// returned as Kept, and that one's velocity (zeros after a whole save) where values coast. nil:
+	// chunks are saved whole. It is asked only for chunks of which this Writer has saved something,
+	// and what does not match that is saved whole. Save reads it before it asks again.
 	Saved func(kintsugi.ChunkID) Moving
 }
 
@@ -128,7 +129,8 @@ type SaveReport struct {
 	Stored   int64 // bytes of all segments that the running checkpoint of the shard needs now
 	Live     int64 // bytes of its chunks among Stored
 
-	// Kept are the values that are saved now of chunks that were saved by increments; those of all others are the snapshot's.
+	// Kept are the values that are saved now of chunks that were saved by increments; those of all
+	// others are the snapshot's.
 	Kept map[kintsugi.ChunkID]Moving
 }
 
@@ -178,8 +180,9 @@ func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
 		err = w.fs.SyncDir(path.Join(w.dir, segmentDir))
 	}
 	if err != nil {
-		// No manifest names it; Compact would remove it later. Where files appear whole there is mostly none, and if there is one it may
-		// be another writer's, or become the next save's before a removal arrives.
+		// No manifest names it; Compact would remove it later. Where files appear whole there is
+		// mostly none, and if there is one it may be another writer's, or become the next save's
+		// before a removal arrives.
 		if _, whole := w.fs.(vfs.Publisher); !whole {
 			_ = w.fs.Remove(file)
 		}
@@ -251,7 +254,8 @@ func (w *Writer) bytes() int {
 	return headerBytes + 4*(hi-lo)*(1+w.arrays) + 2*align*int(w.cfg.Range.Hi-w.cfg.Range.Lo)
 }
 
-// maxStored is how many times the bytes of a shard its segments may have before chunks of the oldest ones are saved whole.
+// maxStored is how many times the bytes of a shard its segments may have before chunks of the
+// oldest ones are saved whole.
 const maxStored = 4
 
 // fill encodes a whole segment, and puts into kept what increments have made of what was saved.
@@ -378,9 +382,10 @@ func (w *Writer) merge(name fileName, own Segment, saved []Entry) *ShardManifest
 	return m
 }
 
-// Cold returns the chunks, ascending, that the next save must include so that the running checkpoint
-// needs at most limit bytes of segments besides what that save writes; nil: it does so already. A segment stays as long as one chunk in
-// it was not saved again, so a planner that only saves what moves would fill the disk with the dead rest.
+// Cold returns the chunks, ascending, that the next save must include so that the running
+// checkpoint needs at most limit bytes of segments besides what that save writes; nil: it does so
+// already. A segment stays as long as one chunk in it was not saved again, so a planner that only
+// saves what moves would fill the disk with the dead rest.
 func (w *Writer) Cold(limit int64) []kintsugi.ChunkID {
 	if w.newest == nil {
 		return nil

@@ -9,17 +9,19 @@ const (
 	// least is how many losses Behind needs on each side of a failure.
 	least = 12
 
-	// likely is by how many standard errors the loss must fall. It need not be as sure as for a prediction: what is measured has an error beside
-	// it, and as little weight as that says.
+	// likely is by how many standard errors the loss must fall. It need not be as sure as for a
+	// prediction: what is measured has an error beside it, and as little weight as that says.
 	likely = 2
 )
 
-// Behind measures what a failure has cost that took no step back: the losses after it lie on the curve of those before, by
-// so many steps later. losses are those of consecutive steps; the first of after is of the first step behind the failure. The curve is
-// fitted on both sides at once, by least squares: a parabola, of the logarithm where all losses are positive, with
-// a jump at the failure. deviation is the standard error, of the jump and of the slope that it is divided by; the losses of single
-// batches are noise, so it may be larger than what is measured. ok is false where there are fewer than 12 losses on a side, or where
-// the slope is not below zero by two standard errors: what is divided by a slope that may be none can be any number of steps.
+// Behind measures what a failure has cost that took no step back: the losses after it lie on the
+// curve of those before, by so many steps later. losses are those of consecutive steps; the first
+// of after is of the first step behind the failure. The curve is fitted on both sides at once, by
+// least squares: a parabola, of the logarithm where all losses are positive, with a jump at the
+// failure. deviation is the standard error, of the jump and of the slope that it is divided by; the
+// losses of single batches are noise, so it may be larger than what is measured. ok is false where
+// there are fewer than 12 losses on a side, or where the slope is not below zero by two standard
+// errors: what is divided by a slope that may be none can be any number of steps.
 func Behind(before, after []float64) (steps, deviation float64, ok bool) {
 	if len(before) < least || len(after) < least {
 		return 0, 0, false

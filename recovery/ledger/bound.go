@@ -31,9 +31,9 @@ func PaperBound(c, start float64, perturbations ...Perturbed) float64 {
 	return (max(ratio, 0) + math.Log1p(math.Exp(-math.Abs(ratio)))) / rate
 }
 
-// PosteriorBound bounds the steps that one perturbation costs, for every map that contracts by c: p.Norm is added at p.Step,
-// when the run is at the measured distance from x*; without it the run would come within epsilon after undisturbed
-// steps, which may lie between two whole ones.
+// PosteriorBound bounds the steps that one perturbation costs, for every map that contracts by c:
+// p.Norm is added at p.Step, when the run is at the measured distance from x*; without it the run
+// would come within epsilon after undisturbed steps, which may lie between two whole ones.
 func PosteriorBound(c, epsilon, undisturbed, distance float64, p Perturbed) float64 {
 	return p.Step + math.Ceil(max(0, math.Log((distance+p.Norm)/epsilon)/-math.Log(c))) - undisturbed
 }
@@ -42,8 +42,8 @@ func PosteriorBound(c, epsilon, undisturbed, distance float64, p Perturbed) floa
 // step: cΔ/(1 − c).
 func FloorDistance(c, norm float64) float64 { return c * norm / (1 - c) }
 
-// DroppedNorm returns the size of the perturbation that is expected of leaving gradients out: the step with rate uses the mean of
-// counted of all gradients, whose variance is that of one.
+// DroppedNorm returns the size of the perturbation that is expected of leaving gradients out: the
+// step with rate uses the mean of counted of all gradients, whose variance is that of one.
 func DroppedNorm(rate, variance float64, counted, all int) float64 {
 	return rate * math.Sqrt(max(0, variance*(1/float64(counted)-1/float64(all))))
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// The loss of a shard that comes back alone takes the run a part of the way back to where its saved values were current. The run has
-// stood there, so the loss there is known: this file shares out what it has fallen since.
+// The loss of a shard that comes back alone takes the run a part of the way back to where its saved
+// values were current. The run has stood there, so the loss there is known: this file shares out
+// what it has fallen since.
 
 // exposed is how far one shard is from what is saved of it.
 type exposed struct {
@@ -18,8 +19,8 @@ type exposed struct {
 }
 
 const (
-	// slopeKeep is how much of the sums is left when a shard is measured again. The gradient of one step is noise to a good part, so what
-	// it says of the way back is averaged over about a dozen.
+	// slopeKeep is how much of the sums is left when a shard is measured again. The gradient of one
+	// step is noise to a good part, so what it says of the way back is averaged over about a dozen.
 	slopeKeep = 0.85
 
 	// certain is how many standard errors of the slope are taken for noise.
@@ -87,14 +88,17 @@ func (l *Ledger) Restored(shard int) {
 	}
 }
 
-// Back returns what it is to the run if a shard alone comes back as it is saved. ok is false if nobody has said how far it is.
+// Back returns what it is to the run if a shard alone comes back as it is saved. ok is false if
+// nobody has said how far it is.
 //
-// The model: if all shards went back, the loss would rise by what it has fallen in as many steps as what is saved is old, in the
-// mean by how fast they move. Of that each shard takes what the gradient says, −⟨ḡ, x − saved⟩ less two standard errors and no less
-// than 0. A convex loss rises by at least the sum of these; where they say more than it has fallen, they are made smaller together.
-// The rest is the curvature of the way, and shared by ‖δ‖². So no shard costs less than nothing, and none more than all of them: the
-// steps that what is saved is old. Where saved values go on by themselves (coasting) they are nearer than that, and this is too much
-// until failures have calibrated it.
+// The model: if all shards went back, the loss would rise by what it has fallen in as many steps as
+// what is saved is old, in the mean by how fast they move. Of that each shard takes what the
+// gradient says, −⟨ḡ, x − saved⟩ less two standard errors and no less than 0. A convex loss rises
+// by at least the sum of these; where they say more than it has fallen, they are made smaller
+// together. The rest is the curvature of the way, and shared by ‖δ‖². So no shard costs less than
+// nothing, and none more than all of them: the steps that what is saved is old. Where saved values
+// go on by themselves (coasting) they are nearer than that, and this is too much until failures
+// have calibrated it.
 func (l *Ledger) Back(shard int) (p Perturbation, ok bool) {
 	if shard < 0 || shard >= len(l.exposed) {
 		return p, false

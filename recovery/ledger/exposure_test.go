@@ -8,7 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// watched is a run on a quadratic whose chunks are saved in turn, as its ledger sees it: through losses and gradients of batches.
+// watched is a run on a quadratic whose chunks are saved in turn, as its ledger sees it: through
+// losses and gradients of batches.
 type watched struct {
 	*quadratic
 	ledger *Ledger
@@ -105,8 +106,9 @@ func (w *watched) looks(steps int, look func(shard int, estimate float64, known 
 	}
 }
 
-// While a run converges, the estimate is within half of the age of what is saved of what a loss really costs, and within a tenth in
-// the mean, though the losses are noisy by a tenth and what gradients say is all noise. It is never negative, nor more than that age.
+// While a run converges, the estimate is within half of the age of what is saved of what a loss
+// really costs, and within a tenth in the mean, though the losses are noisy by a tenth and what
+// gradients say is all noise. It is never negative, nor more than that age.
 func TestAnEstimateIsNearTheCostWhileTheLossFalls(t *testing.T) {
 	known, all, sum := 0, 0, 0.0
 	for seed := range uint64(8) {
@@ -136,7 +138,8 @@ func TestAnEstimateIsNearTheCostWhileTheLossFalls(t *testing.T) {
 	}
 }
 
-// Where the loss stands still or rises nothing is known, but for one look in a hundred; and that is still no more than the age.
+// Where the loss stands still or rises nothing is known, but for one look in a hundred; and that is
+// still no more than the age.
 func TestOnAPlateauTheCostIsUnknown(t *testing.T) {
 	for name, set := range map[string]func(*watched){
 		"plateau":        func(w *watched) { w.floor, w.noise = 1, 0.1 },
@@ -166,8 +169,8 @@ func TestOnAPlateauTheCostIsUnknown(t *testing.T) {
 	}
 }
 
-// Whatever the shards and the gradients say, no estimate is negative, none is more than the age of what is saved, and together they lift
-// the loss by what it has fallen.
+// Whatever the shards and the gradients say, no estimate is negative, none is more than the age of
+// what is saved, and together they lift the loss by what it has fallen.
 func TestWhatIsSharedOutIsWhatTheLossHasFallen(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 13))
 	for range 200 {

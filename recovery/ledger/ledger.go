@@ -36,8 +36,8 @@ type Step struct {
 	Seconds     float64
 	SquaredNorm float64 // ‖ḡ‖²
 
-	// The dots of this and of the last mean gradient with the displacement d between their parameters, and ‖d‖²; 0, 0, 0
-	// if nobody asked for them.
+	// The dots of this and of the last mean gradient with the displacement d between their
+	// parameters, and ‖d‖²; 0, 0, 0 if nobody asked for them.
 	Dot, LastDot, SquaredDisplacement float64
 }
 
@@ -91,11 +91,12 @@ func (l *Ledger) Observe(s Step) {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// tame reports whether x and its square are finite: what is not would make a fading sum infinite, which it then is for the rest of the run.
+// tame reports whether x and its square are finite: what is not would make a fading sum infinite,
+// which it then is for the rest of the run.
 func tame(x float64) bool { return finite(x * x) }
 
-// Decrease returns by how much the loss falls in a step. ok is false while it is not certain that it falls: then no number of
-// steps is known to pay a perturbation back.
+// Decrease returns by how much the loss falls in a step. ok is false while it is not certain that
+// it falls: then no number of steps is known to pay a perturbation back.
 func (l *Ledger) Decrease() (perStep float64, ok bool) {
 	slope, ok := l.falls()
 	if l.negative {
@@ -104,7 +105,8 @@ func (l *Ledger) Decrease() (perStep float64, ok bool) {
 	return math.Exp(l.logLoss.now(slope)) * -math.Expm1(slope), ok
 }
 
-// falls returns the slope of the loss, or of its logarithm where all losses were positive. ok is false unless it certainly falls.
+// falls returns the slope of the loss, or of its logarithm where all losses were positive. ok is
+// false unless it certainly falls.
 func (l *Ledger) falls() (slope float64, ok bool) {
 	if l.negative {
 		return l.loss.falls()
@@ -112,8 +114,9 @@ func (l *Ledger) falls() (slope float64, ok bool) {
 	return l.logLoss.falls()
 }
 
-// Curvature returns L̂ along the way of the parameters; 0 before it is known, and where it is negative. Where the shards of the run
-// are exposed it is that of the way back to what is saved of them.
+// Curvature returns L̂ along the way of the parameters; 0 before it is known, and where it is
+// negative. Where the shards of the run are exposed it is that of the way back to what is saved of
+// them.
 func (l *Ledger) Curvature() float64 {
 	if len(l.exposed) > 0 {
 		return l.back().curvature
@@ -131,23 +134,25 @@ func (l *Ledger) Contraction() (c float64, ok bool) {
 	return math.Exp(slope / 2), ok
 }
 
-// Rework predicts how many steps a perturbation costs, calibrated. It is never negative. ok is false where it is not certain that
-// the loss falls.
+// Rework predicts how many steps a perturbation costs, calibrated. It is never negative. ok is
+// false where it is not certain that the loss falls.
 func (l *Ledger) Rework(p Perturbation) (steps float64, ok bool) {
 	factor, _ := l.Calibration()
 	steps, ok = l.Predict(p)
 	return steps * factor, ok
 }
 
-// Predict is Rework before the calibration. A perturbation is not what training looks for: if what is known of it says that it
-// lowers the loss, that is the noise of a gradient, and it is predicted to cost nothing.
+// Predict is Rework before the calibration. A perturbation is not what training looks for: if what
+// is known of it says that it lowers the loss, that is the noise of a gradient, and it is predicted
+// to cost nothing.
 func (l *Ledger) Predict(p Perturbation) (steps float64, ok bool) {
 	return l.Steps(max(0, p.Dot+l.Curvature()*p.Squared/2))
 }
 
-// Steps returns in how many steps the loss falls by as much as it was raised; negative where increase is, which must have been
-// measured. A loss that is positive falls by a share of itself in each step, so what raises it by a factor costs the logarithm of
-// that; for a small increase this is the increase over Decrease. ok is false where it is not certain that the loss falls.
+// Steps returns in how many steps the loss falls by as much as it was raised; negative where
+// increase is, which must have been measured. A loss that is positive falls by a share of itself in
+// each step, so what raises it by a factor costs the logarithm of that; for a small increase this
+// is the increase over Decrease. ok is false where it is not certain that the loss falls.
 func (l *Ledger) Steps(increase float64) (steps float64, ok bool) {
 	slope, ok := l.falls()
 	if !ok || math.IsNaN(increase) {
@@ -162,8 +167,9 @@ func (l *Ledger) Steps(increase float64) (steps float64, ok bool) {
 // lowest is the share of the loss below which no prediction says it would fall.
 const lowest = 1e-3
 
-// Failure books what a failure has cost, beside what Predict said of it. deviation is the standard error of measured; 0: it is
-// exact. Of what is only known within more than was predicted hardly anything is believed.
+// Failure books what a failure has cost, beside what Predict said of it. deviation is the standard
+// error of measured; 0: it is exact. Of what is only known within more than was predicted hardly
+// anything is believed.
 func (l *Ledger) Failure(predicted, measured, deviation float64) {
 	if tame(predicted) && tame(measured) && tame(deviation) {
 		l.failures++
@@ -176,8 +182,9 @@ func (l *Ledger) Failure(predicted, measured, deviation float64) {
 	}
 }
 
-// Calibration returns what predictions are multiplied by, and how many failures it knows: measured over predicted steps, as
-// if one failure more had cost what is predicted on average. It is never negative.
+// Calibration returns what predictions are multiplied by, and how many failures it knows: measured
+// over predicted steps, as if one failure more had cost what is predicted on average. It is never
+// negative.
 func (l *Ledger) Calibration() (factor float64, failures int) {
 	if l.failures == 0 || l.predicted <= 0 {
 		return 1, l.failures

@@ -151,7 +151,8 @@ func TestFailuresCalibrate(t *testing.T) {
 	}
 }
 
-// falling returns a ledger of a run whose loss falls by 0.1 a step, whose gradient shrinks by 0.9 and whose curvature is 2.
+// falling returns a ledger of a run whose loss falls by 0.1 a step, whose gradient shrinks by 0.9
+// and whose curvature is 2.
 func falling(steps int) *Ledger {
 	l := New(20)
 	for at := 1; at <= steps; at++ {
@@ -256,8 +257,8 @@ func TestNamesOfKinds(t *testing.T) {
 	}
 }
 
-// Losses that go back by some steps in the middle of a run are so many steps behind, whatever the curve, and the standard
-// error covers what noise does to that.
+// Losses that go back by some steps in the middle of a run are so many steps behind, whatever the
+// curve, and the standard error covers what noise does to that.
 func TestBehindIsHowFarALossGoesBack(t *testing.T) {
 	curves := map[string]func(step float64) float64{
 		"exponential":  func(s float64) float64 { return 2 * math.Exp(-s/80) },
@@ -340,8 +341,8 @@ func TestAMeasurementWithinMoreThanWasPredictedIsHardlyBelieved(t *testing.T) {
 	}
 }
 
-// On a quadratic, of which parts were saved some steps ago, the curvature is seen from what the loss has fallen since, and losing a
-// part costs what it costs.
+// On a quadratic, of which parts were saved some steps ago, the curvature is seen from what the
+// loss has fallen since, and losing a part costs what it costs.
 func TestTheCurvatureOfTheWayBackIsSeenFromTheLoss(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	for range 20 {

@@ -27,9 +27,10 @@ func (r *trend) add(at, y float64) {
 }
 
 const (
-	// sure is by how many standard errors a slope must lie below zero to be no noise. Near convergence the next steps look much like the
-	// last ones, and a cost is divided by the slope: with one standard error a plateau is a fall in every sixth look, and costs hundreds
-	// of steps; with three, in one of several hundred.
+	// sure is by how many standard errors a slope must lie below zero to be no noise. Near
+	// convergence the next steps look much like the last ones, and a cost is divided by the slope:
+	// with one standard error a plateau is a fall in every sixth look, and costs hundreds of steps;
+	// with three, in one of several hundred.
 	sure = 3
 
 	fewest = 8 // points, or the standard error is noise itself

@@ -9,15 +9,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Two servers may not reach each other while everybody else, the coordinator too, reaches both: neither is dead, and where one has to hear of the other no
-// step is taken. As long as each shard has a replica among the others, one of the two is left out until they have met again. Which of the two is arbitrary; but
-// one that several do not reach is more likely the cause, and the death of a server that has the only whole copy of something costs steps.
+// Two servers may not reach each other while everybody else, the coordinator too, reaches both:
+// neither is dead, and where one has to hear of the other no step is taken. As long as each shard
+// has a replica among the others, one of the two is left out until they have met again. Which of
+// the two is arbitrary; but one that several do not reach is more likely the cause, and the death
+// of a server that has the only whole copy of something costs steps.
 
 // pair is two servers, the lower number first.
 type pair [2]kintsugi.ServerID
 
-// meet notes which of those present do not reach each other, whoever of the two says so. It returns when one of them may be left out; zero: nobody is
-// about to be.
+// meet notes which of those present do not reach each other, whoever of the two says so. It returns
+// when one of them may be left out; zero: nobody is about to be.
 func (s *State) meet() (at time.Time) {
 	was := s.apart
 	s.apart = nil
@@ -42,7 +44,8 @@ func (s *State) meet() (at time.Time) {
 
 func (s *State) settled() bool { return !s.now.Before(s.apartAt.Add(s.cfg.Settle)) }
 
-// part takes one of each two that do not reach each other out of those that are present, as far as it can be spared. Who is out already stays so.
+// part takes one of each two that do not reach each other out of those that are present, as far as
+// it can be spared. Who is out already stays so.
 func (s *State) part() {
 	for {
 		met := make(map[kintsugi.ServerID]int) // how many it does not reach, or is not reached by

@@ -44,8 +44,9 @@ func (w *world) says(id kintsugi.ServerID, others ...kintsugi.ServerID) {
 	w.state.Handle(w.now, j)
 }
 
-// Whoever says what of others: a line never ends over it where replicas have everything; and when nobody has said anything new for a while, two that do
-// not reach each other are both in chains only where neither can be spared.
+// Whoever says what of others: a line never ends over it where replicas have everything; and when
+// nobody has said anything new for a while, two that do not reach each other are both in chains
+// only where neither can be spared.
 func TestOfTwoThatDoNotReachEachOtherOneIsLeftOutIfItCanBeSpared(t *testing.T) {
 	parted, stuck, met := 0, 0, 0
 	for seed := range uint64(150) {

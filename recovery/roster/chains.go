@@ -9,14 +9,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A shard with several replicas outlives all of them but one: the next view goes on with the line, at the step where it
-// stands, and nothing is restored. Whoever is gone leaves its chains at once, and whoever comes, comes in at their ends:
-// a tail takes over what the one before it has, while steps go on without waiting for it. Where replicas have copies that may be
-// some steps old, a shard that loses its head goes back to one of them: the line is over, and the next one keeps what the others have. So it is where the next
-// replica answers for those behind it, and a shard loses its head and that one in one view.
+// A shard with several replicas outlives all of them but one: the next view goes on with the line,
+// at the step where it stands, and nothing is restored. Whoever is gone leaves its chains at once,
+// and whoever comes, comes in at their ends: a tail takes over what the one before it has, while
+// steps go on without waiting for it. Where replicas have copies that may be some steps old, a
+// shard that loses its head goes back to one of them: the line is over, and the next one keeps what
+// the others have. So it is where the next replica answers for those behind it, and a shard loses
+// its head and that one in one view.
 
-// goOn decides where the line that counts goes on, or the next one begins with copies of the shards whose heads are gone. It reports
-// false where there is none, or where a shard has nobody left. With one replica it is for shards that are not where they belong: see move.go.
+// goOn decides where the line that counts goes on, or the next one begins with copies of the shards
+// whose heads are gone. It reports false where there is none, or where a shard has nobody left.
+// With one replica it is for shards that are not where they belong: see move.go.
 func (s *State) goOn(found *Found) (Decision, bool) {
 	if !s.placed() || s.replicas == 1 && !s.displaced() {
 		return Decision{}, false
@@ -71,8 +74,8 @@ func (s *State) newPlaces(v *kintsugi.View) (list []kintsugi.Place) {
 	return list
 }
 
-// fallBack makes v begin a line with copies of the lost shards and with what the heads of the others have. Nobody behind them has anything of
-// that line yet.
+// fallBack makes v begin a line with copies of the lost shards and with what the heads of the
+// others have. Nobody behind them has anything of that line yet.
 func (s *State) fallBack(v *kintsugi.View, lost []kintsugi.ShardID) {
 	v.Continues, v.Keeps, v.Lost, v.Moved = false, cmp.Or(v.Keeps, v.Line), lost, nil
 	v.Line++
@@ -81,8 +84,9 @@ func (s *State) fallBack(v *kintsugi.View, lost []kintsugi.ShardID) {
 	}
 }
 
-// staying returns who is present, without those that are about to go and that can be spared: whoever is in no chain, and whoever leaves no
-// shard without a replica that has everything. Of two that do not reach each other, one stays; see part.
+// staying returns who is present, without those that are about to go and that can be spared:
+// whoever is in no chain, and whoever leaves no shard without a replica that has everything. Of two
+// that do not reach each other, one stays; see part.
 func (s *State) staying() map[kintsugi.ServerID]Joined {
 	all := s.present
 	defer func() { s.present = all }()
@@ -122,10 +126,11 @@ func (s *State) moved() (gone, come []kintsugi.ServerID) {
 	return gone, come
 }
 
-// rechained returns the chains of the view without whoever is gone, with whoever is to come in at their ends, and without whoever stood in once those
-// for whom it did have everything. Where replicas may lack steps, lost are
-// the shards of which nobody is left who may not: who heads them next has them as they were some steps ago. It reports false if a shard would be left to those that have
-// nothing of it, or not everything: the line is over.
+// rechained returns the chains of the view without whoever is gone, with whoever is to come in at
+// their ends, and without whoever stood in once those for whom it did have everything. Where
+// replicas may lack steps, lost are the shards of which nobody is left who may not: who heads them
+// next has them as they were some steps ago. It reports false if a shard would be left to those
+// that have nothing of it, or not everything: the line is over.
 func (s *State) rechained() (next [][]kintsugi.ServerID, lost []kintsugi.ShardID, ok bool) {
 	wanted := s.places(s.isAwaited)
 	next = make([][]kintsugi.ServerID, len(wanted))
@@ -153,7 +158,8 @@ func (s *State) rechained() (next [][]kintsugi.ServerID, lost []kintsugi.ShardID
 	return next, lost, true
 }
 
-// mayLack reports whether the replica of a shard that a server has may lack steps that were released, although it has caught up once.
+// mayLack reports whether the replica of a shard that a server has may lack steps that were
+// released, although it has caught up once.
 func (s *State) mayLack(shard int, id kintsugi.ServerID) bool {
 	at := slices.Index(s.view.Chains[shard], id)
 	moved := kintsugi.ViewNumber(0)
@@ -176,9 +182,11 @@ func (s *State) moveUp(v *kintsugi.View) {
 	}
 }
 
-// relieved returns the chain of a shard with those that it is to have and has not, as far as they are present, and without the others as soon as it
-// has all that it is to have and each of them has everything. Who heads a chain of copies stays, and where the next
-// answers for those behind it head and next do: nobody else may have everything, and without them the death of one server would cost steps.
+// relieved returns the chain of a shard with those that it is to have and has not, as far as they
+// are present, and without the others as soon as it has all that it is to have and each of them has
+// everything. Who heads a chain of copies stays, and where the next answers for those behind it
+// head and next do: nobody else may have everything, and without them the death of one server would
+// cost steps.
 func (s *State) relieved(shard int, stay, wanted []kintsugi.ServerID) []kintsugi.ServerID {
 	next, there := slices.Clone(stay), true
 	for _, id := range wanted {
@@ -211,7 +219,8 @@ func (s *State) whole(shard int, id kintsugi.ServerID) bool {
 	return s.present[id].Whole >= s.view.Since(kintsugi.ShardID(shard), id)
 }
 
-// placed reports whether the view that counts has the servers and the replicas of the configuration; who holds what in it may have moved.
+// placed reports whether the view that counts has the servers and the replicas of the
+// configuration; who holds what in it may have moved.
 func (s *State) placed() bool {
 	v := s.view
 	if v == nil || len(v.Servers) != s.cfg.Servers || len(v.Chains) != s.cfg.Servers {

@@ -8,12 +8,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A line that keeps the one before begins where that one ended. Each shard stays as it is where somebody has it still, and is put
-// together from what was saved of it where nobody has. With chains whoever has a shard is its head, and sends it to the others:
-// they come in as they would on a line that goes on, and until they have said that they have everything a shard has one replica.
+// A line that keeps the one before begins where that one ended. Each shard stays as it is where
+// somebody has it still, and is put together from what was saved of it where nobody has. With
+// chains whoever has a shard is its head, and sends it to the others: they come in as they would on
+// a line that goes on, and until they have said that they have everything a shard has one replica.
 
-// keep makes v, which is to begin a line, keep what servers have. It changes nothing where nobody has any shard, or where partial
-// restores are not wanted: then all shards are restored.
+// keep makes v, which is to begin a line, keep what servers have. It changes nothing where nobody
+// has any shard, or where partial restores are not wanted: then all shards are restored.
 func (s *State) keep(v *kintsugi.View) {
 	if !s.cfg.Partial || s.view == nil || len(s.view.Servers) != s.cfg.Servers || len(s.view.Chains) != len(v.Chains) {
 		return
@@ -49,8 +50,9 @@ func (s *State) keep(v *kintsugi.View) {
 	}
 }
 
-// keeper returns who is to head a shard on a line that keeps it: the first of those that were in its chain before and have it, so that who was the
-// head is the head. Whoever is wanted in the next chain comes before whoever is not. false: nobody has it.
+// keeper returns who is to head a shard on a line that keeps it: the first of those that were in
+// its chain before and have it, so that who was the head is the head. Whoever is wanted in the next
+// chain comes before whoever is not. false: nobody has it.
 func (s *State) keeper(shard int, wanted []kintsugi.ServerID) (head kintsugi.ServerID, ok bool) {
 	for _, id := range s.view.Chains[shard] {
 		switch {
@@ -64,9 +66,10 @@ func (s *State) keeper(shard int, wanted []kintsugi.ServerID) (head kintsugi.Ser
 	return head, ok
 }
 
-// has reports whether a server of a shard's chain has everything of it that was released, in the memory of its process or outside
-// of it. Whoever came into a chain says when it has. Whoever heads one has it from the first moment, or it would not live. What is outside a
-// process is the shard that has the number of its server, and none that came to it later.
+// has reports whether a server of a shard's chain has everything of it that was released, in the
+// memory of its process or outside of it. Whoever came into a chain says when it has. Whoever heads
+// one has it from the first moment, or it would not live. What is outside a process is the shard
+// that has the number of its server, and none that came to it later.
 func (s *State) has(shard int, id kintsugi.ServerID) bool {
 	j := s.present[id]
 	heads := s.view.Chains[shard][0] == id

@@ -8,9 +8,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A server may stay away, and with one replica everybody waits for it. After Config.MoveAfter others take over what it had to hold. Shards move as a
-// whole, to whoever has least, and as few as can be. When the server is back it is sent its shard like whoever comes into a chain, also
-// where shards have one replica: for that long they have two. Once it has everything, whoever stood in for it lets go.
+// A server may stay away, and with one replica everybody waits for it. After Config.MoveAfter
+// others take over what it had to hold. Shards move as a whole, to whoever has least, and as few as
+// can be. When the server is back it is sent its shard like whoever comes into a chain, also where
+// shards have one replica: for that long they have two. Once it has everything, whoever stood in
+// for it lets go.
 
 // patience returns when somebody who is missing will have been away for too long; zero: nobody will.
 func (s *State) patience() (at time.Time) {
@@ -32,7 +34,8 @@ func (s *State) patience() (at time.Time) {
 	return at
 }
 
-// misses notes that a place is empty. Who is only taken for dead may live, and is not missed before its lease has lapsed.
+// misses notes that a place is empty. Who is only taken for dead may live, and is not missed before
+// its lease has lapsed.
 func (s *State) misses(now time.Time, id kintsugi.ServerID) {
 	if s.isPresent(id) || s.silent[id] {
 		s.away[id] = now
@@ -41,7 +44,8 @@ func (s *State) misses(now time.Time, id kintsugi.ServerID) {
 	delete(s.silent, id)
 }
 
-// comes notes who fills a place. Where all were away there was nobody who could have waited for the others: the time begins now.
+// comes notes who fills a place. Where all were away there was nobody who could have waited for the
+// others: the time begins now.
 func (s *State) comes(now time.Time, e Joined) {
 	if len(s.absent()) == s.cfg.Servers {
 		for id := range s.away {
@@ -67,7 +71,8 @@ func (s *State) isAwaited(id kintsugi.ServerID) bool {
 	return s.isPresent(id) || !away || !s.movable() || s.now.Before(since.Add(s.cfg.MoveAfter))
 }
 
-// awaited returns the servers without which there is no next view, ascending. With one replica, who heads no shard is needed for nothing.
+// awaited returns the servers without which there is no next view, ascending. With one replica, who
+// heads no shard is needed for nothing.
 func (s *State) awaited() (list []kintsugi.ServerID) {
 	absent := s.absent()
 	for _, id := range absent {
@@ -96,8 +101,9 @@ func (s *State) displaced() bool {
 	return false
 }
 
-// places returns who is to hold each shard, of the servers that are in: first those that it belongs to, then whoever holds it already, then whoever
-// has least. Where that is uneven, shards that are away from home move from those that have most.
+// places returns who is to hold each shard, of the servers that are in: first those that it belongs
+// to, then whoever holds it already, then whoever has least. Where that is uneven, shards that are
+// away from home move from those that have most.
 func (s *State) places(in func(kintsugi.ServerID) bool) [][]kintsugi.ServerID {
 	home := chains(s.cfg.Servers, s.replicas)
 	next := make([][]kintsugi.ServerID, len(home))
@@ -128,8 +134,8 @@ func (s *State) places(in func(kintsugi.ServerID) bool) [][]kintsugi.ServerID {
 	return next
 }
 
-// idlest returns the server that has least of those that are in and not in a shard's chain, the first one after the shard around the ring where
-// several have as little.
+// idlest returns the server that has least of those that are in and not in a shard's chain, the
+// first one after the shard around the ring where several have as little.
 func idlest(load []int, shard int, chain []kintsugi.ServerID, in func(kintsugi.ServerID) bool) (least kintsugi.ServerID, ok bool) {
 	for r := range load {
 		id := kintsugi.ServerID((shard + r) % len(load))
@@ -140,7 +146,8 @@ func idlest(load []int, shard int, chain []kintsugi.ServerID, in func(kintsugi.S
 	return least, ok
 }
 
-// even moves one shard that is away from home to a server that has less by two or more, and reports whether there was one.
+// even moves one shard that is away from home to a server that has less by two or more, and reports
+// whether there was one.
 func (s *State) even(home, next [][]kintsugi.ServerID, load []int, in func(kintsugi.ServerID) bool) bool {
 	for i, chain := range next {
 		for k, id := range chain {
@@ -175,7 +182,8 @@ func (s *State) whereTo(v *kintsugi.View) (text string) {
 	return text
 }
 
-// handedOver says in words what changes between servers that stay: who is sent what another one had to hold, and who lets go of it.
+// handedOver says in words what changes between servers that stay: who is sent what another one had
+// to hold, and who lets go of it.
 func (s *State) handedOver(come []kintsugi.ServerID, next [][]kintsugi.ServerID) (what []string) {
 	for _, id := range s.absent() {
 		gets := 0

@@ -10,8 +10,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Servers come and go in any order. Each shard is on as many of those that are in as it can be, first of all on those that it belongs to; nobody has more than
-// another one has whom a shard away from home could go to.
+// Servers come and go in any order. Each shard is on as many of those that are in as it can be,
+// first of all on those that it belongs to; nobody has more than another one has whom a shard away
+// from home could go to.
 func TestPlacesAreEven(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -100,8 +101,9 @@ func TestWhatIsNotLostDoesNotMove(t *testing.T) {
 	}
 }
 
-// The obvious version, for one replica: nobody is waited for who has been away for so long, as far as the coordinator knows, unless all are away. And whoever
-// heads a shard on a line that goes on has had it.
+// The obvious version, for one replica: nobody is waited for who has been away for so long, as far
+// as the coordinator knows, unless all are away. And whoever heads a shard on a line that goes on
+// has had it.
 func TestNobodyIsWaitedForLongerThanSaid(t *testing.T) {
 	moved, back := 0, 0
 	for seed := range uint64(300) {
@@ -176,7 +178,8 @@ func TestNobodyIsWaitedForLongerThanSaid(t *testing.T) {
 	}
 }
 
-// Whatever has happened: when all servers are there and have all that they are sent, each shard is where it belongs, in a few views, and stays there.
+// Whatever has happened: when all servers are there and have all that they are sent, each shard is
+// where it belongs, in a few views, and stays there.
 func TestEveryShardComesHome(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

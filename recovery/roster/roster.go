@@ -17,12 +17,15 @@ type Config struct {
 	// Replicas is the length of each shard's chain, at most Servers. Default 1.
 	Replicas int
 
-	// Copies says that replicas have a shard as it was some steps ago: its head alone has everything. When that one is gone, the next replica heads
-	// the shard with what it has, on a line that begins at once and keeps the other shards as they are.
+	// Copies says that replicas have a shard as it was some steps ago: its head alone has
+	// everything. When that one is gone, the next replica heads the shard with what it has, on a
+	// line that begins at once and keeps the other shards as they are.
 	Copies bool
 
-	// NextAnswers says that of a shard's chain the head and the next one have everything, and those behind may lack steps that were released; whoever comes to be
-	// the next one may too, until it has said that it has caught up. When only such are left, the first of them heads the shard with what it has, as with Copies.
+	// NextAnswers says that of a shard's chain the head and the next one have everything, and those
+	// behind may lack steps that were released; whoever comes to be the next one may too, until it
+	// has said that it has caught up. When only such are left, the first of them heads the shard
+	// with what it has, as with Copies.
 	NextAnswers bool
 
 	// Chooses lets Wanted change Replicas while the run lasts.
@@ -32,13 +35,13 @@ type Config struct {
 	// found; where there is none, the initialisation.
 	ResumeFrom Checkpoint
 
-	// Partial restores only the shards of which no replica is left, as long as one shard has some: the line that follows
-	// keeps what servers have of the others, in memory or outside their processes. Default: every loss takes all shards
-	// back to one full checkpoint.
+	// Partial restores only the shards of which no replica is left, as long as one shard has some:
+	// the line that follows keeps what servers have of the others, in memory or outside their
+	// processes. Default: every loss takes all shards back to one full checkpoint.
 	Partial bool
 
-	// MoveAfter is for how long a server may be away: after that the others, as far as there are any, take over what it had to hold, until it is
-	// back. Default 0: for ever.
+	// MoveAfter is for how long a server may be away: after that the others, as far as there are
+	// any, take over what it had to hold, until it is back. Default 0: for ever.
 	MoveAfter time.Duration
 
 	// Hold is how long a view in which nobody of the view before takes part waits after the last of them was
@@ -47,8 +50,9 @@ type Config struct {
 	// and a StatefulSet see to that.
 	Hold time.Duration
 
-	// Settle is for how long nobody new has said that a server is not reached before one is left out for it: whoever is cut off from several is named by
-	// all of them, and each finds out in its own time. Default 5 s.
+	// Settle is for how long nobody new has said that a server is not reached before one is left
+	// out for it: whoever is cut off from several is named by all of them, and each finds out in
+	// its own time. Default 5 s.
 	Settle time.Duration
 
 	// LapsesForgiven lets a view stand when a server that was away comes back as the same incarnation: it
@@ -72,14 +76,15 @@ type Joined struct {
 	Member kintsugi.Member
 	Since  int64
 
-	// Whole is the newest view that took the server into chains, or moved it up in one, and in which it has caught up with all of them, by its own
-	// word; 0: none. A server that a line began with needs no word.
+	// Whole is the newest view that took the server into chains, or moved it up in one, and in
+	// which it has caught up with all of them, by its own word; 0: none. A server that a line began
+	// with needs no word.
 	Whole kintsugi.ViewNumber
 	// Leaving says that this life is about to go: it asks to be left out, as soon as nobody needs it.
 	Leaving bool
 
-	// Holds is the line whose state this life has found outside its process: in the memory that the life before it kept there.
-	// 0: none.
+	// Holds is the line whose state this life has found outside its process: in the memory that the
+	// life before it kept there. 0: none.
 	Holds kintsugi.Line
 
 	// Apart are the lives of others that this one has not reached for a while, by its own word.
@@ -103,8 +108,9 @@ type Viewed struct {
 	At   int64
 }
 
-// Wanted says how many replicas each shard is to have, and why, where Config.Chooses. It is done once everybody whom the view names is there
-// and has what a view with so many needs: it waits behind whatever fails.
+// Wanted says how many replicas each shard is to have, and why, where Config.Chooses. It is done
+// once everybody whom the view names is there and has what a view with so many needs: it waits
+// behind whatever fails.
 type Wanted struct {
 	Replicas int
 	Why      string // a sentence
@@ -129,8 +135,8 @@ type Decision struct {
 	// View is to be put in place of the one that counts; nil: nothing to put. The caller owns it.
 	View *kintsugi.View
 
-	// Ask means that a new view is due: look up what Found holds, Handle it and Decide again. Where FenceOnly is set, the
-	// view goes on with the line that is, and needs no checkpoint.
+	// Ask means that a new view is due: look up what Found holds, Handle it and Decide again. Where
+	// FenceOnly is set, the view goes on with the line that is, and needs no checkpoint.
 	Ask       bool
 	FenceOnly bool
 
@@ -294,8 +300,8 @@ func (s *State) anyKept() bool {
 	return false
 }
 
-// goesOn reports whether the line of the view can go on in the next one, with one replica: whoever heads a shard holds it still, in the memory of its
-// process or outside of it.
+// goesOn reports whether the line of the view can go on in the next one, with one replica: whoever
+// heads a shard holds it still, in the memory of its process or outside of it.
 func (s *State) goesOn() bool {
 	if s.replicas > 1 || !s.placed() {
 		return false
@@ -318,9 +324,9 @@ func (s *State) goesOn() bool {
 
 // next builds the view that follows. Nobody is waited for.
 //
-// A loss that neither chains nor what servers keep outside of themselves make up for starts a new line, after a partial restore too: a
-// version of the line before has other parameters than the one of the same number that is put together now, and gradients on
-// it must not count.
+// A loss that neither chains nor what servers keep outside of themselves make up for starts a new
+// line, after a partial restore too: a version of the line before has other parameters than the one
+// of the same number that is put together now, and gradients on it must not count.
 func (s *State) next(found Found, why string) *kintsugi.View {
 	v := &kintsugi.View{Number: 1, Fence: found.Fence, Replicas: s.replicas}
 	from := found.Newest

@@ -408,8 +408,8 @@ func moving(moves uint64) func(*Config) {
 	return func(cfg *Config) { cfg.MoveAfter = time.Duration(2*moves) * time.Second }
 }
 
-// checkGoesOn checks a view on the line of the one before: it takes a shard to nobody who has nothing of it, and reorders
-// nobody.
+// checkGoesOn checks a view on the line of the one before: it takes a shard to nobody who has
+// nothing of it, and reorders nobody.
 func checkGoesOn(t *testing.T, replicas int, before, v *kintsugi.View) {
 	lives := func(id kintsugi.ServerID) bool { return v.Servers[id].Incarnation == before.Servers[id].Incarnation }
 	same := func(i int, id kintsugi.ServerID) bool { // with one replica, what its server holds outside its process
@@ -519,8 +519,8 @@ func TestAViewIsPutExactlyWhenEverybodyIsThereAndSomebodyIsNotAsItSays(t *testin
 	}
 }
 
-// With copies a view begins a line exactly where a head is gone, and the shards without their heads are those that are lost. Who heads one then
-// has said that it has a copy.
+// With copies a view begins a line exactly where a head is gone, and the shards without their heads
+// are those that are lost. Who heads one then has said that it has a copy.
 func TestWithCopiesALineEndsWithAHead(t *testing.T) {
 	on, back, over := 0, 0, 0
 	for seed := range uint64(300) {
@@ -564,8 +564,8 @@ func TestWithCopiesALineEndsWithAHead(t *testing.T) {
 	}
 }
 
-// has is the obvious version: whoever lives has what it had, if it heads a chain or has said so, and with one replica a new life has what it
-// found.
+// has is the obvious version: whoever lives has what it had, if it heads a chain or has said so,
+// and with one replica a new life has what it found.
 func (w *world) has(before *kintsugi.View, shard int, id kintsugi.ServerID) bool {
 	j, ok := w.present[id]
 	m := before.Servers[id]
@@ -587,8 +587,9 @@ func (w *world) has(before *kintsugi.View, shard int, id kintsugi.ServerID) bool
 	return w.cfg.Replicas == 1 && own && j.Holds >= first && j.Holds <= before.Line
 }
 
-// A line keeps an earlier one exactly where somebody has a shard still; and then all that were kept since the line that restored everything.
-// A shard is lost exactly where nobody has it, and whoever has it is its head.
+// A line keeps an earlier one exactly where somebody has a shard still; and then all that were kept
+// since the line that restored everything. A shard is lost exactly where nobody has it, and whoever
+// has it is its head.
 func TestALineKeepsTheOneBeforeWhereAShardOutlivesIt(t *testing.T) {
 	keeping, again, chained := 0, 0, 0
 	for seed := range uint64(400) {
@@ -664,7 +665,8 @@ func TestALineGoesOnWhereEveryNewLifeHoldsItsState(t *testing.T) {
 	}
 }
 
-// An answer without a checkpoint does not begin a line: it would begin it where the one before began, and lose its steps.
+// An answer without a checkpoint does not begin a line: it would begin it where the one before
+// began, and lose its steps.
 func TestAnAnswerWithoutACheckpointBeginsNoLine(t *testing.T) {
 	w := newWorld(t, Config{Servers: 1})
 	w.join(0, 1, 0)

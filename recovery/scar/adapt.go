@@ -11,8 +11,9 @@ import (
 type Conditions struct {
 	FailureEvery float64 // mean steps between two failures; +Inf: none was seen
 
-	// ReworkPerAge is how many steps a failure costs for each step that C is long, with full saves: the ledger's calibrated
-	// estimate over the period that it was measured with. Without a ledger it is half the lost share of the model.
+	// ReworkPerAge is how many steps a failure costs for each step that C is long, with full saves:
+	// the ledger's calibrated estimate over the period that it was measured with. Without a ledger
+	// it is half the lost share of the model.
 	ReworkPerAge float64
 
 	// Uneven is the share of ReworkPerAge that disappears when saves are spread evenly and what moves most is
@@ -27,13 +28,15 @@ type Conditions struct {
 	StepsPerSave float64 // that a save lasts, however few its bytes
 }
 
-// Adapt returns the period C and the fraction r that cost least. With saves every I = r·C steps, a step of training costs
+// Adapt returns the period C and the fraction r that cost least. With saves every I = r·C steps, a
+// step of training costs
 //
 //	ModelCost/C + SaveCost/I + (ReworkPerAge/FailureEvery)·((1 − Uneven)·C + Uneven·I)
 //
-// more than a step, which is least where the parts in C are equal, and those in I; with a full restore and full
-// saves this is Young's formula. Saves are at least twice as far apart as one lasts that has no bytes, the period is not shorter than the
-// store needs for the bytes besides, nor longer than longest. why says in words what decided.
+// more than a step, which is least where the parts in C are equal, and those in I; with a full
+// restore and full saves this is Young's formula. Saves are at least twice as far apart as one
+// lasts that has no bytes, the period is not shorter than the store needs for the bytes besides,
+// nor longer than longest. why says in words what decided.
 func Adapt(c Conditions, longest kintsugi.Step) (period kintsugi.Step, fraction float64, why string) {
 	perStep := c.ReworkPerAge / c.FailureEvery // what a step of age costs in each step
 	length, interval := math.Sqrt(c.ModelCost/(perStep*(1-c.Uneven))), math.Sqrt(c.SaveCost/(perStep*c.Uneven))

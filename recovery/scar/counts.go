@@ -7,9 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Counting accesses is cheaper than measuring distances where a step touches few rows: CPR (Maeng et al., CPR:
-// Understanding and Improving Failure Tolerant Training for Deep Learning Recommendation, 2020) needs no copy of what was
-// saved for it. A caller that plans rows of an embedding numbers the rows and not the chunks.
+// Counting accesses is cheaper than measuring distances where a step touches few rows: CPR (Maeng
+// et al., CPR: Understanding and Improving Failure Tolerant Training for Deep Learning
+// Recommendation, 2020) needs no copy of what was saved for it. A caller that plans rows of an
+// embedding numbers the rows and not the chunks.
 
 // Accessed notes that a chunk was changed so many times since the last call.
 func (p *Planner) Accessed(c kintsugi.ChunkID, times uint64) {

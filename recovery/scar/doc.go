@@ -1,10 +1,12 @@
 // Package scar chooses which chunks to save when not all of them are saved at once.
 //
-// A full checkpoint every C steps makes a failure cost half of C steps, all of them repeated by everyone. SCAR (Qiao,
-// Aragam, Zhang and Xing, Fault Tolerance in Iterative-Convergent Machine Learning, ICML 2019) keeps a running checkpoint
-// instead: a fraction r of the model is saved every r·C steps, which costs the same bytes, each chunk over what was saved
-// of it before; and after a failure only what was lost is restored. What decides the steps that a failure then costs is
-// the distance between the parameters and their saved values, so the chunks that have moved furthest are saved first.
+// A full checkpoint every C steps makes a failure cost half of C steps, all of them repeated by
+// everyone. SCAR (Qiao, Aragam, Zhang and Xing, Fault Tolerance in Iterative-Convergent Machine
+// Learning, ICML 2019) keeps a running checkpoint instead: a fraction r of the model is saved every
+// r·C steps, which costs the same bytes, each chunk over what was saved of it before; and after a
+// failure only what was lost is restored. What decides the steps that a failure then costs is the
+// distance between the parameters and their saved values, so the chunks that have moved furthest
+// are saved first.
 //
 // The core is pure: distances, accesses and the step are arguments, and a plan is a list of chunks. Distances are
 // computed where the values are, in the kernel that makes the step; see [TotalVariation] for counts.
@@ -22,5 +24,6 @@
 // # Age
 //
 // A chunk that moves little might never be chosen. With a maximum age A, what is older goes first,
-// oldest first. Then no age exceeds A + C + 2·⌈r·C⌉ steps, as long as saves succeed and plans are made when they are due.
+// oldest first. Then no age exceeds A + C + 2·⌈r·C⌉ steps, as long as saves succeed and plans are
+// made when they are due.
 package scar

@@ -7,7 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
 )
 
-// Four chunks of equal size, that move unevenly: with the bytes of the whole in eight steps, two steps pay for one chunk.
+// Four chunks of equal size, that move unevenly: with the bytes of the whole in eight steps, two
+// steps pay for one chunk.
 func Example() {
 	p, err := scar.New(scar.Config{Bytes: []int64{100, 100, 100, 100}, Period: 8, Fraction: 0.25, MaxAge: 32})
 	if err != nil {

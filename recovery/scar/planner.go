@@ -93,13 +93,15 @@ func (p *Planner) Set(period kintsugi.Step, fraction float64) error {
 	return nil
 }
 
-// SetMaxAge changes how old a saved chunk may become, in steps; 0: any. A caller that means it in periods tells it whenever it changes these: where the
-// oldest is younger than a period, all chunks are too old before it is their turn, and what moves most goes no more often than the rest.
+// SetMaxAge changes how old a saved chunk may become, in steps; 0: any. A caller that means it in
+// periods tells it whenever it changes these: where the oldest is younger than a period, all chunks
+// are too old before it is their turn, and what moves most goes no more often than the rest.
 func (p *Planner) SetMaxAge(oldest kintsugi.Step) { p.cfg.MaxAge = oldest }
 
-// Begin makes the planner that of a run which stands at a step, with chunks that are saved with their values of the steps in
-// saved. Nothing is on its way, and nothing was earned: a run that goes on after a failure does not save at once what it
-// did not save meanwhile. It panics unless saved has every chunk.
+// Begin makes the planner that of a run which stands at a step, with chunks that are saved with
+// their values of the steps in saved. Nothing is on its way, and nothing was earned: a run that
+// goes on after a failure does not save at once what it did not save meanwhile. It panics unless
+// saved has every chunk.
 func (p *Planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
 	if len(saved) != len(p.saved) {
 		panic(fmt.Sprintf("scar: %d saved chunks of %d", len(saved), len(p.saved)))
@@ -110,8 +112,8 @@ func (p *Planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
 	p.last, p.credit = step, 0
 }
 
-// most is the credit that is kept: the bytes of the model, and of a chunk that is waited for. What a store did not take for
-// hours is not made up for in one plan.
+// most is the credit that is kept: the bytes of the model, and of a chunk that is waited for. What
+// a store did not take for hours is not made up for in one plan.
 func (p *Planner) most() int64 { return (p.total + p.largest) * int64(p.cfg.Period) }
 
 // earn adds to the credit.
@@ -124,10 +126,11 @@ func (p *Planner) Due(step kintsugi.Step) bool {
 	return step > p.last && count(step) > count(p.last)
 }
 
-// Plan chooses what to save of a step's values. distances are those of all chunks to their saved values, squared, and
-// finite; they may be nil for a Choice that does not ask for them (NeedsDistances). A chunk at distance 0 costs nothing:
-// what is saved of it is current. The chosen chunks are not chosen again before Done. Steps ascend: for one that is not
-// after the last plan's the plan is empty.
+// Plan chooses what to save of a step's values. distances are those of all chunks to their saved
+// values, squared, and finite; they may be nil for a Choice that does not ask for them
+// (NeedsDistances). A chunk at distance 0 costs nothing: what is saved of it is current. The chosen
+// chunks are not chosen again before Done. Steps ascend: for one that is not after the last plan's
+// the plan is empty.
 func (p *Planner) Plan(step kintsugi.Step, distances []float64) Plan {
 	if n := len(p.cfg.Bytes); p.cfg.Choice.NeedsDistances() && len(distances) != n {
 		panic(fmt.Sprintf("scar: %d distances of %d chunks", len(distances), n))

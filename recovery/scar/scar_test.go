@@ -442,8 +442,8 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// A planner whose run goes on at a late step owes nothing to the steps before, and a store that was away for long is not
-// followed by a burst.
+// A planner whose run goes on at a late step owes nothing to the steps before, and a store that was
+// away for long is not followed by a burst.
 func TestNoPlanIsABurst(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newWorld(seed)
@@ -490,8 +490,9 @@ func TestRiseIsHalfTheCurvedDistance(t *testing.T) {
 	}
 }
 
-// On quadratics that are descended with noise, mean squares of gradients find the curvature, up to a factor that all chunks share, where it is the
-// variance of the noise; and secants without noise find it where they go along the axes.
+// On quadratics that are descended with noise, mean squares of gradients find the curvature, up to
+// a factor that all chunks share, where it is the variance of the noise; and secants without noise
+// find it where they go along the axes.
 func TestCurvatureIsFound(t *testing.T) {
 	const chunks, values, rate, steps = 5, 400, 0.2, 400
 	rng := rand.New(rand.NewPCG(5, 5))

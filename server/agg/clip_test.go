@@ -33,7 +33,8 @@ func TestNoGradientCountsForMoreThanItsBound(t *testing.T) {
 	}
 }
 
-// Of two bounds the lower one holds: that for all gradients, and what is usual for one that was kept in an outage. A worker's path is no gradient.
+// Of two bounds the lower one holds: that for all gradients, and what is usual for one that was
+// kept in an outage. A worker's path is no gradient.
 func TestWhatWasKeptInAnOutageIsClippedOnce(t *testing.T) {
 	weight := func(cfg Config, norm, usual float64) float32 {
 		cfg.ClipNorm = 2

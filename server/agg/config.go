@@ -64,8 +64,9 @@ type Config struct {
 	// Scale is mean or sum.
 	Scale Scale
 
-	// ClipNorm bounds the norm of each gradient: a longer one counts as if it were so long. 0 bounds nothing. What is bounded is what a worker has sent,
-	// decoded, by the norm in its ticket: the weights of a step do it, so that no byte of a gradient is read for it.
+	// ClipNorm bounds the norm of each gradient: a longer one counts as if it were so long. 0
+	// bounds nothing. What is bounded is what a worker has sent, decoded, by the norm in its
+	// ticket: the weights of a step do it, so that no byte of a gradient is read for it.
 	ClipNorm float64
 
 	// Knee lowers the learning rate of a step that counts fewer gradients than that, in proportion: m of them have
@@ -81,8 +82,8 @@ type Config struct {
 	// Busy is what a worker does about newer parameters while it computes.
 	Busy kintsugi.Busy
 
-	// Continue lets workers go on computing while servers are away, and Keep says how what they have kept is applied. It takes a staleness
-	// above 0: a kept gradient enters as a late one.
+	// Continue lets workers go on computing while servers are away, and Keep says how what they
+	// have kept is applied. It takes a staleness above 0: a kept gradient enters as a late one.
 	Continue bool
 	Keep     kintsugi.KeepRule
 }
@@ -158,7 +159,8 @@ func (c Config) Leads() uint32 {
 	return c.Lead
 }
 
-// Certain reports whether it is known beforehand what a step counts, as long as the members stay: one gradient of each, on the newest version.
+// Certain reports whether it is known beforehand what a step counts, as long as the members stay:
+// one gradient of each, on the newest version.
 func (c Config) Certain() bool {
 	return c.Quota == 0 && c.Backup == 0 && c.Controller == "" && c.bound() == 0 && c.limit() == 1
 }
@@ -215,8 +217,9 @@ type step struct {
 	counted, members int
 }
 
-// weight returns the weight of the gradient of t, with staleness tau, in a step.
-// A gradient is the mean over its examples, so a mean of gradients weighs each by its examples, while a sum takes them as they are.
+// weight returns the weight of the gradient of t, with staleness tau, in a step. A gradient is the
+// mean over its examples, so a mean of gradients weighs each by its examples, while a sum takes
+// them as they are.
 func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, s step) float32 {
 	usual, w := s.usual, 1.0
 	if c.Scale == Mean {
@@ -240,7 +243,8 @@ func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, s step) float32 {
 	return float32(w)
 }
 
-// Clipped returns what is left of a gradient whose norm is bounded, as a part of it: 1 if it is no longer than ClipNorm.
+// Clipped returns what is left of a gradient whose norm is bounded, as a part of it: 1 if it is no
+// longer than ClipNorm.
 func (c Config) Clipped(squaredNorm float64) float64 {
 	if c.ClipNorm == 0 || squaredNorm <= c.ClipNorm*c.ClipNorm {
 		return 1

@@ -224,7 +224,8 @@ func TestTheKneeLowersTheRateInProportion(t *testing.T) {
 	}
 }
 
-// Whatever a step counts and however its rate is chosen, the path of one of n workers moves the parameters by an nth of it.
+// Whatever a step counts and however its rate is chosen, the path of one of n workers moves the
+// parameters by an nth of it.
 func TestThePathOfOneOfNWorkersIsAnNthOfAStep(t *testing.T) {
 	for _, text := range []string{"async", "async:constant", "async:discount", "ssp:3", "bsp:staleness=4", "bsp:sum,staleness=4", "async:knee=3,sum"} {
 		cfg, err := Preset(text)
@@ -244,8 +245,8 @@ func TestThePathOfOneOfNWorkersIsAnNthOfAStep(t *testing.T) {
 	}
 }
 
-// A kept gradient enters by the rule: less for its staleness and no longer than usual; as any late one; or with a tenth of the rate for each that it is
-// the mean of.
+// A kept gradient enters by the rule: less for its staleness and no longer than usual; as any late
+// one; or with a tenth of the rate for each that it is the mean of.
 func TestKeptGradientsHaveTheWeightOfTheirRule(t *testing.T) {
 	long := kintsugi.Ticket{Examples: 10, SquaredNorm: 16, Kept: 30}
 	short := kintsugi.Ticket{Examples: 10, SquaredNorm: 1, Kept: 30}

@@ -106,9 +106,10 @@ func Options() []string {
 	return forms
 }
 
-// Preset reads a preset and its options, such as "bsp", "backup:1", "async:discount" or "ssp:3,discount":
-// a name; after a colon the preset's number, if it has one; then options, separated by commas, each of which
-// changes one knob. N may be "inf" where a bound can be infinite. Anything else is a usage error that says how it is written.
+// Preset reads a preset and its options, such as "bsp", "backup:1", "async:discount" or
+// "ssp:3,discount": a name; after a colon the preset's number, if it has one; then options,
+// separated by commas, each of which changes one knob. N may be "inf" where a bound can be
+// infinite. Anything else is a usage error that says how it is written.
 func Preset(text string) (Config, error) {
 	name, rest, colon := strings.Cut(text, ":")
 	for _, p := range presets {

@@ -54,8 +54,8 @@ func NewRound(cfg Config, released kintsugi.Step) *Round {
 // countable a second time, for ever.
 func (r *Round) Begin(slot kintsugi.Slot) { r.BeginFrom(slot, r.released) }
 
-// BeginFrom is Begin for a worker that will also offer gradients that it has kept, computed on versions of at least oldest, and of none
-// of which it has had a ticket before.
+// BeginFrom is Begin for a worker that will also offer gradients that it has kept, computed on
+// versions of at least oldest, and of none of which it has had a ticket before.
 func (r *Round) BeginFrom(slot kintsugi.Slot, oldest kintsugi.Step) {
 	floor := min(oldest, r.released)
 	for _, t := range r.open {
@@ -105,7 +105,8 @@ func (r *Round) Newest(slot kintsugi.Slot) (p kintsugi.PushID, ok bool) {
 	return p, ok
 }
 
-// Released reports whether a released step is known to have counted p, or a later push of its worker: what Offer calls Counted.
+// Released reports whether a released step is known to have counted p, or a later push of its
+// worker: what Offer calls Counted.
 func (r *Round) Released(p kintsugi.PushID) bool {
 	last, ok := r.last[p.Slot]
 	return ok && last.Incarnation == p.Incarnation && p.Compare(last) <= 0

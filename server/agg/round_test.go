@@ -187,7 +187,8 @@ func TestAChosenQuotaHoldsForOneStep(t *testing.T) {
 	}
 }
 
-// A worker that makes up tickets, of pushes that no shard holds, cannot fill the memory of a conductor whose step waits, and is heard again when some are gone.
+// A worker that makes up tickets, of pushes that no shard holds, cannot fill the memory of a
+// conductor whose step waits, and is heard again when some are gone.
 func TestTicketsOfOneWorkerAreBounded(t *testing.T) {
 	r := agg.NewRound(agg.Config{Late: agg.Apply, Staleness: kintsugi.Infinite, Lead: kintsugi.Infinite, Quota: 2, PerWorker: 4}, 0)
 	for seq := range uint32(100) {

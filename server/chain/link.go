@@ -38,8 +38,8 @@ func New(after bool) Link {
 	return Link{}
 }
 
-// Alone returns the link of a replica whose line has not begun: whoever is after it will be sent what the line begins with, and is not
-// waited for before it has that.
+// Alone returns the link of a replica whose line has not begun: whoever is after it will be sent
+// what the line begins with, and is not waited for before it has that.
 func Alone(after bool) Link {
 	if after {
 		return Link{next: joining}
@@ -47,9 +47,10 @@ func Alone(after bool) Link {
 	return Link{}
 }
 
-// Relax lets the one after answer for everybody behind it, so that a step waits for that one alone. It is told when it has caught up, since before that its word
-// counts for nothing. next says that this replica is the one that answers for those behind it: it does so while they have the step before. step and decided are
-// where it stands: what they have of that it does not know yet.
+// Relax lets the one after answer for everybody behind it, so that a step waits for that one alone.
+// It is told when it has caught up, since before that its word counts for nothing. next says that
+// this replica is the one that answers for those behind it: it does so while they have the step
+// before. step and decided are where it stands: what they have of that it does not know yet.
 func (l *Link) Relax(next bool, step kintsugi.Step, decided kintsugi.Fence) {
 	l.tells, l.ahead = true, next
 	if l.ahead && l.next == counts {
@@ -75,8 +76,9 @@ func (l *Link) Connected(caughtUp bool) []kintsugi.ReplicaMessage {
 	return l.ready(nil)
 }
 
-// Answer takes an answer of the replica itself and returns what may be said now. joined is as of Heard: the one after may have
-// applied a step first, of which parts come to it while the step is made here.
+// Answer takes an answer of the replica itself and returns what may be said now. joined is as of
+// Heard: the one after may have applied a step first, of which parts come to it while the step is
+// made here.
 func (l *Link) Answer(m kintsugi.ReplicaMessage) (said []kintsugi.ReplicaMessage, joined bool) {
 	switch m := m.(type) {
 	case kintsugi.Taken:
@@ -90,9 +92,10 @@ func (l *Link) Answer(m kintsugi.ReplicaMessage) (said []kintsugi.ReplicaMessage
 	return l.ready(nil), joined
 }
 
-// Heard takes an answer of the one after and returns what may be said now. step and decided are where this
-// replica stands itself: the newest step that it has applied, and the fence of that decision. joined reports that the one
-// after has caught up and counts from now on; it must be told before anything else.
+// Heard takes an answer of the one after and returns what may be said now. step and decided are
+// where this replica stands itself: the newest step that it has applied, and the fence of that
+// decision. joined reports that the one after has caught up and counts from now on; it must be told
+// before anything else.
 func (l *Link) Heard(m kintsugi.ReplicaMessage, step kintsugi.Step, decided kintsugi.Fence) (said []kintsugi.ReplicaMessage, joined bool) {
 	reached := false
 	switch m := m.(type) {

@@ -54,8 +54,8 @@ func TestAnAnswerWaitsForTheSameOfTheOneAfter(t *testing.T) {
 	}
 }
 
-// However messages fall: while the one after counts, nothing is said that it has not said; and from Joined on nothing has
-// been said that it had not applied then.
+// However messages fall: while the one after counts, nothing is said that it has not said; and from
+// Joined on nothing has been said that it had not applied then.
 func TestWhoCatchesUpIsNotWaitedForAndNothingIsSaidWithoutWhoHasCaughtUp(t *testing.T) {
 	joins := 0
 	for seed := range uint64(200) {

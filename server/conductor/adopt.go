@@ -9,8 +9,8 @@ import (
 // A line that begins with a partial restore begins where the shards stand that outlived the line before. Nobody else
 // knows where that is, for the conductor of that line may be what died.
 
-// adopted reports whether every shard stands on the line. All have said where they stand; once it is known where the line begins, those that do not yet are
-// told.
+// adopted reports whether every shard stands on the line. All have said where they stand; once it
+// is known where the line begins, those that do not yet are told.
 func (c *Conductor) adopted() bool {
 	all := !slices.ContainsFunc(c.taken, waits)
 	if c.begins == nil {
@@ -46,11 +46,12 @@ func (c *Conductor) adopt(t kintsugi.Taken) {
 	c.toShard(t.Shard, kintsugi.Adopt{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: *c.begins})
 }
 
-// beginning returns the step at which the line begins: where it has begun already, if a conductor before this one has
-// begun it. Else the newest that every kept shard has applied as it was decided last, which takes nothing back: what was released
-// anywhere is applied everywhere, and where one shard has gone a step further, or has applied an earlier decision about the same
-// step, that was not released, and the shard still has the version before. Where no shard was kept, it is the newest version of what
-// came back.
+// beginning returns the step at which the line begins: where it has begun already, if a conductor
+// before this one has begun it. Else the newest that every kept shard has applied as it was decided
+// last, which takes nothing back: what was released anywhere is applied everywhere, and where one
+// shard has gone a step further, or has applied an earlier decision about the same step, that was
+// not released, and the shard still has the version before. Where no shard was kept, it is the
+// newest version of what came back.
 func (c *Conductor) beginning() kintsugi.Step {
 	var settled, kept, newest *kintsugi.Step
 	for _, t := range c.taken {
@@ -94,7 +95,8 @@ func (c *Conductor) decidedOnce(step kintsugi.Step) bool {
 	return len(slices.Compact(fences)) <= 1
 }
 
-// Untold returns the shards that were lost of which it is not told yet that they have come back, by shard the versions of their chunks.
+// Untold returns the shards that were lost of which it is not told yet that they have come back, by
+// shard the versions of their chunks.
 func (c *Conductor) Untold() map[kintsugi.ShardID][]kintsugi.Step { return c.lost }
 
 // tellLost tells of each shard that was lost and has come back.

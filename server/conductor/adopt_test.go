@@ -109,7 +109,8 @@ func TestALineBeginsWhereTheKeptShardsStand(t *testing.T) {
 	}
 }
 
-// Several streams break at once, and with them the word where the line begins. Whoever is back before the others is told it then: nobody asks it again when they are.
+// Several streams break at once, and with them the word where the line begins. Whoever is back
+// before the others is told it then: nobody asks it again when they are.
 func TestAShardThatComesBackBeforeOthersIsToldWhereTheLineBegins(t *testing.T) {
 	now := time.Unix(0, 0)
 	x, err := conductor.New(conductor.Config{Line: 2, View: 2, Fence: 5, Shards: 3, Slots: 1, Steps: 100}, now)

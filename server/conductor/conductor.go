@@ -28,15 +28,18 @@ type Config struct {
 	SaveAfter   time.Duration // a checkpoint at the first release, and then when so much time has passed since one was begun; 0: none by time
 	Running     Planner       // plans the saves of the running checkpoint; nil: there is none
 
-	// Continues says that the view goes on with the line of the one before, as kintsugi.View: what heads held of gradients may be gone.
+	// Continues says that the view goes on with the line of the one before, as kintsugi.View: what
+	// heads held of gradients may be gone.
 	Continues bool
 
-	// Untold are shards that came back in the view before, on the same line, which was over before its conductor could tell of them: what
+	// Untold are shards that came back in the view before, on the same line, which was over before
+	// its conductor could tell of them: what
 	// [Conductor.Untold] of that one has returned.
 	Untold map[kintsugi.ShardID][]kintsugi.Step
 
-	// Over is the last word of the run, where it has been said before this conductor; nil: it has not, or nobody knows. A run that has ended and saved what it came to is
-	// not saved once more by each conductor that comes after, for as long as servers stay.
+	// Over is the last word of the run, where it has been said before this conductor; nil: it has
+	// not, or nobody knows. A run that has ended and saved what it came to is not saved once more
+	// by each conductor that comes after, for as long as servers stay.
 	Over *kintsugi.Done
 
 	// StartGrace is how long the first step of this conductor waits for the workers that are missing,
@@ -57,7 +60,8 @@ type Ready struct {
 	Publish   []Publication // run manifests to publish; answer with Published
 	StartOver []StartOver   // workers whose streams are to end, so that they begin again
 
-	// Held is the step at which the run stands, and which is durable, once Hold has been called; nil: not yet, or said before.
+	// Held is the step at which the run stands, and which is durable, once Hold has been called;
+	// nil: not yet, or said before.
 	Held *kintsugi.Step
 }
 
@@ -74,7 +78,8 @@ type ToWorker struct {
 	Message     kintsugi.ConductorMessage
 }
 
-// StartOver says that the stream of one incarnation of a worker is to end with an error: it connects again, reads the newest version and sends what it has to send.
+// StartOver says that the stream of one incarnation of a worker is to end with an error: it
+// connects again, reads the newest version and sends what it has to send.
 type StartOver struct {
 	Slot        kintsugi.Slot
 	Incarnation kintsugi.Incarnation
@@ -266,7 +271,8 @@ func (c *Conductor) expected() bool {
 	return slices.ContainsFunc(c.there, func(s kintsugi.Slot) bool { return c.members[s] == nil || !c.members[s].admitted })
 }
 
-// There says of which workers the processes live, where somebody knows: the first step does not wait for others. They are members when they come.
+// There says of which workers the processes live, where somebody knows: the first step does not
+// wait for others. They are members when they come.
 func (c *Conductor) There(now time.Time, slots []kintsugi.Slot) {
 	c.there = append([]kintsugi.Slot{}, slots...)
 	c.proceed(now)

@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// In a view that goes on with a line, a step that every shard has applied goes on; one that some shard lacks is decided anew, for the
-// gradients that it counts may be gone with a server.
+// In a view that goes on with a line, a step that every shard has applied goes on; one that some
+// shard lacks is decided anew, for the gradients that it counts may be gone with a server.
 func TestAStepThatNotEveryShardHasAppliedIsDecidedAnew(t *testing.T) {
 	push := kintsugi.PushID{Line: 1, Slot: 0, Incarnation: 1, Version: 5}
 	was := kintsugi.Commit{Line: 1, Fence: 3, Decided: 3, Step: 6, Counted: []kintsugi.Weighted{{Push: push, Weight: 1}}}
@@ -48,9 +48,10 @@ func TestAStepThatNotEveryShardHasAppliedIsDecidedAnew(t *testing.T) {
 	}
 }
 
-// A worker repeats the ticket of a gradient that it has pushed in the view before. Where the step that counts it goes on in this one, and is not released yet because
-// a replica has still to take it, the worker hears nothing before it is: told that the gradient is refused, it would add what the codec has left out of it to
-// the next one a second time.
+// A worker repeats the ticket of a gradient that it has pushed in the view before. Where the step
+// that counts it goes on in this one, and is not released yet because a replica has still to take
+// it, the worker hears nothing before it is: told that the gradient is refused, it would add what
+// the codec has left out of it to the next one a second time.
 func TestAGradientOfAStepThatGoesOnIsNotRefused(t *testing.T) {
 	push := kintsugi.PushID{Line: 1, Slot: 0, Incarnation: 1, Version: 4}
 	was := kintsugi.Commit{Line: 1, Fence: 3, Decided: 3, Step: 6, Counted: []kintsugi.Weighted{{Push: push, Weight: 1}}}
@@ -80,8 +81,9 @@ func TestAGradientOfAStepThatGoesOnIsNotRefused(t *testing.T) {
 	}
 }
 
-// A worker may miss releases of many steps before the conductor dies. Of what those have counted nobody has records any more, but that its newest gradient is
-// among them is known: told that one of them is refused, it would add what the codec has left out of it to the next one a second time.
+// A worker may miss releases of many steps before the conductor dies. Of what those have counted
+// nobody has records any more, but that its newest gradient is among them is known: told that one
+// of them is refused, it would add what the codec has left out of it to the next one a second time.
 func TestAGradientOfAStepWithoutARecordIsNotRefused(t *testing.T) {
 	now := time.Unix(0, 0)
 	push := func(slot kintsugi.Slot, version kintsugi.Step, sequence uint32) kintsugi.PushID {

@@ -21,9 +21,10 @@
 // applied steps and the commit records of the last two. It re-sends what some shard lacks before it
 // decides anything. What the shards answer counts; a conductor has no memory of its own to trust.
 //
-// Where the line goes on in another view, the head of a shard may have died with the gradients of the open step. If a
-// shard does not know of that step it was stable nowhere as a whole: it is decided anew, and the shards that have applied it
-// go back to the released version, which they hold.
+// Where the line goes on in another view, the head of a shard may have died with the gradients of
+// the open step. If a shard does not know of that step it was stable nowhere as a whole: it is
+// decided anew, and the shards that have applied it go back to the released version, which they
+// hold.
 //
 // # Membership
 //

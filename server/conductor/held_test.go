@@ -9,8 +9,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// A worker that is too far ahead is kept waiting for what became of its push. One that goes on all the same, with tickets that are refused, is made to start
-// over before what it is not told fills the memory.
+// A worker that is too far ahead is kept waiting for what became of its push. One that goes on all
+// the same, with tickets that are refused, is made to start over before what it is not told fills
+// the memory.
 func TestAWorkerThatDoesNotWaitIsMadeToStartOver(t *testing.T) {
 	now := time.Unix(0, 0)
 	x, err := conductor.New(conductor.Config{

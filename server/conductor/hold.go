@@ -6,9 +6,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A server that holds the only copy of a shard and is about to go hands it over through the checkpoint: no step is decided any
-// more, the newest version is saved, and then it may go. Whoever is in the view that follows starts from that version, and no step is lost.
-// A save that fails ends the hold: steps that may be lost are better than none.
+// A server that holds the only copy of a shard and is about to go hands it over through the
+// checkpoint: no step is decided any more, the newest version is saved, and then it may go. Whoever
+// is in the view that follows starts from that version, and no step is lost. A save that fails ends
+// the hold: steps that may be lost are better than none.
 
 // hold is a run that stands still because a server is about to go.
 type hold struct {
@@ -17,7 +18,8 @@ type hold struct {
 	said bool
 }
 
-// Hold lets the run stand at the next release: the version is saved, and Ready.Held says so. It lasts until the view ends.
+// Hold lets the run stand at the next release: the version is saved, and Ready.Held says so. It
+// lasts until the view ends.
 func (c *Conductor) Hold(now time.Time) {
 	if c.hold.on {
 		return

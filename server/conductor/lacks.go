@@ -8,16 +8,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A worker's ticket says that every head has its gradient, and the conductor believes it: to ask the heads would cost every step a message for each gradient and
-// shard. A worker that does not keep to that, because of a fault in it or because it lies, leaves a step with which a shard cannot begin. Others may have applied it, so it
-// stays what was decided; what is missing can come, for the id says which bytes those are. So the shards are asked why they have not taken a step that is open for
-// long, and a worker whose push one of them lacks is made to start over: on the version that it has pushed on it computes the same gradient, and pushes it to all heads.
+// A worker's ticket says that every head has its gradient, and the conductor believes it: to ask
+// the heads would cost every step a message for each gradient and shard. A worker that does not
+// keep to that, because of a fault in it or because it lies, leaves a step with which a shard
+// cannot begin. Others may have applied it, so it stays what was decided; what is missing can come,
+// for the id says which bytes those are. So the shards are asked why they have not taken a step
+// that is open for long, and a worker whose push one of them lacks is made to start over: on the
+// version that it has pushed on it computes the same gradient, and pushes it to all heads.
 
-// askAfter is how long a step is open, or was asked about, before the shards that have not taken it are asked why. One that is applying it answers
-// when it has.
+// askAfter is how long a step is open, or was asked about, before the shards that have not taken it
+// are asked why. One that is applying it answers when it has.
 const askAfter = 10 * time.Second
 
-// askWhy asks the shards that keep the open step waiting where they stand. To be taken again under the same fence changes nothing for them.
+// askWhy asks the shards that keep the open step waiting where they stand. To be taken again under
+// the same fence changes nothing for them.
 func (c *Conductor) askWhy(now time.Time) {
 	if c.open == nil || c.done || now.Sub(c.open.asked) < askAfter {
 		return

@@ -68,8 +68,8 @@ func (c *Conductor) WorkerGone(now time.Time, slot kintsugi.Slot, inc kintsugi.I
 	}
 }
 
-// WorkerLeft says that a worker's incarnation has said good-bye: it has heard what became of all that it has pushed. Nobody waits
-// for it.
+// WorkerLeft says that a worker's incarnation has said good-bye: it has heard what became of all
+// that it has pushed. Nobody waits for it.
 func (c *Conductor) WorkerLeft(now time.Time, slot kintsugi.Slot, inc kintsugi.Incarnation) {
 	if m := c.members[slot]; m != nil && m.incarnation == inc {
 		c.remove(slot, m)
@@ -220,9 +220,10 @@ func (c *Conductor) membersMessage() kintsugi.Members {
 	return kintsugi.Members{Line: c.cfg.Line, Fence: c.cfg.Fence, Change: c.change, Countable: c.countable(c.released)}
 }
 
-// countable lists whose pushes may be counted once step is released, by slot. A slot that has lost its member is in it for as long as it is known which of its
-// pushes were counted last: a conductor that takes over would not know, and refuse them when their worker comes back and asks. Its codec would send what is in
-// them a second time.
+// countable lists whose pushes may be counted once step is released, by slot. A slot that has lost
+// its member is in it for as long as it is known which of its pushes were counted last: a conductor
+// that takes over would not know, and refuse them when their worker comes back and asks. Its codec
+// would send what is in them a second time.
 func (c *Conductor) countable(step kintsugi.Step) []kintsugi.Countable {
 	var list []kintsugi.Countable
 	for slot := range kintsugi.Slot(c.cfg.Slots) {

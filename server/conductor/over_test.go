@@ -7,8 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// What a run came to is saved once: each conductor that comes after its end ends it again, and has nothing saved if it knows that it is. Where the
-// last save went wrong, the next conductor tries again.
+// What a run came to is saved once: each conductor that comes after its end ends it again, and has
+// nothing saved if it knows that it is. Where the last save went wrong, the next conductor tries
+// again.
 func TestARunThatIsOverIsSavedOnce(t *testing.T) {
 	w := newWorld(t, conductor.Config{Line: 3, View: 4, Model: 0xabc, Slots: 1, Steps: 1}, []int{1})
 	conduct := func(fence kintsugi.Fence) *seat {

@@ -78,7 +78,8 @@ func (c *Conductor) Choice() dbw.Choice {
 	return c.steering.choice
 }
 
-// arrived tells the controller of a finished gradient. One that was given up has no examples, and one on a version that is not released was made up.
+// arrived tells the controller of a finished gradient. One that was given up has no examples, and
+// one on a version that is not released was made up.
 func (c *Conductor) arrived(now time.Time, t kintsugi.Ticket) {
 	s := c.steering
 	if s == nil || t.Examples == 0 || t.Push.Version > c.released {
@@ -118,7 +119,8 @@ func (s *steering) released(now time.Time, o *open) {
 	}
 }
 
-// outcome returns what a step came to. Of a gradient that was clipped it tells as of one that is so long: of such ones the step is the mean.
+// outcome returns what a step came to. Of a gradient that was clipped it tells as of one that is so
+// long: of such ones the step is the mean.
 func (s *steering) outcome(now time.Time, o *open) dbw.Outcome {
 	const both = kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement
 	out := dbw.Outcome{Step: o.commit.Step, At: s.seconds(now), Optimizer: o.commit.Optimizer, Uneven: s.uneven, Measured: o.commit.Want&both == both}
@@ -151,8 +153,8 @@ func (s *steering) outcome(now time.Time, o *open) dbw.Outcome {
 	return out
 }
 
-// alongs is the mean of what workers tell of their gradients along the last displacement: those that have had both versions
-// speak for the others.
+// alongs is the mean of what workers tell of their gradients along the last displacement: those
+// that have had both versions speak for the others.
 type alongs struct{ sum, share float64 }
 
 func (a *alongs) add(share, dot float64) {

@@ -11,8 +11,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
-// What workers tell of their gradients along the last displacement takes the place of what shards say of messages, for those
-// workers that have had both versions, and with the share that each had in the step before.
+// What workers tell of their gradients along the last displacement takes the place of what shards
+// say of messages, for those workers that have had both versions, and with the share that each had
+// in the step before.
 func TestGradientsSpeakForMessagesThatAreNotThey(t *testing.T) {
 	s := &steering{origin: time.Unix(0, 0), clipped: agg.Config{}.Clipped}
 	step := func(n kintsugi.Step, tickets ...kintsugi.Ticket) dbw.Outcome {
@@ -52,8 +53,9 @@ func TestGradientsSpeakForMessagesThatAreNotThey(t *testing.T) {
 	}
 }
 
-// A controller that is told of clipped gradients learns what it would of gradients that are as short by themselves: their shares add up to 1, and what is
-// measured of them, or along them, shrinks as they do.
+// A controller that is told of clipped gradients learns what it would of gradients that are as
+// short by themselves: their shares add up to 1, and what is measured of them, or along them,
+// shrinks as they do.
 func TestAControllerIsToldOfClippedGradientsAsOfShorterOnes(t *testing.T) {
 	along := kintsugi.Along{Known: true, Dot: 5, Earlier: true, Before: -2, Own: 3}
 	outcome := func(cfg agg.Config, part float64) dbw.Outcome { // gradients are part as long as those of the other run
@@ -83,8 +85,9 @@ func TestAControllerIsToldOfClippedGradientsAsOfShorterOnes(t *testing.T) {
 	}
 }
 
-// A worker that makes up tickets takes no memory and no conductor with it: what a controller is told is of versions that there are, and before it is asked first it is one
-// gradient of each worker.
+// A worker that makes up tickets takes no memory and no conductor with it: what a controller is
+// told is of versions that there are, and before it is asked first it is one gradient of each
+// worker.
 func TestTicketsThatAreMadeUpDoNotReachAController(t *testing.T) {
 	now := time.Unix(0, 0)
 	c, err := New(Config{Line: 2, View: 2, Fence: 5, Shards: 1, Slots: 2, Steps: 100, StartGrace: time.Minute, Consistency: agg.Config{Controller: "dbw", Lead: kintsugi.Infinite}}, now)

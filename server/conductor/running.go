@@ -7,8 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Planner chooses what the running checkpoint takes (recovery/scar does, in a run). The chunks of all shards are numbered
-// through, so that a plan is one choice over the whole model. It decides and does nothing else; one goroutine calls it.
+// Planner chooses what the running checkpoint takes (recovery/scar does, in a run). The chunks of
+// all shards are numbered through, so that a plan is one choice over the whole model. It decides
+// and does nothing else; one goroutine calls it.
 type Planner interface {
 	// Begin says where the run stands, and which version of each chunk is saved.
 	Begin(step kintsugi.Step, saved []kintsugi.Step)
@@ -19,8 +20,8 @@ type Planner interface {
 	// Accessed notes how many values of a chunk gradients have named since the last call.
 	Accessed(c kintsugi.ChunkID, times uint64)
 
-	// Plan chooses chunks of a step's version. distances are ‖x − saved‖² of each. What it has chosen is not chosen again
-	// before Done.
+	// Plan chooses chunks of a step's version. distances are ‖x − saved‖² of each. What it has
+	// chosen is not chosen again before Done.
 	Plan(step kintsugi.Step, distances []float64) []kintsugi.ChunkID
 
 	// Done says that chunks are durable as they were at a step, or that their save failed.
@@ -29,13 +30,15 @@ type Planner interface {
 	// Age returns how many steps before step the saved version of a chunk is.
 	Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step
 
-	// Observe is told of each step, of what every shard would lose, and of each save: what adapts to the run learns it here.
+	// Observe is told of each step, of what every shard would lose, and of each save: what adapts
+	// to the run learns it here.
 	Observe(e kintsugi.RunEvent)
 }
 
-// running follows the running checkpoint. The distances that a plan asks for are by-products of the step whose version
-// it saves: no pass over the parameters and no message is made for them. The next plan waits for the saves of the one before, so a
-// slow store makes saves rarer and never a step slower. Nil follows nothing.
+// running follows the running checkpoint. The distances that a plan asks for are by-products of the
+// step whose version it saves: no pass over the parameters and no message is made for them. The
+// next plan waits for the saves of the one before, so a slow store makes saves rarer and never a
+// step slower. Nil follows nothing.
 type running struct {
 	planner Planner
 	first   []kintsugi.ChunkID // by shard: the number of its first chunk; and behind them that of all. nil: not known yet
@@ -79,8 +82,8 @@ func (r *running) due(step kintsugi.Step) bool {
 	return r != nil && r.first != nil && step >= r.resume && !slices.ContainsFunc(r.flight, busy) && r.planner.Due(step)
 }
 
-// lookEvery is how many steps go by at most before it is measured what a loss would take back: while a slow store takes its
-// time, nothing is planned.
+// lookEvery is how many steps go by at most before it is measured what a loss would take back:
+// while a slow store takes its time, nothing is planned.
 const lookEvery = 16
 
 // overlooked reports whether it was not measured for long.
@@ -88,8 +91,8 @@ func (r *running) overlooked(step kintsugi.Step) bool {
 	return r != nil && r.first != nil && step >= r.seen+lookEvery
 }
 
-// maxPause bounds how many steps go by after a failure before saves are tried again: a store that is away for hours must not
-// fill the logs.
+// maxPause bounds how many steps go by after a failure before saves are tried again: a store that
+// is away for hours must not fill the logs.
 const maxPause = 1023
 
 // end ends the save of a shard's part.
@@ -151,8 +154,8 @@ func (c *Conductor) wants(step kintsugi.Step) kintsugi.Want {
 	return 0
 }
 
-// plan tells every shard of a release, and what it is to save of it. If the step has measured how far the shards are from
-// what is saved of them, that is returned as an event.
+// plan tells every shard of a release, and what it is to save of it. If the step has measured how
+// far the shards are from what is saved of them, that is returned as an event.
 func (c *Conductor) plan(o *open, rel kintsugi.Released) []kintsugi.RunEvent {
 	r := c.running
 	if r == nil || r.first == nil || o.commit.Want&kintsugi.WantSaved == 0 {

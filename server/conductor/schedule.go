@@ -19,11 +19,12 @@ type Schedule struct {
 
 	DecayMatrices bool // see kintsugi.Optimizer
 
-	// Warmup is how many steps the learning rate takes to rise to its value: step t of them has t/Warmup of it. Adam's first steps are long
-	// ones, whatever the gradients, and a deep model may not recover from them.
+	// Warmup is how many steps the learning rate takes to rise to its value: step t of them has
+	// t/Warmup of it. Adam's first steps are long ones, whatever the gradients, and a deep model
+	// may not recover from them.
 	Warmup kintsugi.Step
-	// Decay lowers the learning rate over those of the Steps of the run that follow. A constant rate leaves the parameters
-	// jumping about the optimum to the last step.
+	// Decay lowers the learning rate over those of the Steps of the run that follow. A constant
+	// rate leaves the parameters jumping about the optimum to the last step.
 	Decay Decay
 	Steps kintsugi.Step
 }
@@ -72,8 +73,8 @@ func (s Schedule) rate(step kintsugi.Step) float64 {
 	}
 }
 
-// ParseRule returns the rule with the given name; add and assign are those of models that make their own steps. An unknown name is a
-// usage error.
+// ParseRule returns the rule with the given name; add and assign are those of models that make
+// their own steps. An unknown name is a usage error.
 func ParseRule(name string) (kintsugi.Rule, error) {
 	for rule, n := range ruleNames {
 		if n == name {

@@ -9,7 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// The first step waits for a worker that lives, as long as it is given, and not at all for one that is dead; where nobody knows, for all of them.
+// The first step waits for a worker that lives, as long as it is given, and not at all for one that
+// is dead; where nobody knows, for all of them.
 func TestTheFirstStepWaitsForThoseWhoLive(t *testing.T) {
 	const grace = 5 * time.Second
 	for name, c := range map[string]struct {

@@ -18,8 +18,8 @@ type times struct {
 // timelines is of how many steps of a run, at most, a timeline is told.
 const timelines = 256
 
-// spareTimes is how many times are kept beyond four for each member: a worker that is told again and again that it is too
-// late may not fill the memory of a conductor whose step waits.
+// spareTimes is how many times are kept beyond four for each member: a worker that is told again
+// and again that it is too late may not fill the memory of a conductor whose step waits.
 const spareTimes = 64
 
 // note notes what a gradient took that a worker has ended.

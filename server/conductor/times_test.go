@@ -10,8 +10,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 )
 
-// obedient does at once what a conductor with one shard asks of it, but for applying a step, and returns the steps it is told
-// of.
+// obedient does at once what a conductor with one shard asks of it, but for applying a step, and
+// returns the steps it is told of.
 func obedient(c *conductor.Conductor, now time.Time) (steps []kintsugi.StepEvent) {
 	for {
 		ready := c.Ready()

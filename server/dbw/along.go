@@ -3,10 +3,11 @@ package dbw
 // told returns ⟨∇F, d⟩ at the beginning of the displacement d = β·d₋₁ − ε·Σ sᵢ·mᵢ, from what workers tell of their
 // gradients there, and false if none does.
 //
-// Messages that are not gradients (a hundredth of the values, signs) need it: what they say of ‖∇F‖² is of themselves. The gradient g
-// of a worker knows nothing of the messages of others, so ⟨g, d⟩ is unbiased but for its own message m, of share s, which was made
-// of the same examples. With that taken out, ⟨g, d⟩ + ε·s·⟨g, m⟩ is on average ⟨∇F, d⟩ + ε·s·⟨∇F, m⟩; and of the fresh part of d,
-// ⟨∇F, d⟩ − β·⟨∇F, d₋₁⟩, each message is a part in proportion to its share, so
+// Messages that are not gradients (a hundredth of the values, signs) need it: what they say of
+// ‖∇F‖² is of themselves. The gradient g of a worker knows nothing of the messages of others, so
+// ⟨g, d⟩ is unbiased but for its own message m, of share s, which was made of the same examples.
+// With that taken out, ⟨g, d⟩ + ε·s·⟨g, m⟩ is on average ⟨∇F, d⟩ + ε·s·⟨∇F, m⟩; and of the fresh
+// part of d, ⟨∇F, d⟩ − β·⟨∇F, d₋₁⟩, each message is a part in proportion to its share, so
 //
 //	⟨∇F, d⟩ = Σ w·(⟨g, d⟩ + ε·s·⟨g, m⟩ − s·β·⟨∇F, d₋₁⟩) / Σ w·(1 − s),
 //

@@ -37,8 +37,9 @@ func inner(x, y []float64) (sum float64) {
 	return sum
 }
 
-// On a quadratic whose curvatures are known, with messages of a tenth of the values: what workers tell of their gradients gives the
-// curvature and the progress along the way, also where one of them is late in every step; messages alone do not.
+// On a quadratic whose curvatures are known, with messages of a tenth of the values: what workers
+// tell of their gradients gives the curvature and the progress along the way, also where one of
+// them is late in every step; messages alone do not.
 func TestGradientsThatAreToldGiveTheCurvatureOfSparseSteps(t *testing.T) {
 	const values, workers, steps, lr, beta, noise = 60, 4, 4000, 0.1, 0.5, 0.3
 	lambda := make([]float64, values)
@@ -160,7 +161,8 @@ func TestNothingIsToldOfOnesOwnMessageAlone(t *testing.T) {
 	}
 }
 
-// Where tensors have rates of their own a displacement is no multiple of a gradient: how far steps go says what their rate is, as of rules that scale each parameter.
+// Where tensors have rates of their own a displacement is no multiple of a gradient: how far steps
+// go says what their rate is, as of rules that scale each parameter.
 func TestTheRateOfUnevenStepsIsHowFarTheyGo(t *testing.T) {
 	sgd := kintsugi.Optimizer{Rule: kintsugi.RuleSGD, LearningRate: 0.5}
 	even, uneven := newSecant(20), newSecant(20)

@@ -35,8 +35,8 @@ type Release struct {
 	At      float64
 	Members int // of the run, at least one
 
-	// Optimizer is that of the next step, by its schedule. Part is which part of its learning rate a step has that counts
-	// k gradients; nil: all of it.
+	// Optimizer is that of the next step, by its schedule. Part is which part of its learning rate
+	// a step has that counts k gradients; nil: all of it.
 	Optimizer kintsugi.Optimizer
 	Part      func(k int) float64
 }
@@ -77,8 +77,8 @@ type Gradient struct {
 	SquaredNorm float64
 	Loss        float64
 
-	// Where Along: the worker's gradient g₋₁ on the version before, along d₋₁, and along the message m₋₁ that the worker had
-	// sent of it, which had the share Earlier in the step before.
+	// Where Along: the worker's gradient g₋₁ on the version before, along d₋₁, and along the
+	// message m₋₁ that the worker had sent of it, which had the share Earlier in the step before.
 	Along                bool
 	Before, Own, Earlier float64
 }

@@ -11,9 +11,10 @@
 //
 //   - The curvature comes from gradients along the way that the parameters went (secant), not from differences of
 //     noisy losses. With the decrease of the loss along the same way it costs two numbers per shard and step.
-//   - The gain looks further ahead than one step: noise lifts the loss once, by the height of its floor, while
-//     progress adds up (Estimate.Gain). A greedy gain waits for far too many. Progress is measured along the way, and bounded by
-//     the losses: where they stand still or swing, the way tells of progress that is none (descent).
+//   - The gain looks further ahead than one step: noise lifts the loss once, by the height of its
+//     floor, while progress adds up (Estimate.Gain). A greedy gain waits for far too many. Progress
+//     is measured along the way, and bounded by the losses: where they stand still or swing, the
+//     way tells of progress that is none (descent).
 //   - Every gradient times every step that its worker has missed (durations), so that slow workers are seen without
 //     being waited for.
 //   - A change of the workers' times is detected, and what was learnt before is then all but forgotten.

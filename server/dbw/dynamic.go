@@ -106,14 +106,14 @@ func (d *dynamic) choose(r Release) Choice {
 	return c
 }
 
-// firstQuota returns how many are waited for to begin with: enough to see how gradients differ, few enough not to wait for
-// the slow ones before anything is known of them.
+// firstQuota returns how many are waited for to begin with: enough to see how gradients differ, few
+// enough not to wait for the slow ones before anything is known of them.
 func firstQuota(n int) int { return max(2, n/8) }
 
-// looks returns a quota larger than k if it is time to see how slow the workers are that k does not wait for, else k. Only
-// interrupted workers have to be looked at: others finish, and are seen. The looks reach twice as far each time, to
-// all, and then begin anew. What they cost never exceeds a small share of the time, nor a part of what more
-// gradients could gain if they took no time.
+// looks returns a quota larger than k if it is time to see how slow the workers are that k does not
+// wait for, else k. Only interrupted workers have to be looked at: others finish, and are seen. The
+// looks reach twice as far each time, to all, and then begin anew. What they cost never exceeds a
+// small share of the time, nor a part of what more gradients could gain if they took no time.
 func (d *dynamic) looks(r Release, e Estimate, k int) int {
 	n := r.Members
 	if !d.durations.interrupt || k >= n {

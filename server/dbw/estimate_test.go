@@ -186,8 +186,8 @@ func TestAChangeIsNoticedAndNoiseIsNot(t *testing.T) {
 	}
 }
 
-// The bound of progress by losses follows a slope that noise does not hide, comes down where the loss stands still, and is none at the
-// beginning.
+// The bound of progress by losses follows a slope that noise does not hide, comes down where the
+// loss stands still, and is none at the beginning.
 func TestLossesBoundProgress(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	d := newDescent()

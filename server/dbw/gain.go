@@ -25,10 +25,12 @@ type Estimate struct {
 //
 //	G(k) = R·exp(−Φ/(k·R·H)),
 //
-// with the measured progress R and the height of the noise floor Φ/k = ηV/(2(2 − ηL)·k), to which a run with quota k
-// rises once and no further: what noise adds to the loss in one step, later steps take off again, so that counting it
-// in each would make every quota too large. R·H is what the horizon brings. Of a floor that is small beside it that much is lost,
-// R − Φ/(k·H); one that is higher leaves ever less, but never nothing, so that an unlucky estimate of R does not ask for all.
+// with the measured progress R and the height of the noise floor Φ/k = ηV/(2(2 − ηL)·k), to which a
+// run with quota k rises once and no further: what noise adds to the loss in one step, later steps
+// take off again, so that counting it in each would make every quota too large. R·H is what the
+// horizon brings. Of a floor that is small beside it that much is lost, R − Φ/(k·H); one that is
+// higher leaves ever less, but never nothing, so that an unlucky estimate of R does not ask for
+// all.
 func (e Estimate) Gain(k int) float64 {
 	if e.Horizon == 0 {
 		half := e.Curvature * e.Rate * e.Rate / 2
@@ -99,9 +101,10 @@ func (m *moments) add(o Outcome) (square float64, ok bool) {
 // with β = 0 for plain SGD, the momentum for momentum, β₁ for Adam; and η the effective rate, how far a gradient
 // moves the parameters in all the steps that it has part in. Neither needs a loss.
 //
-// Limitation: rules that scale each parameter, and tensors with rates of their own, have no one rate. It is measured by how far they go, which is near
-// enough for the progress, but not for the curvature, a small difference of two such terms: theirs is left 0, and
-// the noise floor is then that of a rate far from the edge of stability.
+// Limitation: rules that scale each parameter, and tensors with rates of their own, have no one
+// rate. It is measured by how far they go, which is near enough for the progress, but not for the
+// curvature, a small difference of two such terms: theirs is left 0, and the noise floor is then
+// that of a rate far from the edge of stability.
 type secant struct {
 	rise, path average // of L̂: numerator and denominator
 	progress   progress

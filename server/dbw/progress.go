@@ -29,8 +29,9 @@ func (p *progress) value() float64 {
 	return max(mean, benefit*math.Sqrt(spread*p.weights)/p.weight)
 }
 
-// descent bounds progress from above by the losses that workers attach to their gradients. They are too noisy to measure a small
-// step, but they show when the loss swings or stands still, and then what gradients say of the way is far too much.
+// descent bounds progress from above by the losses that workers attach to their gradients. They are
+// too noisy to measure a small step, but they show when the loss swings or stands still, and then
+// what gradients say of the way is far too much.
 type descent struct {
 	slow, fast aged    // means of the loss, over the horizon and over a quarter of it
 	squares    average // of the difference of two losses in a row: twice their variance
@@ -59,8 +60,9 @@ func (d *descent) add(loss, part float64) {
 	d.fast.add(loss, window/4)
 }
 
-// most returns what the decrease per step of the full rate hardly exceeds, +Inf before anything is known: that between the ages of the two means,
-// and a standard error of it. A mean with a memory of m steps has the variance of one, over 2m.
+// most returns what the decrease per step of the full rate hardly exceeds, +Inf before anything is
+// known: that between the ages of the two means, and a standard error of it. A mean with a memory
+// of m steps has the variance of one, over 2m.
 func (d *descent) most() float64 {
 	between := d.slow.age() - d.fast.age()
 	if between < 1 {

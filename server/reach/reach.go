@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// After is for how long tries to reach a life have failed when it is apart. Longer than it takes to find out that a server is dead.
+	// After is for how long tries to reach a life have failed when it is apart. Longer than it
+	// takes to find out that a server is dead.
 	After = 5 * time.Second
 	// Again is for how long tries to reach a life that is apart have succeeded when it is no longer.
 	Again = 3 * time.Second

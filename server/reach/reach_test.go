@@ -15,8 +15,9 @@ type try struct {
 	ok bool
 }
 
-// apart is the obvious version: it goes over all tries. One is apart from the first failure that others have preceded for After without a success between
-// them, until the first success that others have preceded for Again without a failure.
+// apart is the obvious version: it goes over all tries. One is apart from the first failure that
+// others have preceded for After without a success between them, until the first success that
+// others have preceded for Again without a failure.
 func apart(tries []try) bool {
 	is := false
 	for i, x := range tries {

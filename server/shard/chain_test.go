@@ -18,8 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the outputs in testdata")
 
-// The stories of a chain: conductors, chains of replicas and workers as they are, on one queue of messages. A shard is one
-// number that every step hashes, so that a gradient that is left out, or a step that is made twice, shows.
+// The stories of a chain: conductors, chains of replicas and workers as they are, on one queue of
+// messages. A shard is one number that every step hashes, so that a gradient that is left out, or a
+// step that is made twice, shows.
 
 func TestChainStories(t *testing.T) {
 	paths, err := filepath.Glob("testdata/chain/*.txt")

@@ -16,12 +16,14 @@ func (r *Replica) Place(follows, after bool) {
 	}
 }
 
-// Lack makes r, which is new, wait for a snapshot: the line goes on, and r was not there. Nor can anybody behind it have anything, or follow it before it is
-// whole: it answers for itself until then. It is called before Place.
+// Lack makes r, which is new, wait for a snapshot: the line goes on, and r was not there. Nor can
+// anybody behind it have anything, or follow it before it is whole: it answers for itself until
+// then. It is called before Place.
 func (r *Replica) Lack() { r.lacking = true }
 
-// Whole reports whether r has everything that was released on its line, or where the next answers for those behind it, once had. One that is not whole must
-// not become a head, and a head that is Behind is not.
+// Whole reports whether r has everything that was released on its line, or where the next answers
+// for those behind it, once had. One that is not whole must not become a head, and a head that is
+// Behind is not.
 func (r *Replica) Whole() bool { return !r.lacking && (r.follows || !r.Behind()) }
 
 // Settled reports whether the line has begun here.
@@ -41,7 +43,8 @@ func (r *Replica) decidedAt(step kintsugi.Step) kintsugi.Fence {
 	return 0
 }
 
-// Follow returns what r says first to the one before it. attempt is larger than that of any connection before of this life of the server.
+// Follow returns what r says first to the one before it. attempt is larger than that of any
+// connection before of this life of the server.
 func (r *Replica) Follow(server kintsugi.ServerID, attempt uint64) kintsugi.Follow {
 	return kintsugi.Follow{
 		Line: r.line, View: r.view, Shard: r.id, Server: server,
@@ -52,8 +55,9 @@ func (r *Replica) Follow(server kintsugi.ServerID, attempt uint64) kintsugi.Foll
 // Followable reports whether the one after can follow r now: the line has begun here, and r is whole.
 func (r *Replica) Followable() bool { return r.Settled() && !r.lacking }
 
-// Followed takes the first word of the one after, and returns what it is to be sent before what Ready.Down says from now
-// on; the snapshot that it needs in a chain of copies is in Ready.Down. An error says why it cannot be followed now.
+// Followed takes the first word of the one after, and returns what it is to be sent before what
+// Ready.Down says from now on; the snapshot that it needs in a chain of copies is in Ready.Down. An
+// error says why it cannot be followed now.
 func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 	switch {
 	case f.Line != r.line || f.View != r.view:
@@ -63,8 +67,8 @@ func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 	case !r.Settled():
 		return nil, fmt.Errorf("%w: line %d has not begun here yet", kintsugi.ErrStaleView, r.line)
 	case f.Attempt <= r.attempt:
-		// It was said on a stream that broke. Were it believed, steps might be released without a replica that has caught up since, and that
-		// others take for whole.
+		// It was said on a stream that broke. Were it believed, steps might be released without a
+		// replica that has caught up since, and that others take for whole.
 		return nil, fmt.Errorf("%w: server/%d has connected again since", kintsugi.ErrStaleView, f.Server)
 	}
 	r.attempt = f.Attempt
@@ -109,12 +113,14 @@ func (r *Replica) recordsOf(step kintsugi.Step) []kintsugi.Commit {
 	return nil
 }
 
-// Waits reports whether what the one before says next has to wait until r has applied the step that it is at. A replica that is not waited for, as one that is catching
-// up, is told that a step is released as soon as others have it.
+// Waits reports whether what the one before says next has to wait until r has applied the step that
+// it is at. A replica that is not waited for, as one that is catching up, is told that a step is
+// released as soon as others have it.
 func (r *Replica) Waits() bool { return r.follows && r.open != nil }
 
-// Obey handles a message of the one before: of an Update its sum is here, of a Snapshot its values are, and may be read from
-// now on. False means that r cannot do what it says, and has to connect again to be sent what it lacks.
+// Obey handles a message of the one before: of an Update its sum is here, of a Snapshot its values
+// are, and may be read from now on. False means that r cannot do what it says, and has to connect
+// again to be sent what it lacks.
 func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 	switch m := msg.(type) {
 	case kintsugi.Snapshot:
@@ -148,8 +154,10 @@ func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 	panic(fmt.Sprintf("shard: unknown chain message %T", msg))
 }
 
-// passOn sends the one after the snapshot that r has jumped to: steps that r has not taken it has not handed down. Nobody follows one that comes in and has nothing
-// yet, but where the next answers, one that was behind may be followed before it is sent what it lacks. The one after says by its answer to Take where it stands.
+// passOn sends the one after the snapshot that r has jumped to: steps that r has not taken it has
+// not handed down. Nobody follows one that comes in and has nothing yet, but where the next
+// answers, one that was behind may be followed before it is sent what it lacks. The one after says
+// by its answer to Take where it stands.
 func (r *Replica) passOn(m kintsugi.Snapshot) {
 	r.down(m)
 	if r.promised > 0 {

@@ -6,19 +6,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// The chain of a shard may be relaxed, as in Training Through Failure (Cao, Luo, Gan and Jinesh, 2024): replicas that are no heads apply no
-// updates but get a copy of the shard every so many steps, and each answers once it has the copy itself, whoever is behind it.
+// The chain of a shard may be relaxed, as in Training Through Failure (Cao, Luo, Gan and Jinesh,
+// 2024): replicas that are no heads apply no updates but get a copy of the shard every so many
+// steps, and each answers once it has the copy itself, whoever is behind it.
 //
-// A step whose version is to be copied is stable only when the one after has the copy. It is copied before it is released: were it copied
-// afterwards, a head could die in between with one more released step than the bound says. So the one after the head keeps two copies, the
-// newest, which may never be released, and the one before it. When the head dies a line begins where the heads of the other shards stand, with the
-// newest copy that is not beyond.
+// A step whose version is to be copied is stable only when the one after has the copy. It is copied
+// before it is released: were it copied afterwards, a head could die in between with one more
+// released step than the bound says. So the one after the head keeps two copies, the newest, which
+// may never be released, and the one before it. When the head dies a line begins where the heads of
+// the other shards stand, with the newest copy that is not beyond.
 //
-// A copy of a step that was not released may be one of a decision that was replaced, and whoever has it cannot tell. So who has the newest copy is told, by Joined, when that
-// is released: before that it is not whole if it was not already, and hands on the one before only. What is further behind the head was always released.
+// A copy of a step that was not released may be one of a decision that was replaced, and whoever
+// has it cannot tell. So who has the newest copy is told, by Joined, when that is released: before
+// that it is not whole if it was not already, and hands on the one before only. What is further
+// behind the head was always released.
 //
-// The fence stays with the head: a head that is removed begins no line, and whoever heads the shard next is on another one. A
-// removed head that does not know it yet gets as far as the next copy, which nobody takes.
+// The fence stays with the head: a head that is removed begins no line, and whoever heads the shard
+// next is on another one. A removed head that does not know it yet gets as far as the next copy,
+// which nobody takes.
 
 // copied is what the one after has, on the present connection.
 type copied struct {
@@ -28,13 +33,15 @@ type copied struct {
 	told    bool // that it has caught up
 }
 
-// CopyEvery relaxes the chain of r, which is new: those behind get a copy every so many steps, at least 1. It is called before anything else.
+// CopyEvery relaxes the chain of r, which is new: those behind get a copy every so many steps, at
+// least 1. It is called before anything else.
 func (r *Replica) CopyEvery(steps kintsugi.Step) { r.every = steps }
 
 // copies reports whether the chain is relaxed.
 func (r *Replica) copies() bool { return r.every > 0 }
 
-// waitsForCopy reports whether an answer is given only when the one after has a copy: it says that a version is stable which is to be copied.
+// waitsForCopy reports whether an answer is given only when the one after has a copy: it says that
+// a version is stable which is to be copied.
 func (r *Replica) waitsForCopy(m kintsugi.ReplicaMessage) bool {
 	s, ok := m.(kintsugi.Stable)
 	return ok && s.Step%r.every == 0
@@ -49,7 +56,8 @@ func ofCopies(m kintsugi.ChainMessage) bool {
 	return false
 }
 
-// due returns the oldest version that the one after may have. Who is no head hands on the newest of which it knows that it was released.
+// due returns the oldest version that the one after may have. Who is no head hands on the newest of
+// which it knows that it was released.
 func (r *Replica) due() kintsugi.Step {
 	if r.follows {
 		return r.released
@@ -57,7 +65,8 @@ func (r *Replica) due() kintsugi.Step {
 	return r.applied - r.applied%r.every
 }
 
-// lacks reports whether the one after has to be sent a copy: what it has is too old, or an earlier decision about the version that is due.
+// lacks reports whether the one after has to be sent a copy: what it has is too old, or an earlier
+// decision about the version that is due.
 func (r *Replica) lacks(has copied) bool {
 	decided := r.dueBy
 	if r.follows {
@@ -74,8 +83,9 @@ func (r *Replica) offered() kintsugi.Step {
 	return r.released
 }
 
-// copy sends the one after a copy if it needs one, and none is on its way: its answer is waited for, so that a slow one has at most one version
-// pinned here. One that needs none is told so once that was released.
+// copy sends the one after a copy if it needs one, and none is on its way: its answer is waited
+// for, so that a slow one has at most one version pinned here. One that needs none is told so once
+// that was released.
 func (r *Replica) copy() {
 	switch {
 	case !r.copies() || r.there == nil || r.sent:
@@ -131,8 +141,9 @@ func (r *Replica) takeCopy(m kintsugi.Snapshot) {
 	r.copy()
 }
 
-// FallBack returns the replica of the line that follows the loss of a head, or of head and next: r, which was none, waits for Adopt with its copies, or with the newest
-// version of which it knows that it was released. r is not used afterwards.
+// FallBack returns the replica of the line that follows the loss of a head, or of head and next: r,
+// which was none, waits for Adopt with its copies, or with the newest version of which it knows
+// that it was released. r is not used afterwards.
 func (r *Replica) FallBack(line kintsugi.Line, view kintsugi.ViewNumber) *Replica {
 	next := r.Continue(line, view)
 	if next.behind = false; !r.copies() {

@@ -163,7 +163,8 @@ func (w *relaxed) release() {
 	w.perform(0)
 }
 
-// die ends the head and whoever is between it and replica i: that one heads the shard on a line that begins at a step. It returns the version that it falls back to.
+// die ends the head and whoever is between it and replica i: that one heads the shard on a line
+// that begins at a step. It returns the version that it falls back to.
 func (w *relaxed) die(i int, begins kintsugi.Step) kintsugi.Step {
 	r := w.cores[i].FallBack(2, 2)
 	r.Place(false, i == 1)
@@ -178,8 +179,9 @@ func (w *relaxed) die(i int, begins kintsugi.Step) kintsugi.Step {
 	return taken.Saved[0]
 }
 
-// However messages fall, connections break and steps are decided anew: when a head dies, the next replica, once it is whole, has a version that
-// lacks fewer released steps than lie between two copies, and that is a released one, or the one that the others begin with. So has the third when
+// However messages fall, connections break and steps are decided anew: when a head dies, the next
+// replica, once it is whole, has a version that lacks fewer released steps than lie between two
+// copies, and that is a released one, or the one that the others begin with. So has the third when
 // the next dies with the head, but that it may lack more.
 func TestTheDeathOfAHeadCostsFewerStepsThanLieBetweenTwoCopies(t *testing.T) {
 	most, steps, deaths := make(map[kintsugi.Step]kintsugi.Step), kintsugi.Step(0), 0
@@ -222,8 +224,9 @@ func TestTheDeathOfAHeadCostsFewerStepsThanLieBetweenTwoCopies(t *testing.T) {
 	}
 }
 
-// A replica that has come in while a step was stable here and nowhere else has a copy of it alone. It is not whole before that step is released: it may be decided
-// anew, and the head die before the replica has the other one.
+// A replica that has come in while a step was stable here and nowhere else has a copy of it alone.
+// It is not whole before that step is released: it may be decided anew, and the head die before the
+// replica has the other one.
 func TestACopyOfAStepThatIsNotReleasedMakesNobodyWhole(t *testing.T) {
 	head, next := shard.New(0, 1, 1, 1, 0), shard.New(0, 1, 1, 1, 0)
 	for i, r := range []*shard.Replica{head, next} {

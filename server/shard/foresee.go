@@ -6,13 +6,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Where a step counts one fresh gradient of every member, it is certain what the next commit counts as soon as every member has begun to push.
-// What each gradient weighs is not: that is in tickets, which shards never see. But members whose gradients have weighed the same in the last two
-// steps most likely weigh that again. So a replica foresees the commit, and its chunks may be made as they arrive, where nobody reads them. It is the
-// commit that decides: unless it says the same, what was made is thrown away, and the step is made of the held bytes as if nothing had been foreseen.
+// Where a step counts one fresh gradient of every member, it is certain what the next commit counts
+// as soon as every member has begun to push. What each gradient weighs is not: that is in tickets,
+// which shards never see. But members whose gradients have weighed the same in the last two steps
+// most likely weigh that again. So a replica foresees the commit, and its chunks may be made as
+// they arrive, where nobody reads them. It is the commit that decides: unless it says the same,
+// what was made is thrown away, and the step is made of the held bytes as if nothing had been
+// foreseen.
 
-// Foresee lets r foresee commits: what its run counts is certain. optimizer returns that of a step in which so many members are counted, and all are.
-// It is called before the first push.
+// Foresee lets r foresee commits: what its run counts is certain. optimizer returns that of a step
+// in which so many members are counted, and all are. It is called before the first push.
 func (r *Replica) Foresee(optimizer func(step kintsugi.Step, members int) kintsugi.Optimizer) {
 	r.optimizer = optimizer
 }
@@ -39,8 +42,8 @@ func (r *Replica) foresee() {
 	r.ready.Foreseen = r.foreseen
 }
 
-// expected returns what the next commit counts, nil if that cannot be told: the one push of each member on the newest version, with the weight
-// that the member has had in the last two steps.
+// expected returns what the next commit counts, nil if that cannot be told: the one push of each
+// member on the newest version, with the weight that the member has had in the last two steps.
 func (r *Replica) expected() []kintsugi.Weighted {
 	if !r.steady() {
 		return nil

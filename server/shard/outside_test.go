@@ -7,9 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// A replica goes on in a later view of its line where it stands: it answers for the step that it has applied, holds no push any more, and takes
-// another decision of that step in place of it. The bytes of a later view are counted from its beginning: a conductor, who takes the difference between two answers,
-// must not be told those of the view before with the first.
+// A replica goes on in a later view of its line where it stands: it answers for the step that it
+// has applied, holds no push any more, and takes another decision of that step in place of it. The
+// bytes of a later view are counted from its beginning: a conductor, who takes the difference
+// between two answers, must not be told those of the view before with the first.
 func TestAReplicaGoesOnInALaterView(t *testing.T) {
 	r := taken(t)
 	step(t, r, 1)

@@ -233,10 +233,12 @@ func (r *Replica) commit(m kintsugi.Commit) {
 	r.start()
 }
 
-// start begins to apply the open commit once every push that it counts is here. One that a conductor before the present one has sent waits until that
-// sends it too: where the line goes on after a loss, the present one may decide the step anew, and what it does until then, as to let a new life of a worker
-// that the commit counts begin on the version before, would be wrong if the commit counted after all. For the same reason who takes a
-// replica is not answered while that is applying: the answer says for good whether a commit is applied under the fences before.
+// start begins to apply the open commit once every push that it counts is here. One that a
+// conductor before the present one has sent waits until that sends it too: where the line goes on
+// after a loss, the present one may decide the step anew, and what it does until then, as to let a
+// new life of a worker that the commit counts begin on the version before, would be wrong if the
+// commit counted after all. For the same reason who takes a replica is not answered while that is
+// applying: the answer says for good whether a commit is applied under the fences before.
 func (r *Replica) start() {
 	if r.open == nil || r.applying || !r.follows && r.open.Fence != r.promised {
 		return

@@ -229,8 +229,8 @@ func TestARepeatedCommitIsAppliedOnceAndAnsweredUnderTheLastFence(t *testing.T) 
 	}
 }
 
-// What a conductor that is superseded has decided is not begun any more: the present one may decide the step anew, and lets workers begin again on the version
-// before.
+// What a conductor that is superseded has decided is not begun any more: the present one may decide
+// the step anew, and lets workers begin again on the version before.
 func TestACommitOfASupersededConductorIsNotBegun(t *testing.T) {
 	r := taken(t)
 	r.Begin(push(0, 0))
@@ -249,7 +249,8 @@ func TestACommitOfASupersededConductorIsNotBegun(t *testing.T) {
 	}
 }
 
-// A stream that broke may be read when the one in its place is long in use. Who was a member when it was written is not who is one now.
+// A stream that broke may be read when the one in its place is long in use. Who was a member when
+// it was written is not who is one now.
 func TestMembersThatAreReadLateChangeNothing(t *testing.T) {
 	r := taken(t)
 	known := func(change uint64, list []kintsugi.Countable) bool {
@@ -278,8 +279,9 @@ func TestMembersThatAreReadLateChangeNothing(t *testing.T) {
 	}
 }
 
-// A replica that has caught up is waited for, and what it had said on a stream that broke before must not make the head go on without it. Where the word that it has
-// caught up was lost with its stream, it says again that it lacks something, and is believed.
+// A replica that has caught up is waited for, and what it had said on a stream that broke before
+// must not make the head go on without it. Where the word that it has caught up was lost with its
+// stream, it says again that it lacks something, and is believed.
 func TestAReplicaIsWhatItHasSaidLast(t *testing.T) {
 	head := shard.New(3, 2, 1, 1, 0)
 	head.Place(false, true)
@@ -317,7 +319,8 @@ func TestAReplicaIsWhatItHasSaidLast(t *testing.T) {
 	}
 }
 
-// One that is catching up is not waited for: it is told that a step is released while it applies that, and takes the word afterwards.
+// One that is catching up is not waited for: it is told that a step is released while it applies
+// that, and takes the word afterwards.
 func TestWhoIsToldThatAStepIsReleasedAppliesItFirst(t *testing.T) {
 	r := shard.New(3, 2, 1, 1, 0)
 	r.Lack()

@@ -10,9 +10,10 @@ import (
 // A shard outlives its line where another one is lost and only that one is restored: see kintsugi.View.Keeps. What it
 // holds is the state of the next line then, at a step that the conductor of that line finds out.
 
-// Continue returns the replica of the line that follows, which stands where r stands and waits for Adopt. Pushes and
-// the open commit are of the line before and are left behind. Commits that are applied are not: they tell two shards apart that have
-// applied different decisions about one step. r is not used afterwards.
+// Continue returns the replica of the line that follows, which stands where r stands and waits for
+// Adopt. Pushes and the open commit are of the line before and are left behind. Commits that are
+// applied are not: they tell two shards apart that have applied different decisions about one step.
+// r is not used afterwards.
 func (r *Replica) Continue(line kintsugi.Line, view kintsugi.ViewNumber) *Replica {
 	next := New(r.id, r.chunks, line, view, r.released)
 	next.every, next.most, next.behind = r.every, r.most, r.Behind()
@@ -23,7 +24,8 @@ func (r *Replica) Continue(line kintsugi.Line, view kintsugi.ViewNumber) *Replic
 	return next
 }
 
-// Keep makes r, which is new and has been recalled, wait for Adopt with what an earlier life of its server has left of the line before.
+// Keep makes r, which is new and has been recalled, wait for Adopt with what an earlier life of its
+// server has left of the line before.
 func (r *Replica) Keep() { r.standing = kintsugi.Kept }
 
 // Lose makes r, which is new, wait for Adopt with chunks that came back from the running checkpoint, each as of a
@@ -46,7 +48,8 @@ func (r *Replica) adopt(step kintsugi.Step) {
 	r.reply(r.state())
 }
 
-// Run is a save for the running checkpoint: these chunks, counted from the first of the shard, as they are in version Step.
+// Run is a save for the running checkpoint: these chunks, counted from the first of the shard, as
+// they are in version Step.
 type Run struct {
 	Step   kintsugi.Step
 	Chunks []kintsugi.ChunkID
@@ -56,8 +59,8 @@ type Run struct {
 // running checkpoint.
 func (r *Replica) Holds(saved []kintsugi.Step) { r.have = slices.Clone(saved) }
 
-// run asks for a save that the conductor has planned. There is one at a time: the conductor waits for each, but one that
-// takes over does not know of it.
+// run asks for a save that the conductor has planned. There is one at a time: the conductor waits
+// for each, but one that takes over does not know of it.
 func (r *Replica) run(m kintsugi.Released) {
 	s := kintsugi.Saved{Shard: r.id, Step: m.Step, Running: true}
 	switch {

@@ -50,8 +50,8 @@ type source struct {
 	files  []file // all that are checked; the first ones are read
 	halves bool   // ratings: the first two files are what is trained on and what is tested on, not one file for both
 
-	// images reads the set from a data directory; nil: four IDX files, or a text. archive is the name of the one file that
-	// it reads first, if it does.
+	// images reads the set from a data directory; nil: four IDX files, or a text. archive is the
+	// name of the one file that it reads first, if it does.
 	images  func(s *source, dir string) (*ImageSet, error)
 	archive string
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// The binary format of CIFAR-10: records without a header, each the class and then a red, a green and a blue image of 32
-// rows.
+// The binary format of CIFAR-10: records without a header, each the class and then a red, a green
+// and a blue image of 32 rows.
 const (
 	cifarSide   = 32
 	cifarPixels = 3 * cifarSide * cifarSide
@@ -64,11 +64,13 @@ func (im *Images) append(label uint8, pixels []byte) {
 	im.Pixels = append(im.Pixels, pixels...)
 }
 
-// forTesting finds the names of what is for testing: a word in them begins with "test", as in test_batch.bin. A folder named latest is not meant.
+// forTesting finds the names of what is for testing: a word in them begins with "test", as in
+// test_batch.bin. A folder named latest is not meant.
 var forTesting = regexp.MustCompile(`(?i)(^|[^a-z])test`)
 
-// cifarArchive reads a tar archive: of batches in the binary format, or of JPEG files named CLASS/NUMBER.jpg, in folders or
-// files with a word in their names that begins with "test" for the test half. What else is in it, such as a text about it, is left out.
+// cifarArchive reads a tar archive: of batches in the binary format, or of JPEG files named
+// CLASS/NUMBER.jpg, in folders or files with a word in their names that begins with "test" for the
+// test half. What else is in it, such as a text about it, is left out.
 func cifarArchive(r io.Reader) (train, test *Images, err error) {
 	photographs := [2]photographs{{im: newCIFAR()}, {im: newCIFAR()}}
 	err = eachFile(r, func(name string, r io.Reader) error {
@@ -139,8 +141,8 @@ func (p *photographs) read(name string, r io.Reader) error {
 	return nil
 }
 
-// sorted returns the images in the order of their numbers, those of one number by class: an archive has all of a class in
-// a row, and the first images of a set should be of every class.
+// sorted returns the images in the order of their numbers, those of one number by class: an archive
+// has all of a class in a row, and the first images of a set should be of every class.
 func (p *photographs) sorted() *Images {
 	if len(p.names) == 0 || len(p.names) != p.im.N {
 		return p.im

@@ -189,8 +189,8 @@ func TestDamagedCIFARIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever the bytes are, reading them ends with an error or with as many labels and pixels as images, and takes memory in
-// proportion to what was read.
+// Whatever the bytes are, reading them ends with an error or with as many labels and pixels as
+// images, and takes memory in proportion to what was read.
 func FuzzCIFAR(f *testing.F) {
 	one := records(cifarImages(rand.New(rand.NewPCG(9, 9)), 1))
 	f.Add(one)

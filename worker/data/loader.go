@@ -13,8 +13,9 @@ import (
 //
 // A Loader is not safe for concurrent use.
 type Loader struct {
-	// Ahead, if set, is told of each batch that was drawn ahead of time, by the goroutine that drew it: until it returns, Batch waits. What it is given is
-	// the memory that Batch will return, if it is asked for that batch next; else it is written over. It is set before the first Batch.
+	// Ahead, if set, is told of each batch that was drawn ahead of time, by the goroutine that drew
+	// it: until it returns, Batch waits. What it is given is the memory that Batch will return, if
+	// it is asked for that batch next; else it is written over. It is set before the first Batch.
 	Ahead func(slot kintsugi.Slot, version kintsugi.Step, x []float32, y []int32)
 
 	sampler  Sampler

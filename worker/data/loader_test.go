@@ -54,7 +54,8 @@ func TestALoaderThatIsSkippedStopsGuessing(t *testing.T) {
 	}
 }
 
-// TestWhatIsDrawnAheadIsWhatIsReturned: whoever copied it when it was told of it has the batch, in the memory in which it is returned.
+// TestWhatIsDrawnAheadIsWhatIsReturned: whoever copied it when it was told of it has the batch, in
+// the memory in which it is returned.
 func TestWhatIsDrawnAheadIsWhatIsReturned(t *testing.T) {
 	im := randomImages(rand.New(rand.NewPCG(27, 28)), 50, 1, 5, 7, 10)
 	l := NewLoader(Sampler{N: 50, Batch: 6, Slots: 3, Seed: 9}, normalised{im, 0.2, 0.5})

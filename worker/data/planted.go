@@ -10,9 +10,9 @@ const (
 	plantedRank                = 4
 )
 
-// generateRatings draws ratings: a bias of the user, one of the item, the product of two planted rows of rank 4, and noise with a
-// standard deviation of 0.3, which no prediction can take away. Few users and items have most of the ratings. No
-// user rates an item twice.
+// generateRatings draws ratings: a bias of the user, one of the item, the product of two planted
+// rows of rank 4, and noise with a standard deviation of 0.3, which no prediction can take away.
+// Few users and items have most of the ratings. No user rates an item twice.
 func generateRatings() *Set {
 	s := &stream{hash(forPlanted, 1)}
 	row := func(n int) [][plantedRank + 1]float64 {
@@ -59,8 +59,9 @@ const (
 	plantedLength                 = 80 // tokens of a document
 )
 
-// generateTopics draws documents of up to three planted topics each. A topic has a range of words, which overlaps those of
-// its neighbours and in which small numbers are common; a fifth of the tokens is any word.
+// generateTopics draws documents of up to three planted topics each. A topic has a range of words,
+// which overlaps those of its neighbours and in which small numbers are common; a fifth of the
+// tokens is any word.
 func generateTopics() *Set {
 	s := &stream{hash(forPlanted, 2)}
 	draw := func(n int) *Documents {
@@ -99,9 +100,9 @@ const (
 	coverClasses          = 7
 )
 
-// generateCover draws vectors of the shape of Forest CoverType: 54 features, of which ten are numbers of mean 0 and
-// standard deviation about 1 and the others say which of 4 areas and which of 40 soils; seven classes, two of which are most of the
-// vectors.
+// generateCover draws vectors of the shape of Forest CoverType: 54 features, of which ten are
+// numbers of mean 0 and standard deviation about 1 and the others say which of 4 areas and which of
+// 40 soils; seven classes, two of which are most of the vectors.
 func generateCover() *Set {
 	s := &stream{hash(forPlanted, 3)}
 	var middle [coverClasses][coverNumbers]float64

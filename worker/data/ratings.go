@@ -10,8 +10,9 @@ import (
 
 // Ratings is a list of what users think of items: the known entries of a matrix that is to be completed.
 //
-// Invariant: the three slices have one length, each user is below Users and each item below Items. A value in a set is the rating less
-// Mean and over Deviation, those of the training half, so that one step length and one decay fit stars and percentages.
+// Invariant: the three slices have one length, each user is below Users and each item below Items.
+// A value in a set is the rating less Mean and over Deviation, those of the training half, so that
+// one step length and one decay fit stars and percentages.
 type Ratings struct {
 	Users, Items    int
 	User, Item      []int32
@@ -44,9 +45,10 @@ func (r *Ratings) add(user, item int, value float32) {
 	r.User, r.Item, r.Value = append(r.User, int32(user)), append(r.Item, int32(item)), append(r.Value, value)
 }
 
-// ReadRatings reads a file with a rating on each line: user, item and value, apart by a tab or a comma, and maybe more, which is
-// not looked at. The first line may be a header. Numbers of users and items are as in the file, below 2²⁴; values are
-// as in the file too. The file may be compressed with gzip. Errors that wrap kintsugi.ErrCorrupt name the line.
+// ReadRatings reads a file with a rating on each line: user, item and value, apart by a tab or a
+// comma, and maybe more, which is not looked at. The first line may be a header. Numbers of users
+// and items are as in the file, below 2²⁴; values are as in the file too. The file may be
+// compressed with gzip. Errors that wrap kintsugi.ErrCorrupt name the line.
 func ReadRatings(path string) (*Ratings, error) {
 	r := &Ratings{}
 	first := true
@@ -86,8 +88,8 @@ func (r *Ratings) parse(line []byte) error {
 	return nil
 }
 
-// newRatingSet makes a set of two halves as they were read: users and items get numbers from 0 without gaps, and values are
-// measured from the mean of the training half.
+// newRatingSet makes a set of two halves as they were read: users and items get numbers from 0
+// without gaps, and values are measured from the mean of the training half.
 func newRatingSet(name string, train, test *Ratings) (*Set, error) {
 	if train.Len() == 0 || test.Len() == 0 {
 		return nil, corrupt("%d ratings to train on and %d to test on: each half needs one", train.Len(), test.Len())

@@ -17,8 +17,8 @@ type Examples interface {
 	Fill(x []float32, y []int32, indices []int)
 }
 
-// Set is a named data set of one kind of examples: images or vectors with one label each, windows of a text, ratings, or
-// documents.
+// Set is a named data set of one kind of examples: images or vectors with one label each, windows
+// of a text, ratings, or documents.
 type Set struct {
 	Name  string
 	Train Examples // of ratings *Ratings; nil for documents

@@ -49,11 +49,11 @@ type sparse struct {
 	most   int
 }
 
-// ReadLIBSVM reads a file of labelled vectors in the format of LIBSVM: on each line a class, a whole number from
-// 0, and index:value for the features that are not 0, indices ascending from 1. least is the smallest class in the file:
-// where it is 1, class 1 of the file is 0 here. The vectors have as many features as the largest index, or
-// as features says, if that is more. The file may be compressed with gzip. Errors that wrap kintsugi.ErrCorrupt name
-// the line.
+// ReadLIBSVM reads a file of labelled vectors in the format of LIBSVM: on each line a class, a
+// whole number from 0, and index:value for the features that are not 0, indices ascending from 1.
+// least is the smallest class in the file: where it is 1, class 1 of the file is 0 here. The
+// vectors have as many features as the largest index, or as features says, if that is more. The
+// file may be compressed with gzip. Errors that wrap kintsugi.ErrCorrupt name the line.
 func ReadLIBSVM(path string, features int) (*Vectors, error) {
 	s, err := readSparse(path)
 	if err != nil {

@@ -16,7 +16,7 @@
 //
 // # Memory
 //
-// Layers keep their results, a few times what the examples of a piece occupy; a piece has at most 256 examples, of
-// sequences 1024 positions, and a larger batch is computed in several. Arrays grow when a piece is larger than any before; otherwise a step allocates
-// nothing.
+// Layers keep their results, a few times what the examples of a piece occupy; a piece has at most
+// 256 examples, of sequences 1024 positions, and a larger batch is computed in several. Arrays grow
+// when a piece is larger than any before; otherwise a step allocates nothing.
 package engine

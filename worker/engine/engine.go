@@ -28,8 +28,10 @@ type Options struct {
 	// reported some; values that were not reported then are of no use.
 	Ready func(lo, hi int)
 
-	// Need, if set, is called during a gradient before values [lo, hi) of the parameters are read, layer by layer, the first one first, and returns
-	// when they are there; or when they will never be, and the context of the gradient has ended. It is called by the goroutine that called Gradient.
+	// Need, if set, is called during a gradient before values [lo, hi) of the parameters are read,
+	// layer by layer, the first one first, and returns when they are there; or when they will never
+	// be, and the context of the gradient has ended. It is called by the goroutine that called
+	// Gradient.
 	Need func(lo, hi int)
 }
 

@@ -74,8 +74,8 @@ func onEach(t *testing.T, test func(t *testing.T, o engine.Options)) {
 	}
 }
 
-// check holds every variant to the contract of a model, the first to the oracle (not with -short), and the others to the
-// first.
+// check holds every variant to the contract of a model, the first to the oracle (not with -short),
+// and the others to the first.
 func check(t *testing.T, d *model.Description, params []float32, batches ...model.Batch) {
 	t.Helper()
 	var want [][]float32

@@ -99,8 +99,9 @@ func TestCharlmIsWhatGorgoniaComputes(t *testing.T) {
 	}
 }
 
-// TestCharlmIsOneFunctionOfItsArguments has batches of one piece and of two: neither threads nor what was computed before
-// change a bit, values are reported when they are final, and no step allocates.
+// TestCharlmIsOneFunctionOfItsArguments has batches of one piece and of two: neither threads nor
+// what was computed before change a bit, values are reported when they are final, and no step
+// allocates.
 func TestCharlmIsOneFunctionOfItsArguments(t *testing.T) {
 	in := model.Input{Channels: 1, Height: 1, Width: 64, Classes: 65, Sequence: true}
 	d := lookup(t, "charlm", in)

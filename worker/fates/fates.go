@@ -1,9 +1,11 @@
-// Package fates decides what a worker whose codec keeps residuals makes of its pushes until it knows what became of them: which it sends
-// again, of which it repeats the ticket, and which it takes for counted or for dropped.
+// Package fates decides what a worker whose codec keeps residuals makes of its pushes until it
+// knows what became of them: which it sends again, of which it repeats the ticket, and which it
+// takes for counted or for dropped.
 //
-// That decides what becomes of the residual. A push that was counted and is taken for dropped gives back what it took, and the next gradient brings it a second
-// time; one that was dropped and is taken for counted loses it. The conductor's word is the only one that is certain, and it may
-// be lost with a session.
+// That decides what becomes of the residual. A push that was counted and is taken for dropped gives
+// back what it took, and the next gradient brings it a second time; one that was dropped and is
+// taken for counted loses it. The conductor's word is the only one that is certain, and it may be
+// lost with a session.
 //
 // A Book is a pure machine: it sees ids, views and versions, and no gradient. It is not safe for concurrent use.
 package fates
@@ -54,7 +56,8 @@ func (b *Book) Ask(id kintsugi.PushID, view kintsugi.ViewNumber) {
 	}
 }
 
-// Void notes that a conductor has refused an open push on a version that is still the newest: nothing counts it unless it is sent and told of again.
+// Void notes that a conductor has refused an open push on a version that is still the newest:
+// nothing counts it unless it is sent and told of again.
 func (b *Book) Void(id kintsugi.PushID) {
 	if at, open := b.find(id); open {
 		b.open[at].told = false
@@ -79,10 +82,12 @@ type Joined struct {
 	Again   []kintsugi.PushID // behind those: they are to be sent again, in this order, and then their tickets, whatever the heads say
 }
 
-// Join takes the book to a session that has joined in a view and read a version. Every push that may have been counted while nobody listened is asked about. Most
-// are sent again before: in the same view the conductor may still count it, and if the worker was no member for a while, the heads have dropped its
-// bytes; in another view the heads may be others, and one on this very version may be counted anew. A head that refuses it does not say that it is not counted: a
-// step may have counted it that is so old that the head has forgotten.
+// Join takes the book to a session that has joined in a view and read a version. Every push that
+// may have been counted while nobody listened is asked about. Most are sent again before: in the
+// same view the conductor may still count it, and if the worker was no member for a while, the
+// heads have dropped its bytes; in another view the heads may be others, and one on this very
+// version may be counted anew. A head that refuses it does not say that it is not counted: a step
+// may have counted it that is so old that the head has forgotten.
 func (b *Book) Join(v kintsugi.View, version kintsugi.Step) (j Joined) {
 	switch {
 	case b.line == v.Line:
@@ -117,9 +122,10 @@ func (b *Book) Pass(version kintsugi.Step) (settled []Fate) {
 	return settled
 }
 
-// goOn goes on with a line that begins where the one before ended. The residual is of the parameters that were kept, and
-// stays. Nobody is left to say what became of the open pushes: those that may be counted are taken for counted where
-// the line is past the step that could count them, so that what they have brought is not sent a second time.
+// goOn goes on with a line that begins where the one before ended. The residual is of the
+// parameters that were kept, and stays. Nobody is left to say what became of the open pushes: those
+// that may be counted are taken for counted where the line is past the step that could count them,
+// so that what they have brought is not sent a second time.
 func (b *Book) goOn(version kintsugi.Step) (settled []Fate) {
 	for _, e := range b.open {
 		settled = append(settled, Fate{Push: e.id, Counted: e.told && e.id.Version < version})

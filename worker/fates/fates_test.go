@@ -52,7 +52,8 @@ func TestAPushOnAnOlderVersionIsOnlyAskedAboutInAnotherView(t *testing.T) {
 	}
 }
 
-// In another view its heads refuse it, or the session breaks before they have it: the conductor of the first may have counted it all the same.
+// In another view its heads refuse it, or the session breaks before they have it: the conductor of
+// the first may have counted it all the same.
 func TestAPushThatWasToldOfOnceIsNotGivenUpWithoutAWord(t *testing.T) {
 	var b fates.Book
 	b.Join(view(1), 4)

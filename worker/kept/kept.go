@@ -1,10 +1,12 @@
-// Package kept holds the gradients that a worker computes while servers are away, in bounded memory, until they can be offered.
+// Package kept holds the gradients that a worker computes while servers are away, in bounded
+// memory, until they can be offered.
 //
-// The first is the one that the worker was at when the servers went: it may have been pushed, so it stays as it is. Later ones are new.
-// When there is no room for one of its own it is merged into another of the same version, to their mean: so memory is
-// bounded by Config.Most arrays, whatever the outage lasts, and no gradient is thrown away for want of room. A worker that trains on by itself
-// (kintsugi.KeepLocal) keeps one sum of the gradients on its path: times the rate, it is how far it has come. Such a path can go on on the line that
-// follows its own, if that keeps it.
+// The first is the one that the worker was at when the servers went: it may have been pushed, so it
+// stays as it is. Later ones are new. When there is no room for one of its own it is merged into
+// another of the same version, to their mean: so memory is bounded by Config.Most arrays, whatever
+// the outage lasts, and no gradient is thrown away for want of room. A worker that trains on by
+// itself (kintsugi.KeepLocal) keeps one sum of the gradients on its path: times the rate, it is how
+// far it has come. Such a path can go on on the line that follows its own, if that keeps it.
 //
 // A Queue is a pure machine: it holds no clock and starts nothing. It is not safe for concurrent use.
 package kept
@@ -65,8 +67,9 @@ func (q *Queue) Oldest() (kintsugi.Step, bool) {
 	return q.list[0].ID.Version, true
 }
 
-// Keep takes a copy of a gradient. Ids ascend. first says that it is the one that was under way. It returns the id under which the gradient will
-// be offered: its own, or that of the push that it is merged into.
+// Keep takes a copy of a gradient. Ids ascend. first says that it is the one that was under way. It
+// returns the id under which the gradient will be offered: its own, or that of the push that it is
+// merged into.
 func (q *Queue) Keep(id kintsugi.PushID, loss float64, examples uint32, values []float32, first bool) (in kintsugi.PushID) {
 	q.kept++
 	if into := q.into(id, first); into != nil {
@@ -116,8 +119,8 @@ func (g *Gradient) merge(loss float64, examples uint32, values []float32, sum bo
 	}
 }
 
-// Along calls f with every sum or gradient of a version that is kept, in order: a worker that begins on its parameters again goes along what it has
-// been before. f must not change its values.
+// Along calls f with every sum or gradient of a version that is kept, in order: a worker that
+// begins on its parameters again goes along what it has been before. f must not change its values.
 func (q *Queue) Along(id kintsugi.PushID, f func(Gradient)) {
 	for _, g := range q.list {
 		if g.ID.Line == id.Line && g.ID.Version == id.Version {
@@ -139,8 +142,8 @@ func (q *Queue) Forget(id kintsugi.PushID) {
 	})
 }
 
-// Take empties the queue and returns what it held, ascending, and how many gradients it has dropped since the last Take. The caller owns the
-// arrays.
+// Take empties the queue and returns what it held, ascending, and how many gradients it has dropped
+// since the last Take. The caller owns the arrays.
 func (q *Queue) Take() (list []Gradient, dropped uint32) {
 	list, dropped = q.list, q.dropped
 	q.list, q.dropped, q.kept, q.turn, q.astray = nil, 0, 0, 0, false
@@ -150,10 +153,13 @@ func (q *Queue) Take() (list []Gradient, dropped uint32) {
 // Range is the values [Lo, Hi) of the flat parameter vector.
 type Range struct{ Lo, Hi int }
 
-// Onto takes a path (kintsugi.KeepLocal) from the version of from to that of to, which is the same or a later one, on a line that keeps that of from.
-// There it is one push. Where shards stayed as they were it is the sum of gradients that it was. Where they came back, in the ranges of restored, that sum
-// would be steps from elsewhere: there it is what leads from base, the parameters of to, to end, where the path has come to, with steps of the given
-// rate. base and end have Config.Values values, and ranges do not overlap. Gradients on other versions stay, and are of no use on the new line.
+// Onto takes a path (kintsugi.KeepLocal) from the version of from to that of to, which is the same
+// or a later one, on a line that keeps that of from. There it is one push. Where shards stayed as
+// they were it is the sum of gradients that it was. Where they came back, in the ranges of
+// restored, that sum would be steps from elsewhere: there it is what leads from base, the
+// parameters of to, to end, where the path has come to, with steps of the given rate. base and end
+// have Config.Values values, and ranges do not overlap. Gradients on other versions stay, and are
+// of no use on the new line.
 //
 // It returns the id of the push; false: there is no path, or it leads nowhere.
 func (q *Queue) Onto(from, to kintsugi.PushID, restored []Range, base, end []float32, rate float32) (kintsugi.PushID, bool) {
@@ -209,8 +215,8 @@ func (q *Queue) Back(list []Gradient) {
 	}
 }
 
-// Uphill reports whether a step against g would, as far as fresh tells, raise the loss: fresh is a gradient on newer parameters than those
-// of g, and the two point apart.
+// Uphill reports whether a step against g would, as far as fresh tells, raise the loss: fresh is a
+// gradient on newer parameters than those of g, and the two point apart.
 func (g *Gradient) Uphill(fresh []float32) bool {
 	dot := 0.0
 	for i, v := range g.Values {

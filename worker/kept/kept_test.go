@@ -13,8 +13,8 @@ func push(version kintsugi.Step, sequence uint32) kintsugi.PushID {
 	return kintsugi.PushID{Line: 1, Incarnation: 1, Version: version, Sequence: sequence}
 }
 
-// An outage of ten minutes takes no more memory than one of a second, and no gradient is missing: the means of what is offered, each times
-// what it is the mean of, are the sum of all.
+// An outage of ten minutes takes no more memory than one of a second, and no gradient is missing:
+// the means of what is offered, each times what it is the mean of, are the sum of all.
 func TestTenMinutesOfAnOutageFitInTheMemoryOfASecond(t *testing.T) {
 	const values, most, every = 50, 4, 25 * time.Millisecond
 	for _, rule := range kintsugi.KeepRules() {
@@ -65,7 +65,8 @@ func TestTenMinutesOfAnOutageFitInTheMemoryOfASecond(t *testing.T) {
 	}
 }
 
-// An outage that begins before what an earlier one left is offered keeps both, and gives up the oldest version where there is no room.
+// An outage that begins before what an earlier one left is offered keeps both, and gives up the
+// oldest version where there is no room.
 func TestANewerVersionPushesTheOldestOut(t *testing.T) {
 	q := New(Config{Values: 1, Most: 3})
 	for i := range uint32(5) {
@@ -91,7 +92,8 @@ func TestANewerVersionPushesTheOldestOut(t *testing.T) {
 	}
 }
 
-// What a head may hold some bytes of stays as it is, whatever is kept later; and who keeps a gradient is told under which id it will be offered.
+// What a head may hold some bytes of stays as it is, whatever is kept later; and who keeps a
+// gradient is told under which id it will be offered.
 func TestWhatWasSentStaysAsItIs(t *testing.T) {
 	for _, rule := range kintsugi.KeepRules() {
 		q := New(Config{Rule: rule, Values: 1, Most: 4})
@@ -123,8 +125,8 @@ func TestWhatWasSentStaysAsItIs(t *testing.T) {
 	}
 }
 
-// A worker that begins again on the same parameters goes along the whole path that it has been; one that has lost its way forgets it, but not the
-// gradient that was under way before.
+// A worker that begins again on the same parameters goes along the whole path that it has been; one
+// that has lost its way forgets it, but not the gradient that was under way before.
 func TestAPathIsTheSumOfItsGradients(t *testing.T) {
 	q := New(Config{Rule: kintsugi.KeepLocal, Values: 2, Most: 4})
 	for i := range uint32(5) {
@@ -143,8 +145,9 @@ func TestAPathIsTheSumOfItsGradients(t *testing.T) {
 	}
 }
 
-// A path of a worker goes on on the line that keeps its own: a step against it takes what stayed as far as the path has gone, from wherever that is now,
-// and what came back older to where the path has ended. It is one push of all its gradients, under an id of the new line, whose batches nobody
+// A path of a worker goes on on the line that keeps its own: a step against it takes what stayed as
+// far as the path has gone, from wherever that is now, and what came back older to where the path
+// has ended. It is one push of all its gradients, under an id of the new line, whose batches nobody
 // computes again.
 func TestAPathGoesOnOnTheLineThatKeepsItsOwn(t *testing.T) {
 	const values, rate = 8, 0.25

@@ -6,7 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Lines are how the lines of a run have begun of which a worker has seen a view, ascending. One that missed a view does not know what came back in it.
+// Lines are how the lines of a run have begun of which a worker has seen a view, ascending. One
+// that missed a view does not know what came back in it.
 type Lines []beginning
 
 // beginning is what a view says of the line that it is on.
@@ -29,8 +30,8 @@ func (b *Lines) See(l *kintsugi.Layout, v kintsugi.View) {
 	*b = append(*b, x)
 }
 
-// Since returns which values came back older after a line, on the way to another one, without overlaps. False: that one does not keep the first, or
-// nobody can say.
+// Since returns which values came back older after a line, on the way to another one, without
+// overlaps. False: that one does not keep the first, or nobody can say.
 func (b Lines) Since(from, to kintsugi.Line) (restored []Range, ok bool) {
 	next := from + 1
 	for _, x := range b {

@@ -83,8 +83,8 @@ func (a *assembly) parametric(name string, g Group, s stage) error {
 	return a.apply(name, g, s, []bool{g.Needed, true, true}, a.x, w, b)
 }
 
-// apply adds a stage that computes a group. Its result is a matrix with a row for each example, an image or not: stages know their
-// shapes.
+// apply adds a stage that computes a group. Its result is a matrix with a row for each example, an
+// image or not: stages know their shapes.
 func (a *assembly) apply(name string, g Group, s stage, wrt []bool, inputs ...*gorgonia.Node) error {
 	y, err := applyStage(name, s, tensor.Shape{a.batch, g.Out.Values()}, wrt, inputs...)
 	a.x = y

@@ -13,11 +13,12 @@ type Custom struct {
 	Input   Input
 	Tensors []kintsugi.Tensor
 
-	// Logits adds the model to the graph of x, of shape (batch, channels, height, width), and of params,
-	// one node for each tensor, and returns the logits, of shape (batch, Input.Classes), for sequences
-	// (batch, positions·Input.Classes). It is called for a graph of gradients and again, with another batch,
-	// for one of evaluations, always by one goroutine at a time. It must not build a loss: softmax
-	// cross-entropy is added to the logits, as one operation, because Gorgonia merges SoftMax and LogSoftMax of one node into one of them.
+	// Logits adds the model to the graph of x, of shape (batch, channels, height, width), and of
+	// params, one node for each tensor, and returns the logits, of shape (batch, Input.Classes),
+	// for sequences (batch, positions·Input.Classes). It is called for a graph of gradients and
+	// again, with another batch, for one of evaluations, always by one goroutine at a time. It must
+	// not build a loss: softmax cross-entropy is added to the logits, as one operation, because
+	// Gorgonia merges SoftMax and LogSoftMax of one node into one of them.
 	Logits func(x *gorgonia.Node, params []*gorgonia.Node) (*gorgonia.Node, error)
 }
 

@@ -134,9 +134,9 @@ type Description struct {
 // interval is what a tensor's initial values are drawn from, uniformly: centre ± limit.
 type interval struct{ limit, centre float64 }
 
-// Describe checks that the layers fit the input and one another and end in one value per class, for a
-// sequence in a row of them for each position: the logits, whose softmax cross-entropy is the loss. An image that is too small, or a layer without
-// sense, is a kintsugi.ErrUsage.
+// Describe checks that the layers fit the input and one another and end in one value per class, for
+// a sequence in a row of them for each position: the logits, whose softmax cross-entropy is the
+// loss. An image that is too small, or a layer without sense, is a kintsugi.ErrUsage.
 func Describe(name string, in Input, defaults Defaults, layers ...Layer) (*Description, error) {
 	if in.Channels <= 0 || in.Height <= 0 || in.Width <= 0 {
 		return nil, fmt.Errorf("%w: model %s: an input of %d×%d×%d; channels, height and width must be positive",

@@ -7,8 +7,8 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// Factors completes a matrix of ratings: what user u thinks of item i is predicted as the sum of a bias of each and of the product of
-// their rows,
+// Factors completes a matrix of ratings: what user u thinks of item i is predicted as the sum of a
+// bias of each and of the product of their rows,
 //
 //	x[u][0] + y[i][0] + Σₖ x[u][k]·y[i][k],  k = 1 … Rank.
 //
@@ -19,8 +19,9 @@ type Factors struct {
 	Rank         int     // values of a row besides its bias
 	Decay        float64 // λ: each rating adds λ·(‖x[u]‖² + ‖y[i]‖²) to its squared error
 
-	// Alternate says that the rows are not trained by gradients: in turn those of all users and those of all items are set to
-	// the minimum for fixed others (alternating least squares with weighted λ; Zhou et al. 2008). Package rows does it.
+	// Alternate says that the rows are not trained by gradients: in turn those of all users and
+	// those of all items are set to the minimum for fixed others (alternating least squares with
+	// weighted λ; Zhou et al. 2008). Package rows does it.
 	Alternate bool
 }
 
@@ -50,7 +51,8 @@ func (f Factors) Describe() (*Description, error) {
 	return d, nil
 }
 
-// leastDecay is far above the rounding of float64: with less, the equations of a row with fewer ratings than values have no solution.
+// leastDecay is far above the rounding of float64: with less, the equations of a row with fewer
+// ratings than values have no solution.
 const leastDecay = 1e-9
 
 // maxRows bounds users, items, words and documents: a float32 holds their numbers exactly.
@@ -66,7 +68,8 @@ func parseFactors(in Input, text string) (f Factors, err error) {
 	return f, eachOption(text, option{"rank", &f.Rank}, option{"decay", &f.Decay})
 }
 
-// init draws the rows from ±1/√(3·(1+Rank)), so that a product of two rows begins much smaller than a rating; biases begin at 0.
+// init draws the rows from ±1/√(3·(1+Rank)), so that a product of two rows begins much smaller than
+// a rating; biases begin at 0.
 func (f Factors) init(seed uint64, params []float32) {
 	w := f.Width()
 	limit := 1 / math.Sqrt(3*float64(w))

@@ -1,15 +1,16 @@
 package model
 
-// Group is a layer as it is computed: with those behind it that are computed together with it. It says of a description what every engine
-// must know before it computes, so that no engine goes through the layers by itself.
+// Group is a layer as it is computed: with those behind it that are computed together with it. It
+// says of a description what every engine must know before it computes, so that no engine goes
+// through the layers by itself.
 type Group struct {
 	Layer Layer // the first of them; a Fork stands for its whole block
 	Index int   // of Layer in Description.Layers: dropout draws by it
 
 	In, Out Shape // what enters the first of its layers, and leaves the last
 
-	// Params are its parameters, in the flat vector, those inside a block included. W and B are the two tensors of a layer that has any: weight and
-	// bias, or the two tables of an Embedding.
+	// Params are its parameters, in the flat vector, those inside a block included. W and B are the
+	// two tensors of a layer that has any: weight and bias, or the two tables of an Embedding.
 	Params, W, B Span
 
 	ReLU bool // of a Dense or a Conv2D: a ReLU is behind it
@@ -32,7 +33,8 @@ type Grouping struct {
 	Pool bool // a MaxPool with the Conv2D before it and its ReLU
 }
 
-// Groups returns the layers in order, as an engine computes them. Layers that compute nothing, a Flatten or a Dropout of nothing, are in none.
+// Groups returns the layers in order, as an engine computes them. Layers that compute nothing, a
+// Flatten or a Dropout of nothing, are in none.
 func (d *Description) Groups(o Grouping) []Group {
 	g := grouper{d: d, o: o}
 	return g.block()

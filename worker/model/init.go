@@ -115,8 +115,9 @@ func initTensor(stream uint64, in interval, params []float32) {
 // dropoutPurpose keeps the streams of masks apart from those of other uses of the same seed.
 const dropoutPurpose = 0x6472_6f70_0000_0000
 
-// DropoutKey returns what the factors of a Dropout layer are drawn by: value n of a batch is dropped if half n mod 2 of SplitMix64's number
-// n/2 of key, the low half first, is below threshold, and else multiplied by keep.
+// DropoutKey returns what the factors of a Dropout layer are drawn by: value n of a batch is
+// dropped if half n mod 2 of SplitMix64's number n/2 of key, the low half first, is below
+// threshold, and else multiplied by keep.
 func DropoutKey(seed uint64, layer int, rate float32) (key, threshold uint64, keep float32) {
 	// 32 bits of each half are enough to tell rates apart by 2⁻³².
 	return stream(seed, dropoutPurpose+uint64(layer)), uint64(float64(rate) * (1 << 32)), 1 / (1 - rate)

@@ -14,9 +14,9 @@ type builtin struct {
 	layers   func(classes int) []Layer
 }
 
-// The defaults were tuned by hand for the mean of four workers' gradients, on 28×28 images or Shakespeare. `kintsugi bench
-// accuracy` says what they reach. The convolutional models have the smaller rate because with 0.05 one seed in a few
-// ends with dead units and never learns.
+// The defaults were tuned by hand for the mean of four workers' gradients, on 28×28 images or
+// Shakespeare. `kintsugi bench accuracy` says what they reach. The convolutional models have the
+// smaller rate because with 0.05 one seed in a few ends with dead units and never learns.
 var builtins = []builtin{
 	{"mlr", Defaults{Batch: 32, Steps: 1000, LearningRate: 0.05, Momentum: 0.9}, mlr},
 	{"mlp", Defaults{Batch: 32, Steps: 1000, LearningRate: 0.05, Momentum: 0.9}, mlp},

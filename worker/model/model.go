@@ -21,8 +21,9 @@ type Model interface {
 	Tensors() []kintsugi.Tensor
 
 	// Gradient overwrites grads with the gradient of the mean loss over the batch and returns that
-	// loss, both at params; the mean is over the labels of all examples. It reads params and b and keeps neither. The batch may have any number of
-	// examples. The result depends on the bits of params and b alone.
+	// loss, both at params; the mean is over the labels of all examples. It reads params and b and
+	// keeps neither. The batch may have any number of examples. The result depends on the bits of
+	// params and b alone.
 	//
 	// An error wrapping kintsugi.ErrUsage means that the arguments do not fit the model. After any
 	// error grads holds nothing of use.

@@ -7,13 +7,15 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// Topics is latent Dirichlet allocation by collapsed Gibbs sampling (Griffiths, Steyvers 2004): each token of each document has
-// a topic, and a step draws them anew. It has no gradient; package rows computes what a step adds.
+// Topics is latent Dirichlet allocation by collapsed Gibbs sampling (Griffiths, Steyvers 2004):
+// each token of each document has a topic, and a step draws them anew. It has no gradient; package
+// rows computes what a step adds.
 //
-// The tensors are "counts" [Words, Topics], how many tokens of a word have a topic, and "assignments" [Tokens], the topic of each token,
-// from 1; 0 means that it has none yet. So all state of the algorithm is parameters: a checkpoint holds it, and a worker that dies
-// takes nothing with it. Everything begins at 0. Counts follow from assignments, and float32 holds them
-// exactly up to 2²⁴.
+// The tensors are "counts" [Words, Topics], how many tokens of a word have a topic, and
+// "assignments" [Tokens], the topic of each token, from 1; 0 means that it has none yet. So all
+// state of the algorithm is parameters: a checkpoint holds it, and a worker that dies takes nothing
+// with it. Everything begins at 0. Counts follow from assignments, and float32 holds them exactly
+// up to 2²⁴.
 type Topics struct {
 	Words, Tokens int // of the training documents
 	Topics        int

@@ -7,13 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alone starts a program in a group of its own, so that what it has started ends with it, and so that a Ctrl-C is its parent's to answer. It is
-// killed with the thread that has started it: a worker that is killed leaves no program behind.
+// alone starts a program in a group of its own, so that what it has started ends with it, and so
+// that a Ctrl-C is its parent's to answer. It is killed with the thread that has started it: a
+// worker that is killed leaves no program behind.
 func alone() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// endGroup waits for the end of a program and then ends what is left of its group. The program is not reaped before, so that nobody else can have its number.
+// endGroup waits for the end of a program and then ends what is left of its group. The program is
+// not reaped before, so that nobody else can have its number.
 func endGroup(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

@@ -20,7 +20,8 @@ type answer struct {
 	Description
 }
 
-// Failure is an error that a program is to blame for: it said so, it ended, or it did not keep to the protocol. Who starts it again may well meet it again.
+// Failure is an error that a program is to blame for: it said so, it ended, or it did not keep to
+// the protocol. Who starts it again may well meet it again.
 type Failure struct{ error }
 
 // Unwrap returns what happened.

@@ -60,8 +60,8 @@ func start(cfg Config, memory *os.File) (*child, error) {
 	return c, nil
 }
 
-// live starts the process and waits for its end, on a thread that lives as long: Linux kills the process with the thread that has started it, and the caller's may be
-// one that ends.
+// live starts the process and waits for its end, on a thread that lives as long: Linux kills the
+// process with the thread that has started it, and the caller's may be one that ends.
 func (c *child) live(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -107,7 +107,8 @@ func (c *child) read() {
 	} // else what the socket says of the end tells less than the process
 }
 
-// gone says how a program that has broken off the conversation did so; broken is what it did, unless it ended. It lives no longer.
+// gone says how a program that has broken off the conversation did so; broken is what it did,
+// unless it ended. It lives no longer.
 func (c *child) gone(broken error) error {
 	closed := c.close(leaveWithin)
 	how := "it ended"

@@ -74,7 +74,8 @@ func (d *Description) Layout() (*kintsugi.Layout, error) {
 	return l.WithRates(d.Rates)
 }
 
-// Differs says what is other in the model of another description, nil if nothing is. What a description only suggests may be other.
+// Differs says what is other in the model of another description, nil if nothing is. What a
+// description only suggests may be other.
 func (d *Description) Differs(other *Description) error {
 	for i := range max(len(d.Tensors), len(other.Tensors)) {
 		switch {

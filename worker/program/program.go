@@ -36,8 +36,9 @@ type Program struct {
 	failed error  // nothing can be asked any more
 }
 
-// Start starts a program and asks it to describe its model, for which it may take as long as ctx lets it: it may have data to read. A
-// program that cannot be started, or describes no model, is a kintsugi.ErrUsage, one that fails a Failure. The caller closes the Program.
+// Start starts a program and asks it to describe its model, for which it may take as long as ctx
+// lets it: it may have data to read. A program that cannot be started, or describes no model, is a
+// kintsugi.ErrUsage, one that fails a Failure. The caller closes the Program.
 func Start(ctx context.Context, cfg Config) (*Program, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, fmt.Errorf("%w: no program to start", kintsugi.ErrUsage)
@@ -79,7 +80,8 @@ func plain(seed uint64) uint64 { return seed & (1<<53 - 1) }
 // page is where the parameters begin: before them is a page that says what is still wanted.
 const page = 4096
 
-// Initialise writes the initial parameters to params, which has as many values as the model. It is called before anything else is asked for, if at all.
+// Initialise writes the initial parameters to params, which has as many values as the model. It is
+// called before anything else is asked for, if at all.
 func (p *Program) Initialise(ctx context.Context, params []float32) error {
 	if p.shared {
 		return fmt.Errorf("%w: the initial parameters of %s, after another question", kintsugi.ErrUsage, p.name)
@@ -122,8 +124,10 @@ type Request struct {
 	Indices []int  // the examples; nil: as the program draws them
 }
 
-// Gradient overwrites grads with a gradient at params and returns the mean loss over its examples, and how many they are. Both have as many values as the
-// model, and neither is kept. If ctx ends first, Gradient returns at once; the next question waits until the program has finished what nobody wants.
+// Gradient overwrites grads with a gradient at params and returns the mean loss over its examples,
+// and how many they are. Both have as many values as the model, and neither is kept. If ctx ends
+// first, Gradient returns at once; the next question waits until the program has finished what
+// nobody wants.
 func (p *Program) Gradient(ctx context.Context, params, grads []float32, r Request) (loss float64, examples int, err error) {
 	if err := p.lend(ctx, params); err != nil {
 		return 0, 0, err

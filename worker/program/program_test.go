@@ -327,7 +327,8 @@ func TestAWorkerThatIsKilledLeavesNoProgramBehind(t *testing.T) {
 	lock(path)        // waits until the program is gone
 }
 
-// Linux ties a child to the thread that has started it, and a thread ends with the goroutine that keeps it, as that of launch.Cluster does.
+// Linux ties a child to the thread that has started it, and a thread ends with the goroutine that
+// keeps it, as that of launch.Cluster does.
 func TestAProgramOutlivesTheThreadThatAskedForIt(t *testing.T) {
 	t.Setenv(behaviour, "nothing at all")
 	var p *program.Program

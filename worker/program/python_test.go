@@ -256,7 +256,8 @@ kintsugi.run_torch("net", Net, loss, examples=10)
 	}
 }
 
-// What a module has that no server has is named, also where autograd does not see that it changes, and so are parameters that no server would train.
+// What a module has that no server has is named, also where autograd does not see that it changes,
+// and so are parameters that no server would train.
 func TestWhatAModuleChangesBehindAutogradIsNamed(t *testing.T) {
 	withPyTorch(t)
 	p, err := inPython(t, `

@@ -10,8 +10,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Alternate is alternating least squares with weighted λ (Zhou et al. 2008): on an even version all rows of users are set to the minimum for the
-// items of that version, on an odd one those of items. With ỹ = (1, y₁ …) and n ratings r of a user, the row x solves
+// Alternate is alternating least squares with weighted λ (Zhou et al. 2008): on an even version all
+// rows of users are set to the minimum for the items of that version, on an odd one those of items.
+// With ỹ = (1, y₁ …) and n ratings r of a user, the row x solves
 //
 //	(Σ ỹ·ỹᵀ + λ·n·I)·x = Σ (r − y₀)·ỹ.
 //
@@ -86,14 +87,15 @@ func (a *Alternate) share() {
 	}
 }
 
-// Reconcile says that the values of some chunks have come back as of earlier versions, while all others were kept. The
-// next step first makes them good, before it does what it would have done: rows that the step before had set are computed again from the
-// rows that it computed them from, which gives the same bits where those were kept. The others are about to be set anyway.
+// Reconcile says that the values of some chunks have come back as of earlier versions, while all
+// others were kept. The next step first makes them good, before it does what it would have done:
+// rows that the step before had set are computed again from the rows that it computed them from,
+// which gives the same bits where those were kept. The others are about to be set anyway.
 func (a *Alternate) Reconcile(lost []kintsugi.ChunkRange) { a.lost, a.pending = lost, true }
 
-// Gradient overwrites grads with the rows that the slot of id sets on that version, and +0 elsewhere; a zero in a
-// row is −0, since what is +0 is not sent. It returns the mean squared error of the ratings of the slot's rows before the step, and
-// how many there are.
+// Gradient overwrites grads with the rows that the slot of id sets on that version, and +0
+// elsewhere; a zero in a row is −0, since what is +0 is not sent. It returns the mean squared error
+// of the ratings of the slot's rows before the step, and how many there are.
 func (a *Alternate) Gradient(ctx context.Context, params, grads []float32, id kintsugi.PushID) (loss float64, examples int, err error) {
 	if len(params) != a.layout.Values || len(grads) != a.layout.Values {
 		return 0, 0, fmt.Errorf("%w: model mf:als has %d parameters, got %d and room for %d", kintsugi.ErrUsage, a.layout.Values, len(params), len(grads))
@@ -121,8 +123,8 @@ func (a *Alternate) Gradient(ctx context.Context, params, grads []float32, id ki
 	return sum / float64(max(1, examples)), max(1, examples), nil
 }
 
-// repair returns the parameters with the lost rows of a side solved for again, and puts those of them that the slot owns into
-// grads. Whole chunks are lost, so whole chunks are assigned.
+// repair returns the parameters with the lost rows of a side solved for again, and puts those of
+// them that the slot owns into grads. Whole chunks are lost, so whole chunks are assigned.
 func (a *Alternate) repair(params, grads []float32, side, slot int) []float32 {
 	a.repaired = append(a.repaired[:0], params...)
 	for r, owner := range a.sides[side].owner {

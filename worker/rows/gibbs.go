@@ -10,14 +10,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Gibbs is collapsed Gibbs sampling of the topics of documents (Griffiths, Steyvers 2004), in parallel as by Newman et al.
-// (2009): a step draws the topic of each token of the slot's documents, given the counts of the version and what the step has
-// changed itself. It is for one goroutine at a time.
+// Gibbs is collapsed Gibbs sampling of the topics of documents (Griffiths, Steyvers 2004), in
+// parallel as by Newman et al. (2009): a step draws the topic of each token of the slot's
+// documents, given the counts of the version and what the step has changed itself. It is for one
+// goroutine at a time.
 //
-// A slot has documents that lie together, with about as many tokens as other slots have. A token without a topic, or with one that
-// makes no sense, is given any, and counts that are not those of the assignments are put right by the slot that owns the
-// word. So after a loss of chunks, of whatever age what comes back may be, one step makes the state consistent again: that
-// is all that there is to reconcile.
+// A slot has documents that lie together, with about as many tokens as other slots have. A token
+// without a topic, or with one that makes no sense, is given any, and counts that are not those of
+// the assignments are put right by the slot that owns the word. So after a loss of chunks, of
+// whatever age what comes back may be, one step makes the state consistent again: that is all that
+// there is to reconcile.
 type Gibbs struct {
 	p     model.Topics
 	docs  *data.Documents
@@ -32,8 +34,8 @@ type Gibbs struct {
 	topic   []int32   // by token, from 1; 0: none
 }
 
-// NewGibbs returns the algorithm for a description with Topics and the training half of a corpus, for so many slots. The
-// seed is the run's.
+// NewGibbs returns the algorithm for a description with Topics and the training half of a corpus,
+// for so many slots. The seed is the run's.
 func NewGibbs(d *model.Description, docs *data.Documents, slots int, seed uint64) (*Gibbs, error) {
 	p := d.Topics
 	if p == nil || len(docs.Words) != p.Tokens || slots < 1 {
@@ -51,9 +53,10 @@ func NewGibbs(d *model.Description, docs *data.Documents, slots int, seed uint64
 	}, nil
 }
 
-// Gradient overwrites grads with what the slot of id adds to counts and assignments on that version. It returns the mean of
-// −log p of the slot's tokens, each given all others, before it is drawn, and how many there are. All that is random is a function of
-// the seed, the version and the token, not of the slot.
+// Gradient overwrites grads with what the slot of id adds to counts and assignments on that
+// version. It returns the mean of −log p of the slot's tokens, each given all others, before it is
+// drawn, and how many there are. All that is random is a function of the seed, the version and the
+// token, not of the slot.
 func (g *Gibbs) Gradient(ctx context.Context, params, grads []float32, id kintsugi.PushID) (loss float64, examples int, err error) {
 	size := g.p.Words*g.p.Topics + g.p.Tokens
 	if len(params) != size || len(grads) != size {
@@ -120,8 +123,8 @@ func (g *Gibbs) reconcile(counts, added []float32, slot int) {
 	}
 }
 
-// draw draws the topics of the tokens [lo, hi), one document, in their order, and notes in added how its words' counts change. It returns
-// the sum of −log p of each token given all others.
+// draw draws the topics of the tokens [lo, hi), one document, in their order, and notes in added
+// how its words' counts change. It returns the sum of −log p of each token given all others.
 func (g *Gibbs) draw(lo, hi int, version uint64, added []float32) (loss float64) {
 	topics, alpha, beta := g.p.Topics, g.p.Alpha, g.p.Beta
 	clear(g.byDoc)

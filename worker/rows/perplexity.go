@@ -11,10 +11,11 @@ import (
 // foldRounds is how often the topics of a document are estimated anew: more change the fourth digit.
 const foldRounds = 20
 
-// HeldOut returns the mean of −log p of a word, in nats, over half of the tokens of documents that were not trained on: every
-// second one. The topics of a document are estimated from its other half, by as many rounds of expectation and
-// maximisation as make no difference any more; the words of a topic are as params count them. Its exponential is the perplexity. Documents of a single token
-// say nothing and are left out; without any other the result is NaN.
+// HeldOut returns the mean of −log p of a word, in nats, over half of the tokens of documents that
+// were not trained on: every second one. The topics of a document are estimated from its other
+// half, by as many rounds of expectation and maximisation as make no difference any more; the words
+// of a topic are as params count them. Its exponential is the perplexity. Documents of a single
+// token say nothing and are left out; without any other the result is NaN.
 func HeldOut(ctx context.Context, p model.Topics, params []float32, docs *data.Documents) (float64, error) {
 	counts, _ := split(params, p)
 	phi := make([]float64, p.Words*p.Topics)

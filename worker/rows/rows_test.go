@@ -33,8 +33,9 @@ func someRatings(users, items, n int) *data.Ratings {
 	return r
 }
 
-// TestRowsAreSetToTheMinimumByOneOwnerEach: after the turns of all slots, the derivative of Σ(error² + λ·‖row‖²) is zero at each row of
-// the side whose turn it is, nothing of the other side is named, and no chunk is named by two.
+// TestRowsAreSetToTheMinimumByOneOwnerEach: after the turns of all slots, the derivative of
+// Σ(error² + λ·‖row‖²) is zero at each row of the side whose turn it is, nothing of the other side
+// is named, and no chunk is named by two.
 func TestRowsAreSetToTheMinimumByOneOwnerEach(t *testing.T) {
 	ratings := someRatings(60, 40, 700)
 	for _, name := range []string{"mf:als,rank=3,decay=0.3", "mf:als,rank=24,decay=0.3"} { // of the second a row is longer than a chunk
@@ -198,8 +199,8 @@ func TestASweepOfOneSlotIsTheTextbooks(t *testing.T) {
 	}
 }
 
-// TestAStepMakesAnyStateConsistent: whatever the parameters are, after the steps of all slots each token has a topic and the counts are
-// those of the assignments.
+// TestAStepMakesAnyStateConsistent: whatever the parameters are, after the steps of all slots each
+// token has a topic and the counts are those of the assignments.
 func TestAStepMakesAnyStateConsistent(t *testing.T) {
 	docs := someDocuments(30, 5, 200, 1, 1, 0, 80, 40)
 	d := describe(t, "lda:topics=5", model.Input{Words: 30, Tokens: 327})
@@ -234,7 +235,8 @@ func TestAStepMakesAnyStateConsistent(t *testing.T) {
 	}
 }
 
-// TestHeldOutIsTheLikelihoodOfTheOtherHalf for topics that are known: each word belongs to one of two, and a document to one.
+// TestHeldOutIsTheLikelihoodOfTheOtherHalf for topics that are known: each word belongs to one of
+// two, and a document to one.
 func TestHeldOutIsTheLikelihoodOfTheOtherHalf(t *testing.T) {
 	p := model.Topics{Words: 6, Tokens: 1, Topics: 2, Alpha: 1e-6, Beta: 1e-9}
 	params := make([]float32, 6*2+1)

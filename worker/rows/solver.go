@@ -2,8 +2,8 @@ package rows
 
 import "math"
 
-// solver solves the normal equations of one row, in float64 and in one order of operations: a library chooses its own by
-// processor, and rows have to be the same wherever they are computed.
+// solver solves the normal equations of one row, in float64 and in one order of operations: a
+// library chooses its own by processor, and rows have to be the same wherever they are computed.
 type solver struct {
 	w int
 	a []float64 // [w, w]: the lower half of the matrix, then of its Cholesky factor

@@ -16,8 +16,8 @@ import (
 	"unsafe"
 )
 
-// blasLibraries are the names that cuBLAS has, in the order in which they are tried: the version that the kernels are compiled with
-// first.
+// blasLibraries are the names that cuBLAS has, in the order in which they are tried: the version
+// that the kernels are compiled with first.
 var blasLibraries = []string{"libcublas.so.12", "libcublas.so.13", "libcublas.so.11"}
 
 // loadBLAS opens the first of the libraries that is there and fits; "" is the usual names.

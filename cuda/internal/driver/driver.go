@@ -1,7 +1,8 @@
 // Package driver calls the CUDA driver, and cuBLAS where there is one, which it loads when it is asked to.
 //
-// A program built with the tag gpu and cgo starts on any Linux machine: it links to no library of NVIDIA's, includes none
-// of its headers, and opens libcuda.so.1 in [Open]. Other builds have the same types, and Open says why it cannot.
+// A program built with the tag gpu and cgo starts on any Linux machine: it links to no library of
+// NVIDIA's, includes none of its headers, and opens libcuda.so.1 in [Open]. Other builds have the
+// same types, and Open says why it cannot.
 //
 // A [Context] may be used by any goroutine: each call makes it current on the thread that it runs on. Calls that take a
 // [Stream] queue work and return; memory of the host that they name must be of HostAlloc and stay until the stream has
@@ -57,7 +58,8 @@ type Context interface {
 	Await(Event) error                                     // returns when all is done that came before its last Record
 	Elapsed(begin, end Event) (seconds float64, err error) // of timers; waits for end
 
-	// Capture makes what is queued on s a program, in place of doing it, until Captured. Arguments and addresses stay what they were.
+	// Capture makes what is queued on s a program, in place of doing it, until Captured. Arguments
+	// and addresses stay what they were.
 	Capture(s Stream) error
 	Captured(s Stream) (Program, error)
 	Replay(Program, Stream) error
@@ -70,21 +72,23 @@ type Context interface {
 	// returns.
 	Launch(f Function, blocks [3]int, threads int, s Stream, args unsafe.Pointer, size uintptr) error
 
-	// BLAS opens cuBLAS: a library by its path, or "" for the first of libcublas.so.12, .13 and .11 that the system finds and that starts.
-	// The error says why there is none. Close it before the context.
+	// BLAS opens cuBLAS: a library by its path, or "" for the first of libcublas.so.12, .13 and .11
+	// that the system finds and that starts. The error says why there is none. Close it before the
+	// context.
 	BLAS(library string) (BLAS, error)
 
 	Close() error
 }
 
-// BLAS is cuBLAS. It is used by one goroutine at a time. Errors are texts and no [*Error]: after a fault on the GPU the driver says what
-// it was.
+// BLAS is cuBLAS. It is used by one goroutine at a time. Errors are texts and no [*Error]: after a
+// fault on the GPU the driver says what it was.
 type BLAS interface {
 	String() string // such as "cuBLAS 12.8.4 (libcublas.so.12)"
 
-	// Configure says, once and before any product, on which stream products are, and gives them memory at a multiple of 256 that is
-	// theirs until Close: so each run computes a product in the same way, and a captured one allocates nothing. Where cuBLAS sees no gain in a lower precision
-	// it may compute in a higher one.
+	// Configure says, once and before any product, on which stream products are, and gives them
+	// memory at a multiple of 256 that is theirs until Close: so each run computes a product in the
+	// same way, and a captured one allocates nothing. Where cuBLAS sees no gain in a lower
+	// precision it may compute in a higher one.
 	Configure(s Stream, workspace Ptr, bytes int, precision Precision) error
 
 	// Multiply queues products.
@@ -93,7 +97,8 @@ type BLAS interface {
 	Close() error
 }
 
-// Precision is what the factors of products are rounded to, on their way from memory, where they are float32. Sums are float32 in each.
+// Precision is what the factors of products are rounded to, on their way from memory, where they
+// are float32. Sums are float32 in each.
 type Precision int
 
 // The precisions. Those below FP32 are for the matrix units.
@@ -106,8 +111,8 @@ const (
 // String returns the name in capitals.
 func (p Precision) String() string { return [...]string{"FP32", "TF32", "BF16"}[p] }
 
-// Product is C = A·B, or C += A·B if Accumulate, of row-major m×k and k×n matrices of float32, for each of a batch. All numbers fit 32 bits,
-// but for strides.
+// Product is C = A·B, or C += A·B if Accumulate, of row-major m×k and k×n matrices of float32, for
+// each of a batch. All numbers fit 32 bits, but for strides.
 type Product struct {
 	A, B, C                              Ptr
 	M, N, K                              int
@@ -130,7 +135,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%d): %s", e.Op, e.Name, e.Code, e.Text)
 }
 
-// Codes of the driver that are looked at: those of which cuda.h says that the process must be started anew, and what is among them.
+// Codes of the driver that are looked at: those of which cuda.h says that the process must be
+// started anew, and what is among them.
 const (
 	codeUnavailable   = 46 // a device that another process has for itself
 	codeUncorrectable = 214

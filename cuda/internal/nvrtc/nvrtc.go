@@ -88,8 +88,8 @@ func (c *Compiler) Version() string {
 	return fmt.Sprintf("%d.%d", major, minor)
 }
 
-// Compile compiles a source, which may include the headers by name, and returns its PTX. What the compiler says is in the error,
-// or, where it only warns, is one too.
+// Compile compiles a source, which may include the headers by name, and returns its PTX. What the
+// compiler says is in the error, or, where it only warns, is one too.
 func (c *Compiler) Compile(name, source string, headers map[string]string, flags []string) ([]byte, error) {
 	var strings_ []unsafe.Pointer
 	defer func() {

@@ -41,7 +41,8 @@ type Node struct {
 	last int // the last byte of the newest pod's address
 }
 
-// Run registers the node and runs its pods until ctx ends, as a machine that loses power: its processes are killed, and nobody is told.
+// Run registers the node and runs its pods until ctx ends, as a machine that loses power: its
+// processes are killed, and nobody is told.
 func (n *Node) Run(ctx context.Context) error {
 	n.pods = make(map[types.UID]*pod)
 	defer n.kill()
@@ -166,7 +167,8 @@ func (n *Node) Kill(name string) bool {
 	return false
 }
 
-// Names writes what names mean into the roots of all pods: a service is its pods, and those of a StatefulSet have names below it.
+// Names writes what names mean into the roots of all pods: a service is its pods, and those of a
+// StatefulSet have names below it.
 func (n *Node) Names(hosts string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -189,7 +189,8 @@ func (c *cluster) volume(name string) {
 	}
 }
 
-// apply makes objects as kubectl create does, with the API server's strictest validation. A claim that is there already is kept.
+// apply makes objects as kubectl create does, with the API server's strictest validation. A claim
+// that is there already is kept.
 func (c *cluster) apply(rendered []byte) {
 	c.t.Helper()
 	c.each(rendered, func(r dynamic.ResourceInterface, o *unstructured.Unstructured) error {
@@ -201,7 +202,8 @@ func (c *cluster) apply(rendered []byte) {
 	})
 }
 
-// delete takes objects away as helm uninstall does, all at once, but for those that are kept, and waits until no pod is left.
+// delete takes objects away as helm uninstall does, all at once, but for those that are kept, and
+// waits until no pod is left.
 func (c *cluster) delete(rendered []byte) {
 	c.t.Helper()
 	background := meta.DeletePropagationBackground

@@ -248,7 +248,8 @@ func (p *pod) value(e core.EnvVar) string {
 	}
 }
 
-// prepare makes the root of the pod with its volumes. The function that it returns lets go of those that outlive the pod; it may be called twice.
+// prepare makes the root of the pod with its volumes. The function that it returns lets go of those
+// that outlive the pod; it may be called twice.
 func (p *pod) prepare(ctx context.Context) (give func(), err error) {
 	var claims []func()
 	give = sync.OnceFunc(func() {

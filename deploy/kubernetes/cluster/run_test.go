@@ -20,7 +20,8 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The run of ../check/testdata/processes.values, to its end: pods of workers and servers are evicted and killed, and a node is lost.
+// The run of ../check/testdata/processes.values, to its end: pods of workers and servers are
+// evicted and killed, and a node is lost.
 func TestARunOutlivesItsPods(t *testing.T) {
 	c := newCluster(t, 4)
 	objects, err := os.ReadFile(filepath.Join("..", "check", "testdata", "processes.yaml"))
@@ -40,7 +41,8 @@ func TestARunOutlivesItsPods(t *testing.T) {
 	c.kill(worker)
 	c.replaced("run-worker", 2, worker)
 
-	// Nodes are drained of two servers, one after the other: the budget has the second wait until the first has caught up.
+	// Nodes are drained of two servers, one after the other: the budget has the second wait until
+	// the first has caught up.
 	server, next := c.pod("run-server", 1), c.pod("run-server", 2)
 	c.ready(3)
 	c.evict(server.Name)
@@ -69,7 +71,8 @@ func TestARunOutlivesItsPods(t *testing.T) {
 	}
 }
 
-// A release that is taken away in the middle of its run has a last checkpoint, long before the next one is due, and one that is installed again goes on from it.
+// A release that is taken away in the middle of its run has a last checkpoint, long before the next
+// one is due, and one that is installed again goes on from it.
 func TestARunGoesOnWhenItIsInstalledAgain(t *testing.T) {
 	c := newCluster(t, 2)
 	objects, err := os.ReadFile(filepath.Join("..", "check", "testdata", "again.yaml"))
@@ -163,7 +166,8 @@ func (c *cluster) have(role string) (nodes []string) {
 	return nodes
 }
 
-// losable returns the place of a server on a node that does not have etcd, without which nobody is replaced, nor told from the dead; if there is one, on a node that has a coordinator, too.
+// losable returns the place of a server on a node that does not have etcd, without which nobody is
+// replaced, nor told from the dead; if there is one, on a node that has a coordinator, too.
 func (c *cluster) losable() (place int) {
 	c.t.Helper()
 	etcd, coordinators := c.have("etcd"), c.have("coordinator")

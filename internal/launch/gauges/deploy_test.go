@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The dashboard and the rules of deploy/ ask for metrics and labels that are served, the dashboard for all of them, and the rules are those of the
-// documentation.
+// The dashboard and the rules of deploy/ ask for metrics and labels that are served, the dashboard
+// for all of them, and the rules are those of the documentation.
 func TestDashboardAndRulesAskForWhatIsServed(t *testing.T) {
 	served := servedMetrics(t)
 	dashboard := panelsOf(t, "../../../deploy/grafana/dashboard.json")

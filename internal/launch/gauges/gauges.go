@@ -1,7 +1,8 @@
-// Package gauges shows a run to Prometheus: what is recorded of it, event by event, as metrics whose names begin with kintsugi_.
+// Package gauges shows a run to Prometheus: what is recorded of it, event by event, as metrics
+// whose names begin with kintsugi_.
 //
-// Metrics follow the conventions of Prometheus: base units, counters that end with _total, nothing that a query can compute. Counters begin at 0 with
-// the process, as rate() and increase() expect.
+// Metrics follow the conventions of Prometheus: base units, counters that end with _total, nothing
+// that a query can compute. Counters begin at 0 with the process, as rate() and increase() expect.
 package gauges
 
 import (
@@ -131,7 +132,8 @@ func (r *Run) Members(role string, n int) { r.members.WithLabelValues(role).Set(
 // Over says that the run has ended.
 func (r *Run) Over() { r.over.Set(1) }
 
-// GoOn shows how a run stands whose record is gone on with, and began at start: before anything has happened again. Counters begin at 0.
+// GoOn shows how a run stands whose record is gone on with, and began at start: before anything has
+// happened again. Counters begin at 0.
 func (r *Run) GoOn(run *record.Run, start time.Time) {
 	r.start = float64(start.UnixNano()) / 1e9
 	if n := len(run.Views); n > 0 {

@@ -49,7 +49,8 @@ func TestMetricsAreNamedAsPrometheusAsks(t *testing.T) {
 	}
 }
 
-// A run of six steps: a checkpoint of step 2, a server that dies after step 4, two steps that are taken back and made again.
+// A run of six steps: a checkpoint of step 2, a server that dies after step 4, two steps that are
+// taken back and made again.
 func TestARunAsMetrics(t *testing.T) {
 	r := New("v1", "abc", 6)
 	dir := t.TempDir()
@@ -130,8 +131,9 @@ func TestARunAsMetrics(t *testing.T) {
 	}
 }
 
-// A program that goes on with the record shows how the run stands before anything happens: an old checkpoint is what people are woken for. What it counts
-// begins at 0, and a view of the line that it is on takes no step back.
+// A program that goes on with the record shows how the run stands before anything happens: an old
+// checkpoint is what people are woken for. What it counts begins at 0, and a view of the line that
+// it is on takes no step back.
 func TestARunThatIsGoneOnWith(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	run := record.NewRun([]record.Event{

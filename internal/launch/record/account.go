@@ -18,7 +18,8 @@ type FailureCost struct {
 	Seconds  float64 `json:"seconds"` // when it began
 	Step     uint64  `json:"step"`    // newest released step then
 
-	// Announced says that the process left after a notice, in order: RecoverySeconds is then the longest time between two steps around it.
+	// Announced says that the process left after a notice, in order: RecoverySeconds is then the
+	// longest time between two steps around it.
 	Announced bool `json:"announced,omitempty"`
 
 	// RecoverySeconds is the time from the failure to the release of the first step that was also
@@ -35,17 +36,19 @@ type FailureCost struct {
 	// Equal to RecoverySeconds if no step was lost. Null: not reached.
 	CaughtUpSeconds Number `json:"caught_up_seconds"`
 
-	// PartialChunks, PartialAge and PartialRework tell of a partial recovery: chunks that came back older than
-	// the others, by how many steps on average, and the estimated steps to make up for it (null: none, or not estimated).
+	// PartialChunks, PartialAge and PartialRework tell of a partial recovery: chunks that came back
+	// older than the others, by how many steps on average, and the estimated steps to make up for
+	// it (null: none, or not estimated).
 	PartialChunks int     `json:"partial_chunks"`
 	PartialAge    float64 `json:"partial_age_steps"`
 	PartialRework Number  `json:"partial_rework_steps"`
 
-	// Moved says which shards others have taken over because the server stayed away, and who, such as "shard 1 to server/2"; empty: none.
+	// Moved says which shards others have taken over because the server stayed away, and who, such
+	// as "shard 1 to server/2"; empty: none.
 	Moved string `json:"moved,omitempty"`
 
-	// MeasuredRework is by how many steps the losses after a partial recovery lag behind those before, MeasuredError its
-	// standard error. Null: not measured.
+	// MeasuredRework is by how many steps the losses after a partial recovery lag behind those
+	// before, MeasuredError its standard error. Null: not measured.
 	MeasuredRework Number `json:"measured_rework_steps"`
 	MeasuredError  Number `json:"measured_rework_error"`
 }
@@ -77,9 +80,10 @@ type Summary struct {
 	ReworkSeconds   float64       `json:"rework_seconds"` // spent on them: each from the release before, but for the first of a line
 	OutageSeconds   float64       `json:"outage_seconds"` // in which at least one failure waited for recovery
 
-	// CountedGradients are the pushes that steps have counted, UsefulGradients those of them whose steps were not taken back.
-	// KeptGradients were computed while servers were away, and are counted; a push may be the mean of many of them. DroppedGradients were kept
-	// too, and came too late or would have raised the loss.
+	// CountedGradients are the pushes that steps have counted, UsefulGradients those of them whose
+	// steps were not taken back. KeptGradients were computed while servers were away, and are
+	// counted; a push may be the mean of many of them. DroppedGradients were kept too, and came too
+	// late or would have raised the loss.
 	CountedGradients uint64 `json:"counted_gradients"`
 	UsefulGradients  uint64 `json:"useful_gradients"`
 	KeptGradients    uint64 `json:"kept_gradients"`
@@ -145,7 +149,8 @@ type debt struct {
 	cost int // index of the failure it is charged to
 }
 
-// charge is what a new line costs a failure. Which one is known when a step follows: the view may be here before the news of the death that it answers.
+// charge is what a new line costs a failure. Which one is known when a step follows: the view may
+// be here before the news of the death that it answers.
 type charge struct {
 	seconds  float64
 	since    float64 // of the restore before: failures before that are over
@@ -225,7 +230,8 @@ func (a *Account) failure(e *Failure) {
 	}
 }
 
-// moves books the shards of one replica that another server heads from now on than before, unless they have come home: to the server that had them.
+// moves books the shards of one replica that another server heads from now on than before, unless
+// they have come home: to the server that had them.
 func (a *Account) moves(e *View) {
 	before := a.heads
 	if a.heads = e.Heads; a.usage.replicas > 1 || len(before) != len(e.Heads) {
@@ -270,8 +276,9 @@ func (a *Account) goOn(seconds float64, line uint64) {
 	a.line, a.released = line, -1
 }
 
-// restoreBefore returns when the restore before the newest one was, or when the run was resumed, whichever is later; 0 without either. A run that
-// is resumed begins a line as well, which answers the end of the run and no failure that steps had followed.
+// restoreBefore returns when the restore before the newest one was, or when the run was resumed,
+// whichever is later; 0 without either. A run that is resumed begins a line as well, which answers
+// the end of the run and no failure that steps had followed.
 func (a *Account) restoreBefore() float64 {
 	if n := len(a.restores); n > 1 {
 		return max(a.resumed, a.restores[n-2].Seconds)
@@ -279,7 +286,8 @@ func (a *Account) restoreBefore() float64 {
 	return a.resumed
 }
 
-// settle charges new lines to failures. Where a step was committed before the death was complete, the line shows that it was no recovery.
+// settle charges new lines to failures. Where a step was committed before the death was complete,
+// the line shows that it was no recovery.
 func (a *Account) settle() {
 	for _, ch := range a.charges {
 		i := a.culprit(ch.since)

@@ -199,7 +199,8 @@ func TestALineIsChargedToTheDeathThatItAnswersAndNotToOneThatIsOver(t *testing.T
 	}
 }
 
-// A run that is resumed begins a line at its newest checkpoint. Failures that were over before have cost what they had cost then.
+// A run that is resumed begins a line at its newest checkpoint. Failures that were over before have
+// cost what they had cost then.
 func TestARunThatIsResumedCostsNoFailureThatWasOver(t *testing.T) {
 	before := slices.Concat(steps(1, 1, 10, 1), fails("server/1", 10.2, 10.4, 10), steps(1, 11, 14, 12))
 	resumed := slices.Concat([]Event{&Header{At: At{16}, Resumed: true}, &View{At: At{20}, Line: 2, RestoredStep: 12}}, steps(2, 13, 16, 21))

@@ -10,9 +10,10 @@
 //	logs/                what each process printed
 //	control/             what the launcher tells the workers
 //
-// events.jsonl is the source: everything in summary.json can be computed from it again, and is, when
-// the launcher died before it could write one. It is appended to, never rewritten, and cut when it is long; a last line that a
-// crash cut off is ignored by readers and cut off by the next writer.
+// events.jsonl is the source: everything in summary.json can be computed from it again, and is,
+// when the launcher died before it could write one. It is appended to, never rewritten, and cut
+// when it is long; a last line that a crash cut off is ignored by readers and cut off by the next
+// writer.
 //
 // The accounting is pure (Account): events in, costs out. Recorder is the shell that also writes them.
 package record

@@ -180,8 +180,9 @@ type Checkpoint struct {
 	Error       string  `json:"error,omitempty"`
 }
 
-// Partial (kind "partial") is a partial recovery: lost chunks came back at an older value, from the running checkpoint or a copy of another replica,
-// while the others stayed, so no step was lost but some progress was. Part is who had them.
+// Partial (kind "partial") is a partial recovery: lost chunks came back at an older value, from the
+// running checkpoint or a copy of another replica, while the others stayed, so no step was lost but
+// some progress was. Part is who had them.
 type Partial struct {
 	At
 	Part        string `json:"part"`
@@ -231,8 +232,9 @@ type Rework struct {
 	Failures    int     `json:"failures"`        // that it was learnt from
 }
 
-// Presence (kind "presence") is a process that a monitor has found in its place. A launcher begins processes itself, and writes none: this is how a
-// monitor that goes on with the record knows who was there when it was away.
+// Presence (kind "presence") is a process that a monitor has found in its place. A launcher begins
+// processes itself, and writes none: this is how a monitor that goes on with the record knows who
+// was there when it was away.
 type Presence struct {
 	At
 	Part        string `json:"part"`

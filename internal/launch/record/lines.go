@@ -25,8 +25,9 @@ type batch struct {
 // batchBytes is how many bytes of lines one goroutine parses: in some milliseconds.
 const batchBytes = 256 << 10
 
-// parsed returns the batches of a file in order, which become ready soon: lines are parsed on all processors, since encoding/json reads some 50 MB a
-// second on one, and the record of a day has gigabytes. Whoever stops before the last closes done.
+// parsed returns the batches of a file in order, which become ready soon: lines are parsed on all
+// processors, since encoding/json reads some 50 MB a second on one, and the record of a day has
+// gigabytes. Whoever stops before the last closes done.
 func parsed(f io.Reader, done <-chan struct{}) <-chan *batch {
 	batches := make(chan *batch, runtime.GOMAXPROCS(0)) // no more than so many are in memory, or their events
 	go func() {
@@ -65,8 +66,8 @@ func (b *batch) read(in *bufio.Reader) (last bool) {
 	return false
 }
 
-// line takes one line with its newline, and returns its length. One that is cut off is left out, and so is one above maxLine, such as zeros that a
-// crash of the machine has left.
+// line takes one line with its newline, and returns its length. One that is cut off is left out,
+// and so is one above maxLine, such as zeros that a crash of the machine has left.
 func (b *batch) line(in *bufio.Reader) (n int64, err error) {
 	begin := len(b.lines)
 	for {

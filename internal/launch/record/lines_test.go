@@ -14,7 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Lines are read in the order of the file, whichever is parsed first, and each that cannot be read is counted once: against a loop that splits the text.
+// Lines are read in the order of the file, whichever is parsed first, and each that cannot be read
+// is counted once: against a loop that splits the text.
 func TestLinesAreReadInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 6))

@@ -14,8 +14,9 @@ type Span struct {
 	Low, High Number // the least and the greatest of them
 	known     int
 
-	// Who was counted, of how many, is told of one of the steps. Each is as likely to be that one, so that a rhythm in which workers come, such as the
-	// same two of four in every second step, is seen in many spans as it is.
+	// Who was counted, of how many, is told of one of the steps. Each is as likely to be that one,
+	// so that a rhythm in which workers come, such as the same two of four in every second step, is
+	// seen in many spans as it is.
 	Counted        []uint32 // slots, one per counted gradient, ascending
 	Workers, Quota uint32
 	drawn          uint64 // by which the step was chosen: the least
@@ -30,8 +31,9 @@ type Why struct {
 	Reason string
 }
 
-// Outline is the steps of a run in bounded memory, however many they are. While there is room each is a span of its own; then neighbours are
-// joined, and from there on spans hold twice as many steps. The zero Outline is empty.
+// Outline is the steps of a run in bounded memory, however many they are. While there is room each
+// is a span of its own; then neighbours are joined, and from there on spans hold twice as many
+// steps. The zero Outline is empty.
 type Outline struct {
 	Spans []Span // in the order in which the steps were recorded
 	Steps int    // in all spans
@@ -42,8 +44,8 @@ type Outline struct {
 	limit   int    // of room; 0: outlineRoom
 }
 
-// The room of an outline is counted in slots: a span takes spanRoom and one for each gradient of its step. It is enough for 123,000 steps of 4
-// workers, and for 7,900 of 1000: some 30 MB.
+// The room of an outline is counted in slots: a span takes spanRoom and one for each gradient of
+// its step. It is enough for 123,000 steps of 4 workers, and for 7,900 of 1000: some 30 MB.
 const (
 	spanRoom    = 64
 	outlineRoom = 1 << 23
@@ -132,7 +134,8 @@ func (o *Outline) clone() Outline {
 	return c
 }
 
-// scatter returns a number for a step that has nothing to do with its place among its neighbours (the finalizer of SplitMix64).
+// scatter returns a number for a step that has nothing to do with its place among its neighbours
+// (the finalizer of SplitMix64).
 func scatter(step uint64) uint64 {
 	x := step + 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// drawSteps draws what a run may record: lines that go back or go on, holes, losses that are no numbers, reasons, and workers that come by turns.
+// drawSteps draws what a run may record: lines that go back or go on, holes, losses that are no
+// numbers, reasons, and workers that come by turns.
 func drawSteps(rng *rand.Rand, n int) []*Step {
 	var all []*Step
 	line, step := uint64(1), uint64(1+rng.IntN(3))

@@ -59,8 +59,9 @@ func Has(dir string) bool {
 // wraps kintsugi.ErrOtherModel, a directory without events kintsugi.ErrUsage.
 func ReadRun(dir string) (*Run, error) { return readRun(dir, false) }
 
-// ReadOutline is ReadRun in memory that does not grow with the steps of a run: of those it has First, Newest and Outline, and of the saves of a shard
-// for the running checkpoint the newest. It is enough for the report.
+// ReadOutline is ReadRun in memory that does not grow with the steps of a run: of those it has
+// First, Newest and Outline, and of the saves of a shard for the running checkpoint the newest. It
+// is enough for the report.
 func ReadOutline(dir string) (*Run, error) { return readRun(dir, true) }
 
 func readRun(dir string, outline bool) (*Run, error) {
@@ -157,7 +158,8 @@ func (run *Run) step(e *Step) {
 	}
 }
 
-// checkpoint keeps a checkpoint. An outline forgets what a shard has saved of a running one when it has saved more: there may be one every few steps.
+// checkpoint keeps a checkpoint. An outline forgets what a shard has saved of a running one when it
+// has saved more: there may be one every few steps.
 func (run *Run) checkpoint(e *Checkpoint) {
 	if run.outline && e.Running {
 		if i, ok := run.saves[e.Shard]; ok && e.Error == "" {

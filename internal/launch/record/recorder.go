@@ -154,8 +154,8 @@ func lock(f *os.File, dir string) error {
 	return nil
 }
 
-// Hold keeps launchers out of the run in dir until release is called. It is an error if one is at work there. A folder without a run is
-// nobody's: nothing is held.
+// Hold keeps launchers out of the run in dir until release is called. It is an error if one is at
+// work there. A folder without a run is nobody's: nothing is held.
 func Hold(dir string) (release func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, eventsFile), os.O_RDWR, 0) // a network file system locks no file that is only read
 	if errors.Is(err, fs.ErrNotExist) {
@@ -263,7 +263,8 @@ func (r *Recorder) Record(t time.Time, e Event) []*Recovery {
 	return recoveries
 }
 
-// Tell has f hear of each event from now on, in their order, after one on what the record is of. f must not use the Recorder, nor keep the events.
+// Tell has f hear of each event from now on, in their order, after one on what the record is of. f
+// must not use the Recorder, nor keep the events.
 func (r *Recorder) Tell(f func(Event)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -308,9 +309,10 @@ func (r *Recorder) Err() error {
 	return r.err
 }
 
-// Finish ends the record at time t: it writes summary.json and closes the events. The reason says why
-// the run ended. It returns the run as ReadOutline would, without reading what may be gigabytes. The error is the first of the whole record; the run
-// is good in any case, and nothing is added to it any more.
+// Finish ends the record at time t: it writes summary.json and closes the events. The reason says
+// why the run ended. It returns the run as ReadOutline would, without reading what may be
+// gigabytes. The error is the first of the whole record; the run is good in any case, and nothing
+// is added to it any more.
 func (r *Recorder) Finish(t time.Time, reason string) (*Run, error) {
 	r.Record(t, &Note{Level: "info", Text: "the run ended: " + reason})
 	r.mu.Lock()

@@ -45,7 +45,8 @@ func released(line, step int, seconds float64) kintsugi.StepEvent {
 	}
 }
 
-// A monitor that is away does not stop the run: steps that it hears of later were when they were, and nodes were paid for.
+// A monitor that is away does not stop the run: steps that it hears of later were when they were,
+// and nodes were paid for.
 func TestTheTimeOfARunThatWentOnWithoutItsRecordGoesOn(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	at := func(second float64) time.Time { return start.Add(time.Duration(second * float64(time.Second))) }

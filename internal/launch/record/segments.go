@@ -15,11 +15,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// The events of a long run are cut: what events.jsonl had so far becomes events-000001.jsonl, which is packed into events-000001.jsonl.zst and
-// removed. Wherever a process dies meanwhile, each event is found once:
+// The events of a long run are cut: what events.jsonl had so far becomes events-000001.jsonl, which
+// is packed into events-000001.jsonl.zst and removed. Wherever a process dies meanwhile, each event
+// is found once:
 //
-//   - the file is linked to its new name, and only then does an empty one take its place, so events.jsonl is always there; a name of the very same file
-//     is passed over;
+//   - the file is linked to its new name, and only then does an empty one take its place, so
+//     events.jsonl is always there; a name of the very same file is passed over;
 //   - what is packed gets its name when it is whole; where both are there, they hold the same.
 
 // segmentBytes is how long events.jsonl grows before it is cut: some 300,000 steps of 4 workers.
@@ -141,7 +142,8 @@ func (u *unpacking) Close() error {
 	return u.f.Close()
 }
 
-// cut begins a new events.jsonl. Where that cannot be, the old one grows on. The caller holds the lock, and has flushed.
+// cut begins a new events.jsonl. Where that cannot be, the old one grows on. The caller holds the
+// lock, and has flushed.
 func (r *Recorder) cut() {
 	r.size = 0 // a cut that fails is tried again as much later
 	path := filepath.Join(r.run.Dir, eventsFile)
@@ -212,7 +214,8 @@ func pack(path string) error {
 	return os.Remove(path)
 }
 
-// tidy clears away what a cut that was not ended has left, and returns the number of the newest segment. The current file is locked.
+// tidy clears away what a cut that was not ended has left, and returns the number of the newest
+// segment. The current file is locked.
 func tidy(dir string, current *os.File) (newest int, err error) {
 	if err := os.Remove(filepath.Join(dir, eventsFile+nextSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err

@@ -9,16 +9,18 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Round is what a worker did from its ticket before to the one of the step. In JSON it is an array: slot, then microseconds from the release before
-// to the ticket, of waiting, pulling, computing, encoding, sending, of the heads' answers, and of encoding and sending within the computation.
+// Round is what a worker did from its ticket before to the one of the step. In JSON it is an array:
+// slot, then microseconds from the release before to the ticket, of waiting, pulling, computing,
+// encoding, sending, of the heads' answers, and of encoding and sending within the computation.
 type Round struct {
 	Slot                                               uint32
 	Told                                               time.Duration
 	Wait, Pull, Compute, Encode, Send, Answers, Hidden time.Duration
 }
 
-// Stable is what a shard did in a step. In JSON it is an array: shard, then microseconds from the release before to its answer, of the
-// kernel, of handing the version before to readers, and of the kernel before the commit, which records of earlier releases lack.
+// Stable is what a shard did in a step. In JSON it is an array: shard, then microseconds from the
+// release before to its answer, of the kernel, of handing the version before to readers, and of the
+// kernel before the commit, which records of earlier releases lack.
 type Stable struct {
 	Shard                        uint32
 	Told, Kernel, Publish, Ahead time.Duration
@@ -52,7 +54,8 @@ func micros(number uint32, times ...time.Duration) []byte {
 	return append(b, ']')
 }
 
-// ofMicros reads what micros has written. What a later version may have added is passed over; as many of the last times as are newer may be missing.
+// ofMicros reads what micros has written. What a later version may have added is passed over; as
+// many of the last times as are newer may be missing.
 func ofMicros(text []byte, what string, number *uint32, newer int, times ...*time.Duration) error {
 	var list []int64
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -92,5 +95,6 @@ func TimelineOf(e kintsugi.StepEvent) *Timeline {
 	return t
 }
 
-// whole cuts a time to whole microseconds, as which it is read again: a page that is drawn from the file is the one that was drawn from memory.
+// whole cuts a time to whole microseconds, as which it is read again: a page that is drawn from the
+// file is the one that was drawn from memory.
 func whole(d time.Duration) time.Duration { return d.Truncate(time.Microsecond) }

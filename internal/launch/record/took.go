@@ -10,9 +10,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Took is how long a worker was at one gradient that ended since the step before. In JSON it is an array, for there is one in
-// each line for each gradient: slot, microseconds of computing, microseconds of sending, and the number of the
-// fate, which is left out if it is 0.
+// Took is how long a worker was at one gradient that ended since the step before. In JSON it is an
+// array, for there is one in each line for each gradient: slot, microseconds of computing,
+// microseconds of sending, and the number of the fate, which is left out if it is 0.
 type Took struct {
 	Slot     uint32
 	Compute  time.Duration
@@ -58,7 +58,8 @@ func (t *Took) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// numbers returns those of an array as MarshalJSON writes it: there is one for each gradient of a run. Not ok: another way to write it, or none.
+// numbers returns those of an array as MarshalJSON writes it: there is one for each gradient of a
+// run. Not ok: another way to write it, or none.
 func numbers(text []byte) (list []int64, ok bool) {
 	list = make([]int64, 0, 4)
 	text, opens := bytes.CutPrefix(text, []byte("["))

@@ -101,12 +101,12 @@ func (u *usage) step(e *Step) {
 	u.counted = append(u.counted, stretch{e.Step, e.Step + 1, n})
 }
 
-// keptStretches is how many stretches are remembered one by one, at the least. With a quota that is chosen before each step they are as many steps, and
-// a restore seldom goes back so far.
+// keptStretches is how many stretches are remembered one by one, at the least. With a quota that is
+// chosen before each step they are as many steps, and a restore seldom goes back so far.
 const keptStretches = 1 << 15
 
-// stretch is steps [from, end) that counted so many gradients together, each as many as the others. A record may begin at any step, so nothing is
-// as long as steps are many.
+// stretch is steps [from, end) that counted so many gradients together, each as many as the others.
+// A record may begin at any step, so nothing is as long as steps are many.
 type stretch struct{ from, end, total uint64 }
 
 func (s stretch) steps() uint64 { return s.end - s.from }
@@ -141,8 +141,8 @@ func (u *usage) restore(step uint64) {
 	}
 }
 
-// keptReleases is how many releases are remembered, to see what a departure did to the steps around it, and usualSteps how many of them tell what
-// a step takes otherwise.
+// keptReleases is how many releases are remembered, to see what a departure did to the steps around
+// it, and usualSteps how many of them tell what a step takes otherwise.
 const (
 	keptReleases = 4096
 	usualSteps   = 64
@@ -205,8 +205,8 @@ func (u *usage) bill(s *Summary) *cost.Bill {
 	return &b
 }
 
-// Bill returns what the run cost at some prices, ok false for none. It is computed from the events, also where a summary.json of an earlier version
-// has none.
+// Bill returns what the run cost at some prices, ok false for none. It is computed from the events,
+// also where a summary.json of an earlier version has none.
 func (run *Run) Bill(p cost.Prices, ok bool) cost.Bill {
 	s := run.account.Summary()
 	return cost.BillOf(run.account.usage.of(&s), p, ok)

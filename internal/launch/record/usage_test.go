@@ -87,7 +87,8 @@ func TestThePeakOfMemoryIsThatOfThePlaces(t *testing.T) {
 	}
 }
 
-// A record may begin at any step, and a damaged digit makes any of it: neither asks for memory that goes with the number.
+// A record may begin at any step, and a damaged digit makes any of it: neither asks for memory that
+// goes with the number.
 func TestAStepOfAnyNumberIsBooked(t *testing.T) {
 	for _, step := range []uint64{0, 1, 1 << 40, math.MaxUint64} {
 		s := tally(header(0), []Event{&Step{At: At{1}, Line: 1, Step: step, Counted: []uint32{0, 1}}}).Summary()
@@ -97,7 +98,8 @@ func TestAStepOfAnyNumberIsBooked(t *testing.T) {
 	}
 }
 
-// A run whose steps count now so, now so many gradients is booked in bounded memory: recent steps to the gradient, those of long ago by their mean.
+// A run whose steps count now so, now so many gradients is booked in bounded memory: recent steps
+// to the gradient, those of long ago by their mean.
 func TestCountsOfLongAgoAreFolded(t *testing.T) {
 	u := usage{}
 	const steps = 3*keptStretches + 7

@@ -89,7 +89,8 @@ func (c *comparison) fill(runs []*record.Run) {
 	c.Time = beside(time, all, func(x compared, i int) float64 { return x.spans[i].Seconds }, func(e record.Evaluation) float64 { return e.Seconds }, "loss over time, by run")
 }
 
-// beside draws the losses of runs, and their accuracies if there are any, over an axis that at and when find their places on.
+// beside draws the losses of runs, and their accuracies if there are any, over an axis that at and
+// when find their places on.
 func beside(f *figure, all []compared, at func(x compared, i int) float64, when func(record.Evaluation) float64, description string) template.HTML {
 	p := f.panel("loss, moving average", 290)
 	p.scaleY(comparedScale(all), lossTicks)
@@ -180,7 +181,8 @@ func namesOf(runs []*record.Run) []string {
 	return names
 }
 
-// tellApart returns the settings that all runs have, and in what each differs from the others. A run whose settings cannot be read has none.
+// tellApart returns the settings that all runs have, and in what each differs from the others. A
+// run whose settings cannot be read has none.
 func tellApart(runs []*record.Run) (common []setting, differ []string) {
 	values := make([]map[string]string, len(runs))
 	var names []string

@@ -13,8 +13,8 @@ import (
 // maxServers bounds the curves of single servers; of more, the dearest and the cheapest are drawn.
 const maxServers = 6
 
-// whatLossesCost draws what the loss of each server would have cost, over time, in steps; and as dots what real losses did. A curve has
-// a gap where that was not known.
+// whatLossesCost draws what the loss of each server would have cost, over time, in steps; and as
+// dots what real losses did. A curve has a gap where that was not known.
 func (s *story) whatLossesCost() template.HTML {
 	var parts []string
 	curves := make(map[string][]point)

@@ -143,7 +143,8 @@ func accuracyTicks(s scale) []tick {
 	return s.linearTicks(4, func(v float64) string { return strconv.FormatFloat(math.Round(v*1e3)/10, 'f', -1, 64) + " %" })
 }
 
-// checkpointMarks puts a small diamond on the axis for each full checkpoint and each save that failed, as far as they can be told apart.
+// checkpointMarks puts a small diamond on the axis for each full checkpoint and each save that
+// failed, as far as they can be told apart.
 func (s *story) checkpointMarks(p *panel, x func(record.Checkpoint) float64) {
 	last := math.Inf(-1)
 	for _, c := range s.run.Checkpoints {

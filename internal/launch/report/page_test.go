@@ -30,8 +30,8 @@ func draw(t *testing.T, run *record.Run) string {
 	return b.String()
 }
 
-// namesAreFree checks that no label of a failure is written over the name of a panel, which stands in the same line. Letters of a name
-// are 6.4 pixels wide in a wide font.
+// namesAreFree checks that no label of a failure is written over the name of a panel, which stands
+// in the same line. Letters of a name are 6.4 pixels wide in a wide font.
 func namesAreFree(t *testing.T, page string) {
 	t.Helper()
 	texts := regexp.MustCompile(`<text class="(name|mark)" x="([0-9.]+)" y="([0-9.]+)">([^<]*)`)
@@ -242,7 +242,8 @@ func TestTheQuotaSaysItsReasons(t *testing.T) {
 	}
 }
 
-// A shard that came back as it was saved lost progress, though no step was taken back: the page must not say that nothing was lost.
+// A shard that came back as it was saved lost progress, though no step was taken back: the page
+// must not say that nothing was lost.
 func TestThePageTellsHowOldIsWhatCameBack(t *testing.T) {
 	s := record.Summary{WallSeconds: 10, OutageSeconds: 1, Failures: []record.FailureCost{{Part: "server/1", PartialChunks: 3, PartialAge: 4.5, PartialRework: record.Unknown(), MeasuredRework: record.Unknown()}}}
 	if got, want := verdict(s), "1 failure cost 1.00 s without a step; no step was taken back: 10.0 % of the run."; got != want {
@@ -253,7 +254,8 @@ func TestThePageTellsHowOldIsWhatCameBack(t *testing.T) {
 	}
 }
 
-// What losses would have cost is drawn for each server, real ones as dots, and predictions stand beside what was measured.
+// What losses would have cost is drawn for each server, real ones as dots, and predictions stand
+// beside what was measured.
 func TestThePageTellsWhatALossWouldCost(t *testing.T) {
 	events, config := demo(600, 1)
 	for i := range 20 {

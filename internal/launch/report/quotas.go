@@ -6,8 +6,8 @@ type quotaRow struct{ Step, Quota, Reason string }
 // quotaRows is how many steps the table of reasons has at most.
 const quotaRows = 12
 
-// quotas returns the reasons of steps at equal distances, the first among them: what the pointer finds in the figure, in print. A
-// run whose reason never changes has none.
+// quotas returns the reasons of steps at equal distances, the first among them: what the pointer
+// finds in the figure, in print. A run whose reason never changes has none.
 func (s *story) quotas() []quotaRow {
 	base := s.survivors()
 	var told []int // spans with a reason

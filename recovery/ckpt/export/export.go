@@ -1,5 +1,6 @@
-// Package export writes tensors in formats that other programs read: safetensors, and NumPy's NPZ. Both are uncompressed
-// float32, little-endian, and the same input gives the same bytes. docs/formats.md says what is in them.
+// Package export writes tensors in formats that other programs read: safetensors, and NumPy's NPZ.
+// Both are uncompressed float32, little-endian, and the same input gives the same bytes.
+// docs/formats.md says what is in them.
 package export
 
 import (
@@ -45,8 +46,8 @@ func check(tensors []Tensor, reserved string) error {
 	return nil
 }
 
-// Safetensors writes a safetensors file: the length of a header, the header in JSON, the values of all tensors in their order.
-// metadata may be nil.
+// Safetensors writes a safetensors file: the length of a header, the header in JSON, the values of
+// all tensors in their order. metadata may be nil.
 func Safetensors(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	const reserved = "__metadata__"
 	if err := check(tensors, reserved); err != nil {
@@ -85,7 +86,8 @@ func Safetensors(w io.Writer, tensors []Tensor, metadata map[string]string) erro
 	return nil
 }
 
-// NPZ writes a zip archive that numpy.load reads: NAME.npy for each tensor, and what is said about them in metadata.json.
+// NPZ writes a zip archive that numpy.load reads: NAME.npy for each tensor, and what is said about
+// them in metadata.json.
 func NPZ(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	if err := check(tensors, ""); err != nil {
 		return err

@@ -19,8 +19,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/export"
 )
 
-// The readers below know the formats from their descriptions alone (safetensors' README, numpy.lib.format), and share no
-// code with the writers.
+// The readers below know the formats from their descriptions alone (safetensors' README,
+// numpy.lib.format), and share no code with the writers.
 
 // readSafetensors returns the tensors by name, and the metadata.
 func readSafetensors(b []byte) (map[string]export.Tensor, map[string]string, error) {

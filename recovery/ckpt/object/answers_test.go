@@ -31,7 +31,8 @@ func stamped(w http.ResponseWriter) {
 	w.Header().Set("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
 }
 
-// A proxy that packs answers drops their length. An object of unknown length is an error, and not one of no bytes or fewer.
+// A proxy that packs answers drops their length. An object of unknown length is an error, and not
+// one of no bytes or fewer.
 func TestAnAnswerWithoutALengthIsAnError(t *testing.T) {
 	fsys := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		stamped(w)
@@ -52,8 +53,8 @@ func TestAnAnswerWithoutALengthIsAnError(t *testing.T) {
 	}
 }
 
-// A store or proxy that ignores what part of an object was asked for sends it from its beginning. That must not be taken for damage: an older checkpoint would
-// be used for it.
+// A store or proxy that ignores what part of an object was asked for sends it from its beginning.
+// That must not be taken for damage: an older checkpoint would be used for it.
 func TestAnAnswerWithAnotherPartIsAnError(t *testing.T) {
 	content := random(1000)
 	fsys := answering(t, func(w http.ResponseWriter, r *http.Request) {

@@ -8,10 +8,12 @@ import (
 	"sync"
 )
 
-// readAhead bounds how much is read at once, in bytes, where one read follows the other: each request waits for the store.
+// readAhead bounds how much is read at once, in bytes, where one read follows the other: each
+// request waits for the store.
 const readAhead = PartBytes
 
-// reading is an object that is read. Reads that follow one another fetch ahead, twice as much each time; a jump starts over.
+// reading is an object that is read. Reads that follow one another fetch ahead, twice as much each
+// time; a jump starts over.
 type reading struct {
 	fs   *FS
 	name string

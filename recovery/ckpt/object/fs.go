@@ -16,9 +16,10 @@ import (
 
 // FS is a Store as a file system for checkpoints. Safe for concurrent use.
 //
-// A created file is empty and unseen until Sync, which makes it exist for good with all that was written; Sync returns
-// fs.ErrExist if the name has been taken meanwhile. After Sync a file cannot be written. There are no directories: every name may be
-// created, and a directory in which nothing is lists as empty. Link and OpenAppend are errors.ErrUnsupported.
+// A created file is empty and unseen until Sync, which makes it exist for good with all that was
+// written; Sync returns fs.ErrExist if the name has been taken meanwhile. After Sync a file cannot
+// be written. There are no directories: every name may be created, and a directory in which nothing
+// is lists as empty. Link and OpenAppend are errors.ErrUnsupported.
 type FS struct {
 	ctx     context.Context // of everything it does: a file system's methods take none
 	store   Store
@@ -158,8 +159,9 @@ func (f *FS) MkdirAll(string) error { return nil }
 // SyncDir implements vfs.FS: what was created is durable.
 func (f *FS) SyncDir(string) error { return nil }
 
-// Probe finds out whether the store can be reached, written and read, and whether it refuses to create what exists, with an
-// object of its own in dir that it removes again. A store that does not refuse cannot keep two writers apart.
+// Probe finds out whether the store can be reached, written and read, and whether it refuses to
+// create what exists, with an object of its own in dir that it removes again. A store that does not
+// refuse cannot keep two writers apart.
 func (f *FS) Probe(dir string) error {
 	name := path.Join(clean(dir), fmt.Sprintf("tmp/probe-%d", time.Now().UnixNano()))
 	if err := f.create(name, []byte("first\n")); err != nil {

@@ -18,8 +18,9 @@ import (
 	"time"
 )
 
-// A Keeper gives out the memory of its process as a store, over HTTP: what OpenMemory reaches. It is for the running checkpoint of servers
-// on other hosts, which survives any of them and not the keeper. Safe for concurrent use.
+// A Keeper gives out the memory of its process as a store, over HTTP: what OpenMemory reaches. It
+// is for the running checkpoint of servers on other hosts, which survives any of them and not the
+// keeper. Safe for concurrent use.
 //
 //	PUT    /objects/NAME            create; If-None-Match: * is implied
 //	PUT    /objects/NAME?from=OTHER copy, which replaces
@@ -261,7 +262,8 @@ type Memory struct {
 
 var _ Store = (*Memory)(nil)
 
-// OpenMemory returns the store at an address, host:port; it sends nothing yet. secured connects by TLS; nil: connections are plain TCP.
+// OpenMemory returns the store at an address, host:port; it sends nothing yet. secured connects by
+// TLS; nil: connections are plain TCP.
 func OpenMemory(address string, secured func(ctx context.Context, network, address string) (net.Conn, error)) *Memory {
 	// Nothing between processes of a run goes by way of the web's proxies, whatever the environment says.
 	t := &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute, DialTLSContext: secured}

@@ -12,7 +12,8 @@ import (
 	"sync"
 )
 
-// Mem is a Store in memory: what a Keeper gives out, and what tests look into. Its zero value is empty and ready for use. Safe for concurrent use.
+// Mem is a Store in memory: what a Keeper gives out, and what tests look into. Its zero value is
+// empty and ready for use. Safe for concurrent use.
 type Mem struct {
 	mu      sync.Mutex
 	objects map[string][]byte // never changed, only replaced; guarded by mu

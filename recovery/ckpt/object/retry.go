@@ -16,8 +16,8 @@ type Retries struct {
 	Rate    int           // bytes each second that a request with content must reach at least
 }
 
-// DefaultRetries gives up after about ten seconds of refusals, or when a store is slower than a quarter of a megabyte each second. A save
-// that fails is tried again when the next one is due.
+// DefaultRetries gives up after about ten seconds of refusals, or when a store is slower than a
+// quarter of a megabyte each second. A save that fails is tried again when the next one is due.
 func DefaultRetries() Retries {
 	return Retries{Tries: 7, First: 200 * time.Millisecond, Timeout: 20 * time.Second, Rate: 1 << 18}
 }

@@ -39,8 +39,8 @@ const Scheme = "s3://"
 // AWS is the endpoint of Amazon.
 const AWS = "https://s3.amazonaws.com"
 
-// ParsePlace reads s3://bucket/prefix?endpoint=URL&region=NAME&patience=DURATION, where endpoint is the one without it. The error is
-// kintsugi.ErrUsage; it never repeats what may be a password.
+// ParsePlace reads s3://bucket/prefix?endpoint=URL&region=NAME&patience=DURATION, where endpoint is
+// the one without it. The error is kintsugi.ErrUsage; it never repeats what may be a password.
 func ParsePlace(s, endpoint string) (Place, error) {
 	usage := func(format string, args ...any) (Place, error) {
 		return Place{}, fmt.Errorf("%w: a store is a folder, memory://host:port/prefix or s3://bucket/prefix?endpoint=https://host:port&region=name&patience=20s; %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
@@ -90,8 +90,9 @@ type S3 struct {
 
 var _ Store = (*S3)(nil)
 
-// OpenS3 returns the bucket of a place; it sends nothing yet. Keys come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-// AWS_SESSION_TOKEN; MINIO_ROOT_USER and MINIO_ROOT_PASSWORD), the file ~/.aws/credentials ($AWS_PROFILE), or the role of the machine.
+// OpenS3 returns the bucket of a place; it sends nothing yet. Keys come from the environment
+// (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN; MINIO_ROOT_USER and
+// MINIO_ROOT_PASSWORD), the file ~/.aws/credentials ($AWS_PROFILE), or the role of the machine.
 func OpenS3(p Place) (*S3, error) {
 	client, err := minio.NewCore(p.Endpoint, &minio.Options{
 		Creds: credentials.NewChainCredentials([]credentials.Provider{

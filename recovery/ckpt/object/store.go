@@ -8,12 +8,14 @@ import (
 // ErrAway means that the store does not answer for now: another try may help.
 var ErrAway = errors.New("the object store does not answer as it should")
 
-// PartBytes is the length of the parts of a large object, but the last: 16 MiB. An upload holds a few of them in memory.
+// PartBytes is the length of the parts of a large object, but the last: 16 MiB. An upload holds a
+// few of them in memory.
 const PartBytes = 16 << 20
 
-// Store is what FS needs of an object store. Names are slash-separated paths without a slash in front. Implementations
-// are safe for concurrent use, and make one try: FS repeats. Errors are fs.ErrExist, fs.ErrNotExist and fs.ErrPermission
-// where they apply, ErrAway where another try may help, and anything else where it does not.
+// Store is what FS needs of an object store. Names are slash-separated paths without a slash in
+// front. Implementations are safe for concurrent use, and make one try: FS repeats. Errors are
+// fs.ErrExist, fs.ErrNotExist and fs.ErrPermission where they apply, ErrAway where another try may
+// help, and anything else where it does not.
 type Store interface {
 	// Create makes an object exist with that content, or returns fs.ErrExist if the name is taken. content must not
 	// change meanwhile.

@@ -227,7 +227,8 @@ func Lookup(t testing.TB, name string, in model.Input) *model.Description {
 	return d
 }
 
-// Params returns the initial parameters of a description, a function of seed, with biases moved off 0, where a ReLU has its kink.
+// Params returns the initial parameters of a description, a function of seed, with biases moved off
+// 0, where a ReLU has its kink.
 func Params(t testing.TB, d *model.Description, seed uint64) []float32 {
 	t.Helper()
 	params := make([]float32, d.Values())

@@ -1,4 +1,5 @@
-// Package programtest is a program for tests of those who run programs: the other side of package program's conversation, in Go.
+// Package programtest is a program for tests of those who run programs: the other side of package
+// program's conversation, in Go.
 package programtest
 
 import (
@@ -109,8 +110,8 @@ func (p *Program) Describe(id uint64) error {
 // Close ends the conversation.
 func (p *Program) Close() error { return p.conn.Close() }
 
-// Serve answers until nobody asks any more, with a loss of 1/2 Σ (xᵢ - i·mean(batch))² whose gradient is exact: parameters that start at
-// the seed and go where the batches pull them.
+// Serve answers until nobody asks any more, with a loss of 1/2 Σ (xᵢ - i·mean(batch))² whose
+// gradient is exact: parameters that start at the seed and go where the batches pull them.
 func (p *Program) Serve() error {
 	for {
 		q, err := p.Next()

@@ -1,4 +1,5 @@
-// Plane is the control plane of Kubernetes in one program: plane kube-apiserver, kube-controller-manager or kube-scheduler, with the flags of each.
+// Plane is the control plane of Kubernetes in one program: plane kube-apiserver,
+// kube-controller-manager or kube-scheduler, with the flags of each.
 package main
 
 import (

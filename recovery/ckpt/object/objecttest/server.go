@@ -1,6 +1,7 @@
-// Package objecttest is an object store inside a test: the part of the S3 protocol that package object uses, over HTTP,
-// with faults on demand. It is no S3 server: keys are compared, signatures are not computed, and whatever object does not
-// send is answered by an error. What real servers do is tested with a real one (see docs/testing.md).
+// Package objecttest is an object store inside a test: the part of the S3 protocol that package
+// object uses, over HTTP, with faults on demand. It is no S3 server: keys are compared, signatures
+// are not computed, and whatever object does not send is answered by an error. What real servers do
+// is tested with a real one (see docs/testing.md).
 package objecttest
 
 import (
