@@ -1,16 +1,19 @@
 """Train a model of your own, in any framework, with Kintsugi.
 
-A program calls run (or run_torch and run_jax, for a model in PyTorch and in JAX) and is started by Kintsugi, once for each worker:
+A program calls run (or run_torch and run_jax, for a model in PyTorch and in JAX) and is started by
+Kintsugi, once for each worker:
 
     kintsugi train --workers 4 -- python3 train.py
 
-Kintsugi asks it for gradients; it holds the parameters, steps, saves, and goes on when processes die. This file needs
-nothing but Python 3.8; parameters are numpy arrays where numpy is installed, and flat memoryviews of float32 where it is not.
-Copy it beside your program, or put its folder on PYTHONPATH.
+Kintsugi asks it for gradients; it holds the parameters, steps, saves, and goes on when processes
+die. This file needs nothing but Python 3.8; parameters are numpy arrays where numpy is installed,
+and flat memoryviews of float32 where it is not. Copy it beside your program, or put its folder on
+PYTHONPATH.
 
-The one rule: a gradient is a function of the parameters and of the batch. What is random about it comes from batch.seed, and
-nothing is kept from one gradient to the next. Then a worker that died computes the same gradients again, and a run ends
-with the same parameters whichever servers die on the way. Steps of which a worker was away lack its gradients.
+The one rule: a gradient is a function of the parameters and of the batch. What is random about it
+comes from batch.seed, and nothing is kept from one gradient to the next. Then a worker that died
+computes the same gradients again, and a run ends with the same parameters whichever servers die on
+the way. Steps of which a worker was away lack its gradients.
 """
 
 import fnmatch
@@ -104,16 +107,24 @@ def run(name, tensors, initialise, gradient, *, examples=None, evaluate=None, ra
 
     name        of the model: letters, digits, dots, dashes and underscores
     tensors     its parameters: pairs of a name and a shape; () is that of a single number
-    initialise  initialise(params, seed) fills params with the initial parameters, a function of the seed
-    gradient    gradient(params, grads, batch) fills grads with the gradient of the mean loss over batch.indices, at params, and returns
-                that loss; without examples the loss and of how many examples it is
-    examples    how many there are: each gradient is then told which to take, so that an epoch uses each once. None: gradient draws
-    evaluate    evaluate(params) returns a loss and an accuracy, either may be None, and on how many examples
-    rates       how many times the learning rate tensors have, by patterns of their names: {"head.*": 10, "embed*": 0.1}. The first pattern that fits counts;
-                a tensor that none fits has it once
-    suggested   what to train with unless the command line says otherwise: batch, steps, learning_rate, optimizer, momentum, codec; warmup, steps in which
-                the learning rate rises, and decay, how it goes down then: "cosine", "linear" or "constant"; weight_decay, and weight_decay_for, which
-                tensors: "all", or "matrices", those of two dimensions and more; clip_norm, the longest norm that the gradient of a worker counts with
+    initialise  initialise(params, seed) fills params with the initial parameters, a function of the
+                seed
+    gradient    gradient(params, grads, batch) fills grads with the gradient of the mean loss over
+                batch.indices, at params, and returns that loss; without examples the loss and of
+                how many examples it is
+    examples    how many there are: each gradient is then told which to take, so that an epoch uses
+                each once. None: gradient draws
+    evaluate    evaluate(params) returns a loss and an accuracy, either may be None, and on how many
+                examples
+    rates       how many times the learning rate tensors have, by patterns of their names:
+                {"head.*": 10, "embed*": 0.1}. The first pattern that fits counts; a tensor that
+                none fits has it once
+    suggested   what to train with unless the command line says otherwise: batch, steps,
+                learning_rate, optimizer, momentum, codec; warmup, steps in which the learning rate
+                rises, and decay, how it goes down then: "cosine", "linear" or "constant";
+                weight_decay, and weight_decay_for, which tensors: "all", or "matrices", those of
+                two dimensions and more; clip_norm, the longest norm that the gradient of a worker
+                counts with
     """
     suggested = _suggestions(suggested)
     tensors = [(n, tuple(int(d) for d in shape)) for n, shape in tensors]
@@ -241,18 +252,25 @@ def load(path):
 def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, **suggested):
     """run for a model in PyTorch.
 
-    build     build() returns the torch.nn.Module; the generators of torch, numpy and random are seeded before it is called
-    loss      loss(module, batch) returns the mean loss over batch.indices, a scalar to differentiate; without examples that
-              and of how many examples it is. The same generators are seeded with batch.seed before, so that dropout is a function of the batch.
-              It may call backward by itself, once or for parts of the batch, and change what that leaves in grad: then it returns the loss detached
-    evaluate  evaluate(module) returns a loss and an accuracy, either may be None, and on how many examples; the module is in eval mode, and
-              gradients are off; the generators are seeded with 0 before
-    device    where the module computes (default: a GPU, another one for the next worker where there are several, else the CPU)
+    build     build() returns the torch.nn.Module; the generators of torch, numpy and random are
+              seeded before it is called
+    loss      loss(module, batch) returns the mean loss over batch.indices, a scalar to
+              differentiate; without examples that and of how many examples it is. The same
+              generators are seeded with batch.seed before, so that dropout is a function of the
+              batch. It may call backward by itself, once or for parts of the batch, and change what
+              that leaves in grad: then it returns the loss detached
+    evaluate  evaluate(module) returns a loss and an accuracy, either may be None, and on how many
+              examples; the module is in eval mode, and gradients are off; the generators are seeded
+              with 0 before
+    device    where the module computes (default: a GPU, another one for the next worker where there
+              are several, else the CPU)
 
-    Parameters are trained as float32, whatever type the module has them in; complex ones are refused. Those that need no gradient, and those without a value, stay as
-    build made them first. The optimizer is Kintsugi's: a loss that changes a parameter, or makes another one, is an error.
-    Buffers are no parameters, and no server has them. The running means of BatchNorm are measured before each evaluation, at its parameters, on
-    32 batches; a forward pass that changes another buffer is an error.
+    Parameters are trained as float32, whatever type the module has them in; complex ones are
+    refused. Those that need no gradient, and those without a value, stay as build made them first.
+    The optimizer is Kintsugi's: a loss that changes a parameter, or makes another one, is an error.
+    Buffers are no parameters, and no server has them. The running means of BatchNorm are measured
+    before each evaluation, at its parameters, on 32 batches; a forward pass that changes another
+    buffer is an error.
     """
     import torch
 
@@ -324,8 +342,9 @@ def run_torch(name, build, loss, *, examples=None, evaluate=None, device=None, *
 def load_torch(build, path, *, loss=None, examples=None, batch=64):
     """The module with the parameters of an exported checkpoint, on the CPU: see load, and run_torch for build.
 
-    Those that were not trained are as build makes them. Where the module has BatchNorm, loss, examples and batch are those of run_torch: running means
-    are in no checkpoint, and are measured as for an evaluation.
+    Those that were not trained are as build makes them. Where the module has BatchNorm, loss,
+    examples and batch are those of run_torch: running means are in no checkpoint, and are measured
+    as for an evaluation.
     """
     import torch
 
@@ -356,13 +375,18 @@ def _seed(torch, seed):
 def run_jax(name, build, loss, data, *, examples=None, evaluate=None, **suggested):
     """run for a model in JAX, or in what is made of it.
 
-    build     build(key) returns the parameters to begin with: a tree of arrays, such as a dict of dicts, whose values may be of any real type
-    loss      loss(params, data, key) returns the mean loss, a scalar; it is compiled, and key is a function of the batch
-    data      data(batch) returns what loss needs of a batch, a tree of arrays such as (x[batch.indices], y[batch.indices]); without examples that, and how
-              many examples it has
-    evaluate  evaluate(params) returns a loss and an accuracy, either may be None, and on how many examples
+    build     build(key) returns the parameters to begin with: a tree of arrays, such as a dict of
+              dicts, whose values may be of any real type
+    loss      loss(params, data, key) returns the mean loss, a scalar; it is compiled, and key is a
+              function of the batch
+    data      data(batch) returns what loss needs of a batch, a tree of arrays such as
+              (x[batch.indices], y[batch.indices]); without examples that, and how many examples it
+              has
+    evaluate  evaluate(params) returns a loss and an accuracy, either may be None, and on how many
+              examples
 
-    Where there are GPUs a worker takes one, and another for the next. Parameters are trained as float32, whatever type they have.
+    Where there are GPUs a worker takes one, and another for the next. Parameters are trained as
+    float32, whatever type they have.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or the first worker takes three quarters of a GPU that others may need
     import jax

@@ -2,9 +2,10 @@
 
     python3 bench/gpu/pytorch.py [VALUES]
 
-Each line is the median of 21 runs behind those of 50 ms, at least three, that do not count, timed with events, on arrays of 1 GiB of random values, or of so many values (steps:
-of a quarter each). GB/s are of the bytes that the operation must move: each array read once, each result written once. A line that fails says so, takes no
-other with it, and makes the exit status 1.
+Each line is the median of 21 runs behind those of 50 ms, at least three, that do not count, timed
+with events, on arrays of 1 GiB of random values, or of so many values (steps: of a quarter each).
+GB/s are of the bytes that the operation must move: each array read once, each result written once.
+A line that fails says so, takes no other with it, and makes the exit status 1.
 """
 
 import statistics

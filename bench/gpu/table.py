@@ -2,8 +2,9 @@
 
     python3 bench/gpu/table.py FOLDER...
 
-The folders are what calls of bench/gpu/run have written. Rates stand beside a copy's, measured in the same run; times beside those of another program. Each
-row of docs/gpu.md is there: what no folder has is said to be missing.
+The folders are what calls of bench/gpu/run have written. Rates stand beside a copy's, measured in
+the same run; times beside those of another program. Each row of docs/gpu.md is there: what no
+folder has is said to be missing.
 """
 
 import re

@@ -2,7 +2,8 @@
 
     kintsugi train --workers 4 --fault "kill server/0 at step 100" -- python3 examples/python/fashion.py ~/data/fashion
 
-The folder holds the four files as they are published, such as train-images-idx3-ubyte.gz ("kintsugi data fetch fashion" gets them).
+The folder holds the four files as they are published, such as train-images-idx3-ubyte.gz ("kintsugi
+data fetch fashion" gets them).
 """
 
 import gzip

@@ -2,8 +2,9 @@
 
     kintsugi train --workers 4 --fault "kill server/0 at step 200" -- python3 examples/python/gpt.py shakespeare.txt
 
-Any text of some 100,000 characters or more will do ("kintsugi data fetch shakespeare" gets one). Each evaluation shows what the model writes by
-then. It has what training a transformer takes: a warm-up, gradients that are clipped, and weight decay for matrices alone.
+Any text of some 100,000 characters or more will do ("kintsugi data fetch shakespeare" gets one).
+Each evaluation shows what the model writes by then. It has what training a transformer takes: a
+warm-up, gradients that are clipped, and weight decay for matrices alone.
 """
 
 import os
