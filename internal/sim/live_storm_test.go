@@ -91,8 +91,18 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 		cfg.Layout, cfg.Steps = wide(t), 20
 		cfg.Gradient, cfg.Layered = nil, layered(cfg.Layout, time.Duration(rng.IntN(2))*time.Millisecond)
 	}
-	s.text = fmt.Sprintf("%d servers, %d replicas, %d workers, %s, codec %q, wire %d, pull %d, %v, a grace of %v, recovery %d, layers %v, between %v, continue %v %v",
-		cfg.Servers, cfg.Replicas, cfg.Workers, consistency, s.codec, cfg.Wire, cfg.Pull, cfg.Schedule.Rule, cfg.LeaveGrace, s.recovery, flows, cfg.Between, cfg.Consistency.Continue, cfg.Consistency.Keep)
+	if rng.IntN(4) == 0 {
+		cfg.Consistency.ClipNorm = 100 + 300*rng.Float64()
+	}
+	if rng.IntN(4) == 0 {
+		rated, err := cfg.Layout.WithRates(map[string]float32{cfg.Layout.Tensors[1].Name: 0.5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Layout = rated
+	}
+	s.text = fmt.Sprintf("%d servers, %d replicas, %d workers, %s, codec %q, wire %d, pull %d, %v, a grace of %v, recovery %d, layers %v, between %v, continue %v %v, clipped %v, rates %v",
+		cfg.Servers, cfg.Replicas, cfg.Workers, consistency, s.codec, cfg.Wire, cfg.Pull, cfg.Schedule.Rule, cfg.LeaveGrace, s.recovery, flows, cfg.Between, cfg.Consistency.Continue, cfg.Consistency.Keep, cfg.Consistency.ClipNorm, cfg.Layout.Uneven())
 	return s
 }
 
@@ -231,31 +241,65 @@ func (o *liveOracle) compute(t *testing.T, line kintsugi.Line, begin []*made, st
 		}
 		last := all[step-1]
 		next := &made{params: slices.Clone(last.params), state: [2][]float32{slices.Clone(last.state[0]), slices.Clone(last.state[1])}}
-		k := kernels.Step{Scale: 1, Params: next.params, Next: next.params, State: next.state, NextState: next.state}
-		if o.s.cfg.Consistency.Scale == agg.Mean {
-			k.Scale = float32(1 / float64(32*len(e.Counted)))
-		}
+		var grads []kernels.Operand
 		for _, id := range e.Counted {
-			weight := 32.0
-			if o.s.cfg.Consistency.Scale == agg.Sum {
-				weight = 1
-			}
-			if o.s.cfg.Consistency.Discount {
-				weight /= 1 + float64(step-1-id.Version)
-			}
-			grads := make([]float32, l.Values)
-			_, _, _ = noisy(t.Context(), all[id.Version].params, grads, id)
-			o.send(t, id, grads)
-			k.Operands = append(k.Operands, kernels.Operand{Weight: float32(weight), Values: grads})
+			g := make([]float32, l.Values)
+			_, _, _ = noisy(t.Context(), all[id.Version].params, g, id)
+			o.send(t, id, g)
+			grads = append(grads, kernels.Operand{Weight: o.weight(t, step-1-id.Version, g), Values: g})
 		}
-		x := o.s.cfg.Schedule.At(step)
-		k.Rule, k.Scalars = kernels.Rule(x.Rule), server.Scalars(x, kintsugi.Tensor{})
-		if _, err := kernels.Host.Step(&k); err != nil {
-			t.Fatal(err)
-		}
+		o.step(t, next, grads, o.s.cfg.Schedule.At(step))
 		all = append(all, next)
 	}
 	o.lines[line] = all
+}
+
+// weight returns that of a gradient, with its staleness.
+func (o *liveOracle) weight(t *testing.T, tau kintsugi.Step, g []float32) float32 {
+	cfg, weight, norm := &o.s.cfg.Consistency, 32.0, 0.0
+	if cfg.Scale == agg.Sum {
+		weight = 1
+	}
+	if cfg.Discount {
+		weight /= 1 + float64(tau)
+	}
+	for _, c := range o.s.cfg.Layout.Chunks {
+		square, err := kernels.Host.SquaredNorm(g[c.Lo:c.Hi])
+		if err != nil {
+			t.Fatal(err)
+		}
+		norm += square
+	}
+	if cfg.ClipNorm > 0 && norm > cfg.ClipNorm*cfg.ClipNorm {
+		weight *= cfg.ClipNorm / math.Sqrt(norm)
+	}
+	return float32(weight)
+}
+
+// step makes a version of the one before, tensor by tensor.
+func (o *liveOracle) step(t *testing.T, next *made, grads []kernels.Operand, x kintsugi.Optimizer) {
+	scale, lo := float32(1), 0
+	if o.s.cfg.Consistency.Scale == agg.Mean {
+		scale = float32(1 / float64(32*len(grads)))
+	}
+	for i, tensor := range o.s.cfg.Layout.Tensors {
+		hi := lo + tensor.Values()
+		k := kernels.Step{
+			Rule: kernels.Rule(x.Rule), Scale: scale, Scalars: server.Scalars(x, tensor),
+			Params: next.params[lo:hi], Next: next.params[lo:hi],
+		}
+		k.Scalars.LearningRate *= o.s.cfg.Layout.Rate(i)
+		for n := range k.Rule.States() {
+			k.State[n], k.NextState[n] = next.state[n][lo:hi], next.state[n][lo:hi]
+		}
+		for _, g := range grads {
+			k.Operands = append(k.Operands, kernels.Operand{Weight: g.Weight, Values: g.Values[lo:hi]})
+		}
+		if _, err := kernels.Host.Step(&k); err != nil {
+			t.Fatal(err)
+		}
+		lo = hi
+	}
 }
 
 // send makes of a gradient what its message is decoded to.
