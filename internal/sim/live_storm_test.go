@@ -419,7 +419,7 @@ func cuttable(t *testing.T) (through func(address string) string, cut func()) {
 // order of events.
 func TestStormsOfRealShells(t *testing.T) {
 	race.Skip(t)
-	n, proven := seeds(40, 10), 0
+	n, proven := seeds(40, 20), 0
 	for i := range n {
 		seed := i + uint64(max(0, *seedFlag))
 		s := drawStorm(t, seed)
@@ -432,7 +432,7 @@ func TestStormsOfRealShells(t *testing.T) {
 			t.Errorf("seed %d (%s): %v; the log ends with\n%s", seed, s.text, err, tail(log.String()))
 		}
 	}
-	if proven < int(n)/10 {
+	if proven < int(n)/20 { // of a quarter of the settings it can be computed; now and then nobody hears of a step
 		t.Errorf("%d of %d runs were computed to their end: the others prove little", proven, n)
 	}
 }
