@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,6 +39,38 @@ var topics = []topic{
 
 // fewFlags is how many flags need no headings.
 const fewFlags = 24
+
+// help writes what a command does, in lines that end where the terminal does, and how it is used.
+func help(cmd *cobra.Command, _ []string) {
+	w := cmd.OutOrStdout()
+	fmt.Fprintf(w, "%s\n\n", wrapped(cmp.Or(cmd.Long, cmd.Short), helpColumns(w)))
+	if err := usage(cmd); err != nil {
+		cmd.PrintErrln(err)
+	}
+}
+
+// wrapped returns a text whose paragraphs have lines of at most so many columns, where words are no longer. Lines that
+// begin with a space stay as they are.
+func wrapped(text string, columns int) string {
+	var lines []string
+	open := false // more words may come into the last line
+	for line := range strings.Lines(strings.TrimRight(text, " \n")) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" || line[0] == ' ' {
+			lines, open = append(lines, line), false
+			continue
+		}
+		for _, word := range strings.Fields(line) {
+			last := len(lines) - 1
+			if open && utf8.RuneCountInString(lines[last])+1+utf8.RuneCountInString(word) <= columns {
+				lines[last] += " " + word
+				continue
+			}
+			lines, open = append(lines, word), true
+		}
+	}
+	return strings.Join(lines, "\n")
+}
 
 // usage writes how a command is used, as cobra does, with lines that end where the terminal does
 // and long lists below headings.
@@ -133,7 +167,8 @@ func helpColumns(w io.Writer) int {
 
 // otherWords are what people who come from other programs call flags of this one.
 var otherWords = map[string][]string{
-	"batch": {"batch-size"}, "learning-rate": {"lr"}, "steps": {"iterations", "max-steps"}, "out": {"output", "output-dir"}, "data": {"dataset"},
+	"clip-norm": {"max-grad-norm", "clip-grad-norm", "grad-clip"},
+	"batch":     {"batch-size"}, "learning-rate": {"lr"}, "steps": {"iterations", "max-steps"}, "out": {"output", "output-dir"}, "data": {"dataset"},
 }
 
 // nearFlags says which flags of cmd the one that there is not may have meant.

@@ -92,6 +92,22 @@ func TestHelpHasEachFlagOnce(t *testing.T) {
 	}
 }
 
+func TestHelpIsWrappedWhereTheTerminalEnds(t *testing.T) {
+	text := "A first line that is long\nand goes on.\n\n  a table  stays\nAnd ever-so-long-a-word ends.\n"
+	want := "A first line\nthat is long\nand goes on.\n\n  a table  stays\nAnd\never-so-long-a-word\nends."
+	if got := wrapped(text, 12); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for _, c := range commands(newRoot(io.Discard, io.Discard)) {
+		before, _, _ := strings.Cut(must(t, append(strings.Fields(c.CommandPath())[1:], "--help")...), "\nUsage:")
+		for line := range strings.Lines(before) {
+			if n := utf8.RuneCountInString(line); n > 111 && line[0] != ' ' { // 110 and its end
+				t.Errorf("%s --help has a line of %d characters: %s", c.CommandPath(), n, line)
+			}
+		}
+	}
+}
+
 // words splits a line as a shell does, as far as double quotes go.
 func words(line string) (args []string, ok bool) {
 	for i, part := range strings.Split(line, `"`) {

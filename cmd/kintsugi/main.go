@@ -123,6 +123,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		return fmt.Errorf("%w; %ssee %s --help", badFlag(err, ""), nearFlags(cmd, err), cmd.CommandPath())
 	})
 	root.SetUsageFunc(usage)
+	root.SetHelpFunc(help)
 	root.SetVersionTemplate("{{.Version}}\n")
 	group := func(id, title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: id, Title: title})
