@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -71,6 +72,7 @@ func (s *settings) checkProgram() error {
 // programModel is the model of a program.
 type programModel struct {
 	about   *program.Description
+	rates   map[string]float32 // of the program that was tried last
 	seed    uint64
 	initial []float32 // of that seed
 	output  io.Writer // of programs
@@ -232,6 +234,7 @@ func (m *programModel) try(ctx context.Context, s *settings, other *second) (war
 	if err != nil {
 		return "", err
 	}
+	m.rates = running.About().Rates
 	grads, again := make([]float32, len(m.initial)), make([]float32, len(m.initial))
 	begin := time.Now()
 	loss, _, err := m.gradient(s, running)(ctx, m.initial, grads, kintsugi.PushID{})
@@ -308,17 +311,46 @@ func (t *training) tryProgram(ctx context.Context, p *problem, other *second) (w
 	}
 	defer other.close() // a run has no use for it, and it may have as much memory as a worker's
 	t.Described = filepath.Join(t.Out, describedFile)
-	return p.program.try(ctx, &t.settings, other)
+	if warning, err = p.program.try(ctx, &t.settings, other); err == nil {
+		err = p.takeRates(&t.settings)
+	}
+	return warning, err
 }
 
-// keep writes what the program said to a run's folder, for its processes, if there is a program,
-// and once: a run that is resumed keeps its own.
-func (m *programModel) keep(dir string) error {
-	path := filepath.Join(dir, describedFile)
-	if _, err := os.Stat(path); m == nil || err == nil {
+// takeRates has tensors trained at the rates that the program gives them now: a run that is resumed begins with what it was
+// described as before.
+func (p *problem) takeRates(s *settings) (err error) {
+	m := p.program
+	if maps.Equal(m.rates, m.about.Rates) {
 		return nil
 	}
-	if err := record.WriteFile(path, func(w io.Writer) error { return program.Write(w, m.about, m.initial) }); err != nil {
+	m.about.Rates = m.rates
+	if p.layout, err = m.about.Layout(); err == nil {
+		s.uneven = p.layout.Uneven()
+	}
+	return err
+}
+
+// keep writes what the program said to a run's folder, for its processes, if there is a program. A run that is resumed
+// keeps what it began with, but for the rates of tensors: those are what the program says now.
+func (m *programModel) keep(dir string) error {
+	if m == nil {
+		return nil
+	}
+	path := filepath.Join(dir, describedFile)
+	about, initial := m.about, m.initial
+	if _, err := os.Stat(path); err == nil {
+		began, with, err := program.Read(path)
+		switch {
+		case err != nil:
+			return err
+		case maps.Equal(began.Rates, about.Rates):
+			return nil
+		}
+		began.Rates = about.Rates
+		about, initial = began, with
+	}
+	if err := record.WriteFile(path, func(w io.Writer) error { return program.Write(w, about, initial) }); err != nil {
 		return fmt.Errorf("write what the program trains: %w", err)
 	}
 	return nil

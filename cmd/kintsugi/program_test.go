@@ -30,6 +30,9 @@ func beProgram() {
 	if slices.Contains(os.Args, "recipe") {
 		about.Optimizer, about.Warmup, about.Decay, about.WeightDecay, about.Decayed, about.ClipNorm = "adamw", 10, "linear", 0.1, "matrices", 0.5
 	}
+	if slices.Contains(os.Args, "rated") {
+		about.Rates = map[string]float32{"y": 0.5}
+	}
 	if slices.Contains(os.Args, "rmsprop") {
 		about.Optimizer = "rmsprop"
 	}
@@ -453,5 +456,25 @@ func TestAProgramIsComparedWithALoop(t *testing.T) {
 	out := must(t, "bench", "train", "--workers", "2", "--steps", "20", "--rounds", "1", "--before", "", "--format", "benchfmt", "--", "/proc/self/exe")
 	if !strings.HasPrefix(out, "BenchmarkTrain/pulled 1 ") {
 		t.Error(out)
+	}
+}
+
+// A run that is resumed with a program that gives tensors other rates goes on with those, from the parameters that it has.
+func TestARunIsResumedWithOtherRates(t *testing.T) {
+	t.Parallel()
+	onlyLong(t)
+	once, twice := newDir(t), newDir(t)
+	flags := []string{"train", "--decay", "constant", "--recovery", "none", "--steps"}
+	must(t, append(append(slices.Clone(flags), "30", "--out", once), append(ownProgram, "rated")...)...)
+	must(t, append(append(slices.Clone(flags), "30", "--out", twice), ownProgram...)...)
+	_, with := lastParams(t, once)
+	_, without := lastParams(t, twice)
+	if slices.Equal(with, without) {
+		t.Fatal("rates change nothing")
+	}
+	must(t, append([]string{"train", "--resume", twice, "--steps", "60"}, append(ownProgram, "rated")...)...)
+	described, _, err := program.Read(filepath.Join(twice, describedFile))
+	if err != nil || described.Rates["y"] != 0.5 {
+		t.Errorf("the run describes %+v, %v", described, err)
 	}
 }
