@@ -317,8 +317,8 @@ func (t *training) tryProgram(ctx context.Context, p *problem, other *second) (w
 	return warning, err
 }
 
-// takeRates has tensors trained at the rates that the program gives them now: a run that is resumed begins with what it was
-// described as before.
+// takeRates has tensors trained at the rates that the program gives them now: a run that is resumed
+// begins with what it was described as before.
 func (p *problem) takeRates(s *settings) (err error) {
 	m := p.program
 	if maps.Equal(m.rates, m.about.Rates) {

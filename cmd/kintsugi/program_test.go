@@ -459,7 +459,8 @@ func TestAProgramIsComparedWithALoop(t *testing.T) {
 	}
 }
 
-// A run that is resumed with a program that gives tensors other rates goes on with those, from the parameters that it has.
+// A run that is resumed with a program that gives tensors other rates goes on with those, from the
+// parameters that it has.
 func TestARunIsResumedWithOtherRates(t *testing.T) {
 	t.Parallel()
 	onlyLong(t)
