@@ -105,7 +105,8 @@ func (w *worker) passed(id kintsugi.PushID) {
 	}
 }
 
-// dropped notes that a head has refused a push: it will never be counted.
+// dropped notes that a push will never be counted: it did not go out whole, or a head has refused it and it
+// is not offered again.
 func (w *worker) dropped(id kintsugi.PushID) {
 	if w.encoder != nil {
 		w.encoder.settle(fates.Fate{Push: id})

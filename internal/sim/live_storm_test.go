@@ -16,7 +16,6 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/race"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
-	"github.com/kintsugi-ml/kintsugi/server"
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 	"github.com/kintsugi-ml/kintsugi/server/conductor"
 	"github.com/kintsugi-ml/kintsugi/worker"
@@ -38,6 +37,7 @@ type liveStorm struct {
 	recovery recovery
 	codec    string
 	pull     bool // parameters are rounded on their way, and nobody computes what comes of it
+	rates    map[string]float32
 	deaths   bool // of workers
 	text     string
 	rng      *rand.Rand
@@ -94,12 +94,16 @@ func drawStorm(t *testing.T, seed uint64) *liveStorm {
 	if rng.IntN(4) == 0 {
 		cfg.Consistency.ClipNorm = 100 + 300*rng.Float64()
 	}
+	s.rates = map[string]float32{}
+	for _, tensor := range cfg.Layout.Tensors {
+		s.rates[tensor.Name] = 1
+	}
 	if rng.IntN(4) == 0 {
-		rated, err := cfg.Layout.WithRates(map[string]float32{cfg.Layout.Tensors[1].Name: 0.5})
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.Layout = rated
+		s.rates[cfg.Layout.Tensors[1].Name] = 0.5
+	}
+	var err error
+	if cfg.Layout, err = cfg.Layout.WithRates(s.rates); err != nil {
+		t.Fatal(err)
 	}
 	s.text = fmt.Sprintf("%d servers, %d replicas, %d workers, %s, codec %q, wire %d, pull %d, %v, a grace of %v, recovery %d, layers %v, between %v, continue %v %v, clipped %v, rates %v",
 		cfg.Servers, cfg.Replicas, cfg.Workers, consistency, s.codec, cfg.Wire, cfg.Pull, cfg.Schedule.Rule, cfg.LeaveGrace, s.recovery, flows, cfg.Between, cfg.Consistency.Continue, cfg.Consistency.Keep, cfg.Consistency.ClipNorm, cfg.Layout.Uneven())
@@ -216,12 +220,6 @@ func (h *heard) reached(ctx context.Context, l *Live, step kintsugi.Step) bool {
 	}
 }
 
-// version is what a step has made.
-type made struct {
-	params []float32
-	state  [2][]float32
-}
-
 // liveOracle computes versions from what steps counted.
 type liveOracle struct {
 	s       *liveStorm
@@ -248,7 +246,15 @@ func (o *liveOracle) compute(t *testing.T, line kintsugi.Line, begin []*made, st
 			o.send(t, id, g)
 			grads = append(grads, kernels.Operand{Weight: o.weight(t, step-1-id.Version, g), Values: g})
 		}
-		o.step(t, next, grads, o.s.cfg.Schedule.At(step))
+		scale := float32(1)
+		if o.s.cfg.Consistency.Scale == agg.Mean {
+			scale = float32(1 / float64(32*len(grads)))
+		}
+		next.step(t, l, grads, scale, func(tensor kintsugi.Tensor) kintsugi.Optimizer {
+			x := o.s.cfg.Schedule.At(step)
+			x.LearningRate *= o.s.rates[tensor.Name]
+			return x
+		})
 		all = append(all, next)
 	}
 	o.lines[line] = all
@@ -274,32 +280,6 @@ func (o *liveOracle) weight(t *testing.T, tau kintsugi.Step, g []float32) float3
 		weight *= cfg.ClipNorm / math.Sqrt(norm)
 	}
 	return float32(weight)
-}
-
-// step makes a version of the one before, tensor by tensor.
-func (o *liveOracle) step(t *testing.T, next *made, grads []kernels.Operand, x kintsugi.Optimizer) {
-	scale, lo := float32(1), 0
-	if o.s.cfg.Consistency.Scale == agg.Mean {
-		scale = float32(1 / float64(32*len(grads)))
-	}
-	for i, tensor := range o.s.cfg.Layout.Tensors {
-		hi := lo + tensor.Values()
-		k := kernels.Step{
-			Rule: kernels.Rule(x.Rule), Scale: scale, Scalars: server.Scalars(x, tensor),
-			Params: next.params[lo:hi], Next: next.params[lo:hi],
-		}
-		k.Scalars.LearningRate *= o.s.cfg.Layout.Rate(i)
-		for n := range k.Rule.States() {
-			k.State[n], k.NextState[n] = next.state[n][lo:hi], next.state[n][lo:hi]
-		}
-		for _, g := range grads {
-			k.Operands = append(k.Operands, kernels.Operand{Weight: g.Weight, Values: g.Values[lo:hi]})
-		}
-		if _, err := kernels.Host.Step(&k); err != nil {
-			t.Fatal(err)
-		}
-		lo = hi
-	}
 }
 
 // send makes of a gradient what its message is decoded to.
@@ -365,11 +345,7 @@ func (s *liveStorm) run(t *testing.T, log io.Writer) (proven bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o := &liveOracle{s: s, lines: make(map[kintsugi.Line][]*made), workers: make(map[kintsugi.Slot]*compress.Feedback)}
-	zero := &made{params: make([]float32, s.cfg.Layout.Values)}
-	for i := range kernels.Rule(s.cfg.Schedule.Rule).States() {
-		zero.state[i] = make([]float32, s.cfg.Layout.Values)
-	}
-	first := []*made{zero}
+	first := []*made{newMade(s.cfg)}
 	for line := kintsugi.Line(1); line <= l.View().Line; line++ {
 		begin := first
 		for from := line - 1; from > 0 && froms[line] > 0; from-- { // the newest line that had the version

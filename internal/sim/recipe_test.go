@@ -21,11 +21,16 @@ func TestALoopOverTensorsMakesTheSameModel(t *testing.T) {
 	cfg.Steps = 40
 	s := &cfg.Schedule
 	s.Rule, s.WeightDecay, s.DecayMatrices, s.Warmup, s.Steps, s.Decay = kintsugi.RuleAdamW, 0.5, true, 7, cfg.Steps, conductor.Cosine
-	want := tensorByTensor(t, cfg, func(step kintsugi.Step) float64 {
+	want := tensorByTensor(t, cfg, func(step kintsugi.Step, tensor kintsugi.Tensor) kintsugi.Optimizer {
+		o, rate := s.At(step), 0.01*(1+math.Cos(math.Pi*float64(step-8)/33))/2
 		if step <= 7 {
-			return 0.01 * float64(step) / 7
+			rate = 0.01 * float64(step) / 7
 		}
-		return 0.01 * (1 + math.Cos(math.Pi*float64(step-8)/33)) / 2
+		o.LearningRate, o.DecayMatrices = float32(rate), false
+		if len(tensor.Shape) == 1 {
+			o.WeightDecay = 0
+		}
+		return o
 	})
 	far, chained := cfg, cfg
 	far.Servers, far.Accelerator = 2, kernelstest.Apart(kernels.Best())
@@ -55,41 +60,57 @@ func TestALoopOverTensorsMakesTheSameModel(t *testing.T) {
 	}
 }
 
-// tensorByTensor is the obvious version: one loop, a step for each tensor, weight decay where there are two dimensions.
-func tensorByTensor(t *testing.T, cfg LiveConfig, rate func(kintsugi.Step) float64) []float32 {
+// tensorByTensor is the obvious version: one loop, a step for each tensor, by the optimizer that it has
+// in that step.
+func tensorByTensor(t *testing.T, cfg LiveConfig, optimizer func(kintsugi.Step, kintsugi.Tensor) kintsugi.Optimizer) []float32 {
 	t.Helper()
 	n := cfg.Layout.Values
-	params, state := make([]float32, n), [2][]float32{make([]float32, n), make([]float32, n)}
+	m := newMade(cfg)
 	for v := range cfg.Steps {
-		grads := make([][]float32, cfg.Workers)
+		grads := make([]kernels.Operand, cfg.Workers)
 		for w := range grads {
-			grads[w] = make([]float32, n)
-			if _, _, err := cfg.Gradient(t.Context(), params, grads[w], kintsugi.PushID{Slot: kintsugi.Slot(w), Version: v}); err != nil {
+			grads[w] = kernels.Operand{Weight: 32, Values: make([]float32, n)}
+			if _, _, err := cfg.Gradient(t.Context(), m.params, grads[w].Values, kintsugi.PushID{Slot: kintsugi.Slot(w), Version: v}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		lo := 0
-		for _, tensor := range cfg.Layout.Tensors {
-			hi := lo + tensor.Values()
-			o := cfg.Schedule.At(v + 1)
-			o.LearningRate, o.DecayMatrices = float32(rate(v+1)), false
-			if len(tensor.Shape) == 1 {
-				o.WeightDecay = 0
-			}
-			step := kernels.Step{
-				Rule: kernels.Rule(o.Rule), Scalars: server.Scalars(o, tensor), Scale: 1 / float32(32*cfg.Workers), Params: params[lo:hi], Next: params[lo:hi],
-			}
-			for i := range state {
-				step.State[i], step.NextState[i] = state[i][lo:hi], state[i][lo:hi]
-			}
-			for _, g := range grads {
-				step.Operands = append(step.Operands, kernels.Operand{Weight: 32, Values: g[lo:hi]})
-			}
-			if _, err := kernels.Host.Step(&step); err != nil {
-				t.Fatal(err)
-			}
-			lo = hi
-		}
+		m.step(t, cfg.Layout, grads, 1/float32(32*cfg.Workers), func(tensor kintsugi.Tensor) kintsugi.Optimizer { return optimizer(v+1, tensor) })
 	}
-	return params
+	return m.params
+}
+
+// made is what a step has made.
+type made struct {
+	params []float32
+	state  [2][]float32 // as many as the rule has
+}
+
+// newMade returns what there is before the first step: zeros.
+func newMade(cfg LiveConfig) *made {
+	m := &made{params: make([]float32, cfg.Layout.Values)}
+	for i := range kernels.Rule(cfg.Schedule.Rule).States() {
+		m.state[i] = make([]float32, cfg.Layout.Values)
+	}
+	return m
+}
+
+// step takes a step on the weighted sum of gradients, one tensor after the other, each by an optimizer
+// of its own.
+func (m *made) step(t *testing.T, l *kintsugi.Layout, grads []kernels.Operand, scale float32, optimizer func(kintsugi.Tensor) kintsugi.Optimizer) {
+	t.Helper()
+	lo := 0
+	for _, tensor := range l.Tensors {
+		hi, o := lo+tensor.Values(), optimizer(tensor)
+		step := kernels.Step{Rule: kernels.Rule(o.Rule), Scalars: server.Scalars(o, tensor), Scale: scale, Params: m.params[lo:hi], Next: m.params[lo:hi]}
+		for i := range step.Rule.States() {
+			step.State[i], step.NextState[i] = m.state[i][lo:hi], m.state[i][lo:hi]
+		}
+		for _, g := range grads {
+			step.Operands = append(step.Operands, kernels.Operand{Weight: g.Weight, Values: g.Values[lo:hi]})
+		}
+		if _, err := kernels.Host.Step(&step); err != nil {
+			t.Fatal(err)
+		}
+		lo = hi
+	}
 }

@@ -64,9 +64,11 @@ type Config struct {
 	// Scale is mean or sum.
 	Scale Scale
 
-	// ClipNorm bounds the norm of each gradient: a longer one counts as if it were so long. 0
-	// bounds nothing. What is bounded is what a worker has sent, decoded, by the norm in its
-	// ticket: the weights of a step do it, so that no byte of a gradient is read for it.
+	// ClipNorm bounds the Euclidean norm of each gradient, a mean over its examples: a longer one counts
+	// as if it were so long. 0 bounds nothing. It is the clipping of Pascanu, Mikolov and Bengio (On the
+	// difficulty of training recurrent neural networks, ICML 2013, algorithm 1), of each gradient in
+	// place of their mean. What is bounded is what a worker has sent, decoded, by the norm in its ticket:
+	// the weights of a step do it, so that no byte of a gradient is read for it.
 	ClipNorm float64
 
 	// Knee lowers the learning rate of a step that counts fewer gradients than that, in proportion: m of them have

@@ -46,9 +46,6 @@ func (b *Book) Begin(id kintsugi.PushID) {
 	}
 }
 
-// Len returns how many pushes are open.
-func (b *Book) Len() int { return len(b.open) }
-
 // Ask notes that the ticket of an open push goes out, which says that every head of a view held it.
 func (b *Book) Ask(id kintsugi.PushID, view kintsugi.ViewNumber) {
 	if at, open := b.find(id); open {

@@ -76,8 +76,8 @@ func TestAPushThatNoConductorWasToldOfIsGivenUpWhenItIsPassed(t *testing.T) {
 	if f := b.Pass(4); len(f) > 0 {
 		t.Errorf("%v before its version is passed", f)
 	}
-	if f := b.Pass(5); !slices.Equal(f, []fates.Fate{{Push: push(4, 0)}, {Push: push(4, 1)}}) || b.Len() != 0 {
-		t.Errorf("%v, and %d are open", f, b.Len())
+	if f := b.Pass(5); !slices.Equal(f, []fates.Fate{{Push: push(4, 0)}, {Push: push(4, 1)}}) || b.Settle(push(4, 1)) {
+		t.Errorf("%v are given up", f)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestALineThatKeepsNothingGivesTheResidualUp(t *testing.T) {
 		t.Error("the first line gives a residual up")
 	}
 	b.Begin(push(4, 0))
-	if j := b.Join(kintsugi.View{Number: 2, Line: 2}, 3); !j.GivenUp || j.Lost != 1 || b.Len() != 0 {
+	if j := b.Join(kintsugi.View{Number: 2, Line: 2}, 3); !j.GivenUp || j.Lost != 1 || b.Settle(push(4, 0)) {
 		t.Errorf("%+v", j)
 	}
 }
