@@ -8,6 +8,7 @@ import (
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/cost"
+	"github.com/kintsugi-ml/kintsugi/internal/fade"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
@@ -50,7 +51,7 @@ type chooser struct {
 	log     *slog.Logger
 
 	looked  time.Time
-	network average // bytes per second of a gradient on its way
+	network fade.Mean // bytes per second of a gradient on its way
 	wanted  int
 }
 
@@ -62,7 +63,7 @@ func (c *chooser) observe(l *learning, e kintsugi.RunEvent) {
 	}
 	for _, t := range s.Times {
 		if t.Transfer > 0 {
-			c.network.add(c.model / t.Transfer.Seconds())
+			c.network.Add(c.model / t.Transfer.Seconds())
 		}
 	}
 	if c.looked.IsZero() {
@@ -98,25 +99,25 @@ func (c *chooser) options() []choose.Option {
 
 // conditions returns what is known at a step. ok is false before steps were seen.
 func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditions, ok bool) {
-	seconds := l.idle.mean()
-	if l.idle.weight < 3 {
-		seconds = l.busy.mean()
+	seconds := l.idle.Value()
+	if l.idle.Weight() < 3 {
+		seconds = l.busy.Value()
 	}
-	if !(seconds > 0) || c.network.weight < 3 {
+	if !(seconds > 0) || c.network.Weight() < 3 {
 		return x, false
 	}
 	x = choose.Conditions{
 		Servers: c.servers, Workers: c.workers, Hosts: hostsOf(&c.view), Model: c.model, State: c.state, Step: seconds,
-		Network: c.network.mean(), Memory: memorySpeed, Store: storeSpeed, Together: together,
+		Network: c.network.Value(), Memory: memorySpeed, Store: storeSpeed, Together: together,
 		Restart: restartTime.Seconds(), Failover: failoverTime.Seconds(), Rework: -1, Outside: c.outside, Most: c.most,
 		ServerHour: c.prices.OnDemand.Server, WorkerHour: c.prices.OnDemand.Worker,
 	}
-	if l.store.x.weight >= 3 {
-		_, perByte := l.store.fit()
+	if l.store.Weight() >= 3 {
+		_, perByte := l.store.Fit()
 		x.Store = 1 / max(perByte, 1e-12)
 	}
-	if l.rework.weight >= 3 {
-		x.Rework = l.rework.mean()
+	if l.rework.Weight() >= 3 {
+		x.Rework = l.rework.Value()
 	}
 	died := 0
 	for _, m := range c.view.Servers {

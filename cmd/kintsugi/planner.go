@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/fade"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
 	"github.com/kintsugi-ml/kintsugi/recovery/scar"
@@ -199,60 +200,15 @@ type learning struct {
 	log      *slog.Logger
 	next     kintsugi.Step // from here on fraction and period are set again
 
-	flying     int     // chunks that are being saved
-	busy, idle spread  // seconds of a step while chunks are being saved, and while none are
-	saving     average // steps that a plan's saves last
-	lasts      float64 // of the present one, so far
-	written    float64 // bytes of it that are durable
-	took       float64 // seconds until they were
-	share      average // of the model that a plan saves
-	store      line    // seconds until a plan is durable, by its bytes
-	rework     average // steps that the loss of a shard would cost
-}
-
-// line is a fading fit of a line y = latency + slope·x, neither negative.
-type line struct{ x, y, xx, xy average }
-
-func (l *line) add(x, y float64) {
-	l.x.add(x)
-	l.y.add(y)
-	l.xx.add(x * x)
-	l.xy.add(x * y)
-}
-
-// fit returns the line. Where all x are alike, nobody knows which part of y goes with them: then half does.
-func (l *line) fit() (latency, slope float64) {
-	x, y := l.x.mean(), l.y.mean()
-	spread := l.xx.mean() - x*x
-	slope = (l.xy.mean() - x*y) / spread
-	if !(spread > 0.01*x*x) {
-		slope = y / x / 2
-	}
-	slope = max(0, min(slope, y/x))
-	return y - slope*x, slope
-}
-
-// average is a fading mean of about the last twenty values.
-type average struct{ sum, weight float64 }
-
-func (a *average) add(x float64) { a.sum, a.weight = 0.95*a.sum+x, 0.95*a.weight+1 }
-
-func (a *average) mean() float64 { return a.sum / max(a.weight, math.SmallestNonzeroFloat64) }
-
-// spread is an average that tells how certain it is.
-type spread struct {
-	average
-	squares average
-}
-
-func (s *spread) add(x float64) {
-	s.average.add(x)
-	s.squares.add(x * x)
-}
-
-// uncertain returns the squared standard error of the mean.
-func (s *spread) uncertain() float64 {
-	return max(0, s.squares.mean()-s.mean()*s.mean()) / max(s.weight, 1)
+	flying     int         // chunks that are being saved
+	busy, idle fade.Spread // seconds of a step while chunks are being saved, and while none are
+	saving     fade.Mean   // steps that a plan's saves last
+	lasts      float64     // of the present one, so far
+	written    float64     // bytes of it that are durable
+	took       float64     // seconds until they were
+	share      fade.Mean   // of the model that a plan saves
+	store      fade.Line   // seconds until a plan is durable, by its bytes
+	rework     fade.Mean   // steps that the loss of a shard would cost
 }
 
 func (l *learning) begin(chunks int) { l.flying, l.lasts, l.written, l.took = chunks, 0, 0, 0 }
@@ -266,24 +222,24 @@ func (l *learning) observe(e kintsugi.RunEvent) {
 		seconds := (e.Wait + e.Apply).Seconds()
 		l.book.Observe(ledger.Step{Step: e.Step, Loss: e.Loss, Seconds: seconds, SquaredNorm: e.Norm * e.Norm})
 		if l.flying > 0 {
-			l.busy.add(seconds)
+			l.busy.Add(seconds)
 			l.lasts++
 		} else {
-			l.idle.add(seconds)
+			l.idle.Add(seconds)
 		}
 	case kintsugi.CheckpointEvent:
 		l.written, l.took = l.written+float64(e.Bytes), max(l.took, e.Took.Seconds())
 		if l.flying == 0 && e.Running && e.Err == "" && l.took > 0 { // the last shard of a plan: all began at once
-			l.store.add(l.written, l.took)
-			l.share.add(l.written / l.bytes)
-			l.saving.add(l.lasts)
+			l.store.Add(l.written, l.took)
+			l.share.Add(l.written / l.bytes)
+			l.saving.Add(l.lasts)
 		}
 	case kintsugi.ExposureEvent:
 		l.book.Exposed(e.Shards)
 		for i := range e.Shards {
 			back, _ := l.book.Back(i)
 			if steps, ok := l.book.Rework(back); ok {
-				l.rework.add(steps)
+				l.rework.Add(steps)
 			}
 		}
 	}
@@ -294,7 +250,7 @@ const believed = 1000
 
 // enough reports whether enough was measured to set fraction and period by it.
 func (l *learning) enough() bool {
-	return l.busy.weight+l.idle.weight >= 3 && l.rework.weight >= 3 && l.share.weight >= 3
+	return l.busy.Weight()+l.idle.Weight() >= 3 && l.rework.Weight() >= 3 && l.share.Weight() >= 3
 }
 
 // conditions returns what was measured at a step, while chunks were saved with a period and a fraction. ok is false
@@ -304,22 +260,22 @@ func (l *learning) conditions(step, period kintsugi.Step, fraction, uneven float
 		return c, false
 	}
 	idle := l.idle
-	if idle.weight < 3 { // chunks are being saved all the time
+	if idle.Weight() < 3 { // chunks are being saved all the time
 		idle = l.busy
 	}
-	second := 1 / max(idle.mean(), 1e-9) // in steps
-	latency, perByte := l.store.fit()
+	second := 1 / max(idle.Value(), 1e-9) // in steps
+	latency, perByte := l.store.Fit()
 	// What saves take from steps: those beside a save last longer. Less than the standard error is
 	// not known to be less, or a measurement that says by chance that saves are free would have
 	// them come as fast as the store takes them. As much of it goes with the bytes as of the time
 	// of a save does.
-	fixed := latency / max(l.store.y.mean(), 1e-9)
-	cost := l.saving.mean() * max(l.busy.mean()-idle.mean(), math.Sqrt(l.busy.uncertain()+idle.uncertain())) * second
+	fixed := latency / max(l.store.Mean(), 1e-9)
+	cost := l.saving.Value() * max(l.busy.Value()-idle.Value(), math.Sqrt(l.busy.Uncertain()+idle.Uncertain())) * second
 	return scar.Conditions{
 		FailureEvery: (float64(step) + max(believed, l.rare*second)) / (l.failures + 1),
-		ReworkPerAge: max(1e-3, l.rework.mean()) / (float64(period) * (1 - uneven + uneven*fraction)),
+		ReworkPerAge: max(1e-3, l.rework.Value()) / (float64(period) * (1 - uneven + uneven*fraction)),
 		Uneven:       uneven,
-		ModelCost:    cost * (1 - fixed) / max(l.share.mean(), 1e-9),
+		ModelCost:    cost * (1 - fixed) / max(l.share.Value(), 1e-9),
 		SaveCost:     cost * fixed,
 		Bytes:        int64(l.bytes),
 		BytesPerStep: 1 / (second * max(perByte, 1e-15)) / 2, // the store may have others to serve

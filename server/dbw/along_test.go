@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
 // sender is a worker that sends the largest values of its gradients, and keeps the rest for later.
@@ -54,8 +55,8 @@ func TestGradientsThatAreToldGiveTheCurvatureOfSparseSteps(t *testing.T) {
 			all[j] = sender{make([]float64, values), make([]float64, values), make([]float64, values)}
 		}
 		told, messages := newSecant(steps/2), newSecant(steps/2)
-		rise, path := newAverage(steps/2), newAverage(steps/2)
-		slope, after := newAverage(steps/2), newAverage(steps/2)
+		rise, path := fade.NewMean(steps/2), fade.NewMean(steps/2)
+		slope, after := fade.NewMean(steps/2), fade.NewMean(steps/2)
 		o := kintsugi.Optimizer{Rule: kintsugi.RuleMomentum, LearningRate: lr, Momentum: beta}
 		var before, own, earlier [workers]float64
 		for step := range kintsugi.Step(steps) {
@@ -90,18 +91,18 @@ func TestGradientsThatAreToldGiveTheCurvatureOfSparseSteps(t *testing.T) {
 			variance := (norms - out.SquaredNorm) * k / (k - 1)
 			square := out.SquaredNorm - variance/k
 			if step > 0 {
-				after.add(inner(truth, d))
+				after.Add(inner(truth, d))
 				curved := 0.0
 				for i, x := range d {
 					curved += lambda[i] * x * x
 				}
-				rise.add(curved)
-				path.add(inner(d, d))
+				rise.Add(curved)
+				path.Add(inner(d, d))
 			}
 			for i := range d {
 				d[i] = beta*d[i] - lr*mean[i]
 			}
-			slope.add(inner(truth, d))
+			slope.Add(inner(truth, d))
 			out.SquaredDisplacement = inner(d, d)
 			byMessages := out
 			byMessages.Gradients = slices.Clone(out.Gradients)
@@ -129,7 +130,7 @@ func TestGradientsThatAreToldGiveTheCurvatureOfSparseSteps(t *testing.T) {
 				w[i] += d[i]
 			}
 		}
-		want := rise.value() / path.value()
+		want := rise.Value() / path.Value()
 		if got := told.curvature(); math.Abs(got/want-1) > 0.15 {
 			t.Errorf("%d late: the curvature is %.4g, told %.4g", late, want, got)
 		}

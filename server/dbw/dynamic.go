@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
 const (
@@ -34,7 +35,7 @@ type dynamic struct {
 func newDynamic(name string, interrupt bool) *dynamic {
 	return &dynamic{
 		timing: newTiming(timeMemory, interrupt), name: name, secant: newSecant(gradMemory),
-		moments: moments{variance: newAverage(gradMemory), square: newAverage(gradMemory)}, descent: newDescent(),
+		moments: moments{variance: fade.NewMean(gradMemory), square: fade.NewMean(gradMemory)}, descent: newDescent(),
 	}
 }
 
@@ -45,7 +46,7 @@ func (d *dynamic) Name() string { return d.name }
 func (d *dynamic) Released(o Outcome) {
 	d.timing.Released(o)
 	if square, ok := d.moments.add(o); ok {
-		d.secant.add(o, square, d.moments.variance.value())
+		d.secant.add(o, square, d.moments.variance.Value())
 		d.descent.add(o.loss(), d.secant.partOf(o.Optimizer))
 	}
 }
@@ -53,8 +54,8 @@ func (d *dynamic) Released(o Outcome) {
 // estimate returns what is known of the gradient.
 func (d *dynamic) estimate(o kintsugi.Optimizer) Estimate {
 	return Estimate{
-		Variance:  max(0, d.moments.variance.value()),
-		Square:    max(0, d.moments.square.value()),
+		Variance:  max(0, d.moments.variance.Value()),
+		Square:    max(0, d.moments.square.Value()),
 		Curvature: d.secant.curvature(),
 		Rate:      d.secant.rate(o),
 		Progress:  min(d.secant.progress.value(), d.descent.most()),

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
 // orderStatistic returns the mean of the k-th of n exponential times of mean 1.
@@ -76,10 +77,10 @@ func TestALateWorkerTimesTheStepsItMissed(t *testing.T) {
 // The two moments are unbiased, and exact for known gradients: of (3, 0) and (1, 2) the mean is (2, 1), the
 // variance ½·(‖(1,−1)‖² + ‖(−1,1)‖²)·2 = 4.
 func TestMomentsOfTwoGradients(t *testing.T) {
-	m := moments{variance: newAverage(5), square: newAverage(5)}
+	m := moments{variance: fade.NewMean(5), square: fade.NewMean(5)}
 	square, ok := m.add(Outcome{SquaredNorm: 5, Gradients: []Gradient{{Share: 0.5, SquaredNorm: 9}, {Share: 0.5, SquaredNorm: 5}}})
-	if !ok || m.variance.value() != 4 || square != 3 {
-		t.Errorf("V %v, S %v, want 4 and 5 − 4/2", m.variance.value(), square)
+	if !ok || m.variance.Value() != 4 || square != 3 {
+		t.Errorf("V %v, S %v, want 4 and 5 − 4/2", m.variance.Value(), square)
 	}
 	square, _ = m.add(Outcome{SquaredNorm: 5, Gradients: []Gradient{{Share: 1, SquaredNorm: 5}}})
 	if square != 1 || m.sinceVariance != 1 {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
 // Estimate is what is known of the gradient: all of the counted, decoded ones, in float64.
@@ -58,7 +59,7 @@ const edge = 0.1
 
 // moments estimates V̂ and Ŝ.
 type moments struct {
-	variance, square average
+	variance, square fade.Mean
 	sinceVariance    int // steps of one gradient, which say nothing of the variance
 }
 
@@ -75,16 +76,16 @@ func (m *moments) add(o Outcome) (square float64, ok bool) {
 	if !finite(total) {
 		return 0, false
 	}
-	v := m.variance.value()
+	v := m.variance.Value()
 	if k > 1 {
 		v = (total - o.SquaredNorm) * k / (k - 1)
-		m.variance.add(v)
+		m.variance.Add(v)
 		m.sinceVariance = 0
 	} else {
 		m.sinceVariance++
 	}
 	square = o.SquaredNorm - v/k
-	m.square.add(square)
+	m.square.Add(square)
 	return square, true
 }
 
@@ -106,7 +107,7 @@ func (m *moments) add(o Outcome) (square float64, ok bool) {
 // curvature, a small difference of two such terms: theirs is left 0, and the noise floor is then
 // that of a rate far from the edge of stability.
 type secant struct {
-	rise, path average // of L̂: numerator and denominator
+	rise, path fade.Mean // of L̂: numerator and denominator
 	progress   progress
 	slope      float64 // ⟨∇F, d⟩ of the step before
 	carried    float64 // what of it is that of the displacement before: β·⟨∇F, d₋₁⟩
@@ -114,15 +115,15 @@ type secant struct {
 	squared    float64 // ‖d‖² of the step before
 	step       kintsugi.Step
 	pending    bool
-	uneven     bool    // tensors have rates of their own
-	full       float64 // learning rate of the newest schedule, of which a step may have had a part
-	part       float64 // that the step before has had
-	moved      average // ‖d‖²
-	spread     average // what it would be at rate 1: their ratio is the square of the rate
+	uneven     bool      // tensors have rates of their own
+	full       float64   // learning rate of the newest schedule, of which a step may have had a part
+	part       float64   // that the step before has had
+	moved      fade.Mean // ‖d‖²
+	spread     fade.Mean // what it would be at rate 1: their ratio is the square of the rate
 }
 
 func newSecant(memory float64) secant {
-	return secant{rise: newAverage(memory), path: newAverage(memory), moved: newAverage(memory), spread: newAverage(memory)}
+	return secant{rise: fade.NewMean(memory), path: fade.NewMean(memory), moved: fade.NewMean(memory), spread: fade.NewMean(memory)}
 }
 
 // add takes a step, with its Ŝ and the present V̂.
@@ -136,8 +137,8 @@ func (s *secant) add(o Outcome, square, variance float64) {
 			s.slope = slope
 		}
 		if !s.scales(o.Optimizer.Rule) {
-			s.rise.add(o.Dot - s.slope)
-			s.path.add(s.squared)
+			s.rise.Add(o.Dot - s.slope)
+			s.path.Add(s.squared)
 		}
 		s.progress.add(-(o.Dot + s.slope) / 2 / max(1e-6, s.part))
 	}
@@ -161,8 +162,8 @@ func (s *secant) partOf(o kintsugi.Optimizer) float64 {
 
 // curvature returns L̂, 0 before anything is known.
 func (s *secant) curvature() float64 {
-	if path := s.path.value(); path > 0 {
-		return s.rise.value() / path
+	if path := s.path.Value(); path > 0 {
+		return s.rise.Value() / path
 	}
 	return 0
 }
@@ -175,8 +176,8 @@ func (s *secant) measure(o Outcome, square, variance float64) {
 	beta := persistence(o.Optimizer)
 	unit := max(0, square) + variance/float64(len(o.Gradients))*(1-beta)/(1+beta)
 	if lr := float64(o.Optimizer.LearningRate); lr > 0 {
-		s.moved.add(o.SquaredDisplacement / (lr * lr))
-		s.spread.add(unit)
+		s.moved.Add(o.SquaredDisplacement / (lr * lr))
+		s.spread.Add(unit)
 	}
 }
 
@@ -186,10 +187,10 @@ func (s *secant) rate(o kintsugi.Optimizer) float64 {
 	if !s.scales(o.Rule) {
 		return lr / (1 - persistence(o))
 	}
-	if s.spread.value() <= 0 {
+	if s.spread.Value() <= 0 {
 		return 0
 	}
-	return lr * math.Sqrt(s.moved.value()/s.spread.value())
+	return lr * math.Sqrt(s.moved.Value()/s.spread.Value())
 }
 
 // scales reports whether steps scale each parameter.
@@ -207,3 +208,5 @@ func persistence(o kintsugi.Optimizer) float64 {
 	}
 	return 0
 }
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

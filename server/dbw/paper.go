@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
 // paper is DBW as published: the curvature from differences of losses, averages over five steps, all members first,
@@ -13,7 +14,7 @@ type paper struct {
 	timing
 	moments   moments
 	curvature lossCurvature
-	loss      average
+	loss      fade.Mean
 	before    float64 // smoothed loss of the step before
 	steps     int
 }
@@ -21,8 +22,8 @@ type paper struct {
 func newPaper(interrupt bool) *paper {
 	p := &paper{
 		timing:    newTiming(paperMemory, interrupt),
-		moments:   moments{variance: newAverage(paperMemory), square: newAverage(paperMemory)},
-		curvature: lossCurvature{mean: newAverage(paperMemory)}, loss: newAverage(paperMemory),
+		moments:   moments{variance: fade.NewMean(paperMemory), square: fade.NewMean(paperMemory)},
+		curvature: lossCurvature{mean: fade.NewMean(paperMemory)}, loss: fade.NewMean(paperMemory),
 	}
 	p.durations.own = true
 	return p
@@ -39,9 +40,9 @@ func (p *paper) Released(o Outcome) {
 		return
 	}
 	p.steps++
-	p.curvature.add(o, square, max(0, p.moments.variance.value()))
-	p.before = p.loss.value()
-	p.loss.add(o.loss())
+	p.curvature.add(o, square, max(0, p.moments.variance.Value()))
+	p.before = p.loss.Value()
+	p.loss.Add(o.loss())
 }
 
 // Choose implements Controller.
@@ -49,17 +50,17 @@ func (p *paper) Choose(r Release) Choice {
 	before := p.quota
 	p.begin(r)
 	n := r.Members
-	if p.steps < 2 || !p.curvature.mean.known() || !p.durations.known() {
+	if p.steps < 2 || p.curvature.mean.Weight() == 0 || !p.durations.known() {
 		return p.chosen(r, n, fmt.Sprintf("all %d: nothing is known yet", n))
 	}
-	e := Estimate{Variance: max(0, p.moments.variance.value()), Square: max(0, p.moments.square.value()), Curvature: p.curvature.mean.value(), Rate: float64(r.Optimizer.LearningRate) / (1 - persistence(r.Optimizer))}
+	e := Estimate{Variance: max(0, p.moments.variance.Value()), Square: max(0, p.moments.square.Value()), Curvature: p.curvature.mean.Value(), Rate: float64(r.Optimizer.LearningRate) / (1 - persistence(r.Optimizer))}
 	k := p.best(n, func(k int) float64 { return e.At(r.part(k)).Gain(k) / p.expect(k) })
 	e = e.At(r.part(k))
 	reason := fmt.Sprintf("%d of %d: gains %.3g in %.3g s", k, n, e.Gain(k), p.expect(k))
 	if e.Gain(k) <= 0 {
 		k, reason = n, fmt.Sprintf("all %d: no quota gains anything", n)
 	}
-	if p.loss.value() > p.before+lossRose*math.Abs(p.before) && k <= before { // the paper's factor of 1.01, for losses below zero too
+	if p.loss.Value() > p.before+lossRose*math.Abs(p.before) && k <= before { // the paper's factor of 1.01, for losses below zero too
 		k = min(n, before+1)
 		reason = fmt.Sprintf("%d of %d: one more than before, since the loss rises", k, n)
 	}
@@ -73,7 +74,7 @@ func (p *paper) Choose(r Release) Choice {
 //
 //	L̂ = 2·(F₊ − F + η·S)/(η²·(S + V/k))
 type lossCurvature struct {
-	mean    average
+	mean    fade.Mean
 	loss    float64
 	descent float64 // η·S
 	scale   float64 // η²·(S + V/k)/2
@@ -84,7 +85,7 @@ type lossCurvature struct {
 func (l *lossCurvature) add(o Outcome, square, variance float64) {
 	loss := o.loss()
 	if l.pending && o.Step == l.step+1 && finite(loss) && l.scale > 0 {
-		l.mean.add((loss - l.loss + l.descent) / l.scale)
+		l.mean.Add((loss - l.loss + l.descent) / l.scale)
 	}
 	square = max(0, square)
 	eta := float64(o.Optimizer.LearningRate) / (1 - persistence(o.Optimizer))

@@ -3,6 +3,8 @@ package dbw
 import (
 	"fmt"
 	"math"
+
+	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
 // static waits for the same number in every step.
@@ -20,7 +22,7 @@ func (s static) Choose(r Release) Choice {
 type adasync struct {
 	first int
 	start float64 // F₀; 0: not known
-	loss  average
+	loss  fade.Mean
 }
 
 func (a *adasync) Name() string      { return fmt.Sprintf("adasync:%d", a.first) }
@@ -33,13 +35,13 @@ func (a *adasync) Released(o Outcome) {
 		return
 	}
 	if a.start == 0 {
-		a.start, a.loss = loss, newAverage(paperMemory)
+		a.start, a.loss = loss, fade.NewMean(paperMemory)
 	}
-	a.loss.add(loss)
+	a.loss.Add(loss)
 }
 
 func (a *adasync) Choose(r Release) Choice {
-	now := a.loss.value()
+	now := a.loss.Value()
 	if a.start <= 0 {
 		return Choice{Quota: min(a.first, r.Members), Rate: 1, Reason: fmt.Sprintf("the first quota, %d: no loss above zero was known to begin with", a.first)}
 	}
@@ -76,12 +78,12 @@ type timing struct {
 	quota     int     // of the present step
 	began     float64 // of the present step
 	commit    float64
-	apply     average // seconds from a commit to the release
-	changed   bool    // a change was detected, and nobody has looked at the slow ones since
+	apply     fade.Mean // seconds from a commit to the release
+	changed   bool      // a change was detected, and nobody has looked at the slow ones since
 }
 
 func newTiming(memory float64, interrupt bool) timing {
-	return timing{durations: newDurations(memory, interrupt), apply: newAverage(memory)}
+	return timing{durations: newDurations(memory, interrupt), apply: fade.NewMean(memory)}
 }
 
 // begin takes a release, before the choice.
@@ -108,13 +110,13 @@ func (t *timing) Committed(at float64) {
 // Released implements Controller.
 func (t *timing) Released(o Outcome) {
 	if t.quota > 0 && t.commit >= t.began {
-		t.apply.add(o.At - t.commit)
+		t.apply.Add(o.At - t.commit)
 	}
 }
 
 // expect returns how long a step with quota k is expected to take from now to its release.
 func (t *timing) expect(k int) float64 {
-	return max(1e-9, t.durations.at(t.last, k)+t.apply.value())
+	return max(1e-9, t.durations.at(t.last, k)+t.apply.Value())
 }
 
 // best returns the quota with the largest value, the larger one of equals.

@@ -1,6 +1,10 @@
 package dbw
 
-import "math"
+import (
+	"math"
+
+	"github.com/kintsugi-ml/kintsugi/internal/fade"
+)
 
 // progress is the mean decrease of the loss per step, over a window that grows with the run: a run that has
 // taken long so far takes long from here.
@@ -33,15 +37,15 @@ func (p *progress) value() float64 {
 // too noisy to measure a small step, but they show when the loss swings or stands still, and then
 // what gradients say of the way is far too much.
 type descent struct {
-	slow, fast aged    // means of the loss, over the horizon and over a quarter of it
-	squares    average // of the difference of two losses in a row: twice their variance
-	part       average // of the learning rate that the steps have had
+	slow, fast aged      // means of the loss, over the horizon and over a quarter of it
+	squares    fade.Mean // of the difference of two losses in a row: twice their variance
+	part       fade.Mean // of the learning rate that the steps have had
 	steps      float64
 	last       float64
 }
 
 func newDescent() descent {
-	return descent{squares: newAverage(gradMemory), part: newAverage(gradMemory)}
+	return descent{squares: fade.NewMean(gradMemory), part: fade.NewMean(gradMemory)}
 }
 
 // add takes the mean loss of a step, and the part of the learning rate that it has.
@@ -49,9 +53,9 @@ func (d *descent) add(loss, part float64) {
 	if !finite(loss * loss) {
 		return
 	}
-	d.part.add(part)
+	d.part.Add(part)
 	if d.steps > 0 {
-		d.squares.add((loss - d.last) * (loss - d.last))
+		d.squares.Add((loss - d.last) * (loss - d.last))
 	}
 	d.last = loss
 	d.steps++
@@ -69,8 +73,8 @@ func (d *descent) most() float64 {
 		return math.Inf(1)
 	}
 	window := max(gradMemory, d.steps*aheadShare)
-	noise := math.Sqrt(d.squares.value() / 2 * (4 + 1) / (2 * window))
-	return (max(0, d.slow.value()-d.fast.value()) + noise) / between / max(1e-6, d.part.value())
+	noise := math.Sqrt(d.squares.Value() / 2 * (4 + 1) / (2 * window))
+	return (max(0, d.slow.value()-d.fast.value()) + noise) / between / max(1e-6, d.part.Value())
 }
 
 // aged is a mean with exponential forgetting, that knows how many steps ago its values were, in the mean.
