@@ -160,6 +160,20 @@ func (c *Conditions) backEvery(o Option) float64 {
 	return 1 / rate
 }
 
+// BackEvery returns the seconds between two failures that a run outlives by a full checkpoint alone.
+// With a running checkpoint lost shards come back by themselves; what remains are failures that take
+// all servers along.
+func (c *Conditions) BackEvery(o Option) float64 {
+	every := c.backEvery(o)
+	if !math.IsInf(every, 1) {
+		return every
+	}
+	if c.Hosts > 1 {
+		return c.HostEvery / c.Together
+	}
+	return c.HostEvery
+}
+
 // failure is what one kind of failure does under an option.
 type failure struct {
 	every float64 // seconds between two
@@ -273,7 +287,11 @@ func span(s float64) string {
 
 // Rate returns the seconds between two failures where so many were seen in so many seconds, and so
 // many seconds between two were expected before any was: the mean of a gamma distribution that
-// weighs what was expected as one failure.
+// weighs what was expected as a quarter of a failure. As a whole one, a day that is expected and
+// ten minutes that are seen would still come to an hour and a quarter after twenty failures.
 func Rate(failures int, seconds, expected float64) float64 {
-	return (seconds + expected) / float64(failures+1)
+	return (seconds + believed*expected) / (float64(failures) + believed)
 }
+
+// believed is how many failures the expectation is worth.
+const believed = 1.0 / 4
