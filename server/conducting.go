@@ -76,7 +76,7 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 	now := time.Now()
 	core, err := conductor.New(conductor.Config{
 		Line: v.Line, View: v.Number, Fence: fence, Model: cfg.Layout.Agreement(), Shards: len(v.Chains), Slots: cfg.Slots,
-		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Uneven: cfg.Layout.Uneven(), Steps: cfg.Steps, SaveEvery: cfg.SaveEvery, SaveAfter: cfg.SaveAfter, Running: planner,
+		Consistency: cfg.Consistency, Schedule: cfg.Schedule, Uneven: cfg.Layout.Uneven(), Steps: cfg.Steps, SaveEvery: cfg.SaveEvery, SaveAfter: cfg.SaveAfter, Interval: cfg.interval(v), Running: planner,
 		StartGrace: grace, LeaveGrace: cfg.LeaveGrace, Continues: v.Continues, Untold: untold, Over: over,
 	}, now)
 	if err != nil {

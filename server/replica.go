@@ -305,7 +305,7 @@ func (x *version) arrays(rule kintsugi.Rule) [][]float32 {
 // buffers is how many versions a shard has memory for: the one that is read and the one that is
 // written, and where there are saves the one that is saved meanwhile.
 func (r *replica) buffers() int {
-	if (r.cfg.SaveEvery > 0 || r.cfg.SaveAfter > 0) && r.at == 0 {
+	if r.cfg.saves() && r.at == 0 {
 		return 3
 	}
 	return 2

@@ -97,6 +97,10 @@ type Config struct {
 	RejoinGrace time.Duration
 	LeaveGrace  time.Duration
 
+	// Interval returns what says in a view how far apart full checkpoints are, in time, instead of
+	// SaveAfter; nil: SaveAfter does.
+	Interval func(v kintsugi.View) conductor.Interval
+
 	// Planner returns what plans the saves of the running checkpoint, for one view; nil: there is
 	// no running checkpoint.
 	Planner func(v kintsugi.View) (conductor.Planner, error)
@@ -175,6 +179,17 @@ type Config struct {
 	Enter func(State)
 
 	Log *slog.Logger // nil: slog.Default
+}
+
+// saves reports whether full checkpoints are taken while the run lasts.
+func (c *Config) saves() bool { return c.SaveEvery > 0 || c.SaveAfter > 0 || c.Interval != nil }
+
+// interval returns what says in a view how far apart they are, nil if nothing does.
+func (c *Config) interval(v kintsugi.View) conductor.Interval {
+	if c.Interval == nil {
+		return nil
+	}
+	return c.Interval(v)
 }
 
 // sizes are what the messages of the run grow with. A shard holds that many pushes of one worker at

@@ -47,7 +47,7 @@ func newConducting(c *Cluster, p *proc, v *kintsugi.View, fence kintsugi.Fence) 
 	}
 	core, err := conductor.New(conductor.Config{
 		Line: v.Line, View: v.Number, Fence: fence, Model: c.layout.Agreement(), Shards: len(v.Chains), Slots: c.cfg.Workers,
-		Consistency: c.cfg.Consistency, Schedule: c.cfg.schedule(), Steps: c.cfg.Steps, SaveEvery: c.cfg.SaveEvery, SaveAfter: c.cfg.SaveAfter, Running: c.planner(),
+		Consistency: c.cfg.Consistency, Schedule: c.cfg.schedule(), Steps: c.cfg.Steps, SaveEvery: c.cfg.SaveEvery, SaveAfter: c.cfg.SaveAfter, Interval: c.interval(), Running: c.planner(),
 		StartGrace: grace, LeaveGrace: c.cfg.LeaveGrace, Continues: v.Continues,
 	}, c.wall())
 	if err != nil {

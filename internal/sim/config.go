@@ -19,6 +19,7 @@ type Config struct {
 	Servers, Workers, Chunks int
 	Steps, SaveEvery         kintsugi.Step
 	SaveAfter                time.Duration // as conductor.Config.SaveAfter
+	Learns                   bool          // how long that is, by what saves take and how often it would help
 	RunEvery                 kintsugi.Step // steps between two saves for the running checkpoint; 0: none
 	Partial                  bool          // as roster.Config.Partial
 	Copies                   kintsugi.Step // steps between two copies that replicas get in place of updates; 0: they get updates
@@ -126,8 +127,8 @@ func (c Config) patience() time.Duration {
 
 // String says in a line what kind of run it is.
 func (c Config) String() string {
-	return fmt.Sprintf("%d servers, %d replicas, %d workers, %d chunks, %d steps, a checkpoint each %d or after %v, %+v, partial restores %v, some chunks saved each %d, state outside servers %v, faults %v",
-		c.Servers, max(1, c.Replicas), c.Workers, c.Chunks, c.Steps, c.SaveEvery, c.SaveAfter, c.Consistency, c.Partial, c.RunEvery, c.Outside, c.Faults)
+	return fmt.Sprintf("%d servers, %d replicas, %d workers, %d chunks, %d steps, a checkpoint each %d or after %v (learnt: %v), %+v, partial restores %v, some chunks saved each %d, state outside servers %v, faults %v",
+		c.Servers, max(1, c.Replicas), c.Workers, c.Chunks, c.Steps, c.SaveEvery, c.SaveAfter, c.Learns, c.Consistency, c.Partial, c.RunEvery, c.Outside, c.Faults)
 }
 
 // EveryFault is the first of the seeds whose runs meet every fault; the runs before meet some.

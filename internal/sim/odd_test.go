@@ -46,6 +46,7 @@ func drawOdd(seed uint64) Config {
 	cfg.rivals = rng.IntN(3) == 0
 	if choose := rand.New(rand.NewPCG(seed, 0x74696d6573)); choose.IntN(4) == 0 { // a source of its own: the runs of seeds that have found something stay what they were
 		cfg.SaveEvery, cfg.SaveAfter = 0, time.Duration(10+choose.IntN(1000))*time.Millisecond
+		cfg.Learns = choose.IntN(2) == 0
 	}
 	if clip := rand.New(rand.NewPCG(seed, 0x636c6970)); clip.IntN(4) == 0 && !cfg.Consistency.Continue {
 		cfg.Consistency.ClipNorm = 0.5 + 2*clip.Float64()

@@ -26,6 +26,7 @@ type Config struct {
 	Steps       kintsugi.Step // the run ends when this step is released
 	SaveEvery   kintsugi.Step // a checkpoint each so many steps; 0: none by their number
 	SaveAfter   time.Duration // a checkpoint at the first release, and then when so much time has passed since one was begun; 0: none by time
+	Interval    Interval      // says how much time it is instead of SaveAfter; nil: SaveAfter does
 	Running     Planner       // plans the saves of the running checkpoint; nil: there is none
 
 	// Continues says that the view goes on with the line of the one before, as kintsugi.View: what
@@ -194,7 +195,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 		lives:       make(map[kintsugi.Slot]kintsugi.Incarnation),
 		lost:        maps.Clone(cfg.Untold),
 		keeping:     make(map[kintsugi.PushID]uint32),
-		save:        saving{every: cfg.SaveEvery, after: cfg.SaveAfter},
+		save:        saving{every: cfg.SaveEvery, after: cfg.SaveAfter, interval: cfg.Interval},
 		running:     newRunning(cfg),
 		lastRelease: now,
 	}, nil
@@ -312,6 +313,7 @@ func (c *Conductor) release(now time.Time) {
 		rel.Counted = append(rel.Counted, w.Push)
 	}
 	c.last = rel
+	beside := c.save.passed()
 	rel.Save = c.save.due(now, c.released, c.released == c.cfg.Steps || (c.stop != nil && c.stop.save) || c.hold.on)
 	if rel.Save {
 		c.save.begin(now, c.released, c.cfg.Shards)
@@ -330,6 +332,7 @@ func (c *Conductor) release(now time.Time) {
 	c.ready.Events = append(c.ready.Events, e)
 	c.ready.Events = append(c.ready.Events, exposure...)
 	c.running.observe(e)
+	c.save.observe(e, beside)
 	c.late, c.dropped, c.lastRelease = 0, 0, now
 	c.admit(now) // whoever waited for this step; then the next one
 }

@@ -7,11 +7,27 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
+// Interval chooses how far apart full checkpoints are by what the run shows (recovery/choose does,
+// in a run). One goroutine calls it.
+type Interval interface {
+	// Step is told of each step. beside says that a full checkpoint was under way in it.
+	Step(e kintsugi.StepEvent, beside bool)
+
+	// Saved is told of the end of each full checkpoint, well or not, before the step in which it came.
+	Saved(e kintsugi.CheckpointEvent)
+
+	// After returns how much time should pass from the begin of one to that of the next.
+	After() time.Duration
+}
+
 // saving follows the checkpoints of a run. At most one is under way: a slow store makes checkpoints
 // rarer, never steps slower.
 type saving struct {
-	every   kintsugi.Step
-	after   time.Duration
+	every    kintsugi.Step
+	after    time.Duration
+	interval Interval // says after; nil: it stays
+	beside   bool     // a save was under way since the newest release
+
 	begun   time.Time     // when the newest was begun; zero: none by this conductor, and when another one has it does not know
 	newest  kintsugi.Step // 1 + the newest step a save was begun for; 0: none
 	durable kintsugi.Step // 1 + the newest step whose save has ended well; 0: none
@@ -23,6 +39,9 @@ type saving struct {
 // due reports whether the version of a step that is released now should be saved.
 func (s *saving) due(now time.Time, step kintsugi.Step, last bool) bool {
 	bySteps := s.every > 0 && (step%s.every == 0 || s.late)
+	if s.interval != nil {
+		s.after = s.interval.After()
+	}
 	byTime := s.after > 0 && (s.begun.IsZero() || now.Sub(s.begun) >= s.after)
 	if !last && !bySteps && !byTime {
 		return false
@@ -35,8 +54,22 @@ func (s *saving) due(now time.Time, step kintsugi.Step, last bool) bool {
 }
 
 func (s *saving) begin(now time.Time, step kintsugi.Step, shards int) {
-	s.step, s.newest, s.late, s.begun = &step, step+1, false, now
+	s.step, s.newest, s.late, s.begun, s.beside = &step, step+1, false, now, true
 	s.shards = make([]*kintsugi.Saved, shards)
+}
+
+// passed reports whether a save was under way in the step that is released now. It is called before
+// one of its version is begun.
+func (s *saving) passed() (beside bool) {
+	beside, s.beside = s.beside, s.step != nil
+	return beside
+}
+
+// observe tells the interval of a step.
+func (s *saving) observe(e kintsugi.StepEvent, beside bool) {
+	if s.interval != nil {
+		s.interval.Step(e, beside)
+	}
 }
 
 // handleSaved notes that a shard's part is durable. When all are, the run manifest may be published.
@@ -83,6 +116,9 @@ func (c *Conductor) Published(now time.Time, e kintsugi.CheckpointEvent) {
 	c.save.step = nil
 	if e.Err == "" {
 		c.save.durable = e.Step + 1
+	}
+	if c.save.interval != nil {
+		c.save.interval.Saved(e)
 	}
 	e.Line = c.cfg.Line
 	c.ready.Events = append(c.ready.Events, e)

@@ -93,6 +93,9 @@ func (s *stage) run(line string) {
 			cfg.SaveEvery = kintsugi.Step(next())
 		case "seconds":
 			cfg.SaveAfter = time.Duration(next()) * time.Second
+		case "learning":
+			cfg.Interval = &teller{stage: s}
+			words = words[1:]
 		case "quota":
 			cfg.Consistency.Quota, cfg.Consistency.Lead = next(), kintsugi.Infinite
 		case "consistency":
@@ -113,6 +116,31 @@ func (s *stage) run(line string) {
 	s.hands = make(map[kintsugi.Slot]*wire)
 	s.say = func(format string, args ...any) { fmt.Fprintf(&s.told, format+"\n", args...) }
 }
+
+// teller is an interval that says what it is told, and doubles with each save.
+type teller struct {
+	stage *stage
+	saves int
+}
+
+func (i *teller) Step(e kintsugi.StepEvent, beside bool) {
+	if beside {
+		i.stage.say("the interval hears: step %d, beside a save", e.Step)
+		return
+	}
+	i.stage.say("the interval hears: step %d", e.Step)
+}
+
+func (i *teller) Saved(e kintsugi.CheckpointEvent) {
+	if e.Err != "" {
+		i.stage.say("the interval hears: step %d is not durable", e.Step)
+		return
+	}
+	i.saves++
+	i.stage.say("the interval hears: step %d is durable; from now on %v", e.Step, i.After())
+}
+
+func (i *teller) After() time.Duration { return 10 * time.Second << i.saves }
 
 // quickStart brings conductor 1 and every worker into the run: the story of step.txt, untold.
 func (s *stage) quickStart() {
