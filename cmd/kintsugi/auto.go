@@ -119,13 +119,8 @@ func (c *chooser) conditions(l *learning, step kintsugi.Step) (x choose.Conditio
 	if l.rework.Weight() >= 3 {
 		x.Rework = l.rework.Value()
 	}
-	died := 0
-	for _, m := range c.view.Servers {
-		died += int(m.Incarnation) - 1
-	}
-	elapsed := float64(step) * seconds
-	x.ProcessEvery = choose.Rate(died, elapsed, processEvery.Seconds()/float64(c.servers))
-	x.HostEvery = choose.Rate(len(c.view.Lost), elapsed, hostEvery.Seconds()/float64(x.Hosts))
+	died, lost := deaths(&c.view)
+	rates(&x, died, lost, float64(step)*seconds)
 	return x, true
 }
 

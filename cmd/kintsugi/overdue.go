@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/launch/record"
+	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
 
 // overdueAfter is how late a checkpoint may be, at least, before a run says so.
@@ -15,6 +17,7 @@ const overdueAfter = time.Minute
 // steps go on, and so does what a loss would take back.
 type overdue struct {
 	every  pace          // between two checkpoints; zero: nothing is ever due
+	gaps   gaps          // where every is auto
 	ended  kintsugi.Step // of the newest save that ended, well or not, or that the line began with
 	from   time.Time     // when that was first looked at, if checkpoints are due by time
 	newest kintsugi.Step // that was released when it was looked at last
@@ -26,7 +29,10 @@ type overdue struct {
 // end notes that the save of a step has ended. One that went wrong says so itself, and the next is
 // due as if it had not.
 func (o *overdue) end(step kintsugi.Step) {
-	*o = overdue{every: o.every, ended: step}
+	if !o.from.IsZero() {
+		o.gaps.add(o.moved.Sub(o.from))
+	}
+	*o = overdue{every: o.every, gaps: o.gaps, ended: step}
 }
 
 // view notes that another server may conduct: what the one before had begun to save is forgotten.
@@ -52,10 +58,13 @@ func (o *overdue) at(now time.Time, newest kintsugi.Step, slowest time.Duration)
 
 // due reports whether the second checkpoint after the newest should have been begun.
 func (o *overdue) due(now time.Time, newest kintsugi.Step) bool {
+	apart := o.every.Time
 	switch {
 	case o.every.Steps > 0:
 		return newest >= o.ended+2*o.every.Steps
-	case o.every.Time == 0:
+	case o.every.Auto:
+		apart = o.gaps.apart()
+	case apart == 0:
 		return false
 	}
 	if o.from.IsZero() {
@@ -64,7 +73,29 @@ func (o *overdue) due(now time.Time, newest kintsugi.Step) bool {
 	if newest != o.newest {
 		o.newest, o.moved = newest, now
 	}
-	return o.moved.Sub(o.from) >= 2*o.every.Time // where no step is released, none can be saved
+	return o.moved.Sub(o.from) >= 2*apart // where no step is released, none can be saved
+}
+
+// gaps are the times between the ends of the newest saves of a view, where who conducts it chooses
+// them and tells nobody.
+type gaps struct {
+	newest [3]time.Duration
+	count  int // with the one before the first save, which says nothing: a conductor saves its first step
+}
+
+func (g *gaps) add(gap time.Duration) {
+	if g.count > 0 {
+		g.newest[g.count%len(g.newest)] = gap
+	}
+	g.count++
+}
+
+// apart returns how far apart saves may be by now.
+func (g *gaps) apart() time.Duration {
+	if g.count <= len(g.newest) {
+		return choose.Longest * time.Second
+	}
+	return 2 * slices.Max(g.newest[:])
 }
 
 // againAfter is how long a run says nothing of further saves that fail: where a disk is full each

@@ -28,6 +28,9 @@ func TestACheckpointThatDoesNotComeIsToldOf(t *testing.T) {
 		"it hangs, by time":           {pace{Time: 100 * time.Second}, 0, 0, nil, []int{260, 320, 440, 680}},
 		"it ends, by time":            {pace{Time: 100 * time.Second}, 0, 0, map[int]kintsugi.Step{110: 1000, 220: 2000, 330: 3000, 440: 4000, 550: 5000, 660: 6000, 770: 7000, 880: 8000, 990: 9000}, nil},
 		"it hangs later, by time":     {pace{Time: 100 * time.Second}, 0, 0, map[int]kintsugi.Step{110: 1000, 220: 2000}, []int{480, 540, 660, 900}},
+		"it hangs at first, auto":     {pace{Auto: true}, 0, 0, nil, nil},
+		"it hangs later, auto":        {pace{Auto: true}, 0, 0, map[int]kintsugi.Step{1: 10, 31: 300, 61: 600, 91: 900, 131: 1300}, []int{347, 407, 527, 767}},
+		"it ends, auto":               {pace{Auto: true}, 0, 0, map[int]kintsugi.Step{1: 10, 101: 1000, 201: 2000, 301: 3000, 401: 4000, 501: 5000, 601: 6000, 701: 7000, 801: 8000, 901: 9000}, nil},
 		"no step is released":         {pace{Time: 100 * time.Second}, 150, 0, map[int]kintsugi.Step{100: 1000}, nil},
 	} {
 		o, got := overdue{every: c.every}, []int(nil)

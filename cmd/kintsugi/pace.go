@@ -8,29 +8,41 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// pace is a flag: how often something is done, in steps or in time. One of them is 0.
+// pace is a flag: how often something is done, in steps, in time, or as often as costs least. Two
+// of the three are zero.
 type pace struct {
 	Steps kintsugi.Step
 	Time  time.Duration
+	Auto  bool
 }
 
 // String returns the pace as Set reads it.
 func (p *pace) String() string {
-	if p.Time > 0 {
+	switch {
+	case p.Auto:
+		return auto
+	case p.Time > 0:
 		return p.Time.String()
 	}
 	return strconv.FormatUint(uint64(p.Steps), 10)
 }
 
-// Set reads a number of steps, or a time with a unit. What it cannot read is an ErrUsage.
+// auto leaves it to the run.
+const auto = "auto"
+
+// Set reads a number of steps, a time with a unit, or auto. What it cannot read is an ErrUsage.
 func (p *pace) Set(text string) error {
+	if text == auto {
+		*p = pace{Auto: true}
+		return nil
+	}
 	if steps, err := strconv.ParseUint(text, 10, 64); err == nil {
 		*p = pace{Steps: kintsugi.Step(steps)}
 		return nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		return fmt.Errorf("%w: write a number of steps such as 50, or a time such as 10m", kintsugi.ErrUsage)
+		return fmt.Errorf("%w: write a number of steps such as 50, a time such as 10m, or auto", kintsugi.ErrUsage)
 	}
 	*p = pace{Time: d}
 	return nil

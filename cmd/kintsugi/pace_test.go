@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/kintsugi-ml/kintsugi"
+	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
 
-// A pace is read as it is written, and nothing else than steps or a time is one.
-func TestAPaceIsStepsOrATime(t *testing.T) {
-	for text, want := range map[string]pace{"50": {Steps: 50}, "0": {}, "10m": {Time: 10 * time.Minute}, "1h30m": {Time: 90 * time.Minute}, "500ms": {Time: time.Second / 2}} {
+// A pace is read as it is written, and nothing else than steps, a time or auto is one.
+func TestAPaceIsStepsATimeOrAuto(t *testing.T) {
+	for text, want := range map[string]pace{"50": {Steps: 50}, "0": {}, "10m": {Time: 10 * time.Minute}, "auto": {Auto: true}, "1h30m": {Time: 90 * time.Minute}, "500ms": {Time: time.Second / 2}} {
 		var p, again pace
 		if err := p.Set(text); err != nil || p != want {
 			t.Errorf("%s is read as %+v, %v", text, p, err)
@@ -19,10 +20,39 @@ func TestAPaceIsStepsOrATime(t *testing.T) {
 			t.Errorf("%s is written as %s, and read again as %+v, %v", text, p.String(), again, err)
 		}
 	}
-	for _, text := range []string{"", "-5", "0s", "-10m", "10 m", "ten", "1e3", "18446744073709551616"} {
+	for _, text := range []string{"", "-5", "0s", "-10m", "AUTO", "10 m", "ten", "1e3", "18446744073709551616"} {
 		p := pace{Steps: 7}
 		if err := p.Set(text); !errors.Is(err, kintsugi.ErrUsage) || p != (pace{Steps: 7}) {
 			t.Errorf("%q is read as %+v, %v", text, p, err)
+		}
+	}
+}
+
+// A run that chooses how far apart checkpoints are saves the first step and the last, and a server
+// that dies in between goes back to the newest.
+func TestARunChoosesHowFarApartCheckpointsAre(t *testing.T) {
+	dir := newDir(t)
+	must(t, quadratic(400, "--gradient-time", "4ms", "--recovery", "checkpoint", "--checkpoint-every", "auto", "--fault", "kill server/0 at step 250", "--out", dir)...)
+	run := readRun(t, dir)
+	released := make(map[kintsugi.Step]float64)
+	for _, s := range run.Steps {
+		released[kintsugi.Step(s.Step)] = s.Seconds // of the newest line
+	}
+	var saved []kintsugi.Step
+	for _, c := range run.Checkpoints {
+		if c.Error != "" {
+			t.Fatalf("checkpoint of step %d: %s", c.Step, c.Error)
+		}
+		if c.Line == run.Summary.Restores[0].Line {
+			saved = append(saved, kintsugi.Step(c.Step))
+		}
+	}
+	if len(saved) < 2 || saved[len(saved)-1] != 400 || run.Checkpoints[0].Step != 1 {
+		t.Fatalf("checkpoints %+v", run.Checkpoints)
+	}
+	for i, step := range saved[1 : len(saved)-1] {
+		if gap := released[step] - released[saved[i]]; gap < 0.999*choose.Shortest {
+			t.Errorf("steps %d and %d are saved, which were released %.3f s apart", saved[i], step, gap)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.StringVar(&s.Outage, "outage", "", "what workers do while servers are away: wait, or continue on the parameters that they have and keep the gradients (default: continue with --recovery gold, auto or stateless if the consistency counts late gradients; else wait)")
 	f.StringVar(&s.Kept, "kept", "", "what workers keep in an outage, and how it is applied: local (each trains on by itself, and the mean of their changes counts), decay (some gradients one after the other, weighted by staleness), average (the mean of each worker's gradients) or sum (their sum, with a tenth of the learning rate) (default: decay with adam, adamw and adagrad, sum with stateless:paper, else local)")
 	s.CheckpointEvery = pace{Steps: 50}
-	f.Var(&s.CheckpointEvery, "checkpoint-every", "how often a full checkpoint is taken: a number of steps, or a time such as 10m")
+	f.Var(&s.CheckpointEvery, "checkpoint-every", "how often a full checkpoint is taken: a number of steps, a time such as 10m, or auto, which weighs what saves and failures cost")
 	f.StringVar(&s.StoreLimit, "store-limit", "", "how much all servers together may write to the checkpoint, such as 50MB/s, to try a slow store (default: no limit)")
 	f.DurationVar(&s.GradientTime, "gradient-time", 0, "least time that a gradient takes, such as 80ms, to imitate slower machines (default: no least time)")
 	f.StringVar(&s.Wire, "wire", "auto", "how processes exchange gradients and parameters: shm (memory shared by processes of one host), grpc, or auto (shm where possible)")
