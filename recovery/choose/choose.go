@@ -287,11 +287,12 @@ func span(s float64) string {
 
 // Rate returns the seconds between two failures where so many were seen in so many seconds, and so
 // many seconds between two were expected before any was: the mean of a gamma distribution that
-// weighs what was expected as a quarter of a failure. As a whole one, a day that is expected and
-// ten minutes that are seen would still come to an hour and a quarter after twenty failures.
+// weighs what was expected as a tenth of a failure, since nobody knows within a factor of ten how
+// often machines fail that he has not seen. As a whole failure, a day that is expected and ten
+// minutes that are seen would still come to 1.3 hours after twenty of them.
 func Rate(failures int, seconds, expected float64) float64 {
 	return (seconds + believed*expected) / (float64(failures) + believed)
 }
 
 // believed is how many failures the expectation is worth.
-const believed = 1.0 / 4
+const believed = 1.0 / 10
