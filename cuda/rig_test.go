@@ -5,8 +5,11 @@ package cuda
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"unsafe"
 
+	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
@@ -42,6 +45,47 @@ func TestARigCountsTheBytesThatMustMove(t *testing.T) {
 		if s := r.Seconds(c.work, 2); !(s > 0) {
 			t.Errorf("%s takes %v s, with the error %v", name, s, r.Err())
 		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// queued is a driver that notes what is queued.
+type queued struct {
+	driver.Context
+	calls []string
+}
+
+func (q *queued) Launch(f driver.Function, blocks [3]int, threads int, s driver.Stream, args unsafe.Pointer, size uintptr) error {
+	q.calls = append(q.calls, "launch")
+	return q.Context.Launch(f, blocks, threads, s, args, size)
+}
+
+func (q *queued) Copy(to, from driver.Ptr, bytes int, s driver.Stream) error {
+	q.calls = append(q.calls, "copy")
+	return q.Context.Copy(to, from, bytes, s)
+}
+
+func (q *queued) Record(e driver.Event, s driver.Stream) error {
+	q.calls = append(q.calls, "record")
+	return q.Context.Record(e, s)
+}
+
+// A GPU that has nothing to do reaches the first event before the host has queued what is timed.
+func TestAnOperationIsQueuedWhileTheGPUIsBusy(t *testing.T) {
+	d := openTest(t)
+	r, err := d.NewRig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := r.Copy(1 << 12)
+	q := &queued{Context: d.c}
+	d.c = q
+	r.Seconds(w, 2)
+	d.c = q.Context
+	if want := []string{"launch", "record", "copy", "copy", "record"}; !slices.Equal(q.calls, want) {
+		t.Errorf("two copies are timed by %v, want %v", q.calls, want)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)

@@ -17,6 +17,7 @@ import torch
 N = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 28
 WARM, RUNS = 3, 21
 WARM_SECONDS = 0.05  # a GPU that had nothing to do has lower clocks for a while
+AHEAD = 200_000  # cycles, about 0.1 ms, in which the GPU waits while Python queues what is timed
 failed = 0
 
 
@@ -29,11 +30,15 @@ def warm(f):
 
 
 def median(f):
-    """Returns the median of the GPU's seconds of f, which only queues work."""
+    """Returns the median of the GPU's seconds of f, which only queues work.
+
+    It does so while the GPU waits, or the first launch would be in the time.
+    """
     seconds = []
     warm(f)
     for _ in range(RUNS):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(AHEAD)
         begin.record()
         f()
         end.record()
