@@ -95,13 +95,22 @@ func (d *Device) Close() error {
 		return nil // the driver refuses everything
 	}
 	err := errors.Join(
-		d.c.Synchronize(d.arrivals), d.freeAll(), d.in.free(d.c), d.out.free(d.c), d.scratch.free(d.c),
+		d.c.Synchronize(d.arrivals), d.freeAll(), d.in.free(d.c), d.out.free(d.c), d.scratch.free(d.c), d.unload(),
 		d.c.CloseStream(d.stream), d.c.CloseStream(d.arrivals), d.c.Close(),
 	)
 	if err != nil {
 		return fmt.Errorf("close GPU %d: %w", d.ordinal, err)
 	}
 	return nil
+}
+
+// unload gives the kernels back. They would stay with the GPU's context for as long as another device of this process,
+// or a library, has it too.
+func (d *Device) unload() (err error) {
+	for _, m := range d.modules {
+		err = errors.Join(err, d.c.Unload(m))
+	}
+	return err
 }
 
 // do runs f, which stages and launches, waits until the GPU is done and fetches what f asked for.

@@ -93,6 +93,7 @@ CUresult driver_load(driver *d, const void *image, uintptr_t *module, char *log,
 	CALL(module_load, (CUmodule *)module, image, 2, options, values);
 }
 
+CUresult driver_unload(driver *d, uintptr_t module) { CALL(module_unload, (CUmodule)module); }
 CUresult driver_function(driver *d, uintptr_t module, const char *name, uintptr_t *function) { CALL(module_function, (CUfunction *)function, (CUmodule)module, name); }
 
 CUresult driver_occupancy(driver *d, uintptr_t function, int threads, int *blocks) { CALL(occupancy, blocks, (CUfunction)function, threads, 0); }

@@ -66,6 +66,7 @@ type Context interface {
 	CloseProgram(Program) error
 
 	Load(image []byte) (Module, error) // PTX that ends with a zero byte, or machine code
+	Unload(Module) error               // its functions must not be used afterwards
 	Function(m Module, name string) (Function, error)
 	Resident(f Function, threads int) (int, error) // how many blocks of so many threads the device runs at once
 	// Launch runs f on blocks of that many threads. args are the size bytes of its parameter, and are read before it

@@ -46,6 +46,7 @@ CUresult driver_captured(driver *d, uintptr_t stream, uintptr_t *program);
 CUresult driver_replay(driver *d, uintptr_t program, uintptr_t stream);
 CUresult driver_program_destroy(driver *d, uintptr_t program);
 CUresult driver_load(driver *d, const void *image, uintptr_t *module, char *log, size_t log_size);
+CUresult driver_unload(driver *d, uintptr_t module);
 CUresult driver_function(driver *d, uintptr_t module, const char *name, uintptr_t *function);
 CUresult driver_occupancy(driver *d, uintptr_t function, int threads, int *blocks);
 CUresult driver_launch(driver *d, uintptr_t function, unsigned gx, unsigned gy, unsigned gz, unsigned threads, uintptr_t stream, const void *args, size_t size);

@@ -248,6 +248,10 @@ func (c *context) Load(image []byte) (Module, error) {
 	return Module(m), err
 }
 
+func (c *context) Unload(m Module) error {
+	return c.check("cuModuleUnload", C.driver_unload(c.d, C.uintptr_t(m)))
+}
+
 func (c *context) Function(m Module, name string) (Function, error) {
 	var f C.uintptr_t
 	s := C.CString(name)

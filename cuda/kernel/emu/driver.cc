@@ -139,8 +139,8 @@ ENTRY cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice) {
 // Who leaves memory behind is told: a real driver takes it back with the context, and says nothing.
 ENTRY cuDevicePrimaryCtxRelease_v2(CUdevice) {
 	std::lock_guard<std::mutex> hold(lock);
-	if (--contexts > 0 || device_memory.empty() && host_memory.empty() && !emu::libraries) return CUDA_SUCCESS;
-	fprintf(stderr, "emulated driver: %zu arrays of the device and %zu of pinned memory were not freed, and %d cuBLAS not closed\n", device_memory.size(), host_memory.size(), emu::libraries.load());
+	if (--contexts > 0 || device_memory.empty() && host_memory.empty() && !emu::libraries && !emu::modules) return CUDA_SUCCESS;
+	fprintf(stderr, "emulated driver: %zu arrays of the device and %zu of pinned memory were not freed, %d cuBLAS not closed, and %d modules not unloaded\n", device_memory.size(), host_memory.size(), emu::libraries.load(), emu::modules.load());
 	return CUDA_ERROR_INVALID_VALUE;
 }
 ENTRY cuCtxSetCurrent(CUcontext context) {

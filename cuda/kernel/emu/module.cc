@@ -15,15 +15,18 @@ struct Function {
 	const ptx::Kernel *text;
 };
 static std::deque<Function> functions;
+std::atomic<int> emu::modules;
 ENTRY cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *options, void **values) {
 	IN_CONTEXT;
 	const char *run = getenv("KINTSUGI_EMU_KERNELS");
 	*module = (CUmodule)&something;
+	emu::modules++;
 	if (!run || strcmp(run, "ptx")) return CUDA_SUCCESS;
 	std::string error;
 	std::unique_ptr<ptx::Module> m = ptx::read((const char *)image, error);
 	*module = (CUmodule)m.release();
 	if (*module) return CUDA_SUCCESS;
+	emu::modules--;
 	char *log = nullptr;
 	size_t size = 0;
 	for (unsigned i = 0; i < n; i++) {
@@ -34,6 +37,7 @@ ENTRY cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n, int *o
 	return CUDA_ERROR_INVALID_PTX;
 }
 ENTRY cuModuleUnload(CUmodule module) {
+	emu::modules--;
 	if (module != (CUmodule)&something) delete (ptx::Module *)module;
 	return CUDA_SUCCESS;
 }

@@ -48,7 +48,7 @@ bool on_device(const void *at, size_t bytes);
 // Whether the calling thread has a context.
 bool has_context();
 
-// How many cuBLAS are open.
-extern std::atomic<int> libraries;
+// How many cuBLAS are open, and how many modules are loaded.
+extern std::atomic<int> libraries, modules;
 
 } // namespace emu
