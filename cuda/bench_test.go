@@ -202,17 +202,36 @@ func link(b *testing.B, payload int) {
 	}
 }
 
-// BenchmarkLaunch is what a launch costs: many of a kernel with next to nothing to do, without waiting in between.
+// BenchmarkLaunch is what a launch costs: many of a kernel with next to nothing to do, without
+// waiting in between. host-us is when the host has queued them, us when the GPU has done them. It
+// counts them itself, as it is run with -benchtime 1x.
 func BenchmarkLaunch(b *testing.B) {
 	r := newBench(b)
 	args := finiteArgs{x: r.array(16), n: 4, first: r.array(8)}
-	for b.Loop() {
-		launch(r.o, "finite", "finite", line(1), finiteThreads, &args)
+	launches, runs := 1000, 21 // a stream takes about as many before it makes the host wait
+	if testing.Short() {
+		launches, runs = 10, 1
 	}
-	r.Reset()
+	var queued, done []float64
+	for run := range 1 + runs {
+		start := time.Now()
+		for range launches {
+			launch(r.o, "finite", "finite", line(1), finiteThreads, &args)
+		}
+		q := time.Since(start)
+		r.o.fail(r.d.c.Synchronize(r.d.stream))
+		if run > 0 { // the first one loads the kernel
+			queued, done = append(queued, q.Seconds()), append(done, time.Since(start).Seconds())
+		}
+	}
 	if err := r.Err(); err != nil {
 		b.Fatal(err)
 	}
+	slices.Sort(queued)
+	slices.Sort(done)
+	b.ReportMetric(1e6*queued[runs/2]/float64(launches), "host-us")
+	b.ReportMetric(1e6*done[runs/2]/float64(launches), "us")
+	b.ReportMetric(0, "ns/op")
 }
 
 // BenchmarkProduct multiplies matrices that are on the GPU, by the kernels and where there is a cuBLAS also by it.
