@@ -123,6 +123,11 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 			}
 		})
 	}
+	t.Setenv(emulate.Version, "12030") // so that --device auto is the cpu there
+	if _, err := Count(library); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "the driver is of CUDA 12.3") {
+		t.Errorf("devices of an old driver: error %v", err)
+	}
+	t.Setenv(emulate.Version, "")
 	if _, err := Open(library, 1); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "no device 1: the driver has 1") {
 		t.Errorf("second device of one: error %v", err)
 	}

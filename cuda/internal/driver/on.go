@@ -56,15 +56,20 @@ func load(library string) (*C.driver, error) {
 	return d, nil
 }
 
-// Count returns how many devices there are.
+// Count returns how many devices there are. A driver that is too old for [Open] is an error here too: who counts asks
+// whether there is something to open.
 func Count(library string) (int, error) {
 	d, err := load(library)
 	if err != nil {
 		return 0, err
 	}
 	defer C.free(unsafe.Pointer(d))
+	c := &context{d: d}
+	if err := c.checkVersion(); err != nil {
+		return 0, err
+	}
 	var n C.int
-	err = (&context{d: d}).check("cuDeviceGetCount", C.driver_count(d, &n))
+	err = c.check("cuDeviceGetCount", C.driver_count(d, &n))
 	return int(n), err
 }
 
@@ -83,13 +88,22 @@ func Open(library string, ordinal int) (Context, error) {
 	return c, nil
 }
 
-func (c *context) open(ordinal int) error {
-	var version, count C.int
+// checkVersion says whether the driver is too old for the kernels.
+func (c *context) checkVersion() error {
+	var version C.int
 	if err := c.check("cuDriverGetVersion", C.driver_version(c.d, &version)); err != nil {
 		return err
 	}
 	if version < needVersion {
 		return fmt.Errorf("the driver is of CUDA %d.%d; %d.%d or newer is needed", version/1000, version%1000/10, needVersion/1000, needVersion%1000/10)
+	}
+	return nil
+}
+
+func (c *context) open(ordinal int) error {
+	var count C.int
+	if err := c.checkVersion(); err != nil {
+		return err
 	}
 	if err := c.check("cuDeviceGetCount", C.driver_count(c.d, &count)); err != nil {
 		return err
