@@ -28,6 +28,7 @@ const char *driver_open(const char *library, driver *d) {
 CUresult driver_init(driver *d) { return d->init(0); }
 CUresult driver_version(driver *d, int *version) { return d->driver_version(version); }
 CUresult driver_count(driver *d, int *count) { return d->device_count(count); }
+CUresult driver_device(driver *d, int ordinal, int *device) { return d->device_get(device, ordinal); }
 CUresult driver_attribute(driver *d, int device, int attribute, int *value) { return d->device_attribute(value, attribute, device); }
 CUresult driver_name(driver *d, int device, char *name, int len) { return d->device_name(name, len, device); }
 CUresult driver_memory(driver *d, int device, size_t *bytes) { return d->device_memory(bytes, device); }

@@ -16,6 +16,7 @@ const char *driver_open(const char *library, driver *d);
 CUresult driver_init(driver *d);
 CUresult driver_version(driver *d, int *version);
 CUresult driver_count(driver *d, int *count);
+CUresult driver_device(driver *d, int ordinal, int *device);
 CUresult driver_attribute(driver *d, int device, int attribute, int *value);
 CUresult driver_name(driver *d, int device, char *name, int len);
 CUresult driver_memory(driver *d, int device, size_t *bytes);

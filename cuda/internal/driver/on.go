@@ -24,13 +24,13 @@ const (
 )
 
 type context struct {
-	d       *C.driver
-	ordinal C.int
-	name    string
-	sms     int
-	memory  int64
-	major   int
-	minor   int
+	d      *C.driver
+	device C.int // the driver's name of it
+	name   string
+	sms    int
+	memory int64
+	major  int
+	minor  int
 }
 
 // load opens the library, "" meaning the driver's usual name, and initializes it.
@@ -80,7 +80,7 @@ func Open(library string, ordinal int) (Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &context{d: d, ordinal: C.int(ordinal)}
+	c := &context{d: d}
 	if err := c.open(ordinal); err != nil {
 		C.free(unsafe.Pointer(d))
 		return nil, err
@@ -111,26 +111,29 @@ func (c *context) open(ordinal int) error {
 	if ordinal < 0 || ordinal >= int(count) {
 		return fmt.Errorf("no device %d: the driver has %d", ordinal, count)
 	}
+	if err := c.check("cuDeviceGet", C.driver_device(c.d, C.int(ordinal), &c.device)); err != nil {
+		return err
+	}
 	var values [3]C.int
 	for i, attribute := range []C.int{C.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, C.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, C.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT} {
-		if err := c.check("cuDeviceGetAttribute", C.driver_attribute(c.d, c.ordinal, attribute, &values[i])); err != nil {
+		if err := c.check("cuDeviceGetAttribute", C.driver_attribute(c.d, c.device, attribute, &values[i])); err != nil {
 			return err
 		}
 	}
 	c.major, c.minor, c.sms = int(values[0]), int(values[1]), int(values[2])
 	var name [128]C.char
 	var memory C.size_t
-	if err := c.check("cuDeviceGetName", C.driver_name(c.d, c.ordinal, &name[0], C.int(len(name)))); err != nil {
+	if err := c.check("cuDeviceGetName", C.driver_name(c.d, c.device, &name[0], C.int(len(name)))); err != nil {
 		return err
 	}
-	if err := c.check("cuDeviceTotalMem", C.driver_memory(c.d, c.ordinal, &memory)); err != nil {
+	if err := c.check("cuDeviceTotalMem", C.driver_memory(c.d, c.device, &memory)); err != nil {
 		return err
 	}
 	c.name, c.memory = C.GoString(&name[0]), int64(memory)
 	if c.major < needMajor {
 		return fmt.Errorf("device %d, %s, has compute capability %d.%d; %d.0 or newer is needed", ordinal, c.name, c.major, c.minor, needMajor)
 	}
-	err := c.check("cuDevicePrimaryCtxRetain", C.driver_retain(c.d, c.ordinal))
+	err := c.check("cuDevicePrimaryCtxRetain", C.driver_retain(c.d, c.device))
 	if refusal, ok := errors.AsType[*Error](err); ok && refusal.Code == codeUnavailable {
 		return fmt.Errorf("device %d, %s, is another process's: its compute mode is exclusive (nvidia-smi -q -d COMPUTE): %w", ordinal, c.name, err)
 	}
@@ -289,7 +292,7 @@ func (c *context) Close() error {
 	if c.d == nil {
 		return errors.New("close a device: it is closed already")
 	}
-	err := c.check("cuDevicePrimaryCtxRelease", C.driver_release(c.d, c.ordinal))
+	err := c.check("cuDevicePrimaryCtxRelease", C.driver_release(c.d, c.device))
 	C.free(unsafe.Pointer(c.d))
 	c.d = nil
 	return err

@@ -107,15 +107,20 @@ ENTRY cuDeviceGetCount(int *count) {
 	*count = setting("KINTSUGI_EMU_DEVICES", 1);
 	return CUDA_SUCCESS;
 }
+// What names a device is not its number: CUDA's documentation does not say that it is.
+enum { FIRST_DEVICE = 7 };
+static bool is_device(CUdevice device) { return device >= FIRST_DEVICE && device < FIRST_DEVICE + setting("KINTSUGI_EMU_DEVICES", 1); }
 ENTRY cuDeviceGet(CUdevice *device, int ordinal) {
-	*device = ordinal;
-	return ordinal < setting("KINTSUGI_EMU_DEVICES", 1) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+	*device = FIRST_DEVICE + ordinal;
+	return is_device(*device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
-ENTRY cuDeviceGetName(char *name, int len, CUdevice) {
+ENTRY cuDeviceGetName(char *name, int len, CUdevice device) {
+	if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
 	snprintf(name, len, "emulated");
 	return CUDA_SUCCESS;
 }
-ENTRY cuDeviceGetAttribute(int *value, int attribute, CUdevice) {
+ENTRY cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+	if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
 	switch (attribute) {
 	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = setting("KINTSUGI_EMU_MAJOR", 9); break;
 	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 2; break;
@@ -124,12 +129,14 @@ ENTRY cuDeviceGetAttribute(int *value, int attribute, CUdevice) {
 	}
 	return CUDA_SUCCESS;
 }
-ENTRY cuDeviceTotalMem_v2(size_t *bytes, CUdevice) {
+ENTRY cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+	if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
 	*bytes = (size_t)1 << 30;
 	return CUDA_SUCCESS;
 }
 static int contexts;
-ENTRY cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice) {
+ENTRY cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+	if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
 	std::lock_guard<std::mutex> hold(lock);
 	if (setting("KINTSUGI_EMU_EXCLUSIVE", 0)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	contexts++;
@@ -137,7 +144,8 @@ ENTRY cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice) {
 	return CUDA_SUCCESS;
 }
 // Who leaves memory behind is told: a real driver takes it back with the context, and says nothing.
-ENTRY cuDevicePrimaryCtxRelease_v2(CUdevice) {
+ENTRY cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+	if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
 	std::lock_guard<std::mutex> hold(lock);
 	if (--contexts > 0 || device_memory.empty() && host_memory.empty() && !emu::libraries && !emu::modules) return CUDA_SUCCESS;
 	fprintf(stderr, "emulated driver: %zu arrays of the device and %zu of pinned memory were not freed, %d cuBLAS not closed, and %d modules not unloaded\n", device_memory.size(), host_memory.size(), emu::libraries.load(), emu::modules.load());
