@@ -73,7 +73,6 @@ enum {
 	X(primary_retain, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device)) \
 	X(primary_release, cuDevicePrimaryCtxRelease_v2, (CUdevice device)) \
 	X(set_current, cuCtxSetCurrent, (CUcontext context)) \
-	X(synchronize, cuCtxSynchronize, (void)) \
 	X(error_name, cuGetErrorName, (CUresult code, const char **name)) \
 	X(error_string, cuGetErrorString, (CUresult code, const char **text)) \
 	X(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * at, size_t bytes)) \

@@ -155,10 +155,6 @@ ENTRY cuCtxSetCurrent(CUcontext context) {
 	current = context;
 	return CUDA_SUCCESS;
 }
-ENTRY cuCtxSynchronize() {
-	std::lock_guard<std::mutex> hold(lock);
-	return emu::wait_for_all();
-}
 ENTRY cuGetErrorName(CUresult code, const char **name) {
 	switch (code) {
 #define NAME(code) case code: *name = #code; break

@@ -94,11 +94,6 @@ CUresult emu::drain() {
 	return failed;
 }
 
-CUresult emu::wait_for_all() {
-	for (auto &s : streams) emu::settle(s.second->clock);
-	return drain();
-}
-
 // Puts something at the end of a stream that is not captured.
 static CUresult put(Stream *s, std::function<CUresult()> f) {
 	s->queue.push_back(std::move(f));

@@ -33,9 +33,6 @@ bool capturing(CUstream stream);
 // Does what is queued on all streams, which nobody has waited for then. Who calls it holds the lock.
 CUresult drain();
 
-// Does it too, and the host has waited for it.
-CUresult wait_for_all();
-
 // Whether memory may be taken and given: not while a stream is captured in a mode that forbids it, by whatever thread.
 CUresult memory_moves();
 
