@@ -65,13 +65,13 @@ func Open(library string, ordinal int) (*Device, error) {
 	return d, nil
 }
 
-// Count returns how many GPUs there are. Errors are those of Open.
-func Count(library string) (int, error) {
-	n, err := driver.Count(library)
-	if err != nil {
-		return 0, fmt.Errorf("count GPUs: %w: %w", ErrUnavailable, err)
+// Usable returns nil if there is such a GPU and Open could use it, but for what other processes do
+// with it. Errors are those of Open. It takes no memory of the GPU.
+func Usable(library string, ordinal int) error {
+	if err := driver.Usable(library, ordinal); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return n, nil
+	return nil
 }
 
 // Name returns "cuda", or "cuda:1" and so on for a GPU that is not the first.

@@ -121,15 +121,23 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 			if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v; want ErrUnavailable with %q", err, c.want)
 			}
+			// Whoever asks beforehand hears the same, but for what another process does.
+			switch err := Usable(c.library, 0); {
+			case c.name == emulate.Exclusive && err != nil:
+				t.Errorf("before: error %v", err)
+			case c.name != emulate.Exclusive && (!errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("before: error %v; want ErrUnavailable with %q", err, c.want)
+			}
 		})
 	}
-	t.Setenv(emulate.Version, "12030") // so that --device auto is the cpu there
-	if _, err := Count(library); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "the driver is of CUDA 12.3") {
-		t.Errorf("devices of an old driver: error %v", err)
+	if err := Usable(library, 0); err != nil {
+		t.Errorf("a device that is there: error %v", err)
 	}
-	t.Setenv(emulate.Version, "")
-	if _, err := Open(library, 1); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "no device 1: the driver has 1") {
-		t.Errorf("second device of one: error %v", err)
+	_, err := Open(library, 1)
+	for _, err := range []error{err, Usable(library, 1)} {
+		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "no device 1: the driver has 1") {
+			t.Errorf("second device of one: error %v", err)
+		}
 	}
 }
 

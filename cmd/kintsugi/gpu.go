@@ -37,8 +37,7 @@ func parseDevice(s string) (gpu, error) {
 	unknown := fmt.Errorf("%w: --device %q is unknown; use %s", kintsugi.ErrUsage, s, deviceForms)
 	switch s {
 	case "auto":
-		n, err := cuda.Count("")
-		return gpu{wanted: err == nil && n > 0, products: gpuengine.Fastest}, nil
+		return gpu{wanted: cuda.Usable("", 0) == nil, products: gpuengine.Fastest}, nil
 	case "cpu":
 		return gpu{}, nil
 	}
@@ -117,10 +116,7 @@ func (g gpu) check(flag, value string) error {
 	if !g.wanted || value == "auto" {
 		return nil
 	}
-	n, err := cuda.Count("")
-	if err == nil && g.ordinal >= n {
-		err = fmt.Errorf("this machine has %d", n)
-	}
+	err := cuda.Usable("", g.ordinal)
 	if err == nil && g.products == gpuengine.CuBLAS {
 		_, err = cuda.FindBLAS("")
 	}
@@ -184,7 +180,10 @@ func (s *settings) computes(m io.Closer) string {
 
 // whyNoGPU is the reason why auto is the cpu, in brackets, where there is something to say.
 func (s *settings) whyNoGPU() string {
-	if _, err := cuda.Count(""); s.Device == "auto" && err != nil && !errors.Is(err, cuda.ErrBuild) {
+	if s.Device != "auto" {
+		return ""
+	}
+	if err := cuda.Usable("", 0); err != nil && !errors.Is(err, cuda.ErrBuild) {
 		return fmt.Sprintf(" (%v)", err)
 	}
 	return ""

@@ -73,7 +73,7 @@ func TestATrainingWithoutAGPUSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `"device":"cpu (count GPUs: no GPU can be used: no CUDA driver: `; !strings.Contains(string(log), want) {
+	if want := `"device":"cpu (no GPU can be used: no CUDA driver: `; !strings.Contains(string(log), want) {
 		t.Errorf("the worker's log is\n%s\nwant %s in it", log, want)
 	}
 }

@@ -5,8 +5,8 @@ package driver
 // Open always fails in this build.
 func Open(library string, ordinal int) (Context, error) { return nil, ErrBuild }
 
-// Count always fails in this build.
-func Count(library string) (int, error) { return 0, ErrBuild }
+// Usable always fails in this build.
+func Usable(library string, ordinal int) error { return ErrBuild }
 
 // FindBLAS always fails in this build.
 func FindBLAS(library string) (string, error) { return "", ErrBuild }

@@ -56,21 +56,14 @@ func load(library string) (*C.driver, error) {
 	return d, nil
 }
 
-// Count returns how many devices there are. A driver that is too old for [Open] is an error here too: who counts asks
-// whether there is something to open.
-func Count(library string) (int, error) {
+// Usable returns what [Open] would say of a device, and leaves it alone: nil if it can be used.
+func Usable(library string, ordinal int) error {
 	d, err := load(library)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer C.free(unsafe.Pointer(d))
-	c := &context{d: d}
-	if err := c.checkVersion(); err != nil {
-		return 0, err
-	}
-	var n C.int
-	err = c.check("cuDeviceGetCount", C.driver_count(d, &n))
-	return int(n), err
+	return (&context{d: d}).find(ordinal)
 }
 
 // Open opens a device, counted from 0, of the driver in the library; "" means libcuda.so.1. The error says what the
@@ -88,22 +81,14 @@ func Open(library string, ordinal int) (Context, error) {
 	return c, nil
 }
 
-// checkVersion says whether the driver is too old for the kernels.
-func (c *context) checkVersion() error {
-	var version C.int
+// find looks for a device that has what the kernels need.
+func (c *context) find(ordinal int) error {
+	var version, count C.int
 	if err := c.check("cuDriverGetVersion", C.driver_version(c.d, &version)); err != nil {
 		return err
 	}
 	if version < needVersion {
 		return fmt.Errorf("the driver is of CUDA %d.%d; %d.%d or newer is needed", version/1000, version%1000/10, needVersion/1000, needVersion%1000/10)
-	}
-	return nil
-}
-
-func (c *context) open(ordinal int) error {
-	var count C.int
-	if err := c.checkVersion(); err != nil {
-		return err
 	}
 	if err := c.check("cuDeviceGetCount", C.driver_count(c.d, &count)); err != nil {
 		return err
@@ -132,6 +117,13 @@ func (c *context) open(ordinal int) error {
 	c.name, c.memory = C.GoString(&name[0]), int64(memory)
 	if c.major < needMajor {
 		return fmt.Errorf("device %d, %s, has compute capability %d.%d; %d.0 or newer is needed", ordinal, c.name, c.major, c.minor, needMajor)
+	}
+	return nil
+}
+
+func (c *context) open(ordinal int) error {
+	if err := c.find(ordinal); err != nil {
+		return err
 	}
 	err := c.check("cuDevicePrimaryCtxRetain", C.driver_retain(c.d, c.device))
 	if refusal, ok := errors.AsType[*Error](err); ok && refusal.Code == codeUnavailable {
