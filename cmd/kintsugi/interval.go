@@ -18,7 +18,7 @@ const networkSpeed = 1e9
 // views that this process conducts: what steps and saves take does not depend on who is there. The
 // conductor's loop owns it.
 type interval struct {
-	learnt     choose.Interval
+	choose.Interval
 	option     choose.Option
 	conditions choose.Conditions // of the view
 	died, lost int               // processes of servers, and hosts
@@ -67,24 +67,15 @@ func rates(x *choose.Conditions, died, lost int, seconds float64) {
 // Step implements conductor.Interval.
 func (i *interval) Step(e kintsugi.StepEvent, beside bool) {
 	i.step = e.Step
-	i.learnt.Step((e.Wait + e.Apply).Seconds(), beside)
-}
-
-// Saved implements conductor.Interval.
-func (i *interval) Saved(e kintsugi.CheckpointEvent) {
-	if e.Err != "" {
-		i.learnt.Failed()
-		return
-	}
-	i.learnt.Saved(e.Took.Seconds())
+	i.Interval.Step(e, beside)
 }
 
 // After implements conductor.Interval.
 func (i *interval) After() time.Duration {
-	rates(&i.conditions, i.died, i.lost, float64(i.step)*i.learnt.StepTime())
+	rates(&i.conditions, i.died, i.lost, float64(i.step)*i.StepTime())
 	back := i.conditions.BackEvery(i.option)
-	after := time.Duration(i.learnt.Apart(back) * float64(time.Second))
-	if cost := i.learnt.Cost(); cost > 0 && (after > i.said*3/2 || after < i.said*2/3) {
+	after := time.Duration(i.Apart(back) * float64(time.Second))
+	if cost := i.Cost(); cost > 0 && (after > i.said*3/2 || after < i.said*2/3) {
 		i.said = after
 		i.log.Info("full checkpoints are as far apart as saves and failures cost least", "step", i.step,
 			"every_seconds", math.Round(after.Seconds()), "save_costs_seconds", math.Round(1e4*cost)/1e4, "failure_every_seconds", math.Round(min(back, 1e12)))

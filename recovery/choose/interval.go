@@ -3,6 +3,7 @@ package choose
 import (
 	"math"
 
+	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
@@ -32,9 +33,9 @@ const (
 // any has ended.
 const again = 10.0
 
-// Step notes a step that lasted so many seconds. beside says that a full checkpoint was under way
-// in some of them.
-func (i *Interval) Step(seconds float64, beside bool) {
+// Step notes a step. beside says that a full checkpoint was under way in it.
+func (i *Interval) Step(e kintsugi.StepEvent, beside bool) {
+	seconds := (e.Wait + e.Apply).Seconds()
 	if beside {
 		i.more += seconds - i.alone.Value()
 		i.steps++
@@ -54,15 +55,15 @@ const (
 	outage = 4.0 // a step that lasts so many times as long as others waited for something else than work
 )
 
-// Saved notes that a full checkpoint is durable, so many seconds after it was begun. The step in
-// which it became so is told after that.
-func (i *Interval) Saved(seconds float64) {
+// Saved notes that a full checkpoint has ended, well or not. The step in which it did is told after
+// that.
+func (i *Interval) Saved(e kintsugi.CheckpointEvent) {
+	if i.failed = e.Err != ""; i.failed {
+		return
+	}
 	i.close()
-	i.lasts, i.failed = max(seconds, math.SmallestNonzeroFloat64), false
+	i.lasts = max(e.Took.Seconds(), math.SmallestNonzeroFloat64)
 }
-
-// Failed notes that a full checkpoint has failed: the next one should not be far.
-func (i *Interval) Failed() { i.failed = true }
 
 // close ends a save that is durable: the steps beside it have ended too.
 func (i *Interval) close() {

@@ -4,7 +4,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
+	"github.com/kintsugi-ml/kintsugi"
 	"github.com/kintsugi-ml/kintsugi/recovery/choose"
 )
 
@@ -16,13 +18,15 @@ type machine struct {
 	outages     bool // steps of a hundred times the length, one in a thousand
 }
 
-// train runs the machine for so many seconds, and returns how many were lost to saves and to steps
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// train runs the machine until end, in seconds, and returns how many were lost to saves and to steps
 // that were done again. apart is asked before each step; steps and saves are told to told, if it is not nil.
-func (m machine) train(rng *rand.Rand, seconds float64, apart func(now float64, failures int) float64, told *choose.Interval) (lost float64) {
+func (m machine) train(rng *rand.Rand, end float64, apart func(now float64, failures int) float64, told *choose.Interval) (lost float64) {
 	times := rand.New(rand.NewPCG(rng.Uint64(), 0)) // of failures: the same whatever is saved when
 	failures, fails := 0, times.ExpFloat64()*m.backEvery
 	begun, durableAt, kept := math.Inf(-1), math.Inf(1), 0.0 // of the newest save: begin, end; and what the newest durable one has
-	for now := 0.0; now < seconds; {
+	for now := 0.0; now < end; {
 		if math.IsInf(durableAt, 1) && now-begun >= apart(now, failures) {
 			begun, durableAt = now, now+m.took
 		}
@@ -39,11 +43,11 @@ func (m machine) train(rng *rand.Rand, seconds float64, apart func(now float64, 
 		if now >= durableAt {
 			kept, durableAt = begun, math.Inf(1)
 			if told != nil {
-				told.Saved(m.took)
+				told.Saved(kintsugi.CheckpointEvent{Took: seconds(m.took)})
 			}
 		}
 		if told != nil {
-			told.Step(lasts, beside)
+			told.Step(kintsugi.StepEvent{Wait: seconds(lasts)}, beside)
 		}
 		if now >= fails {
 			lost += now - kept
