@@ -1,17 +1,19 @@
-// Package kintsugi holds the nouns of a parameter server that trains through failures.
+// Package kintsugi holds the types that all parts of a parameter server that trains through
+// failures share. They are the identifiers, the layout of a model in chunks, and one struct for
+// each message of the control plane. Begin with View and Layout, then read message.go in the order
+// of a step: Ticket, Commit, Stable, Released.
 //
-// Kintsugi is the craft of mending broken pottery with gold, so that the scar is the strongest part.
-// Workers compute gradients, compress them and push them to a sharded parameter server, which decides
-// how many stragglers to wait for and survives the death of any of its parts.
+// Workers compute gradients, compress them and push them to a sharded parameter server. The server
+// decides how many stragglers to wait for, and survives the death of any of its parts. Kintsugi is
+// the craft of mending broken pottery with gold, so that the scar is the strongest part.
 //
-// The package defines identifiers, the layout of a model in chunks, and one struct for each message of
-// the control plane. It has no behaviour beyond that: packages worker, server and recovery never import
-// one another, they meet in these types.
+// The package has no behaviour beyond its types. Packages worker, server and recovery never import
+// one another; they meet in these types.
 //
 // # Words
 //
-// Each word has one meaning here, in code, in messages and in the documentation, where docs/glossary.md has them and
-// those of operation.
+// Each word has one meaning, in code, in messages and in the documentation. docs/glossary.md lists
+// these words and those of operation.
 //
 //	worker        a process that computes gradients
 //	server        a process that holds replicas of shards

@@ -4,15 +4,15 @@ import "errors"
 
 // Errors that a caller can act on; test for them with errors.Is.
 var (
-	// ErrStaleView means that the message named a view or line that has been replaced. Nothing was
-	// applied. Fetch the current view and connect again.
+	// ErrStaleView means that the message named a view or line that has been replaced. The receiver
+	// applied nothing. Fetch the current view and connect again.
 	ErrStaleView = errors.New("stale view")
 
 	// ErrFenced means that someone with a larger fence has taken over. Stop: this process no longer decides.
 	ErrFenced = errors.New("fenced")
 
-	// ErrCorrupt means that bytes do not match their checksum or their format. They were not used;
-	// another copy may be whole.
+	// ErrCorrupt means that bytes do not match their checksum or their format. They were not used.
+	// Another copy may be intact.
 	ErrCorrupt = errors.New("corrupt")
 
 	// ErrNotFinite means that a gradient holds NaN or Inf. It was not applied.
@@ -22,7 +22,7 @@ var (
 	// versions. Trying again does not help.
 	ErrOtherModel = errors.New("another model or version")
 
-	// ErrUsage means that a flag, a setting or an argument is wrong. The process ends with status
-	// 2; a coordinator, server or worker with 78.
+	// ErrUsage means that a flag, a setting or an argument is wrong. The process exits with status
+	// 2; a coordinator, server or worker exits with 78.
 	ErrUsage = errors.New("usage")
 )

@@ -9,17 +9,18 @@ import (
 // refuse one another when they connect.
 const ProtocolVersion = 2
 
-// Identifiers. They are never reused within a run, so that an address is never an identity.
+// Identifiers. None is reused within a run, so that an address never serves as an identity.
 type (
-	// Line is a timeline of a run, from 1. A full restore starts a new one; messages of another line
-	// are refused, or late pushes of abandoned steps would count again.
+	// Line is a timeline of the run, counted from 1. A full restore starts a new line. Messages of
+	// another line are refused; otherwise late pushes of abandoned steps would count again.
 	Line uint64
 
-	// Fence grows with every new conductor, view and writer. Whoever has promised one refuses smaller ones.
+	// Fence grows with every new conductor, view and writer. A receiver that has promised one
+	// refuses smaller ones.
 	Fence uint64
 
-	// Step counts optimizer steps of the whole model, from 1. Used as a version it names the parameters
-	// after that step; version 0 is the initialisation.
+	// Step counts optimizer steps of the whole model, from 1. Used as a version, it names the
+	// parameters after that step; version 0 is the initialisation.
 	Step uint64
 
 	// ViewNumber counts views, from 1.
@@ -42,8 +43,8 @@ type (
 )
 
 // PushID names one gradient. Everything random about a gradient (batch, dropout masks, stochastic
-// rounding) is a pure function of the run's seed, Slot, Version and Sequence, so that a worker that
-// dies and comes back computes the same one.
+// rounding) is a pure function of the run's seed, Slot, Version and Sequence. So a worker that dies
+// and comes back computes the same gradient again.
 type PushID struct {
 	Line        Line
 	Slot        Slot
@@ -90,12 +91,13 @@ type Member struct {
 	Incarnation Incarnation `json:"incarnation"`
 	Address     string      `json:"address"` // host:port of its gRPC endpoint
 
-	// Since is the view that took it into chains of a line that had begun: it caught up with those before it. 0: it
-	// has been there since the line began.
+	// Since is the view that took this member into chains of a line that had already begun: the
+	// member then had to catch up with the replicas before it. 0: it has been in its chains since
+	// the line began.
 	Since ViewNumber `json:"since,omitempty"`
 }
 
-// Life is one life of a server: what of a Member says who it is.
+// Life names one life of a server: the fields of a Member that identify it.
 type Life struct {
 	Server      ServerID    `json:"server"`
 	Incarnation Incarnation `json:"incarnation"`
@@ -107,74 +109,77 @@ func (m Member) Life() Life { return Life{Server: m.Server, Incarnation: m.Incar
 // View is a numbered configuration of the servers: the unit in which membership changes.
 type View struct {
 	Number  ViewNumber `json:"number"`
-	Line    Line       `json:"line"` // that of the view before, if its steps go on
+	Line    Line       `json:"line"` // the line of the view before, if its steps go on
 	Fence   Fence      `json:"fence"`
 	Servers []Member   `json:"servers"` // by ServerID
 
-	// Chains lists, per shard, the servers that hold it, head first. A server that is in none of them, because it
-	// died, keeps its place in Servers.
+	// Chains lists the servers that hold each shard, head first; the index is the ShardID. A server
+	// that is in no chain, because it died, keeps its place in Servers.
 	Chains [][]ServerID `json:"chains"`
 
-	// Places are those of Chains that a server has come into since it was taken into another one: see Since.
+	// Places lists the places in Chains that a server took later than its Member.Since: see Since.
 	Places []Place `json:"places,omitempty"`
 
-	// Replicas is how many servers hold each shard when all of them live.
+	// Replicas is the number of servers that hold each shard when all of them live.
 	Replicas int `json:"replicas,omitempty"`
 
-	// Moved says of each shard, where the next replica answers for those behind it, in which view
-	// its next one came to be that after it had been behind: until it has caught up it may lack
-	// released steps. 0: it has been next since it caught up.
+	// Moved is set only where the next replica answers for the replicas behind it, without waiting
+	// for them. Its index is the ShardID. Each entry is the view in which a replica from further
+	// down became the next replica of its chain; until that replica has caught up, it may lack
+	// released steps. 0: the next replica has been next since it caught up.
 	Moved []ViewNumber `json:"moved,omitempty"`
 
 	// Conductor is the server beside whose replica the conductor runs: the head of shard 0.
 	Conductor ServerID `json:"conductor"`
 
-	// Keeps is the first of the lines whose state in memory is the state of Line too: Line begins with a partial
-	// restore, at the step where the shards stand that outlived the line before. 0: all shards start from Restore.
-	// Views that go on with Line have it, too.
+	// Keeps is set on a line that begins with a partial restore, at the step at which the surviving
+	// shards of the line before stand. It is the first of the lines whose state in memory is the
+	// state of Line too. 0: all shards start from Restore. Later views of Line have the same value.
 	Keeps Line `json:"keeps,omitempty"`
 
-	// Lost lists the shards that nobody has any more when a line begins that Keeps: their heads put
-	// them together from the running checkpoint, or go on with the copies that they have, where
-	// replicas get copies in place of updates. The heads of the others have them, in memory or
-	// outside their processes, and replicas that are no heads are sent them.
+	// Lost lists the shards that no server had any more when a line with Keeps began. Their heads
+	// assemble them from the running checkpoint; where replicas get copies in place of updates, the
+	// heads go on with the copies that they have. The heads of all other shards have them, in
+	// memory or outside their processes, and send them to their replicas.
 	Lost []ShardID `json:"lost,omitempty"`
 
-	// From is, by shard, the first line whose state of it counts where a server has left that
-	// outside its process: the shard was lost and came back then. nil and 0: that of Keeps, or
-	// Line.
+	// From says from which line on a state that a server has left outside its process counts; its
+	// index is the ShardID. An entry that is not 0 is the line on which the shard was lost and came back.
+	// nil and 0: from the line Keeps on, or from Line if Keeps is 0.
 	From []Line `json:"from,omitempty"`
 
-	// Continues says that Line is that of the view before: every shard goes on with what its server
-	// holds, in its memory or outside its process. What a head held of gradients may be gone with
-	// its process, so that a step that not every shard has applied is decided anew.
+	// Continues says that Line is the line of the view before: every shard goes on with what its
+	// server holds, in memory or outside its process. The gradients that a head held may be gone
+	// with its process, so a step that not every shard has applied is decided anew.
 	Continues bool `json:"continues,omitempty"`
 
-	// Restore names the run manifest that Line starts from; empty: from the initialisation. If Line keeps an earlier
-	// one, it is where those chunks of lost shards come from that were not saved since.
+	// Restore names the run manifest that Line starts from; empty: Line starts from the
+	// initialisation. With Keeps set, Restore supplies only those chunks of lost shards that have
+	// not been saved since.
 	Restore     string `json:"restore,omitempty"`
 	RestoreStep Step   `json:"restore_step"`
 
-	// Run is the id of the run, drawn before its first view: no other run has it, whatever their
-	// names. Where checkpoints lie it says whose they are.
+	// Run is the id of the run, drawn before its first view. No other run has the same id, whatever
+	// the runs are named. A checkpoint store records it to say whose checkpoints it holds.
 	Run string `json:"run,omitempty"`
 
-	// Terms are those of the coordinator. A server that has others would cut the parameters
-	// elsewhere, or misread messages.
+	// Terms are the coordinator's terms. A server with other terms would cut the parameters into
+	// other chunks, or misread messages.
 	Terms Terms `json:"terms,omitzero"`
 
 	// Reason says in words why this view replaced the one before.
 	Reason string `json:"reason"`
 }
 
-// Terms are what all processes of a run must have in common. A zero field is not said, and agrees with anything.
+// Terms are what all processes of a run must have in common. A zero field says nothing and agrees
+// with every value.
 type Terms struct {
 	Protocol uint32 `json:"protocol,omitempty"` // ProtocolVersion
 	Model    uint64 `json:"model,omitempty"`    // Layout.Agreement
 }
 
-// Agree returns nil where two processes, one called who with the terms t and one called by with
-// others, may be of one run; else an ErrOtherModel that names both.
+// Agree compares two processes: who has the terms t, and by has the terms with. It returns nil if
+// both may belong to one run. Otherwise it returns an ErrOtherModel that names both.
 func (t Terms) Agree(who string, with Terms, by string) error {
 	switch {
 	case t.Protocol != with.Protocol && t.Protocol != 0 && with.Protocol != 0:
@@ -195,8 +200,8 @@ type Place struct {
 // Head returns the member that holds the head of shard s.
 func (v *View) Head(s ShardID) Member { return v.Servers[v.Chains[s][0]] }
 
-// Since returns the view that took a server into the chain of shard s, after the line had begun; 0:
-// it has been there since the line began.
+// Since returns the view that took a server into the chain of shard s after the line had begun. 0:
+// the server has been there since the line began.
 func (v *View) Since(s ShardID, server ServerID) ViewNumber {
 	since := v.Servers[server].Since
 	for _, p := range v.Places {
@@ -207,9 +212,9 @@ func (v *View) Since(s ShardID, server ServerID) ViewNumber {
 	return since
 }
 
-// Newest returns the newest of the views that took a server into chains of which it is a member, or
-// moved it up to be the next replica of one; 0: it has been there since the line began. Others wait
-// for its word that it has caught up since.
+// Newest returns the newest of the views that took a server into a chain, or moved it up to be the
+// next replica of one. 0: the server's places are as old as the line. The other servers wait until
+// it says that it has caught up since that view.
 func (v *View) Newest(server ServerID) ViewNumber {
 	since := v.Servers[server].Since
 	for _, p := range v.Places {
@@ -225,8 +230,8 @@ func (v *View) Newest(server ServerID) ViewNumber {
 	return since
 }
 
-// First returns the first line whose state of shard s is that of the view, where its server has
-// left it outside its process.
+// First returns the first line on which a state of shard s, left by its server outside the process,
+// is still the state of the view.
 func (v *View) First(s ShardID) Line {
 	first := v.Line
 	if v.Keeps != 0 {
@@ -238,5 +243,5 @@ func (v *View) First(s ShardID) Line {
 	return first
 }
 
-// Infinite is the staleness bound and the lead that bound nothing.
+// Infinite, as a staleness bound or as a lead, means that there is no bound.
 const Infinite = math.MaxUint32

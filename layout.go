@@ -9,12 +9,12 @@ import (
 	"slices"
 )
 
-// Limits of a chunk. They are part of the data: chunk boundaries are stored in checkpoints and
-// agreed between processes through Layout.Fingerprint.
+// Limits of a chunk. They are part of the data format: chunk boundaries are stored in checkpoints,
+// and processes compare them through Layout.Fingerprint.
 const (
 	MaxChunkValues = 64 << 10 // so that a chunk's operands stay in the cache while a step reads them
 	MinChunkValues = 16       // so that a tiny model does not drown in headers
-	chunksPerModel = 256      // so that a checkpoint of a fraction of the chunks has something to choose from
+	chunksPerModel = 256      // so that a checkpoint of a fraction of the chunks has enough chunks to choose from
 )
 
 // Tensor describes one named array of parameters: dense, row-major float32.
@@ -32,8 +32,8 @@ func (t Tensor) Values() int {
 	return n
 }
 
-// RowLen returns the number of values in one row: everything that shares a first index. The rows of
-// a vector are its single values.
+// RowLen returns the number of values in one row, which are all values with the same first index. A
+// row of a vector is a single value.
 func (t Tensor) RowLen() int {
 	n := 1
 	for _, d := range t.Shape[1:] {
@@ -57,9 +57,9 @@ type ChunkRange struct {
 	Hi ChunkID `json:"hi"`
 }
 
-// Layout says where each tensor of a model lies in the flat parameter vector, and where the vector
-// is cut into chunks. It depends on the tensors alone, never on the number of servers: codecs, scales
-// and by-products are defined on chunks, and a checkpoint taken with two servers restores on three.
+// Layout says where each tensor of a model lies in the flat parameter vector, and where that vector
+// is cut into chunks. It depends on the tensors alone, never on the number of servers. Codecs,
+// scales and by-products are defined on chunks, and a checkpoint of two servers restores on three.
 //
 // A Layout is immutable and safe for concurrent use.
 type Layout struct {
@@ -67,16 +67,19 @@ type Layout struct {
 	Chunks  []Chunk
 	Values  int // length of the flat parameter vector
 
-	rates []float32 // see WithRates; nil: 1 for all
+	rates []float32 // by tensor, see WithRates; nil: 1 for all
 }
 
-// maxValues bounds the parameters of a model, far above any: what says how large it is may be
-// wrong, and its chunks take memory.
+// maxValues bounds the parameters of a model, far above any real one. A size may come from outside
+// and be wrong, and the chunks of a layout take memory.
 const maxValues = 1 << 40
 
-// NewLayout lays the tensors out one behind the other. A chunk holds whole rows of one tensor, at most
-// MaxChunkValues and at most 1/256 of the model (but never asks for fewer than MinChunkValues); a row
-// longer than that is cut.
+// NewLayout lays the tensors out one after another, in the given order, and keeps the slice. A
+// chunk holds whole rows of one tensor, and at most max(MinChunkValues, Values/256) values, but
+// never more than MaxChunkValues. A row longer than that is cut into several chunks.
+//
+// Errors: no tensor, an empty or repeated name, a tensor without a shape, a dimension that is not
+// positive, and more than 2⁴⁰ values in all.
 func NewLayout(tensors []Tensor) (*Layout, error) {
 	l := &Layout{Tensors: tensors}
 	seen := make(map[string]bool, len(tensors))
@@ -126,9 +129,10 @@ func NewLayout(tensors []Tensor) (*Layout, error) {
 	return l, nil
 }
 
-// WithRates returns a layout whose tensors have rates of their own: factors of the learning rate by
-// the name of a tensor, 1 where none is given. It shares everything else with l. Errors: a name
-// that no tensor has, and a factor that is no positive number.
+// WithRates returns a layout whose tensors have learning rates of their own. factors maps the name
+// of a tensor to the factor of its learning rate; tensors that it does not name have 1. Everything
+// else is shared with l. Errors: a name that no tensor has, and a factor that is not a positive,
+// finite number.
 func (l *Layout) WithRates(factors map[string]float32) (*Layout, error) {
 	x, uneven := *l, false
 	x.rates = make([]float32, len(l.Tensors))
@@ -159,7 +163,7 @@ func (l *Layout) WithRates(factors map[string]float32) (*Layout, error) {
 	return &x, nil
 }
 
-// Rate returns the factor of the learning rate that a tensor has.
+// Rate returns the factor of the learning rate of a tensor, given by its index in Tensors.
 func (l *Layout) Rate(tensor int) float32 {
 	if l.rates == nil {
 		return 1
@@ -170,7 +174,8 @@ func (l *Layout) Rate(tensor int) float32 {
 // Uneven reports whether some tensors have another learning rate than others.
 func (l *Layout) Uneven() bool { return l.rates != nil }
 
-// Fingerprint identifies the layout: a checkpoint of another model is refused.
+// Fingerprint identifies the names and shapes of the tensors. A checkpoint with another fingerprint
+// is refused.
 func (l *Layout) Fingerprint() uint64 {
 	h := fnv.New64a()
 	for _, t := range l.Tensors {
@@ -179,8 +184,8 @@ func (l *Layout) Fingerprint() uint64 {
 	return h.Sum64()
 }
 
-// Agreement identifies the layout and its rates: processes in which they differ refuse one another,
-// for replicas of a shard would come to differ.
+// Agreement identifies the layout and its rates. Processes that differ in it refuse one another;
+// otherwise the replicas of a shard would diverge.
 func (l *Layout) Agreement() uint64 {
 	if l.rates == nil {
 		return l.Fingerprint()
@@ -190,15 +195,15 @@ func (l *Layout) Agreement() uint64 {
 	return h.Sum64()
 }
 
-// Split cuts the model into n shards of consecutive chunks whose sizes are as even as whole chunks
-// allow. A shard is empty where there are more shards than chunks.
+// Split cuts the model into n shards of consecutive chunks, whose sizes are as even as whole chunks
+// allow. If there are more shards than chunks, some shards are empty.
 func (l *Layout) Split(n int) []ChunkRange {
 	shards := make([]ChunkRange, n)
 	next := ChunkID(0)
 	for i := range shards {
 		shards[i].Lo = next
 		want := l.Values * (i + 1) / n
-		// The chunk that crosses the even cut goes where more of it lies.
+		// The chunk that crosses the even cut goes to the side on which more of it lies.
 		for int(next) < len(l.Chunks) && (l.Chunks[next].Lo+l.Chunks[next].Hi)/2 < want {
 			next++
 		}
@@ -210,7 +215,8 @@ func (l *Layout) Split(n int) []ChunkRange {
 	return shards
 }
 
-// Span returns the values [lo, hi) of the flat parameter vector that the chunks in r cover.
+// Span returns the values [lo, hi) of the flat parameter vector that the chunks in r cover; 0, 0
+// for an empty range.
 func (l *Layout) Span(r ChunkRange) (lo, hi int) {
 	if r.Lo == r.Hi {
 		return 0, 0
@@ -218,7 +224,8 @@ func (l *Layout) Span(r ChunkRange) (lo, hi int) {
 	return l.Chunks[r.Lo].Lo, l.Chunks[r.Hi-1].Hi
 }
 
-// TensorAt returns the name of the tensor that holds value i of the flat parameter vector.
+// TensorAt returns the name of the tensor that holds value i of the flat parameter vector; empty if
+// there is no such value.
 func (l *Layout) TensorAt(i int) string {
 	for _, t := range l.Tensors {
 		if i -= t.Values(); i < 0 {

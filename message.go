@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The message types by direction. The interfaces are sealed: a type switch over one of them is complete.
+// The message types by direction. The interfaces are sealed, so that a type switch over one of them
+// is complete.
 type (
 	// WorkerMessage goes from a worker to the conductor: Hello, Ticket.
 	WorkerMessage interface{ workerMessage() }
@@ -13,20 +14,21 @@ type (
 	// ConductorMessage goes from the conductor to a worker: Admitted, Released, Refused, Done.
 	ConductorMessage interface{ conductorMessage() }
 
-	// ControlMessage goes from the conductor to a shard's replica: Take, Adopt, Members, Commit, Released, Done.
+	// ControlMessage goes from the conductor to a replica of a shard: Take, Adopt, Members, Commit,
+	// Released, Done.
 	ControlMessage interface{ controlMessage() }
 
 	// ReplicaMessage goes from a replica to the conductor: Taken, MembersKnown, Stable, Saved.
 	ReplicaMessage interface{ replicaMessage() }
 
-	// ChainMessage goes from a replica to the one after it in its chain: Snapshot, Joined, Take,
+	// ChainMessage goes from a replica to the next one in its chain: Snapshot, Joined, Take,
 	// Update, Commit, Released.
 	ChainMessage interface{ chainMessage() }
 
-	// FollowerMessage goes from a replica to the one before it in its chain: Follow, Taken, Stable.
+	// FollowerMessage goes from a replica to the previous one in its chain: Follow, Taken, Stable.
 	FollowerMessage interface{ followerMessage() }
 
-	// RunEvent goes from the conductor to whoever watches the run: StepEvent, CheckpointEvent,
+	// RunEvent goes from the conductor to every watcher of the run: StepEvent, CheckpointEvent,
 	// PartialEvent, ExposureEvent, StandEvent, Done.
 	RunEvent interface{ runEvent() }
 
@@ -75,20 +77,20 @@ func (Done) runEvent()            {}
 func (Received) headMessage() {}
 func (Refused) headMessage()  {}
 
-// The messages of the control plane. Tensors never travel in them: a push is named by its id, its
-// bytes go from the worker to the shards as frames (internal/transport).
+// The messages of the control plane. Tensors never travel in them. A message names a push by its
+// id; the bytes of the push go from the worker to the shards as frames (internal/transport).
 
 // Hello is a worker's first message to the conductor.
 type Hello struct {
 	Protocol    uint32 // ProtocolVersion
-	Model       uint64 // Layout.Fingerprint
+	Model       uint64 // Layout.Agreement
 	Line        Line
 	Slot        Slot
 	Incarnation Incarnation
 
-	// Kept is how many pushes the worker will offer that it has kept in an outage, none of them on
-	// an older version than Oldest, and none of which it has had a ticket for. 0: it begins with
-	// the newest version, and Oldest means nothing.
+	// Kept is the number of pushes that the worker kept in an outage and will offer now. It has had
+	// a ticket for none of them, and none is on a version older than Oldest. 0: the worker begins
+	// with the newest version, and Oldest means nothing.
 	Kept   uint32
 	Oldest Step
 }
@@ -103,41 +105,41 @@ type Admitted struct {
 // ticket to each new conductor until the push is released or refused.
 type Ticket struct {
 	Push        PushID
-	Views       []ViewNumber // by shard: the view in which its head acknowledged; none: the worker threw the gradient away
+	Views       []ViewNumber // by shard: the view in which its head acknowledged the push; none: it was thrown away
 	Loss        float64      // mean over the batch, before the step
 	Examples    uint32       // in the batch
 	SquaredNorm float64      // of the decoded gradient
 	Compute     time.Duration
-	Transfer    time.Duration // after it: encode, send, and wait for all heads
+	Transfer    time.Duration // after Compute: encode, send, and wait for all heads
 	Spans       Spans
 	Along       Along
 
-	// Kept is how many gradients the push is the mean of, which were computed while servers were
-	// away; without views they were dropped. 0: it is an ordinary one.
+	// Kept is the number of gradients, computed while servers were away, whose mean the push is. If
+	// Views is empty, those gradients were dropped. 0: the push is an ordinary gradient.
 	Kept uint32
 }
 
-// Spans are what a worker did with its time from its ticket before to this one, beside
-// Ticket.Compute and Ticket.Transfer: Wait and Pull come before the computation, Encode and Send
-// are the beginning of the transfer, and the rest of it is the heads' answers.
+// Spans says how a worker spent its time from its previous ticket to this one, beside
+// Ticket.Compute and Ticket.Transfer. Wait and Pull come before the computation. Encode and Send
+// are the beginning of the transfer; the rest of the transfer is waiting for the heads' answers.
 type Spans struct {
-	Wait   time.Duration // until it heard what became of the gradient before, and until newer parameters came
-	Pull   time.Duration // to land them
+	Wait   time.Duration // until it heard what became of the previous gradient, and newer parameters came
+	Pull   time.Duration // to land the newer parameters
 	Encode time.Duration // to encode the gradient, or to copy it to shared memory, with checksums
-	Send   time.Duration // to hand it over
-	Hidden time.Duration // of encoding and sending within Compute: parts of the gradient that were done before the rest
+	Send   time.Duration // to hand the encoded gradient over to the transport
+	Hidden time.Duration // encoding and sending within Compute: parts of the gradient that were done before the rest
 }
 
-// Along is what a worker whose messages are not its gradients tells of the gradients themselves:
-// how they lie along d, the displacement of the parameters from the version before the push's to
-// the push's. It is told where Pace.Along asks for it.
+// Along tells of the gradients of a worker whose messages are not its gradients. It says how they
+// lie along d, the displacement of the parameters from the version before Push.Version to
+// Push.Version. A worker fills it in if Pace.Along asks for it.
 type Along struct {
 	Known bool    // the worker has had both versions
-	Dot   float64 // ⟨g, d⟩
+	Dot   float64 // ⟨g, d⟩ with g the gradient of this push
 
 	Earlier bool    // it has also computed a gradient g₋₁ on the version before
 	Before  float64 // ⟨g₋₁, d⟩
-	Own     float64 // ⟨g₋₁, m₋₁⟩, m₋₁ the message that it sent of that one, decoded; 0: it sent none
+	Own     float64 // ⟨g₋₁, m₋₁⟩ with m₋₁ the decoded message that it sent for g₋₁; 0: it sent none
 }
 
 // Weighted is a counted push and its weight in the step.
@@ -146,25 +148,25 @@ type Weighted struct {
 	Weight float32 // examples × staleness weight × clipping
 }
 
-// Countable says which pushes of a slot may still be counted: those of Incarnation on a version of at
-// least Oldest. Shards free and refuse everything else.
+// Countable says which pushes of a slot may still be counted: those of Incarnation, on version
+// Oldest or newer. Shards free and refuse all others.
 type Countable struct {
 	Slot        Slot
 	Incarnation Incarnation
 	Oldest      Step // Never: the slot has no member
 
-	// Version and Next tell of the newest push that a released step has counted: it is the one
-	// before sequence Next on that version. Next is 0 if there is none. A conductor that takes over
-	// knows by them what has become of tickets whose steps nobody has records of any more.
+	// Version and Next describe the newest push that a released step has counted: it is on Version,
+	// and its sequence is Next − 1. Next is 0 if there is no such push. From them a conductor that
+	// takes over learns what became of tickets whose steps nobody has records of any more.
 	Version Step
 	Next    uint32
 }
 
-// Never is the oldest version of a slot of which nothing counts.
+// Never is the oldest countable version of a slot of which no push counts.
 const Never Step = math.MaxUint64
 
-// Rule is what a step does with the scaled sum of its gradients. Values are stored in checkpoints and
-// sent between processes: never renumber.
+// Rule says what a step does with the scaled sum of its gradients. The values are stored in
+// checkpoints and sent between processes: never renumber.
 type Rule uint8
 
 // The rules.
@@ -174,13 +176,13 @@ const (
 	RuleNesterov Rule = 3
 	RuleAdam     Rule = 4
 	RuleAdamW    Rule = 5
-	RuleAdd      Rule = 6 // parameters += sum: counts; exact codecs only
-	RuleAssign   Rule = 7 // parameters = the pushed chunk of the last that names a value of it; else as they are
+	RuleAdd      Rule = 6 // parameters += sum: for counts; exact codecs only
+	RuleAssign   Rule = 7 // a chunk becomes that of the last push that names a value of it; without such a push it stays
 	RuleAdagrad  Rule = 8
 )
 
-// Optimizer holds the rule of a step and its scalars, all computed by the conductor and rounded to
-// float32 once, so that every replica uses the same bits.
+// Optimizer holds the rule of a step and its scalars. The conductor computes all of them and rounds
+// each once to float32, so that every replica uses the same bits.
 type Optimizer struct {
 	Rule         Rule
 	LearningRate float32
@@ -191,12 +193,12 @@ type Optimizer struct {
 	Correction1  float32 // 1 − β₁ᵗ
 	Correction2  float32 // 1 − β₂ᵗ
 
-	// DecayMatrices: WeightDecay is for tensors of two dimensions and more alone. Biases and the
-	// scales of norms, which have one, are not drawn to zero.
+	// DecayMatrices applies WeightDecay only to tensors of two or more dimensions. Biases and the
+	// scales of norms have one dimension and are not drawn to zero.
 	DecayMatrices bool
 }
 
-// WeightDecayOf returns the weight decay of a tensor's values.
+// WeightDecayOf returns the weight decay that applies to the values of tensor t.
 func (o Optimizer) WeightDecayOf(t Tensor) float32 {
 	if o.DecayMatrices && len(t.Shape) < 2 {
 		return 0
@@ -209,23 +211,24 @@ func (o Optimizer) WeightDecayOf(t Tensor) float32 {
 type Commit struct {
 	Line      Line
 	Fence     Fence // under which this copy is sent
-	Decided   Fence // under which it was decided: a higher one replaces an unreleased step
+	Decided   Fence // under which the step was decided: a higher one replaces an unreleased step
 	Step      Step
 	Counted   []Weighted
 	Scale     float32 // multiplies the weighted sum: 1/Σexamples for a mean
 	Optimizer Optimizer
 	Countable []Countable // by slot: the membership after this step
-	Want      Want        // by-products asked of the kernel
+	Want      Want        // by-products that the kernel computes
 }
 
-// Want says which by-products a commit asks for beyond ‖ḡ‖²: the others cost memory traffic.
+// Want says which by-products a commit asks for beyond ‖ḡ‖², which is always computed: the others
+// cost memory traffic.
 type Want uint8
 
-// By-products on demand (PROTOCOL §9).
+// By-products on demand.
 const (
 	WantDotDisplacement     Want = 1 << iota // ⟨ḡ, d₋₁⟩ with d₋₁ the displacement of the step before
 	WantSquaredDisplacement                  // ‖d‖² of this step
-	WantSaved                                // how far it has got from what is saved of it in the running checkpoint
+	WantSaved                                // SquaredSaved and DotSaved: how far the chunk is from its saved values
 )
 
 // Products are the by-products of a step on one chunk.
@@ -234,13 +237,13 @@ type Products struct {
 	DotDisplacement     float64
 	SquaredDisplacement float64
 	SquaredSaved        float64 // ‖x − saved‖² after the step
-	DotSaved            float64 // ⟨ḡ, x − saved⟩ before it; 0 in a commit that wants ⟨ḡ, d₋₁⟩ as well
-	Touched             uint32  // values that gradients named since SquaredSaved was asked for last
+	DotSaved            float64 // ⟨ḡ, x − saved⟩ before the step; 0 in a commit that also wants ⟨ḡ, d₋₁⟩
+	Touched             uint32  // number of values that gradients have named since SquaredSaved was last asked for
 }
 
-// Members tells a shard whose pushes are countable from here on. It follows, on the same ordered stream,
-// every commit that was decided before it, so that a shard never voids a push that a commit names.
-// A new incarnation is admitted once all shards have answered.
+// Members tells a shard which pushes are countable from here on. It comes after every commit that
+// was decided before it, on the same ordered stream, so that a shard never voids a push that a
+// commit names. A new incarnation is admitted once all shards have answered.
 type Members struct {
 	Line      Line
 	Fence     Fence
@@ -255,14 +258,16 @@ type MembersKnown struct {
 	Change uint64
 }
 
-// Take asks a shard to promise Fence and to report its state. A shard that has promised a higher one refuses.
+// Take asks a shard to promise Fence and to report its state. A shard that has promised a higher
+// fence refuses.
 type Take struct {
 	Line  Line
 	View  ViewNumber
 	Fence Fence
 }
 
-// Taken answers Take, and Adopt.
+// Taken answers Take and Adopt. If Standing is Lost, and in the answer to the Adopt that follows,
+// Saved lists the versions that came back.
 type Taken struct {
 	Shard    ShardID
 	Fence    Fence
@@ -270,33 +275,35 @@ type Taken struct {
 	Released Step
 	Records  []Commit // of the newest steps that are applied or open, ascending, at most three
 	Standing Standing
-	Saved    []Step // by chunk of the shard, the version that is in the running checkpoint; Lost, and in the answer to its Adopt: what came back; none: there is none
+	Saved    []Step // by chunk: its saved version in the running checkpoint; nil: there is none
 
-	// Lacks are the pushes that the open commit counts and that are not here. There are none as
-	// long as every worker keeps its word: it sends its ticket when every head has said that it has
-	// the push, and the commit comes after that.
+	// Lacks lists the pushes that the open commit counts and that this shard does not hold. It is
+	// empty as long as every worker keeps its word: a worker sends its ticket after every head has
+	// acknowledged the push, and the commit comes after the ticket.
 	Lacks []PushID
 }
 
-// Standing is where a shard has its state from when a line begins.
+// Standing says where the state of a shard comes from when a line begins.
 type Standing uint8
 
-// The standings. On a line that begins with a partial restore (View.Keeps) a shard waits for Adopt with what it has.
+// The standings. On a line that begins with a partial restore (View.Keeps), a shard keeps what it
+// has and waits for Adopt.
 const (
 	Settled Standing = iota // it stands at a step of the line
-	Kept                    // it has outlived the line before, and stands where that one ended
-	Lost                    // its chunks came back from the running checkpoint, of whatever steps, or from a copy
+	Kept                    // it has outlived the line before, and stands where that line ended
+	Lost                    // its chunks came back from the running checkpoint, each of its own version, or from a copy
 )
 
-// Adopt tells the shards of a line that begins with a partial restore at which step it begins: the newest that every
-// shard that was kept has applied. A shard makes what it has the version of that step, and answers as to Take.
+// Adopt tells the shards at which step a line that begins with a partial restore starts: the newest
+// step that every Kept shard has applied. A shard makes its values the version of that step, and
+// answers as it answers Take.
 type Adopt struct {
 	Line  Line
 	Fence Fence
 	Step  Step
 }
 
-// Stable says that a step is applied on the whole chain of a shard.
+// Stable says that the whole chain of a shard has applied a step.
 type Stable struct {
 	Shard    ShardID
 	Fence    Fence // under which the commit was last sent
@@ -307,49 +314,53 @@ type Stable struct {
 	Pushed   uint64 // bytes of gradients received in this view so far
 	Pulled   uint64 // bytes of parameters sent in this view so far
 
-	// Publish is for how long the shard's head was busy with handing versions to readers since the answer before.
+	// Publish is how long the shard's head was busy handing versions to readers since its previous
+	// Stable.
 	Publish time.Duration
 
-	// Saving is for how long steps have waited for the checkpoint since the answer before: to begin a save, and for
-	// values that a save has made durable.
+	// Saving is how long steps have waited for the checkpoint since the previous Stable: to begin a
+	// save, and for values that a save was making durable.
 	Saving time.Duration
 
-	// Ahead is for how long the shard's head had been making the step, of what had arrived, when
-	// its commit came; 0: it had not begun.
+	// Ahead is how long the shard's head had already been making the step, from the pushes that had
+	// arrived, when its commit came. 0: it had not begun.
 	Ahead time.Duration
 }
 
-// Follow is the first word of a replica to the one before it in its chain: where it stands.
+// Follow is the first message of a replica to the previous one in its chain. It says where the
+// replica stands.
 type Follow struct {
 	Line     Line
 	View     ViewNumber
 	Shard    ShardID
 	Server   ServerID
-	Whole    bool // it has everything that was released; else it is to be sent a snapshot
+	Whole    bool // it has everything that was released; otherwise it needs a snapshot
 	Released Step
 	Applied  Step
 	Decided  Fence  // of the applied step
-	Attempt  uint64 // grows in a life of the server with each connection to one before it: what a broken stream brought, and is read late, has a smaller one
+	Attempt  uint64 // grows with each connection in a life of the server, so that a late message is known
 }
 
-// Snapshot gives a replica that is not whole the released version of the one before it. Where
-// replicas get copies in place of updates, it gives them a version that is applied there. Its
-// values follow.
+// Snapshot gives a replica that is not whole the released version of the previous replica. Where
+// replicas get copies in place of updates, it gives a version that the previous replica has
+// applied. The values follow the message.
 type Snapshot struct {
 	Step    Step
 	Records []Commit // of the released step, if it was made on this line
-	Taken   []uint64 // by chunk of the shard, the optimizer steps it has taken; nil: Step, all of them
+	Taken   []uint64 // by chunk of the shard, the optimizer steps it has taken; nil: Step of them, for each chunk
 }
 
-// Joined tells a replica that it has caught up: no step is released any more without it, and it is
-// whole. Where replicas have copies it is said of each: that was released.
+// Joined tells a replica that it has caught up: it is whole, and no step is released without it any
+// more. Where replicas get copies, each copy is followed by a Joined, which says that the version
+// of the copy was released.
 type Joined struct{}
 
-// Update is a commit with its scaled sum, which follows: what a replica applies that is no head.
+// Update is a commit with its scaled sum, which follows the message. Replicas that are not heads
+// apply it.
 type Update struct{ Commit Commit }
 
-// Released says that a step is stable on every shard: its version may be read, published and saved, and
-// its pushes may be freed.
+// Released says that a step is stable on every shard. Its version may be read, published and saved,
+// and its pushes may be freed.
 type Released struct {
 	Line    Line
 	Fence   Fence
@@ -357,19 +368,19 @@ type Released struct {
 	Counted []PushID
 	Save    bool // shards save this version to the checkpoint
 
-	// Run are the chunks of this shard, counted from its first, whose values of this version the
-	// running checkpoint takes.
+	// Run lists the chunks whose values of this version go into the running checkpoint, counted
+	// from the first chunk of this shard.
 	Run []ChunkID
 
-	// Want is what the commit of the next step will ask for, as far as that is known: of use to a
-	// shard that runs ahead of it.
+	// Want is what the commit of the next step will ask for, as far as that is known. A shard that
+	// makes the step ahead of its commit uses it.
 	Want Want
 }
 
 // Refused says that a push will never be counted, and why.
 type Refused struct {
 	Push   PushID
-	Step   Step // the worker goes on with a version at least as new, which is released or will be
+	Step   Step // the worker goes on with this version or a newer one; it is released or will be
 	Reason string
 }
 
@@ -384,8 +395,8 @@ type Received struct {
 type Saved struct {
 	Shard    ShardID
 	Step     Step
-	Running  bool   // some chunks for the running checkpoint, not all for a full one
-	Chunks   uint32 // how many, if Running
+	Running  bool   // some chunks for the running checkpoint, not all chunks for a full one
+	Chunks   uint32 // number of chunks, if Running
 	Manifest string // name of the shard manifest
 	Bytes    uint64
 	Took     time.Duration
@@ -399,137 +410,137 @@ type Done struct {
 	Saved  bool   // a checkpoint of Step is published
 }
 
-// AllSteps is the reason of a run that has done what it was to do.
+// AllSteps is the Reason of a run that has done all its steps.
 const AllSteps = "all steps are done"
 
-// Ends reports whether the word ends a run of so many steps. One that had done all of fewer steps
-// has been started again with more.
+// Ends reports whether d ends a run of the given number of steps. A run that had done all of fewer
+// steps does not end: it was started again with more.
 func (d Done) Ends(steps Step) bool { return d.Reason != AllSteps || d.Step >= steps }
 
-// StepEvent is what a watcher of the run learns of a released step.
+// StepEvent tells a watcher of the run about a released step.
 type StepEvent struct {
 	Line      Line
 	Step      Step
 	Time      time.Time
 	Loss      float64 // mean of the counted workers' losses, weighted by examples
 	Counted   []PushID
-	Workers   uint32 // members
+	Workers   uint32 // number of members
 	Quota     uint32
-	Reason    string // of the quota, in words, when it changed
-	Staleness uint32 // greatest among the counted
-	Late      uint32 // gradients refused since the step before
+	Reason    string // why the quota changed, in words; empty if it did not
+	Staleness uint32 // greatest staleness among the counted gradients
+	Late      uint32 // gradients refused since the previous step
 	Examples  uint32
 	Norm      float64       // ‖ḡ‖ of the mean gradient, as it was applied
-	Clipped   uint32        // of the counted gradients, how many were longer than they may count
-	Wait      time.Duration // from the release before to the commit
+	Clipped   uint32        // number of counted gradients that were longer than the clipping norm
+	Wait      time.Duration // from the previous release to the commit
 	Apply     time.Duration // from the commit to the release
-	Pushed    uint64        // bytes of gradients that all shards have received since the step before
-	Pulled    uint64        // bytes of parameters that all shards have sent since the step before
-	Saving    time.Duration // for how long the slowest shard has waited for the checkpoint
+	Pushed    uint64        // bytes of gradients that all shards have received since the previous step
+	Pulled    uint64        // bytes of parameters that all shards have sent since the previous step
+	Saving    time.Duration // how long the slowest shard has waited for the checkpoint
 
-	// Times are what gradients took that have ended since the step before, in the order in which the conductor heard of
-	// them. A conductor that hears of very many at once leaves some out.
+	// Times lists the gradients that ended since the previous step, in the order in which the
+	// conductor heard of them. A conductor that hears of very many at once leaves some out.
 	Times []GradientTime
 
-	// Timeline is told of some steps, at equal distances.
+	// Timeline is set for some steps, at equal distances.
 	Timeline *Timeline
 
-	Kept    uint32 // gradients that were kept in an outage and are counted in this step
-	Dropped uint32 // such gradients that were dropped since the step before: too old, or against the way the loss goes down
+	Kept    uint32 // gradients counted in this step that were kept in an outage
+	Dropped uint32 // kept gradients dropped since the previous step: too stale, or against the loss's descent
 }
 
-// Timeline is what the parts of one step took: of the gradients whose tickets came in time, and of
-// each shard. Clocks of several machines are not compared: each part says how long it was at what,
-// and the conductor when it heard of it.
+// Timeline says how long the parts of one step took: of each gradient whose ticket came in time,
+// and of each shard. Clocks of different machines are never compared. Each part measures its own
+// durations, and the conductor adds when it heard of them.
 type Timeline struct {
 	Workers []WorkerTime
 	Shards  []ShardTime
 }
 
-// WorkerTime is the round of a worker that ended with a ticket.
+// WorkerTime is one round of a worker that ended with a ticket.
 type WorkerTime struct {
 	Slot     Slot
-	Told     time.Duration // when its ticket came, after the release of the step before
+	Told     time.Duration // from the release of the previous step to the arrival of the ticket
 	Compute  time.Duration
 	Transfer time.Duration
 	Spans    Spans
 }
 
-// ShardTime is what a shard did in a step.
+// ShardTime says what a shard did in a step.
 type ShardTime struct {
 	Shard   ShardID
-	Told    time.Duration // when the conductor heard that it is stable, after the release of the step before
+	Told    time.Duration // from the release of the previous step to the arrival of Stable
 	Apply   time.Duration // as in Stable
 	Publish time.Duration
 	Ahead   time.Duration
 }
 
-// GradientTime is how long a worker was at one gradient.
+// GradientTime says how long a worker spent on one gradient.
 type GradientTime struct {
 	Slot     Slot
-	Compute  time.Duration // until the gradient was there, or given up
+	Compute  time.Duration // until the gradient was ready, or given up
 	Transfer time.Duration // as in Ticket; 0 if it was not pushed
 	Fate     Fate
 }
 
-// Fate is what became of a gradient in the step for which it was computed. Values are sent between processes and stored
-// in records: never renumber.
+// Fate says what became of a gradient in the step for which it was computed. The values are sent
+// between processes and stored in records: never renumber.
 type Fate uint8
 
 // The fates.
 const (
 	InTime  Fate = 0 // it was counted, or may still be
-	Late    Fate = 1 // finished, and then refused or thrown away: others were enough
-	GivenUp Fate = 2 // not finished: it would have taken longer than it did
+	Late    Fate = 1 // finished, then refused or thrown away: the step had enough others
+	GivenUp Fate = 2 // not finished: it would have taken longer than Compute
 )
 
-// CheckpointEvent tells of a run manifest that was published, or, if Running, of chunks of one shard that were saved
-// for the running checkpoint; or of a save that went wrong.
+// CheckpointEvent tells of a published run manifest. If Running, it tells of chunks of one shard
+// that were saved for the running checkpoint. With Err, it tells of a save that failed.
 type CheckpointEvent struct {
 	Line     Line
 	Step     Step
 	Running  bool
 	Shard    ShardID // if Running
 	Chunks   uint32  // if Running
-	Distance float64 // if Running: ‖x − saved‖² of the shard as far as this save has left it; NaN: not known
+	Distance float64 // if Running: ‖x − saved‖² of the shard after this save; NaN: not known
 	Manifest string
 	Bytes    uint64
 	Took     time.Duration
 	Err      string
 }
 
-// PartialEvent tells of a shard that was lost and whose chunks came back from the running
-// checkpoint, or from the copy of a replica, while the other shards kept theirs.
+// PartialEvent tells of a shard that was lost. Its chunks came back from the running checkpoint, or
+// from the copy of a replica, while the other shards kept theirs.
 type PartialEvent struct {
-	Line   Line // that begins with it
-	Step   Step // at which it was adopted
+	Line   Line // the line that begins with it
+	Step   Step // the step at which the shard was adopted
 	Shard  ShardID
 	Chunks uint32
 	Oldest Step   // version of the oldest chunk that came back
-	Age    uint64 // steps between Step and the versions of the chunks, summed up
+	Age    uint64 // steps between Step and the versions of the chunks, summed over the chunks
 }
 
-// StandEvent tells that no step is taken, for a minute at least.
+// StandEvent tells that no step has been made for at least a minute.
 type StandEvent struct {
 	Line  Line
-	Step  Step          // the newest that was released; 0: none by this conductor
-	Time  time.Time     // when this was so
+	Step  Step          // the newest that was released; 0: this conductor has released none
+	Time  time.Time     // when the event was made
 	Lasts time.Duration // since that step, or since this conductor began
-	Waits string        // for whom, in words
+	Waits string        // what the run waits for, in words
 }
 
-// ExposureEvent tells what the loss of each shard would take back at a step: how far its values are from what is saved
-// of them in the running checkpoint.
+// ExposureEvent tells what the loss of each shard would take back at Step: how far the values of
+// the shard are from their saved values in the running checkpoint.
 type ExposureEvent struct {
 	Line   Line
 	Step   Step
 	Shards []Exposure // by shard
 }
 
-// Exposure is that of one shard. A shard without chunks has none: the zero Exposure.
+// Exposure is the exposure of one shard. A shard without chunks has the zero Exposure.
 type Exposure struct {
 	Squared float64 // ‖x − saved‖² after Step
-	Dot     float64 // ⟨ḡ, x − saved⟩ before it
+	Dot     float64 // ⟨ḡ, x − saved⟩ before Step
 	Chunks  uint32
-	Age     uint64 // steps between Step and the versions that are saved, summed up
+	Age     uint64 // steps between Step and the saved versions, summed over the chunks
 }
