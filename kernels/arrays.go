@@ -2,62 +2,64 @@ package kernels
 
 import "fmt"
 
-// Accelerator is a Device with memory of its own, such as a GPU. Arrays that stay there from step
-// to step cost no copies.
+// Accelerator is a Device with memory of its own, such as a GPU. Arrays that stay in that memory
+// from step to step need no copies.
 type Accelerator interface {
 	Device
 
-	// NewArrays returns a maker of arrays that consist of chunks of these lengths.
+	// NewArrays returns an Arrays whose arrays consist of chunks of these lengths, in values.
 	NewArrays(lengths []int) Arrays
 }
 
-// Arrays makes and changes arrays of one division into chunks, which live on an accelerator. It is
-// safe for concurrent use; an array is used by one caller at a time, but any number may read it.
-// What nobody refers to any more is given back.
+// Arrays creates and changes arrays that live on an accelerator and are all divided into the same
+// chunks. It is safe for concurrent use. An array has one user at a time, but any number of
+// readers. An array that nothing refers to any more is freed.
 type Arrays interface {
-	// NewArray returns an array that holds anything. It takes memory when it is first written.
+	// NewArray returns an array with unspecified contents. Its memory is allocated when it is first
+	// written.
 	NewArray() Array
 
-	// NewLanding returns memory for one gradient.
+	// NewLanding returns memory on the accelerator for one gradient.
 	NewLanding() Landing
 
-	// Copy copies chunks, counted from 0, from one array to another.
+	// Copy copies the named chunks, counted from 0, from one array to another.
 	Copy(dst, src Array, chunks []int) error
 
-	// Step does one optimizer step on all chunks and returns the by-products of each: those of
-	// [Device].Step, bit for bit.
+	// Step does one optimizer step on all chunks and returns the by-products of each chunk. They
+	// equal those of [Device].Step, bit for bit.
 	Step(s *ArrayStep) ([]Products, error)
 }
 
-// Array is an array that lives on an accelerator, and on the host once somebody has asked for it there. The two
-// sides are equal after Send and after Fetch, and at no other time.
+// Array is an array that lives on an accelerator. It also has a copy on the host, from the first
+// call of Host on. The two copies are equal right after Send and Fetch, and are not kept equal
+// otherwise.
 type Array interface {
-	// Host returns the host's side: the chunks one after the other, without gaps. It lives as long
-	// as the array, whoever else refers to it.
+	// Host returns the host's copy: the chunks one after another, without gaps. The slice is valid
+	// for as long as the array lives, even if only the slice refers to it.
 	Host() []float32
 
-	// Send gives the accelerator what the host has.
+	// Send copies the host's values to the accelerator.
 	Send() error
 
-	// Fetch gives the host what the accelerator has.
+	// Fetch copies the accelerator's values to the host.
 	Fetch() error
 }
 
-// Landing is a gradient that arrives at an accelerator, chunk by chunk, while steps are under way.
-// It belongs to one goroutine at a time, and to the step that it is an operand of until that has
-// returned.
+// Landing is a gradient that arrives at an accelerator chunk by chunk, while steps are running. It
+// belongs to one goroutine at a time. While it is an operand of a step, it belongs to that step
+// until the step returns.
 type Landing interface {
-	// Put copies the payload of a chunk, which [Check] has accepted, and begins to send it; of
-	// FP32, the bytes of its values.
+	// Put copies the payload of a chunk and begins to send it to the accelerator. [Check] must have
+	// accepted the payload. For FP32, data is the bytes of the chunk's values.
 	Put(chunk int, e Encoding, data []byte) error
 
 	// Clear forgets all chunks.
 	Clear()
 }
 
-// ArrayStep is a step on arrays. Its fields are those of [Step]; a nil Array is what a nil slice is
-// there. Arrays are of one Arrays, and so are landings. The same arrays may be read and written as
-// there.
+// ArrayStep is a step on arrays. Its fields mean the same as those of [Step]; a nil Array stands
+// for a nil slice. All arrays and landings come from the same Arrays. An array may be both read and
+// written where Step allows it.
 type ArrayStep struct {
 	Rule   Rule
 	Scale  float32
@@ -72,22 +74,24 @@ type ArrayStep struct {
 	WantDot, WantDisplacement, WantSaved bool
 }
 
-// ArrayChunk is what a step is told for one chunk.
+// ArrayChunk holds the part of a step that belongs to one chunk.
 type ArrayChunk struct {
 	Scalars  Scalars
 	Operands []LandedOperand
 
-	// Keep leaves the chunk as it is: Next is Params, and so is Update, if there is one. Only Assign may.
+	// Keep leaves the chunk unchanged: Next is set to Params, and so is Update, if there is one.
+	// Only Assign may keep.
 	Keep bool
 }
 
-// LandedOperand is the chunk of a gradient that has landed.
+// LandedOperand is a gradient that has landed, with its weight. A step takes one chunk of it.
 type LandedOperand struct {
 	Weight  float32
 	Landing Landing
 }
 
-// Check panics, with the values, on a step that breaks the rules. chunks is how many there are.
+// Check panics, with the values, on a step that breaks the rules. chunks is the number of chunks of
+// the arrays.
 func (s *ArrayStep) Check(chunks int) {
 	if len(s.Chunks) != chunks {
 		panic(fmt.Sprintf("kernels: step on %d chunks of %d", len(s.Chunks), chunks))

@@ -6,9 +6,10 @@ import (
 	"math"
 )
 
-// Check verifies the payload of a chunk of n ≥ 0 values at the start of data and returns its length. It looks at
-// everything that [Device].Decode and [Device].Step rely on: lengths, indices, and that every number, and every
-// value decoded, is finite. Errors wrap [ErrPayload]. It allocates nothing but an error.
+// Check verifies the payload of a chunk of n ≥ 0 values at the start of data and returns its length
+// in bytes. It checks everything that [Device].Decode and [Device].Step rely on: lengths, indices,
+// and that every number and every decoded value is finite. Errors wrap [ErrPayload]. It allocates
+// nothing except an error.
 func Check(e Encoding, n int, data []byte) (size int, err error) {
 	size, err = e.measure(n, data)
 	if err != nil {
@@ -41,8 +42,8 @@ func notFinite(e Encoding) error {
 	return fmt.Errorf("kernels: %v payload holds a number that is not finite: %w", e, ErrPayload)
 }
 
-// The checks below look at eight bytes at a time: to the exponent's bits alone, one is added in the lowest place,
-// and only an exponent of all ones carries into the place of the sign.
+// The checks below look at eight bytes at a time. They mask out the exponents and add one in the
+// lowest place of each; only an exponent of all ones carries into the place of the sign.
 
 func checkFloats(e Encoding, data []byte) error {
 	const exponent, one, sign = 0x7f800000_7f800000, 0x00800000_00800000, 0x80000000_80000000
@@ -59,7 +60,7 @@ func checkFloats(e Encoding, data []byte) error {
 	return nil
 }
 
-// checkHalves checks numbers of two bytes, of BF16 and Sparse16 or of FP16.
+// checkHalves checks numbers of two bytes: BF16 (also the values of Sparse16) or FP16.
 func checkHalves(e Encoding, data []byte) error {
 	exponent, one := uint64(0x7f80_7f80_7f80_7f80), uint64(0x0080_0080_0080_0080)
 	if e == FP16 {
@@ -79,10 +80,10 @@ func checkHalves(e Encoding, data []byte) error {
 	return nil
 }
 
-// checkScales checks the scales of n values: none is negative, −0 included, and none more than the limit.
+// checkScales checks the scales of n values: none is negative or −0, and none exceeds the limit.
 func checkScales(e Encoding, n int, data []byte, limit float32) error {
 	for b := range blocks(n) {
-		if binary.LittleEndian.Uint32(data[4*b:]) > math.Float32bits(limit) { // ordered like the numbers, negative ones and NaN above all
+		if binary.LittleEndian.Uint32(data[4*b:]) > math.Float32bits(limit) { // bits are ordered like the numbers; negative numbers and NaN are above all others
 			return fmt.Errorf("kernels: %v payload has a scale of %v: %w", e, float32At(data, b), ErrPayload)
 		}
 	}
@@ -92,7 +93,7 @@ func checkScales(e Encoding, n int, data []byte, limit float32) error {
 // maxInt8Scale is the largest scale whose product with 127 is finite.
 var maxInt8Scale = math.Nextafter32(math.MaxFloat32/127, 0)
 
-// maxInt4Scale is the same with 7, by which the largest float32 can be divided.
+// maxInt4Scale is the same for 7: the division is exact, so it needs no smaller float32.
 const maxInt4Scale = math.MaxFloat32 / 7
 
 func checkInt8(n int, data []byte) error {
@@ -119,11 +120,11 @@ func checkInt4(n int, data []byte) error {
 }
 
 // holds reports whether one of the codes at q is the lowest number of its width. one and lowest
-// have 1 and that number in the place of each code.
+// hold the number 1 and that lowest number in the place of each code.
 func holds(q []byte, one, lowest uint64) bool {
 	var found uint64
 	look := func(x uint64) {
-		x ^= lowest // a code is 0 where it was that number
+		x ^= lowest // makes a code 0 that was the lowest number
 		found |= (x - one) &^ x & lowest
 	}
 	for ; len(q) >= 8; q = q[8:] {
@@ -178,7 +179,8 @@ func checkSparse(e Encoding, n int, data []byte) error {
 	return nil
 }
 
-// checkLowRank refuses factors of which a product might overflow: the largest ones of each, times the rank.
+// checkLowRank refuses factors whose products might overflow: it multiplies the largest number of
+// each factor and the rank.
 func checkLowRank(n int, data []byte) error {
 	f, _, err := parseLowRank(n, data)
 	if err != nil {
@@ -187,14 +189,15 @@ func checkLowRank(n int, data []byte) error {
 	if checkFloats(LowRank, f.p) != nil || checkFloats(LowRank, f.q) != nil {
 		return notFinite(LowRank)
 	}
-	if largest(f.p)*largest(f.q)*float64(f.rank) > math.MaxFloat32/2 { // half: for what rounding adds
+	if largest(f.p)*largest(f.q)*float64(f.rank) > math.MaxFloat32/2 { // half, to leave room for what rounding adds
 		return fmt.Errorf("kernels: lowrank payload has factors so large that values may not be finite: %w", ErrPayload)
 	}
 	return nil
 }
 
-// MostFactor returns how large the numbers of one factor of a payload in [LowRank] may be if those
-// of the other are at most 1, but for rounding: no value overflows then, and [Check] accepts them.
+// MostFactor returns a bound on the numbers of one factor of a [LowRank] payload of this rank, if
+// those of the other factor are at most 1 up to rounding. Within it no value overflows, and [Check]
+// accepts the payload.
 func MostFactor(rank int) float64 { return math.MaxFloat32 / float64(4*rank) }
 
 // largest returns the largest magnitude of the numbers in data.

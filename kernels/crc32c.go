@@ -7,8 +7,9 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CRC32C returns the CRC32C of what crc is the checksum of, followed by b: crc32.Update with the polynomial of
-// Castagnoli. Where the processor multiplies without carry in wide vectors it is several times as fast.
+// CRC32C returns the CRC32C of a text followed by b, where crc is the CRC32C of that text:
+// crc32.Update with Castagnoli's polynomial. On processors that multiply without carry in wide
+// vectors it is several times as fast.
 func CRC32C(crc uint32, b []byte) uint32 {
 	if len(b) >= foldedFrom && canFold {
 		whole := len(b) / 64 * 64
@@ -18,11 +19,11 @@ func CRC32C(crc uint32, b []byte) uint32 {
 	return crc32.Update(crc, castagnoli, b)
 }
 
-// FoldsCRC32C says whether CRC32C is faster than the standard library on this machine.
+// FoldsCRC32C reports whether CRC32C is faster than the standard library on this machine.
 func FoldsCRC32C() bool { return canFold }
 
-// CopyCRC32C copies src to dst and returns CRC32C(crc, src), in one pass. Both have the same length and do not
-// overlap.
+// CopyCRC32C copies src to dst and returns CRC32C(crc, src), in one pass. It panics unless both
+// have the same length and do not overlap.
 func CopyCRC32C(crc uint32, dst, src []byte) uint32 {
 	if len(dst) != len(src) || overlap(dst, src) {
 		panic(fmt.Sprintf("kernels: copy of %d bytes to %d, which must be as many and elsewhere", len(src), len(dst)))
@@ -41,7 +42,8 @@ func CopyCRC32C(crc uint32, dst, src []byte) uint32 {
 	return crc32.Update(crc, castagnoli, src)
 }
 
-// From how many bytes on folding pays for the call of C, and for asking for memory that no copy needs; at least 256.
+// The lengths in bytes from which on folding pays for the call of C, and for fetching memory that a
+// plain copy would not fetch; each is at least 256.
 const (
 	foldedFrom = 1024
 	narrowFrom = 8 << 10

@@ -18,7 +18,7 @@ var (
 	canFoldNarrow = C.kin_copy_crc32c_narrow_detect() != 0
 )
 
-// fold64 is CRC32C of whole times 64 bytes, at least 256.
+// fold64 is CRC32C of b, whose length is a multiple of 64 bytes and at least 256.
 func fold64(crc uint32, b []byte) uint32 {
 	return uint32(C.kin_crc32c(C.uint32_t(crc), bytePointer(b), C.size_t(len(b))))
 }

@@ -2,7 +2,7 @@
 
 package kernels
 
-// Without the instructions, hash/crc32 does it all: on arm64 it is as fast as memory.
+// Without the C code, hash/crc32 does all the work. On arm64 it is as fast as memory.
 const (
 	canFold       = false
 	canFoldNarrow = false

@@ -19,13 +19,14 @@ func fp16At(data []byte, i int) float32 { return fromFP16(binary.LittleEndian.Ui
 // fromFP16 returns the value of a finite number in half precision, which float32 holds exactly.
 func fromFP16(h uint16) float32 {
 	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
-	if exponent == 0 { // zero and what is below the normal numbers
+	if exponent == 0 { // zero and the subnormal numbers
 		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
 	}
 	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }
 
-// checkPayload panics unless data is as long as the payload of n values in e. What is inside has been checked.
+// checkPayload panics unless data is exactly as long as the payload of n values in e. It does not
+// check the contents.
 func checkPayload(e Encoding, n int, data []byte) {
 	if size, err := e.measure(n, data); err != nil || size != len(data) {
 		panic(fmt.Sprintf("kernels: %d bytes for %d values in %v: want %d, error %v", len(data), n, e, size, err))
@@ -44,7 +45,8 @@ func (host) Decode(dst []float32, e Encoding, data []byte) error {
 	return nil
 }
 
-// decode sets dst to the values from lo on of a dense payload of n values. lo is a multiple of lanes.
+// decode sets dst to the values, from lo on, of a dense payload of n values. lo is a multiple of
+// lanes.
 func decode(dst []float32, e Encoding, data []byte, n, lo int) {
 	switch e {
 	case FP32:
@@ -100,10 +102,10 @@ func (f *factors) decode(dst []float32, lo int) {
 	}
 }
 
-// cursor goes through a sparse payload, entry by entry.
+// cursor walks through a sparse payload, entry by entry.
 type cursor struct {
-	entries     // those not yet passed
-	next    int // the index of the first of them, or math.MaxInt
+	entries     // the entries not yet passed
+	next    int // index of the first of them; math.MaxInt: there is none
 }
 
 func cursorOf(e Encoding, n int, data []byte) cursor {
@@ -113,7 +115,7 @@ func cursorOf(e Encoding, n int, data []byte) cursor {
 	return c
 }
 
-// gap moves next on to the entry whose gap comes first.
+// gap moves next to the index of the first entry not yet passed.
 func (c *cursor) gap() {
 	gap, size := uvarint(c.gaps)
 	if size == 0 {
@@ -124,13 +126,13 @@ func (c *cursor) gap() {
 	c.next += 1 + gap
 }
 
-// pass goes on to the next entry.
+// pass moves on to the next entry.
 func (c *cursor) pass() {
 	c.values = c.values[c.width:]
 	c.gap()
 }
 
-// seek passes the entries before lo.
+// seek passes all entries before value lo.
 func (c *cursor) seek(lo int) {
 	for c.next < lo {
 		c.pass()
@@ -151,8 +153,8 @@ func (c *cursor) assign(dst []float32, lo int) {
 	}
 }
 
-// add adds the values, weighted, to g, which starts at value lo. The values that are not named are +0, and a sum
-// that started from +0 is never −0: adding them would not change it.
+// add adds the named values, weighted, to g, which starts at value lo. Values that are not named
+// are +0. Adding them would change nothing, since a sum that started from +0 is never −0.
 func (c *cursor) add(g []float32, lo int, weight float32) {
 	for ; c.next < lo+len(g); c.pass() {
 		g[c.next-lo] += float32(weight * c.value())

@@ -5,13 +5,15 @@ import (
 	"strings"
 )
 
-// Device runs the operations on arrays in host memory. All devices return equal bits; they differ in
-// speed. A Device is safe for concurrent use; it keeps no memory of its callers.
+// Device runs the operations on arrays in host memory. All devices return equal bits; they differ
+// in speed. A Device is safe for concurrent use. It keeps no reference to its callers' memory after
+// a call.
 //
-// Lengths that do not fit and arrays that overlap against the rules are mistakes of the program and
-// panic, with the values. Errors are conditions of the world: a device that can be lost (a GPU) returns
-// one from any operation, after which what the operation writes is undefined. The devices of this package
-// cannot be lost; only their row operations return errors.
+// Lengths that do not fit and forbidden overlaps of arrays are mistakes of the program: they panic,
+// with the values. Errors are conditions that the program cannot prevent. A device that can be lost
+// (a GPU) may return one from any operation; then the contents of what that operation writes are
+// undefined. The devices of this package cannot be lost, and only their row operations return
+// errors.
 type Device interface {
 	// Name returns the device's name in lower case, such as "avx512".
 	Name() string
@@ -19,65 +21,73 @@ type Device interface {
 	// Step does one optimizer step on one chunk. It is ordered.
 	Step(s *Step) (Products, error)
 
-	// Decode sets dst to the values of one chunk's payload, which [Check] has accepted. It is ordered; where
-	// nothing is computed (FP32, BF16, FP16, Sign, Sparse16, Sparse32) that means exact.
+	// Decode sets dst to the values of the payload of one chunk, which [Check] has accepted. It is
+	// ordered. For encodings that need no arithmetic (FP32, BF16, FP16, Sign, Sparse16, Sparse32)
+	// it is exact.
 	Decode(dst []float32, e Encoding, data []byte) error
 
-	// SquaredNorm returns ‖x‖². It is ordered: float64 sums in 16 lanes, as in Products.
+	// SquaredNorm returns ‖x‖². It is ordered: float64 sums in 16 lanes, as for Products.
 	SquaredNorm(x []float32) (float64, error)
 
-	// SquaredDistance returns ‖x − y‖² with differences rounded to float32, of arrays of equal length. It
-	// is ordered. x and y may overlap.
+	// SquaredDistance returns ‖x − y‖² of arrays of equal length, which may overlap. Differences
+	// are rounded to float32. It is ordered.
 	SquaredDistance(x, y []float32) (float64, error)
 
 	// Finite returns the index of the first NaN or infinity in x, or -1 if all values are finite. It is
 	// exact.
 	Finite(x []float32) (int, error)
 
-	// AddRows adds the rows of values, each of rowLen values, to the rows of dst that rows names, in
-	// order; a row may be named more than once. It is ordered. A row that dst does not have is an error,
-	// and then dst is unchanged. values has len(rows)·rowLen values and does not overlap dst.
+	// AddRows adds the rows of values to rows of dst: row i of values, which has rowLen values, to
+	// row rows[i] of dst, in order of i. rows may name a row more than once. values has
+	// len(rows)·rowLen values and does not overlap dst. It is ordered. If rows names a row that dst
+	// does not have, AddRows returns an error and leaves dst unchanged.
 	AddRows(dst []float32, rowLen int, rows []int32, values []float32) error
 
-	// AssignRows is AddRows with assignment in place of addition: of a row named twice the last counts.
-	// It is exact.
+	// AssignRows is AddRows with assignment in place of addition: the last assignment to a row
+	// counts. It is exact.
 	AssignRows(dst []float32, rowLen int, rows []int32, values []float32) error
 
 	Encoder
 }
 
-// Encoder writes payloads: see [Encoding] for their bytes. What is encoded is y = x + carry, rounded to
-// float32, or y = x where carry is nil. Unless residual is nil, residual[i] = y[i] − d[i], rounded to float32,
-// where d is what the payload decodes to: what error feedback carries into the next gradient. It is written
-// in the same pass. All three have the same length. residual may be the same slice as x or as carry; apart
-// from that nothing that is written may overlap anything else, and dst has the exact size of the payload.
+// Encoder writes payloads; [Encoding] specifies their bytes. An encoder encodes y = x + carry,
+// rounded to float32, or y = x if carry is nil. Unless residual is nil, it also sets residual[i] =
+// y[i] − d[i], rounded to float32, where d are the values that the payload decodes to. Error
+// feedback carries that residual into the next gradient. Both are written in one pass.
 //
-// All operations are ordered where y is finite. Where it is not, the payload has its size and no more is said
-// about it: a caller looks for such values first, with Finite.
+// x, carry and residual have the same length n, and dst has the exact size of the payload. residual
+// may be the same slice as x or as carry. Apart from that, nothing that is written may overlap
+// anything else.
+//
+// All operations are ordered if y is finite. Otherwise the payload has its proper size, but
+// unspecified contents; use Finite first.
 type Encoder interface {
-	// EncodeBF16 and EncodeFP16 round to nearest even; beyond the largest finite number they write that.
-	// dst has 2n bytes.
+	// EncodeBF16 and EncodeFP16 round to nearest even. A value beyond the largest finite number
+	// becomes that number, with its sign. dst has 2n bytes.
 	EncodeBF16(dst []byte, x, carry, residual []float32) error
 	EncodeFP16(dst []byte, x, carry, residual []float32) error
 
-	// EncodeInt8 rounds y/scale to nearest even, where scale is the largest magnitude of the block over
-	// 127. A block whose scale is not a normal number is sent as zeros. dst has Int8Bytes(n) bytes.
+	// EncodeInt8 rounds y/scale to nearest even, where scale is the largest magnitude in the block,
+	// divided by 127. A block whose scale is not a normal number is sent as zeros. dst has
+	// Int8Bytes(n) bytes.
 	EncodeInt8(dst []byte, x, carry, residual []float32) error
 
-	// EncodeInt8Stochastic is EncodeInt8 but rounds up or down at random, so that the mean of what is
-	// decoded is y. The random numbers are a function of seed and of the place of a value in x.
+	// EncodeInt8Stochastic is EncodeInt8, but rounds up or down at random, so that the expected
+	// decoded value is y. The random numbers are a function of seed and of the index of a value in
+	// x.
 	EncodeInt8Stochastic(dst []byte, x, carry, residual []float32, seed uint64) error
 
 	// EncodeInt4 is EncodeInt8 with 7 in place of 127. dst has Int4Bytes(n) bytes.
 	EncodeInt4(dst []byte, x, carry, residual []float32) error
 
-	// EncodeSign keeps the signs, that of −0 included, and the mean magnitude of each block. dst has
-	// SignBytes(n) bytes.
+	// EncodeSign keeps the signs, including that of −0, and the mean magnitude of each block. dst
+	// has SignBytes(n) bytes.
 	EncodeSign(dst []byte, x, carry, residual []float32) error
 
-	// Select finds the len(index) values of y that are largest in magnitude, and writes where they are,
-	// ascending, and the values. Of equal magnitudes the lower index wins. What was selected is +0 in
-	// residual, what was not is y there. 0 < len(index) = len(value) ≤ len(x).
+	// Select finds the len(index) values of y with the largest magnitudes. It writes their indices,
+	// ascending, to index and the values themselves to value. Among equal magnitudes the lower
+	// index wins. residual is +0 where a value was selected, and y elsewhere. 0 < len(index) =
+	// len(value) ≤ len(x).
 	Select(index []int32, value, x, carry, residual []float32) error
 }
 
@@ -94,8 +104,8 @@ func fastest() Device {
 	return all[len(all)-1]
 }
 
-// ByName returns the device of that name. A device that this machine or this build does not have is an
-// error that lists those it has.
+// ByName returns the device with the given name. If this machine or this build does not have it,
+// the error lists the devices that it has.
 func ByName(name string) (Device, error) {
 	var have []string
 	for _, d := range Devices() {

@@ -6,16 +6,17 @@ import (
 	"math"
 )
 
-// Int8Bytes returns the size of a payload of n values in Int8.
+// Int8Bytes returns the size in bytes of a payload of n values in Int8.
 func Int8Bytes(n int) int { return 4*blocks(n) + n }
 
-// Int4Bytes returns the size of a payload of n values in Int4.
+// Int4Bytes returns the size in bytes of a payload of n values in Int4.
 func Int4Bytes(n int) int { return 4*blocks(n) + (n+1)/2 }
 
-// SignBytes returns the size of a payload of n values in Sign.
+// SignBytes returns the size in bytes of a payload of n values in Sign.
 func SignBytes(n int) int { return 4*blocks(n) + (n+7)/8 }
 
-// feed returns y for up to block values from lo on, in sum or, where nothing is carried, in place.
+// feed returns y for up to block values from lo on. It computes y in sum; if carry is nil, y is x
+// itself.
 func feed(sum *[block]float32, x, carry []float32, lo int) []float32 {
 	hi := min(lo+block, len(x))
 	if carry == nil {
@@ -28,7 +29,7 @@ func feed(sum *[block]float32, x, carry []float32, lo int) []float32 {
 	return y
 }
 
-// lost sets residual from lo on to y − d. y may be the same memory.
+// lost sets residual from lo on to y − d. residual may be the same memory as y.
 func lost(residual []float32, lo int, y, d []float32) {
 	if residual == nil {
 		return
@@ -54,7 +55,8 @@ func encodeBF16(dst []byte, x, carry, residual []float32, lo int) {
 	}
 }
 
-// roundBF16 rounds to nearest even. Beyond the largest finite BF16 it returns that.
+// roundBF16 rounds to nearest even. A value beyond the largest finite BF16 becomes that number,
+// with its sign.
 func roundBF16(v float32) uint16 {
 	b := math.Float32bits(v)
 	m := min(b&0x7fffffff, 0x7f7f0000)
@@ -77,11 +79,12 @@ func encodeFP16(dst []byte, x, carry, residual []float32, lo int) {
 	}
 }
 
-// roundFP16 rounds to nearest even. Beyond 65504, the largest finite FP16, it returns that.
+// roundFP16 rounds to nearest even. A value beyond 65504, the largest finite FP16, becomes that
+// number, with its sign.
 func roundFP16(v float32) uint16 {
 	b := math.Float32bits(v)
 	m := min(b&0x7fffffff, 0x477fe000)
-	if m < 0x38800000 { // below 2⁻¹⁴: a multiple of 2⁻²⁴, the distance of floats from 0.5 on
+	if m < 0x38800000 { // below 2⁻¹⁴: a multiple of 2⁻²⁴, the spacing of floats in [0.5, 1)
 		m = math.Float32bits(math.Float32frombits(m)+0.5) - 0x3f000000
 	} else {
 		m += 0xfff + m>>13&1
@@ -90,8 +93,8 @@ func roundFP16(v float32) uint16 {
 	return uint16(b>>16&0x8000 | m)
 }
 
-// encodeSign encodes the values from lo, the start of a block, on. A block's mean of magnitudes is summed in
-// float64 in 16 lanes, as the by-products of a step are.
+// encodeSign encodes the values from lo on; lo is the start of a block. The mean magnitude of a
+// block is summed in float64 in 16 lanes, as the by-products of a step are.
 func encodeSign(dst []byte, x, carry, residual []float32, lo int) {
 	bits := dst[4*blocks(len(x)):]
 	var sum, value [block]float32
@@ -110,7 +113,7 @@ func encodeSign(dst []byte, x, carry, residual []float32, lo int) {
 	}
 }
 
-// meanMagnitude returns the mean of |y|, of at least one value.
+// meanMagnitude returns the mean of |y|. y has at least one value.
 func meanMagnitude(y []float32) float32 {
 	var lane [lanes]float64
 	for i, v := range y {
@@ -119,9 +122,10 @@ func meanMagnitude(y []float32) float32 {
 	return float32(fold(&lane) / float64(len(y)))
 }
 
-// Streaming returns d for models that do not fit in the caches: with the same bits, its encoders write a residual past
-// the caches where it is another array than what is carried, for it will not be in them when it is needed. In
-// the caches that would cost time.
+// Streaming returns d for models that do not fit in the caches. Its encoders return the same bits,
+// but store a residual past the caches, unless residual is the same array as x or carry: the
+// residual would be evicted before it is needed anyway. For models that fit in the caches, such
+// stores would be slower.
 func Streaming(d Device) Device {
 	if s, ok := d.(interface{ streaming() Device }); ok {
 		return s.streaming()
@@ -147,7 +151,8 @@ func (host) EncodeSign(dst []byte, x, carry, residual []float32) error {
 	return nil
 }
 
-// checkEncode panics, with the values, where an encoder would write out of bounds or over what it reads.
+// checkEncode panics, with the values, if an encoder would write out of bounds or overwrite what it
+// reads.
 func checkEncode(name string, dst []byte, want int, x, carry, residual []float32) {
 	if len(dst) != want {
 		panic(fmt.Sprintf("kernels: %s payload of %d values into %d bytes, want %d", name, len(x), len(dst), want))
@@ -160,7 +165,7 @@ func checkEncode(name string, dst []byte, want int, x, carry, residual []float32
 	}
 }
 
-// checkFed panics on arrays of values that do not fit together.
+// checkFed panics on arrays of values whose lengths differ or that overlap against the rules.
 func checkFed(name string, x, carry, residual []float32) {
 	if carry != nil && len(carry) != len(x) || residual != nil && len(residual) != len(x) {
 		panic(fmt.Sprintf("kernels: %s of %d values with carry of %d and residual of %d", name, len(x), len(carry), len(residual)))

@@ -5,10 +5,11 @@ import (
 	"math"
 )
 
-// Int4 is Int8 with 15 levels instead of 255: q = y/scale, rounded to nearest even, where scale =
-// max|y|/7 of the block. 7 divides the largest float32, so that no scale has to be made smaller.
+// Int4 is Int8 with 15 levels instead of 255: q = y/scale, rounded to nearest even, with scale =
+// max|y|/7 of the block. The largest float32 divided by 7 is exact, so no scale has to be made
+// smaller.
 
-// encodeInt4 encodes the values from lo, the start of a block, on.
+// encodeInt4 encodes the values from lo on; lo is the start of a block.
 func encodeInt4(dst []byte, x, carry, residual []float32, lo int) {
 	codes := dst[4*blocks(len(x)):]
 	var sum, value [block]float32
@@ -27,7 +28,7 @@ func encodeInt4(dst []byte, x, carry, residual []float32, lo int) {
 	}
 }
 
-// int4At returns code i of those at q.
+// int4At returns code i of the codes in q.
 func int4At(q []byte, i int) int8 { return int8(q[i/2]<<(4*(1-i%2))) >> 4 }
 
 func (host) EncodeInt4(dst []byte, x, carry, residual []float32) error {

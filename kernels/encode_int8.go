@@ -5,15 +5,17 @@ import (
 	"math"
 )
 
-// Int8: q = y/scale, rounded to nearest even or at random, where scale = max|y|/127 of the block. The
-// quotient is taken as y·(1/scale), so 1/scale must be finite: a block whose scale is below the smallest
-// normal float32 is sent as zeros, with the scale 0, and its residual is all of it. That is an error of at
-// most 2⁻¹¹⁹ a value. A scale whose product with 127 would overflow is one float32 smaller.
+// Int8: q = y/scale, rounded to nearest even or at random, with scale = max|y|/127 of the block.
+// The quotient is computed as y·(1/scale), so 1/scale must be finite. A block whose scale is below
+// the smallest normal float32 is therefore sent as zeros with the scale 0, and its residual is all
+// of y: an error of at most 2⁻¹¹⁹ for each value. A scale whose product with 127 would overflow is
+// replaced by the next smaller float32.
 
-// key makes the random numbers of one payload: see noise.
+// key determines the random numbers of one payload: see noise.
 type key struct{ a, b uint32 }
 
-// keyOf spreads the seed over both words, so that neighbouring seeds have unrelated numbers (splitmix64).
+// keyOf spreads the seed over both words (splitmix64), so that neighbouring seeds give unrelated
+// numbers.
 func keyOf(seed uint64) key {
 	z := seed + 0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -22,9 +24,9 @@ func keyOf(seed uint64) key {
 	return key{uint32(z), uint32(z >> 32)}
 }
 
-// noise returns random bits for element i: a mix of counter and key, a pure function, so that a payload can be
-// made again and no order of elements is prescribed. Rounding at random needs no more of it than that
-// elements are unrelated.
+// noise returns random bits for element i. It is a pure function of counter and key, so that a
+// payload can be made again and elements may be processed in any order. Stochastic rounding needs
+// only that the elements' bits are unrelated.
 func (k key) noise(i uint32) uint32 {
 	z := i*0x9e3779b9 + k.a
 	z = (z ^ z>>16) * 0x7feb352d
@@ -33,8 +35,8 @@ func (k key) noise(i uint32) uint32 {
 	return z ^ z>>16
 }
 
-// blockScale returns the scale of a block whose codes go up to a number of levels, and its inverse,
-// both 0 for a block that is sent as zeros. No scale exceeds limit.
+// blockScale returns the scale of a block and its inverse; codes go up to levels. Both are 0 for a
+// block that is sent as zeros. No scale exceeds limit.
 func blockScale(y []float32, levels, limit float32) (scale, inverse float32) {
 	most := uint32(0)
 	for _, v := range y {
@@ -47,7 +49,8 @@ func blockScale(y []float32, levels, limit float32) (scale, inverse float32) {
 	return scale, 1 / scale
 }
 
-// encodeInt8 encodes the values from lo, the start of a block, on. With a key it rounds at random.
+// encodeInt8 encodes the values from lo on; lo is the start of a block. With a key, it rounds at
+// random.
 func encodeInt8(dst []byte, x, carry, residual []float32, k *key, lo int) {
 	codes := dst[4*blocks(len(x)):]
 	var sum, value [block]float32
@@ -61,7 +64,8 @@ func encodeInt8(dst []byte, x, carry, residual []float32, k *key, lo int) {
 			if k != nil {
 				v = roundAtRandom(v, k.noise(uint32(lo+i)))
 			}
-			// In the last bits of 1.5·2²³ + v stands v, rounded to nearest even: at most 127 away from 0.
+			// The last bits of 1.5·2²³ + v are v, rounded to nearest even; it is at most 127 away
+			// from 0.
 			n := int8(math.Float32bits(v + 0x1.8p23))
 			q[i] = byte(n)
 			d[i] = float32(scale * float32(n))
@@ -70,8 +74,9 @@ func encodeInt8(dst []byte, x, carry, residual []float32, k *key, lo int) {
 	}
 }
 
-// roundAtRandom rounds v up with a probability of its distance from the integer below, to within 2⁻²⁴, so
-// that the mean of many roundings is v. Where v is ±127 but for the rounding of its product, it is ±127.
+// roundAtRandom rounds v up with a probability equal to its distance from the integer below, to
+// within 2⁻²⁴, so that the mean of many roundings is v. The clamp catches a v whose product was
+// rounded to just beyond ±127.
 func roundAtRandom(v float32, noise uint32) float32 {
 	below := float32(math.Floor(float64(v)))
 	if float32(noise>>8)*0x1p-24 < v-below {

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// Encoding says how the values of one chunk are written as bytes, its payload. Encodings travel in frames
-// and are stored: never renumber.
+// Encoding says how the values of one chunk are written as bytes; those bytes are the chunk's
+// payload. Encodings travel in frames and are stored: never renumber.
 //
-// A payload is little-endian, needs no alignment, and ends where its own numbers say, so that payloads of
-// consecutive chunks follow one another directly. A block is 256 consecutive values of the chunk, the last one
-// maybe shorter. For n values:
+// A payload is little-endian and needs no alignment. Its own numbers say where it ends, so that
+// payloads of consecutive chunks follow one another directly. A block is 256 consecutive values of
+// the chunk; the last block may be shorter. For n values:
 //
 //	FP32      n float32
 //	BF16      n times the upper half of a float32
@@ -27,7 +27,7 @@ import (
 //	          in bits 0 to 3 of byte i/2 for an even i, in bits 4 to 7 for an odd one. Bits past the last value are 0.
 //	          Only checkpoints have it: no frame carries it
 //
-// A uvarint has as few bytes as its number needs, and all numbers are finite.
+// A uvarint uses the fewest bytes that hold its number, and all numbers are finite.
 type Encoding uint8
 
 // The encodings.
@@ -55,20 +55,20 @@ func (e Encoding) String() string {
 	return fmt.Sprintf("encoding %d", uint8(e))
 }
 
-// sparse says whether the payload names the values that are not +0.
+// sparse reports whether the payload names the values that are not +0.
 func (e Encoding) sparse() bool { return e == Sparse16 || e == Sparse32 }
 
-// ErrPayload means that bytes are not the payload of a chunk: they are damaged, or were made for a chunk of
-// another size. Nothing was decoded; ask for the bytes again.
+// ErrPayload means that bytes are not the payload of a chunk: they are damaged, or were made for a
+// chunk of another size. Nothing was decoded. Ask for the bytes again.
 var ErrPayload = errors.New("not the payload of the chunk")
 
-// block is how many values share a scale. It is part of the format.
+// block is the number of values that share a scale. It is part of the format.
 const block = 256
 
 func blocks(n int) int { return (n + block - 1) / block }
 
-// measure returns the length of the payload of n values at the start of data, by its first numbers alone: all
-// that it skips is inside data.
+// measure returns the length of the payload of n values at the start of data. It reads only the
+// numbers at the start of the payload, and ensures that the whole length lies inside data.
 func (e Encoding) measure(n int, data []byte) (int, error) {
 	var size int
 	switch e {
@@ -101,11 +101,12 @@ func tooShort(e Encoding, n int, data []byte) error {
 	return fmt.Errorf("kernels: %d bytes are too few for %d values in %v: %w", len(data), n, e, ErrPayload)
 }
 
-// Empty reports whether a payload that [Check] has accepted names no value at all: all of its chunk is +0. Only sparse
-// payloads can.
+// Empty reports whether a payload names no value, so that its whole chunk is +0. Only sparse
+// payloads can be empty. [Check] must have accepted the payload.
 func Empty(e Encoding, data []byte) bool { return e.sparse() && data[0] == 0 }
 
-// Named returns how many of n values a payload that [Check] has accepted names: all, unless it is sparse.
+// Named returns how many of the n values of a chunk a payload names: all, unless it is sparse.
+// [Check] must have accepted the payload.
 func Named(e Encoding, data []byte, n int) int {
 	if !e.sparse() {
 		return n
@@ -120,7 +121,7 @@ type entries struct {
 	values, gaps []byte
 }
 
-// parseSparse takes a sparse payload at the start of data apart and returns its length.
+// parseSparse splits the sparse payload at the start of data into its parts and returns its length.
 func parseSparse(e Encoding, n int, data []byte) (entries, int, error) {
 	s := entries{width: 4}
 	if e == Sparse16 {
@@ -149,7 +150,8 @@ type factors struct {
 	p, q             []byte
 }
 
-// parseLowRank takes a low-rank payload at the start of data apart and returns its length.
+// parseLowRank splits the low-rank payload at the start of data into its parts and returns its
+// length.
 func parseLowRank(n int, data []byte) (factors, int, error) {
 	var shape [3]int
 	at := 0
@@ -172,8 +174,8 @@ func parseLowRank(n int, data []byte) (factors, int, error) {
 	return f, at + p + q, nil
 }
 
-// uvarint returns the number at the start of data and its length; 0 if there is none, if it has more bytes than
-// it needs or more than 31 bits.
+// uvarint returns the number at the start of data and its length in bytes. size is 0 if there is no
+// number, if it has more bytes than necessary, or if it has more than 31 bits.
 func uvarint(data []byte) (v, size int) {
 	for i, b := range data[:min(len(data), 5)] {
 		v |= int(b&0x7f) << (7 * i)

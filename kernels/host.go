@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Host is the reference: plain Go, for any processor.
+// Host is the reference device: plain Go, for any processor.
 var Host Device = host{}
 
 type host struct{}
@@ -62,11 +62,12 @@ func firstNotFinite(x []float32) int {
 	return -1
 }
 
-// tile is how many values go through the phases of a step at a time, so that the sum stays in the
-// first-level cache between them. A multiple of lanes, or the values would land in other lanes.
+// tile is the number of values that go through the phases of a step at a time, so that their sum
+// stays in the first-level cache between phases. It is a multiple of lanes; otherwise values would
+// end up in other lanes.
 const tile = 512
 
-// span does the step on values [lo, hi) and adds to t. lo is a multiple of lanes.
+// span does the step on values [lo, hi) and adds its by-products to t. lo is a multiple of lanes.
 func (s *Step) span(lo, hi int, t *sums) {
 	if lo == hi {
 		return
@@ -116,7 +117,7 @@ func broadcast(dst []byte, x []float32) {
 	}
 }
 
-// toBF16 returns v in BF16, infinities and NaN among them.
+// toBF16 returns v in BF16. v may be infinite or NaN.
 func toBF16(v float32) uint16 {
 	switch {
 	case v != v:
@@ -127,8 +128,8 @@ func toBF16(v float32) uint16 {
 	return roundBF16(v)
 }
 
-// apply sets next to the parameters after the rule, and the states from lo on. All slices but the states
-// have equal lengths; next may be params.
+// apply computes the parameters after the step into next, and the states from lo on into NextState.
+// All slices but the states have equal lengths; next may be params.
 func (s *Step) apply(c *coefficients, g, params, next []float32, lo int) {
 	var m, v, nextM, nextV []float32
 	if s.Rule.States() > 0 {
@@ -234,6 +235,6 @@ func (c *coefficients) adamStep(m, v float32) float32 {
 	return float32(c.alpha*m) / (float32(sqrt(v)*c.rho) + c.epsilon)
 }
 
-// sqrt is correctly rounded: float64 has more than twice the digits of float32, so that rounding twice
-// does no harm, and compilers use the float32 instruction.
+// sqrt is correctly rounded: float64 has more than twice the digits of float32, so rounding twice
+// does no harm. Compilers use the float32 instruction for it.
 func sqrt(x float32) float32 { return float32(math.Sqrt(float64(x))) }

@@ -2,8 +2,9 @@ package kernels
 
 import "fmt"
 
-// checkRows panics on lengths that do not fit and returns an error if rows names one that dst lacks. It
-// runs before anything is written, so that a bad message changes nothing.
+// checkRows panics on lengths that do not fit and on overlapping memory, and returns an error if
+// rows names a row that dst lacks. Call it before anything is written, so that a bad message
+// changes nothing.
 func checkRows(dst []float32, rowLen int, rows []int32, values []float32) error {
 	if rowLen <= 0 || len(dst)%rowLen != 0 || len(values) != len(rows)*rowLen {
 		panic(fmt.Sprintf("kernels: %d rows of %d values, %d values given, into an array of %d", len(rows), rowLen, len(values), len(dst)))

@@ -4,7 +4,8 @@ import "sync"
 
 var scratches = sync.Pool{New: func() any { return new([]float32) }}
 
-// borrow lends an array of n values with unspecified contents, until it is put back into scratches.
+// borrow returns an array of n values with unspecified contents. The caller puts it back into
+// scratches.
 func borrow(n int) *[]float32 {
 	p := scratches.Get().(*[]float32)
 	if cap(*p) < n {
@@ -14,7 +15,8 @@ func borrow(n int) *[]float32 {
 	return p
 }
 
-// scratch is borrow for who lends under a condition: done is called in any case.
+// scratch is borrow with a function that puts the array back. It suits callers that borrow only
+// under a condition and defer done in any case.
 func scratch(n int) (x []float32, done func()) {
 	p := borrow(n)
 	return *p, func() { scratches.Put(p) }

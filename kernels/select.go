@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// selectLargest is Select of y as it stands.
+// selectLargest is Select without carry and residual.
 func selectLargest(index []int32, value, y []float32) {
 	least, ties := kthMagnitude(y, len(index))
 	j := 0
@@ -28,8 +28,9 @@ func selectLargest(index []int32, value, y []float32) {
 // magnitude orders finite values as |v| does.
 func magnitude(v float32) uint32 { return math.Float32bits(v) & 0x7fffffff }
 
-// kthMagnitude returns the k-th largest magnitude in y, 0 < k ≤ len(y), and how many of the k largest have it.
-// It looks at 11, 10 and 10 bits in turn, each time among those that share the bits before.
+// kthMagnitude returns the k-th largest magnitude in y, 0 < k ≤ len(y), and how many of the k
+// largest values have exactly that magnitude. It is a radix selection over 11, 10 and 10 bits: each
+// pass looks only at values that share the higher bits.
 func kthMagnitude(y []float32, k int) (least uint32, ties int) {
 	known := 31 // bits of the magnitude from here up are those of least
 	for _, width := range [...]int{11, 10, 10} {
@@ -74,7 +75,7 @@ func (host) Select(index []int32, value, x, carry, residual []float32) error {
 	return nil
 }
 
-// take clears the values of residual that were selected.
+// take clears the residual of the selected values.
 func take(index []int32, residual []float32) {
 	if residual == nil {
 		return
@@ -96,9 +97,9 @@ func checkSelect(index []int32, value, x, carry, residual []float32) {
 	}
 }
 
-// MaxSparseBytes bounds the size of a payload of at most k out of n values in encoding e, Sparse16
-// or Sparse32. A gap has as many bytes as there is room for: one of two passes over at least 128
-// values, one of three over 16384, and so on.
+// MaxSparseBytes bounds the size in bytes of a payload of at most k out of n values in encoding e,
+// which is Sparse16 or Sparse32. The number of long gaps is limited by n: a gap of two bytes passes
+// over at least 128 values, one of three bytes over at least 16384, and so on.
 func MaxSparseBytes(e Encoding, n, k int) int {
 	width := 4
 	if e == Sparse16 {
@@ -107,10 +108,11 @@ func MaxSparseBytes(e Encoding, n, k int) int {
 	return 2*binary.MaxVarintLen32 + k*(width+1) + min(k*(uvarintBytes(uint32(n))-1), n>>7+n>>14+n>>21+n>>28)
 }
 
-// AppendSparse appends to dst the payload, in encoding e, Sparse16 or Sparse32, of the k values
-// that d.Select selects of x + carry, 0 < k ≤ len(x), but for zeros among them, which no payload
-// needs to name. residual is that of Select, but of a selected value it keeps what rounding to BF16
-// loses. Errors are those of the device; then dst is returned as it was.
+// AppendSparse appends a payload in encoding e, which is Sparse16 or Sparse32, to dst and returns
+// the extended slice. The payload holds the k values that d.Select selects of x + carry, 0 < k ≤
+// len(x), without those that are zero: no payload needs to name a zero. residual, unless nil, is
+// set as by Select; with Sparse16, a selected value leaves there what rounding to BF16 loses.
+// Errors are those of the device; then dst is returned unchanged.
 func AppendSparse(d Device, dst []byte, e Encoding, k int, x, carry, residual []float32) ([]byte, error) {
 	if e != Sparse16 && e != Sparse32 {
 		panic(fmt.Sprintf("kernels: sparse payload in encoding %d", e))
@@ -141,7 +143,7 @@ func AppendSparse(d Device, dst []byte, e Encoding, k int, x, carry, residual []
 	return dst, nil
 }
 
-// selection is what Select found, between two calls.
+// selection holds what Select found. It is pooled, so that calls reuse its memory.
 type selection struct {
 	index []int32
 	value []float32
@@ -156,7 +158,7 @@ func (s *selection) resize(k int) {
 	s.index, s.value = s.index[:k], s.value[:k]
 }
 
-// dropZeros forgets values that are zero, and returns how many are left.
+// dropZeros removes the values that are zero and returns the number of values left.
 func (s *selection) dropZeros() int {
 	n := 0
 	for j, v := range s.value {
@@ -169,7 +171,7 @@ func (s *selection) dropZeros() int {
 	return n
 }
 
-// round writes the values in BF16 and adds what that loses to residual.
+// round writes the values in BF16 to dst and stores what rounding loses in residual.
 func (s *selection) round(d Device, dst []byte, residual []float32) error {
 	if residual == nil {
 		return d.EncodeBF16(dst, s.value, nil, nil)
@@ -183,7 +185,7 @@ func (s *selection) round(d Device, dst []byte, residual []float32) error {
 	return nil
 }
 
-// gaps returns how many bytes putGaps writes.
+// gaps returns the number of bytes that putGaps writes.
 func (s *selection) gaps() int {
 	n, next := 0, int32(0)
 	for _, i := range s.index {
@@ -206,5 +208,5 @@ func (s *selection) putGaps(dst []byte) {
 	}
 }
 
-// uvarintBytes returns the size of v as a uvarint.
+// uvarintBytes returns the size of v as a uvarint, in bytes.
 func uvarintBytes(v uint32) int { return (bits.Len32(v|1) + 6) / 7 }

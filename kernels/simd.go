@@ -22,16 +22,16 @@ import "C"
 
 import "unsafe"
 
-// instructions is a Device that runs vector instructions, in C. The C code does whole groups of 16
-// values, so that it has each formula once and no masks; up to 15 values at the end are left to the Go
-// code, which has the same bits.
+// instructions is a Device that runs vector instructions, in C. The C code handles whole groups of
+// 16 values, so that it has each formula once and no masks. Go code with the same bits handles the
+// up to 15 values at the end.
 type instructions struct {
 	name string
 	set  C.int
-	past bool // encoders write residuals past the caches
+	past bool // encoders write residuals with stores that bypass the caches
 }
 
-// simd lists the devices beside Host, the fastest last.
+// simd returns the devices beside Host, the fastest last.
 func simd() []Device {
 	var all []Device
 	can := C.kin_detect()
@@ -56,7 +56,8 @@ func (d instructions) Step(s *Step) (Products, error) {
 	return t.products(s), nil
 }
 
-// run does the step on the first n values, n > 0 and a multiple of lanes, and adds to t.
+// run does the step on the first n values and adds its by-products to t. n > 0 is a multiple of
+// lanes.
 func (d instructions) run(s *Step, n int, t *sums) {
 	c := s.coefficients()
 	a := C.kin_step{
@@ -110,8 +111,8 @@ func (d instructions) run(s *Step, n int, t *sums) {
 	C.kin_run(d.set, a, lanesOf(t))
 }
 
-// sumFirst sums operands, as many as one call takes at a time, until one call takes what is left, which it
-// returns. It leaves a to go on from the sum.
+// sumFirst sums operands in groups of as many as one call takes, until at most that many are left.
+// It returns those, and sets up a so that the final call starts from the sum.
 func (d instructions) sumFirst(a *C.kin_step, operands []Operand, sum []float32) []Operand {
 	final := *a
 	a.rule, a.update = C.kin_sum, pointer(sum)
@@ -138,13 +139,13 @@ func setOperands(a *C.kin_step, operands []Operand) {
 	}
 }
 
-// pointer returns where x starts, or nil. The result keeps x alive and may be an argument of a C function,
-// on its own or in a struct passed by value: the memory of x holds no pointers.
+// pointer returns the address of x, or nil. The result keeps x alive. It may be an argument of a C
+// function, on its own or in a struct passed by value, since the memory of x holds no pointers.
 func pointer(x []float32) *C.float { return (*C.float)(unsafe.SliceData(x)) }
 
 func bytePointer(x []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(x)) }
 
-// lanesOf returns the lanes of t, one by-product after the other.
+// lanesOf returns the lanes of t, one by-product after another.
 func lanesOf(t *sums) *C.double { return (*C.double)(unsafe.Pointer(t)) }
 
 func (d instructions) Decode(dst []float32, e Encoding, data []byte) error {

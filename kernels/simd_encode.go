@@ -40,7 +40,8 @@ func (d instructions) EncodeFP16(dst []byte, x, carry, residual []float32) error
 	return nil
 }
 
-// encodeCodes encodes the first values, without scales, and returns how many that are.
+// encodeCodes encodes values in an encoding without scales. It returns how many of the first values
+// it has encoded.
 func (d instructions) encodeCodes(to C.int, dst []byte, x, carry, residual []float32) int {
 	whole := len(x) / lanes * lanes
 	if whole > 0 {
@@ -80,7 +81,7 @@ func (d instructions) EncodeSign(dst []byte, x, carry, residual []float32) error
 	return nil
 }
 
-// encodeBlocks encodes the values of all blocks that are full, and returns how many that are.
+// encodeBlocks encodes the values of all full blocks and returns how many values those are.
 func (d instructions) encodeBlocks(to C.int, dst []byte, x, carry, residual []float32, k key) int {
 	whole := len(x) / block * block
 	if whole > 0 {
@@ -102,7 +103,7 @@ func (d instructions) Select(index []int32, value, x, carry, residual []float32)
 	work := borrow(3 * (len(x) + C.kin_select_slack))
 	defer scratches.Put(work)
 	f := d.feed(x, carry, residual, len(x))
-	f.past = 0 // what is selected is cleared in it soon after
+	f.past = 0 // no store past the caches: the selected values are cleared in residual soon after
 	f.scales = (*C.uint8_t)(unsafe.Pointer(pointer(*work)))
 	C.kin_select(d.set, f, C.size_t(len(index)), (*C.int32_t)(&index[0]), pointer(value))
 	return nil

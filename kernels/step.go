@@ -5,11 +5,11 @@ import (
 	"unsafe"
 )
 
-// Rule is what a step does with the scaled sum of its operands. The values are those of kintsugi.Rule and
-// are stored in checkpoints: never renumber.
+// Rule says what a step does with the scaled sum of its operands. The values equal those of
+// kintsugi.Rule and are stored in checkpoints: never renumber.
 type Rule uint8
 
-// The rules; the package comment has their formulas.
+// The rules. The package comment has their formulas.
 const (
 	SGD      Rule = 1
 	Momentum Rule = 2
@@ -21,8 +21,8 @@ const (
 	Adagrad  Rule = 8
 )
 
-// States returns how many arrays of optimizer state the rule keeps, each as long as the parameters and
-// zero at first.
+// States returns the number of arrays of optimizer state that the rule keeps. Each is as long as
+// the parameters and starts at zero.
 func (r Rule) States() int {
 	switch r {
 	case Momentum, Nesterov, Adagrad:
@@ -42,7 +42,7 @@ func (r Rule) String() string {
 	return fmt.Sprintf("rule %d", uint8(r))
 }
 
-// Scalars are the numbers of an optimizer step. A rule uses those its formula names.
+// Scalars are the numbers of an optimizer step. A rule uses those in its formula.
 type Scalars struct {
 	LearningRate float32
 	Momentum     float32
@@ -53,58 +53,62 @@ type Scalars struct {
 	Correction2  float32 // 1 − β₂ᵗ
 }
 
-// Operand is one gradient of a step on one chunk, as it was sent. A step with encoded operands has the bits of
-// the same step with the decoded values.
+// Operand is one gradient of a step on one chunk, as it was sent. A step with encoded operands has
+// the same bits as a step with the decoded values.
 type Operand struct {
 	Weight float32 // finite
 
-	// Values are the gradient where Encoding is FP32; else Data is its payload, of exactly one chunk, which
-	// [Check] has accepted. The other one is nil.
+	// Values are the gradient if Encoding is FP32. Otherwise Data is its payload, of exactly one
+	// chunk, which [Check] has accepted. The other field is nil.
 	Values   []float32
 	Encoding Encoding
 	Data     []byte
 }
 
-// Step is one optimizer step on one chunk of n values. All slices have n values; where it says nil, no
-// others are allowed. [Device].Step uses the memory until it returns and keeps none of it.
+// Step is one optimizer step on one chunk of n values. All slices have n values; a slice may be nil
+// only where its comment says so. [Device].Step uses the memory until it returns and keeps none of
+// it.
 //
-// The step writes Next, NextState, Update and Broadcast. Next may be the same slice as Params or as Previous, and
-// NextState[i] the same as State[i]; apart from that nothing that is written may overlap anything else.
+// The step writes Next, NextState, Update and Broadcast. Next may be the same slice as Params or as
+// Previous, and NextState[i] the same as State[i]. Apart from that, nothing that is written may
+// overlap any other slice.
 type Step struct {
 	Rule    Rule
 	Scalars Scalars
 
-	// Operands are summed in this order. There may be any number of them, none included: then the sum is
-	// +0. Assign takes exactly one.
+	// Operands are summed in this order. With no operands the sum is +0. Assign takes exactly one
+	// operand.
 	Operands []Operand
 	Scale    float32 // multiplies the sum
 
-	// From replaces Operands and Scale: the scaled sum itself, as a step wrote it to Update. A step that
-	// starts From an update has the same bits as the one that made it.
+	// From, unless nil, replaces Operands and Scale. It is the scaled sum, as an earlier step wrote
+	// it to Update. Both steps have the same bits.
 	From []float32
 
 	Params []float32 // before the step
-	Next   []float32 // after it
+	Next   []float32 // after the step
 
-	// State and NextState hold the rule's arrays of state before and after the step: the first
-	// Rule.States() of them, the others nil.
+	// State and NextState hold the rule's arrays of state before and after the step. The first
+	// Rule.States() of them are set, the others nil.
 	State, NextState [2][]float32
 
-	// Update, unless nil, receives the scaled sum. It is nil in a step that has From.
+	// Update, unless nil, receives the scaled sum. It must be nil in a step with From.
 	Update []float32
 
-	// Previous holds the parameters one version before Params; only WantDot needs it.
+	// Previous holds the parameters one version before Params. Only WantDot needs it.
 	Previous []float32
 
-	// Saved holds parameters that were saved; only WantSaved needs it.
+	// Saved holds parameters that were saved. Only WantSaved needs it.
 	Saved []float32
 
-	// Broadcast, unless nil, receives Next in BF16: 2n bytes. See the package comment for the rounding.
+	// Broadcast, unless nil, receives Next in BF16: 2n bytes. The package comment specifies the
+	// rounding.
 	Broadcast []byte
 
-	// Streaming says that the arrays of the model are larger than the caches, so that Next and NextState will not
-	// be in them when they are read again: they are written past the caches where they are aligned to a cache
-	// line, which saves reading each line first. It changes no bits.
+	// Streaming says that the arrays of the model are larger than the caches, so that Next and
+	// NextState will no longer be cached when they are read again. Where they are aligned to a
+	// cache line, they are then written past the caches, which saves reading each line first. It
+	// changes no bits.
 	Streaming bool
 
 	WantDot          bool // ask for Products.DotDisplacement, which reads Previous
@@ -112,8 +116,9 @@ type Step struct {
 	WantSaved        bool // ask for Products.SquaredDistanceSaved, which reads Saved
 }
 
-// Products are by-products of a step on one chunk. Displacements are differences of parameters rounded to
-// float32; products of two float32 are exact in float64, and sums are as the package comment says.
+// Products are the by-products of a step on one chunk. Displacements are differences of parameters,
+// rounded to float32. Products of two float32 are exact in float64, and the package comment
+// specifies the order of the sums.
 type Products struct {
 	SquaredNorm         float64 // ‖g‖² of the scaled sum
 	DotDisplacement     float64 // ⟨g, Params − Previous⟩, or 0 if not asked for
@@ -122,12 +127,13 @@ type Products struct {
 	SquaredDistanceSaved float64 // ‖Next − Saved‖², or 0 if not asked for
 }
 
-// Streams says whether steps on a model should be Streaming: bytes are those of all arrays that one step of the model
-// reads and writes. From some way above the size of a core's own cache on, copies past the caches were the
-// faster ones on the machine of bench/results.
+// Streams reports whether steps on a model should be Streaming. bytes is the size of all arrays
+// that one step of the model reads and writes. The threshold comes from the machine of
+// bench/results: somewhat above the size of a core's own cache, stores past the caches became the
+// faster ones.
 func Streams(bytes int) bool { return bytes > 16<<20 }
 
-// given returns the scaled sum where the step has it already, else nil.
+// given returns the scaled sum if the step has it already, otherwise nil.
 func (s *Step) given() []float32 {
 	if s.From == nil && s.Rule == Assign && s.Operands[0].Encoding == FP32 {
 		return s.Operands[0].Values
@@ -135,8 +141,8 @@ func (s *Step) given() []float32 {
 	return s.From
 }
 
-// check panics, with the values, on a step that breaks the rules of Step. It would otherwise write past
-// the end of an array: the C code has no bounds checks.
+// check panics, with the values, on a step that breaks the rules of Step. Without it, the C code,
+// which has no bounds checks, would write past the end of an array.
 func (s *Step) check() {
 	if s.Rule < SGD || s.Rule > Adagrad {
 		panic(fmt.Sprintf("kernels: step with %v", s.Rule))
@@ -168,7 +174,7 @@ func (s *Step) check() {
 	}
 }
 
-// check panics unless the operand, number j, is of n values.
+// check panics unless operand number j has n values.
 func (o *Operand) check(j, n int) {
 	if o.Encoding == FP32 {
 		if len(o.Values) != n || o.Data != nil {
@@ -192,14 +198,14 @@ func (s *Step) checkLen(name string, x []float32, used bool) {
 	}
 }
 
-// checkOverlap panics if something that is written overlaps anything it may not: a pooled buffer in use
-// twice would otherwise show as a replica that differs in a few values.
+// checkOverlap panics if a written array overlaps another one against the rules. Otherwise a pooled
+// buffer that is in use twice would show only as a replica that differs in a few values.
 func (s *Step) checkOverlap() {
 	written := [...]struct {
 		name     string
 		x        []float32
 		twin     []float32 // may be the same slice
-		previous bool      // so may Previous
+		previous bool      // x may also be Previous
 	}{
 		{"Next", s.Next, s.Params, true},
 		{"NextState[0]", s.NextState[0], s.State[0], false},
@@ -239,17 +245,18 @@ func (s *Step) checkOverlap() {
 	}
 }
 
-// overlap says whether x and y share memory.
+// overlap reports whether x and y share memory.
 func overlap[X, Y float32 | byte | int32](x []X, y []Y) bool {
 	a, b := uintptr(unsafe.Pointer(unsafe.SliceData(x))), uintptr(unsafe.Pointer(unsafe.SliceData(y)))
 	var xSize, ySize = unsafe.Sizeof(*new(X)), unsafe.Sizeof(*new(Y))
 	return len(x) > 0 && len(y) > 0 && a < b+uintptr(len(y))*ySize && b < a+uintptr(len(x))*xSize
 }
 
-// same says whether x and y, of equal length, are the same memory.
+// same reports whether x and y, which have equal lengths, are the same memory.
 func same(x, y []float32) bool { return unsafe.SliceData(x) == unsafe.SliceData(y) }
 
-// coefficients are a step's scalars as the formulas use them, each rounded to float32 once.
+// coefficients are a step's scalars in the form in which the formulas use them, each rounded to
+// float32 once.
 type coefficients struct {
 	scale, rate, momentum, decay    float32 // Scale, η, μ, λ
 	beta1, rest1, beta2, rest2      float32 // β₁, 1−β₁, β₂, 1−β₂

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// summer sums the operands of a step tile by tile, in order of the tiles.
+// summer sums the operands of a step tile by tile, in the order of the tiles.
 type summer struct {
 	step    *Step
-	cursors []cursor // of the sparse operands, in order
+	cursors []cursor // one for each sparse operand, in the order of the operands
 }
 
 var cursors = sync.Pool{New: func() any { return new([]cursor) }}
 
-// newSummer returns a summer that starts at value lo. done must be called after its last tile.
+// newSummer returns a summer that starts at value lo. The caller calls done after the last tile.
 func newSummer(s *Step, lo int) (_ summer, done func()) {
 	m, n := summer{step: s}, len(s.Params)
 	if !slices.ContainsFunc(s.Operands, func(o Operand) bool { return o.Encoding.sparse() }) {
@@ -30,13 +30,14 @@ func newSummer(s *Step, lo int) (_ summer, done func()) {
 	}
 	all := m.cursors
 	return m, func() {
-		clear(all) // it is not for the pool to keep payloads alive
+		clear(all) // so that the pool does not keep payloads alive
 		*p = all
 		cursors.Put(p)
 	}
 }
 
-// tile sets g to the scaled sum of the operands' values from lo on; of Assign, to the values.
+// tile sets g to the scaled sum of the operands' values from lo on. For Assign it sets g to the
+// values of the operand.
 func (m *summer) tile(g []float32, lo int) {
 	s := m.step
 	clear(g)
@@ -64,7 +65,7 @@ func (m *summer) tile(g []float32, lo int) {
 	}
 }
 
-// assign sets g, which is zero, to the values of the one operand.
+// assign sets g, which is zero, to the values of the step's single operand.
 func (m *summer) assign(g []float32, lo int) {
 	if o := &m.step.Operands[0]; o.Encoding.sparse() {
 		m.cursors[0].assign(g, lo)
@@ -73,7 +74,8 @@ func (m *summer) assign(g []float32, lo int) {
 	}
 }
 
-// addFour adds four arrays of float32 at once: a quarter of the loads and stores of g.
+// addFour adds four arrays of float32 at once, so that g is loaded and stored once and not four
+// times.
 func addFour(g []float32, ops *[4]Operand, lo int) {
 	w0, w1, w2, w3 := ops[0].Weight, ops[1].Weight, ops[2].Weight, ops[3].Weight
 	x0, x1 := ops[0].Values[lo:][:len(g)], ops[1].Values[lo:][:len(g)]
@@ -86,7 +88,7 @@ func addFour(g []float32, ops *[4]Operand, lo int) {
 	}
 }
 
-// add adds the dense operand, of a chunk of n values, to g, which starts at value lo.
+// add adds the dense operand, which has a payload of n values, to g. g starts at value lo.
 func (o *Operand) add(g []float32, lo, n int) {
 	var decoded [tile]float32
 	x := decoded[:len(g)]

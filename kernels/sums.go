@@ -1,8 +1,8 @@
 package kernels
 
-// lanes is the number of float64 partial sums of a by-product. It is part of the contract: with another
-// number the by-products have other bits. 16 fills two of the widest vectors, so that additions, which
-// must wait for one another within a lane, keep up with memory.
+// lanes is the number of float64 partial sums of a by-product. It is part of the contract: with
+// another number the by-products would have other bits. Additions within a lane must wait for one
+// another; 16 lanes fill two of the widest vectors, so that the additions keep up with memory.
 const lanes = 16
 
 // sums holds the lanes of a step's four by-products.
@@ -25,7 +25,7 @@ func (t *sums) products(s *Step) Products {
 	return p
 }
 
-// fold adds the lanes up by the tree l[i] += l[i+8], then +4, +2, +1.
+// fold adds up the lanes by the tree l[i] += l[i+8], then +4, +2, +1.
 func fold(lane *[lanes]float64) float64 {
 	l := *lane
 	for w := lanes / 2; w > 0; w /= 2 {
@@ -43,7 +43,7 @@ func addSquares(lane *[lanes]float64, x []float32) {
 	}
 }
 
-// addDot adds g[i]·(x[i] − y[i]).
+// addDot adds g[i]·(x[i] − y[i]) to lane i mod 16.
 func addDot(lane *[lanes]float64, g, x, y []float32) {
 	x, y = x[:len(g)], y[:len(g)]
 	for i, v := range g {
@@ -51,7 +51,7 @@ func addDot(lane *[lanes]float64, g, x, y []float32) {
 	}
 }
 
-// addDistances adds (x[i] − y[i])².
+// addDistances adds (x[i] − y[i])² to lane i mod 16.
 func addDistances(lane *[lanes]float64, x, y []float32) {
 	y = y[:len(x)]
 	for i, v := range x {

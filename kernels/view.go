@@ -5,15 +5,14 @@ import (
 	"unsafe"
 )
 
-// Bytes returns the memory of x as bytes: little-endian on every machine Go and this package support
-// with SIMD, which is also the byte order of the wire and of checkpoints. It copies nothing: the result
-// aliases x.
+// Bytes returns the memory of x as bytes, without a copy: the result aliases x. The bytes are
+// little-endian, which is also the byte order of the wire and of checkpoints.
 func Bytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-// Floats returns the memory of b as float32. b has a multiple of 4 bytes and begins at an address
-// that is one; the bytes belong to both views.
+// Floats returns the memory of b as float32, without a copy: the result aliases b. It panics unless
+// the length and the address of b are multiples of 4. An empty b gives nil.
 func Floats(b []byte) []float32 {
 	if len(b) == 0 {
 		return nil

@@ -2,6 +2,6 @@
 
 package kernels
 
-// The wire and the checkpoints hold little-endian values and are read and written in place. A build for
-// a big-endian machine must fail here rather than train on swapped bytes.
+// The wire and the checkpoints hold little-endian values, which are read and written in place. A
+// build for a big-endian machine must fail here; otherwise it would train on swapped bytes.
 var _ = bigEndianMachinesAreNotSupported
