@@ -7,11 +7,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// device does the arithmetic. The devices of package kernels give equal bits and cannot be lost, so that
-// their errors are always nil.
+// device does the arithmetic of Encode. The devices of package kernels give equal bits and cannot
+// be lost, so their errors are always nil.
 var device = kernels.Best()
 
-// fp32 sends every value as it is.
+// fp32 sends every value unchanged.
 type fp32 struct{}
 
 func (fp32) encoding() kernels.Encoding { return kernels.FP32 }
@@ -47,8 +47,8 @@ func (h halves) encode(d kernels.Device, dst []byte, x, carry, residual []float3
 	return dst
 }
 
-// int8Blocks rounds to one of 255 levels of each block: to the nearest, or at random, so that the mean over
-// seeds is the value itself (Alistarh et al. 2017).
+// int8Blocks rounds each value to one of 255 levels of its block: to the nearest level, or at
+// random, so that the mean over seeds is the value itself (Alistarh et al. 2017).
 type int8Blocks struct{ stochastic bool }
 
 func (int8Blocks) encoding() kernels.Encoding { return kernels.Int8 }

@@ -11,21 +11,23 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Feedback encodes the gradients of one worker and keeps the residual of the whole model: what its codec has left
-// out so far and is still to be sent.
+// Feedback encodes the gradients of one worker and keeps the residual of the whole model: what its
+// codec has left out so far and must still send.
 //
-// A push takes the residual with it, so that no two carry the same mass. It is open from its first Encode or
-// Flush to Counted or Dropped, of which one follows for each push, in any order of pushes:
+// A push takes the residual with it, so that no two pushes carry the same part of it. A push is
+// open from its first Encode or Flush until its Counted or Dropped. Each push gets one of these two
+// calls; pushes may be closed in any order.
 //
-//	Encode   sends gradient + residual, and keeps what was taken and what was left out, the candidate
+//	Encode   sends gradient + residual; keeps what was taken and what was left out (the candidate)
 //	Counted  residual += candidate
 //	Dropped  residual += what was taken
 //
-// The residual and each open push hold memory of the size of the model, the push twice if there was a residual
-// to take; with one push open at a time nothing is copied. Codecs that ask for no feedback hold none.
+// The residual and each open push hold memory of the size of the model; a push holds twice as much
+// if there was a residual to take. With one push open at a time nothing is copied. A codec without
+// feedback holds no such memory.
 //
-// Chunks of one push may be encoded at once. Everything else is safe for concurrent use but for
-// Counted and Dropped of a push that is still being encoded.
+// Chunks of one push may be encoded concurrently. All other methods are safe for concurrent use
+// too, except that Counted and Dropped of a push must not run while that push is being encoded.
 type Feedback struct {
 	codec  *codec
 	layout *kintsugi.Layout
@@ -40,9 +42,9 @@ type Feedback struct {
 	counts   FeedbackCounts
 }
 
-// openPush is what must be kept until it is known whether a push was counted.
+// openPush is what Feedback keeps of a push until it knows whether the push was counted.
 type openPush struct {
-	taken     []float32 // nil: nothing
+	taken     []float32 // the residual that the push took; nil: none
 	candidate []float32 // of the chunks that were encoded
 	encoded   []bool    // by chunk
 }
@@ -50,14 +52,14 @@ type openPush struct {
 // FeedbackCounts says what became of the pushes that are no longer open.
 type FeedbackCounts struct {
 	Adopted  uint64  // counted: their candidates were adopted
-	Returned uint64  // dropped: what they took came back
-	GivenUp  uint64  // times that a residual was given up, by Drop
-	Lost     float64 // the sum of the norms of the residuals given up
+	Returned uint64  // dropped: what they had taken was put back
+	GivenUp  uint64  // number of calls of Drop, which gives a residual up
+	Lost     float64 // sum of the norms of the residuals given up
 }
 
-// NewFeedback returns the error feedback of a worker that encodes models of this layout with codec. The
-// seed is the run's: what a stochastic codec draws depends on it, the slot, version and sequence of a push,
-// and the chunk.
+// NewFeedback returns the error feedback of a worker that encodes models of this layout with codec
+// c. seed is the run's seed: the random numbers of a stochastic codec depend on it, on the slot,
+// version and sequence of a push, and on the chunk.
 func NewFeedback(c Codec, layout *kintsugi.Layout, seed uint64) *Feedback {
 	f := &Feedback{codec: c.(*codec), layout: layout, seed: seed, device: device, open: make(map[kintsugi.PushID]*openPush)}
 	if kernels.Streams(3 * 4 * layout.Values) { // gradient, residual and candidate
@@ -69,17 +71,18 @@ func NewFeedback(c Codec, layout *kintsugi.Layout, seed uint64) *Feedback {
 	return f
 }
 
-// Codec returns the codec that Encode encodes with.
+// Codec returns the codec that Encode uses.
 func (f *Feedback) Codec() Codec { return f.codec }
 
-// Encode appends to dst the payload of one chunk of push id: grads, its gradient, and the residual. grads has
-// the chunk's length and is not kept. As long as the push is open, the same call appends the same bytes.
+// Encode appends the payload of one chunk of push id to dst: the gradient grads plus the residual.
+// grads has the chunk's length; Encode keeps no reference to it. As long as the push is open, the
+// same call appends the same bytes.
 func (f *Feedback) Encode(dst []byte, id kintsugi.PushID, chunk kintsugi.ChunkID, grads []float32) []byte {
 	return f.encode(f.codec, dst, id, chunk, grads)
 }
 
-// Flush is Encode as float32, which leaves nothing out: the last push of a worker that leaves, or of a run.
-// Its frames have the encoding kernels.FP32, whatever the codec.
+// Flush is Encode as float32, which leaves nothing out. It is for the last push of a worker that
+// leaves, or of a run. Its frames have the encoding kernels.FP32, whatever the codec.
 func (f *Feedback) Flush(dst []byte, id kintsugi.PushID, chunk kintsugi.ChunkID, grads []float32) []byte {
 	return f.encode(fp32{}, dst, id, chunk, grads)
 }
@@ -103,7 +106,7 @@ func (f *Feedback) encode(e encoder, dst []byte, id kintsugi.PushID, chunk kints
 	return dst
 }
 
-// push returns the open push of that id; a new one takes the residual.
+// push returns the open push with that id, or opens one, which takes the residual.
 func (f *Feedback) push(id kintsugi.PushID) *openPush {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,8 +119,8 @@ func (f *Feedback) push(id kintsugi.PushID) *openPush {
 	return p
 }
 
-// Counted adopts the candidate of a push that was counted. A push that is not open was closed before, which is no
-// mistake: news may be repeated.
+// Counted adopts the candidate of a push that was counted. It ignores a push that is not open,
+// since the news of a push may be repeated.
 func (f *Feedback) Counted(id kintsugi.PushID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,8 +143,8 @@ func (f *Feedback) Counted(id kintsugi.PushID) {
 	f.release(p.taken)
 }
 
-// Dropped takes back what a push has taken that will never be counted: it was late, refused or interrupted. A
-// push that is not open was closed before.
+// Dropped restores what a push had taken that will never be counted because it was late, refused or
+// interrupted. It ignores a push that is not open.
 func (f *Feedback) Dropped(id kintsugi.PushID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,8 +160,8 @@ func (f *Feedback) Dropped(id kintsugi.PushID) {
 	f.release(p.candidate)
 }
 
-// Norm returns ‖r‖ of the residual r as it would be if all open pushes were dropped: what is lost if the
-// worker dies now.
+// Norm returns ‖r‖ of the residual r as it would be if all open pushes were dropped. That is what
+// would be lost if the worker died now.
 func (f *Feedback) Norm() float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,8 +179,9 @@ func (f *Feedback) norm() float64 {
 	return math.Sqrt(squared)
 }
 
-// Drop gives the residual up, with what open pushes have taken, and returns its norm. Later news of those
-// pushes changes nothing. It is for a new line, whose model the residual does not belong to.
+// Drop gives up the residual, including what open pushes have taken, and returns its norm. Later
+// calls of Counted and Dropped for those pushes do nothing. Call it when a new line begins, since
+// the residual belongs to the model of the old line.
 func (f *Feedback) Drop() float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,8 +192,8 @@ func (f *Feedback) Drop() float64 {
 	return lost
 }
 
-// Save sets dst, of the length of the model, to the residual as it would be if all open pushes were dropped: at
-// a checkpoint, open means not counted in it.
+// Save sets dst, which has the length of the model, to the residual as it would be if all open
+// pushes were dropped. At a checkpoint, an open push is one that the checkpoint has not counted.
 func (f *Feedback) Save(dst []float32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,7 +201,8 @@ func (f *Feedback) Save(dst []float32) {
 	f.all(dst, 0)
 }
 
-// Restore replaces the residual by a saved one. Later news of pushes that were open changes nothing.
+// Restore replaces the residual by a saved one, which it copies. Later calls of Counted and Dropped
+// for pushes that were open do nothing.
 func (f *Feedback) Restore(saved []float32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,7 +227,8 @@ func (f *Feedback) checkLen(x []float32) {
 	}
 }
 
-// all sets sum to the residual and what open pushes have taken, from value lo on, in the order of the pushes.
+// all sets sum to the residual plus what open pushes have taken, from value lo on. It adds them in
+// the order of the pushes.
 func (f *Feedback) all(sum []float32, lo int) {
 	clear(sum)
 	if f.residual != nil {
@@ -245,7 +251,7 @@ func (f *Feedback) forget() {
 	}
 }
 
-// put adds x to the residual. x belongs to it then.
+// put adds x to the residual and takes ownership of x.
 func (f *Feedback) put(x []float32) {
 	if f.residual == nil {
 		f.residual = x
@@ -255,7 +261,7 @@ func (f *Feedback) put(x []float32) {
 	f.release(x)
 }
 
-// array returns memory of the size of the model. Its values are arbitrary.
+// array returns memory of the size of the model, with unspecified values.
 func (f *Feedback) array() []float32 {
 	if n := len(f.free); n > 0 {
 		x := f.free[n-1]
@@ -271,9 +277,10 @@ func (f *Feedback) release(x []float32) {
 	}
 }
 
-// SeedOf returns what a chunk of a push is encoded with in a run of this seed: a function of
-// everything that tells one encoding of a run from another, and of nothing else: not of the
-// incarnation, so that a worker that comes back encodes the same gradient to the same bytes.
+// SeedOf returns the seed with which a chunk of a push is encoded in a run with this seed. It
+// depends on everything that distinguishes one encoding in a run from another, and on nothing else.
+// In particular it does not depend on the incarnation, so that a worker that comes back encodes the
+// same gradient to the same bytes.
 func SeedOf(seed uint64, id kintsugi.PushID, chunk kintsugi.ChunkID) uint64 {
 	for _, w := range []uint64{uint64(id.Slot), uint64(id.Version), uint64(id.Sequence), uint64(chunk)} {
 		seed = mix(seed + 0x9e3779b97f4a7c15 ^ mix(w+1))

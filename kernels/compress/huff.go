@@ -12,23 +12,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// The digits of gradients are noise, and only their exponents are worth coding. A number rotated left by
-// one bit has its exponent in the upper byte, and its sign lowest: the upper bytes of all numbers, the
-// plane, are coded, and the rest is stored. Payloads whose values have one byte, or that mix numbers of several
-// widths, are a plane as a whole.
+// The low-order bits of gradients are noise; only their exponents are worth coding. Rotating a
+// number left by one bit puts its exponent into the upper byte and its sign into the lowest bit.
+// The upper bytes of all numbers, called the plane, are coded, and the rest is stored. If values
+// have one byte, or a payload mixes numbers of several widths, the whole payload is the plane.
 
-// planeBlock is how many bytes of the plane share a code: enough that its table costs nothing, few enough
-// that the lengths of its parts fit 16 bits.
+// planeBlock is the number of bytes of the plane that share a code: enough that its table costs
+// nothing, few enough that the lengths of its parts fit in 16 bits.
 const planeBlock = 128 << 10
 
-// How a block of the plane is stored.
+// The ways to store a block of the plane.
 const (
 	blockRaw  = 0
 	blockSame = 1 // one byte, repeated
 	blockHuff = 2 // a table, and four streams
 )
 
-// width returns how many bytes a value has in payloads of that encoding whose plane is cut out.
+// width returns the number of bytes of a value in payloads whose plane is cut out; 1 for all other
+// encodings.
 func width(e kernels.Encoding) int {
 	switch e {
 	case kernels.FP32:
@@ -39,7 +40,7 @@ func width(e kernels.Encoding) int {
 	return 1
 }
 
-// planes is the memory of packing or unpacking one payload.
+// planes is the working memory for packing or unpacking one payload.
 type planes struct {
 	plane   []byte
 	scratch huff0.Scratch
@@ -49,8 +50,8 @@ var planesPool = sync.Pool{New: func() any {
 	return &planes{scratch: huff0.Scratch{Reuse: huff0.ReusePolicyNone}}
 }}
 
-// packHuff0 appends to dst: uvarint length of the payload, the lower bytes of all values, then the plane
-// block by block.
+// packHuff0 appends to dst the length of the payload as a uvarint, the lower bytes of all values,
+// and the plane block by block.
 func packHuff0(dst, payload []byte, e kernels.Encoding) []byte {
 	p := planesPool.Get().(*planes)
 	defer planesPool.Put(p)
@@ -73,7 +74,7 @@ func packHuff0(dst, payload []byte, e kernels.Encoding) []byte {
 	return dst
 }
 
-// appendBlock appends uvarint 4·length + how it is stored, and the bytes of that length.
+// appendBlock appends the uvarint 4·length + kind, then the stored bytes, length of them.
 func (p *planes) appendBlock(dst, block []byte) []byte {
 	kind := blockHuff
 	out, _, err := huff0.Compress4X(block, &p.scratch)
@@ -87,7 +88,7 @@ func (p *planes) appendBlock(dst, block []byte) []byte {
 	return append(dst, out...)
 }
 
-// unpackHuff0 is Unpack of what packHuff0 wrote.
+// unpackHuff0 is Unpack for the output of packHuff0.
 func unpackHuff0(dst []byte, e kernels.Encoding, packed []byte, limit int) ([]byte, error) {
 	n, packed, ok := takeUvarint(packed)
 	if !ok {
@@ -122,7 +123,7 @@ func unpackHuff0(dst []byte, e kernels.Encoding, packed []byte, limit int) ([]by
 	return dst, nil
 }
 
-// readBlocks fills the plane from its blocks, which are all of data.
+// readBlocks fills the plane from its blocks, which must make up all of data.
 func (p *planes) readBlocks(plane, data []byte) error {
 	for len(plane) > 0 {
 		n := min(len(plane), planeBlock)
@@ -164,7 +165,7 @@ func (p *planes) readBlock(block []byte, kind int, data []byte) error {
 	return fmt.Errorf("unpack a block of %d bytes: kind %d with %d bytes is unknown: %w", len(block), kind, len(data), kintsugi.ErrCorrupt)
 }
 
-// split rotates each value of w bytes left by one bit, and takes it apart into its upper byte and the others.
+// split rotates each value of w bytes left by one bit and separates its upper byte from the others.
 func split(plane, low, payload []byte, w int) {
 	if w == 2 {
 		for i := range plane {

@@ -9,22 +9,23 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// maxRank bounds PowerSGD: a payload of higher rank is hardly smaller than what it stands for.
+// maxRank bounds PowerSGD: a payload of higher rank would hardly be smaller than the chunk.
 const maxRank = 64
 
 const withoutFeedback = "-nofeedback"
 
-// Specs returns the forms that [Parse] reads, for messages and help.
+// Specs returns the forms that [Parse] accepts, for messages and help.
 func Specs() []string {
 	return []string{
 		"fp32", "bf16", "fp16", "int8", "int8:stochastic", "sign", "topk:DENSITY", "topk:DENSITY:fp32", "powersgd:RANK", "sparse",
 	}
 }
 
-// Parse returns the codec that spec names: one of [Specs], where DENSITY is the part of the values that is
-// sent, in (0, 1], and RANK is 1 to 64; then "-nofeedback", if what a lossy codec leaves out is to be
-// forgotten; then "+s2", "+huff0" or "+auto" for a lossless stage. A spec that is none of these is an
-// error that wraps kintsugi.ErrUsage and lists them.
+// Parse returns the codec that spec names. A spec is one of [Specs], where DENSITY is the fraction
+// of the values that is sent, in (0, 1], and RANK is 1 to 64. "-nofeedback" may follow: then the
+// residual of a lossy codec is forgotten. "+s2", "+huff0" or "+auto" may follow for a lossless
+// stage. For any other spec, Parse returns an error that wraps kintsugi.ErrUsage and lists the
+// forms.
 func Parse(spec string) (Codec, error) {
 	rest, pack, _ := strings.Cut(spec, "+")
 	c := &codec{}
@@ -58,7 +59,8 @@ func usage(spec, problem string) error {
 		kintsugi.ErrUsage, spec, problem, strings.Join(Specs(), ", "), withoutFeedback)
 }
 
-// parseEncoder reads the part of a spec before its suffixes. problem says what is wrong with it, if not "".
+// parseEncoder reads the part of a spec before its suffixes. problem says what is wrong with it;
+// empty: nothing.
 func parseEncoder(spec string) (e encoder, canonical, problem string) {
 	name, arg, hasArg := strings.Cut(spec, ":")
 	switch name {

@@ -8,16 +8,18 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// powerSGD approximates a chunk, seen as a matrix, by one of low rank (Vogels, Karimireddy, Jaggi 2019).
+// powerSGD approximates a chunk, seen as a matrix, by a matrix of low rank (Vogels, Karimireddy,
+// Jaggi 2019).
 //
-// The paper starts its power iteration at the result of the step before. That is state, which dies with a
-// worker, makes a push more than a function of the gradient and its id, and can hold the iteration in
-// one subspace for ever. Here each chunk starts from random vectors and iterates twice, which is
-// as close to the best approximation and costs one more pass over the chunk, in the cache.
+// The paper starts its power iteration from the result of the previous step. That is state. It dies
+// with a worker, it makes a push depend on more than the gradient and the id, and it can hold the
+// iteration in one subspace for ever. Here each chunk starts from random vectors and iterates
+// twice. This comes as close to the best approximation and costs one more pass over the chunk,
+// which is in the cache.
 //
-// Each sum has an order of its own, and each random number is a function of its place, so that a
-// device that computes many of them at once has the same bits: cuda/kernel/lowrank.cu is the twin
-// of this file.
+// Each sum has its own order, and each random number is a function of its index, so that a device
+// that computes many of them at once gets the same bits. cuda/kernel/lowrank.cu is the twin of this
+// file.
 type powerSGD struct{ rank int }
 
 func (powerSGD) encoding() kernels.Encoding { return kernels.LowRank }
@@ -27,11 +29,12 @@ func (p powerSGD) maxBytes(n, rowLen int) int {
 	return 3*binary.MaxVarintLen32 + 4*rank*(rows+cols)
 }
 
-// shape returns the matrix that a chunk of n values is seen as, and the rank of what is sent for it.
+// shape returns the matrix as which a chunk of n values is seen, and the rank that is sent.
 //
-// It is the tensor's own rows where that saves at least half; the matrix of the same values that is closest
-// to a square if it saves more, as for a piece of one long row; and a column with the factor 1, which
-// is exact, where neither saves anything, and for vectors (§3 of the paper).
+// It uses the tensor's own rows if that saves at least half. Otherwise it uses the matrix of the
+// same values that is closest to a square, if that saves more, as for a piece of one long row. If
+// neither saves anything, and for vectors (§3 of the paper), it uses one column with the factor 1,
+// which is exact.
 func (p powerSGD) shape(n, rowLen int) (rows, cols, rank int) {
 	exact, best := n, n
 	rows, cols, rank = n, 1, 1
@@ -56,9 +59,9 @@ func (p powerSGD) shape(n, rowLen int) (rows, cols, rank int) {
 	return rows, cols, rank
 }
 
-// factors is the memory of one encoding.
+// factors is the working memory of one encoding.
 type factors struct {
-	sum  []float32 // x + carry, or what is decoded
+	sum  []float32 // x + carry, then the decoded values
 	p, q []float64 // column by column: [rank][rows] and [rank][cols]
 }
 
@@ -95,13 +98,14 @@ func (p powerSGD) encode(d kernels.Device, dst []byte, x, carry, residual []floa
 	return dst
 }
 
-// limited bounds the factor that holds the magnitudes. The other factor's values are at most 1, but for rounding.
+// limited bounds a value of the factor that holds the magnitudes. The values of the other factor
+// are at most 1, up to rounding.
 func limited(v float64, rank int) float64 {
 	limit := kernels.MostFactor(rank)
 	return max(-limit, min(v, limit))
 }
 
-// column sets p and q to m itself, and 1.
+// column sets p to m and q to 1.
 func (f *factors) column(m []float32) {
 	f.p, f.q = resize(f.p, len(m)), resize(f.q, 1)
 	for i, v := range m {
@@ -110,12 +114,12 @@ func (f *factors) column(m []float32) {
 	f.q[0] = 1
 }
 
-// approximate sets p and q so that p·qᵀ is close to the best approximation of m of that rank. The columns of p are
-// orthonormal, or zero where m has a lower rank.
+// approximate sets p and q so that p·qᵀ is close to the best approximation of m of the given rank.
+// The columns of p are orthonormal; if m has a lower rank, some are zero.
 func (f *factors) approximate(m []float32, rows, cols, rank int, seed uint64) {
 	f.p, f.q = resize(f.p, rank*rows), resize(f.q, rank*cols)
 	a, b := kernels.RoundingKey(seed)
-	for i := range f.q { // in [-1, 1); no bell: its tail takes a logarithm, whose last bit differs between machines
+	for i := range f.q { // uniform in [-1, 1). A normal variate would need a logarithm, whose last bit differs between machines
 		f.q[i] = float64(int32(kernels.Noise(a, b, uint32(i)))) * 0x1p-31
 	}
 	for range 2 {
@@ -128,7 +132,7 @@ func (f *factors) approximate(m []float32, rows, cols, rank int, seed uint64) {
 	}
 }
 
-// times sets each column of p to m times that of q.
+// times sets each column of p to m times the same column of q.
 func times(p []float64, m []float32, q []float64, rows, cols int) {
 	for ; len(p) > 0; p, q = p[rows:], q[cols:] {
 		for i := range rows {
@@ -137,7 +141,7 @@ func times(p []float64, m []float32, q []float64, rows, cols int) {
 	}
 }
 
-// timesTransposed sets each column of q to mᵀ times that of p.
+// timesTransposed sets each column of q to mᵀ times the same column of p.
 func timesTransposed(q []float64, m []float32, p []float64, rows, cols int) {
 	clear(q)
 	for ; len(p) > 0; p, q = p[rows:], q[cols:] {
@@ -150,8 +154,9 @@ func timesTransposed(q []float64, m []float32, p []float64, rows, cols int) {
 	}
 }
 
-// dot adds up in four lanes, so that a sum does not wait for the one before. The conversions keep the
-// compiler from fusing, or builds for other processors would encode other bytes.
+// dot adds up in four lanes, so that an addition does not wait for the one before. The conversions
+// keep the compiler from fusing products and sums; otherwise builds for other processors would
+// encode other bytes.
 func dot[T float32 | float64](x []T, y []float64) float64 {
 	var a, b, c, d float64
 	for len(x) >= 4 && len(y) >= 4 {
@@ -167,9 +172,9 @@ func dot[T float32 | float64](x []T, y []float64) float64 {
 	return (a + b) + (c + d)
 }
 
-// orthonormalize is Gram and Schmidt's procedure, in the order that loses fewest digits, on columns of n values each. A
-// column that depends on those before, but for rounding, becomes zero: normalised noise would point
-// nowhere in particular.
+// orthonormalize is the modified Gram–Schmidt procedure, which loses fewest digits, on columns of n
+// values each. A column that depends linearly on the ones before it, up to rounding, becomes zero:
+// normalised noise would have an arbitrary direction.
 func orthonormalize(columns []float64, n int) {
 	for at := 0; at < len(columns); at += n {
 		v := columns[at:][:n]
@@ -187,7 +192,7 @@ func orthonormalize(columns []float64, n int) {
 	}
 }
 
-// project takes from v its part along the unit vector u.
+// project removes from v its component along the unit vector u.
 func project(v, u []float64) {
 	along := dot(u, v)
 	for i, x := range u {
@@ -197,7 +202,7 @@ func project(v, u []float64) {
 
 func norm(v []float64) float64 { return math.Sqrt(dot(v, v)) }
 
-// appendFactor appends a factor row by row.
+// appendFactor appends a factor, given column by column, to dst row by row as float32.
 func appendFactor(dst []byte, columns []float64, n, rank int) []byte {
 	dst, to := extend(dst, 4*n*rank)
 	for i := range n {
@@ -219,7 +224,7 @@ func add(sum, x, carry []float32) {
 	}
 }
 
-// resize returns a slice of n values, which are arbitrary, in the memory of s if that is large enough.
+// resize returns a slice of n unspecified values, in the memory of s if that is large enough.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

@@ -7,9 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// named sends exactly what is not +0, with its index as a gap: for gradients that touch few rows. A
-// chunk in which nothing is touched costs two bytes. −0 is sent: a row that is assigned may hold
-// zeros, see kintsugi.RuleAssign.
+// named sends exactly the values that are not +0, each with its index as a gap. It is for gradients
+// that touch few rows: a chunk of which nothing is touched costs two bytes. −0 is sent: a row that
+// is assigned may hold zeros, see kintsugi.RuleAssign.
 type named struct{}
 
 func (named) encoding() kernels.Encoding { return kernels.Sparse32 }
@@ -48,7 +48,7 @@ func (named) encode(_ kernels.Device, dst []byte, x, carry, residual []float32, 
 	return dst
 }
 
-// uvarintBytes returns the size of v as a uvarint.
+// uvarintBytes returns the size of v as a uvarint, in bytes.
 func uvarintBytes(v int) int {
 	n := 1
 	for v >>= 7; v > 0; v >>= 7 {

@@ -11,18 +11,18 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Stage says how the payload of a frame is packed, without loss. It is stored in the frame's header: never
-// renumber.
+// Stage says how the payload of a frame is packed, without loss. It is stored in the frame's
+// header: never renumber.
 type Stage uint8
 
 // The stages.
 const (
-	Plain Stage = 0 // as it is
-	S2    Stage = 1 // one block of s2: repeated bytes, above all runs of zeros
-	Huff0 Stage = 2 // Huffman codes of one byte of each value, the one with the exponent; see docs/formats.md
+	Plain Stage = 0 // not packed
+	S2    Stage = 1 // one block of s2: removes repeated bytes, above all runs of zeros
+	Huff0 Stage = 2 // Huffman codes for the byte of each value that holds the exponent; see docs/formats.md
 )
 
-// String returns the stage as in a codec's spec, such as "s2".
+// String returns the stage as it appears in a codec's spec, such as "s2".
 func (s Stage) String() string {
 	switch s {
 	case Plain:
@@ -42,7 +42,7 @@ const (
 	never policy = iota
 	alwaysS2
 	alwaysHuff0
-	sampled // decided for each frame from a sample of its bytes
+	sampled // chosen for each frame from a sample of its bytes
 )
 
 var policies = map[string]policy{"s2": alwaysS2, "huff0": alwaysHuff0, "auto": sampled}
@@ -74,9 +74,11 @@ func (p policy) apply(dst, payload []byte, e kernels.Encoding) ([]byte, Stage) {
 	return packed, stage
 }
 
-// Unpack appends to dst the payload that packed was made of, of chunks in the encoding e, and returns the
-// extended slice. limit is the largest payload that those chunks can have, in bytes: a longer one is an error, and
-// memory is taken for no more. Errors wrap kintsugi.ErrCorrupt; what is behind the end of dst is then arbitrary.
+// Unpack appends the payload that was packed into packed to dst and returns the extended slice. The
+// payload's chunks have the encoding e. limit is the largest possible payload of those chunks, in
+// bytes: a longer payload is an error, and no more memory than limit is allocated. Errors wrap
+// kintsugi.ErrCorrupt; the result is then nil, and the memory behind the end of dst has unspecified
+// contents.
 func Unpack(dst []byte, s Stage, e kernels.Encoding, packed []byte, limit int) ([]byte, error) {
 	switch s {
 	case Plain:
@@ -111,7 +113,7 @@ func truncated(what string) error {
 	return fmt.Errorf("unpack a payload: %s is cut off or no number: %w", what, kintsugi.ErrCorrupt)
 }
 
-// takeUvarint returns the number at the start of data and what follows it.
+// takeUvarint returns the number at the start of data and the bytes after it.
 func takeUvarint(data []byte) (v int, rest []byte, ok bool) {
 	u, n := binary.Uvarint(data)
 	if n <= 0 || u > 1<<31-1 {

@@ -6,16 +6,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// topK sends the values of largest magnitude, with their indices as gaps (Aji, Heafield 2017; Lin et al.
-// 2018).
+// topK sends the values of largest magnitude, with their indices as gaps (Aji, Heafield 2017; Lin
+// et al. 2018).
 type topK struct {
-	density float64          // part of the values that is sent
+	density float64          // fraction of the values that is sent
 	values  kernels.Encoding // Sparse16 or Sparse32
 }
 
 func (t topK) encoding() kernels.Encoding { return t.values }
 
-// count returns how many of n values are sent: at least one, or small chunks never would be.
+// count returns how many of n values are sent: at least one; otherwise small chunks would never be
+// sent.
 func (t topK) count(n int) int { return min(n, int(math.Ceil(t.density*float64(n)))) }
 
 func (t topK) maxBytes(n, _ int) int { return kernels.MaxSparseBytes(t.values, n, t.count(n)) }
