@@ -11,11 +11,11 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// Implementation is a BLAS, and knows what it is called: String gives the library, its version and its
-// number of threads, such as "OpenBLAS 0.3.21, 1 thread".
+// Implementation is a BLAS. Its String gives the library, its version and its number of threads,
+// such as "OpenBLAS 0.3.21, 1 thread".
 //
-// All methods are safe for concurrent use. Like gonum's they panic on dimensions that do not fit their
-// slices, because that is a mistake in the program and not a condition of the world.
+// All methods are safe for concurrent use. They panic on dimensions that do not fit their slices,
+// as gonum's do: that is a mistake of the program.
 type Implementation interface {
 	gonumblas.Float32
 	gonumblas.Float64
@@ -24,20 +24,22 @@ type Implementation interface {
 	fmt.Stringer
 }
 
-// Names lists what Open knows.
+// Names returns the names that Open accepts.
 func Names() []string { return []string{"auto", "mkl", "openblas", "builtin", "gonum"} }
 
-// errNotFound means that the machine has no such library; "auto" goes on to the next.
+// errNotFound means that the machine does not have the library; "auto" then tries the next one.
 var errNotFound = errors.New("not found")
 
-// Open returns the BLAS called name with the given number of threads: "mkl", "openblas", "builtin" (in plain Go
-// where the processor or the binary has no SIMD), "gonum", or "auto", the first of MKL, OpenBLAS and builtin
-// that the machine has, but for an OpenBLAS that does not know the processor. Fewer than 1 thread means 1:
-// several workers on one host are faster with one thread each than with threads that compete.
+// Open returns the BLAS called name with the given number of threads. The names are "mkl",
+// "openblas", "builtin", "gonum" and "auto". "builtin" computes in plain Go if the processor or the
+// binary has no SIMD. "auto" is the first of MKL, OpenBLAS and builtin that the machine has, except
+// that it skips an OpenBLAS that does not know the processor; on an amd64 without AVX2 it falls
+// back to gonum. Fewer than 1 thread means 1: several workers on one host are faster with one
+// thread each than with threads that compete.
 //
-// The number of threads is a setting of the loaded library and so of the whole process: the last Open
-// of a library counts. A name that is unknown, or a library that is named and not installed, is a
-// kintsugi.ErrUsage that says what to do.
+// The number of threads is a setting of the loaded library and so of the whole process: the last
+// Open of a library counts. Open returns a kintsugi.ErrUsage that says what to do if the name is
+// unknown, or if the named library is not installed.
 func Open(name string, threads int) (Implementation, error) {
 	threads = max(1, threads)
 	switch name {
@@ -61,8 +63,8 @@ func Open(name string, threads int) (Implementation, error) {
 				return impl, nil
 			}
 			if !errors.Is(err, errNotFound) {
-				// Installed and broken: training still works, but silently losing a factor of
-				// five is worse than a line that says why.
+				// The library is installed and broken. Training would still work, but a silent loss
+				// of a factor of five is worse than a message that says why.
 				return nil, fmt.Errorf("open BLAS %s: %w (name builtin to go without it)", name, err)
 			}
 		}
@@ -75,9 +77,10 @@ func Open(name string, threads int) (Implementation, error) {
 	}
 }
 
-// outdated reports whether a library runs kernels for processors without FMA, by its name, on a machine that has it. An
-// OpenBLAS that is older than the processor does that, at a quarter of builtin's rate; OPENBLAS_CORETYPE=SkylakeX
-// (or Haswell) in the environment tells it better.
+// outdated reports, from a library's name, whether the library runs kernels for processors without
+// FMA although this machine has FMA. An OpenBLAS older than the processor does that, at a quarter
+// of builtin's rate. Setting OPENBLAS_CORETYPE=SkylakeX (or Haswell) in the environment corrects
+// it.
 func outdated(name string) bool {
 	if len(builtinLevels()) == 1 {
 		return false
@@ -90,10 +93,10 @@ func outdated(name string) bool {
 	return false
 }
 
-// library says how to find one.
+// library says how to find a library and how to install it.
 type library struct {
 	kind    int
-	files   []string // tried in order with the loader's search path
+	files   []string // tried in this order, with the loader's search path
 	install string
 }
 
@@ -115,7 +118,7 @@ var libraries = map[string]library{
 	},
 }
 
-// plural writes a number of threads.
+// plural returns a number of threads in words.
 func plural(threads int) string {
 	if threads == 1 {
 		return "1 thread"
@@ -130,8 +133,9 @@ func openGonum(threads int) Implementation {
 	return parallel{}
 }
 
-// parallel is gonum as it comes: it cuts products into blocks of 64 and computes them on GOMAXPROCS
-// goroutines. Each block sums in a fixed order, so its bits repeat too, but differ from serial's.
+// parallel is gonum unchanged: it cuts products into blocks of 64 and computes them on GOMAXPROCS
+// goroutines. Each block sums in a fixed order, so its bits repeat too, but they differ from
+// serial's.
 type parallel struct{ gonum.Implementation }
 
 func (parallel) String() string { return "gonum, GOMAXPROCS threads" }

@@ -9,17 +9,18 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/blas/tile"
 )
 
-// builtin computes products by itself, and the rest of BLAS as the reference does.
+// builtin computes products itself; serial does the rest of BLAS.
 //
-// Each element of C is made of chains: a chain starts at +0 and adds products in ascending order, 256 values
-// of k at most. C = alpha·chain + beta·C for the first chain, and alpha·chain + C for each that follows. With
-// SIMD, a product and the sum it is added to are rounded once (FMA), as are alpha·chain and what it is added to;
-// in plain Go each is rounded. So there are two results: one of every instruction set, one of plain Go, and
-// neither depends on threads, addresses, strides or what lies in the operands.
+// Each element of C is made of chains. A chain starts at +0 and adds at most 256 products, in
+// ascending order of k. For the first chain C = alpha·chain + beta·C, for each following one C =
+// alpha·chain + C. With SIMD, a product and the addition that it feeds are rounded once (FMA), and so
+// are alpha·chain and its addition; in plain Go each operation is rounded. So there are two possible
+// results: one for all instruction sets, and one for plain Go. The operations never depend on
+// threads, addresses, strides or the operands' values.
 //
-// With SIMD, A·Bᵀ of few and long rows, as the gradient of a convolution's filters is, has 16 chains for
-// each element: chain u adds the products of k = u, u + 16 and so on, and the chains are added by halves, u and u + 8
-// first. Nothing needs to be copied then.
+// With SIMD, A·Bᵀ of few, long rows, as in the gradient of a convolution's filters, has 16 chains
+// for each element. Chain u adds the products of k = u, u + 16 and so on. The chains are added by
+// halves, u and u + 8 first. That needs no copies of the operands.
 type builtin struct {
 	serial
 	level   int // an instruction set of gemm.h, or a level without C
@@ -32,7 +33,7 @@ const (
 	assembly = 8 // package tile
 )
 
-// goLevels returns those that this machine can run, the fastest last.
+// goLevels returns the levels without C that this machine can run, the fastest last.
 func goLevels() []int {
 	if tile.Have {
 		return []int{plainGo, assembly}
@@ -40,12 +41,13 @@ func goLevels() []int {
 	return []int{plainGo}
 }
 
-// longRows decides about bits, and so knows neither the instruction set nor the part that a thread computes.
+// longRows reports whether a product is computed with 16 chains for each element. It decides about
+// bits, so it looks neither at the instruction set nor at the part that a thread computes.
 func longRows(tA, tB gonumblas.Transpose, m, n, k int) bool {
 	return tA == gonumblas.NoTrans && tB != gonumblas.NoTrans && m*n <= 1024 && k >= 384
 }
 
-// openBuiltin returns the fastest that this machine has.
+// openBuiltin returns builtin with the fastest level of this machine.
 func openBuiltin(threads int) *builtin {
 	levels := builtinLevels()
 	return &builtin{level: levels[len(levels)-1], threads: threads}
@@ -55,10 +57,11 @@ func (g *builtin) String() string {
 	return fmt.Sprintf("builtin %s, %s", levelName(g.level), plural(g.threads))
 }
 
-// perThread is the least number of products that is worth a goroutine: some 20 µs of work.
+// perThread is the least number of products that is worth a goroutine: about 20 µs of work.
 const perThread = 1 << 20
 
-// Sgemm computes C = alpha·op(A)·op(B) + beta·C. Exact among instruction sets, bounded between these and plain Go.
+// Sgemm computes C = alpha·op(A)·op(B) + beta·C. It is exact among instruction sets, and bounded
+// between them and plain Go.
 func (g *builtin) Sgemm(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
 	checkGemm(tA, tB, m, n, k, len(a), lda, len(b), ldb, len(c), ldc)
 	if m == 0 || n == 0 {
@@ -77,7 +80,7 @@ func (g *builtin) Sgemm(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, 
 		return
 	}
 	var wg sync.WaitGroup
-	// Parts begin at multiples of 48, which no tile of any instruction set straddles.
+	// Parts begin at multiples of 48, so that no tile of any instruction set straddles two parts.
 	step := (max(m, n)/parts + 47) / 48 * 48
 	for lo := 0; lo < max(m, n); lo += step {
 		wg.Go(func() {
@@ -104,7 +107,7 @@ func (g *builtin) part(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a
 	simdGemm(g.level, tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, dots)
 }
 
-// scaleRow multiplies by beta, and by 0 makes 0 of anything.
+// scaleRow multiplies row by beta. A beta of 0 clears it, whatever it holds.
 func scaleRow(row []float32, beta float32) {
 	if beta == 0 {
 		clear(row)
@@ -115,14 +118,15 @@ func scaleRow(row []float32, beta float32) {
 	}
 }
 
-// arenas are the places for copies of operands. There are as many as products were ever computed at once, and
-// they are kept: a garbage collection must not make a step allocate.
+// arenas is a pool of memory for copies of operands. It has as many arenas as products were ever
+// computed at once. Unlike a sync.Pool it keeps them: a garbage collection must not make a step
+// allocate.
 type arenas struct {
 	mu   sync.Mutex
 	free []*[arenaSize]float32
 }
 
-// arenaSize is kin_gemm_arena of gemm.h.
+// arenaSize equals kin_gemm_arena of gemm.h. It counts float32 values.
 const arenaSize = 256*(288+512) + 16
 
 func (p *arenas) get() *[arenaSize]float32 {

@@ -4,7 +4,7 @@ package blas
 
 import gonumblas "gonum.org/v1/gonum/blas"
 
-// builtinLevels returns what this machine can run, the fastest last.
+// builtinLevels returns the levels that this machine can run, the fastest last.
 func builtinLevels() []int { return goLevels() }
 
 func levelName(level int) string {

@@ -17,7 +17,7 @@ import (
 
 var detected = sync.OnceValue(func() int { return int(C.kin_gemm_detect()) })
 
-// builtinLevels returns what this machine can run, the fastest last.
+// builtinLevels returns the levels that this machine can run, the fastest last.
 func builtinLevels() []int {
 	levels := goLevels()
 	for _, level := range []int{C.kin_gemm_avx2, C.kin_gemm_avx512, C.kin_gemm_neon} {
@@ -32,7 +32,7 @@ func levelName(level int) string {
 	return [...]string{plainGo: "Go", assembly: "AVX2 without C", C.kin_gemm_avx2: "AVX2", C.kin_gemm_avx512: "AVX-512", C.kin_gemm_neon: "NEON"}[level]
 }
 
-// The compiler refuses this file when the two sizes differ.
+// The compiler rejects this line if the two sizes differ.
 var _ = [1]struct{}{}[C.kin_gemm_arena-arenaSize]
 
 func simdGemm(level int, tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int, dots bool) {

@@ -6,7 +6,7 @@ import (
 	gonumblas "gonum.org/v1/gonum/blas"
 )
 
-// The checks below stand between a wrong dimension and C code that would read past a slice.
+// The checks below keep a wrong dimension from C code, which would read past a slice.
 
 func checkGemm(tA, tB gonumblas.Transpose, m, n, k, lenA, lda, lenB, ldb, lenC, ldc int) {
 	checkMatrix("A", tA, m, k, lenA, lda)
@@ -14,7 +14,7 @@ func checkGemm(tA, tB gonumblas.Transpose, m, n, k, lenA, lda, lenB, ldb, lenC, 
 	checkMatrix("C", gonumblas.NoTrans, m, n, lenC, ldc)
 }
 
-// checkMatrix panics unless a row-major matrix whose op is rows×cols fits into length values.
+// checkMatrix panics unless length values hold a row-major matrix whose op is rows×cols.
 func checkMatrix(name string, t gonumblas.Transpose, rows, cols, length, ld int) {
 	switch t {
 	case gonumblas.NoTrans:
@@ -31,7 +31,7 @@ func checkMatrix(name string, t gonumblas.Transpose, rows, cols, length, ld int)
 	}
 }
 
-// checkVector panics unless n values with the given increment fit into length.
+// checkVector panics unless length values hold n values with the given increment.
 func checkVector(name string, n, inc, length int) {
 	if n < 0 || inc == 0 {
 		panic(fmt.Sprintf("blas: vector %s has %d values with increment %d", name, n, inc))
@@ -41,7 +41,7 @@ func checkVector(name string, n, inc, length int) {
 	}
 }
 
-// checkGemv checks y = op(A)·x for an m×n matrix A.
+// checkGemv panics unless the operands of y = op(A)·x fit an m×n matrix A.
 func checkGemv(t gonumblas.Transpose, m, n, lenA, lda, lenX, incX, lenY, incY int) {
 	checkMatrix("A", gonumblas.NoTrans, m, n, lenA, lda)
 	rows, cols := m, n

@@ -40,8 +40,9 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// loaded is a library in this process. It is never unloaded: OpenBLAS leaves threads behind that would
-// run in unmapped code. What is not overridden below stays gonum's; no gradient uses it.
+// loaded is a library in this process. It is never unloaded: OpenBLAS leaves threads behind, which
+// would run in unmapped code. Operations that are not overridden below stay gonum's; no gradient
+// uses them.
 type loaded struct {
 	gonum.Implementation
 	functions *C.struct_kin_blas // in C memory, read-only after openLibrary
@@ -66,7 +67,7 @@ func openLibrary(lib library, threads int) (Implementation, error) {
 			C.free(unsafe.Pointer(functions))
 			return nil, fmt.Errorf("load: %s", C.GoString(text))
 		}
-		threads = min(threads, runtime.NumCPU()) // more would only take turns
+		threads = min(threads, runtime.NumCPU()) // more threads would only take turns
 		if lib.kind == kindMKL {
 			C.kin_blas_mkl(functions, C.int(threads), text, size)
 		} else {
@@ -79,7 +80,7 @@ func openLibrary(lib library, threads int) (Implementation, error) {
 		kintsugi.ErrUsage, errNotFound, strings.Join(lib.files, ", "), lib.install)
 }
 
-// transpose returns CBLAS's number; real matrices know no conjugate.
+// transpose returns CBLAS's number for t. Real matrices have no conjugate.
 func transpose(t gonumblas.Transpose) C.int {
 	if t == gonumblas.NoTrans {
 		return 111
@@ -90,8 +91,8 @@ func transpose(t gonumblas.Transpose) C.int {
 func f32(s []float32) *C.float  { return (*C.float)(unsafe.Pointer(unsafe.SliceData(s))) }
 func f64(s []float64) *C.double { return (*C.double)(unsafe.Pointer(unsafe.SliceData(s))) }
 
-// fits reports whether every dimension can be passed to a library whose integers have 32 bits. What
-// does not fit is left to gonum.
+// fits reports whether every dimension fits in the 32-bit integers of the library. Gonum computes
+// the others.
 func fits(dims ...int) bool {
 	for _, d := range dims {
 		if d > math.MaxInt32 || d < math.MinInt32 {
@@ -101,8 +102,8 @@ func fits(dims ...int) bool {
 	return true
 }
 
-// Sgemm computes C = alpha·op(A)·op(B) + beta·C. Bounded: the sums of each element are within rounding
-// of any order.
+// Sgemm computes C = alpha·op(A)·op(B) + beta·C. It is bounded: each element is a sum in some
+// order, within rounding of a sum in any other order.
 func (l *loaded) Sgemm(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
 	checkGemm(tA, tB, m, n, k, len(a), lda, len(b), ldb, len(c), ldc)
 	if m == 0 || n == 0 || k == 0 || !fits(m, n, k, lda, ldb, ldc) {

@@ -8,7 +8,7 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// openLibrary reports that this binary cannot load libraries.
+// openLibrary returns the error that this binary cannot load libraries.
 func openLibrary(library, int) (Implementation, error) {
 	return nil, fmt.Errorf("%w: %w: this binary was built without cgo; use gonum, or build it on Linux with CGO_ENABLED=1",
 		kintsugi.ErrUsage, errNotFound)

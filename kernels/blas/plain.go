@@ -8,20 +8,21 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/blas/tile"
 )
 
-// The product without C: copies of both operands, in which a tile of C finds its values one after the other,
-// and tiles whose sums stay in registers.
+// The product without C. It copies both operands into panels, so that a tile of C reads consecutive
+// values, and computes tiles whose sums stay in registers.
 const (
-	chain     = 256 // kin_gemm_depth of gemm.h: where a sum over k is rounded into C
-	plainRows = 72  // of A in one copy, 72 KiB; a multiple of each tile's
-	plainCols = 256 // of B in one copy, 256 KiB
+	chain     = 256 // kin_gemm_depth of gemm.h: after so many products a sum over k is rounded into C
+	plainRows = 72  // rows of A in one copy, 72 KiB; a multiple of each tile's rows
+	plainCols = 256 // columns of B in one copy, 256 KiB
 )
 
-// tiling is the innermost loop of a product without C.
+// tiling is the innermost loop of a product without C: it computes tiles of rows×cols elements.
 type tiling struct {
 	rows, cols int
-	fused      bool // a product and the sum it is added to are rounded once
+	fused      bool // a product and the addition that it feeds are rounded once
 
-	// chains sets the first rows·cols values of sum to the chains of depth products of two panels.
+	// chains sets the first rows·cols values of sum to the chains of two panels, of depth products
+	// each.
 	chains func(depth int, a, b []float32, sum *[96]float32)
 }
 
@@ -30,7 +31,7 @@ var tilings = map[int]tiling{
 	assembly: {6, 16, true, tile.Chains},
 }
 
-// goGemm computes C = alpha·op(A)·op(B) + beta·C; m, n, k are positive.
+// goGemm computes C = alpha·op(A)·op(B) + beta·C. m, n and k are positive.
 func goGemm(t tiling, tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
 	arena := builtinArenas.get()
 	defer builtinArenas.put(arena)
@@ -54,8 +55,9 @@ func goGemm(t tiling, tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a 
 	}
 }
 
-// copyPanels copies count vectors of depth values to panels of width: value l of all vectors of a panel, then the
-// next. The last panel is filled up with 0. Vectors are rows of from, or else columns.
+// copyPanels copies count vectors of depth values into panels of width vectors. A panel holds value
+// 0 of all its vectors, then value 1, and so on. The last panel is padded with 0. The vectors are
+// rows of from, or its columns if rows is false.
 func copyPanels(to []float32, width int, from []float32, count, depth, ld int, rows bool) {
 	for v := 0; v < count; v += width {
 		panel := to[v*depth:][:width*depth]
@@ -77,7 +79,7 @@ func copyPanels(to []float32, width int, from []float32, count, depth, ld int, r
 	}
 }
 
-// block adds a block of C from copies.
+// block adds the products of two copies to a block of C.
 func (t tiling) block(a, b []float32, sum *[96]float32, rows, cols, depth int, alpha, beta float32, c []float32, ldc int) {
 	for j := 0; j < cols; j += t.cols {
 		panel := b[j*depth:][:t.cols*depth]
@@ -98,7 +100,7 @@ func (t tiling) add(c, sum []float32, alpha, beta float32) {
 		for s, v := range sum {
 			c[s] = alpha * v
 		}
-	case t.fused && alpha != 1: // by 1 there is nothing to round
+	case t.fused && alpha != 1: // multiplying by 1 rounds nothing
 		for s, v := range sum {
 			c[s] = fma32(alpha, v, float32(beta*c[s]))
 		}
@@ -109,7 +111,7 @@ func (t tiling) add(c, sum []float32, alpha, beta float32) {
 	}
 }
 
-// goDots computes A·Bᵀ for long rows: see builtin.
+// goDots computes A·Bᵀ with 16 chains for each element, for long rows: see builtin.
 func goDots(t tiling, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
 	for i := range m {
 		for j := range n {
@@ -128,8 +130,8 @@ func goDots(t tiling, m, n, k int, alpha float32, a []float32, lda int, b []floa
 	}
 }
 
-// fma32 returns a·b + c rounded once. The product is exact in float64; the sum is rounded to odd there, so
-// that rounding it again to float32 gives what rounding the exact sum gives.
+// fma32 returns a·b + c, rounded once. The product is exact in float64. The sum is rounded to odd
+// there, so that rounding it again to float32 gives the correctly rounded sum.
 func fma32(a, b, c float32) float32 {
 	x, y := float64(a)*float64(b), float64(c)
 	sum := x + y
@@ -144,7 +146,7 @@ func fma32(a, b, c float32) float32 {
 	return float32(sum)
 }
 
-// plainChains computes 4 × 2 chains; nothing is contracted.
+// plainChains computes 4 × 2 chains. Each product is rounded before it is added.
 func plainChains(depth int, a, b []float32, sum *[96]float32) {
 	var s00, s01, s10, s11, s20, s21, s30, s31 float32
 	for len(a) >= 4 && len(b) >= 2 {

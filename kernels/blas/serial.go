@@ -7,19 +7,20 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// serial is the reference: gonum on the calling goroutine alone, and with bits that do not depend on
-// where the operands lie in memory.
+// serial is the reference: gonum on the calling goroutine alone, with bits that do not depend on
+// the addresses of the operands.
 //
-// Gonum's dot product is the one operation of its that is not so: it starts with single values up to an
-// address that is a multiple of 16 and so groups the rest differently. serial computes what gonum
-// computes with dot products (A·Bᵀ, matrix times vector, the dot product itself) by other means. This
-// holds for float32, in which models compute, and for products in float64.
+// Gonum's dot product is its only operation whose bits depend on addresses: it starts with single
+// values up to an address that is a multiple of 16, and so groups the rest differently. serial
+// computes in other ways what gonum computes with dot products: A·Bᵀ, matrix times vector, and the
+// dot product itself. This holds for float32, in which models compute, and for products in float64.
 type serial struct{ gonum.Implementation }
 
 func (serial) String() string { return "gonum, 1 thread" }
 
-// Gonum starts goroutines for a product of four or more blocks of 64×64. Panels of three blocks stay
-// below that, and are faster on one core as well: a panel of B is reused from the cache by each row of A.
+// Gonum starts goroutines for a product of four or more blocks of 64×64. Panels of three blocks
+// stay below that. They are also faster on one core: each row of A reuses a panel of B from the
+// cache.
 const (
 	panelRows  = 64
 	panelCols  = 192
@@ -28,8 +29,8 @@ const (
 
 type gemm[T float32 | float64] func(tA, tB gonumblas.Transpose, m, n, k int, alpha T, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int)
 
-// Sgemm computes C = alpha·op(A)·op(B) + beta·C. Ordered: each element is a sum over k in ascending order,
-// without the terms whose factor from A is 0.
+// Sgemm computes C = alpha·op(A)·op(B) + beta·C. It is ordered: each element is a sum over k in
+// ascending order, without the terms whose factor from A is 0.
 func (s serial) Sgemm(tA, tB gonumblas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
 	byPanels(s.Implementation.Sgemm, &scratch32, tA, tB, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 }
@@ -79,7 +80,8 @@ func byPanels[T float32 | float64](product gemm[T], pool *sync.Pool, tA, tB gonu
 	}
 }
 
-// transposeInto writes the transpose of b, cols rows of rows values each, to dst without gaps.
+// transposeInto writes the transpose of b to dst, without gaps. b has cols rows of rows values
+// each.
 func transposeInto[T float32 | float64](dst, b []T, rows, cols, ldb int) {
 	for j := range cols {
 		column := b[j*ldb:][:rows]
@@ -104,7 +106,7 @@ func (s serial) Sdot(n int, x []float32, incX int, y []float32, incY int) float3
 	return (sum[0] + sum[1]) + (sum[2] + sum[3])
 }
 
-// start returns where a vector with the given increment begins.
+// start returns the index at which a vector with the given increment begins.
 func start(n, inc int) int {
 	if inc < 0 {
 		return (1 - n) * inc
@@ -146,7 +148,7 @@ func (s serial) Sgemv(tA gonumblas.Transpose, m, n int, alpha float32, a []float
 	}
 }
 
-// at returns where element (i, j) of op(A) lies in A.
+// at returns the index in A of element (i, j) of op(A).
 func at(t gonumblas.Transpose, i, j, ld int) int {
 	if t == gonumblas.NoTrans {
 		return i*ld + j
