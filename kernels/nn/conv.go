@@ -2,43 +2,44 @@ package nn
 
 import "fmt"
 
-// Conv is a convolution at stride 1 with the bias, the ReLU and the max-pooling behind it. Its weights are
-// [Filters, Channels, Kernel, Kernel]; images are [Channels, Height, Width].
+// Conv is a convolution with stride 1, followed by bias, ReLU and max-pooling. Its weights are
+// [Filters, Channels, Kernel, Kernel], its images [Channels, Height, Width].
 //
 // # How it is computed
 //
-// An image is copied into a frame: its channels with Pad zeros around. In a frame, the values that
-// meet one weight lie at a constant distance (a tap) from where the result lies, if results have
-// the rows of the frame: at position row·stride + column. So a convolution is, for each weight, a
-// multiple of a shifted array added to another, and there is no need to unfold the image: all is
-// done in registers, on values that stay in the first-level cache. The price is Kernel−1 results in
-// each row that nobody reads.
+// An image is copied into a frame: its channels, surrounded by Pad zeros. Let results have the rows
+// of the frame, so that a result lies at position row·stride + column. Then all values that meet
+// one weight lie at a constant distance from their results, called the tap of that weight. So a
+// convolution adds, for each weight, a multiple of a shifted array to another array. The image need
+// not be unfolded: everything happens in registers, on values that stay in the first-level cache.
+// The price is Kernel−1 results at the end of each row that nobody reads.
 //
-// The gradient for the image is the same computation: a correlation of the gradient for the result,
-// with zeros around, with the weights turned by half. The gradient for a weight is the dot product
-// of a shifted frame and the gradient for the result.
+// The gradient for the image is the same computation: the gradient for the result, surrounded by
+// zeros, is correlated with the weights rotated by 180°. The gradient for a weight is the dot
+// product of a shifted frame and the gradient for the result.
 type Conv struct {
 	Channels, Height, Width int
 	Filters, Kernel, Pad    int
-	Pool                    int  // edge of the windows; 1: no pooling
-	ReLU                    bool // after the pooling, with which it commutes
+	Pool                    int  // edge of the pooling windows; 1: no pooling
+	ReLU                    bool // applied after the pooling, with which it commutes
 
-	rows, cols       int // of the plain result
-	outRows, outCols int // of the pooled one
-	stride           int // from row to row of a frame and of a result in it
+	rows, cols       int // of the result before pooling
+	outRows, outCols int // of the pooled result
+	stride           int // from row to row of a frame, and of a result in frame rows
 	plane            int // values of a channel of a frame
 	frame            int // values of a frame
-	zPlane           int // values of a channel of a plain result
-	lead             int // zeros before a channel of the gradient for the plain result
-	dzPlane, dz      int // values of a channel, and of an image, of that
+	zPlane           int // values of a channel of the result before pooling
+	lead             int // zeros before a channel of the gradient for that result
+	dzPlane, dz      int // values of a channel, and of an image, of that gradient
 	dxPlane          int // values of a channel of the gradient for a frame
 	taps, backTaps   []int32
 }
 
-// slack is how many values vector code may read or write past the end of a channel.
+// slack is the number of values past the end of a channel that vector code may read or write.
 const slack = 16
 
-// NewConv returns a convolution with that geometry. It panics if a size is not positive or the result is empty.
+// NewConv returns a convolution with the given geometry. It panics if a size is not positive, pad is
+// negative, pool exceeds 15, or the result is empty.
 func NewConv(channels, height, width, filters, kernel, pad, pool int, relu bool) *Conv {
 	c := &Conv{Channels: channels, Height: height, Width: width, Filters: filters, Kernel: kernel, Pad: pad, Pool: pool, ReLU: relu}
 	c.rows, c.cols = height+2*pad-kernel+1, width+2*pad-kernel+1
@@ -67,27 +68,31 @@ func NewConv(channels, height, width, filters, kernel, pad, pool int, relu bool)
 
 func round16(n int) int { return (n + 15) &^ 15 }
 
-// Inputs returns the values of an image, Outputs those of its result, Weights the number of weights.
+// Inputs, Outputs and Weights return the number of values of an image, of its result, and of the
+// weights.
 func (c *Conv) Inputs() int  { return c.Channels * c.Height * c.Width }
 func (c *Conv) Outputs() int { return c.Filters * c.outRows * c.outCols }
 func (c *Conv) Weights() int { return c.Filters * len(c.taps) }
 
-// FrameValues returns how many values the frame of one image takes.
+// FrameValues returns the number of values of the frame of one image.
 func (c *Conv) FrameValues() int { return c.frame }
 
-// ForwardScratch and BackwardScratch return how many values of scratch the passes need, the latter for up to n images.
+// ForwardScratch and BackwardScratch return the number of values of scratch that a pass needs; the
+// backward pass is over up to n images.
 func (c *Conv) ForwardScratch() int       { return c.Filters * c.zPlane }
 func (c *Conv) BackwardScratch(n int) int { return n*c.dz + c.Channels*c.dxPlane }
 
-// positions returns how many consecutive positions of a frame hold the rows of the plain result.
+// positions returns how many consecutive positions of a frame cover all rows of the result before
+// pooling.
 func (c *Conv) positions() int { return (c.rows-1)*c.stride + c.cols }
 
-// corner returns the position of an image's first value in its frame, and how many consecutive positions hold
-// its rows.
+// corner returns the position of an image's first value in its frame, and how many consecutive
+// positions cover the image's rows.
 func (c *Conv) corner() (at, n int) { return c.Pad*c.stride + c.Pad, (c.Height-1)*c.stride + c.Width }
 
-// Arrange overwrites forward and backward, of Weights() values each, with the weights in the orders in which
-// ConvForward and ConvBackward read them: by tap, and within a tap by filter or by channel. backward may be nil.
+// Arrange overwrites forward and backward with the weights w, in the orders in which ConvForward
+// and ConvBackward read them: by tap, and within a tap by filter or by channel. All three have
+// Weights() values; backward may be nil.
 func (c *Conv) Arrange(forward, backward, w []float32) {
 	depth, area := len(c.taps), c.Kernel*c.Kernel
 	checkEqual(len(forward), len(w), c.Filters*depth)
@@ -107,16 +112,16 @@ func (c *Conv) Arrange(forward, backward, w []float32) {
 	}
 }
 
-// ConvForward are the arguments of a forward pass over N images.
+// ConvForward holds the arguments of a forward pass over N images.
 type ConvForward struct {
 	N       int
 	X       []float32 // the images
 	Y       []float32 // overwritten with the results
-	At      []uint8   // overwritten with the place in its window that each result came from, row·Pool+column, or 255 where the ReLU is 0
-	Frames  []float32 // overwritten with the frames, which ConvBackward reads; once zeroed, used with this Conv alone
-	Weights []float32 // as Arrange has them
+	At      []uint8   // overwritten: the place row·Pool+column in its window of each result, or 255 where the ReLU is 0
+	Frames  []float32 // overwritten, for ConvBackward; zero before the first use, for this Conv alone
+	Weights []float32 // forward, as Arrange has written them
 	Bias    []float32
-	Scratch []float32 // of ForwardScratch() values; of one call at a time
+	Scratch []float32 // at least ForwardScratch() values; used by one call at a time
 }
 
 func (a *ConvForward) check(c *Conv) {
@@ -128,17 +133,17 @@ func (a *ConvForward) check(c *Conv) {
 	}
 }
 
-// ConvBackward are the arguments of a backward pass over N images.
+// ConvBackward holds the arguments of a backward pass over N images.
 type ConvBackward struct {
 	N       int
 	DY      []float32 // the gradient for the results
 	At      []uint8   // from the forward pass
 	Frames  []float32 // from the forward pass
-	Weights []float32 // as Arrange has them, backward; nil if DX is
-	DX      []float32 // overwritten with the gradient for the images; nil: not wanted
+	Weights []float32 // backward, as Arrange has written them; unused if DX is nil
+	DX      []float32 // overwritten with the gradient for the images; nil: not computed
 	DW      []float32 // overwritten with the gradient for the weights, summed over the images
-	DB      []float32 // the same for the bias
-	Scratch []float32 // of BackwardScratch(N) values or more; once zeroed, used with this Conv alone, by one call at a time
+	DB      []float32 // overwritten with the gradient for the bias, summed over the images
+	Scratch []float32 // at least BackwardScratch(N) values; like Frames, and for one call at a time
 }
 
 func (a *ConvBackward) check(c *Conv) {

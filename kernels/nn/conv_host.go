@@ -16,7 +16,8 @@ func (host) ConvForward(c *Conv, a *ConvForward) {
 	}
 }
 
-// addBias adds bias to y and rectifies it, noting in at where the result is 0 for good.
+// addBias adds bias to y and applies the ReLU. Where the ReLU is 0, it notes in at that no gradient
+// passes.
 func addBias(y []float32, at []uint8, bias float32, relu bool) {
 	for j := range y {
 		y[j] += bias
@@ -26,7 +27,7 @@ func addBias(y []float32, at []uint8, bias float32, relu bool) {
 	}
 }
 
-// blocked, in place of a place, says that no gradient passes.
+// blocked, in place of a place in the window, says that no gradient passes.
 const blocked = 255
 
 func (host) ConvBackward(c *Conv, a *ConvBackward) {
@@ -51,7 +52,7 @@ func (host) ConvBackward(c *Conv, a *ConvBackward) {
 	}
 }
 
-// intoFrame copies an image into a frame whose border is 0.
+// intoFrame copies an image into a frame, whose border is already 0.
 func (c *Conv) intoFrame(frame, image []float32) {
 	for ch := range c.Channels {
 		for r := range c.Height {
@@ -60,7 +61,7 @@ func (c *Conv) intoFrame(frame, image []float32) {
 	}
 }
 
-// outOfFrame copies an image out of channels of dxPlane values.
+// outOfFrame copies an image out of a frame whose channels have dxPlane values.
 func (c *Conv) outOfFrame(image, frame []float32) {
 	for ch := range c.Channels {
 		for r := range c.Height {
@@ -69,8 +70,8 @@ func (c *Conv) outOfFrame(image, frame []float32) {
 	}
 }
 
-// correlate sets n values of each of m channels of out, plane values apart, to the sums over taps t of w[t·m + channel]
-// times the value at in[taps[t] + position].
+// correlate computes the first n values of each of m channels of out, which lie plane values apart.
+// Position p of channel i becomes the sum over taps t of w[t·m + i]·in[taps[t] + p].
 func correlate(out []float32, plane int, in []float32, taps []int32, w []float32, m, n int) {
 	for i := range m {
 		sum := out[i*plane:][:n]
@@ -92,7 +93,8 @@ func correlate(out []float32, plane int, in []float32, taps []int32, w []float32
 	}
 }
 
-// weights overwrites dw with the sums over n images and all positions of a frame's value times the gradient's.
+// weights overwrites dw. The gradient of the weight at tap t is the sum, over n images and all
+// positions p, of frame[t + p] times the gradient for the result at p.
 func (c *Conv) weights(dw, frames, dzs []float32, n int) {
 	clear(dw)
 	positions, depth := c.positions(), len(c.taps)

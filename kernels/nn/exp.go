@@ -2,19 +2,19 @@ package nn
 
 import "math"
 
-// exp32 returns eˣ within 2 units in the last place for x in [−87, 88]; it limits other x to that interval, so that
-// nothing overflows or is subnormal. NaN stays. It has the same bits wherever it is computed: each operation is one
-// of IEEE 754 in float32, none contracted.
+// exp32 returns eˣ within 2 units in the last place for x in [−87, 88]. It clamps other x to that
+// interval, so that no result overflows or is subnormal; NaN stays. It has the same bits
+// everywhere: each operation is one IEEE 754 operation in float32, and none is contracted.
 //
-// x = n·ln 2 + r with |r| ≤ ½·ln 2; eʳ is its Taylor polynomial of degree 7, whose remainder is
-// below 6e-9; and n is added to the exponent of the result. Adding 1.5·2²³ leaves n in the low bits
-// of a float.
+// x = n·ln 2 + r with |r| ≤ ½·ln 2. eʳ is computed by its Taylor polynomial of degree 7, whose
+// remainder is below 6e-9, and n is added to the exponent of the result. Adding 1.5·2²³ rounds to n
+// and leaves n in the low bits of the float.
 func exp32(x float32) float32 {
 	const (
 		magic  = 12582912
 		log2e  = 0x1.715476p+0
-		ln2    = 0.693359375     // a few bits of it, so that n·ln2 is exact
-		ln2low = -0x1.bd0106p-13 // the rest
+		ln2    = 0.693359375     // ln 2 to a few bits, so that n·ln2 is exact
+		ln2low = -0x1.bd0106p-13 // ln 2 − ln2
 	)
 	if x > 88 {
 		x = 88
@@ -37,15 +37,16 @@ func exp32(x float32) float32 {
 	return math.Float32frombits(math.Float32bits(p) + math.Float32bits(shifted)<<23)
 }
 
-// Constants of GELU: c, 2·√(2/π), and 3·c times that.
+// Constants of GELU: c, 2·√(2/π), and 3·c·2·√(2/π).
 const (
 	geluCubic = 0.044715
 	geluSlope = 0x1.988454p+0
 	geluCurve = 0x1.b6676cp-3
 )
 
-// geluFactor returns what GELU multiplies x by, f = 1/(1 + e) with e = exp(−2·√(2/π)·(x + c·x³)),
-// and 1 − f, as e·f: the difference would lose the digits of a small one. x2 is x².
+// geluFactor returns the factor f by which GELU multiplies x, and 1 − f. f = 1/(1 + e) with e =
+// exp(−2·√(2/π)·(x + c·x³)). 1 − f is computed as e·f, since the difference would lose the digits
+// of a small result. x2 is x².
 func geluFactor(x, x2 float32) (f, rest float32) {
 	v := x + float32(geluCubic*float32(x2*x))
 	e := exp32(-geluSlope * v)

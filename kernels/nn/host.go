@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Host is the device in plain Go: what the others are compared with, and what runs where there is no C compiler.
+// Host is the device in plain Go. It is the reference for the others, and the only device without a
+// C compiler.
 var Host Device = host{}
 
 type host struct{}
@@ -30,13 +31,13 @@ func (host) ReLU(y, x []float32) {
 	rectify(y, x)
 }
 
-// rectify compares integers: half of all values are negative, in no order that a processor could foresee, and this
-// compiles to a conditional move and not to a branch.
+// rectify is ReLU on integers. About half of all values are negative, in no predictable order, so a
+// branch would be slow; this compiles to a conditional move.
 func rectify(y, x []float32) {
 	x = x[:len(y)]
 	for i := range y {
 		u := math.Float32bits(x[i])
-		if u-1<<31 <= 0x7f80_0000 { // sign bit set, and not NaN
+		if u-1<<31 <= 0x7f80_0000 { // the sign bit is set, and it is not NaN
 			u = 0
 		}
 		y[i] = math.Float32frombits(u)
@@ -72,7 +73,8 @@ func (host) AddRowSums(sum, x []float32, rows int) {
 	}
 }
 
-// checkRows panics unless rows rows of the given width fit into length values.
+// checkRows panics unless length values hold rows rows of width values that begin stride values
+// apart.
 func checkRows(name string, length, stride, rows, width int) {
 	if rows < 0 || stride < width || rows > 0 && length < (rows-1)*stride+width {
 		panic(fmt.Sprintf("nn: %s holds %d values; %d rows of %d with stride %d do not fit", name, length, rows, width, stride))

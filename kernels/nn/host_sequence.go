@@ -2,7 +2,7 @@ package nn
 
 import "math"
 
-// The operations on sequences, in the order of the C code.
+// The operations on sequences, with sums in the same order as in the C code.
 
 func (host) GELU(y, x []float32) {
 	checkEqual(len(y), len(x), len(x))
@@ -23,7 +23,7 @@ func (host) GELUGradient(dx, dy, x []float32) {
 	}
 }
 
-// fold adds lanes.
+// fold adds up the lanes by halves.
 func fold(l *[lanes]float32) float32 {
 	for half := lanes / 2; half > 0; half /= 2 {
 		for i := range half {
@@ -90,8 +90,8 @@ func checkNormGradient(dx, dw, db, dy, x, w, stats []float32) {
 	}
 }
 
-// product sets out to the sum over j < n, in order, of a[j·stride] times row j of m, whose rows begin mStride values
-// apart.
+// product sets out to Σ a[j·stride]·m[j] over j < n, in ascending order. m[j] is row j of m; its
+// rows begin mStride values apart.
 func product(out, a []float32, stride, n int, m []float32, mStride int) {
 	clear(out)
 	for j := range n {
@@ -130,14 +130,15 @@ func softmax(row []float32) {
 	}
 }
 
-// rowsOf copies part of each row of x, as many as there are, into rows of its own.
+// rowsOf copies size values from index at of each row of x into contiguous rows of to. Rows of x
+// have stride values.
 func rowsOf(to, x []float32, stride, at, size int) {
 	for t := range len(x) / stride {
 		copy(to[t*size:][:size], x[t*stride+at:])
 	}
 }
 
-// columnsOf is the transposed of rowsOf.
+// columnsOf is rowsOf, transposed.
 func columnsOf(to, x []float32, stride, at, size int) {
 	n := len(x) / stride
 	for t := range n {

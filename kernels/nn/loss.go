@@ -2,11 +2,12 @@ package nn
 
 import "math"
 
-// CrossEntropy returns the sum over rows of −log softmax(logits)[label], and in how many rows the label has the
-// largest logit, the first of equals. There is a row of len(logits)/len(labels) logits for each label. Unless d is nil,
-// it is overwritten with the gradient for the logits of scale times the sum.
+// CrossEntropy returns the sum over rows of −log softmax(logits)[label], and the number of rows in
+// which the label has the largest logit; among equals the first counts. logits has one row of
+// len(logits)/len(labels) values for each label. Unless d is nil, CrossEntropy overwrites it with
+// the gradient of scale·sum for the logits.
 //
-// Sums are taken in float64: a confident answer loses no digits.
+// Sums are in float64, so that a confident answer loses no digits.
 func CrossEntropy(d, logits []float32, labels []int32, scale float64) (sum float64, correct int) {
 	classes := 0
 	if len(labels) > 0 {

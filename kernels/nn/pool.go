@@ -2,14 +2,14 @@ package nn
 
 import "fmt"
 
-// Pool is max-pooling over Size×Size windows of planes that follow one another. Windows do not
-// overlap; rows and columns that do not fill one are left out. Of equal values the first counts,
-// and a NaN only if it is the first of its window.
+// Pool is max-pooling over Size×Size windows of Height×Width planes, which follow one another.
+// Windows do not overlap; trailing rows and columns that do not fill a window are ignored. Among
+// equal values the first wins. A NaN wins only if it is the first of its window.
 type Pool struct{ Height, Width, Size int }
 
 func (q Pool) area() int { return q.Height * q.Width }
 
-// Outputs returns the number of results of a plane.
+// Outputs returns the number of results of one plane.
 func (q Pool) Outputs() int { return (q.Height / q.Size) * (q.Width / q.Size) }
 
 func (q Pool) check(planes, out, at int) int {
@@ -37,8 +37,9 @@ func (host) PoolBackward(q Pool, dx []float32, at []uint8, dy []float32) {
 	}
 }
 
-// poolPlane overwrites y, rows of cols values, with the largest value of each size×size window of a plane whose
-// rows are stride values apart, and at with its place in the window.
+// poolPlane overwrites y with the largest value of each size×size window of a plane, and at with
+// that value's place in its window. y has rows of cols values; the rows of the plane begin stride
+// values apart.
 func poolPlane(y []float32, at []uint8, plane []float32, stride, size, cols int) {
 	for row := 0; row*cols < len(y); row++ {
 		y, at := y[row*cols:][:cols], at[row*cols:][:cols]
@@ -61,7 +62,7 @@ func poolPlane(y []float32, at []uint8, plane []float32, stride, size, cols int)
 	}
 }
 
-// poolRow2 is a row of poolPlane for windows of 2×2, by far the most common.
+// poolRow2 computes one row of poolPlane for windows of 2×2, by far the most common.
 func poolRow2(y []float32, at []uint8, top, bottom []float32) {
 	for j := range y {
 		best, place := top[2*j], uint8(0)
@@ -78,8 +79,8 @@ func poolRow2(y []float32, at []uint8, top, bottom []float32) {
 	}
 }
 
-// unpoolPlane sets the values of a plane's windows to 0 but for those that poolPlane chose, which it sets to dy. It
-// returns the sum of what it set.
+// unpoolPlane sets the values of a plane's windows to 0, except those that poolPlane chose, which
+// it sets to dy. It returns the sum of the values that it has set to dy.
 func unpoolPlane(plane []float32, at []uint8, dy []float32, stride, size, cols int) float32 {
 	sum := float32(0)
 	for row := 0; row*cols < len(dy); row++ {

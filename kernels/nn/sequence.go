@@ -2,46 +2,51 @@ package nn
 
 import "fmt"
 
-// Sequences are the operations that models of sequences need beside matrix products. All are ordered: they give
-// equal bits on all devices. A sum over the n values of a row runs in 16 lanes, value i in lane i mod 16, each in order
-// from +0, and the lanes are folded by l[i] += l[i+8], then +4, +2, +1; a sum over rows or positions runs in their
-// order from +0. Products are rounded before they are added.
+// Sequences are the operations that models of sequences need beside matrix products. All are
+// ordered: they give equal bits on all devices. A sum over the n values of a row runs in 16 lanes:
+// value i goes into lane i mod 16, each lane adds in order from +0, and the lanes are folded by
+// l[i] += l[i+8], then +4, +2, +1. A sum over rows or positions runs in their order from +0.
+// Products are rounded before they are added.
 type Sequences interface {
-	// GELU sets y = x·½·(1 + tanh(√(2/π)·(x + 0.044715·x³))), within 2⁻²²·|x| of it. y may be x.
+	// GELU sets y = x·½·(1 + tanh(√(2/π)·(x + 0.044715·x³))), with an error of at most 2⁻²²·|x|. y
+	// may be x.
 	GELU(y, x []float32)
 
-	// GELUGradient sets dx to dy times the derivative of GELU at x, which it computes
-	// within 2⁻²⁰ for |x| ≤ 10⁶. dx may be dy.
+	// GELUGradient sets dx to dy times the derivative of GELU at x. The derivative has an error of
+	// at most 2⁻²⁰ for |x| ≤ 10⁶. dx may be dy.
 	GELUGradient(dx, dy, x []float32)
 
-	// LayerNorm normalises each row of x, which has len(w) values, to mean 0 and variance 1 and sets
-	// y = that·w + b. It keeps mean and 1/√(variance + 10⁻⁵) of each row in stats, two values for each. The
-	// rows are as many as y has. y may be x.
+	// LayerNorm normalises each row of x, which has len(w) values, to mean 0 and variance 1, and
+	// sets y to the normalised row·w + b. It stores the mean and 1/√(variance + 10⁻⁵) of each row
+	// in stats, two values for each row. y is as long as x and may be x.
 	LayerNorm(y, stats, x, w, b []float32)
 
-	// LayerNormGradient adds to dw and db, row by row, and overwrites dx, unless it is nil, with the gradient
-	// for x. dx may be dy.
+	// LayerNormGradient adds the gradients for w and b to dw and db, row by row. Unless dx is nil,
+	// it overwrites dx with the gradient for x. dx may be dy.
 	LayerNormGradient(dx, dw, db, dy, x, w, stats []float32)
 
-	// Attention computes head number head of one example; see Heads. It overwrites that head's part of y, [Positions,
-	// Heads·Size], and p, which has h.Weights() values, with the softmax weights: what the gradient needs. x is
-	// [Positions, 3·Heads·Size]. scratch has h.Scratch() values that mean nothing before and after.
+	// Attention computes head number head of one example; see Heads. x is [Positions,
+	// 3·Heads·Size]. It overwrites that head's part of y, which is [Positions, Heads·Size]. It also
+	// overwrites p, which has h.Weights() values, with the softmax weights; the gradient needs
+	// them. scratch has h.Scratch() values, whose contents do not matter before or after.
 	Attention(h Heads, head int, y, p, x, scratch []float32)
 
-	// AttentionGradient overwrites the head's part of dx, as long as x, with the gradient for x,
-	// given dy, as long as y, and the p of Attention.
+	// AttentionGradient overwrites the head's part of dx, which is as long as x, with the gradient
+	// for x. dy is the gradient for y and as long as y; p comes from Attention.
 	AttentionGradient(h Heads, head int, dx, dy, p, x, scratch []float32)
 }
 
-// Heads is the shape of causal attention. Each row of an example's x holds the queries of all heads, Size values
-// each, then the keys, then the values. Position t of a head is Σ p·value over the positions up to t, where p is the
-// softmax over those of query t · key / √Size.
+// Heads is the shape of causal attention. Each row of an example's x holds the queries of all
+// heads, Size values for each, then the keys, then the values. The result at position t of a head
+// is Σ p·value over the positions up to t, where p is the softmax over those positions of query t ·
+// key / √Size.
 type Heads struct{ Positions, Heads, Size int }
 
-// Weights returns the number of values of p for one head of one example: rows are whole groups of 16.
+// Weights returns the number of values of p for one head of one example: Positions rows, each
+// padded to a multiple of 16.
 func (h Heads) Weights() int { return h.Positions * roundUp(h.Positions) }
 
-// Scratch returns the number of values that a computation of one head needs room for.
+// Scratch returns the number of values of scratch that the computation of one head needs.
 func (h Heads) Scratch() int {
 	return h.Size*roundUp(h.Positions) + 3*h.Positions*roundUp(h.Size) + h.Weights() + max(roundUp(h.Size), roundUp(h.Positions))
 }
@@ -50,13 +55,14 @@ const lanes = 16
 
 func roundUp(n int) int { return (n + lanes - 1) / lanes * lanes }
 
-// at returns where the query, key or value (part 0, 1, 2) of a head begins in a row of x.
+// at returns the index in a row of x at which the query, key or value (part 0, 1 or 2) of a head
+// begins.
 func (h Heads) at(part, head int) int { return (part*h.Heads + head) * h.Size }
 
 // stride returns the length of a row of x.
 func (h Heads) stride() int { return 3 * h.Heads * h.Size }
 
-// check panics unless a head exists and its arrays have its shape.
+// check panics unless the head exists and its arrays have the right lengths.
 func (h Heads) check(head int, x, y, p, scratch []float32) {
 	if h.Positions < 1 || h.Heads < 1 || h.Size < 1 || head < 0 || head >= h.Heads {
 		panic(fmt.Sprintf("nn: head %d of attention %+v", head, h))
@@ -67,7 +73,8 @@ func (h Heads) check(head int, x, y, p, scratch []float32) {
 	}
 }
 
-// checkNorm panics unless x is whole rows of n values, stats two values for each, and the others as long as one row.
+// checkNorm panics unless x and y are whole rows of n = len(w) values, stats has two values for
+// each row, and b has n values.
 func checkNorm(x, y, stats, w, b []float32) {
 	n := len(w)
 	if n == 0 || len(x)%n != 0 || len(y) != len(x) || len(stats) != 2*(len(x)/n) || len(b) != n {
@@ -75,8 +82,8 @@ func checkNorm(x, y, stats, w, b []float32) {
 	}
 }
 
-// Embed sets row i of y to row tokens[i] of table plus row i mod P of positions, which has P rows of width
-// values. There is a row for each token.
+// Embed sets row i of y to row tokens[i] of table plus row i mod P of positions, where positions
+// has P rows. All rows have width values, and y has one row for each token.
 func Embed(y, tokens, table, positions []float32, width int) {
 	checkEmbed(y, tokens, positions, width)
 	for i, token := range tokens {
@@ -88,7 +95,8 @@ func Embed(y, tokens, table, positions []float32, width int) {
 	}
 }
 
-// EmbedGradient adds each row of dy, in order, to the row of dTable and of dPositions that Embed made it of.
+// EmbedGradient adds each row of dy, in order, to the row of dTable and the row of dPositions from
+// which Embed made it.
 func EmbedGradient(dTable, dPositions, dy, tokens []float32, width int) {
 	checkEmbed(dy, tokens, dPositions, width)
 	for i, token := range tokens {

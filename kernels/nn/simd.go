@@ -28,14 +28,15 @@ import "C"
 
 import "unsafe"
 
-// instructions is a Device that runs vector instructions, in C. What it does not override is Host's.
+// instructions is a Device that runs vector instructions, in C. Operations that it does not
+// override are Host's.
 type instructions struct {
 	host
 	name string
 	set  C.int
 }
 
-// simd lists the devices beside Host, the fastest last.
+// simd returns the devices beside Host, the fastest last.
 func simd() []Device {
 	var all []Device
 	can := C.kin_nn_detect()
@@ -49,7 +50,7 @@ func simd() []Device {
 
 func (d instructions) Name() string { return d.name }
 
-// pointer returns where x starts, or nil. The result keeps x alive.
+// pointer returns the address of x, or nil. The result keeps x alive.
 func pointer(x []float32) *C.float { return (*C.float)(unsafe.SliceData(x)) }
 
 func (d instructions) AddBias(y []float32, stride, rows int, bias []float32, relu bool) {
@@ -81,7 +82,7 @@ func (d instructions) AddRowSums(sum, x []float32, rows int) {
 	C.kin_nn_add_row_sums(d.set, pointer(sum), pointer(x), C.size_t(len(sum)), C.size_t(rows))
 }
 
-// geometry returns a convolution of n images as C knows it.
+// geometry returns the C description of a convolution of n images.
 func (c *Conv) geometry(n int) C.kin_nn_conv {
 	_, backPositions := c.corner()
 	g := C.kin_nn_conv{

@@ -2,5 +2,5 @@
 
 package nn
 
-// simd lists no devices: they need cgo and a processor they were written for.
+// simd returns no devices: they need cgo and a supported processor.
 func simd() []Device { return nil }

@@ -42,7 +42,7 @@ func (d instructions) LayerNormGradient(dx, dw, db, dy, x, w, stats []float32) {
 		C.size_t(len(x)/len(w)), C.size_t(len(w)))
 }
 
-// heads returns what both directions share. p is where the head's parts begin in a row.
+// c returns the C arguments that Attention and its gradient share, for one head of an example.
 func (h Heads) c(head int, x, p, scratch []float32) C.kin_nn_head {
 	return C.kin_nn_head{
 		q: pointer(x[h.at(0, head):]), k: pointer(x[h.at(1, head):]), v: pointer(x[h.at(2, head):]), p: pointer(p), scratch: pointer(scratch),
