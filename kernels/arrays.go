@@ -35,7 +35,7 @@ type Arrays interface {
 // otherwise.
 type Array interface {
 	// Host returns the host's copy: the chunks one after another, without gaps. The slice is valid
-	// for as long as the array lives, even if only the slice refers to it.
+	// only for as long as the array is reachable; a reference to the slice does not keep it.
 	Host() []float32
 
 	// Send copies the host's values to the accelerator.

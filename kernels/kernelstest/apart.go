@@ -7,9 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Apart returns a device of the host as an accelerator: the obvious version of one. The two sides
-// of an array are apart, and the host's holds guard values until it is written or fetched, so that
-// whoever forgets to send or to fetch is found out.
+// Apart returns an accelerator that computes on d, a device of the host: the simplest possible one.
+// It keeps the two sides of an array in separate memory, and fills the host's side with guard
+// values until it is written or fetched. So a caller that forgets to send or to fetch is found out.
 func Apart(d kernels.Device) kernels.Accelerator { return apart{d} }
 
 type apart struct{ kernels.Device }
@@ -22,7 +22,7 @@ func (a apart) NewArrays(lengths []int) kernels.Arrays {
 	return x
 }
 
-// apartArrays are arrays whose chunk i is the values [at[i], at[i+1]).
+// apartArrays are arrays whose chunk i holds the values [at[i], at[i+1]).
 type apartArrays struct {
 	d  kernels.Device
 	at []int
@@ -54,7 +54,7 @@ func (a *apartArray) Host() []float32 {
 func (a *apartArray) Send() error  { copy(a.far, a.Host()); return nil }
 func (a *apartArray) Fetch() error { copy(a.Host(), a.far); return nil }
 
-// apartLanding holds payloads by chunk.
+// apartLanding holds the payloads, by chunk.
 type apartLanding struct {
 	x        *apartArrays
 	operands []kernels.Operand
@@ -83,7 +83,7 @@ func (x *apartArrays) Copy(dst, src kernels.Array, chunks []int) error {
 	return nil
 }
 
-// of returns chunk i of an array, nil if there is none.
+// of returns chunk i of an array, or nil if the array is nil.
 func (x *apartArrays) of(a kernels.Array, i int) []float32 {
 	if a == nil {
 		return nil

@@ -41,7 +41,8 @@ func sameFloat64(t *testing.T, d kernels.Device, name string, n int, got, want f
 	}
 }
 
-// testFinite puts one bad value in each place of arrays that are otherwise finite but not ordinary.
+// testFinite puts one bad value at each index of arrays that are otherwise finite, but not
+// ordinary.
 func testFinite(t *testing.T, d kernels.Device) {
 	find := func(x []float32, want int) {
 		t.Helper()
@@ -70,7 +71,7 @@ func testFinite(t *testing.T, d kernels.Device) {
 	}
 }
 
-// testRows compares with Host and looks at the memory around.
+// testRows compares with Host and checks the memory around the arrays.
 func testRows(t *testing.T, d kernels.Device) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for rowLen := 1; rowLen < 40; rowLen++ {
@@ -122,7 +123,8 @@ func sameRows(t *testing.T, d kernels.Device, name string, b *built, dst, want [
 	}
 }
 
-// testBadRows shows that an index out of range is an error that names it, and changes nothing.
+// testBadRows shows that an index out of range is an error that names the index, and that it
+// changes nothing.
 func testBadRows(t *testing.T, d kernels.Device) {
 	for name, op := range map[string]func([]float32, int, []int32, []float32) error{"AddRows": d.AddRows, "AssignRows": d.AssignRows} {
 		for _, bad := range []int32{-1, 3, math.MaxInt32, math.MinInt32} {

@@ -13,7 +13,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// An encoder is one operation of kernels.Encoder beside a version of it that is slow and obvious.
+// encoder is one operation of kernels.Encoder with a slow and obvious version of it.
 type encoder struct {
 	name     string
 	encoding kernels.Encoding
@@ -32,7 +32,7 @@ var encoders = []encoder{
 		func(d kernels.Device, dst []byte, x, carry, residual []float32) error {
 			return d.EncodeInt8Stochastic(dst, x, carry, residual, roundingSeed)
 		},
-		func(y []float32) []byte { // what is random has no obvious version; the tests of package kernels hold Host to its mean
+		func(y []float32) []byte { // rounding at random has no obvious version; the tests of package kernels check Host's mean
 			p := make([]byte, kernels.Int8Bytes(len(y)))
 			kernels.Host.EncodeInt8Stochastic(p, y, nil, nil, roundingSeed)
 			return p
@@ -43,8 +43,8 @@ var encoders = []encoder{
 
 func twice(n int) int { return 2 * n }
 
-// nearest returns the code whose value is nearest to v ≥ 0, of codes 0…last with rising values, an even one if
-// two are as near.
+// nearest returns the code whose value is nearest to v ≥ 0, among codes 0…last with rising values.
+// Of two codes that are equally near it returns the even one.
 func nearest(v float64, last int, value func(code uint16) float64) uint16 {
 	above := sort.Search(last+1, func(c int) bool { return value(uint16(c)) > v })
 	if above > last {
@@ -90,7 +90,7 @@ func obviousInt8(y []float32) []byte {
 	return append(scales, codes...)
 }
 
-// obviousInt4 has a code of four bits in each half of a byte, the lower half first.
+// obviousInt4 puts one code of four bits into each half of a byte, the lower half first.
 func obviousInt4(y []float32) []byte {
 	p, codes := obviousLevels(y, 7)
 	for i, q := range codes {
@@ -103,7 +103,8 @@ func obviousInt4(y []float32) []byte {
 	return p
 }
 
-// obviousLevels returns the scales of the blocks, and a code for each value, of so many levels on either side of 0.
+// obviousLevels returns the scales of the blocks and a code for each value, with the given number
+// of levels on either side of 0.
 func obviousLevels(y []float32, levels float32) (scales, codes []byte) {
 	split(y, func(block []float32) {
 		var most float32
@@ -153,21 +154,21 @@ func obviousSign(y []float32) []byte {
 
 func finite(v float32) bool { return !math.IsInf(float64(v), 0) && !math.IsNaN(float64(v)) }
 
-// Kinds of values beside those of a step. The values of an encoder are all finite, and so is x + carry.
+// Kinds of values beside those of a step. All values of an encoder are finite, and so is x + carry.
 const (
-	few   = zeros + 1 + iota // few different values: ties, and halfway between two codes
-	edges                    // about one of the numbers where an encoding changes its ways
+	few   = zeros + 1 + iota // few different values, so that there are ties and values halfway between two codes
+	edges                    // near a number at which an encoding changes its behaviour
 	finiteKinds
 )
 
 var edgeValues = []float32{
-	math.MaxFloat32, math.Float32frombits(0x7f7f0000), math.Float32frombits(0x7f7f8000), // the largest BF16, and what rounds to it
-	65504, 65520, 65536, 0x1p-14, 0x1p-24, 0x1p-25, // the same of FP16, and its smallest
+	math.MaxFloat32, math.Float32frombits(0x7f7f0000), math.Float32frombits(0x7f7f8000), // the largest BF16, and values that round to it
+	65504, 65520, 65536, 0x1p-14, 0x1p-24, 0x1p-25, // the same for FP16, and its smallest numbers
 	127 * 0x1p-126, 127 * 0x1p-127, math.SmallestNonzeroFloat32, // the smallest scales of Int8, and below
-	7 * 0x1p-126, 7 * 0x1p-127, // the same of Int4
+	7 * 0x1p-126, 7 * 0x1p-127, // the same for Int4
 }
 
-// drawer returns how to draw values of the kind.
+// drawer returns a function that draws values of the given kind.
 func drawer(rng *rand.Rand, kind int) func() float32 {
 	edge := edgeValues[rng.IntN(len(edgeValues))]
 	return func() float32 {
@@ -186,19 +187,19 @@ func drawer(rng *rand.Rand, kind int) func() float32 {
 	}
 }
 
-// places of the arrays of an encoder.
+// The places of an encoder's arrays.
 const (
 	plain        = iota // neither carry nor residual
 	carried             // no residual
 	lossy               // no carry
-	both                // two arrays
+	both                // in two separate arrays
 	onCarry             // the residual is written over the carry
-	onValues            // over x
-	onlyOnValues        // over x, and nothing carried
+	onValues            // the residual is written over x
+	onlyOnValues        // the residual is written over x, and nothing is carried
 	feeds
 )
 
-// fed is what an encoder reads and writes, with guards around it, and y.
+// fed holds what an encoder reads and writes, with guards around it, and y.
 type fed struct {
 	built
 	x, carry, residual, y []float32
@@ -216,7 +217,7 @@ func newFed(rng *rand.Rand, n, offset, kind, place int) *fed {
 	f.x = array("x", kind)
 	if place == carried || place == both || place == onCarry || place == onValues {
 		if f.carry = array("carry", kind); kind == edges {
-			clear(f.carry) // or the sum would not be one
+			clear(f.carry) // otherwise the sum would not be of this kind
 		}
 	}
 	switch place {
@@ -236,7 +237,7 @@ func newFed(rng *rand.Rand, n, offset, kind, place int) *fed {
 	return f
 }
 
-// check compares the residual with the loss, and everything else with what it was before.
+// check compares the residual with the loss, and everything else with its contents before.
 func (f *fed) check(t *testing.T, d kernels.Device, name string, before [][]float32, loss []float32) {
 	t.Helper()
 	for i, a := range f.arrays {
@@ -279,8 +280,8 @@ func testEncoders(t *testing.T, d kernels.Device) {
 	testStreaming(t, d)
 }
 
-// testStreaming shows that residuals written past the caches, which they are where they start on a cache line, have the
-// same bits.
+// testStreaming shows that residuals that are written past the caches have the same bits. Arrays
+// that start on a cache line are written so.
 func testStreaming(t *testing.T, d kernels.Device) {
 	const onLine = 8 // after the guards
 	for _, e := range encoders {
@@ -324,7 +325,7 @@ func (e *encoder) test(t *testing.T, d kernels.Device, f *fed) {
 	}
 }
 
-// obviousSelect sorts all values by magnitude, those of equal magnitude by index.
+// obviousSelect sorts all values by magnitude, and values of equal magnitude by index.
 func obviousSelect(y []float32, k int) []int32 {
 	index := make([]int32, len(y))
 	for i := range index {
@@ -356,8 +357,8 @@ func testSelect(t *testing.T, d kernels.Device) {
 	}
 }
 
-// misleading draws values of which those that the C code samples are far larger than the others, so that too few
-// reach what it takes for the k-th.
+// misleading draws values of which the C code's sample is far larger than the others, so that too
+// few values reach the estimate of the k-th largest.
 func misleading(rng *rand.Rand, n, place int) *fed {
 	f := newFed(rng, n, 0, ordinary, place)
 	const samples = 1024
@@ -402,7 +403,7 @@ func testSelection(t *testing.T, d kernels.Device, f *fed, k int) {
 	}
 }
 
-// check looks at the memory around the arrays.
+// check checks the memory around the arrays.
 func (b *built) check(t *testing.T, d kernels.Device, n int) {
 	t.Helper()
 	for _, a := range b.arrays {
@@ -423,7 +424,7 @@ func testSparse(t *testing.T, d kernels.Device) {
 					testSparsePayload(t, d, e, newFed(rng, n, 0, kind, place), 1+rng.IntN(n))
 				}
 			}
-			testSparsePayload(t, d, e, newFed(rng, 9000, 0, kind, both), 40) // gaps of more bytes than one
+			testSparsePayload(t, d, e, newFed(rng, 9000, 0, kind, both), 40) // gaps of more than one byte
 		}
 	}
 }

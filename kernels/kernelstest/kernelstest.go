@@ -1,13 +1,14 @@
-// Package kernelstest holds a device to the contract of package kernels.
+// Package kernelstest checks that a device keeps the contract of package kernels. [Run] is for
+// every device, [RunArrays] for accelerators.
 //
-// [Run] compares a device with kernels.Host, bit by bit, over sizes, alignments, aliasing, numbers of
-// operands, rules and values that are not ordinary numbers. Arrays lie between guard values, so that a
-// write out of bounds is seen, and what a step only reads must come back unchanged. Host itself is held
-// to an obvious version of the formulas by the tests of package kernels.
+// [Run] compares a device with kernels.Host, bit by bit, over sizes, alignments, aliasing, numbers
+// of operands, rules, and values that are not ordinary numbers. Arrays lie between guard values,
+// which reveal a write out of bounds. What a step only reads must come back unchanged. The tests of
+// package kernels compare Host itself with an obvious version of the formulas.
 //
-// Results that are NaN are compared as NaN: which payload an operation on two NaNs returns is up to the
-// hardware and to the order a compiler gives the factors of a product. Where nothing is computed, payloads
-// must match too.
+// Results that are NaN are compared only as NaN. The payload that an operation on two NaNs returns
+// depends on the hardware and on the order in which a compiler puts the factors of a product. Where
+// nothing is computed, payloads must match too.
 package kernelstest
 
 import (
@@ -46,7 +47,7 @@ var Rules = []kernels.Rule{
 	kernels.SGD, kernels.Momentum, kernels.Nesterov, kernels.Adam, kernels.AdamW, kernels.Add, kernels.Assign, kernels.Adagrad,
 }
 
-// bulk is a size with several tiles, a last one that is not full, and a rest that fills no vector.
+// bulk is a size with several tiles, a partial last tile, and a rest that does not fill a vector.
 const bulk = 3*512 + 3*64 + 16 + 7
 
 func testSizes(t *testing.T, d kernels.Device) {
@@ -58,7 +59,7 @@ func testSizes(t *testing.T, d kernels.Device) {
 			compare(t, d, shape{rule: rule, n: n, operands: 2, seed: uint64(n), update: true, dot: true, displacement: true, saved: true, broadcast: true})
 		}
 	}
-	compare(t, d, shape{rule: kernels.Adam, n: 65536 + 13, operands: 4, dot: true, displacement: true, saved: true, broadcast: true}) // the largest chunks there are
+	compare(t, d, shape{rule: kernels.Adam, n: 65536 + 13, operands: 4, dot: true, displacement: true, saved: true, broadcast: true}) // the largest chunk
 }
 
 func testOperands(t *testing.T, d kernels.Device) {
@@ -104,8 +105,8 @@ func testOffsets(t *testing.T, d kernels.Device) {
 	}
 }
 
-// testFrom shows that a step from the update of another one has its bits: what a replica down the chain
-// relies on.
+// testFrom shows that a step From the update of another step has the same bits. Replicas down the
+// chain rely on this.
 func testFrom(t *testing.T, d kernels.Device) {
 	for _, rule := range Rules {
 		for kind := range kinds {
@@ -181,7 +182,7 @@ func panics(f func()) (yes bool) {
 	return false
 }
 
-// places says where a step writes.
+// The places to which a step writes.
 const (
 	beside     = iota // new arrays
 	inPlace           // Next is Params, NextState is State
@@ -189,17 +190,17 @@ const (
 	places
 )
 
-// kinds are the kinds of values a shape is filled with.
+// The kinds of values that fill a shape.
 const (
 	ordinary = iota
-	tiny     // subnormal numbers and what becomes one
+	tiny     // subnormal numbers, and numbers that become subnormal
 	huge     // sums and squares overflow
 	bits     // any bit pattern, many NaN and infinities
 	zeros    // zeros of both signs
 	kinds
 )
 
-// value draws a value of the kind.
+// value draws a value of the given kind.
 func value(rng *rand.Rand, kind int) float32 {
 	x := float32(rng.NormFloat64())
 	switch kind {
@@ -219,7 +220,7 @@ func value(rng *rand.Rand, kind int) float32 {
 	return x
 }
 
-// shape describes a step; build fills it, the same values each time.
+// shape describes a step. build fills it, with the same values each time.
 type shape struct {
 	rule                      kernels.Rule
 	n, operands, offset       int
@@ -230,11 +231,11 @@ type shape struct {
 }
 
 func (s shape) String() string {
-	type fields shape // without this method
+	type fields shape // a type without this method
 	return fmt.Sprintf("%+v", fields(s))
 }
 
-// built is a step and everything it may touch.
+// built is a step and all memory that it may touch.
 type built struct {
 	kernels.Step
 	arrays []array
@@ -252,7 +253,7 @@ func (a *array) values() []float32 { return a.all[a.lo:][:a.n:a.n] }
 
 const guards = 24
 
-// guard is a NaN that no operation makes.
+// guard is a NaN that no operation produces.
 var guard = math.Float32frombits(0x7fabcdef)
 
 func (b *built) array(name string, rng *rand.Rand, s shape) []float32 {
@@ -306,7 +307,7 @@ func (s shape) build() *built {
 		}
 	}
 	if s.rule.States() == 2 && s.kind != bits {
-		for i, v := range b.State[1] { // a second moment that is not negative, or all results are NaN
+		for i, v := range b.State[1] { // a second moment that is not negative; otherwise all results are NaN
 			b.State[1][i] = float32(math.Abs(float64(v)))
 		}
 	}
@@ -334,7 +335,7 @@ func compare(t *testing.T, d kernels.Device, s shape) {
 	s.sameProducts(t, d, gotProducts, wantProducts)
 }
 
-// step runs b and checks that the device wrote nothing but what the step writes.
+// step runs b and checks that the device wrote nothing except what the step writes.
 func step(t *testing.T, d kernels.Device, b *built) kernels.Products {
 	t.Helper()
 	before := make([][]float32, len(b.arrays))
@@ -363,7 +364,7 @@ func step(t *testing.T, d kernels.Device, b *built) kernels.Products {
 	return p
 }
 
-// broadcast returns what b broadcast, as numbers.
+// broadcast returns the Broadcast of b, as float32.
 func broadcast(b *built) []float32 {
 	x := make([]float32, len(b.Params))
 	for i := range x {
@@ -372,7 +373,8 @@ func broadcast(b *built) []float32 {
 	return x
 }
 
-// same fails the test unless got and want have equal bits, or, where the step computed them, are both NaN.
+// same fails the test unless got and want have equal bits. If the step computed them, two NaNs also
+// count as equal.
 func (s shape) same(t *testing.T, d kernels.Device, name string, got, want []float32) {
 	t.Helper()
 	if bytes.Equal(raw(got), raw(want)) {
@@ -398,7 +400,7 @@ func (s shape) sameProducts(t *testing.T, d kernels.Device, got, want kernels.Pr
 	check("SquaredDisplacement", got.SquaredDisplacement, want.SquaredDisplacement)
 }
 
-// raw views x as bytes: comparing those takes no time, even under the race detector.
+// raw views x as bytes, because comparing bytes is fast even under the race detector.
 func raw(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }

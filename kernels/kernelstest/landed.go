@@ -9,13 +9,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// chunkLengths are those of a part of a model: chunks that end within a vector, within a group of a
-// scale and within a tile.
+// chunkLengths are the lengths of the chunks of a part of a model. Some chunks end within a vector,
+// within a block that shares a scale, and within a tile.
 var chunkLengths = []int{5, 64, 1, 256, 300, 7, bulk, 4}
 
-// RunArrays tests that the arrays of an accelerator keep the contract of kernels.Arrays: whatever
-// is done with them has the bits of
-// [Apart] on kernels.Host.
+// RunArrays tests that the arrays of an accelerator keep the contract of kernels.Arrays: every
+// operation has the bits of [Apart] on kernels.Host.
 func RunArrays(t *testing.T, a kernels.Accelerator) {
 	for _, rule := range Rules {
 		t.Run("steps of "+rule.String(), func(t *testing.T) {
@@ -37,12 +36,12 @@ func RunArrays(t *testing.T, a kernels.Accelerator) {
 	})
 }
 
-// arrayCase says what a step on arrays has to do.
+// arrayCase describes a step on arrays.
 type arrayCase struct {
 	rule                             kernels.Rule
 	encodings                        []kernels.Encoding // of the operands
 	place                            int
-	from, update, keep, again        bool // again: landings have held something else
+	from, update, keep, again        bool // again: landings have held another gradient before
 	dot, displacement, saved, behind bool // behind: some chunks have other corrections
 }
 
@@ -57,7 +56,8 @@ var arrayCases = []arrayCase{
 	{},
 }
 
-// compare does the steps of the case on both, three in a row, and compares all that they leave.
+// compare does three steps of the case in a row, on a and on Apart, and compares everything that
+// they leave.
 func (c arrayCase) compare(t *testing.T, a kernels.Accelerator) {
 	t.Helper()
 	got, want := c.run(t, a), c.run(t, Apart(kernels.Host))
@@ -74,7 +74,7 @@ type arrayResult struct {
 	products []kernels.Products
 }
 
-// run does what the case says, with the same numbers each time.
+// run does what the case describes, with the same numbers each time.
 func (c arrayCase) run(t *testing.T, a kernels.Accelerator) arrayResult {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(c.rule), uint64(len(c.encodings))))
@@ -130,12 +130,12 @@ func (c arrayCase) run(t *testing.T, a kernels.Accelerator) arrayResult {
 	r.arrays = make(map[string][]float32)
 	for name, y := range all {
 		must(t, y.Fetch())
-		r.arrays[name] = slices.Clone(y.Host()) // which lives no longer than y
+		r.arrays[name] = slices.Clone(y.Host()) // the slice lives no longer than y
 	}
 	return r
 }
 
-// chunks says what a step does with each chunk.
+// chunks returns what a step does with each chunk.
 func (c arrayCase) chunks(landings []kernels.Landing) []kernels.ArrayChunk {
 	chunks := make([]kernels.ArrayChunk, len(chunkLengths))
 	for i := range chunks {
@@ -157,7 +157,7 @@ func (c arrayCase) chunks(landings []kernels.Landing) []kernels.ArrayChunk {
 	return chunks
 }
 
-// landed returns a gradient in an encoding. If again, its memory has held another one.
+// landed returns a gradient in an encoding. If again is set, its memory has held another gradient.
 func landed(t *testing.T, x kernels.Arrays, rng *rand.Rand, e kernels.Encoding, again bool) kernels.Landing {
 	t.Helper()
 	l := x.NewLanding()
@@ -168,10 +168,10 @@ func landed(t *testing.T, x kernels.Arrays, rng *rand.Rand, e kernels.Encoding, 
 		l.Clear()
 	}
 	for i := range chunkLengths {
-		i = (i + 3) % len(chunkLengths) // they arrive in any order
+		i = (i + 3) % len(chunkLengths) // they arrive in another order
 		p := Payload(rng, e, chunkLengths[i])
 		must(t, l.Put(i, e, p))
-		clear(p) // it is the caller's again
+		clear(p) // the memory belongs to the caller again
 	}
 	return l
 }

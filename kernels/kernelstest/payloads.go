@@ -10,14 +10,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Encodings lists the encodings.
+// Encodings lists all encodings.
 var Encodings = []kernels.Encoding{
 	kernels.FP32, kernels.BF16, kernels.FP16, kernels.Int8, kernels.Sign, kernels.Sparse16, kernels.Sparse32, kernels.LowRank,
 	kernels.Int4,
 }
 
-// Payload draws a payload of n values that kernels.Check accepts: any such payload, not only those that a codec
-// would write.
+// Payload draws a payload of n values that kernels.Check accepts. It may draw any such payload,
+// also those that no codec would write.
 func Payload(rng *rand.Rand, e kernels.Encoding, n int) []byte {
 	var p []byte
 	switch e {
@@ -69,7 +69,7 @@ func append32(p []byte, x float32) []byte {
 }
 func append16(p []byte, x uint16) []byte { return binary.LittleEndian.AppendUint16(p, x) }
 
-// float draws a finite number; one in eight is not ordinary.
+// float draws a finite number; one in eight is not an ordinary one.
 func float(rng *rand.Rand) float32 {
 	if rng.IntN(8) > 0 {
 		return float32(rng.NormFloat64())
@@ -78,7 +78,7 @@ func float(rng *rand.Rand) float32 {
 	return odd[rng.IntN(len(odd))]
 }
 
-// half draws the bits of a finite number of two bytes with that exponent.
+// half draws the bits of a finite two-byte number; exponent masks its exponent.
 func half(rng *rand.Rand, exponent uint16) uint16 {
 	for {
 		if h := uint16(rng.Uint32()); h&exponent != exponent {
@@ -100,7 +100,8 @@ func scales(rng *rand.Rand, n int) []byte {
 	return p
 }
 
-// sparse names no values, few, half of them or all, at times with gaps that need several bytes.
+// sparse draws a payload that names none, few, half or all of the values, at times with gaps that
+// need several bytes.
 func sparse(rng *rand.Rand, e kernels.Encoding, n int) []byte {
 	one := [...]int{1, 2, 9, 100, 1000, 1 << 30}[rng.IntN(6)]
 	var values, gaps []byte
@@ -149,7 +150,7 @@ func lowRank(rng *rand.Rand, n int) []byte {
 	return p
 }
 
-// encodedSizes are lengths of chunks about each border there is: of lanes, blocks and tiles.
+// encodedSizes returns lengths of chunks around each border: of lanes, blocks and tiles.
 func encodedSizes() []int {
 	sizes := []int{127, 128, 255, 256, 257, 271, 511, 512, 513, 1024 + 256 + 40, bulk}
 	for n := range 40 {
@@ -158,7 +159,7 @@ func encodedSizes() []int {
 	return sizes
 }
 
-// testDecode compares with Host, and looks at the memory around the values and the payload.
+// testDecode compares with Host, and checks the memory around the values and the payload.
 func testDecode(t *testing.T, d kernels.Device) {
 	for _, e := range Encodings {
 		for _, n := range encodedSizes() {
@@ -177,8 +178,8 @@ func testDecode(t *testing.T, d kernels.Device) {
 	}
 }
 
-// offset returns a copy of data that starts at any alignment and ends where its memory ends, so that a
-// sanitizer sees what is read past it.
+// offset returns a copy of data that starts at any alignment and ends where its memory ends, so
+// that a sanitizer detects a read past it.
 func offset(rng *rand.Rand, data []byte) []byte {
 	at := rng.IntN(64)
 	x := make([]byte, at+len(data))
@@ -186,7 +187,8 @@ func offset(rng *rand.Rand, data []byte) []byte {
 	return x[at:]
 }
 
-// encode gives the operands of s payloads in the encodings, in turn, and returns the same operands decoded.
+// encode replaces the operands of s by payloads in the given encodings, in turn, and returns the
+// same operands decoded.
 func encode(t *testing.T, s *kernels.Step, rng *rand.Rand, encodings []kernels.Encoding) (decoded []kernels.Operand) {
 	t.Helper()
 	decoded = append([]kernels.Operand(nil), s.Operands...)
@@ -249,7 +251,7 @@ func testEncoded(t *testing.T, d kernels.Device) {
 			update: rng.IntN(2) == 0, dot: rng.IntN(2) == 0, displacement: rng.IntN(2) == 0, saved: rng.IntN(2) == 0, broadcast: rng.IntN(2) == 0,
 		}, mix)
 	}
-	for i, e := range Encodings { // the largest chunks there are, and larger
+	for i, e := range Encodings { // the largest chunk, and a larger one
 		compareEncoded(t, d, shape{rule: Rules[i%len(Rules)], n: 65536 + 4464*(i%2), operands: 2, seed: uint64(i)}, []kernels.Encoding{e})
 	}
 	for _, rule := range Rules { // every encoding with every rule

@@ -4,9 +4,9 @@ package stream
 
 import "encoding/binary"
 
-const grain = 64 // bytes: where one part of an array may end and the next begin
+const grain = 64 // bytes: a part of an array ends at a multiple of this
 
-// read keeps the loop that only reads from being nothing.
+// read keeps the compiler from removing the loop that only reads.
 var read uint64
 
 func move(parts int, reads, writes [][]byte, _ Way) {
