@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// pair is Pair of kernel/norm.cu.
+// pair mirrors Pair of kernel/norm.cu.
 type pair struct {
 	x, y   driver.Ptr
 	n      uint64
@@ -17,14 +17,14 @@ type pair struct {
 
 type normArgs struct{ pairs driver.Ptr }
 
-// finiteArgs is FiniteArgs of kernel/finite.cu.
+// finiteArgs mirrors FiniteArgs of kernel/finite.cu.
 type finiteArgs struct {
 	x     driver.Ptr
 	n     uint64
 	first driver.Ptr
 }
 
-// rowsArgs is RowsArgs of kernel/rows.cu.
+// rowsArgs mirrors RowsArgs of kernel/rows.cu.
 type rowsArgs struct {
 	dst, values       driver.Ptr
 	entry, begin, row driver.Ptr
@@ -69,7 +69,7 @@ func (d *Device) Finite(x []float32) (int, error) {
 		args := finiteArgs{x: o.floats(x), n: uint64(len(x)), first: changedOf(o, first[:])}
 		launch(o, "finite", "finite", line(ceil(len(x), perFinite)), finiteThreads, &args)
 	})
-	return int(first[0]), err // the largest number is -1
+	return int(first[0]), err // the largest uint64 becomes -1
 }
 
 // AddRows implements kernels.Device.
@@ -96,8 +96,9 @@ func (d *Device) rows(kernel string, dst []float32, rowLen int, rows []int32, va
 	})
 }
 
-// sortRows returns the entries sorted by the row they name, those of one row in their order; where the entries of each
-// row begin, and the end; and the rows.
+// sortRows returns three lists: the entries, sorted by the row that they name and within a row in
+// their order; the index at which the entries of each row begin, followed by the number of entries;
+// and the rows, ascending.
 func sortRows(rows []int32) (entry, begin, row []uint32) {
 	entry = make([]uint32, len(rows))
 	for i := range entry {

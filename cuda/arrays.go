@@ -13,18 +13,18 @@ import (
 var _ kernels.Accelerator = (*Device)(nil)
 
 // arrays implements kernels.Arrays. On the GPU each chunk of an array begins at a multiple of 16
-// bytes, on the host there are no gaps: copies go by runs of chunks between which both sides have
-// none.
+// bytes; on the host there are no gaps. So copies go by runs: consecutive chunks without gaps on
+// either side.
 type arrays struct {
 	d       *Device
 	lengths []int
-	at      []driver.Ptr // of each chunk, from the beginning of an array
+	at      []driver.Ptr // byte offset of each chunk in an array
 	values  int
 	size    int // bytes on the GPU
 	runs    []run
 }
 
-// run is a part of an array that is whole on both sides.
+// run is a part of an array that is contiguous on both sides. All fields are in bytes.
 type run struct {
 	host, far, bytes int
 }
@@ -45,7 +45,8 @@ func (d *Device) NewArrays(lengths []int) kernels.Arrays {
 	return a
 }
 
-// holding is memory that somebody has, until nobody refers to that any more or the device is closed.
+// holding is the memory of an array or a landing. It is freed when nothing refers to its owner any
+// more, or when the device is closed.
 type holding struct {
 	at      driver.Ptr
 	host    []byte
@@ -53,8 +54,8 @@ type holding struct {
 	event   driver.Event
 }
 
-// arrived waits until nothing is on its way to a landing. Its memory is then the host's, to be
-// written and freed: a driver need not wait for copies from memory that it is given back.
+// arrived waits until no copy into a landing is running. Only then may the host write or free the
+// landing's memory: a driver need not wait for copies from memory that is freed.
 func (h *holding) arrived(d *Device) error {
 	if h.event == 0 {
 		return nil
@@ -62,7 +63,7 @@ func (h *holding) arrived(d *Device) error {
 	return d.c.Await(h.event)
 }
 
-// hold notes memory that Close frees if nobody has before.
+// hold registers memory, which Close frees unless release has done so.
 func (d *Device) hold(h *holding) {
 	d.held.Lock()
 	defer d.held.Unlock()
@@ -72,13 +73,14 @@ func (d *Device) hold(h *holding) {
 	d.holdings[h] = struct{}{}
 }
 
-// release frees what h holds. It may be called at any time, by the garbage collector too.
+// release frees what h holds. It may be called at any time, also by a cleanup of the garbage
+// collector.
 func (d *Device) release(h *holding) {
 	d.held.Lock()
 	defer d.held.Unlock()
 	if _, ok := d.holdings[h]; ok {
 		delete(d.holdings, h)
-		_ = d.free(h) // of a device that is lost, which refuses everything; else there is nothing to be done about it
+		_ = d.free(h) // fails only on a lost device, which refuses everything; nothing can be done about it
 	}
 }
 
@@ -97,7 +99,7 @@ func (d *Device) free(h *holding) error {
 	return err
 }
 
-// freeAll frees what is still held.
+// freeAll frees everything that is still held.
 func (d *Device) freeAll() error {
 	d.held.Lock()
 	defer d.held.Unlock()
@@ -122,8 +124,8 @@ type array struct {
 	h *holding
 
 	once   sync.Once
-	values []float32 // the host's side
-	pinned error     // why it could not be had
+	values []float32 // the host's copy
+	pinned error     // why there is no pinned memory for it
 }
 
 // NewArray implements kernels.Arrays.
@@ -134,7 +136,7 @@ func (a *arrays) NewArray() kernels.Array {
 	return x
 }
 
-// far returns where the array is on the GPU, which takes memory for it the first time.
+// far returns the address of the array on the GPU. The first call allocates its memory.
 func (x *array) far(o *op) driver.Ptr {
 	if x.h.at == 0 && o.err == nil && x.a.size > 0 {
 		at, err := x.a.d.c.Alloc(x.a.size)
@@ -144,7 +146,8 @@ func (x *array) far(o *op) driver.Ptr {
 	return x.h.at
 }
 
-// Host implements kernels.Array. Where there is no pinned memory it is ordinary memory, and Send and Fetch say why.
+// Host implements kernels.Array. If there is no pinned memory, it returns ordinary memory, and Send
+// and Fetch return the reason.
 func (x *array) Host() []float32 {
 	x.once.Do(func() {
 		if x.a.values == 0 {
@@ -195,7 +198,7 @@ func (a *arrays) Copy(dst, src kernels.Array, chunks []int) error {
 		t, f := to.far(o), from.far(o)
 		for i := 0; i < len(chunks) && o.err == nil; {
 			lo, n := a.at[chunks[i]], 0
-			for ; i < len(chunks) && a.at[chunks[i]] == lo+driver.Ptr(n); i++ { // chunks beside each other at once
+			for ; i < len(chunks) && a.at[chunks[i]] == lo+driver.Ptr(n); i++ { // adjacent chunks in one copy
 				n += ceil(4*a.lengths[chunks[i]], vector) * vector
 			}
 			o.fail(a.d.c.Copy(t+lo, f+lo, n, a.d.stream))
@@ -206,8 +209,8 @@ func (a *arrays) Copy(dst, src kernels.Array, chunks []int) error {
 	return err
 }
 
-// Step implements kernels.Arrays: one launch for all chunks, and more only where chunks have other
-// scalars, or gradients are sparse.
+// Step implements kernels.Arrays. It is one launch for all chunks; chunks with other scalars and
+// sparse gradients need more launches.
 func (a *arrays) Step(s *kernels.ArrayStep) ([]kernels.Products, error) {
 	s.Check(len(a.lengths))
 	products := make([]kernels.Products, len(a.lengths))
@@ -253,7 +256,7 @@ func (a *arrays) step(o *op, s *kernels.ArrayStep, products []float64) {
 	})
 }
 
-// bases returns a chunk that begins where the arrays of a step do.
+// bases returns a chunk that begins where the arrays of the step begin.
 func (a *arrays) bases(o *op, s *kernels.ArrayStep) chunk {
 	far := func(x kernels.Array) driver.Ptr {
 		if x == nil {
@@ -271,7 +274,7 @@ func (a *arrays) bases(o *op, s *kernels.ArrayStep) chunk {
 	return c
 }
 
-// at returns the chunk whose arrays begin so many bytes behind those of c.
+// at returns the chunk whose arrays begin by bytes behind those of c.
 func (c chunk) at(by driver.Ptr) chunk {
 	for _, p := range []*driver.Ptr{
 		&c.params, &c.given, &c.previous, &c.saved, &c.state0, &c.state1, &c.next, &c.nextState0, &c.nextState1, &c.update,
@@ -283,9 +286,9 @@ func (c chunk) at(by driver.Ptr) chunk {
 	return c
 }
 
-// landing implements kernels.Landing: payloads lie in memory that is lent for as long as the
-// gradient is there, and are sent on a stream of their own, so that they arrive while a step is
-// under way.
+// landing implements kernels.Landing. Its payloads lie in memory that it holds for as long as it
+// holds the gradient. They are sent on a stream of their own, so that they arrive while a step is
+// running.
 type landing struct {
 	a     *arrays
 	h     *holding
@@ -335,15 +338,16 @@ func (l *landing) Put(chunk int, e kernels.Encoding, data []byte) error {
 	return l.a.d.judge(fmt.Sprintf("land chunk %d", chunk), err)
 }
 
-// Clear implements kernels.Landing. A gradient that no step has taken may still be on its way.
+// Clear implements kernels.Landing. It waits for copies, since a gradient that no step has taken
+// may still be arriving.
 func (l *landing) Clear() {
 	clear(l.parts)
-	if err := first(l.h.arrived(l.a.d), l.h.landing.reset(l.a.d.c)); err != nil { // memory that cannot be freed or grown: the next Put says so
+	if err := first(l.h.arrived(l.a.d), l.h.landing.reset(l.a.d.c)); err != nil { // the next Put reports it
 		l.h.landing.slabs = nil
 	}
 }
 
-// part returns a chunk of the gradient as an operand.
+// part returns a chunk of the gradient as an operand with the given weight.
 func (l *landing) part(chunk int, weight float32) part {
 	p := l.parts[chunk]
 	p.weight = weight
@@ -355,5 +359,5 @@ func (l *landing) part(chunk int, weight float32) part {
 	return p
 }
 
-// chunkSize is how far apart chunks are in a table.
+// chunkSize is the distance in bytes between chunks in a table.
 const chunkSize = driver.Ptr(unsafe.Sizeof(chunk{}))

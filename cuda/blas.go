@@ -8,36 +8,37 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 )
 
-// ErrNoBLAS means that cuBLAS cannot be used. The error that wraps it says why.
+// ErrNoBLAS means that cuBLAS cannot be used. The error that wraps it gives the reason.
 var ErrNoBLAS = errors.New("cuBLAS cannot be used")
 
-// BLAS is cuBLAS on a queue: it computes matrix products in the order in which the queue is given
-// work, also in programs. The same product at the same place has the same bits in every run with
-// the same cuBLAS on the same kind of GPU, and may have others elsewhere.
+// BLAS is cuBLAS on a queue. It computes matrix products in the order of the queue's work, also in
+// programs. The same product at the same addresses has the same bits in every run with the same
+// cuBLAS on the same kind of GPU. On another kind, or with another cuBLAS, the bits may differ.
 type BLAS struct {
 	q *Queue
 	b driver.BLAS
 }
 
-// Product is what [BLAS.Multiply] computes.
+// Product describes what [BLAS.Multiply] computes.
 type Product = driver.Product
 
-// Precision is what the factors of products are rounded to; sums are float32.
+// Precision is the format to which the factors of products are rounded. Sums are float32.
 type Precision = driver.Precision
 
-// The precisions: float32, and with 11 and with 8 bits for the matrix units.
+// The precisions: float32, and two formats for the matrix units, with 11 and with 8 significant
+// bits.
 const (
 	FP32 = driver.FP32
 	TF32 = driver.TF32
 	BF16 = driver.BF16
 )
 
-// blasWorkspace is what cuBLAS recommends for GPUs of compute capability 9.0 and newer, in bytes;
-// older ones need less. With less than that a product may be slower.
+// blasWorkspace is the workspace, in bytes, that cuBLAS recommends for GPUs of compute capability
+// 9.0 and newer. Older ones need less. With less workspace a product may be slower.
 const blasWorkspace = 32 << 20
 
-// FindBLAS returns the name of the cuBLAS library of this machine without starting it. library is
-// as for [Queue.OpenBLAS].
+// FindBLAS returns the name of the cuBLAS library of this machine without initialising it. library
+// is as for [Queue.OpenBLAS]. Errors wrap ErrNoBLAS.
 func FindBLAS(library string) (string, error) {
 	name, err := driver.FindBLAS(library)
 	if err != nil {
@@ -46,13 +47,13 @@ func FindBLAS(library string) (string, error) {
 	return name, nil
 }
 
-// OpenBLAS opens cuBLAS for the queue, which closes it in the end. library is its path; "" is the
-// first of libcublas.so.12, .13 and .11 that the system finds and that starts. In TF32 and BF16 it
-// may round the factors, which are float32 in memory, and need not. Errors wrap ErrNoBLAS and say
-// what is missing; the queue can be used all the same.
+// OpenBLAS opens cuBLAS for the queue, which closes it in its Close. library is the path of the
+// library. "" means the first of libcublas.so.12, .13 and .11 that the system finds and that
+// initialises. With TF32 and BF16, cuBLAS may round the factors, which are float32 in memory, but
+// need not. Errors wrap ErrNoBLAS and say what is missing; the queue remains usable.
 //
-// The queue has a cuBLAS of its own, which works in memory of its own and without atomics: streams
-// that run beside it change nothing of what it computes, or how.
+// The queue has a cuBLAS handle of its own, with its own workspace and without atomics. So streams
+// that run at the same time change neither what it computes nor how.
 func (q *Queue) OpenBLAS(library string, precision Precision) (*BLAS, error) {
 	if q.err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoBLAS, q.err)
@@ -78,7 +79,7 @@ func (q *Queue) OpenBLAS(library string, precision Precision) (*BLAS, error) {
 // String returns the library and its version, such as "cuBLAS 12.8.4 (libcublas.so.12)".
 func (b *BLAS) String() string { return b.b.String() }
 
-// Fits reports whether cuBLAS can be given such numbers: none of them may need more than 32 bits.
+// Fits reports whether cuBLAS can take the dimensions of p: its integers have 32 bits.
 func (b *BLAS) Fits(p *Product) bool {
 	return max(p.M, p.N, p.K, p.LDA, p.LDB, p.LDC, p.Batch) <= math.MaxInt32
 }

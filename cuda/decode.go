@@ -5,14 +5,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// decodeArgs is DecodeArgs of kernel/decode.cu.
+// decodeArgs mirrors DecodeArgs of kernel/decode.cu.
 type decodeArgs struct {
 	operand operand
 	dst     driver.Ptr
 	n       uint64
 }
 
-// sparse is Sparse of kernel/sparse.cu.
+// sparse mirrors Sparse of kernel/sparse.cu.
 type sparse struct {
 	values, gaps driver.Ptr
 	gapBytes     uint64
@@ -25,7 +25,7 @@ type sparseArgs struct{ payloads driver.Ptr }
 
 const (
 	decodeThreads = 256
-	perDecode     = 8 * decodeThreads // values of a block
+	perDecode     = 8 * decodeThreads // values for each block of threads
 )
 
 var decoders = map[kernels.Encoding]string{
@@ -42,7 +42,7 @@ func (d *Device) Decode(dst []float32, e kernels.Encoding, data []byte) error {
 	return d.do("decode", func(o *op) { o.decode(o.resultFloats(dst), len(dst), newPart(e, len(dst), data, o.bytes)) })
 }
 
-// decode queues the decoding of a payload of n values.
+// decode queues the decoding of a payload of n values to dst.
 func (o *op) decode(dst driver.Ptr, n int, p part) {
 	o.countable(n)
 	if p.sparse == nil {

@@ -12,17 +12,21 @@ import (
 )
 
 var (
-	// ErrUnavailable means that there is no GPU to open. The error that wraps it says what is missing.
+	// ErrUnavailable means that there is no GPU to open. The error that wraps it says what is
+	// missing.
 	ErrUnavailable = errors.New("no GPU can be used")
 
-	// ErrBuild is wrapped by an ErrUnavailable of a program that can use no GPU anywhere.
+	// ErrBuild is wrapped, beside ErrUnavailable, if this program was built without support for
+	// GPUs.
 	ErrBuild = driver.ErrBuild
 
-	// ErrLost means that the GPU failed and holds nothing any more. Restart the process; nothing else helps.
+	// ErrLost means that the GPU has failed and has lost its memory. Restart the process; nothing
+	// else helps.
 	ErrLost = errors.New("the GPU is lost")
 )
 
-// Device is one GPU. It implements kernels.Device, and is safe for concurrent use: calls run one after the other.
+// Device is one GPU. It implements kernels.Device and is safe for concurrent use: calls run one
+// after another.
 type Device struct {
 	c       driver.Context
 	name    string
@@ -30,23 +34,24 @@ type Device struct {
 
 	mu        sync.Mutex
 	stream    driver.Stream
-	arrivals  driver.Stream // of gradients
+	arrivals  driver.Stream // on which gradients arrive
 	modules   map[string]driver.Module
 	functions map[string]driver.Function
-	in, out   segment // staged arrays, and their twins in pinned memory
+	in, out   segment // staged and fetched arrays, each with a twin in pinned memory
 	scratch   segment
 	lost      error
 	closed    bool
 
 	held     sync.Mutex
-	holdings map[*holding]struct{} // memory of arrays and landings
+	holdings map[*holding]struct{} // the memory of arrays and landings
 }
 
 var _ kernels.Device = (*Device)(nil)
 
-// Open opens GPU number ordinal, from 0, of the driver in the library; "" means libcuda.so.1, where
-// the system finds it. Close it when it is no longer needed. Errors wrap ErrUnavailable and say
-// what is missing: the build, the driver, the device, or its age.
+// Open opens GPU number ordinal, counted from 0. library is the path of the driver; "" means
+// libcuda.so.1 where the system finds it. Close the device when it is no longer needed. Errors wrap
+// ErrUnavailable and say what is missing: support in the build, the driver, the device, or a newer
+// version of one of them.
 func Open(library string, ordinal int) (*Device, error) {
 	c, err := driver.Open(library, ordinal)
 	if err != nil {
@@ -65,8 +70,8 @@ func Open(library string, ordinal int) (*Device, error) {
 	return d, nil
 }
 
-// Usable returns nil if there is such a GPU and Open could use it, but for what other processes do
-// with it. Errors are those of Open. It takes no memory of the GPU.
+// Usable returns nil if there is such a GPU and Open could use it, unless other processes prevent
+// that. Its errors are those of Open. It takes no memory of the GPU.
 func Usable(library string, ordinal int) error {
 	if err := driver.Usable(library, ordinal); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -74,16 +79,18 @@ func Usable(library string, ordinal int) error {
 	return nil
 }
 
-// Name returns "cuda", or "cuda:1" and so on for a GPU that is not the first.
+// Name returns "cuda" for the first GPU, and "cuda:1" and so on for the others.
 func (d *Device) Name() string { return d.name }
 
-// String describes the GPU, such as "cuda, NVIDIA H200, compute capability 9.0, 132 multiprocessors, 139 GiB".
+// String describes the GPU, such as "cuda, NVIDIA H200, compute capability 9.0, 132
+// multiprocessors, 139 GiB".
 func (d *Device) String() string {
 	major, minor := d.c.Capability()
 	return fmt.Sprintf("%s, %s, compute capability %d.%d, %d multiprocessors, %d GiB", d.name, d.c.Name(), major, minor, d.c.Multiprocessors(), d.c.Memory()>>30)
 }
 
-// Close frees all memory. The device must not be used afterwards.
+// Close waits for arriving gradients and frees all memory of the device. The device must not be
+// used afterwards.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,7 +99,7 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	if d.lost != nil {
-		return nil // the driver refuses everything
+		return nil // the driver refuses every call
 	}
 	err := errors.Join(
 		d.c.Synchronize(d.arrivals), d.freeAll(), d.in.free(d.c), d.out.free(d.c), d.scratch.free(d.c), d.unload(),
@@ -104,8 +111,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// unload gives the kernels back. They would stay with the GPU's context for as long as another device of this process,
-// or a library, has it too.
+// unload unloads the kernels. Otherwise they would stay in the GPU's context for as long as another
+// device of this process, or a library, uses that context.
 func (d *Device) unload() (err error) {
 	for _, m := range d.modules {
 		err = errors.Join(err, d.c.Unload(m))
@@ -113,7 +120,8 @@ func (d *Device) unload() (err error) {
 	return err
 }
 
-// do runs f, which stages and launches, waits until the GPU is done and fetches what f asked for.
+// do runs f, which stages and launches. Then it waits until the GPU is done and fetches the results
+// that f asked for.
 func (d *Device) do(what string, f func(o *op)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,7 +138,7 @@ func (d *Device) do(what string, f func(o *op)) error {
 	return d.judge(what, o.err)
 }
 
-// judge remembers an error after which the GPU is of no use.
+// judge describes err. It records that the device is lost if the GPU cannot be used after err.
 func (d *Device) judge(what string, err error) error {
 	if err == nil {
 		return nil
@@ -142,7 +150,8 @@ func (d *Device) judge(what string, err error) error {
 	return fmt.Errorf("%s on GPU %d: %w", what, d.ordinal, err)
 }
 
-// function returns a kernel, and loads its module when it is the first of it.
+// function returns a kernel. It loads the kernel's module if no kernel of that module was used
+// before.
 func (d *Device) function(module, name string) (driver.Function, error) {
 	if f, ok := d.functions[name]; ok {
 		return f, nil
@@ -166,7 +175,8 @@ func (d *Device) function(module, name string) (driver.Function, error) {
 	return f, nil
 }
 
-// launch queues a kernel on a grid of blocks. args is its parameter, with the layout of the struct in its source.
+// launch queues a kernel on a grid of blocks. args is the kernel's parameter; it has the layout of
+// the struct in the kernel's source.
 func launch[T any](o *op, module, name string, blocks [3]int, threads int, args *T) {
 	if o.err != nil {
 		return
@@ -182,7 +192,7 @@ func launch[T any](o *op, module, name string, blocks [3]int, threads int, args 
 	o.fail(err)
 }
 
-// resident returns how many blocks of a kernel run at once.
+// resident returns how many blocks of a kernel the GPU runs at once.
 func (o *op) resident(module, name string, threads int) int {
 	if o.err != nil {
 		return 0
@@ -196,8 +206,8 @@ func (o *op) resident(module, name string, threads int) int {
 	return n
 }
 
-// line is a grid of blocks in a row.
+// line returns a one-dimensional grid of blocks.
 func line(blocks int) [3]int { return [3]int{blocks, 1, 1} }
 
-// ceil returns how many parts of the given size n values make.
+// ceil returns ⌈n/size⌉.
 func ceil(n, size int) int { return (n + size - 1) / size }

@@ -5,7 +5,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// encodeArgs is EncodeArgs of kernel/encode.cu, and encodes its Encodes.
+// encodeArgs mirrors EncodeArgs of kernel/encode.cu, and encodes its Encodes.
 type encodeArgs struct {
 	x, carry, residual, dst, scales driver.Ptr
 	n                               uint64
@@ -16,7 +16,7 @@ type encodes struct{ chunks driver.Ptr }
 
 const (
 	encodeThreads = 256
-	perHalves     = 8 * encodeThreads // values of a block
+	perHalves     = 8 * encodeThreads // values for each block of threads
 	perScaled     = encodeThreads / 32 * 256
 )
 
@@ -45,8 +45,8 @@ func (d *Device) EncodeInt8Stochastic(dst []byte, x, carry, residual []float32, 
 	return d.encode("encode_int8_random", perScaled, dst, ceil(len(x), 256), encodeArgs{keyA: a, keyB: b}, x, carry, residual)
 }
 
-// EncodeInt4 implements kernels.Encoder. Only checkpoints have Int4, and they are made on the host:
-// a GPU has no kernel for it.
+// EncodeInt4 implements kernels.Encoder, on the host. Only checkpoints use Int4, and the host
+// writes those, so there is no GPU kernel for it.
 func (d *Device) EncodeInt4(dst []byte, x, carry, residual []float32) error {
 	return kernels.Best().EncodeInt4(dst, x, carry, residual)
 }
@@ -57,7 +57,8 @@ func (d *Device) EncodeSign(dst []byte, x, carry, residual []float32) error {
 	return d.encode("encode_sign", perScaled, dst, ceil(len(x), 256), encodeArgs{}, x, carry, residual)
 }
 
-// encode runs an encoder whose blocks take so many values each. The payload starts with so many scales.
+// encode runs an encoder whose thread blocks take per values each. The payload starts with the
+// given number of scales.
 func (d *Device) encode(kernel string, per int, dst []byte, scales int, args encodeArgs, x, carry, residual []float32) error {
 	if len(x) == 0 {
 		return nil

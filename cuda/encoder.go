@@ -9,30 +9,33 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Coding says how chunks are encoded.
+// Coding says how an Encoder encodes chunks.
 type Coding struct {
-	Encoding kernels.Encoding // all but FP32
-	AtRandom bool             // Int8 only: rounded at random, else to nearest
+	Encoding kernels.Encoding // any but FP32
+	AtRandom bool             // Int8 only: round at random, otherwise to nearest
 
-	// Largest says how many of n values are sent in Sparse16 or Sparse32, 1 to n: those of largest
-	// magnitude. In Sparse32 it may be nil: all are sent that are not +0.
+	// Largest returns how many of n values are sent in Sparse16 or Sparse32, from 1 to n: those of
+	// largest magnitude. With Sparse32 it may be nil; then all values that are not +0 are sent.
 	Largest func(n int) int
 
-	// Matrix says how a chunk is seen in LowRank, of which it has rows·cols values, and the rank of
-	// what is sent for it, at most 64. A chunk with one column is sent as it is.
+	// Matrix returns the matrix as which a chunk is seen in LowRank, which has rows·cols values,
+	// and the rank that is sent, at most 64. A chunk with one column is sent as it is.
 	Matrix func(chunk int) (rows, cols, rank int)
 }
 
-// Encoder encodes an array of chunks that is on the GPU, many chunks in a launch: each has the
-// payload that the encoders of kernels.Device, kernels.AppendSparse and the codecs powersgd and
-// sparse of kernels/compress write, bit for bit. The payloads come to the host, and so do the
-// squared norms of what they decode to.
+// Encoder encodes an array of chunks that is on the GPU, many chunks in one launch. Each payload
+// equals, bit for bit, the one that the encoders of kernels.Device, kernels.AppendSparse or the
+// codecs powersgd and sparse of kernels/compress write. The payloads are copied to the host, and so
+// are the squared norms of the values that they decode to.
 //
-// Arrays of what is carried and what is left have gaps, so that each chunk is aligned: Size is
-// their length. All queues are of one device, and what is queued for one encoder is queued by one
-// goroutine.
+// A gradient goes through these calls: Begin, Start, Encode for every range of chunks whose
+// gradient is final, Finish, Wait on the queues, then Payload.
+//
+// The arrays for the carry and the residual have gaps, so that each chunk is aligned; Size is their
+// length in bytes. All queues belong to one device, and one goroutine queues all work of an
+// encoder.
 type Encoder struct {
-	q      *Queue // whose memory it has
+	q      *Queue // owns the encoder's memory
 	coder  coder
 	chunks []encoded
 	size   int
@@ -41,35 +44,37 @@ type Encoder struct {
 	payloadOut, found                        []byte
 }
 
-// encoded is where a chunk is.
+// encoded says where a chunk lies.
 type encoded struct {
-	lo, n     int // values of the flat array
-	at        Ptr // in arrays with gaps
-	from, len int // bytes of its payload, the most if they differ from gradient to gradient
+	lo, n     int // values of the flat array: from lo on
+	at        Ptr // byte offset in arrays with gaps
+	from, len int // bytes of its payload; len is the maximum if lengths differ from gradient to gradient
 	aligned   bool
 }
 
-// coder writes payloads, and what they decode to.
+// coder writes payloads and the values that they decode to.
 type coder interface {
-	begin(i int, f fed)          // says what chunk i is encoded of, once start has been done
-	start(q *Queue)              // queues what begin said
-	encode(q *Queue, lo, hi int) // queues the encoding of chunks [lo, hi), and brings their payloads to the host
-	finish(q *Queue)             // queues what is left once all are encoded
-	length(i int) int            // of the payload of chunk i, when all that was queued is done
+	begin(i int, f fed)          // sets what chunk i is encoded from; start makes it effective
+	start(q *Queue)              // queues what begin has set
+	encode(q *Queue, lo, hi int) // queues the encoding of chunks [lo, hi) and the copy of their payloads to the host
+	finish(q *Queue)             // queues what remains once all chunks are encoded
+	length(i int) int            // length of the payload of chunk i, once all queued work is done
 }
 
-// fed is what a chunk is encoded of: arrays on the GPU, of which carry and residual may be 0.
+// fed holds the arrays on the GPU from which a chunk is encoded. carry and residual may be 0.
 type fed struct {
 	x, carry, residual Ptr
 	seed               uint64
 }
 
-// Encodes reports whether there are encoders of e.
+// Encodes reports whether an Encoder can write encoding e.
 func Encodes(e kernels.Encoding) bool {
 	return denseKernels[e].kernel != "" || e == kernels.Sparse16 || e == kernels.Sparse32 || e == kernels.LowRank
 }
 
-// NewEncoder returns an encoder for a flat array of chunks of these lengths, with memory of q. Errors are q's.
+// NewEncoder returns an encoder for a flat array of chunks of these lengths, in values. Its memory
+// belongs to q. It waits for q. Errors are those of q, or say that there is no kernel for the
+// coding.
 func NewEncoder(q *Queue, coding Coding, lengths []int) (*Encoder, error) {
 	if !Encodes(coding.Encoding) || coding.Encoding == kernels.Sparse16 && coding.Largest == nil {
 		return nil, fmt.Errorf("encode %v on a GPU: there is no kernel for it", coding.Encoding)
@@ -77,7 +82,7 @@ func NewEncoder(q *Queue, coding Coding, lengths []int) (*Encoder, error) {
 	c := &Encoder{q: q}
 	lo, bytes := 0, 0
 	for i, n := range lengths {
-		lead := -len(coding.shape(i)) & 3 // what comes behind that is aligned
+		lead := -len(coding.shape(i)) & 3 // so that what follows the shape is aligned
 		k := encoded{lo: lo, n: n, at: Ptr(c.size), from: bytes + lead, len: coding.mostBytes(i, n), aligned: lo%4 == 0}
 		c.chunks = append(c.chunks, k)
 		lo += n
@@ -105,7 +110,7 @@ func NewEncoder(q *Queue, coding Coding, lengths []int) (*Encoder, error) {
 	return c, q.Wait()
 }
 
-// mostBytes bounds the payload of a chunk, of n values.
+// mostBytes bounds the size in bytes of the payload of a chunk of n values.
 func (c Coding) mostBytes(chunk, n int) int {
 	switch {
 	case c.Encoding == kernels.LowRank:
@@ -119,11 +124,12 @@ func (c Coding) mostBytes(chunk, n int) int {
 	return denseKernels[c.Encoding].bytes(n)
 }
 
-// rows is a table of structs for kernels, which is written here and copied there.
+// rows is a table of structs for kernels. The host writes it in pinned memory, from which it is
+// copied to the GPU.
 type rows[T any] struct {
 	at Ptr
 	in []byte // pinned
-	of []T    // the same memory
+	of []T    // views the memory of in
 }
 
 func makeRows[T any](q *Queue, n int) rows[T] {
@@ -136,20 +142,20 @@ func makeRows[T any](q *Queue, n int) rows[T] {
 	return r
 }
 
-// set writes a row. After an error of the queue there are none.
+// set writes row i. After an error of the queue there are no rows, and it does nothing.
 func (r *rows[T]) set(i int, v T) {
 	if i < len(r.of) {
 		r.of[i] = v
 	}
 }
 
-// from returns where row i is on the GPU.
+// from returns the address of row i on the GPU.
 func (r *rows[T]) from(i int) Ptr {
 	var one T
 	return r.at + Ptr(i)*Ptr(unsafe.Sizeof(one))
 }
 
-// put copies structs to an array of their own, and returns it.
+// put copies structs to a new array on the GPU and returns its address.
 func put[T any](q *Queue, x []T) Ptr {
 	r := makeRows[T](q, len(x))
 	copy(r.of, x)
@@ -157,12 +163,12 @@ func put[T any](q *Queue, x []T) Ptr {
 	return r.at
 }
 
-// Size returns the bytes of an array with gaps.
+// Size returns the size in bytes of an array with gaps.
 func (c *Encoder) Size() int { return c.size }
 
-// Begin says what the next payloads are of: the flat gradient, and arrays with gaps of what is
-// carried and what is left; 0: there are none. seeds are by chunk, of what is rounded at random.
-// Nothing that was queued before may be under way.
+// Begin sets what the next payloads are encoded from: the flat gradient, and arrays with gaps that
+// hold the carry and receive the residual; 0 means none. seeds are by chunk, for rounding at
+// random. No work that was queued for the encoder before may be running.
 func (c *Encoder) Begin(gradient, carry, residual Ptr, seeds []uint64) {
 	for i, k := range c.chunks {
 		f := fed{x: gradient + Ptr(4*k.lo)}
@@ -182,10 +188,12 @@ func (c *Encoder) Begin(gradient, carry, residual Ptr, seeds []uint64) {
 	}
 }
 
-// Start queues what Begin said. It may be part of a program, which does what Begin has said by then.
+// Start queues the arguments that Begin has set. It may be part of a program; a replay then uses
+// the arguments of the latest Begin.
 func (c *Encoder) Start(q *Queue) { c.coder.start(q) }
 
-// Encode queues the encoding of chunks [lo, hi), whose gradient is final, and brings their payloads to the host.
+// Encode queues the encoding of chunks [lo, hi), whose gradient must be final, and the copy of
+// their payloads to the host.
 func (c *Encoder) Encode(q *Queue, gradient Ptr, lo, hi int) {
 	if lo == hi {
 		return
@@ -199,7 +207,7 @@ func (c *Encoder) Encode(q *Queue, gradient Ptr, lo, hi int) {
 	Launch(q, "norm", "norms", line(hi-lo), normThreads, &normArgs{pairs: c.pairs + Ptr(lo)*Ptr(unsafe.Sizeof(pair{}))})
 }
 
-// fetch queues the copy of payloads to the host, as long as they may be.
+// fetch queues the copy of payloads to the host, at their maximal lengths.
 func (c *Encoder) fetch(q *Queue, lo, hi int) {
 	from, to := c.chunks[lo].from, c.chunks[hi-1].from+c.chunks[hi-1].len
 	if q.err == nil {
@@ -207,7 +215,8 @@ func (c *Encoder) fetch(q *Queue, lo, hi int) {
 	}
 }
 
-// Finish queues what is left once all chunks are encoded: the norms are fetched, and whether all values are finite.
+// Finish queues the rest once all chunks are encoded: it fetches the norms, and the index of the
+// first value of the gradient that is not finite.
 func (c *Encoder) Finish(q *Queue, gradient Ptr) {
 	n := 0
 	for _, k := range c.chunks {
@@ -215,19 +224,19 @@ func (c *Encoder) Finish(q *Queue, gradient Ptr) {
 	}
 	c.coder.finish(q)
 	if q.err == nil {
-		q.fail(q.d.c.Fill(c.first, 0xff, 8, q.s)) // the largest number: there is none
+		q.fail(q.d.c.Fill(c.first, 0xff, 8, q.s)) // the largest uint64: all values are finite
 	}
 	Launch(q, "finite", "finite", line(ceil(n, perFinite)), finiteThreads, &finiteArgs{x: gradient, n: uint64(n), first: c.first})
 	q.Out(c.found[:8*len(c.chunks)], c.norms)
 	q.Out(c.found[8*len(c.chunks):], c.first)
 }
 
-// Payload returns the payload of a chunk, until the next Begin, and the squared norm of what it
-// decodes to. What was queued is done.
+// Payload returns the payload of chunk i and the squared norm of the values that it decodes to. All
+// queued work must be done. The payload is valid until the next Begin.
 func (c *Encoder) Payload(i int) (payload []byte, squaredNorm float64) {
 	n := c.coder.length(i)
 	return c.payloadOut[c.chunks[i].from:][:n:n], math.Float64frombits(binary.LittleEndian.Uint64(c.found[8*i:]))
 }
 
-// NotFinite returns the number of the first value that is not finite, or -1.
+// NotFinite returns the index of the first value of the gradient that is not finite, or -1.
 func (c *Encoder) NotFinite() int { return int(binary.LittleEndian.Uint64(c.found[8*len(c.chunks):])) }

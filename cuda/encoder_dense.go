@@ -7,10 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// denseKernels are those of payloads that have something of every value.
+// denseKernels lists the kernels for payloads that hold something of every value.
 var denseKernels = map[kernels.Encoding]struct {
 	kernel string
-	per    int // values of a block
+	per    int // values for each block of threads
 	bytes  func(n int) int
 }{
 	kernels.BF16: {"encode_bf16", perHalves, func(n int) int { return 2 * n }},
@@ -19,14 +19,14 @@ var denseKernels = map[kernels.Encoding]struct {
 	kernels.Sign: {"encode_sign", perScaled, kernels.SignBytes},
 }
 
-// denseCoder is the coder of payloads that have something of every value. They are decoded by the
-// kernel that sums operands.
+// denseCoder is the coder for payloads that hold something of every value. The kernel that sums
+// operands decodes them.
 type denseCoder struct {
 	e      *Encoder
 	kernel string
-	per    int // values of a block
+	per    int // values for each block of threads
 	random bool
-	scaled bool // a payload starts with the scales of its groups
+	scaled bool // a payload starts with the scales of its blocks of values
 	chunks rows[encodeArgs]
 	sums   Ptr
 }
@@ -53,7 +53,7 @@ func newDense(e *Encoder, coding Coding) *denseCoder {
 	return c
 }
 
-// parts returns where the scales of a payload are, 0 if it has none, and where the rest.
+// parts returns the addresses of the scales of a payload, or 0 if it has none, and of the rest.
 func (c *denseCoder) parts(k encoded) (scales, data Ptr) {
 	data = c.e.payload + Ptr(k.from)
 	if c.scaled {
@@ -74,7 +74,8 @@ func (c *denseCoder) begin(i int, f fed) {
 
 func (c *denseCoder) start(q *Queue) { q.In(c.chunks.at, c.chunks.in) }
 
-// mostChunks is how many chunks a launch has at most: a grid has no more in its second dimension.
+// mostChunks is the largest number of chunks of one launch: the limit of a grid in its second
+// dimension.
 var mostChunks = 1<<16 - 1
 
 func (c *denseCoder) encode(q *Queue, lo, hi int) {

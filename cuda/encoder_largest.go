@@ -7,7 +7,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// chosen is Chosen of kernel/chosen.cuh, and choices Choices of kernel/select.cu.
+// chosen mirrors Chosen of kernel/chosen.cuh, and choices mirrors Choices of kernel/select.cu.
 type chosen struct {
 	x, carry, residual, decoded, index, payload, bytes driver.Ptr
 	n, k                                               uint64
@@ -16,7 +16,8 @@ type chosen struct {
 
 type choices struct{ chunks driver.Ptr }
 
-// lengths are those of payloads that differ from gradient to gradient. Kernels write them.
+// lengths holds the lengths of payloads whose length differs from gradient to gradient. Kernels
+// write them.
 type lengths struct {
 	e   *Encoder
 	at  Ptr
@@ -28,18 +29,19 @@ func newLengths(e *Encoder) lengths {
 	return lengths{e: e, at: e.q.Array(n), out: e.q.Pinned(n)}
 }
 
-// of returns where the length of a payload is.
+// of returns the address of the length of payload i.
 func (l *lengths) of(i int) Ptr { return l.at + Ptr(8*i) }
 
 func (l *lengths) finish(q *Queue) { q.Out(l.out, l.at) }
 
-// length is never more than there is room for, whatever the GPU says: who checks the payload finds that it is none.
+// length returns the length of payload i. It never exceeds the room for the payload, whatever the
+// GPU wrote; a check of the payload finds such an error.
 func (l *lengths) length(i int) int {
 	return int(min(binary.LittleEndian.Uint64(l.out[8*i:]), uint64(l.e.chunks[i].len)))
 }
 
-// largestCoder is the coder of the values of largest magnitude, and of their indices. Its kernel
-// writes whole payloads, the gaps as uvarints, and what they decode to.
+// largestCoder is the coder for the values of largest magnitude and their indices. Its kernel
+// writes whole payloads, with the gaps as uvarints, and the values that they decode to.
 type largestCoder struct {
 	lengths
 	chunks rows[chosen]
@@ -67,7 +69,7 @@ func newLargest(e *Encoder, coding Coding) *largestCoder {
 }
 
 func (c *largestCoder) begin(i int, f fed) {
-	if i < len(c.chunks.of) { // else the queue has an error
+	if i < len(c.chunks.of) { // otherwise the queue has an error
 		r := &c.chunks.of[i]
 		r.x, r.carry, r.residual = f.x, f.carry, f.residual
 	}

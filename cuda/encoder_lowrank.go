@@ -8,7 +8,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// matrix is Matrix of kernel/lowrank.cu, and matrices its Matrices.
+// matrix mirrors Matrix of kernel/lowrank.cu, and matrices its Matrices.
 type matrix struct {
 	x, carry, residual, decoded, p, q, factors driver.Ptr
 	limit                                      float64
@@ -22,15 +22,15 @@ const (
 	mostRank       = 64
 )
 
-// lowRankCoder is the coder of factors of low rank. Its kernel writes them, and what they decode
-// to. The numbers before them, which say the shape, are those of every gradient, and are there from
-// the beginning.
+// lowRankCoder is the coder for factors of low rank. Its kernel writes the factors and the values
+// that they decode to. The numbers before the factors give the shape; they are the same for every
+// gradient, so newLowRank writes them once.
 type lowRankCoder struct {
 	e      *Encoder
 	chunks rows[matrix]
 }
 
-// shape returns the numbers that a payload of low rank starts with.
+// shape returns the numbers with which a payload of low rank starts.
 func (c Coding) shape(chunk int) []byte {
 	if c.Encoding != kernels.LowRank {
 		return nil
@@ -69,7 +69,7 @@ func newLowRank(e *Encoder, coding Coding) *lowRankCoder {
 }
 
 func (c *lowRankCoder) begin(i int, f fed) {
-	if i < len(c.chunks.of) { // else the queue has an error
+	if i < len(c.chunks.of) { // otherwise the queue has an error
 		r := &c.chunks.of[i]
 		r.x, r.carry, r.residual = f.x, f.carry, f.residual
 		r.keyA, r.keyB = kernels.RoundingKey(f.seed)

@@ -2,7 +2,7 @@ package cuda
 
 import "github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 
-// named is Named of kernel/named.cu, and allNamed its AllNamed.
+// named mirrors Named of kernel/named.cu, and allNamed its AllNamed.
 type named struct {
 	chosen
 	to driver.Ptr
@@ -12,8 +12,8 @@ type allNamed struct{ chunks driver.Ptr }
 
 const namedThreads = 256
 
-// namedCoder is the coder of all that is not +0. Its kernel writes payloads, what they decode to,
-// and as many bytes as a payload has to the host.
+// namedCoder is the coder for all values that are not +0. Its kernel writes payloads and the values
+// that they decode to. It also copies to the host exactly as many bytes as a payload has.
 type namedCoder struct {
 	lengths
 	chunks rows[named]
@@ -34,7 +34,7 @@ func newNamed(e *Encoder) *namedCoder {
 }
 
 func (c *namedCoder) begin(i int, f fed) {
-	if i < len(c.chunks.of) { // else the queue has an error
+	if i < len(c.chunks.of) { // otherwise the queue has an error
 		r := &c.chunks.of[i]
 		r.x, r.carry, r.residual = f.x, f.carry, f.residual
 	}

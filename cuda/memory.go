@@ -6,11 +6,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 )
 
-// A segment lends memory of the GPU until it is reset: what one operation needs of a kind. Memory
-// is kept from operation to operation, in one slab once it is known how much is needed.
+// segment lends GPU memory of one kind to one operation, until it is reset. It keeps the memory for
+// the next operation, in one slab once it knows how much an operation needs.
 type segment struct {
 	pinned bool // each slab has a twin in pinned memory of the host
-	apart  bool // each array has a slab of its own, of its exact size: for tests, where a sanitizer watches the ends
+	apart  bool // for tests under a sanitizer: each array has a slab of its exact size
 	slabs  []slab
 }
 
@@ -19,10 +19,10 @@ type slab struct {
 	host []byte // nil unless pinned
 	size int
 	used int
-	sent int // bytes of host that have been copied
+	sent int // bytes of host that have been copied to the GPU
 }
 
-// region is lent memory.
+// region is memory that a segment has lent.
 type region struct {
 	at   driver.Ptr
 	host []byte
@@ -30,11 +30,11 @@ type region struct {
 
 const (
 	alignment = 256
-	vector    = 16 // kernels read an array to the next multiple of it
+	vector    = 16 // kernels read an array up to the next multiple of this many bytes
 	leastSlab = 1 << 20
 )
 
-// lend returns n > 0 bytes at a multiple of 256. They hold anything.
+// lend returns n > 0 bytes with unspecified contents, at a multiple of 256.
 func (g *segment) lend(c driver.Context, n int) (region, error) {
 	size := ceil(n, alignment) * alignment
 	if g.apart {
@@ -43,7 +43,7 @@ func (g *segment) lend(c driver.Context, n int) (region, error) {
 	if len(g.slabs) == 0 || g.apart || g.slabs[len(g.slabs)-1].size-g.slabs[len(g.slabs)-1].used < size {
 		room := size
 		if !g.apart {
-			room = max(size, leastSlab, g.room()) // as much again: a large gradient is not a slab for each of its chunks
+			room = max(size, leastSlab, g.room()) // double: a large gradient must not need a slab for each chunk
 		}
 		if err := g.grow(c, room); err != nil {
 			return region{}, err
@@ -73,7 +73,7 @@ func (g *segment) grow(c driver.Context, size int) error {
 	return nil
 }
 
-// reset takes all that was lent back.
+// reset takes back everything that was lent.
 func (g *segment) reset(c driver.Context) error {
 	if len(g.slabs) == 1 && !g.apart {
 		g.slabs[0].used, g.slabs[0].sent = 0, 0
@@ -89,7 +89,7 @@ func (g *segment) reset(c driver.Context) error {
 	return g.grow(c, total)
 }
 
-// room returns the bytes of all slabs.
+// room returns the size of all slabs, in bytes.
 func (g *segment) room() (total int) {
 	for _, s := range g.slabs {
 		total += s.size

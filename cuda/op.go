@@ -7,18 +7,19 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// op is one operation: what it stages, launches and fetches. After an error its methods do nothing.
+// op is one operation: it stages arrays, launches kernels and fetches results. After an error its
+// methods do nothing.
 type op struct {
 	d       *Device
 	fetched []fetch
 	err     error
 }
 
-// fetch is an array of the host that receives what a region holds in the end.
+// fetch is an array of the host that receives the contents of a region when the operation finishes.
 type fetch struct {
 	dst  []byte
 	from region
-	own  bool // the region is of the segment for what is staged, so it is copied for itself
+	own  bool // the region belongs to the staging segment, so it is copied by itself
 }
 
 func (o *op) fail(err error) {
@@ -36,14 +37,14 @@ func (o *op) lend(g *segment, n int) region {
 	return r
 }
 
-// bytes stages data and returns where it will be, or 0 if there is none.
+// bytes stages data and returns its address on the GPU, or 0 if data is empty.
 func (o *op) bytes(data []byte) driver.Ptr {
 	r := o.lend(&o.d.in, len(data))
 	copy(r.host, data)
 	return r.at
 }
 
-// floats stages x, or returns 0 for nil.
+// floats stages x and returns its address, or 0 if x is empty.
 func (o *op) floats(x []float32) driver.Ptr { return o.bytes(kernels.Bytes(x)) }
 
 // table stages structs of numbers and addresses.
@@ -52,10 +53,10 @@ func table[T any](o *op, x []T) driver.Ptr {
 	return o.bytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(one))))
 }
 
-// room returns n bytes of the GPU's memory that hold anything.
+// room returns n bytes of GPU memory with unspecified contents.
 func (o *op) room(n int) driver.Ptr { return o.lend(&o.d.scratch, n).at }
 
-// zeros returns n bytes of the GPU's memory that are 0.
+// zeros returns n bytes of GPU memory that are 0.
 func (o *op) zeros(n int) driver.Ptr {
 	at := o.room(n)
 	if o.err == nil && n > 0 {
@@ -64,7 +65,8 @@ func (o *op) zeros(n int) driver.Ptr {
 	return at
 }
 
-// result returns memory whose contents dst receives in the end, or 0 if dst is empty.
+// result returns GPU memory whose contents dst receives when the operation finishes, or 0 if dst is
+// empty.
 func (o *op) result(dst []byte) driver.Ptr {
 	if len(dst) == 0 {
 		return 0
@@ -76,13 +78,13 @@ func (o *op) result(dst []byte) driver.Ptr {
 
 func (o *op) resultFloats(x []float32) driver.Ptr { return o.result(kernels.Bytes(x)) }
 
-// resultOf fetches structs of numbers.
+// resultOf is result for structs of numbers.
 func resultOf[T any](o *op, x []T) driver.Ptr {
 	var one T
 	return o.result(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(one))))
 }
 
-// changed stages x, which kernels change in place, and fetches it in the end.
+// changed stages x, which kernels change in place, and fetches it when the operation finishes.
 func (o *op) changed(x []byte) driver.Ptr {
 	r := o.lend(&o.d.in, len(x))
 	copy(r.host, x)
@@ -92,7 +94,7 @@ func (o *op) changed(x []byte) driver.Ptr {
 	return r.at
 }
 
-// flush copies what has been staged since the last time.
+// flush copies what has been staged since the previous flush.
 func (o *op) flush() {
 	for i := range o.d.in.slabs {
 		s := &o.d.in.slabs[i]
@@ -103,7 +105,7 @@ func (o *op) flush() {
 	}
 }
 
-// finish fetches the results and waits.
+// finish fetches the results and waits for the GPU.
 func (o *op) finish() {
 	for i := range o.d.out.slabs {
 		s := &o.d.out.slabs[i]
@@ -116,7 +118,7 @@ func (o *op) finish() {
 			o.fail(o.d.c.CopyOut(f.from.host, f.from.at, o.d.stream))
 		}
 	}
-	// Even after an error: nothing may be under way when the memory is lent again.
+	// Wait even after an error: no work may be running when the memory is lent again.
 	o.fail(o.d.c.Synchronize(o.d.stream))
 	if o.err != nil {
 		return
@@ -132,13 +134,13 @@ func (o *op) reset() {
 		return
 	}
 	for _, g := range []*segment{&d.in, &d.out, &d.scratch} {
-		if err := g.reset(d.c); err != nil { // memory that cannot be freed or grown: the next operation says so
+		if err := g.reset(d.c); err != nil { // the memory cannot be freed or grown: the next operation reports it
 			g.slabs = nil
 		}
 	}
 }
 
-// changedOf stages and fetches numbers that kernels change in place.
+// changedOf is changed for numbers.
 func changedOf[T any](o *op, x []T) driver.Ptr {
 	var one T
 	return o.changed(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(one))))

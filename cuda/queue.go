@@ -9,25 +9,25 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/internal/driver"
 )
 
-// Ptr is an address in a GPU's memory. 0 is none.
+// Ptr is an address in a GPU's memory; 0 means none.
 type Ptr = driver.Ptr
 
-// Queue does work on arrays that stay on the GPU, in the order in which it is given. Its methods
-// return at once; the first error makes all that follow do nothing, until Wait returns it. A queue
-// is used by one goroutine at a time.
+// Queue runs work on arrays that stay on the GPU, in the order in which it is queued. Most methods
+// only queue work and return at once. After the first error all methods do nothing, until Wait
+// returns that error. A queue has one user at a time.
 type Queue struct {
 	d      *Device
 	s      driver.Stream
-	mark   driver.Event // how far others wait for it
+	mark   driver.Event // recorded for After: other queues wait for it
 	arrays []Ptr
 	pinned [][]byte
 	blas   []*BLAS
 	err    error
-	before error    // what err was when a capture began
-	behind []*Queue // that it waits for, since the last Wait: an error of theirs is its own
+	before error    // err at the beginning of a capture
+	behind []*Queue // the queues that q waits for, since the last Wait: q takes over their errors
 }
 
-// NewQueue returns a queue. Close it before the device.
+// NewQueue returns a queue. Close it before the device. Its errors are those of the device.
 func (d *Device) NewQueue() (*Queue, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,8 +45,9 @@ func (d *Device) NewQueue() (*Queue, error) {
 	return &Queue{d: d, s: s, mark: mark}, nil
 }
 
-// After makes what q is given from now on wait for all that other, of the same device, was given
-// before. If other has an error, both do nothing until Wait of q has returned it.
+// After makes work that is queued on q from now on wait for all work that was queued on other
+// before. Both queues belong to the same device. If other has an error, both do nothing until
+// q.Wait has returned it.
 func (q *Queue) After(other *Queue) {
 	q.fail(other.err)
 	if !slices.Contains(q.behind, other) {
@@ -60,7 +61,8 @@ func (q *Queue) After(other *Queue) {
 	}
 }
 
-// settle returns the error, which is over then, also of those that q has it from or who have it from q.
+// settle clears the error of q and returns it. It also clears it in the queues that share it with
+// q.
 func (q *Queue) settle() error {
 	err := q.err
 	q.err = nil
@@ -73,51 +75,52 @@ func (q *Queue) settle() error {
 	return err
 }
 
-// Program is work that a queue was given once, and does again in one launch: the same kernels with
-// the same arguments, and copies between the same places. 0 is none.
+// Program is a recording of queued work, which Replay runs in one launch: the same kernels with the
+// same arguments, and copies between the same addresses. 0 means none.
 type Program = driver.Program
 
-// Capture makes what q is given a program, in place of doing it, until Captured; so is what other
-// queues are given that wait for q. Before Captured q must wait for them. Arrays must not be made
-// or freed meanwhile.
+// Capture begins to record a program: until Captured, work that is queued on q is recorded instead
+// of done. So is the work of other queues that wait for q; q must wait for them before Captured. No
+// array may be allocated or freed meanwhile.
 func (q *Queue) Capture() {
 	if q.before = q.err; q.err == nil {
 		q.fail(q.d.c.Capture(q.s))
 	}
 }
 
-// Captured ends Capture. The program is the caller's, who gives it back with Forget before Close.
-// After an error nothing of it was done, and the queue can be given the same again; an error from
-// before Capture is still there.
+// Captured ends Capture and returns the program. The caller owns it and releases it with Forget
+// before Close. After an error nothing of the work was done, and the same work can be queued again.
+// An error from before Capture is returned, and stays until Wait.
 func (q *Queue) Captured() (Program, error) {
 	if q.before != nil {
-		return 0, q.before // it has not begun
+		return 0, q.before // the capture has not begun
 	}
-	p, err := q.d.c.Captured(q.s) // after an error too: it must end
+	p, err := q.d.c.Captured(q.s) // after an error too: the capture must end
 	before := q.settle()
-	if before != nil && p != 0 { // a refusal need not end a capture: what it holds then is not all that was given
+	if before != nil && p != 0 { // the capture may go on after an error: then the program lacks some of the work
 		err = errors.Join(err, q.d.c.CloseProgram(p))
 		p = 0
 	}
 	return p, errors.Join(before, err)
 }
 
-// Replay does a program.
+// Replay queues a program.
 func (q *Queue) Replay(p Program) {
 	if q.err == nil {
 		q.fail(q.d.c.Replay(p, q.s))
 	}
 }
 
-// Forget gives a program back that is not under way.
+// Forget releases a program that is not running. p may be 0.
 func (q *Queue) Forget(p Program) {
 	if p != 0 {
 		q.fail(q.d.c.CloseProgram(p))
 	}
 }
 
-// Array returns n > 0 bytes of the GPU's memory at a multiple of 256, which hold anything, and may
-// be read to the next multiple of 16.
+// Array allocates n > 0 bytes of GPU memory, with unspecified contents. The address is a multiple
+// of 256, and the memory may be read up to the next multiple of 16 bytes. It lives until Free or
+// Close. After an error it returns 0.
 func (q *Queue) Array(n int) Ptr {
 	if q.err != nil {
 		return 0
@@ -130,7 +133,8 @@ func (q *Queue) Array(n int) Ptr {
 	return at
 }
 
-// Free gives an array back after all that was queued. 0 is nothing.
+// Free waits for the queue and frees an array. An address that is no array of the queue, such as 0,
+// is ignored.
 func (q *Queue) Free(at Ptr) {
 	if i := slices.Index(q.arrays, at); i >= 0 {
 		q.arrays = slices.Delete(q.arrays, i, i+1)
@@ -139,7 +143,8 @@ func (q *Queue) Free(at Ptr) {
 	}
 }
 
-// Pinned returns n > 0 bytes of the host's memory that In and Out may name. They live until Close.
+// Pinned allocates n > 0 bytes of pinned host memory, for In and Out. It lives until Close. After
+// an error it returns nil.
 func (q *Queue) Pinned(n int) []byte {
 	if q.err != nil {
 		return nil
@@ -152,41 +157,42 @@ func (q *Queue) Pinned(n int) []byte {
 	return b
 }
 
-// mapped returns where kernels find pinned memory, which they may write to: it has the values after
-// Wait. On Linux with 64 bits GPUs and the host have one space of addresses, and what is pinned is
-// in it.
+// mapped returns the address at which kernels reach pinned memory. Kernels may write to it; the
+// host sees the values after Wait. On 64-bit Linux the GPU and the host share one address space,
+// which contains all pinned memory.
 func mapped(pinned []byte) Ptr { return Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(pinned)))) }
 
-// In copies pinned memory to the GPU. It must not be changed before Wait.
+// In queues a copy of pinned memory to the GPU. from must not be changed before Wait.
 func (q *Queue) In(to Ptr, from []byte) {
 	if q.err == nil && len(from) > 0 {
 		q.fail(q.d.c.CopyIn(to, from, q.s))
 	}
 }
 
-// Out copies to pinned memory, which has the values after Wait.
+// Out queues a copy to pinned memory, which holds the values after Wait.
 func (q *Queue) Out(to []byte, from Ptr) {
 	if q.err == nil && len(to) > 0 {
 		q.fail(q.d.c.CopyOut(to, from, q.s))
 	}
 }
 
-// Zero sets n bytes to 0.
+// Zero queues the setting of n bytes to 0.
 func (q *Queue) Zero(at Ptr, n int) {
 	if q.err == nil && n > 0 {
 		q.fail(q.d.c.Fill(at, 0, n, q.s))
 	}
 }
 
-// Copy copies n bytes from array to array.
+// Copy queues a copy of n bytes from one array to another.
 func (q *Queue) Copy(to, from Ptr, n int) {
 	if q.err == nil && n > 0 {
 		q.fail(q.d.c.Copy(to, from, n, q.s))
 	}
 }
 
-// Launch queues a kernel of a family on a grid of blocks; each dimension is at least 1. args is its
-// parameter, with the layout of the struct in its source, and is read before Launch returns.
+// Launch queues a kernel of a family on a grid of blocks; each dimension is at least 1. args is the
+// kernel's parameter and has the layout of the struct in the kernel's source. Launch reads it
+// before it returns.
 func Launch[T any](q *Queue, family, kernel string, blocks [3]int, threads int, args *T) {
 	if q.err != nil {
 		return
@@ -200,9 +206,9 @@ func Launch[T any](q *Queue, family, kernel string, blocks [3]int, threads int, 
 	q.fail(err)
 }
 
-// Wait returns when all is done, with the first error since the last Wait. After ErrLost the queue
-// is of no use. After an error, of which the last After may be a part, all is done that others were
-// given too.
+// Wait waits until all queued work is done and returns the first error since the last Wait. After
+// ErrLost the queue cannot be used. If there was an error, Wait also waits for the queues of After,
+// since the last After may be incomplete.
 func (q *Queue) Wait() error {
 	var behind []*Queue
 	if q.err != nil {
@@ -220,13 +226,13 @@ func (q *Queue) Wait() error {
 	return q.d.judge("queued work", err)
 }
 
-// Close waits and frees all memory of the queue.
+// Close waits for the queued work and frees all memory of the queue.
 func (q *Queue) Close() error {
 	q.d.mu.Lock()
 	lost := q.d.lost != nil
 	q.d.mu.Unlock()
 	if lost {
-		return nil // the driver refuses everything
+		return nil // the driver refuses every call
 	}
 	err := q.d.c.Synchronize(q.s)
 	for _, b := range q.blas { // before the memory that they work in

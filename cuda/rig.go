@@ -8,34 +8,35 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Rig times operations on arrays that are on the GPU, by the GPU's clock. What is timed is queued
-// while the GPU has something else to do, so that nothing of the host is in what it measures. It is
-// for benchmarks, is used by one goroutine, and alone uses its device. After an error its methods
-// do nothing; see [Rig.Err].
+// Rig times operations on arrays that are on the GPU, by the GPU's clock. It queues an operation
+// while the GPU is busy with something else, so that the times contain no work of the host. It is
+// for benchmarks. One goroutine uses it, and nothing else may use its device. After an error its
+// methods do nothing; see [Rig.Err].
 type Rig struct {
 	d          *Device
 	o          *op
 	begin, end driver.Event
-	ahead      rowSumsArgs // what the GPU does first
+	ahead      rowSumsArgs // work that the GPU does first
 }
 
-// rowSumsArgs is RowSumsArgs of kernel/layer.cu.
+// rowSumsArgs mirrors RowSumsArgs of kernel/layer.cu.
 type rowSumsArgs struct {
 	sum, x        driver.Ptr
 	rows, columns uint64
 }
 
-// Work is an operation with the arrays that it reads and writes, for [Rig.Seconds].
+// Work is an operation on its arrays, for [Rig.Seconds].
 type Work struct {
 	Values int // of each array
-	Bytes  int // that must move: each array read or written once
+	Bytes  int // that must move: each array is read or written once
 	queue  func()
 }
 
-// layerThreads are those of a block of kernel/layer.cu.
+// layerThreads is the number of threads of a block of kernel/layer.cu.
 const layerThreads = 256
 
-// rigGrain is what numbers of values are multiples of: each array of an operation is aligned then.
+// rigGrain divides the number of values of each array, so that each array of an operation is
+// aligned.
 const rigGrain = 1 << 12
 
 // rigChunk is the size of most chunks of a large model, in values.
@@ -62,14 +63,14 @@ func (d *Device) NewRig() (*Rig, error) {
 // Err returns the first error.
 func (r *Rig) Err() error { return r.d.judge("measure", r.o.err) }
 
-// Reset frees the arrays of all operations, which must not be used afterwards.
+// Reset frees the arrays of all operations. The operations must not be used afterwards.
 func (r *Rig) Reset() {
 	r.o.fail(r.d.c.Synchronize(r.d.stream))
-	r.o.fail(r.d.scratch.free(r.d.c)) // not kept: the next operation may need arrays of other sizes
+	r.o.fail(r.d.scratch.free(r.d.c)) // freed, since the next operation may need arrays of other sizes
 	r.o.reset()
 }
 
-// Close frees what the rig has, and returns its first error.
+// Close frees the rig's memory and returns its first error.
 func (r *Rig) Close() error {
 	if r.d.lost == nil {
 		r.Reset()
@@ -80,13 +81,14 @@ func (r *Rig) Close() error {
 	return r.Err()
 }
 
-// aheadValues are those of a sum that one warp computes, which takes it a few dozen microseconds: an
-// event and the first kernels of an operation are queued in that time. They take little of a cache.
+// aheadValues is the length of a sum that one warp computes in a few dozen microseconds. In that
+// time an event and the first kernels of an operation are queued. The values take little of a
+// cache.
 const aheadValues = 1 << 17
 
-// Seconds does the operation so many times, one after the other, and returns the seconds of one.
+// Seconds runs the operation times times in a row and returns the mean time of one, in seconds.
 func (r *Rig) Seconds(w Work, times int) float64 {
-	ahead := r.ahead // apart from what has pointers: C is given its address
+	ahead := r.ahead // a copy without Go pointers: C gets its address
 	launch(r.o, "layer", "row_sums", line(1), layerThreads, &ahead)
 	r.queue(func() { r.o.fail(r.d.c.Record(r.begin, r.d.stream)) })
 	for range times {
@@ -108,15 +110,15 @@ func (r *Rig) queue(f func()) {
 	}
 }
 
-// ordinary draws four bytes that are an ordinary value in float32, and two of them in BF16: with
-// infinities among the operands of a step, division and square root would take the way that is for
-// them.
+// ordinary draws four bytes that are an ordinary float32, and also two ordinary BF16 values.
+// Infinities among the operands of a step would send division and square root down their slow
+// paths.
 func ordinary(rng *rand.Rand) float32 {
 	draw := func() uint32 { return math.Float32bits(float32(math.Abs(rng.NormFloat64())) * 1e-3) }
 	return math.Float32frombits(draw()&0xffff0000 | draw()>>16)
 }
 
-// array returns n bytes on the GPU, repeats of random values: a GPU is faster on zeros.
+// array returns n bytes on the GPU that repeat random values: a GPU is faster on zeros.
 func (r *Rig) array(n int) driver.Ptr {
 	piece := min(1<<22, ceil(n, vector)*vector)
 	at := r.o.room(n)
@@ -134,7 +136,8 @@ func (r *Rig) array(n int) driver.Ptr {
 	return at
 }
 
-// round returns a number of values that operations take: whole chunks, or less than one.
+// round rounds n to a number of values that operations take: whole chunks of rigChunk values, or
+// one smaller chunk.
 func round(n int) (values, chunk int) {
 	if n >= rigChunk {
 		return n / rigChunk * rigChunk, rigChunk
@@ -143,15 +146,15 @@ func round(n int) (values, chunk int) {
 	return n, n
 }
 
-// Copy copies n bytes of the GPU to others, which is what memory allows.
+// Copy copies n bytes within the GPU. Its time is the bound that memory sets.
 func (r *Rig) Copy(n int) Work {
 	n = max(n, vector)
 	from, to := r.array(n), r.array(n)
 	return Work{Values: n / 4, Bytes: 2 * n, queue: func() { r.o.fail(r.d.c.Copy(to, from, n, r.d.stream)) }}
 }
 
-// Step steps all chunks of a model of about n values at once: k operands in FP32, BF16, FP16, Int8
-// or Sign, and SGD, Momentum or Adam.
+// Step steps all chunks of a model of about n values at once, with k operands in FP32, BF16, FP16,
+// Int8 or Sign, and with SGD, Momentum or Adam.
 func (r *Rig) Step(rule kernels.Rule, e kernels.Encoding, k, n int) Work {
 	n, each := round(n)
 	chunks, size := n/each, 4*each
@@ -187,7 +190,8 @@ func (r *Rig) Step(rule kernels.Rule, e kernels.Encoding, k, n int) Work {
 	}
 }
 
-// payloads returns the operands of a chunk of n values whose payloads begin at byte lo of each array.
+// payloads returns the operands of a chunk of n values. Their payloads begin at byte lo of each
+// array.
 func payloads(arrays []driver.Ptr, e kernels.Encoding, lo, n int) []operand {
 	var ops []operand
 	for _, a := range arrays {
@@ -200,8 +204,8 @@ func payloads(arrays []driver.Ptr, e kernels.Encoding, lo, n int) []operand {
 	return ops
 }
 
-// Encode encodes a gradient of about n values with error feedback, the residual over what is
-// carried: BF16, FP16, Int8, to nearest or at random, or Sign.
+// Encode encodes a gradient of about n values with error feedback, in BF16, FP16, Int8 (to nearest
+// or at random) or Sign. The residual is written over the carry.
 func (r *Rig) Encode(e kernels.Encoding, random bool, n int) Work {
 	n, _ = round(n)
 	kind := denseKernels[e]
@@ -215,9 +219,9 @@ func (r *Rig) Encode(e kernels.Encoding, random bool, n int) Work {
 	return Work{Values: n, Bytes: 12*n + size, queue: func() { launch(r.o, "encode", kind.kernel, line(ceil(n, kind.per)), encodeThreads, &all) }}
 }
 
-// Select selects a share of about n values, the largest ones, with error feedback or of a gradient
-// alone. Bytes are those of one pass: the gradient and what is carried are read, the residual and
-// what was selected are written.
+// Select selects a share of about n values, the largest ones, with error feedback or from a
+// gradient alone. Bytes is the traffic of one pass: it reads the gradient and the carry, and writes
+// the residual and the selection.
 func (r *Rig) Select(share float64, feedback bool, n int) Work {
 	n, _ = round(n)
 	k := max(1, int(float64(n)*share))
@@ -232,9 +236,9 @@ func (r *Rig) Select(share float64, feedback bool, n int) Work {
 	return Work{Values: n, Bytes: bytes, queue: func() { r.o.selectPasses(&args) }}
 }
 
-// EncodeLargest encodes the chunks of a gradient of about n values, a share of each in BF16, with
-// error feedback. Bytes are those of one pass: the gradient and what is carried are read, the
-// residual and the payload, with a byte for each gap, are written.
+// EncodeLargest encodes the chunks of a gradient of about n values with error feedback, a share of
+// each chunk in BF16. Bytes is the traffic of one pass: it reads the gradient and the carry, and
+// writes the residual and the payload, with one byte for each gap.
 func (r *Rig) EncodeLargest(share float64, n int) Work {
 	n, each := round(n)
 	chunks, k := n/each, max(1, int(float64(each)*share))
@@ -253,9 +257,9 @@ func (r *Rig) EncodeLargest(share float64, n int) Work {
 	return Work{Values: n, Bytes: 12*n + 3*k*chunks, queue: func() { launch(r.o, "select", "select_encode", line(chunks), selectThreads, &args) }}
 }
 
-// EncodeLowRank encodes the chunks of a gradient of about n values, matrices of 64 rows, as factors
-// of a rank, with error feedback. Bytes are those of one pass: the gradient and what is carried are
-// read, the residual and the payload are written.
+// EncodeLowRank encodes the chunks of a gradient of about n values, seen as matrices of 64 rows, as
+// factors of the given rank, with error feedback. Bytes is the traffic of one pass: it reads the
+// gradient and the carry, and writes the residual and the payload.
 func (r *Rig) EncodeLowRank(rank, n int) Work {
 	n, each := round(n)
 	chunks, rows, cols := n/each, 64, each/64
@@ -274,9 +278,10 @@ func (r *Rig) EncodeLowRank(rank, n int) Work {
 	return Work{Values: n, Bytes: 12*n + 4*numbers*chunks, queue: func() { launch(r.o, "lowrank", "low_rank_encode", line(chunks), lowRankThreads, &args) }}
 }
 
-// EncodeNamed encodes the chunks of a gradient of about n values, of which a share is not 0, the
-// first rows of each. Bytes are those of one pass: the gradient is read, the payload, with a byte
-// for each gap, is written. It stays on the GPU: the link is measured by itself.
+// EncodeNamed encodes the chunks of a gradient of about n values, of which a share is not 0: the
+// first rows of each chunk. Bytes is the traffic of one pass: it reads the gradient and writes the
+// payload, with one byte for each gap. The payload stays on the GPU, since the link is measured by
+// itself.
 func (r *Rig) EncodeNamed(share float64, n int) Work {
 	n, each := round(n)
 	chunks, k := n/each, max(1, int(float64(each)*share))
@@ -295,7 +300,7 @@ func (r *Rig) EncodeNamed(share float64, n int) Work {
 	return Work{Values: n, Bytes: 4*n + 5*k*chunks, queue: func() { launch(r.o, "named", "named_encode", line(chunks), namedThreads, &args) }}
 }
 
-// Distance is the squared distance of every chunk of about n values to a saved copy.
+// Distance computes the squared distance of every chunk of about n values to a saved copy.
 func (r *Rig) Distance(n int) Work {
 	n, each := round(n)
 	x, y, result := r.array(4*n), r.array(4*n), r.array(8*n/each)
@@ -308,7 +313,7 @@ func (r *Rig) Distance(n int) Work {
 	return Work{Values: n, Bytes: 8 * n, queue: func() { launch(r.o, "norm", "norms", line(len(pairs)), normThreads, &args) }}
 }
 
-// Finite looks at each of about n values.
+// Finite checks about n values.
 func (r *Rig) Finite(n int) Work {
 	n, _ = round(n)
 	args := finiteArgs{x: r.array(4 * n), n: uint64(n), first: r.array(8)}

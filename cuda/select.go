@@ -7,7 +7,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// selectArgs is SelectArgs of kernel/select.cu.
+// selectArgs mirrors SelectArgs of kernel/select.cu.
 type selectArgs struct {
 	x, carry, y, residual driver.Ptr
 	n, k, likely          uint64
@@ -21,14 +21,14 @@ type selectArgs struct {
 const (
 	selectThreads = 256
 	selectTile    = 16 * selectThreads
-	selectRoom    = selectTile / 4 // in a tile's list
+	selectRoom    = selectTile / 4 // entries in the list of a tile
 	selectBins    = 2048
 	selectWarps   = selectThreads / 32
 
-	thresholdBytes = 16 // a Threshold of kernel/select.cu
+	thresholdBytes = 16 // size of a Threshold of kernel/select.cu
 )
 
-// What kernels count: Counted of kernel/select.cu.
+// The passes that count, as in Counted of kernel/select.cu.
 const (
 	countSampled = iota
 	countSieved
@@ -55,13 +55,14 @@ func (d *Device) Select(index []int32, value, x, carry, residual []float32) erro
 	})
 }
 
-// selectLargest queues a selection, with memory for what it counts and lists.
+// selectLargest queues a selection, including memory for its counts and lists.
 func (o *op) selectLargest(args *selectArgs) {
 	o.selectMemory(args)
 	o.selectPasses(args)
 }
 
-// selectMemory gives a selection memory for what it counts and lists: of a list, 6 bytes for a quarter of the values.
+// selectMemory allocates memory for the counts and lists of a selection. The lists take 6 bytes for
+// each of a quarter of the values.
 func (o *op) selectMemory(args *selectArgs) {
 	tiles := ceil(int(args.n), selectTile)
 	args.tiles = uint64(tiles)
@@ -71,25 +72,26 @@ func (o *op) selectMemory(args *selectArgs) {
 	args.above, args.ties = o.room(4*ceil(tiles, selectWarps)), o.room(4*ceil(tiles, selectWarps))
 }
 
-// likely returns how many of a sample of every 128th value are as large as a guess that should
-// leave the k largest in: as many as are expected, eight standard deviations of random values, and
-// some where these are few. A guess that is too high costs two passes more, one that is too low
-// longer lists.
+// likely returns the rank, in a sample of every 128th value, of a threshold that should keep the k
+// largest values. It is the expected rank plus eight standard deviations for random values, plus 8
+// for small k. A threshold that is too high costs two more passes; one that is too low makes the
+// lists longer.
 func likely(k int) uint64 {
 	expected := float64(k) / 128
 	return uint64(expected+8*math.Sqrt(expected)) + 8
 }
 
-// selectPasses queues the kernels: a sample, the pass that makes y and lists what may be among the
-// largest, two that do nothing unless the sample was wrong, two that count the second and third
-// digit of the threshold in the lists, and two that write from them, with a scan between.
+// selectPasses queues the kernels of a selection: a sample; the pass that computes y and lists
+// values that may be among the largest; two passes that do nothing unless the sample was
+// misleading; two that count the second and the third digit of the threshold in the lists; and two
+// that write the result from the lists, with a scan between them.
 func (o *op) selectPasses(args *selectArgs) {
 	blocks := ceil(int(args.tiles), selectWarps)
 	run := func(kernel string, args *selectArgs, counted uint64, blocks int) {
 		args.counted = counted
 		launch(o, "select", kernel, line(blocks), selectThreads, args)
 	}
-	together := func(kernel string, args *selectArgs, counted uint64) { // a block that had to wait for another would be left with all of its part
+	together := func(kernel string, args *selectArgs, counted uint64) { // no more blocks than run at once: a later one would do its whole share alone
 		run(kernel, args, counted, min(blocks, o.resident("select", kernel, selectThreads)))
 	}
 	args.likely = likely(int(args.k))
@@ -99,7 +101,7 @@ func (o *op) selectPasses(args *selectArgs) {
 	together("select_sample", args, countSampled)
 	together("select_sieve", args, countSieved)
 	together("select_recount", args, countAgain)
-	again := *args // y is made, and is what is read
+	again := *args // y has been computed and is what is read
 	if args.y != 0 {
 		again.x, again.carry, again.y = args.y, 0, 0
 	}

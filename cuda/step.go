@@ -7,7 +7,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// operand is Operand of kernel/operand.cuh.
+// operand mirrors Operand of kernel/operand.cuh.
 type operand struct {
 	data, scales driver.Ptr
 	weight       float32
@@ -15,7 +15,7 @@ type operand struct {
 	cols, rank   uint32
 }
 
-// chunk is Chunk of kernel/step.cu.
+// chunk mirrors Chunk of kernel/step.cu.
 type chunk struct {
 	n                            uint64
 	params, given, start         driver.Ptr
@@ -27,7 +27,7 @@ type chunk struct {
 	count                        uint64
 }
 
-// stepArgs is StepArgs of kernel/step.cu.
+// stepArgs mirrors StepArgs of kernel/step.cu.
 type stepArgs struct {
 	chunks       driver.Ptr
 	coefficients [12]float32
@@ -42,8 +42,8 @@ const (
 )
 
 const (
-	stepThreads = 160     // 128 make tiles, 32 add
-	mostValues  = 1 << 31 // of a chunk: kernels count them in 32 bits
+	stepThreads = 160     // 128 compute tiles, 32 add up by-products
+	mostValues  = 1 << 31 // limit on the values of a chunk: kernels count them in 32 bits
 )
 
 func flagsOf(dot, displacement, saved bool) (flags uint32) {
@@ -66,7 +66,7 @@ func (d *Device) Step(s *kernels.Step) (kernels.Products, error) {
 	return productsOf(products[:], flagsOf(s.WantDot, s.WantDisplacement, s.WantSaved)), err
 }
 
-// productsOf returns the by-products that were asked for.
+// productsOf returns the by-products that were asked for, from the four that a kernel wrote.
 func productsOf(v []float64, flags uint32) kernels.Products {
 	p := kernels.Products{SquaredNorm: v[0]}
 	if flags&wantDot != 0 {
@@ -112,14 +112,15 @@ func (o *op) step(s *kernels.Step, products []float64) {
 	o.launchSteps(s.Rule, flagsOf(s.WantDot, s.WantDisplacement, s.WantSaved), chunks, func(int) [12]float32 { return s.Coefficients() })
 }
 
-// countable fails if a chunk has more values than a kernel can count.
+// countable fails the operation if a chunk has more values than a kernel can count.
 func (o *op) countable(n int) {
 	if n >= mostValues {
 		o.fail(fmt.Errorf("%d values: a GPU takes fewer than %d as one chunk; give it parts", n, mostValues))
 	}
 }
 
-// launchSteps queues the step of all chunks, in one launch for those beside each other that have the same coefficients.
+// launchSteps queues the step of all chunks. Consecutive chunks with the same coefficients share
+// one launch.
 func (o *op) launchSteps(rule kernels.Rule, flags uint32, chunks []chunk, coefficients func(i int) [12]float32) {
 	at := table(o, chunks)
 	for lo := 0; lo < len(chunks); {
@@ -133,9 +134,10 @@ func (o *op) launchSteps(rule kernels.Rule, flags uint32, chunks []chunk, coeffi
 	}
 }
 
-// sums gives each chunk its operands. Sparse ones are added, in their turn, to the sum of those
-// before, which starts the chunk's own: in rounds, each of which does for all chunks what comes up
-// to their next sparse operand.
+// sums gives each chunk its operands, in their order. The sum before a sparse operand is computed
+// first, into the memory at which the chunk's own sum starts; then the sparse operand is added to
+// it. This happens in rounds: a round takes every chunk up to and including its next sparse
+// operand.
 func (o *op) sums(chunks []chunk, parts [][]part) {
 	type round struct {
 		dense  []chunk
@@ -179,7 +181,7 @@ func (o *op) sums(chunks []chunk, parts [][]part) {
 	}
 }
 
-// startSums gives the chunks that have sparse operands a sum to start from, which is 0.
+// startSums gives each chunk with sparse operands a sum to start from, which is 0.
 func (o *op) startSums(chunks []chunk, parts [][]part) {
 	size := 0
 	var starts []*chunk
@@ -199,7 +201,8 @@ func (o *op) startSums(chunks []chunk, parts [][]part) {
 	}
 }
 
-// operands stages the table, with the length of each run of one encoding.
+// operands stages a table of dense operands. The upper bits of each encoding hold the length of the
+// run of operands with that encoding.
 func (o *op) operands(dense []operand) driver.Ptr {
 	for i := len(dense) - 1; i >= 0; i-- {
 		run := uint32(1)
@@ -211,14 +214,14 @@ func (o *op) operands(dense []operand) driver.Ptr {
 	return table(o, dense)
 }
 
-// part is the payload of one chunk on the GPU.
+// part is the payload of one chunk, on the GPU.
 type part struct {
 	operand
-	sparse *sparse // nil: it is dense
+	sparse *sparse // nil: the payload is dense
 }
 
-// newPart puts the payload of n values on the GPU: each of its arrays, as stage does, where its numbers are aligned.
-// Int4, which no gradient has, is decoded on the way.
+// newPart puts the payload of n values on the GPU. It calls stage for each array of the payload, so
+// that the numbers in each are aligned. It decodes Int4, which no gradient uses, on the host.
 func newPart(e kernels.Encoding, n int, data []byte, stage func([]byte) driver.Ptr) part {
 	if e == kernels.Int4 {
 		values := make([]float32, n)
@@ -260,7 +263,7 @@ func (o *op) part(p *kernels.Operand, n int) part {
 	return r
 }
 
-// dense returns a dense part as the step takes it.
+// dense returns a dense part as an operand of the step. LowRank is decoded first.
 func (o *op) dense(p part, n int) operand {
 	if kernels.Encoding(p.encoding) != kernels.LowRank {
 		return p.operand
@@ -268,7 +271,7 @@ func (o *op) dense(p part, n int) operand {
 	return operand{data: o.given(p, n), weight: p.weight}
 }
 
-// given returns the values of a part.
+// given returns the address of the decoded values of a part.
 func (o *op) given(p part, n int) driver.Ptr {
 	if p.sparse == nil && kernels.Encoding(p.encoding) == kernels.FP32 {
 		return p.data
