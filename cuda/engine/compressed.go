@@ -16,33 +16,35 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Compressed computes gradients and encodes them on the GPU, layer by layer while those before are
-// computed, with the error feedback of compress.Feedback: the payloads have its bits. Only payloads
-// come to the host. It is used by one goroutine at a time.
+// Compressed computes gradients and encodes them on the GPU. It encodes a layer while earlier
+// layers are still being computed, with the error feedback of compress.Feedback, whose payloads
+// have the same bits. Only payloads are copied to the host. One goroutine uses it at a time.
 type Compressed struct {
 	e        *Engine
 	enc      *cuda.Encoder
 	layout   *kintsugi.Layout
 	codec    compress.Codec
 	seed     uint64
-	seeds    []uint64 // by chunk, of the push that is computed; nil: the codec draws nothing
+	seeds    []uint64 // by chunk, of the push that is being computed; nil: the codec draws no random numbers
 	feedback bool
 
-	residual cuda.Ptr // what is left out so far; 0: nothing
+	residual cuda.Ptr // what has been left out so far; 0: nothing
 	open     map[kintsugi.PushID]leftOut
 	free     []cuda.Ptr
 	host     pinned
-	last     kintsugi.PushID // that was computed last
-	handed   atomic.Bool     // somebody has its payloads
+	last     kintsugi.PushID // the push that was computed last
+	handed   atomic.Bool     // a caller has its payloads
 }
 
-// leftOut is what is kept until it is known whether a push was counted: see compress.Feedback.
+// leftOut is what is kept of a push until it is known whether the push was counted: see
+// compress.Feedback.
 type leftOut struct{ taken, candidate cuda.Ptr }
 
-// CanCompress reports whether the GPU has an encoder for a codec: for all but fp32, which encodes nothing.
+// CanCompress reports whether the GPU can encode with codec c. It can with every codec except fp32,
+// which encodes nothing.
 func CanCompress(c compress.Codec) bool { return cuda.Encodes(c.Encoding()) }
 
-// codingOf returns how the GPU encodes the chunks of a layout as a codec does.
+// codingOf returns the Coding with which the GPU encodes the chunks of layout l as codec c does.
 func codingOf(c compress.Codec, l *kintsugi.Layout) cuda.Coding {
 	coding := cuda.Coding{Encoding: c.Encoding(), AtRandom: compress.AtRandom(c)}
 	if compress.Largest(c, 1) > 0 {
@@ -55,9 +57,9 @@ func codingOf(c compress.Codec, l *kintsugi.Layout) cuda.Coding {
 	return coding
 }
 
-// NewCompressed returns a source of gradients that e computes, encoded with a codec that the GPU
-// can encode. The seed is the run's. Nobody else uses e for gradients from then on; Close of e
-// frees what is here.
+// NewCompressed returns a source of gradients that e computes, encoded with a codec for which
+// CanCompress holds. seed is the run's seed. From then on e must compute gradients for nobody else.
+// Closing e frees the memory of the result.
 func NewCompressed(e *Engine, layout *kintsugi.Layout, codec compress.Codec, seed uint64) (*Compressed, error) {
 	c := &Compressed{e: e, layout: layout, codec: codec, seed: seed, feedback: codec.Feedback(), open: make(map[kintsugi.PushID]leftOut)}
 	c.handed.Store(true)
@@ -76,7 +78,9 @@ func NewCompressed(e *Engine, layout *kintsugi.Layout, codec compress.Codec, see
 	return c, nil
 }
 
-// final encodes the chunks of the values [lo, hi), and at the ends of a gradient what is before and behind.
+// final queues the encoding of the chunks of the values [lo, hi). The last layer comes first: for
+// the chunks at the end of the vector it also queues the encoder's Start, and for those at its
+// beginning the encoder's Finish.
 func (c *Compressed) final(lo, hi int) {
 	gradient := c.e.pass.grads
 	if hi == c.layout.Values {
@@ -89,21 +93,22 @@ func (c *Compressed) final(lo, hi int) {
 	}
 }
 
-// chunkAt returns the first chunk at value v or behind it. Chunks do not cross tensors, and layers begin with tensors.
+// chunkAt returns the first chunk that begins at value v or later. Chunks do not cross tensors, and
+// layers begin with tensors.
 func (c *Compressed) chunkAt(v int) int {
 	i, _ := slices.BinarySearchFunc(c.layout.Chunks, v, func(k kintsugi.Chunk, v int) int { return cmp.Compare(k.Lo, v) })
 	return i
 }
 
-// Gradient computes the gradient of a push and encodes it. A push that is computed again is encoded
-// as if it had not been before. When ctx ends it returns early, with ctx's error. A gradient that
-// is not finite is a kintsugi.ErrNotFinite with the tensor's name.
+// Gradient computes the gradient of a push, encodes it, and returns the mean loss. A push that is
+// computed again is encoded as if for the first time. When ctx ends, Gradient returns early, with
+// the error of ctx. A gradient that is not finite is a kintsugi.ErrNotFinite that names the tensor.
 func (c *Compressed) Gradient(ctx context.Context, params []float32, id kintsugi.PushID, b model.Batch) (float64, error) {
 	if c.e.closed {
 		return 0, fmt.Errorf("gradient: %w", errClosed)
 	}
 	if !c.handed.Load() {
-		c.Dropped(c.last) // nobody will ever send it
+		c.Dropped(c.last) // it will never be sent
 	}
 	c.Dropped(id)
 	if err := c.e.d.CheckEvaluate(params, b); err != nil {
@@ -139,17 +144,18 @@ func (c *Compressed) begin(id kintsugi.PushID) {
 	c.enc.Begin(gradient, p.taken, p.candidate, c.seeds)
 }
 
-// Payload returns the payload of a chunk of the gradient that was computed last, until the next
-// one, and the squared norm of what it is decoded to. Several may call it at once.
+// Payload returns the payload of a chunk of the last computed gradient, and the squared norm of the
+// values that it decodes to. The payload is valid until the next Gradient. Several goroutines may
+// call Payload at once.
 func (c *Compressed) Payload(chunk kintsugi.ChunkID) (payload []byte, squaredNorm float64) {
 	c.handed.Store(true)
 	return c.enc.Payload(int(chunk))
 }
 
-// Counted is compress.Feedback's.
+// Counted tells that a push was counted, as in compress.Feedback.
 func (c *Compressed) Counted(id kintsugi.PushID) { c.settle(id, true) }
 
-// Dropped is compress.Feedback's.
+// Dropped tells that a push was dropped, as in compress.Feedback.
 func (c *Compressed) Dropped(id kintsugi.PushID) { c.settle(id, false) }
 
 func (c *Compressed) settle(id kintsugi.PushID, counted bool) {
@@ -172,7 +178,7 @@ func (c *Compressed) settle(id kintsugi.PushID, counted bool) {
 	}
 }
 
-// add queues z = x + y. What is computed next comes after it.
+// add queues z = x + y, before any work that is queued later.
 func (c *Compressed) add(z, x, y cuda.Ptr) { c.e.pass.each("sum", z, x, y, c.enc.Size()/4) }
 
 // Drop gives up the residual, with what open pushes have taken, and returns its norm.
@@ -203,7 +209,7 @@ func (c *Compressed) Drop() float64 {
 	return norm
 }
 
-// norm returns the norm of an array with gaps, which are left out.
+// norm returns the norm of an array with gaps. The gaps do not count.
 func (c *Compressed) norm(x cuda.Ptr) float64 {
 	host := c.e.pass.pin(&c.host, c.enc.Size())
 	c.e.q.Out(host, x)
@@ -219,7 +225,7 @@ func (c *Compressed) norm(x cuda.Ptr) float64 {
 	return math.Sqrt(squared)
 }
 
-// array returns an array with gaps, which holds anything.
+// array returns an array with gaps, whose contents are unspecified.
 func (c *Compressed) array() cuda.Ptr {
 	if n := len(c.free); n > 0 {
 		x := c.free[n-1]

@@ -13,52 +13,53 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Options say how to compute.
+// Options say how an Engine computes.
 type Options struct {
 	Products Products
 
-	// Precision is what factors of products are rounded to. TF32 and BF16 are for the matrix units:
-	// several times faster where products are large. Parameters, activations and gradients are
-	// float32 in each.
+	// Precision is the format to which the factors of products are rounded. TF32 and BF16 use the
+	// matrix units, which are several times faster for large products. Parameters, activations and
+	// gradients are float32 in any case.
 	Precision cuda.Precision
 
-	// Library is the path of cuBLAS; "" is where the system finds it. See cuda.Queue.OpenBLAS.
+	// Library is the path of cuBLAS; "" means where the system finds it. See cuda.Queue.OpenBLAS.
 	Library string
 }
 
-// Engine executes a description. It implements model.Model, and is used by one goroutine at a time.
+// Engine executes a description. It implements model.Model. One goroutine uses it at a time.
 type Engine struct {
 	d      *model.Description
 	dev    *cuda.Device
 	q      *cuda.Queue
-	link   *cuda.Queue // what goes in and out while q computes
-	side   *cuda.Queue // gradients of parameters, while q goes on with those of results
+	link   *cuda.Queue // copies to and from the GPU while q computes
+	side   *cuda.Queue // computes gradients of parameters while q goes on with those of results
 	layers chain
-	spans  []model.Span // of the parameters of each layer
+	spans  []model.Span // by layer, the range of its parameters
 	pass   pass
 	stage  stage
 
-	products string // what multiplies matrices
+	products string // a description of what multiplies matrices
 
 	examples, logitsGradient, losses, correct room
 	params, grads                             room
 	paramsIn, batchIn, gradsOut, found        pinned
 
-	programs map[shape]cuda.Program // what a piece of a shape is given, once it has been computed with all arrays where they are; 0: not yet
-	eager    error                  // why programs cannot be had
+	programs map[shape]cuda.Program // by shape, once a piece of it was computed without moving arrays; 0: none yet
+	eager    error                  // why no program can be captured; nil: one can
 	replayed int
 
-	// final, unless nil, is told which values of the gradient are final for what link is given from
-	// then on: layer by layer, the last one first. Then nobody fetches them.
+	// final, unless nil, is called with the values of the gradient that are final for work queued
+	// on link from then on: layer by layer, the last layer first. Then the host does not fetch
+	// these values.
 	final  func(lo, hi int)
 	closed bool
 }
 
 var _ model.Model = (*Engine)(nil)
 
-// New returns an engine for d on the device, which must live longer. A description without layers,
-// such as that of "qp", is a kintsugi.ErrUsage; without a cuBLAS that was asked for the error wraps
-// cuda.ErrNoBLAS.
+// New returns an engine for d on the device, which must outlive the engine. It returns a
+// kintsugi.ErrUsage for a description without layers, such as that of "qp". If the options require
+// cuBLAS and it cannot be used, the error wraps cuda.ErrNoBLAS.
 func New(d *model.Description, dev *cuda.Device, o Options) (*Engine, error) {
 	if d.Quadratic != nil || len(d.Layers) == 0 {
 		return nil, fmt.Errorf("%w: model %s has no layers for a GPU to execute", kintsugi.ErrUsage, d.Name)
@@ -84,7 +85,7 @@ func New(d *model.Description, dev *cuda.Device, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// String says what computes.
+// String names the device and what computes products.
 func (e *Engine) String() string { return e.dev.String() + ", products by " + e.Products() }
 
 // Tensors implements model.Model.
@@ -95,8 +96,8 @@ func (e *Engine) Gradient(params, grads []float32, b model.Batch) (float64, erro
 	return e.GradientContext(context.Background(), params, grads, b)
 }
 
-// GradientContext is Gradient for someone who may stop waiting: when ctx ends it returns ctx's
-// error after the piece of the batch that is under way, and grads holds nothing of use. The engine
+// GradientContext is Gradient with a context. When ctx ends, it returns the error of ctx after the
+// piece of the batch that is being computed; the contents of grads are then unspecified. The engine
 // remains usable.
 func (e *Engine) GradientContext(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {
 	if e.closed {
@@ -129,16 +130,16 @@ func (e *Engine) Evaluate(params []float32, b model.Batch) (float64, int, error)
 
 var errClosed = errors.New("the model is closed")
 
-// How many images, and how many positions of text, are computed at a time at most: results of all
-// layers are kept for as many. A convolution keeps windows, several times what it is given; what is
-// kept of a position is less.
+// The largest number of images, or of positions of text, that are computed at a time: the results
+// of all layers are kept for that many. A convolution keeps its windows, several times the size of
+// its input; a position of text takes less memory.
 const (
 	pieceImages    = 1024
 	piecePositions = 2048
 )
 
-// compute returns the sum of the losses and the right answers. If train it computes the gradient of
-// the mean, which grads, unless nil, receives.
+// compute returns the sum of the losses and the number of correct answers. If train is set, it
+// computes the gradient of the mean loss; grads, unless nil, receives it.
 func (e *Engine) compute(ctx context.Context, params, grads []float32, train bool, b model.Batch) (sum float64, correct int, err error) {
 	p := &e.pass
 	p.train, p.seed = train, b.Seed
@@ -166,7 +167,7 @@ func (e *Engine) compute(ctx context.Context, params, grads []float32, train boo
 	return sum, correct, nil
 }
 
-// pieceOf returns how many examples are computed at a time at most.
+// pieceOf returns the largest number of examples that are computed at a time.
 func (e *Engine) pieceOf() int {
 	if in := e.d.Input; in.Sequence {
 		return max(1, piecePositions/in.Labels())
@@ -174,7 +175,8 @@ func (e *Engine) pieceOf() int {
 	return pieceImages
 }
 
-// piece computes the examples of a batch that the pass says. ahead, unless nil, has the batch.
+// piece computes the examples of a batch that the pass describes. ahead, unless nil, is the buffer
+// that holds the staged batch.
 func (e *Engine) piece(b model.Batch, ahead *buffer, out bool) (sum float64, correct int, err error) {
 	p := &e.pass
 	rows := p.n * e.d.Input.Labels()
@@ -194,9 +196,9 @@ func (e *Engine) piece(b model.Batch, ahead *buffer, out bool) (sum float64, cor
 	return sum, correct, nil
 }
 
-// bring queues the way of a piece to where it is computed, and returns where that is: from where it
-// was staged, or from the host. It is no part of a program, which always finds its examples in one
-// place.
+// bring queues the copy of a piece's examples to the place where they are computed, and returns its
+// address. It copies from the staged buffer or from the host. It is not part of a program, so that
+// a program always finds its examples in one place.
 func (e *Engine) bring(b model.Batch, ahead *buffer) cuda.Ptr {
 	p := &e.pass
 	_, size := e.sizes(p.n)
@@ -211,16 +213,16 @@ func (e *Engine) bring(b model.Batch, ahead *buffer) cuda.Ptr {
 	return x
 }
 
-// lossArgs is LossArgs of cuda/kernel/layer.cu.
+// lossArgs mirrors LossArgs of cuda/kernel/layer.cu.
 type lossArgs struct {
 	logits, labels, d, losses, correct cuda.Ptr
 	rows, classes                      uint64
 	scale                              float64
 }
 
-// queue queues a piece: link brings the parameters of a layer while those before it compute, and
-// takes the losses, and the gradient of a layer, away while those behind it do. Nothing of another
-// piece is under way: each has been waited for.
+// queue queues a piece. link copies the parameters of a layer to the GPU while earlier layers
+// compute. It also copies the losses, and the gradient of a layer, to the host while the remaining
+// layers compute. No work of another piece is running: each piece is waited for.
 func (e *Engine) queue(x cuda.Ptr, found []byte, labels int, out bool) {
 	p, q := &e.pass, e.q
 	rows := len(found) / 12
@@ -266,20 +268,20 @@ func (e *Engine) backward(dy cuda.Ptr, out bool) {
 			e.link.Out(e.gradsOut.b[4*s.Lo:4*s.Hi], p.grads+cuda.Ptr(4*s.Lo))
 		}
 	}
-	p.meet() // where link has waited for it, and q waits for link, it orders nothing; errors go this way too
+	p.meet() // q has link's work behind it in any case; this also passes the errors of side on
 }
 
-// shape is what decides what a piece is given, but for where arrays are.
+// shape determines what work a piece queues, except for the addresses of arrays.
 type shape struct {
 	n, labels, rows        int
 	train, more, last, out bool
 }
 
-// mostPrograms bounds the memory that programs take.
+// mostPrograms limits the memory that programs take.
 const mostPrograms = 32
 
-// issue does what f queues: the first time as it comes; then, if all arrays have stayed where they
-// are, as a program, in one launch.
+// issue runs the work that f queues. It queues the work of a new shape directly. The next time, if
+// no array has moved, it captures the work as a program, which then runs in one launch.
 func (e *Engine) issue(s shape, f func()) {
 	if e.pass.moved || len(e.programs) > mostPrograms {
 		e.forget()
@@ -287,13 +289,13 @@ func (e *Engine) issue(s shape, f func()) {
 	program, known := e.programs[s]
 	if program == 0 && known && e.eager == nil {
 		e.q.Capture()
-		if !s.more { // link is given parameters first, and belongs to the program once it waits for q
+		if !s.more { // link gets parameters first; it belongs to the program only once it waits for q
 			e.link.After(e.q)
 		}
 		f()
 		var err error
 		if program, err = e.q.Captured(); err != nil {
-			e.eager = err // whatever it is, doing it as it comes says it again, or works
+			e.eager = err // queueing the work directly either works or gives this error again
 		}
 		e.programs[s] = program
 	}
@@ -309,7 +311,7 @@ func (e *Engine) issue(s shape, f func()) {
 	e.programs[s] = 0
 }
 
-// forget gives up the programs: they name arrays that are gone.
+// forget drops the programs, since they name arrays that are gone.
 func (e *Engine) forget() {
 	for _, p := range e.programs {
 		e.q.Forget(p)
@@ -318,13 +320,14 @@ func (e *Engine) forget() {
 	e.pass.moved = false
 }
 
-// Eager returns why no piece is computed in one launch any more; nil: they are, from the second one of a shape on.
+// Eager returns why pieces can no longer be computed in one launch. nil: they are, from the second
+// piece of a shape on.
 func (e *Engine) Eager() error { return e.eager }
 
-// Replayed returns how many pieces of batches were computed in one launch.
+// Replayed returns the number of pieces of batches that were computed in one launch.
 func (e *Engine) Replayed() int { return e.replayed }
 
-// Close frees the engine's memory; the device stays open.
+// Close frees the engine's memory. The device stays open.
 func (e *Engine) Close() error {
 	if e.closed {
 		return nil

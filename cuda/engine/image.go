@@ -7,31 +7,31 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// eachArgs is EachArgs of cuda/kernel/layer.cu.
+// eachArgs mirrors EachArgs of cuda/kernel/layer.cu.
 type eachArgs struct {
 	z, x, y cuda.Ptr
 	n       uint64
 }
 
-// each queues an operation on n values: z may be x or y.
+// each queues an operation on n values. z may be x or y.
 func (p *pass) each(kernel string, z, x, y cuda.Ptr, n int) {
 	cuda.Launch(p.q, "layer", kernel, line(n), threads, &eachArgs{z, x, y, uint64(n)})
 }
 
-// convArgs is ConvArgs of cuda/kernel/layer.cu.
+// convArgs mirrors ConvArgs of cuda/kernel/layer.cu.
 type convArgs struct {
 	from, to                                                          cuda.Ptr
 	images, channels, height, width, kernel, pad, outHeight, outWidth uint64
 }
 
-// conv is a Conv2D with the ReLU behind it if there is one: the windows of an image are a matrix,
-// and the result is its product with the weights.
+// conv is a Conv2D and the ReLU after it, if there is one. The windows of an image form a matrix;
+// the result is the product of that matrix and the weights.
 type conv struct {
 	w, b         tensor
 	shape        convArgs
 	filters      int
-	window       int // values of a window
-	places       int // of a result's plane
+	window       int // values of one window
+	places       int // values of one plane of the result
 	relu, needed bool
 
 	y, windows                                     cuda.Ptr
@@ -75,7 +75,7 @@ func (l *conv) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 		planes := p.grow(&l.planeRoom, 4*p.n*l.filters)
 		p.rowSums(planes, dy, p.n*l.filters, l.places)
 		p.columnSums(l.b.of(p.grads), planes, 0, 0, p.n, l.filters)
-		p.multiplySum(product{ // over images
+		p.multiplySum(product{ // summed over images
 			a: dy, b: l.windows, c: l.w.of(p.grads), flags: bTransposed | p.keep(),
 			m: filters, n: window, k: places, lda: places, ldb: places, ldc: window,
 			aOuter: filters * places, bOuter: window * places,
@@ -97,7 +97,7 @@ func (l *conv) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return a.to
 }
 
-// poolArgs is PoolArgs of cuda/kernel/layer.cu.
+// poolArgs mirrors PoolArgs of cuda/kernel/layer.cu.
 type poolArgs struct {
 	from, to, at                cuda.Ptr
 	planes, height, width, size uint64
@@ -160,7 +160,7 @@ func (l *relu) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return dy
 }
 
-// dropoutArgs is DropoutArgs of cuda/kernel/layer.cu.
+// dropoutArgs mirrors DropoutArgs of cuda/kernel/layer.cu.
 type dropoutArgs struct {
 	z, x, key    cuda.Ptr
 	n, threshold uint64
@@ -170,12 +170,12 @@ type dropoutArgs struct {
 
 // dropout multiplies by the factors of model.DropoutMask, forward and again backward.
 type dropout struct {
-	layer  int // in the description
+	layer  int // index in the description
 	rate   float32
 	values int
 	needed bool
 
-	pinned         pinned // the key and the number of the first value: they differ from piece to piece
+	pinned         pinned // the key and the number of the first value, which differ from piece to piece
 	key            cuda.Ptr
 	yRoom, keyRoom room
 }
@@ -189,7 +189,7 @@ func (l *dropout) prepare(p *pass) {
 	binary.LittleEndian.PutUint64(b, key)
 	binary.LittleEndian.PutUint64(b[8:], uint64(p.first)*uint64(l.values))
 	l.key = p.grow(&l.keyRoom, 16)
-	p.q.In(l.key, b) // beside the examples: among the layers, those behind this one would wait for it
+	p.q.In(l.key, b) // beside the examples: queued among the layers, it would make the layers behind this one wait
 }
 
 func (l *dropout) multiply(p *pass, z, x cuda.Ptr) {

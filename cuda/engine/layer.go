@@ -7,43 +7,45 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// layer computes one layer of a description. It owns the arrays it returns. Results and gradients
-// hold one row for each example.
+// layer computes one layer of a description. It owns the arrays that it returns. Results and
+// gradients have one row for each example.
 type layer interface {
 	// forward returns the result for the examples at x. It must not change x.
 	forward(p *pass, x cuda.Ptr) cuda.Ptr
 
-	// backward writes the gradients of the layer's parameters, beside, and returns the gradient for
-	// x, given the one for the result of the forward before, which it may overwrite before it reads
-	// it beside. Nobody reads what a layer returns that is told at construction that no layer
-	// before it has parameters: it returns 0.
+	// backward returns the gradient for the x of the last forward, and queues the gradients of the
+	// layer's parameters on the side queue. dy is the gradient for the result of that forward.
+	// backward may overwrite dy, but only before work on the side queue reads it. If no layer
+	// before this one has parameters, which it learns at construction, nobody reads the result and
+	// it returns 0.
 	backward(p *pass, dy cuda.Ptr) cuda.Ptr
 }
 
-// pass is what the layers need to know of the piece of a batch that is computed.
+// pass is what the layers need to know about the piece of a batch that is being computed.
 type pass struct {
-	lane               // of the way through the layers, and back
-	side          lane // of what that does not wait for; see beside
+	lane               // of the way forward through the layers, and back
+	side          lane // of work that this way does not wait for; see beside
 	precision     cuda.Precision
 	params, grads cuda.Ptr
 	n             int    // examples of the piece
 	first         int    // number in the batch of the piece's first example
-	seed          uint64 // of the batch's masks
+	seed          uint64 // from which the batch's dropout masks are drawn
 	train         bool
 	more          bool // gradients are added to those of the batch's earlier pieces
-	last          bool // no piece comes after
-	moved         bool // an array is somewhere else than before
+	last          bool // this is the batch's last piece
+	moved         bool // the address of an array has changed
 }
 
-// lane is a queue with what its products need.
+// lane is a queue with the resources of its products.
 type lane struct {
 	q        *cuda.Queue
-	blas     *cuda.BLAS // nil: products are the kernels'
-	partRoom room       // parts of products, until they are added
+	blas     *cuda.BLAS // nil: the kernels of this program compute products
+	partRoom room       // for the parts of products, until they are added up
 }
 
-// beside runs f, which queues gradients of parameters: they are computed beside what is queued
-// behind them. What f reads must stay as it is until meet, or the end of the piece.
+// beside runs f, which queues gradients of parameters. They are computed on the side queue, at the
+// same time as the work that is queued next. What f reads must not change until meet, or until the
+// end of the piece.
 func (p *pass) beside(f func()) {
 	p.side.q.After(p.q)
 	p.lane, p.side = p.side, p.lane
@@ -51,7 +53,7 @@ func (p *pass) beside(f func()) {
 	p.lane, p.side = p.side, p.lane
 }
 
-// meet lets all that is queued from now on come after what was queued beside.
+// meet makes work that is queued from now on wait for the work that was queued by beside.
 func (p *pass) meet() { p.q.After(p.side.q) }
 
 // room is an array that grows.
@@ -60,56 +62,59 @@ type room struct {
 	size int
 }
 
-// grow returns an array of n bytes, the same one unless it is too small. What it holds is not defined.
+// grow returns an array of at least n bytes, with unspecified contents. It is the same array as
+// before unless that was too small.
 func (p *pass) grow(r *room, n int) cuda.Ptr {
 	if r.size < n {
 		p.q.Free(r.at)
 		r.at, r.size, p.moved = p.q.Array(n), n, true
-		if r.at == 0 { // the queue has the error, and does nothing; who comes next asks again
+		if r.at == 0 { // the queue has an error and does nothing; the next call allocates again
 			r.size = 0
 		}
 	}
 	return r.at
 }
 
-// pinned is memory of the host that grows.
+// pinned is pinned memory of the host that grows.
 type pinned struct {
 	b    []byte
-	none bool // it is not pinned: the queue had an error
+	none bool // the queue had an error, and b is not pinned
 }
 
-// pin returns n bytes, the same ones unless they are too few. Nothing that names them may be under way.
+// pin returns n bytes of pinned memory: the same memory as before unless that was too small. No
+// work that names the memory may be running.
 func (p *pass) pin(r *pinned, n int) []byte {
 	if len(r.b) < n || r.none {
 		r.b, p.moved = p.q.Pinned(n+n/4), true
-		if r.none = r.b == nil; r.none { // what is written here goes nowhere
+		if r.none = r.b == nil; r.none { // nothing is copied from or to this memory
 			r.b = make([]byte, n)
 		}
 	}
 	return r.b[:n]
 }
 
-// tensor is where a parameter lies in the flat vectors: at value lo.
+// tensor is the position of a parameter in the flat vectors: its first value is value lo.
 type tensor struct{ lo int }
 
 func (t tensor) of(flat cuda.Ptr) cuda.Ptr { return flat + cuda.Ptr(4*t.lo) }
 
-// threads of a block, of all kernels of layers.
+// threads is the number of threads of a block, for all kernels of layers.
 const threads = 256
 
-// line is a grid with a thread for each of n values.
+// line returns a grid with a thread for each of n values.
 func line(n int) [3]int { return [3]int{ceil(n, threads), 1, 1} }
 
-// warps is a grid with a warp for each of n rows.
+// warps returns a grid with a warp for each of n rows.
 func warps(n int) [3]int { return [3]int{ceil(n, threads/32), 1, 1} }
 
 func ceil(n, size int) int { return (n + size - 1) / size }
 
-// chain is layers one after the other.
+// chain is layers, one after another.
 type chain []layer
 
-// A layer that prepares is told before each piece, and queues what is new with each: what layers
-// queue otherwise may be done again as a program, which nothing of the host is part of.
+// prepares is implemented by layers that queue something new for each piece; prepare is called
+// before the piece. All other work of a layer may be replayed as a program, to which the host
+// contributes nothing.
 type prepares interface{ prepare(p *pass) }
 
 func (c chain) prepare(p *pass) {
@@ -134,8 +139,8 @@ func (c chain) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return dy
 }
 
-// keeps reports whether backward leaves the gradient that it is given as it is: the last layer
-// reads it only, and those before are given another array.
+// keeps reports whether backward leaves the gradient that it is given unchanged. The last layer
+// gets this gradient and only reads it; the layers before it get another array.
 func (c chain) keeps() bool {
 	if len(c) == 0 {
 		return true
@@ -149,7 +154,7 @@ func (c chain) keeps() bool {
 	return false
 }
 
-// build returns what computes groups of layers.
+// build returns the layers that compute the groups.
 func build(groups []model.Group) (chain, error) {
 	var c chain
 	for _, g := range groups {

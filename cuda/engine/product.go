@@ -12,20 +12,21 @@ import (
 type Products int
 
 const (
-	// Own is the kernels of cuda/kernel. A gradient has the same bits on every GPU; where factors
-	// are rounded, on every GPU of a kind.
+	// Own means the kernels of cuda/kernel. A gradient has the same bits on every GPU; with rounded
+	// factors, on every GPU of one kind.
 	Own Products = iota
 
-	// CuBLAS is NVIDIA's library, for all products but those of attention, whose batches have two
-	// levels. A gradient has the same bits in every run with the same version of it on the same
-	// kind of GPU.
+	// CuBLAS means NVIDIA's library. It computes all products except those of attention, whose
+	// batches have two levels. A gradient has the same bits in every run with the same version of
+	// the library on the same kind of GPU.
 	CuBLAS
 
-	// Fastest is CuBLAS where it can be used, else Own.
+	// Fastest means CuBLAS if it can be used, otherwise Own.
 	Fastest
 )
 
-// DescribeProducts says what the fastest products of a device are computed by.
+// DescribeProducts names what computes the products with Fastest on this device. Errors are those
+// of a queue.
 func DescribeProducts(d *cuda.Device) (string, error) {
 	q, err := d.NewQueue()
 	if err != nil {
@@ -58,8 +59,8 @@ func (e *Engine) openProducts(o Options) error {
 	return nil
 }
 
-// Products says what multiplies matrices, why it is not cuBLAS where that was preferred, and to
-// what factors are rounded, if they are.
+// Products names what multiplies matrices. It says why that is not cuBLAS although cuBLAS was
+// preferred, and to which format factors are rounded, if they are.
 func (e *Engine) Products() string {
 	if e.pass.precision != cuda.FP32 {
 		return fmt.Sprintf("%s, %v", e.products, e.pass.precision)
@@ -67,7 +68,8 @@ func (e *Engine) Products() string {
 	return e.products
 }
 
-// product is GemmArgs of cuda/kernel/gemm.cu: c = a·b of m×k and k×n, for each matrix of a batch.
+// product mirrors GemmArgs of cuda/kernel/gemm.cu: c = a·b of m×k and k×n, for each matrix of a
+// batch.
 type product struct {
 	a, b, bias, c                                          cuda.Ptr
 	m, n, k                                                uint64
@@ -77,7 +79,7 @@ type product struct {
 	flags, _                                               uint32
 }
 
-// Flags of a product.
+// The flags of a product.
 const (
 	aTransposed = 1 << iota
 	bTransposed
@@ -86,17 +88,18 @@ const (
 	biasOfRows
 )
 
-// Sides of the tile of C that a block has: see gemm.cu.
+// The sides of the tile of C that a block computes: see gemm.cu.
 const (
 	smallTile = 64
 	largeTile = 128
 )
 
-// leastLarge is from how many blocks on there are large tiles: about two for each multiprocessor of
-// an H200, so that none is idle. It is a guess, which no GPU has seen. Bits do not depend on it.
+// leastLarge is the number of blocks from which on tiles are large: about two for each
+// multiprocessor of an H200, so that none is idle. It is an estimate that was never measured on a
+// GPU. Bits do not depend on it.
 const leastLarge = 256
 
-// tile returns what computes a product of m rows and n columns, and the side of its tiles.
+// tile returns the kernel for a product of m rows and n columns, and the side of its tiles.
 func (p *pass) tile(m, n, batch int) (kernel string, side int) {
 	kernel = "gemm_" + strings.ToLower(p.precision.String())
 	if min(m, n) >= largeTile && ceil(m, largeTile)*ceil(n, largeTile)*batch >= leastLarge {
@@ -114,13 +117,14 @@ func (p *pass) multiply(g product, batch int) {
 	p.multiplyEach(g, batch)
 }
 
-// multiplyEach queues the products of a batch of matrices, none of them in parts.
+// multiplyEach queues the products of a batch of matrices, without splitting any into parts.
 func (p *pass) multiplyEach(g product, batch int) {
 	if p.blas != nil && p.byLibrary(&g, batch) {
 		if g.bias == 0 && g.flags&withReLU == 0 {
 			return
 		}
-		// The library knows neither: a product without factors adds what is behind one to what is there.
+		// The library knows neither bias nor ReLU. A product with k = 0 then adds the bias to what
+		// is in C and applies the ReLU.
 		g.k, g.flags = 0, g.flags&(withReLU|biasOfRows)|accumulate
 	}
 	if g.inners == 0 {
@@ -130,18 +134,19 @@ func (p *pass) multiplyEach(g product, batch int) {
 	cuda.Launch(p.q, "gemm", kernel, [3]int{ceil(int(g.n), side), ceil(int(g.m), side), batch}, threads, &g)
 }
 
-// Products of fewer tiles than leastLarge are computed in parts along k, of leastPart values each
-// at least, if k is leastSplit or more: what is saved must be worth the launch that adds the parts.
-// They are guesses, which no GPU has seen; a sum's order depends on them.
+// Products of fewer tiles than leastLarge are split along k, if k is at least leastSplit, into
+// parts of at least leastPart values: the gain must outweigh the launch that adds the parts. The
+// numbers are estimates that were never measured on a GPU. The order of a sum depends on them.
 const (
 	leastPart  = 64
 	leastSplit = 256
-	partStep   = 32 // parts are multiples of it: of what a block multiplies at a time
-	manyParts  = 32 // more are added by column_sums, a value by as many threads
+	partStep   = 32 // lengths of parts are multiples of it: a block multiplies so many values at a time
+	manyParts  = 32 // from more parts on, column_sums adds them, with as many threads for each value
 )
 
-// parts returns into how many parts along k the products of a batch are split, and how long those
-// are but for the last: as many as it takes to give all multiprocessors work.
+// parts returns the number of parts along k into which each product of a batch is split, and the
+// length of a part; the last one may be shorter. It takes as many parts as give all multiprocessors
+// work.
 func (p *pass) parts(g *product, batch int) (parts, part int) {
 	k, most := int(g.k), leastLarge/(ceil(int(g.m), smallTile)*ceil(int(g.n), smallTile)*batch)
 	if p.blas != nil || g.inners > 1 || k < leastSplit || most < 2 {
@@ -151,15 +156,15 @@ func (p *pass) parts(g *product, batch int) (parts, part int) {
 	return ceil(k, part), part
 }
 
-// partsArgs is PartsArgs of cuda/kernel/layer.cu.
+// partsArgs mirrors PartsArgs of cuda/kernel/layer.cu.
 type partsArgs struct {
 	sum, parts, bias  cuda.Ptr
 	count, n, columns uint64
 	accumulate, relu  uint32
 }
 
-// multiplySum queues the sum of the products of a batch, each in parts along k if that helps: c,
-// whose rows lie beside each other, receives it.
+// multiplySum queues the sum of the products of a batch, each split along k if that helps. c
+// receives the sum; its rows are contiguous.
 func (p *pass) multiplySum(g product, batch int) {
 	size := g.m * g.n
 	sum := partsArgs{sum: g.c, bias: g.bias, n: size, columns: g.n, accumulate: g.flags & accumulate, relu: g.flags & withReLU}
@@ -185,8 +190,8 @@ func (p *pass) multiplySum(g product, batch int) {
 	cuda.Launch(p.q, "layer", "sum_parts", line(int(size)), threads, &sum)
 }
 
-// byLibrary queues a product without its bias and its ReLU to cuBLAS, if that can be given it:
-// matrices of a batch must lie at equal distances.
+// byLibrary queues a product, without its bias and its ReLU, to cuBLAS if cuBLAS can take it: the
+// matrices of a batch must lie at equal distances. It reports whether it has.
 func (p *pass) byLibrary(g *product, batch int) bool {
 	l := &cuda.Product{
 		A: g.a, B: g.b, C: g.c, M: int(g.m), N: int(g.n), K: int(g.k), LDA: int(g.lda), LDB: int(g.ldb), LDC: int(g.ldc),
@@ -200,7 +205,7 @@ func (p *pass) byLibrary(g *product, batch int) bool {
 	return true
 }
 
-// keep is the flag for gradients that are added to those of earlier pieces.
+// keep returns the flag accumulate if gradients are added to those of earlier pieces.
 func (p *pass) keep() uint32 {
 	if p.more {
 		return accumulate
@@ -208,7 +213,7 @@ func (p *pass) keep() uint32 {
 	return 0
 }
 
-// rowSumsArgs is RowSumsArgs of cuda/kernel/layer.cu.
+// rowSumsArgs mirrors RowSumsArgs of cuda/kernel/layer.cu.
 type rowSumsArgs struct {
 	sum, x        cuda.Ptr
 	rows, columns uint64
@@ -219,17 +224,17 @@ func (p *pass) rowSums(sum, x cuda.Ptr, rows, columns int) {
 	cuda.Launch(p.q, "layer", "row_sums", warps(rows), threads, &rowSumsArgs{sum, x, uint64(rows), uint64(columns)})
 }
 
-// columnSumsArgs is ColumnSumsArgs of cuda/kernel/layer.cu.
+// columnSumsArgs mirrors ColumnSumsArgs of cuda/kernel/layer.cu.
 type columnSumsArgs struct {
 	sum, products, x, y       cuda.Ptr
 	rows, columns, accumulate uint64
 }
 
-// beside is how many columns a block of column_sums has.
+// beside is the number of columns of a block of column_sums.
 const beside = 8
 
-// columnSums queues the sum of each column of x, and, unless y is 0, of the products of its values
-// with those of y. They are parts of a gradient.
+// columnSums queues the sum of each column of x. Unless y is 0, it also queues, for each column,
+// the sum of the products of the values of x and y. Both are parts of a gradient.
 func (p *pass) columnSums(sum, x, products, y cuda.Ptr, rows, columns int) {
 	p.sumColumns(columnSumsArgs{sum: sum, products: products, x: x, y: y, rows: uint64(rows), columns: uint64(columns), accumulate: p.added()})
 }
@@ -238,7 +243,7 @@ func (p *pass) sumColumns(a columnSumsArgs) {
 	cuda.Launch(p.q, "layer", "column_sums", [3]int{ceil(int(a.columns), beside), 1, 1}, threads, &a)
 }
 
-// added is 1 if gradients are added to those of earlier pieces.
+// added returns 1 if gradients are added to those of earlier pieces, otherwise 0.
 func (p *pass) added() uint64 {
 	if p.more {
 		return 1
@@ -246,7 +251,7 @@ func (p *pass) added() uint64 {
 	return 0
 }
 
-// dense is a Dense with the ReLU behind it if there is one, or a Linear: y = x·w + b of each row.
+// dense is a Dense with the ReLU after it, if there is one, or a Linear: y = x·w + b for each row.
 type dense struct {
 	w, b    tensor
 	rows    int // of an example

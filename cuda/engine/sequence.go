@@ -6,7 +6,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda"
 )
 
-// embedArgs is EmbedArgs of cuda/kernel/sequence.cu.
+// embedArgs mirrors EmbedArgs of cuda/kernel/sequence.cu.
 type embedArgs struct {
 	x, table, positions, y                  cuda.Ptr
 	rows, length, width, tokens, accumulate uint64
@@ -46,7 +46,7 @@ func (l *embedding) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return 0
 }
 
-// normArgs is NormArgs of cuda/kernel/sequence.cu.
+// normArgs mirrors NormArgs of cuda/kernel/sequence.cu.
 type normArgs struct {
 	x, w, b, dy, y, z, stats cuda.Ptr
 	rows, width              uint64
@@ -108,7 +108,7 @@ func (l *gelu) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return dy
 }
 
-// softmaxArgs is SoftmaxArgs of cuda/kernel/sequence.cu.
+// softmaxArgs mirrors SoftmaxArgs of cuda/kernel/sequence.cu.
 type softmaxArgs struct {
 	p, d         cuda.Ptr
 	rows, length uint64
@@ -116,7 +116,8 @@ type softmaxArgs struct {
 	_            uint32
 }
 
-// attention is an Attention: all its products are batches, a matrix for each head of each example.
+// attention is an Attention. All its products are batches with one matrix for each head of each
+// example.
 type attention struct {
 	length, heads, size int
 	needed              bool
@@ -125,8 +126,8 @@ type attention struct {
 	weightRoom, yRoom, scoreRoom, dx room
 }
 
-// Where a factor lies: queries, keys and values are the thirds of a row of x; results are rows of a
-// third of that; scores are a square for each head.
+// factor says where a factor of a product lies. Queries, keys and values are the thirds of a row of
+// x. Results are rows of the length of one third. Scores are one square for each head.
 type factor struct {
 	at               cuda.Ptr
 	ld, outer, inner uint64
@@ -185,7 +186,7 @@ func (l *attention) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 	return dx
 }
 
-// residual is the layers between a Fork and its Join: what they compute is added to what they are given.
+// residual is the layers between a Fork and its Join. Their result is added to their input.
 type residual struct {
 	inside chain
 	values int
@@ -213,7 +214,7 @@ func (l *residual) backward(p *pass, dy cuda.Ptr) cuda.Ptr {
 		return 0
 	}
 	if kept == dy {
-		p.meet() // what reads it beside
+		p.meet() // what reads it on the side queue
 	}
 	p.each("sum", kept, kept, dx, p.n*l.values)
 	return kept

@@ -9,41 +9,41 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// stage is where batches wait on the GPU for the gradient that is computed of them. It has two
-// buffers: while a gradient is computed of the batch in one, the batch that follows is copied to
-// the other.
+// stage is the place on the GPU where batches wait for their gradients. It has two buffers: while
+// the gradient of the batch in one buffer is computed, the next batch is copied into the other.
 type stage struct {
-	filling sync.Mutex // held by whoever fills a buffer, and for good by close
+	filling sync.Mutex // held while a buffer is filled, and during close
 	q       *cuda.Queue
 
 	mu      sync.Mutex
 	buffers [2]buffer
 	next    int  // the buffer that is filled next
-	used    int  // how many batches were there when they were asked for
-	off     bool // memory for it cannot be had, or the engine is closed
+	used    int  // number of batches that were staged when they were needed
+	off     bool // there is no memory for it, or the engine is closed
 }
 
-// buffer is memory for one batch, its pieces one after the other.
+// buffer is memory for one batch, piece after piece.
 type buffer struct {
-	batch model.Batch // that is in it; none if N is 0
-	busy  bool        // a gradient is computed of it
+	batch model.Batch // the batch in the buffer; none if N is 0
+	busy  bool        // its gradient is being computed
 
 	at     cuda.Ptr
 	size   int
 	pinned []byte
 }
 
-// Stage copies a batch to the GPU through pinned memory, beside whatever is computed there, and
-// returns when it is there. A gradient of it then begins without it: of this very batch, that is
-// one with the same Seed, whose X and Y lie in the same memory and have not been written to since.
-// Any other gradient takes what it is given. The two batches that were staged last are kept; one
-// that a gradient is computed of is not replaced. Stage is a hint: what cannot be staged is copied
-// when it is asked for. Any goroutine may call it at any time, also after Close.
+// Stage copies a batch to the GPU through pinned memory, while other work runs there, and returns
+// when the batch has arrived. A gradient or evaluation of this very batch then begins without a
+// copy. The batch is recognised by its Seed and by the memory of its X and Y, which must not have
+// been written to since; any other batch is copied when it is needed. The last two staged batches
+// are kept, and a batch is not replaced while its gradient is computed. Stage is a hint: if a batch
+// cannot be staged, it is copied when it is needed. Any goroutine may call Stage at any time, also
+// after Close.
 func (e *Engine) Stage(b model.Batch) {
 	s := &e.stage
 	s.filling.Lock()
 	defer s.filling.Unlock()
-	if e.d.CheckBatch(b) != nil { // the gradient says why
+	if e.d.CheckBatch(b) != nil { // the gradient will return the error
 		return
 	}
 	t := s.empty()
@@ -51,10 +51,10 @@ func (e *Engine) Stage(b model.Batch) {
 		return
 	}
 	piece := e.pieceOf()
-	_, rest := e.sizes(1 + (b.N-1)%piece) // of the last piece
+	_, rest := e.sizes(1 + (b.N-1)%piece) // size of the last piece
 	size := int(e.place((b.N-1)/piece*piece)) + rest
 	s.grow(t, size)
-	if len(t.pinned) >= size { // else the queue has an error
+	if len(t.pinned) >= size { // otherwise the queue has an error
 		for lo := 0; lo < b.N; lo += piece {
 			e.lay(t.pinned[e.place(lo):], b, lo, min(piece, b.N-lo))
 		}
@@ -70,14 +70,15 @@ func (e *Engine) Stage(b model.Batch) {
 	t.batch = b
 }
 
-// Staged returns of how many gradients and evaluations the batch was on the GPU when they began.
+// Staged returns the number of gradients and evaluations whose batch was already on the GPU when
+// they began.
 func (e *Engine) Staged() int {
 	e.stage.mu.Lock()
 	defer e.stage.mu.Unlock()
 	return e.stage.used
 }
 
-// empty returns the buffer that is filled next, in which nothing is from then on; nil: there is none.
+// empty empties the buffer that is to be filled next and returns it; nil: none is free.
 func (s *stage) empty() *buffer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +91,7 @@ func (s *stage) empty() *buffer {
 	return t
 }
 
-// grow makes room for size bytes in a buffer.
+// grow makes a buffer at least size bytes large.
 func (s *stage) grow(t *buffer, size int) {
 	if t.size < size {
 		s.q.Free(t.at)
@@ -101,7 +102,7 @@ func (s *stage) grow(t *buffer, size int) {
 	}
 }
 
-// take returns the buffer that a batch is in, which stays as it is until leave; nil: it is in none.
+// take returns the buffer that holds batch b, and protects it until leave; nil: no buffer holds it.
 func (s *stage) take(b model.Batch) *buffer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,20 +137,20 @@ func (s *stage) close() error {
 	return s.q.Close()
 }
 
-// sizes returns how many bytes the values of n examples take where they are computed, which is
-// where their labels begin, and how many both take.
+// sizes returns the size in bytes of the values of n examples, which is also the offset of their
+// labels, and the size of both together.
 func (e *Engine) sizes(n int) (values, both int) {
 	values = ceil(4*n*e.d.Input.Features(), 16) * 16
 	return values, values + ceil(4*n*e.d.Input.Labels(), 16)*16
 }
 
-// place returns where in a buffer the piece begins whose first example is this one.
+// place returns the offset in a buffer of the piece whose first example has this number.
 func (e *Engine) place(first int) cuda.Ptr {
 	_, size := e.sizes(e.pieceOf())
 	return cuda.Ptr(first / e.pieceOf() * size)
 }
 
-// lay writes n examples of a batch, from number lo on, and their labels.
+// lay writes n examples of a batch, from number lo on, and their labels to to.
 func (e *Engine) lay(to []byte, b model.Batch, lo, n int) {
 	features, labels := e.d.Input.Features(), e.d.Input.Labels()
 	copy(to, kernels.Bytes(b.X[lo*features:(lo+n)*features]))
