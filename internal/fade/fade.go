@@ -1,20 +1,22 @@
-// Package fade has means that forget: what a run has measured lately counts for more than what it
-// measured long ago.
+// Package fade computes means that forget: recent measurements of a run count for more than old
+// ones. [Mean] is the basic one. [Spread] adds a variance, and [Line] fits a line.
 package fade
 
 import "math"
 
-// Mean is a mean in which each value weighs a fixed part less than the one after it. The zero value
-// is a mean of about the last 20 values, of which there are none yet.
+// Mean is an exponentially weighted mean: each value weighs less than the next one, by a fixed
+// factor. The zero value is an empty mean over about the last 20 values. It is not safe for
+// concurrent use.
 type Mean struct{ forgets, sum, weight float64 }
 
-// usual is how much less a value weighs than the one after it, unless NewMean says otherwise.
+// usual is the relative loss of weight from one value to the next, unless NewMean sets another.
 const usual = 1.0 / 20
 
-// NewMean returns a mean of about as many values as memory says, at least 1.
+// NewMean returns an empty mean over about the last memory values; memory is at least 1.
 func NewMean(memory float64) Mean { return Mean{forgets: 1 / memory} }
 
-// Add adds a value. One that is not finite is ignored: it would be the mean for ever.
+// Add adds a value. It ignores a value that is not finite, which would make the mean useless for
+// ever.
 func (m *Mean) Add(v float64) {
 	if !finite(v) {
 		return
@@ -29,7 +31,7 @@ func (m *Mean) Add(v float64) {
 
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// Value returns the mean, 0 of nothing.
+// Value returns the mean, or 0 if no value was added.
 func (m *Mean) Value() float64 {
 	if m.weight == 0 {
 		return 0
@@ -37,16 +39,16 @@ func (m *Mean) Value() float64 {
 	return m.sum / m.weight
 }
 
-// Weight returns about how many values the mean is of; 0: there was none.
+// Weight returns the approximate number of values in the mean; 0: no value was added.
 func (m *Mean) Weight() float64 { return m.weight }
 
-// Spread is a mean that tells how certain it is. The zero value is of about the last 20 values.
+// Spread is a mean that knows how certain it is. The zero value is over about the last 20 values.
 type Spread struct {
 	Mean
 	squares Mean
 }
 
-// Add adds a value. One whose square is not finite is ignored.
+// Add adds a value. It ignores a value whose square is not finite.
 func (s *Spread) Add(v float64) {
 	if !finite(v * v) {
 		return
@@ -55,17 +57,17 @@ func (s *Spread) Add(v float64) {
 	s.squares.Add(v * v)
 }
 
-// Variance returns that of the values, 0 of one.
+// Variance returns the variance of the values; 0 for a single value.
 func (s *Spread) Variance() float64 { return max(0, s.squares.Value()-s.Value()*s.Value()) }
 
 // Uncertain returns the squared standard error of the mean.
 func (s *Spread) Uncertain() float64 { return s.Variance() / max(s.weight, 1) }
 
-// Line is a fit of y = latency + slope·x through about the last 20 points, neither of the two
-// negative. No x is negative.
+// Line fits y = latency + slope·x through about the last 20 points. Neither latency nor slope is
+// negative, and no x may be negative.
 type Line struct{ x, y, xx, xy Mean }
 
-// Add adds a point. One that is not finite is ignored.
+// Add adds a point. It ignores a point of which x² or x·y is not finite.
 func (l *Line) Add(x, y float64) {
 	if !finite(x*x) || !finite(x*y) {
 		return
@@ -76,13 +78,14 @@ func (l *Line) Add(x, y float64) {
 	l.xy.Add(x * y)
 }
 
-// Weight returns about how many points the line is of.
+// Weight returns the approximate number of points in the fit.
 func (l *Line) Weight() float64 { return l.x.weight }
 
 // Mean returns the mean of y.
 func (l *Line) Mean() float64 { return l.y.Value() }
 
-// Fit returns the line. Where all x are alike, nobody knows which part of y goes with them: then half does.
+// Fit returns the line. If all x are about equal, the data cannot tell latency from slope; then
+// half of y is attributed to each.
 func (l *Line) Fit() (latency, slope float64) {
 	x, y := l.x.Value(), l.y.Value()
 	if !(x > 0) {
