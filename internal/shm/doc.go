@@ -1,27 +1,31 @@
-// Package shm keeps the state of a shard in memory that outlives the process that writes it: two complete versions in
-// a mapped file, so that a server that is killed finds the newest again when it starts.
+// Package shm is memory that several processes see. A server keeps the state of a shard in it,
+// which outlives the server's process, and processes of one host hand each other arrays through it.
+// Begin with [Memory] and [File] for state, with [Segment] for arrays, and with [Pipes] for
+// messages.
 //
-// Memory is the format, a pure machine over bytes. File is the file that the bytes are mapped from.
+// [Memory] holds two complete versions of a shard in a mapped file, so that a server that was
+// killed finds the newest version when it starts again. Memory is the format, a pure machine over
+// bytes. File is the file whose bytes are mapped.
 //
 // # What survives
 //
-// A process that ends at any instruction leaves in the file the version that it was writing, whole, or the one before,
-// whole. For the kernel keeps every store that a process has made, and the two places of a version are switched by the
-// store of one word:
+// A process may end at any instruction. The file then holds the version that the process was
+// writing, complete, or the version before, complete. The reason is that the kernel keeps every
+// store of a process, and that the store of one word switches between the two places for a version:
 //
-//	Begin  the word names the version that stays alone: the other place may be written
-//	…      arrays and record are written there, by any number of threads
-//	End    its description is written, then the word names both
+//	Begin  the word names only the version that stays; the other place may be written
+//	…      any number of threads write arrays and record to that place
+//	End    the description of the version is written, then the word names both
 //
-// A machine that stops loses the file, or worse leaves parts of it on a disk. So the file names the
-// boot of the machine that wrote it, and another one refuses it: what is left then is the
-// checkpoint.
+// A machine that stops loses the file, or worse, leaves parts of it on a disk. So the file names
+// the boot of the machine that wrote it, and is refused under another boot. Then the checkpoint is
+// what is left.
 //
-// Only one process has a file at a time: the kernel's lock on it ends with the process. A second
-// life that starts too early is refused.
+// Only one process holds a file at a time: the kernel's lock on the file ends with the process. A
+// next life that starts too early is refused.
 //
 // # Segments
 //
-// Segment is another kind of memory: what two processes of one host use to hand arrays to each
-// other. It outlives neither.
+// A Segment is another kind of memory: two processes of one host use it to hand arrays to each
+// other. It outlives neither of them.
 package shm

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// File is a file whose bytes are mapped. Only one process has it at a time.
+// File is a file whose bytes are mapped. Only one process holds it at a time.
 type File struct {
 	f *os.File
 	b []byte
 }
 
-// OpenFile opens a file, or creates it empty, takes the kernel's lock on it and maps what it holds.
-// A file that another process has is an error: a place has one life at a time.
+// OpenFile opens the file at path, or creates it empty, takes the kernel's lock on it and maps its
+// contents. It returns an error if another process holds the file: a place has one life at a time.
 func OpenFile(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -37,9 +37,9 @@ func OpenFile(path string) (*File, error) {
 	return x, nil
 }
 
-// Unnamed returns an empty file that no folder has: for child processes, which get it by its
-// Descriptor. It is memory, or lies in dir (empty: where temporary files do) where a process cannot
-// have such memory. The kernel takes it back when nobody has it any more.
+// Unnamed returns an empty file without a name. Child processes get it by its Descriptor. The file
+// is memory. On systems without such memory it lies in dir; empty: where temporary files lie. The
+// kernel frees it when no process has it open any more.
 func Unnamed(dir string) (*File, error) {
 	if f, err := memory("kintsugi"); err == nil {
 		return &File{f: f}, nil
@@ -54,7 +54,7 @@ func Unnamed(dir string) (*File, error) {
 	return &File{f: f}, nil
 }
 
-// Descriptor returns the open file, which is x's to close.
+// Descriptor returns the open file. x keeps ownership and closes it.
 func (x *File) Descriptor() *os.File { return x.f }
 
 func (x *File) mapped(n int) (err error) {
@@ -62,12 +62,12 @@ func (x *File) mapped(n int) (err error) {
 	return err
 }
 
-// Bytes returns what the file holds, until Resize or Close.
+// Bytes returns the mapped contents of the file. They are valid until Resize or Close.
 func (x *File) Bytes() []byte { return x.b }
 
-// Resize makes the file n bytes long, all of them taken from the device: what is not there is an
-// error now, and not a signal when it is written. Bytes that were handed out before must not be
-// used any more. The contents may be lost; after an error the file is empty.
+// Resize makes the file n bytes long and reserves all of them on the device. So a lack of space is
+// an error now and not a signal when a byte is written. Slices from Bytes must not be used any
+// more. The contents may be lost; after an error the file is empty.
 func (x *File) Resize(n int) error {
 	if len(x.b) == n {
 		return nil
@@ -83,7 +83,7 @@ func (x *File) Resize(n int) error {
 		err = x.mapped(n)
 	}
 	if err != nil {
-		_ = x.f.Truncate(0) // what a device has given before it was full
+		_ = x.f.Truncate(0) // frees what the device gave before it was full
 		return fmt.Errorf("take %d bytes of memory in %s: %w", n, x.f.Name(), err)
 	}
 	return nil
@@ -98,10 +98,10 @@ func (x *File) unmap() error {
 	return syscall.Munmap(b)
 }
 
-// Close unmaps the file and gives up the lock. The file stays.
+// Close unmaps the file and releases the lock. The file itself stays.
 func (x *File) Close() error { return errors.Join(x.unmap(), x.f.Close()) }
 
-// Boot names the machine since it was started; zeros where that cannot be known.
+// Boot identifies the current boot of this machine; zeros if that is not known.
 func Boot() (id [16]byte) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

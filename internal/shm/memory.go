@@ -9,69 +9,70 @@ import (
 	"unsafe"
 )
 
-// Header says whose state it is. Two headers that differ in anything but Line, Fence and Owner are of states that have
-// nothing to do with each other.
+// Header says whose state the memory holds. Two headers that differ in any field except Line, Fence
+// and Owner belong to unrelated states.
 type Header struct {
 	Model        uint64   // Layout.Fingerprint
-	Run          uint64   // of the run, from its name
-	Boot         [16]byte // of the machine since its start
+	Run          uint64   // derived from the run's name
+	Boot         [16]byte // of the machine: see Boot
 	Shard        uint32
-	Shards       uint32 // of the run: another number cuts the model otherwise
-	Values       uint64 // of the shard
-	Arrays       uint32 // of a version: the parameters and the rule's arrays, of Values each
+	Shards       uint32 // of the run: another number cuts the model in another way
+	Values       uint64 // number of values of the shard
+	Arrays       uint32 // arrays of a version: the parameters and the rule's state, of Values each
 	Rule         uint32
-	RecordBytes  uint64 // room for the record of a version
-	Line         uint64 // that the state is of
-	Fence, Owner uint64 // of the view, and incarnation, that began it
+	RecordBytes  uint64 // room for the record of a version, in bytes
+	Line         uint64 // line of the state
+	Fence, Owner uint64 // fence of the view, and incarnation, that began it
 }
 
-// Version is one version of a shard. Its slices are the memory itself.
+// Version is one version of a shard. Its slices are the memory itself, not copies.
 type Version struct {
 	Step    uint64
-	Decided uint64   // fence of the commit that made it
+	Decided uint64   // fence under which its commit was decided
 	Arrays  [][]byte // each of 4·Values bytes
-	Record  []byte   // what the caller kept with it
+	Record  []byte   // what the caller stored with it
 }
 
-// ErrRefused means that memory holds nothing that can be used: it is foreign, torn or unfinished.
-// What it would have given comes from the checkpoint.
+// ErrRefused means that the memory holds no usable state: it is foreign, torn or unfinished. Take
+// the state from the checkpoint instead.
 var ErrRefused = errors.New("the state outside the process is refused")
 
 const (
 	formatVersion = 1
 	magic         = 0x00314d48534e494b // "KINSHM1\0"
 
-	headerBytes = 112  // up to its checksum
-	wordAt      = 128  // the word that switches, on a cache line of its own
-	slotAt      = 192  // of the first description
-	slotBytes   = 64   // of a description
-	arraysAt    = 4096 // of the first array
-	align       = 64   // of arrays and records
+	headerBytes = 112  // length of the header, up to its checksum
+	wordAt      = 128  // offset of the word that switches, on a cache line of its own
+	slotAt      = 192  // offset of the first description
+	slotBytes   = 64   // length of a description
+	arraysAt    = 4096 // offset of the first array
+	align       = 64   // alignment of arrays and records
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Memory is the state of one shard in bytes that another process will look at. It is used by one
-// goroutine, but for the arrays between Begin and End.
+// Memory is the state of one shard in bytes that another process will read. One goroutine uses it;
+// only the arrays between Begin and End may be written by several.
 type Memory struct {
 	b       []byte
 	h       Header
-	writing int // place between Begin and End
+	writing int // the place that is written between Begin and End
 
-	stored func() // tests: called after each store of the protocol
+	stored func() // for tests: called after each store of the protocol
 }
 
 func aligned(n uint64) uint64 { return (n + align - 1) &^ (align - 1) }
 
 func (h *Header) place() uint64 { return uint64(h.Arrays)*aligned(4*h.Values) + aligned(h.RecordBytes) }
 
-// Bytes returns how much memory a state needs.
+// Bytes returns the size of the memory that a state with this header needs.
 func (h *Header) Bytes() int { return int(arraysAt + 2*h.place()) }
 
-// Format makes b, of at least h.Bytes bytes, aligned to 8, hold no version of the state that h describes.
+// Format initialises b for the state that h describes, without any version. b has at least
+// h.Bytes() bytes and is aligned to 8.
 func Format(b []byte, h Header) *Memory {
 	m := &Memory{b: b, h: h}
-	m.store(0) // whatever was here is over before anything is written
+	m.store(0) // invalidates the old contents before anything is written
 	clear(b[slotAt : slotAt+2*slotBytes])
 	h.encode(b)
 	m.done()
@@ -123,9 +124,9 @@ func decodeHeader(b []byte) (h Header, err error) {
 	return h, nil
 }
 
-// Open returns the state in b, which must be that of want in everything but Line, Fence, Owner and
-// RecordBytes, and its versions, one or two, ascending. Anything else is ErrRefused, with the
-// reason.
+// Open returns the state in b and its versions, one or two, in ascending order. The state's header
+// must equal want in everything except Line, Fence, Owner and RecordBytes. Otherwise Open returns
+// an ErrRefused that gives the reason. The versions are slices of b.
 func Open(b []byte, want Header) (*Memory, []Version, error) {
 	h, err := decodeHeader(b)
 	if err != nil {
@@ -141,16 +142,17 @@ func Open(b []byte, want Header) (*Memory, []Version, error) {
 	return m, versions, err
 }
 
-// String names what is compared.
+// String names the fields that Open compares.
 func (h Header) String() string {
 	return fmt.Sprintf("run %016x, model %016x, boot %x, shard %d of %d with %d values in %d arrays, rule %d", h.Run, h.Model, h.Boot[:4], h.Shard, h.Shards, h.Values, h.Arrays, h.Rule)
 }
 
-// Header returns the header that was written.
+// Header returns the header in the memory.
 func (m *Memory) Header() Header { return m.h }
 
-// The word: the newer place in bit 0, in bit 1 whether the other one is whole too, in bit 2 that
-// there is any, and in its upper half the checksum of its lower half.
+// The layout of the word. Bit 0 is the place of the newer version, bit 1 says that the other place
+// is complete too, and bit 2 that there is any version. The upper half is the checksum of the lower
+// half.
 const (
 	bothWhole = 2
 	anyWhole  = 4
@@ -164,7 +166,8 @@ func sealed(low uint32) uint64 {
 
 func (m *Memory) word() *uint64 { return (*uint64)(unsafe.Pointer(&m.b[wordAt])) }
 
-// store switches. It is a release fence: whoever sees the word sees what was written before.
+// store writes the word. It is a release fence: a reader that sees the word also sees all earlier
+// writes.
 func (m *Memory) store(low uint32) {
 	atomic.StoreUint64(m.word(), sealed(low))
 	m.done()
@@ -182,7 +185,7 @@ func (m *Memory) load() (uint32, error) {
 	return low, nil
 }
 
-// done tells a test of a store.
+// done tells a test that a store was made.
 func (m *Memory) done() {
 	if m.stored != nil {
 		m.stored()
@@ -206,7 +209,7 @@ func (m *Memory) versions() ([]Version, error) {
 	return []Version{older, v}, err
 }
 
-// arrays returns the arrays of a place, and the room for its record.
+// arrays returns the arrays of a place, and the memory for its record.
 func (m *Memory) arrays(place int) (arrays [][]byte, record []byte) {
 	at := arraysAt + uint64(place)*m.h.place()
 	for range m.h.Arrays {
@@ -238,9 +241,9 @@ func (m *Memory) version(place int) (v Version, err error) {
 	return v, nil
 }
 
-// Begin gives up the place that does not hold the version of step keep, and returns its arrays, to
-// be written before End. Where no place holds that version, both are given up: what is written next
-// is the first.
+// Begin gives up the place that does not hold the version of step keep, and returns the arrays of
+// that place, which the caller writes before End. If no place holds that version, Begin gives up
+// both, and the version written next is the only one.
 func (m *Memory) Begin(keep uint64) [][]byte {
 	low, err := m.load()
 	stays := -1
@@ -266,8 +269,9 @@ func (m *Memory) Begin(keep uint64) [][]byte {
 
 func (m *Memory) step(place int) uint64 { return binary.LittleEndian.Uint64(m.slot(place)) }
 
-// End makes what was written since Begin the newest version. Every store to its arrays must happen
-// before. A record that there is no room for is an error, and the version does not count.
+// End makes what was written since Begin the newest version. Every store to its arrays must have
+// happened before. If the record does not fit in RecordBytes, End returns an error and the version
+// does not count.
 func (m *Memory) End(step, decided uint64, record []byte) error {
 	_, room := m.arrays(m.writing)
 	if len(record) > len(room) {
@@ -287,7 +291,7 @@ func (m *Memory) End(step, decided uint64, record []byte) error {
 	m.done()
 	low, err := m.load()
 	if err != nil {
-		m.store(anyWhole | uint32(m.writing)) // the first
+		m.store(anyWhole | uint32(m.writing)) // it is the only version
 	} else {
 		m.store(low&anyWhole | bothWhole | uint32(m.writing))
 	}

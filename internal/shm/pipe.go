@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// Pipes are two ways for bytes between two processes of one host: what one writes to Out the other
-// reads from In. Neither has a name in any file system, and the kernel ends both when one of the
-// processes is gone: then In is read to its end, and Out is refused.
+// Pipes are two byte streams between two processes of one host: what one process writes to Out, the
+// other reads from In. They have no name in any file system. If one of the processes ends, the
+// kernel closes its ends: the other process can read In to its end, and writes to Out fail.
 type Pipes struct {
-	In, Out *os.File // safe for a Close while they are used elsewhere, which ends that
+	In, Out *os.File // a Close is safe while they are in use elsewhere, and ends that use
 	raw     syscall.RawConn
 }
 
-// pipeAtOnce is how many bytes a pipe takes as a whole or not at all.
+// pipeAtOnce is the largest number of bytes that a pipe takes as a whole or not at all.
 const pipeAtOnce = 4096
 
 func newPipes(in, out int) (*Pipes, error) {
@@ -30,8 +30,8 @@ func newPipes(in, out int) (*Pipes, error) {
 	return p, nil
 }
 
-// TryWrite writes at most pipeAtOnce bytes to Out if that can be done without waiting, and reports
-// whether it has: all of them or none.
+// TryWrite writes b to Out if that is possible without waiting, and reports whether it has. It
+// writes all of b or nothing. It never writes more than pipeAtOnce bytes.
 func (p *Pipes) TryWrite(b []byte) bool {
 	if len(b) > pipeAtOnce {
 		return false
@@ -39,26 +39,26 @@ func (p *Pipes) TryWrite(b []byte) bool {
 	n := 0
 	err := p.raw.Write(func(fd uintptr) bool {
 		n, _ = syscall.Write(int(fd), b)
-		return true // whether or not it was taken
+		return true // do not wait, whether or not the pipe took it
 	})
 	return err == nil && n == len(b)
 }
 
-// Close ends both ways.
+// Close closes both directions.
 func (p *Pipes) Close() {
 	_ = p.In.Close()
 	_ = p.Out.Close()
 }
 
-// pipeEnd is how another process finds one end of a pipe.
+// pipeEnd says how another process finds one end of a pipe.
 type pipeEnd struct {
 	fd   int
-	node uint64 // of the pipe; no other one on this host has it while this one exists
+	node uint64 // inode of the pipe, unique on this host while the pipe exists
 }
 
 // CreatePipes returns new pipes and their name. Another process of the same user on the same host
-// may open them by it, once, before closeName is called, which must be called in any case: until
-// then their other ends are here, too.
+// may open the pipes by this name, once, until closeName is called. The caller must call closeName
+// in any case, because until then this process holds the other ends too. Errors are ErrNoSegment.
 func CreatePipes() (p *Pipes, name string, closeName func(), err error) {
 	p, pid, in, out, closeName, err := createPipes()
 	if err != nil {
@@ -67,9 +67,9 @@ func CreatePipes() (p *Pipes, name string, closeName func(), err error) {
 	return p, fmt.Sprintf("%x.%d.%d.%d.%d.%d", Boot(), pid, in.fd, in.node, out.fd, out.node), closeName, nil
 }
 
-// OpenPipes opens the other ends of the pipes of a name that another process has told. The name is
-// not trusted: what it leads to must be exactly the pipes that it promises, of this user and since
-// the same start of the machine. Errors are ErrNoSegment.
+// OpenPipes opens the other ends of the pipes whose name another process has sent. It does not
+// trust the name: the name must lead to exactly the pipes that it describes, of this user and of
+// the same boot of the machine. Errors are ErrNoSegment.
 func OpenPipes(name string) (*Pipes, error) {
 	wrong := fmt.Errorf("%w: %q is no name of pipes", ErrNoSegment, name)
 	parts := strings.Split(name, ".")

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// createPipes returns this process's ends, and how another one finds its own: where it reads, and where it writes.
+// createPipes returns this process's ends, and how another process finds its own ends: in, from
+// which it reads, and out, to which it writes.
 func createPipes() (p *Pipes, pid int, in, out pipeEnd, closeName func(), err error) {
 	var up, down [2]int
 	if err = unix.Pipe2(up[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -37,7 +38,7 @@ func createPipes() (p *Pipes, pid int, in, out pipeEnd, closeName func(), err er
 	return p, os.Getpid(), in, out, closeName, nil
 }
 
-// openPipes opens what the descriptors of process pid stand for: in to read, out to write.
+// openPipes opens the descriptors in and out of process pid: in for reading, out for writing.
 func openPipes(pid int, in, out pipeEnd) (*Pipes, error) {
 	r, err := openPipe(pid, in, unix.O_RDONLY)
 	if err != nil {
@@ -54,8 +55,8 @@ func openPipes(pid int, in, out pipeEnd) (*Pipes, error) {
 func openPipe(pid int, e pipeEnd, mode int) (int, error) {
 	path := fmt.Sprintf("/proc/%d/fd/%d", pid, e.fd)
 	want := fmt.Sprintf("pipe:[%d]", e.node)
-	// To open some kinds of files blocks or changes something, and to read from another pipe takes
-	// from whoever it belongs to: look first.
+	// Check the link first: opening some kinds of files blocks or changes something, and reading
+	// from a foreign pipe takes bytes from its owner.
 	if to, err := os.Readlink(path); err != nil {
 		return -1, err
 	} else if to != want {

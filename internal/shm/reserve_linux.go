@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory returns an empty file that is memory and has no place in any file system. Its name is what
-// lists of mappings show.
+// memory returns an empty file that is memory and has no place in any file system. Its name appears
+// only in lists of mappings.
 func memory(name string) (*os.File, error) {
 	fd, err := memfd(name, 0)
 	if err != nil {
@@ -17,8 +17,8 @@ func memory(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// memfd returns the descriptor of such a file. Systems may be set to refuse one that could be
-// executed, and old ones do not know that it can be ruled out.
+// memfd returns the descriptor of such a file. Some systems refuse a memfd that could be executed,
+// and old kernels do not know the flag that rules that out; so memfd tries both ways.
 func memfd(name string, flags int) (int, error) {
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// memory returns no file: this system has none.
+// memory returns an error: this system has no such files.
 func memory(string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
 // reserve makes a file n bytes long.

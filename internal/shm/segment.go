@@ -11,22 +11,23 @@ import (
 	"strings"
 )
 
-// Segment is memory that two processes of one host have: one creates it and tells the other its
-// name. It has no place in any file system, so the kernel takes it back when the last of them is
-// gone, however they end.
+// Segment is memory that two processes of one host share: one creates it and sends its name to the
+// other. It has no place in any file system, so the kernel frees it when the last of the processes
+// ends, in whatever way.
 type Segment struct{ b []byte }
 
-// Access is what whoever opens a segment may do with it; whoever creates it reads and writes it.
+// Access says what a process that opens a segment may do with it. The process that creates it may
+// read and write.
 type Access bool
 
-// What others may do.
+// What the other processes may do.
 const (
 	ReadOnly Access = false // a store ends the process that tries it
 	Writable Access = true
 )
 
-// ErrNoSegment means that memory cannot be shared with another process: there is none of that name
-// here, it is not what its name promises, or this system has none. Bytes have to travel another
+// ErrNoSegment means that memory cannot be shared with the other process: there is none with that
+// name here, it is not what its name describes, or this system has none. Send the bytes in another
 // way.
 var ErrNoSegment = errors.New("no shared memory")
 
@@ -34,17 +35,18 @@ const (
 	segmentMagic = 0x314745534e494b00 // "\0KINSEG1"
 	nonceBytes   = 16
 
-	// SegmentHeader is where the memory of a segment begins that its users may write: the header is a page of its own.
+	// SegmentHeader is the offset in a segment from which its users may write. The header before it
+	// is a page of its own.
 	SegmentHeader = 4096
 )
 
-// Bytes returns the memory, with its header. It lives as long as the Segment is reachable, which
-// slices of it are not enough for.
+// Bytes returns the memory, including its header. It is valid as long as the Segment is reachable;
+// a slice of it does not keep the Segment reachable.
 func (s *Segment) Bytes() []byte { return s.b }
 
-// mapped returns the segment of mapped bytes. They are unmapped when it is unreachable and not
-// before: to read what is not mapped any more would end the process, and to unmap late costs memory
-// until the next garbage collection.
+// mapped returns a segment of mapped bytes. The bytes are unmapped once the segment is unreachable,
+// and not before: reading unmapped memory would end the process, while unmapping late only costs
+// memory until the next garbage collection.
 func mapped(b []byte) *Segment {
 	s := &Segment{b: b}
 	runtime.AddCleanup(s, unmap, b)
@@ -52,8 +54,8 @@ func mapped(b []byte) *Segment {
 }
 
 // CreateSegment returns a new segment with room for n bytes after its header, and its name. Other
-// processes of the same user on the same host may open it by its name as long as close has not been
-// called; the memory stays.
+// processes of the same user on the same host may open it by its name until closeName is called;
+// the memory itself stays. Errors are ErrNoSegment.
 func CreateSegment(n int, others Access) (s *Segment, name string, closeName func(), err error) {
 	if n <= 0 {
 		return nil, "", nil, fmt.Errorf("%w: a segment of %d bytes", ErrNoSegment, n)
@@ -71,9 +73,9 @@ func CreateSegment(n int, others Access) (s *Segment, name string, closeName fun
 	return mapped(b), fmt.Sprintf("%d.%d.%d.%x", pid, fd, len(b), nonce), closeName, nil
 }
 
-// OpenSegment opens the segment of a name that another process has told, of at most most bytes
-// after its header. The name is not trusted: what it leads to must be memory of this user's that
-// can neither shrink nor grow, of the size and with the nonce that the name says. Errors are
+// OpenSegment opens the segment whose name another process has sent; it has at most most bytes
+// after its header. OpenSegment does not trust the name: the name must lead to memory of this user
+// that can neither shrink nor grow, with the size and the nonce in the name. Errors are
 // ErrNoSegment.
 func OpenSegment(name string, most int, mine Access) (*Segment, error) {
 	parts := strings.Split(name, ".")

@@ -21,7 +21,8 @@ func create(n int, others Access) (b []byte, pid, fd int, closeName func(), err 
 		return nil, 0, 0, nil, fmt.Errorf("create memory: %w", err)
 	}
 	closeName = func() { _ = unix.Close(fd) }
-	// All of it is taken now: a page that is not there when it is written is a signal, and not an error.
+	// Reserve all of it now: if a page were missing when it is written, that would be a signal and
+	// not an error.
 	if err = unix.Fallocate(fd, 0, 0, int64(n)); err == nil {
 		b, err = unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
@@ -38,9 +39,9 @@ func create(n int, others Access) (b []byte, pid, fd int, closeName func(), err 
 	return b, os.Getpid(), fd, closeName, nil
 }
 
-// seal settles the size of memory for good, and that nobody maps it from now on to write it if
-// others may only read it. Kernels before 5.1 have no seal for that; then what keeps others from
-// writing is that they do not try.
+// seal fixes the size of the memory for good. If others may only read, it also forbids new writable
+// mappings. Kernels before 5.1 have no seal for that; there the others are only trusted not to
+// write.
 func seal(fd int, others Access) error {
 	if others == ReadOnly {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_FUTURE_WRITE); err == nil {
@@ -51,10 +52,10 @@ func seal(fd int, others Access) error {
 	return err
 }
 
-// open maps what descriptor fd of process pid stands for.
+// open maps the memory behind descriptor fd of process pid.
 func open(pid, fd, n int, mine Access) ([]byte, error) {
 	path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
-	// To open some kinds of files blocks or changes something: look first what it is.
+	// Check the link first: opening some kinds of files blocks or changes something.
 	to, err := os.Readlink(path)
 	if err != nil {
 		return nil, err
