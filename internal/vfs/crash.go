@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// sectorBytes is the unit a disk writes at once: unsynced data is lost in such pieces.
+// sectorBytes is the unit that a disk writes at once. Unsynced data is lost in such pieces.
 const sectorBytes = 512
 
-// Crash takes the machine down and returns what its disk holds. Every further operation on m, and on
-// files opened through it, returns ErrCrashed.
+// Crash takes the machine down and returns a file system with what its disk holds. Every further
+// operation on m, and on files opened through m, returns ErrCrashed.
 //
-// Everything synced is kept. Of the rest, rng chooses: each change to a directory is kept or lost by
-// itself, in no order; an unsynced end of a file is cut anywhere, and sectors in it read as zeros. A nil
-// rng loses all of it: the strictest disk there is.
+// Everything that was synced is kept. rng decides about the rest. It keeps or loses each change to
+// a directory by itself, in any order. It cuts an unsynced end of a file anywhere, and makes some
+// sectors in it read as zeros. A nil rng loses all unsynced data: the strictest disk possible.
 func (m *Mem) Crash(rng *rand.Rand) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -28,8 +28,8 @@ func (m *Mem) Crash(rng *rand.Rand) *Mem {
 			c.apply(kept)
 		}
 	}
-	// Two names of one file stay two names of one file. The order of the names decides what rng gives
-	// to whom, so it has to be the same each time.
+	// Two names of one file stay two names of one file. rng is asked in the order of the names, so
+	// that a seed always gives the same result.
 	survivors := make(map[*inode]*inode, len(kept))
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
 		file := kept[name]

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// Forget asks the kernel to drop what it has cached of a file that is synced, so that the next read
-// comes from the disk: for measurements. ok is false where there is no way to ask.
+// Forget asks the kernel to drop the cached pages of a file, so that the next read comes from the
+// disk. The file must be synced. It is for measurements. ok is false if the system has no such
+// request.
 func Forget(name string) (ok bool, err error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package vfs
 
-// Forget has no way to ask on this system.
+// Forget does nothing: this system has no such request.
 func Forget(string) (ok bool, err error) { return false, nil }

@@ -28,10 +28,10 @@ const (
 
 // Op is one operation that is about to happen.
 type Op struct {
-	N     int // counts the operations of the Injector, from 0
+	N     int // number of the operation in its Injector, from 0
 	Kind  Kind
 	Name  string // for Link and Rename, the old name
-	Bytes int    // of a read or a write
+	Bytes int    // for a read or a write
 }
 
 // String returns the operation in words, such as "operation 12: write run/segment/0001, 4096 bytes".
@@ -43,14 +43,14 @@ func (o Op) String() string {
 	return s
 }
 
-// Fault is what happens instead of an operation.
+// Fault says what happens instead of an operation.
 type Fault struct {
-	Err     error // what the operation returns, such as syscall.ENOSPC; nil: it happens as it should
-	Written int   // of a write, the bytes that reach the file before it fails
+	Err     error // what the operation returns, such as syscall.ENOSPC; nil: the operation is carried out
+	Written int   // for a write: the number of bytes that reach the file before it fails
 }
 
-// Injector passes operations to another FS, except those that a function chooses to fail. The function
-// is called for one operation at a time. Safe for concurrent use.
+// Injector passes operations on to another FS, except those that a function chooses to fail. It
+// calls the function for one operation at a time. It is safe for concurrent use.
 type Injector struct {
 	fs     FS
 	choose func(Op) Fault
@@ -66,8 +66,8 @@ func NewInjector(fsys FS, choose func(Op) Fault) *Injector {
 	return &Injector{fs: fsys, choose: choose}
 }
 
-// CrashAfter returns a choice for NewInjector: n operations happen, all later ones return ErrCrashed.
-// What then is on the disk says Mem.Crash.
+// CrashAfter returns a function for NewInjector that lets n operations happen and makes all later
+// ones return ErrCrashed. Mem.Crash then says what is on the disk.
 func CrashAfter(n int) func(Op) Fault {
 	return func(op Op) Fault {
 		if op.N < n {
@@ -77,8 +77,8 @@ func CrashAfter(n int) func(Op) Fault {
 	}
 }
 
-// FailAt returns a choice for NewInjector: operation n fails with err, and a write among them has
-// written half its bytes. All others happen.
+// FailAt returns a function for NewInjector that makes operation n fail with err and lets all
+// others happen. If operation n is a write, half its bytes are written.
 func FailAt(n int, err error) func(Op) Fault {
 	return func(op Op) Fault {
 		if op.N != n {
@@ -88,7 +88,7 @@ func FailAt(n int, err error) func(Op) Fault {
 	}
 }
 
-// Operations returns how many operations were asked for.
+// Operations returns the number of operations that were requested.
 func (i *Injector) Operations() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -192,7 +192,7 @@ type injectedFile struct {
 
 func (f *injectedFile) Write(p []byte) (int, error) {
 	if fault := f.i.next(OpWrite, f.name, len(p)); fault.Err != nil {
-		// The bytes that got through are best effort: the write has failed anyway.
+		// An error of this write does not matter: the write fails in any case.
 		n, _ := f.file.Write(p[:min(fault.Written, len(p))])
 		return n, fault.Err
 	}
@@ -213,7 +213,8 @@ func (f *injectedFile) Sync() error {
 	return f.file.Sync()
 }
 
-// Close closes the file below in any case: a descriptor must not leak because a test failed its close.
+// Close closes the underlying file in any case, so that an injected failure of Close does not leak
+// a descriptor.
 func (f *injectedFile) Close() error {
 	fault := f.i.next(OpClose, f.name, 0)
 	if err := f.file.Close(); fault.Err == nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Limit returns fs with writes that take no more than so many bytes in a second: a slow store, to see what it does to a
-// run. It says nothing about reads, nor about the time of a Sync. It is a Publisher if fs is.
+// Limit returns fs with its writes limited to bytesPerSecond, to see what a slow store does to a
+// run. It limits neither reads nor the time of a Sync. The result is a Publisher if fs is one.
 func Limit(fs FS, bytesPerSecond float64) FS {
 	l := &limited{FS: fs, rate: bytesPerSecond, now: time.Now, sleep: time.Sleep}
 	if p, ok := fs.(Publisher); ok {
@@ -15,7 +15,7 @@ func Limit(fs FS, bytesPerSecond float64) FS {
 	return l
 }
 
-// limitedPublisher is a limited file system on which files appear at once.
+// limitedPublisher is a limited file system that is a Publisher.
 type limitedPublisher struct {
 	*limited
 	publisher Publisher
@@ -27,7 +27,8 @@ func (l *limitedPublisher) Publish(name string, content []byte) error {
 	return err
 }
 
-// limited is a file system behind a bucket that holds nothing: what is written late is not made up for.
+// limited is a file system behind a token bucket of size zero: time in which nothing is written is
+// not made up for.
 type limited struct {
 	FS
 	rate  float64
@@ -49,7 +50,7 @@ func (l *limited) slow(f File, err error) (File, error) {
 	return &limitedFile{File: f, fs: l}, nil
 }
 
-// limitedFile is a file whose writes return when their bytes have passed.
+// limitedFile is a file whose writes return once their bytes have passed.
 type limitedFile struct {
 	File
 	fs *limited
@@ -61,7 +62,7 @@ func (f *limitedFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// pass returns how long it is until n more bytes have passed.
+// pass returns how long it takes until n more bytes have passed.
 func (l *limited) pass(n int) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

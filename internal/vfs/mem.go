@@ -10,11 +10,11 @@ import (
 	"sync"
 )
 
-// ErrCrashed is what every operation returns after the machine went down.
+// ErrCrashed is returned by every operation after the machine has crashed.
 var ErrCrashed = errors.New("the machine has crashed")
 
-// Mem is a file system in memory that can crash. Its directories are created durably; the root "." and
-// "/" always exist. Safe for concurrent use.
+// Mem is a file system in memory that can crash. Directories are durable once created; "." and "/"
+// always exist. It is safe for concurrent use.
 type Mem struct {
 	mu      sync.Mutex
 	crashed bool              // Invariant: set once; afterwards every operation fails
@@ -24,18 +24,18 @@ type Mem struct {
 	pending []change          // Invariant: durable, with all pending changes applied in order, equals names
 }
 
-// inode is a file. Data is only ever appended, so what is durable is a prefix.
+// inode is a file. Data is only ever appended, so the durable part is a prefix.
 type inode struct {
 	data   []byte
 	synced int // Invariant: data[:synced] is durable
 }
 
-// change is one operation on names that is not durable yet: it removes a name, adds one, or both at
-// once for a rename. A crash keeps it whole or loses it whole.
+// change is one operation on names that is not durable yet. It removes a name, adds a name, or does
+// both at once for a rename. A crash keeps or loses it as a whole.
 type change struct {
 	remove string // empty: nothing
 	add    string // empty: nothing
-	file   *inode // under the added name
+	file   *inode // the file under the added name
 }
 
 func (c change) touches(dir string) bool {
@@ -66,13 +66,13 @@ func pathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// change applies c for the program and remembers it for a crash. The caller holds mu.
+// change applies c to the names that programs see, and records it for a crash. The caller holds mu.
 func (m *Mem) change(c change) {
 	c.apply(m.names)
 	m.pending = append(m.pending, c)
 }
 
-// free says why name cannot be created; nil: it can. The caller holds mu.
+// free returns the error why name cannot be created; nil: it can. The caller holds mu.
 func (m *Mem) free(name string) error {
 	switch {
 	case m.crashed:
@@ -85,7 +85,7 @@ func (m *Mem) free(name string) error {
 	return nil
 }
 
-// find returns the file of that name. The caller holds mu.
+// find returns the file with that name. The caller holds mu.
 func (m *Mem) find(name string) (*inode, error) {
 	switch {
 	case m.crashed:
@@ -256,8 +256,8 @@ func (m *Mem) Stat(name string) (Info, error) {
 	return Info{Size: int64(len(file.data))}, nil
 }
 
-// Edit replaces the bytes of a file by what f returns, durably, as a failing disk or a stray program
-// would. For tests of damage; f gets a copy.
+// Edit replaces the bytes of a file by the result of f, durably, as a failing disk or a foreign
+// program would. It is for tests of damage. f gets a copy of the bytes.
 func (m *Mem) Edit(name string, f func([]byte) []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -292,7 +292,7 @@ type memFile struct {
 	closed   bool
 }
 
-// check says why an operation cannot go on. The caller holds m.mu.
+// check returns the error why an operation cannot go on; nil: it can. The caller holds m.mu.
 func (f *memFile) check(op string) error {
 	switch {
 	case f.m.crashed:

@@ -12,7 +12,8 @@ type OS struct{}
 
 var _ FS = OS{}
 
-// Create implements FS. Files are readable by everyone and writable by their owner, as far as the umask allows.
+// Create implements FS. Everyone may read the file and its owner may write it, as far as the umask
+// allows.
 func (OS) Create(name string) (File, error) {
 	return opened(os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o644))
 }
@@ -25,7 +26,7 @@ func (OS) OpenAppend(name string) (File, error) {
 // Open implements FS.
 func (OS) Open(name string) (File, error) { return opened(os.Open(name)) }
 
-// opened exists because a nil *os.File in a File is not a nil File.
+// opened converts a nil *os.File into a nil File; assigned directly, it would not be nil.
 func opened(f *os.File, err error) (File, error) {
 	if err != nil {
 		return nil, err
@@ -33,22 +34,25 @@ func opened(f *os.File, err error) (File, error) {
 	return &osFile{f: f}, nil
 }
 
-// writebackBytes is how much is written before the disk is asked to start. Without it the kernel collects
-// everything until Sync, and the disk is idle while the next bytes are computed.
+// writebackBytes is the number of bytes after which the disk is asked to start writing. Otherwise
+// the kernel would collect everything until Sync, and the disk would idle while the next bytes are
+// computed.
 const writebackBytes = 8 << 20
 
-// osFile narrows *os.File to File, so that nobody reaches Truncate, Seek or WriteAt by assertion.
+// osFile hides the other methods of *os.File, so that nobody reaches Truncate, Seek or WriteAt by a
+// type assertion.
 type osFile struct {
 	f       *os.File
-	written int64 // since the file was opened
-	started int64 // of these, handed to the disk
+	written int64 // bytes written since the file was opened
+	started int64 // how many of these the disk was asked to write
 }
 
 func (o *osFile) Write(p []byte) (int, error) {
 	n, err := o.f.Write(p)
 	o.written += int64(n)
 	if o.written-o.started >= writebackBytes {
-		// Right for files that were opened empty; for others a useless hint, and harmless.
+		// The offset is right for files that were empty when they were opened. For others this is a
+		// useless but harmless hint.
 		startWriteback(o.f, o.started, o.written-o.started)
 		o.started = o.written
 	}
@@ -81,8 +85,9 @@ func (OS) List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// MkdirAll implements FS. It syncs the parent of each directory that it creates, or that appeared while
-// it looked: whoever created that one may crash before syncing.
+// MkdirAll implements FS. It syncs the parent of each directory that it creates. It also syncs the
+// parent if another process creates the directory meanwhile, since that process may crash before it
+// syncs.
 func (o OS) MkdirAll(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil {

@@ -2,7 +2,7 @@ package vfs
 
 import "io"
 
-// File is an open file. It is safe for concurrent ReadAt; everything else has one owner.
+// File is an open file. ReadAt is safe for concurrent use; everything else has one user at a time.
 type File interface {
 	// Write appends. After an error some of the bytes may have been written.
 	io.Writer
@@ -10,8 +10,8 @@ type File interface {
 	// ReadAt reads at a byte offset, with the contract of io.ReaderAt.
 	io.ReaderAt
 
-	// Sync makes everything written durable. After an error the file's unsynced data is undefined and
-	// stays so: calling Sync again proves nothing, so abandon the file.
+	// Sync makes everything that was written durable. After an error the unsynced data of the file
+	// is undefined and stays so: a later Sync proves nothing, so abandon the file.
 	Sync() error
 
 	Close() error
@@ -25,30 +25,31 @@ type Info struct {
 
 // FS is a file system. Implementations are safe for concurrent use.
 type FS interface {
-	// Create creates an empty file for appending. It returns an error that is fs.ErrExist if the name
-	// exists: no file is ever truncated.
+	// Create creates an empty file for appending. If the name exists it returns an fs.ErrExist: no
+	// file is ever truncated.
 	Create(name string) (File, error)
 
 	// OpenAppend opens an existing file for appending.
 	OpenAppend(name string) (File, error)
 
-	// Open opens an existing file for reading; Write returns an error.
+	// Open opens an existing file for reading. Its Write returns an error.
 	Open(name string) (File, error)
 
-	// Link gives the file a second name. It returns an error that is fs.ErrExist if the new name
-	// exists: of several who link to one name, exactly one succeeds.
+	// Link gives a file a second name. If the new name exists it returns an fs.ErrExist: of several
+	// who link to one name, exactly one succeeds.
 	Link(oldName, newName string) error
 
-	// Rename moves a file, replacing what had the new name, atomically.
+	// Rename moves a file atomically and replaces the file that had the new name, if any.
 	Rename(oldName, newName string) error
 
-	// Remove removes a name. The file itself goes with its last name.
+	// Remove removes a name. The file is freed with its last name.
 	Remove(name string) error
 
 	// List returns the names in a directory, sorted.
 	List(dir string) ([]string, error)
 
-	// MkdirAll creates a directory and its missing parents, durably. It is no error if dir exists.
+	// MkdirAll creates a directory and its missing parents, durably. An existing directory is no
+	// error.
 	MkdirAll(dir string) error
 
 	// SyncDir makes the names in a directory durable.
@@ -58,9 +59,9 @@ type FS interface {
 	Stat(name string) (Info, error)
 }
 
-// Publisher is a file system on which a whole file appears under its name at once and durably, without a temporary
-// file, a sync and a link. Publish returns an error that is fs.ErrExist if the name exists. After any other error the
-// file may exist or not.
+// Publisher is a file system that can make a whole file appear under its name at once and durably,
+// without a temporary file, a sync and a link. If the name exists, Publish returns an fs.ErrExist.
+// After any other error the file may or may not exist.
 type Publisher interface {
 	Publish(name string, content []byte) error
 }

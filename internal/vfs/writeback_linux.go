@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// startWriteback asks the kernel to begin writing bytes [offset, offset+n) of f to the disk, without
-// waiting. It is a hint for speed: it makes nothing durable, and its errors are those that Sync reports.
+// startWriteback asks the kernel to begin to write bytes [offset, offset+n) of f to the disk, and
+// does not wait. It is a hint for speed: it makes nothing durable, and Sync reports its errors.
 func startWriteback(f *os.File, offset, n int64) {
 	const write = 2 // SYNC_FILE_RANGE_WRITE
 	raw, err := f.SyscallConn()
