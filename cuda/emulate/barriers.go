@@ -15,12 +15,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/cuda/kernel"
 )
 
-// found is what the emulation says of accesses that a barrier would have ordered.
+// found matches what the emulation reports about accesses that a barrier would have ordered.
 var found = regexp.MustCompile(`emulated driver: kernel (\w+): a (race in|read of shared memory that the block has not written)`)
 
-// EveryBarrierIsNeeded leaves out one barrier after the other of some families of kernels, and runs
-// tests of the package, by a pattern for each family, which must find that something is not ordered
-// any more. spare are barriers that order what others do too.
+// EveryBarrierIsNeeded leaves out one barrier after another in some families of kernels, and runs
+// tests of the package, given as a pattern for each family. Each time the tests must find accesses
+// that are no longer ordered. spare lists barriers that only order what other barriers order too.
 func EveryBarrierIsNeeded(t *testing.T, tests map[string]string, spare ...string) {
 	t.Helper()
 	if testing.Short() {
@@ -61,7 +61,8 @@ func EveryBarrierIsNeeded(t *testing.T, tests map[string]string, spare ...string
 	}
 }
 
-// barriers returns the kernels of a family that have barriers, of the block or of a warp, and how many.
+// barriers returns the kernels of a family that have barriers, of the block or of a warp, each with
+// the number of its barriers.
 func barriers(t *testing.T, family string) map[string]int {
 	t.Helper()
 	image, err := kernel.Image(family)

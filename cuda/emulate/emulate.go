@@ -1,6 +1,6 @@
-// Package emulate builds the driver that runs the kernels on a processor, and with it a cuBLAS, for
-// tests. It gives them the flags -real, -ptx and -must. A test that is built with -asan gets an
-// emulation with AddressSanitizer.
+// Package emulate builds an emulation of the CUDA driver, which runs the kernels on a processor,
+// and of cuBLAS. It is for tests, which begin with [Library]. It adds the flags -real, -ptx and
+// -must to them. A test built with -asan gets an emulation with AddressSanitizer.
 package emulate
 
 import (
@@ -24,55 +24,60 @@ var (
 	ptx  = flag.Bool("ptx", false, "let the emulation run the PTX of kernels in place of their sources")
 	must = flag.Bool("must", false, "fail where something is missing, rather than skip")
 
-	// What EveryWaitIsNeeded runs tests with.
+	// How EveryWaitIsNeeded runs tests.
 	unwaited = flag.Int("unwaited", -1, "how many times the emulation's streams are told to wait for an event before one does not wait once; 0: say who waits for whom")
 )
 
 // Variables of the environment that the emulation reads.
 const (
-	// Schedule is the order of threads; see kernel/emu/emu.h.
+	// Schedule is the order in which threads run; see kernel/emu/emu.h.
 	Schedule = "KINTSUGI_EMU_SCHEDULE"
 
-	// Fail is a driver's code that everything which waits returns from now on.
+	// Fail is a driver's error code: every call that waits returns it from now on.
 	Fail = "KINTSUGI_EMU_FAIL"
 
-	// Allocations is how many more arrays and pieces of pinned memory can be had.
+	// Allocations is the number of further arrays and pieces of pinned memory that can be
+	// allocated.
 	Allocations = "KINTSUGI_EMU_ALLOCATIONS"
 
-	// Devices, Version and Major are what the emulated driver says of itself.
+	// Devices, Version and Major are what the emulated driver reports about itself.
 	Devices = "KINTSUGI_EMU_DEVICES"
 	Version = "KINTSUGI_EMU_VERSION"
 	Major   = "KINTSUGI_EMU_MAJOR"
 
-	// Exclusive is set where the device is another process's.
+	// Exclusive is set if another process has exclusive use of the device.
 	Exclusive = "KINTSUGI_EMU_EXCLUSIVE"
 
-	// Kernels is what a launch runs: "ptx": the PTX that the program has loaded; else the sources,
-	// compiled for the processor.
+	// Kernels says what a launch runs. "ptx": the PTX that the program has loaded. Otherwise: the
+	// sources, compiled for the processor.
 	Kernels = "KINTSUGI_EMU_KERNELS"
 
-	// Unwaited is how many times a stream is told to wait for an event before it does not wait
-	// once. "0": each time it is said who waits for whom.
+	// Unwaited is n if the n-th wait of a stream for an event is left out. "0": no wait is left
+	// out, and each is reported with the works that it orders.
 	Unwaited = "KINTSUGI_EMU_UNWAITED"
 
-	// Without is a barrier that is left out of PTX: "step_adam:0" is the first one of kernel step_adam.
+	// Without is a barrier that is left out of the PTX: "step_adam:0" is the first one of kernel
+	// step_adam.
 	Without = "KINTSUGI_EMU_WITHOUT"
 
-	// CuBLAS is what the emulated cuBLAS does: "none": it does not start; "uncaptured": it cannot be part of a program.
+	// CuBLAS changes the emulated cuBLAS. "none": it does not initialise. "uncaptured": it cannot
+	// be part of a program.
 	CuBLAS = "KINTSUGI_EMU_CUBLAS"
 )
 
-// An Edit is a mistake that is put into a kernel: in a file of cuda/kernel, the text Old, which
-// must be there, becomes New.
+// Edit is a mistake that is put into a kernel: in a file of cuda/kernel, the text Old, which must
+// occur there, is replaced by New.
 type Edit struct{ File, Old, New string }
 
-// OnGPU says that the test runs on the machine's GPU, where nothing takes long.
+// OnGPU reports whether the test runs on the machine's GPU, where nothing takes long.
 func OnGPU() bool { return *real }
 
-// OnPTX says that the emulation runs PTX: each access is watched, and must be within its array.
+// OnPTX reports whether the emulation runs PTX. It then watches each access, which must be within
+// its array.
 func OnPTX() bool { return *ptx && !*real }
 
-// Calm runs f with every wait in place: what a test expects is computed so, while EveryWaitIsNeeded leaves one out.
+// Calm runs f with every wait in place. Tests compute what they expect in it, while
+// EveryWaitIsNeeded leaves waits out.
 func Calm(t testing.TB, f func()) {
 	t.Helper()
 	given := *unwaited
@@ -82,7 +87,8 @@ func Calm(t testing.TB, f func()) {
 	*unwaited = given
 }
 
-// Fresh returns a copy of the emulation, for a test that makes it fail: a fault stays with its driver.
+// Fresh returns a copy of the emulation, for a test that makes the driver fail: a fault stays with
+// its driver.
 func Fresh(t testing.TB) string {
 	t.Helper()
 	if *real {
@@ -99,9 +105,9 @@ func Fresh(t testing.TB) string {
 	return library
 }
 
-// Library returns the path of a driver for the test, and of a cuBLAS: "" for the machine's own with
-// the flag -real, else the emulation's, which it builds. Where it cannot, the test skips, or fails
-// with the flag -must.
+// Library returns the path of a driver for the test, which is also that of a cuBLAS. With the flag
+// -real it returns "", which means the machine's own. Otherwise it builds the emulation. If it
+// cannot, the test is skipped, or fails with the flag -must.
 func Library(t testing.TB, edits ...Edit) string {
 	t.Helper()
 	if *ptx {
@@ -129,7 +135,8 @@ func Library(t testing.TB, edits ...Edit) string {
 	return path
 }
 
-// build compiles the emulation, or finds what was compiled of the same text before.
+// build compiles the emulation, or finds the result of an earlier build of the same text. It
+// returns its path.
 func build(edits []Edit) (string, error) {
 	compiler, err := exec.LookPath("g++")
 	if err != nil {
@@ -165,7 +172,8 @@ func build(edits []Edit) (string, error) {
 
 type source struct{ name, text string }
 
-// sources reads the kernels, the emulation and the driver's interface, relative to folder cuda.
+// sources reads the kernels, the emulation and the driver's interface, with names relative to the
+// folder cuda.
 func sources(folder string, edits []Edit) ([]source, error) {
 	var files []source
 	for _, pattern := range []string{"kernel/*.cu", "kernel/*.cuh", "kernel/emu/*", "internal/driver/*.h"} {
@@ -206,7 +214,7 @@ func (e Edit) apply(files []source) error {
 	return fmt.Errorf("no kernels in %s", e.File)
 }
 
-// compile writes the files to a folder of their own and compiles them to path.
+// compile writes the files to a temporary folder and compiles them to path.
 func compile(compiler string, flags []string, files []source, path string) error {
 	folder, err := os.MkdirTemp("", "kintsugi-emulation")
 	if err != nil {
@@ -229,7 +237,7 @@ func compile(compiler string, flags []string, files []source, path string) error
 			continue
 		}
 		unit := append(slices.Clone(flags), "-c", "-I", filepath.Join(folder, "kernel"), filepath.Join(folder, filepath.FromSlash(f.name)))
-		if strings.HasSuffix(f.name, "/kernels.cc") { // the linker is not told, or it would want libubsan: emu.cc has the one function that is called
+		if strings.HasSuffix(f.name, "/kernels.cc") { // without the flag at linking, which would require libubsan: emu.cc has the one function that is called
 			unit = append(unit, "-fsanitize=alignment")
 		}
 		units.Go(func() { problems[i] = call(folder, compiler, unit) })
@@ -249,7 +257,7 @@ func compile(compiler string, flags []string, files []source, path string) error
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	// Tests of several packages may build at once: each puts a whole file there.
+	// Tests of several packages may build at once, so each moves a complete file to path.
 	b, err := os.ReadFile(made)
 	if err != nil {
 		return err
@@ -275,7 +283,8 @@ func call(folder, compiler string, args []string) error {
 	return nil
 }
 
-// moduleRoot returns the folder of go.mod at or above the working folder, which in a test is the package's.
+// moduleRoot returns the folder of go.mod at or above the working folder, which in a test is the
+// package's folder.
 func moduleRoot() (string, error) {
 	folder, err := os.Getwd()
 	for err == nil {

@@ -14,19 +14,20 @@ import (
 )
 
 var (
-	// waits is what the emulation says of each wait of a stream for an event, with who waits for whom.
+	// waits matches what the emulation reports about each wait of a stream for an event: the works
+	// that it orders.
 	waits = regexp.MustCompile(`emulated driver: wait \d+: (.*)`)
 
-	// unordered is what it says of works that a wait would have ordered; or the driver's refusal of
-	// a capture that lacks one.
+	// unordered matches what the emulation reports about works that a wait would have ordered, and
+	// the driver's refusal of a capture that lacks a wait.
 	unordered = regexp.MustCompile(`a race of streams: .*|the host has changed byte .*|is freed before anybody has waited .*|CUDA_ERROR_STREAM_CAPTURE_\w+`)
 )
 
-// EveryWaitIsNeeded runs tests of the package, each named by a pattern, as often as streams are
-// told in them to wait for events. Each time one such wait is not there, and it must be found why
-// that is wrong: two works are unordered then, or a capture is not whole; or, without a wait for a
-// copy to the host, the test fails by what the host reads too early, which the emulation does not
-// see. spare are, by pattern, the numbers of waits that order nothing.
+// EveryWaitIsNeeded runs tests of the package, each given by a pattern, once for each time that a
+// stream waits for an event in them. Each time that one wait is left out, and the reason why it is
+// needed must be found: two works are unordered, or a capture is incomplete. A wait for a copy to
+// the host is an exception: the emulation does not see what the host reads, and the test must fail
+// by itself. spare lists, by pattern, the numbers of waits that order nothing.
 func EveryWaitIsNeeded(t *testing.T, tests []string, spare map[string][]int) {
 	t.Helper()
 	if *real {
@@ -67,7 +68,7 @@ func EveryWaitIsNeeded(t *testing.T, tests []string, spare map[string][]int) {
 	}
 }
 
-// without runs a test without a wait, or, for 0, with all.
+// without runs the tests of a pattern without one wait; 0: with all waits.
 func without(pattern string, wait int) ([]byte, error) {
 	c := exec.Command(os.Args[0], "-test.run", pattern, "-test.failfast", "-ptx", "-unwaited", strconv.Itoa(wait))
 	return c.CombinedOutput()
