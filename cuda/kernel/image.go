@@ -10,7 +10,8 @@ import (
 //go:embed *.ptx
 var images embed.FS
 
-// Image returns the PTX of a family of kernels, such as "step", with a zero byte behind it, as the driver wants it.
+// Image returns the PTX of a family of kernels, such as "step", followed by the zero byte that the
+// driver requires.
 func Image(family string) ([]byte, error) {
 	b, err := images.ReadFile(family + ".ptx")
 	if err != nil {

@@ -18,11 +18,11 @@ var sources embed.FS
 //go:embed manifest.json
 var manifest []byte
 
-// Manifest says what the committed PTX was made of.
+// Manifest records what the committed PTX was compiled from.
 type Manifest struct {
 	Compiler string   `json:"compiler"` // such as "NVRTC 12.8"
 	Flags    []string `json:"flags"`
-	Ptxas    string   `json:"ptxas"` // the architecture that resources are of
+	Ptxas    string   `json:"ptxas"` // the architecture for which ptxas reports resources
 	Families []Family `json:"families"`
 }
 
@@ -64,7 +64,7 @@ func Families() []string {
 	return names
 }
 
-// Source returns the text of a family, and of the headers that any may include.
+// Source returns the text of a family's .cu file, and the headers that it may include, by name.
 func Source(family string) (text string, headers map[string]string, err error) {
 	b, err := sources.ReadFile(family + ".cu")
 	if err != nil {
@@ -105,10 +105,11 @@ func Hash(family string) (string, error) {
 
 var version = regexp.MustCompile(`(?m)^\.version .*$`)
 
-// ForDrivers returns PTX that says it is of CUDA 12.4, in place of the compiler's own version,
-// which older drivers refuse unseen. Kernels use nothing newer: an assembler refuses what does.
+// ForDrivers returns PTX that claims to be of CUDA 12.4. The compiler writes its own version, which
+// older drivers refuse without looking at the code. The kernels use nothing newer; the assembler
+// would refuse it.
 func ForDrivers(ptx []byte) []byte { return version.ReplaceAllLiteral(ptx, []byte(".version 8.4")) }
 
-// Flags are what the kernels are compiled with: for compute capability 8.0 and newer, without contraction, with
-// correctly rounded division and square root, and subnormal numbers kept.
+// Flags are the compiler's flags: for compute capability 8.0 and newer, without contraction, with
+// correctly rounded division and square root, and with subnormal numbers kept.
 var Flags = []string{"--gpu-architecture=compute_80", "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "-default-device"}
