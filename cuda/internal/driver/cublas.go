@@ -16,11 +16,12 @@ import (
 	"unsafe"
 )
 
-// blasLibraries are the names that cuBLAS has, in the order in which they are tried: the version
-// that the kernels are compiled with first.
+// blasLibraries are the usual names of cuBLAS, in the order in which they are tried. The version
+// with which the kernels are compiled comes first.
 var blasLibraries = []string{"libcublas.so.12", "libcublas.so.13", "libcublas.so.11"}
 
-// loadBLAS opens the first of the libraries that is there and fits; "" is the usual names.
+// loadBLAS opens the first library that exists and for which fits returns nil. library is a path;
+// "" means the usual names.
 func loadBLAS(library string, fits func(*C.cublas) error) (*C.cublas, string, error) {
 	names := blasLibraries
 	if library != "" {
@@ -36,7 +37,8 @@ func loadBLAS(library string, fits func(*C.cublas) error) (*C.cublas, string, er
 			return l, name, nil
 		}
 		C.free(unsafe.Pointer(l))
-		// What is there and cannot be used says more than what is not there.
+		// An existing library that cannot be used is the more helpful message than one that does
+		// not exist.
 		if text := err.Error(); !strings.HasPrefix(text, name+": cannot open") || !strings.Contains(text, "No such file") {
 			missing = fmt.Errorf("no cuBLAS: %w", err)
 		}
@@ -44,12 +46,13 @@ func loadBLAS(library string, fits func(*C.cublas) error) (*C.cublas, string, er
 	return nil, "", missing
 }
 
-// openBLAS finds the functions of a library. The caller frees the table, also after an error.
+// openBLAS loads a library and finds its functions. The caller frees the table, also after an
+// error.
 func openBLAS(library string) (*C.cublas, error) {
 	l := (*C.cublas)(C.calloc(1, C.sizeof_cublas))
 	path := C.CString(library)
 	defer C.free(unsafe.Pointer(path))
-	runtime.LockOSThread() // the message is the thread's
+	runtime.LockOSThread() // the error message belongs to the thread
 	defer runtime.UnlockOSThread()
 	if problem := C.cublas_open(path, l); problem != nil {
 		return l, errors.New(C.GoString(problem))
@@ -57,14 +60,15 @@ func openBLAS(library string) (*C.cublas, error) {
 	return l, nil
 }
 
-// FindBLAS returns the name of the cuBLAS that [Context].BLAS would try first. The error says that there is none.
+// FindBLAS returns the name of the cuBLAS that [Context].BLAS would try first, without initialising
+// it. The error says that there is none.
 func FindBLAS(library string) (string, error) {
 	l, name, err := loadBLAS(library, func(*C.cublas) error { return nil })
 	C.free(unsafe.Pointer(l))
 	return name, err
 }
 
-// products is cuBLAS on a stream.
+// products is cuBLAS on a stream. It implements BLAS.
 type products struct {
 	l    *C.cublas
 	name string
@@ -124,13 +128,14 @@ func (p *products) Close() error {
 	return err
 }
 
-// blasNames are the codes of cuBLAS.
+// blasNames are the names of cuBLAS's status codes.
 var blasNames = map[C.cublasStatus_t]string{
 	1: "NOT_INITIALIZED", 3: "ALLOC_FAILED", 7: "INVALID_VALUE", 8: "ARCH_MISMATCH", 11: "MAPPING_ERROR", 13: "EXECUTION_FAILED",
 	14: "INTERNAL_ERROR", 15: "NOT_SUPPORTED", 16: "LICENSE_ERROR",
 }
 
-// blasError turns a status into an error. It is no [*Error]: whether the GPU is lost, the driver says.
+// blasError turns a status into an error. It is not an [*Error]: only the driver tells whether the
+// GPU is lost.
 func blasError(op string, status C.cublasStatus_t) error {
 	if status == C.CUBLAS_STATUS_SUCCESS {
 		return nil

@@ -17,7 +17,8 @@ import (
 	"unsafe"
 )
 
-// The oldest driver and device that the kernels run on: PTX of CUDA 12.4 for compute capability 8.0.
+// The oldest driver and the oldest device on which the kernels run: PTX of CUDA 12.4, for compute
+// capability 8.0.
 const (
 	needVersion = 12040
 	needMajor   = 8
@@ -25,7 +26,7 @@ const (
 
 type context struct {
 	d      *C.driver
-	device C.int // the driver's name of it
+	device C.int // the driver's handle of the device
 	name   string
 	sms    int
 	memory int64
@@ -33,7 +34,7 @@ type context struct {
 	minor  int
 }
 
-// load opens the library, "" meaning the driver's usual name, and initializes it.
+// load opens the library and initialises the driver; "" means the driver's usual name.
 func load(library string) (*C.driver, error) {
 	if library == "" {
 		library = "libcuda.so.1"
@@ -41,7 +42,7 @@ func load(library string) (*C.driver, error) {
 	d := (*C.driver)(C.calloc(1, C.sizeof_driver))
 	path := C.CString(library)
 	defer C.free(unsafe.Pointer(path))
-	runtime.LockOSThread() // the message is the thread's
+	runtime.LockOSThread() // the error message belongs to the thread
 	defer runtime.UnlockOSThread()
 	if problem := C.driver_open(path, d); problem != nil {
 		err := fmt.Errorf("no CUDA driver: %s", C.GoString(problem))
@@ -56,7 +57,8 @@ func load(library string) (*C.driver, error) {
 	return d, nil
 }
 
-// Usable returns what [Open] would say of a device, and leaves it alone: nil if it can be used.
+// Usable returns the error that [Open] would return for a device, without opening it; nil: it can
+// be used.
 func Usable(library string, ordinal int) error {
 	d, err := load(library)
 	if err != nil {
@@ -66,8 +68,8 @@ func Usable(library string, ordinal int) error {
 	return (&context{d: d}).find(ordinal)
 }
 
-// Open opens a device, counted from 0, of the driver in the library; "" means libcuda.so.1. The error says what the
-// machine lacks.
+// Open opens a device, counted from 0, of the driver in the library; "" means libcuda.so.1. The
+// error says what the machine lacks.
 func Open(library string, ordinal int) (Context, error) {
 	d, err := load(library)
 	if err != nil {
@@ -81,7 +83,7 @@ func Open(library string, ordinal int) (Context, error) {
 	return c, nil
 }
 
-// find looks for a device that has what the kernels need.
+// find finds the device and checks that it has what the kernels need.
 func (c *context) find(ordinal int) error {
 	var version, count C.int
 	if err := c.check("cuDriverGetVersion", C.driver_version(c.d, &version)); err != nil {
@@ -132,7 +134,7 @@ func (c *context) open(ordinal int) error {
 	return err
 }
 
-// check turns a code into an error.
+// check turns a code of the driver into an error.
 func (c *context) check(op string, code C.CUresult) error {
 	if code == C.CUDA_SUCCESS {
 		return nil
@@ -279,7 +281,7 @@ func (c *context) Launch(f Function, blocks [3]int, threads int, s Stream, args 
 	return c.check("cuLaunchKernel", C.driver_launch(c.d, C.uintptr_t(f), C.uint(blocks[0]), C.uint(blocks[1]), C.uint(blocks[2]), C.uint(threads), C.uintptr_t(s), args, C.size_t(size)))
 }
 
-// Close gives the device back. The context must not be used afterwards.
+// Close releases the device. The context must not be used afterwards.
 func (c *context) Close() error {
 	if c.d == nil {
 		return errors.New("close a device: it is closed already")

@@ -59,7 +59,7 @@ import (
 	"unsafe"
 )
 
-// Compiler is NVRTC.
+// Compiler is the loaded NVRTC library.
 type Compiler struct {
 	n *C.nvrtc
 }
@@ -72,7 +72,7 @@ func Open(path string) (*Compiler, error) {
 	c := &Compiler{n: (*C.nvrtc)(C.calloc(1, C.sizeof_nvrtc))}
 	s := C.CString(path)
 	defer C.free(unsafe.Pointer(s))
-	runtime.LockOSThread() // the message is the thread's
+	runtime.LockOSThread() // the error message belongs to the thread
 	defer runtime.UnlockOSThread()
 	if problem := C.nvrtc_open(s, c.n); problem != nil {
 		C.free(unsafe.Pointer(c.n))
@@ -88,8 +88,8 @@ func (c *Compiler) Version() string {
 	return fmt.Sprintf("%d.%d", major, minor)
 }
 
-// Compile compiles a source, which may include the headers by name, and returns its PTX. What the
-// compiler says is in the error, or, where it only warns, is one too.
+// Compile compiles a source and returns its PTX. The source may include the headers by their names.
+// A warning of the compiler is an error too; errors hold the compiler's messages.
 func (c *Compiler) Compile(name, source string, headers map[string]string, flags []string) ([]byte, error) {
 	var strings_ []unsafe.Pointer
 	defer func() {
