@@ -1,6 +1,6 @@
-// What is used of the CUDA driver: its types, the codes that are looked at and the entry points, as the driver's binary
-// interface has had them since version 11. A program that includes this needs neither CUDA's headers nor its libraries
-// to build, nor a driver to start.
+// The part of the CUDA driver that is used: its types, the codes that matter here and the entry
+// points, as in the driver's binary interface since version 11. A program that includes this needs
+// neither CUDA's headers nor its libraries to build, and no driver to start.
 #pragma once
 
 #include <stddef.h>

@@ -9,7 +9,7 @@
 static __thread char message[400];
 
 const char *cublas_open(const char *library, cublas *l) {
-	void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL); // and never closed: it has kernels in contexts
+	void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL); // never closed: it has kernels in contexts
 	if (!handle) {
 		snprintf(message, sizeof message, "%s", dlerror());
 		return message;
@@ -25,7 +25,7 @@ const char *cublas_open(const char *library, cublas *l) {
 	return 0;
 }
 
-// CURRENT makes the context current: cuBLAS works in the one that the thread has.
+// CURRENT makes the context current: cuBLAS works in the calling thread's context.
 #define CURRENT(d) \
 	if ((d)->set_current((d)->context) != CUDA_SUCCESS) return CUBLAS_STATUS_NOT_INITIALIZED
 
@@ -48,13 +48,13 @@ cublasStatus_t cublas_configure(cublas *l, uintptr_t stream, uint64_t workspace,
 	CURRENT(l->d);
 	l->compute = compute;
 	cublasStatus_t r = l->set_stream(l->handle, (CUstream)stream);
-	// Behind the stream: setting that takes the workspace away.
+	// After setting the stream, because that resets the workspace.
 	if (r == CUBLAS_STATUS_SUCCESS) r = l->set_workspace(l->handle, (void *)(uintptr_t)workspace, bytes);
 	if (r == CUBLAS_STATUS_SUCCESS) r = l->set_atomics(l->handle, CUBLAS_ATOMICS_NOT_ALLOWED);
 	return r;
 }
 
-// The columns of cuBLAS are the rows of ours: it computes bᵀ·aᵀ, which is cᵀ.
+// cuBLAS is column-major: our rows are its columns. So it computes bᵀ·aᵀ, which is cᵀ.
 cublasStatus_t cublas_multiply(cublas *l, const cublas_product *p) {
 	static const float one = 1, zero = 0;
 	const float *beta = p->accumulate ? &one : &zero;

@@ -1,5 +1,6 @@
-// What is used of cuBLAS: its types, the codes and the entry points, as its binary interface has had them from version 11.4 on. As
-// with the driver, a program that includes this needs no part of CUDA to build, nor to start.
+// The part of cuBLAS that is used: its types, codes and entry points, as in its binary interface
+// since version 11.4. As with the driver, a program that includes this needs no part of CUDA,
+// neither to build nor to start.
 #pragma once
 
 #include "driver.h"
@@ -22,13 +23,14 @@ enum {
 	CUBLAS_GEMM_DEFAULT = -1,
 	CUDA_R_32F = 0, // matrices of float32
 
-	// Sums of float32. The last two let cuBLAS round factors of float32 on their way to the matrix units.
+	// Sums of float32. The last two allow cuBLAS to round float32 factors on their way to the
+	// matrix units.
 	CUBLAS_COMPUTE_32F = 68,
 	CUBLAS_COMPUTE_32F_FAST_16BF = 75,
 	CUBLAS_COMPUTE_32F_FAST_TF32 = 77,
 };
 
-// X(short name, name in the library, parameters). Matrices are column after column.
+// X(short name, name in the library, parameters). Matrices are column-major.
 #define CUBLAS_FUNCTIONS(X) \
 	X(create, cublasCreate_v2, (cublasHandle_t * handle)) \
 	X(destroy, cublasDestroy_v2, (cublasHandle_t handle)) \
@@ -46,10 +48,10 @@ typedef struct {
 #undef X
 	driver *d;
 	cublasHandle_t handle;
-	int compute; // CUBLAS_COMPUTE_32F or one of its kind
+	int compute; // CUBLAS_COMPUTE_32F or one of its variants
 } cublas;
 
-// c = a·b, or c += a·b, of row-major matrices, for each of a batch. See BLAS.Multiply.
+// c = a·b, or c += a·b, of row-major matrices, for each matrix of a batch. See BLAS.Multiply.
 typedef struct {
 	uint64_t a, b, c;
 	int m, n, k;
@@ -58,10 +60,10 @@ typedef struct {
 	int a_transposed, b_transposed, accumulate, batch;
 } cublas_product;
 
-// Fills the table. Returns 0, or what went wrong in memory of the calling thread.
+// Fills the table. Returns 0, or an error message in memory of the calling thread.
 const char *cublas_open(const char *library, cublas *l);
 
-// Functions that make the context current first. Those of cuBLAS return its status.
+// Functions that first make the context current. Those that call cuBLAS return its status.
 cublasStatus_t cublas_create(cublas *l, driver *d, int *version);
 cublasStatus_t cublas_destroy(cublas *l);
 cublasStatus_t cublas_configure(cublas *l, uintptr_t stream, uint64_t workspace, size_t bytes, int compute);

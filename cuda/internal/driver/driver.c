@@ -9,7 +9,7 @@
 static __thread char message[400];
 
 const char *driver_open(const char *library, driver *d) {
-	void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL); // and never closed: a driver has threads
+	void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL); // never closed: a driver has threads
 	if (!handle) {
 		snprintf(message, sizeof message, "%s", dlerror());
 		return message;

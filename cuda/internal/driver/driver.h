@@ -1,5 +1,5 @@
-// The driver's entry points from one library, and each as a function that first makes a context current: Go cannot call
-// through pointers, and moves goroutines from thread to thread.
+// The driver's entry points from one library. Each has a function that first makes a context
+// current: Go cannot call through pointers, and moves goroutines from thread to thread.
 #pragma once
 #include "api.h"
 
@@ -10,7 +10,7 @@ typedef struct {
 	CUcontext context;
 } driver;
 
-// Fills the table. Returns 0, or what went wrong in memory of the calling thread.
+// Fills the table. Returns 0, or an error message in memory of the calling thread.
 const char *driver_open(const char *library, driver *d);
 
 CUresult driver_init(driver *d);

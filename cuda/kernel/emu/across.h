@@ -1,16 +1,23 @@
-// What works of streams do to each other. Two that touch a byte, of which one at least writes it, must be ordered: by being of one stream, by an event
-// that was recorded behind the one and that the other's stream waits for, by an edge of a program, or by the host, which waits for the one before it
-// queues the other. Since that is a matter of what was asked for and not of when works are done, a missing wait is found whatever the order was.
+// Detects races between the works of streams. If two works touch the same byte and at least one of
+// them writes it, they must be ordered. They are ordered if they are on one stream; if an event is
+// recorded after the one and the stream of the other waits for it; by an edge of a program; or if
+// the host waits for the one before it queues the other. That depends on what was requested and not
+// on when works run, so a missing wait is found in every schedule.
 //
-// Works have numbers in the order in which they are queued. Those that come one after the other because one stream was given them are a lane: a stream's
-// own, or, for each stream that a program was captured from, a lane of the program. What comes before a work is a clock: for each lane, how many of its
-// works. What the host has waited for comes before all that is queued from then on, and is in no clock: a work knows when it was waited for.
+// Works are numbered in the order in which they are queued. A lane is a sequence of works that one
+// stream orders: the works of a stream itself, or, for each stream from which a program was
+// captured, a lane of the program. A clock says what comes before a work: for each lane, a number
+// of its works. What the host has waited for comes before everything that is queued later. It is in
+// no clock; instead a work records when the host waited for it.
 //
-// For each byte of an array there is the work that wrote it last, and those that have read it since. The host has one clock for all its threads, so who
-// queues without having waited himself, while another thread has, is not found. What the host reads and writes is not seen, but for what a copy
-// is made of: that must be, when it is done, what it was when the copy was queued.
+// Each byte of an array has the work that wrote it last, and the works that have read it since. The
+// host has one clock for all its threads. So a thread that queues work after another thread has
+// waited, without having waited itself, is not detected. What the host reads and writes is not
+// seen, with one exception: when a copy from the host is done, its source must hold what it held
+// when the copy was queued.
 //
-// Works are watched where PTX is interpreted, for only then it is seen what kernels touch.
+// Works are watched only when PTX is interpreted, since only the interpreter sees what kernels
+// touch.
 #pragma once
 
 #include <cstddef>
@@ -37,45 +44,48 @@ struct Range {
 	bool write;
 };
 
-// What a stream is given to do.
+// A piece of work that is given to a stream.
 struct Work {
 	std::string name; // such as "kernel norms"
 	std::function<CUresult()> run;
-	std::vector<Range> touches; // but for what a kernel does
-	bool from_host = false;     // the first range is pinned memory that is read
+	std::vector<Range> touches; // without what a kernel touches
+	bool from_host = false;     // the first range is pinned memory, which is read
 };
 
-// What is known of a byte: the work that wrote it last, and those that have read it since; 0: none. Several readers have a number with the highest bit.
+// The state of a byte: the work that wrote it last, and those that have read it since; 0: none. A
+// number with the highest bit stands for several readers.
 struct Past {
 	uint32_t wrote, readers;
 };
 
-// The work that is done now, and watched; 0: none.
+// The watched work that is running now; 0: none.
 extern uint32_t under_way;
 
-// Whether nothing is new in an access of the work that is under way.
+// Whether an access of the running work adds nothing to p.
 inline bool known(const Past &p, bool write) { return p.wrote == under_way || !write && p.readers == under_way; }
 
-// Notes an access of the work that is under way. Returns what it races with, or "".
+// Records an access of the running work. Returns a description of what it races with, or "".
 std::string note(ptx::Array &, size_t at, size_t bytes, bool write);
 
 unsigned new_lane(const std::string &name);
 const std::string &name_of(unsigned lane);
-uint32_t queued_on(unsigned lane); // how many works
+uint32_t queued_on(unsigned lane); // number of works on a lane
 
-// Makes a work the next one of a lane, with a clock of what comes before it, and returns what does it.
+// Makes a work the next one of a lane, with a clock of what comes before it. Returns a function
+// that runs it.
 std::function<CUresult()> issue(unsigned lane, const Clock &before, const Work &);
 
-// Makes c come after what comes before in other.
+// Makes c include everything that comes before in other.
 void join(Clock &c, const Clock &other);
 
-// Notes that the host has waited for what is in the clock.
+// Records that the host has waited for everything in the clock.
 void settle(const Clock &);
 
-// The name of a work that may touch the array now, or later, or "".
+// The name of a work that may touch the array, now or later, or "".
 std::string user(const ptx::Array &);
 
-// Says what went wrong, to whoever reads the errors of the process and to cuGetErrorString, and returns the code.
+// Reports an error, on the standard error of the process and to cuGetErrorString, and returns the
+// code.
 CUresult say(CUresult code, const std::string &what);
 const char *said();
 

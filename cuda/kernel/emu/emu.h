@@ -1,11 +1,13 @@
-// Runs the kernels on a processor: a fibre for each thread of a block, and blocks one after the other. Barriers, shuffles
-// and ballots are meetings: a fibre that comes to one waits until all that must be there have come, and one that can
-// never be complete is an error with the kernel's name. What a block shares is poisoned before each block.
+// Runs the kernels on a processor, with a fibre for each thread of a block, one block after
+// another. Barriers, shuffles and ballots are meetings: a fibre that comes to one waits until all
+// others that must be there have come. A meeting that can never be complete is an error that names
+// the kernel. The shared memory of a block is poisoned before each block.
 //
-// The order in which warps run is a schedule: 0 runs the first warp that can as far as it goes, 1 the last one, 2 takes
-// turns, others draw. A missing barrier shows under some of them.
+// A schedule is the order in which warps run. 0 runs the first warp that can run, as far as it
+// goes; 1 runs the last one; 2 takes turns; others draw at random. A missing barrier shows in some
+// of them.
 //
-// What this cannot show: races between blocks, which ptx.h does, and time.
+// This cannot show races between blocks, which ptx.h can, and it says nothing about time.
 #pragma once
 
 #if defined(__clang__)
@@ -36,11 +38,11 @@ Dim block();
 Dim grid();
 void *shared(size_t size);
 void barrier();
-// Exchanges bits with the lanes of the warp: returns the array of what all 32 gave.
+// Exchanges bits with the lanes of the warp. Returns an array of the bits that all 32 lanes gave.
 const uint64_t *meet(uint64_t bits);
 void meet_again();
 
-// Runs the kernel. Returns 0, or what it did wrong.
+// Runs the kernel. Returns 0, or a description of its error.
 const char *launch(Dim grid, Dim block, const std::function<void()> &kernel, unsigned schedule);
 
 struct Kernel {
@@ -147,12 +149,13 @@ DEVICE f32 tanh_of(f32 v) { return tanhf(v); }
 DEVICE int count_bits(u32 v) { return __builtin_popcount(v); }
 DEVICE int signed_byte(u32 v, u32 i) { return (signed char)(v >> 8 * i); }
 
-// The matrix units. Products of such factors are exact in float32. The order in which a unit adds them up, and how it rounds in between, is nowhere
-// specified: here it is the order of k, each sum rounded to the nearest, and tests allow for others.
+// The matrix units. Products of rounded factors are exact in float32. The order in which a unit
+// adds them up, and how it rounds in between, is not specified. Here it is the order of k, with
+// each sum rounded to nearest; tests allow for other orders.
 DEVICE u32 round_tf32(f32 v) { return emu::nearest_tf32(bits_of(v)); }
 DEVICE u32 pair_bf16(f32 low, f32 high) { return emu::nearest_bf16(bits_of(low)) | emu::nearest_bf16(bits_of(high)) << 16; }
 
-// The words of all lanes: those of a and b.
+// The words of all lanes, from a and b.
 struct Fragments {
 	u32 a[4][32], b[2][32];
 	Fragments(const u32 (&mine_a)[4], const u32 (&mine_b)[2]) {
@@ -167,7 +170,8 @@ struct Fragments {
 	}
 };
 
-// Adds the products of the lane's two rows and two columns of eight words to its four sums, in order of k.
+// Adds the products of the lane's two rows and two columns, of eight words each, to its four sums,
+// in order of k.
 template <class Value> DEVICE void multiply_fragments(f32 (&c)[4], const Fragments &f, int values, Value value) {
 	const int g = (int)emu::self().lane / 4, t = (int)emu::self().lane % 4;
 	for (int e = 0; e < 4; e++)

@@ -1,11 +1,16 @@
-// Runs PTX, the text that a driver compiles: what the program hands to a GPU, in place of the sources that it was made of. Lanes of a warp
-// go together while they are at the same instruction, those that are furthest behind first, and wait for each other where they must.
+// Runs PTX, the text that a driver compiles. The program hands this text to a GPU, so it is tested
+// in place of the sources from which it was compiled. The lanes of a warp run together while they
+// are at the same instruction. Lanes that are furthest behind run first, and lanes wait for each
+// other where they must.
 //
-// Each access to memory is looked at: it must be of an array, at a multiple of its size, and no access of another thread to the same
-// byte may be unordered with it, unless both read or both are atomic. Barriers order the threads of a block, bar.warp.sync those of a warp,
-// and nothing the blocks of a launch; what orders launches, across.h knows. Since that is a matter of the accesses and not of the schedule, a race is found in every one.
+// Each access to memory is checked. It must lie in an array, at a multiple of its size. It must be
+// ordered with every access of another thread to the same byte, unless both read or both are
+// atomic. Barriers order the threads of a block, bar.warp.sync orders those of a warp, and nothing
+// orders the blocks of a launch; across.h knows what orders launches. This depends on the accesses
+// and not on the schedule, so every schedule finds a race.
 //
-// It knows the instructions that the kernels are made of; another one is an error that names it when the text is loaded.
+// The interpreter knows the instructions that the kernels contain. Any other instruction is an
+// error that names it when the text is loaded.
 #pragma once
 
 #include <functional>
@@ -36,21 +41,21 @@ namespace ptx {
 struct Warp;
 struct Instruction;
 
-// Does an instruction for some lanes of a warp.
+// Executes an instruction for some lanes of a warp.
 typedef void (*Operation)(Warp &, const Instruction &, u32 lanes);
 
 enum Kind {
 	PLAIN,
 	BRANCH,
 	LEAVE,
-	BARRIER, // of the block
+	BARRIER, // of a block
 	MEETING, // of the lanes of a warp
 };
 
 struct Instruction {
 	Operation run = nullptr;
 	Kind kind = PLAIN;
-	std::vector<int> out, in; // registers: predicates, or cells, in the order of the text
+	std::vector<int> out, in; // registers: predicates or cells, in the order of the text
 	int guard = -1;           // the predicate that it depends on
 	bool unless = false;
 	int target = 0;           // of a branch
@@ -59,15 +64,15 @@ struct Instruction {
 	std::string text;
 };
 
-// A register is a cell of 64 bits for each lane, of which an instruction looks at the lower ones; constants are registers too. A predicate is
-// a word with a bit for each lane.
+// A register is a cell of 64 bits for each lane; an instruction uses the lower ones. Constants are
+// registers too. A predicate is a word with one bit for each lane.
 struct Kernel {
 	std::string name;
 	size_t params = 0, shared = 0, local = 0; // bytes
-	unsigned threads = 0;                     // the most in a block
+	unsigned threads = 0;                     // limit for a block
 	int cells = 0, predicates = 0;
 	std::map<int, u64> constants; // by cell
-	std::vector<int> ones;        // predicates that are true always
+	std::vector<int> ones;        // predicates that are always true
 	std::map<std::string, int> specials; // %tid.x and others
 	std::vector<Instruction> code;
 };
@@ -76,32 +81,32 @@ struct Module {
 	std::map<std::string, Kernel> kernels;
 };
 
-// Reads PTX. What it does not know is in error.
+// Reads PTX. error gets the name of anything that it does not know.
 std::unique_ptr<Module> read(const char *text, std::string &error);
 
-// The operation of an instruction's name, or null.
+// The operation for the name of an instruction, or null.
 Operation operation(const std::string &name);
 
-// An array of the device, or one that is pinned.
+// An array of the device, or a pinned one.
 struct Array {
 	uintptr_t at;
 	size_t bytes;
 	bool pinned;
-	unsigned number; // of all that there ever were
-	Shadow<Byte> shadow;    // of the threads of a launch
-	Shadow<emu::Past> past; // of the works of streams
-	std::vector<u32> users = {}; // works, but for some that the host has waited for
+	unsigned number; // unique among all arrays that ever existed
+	Shadow<Byte> shadow;    // by the threads of a launch
+	Shadow<emu::Past> past; // by the works of streams
+	std::vector<u32> users = {}; // works that use it, except some for which the host has waited
 
 	Array(uintptr_t at, size_t bytes, bool pinned, unsigned number) : at(at), bytes(bytes), pinned(pinned), number(number), shadow(bytes), past(bytes) {}
 };
 
-// What went wrong, and a driver's code for it.
+// A description of an error, and the driver's code for it.
 struct Fault {
 	int code = 0;
 	std::string text;
 };
 
-// Finds the array that an address is in, or null.
+// Finds the array that an address lies in, or null.
 typedef std::function<Array *(uintptr_t)> Find;
 
 Fault launch(const Kernel &, emu::Dim grid, unsigned threads, const void *args, const Find &, unsigned schedule);
@@ -112,8 +117,8 @@ struct Run;
 
 struct Warp {
 	Run *run;
-	unsigned first; // of its threads in the block
-	u32 epoch;      // how often its lanes have been in step
+	unsigned first; // number in the block of its first thread
+	u32 epoch;      // counts how often its lanes have been in step
 	std::vector<u64> cells;
 	std::vector<u32> predicates;
 	std::vector<char> local;
@@ -134,7 +139,7 @@ struct Warp {
 
 enum Space { GLOBAL, SHARED, PARAM, LOCAL };
 
-// Where an access goes to: size bytes, which are a multiple of what they must be aligned to. Null after a fault.
+// The address of an access: size bytes, aligned as they must be. Null after a fault.
 char *reach(Warp &, const Instruction &, int lane, Space, u64 address, size_t size, Access);
 
 void fail(Warp &, const Instruction &, int lane, int code, const std::string &what);

@@ -1,4 +1,4 @@
-// What the matrix units round factors to, from the bits of a float32.
+// The formats to which the matrix units round factors, from the bits of a float32.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@ namespace emu {
 
 inline bool is_nan(uint32_t b) { return (b & 0x7fffffff) > 0x7f800000; }
 
-// To the nearest TF32, ties away from zero, as the bits of a float32. There is one NaN.
+// Rounds to the nearest TF32, ties away from zero, as the bits of a float32. All NaNs become one.
 inline uint32_t nearest_tf32(uint32_t b) { return is_nan(b) ? 0x7fffffff : (b + 0x1000) & 0xffffe000; }
 
-// To the nearest BF16, ties to even; what is too large becomes infinite.
+// Rounds to the nearest BF16, ties to even. Numbers that are too large become infinite.
 inline uint32_t nearest_bf16(uint32_t b) { return is_nan(b) ? 0x7fff : (b + 0x7fff + (b >> 16 & 1)) >> 16; }
 
 } // namespace emu

@@ -1,4 +1,4 @@
-// Who accessed each byte last, and whether another access is ordered with that.
+// Records who accessed each byte last, and tells whether another access is ordered with that one.
 #pragma once
 
 #include <cstddef>
@@ -10,43 +10,44 @@ namespace ptx {
 
 enum Access { READ, WRITE, ATOMIC };
 
-// When an access is: intervals are numbered through all launches, and a block begins another one at its start and at each barrier. Blocks run one
-// after the other, so the numbers say what an earlier access is of.
+// The time of an access. Intervals are numbered through all launches. A block begins a new interval
+// at its start and at each barrier, and blocks run one after another. So the number of an interval
+// tells to which launch and block an earlier access belongs.
 struct Moment {
-	uint32_t launch, block, interval; // the first interval of the launch, that of the block, and this one
+	uint32_t launch, block, interval; // the launch's first interval, the block's first one, and this one
 };
 
-// The last accesses to a byte. A thread is its number in the block, whether others did the same in the interval, and the
-// epoch of its warp.
+// The last accesses to a byte. A thread is stored as its number in the block, with flags that say
+// whether others did the same in the interval, and with the epoch of its warp.
 struct Byte {
 	uint32_t written, writer, read, reader;
 };
 
 enum : uint32_t {
 	THREAD_BITS = 1023,
-	SEVERAL_LANES = 1 << 10, // of the thread's warp
+	SEVERAL_LANES = 1 << 10, // in the thread's warp
 	SEVERAL_WARPS = 1 << 11,
 	WAS_ATOMIC = 1 << 12,
 	OTHER_BLOCKS = 1 << 13, // have read it too, in this launch
 	EPOCH = 14,             // the lowest bit
 };
 
-// Whether an access of the moment's thread is unordered with an earlier one.
+// Whether an access of this thread at moment m is unordered with an earlier one.
 inline bool unordered(uint32_t when, uint32_t who, const Moment &m, uint32_t thread, uint32_t epoch) {
-	if (when < m.launch) return false;   // before this launch
+	if (when < m.launch) return false;   // in an earlier launch
 	if (when < m.block) return true;     // in another block
 	if (when < m.interval) return false; // before a barrier
 	if (who & SEVERAL_WARPS || (who & THREAD_BITS) / 32 != thread / 32) return true;
 	if (!(who & SEVERAL_LANES) && (who & THREAD_BITS) == thread) return false;
-	return who >> EPOCH >= epoch; // bar.warp.sync was between
+	return who >> EPOCH >= epoch; // otherwise a bar.warp.sync lies in between
 }
 
-// Who is at the other end of a race.
+// Describes the other side of a race.
 inline const char *other(bool write, bool same_block) {
 	return write ? same_block ? "a write of another thread" : "a write of another block" : same_block ? "a read of another thread" : "a read of another block";
 }
 
-// Notes an access. Returns what it races with, or null.
+// Records an access. Returns a description of what it races with, or null.
 inline const char *touch(Byte &b, Access a, const Moment &m, uint32_t thread, uint32_t epoch) {
 	const uint32_t me = thread | epoch << EPOCH;
 	if (unordered(b.written, b.writer, m, thread, epoch) && !(a == ATOMIC && b.writer & WAS_ATOMIC)) return other(true, b.written >= m.block);
@@ -71,7 +72,7 @@ inline const char *touch(Byte &b, Access a, const Moment &m, uint32_t thread, ui
 	return nullptr;
 }
 
-// A T for each byte of an array. The system gives memory for those that are looked at.
+// Holds a T for each byte of an array. The system provides memory only for those that are used.
 template <class T> class Shadow {
 public:
 	explicit Shadow(size_t bytes) : size(bytes * sizeof(T)) {
@@ -85,10 +86,10 @@ public:
 		else if (at)
 			munmap(at, size);
 	}
-	T *at; // null where the system refuses: then nothing is watched
+	T *at; // null if the system refuses the memory: then nothing is watched
 
 private:
-	bool small() const { return size < 1 << 16; } // there are many, which would cost a call of the system each
+	bool small() const { return size < 1 << 16; } // there are many small ones, each of which would cost a system call
 	size_t size;
 };
 
