@@ -80,7 +80,7 @@ func (d *Device) release(h *holding) {
 	defer d.held.Unlock()
 	if _, ok := d.holdings[h]; ok {
 		delete(d.holdings, h)
-		_ = d.free(h) // fails only on a lost device, which refuses everything; nothing can be done about it
+		_ = d.free(h) // a lost device refuses it, and nothing can be done about any other error
 	}
 }
 

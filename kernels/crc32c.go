@@ -7,7 +7,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CRC32C returns the CRC32C of a text followed by b, where crc is the CRC32C of that text:
+// CRC32C returns the CRC32C of some bytes followed by b, where crc is the CRC32C of those bytes:
 // crc32.Update with Castagnoli's polynomial. On processors that multiply without carry in wide
 // vectors it is several times as fast.
 func CRC32C(crc uint32, b []byte) uint32 {

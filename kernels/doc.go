@@ -12,8 +12,8 @@
 // # Devices
 //
 // [Host] is plain Go, always complete, and the reference. If the program was built with cgo,
-// [Devices] also lists the vector instructions that this processor has: avx2 and avx512 on amd64,
-// neon on arm64. The choice is made at run time. With CGO_ENABLED=0 only Host is left. Package
+// [Devices] also lists a device for each set of vector instructions that this processor has: avx2
+// and avx512 on amd64, neon on arm64. The choice is made at run time. With CGO_ENABLED=0 only Host is left. Package
 // kernelstest checks every device against Host.
 //
 // # Classes
