@@ -10,6 +10,6 @@ import (
 
 // openLibrary returns the error that this binary cannot load libraries.
 func openLibrary(library, int) (Implementation, error) {
-	return nil, fmt.Errorf("%w: %w: this binary was built without cgo; use gonum, or build it on Linux with CGO_ENABLED=1",
+	return nil, fmt.Errorf("%w: %w: this binary was built without cgo; use builtin, or build it on Linux with CGO_ENABLED=1",
 		kintsugi.ErrUsage, errNotFound)
 }
