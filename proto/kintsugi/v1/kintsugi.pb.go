@@ -1,5 +1,5 @@
-// The wire contract of the control plane. The messages mean what the structs of the same names in the
-// root package say; PROTOCOL rules are in server/doc.go. Field numbers are never reused.
+// The wire contract of the control plane. A message has the meaning of the struct of the same name in
+// the root package; server/doc.go has the rules of the protocol. Field numbers are never reused.
 //
 // The data plane does not use protobuf: service kintsugi.v1.Data has three streams whose tensor side is
 // raw frames (docs/formats.md):
@@ -2157,7 +2157,7 @@ func (x *Adopt) GetStep() uint64 {
 	return 0
 }
 
-// Products are packed by chunk; all but the first are empty unless the commit asked for them.
+// The by-products are listed by chunk. All but squared_norm are empty unless the commit asked for them.
 type Stable struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Shard               uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -2900,12 +2900,14 @@ func (x *Done) GetSaved() bool {
 }
 
 type ReadRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Line          uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
-	Shard         uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
-	AtLeast       uint64                 `protobuf:"varint,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"` // the answer is this version or a newer one, once released
-	Form          uint32                 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`                      // 0: all as float32; 1: all as bfloat16; 2: as float32 what differs from version have; 3: nothing, the reader has done with the answer before
-	Have          uint64                 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Line    uint64                 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
+	Shard   uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
+	AtLeast uint64                 `protobuf:"varint,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"` // the answer is this version or a newer one, once released
+	// 0: all values as float32; 1: all values as bfloat16; 2: at least the chunks that differ from those
+	// of version have, as float32; 3: nothing: the reader no longer needs the previous answer.
+	Form          uint32 `protobuf:"varint,4,opt,name=form,proto3" json:"form,omitempty"`
+	Have          uint64 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
