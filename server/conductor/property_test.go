@@ -31,6 +31,13 @@ type hand struct {
 	counted     int // releases that named one of its pushes
 }
 
+// restless is an interval that says something else after each step, from nothing to four seconds.
+type restless struct{ steps int }
+
+func (r *restless) Step(kintsugi.StepEvent, bool)  { r.steps++ }
+func (r *restless) Saved(kintsugi.CheckpointEvent) {}
+func (r *restless) After() time.Duration           { return time.Duration(3*r.steps%5) * time.Second }
+
 type doing uint8
 
 const (
@@ -332,6 +339,9 @@ func drawBench(t *rapid.T, faults int) *bench {
 		Steps:    kintsugi.Step(rapid.IntRange(1, 6).Draw(t, "steps")), SaveEvery: kintsugi.Step(rapid.IntRange(0, 3).Draw(t, "save every")),
 		SaveAfter:  time.Duration(rapid.IntRange(0, 3).Draw(t, "save after")) * time.Second,
 		StartGrace: 3 * time.Second, LeaveGrace: 2 * time.Second,
+	}
+	if rapid.Bool().Draw(t, "save by interval") {
+		cfg.Interval = &restless{}
 	}
 	chunks := rapid.SampledFrom([][]int{{1}, {1, 1}, {2, 0}, {1, 1, 1}}).Draw(t, "chunks")
 	b := &bench{world: newWorld(t, cfg, chunks), faults: faults}
