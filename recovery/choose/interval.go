@@ -26,7 +26,7 @@ type Interval struct {
 // The bounds of what Apart returns, in seconds.
 const (
 	Shortest = 1.0  // durable files are not the only thing that a store has to do
-	Longest  = 3600 // where failures are too rare to tell: what a run loses at most
+	Longest  = 1200 // where failures are too rare to tell: what a run loses at most, before an alert is due
 )
 
 // again is after how many seconds a save is tried again that failed, and another one begun before
