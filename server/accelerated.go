@@ -9,22 +9,23 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Shards on an accelerator. There each version's arrays live, the sums and what is saved of a
-// shard; gradients are sent on as they land. What the host has of a version are its parameters,
-// which are fetched after each step, since workers read them, and its optimizer state once somebody
-// asks for it.
+// This file is about shards on an accelerator. The arrays of versions, sums and saved values live
+// there, and gradients are passed on to it as they land. The host has a copy of a version's
+// parameters, which is fetched after each step because workers read them, and of its optimizer
+// state once somebody asks for it.
 
-// far is the side of a version that lives on an accelerator.
+// far is the part of a version that lives on an accelerator.
 type far struct {
 	params kernels.Array
 	state  [2]kernels.Array // as many as the rule has
 
 	mu     sync.Mutex
-	opened bool // the version's state exists on the host
-	here   bool // and is what the accelerator has
+	opened bool // the host has arrays for the state
+	here   bool // and they have the accelerator's values
 }
 
-// newArrays returns the maker of a shard's arrays, nil if they live on the host.
+// newArrays returns the allocator of a shard's arrays on the accelerator, nil if they live on the
+// host.
 func newArrays(cfg *Config, chunks kintsugi.ChunkRange) kernels.Arrays {
 	if cfg.Accelerator == nil {
 		return nil
@@ -36,7 +37,7 @@ func newArrays(cfg *Config, chunks kintsugi.ChunkRange) kernels.Arrays {
 	return cfg.Accelerator.NewArrays(lengths)
 }
 
-// newFarVersion returns a version whose parameters are zeros on the host.
+// newFarVersion returns a version on the accelerator, with zeros as its parameters on the host.
 func newFarVersion(a kernels.Arrays, states int) *version {
 	f := &far{params: a.NewArray()}
 	for i := range states {
@@ -47,7 +48,7 @@ func newFarVersion(a kernels.Arrays, states int) *version {
 	return x
 }
 
-// open makes the host's side of the state, zeros the first time.
+// open makes the host's arrays of the state. They are zeros the first time.
 func (x *version) open() {
 	f := x.far
 	if f == nil {
@@ -71,7 +72,7 @@ func (f *far) open(x *version) {
 	}
 }
 
-// fetchState makes the state on the host that of the version, which is complete.
+// fetchState copies the state of a complete version from the accelerator to the host.
 func (x *version) fetchState() error {
 	f := x.far
 	if f == nil {
@@ -91,7 +92,7 @@ func (x *version) fetchState() error {
 	return nil
 }
 
-// send sends a version that was filled on the host.
+// send copies a version that was filled on the host to the accelerator.
 func (x *version) send() error {
 	f := x.far
 	if f == nil {
@@ -111,7 +112,8 @@ func (x *version) send() error {
 	return nil
 }
 
-// land sends the payload of chunk i on to the accelerator, if there is one. An error means that it is lost.
+// land passes the payload of chunk i on to the accelerator, if there is one. An error means that
+// the device is lost.
 func (h *held) land(i int, e kernels.Encoding, data []byte) error {
 	if h.landing == nil {
 		return nil
@@ -122,12 +124,12 @@ func (h *held) land(i int, e kernels.Encoding, data []byte) error {
 	return nil
 }
 
-// lostDevice is an error that this process cannot go on after.
+// lostDevice is an error after which this process cannot go on.
 type lostDevice struct{ error }
 
 func (l lostDevice) Unwrap() error { return l.error }
 
-// stepFar is step where arrays live on an accelerator. The parameters of dst are fetched.
+// stepFar applies a step where the arrays live on an accelerator. It fetches the parameters of dst.
 func (r *replica) stepFar(c kintsugi.Commit, before, src, dst *version, counted []*held, total *sum) ([]kintsugi.Products, error) {
 	k := newKernelStep(c)
 	s := kernels.ArrayStep{
@@ -178,7 +180,7 @@ func (r *replica) stepFar(c kintsugi.Commit, before, src, dst *version, counted 
 	return products, dst.far.params.Fetch()
 }
 
-// chunkFar says what a step does with chunk i.
+// chunkFar fills in what a step does with chunk i.
 func (r *replica) chunkFar(s *kernels.ArrayStep, i int, c kintsugi.Commit, counted []*held) {
 	k := &s.Chunks[i]
 	k.Scalars = r.scalars(&c, i)
@@ -197,9 +199,9 @@ func (r *replica) chunkFar(s *kernels.ArrayStep, i int, c kintsugi.Commit, count
 	k.Keep = s.Rule == kernels.Assign && len(k.Operands) == 0
 }
 
-// productsOf says what the by-products of a chunk are: Dot is along the displacement of the step
-// before, or else from what is saved. Of a chunk that stays as it is there is no gradient whose
-// norm could be told.
+// productsOf converts the by-products of a chunk. The kernel's dot product is along the
+// displacement of the step before, or else along the distance from the saved values. A chunk that
+// stays as it is has no gradient, and so no norm.
 func productsOf(p kernels.Products, before, kept bool) kintsugi.Products {
 	if kept {
 		return kintsugi.Products{SquaredSaved: p.SquaredDistanceSaved}
@@ -213,7 +215,7 @@ func productsOf(p kernels.Products, before, kept bool) kintsugi.Products {
 	return x
 }
 
-// copySaved takes chunks of a version as what is saved of them, on the accelerator.
+// copySaved makes the given chunks of a version the saved values on the accelerator.
 func (r *replica) copySaved(x *version, chunks []kintsugi.ChunkID) error {
 	list := make([]int, len(chunks))
 	for i, id := range chunks {

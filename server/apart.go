@@ -14,28 +14,30 @@ import (
 )
 
 const (
-	tryEvery = time.Second // to reach a server
+	tryEvery = time.Second // between two tries to reach a server
 	tryTime  = time.Second // for its answer
 )
 
-// company is what a server knows of those that it has to reach. One goroutine owns it.
+// company is what a server knows of the servers that it must reach. One goroutine owns it.
 type company struct {
 	core  reach.State
-	links []kintsugi.Life          // without whose answers steps stand
+	links []kintsugi.Life          // the lives whose answers steps depend on
 	where map[kintsugi.Life]string // addresses of the lives of the newest view
 	asks  asker
 }
 
-// asker asks others for signs of life.
+// asker asks other servers for signs of life.
 type asker interface {
-	// ask returns an error if a life does not answer in time. Several may be asked at once.
+	// ask returns an error if a life does not answer in time. It may be called for several lives at
+	// once.
 	ask(ctx context.Context, whom kintsugi.Life, address string) error
-	// keep gives up what is there for all others.
+	// keep closes the connections to all lives but these.
 	keep(whom []kintsugi.Life)
 }
 
-// links returns the others without whose answers to a server steps of a view stand: who is before
-// it in chains, unless replicas have copies, and if it conducts, the heads.
+// links returns the other lives whose answers to this server the steps of a view depend on: the
+// replica before it in each chain, unless replicas have copies, and, if this server conducts, all
+// heads.
 func links(v kintsugi.View, self kintsugi.Life, copies bool) (list []kintsugi.Life) {
 	if int(self.Server) >= len(v.Servers) || v.Servers[self.Server].Life() != self {
 		return nil
@@ -56,9 +58,9 @@ func links(v kintsugi.View, self kintsugi.Life, copies bool) (list []kintsugi.Li
 	return list
 }
 
-// meet tells which lives are apart from this one, whenever that changes, until ctx ends. It asks
-// those that are too whether they are still: the view that leaves one of the two out has nobody
-// else who would.
+// meet tells Config.Apart which lives are out of reach, whenever that changes, until ctx ends. It
+// also goes on asking the lives that are out of reach: after a view has left out one of the two
+// servers, nobody else asks whether they can reach each other again.
 func (s *Server) meet(ctx context.Context, asks asker) {
 	c := company{asks: asks}
 	defer asks.keep(nil)
@@ -100,7 +102,7 @@ func names(lives []kintsugi.Life) []string {
 	return list
 }
 
-// enter notes a view. The lives that it does not have in their places are over.
+// enter notes a view. A life that is not in its place in the view is over.
 func (c *company) enter(v kintsugi.View, links []kintsugi.Life) {
 	c.links, c.where = links, make(map[kintsugi.Life]string)
 	for _, m := range v.Servers {
@@ -109,7 +111,7 @@ func (c *company) enter(v kintsugi.View, links []kintsugi.Life) {
 	c.core.Forget(func(l kintsugi.Life) bool { return c.where[l] == "" })
 }
 
-// visit asks each of those that are to be reached, all at once.
+// visit asks all lives that must be reached, at the same time.
 func (c *company) visit(ctx context.Context) {
 	whom := slices.Clone(c.links)
 	for _, l := range c.core.Apart() {
@@ -133,7 +135,7 @@ func (c *company) visit(ctx context.Context) {
 	}
 }
 
-// pings asks over connections that stay.
+// pings is an asker that keeps its connections.
 type pings struct {
 	tls *mtls.Credentials
 

@@ -6,15 +6,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// arrival is what is known, beyond the stream on which it arrives, of a push that has not landed
-// whole: which of its chunks have been verified and stay as they are.
+// arrival tells, of a push that has not landed whole, which of its chunks have been verified and
+// will not change. Goroutines other than that of its stream may use it.
 type arrival struct {
 	mu     sync.Mutex
 	chunks []kintsugi.ChunkRange // in the order in which they have landed, counted from the first chunk of the shard
-	to     *making               // to be told of them; nil: none
+	to     *making               // is told of them; nil: none
 }
 
-// landed notes chunks of the shard. They are not written any more.
+// landed notes that chunks of the shard have landed. Nobody writes them any more.
 func (a *arrival) landed(chunks kintsugi.ChunkRange) {
 	a.mu.Lock()
 	a.chunks = append(a.chunks, chunks)
@@ -25,16 +25,16 @@ func (a *arrival) landed(chunks kintsugi.ChunkRange) {
 	}
 }
 
-// tell has m told of every chunk, once: of those that have landed, and then of the others as they land.
+// tell tells m of every chunk once: first those that have landed, then the others as they land.
 func (a *arrival) tell(m *making) {
 	a.mu.Lock()
 	landed := a.chunks
 	a.to = m
 	a.mu.Unlock()
-	for _, chunks := range landed { // of which there will be more, behind these
+	for _, chunks := range landed { // more may be appended behind these meanwhile
 		m.landed(int(chunks.Lo), int(chunks.Hi))
 	}
 }
 
-// clear makes a that of the next push. Nobody is told of the one before.
+// clear makes a ready for the next push. A making that was told of the one before hears no more.
 func (a *arrival) clear() { a.chunks, a.to = a.chunks[:0], nil }

@@ -20,10 +20,10 @@ const (
 	tickEvery   = 50 * time.Millisecond // resolution of the conductor's grace periods
 	redialAfter = 50 * time.Millisecond // between two tries to reach a shard
 	keptEvents  = 1 << 16               // for watchers that connect late
-	keptParts   = 1 << 22               // of those, with what they tell of each worker: some 150 MB
+	keptParts   = 1 << 22               // the same limit, in parts (see partsOf): some 150 MB
 )
 
-// conducting is the shell of the conductor: the loop's goroutine owns the core and the table of workers.
+// conducting is the shell of the conductor. Its loop owns the core and the table of workers.
 type conducting struct {
 	*loop
 	cfg  *Config
@@ -46,7 +46,8 @@ type workerStream struct {
 	out         *outbox[kintsugi.ConductorMessage]
 }
 
-// newConducting takes a fence of its own: a conductor that was here before must not be believed.
+// newConducting returns the conductor of v. It takes a fence of its own, so that a conductor that
+// was here before is not believed any more.
 func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conducting, error) {
 	cfg := &s.cfg
 	fence, err := cfg.NextFence(ctx, v)
@@ -63,9 +64,9 @@ func (s *Server) newConducting(ctx context.Context, v kintsugi.View) (*conductin
 			return nil, err
 		}
 	}
-	var earlier []kintsugi.RunEvent // of this line, for those who had not heard it all when their streams ended
+	var earlier []kintsugi.RunEvent // of this line, for watchers whose streams ended before they had all of them
 	var untold map[kintsugi.ShardID][]kintsugi.Step
-	if t := s.left; t != nil && t.conductor != nil && t.view.Line == v.Line { // whose loop has ended
+	if t := s.left; t != nil && t.conductor != nil && t.view.Line == v.Line { // its loop has ended
 		earlier, _, _ = t.conductor.events.from(0)
 		untold = t.conductor.core.Untold()
 	}
@@ -113,7 +114,8 @@ func (c *conducting) run() {
 			}
 		}
 	})
-	if c.cfg.Workers != nil && c.view.Number > 1 { // in the first one, of a run that is resumed too, workers are still to come
+	// In the first view, also that of a resumed run, workers are still to come.
+	if c.cfg.Workers != nil && c.view.Number > 1 {
 		c.work.Go(func() {
 			for slots := range c.cfg.Workers(c.ctx) {
 				c.post(func() { c.core.There(time.Now(), slots) })
@@ -124,7 +126,7 @@ func (c *conducting) run() {
 	c.work.Wait()
 }
 
-// stand lets the run stand until the view ends: a server of it is about to go.
+// stand makes the run stand still until the view ends, because one of its servers is about to go.
 func (c *conducting) stand() {
 	c.post(func() { c.core.Hold(time.Now()) })
 }
@@ -133,7 +135,7 @@ func (c *conducting) stop(reason string, save bool) {
 	c.post(func() { c.core.Stop(time.Now(), reason, save) })
 }
 
-// perform carries out what the core owes.
+// perform carries out what the core has decided.
 func (c *conducting) perform() {
 	ready := c.core.Ready()
 	for _, m := range ready.ToShards {
@@ -166,13 +168,16 @@ func (c *conducting) perform() {
 	if c.core.Finished() && !c.over {
 		c.over = true
 		d := ready.Events[len(ready.Events)-1].(kintsugi.Done)
-		c.saves.Go(func() { // it outlasts the view: whoever conducts the next one may not know why the run has ended
+		// This goes on when the view is over: the conductor of the next view may not know why the
+		// run has ended.
+		c.saves.Go(func() {
 			insist(c.life, c.log, "say that the run is over", func() error { return c.cfg.Done(c.life, d) })
 		})
 	}
 }
 
-// insist says something until it is heard, or ctx ends.
+// insist calls say until it succeeds or ctx ends, and logs each error as a warning under the name
+// what.
 func insist(ctx context.Context, log *slog.Logger, what string, say func() error) {
 	for ctx.Err() == nil {
 		err := say()
@@ -184,7 +189,7 @@ func insist(ctx context.Context, log *slog.Logger, what string, say func() error
 	}
 }
 
-// pause waits, but not beyond the end of ctx.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -192,7 +197,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// publish publishes a run manifest off the loop: a slow store must not stop steps.
+// publish publishes a run manifest outside the loop, so that a slow store does not stop steps.
 func (c *conducting) publish(p conductor.Publication) {
 	fence := c.core.Fence()
 	c.saves.Go(func() {
@@ -264,7 +269,7 @@ func (c *conducting) control(id kintsugi.ShardID) error {
 	}
 }
 
-// Work is one worker's membership.
+// Work serves the stream of one worker for as long as it is a member.
 func (s *Server) Work(stream *transport.WorkServer) error {
 	c, t, err := s.conducting(stream.Context())
 	if err != nil {
@@ -304,8 +309,9 @@ func (s *Server) conducting(ctx context.Context) (*conducting, *tenure, error) {
 	return t.conductor, t, nil
 }
 
-// serve carries a worker's membership. A newer stream of the same slot ends it: a worker that was taken
-// for dead and is not must hear that its place is taken, or it would compute in vain for ever.
+// serve serves a worker's stream, and ends an older stream of the same slot. A worker that was
+// wrongly taken for dead must hear that its place is taken; otherwise it would compute in vain for
+// ever.
 func (c *conducting) serve(t *tenure, stream *transport.WorkServer, hello kintsugi.Hello) error {
 	out := newOutbox[kintsugi.ConductorMessage]()
 	out.try = stream.TrySend
@@ -336,7 +342,7 @@ func (c *conducting) serve(t *tenure, stream *transport.WorkServer, hello kintsu
 	return converse(stream.Context(), t, out, stream.Send, func() error {
 		for {
 			m, err := stream.Recv()
-			if errors.Is(err, io.EOF) { // good-bye: whose stream breaks may come back
+			if errors.Is(err, io.EOF) { // the worker has left; one whose stream breaks may come back
 				left.Store(true)
 				return nil
 			}
@@ -361,7 +367,7 @@ func (w *workerStream) replacedBy(h kintsugi.Hello) error {
 	return fmt.Errorf("%w: incarnation %d of worker/%d has taken the place of %d", kintsugi.ErrFenced, h.Incarnation, h.Slot, w.incarnation)
 }
 
-// Watch follows the events of the run.
+// Watch sends the events of the run to a watcher.
 func (s *Server) Watch(stream *transport.WatchServer) error {
 	c, t, err := s.conducting(stream.Context())
 	if err != nil {
@@ -372,7 +378,9 @@ func (s *Server) Watch(stream *transport.WatchServer) error {
 		if err != nil {
 			return err
 		}
-		if req.Line != 0 && req.Line != t.view.Line { // a watcher hears of a view before its conductor does: it must not be told of the line before again
+		// A watcher may hear of a view before its conductor does. It must not get the events of the
+		// earlier line again.
+		if req.Line != 0 && req.Line != t.view.Line {
 			return fmt.Errorf("%w: this conductor is on line %d, not on %d", kintsugi.ErrStaleView, t.view.Line, req.Line)
 		}
 		at := 0
@@ -405,12 +413,12 @@ type eventLog struct {
 	mu      sync.Mutex
 	dropped int
 	kept    []kintsugi.RunEvent
-	parts   int // of those that are kept
+	parts   int // of kept
 	changed chan struct{}
 }
 
-// partsOf returns what an event counts for keptParts: an event of a step names every worker, so
-// that with a thousand of them it is a thousand times as large.
+// partsOf returns how many parts an event counts as, for keptParts. The event of a step names every
+// worker, so with a thousand workers it is a thousand times as large.
 func partsOf(e kintsugi.RunEvent) int {
 	if e, ok := e.(kintsugi.StepEvent); ok {
 		return 1 + len(e.Counted) + len(e.Times)
@@ -435,19 +443,19 @@ func (l *eventLog) add(events []kintsugi.RunEvent) {
 	l.changed = make(chan struct{})
 }
 
-// drop drops the oldest events that are too many.
+// drop drops the oldest events beyond the limits.
 func (l *eventLog) drop() {
 	extra := 0
 	for len(l.kept)-extra > keptEvents || l.parts > keptParts && extra < len(l.kept)-1 {
 		l.parts -= partsOf(l.kept[extra])
 		extra++
 	}
-	l.kept = slices.Clone(l.kept[extra:]) // else the array keeps those that are dropped
+	l.kept = slices.Clone(l.kept[extra:]) // otherwise the array would keep the dropped events in memory
 	l.dropped += extra
 }
 
-// from returns the events from number at on, the number to ask for next, and a channel that is closed
-// when there are more.
+// from returns the events from number at on, the number to ask for next, and a channel that is
+// closed when there are more.
 func (l *eventLog) from(at int) ([]kintsugi.RunEvent, int, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,10 +10,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/transport"
 )
 
-// Control is the conductor's hold on the replicas of this server. Every open stream that has taken a replica
-// under the fence that it has promised gets its answers, and the conductor asks again whatever was lost with a
-// stream that broke. Were it the newest alone, a Take of a stream that has long been given up could arrive
-// after that of the stream in use, and the conductor would wait for answers for ever.
+// Control serves a conductor's stream to the replicas of this server. A replica sends its answers
+// to every open stream that has taken it under the fence that it has promised, and the conductor
+// asks again for what a broken stream has lost. Answering only the newest stream would not do: a
+// Take of a stream that was given up long ago may arrive after the Take of the stream in use, and
+// the conductor would then wait for answers for ever.
 func (s *Server) Control(stream *transport.ControlServer) error {
 	t, err := s.serving(stream.Context())
 	if err != nil {
@@ -40,7 +41,8 @@ func (s *Server) Control(stream *transport.ControlServer) error {
 				return err
 			}
 			if c, ok := m.Message.(kintsugi.Commit); ok && c.Optimizer.Rule != r.cfg.Schedule.Rule {
-				// The arrays of optimizer state were made for our rule: another one would index what is not there.
+				// The arrays of optimizer state were made for our rule. Another rule would index
+				// arrays that do not exist.
 				return fmt.Errorf("%w: the conductor commits with rule %d, this server is configured for rule %d; run the same configuration everywhere",
 					kintsugi.ErrOtherModel, c.Optimizer.Rule, r.cfg.Schedule.Rule)
 			}
@@ -58,8 +60,9 @@ func (s *Server) Control(stream *transport.ControlServer) error {
 	})
 }
 
-// takenBy sends the answers to out as well, and to nobody else if it is of a new conductor: were one that is
-// superseded to get the answers that the present one waits for, it would believe that it is not.
+// takenBy sends the replica's answers to out as well. If out belongs to a new conductor, it sends
+// them to out alone: an old conductor that got the answers meant for the new one would believe that
+// it still conducts.
 func (r *replica) takenBy(out *outbox[kintsugi.ReplicaMessage], superseding bool) {
 	if superseding {
 		r.replies = nil
@@ -68,7 +71,7 @@ func (r *replica) takenBy(out *outbox[kintsugi.ReplicaMessage], superseding bool
 	r.replies = append(r.replies, out)
 }
 
-// forget sends out no more answers.
+// forget stops sending answers to out.
 func (r *replica) forget(out *outbox[kintsugi.ReplicaMessage]) {
 	r.replies = slices.DeleteFunc(r.replies, func(o *outbox[kintsugi.ReplicaMessage]) bool { return o == out })
 }

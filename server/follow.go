@@ -10,10 +10,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// followAgain is the pause between two tries to reach the replica before. It is short: a chain waits meanwhile.
+// followAgain is the pause between two tries to reach the replica before. It is short because a
+// chain waits meanwhile.
 const followAgain = 10 * time.Millisecond
 
-// follow keeps a connection to the replica before this one, as long as the view lasts.
+// follow keeps a connection to the replica before this one for as long as the view lasts.
 func (r *replica) follow() {
 	for r.ctx.Err() == nil {
 		if err := r.followOnce(); err != nil && r.ctx.Err() == nil {
@@ -69,7 +70,7 @@ func (r *replica) followOnce() error {
 	}
 }
 
-// obey does what the replica before says, once the tensors that belong to it have landed.
+// obey does what the replica before says, once the tensors that belong to the message have landed.
 func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) error {
 	place := func() {}
 	switch m := m.(type) {
@@ -139,7 +140,7 @@ func (r *replica) obey(stream *transport.FollowClient, m kintsugi.ChainMessage) 
 	return err
 }
 
-// move wakes whoever waits for the replica to get on.
+// move wakes everybody who waits for the replica to get further.
 func (r *replica) move() {
 	close(r.moved)
 	r.moved = make(chan struct{})
@@ -154,8 +155,8 @@ func (r *replica) landVersion(stream *transport.FollowClient, x *version) error 
 	return x.send()
 }
 
-// landSum lands the sum of a step. A tail leaves it where the one before has put it; whoever sends
-// it on takes it to where the one after can read it.
+// landSum lands the sum of a step. A tail leaves the sum where the replica before has put it. Any
+// other replica copies it to where the replica after it can read it.
 func (r *replica) landSum(stream *transport.FollowClient) (*sum, error) {
 	var u *sum
 	switch memory, _ := stream.Memory(); {
@@ -206,7 +207,7 @@ func (r *replica) landArray(stream *transport.FollowClient, number uint32, value
 	return nil
 }
 
-// landFrame receives the frame of some chunks of an array and hands it to land.
+// landFrame receives the frame of some chunks of an array and passes it to land.
 func (r *replica) landFrame(stream *transport.FollowClient, kind transport.Kind, chunks kintsugi.ChunkRange, number uint32, land func(*transport.Frame) error) error {
 	f, err := stream.Recv()
 	if err != nil {

@@ -4,7 +4,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// foresees lets the core foresee commits, where the run's steps count one fresh gradient of every member.
+// foresees lets the core foresee commits, if the steps of the run count one fresh gradient of every
+// member.
 func (r *replica) foresees() {
 	cfg := r.cfg
 	if r.at > 0 || r.versions.arrays != nil || !cfg.Consistency.Certain() {
@@ -15,15 +16,15 @@ func (r *replica) foresees() {
 	})
 }
 
-// foresee begins to make a commit that has not come, chunk by chunk as they land. Nothing that
-// somebody may read is touched, and nothing is sent.
+// foresee begins to make a step whose commit has not come yet, each chunk as soon as it has landed.
+// It touches nothing that can be read, and sends nothing.
 func (r *replica) foresee(c kintsugi.Commit) {
 	if !r.idle() {
-		return // threads are still at what was given up; this step is made when it is committed
+		return // threads still work on a step that was given up; this one is made when it is committed
 	}
 	m, err := r.newMaking(c)
 	if err != nil {
-		return // of replicas that are no heads
+		return // only a replica that is not a head gets this error
 	}
 	r.early, r.quiet = m, m.ended
 	r.cfg.Enter(Arriving)

@@ -11,18 +11,19 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// held is the landing buffer of one push: what the kernel reads, as it was sent. It belongs to the
-// goroutine of the stream it arrives on until it is complete, and to the replica from then on.
-// Chunks that have landed are read before that where their step is foreseen: see arrival.
+// held is the landing buffer of one push: the operands of the kernel, as they were sent. It belongs
+// to the goroutine of the stream on which it arrives until the push has landed whole, and to the
+// replica from then on. If the step is foreseen, chunks that have landed are read before that: see
+// arrival.
 type held struct {
 	chunks []landedChunk // by chunk of the shard
 	left   int           // chunks that have not landed
-	landed bool          // the stream is done with it; owned by the replica throughout
+	landed bool          // the stream is done with the buffer; the replica owns this field throughout
 
-	values []float32    // of the FP32 chunks, each at its place in the shard; nil before the first of them that was sent
+	values []float32    // of the FP32 chunks, each at its place in the shard; nil before the first of them has arrived in a frame
 	memory *shm.Segment // of the FP32 chunks that lie where the worker has put them; nil: none
 	blocks [][]byte     // payloads of the frames in other encodings, in order of arrival
-	used   int          // blocks of this push; the others are left over from an earlier one
+	used   int          // the number of blocks of this push; the others are left over from an earlier push
 
 	landing kernels.Landing // on the accelerator; nil: there is none
 
@@ -34,18 +35,18 @@ type landedChunk struct {
 	have     bool
 	encoding kernels.Encoding
 	data     []byte    // its payload, in a block; nil for FP32
-	values   []float32 // of FP32 in memory; nil: in held.values
+	values   []float32 // of FP32 in the worker's memory; nil: in held.values
 }
 
-// forget lets go of what is not the buffer's own: the memory of a worker that may be gone stays for
-// as long as something refers to it.
+// forget drops the references to memory that does not belong to the buffer. The memory of a worker,
+// which may be gone, stays mapped for as long as something refers to it.
 func (h *held) forget() {
 	clear(h.chunks)
 	h.memory = nil
 	h.arrival.clear()
 }
 
-// operand returns chunk i of the shard, the values [lo, hi) of it, as the kernel takes it.
+// operand returns chunk i of the shard, its values [lo, hi), as an operand of the kernel.
 func (h *held) operand(i, lo, hi int, weight float32) kernels.Operand {
 	c := &h.chunks[i]
 	switch {
@@ -57,8 +58,9 @@ func (h *held) operand(i, lo, hi int, weight float32) kernels.Operand {
 	return kernels.Operand{Weight: weight, Encoding: c.encoding, Data: c.data}
 }
 
-// knows reports whether all chunks in range have landed already: the frame is a repetition. A frame that
-// repeats only some of its chunks was cut by no worker of this release, and would make memory grow.
+// knows reports whether all chunks in range have landed already, that is, whether the frame is a
+// repetition. A frame that repeats only some of its chunks is an error: no worker of this release
+// cuts frames so, and memory would grow.
 func (h *held) knows(r *replica, chunks kintsugi.ChunkRange) (bool, error) {
 	n := 0
 	for _, c := range h.of(r, chunks) {
@@ -76,7 +78,7 @@ func (h *held) of(r *replica, chunks kintsugi.ChunkRange) []landedChunk {
 	return h.chunks[chunks.Lo-r.chunks.Lo : chunks.Hi-r.chunks.Lo]
 }
 
-// done notes chunks that have landed and are verified.
+// done notes that chunks have landed and are verified.
 func (h *held) done(r *replica, chunks kintsugi.ChunkRange) {
 	h.left -= int(chunks.Hi - chunks.Lo)
 	h.arrival.landed(kintsugi.ChunkRange{Lo: chunks.Lo - r.chunks.Lo, Hi: chunks.Hi - r.chunks.Lo})
@@ -89,18 +91,18 @@ func (h *held) block(n int) []byte {
 	}
 	b := h.blocks[h.used]
 	if cap(b) < n {
-		b = make([]byte, n, n+n/8) // the next one may be a little longer
+		b = make([]byte, n, n+n/8) // the next payload may be a little longer
 	}
 	h.blocks[h.used] = b[:n]
 	h.used++
 	return b[:n]
 }
 
-// refusal is why a gradient that arrived as it was sent cannot be counted.
+// refusal says why a gradient cannot be counted although it arrived as it was sent.
 type refusal struct{ error }
 
-// landValues lands a frame of FP32 chunks at their place, and checks that they are finite while they are in
-// the cache.
+// landValues lands a frame of FP32 chunks at their place, and checks that they are finite while
+// they are in the cache.
 func (in *landing) landValues(r *replica, f *transport.Frame) error {
 	h := in.buffer
 	lo, hi := r.cfg.Layout.Span(f.Chunks)
@@ -132,15 +134,16 @@ func (in *landing) landValues(r *replica, f *transport.Frame) error {
 	return nil
 }
 
-// values returns the values of a frame of FP32 chunks, checked: where the worker has put them, if
-// that is memory, else copied to their place in the buffer.
+// values returns the values of a frame of FP32 chunks, with the checksum verified. They stay where
+// the worker has put them if that is shared memory; otherwise they are copied to their place in the
+// buffer.
 func (in *landing) values(r *replica, f *transport.Frame, lo, hi int) ([]float32, error) {
 	h := in.buffer
 	if b := f.Shared(); b != nil && f.Codec.Stage() == compress.Plain {
 		if len(b) != 4*(hi-lo) {
 			return nil, fmt.Errorf("%w: frame of chunks [%d, %d) has %d bytes, want %d", kintsugi.ErrCorrupt, f.Chunks.Lo, f.Chunks.Hi, len(b), 4*(hi-lo))
 		}
-		h.memory = in.memory // whoever holds the buffer holds its memory
+		h.memory = in.memory // keep the mapping for as long as the buffer refers to it
 		return kernels.Floats(b), f.Check()
 	}
 	if h.values == nil {
@@ -150,8 +153,8 @@ func (in *landing) values(r *replica, f *transport.Frame, lo, hi int) ([]float32
 	return values, in.unpack(f, kernels.Bytes(values))
 }
 
-// landPayloads lands a frame of chunks in another encoding, finds where each begins, and checks each
-// completely: the kernel trusts what it is given.
+// landPayloads lands a frame of chunks in another encoding, finds where each chunk begins, and
+// checks each completely, because the kernel does not check its operands.
 func (in *landing) landPayloads(r *replica, f *transport.Frame) error {
 	h, e := in.buffer, f.Codec.Encoding()
 	data, err := in.payload(r, f)
@@ -178,13 +181,13 @@ func (in *landing) landPayloads(r *replica, f *transport.Frame) error {
 	return nil
 }
 
-// refused returns the refusal of a gradient for what is at value i of the model.
+// refused returns the refusal of a gradient because of value i of the model.
 func refused(r *replica, i int, why error) error {
 	return refusal{fmt.Errorf("tensor %s: %w", r.cfg.Layout.TensorAt(i), why)}
 }
 
-// unpack copies the payload of a frame into dst, which is as long as the payloads of its chunks, and undoes
-// its lossless stage.
+// unpack copies the payload of a frame into dst, which has room for exactly the payloads of its
+// chunks, and undoes the lossless stage.
 func (in *landing) unpack(f *transport.Frame, dst []byte) error {
 	if f.Codec.Stage() == compress.Plain {
 		return f.CopyTo(dst)
@@ -220,11 +223,12 @@ func (in *landing) payload(r *replica, f *transport.Frame) ([]byte, error) {
 	return b, nil
 }
 
-// maxPayload bounds the payload of a chunk of n values in any encoding: two matrices of at most n values each, or
-// a float32 and an index for each value.
+// maxPayload bounds the payload in bytes of a chunk of n values in any encoding: two matrices of at
+// most n values each, or a float32 and an index for each value.
 func maxPayload(n int) int { return 8*n + 16 }
 
-// unpackAtMost returns the payload of a frame without its lossless stage, until the next call.
+// unpackAtMost returns the payload of a frame without its lossless stage. The bytes are valid until
+// the next call.
 func (in *landing) unpackAtMost(f *transport.Frame, most int) ([]byte, error) {
 	in.packed = slices.Grow(in.packed[:0], int(f.Bytes))[:f.Bytes]
 	err := f.CopyTo(in.packed)
@@ -237,10 +241,11 @@ func (in *landing) unpackAtMost(f *transport.Frame, most int) ([]byte, error) {
 	return in.unpacked, nil
 }
 
-// exact reports whether an encoding stands for any float32. What a worker left out of a sparse payload on purpose
-// nobody here can know: the settings keep such codecs away from rules that need exact gradients.
+// exact reports whether an encoding can represent any float32. Nobody here can know what a worker
+// left out of a sparse payload on purpose; the settings keep such codecs away from rules that need
+// exact gradients.
 func exact(e kernels.Encoding) bool { return e == kernels.FP32 || e == kernels.Sparse32 }
 
-// exactOnly reports whether a rule has no use for gradients that are only nearly right: counts and rows that
-// have one owner.
+// exactOnly reports whether gradients that are only nearly right are useless to a rule: the rules
+// for counts and for rows that have one owner.
 func exactOnly(r kintsugi.Rule) bool { return r == kintsugi.RuleAdd || r == kintsugi.RuleAssign }

@@ -7,10 +7,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// kernelStep is one thread's kernel arguments, reused from chunk to chunk.
+// kernelStep is the kernel arguments of one thread, reused from chunk to chunk.
 type kernelStep struct {
 	kernels.Step
-	waited  time.Duration // in run, for saved values
+	waited  time.Duration // in run, for the lock of the saved values
 	scratch []float32     // saved values that must be computed
 }
 
@@ -23,7 +23,7 @@ func newKernelStep(c kintsugi.Commit) *kernelStep {
 	}}
 }
 
-// Scalars returns what kernels take of an optimizer for the values of a tensor.
+// Scalars returns the optimizer's scalars for the values of tensor t, as kernels take them.
 func Scalars(o kintsugi.Optimizer, t kintsugi.Tensor) kernels.Scalars {
 	return kernels.Scalars{
 		LearningRate: o.LearningRate, Momentum: o.Momentum, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
@@ -31,8 +31,8 @@ func Scalars(o kintsugi.Optimizer, t kintsugi.Tensor) kernels.Scalars {
 	}
 }
 
-// scalars returns those of a step for chunk i of the shard. Adam's corrections count the steps of
-// that chunk, which may be fewer: see lag.
+// scalars returns the scalars of a step for chunk i of the shard. Adam's bias corrections count the
+// steps of that chunk, which may be fewer than those of the version: see state.lag.
 func (r *replica) scalars(c *kintsugi.Commit, i int) kernels.Scalars {
 	o, layout := c.Optimizer, r.cfg.Layout
 	if r.lag != nil {
@@ -45,7 +45,7 @@ func (r *replica) scalars(c *kintsugi.Commit, i int) kernels.Scalars {
 	return x
 }
 
-// hand has the step start from a given sum, or write it.
+// hand makes the step start from a given sum, or write one.
 func (k *kernelStep) hand(sum []float32, given bool) {
 	if given {
 		k.Operands, k.From = nil, sum
@@ -54,8 +54,8 @@ func (k *kernelStep) hand(sum []float32, given bool) {
 	}
 }
 
-// take adds an operand. Of those that assign a chunk the last one counts, and one that names none
-// of its values says nothing of it: a worker that owns rows names them alone.
+// take adds an operand. Of several operands that assign a chunk, the last one counts. A worker that
+// owns rows sends only those; an operand without values says nothing of the chunk.
 func (k *kernelStep) take(o kernels.Operand) {
 	switch {
 	case k.Rule != kernels.Assign:
@@ -65,9 +65,9 @@ func (k *kernelStep) take(o kernels.Operand) {
 	}
 }
 
-// run does the step on chunk i, the values [lo, hi) of the shard; the operands are set. A chunk that
-// nobody assigns stays as it is. saved is nil unless the step is to
-// measure how far it gets from them.
+// run applies the step to chunk i, the values [lo, hi) of the shard. The operands are set. A chunk
+// that no operand assigns stays as it is. If saved is not nil, the step also measures the distance
+// from the saved values.
 func (k *kernelStep) run(d kernels.Device, before, src, dst *version, saved *savedValues, i, lo, hi int) (kintsugi.Products, error) {
 	if k.waited = 0; saved != nil {
 		start := time.Now()

@@ -13,29 +13,30 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// maxBehind bounds the parcels that wait for a replica that is catching up: each may hold the sum
-// of a step. One that falls further behind begins again with a snapshot.
+// maxBehind bounds the parcels that wait for a replica that is catching up, since each may hold the
+// sum of a step. A replica that falls further behind begins again with a snapshot.
 const maxBehind = 64
 
 // parcel is a message to the replica after this one, with the tensors that belong to it.
 type parcel struct {
 	message kintsugi.ChainMessage
-	sum     *sum     // of an Update, pinned; some of its parts may still be made
-	there   bool     // the sum lies where the one after can read it
+	sum     *sum     // of an Update, pinned; some of its parts may not be made yet
+	there   bool     // the sum lies where the replica after can read it
 	version *version // of a Snapshot, pinned
 }
 
-// after is the replica after this one, as long as it is connected.
+// after is the connection to the replica after this one.
 type after struct {
 	out     *outbox[parcel]
-	waiting atomic.Int32 // parcels that are not sent
-	shelf   *shelf       // memory that both have; nil: sums travel
+	waiting atomic.Int32 // parcels that are not sent yet
+	shelf   *shelf       // memory that both replicas share; nil: sums are sent
 
-	ahead *sum           // that is sent while its step is made; nil: none
-	under kintsugi.Fence // of the commit that it was sent with
+	ahead *sum           // the sum that is sent while its step is made; nil: none
+	under kintsugi.Fence // the fence of the commit that it was sent with
 }
 
-// Follow serves the replica after one of ours in its chain: it is sent what it lacks, then what ours does, and answers.
+// Follow serves the replica after one of ours in its chain. It sends that replica what it lacks and
+// then the updates, and takes its answers.
 func (s *Server) Follow(stream *transport.FollowServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -87,7 +88,8 @@ func (s *Server) Follow(stream *transport.FollowServer) error {
 	})
 }
 
-// servingView returns the tenure of a view, waiting until this server has entered it.
+// servingView returns the tenure of a view. It waits until this server has entered that view, and
+// returns ErrStaleView if it has entered a later one.
 func (s *Server) servingView(ctx context.Context, number kintsugi.ViewNumber) (t *tenure, err error) {
 	err = s.until(ctx, func() bool { t = s.tenure; return t != nil && t.view.Number >= number })
 	if err == nil && t.view.Number > number {
@@ -105,9 +107,10 @@ func (t *tenure) before(f kintsugi.Follow) (*replica, error) {
 	return r, nil
 }
 
-// connect connects the replica after this one as soon as this one can be followed. Until then it
-// waits, here: were it refused it would try again at once, each time with memory for sums, and a
-// line may take as long to begin as the slowest server takes to load its shard.
+// connect connects the replica after this one as soon as this one can be followed, and waits until
+// then. If it refused the connection instead, the other replica would try again at once, each time
+// with memory for sums; and the beginning of a line may take as long as the slowest server takes to
+// load its shard.
 func (r *replica) connect(ctx context.Context, a *after, f kintsugi.Follow) error {
 	for {
 		var moved chan struct{}
@@ -152,17 +155,17 @@ func (r *replica) followed(a *after, f kintsugi.Follow) error {
 	return nil
 }
 
-// sendsSums reports whether somebody may be sent the sums of steps: whoever is in the chain, or
-// with several replicas comes into it.
+// sendsSums reports whether the sums of steps may have to be sent: there are other replicas in the
+// chain or, with several replicas per shard, they may come into it.
 func (r *replica) sendsSums() bool { return r.view.Replicas > 1 || len(r.chain) > 1 }
 
-// hasSum reports whether the sum of the step that was applied last is here. It is not where the
-// step was made before anybody was to follow: a shard with one replica makes none.
+// hasSum reports whether the sum of the step that was applied last is here. It is not if the step
+// was made before any replica was to follow: a shard with one replica makes no sums.
 func (r *replica) hasSum(c kintsugi.Commit) bool {
 	return r.sum != nil && r.sum.step == c.Step && r.sum.decided == c.Decided
 }
 
-// heard takes an answer, unless it is of an earlier connection.
+// heard takes an answer, unless it comes from an earlier connection.
 func (r *replica) heard(a *after, m kintsugi.ReplicaMessage) {
 	if r.after != a {
 		return
@@ -173,7 +176,8 @@ func (r *replica) heard(a *after, m kintsugi.ReplicaMessage) {
 	r.core.Heard(m)
 }
 
-// room returns a sum to write, pinned once: where the replica after this one can read it, if there is room.
+// room returns a sum to write, pinned once: in memory that the replica after this one can read, if
+// there is room there.
 func (r *replica) room() *sum {
 	if a := r.after; a != nil && a.shelf != nil {
 		if s := a.shelf.take(); s != nil {
@@ -183,9 +187,9 @@ func (r *replica) room() *sum {
 	return r.sums.take()
 }
 
-// ahead sends the sum of a step that is about to be made or applied here: its parts go as they are
-// made. Where another conductor has come meanwhile, the one after would refuse it: then it goes
-// when the commit has been sent again.
+// ahead sends the sum of a step that is about to be made or applied here; each part goes as soon as
+// it is made. If there is a new conductor meanwhile, the replica after would refuse the sum; it is
+// then sent when the commit has been sent again.
 func (r *replica) ahead(c kintsugi.Commit, s *sum) {
 	if a := r.after; a != nil && c.Fence == r.core.Promised() {
 		a.ahead, a.under = s, c.Fence
@@ -193,7 +197,7 @@ func (r *replica) ahead(c kintsugi.Commit, s *sum) {
 	}
 }
 
-// put puts a parcel, with the sum that belongs to it, unless that is nil.
+// put queues a parcel with the sum that belongs to it; s may be nil.
 func (r *replica) put(a *after, p parcel, s *sum) {
 	if s != nil {
 		s.pins.Add(1)
@@ -205,7 +209,7 @@ func (r *replica) put(a *after, p parcel, s *sum) {
 	a.out.put(p)
 }
 
-// hand hands a message down.
+// hand passes a message down the chain.
 func (r *replica) hand(m kintsugi.ChainMessage) {
 	a := r.after
 	if a == nil {
@@ -219,7 +223,7 @@ func (r *replica) hand(m kintsugi.ChainMessage) {
 			r.fail(fmt.Errorf("shard %d: the sum of step %d, decided under fence %d, is not here", r.id, m.Commit.Step, m.Commit.Decided))
 			return
 		}
-		if a.ahead == s { // it has the sum, or will have
+		if a.ahead == s { // the replica after has the sum, or will have it
 			if a.ahead = nil; a.under == m.Commit.Fence {
 				return
 			}
@@ -293,7 +297,8 @@ func (r *replica) sendVersion(stream *transport.FollowServer, x *version) error 
 	return nil
 }
 
-// sendArray sends an array of a version in frames, each of which pins the version until it is written.
+// sendArray sends an array of a version in frames, each of which pins the version until it is
+// written.
 func (r *replica) sendArray(stream *transport.FollowServer, x *version, number uint32, values []float32) error {
 	for _, chunks := range transport.Frames(r.cfg.Layout, r.chunks) {
 		lo, hi := r.cfg.Layout.Span(chunks)

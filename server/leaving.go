@@ -7,13 +7,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// What a server does that is about to go, and what the others do for it: see docs/recovery.md. It
-// asks to be left out of the next view, which is enough where others hold what it holds. Where
-// nobody does, the run stands until what it holds is in the checkpoint.
+// This file is about servers that are about to go: what such a server does, and what the others do
+// for it. See docs/recovery.md. The server asks to be left out of the next view. That is enough if
+// other servers hold what it holds. If none does, the run stands still until it is in the
+// checkpoint.
 
 // Hold says which servers hold the only copy of something and are about to go. If this server
-// conducts and one of them is in its view, the run stands at the next release: Config.Held is
-// called once it is durable. Steps go on in the next view, unless one of them is in that one too.
+// conducts and one of them is in its view, the run stands still at the next release, and
+// Config.Held is called once that step is durable. Steps go on in the next view, unless that has
+// one of them too. Hold does not block, and may be called from any goroutine.
 func (s *Server) Hold(going []kintsugi.Member) {
 	s.mu.Lock()
 	s.going = slices.Clone(going)
@@ -21,7 +23,7 @@ func (s *Server) Hold(going []kintsugi.Member) {
 	s.stand()
 }
 
-// stand lets the conductor know, if it is here.
+// stand tells the conductor, if it is here, to stand still where that is needed.
 func (s *Server) stand() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,13 +40,15 @@ func (s *Server) stand() {
 	}
 }
 
-// Out waits until nobody needs this server: the newest view leaves it out, or there is none yet.
+// Out waits until nobody needs this server, that is, until the newest view leaves it out, or as
+// long as there has been no view. It returns the error of ctx if that ends first.
 func (s *Server) Out(ctx context.Context) error {
 	return s.until(ctx, func() bool { return s.out })
 }
 
-// StandsIn reports whether this server has a shard in the memory of its process, and nowhere else:
-// one with one replica that it has taken over, or its own if there is no room for it outside.
+// StandsIn reports whether this server has a shard in the memory of its process and nowhere else: a
+// shard with one replica that it has taken over, or its own shard if there is no room for it
+// outside the process.
 func (s *Server) StandsIn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +81,7 @@ func (s *Server) isOut() {
 	s.changed()
 }
 
-// changed wakes whoever waits for a change. The caller has locked mu.
+// changed wakes everybody who waits for a change. The caller has locked mu.
 func (s *Server) changed() {
 	close(s.change)
 	s.change = make(chan struct{})

@@ -6,24 +6,26 @@ import (
 	"sync"
 )
 
-// loop owns a state: everything that touches the state is a closure that it runs, one after the
-// other. Whoever brings one runs it, and then those that others bring meanwhile: on the way of a
-// step nobody is woken only to hand something on.
+// loop owns a state: everything that touches the state is a closure, and the loop runs one closure
+// at a time. The goroutine that posts a closure runs it, and then the closures that others have
+// posted meanwhile. So a step does not wait for a goroutine to wake up that would only pass
+// something on.
 type loop struct {
 	ctx   context.Context
 	after func() // runs after each closure
 
 	mu    sync.Mutex
-	room  sync.Cond // of mu: told when inbox has become short, or nobody runs closures any more
+	room  sync.Cond // of mu: signalled when inbox has become short, or nobody runs closures any more
 	inbox []func()
 	busy  bool          // somebody runs closures
 	ended chan struct{} // closed when run has returned: no closure runs any more
 }
 
-// maxInbox is how many closures wait at most: who brings more waits with them while the state is busy.
+// maxInbox is how many closures may wait. A goroutine that brings another one waits with it while
+// the state is busy.
 const maxInbox = 64
 
-// errStopped means that the owner of the state has ended; the view it served is over.
+// errStopped means that the owner of the state has ended: its view is over.
 var errStopped = errors.New("the view it served is over")
 
 // newLoop returns a loop that ends with ctx.
@@ -46,7 +48,8 @@ func (l *loop) run() {
 	close(l.ended)
 }
 
-// post hands f to the state, and runs it if nobody else does. It reports false if the loop has ended.
+// post hands f to the state, and runs it if nobody else does. It reports false if the loop has
+// ended.
 func (l *loop) post(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +67,7 @@ func (l *loop) post(f func()) bool {
 	return true
 }
 
-// work runs what is in the inbox. mu is held, but not while a closure runs.
+// work runs the closures in the inbox. mu is locked, but not while a closure runs.
 func (l *loop) work() {
 	for len(l.inbox) > 0 && l.ctx.Err() == nil {
 		f := l.inbox[0]
@@ -83,8 +86,8 @@ func (l *loop) work() {
 	l.room.Broadcast()
 }
 
-// do hands f to the state and waits until it has run, or until it never will: either way the caller may
-// then look at what f writes.
+// do hands f to the state and waits until f has run, or until it never will. After either, the
+// caller may read what f writes.
 func (l *loop) do(f func()) error {
 	done := make(chan struct{})
 	if !l.post(func() { f(); close(done) }) {
@@ -98,10 +101,11 @@ func (l *loop) do(f func()) error {
 	}
 }
 
-// outbox is a queue of messages to one stream. Put never blocks, so that a slow peer cannot hold up the
-// owner of a state; a peer that falls maxOutbox messages behind loses its stream and connects again.
+// outbox is a queue of messages to one stream. Put never blocks, so that a slow peer cannot hold up
+// the owner of a state. A peer that falls maxOutbox messages behind loses its stream and connects
+// again.
 type outbox[T any] struct {
-	try func(T) bool // sends at once, or not at all, without waiting; nil: drain sends all. Set before the first put
+	try func(T) bool // sends at once or not at all, without waiting; nil: drain sends everything. Set before the first put
 
 	mu    sync.Mutex
 	queue []T
@@ -120,7 +124,6 @@ func newOutbox[T any]() *outbox[T] {
 	return &outbox[T]{ended: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
-// put appends m.
 func (o *outbox[T]) put(m T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -136,7 +139,8 @@ func (o *outbox[T]) put(m T) {
 	o.look()
 }
 
-// end makes the stream end with err, even if a message is being sent that the peer does not take.
+// end makes the stream end with err, even while a message is being sent that the peer does not
+// take.
 func (o *outbox[T]) end(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,7 +195,8 @@ func (o *outbox[T]) drain(ctx context.Context, send func(T) error) error {
 	}
 }
 
-// take returns what is to be sent. With nothing it says that the caller is not sending any more.
+// take returns the messages to send. If there are none, it notes that the caller is not sending any
+// more.
 func (o *outbox[T]) take() (batch []T, last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -200,9 +205,9 @@ func (o *outbox[T]) take() (batch []T, last bool) {
 	return batch, o.last
 }
 
-// converse runs receive, and sends what is put in out meanwhile, until either fails, out ends or the
-// tenure does. When receive has come to the peer's orderly end, the answers so far are still sent.
-// Returning ends the stream, and with it what is still running.
+// converse runs receive and meanwhile sends what is put in out, until either of them fails, out
+// ends or the tenure does. When receive has come to the peer's orderly end, the answers so far are
+// still sent. The return of converse ends the stream, and with it whatever still runs on it.
 func converse[T any](ctx context.Context, t *tenure, out *outbox[T], send func(T) error, receive func() error) error {
 	received, drained := make(chan error, 1), make(chan error, 1)
 	go func() { received <- receive() }()

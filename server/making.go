@@ -9,38 +9,37 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// making is a step of a shard in the making. Threads take chunks as soon as these are ready: all at
-// once where every counted push is here; one after the other, as they land, where the step is
-// foreseen and some of its gradients are still on their way. What a chunk becomes depends neither
-// on that nor on the thread that has it. All it writes is a version, and a sum, that nobody else
-// knows of.
+// making is one step of a shard while it is made. Threads take chunks as soon as these are ready:
+// all at once if every counted push is here, or one after the other as they land if the step is
+// foreseen and some gradients are still arriving. The values of a chunk depend neither on that nor
+// on the thread that makes it. A making writes only a version and a sum that nobody else knows of.
 type making struct {
 	r           *replica
-	commit      kintsugi.Commit // as far as kernels look at it; of a foreseen one the fences are not known
-	counted     []*held         // by counted push; nil: it starts from the sum, as replicas that are no heads do
+	commit      kintsugi.Commit // as far as kernels look at it; of a foreseen commit the fences are not known
+	counted     []*held         // by counted push; nil: the step starts from the sum, as in replicas that are not heads
 	before, src *version        // pinned; before is nil unless a product needs it
 	dst         *version
-	total       *sum         // that heads write, and others start from; nil: nobody asks for it
-	saved       *savedValues // that distances are measured to; nil: they are not
+	total       *sum         // heads write it, other replicas start from it; nil: nobody needs it
+	saved       *savedValues // distances are measured to these; nil: none are measured
 
-	outside  [][]byte // where dst is to be copied as well
+	outside  [][]byte // where dst is copied as well
 	products []kintsugi.Products
-	named    []uint64 // by chunk, values that its operands name; nil: nobody counts them
+	named    []uint64 // by chunk, how many values its operands name; nil: nobody counts them
 
 	mu      sync.Mutex
-	missing []int // by chunk, counted pushes of which it has not landed; nil: none
+	missing []int // by chunk, the number of counted pushes of which it has not landed; nil: none
 	ready   []int // chunks that can be made
 	left    int   // chunks that are not made
-	threads int   // that are at it
+	threads int   // threads that are working
 	first   time.Time
 	err     error // of a device that is lost
-	over    bool  // nobody wants it
+	over    bool  // nobody needs the result
 	done    bool
-	ended   chan struct{} // closed when done: no thread is at it any more, and none will be
+	ended   chan struct{} // closed at the end: no thread works any more, and none will
 }
 
-// newMaking returns the making of a commit from the released version. An error means that this
-// replica lacks what the commit is made of.
+// newMaking returns the making of a commit, which starts from the released version. An error means
+// that this replica lacks something that the commit needs.
 func (r *replica) newMaking(c kintsugi.Commit) (*making, error) {
 	m := &making{r: r, commit: c, saved: r.savedFor(c), ended: make(chan struct{})}
 	switch {
@@ -64,12 +63,12 @@ func (r *replica) newMaking(c kintsugi.Commit) (*making, error) {
 	}
 	wait := time.Now()
 	m.dst = r.versions.take(c.Step)
-	r.waited.Add(int64(time.Since(wait))) // where readers have every buffer that there is, a new one has to be made
+	r.waited.Add(int64(time.Since(wait))) // if readers pin all buffers, a new one has to be allocated
 	return m, nil
 }
 
-// begin makes room for what the step gives beside dst. The making before must have ended: both
-// would write outside the process.
+// begin makes room for what the step writes besides dst. The making before must have ended, because
+// both would write to the state outside the process.
 func (m *making) begin() {
 	r := m.r
 	m.left = int(r.chunks.Hi - r.chunks.Lo)
@@ -82,7 +81,7 @@ func (m *making) begin() {
 	}
 }
 
-// all makes every chunk: all that is counted is here.
+// all makes every chunk; all counted pushes are here.
 func (m *making) all() {
 	if m.r.versions.arrays != nil {
 		m.far()
@@ -111,7 +110,7 @@ func (m *making) far() {
 	m.settle()
 }
 
-// asTheyLand makes each chunk when it has landed of every counted push.
+// asTheyLand makes each chunk when it has landed from every counted push.
 func (m *making) asTheyLand() {
 	m.missing = make([]int, m.left)
 	for i := range m.missing {
@@ -122,7 +121,7 @@ func (m *making) asTheyLand() {
 	}
 }
 
-// landed says that chunks [lo, hi) of the shard have landed of one more push.
+// landed notes that chunks [lo, hi) of the shard have landed from one more push.
 func (m *making) landed(lo, hi int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,7 +133,8 @@ func (m *making) landed(lo, hi int) {
 	m.start()
 }
 
-// start has threads make what is ready. The caller holds the lock, so that none begins after giveUp.
+// start starts threads for the chunks that are ready. The caller holds the lock, so that none
+// starts after giveUp.
 func (m *making) start() {
 	if m.err == nil && !m.over {
 		for range min(m.r.cfg.Threads-m.threads, len(m.ready)) {
@@ -160,7 +160,8 @@ func (m *making) thread() {
 	}
 }
 
-// next notes what a thread has made, and returns what it makes next; false: nothing.
+// next notes what a thread has made and returns the chunk that it makes next; ok is false if there
+// is none.
 func (m *making) next(made int, err error) (chunk int, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,7 +180,7 @@ func (m *making) next(made int, err error) (chunk int, ok bool) {
 	return 0, false
 }
 
-// settle ends the making if nothing is left of it. The caller holds the lock.
+// settle ends the making if nothing is left to do. The caller holds the lock.
 func (m *making) settle() {
 	if m.done || m.threads > 0 || m.left > 0 && m.err == nil && !m.over {
 		return
@@ -231,7 +232,7 @@ func (m *making) wait() ([]kintsugi.Products, error) {
 	return m.products, nil
 }
 
-// ahead returns for how long chunks have been made at a moment.
+// ahead returns for how long chunks have been made at the moment now.
 func (m *making) ahead(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -241,7 +242,7 @@ func (m *making) ahead(now time.Time) time.Duration {
 	return now.Sub(m.first)
 }
 
-// giveUp throws away what is made: at once, or when the chunks are made that threads are at.
+// giveUp throws the result away: at once, or when the threads have finished their chunks.
 func (m *making) giveUp() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,7 +253,7 @@ func (m *making) giveUp() {
 	m.settle()
 }
 
-// drop gives back what the making has read and written.
+// drop gives back everything that the making has read and written.
 func (m *making) drop() {
 	m.unpin()
 	m.r.versions.discard(m.dst)

@@ -14,9 +14,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// Outside is where a server keeps its shard so that it outlives the process: the two newest
-// versions, each with the commit that made it. See package shm. A step is written there before the
-// shard says that it is stable, so whatever was released anywhere is in the file of every shard.
+// Outside is a memory-mapped file in which a server keeps its shard so that it outlives the process. It
+// holds the two newest versions, each with the commit that made it; see package shm. A step is
+// written there before the shard says that it is stable. So whatever was released anywhere is in
+// the file of every shard.
 type Outside struct {
 	file *shm.File
 	boot [16]byte
@@ -24,9 +25,9 @@ type Outside struct {
 	full atomic.Bool // there was no room for the shard: it is in this process alone
 }
 
-// OpenOutside opens the file of a server, or makes it. Run names the run: the file of another one
-// is refused. An error says that the file cannot be had: an earlier life of this server still has
-// it, or the folder cannot be written.
+// OpenOutside opens the file of a server, or creates it. Run names the run; the file of another run
+// is refused. An error means that the file cannot be used: an earlier life of this server still has
+// it open, or the folder cannot be written.
 func OpenOutside(path, run string) (*Outside, error) {
 	f, err := shm.OpenFile(path)
 	if err != nil {
@@ -37,7 +38,7 @@ func OpenOutside(path, run string) (*Outside, error) {
 	return &Outside{file: f, boot: shm.Boot(), run: h.Sum64()}, nil
 }
 
-// Close gives the file up; it stays, for the next life.
+// Close closes the file. Its contents stay for the next life.
 func (o *Outside) Close() error { return o.file.Close() }
 
 // header describes the state of a shard.
@@ -49,9 +50,9 @@ func (o *Outside) header(l *kintsugi.Layout, shards int, id kintsugi.ShardID, ch
 	}
 }
 
-// Holds returns the line whose state of a shard the file holds, of a model that is cut into so
-// many; 0 and the reason: it holds nothing that can be used, and the shard comes from the
-// checkpoint.
+// Holds returns the line of the shard that the file holds, where the model is cut into so many
+// shards. It returns 0 and the reason if the file holds nothing that can be used; the shard then
+// comes from the checkpoint.
 func (o *Outside) Holds(l *kintsugi.Layout, shards int, id kintsugi.ShardID, rule kintsugi.Rule) (kintsugi.Line, error) {
 	m, versions, err := shm.Open(o.file.Bytes(), o.header(l, shards, id, l.Split(shards)[id], rule))
 	if err != nil {
@@ -65,11 +66,11 @@ func (o *Outside) Holds(l *kintsugi.Layout, shards int, id kintsugi.ShardID, rul
 	return kintsugi.Line(m.Header().Line), nil
 }
 
-// outsideRecord is what is kept with a version.
+// outsideRecord is what the file holds of a version besides its arrays.
 type outsideRecord struct {
-	commit *kintsugi.Commit // that made it; nil: it is the one that the line began with
+	commit *kintsugi.Commit // that made the version; nil: the line began with it
 	answer kintsugi.Stable
-	lag    []kintsugi.Step // as replica.lag
+	lag    []kintsugi.Step // as state.lag
 }
 
 func (r *outsideRecord) append(b []byte) ([]byte, error) {
@@ -115,7 +116,7 @@ func readOutside(b []byte) (r outsideRecord, err error) {
 	return r, err
 }
 
-// begin makes the file hold the version that a line begins with, alone.
+// begin writes the version that a line begins with to the file, and nothing else.
 func (r *replica) begin(x *version) error {
 	if !r.hasOutside() || !r.format() {
 		return nil
@@ -123,8 +124,8 @@ func (r *replica) begin(x *version) error {
 	return r.copyTo(0, x, outsideRecord{lag: r.lag}, 0)
 }
 
-// beginAgain makes the file hold a shard that has come home on a line that goes on: whoever had it
-// meanwhile had it in the memory of a process.
+// beginAgain writes a shard to the file that has come home on a line that goes on. The server that
+// had it meanwhile had it in the memory of its process.
 func (r *replica) beginAgain() error {
 	if r.outside != nil || r.at > 0 || !r.hasOutside() || !r.core.Settled() {
 		return nil
@@ -159,7 +160,7 @@ func (r *replica) beginAgain() error {
 	return r.copyTo(x.step, y, made, decided)
 }
 
-// copyTo makes x the newest version in the file, beside that of step keep.
+// copyTo makes x the newest version in the file, beside the version of step keep.
 func (r *replica) copyTo(keep kintsugi.Step, x *version, made outsideRecord, decided kintsugi.Fence) error {
 	if err := x.fetchState(); err != nil {
 		return err
@@ -168,28 +169,27 @@ func (r *replica) copyTo(keep kintsugi.Step, x *version, made outsideRecord, dec
 	return r.finish(x, made, decided)
 }
 
-// hasOutside reports whether the file of this server is for this shard. It holds one, that which
-// belongs to the server, while it has one replica; with more, the others are what this one has
-// outside its process.
+// hasOutside reports whether the file of this server is for this shard. A file holds one shard, the
+// server's own, and only if that has a single replica: with more, the other replicas are the state
+// outside this process.
 func (r *replica) hasOutside() bool {
 	return r.cfg.Outside != nil && r.view.Replicas <= 1 && len(r.chain) == 1 && kintsugi.ShardID(r.cfg.ID) == r.id
 }
 
-// header describes the state of this shard in the file of this server.
 func (r *replica) header() shm.Header {
 	return r.cfg.Outside.header(r.cfg.Layout, len(r.view.Chains), r.id, r.chunks, r.cfg.Schedule.Rule)
 }
 
-// format makes the file hold nothing yet, and reports whether there is room for the shard. Without
-// it steps go on, for the file is a protection and not where they are made; and it stays empty, so
-// that the next life finds nothing in it.
+// format empties the file and reports whether there is room for the shard. Without room, steps go
+// on, since the file only protects against a loss. The file then stays empty, so that the next life
+// finds nothing in it.
 func (r *replica) format() bool {
 	o := r.cfg.Outside
 	h := r.header()
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	h.RecordBytes = uint64(transport.MaxRecord(r.cfg.Slots*r.cfg.Consistency.Held(), r.cfg.Slots, n) + 10*n)
 	h.Line, h.Fence, h.Owner = uint64(r.view.Line), uint64(r.view.Fence), uint64(r.cfg.Incarnation)
-	r.outside = nil // what it was in is unmapped now
+	r.outside = nil // the memory that it points to is unmapped by Resize
 	err := o.file.Resize(h.Bytes())
 	if o.full.Store(err != nil); err != nil {
 		r.log.Warn("no room for what outlives this process: if it dies, its shard comes from the checkpoint", "err", err)
@@ -199,7 +199,7 @@ func (r *replica) format() bool {
 	return true
 }
 
-// finish makes what was copied out the newest version in the file.
+// finish makes the values that were copied out the newest version in the file.
 func (r *replica) finish(x *version, record outsideRecord, decided kintsugi.Fence) error {
 	b, err := record.append(nil)
 	if err != nil {
@@ -208,14 +208,14 @@ func (r *replica) finish(x *version, record outsideRecord, decided kintsugi.Fenc
 	return r.outside.End(uint64(x.step), uint64(decided), b)
 }
 
-// copyOut copies the values [lo, hi) of a version to the arrays of one outside.
+// copyOut copies the values [lo, hi) of a version to the arrays of a version in the file.
 func (x *version) copyOut(to [][]byte, lo, hi int) {
 	for i, b := range to {
 		copy(b[4*lo:4*hi], kernels.Bytes(x.array(i)[lo:hi]))
 	}
 }
 
-// array returns the parameters, then the arrays of state.
+// array returns the parameters for 0, and the arrays of state from 1 on.
 func (x *version) array(i int) []float32 {
 	if i == 0 {
 		return x.params
@@ -224,7 +224,7 @@ func (x *version) array(i int) []float32 {
 	return x.state[i-1]
 }
 
-// heldOutside reports whether an earlier life of this server has left its shard of a line.
+// heldOutside reports whether an earlier life of this server has left its shard, on this line.
 func (r *replica) heldOutside(line kintsugi.Line) bool {
 	if !r.hasOutside() {
 		return false
@@ -233,9 +233,9 @@ func (r *replica) heldOutside(line kintsugi.Line) bool {
 	return err == nil && m.Header().Line == uint64(line)
 }
 
-// recall makes the replica stand where an earlier life of this server has left its shard: at the
-// version that is certainly released, with the one after it applied if it was. On a line that keeps
-// the one before it waits there.
+// recall takes the replica back to where an earlier life of this server has left its shard: to the
+// version that is certainly released, and to the one after it too if that was applied. On a new
+// line that keeps the earlier one, the replica then waits for the line to begin.
 func (r *replica) recall(context.Context) error {
 	v := r.view
 	none := fmt.Errorf("view %d goes on with line %d, of which this server holds nothing of shard %d; its next life says so", v.Number, v.Line, r.id)

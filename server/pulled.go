@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// pulled is a version as readers get it: encoded and checksummed once, whatever their number, and
-// frame by frame, so that the first is on its way before the last is made.
+// pulled is a version as readers get it. It is encoded and checksummed once, whatever the number of
+// readers, and frame by frame, so that the first frame is on its way before the last one is made.
 type pulled struct {
 	mu      sync.Mutex
 	whole   []*frame
@@ -23,7 +23,7 @@ type frame struct {
 	chunks kintsugi.ChunkRange
 	codec  transport.Codec
 	values []float32         // of the version
-	memory *transport.Memory // where bytes lie; nil: nobody else has it
+	memory *transport.Memory // that bytes lie in; nil: only this process can read them
 	place  uint32            // in memory
 
 	once  sync.Once
@@ -32,7 +32,7 @@ type frame struct {
 	err   error
 }
 
-// encode makes the bytes of a frame, unless they are made.
+// encode makes the bytes of a frame and their checksum, unless they are made already.
 func (f *frame) encode(d kernels.Device) error {
 	f.once.Do(func() {
 		switch values := kernels.Bytes(f.values); {
@@ -48,10 +48,12 @@ func (f *frame) encode(d kernels.Device) error {
 	return f.err
 }
 
-// maxChanges bounds for how many earlier versions the changes since are kept: a reader may name any that it likes.
+// maxChanges bounds the earlier versions for which the list of changed chunks is kept, since
+// readers may name any version.
 const maxChanges = 256
 
-// frames returns those of x for a reader, who borrows memory or does not.
+// frames returns the frames of x for a reader. borrows says whether the reader can read them in
+// memory of this process.
 func (v *versions) frames(x *version, req transport.ReadRequest, borrows bool) []*frame {
 	x.pulled.mu.Lock()
 	defer x.pulled.mu.Unlock()
@@ -84,7 +86,8 @@ func (v *versions) frames(x *version, req transport.ReadRequest, borrows bool) [
 	return x.pulled.whole
 }
 
-// cut returns frames of float32. They lie where the parameters do, or in the copy that readers can have.
+// cut returns frames of float32. They lie where the parameters do, or in the copy of them that
+// readers can borrow.
 func (v *versions) cut(x *version, ranges []kintsugi.ChunkRange) []*frame {
 	base, _ := v.layout.Span(v.chunks)
 	from := x.rooms.params
@@ -123,7 +126,8 @@ func (v *versions) halves(x *version) []*frame {
 	return list
 }
 
-// lacking returns the chunks of x that a reader of version have may lack, in ranges that travel together.
+// lacking returns the chunks of x that a reader of version have may lack, in ranges that travel
+// together.
 func (v *versions) lacking(x *version, have kintsugi.Step) []kintsugi.ChunkRange {
 	var list []kintsugi.ChunkRange
 	n := int(v.chunks.Hi - v.chunks.Lo)
@@ -140,8 +144,9 @@ func (v *versions) lacking(x *version, have kintsugi.Step) []kintsugi.ChunkRange
 	return list
 }
 
-// mark says of x, which comes after before, since when its chunks are as they are. Where chunks
-// change, as of most models all do, that is seen at their first values.
+// mark sets, for each chunk of x, the version since which it is unchanged; before is the version
+// before x. If chunks have changed, as all chunks do in most models, the comparison ends at their
+// first values.
 func (v *versions) mark(x, before *version) {
 	if !v.marks || x == nil {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// Push lands a worker's gradients. It answers Received once a push is whole and verified, and Refused
-// once for a push that cannot be counted.
+// Push receives a worker's gradients. It answers Received once a push is whole and verified, and
+// Refused once for a push that cannot be counted.
 func (s *Server) Push(stream *transport.PushServer) error {
 	t, err := s.serving(stream.Context())
 	if err != nil {
@@ -46,10 +46,10 @@ type landing struct {
 	tenure  *tenure
 	answers *outbox[kintsugi.HeadMessage]
 
-	// The push that is arriving, so that only its first frame costs a word with the replica.
+	// The push that is arriving. Only its first frame has to ask the replica.
 	shard   kintsugi.ShardID
 	push    kintsugi.PushID
-	buffer  *held            // nil: its frames are dropped, it is held already or refused
+	buffer  *held            // nil: its frames are dropped, since the push is held already or refused
 	first   kintsugi.ChunkID // of the frame that came first
 	started bool
 
@@ -57,7 +57,7 @@ type landing struct {
 	packed, unpacked []byte       // a frame before and after its lossless stage is undone
 }
 
-// land takes one frame. An error ends the stream: the peer is broken or the bytes were damaged.
+// land takes one frame. An error ends the stream: the peer is broken or bytes were damaged.
 func (in *landing) land(f *transport.Frame) error {
 	r, err := in.tenure.replica(f.Shard)
 	if err != nil {
@@ -67,10 +67,11 @@ func (in *landing) land(f *transport.Frame) error {
 		return fmt.Errorf("%w: frame of kind %d with chunks [%d, %d) does not belong to a push to shard %d, chunks [%d, %d)",
 			kintsugi.ErrCorrupt, f.Kind, f.Chunks.Lo, f.Chunks.Hi, f.Shard, r.chunks.Lo, r.chunks.Hi)
 	}
-	if lo, hi := r.cfg.Layout.Span(f.Chunks); hi-lo > transport.MaxFrameValues { // its stream would keep memory for what it unpacks to
+	// A larger frame would make the stream keep the memory that it unpacks to.
+	if lo, hi := r.cfg.Layout.Span(f.Chunks); hi-lo > transport.MaxFrameValues {
 		return fmt.Errorf("%w: frame of chunks [%d, %d) stands for %d values, at most %d are allowed", kintsugi.ErrCorrupt, f.Chunks.Lo, f.Chunks.Hi, hi-lo, transport.MaxFrameValues)
 	}
-	// A push that is over and starts again with the same frame wants its answer again.
+	// A push that is over and starts again with the same frame asks for its answer again.
 	again := in.buffer == nil && f.Chunks.Lo == in.first
 	if !in.started || in.shard != f.Shard || in.push != f.Push || again {
 		if err := in.begin(r, f); err != nil {
@@ -95,8 +96,8 @@ func (in *landing) land(f *transport.Frame) error {
 	return in.end(r, f.Push, err)
 }
 
-// take lands a frame's chunks in the buffer. Bytes that are what the worker sent and yet cannot be counted are a
-// refusal; any other error says that bytes are damaged.
+// take lands the chunks of a frame in the buffer. It returns a refusal if the bytes are what the
+// worker sent and yet cannot be counted. Any other error means damaged bytes.
 func (in *landing) take(r *replica, f *transport.Frame) error {
 	if e := f.Codec.Encoding(); !exact(e) && exactOnly(r.cfg.Schedule.Rule) {
 		return refusal{fmt.Errorf("rule %v takes exact gradients only, not %v; use the codec fp32 or sparse", kernels.Rule(r.cfg.Schedule.Rule), e)}
@@ -112,7 +113,7 @@ func (in *landing) take(r *replica, f *transport.Frame) error {
 	}
 }
 
-// begin asks the replica what becomes of a push.
+// begin asks the replica whether it takes a push.
 func (in *landing) begin(r *replica, f *transport.Frame) error {
 	in.started, in.shard, in.push, in.first, in.buffer = true, f.Shard, f.Push, f.Chunks.Lo, nil
 	return r.do(func() {
@@ -129,7 +130,8 @@ func (in *landing) begin(r *replica, f *transport.Frame) error {
 	})
 }
 
-// end hands a push that has landed whole, or that cannot be counted because of bad, to the replica.
+// end hands a push to the replica: one that has landed whole or, if bad is not nil, one that cannot
+// be counted because of bad.
 func (in *landing) end(r *replica, p kintsugi.PushID, bad error) error {
 	buffer := in.buffer
 	in.buffer = nil
@@ -141,15 +143,15 @@ func (in *landing) end(r *replica, p kintsugi.PushID, bad error) error {
 			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Released(), Reason: bad.Error()})
 			return
 		}
-		// Another stream of the worker has begun it again: a later one, or one that broke before
-		// this one was opened, and is read late. Nobody can tell them apart, and the bytes are the
-		// same. So what has landed first is the push, and both are answered.
+		// Another stream of the worker has begun the same push again: a later stream, or one that
+		// broke before this one was opened and is read late. They cannot be told apart, and the
+		// bytes are the same. So the one that has landed first is the push, and both are answered.
 		if h := r.held[p]; h != nil && h != buffer {
 			if verdict, _ := r.core.Begin(p); verdict == shard.Accept {
 				r.held[p] = buffer
 			}
 		}
-		// If it was freed while it arrived, the worker must hear of it: it waits for an answer.
+		// If the push was freed while it arrived, the worker must still get an answer.
 		if ok, reason := r.core.Complete(p); !ok {
 			in.answers.put(kintsugi.Refused{Push: p, Step: r.core.Awaited(p), Reason: reason})
 			return
@@ -165,8 +167,8 @@ func (r *replica) drop(p kintsugi.PushID, buffer *held) {
 	}
 }
 
-// landingBuffer returns a buffer for one push. Only buffers that have landed are used again: a stream may
-// still be writing to one that was freed before, or checking it.
+// landingBuffer returns a buffer for one push. It reuses only buffers that have landed: a stream
+// may still write to, or check, one that was freed before.
 func (r *replica) landingBuffer() *held {
 	n := int(r.chunks.Hi - r.chunks.Lo)
 	if k := len(r.spare); k > 0 {

@@ -11,15 +11,15 @@ import (
 )
 
 // Read answers each request with the frames of one released version, as soon as one is new enough.
-// The frames are the version's own memory; it is pinned until gRPC has written them, or until the
-// reader that reads them there has done.
+// The frames are the memory of the version itself. It stays pinned until gRPC has written them or,
+// if the reader reads them in shared memory, until the reader has finished.
 func (s *Server) Read(stream *transport.ReadServer) error {
 	t, err := s.serving(stream.Context())
 	if err != nil {
 		return err
 	}
 	return t.during(func() error {
-		done := func() {} // with what the reader was lent
+		done := func() {} // gives back what the reader was lent
 		defer func() { done() }()
 		for {
 			req, err := stream.Recv()
@@ -47,10 +47,10 @@ func (s *Server) Read(stream *transport.ReadServer) error {
 	})
 }
 
-// answer waits for a version that is new enough and sends it. done gives back what of it the reader
-// is lent: to be called when the reader has done with it, and not later than the stream ends,
-// whatever the error. A reader that goes on reading from there finds that what it has copied does
-// not match its checksum.
+// answer waits for a version that is new enough and sends it. done gives back the memory that the
+// reader is lent. Call it when the reader has finished, and at the latest when the stream ends,
+// whatever the error. A reader that still reads afterwards finds that what it has copied does not
+// match its checksum.
 func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest) (done func(), err error) {
 	done = func() {}
 	x, changed := r.versions.pin(req.AtLeast)
@@ -90,7 +90,8 @@ func (r *replica) answer(stream *transport.ReadServer, req transport.ReadRequest
 	}})
 }
 
-// sendFrame sends a frame of a version, or says where it lies if the reader can read that.
+// sendFrame sends a frame of a version or, if the reader can read the memory, the place where it
+// lies.
 func (r *replica) sendFrame(stream *transport.ReadServer, x *version, f *frame) (err error) {
 	m := &transport.Frame{Header: transport.Header{
 		Kind: transport.KindParameters, Codec: f.codec, Shard: r.id, Chunks: f.chunks,
@@ -99,8 +100,8 @@ func (r *replica) sendFrame(stream *transport.ReadServer, x *version, f *frame) 
 	}}
 	r.pulled.Add(uint64(len(f.bytes)) + transport.HeaderBytes)
 	if f.memory == nil || !stream.Lends() {
-		// Where a send fails whether gRPC still holds the frame cannot be known; its pin stays, and
-		// the version is left to the garbage collector instead of being written again.
+		// If a send fails, gRPC may or may not hold the frame still. So the pin stays, and the
+		// version is left to the garbage collector instead of being reused.
 		r.versions.pinAgain(x)
 		m.Payload, m.Done = f.bytes, func() { r.versions.unpin(x) }
 		return stream.Send(m)

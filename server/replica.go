@@ -15,60 +15,62 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// replica is the shell of one shard: the core decides, the loop's goroutine owns the core and the table
-// of held pushes.
+// replica is the shell of one shard. The core decides; the loop owns the core and the table of held
+// pushes.
 type replica struct {
 	*loop
 	cfg    *Config
 	view   kintsugi.View
 	id     kintsugi.ShardID
-	chain  []kintsugi.ServerID // that holds the shard in this view
-	at     int                 // place of this server in it; 0: the head
+	chain  []kintsugi.ServerID // the servers that hold the shard in this view
+	at     int                 // the place of this server in chain; 0: the head
 	chunks kintsugi.ChunkRange
 	lo     int // first value of the shard in the flat vector
 	values int
 	log    *slog.Logger
-	fail   func(error) // ends the process's service
-	joined func()      // has caught up
+	fail   func(error) // makes Server.Run return an error
+	joined func()      // called when this replica has caught up
 
 	state
 	core     *shard.Replica
 	held     map[kintsugi.PushID]*held
 	spare    []*held                            // buffers of freed pushes
-	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken it under the promised fence
-	before   *outbox[kintsugi.FollowerMessage]  // to the replica before this one; nil: not connected, or the head
-	after    *after                             // nil: nobody follows, or not connected
-	sum      *sum                               // of the step that was applied last, pinned; nil where nobody ever follows
-	given    *sum                               // that the next step is to be applied from, pinned; of a head: nil
-	outside  *shm.Memory                        // the shard outside the process, nil: nowhere; used by whoever applies
-	moved    chan struct{}                      // closed, and replaced, when a step has been applied, the line has begun, or this one has become whole
+	replies  []*outbox[kintsugi.ReplicaMessage] // of the open streams that have taken this replica under the promised fence
+	before   *outbox[kintsugi.FollowerMessage]  // to the replica before this one; nil: not connected, or this is the head
+	after    *after                             // nil: no replica follows this one, or it is not connected
+	sum      *sum                               // of the step that was applied last, pinned; nil if no replica ever follows
+	given    *sum                               // from which the next step is applied, pinned; nil in a head
+	outside  *shm.Memory                        // the shard outside the process, nil: nowhere; used by the goroutine that applies a step
+	moved    chan struct{}                      // closed, and replaced, when a step has been applied, the line has begun, or this replica has become whole
 	early    *making                            // of the commit that the core foresees; nil: none
 	quiet    <-chan struct{}                    // closed when the newest making has ended; nil: there was none
 	work     sync.WaitGroup                     // apply, and the threads of makings
 	saves    *sync.WaitGroup                    // of the server
-	attempts *atomic.Uint64                     // of the server: to follow somebody
+	attempts *atomic.Uint64                     // of the server: how often replicas have tried to follow
 
 	pushed, pulled atomic.Uint64 // bytes, for the run's events
-	publishing     atomic.Int64  // nanoseconds of handing versions to readers since the answer before
-	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the answer before
-	wasAhead       atomic.Int64  // nanoseconds for which the newest step had been made when it was committed, until that is answered
+	publishing     atomic.Int64  // nanoseconds of handing versions to readers since the last answer
+	waited         atomic.Int64  // nanoseconds for which steps have waited for the checkpoint since the last answer
+	wasAhead       atomic.Int64  // nanoseconds for which the newest step had been in the making when it was committed, until that is answered
 }
 
-// state is what this process has of a shard. It outlives views: the next one goes on with it.
+// state is what this process has of a shard. It outlives views: the replica of the next view takes
+// it over.
 type state struct {
 	versions *versions
 	sums     *sums
-	lag      []kintsugi.Step // by chunk, steps that it has taken fewer than the version has; nil: none
-	taken    []uint64        // by chunk that came back, until the step is known: the steps it has taken
+	lag      []kintsugi.Step // by chunk, how many steps fewer it has taken than the version; nil: none
+	taken    []uint64        // of a shard that came back, by chunk, the steps that it has taken; nil once the line has begun
 	saved    *savedValues    // of the running checkpoint; nil: there is none
-	velocity []float32       // of a shard that came back, until the step is known; nil: it stays
+	velocity []float32       // of a shard that came back, until the line has begun; nil: its values do not coast
 	lostAt   []kintsugi.Step // by chunk, with velocity: the version that came back
-	fell     bool            // what waits for the line to begin is what a replica has, which may be older than it
+	fell     bool            // the waiting version is what a replica has, which may be older than the step at which the line begins
 }
 
-// newReplica returns the replica of a shard, at a place in its chain: the one of the view before,
-// if the line of v is the same or keeps it; one that lacks everything, if the line goes on and this
-// server has come in; else one with the version that the view starts from.
+// newReplica returns the replica of a shard at a place in its chain. It takes over the replica of
+// the view before, if v goes on with its line or keeps it. It starts with nothing, if the line goes
+// on and this server has come into the chain. Otherwise it starts with the version that the view
+// starts from.
 func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.ShardID, chunks kintsugi.ChunkRange, at int) (*replica, error) {
 	cfg := &s.cfg
 	lo, hi := cfg.Layout.Span(chunks)
@@ -91,7 +93,7 @@ func (s *Server) newReplica(ctx context.Context, v kintsugi.View, id kintsugi.Sh
 // precedes reports whether a replica comes after this one in the chain.
 func (r *replica) precedes() bool { return r.at+1 < len(r.chain) }
 
-// goOn makes the replica the one of the view before, on the same line.
+// goOn takes over the replica of the view before, on the same line.
 func (r *replica) goOn(old *replica) error {
 	r.state, r.outside, r.sum = old.state, old.outside, old.sum
 	r.core = old.core.GoOn(r.view.Number, r.at > 0, r.precedes())
@@ -106,8 +108,8 @@ func (r *replica) goOn(old *replica) error {
 	return r.beginAgain()
 }
 
-// keepOn makes the replica, a head, the one of the view before, on a line that keeps that one's. It
-// waits to be told at which step the line begins.
+// keepOn takes over the replica of the view before, on a new line that keeps the old one's state.
+// The replica is a head, and waits to be told at which step the line begins.
 func (r *replica) keepOn(old *replica) error {
 	r.state = old.state
 	r.versions.wait()
@@ -128,7 +130,7 @@ func (r *replica) keepOn(old *replica) error {
 	return r.mayServe()
 }
 
-// start makes the replica one that the view before did not have here.
+// start sets up a replica that this server did not have in the view before.
 func (r *replica) start(ctx context.Context) error {
 	r.versions = newVersions(r.cfg.Layout, r.chunks, kernels.Rule(r.cfg.Schedule.Rule).States())
 	r.versions.keep = r.cfg.Consistency.Controller != ""
@@ -145,14 +147,15 @@ func (r *replica) start(ctx context.Context) error {
 	return r.mayServe()
 }
 
-// nextAnswers has the core's chain answered for by its next replica, if the run's are.
+// nextAnswers tells the core that the next replica answers for those behind it, if
+// Config.NextAnswers is set.
 func (r *replica) nextAnswers() {
 	if r.cfg.NextAnswers {
 		r.core.NextAnswers(r.at)
 	}
 }
 
-// source returns where a shard comes from that this process does not hold.
+// source returns the function that gets a shard which is not in this process.
 func (r *replica) source() func(context.Context) error {
 	v := r.view
 	came := v.Since(r.id, r.cfg.ID) != 0
@@ -161,7 +164,8 @@ func (r *replica) source() func(context.Context) error {
 		return r.lack
 	case (r.cfg.CopyEvery > 0 || r.cfg.NextAnswers) && r.at == 0 && v.Keeps != 0:
 		return r.noCopy
-	case r.at == 0 && slices.Contains(v.Lost, r.id) && !(v.Continues && r.heldOutside(v.Line)): // where it continues, this life has missed the view in which it was lost
+	// If the view continues the line, this life has missed the view in which the shard was lost.
+	case r.at == 0 && slices.Contains(v.Lost, r.id) && !(v.Continues && r.heldOutside(v.Line)):
 		return r.load
 	case v.Keeps == 0 && (!v.Continues || !came && !r.hasOutside()): // the same
 		return r.load
@@ -169,21 +173,23 @@ func (r *replica) source() func(context.Context) error {
 	return r.recall
 }
 
-// lack waits for a snapshot: the line goes on, and this server has come in.
+// lack makes the replica wait for a snapshot: the line goes on, and this server has come into the
+// chain.
 func (r *replica) lack(context.Context) error {
 	r.core = shard.New(r.id, int(r.chunks.Hi-r.chunks.Lo), r.view.Line, r.view.Number, 0)
 	r.core.Lack()
 	return nil
 }
 
-// noCopy ends this life: the view relies on what it does not have.
+// noCopy returns the error that ends this life: the view relies on a replica that this server does
+// not have.
 func (r *replica) noCopy(context.Context) error {
 	return fmt.Errorf("view %d relies on a replica of the shard that this server does not have; its next life has to catch up", r.view.Number)
 }
 
-// mayServe returns an error for a replica that has become a head and may lack steps that were
-// released: the shard is lost here, and this process has to begin a new life, so that others see
-// it.
+// mayServe returns an error for a replica that has become the head and may lack released steps. The
+// shard is then lost here, and this process must end, so that the next life shows the others that
+// it is.
 func (r *replica) mayServe() error {
 	if r.at == 0 && !r.core.Whole() {
 		return fmt.Errorf("shard %d: this server was catching up when those before it died; steps may have been released that it has not", r.id)
@@ -191,7 +197,8 @@ func (r *replica) mayServe() error {
 	return nil
 }
 
-// load gets the version that the view starts from; in one that keeps an earlier line, what was saved of this shard.
+// load gets the version that the view starts from. In a view that keeps an earlier line, it gets
+// what the running checkpoint has of this shard.
 func (r *replica) load(ctx context.Context) error {
 	rule := r.cfg.Schedule.Rule
 	x := r.versions.take(r.view.RestoreStep)
@@ -233,7 +240,7 @@ func (r *replica) load(ctx context.Context) error {
 	return err
 }
 
-// fallBehind notes how many steps fewer than step each chunk has taken.
+// fallBehind sets lag for a version of step, where the chunks have taken these numbers of steps.
 func (r *replica) fallBehind(step kintsugi.Step, taken []uint64) {
 	r.lag, r.taken = nil, nil
 	for i, n := range taken {
@@ -247,7 +254,7 @@ func (r *replica) fallBehind(step kintsugi.Step, taken []uint64) {
 	}
 }
 
-// fallBehindBy notes that each chunk has taken so many steps fewer than it had.
+// fallBehindBy notes that each chunk has taken so many more steps fewer than the version.
 func (r *replica) fallBehindBy(steps kintsugi.Step) {
 	if steps == 0 {
 		return
@@ -260,7 +267,7 @@ func (r *replica) fallBehindBy(steps kintsugi.Step) {
 	}
 }
 
-// adopt begins the line: what waited is the version of step.
+// adopt begins the line: the waiting version becomes the version of step.
 func (r *replica) adopt(step kintsugi.Step) {
 	if r.taken != nil {
 		r.fallBehind(step, r.taken)
@@ -283,7 +290,7 @@ func (r *replica) adopt(step kintsugi.Step) {
 	r.work.Go(r.joined)
 }
 
-// shard returns a version as those who save it see it.
+// shard returns a version in the form in which it is saved.
 func (r *replica) shard(x *version) Shard {
 	rule := r.cfg.Schedule.Rule
 	s := Shard{ID: r.id, Chunks: r.chunks, Line: r.view.Line, Step: x.step, Rule: rule, Params: x.params, State: x.arrays(rule)}
@@ -302,8 +309,8 @@ func (x *version) arrays(rule kintsugi.Rule) [][]float32 {
 	return x.state[:kernels.Rule(rule).States()]
 }
 
-// buffers is how many versions a shard has memory for: the one that is read and the one that is
-// written, and where there are saves the one that is saved meanwhile.
+// buffers is the number of versions that a shard has memory for: the one that is read, the one that
+// is written and, if there are saves, the one that is being saved.
 func (r *replica) buffers() int {
 	if r.cfg.saves() && r.at == 0 {
 		return 3
@@ -314,11 +321,11 @@ func (r *replica) buffers() int {
 func (r *replica) run() {
 	r.work.Go(func() { r.versions.prepare(r.buffers()) })
 	r.loop.run()
-	r.overturn() // streams may go on landing what nobody makes any more
+	r.overturn() // streams may still land chunks that nobody makes any more
 	r.work.Wait()
 }
 
-// perform carries out what the core owes.
+// perform carries out what the core has decided.
 func (r *replica) perform() {
 	ready := r.core.Ready()
 	if ready.Overturned {
@@ -381,8 +388,8 @@ func (r *replica) perform() {
 	}
 }
 
-// apply makes the step of a commit, or finishes it where it was foreseen, off the loop: gradients of the next step may
-// land meanwhile.
+// apply makes the step of a commit, or finishes it if it was foreseen. It runs outside the loop:
+// gradients of the next step may land meanwhile.
 func (r *replica) apply(c kintsugi.Commit) {
 	start := time.Now()
 	m, before := r.early, r.quiet
@@ -417,7 +424,8 @@ func (r *replica) apply(c kintsugi.Commit) {
 			err = r.finish(m.dst, outsideRecord{commit: &c, answer: answer, lag: r.lag}, c.Decided)
 		}
 		m.unpin()
-		if err != nil { // the device is lost, and with it this process: recovery does the rest
+		// The device is lost, and this process with it: recovery does the rest.
+		if err != nil {
 			r.versions.discard(m.dst)
 			r.fail(fmt.Errorf("apply step %d to shard %d: %w", c.Step, r.id, err))
 			return
@@ -433,7 +441,7 @@ func (r *replica) apply(c kintsugi.Commit) {
 	})
 }
 
-// save writes the released version to the checkpoint in the background: steps go on.
+// save writes the released version to the checkpoint in the background, while steps go on.
 func (r *replica) save(step kintsugi.Step) {
 	x, _ := r.versions.pin(step)
 	if x == nil || x.step != step {

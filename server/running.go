@@ -11,7 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/shard"
 )
 
-// holdSaved makes what a shard has loaded what is saved of it, of these versions by chunk. velocity may be nil.
+// holdSaved makes x, which the shard has loaded, its saved values. saved is their version, by chunk.
+// velocity may be nil.
 func (r *replica) holdSaved(x *version, velocity []float32, saved []kintsugi.Step) error {
 	if r.cfg.Planner == nil {
 		return nil
@@ -21,7 +22,7 @@ func (r *replica) holdSaved(x *version, velocity []float32, saved []kintsugi.Ste
 	return r.takeSaved(x, velocity, saved)
 }
 
-// takeSaved takes all of a version as what is saved.
+// takeSaved makes the whole of x the saved values.
 func (r *replica) takeSaved(x *version, velocity []float32, saved []kintsugi.Step) error {
 	if x.far == nil {
 		return r.saved.begin(r.cfg.Device, x.params, velocity, saved)
@@ -30,7 +31,8 @@ func (r *replica) takeSaved(x *version, velocity []float32, saved []kintsugi.Ste
 	return r.copySaved(x, r.all())
 }
 
-// savedFor returns the saved values that a step is to be measured against, nil for none.
+// savedFor returns the saved values from which a step is to measure distances, nil if it measures
+// none.
 func (r *replica) savedFor(c kintsugi.Commit) *savedValues {
 	if c.Want&kintsugi.WantSaved == 0 {
 		return nil
@@ -38,7 +40,8 @@ func (r *replica) savedFor(c kintsugi.Commit) *savedValues {
 	return r.saved
 }
 
-// coast moves a shard that came back, and that nobody reads yet, to the step at which its line begins.
+// coast moves a shard that came back, which nobody reads yet, on to the step at which its line
+// begins.
 func (r *replica) coast(step kintsugi.Step) {
 	for i, from := range r.lostAt {
 		c := r.cfg.Layout.Chunks[int(r.chunks.Lo)+i]
@@ -48,11 +51,12 @@ func (r *replica) coast(step kintsugi.Step) {
 	r.velocity, r.lostAt = nil, nil
 }
 
-// knowsSaved makes a head that was none before, or whose shard an earlier life has left, hold saved
-// values: it does not know them, and takes every chunk for one that was not saved since the line
-// began. So each of them is saved soon.
+// knowsSaved gives saved values to a head that was not the head before, or whose shard an earlier
+// life has left. It does not know what was saved, so it treats every chunk as one that was saved
+// last when the line began. So each of them is saved soon.
 func (r *replica) knowsSaved() {
-	if r.cfg.Planner == nil || r.at > 0 || r.cfg.CopyEvery > 0 { // with copies a shard falls back to these, and what came back are their steps
+	// With copies, a shard falls back to the copies instead of the running checkpoint.
+	if r.cfg.Planner == nil || r.at > 0 || r.cfg.CopyEvery > 0 {
 		return
 	}
 	began := slices.Repeat([]kintsugi.Step{r.view.RestoreStep}, int(r.chunks.Hi-r.chunks.Lo))
@@ -70,8 +74,8 @@ func (r *replica) knowsSaved() {
 	}
 }
 
-// saveRunning saves chunks of the released version for the running checkpoint in the background: the version is
-// pinned, and steps go on at once.
+// saveRunning saves chunks of the released version for the running checkpoint in the background.
+// The version is pinned, and steps go on at once.
 func (r *replica) saveRunning(run shard.Run) {
 	x, _ := r.versions.pin(run.Step)
 	chunks := make([]kintsugi.ChunkID, len(run.Chunks))
@@ -100,7 +104,8 @@ func (r *replica) saveRunning(run shard.Run) {
 	})
 }
 
-// durable takes the values of chunks as what is saved of them, or what was kept of those that were not saved exactly.
+// durable makes the values of chunks the saved values; of chunks that were not saved exactly, it
+// takes those in kept.
 func (r *replica) durable(x *version, chunks []kintsugi.ChunkID, kept map[kintsugi.ChunkID]Kept) {
 	if r.saved == nil {
 		return
@@ -142,7 +147,8 @@ func (r *replica) all() []kintsugi.ChunkID {
 	return list
 }
 
-// tellSums logs checksums of versions: what has outlived a line must be the same before and after, and this shows it.
+// tellSums logs checksums of versions. They show that what has outlived a line is the same before
+// and after.
 func (r *replica) tellSums(what string, versions ...*version) {
 	for _, x := range versions {
 		if err := x.fetchState(); err != nil {

@@ -1,7 +1,7 @@
 package server
 
-// State is what a part of a server is doing at a moment: the moments at which a crash means something
-// else. Config.Enter is told of each.
+// State is what a part of a server is doing, at the moments at which a crash has different
+// consequences. Config.Enter is told of each.
 type State string
 
 // The states.
@@ -15,7 +15,7 @@ const (
 	Joining    State = "joining"    // a shard has come from the replica before, and this one is not whole yet
 )
 
-// States lists them.
+// States returns all states.
 func States() []State {
 	return []State{Pushing, Arriving, Committing, Publishing, Saving, Naming, Joining}
 }

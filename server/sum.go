@@ -11,24 +11,25 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// sum is the scaled sum of a step on a shard: what replicas that are no heads apply. The newest one is kept as long as
-// somebody behind may lack it. It is cut as it travels, so that a part can be on its way while the next is made.
+// sum is the scaled sum of a step's gradients on a shard: what the replicas that are not heads
+// apply. The newest sum is kept as long as a replica behind may lack it. It is cut into the frames
+// that it travels in, so that one part can be on its way while the next one is made.
 type sum struct {
 	step    kintsugi.Step
 	decided kintsugi.Fence
 	parts   [][]float32   // by frame of the shard
 	crcs    []uint32      // of the parts that are made
-	array   kernels.Array // whose side on the host has the parts; nil: they are on the host alone
+	array   kernels.Array // on an accelerator, with the parts as its host side; nil: the sum is on the host alone
 	pins    atomic.Int32
 
-	left []atomic.Int32  // by part, the chunks of it that are not made yet
-	made []chan struct{} // by part, closed when it is; nil: all are
+	left []atomic.Int32  // by part, how many of its chunks are not made yet
+	made []chan struct{} // by part, closed when it is made; nil: all are
 
 	memory *shm.Segment // in which the parts lie; nil: in this process alone
 	places []uint32     // of the parts in memory, if another process is to read them there
 }
 
-// begin says that the sum is about to be made, chunk by chunk.
+// begin prepares the sum to be made chunk by chunk.
 func (s *sum) begin(c *cut) {
 	s.left, s.made = make([]atomic.Int32, len(c.frames)), make([]chan struct{}, len(c.frames))
 	for i, f := range c.frames {
@@ -43,7 +44,8 @@ func (s *sum) chunk(c *cut, i, lo, hi int) []float32 {
 	return s.parts[f][lo-c.lo[f] : hi-c.lo[f]]
 }
 
-// chunkMade says that chunk i is made. Whoever makes the last one of a part sums the part up, while it is in the cache.
+// chunkMade notes that chunk i is made. The call for the last chunk of a part computes the checksum
+// of the part, while it is in the cache.
 func (s *sum) chunkMade(c *cut, i int) {
 	f := c.of[i]
 	if s.left[f].Add(-1) == 0 {
@@ -65,11 +67,11 @@ func (s *sum) await(ctx context.Context, part int) error {
 	}
 }
 
-// cut is how the sums of a shard are cut into frames.
+// cut describes how the sums of a shard are cut into frames.
 type cut struct {
 	frames []kintsugi.ChunkRange
-	lo     []int // by frame, its first value; they count from the shard's
-	size   []int // by frame, its values
+	lo     []int // by frame, the index of its first value in the shard
+	size   []int // by frame, the number of its values
 	of     []int // by chunk, its frame
 }
 
@@ -86,8 +88,8 @@ func newCut(l *kintsugi.Layout, chunks kintsugi.ChunkRange) cut {
 	return c
 }
 
-// sums are the buffers of one shard, of all views in which this server holds it. One whose pins are never given back,
-// because a connection broke, is left to the garbage collector.
+// sums is the pool of sums of one shard, for all views in which this server holds it. A sum whose
+// pins are never given back, because a connection broke, is left to the garbage collector.
 type sums struct {
 	cut
 	arrays kernels.Arrays // on an accelerator; nil: on the host
@@ -122,14 +124,14 @@ func (p *sums) take() *sum {
 	return s
 }
 
-// lent returns a sum whose parts are to be found in memory that belongs to somebody else.
+// lent returns a sum whose parts will lie in the memory of another process.
 func (p *sums) lent(memory *shm.Segment) *sum {
 	s := &sum{crcs: make([]uint32, len(p.frames)), parts: make([][]float32, len(p.frames)), memory: memory}
 	s.pins.Store(1)
 	return s
 }
 
-// unpin gives a pin of s back; nil: nothing.
+// unpin gives back one pin of s. s may be nil.
 func (p *sums) unpin(s *sum) {
 	if s == nil || s.pins.Add(-1) > 0 || s.memory != nil {
 		return
@@ -139,25 +141,26 @@ func (p *sums) unpin(s *sum) {
 	p.free = append(p.free, s)
 }
 
-// shelf is memory for sums that a replica shares with the one before it. The one before writes a
-// sum there, and sends the places of its parts. The one after reads it where it lies, and has done
-// with a sum when it answers that a later one is applied. It belongs to the loop of the replica
-// before.
+// shelf is memory for sums that a replica shares with the replica before it. The replica before
+// writes a sum there and sends the places of its parts. The replica after reads the sum in place.
+// Its answer that a step is applied means that it does not need the sums before that step any more.
+// The loop of the replica before owns the shelf.
 type shelf struct {
 	slots [shelfSlots]slot
 	order uint64
 }
 
-// shelfSlots are the sums that a shelf has room for: one that both sides keep, one that is made or
-// applied, and another in case that step is decided anew.
+// shelfSlots is the number of sums that a shelf has room for: one that both sides keep, one that is
+// being made or applied, and one more in case that step is decided anew.
 const shelfSlots = 3
 
 type slot struct {
 	sum   *sum
-	order uint64 // in which it was sent; 0: the one after has done with it
+	order uint64 // the order in which it was sent; 0: the replica after does not need it any more
 }
 
-// shelfBytes returns the bytes of a shelf; 0: what goes to an accelerator has memory of its own on the host.
+// shelfBytes returns the size of a shelf in bytes; 0 with an accelerator, which has host memory of
+// its own.
 func (p *sums) shelfBytes() int {
 	if p.arrays != nil {
 		return 0
@@ -171,7 +174,8 @@ func (p *sums) shelfBytes() int {
 	return places.Bytes()
 }
 
-// newShelf returns the shelf in memory, nil if there is none, it is too small, or sums come from an accelerator.
+// newShelf returns the shelf in memory. It returns nil if there is no memory, it is too small, or
+// sums come from an accelerator.
 func (p *sums) newShelf(memory *shm.Segment) *shelf {
 	if memory == nil || p.arrays != nil {
 		return nil
@@ -193,7 +197,7 @@ func (p *sums) newShelf(memory *shm.Segment) *shelf {
 	return f
 }
 
-// take returns a sum to write, pinned once; nil: both sides still need all that there are.
+// take returns a sum to write, pinned once, or nil if both sides still need all of them.
 func (f *shelf) take() *sum {
 	for _, x := range f.slots {
 		if x.order == 0 && x.sum.pins.CompareAndSwap(0, 1) {
@@ -216,7 +220,8 @@ func (f *shelf) send(s *sum) bool {
 	return false
 }
 
-// applied notes that the one after has applied a sum: it has done with those that were sent before.
+// applied notes that the replica after has applied a sum. It does not need those that were sent
+// before.
 func (f *shelf) applied(step kintsugi.Step, decided kintsugi.Fence) {
 	for _, x := range f.slots {
 		if x.order == 0 || x.sum.step != step || x.sum.decided != decided {

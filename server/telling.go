@@ -11,30 +11,31 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// tellEvery is how often the log of the server that conducts says how far the run is: nobody else
-// does where no launcher started it. It is how long a run stands, too, before that is told.
+// tellEvery is how often the log of the conducting server says how far the run is; without a
+// launcher, nobody else says it. It is also how long a run must stand still before the log says so.
 const tellEvery = time.Minute
 
-// slowly is how many times longer than the one before a step must take before it is missed.
+// slowly is how many times as long as the step before a step must take before the run is said to
+// stand still.
 const slowly = 10
 
-// telling is what the log has been told of steps.
+// telling is what is known about the steps, and what the log has said of them.
 type telling struct {
 	log   *slog.Logger
 	line  kintsugi.Line
 	steps kintsugi.Step // of the run
 
 	newest kintsugi.StepEvent
-	took   time.Duration // that the newest came after the one before
-	moved  time.Time     // when the newest came, or this began
-	saved  kintsugi.Step // that the newest full checkpoint has, as far as known here
+	took   time.Duration // time between the newest step and the one before
+	moved  time.Time     // when the newest step came, or when this began
+	saved  kintsugi.Step // step of the newest full checkpoint, as far as known here
 
-	told  time.Time // when it was told last, or this began
+	told  time.Time // when progress was logged last, or when this began
 	at    kintsugi.Step
-	stood time.Time // when it was told last that the run stands
+	stood time.Time // when it was logged last that the run stands still
 	over  bool
 
-	broken map[kintsugi.ShardID]error // why the conductor's stream to a shard has ended last, since the newest step
+	broken map[kintsugi.ShardID]error // since the newest step, why the conductor's stream to a shard ended last
 }
 
 // hear notes events of the run.
@@ -51,13 +52,13 @@ func (t *telling) hear(events []kintsugi.RunEvent) {
 				t.saved = e.Step
 			}
 		case kintsugi.Done:
-			t.over = true // the shards say it
+			t.over = true // the shards log it
 		}
 	}
 }
 
-// broke notes that the conductor's stream to a shard has ended: that it is opened again each time
-// says nothing of what ends it.
+// broke notes why the conductor's stream to a shard has ended. The stream is opened again each
+// time, and the new stream does not show what ended the one before.
 func (t *telling) broke(s kintsugi.ShardID, err error) {
 	if t.broken == nil {
 		t.broken = make(map[kintsugi.ShardID]error)
@@ -74,9 +75,9 @@ func (t *telling) streams() string {
 	return strings.Join(said, "; ")
 }
 
-// tell says how far the run is, when it is time to, or that it does not get on and what it waits
-// for. That is news for those who watch the run, too: the log of the server that conducts is not
-// where people look first.
+// tell logs how far the run is when that is due, or that it stands still and what it waits for. It
+// also returns the latter as an event for those who watch the run: few people look into the log of
+// the conducting server first.
 func (t *telling) tell(now time.Time, waits func() string) (news []kintsugi.RunEvent) {
 	if t.over {
 		return nil

@@ -9,63 +9,69 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// version is one complete version of a shard: parameters and optimizer state. It is written once, before
-// it is published, and never again while someone reads it.
+// version is one complete version of a shard: parameters and optimizer state. It is written once,
+// before it is published, and its buffer is not written again while a reader has it.
 type version struct {
 	step   kintsugi.Step
 	params []float32
-	state  [2][]float32 // as many arrays as the rule has, each as long as params; nil where they are far and nobody has asked for them
-	far    *far         // nil: they live on the host alone
-	pins   int          // guarded by versions.mu
-	live   bool         // current, next or being written; guarded by versions.mu
+	// As many arrays as the rule has, each as long as params; nil if they are on an accelerator and
+	// nobody has asked for them.
+	state [2][]float32
+	far   *far // nil: the arrays are on the host alone
+	pins  int  // guarded by versions.mu
+	live  bool // current, next or being written; guarded by versions.mu
 
-	since  []kintsugi.Step // by chunk, the version that changed it last, or a later one; nil: its own
+	since  []kintsugi.Step // by chunk, the version that changed it last, or a later one; nil: all changed in this one
 	pulled pulled
 	rooms  rooms
 }
 
-// rooms are what readers read of a version. They are the buffer's: whoever writes it next finds them as they are.
+// rooms are the memory that readers read a version from. They belong to the buffer, and its next
+// version uses them again.
 type rooms struct {
-	params room // that of the version's params, unless it is far
-	copied room // of params that are far, once readers have asked to borrow them
-	halves room // of params in bfloat16, once somebody has asked for them
+	params room // holds the version's params, unless they are on an accelerator
+	copied room // a copy of params that are on an accelerator, once readers have asked to borrow them
+	halves room // holds params in bfloat16, once a reader has asked for them
 }
 
-// room is memory for what readers read, so that those on this host may read it where it lies.
+// room is memory that readers on this host may read in place.
 type room struct {
 	bytes  []byte
-	memory *transport.Memory // that bytes are, from its beginning on; nil: they are memory like any other
+	memory *transport.Memory // whose first bytes these are; nil: only this process can read them
 }
 
-// leastLent is how many bytes are worth a descriptor here and a mapping in each reader: less than a page is sent.
+// leastLent is how many bytes are worth a descriptor here and a mapping in each reader. Less than a
+// page is sent.
 const leastLent = 4096
 
 func newRoom(n int) room {
 	if n >= leastLent {
-		if m, err := transport.NewMemory(n, shm.ReadOnly); err == nil { // else there is none, and readers are sent what they read
+		// Otherwise there is no shared memory, and readers are sent the bytes.
+		if m, err := transport.NewMemory(n, shm.ReadOnly); err == nil {
 			return room{transport.Put(m.Segment(), transport.PlaceAt(0), n), m}
 		}
 	}
 	return room{bytes: kernels.Bytes(make([]float32, (n+3)/4))[:n]}
 }
 
-// versions holds the versions of one shard: the released one, which is read, and the one after it. Where steps
-// are asked for products with the displacement of the step before, also the one before it.
+// versions holds the versions of one shard: the released one, which is read, and the one after it.
+// It also keeps the one before, if steps are asked for products with the displacement of the step
+// before.
 type versions struct {
 	layout *kintsugi.Layout
 	chunks kintsugi.ChunkRange
 	states int
 	arrays kernels.Arrays // on an accelerator; nil: on the host; set before the first version is taken
 	keep   bool           // keep the version before the current one; set before the first is published
-	marks  bool           // versions say since when chunks are as they are; set before the first is published
+	marks  bool           // fill in version.since; set before the first is published
 
 	mu       sync.Mutex
 	previous *version   // nil: none, or not kept
 	current  *version   // released
 	next     *version   // applied and not released; nil: none
-	waiting  []*version // what a line begins with whose first step is not known yet; there is no current one then
+	waiting  []*version // candidates for the first version of a line whose first step is not known yet; current is nil then
 	free     []*version
-	made     int           // buffers, of which some may have been left to the garbage collector
+	made     int           // buffers made so far; some may have been left to the garbage collector
 	changed  chan struct{} // closed when current changes
 }
 
@@ -87,14 +93,14 @@ func (v *versions) take(step kintsugi.Step) *version {
 		}
 	} else {
 		v.made++
-		v.mu.Unlock() // readers go on while there is none
+		v.mu.Unlock() // readers go on meanwhile
 		x = v.make()
 	}
 	x.step, x.live = step, true // nobody else has it
 	return x
 }
 
-// make returns a new buffer.
+// make allocates a buffer.
 func (v *versions) make() *version {
 	if v.arrays != nil {
 		return newFarVersion(v.arrays, v.states)
@@ -108,9 +114,9 @@ func (v *versions) make() *version {
 	return x
 }
 
-// prepare makes buffers until there are n, and has the system back them with memory: a step that is
-// the first to write a fresh buffer waits for each of its pages, which takes as long as the step
-// itself. It may be called beside everything else.
+// prepare allocates buffers until there are n, and touches their pages. A step that is the first to
+// write to a fresh buffer would wait for each of its pages, which takes as long as the step itself.
+// It may run at the same time as everything else.
 func (v *versions) prepare(n int) {
 	for {
 		v.mu.Lock()
@@ -132,9 +138,9 @@ func (v *versions) prepare(n int) {
 	}
 }
 
-const pageValues = 4096 / 4 // in the smallest page
+const pageValues = 4096 / 4 // of the smallest page
 
-// applied keeps x as the version after the current one, in place of an earlier try at the same step.
+// applied makes x the version after the current one, in place of an earlier try at the same step.
 func (v *versions) applied(x *version) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -170,7 +176,8 @@ func (v *versions) publish(x *version) {
 	v.changed = make(chan struct{})
 }
 
-// install makes x, which a replica was sent, the current version. What was applied beyond the one before is void.
+// install makes x, which a replica was sent, the current version. A version that was applied beyond
+// the current one is void.
 func (v *versions) install(x *version) {
 	v.mu.Lock()
 	v.retire(v.next)
@@ -179,8 +186,9 @@ func (v *versions) install(x *version) {
 	v.publish(x)
 }
 
-// copied takes x, a copy that a replica was sent. It is the next version, which may never be
-// released, and the copy before it the current one; the first is the current one itself.
+// copied takes x, a copy that a replica was sent. It becomes the next version, since its step may
+// never be released, and the copy before becomes the current one. The first copy becomes the
+// current one at once.
 func (v *versions) copied(x *version) {
 	v.mu.Lock()
 	current, next := v.current, v.next
@@ -196,7 +204,8 @@ func (v *versions) copied(x *version) {
 	}
 }
 
-// wait takes what can be read away until adopt says which version it is: the line before is over.
+// wait moves what can be read to waiting, because the line is over, until adopt says which version
+// the next line begins with.
 func (v *versions) wait() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -209,7 +218,7 @@ func (v *versions) wait() {
 	v.previous, v.current, v.next = nil, nil, nil
 }
 
-// released gives up what waits but for the version that was released.
+// released gives up the waiting versions but the first, which is the one that was released.
 func (v *versions) released() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -219,9 +228,9 @@ func (v *versions) released() {
 	v.waiting = v.waiting[:1]
 }
 
-// adopt makes the waiting version of a step the current one, and returns of which step it was; if
-// there is none of it, the newest one before it, or the only one that there is, which was put
-// together from several.
+// adopt makes the waiting version of step the current one and returns the step that it was made at.
+// If there is none of that step, it takes the newest one before, or the only one that there is,
+// which was put together from several versions.
 func (v *versions) adopt(step kintsugi.Step) (was kintsugi.Step) {
 	v.mu.Lock()
 	x := v.waiting[0]
@@ -241,7 +250,7 @@ func (v *versions) adopt(step kintsugi.Step) (was kintsugi.Step) {
 	return was
 }
 
-// retire gives x back once its readers are done with it; until then it is theirs.
+// retire makes the buffer of x free once its readers are done with it. The caller has locked mu.
 func (v *versions) retire(x *version) {
 	if x == nil {
 		return
@@ -252,8 +261,8 @@ func (v *versions) retire(x *version) {
 	}
 }
 
-// pin returns the current version, pinned, if it is at least atLeast; otherwise a channel that is
-// closed when it is time to look again.
+// pin returns the current version, pinned, if it is of step atLeast or later. Otherwise it returns
+// nil and a channel that is closed when it is time to look again.
 func (v *versions) pin(atLeast kintsugi.Step) (*version, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -264,7 +273,7 @@ func (v *versions) pin(atLeast kintsugi.Step) (*version, <-chan struct{}) {
 	return v.current, nil
 }
 
-// pinAt returns the version of a step, pinned: the current one or the next; nil if it is neither.
+// pinAt returns the current or the next version, pinned, if it is of that step; otherwise nil.
 func (v *versions) pinAt(step kintsugi.Step) *version {
 	v.mu.Lock()
 	defer v.mu.Unlock()
