@@ -25,72 +25,79 @@ const (
 	Apply             // a late gradient counts, with the weight that Discount gives it
 )
 
-// Config holds the knobs of consistency. The zero value is bsp: a step counts one gradient of each member,
-// all on the newest version, and nobody is ahead of anybody.
+// Config holds the settings of consistency. The zero value is bsp: a step counts one gradient of
+// each member, all on the newest version, and no worker is ahead of another.
 type Config struct {
-	// Quota is the number of gradients a step waits for; 0 means one of each member but Backup of them. Where
-	// the members cannot have as many, because each may have only PerWorker, the step waits for what they can.
+	// Quota is the number of gradients that a step waits for; 0: one of each member, less Backup.
+	// If the members cannot send that many, because each may have only PerWorker, the step waits
+	// for as many as they can.
 	Quota int
 
-	// Controller names the rule that chooses the quota before every step, in the words of package server/dbw;
-	// empty: none. It decides in place of Quota and Backup, which are 0 then; see Round.Choose.
+	// Controller names the rule that chooses the quota before every step, by its name in package
+	// server/dbw; empty: none. It replaces Quota and Backup, which must then be 0; see
+	// Round.Choose.
 	Controller string
 
-	// Backup is the number of members that a step with Quota 0 does not wait for. At least one gradient
-	// makes a step, however few the members are.
+	// Backup is the number of members that a step does not wait for if Quota is 0. A step counts at
+	// least one gradient, however few members there are.
 	Backup int
 
-	// Late and Staleness bound how many steps old the parameters of a counted gradient may be. With
-	// Drop only fresh gradients count, whatever Staleness says. kintsugi.Infinite bounds nothing.
+	// Late and Staleness bound the staleness of a counted gradient, in steps. With Drop, only fresh
+	// gradients count, whatever Staleness says. kintsugi.Infinite sets no bound.
 	Late      Late
 	Staleness uint32
 
-	// Discount makes a late gradient's weight 1/(1+τ) of a fresh one's for staleness τ. A step is not made up
-	// for what it takes off: a mean divides by the examples, not by the weights.
+	// Discount gives a late gradient of staleness τ 1/(1+τ) of the weight of a fresh one. Nothing
+	// makes up for the smaller step: a mean divides by the examples, not by the weights.
 	Discount bool
 
-	// Lead is how many of its own gradients a worker may have finished more than the slowest live one and
-	// still begin another. kintsugi.Infinite bounds nothing; with 0 all go in lock step.
+	// Lead is by how many finished gradients a worker may be ahead of the slowest live one and
+	// still begin another. kintsugi.Infinite sets no bound; with 0, all go in lock step.
 	Lead uint32
 
 	// PerWorker is the number of gradients of one worker that one step may count; 0 means 1.
 	PerWorker int
 
-	// Credit is the number of pushes a worker may have that are neither released nor refused; 0 means 1:
-	// it waits for what becomes of each before it goes on. It takes more to have several gradients of one
-	// worker in a step. With a bounded Lead it must be 1: what a worker waits for is what holds it back.
+	// Credit is the number of pushes of one worker that may be neither released nor refused; at
+	// that number it waits. 0 means 1. Several gradients of one worker in a step need a larger
+	// credit. With a bounded Lead it must be 1, because a worker is held back by waiting for its
+	// answer.
 	Credit int
 
-	// Scale is mean or sum.
+	// Scale is Mean or Sum.
 	Scale Scale
 
-	// ClipNorm bounds the Euclidean norm of each gradient, a mean over its examples: a longer one counts
-	// as if it were so long. 0 bounds nothing. It is the clipping of Pascanu, Mikolov and Bengio (On the
-	// difficulty of training recurrent neural networks, ICML 2013, algorithm 1), of each gradient in
-	// place of their mean. What is bounded is what a worker has sent, decoded, by the norm in its ticket:
-	// the weights of a step do it, so that no byte of a gradient is read for it.
+	// ClipNorm bounds the Euclidean norm of each gradient, which is a mean over its examples: a
+	// longer one counts as if it were scaled down to ClipNorm. 0 sets no bound. This is the
+	// clipping of Pascanu, Mikolov and Bengio (On the difficulty of training recurrent neural
+	// networks, ICML 2013, algorithm 1), applied to each gradient instead of their mean. The norm
+	// is that of the decoded message, from the worker's ticket, and the clipping is part of the
+	// weights of the step. So no byte of a gradient is read for it.
 	ClipNorm float64
 
-	// Knee lowers the learning rate of a step that counts fewer gradients than that, in proportion: m of them have
-	// min(1, m/Knee) of the schedule's. 0: the number of gradients changes nothing. The knee is where a larger mean
-	// allows no larger rate any more.
+	// Knee lowers the learning rate of a step that counts fewer than Knee gradients, in proportion:
+	// with m gradients the rate is min(1, m/Knee) of the schedule's. 0: the rate does not depend on
+	// the number. The knee is the number from which on a larger mean allows no larger rate.
 	Knee int
 
-	// Linear is a knee at the number of members, whatever it is when the step is made: a step that counts one gradient
-	// of n members has 1/n of the rate that their mean would have. Where every gradient is a step of its own, momentum
-	// adds up n stale ones in the time of one mean, and with the whole rate that diverges.
+	// Linear is a knee at the number of members at the time of the step: a step that counts one
+	// gradient of n members has 1/n of the rate that their mean would have. If every gradient is a
+	// step of its own, momentum adds up n stale gradients in the time of one mean, which diverges
+	// with the whole rate.
 	Linear bool
 
-	// Busy is what a worker does about newer parameters while it computes.
+	// Busy says what a worker does about newer parameters while it computes.
 	Busy kintsugi.Busy
 
-	// Continue lets workers go on computing while servers are away, and Keep says how what they
-	// have kept is applied. It takes a staleness above 0: a kept gradient enters as a late one.
+	// Continue lets workers go on computing while servers are away, and Keep says how the gradients
+	// that they have kept meanwhile are applied. It needs a staleness bound above 0, since a kept
+	// gradient counts as a late one.
 	Continue bool
 	Keep     kintsugi.KeepRule
 }
 
-// Check returns a usage error for values that mean nothing in a run of so many workers.
+// Check returns a usage error (kintsugi.ErrUsage) for settings that contradict each other or make
+// no sense with so many workers.
 func (c Config) Check(workers int) error {
 	rules := []struct {
 		bad    bool
@@ -130,10 +137,11 @@ func (c Config) Check(workers int) error {
 
 func (c Config) credit() int { return max(1, c.Credit) }
 
-// limit returns how many gradients of one worker a step can be sure to get: it never has more than its credit.
+// limit returns the number of gradients of one worker that a step can be sure to get. It is at most
+// the credit.
 func (c Config) limit() int { return min(max(1, c.PerWorker), c.credit()) }
 
-// quota returns how many gradients the next step waits for, and why, in words.
+// quota returns how many gradients the next step waits for, and the reason in words.
 func (c Config) quota(members int) (int, string) {
 	most := c.limit() * members
 	switch {
@@ -152,8 +160,9 @@ func (c Config) quota(members int) (int, string) {
 	}
 }
 
-// Leads returns the lead that has to be kept, kintsugi.Infinite for none. Where a step waits for a fresh
-// gradient of every member nobody can be ahead, and there is nothing to keep.
+// Leads returns the lead that the conductor must enforce, kintsugi.Infinite for none. If a step
+// waits for a fresh gradient of every member, no worker can be ahead, and nothing has to be
+// enforced.
 func (c Config) Leads() uint32 {
 	if c.Quota == 0 && c.Backup == 0 && c.Controller == "" && c.bound() == 0 {
 		return kintsugi.Infinite
@@ -161,13 +170,13 @@ func (c Config) Leads() uint32 {
 	return c.Lead
 }
 
-// Certain reports whether it is known beforehand what a step counts, as long as the members stay:
-// one gradient of each, on the newest version.
+// Certain reports whether the counted set of a step is known beforehand, as long as the members
+// stay: one gradient of each, on the newest version.
 func (c Config) Certain() bool {
 	return c.Quota == 0 && c.Backup == 0 && c.Controller == "" && c.bound() == 0 && c.limit() == 1
 }
 
-// bound returns how many steps old the parameters of a counted gradient may be.
+// bound returns the largest staleness of a counted gradient, in steps.
 func (c Config) bound() uint32 {
 	if c.Late == Drop {
 		return 0
@@ -175,8 +184,8 @@ func (c Config) bound() uint32 {
 	return c.Staleness
 }
 
-// Oldest returns the oldest version on which a gradient may have been computed to be counted once
-// step is released.
+// Oldest returns the oldest version on which a gradient may have been computed and still be counted
+// after step is released.
 func (c Config) Oldest(step kintsugi.Step) kintsugi.Step {
 	s := c.bound()
 	if s == kintsugi.Infinite || kintsugi.Step(s) >= step {
@@ -185,8 +194,8 @@ func (c Config) Oldest(step kintsugi.Step) kintsugi.Step {
 	return step - kintsugi.Step(s)
 }
 
-// RatePart returns which part of the schedule's learning rate a step has that counts so many gradients in a run of so
-// many members.
+// RatePart returns the part of the schedule's learning rate, in (0, 1], that a step has which
+// counts so many gradients in a run of so many members.
 func (c Config) RatePart(counted, members int) float64 {
 	knee := c.Knee
 	if c.Linear {
@@ -198,36 +207,38 @@ func (c Config) RatePart(counted, members int) float64 {
 	return min(1, float64(counted)/float64(knee))
 }
 
-// Pace returns what the workers of the run must know.
+// Pace returns the settings that the workers of the run must know.
 func (c Config) Pace() kintsugi.Pace {
 	return kintsugi.Pace{
 		Staleness: c.bound(), Credit: c.credit(), Busy: c.Busy,
-		// A push on version v is counted in step v+1 or too late for it, so version v+1 comes next in any case.
+		// A push on version v is counted in step v+1 or is too late for it. In either case version
+		// v+1 comes next.
 		Prefetch: c.bound() == 0 && c.credit() == 1,
 		Along:    c.Controller != "",
 		Continue: c.Continue, Keep: c.Keep,
 	}
 }
 
-// Held returns how many pushes of one worker a shard must be ready to hold: its credit, and as many again
-// for what a broken connection left behind; never fewer than four.
+// Held returns how many pushes of one worker a shard must be able to hold: its credit, and as many
+// again for what a broken connection left behind; never fewer than four.
 func (c Config) Held() int { return 2 * max(2, c.credit()) }
 
 // step is what the weights of a step depend on besides its gradients.
 type step struct {
-	usual            float64 // squared norm that gradients have; 0: not known
+	usual            float64 // squared norm of ordinary gradients; 0: not known
 	counted, members int
 }
 
-// weight returns the weight of the gradient of t, with staleness tau, in a step. A gradient is the
-// mean over its examples, so a mean of gradients weighs each by its examples, while a sum takes
+// weight returns the weight, in step s, of the gradient of t with staleness tau. A gradient is the
+// mean over its examples. So a mean of gradients weighs each by its examples, while a sum takes
 // them as they are.
 func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, s step) float32 {
 	usual, w := s.usual, 1.0
 	if c.Scale == Mean {
 		w = float64(t.Examples)
 	}
-	if t.Kept > 0 && c.Keep == kintsugi.KeepLocal { // whatever the others have done meanwhile, it is an nth of all paths
+	// Whatever the others have done meanwhile, it counts as one nth of all paths.
+	if t.Kept > 0 && c.Keep == kintsugi.KeepLocal {
 		return float32(w * c.path(s))
 	}
 	decays := t.Kept > 0 && c.Keep == kintsugi.KeepDecay
@@ -235,7 +246,7 @@ func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, s step) float32 {
 		w /= 1 + float64(tau)
 	}
 	clipped := c.Clipped(t.SquaredNorm)
-	if decays && usual > 0 && t.SquaredNorm > usual { // none longer than usual
+	if decays && usual > 0 && t.SquaredNorm > usual { // no kept gradient counts as longer than usual
 		clipped = min(clipped, math.Sqrt(usual/t.SquaredNorm))
 	}
 	w *= clipped
@@ -245,8 +256,8 @@ func (c Config) weight(t *kintsugi.Ticket, tau kintsugi.Step, s step) float32 {
 	return float32(w)
 }
 
-// Clipped returns what is left of a gradient whose norm is bounded, as a part of it: 1 if it is no
-// longer than ClipNorm.
+// Clipped returns the factor in (0, 1] by which ClipNorm scales a gradient of this squared norm. It
+// is 1 if the gradient is no longer than ClipNorm.
 func (c Config) Clipped(squaredNorm float64) float64 {
 	if c.ClipNorm == 0 || squaredNorm <= c.ClipNorm*c.ClipNorm {
 		return 1
@@ -254,7 +265,8 @@ func (c Config) Clipped(squaredNorm float64) float64 {
 	return c.ClipNorm / math.Sqrt(squaredNorm)
 }
 
-// path returns what makes one of n workers' paths an nth of what the step of a whole learning rate would be.
+// path returns the factor that makes a worker's path, the sum of the steps that it took by itself,
+// count as one nth of a step at the whole learning rate, with n members.
 func (c Config) path(s step) float64 {
 	part := 1 / (float64(s.members) * c.RatePart(s.counted, s.members))
 	if c.Scale == Mean {
@@ -263,11 +275,12 @@ func (c Config) path(s step) float64 {
 	return part
 }
 
-// sumRate is the part of the learning rate that sums of kept gradients have, as in Training Through Failure.
+// sumRate is the part of the learning rate that sums of kept gradients have, as in Training Through
+// Failure.
 const sumRate = 0.1
 
-// scale returns what multiplies the weighted sum of a step of so many examples: a single division, rounded
-// once to float32, so that every replica uses the same bits.
+// scale returns the factor that multiplies the weighted sum of a step of so many examples. It is a
+// single division, rounded once to float32, so that every replica uses the same bits.
 func (c Config) scale(examples uint64) float32 {
 	if c.Scale == Sum {
 		return 1

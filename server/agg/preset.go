@@ -10,13 +10,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A preset is a named point in the space of Config.
+// preset is a named point in the space of Config.
 type preset struct {
 	name  string
-	param string   // letter of its number, "" if it takes none
-	usual uint32   // the number where none is written; 0: it must be
-	kinds []string // words that may come first, each another rule of the same family
-	least uint32   // smallest number that makes sense
+	param string   // the letter that stands for its number, "" if it takes none
+	usual uint32   // the number if none is written; 0: one must be written
+	kinds []string // words that may come first, each naming another rule of the same family
+	least uint32   // the smallest number that makes sense
 	make  func(n uint32) Config
 }
 
@@ -43,7 +43,8 @@ func chosenBy(controller string) Config {
 	return Config{Controller: controller, Lead: kintsugi.Infinite}
 }
 
-// maxParam bounds the number of a preset and of an option: far above any use, far below an overflow.
+// maxParam bounds the number of a preset or an option. It is far above any use, and far below an
+// overflow.
 const maxParam = 1 << 20
 
 // form returns how p is written.
@@ -54,7 +55,7 @@ func (p preset) form() string {
 	return p.name + ":" + p.param
 }
 
-// Presets lists the forms that Preset reads: a letter stands for a number.
+// Presets lists the forms that Preset reads. A letter stands for a number.
 func Presets() []string {
 	var forms []string
 	for _, p := range presets {
@@ -69,7 +70,7 @@ func Presets() []string {
 	return forms
 }
 
-// option is a word that changes one knob of a preset.
+// option is a word that changes one setting of a preset.
 type option struct {
 	name   string
 	number bool // written name=N
@@ -107,9 +108,9 @@ func Options() []string {
 }
 
 // Preset reads a preset and its options, such as "bsp", "backup:1", "async:discount" or
-// "ssp:3,discount": a name; after a colon the preset's number, if it has one; then options,
-// separated by commas, each of which changes one knob. N may be "inf" where a bound can be
-// infinite. Anything else is a usage error that says how it is written.
+// "ssp:3,discount". First comes a name; after a colon, the preset's number if it has one; then
+// options, separated by commas, each of which changes one setting. A number may be "inf" if its
+// bound can be infinite. Anything else is a usage error that says how the text should be written.
 func Preset(text string) (Config, error) {
 	name, rest, colon := strings.Cut(text, ":")
 	for _, p := range presets {
@@ -126,7 +127,7 @@ func Preset(text string) (Config, error) {
 		kintsugi.ErrUsage, text, strings.Join(Presets(), ", "))
 }
 
-// read makes the configuration of p from the words after its name.
+// read returns the configuration of p with the words after its name.
 func (p preset) read(text string, words []string) (Config, error) {
 	n := p.usual
 	first := ""
@@ -157,7 +158,7 @@ func (p preset) read(text string, words []string) (Config, error) {
 	return c, nil
 }
 
-// option applies one option and reports whether there is such a one.
+// option applies one option and reports whether there is such an option.
 func (c *Config) option(word string) bool {
 	name, value, valued := strings.Cut(word, "=")
 	for _, o := range options {

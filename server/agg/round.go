@@ -8,29 +8,30 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Verdict is what becomes of a ticket when it arrives.
+// Verdict says what becomes of a ticket when it arrives.
 type Verdict uint8
 
 // The verdicts.
 const (
-	Open      Verdict = iota // may be counted in the step that is being gathered
-	Duplicate                // the same ticket is open already, or counted in the open step
+	Open      Verdict = iota // may be counted in the next step
+	Duplicate                // the same ticket is open already, or counted in the committed step
 	Counted                  // a released step has counted it: tell the worker again
 	Refuse                   // will never be counted; the reason says why
 )
 
-// A Round gathers the tickets of one step after the other. It handles tickets, not tensors.
+// A Round collects the tickets of one step after the other. It handles tickets, not tensors. It has
+// no lock: one goroutine may use it at a time.
 type Round struct {
 	cfg      Config
-	released kintsugi.Step            // newest version a worker may hold
+	released kintsugi.Step            // newest version that a worker may hold
 	open     []kintsugi.Ticket        // in order of arrival
-	has      map[kintsugi.Slot]int    // how many of them a worker has
-	counted  []kintsugi.PushID        // of the step that is committed and not yet released; ascending; nil: none
-	known    map[kintsugi.PushID]bool // what is open (false) or counted by the committed step (true)
+	has      map[kintsugi.Slot]int    // number of open tickets, by worker
+	counted  []kintsugi.PushID        // by the step that is committed and not yet released; ascending; nil: none
+	known    map[kintsugi.PushID]bool // pushes that are open (false) or counted by the committed step (true)
 
-	// last is the newest gradient of each slot that a released step has counted. A worker sends its
-	// tickets in order, so whatever is not newer is a repetition: without this, a ticket repeated after
-	// its step would count twice where late gradients are applied.
+	// last is, by slot, the newest gradient that a released step has counted. A worker sends its
+	// tickets in order, so a ticket that is not newer is a repetition. Without last, a ticket that
+	// is repeated after its step would count twice, where late gradients are applied.
 	last map[kintsugi.Slot]kintsugi.PushID
 
 	floor map[kintsugi.Slot]kintsugi.Step // set by Begin
@@ -40,7 +41,7 @@ type Round struct {
 	reason string // of chosen
 }
 
-// NewRound returns a round that gathers step released+1. The caller has checked cfg.
+// NewRound returns a round that collects tickets for step released+1. The caller has checked cfg.
 func NewRound(cfg Config, released kintsugi.Step) *Round {
 	return &Round{
 		cfg: cfg, released: released, has: make(map[kintsugi.Slot]int), known: make(map[kintsugi.PushID]bool),
@@ -48,14 +49,14 @@ func NewRound(cfg Config, released kintsugi.Step) *Round {
 	}
 }
 
-// Begin says that the worker in slot starts from the newest version: of what it has pushed on older ones,
-// only its open tickets may still be counted. The rest was interrupted, or what became of it is known to
-// a conductor before this one alone; where late gradients are applied it would otherwise be held, or
-// countable a second time, for ever.
+// Begin says that the worker in slot starts from the newest version. Of its pushes on older
+// versions, only those with open tickets may still be counted. Its other pushes were interrupted,
+// or only a conductor before this one knows what became of them. Where late gradients are applied,
+// those would otherwise be held for ever, or could be counted a second time.
 func (r *Round) Begin(slot kintsugi.Slot) { r.BeginFrom(slot, r.released) }
 
-// BeginFrom is Begin for a worker that will also offer gradients that it has kept, computed on
-// versions of at least oldest, and of none of which it has had a ticket before.
+// BeginFrom is Begin for a worker that will also offer kept gradients, computed on versions from
+// oldest on. The round has had a ticket for none of them.
 func (r *Round) BeginFrom(slot kintsugi.Slot, oldest kintsugi.Step) {
 	floor := min(oldest, r.released)
 	for _, t := range r.open {
@@ -66,14 +67,14 @@ func (r *Round) BeginFrom(slot kintsugi.Slot, oldest kintsugi.Step) {
 	r.floor[slot] = floor
 }
 
-// Oldest returns the oldest version on which a gradient of slot may have been computed to be counted once
-// step is released.
+// Oldest returns the oldest version on which a gradient of slot may have been computed and still be
+// counted after step is released.
 func (r *Round) Oldest(slot kintsugi.Slot, step kintsugi.Step) kintsugi.Step {
 	return max(r.cfg.Oldest(step), r.floor[slot])
 }
 
 // Offer takes a ticket and says what becomes of it, with a reason if it is refused. The caller has
-// checked that the ticket is of the run's line and of a member's present incarnation.
+// checked that the ticket belongs to the run's line and to a member's present incarnation.
 func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 	if _, known := r.known[t.Push]; known {
 		return Duplicate, ""
@@ -90,7 +91,8 @@ func (r *Round) Offer(t kintsugi.Ticket) (Verdict, string) {
 	if t.Examples == 0 || math.IsNaN(t.SquaredNorm) || math.IsInf(t.SquaredNorm, 0) || t.SquaredNorm < 0 {
 		return Refuse, fmt.Sprintf("ticket of %d examples with squared norm %v makes no sense", t.Examples, t.SquaredNorm)
 	}
-	if n := r.has[t.Push.Slot]; n >= r.cfg.Held() { // no shard holds more of its pushes, so that it has made them up
+	// No shard holds more pushes of it, so these tickets are made up.
+	if n := r.has[t.Push.Slot]; n >= r.cfg.Held() {
 		return Refuse, fmt.Sprintf("%d tickets of worker/%d are open; it must wait", n, t.Push.Slot)
 	}
 	r.open = append(r.open, t)
@@ -106,13 +108,13 @@ func (r *Round) Newest(slot kintsugi.Slot) (p kintsugi.PushID, ok bool) {
 }
 
 // Released reports whether a released step is known to have counted p, or a later push of its
-// worker: what Offer calls Counted.
+// worker. For such a p, Offer returns Counted.
 func (r *Round) Released(p kintsugi.PushID) bool {
 	last, ok := r.last[p.Slot]
 	return ok && last.Incarnation == p.Incarnation && p.Compare(last) <= 0
 }
 
-// Counts reports whether p is counted: by the committed step, or a released one.
+// Counts reports whether p is counted, by the committed step or by a released one.
 func (r *Round) Counts(p kintsugi.PushID) bool { return r.known[p] || r.Released(p) }
 
 // tooLate returns why t can no longer be counted, or "".
@@ -138,8 +140,9 @@ type Decision struct {
 	Reason  string // of the quota, in words
 }
 
-// Decide returns the next step if the open tickets make one. members is the number of workers that are
-// in the run; it must be positive. The step is then open until Release: no further one is decided.
+// Decide returns the next step if the open tickets make one. members is the number of workers in
+// the run; it must be positive. The step is then committed, and no further one is decided until
+// Release.
 func (r *Round) Decide(members int) (Decision, bool) {
 	if r.counted != nil || members < 1 {
 		return Decision{}, false
@@ -154,7 +157,8 @@ func (r *Round) Decide(members int) (Decision, bool) {
 	per := max(1, r.cfg.PerWorker)
 	var chosen []kintsugi.Ticket
 	taken := make(map[kintsugi.Slot]int, members)
-	for _, t := range r.open { // in order of arrival: the first quota of them make the step
+	// In order of arrival: the first quota of them make the step.
+	for _, t := range r.open {
 		if len(chosen) == quota {
 			break
 		}
@@ -183,7 +187,7 @@ func (r *Round) Decide(members int) (Decision, bool) {
 	return d, true
 }
 
-// shut takes open tickets away.
+// shut removes the open tickets that which selects.
 func (r *Round) shut(which func(*kintsugi.Ticket) bool) {
 	r.open = slices.DeleteFunc(r.open, func(t kintsugi.Ticket) bool {
 		gone := which(&t)
@@ -194,9 +198,9 @@ func (r *Round) shut(which func(*kintsugi.Ticket) bool) {
 	})
 }
 
-// know adds the norm of an ordinary gradient to what is usual.
+// know adds the norm of an ordinary gradient to the moving average.
 func (r *Round) know(t *kintsugi.Ticket) {
-	const part = 0.1 // of the newest: about the last ten count
+	const part = 0.1 // weight of the newest: about the last ten count
 	switch {
 	case t.Kept > 0:
 	case r.usual == 0:
@@ -206,17 +210,17 @@ func (r *Round) know(t *kintsugi.Ticket) {
 	}
 }
 
-// Choose sets the quota of the next step alone, with its reason in words. Until it is called the quota is that
-// of the configuration. A step that is committed already is not changed.
+// Choose sets the quota of the next step only, with its reason in words. Without it, the
+// configuration sets the quota. A step that is committed already does not change.
 func (r *Round) Choose(quota int, reason string) { r.chosen, r.reason = max(1, quota), reason }
 
-// Has returns how many open tickets of a worker there are.
+// Has returns the number of open tickets of a worker.
 func (r *Round) Has(slot kintsugi.Slot) int { return r.has[slot] }
 
-// Waiting returns how many open tickets there are, all of which may be counted.
+// Waiting returns the number of open tickets, all of which may be counted.
 func (r *Round) Waiting() int { return len(r.open) }
 
-// Adopt takes over a step that a conductor before this one committed: its pushes count as counted.
+// Adopt takes over a step that an earlier conductor committed: its pushes are counted.
 func (r *Round) Adopt(counted []kintsugi.Weighted) {
 	r.counted = []kintsugi.PushID{}
 	for _, w := range counted {
@@ -225,8 +229,8 @@ func (r *Round) Adopt(counted []kintsugi.Weighted) {
 	}
 }
 
-// Release ends the open step: step is the newest version now. It returns the open tickets that have
-// become too late, each with its reason.
+// Release ends the committed step; step is the newest version now. It returns the open tickets that
+// have become too late, each with its reason.
 func (r *Round) Release(step kintsugi.Step) []kintsugi.Refused {
 	r.Remember(r.counted)
 	for _, p := range r.counted {
@@ -246,7 +250,7 @@ func (r *Round) Release(step kintsugi.Step) []kintsugi.Refused {
 }
 
 // Leave forgets the open tickets of every incarnation of slot below next. A step that is committed
-// keeps what it counts: its bytes are already held by every head.
+// keeps the pushes that it counts, because every head holds their bytes already.
 func (r *Round) Leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
 	r.shut(func(t *kintsugi.Ticket) bool {
 		gone := t.Push.Slot == slot && t.Push.Incarnation < next
@@ -257,7 +261,8 @@ func (r *Round) Leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
 	})
 }
 
-// Remember notes what released steps have counted, in any order, so that its tickets are known when they are repeated.
+// Remember notes pushes that released steps have counted, in any order, so that their tickets are
+// recognised when they are repeated.
 func (r *Round) Remember(counted []kintsugi.PushID) {
 	for _, p := range counted {
 		last, ok := r.last[p.Slot]
