@@ -1,19 +1,22 @@
 package dbw
 
-// told returns ⟨∇F, d⟩ at the beginning of the displacement d = β·d₋₁ − ε·Σ sᵢ·mᵢ, from what workers tell of their
-// gradients there, and false if none does.
+// told returns ⟨∇F, d⟩ at the beginning of the displacement d = β·d₋₁ − ε·Σ sᵢ·mᵢ, computed from
+// what workers report of their own gradients there. It returns false if no worker reports any.
 //
-// Messages that are not gradients (a hundredth of the values, signs) need it: what they say of
-// ‖∇F‖² is of themselves. The gradient g of a worker knows nothing of the messages of others, so
-// ⟨g, d⟩ is unbiased but for its own message m, of share s, which was made of the same examples.
-// With that taken out, ⟨g, d⟩ + ε·s·⟨g, m⟩ is on average ⟨∇F, d⟩ + ε·s·⟨∇F, m⟩; and of the fresh
-// part of d, ⟨∇F, d⟩ − β·⟨∇F, d₋₁⟩, each message is a part in proportion to its share, so
+// It is needed where messages are not gradients (a hundredth of the values, or signs), because
+// norms and products of such messages do not measure ‖∇F‖². The gradient g of a worker does not
+// depend on the messages of others. So ⟨g, d⟩ is unbiased, except for the worker's own message m
+// with share s, which was made from the same examples. Without that message, ⟨g, d⟩ + ε·s·⟨g, m⟩ is
+// on average ⟨∇F, d⟩ + ε·s·⟨∇F, m⟩. Of the fresh part of d, ⟨∇F, d⟩ − β·⟨∇F, d₋₁⟩, each message
+// contributes in proportion to its share. Therefore
 //
 //	⟨∇F, d⟩ = Σ w·(⟨g, d⟩ + ε·s·⟨g, m⟩ − s·β·⟨∇F, d₋₁⟩) / Σ w·(1 − s),
 //
-// summed over the workers, w their shares in the present step. A worker whose gradient was late has s = 0.
+// summed over the workers, where w are their shares in the present step. A worker whose gradient
+// was late has s = 0.
 //
-// Rules that scale each parameter, and tensors with rates of their own, have no ε: there it is false.
+// Rules that scale each parameter, and tensors with rates of their own, have no ε: told then
+// returns false.
 func (s *secant) told(o Outcome) (slope float64, ok bool) {
 	if s.scales(o.Optimizer.Rule) {
 		return 0, false
@@ -32,5 +35,6 @@ func (s *secant) told(o Outcome) (slope float64, ok bool) {
 	return sum / weight, true
 }
 
-// leastOthers is the least share of others' messages in a step from which its slope is told.
+// leastOthers is the least share of other workers' messages in a step from which told computes a
+// slope.
 const leastOthers = 0.1

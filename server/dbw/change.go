@@ -2,8 +2,9 @@ package dbw
 
 import "math"
 
-// change detects that a sequence of logarithms has moved away from where it was: two cumulated sums of what
-// exceeds half a standard deviation, of which one grows beyond every chance.
+// change detects that a sequence of logarithms has moved away from its mean. It keeps two cumulated
+// sums (CUSUM) of the deviations beyond half a standard deviation, one upwards and one downwards,
+// and reports a change when one of them is too large to be chance.
 type change struct {
 	n              int
 	mean, variance float64
@@ -11,14 +12,14 @@ type change struct {
 }
 
 const (
-	settling  = 12   // values before anything is said
+	settling  = 12   // values before it reports anything
 	slack     = 0.5  // standard deviations that are no sign of a change
 	alarm     = 8.0  // of the cumulated sum
 	noise     = 0.1  // least standard deviation: a tenth slower is worth no alarm
 	remembers = 0.02 // weight of a new value in mean and variance
 )
 
-// seen takes a value and reports whether the sequence has changed. It then begins anew.
+// seen takes a value and reports whether the sequence has changed. After a change it begins anew.
 func (c *change) seen(v float64) bool {
 	c.n++
 	if c.n <= settling {

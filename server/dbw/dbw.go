@@ -8,12 +8,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A Controller chooses how many gradients each step waits for. It is told what happens in the order in which it
-// happens; all times are seconds since some moment, the same for all calls.
+// A Controller chooses how many gradients each step waits for. Events must be reported to it in the
+// order in which they happen. All times are seconds since the same moment.
 //
-// A controller that has just been made knows nothing, and is told of a run from any step on.
+// A new controller knows nothing, and may start at any step of a run. One goroutine may use it at a
+// time.
 type Controller interface {
-	// Choose is called when a version is released, before the step after it, and says what that waits for.
+	// Choose is called when a version is released, and returns how many gradients the next step
+	// waits for.
 	Choose(r Release) Choice
 
 	// Arrived is called for every finished gradient, counted or late, repeated or not.
@@ -22,10 +24,10 @@ type Controller interface {
 	// Committed is called when a step has its quota.
 	Committed(at float64)
 
-	// Released is called when a step is applied everywhere, before Choose.
+	// Released is called when a step is applied on all shards, before Choose.
 	Released(o Outcome)
 
-	// Name is the spec that New reads.
+	// Name returns the name that New reads.
 	Name() string
 }
 
@@ -33,10 +35,10 @@ type Controller interface {
 type Release struct {
 	Version kintsugi.Step
 	At      float64
-	Members int // of the run, at least one
+	Members int // in the run, at least one
 
-	// Optimizer is that of the next step, by its schedule. Part is which part of its learning rate
-	// a step has that counts k gradients; nil: all of it.
+	// Optimizer is that of the next step, by its schedule. Part returns the part of its learning
+	// rate that a step with k gradients has; nil: the whole rate.
 	Optimizer kintsugi.Optimizer
 	Part      func(k int) float64
 }
@@ -44,11 +46,11 @@ type Release struct {
 // Arrival is a gradient that a worker has finished.
 type Arrival struct {
 	Slot    kintsugi.Slot
-	Version kintsugi.Step // of the parameters it was computed on
+	Version kintsugi.Step // of the parameters that it was computed on
 	At      float64
 }
 
-// part returns which part of the learning rate a step has that counts k gradients.
+// part returns the part of the learning rate that a step with k gradients has.
 func (r *Release) part(k int) float64 {
 	if r.Part == nil {
 		return 1
@@ -56,8 +58,8 @@ func (r *Release) part(k int) float64 {
 	return r.Part(k)
 }
 
-// Outcome is what a released step came to. All norms and products are of decoded messages, summed over
-// shards.
+// Outcome is the result of a released step. All norms and products are those of decoded messages,
+// summed over shards.
 type Outcome struct {
 	Step      kintsugi.Step
 	At        float64
@@ -67,7 +69,7 @@ type Outcome struct {
 	SquaredNorm         float64 // ‖ḡ‖² of the applied mean
 	Uneven              bool    // tensors have rates of their own
 	Measured            bool    // the two below were asked for
-	Dot                 float64 // ⟨ḡ, d₋₁⟩, d₋₁ the displacement of the step before; where workers tell it, of their gradients, not of messages
+	Dot                 float64 // ⟨ḡ, d₋₁⟩, d₋₁ the displacement of the step before; if workers report it, of their gradients instead of messages
 	SquaredDisplacement float64 // ‖d‖²
 }
 
@@ -77,8 +79,9 @@ type Gradient struct {
 	SquaredNorm float64
 	Loss        float64
 
-	// Where Along: the worker's gradient g₋₁ on the version before, along d₋₁, and along the
-	// message m₋₁ that the worker had sent of it, which had the share Earlier in the step before.
+	// If Along is set, the worker's gradient g₋₁ on the version before is reported: its product
+	// along d₋₁, and that with the message m₋₁ that the worker had sent of it. That message had the
+	// share Earlier in the step before.
 	Along                bool
 	Before, Own, Earlier float64
 }
@@ -95,25 +98,26 @@ func (o *Outcome) loss() float64 {
 // Choice is a decision.
 type Choice struct {
 	Quota  int           // in [1, Release.Members]
-	Rate   float64       // multiplies the learning rate of the schedule; 1 but for controllers that choose it
+	Rate   float64       // multiplies the learning rate of the schedule; 1 unless the controller chooses the rate too
 	Want   kintsugi.Want // by-products that the next Outcome should have
 	Reason string        // in words
 
-	Estimate Estimate // it was made with; zero if with none
+	Estimate Estimate // on which the choice is based; zero if on none
 	Expected float64  // seconds from the release to the quota; 0: not known
 
-	// Patience is how many seconds after the release the step may be made with fewer, if at least one is there:
-	// whoever is missing then has not just been slow. 0: never.
+	// Patience is the number of seconds after the release from which the step may be made with
+	// fewer gradients, but at least one. A worker that is missing by then is not just slow. 0:
+	// never.
 	Patience float64
 }
 
-// Names lists the forms that New reads.
+// Names lists the names that New reads; a letter stands for a number.
 func Names() []string {
 	return []string{"dbw", "dbw:paper", "dbw:joint", "bdbw", "adasync:K", "static:K"}
 }
 
-// New returns the controller of a name in Names, for a run in which busy workers do as busy says. Another name
-// is a usage error.
+// New returns the controller of a name in Names. busy is what busy workers of the run do about
+// newer parameters. Another name is a usage error.
 func New(name string, busy kintsugi.Busy) (Controller, error) {
 	interrupt := busy == kintsugi.Interrupt
 	switch name {

@@ -8,29 +8,29 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// durations estimates T(h, k): the time from the release of a version until the k-th gradient on it is there,
-// where the step before has counted h.
+// durations estimates T(h, k): the time in seconds from the release of a version until the k-th
+// gradient on it arrives, if the step before counted h gradients.
 //
-// Where busy workers are not interrupted, each step gives a sample for every k, not only for those that
-// arrived in time: a worker that was still busy with an older version would have begun on this one when it
-// was free, and what it takes for its next gradient does not depend on the version. So the first gradient that
-// a worker begins after a release fills its place in every step since its last one. Where they are
-// interrupted, the workers that were not waited for are censored: all that is known is that they would have taken
-// longer.
+// If busy workers are not interrupted, each step gives a sample for every k, not only for the
+// gradients that arrived in time. A worker that was still busy with an older version would have
+// begun on this one when it was free, and the time of its next gradient does not depend on the
+// version. So the first gradient that a worker begins after a release fills its place in every step
+// since its last one. If busy workers are interrupted, those that were not waited for are censored:
+// it is known only that they would have taken longer.
 type durations struct {
 	n         int     // members
 	interrupt bool    // a busy worker gives up when a version is released
-	own       bool    // as published: a gradient is a sample for the version it was computed on alone
-	keep      float64 // what is left of a sample's weight after a step
+	own       bool    // as published: a gradient is a sample only for the version that it was computed on
+	keep      float64 // the part of a sample's weight that is left after a step
 	knots     []int   // quotas for which samples are kept, ascending, from 1 to n
 	knotOf    []int   // by quota: index of its knot, or −1
 	sum, wt   []float64
-	open      []iteration // steps that some worker may still fill, ascending by version
+	open      []iteration // steps for which workers may still give samples, ascending by version
 	filled    map[kintsugi.Slot]kintsugi.Step
 
 	grid  grid
 	seen  []int // rows of the fit, as indices of knots
-	fresh bool  // the fit is that of the samples
+	fresh bool  // the fit is that of the present samples
 
 	change change
 }
@@ -44,10 +44,10 @@ type iteration struct {
 }
 
 const (
-	dense    = 16   // so many members have a knot for every quota
+	dense    = 16   // up to so many members, every quota has a knot
 	tiny     = 1e-6 // weight below which a sample is forgotten
-	hoped    = 0.05 // weight of what was never seen or long ago
-	forgiven = 0.05 // share of their weight that samples keep when a change has been detected
+	hoped    = 0.05 // weight of a value that was never seen, or long ago
+	forgiven = 0.05 // share of their weight that samples keep after a change has been detected
 	resized  = 0.25 // the same when members come or go
 )
 
@@ -55,8 +55,8 @@ func newDurations(memory float64, interrupt bool) *durations {
 	return &durations{keep: 1 - 1/memory, interrupt: interrupt, filled: make(map[kintsugi.Slot]kintsugi.Step)}
 }
 
-// knotsFor returns the quotas of which durations are kept: all of them, or with many members those near both
-// ends closer together, where order statistics bend.
+// knotsFor returns the quotas for which durations are kept: all of them or, with many members, some
+// of them, closer together near both ends, where order statistics bend.
 func knotsFor(n int) []int {
 	var knots []int
 	if n <= dense {
@@ -72,7 +72,8 @@ func knotsFor(n int) []int {
 	return slices.Compact(knots)
 }
 
-// resize takes over what is known for n members to m: the k-th of n is as late as the k·m/n-th of m.
+// resize converts the samples for n members to m members: the k-th of n arrives when the k·m/n-th
+// of m does.
 func (d *durations) resize(m int) {
 	if m == d.n {
 		return
@@ -126,7 +127,7 @@ func (d *durations) add(h, k int, seconds float64) {
 	d.fresh = false
 }
 
-// release begins the timing of the step after version, which counted h.
+// release begins to time the step after version, which counted h gradients.
 func (d *durations) release(version kintsugi.Step, at float64, h, members int) {
 	if members != d.n {
 		d.resize(members)
@@ -152,8 +153,8 @@ func (d *durations) release(version kintsugi.Step, at float64, h, members int) {
 	d.open = append(d.open, iteration{version: version, released: at, h: h})
 }
 
-// censor ends the timing of a step: whoever has not arrived takes longer than it lasted, so estimates below
-// that rise, and others stay.
+// censor ends the timing of a step. A worker that has not arrived takes longer than the step
+// lasted, so lower estimates rise, and the others stay.
 func (d *durations) censor(it *iteration, at float64) {
 	lasted := at - it.released
 	for i := it.arrived + 1; i <= d.n; i++ {
@@ -188,8 +189,8 @@ func (d *durations) arrive(slot kintsugi.Slot, version kintsugi.Step, at float64
 	}
 }
 
-// committed notes when a step had its quota, or was no longer waited for, and forgets most of what was learnt before
-// if that is not what it used to take. It reports whether it has forgotten.
+// committed notes when a step had its quota, or was not waited for any longer. If its duration
+// shows a change, it forgets most of what was learnt before and returns true.
 func (d *durations) committed(quota int, at float64) bool {
 	if len(d.open) == 0 || !d.known() {
 		return false
@@ -217,7 +218,8 @@ func (d *durations) known() bool {
 	return len(d.seen) > 0
 }
 
-// refit computes the fit if there are samples that it has not seen. Rows without samples are left out of it.
+// refit computes the fit if there are samples that it does not contain. It leaves out rows without
+// samples.
 func (d *durations) refit() {
 	if d.fresh {
 		return
@@ -242,7 +244,7 @@ func (d *durations) refit() {
 	}
 }
 
-// reach returns the largest quota of which there are samples.
+// reach returns the largest quota for which there are samples.
 func (d *durations) reach() int {
 	m := len(d.knots)
 	for j := m - 1; j >= 0; j-- {
@@ -255,8 +257,10 @@ func (d *durations) reach() int {
 	return 1
 }
 
-// fillRow sets targets and weights of a row. What was never seen is hoped to be as fast as a straight line through what
-// was says, which for the slowest workers is hardly ever more than they take: hope is tried, and then known.
+// fillRow sets the targets and weights of a row. For a quota that was never seen, the target is
+// optimistic: it continues the straight line through the times that were seen. For the slowest
+// workers that is hardly ever more than they take. So such a quota may be tried, and its time is
+// known afterwards.
 func (d *durations) fillRow(y, w, sum, wt []float64) {
 	first, last := -1, -1
 	for j := range y {
@@ -286,8 +290,8 @@ func (d *durations) fillRow(y, w, sum, wt []float64) {
 	}
 }
 
-// at returns the estimate of T(h, k), 0 if nothing is known. Between knots and between rows that were seen it
-// is a straight line.
+// at returns the estimate of T(h, k) in seconds, 0 if nothing is known. It interpolates linearly
+// between knots and between rows that were seen.
 func (d *durations) at(h, k int) float64 {
 	d.refit()
 	if len(d.seen) == 0 {

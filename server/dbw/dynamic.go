@@ -11,25 +11,25 @@ import (
 const (
 	timeMemory  = 30.0 // steps over which times are averaged
 	paperMemory = 5.0  // the paper's window
-	looking     = 0.01 // greatest share of the time that looking at slow workers may take
-	alarmed     = 0.1  // the same when a change has been noticed, which may be an error
-	worth       = 0.25 // of what more gradients could gain, the greatest part that looking may take
-	doubt       = 4.0  // times as much variance as was seen, if it was long ago
+	looking     = 0.01 // largest share of the time that looking at slow workers may take
+	alarmed     = 0.1  // the same after a change has been noticed, since that may be an error
+	worth       = 0.25 // the largest part of what more gradients could gain that looking may take
+	doubt       = 4.0  // factor by which the variance may have grown since it was seen, if that was long ago
 	lossRose    = 0.01 // of the paper's guard: the share of the loss by which it has risen
-	patient     = 4.0  // times as long as expected
+	patient     = 4.0  // how many times as long as expected a step may take
 )
 
-// dynamic is DBW with the secant curvature and the gain over a horizon: it takes the quota with the largest
-// expected decrease of the loss per second, argmax Ĝ(k)/T̂(k).
+// dynamic is the controller "dbw": DBW with the secant curvature and the gain over a horizon. It
+// takes the quota with the largest expected decrease of the loss per second, argmax Ĝ(k)/T̂(k).
 type dynamic struct {
 	timing
 	name    string
-	joint   bool // it chooses the learning rate too
+	joint   bool // the controller chooses the learning rate too
 	moments moments
 	secant  secant
 	descent descent
-	looked  float64 // when workers were looked at that are not waited for
-	reach   int     // how far the newest look reached; 0: it reached all
+	looked  float64 // time of the last look at workers that are not waited for
+	reach   int     // quota of the newest look; 0: it reached all members
 }
 
 func newDynamic(name string, interrupt bool) *dynamic {
@@ -88,7 +88,7 @@ func (d *dynamic) choose(r Release) Choice {
 	if d.joint {
 		k, rate = d.bestPair(r, e)
 	}
-	k = min(k, 2*d.durations.reach()) // beyond it there is only hope, which is tried step by step
+	k = min(k, 2*d.durations.reach()) // beyond that, times are only hoped for, and tried step by step
 	all := e.At(rate * r.part(n))
 	look := d.looks(r, e, k)
 	e = e.At(rate * r.part(k))
@@ -107,14 +107,15 @@ func (d *dynamic) choose(r Release) Choice {
 	return c
 }
 
-// firstQuota returns how many are waited for to begin with: enough to see how gradients differ, few
-// enough not to wait for the slow ones before anything is known of them.
+// firstQuota returns how many gradients the first steps wait for: enough to see how gradients
+// differ, and few enough not to wait for the slow workers before anything is known of them.
 func firstQuota(n int) int { return max(2, n/8) }
 
 // looks returns a quota larger than k if it is time to see how slow the workers are that k does not
-// wait for, else k. Only interrupted workers have to be looked at: others finish, and are seen. The
-// looks reach twice as far each time, to all, and then begin anew. What they cost never exceeds a
-// small share of the time, nor a part of what more gradients could gain if they took no time.
+// wait for; otherwise it returns k. Only interrupted workers need such looks, since others finish
+// and are timed. Each look reaches twice as far as the one before, up to all members, and then the
+// looks begin anew. They never cost more than a small share of the time, nor more than a part of
+// what more gradients could gain if they took no time.
 func (d *dynamic) looks(r Release, e Estimate, k int) int {
 	n := r.Members
 	if !d.durations.interrupt || k >= n {
@@ -139,8 +140,9 @@ func (d *dynamic) looks(r Release, e Estimate, k int) int {
 	return far
 }
 
-// doubts reports whether it is time to see again how much gradients differ, of which steps of one gradient say nothing:
-// when more noise than was seen would ask for more gradients.
+// doubts reports whether it is time to measure again how much gradients differ. Steps of one
+// gradient do not show it. It is time if there may be so much more noise than was seen that two
+// gradients would be better.
 func (d *dynamic) doubts(r Release, e Estimate) bool {
 	if float64(d.moments.sinceVariance) < max(gradMemory, aheadShare*d.secant.progress.steps) {
 		return false
@@ -149,8 +151,8 @@ func (d *dynamic) doubts(r Release, e Estimate) bool {
 	return e.At(r.part(2)).Gain(2)/d.expect(2) > e.At(r.part(1)).Gain(1)/d.expect(1)
 }
 
-// bestPair returns the quota and the part of the learning rate that gain most per second together. Progress
-// grows with the rate, and so does the floor, faster.
+// bestPair returns the quota and the part of the learning rate that together gain most per second.
+// A larger rate makes progress grow, and the noise floor grow faster.
 func (d *dynamic) bestPair(r Release, e Estimate) (quota int, rate float64) {
 	quota, rate = r.Members, 1
 	most := math.Inf(-1)
@@ -164,4 +166,4 @@ func (d *dynamic) bestPair(r Release, e Estimate) (quota int, rate float64) {
 	return quota, rate
 }
 
-const leastRate = 1.0 / 9 // least part of the schedule's learning rate that is chosen
+const leastRate = 1.0 / 9 // smallest part of the schedule's learning rate that is chosen

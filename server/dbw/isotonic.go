@@ -2,8 +2,8 @@ package dbw
 
 import "math"
 
-// grid is a table of durations, its weights, and what the least-squares fit needs beside them. Rows are
-// quotas of the step before, ascending; columns are quotas, ascending.
+// grid is a table of durations with its weights, and the working memory of the least-squares fit.
+// Rows are quotas of the step before, ascending; columns are quotas, ascending.
 type grid struct {
 	rows, cols int
 	y, w       []float64 // targets and their positive weights, by row·cols + column
@@ -13,7 +13,7 @@ type grid struct {
 	line       []float64
 }
 
-// resize makes room for a table. What it held is gone.
+// resize makes room for a table. Its old contents are lost.
 func (g *grid) resize(rows, cols int) {
 	g.rows, g.cols = rows, cols
 	n := rows * cols
@@ -28,13 +28,14 @@ func (g *grid) resize(rows, cols int) {
 
 const (
 	maxSweeps = 50
-	settled   = 1e-4 // relative change of a sweep that ends the fit
+	settled   = 1e-4 // largest relative change of a sweep that ends the fit
 )
 
-// fit sets x to the table nearest to y, in weighted squares, that ascends along rows (more gradients take
-// longer) and descends along columns (a step that more had part in leaves fewer workers busy). It is Dykstra's
-// alternation of the two projections, each of which pools adjacent violators. What that has not settled yet is
-// settled by the largest value of the rows from each on, which is monotone both ways.
+// fit sets x to the table nearest to y, in weighted squares, that ascends along rows (more
+// gradients take longer) and descends along columns (a step in which more workers had a part leaves
+// fewer of them busy). It is Dykstra's alternation of the two projections, each of which pools
+// adjacent violators. If the result is not quite monotone yet, each value becomes the largest of
+// its column from its row on, which is monotone both ways.
 func (g *grid) fit() {
 	copy(g.x, g.y)
 	if g.rows == 1 {
@@ -79,7 +80,7 @@ func (g *grid) correct(correction []float64, from, stride, n int, descend bool) 
 	return worst
 }
 
-// project makes n values of x from one on, stride apart, monotone.
+// project makes n values of x monotone, starting at index from, stride apart.
 func (g *grid) project(from, stride, n int, descend bool) {
 	if descend {
 		from, stride = from+(n-1)*stride, -stride

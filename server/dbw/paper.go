@@ -8,8 +8,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
-// paper is DBW as published: the curvature from differences of losses, averages over five steps, all members first,
-// and never fewer than before while the loss rises.
+// paper is DBW as published: the curvature from differences of losses, averages over five steps,
+// all members in the first step, and never a smaller quota than before while the loss rises.
 type paper struct {
 	timing
 	moments   moments
@@ -60,7 +60,7 @@ func (p *paper) Choose(r Release) Choice {
 	if e.Gain(k) <= 0 {
 		k, reason = n, fmt.Sprintf("all %d: no quota gains anything", n)
 	}
-	if p.loss.Value() > p.before+lossRose*math.Abs(p.before) && k <= before { // the paper's factor of 1.01, for losses below zero too
+	if p.loss.Value() > p.before+lossRose*math.Abs(p.before) && k <= before { // the paper's factor of 1.01, also for losses below zero
 		k = min(n, before+1)
 		reason = fmt.Sprintf("%d of %d: one more than before, since the loss rises", k, n)
 	}
@@ -69,8 +69,8 @@ func (p *paper) Choose(r Release) Choice {
 	return c
 }
 
-// lossCurvature estimates the curvature by the paper's form: the descent inequality solved for L, with the
-// means of the losses that workers attach to their gradients.
+// lossCurvature estimates the curvature in the form of the paper: the descent inequality solved for
+// L, with the means of the losses in the tickets.
 //
 //	L̂ = 2·(F₊ − F + η·S)/(η²·(S + V/k))
 type lossCurvature struct {

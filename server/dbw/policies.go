@@ -18,7 +18,8 @@ func (s static) Choose(r Release) Choice {
 	return Choice{Quota: min(int(s), r.Members), Rate: 1, Reason: fmt.Sprintf("fixed quota %d", int(s))}
 }
 
-// adasync waits for k₀·√(F₀/F): the more, the smaller the loss has become (AdaSync's rule for k-sync).
+// adasync waits for k₀·√(F₀/F) gradients: the more, the smaller the loss F has become (AdaSync's
+// rule for k-sync).
 type adasync struct {
 	first int
 	start float64 // F₀; 0: not known
@@ -71,7 +72,7 @@ func (b *blind) Choose(r Release) Choice {
 	return b.chosen(r, k, fmt.Sprintf("%d of %d: %.3g gradients per second", k, r.Members, float64(k)/b.expect(k)))
 }
 
-// timing is what the controllers share that look at times.
+// timing is the common part of the controllers that look at times.
 type timing struct {
 	durations *durations
 	last      int     // quota of the step before; 0: none
@@ -79,7 +80,7 @@ type timing struct {
 	began     float64 // of the present step
 	commit    float64
 	apply     fade.Mean // seconds from a commit to the release
-	changed   bool      // a change was detected, and nobody has looked at the slow ones since
+	changed   bool      // a change was detected, and there has been no look at slow workers since
 }
 
 func newTiming(memory float64, interrupt bool) timing {
@@ -114,12 +115,13 @@ func (t *timing) Released(o Outcome) {
 	}
 }
 
-// expect returns how long a step with quota k is expected to take from now to its release.
+// expect returns the seconds that a step with quota k is expected to take from its release to the
+// next one.
 func (t *timing) expect(k int) float64 {
 	return max(1e-9, t.durations.at(t.last, k)+t.apply.Value())
 }
 
-// best returns the quota with the largest value, the larger one of equals.
+// best returns the quota with the largest value; of equal values, the larger quota.
 func (t *timing) best(members int, value func(k int) float64) int {
 	k, most := members, value(members)
 	for i := members - 1; i >= 1; i-- {
@@ -130,7 +132,7 @@ func (t *timing) best(members int, value func(k int) float64) int {
 	return k
 }
 
-// chosen makes the choice.
+// chosen returns the choice of quota k.
 func (t *timing) chosen(r Release, k int, reason string) Choice {
 	t.quota = max(1, min(k, r.Members))
 	c := Choice{Quota: t.quota, Rate: 1, Reason: reason}

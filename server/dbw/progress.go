@@ -6,8 +6,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
-// progress is the mean decrease of the loss per step, over a window that grows with the run: a run that has
-// taken long so far takes long from here.
+// progress is the mean decrease of the loss per step, over a window that grows with the run: if a
+// run has taken long so far, the rest will take long too.
 type progress struct{ steps, sum, squares, weight, weights float64 }
 
 func (p *progress) add(v float64) {
@@ -22,23 +22,24 @@ func (p *progress) add(v float64) {
 	p.weights = p.weights*keep*keep + 1
 }
 
-// value returns the mean, but no less than half its standard error: progress that noise may hide is not taken
-// for none, or a few unlucky steps would make the quota jump to all.
+// value returns the mean, but no less than half its standard error. Progress that noise may hide is
+// not taken for no progress; otherwise a few unlucky steps would make the quota jump to all
+// members.
 func (p *progress) value() float64 {
 	if p.weight == 0 {
 		return 0
 	}
 	mean := p.sum / p.weight
-	spread := p.squares / p.weight // about zero, so that a single value has one
+	spread := p.squares / p.weight // about zero, so that a single value has a spread
 	return max(mean, benefit*math.Sqrt(spread*p.weights)/p.weight)
 }
 
-// descent bounds progress from above by the losses that workers attach to their gradients. They are
-// too noisy to measure a small step, but they show when the loss swings or stands still, and then
-// what gradients say of the way is far too much.
+// descent bounds progress from above by the losses in the tickets. They are too noisy to measure a
+// small step, but they show when the loss swings or stands still. In that case the progress that
+// gradients show along the path is far too large.
 type descent struct {
 	slow, fast aged      // means of the loss, over the horizon and over a quarter of it
-	squares    fade.Mean // of the difference of two losses in a row: twice their variance
+	squares    fade.Mean // of the difference of two consecutive losses: twice their variance
 	part       fade.Mean // of the learning rate that the steps have had
 	steps      float64
 	last       float64
@@ -48,7 +49,7 @@ func newDescent() descent {
 	return descent{squares: fade.NewMean(gradMemory), part: fade.NewMean(gradMemory)}
 }
 
-// add takes the mean loss of a step, and the part of the learning rate that it has.
+// add takes the mean loss of a step, and the part of the learning rate that the step has.
 func (d *descent) add(loss, part float64) {
 	if !finite(loss * loss) {
 		return
@@ -64,9 +65,9 @@ func (d *descent) add(loss, part float64) {
 	d.fast.add(loss, window/4)
 }
 
-// most returns what the decrease per step of the full rate hardly exceeds, +Inf before anything is
-// known: that between the ages of the two means, and a standard error of it. A mean with a memory
-// of m steps has the variance of one, over 2m.
+// most returns an upper bound of the decrease per step at the full rate, +Inf before anything is
+// known. It is the decrease between the ages of the two means, plus a standard error. A mean with a
+// memory of m steps has the variance of one value, over 2m.
 func (d *descent) most() float64 {
 	between := d.slow.age() - d.fast.age()
 	if between < 1 {
@@ -77,7 +78,7 @@ func (d *descent) most() float64 {
 	return (max(0, d.slow.value()-d.fast.value()) + noise) / between / max(1e-6, d.part.Value())
 }
 
-// aged is a mean with exponential forgetting, that knows how many steps ago its values were, in the mean.
+// aged is a mean with exponential forgetting that also knows the mean age of its values, in steps.
 type aged struct{ sum, weight, ages float64 }
 
 func (a *aged) add(v, memory float64) {
@@ -92,7 +93,7 @@ func (a *aged) age() float64   { return a.ages / max(1, a.weight) }
 
 const (
 	gradMemory  = 20.0    // steps over which gradients are averaged
-	windowShare = 1.0 / 6 // of all steps, the window of progress
-	aheadShare  = 0.25    // of all steps, how far ahead the gain looks
+	windowShare = 1.0 / 6 // share of all steps: the window of progress
+	aheadShare  = 0.25    // share of all steps: how far ahead the gain looks
 	benefit     = 0.5     // standard errors of the doubt
 )
