@@ -2,25 +2,27 @@ package chain
 
 import "github.com/kintsugi-ml/kintsugi"
 
-// Link is what a replica knows of the one after it in the chain of its view. The zero Link is that of a tail.
+// Link is what a replica knows of the replica after it in the chain of its view. The zero Link is
+// that of a tail. A Link has no lock.
 type Link struct {
 	next next
 
-	// What everyone behind has done, as far as the one after has said on the present connection.
+	// What all replicas behind have done, as far as the one after has said on the present
+	// connection.
 	promised kintsugi.Fence
 	step     kintsugi.Step // applied
 	decided  kintsugi.Fence
 
-	taken  *kintsugi.Taken // answers that wait for those behind
+	taken  *kintsugi.Taken // answers of this replica that wait for those behind
 	stable *kintsugi.Stable
 
-	tells   bool             // the one after is told whenever it has caught up, and not only when it was joining
-	told    bool             // of tells: it has been told on the present connection
-	ahead   bool             // a step is answered while those behind have the one before
-	unheard *kintsugi.Stable // of ahead: the newest step that was answered before it was heard of; nil: none
+	tells   bool             // the one after is told whenever it has caught up, not only if it was joining
+	told    bool             // if tells: it has been told on the present connection
+	ahead   bool             // a step is answered when those behind have the step before
+	unheard *kintsugi.Stable // if ahead: the newest step that was answered before those behind had it; nil: none
 }
 
-// next is what the one after is to a replica.
+// next says what the replica after is to this one.
 type next uint8
 
 const (
@@ -29,8 +31,8 @@ const (
 	joining             // it is catching up, and is not waited for
 )
 
-// New returns the link of a replica that has somebody after it in its view, or has not. Until that one has said
-// otherwise its answers are needed.
+// New returns the link of a replica. after says whether its view has a replica after it. The
+// answers of that one are needed until it says that it is catching up.
 func New(after bool) Link {
 	if after {
 		return Link{next: counts}
@@ -38,8 +40,8 @@ func New(after bool) Link {
 	return Link{}
 }
 
-// Alone returns the link of a replica whose line has not begun: whoever is after it will be sent
-// what the line begins with, and is not waited for before it has that.
+// Alone returns the link of a replica whose line has not begun. A replica after it will be sent
+// what the line begins with, and its answers are not needed before it has that.
 func Alone(after bool) Link {
 	if after {
 		return Link{next: joining}
@@ -47,10 +49,11 @@ func Alone(after bool) Link {
 	return Link{}
 }
 
-// Relax lets the one after answer for everybody behind it, so that a step waits for that one alone.
-// It is told when it has caught up, since before that its word counts for nothing. next says that
-// this replica is the one that answers for those behind it: it does so while they have the step
-// before. step and decided are where it stands: what they have of that it does not know yet.
+// Relax lets the replica after the head answer for all replicas behind it, so that a step waits for
+// that one alone. A replica is told when it has caught up, because nobody relies on it before that.
+// next says that this replica is the one that answers for those behind it: it answers a step when
+// they have the step before. step and decided say where this replica stands; it does not know yet
+// whether those behind stand there.
 func (l *Link) Relax(next bool, step kintsugi.Step, decided kintsugi.Fence) {
 	l.tells, l.ahead = true, next
 	if l.ahead && l.next == counts {
@@ -58,11 +61,12 @@ func (l *Link) Relax(next bool, step kintsugi.Step, decided kintsugi.Fence) {
 	}
 }
 
-// After reports whether there is somebody after this replica.
+// After reports whether there is a replica after this one.
 func (l *Link) After() bool { return l.next != nobody }
 
-// Connected says that the one after has connected; caughtUp: it stands where this replica stands, or is about to. It
-// returns the answers that waited for one that is not.
+// Connected notes that the replica after has connected. caughtUp says that it stands where this
+// replica stands, or is about to. If not, its answers are not needed any more, and Connected
+// returns the answers that waited for them.
 func (l *Link) Connected(caughtUp bool) []kintsugi.ReplicaMessage {
 	if l.next == nobody {
 		return nil
@@ -76,9 +80,9 @@ func (l *Link) Connected(caughtUp bool) []kintsugi.ReplicaMessage {
 	return l.ready(nil)
 }
 
-// Answer takes an answer of the replica itself and returns what may be said now. joined is as of
-// Heard: the one after may have applied a step first, of which parts come to it while the step is
-// made here.
+// Answer takes an answer of this replica itself and returns the answers that may be given now.
+// joined is as in Heard. The replica after may have applied a step first, since it gets the parts
+// of the sum while this replica still makes the step.
 func (l *Link) Answer(m kintsugi.ReplicaMessage) (said []kintsugi.ReplicaMessage, joined bool) {
 	switch m := m.(type) {
 	case kintsugi.Taken:
@@ -92,10 +96,10 @@ func (l *Link) Answer(m kintsugi.ReplicaMessage) (said []kintsugi.ReplicaMessage
 	return l.ready(nil), joined
 }
 
-// Heard takes an answer of the one after and returns what may be said now. step and decided are
-// where this replica stands itself: the newest step that it has applied, and the fence of that
-// decision. joined reports that the one after has caught up and counts from now on; it must be told
-// before anything else.
+// Heard takes an answer of the replica after and returns the answers that may be given now. step
+// and decided say where this replica stands: the newest step that it has applied, and the fence of
+// that decision. joined reports that the replica after has caught up, and that its answers are
+// needed from now on. It must be told so before anything else.
 func (l *Link) Heard(m kintsugi.ReplicaMessage, step kintsugi.Step, decided kintsugi.Fence) (said []kintsugi.ReplicaMessage, joined bool) {
 	reached := false
 	switch m := m.(type) {
@@ -116,7 +120,8 @@ func (l *Link) Heard(m kintsugi.ReplicaMessage, step kintsugi.Step, decided kint
 	return l.ready(nil), joined
 }
 
-// caughtUp notes that the one after stands where this replica stands, and reports whether it is to be told.
+// caughtUp notes that the replica after stands where this replica stands, and reports whether it
+// must be told.
 func (l *Link) caughtUp() (tell bool) {
 	tell = l.next == joining || l.tells && l.next == counts && !l.told
 	if tell {
@@ -125,7 +130,7 @@ func (l *Link) caughtUp() (tell bool) {
 	return tell
 }
 
-// ready appends the answers that wait for nobody any more.
+// ready appends the answers that need not wait any more.
 func (l *Link) ready(said []kintsugi.ReplicaMessage) []kintsugi.ReplicaMessage {
 	alone := l.next != counts
 	if t := l.taken; t != nil && (alone || l.promised >= t.Fence) {

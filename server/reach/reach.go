@@ -10,26 +10,28 @@ import (
 )
 
 const (
-	// After is for how long tries to reach a life have failed when it is apart. Longer than it
-	// takes to find out that a server is dead.
+	// After is for how long tries to reach a life must have failed before it is reported. It is
+	// longer than it takes to notice that a server is dead.
 	After = 5 * time.Second
-	// Again is for how long tries to reach a life that is apart have succeeded when it is no longer.
+	// Again is for how long tries to reach a reported life must have succeeded before it is not
+	// reported any more.
 	Again = 3 * time.Second
 )
 
-// State is what a server knows of the others. The zero State knows nothing. Not safe for concurrent use.
+// State is what a server knows of the others. The zero State knows nothing. It is not safe for
+// concurrent use.
 type State struct {
 	peers map[kintsugi.Life]peer
 }
 
-// peer is a life that could not be reached when it was last tried, or is apart.
+// peer is a life that did not answer the last try, or that is reported.
 type peer struct {
-	since time.Time // of the first of the tries that have all gone as the last one did
-	ok    bool      // how that went
+	since time.Time // of the first of the last tries that all had the same result
+	ok    bool      // that result
 	apart bool
 }
 
-// Tried notes how a try to reach a life went. It reports whether Apart has changed.
+// Tried notes the result of a try to reach a life. It reports whether Apart has changed.
 func (s *State) Tried(now time.Time, whom kintsugi.Life, ok bool) bool {
 	p, known := s.peers[whom]
 	if !known && ok {
@@ -52,7 +54,7 @@ func (s *State) Tried(now time.Time, whom kintsugi.Life, ok bool) bool {
 	return p.apart != was
 }
 
-// Forget drops the lives that are over. It reports whether Apart has changed.
+// Forget drops the lives for which over returns true. It reports whether Apart has changed.
 func (s *State) Forget(over func(kintsugi.Life) bool) (changed bool) {
 	maps.DeleteFunc(s.peers, func(l kintsugi.Life, p peer) bool {
 		gone := over(l)
@@ -62,7 +64,7 @@ func (s *State) Forget(over func(kintsugi.Life) bool) (changed bool) {
 	return changed
 }
 
-// Apart returns the lives that are apart, by server and incarnation, ascending.
+// Apart returns the lives to report, ascending by server and incarnation.
 func (s *State) Apart() (list []kintsugi.Life) {
 	for l, p := range s.peers {
 		if p.apart {
