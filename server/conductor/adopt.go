@@ -6,11 +6,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A line that begins with a partial restore begins where the shards stand that outlived the line before. Nobody else
-// knows where that is, for the conductor of that line may be what died.
+// A line that begins with a partial restore begins at the step where the shards that outlived the
+// line before stand. Only the shards know that step, because the conductor of that line may be what
+// died.
 
-// adopted reports whether every shard stands on the line. All have said where they stand; once it
-// is known where the line begins, those that do not yet are told.
+// adopted reports whether every shard stands on the line. When all shards have said where they
+// stand, it decides where the line begins and tells those that do not stand on it yet.
 func (c *Conductor) adopted() bool {
 	all := !slices.ContainsFunc(c.taken, waits)
 	if c.begins == nil {
@@ -46,12 +47,13 @@ func (c *Conductor) adopt(t kintsugi.Taken) {
 	c.toShard(t.Shard, kintsugi.Adopt{Line: c.cfg.Line, Fence: c.cfg.Fence, Step: *c.begins})
 }
 
-// beginning returns the step at which the line begins: where it has begun already, if a conductor
-// before this one has begun it. Else the newest that every kept shard has applied as it was decided
-// last, which takes nothing back: what was released anywhere is applied everywhere, and where one
-// shard has gone a step further, or has applied an earlier decision about the same step, that was
-// not released, and the shard still has the version before. Where no shard was kept, it is the
-// newest version of what came back.
+// beginning returns the step at which the line begins. If an earlier conductor has begun the line,
+// that is where it stands. Otherwise it is the newest step that every kept shard has applied under
+// the last decision about it. That takes no released step back: a step that was released on any
+// shard is applied on all. One shard may have gone a step further, or have applied an earlier
+// decision about the same step; that step was not released, and the shard still has the version
+// before it. If no shard was kept, the line begins at the newest version of the chunks that came
+// back.
 func (c *Conductor) beginning() kintsugi.Step {
 	var settled, kept, newest *kintsugi.Step
 	for _, t := range c.taken {
@@ -82,7 +84,8 @@ func (c *Conductor) beginning() kintsugi.Step {
 	return 0
 }
 
-// decidedOnce reports whether all kept shards that know how a step came about have applied the same decision.
+// decidedOnce reports whether all kept shards that know the commit of a step have applied the same
+// decision.
 func (c *Conductor) decidedOnce(step kintsugi.Step) bool {
 	var fences []kintsugi.Fence
 	for _, t := range c.taken {
@@ -95,11 +98,11 @@ func (c *Conductor) decidedOnce(step kintsugi.Step) bool {
 	return len(slices.Compact(fences)) <= 1
 }
 
-// Untold returns the shards that were lost of which it is not told yet that they have come back, by
-// shard the versions of their chunks.
+// Untold returns the lost shards whose return has not been reported yet: by shard, the versions of
+// their chunks.
 func (c *Conductor) Untold() map[kintsugi.ShardID][]kintsugi.Step { return c.lost }
 
-// tellLost tells of each shard that was lost and has come back.
+// tellLost reports the return of each shard that was lost and has come back.
 func (c *Conductor) tellLost() {
 	defer func() { c.lost = nil }()
 	for i := range c.taken {
@@ -107,7 +110,8 @@ func (c *Conductor) tellLost() {
 		if !ok {
 			continue
 		}
-		if now := c.taken[i].Saved; len(now) == len(saved) { // of two copies a shard chooses when it knows the step
+		// A shard with two copies chooses between them when it knows the step.
+		if now := c.taken[i].Saved; len(now) == len(saved) {
 			saved = now
 		}
 		e := kintsugi.PartialEvent{Line: c.cfg.Line, Step: *c.begins, Shard: kintsugi.ShardID(i), Chunks: uint32(len(saved)), Oldest: *c.begins}

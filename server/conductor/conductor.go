@@ -18,33 +18,33 @@ type Config struct {
 	Fence  kintsugi.Fence
 	Model  uint64 // Layout.Agreement
 	Shards int
-	Slots  int // workers the run is made for: slots are [0, Slots)
+	Slots  int // the number of workers that the run is made for: slots are [0, Slots)
 
 	Consistency agg.Config
 	Schedule    Schedule
 	Uneven      bool          // tensors have rates of their own, which a controller must know
 	Steps       kintsugi.Step // the run ends when this step is released
-	SaveEvery   kintsugi.Step // a checkpoint each so many steps; 0: none by their number
-	SaveAfter   time.Duration // a checkpoint at the first release, and then when so much time has passed since one was begun; 0: none by time
-	Interval    Interval      // says how much time it is instead of SaveAfter; nil: SaveAfter does
+	SaveEvery   kintsugi.Step // steps between two full checkpoints; 0: no checkpoints by step
+	SaveAfter   time.Duration // time between the beginnings of two full checkpoints, the first one at the first release; 0: none by time
+	Interval    Interval      // chooses that time in place of SaveAfter; nil: SaveAfter is that time
 	Running     Planner       // plans the saves of the running checkpoint; nil: there is none
 
-	// Continues says that the view goes on with the line of the one before, as kintsugi.View: what
-	// heads held of gradients may be gone.
+	// Continues says that the view goes on with the line of the one before, as in kintsugi.View.
+	// The gradients that heads held may then be gone.
 	Continues bool
 
-	// Untold are shards that came back in the view before, on the same line, which was over before
-	// its conductor could tell of them: what
-	// [Conductor.Untold] of that one has returned.
+	// Untold is what [Conductor.Untold] of the conductor of the view before returned: shards that
+	// came back on this line in that view, which was over before their return was reported.
 	Untold map[kintsugi.ShardID][]kintsugi.Step
 
-	// Over is the last word of the run, where it has been said before this conductor; nil: it has
-	// not, or nobody knows. A run that has ended and saved what it came to is not saved once more
-	// by each conductor that comes after, for as long as servers stay.
+	// Over is the last message of the run, if the run had ended before this conductor began; nil:
+	// it had not, or that is not known. Servers may stay after the end of a run. Over keeps each
+	// new conductor from saving the result once more.
 	Over *kintsugi.Done
 
-	// StartGrace is how long the first step of this conductor waits for the workers that are missing,
-	// from the first one's admission. The steps before everyone is there would count other sets. See There.
+	// StartGrace is how long the first step of this conductor waits for missing workers, counted
+	// from the admission of the first one. Without it, the first steps would count other sets of
+	// gradients. See There.
 	StartGrace time.Duration
 
 	// LeaveGrace is how long a worker whose stream broke stays a member: a connection may come back
@@ -52,8 +52,8 @@ type Config struct {
 	LeaveGrace time.Duration
 }
 
-// Ready lists what the conductor owes the world since the last call. The caller carries it out in field
-// order.
+// Ready lists what the conductor has decided since the last call. The caller carries it out in the
+// order of the fields.
 type Ready struct {
 	ToShards  []ToShard
 	ToWorkers []ToWorker
@@ -61,8 +61,8 @@ type Ready struct {
 	Publish   []Publication // run manifests to publish; answer with Published
 	StartOver []StartOver   // workers whose streams are to end, so that they begin again
 
-	// Held is the step at which the run stands, and which is durable, once Hold has been called;
-	// nil: not yet, or said before.
+	// Held is the step at which the run stands still, and which is durable, after Hold has been
+	// called; nil: not yet, or already reported.
 	Held *kintsugi.Step
 }
 
@@ -72,15 +72,15 @@ type ToShard struct {
 	Message kintsugi.ControlMessage
 }
 
-// ToWorker is a message to one incarnation of a worker; it is dropped if that one is gone.
+// ToWorker is a message to one incarnation of a worker. It is dropped if that incarnation is gone.
 type ToWorker struct {
 	Slot        kintsugi.Slot
 	Incarnation kintsugi.Incarnation
 	Message     kintsugi.ConductorMessage
 }
 
-// StartOver says that the stream of one incarnation of a worker is to end with an error: it
-// connects again, reads the newest version and sends what it has to send.
+// StartOver says that the stream of one incarnation of a worker must end with an error. The worker
+// then connects again, reads the newest version and sends what it has to send.
 type StartOver struct {
 	Slot        kintsugi.Slot
 	Incarnation kintsugi.Incarnation
@@ -98,46 +98,47 @@ type Publication struct {
 // member is a worker that is in the run, or about to be.
 type member struct {
 	incarnation kintsugi.Incarnation
-	change      uint64    // the Members message that followed its newest hello
+	change      uint64    // number of the Members message that followed its newest hello
 	admitted    bool      // every shard has known it
 	greeted     bool      // every shard knows of its newest hello
 	gone        time.Time // when its stream broke; zero: connected
 
-	clock  uint64          // tickets it has sent, on top of joined
+	clock  uint64          // number of tickets it has sent, plus joined
 	joined uint64          // the clock at which it was admitted
 	newest kintsugi.PushID // of its newest ticket, once clock > joined
 	held   []kintsugi.ConductorMessage
 
 	kept   bool          // it offers gradients that it has kept in an outage
-	oldest kintsugi.Step // kept: the version of the oldest of them
+	oldest kintsugi.Step // if kept: the version of the oldest of them
 }
 
-// Conductor decides one line of a run under one fence.
+// Conductor decides one line of a run under one fence. It has no lock: one goroutine may use it at
+// a time.
 type Conductor struct {
 	cfg   Config
 	round *agg.Round
 	ready Ready
 
-	steering *steering // chooses quotas; nil: the configuration does
+	steering *steering // asks the controller for quotas; nil: the configuration sets the quota
 
-	taken    []*kintsugi.Taken // by shard; nil: has not answered yet on its present stream
+	taken    []*kintsugi.Taken // by shard; nil: no answer yet on its present stream
 	released kintsugi.Step
-	last     kintsugi.Released // what was released last, for shards and workers that missed it
+	last     kintsugi.Released // the newest release, for shards and workers that missed it
 	open     *open             // the committed step that is not released yet
 
 	members map[kintsugi.Slot]*member
 	order   []kintsugi.Slot                        // of members, ascending; nil: not known
 	count   int                                    // of admitted members; −1: not known
-	waiting int                                    // messages that members are kept waiting for, at least
-	lives   map[kintsugi.Slot]kintsugi.Incarnation // newest that has said hello, whether or not it has left
+	waiting int                                    // upper bound of the messages that are kept back from members
+	lives   map[kintsugi.Slot]kintsugi.Incarnation // newest incarnation that has said hello, whether or not it has left
 	change  uint64                                 // number of the newest Members message
-	known   []uint64                               // by shard: newest change it has answered
-	begins  *kintsugi.Step                         // where a line that keeps an earlier one begins; nil: not known, or another line
-	lost    map[kintsugi.ShardID][]kintsugi.Step   // by shard that was lost: the versions of its chunks
+	known   []uint64                               // by shard: newest Members message that it has answered
+	begins  *kintsugi.Step                         // where a line that keeps an earlier one begins; nil: not known, or another kind of line
+	lost    map[kintsugi.ShardID][]kintsugi.Step   // by lost shard: the versions of its chunks
 	first   time.Time
-	there   []kintsugi.Slot // of workers whose processes live, ascending; nil: nobody knows
+	there   []kintsugi.Slot // of workers whose processes are alive, ascending; nil: not known
 	started bool            // every expected worker is in, or the grace is over
-	decided bool            // it has decided a step itself
+	decided bool            // this conductor has decided a step itself
 
 	save    saving
 	running *running // nil: there is no running checkpoint
@@ -149,11 +150,11 @@ type Conductor struct {
 	lastRelease time.Time
 	late        uint32
 	dropped     uint32                     // gradients that were kept in an outage and will not be counted
-	keeping     map[kintsugi.PushID]uint32 // open tickets of kept gradients: of how many
+	keeping     map[kintsugi.PushID]uint32 // by open ticket of kept gradients: how many gradients it stands for
 	times       times
 	reason      string
 
-	pushed, pulled uint64 // bytes in this view up to the event before
+	pushed, pulled uint64 // bytes in this view up to the last event
 }
 
 // open is a committed step.
@@ -163,9 +164,9 @@ type open struct {
 	quota     int
 	reason    string
 	stable    []*kintsugi.Stable // by shard
-	when      []time.Time        // by shard: when it said so
+	when      []time.Time        // by shard: when it became stable
 	committed time.Time
-	asked     time.Time // when shards were asked last why they have not taken it, or it was committed
+	asked     time.Time // when shards were last asked why they have not taken it, or when it was committed
 }
 
 type stop struct {
@@ -173,7 +174,8 @@ type stop struct {
 	save   bool
 }
 
-// New returns a conductor that has yet to take its shards. now starts its clock.
+// New returns a conductor that has not taken its shards yet. now starts its clock. It returns a
+// usage error if the configuration makes no sense.
 func New(cfg Config, now time.Time) (*Conductor, error) {
 	if cfg.Shards < 1 || cfg.Slots < 1 {
 		return nil, fmt.Errorf("%w: a run needs at least one shard and one worker, not %d and %d", kintsugi.ErrUsage, cfg.Shards, cfg.Slots)
@@ -201,7 +203,7 @@ func New(cfg Config, now time.Time) (*Conductor, error) {
 	}, nil
 }
 
-// Ready returns what the conductor owes the world, and forgets it.
+// Ready returns what the conductor has decided since the last call, and clears it.
 func (c *Conductor) Ready() Ready {
 	r := c.ready
 	c.ready = Ready{}
@@ -214,7 +216,7 @@ func (c *Conductor) Released() kintsugi.Step { return c.released }
 // Finished reports whether the run is over: Done has been sent.
 func (c *Conductor) Finished() bool { return c.done }
 
-// Stop ends the run after the step that is open, with a last checkpoint if save.
+// Stop ends the run after the open step; if save, with a last checkpoint.
 func (c *Conductor) Stop(now time.Time, reason string, save bool) {
 	if c.stop == nil {
 		c.stop = &stop{reason: reason, save: save}
@@ -222,7 +224,7 @@ func (c *Conductor) Stop(now time.Time, reason string, save bool) {
 	c.proceed(now)
 }
 
-// Tick lets time pass: grace periods end.
+// Tick tells the conductor the time, so that grace periods end.
 func (c *Conductor) Tick(now time.Time) {
 	for _, slot := range c.slots() {
 		m := c.members[slot]
@@ -234,7 +236,8 @@ func (c *Conductor) Tick(now time.Time) {
 	c.proceed(now)
 }
 
-// proceed does whatever has become possible: it lets workers go on, decides the next step or ends the run.
+// proceed does whatever has become possible: it lets workers go on, decides the next step or ends
+// the run.
 func (c *Conductor) proceed(now time.Time) {
 	if c.round == nil || c.done {
 		return
@@ -267,13 +270,13 @@ func (c *Conductor) start(now time.Time) bool {
 	return c.started
 }
 
-// expected reports whether a worker whose process lives is still to come.
+// expected reports whether a worker whose process is alive has not come yet.
 func (c *Conductor) expected() bool {
 	return slices.ContainsFunc(c.there, func(s kintsugi.Slot) bool { return c.members[s] == nil || !c.members[s].admitted })
 }
 
-// There says of which workers the processes live, where somebody knows: the first step does not
-// wait for others. They are members when they come.
+// There tells the conductor which workers' processes are alive. The first step does not wait for
+// others. Those become members when they come.
 func (c *Conductor) There(now time.Time, slots []kintsugi.Slot) {
 	c.there = append([]kintsugi.Slot{}, slots...)
 	c.proceed(now)
@@ -302,7 +305,7 @@ func (c *Conductor) commit(now time.Time, d agg.Decision) {
 	c.toAllShards(o.commit)
 }
 
-// release ends the open step: every shard is stable.
+// release ends the open step; every shard is stable.
 func (c *Conductor) release(now time.Time) {
 	o := c.open
 	c.open = nil
@@ -334,10 +337,10 @@ func (c *Conductor) release(now time.Time) {
 	c.running.observe(e)
 	c.save.observe(e, beside)
 	c.late, c.dropped, c.lastRelease = 0, 0, now
-	c.admit(now) // whoever waited for this step; then the next one
+	c.admit(now) // those that waited for this step; then the next step
 }
 
-// event tells of a released step.
+// event returns the event of a released step.
 func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 	e := kintsugi.StepEvent{
 		Line: c.cfg.Line, Step: o.commit.Step, Time: now,
@@ -379,14 +382,15 @@ func (c *Conductor) event(now time.Time, o *open) kintsugi.StepEvent {
 // finish saves the newest version if the run asks for it, and says Done once that is published.
 func (c *Conductor) finish(now time.Time) {
 	wantSave := c.stop == nil || c.stop.save
-	if o := c.cfg.Over; o != nil && o.Saved && o.Step == c.released { // a conductor before this one has ended the run: what it has saved is what the run came to
+	// An earlier conductor has ended the run, and what it has saved is the result.
+	if o := c.cfg.Over; o != nil && o.Saved && o.Step == c.released {
 		wantSave, c.save.durable = false, o.Step+1
 	}
 	if wantSave && c.save.newest != c.released+1 && c.save.step == nil {
 		c.saveNewest(now)
 	}
 	if c.save.step != nil {
-		return // its end calls proceed
+		return // the end of the save calls proceed
 	}
 	c.done = true
 	d := c.doneMessage()
@@ -405,8 +409,8 @@ func (c *Conductor) doneMessage() kintsugi.Done {
 	return d
 }
 
-// slots returns the members' slots in order, so that the same events give the same messages.
-// The caller must not change the result.
+// slots returns the members' slots in order, so that the same events give the same messages. The
+// caller must not change the result.
 func (c *Conductor) slots() []kintsugi.Slot {
 	if c.order == nil {
 		c.order = slices.Sorted(maps.Keys(c.members))
@@ -414,7 +418,7 @@ func (c *Conductor) slots() []kintsugi.Slot {
 	return c.order
 }
 
-// changed says that members have come, gone or been admitted.
+// changed notes that members have come, gone or been admitted.
 func (c *Conductor) changed() { c.order, c.count = nil, -1 }
 
 func (c *Conductor) toAllShards(m kintsugi.ControlMessage) {
@@ -423,7 +427,8 @@ func (c *Conductor) toAllShards(m kintsugi.ControlMessage) {
 	}
 }
 
-// toShard sends a message to a shard that is taken; for another one, resend makes up for it.
+// toShard sends a message to a shard that is taken. For any other shard, resend makes up for it
+// later.
 func (c *Conductor) toShard(s kintsugi.ShardID, m kintsugi.ControlMessage) {
 	if c.taken[s] == nil {
 		return
@@ -435,8 +440,8 @@ func (c *Conductor) toWorker(slot kintsugi.Slot, m kintsugi.ConductorMessage) {
 	c.ready.ToWorkers = append(c.ready.ToWorkers, ToWorker{Slot: slot, Incarnation: c.members[slot].incarnation, Message: m})
 }
 
-// refuse tells a worker that its push will never be counted. It counts as late whether or not the worker is
-// there to hear it.
+// refuse tells a worker that its push will never be counted. The push counts as late even if the
+// worker is gone.
 func (c *Conductor) refuse(r kintsugi.Refused) {
 	c.late++
 	c.dropped += c.keeping[r.Push]

@@ -6,20 +6,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A server that holds the only copy of a shard and is about to go hands it over through the
-// checkpoint: no step is decided any more, the newest version is saved, and then it may go. Whoever
-// is in the view that follows starts from that version, and no step is lost. A save that fails ends
-// the hold: steps that may be lost are better than none.
+// A server that is about to go and holds the only copy of a shard hands the shard over through the
+// checkpoint: no more steps are decided, the newest version is saved, and then the server may go.
+// The servers of the next view start from that version, so no step is lost. If the save fails, the
+// hold ends: it is better to make steps that may be lost than none.
 
 // hold is a run that stands still because a server is about to go.
 type hold struct {
 	on   bool
-	from kintsugi.Step // 1 + the step whose save was begun for it; 0: none
+	from kintsugi.Step // 1 + the step whose save was begun for the hold; 0: none
 	said bool
 }
 
-// Hold lets the run stand at the next release: the version is saved, and Ready.Held says so. It
-// lasts until the view ends.
+// Hold makes the run stand still at the next release: the version is saved, and then Ready.Held is
+// set. It lasts until the view ends, or until the save fails.
 func (c *Conductor) Hold(now time.Time) {
 	if c.hold.on {
 		return
@@ -28,15 +28,16 @@ func (c *Conductor) Hold(now time.Time) {
 	c.proceed(now)
 }
 
-// stand has the newest version saved, if it is not, and says that the run stands. No step is open.
+// stand saves the newest version if it is not saved, and then reports that the run stands still. No
+// step is open.
 func (c *Conductor) stand(now time.Time) {
 	switch {
-	case c.hold.said || c.save.step != nil: // its end calls proceed
+	case c.hold.said || c.save.step != nil: // the end of the save calls proceed
 	case c.save.durable == c.released+1:
 		c.hold.said = true
 		step := c.released
 		c.ready.Held = &step
-	case c.save.newest == c.released+1 && c.hold.from == c.released+1: // it went wrong
+	case c.save.newest == c.released+1 && c.hold.from == c.released+1: // the save has failed
 		c.hold = hold{}
 	default:
 		c.hold.from = c.released + 1
@@ -44,7 +45,7 @@ func (c *Conductor) stand(now time.Time) {
 	}
 }
 
-// saveNewest has the newest version saved. No save is under way.
+// saveNewest begins to save the newest version. No save is under way.
 func (c *Conductor) saveNewest(now time.Time) {
 	c.save.begin(now, c.released, c.cfg.Shards)
 	rel := c.last

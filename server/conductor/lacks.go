@@ -8,19 +8,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A worker's ticket says that every head has its gradient, and the conductor believes it: to ask
-// the heads would cost every step a message for each gradient and shard. A worker that does not
-// keep to that, because of a fault in it or because it lies, leaves a step with which a shard
-// cannot begin. Others may have applied it, so it stays what was decided; what is missing can come,
-// for the id says which bytes those are. So the shards are asked why they have not taken a step
-// that is open for long, and a worker whose push one of them lacks is made to start over: on the
-// version that it has pushed on it computes the same gradient, and pushes it to all heads.
+// A worker's ticket says that every head has its gradient, and the conductor believes it: asking
+// the heads would cost a message for each gradient and shard in every step. If a worker's ticket is
+// false, because of a fault or a lie, a shard cannot begin the step that counts it. Other shards
+// may have applied the step, so the decision stays. What is missing can still arrive, since the
+// push id determines the bytes. So the conductor asks the shards why they have not taken a step
+// that has been open for long, and makes each worker start over whose push a shard lacks. The
+// worker computes the same gradient again on the version of that push, and pushes it to all heads.
 
-// askAfter is how long a step is open, or was asked about, before the shards that have not taken it
-// are asked why. One that is applying it answers when it has.
+// askAfter is how long a step must have been open, or since the last question, before the shards
+// that have not taken it are asked why. A shard that is applying the step answers when it has
+// finished.
 const askAfter = 10 * time.Second
 
-// askWhy asks the shards that keep the open step waiting where they stand. To be taken again under
+// askWhy asks the shards that have not applied the open step where they stand. A second Take under
 // the same fence changes nothing for them.
 func (c *Conductor) askWhy(now time.Time) {
 	if c.open == nil || c.done || now.Sub(c.open.asked) < askAfter {
@@ -34,12 +35,12 @@ func (c *Conductor) askWhy(now time.Time) {
 	}
 }
 
-// lacking returns the pushes of the open step that a shard has said it lacks.
+// lacking returns the pushes of the open step that a shard says it lacks.
 func (c *Conductor) lacking(t *kintsugi.Taken) (list []kintsugi.PushID) {
 	if c.open == nil || t == nil || c.open.stable[t.Shard] != nil {
 		return nil
 	}
-	for _, w := range c.open.commit.Counted { // what it has said may be of another step
+	for _, w := range c.open.commit.Counted { // the answer may be about another step
 		if slices.Contains(t.Lacks, w.Push) {
 			list = append(list, w.Push)
 		}

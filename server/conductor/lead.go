@@ -7,18 +7,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A member's clock counts its tickets: the gradients it has finished and every shard has held, whether they are
-// counted or too late. The slowest may always go on, and while the others wait for it no step makes its gradient
-// late; so its clock moves, whatever the quota is, and nobody waits for ever. A gradient that its worker has
-// thrown away does not count: the worker goes on without an answer, so that nothing could hold it.
+// A member's clock counts its tickets: the gradients that it has finished and that every shard has
+// held, whether they are counted or too late. The slowest member may always go on. While the others
+// wait for it, no step makes its gradient late. So its clock moves, whatever the quota is, and
+// nobody waits for ever. A gradient that its worker has thrown away does not count, because the
+// worker goes on without an answer, and nothing could hold it back.
 //
-// The conductor keeps the lead by silence. A worker begins a gradient when it hears that it is admitted, or
-// what became of its push; whoever is more than the lead ahead of the slowest does not hear it yet. So there is
-// no permission that could be lost or outlive its sender: after a reconnect the answer to hello is what
-// waits. A conductor that takes over knows no clocks and starts all of them at 0: the bound holds from
-// there on.
+// The conductor enforces the lead by not answering. A worker begins a gradient when it hears that
+// it is admitted, or what became of its push. A worker that is more than the lead ahead of the
+// slowest does not hear it yet. So there is no permission that could be lost or outlive its sender.
+// After a reconnection, the answer to hello is what is kept back. A conductor that takes over knows
+// no clocks and starts all of them at 0; the bound holds from then on.
 
-// tick counts a ticket. A worker sends its tickets in order, so whatever is not newer is a repetition.
+// tick counts a ticket. A worker sends its tickets in order, so a ticket that is not newer is a
+// repetition.
 func (m *member) tick(p kintsugi.PushID) {
 	if m.clock == m.joined || p.Compare(m.newest) > 0 {
 		m.newest = p
@@ -26,8 +28,8 @@ func (m *member) tick(p kintsugi.PushID) {
 	}
 }
 
-// slowest returns the smallest clock of the admitted members but one, which may be nil. With nobody else
-// it returns 0.
+// slowest returns the smallest clock of all admitted members but one, which may be nil. If there
+// are no others, it returns 0.
 func (c *Conductor) slowest(but *member) uint64 {
 	least, any := uint64(0), false
 	for _, m := range c.members {
@@ -38,9 +40,9 @@ func (c *Conductor) slowest(but *member) uint64 {
 	return least
 }
 
-// join starts the clock of a member that is being admitted: at the minimum, or it would hold all others
-// until it has made up for gradients that nobody asked of it. Before the first decision nobody has anything to
-// make up for: there the order in which workers happen to arrive gives none of them a lead.
+// join starts the clock of a member that is being admitted. It starts at the minimum; otherwise the
+// member would hold up all others until it had made up for gradients that it never had to compute.
+// Before the first decision all clocks start at 0, so that no worker gets a lead by arriving early.
 func (c *Conductor) join(m *member) {
 	m.clock = 0
 	if c.decided {
@@ -49,13 +51,14 @@ func (c *Conductor) join(m *member) {
 	m.joined = m.clock
 }
 
-// ahead reports whether m may not begin another gradient.
+// ahead reports whether m may not begin another gradient yet.
 func (c *Conductor) ahead(m *member) bool {
 	lead := c.cfg.Consistency.Leads()
 	return lead != kintsugi.Infinite && !c.done && m.admitted && m.clock-c.slowest(nil) > uint64(lead)
 }
 
-// tell sends a member a message that lets it go on, at once or when it is no longer too far ahead.
+// tell sends a member a message that lets it go on, either at once or when it is no longer too far
+// ahead.
 func (c *Conductor) tell(slot kintsugi.Slot, msg kintsugi.ConductorMessage) {
 	m := c.members[slot]
 	if !c.ahead(m) {
@@ -68,13 +71,13 @@ func (c *Conductor) tell(slot kintsugi.Slot, msg kintsugi.ConductorMessage) {
 	case len(m.held) < c.cfg.Consistency.Held():
 		m.held = append(m.held, msg)
 		c.waiting++
-	default: // it goes on without an answer, and would fill the memory of whoever keeps them
+	default: // it goes on without an answer, and its kept messages would fill the memory
 		c.ready.StartOver = append(c.ready.StartOver, StartOver{Slot: slot, Incarnation: m.incarnation,
 			Reason: fmt.Sprintf("worker/%d goes on without waiting for what becomes of its gradients", slot)})
 	}
 }
 
-// about returns the push that a kept message lets a worker wait for no longer; the zero id for a welcome.
+// about returns the push whose answer a kept message is, or the zero id for a welcome.
 func about(msg kintsugi.ConductorMessage) kintsugi.PushID {
 	switch m := msg.(type) {
 	case kintsugi.Released:
@@ -85,9 +88,11 @@ func about(msg kintsugi.ConductorMessage) kintsugi.PushID {
 	return kintsugi.PushID{}
 }
 
-// resume tells the members what was kept from them, as far as the slowest has caught up.
+// resume sends members the messages that were kept back, as far as the slowest member has caught
+// up.
 func (c *Conductor) resume() {
-	if c.waiting == 0 { // with thousands of members, asking each after every ticket is what a step would cost
+	// With thousands of members, a look at each after every ticket would cost as much as a step.
+	if c.waiting == 0 {
 		return
 	}
 	c.waiting = 0
@@ -107,7 +112,8 @@ func (c *Conductor) resume() {
 	}
 }
 
-// upToDate names the newest version in a message that was kept: the worker goes on from there.
+// upToDate names the newest version in a message that was kept back, because the worker goes on
+// from there.
 func (c *Conductor) upToDate(msg kintsugi.ConductorMessage) kintsugi.ConductorMessage {
 	switch m := msg.(type) {
 	case kintsugi.Admitted:
@@ -123,8 +129,8 @@ func (c *Conductor) upToDate(msg kintsugi.ConductorMessage) kintsugi.ConductorMe
 	return msg
 }
 
-// tellReleased tells a member of a release. That a version is there is no secret; that its own push is
-// counted is what it may have to wait for.
+// tellReleased tells a member of a release. Every member may know that the version is there; only
+// the news that its own push is counted may be kept back.
 func (c *Conductor) tellReleased(slot kintsugi.Slot, rel kintsugi.Released) {
 	if c.ahead(c.members[slot]) {
 		own := rel

@@ -9,8 +9,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// HandleHello begins or renews a worker's membership. An error refuses the worker; errors.Is tells it
-// whether another try helps (kintsugi.ErrStaleView) or not.
+// HandleHello begins or renews a worker's membership. An error refuses the worker. If it is
+// kintsugi.ErrStaleView, another try may succeed; after any other error it will not.
 func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
 	switch {
 	case h.Protocol != kintsugi.ProtocolVersion:
@@ -35,24 +35,26 @@ func (c *Conductor) HandleHello(now time.Time, h kintsugi.Hello) error {
 		c.members[h.Slot] = m
 		c.changed()
 	}
-	m.gone, m.held = time.Time{}, nil // it awaits nothing of the stream before
+	m.gone, m.held = time.Time{}, nil // it does not expect answers to the stream before
 	m.kept, m.oldest = h.Kept > 0, h.Oldest
 	c.change++
 	m.change, m.greeted = c.change, false
-	if c.done { // nothing will be counted any more, so that no shard need know, and some may have gone
+	// Nothing will be counted any more. Shards need not know of the worker, and some may be gone.
+	if c.done {
 		m.greeted = true
 		c.welcome(h.Slot)
 		return nil
 	}
-	if c.round != nil { // otherwise taking over does the same, after it has repeated the open commit
+	if c.round != nil { // otherwise takeOver does the same, after it has sent the open commit again
 		c.begin(h.Slot)
 		c.toAllShards(c.membersMessage())
 	}
-	c.proceed(now) // an earlier life may have been what the open step waited for
+	c.proceed(now) // the step may have waited for an earlier life
 	return nil
 }
 
-// begin says that a member starts from the newest version, or from the oldest of what it has kept.
+// begin notes that a member starts from the newest version, or from the oldest version of what it
+// has kept.
 func (c *Conductor) begin(slot kintsugi.Slot) {
 	if m := c.members[slot]; m.kept {
 		c.round.BeginFrom(slot, m.oldest)
@@ -61,15 +63,15 @@ func (c *Conductor) begin(slot kintsugi.Slot) {
 	}
 }
 
-// WorkerGone says that the stream of a worker's incarnation broke.
+// WorkerGone notes that the stream of a worker's incarnation broke.
 func (c *Conductor) WorkerGone(now time.Time, slot kintsugi.Slot, inc kintsugi.Incarnation) {
 	if m := c.members[slot]; m != nil && m.incarnation == inc && m.gone.IsZero() {
 		m.gone = now
 	}
 }
 
-// WorkerLeft says that a worker's incarnation has said good-bye: it has heard what became of all
-// that it has pushed. Nobody waits for it.
+// WorkerLeft notes that a worker's incarnation has said good-bye, after it has heard what became of
+// all its pushes. No step waits for it any more.
 func (c *Conductor) WorkerLeft(now time.Time, slot kintsugi.Slot, inc kintsugi.Incarnation) {
 	if m := c.members[slot]; m != nil && m.incarnation == inc {
 		c.remove(slot, m)
@@ -84,8 +86,8 @@ func (c *Conductor) remove(slot kintsugi.Slot, m *member) {
 	c.leave(slot, m.incarnation+1)
 }
 
-// HandleTicket handles a worker's ticket. Tickets of lines and incarnations that are over are dropped:
-// nobody waits for the answer.
+// HandleTicket handles a worker's ticket. Tickets of earlier lines and incarnations are dropped,
+// because nobody waits for the answer.
 func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 	m := c.members[t.Push.Slot]
 	if c.round == nil || c.done || m == nil || !m.admitted || t.Push.Line != c.cfg.Line || t.Push.Incarnation != m.incarnation {
@@ -94,7 +96,9 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 	for _, v := range t.Views {
 		if v != c.cfg.View {
 			if c.round.Counts(t.Push) {
-				break // in a view before, by a step that this one goes on with too: the worker must hear that, and not that its gradient is lost
+				// It was counted in an earlier view, by a step that this one goes on with too. The
+				// worker must not hear that its gradient is lost.
+				break
 			}
 			c.refuse(kintsugi.Refused{Push: t.Push, Step: c.released, Reason: fmt.Sprintf("received in view %d, the view is %d", v, c.cfg.View)})
 			return
@@ -129,8 +133,8 @@ func (c *Conductor) HandleTicket(now time.Time, t kintsugi.Ticket) {
 	c.proceed(now)
 }
 
-// adoptTicket remembers the ticket of a push that a conductor before this one counted in the open step:
-// its loss belongs in the step's event.
+// adoptTicket remembers the ticket of a push that an earlier conductor counted in the open step,
+// because its loss belongs in the event of that step.
 func (c *Conductor) adoptTicket(t kintsugi.Ticket) {
 	if c.open == nil {
 		return
@@ -147,9 +151,10 @@ func (c *Conductor) adoptTicket(t kintsugi.Ticket) {
 	}
 }
 
-// admit makes members of the workers that every shard knows, and answers their hello. A new life of a
-// worker whose earlier one has a gradient in the open step waits for its release: on the version before it
-// would compute the same gradient, and where late ones are applied that would count a second time.
+// admit makes members of the workers that every shard knows, and answers their hello. If the open
+// step counts a gradient of an earlier life of a worker, the new life waits for its release. On the
+// version before it would compute the same gradient, and that would count a second time where late
+// gradients are applied.
 func (c *Conductor) admit(now time.Time) {
 	for _, slot := range c.slots() {
 		m := c.members[slot]
@@ -192,7 +197,7 @@ func (c *Conductor) welcome(slot kintsugi.Slot) {
 	}
 }
 
-// leave forgets what the lives of slot before next have offered.
+// leave forgets the open tickets of the lives of slot before next.
 func (c *Conductor) leave(slot kintsugi.Slot, next kintsugi.Incarnation) {
 	for p := range c.keeping {
 		if p.Slot == slot && p.Incarnation < next {
@@ -220,10 +225,10 @@ func (c *Conductor) membersMessage() kintsugi.Members {
 	return kintsugi.Members{Line: c.cfg.Line, Fence: c.cfg.Fence, Change: c.change, Countable: c.countable(c.released)}
 }
 
-// countable lists whose pushes may be counted once step is released, by slot. A slot that has lost
-// its member is in it for as long as it is known which of its pushes were counted last: a conductor
-// that takes over would not know, and refuse them when their worker comes back and asks. Its codec
-// would send what is in them a second time.
+// countable lists, by slot, whose pushes may be counted after step is released. A slot that has
+// lost its member stays in the list for as long as it is known which of its pushes were counted
+// last. A conductor that takes over would otherwise not know it, and would refuse those pushes when
+// their worker comes back and asks. The worker's codec would then send their values a second time.
 func (c *Conductor) countable(step kintsugi.Step) []kintsugi.Countable {
 	var list []kintsugi.Countable
 	for slot := range kintsugi.Slot(c.cfg.Slots) {

@@ -10,29 +10,31 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/dbw"
 )
 
-// steering tells a controller of the run and asks it for quotas. A conductor that takes over begins with one that
-// knows nothing: what an earlier one has learnt is worth less than the certainty that nothing is believed that no
-// shard has said. Nil steers nothing: the quota is that of the configuration.
+// steering reports the run to a controller and asks it for quotas. A conductor that takes over
+// begins with a controller that knows nothing: it believes nothing that no shard has said, and that
+// certainty is worth more than what an earlier controller had learnt. A nil steering does nothing,
+// and the configuration sets the quota.
 type steering struct {
 	controller dbw.Controller
-	clipped    func(squaredNorm float64) float64 // see agg.Config
+	clipped    func(squaredNorm float64) float64 // agg.Config.Clipped
 	uneven     bool
 	origin     time.Time
 
-	asked  bool          // for the step after version
-	after  kintsugi.Step // version
-	since  time.Time     // when it was asked
+	asked  bool // for the step after version after
+	after  kintsugi.Step
+	since  time.Time // when it was asked
 	choice dbw.Choice
 	early  []dbw.Arrival // the newest ticket of each worker that came before the first question
 
-	messages map[kintsugi.Slot]message // in the newest step that it has seen, step
+	messages map[kintsugi.Slot]message // in step, the newest step that it has seen
 	step     kintsugi.Step
 }
 
-// message is what a worker's gradients are of a step.
+// message describes a worker's gradients in a step: their share of the mean, and the factor of
+// clipping.
 type message struct{ share, clipped float64 }
 
-// newSteering returns the steering of a configuration, nil if it has no controller.
+// newSteering returns the steering of a configuration, nil if it names no controller.
 func newSteering(cfg Config, now time.Time) (*steering, error) {
 	if cfg.Consistency.Controller == "" {
 		return nil, nil
@@ -43,8 +45,8 @@ func newSteering(cfg Config, now time.Time) (*steering, error) {
 
 func (s *steering) seconds(t time.Time) float64 { return t.Sub(s.origin).Seconds() }
 
-// ask has the quota of the step after the released version chosen, once, and again when those that came are all that
-// is worth waiting for.
+// ask asks the controller for the quota of the step after the released version, once. When the
+// controller's patience is over, it lowers the quota to the number of gradients that have come.
 func (c *Conductor) ask(now time.Time) {
 	s := c.steering
 	if s == nil || c.admitted() == 0 {
@@ -70,7 +72,8 @@ func (c *Conductor) ask(now time.Time) {
 	}
 }
 
-// Choice returns what the controller has chosen for the newest step; zero if there is no controller.
+// Choice returns what the controller has chosen for the newest step. It is zero if there is no
+// controller.
 func (c *Conductor) Choice() dbw.Choice {
 	if c.steering == nil {
 		return dbw.Choice{}
@@ -78,8 +81,8 @@ func (c *Conductor) Choice() dbw.Choice {
 	return c.steering.choice
 }
 
-// arrived tells the controller of a finished gradient. One that was given up has no examples, and
-// one on a version that is not released was made up.
+// arrived reports a finished gradient to the controller. A ticket without examples is of a gradient
+// that was given up, and one on a version that is not released is made up; neither is reported.
 func (c *Conductor) arrived(now time.Time, t kintsugi.Ticket) {
 	s := c.steering
 	if s == nil || t.Examples == 0 || t.Push.Version > c.released {
@@ -100,8 +103,8 @@ func (c *Conductor) arrived(now time.Time, t kintsugi.Ticket) {
 	s.controller.Arrived(a)
 }
 
-// commit has the choice shape a commit: what the kernel is to tell of it, and which part of the learning rate it
-// has, which is returned.
+// commit adds the controller's choice to a commit: it sets which by-products the kernel computes,
+// and returns the factor of the learning rate.
 func (s *steering) commit(now time.Time, c *kintsugi.Commit) float64 {
 	if s == nil {
 		return 1
@@ -111,16 +114,16 @@ func (s *steering) commit(now time.Time, c *kintsugi.Commit) float64 {
 	return s.choice.Rate
 }
 
-// released tells the controller what a step came to. Of a step whose tickets a conductor before this one has seen
-// nothing can be said.
+// released reports the result of a step to the controller. If an earlier conductor has seen some of
+// its tickets, nothing can be said of the step.
 func (s *steering) released(now time.Time, o *open) {
 	if s != nil && len(o.tickets) == len(o.commit.Counted) {
 		s.controller.Released(s.outcome(now, o))
 	}
 }
 
-// outcome returns what a step came to. Of a gradient that was clipped it tells as of one that is so
-// long: of such ones the step is the mean.
+// outcome returns the result of a step. A clipped gradient is reported with its clipped length,
+// since the step is the mean of such gradients.
 func (s *steering) outcome(now time.Time, o *open) dbw.Outcome {
 	const both = kintsugi.WantDotDisplacement | kintsugi.WantSquaredDisplacement
 	out := dbw.Outcome{Step: o.commit.Step, At: s.seconds(now), Optimizer: o.commit.Optimizer, Uneven: s.uneven, Measured: o.commit.Want&both == both}
@@ -153,8 +156,8 @@ func (s *steering) outcome(now time.Time, o *open) dbw.Outcome {
 	return out
 }
 
-// alongs is the mean of what workers tell of their gradients along the last displacement: those
-// that have had both versions speak for the others.
+// alongs is the mean of what workers report of their gradients along the last displacement. The
+// workers that have had both versions stand for the others.
 type alongs struct{ sum, share float64 }
 
 func (a *alongs) add(share, dot float64) {

@@ -7,52 +7,54 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Planner chooses what the running checkpoint takes (recovery/scar does, in a run). The chunks of
-// all shards are numbered through, so that a plan is one choice over the whole model. It decides
-// and does nothing else; one goroutine calls it.
+// Planner chooses the chunks that the running checkpoint saves (recovery/scar implements it). The
+// chunks of all shards are numbered through, so that a plan is one choice over the whole model. A
+// planner decides and does nothing else. One goroutine calls it.
 type Planner interface {
-	// Begin says where the run stands, and which version of each chunk is saved.
+	// Begin is called with the step at which the run stands and, by chunk, the version that is
+	// saved.
 	Begin(step kintsugi.Step, saved []kintsugi.Step)
 
 	// Due reports whether a plan should be made at a step.
 	Due(step kintsugi.Step) bool
 
-	// Accessed notes how many values of a chunk gradients have named since the last call.
+	// Accessed adds the number of values of a chunk that gradients have named since the last call.
 	Accessed(c kintsugi.ChunkID, times uint64)
 
-	// Plan chooses chunks of a step's version. distances are ‖x − saved‖² of each. What it has
-	// chosen is not chosen again before Done.
+	// Plan chooses chunks of a step's version to be saved. distances has ‖x − saved‖² of each
+	// chunk. A chosen chunk is not chosen again before Done.
 	Plan(step kintsugi.Step, distances []float64) []kintsugi.ChunkID
 
-	// Done says that chunks are durable as they were at a step, or that their save failed.
+	// Done reports that chunks are durable as they were at a step or, if durable is false, that
+	// their save failed.
 	Done(step kintsugi.Step, chunks []kintsugi.ChunkID, durable bool)
 
 	// Age returns how many steps before step the saved version of a chunk is.
 	Age(step kintsugi.Step, c kintsugi.ChunkID) kintsugi.Step
 
-	// Observe is told of each step, of what every shard would lose, and of each save: what adapts
-	// to the run learns it here.
+	// Observe is called with the event of each step, of each exposure and of each save. A planner
+	// that adapts to the run learns from it.
 	Observe(e kintsugi.RunEvent)
 }
 
-// running follows the running checkpoint. The distances that a plan asks for are by-products of the
-// step whose version it saves: no pass over the parameters and no message is made for them. The
-// next plan waits for the saves of the one before, so a slow store makes saves rarer and never a
-// step slower. Nil follows nothing.
+// running manages the running checkpoint. The distances that a plan needs are by-products of the
+// step whose version it saves, so they cost no pass over the parameters and no message. The next
+// plan waits for the saves of the one before. So a slow store makes saves rarer, and never a step
+// slower. A nil running does nothing.
 type running struct {
 	planner Planner
-	first   []kintsugi.ChunkID // by shard: the number of its first chunk; and behind them that of all. nil: not known yet
+	first   []kintsugi.ChunkID // by shard: the number of its first chunk; then the number of all chunks. nil: not known yet
 	flight  []*part            // by shard; nil: no save of it is under way
-	pause   kintsugi.Step      // after the newest failure: how many steps it lets go by
+	pause   kintsugi.Step      // after the newest failure: how many steps pass without a plan
 	resume  kintsugi.Step      // the first step of the next plan
-	seen    kintsugi.Step      // whose distances were measured last
+	seen    kintsugi.Step      // the step whose distances were measured last
 }
 
 // part is what a plan saves of a shard.
 type part struct {
 	step   kintsugi.Step
 	chunks []kintsugi.ChunkID // numbered through
-	left   float64            // ‖x − saved‖² of the shard without them
+	left   float64            // ‖x − saved‖² of the other chunks of the shard
 }
 
 func newRunning(cfg Config) *running {
@@ -62,7 +64,8 @@ func newRunning(cfg Config) *running {
 	return &running{planner: cfg.Running, flight: make([]*part, cfg.Shards)}
 }
 
-// begin takes what the shards say of their chunks. A shard that knows of no running checkpoint has none.
+// begin takes what the shards say of their chunks. A shard without saved versions has no running
+// checkpoint.
 func (r *running) begin(step kintsugi.Step, taken []*kintsugi.Taken) {
 	if r == nil {
 		return
@@ -76,23 +79,23 @@ func (r *running) begin(step kintsugi.Step, taken []*kintsugi.Taken) {
 	r.planner.Begin(step, saved)
 }
 
-// due reports whether the version of a step is to be planned.
+// due reports whether a plan should be made for the version of a step.
 func (r *running) due(step kintsugi.Step) bool {
 	busy := func(p *part) bool { return p != nil }
 	return r != nil && r.first != nil && step >= r.resume && !slices.ContainsFunc(r.flight, busy) && r.planner.Due(step)
 }
 
-// lookEvery is how many steps go by at most before it is measured what a loss would take back:
-// while a slow store takes its time, nothing is planned.
+// lookEvery is the largest number of steps between two measurements of what a loss would take back.
+// While a slow store is at work, there are no plans that would measure it.
 const lookEvery = 16
 
-// overlooked reports whether it was not measured for long.
+// overlooked reports whether the last measurement was too long ago.
 func (r *running) overlooked(step kintsugi.Step) bool {
 	return r != nil && r.first != nil && step >= r.seen+lookEvery
 }
 
-// maxPause bounds how many steps go by after a failure before saves are tried again: a store that
-// is away for hours must not fill the logs.
+// maxPause bounds how many steps pass after a failure before saves are tried again. A store that is
+// away for hours must not fill the logs.
 const maxPause = 1023
 
 // end ends the save of a shard's part.
@@ -115,10 +118,11 @@ func (r *running) lose(s kintsugi.ShardID) {
 	}
 }
 
-// saved notes the end of a save, and returns the distance of the shard from what is saved of it; NaN: it is not known.
+// saved notes the end of a save, and returns the distance of the shard from its saved values; NaN:
+// not known.
 func (r *running) saved(m kintsugi.Saved) (distance float64) {
 	if r == nil || r.flight[m.Shard] == nil || r.flight[m.Shard].step != m.Step {
-		return math.NaN() // a conductor before this one has asked for it
+		return math.NaN() // an earlier conductor has asked for it
 	}
 	distance = r.flight[m.Shard].left
 	if m.Err != "" {
@@ -146,7 +150,8 @@ func (r *running) observe(e kintsugi.RunEvent) {
 	}
 }
 
-// wants returns what the commit of a step asks for because of the running checkpoint.
+// wants returns the by-products that the commit of a step asks for because of the running
+// checkpoint.
 func (c *Conductor) wants(step kintsugi.Step) kintsugi.Want {
 	if c.save.step == nil && c.running.due(step) || c.running.overlooked(step) {
 		return kintsugi.WantSaved
@@ -154,8 +159,8 @@ func (c *Conductor) wants(step kintsugi.Step) kintsugi.Want {
 	return 0
 }
 
-// plan tells every shard of a release, and what it is to save of it. If the step has measured how
-// far the shards are from what is saved of them, that is returned as an event.
+// plan tells every shard of a release, and which chunks to save of it. If the step has measured how
+// far the shards are from their saved values, plan returns that as an event.
 func (c *Conductor) plan(o *open, rel kintsugi.Released) []kintsugi.RunEvent {
 	r := c.running
 	if r == nil || r.first == nil || o.commit.Want&kintsugi.WantSaved == 0 {
@@ -165,7 +170,7 @@ func (c *Conductor) plan(o *open, rel kintsugi.Released) []kintsugi.RunEvent {
 	}
 	r.seen = rel.Step
 	distances, exposure := r.measure(o)
-	if len(distances) != int(r.first[c.cfg.Shards]) { // a shard that has no running checkpoint
+	if len(distances) != int(r.first[c.cfg.Shards]) { // some shard has no running checkpoint
 		c.toAllShards(rel)
 		return nil
 	}
@@ -183,7 +188,7 @@ func (c *Conductor) plan(o *open, rel kintsugi.Released) []kintsugi.RunEvent {
 			for _, id := range p.chunks {
 				runs[i] = append(runs[i], id-r.first[s])
 			}
-			if c.taken[s] == nil { // it will not hear of it
+			if c.taken[s] == nil { // it will not get the message
 				r.lose(s)
 			}
 		}
@@ -197,13 +202,15 @@ func (c *Conductor) plan(o *open, rel kintsugi.Released) []kintsugi.RunEvent {
 	return []kintsugi.RunEvent{exposure}
 }
 
-// measure returns the distance of each chunk from what is saved of it, and what the loss of each shard would take back.
+// measure returns the distance of each chunk from its saved values, and what the loss of each shard
+// would take back.
 func (r *running) measure(o *open) (distances []float64, e kintsugi.ExposureEvent) {
 	e = kintsugi.ExposureEvent{Line: o.commit.Line, Step: o.commit.Step}
 	for s, stable := range o.stable {
 		var x kintsugi.Exposure
 		for i, p := range stable.Products {
-			if !(p.SquaredSaved <= math.MaxFloat64) { // parameters that have overflowed: nothing else matters for what is saved
+			// Overflowed parameters count as infinitely far, so they are saved first.
+			if !(p.SquaredSaved <= math.MaxFloat64) {
 				p.SquaredSaved = math.MaxFloat64
 			}
 			distances = append(distances, p.SquaredSaved)
@@ -220,7 +227,7 @@ func (r *running) measure(o *open) (distances []float64, e kintsugi.ExposureEven
 	return distances, e
 }
 
-// share cuts the chunks of a shard from the head of those that were chosen; nil: there are none.
+// share cuts the chunks of a shard from the front of the chosen ones; nil: there are none of it.
 func (r *running) share(s kintsugi.ShardID, chosen *[]kintsugi.ChunkID, distances []float64) *part {
 	n := 0
 	for n < len(*chosen) && (*chosen)[n] < r.first[s+1] {

@@ -7,30 +7,32 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Interval chooses how far apart full checkpoints are by what the run shows (recovery/choose does,
-// in a run). One goroutine calls it.
+// Interval chooses the time between full checkpoints by what the run shows (recovery/choose
+// implements it). One goroutine calls it.
 type Interval interface {
-	// Step is told of each step. beside says that a full checkpoint was under way in it.
+	// Step is called for each step. beside says that a full checkpoint was under way during the
+	// step.
 	Step(e kintsugi.StepEvent, beside bool)
 
-	// Saved is told of the end of each full checkpoint, well or not, before the step in which it came.
+	// Saved is called at the end of each full checkpoint, whether it succeeded or not, and before
+	// Step of the step in which it ended.
 	Saved(e kintsugi.CheckpointEvent)
 
-	// After returns how much time should pass from the begin of one to that of the next.
+	// After returns the time from the beginning of one full checkpoint to that of the next.
 	After() time.Duration
 }
 
-// saving follows the checkpoints of a run. At most one is under way: a slow store makes checkpoints
-// rarer, never steps slower.
+// saving manages the full checkpoints of a run. At most one is under way. So a slow store makes
+// checkpoints rarer, never steps slower.
 type saving struct {
 	every    kintsugi.Step
 	after    time.Duration
-	interval Interval // says after; nil: it stays
+	interval Interval // chooses after; nil: after is constant
 	beside   bool     // a save was under way since the newest release
 
-	begun   time.Time     // when the newest was begun; zero: none by this conductor, and when another one has it does not know
+	begun   time.Time     // when the newest was begun; zero: this conductor has begun none, and does not know when others have
 	newest  kintsugi.Step // 1 + the newest step a save was begun for; 0: none
-	durable kintsugi.Step // 1 + the newest step whose save has ended well; 0: none
+	durable kintsugi.Step // 1 + the newest step whose save has succeeded; 0: none
 	step    *kintsugi.Step
 	shards  []*kintsugi.Saved
 	late    bool // a step that should have been saved found another save under way
@@ -47,7 +49,7 @@ func (s *saving) due(now time.Time, step kintsugi.Step, last bool) bool {
 		return false
 	}
 	if s.step != nil {
-		s.late = !last // the last version is saved by finish, when this save has ended
+		s.late = !last // finish saves the last version when this save has ended
 		return false
 	}
 	return true
@@ -58,21 +60,22 @@ func (s *saving) begin(now time.Time, step kintsugi.Step, shards int) {
 	s.shards = make([]*kintsugi.Saved, shards)
 }
 
-// passed reports whether a save was under way in the step that is released now. It is called before
-// one of its version is begun.
+// passed reports whether a save was under way during the step that is released now. Call it before
+// a save of that step's version is begun.
 func (s *saving) passed() (beside bool) {
 	beside, s.beside = s.beside, s.step != nil
 	return beside
 }
 
-// observe tells the interval of a step.
+// observe reports a step to the interval.
 func (s *saving) observe(e kintsugi.StepEvent, beside bool) {
 	if s.interval != nil {
 		s.interval.Step(e, beside)
 	}
 }
 
-// handleSaved notes that a shard's part is durable. When all are, the run manifest may be published.
+// handleSaved notes that a shard's part is durable. When all parts are, the run manifest may be
+// published.
 func (c *Conductor) handleSaved(now time.Time, m kintsugi.Saved) {
 	if m.Running {
 		e := kintsugi.CheckpointEvent{
@@ -108,7 +111,7 @@ func (c *Conductor) handleSaved(now time.Time, m kintsugi.Saved) {
 }
 
 // Published ends a save: the run manifest is durable, or e.Err says why it is not. Training goes on
-// either way; the next save is tried when it is due.
+// in either case, and the next save is made when it is due.
 func (c *Conductor) Published(now time.Time, e kintsugi.CheckpointEvent) {
 	if c.save.step == nil || *c.save.step != e.Step {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Schedule gives the optimizer of each step. Zero fields mean no momentum, no decay and the usual
-// β₁ = 0.9, β₂ = 0.999, ε = 1e-8 for Adam and Adagrad.
+// Schedule computes the optimizer of each step. Zero fields mean no momentum, no decay and the
+// usual β₁ = 0.9, β₂ = 0.999, ε = 1e-8 for Adam and Adagrad.
 type Schedule struct {
 	Rule         kintsugi.Rule
 	LearningRate float64
@@ -19,20 +19,21 @@ type Schedule struct {
 
 	DecayMatrices bool // see kintsugi.Optimizer
 
-	// Warmup is how many steps the learning rate takes to rise to its value: step t of them has
-	// t/Warmup of it. Adam's first steps are long ones, whatever the gradients, and a deep model
-	// may not recover from them.
+	// Warmup is the number of steps in which the learning rate rises to its value: step t has
+	// t/Warmup of it. Adam's first steps are long, whatever the gradients are, and a deep model may
+	// not recover from them.
 	Warmup kintsugi.Step
-	// Decay lowers the learning rate over those of the Steps of the run that follow. A constant
-	// rate leaves the parameters jumping about the optimum to the last step.
+	// Decay lowers the learning rate over the steps after Warmup, up to Steps, the steps of the
+	// run. With a constant rate, the parameters jump about the optimum to the last step.
 	Decay Decay
 	Steps kintsugi.Step
 }
 
-// Decay is how the learning rate goes down over a run.
+// Decay is how the learning rate falls during a run.
 type Decay uint8
 
-// The decays. Step t of the T that follow the warm-up, from 1, has the learning rate times
+// The decays. T steps follow the warm-up; step t of them, from 1, has this factor of the learning
+// rate:
 const (
 	Constant Decay = iota // 1
 	Linear                // 1 − (t−1)/T
@@ -73,7 +74,7 @@ func (s Schedule) rate(step kintsugi.Step) float64 {
 	}
 }
 
-// ParseRule returns the rule with the given name; add and assign are those of models that make
+// ParseRule returns the rule with the given name; "add" and "assign" are for models that compute
 // their own steps. An unknown name is a usage error.
 func ParseRule(name string) (kintsugi.Rule, error) {
 	for rule, n := range ruleNames {
@@ -90,7 +91,7 @@ var ruleNames = map[kintsugi.Rule]string{
 	kintsugi.RuleAdd: "add", kintsugi.RuleAssign: "assign",
 }
 
-// At returns the optimizer of a step, from 1, with every scalar rounded to float32 once.
+// At returns the optimizer of a step, counted from 1. Every scalar is rounded to float32 once.
 func (s Schedule) At(step kintsugi.Step) kintsugi.Optimizer {
 	beta1, beta2, eps := orDefault(s.Beta1, 0.9), orDefault(s.Beta2, 0.999), orDefault(s.Epsilon, 1e-8)
 	return kintsugi.Optimizer{

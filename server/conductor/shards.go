@@ -8,9 +8,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/agg"
 )
 
-// ShardConnected says that a new control stream to a shard is open: whatever was sent on the one
-// before may be lost. Until the shard has answered Take it is told nothing else, nor before every shard has
-// answered the first: members that overtook a commit would void the pushes that the commit names.
+// ShardConnected notes that a new control stream to a shard is open; what was sent on the one
+// before may be lost. The shard is sent nothing but Take until it has answered that, and until
+// every shard has answered its first one. A Members message that overtook a commit would void the
+// pushes that the commit names.
 func (c *Conductor) ShardConnected(s kintsugi.ShardID) {
 	c.taken[s] = nil
 	c.running.lose(s)
@@ -18,8 +19,8 @@ func (c *Conductor) ShardConnected(s kintsugi.ShardID) {
 	c.ready.ToShards = append(c.ready.ToShards, ToShard{Shard: s, Message: take})
 }
 
-// HandleReplica handles a message of a shard's replica. Messages under another fence are of an earlier
-// conductor and are ignored.
+// HandleReplica handles a message of a shard's replica. It ignores messages under another fence,
+// which are for an earlier conductor.
 func (c *Conductor) HandleReplica(now time.Time, msg kintsugi.ReplicaMessage) {
 	switch m := msg.(type) {
 	case kintsugi.Taken:
@@ -52,7 +53,8 @@ func (c *Conductor) handleTaken(now time.Time, m kintsugi.Taken) {
 		c.startOver(m)
 		return
 	}
-	if c.begins != nil { // at once: some shard may be away by now, and answer when this one does not any more
+	// Tell it at once: some shard may be away by now, and when that answers, this one may be away.
+	if c.begins != nil {
 		c.adopt(m)
 	}
 	for _, t := range c.taken {
@@ -65,8 +67,9 @@ func (c *Conductor) handleTaken(now time.Time, m kintsugi.Taken) {
 	}
 }
 
-// takeOver starts deciding: every shard has promised the fence. The shards' answers say where the run
-// stands: everything released anywhere is stable everywhere, and at most one step lies beyond it.
+// takeOver starts deciding, because every shard has promised the fence. The shards' answers say
+// where the run stands: a step that was released on any shard is stable on all, and at most one
+// step lies beyond it.
 func (c *Conductor) takeOver(now time.Time) {
 	var records []kintsugi.Commit
 	for _, t := range c.taken {
@@ -92,7 +95,9 @@ func (c *Conductor) takeOver(now time.Time) {
 	}
 	c.round.Remember(c.last.Counted)
 	if next != nil && c.cfg.Continues && !c.everywhere(*next) {
-		next = nil // somebody lacks the gradients that it counts: the step is decided anew, and replaces it where it is applied
+		// Some shard lacks the gradients that it counts. The step is decided anew, and the new
+		// decision replaces it where it is applied.
+		next = nil
 	}
 	if next != nil {
 		commit := *next
@@ -114,7 +119,8 @@ func (c *Conductor) takeOver(now time.Time) {
 	c.proceed(now)
 }
 
-// countedBefore returns the newest push of each worker that had been counted when a step was decided.
+// countedBefore returns the newest push of each worker that had been counted when a step was
+// decided.
 func countedBefore(m kintsugi.Commit) (list []kintsugi.PushID) {
 	for _, x := range m.Countable {
 		if x.Next > 0 {
@@ -124,15 +130,15 @@ func countedBefore(m kintsugi.Commit) (list []kintsugi.PushID) {
 	return list
 }
 
-// everywhere reports whether every shard has applied a commit as it was decided.
+// everywhere reports whether every shard has applied a commit under the same decision.
 func (c *Conductor) everywhere(m kintsugi.Commit) bool {
 	return !slices.ContainsFunc(c.taken, func(t *kintsugi.Taken) bool {
 		return t.Applied < m.Step || !slices.ContainsFunc(t.Records, func(r kintsugi.Commit) bool { return r.Step == m.Step && r.Decided == m.Decided })
 	})
 }
 
-// resend sends a shard whatever it may have missed. Everything is idempotent: a shard that has it
-// answers again.
+// resend sends a shard whatever it may have missed. All messages are idempotent: a shard that has
+// one already answers again.
 func (c *Conductor) resend(t kintsugi.Taken) {
 	if t.Released < c.released {
 		c.toShard(t.Shard, c.last)
@@ -144,7 +150,7 @@ func (c *Conductor) resend(t kintsugi.Taken) {
 		c.toShard(t.Shard, c.membersMessage())
 	}
 	if c.save.step != nil && c.save.shards[t.Shard] == nil {
-		wish := c.last // of an older step than the newest, it only asks what became of the save
+		wish := c.last // for a step before the newest, it only asks what became of the save
 		wish.Step, wish.Save = *c.save.step, true
 		c.toShard(t.Shard, wish)
 	}

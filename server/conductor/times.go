@@ -7,22 +7,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// times are what gradients took that have ended since the last step: for the record of the run, of which nothing is
-// decided.
+// times has the times of the gradients that have ended since the last step. They are for the record
+// of the run; no decision depends on them.
 type times struct {
 	list []kintsugi.GradientTime
 	push []kintsugi.PushID     // by gradient
-	in   []kintsugi.WorkerTime // of those that were in time
+	in   []kintsugi.WorkerTime // of the gradients that were in time
 }
 
-// timelines is of how many steps of a run, at most, a timeline is told.
+// timelines is the largest number of steps of a run for which a timeline is reported.
 const timelines = 256
 
-// spareTimes is how many times are kept beyond four for each member: a worker that is told again
-// and again that it is too late may not fill the memory of a conductor whose step waits.
+// spareTimes is how many times are kept beyond four for each member. A worker that is told again
+// and again that it is too late must not fill the memory of a conductor whose step waits.
 const spareTimes = 64
 
-// note notes what a gradient took that a worker has ended.
+// note records the times of a gradient that a worker has ended.
 func (c *Conductor) note(now time.Time, t kintsugi.Ticket, fate kintsugi.Fate) {
 	if len(c.times.list) >= 4*len(c.members)+spareTimes {
 		return
@@ -36,7 +36,7 @@ func (c *Conductor) note(now time.Time, t kintsugi.Ticket, fate kintsugi.Fate) {
 	}
 }
 
-// timeline returns that of a step that is released, nil if it is not told.
+// timeline returns the timeline of a released step, nil if none is reported.
 func (c *Conductor) timeline(o *open) *kintsugi.Timeline {
 	if every := c.cfg.Steps/timelines + 1; o.commit.Step%every != 0 {
 		return nil
@@ -48,7 +48,7 @@ func (c *Conductor) timeline(o *open) *kintsugi.Timeline {
 	return t
 }
 
-// late notes that a gradient that was in time is not any more.
+// late notes that a gradient that was in time has become late.
 func (s *times) late(p kintsugi.PushID) {
 	for i, have := range s.push {
 		if have == p {
@@ -57,7 +57,7 @@ func (s *times) late(p kintsugi.PushID) {
 	}
 }
 
-// take returns what was noted, and begins anew. The caller owns it.
+// take returns the recorded times and begins anew. The caller owns the result.
 func (s *times) take() []kintsugi.GradientTime {
 	list := s.list
 	s.list, s.push, s.in = nil, s.push[:0], s.in[:0]

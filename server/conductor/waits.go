@@ -7,7 +7,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Waits says in words what the run is waiting for, for people who see that no step is taken.
+// Waits says in words what the run is waiting for, for people who see that it makes no steps.
 func (c *Conductor) Waits() string {
 	switch {
 	case c.done:
@@ -25,7 +25,7 @@ func (c *Conductor) Waits() string {
 	}
 }
 
-// brokenWords says which gradients of the open step shards lack, "" if none is known.
+// brokenWords says which gradients of the open step shards lack, or returns "" if none is known.
 func (c *Conductor) brokenWords() string {
 	var words []string
 	for _, t := range c.taken {
@@ -67,7 +67,7 @@ func (c *Conductor) owing() string {
 	return said
 }
 
-// some lists the first of many numbers.
+// some lists the first few of many numbers.
 func some(list []int) string {
 	const most = 16
 	if n := len(list) - most; n > 0 {
@@ -76,7 +76,7 @@ func some(list []int) string {
 	return fmt.Sprint(list)
 }
 
-// missing lists the shards that have not.
+// missing lists the shards for which has returns false.
 func (c *Conductor) missing(has func(shard int) bool) (list []int) {
 	for s := range c.cfg.Shards {
 		if !has(s) {
@@ -86,7 +86,7 @@ func (c *Conductor) missing(has func(shard int) bool) (list []int) {
 	return list
 }
 
-// absent lists the places of workers that are empty.
+// absent lists the slots that have no worker.
 func (c *Conductor) absent() (list []int) {
 	for slot := range c.cfg.Slots {
 		if m := c.members[kintsugi.Slot(slot)]; m == nil || !m.admitted {
