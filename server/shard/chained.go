@@ -7,8 +7,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/chain"
 )
 
-// Place says where in its chain the replica is: whether it follows one before it, and whether one comes after it. It is
-// called once, after Lose and before anything else. Without it the replica is alone.
+// Place says where in its chain the replica is: follows, whether there is a replica before it, and
+// after, whether there is one after it. It is called once, after Lose and before anything else.
+// Without it, the replica is alone.
 func (r *Replica) Place(follows, after bool) {
 	r.follows, r.link = follows, chain.New(after)
 	if r.standing != kintsugi.Settled || r.lacking {
@@ -16,26 +17,27 @@ func (r *Replica) Place(follows, after bool) {
 	}
 }
 
-// Lack makes r, which is new, wait for a snapshot: the line goes on, and r was not there. Nor can
-// anybody behind it have anything, or follow it before it is whole: it answers for itself until
-// then. It is called before Place.
+// Lack makes r, which is new, wait for a snapshot: the line goes on, and r has come into it. A
+// replica behind r has nothing either, and cannot follow r before r is whole. So r does not wait
+// for its answers until then. Lack is called before Place.
 func (r *Replica) Lack() { r.lacking = true }
 
-// Whole reports whether r has everything that was released on its line, or where the next answers
-// for those behind it, once had. One that is not whole must not become a head, and a head that is
-// Behind is not.
+// Whole reports whether r has everything that was released on its line or, where the next replica
+// answers for those behind it, once had everything. A replica that is not whole must not become a
+// head. A head that is Behind is not whole.
 func (r *Replica) Whole() bool { return !r.lacking && (r.follows || !r.Behind()) }
 
 // Settled reports whether the line has begun here.
 func (r *Replica) Settled() bool { return r.standing == kintsugi.Settled }
 
-// Follows reports whether r obeys a replica before it and not the conductor.
+// Follows reports whether r obeys a replica before it instead of the conductor.
 func (r *Replica) Follows() bool { return r.follows }
 
-// decided returns the fence of the decision of the newest step that is applied here.
+// decided returns the fence under which the newest step that is applied here was decided.
 func (r *Replica) decided() kintsugi.Fence { return r.decidedAt(r.applied) }
 
-// decidedAt returns the fence of the decision of a step; 0: it was not made on this line.
+// decidedAt returns the fence under which a step was decided; 0: the step was not made on this
+// line.
 func (r *Replica) decidedAt(step kintsugi.Step) kintsugi.Fence {
 	for _, c := range r.recordsOf(step) {
 		return c.Decided
@@ -43,8 +45,8 @@ func (r *Replica) decidedAt(step kintsugi.Step) kintsugi.Fence {
 	return 0
 }
 
-// Follow returns what r says first to the one before it. attempt is larger than that of any
-// connection before of this life of the server.
+// Follow returns the first message of r to the replica before it. attempt is larger than in any
+// earlier connection of this life of the server.
 func (r *Replica) Follow(server kintsugi.ServerID, attempt uint64) kintsugi.Follow {
 	return kintsugi.Follow{
 		Line: r.line, View: r.view, Shard: r.id, Server: server,
@@ -52,12 +54,12 @@ func (r *Replica) Follow(server kintsugi.ServerID, attempt uint64) kintsugi.Foll
 	}
 }
 
-// Followable reports whether the one after can follow r now: the line has begun here, and r is whole.
+// Followable reports whether a replica can follow r now: the line has begun here, and r is whole.
 func (r *Replica) Followable() bool { return r.Settled() && !r.lacking }
 
-// Followed takes the first word of the one after, and returns what it is to be sent before what
-// Ready.Down says from now on; the snapshot that it needs in a chain of copies is in Ready.Down. An
-// error says why it cannot be followed now.
+// Followed takes the first message of the replica after r. It returns what that replica must be
+// sent before the messages in Ready.Down from now on. In a chain of copies, the snapshot that it
+// needs is in Ready.Down. An error says why it cannot follow r now.
 func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 	switch {
 	case f.Line != r.line || f.View != r.view:
@@ -67,8 +69,8 @@ func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 	case !r.Settled():
 		return nil, fmt.Errorf("%w: line %d has not begun here yet", kintsugi.ErrStaleView, r.line)
 	case f.Attempt <= r.attempt:
-		// It was said on a stream that broke. Were it believed, steps might be released without a
-		// replica that has caught up since, and that others take for whole.
+		// The message came on a stream that broke. If r believed it, steps might be released
+		// without a replica that has caught up since, and that others take for whole.
 		return nil, fmt.Errorf("%w: server/%d has connected again since", kintsugi.ErrStaleView, f.Server)
 	}
 	r.attempt = f.Attempt
@@ -78,7 +80,8 @@ func (r *Replica) Followed(f kintsugi.Follow) ([]kintsugi.ChainMessage, error) {
 	}
 	last := r.oneBehind(f)
 	near := f.Whole && (f.Released == r.released || f.Released+1 == r.released && f.Applied == r.released && f.Decided == r.decidedAt(r.released))
-	r.say(r.link.Connected(near || r.next && f.Whole)) // who may be a head some day is waited for, however far it is behind
+	// A replica that may become a head is waited for, however far it is behind.
+	r.say(r.link.Connected(near || r.next && f.Whole))
 	var send []kintsugi.ChainMessage
 	if !near && !last {
 		send = append(send, kintsugi.Snapshot{Step: r.released, Records: r.recordsOf(r.released)})
@@ -113,14 +116,14 @@ func (r *Replica) recordsOf(step kintsugi.Step) []kintsugi.Commit {
 	return nil
 }
 
-// Waits reports whether what the one before says next has to wait until r has applied the step that
-// it is at. A replica that is not waited for, as one that is catching up, is told that a step is
-// released as soon as others have it.
+// Waits reports whether the next message of the replica before has to wait until r has applied its
+// open step. If that replica does not wait for r, as while r is catching up, it may say that a step
+// is released before r has applied it.
 func (r *Replica) Waits() bool { return r.follows && r.open != nil }
 
-// Obey handles a message of the one before: of an Update its sum is here, of a Snapshot its values
-// are, and may be read from now on. False means that r cannot do what it says, and has to connect
-// again to be sent what it lacks.
+// Obey handles a message of the replica before. The sum of an Update, or the values of a Snapshot,
+// are here and may be read from now on. Obey returns false if r cannot do what the message says; r
+// must then connect again, to be sent what it lacks.
 func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 	switch m := msg.(type) {
 	case kintsugi.Snapshot:
@@ -154,10 +157,10 @@ func (r *Replica) Obey(msg kintsugi.ChainMessage) bool {
 	panic(fmt.Sprintf("shard: unknown chain message %T", msg))
 }
 
-// passOn sends the one after the snapshot that r has jumped to: steps that r has not taken it has
-// not handed down. Nobody follows one that comes in and has nothing yet, but where the next
-// answers, one that was behind may be followed before it is sent what it lacks. The one after says
-// by its answer to Take where it stands.
+// passOn sends the replica after r the snapshot that r has jumped to, because r has not passed on
+// the steps that it has skipped. A replica that comes into the chain has nothing, and nobody
+// follows it yet. But where the next answers, a replica that was behind may be followed before it
+// is sent what it lacks. The replica after says where it stands by its answer to Take.
 func (r *Replica) passOn(m kintsugi.Snapshot) {
 	r.down(m)
 	if r.promised > 0 {
@@ -165,7 +168,7 @@ func (r *Replica) passOn(m kintsugi.Snapshot) {
 	}
 }
 
-// Heard handles an answer of the one after.
+// Heard handles an answer of the replica after r.
 func (r *Replica) Heard(m kintsugi.ReplicaMessage) {
 	if s, ok := m.(kintsugi.Stable); ok && r.copies() {
 		r.heardCopy(s)
@@ -174,7 +177,8 @@ func (r *Replica) Heard(m kintsugi.ReplicaMessage) {
 	r.heard(r.link.Heard(m, r.applied, r.decided()))
 }
 
-// heard says what may be said now, once the one after has been told that it has caught up.
+// heard gives the answers that may be given now, after it has told the replica after r that it has
+// caught up.
 func (r *Replica) heard(said []kintsugi.ReplicaMessage, joined bool) {
 	if joined {
 		r.down(kintsugi.Joined{})

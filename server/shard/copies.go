@@ -7,27 +7,30 @@ import (
 )
 
 // The chain of a shard may be relaxed, as in Training Through Failure (Cao, Luo, Gan and Jinesh,
-// 2024): replicas that are no heads apply no updates but get a copy of the shard every so many
-// steps, and each answers once it has the copy itself, whoever is behind it.
+// 2024). Replicas that are not heads then apply no updates. They get a copy of the shard every so
+// many steps, and each answers as soon as it has the copy itself, without waiting for those behind
+// it.
 //
-// A step whose version is to be copied is stable only when the one after has the copy. It is copied
-// before it is released: were it copied afterwards, a head could die in between with one more
-// released step than the bound says. So the one after the head keeps two copies, the newest, which
-// may never be released, and the one before it. When the head dies a line begins where the heads of
-// the other shards stand, with the newest copy that is not beyond.
+// A step whose version is to be copied is stable only when the replica after has the copy. So it is
+// copied before it is released. If it were copied afterwards, a head could die in between, and one
+// more released step would be lost than the bound says. Therefore the replica after the head keeps
+// two copies: the newest, whose step may never be released, and the one before it. When the head
+// dies, a line begins where the heads of the other shards stand, with the newest copy that is not
+// beyond that step.
 //
-// A copy of a step that was not released may be one of a decision that was replaced, and whoever
-// has it cannot tell. So who has the newest copy is told, by Joined, when that is released: before
-// that it is not whole if it was not already, and hands on the one before only. What is further
-// behind the head was always released.
+// If a step was not released, a copy of it may be of a decision that was replaced, and the replica
+// that has it cannot tell. So the replica with the newest copy is told, by Joined, when the step of
+// that copy is released. Before that, a replica that was not whole yet does not become whole, and
+// it passes on only the copy before. Replicas further behind the head always get versions that are
+// released.
 //
-// The fence stays with the head: a head that is removed begins no line, and whoever heads the shard
-// next is on another one. A removed head that does not know it yet gets as far as the next copy,
-// which nobody takes.
+// The fence stays with the head. A head that is removed begins no line, and the shard's next head
+// is on another line. A removed head that does not know it yet gets as far as the next copy, which
+// nobody takes.
 
-// copied is what the one after has, on the present connection.
+// copied says what the replica after has, on the present connection.
 type copied struct {
-	whole   bool // it has something
+	whole   bool // it has a copy
 	step    kintsugi.Step
 	decided kintsugi.Fence
 	told    bool // that it has caught up
@@ -40,14 +43,14 @@ func (r *Replica) CopyEvery(steps kintsugi.Step) { r.every = steps }
 // copies reports whether the chain is relaxed.
 func (r *Replica) copies() bool { return r.every > 0 }
 
-// waitsForCopy reports whether an answer is given only when the one after has a copy: it says that
-// a version is stable which is to be copied.
+// waitsForCopy reports whether an answer may be given only when the replica after has a copy. That
+// is so if it says that a version is stable which is to be copied.
 func (r *Replica) waitsForCopy(m kintsugi.ReplicaMessage) bool {
 	s, ok := m.(kintsugi.Stable)
 	return ok && s.Step%r.every == 0
 }
 
-// ofCopies reports whether a message is one of a relaxed chain.
+// ofCopies reports whether a message belongs to a relaxed chain.
 func ofCopies(m kintsugi.ChainMessage) bool {
 	switch m.(type) {
 	case kintsugi.Snapshot, kintsugi.Joined:
@@ -56,8 +59,8 @@ func ofCopies(m kintsugi.ChainMessage) bool {
 	return false
 }
 
-// due returns the oldest version that the one after may have. Who is no head hands on the newest of
-// which it knows that it was released.
+// due returns the oldest version that the replica after may have. A replica that is not the head
+// passes on the newest version that it knows to be released.
 func (r *Replica) due() kintsugi.Step {
 	if r.follows {
 		return r.released
@@ -65,8 +68,8 @@ func (r *Replica) due() kintsugi.Step {
 	return r.applied - r.applied%r.every
 }
 
-// lacks reports whether the one after has to be sent a copy: what it has is too old, or an earlier
-// decision about the version that is due.
+// lacks reports whether the replica after must be sent a copy, because its copy is too old, or of
+// an earlier decision about the version that is due.
 func (r *Replica) lacks(has copied) bool {
 	decided := r.dueBy
 	if r.follows {
@@ -75,7 +78,8 @@ func (r *Replica) lacks(has copied) bool {
 	return !has.whole || has.step < r.due() || has.step == r.due() && has.decided != decided
 }
 
-// offered returns the version that the one after is sent: one that is applied and not released only if it is due.
+// offered returns the version that the replica after is sent. A version that is applied and not
+// released is sent only if it is due.
 func (r *Replica) offered() kintsugi.Step {
 	if r.due() == r.applied {
 		return r.applied
@@ -83,9 +87,9 @@ func (r *Replica) offered() kintsugi.Step {
 	return r.released
 }
 
-// copy sends the one after a copy if it needs one, and none is on its way: its answer is waited
-// for, so that a slow one has at most one version pinned here. One that needs none is told so once
-// that was released.
+// copy sends the replica after a copy if it needs one and none is on its way. It waits for the
+// answer, so that a slow replica keeps at most one version pinned here. A replica that needs no
+// copy is told so once its version is released.
 func (r *Replica) copy() {
 	switch {
 	case !r.copies() || r.there == nil || r.sent:
@@ -101,7 +105,8 @@ func (r *Replica) copy() {
 	}
 }
 
-// followedByCopy is Followed in a relaxed chain. What the one after has it need not be sent again.
+// followedByCopy is Followed in a relaxed chain. It does not send a copy that the replica after
+// has.
 func (r *Replica) followedByCopy(f kintsugi.Follow) {
 	r.there, r.sent = &copied{whole: f.Whole, step: f.Applied, decided: f.Decided}, false
 	r.say(r.link.Connected(f.Whole))
@@ -118,13 +123,14 @@ func (r *Replica) heardCopy(s kintsugi.Stable) {
 	r.copy()
 }
 
-// hasCopyOf says what waited for the one after to have a copy. Whether it has caught up is not said here: see copy.
+// hasCopyOf gives the answers that waited for the replica after to have a copy. It does not say
+// that that replica has caught up: see copy.
 func (r *Replica) hasCopyOf(step kintsugi.Step, decided kintsugi.Fence) {
 	said, _ := r.link.Heard(kintsugi.Stable{Step: step, Decided: decided}, step+1, 0)
 	r.say(said)
 }
 
-// takeCopy stands where a copy does that is here, and keeps the one before it.
+// takeCopy moves r to the version of a copy that has arrived, and keeps the copy before it.
 func (r *Replica) takeCopy(m kintsugi.Snapshot) {
 	has := r.hasCopy || !r.lacking
 	var older []kintsugi.Commit
@@ -141,9 +147,9 @@ func (r *Replica) takeCopy(m kintsugi.Snapshot) {
 	r.copy()
 }
 
-// FallBack returns the replica of the line that follows the loss of a head, or of head and next: r,
-// which was none, waits for Adopt with its copies, or with the newest version of which it knows
-// that it was released. r is not used afterwards.
+// FallBack returns the replica of the line that follows the loss of a head, or of head and next. r
+// was no head. The result waits for Adopt with the copies of r or, without copies, with the newest
+// version that r knows to be released. r is not used afterwards.
 func (r *Replica) FallBack(line kintsugi.Line, view kintsugi.ViewNumber) *Replica {
 	next := r.Continue(line, view)
 	if next.behind = false; !r.copies() {
@@ -154,7 +160,7 @@ func (r *Replica) FallBack(line kintsugi.Line, view kintsugi.ViewNumber) *Replic
 	return next
 }
 
-// fellBack says which copy a line that begins at step begins with.
+// fellBack notes which copy a line that begins at step begins with.
 func (r *Replica) fellBack(step kintsugi.Step) {
 	if !r.copies() || r.standing != kintsugi.Lost {
 		return

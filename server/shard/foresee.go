@@ -6,21 +6,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Where a step counts one fresh gradient of every member, it is certain what the next commit counts
-// as soon as every member has begun to push. What each gradient weighs is not: that is in tickets,
-// which shards never see. But members whose gradients have weighed the same in the last two steps
-// most likely weigh that again. So a replica foresees the commit, and its chunks may be made as
-// they arrive, where nobody reads them. It is the commit that decides: unless it says the same,
-// what was made is thrown away, and the step is made of the held bytes as if nothing had been
-// foreseen.
+// If a step counts one fresh gradient of every member, the set that the next commit counts is
+// certain as soon as every member has begun to push. The weights are not certain: they depend on
+// tickets, which shards never see. But members whose gradients had the same weights in the last two
+// steps will most likely have them again. So a replica foresees the commit, and the shell makes its
+// chunks as they arrive, where nobody reads them. The commit decides. Unless it is the same, the
+// result is thrown away, and the step is made from the held bytes as if nothing had been foreseen.
 
-// Foresee lets r foresee commits: what its run counts is certain. optimizer returns that of a step
-// in which so many members are counted, and all are. It is called before the first push.
+// Foresee lets r foresee commits, because its run's counted sets are certain. optimizer returns the
+// optimizer of a step that counts so many members, which are all. It is called before the first
+// push.
 func (r *Replica) Foresee(optimizer func(step kintsugi.Step, members int) kintsugi.Optimizer) {
 	r.optimizer = optimizer
 }
 
-// foresee foresees the next commit if it can be told from what is here, and has not been.
+// foresee foresees the next commit, if what is here is enough for that and it has not been foreseen
+// yet.
 func (r *Replica) foresee() {
 	switch {
 	case r.optimizer == nil || r.foreseen != nil || r.chunks == 0 || r.follows || r.standing != kintsugi.Settled:
@@ -28,7 +29,9 @@ func (r *Replica) foresee() {
 	case r.open != nil || r.applying || r.applied != r.released:
 		return // the step before is not over
 	case len(r.countable) == 0 || len(r.held) < len(r.countable):
-		return // somebody has not begun; looking no further keeps this cheap for each of many members
+		// Some member has not begun. Stopping here keeps this cheap, since it is done for each of
+		// many members.
+		return
 	}
 	counted := r.expected()
 	if counted == nil {
@@ -42,8 +45,8 @@ func (r *Replica) foresee() {
 	r.ready.Foreseen = r.foreseen
 }
 
-// expected returns what the next commit counts, nil if that cannot be told: the one push of each
-// member on the newest version, with the weight that the member has had in the last two steps.
+// expected returns the pushes that the next commit counts, nil if they are not known: the one push
+// of each member on the newest version, with the member's weight in the last two steps.
 func (r *Replica) expected() []kintsugi.Weighted {
 	if !r.steady() {
 		return nil
@@ -68,7 +71,8 @@ func (r *Replica) expected() []kintsugi.Weighted {
 	return counted
 }
 
-// steady reports whether the last two steps have weighed those who are members now, and nobody else, alike.
+// steady reports whether the last two steps counted the present members, nobody else, and with the
+// same weights.
 func (r *Replica) steady() bool {
 	if len(r.records) < 2 {
 		return false
@@ -87,7 +91,7 @@ func (r *Replica) steady() bool {
 	return true
 }
 
-// overturn says that what was foreseen will not be, or not with the bytes that are here.
+// overturn notes that the foreseen commit will not come, or not with the bytes that are here.
 func (r *Replica) overturn() {
 	if r.foreseen != nil {
 		r.foreseen, r.ready.Overturned = nil, true
@@ -95,14 +99,14 @@ func (r *Replica) overturn() {
 	}
 }
 
-// overturnOf does so if what was foreseen counts p.
+// overturnOf calls overturn if the foreseen commit counts p.
 func (r *Replica) overturnOf(p kintsugi.PushID) {
 	if r.foreseen != nil && slices.ContainsFunc(r.foreseen.Counted, func(w kintsugi.Weighted) bool { return w.Push == p }) {
 		r.overturn()
 	}
 }
 
-// decide compares what was foreseen with the commit that is about to be applied.
+// decide compares the foreseen commit with the commit that is about to be applied.
 func (r *Replica) decide(c *kintsugi.Commit) {
 	f := r.foreseen
 	if f == nil {

@@ -9,87 +9,89 @@ import (
 	"github.com/kintsugi-ml/kintsugi/server/chain"
 )
 
-// MaxHeld bounds the pushes that a replica holds of one worker, unless Hold says otherwise: two that are in
-// flight, and as many again for what a broken connection left behind.
+// MaxHeld bounds the pushes of one worker that a replica holds, unless Hold sets another bound: two
+// that are in flight, and as many again for what a broken connection left behind.
 const MaxHeld = 4
 
-// Verdict is what becomes of a push when its first frame arrives.
+// Verdict says what becomes of a push when its first frame arrives.
 type Verdict uint8
 
 // The verdicts.
 const (
-	Accept Verdict = iota // land its bytes, then report Complete
-	Have                  // its bytes are already held: acknowledge again
+	Accept Verdict = iota // receive its bytes, then call Complete
+	Have                  // its bytes are held already: acknowledge it again
 	Refuse                // it can never be counted; the reason says why
 )
 
-// Ready lists what the replica owes the world, to be carried out in field order.
+// Ready lists what the replica has decided since the last call. The caller carries it out in the
+// order of the fields.
 type Ready struct {
-	Overturned bool                      // what was made of the commit that was foreseen last is of no use: throw it away
+	Overturned bool                      // throw away what was made of the commit that was foreseen last
 	Free       []kintsugi.PushID         // drop the bytes of these pushes
 	Adopt      *kintsugi.Step            // what the replica waited with is this version from now on, and may be read
 	Publish    *kintsugi.Step            // this applied version may be read from now on
-	Foreseen   *kintsugi.Commit          // its chunks may be made as they arrive; nothing of that may be seen before Apply. It has no fences
-	Apply      *kintsugi.Commit          // start applying, with what was made of the foreseen commit; report Applied when done
+	Foreseen   *kintsugi.Commit          // its chunks may be made as they arrive; nobody may see the result before Apply. It has no fences
+	Apply      *kintsugi.Commit          // start to apply it, using what was made of the foreseen commit; call Applied when done
 	Save       *kintsugi.Step            // save this released version to the checkpoint, in the background
-	Run        *Run                      // save chunks of it for the running checkpoint; report Ran
+	Run        *Run                      // save these chunks of it for the running checkpoint; call Ran when done
 	Down       []kintsugi.ChainMessage   // to the replica after this one, if it is connected
-	Replies    []kintsugi.ReplicaMessage // to the conductor; of a replica that is no head, to the one before it
+	Replies    []kintsugi.ReplicaMessage // to the conductor or, if the replica is not the head, to the replica before it
 	Done       *kintsugi.Done            // the run is over
 }
 
-// Replica is the control state of one replica of a shard on one line.
+// Replica is the control state of one replica of a shard on one line. It has no lock: one goroutine
+// may use it at a time.
 type Replica struct {
 	id       kintsugi.ShardID
-	chunks   int // of the shard; without any it gets no pushes
+	chunks   int // of the shard; without any, it gets no pushes
 	line     kintsugi.Line
 	view     kintsugi.ViewNumber
 	promised kintsugi.Fence
 	released kintsugi.Step
-	applied  kintsugi.Step // here; the answers say when it is on the whole chain
+	applied  kintsugi.Step // on this replica; answers say when the whole chain has applied it
 
-	follows bool // it is no head: it obeys the one before it, and applies updates
+	follows bool // it is not the head: it obeys the replica before it, and applies updates
 	lacking bool // it is not whole: released steps may be missing here
 	link    chain.Link
-	attempt uint64 // newest of the one after in this view
+	attempt uint64 // newest attempt of the replica after in this view
 
-	next   bool // the one after the head answers for those behind it: see NextAnswers
-	at     int  // of next: place in the chain
-	behind bool // of next: it was behind the next in an earlier view, and has not been told since that it has caught up
+	next   bool // the replica after the head answers for those behind it: see NextAnswers
+	at     int  // if next: place in the chain
+	behind bool // if next: it was behind the next in an earlier view, and has not been told since that it has caught up
 
-	every   kintsugi.Step  // steps between two copies for those behind, who get no updates then; 0: they get every update
-	there   *copied        // of every: what the one after has; nil: it has not connected
-	sent    bool           // of every: a copy is on its way to it
-	dueBy   kintsugi.Fence // of every: of the decision of the newest step that is due; 0: it was not made on this line
-	hasCopy bool           // of every: one has come
+	every   kintsugi.Step  // steps between two copies for those behind, who then get no updates; 0: they get every update
+	there   *copied        // with copies: what the replica after has; nil: it has not connected
+	sent    bool           // with copies: a copy is on its way to it
+	dueBy   kintsugi.Fence // with copies: fence under which the newest step that is due was decided; 0: it was not made on this line
+	hasCopy bool           // with copies: one has come
 
 	standing kintsugi.Standing
-	have     []kintsugi.Step // by chunk, the version that is in the running checkpoint; nil: there is none
+	have     []kintsugi.Step // by chunk, its version in the running checkpoint; nil: there is none
 
 	open     *kintsugi.Commit // accepted and not applied yet
 	applying bool
-	asked    bool              // somebody has taken it while it was applying, and is answered when that has ended
-	records  []kintsugi.Commit // of the steps released and applied, at most two, ascending
-	answer   kintsugi.Stable   // of the applied step, kept for a repetition
+	asked    bool              // a conductor has sent Take while a step was being applied, and is answered when that has ended
+	records  []kintsugi.Commit // of the released and the applied step, at most two, ascending
+	answer   kintsugi.Stable   // to the applied step, kept for a repetition
 
 	optimizer func(kintsugi.Step, int) kintsugi.Optimizer // see Foresee; nil: nothing is foreseen
-	foreseen  *kintsugi.Commit                            // of the next step; nil: it cannot be told yet
-	want      kintsugi.Want                               // what the next commit asks for, as the conductor expects
+	foreseen  *kintsugi.Commit                            // of the next step; nil: it is not known yet
+	want      kintsugi.Want                               // by-products that the next commit asks for, as the conductor expects
 
 	countable map[kintsugi.Slot]kintsugi.Countable
-	change    uint64                   // newest of Members under the promised fence
+	change    uint64                   // number of the newest Members message under the promised fence
 	held      map[kintsugi.PushID]bool // true: complete
-	most      int                      // pushes of one worker
+	most      int                      // bound of the pushes of one worker
 
 	saving map[kintsugi.Step]bool // saves under way
-	saved  *kintsugi.Saved        // the newest that went well, kept for a repetition
+	saved  *kintsugi.Saved        // the newest save that succeeded, kept for a repetition
 
 	running *Run // the save for the running checkpoint that is under way; nil: none
 
 	ready Ready
 }
 
-// New returns a replica of a shard of so many chunks whose version is already readable: the
+// New returns a replica of a shard of so many chunks whose version can already be read: the
 // initialisation, or what was restored. A shard without chunks gets no pushes and waits for none.
 func New(id kintsugi.ShardID, chunks int, line kintsugi.Line, view kintsugi.ViewNumber, version kintsugi.Step) *Replica {
 	return &Replica{
@@ -101,11 +103,12 @@ func New(id kintsugi.ShardID, chunks int, line kintsugi.Line, view kintsugi.View
 	}
 }
 
-// Hold sets how many pushes of one worker the replica holds before it refuses more: at least the credit of
-// the run's workers, or they would be refused what they may send. It is called before the first push.
+// Hold sets how many pushes of one worker the replica holds before it refuses more. It must be at
+// least the credit of the run's workers; otherwise the replica would refuse pushes that they may
+// send. It is called before the first push.
 func (r *Replica) Hold(most int) { r.most = most }
 
-// Ready returns what the replica owes the world since the last call, and forgets it.
+// Ready returns what the replica has decided since the last call, and clears it.
 func (r *Replica) Ready() Ready {
 	ready := r.ready
 	r.ready = Ready{}
@@ -118,10 +121,10 @@ func (r *Replica) Released() kintsugi.Step { return r.released }
 // Promised returns the largest fence that the replica has promised; 0: none yet.
 func (r *Replica) Promised() kintsugi.Fence { return r.promised }
 
-// Handle handles a message of a conductor. Messages of other lines and of smaller fences than the
-// promised one change nothing; Handle reports false for them. The streams of the Takes that count under
-// the promised fence are where the answers go: were it those of any Take, a superseded conductor that
-// connects again would get the answers that the present one waits for.
+// Handle handles a message of a conductor. A message of another line, or with a smaller fence than
+// the promised one, changes nothing, and Handle returns false. Answers go to the streams whose Take
+// had the promised fence. If any Take were enough, a superseded conductor that connects again would
+// get the answers for the present one.
 func (r *Replica) Handle(msg kintsugi.ControlMessage) bool {
 	switch m := msg.(type) {
 	case kintsugi.Take:
@@ -130,7 +133,9 @@ func (r *Replica) Handle(msg kintsugi.ControlMessage) bool {
 		if !r.obeys(m.Line, m.Fence) {
 			return false
 		}
-		if m.Change < r.change { // what a broken stream had brought, read after the stream in its place: it knows nothing of who has joined since
+		// It came on a broken stream, and is read after the stream in its place: it does not know
+		// who has joined since.
+		if m.Change < r.change {
 			return false
 		}
 		r.change = m.Change
@@ -159,8 +164,8 @@ func (r *Replica) Handle(msg kintsugi.ControlMessage) bool {
 	return true
 }
 
-// obeys reports whether a message counts: the fence must be the promised one, so that a conductor
-// speaks only after it has taken the shard.
+// obeys reports whether a message counts. Its fence must be the promised one, so that a conductor
+// is obeyed only after it has taken the shard.
 func (r *Replica) obeys(line kintsugi.Line, fence kintsugi.Fence) bool {
 	return line == r.line && fence == r.promised
 }
@@ -181,7 +186,7 @@ func (r *Replica) take(m kintsugi.Take) bool {
 	return true
 }
 
-// state is what a conductor must know.
+// state returns what a conductor must know when it takes the replica.
 func (r *Replica) state() kintsugi.Taken {
 	t := kintsugi.Taken{
 		Shard: r.id, Fence: r.promised, Applied: r.applied, Released: r.released, Records: slices.Clone(r.records),
@@ -194,7 +199,7 @@ func (r *Replica) state() kintsugi.Taken {
 	return t
 }
 
-// wanting returns the pushes without which the open commit cannot be applied.
+// wanting returns the pushes that are missing for the open commit.
 func (r *Replica) wanting() (list []kintsugi.PushID) {
 	if r.chunks == 0 || r.follows {
 		return nil // it applies sums, or nothing
@@ -212,7 +217,9 @@ func (r *Replica) commit(m kintsugi.Commit) {
 	case r.standing != kintsugi.Settled:
 		return // the line has not begun here
 	case m.Step != r.released+1:
-		return // released long ago, or a step whose predecessor this shard has not seen: Taken tells the conductor
+		// It was released long ago, or this shard has not seen the step before: Taken tells the
+		// conductor.
+		return
 	case r.open != nil && r.open.Decided >= m.Decided:
 		r.open.Fence = m.Fence // the same decision under a later fence
 	case r.open == nil && r.applied == m.Step && r.answer.Step == m.Step && r.decided() >= m.Decided:
@@ -221,8 +228,9 @@ func (r *Replica) commit(m kintsugi.Commit) {
 		r.reply(r.answer)
 		return
 	default:
-		// A new step, or a higher deciding fence on one that is not released: it is applied from the
-		// released version, which is still whole, so nothing has to be undone.
+		// A new step, or one that is applied but not released and was decided again under a higher
+		// fence. It is applied to the released version, which is still whole, so nothing has to be
+		// undone.
 		if r.applied == m.Step {
 			r.applied--
 			r.records = r.records[:len(r.records)-1]
@@ -233,12 +241,12 @@ func (r *Replica) commit(m kintsugi.Commit) {
 	r.start()
 }
 
-// start begins to apply the open commit once every push that it counts is here. One that a
-// conductor before the present one has sent waits until that sends it too: where the line goes on
-// after a loss, the present one may decide the step anew, and what it does until then, as to let a
-// new life of a worker that the commit counts begin on the version before, would be wrong if the
-// commit counted after all. For the same reason who takes a replica is not answered while that is
-// applying: the answer says for good whether a commit is applied under the fences before.
+// start begins to apply the open commit once every push that it counts is here. A commit of an
+// earlier conductor waits until the present conductor sends it too. If the line goes on after a
+// loss, the present conductor may decide the step anew. What it does until then would be wrong if
+// the old commit counted after all: for example, it may let a new life of a worker that the commit
+// counts begin on the version before. For the same reason a Take is not answered while a step is
+// being applied: the answer says for good whether a commit is applied under the earlier fences.
 func (r *Replica) start() {
 	if r.open == nil || r.applying || !r.follows && r.open.Fence != r.promised {
 		return
@@ -252,9 +260,10 @@ func (r *Replica) start() {
 	r.ready.Apply = &c
 }
 
-// Applied says that the commit of Ready.Apply is applied here. decided is the fence of that commit: if another decision
-// replaced it meanwhile, the step is applied again. The conductor hears of it when all replicas behind have applied
-// it, too.
+// Applied reports that the commit of Ready.Apply is applied here. decided is the fence under which
+// that commit was decided: if another decision has replaced it meanwhile, the step is applied
+// again. took is the duration, and pushed and pulled are bytes. The conductor gets the answer when
+// all replicas behind have applied the step too.
 func (r *Replica) Applied(decided kintsugi.Fence, products []kintsugi.Products, took time.Duration, pushed, pulled uint64) {
 	r.applying = false
 	defer func() {
@@ -287,7 +296,7 @@ func (r *Replica) release(m kintsugi.Released) {
 	switch {
 	case r.standing != kintsugi.Settled:
 		return
-	case m.Step <= r.released: // a repetition, or the wish to save a version that is already readable
+	case m.Step <= r.released: // a repetition, or the wish to save a version that can be read already
 	case m.Step == r.released+1:
 		if r.applied != m.Step {
 			return // never stable here: the conductor finds out when it takes the shard again
@@ -299,7 +308,7 @@ func (r *Replica) release(m kintsugi.Released) {
 		r.sweep()
 		r.ready.Publish = &m.Step
 		wish := m
-		wish.Save, wish.Run, wish.Want = false, nil, 0 // heads save, and foresee
+		wish.Save, wish.Run, wish.Want = false, nil, 0 // only heads save and foresee
 		r.down(wish)
 		r.copy()
 		r.foresee()
@@ -314,11 +323,12 @@ func (r *Replica) release(m kintsugi.Released) {
 	}
 }
 
-// save asks for a save once, however often the wish arrives: two writers of one version would get into
-// each other's way.
+// save asks for a save once, however often the wish arrives, because two writers of one version
+// would disturb each other.
 func (r *Replica) save(step kintsugi.Step) {
 	switch {
-	case r.saving[step]: // its end will be told to whoever is conductor then
+	// The end of that save is reported to whoever is the conductor then.
+	case r.saving[step]:
 	case r.saved != nil && r.saved.Step == step:
 		r.reply(*r.saved)
 	case step != r.released:
@@ -341,7 +351,7 @@ func (r *Replica) Saved(s kintsugi.Saved) {
 	r.reply(s)
 }
 
-// Begin says what becomes of a push whose first frame has arrived.
+// Begin says what becomes of a push whose first frame has arrived, with a reason if it is refused.
 func (r *Replica) Begin(p kintsugi.PushID) (Verdict, string) {
 	if p.Line != r.line {
 		return Refuse, fmt.Sprintf("it is of line %d, this shard is on line %d", p.Line, r.line)
@@ -352,7 +362,7 @@ func (r *Replica) Begin(p kintsugi.PushID) (Verdict, string) {
 		}
 		r.overturnOf(p)
 		r.foresee()
-		return Accept, "" // a reconnected worker sends it again from the start
+		return Accept, "" // a worker that has connected again sends it from the start
 	}
 	if reason := r.uncountable(p); reason != "" {
 		return Refuse, reason
@@ -371,8 +381,8 @@ func (r *Replica) Begin(p kintsugi.PushID) (Verdict, string) {
 	return Accept, ""
 }
 
-// Complete says that all bytes of a push have landed and are verified. It reports whether the push is
-// still wanted; if not, the worker is told why.
+// Complete notes that all bytes of a push have landed and are verified. It reports whether the push
+// is still wanted; if not, the caller tells the worker the reason.
 func (r *Replica) Complete(p kintsugi.PushID) (bool, string) {
 	if _, ok := r.held[p]; !ok {
 		if reason := r.uncountable(p); reason != "" {
@@ -385,8 +395,8 @@ func (r *Replica) Complete(p kintsugi.PushID) (bool, string) {
 	return true, ""
 }
 
-// Awaited returns the version that the worker of a refused push must wait for. Where the push was late that may be
-// one whose commit is here but which is not released yet.
+// Awaited returns the version that the worker of a refused push must wait for. If the push was
+// late, the commit of that version may be here although it is not released yet.
 func (r *Replica) Awaited(p kintsugi.PushID) kintsugi.Step {
 	if c, ok := r.countable[p.Slot]; ok && c.Incarnation == p.Incarnation {
 		return max(r.released, c.Oldest)
@@ -420,7 +430,8 @@ func (r *Replica) uncountable(p kintsugi.PushID) string {
 	return ""
 }
 
-// named reports whether the open or the unreleased applied commit counts p: such bytes must stay.
+// named reports whether the open commit, or the applied one that is not released, counts p. Such
+// bytes must stay.
 func (r *Replica) named(p kintsugi.PushID) bool {
 	counts := func(c kintsugi.Commit) bool {
 		return slices.ContainsFunc(c.Counted, func(w kintsugi.Weighted) bool { return w.Push == p })
@@ -431,8 +442,8 @@ func (r *Replica) named(p kintsugi.PushID) bool {
 	return r.applied > r.released && len(r.records) > 0 && counts(r.records[len(r.records)-1])
 }
 
-// setCountable takes over the membership. Oldest is what counts after the open step, so pushes on older
-// versions are swept only when that is released.
+// setCountable takes over the membership. Oldest applies after the open step, so pushes on older
+// versions are freed only when that step is released.
 func (r *Replica) setCountable(list []kintsugi.Countable) {
 	clear(r.countable)
 	for _, c := range list {
@@ -465,7 +476,8 @@ func (r *Replica) free(p kintsugi.PushID) {
 	}
 }
 
-// reply gives an answer, as soon as those behind have given it, or with copies the one after has what is due.
+// reply gives an answer as soon as those behind have given it or, with copies, as soon as the
+// replica after has the version that is due.
 func (r *Replica) reply(m kintsugi.ReplicaMessage) {
 	if r.copies() && !r.waitsForCopy(m) {
 		r.say([]kintsugi.ReplicaMessage{m})
@@ -478,7 +490,7 @@ func (r *Replica) say(answers []kintsugi.ReplicaMessage) {
 	r.ready.Replies = append(r.ready.Replies, answers...)
 }
 
-// down hands a message to the one after, if there is one that wants it.
+// down passes a message to the replica after, if there is one and it needs the message.
 func (r *Replica) down(m kintsugi.ChainMessage) {
 	if r.link.After() && (!r.copies() || ofCopies(m)) {
 		r.ready.Down = append(r.ready.Down, m)

@@ -7,13 +7,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A shard outlives its line where another one is lost and only that one is restored: see kintsugi.View.Keeps. What it
-// holds is the state of the next line then, at a step that the conductor of that line finds out.
+// A shard outlives its line if another shard is lost and only that one is restored: see
+// kintsugi.View.Keeps. What it holds is then the state of the next line, at a step that the
+// conductor of that line finds out.
 
-// Continue returns the replica of the line that follows, which stands where r stands and waits for
-// Adopt. Pushes and the open commit are of the line before and are left behind. Commits that are
-// applied are not: they tell two shards apart that have applied different decisions about one step.
-// r is not used afterwards.
+// Continue returns the replica of the line that follows. It stands where r stands, and waits for
+// Adopt. Pushes and the open commit belong to the line before and are left behind. Applied commits
+// are kept: they show whether two shards have applied different decisions about one step. r is not
+// used afterwards.
 func (r *Replica) Continue(line kintsugi.Line, view kintsugi.ViewNumber) *Replica {
 	next := New(r.id, r.chunks, line, view, r.released)
 	next.every, next.most, next.behind = r.every, r.most, r.Behind()
@@ -28,8 +29,8 @@ func (r *Replica) Continue(line kintsugi.Line, view kintsugi.ViewNumber) *Replic
 // server has left of the line before.
 func (r *Replica) Keep() { r.standing = kintsugi.Kept }
 
-// Lose makes r, which is new, wait for Adopt with chunks that came back from the running checkpoint, each as of a
-// version in saved.
+// Lose makes r, which is new, wait for Adopt with chunks that came back from the running
+// checkpoint. saved has the version of each.
 func (r *Replica) Lose(saved []kintsugi.Step) {
 	r.standing, r.have = kintsugi.Lost, slices.Clone(saved)
 }
@@ -38,7 +39,8 @@ func (r *Replica) Lose(saved []kintsugi.Step) {
 func (r *Replica) adopt(step kintsugi.Step) {
 	switch {
 	case r.standing == kintsugi.Kept && step != r.released && step != r.applied:
-		return // it has never stood there: the conductor has not learnt that from this shard
+		// The shard has never stood there, so the conductor has not learnt that step from it.
+		return
 	case r.standing != kintsugi.Settled:
 		r.fellBack(step)
 		r.standing = kintsugi.Settled
@@ -48,19 +50,19 @@ func (r *Replica) adopt(step kintsugi.Step) {
 	r.reply(r.state())
 }
 
-// Run is a save for the running checkpoint: these chunks, counted from the first of the shard, as
-// they are in version Step.
+// Run is a save for the running checkpoint: of these chunks, counted from the first of the shard,
+// as they are in version Step.
 type Run struct {
 	Step   kintsugi.Step
 	Chunks []kintsugi.ChunkID
 }
 
-// Holds says of which version each chunk is in the running checkpoint when the replica begins; without it there is no
-// running checkpoint.
+// Holds sets, by chunk, the version in the running checkpoint when the replica begins. Without it,
+// there is no running checkpoint.
 func (r *Replica) Holds(saved []kintsugi.Step) { r.have = slices.Clone(saved) }
 
-// run asks for a save that the conductor has planned. There is one at a time: the conductor waits
-// for each, but one that takes over does not know of it.
+// run asks for a save that the conductor has planned. One save is under way at a time: a conductor
+// waits for each, but a conductor that takes over does not know of it.
 func (r *Replica) run(m kintsugi.Released) {
 	s := kintsugi.Saved{Shard: r.id, Step: m.Step, Running: true}
 	switch {
