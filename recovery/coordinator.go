@@ -19,18 +19,19 @@ import (
 )
 
 // Newest returns the newest full checkpoint that can be restored: the name of its run manifest, its
-// step, and the greatest line on which anything was saved, damaged or unfinished as it may be: the
-// line to come is greater. An empty name without an error means that there is none. It may take as
-// long as reading a checkpoint does; ctx ends when the coordinator leads no more.
+// step, and the greatest line on which anything was saved, even if that is damaged or unfinished,
+// because the next line must be greater. An empty name without an error means that there is no
+// checkpoint. It may take as long as reading a checkpoint; ctx ends when the coordinator does not
+// lead any more.
 //
-// asks is the run that asks. Where it begins, it takes the place of the checkpoints from whatever
-// run had it; later it only goes on while it has that place.
+// asks is the run that asks. If it begins, Newest gives it the place of the checkpoints, whatever
+// run had that before. Later, Newest succeeds only while the run has that place.
 type Newest func(ctx context.Context, asks Asking) (manifest string, step kintsugi.Step, line kintsugi.Line, err error)
 
 // Asking is a run that asks for its newest checkpoint.
 type Asking struct {
 	Run    string // its id: kintsugi.View.Run
-	Begins bool   // no view of it counts yet
+	Begins bool   // no view of it has been put yet
 }
 
 // NoCheckpoints is the Newest of a run that saves none.
@@ -38,55 +39,58 @@ func NoCheckpoints(context.Context, Asking) (string, kintsugi.Step, kintsugi.Lin
 	return "", 0, 0, nil
 }
 
-// Config tunes a Coordinator. Zero fields mean the defaults given here.
+// Config configures a Coordinator. Zero fields mean the defaults given here.
 type Config struct {
-	// Etcd reaches the run's keys. It stays the caller's, who closes it after Run.
+	// Etcd gives access to the run's keys. The caller still owns it, and closes it after Run.
 	Etcd *etcd.Client
 
-	// ID names this coordinator to whoever looks into etcd. Default: host and process.
+	// ID is the name of this coordinator in etcd, for people who look there. Default: host and
+	// process.
 	ID string
 
-	// Roster says what the run wants of its servers, and what its first view starts from.
+	// Roster says which servers the run needs, and what its first view starts from.
 	Roster roster.Config
 
-	// Terms are those of the run: servers with others are not taken in, and a view that has others
-	// is not followed by one of this coordinator. Default: nobody is asked.
+	// Terms are the terms of the run. A server with other terms is not taken in, and a coordinator
+	// does not continue a view that has other terms. Default: terms are not compared.
 	Terms kintsugi.Terms
 
-	// Newest finds the checkpoint that a new line starts from. Required: say NoCheckpoints for a run that
-	// saves none, since forgetting it would throw every step away at the first failure.
+	// Newest finds the checkpoint that a new line starts from. Required: a run that saves none must
+	// say NoCheckpoints, since a forgotten Newest would lose every step at the first failure.
 	Newest Newest
 
-	// Lease is how long after its death a coordinator that leads is replaced by the next. It is rounded up
-	// to whole seconds. Default 5 s, a guess: training goes on meanwhile.
+	// Lease is how long after the death of the leading coordinator the next one takes over. It is
+	// rounded up to whole seconds. Default 5 s, a guess: training goes on meanwhile.
 	Lease time.Duration
 
 	// Retry is the pause before the store or etcd is asked again. Default 1 s.
 	Retry time.Duration
 
-	// Patience bounds one question to etcd. Default 30 s. Newest has no such bound: how long it
-	// takes is a matter of the checkpoint's size, and one that is cut off would begin again for
+	// Patience bounds one request to etcd. Default 30 s. Newest has no such bound: its duration
+	// depends on the size of the checkpoint, and a search that is cut off would begin again for
 	// ever.
 	Patience time.Duration
 
-	// Slow is after how long the run is told that the newest checkpoint is still looked for. Default 5 s.
+	// Slow is how long the search for the newest checkpoint takes before the run is told about it.
+	// Default 5 s.
 	Slow time.Duration
 
 	// TLS is how this coordinator and servers prove to each other who they are. Default: they do
 	// not, and connections are plain TCP.
 	TLS *mtls.Credentials
 
-	// Log receives each decision with its reason, once. Default: nothing is logged.
+	// Log receives each decision once, with its reason. Default: nothing is logged.
 	Log *slog.Logger
 }
 
-// Coordinator decides on the views of a run as long as it leads.
+// Coordinator decides the views of a run while it leads.
 type Coordinator struct {
 	cfg    Config
-	reason string // logged last
+	reason string // the reason that was logged last
 }
 
-// NewCoordinator returns a coordinator that does nothing before Run. Settings that make no sense are an ErrUsage.
+// NewCoordinator returns a coordinator, which does nothing before Run. Settings that make no sense
+// are an ErrUsage.
 func NewCoordinator(cfg Config) (*Coordinator, error) {
 	if cfg.Etcd == nil || cfg.Newest == nil {
 		return nil, fmt.Errorf("%w: a coordinator needs an etcd and a way to find checkpoints", kintsugi.ErrUsage)
@@ -114,9 +118,9 @@ func setDefault(d *time.Duration, to time.Duration) {
 	}
 }
 
-// Run campaigns, leads, and campaigns again when the leadership is lost, until ctx ends: nothing that
-// happens to etcd, to the store or to servers ends it before. It returns nil, and the next coordinator leads
-// at once. Call it once.
+// Run campaigns, leads, and campaigns again when it has lost the leadership, until ctx ends. No
+// failure of etcd, of the store or of servers ends it before. It then returns nil, and the next
+// coordinator leads at once. Call it once.
 func (c *Coordinator) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		lead, err := c.cfg.Etcd.Campaign(ctx, c.cfg.ID, c.cfg.Lease)
@@ -138,7 +142,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	return nil
 }
 
-// trouble logs an error once as long as it is the same; the end of the run is none.
+// trouble logs an error unless it is the one that was logged last. It logs nothing if ctx has
+// ended.
 func (c *Coordinator) trouble(ctx context.Context, err error) {
 	if ctx.Err() == nil {
 		c.say(slog.LevelWarn, err.Error())
@@ -162,21 +167,21 @@ type tenure struct {
 	lead    *etcd.Leadership
 	state   *roster.State
 	present map[uint32]etcd.Member
-	dead    map[uint32]kintsugi.Incarnation // lives whose pulses are not felt
-	pulses  *pulses                         // of who is present; nil: leases say enough
-	view    *kintsugi.View                  // that counts
-	run     string                          // id of the run, for the view to come; empty: not known yet
-	told    string                          // what the run was told last that this coordinator waits for; untold: nobody knows
+	dead    map[uint32]kintsugi.Incarnation // lives whose pulses have stopped
+	pulses  *pulses                         // of the servers that are present; nil: leases are enough
+	view    *kintsugi.View                  // the newest view
+	run     string                          // id of the run, for the next view; empty: not known yet
+	told    string                          // what the run was told last that this coordinator waits for; untold: not known
 }
 
-// untold is no word.
+// untold is a text that no coordinator tells.
 const untold = "?"
 
-// errLost means that somebody else may lead by now.
+// errLost means that another coordinator may lead by now.
 var errLost = errors.New("the leadership was lost: campaigning again")
 
-// lead decides until ctx ends or the leadership is lost. The state begins anew with each leadership, from
-// what etcd holds: what the one before remembered may be old.
+// lead decides until ctx ends or the leadership is lost. Each leadership begins with a new state,
+// from what etcd holds, because what the one before remembered may be old.
 func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -194,9 +199,10 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	if err := t.readView(ctx); err != nil {
 		return err
 	}
-	t.tell(ctx, "") // whatever the one before waited for
+	t.tell(ctx, "") // whatever the coordinator before waited for
 	members := c.cfg.Etcd.WatchMembers(ctx, etcd.Server)
-	select { // who is present must be known before the first decision, or everybody would seem away
+	// The first decision needs the servers that are present; otherwise all would seem away.
+	select {
 	case <-ctx.Done():
 		return nil
 	case <-lead.Lost():
@@ -230,7 +236,7 @@ func (c *Coordinator) lead(ctx context.Context, lead *etcd.Leadership) error {
 	}
 }
 
-// readView tells the state which view counts.
+// readView reads the newest view from etcd and tells the state.
 func (t *tenure) readView(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.Patience)
 	defer cancel()
@@ -264,13 +270,14 @@ func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 		}
 		j, err := t.joined(m)
 		if err != nil {
-			// Its place counts as empty: nobody could reach it, or work with it.
+			// Its place counts as empty, because nobody could reach it or work with it.
 			t.cfg.Log.Warn("a server cannot be taken in", "server", m.String(), "err", err)
 			t.state.Handle(now, roster.Left{Server: kintsugi.ServerID(m.Index)})
 			continue
 		}
 		if t.dead[m.Index] == m.Incarnation {
-			continue // it reaches etcd, and nobody else: what it says counts when its pulse is felt again
+			// It reaches etcd, and nobody else. What it says counts when its pulse is felt again.
+			continue
 		}
 		t.state.Handle(now, j)
 		t.want(now, m)
@@ -287,7 +294,7 @@ func (t *tenure) note(ctx context.Context, ms []etcd.Member) {
 	}
 }
 
-// want tells the state what the conductor wants, where the run chooses for itself.
+// want tells the state how many replicas the conductor wants, in a run that chooses them itself.
 func (t *tenure) want(now time.Time, m etcd.Member) {
 	var v struct {
 		Wants *struct {
@@ -300,7 +307,7 @@ func (t *tenure) want(now time.Time, m etcd.Member) {
 	}
 }
 
-// felt tells the state what the pulse of a server has changed to, if it is of its present life.
+// felt tells the state how the pulse of a server has changed, if the sign is of its present life.
 func (t *tenure) felt(s sign) {
 	m, ok := t.present[uint32(s.server)]
 	if !ok || m.Incarnation != s.life {
@@ -317,7 +324,8 @@ func (t *tenure) felt(s sign) {
 	}
 }
 
-// joined returns what a registration says to the roster.
+// joined converts a registration for the roster. It returns an error if the registration cannot be
+// used.
 func (t *tenure) joined(m etcd.Member) (roster.Joined, error) {
 	var v struct {
 		Terms   kintsugi.Terms      `json:"terms"`
@@ -341,8 +349,8 @@ func (t *tenure) joined(m etcd.Member) (roster.Joined, error) {
 	return j, nil
 }
 
-// decide carries out what the state decides. It returns after which time to decide again, 0 for only after an
-// event, or an error when the leadership is over.
+// decide carries out what the state decides. It returns the time after which to decide again, or 0
+// if only an event brings a new decision. An error means that the leadership is over.
 func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 	now := time.Now()
 	d := t.state.Decide(now)
@@ -368,8 +376,8 @@ func (t *tenure) decide(ctx context.Context) (again time.Duration, err error) {
 	return t.put(ctx, *d.View)
 }
 
-// tell tells the run what this coordinator waits for, in words; empty: nothing. They are for
-// people: nothing fails where etcd does not take them.
+// tell tells the run in words what this coordinator waits for; empty: nothing. The text is for
+// people, so nothing fails if etcd does not take it.
 func (t *tenure) tell(ctx context.Context, waits string) {
 	if waits == t.told {
 		return
@@ -382,7 +390,7 @@ func (t *tenure) tell(ctx context.Context, waits string) {
 	}
 }
 
-// lookUp asks what a new view must know. The fence is taken last, so that it is the newest of all.
+// lookUp finds out what a new view needs. It takes the fence last, so that it is the newest of all.
 func (t *tenure) lookUp(ctx context.Context, d roster.Decision) (found roster.Found, err error) {
 	if found.FenceOnly = d.FenceOnly; !d.FenceOnly {
 		if found.Newest, err = t.newest(ctx, d.Reason); err != nil {
@@ -398,8 +406,8 @@ func (t *tenure) lookUp(ctx context.Context, d roster.Decision) (found roster.Fo
 	return found, err
 }
 
-// newest asks for the newest checkpoint, until it is known or somebody else leads. Where that takes
-// long the run is told why it is asked for.
+// newest looks for the newest checkpoint, until it is known or another coordinator leads. If that
+// takes long, the run is told why it is needed.
 func (t *tenure) newest(ctx context.Context, why string) (n roster.Checkpoint, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -414,16 +422,18 @@ func (t *tenure) newest(ctx context.Context, why string) (n roster.Checkpoint, e
 			case <-ctx.Done():
 				return
 			case <-slow:
-				if t.told == "" || t.told == untold { // the word of a try that failed says more
+				if t.told == "" || t.told == untold { // the text of a try that failed says more
 					t.tell(ctx, why)
 				}
-				if t.told == untold { // etcd has not taken it, or not that the one before is over
+				if t.told == untold { // etcd has not taken this text, or has not cleared the one before
 					slow = time.After(t.cfg.Slow)
 				}
 			}
 		}
 	})
-	if t.run == "" { // before it takes a place by it: another coordinator that does must have the same
+	// The id comes before the place in the store: another coordinator that takes that must have the
+	// same id.
+	if t.run == "" {
 		bounded, stop := context.WithTimeout(ctx, t.cfg.Patience)
 		t.run, err = t.cfg.Etcd.ID(bounded)
 		if stop(); err != nil {
@@ -434,7 +444,7 @@ func (t *tenure) newest(ctx context.Context, why string) (n roster.Checkpoint, e
 	return n, err
 }
 
-// put makes v the view that counts.
+// put makes v the newest view.
 func (t *tenure) put(ctx context.Context, v kintsugi.View) (again time.Duration, err error) {
 	var previous kintsugi.ViewNumber
 	if t.view != nil {
@@ -445,8 +455,9 @@ func (t *tenure) put(ctx context.Context, v kintsugi.View) (again time.Duration,
 	defer cancel()
 	at, err := t.lead.PutView(bounded, previous, v)
 	if err != nil {
-		// Whether the answer was lost or somebody was faster: etcd knows which view counts. If it is
-		// another coordinator's, Lost says so, too, and this one cannot put anything any more.
+		// Either the answer was lost, or another coordinator was faster; etcd has the newest view.
+		// If that is of another coordinator, Lost reports it too, and this one cannot put a view
+		// any more.
 		t.trouble(ctx, err)
 		if err := t.readView(ctx); err != nil {
 			t.trouble(ctx, err)
@@ -456,5 +467,6 @@ func (t *tenure) put(ctx context.Context, v kintsugi.View) (again time.Duration,
 	t.view = &v
 	t.state.Handle(time.Now(), roster.Viewed{View: &v, At: int64(at)})
 	t.say(slog.LevelInfo, v.Reason, "view", v.Number, "line", v.Line, "fence", v.Fence, "restore", v.Restore)
-	return time.Nanosecond, nil // to say that it stands, and to see who has come and gone since
+	// At once, to log that the view stands, and to see who has come and gone since.
+	return time.Nanosecond, nil
 }

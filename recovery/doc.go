@@ -1,102 +1,112 @@
-// Package recovery keeps a run alive when its processes die: it decides who serves, and from which step.
+// Package recovery keeps a run alive when its processes die: it decides which servers serve, and
+// from which step. Begin with Coordinator, and with the package comment of recovery/roster, which
+// has the rules.
 //
-// The Coordinator is the shell around the pure core recovery/roster: it watches who is present, asks which
-// checkpoint is newest, and puts the views that the core decides on. Any number of coordinators may run; one of them
-// leads. What a coordinator must not forget lies in etcd, so its death loses nothing.
+// The Coordinator is the shell around the pure core recovery/roster. It watches which servers are
+// present, asks for the newest checkpoint, and puts the views that the core decides on into etcd.
+// Any number of coordinators may run; one of them leads. Everything that a coordinator must not
+// forget is in etcd, so its death loses nothing.
 //
 // # What a run survives
 //
-// The first column is what happens, the second what holds in this release, the third where it is shown. A row
-// that says "later" names what a later release brings; until then the second column is all there is.
+// The first column says what happens, the second what then holds, and the third which tests show
+// it. An indented row is a special case of the row above it.
 //
 //	happens                    holds                                                  shown by
 //	-------                    -----                                                  --------
-//	a server dies              when it is back, a new view on a new line: all         TestAServerThatDiesIsRestoredFromTheNewestCheckpoint,
+//	a server dies              When it is back, a new view begins a new line: all     TestAServerThatDiesIsRestoredFromTheNewestCheckpoint,
 //	                           shards restore the newest full checkpoint, and the     roster: checkpoint.txt
-//	                           steps since then are computed again
-//	  Config.Roster.Replicas   a view without it on the same line, at once: no          roster: chains.txt, shard: chain/*.txt,
-//	                           released step is lost, steps go on with the other      TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeath,
-//	                           replicas, and it comes in again at the tail            sim: TestNoSeedBreaksAPromiseOfAChain,
+//	                           steps since then are computed again.
+//	  Config.Roster.Replicas   A view on the same line leaves the server out at once. roster: chains.txt, shard: chain/*.txt,
+//	                           No released step is lost, steps go on with the other   TestAServerOfChainsThatDiesIsOutOfTheViewAtOnceAndABrokenConnectionIsNoDeath,
+//	                           replicas, and the server comes in again at the tail.   sim: TestNoSeedBreaksAPromiseOfAChain,
 //	                                                                                  TestServersOfChainsDieAndTheModelIsTheSame
-//	  a head and a worker      nothing released is lost; the open step is decided     shard: chain/worker.txt,
-//	                           anew, without the worker if it does not come back      sim: TestAStepWhoseHeadAndWorkerDieIsDecidedAnew
-//	  all replicas of a shard  as without replicas                                    roster: chains.txt
-//	  one that still catches   a shard that is left to it has nobody left             shard: chain/joiner.txt, roster: chains.txt
-//	  up
-//	  one that hangs           taken for dead after two seconds, fenced by its        shard: chain/hang.txt,
-//	                           chains, and taken in again                             TestAServerOfChainsThatIsSilentIsOutOfTheView
-//	  Config.Roster.Copies,    its shard falls back to the newest copy of the next    roster: copies.txt, TestWithCopiesALineEndsWithAHead,
-//	  and it heads a shard     replica, fewer released steps than lie between two;    shard: TestTheDeathOfAHeadCostsFewerStepsThanLieBetweenTwoCopies,
-//	                           the others keep what they have                         sim: TestAShardWhoseHeadDiesFallsBackToACopy
-//	  Config.Roster.           no step is lost; its shard falls back two released     roster: next.txt, shard: chain/next.txt,
-//	  NextAnswers              steps at most if its head and its next are gone        sim: TestNoSeedBreaksAPromiseWhereTheNextAnswers,
-//	                           together; the others keep what they have               TestHeadAndNextThatDieTogetherBeginALine
-//	  Config.Roster.Partial    only its chunks go back, each to its newest saved       sim: TestAPartialRestoreIsTheLossOfTheLostChunksAlone,
-//	                           value; the others keep theirs, and no step is taken    TestNoSeedBreaksAPromise,
-//	                           back                                                   roster: partial.txt
-//	  with its state outside   the line goes on where its next life finds what it     sim: TestServersThatFindTheirStateDoNotChangeTheModel,
-//	  the process              held, and no step is taken back, whoever dies with     TestAServerThatFindsItsStateChangesNothing,
-//	                           it; a state that is torn or foreign is none            roster: outside.txt
-//	  Config.Roster.Replicas,  a view without it on the same line, while it lives,     roster: leaving.txt, TestServersThatHaveNoticeTakeNoStepBack
-//	  and it has notice        as soon as others have everything
-//	  both, and nobody has     a line that keeps what anybody has: only that shard      roster: gold_chains.txt, gold_alone.txt,
-//	  a shard any more         comes back, to its newest saved values, and replicas   sim: TestNoSeedBreaksAPromiseOfGold,
-//	                           come in again behind whoever has a shard               TestGoldBringsBackAloneWhatNobodyHas
-//	  head and tail, server    memory that is left, then what was saved last; no       TestGoldTakesNothingBackWhereMemoryIsLeft,
-//	  and coordinator, all     released step is lost while a shard is anywhere        TestGoldBringsBackAloneWhatNobodyHas,
-//	  servers                                                                         TestGoldGoesOnFromWhatWasSavedWhereNothingIsLeft,
+//	  a head and a worker      No released step is lost. The open step is decided     shard: chain/worker.txt,
+//	                           anew, without the worker if it does not come back.     sim: TestAStepWhoseHeadAndWorkerDieIsDecidedAnew
+//	  all replicas of a shard  As without replicas.                                   roster: chains.txt
+//	  the only other replica   The shard counts as lost, as if no replica were left.  shard: chain/joiner.txt, roster: chains.txt
+//	  is still catching up
+//	  it hangs                 It is taken for dead after two seconds, fenced by its  shard: chain/hang.txt,
+//	                           chains, and taken in again.                            TestAServerOfChainsThatIsSilentIsOutOfTheView
+//	  Config.Roster.Copies,    Its shard falls back to the newest copy of the next    roster: copies.txt,
+//	  and it heads a shard     replica. Fewer released steps are lost than lie        TestWithCopiesALineEndsWithAHead,
+//	                           between two copies. The other shards keep what they    shard: TestTheDeathOfAHeadCostsFewerStepsThanLieBetweenTwoCopies,
+//	                           have.                                                  sim: TestAShardWhoseHeadDiesFallsBackToACopy
+//	  Config.Roster.           No released step is lost. If the head and the next of  roster: next.txt, shard: chain/next.txt,
+//	  NextAnswers              a shard are gone together, it falls back by at most    sim: TestNoSeedBreaksAPromiseWhereTheNextAnswers,
+//	                           two released steps, and the other shards keep what     TestHeadAndNextThatDieTogetherBeginALine
+//	                           they have.
+//	  Config.Roster.Partial    Only the chunks of its shard go back, each to its      sim: TestAPartialRestoreIsTheLossOfTheLostChunksAlone,
+//	                           newest saved value. The other shards keep theirs, and  TestNoSeedBreaksAPromise,
+//	                           no step is taken back.                                 roster: partial.txt
+//	  its state is outside the The line goes on with what its next life finds there,  sim: TestServersThatFindTheirStateDoNotChangeTheModel,
+//	  process                  and no step is taken back, whoever dies with it. A     TestAServerThatFindsItsStateChangesNothing,
+//	                           torn or foreign state is not used.                     roster: outside.txt
+//	  Config.Roster.Replicas,  A view on the same line leaves it out while it still   roster: leaving.txt,
+//	  and it has notice        lives, as soon as other servers have everything.       TestServersThatHaveNoticeTakeNoStepBack
+//	  Replicas and Partial,    A new line keeps everything that is left. Only the     roster: gold_chains.txt, gold_alone.txt,
+//	  and nobody has a shard   lost shard goes back, to its newest saved values.      sim: TestNoSeedBreaksAPromiseOfGold,
+//	  any more                 Missing replicas come in again behind whoever has a    TestGoldBringsBackAloneWhatNobodyHas
+//	                           shard.
+//	  head and tail, server    What is left in memory is used first, then what was    TestGoldTakesNothingBackWhereMemoryIsLeft,
+//	  and coordinator, or all  saved last. No released step is lost while the shard   TestGoldBringsBackAloneWhatNobodyHas,
+//	  servers together         is anywhere.                                           TestGoldGoesOnFromWhatWasSavedWhereNothingIsLeft,
 //	                                                                                  sim: TestDeathsThatMeetDoNotChangeTheModel
-//	  Config.Roster.Chooses    the number of replicas changes by a line that keeps     roster: chosen.txt,
-//	                           everything, when everybody is there                    sim: TestNoSeedBreaksAPromiseWhileReplicasAreChosen
-//	  Config.Roster.MoveAfter, its shards come back on servers that are left, as     roster: moved.txt, moved_chains.txt, TestEveryShardComesHome,
-//	  and it stays away        above, and missing replicas are made anew; when it     TestNobodyIsWaitedForLongerThanSaid,
-//	                           is back it is sent them, on the line that goes on      sim: TestNoSeedBreaksAPromiseWhileShardsMove,
+//	  Config.Roster.Chooses    The number of replicas changes by a new line that      roster: chosen.txt,
+//	                           keeps everything, when all servers are present.        sim: TestNoSeedBreaksAPromiseWhileReplicasAreChosen
+//	  Config.Roster.MoveAfter, Its shards come back on the servers that are left, as  roster: moved.txt, moved_chains.txt,
+//	  and it stays away        above, and missing replicas are made anew. When the    TestEveryShardComesHome,
+//	                           server is back, its shards return to it, on the line   TestNobodyIsWaitedForLongerThanSaid,
+//	                           that goes on.                                          sim: TestNoSeedBreaksAPromiseWhileShardsMove,
 //	                                                                                  TestAShardComesHomeWithItsServer,
 //	                                                                                  TestAShardThatMovesAndComesBackChangesNothing,
 //	                                                                                  TestServersOfChainsThatStayAwayDoNotChangeTheModel,
 //	                                                                                  TestAServerThatNeverReturnsIsNotWaitedFor
-//	two servers do not reach   without one of them, as if it had died, until they      roster: apart.txt, TestHostsThatAreCutOff,
-//	each other                 do; if it can be spared                                sim: TestServersThatNeverMeetAgainDoNotChangeTheModel
-//	a server hangs until its   as if it had died, unless Config.LapsesForgiven        roster: lapse.txt
-//	lease lapses
-//	every server dies          the same, in one view                                  roster: checkpoint.txt
-//	every process dies         a new start goes on from the view in etcd, or where    TestARestartedCoordinatorContinuesFromTheViewInEtcd,
-//	                           etcd is gone from the newest checkpoint                roster: nothing_saved.txt
-//	the coordinator dies       training goes on in the current view; the next         TestTheNextCoordinatorTakesOverAndSeesWhatItMissed
-//	                           coordinator sees what it missed
-//	etcd dies and is back      training goes on in the current view; leases live      TestTheCoordinatorOutlivesARestartOfEtcd,
-//	                           on, and a failover waits                               etcd: TestARegistrationSurvivesARestartOfEtcdWithoutALapse
-//	two coordinators believe   only the one whose candidacy etcd still knows puts     etcd: TestTheNextCandidateLeadsWhenTheLeaderResigns
-//	that they lead             a view
-//	two lives of one place     only the later one counts, and the earlier one         etcd: TestALaterLifeTakesThePlaceAtOnceAndTheEarlierOneLearnsOfIt
-//	                           learns of it
-//	the store is away          no new view, loudly, until it answers: a view that     TestAFailoverWaitsForTheStore
-//	                           names an old checkpoint would throw steps away
+//	two servers do not reach   A view leaves one of them out, as if it had died,      roster: apart.txt, TestHostsThatAreCutOff,
+//	each other                 until they reach each other again; but only if it can  sim: TestServersThatNeverMeetAgainDoNotChangeTheModel
+//	                           be spared.
+//	a server hangs until its   As if it had died, unless                              roster: lapse.txt
+//	lease lapses               Config.Roster.LapsesForgiven.
+//	every server dies          As for one server, in one view.                        roster: checkpoint.txt
+//	every process dies         A new start goes on from the view in etcd. If etcd is  TestARestartedCoordinatorContinuesFromTheViewInEtcd,
+//	                           gone too, it goes on from the newest checkpoint.       roster: nothing_saved.txt
+//	the coordinator dies       Training goes on in the current view. The next         TestTheNextCoordinatorTakesOverAndSeesWhatItMissed
+//	                           coordinator sees what happened meanwhile.
+//	etcd dies and is back      Training goes on in the current view. Leases live on,  TestTheCoordinatorOutlivesARestartOfEtcd,
+//	                           and a failover waits.                                  etcd: TestARegistrationSurvivesARestartOfEtcdWithoutALapse
+//	two coordinators believe   Only the one whose candidacy is still in etcd can put  etcd: TestTheNextCandidateLeadsWhenTheLeaderResigns
+//	that they lead             a view.
+//	two lives in one place     Only the later one counts, and the earlier one learns  etcd: TestALaterLifeTakesThePlaceAtOnceAndTheEarlierOneLearnsOfIt
+//	                           of it.
+//	the store is away          There is no new view until it answers, and this is     TestAFailoverWaitsForTheStore
+//	                           logged: a view that names an old checkpoint would lose
+//	                           steps.
 //
-// Workers are no part of a view: the conductor admits them and lets them go (package server). What else a run
-// survives:
+// Workers are not part of a view: the conductor admits them and lets them go (package server). This
+// is what else a run survives:
 //
 //	happens                    holds                                                  shown by
 //	-------                    -----                                                  --------
-//	a worker dies              training goes on; its uncounted gradient is lost,      sim: TestWorkerCrashEndsNothing,
-//	                           nothing else                                           conductor: worker.txt
-//	a killed server, bsp       the model ends with the bits of a calm run             sim: TestServerCrashDoesNotChangeTheModel
-//	the network delays,        each push is counted at most once, all shards apply    conductor: TestAfterFaultsEveryRunFinishesAndCountsEachPushOnce,
-//	doubles, cuts              the same sets, and the run goes on                     stream.txt, tickets.txt
-//	a byte on the wire is      it is noticed and never held; the worker sends it      transport: TestAFlippedPayloadBitIsCorrupt,
-//	wrong                      again                                                  server: TestDamagedBytesAreNotHeld
-//	a byte on disk is wrong    it is named and never placed; the newest checkpoint    ckpt: TestVerifyNoticesEveryWrongByteAndNamesTheFile,
-//	                           that is whole is used                                  TestCorruptValuesAreNeverPlaced
-//	a crash while saving       the old checkpoint or the new one, whole               ckpt: TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint
-//	a gradient holds NaN       refused at the worker, and at the server, by the       server: TestAGradientThatIsNotFiniteIsRefused
-//	or Inf                     name of its tensor
-//	a peer is broken or        limits on sizes and counts before allocation; a clear  transport: TestServersRefuseOversizedMessages,
-//	hostile                    error, and the server lives                            TestAbsurdMessagesAreRefused,
-//	                                                                                  server: TestABrokenWorkerCannotFillTheMemory
-//	a peer is not who it       with --tls it is refused before anything is read, a    mtls: TestOnlyThoseWhoAreMeantAreBelieved,
-//	says, or has another role  clear error on both sides, and the server lives        transport: TestEachStreamIsForItsRoles,
+//	a worker dies              Training goes on. Only its uncounted gradient is lost. sim: TestWorkerCrashEndsNothing,
+//	                                                                                  conductor: worker.txt
+//	a server is killed, with   The model at the end has the same bits as without the  sim: TestServerCrashDoesNotChangeTheModel
+//	bsp                        death.
+//	the network delays,        Each push is counted at most once, all shards apply    conductor: TestAfterFaultsEveryRunFinishesAndCountsEachPushOnce,
+//	repeats, cuts              the same sets, and the run goes on.                    stream.txt, tickets.txt
+//	a byte on the wire is      The server notices it and never holds the bytes. The   transport: TestAFlippedPayloadBitIsCorrupt,
+//	wrong                      worker sends them again.                               server: TestDamagedBytesAreNotHeld
+//	a byte on disk is wrong    The file is named, and its values are never used. The  ckpt: TestVerifyNoticesEveryWrongByteAndNamesTheFile,
+//	                           newest checkpoint that is whole is used.               TestCorruptValuesAreNeverPlaced
+//	a crash while saving       The old checkpoint or the new one is there, whole.     ckpt: TestCrashAfterAnyOperationLeavesTheOldOrTheNewCheckpoint
+//	a gradient has NaN or Inf  The worker and the server refuse it, and name the      server: TestAGradientThatIsNotFiniteIsRefused
+//	                           tensor.
+//	a peer is broken or        Sizes and counts are limited before memory is          transport: TestServersRefuseOversizedMessages,
+//	hostile                    allocated. The peer gets a clear error, and the server TestAbsurdMessagesAreRefused,
+//	                           lives.                                                 server: TestABrokenWorkerCannotFillTheMemory
+//	a peer is not who it says, With --tls it is refused before anything is read. Both mtls: TestOnlyThoseWhoAreMeantAreBelieved,
+//	or has another role        sides get a clear error, and the server lives.         transport: TestEachStreamIsForItsRoles,
 //	                                                                                  etcd: TestAnEtcdByTLSKnowsWhoCalls
-//	the disk is full, or the   training goes on, the event says so                    conductor: save.txt, flaky.txt,
-//	store is away                                                                     ckpt: TestSaveCanBeTriedAgainAfterAnError,
+//	the disk is full, or the   Training goes on, and the checkpoint's event has the   conductor: save.txt, flaky.txt,
+//	store is away              error.                                                 ckpt: TestSaveCanBeTriedAgainAfterAnError,
 //	                                                                                  TestALostAnswerChangesNothing
 package recovery

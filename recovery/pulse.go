@@ -14,23 +14,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/roster"
 )
 
-// A lease says that a server is gone seconds after its death. Where others hold its shards that is
-// too long: so the coordinator feels the pulse of each server itself. A connection that breaks is
-// not a death; that nobody listens at its address any more is one, and so is silence.
+// A lease shows that a server is gone only seconds after its death. That is too long if other
+// servers hold its shards, so the coordinator feels the pulse of each server itself. A broken
+// connection does not mean death. If nobody listens at the server's address any more, or it stays
+// silent, it counts as dead.
 const (
-	pulseEvery = 150 * time.Millisecond // between two questions to a server that answers
+	pulseEvery = 150 * time.Millisecond // between two pings of a server that answers
 	answerTime = 700 * time.Millisecond // for one answer
-	silences   = 3                      // answers in a row that do not come: more than one, since this process may have been asleep itself
+	silences   = 3                      // missing answers in a row; more than one, since this process may have been asleep itself
 )
 
-// sign is what the pulse of a life says when that changes.
+// sign reports that the pulse of a life has begun or stopped.
 type sign struct {
 	server kintsugi.ServerID
 	life   kintsugi.Incarnation
 	alive  bool
 }
 
-// pulses feels the pulse of servers. Only the loop that owns it calls its methods.
+// pulses feels the pulses of servers. Only the loop that owns it may call its methods.
 type pulses struct {
 	tls   *mtls.Credentials // nil: plain TCP
 	signs chan sign
@@ -47,7 +48,7 @@ func newPulses(tls *mtls.Credentials) *pulses {
 	return &pulses{tls: tls, signs: make(chan sign), stops: make(map[kintsugi.ServerID]pulse)}
 }
 
-// feel begins with a life of a server, and ends with an earlier one.
+// feel starts to feel the pulse of a life of a server, and stops for its earlier life.
 func (p *pulses) feel(ctx context.Context, j roster.Joined) {
 	id, life := j.Member.Server, j.Member.Incarnation
 	if p.stops[id].life == life {
@@ -70,7 +71,7 @@ func (p *pulses) feel(ctx context.Context, j roster.Joined) {
 	})
 }
 
-// end ends with a server.
+// end stops feeling the pulse of a server.
 func (p *pulses) end(id kintsugi.ServerID) {
 	if x, ok := p.stops[id]; ok {
 		x.cancel()
@@ -78,7 +79,7 @@ func (p *pulses) end(id kintsugi.ServerID) {
 	}
 }
 
-// close ends with all of them and waits until nobody feels any more.
+// close stops for all servers and waits until their goroutines have ended.
 func (p *pulses) close() {
 	for id := range p.stops {
 		p.end(id)
@@ -86,8 +87,8 @@ func (p *pulses) close() {
 	p.wg.Wait()
 }
 
-// lives asks a server until what it says of itself is no longer what was known: whether it lives.
-// It returns at once when the connection to it breaks and nobody listens there any more.
+// lives pings a server until the answer to whether it lives differs from known, and returns the new
+// answer. It returns at once when the connection breaks and nobody listens at the address any more.
 func (p *pulses) lives(ctx context.Context, m kintsugi.Member, known bool) bool {
 	peer, err := transport.Dial(m.Address, transport.DialTLS(p.tls, m.Server))
 	if err != nil {
@@ -107,7 +108,7 @@ func (p *pulses) lives(ctx context.Context, m kintsugi.Member, known bool) bool 
 				return false
 			}
 			rest(ctx, pulseEvery)
-		case peer.Refused(): // it answers, and it is this process that has no valid certificate
+		case peer.Refused(): // it answers; this process has no valid certificate
 			silent = 0
 			rest(ctx, pulseEvery)
 		default:
