@@ -9,17 +9,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Two servers may not reach each other while everybody else, the coordinator too, reaches both:
-// neither is dead, and where one has to hear of the other no step is taken. As long as each shard
-// has a replica among the others, one of the two is left out until they have met again. Which of
-// the two is arbitrary; but one that several do not reach is more likely the cause, and the death
-// of a server that has the only whole copy of something costs steps.
+// Two servers may not reach each other while everybody else, the coordinator included, reaches
+// both. Neither is dead, and if one has to hear from the other, no steps are made. If each shard
+// has a replica on another server, one of the two is left out until they reach each other again.
+// Either would do. But a server that several others do not reach is more likely the cause, and
+// leaving out a server that has the only whole copy of a shard costs steps.
 
 // pair is two servers, the lower number first.
 type pair [2]kintsugi.ServerID
 
-// meet notes which of those present do not reach each other, whoever of the two says so. It returns
-// when one of them may be left out; zero: nobody is about to be.
+// meet notes which of the servers that are present do not reach each other, whichever of the two
+// says so. It returns the time at which one of them may be left out; zero: none is to be left out.
 func (s *State) meet() (at time.Time) {
 	was := s.apart
 	s.apart = nil
@@ -44,11 +44,11 @@ func (s *State) meet() (at time.Time) {
 
 func (s *State) settled() bool { return !s.now.Before(s.apartAt.Add(s.cfg.Settle)) }
 
-// part takes one of each two that do not reach each other out of those that are present, as far as
-// it can be spared. Who is out already stays so.
+// part removes one server of each pair that do not reach each other from those that are present, if
+// it can be spared. A server that is already out stays out.
 func (s *State) part() {
 	for {
-		met := make(map[kintsugi.ServerID]int) // how many it does not reach, or is not reached by
+		met := make(map[kintsugi.ServerID]int) // the number of servers in a pair with it
 		for _, p := range s.apart {
 			if s.isPresent(p[0]) && s.isPresent(p[1]) {
 				met[p[0]]++
@@ -72,7 +72,7 @@ func (s *State) part() {
 			delete(s.present, id)
 			_, lost, ok := s.rechained()
 			s.present[id] = j
-			if x.costs = len(lost); ok && !(s.cfg.NextAnswers && x.costs > 0) { // it can be spared once the one after it has caught up
+			if x.costs = len(lost); ok && !(s.cfg.NextAnswers && x.costs > 0) { // it can be spared once the replica after it has caught up
 				spared = append(spared, x)
 			}
 		}
@@ -85,7 +85,7 @@ func (s *State) part() {
 	}
 }
 
-// strangers says in words whom a server does not reach; empty: nobody.
+// strangers says in words which servers a server does not reach; empty: none.
 func (s *State) strangers(id kintsugi.ServerID) string {
 	var names []string
 	for _, p := range s.apart {
@@ -102,7 +102,7 @@ func (s *State) strangers(id kintsugi.ServerID) string {
 	return enumerate(names)
 }
 
-// strangeness says who does not reach whom.
+// strangeness says in words which servers do not reach each other.
 func (s *State) strangeness() (text string) {
 	for _, p := range s.apart {
 		text += fmt.Sprintf("; server/%d and server/%d do not reach each other", p[0], p[1])

@@ -9,17 +9,18 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A shard with several replicas outlives all of them but one: the next view goes on with the line,
-// at the step where it stands, and nothing is restored. Whoever is gone leaves its chains at once,
-// and whoever comes, comes in at their ends: a tail takes over what the one before it has, while
-// steps go on without waiting for it. Where replicas have copies that may be some steps old, a
-// shard that loses its head goes back to one of them: the line is over, and the next one keeps what
-// the others have. So it is where the next replica answers for those behind it, and a shard loses
-// its head and that one in one view.
+// A shard with several replicas survives as long as one of them does. The next view goes on with
+// the line, at the step where it stands, and nothing is restored. A server that is gone leaves its
+// chains at once. A server that comes joins chains at their ends: a tail takes over what the
+// replica before it has, while steps go on without waiting for it. If replicas have copies that may
+// be some steps old, a shard that loses its head falls back to one of them: the line is over, and
+// the next line keeps what the other shards have. The same happens where the next replica answers,
+// if a shard loses its head and its next in one view.
 
-// goOn decides where the line that counts goes on, or the next one begins with copies of the shards
-// whose heads are gone. It reports false where there is none, or where a shard has nobody left.
-// With one replica it is for shards that are not where they belong: see move.go.
+// goOn decides on a view that continues the present line, or begins a line with copies of the
+// shards whose heads are gone. It returns false if there is no view yet, or if nobody has some
+// shard. With one replica per shard, it handles the shards that are not on their own servers: see
+// move.go.
 func (s *State) goOn(found *Found) (Decision, bool) {
 	if !s.placed() || s.replicas == 1 && !s.displaced() {
 		return Decision{}, false
@@ -57,7 +58,8 @@ func (s *State) goOn(found *Found) (Decision, bool) {
 	return Decision{View: &v, Reason: why}, true
 }
 
-// newPlaces returns the places of v that servers have come into since they were taken into another one.
+// newPlaces returns the places in v that servers have taken after they were taken into another
+// place.
 func (s *State) newPlaces(v *kintsugi.View) (list []kintsugi.Place) {
 	for i, chain := range v.Chains {
 		shard := kintsugi.ShardID(i)
@@ -75,7 +77,7 @@ func (s *State) newPlaces(v *kintsugi.View) (list []kintsugi.Place) {
 }
 
 // fallBack makes v begin a line with copies of the lost shards and with what the heads of the
-// others have. Nobody behind them has anything of that line yet.
+// others have. The replicas behind them have nothing of that line yet.
 func (s *State) fallBack(v *kintsugi.View, lost []kintsugi.ShardID) {
 	v.Continues, v.Keeps, v.Lost, v.Moved = false, cmp.Or(v.Keeps, v.Line), lost, nil
 	v.Line++
@@ -84,9 +86,9 @@ func (s *State) fallBack(v *kintsugi.View, lost []kintsugi.ShardID) {
 	}
 }
 
-// staying returns who is present, without those that are about to go and that can be spared:
-// whoever is in no chain, and whoever leaves no shard without a replica that has everything. Of two
-// that do not reach each other, one stays; see part.
+// staying returns the servers that are present, without those that are about to go and can be
+// spared. A server can be spared if it is in no chain, or if each of its shards keeps a replica
+// that has everything. Of two servers that do not reach each other, one stays; see part.
 func (s *State) staying() map[kintsugi.ServerID]Joined {
 	all := s.present
 	defer func() { s.present = all }()
@@ -105,14 +107,15 @@ func (s *State) staying() map[kintsugi.ServerID]Joined {
 	return s.present
 }
 
-// lives reports whether the life that the view names is present, and with one replica has been there all the time.
+// lives reports whether the life that the view names is present and, with one replica, has been
+// present all the time.
 func (s *State) lives(id kintsugi.ServerID) bool {
 	j, present := s.present[id]
 	return present && s.view.Servers[id].Incarnation == j.Member.Incarnation && (s.replicas > 1 || s.fate(j) == kept)
 }
 
-// moved returns the servers whose life in the view's chains is gone, and those that are present and in no chain of the
-// view, as this life; both ascending.
+// moved returns the servers whose life in the view's chains is gone, and the servers that are
+// present and whose present life is in no chain of the view. Both lists ascend.
 func (s *State) moved() (gone, come []kintsugi.ServerID) {
 	for id := range kintsugi.ServerID(s.cfg.Servers) {
 		in, lives := inAny(s.view.Chains, id), s.lives(id)
@@ -126,17 +129,18 @@ func (s *State) moved() (gone, come []kintsugi.ServerID) {
 	return gone, come
 }
 
-// rechained returns the chains of the view without whoever is gone, with whoever is to come in at
-// their ends, and without whoever stood in once those for whom it did have everything. Where
-// replicas may lack steps, lost are the shards of which nobody is left who may not: who heads them
-// next has them as they were some steps ago. It reports false if a shard would be left to those
-// that have nothing of it, or not everything: the line is over.
+// rechained returns the chains of the next view. They are those of the present view without the
+// servers that are gone, with the servers that come in at their ends, and without the servers that
+// stood in for others which have everything now. If replicas may lack steps, lost lists the shards
+// of which only such replicas are left: their next head has them as they were some steps ago. ok is
+// false if a shard would be left to servers that have nothing of it, or not everything: the line is
+// over.
 func (s *State) rechained() (next [][]kintsugi.ServerID, lost []kintsugi.ShardID, ok bool) {
 	wanted := s.places(s.isAwaited)
 	next = make([][]kintsugi.ServerID, len(wanted))
 	for i, chain := range s.view.Chains {
 		var stay []kintsugi.ServerID
-		head := -1 // place of the first that has the shard
+		head := -1 // place of the first server that has the shard
 		for _, id := range chain {
 			if !s.lives(id) {
 				continue
@@ -158,8 +162,8 @@ func (s *State) rechained() (next [][]kintsugi.ServerID, lost []kintsugi.ShardID
 	return next, lost, true
 }
 
-// mayLack reports whether the replica of a shard that a server has may lack steps that were
-// released, although it has caught up once.
+// mayLack reports whether a server's replica of a shard may lack released steps although it has
+// caught up once.
 func (s *State) mayLack(shard int, id kintsugi.ServerID) bool {
 	at := slices.Index(s.view.Chains[shard], id)
 	moved := kintsugi.ViewNumber(0)
@@ -169,7 +173,8 @@ func (s *State) mayLack(shard int, id kintsugi.ServerID) bool {
 	return s.cfg.Copies && at > 0 || s.cfg.NextAnswers && (at > 1 || at == 1 && s.present[id].Whole < moved)
 }
 
-// moveUp notes of which shards v has another next one, which was behind it: it may lack what was released.
+// moveUp notes the shards that have another next replica in v, which was further behind: it may
+// lack released steps.
 func (s *State) moveUp(v *kintsugi.View) {
 	if !s.cfg.NextAnswers {
 		return
@@ -182,11 +187,11 @@ func (s *State) moveUp(v *kintsugi.View) {
 	}
 }
 
-// relieved returns the chain of a shard with those that it is to have and has not, as far as they
-// are present, and without the others as soon as it has all that it is to have and each of them has
-// everything. Who heads a chain of copies stays, and where the next answers for those behind it
-// head and next do: nobody else may have everything, and without them the death of one server would
-// cost steps.
+// relieved returns the chain of a shard with the wanted servers that are missing added, as far as
+// they are present. The other servers are removed once the shard has all its wanted servers and
+// each of them has everything. The head of a chain of copies always stays, and so do head and next
+// where the next answers: nobody else may have everything, and without them the death of one server
+// would cost steps.
 func (s *State) relieved(shard int, stay, wanted []kintsugi.ServerID) []kintsugi.ServerID {
 	next, there := slices.Clone(stay), true
 	for _, id := range wanted {
@@ -202,7 +207,7 @@ func (s *State) relieved(shard int, stay, wanted []kintsugi.ServerID) []kintsugi
 	if !there {
 		return next
 	}
-	whole := 0 // the first so many may be the only ones that have everything
+	whole := 0 // the number of first servers that may be the only ones with everything
 	switch {
 	case s.cfg.Copies:
 		whole = 1
@@ -214,13 +219,13 @@ func (s *State) relieved(shard int, stay, wanted []kintsugi.ServerID) []kintsugi
 	})
 }
 
-// whole reports whether a server of the view has everything that was released of a shard of its.
+// whole reports whether a server of the view has everything that was released of one of its shards.
 func (s *State) whole(shard int, id kintsugi.ServerID) bool {
 	return s.present[id].Whole >= s.view.Since(kintsugi.ShardID(shard), id)
 }
 
-// placed reports whether the view that counts has the servers and the replicas of the
-// configuration; who holds what in it may have moved.
+// placed reports whether the newest view has the servers and the replicas of the configuration.
+// Shards may be on other servers than their own.
 func (s *State) placed() bool {
 	v := s.view
 	if v == nil || len(v.Servers) != s.cfg.Servers || len(v.Chains) != s.cfg.Servers {
@@ -228,7 +233,7 @@ func (s *State) placed() bool {
 	}
 	replicas := v.Replicas
 	for _, chain := range v.Chains {
-		if v.Replicas == 0 { // a view of a program that did not say
+		if v.Replicas == 0 { // a view of a program that did not say it
 			replicas = max(replicas, len(chain))
 		}
 	}
@@ -239,7 +244,7 @@ func inAny(all [][]kintsugi.ServerID, id kintsugi.ServerID) bool {
 	return slices.ContainsFunc(all, func(chain []kintsugi.ServerID) bool { return slices.Contains(chain, id) })
 }
 
-// stands says that nothing is to be done, and who is missing.
+// stands says in words that nothing is to be done, and which servers are missing.
 func (s *State) stands() string {
 	var away []string
 	for _, id := range s.absent() {
@@ -252,7 +257,8 @@ func (s *State) stands() string {
 	return text + s.strangeness() + s.unwanted()
 }
 
-// whyOn says in words what a view changes that goes on with the line, or with copies of lost shards.
+// whyOn says in words what changes in a view that goes on with the line, or with copies of lost
+// shards.
 func (s *State) whyOn(gone, come []kintsugi.ServerID, all map[kintsugi.ServerID]Joined, next [][]kintsugi.ServerID, lost []kintsugi.ShardID) string {
 	var what []string
 	for _, id := range gone {

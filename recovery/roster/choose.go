@@ -2,9 +2,9 @@ package roster
 
 import "github.com/kintsugi-ml/kintsugi"
 
-// choose says how many replicas each shard has, or is to have in the next view. What is wanted
-// waits until the view is whole: a change begins a line that keeps everything, and must not come
-// between a death and what makes up for it.
+// choose sets how many replicas each shard has, or will have in the next view. A change begins a
+// line that keeps everything. So the number that is wanted waits until the view is whole: the
+// change must not come between a death and its repair.
 func (s *State) choose() {
 	s.replicas = s.cfg.Replicas
 	if !s.cfg.Chooses || s.view == nil || s.view.Replicas < 1 || len(s.view.Servers) != s.cfg.Servers {
@@ -16,8 +16,8 @@ func (s *State) choose() {
 	}
 }
 
-// calm reports whether everybody is there as the view has it, and everybody heads the shard that it
-// heads at home or has all of it.
+// calm reports whether every server of the view is present, and each heads the shards that it heads
+// at home, or has everything of them.
 func (s *State) calm() bool {
 	if len(s.absent()) > 0 {
 		return false

@@ -8,13 +8,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A line that keeps the one before begins where that one ended. Each shard stays as it is where
-// somebody has it still, and is put together from what was saved of it where nobody has. With
-// chains whoever has a shard is its head, and sends it to the others: they come in as they would on
-// a line that goes on, and until they have said that they have everything a shard has one replica.
+// A line that keeps the one before begins where that one ended. A shard that some server has stays
+// as it is. A shard that nobody has is restored from what the running checkpoint has of it. With
+// chains, a server that has a shard becomes its head and sends it to the others. These come in as
+// on a line that goes on. Until they have said that they have everything, the shard has one
+// replica.
 
-// keep makes v, which is to begin a line, keep what servers have. It changes nothing where nobody
-// has any shard, or where partial restores are not wanted: then all shards are restored.
+// keep makes v, which is to begin a line, keep what servers have. It changes nothing if nobody has
+// any shard, or if the run does not want partial restores: then all shards are restored.
 func (s *State) keep(v *kintsugi.View) {
 	if !s.cfg.Partial || s.view == nil || len(s.view.Servers) != s.cfg.Servers || len(s.view.Chains) != len(v.Chains) {
 		return
@@ -29,7 +30,7 @@ func (s *State) keep(v *kintsugi.View) {
 		case !ok:
 			lost = append(lost, kintsugi.ShardID(i))
 			from[i] = v.Line
-		case s.replicas == 1: // where another one is wanted it comes in later, and is sent the shard
+		case s.replicas == 1: // another replica comes in later, and is sent the shard
 			next[i] = []kintsugi.ServerID{head}
 		default:
 			rest := slices.DeleteFunc(slices.Clone(wanted), func(id kintsugi.ServerID) bool { return id == head })
@@ -45,14 +46,14 @@ func (s *State) keep(v *kintsugi.View) {
 	}
 	if s.replicas > 1 {
 		for i := range v.Servers {
-			v.Servers[i].Since = v.Number // whoever is no head has nothing yet
+			v.Servers[i].Since = v.Number // a server that is not the head has nothing yet
 		}
 	}
 }
 
-// keeper returns who is to head a shard on a line that keeps it: the first of those that were in
-// its chain before and have it, so that who was the head is the head. Whoever is wanted in the next
-// chain comes before whoever is not. false: nobody has it.
+// keeper returns the head of a shard on a line that keeps it: the first server of the chain before
+// that has it, so that the head stays the head if it can. Servers that are wanted in the next chain
+// are preferred. ok is false if nobody has the shard.
 func (s *State) keeper(shard int, wanted []kintsugi.ServerID) (head kintsugi.ServerID, ok bool) {
 	for _, id := range s.view.Chains[shard] {
 		switch {
@@ -66,10 +67,10 @@ func (s *State) keeper(shard int, wanted []kintsugi.ServerID) (head kintsugi.Ser
 	return head, ok
 }
 
-// has reports whether a server of a shard's chain has everything of it that was released, in the
-// memory of its process or outside of it. Whoever came into a chain says when it has. Whoever heads
-// one has it from the first moment, or it would not live. What is outside a process is the shard
-// that has the number of its server, and none that came to it later.
+// has reports whether a server of a shard's chain has everything that was released of it, in the
+// memory of its process or outside. A server that came into a chain says when it has everything. A
+// head has everything from the first moment, or its process would have ended. Outside its process,
+// a server has only the shard with its own number, and no shard that came to it later.
 func (s *State) has(shard int, id kintsugi.ServerID) bool {
 	j := s.present[id]
 	heads := s.view.Chains[shard][0] == id
@@ -80,7 +81,8 @@ func (s *State) has(shard int, id kintsugi.ServerID) bool {
 	return heads || s.whole(shard, id)
 }
 
-// whatIsLost says in words which shards nobody has any more. Nobody is waited for.
+// whatIsLost says in words which shards nobody has any more. It is called only when no server is
+// waited for.
 func (s *State) whatIsLost() string {
 	var names []string
 	for i, wanted := range s.places(s.isPresent) {

@@ -8,13 +8,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// A server may stay away, and with one replica everybody waits for it. After Config.MoveAfter
-// others take over what it had to hold. Shards move as a whole, to whoever has least, and as few as
-// can be. When the server is back it is sent its shard like whoever comes into a chain, also where
-// shards have one replica: for that long they have two. Once it has everything, whoever stood in
-// for it lets go.
+// A server may stay away, and with one replica all others wait for it. After Config.MoveAfter,
+// other servers take over its shards. Shards move whole, to the servers that have least, and as few
+// shards as possible move. When the server is back, it is sent its shard like any server that comes
+// into a chain, also where shards have one replica: such a shard has two meanwhile. Once the
+// returned server has everything, the server that stood in for it leaves the chain.
 
-// patience returns when somebody who is missing will have been away for too long; zero: nobody will.
+// patience returns the time at which the next missing server will have been away for too long;
+// zero: there is none.
 func (s *State) patience() (at time.Time) {
 	absent := s.absent()
 	for _, id := range absent {
@@ -34,8 +35,8 @@ func (s *State) patience() (at time.Time) {
 	return at
 }
 
-// misses notes that a place is empty. Who is only taken for dead may live, and is not missed before
-// its lease has lapsed.
+// misses notes that a place is empty. A server that is only taken for dead may be alive, and does
+// not count as away before its lease has lapsed.
 func (s *State) misses(now time.Time, id kintsugi.ServerID) {
 	if s.isPresent(id) || s.silent[id] {
 		s.away[id] = now
@@ -44,8 +45,8 @@ func (s *State) misses(now time.Time, id kintsugi.ServerID) {
 	delete(s.silent, id)
 }
 
-// comes notes who fills a place. Where all were away there was nobody who could have waited for the
-// others: the time begins now.
+// comes notes which life fills a place. If all servers were away, nobody could have waited for the
+// others, so the time for them begins now.
 func (s *State) comes(now time.Time, e Joined) {
 	if len(s.absent()) == s.cfg.Servers {
 		for id := range s.away {
@@ -57,7 +58,8 @@ func (s *State) comes(now time.Time, e Joined) {
 	delete(s.silent, e.Member.Server)
 }
 
-// movable reports whether shards may move in the next view: it has those of the view that counts.
+// movable reports whether shards may move in the next view: the newest view must have the servers
+// and replicas of the configuration.
 func (s *State) movable() bool { return s.cfg.MoveAfter > 0 && s.placed() }
 
 func (s *State) isPresent(id kintsugi.ServerID) bool {
@@ -65,14 +67,14 @@ func (s *State) isPresent(id kintsugi.ServerID) bool {
 	return ok
 }
 
-// isAwaited reports whether a server is present, or not away for too long.
+// isAwaited reports whether a server is present, or has not been away for too long.
 func (s *State) isAwaited(id kintsugi.ServerID) bool {
 	since, away := s.away[id]
 	return s.isPresent(id) || !away || !s.movable() || s.now.Before(since.Add(s.cfg.MoveAfter))
 }
 
-// awaited returns the servers without which there is no next view, ascending. With one replica, who
-// heads no shard is needed for nothing.
+// awaited returns the servers without which there is no next view, ascending. With one replica, a
+// server that heads no shard is not needed.
 func (s *State) awaited() (list []kintsugi.ServerID) {
 	absent := s.absent()
 	for _, id := range absent {
@@ -91,7 +93,7 @@ func (s *State) headsAny(id kintsugi.ServerID) bool {
 	return slices.ContainsFunc(s.view.Chains, func(chain []kintsugi.ServerID) bool { return chain[0] == id })
 }
 
-// displaced reports whether a shard is not with its server alone, where there is one replica of each.
+// displaced reports whether, with one replica per shard, some shard is not on its own server alone.
 func (s *State) displaced() bool {
 	for i, chain := range s.view.Chains {
 		if len(chain) != 1 || int(chain[0]) != i {
@@ -101,9 +103,10 @@ func (s *State) displaced() bool {
 	return false
 }
 
-// places returns who is to hold each shard, of the servers that are in: first those that it belongs
-// to, then whoever holds it already, then whoever has least. Where that is uneven, shards that are
-// away from home move from those that have most.
+// places returns the servers that are to hold each shard, chosen from those for which in returns
+// true: first the shard's own servers, then those that hold it already, then those that have least.
+// If the result is uneven, shards that are away from home move away from the servers that have
+// most.
 func (s *State) places(in func(kintsugi.ServerID) bool) [][]kintsugi.ServerID {
 	home := chains(s.cfg.Servers, s.replicas)
 	next := make([][]kintsugi.ServerID, len(home))
@@ -134,8 +137,8 @@ func (s *State) places(in func(kintsugi.ServerID) bool) [][]kintsugi.ServerID {
 	return next
 }
 
-// idlest returns the server that has least of those that are in and not in a shard's chain, the
-// first one after the shard around the ring where several have as little.
+// idlest returns the server with the least load for which in returns true and which is not in the
+// shard's chain. Of equals, it is the first one after the shard around the ring.
 func idlest(load []int, shard int, chain []kintsugi.ServerID, in func(kintsugi.ServerID) bool) (least kintsugi.ServerID, ok bool) {
 	for r := range load {
 		id := kintsugi.ServerID((shard + r) % len(load))
@@ -146,8 +149,8 @@ func idlest(load []int, shard int, chain []kintsugi.ServerID, in func(kintsugi.S
 	return least, ok
 }
 
-// even moves one shard that is away from home to a server that has less by two or more, and reports
-// whether there was one.
+// even moves one shard that is away from home to a server whose load is less by two or more, and
+// reports whether there was one.
 func (s *State) even(home, next [][]kintsugi.ServerID, load []int, in func(kintsugi.ServerID) bool) bool {
 	for i, chain := range next {
 		for k, id := range chain {
@@ -169,7 +172,7 @@ func (s *State) hasLeft(id kintsugi.ServerID) string {
 	return fmt.Sprintf("server/%d has been away for %v", id, s.cfg.MoveAfter)
 }
 
-// whereTo says in words where shards go of servers that are away; empty where nobody is.
+// whereTo says in words where the shards of missing servers go; empty: none are missing.
 func (s *State) whereTo(v *kintsugi.View) (text string) {
 	if len(s.absent()) == 0 || !s.placed() {
 		return ""
@@ -182,8 +185,8 @@ func (s *State) whereTo(v *kintsugi.View) (text string) {
 	return text
 }
 
-// handedOver says in words what changes between servers that stay: who is sent what another one had
-// to hold, and who lets go of it.
+// handedOver says in words what changes between servers that stay: which server is sent a shard
+// that another one held for it, and which one gives it up.
 func (s *State) handedOver(come []kintsugi.ServerID, next [][]kintsugi.ServerID) (what []string) {
 	for _, id := range s.absent() {
 		gets := 0

@@ -9,118 +9,123 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Config says what a run wants of its servers. Zero fields mean the defaults given here.
+// Config says which servers a run wants. Zero fields mean the defaults given here.
 type Config struct {
-	// Servers is their number, at least 1: as many as there are shards.
+	// Servers is their number, at least 1. There are as many shards.
 	Servers int
 
 	// Replicas is the length of each shard's chain, at most Servers. Default 1.
 	Replicas int
 
-	// Copies says that replicas have a shard as it was some steps ago: its head alone has
-	// everything. When that one is gone, the next replica heads the shard with what it has, on a
-	// line that begins at once and keeps the other shards as they are.
+	// Copies says that only the head of a shard has everything, and other replicas have the shard
+	// as it was some steps ago. If the head is gone, the next replica heads the shard with its
+	// copy, on a line that begins at once and keeps the other shards as they are.
 	Copies bool
 
-	// NextAnswers says that of a shard's chain the head and the next one have everything, and those
-	// behind may lack steps that were released; whoever comes to be the next one may too, until it
-	// has said that it has caught up. When only such are left, the first of them heads the shard
-	// with what it has, as with Copies.
+	// NextAnswers says that the head and the next replica of a shard have everything, and those
+	// behind may lack released steps. A replica that becomes the next one may lack some too, until
+	// it has said that it has caught up. If only such replicas are left, the first of them heads
+	// the shard with what it has, as with Copies.
 	NextAnswers bool
 
-	// Chooses lets Wanted change Replicas while the run lasts.
+	// Chooses lets Wanted change Replicas during the run.
 	Chooses bool
 
-	// ResumeFrom is the checkpoint that the very first view starts from. Default: the newest one that is
-	// found; where there is none, the initialisation.
+	// ResumeFrom is the checkpoint that the very first view starts from. Default: the newest one
+	// that is found or, if there is none, the initialisation.
 	ResumeFrom Checkpoint
 
-	// Partial restores only the shards of which no replica is left, as long as one shard has some:
-	// the line that follows keeps what servers have of the others, in memory or outside their
-	// processes. Default: every loss takes all shards back to one full checkpoint.
+	// Partial restores only the shards of which no replica is left, as long as some shard has one.
+	// The next line keeps what servers have of the others, in memory or outside their processes.
+	// Default: every loss takes all shards back to one full checkpoint.
 	Partial bool
 
-	// MoveAfter is for how long a server may be away: after that the others, as far as there are
-	// any, take over what it had to hold, until it is back. Default 0: for ever.
+	// MoveAfter is how long a server may be away. After that, the other servers, if there are any,
+	// take over its shards until it is back. Default 0: for ever.
 	MoveAfter time.Duration
 
-	// Hold is how long a view in which nobody of the view before takes part waits after the last of them was
-	// seen: the time to live of a server's lease plus the bound on clocks, where two lives of one place can
-	// run at once. Default 0, for where a place's old life is dead before the next one starts: the launcher
-	// and a StatefulSet see to that.
+	// Hold matters for a view in which no server of the view before takes part. Such a view waits
+	// for Hold after the last of those servers was seen. Where two lives of one place can run at
+	// once, set it to the time to live of a server's lease plus the bound on the error of clocks.
+	// Default 0, for places whose old life is dead before the next one starts; the launcher and a
+	// StatefulSet make sure of that.
 	Hold time.Duration
 
-	// Settle is for how long nobody new has said that a server is not reached before one is left
-	// out for it: whoever is cut off from several is named by all of them, and each finds out in
-	// its own time. Default 5 s.
+	// Settle is how long no new report of servers out of reach must have come before one is left
+	// out for it. A server that is cut off from several others is named by all of them, and each
+	// notices it in its own time. Default 5 s.
 	Settle time.Duration
 
-	// LapsesForgiven lets a view stand when a server that was away comes back as the same incarnation: it
-	// has its state, and nobody else took its place. Default: its absence counts as a loss.
+	// LapsesForgiven lets a view stand when a server that was away comes back as the same
+	// incarnation: it has its state, and no other life took its place. Default: its absence counts
+	// as a loss.
 	LapsesForgiven bool
 }
 
-// Checkpoint is a full checkpoint that can be restored. The zero Checkpoint means that there is none.
+// Checkpoint is a full checkpoint that can be restored. The zero Checkpoint means that there is
+// none.
 type Checkpoint struct {
 	Manifest string // name of the run manifest
 	Step     kintsugi.Step
 	Line     kintsugi.Line // on which it was saved
 }
 
-// Event is something that the shell has learned. The types below are all there are.
+// Event is something that the shell has learned. The types below are all events.
 type Event interface{ event() }
 
-// Joined says that a life of a server is present. Since is the revision since which its place has been
-// filled without a gap.
+// Joined says that a life of a server is present. Since is the revision since which it has filled
+// its place without a gap.
 type Joined struct {
 	Member kintsugi.Member
 	Since  int64
 
-	// Whole is the newest view that took the server into chains, or moved it up in one, and in
-	// which it has caught up with all of them, by its own word; 0: none. A server that a line began
-	// with needs no word.
+	// Whole is the server's report that it has caught up: the newest view that took it into chains,
+	// or moved it up in one, and in which it has caught up with all of them; 0: none. A server that
+	// a line began with does not need to report it.
 	Whole kintsugi.ViewNumber
-	// Leaving says that this life is about to go: it asks to be left out, as soon as nobody needs it.
+	// Leaving says that this life is about to go: it asks to be left out as soon as nobody needs
+	// it.
 	Leaving bool
 
-	// Holds is the line whose state this life has found outside its process: in the memory that the
-	// life before it kept there. 0: none.
+	// Holds is the line of the state that this life has found outside its process, in the memory
+	// that the life before it left there. 0: none.
 	Holds kintsugi.Line
 
-	// Apart are the lives of others that this one has not reached for a while, by its own word.
+	// Apart has the lives of other servers that this one reports as out of reach.
 	Apart []kintsugi.Life
 }
 
-// Left says that a place is empty: the lease lapsed, or the server said good-bye.
+// Left says that a place is empty: its lease lapsed, or its server said good-bye.
 type Left struct{ Server kintsugi.ServerID }
 
-// Died says that a life has ended although its lease lives still. A life that is taken for dead and is not comes back
-// with Joined.
+// Died says that a life has ended although it still has its lease. If it was wrongly taken for
+// dead, it comes back with Joined.
 type Died struct {
 	Server      kintsugi.ServerID
 	Incarnation kintsugi.Incarnation
 }
 
-// Viewed says which view counts and the revision at which it was put; nil: there is none yet. The shell says
-// it first of all, and after each view that it has put or read.
+// Viewed says which view is the newest, and the revision at which it was put; nil: there is none
+// yet. The shell must handle it first of all, and after each view that it has put or read.
 type Viewed struct {
 	View *kintsugi.View
 	At   int64
 }
 
-// Wanted says how many replicas each shard is to have, and why, where Config.Chooses. It is done
-// once everybody whom the view names is there and has what a view with so many needs: it waits
-// behind whatever fails.
+// Wanted says how many replicas each shard is to have, and why, if Config.Chooses. The change is
+// made once every server of the view is present and has what a view with that number needs. It
+// waits until failures are repaired.
 type Wanted struct {
 	Replicas int
 	Why      string // a sentence
 }
 
-// Found answers a Decision that asks. It counts for the next Decide only: what is newest does not stay newest.
+// Found answers a Decision that asks. It is valid for the next Decide only, because there may be a
+// newer checkpoint later.
 type Found struct {
 	Newest    Checkpoint
-	Fence     kintsugi.Fence // taken for the view to come
-	FenceOnly bool           // as the Decision asked: Newest was not looked up
+	Fence     kintsugi.Fence // taken for the next view
+	FenceOnly bool           // as in the Decision: Newest was not looked up
 }
 
 func (Joined) event() {}
@@ -130,45 +135,47 @@ func (Viewed) event() {}
 func (Found) event()  {}
 func (Wanted) event() {}
 
-// Decision is what to do, and why.
+// Decision says what to do, and why.
 type Decision struct {
-	// View is to be put in place of the one that counts; nil: nothing to put. The caller owns it.
+	// View is to be put in place of the newest one; nil: nothing to put. The caller owns it.
 	View *kintsugi.View
 
-	// Ask means that a new view is due: look up what Found holds, Handle it and Decide again. Where
-	// FenceOnly is set, the view goes on with the line that is, and needs no checkpoint.
+	// Ask means that a new view is due: look up what Found contains, Handle it and Decide again. If
+	// FenceOnly is set, the view goes on with the present line, and needs no checkpoint.
 	Ask       bool
 	FenceOnly bool
 
-	// Again, where it is not zero, is when to Decide again even if nothing happens.
+	// Again, if it is not zero, is when to Decide again even if nothing happens.
 	Again time.Time
 
-	// Reason is a sentence for the log. It is never empty, and stays the same while nothing changes.
+	// Reason is a sentence for the log. It is never empty, and stays the same while nothing
+	// changes.
 	Reason string
 }
 
-// State is what a coordinator knows. It is a plain value machine: the same events at the same times give the
-// same decisions. Not safe for concurrent use.
+// State is what a coordinator knows. It is deterministic: the same events at the same times give
+// the same decisions. It is not safe for concurrent use.
 type State struct {
 	cfg     Config
 	present map[kintsugi.ServerID]Joined
-	away    map[kintsugi.ServerID]time.Time // who is missing and has no lease, and since when as far as is known
-	silent  map[kintsugi.ServerID]bool      // who is taken for dead and has a lease still
+	away    map[kintsugi.ServerID]time.Time // missing servers without a lease, and since when, as far as known
+	silent  map[kintsugi.ServerID]bool      // servers that are taken for dead and still have a lease
 	found   *Found
 	wanted  Wanted
 
 	apart   []pair    // that do not reach each other, at the last decision, ascending
-	apartAt time.Time // when the newest of them was heard of
+	apartAt time.Time // when the newest of them was reported
 
 	now      time.Time // of the decision
-	replicas int       // that each shard has, or is to have next
+	replicas int       // that each shard has, or will have next
 
 	view     *kintsugi.View
 	viewedAt int64     // revision of view
-	lastSeen time.Time // when a member of view was last known to be there
+	lastSeen time.Time // when a server of view was last known to be present
 }
 
-// New returns the state of a coordinator that knows nothing yet. Numbers that make no sense are an ErrUsage.
+// New returns the state of a coordinator that knows nothing yet. Settings that make no sense are an
+// ErrUsage.
 func New(cfg Config) (*State, error) {
 	if cfg.Replicas == 0 {
 		cfg.Replicas = 1
@@ -191,7 +198,7 @@ func New(cfg Config) (*State, error) {
 	}, nil
 }
 
-// Handle takes note of an event that happened by now.
+// Handle takes note of an event that happened before or at now.
 func (s *State) Handle(now time.Time, e Event) {
 	switch e := e.(type) {
 	case Joined:
@@ -217,20 +224,20 @@ func (s *State) Handle(now time.Time, e Event) {
 	}
 }
 
-// saw notes that the life that filled a place so far was there until now, if the view names it.
+// saw notes that the life that has filled a place was present until now, if the view names it.
 func (s *State) saw(now time.Time, id kintsugi.ServerID) {
 	if j, ok := s.present[id]; ok && s.fate(j) == kept {
 		s.lastSeen = now
 	}
 }
 
-// fate is what has become of a server's replica since the view was put.
+// fate says what has become of a server's replica since the view was put.
 type fate int
 
 const (
 	kept     fate = iota // the view names this life, and it has not been away
 	lapsed               // the view names this life, but it has been away
-	replaced             // the view names another life: what that one held is gone
+	replaced             // the view names another life, whose state is gone
 )
 
 func (s *State) fate(j Joined) fate {
@@ -244,7 +251,7 @@ func (s *State) fate(j Joined) fate {
 	return kept
 }
 
-// Decide says what is to be done at now.
+// Decide returns what is to be done at now.
 func (s *State) Decide(now time.Time) Decision {
 	found := s.found
 	s.found, s.now = nil, now
@@ -280,7 +287,7 @@ func (s *State) Decide(now time.Time) Decision {
 	return Decision{View: v, Reason: v.Reason}
 }
 
-// absent returns the servers that the run wants and that are not there, ascending.
+// absent returns the servers that the run wants and that are missing, ascending.
 func (s *State) absent() []kintsugi.ServerID {
 	var ids []kintsugi.ServerID
 	for id := range kintsugi.ServerID(s.cfg.Servers) {
@@ -300,13 +307,13 @@ func (s *State) anyKept() bool {
 	return false
 }
 
-// goesOn reports whether the line of the view can go on in the next one, with one replica: whoever
-// heads a shard holds it still, in the memory of its process or outside of it.
+// goesOn reports whether the line of the view can go on in the next view, with one replica: each
+// head must still hold its shard, in the memory of its process or outside.
 func (s *State) goesOn() bool {
 	if s.replicas > 1 || !s.placed() {
 		return false
 	}
-	found := false // a lapse alone says nothing of what is held
+	found := false // a lapse alone does not show what is held
 	for i, chain := range s.view.Chains {
 		j, present := s.present[chain[0]]
 		switch {
@@ -314,7 +321,7 @@ func (s *State) goesOn() bool {
 			return false
 		case s.fate(j) != replaced:
 			continue
-		case j.Holds != s.view.Line || int(chain[0]) != i: // a server keeps its own shard outside of itself, and no other
+		case j.Holds != s.view.Line || int(chain[0]) != i: // outside its process, a server keeps its own shard only
 			return false
 		}
 		found = true
@@ -322,11 +329,11 @@ func (s *State) goesOn() bool {
 	return found
 }
 
-// next builds the view that follows. Nobody is waited for.
+// next returns the view that follows. It is called only when no server is waited for.
 //
-// A loss that neither chains nor what servers keep outside of themselves make up for starts a new
-// line, after a partial restore too: a version of the line before has other parameters than the one
-// of the same number that is put together now, and gradients on it must not count.
+// A loss that neither chains nor states outside processes make up for starts a new line. That is so
+// after a partial restore too: a version of the line before has other parameters than the version
+// of the same number on the new line, and gradients on it must not count.
 func (s *State) next(found Found, why string) *kintsugi.View {
 	v := &kintsugi.View{Number: 1, Fence: found.Fence, Replicas: s.replicas}
 	from := found.Newest
@@ -340,7 +347,7 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 		v.Number = s.view.Number + 1
 		v.Fence = max(v.Fence, s.view.Fence+1)
 		line = max(line, s.view.Line)
-		if from.Manifest == "" { // nothing was saved since the line began: it begins again, where it did
+		if from.Manifest == "" { // nothing was saved since the line began, so it begins again where it did
 			from = Checkpoint{Manifest: s.view.Restore, Step: s.view.RestoreStep}
 		}
 	}
@@ -359,7 +366,7 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 		v.Line, v.Keeps, v.Lost, v.Restore, v.RestoreStep = was.Line, was.Keeps, slices.Clone(was.Lost), was.Restore, was.RestoreStep
 		v.From = slices.Clone(was.From)
 		for i := range v.Chains {
-			v.Chains[i] = was.Chains[i][:1:1] // whoever catches up comes in again
+			v.Chains[i] = was.Chains[i][:1:1] // servers that must catch up come in again
 		}
 		for id := range v.Servers {
 			if s.lives(kintsugi.ServerID(id)) {
@@ -389,8 +396,8 @@ func (s *State) next(found Found, why string) *kintsugi.View {
 	return v
 }
 
-// chains returns who holds each shard: shard i has its head on server i and its successors on the servers
-// after it, around the ring, so that every server has the same load.
+// chains returns the servers of each shard: shard i has its head on server i and its other replicas
+// on the servers after it, around the ring, so that every server has the same load.
 func chains(servers, replicas int) [][]kintsugi.ServerID {
 	all := make([][]kintsugi.ServerID, servers)
 	for i := range all {
@@ -401,7 +408,8 @@ func chains(servers, replicas int) [][]kintsugi.ServerID {
 	return all
 }
 
-// whyNew says why the view that counts cannot go on; empty: it can. Nobody is waited for.
+// whyNew says in words why the newest view cannot go on; empty: it can. It is called only when no
+// server is waited for.
 func (s *State) whyNew() string {
 	n := s.cfg.Servers
 	if s.view == nil {
@@ -446,7 +454,7 @@ func (s *State) whyNew() string {
 	return enumerate(lost) + "; their shards are lost"
 }
 
-// waiting says for whom a view has to wait.
+// waiting says in words which servers a view has to wait for.
 func (s *State) waiting(absent []kintsugi.ServerID) string {
 	names := make([]string, len(absent))
 	for i, id := range absent {
@@ -459,7 +467,7 @@ func (s *State) waiting(absent []kintsugi.ServerID) string {
 	if s.view == nil {
 		return fmt.Sprintf("waiting for %s: %d of %s registered", enumerate(names), s.cfg.Servers-len(absent), count(s.cfg.Servers, "server")) + s.unwanted()
 	}
-	if had := len(s.view.Servers); int(absent[0]) >= had { // those that the view names are all there
+	if had := len(s.view.Servers); int(absent[0]) >= had { // those that the view names are all present
 		return fmt.Sprintf("waiting for %s: the run has %s now, view %d has %d", enumerate(names), count(s.cfg.Servers, "server"), s.view.Number, had) + s.unwanted()
 	}
 	most := ""
@@ -469,8 +477,8 @@ func (s *State) waiting(absent []kintsugi.ServerID) string {
 	return fmt.Sprintf("%s %s away: view %d waits for %s%s", enumerate(names), is, s.view.Number, them, most) + s.unwanted()
 }
 
-// unwanted names who registered in a place that the run does not have: the likely reason why another is
-// missing. Empty where there is nobody.
+// unwanted names the servers that have registered in places that the run does not have, which is
+// the likely reason why another one is missing. Empty: there are none.
 func (s *State) unwanted() string {
 	var names []string
 	for id := range s.present {
@@ -485,7 +493,8 @@ func (s *State) unwanted() string {
 	return fmt.Sprintf("; there is no place for %s", enumerate(names))
 }
 
-// enumerate joins phrases to "a, b and c". Of many it gives the first and a count: a reason is one line.
+// enumerate joins phrases to "a, b and c". Of many, it gives the first and a count, so that a
+// reason is one line.
 func enumerate(phrases []string) string {
 	const most = 4
 	n := len(phrases)
