@@ -9,11 +9,11 @@ import (
 // Arrays are the values of one chunk: slices of equal length, one value per value of the chunk.
 type Arrays struct {
 	Params []float32
-	State  [2][]float32 // of the optimizer; nil where the rule keeps none
+	State  [2][]float32 // of the optimizer; nil if the rule keeps none
 }
 
-// StateArrays returns how many arrays of optimizer state a rule keeps: the velocity or the
-// sum of squares, or the two moments.
+// StateArrays returns how many arrays of optimizer state a rule keeps: the velocity or the sum of
+// squares (1), or the two moments (2). An unknown rule is an error.
 func StateArrays(rule kintsugi.Rule) (int, error) {
 	switch rule {
 	case kintsugi.RuleSGD, kintsugi.RuleAdd, kintsugi.RuleAssign:
@@ -26,18 +26,19 @@ func StateArrays(rule kintsugi.Rule) (int, error) {
 	return 0, fmt.Errorf("rule %d is none of the rules of a step", rule)
 }
 
-// Flat holds the chunks of a range one behind the other. Its methods Load and Place save it and restore it.
+// Flat holds the chunks of a range one after the other. Its methods Load and Place save and restore
+// it.
 type Flat struct {
 	Layout *kintsugi.Layout
 	Range  kintsugi.ChunkRange
 	Arrays          // over the values of Range: length hi − lo of Layout.Span
-	Steps  []uint64 // optimizer steps each chunk has taken, by chunk of Range
+	Steps  []uint64 // by chunk of Range, the optimizer steps that it has taken
 
-	// Saved says, by chunk of Range, the version of the values. Place sets it.
+	// Saved is, by chunk of Range, the version of the values. Place sets it.
 	Saved []kintsugi.Step
 }
 
-// NewFlat returns zeros for the chunks of r and the state arrays of a rule.
+// NewFlat returns arrays of zeros for the chunks of r and the state of a rule.
 func NewFlat(layout *kintsugi.Layout, r kintsugi.ChunkRange, rule kintsugi.Rule) (*Flat, error) {
 	n, err := StateArrays(rule)
 	if err != nil {
@@ -57,7 +58,7 @@ func NewFlat(layout *kintsugi.Layout, r kintsugi.ChunkRange, rule kintsugi.Rule)
 	return f, nil
 }
 
-// Chunk returns the part of the arrays that holds one chunk of Range; it shares their memory.
+// Chunk returns the part of the arrays that holds one chunk of Range. It shares their memory.
 func (f *Flat) Chunk(id kintsugi.ChunkID) Arrays {
 	base := f.Layout.Chunks[f.Range.Lo].Lo
 	c := f.Layout.Chunks[id]
@@ -70,12 +71,12 @@ func (f *Flat) Chunk(id kintsugi.ChunkID) Arrays {
 	return a
 }
 
-// Load is a Snapshot.Load.
+// Load implements Snapshot.Load.
 func (f *Flat) Load(id kintsugi.ChunkID) (Arrays, uint64) {
 	return f.Chunk(id), f.Steps[id-f.Range.Lo]
 }
 
-// Place is a Place: where a restore puts the chunk.
+// Place implements Place: a restore writes the chunk into the arrays.
 func (f *Flat) Place(c ChunkInfo) (Arrays, error) {
 	f.Steps[c.Chunk-f.Range.Lo] = c.Optimizer
 	f.Saved[c.Chunk-f.Range.Lo] = c.Step

@@ -8,21 +8,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// chain is a value of several records while it is read: memory for one chunk until it is placed.
+// chain is a value of several records while it is read. It holds memory for one chunk until the
+// value is placed.
 type chain struct {
-	left   int // records that are missing
+	left   int // records that have not been read
 	broken bool
 	step   kintsugi.Step // of the values so far
 	params []float32
-	speed  []float32 // velocity; nil: the values stay
+	speed  []float32 // velocity; nil: the values do not coast
 	state  [2][]float32
 }
 
-// values reads values and places them, each when its last record was read. bad is called once for
-// each value that is not whole, and what it returns ends the reading unless it is nil.
+// values reads values and places each when its last record has been read. It calls bad once for
+// each value that is not whole. If bad returns an error, the reading ends with it.
 //
-// Names of segments ascend with the steps of what is in them, and so do the records of a value: one
-// pass over the segments finds them in order.
+// The names of segments ascend with the steps of their values, and so do the records of a value. So
+// one pass over the segments finds the records in order.
 func (r *reader) values(ctx context.Context, list []value, bad func(located, error) error) error {
 	r.chains = make(map[kintsugi.ChunkID]*chain)
 	var records []located
@@ -43,7 +44,7 @@ func (r *reader) values(ctx context.Context, list []value, bad func(located, err
 	})
 }
 
-// follow makes the next record of a chain part of its value, and places what is complete.
+// follow adds the next record of a chain to its value, and places the value if it is complete.
 func (r *reader) follow(c *chain, l located, h recordHeader, b []byte) (wrong, err error) {
 	switch {
 	case c.broken:
@@ -80,7 +81,7 @@ func (r *reader) follow(c *chain, l located, h recordHeader, b []byte) (wrong, e
 	return nil, nil
 }
 
-// begin takes a whole record, without its header.
+// begin sets the value to that of a whole record, given without its header.
 func (c *chain) begin(h recordHeader, b []byte) {
 	arrays := [1 + len(c.state)]*[]float32{&c.params, &c.state[0], &c.state[1]}
 	for i, a := range arrays[:1+h.Arrays] {
@@ -89,7 +90,7 @@ func (c *chain) begin(h recordHeader, b []byte) {
 	}
 }
 
-// add takes an increment, which checkRecord has accepted.
+// add adds an increment, which checkRecord has accepted.
 func (c *chain) add(h recordHeader, b []byte) error {
 	inc, err := parseIncrement(b, h)
 	if err != nil {

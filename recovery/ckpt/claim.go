@@ -11,32 +11,32 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// lineDir holds a claim for each line that somebody has written on: whose it is.
+// lineDir holds a claim for each line that a run has written on, which names the run.
 const lineDir = "line"
 
 const claimFormat = "kintsugi line claim"
 
-// maxClaim bounds a claim, in bytes: names are short.
+// maxClaim bounds a claim, in bytes. Names are short.
 const maxClaim = 64 << 10
 
-// Claim says whose a line is. It is created only if there is none of that line, and never changed,
-// so every file of a line is of one run. The place belongs to the run of the newest claim: it is a
-// fence between runs, which share nothing but the place.
+// Claim says which run a line belongs to. It is created only if the line has none, and never
+// changed. So every file of a line belongs to one run. The place belongs to the run of the newest
+// claim, which is a fence between runs that share only the place.
 type Claim struct {
 	Format  string        `json:"format"`
 	Version int           `json:"version"`
 	Line    kintsugi.Line `json:"line"`
 	Run     string        `json:"run"`   // its id, which no other run has
-	Name    string        `json:"name"`  // what people call it
+	Name    string        `json:"name"`  // its name, for people
 	Since   time.Time     `json:"since"` // when the run took the place
-	After   string        `json:"after"` // the newest run manifest then, from which it goes on; empty: there was none
+	After   string        `json:"after"` // the newest run manifest then, from which the run goes on; empty: there was none
 }
 
-// ErrTaken means that a place belongs to another run by now. Nothing was written.
+// ErrTaken means that the place belongs to another run by now. Nothing was written.
 var ErrTaken = errors.New("the place was taken by another run")
 
-// ErrUnclaimed means that a place belongs to nobody. A run claims its own before it begins, so this
-// is another place, or was emptied.
+// ErrUnclaimed means that the place belongs to no run. A run claims its place before it begins, so
+// this is another place, or it was emptied.
 var ErrUnclaimed = errors.New("no run has claimed the place")
 
 func claimName(line kintsugi.Line) string { return fmt.Sprintf("%020d", line) }
@@ -89,13 +89,13 @@ func readClaim(fsys vfs.FS, dir string, line kintsugi.Line) (*Claim, error) {
 	return decodeClaim(file, b)
 }
 
-// create makes the claim exist; ErrPublished: the line has another one.
+// create makes the claim exist. It returns ErrPublished if the line has another claim.
 func (c *Claim) create(fsys vfs.FS, dir string) error {
 	c.Format, c.Version = claimFormat, plainVersion
 	c.Since = c.Since.UTC().Round(0)
 	content, err := c.encode()
 	if err == nil {
-		_, err = decodeClaim(c.File(), content) // what cannot be read back must not be there
+		_, err = decodeClaim(c.File(), content) // a claim that cannot be read back must not be published
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
@@ -108,7 +108,8 @@ func (c *Claim) create(fsys vfs.FS, dir string) error {
 	return publish(fsys, dir, lineDir, claimName(c.Line), content)
 }
 
-// Holder returns the newest claim: that of the run to which the place belongs; nil: nobody has claimed it.
+// Holder returns the newest claim, which is that of the run to which the place belongs; nil: no run
+// has claimed it.
 func Holder(fsys vfs.FS, dir string) (*Claim, error) {
 	o, err := ownersOf(fsys, dir, "")
 	if err != nil || len(o.claims) == 0 {
@@ -117,16 +118,16 @@ func Holder(fsys vfs.FS, dir string) (*Claim, error) {
 	return o.claim(o.claims[len(o.claims)-1])
 }
 
-// takes is how often Take begins again at once because others get on in the place.
+// takes is how often Take begins again at once because other runs write in the place.
 const takes = 100
 
-// Take gives the place to a run that has none yet, whoever had it: c holds Run, Name and Since, and
-// the claim that is returned a line that no file is of. Whoever had it can write no more to a line
-// that the new one reads, and is told so by Holds. A crash leaves a claim that the next Take passes
-// over.
+// Take gives the place to a run that has none yet, whichever run had it before. c has Run, Name and
+// Since. The returned claim has a line that no file belongs to. The run before can then write no
+// more to a line that the new run reads, and Holds tells it so. A crash leaves a claim that the
+// next Take skips.
 //
-// The run goes on from what is in the place (Claim.After), and sees nothing that is published there
-// later by others: what they had in flight is no step of this run.
+// The run goes on from what is in the place (Claim.After). It does not see what others publish
+// there later: what they had in flight is not a step of this run.
 func Take(fsys vfs.FS, dir string, c Claim) (*Claim, error) {
 	describe := func(err error) error { return fmt.Errorf("take %s for run %s: %w", dir, c.Run, err) }
 	for range takes {
@@ -138,14 +139,15 @@ func Take(fsys vfs.FS, dir string, c Claim) (*Claim, error) {
 			c.After = names[0]
 		}
 		held, err := Holder(fsys, dir)
-		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) { // whose a damaged one is does not matter any more
+		if err != nil && !errors.Is(err, kintsugi.ErrCorrupt) { // it does not matter any more which run a damaged claim belongs to
 			return nil, describe(err)
 		}
-		// Only a second look says that the one before has published nothing between the first and
-		// the claim, and compacted away what this one would go on from. From the claim on at most
-		// what it had in flight appears.
+		// Only a second look shows that, between the first look and the claim, the run before has
+		// not published something and compacted away what this run would go on from. After the
+		// claim, at most what it had in flight appears.
 		if held != nil && held.Run == c.Run && held.After == c.After {
-			return held, fsys.SyncDir(path.Join(dir, lineDir)) // the try before may have ended between link and sync
+			// An earlier try may have ended between link and sync.
+			return held, fsys.SyncDir(path.Join(dir, lineDir))
 		}
 		last, err := LastLine(fsys, dir)
 		if err != nil {
@@ -159,7 +161,8 @@ func Take(fsys vfs.FS, dir string, c Claim) (*Claim, error) {
 	return nil, describe(fmt.Errorf("others took it %d times meanwhile: %w", takes, ErrTaken))
 }
 
-// Holds returns ErrTaken if the place belongs to another run, and ErrUnclaimed if it belongs to none.
+// Holds returns ErrTaken if the place belongs to another run, and ErrUnclaimed if it belongs to
+// none.
 func Holds(fsys vfs.FS, dir, run string) error {
 	held, err := Holder(fsys, dir)
 	switch {
@@ -174,7 +177,7 @@ func Holds(fsys vfs.FS, dir, run string) error {
 	return nil
 }
 
-// by returns ErrTaken if c is of another run.
+// by returns ErrTaken if c belongs to another run.
 func (c *Claim) by(run string) error {
 	if c.Run == run {
 		return nil
@@ -183,9 +186,10 @@ func (c *Claim) by(run string) error {
 		ErrTaken, c.Name, c.Since.Format(time.RFC3339), c.Line, c.Run)
 }
 
-// claim makes sure that the line is the run's before anything is written there, as long as the
-// place is. A line begins where the place cannot be reached, too, so it is claimed by the first who
-// writes on it. What has been looked at once is not read again: claims do not change.
+// claim makes sure that the line belongs to the run before anything is written on it, provided that
+// the place does. A line may begin while the place cannot be reached, so the first Writer that
+// writes on the line claims it. A claim that has been read once is not read again, because claims
+// do not change.
 func (w *Writer) claim() error {
 	if w.cfg.Run == "" {
 		return nil
@@ -215,11 +219,12 @@ func (w *Writer) claim() error {
 	return nil
 }
 
-// own claims the line of a run that has the place by the claim held.
+// own claims the line for a run that has the place by the claim held.
 func (w *Writer) own(held *Claim) error {
 	fsys, dir, run, line := w.fs, w.dir, w.cfg.Run, w.cfg.Line
 	if held.Line == line {
-		return fsys.SyncDir(path.Join(dir, lineDir)) // another shard may have made it, and not durable yet
+		// Another shard may have made it, and it may not be durable yet.
+		return fsys.SyncDir(path.Join(dir, lineDir))
 	}
 	own := *held
 	own.Line = line
@@ -234,14 +239,14 @@ func (w *Writer) own(held *Claim) error {
 	return was.by(run)
 }
 
-// owners says what of a place a run may read.
+// owners says which parts of a place a run may read.
 type owners struct {
 	fs     vfs.FS
 	dir    string
 	run    string // empty: all of it
 	claims []kintsugi.Line
 	known  map[kintsugi.Line]*Claim
-	after  fileName // what the run began with, and all before it
+	after  fileName // what the run began with, and everything before it
 }
 
 func ownersOf(fsys vfs.FS, dir, run string) (*owners, error) {
@@ -266,7 +271,7 @@ func ownersOf(fsys vfs.FS, dir, run string) (*owners, error) {
 	return o, nil
 }
 
-// claim returns that of a line that has one.
+// claim returns the claim of a line that has one.
 func (o *owners) claim(line kintsugi.Line) (*Claim, error) {
 	if c := o.known[line]; c != nil {
 		return c, nil
@@ -278,7 +283,7 @@ func (o *owners) claim(line kintsugi.Line) (*Claim, error) {
 	return c, err
 }
 
-// has reports whether a line is the run's own, or nobody's.
+// has reports whether a line belongs to the run, or to no run.
 func (o *owners) has(line kintsugi.Line) (bool, error) {
 	if _, claimed := slices.BinarySearch(o.claims, line); o.run == "" || !claimed {
 		return true, nil
@@ -287,7 +292,8 @@ func (o *owners) has(line kintsugi.Line) (bool, error) {
 	return err == nil && c.Run == o.run, err
 }
 
-// reads reports whether the run may read what is on a line: its own, and what it began with.
+// reads reports whether the run may read what is on a line: its own lines, and those that it began
+// with.
 func (o *owners) reads(line kintsugi.Line) (bool, error) {
 	if line <= o.after.Line {
 		return true, nil
@@ -295,7 +301,7 @@ func (o *owners) reads(line kintsugi.Line) (bool, error) {
 	return o.has(line)
 }
 
-// sees reports whether a run manifest of that name counts for the run.
+// sees reports whether the run may use a run manifest of that name.
 func (o *owners) sees(name fileName) (bool, error) {
 	if name.compare(o.after) <= 0 {
 		return true, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// DefaultKeep is how many full checkpoints Compact keeps: the newest, and one to fall back to when a disk
-// turns out to have damaged it.
+// DefaultKeep is how many full checkpoints Compact keeps: the newest, and one to fall back to if a
+// disk has damaged it.
 const DefaultKeep = 2
 
 // CompactReport says what Compact did.
@@ -23,17 +23,18 @@ type CompactReport struct {
 	Freed   int64    // bytes in them
 }
 
-// Compact removes what nobody needs. It keeps
+// Compact removes files that are not needed any more. It keeps
 //
 //   - the newest keep full checkpoints that Read accepts (0: DefaultKeep) and everything they name,
 //   - run manifests that are newer than the oldest of those, even damaged ones,
-//   - shard manifests of the newest checkpoint's step or later that are complete (one may be about
-//     to become part of a full checkpoint) or among the newest keep of their shard, and all they name,
+//   - shard manifests of the newest checkpoint's step or later, if they are complete (one may be
+//     about to become part of a full checkpoint) or among the newest keep of their shard, and
+//     everything that these name,
 //   - segments and temporary files that may belong to a save in progress.
 //
-// Only one process may compact a directory, the one that publishes run manifests; Writers may go on
-// saving meanwhile. A crash leaves files that the next Compact removes; no published manifest ever names
-// a file that is gone.
+// Only one process may compact a directory: the one that publishes run manifests. Writers may go on
+// saving meanwhile. A crash leaves files that the next Compact removes. No published manifest ever
+// names a file that is gone.
 func Compact(fsys vfs.FS, dir string, keep int) (CompactReport, error) {
 	if keep <= 0 {
 		keep = DefaultKeep
@@ -45,7 +46,7 @@ func Compact(fsys vfs.FS, dir string, keep int) (CompactReport, error) {
 	return c.report, nil
 }
 
-// owner is a shard on a line: whoever saves it saves one step after the other.
+// owner is a shard on a line. Its saves are made one after the other.
 type owner struct {
 	line  kintsugi.Line
 	shard kintsugi.ShardID
@@ -85,15 +86,15 @@ func (c *compactor) compact() error {
 	if len(oldRuns)+len(oldShards)+len(oldSegments)+len(oldTemporary) == 0 {
 		return nil
 	}
-	// A manifest that we see may not be durable yet: its publisher may have died before the last sync.
-	// What it replaces must not go before that.
+	// A manifest that is visible may not be durable yet, if its publisher died before the last
+	// sync. The files that it replaces must not be removed before it is.
 	for _, folder := range []string{segmentDir, shardDir, runDir} {
 		if err := c.fs.SyncDir(path.Join(c.dir, folder)); err != nil {
 			return err
 		}
 	}
-	// Names go before what they name, and durably so, or a crash would bring back a manifest of
-	// files that are gone.
+	// Manifests are removed, durably, before the files that they name. Otherwise a crash could
+	// bring back a manifest whose files are gone.
 	if err := c.remove(runDir, oldRuns); err != nil {
 		return err
 	}
@@ -173,7 +174,7 @@ func (c *compactor) chooseShards() (old []string, err error) {
 			old = append(old, file)
 			continue
 		}
-		c.needed[path.Join(segmentDir, n.shard())] = true // if m is damaged this much is known
+		c.needed[path.Join(segmentDir, n.shard())] = true // even if m is damaged, this segment is known
 		if m != nil {
 			for _, s := range m.Segments {
 				c.needed[s.File] = true
@@ -183,9 +184,10 @@ func (c *compactor) chooseShards() (old []string, err error) {
 	return old, nil
 }
 
-// over reports whether no save can be in progress that will still publish something of this name and
-// matter: a full checkpoint of a later step exists, or its own writer has published a later save. A writer of another
-// fence has not been waited for by this one.
+// over reports whether no save can be in progress that will still publish something of this name
+// that matters. That is so if there is a full checkpoint of a later step, or if the same writer has
+// published a later save. A later save by a writer of another fence does not show it, since that
+// one has not waited for this one.
 func (c *compactor) over(n fileName) bool {
 	return n.before(c.run) || slices.ContainsFunc(c.newest[n.owner()], func(m fileName) bool {
 		return m.Fence == n.Fence && n.compare(m) < 0
@@ -209,7 +211,7 @@ func (c *compactor) chooseTemporary() (old []string, err error) {
 		name, _, _ = strings.Cut(name, ".")
 		n, ok := parseIn(folder, path.Join(folder, name))
 		if !ok {
-			continue // not ours
+			continue // not a file of this package
 		}
 		if folder == runDir && n.before(c.run) || folder == shardDir && c.over(n) || folder == lineDir && n.Line < c.run.Line {
 			old = append(old, path.Join(tmpDir, f))

@@ -13,17 +13,17 @@ import (
 // ErrNoCheckpoint means that a directory holds no whole checkpoint. Start from the initialisation.
 var ErrNoCheckpoint = errors.New("no checkpoint")
 
-// ErrPublished means that a manifest of that name exists with other content: another writer was first.
-// Its checkpoint counts; this one was not published.
+// ErrPublished means that a manifest of that name exists with other content: another writer was
+// first. Its checkpoint counts, and this one was not published.
 var ErrPublished = errors.New("already published with other content")
 
-// Damage says which bytes of a checkpoint are wrong. It is kintsugi.ErrCorrupt; another checkpoint, or
-// another value of the chunk, may be whole.
+// Damage says which bytes of a checkpoint are wrong. It is a kintsugi.ErrCorrupt. Another
+// checkpoint, or another value of the chunk, may be whole.
 type Damage struct {
 	File   string // relative to the checkpoint's directory
-	Offset int64  // byte in the file where the wrong part begins; -1: the file as a whole
+	Offset int64  // byte in the file at which the wrong part begins; -1: the whole file
 	Chunk  int64  // kintsugi.ChunkID; -1: not in a chunk
-	Tensor string // that the chunk belongs to; empty: unknown, or not in a chunk
+	Tensor string // the chunk's tensor; empty: unknown, or not in a chunk
 	Err    error  // what is wrong
 }
 
@@ -42,17 +42,18 @@ func (d *Damage) Error() string {
 	return s + ": " + d.Err.Error()
 }
 
-// Unwrap makes the damage both kintsugi.ErrCorrupt and its cause, such as fs.ErrNotExist.
+// Unwrap makes the damage both a kintsugi.ErrCorrupt and its cause, such as fs.ErrNotExist.
 func (d *Damage) Unwrap() []error { return []error{kintsugi.ErrCorrupt, d.Err} }
 
-// damaged reports bytes of a file that are wrong.
+// damaged returns the error for wrong bytes of a file.
 func damaged(file string, offset int64, format string, args ...any) error {
 	return &Damage{File: file, Offset: offset, Chunk: -1, Err: fmt.Errorf(format, args...)}
 }
 
-// unreadable turns the error of reading a published file into damage where the bytes are gone for good:
-// the file is missing, a directory, shorter than it was, or on a part of the disk that cannot be read. Everything else
-// (no permission, no such host) may pass, and falling back to an older checkpoint would lose work.
+// unreadable converts the error of reading a published file to damage if the bytes are gone for
+// good: the file is missing, a directory, shorter than it was, or on a part of the disk that cannot
+// be read. Any other error (no permission, no such host) may pass, and then falling back to an
+// older checkpoint would lose work.
 func unreadable(file string, offset int64, err error) error {
 	switch {
 	case err == nil:

@@ -11,39 +11,40 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Increments says that saves of some chunks may add to what is saved of them instead of replacing
-// it. What is added is the encoded difference to what is saved, so what one record leaves out is in
-// the next. The optimizer's state goes with it as bf16, since small errors in it may be divided by
-// one another.
+// Increments lets saves of some chunks add to what is saved of them instead of replacing it. A
+// record then has the encoded difference to the saved values, so the next record has what this one
+// leaves out. The optimizer's state is saved with it as bf16, since small errors in the state may
+// be divided by one another.
 type Increments struct {
 	Encoding kernels.Encoding // of the difference: kernels.Int8, Int4, Sign or BF16
 
-	// Coasts is for how many steps saved values go on by themselves, with the velocity that the
-	// increments have shown; 0: they stay as they were saved.
+	// Coasts is for how many steps saved values move on with the velocity that the increments have
+	// shown; 0: they stay as they were saved.
 	Coasts kintsugi.Step
 }
 
-// Moving is what is saved of a chunk: parameters and, where they coast, how far they go in a step.
+// Moving is what is saved of a chunk: its parameters and, if they coast, their change in one step.
 type Moving struct{ Params, Velocity []float32 }
 
 const (
-	// maxChain is how many records the value of one chunk may need: what a restore reads of a
-	// chunk, and how old the oldest may be.
+	// maxChain is the largest number of records of one chunk's value. It bounds what a restore
+	// reads of a chunk, and the age of the oldest record.
 	maxChain = 16
 
-	// agility is how much of a difference is laid to the velocity: with all of it, the noise of
+	// agility is the part of a difference that counts as velocity. If all of it did, the noise of
 	// single steps would drive the values.
 	agility = 0.5
 
 	incrementBytes = 24
 )
 
-// adds reports whether increments may have an encoding: those whose length the values alone decide.
+// adds reports whether increments may have an encoding, which is so if the length of the encoded
+// values depends on their number alone.
 func adds(e kernels.Encoding) bool {
 	return e == kernels.Int8 || e == kernels.Int4 || e == kernels.Sign || e == kernels.BF16
 }
 
-// codedBytes returns the length of n values.
+// codedBytes returns the encoded length of n values, in bytes.
 func codedBytes(e kernels.Encoding, n int) int {
 	switch e {
 	case kernels.Int8:
@@ -56,21 +57,21 @@ func codedBytes(e kernels.Encoding, n int) int {
 	return 2 * n
 }
 
-// Bytes returns how much of a chunk of n values with arrays of state is saved at once, without
-// headers, in the mean over a chain.
+// Bytes returns the bytes of one save of a chunk of n values with so many arrays of state, without
+// headers, as a mean over a chain.
 func (c *Increments) Bytes(n, arrays int) int64 {
 	whole, part := 4*n*(1+arrays), incrementBytes+codedBytes(c.Encoding, n)+2*n*arrays
 	return int64(part + max(0, whole-part)/maxChain)
 }
 
-// increment is what an increment's payload begins with: what it is added to, and what comes out, so
-// that no value is ever made of records that do not belong together.
+// increment is the beginning of an increment's payload. It says which values the increment is added
+// to and which values result, so that no value is ever made of records that do not belong together.
 type increment struct {
-	Base    kintsugi.Step // of the values that it is added to
-	BaseSum uint32        // of those values
-	Sum     uint32        // of the values that come out
-	Coasted uint32        // steps that the values before go on by themselves
-	Share   float32       // of the difference that is added to the velocity
+	Base    kintsugi.Step // step of the values that it is added to
+	BaseSum uint32        // checksum of those values
+	Sum     uint32        // checksum of the resulting values
+	Coasted uint32        // steps by which the values before coast
+	Share   float32       // part of the difference that is added to the velocity
 }
 
 func (c increment) put(dst []byte) {
@@ -82,7 +83,7 @@ func (c increment) put(dst []byte) {
 	le.PutUint32(dst[20:], math.Float32bits(c.Share))
 }
 
-// parseIncrement decodes what a record begins with, of which the checksum is right, and checks what follows.
+// parseIncrement decodes the beginning of a record with a correct checksum, and checks the rest.
 func parseIncrement(record []byte, h recordHeader) (increment, error) {
 	le, b := binary.LittleEndian, record[headerBytes:]
 	c := increment{
@@ -110,12 +111,12 @@ func parseIncrement(record []byte, h recordHeader) (increment, error) {
 	return c, nil
 }
 
-// sum is the checksum of values. Those that do not coast have the sum of their parameters.
+// sum returns the checksum of values. If they do not coast, it is that of their parameters.
 func (m Moving) sum() uint32 {
 	return kernels.CRC32C(checksum(kernels.Bytes(m.Params)), kernels.Bytes(m.Velocity))
 }
 
-// apply adds a difference.
+// apply adds a difference to m.
 func (c increment) apply(m Moving, difference []float32) {
 	if m.Velocity != nil {
 		kernels.Coast(m.Params, m.Params, m.Velocity, float32(c.Coasted))
@@ -124,7 +125,7 @@ func (c increment) apply(m Moving, difference []float32) {
 	kernels.Coast(m.Params, m.Params, difference, 1)
 }
 
-// encode appends values in an encoding, all of them finite.
+// encode appends values, which must all be finite, in an encoding.
 func encode(dst []byte, e kernels.Encoding, x []float32) ([]byte, error) {
 	n := len(dst)
 	dst = slices.Grow(dst, codedBytes(e, len(x)))[:n+codedBytes(e, len(x))]
@@ -146,9 +147,9 @@ type link struct {
 	length int // records
 }
 
-// appendIncrement appends a record that adds to what is saved. ok is false, and nothing is
-// appended, where the chunk must be saved whole: it holds what is not finite, or what the caller
-// says is saved is not what this Writer has saved.
+// appendIncrement appends a record that adds to what is saved. If the chunk must be saved whole, ok
+// is false and nothing is appended. That is so if the chunk has values that are not finite, or if
+// saved is not what this Writer has saved.
 func (w *Writer) appendIncrement(dst []byte, h recordHeader, a Arrays, saved Moving) (_ []byte, _ recordHeader, kept Moving, ok bool) {
 	last, c := w.chains[h.Chunk], w.cfg.Increments
 	if len(saved.Params) != h.Values || saved.sum() != last.sum {
@@ -190,7 +191,8 @@ func (w *Writer) appendIncrement(dst []byte, h recordHeader, a Arrays, saved Mov
 	for i := 0; i < h.Arrays && err == nil; i++ {
 		dst, err = encode(dst, kernels.BF16, a.State[i])
 	}
-	if err != nil { // of a device that can be lost, which Best is not
+	// Only a device that can be lost returns an error, and Best is not one.
+	if err != nil {
 		return dst[:start], plain, kept, false
 	}
 	inc.apply(kept, difference)
@@ -205,7 +207,7 @@ func (w *Writer) appendIncrement(dst []byte, h recordHeader, a Arrays, saved Mov
 	return dst, h, kept, true
 }
 
-// whole notes that a chunk was saved whole: increments may follow.
+// whole notes that a chunk was saved whole, so that increments may follow.
 func (w *Writer) whole(h recordHeader, a Arrays) {
 	if w.cfg.Increments == nil {
 		return
@@ -217,8 +219,8 @@ func (w *Writer) whole(h recordHeader, a Arrays) {
 	w.chains[h.Chunk] = link{step: h.Step, sum: m.sum(), length: 1}
 }
 
-// adds reports whether a chunk may be saved by an increment. cold are those whose oldest records
-// lie in segments that are to go.
+// adds reports whether a chunk may be saved by an increment. cold are the chunks whose oldest
+// records lie in segments that are to be removed.
 func (w *Writer) adds(id kintsugi.ChunkID, step kintsugi.Step, cold []kintsugi.ChunkID) bool {
 	last := w.chains[id]
 	_, old := slices.BinarySearch(cold, id)

@@ -12,7 +12,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// maxManifest bounds what is read into memory for a manifest, in bytes: a line for each of two million chunks.
+// maxManifest bounds the bytes of a manifest that are read into memory: a line for each of two
+// million chunks.
 const maxManifest = 256 << 20
 
 // Sum is a CRC32C, written as eight hexadecimal digits.
@@ -28,8 +29,8 @@ func (s *Sum) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Fingerprint is a kintsugi.Layout.Fingerprint, written as sixteen hexadecimal digits: a JSON number
-// would lose bits in most readers.
+// Fingerprint is a kintsugi.Layout.Fingerprint, written as sixteen hexadecimal digits: a JSON
+// number would lose bits in most readers.
 type Fingerprint uint64
 
 // MarshalText implements encoding.TextMarshaler.
@@ -106,8 +107,8 @@ func unseal(file string, b []byte) ([]byte, error) {
 	return body, nil
 }
 
-// decodeManifest unseals b and decodes it strictly into v, after a look at format and version, of
-// which newest is the greatest that is known.
+// decodeManifest unseals b, checks its format and version, and decodes it strictly into v. newest
+// is the greatest version that is known.
 func decodeManifest(file, format string, newest int, b []byte, v any) error {
 	body, err := unseal(file, b)
 	if err != nil {
@@ -134,8 +135,8 @@ func decodeManifest(file, format string, newest int, b []byte, v any) error {
 	return nil
 }
 
-// checkManifest checks what was decoded of b, which was read from file: its invariants, that it is
-// called so, and that it is encoded as b.
+// checkManifest checks what was decoded of b, which was read from file: that its invariants hold,
+// that file is its name, and that b is its encoding.
 func checkManifest(file string, b []byte, m interface {
 	check() error
 	encode() ([]byte, error)
@@ -177,7 +178,7 @@ func readAll(fsys vfs.FS, dir, file string, limit int64) (b []byte, err error) {
 	return b, nil
 }
 
-// readFull fills b from offset; io.ErrUnexpectedEOF: the file ends before.
+// readFull fills b from offset. It returns io.ErrUnexpectedEOF if the file ends before.
 func readFull(f io.ReaderAt, b []byte, offset int64) error {
 	n, err := f.ReadAt(b, offset)
 	if n == len(b) {

@@ -17,15 +17,15 @@ const (
 	tmpDir     = "tmp"
 )
 
-// Folders returns the names of the folders of a place that hold what is saved. The claims, which
-// say whose the place is, lie beside them.
+// Folders returns the names of the folders of a place that hold saved data. The folder of claims,
+// which say which run the place belongs to, is not among them.
 func Folders() []string { return []string{runDir, shardDir, segmentDir} }
 
-// fileName is what the name of a file says. Run manifests have no shard and no attempt.
+// fileName is the content of a file's name. Run manifests have no shard and no attempt.
 //
 // A segment and the shard manifest that was published with it have the same name. Attempt makes it
-// unique: whoever creates the segment first has the name, the next one (a process that came back, a save
-// that is tried again) takes the next number.
+// unique. The Writer that creates the segment first has the name; the next one (of a process that
+// came back, or a save that is tried again) takes the next number.
 type fileName struct {
 	Line    kintsugi.Line
 	Step    kintsugi.Step
@@ -34,7 +34,8 @@ type fileName struct {
 	Attempt uint32
 }
 
-// compare orders names by (line, step, fence, shard, attempt), which is also the order of their letters.
+// compare orders names by (line, step, fence, shard, attempt), which is also their alphabetical
+// order.
 func (n fileName) compare(o fileName) int {
 	return cmp.Or(
 		cmp.Compare(n.Line, o.Line),
@@ -50,17 +51,17 @@ func (n fileName) before(o fileName) bool {
 	return cmp.Or(cmp.Compare(n.Line, o.Line), cmp.Compare(n.Step, o.Step)) < 0
 }
 
-// run returns the name as that of a run manifest. Numbers are padded so that names sort as they count.
+// run returns the name of a run manifest. Numbers are padded, so that names sort like numbers.
 func (n fileName) run() string {
 	return fmt.Sprintf("%020d-%020d-%020d", n.Line, n.Step, n.Fence)
 }
 
-// shard returns the name as that of a shard manifest or segment.
+// shard returns the name of a shard manifest or a segment.
 func (n fileName) shard() string {
 	return fmt.Sprintf("%s-%010d-%010d", n.run(), n.Shard, n.Attempt)
 }
 
-// parseRunName reverses run. It accepts nothing else, so that a name never leads out of its folder.
+// parseRunName reverses run. It accepts nothing else, so a name never leads out of its folder.
 func parseRunName(s string) (fileName, bool) {
 	n, ok := parseName(s, 3)
 	return n, ok && n.run() == s
@@ -98,7 +99,7 @@ func parseName(s string, want int) (fileName, bool) {
 	}, true
 }
 
-// parseIn parses a path relative to the checkpoint, such as shard/…, that must lie in folder dir.
+// parseIn parses a path relative to the checkpoint, such as shard/…, which must lie in folder dir.
 func parseIn(dir, file string) (fileName, bool) {
 	base, ok := strings.CutPrefix(file, dir+"/")
 	switch {

@@ -2,17 +2,17 @@ package ckpt
 
 import "github.com/kintsugi-ml/kintsugi/internal/vfs"
 
-// flushBytes is how much is handed to the file system at once: large enough that system calls do not
-// matter, small enough to stay in the cache between encoding and writing. A guess.
+// flushBytes is how many bytes are handed to the file system at once: enough that system calls do
+// not matter, and few enough to stay in the cache between encoding and writing. A guess.
 const flushBytes = 1 << 20
 
-// outputs is how many buffers an output has: one is filled, one is written, one waits, so that
-// neither side stops where the other is late.
+// outputs is the number of buffers of an output: one is filled, one is written and one waits, so
+// that neither side stops if the other is late.
 const outputs = 3
 
-// output writes a file from buffers of which one is filled while another is written, so that
-// checksums cost no time where there is a second processor. A file that fits one buffer is written
-// by its caller.
+// output writes a file from several buffers: one is filled while another is written. So checksums
+// cost no time if there is a second processor. A file that fits into one buffer is written by the
+// caller itself.
 type output struct {
 	f      vfs.File
 	buffer []byte // the caller fills it, and calls flush when it has flushBytes or more
@@ -21,16 +21,17 @@ type output struct {
 	spare  [][]byte     // buffers that were not used yet
 	writes chan []byte  // to be written; nil: nothing was handed over yet
 	done   chan written // one for each of writes
-	behind int          // handed over, and not known to be written
+	behind int          // buffers that were handed over and may not be written yet
 }
 
-// written is a buffer that is free again, and what became of it.
+// written is a buffer that is free again, with the result of its write.
 type written struct {
 	buffer []byte
 	err    error
 }
 
-// flush hands the buffer over. An error is that of an earlier one; the file is then abandoned.
+// flush hands the buffer over to be written. An error is that of an earlier buffer; the file is
+// then abandoned.
 func (o *output) flush() error {
 	if o.writes == nil {
 		o.writes, o.done = make(chan []byte, outputs), make(chan written, outputs)
@@ -57,7 +58,7 @@ func (o *output) flush() error {
 	return w.err
 }
 
-// close writes what is left, unless there was an error before, and returns when nothing is being written any more.
+// close writes what is left, unless err is set. It returns when nothing is being written any more.
 func (o *output) close(err error) error {
 	for ; o.behind > 0; o.behind-- {
 		if w := <-o.done; err == nil {

@@ -20,10 +20,12 @@ func makeFolders(fsys vfs.FS, dir string) error {
 	return nil
 }
 
-// publish makes content appear under folder/name, durably and at once, or not at all. If the name exists
-// with the same bytes the work is done already; with other bytes the error is ErrPublished.
+// publish makes content appear under folder/name, durably and at once, or not at all. If the name
+// exists with the same bytes, nothing is left to do. If it exists with other bytes, the error is
+// ErrPublished.
 //
-// A rename would be atomic as well, but would replace what another writer published. A link refuses.
+// A rename would be atomic too, but it would replace what another writer has published. A link
+// fails instead.
 func publish(fsys vfs.FS, dir, folder, name string, content []byte) error {
 	target := path.Join(dir, folder, name)
 	err := appear(fsys, target, path.Join(dir, tmpDir, folder+"-"+name), content)
@@ -38,11 +40,12 @@ func publish(fsys vfs.FS, dir, folder, name string, content []byte) error {
 	} else if err != nil {
 		return err
 	}
-	// Until here the name may be lost in a crash, even if it was another process that made it.
+	// Until here the name may be lost in a crash, even if another process has made it.
 	return fsys.SyncDir(path.Join(dir, folder))
 }
 
-// appear makes content appear under the name target, or returns fs.ErrExist. Temporary files have the prefix tmp.
+// appear makes content appear under the name target, or returns fs.ErrExist. Names of temporary
+// files begin with tmp.
 func appear(fsys vfs.FS, target, tmp string, content []byte) error {
 	if p, ok := fsys.(vfs.Publisher); ok {
 		return p.Publish(target, content)
@@ -51,7 +54,7 @@ func appear(fsys vfs.FS, target, tmp string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	// What is left in tmp by a crash or by an error here is removed by Compact.
+	// If a crash or an error here leaves a file in tmp, Compact removes it.
 	defer fsys.Remove(tmp)
 	return fsys.Link(tmp, target)
 }

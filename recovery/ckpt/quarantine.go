@@ -14,12 +14,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// quarantine moves a file away, if it is there.
+// quarantine moves a file to the quarantine, if it exists.
 func (r *repairer) quarantine(file string) error {
 	if err := r.fs.MkdirAll(path.Join(r.dir, quarantineDir)); err != nil {
 		return err
 	}
-	for i := 0; ; i++ { // Rename replaces, and nothing may be lost
+	for i := 0; ; i++ { // Rename replaces files, and nothing may be lost
 		to := path.Join(r.dir, quarantineDir, fmt.Sprintf("%s.%d", strings.ReplaceAll(file, "/", "-"), i))
 		_, err := r.fs.Stat(to)
 		if err == nil {
@@ -30,7 +30,7 @@ func (r *repairer) quarantine(file string) error {
 		}
 		err = r.fs.Rename(path.Join(r.dir, file), to)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it is what was missing
+			return nil // it was reported as missing
 		}
 		if err != nil {
 			return err
@@ -40,7 +40,7 @@ func (r *repairer) quarantine(file string) error {
 	}
 }
 
-// putAway moves what is damaged to the quarantine: names before what they name.
+// putAway moves damaged files to the quarantine: manifests before the files that they name.
 func (r *repairer) putAway(context.Context) error {
 	for i, m := range r.v.runs {
 		file := r.v.report.Checkpoints[i].Name
@@ -65,7 +65,7 @@ func (r *repairer) putAway(context.Context) error {
 		}
 	}
 	for file := range r.v.wrong {
-		if _, ok := parseIn(lineDir, file); ok { // of its line the next writer says anew whose it is
+		if _, ok := parseIn(lineDir, file); ok { // the next writer on its line claims the line again
 			r.hopeless = append(r.hopeless, file)
 		}
 	}
@@ -172,7 +172,7 @@ func (r *repairer) publishRun(name fileName, shards []*ShardManifest) error {
 		Tensors: model.Tensors, Notes: map[string]string{"repaired": "its manifest was written again from what was whole"},
 	}
 	if err := PublishRun(r.fs, r.dir, m, files); errors.Is(err, ErrPublished) {
-		return nil // another of that step is whole
+		return nil // another checkpoint of that step is whole
 	} else if err != nil {
 		return err
 	}

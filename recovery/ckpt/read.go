@@ -13,24 +13,25 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// windowBytes is how much of a segment is read at once, where chunks lie one behind the other. A guess:
-// large enough for the read-ahead of a disk, small enough for a few to stay in the cache until they are verified.
+// windowBytes is how much of a segment is read at once where chunks lie one after the other. A
+// guess: enough for the read-ahead of a disk, and little enough that a few windows stay in the
+// cache until they are verified.
 const windowBytes = 1 << 20
 
-// reader reads chunks out of segments.
+// reader reads chunks from segments.
 type reader struct {
 	fs     vfs.FS
 	dir    string
 	layout *kintsugi.Layout
 	place  Place
-	chains map[kintsugi.ChunkID]*chain // of values that need several records
+	chains map[kintsugi.ChunkID]*chain // values that need several records
 
-	buffers [4][]byte   // between files: kept, so that they are made once
-	free    chan []byte // while a file is read: those that hold nothing that is needed
+	buffers [4][]byte   // between files: kept, so that they are allocated once
+	free    chan []byte // while a file is read: buffers whose contents are not needed
 }
 
-// read places the chunks of list, which it sorts. bad is called for each chunk that cannot be read, and
-// what it returns ends the reading unless it is nil.
+// read places the chunks of list, which it sorts. It calls bad for each chunk that cannot be read.
+// If bad returns an error, the reading ends with it.
 func (r *reader) read(ctx context.Context, list []located, bad func(located, error) error) error {
 	slices.SortFunc(list, func(a, b located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.Offset, b.Offset))
@@ -48,7 +49,7 @@ func (r *reader) read(ctx context.Context, list []located, bad func(located, err
 	return nil
 }
 
-// readFile reads chunks that lie in one segment, ascending.
+// readFile reads chunks of one segment, in ascending order.
 func (r *reader) readFile(ctx context.Context, list []located, bad func(located, error) error) error {
 	file := list[0].file
 	f, err := r.fs.Open(path.Join(r.dir, file))
@@ -60,7 +61,7 @@ func (r *reader) readFile(ctx context.Context, list []located, bad func(located,
 		}
 		return nil
 	}
-	defer f.Close() // read only: nothing can be lost
+	defer f.Close() // opened for reading only: nothing can be lost
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func (r *reader) readFile(ctx context.Context, list []located, bad func(located,
 	return nil
 }
 
-// window is a piece of a segment that is read at once: chunks that lie one behind the other.
+// window is a part of a segment that is read at once: chunks that lie one after the other.
 type window struct {
 	list   []located
 	buffer []byte
@@ -114,15 +115,15 @@ func (w *window) bytes() int {
 	return int(last.Offset + last.Bytes - w.list[0].Offset)
 }
 
-// fill reads a window into a buffer, which it makes larger where it must.
+// fill reads a window into a buffer, which it enlarges if necessary.
 func (w *window) fill(f vfs.File, buffer []byte) {
 	n := w.bytes()
 	w.buffer = slices.Grow(buffer[:0], n)[:n]
 	w.err = readFull(f, w.buffer, w.list[0].Offset)
 }
 
-// fetch reads windows while those before are verified. Each buffer goes back to r.free. The caller calls stop when it
-// wants no more.
+// fetch reads windows while earlier ones are verified. Each buffer must go back to r.free. The
+// caller calls stop when it needs no more.
 func (r *reader) fetch(f vfs.File, windows []window) (next <-chan window, stop func()) {
 	read, enough := make(chan window, len(r.buffers)-2), make(chan struct{})
 	r.free = make(chan []byte, len(r.buffers))
@@ -152,7 +153,7 @@ func (r *reader) fetch(f vfs.File, windows []window) (next <-chan window, stop f
 	}
 }
 
-// window verifies and places what a window holds.
+// window verifies and places the chunks of a window.
 func (r *reader) window(f vfs.File, w window, bad func(located, error) error) error {
 	if w.err != nil && len(w.list) > 1 {
 		for i := range w.list { // one at a time, to find out which of them can be read
@@ -184,7 +185,7 @@ func (r *reader) window(f vfs.File, w window, bad func(located, error) error) er
 	return nil
 }
 
-// located adds to damage which chunk and tensor it is in.
+// located adds the chunk and its tensor to damage.
 func (r *reader) located(l located, err error) error {
 	if d, ok := errors.AsType[*Damage](err); ok {
 		d.Chunk = int64(l.Chunk)
@@ -193,8 +194,8 @@ func (r *reader) located(l located, err error) error {
 	return err
 }
 
-// decode verifies a record and places its values. wrong says what is wrong with the record; err is that
-// of place.
+// decode verifies a record and places its values. wrong says what is wrong with the record; err is
+// the error of place.
 func (r *reader) decode(l located, b []byte) (wrong, err error) {
 	h, wrong := l.check(b)
 	if wrong != nil {
@@ -233,7 +234,7 @@ func (r *reader) hand(h recordHeader, b []byte) error {
 	return nil
 }
 
-// check verifies that b is exactly the record that the manifest named, and whole.
+// check verifies that b is exactly the record that the manifest named, and undamaged.
 func (l located) check(b []byte) (recordHeader, error) {
 	h, err := parseRecordHeader(b)
 	if v, ok := errors.AsType[versionError](err); ok {

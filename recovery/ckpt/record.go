@@ -11,25 +11,27 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// FormatVersion is the newest version of the files of a checkpoint. Files of a newer one are
-// refused. Each is written as the oldest version that has what is in it, which older programs read.
+// FormatVersion is the newest version of the files of a checkpoint. Files of a newer version are
+// refused. Each file is written in the oldest version that has everything in it, so that older
+// programs can read it.
 const FormatVersion = 3
 
-// The versions before it.
+// The earlier versions.
 const (
 	plainVersion     = 1 // no increments
 	incrementVersion = 2 // no increments in int4
 )
 
 const (
-	// align is where records and their payloads begin: on a cache line, and on the boundary that the
-	// widest vector loads want, so that a reader may map a segment and compute on it in place.
+	// align is the alignment of records and their payloads, in bytes: a cache line, and the
+	// alignment of the widest vector loads, so that a reader may map a segment and compute on it in
+	// place.
 	align = 64
 
 	headerBytes = 64
 
 	kindChunk     = 1 // a record of chunk values
-	kindIncrement = 2 // a record of what to add to the values of an older one
+	kindIncrement = 2 // a record that is added to the values of an older one
 	codecRaw      = 0 // float32, little endian
 
 	maxArrays  = 3 // parameters and two arrays of state
@@ -70,12 +72,12 @@ func (h segmentHeader) append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint32(dst, checksum(dst[n:]))
 }
 
-// versionError says that a header is whole, but of a version this program does not know.
+// versionError says that a header is undamaged, but of a version that this program does not know.
 type versionError int
 
 func (v versionError) Error() string { return fmt.Sprintf("format version %d", int(v)) }
 
-// checkHeader checks what every header has in every version: magic, version, checksum.
+// checkHeader checks what every header has in every version: magic, version and checksum.
 func checkHeader(b []byte, magic [4]byte) error {
 	if len(b) < headerBytes {
 		return fmt.Errorf("%d bytes, a header has %d", len(b), headerBytes)
@@ -112,7 +114,7 @@ func parseSegmentHeader(b []byte) (segmentHeader, error) {
 			Hi: kintsugi.ChunkID(le.Uint32(b[52:])),
 		},
 	}
-	// One encoding only: reserved bytes are zero.
+	// There is only one encoding: reserved bytes are zero.
 	if !bytes.Equal(h.append(nil), b[:headerBytes]) {
 		return segmentHeader{}, errors.New("reserved bytes of the segment header are not zero")
 	}
@@ -125,15 +127,15 @@ type recordHeader struct {
 	Values     int // in each array
 	Line       kintsugi.Line
 	Step       kintsugi.Step
-	Optimizer  uint64 // optimizer steps the chunk has taken
-	Arrays     int    // of state, behind the parameters
+	Optimizer  uint64 // optimizer steps that the chunk has taken
+	Arrays     int    // of state, after the parameters
 	Rule       kintsugi.Rule
 	Offset     int64  // of this header in its segment, so that a block from elsewhere is noticed
 	PayloadCRC uint32 // CRC32C of the payload, without its padding
 
-	Increment bool             // the values are those of an older record and what this one adds
-	Encoding  kernels.Encoding // of what an increment adds
-	Coasts    bool             // the values go on by themselves between two increments
+	Increment bool             // the values are those of an older record plus those of this one
+	Encoding  kernels.Encoding // of the values in an increment
+	Coasts    bool             // the values coast between two increments
 }
 
 // payload returns the length of the payload in bytes, without padding.
@@ -144,7 +146,7 @@ func (h recordHeader) payload() int {
 	return 4 * h.Values * (1 + h.Arrays)
 }
 
-// version returns the oldest version that has such records.
+// version returns the oldest format version that has such records.
 func (h recordHeader) version() uint16 {
 	switch {
 	case !h.Increment:
@@ -184,8 +186,8 @@ func (h recordHeader) put(dst []byte) {
 	le.PutUint32(dst[60:], checksum(dst[:60]))
 }
 
-// parseRecordHeader decodes a header and checks it against itself, so that the length it states can be
-// trusted with memory: at most maxPayload.
+// parseRecordHeader decodes a header and checks that it is consistent, so that memory may be
+// allocated for the length that it states: at most maxPayload.
 func parseRecordHeader(b []byte) (recordHeader, error) {
 	if err := checkHeader(b, recordMagic); err != nil {
 		return recordHeader{}, err
@@ -227,7 +229,7 @@ func parseRecordHeader(b []byte) (recordHeader, error) {
 	return h, nil
 }
 
-// appendRecord appends a whole record; only h.PayloadCRC is computed here.
+// appendRecord appends a whole record. Of the header, it computes only h.PayloadCRC.
 func appendRecord(dst []byte, h recordHeader, a Arrays) ([]byte, recordHeader) {
 	start := len(dst)
 	dst = slices.Grow(dst, h.bytes())[:start+h.bytes()]
@@ -244,7 +246,7 @@ func appendRecord(dst []byte, h recordHeader, a Arrays) ([]byte, recordHeader) {
 	return dst, h
 }
 
-// checkRecord checks the payload and the padding of a record whose header is h. b is the whole record.
+// checkRecord checks the payload and the padding of a record with header h. b is the whole record.
 func checkRecord(b []byte, h recordHeader) error {
 	end := headerBytes + h.payload()
 	if got := checksum(b[headerBytes:end]); got != h.PayloadCRC {

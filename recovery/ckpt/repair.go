@@ -14,43 +14,45 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// quarantineDir is where Repair puts what is damaged. Nothing reads it.
+// quarantineDir is where Repair puts damaged files. Nothing reads it.
 const quarantineDir = "quarantine"
 
 // RepairConfig says what Repair cannot know.
 type RepairConfig struct {
-	Now time.Time // when manifests that it publishes were created
+	Now time.Time // time of creation of the manifests that it publishes
 
-	// Model, if it is not nil, has the Model, Seed and Tensors of the run: needed where every run manifest is damaged.
+	// Model has the Model, Seed and Tensors of the run. It is needed only if every run manifest is
+	// damaged; otherwise it may be nil.
 	Model *RunManifest
 }
 
 // RepairReport says what Repair found and did.
 type RepairReport struct {
 	Damage      []error  // what Verify found
-	Quarantined []string // files, by the names that they had
-	Published   []string // manifests that are new
-	Salvaged    int      // values of chunks that were copied out of damaged segments
-	Lost        int      // values of chunks that manifests name and that are not whole
+	Quarantined []string // files, by their former names
+	Published   []string // new manifests
+	Salvaged    int      // values of chunks that were copied from damaged segments
+	Lost        int      // values of chunks that manifests name and that are damaged or missing
 
-	// Nameless are the steps, ascending, that would be checkpoints if anything said of which
-	// tensors their chunks are: no run manifest of that model is left, and RepairConfig.Model is
-	// not of it.
+	// Nameless are the steps, ascending, that would be checkpoints if the tensors of their chunks
+	// were known: no run manifest of that model is left, and RepairConfig.Model is not of it.
 	Nameless []kintsugi.Step
 }
 
-// Repair makes a directory whole again: afterwards Verify finds no damage, and everything that was whole can still be
-// restored. No process may write to the directory meanwhile. It deletes nothing:
+// Repair makes a directory whole again: afterwards Verify finds no damage, and everything that was
+// whole can still be restored. No process may write to the directory meanwhile. Repair deletes
+// nothing:
 //
-//   - files that are damaged, and manifests that name what is damaged or missing, move to DIR/quarantine/;
-//   - values that are whole in a damaged segment are copied to a new one, and a shard manifest is
-//     published that names them;
-//   - a shard manifest that is damaged or missing is written again from its segment, if all of that is whole;
-//   - a run manifest is published for each step whose chunks are all whole, where that of the step
-//     is damaged, or where the step is newer than the newest whole checkpoint and no manifest of it
-//     was ever published.
+//   - damaged files, and manifests that name damaged or missing files, move to DIR/quarantine/;
+//   - values that are whole in a damaged segment are copied to a new segment, and a shard manifest
+//     is published that names them;
+//   - a shard manifest that is damaged or missing is written again from its segment, if the whole
+//     segment is undamaged;
+//   - a run manifest is published for each step whose chunks are all whole, if the step's own
+//     manifest is damaged, or if the step is newer than the newest whole checkpoint and had no
+//     manifest.
 //
-// A crash leaves every whole checkpoint whole; call Repair again.
+// After a crash, every whole checkpoint is still whole; call Repair again.
 func Repair(ctx context.Context, fsys vfs.FS, dir string, c RepairConfig) (RepairReport, error) {
 	r := repairer{
 		fs: fsys, dir: dir, cfg: c,
@@ -77,13 +79,13 @@ type repairer struct {
 	report RepairReport
 
 	shards   []*ShardManifest    // those that can be read or were written again, ascending by name
-	exact    []*ShardManifest    // of these, those whose file is to be written again as it was
+	exact    []*ShardManifest    // those of shards whose file is to be written again as it was
 	hopeless []string            // shard manifests that are neither
 	bad      map[string]bool     // segments that are damaged or missing
-	replaced map[string]fileName // by bad segment: the new one, which has what is whole of it
-	moved    map[located]located // by value in a bad segment: the same in a new one
-	attempts map[fileName]uint32 // by name without attempt: the next that is free
-	lost     []*RunManifest      // those that cannot be read any more, by what their names say
+	replaced map[string]fileName // by bad segment: the new segment with its whole values
+	moved    map[located]located // by value in a bad segment: the same value in a new one
+	attempts map[fileName]uint32 // by name without attempt: the next free attempt
+	lost     []*RunManifest      // those that cannot be read any more, with what their names say
 }
 
 func (r *repairer) repair(ctx context.Context) error {
@@ -101,7 +103,7 @@ func (r *repairer) repair(ctx context.Context) error {
 	return nil
 }
 
-// gather finds out which manifests there are or can be written again, and which segments are damaged.
+// gather finds out which manifests exist or can be written again, and which segments are damaged.
 func (r *repairer) gather(ctx context.Context) error {
 	for _, folder := range []string{shardDir, segmentDir} {
 		names, err := listNames(r.fs, r.dir, folder, parseShardName)
@@ -125,10 +127,10 @@ func (r *repairer) gather(ctx context.Context) error {
 	return nil
 }
 
-// rebuildAll writes shard manifests anew: those that are damaged, those that a run manifest misses,
-// and those of whole segments that have none.
+// rebuildAll writes shard manifests again: those that are damaged, those that a run manifest names
+// and that are missing, and those of whole segments that have none.
 func (r *repairer) rebuildAll(ctx context.Context) error {
-	names := map[fileName]bool{} // those that are damaged or missed
+	names := map[fileName]bool{} // those that are damaged or missing
 	for file := range r.v.wrong {
 		if name, ok := parseIn(shardDir, file); ok && r.v.shards[file] == nil {
 			names[name] = true
@@ -153,7 +155,7 @@ func (r *repairer) rebuildAll(ctx context.Context) error {
 		switch {
 		case m != nil && whole && !r.bad[m.segment()]:
 			r.exact, r.shards = append(r.exact, m), append(r.shards, m)
-		case !missed: // what a crash left of a save
+		case !missed: // left by a crash during a save
 		case m != nil:
 			r.bad[m.segment()] = true
 			r.shards = append(r.shards, m)
@@ -164,8 +166,9 @@ func (r *repairer) rebuildAll(ctx context.Context) error {
 	return nil
 }
 
-// rebuild writes a shard manifest anew from its segment: what it named in older ones is in theirs.
-// m is nil if there is no such segment; whole says whether every byte of it is right.
+// rebuild writes a shard manifest again from its segment. Values that it named in older segments
+// are in the manifests of those. m is nil if there is no such segment; whole says whether every
+// byte of the segment is right.
 func (r *repairer) rebuild(ctx context.Context, name fileName) (m *ShardManifest, whole bool, err error) {
 	file := path.Join(segmentDir, name.shard())
 	info, err := r.fs.Stat(path.Join(r.dir, file))
@@ -179,7 +182,7 @@ func (r *repairer) rebuild(ctx context.Context, name fileName) (m *ShardManifest
 	if err != nil {
 		return nil, false, err
 	}
-	defer f.Close() // read only: nothing can be lost
+	defer f.Close() // opened for reading only: nothing can be lost
 	var head [headerBytes]byte
 	if err := readFull(f, head[:], 0); err != nil {
 		return nil, false, nil
@@ -203,7 +206,7 @@ func (r *repairer) rebuild(ctx context.Context, name fileName) (m *ShardManifest
 			break
 		}
 		switch err := checkRecord(b, record); {
-		case err == nil && record.Increment: // what it adds to only the manifest knew
+		case err == nil && record.Increment: // only the manifest knew what it is added to
 		case err == nil:
 			m.Rule = record.Rule
 			m.Chunks = append(m.Chunks, Entry{Chunk: record.Chunk, Step: record.Step, Offset: pos, Bytes: int64(record.bytes()), CRC: Sum(record.PayloadCRC)})
@@ -218,7 +221,7 @@ func (r *repairer) rebuild(ctx context.Context, name fileName) (m *ShardManifest
 	return m, whole, nil
 }
 
-// readRecord reads the record at an offset; its header is right.
+// readRecord reads the record at an offset; its header must be right.
 func readRecord(f vfs.File, pos int64) ([]byte, recordHeader, error) {
 	var header [headerBytes]byte
 	if err := readFull(f, header[:], pos); err != nil {

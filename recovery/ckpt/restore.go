@@ -12,27 +12,27 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// ChunkInfo says what a checkpoint holds of a chunk.
+// ChunkInfo says what a checkpoint has of a chunk.
 type ChunkInfo struct {
 	Chunk       kintsugi.ChunkID
 	Line        kintsugi.Line
 	Step        kintsugi.Step // version of the values
-	Optimizer   uint64        // optimizer steps the chunk had taken
+	Optimizer   uint64        // optimizer steps that the chunk had taken
 	Rule        kintsugi.Rule
 	Values      int // in each array
 	StateArrays int
 
-	// Velocity is how far the parameters go in a step, where what is saved of them goes on by
-	// itself; nil: it stays. Place does not keep it.
+	// Velocity is the change of the parameters in one step, if saved values coast; nil: they do
+	// not. Place must not keep it.
 	Velocity []float32
 }
 
-// Place returns where the values of a chunk go. Params and State must have ChunkInfo.Values values each;
-// those that are nil are not wanted. A restore writes to them after it has verified the checksum of the
-// whole chunk, never before.
+// Place returns where the values of a chunk go. Params and State must have ChunkInfo.Values values
+// each; those that are nil are not wanted. A restore writes to them only after it has verified the
+// checksum of the whole chunk.
 type Place func(ChunkInfo) (Arrays, error)
 
-// located is an entry of a shard manifest, and what the record found there must say of itself.
+// located is an entry of a shard manifest, with what the header of its record must say.
 type located struct {
 	Entry
 	file string // segment, relative to the checkpoint's directory
@@ -58,12 +58,12 @@ func inLayout(layout *kintsugi.Layout, want kintsugi.ChunkRange) error {
 	return nil
 }
 
-// Restore reads the chunks in want from a full checkpoint, whatever the shards it was saved from. Each
+// Restore reads the chunks in want from a full checkpoint, whatever shards it was saved from. Each
 // chunk is placed once, in no particular order.
 //
-// Errors: kintsugi.ErrOtherModel (the tensors differ), kintsugi.ErrCorrupt (a *Damage: file, offset,
-// chunk, tensor; some chunks may have been placed already; restore all from an older checkpoint),
-// and what place returns.
+// Errors: kintsugi.ErrOtherModel (the tensors differ), kintsugi.ErrCorrupt (a *Damage with file,
+// offset, chunk and tensor; some chunks may have been placed already, so restore all from an older
+// checkpoint), and the errors of place.
 func Restore(ctx context.Context, fsys vfs.FS, dir string, m *RunManifest, layout *kintsugi.Layout, want kintsugi.ChunkRange, place Place) error {
 	err := restore(ctx, fsys, dir, m, layout, want, place)
 	if err != nil {
@@ -99,26 +99,28 @@ func restore(ctx context.Context, fsys vfs.FS, dir string, m *RunManifest, layou
 
 // RunningReport says what RestoreRunning found.
 type RunningReport struct {
-	// Missing are the chunks that were never saved on these lines, or of which no saved value is whole.
+	// Missing are the chunks that were never saved on these lines, or of which no saved value is
+	// whole.
 	Missing []kintsugi.ChunkID
 
-	// Skipped says what was damaged and passed over for an older value.
+	// Skipped lists the damage because of which an older value was used.
 	Skipped []error
 }
 
-// Lines are the lines [First, Last]. After a partial restore a run goes on, on a new line, with what it has in memory:
-// what was saved on the lines before is as good then as what was saved on the newest, only older.
+// Lines are the lines [First, Last]. After a partial restore, a run goes on with its state in
+// memory, on a new line. So what was saved on the lines before is as good as what was saved on the
+// newest line, only older.
 type Lines struct {
 	First, Last kintsugi.Line
 
-	Run string // whose lines, and those that it began with; empty: whoever's they are
+	Run string // only its own lines and those that it began with; empty: of any run
 }
 
-// RestoreRunning reads the newest saved value of each chunk in want, of whatever step on the lines: what
-// partial recovery gives back after a loss. Values that are damaged are passed over for older ones.
-// Each chunk is placed at most once.
+// RestoreRunning reads the newest saved value of each chunk in want, of any step on the lines: what
+// partial recovery restores after a loss. If a value is damaged, an older one is used. Each chunk
+// is placed at most once.
 //
-// Errors are kintsugi.ErrOtherModel, those of the disk that may pass, and what place returns.
+// Errors: kintsugi.ErrOtherModel, errors of the disk that may pass, and the errors of place.
 func RestoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, want kintsugi.ChunkRange, place Place) (RunningReport, error) {
 	report, err := restoreRunning(ctx, fsys, dir, lines, layout, want, place)
 	if err != nil {
@@ -141,7 +143,7 @@ func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, l
 	for id := want.Lo; id < want.Hi; id++ {
 		ids = append(ids, id)
 	}
-	for age := 0; len(ids) > 0; age++ { // the newest values first; for those that are damaged, the ones before
+	for age := 0; len(ids) > 0; age++ { // the newest values first; the values before for those that are damaged
 		var list []value
 		for _, id := range ids {
 			if values := saved[id-want.Lo]; age < len(values) {
@@ -167,14 +169,15 @@ func restoreRunning(ctx context.Context, fsys vfs.FS, dir string, lines Lines, l
 	return report, nil
 }
 
-// value is what is saved of a chunk at one step: the record at the end, and those that it adds to,
-// of which the first is whole.
+// value is what is saved of a chunk at one step: its record last, and before it those that it is
+// added to. The first record is not an increment.
 type value []located
 
-// last is the record that makes the value what it is.
+// last returns the last record of the value.
 func (v value) last() located { return v[len(v)-1] }
 
-// savedValues returns, by chunk of want, all values that shard manifests of the lines name, newest first.
+// savedValues returns, by chunk of want, all values that shard manifests of the lines name, newest
+// first.
 func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, want kintsugi.ChunkRange) (saved [][]value, skipped []error, err error) {
 	names, err := listNames(fsys, dir, shardDir, parseShardName)
 	if err != nil {
@@ -210,7 +213,7 @@ func savedValues(fsys vfs.FS, dir string, lines Lines, layout *kintsugi.Layout, 
 		}
 		var chain value
 		for _, l := range m.locate(want) {
-			l.Segment = 0 // an index into its own manifest: not part of what the value is
+			l.Segment = 0 // an index into its own manifest, which is not part of the value
 			if !l.Increment {
 				chain = nil
 			}

@@ -16,20 +16,20 @@ import (
 
 const runFormat = "kintsugi run manifest"
 
-// RunManifest names the shard manifests that together are the whole model at one step. It is immutable
-// once published, and a full checkpoint exists as soon as it is.
+// RunManifest names the shard manifests that together are the whole model at one step. It is
+// immutable once published, and a full checkpoint exists as soon as its run manifest does.
 type RunManifest struct {
 	Format      string            `json:"format"`
 	Version     int               `json:"version"`
 	Line        kintsugi.Line     `json:"line"`
 	Step        kintsugi.Step     `json:"step"`
-	Fence       kintsugi.Fence    `json:"fence"` // of whoever published it
+	Fence       kintsugi.Fence    `json:"fence"` // of the conductor that published it
 	Created     time.Time         `json:"created"`
 	Model       string            `json:"model"` // its name, for people: Tensors decide what fits
 	Seed        uint64            `json:"seed"`
 	Rule        kintsugi.Rule     `json:"rule"`
 	Fingerprint Fingerprint       `json:"fingerprint"` // of the layout of Tensors
-	Notes       map[string]string `json:"notes"`       // whatever a run wants to find again; any keys
+	Notes       map[string]string `json:"notes"`       // any keys that a run wants to find again
 	Tensors     []kintsugi.Tensor `json:"tensors"`
 
 	// Invariant: Shards ascend by number from 0, and their ranges follow one another from chunk 0.
@@ -72,7 +72,8 @@ func decodeRun(file string, b []byte) (*RunManifest, error) {
 	return m, nil
 }
 
-// maxValues bounds the parameters of a model, far above any, so that sizes fit into an int.
+// maxValues bounds the parameters of a model, far above any real one, so that sizes fit into an
+// int.
 const maxValues = 1 << 48
 
 // check tests the invariants, and bounds every number that a reader multiplies or allocates by.
@@ -107,7 +108,7 @@ func (m *RunManifest) check() error {
 	if next == 0 {
 		return errors.New("there are no chunks in it")
 	}
-	if int64(values) > int64(next)*kintsugi.MaxChunkValues { // or a layout of them would take any memory
+	if int64(values) > int64(next)*kintsugi.MaxChunkValues { // otherwise a layout of them could take any amount of memory
 		return fmt.Errorf("%d values in %d chunks", values, next)
 	}
 	return nil
@@ -117,7 +118,7 @@ func (m *RunManifest) check() error {
 const entryBytes = 64
 
 // checkTensors checks what kintsugi.NewLayout checks, and that the sizes can be multiplied. It
-// returns how many values they have.
+// returns the number of values of the tensors.
 func checkTensors(tensors []kintsugi.Tensor) (values int, err error) {
 	for i, t := range tensors {
 		if t.Name == "" || !utf8.ValidString(t.Name) || len(t.Shape) == 0 {
@@ -144,8 +145,8 @@ func fingerprint(tensors []kintsugi.Tensor) Fingerprint {
 	return Fingerprint((&kintsugi.Layout{Tensors: tensors}).Fingerprint())
 }
 
-// Fits says why the checkpoint is not one of the given model: the first tensor that differs. The error
-// is kintsugi.ErrOtherModel.
+// Fits returns a kintsugi.ErrOtherModel that names the first tensor that differs, if the checkpoint
+// is not one of the given model.
 func (m *RunManifest) Fits(layout *kintsugi.Layout) error {
 	for i := range max(len(m.Tensors), len(layout.Tensors)) {
 		switch {
@@ -165,15 +166,16 @@ func (m *RunManifest) Fits(layout *kintsugi.Layout) error {
 	return nil
 }
 
-// PublishRun makes a full checkpoint exist. m holds Line, Step, Fence, Created, Model, Seed, Rule, Tensors
-// and Notes; shards are the files of the shard manifests (ShardRef.File, kintsugi.Saved.Manifest), in any
-// order. The rest of m is filled in.
+// PublishRun makes a full checkpoint exist. m has Line, Step, Fence, Created, Model, Seed, Rule,
+// Tensors and Notes; PublishRun sets the rest of m. shards are the files of the shard manifests
+// (ShardRef.File, kintsugi.Saved.Manifest), in any order.
 //
-// Each shard manifest is read again, and nothing is published unless all of them are complete, of this
-// line, step, rule and model, and cover the model once: what is published can be restored.
+// PublishRun reads each shard manifest again. It publishes nothing unless all of them are complete,
+// of this line, step, rule and model, and cover the model once. So what is published can be
+// restored.
 //
-// The error is ErrPublished if the name exists with other content. After an error of the disk the
-// manifest may have been published or not; call PublishRun again with the same m to find out.
+// The error is ErrPublished if the name exists with other content. After an error of the disk, the
+// manifest may or may not have been published; call PublishRun again with the same m to find out.
 func PublishRun(fsys vfs.FS, dir string, m *RunManifest, shards []string) error {
 	m.Format, m.Version = runFormat, plainVersion
 	m.Created = m.Created.UTC().Round(0)
@@ -214,14 +216,15 @@ func PublishRun(fsys vfs.FS, dir string, m *RunManifest, shards []string) error 
 	}
 	content, err := m.encode()
 	if err == nil {
-		// What cannot be read back (a note that is not UTF-8, a year with five digits) must not be published.
+		// A manifest that cannot be read back (with a note that is not UTF-8, or a year of five
+		// digits) must not be published.
 		_, err = decodeRun(m.Name(), content)
 	}
 	if err == nil {
 		err = makeFolders(fsys, dir)
 	}
 	if err == nil {
-		// A server that died between link and sync has left a name that is there but not durable.
+		// A server that died between link and sync has left a name that is visible but not durable.
 		err = fsys.SyncDir(path.Join(dir, shardDir))
 	}
 	if err == nil {
@@ -233,7 +236,7 @@ func PublishRun(fsys vfs.FS, dir string, m *RunManifest, shards []string) error 
 	return nil
 }
 
-// accepts says why a shard manifest cannot be part of the checkpoint.
+// accepts returns an error if a shard manifest cannot be part of the checkpoint.
 func (m *RunManifest) accepts(s *ShardManifest) error {
 	switch {
 	case s.Line != m.Line || s.Step != m.Step:
@@ -249,15 +252,16 @@ func (m *RunManifest) accepts(s *ShardManifest) error {
 	return nil
 }
 
-// Read reads the run manifest of that name (RunManifest.Name) and looks at what it names: shard
-// manifests by their checksums, segments by their sizes. It does not read the chunks: Verify does.
-// Errors are kintsugi.ErrCorrupt (damaged or missing), kintsugi.ErrOtherModel (newer format).
+// Read reads the run manifest of that name (RunManifest.Name) and checks the files that it names:
+// shard manifests by their checksums, segments by their sizes. It does not read the chunks: Verify
+// does. Errors are kintsugi.ErrCorrupt (damaged or missing) and kintsugi.ErrOtherModel (newer
+// format).
 func Read(fsys vfs.FS, dir, name string) (*RunManifest, error) {
 	m, _, err := readRun(fsys, dir, name)
 	return m, err
 }
 
-// readRun is Read, and returns the shard manifests too.
+// readRun is Read, and also returns the shard manifests.
 func readRun(fsys vfs.FS, dir, name string) (*RunManifest, []*ShardManifest, error) {
 	if _, ok := parseIn(runDir, name); !ok {
 		return nil, nil, fmt.Errorf("%q is no name of a run manifest: %w", name, kintsugi.ErrUsage)
@@ -303,8 +307,8 @@ func (m *RunManifest) readShard(fsys vfs.FS, dir string, ref ShardRef) (*ShardMa
 // List returns the names of all run manifests, newest first. It does not read them.
 func List(fsys vfs.FS, dir string) ([]string, error) { return ListOf(fsys, dir, "") }
 
-// ListOf is List of what counts for a run: its own, and what was there when it took the place. An
-// empty run stands for all.
+// ListOf is List for one run: it returns the run's own manifests, and those that were there when it
+// took the place. An empty run means all runs.
 func ListOf(fsys vfs.FS, dir, run string) ([]string, error) {
 	names, err := listNames(fsys, dir, runDir, parseRunName)
 	if err != nil {
@@ -333,9 +337,9 @@ func ListOf(fsys vfs.FS, dir, run string) ([]string, error) {
 	return files, nil
 }
 
-// LastLine returns the greatest line that any file belongs to, 0 if there is none. It counts what is
-// damaged or was never published as well, and claims: a new line must be greater, or its saves meet those files under
-// the names they need.
+// LastLine returns the greatest line that any file belongs to, 0 if there is none. It includes
+// damaged and unpublished files, and claims. A new line must be greater; otherwise the names of its
+// saves might be taken by those files.
 func LastLine(fsys vfs.FS, dir string) (kintsugi.Line, error) {
 	var last kintsugi.Line
 	for folder, parse := range map[string]func(string) (fileName, bool){
@@ -352,8 +356,8 @@ func LastLine(fsys vfs.FS, dir string) (kintsugi.Line, error) {
 	return last, nil
 }
 
-// listNames returns the names in a folder that parse, ascending. A folder that does not exist is empty.
-// Other files are none of ours, and left alone.
+// listNames returns the names in a folder that parse, ascending. A folder that does not exist is
+// empty. Other files do not belong to this package and are left alone.
 func listNames(fsys vfs.FS, dir, folder string, parse func(string) (fileName, bool)) ([]fileName, error) {
 	files, err := listFolder(fsys, dir, folder)
 	var names []fileName
@@ -366,15 +370,15 @@ func listNames(fsys vfs.FS, dir, folder string, parse func(string) (fileName, bo
 	return names, err
 }
 
-// Newest returns the newest whole checkpoint: the greatest (line, step, fence) that Read accepts. What
-// it skipped on the way is newer and damaged: tell the user. The error is ErrNoCheckpoint if there is
-// none. A checkpoint of a newer format, or one that cannot be read for now (no permission, say), is an
-// error: to go on from an older one would silently lose work.
+// Newest returns the newest whole checkpoint: the greatest (line, step, fence) that Read accepts.
+// skipped lists the damage of newer checkpoints: tell the user. The error is ErrNoCheckpoint if
+// there is none. It is an error if a checkpoint is of a newer format, or cannot be read at present
+// (no permission, say), because going on from an older one would silently lose work.
 func Newest(fsys vfs.FS, dir string) (m *RunManifest, skipped []error, err error) {
 	return NewestOf(fsys, dir, "")
 }
 
-// NewestOf is Newest of what counts for a run: see ListOf.
+// NewestOf is Newest for one run: see ListOf.
 func NewestOf(fsys vfs.FS, dir, run string) (m *RunManifest, skipped []error, err error) {
 	names, err := ListOf(fsys, dir, run)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// fresh creates a segment whose name differs from n in its attempt alone.
+// fresh creates a segment whose name differs from n only in its attempt.
 func (r *repairer) fresh(n fileName) (vfs.File, fileName, error) {
 	base := n
 	base.Attempt = 0
@@ -24,10 +24,10 @@ func (r *repairer) fresh(n fileName) (vfs.File, fileName, error) {
 	return f, n, err
 }
 
-// salvage copies what is whole in bad segments to new ones.
+// salvage copies what is whole in bad segments to new segments.
 func (r *repairer) salvage(ctx context.Context) error {
 	values, seen := map[string][]located{}, map[located]bool{}
-	of := map[string]*ShardManifest{} // any that names the segment
+	of := map[string]*ShardManifest{} // any manifest that names the segment
 	for _, m := range r.shards {
 		for _, l := range m.locate(kintsugi.ChunkRange{Lo: m.Lo, Hi: m.Hi}) {
 			l.Segment = 0
@@ -73,7 +73,7 @@ func (r *repairer) copyWhole(ctx context.Context, file string, name fileName, m 
 	if err != nil {
 		return err
 	}
-	defer from.Close() // read only: nothing can be lost
+	defer from.Close() // opened for reading only: nothing can be lost
 	at := int64(headerBytes)
 	for _, l := range values {
 		if err := context.Cause(ctx); err != nil {
@@ -106,7 +106,8 @@ func (r *repairer) copyWhole(ctx context.Context, file string, name fileName, m 
 	return to.Sync()
 }
 
-// renew publishes shard manifests in place of those that name bad segments, and of those that were damaged themselves.
+// renew publishes shard manifests in place of those that name bad segments, and of those that were
+// damaged themselves.
 func (r *repairer) renew(context.Context) error {
 	if err := r.fs.SyncDir(path.Join(r.dir, segmentDir)); err != nil {
 		return err
@@ -134,7 +135,9 @@ func (r *repairer) renew(context.Context) error {
 func (r *repairer) renewOne(m *ShardManifest) error {
 	own := m.Segments[len(m.Segments)-1].File
 	name, ok := r.replaced[own]
-	if !ok { // its own segment is whole, and named among the others from now on; the new manifest has an empty one of its name
+	// Its own segment is whole, and counts among the others from now on. The new manifest has an
+	// empty segment of its own name.
+	if !ok {
 		f, fresh, err := r.fresh(m.name())
 		if err != nil {
 			return err
@@ -154,7 +157,8 @@ func (r *repairer) renewOne(m *ShardManifest) error {
 	new.Segments, new.Chunks = nil, nil
 	sizes := map[string]int64{new.segment(): 0}
 	var values []located
-	lost := int64(-1) // a chunk of which a record is not whole: what was added to it is worth nothing any more
+	// A chunk with a damaged record. Increments after that record are worthless.
+	lost := int64(-1)
 	for _, l := range m.locate(kintsugi.ChunkRange{Lo: m.Lo, Hi: m.Hi}) {
 		l.Segment = 0
 		chunk := int64(l.Chunk)

@@ -14,10 +14,10 @@ const shardFormat = "kintsugi shard manifest"
 // Segment names a file of chunks.
 type Segment struct {
 	File  string `json:"file"`  // relative to the checkpoint's directory
-	Bytes int64  `json:"bytes"` // all of it
+	Bytes int64  `json:"bytes"` // of the whole file
 }
 
-// Entry says where the value of one chunk lies.
+// Entry says where one record of a chunk's value lies.
 type Entry struct {
 	Chunk   kintsugi.ChunkID `json:"chunk"`
 	Step    kintsugi.Step    `json:"step"`    // version of the value
@@ -26,12 +26,13 @@ type Entry struct {
 	Bytes   int64            `json:"bytes"`   // length of the record: header, payload, padding
 	CRC     Sum              `json:"crc"`     // of the payload
 
-	// Increment says that the record is added to the entry before, which is of the same chunk and of an earlier step.
+	// Increment says that the record is added to the entry before, which is of the same chunk and
+	// of an earlier step.
 	Increment bool `json:"increment,omitempty"`
 }
 
-// ShardManifest says where the newest saved value of each chunk of one shard lies, as of one save. It is
-// immutable once published.
+// ShardManifest says where the newest saved value of each chunk of one shard lies, as of one save.
+// It is immutable once published.
 type ShardManifest struct {
 	Format      string           `json:"format"`
 	Version     int              `json:"version"`
@@ -43,7 +44,7 @@ type ShardManifest struct {
 	Fingerprint Fingerprint      `json:"fingerprint"`
 	Rule        kintsugi.Rule    `json:"rule"`
 
-	// Lo and Hi are the chunks [Lo, Hi) of the shard.
+	// Lo and Hi bound the chunks [Lo, Hi) of the shard.
 	Lo kintsugi.ChunkID `json:"lo"`
 	Hi kintsugi.ChunkID `json:"hi"`
 
@@ -52,13 +53,13 @@ type ShardManifest struct {
 	Segments []Segment `json:"segments"`
 
 	// Invariant: Chunks ascend by number and lie in [Lo, Hi). A chunk that was never saved is
-	// absent. One that was saved by increments has an entry for each record that its value needs,
-	// by ascending step; the first is no increment.
+	// absent. A chunk that was saved by increments has an entry for each record that its value
+	// needs, by ascending step; the first is not an increment.
 	Chunks []Entry `json:"chunks"`
 }
 
-// number sets the version: whoever knows no increments must not read a manifest that has some. How
-// they are encoded their records say.
+// number sets the version. A program that does not know increments must not read a manifest with
+// increments. The records say how those are encoded.
 func (m *ShardManifest) number() {
 	m.Version = plainVersion
 	if slices.ContainsFunc(m.Chunks, func(e Entry) bool { return e.Increment }) {
@@ -73,8 +74,8 @@ func (m *ShardManifest) name() fileName {
 // File returns the name of the manifest, relative to the checkpoint's directory.
 func (m *ShardManifest) File() string { return path.Join(shardDir, m.name().shard()) }
 
-// Complete reports whether the manifest holds all chunks of its shard at its step: only such manifests
-// make a full checkpoint.
+// Complete reports whether the manifest has all chunks of its shard at its step. Only such
+// manifests make a full checkpoint.
 func (m *ShardManifest) Complete() bool {
 	for _, e := range m.Chunks {
 		if e.Step != m.Step || e.Increment {
@@ -84,7 +85,8 @@ func (m *ShardManifest) Complete() bool {
 	return len(m.Chunks) == int(m.Hi-m.Lo)
 }
 
-// Bytes returns the sizes of all segments it names, and of the records in them that are its chunks.
+// Bytes returns stored, the bytes of all segments that the manifest names, and live, those of its
+// records in them.
 func (m *ShardManifest) Bytes() (stored, live int64) {
 	for _, s := range m.Segments {
 		stored += s.Bytes
@@ -195,11 +197,12 @@ type ShardRef struct {
 	Hi    kintsugi.ChunkID `json:"hi"`
 	File  string           `json:"file"`  // relative to the checkpoint's directory
 	Bytes int64            `json:"bytes"` // of the manifest
-	CRC   Sum              `json:"crc"`   // of the manifest, all of it
+	CRC   Sum              `json:"crc"`   // of the whole manifest
 }
 
-// ReadShard reads a published shard manifest, whose file is relative to dir. It does not look at the
-// segments. Errors are kintsugi.ErrCorrupt (damaged or missing), kintsugi.ErrOtherModel (newer format).
+// ReadShard reads a published shard manifest, whose file is relative to dir. It does not look at
+// the segments. Errors are kintsugi.ErrCorrupt (damaged or missing) and kintsugi.ErrOtherModel
+// (newer format).
 func ReadShard(fsys vfs.FS, dir, file string) (*ShardManifest, ShardRef, error) {
 	if _, ok := parseIn(shardDir, file); !ok {
 		return nil, ShardRef{}, fmt.Errorf("%q is no name of a shard manifest: %w", file, kintsugi.ErrUsage)
@@ -215,7 +218,7 @@ func ReadShard(fsys vfs.FS, dir, file string) (*ShardManifest, ShardRef, error) 
 	return m, ShardRef{Shard: m.Shard, Lo: m.Lo, Hi: m.Hi, File: file, Bytes: int64(len(b)), CRC: Sum(checksum(b))}, nil
 }
 
-// checkSegments checks that the segments are there and have their size. It does not read them.
+// checkSegments checks that the segments exist and have their size. It does not read them.
 func (m *ShardManifest) checkSegments(fsys vfs.FS, dir string) error {
 	for _, s := range m.Segments {
 		info, err := fsys.Stat(path.Join(dir, s.File))

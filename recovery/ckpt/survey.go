@@ -9,27 +9,28 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// ChunkState says what a directory holds of a chunk, for people who look at it.
+// ChunkState says what a directory has of a chunk, for people who look at it.
 type ChunkState struct {
 	Chunk  kintsugi.ChunkID
 	Tensor int   // index into the tensors
 	Bytes  int64 // of the records of its newest value; 0: it was never saved
 
-	Records int // that the newest value needs: one, and an increment for each of the others
+	Records int // number of records of the newest value: one, and one for each increment
 
-	// Line and Step are those of the newest saved value, and Before, if it is not nil, the step of the one before.
+	// Line and Step are those of the newest saved value. Before, if it is not nil, is the step of
+	// the value before it.
 	Line   kintsugi.Line
 	Step   kintsugi.Step
 	Before *kintsugi.Step
 
-	// Moved is ‖newest − before‖² of the parameters: what the chunk had to be saved for. 0 where
-	// there is no value before.
+	// Moved is ‖newest − before‖² of the parameters: the change because of which the chunk was
+	// saved. It is 0 if there is no value before.
 	Moved float64
 }
 
-// Survey says of each chunk which values are saved, over all lines, and how far the newest is from
-// the one before, which distance measures; a nil distance leaves Moved 0, and no values are read.
-// Values that are damaged count as not there; skipped says so.
+// Survey says, for each chunk, which values are saved on any line, and how far the newest value is
+// from the one before, as measured by distance. If distance is nil, Moved is 0 and no values are
+// read. Damaged values count as missing; skipped lists the damage.
 func Survey(ctx context.Context, fsys vfs.FS, dir string, layout *kintsugi.Layout, distance func(a, b []float32) (float64, error)) (states []ChunkState, skipped []error, err error) {
 	all := kintsugi.ChunkRange{Hi: kintsugi.ChunkID(len(layout.Chunks))}
 	saved, skipped, err := savedValues(fsys, dir, Lines{Last: ^kintsugi.Line(0)}, layout, all)
@@ -69,7 +70,7 @@ type survey struct {
 	distance func(a, b []float32) (float64, error)
 }
 
-// moved returns how far two values of one chunk are apart.
+// moved returns the distance between two values of one chunk.
 func (s *survey) moved(ctx context.Context, a, b value) (float64, error) {
 	if s.distance == nil {
 		return 0, nil

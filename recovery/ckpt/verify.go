@@ -18,11 +18,12 @@ type Report struct {
 	// Checkpoints are the full checkpoints, newest first.
 	Checkpoints []CheckpointReport
 
-	// Damage lists everything that is wrong in a published file, each place once. Each is a *Damage.
+	// Damage lists everything that is wrong in published files, each place once. Each element is a
+	// *Damage.
 	Damage []error
 
-	// Unpublished are files that belong to no checkpoint: what a crash left, a save in progress,
-	// or files of somebody else. They were not read.
+	// Unpublished are files that belong to no checkpoint: left by a crash, part of a save in
+	// progress, or not of this package. They were not read.
 	Unpublished []string
 
 	Files int   // published files that were read
@@ -36,11 +37,13 @@ type CheckpointReport struct {
 	Damage   []error      // in any of its files; empty: every byte is right
 }
 
-// Verify reads every byte of every published file of a checkpoint directory and compares it with the
-// checksum, or the one value, that it must have. Damage of any kind is in the report; the error is for
-// what kept Verify from looking: the context, a disk that refuses for now, a newer format.
+// Verify reads every byte of every published file of a checkpoint directory and compares it with
+// the checksum, or with the one value that it must have. The report lists damage of any kind. The
+// error says why Verify could not look: the context ended, a disk refuses at present, or the format
+// is newer.
 //
-// progress, if not nil, is called now and then with the bytes read of segments and the bytes there are.
+// progress, if not nil, is called from time to time with the bytes of segments that have been read,
+// and their total.
 func Verify(ctx context.Context, fsys vfs.FS, dir string, progress func(done, total int64)) (Report, error) {
 	v := verifier{
 		fs: fsys, dir: dir, progress: progress,
@@ -65,11 +68,11 @@ type verifier struct {
 	progress func(done, total int64)
 	report   Report
 
-	runs     []*RunManifest                    // by report.Checkpoints; nil where it cannot be read
-	shards   map[string]*ShardManifest         // by file, those that can be read
-	sums     map[string]ShardRef               // by file, those that can be read
-	segments map[string]*segmentUse            // by file, those that manifests name
-	tensors  map[Fingerprint][]kintsugi.Tensor // of run manifests, to name them in damage
+	runs     []*RunManifest                    // as in report.Checkpoints; nil: it cannot be read
+	shards   map[string]*ShardManifest         // by file; those that can be read
+	sums     map[string]ShardRef               // by file; those that can be read
+	segments map[string]*segmentUse            // by file; those that manifests name
+	tensors  map[Fingerprint][]kintsugi.Tensor // of run manifests, to name tensors in damage
 	wrong    map[string][]error                // by file
 
 	done, total int64 // bytes of segments
@@ -80,10 +83,10 @@ type verifier struct {
 type segmentUse struct {
 	bytes       int64
 	fingerprint Fingerprint
-	entries     []located // ascending by offset; several manifests name the same record
+	entries     []located // ascending by offset; several manifests may name the same record
 }
 
-// note records damage; any other error is returned.
+// note records damage. It returns any other error.
 func (v *verifier) note(file string, err error) error {
 	if err == nil || !errors.Is(err, kintsugi.ErrCorrupt) {
 		return err
@@ -229,7 +232,7 @@ func (v *verifier) findSegments() error {
 	return nil
 }
 
-// readSegment walks all records of a segment, whether a manifest still names them or not.
+// readSegment checks all records of a segment, whether a manifest still names them or not.
 func (v *verifier) readSegment(ctx context.Context, file string, use *segmentUse) error {
 	name := path.Join(v.dir, file)
 	info, err := v.fs.Stat(name)
@@ -250,7 +253,7 @@ func (v *verifier) readSegment(ctx context.Context, file string, use *segmentUse
 	if err != nil {
 		return v.note(file, unreadable(file, -1, err))
 	}
-	defer f.Close() // read only: nothing can be lost
+	defer f.Close() // opened for reading only: nothing can be lost
 	v.report.Files++
 	v.report.Bytes += info.Size
 	if err := v.note(file, checkSegmentHeader(f, file, use)); err != nil {
@@ -274,7 +277,8 @@ func (v *verifier) readSegment(ctx context.Context, file string, use *segmentUse
 	return nil
 }
 
-// layout returns the layout with that fingerprint, so that damage can name the tensor; nil: unknown.
+// layout returns the layout with that fingerprint, so that damage can name the tensor; nil:
+// unknown.
 func (v *verifier) layout(f Fingerprint) *kintsugi.Layout {
 	layout, err := kintsugi.NewLayout(v.tensors[f])
 	if err != nil {
@@ -301,18 +305,19 @@ func checkSegmentHeader(f vfs.File, file string, use *segmentUse) error {
 	return nil
 }
 
-// walk goes through the records of one segment.
+// walk is the state of a check of all records of one segment.
 type walk struct {
 	v      *verifier
 	f      vfs.File
 	file   string
 	use    *segmentUse
 	layout *kintsugi.Layout
-	next   []located // entries not reached yet
+	next   []located // entries that are not reached yet
 }
 
-// record verifies the record at pos and returns where the next one begins. Where a header is damaged that
-// is the next place that a manifest names, so that one wrong byte does not hide others.
+// record verifies the record at pos and returns where the next one begins. If its header is
+// damaged, that is the next place that a manifest names, so that one wrong byte does not hide
+// others.
 func (w *walk) record(pos int64) (after int64, err error) {
 	for len(w.next) > 0 && w.next[0].Offset < pos {
 		err := damaged(w.file, w.next[0].Offset, "a manifest names a record in the middle of another")
@@ -388,7 +393,7 @@ func (w *walk) read(pos int64) ([]byte, recordHeader, error) {
 	return b, h, nil
 }
 
-// note records damage of a chunk, with the tensor's name where that is known.
+// note records damage of a chunk, with the tensor's name if that is known.
 func (w *walk) note(chunk kintsugi.ChunkID, err error) error {
 	if d, ok := errors.AsType[*Damage](err); ok {
 		d.Chunk = int64(chunk)
@@ -399,7 +404,7 @@ func (w *walk) note(chunk kintsugi.ChunkID, err error) error {
 	return w.v.note(w.file, err)
 }
 
-// conclude says of each checkpoint what is wrong in its files.
+// conclude says, for each checkpoint, what is wrong in its files.
 func (v *verifier) conclude() {
 	for i := range v.report.Checkpoints {
 		c := &v.report.Checkpoints[i]

@@ -13,7 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// WriterConfig says whose chunks a Writer saves. All fields are needed; Shard, Range and Run may be zero.
+// WriterConfig says which chunks a Writer saves, and where they belong. All fields are needed;
+// Shard, Range and Run may be zero, and Increments nil.
 type WriterConfig struct {
 	Layout *kintsugi.Layout
 	Rule   kintsugi.Rule
@@ -21,35 +22,37 @@ type WriterConfig struct {
 	Range  kintsugi.ChunkRange // the chunks of the shard
 	Line   kintsugi.Line
 	Fence  kintsugi.Fence // of the view in which this process holds the shard
-	Run    string         // that saves; it has taken the place (Take). Empty: one that shares the place with nobody
+	Run    string         // id of the run, which has taken the place (Take). Empty: the place is shared with no other run
 
 	Increments *Increments // nil: every chunk is saved whole
 }
 
-// Writer saves one shard. It has one owner; several Writers, in several processes, may save into one
-// directory at the same time, even the same shard: each has files of its own.
+// Writer saves one shard. One goroutine at a time may use it. Several Writers, in several
+// processes, may save into one directory at the same time, even the same shard: each has files of
+// its own.
 type Writer struct {
 	fs  vfs.FS
 	dir string
 	cfg WriterConfig
 
-	held        kintsugi.Line // of the newest claim that was seen, which is cfg.Run's; 0: none
+	held        kintsugi.Line // of the newest claim that was seen, which belongs to cfg.Run; 0: none
 	arrays      int           // of state, by cfg.Rule
 	fingerprint Fingerprint
 
-	// newest is the shard manifest that the next save starts from; nil: there is none. What it names
-	// holds the newest saved value of each chunk.
+	// newest is the shard manifest that the next save starts from; nil: there is none. It names the
+	// newest saved value of each chunk.
 	newest *ShardManifest
 
-	chains map[kintsugi.ChunkID]link // what this Writer has saved, for increments to follow; nothing older counts
+	chains map[kintsugi.ChunkID]link // what this Writer has saved, to which increments may be added; it knows nothing older
 
 	buffers [][]byte // of the output; kept so that saves do not allocate
 }
 
-// OpenWriter returns a Writer for a shard. It continues the running checkpoint of the shard on its line:
-// chunks that it does not save keep the value that an earlier Writer saved. A damaged shard manifest is
-// passed over for the one before. The error is kintsugi.ErrFenced if a Writer with a larger fence has saved
-// this shard on this line, ErrTaken if the place belongs to another run, and ErrUnclaimed if it belongs to none.
+// OpenWriter returns a Writer for a shard. It continues the running checkpoint of the shard on its
+// line: chunks that it does not save keep the values that an earlier Writer saved. If a shard
+// manifest is damaged, it uses the one before. Errors: kintsugi.ErrFenced if a Writer with a larger
+// fence has saved this shard on this line, ErrTaken if the place belongs to another run, and
+// ErrUnclaimed if it belongs to none.
 func OpenWriter(fsys vfs.FS, dir string, c WriterConfig) (*Writer, error) {
 	arrays, err := StateArrays(c.Rule)
 	if err != nil {
@@ -89,7 +92,7 @@ func OpenWriter(fsys vfs.FS, dir string, c WriterConfig) (*Writer, error) {
 			err = m.checkSegments(fsys, dir)
 		}
 		if errors.Is(err, kintsugi.ErrCorrupt) {
-			continue // Verify and RestoreRunning say so; a save of all chunks heals it
+			continue // Verify and RestoreRunning report it; a save of all chunks heals it
 		}
 		if err != nil {
 			return nil, describe(err)
@@ -106,18 +109,19 @@ func OpenWriter(fsys vfs.FS, dir string, c WriterConfig) (*Writer, error) {
 type Snapshot struct {
 	Step kintsugi.Step
 
-	// Chunks are the chunks to save, ascending; nil: all of the shard. Only a save of all of them can
-	// be part of a full checkpoint.
+	// Chunks are the chunks to save, ascending; nil: all of the shard. Only a save of all chunks
+	// can be part of a full checkpoint.
 	Chunks []kintsugi.ChunkID
 
-	// Load returns the values of a chunk and the optimizer steps it has taken. Save reads the values
-	// before it calls Load again, and does not keep them.
+	// Load returns the values of a chunk and the optimizer steps that it has taken. Save reads the
+	// values before it calls Load again, and does not keep them.
 	Load func(kintsugi.ChunkID) (values Arrays, optimizer uint64)
 
-	// Saved returns what is saved of a chunk: the parameters of the save before, or what it
-	// returned as Kept, and that one's velocity (zeros after a whole save) where values coast. nil:
-	// chunks are saved whole. It is asked only for chunks of which this Writer has saved something,
-	// and what does not match that is saved whole. Save reads it before it asks again.
+	// Saved returns what is saved of a chunk: the parameters of the save before, or those in its
+	// Kept, and, if values coast, its velocity (zeros after a whole save). nil: chunks are saved
+	// whole. Save calls it only for chunks of which this Writer has saved something, and reads the
+	// result before it calls Saved again. A chunk for which the result is not what this Writer
+	// saved is saved whole.
 	Saved func(kintsugi.ChunkID) Moving
 }
 
@@ -129,23 +133,24 @@ type SaveReport struct {
 	Stored   int64 // bytes of all segments that the running checkpoint of the shard needs now
 	Live     int64 // bytes of its chunks among Stored
 
-	// Kept are the values that are saved now of chunks that were saved by increments; those of all
-	// others are the snapshot's.
+	// Kept are the saved values of the chunks that were saved by increments. The saved values of
+	// all other chunks are those of the snapshot.
 	Kept map[kintsugi.ChunkID]Moving
 }
 
 // Save appends the chunks to a new segment, syncs it, and publishes a shard manifest that names the
-// newest value of every chunk of the shard. When it returns without error the save is durable. It blocks
-// for as long as the disk takes.
+// newest value of every chunk of the shard. When it returns without an error, the save is durable.
+// It blocks for as long as the disk takes.
 //
-// The error is ErrTaken if the place belongs to another run by now, ErrUnclaimed if somebody has emptied it.
+// The error is ErrTaken if the place belongs to another run by now, and ErrUnclaimed if the place
+// has been emptied.
 //
-// After an error nothing was published (or, if the very last sync failed, possibly everything: that is
-// harmless); the Writer may be used again, with the same step or a later one.
+// After an error, nothing was published (or, if the very last sync failed, possibly everything,
+// which is harmless). The Writer may be used again, with the same step or a later one.
 func (w *Writer) Save(ctx context.Context, s Snapshot) (SaveReport, error) {
 	report, err := w.save(ctx, s)
 	if err != nil {
-		clear(w.chains) // nobody knows what of it is there
+		clear(w.chains) // it is not known which of it exists
 		return SaveReport{}, fmt.Errorf("save step %d of shard %d in %s: %w", s.Step, w.cfg.Shard, w.dir, err)
 	}
 	return report, nil
@@ -156,13 +161,13 @@ func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
 	if err != nil {
 		return SaveReport{}, err
 	}
-	if err := w.claim(); err != nil { // before the segment: whoever has the place by now would have to remove it
+	if err := w.claim(); err != nil { // before the segment, which the place's new run would otherwise have to remove
 		return SaveReport{}, err
 	}
 	name := fileName{Line: w.cfg.Line, Step: s.Step, Fence: w.cfg.Fence, Shard: w.cfg.Shard}
 	first := uint32(0)
 	if n := w.newest; n != nil && n.Step == s.Step && n.Fence == w.cfg.Fence {
-		first = n.Attempt + 1 // names ascend, even if Compact made an earlier one free again
+		first = n.Attempt + 1 // names ascend, even if Compact has made an earlier one free again
 	}
 	f, file, err := createFirst(w.fs, func(i uint32) string {
 		name.Attempt = first + i
@@ -180,9 +185,9 @@ func (w *Writer) save(ctx context.Context, s Snapshot) (SaveReport, error) {
 		err = w.fs.SyncDir(path.Join(w.dir, segmentDir))
 	}
 	if err != nil {
-		// No manifest names it; Compact would remove it later. Where files appear whole there is
-		// mostly none, and if there is one it may be another writer's, or become the next save's
-		// before a removal arrives.
+		// No manifest names the segment; Compact would remove it later. In a file system in which
+		// files appear whole, there is mostly no file. If there is one, it may belong to another
+		// writer, or to the next save before the removal arrives.
 		if _, whole := w.fs.(vfs.Publisher); !whole {
 			_ = w.fs.Remove(file)
 		}
@@ -234,10 +239,11 @@ func (w *Writer) selected(s Snapshot) ([]kintsugi.ChunkID, error) {
 	return s.Chunks, nil
 }
 
-// writeSegment writes and syncs a whole segment. It returns where the chunks lie, with Segment zero,
-// and the length of the file.
+// writeSegment writes and syncs a whole segment. It returns where the chunks lie, with Segment
+// zero, and the length of the file.
 func (w *Writer) writeSegment(ctx context.Context, f vfs.File, name fileName, s Snapshot, chunks []kintsugi.ChunkID, kept map[kintsugi.ChunkID]Moving) (entries []Entry, size int64, err error) {
-	for all := w.bytes(); len(w.buffers) == 0 || len(w.buffers) < outputs && all > flushBytes; { // one holds all of a small shard
+	// One buffer holds all of a small shard.
+	for all := w.bytes(); len(w.buffers) == 0 || len(w.buffers) < outputs && all > flushBytes; {
 		w.buffers = append(w.buffers, make([]byte, 0, min(all, flushBytes+headerBytes+maxPayload)))
 	}
 	out := output{f: f, buffer: w.buffers[0], spare: w.buffers[1:]}
@@ -254,11 +260,12 @@ func (w *Writer) bytes() int {
 	return headerBytes + 4*(hi-lo)*(1+w.arrays) + 2*align*int(w.cfg.Range.Hi-w.cfg.Range.Lo)
 }
 
-// maxStored is how many times the bytes of a shard its segments may have before chunks of the
-// oldest ones are saved whole.
+// maxStored is how many times as large as a shard its segments may be before chunks of the oldest
+// segments are saved whole.
 const maxStored = 4
 
-// fill encodes a whole segment, and puts into kept what increments have made of what was saved.
+// fill encodes a whole segment. For chunks that are saved by increments, it puts the resulting
+// saved values into kept.
 func (w *Writer) fill(ctx context.Context, out *output, name fileName, s Snapshot, chunks []kintsugi.ChunkID, kept map[kintsugi.ChunkID]Moving) ([]Entry, error) {
 	var cold []kintsugi.ChunkID
 	if w.cfg.Increments != nil {
@@ -308,7 +315,7 @@ func (w *Writer) fill(ctx context.Context, out *output, name fileName, s Snapsho
 	return entries, nil
 }
 
-// fits says why values are not those of a chunk.
+// fits returns an error if values are not those of a chunk.
 func (w *Writer) fits(id kintsugi.ChunkID, values Arrays) error {
 	want := w.cfg.Layout.Chunks[id].Len()
 	if len(values.Params) != want {
@@ -322,7 +329,8 @@ func (w *Writer) fits(id kintsugi.ChunkID, values Arrays) error {
 	return nil
 }
 
-// merge returns the manifest that names what was just saved, and what earlier saves hold of the rest.
+// merge returns the manifest that names what was just saved, and what earlier saves have of the
+// other chunks.
 func (w *Writer) merge(name fileName, own Segment, saved []Entry) *ShardManifest {
 	m := &ShardManifest{
 		Format:      shardFormat,
@@ -383,9 +391,9 @@ func (w *Writer) merge(name fileName, own Segment, saved []Entry) *ShardManifest
 }
 
 // Cold returns the chunks, ascending, that the next save must include so that the running
-// checkpoint needs at most limit bytes of segments besides what that save writes; nil: it does so
-// already. A segment stays as long as one chunk in it was not saved again, so a planner that only
-// saves what moves would fill the disk with the dead rest.
+// checkpoint needs at most limit bytes of segments besides what that save writes; nil: it already
+// does. A segment stays as long as one chunk in it was not saved again. So a planner that only
+// saves chunks that move would fill the disk with values that are not needed any more.
 func (w *Writer) Cold(limit int64) []kintsugi.ChunkID {
 	if w.newest == nil {
 		return nil

@@ -1,6 +1,6 @@
 // Package export writes tensors in formats that other programs read: safetensors, and NumPy's NPZ.
-// Both are uncompressed float32, little-endian, and the same input gives the same bytes.
-// docs/formats.md says what is in them.
+// Begin with Safetensors and NPZ. Values are uncompressed little-endian float32, and the same input
+// gives the same bytes. docs/formats.md says what the files contain.
 package export
 
 import (
@@ -18,7 +18,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Tensor is what is exported: as many values as the product of its shape, row by row. The values are read and not kept.
+// Tensor is a tensor to export: as many values as the product of its shape, row by row. The values
+// are read and not kept.
 type Tensor struct {
 	Name   string
 	Shape  []int
@@ -46,8 +47,8 @@ func check(tensors []Tensor, reserved string) error {
 	return nil
 }
 
-// Safetensors writes a safetensors file: the length of a header, the header in JSON, the values of
-// all tensors in their order. metadata may be nil.
+// Safetensors writes a safetensors file: the length of the header, the header in JSON, and the
+// values of all tensors in order. metadata may be nil.
 func Safetensors(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	const reserved = "__metadata__"
 	if err := check(tensors, reserved); err != nil {
@@ -86,8 +87,8 @@ func Safetensors(w io.Writer, tensors []Tensor, metadata map[string]string) erro
 	return nil
 }
 
-// NPZ writes a zip archive that numpy.load reads: NAME.npy for each tensor, and what is said about
-// them in metadata.json.
+// NPZ writes a zip archive that numpy.load reads: NAME.npy for each tensor, and metadata in
+// metadata.json.
 func NPZ(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	if err := check(tensors, ""); err != nil {
 		return err
@@ -121,7 +122,8 @@ func NPZ(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	return z.Close()
 }
 
-// npyHeader returns what is before the values in an NPY file of version 1.0; its length is a multiple of 64.
+// npyHeader returns what comes before the values in an NPY file of version 1.0. Its length is a
+// multiple of 64.
 func npyHeader(shape []int) []byte {
 	var b bytes.Buffer
 	b.WriteString("{'descr': '<f4', 'fortran_order': False, 'shape': (")
