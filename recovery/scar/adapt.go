@@ -7,38 +7,38 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Conditions are what a run has measured, in steps and bytes.
+// Conditions are measurements of a run, in steps and bytes.
 type Conditions struct {
-	FailureEvery float64 // mean steps between two failures; +Inf: none was seen
+	FailureEvery float64 // mean steps between two failures; +Inf: none has been seen
 
-	// ReworkPerAge is how many steps a failure costs for each step that C is long, with full saves:
-	// the ledger's calibrated estimate over the period that it was measured with. Without a ledger
-	// it is half the lost share of the model.
+	// ReworkPerAge is how many steps a failure costs for each step of the period C, with full
+	// saves: the ledger's calibrated estimate, divided by the period during which it was measured.
+	// Without a ledger, it is half the lost share of the model.
 	ReworkPerAge float64
 
-	// Uneven is the share of ReworkPerAge that disappears when saves are spread evenly and what moves most is
-	// saved most often; see Planner.Uneven.
+	// Uneven is the share of ReworkPerAge that disappears if saves are spread evenly and the chunks
+	// that move most are saved most often; see Planner.Uneven.
 	Uneven float64
 
-	ModelCost float64 // steps that saving every byte of the model once takes from training
-	SaveCost  float64 // steps that each save takes from it besides, however few its bytes
+	ModelCost float64 // steps of training that it costs to save every byte of the model once
+	SaveCost  float64 // steps that each save costs in addition, however few its bytes are
 
 	Bytes        int64   // of the model when it is saved
 	BytesPerStep float64 // that the store takes within a step; 0: unknown
-	StepsPerSave float64 // that a save lasts, however few its bytes
+	StepsPerSave float64 // steps that a save takes, however few its bytes are
 }
 
-// Adapt returns the period C and the fraction r that cost least. With saves every I = r·C steps, a
-// step of training costs
+// Adapt returns the period C, in steps, and the fraction r that cost least. With saves every I =
+// r·C steps, the extra cost of a step of training is, in steps,
 //
 //	ModelCost/C + SaveCost/I + (ReworkPerAge/FailureEvery)·((1 − Uneven)·C + Uneven·I)
 //
-// more than a step, which is least where the parts in C are equal, and those in I; with a full
-// restore and full saves this is Young's formula. Saves are at least twice as far apart as one
-// lasts that has no bytes, the period is not shorter than the store needs for the bytes besides,
-// nor longer than longest. why says in words what decided.
+// It is least where the two terms in C are equal, and the two in I. With a full restore and full
+// saves this is Young's formula. Three bounds apply. Saves are at least twice as far apart as a
+// save without bytes takes. The period is at least as long as the store needs for the bytes in the
+// remaining time. And the period is at most longest. why says in words what decided.
 func Adapt(c Conditions, longest kintsugi.Step) (period kintsugi.Step, fraction float64, why string) {
-	perStep := c.ReworkPerAge / c.FailureEvery // what a step of age costs in each step
+	perStep := c.ReworkPerAge / c.FailureEvery // cost in each step of one step of age
 	length, interval := math.Sqrt(c.ModelCost/(perStep*(1-c.Uneven))), math.Sqrt(c.SaveCost/(perStep*c.Uneven))
 	if !(interval < length) { // also 0/0
 		length = math.Sqrt((c.ModelCost + c.SaveCost) / perStep)
@@ -63,10 +63,11 @@ func Adapt(c Conditions, longest kintsugi.Step) (period kintsugi.Step, fraction 
 	return period, fraction, fmt.Sprintf("%s: all bytes in %d steps, %.3g of them at a time", why, period, fraction)
 }
 
-// Uneven returns which share of the distance to the saved values can be avoided by saving often what moves fast, as
-// far as the distances at a step tell: chunks that move by v per byte and step are best saved at a rate that goes
-// with √v, and then the mean distance is (Σb√v)²/(Σb·Σbv) of that of saving all at the same rate. It is 0 where all
-// chunks move alike, and below 1.
+// Uneven returns the share of the distance to the saved values that can be avoided by saving fast
+// chunks more often, as estimated from the squared distances at a step. If chunks move by v per
+// byte and step, it is best to save each at a rate proportional to √v. The mean distance is then
+// (Σb√v)²/(Σb·Σbv) of that with equal rates, where b are bytes. The result is in [0, 1), and 0 if
+// all chunks move alike.
 func (p *Planner) Uneven(step kintsugi.Step, distances []float64) float64 {
 	var roots, speeds float64
 	for c, d := range distances {

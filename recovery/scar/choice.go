@@ -9,7 +9,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Choice is how the chunks of a plan are chosen.
+// Choice says how the chunks of a plan are chosen.
 type Choice uint8
 
 // The choices.
@@ -17,7 +17,7 @@ const (
 	Priority     Choice = iota // largest squared distance per byte first
 	RoundRobin                 // one after the other
 	Random                     // any, each at most once in a plan
-	Threshold                  // distance per byte above a threshold that follows the budget: one pass, nothing is sorted
+	Threshold                  // distance per byte above a threshold that follows the budget: one pass without sorting
 	MostUsed                   // most accesses per byte since it was last saved first (CPR-MFU)
 	RecentlyUsed               // a sample of what was accessed (CPR-SSU)
 	choices
@@ -33,7 +33,7 @@ func (c Choice) String() string {
 	return choiceNames[c]
 }
 
-// ParseChoice reads the name of a choice; another word is a kintsugi.ErrUsage.
+// ParseChoice returns the choice with that name; any other word is a kintsugi.ErrUsage.
 func ParseChoice(name string) (Choice, error) {
 	if i := slices.Index(choiceNames[:], name); i >= 0 {
 		return Choice(i), nil
@@ -41,7 +41,7 @@ func ParseChoice(name string) (Choice, error) {
 	return 0, fmt.Errorf("%w: no way to choose chunks is called %q; know %s", kintsugi.ErrUsage, name, strings.Join(choiceNames[:], ", "))
 }
 
-// NeedsDistances reports whether plans ask how far chunks are from their saved values.
+// NeedsDistances reports whether plans need the distances of chunks from their saved values.
 func (c Choice) NeedsDistances() bool { return c == Priority || c == Threshold }
 
 // choose takes chunks that are not overdue.
@@ -74,7 +74,8 @@ func (p *Planner) roundRobin(plan *Plan) {
 	}
 }
 
-// sortBy orders what has a positive value by that value per byte, the largest first; among equals what is older.
+// sortBy orders the chunks with a positive value by that value per byte, the largest first. Of
+// equal chunks, the older one is first.
 func (p *Planner) sortBy(value func(c int) float64) {
 	for c := range p.saved {
 		if !p.inFlight[c] && value(c) > 0 {
@@ -87,9 +88,9 @@ func (p *Planner) sortBy(value func(c int) float64) {
 	})
 }
 
-// scan takes, from where the last plan ran out of bytes, what is overdue or further from its saved values than the
-// threshold. Afterwards the threshold moves, at most by a factor of 2, to where the bytes beyond it are those that
-// may be spent.
+// scan begins where the last plan ran out of bytes, and takes the chunks that are overdue or whose
+// distance per byte is above the threshold. Afterwards it moves the threshold, by at most a factor
+// of 2, so that the bytes above it become those that may be spent.
 func (p *Planner) scan(plan *Plan, distances []float64) {
 	if p.threshold == 0 {
 		for _, d := range distances {

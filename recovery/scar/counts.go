@@ -7,12 +7,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Counting accesses is cheaper than measuring distances where a step touches few rows: CPR (Maeng
-// et al., CPR: Understanding and Improving Failure Tolerant Training for Deep Learning
-// Recommendation, 2020) needs no copy of what was saved for it. A caller that plans rows of an
-// embedding numbers the rows and not the chunks.
+// If a step touches few rows, counting accesses is cheaper than measuring distances. CPR (Maeng et
+// al., CPR: Understanding and Improving Failure Tolerant Training for Deep Learning Recommendation,
+// 2020) needs no copy of the saved values. A caller that plans rows of an embedding numbers the
+// rows instead of the chunks.
 
-// Accessed notes that a chunk was changed so many times since the last call.
+// Accessed notes how many times a chunk was changed since the last call.
 func (p *Planner) Accessed(c kintsugi.ChunkID, times uint64) {
 	p.counts[c] += times
 	if p.cfg.Choice == RecentlyUsed {
@@ -20,15 +20,16 @@ func (p *Planner) Accessed(c kintsugi.ChunkID, times uint64) {
 	}
 }
 
-// usedList is what RecentlyUsed remembers: a sample of what was accessed, as many as a plan can save of chunks of
-// average size. Among many accesses those of one that is accessed often are likely to be in it.
+// usedList is what RecentlyUsed remembers: a sample of the accessed chunks, as many as a plan can
+// save of chunks of average size. A chunk that is accessed often is likely to be in the sample.
 type usedList struct {
 	list   []int
 	member []bool
-	seen   uint64 // accesses, to look at every Sample-th
+	seen   uint64 // accesses so far; every Sample-th of them is in the sample
 }
 
-// access looks at those of the accesses that are in the sample. When the list is full, a random one leaves.
+// access looks at those of the accesses that are in the sample. If the list is full, a random chunk
+// leaves it.
 func (u *usedList) access(c int, times uint64, p *Planner) {
 	sample := uint64(p.cfg.Sample)
 	looked := (u.seen+times)/sample > u.seen/sample
@@ -56,9 +57,10 @@ func (u *usedList) remove(c int) {
 	}
 }
 
-// TotalVariation returns the distance between two rows of counts, none negative, such as the words of a topic: the
-// total variation ½·Σ|x/Σx − y/Σy| between the distributions, times the counts Σx that follow it. A row without counts
-// is at distance Σx from one that has some. It panics if the lengths differ.
+// TotalVariation returns the distance between two rows of counts that are not negative, such as the
+// words of a topic: the total variation ½·Σ|x/Σx − y/Σy| between the two distributions, times the
+// counts Σx on which it has an effect. A row without counts is at distance Σx from a row with
+// counts. It panics if the lengths differ.
 func TotalVariation(x, y []float32) float64 {
 	if len(x) != len(y) {
 		panic(fmt.Sprintf("scar: rows of %d and %d values", len(x), len(y)))

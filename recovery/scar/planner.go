@@ -13,12 +13,12 @@ import (
 // Config says what is saved, how often, and how it is chosen.
 type Config struct {
 	Bytes    []int64       // of each chunk when it is saved; all positive
-	Period   kintsugi.Step // C: every C steps as many bytes are saved as the model has
+	Period   kintsugi.Step // C: in C steps, as many bytes are saved as the model has
 	Fraction float64       // r in (0, 1]: a plan is due every r·C steps
 	Choice   Choice
 	MaxAge   kintsugi.Step // of a saved chunk, in steps; 0: any
 	Seed     uint64        // of Random and RecentlyUsed
-	Sample   int           // RecentlyUsed looks at every so many accesses; 0 is 2, as in CPR
+	Sample   int           // RecentlyUsed looks at every Sample-th access; 0 is 2, as in CPR
 }
 
 // Limits, so that bytes times steps fit into an int64.
@@ -27,19 +27,20 @@ const (
 	maxPeriod = 1 << 17
 )
 
-// Planner makes the plans of one run. One goroutine owns it.
+// Planner makes the plans of one run. One goroutine at a time may use it.
 type Planner struct {
 	cfg     Config
 	total   int64
-	largest int64 // bytes of a chunk
+	largest int64 // bytes of the largest chunk
 	random  *rand.Rand
 
-	// What may be spent, times Period, so that nothing is rounded. Invariant: at least 0 and at most most().
+	// The bytes that may be spent, times Period, so that nothing is rounded. Invariant: at least 0
+	// and at most most().
 	credit int64
 	last   kintsugi.Step // of the last plan
 
 	saved    []kintsugi.Step // by chunk: when the saved values were current
-	inFlight []bool          // chosen, and not yet known to be durable
+	inFlight []bool          // chosen, and not known to be durable yet
 	retry    []bool          // a save failed: it goes first
 
 	cursor    int      // of RoundRobin and Threshold: where the next plan begins
@@ -49,15 +50,15 @@ type Planner struct {
 	order     []int    // scratch
 }
 
-// Plan is a partial save that was decided.
+// Plan is a decision about one partial save.
 type Plan struct {
 	Step   kintsugi.Step // whose values are to be saved
 	Chunks []kintsugi.ChunkID
 	Bytes  int64
 }
 
-// New returns a planner of a run whose chunks are all saved with their values of step 0. A number that makes no sense
-// is a kintsugi.ErrUsage.
+// New returns a planner of a run whose chunks are all saved with their values of step 0. Settings
+// that make no sense are a kintsugi.ErrUsage.
 func New(cfg Config) (*Planner, error) {
 	p := &Planner{cfg: cfg, random: rand.New(rand.NewPCG(cfg.Seed, 0x5ca2))}
 	n := len(cfg.Bytes)
@@ -79,7 +80,8 @@ func New(cfg Config) (*Planner, error) {
 	return p, p.Set(cfg.Period, cfg.Fraction)
 }
 
-// Set changes period and fraction from the next plan on. What was earned is kept.
+// Set changes period and fraction from the next plan on. The bytes that were earned are kept.
+// Values out of range are a kintsugi.ErrUsage.
 func (p *Planner) Set(period kintsugi.Step, fraction float64) error {
 	if period < 1 || period > maxPeriod || !(fraction > 0 && fraction <= 1) {
 		return fmt.Errorf("%w: partial checkpoints: fraction %g of the model, the whole in %d steps; want a fraction in (0, 1] and 1 to %d steps",
@@ -93,15 +95,15 @@ func (p *Planner) Set(period kintsugi.Step, fraction float64) error {
 	return nil
 }
 
-// SetMaxAge changes how old a saved chunk may become, in steps; 0: any. A caller that means it in
-// periods tells it whenever it changes these: where the oldest is younger than a period, all chunks
-// are too old before it is their turn, and what moves most goes no more often than the rest.
+// SetMaxAge changes how old a saved chunk may become, in steps; 0: any. A caller that wants a
+// number of periods must call it whenever the period changes. If the maximum age is less than a
+// period, all chunks become too old before it is their turn, and chunks that move most are saved no
+// more often than the rest.
 func (p *Planner) SetMaxAge(oldest kintsugi.Step) { p.cfg.MaxAge = oldest }
 
-// Begin makes the planner that of a run which stands at a step, with chunks that are saved with
-// their values of the steps in saved. Nothing is on its way, and nothing was earned: a run that
-// goes on after a failure does not save at once what it did not save meanwhile. It panics unless
-// saved has every chunk.
+// Begin sets the planner to a run that stands at a step; saved has, by chunk, the step whose values
+// are saved. No saves are under way, and no bytes were earned: a run that goes on after a failure
+// does not make up at once for the saves that it missed. It panics unless saved has every chunk.
 func (p *Planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
 	if len(saved) != len(p.saved) {
 		panic(fmt.Sprintf("scar: %d saved chunks of %d", len(saved), len(p.saved)))
@@ -112,8 +114,8 @@ func (p *Planner) Begin(step kintsugi.Step, saved []kintsugi.Step) {
 	p.last, p.credit = step, 0
 }
 
-// most is the credit that is kept: the bytes of the model, and of a chunk that is waited for. What
-// a store did not take for hours is not made up for in one plan.
+// most is the largest credit that is kept: the bytes of the model, and of one chunk that the
+// planner waits for. If a store takes nothing for hours, one plan does not make up for that.
 func (p *Planner) most() int64 { return (p.total + p.largest) * int64(p.cfg.Period) }
 
 // earn adds to the credit.
@@ -126,11 +128,11 @@ func (p *Planner) Due(step kintsugi.Step) bool {
 	return step > p.last && count(step) > count(p.last)
 }
 
-// Plan chooses what to save of a step's values. distances are those of all chunks to their saved
-// values, squared, and finite; they may be nil for a Choice that does not ask for them
-// (NeedsDistances). A chunk at distance 0 costs nothing: what is saved of it is current. The chosen
-// chunks are not chosen again before Done. Steps ascend: for one that is not after the last plan's
-// the plan is empty.
+// Plan chooses the chunks to save of a step's values. distances are the squared distances of all
+// chunks from their saved values, and finite; they may be nil for a Choice that does not need them
+// (NeedsDistances). A chunk at distance 0 costs nothing, because its saved values are current. The
+// chosen chunks are not chosen again before Done. Steps must ascend: if step is not after that of
+// the last plan, the plan is empty.
 func (p *Planner) Plan(step kintsugi.Step, distances []float64) Plan {
 	if n := len(p.cfg.Bytes); p.cfg.Choice.NeedsDistances() && len(distances) != n {
 		panic(fmt.Sprintf("scar: %d distances of %d chunks", len(distances), n))
@@ -158,8 +160,8 @@ func (p *Planner) Plan(step kintsugi.Step, distances []float64) Plan {
 	return plan
 }
 
-// Done ends a plan: its chunks are durable, or the save failed. Then they go first in the next plan, and what
-// they cost may be spent again.
+// Done ends a plan: its chunks are durable, or the save failed. If it failed, the chunks go first
+// in the next plan, and their bytes may be spent again.
 func (p *Planner) Done(plan Plan, durable bool) {
 	for _, c := range plan.Chunks {
 		p.inFlight[c] = false
@@ -173,13 +175,13 @@ func (p *Planner) Done(plan Plan, durable bool) {
 	}
 }
 
-// Bytes returns those of a chunk when it is saved.
+// Bytes returns the bytes of a chunk when it is saved.
 func (p *Planner) Bytes(c kintsugi.ChunkID) int64 { return p.cfg.Bytes[c] }
 
-// SavedStep returns the step whose values are saved of a chunk.
+// SavedStep returns the step whose values of a chunk are saved.
 func (p *Planner) SavedStep(c kintsugi.ChunkID) kintsugi.Step { return p.saved[c] }
 
-// take puts a chunk into the plan, and reports whether there were bytes for it.
+// take puts a chunk into the plan, and reports whether there were enough bytes for it.
 func (p *Planner) take(plan *Plan, c int) bool {
 	b := p.cfg.Bytes[c]
 	if b*int64(p.cfg.Period) > p.credit {
@@ -197,7 +199,8 @@ func (p *Planner) overdue(c int, step kintsugi.Step) bool {
 	return p.retry[c] || p.cfg.MaxAge > 0 && step-p.saved[c] >= p.cfg.MaxAge
 }
 
-// takeOverdue takes what is overdue, oldest first, and reports whether it came to an end.
+// takeOverdue takes the overdue chunks, oldest first, and reports whether it could take all of
+// them.
 func (p *Planner) takeOverdue(plan *Plan) bool {
 	p.order = p.order[:0]
 	for c := range p.saved {
