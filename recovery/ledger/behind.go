@@ -2,26 +2,27 @@ package ledger
 
 import "math"
 
-// Of a real failure it is not known where the run would have been without it. What can be measured is by how much its
-// losses lie above the curve that they followed before.
+// After a real failure, it is not known where the run would be without it. But it can be measured
+// how far its losses lie above the curve that they followed before.
 
 const (
 	// least is how many losses Behind needs on each side of a failure.
 	least = 12
 
-	// likely is by how many standard errors the loss must fall. It need not be as sure as for a
-	// prediction: what is measured has an error beside it, and as little weight as that says.
+	// likely is by how many standard errors the loss must fall. That need not be as certain as for
+	// a prediction: a measurement has its error beside it, and its weight follows from that.
 	likely = 2
 )
 
-// Behind measures what a failure has cost that took no step back: the losses after it lie on the
-// curve of those before, by so many steps later. losses are those of consecutive steps; the first
-// of after is of the first step behind the failure. The curve is fitted on both sides at once, by
-// least squares: a parabola, of the logarithm where all losses are positive, with a jump at the
-// failure. deviation is the standard error, of the jump and of the slope that it is divided by; the
-// losses of single batches are noise, so it may be larger than what is measured. ok is false where
-// there are fewer than 12 losses on a side, or where the slope is not below zero by two standard
-// errors: what is divided by a slope that may be none can be any number of steps.
+// Behind measures the cost of a failure that took no step back. It assumes that the losses after
+// the failure lie on the curve of those before, later by that number of steps. The losses are those
+// of consecutive steps; the first one in after is of the first step after the failure. The curve is
+// fitted by least squares on both sides at once: a parabola, of the logarithm if all losses are
+// positive, with a jump at the failure. deviation is the standard error in steps, which comes from
+// the jump and from the slope that it is divided by. The losses of single batches are noisy, so it
+// may be larger than steps. ok is false if a side has fewer than 12 losses, or if the slope is not
+// below zero by two standard errors: a division by a slope that may be zero can give any number of
+// steps.
 func Behind(before, after []float64) (steps, deviation float64, ok bool) {
 	if len(before) < least || len(after) < least {
 		return 0, 0, false
@@ -34,7 +35,7 @@ func Behind(before, after []float64) (steps, deviation float64, ok bool) {
 		}
 		logs = logs && l > 0
 	}
-	var normal [4][5]float64 // of 1, t, t² and the jump; the last column is the right side
+	var normal [4][5]float64 // of 1, t, t² and the jump; the last column is the right-hand side
 	scale := float64(len(all))
 	row := func(i int) [4]float64 {
 		t := (float64(i-len(before)) + 0.5) / scale // 0 at the failure
@@ -78,16 +79,17 @@ func Behind(before, after []float64) (steps, deviation float64, ok bool) {
 		rest += e * e
 	}
 	rest /= scale - 4
-	fall := -fit[1] / scale // in a step, at the failure
+	fall := -fit[1] / scale // per step, at the failure
 	if !(fall*scale > likely*math.Sqrt(rest*inverse[1][1])) {
 		return 0, 0, false
 	}
 	steps = fit[3] / fall
-	variance := inverse[3][3] + 2*steps/scale*inverse[1][3] + steps*steps/(scale*scale)*inverse[1][1] // of jump − steps·fall, over rest
+	variance := inverse[3][3] + 2*steps/scale*inverse[1][3] + steps*steps/(scale*scale)*inverse[1][1] // of jump − steps·fall, divided by rest
 	return steps, math.Sqrt(rest*max(0, variance)) / fall, true
 }
 
-// invert returns the inverse of the first four columns, by Gauss and Jordan; they are a positive definite matrix.
+// invert returns the inverse of the first four columns, which must be a positive definite matrix,
+// by Gauss-Jordan elimination.
 func invert(m [4][5]float64) (inverse [4][4]float64, ok bool) {
 	for i := range inverse {
 		inverse[i][i] = 1

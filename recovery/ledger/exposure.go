@@ -6,27 +6,29 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// The loss of a shard that comes back alone takes the run a part of the way back to where its saved
-// values were current. The run has stood there, so the loss there is known: this file shares out
-// what it has fallen since.
+// If a lost shard alone is restored, the run goes back a part of the way to the point at which the
+// saved values were current. The run has been at that point, so the loss there is known. This file
+// divides what the loss has fallen since among the shards.
 
-// exposed is how far one shard is from what is saved of it.
+// exposed says how far one shard is from its saved values.
 type exposed struct {
 	kintsugi.Exposure // the newest
 
 	slopes, squares, weight, weights float64 // fading sums: of ⟨ḡ, x − saved⟩/‖x − saved‖, of its square, of weights and of their squares
-	moved, aged                      float64 // fading sums: of ‖x − saved‖², and of the age of what is saved
+	moved, aged                      float64 // fading sums: of ‖x − saved‖², and of the age of the saved values
 }
 
 const (
-	// slopeKeep is how much of the sums is left when a shard is measured again. The gradient of one
-	// step is noise to a good part, so what it says of the way back is averaged over about a dozen.
+	// slopeKeep is the part of the sums that is left when a shard is measured again. The gradient
+	// of one step is noisy, so its slope towards the saved values is averaged over about a dozen
+	// measurements.
 	slopeKeep = 0.85
 
-	// certain is how many standard errors of the slope are taken for noise.
+	// certain is how many standard errors of the slope count as noise.
 	certain = 2
 
-	// movedKeep is the same for how fast a shard moves, over times in which everything is saved more than once.
+	// movedKeep is the same for how fast a shard moves, over times in which everything is saved
+	// more than once.
 	movedKeep = 0.97
 )
 
@@ -41,10 +43,10 @@ func (x *exposed) add(now kintsugi.Exposure) {
 	}
 }
 
-// age is that of what is saved, in the mean over the chunks, in steps.
+// age is the mean age of the saved values of the chunks, in steps.
 func (x *exposed) age() float64 { return float64(x.Age) / float64(max(1, x.Chunks)) }
 
-// speed is how far the shard moves in a step, squared, in the mean; 0 before it is known.
+// speed is the mean squared distance that the shard moves in a step; 0 before it is known.
 func (x *exposed) speed() float64 {
 	if !(x.aged > 0) {
 		return 0
@@ -52,7 +54,8 @@ func (x *exposed) speed() float64 {
 	return x.moved / x.aged
 }
 
-// rise returns by how much the loss rises along the gradient if the shard goes back, as far as that is no noise.
+// rise returns by how much the loss rises along the gradient if the shard goes back, as far as that
+// is not noise.
 func (x *exposed) rise() float64 {
 	points := x.weight * x.weight / x.weights
 	if !(points >= 2) {
@@ -63,7 +66,7 @@ func (x *exposed) rise() float64 {
 	return max(0, -mean-certain*math.Sqrt(variance/points)) * math.Sqrt(x.Squared)
 }
 
-// Exposed books how far the shards of a run are from what is saved of them, all of them together.
+// Exposed records how far all shards of a run are from their saved values, by shard.
 func (l *Ledger) Exposed(shards []kintsugi.Exposure) {
 	if len(l.exposed) != len(shards) {
 		l.exposed = make([]exposed, len(shards))
@@ -81,24 +84,25 @@ func (l *Ledger) Exposure(shard int) (x kintsugi.Exposure, ok bool) {
 	return l.exposed[shard].Exposure, true
 }
 
-// Restored books that a shard is now what is saved of it.
+// Restored records that a shard now has its saved values.
 func (l *Ledger) Restored(shard int) {
 	if x, ok := l.Exposure(shard); ok {
 		l.exposed[shard] = exposed{Exposure: kintsugi.Exposure{Chunks: x.Chunks}}
 	}
 }
 
-// Back returns what it is to the run if a shard alone comes back as it is saved. ok is false if
-// nobody has said how far it is.
+// Back returns the perturbation of the run if one shard is restored to its saved values. ok is
+// false if its distance from them is not known.
 //
-// The model: if all shards went back, the loss would rise by what it has fallen in as many steps as
-// what is saved is old, in the mean by how fast they move. Of that each shard takes what the
-// gradient says, −⟨ḡ, x − saved⟩ less two standard errors and no less than 0. A convex loss rises
-// by at least the sum of these; where they say more than it has fallen, they are made smaller
-// together. The rest is the curvature of the way, and shared by ‖δ‖². So no shard costs less than
-// nothing, and none more than all of them: the steps that what is saved is old. Where saved values
-// go on by themselves (coasting) they are nearer than that, and this is too much until failures
-// have calibrated it.
+// The model is as follows. If all shards went back, the loss would rise by what it has fallen in as
+// many steps as the saved values are old; this age is a mean over the shards, weighted by how fast
+// they move. Each shard gets the part that the gradient shows: −⟨ḡ, x − saved⟩, less two standard
+// errors, and at least 0. A convex loss rises by at least the sum of these parts; if the sum is
+// more than the loss has fallen, all parts are reduced by one factor. The rest is the curvature of
+// the path, and is divided in proportion to ‖δ‖². So no shard costs less than nothing, and none
+// costs more than all of them together, which is the age of the saved values in steps. Where saved
+// values coast, they are nearer than that, so the result is too large until failures have
+// calibrated it.
 func (l *Ledger) Back(shard int) (p Perturbation, ok bool) {
 	if shard < 0 || shard >= len(l.exposed) {
 		return p, false
@@ -107,9 +111,9 @@ func (l *Ledger) Back(shard int) (p Perturbation, ok bool) {
 	return Perturbation{Dot: x.rise() * l.back().linear, Squared: x.Squared}, true
 }
 
-// wayBack is how the loss rises towards what is saved.
+// wayBack says how the loss rises towards the saved values.
 type wayBack struct {
-	linear    float64 // in [0, 1]: what is left of what the gradient says
+	linear    float64 // in [0, 1]: factor of the parts that the gradient shows
 	curvature float64 // at least 0
 }
 
@@ -134,12 +138,13 @@ func (l *Ledger) back() (w wayBack) {
 	return w
 }
 
-// fallen returns by how much the loss has fallen in the last steps, by its trend; 0 where that does not fall.
+// fallen returns by how much the loss has fallen in so many last steps, by its trend; 0 if the
+// trend does not fall.
 func (l *Ledger) fallen(steps float64) float64 {
 	if l.negative {
 		slope, _, _ := l.loss.slope()
 		return max(0, -slope*steps)
 	}
 	slope, _, _ := l.logLoss.slope()
-	return max(0, math.Exp(l.logLoss.now(slope))*math.Expm1(min(1, -slope*steps))) // farther back no line reaches
+	return max(0, math.Exp(l.logLoss.now(slope))*math.Expm1(min(1, -slope*steps))) // no line reaches further back
 }

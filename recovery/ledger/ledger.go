@@ -7,21 +7,21 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Kind is where a perturbation that recurs comes from.
+// Kind says where a recurring perturbation comes from.
 type Kind uint8
 
 // The kinds.
 const (
 	Dropped   Kind = iota // gradients that came too late; see DroppedNorm
 	Stale                 // gradients of older parameters
-	Quantised             // bytes left out on the way; with error feedback the norm is that of the residual
-	Relaxed               // a replica that lags
+	Quantised             // bytes left out when sending; with error feedback, the norm is that of the residual
+	Relaxed               // a replica that is behind
 	kinds
 )
 
 var kindNames = [kinds]string{"dropped gradients", "stale gradients", "quantisation", "relaxed replication"}
 
-// String says what the kind is.
+// String returns the kind in words.
 func (k Kind) String() string {
 	if k >= kinds {
 		return fmt.Sprintf("Kind(%d)", uint8(k))
@@ -36,25 +36,25 @@ type Step struct {
 	Seconds     float64
 	SquaredNorm float64 // ‖ḡ‖²
 
-	// The dots of this and of the last mean gradient with the displacement d between their
-	// parameters, and ‖d‖²; 0, 0, 0 if nobody asked for them.
+	// The dot products of this and of the last mean gradient with the displacement d between their
+	// parameters, and ‖d‖²; 0, 0, 0 if they were not asked for.
 	Dot, LastDot, SquaredDisplacement float64
 }
 
-// Perturbation is a δ: what would change, as the kernels measure it.
+// Perturbation is a change δ of the parameters, as the kernels measure it.
 type Perturbation struct {
 	Dot     float64 // ⟨ḡ, δ⟩; 0 if it is not known, which is its mean over all directions
 	Squared float64 // ‖δ‖²
 }
 
-// Ledger books one run. One goroutine owns it.
+// Ledger keeps the account of one run. One goroutine at a time may use it.
 type Ledger struct {
 	loss, norm    trend   // of the loss, of log ‖ḡ‖²
-	logLoss       trend   // of log loss: a loss that levels off lies on a line longer there
+	logLoss       trend   // of log loss: a loss that levels off is closer to a line in logarithms, for longer
 	negative      bool    // some loss was not positive, and had no logarithm
 	bend, way     float64 // fading sums of ⟨ḡ − ḡ₋₁, d⟩ and ‖d‖²
 	seconds, told float64 // fading sums
-	keep          float64 // how much of a sum is left after a step
+	keep          float64 // the part of a sum that is left after a step
 	exposed       []exposed
 	recurring     [kinds]float64
 
@@ -62,13 +62,15 @@ type Ledger struct {
 	predicted, measured float64 // sums over failures
 }
 
-// New returns a ledger that forgets half of what it knows of the run every halfLife steps, at least 4; 50 is usual.
+// New returns a ledger that forgets half of what it knows of the run every halfLife steps. A
+// halfLife below 4 counts as 4; 50 is usual.
 func New(halfLife float64) *Ledger {
 	halfLife = max(4, halfLife)
 	return &Ledger{loss: trend{halfLife: halfLife}, logLoss: trend{halfLife: halfLife}, norm: trend{halfLife: halfLife}, keep: math.Exp2(-1 / halfLife)}
 }
 
-// Observe books a step. Steps ascend; after a restore those that are repeated are not booked again.
+// Observe records a step. Steps must ascend: after a restore, steps that are repeated are not
+// recorded again.
 func (l *Ledger) Observe(s Step) {
 	at := float64(s.Step)
 	if l.loss.w > 0 && at <= l.loss.last {
@@ -91,12 +93,12 @@ func (l *Ledger) Observe(s Step) {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// tame reports whether x and its square are finite: what is not would make a fading sum infinite,
-// which it then is for the rest of the run.
+// tame reports whether x and its square are finite. Any other value would make a fading sum
+// infinite for the rest of the run.
 func tame(x float64) bool { return finite(x * x) }
 
 // Decrease returns by how much the loss falls in a step. ok is false while it is not certain that
-// it falls: then no number of steps is known to pay a perturbation back.
+// it falls: then no number of steps is known to make up for a perturbation.
 func (l *Ledger) Decrease() (perStep float64, ok bool) {
 	slope, ok := l.falls()
 	if l.negative {
@@ -105,8 +107,8 @@ func (l *Ledger) Decrease() (perStep float64, ok bool) {
 	return math.Exp(l.logLoss.now(slope)) * -math.Expm1(slope), ok
 }
 
-// falls returns the slope of the loss, or of its logarithm where all losses were positive. ok is
-// false unless it certainly falls.
+// falls returns the slope of the loss, or of its logarithm if all losses were positive. ok is false
+// unless it certainly falls.
 func (l *Ledger) falls() (slope float64, ok bool) {
 	if l.negative {
 		return l.loss.falls()
@@ -114,9 +116,9 @@ func (l *Ledger) falls() (slope float64, ok bool) {
 	return l.logLoss.falls()
 }
 
-// Curvature returns L̂ along the way of the parameters; 0 before it is known, and where it is
-// negative. Where the shards of the run are exposed it is that of the way back to what is saved of
-// them.
+// Curvature returns L̂ along the path of the parameters; 0 before it is known, and if it is
+// negative. If the run's distances from its saved values are known (Exposed), it is the curvature
+// of the path back to those.
 func (l *Ledger) Curvature() float64 {
 	if len(l.exposed) > 0 {
 		return l.back().curvature
@@ -127,32 +129,31 @@ func (l *Ledger) Curvature() float64 {
 	return max(0, l.bend/l.way)
 }
 
-// Contraction returns by which factor a step shortens the way to the optimum, from the fall of the gradient's norm.
-// ok is false while it is not certain that it falls.
+// Contraction returns the factor by which a step shortens the distance to the optimum, estimated
+// from the fall of the gradient's norm. ok is false while it is not certain that the norm falls.
 func (l *Ledger) Contraction() (c float64, ok bool) {
 	slope, ok := l.norm.falls()
 	return math.Exp(slope / 2), ok
 }
 
 // Rework predicts how many steps a perturbation costs, calibrated. It is never negative. ok is
-// false where it is not certain that the loss falls.
+// false if it is not certain that the loss falls.
 func (l *Ledger) Rework(p Perturbation) (steps float64, ok bool) {
 	factor, _ := l.Calibration()
 	steps, ok = l.Predict(p)
 	return steps * factor, ok
 }
 
-// Predict is Rework before the calibration. A perturbation is not what training looks for: if what
-// is known of it says that it lowers the loss, that is the noise of a gradient, and it is predicted
-// to cost nothing.
+// Predict is Rework before calibration. A perturbation has no reason to lower the loss: if its
+// measurements say that it does, that is the noise of a gradient, and its predicted cost is 0.
 func (l *Ledger) Predict(p Perturbation) (steps float64, ok bool) {
 	return l.Steps(max(0, p.Dot+l.Curvature()*p.Squared/2))
 }
 
-// Steps returns in how many steps the loss falls by as much as it was raised; negative where
-// increase is, which must have been measured. A loss that is positive falls by a share of itself in
-// each step, so what raises it by a factor costs the logarithm of that; for a small increase this
-// is the increase over Decrease. ok is false where it is not certain that the loss falls.
+// Steps returns in how many steps the loss falls by increase. It is negative if increase is, which
+// must then have been measured. A positive loss falls by a share of itself in each step, so an
+// increase by a factor costs steps in proportion to the logarithm of the factor; for a small
+// increase, this is increase over Decrease. ok is false if it is not certain that the loss falls.
 func (l *Ledger) Steps(increase float64) (steps float64, ok bool) {
 	slope, ok := l.falls()
 	if !ok || math.IsNaN(increase) {
@@ -164,12 +165,12 @@ func (l *Ledger) Steps(increase float64) (steps float64, ok bool) {
 	return math.Log1p(max(increase/math.Exp(l.logLoss.now(slope)), lowest-1)) / -slope, true
 }
 
-// lowest is the share of the loss below which no prediction says it would fall.
+// lowest bounds predictions: none says that the loss would fall below this share of itself.
 const lowest = 1e-3
 
-// Failure books what a failure has cost, beside what Predict said of it. deviation is the standard
-// error of measured; 0: it is exact. Of what is only known within more than was predicted hardly
-// anything is believed.
+// Failure records the measured cost of a failure, and what Predict said of it, both in steps.
+// deviation is the standard error of measured; 0: it is exact. A measurement whose error is larger
+// than the prediction gets little weight.
 func (l *Ledger) Failure(predicted, measured, deviation float64) {
 	if tame(predicted) && tame(measured) && tame(deviation) {
 		l.failures++
@@ -182,9 +183,9 @@ func (l *Ledger) Failure(predicted, measured, deviation float64) {
 	}
 }
 
-// Calibration returns what predictions are multiplied by, and how many failures it knows: measured
-// over predicted steps, as if one failure more had cost what is predicted on average. It is never
-// negative.
+// Calibration returns the factor by which predictions are multiplied, and the number of failures
+// that it is based on. The factor is the ratio of measured to predicted steps, with one more
+// failure added that cost what was predicted on average. It is never negative.
 func (l *Ledger) Calibration() (factor float64, failures int) {
 	if l.failures == 0 || l.predicted <= 0 {
 		return 1, l.failures
@@ -193,18 +194,20 @@ func (l *Ledger) Calibration() (factor float64, failures int) {
 	return max(0, (l.measured+prior)/(l.predicted+prior)), l.failures
 }
 
-// Recur books the size ‖δ‖ of a perturbation of this step that comes in every step, such as a residual.
+// Recur records the size ‖δ‖ in this step of a perturbation that recurs in every step, such as a
+// residual.
 func (l *Ledger) Recur(k Kind, norm float64) {
 	if finite(norm) && norm >= 0 {
 		l.recurring[k] += (1 - l.keep) * (norm - l.recurring[k])
 	}
 }
 
-// Floor returns how far from its way the run is kept by what recurs, and by how much that raises the loss, in
-// steps. ok is false if the run does not contract.
+// Floor returns how far recurring perturbations keep the run from its path, and the steps that the
+// resulting rise of the loss costs. ok is false if there are such perturbations and the run does
+// not contract, or if it is not certain that the loss falls.
 func (l *Ledger) Floor() (distance, steps float64, ok bool) {
 	sum := 0.0
-	for _, norm := range l.recurring { // they may all point one way
+	for _, norm := range l.recurring { // all may point in one direction
 		sum += norm
 	}
 	c, contracts := l.Contraction()
@@ -219,27 +222,27 @@ func (l *Ledger) Floor() (distance, steps float64, ok bool) {
 	return distance, steps, ok
 }
 
-// Server is what would be lost with one server now.
+// Server says what would be lost now if one server were lost.
 type Server struct {
 	Server   kintsugi.ServerID
-	Restored Perturbation // of the parameters, if its chunks were restored from what is saved of them
-	Replica  bool         // another server, or memory that outlives the process, has every update: nothing is lost
-	Back     bool         // everybody goes back to a full checkpoint, Age steps
-	Copied   bool         // its chunks go back to a copy, Age steps
+	Restored Perturbation // of the parameters, if its chunks were restored from their saved values
+	Replica  bool         // another server, or memory outside the process, has every update: nothing is lost
+	Back     bool         // all shards go back to a full checkpoint, by Age steps
+	Copied   bool         // its chunks go back to a copy, by Age steps
 	Age      float64
 	Outage   float64 // seconds until training goes on
 }
 
-// Cost is what the loss of a server would cost.
+// Cost is the cost of losing a server.
 type Cost struct {
 	Server  kintsugi.ServerID
 	Steps   float64
 	Seconds float64 // of those steps and of the outage
-	Known   bool    // else Steps and Seconds are not, because it is not certain that the loss falls
+	Known   bool    // if false, Steps and Seconds are not known, because it is not certain that the loss falls
 	Why     string
 }
 
-// Cost says what losing a server now would cost.
+// Cost returns what the loss of a server would cost now.
 func (l *Ledger) Cost(s Server) Cost {
 	c := Cost{Server: s.Server, Known: true}
 	switch {

@@ -2,12 +2,12 @@ package ledger
 
 import "math"
 
-// trend fits a line to a series, by least squares with weights that halve every halfLife steps. Times are kept
-// relative to the newest one, so that no sum grows.
+// trend fits a line to a series, by least squares with weights that halve every halfLife steps.
+// Times are relative to the newest one, so that no sum grows.
 type trend struct {
 	halfLife                float64
 	last                    float64
-	w, t, y, tt, ty, yy, ww float64 // sums: of weights, times them; ww of their squares
+	w, t, y, tt, ty, yy, ww float64 // sums of weights, times and values, and of their products; ww of the squares of the weights
 }
 
 func (r *trend) add(at, y float64) {
@@ -27,13 +27,13 @@ func (r *trend) add(at, y float64) {
 }
 
 const (
-	// sure is by how many standard errors a slope must lie below zero to be no noise. Near
-	// convergence the next steps look much like the last ones, and a cost is divided by the slope:
-	// with one standard error a plateau is a fall in every sixth look, and costs hundreds of steps;
-	// with three, in one of several hundred.
+	// sure is by how many standard errors a slope must lie below zero to count as a fall. Near
+	// convergence, the loss hardly changes from step to step, and a cost is divided by the slope.
+	// With one standard error, a plateau would count as a fall in one of six looks, and a cost
+	// would be hundreds of steps; with three, in one of several hundred.
 	sure = 3
 
-	fewest = 8 // points, or the standard error is noise itself
+	fewest = 8 // points; with fewer, the standard error is itself noise
 )
 
 // falls returns the slope of the line. ok is false unless it certainly falls.
@@ -42,10 +42,10 @@ func (r *trend) falls() (slope float64, ok bool) {
 	return slope, ok && r.points() >= fewest && -slope > sure*deviation
 }
 
-// points returns how many equal weights would tell as much.
+// points returns the number of points of equal weight that would be as informative.
 func (r *trend) points() float64 { return r.w * r.w / r.ww }
 
-// slope returns that of the line and its standard error; ok is false before there is a line.
+// slope returns the slope of the line and its standard error. ok is false before there is a line.
 func (r *trend) slope() (slope, deviation float64, ok bool) {
 	times := r.tt - r.t*r.t/r.w
 	points := r.points()
@@ -58,5 +58,5 @@ func (r *trend) slope() (slope, deviation float64, ok bool) {
 	return slope, math.Sqrt(rest / (times / r.w * points)), true
 }
 
-// now returns the value of the line with that slope at the newest time.
+// now returns the value at the newest time of the line with that slope.
 func (r *trend) now(slope float64) float64 { return (r.y - slope*r.t) / r.w }
