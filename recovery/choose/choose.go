@@ -10,41 +10,41 @@ import (
 // Conditions are what is known of a run. Times are in seconds, sizes in bytes.
 type Conditions struct {
 	Servers, Workers int
-	Hosts            int // on which the servers run; 1: all on one. A replica on the host of another one does not outlive it
+	Hosts            int // on which the servers run; 1: all on one, where the loss of the host takes all replicas
 
-	Model float64 // parameters, as replicas are sent them in a step
-	State float64 // with the optimizer's, as it is saved and restored
+	Model float64 // the parameters, as a step sends them to a replica
+	State float64 // the parameters and the optimizer's state, as they are saved and restored
 
-	Step float64 // seconds that a step lasts without anything that protects it
+	Step float64 // duration of a step without any protection
 
-	ProcessEvery float64 // seconds between two deaths of a server's process, of all servers together; +Inf: never
+	ProcessEvery float64 // between two deaths of a server's process, of all servers together; +Inf: never
 	HostEvery    float64 // the same for hosts with servers
 
 	Network float64 // bytes per second between two servers
 	Memory  float64 // bytes per second that a core copies
-	Store   float64 // bytes per second that the store takes from, and gives to, one server
+	Store   float64 // bytes per second between the store and one server, in either direction
 
-	Together float64 // share of the deaths, of processes and of hosts, that take all replicas of a shard along: a rack, a wave of preemptions
+	Together float64 // share of the deaths, of processes and of hosts, that take all replicas of a shard: a rack, a wave of preemptions
 
-	Restart  float64 // seconds from the death of a process until its next life serves
-	Failover float64 // seconds until steps go on with other replicas
-	Rework   float64 // steps that it costs if one shard comes back as the running checkpoint has it; negative: not known
+	Restart  float64 // from the death of a process until its next life serves
+	Failover float64 // until steps go on with other replicas
+	Rework   float64 // steps that it costs to restore one shard from the running checkpoint; negative: not known
 
-	Outside bool // servers can keep their shards outside of their processes
-	Most    int  // replicas that may be chosen, at least 1
+	Outside bool // servers can keep their shards outside their processes
+	Most    int  // largest number of replicas that may be chosen, at least 1
 
-	ServerHour, WorkerHour float64 // price of a machine for an hour; all 0: time alone counts
+	ServerHour, WorkerHour float64 // price of a machine for an hour; all prices 0: only time counts
 	PerByte                float64 // price of a byte between two servers
 }
 
-// Option is a way to survive.
+// Option is a way to survive failures.
 type Option struct {
 	Replicas int
-	Outside  bool // memory outside the process
-	Running  bool // the running checkpoint, from which lost shards alone come back
+	Outside  bool // state outside the process
+	Running  bool // the running checkpoint, from which lost shards alone are restored
 }
 
-// Name returns the word of --recovery that stands for the option.
+// Name returns the value of --recovery that stands for the option.
 func (o Option) Name() string {
 	switch {
 	case o.Running && (o.Outside || o.Replicas > 1):
@@ -59,23 +59,23 @@ func (o Option) Name() string {
 	return "checkpoint"
 }
 
-// Cost is what an option costs.
+// Cost is the cost of an option.
 type Cost struct {
 	Option
 	Tax     float64 // share of the time while nothing fails
 	Failing float64 // share of the time that failures take
-	PerHour float64 // in the unit of the prices; where there are none it is Tax + Failing
+	PerHour float64 // in the unit of the prices; without prices, Tax + Failing
 }
 
-// Choice is what Choose returns.
+// Choice is the result of Choose.
 type Choice struct {
 	Cost
 	Every int    // steps between two full checkpoints
 	Why   string // a sentence
-	All   []Cost // by cost, the chosen one first
+	All   []Cost // ascending by cost
 }
 
-// Options lists the ways that the conditions allow.
+// Options lists the options that the conditions allow.
 func (c *Conditions) Options() []Option {
 	var list []Option
 	for replicas := 1; replicas <= max(1, min(c.Most, c.Servers)); replicas++ {
@@ -89,9 +89,10 @@ func (c *Conditions) Options() []Option {
 	return list
 }
 
-// Choose returns the option of list that costs least; of equal ones the first. stay, if not nil, is
-// what the run does now: another option must be cheaper by a tenth of what this one costs, so that
-// a choice does not swing with each measurement. An empty list means all that the conditions allow.
+// Choose returns the option of list that costs least; of equal ones, the first. stay, if not nil,
+// is the present option of the run: another one must be cheaper by at least a tenth of its cost, so
+// that the choice does not swing with each measurement. An empty list means all options that the
+// conditions allow.
 func Choose(c Conditions, list []Option, stay *Option) Choice {
 	if len(list) == 0 {
 		list = c.Options()
@@ -123,11 +124,12 @@ func cmp(a, b float64) int {
 	return 0
 }
 
-// longest is how many steps are between two full checkpoints at most, where failures are too rare to tell.
+// longest is the largest number of steps between two full checkpoints, for runs whose failures are
+// too rare to decide it.
 const longest = 4096
 
-// every returns the steps between two full checkpoints: Young's formula, with what such a save
-// takes from a step and the rate of the failures that only a full checkpoint makes good.
+// every returns the steps between two full checkpoints: Young's formula, with the time that a save
+// takes from steps and the rate of the failures that need a full checkpoint.
 func (c *Conditions) every(o Option) int {
 	save, back := c.saving(), c.backEvery(o)
 	least := max(1, math.Ceil(save/c.Step))
@@ -139,14 +141,15 @@ func (c *Conditions) every(o Option) int {
 	return int(every)
 }
 
-// saving returns the seconds that a full checkpoint takes from steps: it is written beside them,
+// saving returns the seconds that a full checkpoint takes from steps. It is written beside them,
 // and takes a share of a core and of the store.
 func (c *Conditions) saving() float64 { return beside * c.State / float64(c.Servers) / c.Store }
 
-// beside is which share of the time of a save steps are the longer for it. It is a guess.
+// beside is the part of a save's duration by which steps become longer. It is a guess.
 const beside = 0.1
 
-// backEvery returns the seconds between two failures that take all shards back to a full checkpoint.
+// backEvery returns the seconds between two failures that take all shards back to a full
+// checkpoint.
 func (c *Conditions) backEvery(o Option) float64 {
 	rate := 0.0
 	for _, f := range c.failures(o) {
@@ -160,9 +163,9 @@ func (c *Conditions) backEvery(o Option) float64 {
 	return 1 / rate
 }
 
-// BackEvery returns the seconds between two failures that a run outlives by a full checkpoint alone.
-// With a running checkpoint lost shards come back by themselves; what remains are failures that take
-// all servers along.
+// BackEvery returns the seconds between two failures that only a full checkpoint can repair. With a
+// running checkpoint, lost shards are restored alone; then only the failures that take all servers
+// remain.
 func (c *Conditions) BackEvery(o Option) float64 {
 	every := c.backEvery(o)
 	if !math.IsInf(every, 1) {
@@ -177,16 +180,16 @@ func (c *Conditions) BackEvery(o Option) float64 {
 // failure is what one kind of failure does under an option.
 type failure struct {
 	every float64 // seconds between two
-	lost  float64 // seconds at one, besides steps that a full checkpoint takes back
+	lost  float64 // seconds lost at one, besides the steps that a full checkpoint takes back
 	back  bool    // all shards go back to a full checkpoint
 }
 
-// failures lists what happens.
+// failures lists the kinds of failures under an option.
 func (c *Conditions) failures(o Option) []failure {
 	shard := c.State / float64(c.Servers)
 	load := c.Restart + shard/c.Store
 	rework := max(c.Rework, 0) * c.Step
-	comes := func(every float64) failure { // of a shard that nobody has
+	comes := func(every float64) failure { // the failure in which nobody has a shard any more
 		if o.Running && c.Servers > 1 {
 			return failure{every: every, lost: load + rework}
 		}
@@ -211,7 +214,7 @@ func (c *Conditions) failures(o Option) []failure {
 	return append(list, comes(c.ProcessEvery))
 }
 
-// Cost returns what an option costs.
+// Cost returns the cost of an option.
 func (c *Conditions) Cost(o Option) Cost {
 	x := Cost{Option: o}
 	shard := 1 / float64(c.Servers)
@@ -241,10 +244,10 @@ func (c *Conditions) Cost(o Option) Cost {
 	return x
 }
 
-// running is about the period of the running checkpoint, in steps.
+// running is approximately the period of the running checkpoint, in steps.
 const running = 16
 
-// why says what decided.
+// why says in words what decided.
 func (c *Conditions) why(best Cost, all []Cost) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s costs %s while nothing fails and %s for failures", describe(best.Option), percent(best.Tax), percent(best.Failing))
@@ -270,7 +273,7 @@ func describe(o Option) string {
 
 func percent(x float64) string { return fmt.Sprintf("%.2g %%", 100*x) }
 
-// span returns how often something happens, in words.
+// span says in words how often something happens.
 func span(s float64) string {
 	switch {
 	case math.IsInf(s, 1):
@@ -285,14 +288,15 @@ func span(s float64) string {
 	return fmt.Sprintf("every %.3g seconds", s)
 }
 
-// Rate returns the seconds between two failures where so many were seen in so many seconds, and so
-// many seconds between two were expected before any was: the mean of a gamma distribution that
-// weighs what was expected as a tenth of a failure, since nobody knows within a factor of ten how
-// often machines fail that he has not seen. As a whole failure, a day that is expected and ten
-// minutes that are seen would still come to 1.3 hours after twenty of them.
+// Rate returns the seconds between two failures, estimated from so many failures in so many
+// seconds, where expected seconds were assumed before any observation. It is the mean of a gamma
+// distribution that gives the assumption the weight of a tenth of a failure: how often unobserved
+// machines fail is not known within a factor of ten. With the weight of a whole failure, an
+// assumption of a day and observed intervals of ten minutes would still give 1.3 hours after twenty
+// failures.
 func Rate(failures int, seconds, expected float64) float64 {
 	return (seconds + believed*expected) / (float64(failures) + believed)
 }
 
-// believed is how many failures the expectation is worth.
+// believed is the weight of the assumption, in failures.
 const believed = 1.0 / 10

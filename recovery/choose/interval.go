@@ -7,33 +7,34 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/fade"
 )
 
-// Interval learns what full checkpoints take from the steps of a run, and says how far apart they
-// cost least: Young's formula ("A first order approximation to the optimum checkpoint interval",
-// Communications of the ACM 17:9, 1974). The zero value has seen nothing. Times are in seconds.
+// Interval measures from the steps of a run what full checkpoints cost, and computes the cheapest
+// time between them by Young's formula ("A first order approximation to the optimum checkpoint
+// interval", Communications of the ACM 17:9, 1974). The zero value has measured nothing. Times are
+// in seconds. One goroutine at a time may use it.
 type Interval struct {
-	alone fade.Spread // seconds of a step beside which nothing is saved
-	cost  fade.Spread // seconds that a save takes from the steps beside it
-	many  fade.Mean   // steps beside a save
+	alone fade.Spread // seconds of a step during which nothing is saved
+	cost  fade.Spread // seconds that a save takes from the steps during it
+	many  fade.Mean   // steps during a save
 	took  fade.Mean   // seconds until a save is durable
 
-	more  float64 // of the present save: by how much the steps beside it were longer
-	steps float64 // how many they are
+	more  float64 // for the present save: by how much the steps during it were longer
+	steps float64 // their number
 	lasts float64 // seconds until it was durable; 0: it is not
 
-	failed bool // the newest save did
+	failed bool // the newest save has failed
 }
 
-// The bounds of what Apart returns, in seconds.
+// The bounds of the result of Apart, in seconds.
 const (
-	Shortest = 1.0  // durable files are not the only thing that a store has to do
-	Longest  = 1200 // where failures are too rare to tell: what a run loses at most, before an alert is due
+	Shortest = 1.0  // a store has other things to do than to make files durable
+	Longest  = 1200 // if failures are too rare to decide it; an alert on the age of the checkpoint is due at 1800
 )
 
-// again is after how many seconds a save is tried again that failed, and another one begun before
-// any has ended.
+// again is after how many seconds at most a failed save is tried again, and the time between saves
+// before any has ended.
 const again = 10.0
 
-// Step notes a step. beside says that a full checkpoint was under way in it.
+// Step records a step. beside says that a full checkpoint was under way during the step.
 func (i *Interval) Step(e kintsugi.StepEvent, beside bool) {
 	seconds := (e.Wait + e.Apply).Seconds()
 	if beside {
@@ -49,14 +50,14 @@ func (i *Interval) Step(e kintsugi.StepEvent, beside bool) {
 	i.alone.Add(seconds)
 }
 
-// What is made of little, and of much.
+// Limits on which measurements are believed.
 const (
-	known  = 3.0 // of fewer values no mean is believed
-	outage = 4.0 // a step that lasts so many times as long as others waited for something else than work
+	known  = 3.0 // no mean of fewer values is believed
+	outage = 4.0 // a step that takes so many times as long as others has waited for something other than work
 )
 
-// Saved notes that a full checkpoint has ended, well or not. The step in which it did is told after
-// that.
+// Saved records the end of a full checkpoint, whether it succeeded or not. Call it before Step for
+// the step in which it ended.
 func (i *Interval) Saved(e kintsugi.CheckpointEvent) {
 	if i.failed = e.Err != ""; i.failed {
 		return
@@ -65,29 +66,30 @@ func (i *Interval) Saved(e kintsugi.CheckpointEvent) {
 	i.lasts = max(e.Took.Seconds(), math.SmallestNonzeroFloat64)
 }
 
-// close ends a save that is durable: the steps beside it have ended too.
+// close ends a durable save: the steps during it have ended too.
 func (i *Interval) close() {
 	if i.lasts == 0 {
 		return
 	}
 	i.took.Add(i.lasts)
-	if i.alone.Weight() >= known && i.steps > 0 { // else nobody knows how much longer they were
-		// A save makes steps longer by no more than it lasts: what is beyond that was an outage.
+	if i.alone.Weight() >= known && i.steps > 0 { // otherwise it is not known how much longer they were
+		// A save makes steps longer by at most its own duration. A larger difference was an outage.
 		i.cost.Add(min(i.more, i.lasts))
 		i.many.Add(i.steps)
 	}
 	i.more, i.steps, i.lasts = 0, 0, 0
 }
 
-// StepTime returns how many seconds a step lasts with no save beside it; 0: nobody knows yet.
+// StepTime returns the seconds of a step during which nothing is saved; 0: not known yet.
 func (i *Interval) StepTime() float64 { return i.alone.Value() }
 
-// Cost returns the seconds that a full checkpoint takes from the steps beside it. Before that was
-// measured, and a little ever after, it is believed to be a tenth of the time until it is durable.
+// Cost returns the seconds that a full checkpoint takes from the steps during it. Before it has
+// been measured, it is assumed to be a tenth of the time until the checkpoint is durable; later
+// measurements leave that assumption a little weight.
 func (i *Interval) Cost() float64 {
 	weight := i.cost.Weight()
-	// Less than the standard error is not known to be less: a measurement that says by chance that
-	// saves are free would have them come as fast as the store takes them.
+	// A measured cost below the standard error is not known to be that small. If a measurement said
+	// by chance that saves are free, they would be made as fast as the store takes them.
 	took := i.took.Value()
 	if i.took.Weight() == 0 {
 		took = i.lasts
@@ -97,9 +99,9 @@ func (i *Interval) Cost() float64 {
 	return (beside*took + weight*max(least, i.cost.Value())) / (1 + weight)
 }
 
-// Apart returns how many seconds should pass from the begin of one full checkpoint to that of the
-// next, if failures that take the run back to one are backEvery seconds apart, +Inf for never. At
-// most half of the time is spent on saving, since a store may have others to serve.
+// Apart returns the seconds from the beginning of one full checkpoint to that of the next, if
+// failures that take the run back to a full checkpoint are backEvery seconds apart; +Inf: never. At
+// most half of the time is spent on saving, since a store may serve others too.
 func (i *Interval) Apart(backEvery float64) float64 {
 	if i.took.Weight() == 0 && i.lasts == 0 {
 		return again
