@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// readAhead bounds how much is read at once, in bytes, where one read follows the other: each
+// readAhead bounds how many bytes are fetched at once when reads follow one another, since each
 // request waits for the store.
 const readAhead = PartBytes
 
-// reading is an object that is read. Reads that follow one another fetch ahead, twice as much each
-// time; a jump starts over.
+// reading is an object that is being read. Reads that follow one another fetch ahead, twice as much
+// each time; a jump starts over.
 type reading struct {
 	fs   *FS
 	name string
@@ -52,7 +52,7 @@ func (r *reading) ReadAt(p []byte, offset int64) (int, error) {
 	return n, nil
 }
 
-// fill reads what is there to the last byte.
+// fill reads the bytes from offset on until p is full, or returns an error.
 func (r *reading) fill(p []byte, offset int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,23 +84,25 @@ func (r *reading) fill(p []byte, offset int64) error {
 	return nil
 }
 
-// uploads is how many parts of one file are on their way at once: one stream seldom fills a link. A guess.
+// uploads is how many parts of one file are uploaded at once, since one stream seldom fills a link.
+// A guess.
 const uploads = 3
 
-// writing is an object that does not exist yet. It has one owner; parts are uploaded beside it.
+// writing is an object that does not exist yet. One goroutine at a time may use it; parts are
+// uploaded in the background.
 type writing struct {
 	fs     *FS
 	name   string
 	buffer []byte // of the part that is not full
 	synced bool
 
-	upload Upload // nil: everything still fits one request
-	parts  int    // that were begun
+	upload Upload // nil: everything still fits into one request
+	parts  int    // number of parts that were begun
 	group  sync.WaitGroup
-	free   chan []byte // buffers that the next part may use; its capacity bounds the parts on their way
+	free   chan []byte // buffers for the next parts; its capacity bounds the parts on their way
 
 	mu  sync.Mutex
-	err error // the first of any part; guarded by mu
+	err error // the first error of any part; guarded by mu
 }
 
 // ReadAt is not supported before the object exists.
@@ -114,7 +116,7 @@ func (w *writing) failed() error {
 	return w.err
 }
 
-// Write implements vfs.File. A part that is full is uploaded while the next one is written.
+// Write implements vfs.File. A full part is uploaded while the next one is written.
 func (w *writing) Write(p []byte) (n int, err error) {
 	if w.synced {
 		return 0, failed("write", w.name, fs.ErrClosed)
@@ -126,7 +128,9 @@ func (w *writing) Write(p []byte) (n int, err error) {
 		take := min(len(p), PartBytes-len(w.buffer))
 		w.buffer = append(w.buffer, p[:take]...)
 		p, n = p[take:], n+take
-		if len(p) == 0 { // a full part is kept until there is more, so that what fits one request is one
+		// A full part is kept until there is more to write, so that an object that fits into one
+		// request takes only one.
+		if len(p) == 0 {
 			return n, failed("write", w.name, w.failed())
 		}
 		if err := w.send(); err != nil {
@@ -199,12 +203,12 @@ func (w *writing) finish() error {
 	return err
 }
 
-// abort gives the parts back, as far as the store answers.
+// abort removes the uploaded parts, if the store answers.
 func (w *writing) abort() {
-	_ = w.fs.retries.once(w.fs.ctx, 0, w.upload.Abort) // what is left costs storage, and nothing else
+	_ = w.fs.retries.once(w.fs.ctx, 0, w.upload.Abort) // parts that stay cost storage, and nothing else
 }
 
-// Close throws away what was not synced.
+// Close discards what was not synced.
 func (w *writing) Close() error {
 	if !w.synced && w.upload != nil {
 		w.group.Wait()

@@ -14,14 +14,14 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/vfs"
 )
 
-// FS is a Store as a file system for checkpoints. Safe for concurrent use.
+// FS is a Store as a file system for checkpoints. It is safe for concurrent use.
 //
-// A created file is empty and unseen until Sync, which makes it exist for good with all that was
-// written; Sync returns fs.ErrExist if the name has been taken meanwhile. After Sync a file cannot
-// be written. There are no directories: every name may be created, and a directory in which nothing
-// is lists as empty. Link and OpenAppend are errors.ErrUnsupported.
+// A created file is empty and invisible until Sync, which makes it exist durably with everything
+// that was written. Sync returns fs.ErrExist if the name has been taken meanwhile. After Sync, the
+// file cannot be written. There are no directories: every name may be created, and a directory
+// without files lists as empty. Link and OpenAppend return errors.ErrUnsupported.
 type FS struct {
-	ctx     context.Context // of everything it does: a file system's methods take none
+	ctx     context.Context // of all requests, because the methods of a file system take none
 	store   Store
 	retries Retries
 }
@@ -34,7 +34,7 @@ var (
 // NewFS returns a file system that works until ctx ends.
 func NewFS(ctx context.Context, s Store, r Retries) *FS { return &FS{ctx: ctx, store: s, retries: r} }
 
-// clean returns the name of an object: a path without a slash in front.
+// clean returns the name of an object: a path without a leading slash.
 func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
 func failed(op, name string, err error) error {
@@ -69,8 +69,8 @@ func (f *FS) Publish(name string, content []byte) error {
 	return failed("publish", name, f.create(clean(name), content))
 }
 
-// create creates an object in one request. After a try of which nobody knows what it did, an object with the same bytes
-// is the one that was wanted.
+// create creates an object in one request. If an earlier try had an unknown outcome, an object with
+// the same bytes is the one that it wanted to create.
 func (f *FS) create(name string, content []byte) error {
 	unknown := false
 	return f.retries.do(f.ctx, len(content), func(ctx context.Context) error {
@@ -102,7 +102,7 @@ func (f *FS) holds(ctx context.Context, name string, content []byte) error {
 	return nil
 }
 
-// Stat implements vfs.FS; it knows objects only.
+// Stat implements vfs.FS, for objects only.
 func (f *FS) Stat(name string) (vfs.Info, error) {
 	var size int64
 	err := f.retries.do(f.ctx, 0, func(ctx context.Context) (err error) {
@@ -127,14 +127,14 @@ func (f *FS) List(dir string) ([]string, error) {
 	return names, failed("list", dir, err)
 }
 
-// Remove implements vfs.FS, but for this: removing what is not there is no error.
+// Remove implements vfs.FS, with one difference: it is no error if there is no such object.
 func (f *FS) Remove(name string) error {
 	return failed("remove", name, f.retries.do(f.ctx, 0, func(ctx context.Context) error {
 		return f.store.Remove(ctx, clean(name))
 	}))
 }
 
-// Rename implements vfs.FS in two steps: a crash between them leaves both names.
+// Rename implements vfs.FS in two requests. A crash between them leaves both names.
 func (f *FS) Rename(oldName, newName string) error {
 	err := f.retries.do(f.ctx, 0, func(ctx context.Context) error {
 		return f.store.Copy(ctx, clean(oldName), clean(newName))
@@ -145,7 +145,7 @@ func (f *FS) Rename(oldName, newName string) error {
 	return f.Remove(oldName)
 }
 
-// OpenAppend is not supported: objects do not grow.
+// OpenAppend is not supported, since objects do not grow.
 func (f *FS) OpenAppend(name string) (vfs.File, error) {
 	return nil, failed("open for append", name, errors.ErrUnsupported)
 }
@@ -153,15 +153,15 @@ func (f *FS) OpenAppend(name string) (vfs.File, error) {
 // Link is not supported: see Publish.
 func (f *FS) Link(oldName, _ string) error { return failed("link", oldName, errors.ErrUnsupported) }
 
-// MkdirAll implements vfs.FS: there are no directories.
+// MkdirAll implements vfs.FS. It does nothing, since there are no directories.
 func (f *FS) MkdirAll(string) error { return nil }
 
-// SyncDir implements vfs.FS: what was created is durable.
+// SyncDir implements vfs.FS. It does nothing, since created objects are durable.
 func (f *FS) SyncDir(string) error { return nil }
 
-// Probe finds out whether the store can be reached, written and read, and whether it refuses to
-// create what exists, with an object of its own in dir that it removes again. A store that does not
-// refuse cannot keep two writers apart.
+// Probe checks that the store can be reached, written and read, and that it refuses to create an
+// object that exists. It uses an object of its own in dir, which it removes again. A store that
+// does not refuse cannot keep two writers apart, and is an error.
 func (f *FS) Probe(dir string) error {
 	name := path.Join(clean(dir), fmt.Sprintf("tmp/probe-%d", time.Now().UnixNano()))
 	if err := f.create(name, []byte("first\n")); err != nil {

@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// A Keeper gives out the memory of its process as a store, over HTTP: what OpenMemory reaches. It
-// is for the running checkpoint of servers on other hosts, which survives any of them and not the
-// keeper. Safe for concurrent use.
+// A Keeper serves the memory of its process as a store, over HTTP; OpenMemory connects to it. It is
+// for the running checkpoint of servers on other hosts. The checkpoint survives the loss of any of
+// those, but not that of the keeper. It is safe for concurrent use.
 //
 //	PUT    /objects/NAME            create; If-None-Match: * is implied
 //	PUT    /objects/NAME?from=OTHER copy, which replaces
@@ -33,24 +33,26 @@ import (
 //	POST   /uploads/N?name=NAME     complete
 //	DELETE /uploads/N               abort
 //
-// Refusals are 404, 412 (it exists), 507 (no room) and 400, with a line that says why.
+// It refuses requests with 404, 412 (the object exists), 507 (no room) or 400, and a line that
+// gives the reason.
 type Keeper struct {
 	mem   Mem
 	limit int64
 
 	mu      sync.Mutex
-	last    int             // number of an upload
+	last    int             // number of the newest upload
 	uploads map[int]*keeper // guarded by mu
 }
 
-// keeper is an upload, and when it was last heard of.
+// keeper is an upload, and the time of its last request.
 type keeper struct {
 	parts map[int][]byte
 	bytes int64
 	heard time.Time
 }
 
-// forgotten is after how long without a word the parts of an upload are thrown away: whoever sent them is gone.
+// forgotten is the time without a request after which the parts of an upload are discarded, because
+// its client is gone.
 const forgotten = 10 * time.Minute
 
 // NewKeeper returns an empty keeper of at most limit bytes of objects and parts.
@@ -63,7 +65,7 @@ func (k *Keeper) Used() (n int64, objects int) {
 	return k.used(), k.mem.count()
 }
 
-// used is Used for who holds mu.
+// used returns the bytes of Used. The caller holds mu.
 func (k *Keeper) used() int64 {
 	n := k.mem.bytes()
 	for _, u := range k.uploads {
@@ -155,7 +157,7 @@ func (k *Keeper) full(used, n int64) error {
 	return fmt.Errorf("%w: %d of %d bytes are used, and %d more are asked for", syscall.ENOSPC, used, k.limit, n)
 }
 
-// add makes an object of bytes that nobody else has.
+// add creates an object from bytes that the caller does not use any more.
 func (k *Keeper) add(name string, b []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -197,7 +199,7 @@ func (k *Keeper) upload(w http.ResponseWriter, r *http.Request, rest string) err
 	return fmt.Errorf("%s of an upload", r.Method)
 }
 
-// maxParts are what an object store takes of one upload.
+// maxParts is the number of parts that an object store accepts in one upload.
 const maxParts = 10_000
 
 func (k *Keeper) begin(now time.Time) int {
@@ -228,12 +230,13 @@ func (k *Keeper) part(id, number int, b []byte) error {
 	return nil
 }
 
-// complete joins the parts: for a moment they are there twice.
+// complete joins the parts. For a moment, memory holds them twice.
 func (k *Keeper) complete(id int, name string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	u := k.uploads[id]
-	if u == nil { // it was completed by a try whose answer was lost, or aborted by somebody else
+	// An earlier try, whose answer was lost, has completed it, or another client has aborted it.
+	if u == nil {
 		return fmt.Errorf("%w: the upload is over already, and whether the object is this one is unknown", fs.ErrExist)
 	}
 	all := make([]byte, 0, u.bytes)
@@ -250,7 +253,8 @@ func (k *Keeper) complete(id int, name string) error {
 	return nil
 }
 
-// MemoryScheme begins the name of a place in the memory of another process: memory://host:port/prefix.
+// MemoryScheme is the beginning of the name of a place in the memory of another process:
+// memory://host:port/prefix.
 const MemoryScheme = "memory://"
 
 // Memory is the store of a Keeper in another process.
@@ -262,10 +266,10 @@ type Memory struct {
 
 var _ Store = (*Memory)(nil)
 
-// OpenMemory returns the store at an address, host:port; it sends nothing yet. secured connects by
-// TLS; nil: connections are plain TCP.
+// OpenMemory returns the store at an address, host:port, without sending anything yet. secured
+// connects by TLS; nil: connections are plain TCP.
 func OpenMemory(address string, secured func(ctx context.Context, network, address string) (net.Conn, error)) *Memory {
-	// Nothing between processes of a run goes by way of the web's proxies, whatever the environment says.
+	// Processes of a run never use the web proxies of the environment.
 	t := &http.Transport{MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute, DialTLSContext: secured}
 	base := "http://" + address
 	if secured != nil {
@@ -274,7 +278,8 @@ func OpenMemory(address string, secured func(ctx context.Context, network, addre
 	return &Memory{base: base, where: address, client: &http.Client{Transport: t}}
 }
 
-// do sends a request and returns the answer, whose body the caller closes, or an error as Store says.
+// do sends a request and returns the answer, or an error as documented at Store. The caller closes
+// the body of the answer.
 func (m *Memory) do(ctx context.Context, method, kind, name, query string, body []byte, header ...string) (*http.Response, error) {
 	u := m.base + "/" + kind + "/" + escape(name) + query
 	r, err := http.NewRequestWithContext(ctx, method, u, bytes.NewReader(body))
@@ -309,7 +314,7 @@ func (m *Memory) do(ctx context.Context, method, kind, name, query string, body 
 	return nil, fmt.Errorf("memory at %s: %s %s", m.where, a.Status, text)
 }
 
-// escape makes a path of a name.
+// escape converts a name to the path of a URL.
 func escape(name string) string {
 	parts := strings.Split(name, "/")
 	for i := range parts {
@@ -318,7 +323,7 @@ func escape(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// say is do for requests whose answer has nothing to read.
+// say is do for requests whose answers have no content.
 func (m *Memory) say(ctx context.Context, method, kind, name, query string, body []byte) error {
 	a, err := m.do(ctx, method, kind, name, query, body)
 	if err != nil {
@@ -338,7 +343,7 @@ func (m *Memory) Upload(ctx context.Context, name string) (Upload, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer a.Body.Close() // read only: nothing can be lost
+	defer a.Body.Close() // opened for reading only: nothing can be lost
 	id, err := io.ReadAll(io.LimitReader(a.Body, 32))
 	if err != nil {
 		return nil, fmt.Errorf("%w: memory at %s: %v", ErrAway, m.where, err)
@@ -372,12 +377,12 @@ func (m *Memory) Read(ctx context.Context, name string, p []byte, offset int64) 
 	if err != nil {
 		return err
 	}
-	defer a.Body.Close() // read only: nothing can be lost
+	defer a.Body.Close() // opened for reading only: nothing can be lost
 	if a.StatusCode != http.StatusPartialContent {
 		return fmt.Errorf("memory at %s answers %s to a part of %s", m.where, a.Status, name)
 	}
 	if _, err := io.ReadFull(a.Body, p); err != nil {
-		// Not %w: an end of the connection is not the end of the object.
+		// Not %w: the end of the connection is not the end of the object.
 		return fmt.Errorf("%w: %d bytes at %d of %s broke off: %v", ErrAway, len(p), offset, name, err)
 	}
 	return nil
@@ -401,7 +406,7 @@ func (m *Memory) List(ctx context.Context, prefix string) (names []string, err e
 	if err != nil {
 		return nil, err
 	}
-	defer a.Body.Close() // read only: nothing can be lost
+	defer a.Body.Close() // opened for reading only: nothing can be lost
 	if err := json.NewDecoder(a.Body).Decode(&names); err != nil {
 		return nil, fmt.Errorf("%w: memory at %s: a list broke off: %v", ErrAway, m.where, err)
 	}

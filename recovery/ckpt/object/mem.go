@@ -12,16 +12,16 @@ import (
 	"sync"
 )
 
-// Mem is a Store in memory: what a Keeper gives out, and what tests look into. Its zero value is
-// empty and ready for use. Safe for concurrent use.
+// Mem is a Store in memory. A Keeper serves one, and tests inspect one. The zero value is empty and
+// ready for use. It is safe for concurrent use.
 type Mem struct {
 	mu      sync.Mutex
-	objects map[string][]byte // never changed, only replaced; guarded by mu
+	objects map[string][]byte // contents are never changed, only replaced; guarded by mu
 }
 
 var _ Store = (*Mem)(nil)
 
-// Objects returns all objects by name.
+// Objects returns all objects by name. The caller must not change their contents.
 func (m *Mem) Objects() map[string][]byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,7 +43,7 @@ func (m *Mem) Create(_ context.Context, name string, content []byte) error {
 	return m.add(name, slices.Clone(content))
 }
 
-// add is Create with content that nobody else has.
+// add is Create with content that the caller does not use any more.
 func (m *Mem) add(name string, content []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +57,7 @@ func (m *Mem) add(name string, content []byte) error {
 	return nil
 }
 
-// bytes returns the length of all objects together; copies count as often as they have names.
+// bytes returns the total length of all objects; a copy counts once for each of its names.
 func (m *Mem) bytes() (n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +158,7 @@ func (m *Mem) Copy(_ context.Context, from, to string) error {
 	if !ok {
 		return fs.ErrNotExist
 	}
-	m.objects[to] = b // both have one content
+	m.objects[to] = b // both share one content
 	return nil
 }
 

@@ -8,21 +8,25 @@ import (
 	"time"
 )
 
-// Retries says how often a request is tried and how long one may take.
+// Retries says how often a request is tried and how long a try may take.
 type Retries struct {
-	Tries   int           // at least 1
-	First   time.Duration // before the second try; doubled each time, less a random half, so that servers do not knock all at once
-	Timeout time.Duration // of a request that carries nothing
-	Rate    int           // bytes each second that a request with content must reach at least
+	Tries int // at least 1
+	// Pause before the second try. Each pause is twice as long as the one before, less a random
+	// part of up to a half, so that servers do not all try at once.
+	First   time.Duration
+	Timeout time.Duration // of a request without content
+	Rate    int           // bytes per second that a request with content must reach at least
 }
 
-// DefaultRetries gives up after about ten seconds of refusals, or when a store is slower than a
-// quarter of a megabyte each second. A save that fails is tried again when the next one is due.
+// DefaultRetries returns retries that give up after about ten seconds of refusals, or if the store
+// is slower than a quarter of a megabyte per second. A save that fails is tried again when the next
+// one is due.
 func DefaultRetries() Retries {
 	return Retries{Tries: 7, First: 200 * time.Millisecond, Timeout: 20 * time.Second, Rate: 1 << 18}
 }
 
-// Retries returns how often requests to the place are tried: all times are in proportion to its patience.
+// Retries returns how often requests to the place are tried. All times are in proportion to its
+// patience.
 func (p Place) Retries() Retries {
 	r := DefaultRetries()
 	if p.Patience > 0 {
@@ -32,7 +36,8 @@ func (p Place) Retries() Retries {
 	return r
 }
 
-// do calls f until it succeeds, or fails with anything but ErrAway.
+// do calls f until it succeeds or fails with an error other than ErrAway, or until all tries are
+// used up.
 func (r Retries) do(ctx context.Context, bytes int, f func(context.Context) error) error {
 	pause := r.First
 	for try := 1; ; try++ {

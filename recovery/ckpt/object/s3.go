@@ -21,26 +21,27 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Place says where in which object store a checkpoint lies.
+// Place says in which object store a checkpoint lies, and where.
 type Place struct {
 	Bucket   string
-	Prefix   string // of all names, without slashes at its ends; may be empty
+	Prefix   string // of all names, without leading or trailing slashes; may be empty
 	Endpoint string // host and port
 	Plain    bool   // HTTP without TLS
-	Region   string // empty: asked of the store
+	Region   string // empty: the store is asked
 
 	// Patience is how long a request may take before it is given up; 0: as DefaultRetries says.
 	Patience time.Duration
 }
 
-// Scheme begins the name of a place in an object store.
+// Scheme is the beginning of the name of a place in an object store.
 const Scheme = "s3://"
 
 // AWS is the endpoint of Amazon.
 const AWS = "https://s3.amazonaws.com"
 
-// ParsePlace reads s3://bucket/prefix?endpoint=URL&region=NAME&patience=DURATION, where endpoint is
-// the one without it. The error is kintsugi.ErrUsage; it never repeats what may be a password.
+// ParsePlace reads s3://bucket/prefix?endpoint=URL&region=NAME&patience=DURATION. If the text has
+// no endpoint, the parameter endpoint is used. The error is kintsugi.ErrUsage; it never repeats
+// what may be a password.
 func ParsePlace(s, endpoint string) (Place, error) {
 	usage := func(format string, args ...any) (Place, error) {
 		return Place{}, fmt.Errorf("%w: a store is a folder, memory://host:port/prefix or s3://bucket/prefix?endpoint=https://host:port&region=name&patience=20s; %s", kintsugi.ErrUsage, fmt.Sprintf(format, args...))
@@ -90,8 +91,8 @@ type S3 struct {
 
 var _ Store = (*S3)(nil)
 
-// OpenS3 returns the bucket of a place; it sends nothing yet. Keys come from the environment
-// (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN; MINIO_ROOT_USER and
+// OpenS3 returns the bucket of a place, without sending anything yet. Keys come from the
+// environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN; MINIO_ROOT_USER and
 // MINIO_ROOT_PASSWORD), the file ~/.aws/credentials ($AWS_PROFILE), or the role of the machine.
 func OpenS3(p Place) (*S3, error) {
 	client, err := minio.NewCore(p.Endpoint, &minio.Options{
@@ -99,7 +100,7 @@ func OpenS3(p Place) (*S3, error) {
 			&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
 		}),
 		Secure: !p.Plain, Region: p.Region,
-		MaxRetries: 1, // FS repeats: it knows what must be compared afterwards
+		MaxRetries: 1, // FS repeats requests: it knows what must be compared afterwards
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: object store %s: %w", kintsugi.ErrUsage, p.Endpoint, err)
@@ -108,7 +109,7 @@ func OpenS3(p Place) (*S3, error) {
 	return &S3{client: client, place: p}, nil
 }
 
-// absent is the condition of a write that must not replace anything.
+// absent returns the condition of a write that must not replace anything.
 func absent() (o minio.PutObjectOptions) {
 	o.SetMatchETagExcept("*")
 	return o
@@ -117,7 +118,8 @@ func absent() (o minio.PutObjectOptions) {
 // Create implements Store.
 func (s *S3) Create(ctx context.Context, name string, content []byte) error {
 	made, err := s.client.PutObject(ctx, s.place.Bucket, name, bytes.NewReader(content), int64(len(content)), "", "", absent())
-	if err == nil && made.ETag == "" { // what every store says of an object that it has: this was somebody else
+	// Every store gives an ETag for an object that it has, so something else has answered.
+	if err == nil && made.ETag == "" {
 		return fmt.Errorf("%w: whatever answers at %s is no object store", ErrAway, s.place.Endpoint)
 	}
 	return s.explain(err)
@@ -159,7 +161,8 @@ func (u *s3Upload) Complete(ctx context.Context) error {
 	slices.SortFunc(u.parts, func(a, b minio.CompletePart) int { return a.PartNumber - b.PartNumber })
 	_, err := u.s.client.CompleteMultipartUpload(ctx, u.s.place.Bucket, u.name, u.id, u.parts, absent())
 	if minio.ToErrorResponse(err).Code == "NoSuchUpload" {
-		// It was completed by a try whose answer was lost, or aborted by somebody else.
+		// An earlier try, whose answer was lost, has completed it, or another client has aborted
+		// it.
 		return fmt.Errorf("%w: the upload is over already, and whether the object is this one is unknown", fs.ErrExist)
 	}
 	return u.s.explain(err)
@@ -180,13 +183,13 @@ func (s *S3) Read(ctx context.Context, name string, p []byte, offset int64) erro
 	if err != nil {
 		return s.explain(err)
 	}
-	defer body.Close() // read only: nothing can be lost
+	defer body.Close() // opened for reading only: nothing can be lost
 	if part := header.Get("Content-Range"); !strings.HasPrefix(part, fmt.Sprintf("bytes %d-", offset)) && (offset > 0 || part != "") {
-		// What comes would be taken for damage, and an older checkpoint used.
+		// These bytes would be taken for damage, and an older checkpoint would be used.
 		return fmt.Errorf("bucket %s at %s answers with other bytes (%q) than those at %d of %s that were asked for", s.place.Bucket, s.place.Endpoint, part, offset, name)
 	}
 	if _, err := io.ReadFull(body, p); err != nil {
-		// Not %w: an end of the connection is not the end of the object.
+		// Not %w: the end of the connection is not the end of the object.
 		return fmt.Errorf("%w: %d bytes at %d of %s broke off: %v", ErrAway, len(p), offset, name, err)
 	}
 	return nil
@@ -212,7 +215,8 @@ func (s *S3) List(ctx context.Context, prefix string) ([]string, error) {
 			names = append(names, name)
 		}
 	}
-	// The iterator ends without a word when its context does: half a list must not be taken for all of it.
+	// The iterator ends silently when its context does. Half a list must not be taken for the whole
+	// list.
 	return names, context.Cause(ctx)
 }
 
@@ -242,7 +246,7 @@ func (s *S3) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// explain turns an answer of the store into an error that says what to do, and that FS can act on.
+// explain converts an answer of the store to an error that says what to do, and that FS can act on.
 func (s *S3) explain(err error) error {
 	if err == nil {
 		return nil

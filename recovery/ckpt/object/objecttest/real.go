@@ -13,8 +13,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ckpt/object"
 )
 
-// Real starts a real server, versitygw, that keeps its objects in a folder and ends with the test. program is its
-// binary; if it is empty the test is skipped. The result names places in its bucket, as --store takes them.
+// Real starts a real server, versitygw, which keeps its objects in a folder and ends with the test.
+// program is its binary; if it is empty, the test is skipped. The result returns the name of a
+// place in the server's bucket, in the form of --store.
 func Real(t testing.TB, program string) (place func(prefix string) string) {
 	t.Helper()
 	if program == "" {
@@ -40,7 +41,7 @@ func Real(t testing.TB, program string) (place func(prefix string) string) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // it is killed
+		_ = cmd.Wait() // it was killed
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -54,7 +55,7 @@ func Real(t testing.TB, program string) (place func(prefix string) string) {
 	defer tick.Stop()
 	for deadline := time.Now().Add(30 * time.Second); ; <-tick.C {
 		if c, err := net.Dial("tcp", address); err == nil {
-			_ = c.Close() // it was only to see
+			_ = c.Close() // the connection was only a check
 			break
 		}
 		select {

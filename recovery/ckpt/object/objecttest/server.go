@@ -1,7 +1,7 @@
-// Package objecttest is an object store inside a test: the part of the S3 protocol that package
-// object uses, over HTTP, with faults on demand. It is no S3 server: keys are compared, signatures
-// are not computed, and whatever object does not send is answered by an error. What real servers do
-// is tested with a real one (see docs/testing.md).
+// Package objecttest is an object store for tests: the part of the S3 protocol that package object
+// uses, over HTTP, with faults on demand. Begin with New and Server.Fail. It is not an S3 server:
+// it compares keys but computes no signatures, and answers every request that package object does
+// not send with an error. Real servers are tested separately (see docs/testing.md).
 package objecttest
 
 import (
@@ -34,10 +34,10 @@ const (
 	Bucket = "runs"
 )
 
-// Fault is what goes wrong with a request; zero: nothing.
+// Fault is what goes wrong with a request; the zero Fault is nothing.
 type Fault struct {
 	Status int    // answered instead of carrying the request out; 0: none
-	Code   string // S3's word for it
+	Code   string // S3's error code
 	Lost   bool   // the request is carried out, and the connection ends before the answer
 	Hang   bool   // nothing happens until the client gives up or the server ends
 }
@@ -72,26 +72,28 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Place returns the name of a place in the bucket, as --store takes it.
+// Place returns the name of a place in the bucket, in the form of --store.
 func (s *Server) Place(prefix string) string {
 	return object.Scheme + Bucket + "/" + prefix + "?region=us-east-1&endpoint=" + url.QueryEscape(s.URL)
 }
 
-// Fail has choose say what goes wrong with each request from now on, which are counted from 0; nil: nothing does.
+// Fail sets choose, which returns the fault of each request from now on; requests are counted from
+// 0. nil: no faults.
 func (s *Server) Fail(choose func(n int, r *http.Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.choose, s.n = choose, 0
 }
 
-// Requests returns how many requests there were since Fail, or ever.
+// Requests returns the number of requests since Fail, or since New.
 func (s *Server) Requests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.n
 }
 
-// ServeHTTP implements http.Handler: what stands before the store in a test may pass requests on.
+// ServeHTTP implements http.Handler, so that a test may put something in front of the store that
+// passes requests on.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	var f Fault
@@ -165,7 +167,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// content returns what a request carries, without the signatures that are put between its pieces over plain HTTP.
+// content returns the content of a request, without the signatures that are put between its pieces
+// over plain HTTP.
 func content(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
 		return io.ReadAll(r.Body)
@@ -191,7 +194,7 @@ func content(r *http.Request) ([]byte, error) {
 	}
 }
 
-// create creates an object, on the condition that every client of ours must state.
+// create creates an object if the request has the condition that every client must send.
 func (s *Server) create(w http.ResponseWriter, r *http.Request, name string, body []byte) {
 	if r.Header.Get("If-None-Match") != "*" {
 		refuse(w, http.StatusBadRequest, "InvalidRequest", "a write without a condition could replace a checkpoint")
@@ -280,7 +283,7 @@ type listed struct {
 	ETag string
 }
 
-// list answers with everything at once: it is a store for tests.
+// list answers with the whole list at once, since this is a store for tests.
 func (s *Server) list(w http.ResponseWriter, prefix, delimiter string) {
 	l := listing{Name: Bucket}
 	objects := s.Objects.Objects()
