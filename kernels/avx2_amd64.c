@@ -14,7 +14,7 @@
 #define v_load_fp16(p) _mm256_cvtph_ps(_mm_loadu_si128((const void *)(p)))
 #define v_load_int8(p) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p))))
 
-static inline V v_load_int4(const uint8_t *p) { // each byte is moved so that both of its numbers begin a lane
+static inline V v_load_int4(const uint8_t *p) { // moves each byte so that each of its two numbers begins a lane
 	int32_t four;
 	memcpy(&four, p, sizeof four);
 	__m256i two = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four));

@@ -14,7 +14,7 @@
 #define v_load_fp16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))
 #define v_load_int8(p) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p))))
 
-static inline V v_load_int4(const uint8_t *p) { // each byte is moved so that both of its numbers begin a lane
+static inline V v_load_int4(const uint8_t *p) { // moves each byte so that each of its two numbers begins a lane
 	__m512i two = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const void *)p));
 	__m512i x = _mm512_or_si512(_mm512_slli_epi64(two, 28), _mm512_slli_epi64(two, 56));
 	return _mm512_cvtepi32_ps(_mm512_srai_epi32(x, 28));

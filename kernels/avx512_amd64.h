@@ -1,6 +1,6 @@
-// What steps and encoders share of AVX-512: the vocabulary in which simd_body.h and simd_encode_body.h are written.
+// The AVX-512 operations that steps and encoders share: the vocabulary of simd_body.h and simd_encode_body.h.
 
-// Contraction is off twice, here and by -std=c11: gcc 12 fuses a product and a sum even of intrinsics.
+// Contraction is off twice, here and by -std=c11: gcc 12 fuses a product and a sum even in intrinsics.
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #pragma clang attribute push(__attribute__((target("avx512f,popcnt"))), apply_to = function)

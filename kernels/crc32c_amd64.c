@@ -1,10 +1,10 @@
 //go:build cgo && !windows
 
-// CRC32C by folding. A message is a polynomial over GF(2), its CRC the remainder of a division by a fixed
-// one. Multiplying 128 bits of the message by x^D mod P moves them D bits on without changing the remainder,
-// and a carry-less multiplication does that to four times 128 bits at once. So 256 bytes are kept, and moved
-// on over the next 256 until less is left; those are moved onto one another, and the last 16 bytes divided by
-// the instruction that there is for it.
+// CRC32C by folding. A message is a polynomial over GF(2), and its CRC is the remainder of a division by a
+// fixed polynomial P. Multiplying 128 bits of the message by x^D mod P moves them D bits on without changing
+// the remainder. A carry-less multiplication does that to four times 128 bits at once. So 256 bytes are kept,
+// and folded into the next 256, until fewer are left. The kept bytes are then folded into one another, and
+// the processor's CRC instruction divides the last 16 bytes.
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,vpclmulqdq,pclmul,sse4.2"))), apply_to = function)
@@ -25,12 +25,12 @@ typedef __m512i I;
 
 #define INLINE static inline __attribute__((always_inline))
 
-// Pairs of x^(D+32) and x^(D−32) mod P, bits reversed and moved up by one, as the reversed order of CRC32C has it.
+// Pairs of x^(D+32) and x^(D−32) mod P, with the bits reversed and moved up by one, for the reversed order of CRC32C.
 #define MOVE_2048 _mm512_set4_epi32(0, (int)0xb9e02b86, 0, (int)0xdcb17aa4)
 #define MOVE_512 _mm512_set4_epi32(0, (int)0x9e4addf8, 0, (int)0x740eef02)
 #define MOVE_128 _mm_set_epi64x(0x14cd00bd6, 0xf20c0dfe)
 
-// moved adds x, moved on by as many bits as by says, to next.
+// moved moves x on by the number of bits that by stands for, and adds it to next.
 INLINE I moved(I x, I by, I next) {
 	I low = _mm512_clmulepi64_epi128(x, by, 0x00), high = _mm512_clmulepi64_epi128(x, by, 0x11);
 	return _mm512_ternarylogic_epi64(low, high, next, 0x96); // exclusive or of three

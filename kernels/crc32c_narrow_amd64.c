@@ -1,8 +1,8 @@
 //go:build cgo && !windows
 
-// A copy with its CRC32C for processors that multiply without carry, but not in wide vectors: what crc32c_amd64.c does with four times 128 bits
-// at once, with 128. The instruction for CRCs is as fast, but needs three streams to be, and three streams of stores are slower than one where
-// they miss the caches.
+// A copy with its CRC32C, for processors that can multiply without carry, but not in wide vectors. It does
+// with 128 bits at once what crc32c_amd64.c does with four times 128. The instruction for CRCs is as fast,
+// but only with three streams, and three streams of stores are slower than one if they miss the caches.
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx,pclmul,sse4.2"))), apply_to = function)
@@ -23,7 +23,7 @@ typedef __m128i I;
 
 #define INLINE static inline __attribute__((always_inline))
 
-// As in crc32c_amd64.c. AHEAD is how many multiplications are under way: two for each of these.
+// As in crc32c_amd64.c. AHEAD vectors are under way at a time, with two multiplications each.
 #define AHEAD 8
 #define MOVE_1024 _mm_set_epi64x(0xd3b6092, 0x6992cea2)
 #define MOVE_128 _mm_set_epi64x(0x14cd00bd6, 0xf20c0dfe)

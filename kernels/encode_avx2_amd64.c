@@ -30,7 +30,7 @@ typedef __m256i I;
 #define i_round(v) _mm256_cvtps_epi32(v)
 #define v_from(i) _mm256_cvtepi32_ps(i)
 
-// low16 narrows to words. The pack saturates, so what does not fit is masked off first.
+// low16 narrows to words. The pack saturates, so the upper bits are masked off first.
 static inline __m128i low16(I i) {
 	i = i_and(i, i_set(0xffff));
 	return _mm_packus_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
@@ -43,7 +43,7 @@ typedef __m128i H;
 #define h_value(h) _mm256_cvtph_ps(h)
 #define h_put(p, h) _mm_storeu_si128((void *)(p), h)
 
-// Without an instruction that compresses: vectors without a hit are skipped, others appended without branches.
+// There is no compress instruction. Vectors without a hit are skipped, and others are appended without branches.
 static inline size_t append(I index, I bits, uint32_t least, uint32_t span, uint32_t *to_index, uint32_t *to_bits) {
 	I above = _mm256_sub_epi32(i_and(bits, i_set(0x7fffffff)), i_set((int)least));
 	unsigned hits = v_signs(v_of(_mm256_cmpeq_epi32(above, _mm256_min_epu32(above, i_set((int)span)))));

@@ -37,7 +37,7 @@ typedef __m256i H;
 #define h_value(h) _mm512_cvtph_ps(h)
 #define h_put(p, h) _mm256_storeu_si256((void *)(p), h)
 
-// Compressed in a register and stored whole: a compressing store costs some processors a hundred cycles.
+// Words are compressed in a register and stored whole: on some processors, a compressing store takes a hundred cycles.
 static inline size_t append(I index, I bits, uint32_t least, uint32_t span, uint32_t *to_index, uint32_t *to_bits) {
 	I above = _mm512_sub_epi32(i_and(bits, i_set(0x7fffffff)), i_set((int)least));
 	__mmask16 hits = _mm512_cmple_epu32_mask(above, i_set((int)span));

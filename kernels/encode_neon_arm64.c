@@ -56,7 +56,7 @@ typedef float16x4_t H;
 
 static inline void h_put(uint8_t *to, H h) { memcpy(to, &h, 8); }
 
-// Without an instruction that compresses: vectors without a hit are skipped, others appended without branches.
+// There is no compress instruction. Vectors without a hit are skipped, and others are appended without branches.
 static inline size_t append(I index, I bits, uint32_t least, uint32_t span, uint32_t *to_index, uint32_t *to_bits) {
 	uint32x4_t above = vreinterpretq_u32_s32(vsubq_s32(i_and(bits, i_set(0x7fffffff)), i_set((int)least)));
 	uint32x4_t hits = vshrq_n_u32(vcleq_u32(above, vdupq_n_u32(span)), 31);

@@ -22,7 +22,7 @@ static inline V v_load_int8(const uint8_t *p) {
 	return vcvtq_f32_s32(vmovl_s16(vget_low_s16(x)));
 }
 
-static inline V v_load_int4(const uint8_t *p) { // each byte is moved so that both of its numbers begin a lane
+static inline V v_load_int4(const uint8_t *p) { // moves each byte so that each of its two numbers begins a lane
 	uint64x2_t two = vcombine_u64(vcreate_u64(p[0]), vcreate_u64(p[1]));
 	uint64x2_t x = vorrq_u64(vshlq_n_u64(two, 28), vshlq_n_u64(two, 56));
 	return vcvtq_f32_s32(vshrq_n_s32(vreinterpretq_s32_u64(x), 28));

@@ -1,6 +1,6 @@
-// What steps and encoders share of NEON: the vocabulary in which simd_body.h and simd_encode_body.h are written.
+// The NEON operations that steps and encoders share: the vocabulary of simd_body.h and simd_encode_body.h.
 
-// Contraction is off twice, here and by -std=c11: gcc fuses a product and a sum even of intrinsics.
+// Contraction is off twice, here and by -std=c11: gcc fuses a product and a sum even in intrinsics.
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #else
@@ -15,7 +15,7 @@ typedef float32x4_t V;
 enum { WIDTH = 4 };
 #define v_load(p) vld1q_f32(p)
 #define v_store(p, v) vst1q_f32(p, v)
-#define v_stream(p, v) vst1q_f32(p, v) // arm64 has no such stores that pay
+#define v_stream(p, v) vst1q_f32(p, v) // on arm64, stores past the caches do not pay
 #define v_fence() (void)0
 #define v_set(x) vdupq_n_f32(x)
 #define v_add(a, b) vaddq_f32(a, b)

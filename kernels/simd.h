@@ -1,5 +1,5 @@
 // The C side of the SIMD devices. Every function has one implementation for each instruction set,
-// generated from simd_body.h, with the bits of the Go reference: see the package comment of doc.go.
+// generated from simd_body.h, and has the bits of the Go reference: see the package comment in doc.go.
 #ifndef KIN_SIMD_H
 #define KIN_SIMD_H
 
@@ -15,7 +15,7 @@ enum { kin_avx2 = 1, kin_avx512 = 2, kin_neon = 3 };
 
 enum { kin_max_operands = 64, kin_lanes = 16, kin_tile = 512 };
 
-// The rules of step.go, and the scaled or unscaled sum alone, written to update.
+// The rules of step.go, and kin_sum, which only writes the unscaled sum to update.
 enum { kin_sum = 0, kin_sgd, kin_momentum, kin_nesterov, kin_adam, kin_adamw, kin_add, kin_assign, kin_adagrad };
 
 // The encodings of encoding.go.
@@ -26,10 +26,10 @@ enum { kin_block = 256 }; // values that share a scale
 // kin_step is passed by value. Go pointers in an argument need no pinning, but pointers in memory that an
 // argument points to do, which costs more than the copy (64 operands: 107 ns against 4600 ns).
 typedef struct {
-	const uint8_t *operand[kin_max_operands]; // the payload; of kin_fp32 the values, aligned
+	const uint8_t *operand[kin_max_operands]; // the payload; for kin_fp32 the values, aligned
 	float weight[kin_max_operands];
 	uint8_t encoding[kin_max_operands];
-	const float *start; // a sum to go on from, or NULL: +0
+	const float *start; // the sum to start from; NULL: +0
 	const float *from;  // the scaled sum itself, or NULL
 	const float *params, *previous;
 	const float *saved; // or NULL
@@ -37,7 +37,7 @@ typedef struct {
 	float *next, *next_state0, *next_state1, *update; // update may be NULL
 	uint8_t *broadcast;                               // or NULL
 	size_t values;                                    // of the chunk and the payloads
-	size_t n;                                         // those to do, a multiple of kin_lanes
+	size_t n;                                         // values to compute, a multiple of kin_lanes
 	int operands, rule, want_dot, want_displacement, past;
 
 	// The coefficients of step.go.
@@ -47,11 +47,12 @@ typedef struct {
 // kin_detect returns the instruction sets that this processor and operating system can run, as bits 1 << k.
 int kin_detect(void);
 
-// kin_run does a step and adds its by-products to sums: 4 × kin_lanes, as in sums.go. The rule kin_sum has none.
+// kin_run computes a step and adds its by-products to sums: 4 × kin_lanes values, as in sums.go. The rule kin_sum has
+// no by-products.
 void kin_run(int isa, kin_step s, double *sums);
 
-// kin_decode sets dst to the first n values of a payload of so many values, unless it is sparse; n is a multiple of
-// kin_lanes.
+// kin_decode sets dst to the first n values of a payload with that many values, which must not be sparse. n is a
+// multiple of kin_lanes.
 void kin_decode(int isa, float *dst, int encoding, const uint8_t *data, size_t values, size_t n);
 
 // kin_squares sets 16 lanes to the sums of x[i]²; n is a multiple of 16.

@@ -3,7 +3,7 @@
 //	NAME(f)                 the exported name of f
 //	V, WIDTH                a vector of WIDTH floats: 4, 8 or 16
 //	v_load v_store v_set    unaligned loads and stores, all lanes alike
-//	v_stream v_fence        aligned stores past the caches, and what makes others see them
+//	v_stream v_fence        aligned stores past the caches; makes such stores visible to others
 //	v_add v_sub v_mul v_div v_sqrt
 //	D                       a vector of WIDTH/2 doubles
 //	d_load d_store d_add d_mul
@@ -11,20 +11,20 @@
 //	d_from                  WIDTH/2 floats of memory, as D
 //	v_store_bf16            what the step broadcasts: see doc.go
 //
-// and what simd_decode_body.h asks for,
-// and has turned contraction off. The formulas are those of doc.go. Arrays may be the same where step.go
-// allows it, but never overlap in part: a vector is loaded whole before it is stored.
+// and the names that simd_decode_body.h needs, and turns contraction off. The formulas are those of doc.go.
+// Two arrays may be the same where step.go allows it, but never overlap in part: a vector is loaded whole
+// before it is stored.
 
 enum { doubles = WIDTH / 2, lane_vectors = kin_lanes / doubles };
 
-// add_products adds a·b to lanes 2u and 2u+1 of vectors: those of element u·WIDTH on.
+// add_products adds a·b, from element u·WIDTH on, to vectors 2u and 2u+1 of lanes.
 static inline void add_products(D *lane, int u, V a, V b) {
 	lane[2 * u] = d_add(lane[2 * u], d_mul(d_low(a), d_low(b)));
 	lane[2 * u + 1] = d_add(lane[2 * u + 1], d_mul(d_high(a), d_high(b)));
 }
 
-// add_squares_at adds the squares of the vector at x to the same lanes. It converts from memory: to take a register's
-// halves apart costs more.
+// add_squares_at adds the squares of the vector at x to the same lanes. It converts from memory, since taking the
+// halves of a register apart costs more.
 static inline void add_squares_at(D *lane, int u, const float *x) {
 	D low = d_from(x), high = d_from(x + WIDTH / 2);
 	lane[2 * u] = d_add(lane[2 * u], d_mul(low, low));
@@ -80,7 +80,7 @@ typedef struct {
 	int next, state;
 } places;
 
-// put stores v, past the caches where asked; p is then aligned to a vector. Compilers move the question out of the loops.
+// put stores v, past the caches if past is set; p is then aligned to a vector. Compilers move the test out of the loops.
 static inline __attribute__((always_inline)) void put(float *p, V v, int past) {
 	if (past)
 		v_stream(p, v);
@@ -152,7 +152,7 @@ static void copy_tile(float *to, const float *from, size_t n, int past) {
 		put(to + i, v_load(from + i), past);
 }
 
-// apply writes the parameters after the rule to next, and the states from at on.
+// apply writes the parameters that the rule gives to next, and the states from at on.
 static void apply(const kin_step *s, size_t at, const float *g, const float *params, float *next, size_t n, places past) {
 	size_t first = s->state0 ? at : 0, second = s->state1 ? at : 0; // NULL plus a number has no meaning
 	const float *m = s->state0 + first, *v = s->state1 + second;
@@ -190,8 +190,8 @@ static inline int aligned(const void *a, const void *b, const void *c) {
 	return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % sizeof(V) == 0;
 }
 
-// run takes a tile at a time through the phases, in the order of span in host.go: the sum and, where they are
-// needed again, the new parameters stay in the first-level cache.
+// run takes one tile at a time through the phases, in the order of span in host.go. The sum stays in the
+// first-level cache, and so do the new parameters if they are needed again.
 void NAME(run)(const kin_step *s, double *sums) {
 	float sum[kin_tile], moved[kin_tile];
 	prepared payload[kin_max_operands];
@@ -212,8 +212,8 @@ void NAME(run)(const kin_step *s, double *sums) {
 		if (s->rule == kin_sum)
 			continue;
 		const float *params = s->params + at;
-		float *next = s->next + at, *w = again ? moved : next; // next may be params, which the distance still needs
-		if (s->want_dot) // before next is written: it may be previous
+		float *next = s->next + at, *w = again ? moved : next; // next may be params, whose old values the distance still needs
+		if (s->want_dot) // before next is written, which may be the same array as previous
 			add_dot(sums + kin_lanes, g, params, s->previous + at, n);
 		apply(s, at, g, params, w, n, (places){.next = past && !again, .state = past});
 		if (s->want_displacement)
@@ -227,14 +227,14 @@ void NAME(run)(const kin_step *s, double *sums) {
 			copy_tile(next, moved, n, past);
 	}
 	if (past)
-		v_fence(); // such stores may be seen later than those that follow
+		v_fence(); // otherwise later stores may become visible before these
 }
 
 void NAME(squares)(const float *x, size_t n, double *lane) { add_squares(lane, x, n); }
 
 void NAME(distances)(const float *x, const float *y, size_t n, double *lane) { add_distances(lane, x, y, n); }
 
-// finite multiplies by 0, which is NaN for NaN and infinities and ±0 for all else, and lets a NaN stick in a sum.
+// finite multiplies by 0, which gives NaN for NaN and infinities, and ±0 for everything else. A sum keeps the NaN.
 size_t NAME(finite)(const float *x, size_t n) {
 	for (size_t at = 0; at < n; at += kin_tile) {
 		size_t end = n - at < kin_tile ? n : at + kin_tile;

@@ -5,7 +5,7 @@
 //	v_flip(v, bits, i)                     v with the signs flipped where bits i, i+1, … of memory are set
 //	v_gather(p, stride)                    floats at p[0], p[stride], p[2·stride], …
 //
-// The formats are those of encoding.go. What is read here, Check has accepted.
+// The formats are those of encoding.go. Check has accepted every payload that is read here.
 
 // placed says whether value i of a payload has a place of its own.
 static inline int placed(int encoding) { return encoding < kin_sparse16 || encoding > kin_low_rank; }
@@ -46,7 +46,7 @@ static inline size_t uvarint(const uint8_t *data, const uint8_t **next) {
 
 static inline size_t scale_bytes(size_t values) { return (values + kin_block - 1) / kin_block * sizeof(float); }
 
-// load decodes the vector at value i of a dense payload. With a constant encoding one case is left of it.
+// load decodes the vector at value i of a dense payload. If encoding is a constant, only one case is compiled.
 static inline __attribute__((always_inline)) V load(const int encoding, const uint8_t *data, size_t values, size_t i) {
 	switch (encoding) {
 	case kin_bf16:
@@ -91,7 +91,7 @@ static void prepare(prepared *x, int encoding, const uint8_t *data) {
 	}
 }
 
-// scatter adds the entries in [at, at + n), weighted, to g, which starts at value at.
+// scatter adds the weighted entries in [at, at + n) to g, which starts at value at.
 static inline __attribute__((always_inline)) void scatter(prepared *x, float weight, float *g, size_t at, size_t n, const int encoding) {
 	const uint8_t *values = x->sparse.values, *gaps = x->sparse.gaps, *end = x->sparse.end;
 	size_t next = x->sparse.next;

@@ -33,15 +33,16 @@ void kin_encode(int isa, int to, kin_feed f) {
 	}
 }
 
-// Selection. A sample gives a magnitude that a few more than k values reach; one pass over all values
-// collects these; the k-th largest magnitude of all is the k-th largest among them. If the sample misled,
-// and fewer than k were collected, all values are. So what is selected depends on the values alone.
+// Selection. A sample gives a magnitude that a few more than k values reach. One pass over all values
+// collects these values, and the k-th largest magnitude of all is the k-th largest among them. If the
+// sample misled and fewer than k values were collected, all values are collected. So the selection
+// depends only on the values.
 
 enum { sample_size = 1024, sampled_from = 8 * sample_size, buckets = 1024, tables = 4 };
 
-// kth returns the k-th largest of the n words of m, 0 < k <= n, all at least base; how many there are of it; and
-// how many of these are among the k largest. It finds the bucket that has it, keeps only that one's words,
-// and looks closer.
+// kth returns three numbers for the n words of m, which are all at least base, with 0 < k <= n: the k-th
+// largest word, how many words are equal to it, and how many of these are among the k largest. It finds
+// the bucket that contains the word, keeps only the words of that bucket, and repeats.
 static uint32_t kth(int isa, uint32_t *m, size_t n, size_t k, uint32_t base, size_t *equal, size_t *ties) {
 	uint32_t most = base;
 	for (size_t i = 0; i < n; i++)
@@ -51,7 +52,7 @@ static uint32_t kth(int isa, uint32_t *m, size_t n, size_t k, uint32_t base, siz
 		int shift = 0;
 		while (range >> shift >= buckets)
 			shift++;
-		uint32_t count[tables][buckets]; // equal words follow one another, and would wait for their counter
+		uint32_t count[tables][buckets]; // one counter would make successive equal words wait for one another
 		memset(count, 0, sizeof count);
 		size_t i = 0;
 		for (; i + tables <= n; i += tables)
@@ -80,7 +81,7 @@ static uint32_t bits_at(const kin_feed *f, size_t i) {
 	return b;
 }
 
-// enough returns a magnitude that probably at least k values reach, and not many more.
+// enough returns a magnitude that probably at least k values reach, but not many more.
 static uint32_t enough(int isa, const kin_feed *f, size_t k, uint32_t *work) {
 	if (f->n < sampled_from)
 		return 0;
@@ -91,7 +92,7 @@ static uint32_t enough(int isa, const kin_feed *f, size_t k, uint32_t *work) {
 	if (rank > sample_size)
 		return 0;
 	size_t stride = f->n / sample_size;
-	for (size_t i = 0; i < sample_size; i++) { // not each stride-th: that may be always the same column
+	for (size_t i = 0; i < sample_size; i++) { // not every stride-th value: all of these may be from one column
 		size_t within = ((uint64_t)((uint32_t)i * 0x9e3779b9u) * stride) >> 32;
 		work[i] = bits_at(f, i * stride + within) & 0x7fffffff;
 	}
@@ -99,7 +100,7 @@ static uint32_t enough(int isa, const kin_feed *f, size_t k, uint32_t *work) {
 	return kth(isa, work, sample_size, rank, 0, &equal, &ties);
 }
 
-// collect is that of simd_encode_body.h for any n.
+// collect does what the one in simd_encode_body.h does, for any n.
 static size_t collect(int isa, const kin_feed *f, uint32_t least, uint32_t *index, uint32_t *bits) {
 	kin_feed whole = *f;
 	whole.n = f->n / kin_lanes * kin_lanes;
@@ -115,7 +116,7 @@ static size_t collect(int isa, const kin_feed *f, uint32_t least, uint32_t *inde
 	return found;
 }
 
-// keep_first_ties keeps the k words whose magnitude is above least, or is least and among the first ties such.
+// keep_first_ties keeps k words: those whose magnitude is above least, and the first ties words whose magnitude is least.
 static void keep_first_ties(uint32_t *index, uint32_t *bits, size_t k, uint32_t least, size_t ties) {
 	size_t kept = 0;
 	for (size_t i = 0; kept < k; i++) {
@@ -135,7 +136,7 @@ void kin_select(int isa, kin_feed f, size_t k, int32_t *index, float *value) {
 	size_t found = collect(isa, &f, least, at, bits);
 	if (found < k) {
 		kin_feed again = f;
-		if (f.residual) { // which has the sums now
+		if (f.residual) { // the residual has the sums now
 			again.x = f.residual;
 			again.carry = again.residual = NULL;
 		}

@@ -1,8 +1,8 @@
 // The encoders, once for all instruction sets, with the formulas of encode.go, encode_int8.go and select.go.
-// The file that includes this one defines, beside the names that simd_body.h needs,
+// Besides the names that simd_body.h needs, the file that includes this one defines
 //
 //	I                            a vector of WIDTH 32-bit integers
-//	v_stream v_fence             an aligned store past the caches, and what makes others see them
+//	v_stream v_fence             an aligned store past the caches; makes such stores visible to others
 //	i_load i_store i_set i_count unaligned loads and stores; all lanes alike; 0, 1, 2, …
 //	i_of v_of                    the bits of a V as I, and back
 //	i_add i_sub i_mul i_and i_or i_xor i_shl i_shr      shr shifts in zeros
@@ -17,16 +17,16 @@
 //	                             store the lanes whose magnitude is in [least, least + span], in order, in up
 //	                             to WIDTH words, and return how many there are
 //
-// and has turned contraction off. A vector is read whole before the residual is written over it.
+// and turns contraction off. A vector is read whole before the residual is written over it.
 
 enum { vectors = kin_block / WIDTH };
 
 #define INLINE static inline __attribute__((always_inline))
 
-// What becomes of the residual. kept_past writes it past the caches.
+// What happens to the residual. kept_past writes it past the caches.
 enum { forgotten, kept, kept_past };
 
-// EACH calls a function for each kind of feed, with constants that take the branches out of its loops.
+// EACH calls a function for each kind of feed, with constants that remove the branches from its loops.
 #define EACH(function, f, ...) \
 	do { \
 		if (f->past && f->carry && f->residual && ((uintptr_t)f->residual % sizeof(V)) == 0) { \
@@ -92,7 +92,7 @@ INLINE float largest(I most) {
 	return v;
 }
 
-// noise is that of encode_int8.go for the elements i.
+// noise is the noise of encode_int8.go for the elements i.
 INLINE I noise(const kin_feed *f, I i) {
 	I z = i_add(i_mul(i, i_set((int)0x9e3779b9)), i_set((int)f->a));
 	z = i_mul(i_xor(z, i_shr(z, 16)), i_set(0x7feb352d));
@@ -108,7 +108,7 @@ INLINE V round_at_random(V v, I noise) {
 	return v_max(v_set(-127), v_min(v_set(127), below));
 }
 
-// levels_as encodes with so many levels on either side of 0: 127, of a byte each, or 7, two to a byte.
+// levels_as encodes with that many levels on either side of 0: 127, one value in a byte, or 7, two values in a byte.
 INLINE void levels_as(const kin_feed *f, const int carry, const int residual, const int levels, const int stochastic) {
 	for (size_t at = 0; at < f->n; at += kin_block) {
 		V y[vectors];
@@ -168,7 +168,7 @@ INLINE void sign_as(const kin_feed *f, const int carry, const int residual) {
 		for (int k = kin_lanes / 2; k > 0; k /= 2)
 			for (int l = 0; l < k; l++)
 				lane[l] += lane[l + k];
-		float mean = (float)(lane[0] * (1.0 / kin_block)); // a power of two: exact, as the division is
+		float mean = (float)(lane[0] * (1.0 / kin_block)); // a power of two: exact, like the division
 		__builtin_memcpy(f->scales + at / kin_block * 4, &mean, 4);
 		__builtin_memcpy(f->codes + at / 8, word, kin_block / 8);
 		if (residual)
@@ -179,8 +179,8 @@ INLINE void sign_as(const kin_feed *f, const int carry, const int residual) {
 
 void NAME(to_sign)(const kin_feed *f) { EACH(sign_as, f); }
 
-// collect_as appends index and bits of each value whose magnitude is at least least, in order, and returns how
-// many there are. It may write kin_select_slack words more. n is a multiple of WIDTH.
+// collect_as appends index and bits of each value whose magnitude is at least least, in order, and returns the
+// number of these values. It may write kin_select_slack more words. n is a multiple of WIDTH.
 INLINE void collect_as(const kin_feed *f, const int carry, const int residual, uint32_t least, uint32_t *index, uint32_t *bits, size_t *count) {
 	size_t found = 0;
 	for (size_t i = 0; i < f->n; i += WIDTH) {
@@ -197,8 +197,8 @@ size_t NAME(collect)(const kin_feed *f, uint32_t least, uint32_t *index, uint32_
 	return count;
 }
 
-// keep keeps the words, in order and in place, whose magnitude is in [least, least + span], and returns how many
-// there are. What it writes past those it has read. index may be bits.
+// keep keeps the words whose magnitude is in [least, least + span], in order and in place, and returns their number.
+// Behind these it overwrites only words that it has already read. index may be the same array as bits.
 size_t NAME(keep)(uint32_t *index, uint32_t *bits, size_t n, uint32_t least, uint32_t span) {
 	size_t kept = 0, i = 0;
 	for (; i + WIDTH <= n; i += WIDTH)

@@ -1,9 +1,10 @@
 // The sum of a step's operands over a tile, for all instruction sets: included by simd_body.h.
 
-// sum_vectors adds operands [lo, hi), all in one dense encoding, at value at: to g where something is in it, else
-// to the start of the sum. Where that is the whole sum, it is scaled and its squares go to the lanes: between the
-// additions of the sum those of the lanes, each of which waits for the one before, cost nothing. With a
-// constant count the sums stay in registers, and additions of different vectors need not wait for one another.
+// sum_vectors adds operands [lo, hi), all in one dense encoding, at value at. It adds them to g if g already holds
+// a part of the sum, and otherwise to the start of the sum. If that completes the sum, the sum is scaled and its
+// squares are added to the lanes. Each addition to a lane waits for the one before, which costs nothing between the
+// additions of the sum. Where count is a constant, the sums stay in registers, and additions of different vectors
+// need not wait for one another.
 static inline __attribute__((always_inline)) void sum_vectors(const kin_step *s, size_t at, float *g, int lo, int hi,
 		int filled, D *lane, const int encoding, const int count) {
 	const float *from = filled ? g : s->start ? s->start + at : NULL;
@@ -12,7 +13,7 @@ static inline __attribute__((always_inline)) void sum_vectors(const kin_step *s,
 		a[u] = from ? v_load(from + u * WIDTH) : v_set(0);
 	for (int j = lo; j < hi; j++) {
 		V w = v_set(s->weight[j]);
-		fetch(encoding, s->operand[j], s->values, at + kin_tile, count * WIDTH); // for the next tile, while this one is worked on
+		fetch(encoding, s->operand[j], s->values, at + kin_tile, count * WIDTH); // for the next tile, while this one is computed
 		for (int u = 0; u < count; u++)
 			a[u] = v_add(a[u], v_mul(w, load(encoding, s->operand[j], s->values, at + u * WIDTH)));
 	}
@@ -32,7 +33,7 @@ static inline __attribute__((always_inline)) void sum_groups(const kin_step *s, 
 		sum_vectors(s, at + i, g + i, lo, hi, filled, lane, encoding, kin_lanes / WIDTH);
 }
 
-// sum_dense is sum_groups over a tile; sums are those of the squares, or NULL where more operands follow.
+// sum_dense is sum_groups over a tile. sums are the sums of squares, or NULL if more operands follow.
 static inline __attribute__((always_inline)) void sum_dense(const kin_step *s, size_t at, float *g, size_t n, int lo, int hi,
 		int filled, double *sums, const int encoding) {
 	if (!sums) {
@@ -66,8 +67,8 @@ static void sum_one(const kin_step *s, prepared *x, size_t at, float *g, size_t 
 	}
 }
 
-// sum_tile sets g to the sum of the operands' values from at on. Unless sums is NULL, g is then scaled and its squares
-// are added to sums. Runs of operands in one dense encoding are summed in registers; the others are added to g
+// sum_tile sets g to the sum of the operands' values from at on. Unless sums is NULL, g is then scaled, and its squares
+// are added to sums. Runs of operands in one dense encoding are summed in registers. Other operands are added to g
 // one by one.
 static void sum_tile(const kin_step *s, prepared *x, size_t at, float *g, size_t n, double *sums) {
 	if (s->operands == 0 || !placed(s->encoding[0])) // an empty run puts the start of the sum into g

@@ -17,12 +17,12 @@ struct kin_blas {
 	void (*daxpy)(int, double, const double *, int, double *, int);
 };
 
-// kin_blas_load fills b from the library in file. Returns 0; 1 if there is no such library; 2 if it
-// lacks a function. message receives why, cut to size bytes.
+// kin_blas_load fills b from the library in file. It returns 0, or 1 if there is no such library, or 2 if the
+// library lacks a function. message receives the reason, cut to size bytes.
 int kin_blas_load(struct kin_blas *b, const char *file, char *message, int size);
 
-// kin_blas_openblas and kin_blas_mkl set the threads of the library in b and write its version,
-// OpenBLAS also the processor whose kernels it runs: "OpenBLAS 0.3.21 (SkylakeX)".
+// kin_blas_openblas and kin_blas_mkl set the number of threads of the library in b, and write its version. For
+// OpenBLAS, they also write the processor whose kernels it runs: "OpenBLAS 0.3.21 (SkylakeX)".
 void kin_blas_openblas(const struct kin_blas *b, int threads, char *version, int size);
 void kin_blas_mkl(const struct kin_blas *b, int threads, char *version, int size);
 

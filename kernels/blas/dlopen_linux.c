@@ -47,8 +47,8 @@ void kin_blas_openblas(const struct kin_blas *b, int threads, char *version, int
 	if (find(b->handle, "openblas_set_num_threads", &set_threads)) set_threads(threads);
 	snprintf(version, (size_t)size, "OpenBLAS");
 	if (find(b->handle, "openblas_get_config", &config)) snprintf(version, (size_t)size, "%s", config());
-	// The config is "OpenBLAS 0.3.21 NO_LAPACKE ... Prescott MAX_THREADS=64"; the version is enough. Whose kernels
-	// it runs is said by another function.
+	// The config is "OpenBLAS 0.3.21 NO_LAPACKE ... Prescott MAX_THREADS=64"; the version is enough. Another
+	// function says for which processor its kernels are.
 	char *space = strchr(version, ' ');
 	if (space != NULL && (space = strchr(space + 1, ' ')) != NULL) *space = 0;
 	if (find(b->handle, "openblas_get_corename", &corename)) {

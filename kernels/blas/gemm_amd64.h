@@ -1,4 +1,4 @@
-// What both instruction sets of amd64 do alike: four by four values, and the sum of eight.
+// What both instruction sets of amd64 share: four by four values, and the sum of eight.
 typedef __m128 Q;
 #define q_load(p) _mm_loadu_ps(p)
 #define q_store(p, q) _mm_storeu_ps(p, q)

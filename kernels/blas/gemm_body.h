@@ -5,16 +5,16 @@
 //	TILE_ROWS                  the most rows of C that are summed at once; divides kin_gemm_rows
 //	v_load v_store v_set       unaligned loads and stores, all lanes alike
 //	v_mul, v_fma(a, b, c)      a·b, and a·b + c rounded once
-//	M, v_mask(n)               what selects the first n lanes, 1 ≤ n ≤ WIDTH
-//	v_load_part v_store_part   of these lanes; a load fills the others with 0, and touches no memory beyond
+//	M, v_mask(n)               a mask of the first n lanes, 1 ≤ n ≤ WIDTH
+//	v_load_part v_store_part   only these lanes; a load fills the others with 0, and touches no memory beyond
 //	LOADS_PARTS                0 if B is never loaded in part, 1 if a load of a part is as fast as any, else 2
 //	DOTS                       the side of a square of dot products that are computed at once: 2 or 4
 //	v_total(v)                 the sum of 16 lanes in LANES vectors, by halves: u and u + 8, then u + 4, u + 2, u + 1
 //	Q, q_load q_store q_turn   four floats; the transpose of four times four
 //
-// Every element of C, but those of dots, is one chain of v_fma over l, upwards from +0, for each kin_gemm_depth values of l, and each chain is
-// added as alpha·chain + beta·C, with beta = 1 after the first. No choice below (which operand is copied,
-// which way a tile is cut) changes that, so none changes a bit.
+// Except with dots, every element of C is computed in chains of v_fma. Each chain starts at +0 and goes upwards
+// over kin_gemm_depth values of l. It is then added as alpha·chain + beta·C, with beta = 1 after the first chain.
+// No choice below changes that (which operand is copied, how a tile is cut), so no choice changes a bit.
 
 enum { VECTORS = 2, PANEL = VECTORS * WIDTH };
 
@@ -26,9 +26,10 @@ typedef struct {
 
 typedef void (*tile_function)(const block *t, const float *a, const float *b, float *c, size_t cols);
 
-// tile adds rows × cols elements of C, in vectors vectors. With strided set, neighbours in a row of A are neighbours in
-// memory and rows are a_row apart; else neighbours in a column are. With part set, the last vector of B is loaded in part.
-// All four are constants, so that the sums stay in registers.
+// tile adds rows × cols elements of C, in that many vectors. If strided is set, neighbours in a row of A are
+// neighbours in memory, and rows are a_row apart. Otherwise neighbours in a column are neighbours in memory. If part
+// is set, only a part of the last vector of B is loaded. rows, vectors, strided and part are constants, so that the
+// sums stay in registers.
 static inline __attribute__((always_inline)) void tile(const int rows, const int vectors, const int strided, const int part,
 		const block *t, const float *a, const float *b, float *c, size_t cols) {
 	V sum[TILE_ROWS][VECTORS];
@@ -38,7 +39,7 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
 #pragma GCC unroll 2
 		for (int v = 0; v < vectors; v++)
 			sum[i][v] = v_set(0);
-	// Three rows to a pointer: their offsets fit into an address, and twelve pointers would not fit into registers.
+	// One pointer for three rows: their offsets fit into an address, and twelve pointers would not fit into registers.
 	const size_t row = t->a_row, step = t->a_step, b_row = t->b_row;
 	const float *from[(TILE_ROWS + 2) / 3];
 #pragma GCC unroll 4
@@ -137,8 +138,8 @@ static void turn(float *to, size_t to_row, const float *from, size_t from_row, s
 			to[j * to_row + i] = from[i * from_row + j];
 }
 
-// copy_b copies depth × cols values of op(B) to panels of PANEL columns, one after the other and each row by row. The last
-// panel has the vectors it needs, filled up with 0.
+// copy_b copies depth × cols values of op(B) to panels of PANEL columns, one panel after the other, each row by row.
+// The last panel has only as many vectors as it needs, filled up with 0.
 static void copy_b(float *to, const kin_product *p, size_t l, size_t depth, size_t j, size_t cols) {
 	for (size_t done = 0; done < cols; done += PANEL, to += depth * PANEL) {
 		const float *from = p->b + l * p->b_row + (j + done) * p->b_step;
@@ -158,7 +159,7 @@ static void copy_b(float *to, const kin_product *p, size_t l, size_t depth, size
 	}
 }
 
-// cut divides rows among the fewest tiles, as evenly as possible: each has the quotient, the first of them one more.
+// cut divides rows among the fewest tiles, as evenly as possible: each gets the quotient, and the first ones get one more.
 typedef struct {
 	size_t tiles, quotient, more;
 } cut;
@@ -168,7 +169,7 @@ static cut cut_rows(size_t rows) {
 	return (cut){ tiles, rows / tiles, rows % tiles };
 }
 
-// copy_a copies rows × depth values of op(A), tile after tile and each column by column.
+// copy_a copies rows × depth values of op(A), tile after tile, each column by column.
 static void copy_a(float *to, const kin_product *p, size_t i, size_t rows, size_t l, size_t depth) {
 	const cut c = cut_rows(rows);
 	const float *from = p->a + i * p->a_row + l * p->a_step;
@@ -208,15 +209,15 @@ static void rows_of_c(const kin_product *p, const block *shape, const float *a, 
 	}
 }
 
-// What is used often enough is copied, so that the tiles read it in order: B by more than copy_b_rows rows of A, A by more
-// than copy_a_cols columns of B.
+// An operand that is used often enough is copied, so that the tiles read it in order: B if more than copy_b_rows rows
+// of A use it, and A if more than copy_a_cols columns of B use it.
 enum { copy_b_rows = 48, copy_a_cols = 192 };
 
 static void product(const kin_product *p) {
 	const int a_copied = p->n > copy_a_cols;
 	const int b_copied = p->b_step != 1 || p->m > copy_b_rows || (LOADS_PARTS == 0 && p->n % WIDTH != 0);
 	float *arena_a = p->arena, *arena_b = p->arena + kin_gemm_depth * kin_gemm_rows;
-	// Blocks of rows as even as tiles allow.
+	// The blocks of rows are as even as tiles allow.
 	size_t blocks = (p->m + kin_gemm_rows - 1) / kin_gemm_rows;
 	size_t height = ((p->m + blocks - 1) / blocks + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
 	for (size_t j = 0; j < p->n; j += kin_gemm_cols) {
@@ -241,7 +242,7 @@ static void product(const kin_product *p) {
 	}
 }
 
-// turned computes Cᵀ = op(B)ᵀ·op(A)ᵀ in the place for copies of A, and writes it to C.
+// turned computes Cᵀ = op(B)ᵀ·op(A)ᵀ in the memory for copies of A, and writes its transpose to C.
 static void turned(const kin_product *p) {
 	float *to = p->arena;
 	kin_product q = {
@@ -254,9 +255,9 @@ static void turned(const kin_product *p) {
 	turn(p->c, p->ldc, to, p->m, p->n, p->m);
 }
 
-// turning_helps estimates whether a product with few rows is faster as its transpose, because what is then copied, or
-// transposed, is less. Per value of k, in half cycles: a value that is transposed takes one, and so does a vector that
-// is multiplied by one value of the other operand.
+// turning_helps estimates whether a product with few rows is faster as its transpose, because less is then copied or
+// transposed. The costs are in half cycles for each value of k: one for a value that is transposed, and one for a
+// vector that is multiplied by one value of the other operand.
 static int turning_helps(const kin_product *p) {
 	if (p->b_step == 1 || p->m > copy_a_cols || p->m * p->n > kin_gemm_depth * kin_gemm_rows)
 		return 0;
@@ -268,8 +269,8 @@ static int turning_helps(const kin_product *p) {
 
 enum { LANES = kin_gemm_lanes / WIDTH };
 
-// dots computes rows × cols elements of A·Bᵀ in 16 chains each: lane u has the products of l = u, u + 16 and so on, as if rows
-// were filled up with 0, and the lanes are added by halves. Nothing is copied, and a row is read in order.
+// dots computes rows × cols elements of A·Bᵀ, in 16 chains each. Lane u has the products of l = u, u + 16 and so on,
+// as if rows were filled up with 0. The lanes are then added by halves. Nothing is copied, and a row is read in order.
 static inline __attribute__((always_inline)) void dots(const int rows, const int cols, const kin_product *p, size_t i, size_t j) {
 	V sum[DOTS][DOTS][LANES];
 #pragma GCC unroll 4

@@ -23,7 +23,7 @@ enum { WIDTH = 4 };
 #define v_mul(a, b) vmulq_f32(a, b)
 #define v_fma(a, b, c) vfmaq_f32(c, a, b)
 
-// There are no masks: a part goes through an array, at the right edge of C alone.
+// There are no masks. A part of a vector goes through an array, which happens only at the right edge of C.
 typedef size_t M;
 #define v_mask(n) (n)
 static inline V v_load_part(const float *p, M n) {

@@ -1,5 +1,5 @@
-// Convolutions, once for all instruction sets; conv.go says how they are computed. Besides NAME, the file that includes this
-// one defines
+// Convolutions, once for all instruction sets. conv.go says how they are computed. Besides NAME, the file
+// that includes this one defines
 //
 //	V, WIDTH                       a vector of WIDTH floats
 //	v_load v_store v_set           unaligned loads and stores, all lanes alike
@@ -8,7 +8,7 @@
 //	ROWS                           channels of a tile of a correlation, filters of one of weights
 //	COLS(m)                        vectors of a tile with m channels, such that it stays in registers
 //	TAPS(m)                        the same for a tile of weights with m filters
-//	POOL2                          if it has pool2 and unpool2, for windows of 2×2, in vector code
+//	POOL2                          if it has pool2 and unpool2 in vector code, for windows of 2×2
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -56,11 +56,12 @@ INLINE void correlate_rows(float *out, size_t plane, const float *in, const int3
 		correlate_tile(out + p, plane, in + p, tap, taps, w, row, m, 1);
 }
 
-// correlate sets n positions of m channels of out, plane values apart, to sums over taps of a weight and a value of in.
+// correlate sets n positions of m channels of out, which are plane values apart, to sums over taps: of a weight times
+// a value of in.
 static void correlate(float *out, size_t plane, const float *in, const int32_t *tap, size_t taps, const float *w, size_t m,
 	size_t n) {
 	for (size_t i = 0; i < m;) {
-		size_t tiles = (m - i + ROWS - 1) / ROWS; // of about equal height: 16 are two of 8, 9 are 5 and 4
+		size_t tiles = (m - i + ROWS - 1) / ROWS; // of about equal height: 16 rows are two of 8, 9 rows are 5 and 4
 		size_t now = (m - i + tiles - 1) / tiles;
 		float *to = out + i * plane;
 		const float *from = w + i;
@@ -168,7 +169,7 @@ static void pool_rows(float *y, uint8_t *at, const float *plane, size_t stride, 
 		}
 }
 
-// finish adds bias to n pooled values and rectifies them, noting in at where the result is 0 for good.
+// finish adds bias to n pooled values and rectifies them. It marks in at which results are 0, and so pass no gradient.
 static void finish(float *restrict y, uint8_t *restrict at, size_t n, float bias, int relu) {
 	for (size_t j = 0; j < n; j++)
 		y[j] += bias;
@@ -187,7 +188,7 @@ static void pool2(float *y, uint8_t *at, const float *plane, size_t stride, size
 }
 #endif
 
-// pool sets y to the largest values of the windows of a plane, plus bias, rectified, and at to their places.
+// pool sets y to the largest values of the windows of a plane, plus bias and rectified, and at to their places.
 static void pool(const kin_nn_conv *c, float *y, uint8_t *at, const float *plane, float bias) {
 	size_t n = c->out_rows * c->out_cols;
 	if (c->pool == 2) {
@@ -235,7 +236,7 @@ static float unpool2(float *plane, const uint8_t *at, const float *dy, size_t st
 }
 #endif
 
-// unpool sets the windows of a plane to dy where at says, to 0 elsewhere, and returns the sum of what it set.
+// unpool sets the windows of a plane to dy at the places in at, and to 0 elsewhere. It returns the sum of what it set.
 static float unpool(const kin_nn_conv *c, float *plane, const uint8_t *at, const float *dy) {
 	if (c->pool == 2)
 		return unpool2(plane, at, dy, c->stride, c->out_rows, c->out_cols);

@@ -1,6 +1,6 @@
 //go:build cgo && !windows
 
-// Contraction is off: where a product and a sum are to be one operation, the source says so.
+// Contraction is off. If a product and a sum should be one operation, the source says so.
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)

@@ -1,7 +1,7 @@
-// The operations on single values, once for all instruction sets, as loops that the compiler makes vectors of. The file
-// that includes this one defines NAME(f), the exported name of f, and has turned contraction off.
+// The operations on single values, once for all instruction sets, as loops that the compiler vectorizes. The file
+// that includes this one defines NAME(f), the exported name of f, and turns contraction off.
 
-// rectified is max(0, v): NaN is not below 0 and stays, −0 becomes +0.
+// rectified is max(0, v). NaN is not below 0, so it stays. −0 becomes +0.
 static inline float rectified(float v) { return v <= 0 ? 0 : v; }
 
 void NAME(add_bias)(float *y, size_t stride, size_t rows, const float *restrict bias, size_t n, int relu) {

@@ -1,5 +1,6 @@
 // The C side of the operations on sequences. Every function has one implementation for each instruction set, generated
-// from nn_seq_body.h, with the bits of the Go code: sequence.go says what they compute, host_sequence.go in which order.
+// from nn_seq_body.h, and has the bits of the Go code. sequence.go says what they compute, and host_sequence.go in
+// which order.
 #ifndef KIN_NN_SEQ_H
 #define KIN_NN_SEQ_H
 
@@ -7,12 +8,12 @@
 
 #include "nn.h"
 
-// One head of one example. Rows of q, k, v and of their gradients begin stride values apart, rows of y and dy
-// y_stride, rows of p the number of positions rounded up to 16.
+// One head of one example. Rows of q, k, v and of their gradients begin stride values apart, and rows of y and dy
+// y_stride values apart. Rows of p begin as many values apart as there are positions, rounded up to 16.
 typedef struct {
 	const float *q, *k, *v;
 	float *y, *p, *scratch;
-	const float *dy; // the gradients: for the backward direction alone
+	const float *dy; // the gradients: only for the backward direction
 	float *dq, *dk, *dv;
 	size_t stride, y_stride, positions, size;
 	float scale;

@@ -1,6 +1,6 @@
 //go:build cgo && !windows
 
-// Contraction is off twice, here and by -std=c11: gcc 12 fuses a product and a sum even of vectors.
+// Contraction is off twice, here and by -std=c11: gcc 12 fuses a product and a sum even in vectors.
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #pragma clang attribute push(__attribute__((target("avx512f,avx2"))), apply_to = function)

@@ -1,8 +1,8 @@
 // The operations on sequences, once for all instruction sets. The file that includes this one defines NAME(f), the
-// exported name of f, and WIDTH, the floats of a vector register, and has turned contraction off.
+// exported name of f, and WIDTH, the number of floats in a vector register. It turns contraction off.
 //
-// A group is 16 values in as many registers as it takes. Sums run in the 16 lanes of a group, so that their bits do not
-// depend on WIDTH. Arrays end where their last value ends: the last group of a row is read and written in part.
+// A group is 16 values, in as many registers as they need. Sums run in the 16 lanes of a group, so their bits do not
+// depend on WIDTH. Arrays end with their last value: only a part of the last group of a row is read and written.
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -33,7 +33,7 @@ INLINE void g_store(float *p, G g) {
 
 INLINE G g_set(float x) {
 	G g;
-	EACH g.h[u] = x - (N){}; // and not x + 0, which loses the sign of −0
+	EACH g.h[u] = x - (N){}; // not x + 0, which would lose the sign of −0
 	return g;
 }
 
@@ -133,7 +133,7 @@ INLINE G g_exp(G x) {
 #define GELU_SLOPE 0x1.988454p+0f
 #define GELU_CURVE 0x1.b6676cp-3f
 
-// gelu_factor returns what a GELU multiplies x by, and sets rest to 1 less that; x2 is x².
+// gelu_factor returns the factor by which a GELU multiplies x, and sets rest to 1 minus that factor. x2 is x².
 INLINE G gelu_factor(G x, G x2, G *rest) {
 	G v = g_add(x, g_mul(g_set(GELU_CUBIC), g_mul(x2, x)));
 	G e = g_exp(g_mul(g_set(-GELU_SLOPE), v));
@@ -219,7 +219,7 @@ INLINE void product_groups(float *out, const float *a, size_t a_stride, size_t n
 		g_store(out + c * lanes, sum[c]);
 }
 
-// product is product_groups for any number of groups. With a constant count sums stay in registers.
+// product is product_groups for any number of groups. Where count is a constant, sums stay in registers.
 static void product(float *out, const float *a, size_t a_stride, size_t n, const float *m, size_t m_stride, size_t groups) {
 	for (; groups >= 4; groups -= 4, out += 4 * lanes, m += 4 * lanes)
 		product_groups(out, a, a_stride, n, m, m_stride, 4);
@@ -232,7 +232,7 @@ static void product(float *out, const float *a, size_t a_stride, size_t n, const
 		product_groups(out, a, a_stride, n, m, m_stride, 1);
 }
 
-// softmax replaces the first n values of a row by their softmax and the rest of its last group by +0.
+// softmax replaces the first n values of a row by their softmax, and the rest of the last group by +0.
 static void softmax(float *row, size_t n) {
 	G most = g_set(-INFINITY), sum = g_set(0);
 	for (size_t i = 0; i < n; i += lanes)
@@ -264,7 +264,7 @@ static void rows_of(float *to, const float *from, size_t stride, size_t n, size_
 	}
 }
 
-// columns_of is the transposed of rows_of.
+// columns_of copies the transpose of what rows_of copies.
 static void columns_of(float *to, const float *from, size_t stride, size_t n, size_t size) {
 	size_t wide = round_up(n);
 	for (size_t j = 0; j < size; j++, to += wide) {

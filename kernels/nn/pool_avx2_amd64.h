@@ -1,13 +1,13 @@
-// Pooling over 2×2 windows, 8 at a time; what is left of a row goes one by one.
+// Pooling over 2×2 windows, 8 at a time. The remaining windows of a row are done one by one.
 
-// larger puts v and its place where it is larger than the best so far.
+// larger replaces the best value so far, and its place, by v in each lane in which v is larger.
 static inline void larger(__m256 *best, __m256i *place, __m256 v, int at) {
 	__m256 m = _mm256_cmp_ps(v, *best, _CMP_GT_OQ);
 	*best = _mm256_blendv_ps(*best, v, m);
 	*place = _mm256_blendv_epi8(*place, _mm256_set1_epi32(at), _mm256_castps_si256(m));
 }
 
-// evens and odds take every second of 16 values.
+// evens and odds take every second one of 16 values.
 static inline __m256 in_order(__m256 v) {
 	return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));
 }

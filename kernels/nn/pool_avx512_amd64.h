@@ -3,7 +3,7 @@
 // lanes returns the mask of the first n lanes, all of them if n is 16 or more.
 static inline __mmask16 lanes(ptrdiff_t n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1); }
 
-// larger puts v and its place where it is larger than the best so far.
+// larger replaces the best value so far, and its place, by v in each lane in which v is larger.
 static inline void larger(__m512 *best, __m512i *place, __m512 v, int at) {
 	__mmask16 m = _mm512_cmp_ps_mask(v, *best, _CMP_GT_OQ);
 	*best = _mm512_mask_mov_ps(*best, m, v);

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-// V is a cache line, in whatever vectors the target has. No V is passed to a function that is not inlined.
+// V is a cache line, in the vectors of the target. No V is passed to a function that is not inlined.
 #pragma GCC diagnostic ignored "-Wpsabi"
 typedef uint64_t V __attribute__((vector_size(64), aligned(1), may_alias));
 
@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) void move(const str_arrays *a) {
 				*p = (uint8_t)s0[0];
 		}
 	}
-	static volatile uint64_t sink; // or nothing would need to be read
+	static volatile uint64_t sink; // otherwise the compiler could leave out the reads
 	if (a->writes == 0)
 		sink = s0[0] ^ s0[1] ^ s0[2] ^ s0[3] ^ s0[4] ^ s0[5] ^ s0[6] ^ s0[7];
 #if defined(__x86_64__)

@@ -3,7 +3,7 @@
 
 enum { str_max = 80, str_grain = 64 };
 
-// str_arrays holds the arrays that are read and, after them, those that are written. It is passed by value: memory
+// str_arrays holds the arrays that are read, followed by those that are written. It is passed by value, since memory
 // that holds Go pointers would have to be pinned.
 typedef struct {
 	uint8_t *at[str_max];
