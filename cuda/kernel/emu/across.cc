@@ -1,4 +1,4 @@
-// The clocks of works, and what they have done to each byte.
+// The clocks of works, and what works have done to each byte.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -13,23 +13,23 @@ struct Done { // a work that is watched
 	std::string name;
 	unsigned lane;
 	uint32_t number;  // in its lane, from 1
-	uint32_t settled; // the last work that there was when the host had waited for this one; 0: it has not
-	uint32_t turn;    // when it was done
+	uint32_t settled; // the newest work when the host had waited for this one; 0: the host has not waited for it
+	uint32_t turn;    // the turn in which it was done
 };
 struct Lane {
 	std::string name;
 	uint32_t queued, settled; // how many works
-	std::deque<std::pair<uint32_t, uint32_t>> open; // number and work, of those that are watched and that the host has not waited for
+	std::deque<std::pair<uint32_t, uint32_t>> open; // number and work, of watched works that the host has not waited for
 };
 
-static std::deque<Done> works(1); // none has number 0
+static std::deque<Done> works(1); // no work has number 0
 static std::deque<Lane> lanes;
 static uint32_t turns;
 
 uint32_t under_way;
 static const Clock *before_it;
-static uint32_t asked, answer;     // of precedes
-static uint32_t readers_were, are; // of with
+static uint32_t asked, answer;     // precedes keeps its last answer
+static uint32_t readers_were, are; // and so does with
 
 enum : uint32_t { SEVERAL = 1u << 31 };
 static std::vector<std::vector<uint32_t>> several; // sets of readers
@@ -56,7 +56,7 @@ void settle(const Clock &c) {
 	}
 }
 
-// Whether a work comes before the one that is under way.
+// Reports whether a work comes before the one that is under way.
 static bool precedes(uint32_t work) {
 	if (work == asked) return answer;
 	const Done &w = works[work];
@@ -74,7 +74,8 @@ static std::vector<uint32_t> readers_of(uint32_t number) {
 	return number ? std::vector<uint32_t>{number} : std::vector<uint32_t>{};
 }
 
-// The readers with the work that is under way, and without those that come before it: who comes after it comes after them.
+// Returns the readers with the work that is under way added, and without those that come before that
+// work: a work that comes after it comes after them too.
 static uint32_t with(uint32_t readers) {
 	if (readers == readers_were && are) return are;
 	std::vector<uint32_t> all;
@@ -141,11 +142,11 @@ std::string user(const ptx::Array &a) {
 	return "";
 }
 
-// What a copy from pinned memory is made of, which nobody but works may change before it is done.
+// The source of a copy from pinned memory. Until the copy is done, only works may change it.
 struct Source {
 	Range range;
 	std::string held;
-	uint32_t turn; // up to which works had been done
+	uint32_t turn; // the last turn when this was queued
 
 	std::string changed() const {
 		if (held.empty() || !memcmp(held.data(), (void *)range.at, range.bytes)) return "";

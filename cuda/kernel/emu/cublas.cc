@@ -1,9 +1,15 @@
-// A libcublas.so.12 on the emulated driver, for the tests of package cuda: products of matrices that lie column after column, in streams and in
-// captures. It is as strict as the real one may be: it works in a thread with a context only, it is without a workspace after its stream
-// has been set, what is captured needs one, it multiplies float32 only, and a product with beta 0 does not read what C holds. Its sums go backward, so that they have other
-// bits than those of the kernels, and each product leaves its marks in the workspace.
+// A libcublas.so.12 on the emulated driver, for the tests of package cuda: products of column-major
+// matrices, in streams and in captures. It is as strict as the real one may be:
 //
-// KINTSUGI_EMU_CUBLAS: none: it does not start; uncaptured: it refuses to be captured.
+//	- It works only in a thread with a context.
+//	- It has no workspace after its stream has been set, and a product that is captured needs one.
+//	- It multiplies only float32.
+//	- A product with beta 0 does not read what C holds.
+//
+// Its sums go backward, so that their bits differ from those of the kernels. Each product writes marks
+// into the workspace.
+//
+// KINTSUGI_EMU_CUBLAS may be "none": it does not start; or "uncaptured": it refuses to be captured.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -32,7 +38,7 @@ static bool asked(const char *what) {
 	return s && !strcmp(s, what);
 }
 
-// A matrix of a batch: value [i][j] of what goes into the product.
+// A batch of matrices. at returns value [i][j] of a matrix as the product uses it.
 struct Factor {
 	const float *x;
 	long long ld, stride;
@@ -40,13 +46,13 @@ struct Factor {
 	float at(long long z, long long i, long long j) const { return x[z * stride + (transposed ? i * ld + j : j * ld + i)]; }
 };
 
-// Whether a matrix of so many rows and columns, as it lies, is on the device with all of its batch.
+// Reports whether the whole batch of matrices is on the device. rows and columns are those in memory.
 static bool fits(const float *x, int rows, int columns, int ld, long long stride, int batch) {
 	const size_t values = (size_t)(batch - 1) * stride + (size_t)(columns - 1) * ld + rows;
 	return ld >= std::max(1, rows) && stride >= 0 && emu::on_device(x, values * sizeof *x);
 }
 
-// The nearest factor of the kind that the matrix units are given.
+// Returns the nearest factor of the kind that the matrix units get.
 static float rounded(float v, int compute) {
 	uint32_t b;
 	memcpy(&b, &v, sizeof b);
@@ -56,7 +62,7 @@ static float rounded(float v, int compute) {
 	return v;
 }
 
-// Says that a work touches the columns of a batch of matrices, and nothing between them.
+// Declares that a work touches the columns of a batch of matrices, and nothing between them.
 static void columns(emu::Work &w, const void *x, int rows, int columns, int ld, long long stride, int batch, bool write) {
 	const size_t first = w.touches.size();
 	for (long long z = 0; z < (stride ? batch : 1); z++)
@@ -114,7 +120,7 @@ ENTRY cublasGemmStridedBatchedEx(cublasHandle_t handle, int op_a, int op_b, int 
 	if (m < 1 || n < 1 || k < 1 || batch < 1 || !fits(x.x, ta ? k : m, ta ? m : k, lda, stride_a, batch) || !fits(y.x, tb ? n : k, tb ? k : n, ldb, stride_b, batch) ||
 		!fits(sums, m, n, ldc, stride_c, batch) || batch > 1 && stride_c < (long long)ldc * (n - 1) + m)
 		return CUBLAS_STATUS_INVALID_VALUE;
-	const float one = *(const float *)alpha, keep = *(const float *)beta; // they are the caller's
+	const float one = *(const float *)alpha, keep = *(const float *)beta; // alpha and beta belong to the caller
 	char *workspace = handle->workspace;
 	const size_t bytes = std::min(handle->bytes, (size_t)4096);
 	const auto run = [=] {

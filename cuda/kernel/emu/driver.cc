@@ -1,19 +1,27 @@
-// A libcuda.so.1 that runs the emulated kernels, for the tests of package cuda. Work is queued, as a GPU's is, and done
-// when somebody waits for it: who forgets to wait reads what memory held before, and so does a stream that forgets to wait for another
-// one. Memory is filled with 0xFF, so that what was never written shows. A capture allows what CUDA's documentation says that it does, and after anything
-// else all of it fails, up to its end.
+// A libcuda.so.1 that runs the emulated kernels, for the tests of package cuda; streams.cc and module.cc
+// are parts of it. Work is queued, as on a GPU, and done when somebody waits for it. Code that forgets to
+// wait reads what memory held before, and so does a stream that forgets to wait for another one. Memory
+// is filled with 0xFF, so that a value that was never written shows. A capture allows what CUDA's
+// documentation allows. After anything else, the whole capture fails, up to its end.
 //
-// What works do to each other across streams is watched too, see across.h.
+// The driver also watches what works do to each other across streams: see across.h.
 //
-// What is in streams.cc and module.cc is part of it. The environment has settings, whose names begin with KINTSUGI_EMU_:
+// Settings are variables of the environment. Their names begin with KINTSUGI_EMU_:
 //
-//	KERNELS      "ptx": a launch interprets the PTX that was loaded, see ptx.h; else it runs the source, see emu.h
-//	UNWAITED     how many times a stream is told to wait for an event, from when this is set until it is not, before it does not wait once; 0: it is said who waits
-//	WITHOUT      a barrier of PTX that is not there, such as step_adam:0
-//	SCHEDULE     the order of threads, see emu.h; under schedule 1 work is done at once, so that it comes before what others do later
-//	FAIL         a driver's code that everything which waits returns from now on, as after a fault on a GPU
-//	ALLOCATIONS  how many arrays and pieces of pinned memory can be had, from when it is set until it is not; each that is asked for counts
-//	DEVICES      how many there are (1); MAJOR: their compute capability (9); VERSION: the driver's (13000); EXCLUSIVE: another process has them
+//	KERNELS      "ptx": a launch interprets the loaded PTX, see ptx.h; otherwise it runs the source, see emu.h
+//	UNWAITED     the number of the wait for an event that is left out, counted from 1 since this was set;
+//	             0: every wait is printed, and none is left out
+//	WITHOUT      a barrier of PTX that is left out, such as step_adam:0
+//	SCHEDULE     the order of threads, see emu.h; under schedule 1, work is done at once, so it comes before
+//	             what others do later
+//	FAIL         an error code of the driver that every call which waits returns from now on, as after a
+//	             fault on a GPU
+//	ALLOCATIONS  how many allocations of device memory and pinned memory succeed while this is set; each
+//	             request counts
+//	DEVICES      the number of devices (1)
+//	MAJOR        their compute capability (9)
+//	VERSION      the version of the driver (13000)
+//	EXCLUSIVE    another process has the devices
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +40,7 @@ int emu::setting(const char *name, int otherwise) {
 	return s && *s ? atoi(s) : otherwise;
 }
 
-// The array that an address is in, or null.
+// Returns the array that contains an address, or null.
 static ptx::Array *find(Memory &m, uintptr_t at) {
 	auto i = m.upper_bound(at);
 	if (i == m.begin()) return nullptr;
@@ -41,7 +49,7 @@ static ptx::Array *find(Memory &m, uintptr_t at) {
 }
 
 static bool within(Memory &m, uintptr_t at, size_t bytes) {
-	std::lock_guard<std::mutex> hold(lock); // memory is given back by other threads
+	std::lock_guard<std::mutex> hold(lock); // other threads free memory
 	const ptx::Array *a = find(m, at);
 	return a && at + bytes <= a->at + a->bytes;
 }
@@ -63,7 +71,7 @@ static CUresult take(Memory &m, void **at, size_t bytes) {
 	taken = most < 0 ? 0 : taken + 1;
 	if (most >= 0 && taken > most) return CUDA_ERROR_OUT_OF_MEMORY;
 	if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-	// No larger than asked for, so that a sanitizer sees what lies past the end.
+	// No larger than asked for, so that a sanitizer notices accesses past the end.
 	if (posix_memalign(at, 256, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
 	memset(*at, 0xff, bytes);
 	std::lock_guard<std::mutex> hold(lock);
@@ -79,14 +87,14 @@ static CUresult give(Memory &m, void *at) {
 	const auto a = m.find((uintptr_t)at);
 	if (a == m.end()) return CUDA_ERROR_INVALID_VALUE;
 	const std::string user = emu::user(a->second);
-	if (!user.empty() && !emu::failed) // CUDA's documentation does not say that it waits
+	if (!user.empty() && !emu::failed) // CUDA's documentation does not say that freeing waits
 		emu::failed = emu::say(CUDA_ERROR_LAUNCH_FAILED, "array " + std::to_string(a->second.number) + " is freed before anybody has waited for " + user);
 	m.erase(a);
 	free(at);
 	return emu::failed;
 }
 
-// A copy between memory of ours; the host's side must be pinned.
+// Copies between memory of this driver. The host's side must be pinned.
 static CUresult copy(const char *name, CUstream s, void *to, const void *from, size_t bytes, bool ok, bool from_host = false) {
 	if (!ok) return CUDA_ERROR_INVALID_VALUE;
 	const auto run = [=] {
@@ -107,7 +115,7 @@ ENTRY cuDeviceGetCount(int *count) {
 	*count = setting("KINTSUGI_EMU_DEVICES", 1);
 	return CUDA_SUCCESS;
 }
-// What names a device is not its number: CUDA's documentation does not say that it is.
+// A device's handle is not its number: CUDA's documentation does not say that they are equal.
 enum { FIRST_DEVICE = 7 };
 static bool is_device(CUdevice device) { return device >= FIRST_DEVICE && device < FIRST_DEVICE + setting("KINTSUGI_EMU_DEVICES", 1); }
 ENTRY cuDeviceGet(CUdevice *device, int ordinal) {
@@ -143,7 +151,7 @@ ENTRY cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 	*context = (CUcontext)&lock;
 	return CUDA_SUCCESS;
 }
-// Who leaves memory behind is told: a real driver takes it back with the context, and says nothing.
+// Reports memory that was not freed. A real driver frees it with the context, and says nothing.
 ENTRY cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 	if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
 	std::lock_guard<std::mutex> hold(lock);

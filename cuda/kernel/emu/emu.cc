@@ -47,7 +47,7 @@ static struct {
 enum { STACK = 128 << 10 };
 
 #if defined(__x86_64__)
-// Saves the registers that a call keeps, changes stacks, and takes the others' back.
+// Saves the registers that a call preserves, switches stacks, and restores those of the other stack.
 extern "C" void emu_switch(void **save, void *to);
 asm(".text\n"
     ".globl emu_switch\n"
@@ -71,13 +71,13 @@ static void begin() {
 	Fibre &f = run.fibres[run.current];
 	f.state = DONE;
 	leave(f);
-	abort(); // nobody resumes a fibre that is done
+	abort(); // a fibre that is done is never resumed
 }
 
 static void prepare(Fibre &f) {
 #if defined(__x86_64__)
 	void **sp = (void **)(f.stack + STACK);
-	*--sp = nullptr; // the stack is as after a call: 8 below a multiple of 16
+	*--sp = nullptr; // as after a call, the stack is 8 below a multiple of 16
 	*--sp = (void *)begin;
 	for (int i = 0; i < 6; i++) *--sp = nullptr;
 	f.sp = sp;
@@ -112,7 +112,7 @@ const uint64_t *meet(uint64_t bits) {
 void meet_again() { wait(AT_MEETING); }
 
 void *shared(size_t size) {
-	if (!run.shared) { // as large as asked for and no larger, for a sanitizer
+	if (!run.shared) { // no larger than asked for, so that a sanitizer notices accesses past the end
 		run.shared = (char *)aligned_alloc(16, (size + 15) / 16 * 16);
 		run.shared_size = size;
 		memset(run.shared, 0xff, size);
@@ -125,9 +125,9 @@ static void fail(const char *what) {
 	snprintf(run.error, sizeof run.error, "%s (block %u, %u, %u of %u, %u, %u)", what, run.block.x, run.block.y, run.block.z, run.grid.x, run.grid.y, run.grid.z);
 }
 
-static bool inside; // a fibre runs
+static bool inside; // a fibre is running
 
-// A thread does nothing more after a mistake that nothing sensible can follow.
+// Stops a thread after a mistake from which it cannot go on.
 static void give_up(const char *what) {
 	if (!inside) {
 		fprintf(stderr, "emulation: %s, outside of any kernel\n", what);
@@ -143,7 +143,7 @@ static bool can_run(unsigned warp) {
 	return false;
 }
 
-// Lets the lanes of a warp go on that have all come to their meeting. One that waits for a lane that has left, or that
+// Lets the lanes of a warp go on if all have come to their meeting. A lane that waits for one that has left, or that
 // waits elsewhere, would wait for ever.
 static void end_meeting(unsigned warp) {
 	const size_t lo = warp * 32, hi = lo + 32;
@@ -242,8 +242,8 @@ const Kernel *find(const char *name) {
 
 } // namespace emu
 
-// What code calls that was compiled with -fsanitize=alignment, before it reads or writes what lies at no multiple of its size: a processor does that
-// all the same, and a GPU faults. The first argument begins with the place in the source.
+// Code that was compiled with -fsanitize=alignment calls this before it accesses a value whose address is no multiple
+// of its size. A processor allows that, and a GPU faults. The first argument begins with the place in the source.
 extern "C" void __ubsan_handle_type_mismatch_v1(const void *about, uintptr_t at) {
 	const struct {
 		const char *file;

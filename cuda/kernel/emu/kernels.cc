@@ -1,4 +1,4 @@
-// All kernels, each file in a namespace of its own: their names of constants meet otherwise.
+// All kernels, each file in a namespace of its own. Otherwise the names of their constants would collide.
 #include "../kdev.cuh"
 #include "../lanes.cuh"
 #include "../operand.cuh"

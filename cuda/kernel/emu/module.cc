@@ -7,9 +7,9 @@
 
 #include "streams.h"
 
-static char something; // a module of sources, which nobody looks behind
+static char something; // stands for a module of sources; only its address is used
 
-// A kernel: its source, compiled for this processor, and the PTX that the program has loaded, if that is what runs.
+// A kernel: its source, compiled for this processor, and the loaded PTX if that is to run.
 struct Function {
 	const emu::Kernel *source;
 	const ptx::Kernel *text;
@@ -66,7 +66,7 @@ ENTRY cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz,
 	if (!extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER || extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || !gx || !gy || !gz) return CUDA_ERROR_INVALID_VALUE;
 	const std::string args((const char *)extra[1], *(size_t *)extra[3]);
 	const unsigned threads = bx * by * bz;
-	// What a GPU of compute capability 8.0 or newer takes, and the least that a driver does.
+	// What every GPU of compute capability 8.0 or newer accepts, and every driver.
 	if (gx > 0x7fffffff || gy > 65535 || gz > 65535 || threads > 1024 || args.size() > 4096) return CUDA_ERROR_INVALID_VALUE;
 	const char *name = f.text ? f.text->name.c_str() : f.source->name;
 	const size_t takes = f.text ? f.text->params : f.source->args;

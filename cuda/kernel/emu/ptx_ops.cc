@@ -1,5 +1,5 @@
-// What each instruction does, as NVIDIA's "Parallel Thread Execution ISA" has it. Each result has one rounding, and a NaN that a float32
-// operation makes is the one that GPUs make.
+// What each instruction does, according to NVIDIA's "Parallel Thread Execution ISA". Each result is rounded once. A
+// float32 operation that results in NaN gives the NaN that GPUs give.
 #include "ptx.h"
 
 #include <cfenv>
@@ -135,7 +135,7 @@ template <class T> void floats(Table &t, const std::string &type) {
 	moves<T>(t, type);
 }
 
-// To an integer, towards zero: what does not fit becomes the nearest that does, and NaN 0.
+// To an integer, towards zero. A value that does not fit becomes the nearest one that does, and NaN becomes 0.
 template <class T, class F> T clamp(F v) {
 	if (!(v == v)) return 0;
 	if (v <= (F)std::numeric_limits<T>::min()) return std::numeric_limits<T>::min();
@@ -159,7 +159,7 @@ f32 fma_down(f32 a, f32 b, f32 c) {
 	return r;
 }
 
-// The upper word of a reciprocal, as the instruction that divisions begin with gives it.
+// The upper word of a reciprocal, as given by the instruction with which divisions begin.
 f64 reciprocal_word(f64 a) { return from<f64>(emu::pack(1 / a) & 0xffffffff00000000ull); }
 
 template <class T> T insert_bits(T a, T b, u32 at, u32 n) {
@@ -194,7 +194,7 @@ template <class A> void conversions(Table &t, const std::string &a) {
 	t["cvt.rn.f32" + a] = MAP(A, (f32)a), t["cvt.rn.f64" + a] = MAP(A, (f64)a);
 }
 
-// Packs what is in registers into one of T, or takes it apart: mov with a list on one side.
+// Packs registers into one of type T, or unpacks one: mov with a list on one side.
 template <class T> void lists(Table &t, const std::string &type) {
 	t["mov" + type + " list"] = [](Warp &w, const Instruction &i, u32 lanes) {
 		const size_t parts = std::max(i.in.size(), i.out.size()), width = 8 * sizeof(T) / parts;
@@ -210,7 +210,7 @@ template <class T> void lists(Table &t, const std::string &type) {
 	};
 }
 
-// Memory. Signed values are extended to the whole register.
+// Memory. A signed value is extended to the whole register.
 template <class T, class Wide, Space S, int N> void load(Warp &w, const Instruction &i, u32 lanes) {
 	each(lanes, [&](int l) {
 		const char *p = reach(w, i, l, S, w.get<u64>(i.in[0], l) + i.offset, N * sizeof(T), READ);
@@ -265,7 +265,8 @@ template <Space S> void atomics(Table &t, const std::string &space) {
 	t["atom" + space + ".or.b32"] = ATOM(u32, S, a | b);
 }
 
-// Of a warp whose lanes have all come. They move words, of which the lanes that have none to take keep their own.
+// Operations of a warp whose lanes have all come. A shuffle moves words between lanes. A lane that has no
+// word to take keeps its own.
 enum Way { UP, DOWN, BUTTERFLY, INDEX };
 
 template <Way W> void shuffle(Warp &w, const Instruction &i, u32 lanes) {
@@ -291,8 +292,10 @@ void ballot(Warp &w, const Instruction &i, u32) {
 
 void in_step(Warp &w, const Instruction &, u32) { w.epoch++; }
 
-// The words of a lane hold these places of the matrices, for PER values in a word: rows g and g + 8 of the first with columns from PER·t on, and behind them from
-// 4·PER + PER·t on; of the second the same with rows for columns, and column g. The sums are of rows g and g + 8, columns 2·t and 2·t + 1.
+// The words of lane 4·g + t hold these places of the matrices, with PER values in a word. Of the first
+// matrix: rows g and g + 8, columns from PER·t on, and then from 4·PER + PER·t on. Of the second matrix:
+// rows from PER·t on, and then from 4·PER + PER·t on, in column g. The sums are those of rows g and g + 8,
+// columns 2·t and 2·t + 1.
 template <int PER, class Value> void matrix_product(Warp &w, const Instruction &i, Value value) {
 	enum { K = 8 * PER };
 	static f32 a[16][K], b[K][8];
@@ -338,7 +341,7 @@ static Table table() {
 	t["cvt.rn.bf16x2.f32"] = MAP(u32, emu::nearest_bf16(a) << 16 | emu::nearest_bf16(b));
 
 	t["fma.rm.f32"] = MAP(f32, fma_down(a, b, c));
-	// Approximations, of which a GPU's may differ in the last bits.
+	// Approximations. Those of a GPU may differ in the last bits.
 	t["ex2.approx.ftz.f32"] = MAP(f32, std::exp2(a));
 	t["rcp.approx.ftz.f64"] = MAP(f64, reciprocal_word(a));
 

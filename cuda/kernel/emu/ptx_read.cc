@@ -1,4 +1,4 @@
-// Reads the text of PTX, a line at a time: the compiler writes an instruction to each.
+// Reads the text of PTX line by line: the compiler writes one instruction on each line.
 #include <cstdlib>
 #include <sstream>
 
@@ -13,7 +13,7 @@ static std::string trimmed(const std::string &s) {
 
 static bool begins(const std::string &s, const char *with) { return s.rfind(with, 0) == 0; }
 
-// The number behind the last "[" of a declaration, and the name before it.
+// The number after the last "[" of a declaration, and the name before it.
 static size_t declared(const std::string &line, std::string &name) {
 	const size_t bracket = line.rfind('['), space = line.find_last_of(" \t", bracket);
 	name = line.substr(space + 1, bracket - space - 1);
@@ -43,9 +43,9 @@ private:
 	int line = 0, depth = 0, barriers = 0;
 	std::string problem;
 	std::map<std::string, int> registers, predicates, labels;
-	std::map<std::string, u64> places; // of variables, in the memory that they are of
+	std::map<std::string, u64> places; // of variables, in their memory
 	std::map<u64, int> constants;
-	std::map<int, std::string> targets; // of branches, by instruction
+	std::map<int, std::string> targets; // names of the targets of branches, by instruction
 };
 
 } // namespace
@@ -98,7 +98,7 @@ void Reader::statement(const std::string &s) {
 	}
 }
 
-// Commas that are in no list part operands.
+// Commas outside lists separate operands.
 static std::vector<std::string> parts(const std::string &s) {
 	std::vector<std::string> all;
 	std::string part;
@@ -161,7 +161,7 @@ void Reader::operand(const std::string &s, std::vector<int> &into, Instruction &
 	}
 }
 
-// KINTSUGI_EMU_WITHOUT names a barrier that is not there, by its kernel and its number.
+// KINTSUGI_EMU_WITHOUT names a barrier that is left out, by its kernel and its number.
 bool Reader::left_out() {
 	const char *without = getenv("KINTSUGI_EMU_WITHOUT");
 	return without && without == k->name + ":" + std::to_string(barriers++);
@@ -200,7 +200,7 @@ void Reader::instruction(std::string s) {
 		// The first operand is the result, unless there is none.
 		const bool none = begins(name, "st.") || begins(name, "bar.");
 		for (size_t o = 0; o < operands.size(); o++) operand(operands[o], o == 0 && !none ? i.out : i.in, i);
-		if (name == "mov.pred" && operands.size() == 2 && operands[1][0] != '%') { // a constant, as a predicate of its own
+		if (name == "mov.pred" && operands.size() == 2 && operands[1][0] != '%') { // a constant becomes a predicate of its own
 			const std::string constant = "%p=" + operands[1];
 			i.in = {numbered(predicates, constant, k->predicates)};
 		}

@@ -15,10 +15,10 @@ struct Run {
 	unsigned threads;
 	std::vector<Warp> warps;
 	std::vector<char> shared;
-	std::vector<Byte> watched; // of shared
+	std::vector<Byte> watched; // the bytes of shared
 	Moment now;
 	Fault fault;
-	Array *last = nullptr; // that was found
+	Array *last = nullptr; // the array that was found last
 
 	void begin(emu::Dim at);
 	void advance(Warp &);
@@ -27,10 +27,10 @@ struct Run {
 	void run_block(unsigned schedule, u64 &random);
 };
 
-// The last interval that there was, of all launches.
+// The newest interval, over all launches.
 static u32 intervals;
 
-// Registers of the launch before.
+// Registers of the previous launch, for reuse.
 static std::vector<std::vector<u64>> spare;
 
 static const char *const names[] = {"global", "shared", "the parameter's", "local"};
@@ -78,7 +78,7 @@ char *reach(Warp &w, const Instruction &i, int lane, Space space, u64 address, s
 		}
 	}
 	Moment now = r.now;
-	if (space == SHARED) now.launch = now.block; // each block has its own
+	if (space == SHARED) now.launch = now.block; // each block has its own shared memory
 	for (size_t b = 0; b < size; b++) {
 		Byte &byte = watched[at + b];
 		if (space == SHARED && access != WRITE && byte.written < r.now.block) {
@@ -93,7 +93,7 @@ char *reach(Warp &w, const Instruction &i, int lane, Space space, u64 address, s
 	return base + at;
 }
 
-// Makes the threads of a block ready.
+// Prepares the threads of a block.
 void Run::begin(emu::Dim at) {
 	block = at;
 	now.block = now.interval = ++intervals;
@@ -113,7 +113,8 @@ void Run::begin(emu::Dim at) {
 	}
 }
 
-// Lets lanes that come to an operation of the warp wait there, or does it where all have come. Reports whether it was done.
+// Lanes that come to an operation of the warp wait there. Does the operation if all lanes have come, and reports whether
+// it was done.
 bool Run::meet(Warp &w, const Instruction &i, int pc) {
 	for (int l = 0; l < 32; l++)
 		if (w.state[l] != AT_MEETING || w.pc[l] != pc) return false;
@@ -122,10 +123,10 @@ bool Run::meet(Warp &w, const Instruction &i, int pc) {
 	return true;
 }
 
-// Goes on with a warp until all its lanes wait or have left.
+// Runs a warp until all its lanes wait or have left.
 void Run::advance(Warp &w) {
 	while (!fault.code) {
-		int pc = INT_MAX, next = INT_MAX; // where the lanes are that are furthest behind, and the others
+		int pc = INT_MAX, next = INT_MAX; // where the lanes furthest behind are, and where the next ones are
 		u32 lanes = 0;
 		for (int l = 0; l < 32; l++) {
 			if (w.state[l] != READY) continue;
@@ -147,7 +148,7 @@ void Run::advance(Warp &w) {
 				pc++;
 			} else if (i.kind == BRANCH && on == lanes) {
 				pc = i.target;
-			} else { // the lanes part, wait or leave
+			} else { // the lanes diverge, wait or leave
 				together = false;
 				each(lanes, [&](int l) { w.pc[l] = pc + 1; });
 				each(on, [&](int l) {
@@ -163,7 +164,7 @@ void Run::advance(Warp &w) {
 	}
 }
 
-// Reports whether the block is done, of which no thread can go on.
+// Ends a barrier, when no thread of the block can go on. Reports whether the block is done.
 bool Run::end_barrier() {
 	size_t waiting = 0, left = 0;
 	for (Warp &w : warps)
@@ -190,7 +191,7 @@ bool Run::end_barrier() {
 
 void Run::run_block(unsigned schedule, u64 &random) {
 	for (;;) {
-		// Warps go on one after the other, each as far as it can: first to last, last to first, or from any on.
+		// Warps run one after the other, each as far as it can: first to last, last to first, or from a random one on.
 		random ^= random << 13, random ^= random >> 7, random ^= random << 17;
 		const size_t n = warps.size(), from = schedule < 2 ? 0 : random % n;
 		for (size_t i = 0; i < n; i++) advance(warps[schedule == 1 ? n - 1 - i : (from + i) % n]);
@@ -208,7 +209,7 @@ Fault launch(const Kernel &k, emu::Dim grid, unsigned threads, const void *args,
 		Warp &w = r.warps[n];
 		w.run = &r, w.first = (unsigned)n * 32;
 		w.cells = n < spare.size() ? std::move(spare[n]) : std::vector<u64>();
-		w.cells.resize((size_t)k.cells * 32, ~0ull); // which hold what they held: nobody counts on that
+		w.cells.resize((size_t)k.cells * 32, ~0ull); // keeps old values, on which no kernel may rely
 		w.predicates.assign(k.predicates, 0);
 		w.local.assign(32 * k.local, (char)0xff);
 		for (const auto &c : k.constants)

@@ -13,52 +13,52 @@ using emu::lock;
 using emu::setting;
 
 struct Stream;
-typedef std::map<const Stream *, uint64_t> Seen; // how many works of each stream of a capture come before, and that it joined
+typedef std::map<const Stream *, uint64_t> Seen; // by stream of a capture: how many of its works come before, plus 1 for having joined
 typedef emu::Work Work;
 struct Node {
 	Work work;
 	const Stream *on;
-	unsigned lane; // the stream's
+	unsigned lane; // of the stream
 	Seen before;
 };
 struct Graph {
 	std::vector<Node> nodes; // in the order in which they were captured
 	const Stream *origin = nullptr;
 	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	bool invalid = false; // something was done that a capture does not allow: all of it fails, up to its end
-	std::map<const Stream *, unsigned> lanes; // of a program
-	emu::Clock clock;                         // its last launch, which the next one comes after
+	bool invalid = false; // something was done that a capture does not allow: the whole capture fails, up to its end
+	std::map<const Stream *, unsigned> lanes; // of a program, by stream
+	emu::Clock clock;                         // of its last launch, after which the next one comes
 	std::vector<const Node *> late() const;
 };
 struct Stream {
 	std::deque<std::function<CUresult()>> queue;
 	unsigned lane;
-	emu::Clock clock; // what it was given, and what comes before that
-	std::string last = "nothing"; // that it was given
-	uint64_t done = 0;                // works, of all that were ever queued
-	std::shared_ptr<Graph> capturing; // what is queued goes there, and is not done
-	bool forked = false;              // the capture is another stream's, which must wait for all of this one
-	uint64_t captured = 0;            // works, and that it joined the capture
-	Seen seen;                        // before what is captured next
+	emu::Clock clock; // the works that it was given, and what comes before them
+	std::string last = "nothing"; // the last work that it was given
+	uint64_t done = 0;                // how many works are done, of all that were ever queued
+	std::shared_ptr<Graph> capturing; // new work goes there, and is not done
+	bool forked = false;              // the capture belongs to another stream, which must wait for all of this one
+	uint64_t captured = 0;            // number of captured works, plus 1 for having joined
+	Seen seen;                        // what comes before the next captured work
 	uint64_t queued() const { return done + queue.size(); }
 	void capture(const std::shared_ptr<Graph> &g, bool fork) { capturing = g, forked = fork, captured = 1, seen.clear(); }
 };
 struct Event {
 	std::shared_ptr<Stream> stream;
-	uint64_t at = 0; // is over when so many works are done
-	std::shared_ptr<Graph> of; // whose capture it was recorded in
-	Seen seen; // before it
+	uint64_t at = 0; // the event is over when this many works are done
+	std::shared_ptr<Graph> of; // the capture in which it was recorded
+	Seen seen; // what comes before it
 	emu::Clock clock;
-	std::string behind; // for whoever reads about it
-	bool timed = false;        // knows when it was
+	std::string behind; // the last work before it, for messages
+	bool timed = false;        // it can tell its time
 };
 static std::map<Stream *, std::shared_ptr<Stream>> streams;
 
 std::mutex emu::lock;
 CUresult emu::failed;
 
-// The nodes in the order in which those of other streams than the first come as late as can be: on a GPU all of them run beside each other, but for
-// what waits.
+// Returns the nodes in the order in which those of all streams but the first come as late as possible. On a GPU, nodes
+// run concurrently unless they wait.
 std::vector<const Node *> Graph::late() const {
 	std::map<const Stream *, std::vector<const Node *>> of;
 	for (const Node &n : nodes) of[n.on].push_back(&n);
@@ -76,7 +76,7 @@ std::vector<const Node *> Graph::late() const {
 	return order;
 }
 
-// Does the first works of a stream, so many of all that were ever queued. A fault stays.
+// Does the works of a stream, until upto of all that were ever queued are done. A fault is permanent.
 static CUresult run(Stream &s, uint64_t upto) {
 	if (int code = setting("KINTSUGI_EMU_FAIL", 0)) failed = code;
 	while (s.done < upto && !s.queue.empty()) {
@@ -94,7 +94,7 @@ CUresult emu::drain() {
 	return failed;
 }
 
-// Puts something at the end of a stream that is not captured.
+// Appends something to a stream that is not being captured.
 static CUresult put(Stream *s, std::function<CUresult()> f) {
 	s->queue.push_back(std::move(f));
 	return setting("KINTSUGI_EMU_SCHEDULE", 3) == 1 ? run(*s, s->queued()) : CUDA_SUCCESS;
@@ -126,7 +126,7 @@ bool emu::capturing(CUstream stream) {
 	return streams.count((Stream *)stream) && ((Stream *)stream)->capturing;
 }
 
-// What a capture does not allow, which ends it.
+// Invalidates a capture after something that it does not allow.
 static CUresult invalidate(Graph &g, CUresult why) {
 	g.invalid = true;
 	return why;
@@ -159,7 +159,7 @@ ENTRY cuStreamDestroy_v2(CUstream stream) {
 	streams.erase(s);
 	return failed;
 }
-// Whether a stream does not wait for an event that it is told to wait for, as a test wants to have it.
+// Reports whether a stream must ignore this wait for an event, because a test leaves it out.
 static bool left_out(const Stream &s, const Event &e) {
 	static int waits;
 	const int which = setting("KINTSUGI_EMU_UNWAITED", -1);
@@ -178,10 +178,10 @@ ENTRY cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
 	const Event e = *(Event *)event;
 	Stream *s = (Stream *)stream;
 	if (!streams.count(s)) return CUDA_ERROR_INVALID_VALUE;
-	if (!e.stream) return CUDA_SUCCESS; // never recorded
+	if (!e.stream) return CUDA_SUCCESS; // it was never recorded
 	if (left_out(*s, e)) return CUDA_SUCCESS;
-	if (e.of) { // the order in which a capture is given work is one that all its streams allow
-		if (e.of != e.stream->capturing) return CUDA_ERROR_INVALID_VALUE; // it is over
+	if (e.of) { // work arrives at a capture in an order that all its streams allow
+		if (e.of != e.stream->capturing) return CUDA_ERROR_INVALID_VALUE; // that capture is over
 		if (e.of->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 		if (!s->capturing) s->capture(e.of, true);
 		if (s->capturing != e.of) return invalidate(*e.of, CUDA_ERROR_STREAM_CAPTURE_MERGE);
@@ -297,7 +297,7 @@ ENTRY cuGraphLaunch(CUgraphExec program, CUstream stream) {
 			if (CUresult r = queue(s, n->work)) return r;
 		return failed;
 	}
-	// Behind what the stream has, and the launch before, nodes are ordered by their edges alone.
+	// All nodes come after the stream's earlier work and after the previous launch. Otherwise only edges order them.
 	emu::join(s->clock, g.clock);
 	std::map<const Stream *, uint32_t> begun;
 	for (auto &l : g.lanes) begun[l.first] = emu::queued_on(l.second);
@@ -316,7 +316,7 @@ ENTRY cuGraphLaunch(CUgraphExec program, CUstream stream) {
 }
 ENTRY cuEventElapsedTime(float *milliseconds, CUevent begin, CUevent end) {
 	if (!((Event *)begin)->timed || !((Event *)end)->timed) return CUDA_ERROR_INVALID_HANDLE;
-	*milliseconds = 1; // it has no clock
+	*milliseconds = 1; // the emulation measures no time
 	std::lock_guard<std::mutex> hold(lock);
 	return emu::drain();
 }
