@@ -2,12 +2,13 @@ package worker
 
 import "github.com/kintsugi-ml/kintsugi"
 
-// ahead fetches parameters into a second buffer while a gradient is computed on the first: each version that
-// is released meanwhile, or the newest where the network is slower than the run. That saves a worker the time
-// of a read, and costs the traffic of versions it never computes on.
+// ahead reads parameters into a second buffer while a gradient is computed on the first. It reads
+// each version that is released meanwhile, or only the newest if the network is slower than the
+// run. That saves the worker the time of a read, and costs the traffic for versions that it never
+// computes on.
 //
-// Between begin and end its goroutine has the session's read streams and the buffer; nothing else
-// may be on its way when it begins.
+// Between begin and end, the goroutine of ahead owns the session's read streams and the buffer. No
+// other read may be under way when it begins.
 type ahead struct {
 	params  []float32
 	version kintsugi.Step // in params
@@ -16,7 +17,7 @@ type ahead struct {
 	ended   chan struct{}
 }
 
-// begin begins to fetch versions newer than version.
+// begin starts to read versions newer than version.
 func (a *ahead) begin(s *session, version kintsugi.Step) {
 	if a.params == nil {
 		a.params = make([]float32, s.cfg.Layout.Values)
@@ -43,27 +44,27 @@ func (a *ahead) fetch(s *session, have kintsugi.Step) {
 			}
 		}
 		select {
-		case <-a.stop: // one that has just been fetched is new enough: take says whether it is
+		case <-a.stop: // the version just read may be new enough: take decides that
 			return
 		default:
 		}
 		a.whole = false
 		version, err := s.fetch(a.params, l.newest)
 		if err != nil {
-			return // the streams are broken: whoever uses them next says so
+			return // the streams are broken, and the next code to use them reports it
 		}
 		have, a.version, a.whole = version, version, true
 	}
 }
 
-// end ends the fetching that begin began, and waits for it: what is on its way lands first.
+// end stops the goroutine that begin started, and waits until the read under way has ended.
 func (a *ahead) end() {
 	close(a.stop)
 	<-a.ended
 }
 
-// take says which version params hold, if it is at least atLeast, and that it is used up: the caller puts
-// another buffer in its place.
+// take returns the version that params hold, if it is at least atLeast. The caller then takes
+// params and puts another buffer in their place.
 func (a *ahead) take(atLeast kintsugi.Step) (kintsugi.Step, bool) {
 	if !a.whole || a.version < atLeast {
 		return 0, false

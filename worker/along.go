@@ -6,18 +6,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// along measures how a worker's gradients lie along the displacement of the parameters, for
-// kintsugi.Along. It keeps the parameters of the newest version that the worker has computed on.
+// along measures the dot product of a worker's gradients with the displacement of the parameters,
+// for kintsugi.Along. It keeps a copy of the parameters of the newest version that the worker has
+// computed on.
 type along struct {
 	params  []float32
 	line    kintsugi.Line
 	version kintsugi.Step
 	any     bool    // params hold a version
-	whole   bool    // a gradient on it was computed to its end
-	own     float64 // ⟨g, m⟩ of that gradient and what was sent of it
+	whole   bool    // a gradient on that version was completed
+	own     float64 // ⟨g, m⟩ of that gradient g and the message m that was sent for it
 }
 
-// newAlong returns nil where messages are as good as gradients, or nobody asks.
+// newAlong returns nil if a message is as good as its gradient for this codec, or if the pace does
+// not ask for it.
 func newAlong(codec compress.Codec, pace kintsugi.Pace, values int) *along {
 	if !pace.Along || codec == nil {
 		return nil
@@ -29,8 +31,8 @@ func newAlong(codec compress.Codec, pace kintsugi.Pace, values int) *along {
 	return nil
 }
 
-// begin measures the gradient that grads still hold, before the one that id names is computed on
-// params: from here on they hold nothing of use until end is called.
+// begin measures the previous gradient, which grads still holds, before the gradient that id names
+// is computed on params. After that, grads has no valid contents until end is called.
 func (a *along) begin(id kintsugi.PushID, params, grads []float32) (t kintsugi.Along) {
 	if a == nil {
 		return t
@@ -47,7 +49,8 @@ func (a *along) begin(id kintsugi.PushID, params, grads []float32) (t kintsugi.A
 	return t
 }
 
-// end measures a gradient that was computed to its end, or, if it was not, forgets that of before.
+// end measures a completed gradient. If the gradient was not completed, end forgets the previous
+// one.
 func (a *along) end(t *kintsugi.Along, id kintsugi.PushID, params, grads []float32, whole bool) {
 	if a == nil {
 		return
@@ -61,14 +64,14 @@ func (a *along) end(t *kintsugi.Along, id kintsugi.PushID, params, grads []float
 	a.line, a.version, a.any, a.whole, a.own = id.Line, id.Version, true, whole, 0
 }
 
-// sent notes what was sent of the gradient that id names.
+// sent notes the message that was sent for the gradient that id names.
 func (a *along) sent(e *encoder, id kintsugi.PushID) {
 	if a != nil && a.any && a.line == id.Line && a.version == id.Version {
 		a.own = e.own(id)
 	}
 }
 
-// dotDifference returns ⟨g, w − before⟩.
+// dotDifference returns ⟨g, w − before⟩, computed in float64.
 func dotDifference(g, w, before []float32) (sum float64) {
 	for i, v := range g {
 		sum += float64(float64(v) * (float64(w[i]) - float64(before[i])))
@@ -76,7 +79,7 @@ func dotDifference(g, w, before []float32) (sum float64) {
 	return sum
 }
 
-// dot returns ⟨x, y⟩.
+// dot returns ⟨x, y⟩, computed in float64.
 func dot(x, y []float32) (sum float64) {
 	for i, v := range x {
 		sum += float64(float64(v) * float64(y[i]))

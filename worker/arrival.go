@@ -6,21 +6,21 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// arrival is a version on its way: the first frame of every shard has landed, so that it is known
-// which version it is, and the others land beside the layers that are computed meanwhile. The
-// stream of each source is its goroutine's until wait returns.
+// arrival is a version of which a part has arrived. The first frame of every shard is here, so the
+// version is known. The other frames arrive while layers are computed. Until wait returns, the
+// stream of each source belongs to the goroutine that reads it.
 type arrival struct {
 	mu     sync.Mutex
-	moved  sync.Cond // of mu: landed or err has changed
+	moved  sync.Cond // uses mu: landed or err has changed
 	from   []*source
-	landed []int // by source: the values before this one are here
+	landed []int // by source: all values before this index are here
 	err    error
 	wg     sync.WaitGroup
 }
 
-// arrive lands the first frame of each shard of what was asked for, and has the rest land if all
-// are of one version. Otherwise it returns nil, and the versions: what was asked for has landed
-// then, and is not one version.
+// arrive receives the first frame of each shard's answer. If all are of one version, it lets
+// goroutines receive the rest and returns the arrival. Otherwise it receives all frames itself and
+// returns a nil arrival; params then mix the versions that have names.
 func arrive(from []*source, params []float32) (a *arrival, have []kintsugi.Step, err error) {
 	have = make([]kintsugi.Step, len(from))
 	same := true
@@ -66,7 +66,7 @@ func (a *arrival) move(i, hi int, err error) {
 	a.moved.Broadcast()
 }
 
-// need waits until values [lo, hi) are here. False: they will never be.
+// need waits until values [lo, hi) are here. It returns false if they will never come.
 func (a *arrival) need(lo, hi int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +83,7 @@ func (a *arrival) need(lo, hi int) bool {
 	}
 }
 
-// wait waits until all of it has landed, or never will.
+// wait waits until all values are here or an error has ended the arrival.
 func (a *arrival) wait() error {
 	if a == nil {
 		return nil

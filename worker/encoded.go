@@ -13,18 +13,18 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/fates"
 )
 
-// message is an encoded gradient: the bytes that its id stands for until it is known what became of it. They
-// are kept, not made again: what earlier gradients left out is in them.
+// message is an encoded gradient. Its bytes are kept until the fate of its push is known. They
+// cannot be computed again, since they contain the residual of earlier gradients.
 type message struct {
 	ticket kintsugi.Ticket
 	parts  [][]parcel // by shard that has chunks
-	norms  []float64  // by chunk, of what the servers will read
-	owns   []float64  // by chunk, along the gradient; nil: nobody asks
+	norms  []float64  // by chunk, of the decoded payload
+	owns   []float64  // by chunk, the dot product of the gradient and the decoded payload; nil: not measured
 	sent   pending
 
-	memory *transport.Memory // that its payloads lie in, which must be reachable as long as they are; nil: none
-	lent   *transport.Memory // of the session that it was sent in last; nil: it has none
-	room   int               // of that
+	memory *transport.Memory // holds the payloads and must stay mapped as long as they are used; nil: none
+	lent   *transport.Memory // of the session that it was last sent in; nil: that session had none
+	room   int               // in the memory of lent
 }
 
 // parcel is one frame of a message.
@@ -32,24 +32,24 @@ type parcel struct {
 	header  transport.Header
 	payload []byte // raw or packed
 
-	raw, packed []byte // before and after the lossless stage
+	raw, packed []byte // before and after lossless compression
 	decoded     []float32
-	made        bool // the payload is that of the message
+	made        bool // the payload is complete
 }
 
-// encoder makes messages, and keeps those whose fate is not known. It outlives sessions, and belongs to the
-// goroutine that computes.
+// encoder makes messages and keeps those whose fate is not known. It outlives sessions. Only the
+// goroutine that computes uses it.
 type encoder struct {
 	cfg      *Config
-	feedback *compress.Feedback // nil: Config.Encoded has its own
+	feedback *compress.Feedback // nil: Config.Encoded keeps the residual
 	fates    settler
 	book     fates.Book
 	open     map[kintsugi.PushID]*message
 	spare    []*message
-	along    bool // messages are compared with their gradients
+	along    bool // measure the dot product of gradients and their messages
 }
 
-// settler is who is told what becomes of pushes.
+// settler is told the fate of pushes.
 type settler interface {
 	Counted(id kintsugi.PushID)
 	Dropped(id kintsugi.PushID)
@@ -67,7 +67,7 @@ func newEncoder(cfg *Config) *encoder {
 	return e
 }
 
-// cut returns the ranges of a shard's chunks that travel together.
+// cut returns the ranges of a shard's chunks that are sent as one frame each.
 func cut(cfg *Config, chunks kintsugi.ChunkRange) []kintsugi.ChunkRange {
 	if cfg.Codec == nil {
 		return transport.Frames(cfg.Layout, chunks)
@@ -77,12 +77,13 @@ func cut(cfg *Config, chunks kintsugi.ChunkRange) []kintsugi.ChunkRange {
 	})
 }
 
-// mostOf bounds the payload of an encoded chunk.
+// mostOf returns an upper bound of the payload of an encoded chunk, in bytes.
 func mostOf(cfg *Config, c kintsugi.Chunk) int {
 	return cfg.Codec.MaxBytes(c.Len(), cfg.Layout.Tensors[c.Tensor].RowLen())
 }
 
-// push sends what is left of the message of a ticket. It sets the ticket's norm: that of what the servers will read.
+// push sends the rest of the message of a ticket. It sets the ticket's squared norm to that of the
+// decoded message.
 func (e *encoder) push(s *session, t *kintsugi.Ticket, o *outgoing) (*kintsugi.Refused, error) {
 	m := e.open[t.Push]
 	views := m.ticket.Views
@@ -97,11 +98,11 @@ func (e *encoder) push(s *session, t *kintsugi.Ticket, o *outgoing) (*kintsugi.R
 	return refused, nil
 }
 
-// outgoing returns the push of a ticket, or, where this worker has sent it before and does not know
-// what became of it, of the same bytes again.
+// outgoing returns the push of a ticket. If this worker has sent the push before and does not know
+// its fate, the push repeats the same bytes.
 func (e *encoder) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgoing {
 	if m := e.open[t.Push]; m != nil {
-		if m.lent != s.rooms.memory { // heads do not have the memory of an earlier session
+		if m.lent != s.rooms.memory { // heads no longer have the memory of an earlier session
 			m.lent, m.room = s.rooms.memory, s.room(t.Push, nil, nil)
 		}
 		return newOutgoing(s, t.Push, grads, func(i, j int, x *shardStreams) error { return e.resend(m, s, i, j, x) })
@@ -122,7 +123,7 @@ func (e *encoder) begin(t kintsugi.Ticket, s *session) *message {
 	m.ticket = t
 	for i := range m.parts {
 		for j := range m.parts[i] {
-			if m.memory != nil { // it was that of another message, or of a session that is over
+			if m.memory != nil { // it belongs to another message, or to a session that is over
 				m.parts[i][j].raw = nil
 			}
 		}
@@ -141,7 +142,7 @@ func (e *encoder) begin(t kintsugi.Ticket, s *session) *message {
 	return m
 }
 
-// lodge has a message encoded in a room, if there is one.
+// lodge makes a message be encoded in a room of the session, if the session has rooms.
 func (m *message) lodge(s *session) {
 	if s.rooms.memory == nil {
 		return
@@ -154,8 +155,8 @@ func (m *message) lodge(s *session) {
 	}
 }
 
-// send sends parcel j to the head of a shard, or says where it lies: in the message's room, where
-// it is put unless it was encoded there.
+// send sends parcel j to the head of a shard. If the head shares memory, send sends only the place
+// of the payload in the message's room, and copies the payload there unless it was encoded there.
 func (m *message) send(s *session, x *shardStreams, p *parcel, j int) error {
 	h, payload := p.header, p.payload
 	if x.memory != nil && len(payload) > 0 {
@@ -168,7 +169,7 @@ func (m *message) send(s *session, x *shardStreams, p *parcel, j int) error {
 	return s.send(x, h, payload, &m.sent)
 }
 
-// encode makes frame j of part i of a message, for shard x, and sends it.
+// encode encodes frame j of the message's i-th shard, which is x, and sends it.
 func (e *encoder) encode(m *message, s *session, i, j int, x *shardStreams, grads []float32) error {
 	start := time.Now()
 	p := &m.parts[i][j]
@@ -179,12 +180,13 @@ func (e *encoder) encode(m *message, s *session, i, j int, x *shardStreams, grad
 	return m.send(s, x, p, j)
 }
 
-// resend sends frame j of part i of a message as it was sent before.
+// resend sends frame j of the message's i-th shard again, unchanged.
 func (e *encoder) resend(m *message, s *session, i, j int, x *shardStreams) error {
 	return m.send(s, x, &m.parts[i][j], j)
 }
 
-// complete makes what is missing of a message that nobody takes: it may be sent again.
+// complete encodes the missing frames of a message that could not be delivered: it may be sent
+// again later.
 func (e *encoder) complete(m *message, s *session, grads []float32) error {
 	for i, x := range s.shards {
 		for j := range m.parts[i] {
@@ -226,7 +228,8 @@ func (e *encoder) fill(m *message, p *parcel, x *shardStreams, j int, grads []fl
 	return nil
 }
 
-// payload appends the payload of a chunk to what a frame has, and returns the squared norm of what it is decoded to.
+// payload appends the payload of a chunk to that of the frame, and returns the squared norm of the
+// decoded chunk.
 func (e *encoder) payload(p *parcel, id kintsugi.PushID, i kintsugi.ChunkID, grads []float32) (raw []byte, norm float64, err error) {
 	c := e.cfg.Layout.Chunks[i]
 	if e.cfg.Encoded != nil {
@@ -241,8 +244,8 @@ func (e *encoder) payload(p *parcel, id kintsugi.PushID, i kintsugi.ChunkID, gra
 	return raw, norm, err
 }
 
-// decodedNorm returns the squared norm of what a payload is decoded to, in the memory of values. A gradient is
-// finite when it gets here; with the residual added it may not be.
+// decodedNorm decodes a payload into values and returns their squared norm. The gradient itself is
+// finite at this point, but its sum with the residual may not be.
 func (e *encoder) decodedNorm(values []float32, payload []byte) (float64, error) {
 	if _, err := kernels.Check(e.cfg.Codec.Encoding(), len(values), payload); err != nil {
 		return 0, err
@@ -253,7 +256,7 @@ func (e *encoder) decodedNorm(values []float32, payload []byte) (float64, error)
 	return e.cfg.Device.SquaredNorm(values)
 }
 
-// norm returns the squared norm of what a message is decoded to.
+// norm returns the squared norm of the decoded message.
 func (m *message) norm() float64 {
 	sum := 0.0
 	for _, n := range m.norms {
@@ -262,7 +265,7 @@ func (m *message) norm() float64 {
 	return sum
 }
 
-// own returns how much of a message lies along its gradient; 0 if there is none.
+// own returns the dot product of a message and its gradient, or 0 if it is not known.
 func (e *encoder) own(p kintsugi.PushID) float64 {
 	sum := 0.0
 	if m := e.open[p]; m != nil {
@@ -273,7 +276,7 @@ func (e *encoder) own(p kintsugi.PushID) float64 {
 	return sum
 }
 
-// settle adopts or takes back what the encoding of a push has left out.
+// settle adopts the residual of a push that was counted, or takes back that of a push that was not.
 func (e *encoder) settle(f fates.Fate) {
 	m := e.open[f.Push]
 	if m == nil {
@@ -286,13 +289,13 @@ func (e *encoder) settle(f fates.Fate) {
 	} else {
 		e.fates.Dropped(f.Push)
 	}
-	if m.sent.n.Load() == 0 { // else gRPC may be reading it
+	if m.sent.n.Load() == 0 { // otherwise gRPC may still be reading it
 		e.spare = append(e.spare, m)
 	}
 }
 
-// join takes the encoder to a session that has joined and read a version. It returns the tickets to
-// repeat, and behind those the tickets of what is to be sent again, in order.
+// join tells the encoder that a session has joined in a view and read a version. It returns the
+// tickets to repeat, and the tickets of the pushes to send again after that, each in order.
 func (e *encoder) join(v kintsugi.View, version kintsugi.Step) (repeat, again []kintsugi.Ticket) {
 	j := e.book.Join(v, version)
 	for _, f := range j.Settled {
@@ -312,12 +315,13 @@ func (e *encoder) tickets(pushes []kintsugi.PushID) (list []kintsugi.Ticket) {
 	return list
 }
 
-// pass gives up the pushes on versions before this one that nobody can have counted.
+// pass gives up the pushes on versions before this one that cannot have been counted.
 func (e *encoder) pass(version kintsugi.Step) {
 	for _, f := range e.book.Pass(version) {
 		e.settle(f)
 	}
 }
 
-// resize returns a slice of n elements that keeps as many of those of x, and their memory, as fit.
+// resize returns a slice of n elements. It keeps the memory and the elements of x as far as they
+// fit.
 func resize[T any](x []T, n int) []T { return slices.Grow(x[:0], n)[:n] }

@@ -8,26 +8,27 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Layers connects the layers of a model that Config.Gradient computes with the wire, so that a
-// gradient is pushed while the rest of it is computed, and begins while the parameters of later
-// layers are on their way. What computes the model calls its methods, from the goroutine that
-// called Gradient. It is given to one worker.
+// Layers connects the layers of the model that Config.Gradient computes with the network. A
+// gradient is then pushed while the rest of it is computed, and it begins while the parameters of
+// later layers are still arriving. The code that computes the model calls Need and Ready, from the
+// goroutine that called Gradient. A Layers belongs to one worker.
 type Layers struct {
-	// Waits says that Need is called for whatever is read of the parameters, before it is. Else
-	// Gradient is called when all are here.
+	// Waits promises that Need is called for all parameters before they are read. Without this
+	// promise, Gradient is called only when all parameters are here.
 	Waits bool
 
 	ready, need func(lo, hi int)
 }
 
-// Need waits until values [lo, hi) of the parameters are here. When they will never be, the context of Gradient ends.
+// Need waits until values [lo, hi) of the parameters are here. If they will never come, the context
+// of Gradient ends.
 func (l *Layers) Need(lo, hi int) {
 	if l.need != nil {
 		l.need(lo, hi)
 	}
 }
 
-// Ready says that values [lo, hi) of the gradient are final. Values that it does not name are final
+// Ready says that values [lo, hi) of the gradient are final. Values that are never named are final
 // when Gradient returns.
 func (l *Layers) Ready(lo, hi int) {
 	if l.ready != nil {
@@ -35,16 +36,18 @@ func (l *Layers) Ready(lo, hi int) {
 	}
 }
 
-// outgoing is a push on its way to every head. Its frames go out from the last to the first, which
-// is how a gradient's values become final.
+// outgoing is a push that is being sent to every head. Its frames are sent from the last to the
+// first, as the values of a gradient become final in that order.
 type outgoing struct {
 	id    kintsugi.PushID
 	grads []float32
 	frame func(i, j int, x *shardStreams) error // sends frame j of shard i
-	left  []int                                 // by shard: how many frames are not sent, the first ones
-	norms []float64                             // by chunk, the squared norm of what is sent, which is finite; nil: frame looks at that itself, or nobody has to
-	final int                                   // values from here on are final
-	err   error                                 // why no more is sent
+	left  []int                                 // by shard: number of frames that are not sent yet; these are the first ones
+	// By chunk: the squared norm of the values sent, which is finite. nil: frame checks that
+	// itself, or no check is needed.
+	norms []float64
+	final int   // values from this index on are final
+	err   error // why sending has stopped
 }
 
 func newOutgoing(s *session, id kintsugi.PushID, grads []float32, frame func(i, j int, x *shardStreams) error) *outgoing {
@@ -55,7 +58,7 @@ func newOutgoing(s *session, id kintsugi.PushID, grads []float32, frame func(i, 
 	return o
 }
 
-// shard sends the frames of shard i that begin at value from or behind.
+// shard sends those unsent frames of shard i that begin at value from or after it.
 func (o *outgoing) shard(s *session, i, from int) error {
 	x := s.shards[i]
 	for o.left[i] > 0 {
@@ -71,31 +74,32 @@ func (o *outgoing) shard(s *session, i, from int) error {
 	return nil
 }
 
-// begun reports whether a frame of shard i is sent.
+// begun reports whether a frame of shard i has been sent.
 func (o *outgoing) begun(s *session, i int) bool { return o.left[i] < len(s.shards[i].pushes) }
 
-// flows reports whether gradients are pushed as they become final. Small ones are not: to wake a
-// server early costs more than there is to hide. With a codec and more than one open push they are
-// not, either: what is left out of a gradient that is given up half way would depend on what was
-// heard of the others meanwhile.
+// flows reports whether gradients are pushed while they are computed. Small ones are not: waking a
+// server early costs more time than the overlap saves. With a codec, they are only if there is at
+// most one open push: otherwise the residual of a gradient that is given up half way would depend
+// on which fates of the other pushes were known by then.
 func (w *worker) flows(s *session) bool {
 	return w.cfg.Layers != nil && w.cfg.Encoded == nil && large(s.shards) && (w.encoder == nil || w.cfg.Pace.Credit == 1)
 }
 
-// begins reports whether gradients begin before all parameters have come. Where something else than
-// Gradient reads them they do not.
+// begins reports whether gradients begin before all parameters are here. They do not if anything
+// but Gradient reads the parameters.
 func (w *worker) begins(s *session) bool {
 	return w.cfg.Layers != nil && w.cfg.Layers.Waits && w.cfg.Encoded == nil && w.spare == nil && w.along == nil && w.cfg.Pull != PullDelta && large(s.shards)
 }
 
-// start has what is computed next be pushed as it becomes final.
+// start arranges that the next gradient is pushed while it is computed. stop ends that.
 func (w *worker) start(s *session, id kintsugi.PushID) (stop func()) {
 	s.out = w.outgoing(s, kintsugi.Ticket{Push: id}, w.grads)
 	w.cfg.Layers.ready = func(lo, hi int) { w.flow(s, lo, hi) }
 	return func() { w.cfg.Layers.ready = nil }
 }
 
-// flow pushes what has become final. Values that are not next to those before wait for those between.
+// flow pushes values that have become final. Values that do not adjoin the final ones wait for
+// those between.
 func (w *worker) flow(s *session, lo, hi int) {
 	o := s.out
 	if hi < o.final || lo >= o.final || o.err != nil || s.ctx.Err() != nil {
@@ -105,7 +109,7 @@ func (w *worker) flow(s *session, lo, hi int) {
 	defer func() { s.round.spans.Hidden += time.Since(start) }()
 	if o.norms == nil {
 		if at, err := w.cfg.Device.Finite(w.grads[lo:o.final]); err != nil || at >= 0 {
-			return // whoever looks at the whole gradient says so
+			return // the check of the whole gradient reports it
 		}
 	}
 	o.final = lo
@@ -115,7 +119,7 @@ func (w *worker) flow(s *session, lo, hi int) {
 			w.goesOut(o.id)
 		}
 		if err != nil {
-			if !errors.Is(err, kintsugi.ErrNotFinite) { // which is said when it is pushed, unless it is given up before
+			if !errors.Is(err, kintsugi.ErrNotFinite) { // reported when the push is completed, unless the gradient is given up before
 				o.err = err
 			}
 			return
@@ -123,9 +127,9 @@ func (w *worker) flow(s *session, lo, hi int) {
 	}
 }
 
-// give gives a push up of which frames may be sent. A head holds those until they cannot be counted
-// any more. Where it reads them from the worker's memory the push is brought to its end first: its
-// answer says that the memory is not read any more.
+// give abandons a push of which frames may have been sent. A head holds such frames until they can
+// no longer be counted. If a head reads the frames from the worker's memory, give completes the
+// push to that head first: the answer says that the head no longer reads this memory.
 func (w *worker) give(s *session, id kintsugi.PushID) error {
 	o := s.out
 	if s.out = nil; o == nil || o.id != id {
@@ -150,8 +154,8 @@ func (w *worker) give(s *session, id kintsugi.PushID) error {
 	return nil
 }
 
-// deliver sends what is left of a push and waits until each head has received or refused it. A
-// refusal by any of them is returned: the push will never be counted.
+// deliver sends the rest of a push and waits until each head has received or refused it. If any
+// head refuses it, deliver returns the refusal: the push will never be counted.
 func (s *session) deliver(o *outgoing) (*kintsugi.Refused, error) {
 	if o.err == nil {
 		o.err = each(s.shards, large(s.shards), func(i int, x *shardStreams) error {
@@ -179,7 +183,7 @@ func (s *session) deliver(o *outgoing) (*kintsugi.Refused, error) {
 	return refused, nil
 }
 
-// answer waits until the head of a shard has received a push, or refused it.
+// answer waits until the head of a shard has received or refused a push.
 func (s *session) answer(x *shardStreams, id kintsugi.PushID) (*kintsugi.Refused, error) {
 	for {
 		m, err := x.push.Recv()
@@ -199,9 +203,9 @@ func (s *session) answer(x *shardStreams, id kintsugi.PushID) (*kintsugi.Refused
 	}
 }
 
-// unsent returns why a frame could not be sent to a shard.
+// unsent returns the reason why a frame could not be sent to a shard.
 func (x *shardStreams) unsent(id kintsugi.PushID, err error) error {
-	for status := error(nil); status == nil; { // past the answers that came before the end
+	for status := error(nil); status == nil; { // skip the answers before the end of the stream
 		if _, status = x.push.Recv(); status != nil {
 			err = status
 		}

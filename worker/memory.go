@@ -10,17 +10,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Wire says how gradients and parameters get to and from a server.
+// Wire is the way in which gradients and parameters are transferred between worker and server.
 type Wire uint8
 
-// The wires.
+// The ways of transfer.
 const (
-	WireAuto   Wire = iota // WireShared where a server is on this host and has the worker's memory, WireGRPC elsewhere
-	WireGRPC               // in messages
-	WireShared             // in memory that the worker shares with each server; without it the worker ends with an error
+	WireAuto   Wire = iota // WireShared if a server is on this host and shares memory with the worker, otherwise WireGRPC
+	WireGRPC               // in gRPC messages
+	WireShared             // in memory that the worker shares with each server; if that is not possible, the worker ends with an error
 )
 
-// ParseWire reads what Wire.String writes.
+// ParseWire parses the name that Wire.String returns. Other names are an ErrUsage.
 func ParseWire(text string) (Wire, error) {
 	for w := WireAuto; w <= WireShared; w++ {
 		if w.String() == text {
@@ -33,21 +33,22 @@ func ParseWire(text string) (Wire, error) {
 // String returns the name of w on the command line.
 func (w Wire) String() string { return [...]string{"auto", "grpc", "shm"}[w] }
 
-// rooms are memory for the gradients of a session, which the heads on this host have too. A room
-// holds one gradient for all of them: it is the heads' until the worker hears what became of its
-// push, so there are as many as may be open at once. Where gradients travel as float32 a room is an
-// array like any other, and they are computed in it.
+// rooms is memory for the gradients of a session that the heads on this host share. One room holds
+// one gradient, for all heads. The heads may read a room until the worker knows the fate of its
+// push, so there are as many rooms as there may be open pushes. If gradients are sent as float32,
+// they are computed in the room itself.
 type rooms struct {
-	memory *transport.Memory // nil: there is none
-	why    error             // there is none although there should be
-	bytes  int               // of a room
-	values int               // of the array that a room is; 0: it holds encoded payloads
-	last   []kintsugi.PushID // by room: the push that was put there last
+	memory *transport.Memory // nil: there are no rooms
+	why    error             // why there are no rooms although there should be
+	bytes  int               // size of a room
+	values int               // size of a room, as an array of float32; 0: rooms hold encoded payloads
+	last   []kintsugi.PushID // by room: the last push that was put there
 }
 
-const roomAlign = 4096 // a page
+const roomAlign = 4096 // a page, in bytes
 
-// newRooms makes the rooms of a session, and says where in a room the payloads of its shards lie.
+// newRooms allocates the rooms of a session, and sets the offsets in a room of the payloads of each
+// shard.
 func newRooms(cfg *Config, shards []*shardStreams) (r rooms) {
 	if cfg.Wire == WireGRPC {
 		return r
@@ -71,7 +72,7 @@ func newRooms(cfg *Config, shards []*shardStreams) (r rooms) {
 	r.bytes = (n + roomAlign - 1) / roomAlign * roomAlign
 	count := cfg.Pace.Credit
 	if cfg.Pace.Continue && cfg.Codec == nil {
-		count++ // for what an outage has left, which was computed elsewhere, while another gradient is ready in its room
+		count++ // for a gradient kept in an outage, which was computed elsewhere, while the next gradient is ready in its room
 	}
 	if r.memory, r.why = transport.NewMemory(count*r.bytes, shm.Writable); r.why != nil {
 		r.memory = nil
@@ -81,7 +82,7 @@ func newRooms(cfg *Config, shards []*shardStreams) (r rooms) {
 	return r
 }
 
-// mostBytes bounds the payload of a frame of encoded chunks.
+// mostBytes returns an upper bound of the payload of a frame of encoded chunks.
 func mostBytes(cfg *Config, frame kintsugi.ChunkRange) (n int) {
 	for _, c := range cfg.Layout.Chunks[frame.Lo:frame.Hi] {
 		n += mostOf(cfg, c)
@@ -94,13 +95,13 @@ func (r *rooms) at(room, offset, n int) []byte {
 	return transport.Put(r.memory.Segment(), r.place(room, offset), n)
 }
 
-// place is where the bytes of at lie, for a frame's header.
+// place returns the place of the bytes of at, as a frame's header has it.
 func (r *rooms) place(room, offset int) uint32 { return transport.PlaceAt(room*r.bytes + offset) }
 
-// array returns the array that a room is.
+// array returns a room as an array of float32.
 func (r *rooms) array(room int) []float32 { return kernels.Floats(r.at(room, 0, 4*r.values)) }
 
-// holds reports whether an array is a room.
+// holds reports whether grads is a room, and which.
 func (r *rooms) holds(grads []float32) (room int, ok bool) {
 	if r.values == 0 || len(grads) != r.values {
 		return 0, false
@@ -113,7 +114,7 @@ func (r *rooms) holds(grads []float32) (room int, ok bool) {
 	return 0, false
 }
 
-// free returns a room whose last push is not open any more, other than one.
+// free returns a room whose last push is no longer open, but not the room other.
 func (s *session) free(other int) (room int) {
 	for i, p := range s.rooms.last {
 		if i != other && !s.news.isOpen(p) {
@@ -123,8 +124,9 @@ func (s *session) free(other int) (room int) {
 	panic(fmt.Sprintf("worker: %d pushes are open with a credit of %d", len(s.rooms.last), s.cfg.Pace.Credit))
 }
 
-// room returns the room for a push of a gradient: the one that it was computed in, or one to put it
-// in. Without memory it means nothing.
+// room returns the room for a gradient's push: the one it was computed in, or another one to copy
+// it to. mine is the array in use by the worker, whose room must not be taken. Without rooms the
+// result has no meaning.
 func (s *session) room(id kintsugi.PushID, grads []float32, mine []float32) int {
 	if len(s.rooms.last) == 0 {
 		return 0
@@ -141,18 +143,20 @@ func (s *session) room(id kintsugi.PushID, grads []float32, mine []float32) int 
 	return room
 }
 
-// notShared says that memory which must be shared could not be. A server whose connection breaks at
-// this moment takes what it lends along, so it is no wrong setting before it has been tried again.
+// notShared says that memory could not be shared although it must be. A server whose connection
+// breaks at that moment fails in the same way, so this counts as a wrong setting only after several
+// tries.
 type notShared struct{ error }
 
 // Unwrap returns the error.
 func (n notShared) Unwrap() error { return n.error }
 
-// sharingTries is how many sessions in a row must fail to share memory before that is believed to be so.
+// sharingTries is the number of consecutive sessions that must fail to share memory before this
+// counts as a wrong setting.
 const sharingTries = 3
 
-// believe returns the error that ended a session, as an ErrUsage if it is that memory cannot be
-// shared, once more and again.
+// believe returns the error that ended a session. If memory could not be shared in several sessions
+// in a row, that is an ErrUsage.
 func (w *worker) believe(err error) error {
 	if w.worked {
 		w.unshared = 0
@@ -190,7 +194,7 @@ func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
 	}
 	if x.read == nil || !x.read.Borrows() {
 		if x.read != nil {
-			_ = x.read.CloseSend() // its other side would lend what this one cannot read
+			_ = x.read.CloseSend() // otherwise the server would lend memory that the worker cannot read
 		}
 		if x.read, err = p.Read(s.ctx); err != nil {
 			return err
@@ -206,7 +210,8 @@ func (s *session) openData(p *transport.Peer, x *shardStreams) (err error) {
 	return nil
 }
 
-// shares reports whether every head has the memory of the session, so that gradients may be computed in it.
+// shares reports whether every head shares the session's rooms, so that gradients may be computed
+// in them.
 func (s *session) shares() bool {
 	for _, x := range s.shards {
 		if x.memory == nil {
@@ -216,9 +221,9 @@ func (s *session) shares() bool {
 	return s.rooms.values > 0 && len(s.rooms.last) > 0
 }
 
-// renew takes an array for the next gradient: a room, or the worker's own one, or another one if
-// gRPC may still be sending from that. Between turns that is rare: whoever has received the bytes
-// was sent them.
+// renew chooses the array for the next gradient: a room, or the worker's own array, or a new one if
+// gRPC may still be sending from that. The last case is rare between turns, as a head that has
+// answered has received all bytes.
 func (w *worker) renew(s *session) {
 	if s.shares() {
 		w.memory = s.rooms.memory.Segment()
@@ -228,7 +233,8 @@ func (w *worker) renew(s *session) {
 	w.leave(s)
 }
 
-// leave takes the worker's own array: a head may go on reading what lies in the memory of a session that is over.
+// leave switches to the worker's own array: a head may go on reading the rooms of a session that is
+// over.
 func (w *worker) leave(s *session) {
 	if w.own == nil || !s.idle() {
 		w.own = make([]float32, w.cfg.Layout.Values)

@@ -8,18 +8,19 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/fates"
 )
 
-// news is what a session has heard from the conductor. The goroutine that listens writes it, the one that
-// computes reads it and waits for it to change.
+// news is what a session has heard from the conductor. The goroutine that listens writes it. The
+// goroutine that computes reads it and waits for changes.
 type news struct {
 	mu       sync.Mutex
 	newest   kintsugi.Step            // greatest version known to be released
-	open     map[kintsugi.PushID]bool // pushes whose tickets are out
-	fates    []fates.Fate             // of pushes whose tickets were out, not yet taken
-	void     []kintsugi.PushID        // pushes that were refused although there was nothing newer, not yet taken
-	hopeless *kintsugi.Refused        // one of them
+	open     map[kintsugi.PushID]bool // pushes whose tickets are sent and whose fate is unknown
+	fates    []fates.Fate             // fates that settled has not returned yet
+	void     []kintsugi.PushID        // pushes that were refused although their version was the newest, and that settled has not returned yet
+	hopeless *kintsugi.Refused        // one of these refusals
 	changed  chan struct{}            // closed, and replaced, when any of the above changes
 
-	// While a gradient is computed that may be given up: how new a version makes it useless, and how to say so.
+	// While a gradient may be given up: the version from which on it is useless, and the function
+	// that ends it.
 	useless kintsugi.Step
 	giveUp  func()
 }
@@ -42,7 +43,8 @@ func (n *news) isOpen(id kintsugi.PushID) bool {
 	return n.open[id]
 }
 
-// released notes a release. Of the pushes that it counts only the own ones matter.
+// released notes that a step is released. Among the pushes that it counts, those of other workers
+// are ignored.
 func (n *news) released(step kintsugi.Step, counted []kintsugi.PushID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,7 +61,7 @@ func (n *news) refused(r kintsugi.Refused) {
 	if n.open[r.Push] && r.Step <= r.Push.Version {
 		n.hopeless = &r
 		n.void = append(n.void, r.Push)
-		delete(n.open, r.Push) // no fate: the next session may send it again
+		delete(n.open, r.Push) // not a fate: the next session may send it again
 	}
 	n.close(r.Push, false)
 	n.reach(r.Step)
@@ -72,7 +74,8 @@ func (n *news) close(id kintsugi.PushID, counted bool) {
 	}
 }
 
-// settled returns what became of pushes since the last call, and which were refused although there was nothing newer.
+// settled returns the fates since the last call, and the pushes that were refused although their
+// version was the newest.
 func (n *news) settled() (f []fates.Fate, void []kintsugi.PushID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -81,14 +84,15 @@ func (n *news) settled() (f []fates.Fate, void []kintsugi.PushID) {
 	return f, void
 }
 
-// reached notes that a version is known to be released, from whoever said so.
+// reached notes that a version is known to be released, whoever said so.
 func (n *news) reached(step kintsugi.Step) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reach(step)
 }
 
-// reach notes that a version is released, wakes who waits, and gives up a gradient that it makes useless.
+// reach notes a released version, wakes all waiters, and gives up the current gradient if the
+// version makes it useless.
 func (n *news) reach(step kintsugi.Step) {
 	n.newest = max(n.newest, step)
 	close(n.changed)
@@ -99,8 +103,8 @@ func (n *news) reach(step kintsugi.Step) {
 	}
 }
 
-// interrupt makes giveUp be called, once, when a version of at least useless is known to be released; at
-// once if it is. A nil giveUp ends that.
+// interrupt arranges that giveUp is called, once, when a version of at least useless is known to be
+// released. If it is known already, giveUp is called at once. A nil giveUp cancels this.
 func (n *news) interrupt(useless kintsugi.Step, giveUp func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -111,7 +115,7 @@ func (n *news) interrupt(useless kintsugi.Step, giveUp func()) {
 	n.useless, n.giveUp = useless, giveUp
 }
 
-// look is what news say at one moment. It holds until changed is closed.
+// look is the state of news at one moment. It is up to date until changed is closed.
 type look struct {
 	newest   kintsugi.Step
 	open     int
@@ -125,8 +129,9 @@ func (n *news) look() look {
 	return look{newest: n.newest, open: len(n.open), hopeless: n.hopeless, changed: n.changed}
 }
 
-// await waits until fewer than credit pushes are open, and returns what it sees then. A push that was refused
-// although nothing is newer ends the wait with an error: to go on as before would end the same way.
+// await waits until fewer than credit pushes are open, and returns the news of that moment. If a
+// push was refused although its version was the newest, await returns an error: another try on this
+// version would be refused too.
 func (s *session) await(credit int) (look, error) {
 	for {
 		l := s.news.look()
@@ -144,9 +149,9 @@ func (s *session) await(credit int) (look, error) {
 	}
 }
 
-// listen takes the conductor's messages until the stream ends. It never waits for the goroutine that
-// computes: the releases of a fast run would pile up behind one slow gradient until the conductor gives
-// the stream up.
+// listen receives the conductor's messages until the stream ends. It never waits for the goroutine
+// that computes. Otherwise the releases of a fast run would pile up behind one slow gradient until
+// the conductor closes the stream.
 func (s *session) listen() {
 	for {
 		m, err := s.work.Recv()

@@ -12,32 +12,34 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
-// keptArrays is how many gradients a worker keeps beside one another in an outage: so many times
-// the memory of the parameters. What comes after them is merged.
+// keptArrays is how many gradients a worker keeps separately in an outage. Each needs as much
+// memory as the parameters. Further gradients are merged into these.
 const keptArrays = 4
 
-// outage is what a worker does while servers are away, where it goes on: from the end of a session
-// to the next one that has joined. Between begin and end its goroutine has the worker's parameters
-// and gradient.
+// outage is a worker's computing while servers are away, with Pace.Continue. It lasts from the end
+// of a session until the next session has read a version. Between begin and end, its goroutine owns
+// the worker's parameters and gradient.
 type outage struct {
 	mu    sync.Mutex  // of queue, while the goroutine runs
-	queue *kept.Queue // nil: the worker waits
+	queue *kept.Queue // nil: the worker only waits
 	stop  context.CancelFunc
 	ended chan struct{}
-	err   error // why the goroutine gave up; read after it has ended
+	err   error // why the goroutine gave up; valid when it has ended
 
-	newest kintsugi.PushID // gradient that was computed in an outage: what is merged into a push has ids after that of the push
-	moved  bool            // the parameters lie at the end of the path that is kept
+	// The newest gradient that was computed in an outage. A gradient that is merged into a push has
+	// a later id than the push.
+	newest kintsugi.PushID
+	moved  bool // the parameters are at the end of the kept path
 
-	usual  float64 // loss of the gradients of turns, a moving average; of none while turns is 0
-	spread float64 // by how much one of them is off it, likewise
+	usual  float64 // moving average of the loss in turns; invalid while turns is 0
+	spread float64 // moving average of the distance of a loss from usual
 	turns  int
-	recent float64 // loss along the path, a moving average that begins with what is usual
+	recent float64 // moving average of the loss along the path, beginning with usual
 }
 
-// saw notes the loss of the gradient of a turn.
+// saw notes the loss of a gradient that was computed in a turn.
 func (o *outage) saw(loss float64) {
-	const part = 0.1 // of the newest: about the last ten count
+	const part = 0.1 // weight of the newest loss: about the last ten matter
 	if o.turns++; o.turns == 1 {
 		o.usual = loss
 	}
@@ -45,18 +47,19 @@ func (o *outage) saw(loss float64) {
 	o.usual += part * (loss - o.usual)
 }
 
-// astray notes the loss of the next gradient on a path, and reports whether the path has led to
-// where losses are several times what is usual, whatever single batches give: near the end of a
-// training a few of them may have nearly all of the loss. With a long rate, where the optimizer's
-// momentum is not, a path may leave the slope that it follows; and long before its gradients are no
-// numbers any more it is worse than none.
+// astray notes the loss of the next gradient on a path. It reports whether losses on the path have
+// become several times the usual loss. It looks at an average and allows for the spread, since
+// single batches vary: near the end of a training, a few of them may have nearly all of the loss. A
+// local path takes steps of the optimizer's long-run rate without its momentum. With a high rate it
+// may therefore diverge, and it is useless long before its gradients are no longer finite.
 func (o *outage) astray(loss float64) bool {
 	const part, times, spreads = 0.3, 4, 10
 	o.recent += part * (loss - o.recent)
 	return o.turns > 0 && o.recent > o.usual+max((times-1)*math.Abs(o.usual), spreads*o.spread)
 }
 
-// after returns the first gradient from id on that no outage has computed: none may count twice, under whatever id.
+// after returns the first gradient, from id on, that no outage has computed. No gradient may count
+// twice, under any id.
 func (o *outage) after(id kintsugi.PushID) kintsugi.PushID {
 	if n := o.newest; n.Line == id.Line && n.Version == id.Version && id.Compare(n) <= 0 {
 		id.Sequence = n.Sequence + 1
@@ -64,10 +67,10 @@ func (o *outage) after(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
-// begin goes on computing on the parameters that the session before has left, if they are whole,
-// until end. The gradient that was under way is computed again; where it may have been pushed it
-// stays as it is, for a head may hold it. Others that may be with a head are not computed again: in
-// their places heads would have one thing and be offered another.
+// begin goes on computing until end, on the parameters that the last session has left, if they are
+// whole. It first repeats the gradient that was being computed. If some of that gradient may have
+// been pushed, it is kept unmerged, for a head may hold it. Other gradients that a head may hold
+// are skipped: the bytes that would be offered under their ids would not be the same.
 func (o *outage) begin(ctx context.Context, w *worker) {
 	if o.queue == nil || o.stop != nil || w.at == nil {
 		return
@@ -79,7 +82,7 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 	if w.local() {
 		o.queue.Along(at, func(g kept.Gradient) {
 			w.move(w.params, at, g.Values)
-			at = w.unsent(at) // where a path has begun, a gradient is another one
+			at = w.unsent(at) // from the start of a path on, the same id means another gradient
 		})
 		o.moved = true
 	}
@@ -89,7 +92,7 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 		defer close(o.ended)
 		for o.err == nil {
 			if o.err = w.keep(ctx, at, first); ctx.Err() != nil || errors.Is(o.err, errAstray) {
-				o.err = nil // what was given up on the way
+				o.err = nil // the gradient under way was given up
 				return
 			}
 			at.Sequence++
@@ -98,7 +101,7 @@ func (o *outage) begin(ctx context.Context, w *worker) {
 	}()
 }
 
-// untold returns the first gradient from id on that no conductor was told of.
+// untold returns the first gradient, from id on, that no conductor was told of.
 func (w *worker) untold(id kintsugi.PushID) kintsugi.PushID {
 	if t := w.told; t.Line == id.Line && t.Version == id.Version && id.Compare(t) <= 0 {
 		id.Sequence = t.Sequence + 1
@@ -106,7 +109,7 @@ func (w *worker) untold(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
-// unsent returns the first gradient from id on of which no head has anything.
+// unsent returns the first gradient, from id on, that no head has bytes of.
 func (w *worker) unsent(id kintsugi.PushID) kintsugi.PushID {
 	if w.wentOut(id) {
 		id.Sequence = w.out.Sequence + 1
@@ -114,14 +117,14 @@ func (w *worker) unsent(id kintsugi.PushID) kintsugi.PushID {
 	return id
 }
 
-// errAstray ends a path that has led to gradients that are not finite, or to where losses are large.
+// errAstray ends a path whose gradients are not finite or whose losses have become large.
 var errAstray = errors.New("training on alone has diverged")
 
 // local reports whether the worker trains on by itself in an outage.
 func (w *worker) local() bool { return w.cfg.Pace.Keep == kintsugi.KeepLocal }
 
-// move takes a step by itself. The version before is not needed any more: an outage ends with
-// another one, in another array.
+// move takes a local step on params. It overwrites the version that they hold, which is no longer
+// needed: the session that ends the outage reads another one into another array.
 func (w *worker) move(params []float32, id kintsugi.PushID, grads []float32) {
 	rate := float32(w.cfg.Rate(id.Version))
 	for i, g := range grads {
@@ -129,7 +132,8 @@ func (w *worker) move(params []float32, id kintsugi.PushID, grads []float32) {
 	}
 }
 
-// end ends what begin began, and waits for it.
+// end stops the goroutine that begin started and waits for it. It returns why the goroutine gave
+// up, if it did.
 func (o *outage) end() error {
 	if o.stop == nil {
 		return nil
@@ -140,7 +144,7 @@ func (o *outage) end() error {
 	return o.err
 }
 
-// keep computes one gradient and keeps it.
+// keep computes one gradient and puts it in the queue.
 func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error {
 	start := time.Now()
 	w.cfg.Enter(Computing)
@@ -175,23 +179,24 @@ func (w *worker) keep(ctx context.Context, id kintsugi.PushID, first bool) error
 	return nil
 }
 
-// see notes the line of a view, where a path may have to go on on it.
+// see notes the line of a view, if a path may have to be carried over to that line.
 func (w *worker) see(v kintsugi.View) {
 	if w.cfg.Pace.Continue && w.local() {
 		w.lines.See(w.cfg.Layout, v)
 	}
 }
 
-// carryOver takes the path of an outage onto the line of id, the first gradient on the parameters
-// that are there now, if that is another one and keeps the line of the path. Those before, which
-// the path has moved, are in the spare array. What does not go on is dropped when it is offered.
+// carryOver carries the path of an outage over to the line of id, if that is another line and keeps
+// the line of the path. id is the first gradient on the current parameters. The former parameters,
+// which the path has moved, are in the spare array. Kept gradients that cannot be carried over are
+// dropped when they would be offered.
 //
-// Where shards stayed as they were, the path is what it was: steps from the version on which it
-// began. Chunks that came back are older than that version, and the path's steps would be steps
-// from elsewhere; but the worker has these chunks, as they were when the path began and as the path
-// has left them. There the path becomes what leads to its end from where the chunks are now. A step
-// moves them an nth of that way, so that the paths of all n workers bring back what was lost, but
-// for what they did apart.
+// In shards that stayed as they were, the path remains a sum of gradients from the version on which
+// it began. Chunks that were restored are older than that version, so these gradients would start
+// elsewhere. But the worker has these chunks as the path has left them. For restored chunks, the
+// path becomes the difference between these values and the current ones. A step with n workers
+// moves the chunks an nth of the way, so the paths of all n workers together bring back what was
+// lost, apart from the differences between their paths.
 func (w *worker) carryOver(id kintsugi.PushID) {
 	o := &w.outage
 	moved := o.moved
@@ -206,7 +211,7 @@ func (w *worker) carryOver(id kintsugi.PushID) {
 	if !known || id.Version < from.Version || bounded && id.Version >= limit {
 		return
 	}
-	if !moved { // the session after the outage has offered a part of it, and broke
+	if !moved { // the session after the outage has offered a part of the path before it broke
 		o.queue.Along(from, func(g kept.Gradient) { w.move(w.spare, from, g.Values) })
 	}
 	n := o.queue.Gradients()
@@ -222,7 +227,8 @@ func (w *worker) carryOver(id kintsugi.PushID) {
 	w.cfg.Log.Info("what was learnt alone goes on on the line that follows", "line", id.Line, "version", from.Version, "now", id.Version, "gradients", n, "restored", len(restored))
 }
 
-// hello says what of an outage will be offered on a line.
+// hello returns what the worker will offer of an outage on a line: at least 1 if anything, and its
+// oldest version.
 func (w *worker) hello(line kintsugi.Line) (kept uint32, oldest kintsugi.Step) {
 	if w.at == nil || w.outage.queue == nil || w.at.Line != line {
 		return 0, 0
@@ -232,15 +238,15 @@ func (w *worker) hello(line kintsugi.Line) (kept uint32, oldest kintsugi.Step) {
 	if oldest, ok := w.outage.queue.Oldest(); ok {
 		return 1, min(oldest, w.at.Version)
 	}
-	if w.outage.stop != nil { // it is at the first
+	if w.outage.stop != nil { // it is still computing the first gradient
 		return 1, w.at.Version
 	}
 	return 0, 0
 }
 
-// offer offers what was kept in an outage before the gradient that id names, which is the first on
-// the parameters that are there now. It returns the id of the gradient that comes next. What cannot
-// be offered because the session breaks is kept.
+// offer offers the gradients kept in an outage, before the gradient that id names, which is the
+// first on the current parameters. It returns the id of the next gradient. If the session breaks,
+// gradients that were not offered stay in the queue.
 func (w *worker) offer(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	if w.outage.queue == nil {
 		return id, nil
@@ -269,9 +275,9 @@ func (w *worker) offer(s *session, id kintsugi.PushID) (kintsugi.PushID, error) 
 	return id, nil
 }
 
-// offerOne pushes one of them, or drops it. Where there are newer parameters than its own, the
-// first gradient on those is computed at once, and what points apart from it is dropped: it would
-// raise the loss. told says that the conductor has heard of it.
+// offerOne pushes one kept gradient, or drops it. If there are newer parameters than those of g, it
+// computes the first gradient on those, and drops g if the two point apart, because a step along g
+// would then raise the loss. told says that the conductor was told about g.
 func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (next kintsugi.PushID, told bool, err error) {
 	if g.ID.Line != id.Line || w.tooOld(s, g.ID) {
 		return id, true, w.tellDropped(s, id, g.Merged)
@@ -281,14 +287,14 @@ func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (nex
 		if err != nil {
 			return id, false, err
 		}
-		if t.Examples > 0 { // not interrupted
+		if t.Examples > 0 { // the gradient was not interrupted
 			w.ready = &t
 		}
 	}
 	if w.ready != nil && g.Uphill(w.grads) {
 		return id, true, w.tellDropped(s, id, g.Merged)
 	}
-	if at, err := w.cfg.Device.Finite(g.Values); err != nil || at >= 0 { // what was added up is finite, and the sum is not
+	if at, err := w.cfg.Device.Finite(g.Values); err != nil || at >= 0 { // each summand is finite, but their sum is not
 		return id, true, errors.Join(err, w.tellDropped(s, id, g.Merged))
 	}
 	t := kintsugi.Ticket{Push: g.ID, Loss: g.Loss, Examples: g.Examples}
@@ -321,7 +327,8 @@ func (w *worker) offerOne(s *session, id kintsugi.PushID, g *kept.Gradient) (nex
 	return id, true, nil
 }
 
-// tellDropped lets the conductor count gradients that were kept and will not be offered.
+// tellDropped reports to the conductor that n kept gradients will not be offered, so that it can
+// count them.
 func (w *worker) tellDropped(s *session, id kintsugi.PushID, n uint32) error {
 	w.cfg.Log.Debug("kept gradients dropped", "gradients", n)
 	return s.ticket(kintsugi.Ticket{Push: id, Kept: n, Examples: 1})

@@ -14,17 +14,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// PullForm is what travels of parameters.
+// PullForm is the form in which a worker reads parameters.
 type PullForm uint8
 
-// The pulls.
+// The forms of reading.
 const (
-	PullFP32  PullForm = iota // all of them, exactly
-	PullBF16                  // all of them, rounded to bfloat16: gradients are computed on rounded parameters
-	PullDelta                 // exactly, the chunks that differ from those of the version that the worker has
+	PullFP32  PullForm = iota // all parameters, exactly
+	PullBF16                  // all parameters, rounded to bfloat16: gradients are computed on the rounded values
+	PullDelta                 // exactly, and only the chunks that differ from the version that the worker already has
 )
 
-// ParsePull reads what PullForm.String writes.
+// ParsePull parses the name that PullForm.String returns. Other names are an ErrUsage.
 func ParsePull(text string) (PullForm, error) {
 	for p := PullFP32; p <= PullDelta; p++ {
 		if p.String() == text {
@@ -37,8 +37,8 @@ func ParsePull(text string) (PullForm, error) {
 // String returns the name of p on the command line.
 func (p PullForm) String() string { return [...]string{"fp32", "bf16", "delta"}[p] }
 
-// source is where the parameters of one shard that has chunks come from. Its stream is used by one
-// goroutine at a time.
+// source reads the parameters of one shard. The shard has chunks. Only one goroutine at a time uses
+// its stream.
 type source struct {
 	layout *kintsugi.Layout
 	line   kintsugi.Line
@@ -47,14 +47,16 @@ type source struct {
 	frames []kintsugi.ChunkRange
 	read   *transport.ReadClient
 
-	pull    PullForm
-	device  kernels.Device             // decodes what is not float32
-	room    []byte                     // for a payload before it is decoded
-	holds   map[*float32]kintsugi.Step // PullDelta: by the first value of what was landed in, the version that is whole there
-	changes bool                       // the answer to come has the changes since
+	pull   PullForm
+	device kernels.Device // decodes payloads that are not float32
+	room   []byte         // scratch for a payload before it is decoded
+	// PullDelta: the version that a destination array holds completely, by the address of its first
+	// value.
+	holds   map[*float32]kintsugi.Step
+	changes bool // the next answer has only the chunks that have changed
 }
 
-// sources returns the shards of a view that have chunks, without streams.
+// sources returns a source, without a stream, for every shard of a view that has chunks.
 func sources(l *kintsugi.Layout, v kintsugi.View) []source {
 	var list []source
 	for i, chunks := range l.Split(len(v.Chains)) {
@@ -65,10 +67,10 @@ func sources(l *kintsugi.Layout, v kintsugi.View) []source {
 	return list
 }
 
-// peers are the connections to the servers of a view, made when they are needed.
+// peers holds the connections to the servers of a view. They are opened on first use.
 type peers struct {
 	tls    *mtls.Credentials // nil: plain TCP
-	window int               // bytes, as Config has it
+	window int               // in bytes, see Config.Window
 	open   map[kintsugi.ServerID]*transport.Peer
 }
 
@@ -76,7 +78,7 @@ func newPeers(tls *mtls.Credentials, window int) *peers {
 	return &peers{tls: tls, window: window, open: make(map[kintsugi.ServerID]*transport.Peer)}
 }
 
-// to returns the connection to a server. near: messages go through pipes, where they can.
+// to returns the connection to a server. With near, messages go through pipes where possible.
 func (p *peers) to(m kintsugi.Member, near bool) (*transport.Peer, error) {
 	if x := p.open[m.Server]; x != nil {
 		return x, nil
@@ -94,13 +96,14 @@ func (p *peers) to(m kintsugi.Member, near bool) (*transport.Peer, error) {
 
 func (p *peers) close() {
 	for _, x := range p.open {
-		_ = x.Close() // its streams end; there is nothing left to lose
+		_ = x.Close() // this ends the streams; nothing is lost
 	}
 }
 
-// Pull fetches the newest released version of a view, the same from all shards, and returns its
-// step. tls is how servers are reached; nil: by plain TCP. params has Layout.Values values; after
-// an error they are undefined.
+// Pull reads the newest released version of a view into params, the same version from all shards,
+// and returns its step. params has Layout.Values values; after an error its contents are undefined.
+// tls secures the connections; nil means plain TCP. Pull opens its own connections and closes them
+// before it returns.
 func Pull(ctx context.Context, tls *mtls.Credentials, l *kintsugi.Layout, v kintsugi.View, params []float32) (kintsugi.Step, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -120,9 +123,10 @@ func Pull(ctx context.Context, tls *mtls.Credentials, l *kintsugi.Layout, v kint
 	return read(from, params, v.RestoreStep)
 }
 
-// each runs f for every element and returns the errors: at once, in a goroutine of its own for
-// each, or one after the other. Where what f does is mostly to wait for the same message from each,
-// a goroutine costs more than it saves.
+// each calls f for every element and returns the joined errors. With atOnce, each call has a
+// goroutine of its own. Otherwise the calls follow one another, until the first error. Where f
+// mostly waits for a message that all shards send at about the same time, a goroutine costs more
+// than it saves.
 func each[T any](list []T, atOnce bool, f func(i int, x T) error) error {
 	errs := make([]error, len(list))
 	if !atOnce {
@@ -141,7 +145,7 @@ func each[T any](list []T, atOnce bool, f func(i int, x T) error) error {
 	return errors.Join(errs...)
 }
 
-// read lands one version of at least atLeast, the same from all shards, in params.
+// read reads one version of at least atLeast, the same from all shards, into params.
 func read(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	if err := ask(from, params, atLeast); err != nil {
 		return 0, err
@@ -149,15 +153,17 @@ func read(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Ste
 	return land(from, params, atLeast)
 }
 
-// ask asks every shard for a version of at least atLeast, to land in params. land must follow.
+// ask requests a version of at least atLeast from every shard. land must be called next, with the
+// same params.
 func ask(from []*source, params []float32, atLeast kintsugi.Step) error {
 	return each(from, false, func(_ int, x *source) error { return x.ask(params, atLeast) })
 }
 
-// land lands what was asked for, in params.
+// land receives the answers into params. It repeats requests until all shards have answered with
+// the same version.
 func land(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	have := make([]kintsugi.Step, len(from))
-	asked := true // every shard was
+	asked := true // every shard was asked
 	for {
 		err := each(from, large(from), func(i int, x *source) (err error) {
 			if have[i] >= atLeast && !asked {
@@ -174,7 +180,8 @@ func land(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Ste
 		if err != nil {
 			return 0, err
 		}
-		// Shards are at most a step apart. Whoever answered with less is asked for the newest again.
+		// Shards are at most one step apart. Shards that answered with an older version are asked
+		// again.
 		newest := slices.Max(have)
 		if slices.Min(have) == newest {
 			return newest, nil
@@ -183,21 +190,22 @@ func land(from []*source, params []float32, atLeast kintsugi.Step) (kintsugi.Ste
 	}
 }
 
-// fewValues is how many values of a shard are handled in less time than it takes to have other threads handle them.
+// fewValues is the number of values below which handing work to other threads takes longer than the
+// work itself.
 const fewValues = 1 << 17
 
-// large reports whether shards are worth a thread each.
+// large reports whether the shards are large enough for a thread each.
 func large[S interface{ values() int }](list []S) bool {
 	return slices.ContainsFunc(list, func(x S) bool { return x.values() > fewValues })
 }
 
-// values returns how many values the shard has.
+// values returns the number of values of the shard.
 func (x *source) values() int {
 	lo, hi := x.layout.Span(x.chunks)
 	return hi - lo
 }
 
-// ask asks the shard for a version of at least atLeast, to land in params.
+// ask requests a version of at least atLeast from the shard, to be received into params.
 func (x *source) ask(params []float32, atLeast kintsugi.Step) error {
 	q := transport.ReadRequest{Line: x.line, Shard: x.id, AtLeast: atLeast}
 	x.changes = false
@@ -207,7 +215,7 @@ func (x *source) ask(params []float32, atLeast kintsugi.Step) error {
 	case PullDelta:
 		if q.Have, x.changes = x.holds[&params[0]]; x.changes {
 			q.Form = transport.ReadChanges
-			delete(x.holds, &params[0]) // until the answer has landed whole
+			delete(x.holds, &params[0]) // until the answer has arrived completely
 		}
 	}
 	err := x.read.Send(q)
@@ -220,7 +228,7 @@ func (x *source) ask(params []float32, atLeast kintsugi.Step) error {
 	return fmt.Errorf("read shard %d: %w", x.id, err)
 }
 
-// land lands the answer.
+// land receives the answer into params.
 func (x *source) land(params []float32) (version kintsugi.Step, err error) {
 	if x.changes {
 		version, err = x.landChanges(params)
@@ -236,16 +244,17 @@ func (x *source) land(params []float32) (version kintsugi.Step, err error) {
 	return version, err
 }
 
-// done tells the shard that the answer is not read any more, where it lies in the shard's memory.
-// Of a small shard that is worth no message: it hears of it with the next read, and has another
-// buffer for its steps meanwhile.
+// done tells the shard that the worker no longer reads the answer, if the answer lies in the
+// shard's memory. For a small shard this is not worth a message: the next read implies it, and the
+// shard uses another buffer until then.
 func (x *source) done() {
 	if x.read.Borrows() && x.values() > fewValues {
-		_ = x.read.Send(transport.ReadRequest{Line: x.line, Shard: x.id, Form: transport.ReadDone}) // the next read says what is wrong
+		_ = x.read.Send(transport.ReadRequest{Line: x.line, Shard: x.id, Form: transport.ReadDone}) // the next read reports an error
 	}
 }
 
-// landFrames lands frames [first, end) of an answer with all chunks, which if first is not 0 are of the given version.
+// landFrames receives frames [first, end) of a complete answer. If first is not 0, they must be of
+// the given version.
 func (x *source) landFrames(params []float32, first, end int, version kintsugi.Step) (kintsugi.Step, error) {
 	for i := first; i < end; i++ {
 		f, err := x.read.Recv()
@@ -265,7 +274,7 @@ func (x *source) landFrames(params []float32, first, end int, version kintsugi.S
 	return version, nil
 }
 
-// landChanges lands an answer with the chunks that have changed.
+// landChanges receives an answer that consists of the changed chunks.
 func (x *source) landChanges(params []float32) (kintsugi.Step, error) {
 	for at := x.chunks.Lo; ; {
 		f, err := x.read.Recv()
@@ -288,7 +297,7 @@ func (x *source) landChanges(params []float32) (kintsugi.Step, error) {
 	}
 }
 
-// landFrame lands a frame of chunks that were expected, and releases it.
+// landFrame copies or decodes an expected frame of chunks into params, and releases the frame.
 func (x *source) landFrame(f *transport.Frame, params []float32) error {
 	defer f.Release()
 	codec := transport.Codec(0)
@@ -309,7 +318,7 @@ func (x *source) landFrame(f *transport.Frame, params []float32) error {
 		}
 	}
 	if over := x.read.Context().Err(); err != nil && f.Shared() != nil && over != nil {
-		err = over // what was lent is not kept for whose stream has ended
+		err = over // memory that a server lends is valid only while the stream lasts
 	}
 	if err != nil {
 		return fmt.Errorf("read shard %d: %w", x.id, err)

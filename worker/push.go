@@ -9,11 +9,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/fates"
 )
 
-// The pushes of a worker. Without a codec nothing is kept of them: a gradient that has to be sent again is
-// computed again, to the same bits. With one its encoder keeps the bytes.
+// The pushes of a worker. Without a codec the worker keeps none of them: a gradient that has to be
+// sent again is computed again, to the same bits. With a codec the encoder keeps the encoded bytes.
 
-// push sends the gradient of a ticket to every head, as far as that has not been done while it was
-// computed, and sets the ticket's norm.
+// push sends the rest of the gradient of a ticket to every head, after what was sent while it was
+// computed. It waits for the answers and sets the squared norm of the ticket.
 func (w *worker) push(s *session, t *kintsugi.Ticket, grads []float32) (*kintsugi.Refused, error) {
 	o := s.out
 	if s.out = nil; o == nil || o.id != t.Push {
@@ -30,7 +30,7 @@ func (w *worker) push(s *session, t *kintsugi.Ticket, grads []float32) (*kintsug
 	return refused, err
 }
 
-// outgoing returns the push of a ticket, of which nothing is sent.
+// outgoing returns a push of a ticket's gradient, with nothing sent yet.
 func (w *worker) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgoing {
 	if w.encoder != nil {
 		return w.encoder.outgoing(s, t, grads)
@@ -49,10 +49,11 @@ func (w *worker) outgoing(s *session, t kintsugi.Ticket, grads []float32) *outgo
 	return o
 }
 
-// measure takes the squared norms of the chunks of a frame, which its checksum then finds in the
-// cache. They are finite exactly if all values are: no sum of squares of so many float32 is too
-// large for a float64. A gradient that is not finite must not leave the worker, and since it is a
-// pure function of what the worker has, computing it again does not help.
+// measure computes the squared norms of the chunks of a frame. This also brings the chunks into the
+// cache for the checksum. The norms are finite exactly if all values are: a sum of squares of so
+// many float32 does not overflow a float64. A gradient that is not finite must not leave the
+// worker. Since a gradient is a pure function of what the worker has, computing it again would not
+// help.
 func (w *worker) measure(o *outgoing, r kintsugi.ChunkRange) error {
 	if o.norms == nil {
 		return nil
@@ -71,7 +72,8 @@ func (w *worker) measure(o *outgoing, r kintsugi.ChunkRange) error {
 	return nil
 }
 
-// kept returns the ticket of a push that was sent in an earlier session and is to be sent again as it is.
+// kept returns the ticket of a push that was sent in an earlier session and must be sent again
+// unchanged.
 func (w *worker) kept(id kintsugi.PushID) (kintsugi.Ticket, bool) {
 	if w.encoder != nil {
 		if m := w.encoder.open[id]; m != nil {
@@ -92,9 +94,10 @@ func (w *worker) ask(s *session, t kintsugi.Ticket) error {
 	return s.ticket(t)
 }
 
-// passed notes that a gradient is told of: if servers go now, the one after it comes next. It is
-// not offered again, for a conductor that is gone may have counted it, and nobody else would know.
-// So it is if a session has begun with it once more, on a version that was still the newest.
+// passed notes that the conductor was told of a gradient. If servers go away now, the next gradient
+// comes after it. This one is not offered again, since a conductor that is gone may have counted
+// it, and nobody else would know. The same holds if a later session has begun with this gradient
+// again, on a version that was still the newest.
 func (w *worker) passed(id kintsugi.PushID) {
 	if w.told.Line != id.Line || id.Compare(w.told) > 0 {
 		w.told = id
@@ -105,15 +108,16 @@ func (w *worker) passed(id kintsugi.PushID) {
 	}
 }
 
-// dropped notes that a push will never be counted: it did not go out whole, or a head has refused it and it
-// is not offered again.
+// dropped notes that a push will never be counted: it was not sent completely, or a head has
+// refused it and it will not be offered again.
 func (w *worker) dropped(id kintsugi.PushID) {
 	if w.encoder != nil {
 		w.encoder.settle(fates.Fate{Push: id})
 	}
 }
 
-// settle takes in what the session has heard of pushes, before a gradient on a version.
+// settle passes on what the session has heard about pushes to the encoder, before a gradient on
+// version begins.
 func (w *worker) settle(s *session, version kintsugi.Step) {
 	settled, void := s.news.settled()
 	if w.encoder == nil {
@@ -128,8 +132,9 @@ func (w *worker) settle(s *session, version kintsugi.Step) {
 	w.encoder.pass(version)
 }
 
-// resume asks what became of the pushes of the session before, and returns the id of the gradient that comes
-// next. It is not begun without the credit for it: a worker with a credit of one waits for the residual.
+// resume asks what became of the pushes of the session before, and returns the id of the next
+// gradient. It waits until the worker has credit for that gradient: a worker with a credit of one
+// waits for the residual.
 func (w *worker) resume(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	if w.encoder == nil {
 		return id, nil
@@ -156,7 +161,7 @@ func (w *worker) resume(s *session, id kintsugi.PushID) (kintsugi.PushID, error)
 	return id, err
 }
 
-// sendAgain sends a push again that a conductor was told of, and its ticket.
+// sendAgain repeats a push that a conductor was told of, and then its ticket.
 func (w *worker) sendAgain(s *session, t kintsugi.Ticket) error {
 	refused, err := w.push(s, &t, w.grads)
 	switch {
@@ -166,7 +171,7 @@ func (w *worker) sendAgain(s *session, t kintsugi.Ticket) error {
 		t.Views = s.views()
 	case refused.Step <= t.Push.Version:
 		return refusal(*refused)
-	default: // the conductor may know that it is counted all the same
+	default: // the conductor may still know that it was counted
 		s.news.reached(refused.Step)
 	}
 	t.Spans = s.round.end()

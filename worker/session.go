@@ -18,7 +18,7 @@ import (
 // errDone means that the conductor has ended the run.
 var errDone = errors.New("the run is over")
 
-// session is a worker's set of streams in one view. Its methods are called by one goroutine.
+// session is the set of streams of a worker in one view. Only one goroutine calls its methods.
 type session struct {
 	ctx    context.Context // its cause is the first error of any stream
 	cancel context.CancelCauseFunc
@@ -31,44 +31,44 @@ type session struct {
 	news   *news
 	rooms  rooms
 	round  round
-	out    *outgoing // the push that is sent while its gradient is computed; nil: none
+	out    *outgoing // the push that is being sent while its gradient is computed; nil: none
 
-	arriving *arrival // parameters of which a part is on its way; nil: none
+	arriving *arrival // parameters that have arrived in part; nil: none
 }
 
-// round is where the time of a worker's round goes; it ends with a ticket.
+// round measures what the time of one iteration of the worker is spent on. A ticket ends the round.
 type round struct {
 	spans kintsugi.Spans
-	since time.Time // when the part under way began
+	since time.Time // when the current part began
 }
 
-// lap adds the time since the lap before to a part.
+// lap adds the time since the last lap to a part.
 func (r *round) lap(part *time.Duration) {
 	now := time.Now()
 	*part += now.Sub(r.since)
 	r.since = now
 }
 
-// end returns the parts of a round that ends, and begins the next.
+// end returns the measured parts of the finished round, and begins the next.
 func (r *round) end() kintsugi.Spans {
 	spans := r.spans
 	r.spans, r.since = kintsugi.Spans{}, time.Now()
 	return spans
 }
 
-// shardStreams are the streams to the head of one shard that has chunks.
+// shardStreams are the streams to the head of one shard. The shard has chunks.
 type shardStreams struct {
 	push   *transport.PushClient
-	pushes []kintsugi.ChunkRange // that travel together
-	memory *shm.Segment          // that of the session's rooms, in which gradients lie; nil: they travel
+	pushes []kintsugi.ChunkRange // the chunks of each frame
+	memory *shm.Segment          // shared with the head, and holds the gradients; nil: gradients are sent in messages
 
-	offsets []int // of pushes in a room
+	offsets []int // by frame: its offset in a room
 
-	encoding, sending time.Duration // of the push under way
+	encoding, sending time.Duration // of the current push
 	*source
 }
 
-// connect opens every stream of a session.
+// connect opens all streams of a session.
 func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, error) {
 	s := &session{cfg: cfg, view: view, peers: newPeers(cfg.TLS, cfg.Window), news: newNews()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
@@ -76,7 +76,7 @@ func connect(ctx context.Context, cfg *Config, view kintsugi.View) (*session, er
 		s.close()
 		return nil, err
 	}
-	if cfg.Pace.Continue { // a worker that waits for an answer would not notice that servers are away
+	if cfg.Pace.Continue { // a worker that waits for an answer would not notice that a server is gone
 		for id, p := range s.peers.open {
 			go func() {
 				if p.Lost(s.ctx) {
@@ -97,7 +97,7 @@ func (s *session) open() error {
 	var err error
 	for i, x := range s.shards {
 		if heads[i], err = s.peers.to(s.view.Head(x.id), s.near()); err == nil {
-			err = heads[i].Ready(s.ctx) // before memory is taken for it
+			err = heads[i].Ready(s.ctx) // before memory is allocated for it
 		}
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func (s *session) open() error {
 		}
 	}
 	if !slices.ContainsFunc(s.shards, func(x *shardStreams) bool { return x.memory != nil }) {
-		s.rooms = rooms{} // nobody is there to share it with
+		s.rooms = rooms{} // no head shares it
 	}
 	p, err := s.peers.to(s.view.Servers[s.view.Conductor], s.near())
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *session) open() error {
 	return err
 }
 
-// near reports whether messages to servers of this host may go through pipes.
+// near reports whether messages to servers on this host may go through pipes.
 func (s *session) near() bool { return s.cfg.Wire != WireGRPC }
 
 // close ends every stream.
@@ -131,14 +131,15 @@ func (s *session) close() {
 	s.peers.close()
 }
 
-// join says hello and waits to be admitted. It returns the newest released version.
+// join says hello and waits until the conductor admits the worker. It returns the newest released
+// version. kept and oldest are what the worker will offer after an outage (see worker.hello).
 func (s *session) join(kept uint32, oldest kintsugi.Step) (kintsugi.Step, error) {
 	hello := kintsugi.Hello{
 		Kept: kept, Oldest: oldest,
 		Protocol: kintsugi.ProtocolVersion, Model: s.cfg.Layout.Agreement(), Line: s.view.Line, Slot: s.cfg.Slot, Incarnation: s.cfg.Incarnation,
 	}
 	if err := s.work.Send(hello); err != nil {
-		_, err = s.work.Recv() // the status says why
+		_, err = s.work.Recv() // the status of the stream has the reason
 		return 0, fmt.Errorf("join as worker/%d: %w", s.cfg.Slot, err)
 	}
 	for {
@@ -157,7 +158,7 @@ func (s *session) join(kept uint32, oldest kintsugi.Step) (kintsugi.Step, error)
 	}
 }
 
-// cause returns the error that ended the session, or err.
+// cause returns the error that ended the session, or err if the session has not ended.
 func (s *session) cause(err error) error {
 	if first := context.Cause(s.ctx); first != nil {
 		return first
@@ -169,8 +170,8 @@ func (s *session) views() []kintsugi.ViewNumber {
 	return slices.Repeat([]kintsugi.ViewNumber{s.view.Number}, len(s.shards))
 }
 
-// sendValues sends one frame of a gradient as float32, or says where it lies: in a room, where it
-// is put unless it was computed there.
+// sendValues sends frame j of a gradient as float32. If the head shares memory, it sends only the
+// place of the values in the room, and copies the values there unless they were computed there.
 func (s *session) sendValues(x *shardStreams, id kintsugi.PushID, room, j int, grads []float32) error {
 	start := time.Now()
 	r := x.pushes[j]
@@ -204,7 +205,7 @@ func (s *session) send(x *shardStreams, h transport.Header, payload []byte, sent
 	return nil
 }
 
-// pending counts the frames that gRPC has not finished with.
+// pending counts the frames that gRPC still uses.
 type pending struct{ n atomic.Int64 }
 
 func (p *pending) add() func() {
@@ -212,11 +213,11 @@ func (p *pending) add() func() {
 	return func() { p.n.Add(-1) }
 }
 
-// idle reports whether gRPC is done with every frame that was sent: only then may the gradient's array be
-// written again.
+// idle reports whether gRPC has finished with every frame that was sent. Only then may the
+// gradient's array be overwritten.
 func (s *session) idle() bool { return s.sent.n.Load() == 0 }
 
-// sources returns where parameters come from.
+// sources returns the sources of parameters of all shards.
 func (s *session) sources() []*source {
 	from := make([]*source, len(s.shards))
 	for i, x := range s.shards {
@@ -225,7 +226,8 @@ func (s *session) sources() []*source {
 	return from
 }
 
-// read lands one version of at least atLeast, the same from all shards, in params.
+// read reads one version of at least atLeast, the same from all shards, into params, and returns
+// it.
 func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	if err := s.arrived(); err != nil {
 		return 0, err
@@ -233,17 +235,18 @@ func (s *session) read(params []float32, atLeast kintsugi.Step) (kintsugi.Step, 
 	return s.fetch(params, atLeast)
 }
 
-// fetch is read for whoever has the streams while nothing is on its way.
+// fetch is like read, for a caller that has the read streams to itself and knows that no earlier
+// answer is under way.
 func (s *session) fetch(params []float32, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	s.cfg.Enter(Pulling)
 	v, err := read(s.sources(), params, atLeast)
 	return v, s.cause(err)
 }
 
-// ticket sends the ticket of a push that every head has, or, without views, word of a gradient that was thrown
-// away: the conductor counts those too.
+// ticket sends the ticket of a push that every head has. A ticket without views reports a gradient
+// that was thrown away: the conductor counts those too.
 func (s *session) ticket(t kintsugi.Ticket) error {
-	// After io.EOF the stream has ended, and listen learns why: that is what cause returns.
+	// After io.EOF the stream has ended. listen receives the reason, and cause returns it.
 	err := s.work.Send(t)
 	if errors.Is(err, io.EOF) {
 		<-s.ctx.Done()
@@ -255,9 +258,10 @@ func (s *session) ticket(t kintsugi.Ticket) error {
 	return nil
 }
 
-// prefetch asks for the version after version while a push on it is open, waits for what becomes of
-// the push, and returns the version that params hold then: one that the push is counted in, if it
-// is. early: a part of them may still be on its way then, see session.arriving.
+// prefetch asks for the version after version while a push on it is still open. It waits for the
+// fate of the push, and returns the version that params then hold. If the push was counted, that
+// version includes it. With early, some of the parameters may still be under way when prefetch
+// returns: see session.arriving.
 func (s *session) prefetch(version kintsugi.Step, params []float32, early bool) (kintsugi.Step, error) {
 	if err := s.arrived(); err != nil {
 		return 0, err
@@ -285,7 +289,8 @@ func (s *session) prefetch(version kintsugi.Step, params []float32, early bool) 
 	return s.read(params, l.newest)
 }
 
-// first lands the beginning of what was asked for, and has the rest land, if that is one version; else it lands one.
+// first reads the first frames of the answers. If they are all of one version, the other frames
+// arrive in the background (session.arriving). Otherwise first reads one version as a whole.
 func (s *session) first(from []*source, params []float32) (kintsugi.Step, error) {
 	a, have, err := arrive(from, params)
 	if err != nil {
@@ -298,7 +303,7 @@ func (s *session) first(from []*source, params []float32) (kintsugi.Step, error)
 	return have[0], nil
 }
 
-// arrived waits until parameters have come that were on their way.
+// arrived waits until the parameters that are under way have all arrived.
 func (s *session) arrived() error {
 	a := s.arriving
 	s.arriving = nil

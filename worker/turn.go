@@ -8,10 +8,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// turn computes the gradient that id names, pushes it if it can still be counted, and returns the id of
-// the gradient that comes next; the parameters that it is to be computed on are in place then.
+// turn computes the gradient that id names, and pushes it if it can still be counted. It returns
+// the id of the next gradient, whose parameters are then in place.
 func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
-	if w.ready == nil { // else it is in the array already, and nobody is sending that
+	if w.ready == nil { // otherwise the gradient is already in the array, and nobody is sending from it
 		w.renew(s)
 	}
 	w.settle(s, id.Version)
@@ -51,7 +51,9 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 			return id, refusal(*refused)
 		}
 		w.cfg.Log.Debug("push refused", "push", id.String(), "reason", refused.Reason)
-		s.news.reached(refused.Step) // what it took comes back with the first gradient on that version: till then it may be sent again, and some heads have these bytes
+		// If an encoder keeps this push, its residual comes back with the first gradient on that
+		// version. Until then it may be sent again, as some heads have its bytes.
+		s.news.reached(refused.Step)
 		return w.throwAway(s, t)
 	}
 	t.Views, t.Spans = s.views(), s.round.end()
@@ -61,9 +63,10 @@ func (w *worker) turn(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	return w.next(s, id)
 }
 
-// compute computes the gradient that id names into w.grads and returns the beginning of its ticket. A gradient
-// that was given up because newer parameters made it useless returns no error: it is too old to be pushed.
-// flows says that it is pushed as it becomes final.
+// compute computes the gradient that id names into w.grads and returns the beginning of its ticket.
+// With flows, the gradient is pushed while it is computed. If newer parameters made the gradient
+// useless, compute returns no error and a ticket without examples: the gradient is too old to be
+// pushed.
 func (w *worker) compute(s *session, id kintsugi.PushID, flows bool) (kintsugi.Ticket, error) {
 	start := time.Now()
 	t := kintsugi.Ticket{Push: id}
@@ -76,7 +79,7 @@ func (w *worker) compute(s *session, id kintsugi.PushID, flows bool) (kintsugi.T
 		s.news.interrupt(limit, cancel)
 		defer s.news.interrupt(0, nil)
 	case w.cfg.Pace.Busy == kintsugi.Wait:
-		if err := s.arrived(); err != nil { // it has the streams from here on
+		if err := s.arrived(); err != nil { // from here on ahead uses the read streams
 			return t, err
 		}
 		w.ahead.begin(s, id.Version)
@@ -99,21 +102,21 @@ func (w *worker) compute(s *session, id kintsugi.PushID, flows bool) (kintsugi.T
 	w.cfg.Enter(Computing)
 	loss, examples, err := w.gradient(ctx, id)
 	if s.ctx.Err() != nil {
-		return t, s.cause(err) // a gradient that gave up because nobody waits for it is not at fault
+		return t, s.cause(err) // a gradient that was given up because nobody needs it is no error
 	}
-	if err := s.arrived(); err != nil { // of a gradient that was given up a part may still be on its way
+	if err := s.arrived(); err != nil { // a gradient that was given up may not have waited for all parameters
 		return t, err
 	}
 	if ctx.Err() == nil {
 		if err != nil {
 			return t, fmt.Errorf("%w of %v: %w", errGradient, id, err)
 		}
-		if w.encoder != nil && w.cfg.Encoded == nil { // else whoever sends or encodes it looks
+		if w.encoder != nil && w.cfg.Encoded == nil { // otherwise the code that sends or encodes it checks
 			if err := w.finite(id, w.grads); err != nil {
 				return t, err
 			}
 		}
-		_ = w.straggle(ctx, time.Since(start)) // what ends it is looked at below
+		_ = w.straggle(ctx, time.Since(start)) // if ctx ends it, the lines below notice
 	}
 	if s.ctx.Err() != nil {
 		return t, s.cause(s.ctx.Err())
@@ -132,19 +135,20 @@ func (w *worker) gradient(ctx context.Context, id kintsugi.PushID) (loss float64
 	return w.cfg.Gradient(ctx, w.params, w.grads, id)
 }
 
-// useless returns the version whose release makes the gradient that id names useless, and false if none does.
+// useless returns the version whose release makes the gradient useless that id names. If none does,
+// it returns false.
 func (w *worker) useless(id kintsugi.PushID) (kintsugi.Step, bool) {
 	return id.Version + kintsugi.Step(w.cfg.Pace.Staleness) + 1, w.cfg.Pace.Staleness != kintsugi.Infinite
 }
 
-// tooOld reports whether it is known that the gradient that id names can no longer be counted.
+// tooOld reports whether the gradient that id names is known to be too old to be counted.
 func (w *worker) tooOld(s *session, id kintsugi.PushID) bool {
 	limit, bounded := w.useless(id)
 	return bounded && s.news.look().newest >= limit
 }
 
-// throwAway goes on with the newest parameters instead of pushing a gradient. The conductor hears of it, since
-// it has been an effort all the same: it is late, and the worker's clock moves on.
+// throwAway drops a gradient instead of pushing it, and reads the newest parameters. It tells the
+// conductor, which counts the gradient as late and advances the worker's clock.
 func (w *worker) throwAway(s *session, t kintsugi.Ticket) (kintsugi.PushID, error) {
 	t.Views, t.Spans = nil, s.round.end()
 	w.passed(t.Push)
@@ -154,8 +158,9 @@ func (w *worker) throwAway(s *session, t kintsugi.Ticket) (kintsugi.PushID, erro
 	return w.read(s, t.Push, s.news.look().newest)
 }
 
-// next waits until the worker has credit for another gradient after the one that id names, and returns which
-// that is: another one on the same parameters, unless there are newer ones.
+// next waits until the worker has credit for another gradient, and returns its id. That gradient is
+// on newer parameters if there are any, and otherwise the next one on the same parameters. id names
+// the last gradient.
 func (w *worker) next(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	if w.cfg.Pace.Prefetch {
 		version, err := s.prefetch(id.Version, w.params, w.begins(s))
@@ -173,7 +178,8 @@ func (w *worker) next(s *session, id kintsugi.PushID) (kintsugi.PushID, error) {
 	return id, nil
 }
 
-// read puts a version of at least atLeast in place and returns the id of the first gradient on it.
+// read gets a version of at least atLeast into w.params and returns the id of the first gradient on
+// it.
 func (w *worker) read(s *session, id kintsugi.PushID, atLeast kintsugi.Step) (kintsugi.PushID, error) {
 	if version, ok := w.ahead.take(atLeast); ok {
 		w.params, w.ahead.params = w.ahead.params, w.params
@@ -184,7 +190,7 @@ func (w *worker) read(s *session, id kintsugi.PushID, atLeast kintsugi.Step) (ki
 	return after(id, version), err
 }
 
-// after returns the id of the first gradient on a version by the worker of id.
+// after returns the id of the first gradient on a version, by the same worker as id.
 func after(id kintsugi.PushID, version kintsugi.Step) kintsugi.PushID {
 	id.Version, id.Sequence = version, 0
 	return id

@@ -15,91 +15,97 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/kept"
 )
 
-// Gradient computes gradients. params and grads have Layout.Values values; grads is overwritten and
-// params is not changed. The result is a pure function of params and id.Slot, id.Version and
-// id.Sequence. Gradient returns the mean loss over the batch, before the step, and the number of examples,
-// at least one. When ctx ends, nobody waits for the gradient any more: it may return early, with any error.
+// Gradient computes the gradient of one batch. params and grads have Layout.Values values. Gradient
+// overwrites grads and must not change params. The result is a pure function of params, id.Slot,
+// id.Version and id.Sequence. It returns the mean loss over the batch at params, and the number of
+// examples in the batch, at least one. When ctx ends, the gradient is no longer needed: Gradient
+// may then return early, with any error.
 type Gradient func(ctx context.Context, params, grads []float32, id kintsugi.PushID) (loss float64, examples int, err error)
 
-// Config is what a worker must know. All fields but those with a default are required.
+// Config configures Run. All fields without a stated default are required.
 type Config struct {
 	Slot        kintsugi.Slot
 	Incarnation kintsugi.Incarnation
 	Layout      *kintsugi.Layout
-	Device      kernels.Device // norms and scans
+	Device      kernels.Device // computes norms and looks for NaN and Inf
 	Gradient    Gradient
 
-	// Layers, if set, is told by Gradient what is final of a gradient that it has not finished,
-	// which is pushed at once, and what it needs next of parameters that have not all come.
-	// Default: a gradient begins when all have come, and is pushed when it is finished.
+	// Layers, if set, lets Gradient announce which values of an unfinished gradient are final, so
+	// that they are pushed at once, and which parameters it needs next, so that it can begin before
+	// all have arrived. Default: a gradient begins when all parameters are here, and is pushed when
+	// it is finished.
 	Layers *Layers
 
-	// Reconcile, if set, is told on a line that begins with a partial restore which chunks may have
-	// come back as of earlier versions, before Gradient is called for the first time on that line:
-	// an algorithm that can make them good does so in its next step. A worker that was not there
-	// before the loss cannot know, and is told nothing.
+	// Reconcile, if set, is called on a line that begins with a partial restore, before the first
+	// call of Gradient on that line. lost are the chunks that may have come back with the values of
+	// earlier versions. An algorithm that can repair them does so in its next step. Reconcile is
+	// not called in a worker that did not see the line before: it cannot know which chunks were
+	// lost.
 	Reconcile func(lost []kintsugi.ChunkRange)
 
-	// Codec is how gradients travel; nil, or fp32: from the memory they were computed in. What a lossy one
-	// leaves out is added to later gradients, see package compress. Seed is that of the run: codecs that draw
-	// random numbers repeat with it.
+	// Codec encodes gradients. nil or fp32: they are sent as float32, from the memory they were
+	// computed in. What a lossy codec leaves out is added to later gradients (see package
+	// compress). Seed is the seed of the run; codecs that draw random numbers derive them from it.
 	Codec compress.Codec
 	Seed  uint64
 
-	// Encoded, if set, computes and encodes in place of Gradient and Codec, which is the codec that
-	// it encodes with. It is not for a Pace with Along or Continue: these look at gradients.
+	// Encoded, if set, computes and encodes gradients in place of Gradient. Codec must then be the
+	// codec that Encoded uses. Encoded cannot be combined with Pace.Along or Pace.Continue, which
+	// look at the unencoded gradient.
 	Encoded Encoded
 
-	// TLS is how this worker and servers prove to each other who they are. Default: they do not,
-	// and connections are plain TCP.
+	// TLS, if set, is what this worker and the servers prove their identity with. Default: plain
+	// TCP connections, without authentication.
 	TLS *mtls.Credentials
 
-	// Window is how many bytes of a stream of parameters may be on their way before this worker has
-	// read them. Default: gRPC finds out how many. See transport.DefaultWindow.
+	// Window is the flow-control window of a stream of parameters: how many bytes may be under way
+	// before this worker has read them. Default: gRPC chooses it. See transport.DefaultWindow.
 	Window int
 
-	// Wire is how gradients and parameters travel. Default: WireAuto.
+	// Wire selects messages or shared memory for gradients and parameters. Default: WireAuto.
 	Wire Wire
 
-	// Pull is what travels of parameters. Default: PullFP32.
+	// Pull selects the form in which parameters are read. Default: PullFP32.
 	Pull PullForm
 
-	// Pace is how the worker keeps in step with the run. The zero value is that of synchronous steps, without
-	// Prefetch.
+	// Pace says how the worker keeps in step with the run. The zero value means synchronous steps
+	// without Prefetch.
 	Pace kintsugi.Pace
 
-	// Leave, if set, is closed when this process is about to go: the worker ends the gradient that
-	// it is at, hears what becomes of it, says good-bye, so that nobody waits for it, and Run
-	// returns ErrLeft.
+	// Leave, if set, is closed when this process is about to go. The worker then finishes its
+	// current gradient, waits for the fate of its pushes, and says goodbye, so that nobody waits
+	// for it. Run returns ErrLeft.
 	Leave <-chan struct{}
 
-	// Rate returns by how much a unit of gradient moves the parameters, in the long run, in the
-	// step that follows a version. Needed with kintsugi.KeepLocal.
+	// Rate returns how far one unit of gradient moves the parameters, in the long run, in the step
+	// that follows version. It is required with kintsugi.KeepLocal.
 	Rate func(version kintsugi.Step) float64
 
-	// Slow multiplies the time a gradient takes, for experiments with stragglers. Default: 1.
+	// Slow returns a factor by which the time of a gradient is multiplied, for experiments with
+	// stragglers. Default: 1.
 	Slow func() float64
 
-	// AtLeast is how long a gradient takes at least, for experiments that repeat those of slower
-	// machines. Default: as long as it takes.
+	// AtLeast is the least time that a gradient takes, for experiments that imitate slower
+	// machines. Default: 0.
 	AtLeast time.Duration
 
-	// Enter, if set, is told by whoever enters a state, before it goes on, so that a test can end the
-	// process there. It may be called from several goroutines at once.
+	// Enter, if set, is called with every state that the worker enters, before the worker goes on,
+	// so that a test can end the process there. Several goroutines may call it at the same time.
 	Enter func(State)
 
 	Log *slog.Logger // nil: slog.Default
 }
 
-// Encoded is a source of gradients that encodes them where it computes them, and keeps what its codec leaves out: see
-// compress.Feedback. Its methods but Payload are called by one goroutine.
+// Encoded is a source of gradients that encodes them where it computes them, and that keeps the
+// residual itself: see compress.Feedback. Only one goroutine calls its methods, except Payload.
 type Encoded interface {
-	// Gradient is [Config].Gradient, but keeps the gradient, which is finite, encoded. After an
-	// error the push is as if it had been dropped.
+	// Gradient does the same as Config.Gradient, but keeps the gradient in encoded form. The
+	// gradient is finite. If it returns an error, the push is treated as dropped.
 	Gradient(ctx context.Context, params []float32, id kintsugi.PushID) (loss float64, examples int, err error)
 
-	// Payload returns the payload of a chunk of the last gradient, until the next one, and the
-	// squared norm of what it is decoded to. Several goroutines may call it at once.
+	// Payload returns the payload of a chunk of the last gradient, and the squared norm of the
+	// decoded payload. The payload is valid until the next call of Gradient. Several goroutines may
+	// call Payload at the same time.
 	Payload(chunk kintsugi.ChunkID) (payload []byte, squaredNorm float64)
 
 	Counted(id kintsugi.PushID)
@@ -109,16 +115,18 @@ type Encoded interface {
 
 const (
 	retryAfter = 50 * time.Millisecond // between two tries to enter the same view
-	retryLimit = 2 * time.Second       // the pause grows up to this
-	warnAfter  = 5 * time.Second       // of tries in vain
+	retryLimit = 2 * time.Second       // the pause doubles up to this
+	warnAfter  = 5 * time.Second       // warn after this long without success
 )
 
-// ErrLeft means that a worker was asked to leave, and has.
+// ErrLeft means that the worker was asked to leave and has left.
 var ErrLeft = errors.New("left, as it was asked to")
 
-// Run works until the run is over, which returns nil, or it has left (ErrLeft), or ctx ends, or an
-// error that another try would meet again: another model, a gradient that is not finite, a newer
-// life of this slot.
+// Run works until the run is over, and then returns nil. It returns ErrLeft after Config.Leave, the
+// error of ctx when that ends, and any error that another try would meet again: another model, a
+// gradient that is not finite, or a newer life of this slot. After other errors it connects again.
+// views yields each new view; Run takes the newest. Run calls Gradient from one goroutine at a
+// time.
 func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -144,7 +152,7 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 		w.spare = make([]float32, cfg.Layout.Values)
 		w.outage.queue = kept.New(kept.Config{Rule: cfg.Pace.Keep, Values: cfg.Layout.Values, Most: keptArrays})
 	}
-	defer func() { _ = w.outage.end() }() // the worker ends: what it kept is lost with it
+	defer func() { _ = w.outage.end() }() // the worker ends, and its kept gradients are lost with it
 	var view kintsugi.View
 	pause, tried, told := retryAfter, time.Now(), false
 	retry := make(<-chan time.Time) // nothing to retry before the first view
@@ -182,7 +190,7 @@ func Run(ctx context.Context, cfg Config, views <-chan kintsugi.View) error {
 				pause, tried, told = retryAfter, time.Now(), false
 			}
 			level := slog.LevelDebug
-			if !told && time.Since(tried) >= warnAfter { // nobody else can say what stands between this worker and a server
+			if !told && time.Since(tried) >= warnAfter { // nobody else can report what keeps this worker from a server
 				level, told = slog.LevelWarn, true
 			}
 			cfg.Log.Log(ctx, level, "session ended: trying on", "view", view.Number, "err", err, "again_in", pause)
@@ -210,32 +218,36 @@ func fatal(err error) bool {
 
 var errGradient = errors.New("gradient")
 
-// worker is what outlives a session.
+// worker is the state of a worker that outlives a session.
 type worker struct {
 	cfg    Config
 	params []float32
-	grads  []float32    // own, or a room of the session
-	own    []float32    // nobody else reads it, but gRPC for a while
-	memory *shm.Segment // that grads lie in, which must be reachable as long; nil: none
+	grads  []float32    // own, or a room of the session (see rooms)
+	own    []float32    // only this worker reads it, except that gRPC may still be sending from it
+	memory *shm.Segment // holds grads and must stay mapped as long as grads is used; nil: grads is ordinary memory
 	ahead  ahead        // parameters that are fetched while a gradient is computed; Pace.Busy == kintsugi.Wait
 
-	at     *kintsugi.PushID // the gradient on params that comes next, or is under way; nil: params were never whole
-	out    kintsugi.PushID  // the newest gradient that began to be pushed, in whatever session: of none up to it may others take the place
-	told   kintsugi.PushID  // the newest gradient that a conductor was told of, in whatever session: none up to it is kept in an outage
-	spare  []float32        // Pace.Continue: where parameters are read, so that those before stay whole if that breaks
-	ready  *kintsugi.Ticket // of a gradient that is computed and lies in grads; nil: there is none
+	at *kintsugi.PushID // the gradient on params that is being computed or comes next; nil: params were never whole
+	// The newest gradient whose push began, in any session. No other gradient may take the id of it
+	// or of an earlier one.
+	out kintsugi.PushID
+	// The newest gradient that a conductor was told of, in any session. It and earlier ones are not
+	// kept in an outage.
+	told   kintsugi.PushID
+	spare  []float32        // Pace.Continue: parameters are read into it, so that params stay whole if the read breaks
+	ready  *kintsugi.Ticket // of a gradient that is already computed, in grads; nil: there is none
 	outage outage
 
 	view     kintsugi.View // of the last session that has read a version; Line 0: none
-	lines    kept.Lines    // Pace.Continue with kintsugi.KeepLocal: those that a path may have to go on on
-	worked   bool          // the session has done a turn: its end is no reason to pause for long
-	unshared int           // sessions in a row that could not share memory which they must
+	lines    kept.Lines    // Pace.Continue with kintsugi.KeepLocal: the lines that a path may have to be carried over to
+	worked   bool          // the session has completed a turn, so the pause after its end is short
+	unshared int           // number of consecutive sessions that failed to share memory although they must
 	encoder  *encoder      // nil: gradients travel as float32
-	along    *along        // nil: nobody asks
+	along    *along        // nil: not measured
 }
 
-// follow works in one view until the run is over (errDone), the session breaks or another view comes,
-// which it returns.
+// follow works in one view until the run is over (errDone), the session breaks, or another view
+// comes. It returns that other view as next.
 func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan kintsugi.View) (next *kintsugi.View, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -245,7 +257,7 @@ func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan ki
 	for {
 		select {
 		case err := <-ended:
-			for _, v := range came { // the session has the worker until it ends
+			for _, v := range came { // only now: the session's goroutine uses the worker until it ends
 				w.see(v)
 			}
 			return next, err
@@ -260,19 +272,19 @@ func (w *worker) follow(ctx context.Context, view kintsugi.View, views <-chan ki
 	}
 }
 
-// session joins the run as view describes it and works. It never returns nil.
+// session joins the run in the given view and works until an error. It never returns nil.
 func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	w.worked = false
 	s, err := connect(ctx, &w.cfg, view)
 	if err != nil {
 		return err
 	}
-	mine := false // until an outage is over its goroutine has the parameters and the gradient
+	mine := false // false until the outage is over: its goroutine uses the parameters and the gradient
 	defer func() {
 		s.close()
-		_ = s.arriving.wait() // it writes the parameters
+		_ = s.arriving.wait() // its goroutines write the parameters
 		if s.out != nil {
-			w.dropped(s.out.id) // it was not finished, so no message of it is whole
+			w.dropped(s.out.id) // it was not finished, so no head has all of it
 		}
 		if mine {
 			w.leave(s)
@@ -302,7 +314,7 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 		return err
 	}
 	for {
-		w.comes(id) // also if it leaves: should the session break over that, it is on these parameters that it goes on
+		w.comes(id) // also before it leaves: if the session breaks then, an outage goes on from here
 		if w.leaving() {
 			return w.sayGoodbye(s)
 		}
@@ -313,20 +325,22 @@ func (w *worker) session(ctx context.Context, view kintsugi.View) error {
 	}
 }
 
-// leaving reports whether this worker is to leave.
+// leaving reports whether this worker was asked to leave.
 func (w *worker) leaving() bool {
 	select {
-	case <-w.cfg.Leave: // nil: never
+	case <-w.cfg.Leave: // a nil channel never delivers
 		return true
 	default:
 		return false
 	}
 }
 
-// goodbyeTime is how long the conductor has to answer a good-bye: the worker goes anyway, and its stream with it.
+// goodbyeTime is how long the worker waits for the answer to its goodbye. After that it goes
+// anyway.
 const goodbyeTime = time.Second
 
-// sayGoodbye hears what becomes of all that has been pushed, and leaves.
+// sayGoodbye waits for the fate of all open pushes, closes the stream to the conductor, and returns
+// ErrLeft.
 func (w *worker) sayGoodbye(s *session) error {
 	if _, err := s.await(1); err != nil {
 		return err
@@ -341,7 +355,8 @@ func (w *worker) sayGoodbye(s *session) error {
 	return ErrLeft
 }
 
-// enter notes the view of a session, and has what was lost since the one before reconciled.
+// enter notes the view of a session. If shards were lost since the view before, it calls
+// Config.Reconcile.
 func (w *worker) enter(v kintsugi.View) {
 	before := w.view
 	w.view = v
@@ -358,23 +373,24 @@ func (w *worker) enter(v kintsugi.View) {
 	w.cfg.Reconcile(lost)
 }
 
-// comes notes which gradient comes next on the parameters that are here.
+// comes notes which gradient comes next on the current parameters.
 func (w *worker) comes(id kintsugi.PushID) { w.at = &id }
 
-// goesOut notes that some bytes of a gradient may be with a head from now on, which takes no others for its id.
+// goesOut notes that a head may have bytes of a gradient from now on, and accepts no other bytes
+// for its id.
 func (w *worker) goesOut(id kintsugi.PushID) {
 	if w.out.Line != id.Line || id.Compare(w.out) > 0 {
 		w.out = id
 	}
 }
 
-// wentOut reports whether some bytes of a gradient may be with a head.
+// wentOut reports whether a head may have bytes of a gradient.
 func (w *worker) wentOut(id kintsugi.PushID) bool {
 	return w.out.Line == id.Line && w.out.Version == id.Version && id.Compare(w.out) <= 0
 }
 
-// land reads a version of at least atLeast. If that is the first of a session it ends the outage,
-// as soon as it is here and not before.
+// land reads a version of at least atLeast. The first read of a session ends the outage, but only
+// when it has succeeded.
 func (w *worker) land(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) {
 	if w.spare == nil {
 		return s.read(w.params, atLeast)
@@ -387,7 +403,7 @@ func (w *worker) land(s *session, atLeast kintsugi.Step) (kintsugi.Step, error) 
 	return version, err
 }
 
-// finite returns an error that names the tensor if a gradient holds NaN or Inf.
+// finite returns an error that names the tensor if a gradient contains NaN or Inf.
 func (w *worker) finite(id kintsugi.PushID, grads []float32) error {
 	i, err := w.cfg.Device.Finite(grads)
 	if err != nil {
@@ -400,7 +416,8 @@ func (w *worker) finite(id kintsugi.PushID, grads []float32) error {
 	return nil
 }
 
-// straggle makes a gradient that took d take as long as the experiment wants: AtLeast, and Slow times that.
+// straggle waits until a gradient that took d has taken as long as the experiment asks for: max(d,
+// AtLeast) times Slow.
 func (w *worker) straggle(ctx context.Context, d time.Duration) error {
 	long := time.Duration(float64(max(d, w.cfg.AtLeast)) * max(1, w.cfg.Slow()))
 	if long <= d {

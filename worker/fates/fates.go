@@ -1,13 +1,14 @@
-// Package fates decides what a worker whose codec keeps residuals makes of its pushes until it
-// knows what became of them: which it sends again, of which it repeats the ticket, and which it
-// takes for counted or for dropped.
+// Package fates keeps account of the open pushes of a worker whose codec keeps residuals. It
+// decides which pushes the worker sends again, for which it only repeats the ticket, and which it
+// takes for counted or for dropped. Begin reading at Book and Join.
 //
-// That decides what becomes of the residual. A push that was counted and is taken for dropped gives
-// back what it took, and the next gradient brings it a second time; one that was dropped and is
-// taken for counted loses it. The conductor's word is the only one that is certain, and it may be
-// lost with a session.
+// These decisions determine what happens to the residual. If a push was counted but is taken for
+// dropped, its part of the residual is given back, and the next gradient sends it a second time. If
+// a push was dropped but is taken for counted, that part is lost. Only the conductor's answer is
+// certain, and it may be lost with a session.
 //
-// A Book is a pure machine: it sees ids, views and versions, and no gradient. It is not safe for concurrent use.
+// A Book is a pure state machine: it sees ids, views and versions, but no gradient. It is not safe
+// for concurrent use.
 package fates
 
 import (
@@ -22,16 +23,18 @@ type Fate struct {
 	Counted bool
 }
 
-// Book has the open pushes of one worker: those of which it does not know what became.
+// Book holds the open pushes of one worker: those whose fate the worker does not know.
 type Book struct {
-	line kintsugi.Line // of the open pushes; 0: there was no session yet
+	line kintsugi.Line // of the open pushes; 0: no session yet
 	open []entry       // ascending by id
 }
 
 type entry struct {
-	id   kintsugi.PushID
-	told bool                // a ticket has gone out, in whatever session, and no conductor has answered: every head held the bytes then, so it may be counted
-	view kintsugi.ViewNumber // that the newest ticket says the heads are of
+	id kintsugi.PushID
+	// A ticket was sent, in any session, and no conductor has answered it. Every head held the
+	// bytes then, so the push may be counted.
+	told bool
+	view kintsugi.ViewNumber // the view that the newest ticket names
 }
 
 // find returns the place of a push, and whether it is open.
@@ -46,22 +49,23 @@ func (b *Book) Begin(id kintsugi.PushID) {
 	}
 }
 
-// Ask notes that the ticket of an open push goes out, which says that every head of a view held it.
+// Ask notes that the ticket of an open push is sent. The ticket says that every head of the given
+// view held the push.
 func (b *Book) Ask(id kintsugi.PushID, view kintsugi.ViewNumber) {
 	if at, open := b.find(id); open {
 		b.open[at].told, b.open[at].view = true, view
 	}
 }
 
-// Void notes that a conductor has refused an open push on a version that is still the newest:
-// nothing counts it unless it is sent and told of again.
+// Void notes that a conductor has refused an open push although its version is still the newest.
+// Nothing will count the push unless the worker sends it and its ticket again.
 func (b *Book) Void(id kintsugi.PushID) {
 	if at, open := b.find(id); open {
 		b.open[at].told = false
 	}
 }
 
-// Settle closes a push. It reports whether that was open.
+// Settle closes a push. It reports whether the push was open.
 func (b *Book) Settle(id kintsugi.PushID) bool {
 	at, open := b.find(id)
 	if open {
@@ -70,21 +74,21 @@ func (b *Book) Settle(id kintsugi.PushID) bool {
 	return open
 }
 
-// Joined is what follows from a session that has begun.
+// Joined says what the worker must do after a session has begun.
 type Joined struct {
-	Settled []Fate            // on the line before, which this one keeps
-	GivenUp bool              // the line before is not kept: what earlier gradients left out belongs to parameters that are gone
-	Lost    int               // GivenUp: pushes that were open
-	Repeat  []kintsugi.PushID // their tickets are to be repeated, in this order
-	Again   []kintsugi.PushID // behind those: they are to be sent again, in this order, and then their tickets, whatever the heads say
+	Settled []Fate            // fates of pushes on the line before, which this line keeps
+	GivenUp bool              // the line before is not kept, so the residual belongs to parameters that no longer exist
+	Lost    int               // with GivenUp: the number of pushes that were open
+	Repeat  []kintsugi.PushID // pushes whose tickets must be repeated, in this order
+	Again   []kintsugi.PushID // after those: pushes to send again, in this order, each followed by its ticket, whatever the heads answer
 }
 
-// Join takes the book to a session that has joined in a view and read a version. Every push that
-// may have been counted while nobody listened is asked about. Most are sent again before: in the
-// same view the conductor may still count it, and if the worker was no member for a while, the
-// heads have dropped its bytes; in another view the heads may be others, and one on this very
-// version may be counted anew. A head that refuses it does not say that it is not counted: a step
-// may have counted it that is so old that the head has forgotten.
+// Join tells the book that a session has joined in view v and has read version. The worker must ask
+// about every push that may have been counted while the worker was not connected. For most of them
+// it must send the bytes again first. In the same view, the conductor may still count the push, but
+// if the worker was no member for a while, the heads have dropped the bytes. In another view, the
+// heads may be others, and a push on the current version may still be counted. If a head refuses
+// the push, it may nevertheless have been counted, in a step so old that the head has forgotten it.
 func (b *Book) Join(v kintsugi.View, version kintsugi.Step) (j Joined) {
 	switch {
 	case b.line == v.Line:
@@ -97,8 +101,8 @@ func (b *Book) Join(v kintsugi.View, version kintsugi.Step) (j Joined) {
 	b.line = v.Line
 	for _, e := range b.open {
 		switch {
-		case !e.told: // the turn that would compute it sends it again, the same bytes, for some heads may have them
-		case e.view != v.Number && e.id.Version < version: // its ticket says so, and nothing counts it from here on
+		case !e.told: // the next turn would compute it, and sends the same bytes again instead, as some heads may have them
+		case e.view != v.Number && e.id.Version < version: // its ticket names an older view, and nothing will count the push from now on
 			j.Repeat = append(j.Repeat, e.id)
 		default:
 			j.Again = append(j.Again, e.id)
@@ -107,7 +111,8 @@ func (b *Book) Join(v kintsugi.View, version kintsugi.Step) (j Joined) {
 	return j
 }
 
-// Pass gives up the pushes on versions before this one of which no ticket is out: nobody can have counted them.
+// Pass gives up the pushes on versions before this one whose tickets were not sent: they cannot
+// have been counted.
 func (b *Book) Pass(version kintsugi.Step) (settled []Fate) {
 	b.open = slices.DeleteFunc(b.open, func(e entry) bool {
 		gone := !e.told && e.id.Version < version
@@ -119,10 +124,10 @@ func (b *Book) Pass(version kintsugi.Step) (settled []Fate) {
 	return settled
 }
 
-// goOn goes on with a line that begins where the one before ended. The residual is of the
-// parameters that were kept, and stays. Nobody is left to say what became of the open pushes: those
-// that may be counted are taken for counted where the line is past the step that could count them,
-// so that what they have brought is not sent a second time.
+// goOn continues with a line that begins where the line before ended. The residual belongs to the
+// parameters that were kept, and stays. Nobody can say any more what became of the open pushes. A
+// push that may have been counted is taken for counted if the line is past the step that could have
+// counted it, so that its contribution is not sent twice.
 func (b *Book) goOn(version kintsugi.Step) (settled []Fate) {
 	for _, e := range b.open {
 		settled = append(settled, Fate{Push: e.id, Counted: e.told && e.id.Version < version})

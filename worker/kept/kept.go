@@ -1,14 +1,16 @@
 // Package kept holds the gradients that a worker computes while servers are away, in bounded
-// memory, until they can be offered.
+// memory, until the worker can offer them. A Queue holds them; Keep and Take are its main methods.
 //
-// The first is the one that the worker was at when the servers went: it may have been pushed, so it
-// stays as it is. Later ones are new. When there is no room for one of its own it is merged into
-// another of the same version, to their mean: so memory is bounded by Config.Most arrays, whatever
-// the outage lasts, and no gradient is thrown away for want of room. A worker that trains on by
-// itself (kintsugi.KeepLocal) keeps one sum of the gradients on its path: times the rate, it is how
-// far it has come. Such a path can go on on the line that follows its own, if that keeps it.
+// The first gradient is the one that the worker was computing when the servers went away. It may
+// have been pushed, so it is kept unchanged. Later gradients are new. If there is no room for
+// another array, a gradient is merged into an earlier one of the same version, to their mean. So
+// memory is bounded by Config.Most arrays, however long the outage lasts, and no gradient is thrown
+// away for lack of memory. A worker that trains on by itself (kintsugi.KeepLocal) keeps one sum of
+// the gradients on its path. The sum times the rate is the distance the path has covered. If the
+// next line keeps the path's line, the path can be carried over to it (Onto).
 //
-// A Queue is a pure machine: it holds no clock and starts nothing. It is not safe for concurrent use.
+// A Queue is a pure state machine: it has no clock and starts no goroutine. It is not safe for
+// concurrent use.
 package kept
 
 import (
@@ -17,22 +19,23 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Config says what a queue holds.
+// Config configures a Queue.
 type Config struct {
 	Rule   kintsugi.KeepRule
 	Values int // of a gradient
-	Most   int // arrays of Values floats; at least 2
+	Most   int // limit on arrays of Values floats; at least 2
 }
 
-// Gradient is what is pushed under one id: a gradient, or the mean of some, or their sum along a path.
+// Gradient is pushed under one id. It is one gradient, the mean of several, or their sum along a
+// path.
 type Gradient struct {
-	ID       kintsugi.PushID // of the first of them
+	ID       kintsugi.PushID // of the first gradient in it
 	Loss     float64         // mean
-	Examples uint32          // of one of them, on average
-	Merged   uint32          // how many they are
-	First    bool            // it was under way when the outage began: an ordinary gradient, that may have been pushed before
-	Sent     bool            // some of its bytes may be with a head, which takes no others for the id: nothing is merged into it any more
-	Moved    bool            // others have moved the parameters since it began, although its id names those that are there now
+	Examples uint32          // of one gradient, on average
+	Merged   uint32          // number of gradients in it
+	First    bool            // the gradient under way when the outage began: unmerged, and possibly pushed before
+	Sent     bool            // a head may have some of its bytes and accept no others for this id, so nothing more is merged into it
+	Moved    bool            // other workers have moved the parameters since it began, although its id names the current ones
 	Values   []float32
 }
 
@@ -40,10 +43,10 @@ type Gradient struct {
 type Queue struct {
 	cfg     Config
 	list    []Gradient // ascending by ID
-	turn    int        // of those that later ones are merged into
+	turn    int        // number of times a gradient was merged into one of several candidates
 	kept    uint64     // gradients in list
-	dropped uint32     // gradients that a newer version has pushed out, not told yet
-	astray  bool       // a path was forgotten: the parameters at its end are of no use
+	dropped uint32     // dropped for a newer version and not reported by Take yet
+	astray  bool       // a path was forgotten, so the parameters at its end must not be used
 }
 
 // New returns an empty queue.
@@ -52,14 +55,14 @@ func New(cfg Config) *Queue {
 	return &Queue{cfg: cfg}
 }
 
-// Len returns how many pushes there are to offer, Gradients of how many gradients.
+// Len returns the number of pushes to offer. Gradients returns how many gradients they consist of.
 func (q *Queue) Len() int          { return len(q.list) }
 func (q *Queue) Gradients() uint64 { return q.kept }
 
-// Bytes returns the memory of the arrays.
+// Bytes returns the memory of the queue's arrays, in bytes.
 func (q *Queue) Bytes() int { return 4 * q.cfg.Values * len(q.list) }
 
-// Oldest returns the version of the oldest gradient; false: there is none.
+// Oldest returns the version of the oldest gradient, or false if there is none.
 func (q *Queue) Oldest() (kintsugi.Step, bool) {
 	if len(q.list) == 0 {
 		return 0, false
@@ -67,9 +70,9 @@ func (q *Queue) Oldest() (kintsugi.Step, bool) {
 	return q.list[0].ID.Version, true
 }
 
-// Keep takes a copy of a gradient. Ids ascend. first says that it is the one that was under way. It
-// returns the id under which the gradient will be offered: its own, or that of the push that it is
-// merged into.
+// Keep puts a copy of a gradient in the queue. Ids must ascend. first marks the gradient that was
+// under way when the outage began. Keep returns the id under which the gradient will be offered:
+// its own, or that of the push it was merged into.
 func (q *Queue) Keep(id kintsugi.PushID, loss float64, examples uint32, values []float32, first bool) (in kintsugi.PushID) {
 	q.kept++
 	if into := q.into(id, first); into != nil {
@@ -80,7 +83,8 @@ func (q *Queue) Keep(id kintsugi.PushID, loss float64, examples uint32, values [
 	return id
 }
 
-// into returns what a gradient is merged into; nil: it gets an array of its own, for which there is room.
+// into returns the gradient to merge into, or nil if the new gradient gets an array of its own,
+// after making room for it.
 func (q *Queue) into(id kintsugi.PushID, first bool) *Gradient {
 	var same []*Gradient
 	for i := range q.list {
@@ -88,12 +92,12 @@ func (q *Queue) into(id kintsugi.PushID, first bool) *Gradient {
 			same = append(same, g)
 		}
 	}
-	one := q.cfg.Rule != kintsugi.KeepDecay // the other rules apply all of a worker at once
+	one := q.cfg.Rule != kintsugi.KeepDecay // the other rules apply all gradients of a worker at once
 	switch {
 	case len(same) > 0 && (one || len(q.list) >= q.cfg.Most):
 		q.turn++
 		return same[q.turn%len(same)]
-	case len(q.list) >= q.cfg.Most: // of a new version: the oldest makes room
+	case len(q.list) >= q.cfg.Most: // a new version: the oldest gradient makes room
 		q.dropped += q.list[0].Merged
 		q.kept -= uint64(q.list[0].Merged)
 		q.list = slices.Delete(q.list, 0, 1)
@@ -101,7 +105,7 @@ func (q *Queue) into(id kintsugi.PushID, first bool) *Gradient {
 	return nil
 }
 
-// merge adds one gradient more to a sum, or moves a mean towards it.
+// merge adds one more gradient to a sum, or includes it in a mean.
 func (g *Gradient) merge(loss float64, examples uint32, values []float32, sum bool) {
 	g.Merged++
 	n := float64(g.Merged)
@@ -119,8 +123,8 @@ func (g *Gradient) merge(loss float64, examples uint32, values []float32, sum bo
 	}
 }
 
-// Along calls f with every sum or gradient of a version that is kept, in order: a worker that
-// begins on its parameters again goes along what it has been before. f must not change its values.
+// Along calls f with every kept sum or gradient of the version of id, in order. A worker that
+// begins on these parameters again repeats its path in this way. f must not change the values.
 func (q *Queue) Along(id kintsugi.PushID, f func(Gradient)) {
 	for _, g := range q.list {
 		if g.ID.Line == id.Line && g.ID.Version == id.Version {
@@ -129,7 +133,8 @@ func (q *Queue) Along(id kintsugi.PushID, f func(Gradient)) {
 	}
 }
 
-// Forget drops what was kept on a version but for the gradient that was under way.
+// Forget drops all gradients kept on the version of id, except the one that was under way when the
+// outage began.
 func (q *Queue) Forget(id kintsugi.PushID) {
 	q.astray = true
 	q.list = slices.DeleteFunc(q.list, func(g Gradient) bool {
@@ -142,26 +147,26 @@ func (q *Queue) Forget(id kintsugi.PushID) {
 	})
 }
 
-// Take empties the queue and returns what it held, ascending, and how many gradients it has dropped
-// since the last Take. The caller owns the arrays.
+// Take empties the queue. It returns the gradients, ascending by id, and how many the queue has
+// dropped since the last Take. The caller owns the arrays.
 func (q *Queue) Take() (list []Gradient, dropped uint32) {
 	list, dropped = q.list, q.dropped
 	q.list, q.dropped, q.kept, q.turn, q.astray = nil, 0, 0, 0, false
 	return list, dropped
 }
 
-// Range is the values [Lo, Hi) of the flat parameter vector.
+// Range is the range [Lo, Hi) of indices of the flat parameter vector.
 type Range struct{ Lo, Hi int }
 
-// Onto takes a path (kintsugi.KeepLocal) from the version of from to that of to, which is the same
-// or a later one, on a line that keeps that of from. There it is one push. Where shards stayed as
-// they were it is the sum of gradients that it was. Where they came back, in the ranges of
-// restored, that sum would be steps from elsewhere: there it is what leads from base, the
-// parameters of to, to end, where the path has come to, with steps of the given rate. base and end
-// have Config.Values values, and ranges do not overlap. Gradients on other versions stay, and are
-// of no use on the new line.
+// Onto carries a path (kintsugi.KeepLocal) over from the version of from to the version of to,
+// which is the same or a later one, on a line that keeps the line of from. There the path is one
+// push. In shards that were not restored, it stays the sum of its gradients. In the ranges of
+// restored, these gradients began at other parameters. There the push becomes (base - end) / rate:
+// the gradient that leads from base, the parameters of to, to end, where the path has arrived. base
+// and end have Config.Values values, and ranges do not overlap. Gradients on other versions stay in
+// the queue, but are of no use on the new line.
 //
-// It returns the id of the push; false: there is no path, or it leads nowhere.
+// Onto returns the id of the push, or false if there is no path or the path must not be used.
 func (q *Queue) Onto(from, to kintsugi.PushID, restored []Range, base, end []float32, rate float32) (kintsugi.PushID, bool) {
 	if q.astray || rate == 0 {
 		return to, false
@@ -195,7 +200,7 @@ func (q *Queue) Onto(from, to kintsugi.PushID, restored []Range, base, end []flo
 	return to, true
 }
 
-// join adds a part of the same path that comes after g.
+// join adds a later part of the same path to g.
 func (g *Gradient) join(after *Gradient) {
 	n := float64(g.Merged + after.Merged)
 	part := float64(after.Merged) / n
@@ -207,7 +212,7 @@ func (g *Gradient) join(after *Gradient) {
 	}
 }
 
-// Back puts back what could not be offered, before anything else is kept.
+// Back puts back gradients that could not be offered. Nothing may have been kept since Take.
 func (q *Queue) Back(list []Gradient) {
 	q.list = append(q.list, list...)
 	for _, g := range list {
@@ -215,8 +220,8 @@ func (q *Queue) Back(list []Gradient) {
 	}
 }
 
-// Uphill reports whether a step against g would, as far as fresh tells, raise the loss: fresh is a
-// gradient on newer parameters than those of g, and the two point apart.
+// Uphill reports whether a step along -g would probably raise the loss. fresh is a gradient on
+// newer parameters than those of g; a negative dot product of the two predicts that.
 func (g *Gradient) Uphill(fresh []float32) bool {
 	dot := 0.0
 	for i, v := range g.Values {

@@ -6,17 +6,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Lines are how the lines of a run have begun of which a worker has seen a view, ascending. One
-// that missed a view does not know what came back in it.
+// Lines says how each line of the run began whose views the worker has seen, in ascending order. A
+// worker that missed a view does not know what was restored in it.
 type Lines []beginning
 
-// beginning is what a view says of the line that it is on.
+// beginning is how a line began, according to its views.
 type beginning struct {
 	line, keeps kintsugi.Line
-	restored    []Range // values of the shards that came back older, of a partial restore
+	restored    []Range // values of the shards that were restored to older values by a partial restore
 }
 
-// See notes the line of a view. Every view of a line says how it began.
+// See notes the line of a view. Every view of a line says how the line began.
 func (b *Lines) See(l *kintsugi.Layout, v kintsugi.View) {
 	if n := len(*b); n > 0 && (*b)[n-1].line >= v.Line {
 		return
@@ -30,8 +30,8 @@ func (b *Lines) See(l *kintsugi.Layout, v kintsugi.View) {
 	*b = append(*b, x)
 }
 
-// Since returns which values came back older after a line, on the way to another one, without
-// overlaps. False: that one does not keep the first, or nobody can say.
+// Since returns the values that were restored to older values on the way from one line to another,
+// without overlaps. It returns false if line to does not keep line from, or if that is not known.
 func (b Lines) Since(from, to kintsugi.Line) (restored []Range, ok bool) {
 	next := from + 1
 	for _, x := range b {
@@ -47,12 +47,12 @@ func (b Lines) Since(from, to kintsugi.Line) (restored []Range, ok bool) {
 	return union(restored), next > to && to > from
 }
 
-// Forget drops what was before a line.
+// Forget drops the lines before the given one.
 func (b *Lines) Forget(line kintsugi.Line) {
 	*b = slices.DeleteFunc(*b, func(x beginning) bool { return x.line < line })
 }
 
-// union returns ranges that cover the same values, ascending and apart.
+// union returns ranges that cover the same values, ascending and disjoint.
 func union(ranges []Range) (all []Range) {
 	slices.SortFunc(ranges, func(a, b Range) int { return a.Lo - b.Lo })
 	for _, r := range ranges {
