@@ -7,16 +7,17 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// assembly adds the layers of a description to a graph, one operation for each group of them.
+// assembly adds the layers of a description to a graph, as one operation for each group of layers.
 type assembly struct {
 	train  bool
 	batch  int
 	x      *gorgonia.Node
-	params []*gorgonia.Node // those not used yet
+	params []*gorgonia.Node // of the layers that are still to be added
 	masks  []maskInput
 }
 
-// assemble adds d to the graph of x and returns the logits, and the masks its dropout layers read.
+// assemble adds d to the graph of x. It returns the logits, and the masks that the dropout layers
+// read.
 func (d *Description) assemble(x *gorgonia.Node, params []*gorgonia.Node, train bool) (*gorgonia.Node, []maskInput, error) {
 	a := &assembly{train: train, batch: x.Shape()[0], x: x, params: params}
 	err := a.add(d.Groups(Grouping{Pool: true}))
@@ -83,8 +84,8 @@ func (a *assembly) parametric(name string, g Group, s stage) error {
 	return a.apply(name, g, s, []bool{g.Needed, true, true}, a.x, w, b)
 }
 
-// apply adds a stage that computes a group. Its result is a matrix with a row for each example, an
-// image or not: stages know their shapes.
+// apply adds a stage that computes a group. Its result is a matrix with a row for each example,
+// even if the example is an image: stages know their shapes.
 func (a *assembly) apply(name string, g Group, s stage, wrt []bool, inputs ...*gorgonia.Node) error {
 	y, err := applyStage(name, s, tensor.Shape{a.batch, g.Out.Values()}, wrt, inputs...)
 	a.x = y

@@ -6,8 +6,9 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// CheckGradient reports, as a kintsugi.ErrUsage, arguments of Model.Gradient that do not fit. Engines call it before
-// they compute, because a wrong class or length would index memory.
+// CheckGradient returns a kintsugi.ErrUsage if the arguments of Model.Gradient do not fit the
+// description. Engines call it before they compute, because a wrong class or length would lead to a
+// wrong index.
 func (d *Description) CheckGradient(params, grads []float32, b Batch) error {
 	if grads == nil {
 		return fmt.Errorf("gradient: %w: model %s has no room for the gradient", kintsugi.ErrUsage, d.Name)
@@ -15,12 +16,12 @@ func (d *Description) CheckGradient(params, grads []float32, b Batch) error {
 	return d.check("gradient", params, grads, b)
 }
 
-// CheckEvaluate is CheckGradient for Model.Evaluate.
+// CheckEvaluate does the same for the arguments of Model.Evaluate.
 func (d *Description) CheckEvaluate(params []float32, b Batch) error {
 	return d.check("evaluate", params, nil, b)
 }
 
-// CheckBatch reports what of a batch does not fit.
+// CheckBatch returns a kintsugi.ErrUsage if a batch does not fit the description.
 func (d *Description) CheckBatch(b Batch) error { return d.checkBatch(b) }
 
 func (d *Description) check(what string, params, grads []float32, b Batch) error {

@@ -7,29 +7,30 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Custom is a classifier of the user's own, written as a Gorgonia graph.
+// Custom is a classifier that the user has written as a Gorgonia graph.
 type Custom struct {
 	Name    string
 	Input   Input
 	Tensors []kintsugi.Tensor
 
-	// Logits adds the model to the graph of x, of shape (batch, channels, height, width), and of
-	// params, one node for each tensor, and returns the logits, of shape (batch, Input.Classes),
-	// for sequences (batch, positions·Input.Classes). It is called for a graph of gradients and
-	// again, with another batch, for one of evaluations, always by one goroutine at a time. It must
-	// not build a loss: softmax cross-entropy is added to the logits, as one operation, because
-	// Gorgonia merges SoftMax and LogSoftMax of one node into one of them.
+	// Logits adds the model to the graph of x and returns the logits. x has shape (batch, channels,
+	// height, width), and params has one node for each tensor. The logits have shape (batch,
+	// Input.Classes), or for sequences (batch, positions·Input.Classes). Logits is called for the
+	// graph of gradients and, with another batch, for the graph of evaluations, by one goroutine at
+	// a time. It must not build a loss: softmax cross-entropy is added to the logits as one
+	// operation, because Gorgonia merges SoftMax and LogSoftMax of one node.
 	Logits func(x *gorgonia.Node, params []*gorgonia.Node) (*gorgonia.Node, error)
 }
 
-// FromGorgonia returns a model that executes the user's graph. About batch see New. The caller
+// FromGorgonia returns a model that executes a graph of the user. For batch, see New. The caller
 // initialises the parameters.
 //
-// Gorgonia's Dropout and other operations that draw from a global generator break the contract that a
-// gradient is a function of its arguments.
+// Gorgonia's Dropout and other operations that draw from a global random generator must not be
+// used: a gradient would no longer be a function of its arguments.
 //
-// Limitation: a panic is returned as an error while the graph is built. While it runs, an operation that
-// panics ends the process, since Gorgonia runs it on a goroutine of its own; the layers of this package
+// Limitation: a panic while the graph is built is returned as an error. An operation that panics
+// while the graph runs ends the process, because Gorgonia runs it on a goroutine of its own. Only
+// the layers of this package recover there.
 // recover there.
 func FromGorgonia(c Custom, batch int) (Model, error) {
 	if batch < 1 {

@@ -6,10 +6,11 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// Input says what a model is trained on: images, each of one of Classes classes; or, if Sequence is set,
-// sequences of Width tokens below Classes, each position of which is labelled with the token that follows.
-// A sequence has one channel and height 1. Models without layers are trained on ratings of Items by Users, or on
-// documents of Tokens out of Words; all else is 0 then.
+// Input describes the training data of a model: images, each of one of Classes classes. If Sequence
+// is set, it is sequences of Width tokens below Classes instead, and the label of each position is
+// the token that follows. A sequence has one channel and height 1. Models without layers are
+// trained on ratings of Items by Users, or on documents of Tokens tokens out of Words words; all
+// other fields are then 0.
 type Input struct {
 	Channels, Height, Width int
 	Classes                 int
@@ -22,7 +23,7 @@ type Input struct {
 // Features returns the number of values of one example.
 func (in Input) Features() int { return in.Channels * in.Height * in.Width }
 
-// Labels returns the number of labels of one example: one, or one for each position of a sequence.
+// Labels returns the number of labels of one example: one, or for a sequence one for each position.
 func (in Input) Labels() int {
 	if in.Sequence {
 		return in.Width
@@ -30,7 +31,7 @@ func (in Input) Labels() int {
 	return 1
 }
 
-// kind names the examples.
+// kind returns what an example is called.
 func (in Input) kind() string {
 	switch {
 	case in.Sequence:
@@ -43,8 +44,8 @@ func (in Input) kind() string {
 	return "images"
 }
 
-// Shape is what flows between layers, for one example: channels × height × width, row-major. A vector
-// has height and width 1.
+// Shape is the shape of the values between two layers, for one example: channels × height × width,
+// row-major. A vector has height and width 1.
 type Shape struct{ Channels, Height, Width int }
 
 // Values returns the number of values.
@@ -53,17 +54,19 @@ func (s Shape) Values() int { return s.Channels * s.Height * s.Width }
 // String returns the shape as C×H×W.
 func (s Shape) String() string { return fmt.Sprintf("%d×%d×%d", s.Channels, s.Height, s.Width) }
 
-// Layer is one of Dense, Conv2D, MaxPool, ReLU, Dropout and Flatten, or one of those for sequences: Embedding,
-// Linear, LayerNorm, Attention, GELU, Fork and Join. An engine switches over these.
+// Layer is one of Dense, Conv2D, MaxPool, ReLU, Dropout and Flatten, or one of the layers for
+// sequences: Embedding, Linear, LayerNorm, Attention, GELU, Fork and Join. Engines switch over the
+// type.
 type Layer interface{ layer() }
 
-// Dense computes y = x·w + b of all values of its input. Its tensors are w [inputs, Out] and b [Out].
+// Dense computes y = x·w + b from all values of its input. Its tensors are w [inputs, Out] and b
+// [Out].
 type Dense struct {
 	Name string
 	Out  int
 }
 
-// Conv2D correlates its input with Filters square kernels at stride 1, around Pad zeros on each side.
+// Conv2D correlates its input with Filters square kernels at stride 1, with Pad zeros on each side.
 // Its tensors are w [Filters, channels, Kernel, Kernel] and b [Filters].
 type Conv2D struct {
 	Name        string
@@ -71,18 +74,20 @@ type Conv2D struct {
 	Kernel, Pad int
 }
 
-// MaxPool takes the largest of each Size×Size window; windows do not overlap, and rows and columns that
-// do not fill one are left out. Of equal values the first, in row-major order, gets the gradient.
+// MaxPool returns the largest value of each Size×Size window. Windows do not overlap; rows and
+// columns that do not fill a window are left out. Among equal values, the first in row-major order
+// gets the gradient.
 type MaxPool struct{ Size int }
 
 // ReLU replaces negative values by 0. Its derivative at 0 is 0.
 type ReLU struct{}
 
-// Dropout multiplies by the mask that DropoutMask draws while a gradient is computed, and does nothing
-// in an evaluation.
+// Dropout multiplies its input by the mask of DropoutMask while a gradient is computed. In an
+// evaluation it does nothing.
 type Dropout struct{ Rate float32 }
 
-// Flatten makes a vector of an image. It moves nothing: channels, rows and columns keep their order.
+// Flatten turns an image into a vector. No value moves: channels, rows and columns keep their
+// order.
 type Flatten struct{}
 
 func (Dense) layer()   {}
@@ -92,51 +97,52 @@ func (ReLU) layer()    {}
 func (Dropout) layer() {}
 func (Flatten) layer() {}
 
-// Defaults are settings that train a model to the accuracy one expects of it, for the mean of about
-// four workers' gradients. They are where a run starts, not a claim to be optimal.
+// Defaults are settings with which a model reaches the accuracy that is expected of it, with the
+// mean of about four workers' gradients. They are a starting point and not optimal.
 type Defaults struct {
 	Batch        int // examples per gradient
 	Steps        int
 	LearningRate float32
 	Momentum     float32
-	Optimizer    string // by its name; "" means momentum, or sgd where Momentum is 0
-	Codec        string // how gradients travel; "" means fp32
+	Optimizer    string // name of the optimizer; "" means momentum, or sgd if Momentum is 0
+	Codec        string // encoding of gradients; "" means fp32
 
-	Warmup      int    // steps in which the learning rate rises
-	Decay       string // how it goes down; "" means cosine
+	Warmup      int    // number of steps in which the learning rate rises
+	Decay       string // how the learning rate falls; "" means cosine
 	WeightDecay float32
-	Decayed     string  // what the weight decay is for; "" means all
-	ClipNorm    float32 // longest norm that a gradient counts with; 0: any
+	Decayed     string  // which tensors the weight decay applies to; "" means all
+	ClipNorm    float32 // limit on the norm of a worker's gradient, longer ones are scaled down; 0: no limit
 }
 
-// Description says what a model is, apart from what executes it. It is immutable and safe for
-// concurrent use.
+// Description says what a model is, independently of the engine that executes it. It is immutable
+// and safe for concurrent use.
 type Description struct {
 	Name     string
 	Input    Input
 	Layers   []Layer
-	Shapes   []Shape // Shapes[i] enters layer i; the last one leaves the last layer
+	Shapes   []Shape // Shapes[i] is the input of layer i; the last element is the output of the last layer
 	Defaults Defaults
 
 	// Quadratic is set for "qp", which has no layers and no data.
 	Quadratic *Quadratic
 
-	// Factors is set for "mf", Topics for "lda", which have no layers either.
+	// Factors is set for "mf", Topics for "lda". These have no layers either.
 	Factors *Factors
 	Topics  *Topics
 
 	tensors []kintsugi.Tensor
-	first   []int      // by layer: its first tensor, and the end
+	first   []int      // by layer: index of its first tensor, with an end element
 	initial []interval // by tensor
 	values  int
 }
 
-// interval is what a tensor's initial values are drawn from, uniformly: centre ± limit.
+// interval is the interval centre ± limit that a tensor's initial values are drawn from, uniformly.
 type interval struct{ limit, centre float64 }
 
-// Describe checks that the layers fit the input and one another and end in one value per class, for
-// a sequence in a row of them for each position: the logits, whose softmax cross-entropy is the
-// loss. An image that is too small, or a layer without sense, is a kintsugi.ErrUsage.
+// Describe returns the description of a model with layers. It checks that the layers fit the input
+// and one another. The output of the last layer must be one value for each class, for a sequence at
+// each position: the logits. The loss is their softmax cross-entropy. An image that is too small,
+// or an invalid layer, is a kintsugi.ErrUsage.
 func Describe(name string, in Input, defaults Defaults, layers ...Layer) (*Description, error) {
 	if in.Channels <= 0 || in.Height <= 0 || in.Width <= 0 {
 		return nil, fmt.Errorf("%w: model %s: an input of %d×%d×%d; channels, height and width must be positive",
@@ -178,7 +184,7 @@ func Describe(name string, in Input, defaults Defaults, layers ...Layer) (*Descr
 	return d, nil
 }
 
-// add appends a layer's tensors and returns its output's shape.
+// add appends a layer's tensors and returns the shape of the layer's output.
 func (d *Description) add(l Layer, in Shape) (Shape, error) {
 	if _, first := l.(Embedding); d.Input.Sequence && len(d.Shapes) == 1 && !first {
 		return Shape{}, fmt.Errorf("%T computes with the numbers of tokens; the first layer for sequences is an embedding", l)
@@ -202,7 +208,7 @@ func (d *Description) add(l Layer, in Shape) (Shape, error) {
 		d.addTensors(l.Name, l.Filters, l.Filters, in.Channels, l.Kernel, l.Kernel)
 		return out, nil
 	case MaxPool:
-		if l.Size <= 0 || l.Size > 15 { // engines keep the place of the largest value in a byte
+		if l.Size <= 0 || l.Size > 15 { // engines store the position of the largest value in a byte
 			return Shape{}, fmt.Errorf("pooling over windows of %d×%d; 1 to 15 is possible", l.Size, l.Size)
 		}
 		out := Shape{in.Channels, in.Height / l.Size, in.Width / l.Size}
@@ -226,7 +232,7 @@ func (d *Description) add(l Layer, in Shape) (Shape, error) {
 	}
 }
 
-// addTensors adds a weight of the given shape and its bias.
+// addTensors adds a weight of the given shape, and its bias.
 func (d *Description) addTensors(name string, bias int, shape ...int) {
 	d.addTensor(name+"/w", shape...)
 	d.addTensor(name+"/b", bias)
@@ -238,8 +244,8 @@ func (d *Description) addTensor(name string, shape ...int) {
 	d.values += t.Values()
 }
 
-// Tensors lists the parameters in the order of the flat vector: for each layer that has any two tensors,
-// its weight and its bias or its two tables. The caller must not change it.
+// Tensors lists the parameters in the order of the flat vector. Each layer with parameters has two
+// tensors: weight and bias, or two tables. The caller must not change the list.
 func (d *Description) Tensors() []kintsugi.Tensor { return d.tensors }
 
 // Values returns the number of parameters.

@@ -9,14 +9,14 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// New returns a model that executes d on the host with Gorgonia. A gradient is computed batch examples at
-// a time: that size is compiled into the graph. A larger Batch is computed in pieces, and a smaller one, or
-// a last piece, is padded with examples that count for nothing, so batch should be the size that is usual.
-// Fewer than 1 means d.Defaults.Batch. The gradient of a batch computed in pieces has other bits than that
-// of the same batch computed at once.
+// New returns a model that executes d on the CPU with Gorgonia. The graph computes batch examples
+// at a time. A larger Batch is computed in pieces. A smaller one, or the last piece, is padded with
+// examples that do not count. So batch should be the usual size; less than 1 means
+// d.Defaults.Batch. A gradient that is computed in pieces has other bits than the gradient of the
+// same batch computed at once.
 //
-// Memory grows with batch: about three times the results of all layers. Evaluations have a graph of their
-// own, built by the first.
+// Memory grows with batch: about three times the results of all layers. Evaluations have a graph of
+// their own, which is built at the first evaluation.
 func New(d *Description, batch int) (Model, error) {
 	switch {
 	case d.Quadratic != nil:
@@ -34,8 +34,8 @@ func New(d *Description, batch int) (Model, error) {
 	})
 }
 
-// evaluationBatch is the number of examples an evaluation computes at a time: enough to fill matrix
-// products, few enough to stay in a second-level cache.
+// evaluationBatch is the number of examples that an evaluation computes at a time. It is large
+// enough for efficient matrix products, and small enough for a second-level cache.
 const evaluationBatch = 128
 
 // maskInput is a dropout mask that is an input of a graph.
@@ -46,16 +46,17 @@ type maskInput struct {
 	values   []float32 // batch × features
 }
 
-// assembleFunc adds a model to a graph and returns its logits [batch, classes].
+// assembleFunc adds a model to a graph and returns its logits [batch, classes] and its dropout
+// masks.
 type assembleFunc func(g *gorgonia.ExprGraph, x *gorgonia.Node, params []*gorgonia.Node, train bool) (*gorgonia.Node, []maskInput, error)
 
-// executor computes with one graph for gradients and one for evaluations.
+// executor computes with two graphs, one for gradients and one for evaluations.
 type executor struct {
 	d        *Description
 	assemble assembleFunc
 	gradient *network
-	evaluate *network  // nil until it is needed
-	partial  []float32 // the gradient of a piece; allocated when a batch has several
+	evaluate *network  // nil until the first evaluation
+	partial  []float32 // gradient of a piece; allocated for the first batch with several pieces
 	closed   bool
 }
 
@@ -73,7 +74,7 @@ type network struct {
 	*machine
 	batch   int
 	x       []float32 // batch × features
-	labels  int       // of an example
+	labels  int       // of one example
 	targets []float32 // batch × labels × classes, one-hot; rows of zeros are padding
 	masks   []maskInput
 	loss    *lossStage
@@ -101,7 +102,8 @@ func (e *executor) build(batch int, train bool) (*network, error) {
 		}
 		n.masks = masks
 		if !train {
-			// Allocated apart from n: a Value inside n would tie the graph to it.
+			// Allocated separately from n: a Value inside n would keep the whole of n reachable
+			// from the graph.
 			n.logits = new(gorgonia.Value)
 			gorgonia.Read(logits, n.logits)
 			return nil, nil
@@ -115,7 +117,7 @@ func (e *executor) build(batch int, train bool) (*network, error) {
 	return n, nil
 }
 
-// input adds a node that is bound to values for good.
+// input adds an input node that is permanently bound to values.
 func input(g *gorgonia.ExprGraph, name string, values []float32, shape ...int) *gorgonia.Node {
 	return gorgonia.NewTensor(g, gorgonia.Float32, len(shape), gorgonia.WithName(name),
 		gorgonia.WithShape(shape...), gorgonia.WithValue(dense(shape, values)))
@@ -155,7 +157,7 @@ func (e *executor) Gradient(params, grads []float32, b Batch) (float64, error) {
 	sum := 0.0
 	for lo := 0; lo < b.N; lo += n.batch {
 		into := grads
-		if lo > 0 { // a run overwrites what it is given
+		if lo > 0 { // a run overwrites its gradient, so later pieces have their own
 			if e.partial == nil {
 				e.partial = make([]float32, e.d.values)
 			}
@@ -175,7 +177,7 @@ func (e *executor) Gradient(params, grads []float32, b Batch) (float64, error) {
 	return sum / float64(len(b.Y)), nil
 }
 
-// Evaluate implements Model. Of equal largest logits the first is the answer.
+// Evaluate implements Model. If several logits are the largest, the first of them is the answer.
 func (e *executor) Evaluate(params []float32, b Batch) (float64, int, error) {
 	if err := e.check(params, nil, b); err != nil {
 		return 0, 0, fmt.Errorf("evaluate: %w", err)
@@ -216,7 +218,7 @@ func (e *executor) check(params, grads []float32, b Batch) error {
 	return e.d.checkBatch(b)
 }
 
-// largest returns the index of the first largest value.
+// largest returns the index of the largest value, and of several equal ones the first.
 func largest(row []float32) int {
 	best := 0
 	for j, v := range row {

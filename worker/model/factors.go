@@ -7,21 +7,21 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// Factors completes a matrix of ratings: what user u thinks of item i is predicted as the sum of a
-// bias of each and of the product of their rows,
+// Factors is matrix factorisation: it completes a matrix of ratings. The predicted rating of item i
+// by user u is the sum of two biases and of the product of two rows,
 //
 //	x[u][0] + y[i][0] + Σₖ x[u][k]·y[i][k],  k = 1 … Rank.
 //
-// The tensors are "users" [Users, 1+Rank] and "items" [Items, 1+Rank]. An example is user, item and rating; the rating
-// is measured from the mean of all, see data.Ratings.
+// The tensors are "users" [Users, 1+Rank] and "items" [Items, 1+Rank]. An example is user, item and
+// rating. The mean of all ratings is subtracted from each rating, see data.Ratings.
 type Factors struct {
 	Users, Items int
-	Rank         int     // values of a row besides its bias
+	Rank         int     // number of values of a row besides its bias
 	Decay        float64 // λ: each rating adds λ·(‖x[u]‖² + ‖y[i]‖²) to its squared error
 
-	// Alternate says that the rows are not trained by gradients: in turn those of all users and
-	// those of all items are set to the minimum for fixed others (alternating least squares with
-	// weighted λ; Zhou et al. 2008). Package rows does it.
+	// Alternate selects alternating least squares with weighted λ (Zhou et al. 2008) instead of
+	// gradients: in turn, the rows of all users and the rows of all items are set to the minimum
+	// while the others are fixed. Package worker/rows computes this.
 	Alternate bool
 }
 
@@ -51,14 +51,14 @@ func (f Factors) Describe() (*Description, error) {
 	return d, nil
 }
 
-// leastDecay is far above the rounding of float64: with less, the equations of a row with fewer
-// ratings than values have no solution.
+// leastDecay is the smallest Decay for Alternate. It is far above the rounding errors of float64.
+// With less, the equations of a row with fewer ratings than values have no solution.
 const leastDecay = 1e-9
 
-// maxRows bounds users, items, words and documents: a float32 holds their numbers exactly.
+// maxRows is the limit on users, items, words and documents: a float32 holds their numbers exactly.
 const maxRows = 1 << 24
 
-// parseFactors reads options such as "als,rank=8,decay=0.1".
+// parseFactors parses options such as "als,rank=8,decay=0.1".
 func parseFactors(in Input, text string) (f Factors, err error) {
 	f = Factors{Users: in.Users, Items: in.Items, Rank: 8, Decay: 0.05}
 	if text == "als" || len(text) > 3 && text[:4] == "als," {
@@ -68,8 +68,8 @@ func parseFactors(in Input, text string) (f Factors, err error) {
 	return f, eachOption(text, option{"rank", &f.Rank}, option{"decay", &f.Decay})
 }
 
-// init draws the rows from ±1/√(3·(1+Rank)), so that a product of two rows begins much smaller than
-// a rating; biases begin at 0.
+// init draws the rows from ±1/√(3·(1+Rank)), so that the initial product of two rows is much
+// smaller than a rating. Biases begin at 0.
 func (f Factors) init(seed uint64, params []float32) {
 	w := f.Width()
 	limit := 1 / math.Sqrt(3*float64(w))
@@ -85,7 +85,8 @@ func (f Factors) init(seed uint64, params []float32) {
 	}
 }
 
-// Predict returns what the rows of a user and of an item say of a rating.
+// Predict returns the predicted rating for the row x of a user and the row y of an item, relative
+// to the mean rating.
 func Predict(x, y []float32) float64 {
 	sum := float64(x[0]) + float64(y[0])
 	for k := 1; k < len(x); k++ {
@@ -94,7 +95,7 @@ func Predict(x, y []float32) float64 {
 	return sum
 }
 
-// factors computes gradients of Factors, in float64 between the float32 of params and grads.
+// factors computes the gradients of Factors. params and grads are float32; it computes in float64.
 type factors struct {
 	d *Description
 	f Factors
@@ -103,15 +104,16 @@ type factors struct {
 // Tensors lists users and items.
 func (m *factors) Tensors() []kintsugi.Tensor { return m.d.Tensors() }
 
-// row returns the rows of an example's user and item in a flat vector.
+// rows returns the rows of an example's user and item in a flat vector.
 func (m *factors) rows(flat []float32, example []float32) (x, y []float32) {
 	w := m.f.Width()
 	u, v := int(example[0])*w, (m.f.Users+int(example[1]))*w
 	return flat[u : u+w : u+w], flat[v : v+w : v+w]
 }
 
-// Gradient returns the mean of squared error and decay over the batch and overwrites grads with its gradient: +0
-// in all rows that the batch does not name. Examples that name a row several times are added in their order.
+// Gradient returns the mean over the batch of squared error plus decay, and overwrites grads with
+// its gradient, which is +0 in all rows that the batch does not use. If a row occurs in several
+// examples, their terms are added in order.
 func (m *factors) Gradient(params, grads []float32, b Batch) (float64, error) {
 	if err := m.check(params, b); err != nil {
 		return 0, err
@@ -143,7 +145,7 @@ func (m *factors) Gradient(params, grads []float32, b Batch) (float64, error) {
 	return loss / float64(b.N), nil
 }
 
-// Evaluate returns the mean squared error over the batch; nothing is classified.
+// Evaluate returns the mean squared error over the batch. The number of correct labels is 0.
 func (m *factors) Evaluate(params []float32, b Batch) (float64, int, error) {
 	if err := m.check(params, b); err != nil {
 		return 0, 0, err
@@ -157,7 +159,8 @@ func (m *factors) Evaluate(params []float32, b Batch) (float64, int, error) {
 	return sum / float64(b.N), 0, nil
 }
 
-// check reports what does not fit. Users and items are looked at because a wrong one would index memory.
+// check returns an error if the arguments do not fit. It checks users and items because they are
+// used as indices.
 func (m *factors) check(params []float32, b Batch) error {
 	if err := m.d.checkVectors(params, nil); err != nil {
 		return err

@@ -1,55 +1,57 @@
 package model
 
-// Group is a layer as it is computed: with those behind it that are computed together with it. It
-// says of a description what every engine must know before it computes, so that no engine goes
-// through the layers by itself.
+// Group is a layer together with the following layers that are computed with it. All engines work
+// on groups, so that no engine has to go through the layers itself.
 type Group struct {
-	Layer Layer // the first of them; a Fork stands for its whole block
-	Index int   // of Layer in Description.Layers: dropout draws by it
+	Layer Layer // the first layer of the group; a Fork stands for its whole block
+	Index int   // index of Layer in Description.Layers, which dropout masks are drawn with
 
-	In, Out Shape // what enters the first of its layers, and leaves the last
+	In, Out Shape // input of the first layer and output of the last
 
-	// Params are its parameters, in the flat vector, those inside a block included. W and B are the
-	// two tensors of a layer that has any: weight and bias, or the two tables of an Embedding.
+	// Params is the range of the group's parameters in the flat vector, including those inside a
+	// block. W and B are the two tensors of a layer with parameters: weight and bias, or the two
+	// tables of an Embedding.
 	Params, W, B Span
 
-	ReLU bool // of a Dense or a Conv2D: a ReLU is behind it
-	Pool int  // of a Conv2D: the windows of the MaxPool behind it and its ReLU; 1: there is none
+	ReLU bool // a ReLU follows the Dense or Conv2D
+	Pool int  // window size of the MaxPool that follows a Conv2D and its ReLU; 1: none
 
-	// Needed says that a group before has parameters, so that somebody wants a gradient for what enters this one.
+	// Needed says that an earlier group has parameters, so the gradient of this group's input is
+	// needed.
 	Needed bool
 
-	Inside []Group // of a Fork: what is between it and its Join
+	Inside []Group // of a Fork: the groups between it and its Join
 }
 
-// Span is the values [Lo, Hi) of the flat vector.
+// Span is the range of values [Lo, Hi) of the flat vector.
 type Span struct{ Lo, Hi int }
 
 // Len returns the number of values.
 func (s Span) Len() int { return s.Hi - s.Lo }
 
-// Grouping says what an engine computes together, besides a ReLU with the Dense or the Conv2D before it.
+// Grouping says which layers an engine computes together, besides a Dense or Conv2D and the ReLU
+// that follows it.
 type Grouping struct {
-	Pool bool // a MaxPool with the Conv2D before it and its ReLU
+	Pool bool // a Conv2D, its ReLU, and the MaxPool that follows
 }
 
-// Groups returns the layers in order, as an engine computes them. Layers that compute nothing, a
-// Flatten or a Dropout of nothing, are in none.
+// Groups returns the layers in order, as groups. Layers that do nothing, Flatten and Dropout with
+// rate 0, are left out.
 func (d *Description) Groups(o Grouping) []Group {
 	g := grouper{d: d, o: o}
 	return g.block()
 }
 
-// grouper goes through the layers of a description.
+// grouper walks through the layers of a description.
 type grouper struct {
 	d      *Description
 	o      Grouping
-	at     int // the next layer
-	offset int // of the next parameter
+	at     int // index of the next layer
+	offset int // index of the next parameter
 	needed bool
 }
 
-// block returns the groups up to the next Join that belongs to no Fork among them, or to the end.
+// block returns the groups up to the Join of the current block, or to the end.
 func (g *grouper) block() (groups []Group) {
 	for l := g.peek(); l != nil && l != (Join{}); l = g.peek() {
 		if computes(l) {
@@ -61,7 +63,8 @@ func (g *grouper) block() (groups []Group) {
 	return groups
 }
 
-// computes reports whether a layer does anything. Rows hold an image's values in order, flattened or not.
+// computes reports whether a layer does anything. A Flatten does not, as rows hold the values of an
+// image in order.
 func computes(l Layer) bool {
 	switch l := l.(type) {
 	case Flatten:
@@ -92,20 +95,20 @@ func (g *grouper) next() Group {
 		}
 	case Fork:
 		r.Inside = g.block()
-		g.at++ // the Join: a description's forks are joined
+		g.at++ // the Join: every Fork of a description has one
 	}
 	r.Params.Hi, r.Out = g.offset, g.d.Shapes[g.at]
 	return r
 }
 
-// take returns where the next n parameters are.
+// take returns the range of the next n parameters.
 func (g *grouper) take(n int) Span {
 	s := Span{g.offset, g.offset + n}
 	g.offset = s.Hi
 	return s
 }
 
-// peek returns the next layer; nil: there is none.
+// peek returns the next layer, or nil if there is none.
 func (g *grouper) peek() Layer {
 	if g.at == len(g.d.Layers) {
 		return nil
@@ -113,7 +116,7 @@ func (g *grouper) peek() Layer {
 	return g.d.Layers[g.at]
 }
 
-// follows reports whether the next layer is l, and passes it.
+// follows reports whether the next layer is l, and if so skips it.
 func (g *grouper) follows(l Layer) bool {
 	if g.peek() != l {
 		return false

@@ -6,18 +6,19 @@ import (
 	"math"
 )
 
-// Random numbers here are drawn by counting: number i of a stream is a hash of the stream and i. No
-// draw depends on another, so masks and parameters are the same wherever and in whatever order they are
-// computed, and a GPU can draw the same ones.
+// The random numbers here are counter-based: number i of a stream is a hash of the stream and i. No
+// draw depends on another. So masks and parameters are the same wherever and in whatever order they
+// are computed, and a GPU can draw the same ones.
 
-// mix is the finaliser of SplitMix64, a bijection in which each bit of x changes about half of the result.
+// mix is the finaliser of SplitMix64: a bijection in which each bit of x changes about half of the
+// bits of the result.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// weyl is SplitMix64's increment: consecutive counters are far apart before they are mixed.
+// weyl is the increment of SplitMix64. It spreads consecutive counters apart before they are mixed.
 const weyl = 0x9e3779b97f4a7c15
 
 // stream returns the stream of a seed for one purpose.
@@ -29,17 +30,19 @@ func draw(stream, i uint64) uint64 { return mix(stream + (i+1)*weyl) }
 // uniform returns number i of a stream as a float64 in [0, 1), a multiple of 2⁻⁵³.
 func uniform(stream, i uint64) float64 { return float64(draw(stream, i)>>11) * 0x1p-53 }
 
-// named returns a stream for a purpose with a name.
+// named returns the stream of a seed for a purpose with a name.
 func named(seed uint64, name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	return stream(seed, h.Sum64())
 }
 
-// chooseInitial chooses what the initial weights are drawn from: He's √(6/inputs) before a ReLU or a GELU, so that
-// the variance survives it; Glorot's √(6/(inputs+outputs)) elsewhere. What is added to a residual stream n times
-// is smaller by √n, so that the sum starts as large as the stream (Radford et al. 2019). Embeddings and
-// the Linear that gives the logits have ranges of their own; the weights of a normalisation start at 1, biases at 0.
+// chooseInitial chooses the intervals of the initial weights. Before a ReLU or a GELU the limit is
+// √(6/inputs) (He), so that the variance is preserved; elsewhere it is √(6/(inputs+outputs))
+// (Glorot). A layer whose result is added to a residual stream has a limit smaller by √n, if there
+// are n such layers, so that the sum begins as large as the stream (Radford et al. 2019).
+// Embeddings and the Linear of the logits have limits of their own. The weights of a normalisation
+// begin at 1, biases at 0.
 func (d *Description) chooseInitial() {
 	for at, l := range d.Layers {
 		var in, out int
@@ -112,21 +115,22 @@ func initTensor(stream uint64, in interval, params []float32) {
 	}
 }
 
-// dropoutPurpose keeps the streams of masks apart from those of other uses of the same seed.
+// dropoutPurpose separates the streams of masks from other uses of the same seed.
 const dropoutPurpose = 0x6472_6f70_0000_0000
 
-// DropoutKey returns what the factors of a Dropout layer are drawn by: value n of a batch is
-// dropped if half n mod 2 of SplitMix64's number n/2 of key, the low half first, is below
-// threshold, and else multiplied by keep.
+// DropoutKey returns the key and the constants of the mask of a Dropout layer. Value n of a batch
+// is dropped if a 32-bit half of number n/2 of SplitMix64 with this key is below threshold; the
+// half is n mod 2, the low half first. Otherwise the value is multiplied by keep.
 func DropoutKey(seed uint64, layer int, rate float32) (key, threshold uint64, keep float32) {
-	// 32 bits of each half are enough to tell rates apart by 2⁻³².
+	// With 32 bits, rates can differ by 2⁻³².
 	return stream(seed, dropoutPurpose+uint64(layer)), uint64(float64(rate) * (1 << 32)), 1 / (1 - rate)
 }
 
-// DropoutMask overwrites mask with the factors of a Dropout layer for consecutive examples, features
-// values each, of which the first is example number first of its batch: 0 with probability rate, else
-// 1/(1−rate), so that the expectation is unchanged. layer is the index in Description.Layers. All
-// engines use it, so that they drop the same values.
+// DropoutMask overwrites mask with the factors of a Dropout layer for consecutive examples of
+// features values each. first is the number, in the batch, of the first of these examples. A factor
+// is 0 with probability rate, and 1/(1−rate) otherwise, so that the expectation is unchanged. layer
+// is the index in Description.Layers. All engines use the same mask, so that they drop the same
+// values.
 func DropoutMask(mask []float32, seed uint64, layer int, rate float32, first, features int) {
 	key, threshold, keep := DropoutKey(seed, layer, rate)
 	at := uint64(first) * uint64(features)

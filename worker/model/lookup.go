@@ -7,7 +7,7 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// builtin is a model known by name.
+// builtin is a built-in model.
 type builtin struct {
 	name     string
 	defaults Defaults
@@ -15,8 +15,9 @@ type builtin struct {
 }
 
 // The defaults were tuned by hand for the mean of four workers' gradients, on 28×28 images or
-// Shakespeare. `kintsugi bench accuracy` says what they reach. The convolutional models have the
-// smaller rate because with 0.05 one seed in a few ends with dead units and never learns.
+// Shakespeare. `kintsugi bench accuracy` measures what they reach. The convolutional models have
+// the smaller learning rate, because with 0.05 one seed in a few ends with dead units and never
+// learns.
 var builtins = []builtin{
 	{"mlr", Defaults{Batch: 32, Steps: 1000, LearningRate: 0.05, Momentum: 0.9}, mlr},
 	{"mlp", Defaults{Batch: 32, Steps: 1000, LearningRate: 0.05, Momentum: 0.9}, mlp},
@@ -62,7 +63,7 @@ func charlm(classes int) []Layer {
 
 func cnnReLULogits(classes int) []Layer { return append(cnn(classes), ReLU{}) }
 
-// Names lists the built-in models.
+// Names lists the names of the built-in models.
 func Names() []string {
 	var names []string
 	for _, b := range builtins {
@@ -71,16 +72,17 @@ func Names() []string {
 	return append(names, "mf", "mf:als", "lda", "qp")
 }
 
-// ForSequences reports whether a built-in model takes sequences, and not images.
+// ForSequences reports whether a built-in model is trained on sequences rather than images.
 func ForSequences(name string) bool { return name == "charlm" }
 
-// ForRatings reports whether a built-in model takes ratings, with whatever options.
+// ForRatings reports whether a built-in model is trained on ratings. The name may include options.
 func ForRatings(name string) bool { return name == "mf" || strings.HasPrefix(name, "mf:") }
 
-// ForDocuments reports whether a built-in model takes documents, with whatever options.
+// ForDocuments reports whether a built-in model is trained on documents. The name may include
+// options.
 func ForDocuments(name string) bool { return name == "lda" || strings.HasPrefix(name, "lda:") }
 
-// wrongInput says what a model takes and what it was given.
+// wrongInput returns an error that says which input a model needs and which it was given.
 func wrongInput(name string, in Input) error {
 	var fit []string
 	for _, b := range builtins {
@@ -97,7 +99,7 @@ func wrongInput(name string, in Input) error {
 	return fmt.Errorf("%w: model %s is not for %s; those that are: %s", kintsugi.ErrUsage, name, in.kind(), strings.Join(fit, ", "))
 }
 
-// Lookup describes the built-in model called name for the given images or sequences and classes:
+// Lookup returns the description of a built-in model for the given input. name is one of:
 //
 //	mlr              softmax regression
 //	mlp              perceptron with 256 and 128 hidden units
@@ -110,7 +112,8 @@ func wrongInput(name string, in Input) error {
 //	lda              topics of documents by Gibbs sampling; options such as lda:topics=20,alpha=0.1,beta=0.01
 //	qp               a quadratic; takes no data, and options such as qp:dimension=1000,condition=100
 //
-// An unknown name, a wrong option or an image that is too small is a kintsugi.ErrUsage.
+// An unknown name, a wrong option, an input of the wrong kind or an image that is too small is a
+// kintsugi.ErrUsage.
 func Lookup(name string, in Input) (*Description, error) {
 	for _, b := range builtins {
 		if b.name == name {

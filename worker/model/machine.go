@@ -9,41 +9,43 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// construction is held while a graph is built, differentiated and compiled: Gorgonia numbers groups and
-// caches the hashes of shared constants in package variables without a lock. Running needs none.
+// construction is held while a graph is built, differentiated and compiled. Gorgonia numbers groups
+// and caches the hashes of shared constants in package variables without a lock. Running a graph
+// needs no lock.
 var construction sync.Mutex
 
-// UseBLAS makes Gorgonia, and the layers here, compute their products with impl. It concerns the whole
-// process: call it once, before the first model computes.
+// UseBLAS makes Gorgonia, and the layers here, compute matrix products with impl. It applies to the
+// whole process: call it once, before the first model computes.
 //
-// Without it Gorgonia's default remains, gonum as it comes: it computes on GOMAXPROCS goroutines, and its
-// dot products depend on whether their operands' addresses are multiples of 16, so that the last bits of a
-// gradient could depend on which buffer the parameters lie in. Package kernels/blas has implementations
-// without either property.
+// Without it, Gorgonia uses gonum with its defaults. That computes on GOMAXPROCS goroutines. Also,
+// its dot products depend on whether the addresses of their operands are multiples of 16, so the
+// last bits of a gradient could depend on the buffer of the parameters. The implementations in
+// package kernels/blas have neither property.
 func UseBLAS(impl gorgonia.BLAS) {
 	construction.Lock()
 	defer construction.Unlock()
 	gorgonia.Use(impl)
 }
 
-// machine runs one graph on Gorgonia's tape machine. It is the one place that knows Gorgonia's traps:
+// machine runs one graph on Gorgonia's tape machine. It works around these pitfalls of Gorgonia:
 //
 //   - A run without a Reset does nothing and reports no error: run resets.
-//   - Derivatives are added to the bound gradients, never assigned: run clears them.
-//   - SoftMax and LogSoftMax of one node are merged and one of them is wrong: the loss is an operation
-//     of ours that needs neither.
-//   - A finalizer on the virtual machine makes a cycle with everything a Read can reach, and a cycle
-//     with a finalizer is never freed: compile removes it.
-//   - Construction races with construction: compile holds a lock.
-//   - A gradient of a single value is replaced by a scalar that is no longer ours: run binds anew.
+//   - Derivatives are added to the bound gradients, never assigned: run clears them first.
+//   - SoftMax and LogSoftMax of one node are merged, and one of the two is then wrong: the loss is
+//     an operation of this package that uses neither.
+//   - The virtual machine has a finalizer and is part of a cycle with everything that a Read can
+//     reach. A cycle with a finalizer is never freed: compile removes the finalizer.
+//   - Graphs cannot be constructed concurrently: compile holds a lock.
+//   - A gradient of a single value is replaced by a scalar in other memory: run binds the gradients
+//     anew.
 type machine struct {
 	vm      gorgonia.VM
 	params  []*gorgonia.Node
 	tensors []kintsugi.Tensor
 }
 
-// compile builds a graph with build, which returns the node to differentiate, or nil for an evaluation,
-// and compiles it. What panics in there is returned as an error.
+// compile calls build to construct a graph, and compiles it. build returns the node to
+// differentiate, or nil for an evaluation. A panic in Gorgonia is returned as an error.
 func compile(tensors []kintsugi.Tensor, build func(g *gorgonia.ExprGraph, params []*gorgonia.Node) (loss *gorgonia.Node, err error)) (m *machine, err error) {
 	construction.Lock()
 	defer construction.Unlock()
@@ -76,8 +78,9 @@ func compile(tensors []kintsugi.Tensor, build func(g *gorgonia.ExprGraph, params
 	return m, nil
 }
 
-// run computes the graph at params and overwrites grads; grads is nil in an evaluation. The nodes are
-// bound to the slices themselves: a few small allocations, whatever the size of the model.
+// run computes the graph at params and overwrites grads; grads is nil in an evaluation. The nodes
+// are bound to the slices themselves, so a run makes only a few small allocations, whatever the
+// size of the model.
 func (m *machine) run(params, grads []float32) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -8,36 +8,37 @@ import (
 
 // Batch holds the examples of one gradient.
 type Batch struct {
-	X    []float32 // N × features, row-major; those of an image are channels × height × width, of a sequence its tokens
-	Y    []int32   // N × labels, classes from 0; a sequence has a label for each position
-	N    int       // examples
-	Seed uint64    // everything random about the gradient is a function of it
+	X    []float32 // N × features, row-major; an image is channels × height × width, a sequence its tokens
+	Y    []int32   // N × labels; classes count from 0, and a sequence has a label for each position
+	N    int       // number of examples
+	Seed uint64    // seed of everything random in the gradient
 }
 
-// Model computes gradients and evaluates parameters. A model is used by one goroutine at a time;
-// different models may run at once.
+// Model computes gradients and evaluates parameters. Only one goroutine may use a model at a time;
+// different models may be used at the same time.
 type Model interface {
 	// Tensors lists the parameters in the order of the flat vector. The caller must not change it.
 	Tensors() []kintsugi.Tensor
 
-	// Gradient overwrites grads with the gradient of the mean loss over the batch and returns that
-	// loss, both at params; the mean is over the labels of all examples. It reads params and b and
-	// keeps neither. The batch may have any number of examples. The result depends on the bits of
-	// params and b alone.
+	// Gradient overwrites grads with the gradient of the mean loss over the batch at params, and
+	// returns that loss. The mean is over the labels of all examples. params and grads have one
+	// value per parameter. Gradient does not change params or b, and keeps neither. The batch may
+	// have any number of examples. The result depends only on the bits of params and b.
 	//
-	// An error wrapping kintsugi.ErrUsage means that the arguments do not fit the model. After any
-	// error grads holds nothing of use.
+	// An error that wraps kintsugi.ErrUsage means that the arguments do not fit the model. After
+	// any error the contents of grads are undefined.
 	Gradient(params, grads []float32, b Batch) (loss float64, err error)
 
-	// Evaluate returns the mean loss over the batch, without dropout or noise, and how many labels
-	// params give correctly.
+	// Evaluate returns the mean loss over the batch, without dropout or noise, and the number of
+	// labels that are predicted correctly. It has the same errors as Gradient.
 	Evaluate(params []float32, b Batch) (loss float64, correct int, err error)
 
-	// Close frees what the model holds. The model must not be used afterwards.
+	// Close frees the memory of the model. The model must not be used afterwards.
 	Close() error
 }
 
-// checkBatch reports what does not fit. Classes and tokens are checked because a wrong one would index memory.
+// checkBatch returns an error if the batch does not fit. It checks classes and tokens because they
+// are used as indices.
 func (d *Description) checkBatch(b Batch) error {
 	features, labels := d.Input.Features(), d.Input.Labels()
 	switch {
@@ -64,7 +65,8 @@ func (d *Description) checkBatch(b Batch) error {
 	return nil
 }
 
-// checkVectors reports parameter or gradient vectors of a wrong length; grads is nil in an evaluation.
+// checkVectors returns an error if the parameter or gradient vector has a wrong length. grads is
+// nil in an evaluation.
 func (d *Description) checkVectors(params, grads []float32) error {
 	if len(params) != d.values {
 		return fmt.Errorf("%w: model %s has %d parameters, got %d", kintsugi.ErrUsage, d.Name, d.values, len(params))

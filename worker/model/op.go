@@ -10,26 +10,26 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// stage is one step of a described model, as arithmetic on slices. A stage belongs to one graph: it may
-// keep in backward what it saw in forward.
+// stage is one step of a described model, as arithmetic on slices. A stage belongs to one graph: it
+// may keep values of forward for backward.
 type stage interface {
-	// forward overwrites y with the result for the inputs in.
+	// forward computes y from the inputs in, and overwrites it.
 	forward(y []float32, in [][]float32)
 
-	// backward overwrites d[i] with the gradient for in[i], given y, the result of forward on the same
-	// inputs, and dy, the gradient for y. d[i] is nil where no gradient is wanted.
+	// backward overwrites d[i] with the gradient of in[i]. y is the result of forward on the same
+	// inputs, and dy is the gradient of y. d[i] is nil if that gradient is not needed.
 	backward(d, in [][]float32, y, dy []float32)
 }
 
-// Gorgonia composes a convolution of a dozen operations, each of which allocates its result anew in
-// every run: a step of LeNet costs 34 MB and 2,200 allocations. A layerOp makes one operation of a whole
-// layer and keeps its result's memory. Gorgonia still derives the gradient and orders the work; what an
-// operation computes is ours.
+// Gorgonia composes a convolution of a dozen operations, and each of these allocates its result
+// anew in every run: a step of LeNet costs 34 MB and 2,200 allocations. A layerOp makes a whole
+// layer one operation, and keeps the memory of its result. Gorgonia still derives the gradient and
+// orders the operations; a stage does the arithmetic.
 type layerOp struct {
-	name  string // unique in the graph: nodes whose operations hash alike are merged
-	dims  []int  // of each input
+	name  string // unique in the graph: Gorgonia merges nodes whose operations have the same hash
+	dims  []int  // number of dimensions of each input
 	shape tensor.Shape
-	wrt   []bool // inputs that have a gradient; nil: none
+	wrt   []bool // which inputs have a gradient; nil: none
 	stage stage
 
 	run    func(in [][]float32, y []float32)
@@ -37,7 +37,7 @@ type layerOp struct {
 	values []float32 // of result
 }
 
-// newLayerOp returns an operation on inputs of the given nodes' shapes.
+// newLayerOp returns an operation on inputs with the shapes of the given nodes.
 func newLayerOp(name string, shape tensor.Shape, inputs []*gorgonia.Node) *layerOp {
 	o := &layerOp{name: name, shape: shape}
 	for _, n := range inputs {
@@ -50,12 +50,12 @@ func newLayerOp(name string, shape tensor.Shape, inputs []*gorgonia.Node) *layer
 	return o
 }
 
-// dense wraps a slice, without copying, as Gorgonia wants it.
+// dense wraps a slice in a tensor, without copying it.
 func dense(shape []int, values []float32) *tensor.Dense {
 	return tensor.New(tensor.WithEngine(gorgonia.StandardEngine{}), tensor.WithShape(shape...), tensor.WithBacking(values))
 }
 
-// applyStage adds a stage to the graph of its inputs.
+// applyStage adds a stage on the given inputs to their graph.
 func applyStage(name string, s stage, shape tensor.Shape, wrt []bool, inputs ...*gorgonia.Node) (*gorgonia.Node, error) {
 	o := newLayerOp(name, shape, inputs)
 	o.stage, o.wrt = s, wrt
@@ -63,8 +63,8 @@ func applyStage(name string, s stage, shape tensor.Shape, wrt []bool, inputs ...
 	return gorgonia.ApplyOpWithName(o, name, inputs...)
 }
 
-// Do computes the operation. Gorgonia runs it on a goroutine of its own, where nobody could recover a
-// panic: it becomes an error here.
+// Do computes the operation. Gorgonia calls it on a goroutine of its own, where no caller could
+// recover a panic, so Do returns a panic as an error.
 func (o *layerOp) Do(values ...gorgonia.Value) (v gorgonia.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -89,8 +89,9 @@ func (o *layerOp) Do(values ...gorgonia.Value) (v gorgonia.Value, err error) {
 	return o.result, nil
 }
 
-// SymDiff adds one operation that computes all gradients into one vector, because Gorgonia's operations
-// have one result, and one that takes each gradient's part of it.
+// SymDiff adds one operation that computes the gradients of all inputs into one vector, because an
+// operation of Gorgonia has one result. For each gradient it adds an operation that returns its
+// part of that vector.
 func (o *layerOp) SymDiff(inputs gorgonia.Nodes, output, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 	total := 0
 	for i, wanted := range o.wrt {
@@ -123,7 +124,7 @@ func (o *layerOp) SymDiff(inputs gorgonia.Nodes, output, grad *gorgonia.Node) (g
 		shape := inputs[i].Shape()
 		hi := lo + shape.TotalSize()
 		take := newLayerOp(fmt.Sprintf("%s/gradient/%d", o.name, i), shape, []*gorgonia.Node{packed})
-		// The result is the part itself, without a copy: the vector is back's for good.
+		// The result is the part itself, without a copy: back always writes to the same vector.
 		take.values = back.values[lo:hi:hi]
 		take.result = dense(shape, take.values)
 		take.run = func([][]float32, []float32) {}
@@ -135,17 +136,18 @@ func (o *layerOp) SymDiff(inputs gorgonia.Nodes, output, grad *gorgonia.Node) (g
 	return grads, nil
 }
 
-// The rest is what Gorgonia asks of an operation.
+// The following methods are required by gorgonia.Op.
 
 func (o *layerOp) Arity() int           { return len(o.dims) }
 func (o *layerOp) DiffWRT(n int) []bool { return o.wrt }
 
-// ReturnsPtr is true and OverwritesInput −1: results are not written into other nodes' memory.
+// ReturnsPtr is true and OverwritesInput is −1: results are not written into the memory of other
+// nodes.
 func (o *layerOp) ReturnsPtr() bool     { return true }
 func (o *layerOp) OverwritesInput() int { return -1 }
 
-// CallsExtern is false although a BLAS may be called: true would make Gorgonia allocate and zero a
-// result for each run, which would not be used.
+// CallsExtern is false although a BLAS may be called: with true, Gorgonia would allocate and zero a
+// result in each run, which would not be used.
 func (o *layerOp) CallsExtern() bool { return false }
 
 func (o *layerOp) String() string                                        { return o.name }

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// option is a setting of a model that stands behind its name: a *int, a *float64 or a *uint64.
+// option is one setting after a model's name. Its value is a *int, a *float64 or a *uint64.
 type option struct {
 	key   string
 	value any
 }
 
-// eachOption reads options such as "rank=8,decay=0.1".
+// eachOption parses options such as "rank=8,decay=0.1".
 func eachOption(text string, options ...option) error {
 	if text == "" {
 		return nil

@@ -8,18 +8,19 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// Quadratic is the problem f(x) = ½·(x − x*)ᵀ·A·(x − x*): a model whose optimum, curvature and gradient
-// noise are known, so that what theory says about a failure can be compared with what happened. It
-// takes no data.
+// Quadratic is the function f(x) = ½·(x − x*)ᵀ·A·(x − x*), as a model without data. Its optimum,
+// curvature and gradient noise are known, so the theory of what a failure costs can be compared
+// with what happened.
 //
-// A = Q·D·Qᵀ where D is diagonal, its entries log-spaced from 1/Condition to 1, and Q is a product of
-// Reflections Householder reflections. Its eigenvalues are those of D exactly; with no reflection A is
-// diagonal, with r it differs from a diagonal matrix by a matrix of rank at most 2r.
+// A = Q·D·Qᵀ. D is diagonal, with entries log-spaced from 1/Condition to 1; Q is a product of
+// Reflections Householder reflections. The eigenvalues of A are exactly those of D. Without
+// reflections A is diagonal; with r of them it differs from a diagonal matrix by a matrix of rank
+// at most 2r.
 type Quadratic struct {
 	Dimension   int
-	Condition   float64 // largest eigenvalue over smallest, at least 1
+	Condition   float64 // ratio of the largest to the smallest eigenvalue, at least 1
 	Reflections int
-	Noise       float64 // standard deviation of each component of the gradient of one example
+	Noise       float64 // standard deviation of each component in the gradient of one example
 	Seed        uint64  // of x* and of the reflections
 }
 
@@ -44,14 +45,15 @@ func (q Quadratic) Describe() (*Description, error) {
 	}, nil
 }
 
-// parseQuadratic reads options such as "dimension=1000,condition=100,reflections=2,noise=0.1,seed=7".
+// parseQuadratic parses options such as
+// "dimension=1000,condition=100,reflections=2,noise=0.1,seed=7".
 func parseQuadratic(options string) (Quadratic, error) {
 	q := Quadratic{Dimension: 1000, Condition: 100}
 	return q, eachOption(options, option{"dimension", &q.Dimension}, option{"condition", &q.Condition},
 		option{"reflections", &q.Reflections}, option{"noise", &q.Noise}, option{"seed", &q.Seed})
 }
 
-// Eigenvalues returns those of A, ascending.
+// Eigenvalues returns the eigenvalues of A, ascending.
 func (q Quadratic) Eigenvalues() []float64 {
 	d := make([]float64, q.Dimension)
 	for i := range d {
@@ -70,7 +72,7 @@ func (q Quadratic) Optimum() []float32 {
 	return x
 }
 
-// init starts at a point that is as far from the origin as the optimum is.
+// init chooses a starting point about as far from the origin as the optimum is.
 func (q Quadratic) init(seed uint64, params []float32) { q.scatter(named(seed, "x"), params) }
 
 // scatter draws components of mean 0 and variance 1.
@@ -80,12 +82,12 @@ func (Quadratic) scatter(stream uint64, x []float32) {
 	}
 }
 
-// quadratic executes a Quadratic, in float64 between the float32 of params and grads.
+// quadratic executes a Quadratic. params and grads are float32; it computes in float64.
 type quadratic struct {
 	d           *Description
 	eigenvalues []float64
 	optimum     []float32
-	mirrors     [][]float64 // unit normals of the reflections
+	mirrors     [][]float64 // unit normal vectors of the reflections
 	z, y        []float64
 }
 
@@ -108,7 +110,7 @@ func newQuadratic(d *Description) *quadratic {
 	return m
 }
 
-// reflect applies x − 2·v·(vᵀx) in place.
+// reflect replaces x by x − 2·v·(vᵀx).
 func reflect(v, x []float64) {
 	dot := 0.0
 	for i := range x {
@@ -141,16 +143,16 @@ func (m *quadratic) apply(params []float32) float64 {
 	return loss / 2
 }
 
-// Tensors lists x alone.
+// Tensors lists the only tensor, x.
 func (m *quadratic) Tensors() []kintsugi.Tensor { return m.d.Tensors() }
 
-// Gradient returns f and overwrites grads with A·(x − x*) plus noise, whose standard deviation falls with
-// the root of b.N as that of a mean over examples does. Of the batch only N and Seed are used.
+// Gradient returns f and overwrites grads with A·(x − x*) plus noise. The standard deviation of the
+// noise is Noise/√b.N, as in a mean over examples. Only N and Seed of the batch are used.
 func (m *quadratic) Gradient(params, grads []float32, b Batch) (float64, error) {
 	if err := m.d.checkVectors(params, grads); err != nil {
 		return 0, err
 	}
-	if len(grads) != len(params) { // nil passes the check above as "an evaluation"
+	if len(grads) != len(params) { // checkVectors accepts nil, as in an evaluation
 		return 0, fmt.Errorf("%w: no room for the gradient of model %s", kintsugi.ErrUsage, m.d.Name)
 	}
 	loss := m.apply(params)
@@ -165,14 +167,15 @@ func (m *quadratic) Gradient(params, grads []float32, b Batch) (float64, error) 
 	return loss, nil
 }
 
-// bell returns a number of mean 0 and variance 1, the scaled sum of the four 16-bit parts of u: close to
-// normal, bounded, and without a logarithm whose last bit might depend on the machine.
+// bell returns a number of mean 0 and variance 1: the scaled sum of the four 16-bit parts of u. It
+// is approximately normal, and bounded, and needs no logarithm, whose last bit might depend on the
+// machine.
 func bell(u uint64) float64 {
 	sum := u&0xffff + u>>16&0xffff + u>>32&0xffff + u>>48
 	return (float64(sum) - 2*0xffff) / 0x10000 * math.Sqrt(3)
 }
 
-// Evaluate returns f; nothing is classified.
+// Evaluate returns f. The number of correct labels is 0.
 func (m *quadratic) Evaluate(params []float32, _ Batch) (float64, int, error) {
 	if err := m.d.checkVectors(params, nil); err != nil {
 		return 0, 0, err

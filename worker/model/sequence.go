@@ -7,45 +7,46 @@ import (
 	kintsugi "github.com/kintsugi-ml/kintsugi"
 )
 
-// A sequence is a matrix with a row for each position: the Shape 1×positions×values. The layers of this file
-// compute on matrices; all but Attention treat each row by itself.
+// A sequence is a matrix with a row for each position: the Shape 1×positions×values. The layers of
+// this file compute on such matrices. All of them except Attention treat each row independently.
 
-// Embedding is the first layer of a model of sequences: row t is the row of the token at position t in the
-// first table plus row t of the second. Its tensors are tokens [Classes, Width] and positions
-// [positions, Width].
+// Embedding is the first layer of a model for sequences. Row t of its result is the sum of two
+// table rows: the row of the token at position t in the first table, and row t of the second. Its
+// tensors are tokens [Classes, Width] and positions [positions, Width].
 type Embedding struct {
 	Name  string
 	Width int
 }
 
-// Linear computes y = x·w + b of each row. Its tensors are w [values, Out] and b [Out]. On a vector it would be
-// Dense.
+// Linear computes y = x·w + b for each row. Its tensors are w [values, Out] and b [Out].
 type Linear struct {
 	Name string
 	Out  int
 }
 
-// LayerNorm moves and scales each row to mean 0 and variance 1, then multiplies by w and adds b, value by
-// value (Ba, Kiros, Hinton 2016): y = (x − mean)/√(variance + LayerNormEpsilon)·w + b. The variance is the mean of
-// (x − mean)². Its tensors are w [values] and b [values].
+// LayerNorm shifts and scales each row to mean 0 and variance 1, then multiplies by w and adds b,
+// elementwise (Ba, Kiros, Hinton 2016): y = (x − mean)/√(variance + LayerNormEpsilon)·w + b. The
+// variance is the mean of (x − mean)². Its tensors are w [values] and b [values].
 type LayerNorm struct{ Name string }
 
-// LayerNormEpsilon keeps a row of equal values finite.
+// LayerNormEpsilon keeps the result finite for a row of equal values.
 const LayerNormEpsilon = 1e-5
 
-// Attention is causal scaled dot-product attention with several heads (Vaswani et al. 2017, §3.2), without
-// parameters: the projections before and after it are Linear layers. Each row of its input holds the query,
-// the key and the value of its position, a third of the row each, and each third is cut into Heads heads of
-// d values. Row t of head h of the result is Σ p·value of positions s ≤ t, where p is the softmax over
-// those s of query t · key s / √d. So a result has a third of the input's values, the heads in order.
+// Attention is causal scaled dot-product attention with several heads (Vaswani et al. 2017, §3.2).
+// It has no parameters: the projections before and after it are Linear layers. Each row of its
+// input consists of the query, the key and the value of its position, a third of the row each. Each
+// third is divided into Heads heads of d values. Row t of head h of the result is Σ p·value over
+// the positions s ≤ t, where p is the softmax over those s of query t · key s / √d. So the result
+// has a third of the input's values, with the heads in order.
 type Attention struct{ Heads int }
 
-// GELU computes x·½·(1 + tanh(√(2/π)·(x + 0.044715·x³))) of each value (Hendrycks, Gimpel 2016). That is
-// x/(1 + exp(−2·√(2/π)·(x + 0.044715·x³))).
+// GELU computes x·½·(1 + tanh(√(2/π)·(x + 0.044715·x³))) of each value (Hendrycks, Gimpel 2016).
+// This equals x/(1 + exp(−2·√(2/π)·(x + 0.044715·x³))).
 type GELU struct{}
 
-// Fork and Join enclose the layers of a residual block: Join adds what entered the Fork to what leaves the
-// layer before it. Blocks may be nested, and lie beside one another; both ends have one shape.
+// Fork and Join enclose the layers of a residual block. Join adds the input of the Fork to the
+// output of the layer before it. Blocks may be nested or follow one another. The shapes at both
+// ends of a block are equal.
 type (
 	Fork struct{}
 	Join struct{}
@@ -59,7 +60,7 @@ func (GELU) layer()      {}
 func (Fork) layer()      {}
 func (Join) layer()      {}
 
-// addSequence is add for the layers of this file.
+// addSequence does what add does, for the layers of this file.
 func (d *Description) addSequence(l Layer, in Shape) (Shape, error) {
 	if _, ok := l.(Embedding); !ok && in.Channels != 1 {
 		return Shape{}, fmt.Errorf("%T takes a matrix, 1×rows×values, and gets %v", l, in)
@@ -95,7 +96,8 @@ func (d *Description) addSequence(l Layer, in Shape) (Shape, error) {
 	}
 }
 
-// checkBlocks reports forks and joins that do not belong together. The description is complete but for them.
+// checkBlocks returns an error for a Fork without a Join or a Join without a Fork. It is called
+// when all layers have been added.
 func (d *Description) checkBlocks() error {
 	var open []int
 	for i, l := range d.Layers {
@@ -120,7 +122,7 @@ func (d *Description) checkBlocks() error {
 	return nil
 }
 
-// joins counts the residual blocks.
+// joins returns the number of residual blocks.
 func (d *Description) joins() int {
 	n := 0
 	for _, l := range d.Layers {
@@ -131,8 +133,9 @@ func (d *Description) joins() int {
 	return n
 }
 
-// The ranges of initial embeddings, whose standard deviation is 0.2, and of the weights that give logits, 0.02. With
-// embeddings of 0.02 the stream is what the blocks add and hardly the tokens, and 200 steps end 0.15 nats higher.
+// The limits of the initial embeddings, for a standard deviation of 0.2, and of the weights of the
+// logits, for 0.02. With embeddings of 0.02 the stream consists mainly of what the blocks add and
+// hardly of the tokens, and the loss after 200 steps is 0.15 nats higher.
 var (
 	embeddingLimit = 0.2 * math.Sqrt(3)
 	logitsLimit    = 0.02 * math.Sqrt(3)

@@ -5,26 +5,27 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// convStage is a Conv2D with the ReLU and the MaxPool behind it if there are any. It works on one image
-// at a time, so that the unfolded image and the plain result stay in the cache and only what the next
-// layer reads goes to memory. Pooling comes before bias and ReLU, which are monotonic and so commute
-// with it: there are a quarter of the values.
+// convStage is a Conv2D, with the following ReLU and MaxPool if there are any. It works on one
+// image at a time, so that the unfolded image and the unpooled result stay in the cache, and only
+// the input of the next layer is written to memory. It pools before it adds the bias and applies
+// the ReLU. These are monotonic, so the order makes no difference, and a quarter of the values
+// remains.
 type convStage struct {
-	in, plain, out Shape // out is plain unless pooled
+	in, plain, out Shape // plain is the shape before pooling; out is the same unless pooled
 	conv           Conv2D
 	relu           bool
-	pool           int // 1: none
+	pool           int // window size of the MaxPool; 1: none
 
-	z  []float32 // the plain result of an image, or its gradient: [filters, positions]
-	at []uint8   // of the batch: see poolStage
+	z  []float32 // the result of an image before pooling, or its gradient: [filters, positions]
+	at []uint8   // of the batch, see poolStage
 
-	// An unfolded image: for each position the channels·kernel² values that its results are computed
-	// from, as [depth, positions]. Padding is never written and stays 0.
+	// The unfolded image: for each position, the channels·kernel² values that its results are
+	// computed from, as [depth, positions]. The places of padding are never written and stay 0.
 	columns []float32
 
-	// The gradient of an unfolded image, as [positions, depth]; allocated by the first backward that
-	// needs it. In this order z is the left factor of the product, of which pooling and ReLU leave one
-	// value in eight: gonum skips zeros on the left.
+	// The gradient of the unfolded image, as [positions, depth]. The first backward that needs it
+	// allocates it. In this order z is the left factor of the product. Pooling and ReLU leave one
+	// value of z in eight, and gonum skips zeros in the left factor.
 	rows []float32
 }
 
@@ -40,7 +41,7 @@ func newConvStage(conv Conv2D, in Shape, relu bool, pool, batch int) *convStage 
 	return s
 }
 
-// depth is the number of values one result is computed from.
+// depth returns the number of values that one result is computed from.
 func (s *convStage) depth() int { return s.in.Channels * s.conv.Kernel * s.conv.Kernel }
 
 func (s *convStage) positions() int { return s.plain.Height * s.plain.Width }
@@ -93,13 +94,15 @@ func (s *convStage) backward(d, in [][]float32, y, dy []float32) {
 	}
 }
 
-// plainGradient overwrites z with the gradient of the plain result of image i, and adds to db.
+// plainGradient overwrites z with the gradient of the unpooled result of image i, and adds the
+// gradient of the bias to db.
 func (s *convStage) plainGradient(i int, db, y, dy []float32) {
 	positions, area := s.positions(), s.out.Height*s.out.Width
 	lo := i * s.out.Values()
 	y, dy = y[lo:][:s.out.Values()], dy[lo:][:s.out.Values()]
 	if s.relu {
-		// dy is the next layer's result and nobody else's: it may be overwritten.
+		// dy is the result of the next layer's backward and only used here, so it may be
+		// overwritten.
 		rectifyGradient(dy, y, dy)
 	}
 	if s.pool == 1 {
@@ -120,13 +123,13 @@ func (s *convStage) plainGradient(i int, db, y, dy []float32) {
 	}
 }
 
-// span returns the results [lo, hi) of a row or column of length out, for which the input at offset k
-// of the kernel lies inside, and not in the padding around, length values.
+// span returns the range [lo, hi) of results in a row or column of length out whose input at offset
+// k of the kernel lies inside the image. length is the length of the image's row or column.
 func (s *convStage) span(k, length, out int) (lo, hi int) {
 	return min(out, max(0, s.conv.Pad-k)), max(0, min(out, length+s.conv.Pad-k))
 }
 
-// unfold overwrites columns with the values of an image that each result is computed from.
+// unfold fills columns with the values of an image that each result is computed from.
 func (s *convStage) unfold(image []float32) {
 	k, width, out := s.conv.Kernel, s.in.Width, s.plain.Width
 	for r := range s.depth() {
@@ -141,11 +144,12 @@ func (s *convStage) unfold(image []float32) {
 	}
 }
 
-// fold adds rows to the image from whose values they would be unfolded.
+// fold adds rows to the gradient of an image: the inverse of unfolding, with the values of each
+// pixel summed.
 func (s *convStage) fold(image []float32) {
 	k, pad, width, depth := s.conv.Kernel, s.conv.Pad, s.in.Width, s.depth()
 	for y := range s.plain.Height {
-		above, below := max(0, pad-y), min(k, s.in.Height+pad-y) // rows of the kernel that are inside
+		above, below := max(0, pad-y), min(k, s.in.Height+pad-y) // rows of the kernel that lie inside the image
 		for c := range s.in.Channels {
 			for ky := above; ky < below; ky++ {
 				line := image[(c*s.in.Height+y+ky-pad)*width:][:width]

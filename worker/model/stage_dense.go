@@ -5,7 +5,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// denseStage is a Dense layer, with the ReLU behind it if there is one: y = max(0, x·w + b).
+// denseStage is a Dense layer, with the following ReLU if there is one: y = max(0, x·w + b).
 type denseStage struct {
 	batch, in, out int
 	relu           bool

@@ -9,7 +9,7 @@ func (reluStage) forward(y []float32, in [][]float32) { rectify(y, in[0]) }
 
 func (reluStage) backward(d, _ [][]float32, y, dy []float32) { rectifyGradient(d[0], y, dy) }
 
-// dropoutStage multiplies by a mask, its second input.
+// dropoutStage multiplies its first input by its second, the mask.
 type dropoutStage struct{}
 
 func (dropoutStage) forward(y []float32, in [][]float32) { multiply(y, in[0], in[1]) }
@@ -23,10 +23,11 @@ func multiply(z, x, y []float32) {
 	}
 }
 
-// rectify sets y = max(0, x); they may be the same slice. NaN stays: it must be seen further on.
+// rectify sets y = max(0, x). x and y may be the same slice. NaN stays NaN, so that it is noticed
+// later.
 //
-// Half of all values are negative, in no order a processor could foresee. The comparison is therefore
-// one of integers, which compiles to a conditional move and not to a branch.
+// Half of all values are negative, in an unpredictable order. The comparison is therefore one of
+// integers, which compiles to a conditional move and not to a branch.
 func rectify(y, x []float32) {
 	x = x[:len(y)]
 	for i := range y {
@@ -38,7 +39,8 @@ func rectify(y, x []float32) {
 	}
 }
 
-// rectifyGradient sets dx = dy where y > 0 or NaN, else 0; y is the result of rectify.
+// rectifyGradient sets dx = dy where y > 0 or NaN, and dx = 0 elsewhere. y is the result of
+// rectify.
 func rectifyGradient(dx, y, dy []float32) {
 	y, dy = y[:len(dx)], dy[:len(dx)]
 	for i := range dx {

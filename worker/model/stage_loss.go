@@ -2,13 +2,13 @@ package model
 
 import "math"
 
-// lossStage is the softmax cross-entropy of logits, the first input, for one-hot targets, the second.
-// Rows without a target are padding and count for nothing. It is one operation, because Gorgonia takes
-// SoftMax and LogSoftMax of one node for the same and returns the wrong one.
+// lossStage is the softmax cross-entropy of the logits, its first input, with one-hot targets, its
+// second. Rows without a target are padding and are not counted. It is one operation, because
+// Gorgonia merges SoftMax and LogSoftMax of one node and then returns the wrong one.
 type lossStage struct {
 	classes int
-	mean    float64 // 1 / labels of the batch; set before each run
-	sum     float64 // of the losses of the last run's rows, not yet divided
+	mean    float64 // 1 / number of labels in the batch; set before each run
+	sum     float64 // sum of the losses of the last run, not divided by the number of labels
 	p       []float64
 }
 
@@ -42,7 +42,7 @@ func (s *lossStage) backward(d, in [][]float32, _, dy []float32) {
 	}
 }
 
-// oneHot returns the class of a target, or −1.
+// oneHot returns the class of a one-hot target, or −1 for a row of zeros.
 func oneHot(target []float32) int {
 	for j, t := range target {
 		if t != 0 {
@@ -52,12 +52,13 @@ func oneHot(target []float32) int {
 	return -1
 }
 
-// crossEntropy returns −log softmax(logits)[class] and overwrites p with softmax(logits). It computes in
-// float64: ten exponentials per example cost nothing, and a confident answer loses no digits.
+// crossEntropy returns −log softmax(logits)[class] and overwrites p with softmax(logits). It
+// computes in float64: ten exponentials per example are cheap, and a confident prediction loses no
+// digits.
 func crossEntropy(logits []float32, class int, p []float64) float64 {
 	largest := math.Inf(-1)
 	for _, z := range logits {
-		largest = max(largest, float64(z)) // max keeps NaN
+		largest = max(largest, float64(z)) // max propagates NaN
 	}
 	sum := 0.0
 	for j, z := range logits {

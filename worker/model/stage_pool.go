@@ -4,7 +4,7 @@ package model
 type poolStage struct {
 	in   Shape
 	size int
-	at   []uint8 // where in its window each result came from: row·size + column
+	at   []uint8 // position of each result in its window: row·size + column
 }
 
 func (s *poolStage) forward(y []float32, in [][]float32) {
@@ -28,8 +28,9 @@ func (s *poolStage) backward(d, in [][]float32, _, dy []float32) {
 	}
 }
 
-// poolPlane overwrites y, rows of out values, with the largest value of each size×size window of a plane
-// of rows of width values, and at with its place in the window; the first of equals.
+// poolPlane finds the largest value of each size×size window of a plane, and among equal values the
+// first. It writes the value to y, and its position in the window to at. The rows of plane have
+// width values, the rows of y have out values.
 func poolPlane(y []float32, at []uint8, plane []float32, width, size, out int) {
 	if size == 2 {
 		poolPlane2(y, at, plane, width, out)
@@ -49,7 +50,7 @@ func poolPlane(y []float32, at []uint8, plane []float32, width, size, out int) {
 	}
 }
 
-// poolPlane2 is poolPlane for windows of 2×2, by far the most common.
+// poolPlane2 is poolPlane for windows of 2×2, by far the most common size.
 func poolPlane2(y []float32, at []uint8, plane []float32, width, out int) {
 	for row := 0; row*out < len(y); row++ {
 		top := plane[2*row*width:][:2*out]
@@ -71,7 +72,7 @@ func poolPlane2(y []float32, at []uint8, plane []float32, width, out int) {
 	}
 }
 
-// unpoolPlane sets the values of a plane, 0 before, that poolPlane chose to those of dy.
+// unpoolPlane copies dy to the positions of plane that poolPlane chose. plane must be 0 before.
 func unpoolPlane(plane []float32, at []uint8, dy []float32, width, size, out int) {
 	for row := 0; row*out < len(dy); row++ {
 		corner := row * size * width

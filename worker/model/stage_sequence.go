@@ -2,8 +2,8 @@ package model
 
 import "math"
 
-// The layers for sequences, written plainly, with sums in float64: they are what a faster engine is compared
-// with. Only the products of Linear go through the BLAS.
+// The layers for sequences, written plainly, with sums in float64. Faster engines are compared with
+// them. Only the products of Linear use the BLAS.
 
 // embeddingStage is an Embedding. Its inputs are the tokens and the two tables.
 type embeddingStage struct{ positions, width int }
@@ -33,7 +33,8 @@ func (s embeddingStage) backward(d, in [][]float32, _, dy []float32) {
 // normStage is a LayerNorm of rows of n values.
 type normStage struct{ n int }
 
-// normalise returns the mean of a row and what its differences from it are multiplied by.
+// normalise returns the mean of a row and the factor that scales its deviations from the mean to
+// variance 1.
 func normalise(x []float32) (mean, scale float64) {
 	for _, v := range x {
 		mean += float64(v)
@@ -64,7 +65,7 @@ func (s normStage) backward(d, in [][]float32, _, dy []float32) {
 	clear(db)
 	for lo := 0; lo < len(x); lo += s.n {
 		mean, scale := normalise(x[lo : lo+s.n])
-		sum, along := 0.0, 0.0 // of the gradient for the normalised row, and of its product with that row
+		sum, along := 0.0, 0.0 // of the gradient of the normalised row, and of its product with that row
 		for j := range s.n {
 			z, g := (float64(x[lo+j])-mean)*scale, float64(dy[lo+j])
 			dw[j] += float32(g * z)
@@ -118,21 +119,22 @@ func (joinStage) forward(y []float32, in [][]float32) {
 
 func (joinStage) backward(d, _ [][]float32, _, dy []float32) {
 	for _, d := range d {
-		copy(d, dy) // of nothing where none is wanted
+		copy(d, dy) // copies nothing if d is nil
 	}
 }
 
-// linearStage is a Linear: a Dense of rows and not of examples.
+// linearStage is a Linear: a Dense applied to each row instead of each example.
 func linearStage(rows, in, out int) *denseStage { return &denseStage{batch: rows, in: in, out: out} }
 
-// attentionStage is an Attention on examples of positions rows.
+// attentionStage is an Attention. Each example has positions rows.
 type attentionStage struct {
-	positions, heads, size int // size values of each head
+	positions, heads, size int // size is the number of values of each head
 
-	p []float64 // of one head of one example: row t holds the weights of positions up to t
+	p []float64 // of one head of one example: row t holds the weights of positions 0 to t
 }
 
-// rows returns where the query, the key or the value (part 0, 1, 2) of a position and head begins.
+// at returns the index of the first value of the query, key or value (part 0, 1, 2) of a position
+// and head.
 func (s *attentionStage) at(position, part, head int) int {
 	return ((position*3+part)*s.heads + head) * s.size
 }
@@ -165,7 +167,8 @@ func dot(a, b []float32) float64 {
 	return sum
 }
 
-// each calls do for each head of each example, with that example's part of the input and of the result.
+// each calls do for each head of each example, with the parts of x and y that belong to the
+// example.
 func (s *attentionStage) each(x, y []float32, do func(x, y []float32, lo, head int)) {
 	if s.p == nil {
 		s.p = make([]float64, s.positions*s.positions)
@@ -206,7 +209,7 @@ func (s *attentionStage) backward(d, in [][]float32, y, dy []float32) {
 		dx := dx[3*lo : 3*lo+len(x)]
 		for t := range s.positions {
 			p, g := s.p[t*s.positions:][:t+1], dy[(t*s.heads+head)*s.size:][:s.size]
-			mean := 0.0 // Σ p·dp: what a softmax subtracts
+			mean := 0.0 // Σ p·dp, which the gradient of a softmax subtracts
 			for u := range p {
 				dp[u] = dot(g, x[s.at(u, 2, head):])
 				mean += p[u] * dp[u]

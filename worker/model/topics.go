@@ -8,18 +8,18 @@ import (
 )
 
 // Topics is latent Dirichlet allocation by collapsed Gibbs sampling (Griffiths, Steyvers 2004):
-// each token of each document has a topic, and a step draws them anew. It has no gradient; package
-// rows computes what a step adds.
+// each token of each document has a topic, and each step draws the topics anew. There is no
+// gradient; package worker/rows computes what a step adds to the tensors.
 //
-// The tensors are "counts" [Words, Topics], how many tokens of a word have a topic, and
-// "assignments" [Tokens], the topic of each token, from 1; 0 means that it has none yet. So all
-// state of the algorithm is parameters: a checkpoint holds it, and a worker that dies takes nothing
-// with it. Everything begins at 0. Counts follow from assignments, and float32 holds them exactly
-// up to 2²⁴.
+// The tensors are "counts" [Words, Topics], the number of tokens of each word with each topic, and
+// "assignments" [Tokens], the topic of each token, from 1; 0 means none yet. So the whole state of
+// the algorithm consists of parameters: a checkpoint contains it, and nothing is lost with a
+// worker. All values begin at 0. Counts follow from assignments, and float32 holds them exactly up
+// to 2²⁴.
 type Topics struct {
 	Words, Tokens int // of the training documents
 	Topics        int
-	Alpha, Beta   float64 // priors of the topics of a document and of the words of a topic
+	Alpha, Beta   float64 // parameters of the priors: of the topics of a document, of the words of a topic
 }
 
 // Describe returns the description of the model.
@@ -42,10 +42,11 @@ func (p Topics) Describe() (*Description, error) {
 	return d, nil
 }
 
-// maxTokens bounds the tokens of a corpus, and so every count: float32 counts exactly up to here.
+// maxTokens is the limit on the tokens of a corpus, and so on every count: float32 counts exactly
+// up to it.
 const maxTokens = 1 << 24
 
-// parseTopics reads options such as "topics=50,alpha=0.1,beta=0.01".
+// parseTopics parses options such as "topics=50,alpha=0.1,beta=0.01".
 func parseTopics(in Input, text string) (p Topics, err error) {
 	p = Topics{Words: in.Words, Tokens: in.Tokens, Topics: 20, Alpha: 0.1, Beta: 0.01}
 	return p, eachOption(text, option{"topics", &p.Topics}, option{"alpha", &p.Alpha}, option{"beta", &p.Beta})

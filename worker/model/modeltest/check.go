@@ -11,18 +11,19 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Bounds of the comparison with the oracle. A float32 gradient of a sound engine is within about 1e-7 of
-// it (measured: 4e-8 to 3e-7), finite differences in float64 within 1e-8; a wrong formula is off by
-// percents. A kink of a ReLU or a pool inside the difference is rare at this step and would show.
+// Tolerances of the comparison with the oracle. The float32 gradient of a correct engine is within
+// about 1e-7 of the exact one (measured: 4e-8 to 3e-7), and finite differences in float64 within
+// 1e-8. A wrong formula is off by percents. A kink of a ReLU or a pool within the difference is
+// rare at this step size, and would be noticed.
 const (
-	gradientBound  = 1e-5 // relative, in the L2 norm over the coordinates tried
+	gradientBound  = 1e-5 // relative, in the L2 norm over the compared coordinates
 	lossBound      = 1e-5 // relative
 	differenceStep = 1e-6
-	perTensor      = 6 // coordinates tried in each tensor
+	perTensor      = 6 // number of coordinates compared in each tensor
 )
 
-// Check fails the test unless m keeps the contract of model.Model at params on each of the batches. Where
-// oracle is nil only the bits are compared. It does not close m.
+// Check fails the test unless m fulfils the contract of model.Model at params on each of the
+// batches. If oracle is nil, only bits are compared. Check does not close m.
 func Check(t testing.TB, m model.Model, oracle Oracle, params []float32, batches ...model.Batch) {
 	t.Helper()
 	values := 0
@@ -43,11 +44,12 @@ func Check(t testing.TB, m model.Model, oracle Oracle, params []float32, batches
 	checkUsage(t, m, params, batches[0])
 }
 
-// checkBits checks what depends on no oracle: purity, and who writes where.
+// checkBits checks what needs no oracle: that gradients are pure functions, and which memory is
+// written.
 func checkBits(t testing.TB, m model.Model, params []float32, b model.Batch) (grads []float32, loss float64) {
 	t.Helper()
 	before, beforeX, beforeY := slices.Clone(params), slices.Clone(b.X), slices.Clone(b.Y)
-	grads = full(len(params), float32(math.NaN())) // what is added to NaN, or left out, stays NaN
+	grads = full(len(params), float32(math.NaN())) // values that are only added to, or left out, stay NaN
 	gradient := func(params, grads []float32, b model.Batch) float64 {
 		t.Helper()
 		loss, err := m.Gradient(params, grads, b)
@@ -67,7 +69,8 @@ func checkBits(t testing.TB, m model.Model, params []float32, b model.Batch) (gr
 		}
 	}
 	untouched()
-	// Other parameters in another buffer, another batch, an evaluation: none may leave a trace.
+	// Other parameters in another buffer, another batch, and an evaluation must not influence the
+	// next gradient.
 	elsewhere := full(len(params)+1, 0.01)[1:]
 	other := b
 	other.Seed++
@@ -126,8 +129,8 @@ func checkLoss(t testing.TB, m model.Model, oracle Oracle, params []float32, los
 	}
 }
 
-// checkGradient compares some coordinates of each tensor, the first and the last among them, with
-// central differences.
+// checkGradient compares the gradient with central differences at some coordinates of each tensor,
+// including the first and the last.
 func checkGradient(t testing.TB, m model.Model, oracle Oracle, params, grads []float32, b model.Batch) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, uint64(len(params))))
@@ -166,7 +169,7 @@ func checkGradient(t testing.TB, m model.Model, oracle Oracle, params, grads []f
 	}
 }
 
-// checkUsage checks that arguments that do not fit are refused and not computed with.
+// checkUsage checks that arguments that do not fit are refused before anything is computed.
 func checkUsage(t testing.TB, m model.Model, params []float32, b model.Batch) {
 	t.Helper()
 	grads := make([]float32, len(params))
@@ -217,7 +220,8 @@ func fullClasses(n int, v int32) []int32 {
 	return s
 }
 
-// Lookup returns the description of a model for an input. The test ends if there is none.
+// Lookup returns the description of a built-in model for an input. It ends the test if there is
+// none.
 func Lookup(t testing.TB, name string, in model.Input) *model.Description {
 	t.Helper()
 	d, err := model.Lookup(name, in)
@@ -227,8 +231,8 @@ func Lookup(t testing.TB, name string, in model.Input) *model.Description {
 	return d
 }
 
-// Params returns the initial parameters of a description, a function of seed, with biases moved off
-// 0, where a ReLU has its kink.
+// Params returns the initial parameters of a description for a seed, with biases moved away from 0,
+// where a ReLU has its kink.
 func Params(t testing.TB, d *model.Description, seed uint64) []float32 {
 	t.Helper()
 	params := make([]float32, d.Values())
@@ -241,7 +245,8 @@ func Params(t testing.TB, d *model.Description, seed uint64) []float32 {
 	return params
 }
 
-// RandomBatch returns n examples of noise that fit in, a function of seed: enough to test arithmetic.
+// RandomBatch returns n examples of noise that fit in, as a function of seed: enough to test
+// arithmetic.
 func RandomBatch(in model.Input, n int, seed uint64) model.Batch {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	b := model.Batch{X: make([]float32, n*in.Features()), Y: make([]int32, n*in.Labels()), N: n, Seed: seed}

@@ -7,12 +7,12 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Oracle returns the mean loss of a batch at params and the number of examples classified correctly.
-// When training is set it is the loss a gradient belongs to, with dropout.
+// Oracle returns the mean loss of a batch at params, and the number of labels that are predicted
+// correctly. With training, it is the loss that a gradient belongs to, with dropout.
 type Oracle func(params []float64, b model.Batch, training bool) (loss float64, correct int)
 
-// Reference returns the oracle of a description with layers: the definition of each layer, in loops, in
-// float64, one example at a time.
+// Reference returns the oracle of a description with layers. It computes each layer by its
+// definition, with plain loops in float64, one example at a time.
 func Reference(d *model.Description) Oracle {
 	return func(params []float64, b model.Batch, training bool) (float64, int) {
 		sum, correct := 0.0, 0
@@ -36,7 +36,7 @@ func Reference(d *model.Description) Oracle {
 	}
 }
 
-// judge returns the cross-entropy of logits, and whether the first of their largest is class.
+// judge returns the cross-entropy of logits, and whether the first largest logit is that of class.
 func judge(logits []float64, class int) (loss float64, right bool) {
 	best, total := 0, 0.0
 	for j, z := range logits {
@@ -116,8 +116,9 @@ func forward(d *model.Description, params, x []float64, i int, seed uint64, trai
 	return x
 }
 
-// multiply sets each row of y, of outputs values, to that of x, of inputs values, times w plus b, the first of
-// params, and returns the others.
+// multiply sets each row of y to the same row of x times w, plus b. w and b are the first of
+// params; multiply returns the rest of params. A row of x has inputs values, a row of y has outputs
+// values.
 func multiply(y, x, params []float64, inputs, outputs int) []float64 {
 	w, b := params[:inputs*outputs], params[inputs*outputs:]
 	for j := range y {
@@ -171,7 +172,7 @@ func normalise(y, x, w, b []float64) {
 	}
 }
 
-// attend computes head h of an Attention: rows of x are queries, keys and values.
+// attend computes head h of an Attention. A row of x consists of queries, keys and values.
 func attend(y, x []float64, h, heads int, out model.Shape) {
 	size := out.Width / heads
 	at := func(t, part, j int) float64 { return x[t*3*out.Width+part*out.Width+h*size+j] }
