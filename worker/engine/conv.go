@@ -5,11 +5,11 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// convImages is how many images make a part of a convolution: their gradients stay in a second-level cache, and
-// each part has a sum of its own for the weights.
+// convImages is the number of images in one part of a convolution. Their gradients fit into a
+// second-level cache. Each part sums the gradient of the weights separately.
 const convImages = 8
 
-// conv is a Conv2D with the ReLU and the MaxPool behind it if there are any.
+// conv is a Conv2D, with the following ReLU and MaxPool if there are any.
 type conv struct {
 	*nn.Conv
 	w, b   tensor
@@ -18,17 +18,17 @@ type conv struct {
 	p                       *pass
 	x, y, dy, dx            []float32
 	at                      []uint8
-	frames                  []float32 // of the piece, zero around the images
-	forwardW, backwardW     []float32 // the weights, arranged
-	sums                    []float32 // by part: the gradients of weights and bias
+	frames                  []float32 // images of the piece, each surrounded by zeros
+	forwardW, backwardW     []float32 // the weights in the order that the kernels need
+	sums                    []float32 // by part: gradients of weights and bias
 	lanes                   []convLane
 	yRoom, dxRoom           []float32
 	sumsRoom                []float32
 	forwardsIt, backwardsIt func(part, lane int)
 }
 
-// convLane is what a thread needs: scratch, and arguments, which would be allocated in each call if they were
-// variables of it.
+// convLane is the memory of one thread: scratch, and arguments of the kernels. Local variables for
+// the arguments would be allocated in each call.
 type convLane struct {
 	scratch  []float32
 	forward  nn.ConvForward
@@ -47,7 +47,7 @@ func newConv(w, b tensor, in model.Shape, l model.Conv2D, relu bool, pool int, n
 
 func (c *conv) parts() int { return (c.p.n + convImages - 1) / convImages }
 
-// images returns the images of a part.
+// images returns the range of images of a part.
 func (c *conv) images(part int) (lo, hi int) {
 	return part * convImages, min(c.p.n, (part+1)*convImages)
 }

@@ -1,12 +1,12 @@
 package engine
 
-// dense is a Dense with the ReLU behind it if there is one: y = max(0, x·w + b).
+// dense is a Dense, with the following ReLU if there is one: y = max(0, x·w + b).
 type dense struct {
 	w, b    tensor
 	in, out int
 	relu    bool
 	needed  bool
-	parts   int // of the columns of w forward, of its rows backward
+	parts   int // number of parts: of w's columns forward, of its rows backward
 
 	p         *pass
 	x, y      []float32
@@ -17,8 +17,8 @@ type dense struct {
 	backwards func(part, lane int)
 }
 
-// partValues is how many weights of a dense layer make a part: few enough to divide a model's large layers, enough
-// that reading x once more for each part does not matter.
+// partValues is the number of weights of a dense layer in one part. It is small enough to divide a
+// model's large layers, and large enough that reading x again in each part does not matter.
 const partValues = 1 << 16
 
 func newDense(w, b tensor, in, out int, relu, needed bool) *dense {
@@ -28,7 +28,8 @@ func newDense(w, b tensor, in, out int, relu, needed bool) *dense {
 	return l
 }
 
-// cut returns part number i of n values in parts that differ by at most 16, at multiples of 16.
+// cut returns part i of n values. The parts begin at multiples of 16, and their lengths differ by
+// at most 16.
 func cut(n, parts, i int) (lo, hi int) {
 	lo, hi = n*i/parts&^15, n*(i+1)/parts&^15
 	if i == parts-1 {
@@ -70,7 +71,7 @@ func (l *dense) backward(p *pass, dy []float32) []float32 {
 	return l.dx
 }
 
-// backwardPart computes the gradient of rows [lo, hi) of w, and that of columns [lo, hi) of x.
+// backwardPart computes the gradient of rows [lo, hi) of w, and of columns [lo, hi) of x.
 func (l *dense) backwardPart(part, _ int) {
 	p := l.p
 	lo, hi := cut(l.in, l.parts, part)

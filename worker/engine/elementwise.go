@@ -26,9 +26,9 @@ func (l *relu) backward(p *pass, dy []float32) []float32 {
 	return dy
 }
 
-// dropout multiplies by the mask of model.DropoutMask.
+// dropout multiplies its input by the mask of model.DropoutMask.
 type dropout struct {
-	layer  int // in the description
+	layer  int // index in the description
 	rate   float32
 	values int
 	needed bool
@@ -39,7 +39,7 @@ type dropout struct {
 	forwardsExamples func(part, lane int)
 }
 
-// maskedExamples is how many examples' masks are drawn in one part.
+// maskedExamples is the number of examples in one part of drawing masks.
 const maskedExamples = 8
 
 func newDropout(index int, rate float32, values int, needed bool) *dropout {

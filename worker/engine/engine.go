@@ -11,31 +11,34 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Options say what computes. The zero value is one thread with what the machine has.
+// Options select what computes. The zero value means one thread and the fastest kernels of the
+// machine.
 type Options struct {
-	// Threads that compute one gradient. The result does not depend on it. Default: 1.
+	// Threads is the number of threads that compute one gradient. The result does not depend on it.
+	// Default: 1.
 	Threads int
 
-	// BLAS computes matrix products; it must be opened with one thread, since the engine has its own. Default:
-	// blas.Open("auto", 1).
+	// BLAS computes matrix products. It must be opened with one thread, since the engine has its
+	// own threads. Default: blas.Open("auto", 1).
 	BLAS blas.Gemm
 
-	// Device runs all else. Default: nn.Best().
+	// Device computes everything else. Default: nn.Best().
 	Device nn.Device
 
-	// Ready, if set, is told during a gradient that its values [lo, hi) are final: layer by layer, the last one
-	// first. It is called by the goroutine that called Gradient. A gradient that ends with an error may have
-	// reported some; values that were not reported then are of no use.
+	// Ready, if set, is called during a gradient when its values [lo, hi) are final: layer by
+	// layer, the last layer first. The goroutine that called Gradient calls it. If a gradient ends
+	// with an error, the values that were not reported are undefined.
 	Ready func(lo, hi int)
 
-	// Need, if set, is called during a gradient before values [lo, hi) of the parameters are read,
-	// layer by layer, the first one first, and returns when they are there; or when they will never
-	// be, and the context of the gradient has ended. It is called by the goroutine that called
-	// Gradient.
+	// Need, if set, is called during a gradient before values [lo, hi) of the parameters are read:
+	// layer by layer, the first layer first. It returns when these values are there. It also
+	// returns when they will never come and the context of the gradient has ended. The goroutine
+	// that called Gradient calls it.
 	Need func(lo, hi int)
 }
 
-// Engine executes a description. It implements model.Model.
+// Engine executes a description. It implements model.Model. Only one goroutine may use an Engine at
+// a time.
 type Engine struct {
 	d      *model.Description
 	layers chain
@@ -46,8 +49,8 @@ type Engine struct {
 
 var _ model.Model = (*Engine)(nil)
 
-// pieceOf returns how many examples are computed at a time at most, 256 or as many as have 1024 labels: results of all
-// layers are kept for as many.
+// pieceOf returns the largest number of examples in a piece: 256, or for sequences as many as have
+// 1024 labels. The memory of the layers' results is proportional to it.
 func pieceOf(in model.Input) int {
 	if labels := in.Labels(); labels > 1 {
 		return max(1, 1024/labels)
@@ -55,8 +58,9 @@ func pieceOf(in model.Input) int {
 	return 256
 }
 
-// New returns an engine for d. A description without layers, such as that of "qp", is a kintsugi.ErrUsage: model.New
-// executes it.
+// New returns an engine for d. A description without layers, such as that of "qp", is a
+// kintsugi.ErrUsage; model.New executes such descriptions. Close frees the engine's threads and
+// memory.
 func New(d *model.Description, o Options) (*Engine, error) {
 	if d.Quadratic != nil || len(d.Layers) == 0 {
 		return nil, fmt.Errorf("%w: model %s has no layers for an engine to execute", kintsugi.ErrUsage, d.Name)
@@ -80,7 +84,7 @@ func New(d *model.Description, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// String says what computes, such as "avx512, OpenBLAS 0.3.21, 1 thread; 2 threads".
+// String returns what computes, such as "avx512, OpenBLAS 0.3.21, 1 thread; engine threads: 2".
 func (e *Engine) String() string {
 	return fmt.Sprintf("%s, %s; engine threads: %d", e.pass.dev.Name(), e.pass.blas, e.pass.threads)
 }
@@ -93,8 +97,9 @@ func (e *Engine) Gradient(params, grads []float32, b model.Batch) (float64, erro
 	return e.GradientContext(context.Background(), params, grads, b)
 }
 
-// GradientContext is Gradient for someone who may stop waiting: when ctx ends it returns ctx's error within the time of
-// one layer's computation on one piece of the batch, and grads holds nothing of use. The engine remains usable.
+// GradientContext is Gradient with a context. When ctx ends, it returns the error of ctx within the
+// time of one layer's computation on one piece of the batch. The contents of grads are then
+// undefined, but the engine remains usable.
 func (e *Engine) GradientContext(ctx context.Context, params, grads []float32, b model.Batch) (float64, error) {
 	if e.closed {
 		return 0, fmt.Errorf("gradient: %w", errClosed)
@@ -102,7 +107,7 @@ func (e *Engine) GradientContext(ctx context.Context, params, grads []float32, b
 	if err := e.d.CheckGradient(params, grads, b); err != nil {
 		return 0, err
 	}
-	rows := len(b.Y) // one for each example, or several
+	rows := len(b.Y) // one for each label
 	e.pass.train = true
 	sum, _, err := e.pieces(ctx, params, grads, b, 1/float64(rows))
 	if err != nil {
@@ -126,8 +131,8 @@ func (e *Engine) Evaluate(params []float32, b model.Batch) (float64, int, error)
 
 var errClosed = errors.New("the model is closed")
 
-// pieces computes a batch, one piece after the other, and returns the sum of the losses and the right answers. scale
-// is the weight of one loss in the gradient.
+// pieces computes a batch, one piece after the other. It returns the sum of the losses and the
+// number of correct labels. scale is the weight of one loss in the gradient.
 func (e *Engine) pieces(ctx context.Context, params, grads []float32, b model.Batch, scale float64) (sum float64, correct int, err error) {
 	p := &e.pass
 	p.ctx, p.params, p.grads, p.seed = ctx, params, grads, b.Seed
@@ -155,7 +160,7 @@ func (e *Engine) pieces(ctx context.Context, params, grads []float32, b model.Ba
 	return sum, correct, nil
 }
 
-// Close ends the engine's threads and frees its memory.
+// Close ends the engine's threads and frees its memory. It may be called again.
 func (e *Engine) Close() error {
 	if !e.closed {
 		e.closed = true

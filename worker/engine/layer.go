@@ -9,36 +9,38 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// layer computes one layer of a description, or several that are computed together. It owns the arrays it returns,
-// and keeps those it is given until the pass is over. Results and gradients hold one row for each example.
+// layer computes one layer of a description, or several together. It owns the arrays that it
+// returns. It may keep its arguments until the pass is over. Results and gradients have one row for
+// each example.
 type layer interface {
-	// forward returns the result for the examples x. It must not change x.
+	// forward returns the result for the input x. It must not change x.
 	forward(p *pass, x []float32) []float32
 
-	// backward writes the gradients of the layer's parameters to p.grads, reports them with p.ready, and returns
-	// the gradient for x, given the one for the result of the forward before. It may overwrite dy. Nobody reads
-	// what a layer returns that is told at construction that no layer before it has parameters: it returns nil.
+	// backward computes the gradients of the last forward, given dy, the gradient of its result. It
+	// writes the gradients of the layer's parameters to p.grads, reports them with p.ready, and
+	// returns the gradient of x. It may overwrite dy. If no earlier layer has parameters, the
+	// gradient of x is not needed: the layer was told so when it was made, and returns nil.
 	backward(p *pass, dy []float32) []float32
 }
 
-// pass is what the layers need to know of the piece of a batch that is computed.
+// pass is the state of computing one piece of a batch, for its layers.
 type pass struct {
 	ctx    context.Context
 	params []float32
 	grads  []float32 // nil in an evaluation
 	labels []int32   // classes of the piece
 	n      int       // examples of the piece
-	first  int       // number in the batch of the piece's first example
+	first  int       // index in the batch of the piece's first example
 	seed   uint64    // of the batch's masks
-	train  bool      // dropout drops
-	more   bool      // gradients are added to those of the batch's earlier pieces
-	last   bool      // no piece comes after
+	train  bool      // dropout is active
+	more   bool      // earlier pieces of the batch have left gradients, which are added to
+	last   bool      // this is the last piece of the batch
 
 	*pool
 	blas  blas.Gemm
 	dev   nn.Device
-	final func(lo, hi int) // nil: nobody wants to know
-	waits func(lo, hi int) // nil: all parameters are there
+	final func(lo, hi int) // see Options.Ready; may be nil
+	waits func(lo, hi int) // see Options.Need; nil: all parameters are there
 }
 
 // need waits until values [lo, hi) of the parameters are there.
@@ -55,7 +57,8 @@ func (p *pass) ready(lo, hi int) {
 	}
 }
 
-// keep returns the factor of what a gradient held before: 0, or 1 if there were pieces before.
+// keep returns the factor for the previous contents of a gradient: 1 if there were earlier pieces,
+// otherwise 0.
 func (p *pass) keep() float32 {
 	if p.more {
 		return 1
@@ -63,12 +66,12 @@ func (p *pass) keep() float32 {
 	return 0
 }
 
-// tensor is where a parameter lies in the flat vectors.
+// tensor is the range of a parameter tensor in the flat vectors.
 type tensor struct{ lo, hi int }
 
 func (t tensor) of(flat []float32) []float32 { return flat[t.lo:t.hi:t.hi] }
 
-// grow returns an array of n values, the same one unless it is too short. What it holds is not defined.
+// grow returns an array of n values with undefined contents. It reuses *s if that is large enough.
 func grow[T any](s *[]T, n int) []T {
 	if cap(*s) < n {
 		*s = make([]T, n)
@@ -76,10 +79,10 @@ func grow[T any](s *[]T, n int) []T {
 	return (*s)[:n]
 }
 
-// chain is layers one after the other.
+// chain is a list of layers that follow one another.
 type chain []layer
 
-// forward stops early when the pass's context ends.
+// forward computes all layers in order. If the context ends, it returns nil.
 func (c chain) forward(p *pass, x []float32) []float32 {
 	for _, l := range c {
 		if p.ctx.Err() != nil {
@@ -100,7 +103,7 @@ func (c chain) backward(p *pass, dy []float32) []float32 {
 	return dy
 }
 
-// build returns what computes groups of layers.
+// build returns the layers that compute the given groups.
 func build(groups []model.Group) (chain, error) {
 	var c chain
 	for _, g := range groups {

@@ -1,9 +1,9 @@
 package engine
 
-// linear is a Linear: y = x·w + b of each row.
+// linear is a Linear: y = x·w + b for each row.
 type linear struct {
 	w, b    tensor
-	rows    int // of an example
+	rows    int // of one example
 	in, out int
 	needed  bool
 
@@ -11,12 +11,13 @@ type linear struct {
 	n                int // rows of the piece
 	x, y, dy, dx     []float32
 	yRoom, dxRoom    []float32
-	cuts             int // parts of the gradient of w
+	cuts             int // number of parts for the gradient of w
 	forwardsRows     func(part, lane int)
 	backwardsPartial func(part, lane int)
 }
 
-// linearRows is how many rows make a part: enough that packing w once more for each does not matter.
+// linearRows is the number of rows in one part. It is large enough that packing w again for each
+// part does not matter.
 const linearRows = 256
 
 func newLinear(w, b tensor, rows, in, out int, needed bool) *linear {
@@ -53,7 +54,8 @@ func (l *linear) backward(p *pass, dy []float32) []float32 {
 	return l.dx
 }
 
-// backwardPart computes the gradient of some rows of w, of some rows of x, or of b.
+// backwardPart computes the gradient of some rows of w, of some rows of x, or of b, depending on
+// part.
 func (l *linear) backwardPart(part, _ int) {
 	p := l.p
 	switch {
@@ -73,5 +75,5 @@ func (l *linear) backwardPart(part, _ int) {
 	}
 }
 
-// ceil returns how many parts of the given size n values make.
+// ceil returns the number of parts of the given size that n values make.
 func ceil(n, size int) int { return (n + size - 1) / size }

@@ -2,7 +2,8 @@ package engine
 
 import "github.com/kintsugi-ml/kintsugi/kernels/nn"
 
-// lossRows is how many rows of logits make a part: enough for the exponentials to outweigh the hand-over.
+// lossRows is the number of rows of logits in one part: enough that the exponentials take longer
+// than waking a thread.
 const lossRows = 64
 
 // loss is the softmax cross-entropy of logits.
@@ -11,8 +12,8 @@ type loss struct {
 
 	p       *pass
 	logits  []float32
-	d       []float32 // the gradient for the logits, nil in an evaluation
-	scale   float64   // of the gradient: 1 / rows of the whole batch
+	d       []float32 // gradient of the logits; nil in an evaluation
+	scale   float64   // of the gradient: 1 / number of rows in the whole batch
 	dRoom   []float32
 	losses  []float64 // by part
 	correct []int
@@ -25,8 +26,9 @@ func newLoss(classes int) *loss {
 	return l
 }
 
-// compute returns the sum of the losses of rows of logits, how many rows have the right largest value, and
-// the gradient for the logits, multiplied by scale, if the pass has one.
+// compute returns the sum of the losses of rows of logits, and the number of rows whose first
+// largest logit is that of the label. If the pass computes a gradient, d is the gradient of the
+// logits, multiplied by scale.
 func (l *loss) compute(p *pass, logits []float32, scale float64) (sum float64, correct int, d []float32) {
 	parts := (len(p.labels) + lossRows - 1) / lossRows
 	l.p, l.logits, l.scale, l.d = p, logits, scale, nil

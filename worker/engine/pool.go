@@ -5,15 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// pool runs the parts of a computation on a fixed number of threads. It is used by one goroutine at a time, which
-// computes as well.
+// pool runs the parts of a computation on a fixed number of threads. Only one goroutine uses a pool
+// at a time, and it computes parts as well.
 type pool struct {
 	threads int
-	wake    chan int       // lanes of those that are to help
-	helping sync.WaitGroup // those that help with the present computation
+	wake    chan int       // lanes of the threads that are to help
+	helping sync.WaitGroup // threads that help with the current computation
 
 	task func(part, lane int)
-	next atomic.Int64 // the first part that nobody has taken
+	next atomic.Int64 // the first part that no thread has taken
 	end  int64
 }
 
@@ -34,9 +34,9 @@ func newPool(threads int) *pool {
 	return p
 }
 
-// each calls task for each part in [0, parts) and returns when all have returned. lane says which of the threads calls:
-// calls with equal lanes do not overlap, so they can share memory. task must be made once and not in each step:
-// a closure that is handed over is allocated.
+// each calls task for each part in [0, parts), and returns when all calls have returned. Calls with
+// the same lane do not overlap, so they may share memory. Make task once and not in each step:
+// passing a new closure allocates it.
 func (p *pool) each(parts int, task func(part, lane int)) {
 	helpers := min(p.threads, parts) - 1
 	if helpers < 1 {

@@ -35,7 +35,8 @@ func (l *embedding) forwardPart(example, _ int) {
 	nn.Embed(l.y[lo*l.width:hi*l.width], l.x[lo:hi], l.tokens.of(l.p.params), l.positions.of(l.p.params), l.width)
 }
 
-// backward runs on one thread: many positions hold the same token, and their rows are added in order.
+// backward runs on one thread: many positions hold the same token, and their gradients must be
+// added in order.
 func (l *embedding) backward(p *pass, dy []float32) []float32 {
 	tokens, positions := l.tokens.of(p.grads), l.positions.of(p.grads)
 	if !p.more {
@@ -56,13 +57,13 @@ type norm struct {
 	p                   *pass
 	x, y, stats, dy, dx []float32
 	yRoom, statsRoom    []float32
-	dw, db              []float32 // a row for each part
+	dw, db              []float32 // one row for each part
 	dwRoom, dbRoom      []float32
 	forwardsRows        func(part, lane int)
 	backwardsRows       func(part, lane int)
 }
 
-// normRows is how many rows make a part.
+// normRows is the number of rows in one part.
 const normRows = 64
 
 func newNorm(w, b tensor, width int, needed bool) *norm {
@@ -71,7 +72,7 @@ func newNorm(w, b tensor, width int, needed bool) *norm {
 	return l
 }
 
-// rows returns which values and which statistics belong to a part.
+// rows returns the range of values and the range of rows of a part.
 func (l *norm) rows(part int) (lo, hi, first, last int) {
 	first = part * normRows
 	last = min(first+normRows, len(l.x)/l.width)
@@ -132,7 +133,7 @@ type gelu struct {
 	backwards func(part, lane int)
 }
 
-// geluValues is how many values make a part.
+// geluValues is the number of values in one part.
 const geluValues = 1 << 14
 
 func newGELU(needed bool) *gelu {
@@ -171,7 +172,7 @@ type attention struct {
 	p                       *pass
 	x, y, weights, dy, dx   []float32
 	yRoom, weightRoom       []float32
-	dxRoom, scratch         []float32 // scratch has a part for each thread
+	dxRoom, scratch         []float32 // scratch has a section for each thread
 	forwardsHead, backwards func(part, lane int)
 }
 
@@ -189,7 +190,8 @@ func (l *attention) forward(p *pass, x []float32) []float32 {
 	return l.y
 }
 
-// of returns what a part needs: the head, where its example's x begins and ends, its weights and the lane's scratch.
+// of returns the arguments of a part: its head, the range of its example in x, its weights, and the
+// scratch of its lane.
 func (l *attention) of(part, lane int) (head, lo, hi int, weights, scratch []float32) {
 	h := l.heads
 	n := 3 * h.Positions * h.Heads * h.Size
@@ -216,7 +218,8 @@ func (l *attention) backwardPart(part, lane int) {
 	l.p.dev.AttentionGradient(l.heads, head, l.dx[lo:hi], l.dy[lo/3:hi/3], weights, l.x[lo:hi], scratch)
 }
 
-// residual is the layers between a Fork and its Join: what they compute is added to what they are given.
+// residual is the layers between a Fork and its Join. It adds its input to the result of these
+// layers.
 type residual struct {
 	inside chain
 	needed bool
@@ -226,7 +229,7 @@ type residual struct {
 
 func (l *residual) forward(p *pass, x []float32) []float32 {
 	inside := l.inside.forward(p, x)
-	if inside == nil { // the pass has ended
+	if inside == nil { // the context of the pass has ended
 		return nil
 	}
 	y := grow(&l.yRoom, len(x))
@@ -236,7 +239,7 @@ func (l *residual) forward(p *pass, x []float32) []float32 {
 }
 
 func (l *residual) backward(p *pass, dy []float32) []float32 {
-	kept := grow(&l.dyRoom, len(dy)) // the layers inside overwrite dy
+	kept := grow(&l.dyRoom, len(dy)) // the inner layers overwrite dy
 	copy(kept, dy)
 	dx := l.inside.backward(p, dy)
 	if dx == nil || !l.needed {

@@ -10,13 +10,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Alternate is alternating least squares with weighted λ (Zhou et al. 2008): on an even version all
-// rows of users are set to the minimum for the items of that version, on an odd one those of items.
-// With ỹ = (1, y₁ …) and n ratings r of a user, the row x solves
+// Alternate is alternating least squares with weighted λ (Zhou et al. 2008). A step on an even
+// version sets all rows of users to the minimum for the items of that version; a step on an odd
+// version sets all rows of items. With ỹ = (1, y₁ …) and n ratings r of a user, the row x solves
 //
 //	(Σ ỹ·ỹᵀ + λ·n·I)·x = Σ (r − y₀)·ỹ.
 //
-// It is for one goroutine at a time.
+// Only one goroutine may use an Alternate at a time.
 type Alternate struct {
 	f      model.Factors
 	layout *kintsugi.Layout
@@ -24,22 +24,23 @@ type Alternate struct {
 	sides  [2]side // users, items
 	solver solver
 
-	lost     []kintsugi.ChunkRange // to be made good for in the next step; nil: nothing
-	repaired []float32             // parameters with what was lost
-	at       kintsugi.PushID       // whose step makes good; valid if repairing
+	lost     []kintsugi.ChunkRange // chunks to repair in the next step; nil: none
+	repaired []float32             // a copy of the parameters with the lost rows repaired
+	at       kintsugi.PushID       // the push whose step repairs; valid if repairing
 	pending  bool
 }
 
-// side is one factor: its rows and the ratings of each.
+// side is one of the two factors: the position of its rows, and the ratings of each row.
 type side struct {
 	lo    int   // first value in the flat vector
-	start []int // by row, and the end: its ratings in other and value
+	start []int // by row, with an end element: index of the row's first rating in other and value
 	other []int32
 	value []float32
-	owner []int // by row
+	owner []int // by row: the slot that owns it
 }
 
-// NewAlternate returns the algorithm for a description with Factors, trained on ratings by so many slots.
+// NewAlternate returns the algorithm for a description with Factors, the training ratings, and the
+// number of slots of the run.
 func NewAlternate(d *model.Description, ratings *data.Ratings, slots int) (*Alternate, error) {
 	f := d.Factors
 	if f == nil || !f.Alternate || ratings.Users != f.Users || ratings.Items != f.Items || slots < 1 {
@@ -56,7 +57,7 @@ func NewAlternate(d *model.Description, ratings *data.Ratings, slots int) (*Alte
 	return a, nil
 }
 
-// newSide sorts the ratings by row, those of one row in their order.
+// newSide sorts the ratings by row. The ratings of one row keep their order.
 func newSide(lo, rows int, row, other []int32, value []float32) side {
 	s := side{lo: lo, start: make([]int, rows+1), other: make([]int32, len(row)), value: make([]float32, len(row)), owner: make([]int, rows)}
 	for _, r := range row {
@@ -73,7 +74,7 @@ func newSide(lo, rows int, row, other []int32, value []float32) side {
 	return s
 }
 
-// share gives each row an owner: rows that begin in one chunk have one, since a chunk is assigned as a whole.
+// share assigns an owner to each row. Rows that begin in the same chunk have the same owner.
 func (a *Alternate) share() {
 	w, chunk := a.f.Width(), 0
 	for i := range a.sides {
@@ -87,15 +88,16 @@ func (a *Alternate) share() {
 	}
 }
 
-// Reconcile says that the values of some chunks have come back as of earlier versions, while all
-// others were kept. The next step first makes them good, before it does what it would have done:
-// rows that the step before had set are computed again from the rows that it computed them from,
-// which gives the same bits where those were kept. The others are about to be set anyway.
+// Reconcile notes that the given chunks were restored to earlier versions, while all other chunks
+// were kept. The next step repairs them before its own computation: rows that the previous step had
+// set are computed again from the other side's rows. If those were kept, the result has the same
+// bits as before. Lost rows of the side that this step sets need no repair.
 func (a *Alternate) Reconcile(lost []kintsugi.ChunkRange) { a.lost, a.pending = lost, true }
 
-// Gradient overwrites grads with the rows that the slot of id sets on that version, and +0
-// elsewhere; a zero in a row is −0, since what is +0 is not sent. It returns the mean squared error
-// of the ratings of the slot's rows before the step, and how many there are.
+// Gradient overwrites grads with the rows that the slot of id sets on that version, and with +0
+// elsewhere. A zero inside these rows is −0, since the codec does not send +0. Gradient returns the
+// mean squared error of the ratings of these rows before the step, and their number. When ctx ends,
+// it returns early.
 func (a *Alternate) Gradient(ctx context.Context, params, grads []float32, id kintsugi.PushID) (loss float64, examples int, err error) {
 	if len(params) != a.layout.Values || len(grads) != a.layout.Values {
 		return 0, 0, fmt.Errorf("%w: model mf:als has %d parameters, got %d and room for %d", kintsugi.ErrUsage, a.layout.Values, len(params), len(grads))
@@ -123,8 +125,8 @@ func (a *Alternate) Gradient(ctx context.Context, params, grads []float32, id ki
 	return sum / float64(max(1, examples)), max(1, examples), nil
 }
 
-// repair returns the parameters with the lost rows of a side solved for again, and puts those of
-// them that the slot owns into grads. Whole chunks are lost, so whole chunks are assigned.
+// repair returns a copy of the parameters in which the lost rows of a side are solved for again. It
+// puts those that the slot owns into grads. A chunk is lost as a whole, so it is set as a whole.
 func (a *Alternate) repair(params, grads []float32, side, slot int) []float32 {
 	a.repaired = append(a.repaired[:0], params...)
 	for r, owner := range a.sides[side].owner {
@@ -140,7 +142,7 @@ func (a *Alternate) repair(params, grads []float32, side, slot int) []float32 {
 	return a.repaired
 }
 
-// wasLost reports whether one of the values [lo, hi) lies in a lost chunk.
+// wasLost reports whether any of the values [lo, hi) lies in a lost chunk.
 func (a *Alternate) wasLost(lo, hi int) bool {
 	for _, r := range a.lost {
 		if from, to := a.layout.Span(r); from < hi && lo < to {
@@ -150,14 +152,14 @@ func (a *Alternate) wasLost(lo, hi int) bool {
 	return false
 }
 
-// row returns a row of a side in a flat vector.
+// row returns row r of a side in a flat vector.
 func (a *Alternate) row(flat []float32, side, r int) []float32 {
 	w := a.f.Width()
 	lo := a.sides[side].lo + r*w
 	return flat[lo : lo+w : lo+w]
 }
 
-// squaredError returns the sum of the squared errors of a row's ratings, and their number.
+// squaredError returns the sum of the squared errors of a row's ratings, and the number of ratings.
 func (a *Alternate) squaredError(params []float32, side, r int) (sum float64, n int) {
 	s, x := &a.sides[side], a.row(params, side, r)
 	for i := s.start[r]; i < s.start[r+1]; i++ {
@@ -167,7 +169,7 @@ func (a *Alternate) squaredError(params []float32, side, r int) (sum float64, n 
 	return sum, s.start[r+1] - s.start[r]
 }
 
-// solve sets x to the minimum of row r of a side, for fixed rows of the other side in params.
+// solve sets x to the minimum of row r of a side, with the other side's rows fixed as in params.
 func (a *Alternate) solve(x, params []float32, side, r int) {
 	s := &a.sides[side]
 	n := s.start[r+1] - s.start[r]
@@ -184,7 +186,7 @@ func (a *Alternate) solve(x, params []float32, side, r int) {
 	named(x)
 }
 
-// named turns +0 into −0, which is sent.
+// named turns +0 into −0, which the codec sends.
 func named(x []float32) {
 	for k, v := range x {
 		if v == 0 {

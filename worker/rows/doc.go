@@ -1,11 +1,13 @@
-// Package rows makes the steps of models whose parameters have owners: factors by alternating least squares
-// ([Alternate]) and topics by Gibbs sampling ([Gibbs]).
+// Package rows computes the steps of models whose parameters have owners: matrix factorisation by
+// alternating least squares ([Alternate]), and topics of documents by Gibbs sampling ([Gibbs]).
+// Both have a method Gradient that a worker calls like that of any model.
 //
-// Each row of parameters, or each document, belongs to one worker slot, by its number alone. A step
-// of a worker is what it does to what it owns, given all parameters of one version, so steps of
-// different workers never contradict each other. All state of the algorithms is parameters: a step
-// is a function of them, of the slot and of the version, like any gradient, so a worker that dies
-// loses nothing and computes the same when it comes back.
+// Each row of parameters, or each document, belongs to one worker slot; its number alone determines
+// which. In a step, a worker updates what its slot owns, given all parameters of one version. So
+// the steps of different workers never conflict. The parameters are the whole state of these
+// algorithms. A step is a function of the parameters, the slot and the version, like any gradient.
+// So a worker that dies loses nothing, and the next life computes the same.
 //
-// A step travels as a gradient: what is not touched is +0, and the codec "sparse" sends the rest exactly.
+// A step is pushed as a gradient: values that the step does not change are +0, and the codec
+// "sparse" sends only the others, exactly.
 package rows

@@ -10,16 +10,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// Gibbs is collapsed Gibbs sampling of the topics of documents (Griffiths, Steyvers 2004), in
-// parallel as by Newman et al. (2009): a step draws the topic of each token of the slot's
-// documents, given the counts of the version and what the step has changed itself. It is for one
-// goroutine at a time.
+// Gibbs is collapsed Gibbs sampling of the topics of documents (Griffiths, Steyvers 2004), parallel
+// as in Newman et al. (2009). A step draws the topic of each token of the slot's documents, given
+// the counts of the version and the changes that the step itself has made so far. Only one
+// goroutine may use a Gibbs at a time.
 //
-// A slot has documents that lie together, with about as many tokens as other slots have. A token
-// without a topic, or with one that makes no sense, is given any, and counts that are not those of
-// the assignments are put right by the slot that owns the word. So after a loss of chunks, of
-// whatever age what comes back may be, one step makes the state consistent again: that is all that
-// there is to reconcile.
+// A slot owns a contiguous range of documents, with about as many tokens as other slots. A token
+// without a topic, or with an invalid one, is given a topic. Counts that differ from those of the
+// assignments are corrected by the slot that owns the word. So one step after a loss of chunks the
+// state is consistent again, whatever versions came back: no other repair is needed.
 type Gibbs struct {
 	p     model.Topics
 	docs  *data.Documents
@@ -28,14 +27,14 @@ type Gibbs struct {
 
 	byWord  []int32 // [Words, Topics]
 	byTopic []int32
-	inverse []float64 // 1/(byTopic + Words·β)
+	inverse []float64 // by topic: 1/(byTopic + Words·β)
 	byDoc   []int32
-	upTo    []float64 // sums of weights
+	upTo    []float64 // cumulative sums of weights
 	topic   []int32   // by token, from 1; 0: none
 }
 
-// NewGibbs returns the algorithm for a description with Topics and the training half of a corpus,
-// for so many slots. The seed is the run's.
+// NewGibbs returns the algorithm for a description with Topics, the training documents, and the
+// number of slots and the seed of the run.
 func NewGibbs(d *model.Description, docs *data.Documents, slots int, seed uint64) (*Gibbs, error) {
 	p := d.Topics
 	if p == nil || len(docs.Words) != p.Tokens || slots < 1 {
@@ -54,9 +53,10 @@ func NewGibbs(d *model.Description, docs *data.Documents, slots int, seed uint64
 }
 
 // Gradient overwrites grads with what the slot of id adds to counts and assignments on that
-// version. It returns the mean of −log p of the slot's tokens, each given all others, before it is
-// drawn, and how many there are. All that is random is a function of the seed, the version and the
-// token, not of the slot.
+// version. It returns the mean of −log p over the slot's tokens, and their number. p is the
+// probability of a token given all others, before its topic is drawn. All randomness is a function
+// of the seed, the version and the token, but not of the slot. When ctx ends, Gradient returns
+// early.
 func (g *Gibbs) Gradient(ctx context.Context, params, grads []float32, id kintsugi.PushID) (loss float64, examples int, err error) {
 	size := g.p.Words*g.p.Topics + g.p.Tokens
 	if len(params) != size || len(grads) != size {
@@ -90,7 +90,7 @@ func split(flat []float32, p model.Topics) (counts, assignments []float32) {
 	return flat[:n:n], flat[n:]
 }
 
-// count reads the assignments and counts them.
+// count computes the counts that belong to the assignments.
 func (g *Gibbs) count(assigned []float32) {
 	clear(g.byWord)
 	clear(g.byTopic)
@@ -112,8 +112,8 @@ func (g *Gibbs) weigh(n int32) float64 {
 	return 1 / (float64(n) + float64(float64(g.p.Words)*g.p.Beta))
 }
 
-// reconcile adds what the counts of the slot's words lack: nothing, unless they or some assignments came back from an
-// earlier version.
+// reconcile adds the missing counts of the slot's words. There are none unless counts or
+// assignments were restored to an earlier version.
 func (g *Gibbs) reconcile(counts, added []float32, slot int) {
 	k := g.p.Topics
 	for w := slot; w < g.p.Words; w += g.slots {
@@ -123,8 +123,8 @@ func (g *Gibbs) reconcile(counts, added []float32, slot int) {
 	}
 }
 
-// draw draws the topics of the tokens [lo, hi), one document, in their order, and notes in added
-// how its words' counts change. It returns the sum of −log p of each token given all others.
+// draw draws the topics of the tokens [lo, hi), one document, in order. It adds the changes of the
+// counts to added, and returns the sum of −log p over the tokens, each given all others.
 func (g *Gibbs) draw(lo, hi int, version uint64, added []float32) (loss float64) {
 	topics, alpha, beta := g.p.Topics, g.p.Alpha, g.p.Beta
 	clear(g.byDoc)
@@ -162,7 +162,7 @@ func (g *Gibbs) draw(lo, hi int, version uint64, added []float32) (loss float64)
 	return loss
 }
 
-// move takes topic k from token i, n = −1, or gives it to it, n = 1.
+// move takes topic k from token i if n = −1, or gives it to the token if n = 1.
 func (g *Gibbs) move(i, k int, n int32, byWord []int32, added []float32) {
 	byWord[k] += n
 	g.byDoc[k] += n
@@ -172,7 +172,7 @@ func (g *Gibbs) move(i, k int, n int32, byWord []int32, added []float32) {
 	g.topic[i] = int32(k + 1)
 }
 
-// uniform returns a number in [0, 1) that belongs to a token of a version.
+// uniform returns a random number in [0, 1) for a token of a version.
 func uniform(seed, version, token uint64) float64 {
 	const weyl = 0x9e3779b97f4a7c15
 	return float64(mix(mix(mix(seed+weyl)+version*weyl)+(token+1)*weyl)>>11) * 0x1p-53

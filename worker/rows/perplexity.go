@@ -8,14 +8,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/model"
 )
 
-// foldRounds is how often the topics of a document are estimated anew: more change the fourth digit.
+// foldRounds is the number of rounds that estimate the topics of a document. More rounds change
+// only the fourth digit.
 const foldRounds = 20
 
-// HeldOut returns the mean of −log p of a word, in nats, over half of the tokens of documents that
-// were not trained on: every second one. The topics of a document are estimated from its other
-// half, by as many rounds of expectation and maximisation as make no difference any more; the words
-// of a topic are as params count them. Its exponential is the perplexity. Documents of a single
-// token say nothing and are left out; without any other the result is NaN.
+// HeldOut returns the mean of −log p, in nats, over half of the tokens of documents that were not
+// trained on: every second token. It estimates the topics of each document from the other half,
+// with rounds of expectation maximisation; the words of a topic are those that params count. The
+// exponential of the result is the perplexity. Documents of a single token are left out. If no
+// document remains, the result is NaN.
 func HeldOut(ctx context.Context, p model.Topics, params []float32, docs *data.Documents) (float64, error) {
 	counts, _ := split(params, p)
 	phi := make([]float64, p.Words*p.Topics)
@@ -44,7 +45,7 @@ type heldOut struct {
 	tokens      int
 }
 
-// document adds the second half of a document.
+// document adds the second half of one document.
 func (h *heldOut) document(tokens []int32) {
 	if len(tokens) < 2 {
 		return

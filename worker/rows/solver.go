@@ -2,11 +2,12 @@ package rows
 
 import "math"
 
-// solver solves the normal equations of one row, in float64 and in one order of operations: a
-// library chooses its own by processor, and rows have to be the same wherever they are computed.
+// solver solves the normal equations of one row, in float64 and in a fixed order of operations. A
+// library would choose the order by processor, but rows must have the same bits wherever they are
+// computed.
 type solver struct {
 	w int
-	a []float64 // [w, w]: the lower half of the matrix, then of its Cholesky factor
+	a []float64 // [w, w]: the lower triangle of the matrix, later of its Cholesky factor
 	b []float64
 	y []float64
 }
@@ -15,7 +16,7 @@ func newSolver(w int) solver {
 	return solver{w: w, a: make([]float64, w*w), b: make([]float64, w), y: make([]float64, w)}
 }
 
-// begin starts with λ·I.
+// begin starts a row with the matrix λ·I.
 func (s *solver) begin(lambda float64) {
 	clear(s.a)
 	clear(s.b)
@@ -24,7 +25,7 @@ func (s *solver) begin(lambda float64) {
 	}
 }
 
-// add adds a rating of value r by the row of the other side.
+// add adds a rating r, given the row of the other side.
 func (s *solver) add(row []float32, r float64) {
 	s.y[0] = 1
 	r -= float64(row[0])
@@ -40,7 +41,8 @@ func (s *solver) add(row []float32, r float64) {
 	}
 }
 
-// solve writes the solution, rounded to float32. The matrix is positive definite, since λ is positive.
+// solve writes the solution to x, rounded to float32. The matrix is positive definite because λ is
+// positive.
 func (s *solver) solve(x []float32) {
 	w := s.w
 	for i := range w {
