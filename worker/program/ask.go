@@ -8,10 +8,10 @@ import (
 	"maps"
 )
 
-// fields are what a question says beside its id and what it is about.
+// fields are the fields of a question besides its id and kind.
 type fields map[string]any
 
-// answer is a line of the program's.
+// answer is one line from the program.
 type answer struct {
 	ID       uint64   `json:"id"`
 	Error    string   `json:"error"`
@@ -20,19 +20,19 @@ type answer struct {
 	Description
 }
 
-// Failure is an error that a program is to blame for: it said so, it ended, or it did not keep to
-// the protocol. Who starts it again may well meet it again.
+// Failure is an error caused by the program: it reported the error, it ended, or it violated the
+// protocol. A restarted program may well fail in the same way.
 type Failure struct{ error }
 
-// Unwrap returns what happened.
+// Unwrap returns the error itself.
 func (f Failure) Unwrap() error { return f.error }
 
-// errSaid is an error that the program reports. It can be asked again.
+// errSaid is an error that the program reported. The program can still be asked.
 type errSaid string
 
 func (e errSaid) Error() string { return "it says: " + string(e) }
 
-// ask puts a question and waits for its answer. When ctx ends first the answer is owed.
+// ask sends a question and waits for its answer. If ctx ends first, the answer is still owed.
 func (p *Program) ask(ctx context.Context, about string, f fields) (answer, error) {
 	if err := p.settle(ctx); err != nil {
 		return answer{}, err
@@ -50,30 +50,30 @@ func (p *Program) ask(ctx context.Context, about string, f fields) (answer, erro
 	p.wanted(p.last)
 	p.owed = true
 	if _, err := p.child.conn.Write(append(line, '\n')); err != nil {
-		return answer{}, p.fail(p.child.gone(nil)) // what the pipe says of it tells nobody anything
+		return answer{}, p.fail(p.child.gone(nil)) // the error of the socket would help nobody
 	}
 	return p.answer(ctx)
 }
 
-// settle waits for an answer that was given up.
+// settle waits for the answer to a question that was given up.
 func (p *Program) settle(ctx context.Context) error {
 	if !p.owed || p.failed != nil {
 		return p.failed
 	}
 	_, err := p.answer(ctx)
-	if _, said := errors.AsType[errSaid](err); said { // whatever it is, nobody wants it
+	if _, said := errors.AsType[errSaid](err); said { // nobody needs that answer, so its error does not matter
 		return nil
 	}
 	return err
 }
 
-// answer waits for the answer to the newest question.
+// answer waits for the answer to the latest question.
 func (p *Program) answer(ctx context.Context) (answer, error) {
 	select {
 	case <-ctx.Done():
 		p.wanted(0)
 		return answer{}, ctx.Err()
-	case <-p.child.died: // what it has started may have its end of the socket, and it would never be told
+	case <-p.child.died: // a process that it started may hold the socket open, so the socket would not end
 		return answer{}, p.fail(p.child.gone(nil))
 	case text, ok := <-p.child.lines:
 		if !ok {
@@ -94,7 +94,7 @@ func (p *Program) answer(ctx context.Context) (answer, error) {
 	}
 }
 
-// fail ends the conversation: whatever is asked from now on has that answer.
+// fail ends the conversation: every later question returns err.
 func (p *Program) fail(err error) error {
 	p.failed = Failure{err}
 	return p.failed

@@ -15,33 +15,35 @@ import (
 	"time"
 )
 
-// Variable is the environment variable by which a program knows that it is asked, and where.
+// Variable is the environment variable that tells a program which descriptors to talk on. See the
+// package documentation.
 const Variable = "KINTSUGI_ASKS"
 
-// child is the process and its end of the conversation.
+// child is the process of a program and this side's end of its socket.
 type child struct {
 	cmd  *exec.Cmd
 	conn net.Conn
 	tail *tail
 
-	lines  chan []byte   // that it has sent; closed when there will be no more
-	broken error         // why, unless the program closed its end; set before lines is closed
+	lines  chan []byte   // lines from the program; closed when no more will come
+	broken error         // why reading ended, unless the program closed its end; set before lines is closed
 	died   chan struct{} // closed when the process has ended
-	ended  error         // how; set before died is closed
-	forced bool          // it was ended; set by close
+	ended  error         // how the process ended; set before died is closed
+	forced bool          // close killed the process; set by close
 }
 
-// longest is how long a line of a program's may be, in bytes: a description of a hundred thousand tensors fits.
+// longest is the limit on a line from the program, in bytes: a description of a hundred thousand
+// tensors fits.
 const longest = 16 << 20
 
-// start starts a program with its ends of the socket and of the memory.
+// start starts a program and passes it its end of the socket, and the memory.
 func start(cfg Config, memory *os.File) (*child, error) {
 	mine, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	conn, err := net.FileConn(mine) // of a copy
+	conn, err := net.FileConn(mine) // FileConn duplicates mine
 	if err := errors.Join(err, mine.Close()); err != nil {
 		return nil, err
 	}
@@ -50,7 +52,7 @@ func start(cfg Config, memory *os.File) (*child, error) {
 	c.cmd.ExtraFiles = []*os.File{theirs, memory} // descriptors 3 and 4
 	c.cmd.Env = append(os.Environ(), Variable+"=1 3 4")
 	c.cmd.SysProcAttr = alone()
-	c.cmd.WaitDelay = leaveWithin // children of its own may have its output
+	c.cmd.WaitDelay = leaveWithin // grandchildren may keep the output open
 	started := make(chan error)
 	go c.live(started)
 	if err := <-started; err != nil {
@@ -60,8 +62,8 @@ func start(cfg Config, memory *os.File) (*child, error) {
 	return c, nil
 }
 
-// live starts the process and waits for its end, on a thread that lives as long: Linux kills the
-// process with the thread that has started it, and the caller's may be one that ends.
+// live starts the process and waits for its end, on a locked thread: Linux kills the process when
+// the thread that has started it ends, and the caller's thread might end.
 func (c *child) live(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -75,9 +77,9 @@ func (c *child) live(started chan<- error) {
 	close(c.died)
 }
 
-// socketpair returns the two ends of a stream.
+// socketpair returns the two ends of a stream socket.
 func socketpair() (mine, theirs *os.File, err error) {
-	syscall.ForkLock.RLock() // no child may be born with both
+	syscall.ForkLock.RLock() // keep a concurrent fork from inheriting both ends
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err == nil {
 		syscall.CloseOnExec(fds[0])
@@ -90,7 +92,7 @@ func socketpair() (mine, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "kintsugi"), os.NewFile(uintptr(fds[1]), "program"), nil
 }
 
-// read passes lines on until the conversation is over.
+// read passes on lines until the conversation is over.
 func (c *child) read() {
 	defer close(c.lines)
 	s := bufio.NewScanner(c.conn)
@@ -98,24 +100,24 @@ func (c *child) read() {
 	for s.Scan() {
 		select {
 		case c.lines <- append([]byte(nil), s.Bytes()...):
-		case <-c.died: // what it said last is of no use
+		case <-c.died: // nobody needs the last line any more
 			return
 		}
 	}
 	if errors.Is(s.Err(), bufio.ErrTooLong) {
 		c.broken = fmt.Errorf("it sent a line of more than %d bytes", longest)
-	} // else what the socket says of the end tells less than the process
+	} // otherwise the end of the process says more than the error of the socket
 }
 
-// gone says how a program that has broken off the conversation did so; broken is what it did,
-// unless it ended. It lives no longer.
+// gone returns an error that says how a program has broken off the conversation. broken is the
+// error of the conversation, unless the process ended. gone makes sure that the process has ended.
 func (c *child) gone(broken error) error {
 	closed := c.close(leaveWithin)
 	how := "it ended"
 	switch {
 	case broken != nil:
 		how = broken.Error()
-	case c.forced: // what ended it was not its own trouble
+	case c.forced: // it was killed, so its exit status says nothing
 		how = fmt.Sprintf("it broke off the conversation, and was ended %v later", leaveWithin)
 	case c.ended != nil:
 		how = fmt.Sprintf("it ended (%v)", c.ended)
@@ -128,7 +130,7 @@ func (c *child) gone(broken error) error {
 	return errors.New(how + ", and wrote nothing")
 }
 
-// left reports whether the process has ended by itself, and without an error.
+// left reports whether the process has ended by itself and without an error.
 func (c *child) left() bool {
 	select {
 	case <-c.died:
@@ -138,7 +140,8 @@ func (c *child) left() bool {
 	}
 }
 
-// close ends the conversation, and the process unless it ends by itself in time. It may be called again.
+// close ends the conversation, and kills the process if it does not end by itself in time. It may
+// be called again.
 func (c *child) close(within time.Duration) error {
 	err := c.conn.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -156,14 +159,14 @@ func (c *child) close(within time.Duration) error {
 	return err
 }
 
-// tail passes on what a program writes and keeps the end of it.
+// tail passes on the output of a program and keeps the end of it.
 type tail struct {
 	to  io.Writer
 	mu  sync.Mutex
 	end []byte
 }
 
-// tailBytes are enough for a long line.
+// tailBytes is enough for a long line.
 const tailBytes = 2 << 10
 
 func (t *tail) Write(b []byte) (int, error) {
@@ -174,12 +177,12 @@ func (t *tail) Write(b []byte) (int, error) {
 		t.end = append(t.end[:0], t.end[n:]...)
 	}
 	if t.to != nil {
-		_, _ = t.to.Write(b) // it is kept here all the same
+		_, _ = t.to.Write(b) // the tail is kept even if this fails
 	}
 	return len(b), nil
 }
 
-// last returns the last line: of a traceback, that which says what happened.
+// last returns the last line of the output: of a traceback, the line that says what happened.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

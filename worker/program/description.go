@@ -16,12 +16,13 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Description is what a program says of its model. What is 0 or empty, it leaves to the run.
+// Description is a program's answer to "describe". The run chooses the settings that are 0 or
+// empty.
 type Description struct {
 	Name     string            `json:"name"`
-	Tensors  []kintsugi.Tensor `json:"tensors"`            // of the parameters, in the order of the flat vector
-	Examples int               `json:"examples,omitempty"` // to draw from; 0: the program draws
-	Batch    int               `json:"batch,omitempty"`    // examples of a gradient
+	Tensors  []kintsugi.Tensor `json:"tensors"`            // the parameters, in the order of the flat vector
+	Examples int               `json:"examples,omitempty"` // number to draw from; 0: the program draws its examples itself
+	Batch    int               `json:"batch,omitempty"`    // number of examples of a gradient
 
 	Steps        int     `json:"steps,omitempty"`
 	LearningRate float32 `json:"learning_rate,omitempty"`
@@ -34,12 +35,12 @@ type Description struct {
 	Decayed      string  `json:"weight_decay_for,omitempty"`
 	ClipNorm     float32 `json:"clip_norm,omitempty"`
 
-	Rates map[string]float32 `json:"rates,omitempty"` // by the name of a tensor: how many times the learning rate it has; others have it once
+	Rates map[string]float32 `json:"rates,omitempty"` // by tensor name: factor of its learning rate; others have 1
 
-	Evaluates bool `json:"evaluates,omitempty"` // it answers to evaluate
+	Evaluates bool `json:"evaluates,omitempty"` // the program answers "evaluate"
 }
 
-// Values returns how many parameters there are.
+// Values returns the number of parameters.
 func (d *Description) Values() (n int) {
 	for _, t := range d.Tensors {
 		n += t.Values()
@@ -47,10 +48,10 @@ func (d *Description) Values() (n int) {
 	return n
 }
 
-// nameForm is what may be the name of a model: it is part of the name of a folder.
+// nameForm is the pattern of model names: the name becomes part of the name of a folder.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// Check returns what is wrong with a description.
+// Check returns an error if the description is invalid.
 func (d *Description) Check() error {
 	switch {
 	case !nameForm.MatchString(d.Name):
@@ -65,7 +66,7 @@ func (d *Description) Check() error {
 	return err
 }
 
-// Layout returns the layout of the model, with its rates.
+// Layout returns the layout of the model, including its rates.
 func (d *Description) Layout() (*kintsugi.Layout, error) {
 	l, err := kintsugi.NewLayout(d.Tensors)
 	if err != nil {
@@ -74,8 +75,8 @@ func (d *Description) Layout() (*kintsugi.Layout, error) {
 	return l.WithRates(d.Rates)
 }
 
-// Differs says what is other in the model of another description, nil if nothing is. What a
-// description only suggests may be other.
+// Differs returns an error that says how the model of another description differs, or nil.
+// Differences between suggested settings do not matter.
 func (d *Description) Differs(other *Description) error {
 	for i := range max(len(d.Tensors), len(other.Tensors)) {
 		switch {
@@ -94,7 +95,8 @@ func (d *Description) Differs(other *Description) error {
 	return nil
 }
 
-// A described model is a file: a line of JSON, and the initial parameters, little-endian float32.
+// described is the first line of the file of a described model. The initial parameters follow, as
+// little-endian float32.
 type described struct {
 	Kintsugi int    `json:"kintsugi_program"` // version of this format
 	CRC32C   uint32 `json:"crc32c"`           // of the parameters
@@ -103,7 +105,8 @@ type described struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Write writes what a program says of its model, and its initial parameters, for those who do not run it.
+// Write writes a program's description and its initial parameters, for processes that do not run
+// the program.
 func Write(w io.Writer, d *Description, initial []float32) error {
 	b := kernels.Bytes(initial)
 	head, err := json.Marshal(described{1, crc32.Checksum(b, castagnoli), *d})
@@ -116,7 +119,8 @@ func Write(w io.Writer, d *Description, initial []float32) error {
 	return err
 }
 
-// Read reads what Write has written. A file that is damaged is kintsugi.ErrCorrupt.
+// Read reads a file that Write has written. If the file is damaged, the error is a
+// kintsugi.ErrCorrupt.
 func Read(path string) (d *Description, initial []float32, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -154,7 +158,7 @@ func read(from io.Reader) (*Description, []float32, error) {
 	}
 	var b bytes.Buffer
 	n := 4 * int64(x.Values())
-	if _, err := io.CopyN(&b, r, n); err != nil { // grows with what is there, whatever the head says
+	if _, err := io.CopyN(&b, r, n); err != nil { // memory grows with the actual content, not with the size that the header claims
 		return nil, nil, fmt.Errorf("%w: %d bytes of parameters instead of %d", kintsugi.ErrCorrupt, b.Len(), n)
 	}
 	if crc32.Checksum(b.Bytes(), castagnoli) != x.CRC32C {

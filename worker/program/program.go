@@ -15,30 +15,32 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels"
 )
 
-// Config says which program to start.
+// Config configures Start.
 type Config struct {
-	Command []string  // the program, looked for on the path unless it has a slash, and its arguments
+	Command []string  // the program and its arguments; it is looked up in PATH unless it contains a slash
 	Seed    uint64    // of the run
-	Slots   int       // workers of the run
-	Output  io.Writer // gets what the program writes to its standard output and error; nil: nothing does
+	Slots   int       // number of workers of the run
+	Output  io.Writer // receives the program's standard output and standard error; nil: both are discarded
 }
 
-// Program is a program that has been started and has described its model. It is used by one goroutine at a time.
+// Program is a running program that has described its model. Only one goroutine may use a Program
+// at a time.
 type Program struct {
 	about  Description
-	name   string // of the program, in messages
+	name   string // name of the program, for messages
 	child  *child
 	memory *shm.File
 	shared bool // the program has mapped the memory
 
-	last   uint64 // id of the newest question
-	owed   bool   // its answer was not waited for
-	failed error  // nothing can be asked any more
+	last   uint64 // id of the latest question
+	owed   bool   // its answer has not been received yet
+	failed error  // set: no further question is possible
 }
 
-// Start starts a program and asks it to describe its model, for which it may take as long as ctx
-// lets it: it may have data to read. A program that cannot be started, or describes no model, is a
-// kintsugi.ErrUsage, one that fails a Failure. The caller closes the Program.
+// Start starts a program and asks it to describe its model. The program may take as long as ctx
+// lasts, since it may have to read data. If the program cannot be started, or describes no valid
+// model, the error is a kintsugi.ErrUsage; if it fails, a Failure. The caller must close the
+// Program.
 func Start(ctx context.Context, cfg Config) (*Program, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, fmt.Errorf("%w: no program to start", kintsugi.ErrUsage)
@@ -68,20 +70,21 @@ func Start(ctx context.Context, cfg Config) (*Program, error) {
 	return p, nil
 }
 
-// About returns what the program trains.
+// About returns the description of the model.
 func (p *Program) About() Description { return p.about }
 
 // String returns the program and its arguments.
 func (p *Program) String() string { return p.name }
 
-// plain returns the seed as every reader of JSON has it exactly.
+// plain returns the lower 53 bits of a seed, which every JSON parser reads exactly.
 func plain(seed uint64) uint64 { return seed & (1<<53 - 1) }
 
-// page is where the parameters begin: before them is a page that says what is still wanted.
+// page is the offset of the parameters in the memory. The page before them holds the id of the
+// question still wanted.
 const page = 4096
 
-// Initialise writes the initial parameters to params, which has as many values as the model. It is
-// called before anything else is asked for, if at all.
+// Initialise writes the program's initial parameters to params, which must have as many values as
+// the model. If it is called at all, it must be called before anything else is asked.
 func (p *Program) Initialise(ctx context.Context, params []float32) error {
 	if p.shared {
 		return fmt.Errorf("%w: the initial parameters of %s, after another question", kintsugi.ErrUsage, p.name)
@@ -93,7 +96,7 @@ func (p *Program) Initialise(ctx context.Context, params []float32) error {
 	return nil
 }
 
-// share makes the memory as large as the model needs, once, and has the program map it.
+// share gives the memory the size that the model needs, once, and has the program map it.
 func (p *Program) share(ctx context.Context) error {
 	if p.shared {
 		return nil
@@ -117,17 +120,17 @@ func (p *Program) gradients() []float32 {
 	return kernels.Floats(p.memory.Bytes()[page+4*p.about.Values():])
 }
 
-// Request says which gradient is wanted.
+// Request says which gradient to compute.
 type Request struct {
 	ID      kintsugi.PushID
-	Seed    uint64 // of everything random about it
-	Indices []int  // the examples; nil: as the program draws them
+	Seed    uint64 // of all randomness in the gradient
+	Indices []int  // of the examples; nil: the program draws them itself
 }
 
-// Gradient overwrites grads with a gradient at params and returns the mean loss over its examples,
-// and how many they are. Both have as many values as the model, and neither is kept. If ctx ends
-// first, Gradient returns at once; the next question waits until the program has finished what
-// nobody wants.
+// Gradient overwrites grads with a gradient at params. It returns the mean loss over the gradient's
+// examples, and their number. params and grads must have as many values as the model; neither is
+// kept. If ctx ends first, Gradient returns at once, and the next question waits until the program
+// has finished this one. Errors of the program are a Failure.
 func (p *Program) Gradient(ctx context.Context, params, grads []float32, r Request) (loss float64, examples int, err error) {
 	if err := p.lend(ctx, params); err != nil {
 		return 0, 0, err
@@ -150,7 +153,8 @@ func (p *Program) Gradient(ctx context.Context, params, grads []float32, r Reque
 	return number(a.Loss), a.Examples, nil
 }
 
-// Evaluate returns the loss and the accuracy of params, NaN where the program does not say, and on how many examples.
+// Evaluate returns the loss and the accuracy of params and the number of examples they are measured
+// on. Values that the program does not report are NaN.
 func (p *Program) Evaluate(ctx context.Context, params []float32) (loss, accuracy float64, examples int, err error) {
 	if err := p.lend(ctx, params); err != nil {
 		return 0, 0, 0, err
@@ -162,7 +166,8 @@ func (p *Program) Evaluate(ctx context.Context, params []float32) (loss, accurac
 	return number(a.Loss), number(a.Accuracy), a.Examples, nil
 }
 
-// lend copies parameters to where the program reads them, when it reads them for nobody else any more.
+// lend copies parameters to the shared memory, as soon as the program does not read it for an
+// earlier question.
 func (p *Program) lend(ctx context.Context, params []float32) error {
 	if err := p.share(ctx); err != nil {
 		return err
@@ -181,17 +186,17 @@ func number(v *float64) float64 {
 	return *v
 }
 
-// wanted tells a program that looks which answer is still waited for; 0 is none.
+// wanted writes the id of the question whose answer is wanted to the shared memory; 0 means none.
 func (p *Program) wanted(id uint64) {
 	if p.shared {
 		binary.NativeEndian.PutUint64(p.memory.Bytes(), id)
 	}
 }
 
-// leaveWithin is how long a program may take to end by itself when nobody asks any more.
+// leaveWithin is how long a program may take to end by itself after the conversation is over.
 const leaveWithin = 2 * time.Second
 
-// Close lets the program end, and ends it if it does not within two seconds.
+// Close ends the conversation. If the program does not end within two seconds, it is killed.
 func (p *Program) Close() error {
 	p.wanted(0)
 	return errors.Join(p.child.close(leaveWithin), p.memory.Close())

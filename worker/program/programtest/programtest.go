@@ -1,5 +1,5 @@
-// Package programtest is a program for tests of those who run programs: the other side of package
-// program's conversation, in Go.
+// Package programtest implements the program's side of the protocol of package program in Go, for
+// tests.
 package programtest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/program"
 )
 
-// Question is what a program is asked.
+// Question is one question to the program.
 type Question struct {
 	ID       uint64
 	Ask      string
@@ -32,17 +32,17 @@ type Question struct {
 // Program answers questions.
 type Program struct {
 	About  program.Description
-	Memory []byte // after the question "initialise"
+	Memory []byte // mapped after the question "initialise"
 
-	Spoil   func(q Question, grads []float32) // what Serve does to a gradient, if it is set
-	Refuses string                            // the question to which Serve answers with an error
+	Spoil   func(q Question, grads []float32) // if set: Serve calls it to change each gradient
+	Refuses string                            // kind of question that Serve answers with an error
 
 	conn net.Conn
 	in   *bufio.Reader
 	file *os.File
 }
 
-// Open begins the conversation of a process that was told where by the environment variable program.Variable.
+// Open begins the conversation. told is the value of the environment variable program.Variable.
 func Open(told string, about program.Description) (*Program, error) {
 	var version, socket, memory int
 	if _, err := fmt.Sscan(told, &version, &socket, &memory); err != nil || version != 1 {
@@ -55,7 +55,8 @@ func Open(told string, about program.Description) (*Program, error) {
 	return &Program{About: about, conn: conn, in: bufio.NewReader(conn), file: os.NewFile(uintptr(memory), "memory")}, nil
 }
 
-// Next returns the next question, or an error when there will be none. It maps the memory.
+// Next returns the next question, or an error if the conversation is over. On "initialise" it maps
+// the memory.
 func (p *Program) Next() (q Question, err error) {
 	line, err := p.in.ReadBytes('\n')
 	if err == nil {
@@ -67,18 +68,18 @@ func (p *Program) Next() (q Question, err error) {
 	return q, err
 }
 
-// Params returns the parameters.
+// Params returns the parameters in the shared memory.
 func (p *Program) Params() []float32 {
 	return kernels.Floats(p.Memory[4096 : 4096+4*p.About.Values()])
 }
 
-// Grads returns where a gradient belongs.
+// Grads returns the place of the gradient in the shared memory.
 func (p *Program) Grads() []float32 { return kernels.Floats(p.Memory[4096+4*p.About.Values():]) }
 
-// Wanted returns the id of the question whose answer is waited for.
+// Wanted returns the id of the question whose answer is still wanted.
 func (p *Program) Wanted() uint64 { return binary.NativeEndian.Uint64(p.Memory) }
 
-// Say sends a line as it is.
+// Say sends a line unchanged.
 func (p *Program) Say(line string) error {
 	_, err := p.conn.Write([]byte(line + "\n"))
 	return err
@@ -93,7 +94,7 @@ func (p *Program) Answer(fields map[string]any) error {
 	return p.Say(string(line))
 }
 
-// Describe answers a question about the model.
+// Describe answers the question "describe".
 func (p *Program) Describe(id uint64) error {
 	fields := make(map[string]any)
 	line, err := json.Marshal(p.About)
@@ -110,13 +111,13 @@ func (p *Program) Describe(id uint64) error {
 // Close ends the conversation.
 func (p *Program) Close() error { return p.conn.Close() }
 
-// Serve answers until nobody asks any more, with a loss of 1/2 Σ (xᵢ - i·mean(batch))² whose
-// gradient is exact: parameters that start at the seed and go where the batches pull them.
+// Serve answers questions until the conversation is over. Its loss is 1/2 Σ (xᵢ - i·mean(batch))²,
+// with the exact gradient. The parameters begin at the seed, and each batch pulls them its way.
 func (p *Program) Serve() error {
 	for {
 		q, err := p.Next()
 		if err != nil {
-			return nil // it is over
+			return nil // the conversation is over
 		}
 		fields := map[string]any{"id": q.ID}
 		switch q.Ask {
@@ -146,7 +147,7 @@ func (p *Program) Serve() error {
 	}
 }
 
-// Gradient is the gradient of Serve, and its loss.
+// Gradient computes the gradient of Serve, and returns its loss.
 func Gradient(grads, params []float32, indices []int) (loss float64) {
 	pull := float32(0)
 	for _, i := range indices {
