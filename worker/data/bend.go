@@ -1,7 +1,7 @@
 package data
 
-// knots is the number of control points along one side of a bend. The image spans knots-3 pieces of the
-// spline, so that a piece is some nine pixels: a bend moves a stroke, not a pixel.
+// knots is the number of control points along one side of a bend. The image spans knots-3 pieces of
+// the spline. A piece is about nine pixels, so a bend moves a stroke and not a single pixel.
 const knots = 6
 
 // bend is a smooth random displacement of the pixels of an image: a uniform cubic B-spline in both
@@ -17,7 +17,8 @@ func (b *bend) fill(s *stream, strength float64) {
 	}
 }
 
-// spline holds, for each pixel of a row, the first of the four control points that move it, and their shares.
+// spline holds, for each pixel of a row, the first of the four control points that move it, and
+// their weights.
 var spline = newSpline()
 
 func newSpline() (table [side]struct {

@@ -11,25 +11,25 @@ import (
 type Info struct {
 	Name        string
 	Description string
-	Bytes       int64  // to download; 0 if there is nothing to download
+	Bytes       int64  // size of the download; 0 if there is none
 	Licence     string // of the data, as commonly stated
 	Kind        Kind   // of its examples
 	Builtin     bool   // generated, so that it needs neither a folder nor a network
 }
 
-// Kind is what the examples of a set are.
+// Kind is the kind of examples in a set.
 type Kind uint8
 
 // The kinds.
 const (
 	KindImages    Kind = iota
 	KindText           // windows of characters
-	KindVectors        // labelled, of one length
-	KindRatings        // entries of a matrix
+	KindVectors        // labelled, all of one length
+	KindRatings        // known entries of a matrix
 	KindDocuments      // bags of words
 )
 
-// List returns the data sets that [Open] knows, those that need no files first.
+// List returns the data sets that [Open] knows. Sets that need no files come first.
 func List() []Info {
 	var list []Info
 	for _, s := range sources {
@@ -42,29 +42,29 @@ func List() []Info {
 	return list
 }
 
-// A source is a data set and where it comes from.
+// A source is a data set and its origin.
 type source struct {
 	info   Info
-	folder string // in the data directory, where Fetch puts it
-	url    string // the files are at url + name; "" where nobody publishes these files
-	files  []file // all that are checked; the first ones are read
-	halves bool   // ratings: the first two files are what is trained on and what is tested on, not one file for both
+	folder string // in the data directory; Fetch writes to it
+	url    string // the files are at url + name; "" if the files cannot be downloaded
+	files  []file // all files to verify; the first ones are read
+	halves bool   // ratings: the first two files are the training and the test half; otherwise one file has both
 
-	// images reads the set from a data directory; nil: four IDX files, or a text. archive is the
-	// name of the one file that it reads first, if it does.
+	// images reads the set from a data directory. nil: the set is four IDX files, or not images.
+	// archive is the name of the file that images reads first, if any.
 	images  func(s *source, dir string) (*ImageSet, error)
 	archive string
 }
 
-// file is one file as its publisher made it.
+// file is one file of a publisher.
 type file struct {
 	name   string
 	bytes  int64
 	sha256 string
 }
 
-// sources is read only. The sets to download in IDX format use the same names for their files, so that each needs a
-// folder of its own.
+// sources must not be changed. The downloadable sets in the IDX format have the same file names, so
+// each needs its own folder.
 var sources = []source{
 	{
 		info: Info{
@@ -252,7 +252,7 @@ var sources = []source{
 	},
 }
 
-// find returns the source with a name, or a usage error that lists the names.
+// find returns the source with the given name, or a usage error that lists all names.
 func find(name string) (*source, error) {
 	var names []string
 	for i := range sources {
@@ -265,7 +265,8 @@ func find(name string) (*source, error) {
 		kintsugi.ErrUsage, name, strings.Join(names, ", "))
 }
 
-// findDownload returns a source that has files to download.
+// findDownload returns the source with the given name, or a usage error if it has no files to
+// download.
 func findDownload(name string) (*source, error) {
 	s, err := find(name)
 	switch {

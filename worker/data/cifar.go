@@ -20,19 +20,19 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// The binary format of CIFAR-10: records without a header, each the class and then a red, a green
-// and a blue image of 32 rows.
+// The binary format of CIFAR-10: records without a header. A record is the class, and then a red, a
+// green and a blue plane of 32 rows.
 const (
 	cifarSide   = 32
 	cifarPixels = 3 * cifarSide * cifarSide
 	cifarRecord = 1 + cifarPixels
-	cifarMost   = 1 << 20 // images of one file: 3 GiB, more than any computer should be made to hold by a header's lie
+	cifarMost   = 1 << 20 // limit on the images of one file (3 GiB), so that a wrong header cannot exhaust memory
 )
 
-// cifarClasses are the classes by label, as the publisher names them.
+// cifarClasses are the publisher's names of the classes, by label.
 var cifarClasses = []string{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}
 
-// newCIFAR returns no images yet, of the shape that CIFAR-10 has.
+// newCIFAR returns an empty list of images with the shape of CIFAR-10.
 func newCIFAR() *Images {
 	return &Images{Channels: 3, Height: cifarSide, Width: cifarSide, Classes: len(cifarClasses)}
 }
@@ -64,13 +64,13 @@ func (im *Images) append(label uint8, pixels []byte) {
 	im.Pixels = append(im.Pixels, pixels...)
 }
 
-// forTesting finds the names of what is for testing: a word in them begins with "test", as in
-// test_batch.bin. A folder named latest is not meant.
+// forTesting matches the names of files for the test half: a word in the name begins with "test",
+// as in test_batch.bin. A folder named latest does not match.
 var forTesting = regexp.MustCompile(`(?i)(^|[^a-z])test`)
 
-// cifarArchive reads a tar archive: of batches in the binary format, or of JPEG files named
-// CLASS/NUMBER.jpg, in folders or files with a word in their names that begins with "test" for the
-// test half. What else is in it, such as a text about it, is left out.
+// cifarArchive reads a tar archive of batches in the binary format, or of JPEG files named
+// CLASS/NUMBER.jpg. A file belongs to the test half if a word in its path begins with "test". Other
+// files in the archive, such as a readme, are ignored.
 func cifarArchive(r io.Reader) (train, test *Images, err error) {
 	photographs := [2]photographs{{im: newCIFAR()}, {im: newCIFAR()}}
 	err = eachFile(r, func(name string, r io.Reader) error {
@@ -112,13 +112,13 @@ func eachFile(r io.Reader, f func(name string, r io.Reader) error) error {
 	}
 }
 
-// photographs are images and the names of their files.
+// photographs holds images and the names of their files.
 type photographs struct {
 	im    *Images
 	names []string
 }
 
-// read appends a JPEG image of the class that its folder is named after.
+// read appends a JPEG image. The name of its folder is its class.
 func (p *photographs) read(name string, r io.Reader) error {
 	class := path.Base(path.Dir(name))
 	label := slices.Index(cifarClasses, class)
@@ -141,8 +141,9 @@ func (p *photographs) read(name string, r io.Reader) error {
 	return nil
 }
 
-// sorted returns the images in the order of their numbers, those of one number by class: an archive
-// has all of a class in a row, and the first images of a set should be of every class.
+// sorted returns the images in the order of their numbers, and those with the same number by class.
+// In the archive, all images of a class are in a row, but the first images of a set should be of
+// every class.
 func (p *photographs) sorted() *Images {
 	if len(p.names) == 0 || len(p.names) != p.im.N {
 		return p.im
@@ -162,9 +163,9 @@ func (p *photographs) sorted() *Images {
 	return im
 }
 
-// decodeJPEG returns the pixels of an image, planes of red, green and blue.
+// decodeJPEG returns the pixels of an image: planes of red, green and blue.
 func decodeJPEG(file []byte) (pixels [cifarPixels]byte, err error) {
-	// The size comes first: an image that says it is huge must not be made room for.
+	// Check the size first: no memory must be allocated for an image that claims to be huge.
 	size, err := jpeg.DecodeConfig(bytes.NewReader(file))
 	if err == nil && (size.Width != cifarSide || size.Height != cifarSide) {
 		return pixels, corrupt("the image has %d×%d pixels, one of CIFAR-10 has %d×%d", size.Width, size.Height, cifarSide, cifarSide)
@@ -187,9 +188,9 @@ func decodeJPEG(file []byte) (pixels [cifarPixels]byte, err error) {
 	return pixels, nil
 }
 
-// openCIFAR reads CIFAR-10 from dir or from the set's own folder in dir: the archive as it was published, or the files
-// that are in it, compressed or not. Where none of these is for testing, which a part of the set may lack, the last
-// fifth of the images is.
+// openCIFAR reads CIFAR-10 from dir or from the set's own folder in dir: the archive as published,
+// or the files in it, compressed or not. A part of the set may have no test files; then the last
+// fifth of the images is the test half.
 func openCIFAR(s *source, dir string) (*ImageSet, error) {
 	place, names, err := s.place(dir)
 	if err != nil {
@@ -252,7 +253,7 @@ func readArchive(file string) (train, test *Images, err error) {
 	return train, test, nil
 }
 
-// readFile calls f with the content of a file, and undoes the gzip of one that is compressed.
+// readFile calls f with the content of a file, decompressed if it is compressed with gzip.
 func readFile(file string, f func(io.Reader) error) error {
 	r, _, err := openFile(file)
 	if err != nil {
@@ -262,7 +263,7 @@ func readFile(file string, f func(io.Reader) error) error {
 	return plain(r, f)
 }
 
-// plain calls f with the bytes of r, without their gzip if they have it.
+// plain calls f with the bytes of r, decompressed if they are compressed with gzip.
 func plain(r io.Reader, f func(io.Reader) error) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	if start, _ := in.Peek(2); len(start) < 2 || start[0] != 0x1f || start[1] != 0x8b {
@@ -275,7 +276,7 @@ func plain(r io.Reader, f func(io.Reader) error) error {
 	if err := f(z); err != nil {
 		return err
 	}
-	// An archive ends before its file does: reading on makes gzip compare its checksum.
+	// An archive may end before its file does. Reading the rest makes gzip verify the checksum.
 	if _, err := io.Copy(io.Discard, z); err != nil {
 		return short(err, "it ends before the checksum")
 	}

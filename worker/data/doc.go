@@ -1,15 +1,17 @@
-// Package data holds the examples a run trains on and decides which of them form the batch of a gradient.
+// Package data provides the examples of a run, and decides which of them form the batch of a
+// gradient. Begin reading at [Open] and [Sampler].
 //
-// A [Set] is a training and a test half of examples: labelled images or windows of a text, generated, so that
-// no file is needed, or read from files, in the IDX format of MNIST or as plain text. [Open] makes
-// one from a name and a folder, [Fetch] downloads the public ones and checks them, [List] describes them.
+// A [Set] has a training half and a test half of examples: labelled images, labelled vectors,
+// windows of a text, ratings, or documents. The examples are generated, so that no file is needed,
+// or read from files. [Open] returns a set by its name, [Fetch] downloads the public sets and
+// checks them, and [List] describes all sets.
 //
-// Which examples a gradient sees is never state. A [Sampler] computes the batch from (seed, slot,
-// version, sequence), so that a worker that dies and comes back, or another that takes over its slot,
-// computes the same gradient, and no checkpoint has to remember a place in the data.
+// The batch of a gradient is a pure function, not a state. A [Sampler] computes it from (seed,
+// slot, version, sequence). So a worker that dies and comes back, or another one that takes over
+// its slot, computes the same gradient, and no checkpoint has to store a position in the data.
 //
-// Everything here is equal on every machine, bit for bit: the processes of a run each make their own
-// copy of the data, and a run has to be repeatable elsewhere. That is why products that feed a sum are
-// converted explicitly: the language allows fusing a multiplication with an addition, and some
-// processors then round differently.
+// Everything here is bit-identical on every machine, because each process of a run makes its own
+// copy of the data, and a run must be repeatable elsewhere. That is why products that are added to
+// a sum are converted explicitly: Go allows a compiler to fuse a multiplication with an addition,
+// and the result would then be rounded differently on some processors.
 package data

@@ -5,12 +5,13 @@ import (
 	"fmt"
 )
 
-// Documents is a list of documents as bags of words.
+// Documents is a list of documents, each a bag of words.
 //
-// Invariant: document d is the tokens [Start[d], Start[d+1]), and Start has one element more than there are documents.
+// Invariant: the tokens of document d are [Start[d], Start[d+1]), so Start has one element more
+// than there are documents.
 type Documents struct {
-	Start []int   // by document, and the end
-	Words []int32 // by token
+	Start []int   // by document, with an end element: index of its first token
+	Words []int32 // by token: its word
 }
 
 // Len returns the number of documents.
@@ -19,19 +20,20 @@ func (d *Documents) Len() int { return len(d.Start) - 1 }
 // Tokens returns the words of document i. The caller must not change them.
 func (d *Documents) Tokens(i int) []int32 { return d.Words[d.Start[i]:d.Start[i+1]] }
 
-// end ends a document.
+// end ends the current document.
 func (d *Documents) end() { d.Start = append(d.Start, len(d.Words)) }
 
-// Corpus is documents to find topics in and documents to judge them by, with words below Vocabulary.
+// Corpus has documents to find topics in and documents to evaluate topics with. Words are below
+// Vocabulary.
 type Corpus struct {
 	Vocabulary  int
 	Train, Test *Documents
 }
 
-// ReadLDAC reads documents in the format of lda-c: on each line the number of different words, and for each of
-// them id:count. A document may be empty. The tokens of a document are in the order of the file, those of one word side
-// by side. words is one more than the largest id. The file may be compressed with gzip. Errors that wrap
-// kintsugi.ErrCorrupt name the line.
+// ReadLDAC reads documents in the format of lda-c: each line has the number of different words, and
+// id:count for each of them. A document may be empty. The tokens of a document are in the order of
+// the file, so equal words are adjacent. words is the largest id plus one. The file may be
+// compressed with gzip. If a line is wrong, the error wraps kintsugi.ErrCorrupt and names the line.
 func ReadLDAC(path string) (d *Documents, words int, err error) {
 	d = &Documents{Start: []int{0}}
 	err = readLines(path, func(line []byte) error {
@@ -69,8 +71,8 @@ func (d *Documents) parse(line []byte) (words int, err error) {
 	return words, nil
 }
 
-// newCorpusSet makes a set of two halves. A word that no training document has says nothing of topics: it is left
-// out of the others.
+// newCorpusSet makes a set from two halves. It removes words from the test documents that no
+// training document has, since nothing is known about their topics.
 func newCorpusSet(name string, train, test *Documents, words int) (*Set, error) {
 	if len(train.Words) == 0 || len(test.Words) == 0 {
 		return nil, corrupt("%d tokens to train on and %d to test on: each half needs one", len(train.Words), len(test.Words))

@@ -20,25 +20,27 @@ import (
 
 // Options of [Fetch]. The zero value is ready to use.
 type Options struct {
-	// BaseURL replaces the publisher's address: the files are at BaseURL + "/" + name. A mirror needs no
-	// trust, because the checksums are those of the publisher.
+	// BaseURL replaces the publisher's address: the files are at BaseURL + "/" + name. A mirror
+	// need not be trusted, since the checksums are those of the publisher's files.
 	BaseURL string
 
-	// Progress, if not nil, is called on the goroutine of Fetch: with done = 0 when a file begins, as bytes
-	// arrive, and once with done = total when it is complete, also for a file that was there already.
+	// Progress, if not nil, is called by the goroutine of Fetch: with done = 0 when a file begins,
+	// then as bytes arrive, and once with done = total when the file is complete, even if it was
+	// already there.
 	Progress func(file string, done, total int64)
 
-	// Stall is how long a server may send nothing before Fetch gives up. 0 means one minute.
+	// Stall is how long a server may send nothing before Fetch gives up. Default: one minute.
 	Stall time.Duration
 }
 
-// Fetch downloads a data set into a folder of its own in dir, where [Open] with the same dir finds it. dir
-// is made if need be. Files that are there and right are kept; others are replaced.
+// Fetch downloads a data set into its own folder in dir, where [Open] with the same dir finds it.
+// It creates dir if necessary. It keeps files that are already there and correct, and replaces
+// other files.
 //
-// A file gets its name only after its size and its SHA-256 have proved right and it is on disk, so that a
-// download that is interrupted leaves nothing behind that could be taken for data. Wrong bytes are an error
-// that wraps [kintsugi.ErrCorrupt]. Fetch blocks until all is done or ctx is; it starts no download over
-// and resumes none.
+// A file gets its name only when it is on disk with the right size and SHA-256. So an interrupted
+// download leaves nothing that could be mistaken for data. If the bytes are wrong, the error wraps
+// [kintsugi.ErrCorrupt]. Fetch blocks until everything is done or ctx ends. It does not retry or
+// resume downloads.
 func Fetch(ctx context.Context, name, dir string, options Options) error {
 	s, err := findDownload(name)
 	if err != nil {
@@ -76,9 +78,9 @@ func Fetch(ctx context.Context, name, dir string, options Options) error {
 	return nil
 }
 
-// Verify reads the files that [Fetch] put in the set's folder in dir, or those in dir itself if there is no
-// such folder, and compares their sizes and checksums with those of the publisher. It returns nil if all
-// are right, an error that wraps [fs.ErrNotExist] if one is missing, and one that wraps
+// Verify compares the sizes and checksums of the files with those of the publisher. It reads the
+// set's folder in dir, or dir itself if there is no such folder. It returns nil if all files are
+// correct, an error that wraps [fs.ErrNotExist] if one is missing, and an error that wraps
 // [kintsugi.ErrCorrupt] if one is wrong.
 func Verify(name, dir string) error {
 	s, err := findDownload(name)
@@ -97,7 +99,7 @@ func Verify(name, dir string) error {
 	return nil
 }
 
-// verify compares the file at path with what the publisher made.
+// verify compares the file at path with the publisher's size and checksum.
 func (f file) verify(path string) error {
 	r, err := os.Open(path)
 	if err != nil {
@@ -115,7 +117,7 @@ func (f file) verify(path string) error {
 	return nil
 }
 
-// check compares the size and the checksum of bytes with those of the publisher. n may stop at bytes+1.
+// check compares a size and a checksum with those of the publisher. n may stop at bytes+1.
 func (f file) check(n int64, sum []byte) error {
 	switch got := hex.EncodeToString(sum); {
 	case n > f.bytes:
@@ -128,7 +130,7 @@ func (f file) check(n int64, sum []byte) error {
 	return nil
 }
 
-// download is one call of Fetch.
+// download is the state of one call of Fetch.
 type download struct {
 	options Options
 	url     string // ends in a slash
@@ -146,7 +148,7 @@ func (d *download) fetch(ctx context.Context, f file) (err error) {
 		return err
 	}
 	defer func() {
-		// After the rename there is nothing left by this name.
+		// If it was renamed, no file has this name any more.
 		if gone := os.Remove(t.Name()); err == nil && !errors.Is(gone, fs.ErrNotExist) {
 			err = gone
 		}
@@ -161,7 +163,7 @@ func (d *download) fetch(ctx context.Context, f file) (err error) {
 	if err != nil {
 		return err
 	}
-	// Temporary files are private; data is as readable as the folder it is in.
+	// Temporary files are private; the data should be readable by others.
 	if err := os.Chmod(t.Name(), 0o644); err != nil {
 		return err
 	}
@@ -175,7 +177,7 @@ func (d *download) fetch(ctx context.Context, f file) (err error) {
 	return nil
 }
 
-// syncDir makes the names in a folder durable.
+// syncDir makes the file names in a folder durable.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -200,7 +202,8 @@ func (d *download) receive(ctx context.Context, f file, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", kintsugi.ErrUsage, err)
 	}
-	// Without this the client asks for gzip and undoes it, and the checksum would be that of other bytes.
+	// Without this, the client asks for gzip and decompresses, and the checksum would be that of
+	// other bytes.
 	request.Header.Set("Accept-Encoding", "identity")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -208,7 +211,7 @@ func (d *download) receive(ctx context.Context, f file, w io.Writer) error {
 			return cause(ctx, err)
 		}
 		if outer, ok := errors.AsType[*url.Error](err); ok {
-			err = outer.Err // the address is said already
+			err = outer.Err // the error already has the address
 		}
 		return fmt.Errorf("%w; give a mirror with --base-url, or copy the files into %s by other means", err, d.dir)
 	}
@@ -244,7 +247,8 @@ func (d *download) receive(ctx context.Context, f file, w io.Writer) error {
 	}
 }
 
-// cause returns why ctx ended, if it did: "context canceled" would not say that the server stalled.
+// cause returns the reason why ctx ended, if it did: "context canceled" would not say that the
+// server stalled.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/image/math/fixed"
 )
 
-// A glyph is kept as a distance field: a grid whose entries are the distance to the outline, in digit
-// heights, negative inside. Reading it at a bent grid of points draws the bent glyph, and adding a
-// constant makes the stroke thinner or bolder, both for one look-up per pixel.
+// A glyph is stored as a distance field: a grid of distances to the outline, in digit heights,
+// negative inside. To draw a distorted glyph, read the field at a distorted grid of points. To make
+// the stroke thinner or bolder, add a constant. Both need one look-up per pixel.
 const (
 	fieldSide   = 64                                 // entries along one side
 	fieldReach  = 0.75                               // the grid covers [-fieldReach, fieldReach] in both directions, in digit heights
@@ -21,20 +21,20 @@ type field [fieldSide * fieldSide]float64
 
 type point struct{ x, y float64 }
 
-// line is a straight piece of an outline: from a to b, which is a+d.
+// line is a straight piece of an outline, from a to b = a+d.
 type line struct {
 	a, b, d point
-	inverse float64 // of the square of its length
+	inverse float64 // 1 / square of its length
 }
 
-// newField returns the distance field of r in the font f, the digit centred and one unit high. y grows
-// downwards, as in the images.
+// newField returns the distance field of r in the font f. The digit is centred and one unit high. y
+// grows downwards, as in the images.
 func newField(f *sfnt.Font, buffer *sfnt.Buffer, r rune) (*field, error) {
 	g, err := f.GlyphIndex(buffer, r)
 	if err != nil {
 		return nil, err
 	}
-	// At this size a unit of the font is one pixel, so that coordinates are exact.
+	// At this size one font unit is one pixel, so coordinates are exact.
 	segments, err := f.LoadGlyph(buffer, g, fixed.I(int(f.UnitsPerEm())), &sfnt.LoadGlyphOptions{})
 	if err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func newField(f *sfnt.Font, buffer *sfnt.Buffer, r rune) (*field, error) {
 	return fd, nil
 }
 
-// curvePieces is the number of lines a curve becomes. The fonts draw a round digit with some twenty
-// curves, so that four lines each stay within a hundredth of a pixel.
+// curvePieces is the number of lines that replace a curve. The fonts draw a round digit with some
+// twenty curves, so four lines for each stay within a hundredth of a pixel.
 const curvePieces = 4
 
 // flatten turns an outline into a list of closed contours, each a list of corners in font units.
@@ -93,8 +93,8 @@ func between(a, b point, t float64) point {
 	return point{a.x + float64((b.x-a.x)*t), a.y + float64((b.y-a.y)*t)}
 }
 
-// centre returns the lines of the contours, moved so that the middle of their bounding box is the origin,
-// and scaled to height 1.
+// centre returns the lines of the contours, moved so that the centre of their bounding box is the
+// origin, and scaled to height 1.
 func centre(contours [][]point) []line {
 	lo, hi := point{math.Inf(1), math.Inf(1)}, point{math.Inf(-1), math.Inf(-1)}
 	for _, contour := range contours {
@@ -111,7 +111,7 @@ func centre(contours [][]point) []line {
 		for _, p := range contour {
 			b := move(p)
 			d := point{b.x - a.x, b.y - a.y}
-			// A contour may close itself with a line of no length.
+			// A contour may close with a line of length 0.
 			if square := float64(d.x*d.x) + float64(d.y*d.y); square > 0 {
 				lines = append(lines, line{a, b, d, 1 / square})
 			}
@@ -148,8 +148,8 @@ func distance(outline []line, p point) float64 {
 	return math.Sqrt(nearest)
 }
 
-// at reads the field between its entries, linearly, at a place counted in entries. Outside the grid it
-// returns the value at the border, which is far from the outline.
+// at interpolates the field linearly at a position counted in entries. Outside the grid it returns
+// the value at the border, which is far from the outline.
 func (f *field) at(x, y float64) float64 {
 	const last = fieldSide - 1 - 0x1p-10 // so that there is always an entry to the right and below
 	x, y = clamp(x, last), clamp(y, last)
@@ -162,7 +162,7 @@ func (f *field) at(x, y float64) float64 {
 	return top + float64(y*(bottom-top))
 }
 
-// clamp returns x limited to [0, high]. Unlike the built-in min and max it need not mind NaN and the sign
+// clamp returns x limited to [0, high]. Unlike the built-in min and max it ignores NaN and the sign
 // of zero, which makes drawing a third faster.
 func clamp(x, high float64) float64 {
 	if x < 0 {

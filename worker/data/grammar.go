@@ -1,8 +1,8 @@
 package data
 
-// The generated text is sentences of a small grammar: words that repeat, endings that agree with a word
-// some way back, and choices that nobody can foresee. It is learnable within minutes, and how well it can be
-// learned is known: the generator knows the probability of what it writes.
+// The generated text consists of sentences of a small grammar: words that repeat, endings that
+// agree with an earlier word, and unpredictable choices. It can be learned within minutes. The best
+// possible loss is known, since the generator knows the probability of what it writes.
 
 // Sizes of the set "text".
 const (
@@ -10,8 +10,8 @@ const (
 	TextBytes = 1_000_000
 )
 
-// vocabulary of the grammar. Lists have different words, so that a sentence has one derivation; their lengths
-// are powers of two, so that choices are uniform to the last bit.
+// The vocabulary of the grammar. The lists have no words in common, so a sentence has only one
+// derivation. Their lengths are powers of two, so that choices are exactly uniform.
 var (
 	nouns = [16]string{"baker", "carpenter", "duke", "falcon", "garden", "harbour", "island", "king", "lantern", "miller",
 		"orchard", "queen", "river", "sailor", "tower", "winter"}
@@ -22,7 +22,7 @@ var (
 	endings      = [4]string{".\n", ". ", "; ", "! "}
 )
 
-// grammar writes sentences and keeps count of how unlikely they were.
+// grammar writes sentences and adds up their information content.
 type grammar struct {
 	stream
 	text []byte
@@ -37,7 +37,8 @@ func (g *grammar) choose(bits int) int {
 
 func (g *grammar) add(word string) { g.text = append(g.text, word...) }
 
-// phrase writes an article, sometimes an adjective, and a noun, and returns whether it is plural.
+// phrase writes an article, sometimes an adjective, and a noun. It returns 1 if the noun is plural,
+// otherwise 0.
 func (g *grammar) phrase() (plural int) {
 	plural = g.choose(1)
 	g.add(articles[plural][g.choose(2)])
@@ -51,7 +52,8 @@ func (g *grammar) phrase() (plural int) {
 	return plural
 }
 
-// sentence writes a subject, a verb that agrees with it, an object, sometimes where, and an ending.
+// sentence writes a subject, a verb that agrees with it, an object, sometimes a place, and an
+// ending.
 func (g *grammar) sentence() {
 	plural := g.phrase()
 	g.add(" " + verbs[g.choose(3)])
@@ -67,8 +69,9 @@ func (g *grammar) sentence() {
 	g.add(endings[g.choose(2)])
 }
 
-// generateText returns the first n bytes of the sentences of a seed, which are a function of it and of nothing
-// else, on every machine and for good, and the entropy of the sentences they are of, in bits.
+// generateText returns the first n bytes of the sentences of a seed, and the entropy of these
+// sentences in bits. Both are a function of the seed and n alone, on every machine and in all
+// future versions.
 func generateText(seed uint64, n int) (text []byte, entropy int) {
 	g := &grammar{stream: stream{hash(forText, seed)}}
 	for len(g.text) < n {

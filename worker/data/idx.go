@@ -15,16 +15,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// The IDX format: two zero bytes, the type of the values, the number of dimensions, one big-endian uint32
-// for each dimension, the values in row-major order.
+// The IDX format: two zero bytes, the type of the values, the number of dimensions, one big-endian
+// uint32 for each dimension, and the values in row-major order.
 const (
 	magicLabels = 0x00000801 // 2049: [N] bytes
 	magicImages = 0x00000803 // 2051: [N, Height, Width] bytes
 	magicColour = 0x00000804 // 2052: [N, Channels, Height, Width] bytes
 )
 
-// maxInflation bounds how much larger than a compressed file its content can be: deflate spends at least
-// two bits on 258 bytes. A header that promises more is wrong, and no reason to allocate.
+// maxInflation limits how much larger than the compressed file its content can be: deflate needs at
+// least two bits for 258 bytes. A header that claims more is wrong, and memory must not be
+// allocated for it.
 const maxInflation = 1032
 
 // array is the content of an IDX file.
@@ -33,11 +34,12 @@ type array struct {
 	values []byte
 }
 
-// ReadIDX reads a file of images, [N, Height, Width] or [N, Channels, Height, Width], and the file of their
-// labels. Each may be compressed with gzip; its name does not matter. Classes is the largest label + 1.
+// ReadIDX reads a file of images, [N, Height, Width] or [N, Channels, Height, Width], and the file
+// of their labels. Each may be compressed with gzip, whatever its name. Classes is the largest
+// label + 1.
 //
-// An error that wraps [kintsugi.ErrCorrupt] means that a file was read and is not what it should be.
-// Memory grows with what the files hold, not with what their headers promise.
+// If a file could be read but its content is wrong, the error wraps [kintsugi.ErrCorrupt]. Memory
+// grows with the actual content of the files, not with the sizes that their headers claim.
 func ReadIDX(images, labels string) (*Images, error) {
 	pixels, err := readArray(images, magicImages, magicColour)
 	if err != nil {
@@ -75,7 +77,7 @@ func readArray(path string, magics ...uint32) (a array, err error) {
 	return a, nil
 }
 
-// openFile opens a file of data. What is none, such as a folder or a pipe that nobody writes to, is not waited for.
+// openFile opens a data file. It refuses folders and pipes, which could block for ever.
 func openFile(path string) (*os.File, os.FileInfo, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -116,7 +118,8 @@ func decode(r io.Reader, size int64, magics ...uint32) (array, error) {
 	}
 }
 
-// decodePlain reads one IDX array from r, the content of a file of size bytes, which is at most limit bytes.
+// decodePlain reads one IDX array from r, the content of a file of size bytes. The content is at
+// most limit bytes.
 func decodePlain(r io.Reader, size, limit int64, magics []uint32) (array, error) {
 	a, total, err := decodeHeader(r, magics)
 	if err != nil {
@@ -196,13 +199,13 @@ func wrongMagic(magic uint32, magics []uint32) error {
 	return corrupt("%s, expected one of %d: it is not an IDX file of the kind expected here", found, magics)
 }
 
-// corrupt describes bytes that are not what they should be.
+// corrupt returns an error about bytes with wrong contents.
 func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", kintsugi.ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-// short explains why reading stopped before the end: the bytes ran out (where, says the caller), they are
-// damaged, or the file could not be read, which says nothing about its content.
+// short explains why reading stopped before the end: the bytes ran out (format says where), they
+// are damaged, or the file could not be read, which says nothing about its content.
 func short(err error, format string, args ...any) error {
 	var damage flate.CorruptInputError
 	switch {

@@ -12,8 +12,8 @@ import (
 type Images struct {
 	N, Channels, Height, Width int
 
-	// Classes is the number of classes of the whole set: the training half and the test half of a set
-	// have the same, even if one of them lacks a class.
+	// Classes is the number of classes of the whole set. The training half and the test half have
+	// the same number, even if one of them lacks a class.
 	Classes int
 
 	Pixels []byte  // [N, Channels, Height, Width], row-major; 0 is background
@@ -26,21 +26,21 @@ func (im *Images) Values() int { return im.Channels * im.Height * im.Width }
 // Shape returns the shape of one image: channels, height, width.
 func (im *Images) Shape() [3]int { return [3]int{im.Channels, im.Height, im.Width} }
 
-// Fill writes the images at indices to x, normalised to (pixel/255 - mean) / std, and their labels to y.
-// x is [len(indices), Channels, Height, Width], row-major. Both slices may be longer; the rest is left
-// alone. An index may repeat.
+// Fill writes the images at indices to x, normalised to (pixel/255 - mean) / std, and their labels
+// to y. x is [len(indices), Channels, Height, Width], row-major. Both slices may be longer; the
+// rest of them is not changed. An index may occur more than once.
 //
-// Fill allocates nothing, keeps no slice, and is safe for concurrent use as long as nobody writes to im.
-// Its result is exact: equal bits on every machine. It panics if x or y is too short or an index is
-// outside [0, N).
+// Fill allocates nothing and keeps no slice. It is safe for concurrent use as long as nobody writes
+// to im. Its result has the same bits on every machine. It panics if x or y is too short or an
+// index is outside [0, N).
 func (im *Images) Fill(x []float32, y []int32, indices []int, mean, std float32) {
 	size := im.Values()
 	if len(x) < len(indices)*size || len(y) < len(indices) {
 		panic(fmt.Sprintf("data: fill %d images of %d values into %d values and %d labels",
 			len(indices), size, len(x), len(y)))
 	}
-	// A byte has 256 values, so a table replaces a division per pixel, and its entries are the same bits
-	// that a division per pixel would give.
+	// A byte has 256 values, so a table replaces a division for each pixel. Its entries have the
+	// same bits that these divisions would give.
 	var table [256]float32
 	for p := range table {
 		table[p] = (float32(p)/255 - mean) / std
@@ -51,7 +51,7 @@ func (im *Images) Fill(x []float32, y []int32, indices []int, mean, std float32)
 		}
 		src := im.Pixels[k*size : (k+1)*size]
 		dst := x[i*size : (i+1)*size]
-		// Eight pixels to a read: a loop over bytes takes twice the time.
+		// Read eight pixels at a time: a loop over single bytes takes twice as long.
 		for ; len(src) >= 8 && len(dst) >= 8; src, dst = src[8:], dst[8:] {
 			p := binary.LittleEndian.Uint64(src)
 			dst[0], dst[1], dst[2], dst[3] = table[byte(p)], table[byte(p>>8)], table[byte(p>>16)], table[byte(p>>24)]
@@ -72,7 +72,7 @@ func (im *Images) Head(n int) *Images {
 	return &head
 }
 
-// split returns the first n images and the others. Both share memory with im.
+// split returns the first n images and the rest. Both share memory with im.
 func (im *Images) split(n int) (first, rest *Images) {
 	first = im.Head(n)
 	after := *im
@@ -86,12 +86,12 @@ type ImageSet struct {
 	Train *Images
 	Test  *Images
 
-	// Mean and Std are the mean and the standard deviation of the training pixels / 255, the arguments
-	// of [Images.Fill] for both halves. Std is 1 if all training pixels are equal.
+	// Mean and Std are the mean and the standard deviation of the training pixels / 255. They are
+	// the arguments of [Images.Fill] for both halves. Std is 1 if all training pixels are equal.
 	Mean, Std float32
 }
 
-// newImageSet joins two halves of one shape, and measures the training half.
+// newImageSet combines two halves of one shape, and computes Mean and Std of the training half.
 func newImageSet(name string, train, test *Images) *ImageSet {
 	classes := max(train.Classes, test.Classes)
 	train.Classes, test.Classes = classes, classes
@@ -107,7 +107,7 @@ func (s *ImageSet) Set() *Set {
 	}
 }
 
-// normalised is images as examples.
+// normalised implements Examples for images.
 type normalised struct {
 	*Images
 	mean, std float32
@@ -120,8 +120,8 @@ func (n normalised) Fill(x []float32, y []int32, indices []int) {
 	n.Images.Fill(x, y, indices, n.mean, n.std)
 }
 
-// moments returns the mean and the standard deviation of pixels / 255. The sums run over the 256 values
-// a byte can have: the order of the pixels cannot change a bit of the result.
+// moments returns the mean and the standard deviation of pixels / 255. It sums over the 256 values
+// of a byte, so the order of the pixels cannot change a bit of the result.
 func moments(pixels []byte) (mean, std float32) {
 	if len(pixels) == 0 {
 		return 0, 1

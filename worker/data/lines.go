@@ -13,8 +13,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Text formats with one record on a line. What a line may ask for is bounded, so that a few bytes cannot claim the
-// memory of many.
+// Text formats with one record per line. The sizes that a line may claim are limited, so that a few
+// bytes cannot allocate the memory of many.
 const (
 	maxLine   = 16 << 20 // bytes of a line
 	maxID     = 1 << 24  // users, items and words are below: float32 holds them exactly
@@ -23,8 +23,8 @@ const (
 	maxDense  = 1 << 27  // values of a set of vectors
 )
 
-// readLines calls line for each line of a file, which may be compressed with gzip, with its number from 1. Errors of
-// line get the path and the number.
+// readLines calls line for each line of a file, which may be compressed with gzip. It adds the path
+// and the number of the line, counted from 1, to errors of line.
 func readLines(path string, line func(text []byte) error) error {
 	f, _, err := openFile(path)
 	if err != nil {
@@ -54,7 +54,7 @@ func eachLine(r io.Reader, line func(text []byte) error) error {
 	for s.Scan() {
 		text := bytes.TrimRight(s.Bytes(), "\r")
 		if n++; n == 1 {
-			text = bytes.TrimPrefix(text, []byte("\ufeff")) // which some programs begin a text with
+			text = bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark, which some programs write at the beginning
 		}
 		if err := line(text); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
@@ -71,7 +71,7 @@ func eachLine(r io.Reader, line func(text []byte) error) error {
 	return nil
 }
 
-// number returns the whole number that text is, which must be below limit.
+// number parses text as a whole number, which must be below limit.
 func number(text []byte, limit int) (int, bool) {
 	n := 0
 	if len(text) == 0 || len(text) > 9 {
@@ -86,7 +86,8 @@ func number(text []byte, limit int) (int, bool) {
 	return n, n < limit
 }
 
-// within returns the paths of the named files in dir, or in the set's own folder in dir. It says which is missing.
+// within returns the paths of the named files in dir, or in the set's own folder in dir. If one is
+// missing, the error says which.
 func (s *source) within(dir string, names ...string) ([]string, error) {
 	place, have, err := s.place(dir)
 	if err != nil {

@@ -6,29 +6,31 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Loader draws the batches of one slot, the next one ahead of time: while a gradient is computed and its step is
-// waited for, a goroutine draws what the slot needs on the version that follows. It guesses no further, and does not
-// guess after a version that was not the guessed one, so a worker that skips versions draws no batch in vain
-// but the first. What is returned is the same function of slot, version and sequence whether it was guessed or not.
+// Loader draws the batches of one slot, and draws the next batch in advance. While a gradient is
+// computed and its step is awaited, a goroutine draws the batch of the next version. It predicts
+// only one version ahead, and makes no prediction after a version that was not predicted. So a
+// worker that skips versions draws only one batch in vain. The returned batch is the same function
+// of slot, version and sequence whether it was predicted or not.
 //
-// A Loader is not safe for concurrent use.
+// Only one goroutine may use a Loader at a time.
 type Loader struct {
-	// Ahead, if set, is told of each batch that was drawn ahead of time, by the goroutine that drew
-	// it: until it returns, Batch waits. What it is given is the memory that Batch will return, if
-	// it is asked for that batch next; else it is written over. It is set before the first Batch.
+	// Ahead, if set, is called for each batch that was drawn in advance, by the goroutine that drew
+	// it. Batch waits until Ahead has returned. x and y are the memory that Batch returns if that
+	// batch is asked for next; otherwise they are overwritten. Set Ahead before the first call of
+	// Batch.
 	Ahead func(slot kintsugi.Slot, version kintsugi.Step, x []float32, y []int32)
 
 	sampler  Sampler
 	examples Examples
 	current  batch
-	ahead    batch         // drawn, or being drawn, if guessed
+	ahead    batch         // valid, or being drawn, if guessed
 	guessed  bool          // ahead is in use
 	trusting bool          // the last version was the one after its predecessor
-	drawn    chan struct{} // receives a value when ahead is drawn
+	drawn    chan struct{} // receives a value when ahead has been drawn
 	wait     time.Duration
 }
 
-// batch is a batch and what it is the batch of.
+// batch is a batch and its identity.
 type batch struct {
 	slot     kintsugi.Slot
 	version  kintsugi.Step
@@ -38,7 +40,7 @@ type batch struct {
 	y        []int32
 }
 
-// NewLoader returns a loader of what sampler chooses of examples.
+// NewLoader returns a loader of the batches that sampler chooses from examples.
 func NewLoader(sampler Sampler, examples Examples) *Loader {
 	l := &Loader{sampler: sampler, examples: examples, trusting: true, drawn: make(chan struct{}, 1)}
 	for _, b := range []*batch{&l.current, &l.ahead} {
@@ -47,20 +49,20 @@ func NewLoader(sampler Sampler, examples Examples) *Loader {
 	return l
 }
 
-// Batch returns the examples of one gradient, [Batch, Values], and their labels, [Batch, Labels]. They belong to
-// the loader and are valid until the next call.
+// Batch returns the examples of one gradient, [Batch, Values], and their labels, [Batch, Labels].
+// Both belong to the loader and are valid until the next call.
 func (l *Loader) Batch(slot kintsugi.Slot, version kintsugi.Step, sequence uint32) (x []float32, y []int32) {
 	begin := time.Now()
 	hit := false
 	if l.guessed {
-		<-l.drawn // even of a wrong guess: its buffers are in use until then
+		<-l.drawn // wait even if the prediction was wrong: its buffers are in use until then
 		l.guessed = false
 		hit = l.ahead.is(slot, version, sequence)
 	}
 	switch {
 	case hit:
 		l.current, l.ahead = l.ahead, l.current
-	case l.current.is(slot, version, sequence) && len(l.current.indices) > 0: // again: a push was lost, or its session
+	case l.current.is(slot, version, sequence) && len(l.current.indices) > 0: // asked again: a push was lost, or its session
 	default:
 		l.trusting = len(l.current.indices) == 0 || l.current.is(slot, version-1, sequence)
 		l.draw(&l.current, slot, version, sequence)
@@ -73,10 +75,10 @@ func (l *Loader) Batch(slot kintsugi.Slot, version kintsugi.Step, sequence uint3
 	return l.current.x, l.current.y
 }
 
-// Waited returns how long calls of Batch have taken in all.
+// Waited returns the total time that calls of Batch have taken.
 func (l *Loader) Waited() time.Duration { return l.wait }
 
-// Close waits for what is being drawn.
+// Close waits until the batch that is being drawn is complete.
 func (l *Loader) Close() {
 	if l.guessed {
 		<-l.drawn

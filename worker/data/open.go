@@ -26,8 +26,8 @@ import (
 //	idx             four IDX files in dir, named as those of MNIST or with "train" or "test" (or "t10k"), and
 //	                "images" or "labels", in their names
 //
-// Errors that wrap [kintsugi.ErrUsage] are about the name and the folder; errors that wrap
-// [kintsugi.ErrCorrupt] are about the content of a file.
+// If the name or the folder is wrong, the error wraps [kintsugi.ErrUsage]. If the content of a file
+// is wrong, it wraps [kintsugi.ErrCorrupt].
 func Open(name, dir string) (*Set, error) {
 	s, err := find(name)
 	if err != nil {
@@ -69,7 +69,8 @@ func (s *source) open(dir string) (*Set, error) {
 	return set.Set(), nil
 }
 
-// place returns the set's own folder in dir, or dir if there is none, and the names in it.
+// place returns the set's own folder in dir, or dir if there is no such folder, and the names of
+// the files there.
 func (s *source) place(dir string) (place string, names []string, err error) {
 	names, err = list(dir)
 	if err != nil || !slices.Contains(names, s.folder) {
@@ -116,7 +117,7 @@ func openIDX(s *source, dir string) (*ImageSet, error) {
 	return newImageSet(s.info.Name, train, test), nil
 }
 
-// advice says how to come by the files. It ends a sentence.
+// advice says how to get the files, as the end of a sentence.
 func (s *source) advice(dir string) string {
 	switch {
 	case len(s.files) == 0:
@@ -131,8 +132,8 @@ func (s *source) advice(dir string) string {
 	return "; to download it: " + command
 }
 
-// roles are the four files of a set, in the order in which locate returns them. The first word is the one
-// MNIST uses.
+// roles describes the four files of a set, in the order in which locate returns them. The first
+// word is the one that MNIST uses.
 var roles = [4]struct {
 	half []string
 	kind string
@@ -152,7 +153,8 @@ func (s *source) locate(dir string) (paths [4]string, err error) {
 	}
 	places := []string{dir}
 	if s.folder != "" && slices.Contains(names, s.folder) {
-		// First the set's own folder: what lies in dir itself may be another set, with the same file names.
+		// First the set's own folder: files in dir itself may belong to another set with the same
+		// file names.
 		places = []string{filepath.Join(dir, s.folder), dir}
 	}
 	var missing error
@@ -178,7 +180,7 @@ func (s *source) locate(dir string) (paths [4]string, err error) {
 	return paths, missing
 }
 
-// list returns the names in a folder.
+// list returns the names of the files in a folder.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -197,8 +199,9 @@ func list(dir string) ([]string, error) {
 	return names, nil
 }
 
-// choose returns the file for a role. The names of MNIST, also with the dot that some archives have in
-// them, come first; then, for a folder of the user's own, any name with the right words.
+// choose returns the file for a role. It looks for the names of MNIST first, including those with a
+// dot as some archives have them. Then, for a folder of the user's own, it accepts any name that
+// contains the right words.
 func (s *source) choose(names []string, role int) (string, error) {
 	r := roles[role]
 	var usual []string
@@ -241,8 +244,8 @@ func quoted(words []string) string {
 	return strings.Join(q, " or ")
 }
 
-// checkIdentity refuses files that are those of another known set. All sets in this format name their
-// files alike, and training on the wrong one would succeed and mean nothing.
+// checkIdentity refuses files that belong to another known set. All sets in the IDX format use the
+// same file names, and training on the wrong set would succeed but mean nothing.
 func (s *source) checkIdentity(paths [4]string) error {
 	for i := range s.files {
 		info, err := os.Stat(paths[i])

@@ -1,7 +1,8 @@
 package data
 
-// Generated sets whose structure is known, for models that are no classifiers of images. Each is a function of a
-// constant seed, on every machine and for good. No function is used whose last bit differs between machines.
+// Generated sets with a known structure, for models other than image classifiers. Each is a
+// function of a constant seed, on every machine and in all future versions. They use no function
+// whose last bit differs between machines.
 
 // Sizes of the set "ratings".
 const (
@@ -10,9 +11,9 @@ const (
 	plantedRank                = 4
 )
 
-// generateRatings draws ratings: a bias of the user, one of the item, the product of two planted
-// rows of rank 4, and noise with a standard deviation of 0.3, which no prediction can take away.
-// Few users and items have most of the ratings. No user rates an item twice.
+// generateRatings draws ratings. A rating is a bias of the user, a bias of the item, the product of
+// two planted rows of rank 4, and noise with a standard deviation of 0.3, which no prediction can
+// remove. A few users and items have most of the ratings. No user rates an item twice.
 func generateRatings() *Set {
 	s := &stream{hash(forPlanted, 1)}
 	row := func(n int) [][plantedRank + 1]float64 {
@@ -47,7 +48,7 @@ func generateRatings() *Set {
 	train, test := all.split()
 	set, err := newRatingSet("ratings", train, test)
 	if err != nil {
-		panic(err) // both halves have ratings: a test opens the set
+		panic(err) // cannot happen: both halves have ratings, and a test opens the set
 	}
 	return set
 }
@@ -59,9 +60,9 @@ const (
 	plantedLength                 = 80 // tokens of a document
 )
 
-// generateTopics draws documents of up to three planted topics each. A topic has a range of words,
-// which overlaps those of its neighbours and in which small numbers are common; a fifth of the
-// tokens is any word.
+// generateTopics draws documents with up to three planted topics each. A topic has a range of
+// words, in which words with small numbers are frequent; it overlaps the ranges of its neighbours.
+// A fifth of the tokens is any word.
 func generateTopics() *Set {
 	s := &stream{hash(forPlanted, 2)}
 	draw := func(n int) *Documents {
@@ -86,7 +87,7 @@ func generateTopics() *Set {
 	train := draw(plantedDocuments)
 	set, err := newCorpusSet("topics", train, draw(plantedTest), plantedWords)
 	if err != nil {
-		panic(err) // both halves have documents: a test opens the set
+		panic(err) // cannot happen: both halves have documents, and a test opens the set
 	}
 	return set
 }
@@ -94,15 +95,15 @@ func generateTopics() *Set {
 // Sizes of the set "cover".
 const (
 	coverTrain, coverTest = 12_000, 3_000
-	coverNumbers          = 10 // features that are numbers
-	coverAreas            = 4  // of one of which a vector is
-	coverSoils            = 40 // of one of which a vector is
+	coverNumbers          = 10 // number of numeric features
+	coverAreas            = 4  // a vector is of one area
+	coverSoils            = 40 // a vector is of one soil
 	coverClasses          = 7
 )
 
-// generateCover draws vectors of the shape of Forest CoverType: 54 features, of which ten are
-// numbers of mean 0 and standard deviation about 1 and the others say which of 4 areas and which of
-// 40 soils; seven classes, two of which are most of the vectors.
+// generateCover draws vectors of the shape of Forest CoverType. A vector has 54 features: ten
+// numbers with mean 0 and standard deviation about 1, and one-hot codes of 4 areas and 40 soils.
+// There are seven classes; two of them have most of the vectors.
 func generateCover() *Set {
 	s := &stream{hash(forPlanted, 3)}
 	var middle [coverClasses][coverNumbers]float64

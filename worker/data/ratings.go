@@ -8,11 +8,12 @@ import (
 	"strconv"
 )
 
-// Ratings is a list of what users think of items: the known entries of a matrix that is to be completed.
+// Ratings is a list of ratings of items by users: the known entries of a matrix that is to be
+// completed.
 //
-// Invariant: the three slices have one length, each user is below Users and each item below Items.
-// A value in a set is the rating less Mean and over Deviation, those of the training half, so that
-// one step length and one decay fit stars and percentages.
+// Invariant: the three slices have the same length, each user is below Users, and each item below
+// Items. A value in a set is (rating - Mean) / Deviation, with the mean and standard deviation of
+// the training half. So one learning rate and one decay suit both stars and percentages.
 type Ratings struct {
 	Users, Items    int
 	User, Item      []int32
@@ -23,14 +24,14 @@ type Ratings struct {
 // Len returns the number of ratings.
 func (r *Ratings) Len() int { return len(r.Value) }
 
-// Values returns 3: an example is user, item, value.
+// Values returns 3: an example is user, item and value.
 func (r *Ratings) Values() int { return 3 }
 
-// Labels returns 0: what is to be predicted is a number, the last value of the example.
+// Labels returns 0: the quantity to predict is the last value of the example.
 func (r *Ratings) Labels() int { return 0 }
 
-// Fill writes user, item and value of the ratings at indices to x, [len(indices), 3]. Users and items are
-// exact in float32. y is left alone. For the rest see [Examples].
+// Fill writes user, item and value of the ratings at indices to x, [len(indices), 3]. float32 holds
+// users and items exactly. y is not changed. For the rest see [Examples].
 func (r *Ratings) Fill(x []float32, _ []int32, indices []int) {
 	if len(x) < 3*len(indices) {
 		panic(fmt.Sprintf("data: fill %d ratings into %d values", len(indices), len(x)))
@@ -40,15 +41,15 @@ func (r *Ratings) Fill(x []float32, _ []int32, indices []int) {
 	}
 }
 
-// add appends a rating as it was read.
+// add appends a rating.
 func (r *Ratings) add(user, item int, value float32) {
 	r.User, r.Item, r.Value = append(r.User, int32(user)), append(r.Item, int32(item)), append(r.Value, value)
 }
 
-// ReadRatings reads a file with a rating on each line: user, item and value, apart by a tab or a
-// comma, and maybe more, which is not looked at. The first line may be a header. Numbers of users
-// and items are as in the file, below 2²⁴; values are as in the file too. The file may be
-// compressed with gzip. Errors that wrap kintsugi.ErrCorrupt name the line.
+// ReadRatings reads a file with one rating per line: user, item and value, separated by a tab or a
+// comma. Further columns are ignored, and the first line may be a header. Users and items keep
+// their numbers, which must be below 2²⁴; values are not changed either. The file may be compressed
+// with gzip. If a line is wrong, the error wraps kintsugi.ErrCorrupt and names the line.
 func ReadRatings(path string) (*Ratings, error) {
 	r := &Ratings{}
 	first := true
@@ -88,8 +89,8 @@ func (r *Ratings) parse(line []byte) error {
 	return nil
 }
 
-// newRatingSet makes a set of two halves as they were read: users and items get numbers from 0
-// without gaps, and values are measured from the mean of the training half.
+// newRatingSet makes a set from two halves as read from files. It renumbers users and items from 0
+// without gaps, and normalises values by the mean and the deviation of the training half.
 func newRatingSet(name string, train, test *Ratings) (*Set, error) {
 	if train.Len() == 0 || test.Len() == 0 {
 		return nil, corrupt("%d ratings to train on and %d to test on: each half needs one", train.Len(), test.Len())
@@ -105,7 +106,8 @@ func newRatingSet(name string, train, test *Ratings) (*Set, error) {
 	return &Set{Name: name, Train: train, Test: test, Users: users, Items: items}, nil
 }
 
-// spread returns the mean and the standard deviation of values; 1 where they are all equal.
+// spread returns the mean and the standard deviation of values. The deviation is 1 if all values
+// are equal.
 func spread(values []float32) (mean, deviation float32) {
 	n, sum, squares := float64(len(values)), 0.0, 0.0
 	for _, v := range values {
@@ -121,7 +123,8 @@ func spread(values []float32) (mean, deviation float32) {
 	return float32(sum / n), float32(math.Sqrt(squares / n))
 }
 
-// compact numbers the different values of the lists from 0, in ascending order, and returns how many there are.
+// compact renumbers the different values of the lists from 0, in ascending order, and returns how
+// many there are.
 func compact(lists ...[]int32) int {
 	different := slices.Concat(lists...)
 	slices.Sort(different)
@@ -135,7 +138,8 @@ func compact(lists ...[]int32) int {
 	return len(different)
 }
 
-// split takes a fifth of the ratings for the test half, chosen by a hash of their places, for good.
+// split moves a fifth of the ratings to the test half. A hash of a rating's position decides, so
+// the choice never changes.
 func (r *Ratings) split() (train, test *Ratings) {
 	train, test = &Ratings{}, &Ratings{}
 	for i, v := range r.Value {
@@ -148,7 +152,8 @@ func (r *Ratings) split() (train, test *Ratings) {
 	return train, test
 }
 
-// openRatings reads a set of ratings: two files, or one, of which a fifth is tested on.
+// openRatings reads a set of ratings from two files, or from one file, of which a fifth becomes the
+// test half.
 func (s *source) openRatings(dir string) (*Set, error) {
 	names := []string{s.files[0].name}
 	if s.halves {

@@ -5,31 +5,33 @@ import (
 	"io"
 )
 
-// Text is a list of windows of a text: characters, each labelled with the one that follows. A character is
-// a byte, and its token is its place in the alphabet.
+// Text is a list of windows of a text. Each character is labelled with the character that follows
+// it. A character is a byte, and its token is its index in the alphabet.
 //
 // Invariant: each token is below Classes, and there are more than Window of them.
 type Text struct {
 	Tokens  []uint8
-	Classes int // characters of the alphabet
-	Window  int // characters of an example
-	Stride  int // between the beginnings of two examples
+	Classes int // number of characters in the alphabet
+	Window  int // number of characters in an example
+	Stride  int // distance between the beginnings of two examples
 }
 
 // Window is the number of characters of an example of the text sets that [Open] returns.
 const Window = 64
 
-// Len returns the number of windows: all that end one character before the text or earlier.
+// Len returns the number of windows. The last window ends at least one character before the end of
+// the text.
 func (t *Text) Len() int { return (len(t.Tokens)-1-t.Window)/t.Stride + 1 }
 
 // Values returns the number of characters of a window.
 func (t *Text) Values() int { return t.Window }
 
-// Labels returns the same: each character has a successor.
+// Labels returns the same number as Values: each character has a successor.
 func (t *Text) Labels() int { return t.Window }
 
-// Fill writes the windows at indices to x and, for each character, the one that follows to y: both are
-// [len(indices), Window], row-major. Tokens in x are exact in float32. For the rest see [Examples].
+// Fill writes the windows at indices to x, and for each character the character that follows to y.
+// Both are [len(indices), Window], row-major. float32 holds tokens exactly. For the rest see
+// [Examples].
 func (t *Text) Fill(x []float32, y []int32, indices []int) {
 	n := t.Window
 	if len(x) < len(indices)*n || len(y) < len(indices)*n {
@@ -47,9 +49,10 @@ func (t *Text) Fill(x []float32, y []int32, indices []int) {
 	}
 }
 
-// newTextSet makes a set of a text: nine tenths to train on, in windows that begin at each character, and the
-// rest to test on, in windows that do not overlap. The alphabet is the bytes of the first part in ascending order;
-// a byte that only the second has cannot be predicted and is left out.
+// newTextSet makes a set from a text. The first nine tenths are the training half, in windows that
+// begin at each character. The rest is the test half, in windows that do not overlap. The alphabet
+// consists of the bytes of the training half, ascending; other bytes cannot be predicted and are
+// left out of the test half.
 func newTextSet(name string, text []byte) (*Set, error) {
 	cut := len(text) / 10 * 9
 	var place [256]int
@@ -83,7 +86,7 @@ func newTextSet(name string, text []byte) (*Set, error) {
 	}, nil
 }
 
-// openText reads the one file of a text set.
+// openText reads a text set, which has one file.
 func (s *source) openText(dir string) (*Set, error) {
 	paths, err := s.within(dir, s.files[0].name)
 	if err != nil {

@@ -25,8 +25,8 @@ func (v *Vectors) Values() int { return v.Features }
 // Labels returns 1.
 func (v *Vectors) Labels() int { return 1 }
 
-// Fill writes the vectors at indices to x, [len(indices), Features], as they are, and their classes to y. For the
-// rest see [Examples].
+// Fill writes the vectors at indices to x, [len(indices), Features], unchanged, and their classes
+// to y. For the rest see [Examples].
 func (v *Vectors) Fill(x []float32, y []int32, indices []int) {
 	n := v.Features
 	if len(x) < len(indices)*n || len(y) < len(indices) {
@@ -38,22 +38,22 @@ func (v *Vectors) Fill(x []float32, y []int32, indices []int) {
 	}
 }
 
-// sparse is vectors as they are read: of each the features that are not 0.
+// sparse holds vectors as read from a file: only the features that are not 0.
 type sparse struct {
 	class  []int // as in the file
-	start  []int // by vector, and the end
+	start  []int // by vector, with an end element
 	index  []int32
 	value  []float32
-	widest int // features
-	least  int // class
+	widest int // largest number of features
+	least  int // smallest class
 	most   int
 }
 
-// ReadLIBSVM reads a file of labelled vectors in the format of LIBSVM: on each line a class, a
-// whole number from 0, and index:value for the features that are not 0, indices ascending from 1.
-// least is the smallest class in the file: where it is 1, class 1 of the file is 0 here. The
-// vectors have as many features as the largest index, or as features says, if that is more. The
-// file may be compressed with gzip. Errors that wrap kintsugi.ErrCorrupt name the line.
+// ReadLIBSVM reads a file of labelled vectors in the format of LIBSVM. Each line has a class, which
+// is a whole number from 0, and index:value for the features that are not 0, with indices ascending
+// from 1. The smallest class in the file becomes class 0 if it is 1. The vectors have as many
+// features as the largest index, or features if that is more. The file may be compressed with gzip.
+// If a line is wrong, the error wraps kintsugi.ErrCorrupt and names the line.
 func ReadLIBSVM(path string, features int) (*Vectors, error) {
 	s, err := readSparse(path)
 	if err != nil {
@@ -97,7 +97,8 @@ func (s *sparse) parse(line []byte) error {
 	return nil
 }
 
-// vectors returns the vectors with so many features; class base of the file is 0.
+// vectors returns the vectors with the given number of features. Class base of the file becomes
+// class 0.
 func (s *sparse) vectors(features, base int) (*Vectors, error) {
 	if n := len(s.class); features < 1 || n > maxDense/features {
 		return nil, corrupt("%d vectors of %d features: they must have one, and hold at most %d values", n, features, maxDense)
@@ -112,7 +113,7 @@ func (s *sparse) vectors(features, base int) (*Vectors, error) {
 	return v, nil
 }
 
-// newVectorSet joins two halves.
+// newVectorSet makes a set from two halves.
 func newVectorSet(name string, train, test *Vectors) *Set {
 	classes := max(train.Classes, test.Classes)
 	train.Classes, test.Classes = classes, classes
