@@ -20,40 +20,41 @@ import (
 
 const workers = 3
 
-// job is what a run must know of a model.
+// job is everything that a run needs to know about a model.
 type job struct {
 	name   string
 	layout *kintsugi.Layout
-	start  func(params []float32) // fills the parameters of version 0; they are zeros before
+	start  func(params []float32) // fills the parameters of version 0, which are zero before
 	rate   float64
 	steps  kintsugi.Step
 
-	// gradient makes the gradient function of one worker, and a function that frees what it uses.
+	// gradient returns the gradient function of one worker, and a function that frees its
+	// resources.
 	gradient func() (worker.Gradient, func() error, error)
 
 	// judge says in words how good parameters are.
 	judge func(params []float32) (string, error)
 }
 
-// result is what a run ends with.
+// result is the outcome of a run.
 type result struct {
 	params []float32
-	lives  kintsugi.Incarnation // of the server
+	lives  kintsugi.Incarnation // number of lives that the server has had
 }
 
-// cluster is one server and its workers. The parts of a run find one another by a view: who the servers
-// are, at which address, and what they start from. `kintsugi train` has a coordinator and etcd for that;
-// here the views are made by hand and told on channels.
+// cluster is one server and its workers. A view tells the parts of a run who the servers are, at
+// which address, and which checkpoint they start from. In `kintsugi train` a coordinator makes the
+// views and etcd distributes them; here they are made by hand and sent on channels.
 type cluster struct {
 	job      job
-	kill     kintsugi.Step               // the server dies once it has a checkpoint of this step; 0: never
+	kill     kintsugi.Step               // the server dies as soon as it has a checkpoint of this step or a later one; 0: never
 	views    [workers]chan kintsugi.View // to the workers
 	shelf    shelf
 	finished chan struct{} // closed when every worker has returned
 }
 
-// train trains j, and kills the server when it has a checkpoint of step kill, or a later one; 0: it is left
-// alone.
+// train trains j. It kills the server once, as soon as there is a checkpoint of step kill or a
+// later one; 0 means never.
 func train(ctx context.Context, j job, kill kintsugi.Step) (result, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	c := &cluster{job: j, kill: kill, shelf: shelf{job: j, saved: make(map[string]server.Shard)}, finished: make(chan struct{})}
@@ -83,12 +84,13 @@ func train(ctx context.Context, j job, kill kintsugi.Step) (result, error) {
 		select {
 		case <-c.finished:
 			return result{params: c.shelf.newest.Params, lives: life}, nil
-		default: // the server is dead and the run is not over: start it again
+		default: // the server is dead and the run is not over, so start it again
 		}
 	}
 }
 
-// work is a worker. Run returns when the run is over; until then it outlives what happens to the server.
+// work is one worker. worker.Run returns when the run is over; until then it survives the deaths of
+// the server.
 func (c *cluster) work(ctx context.Context, slot int, gradient worker.Gradient) error {
 	return worker.Run(ctx, worker.Config{
 		Slot: kintsugi.Slot(slot), Incarnation: 1, Layout: c.job.layout, Device: kernels.Best(), Gradient: gradient,
@@ -97,7 +99,7 @@ func (c *cluster) work(ctx context.Context, slot int, gradient worker.Gradient) 
 	}, c.views[slot])
 }
 
-// serve is one life of the server. It ends when the run does, or by its death.
+// serve is one life of the server. It ends when the run is over or the server is killed.
 func (c *cluster) serve(ctx context.Context, life kintsugi.Incarnation) error {
 	ctx, die := context.WithCancel(ctx)
 	defer die()
@@ -107,22 +109,22 @@ func (c *cluster) serve(ctx context.Context, life kintsugi.Incarnation) error {
 	}
 	s := server.New(server.Config{
 		ID: 0, Incarnation: life, Layout: c.job.layout, Device: kernels.Best(), Threads: 1, Slots: workers,
-		// Consistency is left at its zero value: each step waits for every worker.
+		// Consistency has its zero value: each step waits for every worker.
 		Schedule:    conductor.Schedule{Rule: kintsugi.RuleAdam, LearningRate: c.job.rate},
 		Steps:       c.job.steps,
 		SaveEvery:   10,
-		StartGrace:  time.Minute, // how long the first step waits for workers that are missing
-		RejoinGrace: time.Minute, // the same after a death of the server
-		LeaveGrace:  time.Minute, // how long a step waits for a worker whose connection broke
+		StartGrace:  time.Minute, // how long the first step waits for missing workers
+		RejoinGrace: time.Minute, // how long the first step after a restart of the server waits
+		LeaveGrace:  time.Minute, // how long a step waits for a worker whose connection is broken
 		Load:        c.shelf.load, Save: c.shelf.save, NextFence: c.shelf.nextFence,
 		Publish: func(_ context.Context, p server.Checkpoint) (string, error) {
 			name := c.shelf.publish(p)
 			if c.kill > 0 && p.Step >= c.kill && life == 1 {
-				die() // as if the power were cut: streams break, and what the server knew is gone
+				die() // like a power cut: streams break, and everything the server knew is lost
 			}
 			return name, nil
 		},
-		Done: func(context.Context, kintsugi.Done) error { return nil }, // the workers are told as well
+		Done: func(context.Context, kintsugi.Done) error { return nil }, // nothing to do: the conductor tells the workers
 		Log:  slog.New(slog.DiscardHandler),
 	})
 	view, err := c.view(ctx, life, lis.Addr().String())
@@ -148,8 +150,9 @@ func (c *cluster) serve(ctx context.Context, life kintsugi.Incarnation) error {
 	return s.Run(ctx, lis, own)
 }
 
-// view describes a life of the server. One server holds everything, so that there is one shard, whose chain
-// is that server alone. Each life is another line: the steps since the checkpoint are computed again.
+// view returns the view for one life of the server. One server holds everything, so there is one
+// shard, and its chain is that server alone. Each life has a new line, since the steps after the
+// checkpoint are computed again.
 func (c *cluster) view(ctx context.Context, life kintsugi.Incarnation, address string) (kintsugi.View, error) {
 	fence, err := c.shelf.nextFence(ctx, kintsugi.View{})
 	v := kintsugi.View{
@@ -162,35 +165,35 @@ func (c *cluster) view(ctx context.Context, life kintsugi.Incarnation, address s
 	return v, err
 }
 
-// shelf keeps the newest checkpoint in memory. `kintsugi train` has files for that, which outlive more.
-// Servers call it from several goroutines.
+// shelf keeps the newest checkpoint in memory. `kintsugi train` uses files, which survive the
+// process. Servers call its methods from several goroutines.
 type shelf struct {
 	job job
 
 	mu     sync.Mutex
 	saved  map[string]server.Shard // by name, until one of them is published
 	newest server.Shard
-	label  string // of newest; empty: none yet
+	label  string // name of newest; empty: there is none yet
 	fence  kintsugi.Fence
 }
 
-// load fills s with what the view starts from.
+// load fills s with the state that the view starts from.
 func (f *shelf) load(_ context.Context, v kintsugi.View, s *server.Shard) error {
 	if v.Restore == "" {
-		f.job.start(s.Params) // all of them: one shard is the whole model
+		f.job.start(s.Params) // s has all parameters, since one shard is the whole model
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	copy(s.Params, f.newest.Params)
-	for i := range s.State { // the optimizer's: Adam has two numbers for each parameter
+	for i := range s.State { // state of the optimizer: Adam has two values for each parameter
 		copy(s.State[i], f.newest.State[i])
 	}
 	s.Step = f.newest.Step
 	return nil
 }
 
-// save copies a version, which the server needs back.
+// save copies a version. It must copy, since the server uses the memory again.
 func (f *shelf) save(_ context.Context, v kintsugi.View, s server.Shard) (name string, bytes uint64, err error) {
 	s.Params = slices.Clone(s.Params)
 	s.State = slices.Clone(s.State)
@@ -204,7 +207,8 @@ func (f *shelf) save(_ context.Context, v kintsugi.View, s server.Shard) (name s
 	return name, uint64(4 * len(s.Params) * (1 + len(s.State))), nil
 }
 
-// publish makes a saved version the newest. The conductor asks for it when all shards are saved: here, one.
+// publish makes a saved version the newest. The conductor calls it when all shards are saved; here
+// there is one.
 func (f *shelf) publish(c server.Checkpoint) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,15 +218,15 @@ func (f *shelf) publish(c server.Checkpoint) string {
 	return f.label
 }
 
-// name returns the newest checkpoint and its step.
+// name returns the name of the newest checkpoint and its step.
 func (f *shelf) name() (string, kintsugi.Step) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.label, f.newest.Step
 }
 
-// nextFence returns a number that is larger than any before. With it a server that was thought dead and
-// is not is told apart from the one in its place.
+// nextFence returns a number larger than any before. It distinguishes a server that was thought
+// dead, but is alive, from the server that has replaced it.
 func (f *shelf) nextFence(_ context.Context, v kintsugi.View) (kintsugi.Fence, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

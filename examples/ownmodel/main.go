@@ -1,14 +1,13 @@
-// Command ownmodel trains two models of its own on a cluster inside one process, and kills the server in
-// the middle.
+// Command ownmodel trains two models of its own on a cluster inside one process, and kills the
+// server during training. It is an example to copy from: programs outside this module can import
+// everything that it imports. Begin reading at regression.go:
 //
-// It is a first program to copy from. Everything it imports is open to programs outside this module:
+//	regression.go   a regression in plain Go: a model only needs a function from parameters to a gradient
+//	rings.go        a classifier written as a Gorgonia graph, which derives the gradient
+//	cluster.go      one server and three workers: what each of them needs to know
 //
-//	regression.go   a regression in plain Go: all a model must give is a function from parameters to a gradient
-//	rings.go        a classifier written as a Gorgonia graph, which works out the gradient by itself
-//	cluster.go      one server and three workers: who is told what, and what a server asks of its surroundings
-//
-// Each model is trained twice, once in peace and once with a server that dies and comes back. Both runs
-// end with the same parameters, to the last bit. Run it with
+// Each model is trained twice, once without a failure and once with a server that dies and comes
+// back. Both runs end with the same parameters, to the last bit. Run it with
 //
 //	go run ./examples/ownmodel
 package main
@@ -30,7 +29,7 @@ func main() {
 	}
 }
 
-// run trains both models and writes how it went.
+// run trains both models and writes the results to w.
 func run(ctx context.Context, w io.Writer) error {
 	for _, describe := range []func() (job, error){regression, rings} {
 		j, err := describe()
@@ -44,8 +43,8 @@ func run(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// compare trains j in peace and through a death of the server. That both runs end alike is a promise of
-// Kintsugi, so it is an error if they do not.
+// compare trains j without and with a death of the server. Kintsugi promises that both runs end
+// with the same bits, so it is an error if they do not.
 func compare(ctx context.Context, w io.Writer, j job) error {
 	fmt.Fprintf(w, "%s: %d parameters, %d steps, %d workers\n", j.name, j.layout.Values, j.steps, workers)
 	start := time.Now()

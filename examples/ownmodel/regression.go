@@ -10,15 +10,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi/worker/data"
 )
 
-// The plane that the regression has to find, and the numbers of its examples.
+// The plane that the regression has to find, and the number of examples.
 var plane = [3]float32{3, -2, 0.5} // y = 3·x₀ − 2·x₁ + 0.5
 
 const planeExamples = 1024
 
-// regression is a linear regression in plain Go: y = w₀·x₀ + w₁·x₁ + b, which is a plane.
+// regression is a linear regression in plain Go: y = w₀·x₀ + w₁·x₁ + b.
 func regression() (job, error) {
-	// A model's parameters are one flat vector. The layout says which tensors lie in it: here values 0 and
-	// 1 are w, and value 2 is b.
+	// The parameters of a model are one flat vector. The layout says which tensors are in it: here
+	// values 0 and 1 are w, and value 2 is b.
 	layout, err := kintsugi.NewLayout([]kintsugi.Tensor{{Name: "w", Shape: []int{2}}, {Name: "b", Shape: []int{1}}})
 	if err != nil {
 		return job{}, err
@@ -32,7 +32,7 @@ func regression() (job, error) {
 	return job{
 		name:     "a plane",
 		layout:   layout,
-		start:    func([]float32) {}, // zeros will do
+		start:    func([]float32) {}, // start from zeros
 		gradient: func() (worker.Gradient, func() error, error) { return planeGradient(xs, ys), nothing, nil },
 		rate:     0.1,
 		steps:    100,
@@ -45,17 +45,19 @@ func regression() (job, error) {
 
 func nothing() error { return nil }
 
-// planeGradient returns the gradient of ½·(w·x + b − y)², averaged over a batch.
+// planeGradient returns a function that computes the gradient of ½·(w·x + b − y)², averaged over a
+// batch.
 //
-// The one rule of a gradient: it depends on the parameters and the id, and on nothing else. The Sampler
-// keeps it for the choice of examples: no generator with a state, no place in the data to remember. So a
-// worker that dies and comes back computes the very gradient that was waited for.
+// A gradient must depend on the parameters and the push id, and on nothing else. The Sampler does
+// this for the choice of examples: it has no random generator with a state, and no position in the
+// data. So a worker that dies and comes back computes exactly the gradient that the others wait
+// for.
 func planeGradient(xs [][2]float32, ys []float32) worker.Gradient {
 	sampler := data.Sampler{N: len(xs), Batch: 16, Slots: workers, Seed: 1}
-	var batch []int // kept from call to call to save garbage: Indices overwrites it
+	var batch []int // reused between calls to save garbage: Indices overwrites it
 	return func(_ context.Context, params, grads []float32, id kintsugi.PushID) (float64, int, error) {
 		batch = sampler.Indices(batch, id.Slot, id.Version, id.Sequence)
-		clear(grads) // it holds the gradient before
+		clear(grads) // grads still holds an earlier gradient
 		loss, n := 0.0, float32(len(batch))
 		for _, i := range batch {
 			x := xs[i]

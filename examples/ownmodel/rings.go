@@ -21,8 +21,8 @@ const (
 	hidden       = 16
 )
 
-// rings tells the points of an inner ring from those of an outer one, which no straight line can: a
-// network with one hidden layer, written as a Gorgonia graph.
+// rings separates the points of an inner ring from those of an outer ring, which no straight line
+// can do. It is a network with one hidden layer, written as a Gorgonia graph.
 func rings() (job, error) {
 	c := model.Custom{
 		Name:  "rings",
@@ -49,8 +49,8 @@ func rings() (job, error) {
 	}, nil
 }
 
-// logits builds the graph; the loss and the derivatives are added to it by FromGorgonia. x has a row for
-// each example and the shape (batch, channels, height, width); params come in the order of Tensors.
+// logits builds the graph. FromGorgonia adds the loss and the derivatives. x has a row for each
+// example and the shape (batch, channels, height, width). params are in the order of Tensors.
 func logits(x *gorgonia.Node, params []*gorgonia.Node) (*gorgonia.Node, error) {
 	x, err := gorgonia.Reshape(x, tensor.Shape{x.Shape()[0], 2})
 	if err != nil {
@@ -66,7 +66,7 @@ func logits(x *gorgonia.Node, params []*gorgonia.Node) (*gorgonia.Node, error) {
 	return affine(h, params[2], params[3])
 }
 
-// affine is x·w + b, with the row b added to each row.
+// affine returns x·w + b, with the row vector b added to each row.
 func affine(x, w, b *gorgonia.Node) (*gorgonia.Node, error) {
 	z, err := gorgonia.Mul(x, w)
 	if err != nil {
@@ -75,7 +75,7 @@ func affine(x, w, b *gorgonia.Node) (*gorgonia.Node, error) {
 	return gorgonia.BroadcastAdd(z, b, nil, []byte{0})
 }
 
-// ringStart draws the weights, and leaves the biases at zero.
+// ringStart draws random weights and leaves the biases at zero.
 func ringStart(params []float32) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	hiddenW, outW := params[:2*hidden], params[3*hidden:5*hidden]
@@ -87,8 +87,8 @@ func ringStart(params []float32) {
 	}
 }
 
-// ringGradient returns the gradient function of one worker. A model works for one goroutine, so that each
-// worker gets its own.
+// ringGradient returns the gradient function of one worker. Only one goroutine may use a model, so
+// each worker gets its own.
 func ringGradient(c model.Custom, x []float32, y []int32) (worker.Gradient, func() error, error) {
 	m, err := model.FromGorgonia(c, ringBatch)
 	if err != nil {
@@ -109,7 +109,7 @@ func ringGradient(c model.Custom, x []float32, y []int32) (worker.Gradient, func
 	return gradient, m.Close, nil
 }
 
-// ringAccuracy says how many of all points the parameters tell right.
+// ringAccuracy says how many of all points the parameters classify correctly.
 func ringAccuracy(c model.Custom, params, x []float32, y []int32) (string, error) {
 	m, err := model.FromGorgonia(c, len(y))
 	if err != nil {
@@ -120,7 +120,8 @@ func ringAccuracy(c model.Custom, params, x []float32, y []int32) (string, error
 	return fmt.Sprintf("%d of %d points right, loss %.4f", correct, len(y), loss), err
 }
 
-// ringPoints draws the examples: points about 1 from the middle are of class 0, about 2 of class 1.
+// ringPoints draws the examples: points at a distance of about 1 from the centre have class 0,
+// those at about 2 class 1.
 func ringPoints() (x []float32, y []int32) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for i := range ringExamples {
