@@ -11,9 +11,9 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/mtls"
 )
 
-// admit lets a caller open a stream if its role may. It returns the place that the caller has
-// proved to fill, nil if it has proved none: it has a certificate for all places of its role, or
-// there is no TLS.
+// admit checks whether the role of a caller may open a stream. It returns the place that the
+// caller's certificate proves. It returns nil if the certificate is for all places of its role, or
+// if there is no TLS.
 func admit(ctx context.Context, stream string, may []mtls.Role) (*mtls.Name, error) {
 	who, secured := mtls.Caller(ctx)
 	switch {
@@ -27,7 +27,7 @@ func admit(ctx context.Context, stream string, may []mtls.Role) (*mtls.Name, err
 	return &who, nil
 }
 
-// speaksAs returns an error if a message speaks of another place than that of who has sent it.
+// speaksAs returns an error if a message claims to come from another place than its sender's.
 func speaksAs(from *mtls.Name, message any) error {
 	said := mtls.Name{Role: mtls.Worker}
 	switch m := message.(type) {

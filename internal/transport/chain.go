@@ -9,8 +9,8 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// Record returns the frame that carries a message of a chain: it must not overtake the tensors that it speaks of, so it
-// travels among them.
+// Record returns the frame that carries a message of a chain. Such messages travel in frames so
+// that they cannot overtake the tensors that they are about.
 func Record(m kintsugi.ChainMessage) (*Frame, error) {
 	b, err := proto.Marshal(chainTo(m))
 	if err != nil {
@@ -19,7 +19,7 @@ func Record(m kintsugi.ChainMessage) (*Frame, error) {
 	return &Frame{Header: Header{Kind: KindRecord, Bytes: uint32(len(b)), CRC: Checksum(b)}, Payload: b}, nil
 }
 
-// Message returns what a received record says.
+// Message decodes the message of a received frame of KindRecord.
 func (f *Frame) Message() (kintsugi.ChainMessage, error) {
 	if f.Kind != KindRecord {
 		return nil, fmt.Errorf("%w: frame of kind %d where a record is due", kintsugi.ErrCorrupt, f.Kind)

@@ -19,8 +19,8 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// Peer is a connection to another process. It connects when the first stream is opened and reconnects
-// by itself. It is safe for concurrent use; streams are not.
+// Peer is a connection to another process. It connects when the first stream is opened, and
+// reconnects by itself. A Peer is safe for concurrent use; its streams are not.
 type Peer struct {
 	conn *grpc.ClientConn
 	addr string
@@ -31,10 +31,10 @@ type Peer struct {
 	tls *mtls.Client // nil: plain TCP
 }
 
-// idleAgain is when a connection that somebody waits for is looked at again.
+// idleAgain is how long Ready waits until it looks again at an idle connection.
 const idleAgain = 10 * time.Millisecond
 
-// A DialOption is for a peer.
+// A DialOption configures a peer.
 type DialOption func(*dialling)
 
 type dialling struct {
@@ -45,18 +45,19 @@ type dialling struct {
 	more []grpc.DialOption
 }
 
-// DialTLS makes the peer prove that it is a server, that one where its certificate says so, and
-// this process prove who it is. nil: plain TCP.
+// DialTLS makes both sides prove their identity: the peer must be a server, and server id if its
+// certificate is for one place. nil means plain TCP.
 func DialTLS(c *mtls.Credentials, id kintsugi.ServerID) DialOption {
 	return func(o *dialling) { o.tls, o.id = c, id }
 }
 
-// DialSizes lets the messages between servers be as long as those of a run of such sizes get.
+// DialSizes sets the run's sizes, from which the limits on messages between servers follow.
 func DialSizes(s Sizes) DialOption {
 	return func(o *dialling) { o.sizes = s }
 }
 
-// Dial returns a peer for addr (host:port). It does not wait for a connection. Default: plain TCP.
+// Dial returns a peer for addr (host:port). It does not wait for a connection. Without DialTLS it
+// uses plain TCP.
 func Dial(addr string, opts ...DialOption) (*Peer, error) {
 	var o dialling
 	for _, set := range opts {
@@ -77,13 +78,13 @@ func Dial(addr string, opts ...DialOption) (*Peer, error) {
 func dial(addr string, c codec, more ...grpc.DialOption) (*Peer, error) {
 	conn, err := grpc.NewClient("passthrough:///"+addr, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(c), grpc.MaxCallRecvMsgSize(smallBytes)), // streams say what else they let in
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(c), grpc.MaxCallRecvMsgSize(smallBytes)), // streams allow larger messages where they need them
 		grpc.WithReadBufferSize(readBufferBytes),
 		grpc.WithWriteBufferSize(writeBufferBytes),
 		experimental.WithBufferPool(&received),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: clientPingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
-		grpc.WithNoProxy(), // processes of a run reach one another directly, whatever the environment says of the web
-		// A server that was killed is back in well under a second: do not sleep longer than that.
+		grpc.WithNoProxy(), // processes of a run connect directly, whatever proxy the environment names
+		// A killed server is back in well under a second, so do not sleep longer than that.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			MinConnectTimeout: 2 * time.Second,
@@ -95,11 +96,11 @@ func dial(addr string, c codec, more ...grpc.DialOption) (*Peer, error) {
 	return &Peer{conn: conn, addr: addr, codec: c}, nil
 }
 
-// Close ends every stream of the peer.
+// Close ends all streams of the peer and the connection.
 func (p *Peer) Close() error { return p.conn.Close() }
 
-// Lost waits until a connection that was there is gone, which streams notice only when they are
-// used. It reports false if ctx ends first.
+// Lost waits until an existing connection is lost; streams notice that only when they are used. It
+// returns false if ctx ends first.
 func (p *Peer) Lost(ctx context.Context) bool {
 	there := false
 	for {
@@ -114,15 +115,15 @@ func (p *Peer) Lost(ctx context.Context) bool {
 	}
 }
 
-// Refused reports whether the last try to connect has failed because the other side, which is
-// there, does not take this process for who it says it is.
+// Refused reports whether the last attempt to connect failed because the other side answered but
+// did not accept this process's certificate.
 func (p *Peer) Refused() bool { return p.tls != nil && errors.Is(p.tls.Failure(), mtls.ErrRefused) }
 
-// Near makes the messages of all streams that are opened from here on, but for those of Follow,
-// travel through pipes where the other side is on this host, and this process's user's.
+// Near makes the messages of all streams that are opened from now on, except those of Follow,
+// travel through pipes, if the other side is on this host and runs as the same user.
 func (p *Peer) Near() { p.near = true }
 
-// open opens a stream on which messages like one arrive; it ends with ctx.
+// open opens a stream that ends with ctx. like is a value of the type of the received messages.
 func open[Out, In any](ctx context.Context, p *Peer, method string, like any, encode func(Out) any, recv func(func(any) error) (In, error), opts ...Option) (*Stream[Out, In], error) {
 	var o options
 	for _, set := range opts {
@@ -158,8 +159,8 @@ func open[Out, In any](ctx context.Context, p *Peer, method string, like any, en
 	return s, nil
 }
 
-// plain adds to an error what may be the cause where this side does not use TLS: a server that does
-// says nothing that the other one understands.
+// plain adds a probable cause to an error if this side does not use TLS: a server with TLS sends
+// nothing that a client without TLS can read.
 func (p *Peer) plain(err error) error {
 	if p.tls == nil && strings.Contains(err.Error(), "server preface") {
 		return fmt.Errorf("%w; if it was started with --tls, start this process with --tls too", err)
@@ -167,7 +168,7 @@ func (p *Peer) plain(err error) error {
 	return err
 }
 
-// An Option is for a stream of the data plane.
+// An Option configures a stream of the data plane.
 type Option func(*options)
 
 type options struct {
@@ -176,19 +177,22 @@ type options struct {
 	borrow bool
 }
 
-// Sharing offers the other side n bytes of new memory, so that payloads need not travel if it is on
-// this host. That it declines is no error of the stream; see Stream.Memory. 0: nothing is offered.
+// Sharing offers the other side n bytes of new memory, so that payloads need not be sent if it is
+// on this host. If the other side declines, the stream still works; see Stream.Memory. 0 offers
+// nothing.
 func Sharing(n int) Option { return func(o *options) { o.shared = n } }
 
-// Offering is Sharing of memory that other streams may have as well. It stays the caller's to Close.
+// Offering is Sharing with existing memory, which other streams may share as well. The caller still
+// has to Close it.
 func Offering(m *Memory) Option { return func(o *options) { o.memory = m } }
 
-// Borrowing wishes that payloads lie in memory of the other side, for this side to read. That it
-// has none, or that this process cannot read it, is said by Stream.Memory; a stream that is used
-// all the same gets an error when memory is lent to it.
+// Borrowing asks the other side to put payloads into its own memory, for this side to read. If the
+// other side has none, or this process cannot read it, Stream.Memory returns the reason; if such a
+// stream is used anyway and memory is lent on it, Recv returns an error.
 func Borrowing() Option { return func(o *options) { o.borrow = true } }
 
-// Ready waits until the connection is there, or cannot be had now: memory that nobody takes is not worth taking.
+// Ready waits until the connection is established, or has failed. It is called before memory is
+// allocated for the streams.
 func (p *Peer) Ready(ctx context.Context) error {
 	for ctx.Err() == nil {
 		switch state := p.conn.GetState(); state {
@@ -197,9 +201,9 @@ func (p *Peer) Ready(ctx context.Context) error {
 		case connectivity.TransientFailure, connectivity.Shutdown:
 			return fmt.Errorf("%s cannot be reached now", p.addr)
 		case connectivity.Idle:
-			// A connection that breaks as it comes is idle again, and stays so until somebody wants
-			// it. One that did before this waits was idle and is idle, which is no change: it is
-			// looked at again.
+			// A connection that breaks while it is being established becomes idle again, and stays
+			// idle until somebody asks for it. If that happened before this call, its state does
+			// not change from idle to idle, so look again after a while.
 			p.conn.Connect()
 			soon, cancel := context.WithTimeout(ctx, idleAgain)
 			p.conn.WaitForStateChange(soon, state)
@@ -211,29 +215,29 @@ func (p *Peer) Ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Work opens a worker's membership.
+// Work opens the stream between a worker and the conductor.
 func (p *Peer) Work(ctx context.Context) (*WorkClient, error) {
 	return open(ctx, p, "Conductor/Work", (*pb.ConductorMessage)(nil), encoder(workerTo), receiver[pb.ConductorMessage](conductorFrom))
 }
 
-// Watch follows a run.
+// Watch opens a stream of the events of a run.
 func (p *Peer) Watch(ctx context.Context) (*WatchClient, error) {
 	return open(ctx, p, "Conductor/Watch", (*pb.RunEvent)(nil), encoder(watchTo), receiver[pb.RunEvent](eventFrom))
 }
 
-// Control opens the conductor's hold on the replicas of a server.
+// Control opens the stream on which a conductor controls the replicas of a server.
 func (p *Peer) Control(ctx context.Context) (*ControlClient, error) {
 	return open(ctx, p, "Replica/Control", (*pb.ReplicaMessage)(nil), controlEncode, receiver[pb.ReplicaMessage](replicaFrom))
 }
 
-// Push opens a stream for gradients.
+// Push opens a stream for gradients to a head.
 func (p *Peer) Push(ctx context.Context, opts ...Option) (*PushClient, error) {
 	return open(ctx, p, "Data/Push", (*pb.HeadMessage)(nil), frameAsIs, receiver[pb.HeadMessage](headFrom), opts...)
 }
 
-// Follow opens a replica's connection to the one before it in its chain.
+// Follow opens the connection of a replica to the replica before it in its chain.
 func (p *Peer) Follow(ctx context.Context, opts ...Option) (*FollowClient, error) {
-	far := Peer{conn: p.conn, addr: p.addr, tls: p.tls, codec: p.codec} // snapshots come in large frames, which pipes would carry piece by piece
+	far := Peer{conn: p.conn, addr: p.addr, tls: p.tls, codec: p.codec} // snapshots come in large frames, which pipes would carry in small pieces
 	return open(ctx, &far, "Data/Follow", (*Frame)(nil), encoder(followerTo), recvFrame, opts...)
 }
 

@@ -9,15 +9,15 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// codec carries Frames raw and everything else as protobuf, so that standard clients can ask the
-// health service. Both sides set it explicitly; it is in no global registry. It sends no message
-// that is too long, and reads none.
+// codec is the gRPC codec of this package. It carries Frames raw and everything else as protobuf,
+// so that standard clients can use the health service. Both sides set it explicitly; it is not
+// registered globally. It neither sends nor reads messages above their limit.
 type codec struct{ sizes Sizes }
 
-// Name is the content-subtype of calls: application/grpc+kintsugi.
+// Name returns the content-subtype of calls: application/grpc+kintsugi.
 func (codec) Name() string { return "kintsugi" }
 
-// Marshal hands a frame's payload over without copying it.
+// Marshal passes on a frame's payload without copying it.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	f, ok := v.(*Frame)
 	if !ok {
@@ -41,7 +41,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	case len(f.Payload) == 0:
 		f.done()
 	case mem.IsBelowBufferPoolingThreshold(cap(f.Payload)):
-		// gRPC gives no completion signal for buffers this small.
+		// gRPC gives no completion signal for such small buffers, so copy the payload.
 		slices = append(slices, mem.SliceBuffer(append([]byte(nil), f.Payload...)))
 		f.done()
 	default:
@@ -56,15 +56,16 @@ func (f *Frame) done() {
 	}
 }
 
-// completion is the pool to which gRPC returns a payload when it has been written.
+// completion is the pool that gRPC returns a payload to when the payload has been written.
 type completion struct{ f *Frame }
 
 func (c completion) Get(int) *[]byte { panic("transport: completion is no source of buffers") }
 func (c completion) Put(*[]byte)     { c.f.done() }
 
-// Unmarshal keeps a reference to a frame's bytes instead of copying them; Frame.Release drops it. What is
-// wrong with a frame is kept in it for recvFrame: gRPC turns an error of Unmarshal into text, and with it
-// the receiver would lose whether the bytes are damaged or the sender is of another release.
+// Unmarshal keeps a reference to a frame's bytes instead of copying them; Frame.Release drops it.
+// If the frame is invalid, Unmarshal stores the error in the frame, for recvFrame. gRPC would turn
+// a returned error into text, and the receiver could no longer tell damaged bytes from a sender of
+// another release.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*Frame)
 	if !ok {
@@ -72,7 +73,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		if !ok {
 			return fmt.Errorf("unmarshal into %T: neither a frame nor a protobuf message", v)
 		}
-		if most := c.most(v); data.Len() > most { // gRPC has let in the longest of any stream; what it stands for would take more memory
+		if most := c.most(v); data.Len() > most { // gRPC has only one limit, that of the longest message of any stream
 			return tooLong(v, data.Len(), most)
 		}
 		buf := data.MaterializeToBuffer(mem.DefaultBufferPool())

@@ -7,8 +7,8 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// Each pair below translates one message; a field that is missing in one of them is found by
-// TestMessagesSurviveTheWire, which fills every field of every message.
+// Each pair of functions below converts one message. TestMessagesSurviveTheWire fills every field
+// of every message, so it finds a field that is missing in one of them.
 
 func each[A, B any](list []A, f func(A) B) []B {
 	if list == nil {
@@ -65,7 +65,7 @@ func spansFrom(s *pb.Spans) kintsugi.Spans {
 		Encode: time.Duration(s.GetEncodeNanos()), Send: time.Duration(s.GetSendNanos()), Hidden: time.Duration(s.GetHiddenNanos())}
 }
 
-// alongTo returns nil where nothing is told, as is usual: it then takes no byte.
+// alongTo returns nil if nothing was measured, which is usual: the field then takes no bytes.
 func alongTo(a kintsugi.Along) *pb.Along {
 	if a == (kintsugi.Along{}) {
 		return nil

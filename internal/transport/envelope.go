@@ -7,7 +7,8 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// The envelopes: one oneof per direction. An empty or unknown one comes from another protocol version.
+// The envelopes: one oneof for each direction. An empty or unknown one comes from another version
+// of the protocol.
 
 var errUnknown = fmt.Errorf("%w: a message of unknown kind arrived", kintsugi.ErrOtherModel)
 

@@ -12,22 +12,24 @@ import (
 	"github.com/kintsugi-ml/kintsugi/kernels/compress"
 )
 
-// Sizes of a frame.
+// Sizes of a frame, in bytes unless stated otherwise.
 const (
 	HeaderBytes     = 64
-	MaxPayloadBytes = 1 << 20   // of chunks; a record has more where Sizes says so
-	FrameBytes      = 256 << 10 // a frame is closed at the first chunk that reaches it: what is summed, copied and scanned one after the other stays in the cache
-	targetValues    = 1 << 20   // or this, where few bytes stand for many values
+	MaxPayloadBytes = 1 << 20 // limit for the payload of a frame with chunks; a record may be longer, see Sizes
+	// A frame ends with the first chunk that reaches FrameBytes. Frames of this size stay in the
+	// cache while they are summed, copied and checked.
+	FrameBytes      = 256 << 10
+	targetValues    = 1 << 20 // in values: a frame of encoded chunks also ends when it reaches this
 	formatVersion   = 1
 	offsetHeaderCRC = 60
-	PlaceBytes      = 4 // unit of Header.Place: a float32
+	PlaceBytes      = 4 // unit of Header.Place: the size of a float32
 
-	// MaxFrameValues is how many values a frame stands for at most: few bytes may unpack to
-	// whatever its chunks have room for.
+	// MaxFrameValues is the largest number of values that a frame may decode to. It matters because
+	// few encoded bytes may decode to very many values.
 	MaxFrameValues = targetValues - 1 + kintsugi.MaxChunkValues
 )
 
-// Kind says what a frame's payload is.
+// Kind is the kind of a frame's payload.
 type Kind uint8
 
 // The kinds.
@@ -36,18 +38,18 @@ const (
 	KindParameters Kind = 2 // chunks of a version of the parameters
 	KindRecord     Kind = 3 // a kintsugi.ChainMessage; no chunks
 	KindUpdate     Kind = 4 // chunks of the scaled sum of a step
-	KindVersion    Kind = 6 // no chunks: what a reader asked for has changed in this version was sent
-	KindState      Kind = 5 // chunks of an array of a snapshot: the parameters, then the arrays of optimizer state
-	KindMemory     Kind = 7 // no chunks: the name of memory of the sender, in which payloads of frames with the same Sequence lie
+	KindVersion    Kind = 6 // no chunks: ends an answer of changed chunks and says of which version they are
+	KindState      Kind = 5 // chunks of one array of a snapshot: the parameters, or an array of optimizer state
+	KindMemory     Kind = 7 // no chunks: the name of memory of the sender; frames with the same Sequence have their payloads in it
 
 	lastKind = KindMemory
 )
 
-// hasChunks reports whether the frame has chunks.
+// hasChunks reports whether a frame of this kind has chunks.
 func (k Kind) hasChunks() bool { return k != KindRecord && k != KindVersion && k != KindMemory }
 
-// Codec says how a payload is encoded: each chunk by a kernels.Encoding, and what that gives by a lossless
-// stage, or none. The stages are those of package compress.
+// Codec says how a payload is encoded: a kernels.Encoding for each chunk, followed by a lossless
+// stage (package compress) or none.
 type Codec uint8
 
 const (
@@ -55,24 +57,24 @@ const (
 	stageBits    = 2
 )
 
-// The bounds of what a codec may name. Encodings behind the last one are those of checkpoints.
+// The limits of what a codec may name. Encodings after the last one are used in checkpoints only.
 const (
 	lastEncoding = kernels.LowRank
 	lastStage    = compress.Huff0
 )
 
-// CodecOf returns the codec of an encoding and a lossless stage.
+// CodecOf returns the codec that consists of an encoding and a lossless stage.
 func CodecOf(e kernels.Encoding, stage compress.Stage) Codec {
 	return Codec(e) | Codec(stage)<<encodingBits
 }
 
-// Encoding returns how each chunk is encoded.
+// Encoding returns the encoding of each chunk.
 func (c Codec) Encoding() kernels.Encoding { return kernels.Encoding(c & (1<<encodingBits - 1)) }
 
 // Stage returns the lossless stage.
 func (c Codec) Stage() compress.Stage { return compress.Stage(c >> encodingBits) }
 
-// known reports whether this program can read the codec.
+// known reports whether this program can decode the codec.
 func (c Codec) known() bool { return c.Encoding() <= lastEncoding && c.Stage() <= lastStage }
 
 // Checksum returns the CRC32C of b.
@@ -80,47 +82,52 @@ func Checksum(b []byte) uint32 { return kernels.CRC32C(0, b) }
 
 // Header describes the payload of a frame.
 type Header struct {
-	Kind   Kind
-	Codec  Codec
-	Shard  kintsugi.ShardID
-	Push   kintsugi.PushID     // of a push; else only Line and Version are set, and Sequence, the array of a snapshot or the borrowed memory of Place, from 0
-	Chunks kintsugi.ChunkRange // whole chunks, by their number in the model
-	Bytes  uint32              // of the payload
+	Kind  Kind
+	Codec Codec
+	Shard kintsugi.ShardID
+	// Of a push: its id. Of other kinds, only Line, Version and Sequence are set. Sequence counts
+	// from 0: it is the array of a snapshot, or the borrowed memory that Place refers to.
+	Push   kintsugi.PushID
+	Chunks kintsugi.ChunkRange // whole chunks, by their index in the model
+	Bytes  uint32              // length of the payload
 	CRC    uint32              // CRC32C of the payload
-	Place  uint32              // of the payload in the memory that both sides of the stream have, in PlaceBytes; 0: it follows the header
+	// Where the payload is in the shared memory of the stream, in units of PlaceBytes; 0: it
+	// follows the header.
+	Place uint32
 }
 
 // Frame is one message of the data plane.
 type Frame struct {
 	Header
 
-	// Payload is what a sender hands over. It must not change until Done, which is called at most once,
-	// from any goroutine: once the bytes have been written, or are given up. A client's first 256 KiB on
-	// a stream are kept, to be sent again elsewhere, until the server answers or more is sent. After
-	// Send has failed, or the connection was lost, Done may never come, and the memory is gRPC's for
-	// good: leave it to the garbage collector.
+	// Payload is the payload to send. It must not change until Done is called. Done is called at
+	// most once, from any goroutine, when the bytes have been written or given up. gRPC keeps the
+	// first 256 KiB that a client sends on a stream, to send them again on another connection,
+	// until the server answers or more is sent. After Send has failed or the connection was lost,
+	// Done may never be called. The memory then belongs to gRPC: leave it to the garbage collector.
 	Payload []byte
 	Done    func()
 
-	data   mem.BufferSlice // what a receiver got: header, and payload if it was sent
-	shared []byte          // the payload where it was not: shared memory
-	memory *shm.Segment    // which stays mapped as long as the frame is in use
-	err    error           // why it is no frame
+	data   mem.BufferSlice // of a received frame: the header, and the payload if it was sent
+	shared []byte          // the payload if it is in shared memory
+	memory *shm.Segment    // stays mapped as long as the frame is in use
+	err    error           // why the frame is invalid
 }
 
-// Shared returns the payload of a received frame where it lies, if that is memory that both sides
-// have: not checked, and the sender's to change until it is told what became of what the frame is
-// part of. Otherwise nil.
+// Shared returns the payload of a received frame in place if it is in shared memory, otherwise nil.
+// The payload has not been checked. The sender may change it as soon as it hears what became of the
+// push or answer that the frame belongs to.
 func (f *Frame) Shared() []byte { return f.shared }
 
-// Release gives a received frame's memory back. The frame must not be used afterwards.
+// Release frees the memory of a received frame. The frame must not be used afterwards.
 func (f *Frame) Release() {
 	f.data.Free()
 	f.data = nil
 }
 
-// CopyTo copies the payload of a received frame into dst, the bytes of its chunks, and checks it. Another
-// length and a wrong checksum are errors that wrap kintsugi.ErrCorrupt; dst then holds garbage.
+// CopyTo copies the payload of a received frame to dst and checks it. dst has the length of the
+// payload. A wrong length or checksum is an error that wraps kintsugi.ErrCorrupt; the contents of
+// dst are then undefined.
 func (f *Frame) CopyTo(dst []byte) error {
 	if len(dst) != int(f.Bytes) {
 		return fmt.Errorf("%w: frame of chunks [%d, %d) has %d bytes, want %d", kintsugi.ErrCorrupt, f.Chunks.Lo, f.Chunks.Hi, f.Bytes, len(dst))
@@ -136,14 +143,15 @@ func (f *Frame) CopyTo(dst []byte) error {
 	return f.compare(crc)
 }
 
-// Check checks the payload of a received frame where it lies.
+// Check checks the checksum of a received frame's payload in place. Errors wrap
+// kintsugi.ErrCorrupt.
 func (f *Frame) Check() error {
 	crc := Checksum(f.shared)
 	f.pieces(func(p []byte) { crc = kernels.CRC32C(crc, p) })
 	return f.compare(crc)
 }
 
-// pieces calls g for the pieces in which the payload has travelled, if it has.
+// pieces calls g for the pieces of a payload that was received with its frame.
 func (f *Frame) pieces(g func([]byte)) {
 	skip := HeaderBytes
 	for _, b := range f.data {
@@ -165,7 +173,7 @@ func (f *Frame) compare(crc uint32) error {
 	return nil
 }
 
-// encode writes the header of f in its 64 bytes.
+// encode writes the header to the first 64 bytes of b.
 func (h *Header) encode(b []byte) {
 	le := binary.LittleEndian
 	le.PutUint16(b[0:], formatVersion)
@@ -184,9 +192,10 @@ func (h *Header) encode(b []byte) {
 	le.PutUint32(b[offsetHeaderCRC:], Checksum(b[:offsetHeaderCRC]))
 }
 
-// decodeHeader reads and checks a header. Every error wraps kintsugi.ErrCorrupt, but for another format version,
-// which wraps kintsugi.ErrOtherModel. Every version keeps its number and the header's checksum where they
-// are, so that an old program can tell a newer one from damage.
+// decodeHeader reads and checks a header. Errors wrap kintsugi.ErrCorrupt, except for another
+// format version, which is a kintsugi.ErrOtherModel. In every version, the version number and the
+// checksum of the header are at the same offset, so that an old program can tell a newer version
+// from damage.
 func decodeHeader(b []byte) (Header, error) {
 	le := binary.LittleEndian
 	if len(b) < HeaderBytes {
@@ -216,21 +225,22 @@ func decodeHeader(b []byte) (Header, error) {
 		return h, fmt.Errorf("%w: record of the chunk range [%d, %d), want none", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
 	case h.Kind.hasChunks() && h.Chunks.Lo >= h.Chunks.Hi:
 		return h, fmt.Errorf("%w: frame of the empty chunk range [%d, %d)", kintsugi.ErrCorrupt, h.Chunks.Lo, h.Chunks.Hi)
-	case h.Bytes > MaxPayloadBytes && h.Kind != KindRecord: // that is as long as the message, which was let in
+	case h.Bytes > MaxPayloadBytes && h.Kind != KindRecord: // a record is as long as its message, whose length was checked
 		return h, fmt.Errorf("%w: frame of %d bytes, at most %d are allowed", kintsugi.ErrCorrupt, h.Bytes, MaxPayloadBytes)
 	}
 	return h, nil
 }
 
-// Frames cuts the chunks in r into the ranges that travel together: as many whole chunks as reach FrameBytes
-// of float32, so that small chunks do not pay a header each and no frame exceeds MaxPayloadBytes.
+// Frames divides the chunks in r into ranges, one for each frame: as many whole chunks as reach
+// FrameBytes of float32. So small chunks share a header, and no frame exceeds MaxPayloadBytes.
 func Frames(l *kintsugi.Layout, r kintsugi.ChunkRange) []kintsugi.ChunkRange {
 	return FramesOf(l, r, func(c kintsugi.Chunk) int { return 4 * c.Len() })
 }
 
-// FramesOf is Frames for chunks that are encoded: bytes returns the most that a chunk takes, which is less
-// than half of what a frame may have. A frame ends with the first chunk that makes it FrameBytes or a Mi of
-// values: a frame is encoded as a whole before it is sent, and few bytes may stand for many values.
+// FramesOf is Frames for encoded chunks. bytes returns the largest size of an encoded chunk, which
+// must be less than half of MaxPayloadBytes. A frame ends with the first chunk that reaches
+// FrameBytes, or 2²⁰ values: a frame is encoded completely before it is sent, and few bytes may
+// stand for many values.
 func FramesOf(l *kintsugi.Layout, r kintsugi.ChunkRange, bytes func(kintsugi.Chunk) int) []kintsugi.ChunkRange {
 	var frames []kintsugi.ChunkRange
 	for lo := r.Lo; lo < r.Hi; {

@@ -17,19 +17,20 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// Between processes of one host a message of a few hundred bytes costs gRPC about as much as a
-// small gradient: it is queued, framed twice, and handed from goroutine to goroutine on both sides.
-// A lane carries the messages of one stream through pipes instead, written by whoever sends and
-// read by whoever receives. The stream stays what it is in all else: it is opened through gRPC,
-// ends with its context, its handler or its connection, and its status says why.
+// Between processes on one host, a message of a few hundred bytes costs gRPC about as much time as
+// a small gradient: gRPC queues it, frames it twice, and passes it from goroutine to goroutine on
+// both sides. A lane carries the messages of one stream through pipes instead. The sender writes to
+// the pipe directly, and the receiver reads from it. In all other respects the stream stays the
+// same: it is opened through gRPC, it ends with its context, its handler or its connection, and its
+// gRPC status says why.
 
-// Sizes of a lane: how many bytes of messages are read at once, and the length before each message.
+// Sizes of a lane, in bytes: of the read buffer, and of the length before each message.
 const (
 	laneBuffer  = 16 << 10
 	lengthBytes = 4
 )
 
-// rawStream is what a Stream needs of gRPC, or of a lane.
+// rawStream is the common interface of a gRPC stream and a lane.
 type rawStream interface {
 	SendMsg(any) error
 	RecvMsg(any) error
@@ -41,18 +42,18 @@ type lane struct {
 	raw    rawStream
 	pipes  *shm.Pipes
 	in     *bufio.Reader
-	room   []byte // of a message that is sent
-	got    []byte // a message that was received and is longer than the reader's buffer
-	served bool   // this is the side of the handler
+	room   []byte // buffer for a message to send
+	got    []byte // a received message that is longer than the read buffer
+	served bool   // this is the handler's side
 	codec  codec
 
-	ended chan struct{} // closed when gRPC has said how the stream has ended
-	err   error         // what it said; io.EOF is the orderly end
+	ended chan struct{} // closed when gRPC has reported the end of the stream
+	err   error         // why the stream has ended; io.EOF is the orderly end
 	stop  sync.Once
 }
 
-// newLane takes over the messages of raw, which nobody else may send or receive from here on. A
-// handler's lane must be closed when it returns.
+// newLane takes over the messages of raw. From then on nobody else may send or receive on raw. A
+// handler's lane must be closed when the handler returns.
 func newLane(raw rawStream, p *shm.Pipes, served bool, c codec) *lane {
 	l := &lane{
 		raw: raw, pipes: p, in: bufio.NewReaderSize(p.In, laneBuffer), room: make([]byte, 0, 4096), served: served, codec: c, ended: make(chan struct{}),
@@ -62,8 +63,8 @@ func newLane(raw rawStream, p *shm.Pipes, served bool, c codec) *lane {
 		if l.err = raw.RecvMsg(&Frame{}); l.err == nil {
 			l.err = fmt.Errorf("%w: a message beside the pipes of its stream", kintsugi.ErrCorrupt)
 		}
-		// After an orderly end the pipe is read to its own, for answers may be in it. After any
-		// other, the other side may be there and silent for ever: a process that was stopped, say.
+		// After an orderly end, read the pipe to its end, since it may contain answers. After any
+		// other end, the other side may exist but never answer, such as a stopped process.
 		if l.err != io.EOF {
 			l.close()
 		}
@@ -77,11 +78,11 @@ func (l *lane) close() { l.stop.Do(l.pipes.Close) }
 // Context ends when the stream does.
 func (l *lane) Context() context.Context { return l.raw.Context() }
 
-// closeSend tells the other side that nothing more will be sent.
+// closeSend tells the other side that no more messages will be sent.
 func (l *lane) closeSend() { _ = l.pipes.Out.Close() }
 
-// SendMsg implements rawStream. It blocks while the pipe is full; what it sends may be changed when
-// it returns. Where the other side is gone, RecvMsg says why.
+// SendMsg implements rawStream. It blocks while the pipe is full. The message may be changed when
+// it has returned. If the other side is gone, RecvMsg returns the reason.
 func (l *lane) SendMsg(v any) error {
 	b, payload, err := l.message(v)
 	if err != nil {
@@ -99,16 +100,16 @@ func (l *lane) SendMsg(v any) error {
 	case l.served:
 		return errGone
 	}
-	return io.EOF // as gRPC has it
+	return io.EOF // as gRPC does
 }
 
-// trySend sends a message of which the pipe takes all at once.
+// trySend sends a message if the pipe can take all of it at once.
 func (l *lane) trySend(v any) bool {
 	b, payload, err := l.message(v)
 	return err == nil && len(payload) == 0 && l.pipes.TryWrite(b)
 }
 
-// message returns the bytes of a message with its length, and a payload that follows them.
+// message returns a message's encoding, preceded by its length, and a payload to write after it.
 func (l *lane) message(v any) (b, payload []byte, err error) {
 	b = append(l.room[:0], 0, 0, 0, 0)
 	switch m := v.(type) {
@@ -130,7 +131,7 @@ func (l *lane) message(v any) (b, payload []byte, err error) {
 		return nil, nil, fmt.Errorf("marshal %T: neither a frame nor a protobuf message", v)
 	}
 	binary.LittleEndian.PutUint32(b, uint32(len(b)-lengthBytes+len(payload)))
-	if len(payload) <= cap(b)-len(b) { // one system call is cheaper than to save a short copy
+	if len(payload) <= cap(b)-len(b) { // one system call is cheaper than avoiding a short copy
 		b, payload = append(b, payload...), nil
 	}
 	return b, payload, nil
@@ -147,7 +148,7 @@ func (l *lane) RecvMsg(v any) error {
 		l.close()
 		return tooLong(v, n, most)
 	}
-	_, _ = l.in.Discard(lengthBytes) // they are there
+	_, _ = l.in.Discard(lengthBytes) // they were peeked
 	if f, ok := v.(*Frame); ok {
 		return l.recvFrame(f, n)
 	}
@@ -173,7 +174,7 @@ func (l *lane) RecvMsg(v any) error {
 	return broken(proto.Unmarshal(l.got[:n], m))
 }
 
-// broken returns the error of bytes that are no message.
+// broken returns the error for bytes that are not a valid message.
 func broken(err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", kintsugi.ErrCorrupt, err)
@@ -181,7 +182,8 @@ func broken(err error) error {
 	return nil
 }
 
-// recvFrame receives a frame of n bytes. As in codec.Unmarshal, what is wrong with it is kept in it.
+// recvFrame receives a frame of n bytes. If the frame is invalid, it stores the error in it, as
+// codec.Unmarshal does.
 func (l *lane) recvFrame(f *Frame, n int) error {
 	pool := mem.DefaultBufferPool()
 	b := pool.Get(n)
@@ -194,7 +196,8 @@ func (l *lane) recvFrame(f *Frame, n int) error {
 	return l.codec.Unmarshal(data, f)
 }
 
-// end returns how the stream has ended, once the other side writes nothing more: gRPC knows why.
+// end waits until the other side has stopped writing, and returns how gRPC says the stream has
+// ended.
 func (l *lane) end() error {
 	<-l.ended
 	if !l.served {
@@ -203,5 +206,5 @@ func (l *lane) end() error {
 	return l.err
 }
 
-// errGone is what a handler's Send returns when the client is gone.
+// errGone is the error of a handler's Send when the client is gone.
 var errGone = status.Error(codes.Unavailable, "the other side of the stream is gone")

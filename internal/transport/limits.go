@@ -7,38 +7,39 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// Sizes are what the messages of a run grow with: what is answered for each chunk, and who is
-// counted and countable. Every process that reads such messages has the run's configuration, so
-// that both sides know how long they can get, and a longer one is absurd. The zero value is that of
-// a process which neither sends nor receives tables: a worker, a watcher.
+// Sizes are the quantities that the length of a run's messages depends on: the number of chunks, of
+// workers, and of pushes in a step. Every process that reads such messages has the run's
+// configuration. So both sides know the longest possible message, and refuse longer ones. The zero
+// value is for processes that neither send nor receive tables: workers and watchers.
 type Sizes struct {
-	Chunks  int // of the model: a shard may have all of them
-	Workers int // that the run is made for
-	Pushes  int // that a step can count
+	Chunks  int // chunks of the model; one shard may have all of them
+	Workers int // workers of the run
+	Pushes  int // largest number of pushes that a step can count
 }
 
-// What messages take of memory on the wire, in bytes, with the longest varints.
+// Largest sizes of message parts on the wire, in bytes, with the longest varints.
 // TestNoMessageOfARunIsTooLong fills every field.
 const (
 	bytesPerPush   = 96 // a Weighted; a PushID takes less
 	bytesPerWorker = 64 // a Countable
-	bytesPerChunk  = 48 // of all the tables of a Stable; those of Taken, Released and Snapshot take less
+	bytesPerChunk  = 48 // in all tables of a Stable; the tables of Taken, Released and Snapshot are smaller
 
-	// smallBytes bound what has no tables, and what others have beside theirs. A ticket names a
-	// view for each shard, and is a hundredth of that.
+	// smallBytes is the limit for messages without tables, and for the parts of other messages
+	// besides their tables. A ticket has one view for each shard, and takes a hundredth of that.
 	smallBytes = HeaderBytes + MaxPayloadBytes
 
-	// toldBytes bound what a conductor tells workers and watchers: they know no sizes of the run,
-	// but believe it. A step of a hundred thousand pushes fits.
+	// toldBytes is the limit for messages from a conductor to workers and watchers, which do not
+	// know the sizes of the run. A step of a hundred thousand pushes fits.
 	toldBytes = 8 << 20
 )
 
-// tables returns how long a message between servers may be. Of commits, at most three travel in one.
+// tables returns the limit on a message between servers, in bytes. A message contains at most three
+// commits.
 func (s Sizes) tables() int {
 	return smallBytes + bytesPerChunk*s.Chunks + 3*(bytesPerPush*s.Pushes+bytesPerWorker*s.Workers)
 }
 
-// most returns how long a message may be, in bytes. What a worker, a reader or a watcher says stays
+// most returns the limit on a message, in bytes. Messages from workers, readers and watchers are
 // small, whatever the model.
 func (c codec) most(m any) int {
 	switch m.(type) {
@@ -50,7 +51,7 @@ func (c codec) most(m any) int {
 	return smallBytes
 }
 
-// mostPayload returns how long the payload of a frame may be. Only records have tables.
+// mostPayload returns the limit on the payload of a frame, in bytes. Only records contain tables.
 func (c codec) mostPayload(f *Frame) int {
 	if f.Kind == KindRecord {
 		return c.most(f) - HeaderBytes
@@ -58,7 +59,7 @@ func (c codec) mostPayload(f *Frame) int {
 	return MaxPayloadBytes
 }
 
-// tooLong returns the error of a message that nobody of this run can have meant.
+// tooLong returns the error for a message that no process of this run could have sent.
 func tooLong(m any, bytes, most int) error {
 	return fmt.Errorf("%w: %T of %d bytes, at most %d are allowed in this run; %s", kintsugi.ErrCorrupt, m, bytes, most, sameEverywhere)
 }

@@ -15,14 +15,16 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// Between processes of one host a payload need not travel: the client of a data stream offers
-// memory when it opens it, the server says whether it has that too, and from then on a frame may
-// say where in it its payload lies. It offers pipes for the messages themselves likewise. Or it
-// asks to borrow what the server has: then the server answers with the name of a segment to try,
-// and tells the names of those in which payloads lie when the first one does.
+// Between processes on one host, a payload need not be sent. When the client of a data stream opens
+// it, it offers memory, and the server says whether it could map the memory. From then on a frame
+// may say where in this memory its payload is. In the same way the client offers pipes for the
+// messages themselves. The client may also ask to borrow the server's memory. The server then
+// answers with the name of a segment to try. Later it sends the name of each segment with payloads,
+// before the first payload in it.
 
-// The metadata of offers, names of segments and pipes, and of what becomes of each, accepted or why
-// not; and of borrowing, the wish and a segment to try.
+// The keys of the gRPC metadata. An offer has the name of a segment or of pipes; the answer says
+// that it is accepted, or why not. For borrowing, the client sends its wish, and the server the
+// name of a segment to try.
 const (
 	offerKey  = "kintsugi-segment"
 	pipesKey  = "kintsugi-pipes"
@@ -30,18 +32,18 @@ const (
 	accepted  = "accepted"
 	wished    = "wished"
 
-	maxOffered = 1 << 40 // of one stream; the memory is the client's, so this bounds addresses only
+	maxOffered = 1 << 40 // limit for one stream; the client allocates the memory, so this limits only addresses
 )
 
-// Memory is memory that this process offers, or lends, to the other sides of streams.
+// Memory is memory of this process that it offers or lends to the other side of streams.
 type Memory struct {
 	segment *shm.Segment
 	name    string
 	close   func()
 }
 
-// NewMemory returns memory with room for n bytes of payloads; others says what the other sides of
-// streams may do with it. shm.ErrNoSegment where there is none to be shared.
+// NewMemory returns memory with room for n bytes of payloads. others says what the other sides of
+// streams may do with it. If memory cannot be shared here, the error is a shm.ErrNoSegment.
 func NewMemory(n int, others shm.Access) (*Memory, error) {
 	if n > MaxShared {
 		return nil, fmt.Errorf("%w: %d bytes are more than the %d in which a payload can be found", shm.ErrNoSegment, n, MaxShared)
@@ -55,23 +57,24 @@ func NewMemory(n int, others shm.Access) (*Memory, error) {
 	return m, nil
 }
 
-// Close ends offers: streams that are opened from now on do not get the memory. Those that have it
-// keep it. The garbage collector closes what nobody refers to.
+// Close ends the offers: streams that are opened later do not get the memory. Streams that already
+// have it keep it. The garbage collector frees the memory when nothing refers to it.
 func (m *Memory) Close() { m.close() }
 
 // Segment returns the memory itself.
 func (m *Memory) Segment() *shm.Segment { return m.segment }
 
-// offers are what a client offers with a stream, until it has heard what becomes of it. The zero value offers nothing.
+// offers is what a client offers with a stream, until the server has answered. The zero value
+// offers nothing.
 type offers struct {
 	memory *shm.Segment
 	borrow bool
-	why    error // memory is not there although it was asked for
+	why    error // why there is no memory although it was asked for
 	pipes  *shm.Pipes
-	names  []func() // to call when the other side has answered: nobody can open what is offered by its name any more
+	names  []func() // to call when the server has answered: afterwards nobody can open the offered things by name
 }
 
-// make makes what is to be offered, and returns the context to open the stream with.
+// make creates what is offered, and returns the context to open the stream with.
 func (o *offers) make(ctx context.Context, pipes bool, opts options) context.Context {
 	m := opts.memory
 	if opts.shared > 0 {
@@ -87,7 +90,7 @@ func (o *offers) make(ctx context.Context, pipes bool, opts options) context.Con
 		ctx = metadata.AppendToOutgoingContext(ctx, borrowKey, wished)
 	}
 	if pipes {
-		if p, name, closeName, err := shm.CreatePipes(); err == nil { // else messages travel as between hosts
+		if p, name, closeName, err := shm.CreatePipes(); err == nil { // otherwise messages travel as between hosts
 			o.pipes, o.names = p, append(o.names, closeName)
 			ctx = metadata.AppendToOutgoingContext(ctx, pipesKey, name)
 		}
@@ -95,14 +98,14 @@ func (o *offers) make(ctx context.Context, pipes bool, opts options) context.Con
 	return ctx
 }
 
-// close makes names useless.
+// close removes the names of what was offered.
 func (o *offers) close() {
 	for _, f := range o.names {
 		f()
 	}
 }
 
-// refuse gives up what was offered.
+// refuse gives up everything that was offered.
 func (o *offers) refuse() {
 	if o.memory = nil; o.pipes != nil {
 		o.pipes.Close()
@@ -110,13 +113,14 @@ func (o *offers) refuse() {
 	}
 }
 
-// answer waits for what the other side says, and gives up what it declines. An error says that the stream has ended.
+// answer waits for the server's answer, and gives up what it declines. It returns an error if the
+// stream has ended.
 func (o *offers) answer(raw grpc.ClientStream) error {
 	if o.memory == nil && o.pipes == nil && !o.borrow {
 		return nil
 	}
 	md, err := raw.Header()
-	if err == nil && len(md) == 0 { // the stream has ended in place of an answer: gRPC says why to whoever receives
+	if err == nil && len(md) == 0 { // the stream has ended instead of an answer; receiving returns the reason
 		if err = raw.RecvMsg(&Frame{}); err == nil {
 			err = io.ErrUnexpectedEOF
 		}
@@ -140,7 +144,8 @@ func (o *offers) answer(raw grpc.ClientStream) error {
 	return nil
 }
 
-// try returns why this process cannot read what the other side lends, nil if it can.
+// try checks whether this process can read memory that the other side lends. It returns the reason
+// if not.
 func try(names []string) error {
 	if len(names) != 1 {
 		return fmt.Errorf("%w: the other side lends none", shm.ErrNoSegment)
@@ -149,26 +154,28 @@ func try(names []string) error {
 	return err
 }
 
-// declined returns why the other side has declined an offer, nil if it has not.
+// declined returns the reason why the other side has declined an offer, or nil if it has not.
 func declined(said []string) error {
 	switch {
 	case len(said) == 1 && said[0] == accepted:
 		return nil
 	case len(said) == 1:
 		return fmt.Errorf("%w: the other side says: %s", shm.ErrNoSegment, said[0])
-	default: // of a release that knows of none
+	default: // a release that does not know such offers
 		return fmt.Errorf("%w: the other side does not answer", shm.ErrNoSegment)
 	}
 }
 
-// shared is what a handler's stream has in common with its client, on the same host; each part may be missing.
+// shared is what the stream of a handler shares with its client on the same host. Each part may be
+// missing.
 type shared struct {
-	memory *shm.Segment // offered by the client, for payloads to it
-	trial  *Memory      // a segment that the client was told to try, before it is lent others
+	memory *shm.Segment // offered by the client, for payloads to this process
+	trial  *Memory      // a segment that the client was asked to try, before other memory is lent to it
 	pipes  *shm.Pipes
 }
 
-// acceptOffers opens what the client of a stream offers, if it does, lends it what it wishes, and tells it.
+// acceptOffers opens what the client of a stream offers, prepares memory to lend if the client
+// wishes to borrow, and answers.
 func acceptOffers(raw grpc.ServerStream) (s shared, err error) {
 	md, _ := metadata.FromIncomingContext(raw.Context())
 	said := make(metadata.MD)
@@ -202,7 +209,7 @@ func acceptOffers(raw grpc.ServerStream) (s shared, err error) {
 	return s, nil
 }
 
-// close gives back what no stream has taken.
+// close releases the parts that no stream uses.
 func (s shared) close() {
 	if s.trial != nil {
 		s.trial.Close()
@@ -212,20 +219,20 @@ func (s shared) close() {
 	}
 }
 
-// Memory returns the memory that both sides of the stream have. If there is none it is nil, and the
-// error says why it is not there although it was offered. Payloads lie behind its first
+// Memory returns the memory that both sides of the stream share, or nil. If memory was offered or
+// wished for and is not shared, the error is the reason. Payloads begin after the first
 // shm.SegmentHeader bytes.
 func (s *Stream[Out, In]) Memory() (*shm.Segment, error) { return s.memory, s.unshared }
 
-// Lends reports whether the client of a handler's stream can read memory of this process: payloads
-// may lie in what it is lent.
+// Lends reports whether the client of a handler's stream can read memory of this process, so that
+// Lend may be used.
 func (s *Stream[Out, In]) Lends() bool { return s.trial != nil }
 
-// Borrows reports whether payloads may lie in memory of the other side.
+// Borrows reports whether received frames may have their payloads in memory of the other side.
 func (s *Stream[Out, In]) Borrows() bool { return s.borrows }
 
-// Lend returns the number of memory on this stream, for Header.Push.Sequence of frames whose
-// payloads lie there. The client hears its name the first time.
+// Lend returns the number of memory m on this stream, for Header.Push.Sequence of frames whose
+// payloads are in it. The first call for m sends the name of the memory to the client.
 func (s *Stream[Out, In]) Lend(m *Memory) (number uint32, err error) {
 	if i := slices.Index(s.lent, m); i >= 0 {
 		return uint32(i), nil
@@ -237,7 +244,7 @@ func (s *Stream[Out, In]) Lend(m *Memory) (number uint32, err error) {
 	}}))
 }
 
-// borrow opens what a frame of KindMemory names, and releases it.
+// borrow opens the memory that a frame of KindMemory names, and releases the frame.
 func (s *Stream[Out, In]) borrow(f *Frame) error {
 	defer f.Release()
 	name := make([]byte, f.Bytes)
@@ -252,7 +259,7 @@ func (s *Stream[Out, In]) borrow(f *Frame) error {
 	return err
 }
 
-// memoryOf returns where the payload of a received frame is to be found, nil if that is nowhere.
+// memoryOf returns the memory that holds the payload of a received frame, or nil if there is none.
 func (s *Stream[Out, In]) memoryOf(f *Frame) *shm.Segment {
 	switch {
 	case !s.borrows:
@@ -263,7 +270,7 @@ func (s *Stream[Out, In]) memoryOf(f *Frame) *shm.Segment {
 	return nil
 }
 
-// find finds the payload of a received frame that was not sent with it.
+// find sets the payload of a received frame that was not sent with it.
 func (f *Frame) find(memory *shm.Segment) error {
 	if f.Place == 0 {
 		return nil
@@ -277,18 +284,18 @@ func (f *Frame) find(memory *shm.Segment) error {
 	return nil
 }
 
-// MaxShared bounds the bytes of payloads in the memory of a stream: a place has 32 bits.
+// MaxShared is the limit on the bytes of payloads in the memory of a stream: a place has 32 bits.
 const MaxShared = PlaceBytes<<32 - 2*shm.SegmentHeader
 
-// PlaceAt returns the place, for Header.Place, of a payload that begins so many bytes, a multiple
-// of PlaceBytes, behind the first that payloads may have.
+// PlaceAt returns the place, for Header.Place, of a payload at an offset in bytes, counted from the
+// first byte that payloads may use. The offset must be a multiple of PlaceBytes.
 func PlaceAt(offset int) uint32 { return uint32((shm.SegmentHeader + offset) / PlaceBytes) }
 
-// Places counts the places of payloads that lie one behind the other in the memory of a stream,
-// each on a cache line of its own. The zero value begins at its beginning.
+// Places allocates places for payloads one after the other in the memory of a stream, each aligned
+// to a cache line. The zero value starts at the beginning.
 type Places struct{ used int }
 
-// Take returns the place of a payload of n bytes.
+// Take returns the place for a payload of n bytes.
 func (p *Places) Take(n int) (place uint32) {
 	const line = 64
 	place = PlaceAt(p.used)
@@ -296,10 +303,10 @@ func (p *Places) Take(n int) (place uint32) {
 	return place
 }
 
-// Bytes returns how many bytes the payloads take.
+// Bytes returns the number of bytes allocated so far.
 func (p *Places) Bytes() int { return p.used }
 
-// Put returns the memory of a payload of n bytes at a place, nil if the memory ends before.
+// Put returns the n bytes of memory at a place, or nil if the memory ends before.
 func Put(memory *shm.Segment, place uint32, n int) []byte {
 	b, at := memory.Bytes(), int(place)*PlaceBytes
 	if at+n > len(b) {

@@ -8,9 +8,9 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Ping asks the peer for a sign of life. Whether it is ready to serve does not matter. It returns
-// an error when the peer does not answer within patience; that is context.DeadlineExceeded if it is
-// reached but silent.
+// Ping checks that the peer's process answers, whether or not it is ready to serve. It returns an
+// error if there is no answer within patience: context.DeadlineExceeded if the process can be
+// reached but does not answer.
 func (p *Peer) Ping(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -21,7 +21,7 @@ func (p *Peer) Ping(ctx context.Context, patience time.Duration) error {
 	return err
 }
 
-// UntilBroken returns when the connection to the peer is broken, or after d, or when ctx ends.
+// UntilBroken returns when the connection to the peer is broken, after d, or when ctx ends.
 func (p *Peer) UntilBroken(ctx context.Context, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

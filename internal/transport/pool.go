@@ -6,16 +6,16 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// dataBytes is the most that one HTTP/2 frame of gRPC carries.
+// dataBytes is the largest payload of one HTTP/2 frame of gRPC.
 const dataBytes = 16 << 10
 
-// pool is where connections take the memory for what they receive. That of gRPC clears a buffer
-// each time it hands it out, and a connection then reads all of it over with what has arrived.
+// pool provides the receive buffers of connections. gRPC's own pool clears a buffer each time it
+// hands it out, although the connection then overwrites all of it.
 type pool struct{ buffers sync.Pool }
 
 var received pool
 
-// Get implements mem.BufferPool. What the buffer holds is arbitrary.
+// Get implements mem.BufferPool. The contents of the buffer are undefined.
 func (p *pool) Get(n int) *[]byte {
 	if n > dataBytes {
 		return mem.DefaultBufferPool().Get(n)

@@ -10,14 +10,14 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// MaxRecord bounds what AppendRecord appends for a commit of so many pushes, with so many countable
-// workers, on so many chunks.
+// MaxRecord returns the limit on the bytes that AppendRecord appends for a commit of the given
+// number of pushes, with the given number of countable workers, on the given number of chunks.
 func MaxRecord(pushes, workers, chunks int) int {
 	return 1024 + bytesPerPush*pushes + bytesPerWorker*workers + bytesPerChunk*chunks
 }
 
-// AppendRecord appends a commit and what was answered when it was applied: the two messages as they
-// travel, each behind its length as a uvarint.
+// AppendRecord appends a commit, and the answer that was given when it was applied. Each is the
+// protobuf message, preceded by its length as a uvarint.
 func AppendRecord(b []byte, c kintsugi.Commit, s kintsugi.Stable) ([]byte, error) {
 	for _, m := range []proto.Message{commitTo(c), stableTo(s)} {
 		b = binary.AppendUvarint(b, uint64(proto.Size(m)))
@@ -29,7 +29,8 @@ func AppendRecord(b []byte, c kintsugi.Commit, s kintsugi.Stable) ([]byte, error
 	return b, nil
 }
 
-// ReadRecord reads what AppendRecord has appended and returns what follows it. Anything else is ErrCorrupt.
+// ReadRecord reads what AppendRecord has appended, and returns the bytes that follow. Anything else
+// is an ErrCorrupt.
 func ReadRecord(b []byte) (c kintsugi.Commit, s kintsugi.Stable, rest []byte, err error) {
 	var commit pb.Commit
 	var stable pb.Stable

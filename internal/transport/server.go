@@ -18,30 +18,31 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// Keep-alive: a client that hangs, or whose host is gone, is noticed after serverPingEvery + pingTimeout,
-// a server after clientPingEvery + pingTimeout: gRPC lets a client ping no more often. The server must
-// accept the pings of its clients, or it would close healthy connections as too chatty.
+// Keep-alive pings. A server notices a client that hangs, or whose host is gone, after
+// serverPingEvery + pingTimeout; a client notices such a server after clientPingEvery +
+// pingTimeout. gRPC does not let clients ping more often. The server must accept the pings of its
+// clients, or it would close healthy connections for pinging too often.
 const (
 	serverPingEvery = 5 * time.Second
 	clientPingEvery = 10 * time.Second
 	pingTimeout     = 5 * time.Second
 )
 
-// Limits of a connection. A peer holds a stream of each kind for each shard, so that a thousand are
-// plenty; gRPC's own limits are four billion streams and 16 MiB of request headers.
+// Limits of a connection. A peer has one stream of each kind for each shard, so a thousand are
+// plenty. gRPC's own limits are four billion streams and 16 MiB of request headers.
 const (
 	maxStreams      = 1024
 	maxHeaderBytes  = 16 << 10
-	readBufferBytes = 128 << 10 // larger than gRPC's 32 KiB: fewer system calls for each frame
+	readBufferBytes = 128 << 10 // gRPC has 32 KiB; with more, a frame needs fewer system calls
 
-	// A frame with what gRPC puts around it goes out by one system call where flow control lets it;
-	// of 32 KiB, which gRPC has, it takes seventeen. Connections share such buffers: each has one
-	// only while it has something to write.
+	// With this size, one system call sends a frame together with what gRPC adds, if flow control
+	// permits it; with gRPC's 32 KiB it takes seventeen. Connections share these buffers: a
+	// connection has one only while it has something to write.
 	writeBufferBytes = FrameBytes + 8<<10
 )
 
-// Handler serves the streams of one process. Each method runs in its own goroutine and owns its stream
-// until it returns; the error it returns ends the stream and reaches the client.
+// Handler serves the streams of one process. Each call runs in its own goroutine and owns its
+// stream until it returns. The error that it returns ends the stream and reaches the client.
 type Handler interface {
 	Work(*WorkServer) error
 	Watch(*WatchServer) error
@@ -51,14 +52,15 @@ type Handler interface {
 	Follow(*FollowServer) error
 }
 
-// Server is a gRPC server with the health service and our streams.
+// Server is a gRPC server with the health service and the streams of this package.
 type Server struct {
 	grpc     *grpc.Server
 	health   *health.Server
 	listener net.Listener
 }
 
-// Listen opens addr (host:port, port 0 for any free one). A port that is in use is an error that names it.
+// Listen listens on addr (host:port; port 0 means any free port). If the port is in use, the error
+// names it.
 func Listen(addr string) (net.Listener, error) {
 	lis, err := net.Listen("tcp", addr)
 	if err == nil {
@@ -76,7 +78,7 @@ func Listen(addr string) (net.Listener, error) {
 	return nil, fmt.Errorf("listen on %s: %w%s", addr, err, todo)
 }
 
-// A ServerOption is for a server.
+// A ServerOption configures a server.
 type ServerOption func(*serverOptions)
 
 type serverOptions struct {
@@ -84,14 +86,14 @@ type serverOptions struct {
 	more  []grpc.ServerOption
 }
 
-// ServeSizes lets the messages between servers be as long as those of a run of such sizes get.
+// ServeSizes sets the run's sizes, from which the limits on messages between servers follow.
 func ServeSizes(s Sizes) ServerOption {
 	return func(o *serverOptions) { o.sizes = s }
 }
 
-// ServeTLS makes a server listen to nobody who does not prove who it is, and lets each role open
-// the streams that are for it. nil: plain TCP, on which whoever reaches the port may open all of
-// them.
+// ServeTLS makes a server accept only clients that prove their identity, and lets each role open
+// only the streams that are for it. nil means plain TCP: everyone who can reach the port may open
+// all streams.
 func ServeTLS(c *mtls.Credentials) ServerOption {
 	return func(o *serverOptions) {
 		if c != nil {
@@ -109,7 +111,7 @@ func NewServer(lis net.Listener, h Handler, opts ...ServerOption) *Server {
 	c := codec{sizes: o.sizes}
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ForceServerCodecV2(c),
-		grpc.MaxRecvMsgSize(c.sizes.tables()), // gRPC has one for all streams
+		grpc.MaxRecvMsgSize(c.sizes.tables()), // gRPC has one limit for all streams
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ReadBufferSize(readBufferBytes),
@@ -128,19 +130,21 @@ func NewServer(lis net.Listener, h Handler, opts ...ServerOption) *Server {
 	return &Server{grpc: g, health: hs, listener: lis}
 }
 
-// service is what gRPC hands back with each stream.
+// service is the value that gRPC passes back with each stream.
 type service struct {
 	Handler
 	codec codec
 }
 
-// Serve accepts connections until Stop.
+// Serve accepts connections until Stop is called.
 func (s *Server) Serve() error { return s.grpc.Serve(s.listener) }
 
-// alive is what the health service calls the process itself, which serves as long as it answers.
+// alive is the name of the process itself in the health service: it is serving as long as it
+// answers.
 const alive = "alive"
 
-// SetReady sets what the health service answers of the server, which is "" there. It is not ready to begin with.
+// SetReady sets what the health service answers for the server, whose name there is "". At first it
+// is not ready.
 func (s *Server) SetReady(ready bool) {
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
@@ -149,14 +153,15 @@ func (s *Server) SetReady(ready bool) {
 	s.health.SetServingStatus("", status)
 }
 
-// Stop ends every stream and closes the listener. Handlers see their contexts end; Stop does not wait
-// for them to return.
+// Stop ends all streams and closes the listener. The contexts of handlers end; Stop does not wait
+// for handlers to return.
 func (s *Server) Stop() { s.grpc.Stop() }
 
-// Address is where the server listens.
+// Address returns the address that the server listens on.
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
-// serve adapts a handler method to gRPC. may are the roles that may call it where callers prove who they are.
+// serve adapts a handler method to gRPC. may lists the roles that may call it if callers prove
+// their identity.
 func serve[Out, In any](name string, may []mtls.Role, encode func(Out) any, recv func(func(any) error) (In, error), method func(Handler, *Stream[Out, In]) error) grpc.StreamDesc {
 	return grpc.StreamDesc{
 		StreamName: name, ServerStreams: true, ClientStreams: true,
@@ -175,7 +180,7 @@ func serve[Out, In any](name string, may []mtls.Role, encode func(Out) any, recv
 			}
 			if common.pipes != nil {
 				l := newLane(raw, common.pipes, true, srv.(*service).codec)
-				defer l.close() // before the status goes: a client reads the pipe to its end first
+				defer l.close() // before the status is sent: a client reads the pipe to its end first
 				s.raw = l
 			}
 			return toWire(method(srv.(*service).Handler, s))
@@ -188,7 +193,7 @@ func describe(name string, streams ...grpc.StreamDesc) *grpc.ServiceDesc {
 }
 
 // The services, with the roles that may call each method. They are described by hand because the
-// tensor side of Data is no protobuf message.
+// frames of Data are not protobuf messages.
 var services = []*grpc.ServiceDesc{
 	describe("Conductor",
 		serve("Work", []mtls.Role{mtls.Worker}, encoder(conductorTo), receiver[pb.WorkerMessage](workerFrom), Handler.Work),

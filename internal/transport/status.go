@@ -11,8 +11,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// conditions pairs the errors a caller can act on with the status codes that carry them. A code stands
-// for one condition only, so that errors.Is gives the same answer on both sides of the wire.
+// conditions pairs the errors that a caller can act on with gRPC status codes. Each code stands for
+// one condition only, so that errors.Is gives the same answer on both sides of a stream.
 var conditions = []struct {
 	err  error
 	code codes.Code
@@ -25,8 +25,8 @@ var conditions = []struct {
 	{kintsugi.ErrUsage, codes.InvalidArgument},
 }
 
-// toWire turns a handler's error into the status that names its condition. Only io.EOF itself is the
-// orderly end of a stream: an error that wraps it tells of something else that ended too soon.
+// toWire converts a handler's error to the gRPC status of its condition. Only io.EOF itself is the
+// orderly end of a stream: an error that wraps it reports something else that ended too soon.
 func toWire(err error) error {
 	if err == nil || err == io.EOF {
 		return nil
@@ -42,7 +42,7 @@ func toWire(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// fromWire turns a status back into an error that matches its condition.
+// fromWire converts a gRPC status back to an error that matches its condition.
 func fromWire(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
@@ -62,13 +62,13 @@ func fromWire(err error) error {
 		}
 	}
 	message := s.Message()
-	if s.Code() == codes.ResourceExhausted && strings.Contains(message, "larger than max") { // gRPC gives the two lengths, and no more
+	if s.Code() == codes.ResourceExhausted && strings.Contains(message, "larger than max") { // gRPC reports only the two lengths
 		message += ": longer than a message of this run gets; " + sameEverywhere
 	}
 	return &remoteError{condition: err, message: message}
 }
 
-// remoteError is a condition that the other side reported, in its words.
+// remoteError is a condition that the other side reported, with its message.
 type remoteError struct {
 	condition error
 	message   string

@@ -11,9 +11,9 @@ import (
 	pb "github.com/kintsugi-ml/kintsugi/proto/kintsugi/v1"
 )
 
-// Stream is one side of a bidirectional stream. One goroutine may send while another receives; neither
-// Send nor Recv may be called from two at once. Errors that name a condition of package kintsugi match
-// it by errors.Is on the other side of the wire too.
+// Stream is one side of a bidirectional stream. One goroutine may send while another receives, but
+// no two may call Send, or Recv, at the same time. Errors that are conditions of package kintsugi
+// match with errors.Is on the other side too.
 type Stream[Out, In any] struct {
 	raw    rawStream
 	encode func(Out) any
@@ -21,25 +21,26 @@ type Stream[Out, In any] struct {
 	close  func() error
 	memory *shm.Segment // nil: none
 
-	unshared error // why there is no memory although it was offered, or wished
-	borrows  bool  // of a client: frames may lie in memory of the other side
+	unshared error // why there is no memory although it was offered or wished for
+	borrows  bool  // on a client: payloads may be in memory of the other side
 	borrowed []*shm.Segment
-	trial    *Memory    // of a handler: what the client has tried whether it can read it; nil: nothing is lent
-	lent     []*Memory  // that the client was told of
-	from     *mtls.Name // of a handler: the one place that its client may speak for; nil: any
+	trial    *Memory    // on a handler: the segment that the client was asked to try; nil: nothing is lent
+	lent     []*Memory  // the memory whose name the client knows
+	from     *mtls.Name // on a handler: the only place that the client may speak for; nil: any
 }
 
-// Send sends a message. It blocks while flow control holds the stream back.
+// Send sends a message. It blocks while flow control holds back the stream.
 func (s *Stream[Out, In]) Send(m Out) error { return fromWire(s.raw.SendMsg(s.encode(m))) }
 
-// TrySend sends a short message if that can be done without waiting, and reports whether it has. It
-// never does where messages do not travel through pipes.
+// TrySend sends a short message if that is possible without blocking, and reports whether it has.
+// It always returns false if messages do not travel through pipes.
 func (s *Stream[Out, In]) TrySend(m Out) bool {
 	l, ok := s.raw.(*lane)
 	return ok && l.trySend(s.encode(m))
 }
 
-// Recv receives the next message; io.EOF means that the other side has ended the stream in order.
+// Recv receives the next message. io.EOF means that the other side has ended the stream in an
+// orderly way.
 func (s *Stream[Out, In]) Recv() (In, error) {
 	for {
 		m, err := s.recv(s.raw.RecvMsg)
@@ -65,10 +66,10 @@ func (s *Stream[Out, In]) Near() bool {
 	return ok
 }
 
-// Context ends when the stream does.
+// Context returns the context of the stream, which ends with the stream.
 func (s *Stream[Out, In]) Context() context.Context { return s.raw.Context() }
 
-// CloseSend tells the other side that nothing more will be sent. Only clients need it.
+// CloseSend tells the other side that no more messages will be sent. Only clients need it.
 func (s *Stream[Out, In]) CloseSend() error {
 	if s.close == nil {
 		return nil
@@ -76,7 +77,7 @@ func (s *Stream[Out, In]) CloseSend() error {
 	return s.close()
 }
 
-// The streams, as clients and as servers see them.
+// The types of streams, for clients and for servers.
 type (
 	WorkClient    = Stream[kintsugi.WorkerMessage, kintsugi.ConductorMessage]
 	WorkServer    = Stream[kintsugi.ConductorMessage, kintsugi.WorkerMessage]
@@ -92,39 +93,45 @@ type (
 	ReadServer    = Stream[*Frame, ReadRequest]
 )
 
-// Control is a control message with the shard it is for.
+// Control is a control message and the shard that it is for.
 type Control struct {
 	Shard   kintsugi.ShardID
 	Message kintsugi.ControlMessage
 }
 
-// ReadRequest asks a shard for its newest released version, once that is at least AtLeast.
+// ReadRequest asks a shard for its newest released version, as soon as that is at least AtLeast.
 type ReadRequest struct {
 	Line    kintsugi.Line
 	Shard   kintsugi.ShardID
 	AtLeast kintsugi.Step
 	Form    ReadForm
-	Have    kintsugi.Step // ReadChanges: of this line, the version that the reader has
+	Have    kintsugi.Step // ReadChanges: the version that the reader has, on this line
 }
 
-// ReadForm is how a reader wants a version. Values are sent between processes: never renumber.
+// ReadForm is the form in which a reader wants a version. The numbers are part of the protocol:
+// never renumber them.
 type ReadForm uint32
 
 // The forms.
 const (
-	ReadWhole   ReadForm = 0 // all chunks, as float32
-	ReadHalves  ReadForm = 1 // all chunks, as bfloat16
-	ReadChanges ReadForm = 2 // as float32, at least the chunks that differ from those of the version that the reader has, then a frame of KindVersion
-	ReadDone    ReadForm = 3 // nothing: the reader has done with the answer before, of which payloads lie in memory that it borrows. Whoever asks again has too.
+	ReadWhole  ReadForm = 0 // all chunks, as float32
+	ReadHalves ReadForm = 1 // all chunks, as bfloat16
+	// As float32, at least the chunks that differ from the version that the reader has; then a
+	// frame of KindVersion.
+	ReadChanges ReadForm = 2
+	// No answer: the reader has finished with the last answer, whose payloads are in borrowed
+	// memory. Another request implies this too.
+	ReadDone ReadForm = 3
 )
 
-// WatchRequest asks for the events of a run after a step of a line; zero values ask for all that are kept.
+// WatchRequest asks for the events of a run after a step of a line. Zero values ask for all events
+// that are kept.
 type WatchRequest struct {
 	Line  kintsugi.Line
 	After kintsugi.Step
 }
 
-// receiver returns a Stream.recv that reads a protobuf message M and converts it.
+// receiver returns a function that receives a protobuf message M and converts it.
 func receiver[M any, P interface {
 	*M
 	proto.Message

@@ -2,20 +2,20 @@ package transport
 
 import "google.golang.org/grpc"
 
-// A window is how many bytes one side of a connection may send before the other one has read them,
-// on each stream: what is on its way, and what a reader that is slow has before it. As long as that
-// fits in the caches, what arrives is read and copied there: a gradient lands with a tenth less of
-// a processor's time. A stream carries a window a round trip, so that one over a long way wants
-// more. gRPC's own windows begin with 64 KiB and grow up to 16 MiB with what has been on its way,
-// which on one host is more than the caches have.
+// A window is how many bytes one side of a connection may send, on each stream, before the other
+// side has read them. It limits the data under way and the data that a slow reader has not yet
+// read. If that fits in the caches, received data is read and copied in the cache: receiving a
+// gradient takes a tenth less processor time. A stream carries at most one window per round trip,
+// so a long-distance connection needs a larger window. gRPC's own windows begin at 64 KiB and grow
+// up to 16 MiB with the data under way. On one host that is more than fits in the caches.
 const (
 	DefaultWindow = 1 << 20
-	LeastWindow   = 64 << 10 // of HTTP/2: gRPC would take less for its own
+	LeastWindow   = 64 << 10 // a limit of HTTP/2: gRPC would use its own window for less
 	MostWindow    = 1<<31 - 1
 )
 
-// ServeWindow gives the connections of a server windows of so many bytes for what it receives, from
-// LeastWindow to MostWindow. 0: gRPC's own.
+// ServeWindow sets the window, in bytes, for what a server receives on each stream, between
+// LeastWindow and MostWindow. 0 means gRPC's own window.
 func ServeWindow(bytes int) ServerOption {
 	return func(o *serverOptions) {
 		if bytes > 0 {
@@ -24,7 +24,7 @@ func ServeWindow(bytes int) ServerOption {
 	}
 }
 
-// DialWindow is ServeWindow for what a peer receives.
+// DialWindow sets the window, in bytes, for what a peer receives on each stream, like ServeWindow.
 func DialWindow(bytes int) DialOption {
 	return func(o *dialling) {
 		if bytes > 0 {
