@@ -16,54 +16,55 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/notice"
 )
 
-// ErrStopped means that the cluster has been stopped, or is stopping. Nothing was done.
+// ErrStopped means that the cluster has stopped or is stopping, so the call had no effect.
 var ErrStopped = errors.New("the cluster has stopped")
 
-// Spec describes the processes that fill one place, one after the other.
+// Spec describes the processes of one place, each the successor of the one before.
 type Spec struct {
 	Part Part
-	Args []string // without the name of the program
-	Env  []string // "NAME=value", added to the environment of the launcher
+	Args []string // without the program name
+	Env  []string // "NAME=value", in addition to the launcher's environment
 
-	Files []*os.File // open files that each process gets as descriptors 3 and on; the caller closes them, after Stop
+	Files []*os.File // inherited by each process as descriptors 3 and up; the caller closes them after Stop
 }
 
-// Config tunes a Cluster. Zero fields mean the defaults given here.
+// Config configures a Cluster. Zero fields mean the defaults.
 type Config struct {
-	// Binary is the program to start. Default: this program, also when its file has been replaced or
-	// removed since, so that a restarted process is never of another version than its peers.
+	// Binary is the program to start. Default: this program, even if its file has been replaced or
+	// removed since, so that a restarted process always has the same version as the others.
 	Binary string
 
-	// Logs is the folder for what the processes print, in one file per place such as server-0.log.
-	// It is created. Required.
+	// Logs is the folder for the output of the processes, one file for each place, such as
+	// server-0.log. It is created if necessary. Required.
 	Logs string
 
 	Restart RestartPolicy
 
-	// Grace is how long a process has to end after SIGINT, when the cluster stops, before it is killed. Default 10s.
+	// Grace is how long a process may take to end after SIGINT, when the cluster stops, before it
+	// is killed. Default: 10s.
 	Grace time.Duration
 
-	// Warning is how long a process that has notice may live before it is killed. Default 25s.
+	// Warning is how long a process may live after a notice before it is killed. Default: 25s.
 	Warning time.Duration
 
-	// Observe, if set, is told what happens, in order, by the goroutine that owns the processes. It
-	// must return soon and must not call the Cluster.
+	// Observe, if set, is called for each process event, in order, by the goroutine that owns the
+	// processes. It must return soon and must not call methods of the Cluster.
 	Observe func(ProcessEvent)
 }
 
-// ProcessEventKind is what happened to a process.
+// ProcessEventKind says what happened to a process.
 type ProcessEventKind uint8
 
 // The kinds of process event.
 const (
 	ProcessStarted  ProcessEventKind = iota + 1
-	ProcessKilled                    // SIGKILL was sent because a fault said so; ProcessDied follows
+	ProcessKilled                    // a fault sent SIGKILL; ProcessDied follows
 	ProcessPaused                    // SIGSTOP was sent
 	ProcessResumed                   // SIGCONT was sent
-	ProcessDied                      // it ended, and the next life starts after Pause, or when the hold ends
+	ProcessDied                      // it ended; the next life starts after Pause, or when the hold ends
 	ProcessFinished                  // it ended with status 0, or because the cluster stops
-	ProcessGivenUp                   // it ended and will not be started again: the run cannot go on
-	ProcessNoticed                   // SIGTERM was sent: it is about to go, and knows it
+	ProcessGivenUp                   // it ended and is not restarted: the run cannot go on
+	ProcessNoticed                   // SIGTERM was sent: a notice that the process is about to go
 )
 
 // String returns the kind as a verb, such as "started".
@@ -75,47 +76,48 @@ func (k ProcessEventKind) String() string {
 	return "event"
 }
 
-// ProcessEvent tells what happened to a process.
+// ProcessEvent is something that happened to a process.
 type ProcessEvent struct {
 	Time        time.Time
 	Kind        ProcessEventKind
 	Part        Part
-	Incarnation int // lives of this place, from 1
+	Incarnation int // number of the life of this place, from 1
 	PID         int
-	Exit        Exit          // of ProcessDied, ProcessFinished and ProcessGivenUp
-	Held        bool          // of ProcessDied: a fault keeps the place empty until it ends
-	Pause       time.Duration // of ProcessDied, unless held: until the next life starts
-	KilledAt    time.Time     // of ProcessDied: when a fault's SIGKILL was sent; zero if it died otherwise
-	NoticedAt   time.Time     // of ProcessDied: when it had notice by Notice; zero if it had none
-	Began       time.Time     // when this life began
+	Exit        Exit          // with ProcessDied, ProcessFinished and ProcessGivenUp
+	Held        bool          // with ProcessDied: a fault keeps the place empty for a time
+	Pause       time.Duration // with ProcessDied, unless held: time until the next life starts
+	KilledAt    time.Time     // with ProcessDied: when a fault sent SIGKILL; zero if none did
+	NoticedAt   time.Time     // with ProcessDied: when Notice gave it notice; zero if it did not
+	Began       time.Time     // start of this life
 }
 
-// Left reports whether the process has ended because it had notice, with nothing left to do.
+// Left reports whether the process ended in an orderly way after a notice.
 func (e ProcessEvent) Left() bool { return e.Kind == ProcessDied && e.Exit.Status == exitPreempted }
 
-// Cluster is a set of child processes: it starts them, starts those again that die, and ends them all.
+// Cluster is a set of child processes. It starts them, restarts those that die, and ends them all.
 //
-// Every child leads a process group of its own, so that Ctrl-C on a terminal reaches the launcher
-// alone, which then stops the children in order; and it dies with the launcher (PR_SET_PDEATHSIG),
-// however that ends. Linux sends that signal when the thread that started the child ends, not the
-// process: so all children are started by one goroutine that is locked to its thread and lives as
+// Each child leads a process group of its own. So Ctrl-C on a terminal reaches only the launcher,
+// which then stops the children in order. Each child is killed when the launcher ends, however that
+// happens (PR_SET_PDEATHSIG). Linux sends this signal when the thread that started the child ends,
+// not the process. So one goroutine starts all children; it is locked to its thread, and lives as
 // long as any of them.
 //
-// Limitation: processes that a child starts die with it, but not with a launcher that is killed.
+// Limitation: processes that a child has started end with the child, but not when the launcher is
+// killed.
 //
 // All methods are safe for concurrent use, except from Config.Observe.
 type Cluster struct {
 	cfg      Config
-	inbox    chan func()   // unbuffered: a caller waits until the owner has time; closed by nobody
-	exits    chan lifeEnd  // one receive per life; closed by nobody
-	done     chan struct{} // closed by run when every process has ended
-	failed   chan error    // room for the one error, so that run never waits for a reader
+	inbox    chan func()   // unbuffered: a caller waits until the owner has time; never closed
+	exits    chan lifeEnd  // one value for each life; never closed
+	done     chan struct{} // closed by run when all processes have ended
+	failed   chan error    // has room for the only error, so that run never waits for a reader
 	progress atomic.Bool   // a step was released since the last death
 
-	// The rest belongs to the goroutine of run.
+	// The remaining fields belong to the goroutine of run.
 	places   []*place
 	stopping *stopping
-	stopErr  error // read by others after done
+	stopErr  error // read by others after done is closed
 }
 
 // New returns a running cluster without processes. The caller must call Stop.
@@ -148,7 +150,7 @@ func New(cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// Start fills a new place with its first process. It returns once the process runs, which does not
+// Start starts the first process of a new place. It returns when the process runs, which does not
 // mean that it is ready.
 func (c *Cluster) Start(spec Spec) error {
 	return c.call(func() error {
@@ -167,8 +169,8 @@ func (c *Cluster) Start(spec Spec) error {
 	})
 }
 
-// Kill sends SIGKILL to the process of a place. With hold the place stays empty until Release; else
-// the next life starts as after any death. A place that is empty already can still be held.
+// Kill sends SIGKILL to the process of a place. With hold the place stays empty until Release.
+// Otherwise the next life starts as after any other death. An empty place can also be held.
 func (c *Cluster) Kill(part Part, hold bool) error {
 	return c.with("kill", part, func(p *place) error {
 		p.held = p.held || hold && !p.over
@@ -181,8 +183,8 @@ func (c *Cluster) Kill(part Part, hold bool) error {
 	})
 }
 
-// Notice tells the process of a place that it is about to go (SIGTERM). It is killed when the
-// warning is over, if it is there still. The next life starts as after any death.
+// Notice sends SIGTERM to the process of a place: a notice that it is about to go. If the process
+// has not ended after Config.Warning, it is killed. The next life starts as after any other death.
 func (c *Cluster) Notice(part Part) error {
 	return c.with("give notice to", part, func(p *place) error {
 		if !p.running() || !p.noticed.IsZero() {
@@ -194,18 +196,18 @@ func (c *Cluster) Notice(part Part) error {
 	})
 }
 
-// reclaim kills the processes whose warning is over.
+// reclaim kills the processes whose time after a notice is over.
 func (c *Cluster) reclaim(now time.Time) {
 	for _, p := range c.places {
 		if p.reclaimed(c.cfg.Warning, now) && p.killedAt.IsZero() {
 			p.writeLog("the warning of %s is over", c.cfg.Warning)
 			p.killedAt = now
-			_ = p.signal(syscall.SIGKILL) // it may end at this moment: its exit tells
+			_ = p.signal(syscall.SIGKILL) // it may have ended at this moment, and its exit is reported then
 		}
 	}
 }
 
-// Release ends a hold: the next life starts at once.
+// Release ends a hold. The next life starts at once.
 func (c *Cluster) Release(part Part) error {
 	return c.with("start", part, func(p *place) error {
 		if p.held {
@@ -216,8 +218,8 @@ func (c *Cluster) Release(part Part) error {
 	})
 }
 
-// Pause stops the process of a place (SIGSTOP) until Resume; a process that is not there is not
-// paused. It keeps its memory and connections and does not answer.
+// Pause stops the process of a place (SIGSTOP) until Resume. The process keeps its memory and
+// connections but does not answer. An empty place cannot be paused.
 func (c *Cluster) Pause(part Part) error {
 	return c.with("pause", part, func(p *place) error {
 		if !p.running() || p.paused {
@@ -229,7 +231,7 @@ func (c *Cluster) Pause(part Part) error {
 	})
 }
 
-// Resume lets a paused process go on (SIGCONT).
+// Resume continues a paused process (SIGCONT).
 func (c *Cluster) Resume(part Part) error {
 	return c.with("resume", part, func(p *place) error {
 		if !p.running() || !p.paused {
@@ -241,31 +243,32 @@ func (c *Cluster) Resume(part Part) error {
 	})
 }
 
-// Progressed tells the cluster that a step was released: see Restarts.Progressed. It costs nothing.
+// Progressed tells the cluster that a step was released, see Restarts.Progressed. It is cheap.
 func (c *Cluster) Progressed() { c.progress.Store(true) }
 
-// GradientsFailed is the error of a run that cannot go on because a worker has none of the
-// gradients that it needs: the user's program fails, whatever runs it, or they are not finite.
-// Nothing is wrong with the rest.
+// GradientsFailed is the error of a run that cannot go on because a worker can compute none of its
+// gradients: the user's program fails, in every worker, or the gradients are not finite. The rest
+// of the run is in order.
 type GradientsFailed struct {
-	Why string // in words, with the worker
+	Why string // the reason in words, with the worker's name
 	error
 }
 
 // Unwrap returns the error.
 func (g GradientsFailed) Unwrap() error { return g.error }
 
-// Failed returns a channel that yields at most one error: why the run cannot go on, with the end of
-// the log of the process that is to blame. The error wraps kintsugi.ErrUsage if that process was
-// started wrongly, and is a GradientsFailed if only gradients are missing. The other processes run on until Stop.
+// Failed returns a channel that yields at most one error: why the run cannot go on, including the
+// end of the log of the process that caused it. The error wraps kintsugi.ErrUsage if that process
+// was started with wrong settings. It is a GradientsFailed if only gradients are missing. The other
+// processes run on until Stop.
 func (c *Cluster) Failed() <-chan error { return c.failed }
 
-// Stop ends all processes: workers, then servers, then the coordinator, each role with SIGINT and,
-// after the grace, SIGKILL: SIGTERM would be a notice, and they would hand over to one another. It
-// returns when all have ended; when ctx ends first, they are all killed at once. Later calls wait
-// for the first. The error names processes that not even SIGKILL ended.
+// Stop ends all processes: first workers, then servers, then the coordinator. Each role gets SIGINT
+// and, after the grace, SIGKILL. SIGTERM is not used, as it is a notice: processes would hand over
+// to one another. Stop returns when all have ended. When ctx ends first, all are killed at once.
+// Later calls wait for the first call. The error names processes that survived even SIGKILL.
 func (c *Cluster) Stop(ctx context.Context) error {
-	_ = c.call(func() error { // ErrStopped: it stops already, and done tells when it has
+	_ = c.call(func() error { // ErrStopped means that it is already stopping; done says when it has stopped
 		c.beginStop(time.Now())
 		return nil
 	})
@@ -278,7 +281,8 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	return c.stopErr
 }
 
-// send hands f to the goroutine that owns the processes, and reports whether that still runs.
+// send passes f to the goroutine that owns the processes. It reports whether that goroutine still
+// runs.
 func (c *Cluster) send(f func()) bool {
 	select {
 	case c.inbox <- f:
@@ -288,9 +292,9 @@ func (c *Cluster) send(f func()) bool {
 	}
 }
 
-// call runs f on the owning goroutine and returns its error, or ErrStopped.
+// call runs f on the goroutine that owns the processes, and returns its error, or ErrStopped.
 func (c *Cluster) call(f func() error) error {
-	answer := make(chan error, 1) // the owner never waits for the caller
+	answer := make(chan error, 1) // with room for the answer, so that the owner never waits for the caller
 	sent := c.send(func() {
 		if c.stopping != nil {
 			answer <- ErrStopped
@@ -325,8 +329,8 @@ func (c *Cluster) find(part Part) *place {
 	return c.places[i]
 }
 
-// run owns the processes. Its thread is their parent as far as PR_SET_PDEATHSIG goes, so it never
-// gives the thread back: the runtime ends it with the goroutine.
+// run owns the processes. For PR_SET_PDEATHSIG, its thread is their parent. So run never unlocks
+// the thread; the runtime ends the thread with the goroutine.
 func (c *Cluster) run() {
 	runtime.LockOSThread()
 	relax()
@@ -379,7 +383,7 @@ func (c *Cluster) nextMoment() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// startDue starts the next life of every place whose pause is over.
+// startDue starts the next life in each place whose pause is over.
 func (c *Cluster) startDue(now time.Time) {
 	if c.stopping != nil {
 		return
@@ -390,7 +394,7 @@ func (c *Cluster) startDue(now time.Time) {
 		}
 		p.due = time.Time{}
 		if err := c.startLife(p); err != nil {
-			// No memory, no more processes allowed: it may pass, so it counts like a death.
+			// Memory or process limits: this may pass, so it counts as a death.
 			p.writeLog("could not be started: %v", err)
 			c.judge(p, Exit{Status: 1})
 		}
@@ -404,20 +408,20 @@ func (c *Cluster) startLife(p *place) error {
 	c.observe(p, ProcessEvent{Kind: ProcessStarted})
 	cmd := p.cmd
 	go func() {
-		_ = cmd.Wait() // ProcessState says it better
+		_ = cmd.Wait() // ProcessState has more information
 		select {
 		case c.exits <- lifeEnd{p, exitOf(cmd)}:
-		case <-c.done: // it outlived even SIGKILL and its owner
+		case <-c.done: // the process outlived even SIGKILL and its owner
 		}
 	}()
 	return nil
 }
 
-// ended books the end of a life and decides what follows.
+// ended notes the end of a life and decides what to do next.
 func (c *Cluster) ended(end lifeEnd) {
 	p := end.place
 	if !p.running() {
-		return // given up by the stop, and here it is after all
+		return // the stop had given it up, but it has ended after all
 	}
 	end.exit.Injected = !p.killedAt.IsZero() && end.exit.Signal != ""
 	if end.exit.Status != exitDone {
@@ -460,7 +464,7 @@ func (c *Cluster) judge(p *place, exit Exit) {
 		}
 		select {
 		case c.failed <- err:
-		default: // the first failure is the one to tell; those that follow are often its echo
+		default: // report the first failure only; later ones are often its consequences
 		}
 	}
 }

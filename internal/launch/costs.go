@@ -10,72 +10,73 @@ import (
 	"github.com/kintsugi-ml/kintsugi/recovery/ledger"
 )
 
-// Way is how the shard of a lost server comes back, as far as its cost goes.
+// Way is how the shard of a lost server comes back, as far as it affects the cost.
 type Way uint8
 
 // The ways.
 const (
-	BackToStart      Way = iota // everybody begins again
-	BackToCheckpoint            // everybody goes back to the newest full checkpoint
-	BackAlone                   // its chunks alone, as the running checkpoint has them
-	BackNowhere                 // a replica has everything, or memory outside the process
-	BackToCopy                  // its chunks alone, as the newest copy of a replica has them
+	BackToStart      Way = iota // all shards go back to the start
+	BackToCheckpoint            // all shards go back to the newest full checkpoint
+	BackAlone                   // only the lost chunks go back, to the running checkpoint
+	BackNowhere                 // nothing goes back: a replica, or memory outside the process, has everything
+	BackToCopy                  // only the lost chunks go back, to the newest copy on another replica
 )
 
-// Costs keeps the ledger of a run: what the loss of each server would cost now, what a real one was
-// predicted to cost, and what it did. It knows what the conductors tell. Times are arguments. It is
-// not safe for concurrent use.
+// Costs keeps the cost account of a run: what the loss of each server would cost now, what a real
+// loss was predicted to cost, and what it did cost. Its input is what the conductors report. Times
+// are arguments. It is not safe for concurrent use.
 type Costs struct {
 	way     Way
 	servers int
-	heads   []kintsugi.ServerID // by shard; nil: each heads its own
-	alone   bool                // shards have one replica
-	every   kintsugi.Step       // BackToCopy: steps between two copies
+	heads   []kintsugi.ServerID // by shard: the server that heads it; nil: server i heads shard i
+	alone   bool                // each shard has one replica
+	every   kintsugi.Step       // with BackToCopy: number of steps between two copies
 	book    *ledger.Ledger
 
 	line    kintsugi.Line // of the newest view
 	newest  kintsugi.Step
-	full    kintsugi.Step // newest full checkpoint
-	outages float64       // seconds of all recoveries
-	mended  int           // recoveries
+	full    kintsugi.Step // step of the newest full checkpoint
+	outages float64       // sum of all recoveries, in seconds
+	mended  int           // number of recoveries
 	told    time.Time
-	begun   time.Time // of the first step; zero before
+	begun   time.Time // time of the first step; zero before it
 	saved   time.Time // when the save of full began, or begun
 
-	losses []float64 // of the newest steps, up to newest
+	losses []float64 // losses of the newest steps; the last is that of newest
 	open   []mending
 }
 
 // mending is a partial recovery whose cost is being measured.
 type mending struct {
 	part      string
-	from      kintsugi.Step // the line went on after it
-	before    []float64     // losses up to there
+	from      kintsugi.Step // step after which the new line began
+	before    []float64     // losses up to that step
 	predicted float64       // before calibration; NaN if it was not known
 }
 
-// Losses that are compared before and after a failure. More would be less noise, and farther from
-// the failure than one curve reaches.
+// Numbers of losses that are compared before and after a failure. More would reduce the noise, but
+// lie farther from the failure than one curve can be extrapolated.
 const (
 	lossesBefore = 64
 	lossesAfter  = 32
 )
 
-// tellCosts is how often costs are recorded.
+// tellCosts is the time between two records of the costs.
 const tellCosts = 2 * time.Second
 
-// NewCosts returns the ledger of a run. every is how many steps lie between two copies, with BackToCopy.
+// NewCosts returns the account of a run. every is the number of steps between two copies, with
+// BackToCopy.
 func NewCosts(servers int, way Way, every kintsugi.Step) *Costs {
 	return &Costs{way: way, servers: servers, every: every, book: ledger.New(50)}
 }
 
-// GoOn says how far the run had come when nobody kept this ledger: at a step of a line, with a full
-// checkpoint of a step, which was the present version at a time.
+// GoOn sets how far the run had come before this account was kept: the line, its newest step, and
+// the step of the newest full checkpoint, whose version was the newest at time saved.
 func (c *Costs) GoOn(line kintsugi.Line, step, full kintsugi.Step, saved time.Time) {
 	c.line, c.newest, c.full, c.begun, c.saved = line, step, full, saved, saved
 }
 
-// View books a new view. One that begins a line and keeps nothing takes the run back to a step.
+// View notes a new view. If it begins a line that keeps nothing, the run goes back to a step.
 func (c *Costs) View(v kintsugi.View) {
 	c.heads, c.alone = nil, v.Replicas <= 1
 	for _, chain := range v.Chains {
@@ -89,8 +90,8 @@ func (c *Costs) View(v kintsugi.View) {
 	c.book.Exposed(nil)
 }
 
-// Step books a released step. It returns the events that follow from it: what losses would cost,
-// from time to time, and what one has cost, when that is known.
+// Step notes a released step. It returns the resulting events: at intervals what losses would cost,
+// and what a past loss has cost as soon as that is known.
 func (c *Costs) Step(e kintsugi.StepEvent) []record.Event {
 	if c.begun.IsZero() {
 		c.begun, c.saved = e.Time, e.Time
@@ -112,15 +113,15 @@ func (c *Costs) Step(e kintsugi.StepEvent) []record.Event {
 	return events
 }
 
-// Checkpoint books a save that was told of at a time.
+// Checkpoint notes a save that was reported at time at.
 func (c *Costs) Checkpoint(e kintsugi.CheckpointEvent, at time.Time) {
 	if !e.Running && e.Err == "" {
 		c.full, c.saved = max(c.full, e.Step), at.Add(-e.Took)
 	}
 }
 
-// Age returns how long ago the newest full checkpoint was the present version, or that training has
-// gone on without any. ok is false before the first step.
+// Age returns the time since the newest full checkpoint's version was the newest, or since the
+// first step if there is no checkpoint. ok is false before the first step.
 func (c *Costs) Age(now time.Time) (age time.Duration, ok bool) {
 	if c.begun.IsZero() {
 		return 0, false
@@ -128,17 +129,17 @@ func (c *Costs) Age(now time.Time) (age time.Duration, ok bool) {
 	return max(0, now.Sub(c.saved)), true
 }
 
-// Exposed books how far the shards are from what is saved of them.
+// Exposed notes how far the shards have moved since they were saved.
 func (c *Costs) Exposed(e kintsugi.ExposureEvent) { c.book.Exposed(e.Shards) }
 
-// Recovered books that training went on so many seconds after a failure of a server.
+// Recovered notes how long, in seconds, training was interrupted by the failure of a server.
 func (c *Costs) Recovered(seconds float64) {
 	c.outages += seconds
 	c.mended++
 }
 
-// Partial books that a shard has come back alone, and fills in what p does not know: how far it
-// went back, and what that is expected to cost.
+// Partial notes that a shard has come back alone. It fills in the fields that p lacks: how far the
+// shard went back, and what that is expected to cost.
 func (c *Costs) Partial(e kintsugi.PartialEvent, p *record.Partial) {
 	back, ok := c.book.Back(int(e.Shard))
 	if !ok {
@@ -147,7 +148,7 @@ func (c *Costs) Partial(e kintsugi.PartialEvent, p *record.Partial) {
 	p.Distance = record.Number(back.Squared)
 	m := mending{part: p.Part, from: e.Step, before: c.upTo(e.Step), predicted: float64(record.Unknown())}
 	if steps, ok := c.book.Predict(back); ok {
-		if e.Chunks > 0 { // what came back may be newer than what the distances were taken to, such as another replica's
+		if e.Chunks > 0 { // what came back may be newer than the values that the distances refer to, such as those of another replica
 			steps = min(steps, float64(e.Age)/float64(e.Chunks))
 		}
 		factor, _ := c.book.Calibration()
@@ -157,7 +158,7 @@ func (c *Costs) Partial(e kintsugi.PartialEvent, p *record.Partial) {
 	c.book.Restored(int(e.Shard))
 }
 
-// upTo returns the losses of the steps up to one.
+// upTo returns the losses of the steps up to the given one.
 func (c *Costs) upTo(step kintsugi.Step) []float64 {
 	n := len(c.losses) - int(c.newest-min(c.newest, step))
 	if n <= 0 {
@@ -166,8 +167,8 @@ func (c *Costs) upTo(step kintsugi.Step) []float64 {
 	return append([]float64(nil), c.losses[max(0, n-lossesBefore):n]...)
 }
 
-// measure ends the measurements that have seen enough steps. A failure that follows another one so
-// soon that neither can be told from the other ends it as well: then it is not known what it cost.
+// measure completes the measurements that have seen enough steps. It also ends a measurement if
+// another failure follows so soon that the two cannot be separated; the cost is then unknown.
 func (c *Costs) measure(step kintsugi.Step) (events []record.Event) {
 	keep := c.open[:0]
 	for i, m := range c.open {
@@ -195,7 +196,7 @@ func (c *Costs) measure(step kintsugi.Step) (events []record.Event) {
 	return events
 }
 
-// costs says what the loss of each server would cost now.
+// costs returns what the loss of each server would cost now.
 func (c *Costs) costs(e kintsugi.StepEvent) *record.Exposure {
 	age, _ := c.Age(e.Time)
 	x := &record.Exposure{Line: uint64(e.Line), Step: uint64(e.Step), AgeSeconds: record.Number(age.Seconds()), AgeSteps: record.Number(c.newest - min(c.newest, c.full))}
@@ -219,8 +220,8 @@ func (c *Costs) shards(server int) (list []int) {
 	return list
 }
 
-// cost says what the loss of a server would cost now. With one replica that is what it costs to
-// lose the shards that it heads.
+// cost returns what the loss of a server would cost now. With one replica per shard, that is the
+// cost of losing the shards that it heads.
 func (c *Costs) cost(i int) record.ServerCost {
 	s := ledger.Server{Server: kintsugi.ServerID(i)}
 	if c.mended > 0 {
@@ -243,7 +244,7 @@ func (c *Costs) cost(i int) record.ServerCost {
 			r.Why = "nobody has measured yet how far it is from what is saved of it"
 			return r
 		}
-	case BackNowhere: // but what it has taken over is in the memory of its process alone
+	case BackNowhere: // but shards that it has taken over are only in the memory of its process
 		taken := slices.DeleteFunc(c.shards(i), func(shard int) bool { return shard == i })
 		if s.Replica = !c.alone || len(taken) == 0; !s.Replica && !c.restored(taken, &s, &r) {
 			r.Why = "it has taken over shards of another server, and nobody has measured how far they are from what is saved of them"
@@ -257,7 +258,8 @@ func (c *Costs) cost(i int) record.ServerCost {
 	return r
 }
 
-// restored fills in how far shards are from what is saved of them. False: that is not known of all of them.
+// restored fills in how far shards have moved since they were saved. It returns false if that is
+// not known for all of them.
 func (c *Costs) restored(shards []int, s *ledger.Server, r *record.ServerCost) bool {
 	squared, age, chunks := 0.0, 0.0, 0
 	for _, shard := range shards {
@@ -276,8 +278,8 @@ func (c *Costs) restored(shards []int, s *ledger.Server, r *record.ServerCost) b
 	return true
 }
 
-// Worst returns the server whose loss would cost most steps now. ok is false while that is not
-// known of one of them: nobody can say then that it is not the worst.
+// Worst returns the server whose loss would cost the most steps now. ok is false if the cost of any
+// server is unknown, since that server might be the worst.
 func (c *Costs) Worst() (worst record.ServerCost, ok bool) {
 	for i := range c.servers {
 		r := c.cost(i)

@@ -35,8 +35,8 @@ type dieFile struct {
 
 func diePath(dir string, p Part) string { return filepath.Join(dir, p.logName()+".die.json") }
 
-// OrderDeaths leaves word in dir for every part that a fault kills in a state of its own. It is called
-// before the parts start. A part that two faults kill in this way gets the last one.
+// OrderDeaths writes a file to dir for each part that a fault kills in a certain state. Call it
+// before the parts start. If two such faults name the same part, the last one counts.
 func OrderDeaths(dir string, faults []Fault) error {
 	for _, f := range faults {
 		if f.At.State == "" {
@@ -56,9 +56,10 @@ func OrderDeaths(dir string, faults []Fault) error {
 	return nil
 }
 
-// Deaths returns a function that a process of p calls whenever it enters a state. If OrderDeaths has left
-// word in dir, it kills the process, by kill, on the ordered occasion. The word is for one life: it is
-// removed before it is carried out. That of a state which no first life enters waits for a life that does.
+// Deaths returns a function that the process of part p must call whenever it enters a state. If
+// OrderDeaths has written a file for p to dir, that function calls kill in the ordered state. The
+// order is for one life: the file is removed before it is carried out. If the first life does not
+// enter the state, the order stays for a later life that does.
 func Deaths(dir string, p Part, kill func() error) (enter func(state string), err error) {
 	nothing := func(string) {}
 	text, err := os.ReadFile(diePath(dir, p))
@@ -78,7 +79,7 @@ func Deaths(dir string, p Part, kill func() error) (enter func(state string), er
 			return nothing, fmt.Errorf("read the fault of %s: %w", p, err)
 		}
 	}
-	var mu sync.Mutex // held while dying: nobody else goes on meanwhile
+	var mu sync.Mutex // held while dying, so that no other goroutine goes on meanwhile
 	return func(state string) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -89,8 +90,8 @@ func Deaths(dir string, p Part, kill func() error) (enter func(state string), er
 			return
 		}
 		if waits && os.Remove(diePath(dir, p)) != nil {
-			return // the next life would die as well, and the one after it
+			return // otherwise the next life would die as well, and the one after it
 		}
-		_ = kill() // SIGKILL to oneself does not return
+		_ = kill() // SIGKILL to the own process does not return
 	}, nil
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Role is what a process does in a run.
+// Role is the role of a process in a run.
 type Role uint8
 
-// The roles, in the order in which a cluster is started. It is stopped in the opposite order, so
+// The roles, in the order in which a cluster starts them. It stops them in the opposite order, so
 // that a server can still publish its last checkpoint through the coordinator.
 const (
 	Coordinator Role = iota
@@ -20,7 +20,7 @@ const (
 	Worker
 )
 
-// String returns the role as faults and flags spell it.
+// String returns the role as it is written in faults and flags.
 func (r Role) String() string {
 	switch r {
 	case Coordinator:
@@ -33,13 +33,13 @@ func (r Role) String() string {
 	return "role(" + strconv.Itoa(int(r)) + ")"
 }
 
-// Part names a process of a run by its place; the processes that fill the place come and go.
+// Part is a place of a run. The processes in the place change.
 type Part struct {
 	Role  Role
-	Index int // 0 for the coordinator, of which there is one
+	Index int // 0 for the coordinator, as there is only one
 }
 
-// String returns the part as faults and logs spell it, such as "server/0" or "coordinator".
+// String returns the part as it is written in faults and logs, such as "server/0" or "coordinator".
 func (p Part) String() string {
 	if p.Role == Coordinator {
 		return p.Role.String()
@@ -47,22 +47,22 @@ func (p Part) String() string {
 	return p.Role.String() + "/" + strconv.Itoa(p.Index)
 }
 
-// logName is the part in the name of a file.
+// logName returns the part for the name of a file.
 func (p Part) logName() string { return fmt.Sprintf("%s-%d", p.Role, p.Index) }
 
-// Moment is a point of a run: a released step, a time since the start, or the nth time that the part
-// enters a state. Exactly one is set; the zero Moment means never.
+// Moment is a point in a run: a released step, a time since the start, or the nth time that the
+// part enters a state. Only one of these is set. The zero Moment means never.
 type Moment struct {
 	Step    kintsugi.Step
 	Elapsed time.Duration
 
-	// State and Times are known to the process alone: it is told of them when it starts (DieFile), and no
-	// Schedule reaches them.
+	// State and Times are known only to the process itself, which reads them when it starts
+	// (OrderDeaths, Deaths). Schedule ignores them.
 	State string
 	Times int // from 1
 }
 
-// Reached reports whether a run that has released step, elapsed after its start, is past m.
+// Reached reports whether a run that has released step, elapsed after its start, has reached m.
 func (m Moment) Reached(step kintsugi.Step, elapsed time.Duration) bool {
 	switch {
 	case m.Step > 0:
@@ -73,7 +73,8 @@ func (m Moment) Reached(step kintsugi.Step, elapsed time.Duration) bool {
 	return false
 }
 
-// String returns the moment as faults spell it, such as "step 500", "20s" or "saving 3"; "" for never.
+// String returns the moment as it is written in faults, such as "step 500", "20s" or "saving 3"; ""
+// means never.
 func (m Moment) String() string {
 	switch {
 	case m.State != "":
@@ -86,19 +87,19 @@ func (m Moment) String() string {
 	return ""
 }
 
-// FaultKind is what a fault does.
+// FaultKind says what a fault does.
 type FaultKind uint8
 
 // The kinds of fault.
 const (
-	Kill   FaultKind = iota + 1 // SIGKILL: the process gets no chance to say anything
-	Pause                       // SIGSTOP: it is there and does not answer, as in a long stall of the host
+	Kill   FaultKind = iota + 1 // SIGKILL: the process cannot react
+	Pause                       // SIGSTOP: the process exists but does not answer, as when its host stalls
 	Slow                        // a worker takes Factor times as long to compute
-	Lose                        // Kill, and what the server has left in memory outside its process is gone, as with its host
+	Lose                        // Kill, and the state that the server keeps outside its process is lost too, as when its host fails
 	Notice                      // SIGTERM: the process is about to go, and hands over what others need
 )
 
-// String returns the kind as faults spell it.
+// String returns the kind as it is written in faults.
 func (k FaultKind) String() string {
 	switch k {
 	case Kill:
@@ -118,24 +119,24 @@ func (k FaultKind) String() string {
 // ends reports whether the fault ends a process.
 func (k FaultKind) ends() bool { return k == Kill || k == Lose || k == Notice }
 
-// Fault is something that is done to one part of a run, once.
+// Fault is one event that is injected into one part of a run.
 type Fault struct {
 	Kind FaultKind
 	Part Part
 	At   Moment
 
-	// For is how long it lasts. Kill and Lose: how long the place stays empty; zero: the launcher starts the
-	// process again as soon as it would after any death. Pause: always positive. Slow: zero.
+	// For is the duration. Kill and Lose: how long the place stays empty; zero means that the
+	// launcher restarts the process as after any other death. Pause: must be positive. Slow: zero.
 	For time.Duration
 
-	// Factor, above 1, multiplies the compute time of a slow worker. Zero for the other kinds.
+	// Factor, above 1, multiplies the compute time of a slow worker. It is zero for other kinds.
 	Factor float64
 
-	// Until ends a slow fault; zero: it lasts to the end of the run.
+	// Until is the end of a slow fault; zero means the end of the run.
 	Until Moment
 }
 
-// String returns the fault in the form that ParseFault reads.
+// String returns the fault in the syntax of ParseFault.
 func (f Fault) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", f.Kind, f.Part)
@@ -157,7 +158,7 @@ func (f Fault) String() string {
 	return b.String()
 }
 
-// trimDuration prints a duration without the zero units that time.Duration adds: 2m, not 2m0s.
+// trimDuration formats a duration without zero units: 2m, not 2m0s.
 func trimDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -169,8 +170,8 @@ func trimDuration(d time.Duration) string {
 	return s
 }
 
-// Check reports whether a run with that many servers and workers has the part that f names. The
-// error says which parts there are and wraps kintsugi.ErrUsage.
+// Check returns an error if a run with the given numbers of servers and workers does not have the
+// part that f names. The error says which parts there are and wraps kintsugi.ErrUsage.
 func (f Fault) Check(servers, workers int) error {
 	n := 1
 	switch f.Part.Role {

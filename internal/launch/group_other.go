@@ -4,8 +4,8 @@ package launch
 
 import "syscall"
 
-// Group starts a process in a group of its own. If this one is killed, and not asked to end, the
-// other goes on: Linux alone can prevent that.
+// Group starts a process in a process group of its own. If this process is killed, the other goes
+// on: only Linux can prevent that.
 func Group(syscall.Signal) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func relax() {}

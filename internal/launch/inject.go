@@ -17,30 +17,30 @@ type Injector struct {
 	observe  func(Action, error)
 	forget   func(Part) error
 	step     atomic.Uint64
-	poke     chan struct{} // room for one: a step that nobody has looked at yet
+	poke     chan struct{} // has room for one value: a new step that Run has not seen yet
 }
 
-// NewInjector returns an injector. observe, if not nil, is told each action after it was done, and
-// the error if it could not be. The injector owns the schedule from now on.
+// NewInjector returns an injector. observe, if not nil, is called after each action, with its error
+// if it failed. The injector owns the schedule from now on.
 func NewInjector(s *Schedule, c *Cluster, slower Slower, observe func(Action, error)) *Injector {
 	return &Injector{schedule: s, cluster: c, slower: slower, observe: observe, poke: make(chan struct{}, 1)}
 }
 
-// Forget sets what removes what a server has left outside its process; without it there is nothing.
-// It is called before Run.
+// Forget sets the function that removes the state of a server outside its process. Without it there
+// is no such state. Call it before Run.
 func (in *Injector) Forget(f func(Part) error) { in.forget = f }
 
-// Released says that step has been released. It never blocks.
+// Released notes that step has been released. It never blocks.
 func (in *Injector) Released(step kintsugi.Step) {
 	in.step.Store(uint64(step))
 	select {
 	case in.poke <- struct{}{}:
-	default: // Run will look anyway, and sees the newest step
+	default: // Run has not yet seen the last signal, and will see the newest step
 	}
 }
 
-// Run carries out what is due until ctx ends; elapsed times count from start. It returns the faults
-// that have not begun: the run was too short for them.
+// Run carries out due actions until ctx ends. Elapsed times count from start. It returns the faults
+// that have not begun, because the run was too short.
 func (in *Injector) Run(ctx context.Context, start time.Time) []Fault {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -70,7 +70,7 @@ func (in *Injector) Do(a Action) error {
 	switch a.Kind {
 	case ActKill:
 		return in.cluster.Kill(a.Part, a.Hold)
-	case ActLose: // what is removed first is not found by the next life, however early that starts
+	case ActLose: // remove the state first, so that the next life cannot find it, however early it starts
 		if in.forget != nil {
 			if err := in.forget(a.Part); err != nil {
 				return fmt.Errorf("lose %s: %w", a.Part, err)

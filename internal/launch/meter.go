@@ -13,22 +13,25 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// Progress is what there is to say of a run at one moment.
+// Progress is the state of a run at one moment, for the progress line.
 type Progress struct {
-	Step, Steps    kintsugi.Step // newest released, and asked for; Steps 0: no end is known
-	StepsPerSecond float64       // over the last seconds, outages included
+	Step, Steps    kintsugi.Step // newest released step, and number of steps of the run; Steps 0: no end is known
+	StepsPerSecond float64       // over the last seconds, including outages
 	Loss           float64       // moving average; NaN before the first step
-	Accuracy       float64       // of the last evaluation, in [0, 1]; NaN without one
-	Alive, Workers int           // members, and workers that the run was started with
-	Staleness      uint32        // greatest among the gradients of the newest step
+	Accuracy       float64       // of the last evaluation, in [0, 1]; NaN if there was none
+	Alive, Workers int           // members, and number of workers that the run was started with
+	Staleness      uint32        // largest staleness among the gradients of the newest step
 	BytesPerSecond float64       // pushed and pulled
 	Left           time.Duration // estimate; 0: unknown
-	Broken         []string      // what is broken now, such as "server/0 down 2.3s"
-	AtRisk         float64       // steps that the loss of the server would cost now whose loss would cost most; NaN: not known; 0: none, or nobody asks
-	SavedAgo       time.Duration // since the newest full checkpoint was the present version; 0: not known
+	Broken         []string      // parts that are down or paused now, such as "server/0 down 2.3s"
+	// AtRisk is what the most expensive loss of a server would cost now, in steps. NaN: not known. 0:
+	// nothing, or not computed.
+	AtRisk   float64
+	SavedAgo time.Duration // time since the newest full checkpoint's version was the newest; 0: not known
 }
 
-// field is a part of the line; those of the greatest rank are left out first where room is short.
+// field is one field of the line. If there is not enough room, the fields with the highest rank are
+// left out first.
 type field struct {
 	rank int
 	text string
@@ -59,8 +62,8 @@ func (p Progress) fields() []field {
 	return fs
 }
 
-// Line returns the progress in at most width columns: the least important parts are left out until
-// the rest fits.
+// Line formats the progress in at most width columns. It leaves out the least important fields
+// until the rest fits.
 func (p Progress) Line(width int) string {
 	fs := p.fields()
 	for {
@@ -83,7 +86,7 @@ func (p Progress) Line(width int) string {
 	}
 }
 
-// Attrs returns the progress for a structured log, units in the names.
+// Attrs returns the progress for a structured log, with units in the names.
 func (p Progress) Attrs() []slog.Attr {
 	attrs := []slog.Attr{slog.Uint64("step", uint64(p.Step))}
 	if p.Steps > 0 {
@@ -147,14 +150,15 @@ func commas(n uint64) string {
 	return s
 }
 
-// The rate of a run is taken over the last window, in slices, so that a meter stays small however
-// many steps a second has. Both guessed: calm enough to read, quick enough to show an outage.
+// The rate is measured over the last window, which is divided into slices, so that a meter stays
+// small however many steps per second there are. Both values are guesses: smooth enough to read,
+// fast enough to show an outage.
 const (
 	meterWindow = 5 * time.Second
 	meterSlice  = 250 * time.Millisecond
 )
 
-// Meter turns the events of a run into Progress. Times are arguments and must not go backwards by
+// Meter computes Progress from the events of a run. Times are arguments, and must not go back by
 // more than a slice. It is not safe for concurrent use.
 type Meter struct {
 	steps    kintsugi.Step
@@ -163,7 +167,7 @@ type Meter struct {
 	loss     float64
 	accuracy float64
 	begun    time.Time
-	slices   []meterSliceSum // oldest first, none before the window
+	slices   []meterSliceSum // oldest first; all within the window
 	broken   []brokenPart    // oldest first
 }
 
@@ -179,12 +183,13 @@ type brokenPart struct {
 	since time.Time
 }
 
-// NewMeter returns a meter of a run that begins at start, of steps (0: without end) and with workers.
+// NewMeter returns a meter of a run that begins at start and has the given numbers of steps (0: no
+// end) and of workers.
 func NewMeter(start time.Time, steps kintsugi.Step, workers int) *Meter {
 	return &Meter{steps: steps, workers: workers, loss: math.NaN(), accuracy: math.NaN(), begun: start}
 }
 
-// Step books a released step.
+// Step notes a released step.
 func (m *Meter) Step(e kintsugi.StepEvent) {
 	m.newest = e
 	if !math.IsNaN(e.Loss) && !math.IsInf(e.Loss, 0) {
@@ -207,10 +212,10 @@ func (m *Meter) forget(now time.Time) {
 	m.slices = slices.DeleteFunc(m.slices, func(s meterSliceSum) bool { return now.Sub(s.start) > meterWindow })
 }
 
-// Evaluated books the accuracy of an evaluation, in [0, 1].
+// Evaluated notes the accuracy of an evaluation, in [0, 1].
 func (m *Meter) Evaluated(accuracy float64) { m.accuracy = accuracy }
 
-// Process books what happened to a process: parts that are dead or paused are shown as broken.
+// Process notes an event of a process. Parts that are dead or paused are listed in Progress.Broken.
 func (m *Meter) Process(e ProcessEvent) {
 	m.broken = slices.DeleteFunc(m.broken, func(b brokenPart) bool { return b.part == e.Part })
 	switch e.Kind {

@@ -11,16 +11,17 @@ import (
 	"github.com/kintsugi-ml/kintsugi/internal/shm"
 )
 
-// Outside is memory for what outlives processes and not the run: a file for each server, which has
-// no name in any folder, so that nothing is left of it when the launcher and its servers are gone,
-// however they end. It is not of /dev/shm, of which a container has 64 MiB unless it is told
-// otherwise.
+// Outside is memory that outlives processes, but not the run: one file for each server. The files
+// have no name in any folder, so nothing is left of them when the launcher and its servers have
+// ended, however that happens. They are not in /dev/shm, because in a container it usually has only
+// 64 MiB.
 type Outside struct {
 	files []*shm.File
 	dir   string
 }
 
-// NewOutside makes the files of so many servers. They lie in dir where memory cannot be had.
+// NewOutside makes the files for the given number of servers. They are in dir if they cannot be in
+// memory.
 func NewOutside(servers int, dir string) (*Outside, error) {
 	o := &Outside{dir: dir}
 	for range servers {
@@ -33,23 +34,23 @@ func NewOutside(servers int, dir string) (*Outside, error) {
 	return o, nil
 }
 
-// Path is where a process that has one of the files among the Files of its Spec, as the first,
-// opens it. The descriptor itself will not do: its lock would be that of all lives, and of the
-// launcher.
+// Path is the path at which a process opens the file, if the file is the first of Spec.Files. The
+// process must not use the inherited descriptor itself: a lock on it would belong to all lives and
+// to the launcher.
 const Path = "/proc/self/fd/3"
 
-// File returns the file of a server, which is o's to close.
+// File returns the file of a server. It belongs to o: do not close it.
 func (o *Outside) File(server int) *os.File { return o.files[server].Descriptor() }
 
-// Forget gives the next life of a server an empty file, as if its host had gone. A process that has
-// the other one open keeps it until it ends.
+// Forget gives the next life of a server an empty file, as if its host had failed. A process that
+// has the old file open keeps it until the process ends.
 func (o *Outside) Forget(server int) error {
 	fresh, err := shm.Unnamed(o.dir)
 	if err != nil {
 		return err
 	}
 	from, to := int(fresh.Descriptor().Fd()), int(o.File(server).Fd())
-	syscall.ForkLock.RLock() // no child may be born with what is not its own
+	syscall.ForkLock.RLock() // keep a concurrent fork from inheriting it
 	if err = unix.Dup2(from, to); err == nil {
 		syscall.CloseOnExec(to)
 	}
@@ -57,7 +58,7 @@ func (o *Outside) Forget(server int) error {
 	return errors.Join(err, fresh.Close())
 }
 
-// Remove gives the files up.
+// Remove closes the files.
 func (o *Outside) Remove() error {
 	var errs []error
 	for _, f := range o.files {

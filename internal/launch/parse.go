@@ -14,7 +14,8 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// faultGrammar is the grammar by example: what the error of a fault that cannot be read ends with.
+// faultGrammar shows the grammar by example. It is the end of each error about a fault that cannot
+// be parsed.
 const faultGrammar = `write faults like
     kill server/0 at step 500 for 5s
     kill worker/1 at 20s
@@ -25,16 +26,17 @@ const faultGrammar = `write faults like
     notice server/1 at step 300
     slow worker/2 x5 from step 100 to step 300`
 
-// FaultError says where in a fault the reader stopped, and why. It wraps kintsugi.ErrUsage.
+// FaultError says where and why a fault could not be parsed. It wraps kintsugi.ErrUsage.
 type FaultError struct {
 	Text   string // the whole fault
-	Offset int    // in bytes: where the word begins that was not understood, or len(Text) at the end
+	Offset int    // byte offset of the word that was not understood, or len(Text) at the end
 	Reason string
 }
 
-// Error returns several lines: the reason, the fault with the place marked, and the grammar by example.
+// Error returns several lines: the reason, the fault with the position marked, and the grammar by
+// example.
 func (e *FaultError) Error() string {
-	// One column per rune, or a tab or a broken byte would move the mark.
+	// One column per rune: a tab or an invalid byte would move the mark.
 	shown := func(s string) string {
 		return strings.Map(func(r rune) rune {
 			if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -51,7 +53,7 @@ func (e *FaultError) Error() string {
 // Unwrap returns kintsugi.ErrUsage.
 func (e *FaultError) Unwrap() error { return kintsugi.ErrUsage }
 
-// ParseFault reads a fault:
+// ParseFault parses a fault in one of these forms:
 //
 //	kill PART at MOMENT [for DURATION]
 //	kill server/N|worker/N when STATE [TIMES]
@@ -60,9 +62,10 @@ func (e *FaultError) Unwrap() error { return kintsugi.ErrUsage }
 //	notice PART at MOMENT
 //	slow worker/N xFACTOR from MOMENT [to MOMENT]
 //
-// PART is server/N, worker/N or coordinator; MOMENT is "step N" or a time since the start such as 20s;
-// DURATION is a number with a unit (ms, s, m, h). STATE is one of ServerStates or WorkerStates: the process
-// kills itself when it enters it for the TIMES-th time, 1 if it is not said. The error is a *FaultError.
+// PART is server/N, worker/N or coordinator. MOMENT is "step N" or a time since the start, such as
+// 20s. DURATION is a number with a unit (ms, s, m, h). STATE is one of ServerStates or
+// WorkerStates: the process kills itself when it enters the state for the TIMES-th time; the
+// default is 1. Errors are of type *FaultError.
 func ParseFault(text string) (Fault, error) {
 	r := &faultReader{text: text}
 	r.next()
@@ -73,7 +76,7 @@ func ParseFault(text string) (Fault, error) {
 	return f, nil
 }
 
-// ParseFaults reads one fault per text.
+// ParseFaults parses one fault from each text.
 func ParseFaults(texts []string) ([]Fault, error) {
 	faults := make([]Fault, 0, len(texts))
 	for _, t := range texts {
@@ -86,12 +89,12 @@ func ParseFaults(texts []string) ([]Fault, error) {
 	return faults, nil
 }
 
-// faultReader walks over the words of a fault. An error always concerns the current word.
+// faultReader reads the words of a fault. Its errors are about the current word.
 type faultReader struct {
 	text string
 	at   int    // offset of the current word
 	word string // "" at the end
-	rest int    // offset behind the current word
+	rest int    // offset of the end of the current word
 }
 
 func (r *faultReader) next() {
@@ -107,7 +110,7 @@ func (r *faultReader) next() {
 	r.word = r.text[r.at:r.rest]
 }
 
-// want returns an error that names what should stand where the current word is.
+// want returns an error that says what is expected in place of the current word.
 func (r *faultReader) want(what string) error {
 	if r.word == "" {
 		return fmt.Errorf("the fault ends here; want %s", what)
@@ -268,7 +271,7 @@ func (r *faultReader) moment() (m Moment, err error) {
 	return m, nil
 }
 
-// state reads a state of a part and how often it is entered.
+// state reads a state of a part, and at which entry the fault happens.
 func (r *faultReader) state(role Role) (m Moment, err error) {
 	known := map[Role][]string{Server: ServerStates(), Worker: WorkerStates()}[role]
 	if len(known) == 0 {
@@ -289,7 +292,7 @@ func (r *faultReader) state(role Role) (m Moment, err error) {
 	return m, nil
 }
 
-// duration reads a positive duration; what says what else may stand in its place.
+// duration reads a positive duration. what names the alternatives, for the error.
 func (r *faultReader) duration(what string) (time.Duration, error) {
 	if _, err := strconv.ParseFloat(r.word, 64); err == nil && strings.ContainsAny(r.word[:1], "0123456789.") {
 		return 0, fmt.Errorf("%s has no unit; write %ss or %sms", r.word, r.word, r.word)

@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// place is where the processes of one part live, one after the other. It belongs to the goroutine of
+// place holds the processes of one part, one after the other. It belongs to the goroutine of
 // Cluster.run.
 type place struct {
 	spec     Spec
 	restarts Restarts
-	born     time.Time // of the place: the zero of restarts' time
-	log      *os.File  // opened for append: the launcher's lines and the process's never overwrite one another
+	born     time.Time // creation of the place, from which times for restarts count
+	log      *os.File  // opened for append, so that the lines of the launcher and the process do not overwrite one another
 	logPath  string
 
 	cmd         *exec.Cmd // nil between two lives
 	incarnation int
 	since       time.Time
-	logStart    int64 // where the current life begins in log
+	logStart    int64 // offset in log at which the current life begins
 
-	due      time.Time // when the next life starts; zero: never, or it runs
+	due      time.Time // when the next life starts; zero: never, or a life is running
 	held     bool      // a fault keeps the place empty
-	over     bool      // no life will follow: finished, or given up
+	over     bool      // no further life: finished, or given up
 	paused   bool
-	killedAt time.Time // when a fault killed this life; zero: it did not
-	noticed  time.Time // when this life had notice; zero: it has not
+	killedAt time.Time // when a fault killed this life; zero: no fault did
+	noticed  time.Time // when this life was given notice; zero: not yet
 }
 
-// lifeEnd tells the owner that the process of a place has ended.
+// lifeEnd reports to the owner that the process of a place has ended.
 type lifeEnd struct {
 	place *place
 	exit  Exit
@@ -52,7 +52,7 @@ func newPlace(spec Spec, cfg Config) (*place, error) {
 
 func (p *place) running() bool { return p.cmd != nil }
 
-// start begins the next life. It must be called on the thread that outlives the process.
+// start begins the next life. Call it on a thread that outlives the process.
 func (p *place) start(binary string) error {
 	if end, err := p.log.Seek(0, 2); err == nil {
 		p.logStart = end
@@ -62,7 +62,7 @@ func (p *place) start(binary string) error {
 	cmd.Args[0] = "kintsugi"
 	cmd.Env = append(os.Environ(), p.spec.Env...)
 	cmd.ExtraFiles = p.spec.Files
-	cmd.Stdout, cmd.Stderr = p.log, p.log // the file itself: no goroutine of ours stands between
+	cmd.Stdout, cmd.Stderr = p.log, p.log // the file itself, so that no goroutine of ours has to copy
 	cmd.SysProcAttr = Group(syscall.SIGKILL)
 	if err := cmd.Start(); err != nil {
 		return err
@@ -74,53 +74,55 @@ func (p *place) start(binary string) error {
 	return nil
 }
 
-// reclaimed reports whether the process has had notice, and its warning is over.
+// reclaimed reports whether the time that the process had after its notice is over.
 func (p *place) reclaimed(warning time.Duration, now time.Time) bool {
 	return p.running() && !p.noticed.IsZero() && !now.Before(p.noticed.Add(warning))
 }
 
-// end books the end of a life, and ends what the process may have left in its group.
+// end notes the end of a life, and kills the rest of its process group.
 func (p *place) end(exit Exit) {
-	_ = p.signal(syscall.SIGKILL) // usually nobody is left, and that is what the error would say
+	_ = p.signal(syscall.SIGKILL) // usually the group is empty, which is an error
 	p.writeLog("incarnation %d ended after %s: %s", p.incarnation, time.Since(p.since).Round(time.Millisecond), exit)
 }
 
-// signal sends sig to the process and whatever it has started.
+// signal sends sig to the process group.
 func (p *place) signal(sig syscall.Signal) error {
 	err := syscall.Kill(-p.cmd.Process.Pid, sig)
 	if errors.Is(err, syscall.ESRCH) {
-		return nil // it ended a moment ago, and its exit is on its way
+		return nil // it ended a moment ago, and its exit is about to be reported
 	}
 	return err
 }
 
-// writeLog adds a line of the launcher to the log. A disk that is full must not end the run: the line is lost.
+// writeLog adds a line of the launcher to the log. If the disk is full, the line is lost, but the
+// run must not end.
 func (p *place) writeLog(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.log, "=== %s %s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), p.spec.Part, fmt.Sprintf(format, args...))
 }
 
-// said returns what the last life printed, or the end of it, in lines; nil if the log cannot be read.
+// said returns the lines that the last life printed, or the last of them; nil if the log cannot be
+// read.
 func (p *place) said() [][]byte {
-	const most = 1 << 20 // a crash of a process with hundreds of goroutines prints some of it
+	const most = 1 << 20 // of a crash with hundreds of goroutines, only the end
 	end, err := p.log.Seek(0, 2)
 	if err != nil {
 		return nil
 	}
 	from := max(p.logStart, end-most)
 	text := make([]byte, end-from)
-	n, _ := p.log.ReadAt(text, from) // what could be read is what there is to show
+	n, _ := p.log.ReadAt(text, from) // show what could be read
 	return bytes.Split(bytes.TrimRight(text[:n], "\n"), []byte("\n"))
 }
 
-// crash returns the first line with which Go's runtime says why it ends the process, -1 if there is none.
+// crash returns the index of the line in which Go's runtime says why it ends the process, or -1.
 func crash(lines [][]byte) int {
 	return slices.IndexFunc(lines, func(l []byte) bool {
 		return bytes.HasPrefix(l, []byte("panic: ")) || bytes.HasPrefix(l, []byte("fatal error: ")) || bytes.HasPrefix(l, []byte("runtime: out of memory"))
 	})
 }
 
-// tail returns the end of what the last life printed, ready to stand at the end of an error; of a
-// crash, whose reason stands before all that its goroutines did, the beginning.
+// tail returns the end of the last life's output, for the end of an error. If Go's runtime crashed,
+// it returns the beginning of the crash report instead, which has the reason.
 func (p *place) tail() string {
 	const maxLines = 20
 	lines, part := p.said(), "end"
@@ -140,9 +142,9 @@ func (p *place) tail() string {
 	return b.String()
 }
 
-// words returns the line with which the last life said why it ended; "" if it did not.
+// words returns the line in which the last life said why it ended, or "".
 func (p *place) words() string {
-	const most = 300 // bytes of a line that stands in tables
+	const most = 300 // limit in bytes, as the line is shown in tables
 	lines := p.said()
 	i := crash(lines)
 	if i < 0 {
@@ -164,7 +166,7 @@ func exitOf(cmd *exec.Cmd) Exit {
 	ps := cmd.ProcessState
 	e := Exit{Status: ps.ExitCode(), CPU: ps.UserTime() + ps.SystemTime()}
 	if usage, ok := ps.SysUsage().(*syscall.Rusage); ok {
-		e.PeakBytes = uint64(usage.Maxrss) << 10 // Linux counts kibibytes
+		e.PeakBytes = uint64(usage.Maxrss) << 10 // Linux counts in KiB
 	}
 	if state, ok := ps.Sys().(syscall.WaitStatus); ok && state.Signaled() {
 		e.Status, e.Signal = -1, state.Signal().String()

@@ -16,23 +16,24 @@ const (
 	logEvery    = 5 * time.Second
 )
 
-// Display shows the progress of a run: one line that is drawn again and again on a terminal, a
-// structured log line every few seconds elsewhere.
+// Display shows the progress of a run. On a terminal it redraws one line again and again; elsewhere
+// it logs a structured line every few seconds.
 //
-// What else is printed to the same terminal has to go through Write, or it would end up inside the
+// All other output to the same terminal must go through Write, or it would end up inside the line.
+// A Display is safe for concurrent use.
 // line. A Display is safe for concurrent use.
 type Display struct {
 	w     io.Writer
-	width func() int // columns; nil: not a terminal
+	width func() int // in columns; nil: not a terminal
 	log   *slog.Logger
 
-	mu    sync.Mutex // guards what follows, and the order of writes
+	mu    sync.Mutex // guards the following fields, and the order of writes
 	last  time.Time
-	drawn string // the line that stands there; "" for none
+	drawn string // the line on the screen; "" for none
 }
 
-// NewDisplay returns a display on f. log gets the progress where f is no terminal; it may write to
-// the Display itself. The caller must call Close.
+// NewDisplay returns a display on f. If f is not a terminal, the progress goes to log, which may
+// write to the Display itself. The caller must call Close.
 func NewDisplay(f *os.File, log *slog.Logger) *Display {
 	d := &Display{w: f, log: log}
 	if fd := int(f.Fd()); term.IsTerminal(fd) {
@@ -47,11 +48,11 @@ func NewDisplay(f *os.File, log *slog.Logger) *Display {
 	return d
 }
 
-// SetLog sets the logger, for one that writes to the display and so can only be made after it. It
-// must be called before the first Show.
+// SetLog sets the logger, for loggers that write to the display and so can only be made after it.
+// Call it before the first Show.
 func (d *Display) SetLog(log *slog.Logger) { d.log = log }
 
-// Show shows the progress, unless the last one was shown a moment ago.
+// Show shows the progress, unless it was shown a moment ago.
 func (d *Display) Show(now time.Time, p Progress) {
 	every := logEvery
 	if d.width != nil {
@@ -64,23 +65,24 @@ func (d *Display) Show(now time.Time, p Progress) {
 	}
 	d.last = now
 	if d.width != nil {
-		d.draw(p.Line(d.width() - 1)) // the last column makes some terminals wrap
+		d.draw(p.Line(d.width() - 1)) // some terminals wrap after the last column
 	}
 	d.mu.Unlock()
-	if d.width == nil && d.log != nil { // without the lock: the log may come back through Write
+	if d.width == nil && d.log != nil { // without the lock, since the logger may call Write
 		d.log.LogAttrs(context.Background(), slog.LevelInfo, "progress", p.Attrs()...)
 	}
 }
 
 const eraseLine = "\r\x1b[K"
 
-// draw replaces the line. Errors of a terminal that has gone away do not matter to a run.
+// draw replaces the line. It ignores errors: a terminal that has gone away does not matter to a
+// run.
 func (d *Display) draw(line string) {
 	_, _ = io.WriteString(d.w, eraseLine+line)
 	d.drawn = line
 }
 
-// Write prints text, which should be whole lines, above the progress line.
+// Write prints text, which should consist of whole lines, above the progress line.
 func (d *Display) Write(text []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,7 +99,7 @@ func (d *Display) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// Close shows the last progress and leaves it there. Later writes follow it.
+// Close shows the progress p and leaves it on the screen. Later output follows it.
 func (d *Display) Close(p Progress) {
 	if d.width == nil {
 		if d.log != nil {

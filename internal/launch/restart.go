@@ -5,33 +5,34 @@ import (
 	"time"
 )
 
-// RestartPolicy tunes when a dead process is started again. Zero fields mean the defaults given here.
+// RestartPolicy says when a dead process is restarted. Zero fields mean the defaults.
 type RestartPolicy struct {
-	// First is the pause before the second restart in a row. The first has none: most deaths are
-	// single, and a run waits for the process. Default 50ms.
+	// First is the pause before the second restart in a row. There is no pause before the first:
+	// most deaths are single, and the run waits for the process. Default: 50ms.
 	First time.Duration
 
-	// Longest bounds the pause, which doubles with every further death in a row. Default 5s.
+	// Longest is the limit on the pause, which doubles with each further death in a row. Default:
+	// 5s.
 	Longest time.Duration
 
-	// Healthy is how long a life must last to count as one that worked: the next restart has no pause
-	// again. Default 10s.
+	// Healthy is how long a life must last to count as working, so that the next restart has no
+	// pause. Default: 10s.
 	Healthy time.Duration
 
-	// Deaths within Window, without any progress of the run in between, end the run: whatever is
-	// wrong does not mend itself. Defaults 5 and 10s.
+	// Deaths is the number of deaths within Window, without progress of the run in between, that
+	// ends the run: the cause will not go away by itself. Defaults: 5 and 10s.
 	Deaths int
 	Window time.Duration
 
-	// Repeats is how many deaths of what the next life meets again end the run, without any
-	// progress in between and however long they take: lives that first read a large data set would
-	// never die often enough for Window. Default 3. Deaths of a program that failed end it when
-	// they are Deaths, however long they take: it may mend itself, but one that takes a minute to
-	// start is not asked for ever.
+	// Repeats is the number of deaths, for a cause that the next life will meet again, that ends
+	// the run if there is no progress in between, however long they take. Lives that first read a
+	// large data set would never die often enough for Window. Default: 3. If the user's program
+	// failed, the number is Deaths instead, also however long they take: the program may recover,
+	// but one that takes a minute to start is not restarted for ever.
 	Repeats int
 }
 
-// withDefaults returns p with the zero fields set.
+// withDefaults returns p with the defaults filled in.
 func (p RestartPolicy) withDefaults() RestartPolicy {
 	if p.First == 0 {
 		p.First = 50 * time.Millisecond
@@ -54,7 +55,8 @@ func (p RestartPolicy) withDefaults() RestartPolicy {
 	return p
 }
 
-// repeatsOf returns how many deaths in a row end the run however rare they are; 0: none do.
+// repeatsOf returns the number of deaths like e, without progress in between, that end the run; 0:
+// no number does.
 func (p RestartPolicy) repeatsOf(e Exit) int {
 	switch {
 	case e.Signal != "":
@@ -67,28 +69,30 @@ func (p RestartPolicy) repeatsOf(e Exit) int {
 	return 0
 }
 
-// Statuses with which a process tells its launcher what to do; any other means that it died.
+// Exit statuses by which a process tells its launcher what to do. Any other status means that it
+// died.
 const (
 	exitDone      = 0
-	exitCrashed   = 2  // of Go's runtime: a panic, or no memory left
-	exitNotFinite = 65 // a gradient holds NaN or Inf, and will again: it depends on nothing but the version and the seed
-	exitProgram   = 70 // the user's program failed, and likely will again
-	exitPreempted = 75 // start me again
-	exitConfig    = 78 // a flag or a setting is wrong: starting me again does not help
+	exitCrashed   = 2  // of Go's runtime: a panic, or out of memory
+	exitNotFinite = 65 // a gradient holds NaN or Inf, and will again, since it depends only on the version and the seed
+	exitProgram   = 70 // the user's program failed, and will probably fail again
+	exitPreempted = 75 // orderly end after a notice: restart
+	exitConfig    = 78 // a flag or a setting is wrong: a restart does not help
 )
 
 // Exit says how a process ended.
 type Exit struct {
 	Status   int    // exit status; -1 if a signal ended it
 	Signal   string // name of the signal; "" if the process ended by itself
-	Injected bool   // the launcher killed it because a fault said so
-	Words    string // what it said of that itself, in a line; "" if nothing
+	Injected bool   // a fault killed it
+	Words    string // the line in which the process said why; "" if it did not
 
-	CPU       time.Duration // that it and its threads computed
-	PeakBytes uint64        // of memory that it had at once
+	CPU       time.Duration // CPU time of the process
+	PeakBytes uint64        // peak memory of the process
 }
 
-// String returns the exit in words, such as "killed by a fault" or "exit status 1: no space left on device".
+// String describes the exit, such as "killed by a fault" or "exit status 1: no space left on
+// device".
 func (e Exit) String() string {
 	if e.Words != "" && !e.Injected && e.Status != exitPreempted {
 		return e.how() + ": " + e.Words
@@ -116,43 +120,43 @@ func (e Exit) how() string {
 	return fmt.Sprintf("exit status %d", e.Status)
 }
 
-// VerdictKind is what becomes of a place whose process has ended.
+// VerdictKind says what to do with a place whose process has ended.
 type VerdictKind uint8
 
 // The verdicts.
 const (
 	Restart  VerdictKind = iota + 1 // start the next life after the pause
-	Finished                        // its work is done; leave it
-	GiveUp                          // starting it again does not help: end the run
+	Finished                        // its work is done
+	GiveUp                          // a restart does not help: end the run
 )
 
-// Verdict is the answer to an exit.
+// Verdict is the decision after an exit.
 type Verdict struct {
 	Kind   VerdictKind
-	Pause  time.Duration // of Restart
-	Reason string        // of GiveUp, in words
+	Pause  time.Duration // with Restart
+	Reason string        // with GiveUp, in words
 }
 
-// Restarts decides, for one place, what follows the end of a process. It holds no clock: now is the
-// time since any fixed moment, and must not go backwards. The zero value has the default policy.
+// Restarts decides, for one place, what to do after the end of a process. It has no clock: now is
+// the time since any fixed moment, and must not go back. The zero value has the default policy.
 type Restarts struct {
 	Policy RestartPolicy
 
 	started time.Duration
 	inRow   int             // deaths since the last healthy life
 	recent  []time.Duration // deaths within the window and since the last progress, oldest first
-	repeats int             // deaths since the last progress of what the next life meets again, or may
+	repeats int             // deaths since the last progress whose cause the next life meets again, or may
 }
 
-// Started says that a life begins.
+// Started notes the start of a life.
 func (r *Restarts) Started(now time.Duration) { r.started = now }
 
-// Progressed says that the run got on: whatever kills processes now and then does not stop it, so no
-// earlier death counts towards giving up.
+// Progressed notes that the run has made progress. So whatever kills processes does not stop the
+// run, and earlier deaths no longer count towards giving up.
 func (r *Restarts) Progressed() { r.recent, r.repeats = r.recent[:0], 0 }
 
-// Exited decides what follows the end of the current life. Deaths by a fault are what the user asked
-// for: they neither lengthen the pause nor count towards giving up.
+// Exited decides what to do after the end of the current life. Deaths by a fault are intended by
+// the user: they neither lengthen the pause nor count towards giving up.
 func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
 	p := r.Policy.withDefaults()
 	if now-r.started >= p.Healthy {
@@ -188,7 +192,7 @@ func (r *Restarts) Exited(now time.Duration, e Exit) Verdict {
 	pause := p.Longest
 	if shift := r.inRow - 1; shift < 0 {
 		pause = 0
-	} else if shift < 30 { // beyond that, doubling would overflow
+	} else if shift < 30 { // more doublings would overflow
 		pause = min(p.Longest, p.First<<shift)
 	}
 	r.inRow++

@@ -6,22 +6,22 @@ import (
 	"github.com/kintsugi-ml/kintsugi"
 )
 
-// ActionKind is what has to be done to a part.
+// ActionKind is the kind of an action on a part.
 type ActionKind uint8
 
 // The kinds of action.
 const (
-	ActKill   ActionKind = iota + 1 // SIGKILL; with Hold, do not start it again before ActStart
-	ActStart                        // end of a hold: the launcher may start the part again
+	ActKill   ActionKind = iota + 1 // SIGKILL; with Hold, do not restart the part before ActStart
+	ActStart                        // end of a hold: the launcher may restart the part
 	ActPause                        // SIGSTOP
 	ActResume                       // SIGCONT
-	ActSlow                         // the worker's compute time is multiplied by Factor from now on
-	ActUnslow                       // the worker is as fast as it can be
-	ActLose                         // ActKill, and what the server has left outside its process is removed
-	ActNotice                       // SIGTERM, and SIGKILL to whoever is there still when the warning is over
+	ActSlow                         // multiply the worker's compute time by Factor from now on
+	ActUnslow                       // the worker computes at full speed again
+	ActLose                         // ActKill, and remove the server's state outside its process
+	ActNotice                       // SIGTERM, and SIGKILL if the process has not ended when the warning is over
 )
 
-// String returns the action as an order, such as "kill".
+// String returns the action as a verb, such as "kill".
 func (k ActionKind) String() string {
 	names := [...]string{"none", "kill", "start", "pause", "resume", "slow", "unslow", "lose", "notice"}
 	if int(k) < len(names) {
@@ -30,17 +30,17 @@ func (k ActionKind) String() string {
 	return "action"
 }
 
-// Action is one thing to do, and the fault that asks for it.
+// Action is one action on a part, and the fault that it belongs to.
 type Action struct {
 	Kind   ActionKind
 	Part   Part
-	Hold   bool    // of ActKill and ActLose: ActStart will follow
-	Factor float64 // of ActSlow: the product over all slow faults that are active
+	Hold   bool    // with ActKill and ActLose: ActStart will follow
+	Factor float64 // with ActSlow: the product over all active slow faults
 	Fault  Fault
 }
 
-// Schedule says which actions of a set of faults are due. It decides alone: it holds no clock and
-// does nothing. Every fault happens once, also when a restore makes the run pass its step again.
+// Schedule decides which actions of a set of faults are due. It is pure: it has no clock and does
+// nothing itself. Each fault happens once, even if a restore makes the run pass its step again.
 //
 // Invariant: a part is started, resumed or made fast again only when no other fault still holds it.
 //
@@ -59,7 +59,7 @@ const (
 	over
 )
 
-// NewSchedule returns the schedule of faults. It keeps the slice and does not write to it.
+// NewSchedule returns the schedule of faults. It keeps the slice but does not change it.
 func NewSchedule(faults []Fault) *Schedule {
 	return &Schedule{
 		faults: faults,
@@ -68,11 +68,12 @@ func NewSchedule(faults []Fault) *Schedule {
 	}
 }
 
-// Due returns the actions that are due once the run has released step, elapsed after its start, in
-// the order in which they have to be done; each is returned once. elapsed must not go backwards; step may.
+// Due returns the actions that are due when the run has released step, elapsed after its start, in
+// the order in which they must be carried out. Each action is returned once. elapsed must not go
+// back; step may.
 //
-// What is due at an earlier call and ends at this one is never skipped: a fault begins in one call
-// and ends, at the earliest, in the same call but after it began.
+// No action is skipped if the fault begins and ends between two calls: it then begins and ends, in
+// this order, in the later call.
 func (s *Schedule) Due(step kintsugi.Step, elapsed time.Duration) []Action {
 	var due []Action
 	// Ends come first: a hold that ends now must not undo one that begins now.
@@ -87,11 +88,11 @@ func (s *Schedule) Due(step kintsugi.Step, elapsed time.Duration) []Action {
 			s.state[i] = over
 		}
 	}
-	// A slow fault whose whole span was passed between two calls begins and ends in this one.
+	// A slow fault that began and ended between two calls begins and ends in this one.
 	return s.endings(due, step, elapsed)
 }
 
-// lasts reports whether fault i has an end that somebody must bring about.
+// lasts reports whether fault i has an end that needs an action.
 func (s *Schedule) lasts(i int) bool { return !s.faults[i].Kind.ends() || s.faults[i].For > 0 }
 
 func (s *Schedule) begin(i int) Action {
@@ -133,7 +134,8 @@ func (s *Schedule) ended(i int, step kintsugi.Step, elapsed time.Duration) bool 
 	return elapsed-s.begun[i] >= f.For
 }
 
-// end returns the action that ends fault i, unless another fault of its kind still holds the part.
+// end returns the action that ends fault i. It returns false if another fault of its kind still
+// holds the part.
 func (s *Schedule) end(i int, f Fault) (Action, bool) {
 	a := Action{Part: f.Part, Fault: f}
 	if f.Kind == Slow {
@@ -155,7 +157,7 @@ func (s *Schedule) end(i int, f Fault) (Action, bool) {
 	return a, true
 }
 
-// factor is the product of the active slow faults of p, in the order of the faults.
+// factor returns the product of the active slow faults of p, in the order of the faults.
 func (s *Schedule) factor(p Part) float64 {
 	x := 1.0
 	for i, f := range s.faults {
@@ -166,8 +168,8 @@ func (s *Schedule) factor(p Part) float64 {
 	return x
 }
 
-// Next returns the earliest elapsed time at which something is due whatever the steps do, and false
-// if only steps can make something due.
+// Next returns the earliest elapsed time at which an action is due, whatever the steps do. It
+// returns false if only steps can make an action due.
 func (s *Schedule) Next() (time.Duration, bool) {
 	var next time.Duration
 	found := false
@@ -190,11 +192,11 @@ func (s *Schedule) Next() (time.Duration, bool) {
 }
 
 // Unreached returns the faults that have not begun. At the end of a run they deserve a warning: the
-// run was shorter than the faults assumed.
+// run was too short for them.
 func (s *Schedule) Unreached() []Fault {
 	var left []Fault
 	for i, f := range s.faults {
-		if s.state[i] == waiting && f.At.State == "" { // whether a part entered a state is not known here
+		if s.state[i] == waiting && f.At.State == "" { // nothing is known here about states
 			left = append(left, f)
 		}
 	}

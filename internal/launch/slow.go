@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 )
 
-// Slower makes a worker take factor times as long to compute from now on; 1 makes it as fast as it
-// can be. The worker itself does it: nothing from outside slows computation without slowing what
-// should stay fast, the answers to its peers.
+// Slower makes a worker take factor times as long to compute from now on; 1 restores full speed.
+// The worker slows itself down: slowing it from outside would also slow its answers to other
+// processes.
 type Slower func(worker int, factor float64) error
 
 // slowFile is the content of a control file.
@@ -23,8 +23,8 @@ func slowPath(dir string, worker int) string {
 	return filepath.Join(dir, Part{Worker, worker}.logName()+".json")
 }
 
-// SlowFiles returns a Slower that leaves the factor in a file per worker under dir, which it creates.
-// A file outlives the worker's process, so that a slow worker that dies comes back slow.
+// SlowFiles returns a Slower that writes the factor to a file for each worker in dir, which it
+// creates. The file outlives the worker's process, so a slow worker that dies comes back slow.
 func SlowFiles(dir string) Slower {
 	return func(worker int, factor float64) error {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -34,7 +34,7 @@ func SlowFiles(dir string) Slower {
 		if err != nil {
 			return err
 		}
-		// Renamed into place: a worker that polls never reads half a file.
+		// Rename it into place, so that a worker never reads a part of the file.
 		path := slowPath(dir, worker)
 		if err := os.WriteFile(path+".tmp", append(text, '\n'), 0o666); err != nil {
 			return err
@@ -43,8 +43,8 @@ func SlowFiles(dir string) Slower {
 	}
 }
 
-// SlowFactor returns the factor that SlowFiles(dir) last left for a worker; 1 if it left none. Workers
-// call it before each gradient: it costs one system call while there is no file.
+// SlowFactor returns the factor that SlowFiles(dir) last wrote for a worker, or 1 if there is none.
+// Workers call it before each gradient. Without a file it costs one system call.
 func SlowFactor(dir string, worker int) (float64, error) {
 	text, err := os.ReadFile(slowPath(dir, worker))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -7,18 +7,19 @@ import (
 	"time"
 )
 
-// unkillable is how long a process may outlive SIGKILL. Only one that hangs in the kernel does.
+// unkillable is how long a process may outlive SIGKILL. That happens only if it hangs in the
+// kernel.
 const unkillable = 5 * time.Second
 
-// stopping is how far a cluster is with its end.
+// stopping is the state of a cluster that is being stopped.
 type stopping struct {
-	role     Role // that is being stopped
-	killed   bool // its grace is over
+	role     Role // the role that is being stopped
+	killed   bool // the grace of this role is over, and it was killed
 	deadline time.Time
-	all      bool // everything has been killed: roles no longer matter
+	all      bool // everything has been killed, whatever its role
 }
 
-// beginStop asks the first role to end.
+// beginStop asks the processes of the first role to end.
 func (c *Cluster) beginStop(now time.Time) {
 	c.stopping = &stopping{}
 	c.stopRole(Worker, now)
@@ -28,12 +29,12 @@ func (c *Cluster) stopRole(r Role, now time.Time) {
 	s := c.stopping
 	s.role, s.killed, s.deadline = r, false, now.Add(c.cfg.Grace)
 	for _, p := range c.remaining() {
-		_ = p.signal(syscall.SIGINT)  // it may end at this moment: its exit tells
-		_ = p.signal(syscall.SIGCONT) // a paused process does not hear anything else
+		_ = p.signal(syscall.SIGINT)  // it may have ended at this moment, and its exit is reported then
+		_ = p.signal(syscall.SIGCONT) // a paused process does not react to other signals
 	}
 }
 
-// killAll ends the patience with every process.
+// killAll kills all processes.
 func (c *Cluster) killAll() {
 	s := c.stopping
 	s.all, s.killed, s.deadline = true, true, time.Now().Add(unkillable)
@@ -46,7 +47,7 @@ func (c *Cluster) killRemaining() {
 	}
 }
 
-// remaining returns the running processes that the current stage waits for.
+// remaining returns the running processes that the current stage of the stop waits for.
 func (c *Cluster) remaining() []*place {
 	var left []*place
 	for _, p := range c.places {
@@ -57,7 +58,8 @@ func (c *Cluster) remaining() []*place {
 	return left
 }
 
-// advanceStop takes the stop as far as it goes at this moment, and reports whether it is complete.
+// advanceStop takes the next steps of the stop that are possible now, and reports whether the stop
+// is complete.
 func (c *Cluster) advanceStop(now time.Time) bool {
 	s := c.stopping
 	for {

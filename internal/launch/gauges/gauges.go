@@ -1,8 +1,9 @@
-// Package gauges shows a run to Prometheus: what is recorded of it, event by event, as metrics
-// whose names begin with kintsugi_.
+// Package gauges exports a run to Prometheus: it turns recorded events into metrics whose names
+// begin with kintsugi_. Begin reading at Run.Add.
 //
-// Metrics follow the conventions of Prometheus: base units, counters that end with _total, nothing
-// that a query can compute. Counters begin at 0 with the process, as rate() and increase() expect.
+// The metrics follow the conventions of Prometheus: base units, counters that end with _total, and
+// nothing that a query can compute. Counters begin at 0 when the process starts, as rate() and
+// increase() expect.
 package gauges
 
 import (
@@ -32,11 +33,12 @@ type Run struct {
 	wait, apply, recovery                                         prometheus.Histogram
 	saveSeconds                                                   *prometheus.HistogramVec
 
-	start float64 // of the record, in seconds since 1970
+	start float64 // start of the record, in Unix seconds
 	on    uint64  // line of the newest view or step
 }
 
-// New returns the metrics of a run of so many steps, 0 if no end is known, in a release of the program.
+// New returns the metrics of a run. steps is the number of its steps, 0 if no end is known; release
+// and commit identify the program.
 func New(release, commit string, steps uint64) *Run {
 	r := &Run{registry: prometheus.NewRegistry()}
 	gauge := func(name, help string) prometheus.Gauge {
@@ -102,7 +104,7 @@ func New(release, commit string, steps uint64) *Run {
 	r.testLoss.Set(math.NaN())
 	r.testAccuracy.Set(math.NaN())
 	r.atRisk.Set(math.NaN())
-	for _, fate := range []string{"counted", "late", "kept", "dropped"} { // a rate of what is not there yet is no 0
+	for _, fate := range []string{"counted", "late", "kept", "dropped"} { // initialise them: rate() of a missing counter is not 0
 		r.gradients.WithLabelValues(fate)
 	}
 	for _, role := range []string{"server", "worker"} {
@@ -116,7 +118,8 @@ func New(release, commit string, steps uint64) *Run {
 	return r
 }
 
-// histogramOpts doubles n times from the first bound on.
+// histogramOpts returns a histogram with n buckets, each twice the one before, beginning with
+// first.
 func histogramOpts(name, help string, first float64, n int) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{Namespace: "kintsugi", Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 2, n)}
 }
@@ -126,14 +129,14 @@ func (r *Run) Handler() http.Handler {
 	return promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{})
 }
 
-// Members says how many processes of a role hold a lease.
+// Members sets the number of processes of a role that hold a lease.
 func (r *Run) Members(role string, n int) { r.members.WithLabelValues(role).Set(float64(n)) }
 
-// Over says that the run has ended.
+// Over marks the run as ended.
 func (r *Run) Over() { r.over.Set(1) }
 
-// GoOn shows how a run stands whose record is gone on with, and began at start: before anything has
-// happened again. Counters begin at 0.
+// GoOn shows the state of a run whose record is continued and began at start, before new events
+// happen. Counters begin at 0.
 func (r *Run) GoOn(run *record.Run, start time.Time) {
 	r.start = float64(start.UnixNano()) / 1e9
 	if n := len(run.Views); n > 0 {
@@ -152,7 +155,7 @@ func (r *Run) GoOn(run *record.Run, start time.Time) {
 	}
 }
 
-// Add books an event, in the order in which they are recorded.
+// Add processes an event. Events must be added in the order in which they are recorded.
 func (r *Run) Add(e record.Event) {
 	switch e := e.(type) {
 	case *record.Header:
@@ -162,7 +165,7 @@ func (r *Run) Add(e record.Event) {
 	case *record.View:
 		r.view.Set(float64(e.Number))
 		r.line.Set(float64(e.Line))
-		if e.Keeps == 0 && e.Line != r.on { // another view of the line takes nothing back
+		if e.Keeps == 0 && e.Line != r.on { // another view of the same line takes nothing back
 			r.step.Set(float64(e.RestoredStep))
 		}
 		r.on = e.Line
@@ -170,7 +173,8 @@ func (r *Run) Add(e record.Event) {
 		role, _, _ := strings.Cut(e.Part, "/")
 		r.failures.WithLabelValues(role, word(e.Announced, "true", "false")).Inc()
 	case *record.Recovery:
-		// One that made up for lost steps is told twice: when steps go on, and when they have been made again.
+		// A recovery that made up for lost steps is recorded twice: when steps go on, and when they
+		// have been repeated.
 		if e.LostSteps == 0 || !e.CaughtUpSeconds.Known() {
 			r.recovery.Observe(e.RecoverySeconds)
 			r.lost.Add(float64(e.LostSteps))
@@ -240,7 +244,7 @@ func (r *Run) exposed(e *record.Exposure) {
 	worst := 0.0
 	for _, s := range e.Servers {
 		if !s.Steps.Known() {
-			worst = math.NaN() // nobody can say then that it is not the worst
+			worst = math.NaN() // that server may be the worst
 		}
 		worst = max(worst, float64(s.Steps))
 	}
